@@ -15,7 +15,8 @@ structure); the device's own time of a factorisation and of a solve (timestamps,
 "cold": before, with the clocks of an idle device), with GFLOP/s;
 `floor`: operations over the device's measured rate plus dispatches times the measured dispatch; the same on
 the CPU with all threads; and the error of the solution, |b - H x| / (|H| |x| + |b|) in the largest entry.
---profile adds the device time by kind of step. --outer: another than `work.OUTER`.
+--profile adds the device time by kind of step. --outer, --at-once: others than in `work`. --ordering: one of
+`analysis.ORDERINGS`. --define: names that are defined for all kernels, to compare forms of one.
 """
 
 from __future__ import annotations
@@ -32,11 +33,13 @@ from linear import dominant_values
 
 from graphopt import datasets
 from graphopt.cpu_kernels import kernels
+from graphopt.device import spirv
 from graphopt.device.figures import device_figures
 from graphopt.device.shared import shared_device
 from graphopt.solver.linear import BlockPattern, DenseCholesky, SparseCholesky
 from graphopt.solver.structure import Structure
-from graphopt.solver.vulkan.cholesky import DeviceCholesky, RefinedCholesky, analyse, factor, work
+from graphopt.solver.vulkan.cholesky import DeviceCholesky, RefinedCholesky, analyse, work
+from graphopt.solver.vulkan.cholesky.analysis import ORDERINGS
 
 _WARM_UP = 0.4  # [s] of work after which a device's clocks are up
 _MOST_RUNS = 250  # timestamps of a program, less one
@@ -168,9 +171,17 @@ class Profile(Counting):
 class DeviceCase:
     """One factorisation on the device."""
 
-    def __init__(self, device: Any, pattern: BlockPattern, precision: Any, values: np.ndarray, b: np.ndarray):
+    def __init__(
+        self,
+        device: Any,
+        pattern: BlockPattern,
+        precision: Any,
+        values: np.ndarray,
+        b: np.ndarray,
+        ordering: str,
+    ):
         begin = time.perf_counter()
-        self.analysis = analyse(pattern)
+        self.analysis = analyse(pattern, ordering)
         analysed = time.perf_counter()
         if precision == "refined":
             self.solver: Any = RefinedCholesky(device, pattern, analysis=self.analysis)
@@ -254,12 +265,12 @@ def run_cpu(name: str, pattern: BlockPattern, values: np.ndarray, b: np.ndarray,
     }
 
 
-def run_device(device: Any, pattern: BlockPattern, precision: Any, repeats: int, profile: bool) -> dict:
+def run_device(device: Any, pattern: BlockPattern, precision: Any, args: argparse.Namespace) -> dict:
     """Times of one case in one precision."""
     values, b = dominant_values(pattern), np.random.default_rng(1).standard_normal(pattern.dim)
-    case = DeviceCase(device, pattern, precision, values, b)
-    factorize, cold = case.seconds(case.factorize, repeats)
-    solve, cold_solve = case.seconds(case.solve, repeats)
+    case = DeviceCase(device, pattern, precision, values, b, args.ordering)
+    factorize, cold = case.seconds(case.factorize, args.repeats)
+    solve, cold_solve = case.seconds(case.solve, args.repeats)
     own, figures = case.analysis, device_figures(device)
     rate = figures.flops("double" if precision == "double" else "mixed")
     row = {
@@ -281,10 +292,16 @@ def run_device(device: Any, pattern: BlockPattern, precision: Any, repeats: int,
         "cold_solve_ms": 1e3 * cold_solve,
         "residual": residual(pattern, values, case.solution(), b),
     }
-    if profile:
+    if args.profile:
         for kind, (num, spent) in sorted(case.profile().items(), key=lambda item: -item[1][1]):
             print(f"      {kind:40} {num:5} times  {spent:9.3f} ms")
     return row
+
+
+def define(names: list[str]) -> None:
+    """Have all kernels compiled with these names defined."""
+    usual = spirv._defines
+    spirv._defines = lambda access, precision: usual(access, precision) | dict.fromkeys(names, "1")
 
 
 def show(name: str, row: dict) -> None:
@@ -305,14 +322,17 @@ def main() -> None:
     parser.add_argument("--profile", action="store_true")
     parser.add_argument("--json", type=Path)
     parser.add_argument("--outer", type=int, help="columns between trailing updates, a multiple of 32")
+    parser.add_argument("--at-once", type=int, help="workgroups up to which updates go beside pivots")
+    parser.add_argument("--ordering", default="auto", choices=ORDERINGS)
+    parser.add_argument("--define", nargs="+", default=[], metavar="NAME")
     parser.add_argument("--list", action="store_true", help="print the default cases")
     args = parser.parse_args()
     if args.list:
         print(*DEFAULT)
         return
-    modules: tuple[Any, ...] = (factor, work)
-    for module in modules:  # to calibrate them
-        module.OUTER = args.outer or module.OUTER
+    work.OUTER = args.outer or work.OUTER
+    work.AT_ONCE = work.AT_ONCE if args.at_once is None else args.at_once
+    define(args.define)
     device = shared_device(args.device)
     figures = device_figures(device)
     rates = figures.float64_flops / 1e12, figures.float32_flops / 1e12
@@ -325,7 +345,7 @@ def main() -> None:
         pattern = pattern_of(name)
         for precision in args.precision:
             try:
-                row = run_device(device, pattern, precision, args.repeats, args.profile)
+                row = run_device(device, pattern, precision, args)
             except Exception as error:  # the other cases still count
                 row = {"error": f"{type(error).__name__}: {error}"}
             results[f"{name} {precision}"] = row

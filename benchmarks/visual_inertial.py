@@ -4,7 +4,8 @@
     python -m benchmarks.visual_inertial --device vulkan      the window on a GPU
     python -m benchmarks.visual_inertial --device vulkan --imu gather      another evaluation of IMU edges
     python -m benchmarks.visual_inertial --windows 1000       so many windows in a row: worst, median, memory
-    python -m benchmarks.visual_inertial --full 126,9403,42327   a whole map: keyframes, points, observations
+    python -m benchmarks.visual_inertial --full 126,9403,42327   a whole map: keyframes, points, observations,
+                                                              with the time of each iteration
 
 Timed is the call, from arrays in a `Map` to arrays in it; the structure changes by one keyframe from call
 to call, as in a SLAM program. On a GPU the first windows are interpreted; then come those with compiled
@@ -237,11 +238,18 @@ def _show(name: str, call: Any, count: int) -> None:
     print(f"{name}: median {np.median(times):.3f} ms, best {min(times):.3f} ({phases})")
 
 
-def show_full(device: str, size: str) -> None:
+def show_full(device: str, size: str, linear_solver: str) -> None:
     """Full-inertial BA of a whole map, 10 iterations."""
     keyframes, points, observations = (int(word) for word in size.split(","))
     world = make_map(keyframes, points, observations)
-    options = sb.SolveOptions(device=device, iterations=10, rounds=1, update=False, function_tolerance=0.0)
+    options = sb.SolveOptions(
+        device=device,
+        iterations=10,
+        rounds=1,
+        update=False,
+        function_tolerance=0.0,
+        linear_solver=linear_solver,
+    )
     window = sb.Window()
     for label in ("first", "again"):
         start = time.perf_counter()
@@ -249,6 +257,12 @@ def show_full(device: str, size: str) -> None:
         seconds = time.perf_counter() - start
         phases = ", ".join(f"{name} {value:.3f}" for name, value in result.seconds.items())
         print(f"full-inertial BA {size}, {label}: {seconds:.3f} s on {result.summary.device_name} ({phases})")
+        summary = result.summary
+        each = ", ".join(f"{1e3 * step.seconds:.1f} ({step.trials})" for step in summary.iterations)
+        print(
+            f"    {summary.linear_solver} on {summary.factorized_on or 'no factor'}, {summary.precision}, "
+            f"schur {summary.schur}; ms of each iteration (trials): {each}"
+        )
 
 
 def main() -> None:
@@ -259,6 +273,7 @@ def main() -> None:
     parser.add_argument("--rounds", type=int, default=1)
     parser.add_argument("--imu", default="auto", help="schedule of the IMU edges: gather, scatter, collect")
     parser.add_argument("--windows", type=int, default=0, help="so many windows in a row")
+    parser.add_argument("--linear-solver", default="auto", help="of full maps")
     parser.add_argument(
         "--size", default="120,14400,96000", help="map of --windows: keyframes,points,observations"
     )
@@ -266,7 +281,7 @@ def main() -> None:
     arguments = parser.parse_args()
     if arguments.full or arguments.windows:
         for size in arguments.full:
-            show_full(arguments.device, size)
+            show_full(arguments.device, size, arguments.linear_solver)
         if arguments.windows:
             keyframes, points, observations = (int(word) for word in arguments.size.split(","))
             show_many(arguments.device, arguments.windows, (keyframes, points, observations))

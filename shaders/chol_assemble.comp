@@ -16,24 +16,49 @@ FRONT_INPUT(5, below)
 FRONT_INOUT(6, factor)
 FRONT_OUTPUT(7, updates)
 
-const uint TILE = 32, LINE = TILE + 1;
+const uint TILE = 32, LINE = TILE + 1, CHILDREN = 32, BATCH = 4;
 shared real tile[TILE * LINE];
+shared uvec3 child[CHILDREN];   // m, update, rows
+shared uvec4 inside[CHILDREN];  // rows and columns, from and to, that are in the tile
 
-void add_child(uint index, uint row_tile, uint col_tile) {
-  const Front child = LOAD_FRONT(index);
-  const uint base = fronts.at[FRONT_SIZE * index + FRONT_TILES];
-  const uint row_begin = bounds.at[base + row_tile], row_end = bounds.at[base + row_tile + 1];
-  const uint col_begin = bounds.at[base + col_tile], col_end = bounds.at[base + col_tile + 1];
-  const uint rows = row_end - row_begin, num = rows * (col_end - col_begin);
+void add_child(uvec3 of, uvec4 span, uint row_tile, uint col_tile) {
+  const uint rows = span.y - span.x, num = rows * (span.w - span.z);
   if (num == 0) return;
-  for (uint k = LANE; k < num; k += WORKGROUP_SIZE) {
-    const uint r = row_begin + k % rows, c = col_begin + k / rows;
-    if (r < c) continue;
-    const uint row = parent_row.at[child.rows + r] - TILE * row_tile;
-    const uint col = parent_row.at[child.rows + c] - TILE * col_tile;
-    tile[row + LINE * col] += AT(below, child.update, c * child.m + r);
+  for (uint first = LANE; first < num; first += BATCH * WORKGROUP_SIZE) {
+    uint place[BATCH];
+    real entries[BATCH];
+    [[unroll]] for (uint j = 0; j < BATCH; ++j) {
+      const uint k = first + j * WORKGROUP_SIZE;
+      const uint r = span.x + k % rows, c = span.z + k / rows;
+      const bool is_lower = k < num && r >= c;
+      place[j] = NOTHING;
+      entries[j] = ZERO;
+      if (is_lower) {
+        const uint row = parent_row.at[of.z + r] - TILE * row_tile, col = parent_row.at[of.z + c] - TILE * col_tile;
+        place[j] = row + LINE * col;
+        entries[j] = AT(below, of.y, c * of.x + r);
+      }
+    }
+    [[unroll]] for (uint j = 0; j < BATCH; ++j) {
+      if (place[j] != NOTHING) tile[place[j]] += entries[j];
+    }
   }
   barrier();
+}
+
+void add_children(Front f, uint row_tile, uint col_tile) {
+  for (uint first = f.children_begin; first < f.children_end; first += CHILDREN) {
+    const uint num = min(CHILDREN, f.children_end - first);
+    barrier();
+    if (LANE < num) {
+      const uint place = FRONT_SIZE * children.at[first + LANE];
+      child[LANE] = uvec3(fronts.at[place + 2], fronts.at[place + 4], fronts.at[place + 5]);
+      const uint base = fronts.at[place + FRONT_TILES], row = base + row_tile, col = base + col_tile;
+      inside[LANE] = uvec4(bounds.at[row], bounds.at[row + 1], bounds.at[col], bounds.at[col + 1]);
+    }
+    barrier();
+    for (uint k = 0; k < num; ++k) add_child(child[k], inside[k], row_tile, col_tile);
+  }
 }
 
 void main() {
@@ -45,8 +70,8 @@ void main() {
     const bool is_pivot = c < f.n && r >= c && r < f.f;
     tile[k % TILE + LINE * (k / TILE)] = is_pivot ? AT(factor, f.factor, c * f.f + r) : ZERO;
   }
+  add_children(f, row_tile, col_tile);
   barrier();
-  for (uint k = f.children_begin; k < f.children_end; ++k) add_child(children.at[k], row_tile, col_tile);
   for (uint k = LANE; k < TILE * TILE; k += WORKGROUP_SIZE) {
     const uint r = TILE * row_tile + k % TILE, c = TILE * col_tile + k / TILE;
     if (r < c || r >= f.f) continue;

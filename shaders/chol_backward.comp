@@ -52,20 +52,22 @@ void main() {
   for (uint column = 0; f.m > 0 && column < f.n; column += BLOCK) subtract_below(f, column, min(BLOCK, f.n - column));
   for (uint step = (f.n + BLOCK - 1) / BLOCK; step > 0; --step) {
     const uint column = BLOCK * (step - 1), width = min(BLOCK, f.n - column);
-    real entries[BLOCK];  // of the first column before, on their way while the triangle is solved with
-    [[unroll]] for (uint r = 0; r < BLOCK; ++r) {
-      entries[r] = r < width && LANE < column ? AT(factor, f.factor, LANE * f.f + column + r) : ZERO;
-    }
+    real entries[BLOCK];  // of the first columns before, on their way while the triangle is solved with
+    FETCH_BEFORE(f, column, width, 0, column)
     LOAD_TRIANGLE(f, column, width)
     solve_upper(LANE < width ? v[column + LANE] : ZERO, width);
     if (LANE < width) v[column + LANE] = solved[LANE];
-    for (uint c = LANE; c < column; c += WORKGROUP_SIZE) {
-      if (c != LANE) {
-        [[unroll]] for (uint r = 0; r < BLOCK; ++r) {
-          entries[r] = r < width ? AT(factor, f.factor, c * f.f + column + r) : ZERO;
-        }
+    for (uint first = 0; first < column; first += WORKGROUP_SIZE) {
+      if (first > 0) {
+        FETCH_BEFORE(f, column, width, first, column)
       }
-      v[c] -= times_solved(entries);
+      [[unroll]] for (uint side_of = 0; side_of < 2; ++side_of) {
+        const uint c = first + side_of * HALF + LANE;
+        put_shares(entries, side_of);
+        barrier();
+        if (LANE < HALF && c < column) v[c] -= sum_of_shares();
+        barrier();
+      }
     }
     barrier();
   }

@@ -22,16 +22,17 @@ void main() {
   const uint tile = list.at[entry + 1], own = side * push.dim + f.first_pivot;
   const uint width = min(BLOCK, f.n - push.column);
   real mine = LANE < width ? z.at[own + push.column + LANE] : ZERO;
-  const uint col = 128 * tile + LANE;
-  const bool inside = col < push.column;
+  const uint first = 128 * tile;
   real entries[BLOCK];
-  [[unroll]] for (uint r = 0; r < BLOCK; ++r) {
-    entries[r] = r < width && inside ? AT(factor, f.factor, col * f.f + push.column + r) : ZERO;
-  }
+  FETCH_BEFORE(f, push.column, width, first, push.column)
   LOAD_TRIANGLE(f, push.column, width)
   solve_upper(mine, width);
   if (tile == 0 && LANE < width) x.at[own + push.column + LANE] = solved[LANE];
-  if (!inside) return;
-  const real sum = times_solved(entries);
-  z.at[own + col] -= sum;
+  [[unroll]] for (uint side_of = 0; side_of < 2; ++side_of) {
+    const uint c = first + side_of * HALF + LANE;
+    put_shares(entries, side_of);
+    barrier();
+    if (LANE < HALF && c < push.column) z.at[own + c] -= sum_of_shares();
+    barrier();
+  }
 }

@@ -17,7 +17,35 @@ INPUT(5, real, y)      // (sides, dim)
 OUTPUT(6, real, z)     // (sides, dim)
 INOUT(7, real, carry)  // (sides, num_carried)
 
+const uint CHILDREN = 32;
 shared real v[CAPACITY];
+shared uvec2 child[CHILDREN];  // m, rows
+
+// What the children carry up: what the next one does is on its way while the present one's is added.
+void add_children(Front f, uint carried) {
+  for (uint first = f.children_begin; first < f.children_end; first += CHILDREN) {
+    const uint num = min(CHILDREN, f.children_end - first);
+    for (uint k = LANE; k < num; k += WORKGROUP_SIZE) {
+      const uint place = FRONT_SIZE * children.at[first + k];
+      child[k] = uvec2(fronts.at[place + 2], fronts.at[place + 5]);
+    }
+    barrier();
+    uint row = LANE < child[0].x ? parent_row.at[child[0].y + LANE] : 0;
+    real more = LANE < child[0].x ? carry.at[carried + child[0].y + LANE] : ZERO;
+    for (uint k = 0; k < num; ++k) {
+      const uvec2 of = child[k], next = k + 1 < num ? child[k + 1] : uvec2(0);
+      const uint next_row = LANE < next.x ? parent_row.at[next.y + LANE] : 0;
+      const real next_more = LANE < next.x ? carry.at[carried + next.y + LANE] : ZERO;
+      if (LANE < of.x) v[row] += more;
+      for (uint r = LANE + WORKGROUP_SIZE; r < of.x; r += WORKGROUP_SIZE) {
+        v[parent_row.at[of.y + r]] += carry.at[carried + of.y + r];
+      }
+      row = next_row;
+      more = next_more;
+      barrier();
+    }
+  }
+}
 
 void main() {
   const uint side = WORKGROUP / push.num;
@@ -26,13 +54,7 @@ void main() {
   const uint own = side * push.dim + f.first_pivot, carried = side * push.num_carried;
   for (uint r = LANE; r < f.f; r += WORKGROUP_SIZE) v[r] = r < f.n ? y.at[own + r] : ZERO;
   barrier();
-  for (uint k = f.children_begin; k < f.children_end; ++k) {
-    const Front child = LOAD_FRONT(children.at[k]);
-    for (uint r = LANE; r < child.m; r += WORKGROUP_SIZE) {
-      v[parent_row.at[child.rows + r]] += carry.at[carried + child.rows + r];
-    }
-    barrier();
-  }
+  add_children(f, carried);
   for (uint column = 0; column < f.n; column += BLOCK) {
     const uint width = min(BLOCK, f.n - column), after = column + width + LANE;
     real entries[BLOCK];  // of the first row below, on their way while the triangle is solved with

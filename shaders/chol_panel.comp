@@ -21,8 +21,7 @@ const uint ROWS = 64, ALL = BLOCK + ROWS, DEPTH = 16, LINE = ALL + 1;
 const uint PER_ROW = ALL / 16, PER_COL = BLOCK / 8, LOADS = ALL * DEPTH / 128;
 shared real area[BLOCK * LINE];  // DEPTH columns of operands, then the tile, both by columns
 shared real scale[BLOCK], limits[BLOCK];
-#define COLUMNS BLOCK
-#define MOST_COLUMNS 32
+#define COLUMNS 32
 #define COLUMN(c) ((c) * LINE)
 #include "chol_eliminate.glsl"
 

@@ -1,6 +1,6 @@
 #version 450
 // A tile of 64 x 64 of large fronts: C -= L(rows, from .. to) S L(columns, from .. to)'.
-//   WHOLE 0: C are columns of the factor from `to` on, of fronts with more pivots
+//   WHOLE 0: C are columns of the factor from `start` up to `last`, of fronts with more pivots
 //   WHOLE 1: C is the Schur complement, from .. to are all pivots
 // An invocation holds 8 x 4 entries; operands pass through shared memory, the next 16 columns are on their way to registers
 // while the present ones are used.
@@ -9,7 +9,7 @@
 #include "common.glsl"
 #include "chol.glsl"
 layout(constant_id = 1) const uint WHOLE = 0;
-PARAMETERS(uint first; uint from; uint to;)
+PARAMETERS(uint first; uint from; uint to; uint start; uint last;)
 INPUT(0, uint, list)     // (front, tile row | tile column << 16)
 INPUT(1, uint, fronts)
 FRONT_INOUT(2, factor)
@@ -37,7 +37,8 @@ void main() {
   const uint entry = push.first + 2 * WORKGROUP;
   const Front f = LOAD_FRONT(list.at[entry]);
   const uint begin = WHOLE != 0 ? 0 : push.from, end = WHOLE != 0 ? f.n : push.to;
-  const uint first_row = end + TILE * (list.at[entry + 1] & 0xffff), first_col = end + TILE * (list.at[entry + 1] >> 16);
+  const uint start = WHOLE != 0 ? f.n : push.start;
+  const uint first_row = start + TILE * (list.at[entry + 1] & 0xffff), first_col = start + TILE * (list.at[entry + 1] >> 16);
   const uint ry = LANE % 8, cx = LANE / 8;
   real sum[PER_ROW][PER_COL];
   [[unroll]] for (uint i = 0; i < PER_ROW; ++i) {
@@ -61,7 +62,7 @@ void main() {
       }
     }
   }
-  const uint last_col = WHOLE != 0 ? f.f : f.n;
+  const uint last_col = WHOLE != 0 ? f.f : min(f.n, push.last);
   [[unroll]] for (uint j = 0; j < PER_COL; ++j) {
     const uint c = first_col + cx + 16 * j;
     [[unroll]] for (uint i = 0; i < PER_ROW; ++i) {

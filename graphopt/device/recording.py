@@ -41,6 +41,20 @@ class VulkanRecorder:
         self._native.dispatch_indirect(kernel, buffers, words, groups, place)
         return self
 
+    def begin_unless(self, flag: Any, place: int = 0) -> VulkanRecorder:
+        """Dispatches up to `end_unless` run only where a uint32 on the device is 0 when it gets here.
+
+        flag: buffer with the number at byte `place`. Copies, fills and timestamps run anyway. Only where
+        `info["conditional"]`; conditions cannot be nested.
+        """
+        self._native.begin_unless(flag, place)
+        return self
+
+    def end_unless(self) -> VulkanRecorder:
+        """End of what `begin_unless` began."""
+        self._native.end_unless()
+        return self
+
     def _arguments(
         self, kernel: Any, buffers: Sequence[Any], params: Sequence[int]
     ) -> tuple[Any, list[Any], bytes]:

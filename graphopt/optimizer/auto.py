@@ -55,9 +55,9 @@ from graphopt.optimizer.trust_region import TrustRegion
 from graphopt.solver.block_solver import BlockSolver
 from graphopt.solver.places import present_places
 from graphopt.solver.relaxation import Relaxation
-from graphopt.solver.reseat import reseat_landmarks
+from graphopt.solver.reseat import images_of_landmarks, reseat_landmarks
 from graphopt.solver.small import LARGEST_DIM
-from graphopt.solver.structure import Structure
+from graphopt.solver.structure import EdgeGroup, Structure
 from graphopt.solver.trial import Damping
 
 _POSES_AND_POINTS = ("pose", "point")  # roles whose units are metres and radians
@@ -123,6 +123,15 @@ class Auto:
         self._is_affordable = structure.num_edges <= _AFFORDABLE
         may_contest = self.options.contest and (uniform or self._is_small or self._is_affordable)
         self._start = present_places(solver) if may_contest else None
+
+    def first_looks(self, structure: Structure) -> list[tuple[EdgeGroup, int]]:
+        """Groups and slots whose chi2 by vertex the first iteration asks for."""
+        is_asked = np.isfinite(self.options.reseat_gain) and structure.num_kept < structure.num_blocks
+        return images_of_landmarks(structure) if is_asked else []
+
+    def first_damping(self, structure: Structure, chi2: float) -> Damping | None:
+        """Of the first trial from a start with this chi2, where that is known before H is."""
+        return None if has_uniform_units(structure) else ScaledDamping(self.options).first_damping(chi2)
 
     def damping(self) -> Damping:
         """The chosen algorithm's."""

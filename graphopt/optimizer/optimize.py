@@ -4,8 +4,9 @@ from __future__ import annotations
 
 import importlib
 import time
-from collections.abc import Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import asdict, replace
+from functools import partial
 from typing import Any
 
 import numpy as np
@@ -38,7 +39,7 @@ from graphopt.solver.configurations import configured
 from graphopt.solver.gauge import known_gauge
 from graphopt.solver.held import Problem, without_held
 from graphopt.solver.registry import SolverOptions
-from graphopt.solver.reuse import prepared_solver
+from graphopt.solver.reuse import begin_ahead, prepared_solver
 from graphopt.solver.split import in_small_blocks
 from graphopt.solver.unseen import points_unseen
 
@@ -187,6 +188,8 @@ def optimize(
     with signals.catching_interrupts(at_once=True):
         try:
             with signals.watching():
+                is_whole = vertices is None and edges is None and not materialize
+                go_on = _begin_ahead(graph, solver_options, algorithm) if is_whole else None
                 selection, held = hold(graph, graph.select(level, vertices, edges), fix)
                 signals.check()
                 summary.vertices, summary.edges = selection.num_active_vertices, selection.num_active_edges
@@ -195,7 +198,7 @@ def optimize(
                 problem = Problem(graph, selection) if materialize else without_held(graph, selection)
                 if not materialize and device.partition(":")[0] in ("vulkan", "kompute"):
                     problem = in_small_blocks(problem)
-                make = prepared_solver
+                make = partial(prepared_solver, go_on=go_on if problem.graph is graph else None)
                 if materialize:
                     from graphopt.solver.computed.materialized import (
                         materialized_solver as make,
@@ -221,6 +224,13 @@ def optimize(
     tell_end(summary, verbose)
     raise_if_unusable(summary, throw)
     return summary
+
+
+def _begin_ahead(graph: Graph, options: SolverOptions, algorithm: Algorithm) -> Callable[[], None] | None:
+    """Let a device start as the algorithm will, see `reuse.begin_ahead`."""
+    if isinstance(algorithm, Auto):
+        return begin_ahead(graph, options, algorithm.first_looks, algorithm.first_damping)
+    return begin_ahead(graph, options, lambda structure: [], lambda structure, chi2: None)
 
 
 def _count_behind(graph: Graph, selection: Selection, summary: Summary) -> None:

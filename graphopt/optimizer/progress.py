@@ -52,6 +52,8 @@ def watching(
 
 def tell_start(summary: Summary, verbose: bool) -> None:
     """Say what begins."""
+    if not (verbose or logger.isEnabledFor(logging.INFO)):
+        return
     line = f"{summary.method}: {summary.vertices} vertices, {summary.edges} edges"
     if verbose:
         print(line)
@@ -60,6 +62,8 @@ def tell_start(summary: Summary, verbose: bool) -> None:
 
 def tell_end(summary: Summary, verbose: bool) -> None:
     """Say how it ended."""
+    if not (verbose or logger.isEnabledFor(logging.INFO)):
+        return
     line = summary.brief_report() + (f" {summary.message}" if summary.message else "")
     if verbose:
         print(line, flush=True)

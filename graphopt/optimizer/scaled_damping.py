@@ -43,6 +43,14 @@ class ScaledDamping:
     def start(self, solver: BlockSolver, chi2: float) -> None:
         """Remember the block solver; also starts again at a new estimate."""
         self._solver = solver
+        self._begin(chi2)
+
+    def first_damping(self, chi2: float) -> Damping:
+        """Of the first trial after a start with this chi2."""
+        self._begin(chi2)
+        return self.damping(self._accuracy)
+
+    def _begin(self, chi2: float) -> None:
         self._chi2 = chi2
         self._lambda = _INITIAL_LAMBDA
         self._nu = 2.0

@@ -79,6 +79,11 @@ def reseat_landmarks(structure: Structure, worth: float = 0.0, solver: BlockSolv
     return Reseated(sum(len(rows) for _, rows in moved), gain, moved)
 
 
+def images_of_landmarks(structure: Structure) -> list[tuple[EdgeGroup, int]]:
+    """Groups and slots whose chi2 by vertex `reseat_landmarks` looks at first."""
+    return [image for landmarks in _landmarks(structure) for image in landmarks.images]
+
+
 @dataclass(frozen=True, eq=False)
 class _Landmarks:
     """The eliminated landmarks of a vertex set whose edges all are images."""

@@ -14,7 +14,8 @@ from __future__ import annotations
 import time
 from collections.abc import Callable
 from dataclasses import dataclass, replace
-from functools import lru_cache
+from functools import lru_cache, partial
+from typing import Protocol, runtime_checkable
 from weakref import WeakKeyDictionary
 
 import numpy as np
@@ -30,7 +31,8 @@ from graphopt.solver.auto_device import device_for_more
 from graphopt.solver.block_solver import BlockSolver
 from graphopt.solver.cpu import CpuBlockSolver
 from graphopt.solver.registry import SolverOptions, create_block_solver
-from graphopt.solver.structure import Structure, information_variant
+from graphopt.solver.structure import EdgeGroup, Structure, information_variant
+from graphopt.solver.trial import Damping
 from graphopt.types.base import EdgeType, working_edge_type
 
 
@@ -59,11 +61,19 @@ def prepared_solver(
     options: SolverOptions,
     seconds: dict[str, float],
     may_narrow: bool = False,
+    go_on: Callable[[], None] | None = None,
 ) -> BlockSolver:
-    """The block solver for a selection; adds to `seconds["analyze"]` and `seconds["prepare"]`."""
+    """The block solver for a selection; adds to `seconds["analyze"]` and `seconds["prepare"]`.
+
+    go_on: what `begin_ahead` has returned in the same call.
+    """
     start = time.perf_counter()
     last = _last.pop(graph, None)
     if last is not None:
+        if go_on is not None:
+            go_on()
+        elif isinstance(last.solver, BeginsAhead):
+            last.solver.forget_begun()
         last = _adapted(last, graph, selection, options, may_narrow)
     if last is not None:
         if options.device == "auto" and not may_narrow and last.masks is None:
@@ -90,6 +100,44 @@ def prepared_solver(
         solver,
     )
     return solver
+
+
+@runtime_checkable
+class BeginsAhead(Protocol):
+    """A block solver that can start while the host looks whether anything but estimates has changed."""
+
+    def begin(self, looks: list[tuple[EdgeGroup, int]]) -> None:
+        """Start chi2, chi2 of groups by the vertices of slots, and the linearisation."""
+        ...
+
+    def begin_trial(self, first_damping: Callable[[float], Damping | None]) -> None:
+        """Start the first trial, damped as is likely at this chi2; None: not."""
+        ...
+
+    def forget_begun(self) -> None:
+        """Nothing of it is of use."""
+        ...
+
+
+def begin_ahead(
+    graph: Graph,
+    options: SolverOptions,
+    looks: Callable[[Structure], list[tuple[EdgeGroup, int]]],
+    first_damping: Callable[[Structure, float], Damping | None],
+) -> Callable[[], None] | None:
+    """Let the graph's last block solver start, as if nothing but estimates had changed since.
+
+    Called before that is known, so that a device works meanwhile; `prepared_solver` finds out. Returns what
+    it takes, which goes on with the first trial once chi2 is there; None: nothing has started.
+    """
+    last = _last.get(graph)
+    if last is None or last.version != graph.version or last.options != options or last.masks is not None:
+        return None
+    solver, structure = last.solver, last.structure
+    if not isinstance(solver, BeginsAhead):
+        return None
+    solver.begin(looks(structure))
+    return partial(solver.begin_trial, partial(first_damping, structure))
 
 
 def _move_to_gpu(last: _Prepared, graph: Graph) -> None:

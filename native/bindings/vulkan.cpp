@@ -43,6 +43,7 @@ py::dict describe(const PhysicalDevice& d) {
   out["subgroup_size_control"] = d.subgroup_size_control;
   out["subgroup_arithmetic"] = d.subgroup_arithmetic;
   out["memory_budget"] = d.memory_budget;
+  out["conditional"] = d.conditional;
   out["subgroup_size"] = d.subgroup_size;
   out["min_subgroup_size"] = d.min_subgroup_size;
   out["max_subgroup_size"] = d.max_subgroup_size;
@@ -297,6 +298,8 @@ void bind_program(py::module_& m) {
              const std::shared_ptr<Buffer>& groups,
              std::uint64_t place) { r.dispatch_indirect(kernel, buffers, params, groups, place); },
           py::arg("kernel"), py::arg("buffers"), py::arg("params"), py::arg("groups"), py::arg("place"))
+      .def("begin_unless", &Recorder::begin_unless, py::arg("flag"), py::arg("place"))
+      .def("end_unless", &Recorder::end_unless)
       .def("keep", &Recorder::keep, py::arg("buffer"))
       .def("barrier", &Recorder::barrier)
       .def("copy", &Recorder::copy, py::arg("source"), py::arg("destination"), py::arg("source_offset"),

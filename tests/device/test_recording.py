@@ -120,3 +120,38 @@ def test_phases_are_timed_by_timestamps(device):
         device.submit(program).wait()
         times = program.timestamps()
         assert len(times) == 101 and times[0] == 0.0 and all(np.diff(times) >= 0.0)
+
+
+def test_what_a_flag_says_is_skipped_and_what_follows_runs(device):
+    """Dispatches up to end_unless run where the word is 0 by then, also one that a kernel wrote."""
+    assert device.info["conditional"]
+    flags = device.upload(np.array([0, 7], np.uint32))
+    state, log = device.upload(np.array([1 << 20], np.uint32)), device.upload(np.zeros(101, np.uint32))
+    groups = device.upload(np.ones(3, np.uint32))
+    kernel, recorder = step_kernel(device), device.record()
+    for step, place in enumerate((0, 4, 4, 0)):
+        recorder.begin_unless(flags, place)
+        recorder.dispatch(kernel, (state, groups, log), (99, step), 1).barrier().end_unless()
+    recorder.dispatch(kernel, (state, groups, log), (99, 4), 1).barrier()
+    recorder.begin_unless(state).dispatch(kernel, (state, groups, log), (99, 5), 1).end_unless()
+    device.submit(recorder.finish()).wait()
+    words = device.download(log, np.uint32, 7)
+    assert words[0] == 3 and words[1::2].tolist() == [0, 3, 4]
+
+
+def test_conditions_are_used_as_they_must_be(device):
+    """One at a time, ended, at a place inside the flag's buffer, on a device that has them."""
+    buffer = device.allocate(16)
+    with pytest.raises(DeviceError, match="cannot be nested"):
+        device.record().begin_unless(buffer).begin_unless(buffer)
+    with pytest.raises(DeviceError, match="No condition has begun"):
+        device.record().end_unless()
+    with pytest.raises(DeviceError, match="has not ended"):
+        device.record().begin_unless(buffer).finish()
+    for place in (2, 16):
+        with pytest.raises(DeviceError, match=f"at byte {place} of a buffer of 16"):
+            device.record().begin_unless(buffer, place)
+    lacking = VulkanDevice(masked_features=["conditional"])
+    assert not lacking.info["conditional"]
+    with pytest.raises(DeviceError, match="has no conditional commands"):
+        lacking.record().begin_unless(lacking.allocate(16))

@@ -43,6 +43,12 @@ def scattered(num: int, pairs: int) -> np.ndarray:
     return np.random.default_rng(3).integers(0, num, (pairs, 2))
 
 
+def star(leaves: int, centre: int) -> np.ndarray:
+    """Every leaf with all of the centre, which is full."""
+    pairs = [(leaf, leaves + k) for leaf in range(leaves) for k in range(centre)]
+    return np.array(pairs + [(leaves + i, leaves + j) for i in range(centre) for j in range(i)])
+
+
 PATTERNS = {
     "one block": ([3], np.empty((0, 2)), "auto"),
     "nothing but diagonal blocks": ([2, 5, 1, 15], np.empty((0, 2)), "amd"),
@@ -53,6 +59,8 @@ PATTERNS = {
     "mixed sizes": (list(np.random.default_rng(1).integers(1, 21, 50)), scattered(50, 110), "metis"),
     "full, below one panel": ([5] * 6, everyone(6), "auto"),
     "full, beyond a group of panels": ([7] * 47, everyone(47), "auto"),
+    "more children of a small front than are described at once": ([20] * 50 + [5], star(50, 1), "amd"),
+    "more children of a large front than are described at once": ([20] * 50 + [15] * 6, star(50, 6), "amd"),
     "wide": ([9] * 45, scattered(45, 60), "dense"),
     "natural": ([2] * 100, lattice(10, 10), "natural"),
 }
@@ -114,6 +122,23 @@ def test_solves_that_workgroups_share(variant, name, monkeypatch):
     values, b = spd_values(pattern, rng), rng.standard_normal((pattern.dim, 3))
     solver = DeviceCholesky(device, pattern, precision, ordering=ordering)
     assert any(level.forward and level.backward for level in solver.work.levels)
+    assert solver.factorize(values)
+    assert residual(to_dense(pattern, values), solver.solve(b), b) < 20 * UNIT[precision]
+
+
+@pytest.mark.parametrize(("outer", "at_once"), [(256, 0), (96, 12), (64, 0), (96, 512)])
+def test_columns_are_brought_up_to_date_in_groups_or_at_once(variant, outer, at_once, monkeypatch):
+    """Before a block of columns, beside the block before, or group by group: the same answer."""
+    device, precision = variant
+    monkeypatch.setattr(work, "OUTER", outer)
+    monkeypatch.setattr(work, "AT_ONCE", at_once)
+    dims, edges, ordering = PATTERNS["full, beyond a group of panels"]
+    pattern, rng = make_pattern(dims, edges), np.random.default_rng(0)
+    values, b = spd_values(pattern, rng), rng.standard_normal(pattern.dim)
+    solver = DeviceCholesky(device, pattern, precision, ordering=ordering)
+    steps = solver.work.levels[0].steps
+    assert any(step.beside is not None for step in steps) == (at_once > 0)
+    assert any(step.after is not None for step in steps) == (at_once < 512)
     assert solver.factorize(values)
     assert residual(to_dense(pattern, values), solver.solve(b), b) < 20 * UNIT[precision]
 

@@ -96,6 +96,8 @@ class Context:
         bandwidth = BYTES_PER_SECOND.get(device.info["kind"], BYTES_PER_SECOND["integrated"])
         self.submission_bytes = SUBMISSION_SECONDS * bandwidth
         """Bytes that one submission may move."""
+        self.has_conditions = bool(device.info.get("conditional", False))
+        """Launches can be skipped by the device, see `Program.unless`."""
 
     # ---------------------------------------------------------------- buffers that only kernels touch
 
@@ -234,6 +236,19 @@ class Program:
         self._commands.append(("fill", (buffer,)))
         return self
 
+    @contextmanager
+    def unless(self, flag: Any, place: int) -> Iterator[None]:
+        """What is recorded inside is skipped where uint32 number `place` of a buffer is not 0 by then.
+
+        Only its launches, and where the device can; else each kernel has to look itself.
+        """
+        can = self._context.has_conditions
+        if can:
+            self._commands.append(("begin_unless", (flag, 4 * place)))
+        yield
+        if can:
+            self._commands.append(("end_unless", ()))
+
     def append(self, other: Program) -> Program:
         """All commands of another program."""
         self._commands += other._commands
@@ -293,6 +308,7 @@ class _Recording:
         self._phases: list[str] = []
         self._phase = ""
         self._spent = 0.0
+        self._condition: tuple[Any, int] | None = None
 
     def add(self, name: str, argument: Any) -> None:
         if name == "phase":
@@ -305,12 +321,16 @@ class _Recording:
             self._spend(argument.nbytes)
             assert self._recorder is not None
             self._recorder.dispatch(argument.kernel, argument.buffers, argument.params, argument.groups)
-        else:
-            getattr(self._recorder, name)(*argument)
+            return
+        getattr(self._recorder, name)(*argument)
+        if name in ("begin_unless", "end_unless"):
+            self._condition = argument or None
 
     def _begin(self) -> None:
         if self._recorder is None:
             self._recorder = self._context.device.record()
+            if self._condition is not None:
+                self._recorder.begin_unless(*self._condition)
         self._recorder.timestamp()
         self._phases.append(self._phase)
 
@@ -323,6 +343,8 @@ class _Recording:
 
     def _end(self) -> None:
         if self._recorder is not None:
+            if self._condition is not None:
+                self._recorder.end_unless()
             self._found.append((self._phases, self._recorder.timestamp().finish()))
         self._recorder, self._phases, self._spent = None, [], 0.0
 

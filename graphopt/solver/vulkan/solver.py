@@ -31,6 +31,7 @@ from graphopt.solver.external import ExternalPart, ExternalPlaces
 from graphopt.solver.registry import SolverOptions
 from graphopt.solver.structure import EdgeGroup, Structure
 from graphopt.solver.trial import Damping, Trial
+from graphopt.solver.vulkan.ahead import Ahead
 from graphopt.solver.vulkan.data.array import WIDE, DeviceArray, unpack_wide
 from graphopt.solver.vulkan.external import DeviceExternal
 from graphopt.solver.vulkan.kernels.equations import Equations
@@ -160,6 +161,11 @@ class ResidentBlockSolver:
         """Why the precision is not the one that was asked for."""
         self._linearizing: Running | None = None
         self._brought = time.perf_counter()
+        self._ahead: Ahead | None = None
+        self._sums_back: dict[tuple[int, int], Any] = {}
+        """Of chi2 by vertex, begun ahead, by group and slot."""
+        self._changes = False
+        """The last `refresh` has found more than estimates to be new."""
 
     def _reduction_maker(self, storage: Storage, prepared: Future[None]) -> MakeReduction | None:
         """What makes the reduction from the equations, in a thread; None: the system itself."""
@@ -249,7 +255,12 @@ class ResidentBlockSolver:
         self._advance()
         current = self._estimates.current
         if current not in self._known_chi2:
-            self._run(("chi2", current), self._record_chi2, current)
+            ahead = None if self._ahead is None else self._ahead.take_chi2(current)
+            if ahead is None:
+                self.system.drop()  # its trial brings chi2 the same way
+                self._run(("chi2", current), self._record_chi2, current)
+            else:
+                ahead.wait(self.system.device_seconds)
             self._known_chi2[current] = self._linearizer.chi2
         return self._known_chi2[current]
 
@@ -264,9 +275,14 @@ class ResidentBlockSolver:
             self.finish()
             return None
         view = views[slot].view
-        sums = self.system.scratch(view.num_destinations * ACCUMULATOR_BYTES)
-        self._run(("sums", current, number, slot), self._record_sums, current, number, slot, sums)
-        words = self.device.download(sums, WIDE, view.num_destinations)
+        ahead = None if self._ahead is None else self._ahead.take_sums(current, number, slot)
+        if ahead is None:
+            sums = self.system.scratch(view.num_destinations * ACCUMULATOR_BYTES)
+            self._run(("sums", current, number, slot), self._record_sums, current, number, slot, sums)
+            words = self.device.download(sums, WIDE, view.num_destinations)
+        else:
+            ahead.wait(self.system.device_seconds)
+            words = self._sums_back[number, slot].array(WIDE, 0, view.num_destinations)
         found = unpack_wide(words, self.precision == "double")
         return found if view.long is None else found[np.argsort(view.blocks)]
 
@@ -276,14 +292,19 @@ class ResidentBlockSolver:
     def linearize(self) -> float:
         """H and b at the estimates; returns the robustified chi2. They are being computed when it returns."""
         chi2 = self.chi2()
+        if self._ahead is not None and self._ahead.take_linearized(self._estimates.current):
+            return chi2
         self._prepared.result()
         self.wait_linearized()
         self._bring_now_and_then()
+        self._submit_linearize()
+        return chi2
+
+    def _submit_linearize(self) -> None:
         self._estimates.hold()
         held = self._estimates.held
         self._linearizing = self._program(("linearize", held), self._record_linearize, held).submit()
         self.system.note_linearized(0 if self._linearizer.storage.is_whole else held)
-        return chi2
 
     def _record_chi2(self, program: Program, version: int) -> None:
         self._linearizer.record_chi2(program.phase("linearize"), version)
@@ -298,6 +319,62 @@ class ResidentBlockSolver:
         if self._linearizing is not None:
             self._linearizing.wait(self.system.device_seconds)
             self._linearizing = None
+
+    # ---------------------------------------------------------------- ahead of a call
+
+    def begin(self, looks: list[tuple[EdgeGroup, int]]) -> None:
+        """Take the graph's estimates, and start chi2, chi2 of these groups by the vertices of slots, H and b.
+
+        For a call that is likely to find nothing else changed, before it has looked: `refresh` does, and
+        forgets all that where it was wrong. Not after a call where it was.
+        """
+        if getattr(self.device, "is_lost", False):
+            return
+        self.forget_begun()
+        ready = self._prepared.done() and self.system.is_prepared and not self._advance()
+        if not ready or self._changes or self.structure.external:
+            return
+        self.wait_linearized()
+        if self._estimates.refresh():
+            self._known_chi2.clear()
+        current = self._estimates.current
+        ahead = self._ahead = Ahead(current)
+        if current not in self._known_chi2:
+            ahead.chi2 = self._program(("chi2", current), self._record_chi2, current).submit()
+        for group, slot in looks:
+            number = self.structure.groups.index(group)
+            if slot in self._linearizer.edges[number].views and self._linearizer.sums_by_vertex:
+                key = "sums ahead", current, number, slot
+                program = self._program(key, self._record_sums_ahead, current, number, slot)
+                ahead.sums[number, slot] = program.submit()
+        self._submit_linearize()
+        ahead.is_linearized = True
+
+    def _record_sums_ahead(self, program: Program, version: int, number: int, slot: int) -> None:
+        """With their way to the host: scratch is others' by the time they are asked for."""
+        nbytes = self._linearizer.edges[number].views[slot].view.num_destinations * ACCUMULATOR_BYTES
+        if (number, slot) not in self._sums_back:
+            self._sums_back[number, slot] = self.device.allocate(nbytes, "readback")
+        sums = self.system.scratch(nbytes)
+        self._record_sums(program, version, number, slot, sums)
+        program.copy(sums, self._sums_back[number, slot], nbytes)
+
+    def begin_trial(self, first_damping: Callable[[float], Damping | None]) -> None:
+        """After `begin`: start the first trial, with the damping that is likely at this chi2; None: not."""
+        if self._ahead is None:
+            return
+        chi2 = self.chi2()
+        damping = first_damping(chi2) if np.isfinite(chi2) else None
+        if damping is not None:
+            self.system.reset()
+            self.system.begin(damping, self.prepare_move()[1])
+
+    def forget_begun(self) -> None:
+        """What `begin` has begun is of no use, or has been used."""
+        if self._ahead is not None:
+            self._ahead.wait()
+            self._ahead = None
+        self.system.drop()
 
     # ---------------------------------------------------------------- steps
 
@@ -339,6 +416,7 @@ class ResidentBlockSolver:
         """Estimates <- estimates oplus dx."""
         self._advance()
         source, target = self._estimates.current, self._estimates.free_version()
+        self.forget_begun()
         self._run(("update", source, target), self._record_oplus, source, target)
         self._known_chi2.pop(target, None)
         self._estimates.arrive(target, in_double=self.precision == "double")
@@ -362,6 +440,7 @@ class ResidentBlockSolver:
         self._linearizer.record_oplus(program.phase("update"), self.system.equations.dx, source, target)
 
     def _arrive(self, target: int) -> None:
+        self._ahead = None  # done, since what came after it is
         self._estimates.push()
         self._estimates.arrive(target, in_double=self.precision == "double")
         self._known_chi2[target] = self._linearizer.chi2
@@ -398,13 +477,35 @@ class ResidentBlockSolver:
     def refresh(self) -> None:
         """Take what has changed in the graph; the stop rule of PCG starts anew."""
         self._prepared.result()  # data of views that are being made would be missed
-        if self._linearizer.refresh():
+        moved = self._take_estimates()
+        self._changes = self._linearizer.refresh()
+        if moved or self._changes:
             self._known_chi2.clear()
+        if self._changes:
+            self.forget_begun()
         self.system.reset()
+
+    def _take_estimates(self) -> bool:
+        """Take the graph's estimates, unless `begin` has just done that; False: they are here already."""
+        if self._ahead is None or not self._ahead.is_new:
+            self.forget_begun()
+            return self._estimates.refresh()
+        self._ahead.is_new = False
+        if self.device.memory_scheme != "staged":
+            self._wait_for_programs()  # what is new is written in place
+        return False
+
+    def _wait_for_programs(self) -> None:
+        """Nothing that was begun runs any more; what it has found stays."""
+        assert self._ahead is not None
+        for running in (self._ahead.chi2, *self._ahead.sums.values(), self._linearizing, self.system.begun):
+            if running is not None:
+                running.wait()
 
     def take(self, number: int, rows: np.ndarray) -> None:
         """Take the graph's estimates of some rows of a vertex set; what was remembered stays."""
         self._advance()
+        self.forget_begun()
         self._estimates.leave_remembered()
         self._estimates.take(number, rows)
         self._known_chi2.pop(self._estimates.current, None)
@@ -440,12 +541,15 @@ class ResidentBlockSolver:
 
     # ---------------------------------------------------------------- programs
 
-    def _advance(self) -> None:
+    def _advance(self) -> bool:
         """Take compiled kernels that have become ready or larger images; what was recorded is old then."""
-        if self._linearizer.advance():
-            self._programs.clear()
-            self._double = None
-            self.system.forget_programs()
+        if not self._linearizer.advance():
+            return False
+        self.forget_begun()
+        self._programs.clear()
+        self._double = None
+        self.system.forget_programs()
+        return True
 
     def _program(self, key: Hashable, record: Callable[..., None], *arguments: Any) -> Program:
         """The program that record(program, *arguments) makes, recorded at its first use."""

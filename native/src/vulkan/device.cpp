@@ -23,9 +23,12 @@ void mask_features(PhysicalDevice& device, const std::set<std::string>& masked) 
       device.buffer_address = false;
     } else if (name == "subgroup_size_control") {
       device.subgroup_size_control = false;
+    } else if (name == "conditional") {
+      device.conditional = false;
     } else {
       throw DeviceError("Feature '" + name +
-                        "' cannot be masked; expected float64, buffer_address or subgroup_size_control.");
+                        "' cannot be masked; expected float64, buffer_address, subgroup_size_control or "
+                        "conditional.");
     }
   }
 }
@@ -88,6 +91,14 @@ void Device::create_device() {
   if (physical_.subgroup_size_control) {
     extensions.push_back(VK_EXT_SUBGROUP_SIZE_CONTROL_EXTENSION_NAME);
     features12.pNext = &size_control;
+  }
+  VkPhysicalDeviceConditionalRenderingFeaturesEXT conditional{};
+  conditional.sType = VK_STRUCTURE_TYPE_PHYSICAL_DEVICE_CONDITIONAL_RENDERING_FEATURES_EXT;
+  conditional.conditionalRendering = VK_TRUE;
+  if (physical_.conditional) {
+    extensions.push_back(VK_EXT_CONDITIONAL_RENDERING_EXTENSION_NAME);
+    conditional.pNext = features12.pNext;
+    features12.pNext = &conditional;
   }
   if (physical_.memory_budget) extensions.push_back(VK_EXT_MEMORY_BUDGET_EXTENSION_NAME);
 

@@ -25,7 +25,7 @@ struct PhysicalDevice {
 
   bool float64 = false, int64 = false, buffer_address = false, scalar_layout = false;
   bool timeline_semaphore = false, subgroup_size_control = false, subgroup_arithmetic = false;
-  bool memory_budget = false;
+  bool memory_budget = false, conditional = false;  // conditional: commands that run where a word says so
   std::uint32_t subgroup_size = 1, min_subgroup_size = 1, max_subgroup_size = 1;
 
   std::uint64_t max_storage_range = 0, max_allocation = 0;  // [bytes]

@@ -60,6 +60,11 @@ DeviceApi load_device_api(const InstanceApi& instance, VkDevice device) {
   if (api.name == nullptr) throw DeviceError("The Vulkan device lacks " #name ".");
   GRAPHOPT_VK_DEVICE(GRAPHOPT_LOAD)
 #undef GRAPHOPT_LOAD
+#define GRAPHOPT_LOAD_IF_THERE(name) \
+  api.name = reinterpret_cast<PFN_##name>(instance.vkGetDeviceProcAddr(device, #name));
+  GRAPHOPT_LOAD_IF_THERE(vkCmdBeginConditionalRenderingEXT)
+  GRAPHOPT_LOAD_IF_THERE(vkCmdEndConditionalRenderingEXT)
+#undef GRAPHOPT_LOAD_IF_THERE
   return api;
 }
 

@@ -53,6 +53,8 @@ struct InstanceApi {
 
 struct DeviceApi {
   GRAPHOPT_VK_DEVICE(GRAPHOPT_VK_MEMBER)
+  PFN_vkCmdBeginConditionalRenderingEXT vkCmdBeginConditionalRenderingEXT = nullptr;  // may stay null
+  PFN_vkCmdEndConditionalRenderingEXT vkCmdEndConditionalRenderingEXT = nullptr;      // may stay null
 };
 
 // Open libvulkan once per process. Throws DeviceError with the way out where there is none.

@@ -199,6 +199,7 @@ void MemoryPool::allocate_memory(MemoryBlock& block, std::uint64_t asked) {
   info.size = block.size;
   info.usage = VK_BUFFER_USAGE_STORAGE_BUFFER_BIT | VK_BUFFER_USAGE_INDIRECT_BUFFER_BIT |
                VK_BUFFER_USAGE_TRANSFER_SRC_BIT | VK_BUFFER_USAGE_TRANSFER_DST_BIT;
+  if (device_.physical().conditional) info.usage |= VK_BUFFER_USAGE_CONDITIONAL_RENDERING_BIT_EXT;
   const bool addresses = device_.physical().buffer_address;
   if (addresses) info.usage |= VK_BUFFER_USAGE_SHADER_DEVICE_ADDRESS_BIT;
   // Some drivers allow more than they promise, so the limit of one allocation is named only after a refusal.

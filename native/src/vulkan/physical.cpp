@@ -91,6 +91,8 @@ void read_properties(const InstanceApi& api, PhysicalDevice& out) {
 void read_features(const InstanceApi& api, PhysicalDevice& out) {
   VkPhysicalDeviceSubgroupSizeControlFeatures size_control{};
   size_control.sType = VK_STRUCTURE_TYPE_PHYSICAL_DEVICE_SUBGROUP_SIZE_CONTROL_FEATURES;
+  VkPhysicalDeviceConditionalRenderingFeaturesEXT conditional{};
+  conditional.sType = VK_STRUCTURE_TYPE_PHYSICAL_DEVICE_CONDITIONAL_RENDERING_FEATURES_EXT;
   VkPhysicalDeviceVulkan12Features features12{};
   features12.sType = VK_STRUCTURE_TYPE_PHYSICAL_DEVICE_VULKAN_1_2_FEATURES;
   VkPhysicalDeviceFeatures2 features{};
@@ -98,12 +100,16 @@ void read_features(const InstanceApi& api, PhysicalDevice& out) {
   features.pNext = &features12;
   const bool control = has_extension(api, out.handle, VK_EXT_SUBGROUP_SIZE_CONTROL_EXTENSION_NAME);
   if (control) features12.pNext = &size_control;
+  const bool conditions = has_extension(api, out.handle, VK_EXT_CONDITIONAL_RENDERING_EXTENSION_NAME);
+  conditional.pNext = features12.pNext;
+  if (conditions) features12.pNext = &conditional;
   api.vkGetPhysicalDeviceFeatures2(out.handle, &features);
   out.float64 = features.features.shaderFloat64 == VK_TRUE;
   out.int64 = features.features.shaderInt64 == VK_TRUE;
   out.buffer_address = features12.bufferDeviceAddress == VK_TRUE;
   out.scalar_layout = features12.scalarBlockLayout == VK_TRUE;
   out.timeline_semaphore = features12.timelineSemaphore == VK_TRUE;
+  out.conditional = conditions && conditional.conditionalRendering == VK_TRUE;
   out.subgroup_size_control = control && size_control.subgroupSizeControl == VK_TRUE;
 }
 

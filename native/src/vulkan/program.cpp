@@ -76,6 +76,42 @@ void Recorder::dispatch_indirect(const std::shared_ptr<Kernel>& kernel,
   api.vkCmdDispatchIndirect(program_->commands_, groups->handle(), groups->offset() + place);
 }
 
+void Recorder::begin_unless(const std::shared_ptr<Buffer>& flag, std::uint64_t place) {
+  require_open();
+  const DeviceApi& api = program_->device_->api();
+  if (!program_->device_->physical().conditional) {
+    throw DeviceError("The device " + program_->device_->physical().name +
+                      " has no conditional commands (VK_EXT_conditional_rendering).");
+  }
+  if (is_conditional_) throw DeviceError("Conditions cannot be nested; end the one before.");
+  if (place % 4 != 0 || place + 4 > flag->size()) {
+    throw DeviceError("The flag is to be at byte " + std::to_string(place) + " of a buffer of " +
+                      std::to_string(flag->size()) + " bytes; expected a multiple of 4 within it.");
+  }
+  VkMemoryBarrier memory{};
+  memory.sType = VK_STRUCTURE_TYPE_MEMORY_BARRIER;
+  memory.srcAccessMask = VK_ACCESS_SHADER_WRITE_BIT | VK_ACCESS_TRANSFER_WRITE_BIT;
+  memory.dstAccessMask = VK_ACCESS_CONDITIONAL_RENDERING_READ_BIT_EXT;
+  api.vkCmdPipelineBarrier(
+      program_->commands_, VK_PIPELINE_STAGE_COMPUTE_SHADER_BIT | VK_PIPELINE_STAGE_TRANSFER_BIT,
+      VK_PIPELINE_STAGE_CONDITIONAL_RENDERING_BIT_EXT, 0, 1, &memory, 0, nullptr, 0, nullptr);
+  VkConditionalRenderingBeginInfoEXT info{};
+  info.sType = VK_STRUCTURE_TYPE_CONDITIONAL_RENDERING_BEGIN_INFO_EXT;
+  info.buffer = flag->handle();
+  info.offset = flag->offset() + place;
+  info.flags = VK_CONDITIONAL_RENDERING_INVERTED_BIT_EXT;
+  api.vkCmdBeginConditionalRenderingEXT(program_->commands_, &info);
+  program_->keep(flag);
+  is_conditional_ = true;
+}
+
+void Recorder::end_unless() {
+  require_open();
+  if (!is_conditional_) throw DeviceError("No condition has begun.");
+  program_->device_->api().vkCmdEndConditionalRenderingEXT(program_->commands_);
+  is_conditional_ = false;
+}
+
 void Recorder::check_arguments(const Kernel& kernel, const std::vector<std::shared_ptr<Buffer>>& buffers,
                                const std::string& params) const {
   require_open();
@@ -235,6 +271,7 @@ void Recorder::timestamp() {
 
 std::shared_ptr<Program> Recorder::finish() {
   require_open();
+  if (is_conditional_) throw DeviceError("A condition has not ended; call end_unless.");
   VkMemoryBarrier memory{};
   memory.sType = VK_STRUCTURE_TYPE_MEMORY_BARRIER;
   memory.srcAccessMask = VK_ACCESS_SHADER_WRITE_BIT | VK_ACCESS_TRANSFER_WRITE_BIT;

@@ -93,6 +93,10 @@ class Recorder {
   void dispatch_indirect(const std::shared_ptr<Kernel>& kernel,
                          const std::vector<std::shared_ptr<Buffer>>& buffers, const std::string& params,
                          const std::shared_ptr<Buffer>& groups, std::uint64_t place);
+  // Dispatches from here to end_unless run only where the uint32 at `place` of a buffer is 0 when the device
+  // gets here. Copies, fills and timestamps run anyway.
+  void begin_unless(const std::shared_ptr<Buffer>& flag, std::uint64_t place);
+  void end_unless();
   void barrier();  // everything recorded so far is finished and visible to everything that follows
   void copy(const std::shared_ptr<Buffer>& source, const std::shared_ptr<Buffer>& destination,
             std::uint64_t source_offset, std::uint64_t destination_offset, std::uint64_t size);
@@ -113,6 +117,7 @@ class Recorder {
   std::shared_ptr<Program> program_;
   VkPipeline bound_ = VK_NULL_HANDLE;
   std::uint32_t sets_left_ = 0;
+  bool is_conditional_ = false;
   bool groups_visible_ = false;  // to indirect dispatches, since the last barrier
 };
 

@@ -7,8 +7,9 @@ fronts (up to 64 rows) are one dispatch: a workgroup takes a front from its chil
 shared memory. The large ones share the device:
 
     assemble    += updates of the children, tile by tile
-    panel       32 columns: brought up to date within a group of 256, factored, rows below solved for
-    trailing    after 256 columns all later columns -= L S L', tiles of 64 x 64
+    panel       32 columns: brought up to date, factored, rows below solved for
+    beside      columns after these -= L S L' of the 32 before, where the device takes all of it at once
+    trailing    else after 256 columns all later ones -= L S L', tiles of 64 x 64
     complement  update -= L21 S L21'
 
 A dense system is one front without rows below. Nothing is added atomically, every sum has a fixed order:
@@ -31,11 +32,11 @@ from graphopt.solver.vulkan.cholesky.inverse import SelectedInverse
 from graphopt.solver.vulkan.cholesky.solve import Solves
 from graphopt.solver.vulkan.cholesky.work import (
     BLOCK,
-    OUTER,
     PANEL_FLOPS,
     UPDATE_FLOPS,
     Level,
     Run,
+    Update,
     Work,
     tile_bounds,
 )
@@ -205,7 +206,7 @@ class DeviceCholesky:
     def _record_level(self, recorder: Any, level: Level, below: Any, updates: Any) -> None:
         dim = self.analysis.dim
         for rows, run in level.small:
-            kernel = self.shader("small", 10, 2, {0: max(32, rows), 1: rows})
+            kernel = self.shader(f"small{rows}", 10, 2, {0: max(32, rows)})
             buffers = (self.words, self.fronts, self.children, self.parent_row, below, self.factor, updates)
             buffers += (self._thresholds, self.signs, self.status)
             self.record_list(recorder, kernel, run, 1, buffers, (dim,))
@@ -224,10 +225,11 @@ class DeviceCholesky:
             params = (step.column, step.panel, self.analysis.dim)
             flops = PANEL_FLOPS * (step.column - step.panel + BLOCK)
             self.record_list(recorder, panel, step.run, 3, (*buffers, self.status), params, flops)
+            if step.beside is not None:
+                self._record_update(recorder, step.beside.run, updates, step.beside)
             recorder.barrier()
-            if step.update is not None:
-                span = (step.panel, step.panel + OUTER)
-                self._record_update(recorder, step.update, updates, span, OUTER)
+            if step.after is not None:
+                self._record_update(recorder, step.after.run, updates, step.after)
                 recorder.barrier()
         if level.diagonals is not None:
             kernel = self.shader("diagonal", 4, 1, {0: 128})
@@ -239,12 +241,14 @@ class DeviceCholesky:
             recorder.barrier()
 
     def _record_update(
-        self, recorder: Any, run: Run, updates: Any, span: tuple[int, int] | None, depth: int
+        self, recorder: Any, run: Run, updates: Any, span: Update | None, depth: int = 0
     ) -> None:
-        """span: columns that later ones are updated by; None: all pivots, for the Schur complement."""
-        kernel = self.shader("update", 5, 3, {0: 128, 1: int(span is None)})
+        """span: of pivot columns; None: the Schur complement by all, which are `depth` at most."""
+        kernel = self.shader("update", 5, 5, {0: 128, 1: int(span is None)})
         buffers = (self.words, self.fronts, self.factor, updates, self.signs)
-        self.record_list(recorder, kernel, run, 2, buffers, span or (0, 0), UPDATE_FLOPS * depth)
+        params = (0, 0, 0, 0) if span is None else (span.begin, span.end, span.start, span.last)
+        flops = UPDATE_FLOPS * (params[1] - params[0] if span else depth)
+        self.record_list(recorder, kernel, run, 2, buffers, params, flops)
 
     def record_solve(self, recorder: Any, rhs: Any, x: Any, num_rhs: int = 1) -> None:
         """Record x = (H + D)^-1 rhs with the last factorisation; x may be rhs.

@@ -4,9 +4,10 @@
     CPU      operations / (rate of a core * cores) + panels * what its threads wait for each other
              + the way of the matrix there and of x back
 
-Measured on an H200 and 16 cores of its host with `benchmarks/device_cholesky.py`, commit 0eebdd6: the chain
-with 441 to 4,000 dense rows, the share with 4,000 (trailing updates alone), the CPU's rate with spheres of
-2,500 (10), 10,000 (21) and 100,000 poses (16 GFLOP/s per core), its waiting from trials of ladybug-49.
+Measured on an H200 and 16 cores of its host with `benchmarks/device_cholesky.py`: the chain with 441 to 4,000
+dense rows, 25 us for 32 columns with both solves and three dispatches, the share with 4,000 (trailing updates
+alone), the CPU's rate with spheres of 2,500 (10), 10,000 (21) and 100,000 poses (16 GFLOP/s per core), its
+waiting from trials of ladybug-49.
 """
 
 from __future__ import annotations
@@ -15,9 +16,9 @@ from graphopt.device.figures import DeviceFigures
 
 DEVICE_SHARE = 0.4
 """Of the multiply-add rate, in tiles."""
-PANEL_SECONDS = 1.6e-5
+PANEL_SECONDS = 1.2e-5
 """32 pivots one after the other, which every row below waits for, with the columns before them."""
-STEP_SECONDS = 6e-6
+STEP_SECONDS = 3e-6
 """32 rows of a triangular solve, likewise."""
 PANEL = 32
 CORE_FLOPS = 1.5e10

@@ -19,7 +19,11 @@ UPDATE_TILE = 64
 """Rows and columns of a workgroup of chol_update."""
 ASSEMBLE_TILE = 32
 OUTER = 256
-"""Columns that are factored before all later ones are updated by them."""
+"""Columns of a group, which are factored before all later ones are updated by them, where those are many."""
+AT_ONCE = 512
+"""Workgroups that a large device runs at once: with fewer, updates go beside the next block's pivots."""
+WHOLE = 0xFFFFFFFF
+"""Columns up to the last pivot."""
 UPDATE_FLOPS = 2.0 * UPDATE_TILE**2
 PANEL_FLOPS = 2.0 * (PANEL_ROWS + BLOCK) * BLOCK
 """Operations of a workgroup of chol_update and of chol_panel per column."""
@@ -40,15 +44,28 @@ class Run:
 
 
 @dataclass(frozen=True)
+class Update:
+    """Later columns, from `start` up to `last`, are brought up to date with columns `begin` up to `end`."""
+
+    begin: int
+    end: int
+    start: int
+    last: int
+    run: Run
+
+
+@dataclass(frozen=True)
 class PanelStep:
-    """One block of columns of a level's large fronts, and what is done after it."""
+    """One block of columns of a level's large fronts, and what is done beside and after it."""
 
     column: int
     panel: int
     """First column that has not yet been brought into these."""
     run: Run
-    update: Run | None
-    """Trailing columns, where a group of `OUTER` columns ends here."""
+    beside: Update | None
+    """Later columns of the group by the block before this one, at the same time as this block is factored."""
+    after: Update | None
+    """Columns after the group, where it ends here."""
 
 
 @dataclass
@@ -151,8 +168,9 @@ class Work:
         count = tiles(own.num_rows[fronts], ASSEMBLE_TILE)
         index, row, col = triangle(count, count)
         front = fronts[index]
-        # Without children only the cleared part below the pivots is needed.
-        needed = (begin[front + 1] > begin[front]) | ((col + 1) * ASSEMBLE_TILE > own.num_pivots[front])
+        # Without children only the cleared part below the pivots is needed, where there is one.
+        below = np.where(own.num_below[front] > 0, own.num_pivots[front], own.num_rows[front] + ASSEMBLE_TILE)
+        needed = (begin[front + 1] > begin[front]) | ((col + 1) * ASSEMBLE_TILE > below)
         level.assemble = self._words.add(front[needed], (row | col << 16)[needed])
 
     def _panels(self, level: Level, fronts: np.ndarray) -> None:
@@ -160,6 +178,8 @@ class Work:
         n, f = own.num_pivots[fronts], own.num_rows[fronts]
         slot = np.cumsum(n) - n
         self.num_diagonals = max(self.num_diagonals, int(n.sum()))
+        group, is_ahead = 0, False
+        outer = int(n[0]) if self._num_trailing(fronts, BLOCK) <= AT_ONCE else OUTER
         for column in range(0, int(n[0]), BLOCK):
             active = int(np.searchsorted(-n, -column, side="left"))  # n > column
             width = np.minimum(BLOCK, n[:active] - column)
@@ -167,18 +187,37 @@ class Work:
             index, tile = repeat(count)
             run = self._words.add(fronts[index], tile, slot[index])
             assert run is not None
-            end = column + BLOCK
-            update = self._trailing(fronts, end) if end % OUTER == 0 else None
-            level.steps.append(PanelStep(column, column // OUTER * OUTER, run, update))
+            end, panel, beside, after = column + BLOCK, group, None, None
+            if column == group:
+                is_ahead = self._num_trailing(fronts, end, group + outer) + len(index) <= AT_ONCE
+            elif is_ahead:
+                panel = column - BLOCK
+                beside = self._trailing(fronts, panel, column, end, group + outer)
+            if end - group >= outer:
+                after = self._trailing(fronts, group, end, end)
+                group = end
+            level.steps.append(PanelStep(column, panel, run, beside, after))
         index, block = repeat(tiles(n, BLOCK))
         level.diagonals = self._words.add(fronts[index], block, slot[index])
 
-    def _trailing(self, fronts: np.ndarray, end: int) -> Run | None:
+    def _trailing_tiles(self, fronts: np.ndarray, start: int, last: int) -> tuple[np.ndarray, ...]:
+        """(front, tile row, tile column) of pivot columns from `start` up to `last`, rows from `start` on."""
         own = self._analysis
-        fronts = fronts[own.num_pivots[fronts] > end]
-        rows = tiles(own.num_rows[fronts] - end, UPDATE_TILE)
-        index, row, col = triangle(rows, tiles(own.num_pivots[fronts] - end, UPDATE_TILE))
-        return self._words.add(fronts[index], row | col << 16)
+        fronts = fronts[(own.num_pivots[fronts] > start) & (last > start)]
+        rows = tiles(own.num_rows[fronts] - start, UPDATE_TILE)
+        columns = tiles(np.minimum(own.num_pivots[fronts], last) - start, UPDATE_TILE)
+        index, row, col = triangle(rows, columns)
+        return fronts[index], row, col
+
+    def _num_trailing(self, fronts: np.ndarray, start: int, last: int = WHOLE) -> int:
+        return len(self._trailing_tiles(fronts, start, last)[0])
+
+    def _trailing(
+        self, fronts: np.ndarray, begin: int, end: int, start: int, last: int = WHOLE
+    ) -> Update | None:
+        front, row, col = self._trailing_tiles(fronts, start, last)
+        run = self._words.add(front, row | col << 16)
+        return None if run is None else Update(begin, end, start, min(last, WHOLE), run)
 
     def _complement(self, level: Level, fronts: np.ndarray) -> None:
         count = tiles(self._analysis.num_below[fronts], UPDATE_TILE)

@@ -222,8 +222,12 @@ class DeviceEstimates:
     def download(self) -> None:
         """Bring the current version into the working arrays of the host, all of it or nothing."""
         here = self._versions[self.current]
-        brought = {number: here[number].wide.read() for number in self.moving}
-        for number, words in brought.items():
+        brought = [np.empty(here[number].wide.count, WIDE) for number in self.moving]
+        buffers = [here[number].wide.buffer for number in self.moving]
+        self._context.device.read(
+            [(buffer, 0, words) for buffer, words in zip(buffers, brought, strict=True)]
+        )
+        for number, words in zip(self.moving, brought, strict=True):
             records, array = here[number], self.working[number].array
             records.bring(words, self._is_optimized[number], array)
             own = array is self._sets[number].estimate  # else the graph's numbers make others, a little off

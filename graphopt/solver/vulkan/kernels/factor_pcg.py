@@ -2,8 +2,9 @@
 
     s = inv(M) r    "factor": M = an A of before;  "clusters": M = A's blocks within clusters, as they are now
 
-The recurrence is `Pcg`'s, with two triangular solves where that multiplies by block-Jacobi. They do not look
-at the flag that ends a run, so that few iterations are submitted at once.
+The recurrence is `Pcg`'s, with two triangular solves where that multiplies by block-Jacobi. Their kernels do
+not look at the flag that ends a run; a device that can skips them by it, and few iterations are submitted at
+once.
 """
 
 from __future__ import annotations
@@ -93,7 +94,7 @@ class FactorPcg(Pcg):
         self, program: Program, count: int, record_product: Callable[[Program, Pcg, int], None]
     ) -> None:
         """As `Pcg`'s."""
-        with program.repeated(count // 2):
+        with program.repeated(count // 2), program.unless(self.status.buffer, 0):
             for parity in (0, 1):
                 record_product(program, self, parity)
                 program.barrier().step([self._update(parity)])

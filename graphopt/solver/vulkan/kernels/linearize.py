@@ -137,12 +137,11 @@ class DeviceLinearizer:
         return own + sum(edge.nbytes for edge in self.edges)
 
     def refresh(self) -> bool:
-        """Take what has changed in the graph; False: nothing."""
+        """Take what has changed in the graph beside estimates; False: nothing."""
         images, moved = self.planes.update(self._captured | parameter_handles(self._structure))
         self._has_moved |= moved
         changed = [
             images,
-            self.estimates.refresh(),
             self.parameters.refresh(),
             *[edge.refresh() for edge in self.edges],
         ]

@@ -5,9 +5,9 @@
     = s + beta d
 
 J is block-Jacobi. A program holds many iterations; each kernel returns at once when the flag on the device
-says that a stop rule was met. Where less than a solution to the tolerance will do, a run also stops when
-iterations no longer gain much: see pcg_direction.comp. An iteration is the product and three vector kernels.
-All sums have a fixed order.
+says that a stop rule was met, and a device that can skips launches by that flag. Where less than a solution
+to the tolerance will do, a run also stops when iterations no longer gain much: see pcg_direction.comp. An
+iteration is the product and three vector kernels. All sums have a fixed order.
 """
 
 from __future__ import annotations
@@ -24,6 +24,10 @@ from graphopt.solver.vulkan.kernels.equations import Equations
 from graphopt.solver.vulkan.program import Context, Launch, Program
 
 MAX_ITERATIONS_PER_SUBMISSION = 64
+MOST_SKIPPED = 128
+"""The same where the device skips those that are not needed."""
+PAIRS_AT_ONCE = 2
+"""Pairs of iterations between two of its looks at the flag."""
 INDEFINITE = 4  # place in status; pcg_state.glsl
 _NUM_SCALARS = 10  # likewise
 
@@ -44,11 +48,12 @@ BYTES_PER_SUBMISSION = 2.5e9
 """Traffic worth a submission: waiting costs 40 us; iterations recorded past the stop flag take time, too."""
 
 
-def iterations_per_submission(context: Context, bytes_per_iteration: float) -> int:
-    """Even number of iterations for one submission: few where they are long."""
-    worthwhile = max(8.0, BYTES_PER_SUBMISSION / max(bytes_per_iteration, 1.0))
+def iterations_per_submission(context: Context, bytes_per_iteration: float, *, skips: bool) -> int:
+    """Even number of iterations for one submission: few where they are long, unless it may skip them."""
     affordable = context.submission_bytes / max(bytes_per_iteration, 1.0)
-    return int(max(2.0, min(MAX_ITERATIONS_PER_SUBMISSION, worthwhile, affordable) // 2 * 2))
+    worthwhile = max(8.0, BYTES_PER_SUBMISSION / max(bytes_per_iteration, 1.0))
+    most = MOST_SKIPPED if skips else min(MAX_ITERATIONS_PER_SUBMISSION, worthwhile)
+    return int(max(2.0, min(most, affordable) // 2 * 2))
 
 
 class Reduction(Protocol):
@@ -165,11 +170,18 @@ class Pcg:
         record_product(program, pcg, parity) records q = A d and the parts of d'q (`dots_dq`), without last
         barrier.
         """
-        with program.repeated(count // 2):
-            for parity in (0, 1):
-                record_product(program, self, parity)
-                program.barrier().step([self._update(parity)]).step([self._direction(parity)])
+        whole, rest = divmod(count // 2, PAIRS_AT_ONCE)
+        for times, pairs in ((whole, PAIRS_AT_ONCE), (int(rest > 0), rest)):
+            if times:
+                with program.repeated(times), program.unless(self.status.buffer, 0), program.repeated(pairs):
+                    self._record_pair(program, record_product)
         self._record_state(program)
+
+    def _record_pair(self, program: Program, record_product: Callable[[Program, Pcg, int], None]) -> None:
+        """Two iterations."""
+        for parity in (0, 1):
+            record_product(program, self, parity)
+            program.barrier().step([self._update(parity)]).step([self._direction(parity)])
 
     def _record_state(self, program: Program) -> None:
         self.status.record_download(program)

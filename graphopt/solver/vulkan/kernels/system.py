@@ -28,6 +28,7 @@ import numpy as np
 from graphopt.device import VulkanDevice
 from graphopt.device.figures import device_figures
 from graphopt.solver.trial import Damping
+from graphopt.solver.vulkan.ahead import TrialAhead
 from graphopt.solver.vulkan.cholesky import TrialFactorization, expected_seconds, factorization_on_device
 from graphopt.solver.vulkan.data.array import WIDE, DeviceArray, unpack_wide
 from graphopt.solver.vulkan.data.layout import BlockLayout
@@ -40,7 +41,7 @@ from graphopt.solver.vulkan.kernels.reduction import SchurReduction, WholeReduct
 from graphopt.solver.vulkan.kernels.sums import gather_scalars
 from graphopt.solver.vulkan.plan.configuration import Configuration
 from graphopt.solver.vulkan.plan.passes import Pass
-from graphopt.solver.vulkan.program import VECTOR_WORKGROUP, Context, Launch, Program, in_thread
+from graphopt.solver.vulkan.program import VECTOR_WORKGROUP, Context, Launch, Program, Running, in_thread
 
 PHASES = ("schur", "linear_solver", "landmarks", "update", "linearize")
 FEWEST_ITERATIONS = 8
@@ -52,6 +53,11 @@ LEAST_FACTORED = 5e-4
 """Seconds of conjugate gradients in one solve from which on a factorization is thought of."""
 WORTH_FACTORING = 1.5
 """Times the expected seconds of a factorization that they must take: the next solve may be an easier one."""
+_SPARE = 2
+"""Times the iterations of the trial before, in a submission whose device skips those that are not needed.
+
+On an H200 that takes 1.6 us for each of them, and a further submission 60.
+"""
 _DISPATCHES = 8  # that take as long as the four of an iteration with a stored S: vectors move meanwhile
 MakeReduction = Callable[[Equations], Reduction]
 
@@ -92,9 +98,11 @@ class DampedSystem:
         self._kept_threshold = 0.0
         self._is_first = True
         """No conjugate gradients have run in this optimization."""
+        self._first_iterations = 0  # of the first solve of the optimization before
         self._factor_seconds: float | None = None  # expected, once iterations take long
         self._direct: tuple[TrialFactorization | None, HostSolver | None] | None = None  # of the last run
         self._uploading: Any = None
+        self._ahead: TrialAhead | None = None
         self._programs: dict[Hashable, Program] = {}
         self._point: Hashable = None
         self._rule = DeviceArray(context, 3)  # of the damping: value, floor, ceiling
@@ -147,7 +155,10 @@ class DampedSystem:
         if chosen.linear_solver == "pcg":
             assert self.reduction is not None
             self.pcg = self._make_pcg(self.reduction)
-            self._chunk = iterations_per_submission(self.context, self.reduction.bytes_per_product)
+            self._skips = self.context.has_conditions and not self._may_factor
+            self._chunk = iterations_per_submission(
+                self.context, self.reduction.bytes_per_product, skips=self._skips
+            )
         else:
             self._make_direct()
         self.prepare_seconds = time.perf_counter() - start
@@ -293,13 +304,44 @@ class DampedSystem:
         """Record everything anew: kernels or buffers of a tail or of matrix-free products are others now."""
         self._programs.clear()
 
+    @property
+    def is_prepared(self) -> bool:
+        """Nobody has to wait for queues, kernels and buffers."""
+        return self._ready.done()
+
+    def begin(self, damping: Damping, tail: Program) -> None:
+        """Submit what `solve` will, if it is asked for the same next, and it begins with one submission."""
+        self.drop()
+        if self.factorization is None and (self.host_solver is not None or isinstance(self.pcg, FactorPcg)):
+            return
+        kind = self.set_damping(damping)
+        if self.factorization is not None:
+            program = self._factorized_program(self.factorization, kind, tail)
+        else:
+            self._set_rules(damping)
+            program = self._trial_program(kind, tail)
+        self._ahead = TrialAhead(damping, tail, kind, program, program.submit())
+
+    @property
+    def begun(self) -> Running | None:
+        """What `begin` has submitted and `solve` not taken."""
+        return None if self._ahead is None else self._ahead.running
+
+    def drop(self) -> None:
+        """Wait for what `begin` has submitted and forget it."""
+        if self._ahead is not None:
+            self._ahead.running.wait(self.device_seconds)
+            self._ahead = None
+
     def solve(self, damping: float | np.ndarray | Damping, tail: Program | None = None) -> bool:
         """Solve (H + D) dx = b; damping: a number, (dim,), or its rule. False: not positive definite.
 
         tail: runs after a solution, in the same submission where that can be.
         """
         self.wait_prepared()
-        kind = self.set_damping(damping)
+        if self._ahead is not None and not self._ahead.is_of(damping, tail):
+            self.drop()
+        kind = self.set_damping(damping) if self._ahead is None else self._ahead.kind
         tail = tail or self._no_tail
         solved = None
         if self.factorization is None and self.host_solver is None:
@@ -329,6 +371,14 @@ class DampedSystem:
 
     def _run(self, key: Hashable, record: Callable[..., None], *arguments: Any) -> None:
         self.program(key, record, *arguments).run(self.device_seconds)
+
+    def _run_or_take(self, program: Program) -> None:
+        """Run a trial's first program, or wait for it where it was submitted ahead."""
+        ahead, self._ahead = self._ahead, None
+        if ahead is not None:
+            ahead.running.wait(self.device_seconds)
+        if ahead is None or ahead.program is not program:
+            program.run(self.device_seconds)
 
     # ---------------------------------------------------------------- damping
 
@@ -367,6 +417,7 @@ class DampedSystem:
 
     def scratch(self, nbytes: int) -> Any:
         """A buffer for what runs between solves: that of D, which each solve makes anew, if it has room."""
+        self.drop()  # more iterations of its trial would need D
         if self._damping.nbytes >= nbytes:
             return self._damping.buffer
         if self._spare is None or self._spare.size < nbytes:
@@ -386,12 +437,12 @@ class DampedSystem:
 
     def _solve_pcg(self, kind: str, tail: Program, damping: Damping | None) -> bool | None:
         """None: it takes too long, and S is to be factored."""
-        self._set_rules(damping)
+        if self._ahead is None:
+            self._set_rules(damping)
         if isinstance(self.pcg, FactorPcg):
             return self._solve_by_factor(self.pcg, kind, tail)
-        count, may_stop = self._iterations_at_once()
-        first_tail = tail if may_stop else None
-        self._run(("trial", kind, count, first_tail), self._record_trial, kind, count, first_tail)
+        may_stop = self._iterations_at_once()[1]
+        self._run_or_take(self._trial_program(kind, tail))
         outcome = self.pcg.outcome()
         is_done = outcome.stopped and may_stop
         while not outcome.stopped:
@@ -401,6 +452,8 @@ class DampedSystem:
             more += more % 2
             self._run(("more", more), self._record_more, more)
             outcome = self.pcg.outcome()
+        if self._is_first:
+            self._first_iterations = outcome.iterations
         self.outcome, self._is_first = outcome, False
         if not outcome.is_definite or not np.isfinite(outcome.squared_norm):
             return False
@@ -411,16 +464,27 @@ class DampedSystem:
         self._factor_if_faster(outcome.iterations)
         return True
 
+    def _trial_program(self, kind: str, tail: Program) -> Program:
+        """The first submission of a trial with conjugate gradients; `tail` is part of it if it may end it."""
+        count, may_stop = self._iterations_at_once()
+        last = tail if may_stop else None
+        return self.program(("trial", kind, count, last), self._record_trial, kind, count, last)
+
+    @property
+    def _may_factor(self) -> bool:
+        """Iterations may be given up for a factorization."""
+        is_formed = self.configuration.schur == "explicit" and isinstance(self.reduction, SchurReduction)
+        return is_formed and self._planned.may_factor and isinstance(self.context.device, VulkanDevice)
+
     def _factor_if_faster(self, iterations: int) -> bool:
         """Factor S from now on, if these iterations are expected to have been slower.
 
         Expected, not measured: every run on a device takes the same way.
         """
         reduction, device = self.reduction, self.context.device
-        is_formed = self.configuration.schur == "explicit" and isinstance(reduction, SchurReduction)
-        if not (is_formed and self._planned.may_factor and isinstance(device, VulkanDevice)):
+        if not self._may_factor:
             return False
-        assert isinstance(reduction, SchurReduction)
+        assert isinstance(reduction, SchurReduction) and isinstance(device, VulkanDevice)
         iteration = Pass(nbytes=0.5 * reduction.bytes_per_product, dispatches=_DISPATCHES)
         spent = iterations * iteration.seconds(device_figures(device), self.context.precision)
         if spent < LEAST_FACTORED:
@@ -479,8 +543,10 @@ class DampedSystem:
         Where they will not, what follows the solution would run in vain.
         """
         last = 0 if self.outcome is None else self.outcome.iterations
+        if self._skips and self._is_first:
+            last = self._first_iterations
         count = FEWEST_ITERATIONS
-        while count <= last:
+        while count <= (_SPARE * last if self._skips else last):
             count *= 2  # few different programs to record
         count = min(count, self._chunk)
         return count, last < count
@@ -513,8 +579,11 @@ class DampedSystem:
     # ---------------------------------------------------------------- Cholesky on the device
 
     def _solve_on_device(self, solver: TrialFactorization, kind: str, tail: Program) -> bool:
-        self._run(("factorize", kind, tail), self._record_factorized, solver, kind, tail)
+        self._run_or_take(self._factorized_program(solver, kind, tail))
         return solver.is_definite
+
+    def _factorized_program(self, solver: TrialFactorization, kind: str, tail: Program) -> Program:
+        return self.program(("factorize", kind, tail), self._record_factorized, solver, kind, tail)
 
     def _record_factorized(
         self, program: Program, solver: TrialFactorization, kind: str, tail: Program

@@ -165,7 +165,7 @@ class TieredLinearizer(DeviceLinearizer):
         self._tiers.wait()
 
     def refresh(self) -> bool:
-        """Take what has changed in the graph; False: nothing."""
+        """Take what has changed in the graph beside estimates; False: nothing."""
         if self._tiers.choice == "auto":
             self._views_made.wait()  # data of views that are being made would be missed
         return super().refresh()

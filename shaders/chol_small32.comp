@@ -1,0 +1,7 @@
+#version 450
+// Small fronts of up to 32 rows, see chol_small.glsl.
+#extension GL_GOOGLE_include_directive : require
+#define COLUMNS 32
+#include "chol_small.glsl"
+
+void main() { factor_small(); }
