@@ -66,19 +66,35 @@ def eliminated(h: np.ndarray, b: np.ndarray, gone: np.ndarray) -> tuple[np.ndarr
     Directions of the eliminated block that nothing measures (an eigenvalue below 1e-10 of the largest, after
     scaling its diagonal to 1) are left out: they say nothing about the others.
     """
-    keep = ~gone
-    size, block = _scaled(h[gone][:, gone])
-    cross = h[gone][:, keep] / size[:, None]
-    known = np.column_stack([cross, b[gone] / size])
-    factor = _factor(block)
-    if factor is not None:
-        half = np.linalg.solve(factor, known)
-    else:
+    keep: np.ndarray | slice = ~gone
+    left: np.ndarray | slice = gone
+    first = len(gone) - int(np.count_nonzero(gone))
+    if gone[first:].all():  # the last ones: no copies
+        keep, left = slice(0, first), slice(first, len(gone))
+    size, block = _scaled(h[left][:, left])
+    known = np.empty((first + 1, len(size)))
+    np.divide(h[keep][:, left], size, out=known[:-1])
+    np.divide(b[left], size, out=known[-1])
+    half = _half(block, known)
+    if half is None:
         values, vectors = np.linalg.eigh(block)
         good = values > _OPEN * max(float(values.max(initial=0.0)), 1e-300)
-        half = (vectors[:, good].T @ known) / np.sqrt(values[good])[:, None]
+        half = (vectors[:, good].T @ known.T) / np.sqrt(values[good])[:, None]
     reduced = h[keep][:, keep] - half[:, :-1].T @ half[:, :-1]
     return 0.5 * (reduced + reduced.T), b[keep] - half[:, :-1].T @ half[:, -1]
+
+
+def _half(block: np.ndarray, known: np.ndarray) -> np.ndarray | None:
+    """L^-1 known' of Cholesky's factor L of a scaled block (g, g), known (k, g); None as of `_factor`.
+
+    One factorization of [[block, known'], [known, huge]] has both.
+    """
+    size = len(block)
+    joined = np.zeros((size + len(known), size + len(known)))
+    joined.ravel()[:: len(joined) + 1] = _HUGE
+    joined[:size, :size], joined[size:, :size] = block, known  # the lower triangle is read
+    factor = _factor(joined, size)
+    return None if factor is None else factor[size:, :size].T
 
 
 def offset_of(h: np.ndarray, b: np.ndarray) -> np.ndarray:
@@ -94,6 +110,8 @@ def offset_of(h: np.ndarray, b: np.ndarray) -> np.ndarray:
 
 _OPEN = 1e-10
 """Eigenvalues below this share of the largest are directions that nothing measures."""
+_HUGE = 1e200
+"""Makes any rows below a block a positive definite matrix."""
 _SAFE = 1e-3
 """Smallest entry of a factor's diagonal that no direction without measurement has."""
 
@@ -104,10 +122,14 @@ def _scaled(h: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
     return size, h / size / size[:, None]
 
 
-def _factor(block: np.ndarray) -> np.ndarray | None:
-    """Cholesky's factor of a scaled block; None where a direction may be open, which takes eigenvalues."""
+def _factor(block: np.ndarray, size: int | None = None) -> np.ndarray | None:
+    """Cholesky's factor of a scaled block; None where a direction may be open, which takes eigenvalues.
+
+    size: only so many rows are the block's, and looked at.
+    """
     try:
         factor = np.linalg.cholesky(block)
     except np.linalg.LinAlgError:
         return None
-    return factor if len(block) and factor.diagonal().min() > _SAFE else None
+    diagonal = factor.diagonal()[:size]
+    return factor if len(diagonal) and diagonal.min() > _SAFE else None

@@ -87,7 +87,11 @@ class Preintegrated:
 
     def measurement(self, gravity: Any = GRAVITY) -> np.ndarray:
         """(65,) measurement of EdgeInertial, EdgeInertialCombined and EdgeInertialGravityScale."""
-        return measurements([self], gravity)[0]
+        parts = [self.delta_D_bias[rows, columns] for rows, columns in _BIAS_PLACES.values()]
+        known = dict(zip(_BIAS_PLACES, parts, strict=True))
+        known["gravity"] = np.asarray(gravity, float)
+        values = [known[name] if name in known else getattr(self, name) for name in FIELDS]
+        return np.concatenate([np.ravel(value) for value in values])
 
     def corrected(self, gyro_bias: Any, acc_bias: Any) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
         """(delta_rotation, delta_velocity, delta_position) for other biases, to first order (44)."""
@@ -214,15 +218,19 @@ def reintegrate(measured: Sequence[Preintegrated], gyro_bias: Any, acc_bias: Any
     return result
 
 
+_BIAS_PLACES = {
+    f"{what}_D_{bias}_bias": (slice(3 * row, 3 * row + 3), slice(3 * col, 3 * col + 3))
+    for row, what in enumerate(("rotation", "velocity", "position"))
+    for col, bias in enumerate(("gyro", "acc"))
+}
+"""Where derivatives by the biases are in `Preintegrated.delta_D_bias`."""
+
+
 def measurements(measured: Sequence[Preintegrated], gravity: Any = GRAVITY) -> np.ndarray:
     """(n, 65) measurements of EdgeInertial, EdgeInertialCombined and EdgeInertialGravityScale."""
     count = len(measured)
     by_bias = np.array([one.delta_D_bias for one in measured]).reshape(count, 9, 6)
-    blocks = {
-        f"{what}_D_{bias}_bias": by_bias[:, 3 * row : 3 * row + 3, 3 * col : 3 * col + 3]
-        for row, what in enumerate(("rotation", "velocity", "position"))
-        for col, bias in enumerate(("gyro", "acc"))
-    }
+    blocks = {name: by_bias[:, rows, columns] for name, (rows, columns) in _BIAS_PLACES.items()}
     blocks["gravity"] = np.broadcast_to(np.asarray(gravity, float), (count, 3))
     values = [
         blocks[name] if name in blocks else np.array([getattr(one, name) for one in measured])

@@ -56,3 +56,11 @@ def in_camera(world_T_body: np.ndarray, body_T_cam: np.ndarray, points: np.ndarr
     turn = rotation_matrix(world_T_body[3:])
     centre = world_T_body[:3] + turn @ body_T_cam[:3]
     return (points - centre) @ (turn @ rotation_matrix(body_T_cam[3:]))
+
+
+def depths_in_camera(world_T_body: np.ndarray, body_T_cam: np.ndarray, points: np.ndarray) -> np.ndarray:
+    """(n,) z of points (n, 3) of the world in a camera's frame; not finite where a point is not."""
+    turn = rotation_matrix(world_T_body[3:])
+    axis = turn @ rotation_matrix(body_T_cam[3:])[:, 2]
+    centre = world_T_body[:3] + turn @ body_T_cam[:3]
+    return points @ axis - float(centre @ axis)

@@ -39,6 +39,7 @@ def run(args: argparse.Namespace) -> int:
     leads = ranks.rank == 0
     try:
         if args.read_in_parts:
+            together(ranks, lambda: optimize.check_outputs(args) if leads else None)
             return _in_parts(args, comm, leads)
         given = together(ranks, lambda: optimize.read(args) if leads else None)
         if given is not None:

@@ -48,7 +48,7 @@ class Input:
 
 def read(args: argparse.Namespace) -> Input:
     """Read and prepare the graph, after a look at where the results will go."""
-    _check_outputs(args)
+    check_outputs(args)
     import graphopt
 
     started = time.perf_counter()
@@ -96,7 +96,7 @@ def tell(args: argparse.Namespace, document: dict[str, Any], summary: Summary) -
         print(line)
 
 
-def _check_outputs(args: argparse.Namespace) -> None:
+def check_outputs(args: argparse.Namespace) -> None:
     """Refuse before the work, not after it, what cannot be written or drawn."""
     from graphopt.io import check_writable
 

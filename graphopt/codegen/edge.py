@@ -149,7 +149,7 @@ def pack_information(information: np.ndarray, variant: str) -> np.ndarray:
         raise ShapeError(f"information has shape {information.shape}, expected (num_edges, d, d).")
     count, dim = information.shape[:2]
     columns = _information_places(dim, variant)
-    return np.ascontiguousarray(information.reshape(count, dim * dim)[:, columns], dtype=np.float64)
+    return np.take(information.reshape(count, dim * dim), columns, axis=1).astype(np.float64, copy=False)
 
 
 @cache

@@ -18,7 +18,7 @@ from slam_bridge.map import Map
 from slam_bridge.options import Clock, SolveOptions
 from slam_bridge.problems.frame import FrameGraph, FrameObservations
 from slam_bridge.problems.result import Result, States
-from slam_bridge.single_pose import in_camera
+from slam_bridge.single_pose import depths_in_camera, in_camera
 
 DEFAULTS = SolveOptions(rounds=4, device="cpu")
 _MIN_OBSERVATIONS = 3
@@ -114,8 +114,11 @@ def rounds_of(
 
 def ahead(rig: Rig, world_T_body: np.ndarray, seen: FrameObservations) -> np.ndarray:
     """(n,) bool: the camera's model holds where the landmark is, seen from a pose (7,)."""
-    result = np.asarray(np.isfinite(seen.points).all(axis=1))
     with np.errstate(invalid="ignore"):  # points at infinity
+        if len(rig) == 1 and rig[0].model == "pinhole":
+            depth = depths_in_camera(world_T_body, rig[0].body_T_cam, seen.points)
+            return (depth > 0.0) & (depth < np.inf)
+        result = np.asarray(np.isfinite(seen.points).all(axis=1))
         for number, camera in enumerate(rig):
             rows = seen.camera == number if len(rig) > 1 else slice(None)
             local = in_camera(world_T_body, camera.body_T_cam, seen.points[rows])

@@ -67,6 +67,11 @@ def test_reading_in_parts(tmp_path):
     expected = graphopt.optimize(graphopt.read(path), "lm").final_chi2
     assert json.loads(done.stdout)["final_chi2"] == pytest.approx(expected, rel=1e-9)
     assert graphopt.read(out).chi2() == pytest.approx(expected, rel=1e-6)
+    nowhere = tmp_path / "nowhere"
+    given = (str(path), "--distributed", "--read-in-parts", "-o", str(nowhere / "out.bal"))
+    refused = launch(2, *COMMAND, *given)
+    assert refused.returncode == 2
+    assert "The folder to write into does not exist" in refused.stderr and str(nowhere) in refused.stderr
     refused = launch(2, *COMMAND, str(path), "--distributed", "--read-in-parts", "--initialize", "none")
     assert refused.returncode != 0 and "--initialize needs the whole graph" in refused.stderr
 

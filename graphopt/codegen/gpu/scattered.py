@@ -66,11 +66,16 @@ class Scattered:
     pairs: Pairs
     """Slots of the off-diagonal blocks that are stored."""
     has_sums: bool = False
-    """Records hold sums in any case."""
+    """Records hold sums in any case, and begin at a word that a launch says: kernels share a buffer."""
 
     def record_dim(self) -> int:
         """Numbers of a record, filled up to whole words."""
         return -(-record_layout(self).count // 4) * 4
+
+    @property
+    def guided(self) -> tuple[int, ...]:
+        """Slots whose Jacobians the records need."""
+        return tuple(sorted({*self.slots, *(slot for pair in self.pairs for slot in pair)}))
 
 
 @cache
@@ -91,7 +96,7 @@ def record_program(own: Scattered, has_factors: bool) -> Program:
     pairs = "" if has_factors else "".join(f".{a}_{b}" for a, b in own.pairs)
     name = f"record_{what}{'_'.join(map(str, own.slots))}{pairs}"
     outputs = _factors if has_factors else _sums
-    return compile_program(own.signature, name, lambda edge: outputs(edge, own), guided=own.slots)
+    return compile_program(own.signature, name, lambda edge: outputs(edge, own), guided=own.guided)
 
 
 def _factors(edge: SymbolicEdge, own: Scattered) -> list[Expr]:
@@ -113,7 +118,7 @@ def _sums(edge: SymbolicEdge, own: Scattered) -> list[Expr]:
 
 
 def _assignment(own: Scattered, has_factors: bool) -> Assignment:
-    return assign_entries(own.signature, record_program(own, has_factors), own.slots)
+    return assign_entries(own.signature, record_program(own, has_factors), own.guided)
 
 
 @cache
@@ -122,22 +127,24 @@ def evaluate_kernel(own: Scattered, arithmetic: Arithmetic = "double") -> GpuKer
     layout, signature = record_layout(own), own.signature
     loads = edge_loads(signature, False, arithmetic)
     assignment = _assignment(own, layout.has_factors)
-    wide = assignment.needed_by(guide_names(signature, own.slots))
+    wide = assignment.needed_by(guide_names(signature, own.guided))
     wanted = [f"entry_{number}" for number in layout.representatives]
     inputs = [load for group in loads for load in group]
     body = edge_body(assignment, wide, wanted, inputs, arithmetic)
-    interface = Interface(("num_edges",))
+    interface = Interface(("num_edges", "first_word") if own.has_sums else ("num_edges",))
     declare_inputs(interface, signature)
     interface.add("numbers", "WORDS(writeonly, %, numbers)")
+    first = "push.first_word + " if own.has_sums else ""
     values = [body.outputs[name] for name in wanted]
     values += ["ZERO"] * (-len(values) % 4)
     words = [", ".join(values[k : k + 4]) for k in range(0, len(values), 4)]
+    place = f"{first}e * {len(words)}"
     main = [
         "const uint e = WORKGROUP * WORKGROUP_SIZE + LANE;",
         "if (e >= push.num_edges) return;",
         *load_lines(signature, loads, body.used),
         *body.lines,
-        *(f"AT(numbers, e * {len(words)}, {k}) = packed_word({word});" for k, word in enumerate(words)),
+        *(f"AT(numbers, {place}, {k}) = packed_word({word});" for k, word in enumerate(words)),
     ]
     what = "J, w omega, w omega e" if layout.has_factors else "H and b"
     listed = ", ".join(argument_names(signature.edge_type)[t] for t in own.slots)

@@ -58,11 +58,12 @@ def schur_diagonal_kernel(
     other: int,
     arithmetic: Arithmetic = "double",
     parts: bool = False,
+    whole: bool = False,
 ) -> GpuKernel:
     """values[dest_block] -= sum of W M W' per destination of slot a; one workgroup per tile. adds: +=.
 
     `inverse_offset{set}` has, by row of the other slot's vertex set, where M's upper triangle begins in
-    `inverse`, by columns, or NOTHING:
+    `inverse`, by columns (whole: the block with both triangles), or NOTHING:
     that vertex is not eliminated, and the edge has no part. parts: destinations are parts of longer ones; the
     sums go to `parts`, per part both triangles by columns, as accumulators.
     """
@@ -89,7 +90,12 @@ def schur_diagonal_kernel(
         interface.add("values", "INPUT_OUTPUT_LARGE(%, values)")
     names = argument_names(signature.edge_type)
     gather = [f"const uint M_place = {offset}.at[{names[other]}_row];", "if (M_place == NOTHING) continue;"]
-    gather += [f"const real {name} = AT(inverse, M_place, {place});" for place, name in enumerate(inputs)]
+    upper = [(i, j) for j in range(dims[1]) for i in range(j + 1)]
+    places = [i + dims[1] * j if whole else i + j * (j + 1) // 2 for i, j in upper]
+    gather += [
+        f"const real {name} = AT(inverse, M_place, {place});"
+        for name, place in zip(inputs, places, strict=True)
+    ]
     subtract = [
         "const uint i = PLACE[o] & 255, j = PLACE[o] >> 8, block = dest_block.at[d];",
         f"const uint upper = i + {dims[0]} * j, lower = j + {dims[0]} * i;",

@@ -10,7 +10,8 @@ namespace {
 
 constexpr double kMinParallelCost = 60e3;  // nanoseconds; below, one thread does it all
 constexpr double kCostPerThread = 50e3;  // nanoseconds that make another thread worth waking and waiting for
-constexpr int kMaxSplitsPerThread = 32;
+constexpr double kLeastShare = 15e3;     // of a thread in a front, and of a thread in a forest that is halved
+constexpr double kMostUneven = 1.05;     // load of the fuller half over its part
 
 // First-fit allocation on a line, at analysis time.
 class ArenaPlanner {
@@ -61,69 +62,111 @@ class ArenaPlanner {
 
 std::int64_t update_doubles(const Supernode& node) { return triangle_size(num_strips(node.num_below)); }
 
-// Cut the forest into subtrees; `owner` is the thread of each subtree's root.
-class TreeSplitter {
+// Deals out the forest: an owner for each root of a subtree, fronts of teams above.
+class TreeDealer {
  public:
-  TreeSplitter(const SymbolicFactor& symbolic, int num_threads)
-      : symbolic_(symbolic), num_threads_(num_threads), cost_(symbolic.supernodes.size()) {
+  explicit TreeDealer(const SymbolicFactor& symbolic)
+      : symbolic_(symbolic), cost_(symbolic.supernodes.size()) {
     for (std::size_t s = 0; s < cost_.size(); ++s) {
       const Supernode& node = symbolic.supernodes[s];
       cost_[s] += node.cost;
       if (node.parent == -1) {
-        subtrees_.push_back(static_cast<std::int32_t>(s));
+        roots_.push_back(static_cast<std::int32_t>(s));
       } else {
         cost_[node.parent] += cost_[s];
       }
     }
   }
 
-  // Owner of each root of the best cut.
-  std::vector<std::pair<std::int32_t, int>> best_cut() {
-    auto best = assignment();
-    double best_time = time_;
-    for (int split = 0; split < kMaxSplitsPerThread * num_threads_; ++split) {
-      const auto largest = std::max_element(subtrees_.begin(), subtrees_.end(), [&](int a, int b) {
-        return cost_[a] < cost_[b] || (cost_[a] == cost_[b] && a < b);
-      });
-      if (largest == subtrees_.end()) break;
-      const int node = *largest;
-      subtrees_.erase(largest);
-      top_time_ += top_cost(symbolic_.supernodes[node].cost);
-      subtrees_.insert(subtrees_.end(), symbolic_.children.begin() + symbolic_.children_begin[node],
-                       symbolic_.children.begin() + symbolic_.children_begin[node + 1]);
-      auto candidate = assignment();
-      if (time_ < best_time) {
-        best_time = time_;
-        best = std::move(candidate);
-      }
-      if (top_time_ > best_time) break;
-    }
-    return best;
+  void deal(int threads) {
+    std::vector<std::int32_t> forest = roots_;
+    std::sort(forest.begin(), forest.end(), heavier());
+    deal(std::move(forest), 0, threads);
   }
 
- private:
-  double top_cost(double cost) const { return cost < kTeamCost ? cost : 5e3 + cost / (0.85 * num_threads_); }
+  std::vector<std::pair<std::int32_t, int>> owners;  // roots of subtrees and their threads
+  std::vector<TeamFront> team_fronts;
 
-  // Longest processing time first.
-  std::vector<std::pair<std::int32_t, int>> assignment() {
-    std::sort(subtrees_.begin(), subtrees_.end(),
-              [&](int a, int b) { return cost_[a] > cost_[b] || (cost_[a] == cost_[b] && a < b); });
-    std::vector<double> load(num_threads_, 0.0);
-    std::vector<std::pair<std::int32_t, int>> result;
-    for (int s : subtrees_) {
+ private:
+  struct Heavier {
+    const std::vector<double>& cost;
+    bool operator()(std::int32_t a, std::int32_t b) const {
+      return cost[a] > cost[b] || (cost[a] == cost[b] && a < b);
+    }
+  };
+  Heavier heavier() const { return Heavier{cost_}; }
+
+  // forest: heaviest first.
+  void deal(std::vector<std::int32_t> forest, int first, int threads) {
+    std::vector<std::int32_t> opened;
+    double weight = 0.0;
+    for (const int s : forest) weight += cost_[s];
+    while (threads > 1 && !forest.empty() && weight > threads * kLeastShare) {
+      std::vector<std::int32_t> halves[2];
+      if (halve(forest, weight, threads, halves)) {
+        forest.clear();
+        deal(std::move(halves[0]), first, threads / 2);
+        deal(std::move(halves[1]), first + threads / 2, threads - threads / 2);
+        break;
+      }
+      weight -= symbolic_.supernodes[forest[0]].cost;
+      opened.push_back(forest[0]);
+      open_heaviest(forest);
+    }
+    give(forest, first, threads);
+    share(std::move(opened), first, threads);
+  }
+
+  // Heaviest first, each to the half with less per thread. False where the halves are too uneven.
+  bool halve(const std::vector<std::int32_t>& forest, double weight, int threads,
+             std::vector<std::int32_t> (&halves)[2]) const {
+    const double part[2] = {static_cast<double>(threads / 2), static_cast<double>(threads - threads / 2)};
+    double load[2] = {0.0, 0.0};
+    const double most = kMostUneven * weight / threads;
+    if (cost_[forest[0]] > most * part[1]) return false;
+    for (const int s : forest) {
+      const int half = (load[0] + cost_[s]) / part[0] <= (load[1] + cost_[s]) / part[1] ? 0 : 1;
+      load[half] += cost_[s];
+      if (load[half] > most * part[half]) return false;
+      halves[half].push_back(s);
+    }
+    return true;
+  }
+
+  void open_heaviest(std::vector<std::int32_t>& forest) const {
+    const int node = forest[0];
+    forest.erase(forest.begin());
+    for (int c = symbolic_.children_begin[node]; c < symbolic_.children_begin[node + 1]; ++c) {
+      const int child = symbolic_.children[c];
+      forest.insert(std::lower_bound(forest.begin(), forest.end(), child, heavier()), child);
+    }
+  }
+
+  // Whole subtrees to single threads, longest processing time first.
+  void give(const std::vector<std::int32_t>& forest, int first, int threads) {
+    std::vector<double> load(threads, 0.0);
+    for (const int s : forest) {
       const int thread = static_cast<int>(std::min_element(load.begin(), load.end()) - load.begin());
       load[thread] += cost_[s];
-      result.emplace_back(s, thread);
+      owners.emplace_back(s, first + thread);
     }
-    time_ = top_time_ + *std::max_element(load.begin(), load.end());
-    return result;
+  }
+
+  void share(std::vector<std::int32_t> opened, int first, int threads) {
+    std::sort(opened.begin(), opened.end());
+    int before = threads;  // workers of the front before this one
+    for (const int s : opened) {
+      const double shares = symbolic_.supernodes[s].cost / kLeastShare;
+      const int workers = std::clamp(static_cast<int>(shares), 1, threads);
+      const bool is_first = s == opened.front();
+      team_fronts.push_back({s, first, threads, workers, is_first || before > 1 || workers > 1});
+      before = workers;
+    }
   }
 
   const SymbolicFactor& symbolic_;
-  const int num_threads_;
   std::vector<double> cost_;  // of the subtree
-  std::vector<std::int32_t> subtrees_;
-  double top_time_ = 0.0, time_ = 0.0;
+  std::vector<std::int32_t> roots_;
 };
 
 // As many of the pool's threads as the work pays for; where it pays for any beside the caller, two.
@@ -139,16 +182,24 @@ int worth_threads(const SymbolicFactor& symbolic, int threads) {
 Schedule::Schedule(const SymbolicFactor& symbolic, int threads) : num_threads(threads), planned_for(threads) {
   const int num = static_cast<int>(symbolic.supernodes.size());
   num_threads = worth_threads(symbolic, threads);
-  TreeSplitter splitter(symbolic, num_threads);
+  TreeDealer dealer(symbolic);
   std::vector<int> owner(num, -1);
   subtree_end.assign(num, static_cast<std::int32_t>(symbolic.scalar_source.size()));
   own.resize(num_threads);
+  own_team_fronts.resize(num_threads);
   if (num_threads == 1) {
     own[0].resize(num);
     std::iota(own[0].begin(), own[0].end(), 0);
   } else {
     std::vector<bool> is_root(num, false);
-    for (const auto& [root, thread] : splitter.best_cut()) {
+    dealer.deal(num_threads);
+    team_fronts = std::move(dealer.team_fronts);
+    for (std::size_t k = 0; k < team_fronts.size(); ++k) {
+      const TeamFront& front = team_fronts[k];
+      for (int t = front.first; t < front.first + front.range; ++t)
+        own_team_fronts[t].push_back(static_cast<std::int32_t>(k));
+    }
+    for (const auto& [root, thread] : dealer.owners) {
       owner[root] = thread;
       is_root[root] = true;
     }
@@ -162,6 +213,13 @@ Schedule::Schedule(const SymbolicFactor& symbolic, int threads) : num_threads(th
       }
     }
     for (int s = 0; s < num; ++s) (owner[s] == -1 ? top : own[owner[s]]).push_back(s);
+    top_place.assign(symbolic.scalar_source.size(), -1);
+    for (const int s : top) {
+      const Supernode& node = symbolic.supernodes[s];
+      std::iota(top_place.begin() + node.first_pivot, top_place.begin() + node.first_pivot + node.num_pivots,
+                top_dim);
+      top_dim += node.num_pivots;
+    }
   }
   for (const Supernode& node : symbolic.supernodes) max_below = std::max(max_below, node.num_below);
   place_updates(symbolic);
@@ -184,7 +242,15 @@ void Schedule::place_updates(const SymbolicFactor& symbolic) {
     update_size += arena.end();
   };
   for (const auto& list : own) place(list);
-  place(top);
+  for (std::size_t begin = 0, end = 0; begin < team_fronts.size(); begin = end) {  // range by range
+    std::vector<std::int32_t> list;
+    const auto is_same = [&](const TeamFront& front) {
+      return front.first == team_fronts[begin].first && front.range == team_fronts[begin].range;
+    };
+    for (; end < team_fronts.size() && is_same(team_fronts[end]); ++end)
+      list.push_back(team_fronts[end].supernode);
+    place(list);
+  }
 }
 
 }  // namespace graphopt

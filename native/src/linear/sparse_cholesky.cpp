@@ -46,16 +46,19 @@ void SparseCholesky::allocate() {
   min_pivot_.resize(dim);
   if (signed_pivots_) signs_.resize(dim);
   permuted_.resize(dim);
-  above_.assign(threads > 1 ? threads : 0, std::vector<double>(dim, 0.0));
+  above_.assign(threads > 1 ? threads : 0, std::vector<double>(schedule_.top_dim, 0.0));
   scratch_.resize(threads);
   for (AlignedBuffer& buffer : scratch_) buffer.require(static_cast<std::int64_t>(padded));
   position_.assign(threads, std::vector<std::int64_t>(padded));
   failed_pivot_.assign(threads, -1);
+  meetings_.clear();
+  for (const TeamFront& team : schedule_.team_fronts) meetings_.emplace_back(team.range, team.workers);
 }
 
 std::int64_t SparseCholesky::memory_bytes() const {
   const std::int64_t doubles =
-      factor_.size() + update_.size() + static_cast<std::int64_t>((2 + above_.size()) * permuted_.size());
+      factor_.size() + update_.size() +
+      static_cast<std::int64_t>(2 * permuted_.size() + above_.size() * schedule_.top_dim);
   const std::int64_t symbolic = static_cast<std::int64_t>(symbolic_.blocks.size() * sizeof(AssemblyBlock) +
                                                           symbolic_.rows.size() * 2 * sizeof(std::int32_t) +
                                                           symbolic_.supernodes.size() * sizeof(Supernode));
@@ -64,8 +67,8 @@ std::int64_t SparseCholesky::memory_bytes() const {
 
 std::int64_t SparseCholesky::required_bytes() const {
   const Schedule schedule(symbolic_, ThreadPool::instance().num_threads());
-  const int threads = schedule.num_threads;
-  const std::int64_t vectors = (4 + (threads > 1 ? threads : 0)) * pattern_->dim();
+  const std::int64_t roots = schedule.num_threads * static_cast<std::int64_t>(schedule.top_dim);
+  const std::int64_t vectors = 5 * pattern_->dim() + roots;
   return (symbolic_.factor_size + schedule.update_size + vectors) * static_cast<std::int64_t>(sizeof(double));
 }
 
@@ -82,8 +85,10 @@ Front SparseCholesky::front(int s) {
 bool SparseCholesky::factorize(const double* values, const double* damping) {
   std::lock_guard<std::mutex> lock(mutex_);
   factorized_ = false;
-  run([&](int thread, SpinBarrier& barrier) { factorize_thread(thread, barrier, values, damping); });
-  int failed = top_failed_pivot_ >= 0 ? top_failed_pivot_ : std::numeric_limits<int>::max();
+  plan();
+  for (Meeting& meeting : meetings_) meeting.fails = false;
+  run([&](int thread, SpinBarrier&) { factorize_thread(thread, values, damping); });
+  int failed = std::numeric_limits<int>::max();
   for (int pivot : failed_pivot_) {
     if (pivot >= 0) failed = std::min(failed, pivot);
   }
@@ -93,48 +98,50 @@ bool SparseCholesky::factorize(const double* values, const double* damping) {
   return factorized_;
 }
 
-void SparseCholesky::factorize_thread(int thread, SpinBarrier& barrier, const double* values,
-                                      const double* damping) {
-  if (thread == 0) top_failed_pivot_ = -1;
-  failed_pivot_[thread] = -1;
-  const Team alone{0, 1, nullptr, thread}, team{thread, schedule_.num_threads, &barrier, thread};
+// A thread whose work failed goes on to the meetings, since others wait there, and takes the failure along.
+void SparseCholesky::factorize_thread(int thread, const double* values, const double* damping) {
+  int& failed = failed_pivot_[thread];
+  failed = -1;
+  const Team alone{0, 1, nullptr, thread};
   PatientStop stop;
+  int own_failure = -1;
   for (int s : schedule_.own[thread]) {
-    failed_pivot_[thread] =
-        stop.after(symbolic_.supernodes[s].cost) ? kStopped : factorize_supernode(s, alone, values, damping);
-    if (failed_pivot_[thread] >= 0) break;
+    const bool stops = stop.after(symbolic_.supernodes[s].cost);
+    own_failure = stops ? kStopped : factorize_supernode(s, alone, nullptr, values, damping);
+    if (own_failure >= 0) break;
   }
-  team.wait();
-  for (int pivot : failed_pivot_) {
-    if (pivot >= 0) return;
-  }
-  for (int s : schedule_.top) {
-    const bool shared = symbolic_.supernodes[s].cost >= kTeamCost;
-    if (shared) {
-      team.wait();
-      if (top_failed_pivot_ >= 0) return;
-    } else if (thread != 0) {
-      continue;
+  bool fails = own_failure >= 0;
+  for (int k : schedule_.own_team_fronts[thread]) {
+    const TeamFront& front = schedule_.team_fronts[k];
+    Meeting& meeting = meetings_[k];
+    if (front.meets) {
+      if (fails) meeting.fails.store(true, std::memory_order_relaxed);
+      meeting.start.wait();
+      fails = meeting.fails.load(std::memory_order_relaxed);
     }
-    const bool stops = !shared && stop.after(symbolic_.supernodes[s].cost);
-    const int failed = stops ? kStopped : factorize_supernode(s, shared ? team : alone, values, damping);
-    if (failed >= 0 && thread == 0) top_failed_pivot_ = failed;
-    if (failed >= 0 && shared) return;
-    if (failed >= 0) break;
-    if (shared) team.wait();
+    const int place = thread - front.first;
+    if (fails || place >= front.workers) continue;
+    const Team team{place, front.workers, &meeting.work, thread};
+    const bool stops = front.workers == 1 && stop.after(symbolic_.supernodes[front.supernode].cost);
+    const int pivot =
+        stops ? kStopped : factorize_supernode(front.supernode, team, &meeting.failed_pivot, values, damping);
+    if (pivot < 0) continue;
+    fails = true;
+    own_failure = own_failure < 0 ? pivot : std::min(own_failure, pivot);
   }
-  team.wait();
+  failed = own_failure;
 }
 
 // Returns the failing pivot in elimination order or -1.
-int SparseCholesky::factorize_supernode(int s, const Team& team, const double* values,
+// failed_pivot: that the team shares.
+int SparseCholesky::factorize_supernode(int s, const Team& team, int* failed_pivot, const double* values,
                                         const double* damping) {
   const Supernode& node = symbolic_.supernodes[s];
   assemble(s, team, values, damping);
   extend_add(s, false, team);
   team.wait();
   int failed_alone = -1;
-  int* failed = team.num_threads > 1 ? &front_failed_pivot_ : &failed_alone;
+  int* failed = team.num_threads > 1 ? failed_pivot : &failed_alone;
   const int pivot = factor_front(front(s), min_pivot_.data() + node.first_pivot, team, failed);
   if (pivot == kStopped) return kStopped;
   if (pivot >= 0) return node.first_pivot + pivot;
@@ -284,9 +291,10 @@ void SparseCholesky::solve_thread(int thread, SpinBarrier& barrier) {
     for (int s : schedule_.top) {
       const Supernode& node = symbolic_.supernodes[s];
       for (std::vector<double>& above : above_) {
-        for (int i = node.first_pivot; i < node.first_pivot + node.num_pivots; ++i) {
-          permuted_[i] -= above[i];
-          above[i] = 0.0;
+        double* const own = above.data() + schedule_.top_place[node.first_pivot];
+        for (int i = 0; i < node.num_pivots; ++i) {
+          permuted_[node.first_pivot + i] -= own[i];
+          own[i] = 0.0;
         }
       }
       forward(s, 0);
@@ -308,7 +316,7 @@ void SparseCholesky::forward(int s, int thread) {
   for (; i < node.num_below && row[i] < end; ++i) permuted_[row[i]] -= product[i];
   if (i == node.num_below) return;
   std::vector<double>& above = above_[thread];
-  for (; i < node.num_below; ++i) above[row[i]] += product[i];
+  for (; i < node.num_below; ++i) above[schedule_.top_place[row[i]]] += product[i];
 }
 
 void SparseCholesky::backward(int s, int thread) {

@@ -9,6 +9,8 @@
 // SIAM Review 1992.
 #pragma once
 
+#include <atomic>
+#include <deque>
 #include <memory>
 #include <mutex>
 #include <string>
@@ -47,11 +49,20 @@ class SparseCholesky {
   std::int64_t required_bytes() const;  // that the first factorisation takes
 
  private:
+  // Of a front that several threads share: those that it waits for, and those that work on it.
+  struct Meeting {
+    Meeting(int range, int workers) : start(range), work(workers) {}
+    SpinBarrier start, work;
+    std::atomic<bool> fails{false};  // somebody's work below, so that nothing is to be done
+    int failed_pivot = -1;           // that the workers share
+  };
+
   void plan();
   void allocate();
   Front front(int s);
-  void factorize_thread(int thread, SpinBarrier& barrier, const double* values, const double* damping);
-  int factorize_supernode(int s, const Team& team, const double* values, const double* damping);
+  void factorize_thread(int thread, const double* values, const double* damping);
+  int factorize_supernode(int s, const Team& team, int* failed_pivot, const double* values,
+                          const double* damping);
   void assemble(int s, const Team& team, const double* values, const double* damping);
   void extend_add(int s, bool into_update, const Team& team);
   void solve_factorized(const double* b, double* x);
@@ -65,15 +76,15 @@ class SparseCholesky {
   SymbolicFactor symbolic_;
   Schedule schedule_;
   AlignedBuffer factor_, update_;
-  std::vector<double> min_pivot_;           // (dim), elimination order
-  std::vector<double> signs_;               // (dim), the same, or empty
-  std::vector<double> permuted_;            // (dim) right side in elimination order
-  std::vector<std::vector<double>> above_;  // per thread (dim): its subtrees' part of the top's right side
-  std::vector<AlignedBuffer> scratch_;      // per thread (max_below, padded)
+  std::vector<double> min_pivot_;  // (dim), elimination order
+  std::vector<double> signs_;      // (dim), the same, or empty
+  std::vector<double> permuted_;   // (dim) right side in elimination order
+  std::vector<std::vector<double>>
+      above_;                           // per thread (top_dim): its subtrees' part of the top's right side
+  std::vector<AlignedBuffer> scratch_;  // per thread (max_below, padded)
   std::vector<std::vector<std::int64_t>> position_;  // per thread (max_below)
   std::vector<int> failed_pivot_;                    // per thread, elimination order, -1: none
-  int top_failed_pivot_ = -1;                        // the same for the top of the tree
-  int front_failed_pivot_ = -1;                      // within the front the team works on
+  std::deque<Meeting> meetings_;                     // of schedule_.team_fronts
   bool signed_pivots_ = false;
   bool factorized_ = false;
   int failed_block_ = -1;

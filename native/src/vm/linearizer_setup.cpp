@@ -328,7 +328,8 @@ void Linearizer::pack_data(EdgeGroup& g, const View<const double>& measurement,
   for (std::int64_t c = 0; c < g.num_chunks; ++c) {
     may_stop_at(c);
     double* chunk = g.data.data() + c * g.data_rows() * kLanes;
-    for (int l = 0; l < kLanes; ++l) {
+    const int lanes = g.num_lanes(c) <= kVectorLanes ? kVectorLanes : kLanes;  // that anybody runs
+    for (int l = 0; l < lanes; ++l) {
       const std::int64_t row = g.order[c * kLanes + std::min(l, g.num_lanes(c) - 1)];
       double* out = chunk + l;
       for (int k = 0; k < g.measurement_dim; ++k, out += kLanes) *out = measurement.row(row)[k];

@@ -479,7 +479,7 @@ class DeviceEdges:
         """Subtract W M W' of the slots' vertices from the diagonal blocks of kept destinations.
 
         offsets: by vertex set, buffers of where each eliminated vertex has its inverse M. adds: to the blocks
-        of all destinations.
+        of all destinations, from M with both triangles.
         """
         arrays = self.views[slot]
         tiles = 0, arrays.view.num_tiles if adds else arrays.view.num_kept_tiles
@@ -488,11 +488,13 @@ class DeviceEdges:
             buffers[f"inverse_offset{k}"] = offsets[number]
         direct, parts, folds = [], [], []
         if pieces := self.pieces(slot, tiles):
-            kernel = gpu.schur_diagonal_kernel(arrays.signature, slot, other, self._arithmetic)
+            kernel = gpu.schur_diagonal_kernel(arrays.signature, slot, other, self._arithmetic, whole=adds)
             direct = self._in_pieces(kernel, buffers, {"adds": int(adds)}, pieces)
         kept = arrays.view.long_destinations(tiles)
         if arrays.long is not None and kept[0] < kept[1]:
-            kernel = gpu.schur_diagonal_kernel(arrays.signature, slot, other, self._arithmetic, parts=True)
+            kernel = gpu.schur_diagonal_kernel(
+                arrays.signature, slot, other, self._arithmetic, parts=True, whole=adds
+            )
             parts = self._in_pieces(kernel, buffers | arrays.long.buffers, {}, self.long_pieces(slot, kept))
             folds = [arrays.long.fold_schur_diagonal(self._context, values, kept, adds=adds)]
         return Pass(direct, parts, folds)

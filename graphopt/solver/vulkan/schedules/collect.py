@@ -1,8 +1,8 @@
-"""Evaluation "collect": one kernel leaves all that an edge adds to H and b, and one sums it entry by entry.
+"""Evaluation "collect": a kernel per slot leaves what an edge adds to H and b, one sums it entry by entry.
 
     gather     per slot a pass over its view, per pair of slots one over its blocks: 8 + 28 if edges have 8
-    collect    one pass that evaluates the edges, and a launch each for the diagonal blocks and b of every
-               vertex set, and for all other blocks
+    collect    per slot b a pass that leaves H_bb, b_b and H_ab of all slots a before it, side by side, then a
+               launch each for the diagonal blocks and b of every vertex set, and for all other blocks
 
 For few edges of many vertices, such as the IMU measurements of a window: their arrays, launches and kernels
 cost more than their numbers. A table says which numbers an entry of H or b is the sum of (sum_records.comp);
@@ -78,40 +78,51 @@ class Collect(Evaluation):
             if (structure.vertex_blocks[number][group.vertex_rows[:, slot]] >= 0).any()
         )
         self._table_bytes = 0
-        self._own = Scattered(edges.signature, slots, tuple(combinations(slots, 2)), has_sums=True)
+        self._slots = slots
+        self._pairs = tuple(combinations(slots, 2))
+        self._pieces = tuple(
+            Scattered(edges.signature, (slot,), tuple((a, slot) for a in slots if a < slot), has_sums=True)
+            for slot in slots
+        )
         self.reserve()
 
     def reserve(self) -> None:
         """The records, and behind them the constants among their entries, in this precision."""
-        layout, num = record_layout(self._own), self.edges.primary.view.num_edges
-        self._constants = [entry for entry in layout.entries if not isinstance(entry, tuple)]
-        self._num_numbers = num * self._own.record_dim()
-        self._record_bytes = self._num_numbers * self.context.real.itemsize
-        self._numbers = self.context.reals(self._num_numbers + len(self._constants))
-        if self._constants:
-            constants = np.array(self._constants, self.context.real)
-            self.context.device.write(self._numbers, constants, self._record_bytes)
+        num = self.edges.primary.view.num_edges
+        layouts = [record_layout(piece) for piece in self._pieces]
+        ends = np.cumsum([num * piece.record_dim() for piece in self._pieces])
+        constants = [[one for one in layout.entries if not isinstance(one, tuple)] for layout in layouts]
+        self._first_number = np.append(0, ends[:-1])
+        self._first_constant = int(ends[-1]) + np.cumsum([0, *map(len, constants[:-1])])
+        joined = np.array([one for piece in constants for one in piece], self.context.real)
+        self._record_bytes = int(ends[-1]) * self.context.real.itemsize
+        self._constant_bytes = joined.nbytes
+        self._numbers = self.context.reals(int(ends[-1]) + len(joined))
+        if len(joined):
+            self.context.device.write(self._numbers, joined, self._record_bytes)
 
     @property
     def nbytes(self) -> int:
         """Device memory."""
-        constants = len(self._constants) * self.context.real.itemsize
-        return self._record_bytes + constants + self._table_bytes
+        return self._record_bytes + self._constant_bytes + self._table_bytes
 
     # ---------------------------------------------------------------- launches
 
     def kernels(self) -> list[gpu.GpuKernel]:
-        """The one that leaves the records."""
-        return [evaluate_kernel(self._own, self.context.arithmetic)]
+        """Those that leave the records."""
+        return [evaluate_kernel(piece, self.context.arithmetic) for piece in self._pieces]
 
-    def evaluate_launch(self, version: Version) -> Launch:
+    def evaluate_launches(self, version: Version) -> list[Launch]:
         """All records."""
-        (kernel,), edges = self.kernels(), self.edges
+        edges, launches = self.edges, []
         num = edges.primary.view.num_edges
         named = {**edges.buffers(edges.primary, version), "numbers": self._numbers}
-        nbytes = edges.bytes_of(num) + self._record_bytes
-        groups = -(-num // kernel.workgroup_size)
-        return self.context.generated(kernel, named, {"num_edges": num}, groups, nbytes)
+        nbytes = edges.bytes_of(num) + self._record_bytes / len(self._pieces)
+        for kernel, first in zip(self.kernels(), self._first_number.tolist(), strict=True):
+            params = {"num_edges": num, "first_word": first // 4}
+            groups = -(-num // kernel.workgroup_size)
+            launches.append(self.context.generated(kernel, named, params, groups, nbytes))
+        return launches
 
     def own_writers(self, layout: BlockLayout, places: BlocksOfPairs) -> list[Writer]:
         """Those of the diagonal blocks and b of each vertex set, then that of the other blocks."""
@@ -154,31 +165,34 @@ class Collect(Evaluation):
     # ---------------------------------------------------------------- the table
 
     def _table(self, layout: BlockLayout, places: BlocksOfPairs) -> RecordTable:
-        structure, group, own = self.edges.structure, self.edges.group, self._own
+        structure, group, pieces = self.edges.structure, self.edges.group, self._pieces
+        own_slots, own_pairs = self._slots, self._pairs
         order, sets = self.edges.primary.view.order, group.vertex_sets
         rows = group.vertex_rows[order]
         blocks = np.stack(
             [structure.vertex_blocks[number][rows[:, k]] for k, number in enumerate(sets)], axis=1
         )
         diagonal, scalar = _places(layout.diagonal_offset, blocks), _places(layout.scalar, blocks)
-        wanted = [k for k, pair in enumerate(_pairs(len(sets))) if pair in own.pairs]
-        left, right = (np.array([pair[end] for pair in own.pairs], int) for end in (0, 1))
+        wanted = [k for k, pair in enumerate(_pairs(len(sets))) if pair in own_pairs]
+        left, right = (np.array([pair[end] for pair in own_pairs], int) for end in (0, 1))
         twice = blocks[:, left] == blocks[:, right]  # such blocks and their transposes belong to the diagonal
         offset, turned = (part[order][:, wanted] for part in places)
         ranges = []
-        for number in dict.fromkeys(sets[slot] for slot in own.slots):
-            slots = tuple(slot for slot in own.slots if sets[slot] == number)
-            found = [self._sources(diagonal[:, slots], _blocks(own, "diagonal", slots))]
-            loops = tuple(pair for pair in own.pairs if sets[pair[0]] == sets[pair[1]] == number)
-            mine = [k for k, pair in enumerate(own.pairs) if pair in loops]
+        for number in dict.fromkeys(sets[slot] for slot in own_slots):
+            slots = tuple(slot for slot in own_slots if sets[slot] == number)
+            found = [self._sources(diagonal[:, slots], _blocks(pieces, "diagonal", slots))]
+            loops = tuple(pair for pair in own_pairs if sets[pair[0]] == sets[pair[1]] == number)
+            mine = [k for k, pair in enumerate(own_pairs) if pair in loops]
             if twice[:, mine].any():
                 at = np.where(twice[:, mine], diagonal[:, left[mine]], -1)
-                found += [self._sources(at, _blocks(own, kind, loops)) for kind in ("pair", "transpose")]
-            segment = self._sources(scalar[:, slots], _blocks(own, "right", slots))
+                found += [self._sources(at, _blocks(pieces, kind, loops)) for kind in ("pair", "transpose")]
+            segment = self._sources(scalar[:, slots], _blocks(pieces, "right", slots))
             written = np.unique(blocks[:, slots])
             ranges.append((_sorted(found), _sorted([segment]), written[written >= 0]))
         others = [
-            self._sources(np.where(~twice & (turned == is_turned), offset, -1), _blocks(own, kind, own.pairs))
+            self._sources(
+                np.where(~twice & (turned == is_turned), offset, -1), _blocks(pieces, kind, own_pairs)
+            )
             for kind, is_turned in (("pair", False), ("transpose", True))
         ]
         there = np.unique(offset[~twice])
@@ -189,7 +203,8 @@ class Collect(Evaluation):
     def _sources(self, offset: np.ndarray, own: _Blocks) -> Targets:
         """Targets, and sources of them. offset: (m, n) where each block of each edge begins, -1: nowhere."""
         places = offset[:, own.block]
-        first = own.place + self._num_numbers * own.is_constant
+        begin = np.where(own.is_constant, self._first_constant[own.piece], self._first_number[own.piece])
+        first = own.place + begin
         sources = np.arange(len(offset))[:, None] * own.step + first
         chosen = places >= 0
         return (places + own.within)[chosen], sources[chosen]
@@ -211,7 +226,7 @@ class RecordWriter:
 
     def write(self, version: Version, values: Any, b: Any, *, accumulate: bool) -> Pass:
         """As `Writer`."""
-        before = [self.evaluation.evaluate_launch(version)] if self.number == 0 else []
+        before = self.evaluation.evaluate_launches(version) if self.number == 0 else []
         sums = self.evaluation.sum_launch(
             self.table, self.stored, self.number, values, b, accumulate=accumulate
         )
@@ -239,29 +254,30 @@ class _Blocks:
     step: np.ndarray
     """From there to the next record's."""
     is_constant: np.ndarray
+    piece: np.ndarray
+    """Which kernel's records they are in."""
 
 
 @cache
-def _blocks(own: Scattered, kind: str, which: tuple[Any, ...]) -> _Blocks:
+def _blocks(pieces: tuple[Scattered, ...], kind: str, which: tuple[Any, ...]) -> _Blocks:
     """H_aa ("diagonal") or b_a ("right") of slots, H_ab ("pair") or its transpose of pairs, column-major."""
-    entries, at = record_layout(own).entries, _outputs(own)
-    outputs = [at[kind, one].ravel() for one in which]
-    chosen = [entries[k] for output in outputs for k in output]
-    constants = np.cumsum([not isinstance(entry, tuple) for entry in entries]) - 1
-    numbers = [int(constants[k]) for output in outputs for k in output]
-    stored = [isinstance(entry, tuple) for entry in chosen]
-    place = [
-        entry[0] + (SUBTRACTED if entry[1] < 0 else 0) if isinstance(entry, tuple) else number
-        for entry, number in zip(chosen, numbers, strict=True)
-    ]
-    sizes = [len(output) for output in outputs]
-    return _Blocks(
-        np.repeat(np.arange(len(which)), sizes),
-        np.concatenate([np.zeros(0, int), *map(np.arange, sizes)]),
-        np.array(place, np.int64),
-        np.where(stored, own.record_dim(), 0),
-        ~np.array(stored, bool),
-    )
+    found = []
+    for number, one in enumerate(which):
+        slot = one[-1] if isinstance(one, tuple) else one
+        [piece] = [k for k, own in enumerate(pieces) if own.slots == (slot,)]
+        entries, output = record_layout(pieces[piece]).entries, _outputs(pieces[piece])[kind, one].ravel()
+        constants = np.cumsum([not isinstance(entry, tuple) for entry in entries]) - 1
+        for within, k in enumerate(output.tolist()):
+            entry = entries[k]
+            if isinstance(entry, tuple):
+                place, sign = entry
+                code, step = place + (SUBTRACTED if sign < 0 else 0), pieces[piece].record_dim()
+            else:
+                code, step = int(constants[k]), 0
+            found.append((number, within, code, step, not isinstance(entry, tuple), piece))
+    columns = np.array(found, np.int64).reshape(-1, 6).T
+    block, within, place, step, is_constant, piece = columns
+    return _Blocks(block, within, place, step, is_constant.astype(bool), piece)
 
 
 def _outputs(own: Scattered) -> dict[tuple[str, Any], np.ndarray]:
