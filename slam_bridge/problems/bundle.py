@@ -120,7 +120,7 @@ def bundle(
 
 def _lost_stay(start: Selection, found: Selection, now: Judgement) -> Selection:
     """Landmarks without inliers, and keyframes that nothing measures, where they were at the start."""
-    nowhere = _undetermined(found, now)[1]
+    nowhere = _lost_keyframes(found, now)
     if nowhere.any():
         now.inliers = now.inliers & ~nowhere[found.observations.keyframe]
         poses = np.where(nowhere[:, None], start.world_T_body, found.world_T_body)
@@ -271,7 +271,7 @@ def _covariances(
     and their pixels left out, which changes no other covariance. Likewise keyframes that nothing measures,
     and velocity and biases of those whose IMU measurements were all rejected.
     """
-    loose, lost = _undetermined(s, now)
+    loose, lost = _loose_landmarks(s, now), _lost_keyframes(s, now)
     inliers = now.inliers & ~loose[s.observations.landmark]
     graph = Window().load(s, options.with_changes(kernel=None), inliers, now.imu_inliers)
     if loose.any():
@@ -314,27 +314,27 @@ def _unlinked(s: Selection, now: Judgement) -> np.ndarray:
     return ~known
 
 
-def _undetermined(s: Selection, now: Judgement) -> tuple[np.ndarray, np.ndarray]:
-    """(m,) landmarks and (k,) keyframes bool that the inliers do not determine.
-
-    A landmark needs a right column, a depth, pixels of two views or a prior; a free keyframe without
-    inertial states inliers (`_hardly_seen`), a measured pose or a prior.
-    """
+def _loose_landmarks(s: Selection, now: Judgement) -> np.ndarray:
+    """(m,) bool: without a right column, a depth, pixels of two views, or a prior."""
+    if s.points_fixed:
+        return np.zeros(len(s.landmarks), bool)
     seen, inliers = s.observations, now.inliers
-    metric = inliers & (np.isfinite(seen.right) | np.isfinite(seen.depth))
-    count = len(s.rig or ()) or 1
-    view = seen.keyframe * count + seen.camera
-    pairs = np.unique(np.stack([seen.landmark, view], axis=1)[inliers], axis=0)
-    views = np.bincount(pairs[:, 0], minlength=len(s.landmarks))
-    lost = _hardly_seen(s, now)
+    view = (seen.keyframe * (len(s.rig or ()) or 1) + seen.camera)[inliers]
+    landmark = seen.landmark[inliers]
+    some_view = np.full(len(s.landmarks), -1)
+    some_view[landmark] = view
+    says_more = view != some_view[landmark]
+    says_more |= (np.isfinite(seen.right) | np.isfinite(seen.depth))[inliers]
+    loose = np.bincount(landmark[says_more], minlength=len(s.landmarks)) == 0
+    return loose & ~s.landmarks_in_priors()
+
+
+def _lost_keyframes(s: Selection, now: Judgement) -> np.ndarray:
+    """(k,) bool: free, without inertial states, inliers (`_hardly_seen`), a measured pose or a prior."""
+    lost = _hardly_seen(s, now) & ~s.inertial & ~s.fixed
     lost[s.pose_prior_keyframe] = False
     in_prior = [prior.owner[prior.kind != LANDMARK] for prior in s.priors]
-    lost &= ~np.isin(s.keyframes, np.concatenate([np.zeros(0, np.int64), *in_prior]))
-    loose = (views < 2) & (np.bincount(seen.landmark[metric], minlength=len(s.landmarks)) == 0)
-    loose &= ~s.landmarks_in_priors()
-    if s.points_fixed:
-        loose[:] = False
-    return loose, lost & ~s.inertial & ~s.fixed
+    return lost & ~np.isin(s.keyframes, np.concatenate([np.zeros(0, np.int64), *in_prior]))
 
 
 def _hardly_seen(s: Selection, now: Judgement) -> np.ndarray:
