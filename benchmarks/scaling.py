@@ -176,7 +176,8 @@ def run(args: argparse.Namespace, ranks: int, comm: Any) -> dict[str, Any]:
     return {
         "problem": args.problem,
         "weak": args.weak,
-        "precision": many.precision,
+        "precision": many.precision if args.precision == "auto" else args.precision,
+        "switched_at": many.switched_at,
         "ranks": ranks,
         "over": "MPI" if comm is not None else "threads",
         "edges": many.edges,
@@ -284,10 +285,17 @@ def message(run: dict[str, Any]) -> float:
     return float(run["partition"].get("shared_scalars", 0)) if run["ranks"] > 1 else 0.0
 
 
+def comparable(runs: list[dict[str, Any]]) -> list[dict[str, Any]]:
+    """Of one precision, double where there is any, and without runs whose products were not all alike."""
+    double = [one for one in runs if one["precision"] == "double" and one.get("switched_at") is None]
+    return double or runs
+
+
 def fitted(runs: list[dict[str, Any]]) -> dict[str, float]:
     """Parameters of the model; those of communication only where there was some."""
     import scipy.optimize
 
+    runs = comparable(runs)
     rows = [
         (
             2.0 * (each_run["ranks"] - 1),

@@ -105,6 +105,13 @@ class Preintegrated:
         d_g, d_a = self.gyro_bias - gyro_bias, self.acc_bias - acc_bias
         return bool(np.linalg.norm(d_g) > gyro_tolerance or np.linalg.norm(d_a) > acc_tolerance)
 
+    def near(
+        self, gyro_bias: Any, acc_bias: Any, gyro_tolerance: float = 0.01, acc_tolerance: float = 0.1
+    ) -> Preintegrated:
+        """Itself, or integrated anew where the biases [rad/s, m/s^2] moved farther."""
+        is_far = self.is_far(gyro_bias, acc_bias, gyro_tolerance, acc_tolerance)
+        return self.reintegrated(gyro_bias, acc_bias) if is_far else self
+
     def predict(
         self, world_T_body: Any, velocity: Any, gravity: Any = GRAVITY
     ) -> tuple[np.ndarray, np.ndarray]:

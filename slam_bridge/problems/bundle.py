@@ -37,6 +37,8 @@ GYRO_TOLERANCE, ACC_TOLERANCE = 0.01, 0.1
 """Integrate again where a bias moved by more [rad/s, m/s^2]."""
 _MIN_SEEN = 3
 """Observations that a keyframe needs, to be held without its IMU measurement."""
+_BY_CHANCE = 0.1
+"""With fewer inliers among its observations a keyframe has none: of wrong matches some fit any pose."""
 _FAR = 9.0
 _BLUNT = "Cauchy"
 
@@ -120,6 +122,7 @@ def _lost_stay(start: Selection, found: Selection, now: Judgement) -> Selection:
     """Landmarks without inliers, and keyframes that nothing measures, where they were at the start."""
     nowhere = _undetermined(found, now)[1]
     if nowhere.any():
+        now.inliers = now.inliers & ~nowhere[found.observations.keyframe]
         poses = np.where(nowhere[:, None], start.world_T_body, found.world_T_body)
         found = found.with_changes(world_T_body=poses)
     lost = np.bincount(found.observations.landmark[now.inliers], minlength=len(found.landmarks)) == 0
@@ -249,8 +252,7 @@ def _result(
 def _rejected(s: Selection, now: Judgement) -> dict[str, np.ndarray]:
     seen, o = s.observations, s.observations.ids
     of_point = np.bincount(seen.landmark[now.inliers], minlength=len(s.landmarks))
-    of_frame = np.bincount(seen.keyframe[now.inliers], minlength=len(s.keyframes))
-    unseen = ~s.fixed & (of_frame == 0) & (len(o) > 0)
+    unseen = ~s.fixed & _hardly_seen(s, now) & (len(o) > 0)
     return {
         "behind camera": o[~now.holds],
         "chi2": o[now.holds & ~now.inliers],
@@ -316,7 +318,7 @@ def _undetermined(s: Selection, now: Judgement) -> tuple[np.ndarray, np.ndarray]
     """(m,) landmarks and (k,) keyframes bool that the inliers do not determine.
 
     A landmark needs a right column, a depth, pixels of two views or a prior; a free keyframe without
-    inertial states an inlier, a measured pose or a prior.
+    inertial states inliers (`_hardly_seen`), a measured pose or a prior.
     """
     seen, inliers = s.observations, now.inliers
     metric = inliers & (np.isfinite(seen.right) | np.isfinite(seen.depth))
@@ -324,12 +326,20 @@ def _undetermined(s: Selection, now: Judgement) -> tuple[np.ndarray, np.ndarray]
     view = seen.keyframe * count + seen.camera
     pairs = np.unique(np.stack([seen.landmark, view], axis=1)[inliers], axis=0)
     views = np.bincount(pairs[:, 0], minlength=len(s.landmarks))
-    of_frame = np.bincount(seen.keyframe[inliers], minlength=len(s.keyframes))
-    of_frame[s.pose_prior_keyframe] += 1
+    lost = _hardly_seen(s, now)
+    lost[s.pose_prior_keyframe] = False
     in_prior = [prior.owner[prior.kind != LANDMARK] for prior in s.priors]
-    of_frame[np.isin(s.keyframes, np.concatenate([np.zeros(0, np.int64), *in_prior]))] += 1
+    lost &= ~np.isin(s.keyframes, np.concatenate([np.zeros(0, np.int64), *in_prior]))
     loose = (views < 2) & (np.bincount(seen.landmark[metric], minlength=len(s.landmarks)) == 0)
     loose &= ~s.landmarks_in_priors()
     if s.points_fixed:
         loose[:] = False
-    return loose, (of_frame == 0) & ~s.inertial & ~s.fixed
+    return loose, lost & ~s.inertial & ~s.fixed
+
+
+def _hardly_seen(s: Selection, now: Judgement) -> np.ndarray:
+    """(k,) bool: without inliers, with too few for a pose, or with so few that chance may have made them."""
+    frames = s.observations.keyframe
+    good = np.bincount(frames[now.inliers], minlength=len(s.keyframes))
+    every = np.bincount(frames, minlength=len(s.keyframes))
+    return (good == 0) | (good < _BY_CHANCE * every) | ((good < _MIN_SEEN) & ~s.inertial)

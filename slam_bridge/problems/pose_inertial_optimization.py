@@ -55,7 +55,11 @@ class FrameState:
         return self.velocity, self.gyro_bias, self.acc_bias
 
     def predicted(self, measured: Preintegrated, gravity: Any = GRAVITY) -> FrameState:
-        """The state after an IMU measurement, the biases unchanged."""
+        """The state after an IMU measurement, the biases unchanged.
+
+        A measurement that was integrated with other biases is integrated anew with these.
+        """
+        measured = measured.near(self.gyro_bias, self.acc_bias, 1e-5, 1e-4)
         pose, velocity = measured.predict(self.world_T_body, self.velocity, gravity)
         return FrameState(np.asarray(pose), np.asarray(velocity), self.gyro_bias, self.acc_bias)
 
@@ -143,8 +147,8 @@ def pose_inertial_optimization(
 
     frame: start; None: as the IMU predicts. prior: holds the previous state, which then is free (15 numbers:
     pose, velocity, biases, as an earlier call's `extra["prior"]`); None: the previous state is fixed.
-    graph: keep one `InertialFrameGraph(rig, previous_is_free)` from frame to frame. owner: id in the new
-    prior.
+    measured: integrated anew if its biases are far from the previous state's. graph: keep one
+    `InertialFrameGraph(rig, previous_is_free)` from frame to frame. owner: id in the new prior.
 
     `extra`: "state" and "previous" (`FrameState`), "prior" (`MarginalPrior` of the frame's state). Too few
     landmarks do not refuse the frame: the IMU alone then says where it is, and `rejected` shows it.
@@ -159,6 +163,7 @@ def pose_inertial_optimization(
     graph = graph or InertialFrameGraph(rig, prior is not None)
     if graph.previous_is_free != (prior is not None):
         raise OptionError("the graph was made with previous_is_free the other way round; make another one.")
+    measured = measured.near(previous.gyro_bias, previous.acc_bias)
     start = frame or previous.predicted(measured, gravity)
     graph.load(seen, start.world_T_body)
     graph.load_states(start, previous, measured, prior, np.asarray(gravity, float))

@@ -60,8 +60,8 @@ class Result:
     """Robustified chi2 of each edge set by tag, outliers left out."""
     rejected: dict[str, np.ndarray] = field(default_factory=dict)
     """Ids of what was left out, by reason: "behind camera", "chi2" (observations), "imu", "loop",
-    "landmark without inliers" (their places stay as they were), "keyframe without inliers" (its pose stays,
-    unless an IMU measurement, a measured pose or a prior knows it)."""
+    "landmark without inliers" (their places stay as they were), "keyframe without inliers" (or so few
+    that chance may have made them; its pose stays, unless IMU, a measured pose or a prior knows it)."""
     seconds: dict[str, float] = field(default_factory=dict)
     """By phase, and "total"."""
     rounds: int = 1

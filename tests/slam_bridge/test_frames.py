@@ -202,6 +202,21 @@ def test_states_of_frames_in_a_row():
     np.testing.assert_allclose(previous.acc_bias, ACC_BIAS, atol=0.05)
 
 
+def test_measurements_integrated_with_other_biases():
+    """Over a second, integrated without biases: prediction and state are as with the right ones."""
+    imu = samples(1.0, 1000.0, GYRO_BIAS, ACC_BIAS)
+    first, truth = states_at(0.0), states_at(1.0)
+    seen, _ = frame(np.random.default_rng(6), STEREO, truth.world_T_body, 60)
+    blind, known = sb.preintegrate(imu, NOISE), sb.preintegrate(imu, NOISE, GYRO_BIAS, ACC_BIAS)
+    predicted = first.predicted(blind)
+    np.testing.assert_allclose(predicted.world_T_body, first.predicted(known).world_T_body, atol=1e-12)
+    np.testing.assert_allclose(predicted.velocity, truth.velocity, atol=1e-3)
+    found = [sb.pose_inertial_optimization(STEREO, None, first, one, seen) for one in (blind, known)]
+    states = [one.extra["state"] for one in found]
+    np.testing.assert_allclose(states[0].world_T_body, states[1].world_T_body, atol=1e-12)
+    assert found[0].inliers.mean() > 0.85
+
+
 def test_prior_of_a_frame_is_the_joint_minimum():
     """Two frames at once have the state that one after the other gives."""
     rng = np.random.default_rng(5)

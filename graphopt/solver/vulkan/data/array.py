@@ -51,9 +51,10 @@ def unpack_wide(words: np.ndarray, has_float64: bool) -> np.ndarray:
     return found[:, 0]
 
 
-_SHARED: weakref.WeakKeyDictionary[Any, weakref.WeakValueDictionary[bytes, DeviceArray]] = (
+_SHARED: weakref.WeakKeyDictionary[Context, weakref.WeakValueDictionary[bytes, DeviceArray]] = (
     weakref.WeakKeyDictionary()
 )
+"""Of each solver."""
 _SHARING = threading.Lock()
 
 
@@ -82,14 +83,14 @@ class DeviceArray:
 
     @classmethod
     def shared(cls, context: Context, values: np.ndarray) -> DeviceArray:
-        """An array of uint32 that nobody writes again: one that holds these numbers already, if there is one.
+        """An array of uint32 that nobody writes again: a solver's own with these numbers, if it has one.
 
         Places of vertices and of their blocks, by row and by destination, are often the same numbers.
         """
         values = np.ascontiguousarray(values, np.uint32)
         digest = digest_of(values)
         with _SHARING:
-            known = _SHARED.setdefault(context.device, weakref.WeakValueDictionary())
+            known = _SHARED.setdefault(context, weakref.WeakValueDictionary())
             found = known.get(digest)
             if found is None:
                 found = known[digest] = cls.of(context, values)
