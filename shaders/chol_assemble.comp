@@ -16,7 +16,7 @@ FRONT_INPUT(5, below)
 FRONT_INOUT(6, factor)
 FRONT_OUTPUT(7, updates)
 
-const uint TILE = 32, LINE = TILE + 1, CHILDREN = 32, BATCH = 4;
+const uint TILE = 32, LINE = TILE + 1, CHILDREN = 32, BATCH = 8;
 shared real tile[TILE * LINE];
 shared uvec3 child[CHILDREN];   // m, update, rows
 shared uvec4 inside[CHILDREN];  // rows and columns, from and to, that are in the tile
@@ -40,7 +40,10 @@ void add_child(uvec3 of, uvec4 span, uint row_tile, uint col_tile) {
       }
     }
     [[unroll]] for (uint j = 0; j < BATCH; ++j) {
-      if (place[j] != NOTHING) tile[place[j]] += entries[j];
+      if (place[j] != NOTHING) entries[j] += tile[place[j]];
+    }
+    [[unroll]] for (uint j = 0; j < BATCH; ++j) {
+      if (place[j] != NOTHING) tile[place[j]] = entries[j];
     }
   }
   barrier();
@@ -65,10 +68,18 @@ void main() {
   const uint entry = push.first + 2 * WORKGROUP;
   const Front f = LOAD_FRONT(list.at[entry]);
   const uint row_tile = list.at[entry + 1] & 0xffff, col_tile = list.at[entry + 1] >> 16;
-  for (uint k = LANE; k < TILE * TILE; k += WORKGROUP_SIZE) {
-    const uint r = TILE * row_tile + k % TILE, c = TILE * col_tile + k / TILE;
-    const bool is_pivot = c < f.n && r >= c && r < f.f;
-    tile[k % TILE + LINE * (k / TILE)] = is_pivot ? AT(factor, f.factor, c * f.f + r) : ZERO;
+  for (uint first = LANE; first < TILE * TILE; first += BATCH * WORKGROUP_SIZE) {
+    real entries[BATCH];
+    [[unroll]] for (uint j = 0; j < BATCH; ++j) {
+      const uint k = first + j * WORKGROUP_SIZE;
+      const uint r = TILE * row_tile + k % TILE, c = TILE * col_tile + k / TILE;
+      const bool is_pivot = k < TILE * TILE && c < f.n && r >= c && r < f.f;
+      entries[j] = is_pivot ? AT(factor, f.factor, c * f.f + r) : ZERO;
+    }
+    [[unroll]] for (uint j = 0; j < BATCH; ++j) {
+      const uint k = first + j * WORKGROUP_SIZE;
+      if (k < TILE * TILE) tile[k % TILE + LINE * (k / TILE)] = entries[j];
+    }
   }
   add_children(f, row_tile, col_tile);
   barrier();

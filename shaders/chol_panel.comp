@@ -20,7 +20,7 @@ INOUT(6, uint, status)
 const uint ROWS = 64, ALL = BLOCK + ROWS, DEPTH = 16, LINE = ALL + 1;
 const uint PER_ROW = ALL / 16, PER_COL = BLOCK / 8, LOADS = ALL * DEPTH / 128;
 shared real area[BLOCK * LINE];  // DEPTH columns of operands, then the tile, both by columns
-shared real scale[BLOCK], limits[BLOCK];
+shared real scale[BLOCK], root[BLOCK], limits[BLOCK];
 #define COLUMNS 32
 #define COLUMN(c) ((c) * LINE)
 #include "chol_eliminate.glsl"
@@ -42,6 +42,7 @@ void main() {
   const uint row_tile = list.at[entry + 1], slot = list.at[entry + 2];
   const uint width = min(BLOCK, f.n - push.column);
   const uint first_row = push.column + width + ROWS * row_tile;
+  if (LANE < width) limits[LANE] = thresholds.at[f.first_pivot + push.column + LANE];
   const uint ry = LANE % 16, cx = LANE / 16;
   real sum[PER_ROW][PER_COL];
   [[unroll]] for (uint i = 0; i < PER_ROW; ++i) {
@@ -81,7 +82,6 @@ void main() {
       area[c * LINE + r] = entry_value;
     }
   }
-  if (LANE < width) limits[LANE] = thresholds.at[f.first_pivot + push.column + LANE];
   barrier();
   eliminate(ALL, width, width);
   take_pivots(f.first_pivot + push.column, width, row_tile == 0);
@@ -92,7 +92,7 @@ void main() {
   if (row_tile != 0) return;
   for (uint e = LANE; e < BLOCK * width; e += 128) {
     const uint r = e % BLOCK, c = e / BLOCK;
-    const real entry_value = r == c ? ONE / abs(scale[c]) : area[c * LINE + r] * scale[c];
+    const real entry_value = r == c ? root[c] : area[c * LINE + r] * scale[c];
     diagonals.at[BLOCK * (slot + push.column + c) + r] = entry_value;
   }
 }

@@ -63,16 +63,28 @@ void main() {
     }
   }
   const uint last_col = WHOLE != 0 ? f.f : min(f.n, push.last);
+  // All loads before the first store: a load would wait for the store before it, which may be of the same entry.
   [[unroll]] for (uint j = 0; j < PER_COL; ++j) {
-    const uint c = first_col + cx + 16 * j;
     [[unroll]] for (uint i = 0; i < PER_ROW; ++i) {
-      const uint r = first_row + ry + 8 * i;
-      if (r < c || r >= f.f || c >= last_col) continue;
-      if (WHOLE != 0) {
-        const uint place = (c - f.n) * f.m + r - f.n;
-        AT(updates, f.update, place) = AT(updates, f.update, place) - sum[i][j];
-      } else {
-        AT(factor, f.factor, c * f.f + r) = AT(factor, f.factor, c * f.f + r) - sum[i][j];
+      const uint r = first_row + ry + 8 * i, c = first_col + cx + 16 * j;
+      if (r >= c && r < f.f && c < last_col) {
+        if (WHOLE != 0) {
+          sum[i][j] = AT(updates, f.update, (c - f.n) * f.m + r - f.n) - sum[i][j];
+        } else {
+          sum[i][j] = AT(factor, f.factor, c * f.f + r) - sum[i][j];
+        }
+      }
+    }
+  }
+  [[unroll]] for (uint j = 0; j < PER_COL; ++j) {
+    [[unroll]] for (uint i = 0; i < PER_ROW; ++i) {
+      const uint r = first_row + ry + 8 * i, c = first_col + cx + 16 * j;
+      if (r >= c && r < f.f && c < last_col) {
+        if (WHOLE != 0) {
+          AT(updates, f.update, (c - f.n) * f.m + r - f.n) = sum[i][j];
+        } else {
+          AT(factor, f.factor, c * f.f + r) = sum[i][j];
+        }
       }
     }
   }

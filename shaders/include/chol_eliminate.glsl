@@ -6,7 +6,7 @@
 // registers, moved on by four, and everything is written out with numbers as indices, so that it stays there.
 //
 // To be defined before: area, COLUMN(c), COLUMNS (of a row: 16, 32 or 64; columns past the matrix hold anything that no column
-// of the matrix reads), limits[c], what pivot c must exceed, scale[c]; the buffers signs and status.
+// of the matrix reads), limits[c], what pivot c must exceed, scale[c], root[c]; the buffers signs and status.
 #ifndef GRAPHOPT_CHOL_ELIMINATE_GLSL
 #define GRAPHOPT_CHOL_ELIMINATE_GLSL
 
@@ -137,12 +137,13 @@ void eliminate(uint num_rows, uint num_columns, uint num_pivots) {
   barrier();
 }
 
-// scale[c]: what makes L_rc of L_rc D_c. Pivots are columns of the matrix from `first` on; noted by one workgroup only.
+// scale[c]: what makes L_rc of L_rc D_c; root[c]: L_cc. Pivots are columns of the matrix from `first` on; noted by one workgroup only.
 void take_pivots(uint first, uint num_pivots, bool notes) {
   if (LANE < num_pivots) {
     const real pivot = area[COLUMN(LANE) + LANE];
     const bool good = good_pivot(pivot, limits[LANE]), negative = SIGNED != 0 && good && pivot < ZERO;
-    scale[LANE] = !good ? ONE : negative ? -ONE / sqrt(-pivot) : ONE / sqrt(pivot);
+    root[LANE] = good ? sqrt(abs(pivot)) : ONE;
+    scale[LANE] = (negative ? -ONE : ONE) / root[LANE];
     if (notes && !good) NOTE_BAD_PIVOT(first + LANE);
     if (notes && SIGNED != 0) signs.at[first + LANE] = negative ? -ONE : ONE;
     if (notes && negative) NOTE_NEGATIVE();

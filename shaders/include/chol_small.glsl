@@ -22,7 +22,7 @@ OUTPUT(8, real, signs)
 INOUT(9, uint, status)
 
 shared real area[COLUMNS * (COLUMNS + 1) / 2 + 80];  // rows past the last column's are read, though not used
-shared real scale[COLUMNS], limits[COLUMNS];
+shared real scale[COLUMNS], root[COLUMNS], limits[COLUMNS];
 uint num_rows;
 #define COLUMN(c) ((c) * (2 * num_rows - (c) - 1) / 2)
 #include "chol_eliminate.glsl"
@@ -62,7 +62,11 @@ void add_child(uvec3 of) {
     }
     [[unroll]] for (uint j = 0; j < BATCH; ++j) {
       const uint c = first + j;
-      if (c <= r && r < m) area[COLUMN(child_row[c]) + own] += entries[j];
+      if (c <= r && r < m) entries[j] += area[COLUMN(child_row[c]) + own];
+    }
+    [[unroll]] for (uint j = 0; j < BATCH; ++j) {
+      const uint c = first + j;
+      if (c <= r && r < m) area[COLUMN(child_row[c]) + own] = entries[j];
     }
   }
   barrier();
@@ -86,7 +90,7 @@ void add_children(Front f) {
 void store(Front f) {
   const uint r = LANE;
   for (uint c = 0; c < f.n && c <= r && r < f.f; ++c) {
-    AT(factor, f.factor, c * f.f + r) = r == c ? ONE / abs(scale[c]) : area[COLUMN(c) + r] * scale[c];
+    AT(factor, f.factor, c * f.f + r) = r == c ? root[c] : area[COLUMN(c) + r] * scale[c];
   }
   if (r < f.n || r >= f.f) return;
   for (uint c = f.n; c < done && c <= r; ++c) AT(updates, f.update, (c - f.n) * f.m + r - f.n) = area[COLUMN(c) + r];
