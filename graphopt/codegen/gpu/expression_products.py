@@ -7,7 +7,7 @@ measurements and parameters only what is left to read.
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from functools import cache
 
 from graphopt.codegen.assignment import Assignment
@@ -133,10 +133,10 @@ class ExpressionProduct(Recomputed):
         loop = super().hoisted()
         return Loop([*self._zeros(), *loop.before], loop.inside, loop.body)
 
-    def reads(self, used: set[str], without: int | None = None) -> list[str]:
+    def reads(self, used: set[str], without: int | None = None, ahead: Sequence[int] = ()) -> list[str]:
         """Text that reads the used inputs of edge e."""
         names = {k: name for k, name in enumerate(self._stored) if name in used}
-        return [*super().reads(used, without), *stored_lines(len(self._stored), names)]
+        return [*super().reads(used, without, ahead), *stored_lines(len(self._stored), names)]
 
     def _zeros(self) -> Iterable[str]:
         """x that takes no part in this product, though its program has it."""

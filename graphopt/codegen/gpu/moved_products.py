@@ -82,6 +82,8 @@ class _Moved(Recomputed):
 class TransposedProduct(Recomputed):
     """The second half, an `EdgeProduct`."""
 
+    looks_ahead = False
+
     name = "transposed"
 
     def __init__(
@@ -112,7 +114,7 @@ class TransposedProduct(Recomputed):
         if not self._is_ordered:
             interface.add("edge_place", "INPUT(%, uint, edge_place)")
 
-    def reads(self, used: set[str], without: int | None = None) -> list[str]:
+    def reads(self, used: set[str], without: int | None = None, ahead: Sequence[int] = ()) -> list[str]:
         """Text that reads the used inputs of edge e."""
         names = moved_names(self.signature)
         place = "e" if self._is_ordered else "edge_place.at[e]"

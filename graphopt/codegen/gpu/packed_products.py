@@ -117,6 +117,8 @@ class Recomputed:
     """Products with Jacobians that are computed anew; an `EdgeProduct`."""
 
     name = "packed"
+    looks_ahead = True
+    """Loops over edges of one destination read the rows of other ends one edge ahead: they are waited for."""
 
     def __init__(
         self,
@@ -180,11 +182,18 @@ class Recomputed:
             registers=body.registers + len(before.outputs),
             samples_images=body.samples_images or first.samples_images,
         )
+        others = [k for k in range(self.signature.arity) if k != self.slot and self.looks_ahead]
+        others = [k for k in others if not body.used.isdisjoint(self.places(k))]
+        ahead = [f"uint {self.names[k]}_ahead = {self._row_at('begin + LANE', k)};" for k in others]
         return Loop(
-            [row, *self.words(self.slot, first.used | body.used), *first.lines],
-            [*self.reads(body.used, without=self.slot), *body.lines, *self.additions(body)],
+            [row, *self.words(self.slot, first.used | body.used), *first.lines, *ahead],
+            [*self.reads(body.used, without=self.slot, ahead=others), *body.lines, *self.additions(body)],
             total,
         )
+
+    def _row_at(self, edge: str, k: int) -> str:
+        """Text of the row of slot k, of the last edge instead of one past it."""
+        return row_of(f"min({edge}, end - 1)", k, self.signature)
 
     def first_of_x(self, k: int) -> int:
         """Place of x in the packed records of slot k."""
@@ -245,13 +254,16 @@ class Recomputed:
         wanted = {name: place for name, place in self.places(k).items() if name in set(used)}
         return read_words(self.names[k], k, self.stride(k), wanted, self.arithmetic)
 
-    def reads(self, used: set[str], without: int | None = None) -> list[str]:
-        """Text that reads the used inputs of edge e."""
+    def reads(self, used: set[str], without: int | None = None, ahead: Sequence[int] = ()) -> list[str]:
+        """Text that reads the used inputs of edge e. ahead: slots whose rows are read one edge ahead."""
         lines = []
         for k in range(self.signature.arity):
             if k != without and not used.isdisjoint(self.places(k)):
-                row = row_of("e", k, self.signature)
-                lines += [f"const uint {self.names[k]}_row = {row};", *self.words(k, used)]
+                name, row = self.names[k], row_of("e", k, self.signature)
+                lines += [f"const uint {name}_row = {f'{name}_ahead' if k in ahead else row};"]
+                if k in ahead:
+                    lines.append(f"{name}_ahead = {self._row_at('e + WORKGROUP_SIZE', k)};")
+                lines += self.words(k, used)
         arity = self.signature.arity
         nothing: list[list[Load]] = [[] for _ in range(arity)]
         return [*lines, *load_lines(self.signature, [*nothing, *self.loads[arity:]], used)]
