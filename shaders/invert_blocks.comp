@@ -12,7 +12,7 @@
 layout(constant_id = 1) const uint DIM = 3;
 layout(constant_id = 2) const uint DAMPED = 1;  // 0: A without D
 layout(constant_id = 3) const uint SPARE = 0;  // 1: there are blocks B
-layout(constant_id = 6) const uint UPPER = 0;  // 1: of an inverse only the upper triangle is stored, by columns
+layout(constant_id = 4) const uint UPPER = 0;  // 1: of an inverse only the upper triangle is stored, by columns
 PARAMETERS(uint first_block; uint num_blocks;)
 INPUT(0, uint, blocks)      // (num_blocks_of_all_dims, 3 + SPARE): offsets of A in values, D in damping, inverse, B
 #define COLUMNS (3 + SPARE)

@@ -183,7 +183,11 @@ class KomputeDevice:
             raise DeviceError(f"Vulkan device {index} does not exist: there are {len(known)}.")
         self.index = index
         self.spec = f"kompute:{index}"
-        self.info: dict[str, Any] = {**known[index].features, "buffer_address": False}
+        self.info: dict[str, Any] = {
+            **known[index].features,
+            "buffer_address": False,
+            "conditional": False,
+        }
         self.manager = self._kp.Manager(index)
         self._kernels: dict[Any, KomputeKernel] = {}
         self._allocated = 0

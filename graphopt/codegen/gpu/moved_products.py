@@ -82,9 +82,8 @@ class _Moved(Recomputed):
 class TransposedProduct(Recomputed):
     """The second half, an `EdgeProduct`."""
 
-    looks_ahead = False
-
     name = "transposed"
+    looks_ahead = False
 
     def __init__(
         self,

@@ -94,7 +94,7 @@ class BlockInverse:
             (dim,) = bin_.dims
             is_damped = damped and damping is not None
             constants = {0: INVERSE_WORKGROUP, 1: dim, 2: int(is_damped), 3: int(self._has_spare)}
-            constants |= {5: int(self.is_affine), 6: int(self._upper)}
+            constants |= {4: int(self._upper), 5: int(self.is_affine)}
             buffers = (self.blocks, values, damping or status, self.buffer, status, spare or values)
             groups = -(-bin_.num_chunks // (INVERSE_WORKGROUP // dim))
             params = (bin_.first, bin_.num_chunks)
