@@ -6,8 +6,9 @@
 
 For few edges of many vertices, such as the IMU measurements of a window: their arrays, launches and kernels
 cost more than their numbers. A table says which numbers an entry of H or b is the sum of (sum_records.comp);
-no view but the primary one and no pair lists are made where H is stored as a whole. Until it has been
-measured on a GPU `auto` never takes it.
+no view but the primary one and no pair lists are made where H is stored as a whole. On an H200 a window took
+42 and 56 ms with it, 53 and 55 without. `auto` never takes it: drivers refuse kernels with very many outputs
+(of some 500, once), and edge types differ in these.
 """
 
 from __future__ import annotations
