@@ -83,7 +83,7 @@ class Preintegrated:
     @cached_property
     def combined_information(self) -> np.ndarray:
         """(15, 15) inverse of the combined covariance."""
-        return inverse_of_covariance(self.combined_covariance)
+        return combined_informations([self])[0]
 
     def measurement(self, gravity: Any = GRAVITY) -> np.ndarray:
         """(65,) measurement of EdgeInertial, EdgeInertialCombined and EdgeInertialGravityScale."""
@@ -100,7 +100,7 @@ class Preintegrated:
 
     def reintegrated(self, gyro_bias: Any, acc_bias: Any) -> Preintegrated:
         """The same samples integrated with other biases."""
-        return preintegrate(self.samples, self.noise, gyro_bias, acc_bias, self.rule)
+        return reintegrate([self], gyro_bias, acc_bias)[0]
 
     def is_far(
         self, gyro_bias: Any, acc_bias: Any, gyro_tolerance: float = 0.01, acc_tolerance: float = 0.1

@@ -7,7 +7,7 @@
 #include <stdexcept>
 #include <string>
 
-#include "parallel/thread_pool.h"
+#include "parallel/shares.h"
 
 namespace py = pybind11;
 
@@ -47,11 +47,8 @@ Table row_products(const Table& a, const Rows& a_rows, const Table& b, const Row
   const double *left = a.data(), *right = b.data(), *first = shift.data();
   const std::int64_t *i = a_rows.data(), *j = b_rows.data();
   const py::gil_scoped_release unlocked;
-  graphopt::ThreadPool& pool = graphopt::ThreadPool::instance();
-  const int shares = pool.threads_for(count, kRowsOfShare);
-  pool.run_shares(shares, [&](int share) {
-    std::int64_t begin, end;
-    graphopt::partition(count, share, shares, begin, end);
+  const int shares = graphopt::ThreadPool::instance().threads_for(count, kRowsOfShare);
+  graphopt::for_each_share(count, shares, [&](int, std::int64_t begin, std::int64_t end) {
     for (std::int64_t o = begin; o < end; ++o) {
       const double *x = left + i[o] * columns, *y = right + j[o] * columns;
       double sum = first[i[o]];

@@ -32,7 +32,7 @@ from graphopt.solver.marginals import compute_marginals
 from slam_bridge.imu import GRAVITY
 from slam_bridge.map import Map
 from slam_bridge.options import Clock, SolveOptions
-from slam_bridge.preintegration import Preintegrated, reintegrate
+from slam_bridge.preintegration import Preintegrated, measurements, reintegrate
 from slam_bridge.problems.full_inertial_ba import full_inertial_ba
 from slam_bridge.problems.result import Result, States
 from slam_bridge.tables import MapError
@@ -184,7 +184,7 @@ def _graph(
     graph.add_edges(
         "EDGE_IMU_INERTIAL_GRAVITY_SCALE",
         np.stack([i, n + i, shared[0], shared[1], j, n + j, shared[2], shared[3]], axis=1),
-        np.stack([one.measurement(GRAVITY) for one in imu]),
+        measurements(imu, GRAVITY),
         np.stack([one.information for one in imu]),
     )
     for tag, vertex, sigma in (

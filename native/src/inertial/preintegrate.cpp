@@ -3,11 +3,10 @@
 #include <Eigen/Core>
 #include <Eigen/Geometry>
 #include <cmath>
-#include <functional>
 #include <vector>
 
+#include "parallel/shares.h"
 #include "parallel/stopping.h"
-#include "parallel/thread_pool.h"
 
 namespace graphopt::inertial {
 namespace {
@@ -182,16 +181,13 @@ void preintegrate(const Samples& samples, const Noise& noise, bool is_midpoint, 
   if (samples.size == 0) return;
   const std::int64_t total = samples.first[samples.size];
   const int shares = ThreadPool::instance().threads_for(total, kStepsPerThread);
-  const auto share = [&](int t) {
-    std::int64_t begin, end;
-    partition(samples.size, t, shares, begin, end);
+  for_each_share(samples.size, shares, [&](int, std::int64_t begin, std::int64_t end) {
     Integral integral(samples, noise, is_midpoint);
     for (std::int64_t k = begin; k < end; ++k) {
       if (stop_requested()) return;
       integral.run(k, out);
     }
-  };
-  ThreadPool::instance().run_shares(shares, std::ref(share));
+  });
   throw_if_stopped();
 }
 

@@ -1,10 +1,9 @@
 #include "linear/dot.h"
 
 #include <algorithm>
-#include <functional>
 #include <vector>
 
-#include "parallel/thread_pool.h"
+#include "parallel/shares.h"
 
 namespace graphopt {
 namespace {
@@ -36,16 +35,12 @@ double dot(const double* a, const double* b, std::int64_t size) {
   if (size <= kPiece) return piece(a, b, size);
   const std::int64_t count = (size + kPiece - 1) / kPiece;
   std::vector<double> sums(static_cast<std::size_t>(count));
-  ThreadPool& pool = ThreadPool::instance();
-  const int shares = pool.threads_for(count, kPiecesPerThread);
-  const auto share = [&](int t) {
-    std::int64_t begin, end;
-    partition(count, t, shares, begin, end);
+  const int shares = ThreadPool::instance().threads_for(count, kPiecesPerThread);
+  for_each_share(count, shares, [&](int, std::int64_t begin, std::int64_t end) {
     for (std::int64_t k = begin; k < end; ++k)
       sums[static_cast<std::size_t>(k)] =
           piece(a + k * kPiece, b + k * kPiece, std::min(kPiece, size - k * kPiece));
-  };
-  pool.run_shares(shares, std::ref(share));
+  });
   return pairwise(sums.data(), count);
 }
 
