@@ -1,5 +1,6 @@
 """Other programs in tests: each ends, with all that it started."""
 
+import contextlib
 import os
 import shutil
 import signal
@@ -28,9 +29,19 @@ def completed(words: list[str], *, timeout: float, **options) -> subprocess.Comp
         try:
             written = process.communicate(timeout=timeout)
         except BaseException:
-            os.killpg(process.pid, signal.SIGKILL)
+            _end_session(process.pid)
             raise
     return subprocess.CompletedProcess(words, process.returncode, *written)
+
+
+def _end_session(leader: int) -> None:
+    """The leader and what it started, also what has a process group of its own, as the ranks of mpirun."""
+    os.killpg(leader, signal.SIGKILL)
+    for stat in Path("/proc").glob("[0-9]*/stat"):  # none where there is no such folder
+        with contextlib.suppress(OSError):
+            session = stat.read_text().rpartition(")")[2].split()[3]
+            if int(session) == leader:
+                os.kill(int(stat.parent.name), signal.SIGKILL)
 
 
 def page_in_browser(address: str, folder: Path, milliseconds: int) -> str:
