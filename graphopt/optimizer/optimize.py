@@ -22,6 +22,7 @@ from graphopt.optimizer.computed import inlining_values
 from graphopt.optimizer.dogleg import Dogleg
 from graphopt.optimizer.fallback import staying_on_the_cpu
 from graphopt.optimizer.gauss_newton import GaussNewton
+from graphopt.optimizer.given_graph import holding_the_graph
 from graphopt.optimizer.levenberg_marquardt import LevenbergMarquardt
 from graphopt.optimizer.options import (
     AutoOptions,
@@ -59,6 +60,7 @@ METHODS: dict[str, tuple[type[StopRules], type]] = {
 """Name -> (options, algorithm)."""
 
 
+@holding_the_graph
 @inlining_values
 @staying_on_the_cpu
 def optimize(
