@@ -1,4 +1,4 @@
-"""A block solver that looks ahead passes over the edges once per accepted step, and finds what others find."""
+"""A block solver that looks ahead passes over the edges once per accepted step, and finds what any finds."""
 
 import numpy as np
 import pytest
