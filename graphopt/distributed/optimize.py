@@ -176,7 +176,12 @@ def _solve(
             whole = together(comm, lambda: _whole(given, wanted, options, comm) if comm.rank == 0 else None)
             summary = _own_summary(comm, whole)
             own = _kept(comm, whole, assignment.device)
-            share = _dealt(comm, whole, wanted, options) if own is None else own.share
+            if own is None:
+                with threads_of_ranks(assignment.threads_alone if comm.rank == 0 else None):
+                    share = _dealt(comm, whole, wanted, options)
+                    comm.share(None)  # ranks that are threads pick their edges with those threads too
+            else:
+                share = own.share
         summary.seconds["analyze"] = time.perf_counter() - start
         if own is None:
             solver = make_solver(share, replace(options, device=assignment.device), comm)
