@@ -28,16 +28,16 @@ demo: $(VENV)/.installed
 	$(BIN)/python tools/demo.py demo
 
 # Each module's tests run in one process, as many processes as there are cores; in a folder without the source tree,
-# so that processes which tests start find the installed package too.
+# so that processes which tests start find the installed package too. A test that hangs ends, with the stacks of its threads.
 PYTEST = mkdir -p build/run && cd build/run && GRAPHOPT_TEST_INSTALLED=1 $(CURDIR)/$(BIN)/pytest \
-  -c $(CURDIR)/pyproject.toml --rootdir $(CURDIR) -q -n auto --dist loadfile
+  -c $(CURDIR)/pyproject.toml --rootdir $(CURDIR) -q -n auto --dist loadfile --timeout-method thread
 
 test: $(VENV)/.installed-strict $(VENV)/.kompute
 	tools/check.sh $(BIN)
-	$(PYTEST) -m "not slow and not nightly" $(CURDIR)/tests
+	$(PYTEST) --timeout 300 -m "not slow and not nightly" $(CURDIR)/tests
 
 nightly: $(VENV)/.installed-strict $(VENV)/.kompute
-	$(PYTEST) -m "slow or nightly" $(CURDIR)/tests
+	$(PYTEST) --timeout 3600 -m "slow or nightly" $(CURDIR)/tests
 
 docs: $(VENV)/.docs gallery
 	$(BIN)/python tools/build_docs.py site

@@ -27,6 +27,8 @@ PathLike = str | os.PathLike[str]
 
 _MAGIC = {b"\x1f\x8b": ".gz", b"BZh": ".bz2", b"\xfd7zXZ\x00": ".xz"}
 COMPRESSION_SUFFIXES = (".gz", ".bz2", ".xz")
+_STREAMS = {"/dev/stdout": 1, "/dev/stderr": 2}
+"""Names of open files: opened anew, a regular file would be emptied."""
 _CHUNK = 1 << 22
 _BOMB_FLOOR = 64 << 20
 """Bytes that any compressed file may expand to."""
@@ -105,8 +107,8 @@ def write_bytes(path: PathLike, data: bytes) -> None:
     target = Path(path)
     _check_existing(target)
     packed = _pack(data, target.suffix.lower())
-    if target.exists() and not target.is_file():
-        target.write_bytes(packed)
+    if os.fspath(path) in _STREAMS or (target.exists() and not target.is_file()):
+        _write_directly(os.fspath(path), packed)
         return
     target = target.resolve()
     with _temporary_beside(target) as (file, name):
@@ -118,6 +120,16 @@ def write_bytes(path: PathLike, data: bytes) -> None:
         file.close()
         os.replace(name, target)
     sync_directory(target.parent)
+
+
+def _write_directly(path: str, data: bytes) -> None:
+    """To a pipe or a terminal; a stream goes on where the process has written to last."""
+    try:
+        with open(os.dup(_STREAMS[path]) if path in _STREAMS else path, "wb") as file:
+            file.write(data)
+    except OSError as error:
+        error.filename = path
+        raise
 
 
 def write_together(contents: Mapping[Path, bytes]) -> None:
@@ -168,6 +180,9 @@ def _temporary_beside(target: Path) -> Iterator[tuple[IO[bytes], str]]:
     try:
         with os.fdopen(descriptor, "wb") as file:
             yield file, name
+    except OSError as error:  # of a write, without the file's name
+        error.filename = error.filename or os.fspath(target)
+        raise
     finally:
         with contextlib.suppress(FileNotFoundError):
             os.unlink(name)

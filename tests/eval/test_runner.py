@@ -181,7 +181,8 @@ def test_ctrl_c_keeps_what_was_done(tmp_path: Path) -> None:
 def test_ctrl_c_says_what_there_is_and_how_to_go_on(tmp_path: Path, jobs: int) -> None:
     """From the terminal it reaches all processes: none of them prints its stack, all of them end."""
     script = (
-        "import signal, sys\n"
+        "import faulthandler, signal, sys\n"
+        "faulthandler.enable()\n"
         f"sys.path.insert(0, {str(Path(eval_units.__file__).parent)!r})\n"
         "from graphopt.cli import eval as command\n"
         "from graphopt.cli.main import main\n"
@@ -206,7 +207,11 @@ def test_ctrl_c_says_what_there_is_and_how_to_go_on(tmp_path: Path, jobs: int) -
         assert process.stderr is not None
         seen = next(line for line in process.stderr if "[1/3] quick" in line)
         os.killpg(process.pid, signal.SIGINT)
-        rest = process.communicate(timeout=30)[1]
+        try:
+            rest = process.communicate(timeout=60)[1]
+        except subprocess.TimeoutExpired:
+            os.killpg(process.pid, signal.SIGABRT)  # faulthandler shows where everybody is
+            pytest.fail(process.communicate()[1])
     assert process.returncode == 1 and "Traceback" not in seen + rest, rest
     assert "Interrupted. 1 of 3 ended here and are in" in rest and "goes on from there" in rest
     assert list(results.load(tmp_path / "out").entries) == ["quick"]

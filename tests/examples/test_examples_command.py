@@ -166,7 +166,7 @@ def test_a_gpu_gives_the_same_pictures(monkeypatch):
 def test_optical_flow_without_a_stored_matrix(monkeypatch):
     """Products from the edges take the path of those from stored blocks, and end where the CPU ends."""
     monkeypatch.setenv("GRAPHOPT_TIER", "compiled")
-    frames = [images.gray(one) for one in optical_flow.generated(32)[:2]]
+    frames = [images.gray(one) for one in optical_flow.generated(16)[:2]]
     options = {"device": "vulkan", "linear_solver": "pcg"}
     (flow, free), (expected, stored) = (
         optical_flow.estimate(*frames, schedule=schedule, **options) for schedule in ("matrix-free", "blocks")

@@ -15,6 +15,7 @@ from functools import cache
 from pathlib import Path
 
 import numpy as np
+from processes import completed
 
 import graphopt
 from graphopt.distributed.part import SolverPart
@@ -230,14 +231,7 @@ def launch(num_ranks: int, *arguments: str, timeout: float = 120.0, **environmen
         str(num_ranks),
         sys.executable,
     ]
-    return subprocess.run(
-        [*command, *arguments],
-        env={**os.environ, **settings, **environment},
-        capture_output=True,
-        text=True,
-        timeout=timeout,
-        check=False,
-    )
+    return completed([*command, *arguments], timeout=timeout, env={**os.environ, **settings, **environment})
 
 
 def answer(num_ranks: int, *arguments: str, **environment: str):

@@ -2,11 +2,11 @@
 
 import json
 import os
-import subprocess
 import sys
 from pathlib import Path
 
 import pytest
+from processes import completed
 
 import graphopt
 from graphopt import io
@@ -70,15 +70,15 @@ print(json.dumps([broken, lost, changes]))
 @pytest.mark.skipif(not sys.platform.startswith("linux"), reason="folders change places on Linux")
 def test_killed_at_random(tmp_path):
     """Read as COLMAP would, file by file, without this library's help."""
-    done = subprocess.run(
+    done = completed(
         [sys.executable, "-c", KILLED, str(tmp_path / "model"), str(ROOT)],
-        capture_output=True,
-        text=True,
         timeout=120,
         cwd=tmp_path,
         env={
             **os.environ,
-            "PYTHONPATH": os.pathsep.join([str(Path(graphopt.__file__).resolve().parents[1]), str(ROOT)]),
+            "PYTHONPATH": os.pathsep.join(
+                map(str, [Path(graphopt.__file__).resolve().parents[1], ROOT, ROOT / "tests" / "helpers"])
+            ),
         },
     )
     assert done.returncode == 0, done.stderr

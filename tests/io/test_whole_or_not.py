@@ -2,11 +2,12 @@
 
 import json
 import os
-import subprocess
+import signal
 import sys
 from pathlib import Path
 
 import pytest
+from processes import completed
 
 import graphopt
 
@@ -115,13 +116,9 @@ print(json.dumps([report, commands]))
 
 def test_killed_in_the_middle(tmp_path):
     """Each writer is ended by the kernel at a quarter, half and three quarters of its file, and at random."""
-    import signal
-
     root = Path(__file__).resolve().parents[2]
-    done = subprocess.run(
+    done = completed(
         [sys.executable, "-c", SCRIPT, str(tmp_path)],
-        capture_output=True,
-        text=True,
         timeout=120,
         env={
             **os.environ,
@@ -159,15 +156,11 @@ io.write_colmap(rig_model(num_points=90), folder)
 @pytest.mark.parametrize("where", ["old", "new"])
 def test_a_folder_keeps_its_five_files(where, tmp_path):
     """A process that ends in the third file of a COLMAP model leaves the old five, or no new folder."""
-    import signal
-
     from graphopt import io
 
     root = Path(__file__).resolve().parents[2]
-    done = subprocess.run(
+    done = completed(
         [sys.executable, "-c", FOLDER, str(tmp_path / "model"), str(root), where],
-        capture_output=True,
-        text=True,
         timeout=120,
         cwd=tmp_path,
         env={**os.environ, "PYTHONPATH": _python_path(root)},

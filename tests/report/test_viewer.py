@@ -2,12 +2,11 @@
 
 import json
 import re
-import shutil
-import subprocess
 from pathlib import Path
 
 import numpy as np
 import pytest
+from processes import page_in_browser
 
 import graphopt
 from graphopt.cli.main import main
@@ -16,23 +15,13 @@ from graphopt.eval.results import Results
 from graphopt.report import thumbnails
 from graphopt.report.viewer import graph_page
 
-CHROMIUM = shutil.which("chromium") or shutil.which("chromium-browser") or shutil.which("google-chrome")
-FLAGS = (
-    "--headless --no-sandbox --disable-quic --no-first-run --disable-background-networking "
-    "--disable-component-update --disable-sync --use-gl=angle --use-angle=swiftshader "
-    "--enable-unsafe-swiftshader --virtual-time-budget=20000"
-).split()
-
 
 def dump(page: Path, folder: Path, script: str) -> dict:
     """What a script that is appended to the page leaves as JSON in its title."""
-    if CHROMIUM is None:
-        pytest.skip("Chromium is not installed")
     probe = f"<script>{{ {script} }}</script></body>"
     copy = folder / "probed.html"
     copy.write_text(page.read_text().replace("</body>", probe))
-    command = [CHROMIUM, *FLAGS, f"--user-data-dir={folder / 'chromium'}", "--dump-dom", copy.as_uri()]
-    text = subprocess.run(command, capture_output=True, text=True, timeout=120, check=True).stdout
+    text = page_in_browser(copy.as_uri(), folder, 20_000)
     found = re.search(r"<title>(.*?)</title>", text)
     assert found is not None
     return json.loads(found.group(1).replace("&lt;", "<").replace("&amp;", "&"))

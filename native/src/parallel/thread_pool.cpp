@@ -28,6 +28,16 @@ int default_num_threads() {
   return std::max(1u, std::thread::hardware_concurrency());
 }
 
+// Held across fork(), so that a child does not find it locked by a thread that it does not have.
+std::mutex& pool_guard() {
+  static auto* guard = [] {
+    static auto* made = new std::mutex;
+    pthread_atfork([] { made->lock(); }, [] { made->unlock(); }, [] { made->unlock(); });
+    return made;
+  }();
+  return *guard;
+}
+
 }  // namespace
 
 thread_local bool ThreadPool::is_inside_ = false;
@@ -37,8 +47,7 @@ ThreadPool& ThreadPool::instance() {
   // no workers, so it starts its own.
   static ThreadPool* pool = nullptr;
   static pid_t owner = 0;
-  static std::mutex guard;
-  std::lock_guard<std::mutex> lock(guard);
+  std::lock_guard<std::mutex> lock(pool_guard());
   if (pool == nullptr || owner != getpid()) {
     pool = new ThreadPool;
     owner = getpid();

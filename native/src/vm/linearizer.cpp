@@ -66,6 +66,7 @@ inline void put(double* d, const double* s, const Piece& piece, std::int64_t cod
 
 // Edges between the one that is added and the one whose destinations are fetched into the cache.
 constexpr int kPrefetchDistance = 3;
+constexpr int kSoleDistance = 16;               // the same of blocks that are stored, in the order of memory
 constexpr std::int64_t kWordsAtOnce = 1 << 15;  // of 64 numbers: 16 MB between two looks at the watch
 constexpr double kChunkNanoseconds = 5e3;       // a usual chunk of edges, for looks at the watch
 
@@ -297,11 +298,16 @@ void put_pieces(const StepRows& edges, const Target& target, const Piece& piece,
 
 // Blocks of one length that no other edge writes.
 template <int Length>
-bool store_sole(const StepRows& edges, double* values) {
+bool store_sole(const StepRows& edges, double* values, std::int64_t left) {
   for (int l = 0; l < edges.count; ++l)
     if ((edges.code(l) & 7) != 4 || edges.code(l) == Destination::kSkip) return false;
-  for (int l = 0; l < edges.count; ++l)
+  for (int l = 0; l < edges.count; ++l) {
+    if (l + kSoleDistance < left) {
+      const std::int64_t next = edges.code(l + kSoleDistance);
+      if (next != Destination::kSkip) prefetch(values + Destination::offset(next), Length);
+    }
     put_row<false>(values + Destination::offset(edges.code(l)), edges.row(l), Length);
+  }
   return true;
 }
 
@@ -344,7 +350,7 @@ void Linearizer::add_lanes(const EdgeGroup& g, const Results& results, Workspace
       double* const sum = space.runs.data() + step.first;
       std::int64_t* const summed = space.run_codes.data() + step.piece;
       (step.vectors == 2 ? sum_runs<2> : sum_runs<0>)(edges, target, piece, sum, summed, step.vectors);
-    } else if (piece->length() != 18 || !store_sole<18>(edges, values)) {
+    } else if (piece->length() != 18 || !store_sole<18>(edges, values, g.num_edges - results.edge(0))) {
       put_pieces(edges, target, *piece, step.prefetch, g.num_edges - results.edge(0));
     }
   }

@@ -2,12 +2,11 @@
 
 import json
 import re
-import shutil
-import subprocess
 import sys
 from pathlib import Path
 
 import pytest
+from processes import page_in_browser
 
 from graphopt.cli.main import main
 from graphopt.errors import OptionError
@@ -18,12 +17,6 @@ from slam_bridge.evaluation.rerun import RerunView
 from slam_bridge.pipeline import Pipeline, PipelineOptions, open_sequence, run
 
 pytest.importorskip("cv2")
-CHROMIUM = shutil.which("chromium") or shutil.which("chromium-browser") or shutil.which("google-chrome")
-FLAGS = (
-    "--headless --no-sandbox --disable-quic --no-first-run --disable-background-networking "
-    "--disable-component-update --disable-sync --use-gl=angle --use-angle=swiftshader "
-    "--enable-unsafe-swiftshader --virtual-time-budget=4000 --proxy-server=direct://"
-).split()
 
 
 @pytest.fixture(scope="module")
@@ -37,8 +30,6 @@ def sequence(tmp_path_factory):
 
 def test_a_browser_follows_a_run(sequence: Path, tmp_path: Path) -> None:
     """Headless Chromium opens the page, asks for the state, and draws it: poses, points, the image."""
-    if CHROMIUM is None:
-        pytest.skip("Chromium is not installed")
     opened = open_sequence("euroc", sequence)
     pipeline = Pipeline(opened, PipelineOptions(mode="stereo", single_thread=True))
     for row in range(12):
@@ -46,8 +37,7 @@ def test_a_browser_follows_a_run(sequence: Path, tmp_path: Path) -> None:
     with LiveView() as view:
         shown = state(pipeline, 11, "a run")
         view.show(shown)
-        command = [CHROMIUM, *FLAGS, f"--user-data-dir={tmp_path / 'chromium'}", "--dump-dom", view.address]
-        text = subprocess.run(command, capture_output=True, text=True, timeout=120, check=True).stdout
+        text = page_in_browser(view.address, tmp_path, 4_000)
     assert re.search(r'id="state">frame 12 of 31: tracking<', text)
     assert re.search(r'id="num-poses">12<', text)
     assert f'id="num-points">{len(pipeline.world.landmarks):,}<' in text
