@@ -18,7 +18,7 @@ from contextlib import contextmanager
 from dataclasses import dataclass
 
 from graphopt.cpu_kernels import kernels
-from graphopt.distributed.communicator import Communicator, agreed
+from graphopt.distributed.communicator import Communicator, ThreadCommunicator, agreed
 from graphopt.errors import DeviceError, OptionError
 
 LOCAL_RANKS = (
@@ -38,6 +38,8 @@ class Assignment:
     """"cpu", or "vulkan:N"."""
     threads: int
     """Of the CPU."""
+    threads_alone: int
+    """Of the CPU, while the other ranks wait for this one."""
 
 
 def rank_devices(device: str) -> list[str]:
@@ -66,7 +68,8 @@ def assign_device(comm: Communicator, device: str) -> Assignment:
     name = names[place] if len(names) > 1 else names[0]
     if name == "vulkan":
         name = f"vulkan:{_gpus()[place]}"
-    return Assignment("cpu" if name == "auto" else name, _threads(hosts, mates))
+    threads = _threads(hosts, mates)
+    return Assignment("cpu" if name == "auto" else name, threads, _threads_alone(comm, threads, len(mates)))
 
 
 def local_rank_of_launcher() -> int | None:
@@ -136,10 +139,19 @@ def _threads(hosts: Sequence[tuple[str, tuple[int, ...]]], mates: Sequence[int])
     return max(int(sum(1.0 / use[core] for core in own) + 1e-9), 1)
 
 
+def _threads_alone(comm: Communicator, threads: int, ranks_of_host: int) -> int:
+    """Those of this process: ranks that are threads sleep while they wait, and those of MPI poll."""
+    if "GRAPHOPT_NUM_THREADS" in os.environ:
+        return threads
+    polling = 0 if isinstance(comm, ThreadCommunicator) else ranks_of_host - 1
+    return max(len(_cores()) - polling, threads)
+
+
 @contextmanager
-def threads_of_ranks(number: int) -> Iterator[None]:
-    """Within it parallel loops of this process use `number` threads."""
+def threads_of_ranks(number: int | None) -> Iterator[None]:
+    """Within it parallel loops of this process use `number` threads; None: as many as before."""
     before = kernels.num_threads()
+    number = before if number is None else number
     if number != before:
         kernels.set_num_threads(number)
     try:

@@ -96,6 +96,8 @@ def optimize(graph: Graph | PartedGraph | None, comm: Any, wanted: Wanted) -> Su
             raise OptionError("A graph that was read in parts is optimized with the comm that read it.")
         return _in_threads(graph, wanted)
     if not is_mpi(comm):
+        if not hasattr(comm, "share"):
+            raise OptionError(f"comm is {comm!r}, expected an mpi4py communicator such as MPI.COMM_WORLD.")
         return optimize_rank(graph, comm, wanted)
     ranks = MpiCommunicator.of(comm)
     try:
@@ -174,7 +176,12 @@ def _solve(
             whole = together(comm, lambda: _whole(given, wanted, options, comm) if comm.rank == 0 else None)
             summary = _own_summary(comm, whole)
             own = _kept(comm, whole, assignment.device)
-            share = _dealt(comm, whole, wanted, options) if own is None else own.share
+            if own is None:
+                with threads_of_ranks(assignment.threads_alone if comm.rank == 0 else None):
+                    share = _dealt(comm, whole, wanted, options)
+                    comm.share(None)  # ranks that are threads pick their edges with those threads too
+            else:
+                share = own.share
         summary.seconds["analyze"] = time.perf_counter() - start
         if own is None:
             solver = make_solver(share, replace(options, device=assignment.device), comm)

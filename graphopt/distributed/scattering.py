@@ -8,10 +8,11 @@ in many shares; `Share.kept_ids` numbers them for all ranks alike.
 from __future__ import annotations
 
 from collections.abc import Collection
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 
 import numpy as np
 
+from graphopt.cpu_kernels import kernels
 from graphopt.distributed.gather import gathered
 from graphopt.distributed.partition import Incidence, Partition, partition
 from graphopt.errors import DeviceError
@@ -61,7 +62,7 @@ class _Numbers:
     """The free vertices of a selection, numbered: kept ones by ascending id, and eliminated ones."""
 
     number: list[np.ndarray]
-    """Per vertex set (n,) int64: number among the kept or the eliminated, -1 where fixed or not active."""
+    """Per vertex set (n,) int32: number among the kept or the eliminated, -1 where fixed or not active."""
     gone: list[np.ndarray]
     """Per vertex set (n,) bool: eliminated."""
     kept_ids: np.ndarray
@@ -90,8 +91,7 @@ class Scattered:
     """How a graph is dealt to ranks; its methods may be called by several threads. It keeps no graph."""
 
     def __init__(self, selection: Selection, numbers: _Numbers, dealt: Partition):
-        self._selection, self._numbers = selection, numbers
-        self._dealt = replace(dealt, edges=dealt.edges.astype(np.min_scalar_type(dealt.num_ranks)))
+        self._selection, self._numbers, self._dealt = selection, numbers, dealt
         self._vertices: dict[int, list[tuple[int, np.ndarray]]] = {}
 
     def share(self, graph: Graph, rank: int) -> Share:
@@ -129,7 +129,7 @@ class Scattered:
         """Parts of the selection that the rank has edges of, and which."""
         found, first = [], 0
         for number, edges in enumerate(self._selection.edges):
-            mine = np.flatnonzero(self._dealt.edges[first : first + len(edges.rows)] == rank)
+            mine = kernels.places_of(self._dealt.edges[first : first + len(edges.rows)], rank)
             first += len(edges.rows)
             if len(mine):
                 found.append((number, mine))
@@ -145,7 +145,7 @@ class Scattered:
         for number, mine in edges:
             part = self._selection.edges[number]
             for slot, set_number in enumerate(part.vertex_sets):
-                active[set_number][gathered(part.vertex_rows[:, slot], mine)] = True
+                kernels.mark_chosen(part.vertex_rows, slot, mine, active[set_number])
         found = [(number, np.flatnonzero(mask)) for number, mask in enumerate(active)]
         return [(number, rows) for number, rows in found if len(rows)]
 
@@ -178,7 +178,7 @@ def _number(selection: Selection, eliminate: bool) -> _Numbers:
     kept_ids = kept_ids[order]
     number, count = [], 0
     for set_, mask, out in zip(sets, free, gone, strict=True):
-        found = np.full(len(set_), -1, np.int64)
+        found = np.full(len(set_), -1, np.int32)
         found[mask & ~out] = np.searchsorted(kept_ids, set_.ids[mask & ~out])
         num_out = np.count_nonzero(out)
         found[out] = np.arange(count, count + num_out)
@@ -191,29 +191,19 @@ def _number(selection: Selection, eliminate: bool) -> _Numbers:
 def _incidence(selection: Selection, numbers: _Numbers) -> Incidence:
     arity = max((len(edge.vertex_sets) for edge in selection.edges), default=1)
     total = selection.num_active_edges
-    kept = np.full((arity, total), -1, np.int64).T  # slots are looked at one by one
-    eliminated = np.full(total, -1, np.int64)
+    kept = np.full((total, arity), -1, np.int32)
+    eliminated = np.full(total, -1, np.int32)
     first = 0
     for edge in selection.edges:
-        rows = slice(first, first + len(edge.rows))
-        first = rows.stop
         for slot, set_number in enumerate(edge.vertex_sets):
-            places = edge.vertex_rows[:, slot]
-            gone = numbers.gone[set_number]
-            number = gathered(numbers.number[set_number], places)
-            if not gone.any():
-                kept[rows, slot] = number
-            elif gone.all():
-                eliminated[rows] = number
-            else:
-                is_gone = gathered(gone, places)
-                kept[rows, slot] = np.where(is_gone, -1, number)
-                eliminated[rows] = np.where(is_gone, number, eliminated[rows])
+            tables = numbers.number[set_number], numbers.gone[set_number]
+            kernels.number_slot(edge.vertex_rows, slot, *tables, first, kept, slot, eliminated)
+        first += len(edge.rows)
     return Incidence(len(numbers.kept_ids), numbers.num_eliminated, kept, eliminated)
 
 
 def _edges(edges: EdgeSelection, some: np.ndarray) -> EdgeSet:
-    rows, given = edges.rows[some], edges.edge_set._columns
+    rows, given = gathered(edges.rows, some), edges.edge_set._columns
     columns = {name: gathered(given[name], rows) for name in _EDGE_COLUMNS}
     columns["level"] = np.zeros(len(rows), np.int32)
     return EdgeSet(edges.edge_set.type, Columns.holding(columns))

@@ -264,13 +264,15 @@ class Graph(GraphComputed):
         **properties: Any,
     ) -> Edge:
         """Add one edge and return it; `properties` as in `add_edges`."""
+        if not isinstance(vertices, Iterable):
+            raise ShapeError(f"vertices is {vertices!r}, expected the ids of the edge's vertices.")
         ids = [each_vertex.id if isinstance(each_vertex, Vertex) else each_vertex for each_vertex in vertices]
         resolved = resolved_edge_type(edge_type)
         if isinstance(resolved, VariadicEdgeType):
             resolved = resolved.instantiate(len(ids))
         if properties.get("parameters") is not None:
             properties["parameters"] = np.reshape(properties["parameters"], (1, -1))
-        measurement = np.reshape(np.asarray(measurement, np.float64), (1, -1))
+        measurement = np.reshape(np.asarray(measurement), (1, -1))
         rows = self.add_edges(resolved, [ids], measurement, information, **properties)
         edge_set = existing_set(self.edge_sets, resolved, "edges")
         return Edge(self, edge_set, int(edge_set.sequence[rows.start]))
@@ -363,6 +365,7 @@ class Graph(GraphComputed):
         """Remove vertices and every edge that has one of them."""
         ids = np.atleast_1d(validate.as_ids(ids, "vertex ids"))
         numbers, rows = self._places(ids)
+        self._note_change()
         gone = np.sort(ids)
         for edge_set in self.edge_sets:
             touched = np.isin(edge_set.vertices, gone).any(axis=1)
@@ -374,7 +377,6 @@ class Graph(GraphComputed):
             mask[rows[numbers == number]] = False
             self.vertex_sets[number]._columns.keep(mask)
         self._vertex_index.clear()
-        self.version += 1
 
     def remove_edges(self, edge_set: EdgeSet | AnyEdgeType | str, rows: Any) -> None:
         """Remove edges of one set, given as rows or as a mask (m,) bool."""
@@ -384,9 +386,9 @@ class Graph(GraphComputed):
             keep[np.asarray(rows) if len(rows) else []] = False
         except IndexError as error:
             raise UnknownIdError(f"{found.type.tag} has {len(found)} edges: {error}.") from None
+        self._note_change()
         found.domains.clear()
         found._columns.keep(keep)
-        self.version += 1
 
     def remove_parameters(self, ids: Any) -> None:
         """Remove parameters; refused while an edge uses one."""
@@ -401,15 +403,16 @@ class Graph(GraphComputed):
                     f"Parameter {int(edge_set.parameters[used][0])} is used by {edge_set.type.tag} edges; "
                     "remove them first."
                 )
+        self._note_change()
         for number in np.unique(numbers).tolist():
             mask = np.ones(len(self.parameter_sets[number]), bool)
             mask[rows[numbers == number]] = False
             self.parameter_sets[number]._columns.keep(mask)
         self._parameter_index.clear()
-        self.version += 1
 
     def clear(self) -> None:
         """Remove everything."""
+        self._note_change()
         self.vertex_sets.clear()
         self.edge_sets.clear()
         self.parameter_sets.clear()
@@ -419,7 +422,6 @@ class Graph(GraphComputed):
         self._vertex_index.clear()
         self._parameter_index.clear()
         self._next_order = 0
-        self.version += 1
 
     def copy(self) -> Graph:
         """Independent graph with the same content; nothing that can be written is shared."""
@@ -451,6 +453,7 @@ class Graph(GraphComputed):
         own_kernels = state.pop("own_kernels")
         Graph.__init__(self)
         vars(self).update(state)
+        self._optimizations = 0  # those of the graph that was pickled
         self._vertex_index = IdIndex(self.vertex_sets)
         self._parameter_index = IdIndex(self.parameter_sets)
         renumber_kernels(self.edge_sets, own_kernels)

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
+from contextlib import contextmanager
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
@@ -60,6 +62,8 @@ class GraphStore:
         self._next_order = 0
         self.version = 0
         """Increases when vertices, edges or parameters are added or removed."""
+        self._optimizations = 0
+        """That run at present, see `held_still`."""
 
     # ---------------------------------------------------------------- sizes and sets
 
@@ -119,7 +123,10 @@ class GraphStore:
 
     def vertex_place(self, vertex_id: int) -> tuple[int, int]:
         """(number of the vertex set, row) of an id."""
-        place = self._vertex_index.get(int(vertex_id))
+        try:
+            place = self._vertex_index.get(vertex_id)
+        except TypeError:  # an array of one number
+            place = self._vertex_index.get(int(vertex_id))
         if place is None:
             raise UnknownIdError(
                 f"There is no vertex {vertex_id} in this graph of {self.num_vertices} vertices."
@@ -190,6 +197,7 @@ class GraphStore:
 
         Ids are distinct, edges name vertices of the right types, `sequence` ascends, numbers are finite.
         """
+        self._note_change()
         if isinstance(new, VertexSet):
             self.vertex_sets.append(new)
             self._vertex_index.clear()
@@ -198,9 +206,30 @@ class GraphStore:
             self._take_edge_sets()
         if len(new):
             self._next_order = max(self._next_order, int(new.sequence[-1]) + 1)
-        self.version += 1
+
+    @contextmanager
+    def held_still(self) -> Iterator[None]:
+        """While this is active, nothing may be added or removed, by no thread: results belong to rows.
+
+        Estimates, measurements and flags may be written.
+        """
+        self._optimizations += 1
+        try:
+            yield
+        finally:
+            self._optimizations -= 1
 
     # ---------------------------------------------------------------- helpers
+
+    def _note_change(self) -> None:
+        """Before anything is added or removed."""
+        if self._optimizations:
+            raise GraphError(
+                "Nothing can be added to or removed from a graph while it is optimized, neither by a "
+                "callback nor by another thread. Do it afterwards, or optimize a copy: "
+                "graphopt.optimize(graph.copy())."
+            )
+        self.version += 1
 
     def _take_edge_sets(self) -> None:
         """Edge sets evaluate their edges at this graph's estimates."""
@@ -257,6 +286,7 @@ class GraphStore:
     def _append(
         self, sets: list, number: int, one_set: Any, columns: dict[str, Any], index: IdIndex | None
     ) -> slice:
+        self._note_change()
         first = len(one_set)
         count = len(columns["sequence"])
         one_set._columns.append(count, columns)
@@ -267,5 +297,4 @@ class GraphStore:
             index.added(number, first, columns["ids"])
         if count:
             self._next_order = max(self._next_order, int(columns["sequence"][-1]) + 1)
-        self.version += 1
         return slice(first, first + count)

@@ -32,14 +32,14 @@ def inlining_values(function: Callable[..., Summary]) -> Callable[..., Summary]:
 
     @wraps(function)
     def optimize(graph: Graph, *arguments: Any, **named: Any) -> Summary:
-        given = signature.bind(graph, *arguments, **named).arguments
-        way = given.get("computed", "auto")
+        way = named.get("computed", "auto")
         if way not in WAYS:
             raise OptionError(f"computed is '{way}', expected one of {', '.join(WAYS)}.")
         if not isinstance(graph, Graph) or not graph.has_computed():  # another rank has it
             if way != "auto":
                 raise OptionError(f"computed is '{way}', but the graph has no computed values.")
             return function(graph, *arguments, **named)
+        given = signature.bind(graph, *arguments, **named).arguments
         graph.compute()
         selection = graph.select(given.get("level", 0), given.get("vertices"), given.get("edges"))
         if way == "auto":

@@ -7,6 +7,7 @@ import time
 import numpy as np
 
 from graphopt.solver.block_solver import BlockSolver
+from graphopt.solver.cpu import CpuBlockSolver
 from graphopt.solver.external import ExternalPart, ExternalPlaces
 from graphopt.solver.structure import EdgeGroup
 from graphopt.solver.trial import Damping, Trial
@@ -68,6 +69,11 @@ class MeteredSolver:
         chi2 = self._solver.chi2()
         self._add("linearize", start)
         return chi2
+
+    def look_ahead(self, looks: bool) -> None:
+        """Let the CPU's solver linearize where it is asked for chi2 only: an iteration follows, or not."""
+        if type(self._solver) is CpuBlockSolver:  # what wraps one may change its estimates in between
+            self._solver.looks_ahead = looks
 
     def solve(self, damping: float | np.ndarray) -> bool:
         """(H + D) dx = b."""

@@ -22,6 +22,7 @@ from graphopt.optimizer.computed import inlining_values
 from graphopt.optimizer.dogleg import Dogleg
 from graphopt.optimizer.fallback import staying_on_the_cpu
 from graphopt.optimizer.gauss_newton import GaussNewton
+from graphopt.optimizer.given_graph import holding_the_graph
 from graphopt.optimizer.levenberg_marquardt import LevenbergMarquardt
 from graphopt.optimizer.options import (
     AutoOptions,
@@ -59,6 +60,7 @@ METHODS: dict[str, tuple[type[StopRules], type]] = {
 """Name -> (options, algorithm)."""
 
 
+@holding_the_graph
 @inlining_values
 @staying_on_the_cpu
 def optimize(
@@ -205,8 +207,10 @@ def optimize(
                     )  # loads scipy
                 solver = make(problem.graph, problem.selection, solver_options, summary.seconds)
         except Stopped:
-            part = (selection or graph.select(level, vertices, edges)).edges
-            summary.initial_chi2 = summary.final_chi2 = _chi2_within(graph, part, _LAST_SECONDS)
+            selection = selection or graph.select(level, vertices, edges)
+            summary.vertices, summary.edges = selection.num_active_vertices, selection.num_active_edges
+            chi2 = _chi2_within(graph, selection.edges, _LAST_SECONDS)
+            summary.initial_chi2 = summary.final_chi2 = chi2
             return _stopped_early(summary, signals, start)
         tell_start(summary, verbose)
         told = watching(summary, verbose, problem.callback(callback))

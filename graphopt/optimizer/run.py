@@ -55,6 +55,7 @@ def run(
                     signals.note_interrupt()
                 _end_within_a_step(metered, summary, signals)
     finally:
+        metered.look_ahead(False)
         _take_back(metered)
         metered.finish()
     signals.raise_if_interrupted(summary)
@@ -111,6 +112,8 @@ def _loop(
     signals: StopSignals,
     callback: Callback | None,
 ) -> None:
+    looks_ahead = callback is None or not getattr(callback, "looks_at_graph", True)
+    solver.look_ahead(looks_ahead and rules.max_iterations > 0)
     chi2 = solver.chi2()
     summary.initial_chi2 = summary.final_chi2 = chi2
     if not np.isfinite(chi2):
@@ -124,6 +127,7 @@ def _loop(
         if signals.should_stop():
             break
         guard.before()
+        solver.look_ahead(looks_ahead and number + 1 < rules.max_iterations)
         start = time.perf_counter()
         step = algorithm.step(number, signals)
         summary.final_chi2 = step.chi2

@@ -30,6 +30,7 @@ from graphopt.types.base import working_edge_type
 from graphopt.types.robust_kernels import robust_kernel
 
 _MACHINE = platform.machine()
+_MOST_AHEAD = 1 << 23  # numbers of a second H: 64 MiB
 
 
 @cache
@@ -71,17 +72,27 @@ class CpuBlockSolver(TrialsByParts):
         self._description: dict[str, object] = {}
         self.small_loops: dict[bool, Any] = {}
         """See `solver.small`."""
+        self.looks_ahead = False
+        """`chi2` finds H and b as well, in arrays of their own, for a `linearize` that follows: one pass over
+        the edges instead of two. Not after a trial that was taken back, until one was not."""
+        self._is_hopeful = True
+        self._ahead: tuple[np.ndarray, np.ndarray] | None = None
+        """H's blocks and b, of the last `chi2` that looked ahead, or before it."""
+        self._ahead_chi2: float | None = None
+        """chi2 that belongs to `_ahead`, where that is at the present estimates and data."""
 
     def refresh(self) -> None:
         """Take the graph's present estimates, measurements, information and kernel widths."""
+        self._is_hopeful = True  # every optimization takes the same way
         self.take_all_estimates()
         self.take_edge_data()
         pcg = self._conjugate_gradients()
         if pcg is not None:
-            pcg.reset()  # every optimization takes the same way
+            pcg.reset()
 
     def take_all_estimates(self) -> None:
         """Take the graph's present estimates."""
+        self._ahead_chi2 = None
         for working in self._estimates:
             working.read()
 
@@ -91,6 +102,7 @@ class CpuBlockSolver(TrialsByParts):
         known: measurements and packed information by group, which have not changed since; what is missing
         there is added.
         """
+        self._ahead_chi2 = None
         for number, group in self._groups:
             if known is None:
                 self._linearizer.set_edge_data(number, *edge_data(group))
@@ -101,6 +113,7 @@ class CpuBlockSolver(TrialsByParts):
 
     def set_weights(self, number: int, weight: np.ndarray, kernel_width: float) -> None:
         """The information of a group's edges becomes weight (m,) times the identity, in the solver only."""
+        self._ahead_chi2 = None
         self._linearizer.set_weights(number, weight, kernel_width)
 
     def external(self, places: ExternalPlaces) -> ExternalPart:
@@ -109,6 +122,7 @@ class CpuBlockSolver(TrialsByParts):
 
     def take_estimates(self, number: int, rows: np.ndarray) -> None:
         """Take the graph's estimates of some rows of a vertex set."""
+        self._ahead_chi2 = None
         self._estimates[number].read(rows)
 
     def snapshot(self) -> list[np.ndarray]:
@@ -117,6 +131,7 @@ class CpuBlockSolver(TrialsByParts):
 
     def restore(self, estimates: list[np.ndarray]) -> None:
         """Set the estimates to what `snapshot` gave; the stack of `push` stays."""
+        self._ahead_chi2 = None
         for working, estimate in zip(self._estimates, estimates, strict=True):
             working.array[:] = estimate
 
@@ -127,6 +142,7 @@ class CpuBlockSolver(TrialsByParts):
 
     def choose_edges(self, masks: list[np.ndarray]) -> None:
         """Let only some edges take part, per group of the structure a mask of its rows; then `refresh`."""
+        self._ahead_chi2 = None
         self._linearizer.choose_edges(masks)
 
     # ---------------------------------------------------------------- BlockSolver
@@ -152,11 +168,26 @@ class CpuBlockSolver(TrialsByParts):
 
     def linearize(self) -> float:
         """H, b and the robustified chi2."""
-        return self._linearizer.linearize(self.values, self._b)
+        chi2, self._ahead_chi2 = self._ahead_chi2, None
+        if chi2 is None:
+            return self._linearizer.linearize(self.values, self._b)
+        assert self._ahead is not None
+        found, self._ahead = self._ahead, (self.values, self._b)
+        self.values, self._b = found
+        return chi2
 
     def chi2(self) -> float:
         """Robustified chi2 at the estimates."""
-        return self._linearizer.chi2()
+        self._ahead_chi2 = None
+        if not (self.looks_ahead and self._is_hopeful and self._may_look_ahead()):
+            return self._linearizer.chi2()
+        if self._ahead is None:
+            self._ahead = np.empty_like(self.values), np.empty_like(self._b)
+        chi2 = self._ahead_chi2 = self._linearizer.linearize(*self._ahead)
+        return chi2
+
+    def _may_look_ahead(self) -> bool:
+        return len(self.values) <= _MOST_AHEAD and not self.small_loops  # these have the arrays
 
     @property
     def factor_flops(self) -> float:
@@ -201,6 +232,7 @@ class CpuBlockSolver(TrialsByParts):
 
     def update(self) -> None:
         """Estimates <- estimates oplus dx."""
+        self._ahead_chi2 = None
         self._linearizer.oplus(self._dx)
 
     def push(self) -> None:
@@ -209,10 +241,12 @@ class CpuBlockSolver(TrialsByParts):
 
     def pop(self) -> None:
         """Return to the last push."""
+        self._ahead_chi2, self._is_hopeful = None, False
         self._linearizer.pop()
 
     def discard_top(self) -> None:
         """Forget the last push."""
+        self._is_hopeful = True
         self._linearizer.discard_top()
 
     def first_non_finite(self) -> str | None:
@@ -233,6 +267,7 @@ class CpuBlockSolver(TrialsByParts):
 
     def _described(self, device_name: str) -> dict[str, object]:
         own = self.values.nbytes + 3 * self._b.nbytes + self.structure.nbytes
+        own += sum(array.nbytes for array in self._ahead or ())
         own += sum(working.nbytes for working in self._estimates)
         return {
             "linear_solver": self._system.linear_solver,

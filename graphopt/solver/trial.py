@@ -15,6 +15,8 @@ from typing import Any
 
 import numpy as np
 
+from graphopt.cpu_kernels import kernels
+
 
 @dataclass(frozen=True)
 class Damping:
@@ -75,9 +77,10 @@ class TrialsByParts:
         seconds = {"solve": time.perf_counter() - start}
         if not solved:
             return Trial(False, seconds=seconds)
-        dx = self.dx
-        gain = float(np.sum(dx * (shift * dx + self.b)))
-        step_size = float(np.abs(dx).max())
+        dx = np.ascontiguousarray(self.dx, float)
+        gain = kernels.dot(dx, np.ascontiguousarray(self.b, float))
+        gain += kernels.dot(dx, shift * dx) if isinstance(shift, np.ndarray) else shift * kernels.dot(dx, dx)
+        step_size = float(max(dx.max(), -dx.min()))
         moved = self.move()
         return Trial(True, moved.chi2, gain, step_size, {**seconds, **moved.seconds})
 

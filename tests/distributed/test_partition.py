@@ -8,6 +8,12 @@ from graphopt.distributed.partition import Incidence, partition
 from graphopt.errors import OptionError
 
 
+def incidence_of(num_kept, num_eliminated, kept, eliminated):
+    """With numbers as native code takes them."""
+    columns = (np.ascontiguousarray(one, np.int32) for one in (kept, eliminated))
+    return Incidence(num_kept, num_eliminated, *columns)
+
+
 def street(num_poses=60, num_landmarks=400, reach=3, seed=0):
     """Landmarks along a street, each seen by poses near it; poses and landmarks in any order."""
     rng = np.random.default_rng(seed)
@@ -19,7 +25,7 @@ def street(num_poses=60, num_landmarks=400, reach=3, seed=0):
         if abs(k - i * num_poses / num_landmarks) <= reach
     ]
     kept, eliminated = np.array(pairs).T
-    return Incidence(num_poses, num_landmarks, kept[:, None], eliminated)
+    return incidence_of(num_poses, num_landmarks, kept[:, None], eliminated)
 
 
 @pytest.mark.parametrize("method", ["slabs", "metis", "auto"])
@@ -55,14 +61,14 @@ def test_auto_asks_metis_only_where_there_is_something_to_gain(monkeypatch):
 def test_pose_graphs(method):
     """Edges between kept vertices, a ring of them."""
     kept = np.stack([np.arange(50), (np.arange(50) + 1) % 50], axis=1)
-    dealt = partition(Incidence(50, 0, kept, np.full(50, -1)), 4, method)
+    dealt = partition(incidence_of(50, 0, kept, np.full(50, -1)), 4, method)
     assert dealt.imbalance() <= 1.12
     assert dealt.copies <= 50 + 4 * 4
 
 
 def test_more_ranks_than_edges():
     """Some get nothing."""
-    dealt = partition(Incidence(3, 0, np.array([[0, 1], [1, 2]]), np.array([-1, -1])), 5)
+    dealt = partition(incidence_of(3, 0, [[0, 1], [1, 2]], [-1, -1]), 5)
     assert len(set(dealt.edges.tolist())) == 2
 
 

@@ -3,10 +3,13 @@
 #include <algorithm>
 #include <tuple>
 
+#include "parallel/shares.h"
 #include "parallel/stopping.h"
 
 namespace graphopt {
 namespace {
+
+constexpr std::int64_t kEdgesPerThread = 30'000;  // 300 us of looking up
 
 struct Place {
   bool eliminated;
@@ -18,13 +21,14 @@ struct Place {
   }
 };
 
-// visit(edge, pair, first block, second block) for all pairs of slots (0, 0), (0, 1), ..., (1, 1), ...
+// visit(edge, pair, first block, second block) for all pairs of slots (0, 0), (0, 1), ..., (1, 1), ... of
+// some edges.
 template <class Visit>
-void for_each_pair(const EdgeSlots& edges, Visit visit) {
+void for_each_pair(const EdgeSlots& edges, std::int64_t begin, std::int64_t end, Visit visit) {
   if (edges.arity == 2) {
     const std::int64_t *first = edges.table[0], *second = edges.table[1];
-    const std::int32_t* rows = edges.rows;
-    for (std::int64_t i = 0; i < edges.size; ++i, rows += 2) {
+    const std::int32_t* rows = edges.rows + 2 * begin;
+    for (std::int64_t i = begin; i < end; ++i, rows += 2) {
       throw_if_stopped_at(i);
       const std::int64_t a = first[rows[0]], b = second[rows[1]];
       visit(i, 0, a, a);
@@ -34,7 +38,7 @@ void for_each_pair(const EdgeSlots& edges, Visit visit) {
     return;
   }
   std::vector<std::int64_t> blocks(static_cast<std::size_t>(edges.arity));
-  for (std::int64_t i = 0; i < edges.size; ++i) {
+  for (std::int64_t i = begin; i < end; ++i) {
     throw_if_stopped_at(i);
     for (int slot = 0; slot < edges.arity; ++slot)
       blocks[slot] = edges.table[slot][edges.rows[i * edges.arity + slot]];
@@ -82,14 +86,14 @@ Pattern block_pattern(const std::vector<std::int32_t>& dims, const std::vector<E
   // rows of the off-diagonal blocks of each column, with repetitions
   std::vector<std::int64_t> first(num_blocks + 1, 0);
   for (const EdgeSlots& one : edges)
-    for_each_pair(one, [&](std::int64_t, int, std::int64_t a, std::int64_t b) {
+    for_each_pair(one, 0, one.size, [&](std::int64_t, int, std::int64_t a, std::int64_t b) {
       if (is_off_diagonal(a, b)) ++first[static_cast<std::size_t>(std::max(a, b)) + 1];
     });
   for (std::size_t col = 0; col < num_blocks; ++col) first[col + 1] += first[col];
   std::vector<std::int32_t> rows(static_cast<std::size_t>(first[num_blocks]));
   std::vector<std::int64_t> next(first.begin(), first.end() - 1);
   for (const EdgeSlots& one : edges)
-    for_each_pair(one, [&](std::int64_t, int, std::int64_t a, std::int64_t b) {
+    for_each_pair(one, 0, one.size, [&](std::int64_t, int, std::int64_t a, std::int64_t b) {
       if (!is_off_diagonal(a, b)) return;
       std::int64_t& at = next[static_cast<std::size_t>(std::max(a, b))];
       rows[static_cast<std::size_t>(at++)] = static_cast<std::int32_t>(std::min(a, b));
@@ -117,7 +121,7 @@ Pattern block_pattern(const std::vector<std::int32_t>& dims, const std::vector<E
 
   for (const EdgeSlots& one : edges) {
     const int num_pairs = one.arity * (one.arity + 1) / 2;
-    for_each_pair(one, [&](std::int64_t i, int pair, std::int64_t a, std::int64_t b) {
+    const auto place = [&](std::int64_t i, int pair, std::int64_t a, std::int64_t b) {
       std::int64_t offset = -1;
       if (a >= 0 && b >= 0) {
         const auto begin =
@@ -129,7 +133,9 @@ Pattern block_pattern(const std::vector<std::int32_t>& dims, const std::vector<E
       }
       one.block_offset[i * num_pairs + pair] = offset;
       one.block_transposed[i * num_pairs + pair] = offset >= 0 && a > b;
-    });
+    };
+    for_each_share(one.size, ThreadPool::instance().threads_for(one.size, kEdgesPerThread),
+                   [&](int, std::int64_t begin, std::int64_t end) { for_each_pair(one, begin, end, place); });
   }
   return pattern;
 }

@@ -4,6 +4,7 @@
 #include <algorithm>
 #include <cmath>
 #include <functional>
+#include <mutex>
 #include <stdexcept>
 #include <string>
 
@@ -65,6 +66,7 @@ inline void put(double* d, const double* s, const Piece& piece, std::int64_t cod
 
 // Edges between the one that is added and the one whose destinations are fetched into the cache.
 constexpr int kPrefetchDistance = 3;
+constexpr int kSoleDistance = 16;               // the same of blocks that are stored, in the order of memory
 constexpr std::int64_t kWordsAtOnce = 1 << 15;  // of 64 numbers: 16 MB between two looks at the watch
 constexpr double kChunkNanoseconds = 5e3;       // a usual chunk of edges, for looks at the watch
 
@@ -296,11 +298,16 @@ void put_pieces(const StepRows& edges, const Target& target, const Piece& piece,
 
 // Blocks of one length that no other edge writes.
 template <int Length>
-bool store_sole(const StepRows& edges, double* values) {
+bool store_sole(const StepRows& edges, double* values, std::int64_t left) {
   for (int l = 0; l < edges.count; ++l)
     if ((edges.code(l) & 7) != 4 || edges.code(l) == Destination::kSkip) return false;
-  for (int l = 0; l < edges.count; ++l)
+  for (int l = 0; l < edges.count; ++l) {
+    if (l + kSoleDistance < left) {
+      const std::int64_t next = edges.code(l + kSoleDistance);
+      if (next != Destination::kSkip) prefetch(values + Destination::offset(next), Length);
+    }
     put_row<false>(values + Destination::offset(edges.code(l)), edges.row(l), Length);
+  }
   return true;
 }
 
@@ -343,7 +350,7 @@ void Linearizer::add_lanes(const EdgeGroup& g, const Results& results, Workspace
       double* const sum = space.runs.data() + step.first;
       std::int64_t* const summed = space.run_codes.data() + step.piece;
       (step.vectors == 2 ? sum_runs<2> : sum_runs<0>)(edges, target, piece, sum, summed, step.vectors);
-    } else if (piece->length() != 18 || !store_sole<18>(edges, values)) {
+    } else if (piece->length() != 18 || !store_sole<18>(edges, values, g.num_edges - results.edge(0))) {
       put_pieces(edges, target, *piece, step.prefetch, g.num_edges - results.edge(0));
     }
   }
@@ -404,7 +411,7 @@ double Linearizer::sum_partitions(const std::vector<double>& sums) const {
 }
 
 double Linearizer::linearize(double* values, std::int64_t values_size, double* b, std::int64_t b_size) {
-  const std::lock_guard<std::mutex> lock(mutex_);
+  const std::lock_guard<CallMutex> lock(mutex_);
   require_prepared();
   if (values_size != values_size_ || b_size != b_size_)
     throw std::invalid_argument("Linearizer.linearize: values and b have lengths " +
@@ -438,7 +445,7 @@ double Linearizer::linearize(double* values, std::int64_t values_size, double* b
 }
 
 double Linearizer::chi2() {
-  const std::lock_guard<std::mutex> lock(mutex_);
+  const std::lock_guard<CallMutex> lock(mutex_);
   require_prepared();
   std::vector<double> sums(static_cast<std::size_t>(num_partitions_));
   for_each_partition([&](int t) {
@@ -453,7 +460,7 @@ double Linearizer::chi2() {
 }
 
 void Linearizer::edge_chi2(int index, double* out) {
-  const std::lock_guard<std::mutex> lock(mutex_);
+  const std::lock_guard<CallMutex> lock(mutex_);
   require_prepared();
   const EdgeGroup& g = group(index);
   for_each_partition([&](int t) {
@@ -467,7 +474,7 @@ void Linearizer::edge_chi2(int index, double* out) {
 }
 
 void Linearizer::errors(int index, double* out) {
-  const std::lock_guard<std::mutex> lock(mutex_);
+  const std::lock_guard<CallMutex> lock(mutex_);
   require_prepared();
   const EdgeGroup& g = group(index);
   for_each_partition([&](int t) {
@@ -484,7 +491,7 @@ void Linearizer::errors(int index, double* out) {
 }
 
 void Linearizer::oplus(const double* dx, std::int64_t size) {
-  const std::lock_guard<std::mutex> lock(mutex_);
+  const std::lock_guard<CallMutex> lock(mutex_);
   require_prepared();
   if (size != b_size_)
     throw std::invalid_argument("Linearizer.oplus: dx has length " + std::to_string(size) + ", expected " +
@@ -524,13 +531,13 @@ void Linearizer::oplus(const double* dx, std::int64_t size) {
 }
 
 void Linearizer::push() {
-  const std::lock_guard<std::mutex> lock(mutex_);
+  const std::lock_guard<CallMutex> lock(mutex_);
   for (VertexSet& set : vertex_sets_)
     set.backups.emplace_back(set.estimate.data, set.estimate.data + set.estimate.size());
 }
 
 void Linearizer::pop() {
-  const std::lock_guard<std::mutex> lock(mutex_);
+  const std::lock_guard<CallMutex> lock(mutex_);
   for (VertexSet& set : vertex_sets_) {
     if (set.backups.empty()) throw std::logic_error("Linearizer.pop: nothing was pushed");
     std::copy(set.backups.back().begin(), set.backups.back().end(), set.estimate.data);
@@ -539,7 +546,7 @@ void Linearizer::pop() {
 }
 
 void Linearizer::discard_top() {
-  const std::lock_guard<std::mutex> lock(mutex_);
+  const std::lock_guard<CallMutex> lock(mutex_);
   for (VertexSet& set : vertex_sets_) {
     if (set.backups.empty()) throw std::logic_error("Linearizer.discard_top: nothing was pushed");
     set.backups.pop_back();
@@ -547,7 +554,7 @@ void Linearizer::discard_top() {
 }
 
 std::optional<std::pair<int, std::int64_t>> Linearizer::first_non_finite() {
-  const std::lock_guard<std::mutex> lock(mutex_);
+  const std::lock_guard<CallMutex> lock(mutex_);
   require_prepared();
   for (std::size_t k = 0; k < groups_.size(); ++k) {
     const EdgeGroup& g = *groups_[k];

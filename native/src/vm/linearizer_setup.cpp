@@ -1,12 +1,13 @@
 // The part of Linearizer that runs once per structure: checks, edge order, partition, destinations.
 #include <algorithm>
 #include <iterator>
+#include <mutex>
 #include <stdexcept>
 #include <string>
 #include <unordered_map>
 
+#include "parallel/shares.h"
 #include "parallel/stopping.h"
-#include "parallel/thread_pool.h"
 #include "vm/linearizer.h"
 #include "vm/radix_sort.h"
 
@@ -71,11 +72,26 @@ int describe_outputs(EdgeGroup& g, const std::vector<VertexSet>& sets, const Pro
 // Instructions times chunks times lanes: of work that more than one thread does, and of each thread's part of
 // it.
 constexpr std::int64_t kSmallestSharedWork = 400'000, kSmallestShareOfWork = 200'000;
+constexpr std::int64_t kEdgesPerThread = 30'000;  // of a pass over the edges of a group: 100 us or more
+
+// task(begin, end) for shares of `size` edges, by all threads that are worth it.
+template <class Task>
+void for_edges(std::int64_t size, const Task& task) {
+  const int shares = ThreadPool::instance().threads_for(size, kEdgesPerThread);
+  for_each_share(size, shares, [&](int, std::int64_t begin, std::int64_t end) { task(begin, end); });
+}
+
+// The same for chunks of them.
+template <class Task>
+void for_chunks(std::int64_t num_chunks, const Task& task) {
+  const int shares = ThreadPool::instance().threads_for(num_chunks * kLanes, kEdgesPerThread);
+  for_each_share(num_chunks, shares, [&](int, std::int64_t begin, std::int64_t end) { task(begin, end); });
+}
 
 }  // namespace
 
 int Linearizer::add_vertex_set(View<double> estimate, ProgramPtr oplus, std::vector<std::int64_t> offset) {
-  const std::lock_guard<std::mutex> lock(mutex_);
+  const std::lock_guard<CallMutex> lock(mutex_);
   CHECK(oplus->num_outputs() == estimate.columns, "the oplus program returns " + text(oplus->num_outputs()) +
                                                       " numbers, estimate has " + text(estimate.columns) +
                                                       " columns");
@@ -96,13 +112,13 @@ int Linearizer::add_vertex_set(View<double> estimate, ProgramPtr oplus, std::vec
 }
 
 int Linearizer::add_parameter_set(View<const double> values) {
-  const std::lock_guard<std::mutex> lock(mutex_);
+  const std::lock_guard<CallMutex> lock(mutex_);
   parameter_sets_.push_back(std::move(values));
   return static_cast<int>(parameter_sets_.size()) - 1;
 }
 
 int Linearizer::add_edge_group(EdgeGroupInput input) {
-  const std::lock_guard<std::mutex> lock(mutex_);
+  const std::lock_guard<CallMutex> lock(mutex_);
   auto group = std::make_unique<EdgeGroup>();
   EdgeGroup& g = *group;
   g.vertex_sets = input.vertex_sets;
@@ -185,7 +201,7 @@ int Linearizer::add_edge_group(EdgeGroupInput input) {
 
 void Linearizer::set_edge_data(int index, View<const double> measurement, View<const double> information,
                                View<const double> kernel_width) {
-  const std::lock_guard<std::mutex> lock(mutex_);
+  const std::lock_guard<CallMutex> lock(mutex_);
   group(index);  // checks the index
   EdgeGroup& g = *groups_[static_cast<std::size_t>(index)];
   CHECK(measurement.rows == g.num_rows && measurement.columns == g.measurement_dim &&
@@ -202,7 +218,7 @@ void Linearizer::set_edge_data(int index, View<const double> measurement, View<c
 }
 
 void Linearizer::set_weights(int index, const View<const double>& weight, double kernel_width) {
-  const std::lock_guard<std::mutex> lock(mutex_);
+  const std::lock_guard<CallMutex> lock(mutex_);
   require_prepared();
   group(index);  // checks the index
   EdgeGroup& g = *groups_[static_cast<std::size_t>(index)];
@@ -220,24 +236,25 @@ void Linearizer::set_weights(int index, const View<const double>& weight, double
 }
 
 void Linearizer::prepare(std::int64_t values_size, std::int64_t b_size) {
-  const std::lock_guard<std::mutex> lock(mutex_);
+  const std::lock_guard<CallMutex> lock(mutex_);
   CHECK(!prepared_, "prepare() was called twice; make a new Linearizer for another structure");
   for (const auto& g : groups_)
     CHECK(g->order.empty(), "a group was added after prepare(); make a new Linearizer");
   values_size_ = values_size;
   b_size_ = b_size;
-  for (const auto& g : groups_) {
-    for (std::int64_t i = 0; i < g->num_edges; ++i) {
-      throw_if_stopped_at(i);
-      for (const Piece& piece : g->pieces) {
-        if (piece.segment) continue;
-        const std::int64_t offset = g->input.block_offset.row(i)[piece.pair];
-        CHECK(offset == -1 || (offset >= 0 && offset + piece.rows * piece.columns <= values_size),
-              "block_offset of edge " + text(i) + ", pair " + text(piece.pair) + " is " + text(offset) +
-                  ", the block ends behind values_size " + text(values_size));
+  for (const auto& g : groups_)
+    for_edges(g->num_edges, [&](std::int64_t begin, std::int64_t end) {
+      for (std::int64_t i = begin; i < end; ++i) {
+        throw_if_stopped_at(i);
+        for (const Piece& piece : g->pieces) {
+          if (piece.segment) continue;
+          const std::int64_t offset = g->input.block_offset.row(i)[piece.pair];
+          CHECK(offset == -1 || (offset >= 0 && offset + piece.rows * piece.columns <= values_size),
+                "block_offset of edge " + text(i) + ", pair " + text(piece.pair) + " is " + text(offset) +
+                    ", the block ends behind values_size " + text(values_size));
+        }
       }
-    }
-  }
+    });
   for (const VertexSet& set : vertex_sets_)
     for (const std::int32_t row : set.optimized)
       CHECK(set.offset[row] + set.tangent_dim <= b_size, "offset of vertex row " + text(row) + " is " +
@@ -258,7 +275,7 @@ void Linearizer::prepare(std::int64_t values_size, std::int64_t b_size) {
 }
 
 void Linearizer::choose_edges(const std::vector<View<const bool>>& masks) {
-  const std::lock_guard<std::mutex> lock(mutex_);
+  const std::lock_guard<CallMutex> lock(mutex_);
   require_prepared();
   CHECK(masks.size() == groups_.size(), "choose_edges takes a mask for each group");
   for (std::size_t k = 0; k < masks.size(); ++k)
@@ -292,31 +309,36 @@ void Linearizer::arrange() {
 // one).
 void Linearizer::sort_edges(EdgeGroup& g) {
   std::vector<std::int64_t> key(static_cast<std::size_t>(g.num_edges), -1);
-  for (std::int64_t i = 0; i < g.num_edges; ++i) {
-    throw_if_stopped_at(i);
-    const std::int64_t* offsets = g.input.block_offset.row(i);
-    std::int64_t inner = -1, diagonal = -1;
-    for (const Piece& piece : g.pieces) {
-      if (piece.segment) continue;
-      std::int64_t& best = piece.diagonal ? diagonal : inner;
-      best = std::max(best, offsets[piece.pair]);
+  for_edges(g.num_edges, [&](std::int64_t begin, std::int64_t end) {
+    for (std::int64_t i = begin; i < end; ++i) {
+      throw_if_stopped_at(i);
+      const std::int64_t* offsets = g.input.block_offset.row(i);
+      std::int64_t inner = -1, diagonal = -1;
+      for (const Piece& piece : g.pieces) {
+        if (piece.segment) continue;
+        std::int64_t& best = piece.diagonal ? diagonal : inner;
+        best = std::max(best, offsets[piece.pair]);
+      }
+      key[static_cast<std::size_t>(i)] = inner >= 0 ? inner : diagonal;
     }
-    key[static_cast<std::size_t>(i)] = inner >= 0 ? inner : diagonal;
-  }
+  });
   g.all = sorted_order(key);
 }
 
 void Linearizer::pack_rows(EdgeGroup& g) {
   const auto pack = [&](const View<const std::int32_t>& rows, std::vector<std::int32_t>& packed) {
     packed.resize(static_cast<std::size_t>(g.num_chunks) * rows.columns * kLanes);
-    for (std::int64_t c = 0; c < g.num_chunks; ++c) {
-      may_stop_at(c);
-      for (int k = 0; k < rows.columns; ++k)
+    for_chunks(g.num_chunks, [&](std::int64_t begin, std::int64_t end) {
+      for (std::int64_t c = begin; c < end; ++c) {
+        may_stop_at(c);
         for (int l = 0; l < kLanes; ++l) {
           const std::int64_t at = c * kLanes + std::min(l, g.num_lanes(c) - 1);  // padded with the last edge
-          packed[static_cast<std::size_t>((c * rows.columns + k) * kLanes + l)] = rows.row(g.order[at])[k];
+          const std::int32_t* const row = rows.row(g.order[at]);
+          for (int k = 0; k < rows.columns; ++k)
+            packed[static_cast<std::size_t>((c * rows.columns + k) * kLanes + l)] = row[k];
         }
-    }
+      }
+    });
   };
   pack(g.input.vertex_rows, g.vertex_rows);
   pack(g.input.parameter_rows, g.parameter_rows);
@@ -325,18 +347,20 @@ void Linearizer::pack_rows(EdgeGroup& g) {
 void Linearizer::pack_data(EdgeGroup& g, const View<const double>& measurement,
                            const View<const double>& information, const View<const double>& kernel_width) {
   g.data.resize(static_cast<std::size_t>(g.num_chunks) * g.data_rows() * kLanes);
-  for (std::int64_t c = 0; c < g.num_chunks; ++c) {
-    may_stop_at(c);
-    double* chunk = g.data.data() + c * g.data_rows() * kLanes;
-    const int lanes = g.num_lanes(c) <= kVectorLanes ? kVectorLanes : kLanes;  // that anybody runs
-    for (int l = 0; l < lanes; ++l) {
-      const std::int64_t row = g.order[c * kLanes + std::min(l, g.num_lanes(c) - 1)];
-      double* out = chunk + l;
-      for (int k = 0; k < g.measurement_dim; ++k, out += kLanes) *out = measurement.row(row)[k];
-      for (int k = 0; k < g.information_dim; ++k, out += kLanes) *out = information.row(row)[k];
-      if (g.kernel) *out = kernel_width.data[row];
+  for_chunks(g.num_chunks, [&](std::int64_t begin, std::int64_t end) {
+    for (std::int64_t c = begin; c < end; ++c) {
+      may_stop_at(c);
+      double* chunk = g.data.data() + c * g.data_rows() * kLanes;
+      const int lanes = g.num_lanes(c) <= kVectorLanes ? kVectorLanes : kLanes;  // that anybody runs
+      for (int l = 0; l < lanes; ++l) {
+        const std::int64_t row = g.order[c * kLanes + std::min(l, g.num_lanes(c) - 1)];
+        double* out = chunk + l;
+        for (int k = 0; k < g.measurement_dim; ++k, out += kLanes) *out = measurement.row(row)[k];
+        for (int k = 0; k < g.information_dim; ++k, out += kLanes) *out = information.row(row)[k];
+        if (g.kernel) *out = kernel_width.data[row];
+      }
     }
-  }
+  });
 }
 
 // A packed triangle is shorter to add than a block, but has to be unpacked once per block and partition.
@@ -371,23 +395,26 @@ void Linearizer::assign_destinations() {
   for (const auto& g : groups_) {
     const int num_pieces = static_cast<int>(g->pieces.size());
     g->destinations.resize(static_cast<std::size_t>(g->num_edges) * num_pieces);
-    for (std::int64_t at = 0; at < g->num_edges; ++at) {
-      may_stop_at(at);
-      const std::int64_t row = g->order[at];
-      std::int64_t* out = g->destinations.data() + at * num_pieces;
-      for (int p = 0; p < num_pieces; ++p) {
-        const Piece& piece = g->pieces[p];
-        std::int64_t offset;
-        bool transposed = false;
-        if (piece.segment) {
-          offset = vertex_sets_[g->vertex_sets[piece.slot]].offset[g->input.vertex_rows.row(row)[piece.slot]];
-        } else {
-          offset = g->input.block_offset.row(row)[piece.pair];
-          transposed = !piece.diagonal && g->input.block_transposed.row(row)[piece.pair];
+    for_edges(g->num_edges, [&](std::int64_t begin, std::int64_t end) {
+      for (std::int64_t at = begin; at < end; ++at) {
+        may_stop_at(at);
+        const std::int64_t row = g->order[at];
+        std::int64_t* out = g->destinations.data() + at * num_pieces;
+        for (int p = 0; p < num_pieces; ++p) {
+          const Piece& piece = g->pieces[p];
+          std::int64_t offset;
+          bool transposed = false;
+          if (piece.segment) {
+            const std::int32_t vertex = g->input.vertex_rows.row(row)[piece.slot];
+            offset = vertex_sets_[g->vertex_sets[piece.slot]].offset[vertex];
+          } else {
+            offset = g->input.block_offset.row(row)[piece.pair];
+            transposed = !piece.diagonal && g->input.block_transposed.row(row)[piece.pair];
+          }
+          out[p] = offset < 0 ? Destination::kSkip : Destination::make(offset, false, false, transposed);
         }
-        out[p] = offset < 0 ? Destination::kSkip : Destination::make(offset, false, false, transposed);
       }
-    }
+    });
   }
   find_sole_destinations();
   arenas_.assign(static_cast<std::size_t>(num_partitions_), {});
@@ -503,14 +530,21 @@ void Linearizer::find_shared_destinations() {
       }
     }
   };
-  for (int t = 0; t < num_partitions_ && num_partitions_ > 1; ++t) {
+  // sole blocks are nobody else's, packed pieces have copies in any case
+  const auto visit_open = [&](int t, auto&& action) {
+    std::int64_t last[2] = {-1, -1};  // of the edge before
     visit(t, [&](const EdgeGroup&, std::int64_t, const Piece& piece, std::int64_t code) {
       const std::int64_t offset = Destination::offset(code);
-      if (seen[piece.segment].test(offset)) shared[piece.segment].set(offset);
+      if (piece.packed || Destination::sole(code) || last[piece.segment] == offset) return;
+      last[piece.segment] = offset;
+      action(piece.segment, offset);
     });
-    visit(t, [&](const EdgeGroup&, std::int64_t, const Piece& piece, std::int64_t code) {
-      seen[piece.segment].set(Destination::offset(code));
+  };
+  for (int t = 0; t < num_partitions_ && num_partitions_ > 1; ++t) {
+    visit_open(t, [&](bool segment, std::int64_t offset) {
+      if (seen[segment].test(offset)) shared[segment].set(offset);
     });
+    visit_open(t, [&](bool segment, std::int64_t offset) { seen[segment].set(offset); });
   }
 
   // a copy per partition for those
@@ -524,7 +558,7 @@ void Linearizer::find_shared_destinations() {
     std::int64_t arena_size = 0, last[2] = {-1, -1}, last_code[2] = {};  // of the edge before
     visit(t, [&](const EdgeGroup& g, std::int64_t at, const Piece& piece, std::int64_t& code) {
       const std::int64_t offset = Destination::offset(code);
-      if (!piece.packed && !shared[piece.segment].test(offset)) return;
+      if (Destination::sole(code) || (!piece.packed && !shared[piece.segment].test(offset))) return;
       const bool transposed = Destination::transposed(code);
       if (last[piece.segment] == offset) {
         code = last_code[piece.segment] | (transposed ? 1 : 0);

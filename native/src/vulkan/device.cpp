@@ -126,6 +126,10 @@ void Device::create_device() {
 
 Device::~Device() {
   if (device_ == VK_NULL_HANDLE) return;
+  if (is_inherited()) {
+    leak();
+    return;
+  }
   // Only transfers can still be on their way: a program in flight keeps its device. One that hangs is left to
   // the end of the process, with the memory that it may still write.
   bool is_hanging = false;
@@ -142,8 +146,7 @@ Device::~Device() {
     is_hanging = result == VK_SUCCESS && now < submitted_;
   }
   if (is_hanging) {
-    (void)transfers_.release();
-    (void)memory_.release();
+    leak();
     return;
   }
   transfers_.reset();
@@ -151,6 +154,11 @@ Device::~Device() {
   api_.vkDestroyPipelineCache(device_, pipeline_cache_, nullptr);
   api_.vkDestroySemaphore(device_, timeline_, nullptr);
   api_.vkDestroyDevice(device_, nullptr);
+}
+
+void Device::leak() noexcept {
+  (void)transfers_.release();
+  (void)memory_.release();
 }
 
 void Device::note_loss(const std::string& text, const std::string& running) noexcept {
@@ -165,6 +173,7 @@ void Device::note_loss(const std::string& text, const std::string& running) noex
 }
 
 void Device::require_present() {
+  owner_.require_this();
   if (!is_lost()) return;
   std::lock_guard<std::mutex> lock(loss_mutex_);
   throw DeviceLostError(loss_ + " It takes no more work; open it again, or go on with device='cpu'.",
@@ -172,6 +181,7 @@ void Device::require_present() {
 }
 
 std::string Device::running() {
+  owner_.require_this();
   std::lock_guard<std::mutex> lock(queue_mutex_);
   return running_locked();
 }
@@ -214,6 +224,7 @@ std::vector<Device::InFlight> Device::take_finished(std::uint64_t reached) {
 }
 
 void Device::release_finished() noexcept {
+  if (is_inherited()) return;
   std::vector<InFlight> finished;  // destroyed without the lock: buffers go back to the pool
   std::lock_guard<std::mutex> lock(queue_mutex_);
   if (in_flight_.empty()) return;
@@ -264,6 +275,7 @@ void Device::submit_noted() {
 }
 
 std::uint64_t Device::submit(const std::shared_ptr<Program>& program) {
+  owner_.require_this();
   release_finished();
   std::lock_guard<std::mutex> lock(queue_mutex_);
   require_present();
@@ -274,6 +286,7 @@ std::uint64_t Device::submit(const std::shared_ptr<Program>& program) {
 }
 
 std::uint64_t Device::last_submitted() {
+  owner_.require_this();
   std::lock_guard<std::mutex> lock(queue_mutex_);
   return submitted_;
 }
@@ -293,6 +306,7 @@ bool Device::reached_soon(std::uint64_t value) {
 }
 
 bool Device::wait(std::uint64_t value, double timeout_s) {
+  owner_.require_this();
   if (timeout_s > 0.0 && reached_soon(value)) {
     release_finished();
     return true;
@@ -323,11 +337,13 @@ void Device::wait_or_lose(std::uint64_t value, const char* what) {
 }
 
 bool Device::done(std::uint64_t value) {
+  owner_.require_this();
   std::lock_guard<std::mutex> lock(queue_mutex_);
   return reached() >= value;
 }
 
 void Device::wait_idle() {
+  owner_.require_this();
   transfers_->flush();
   {
     std::lock_guard<std::mutex> lock(queue_mutex_);
@@ -368,7 +384,7 @@ void Device::create_pipeline_cache() {
 
 void Device::save_pipeline_cache() {
   const std::string path = pipeline_cache_path();
-  if (path.empty()) return;
+  if (path.empty() || is_inherited()) return;
   std::lock_guard<std::mutex> lock(cache_mutex_);
   std::size_t size = 0;
   vulkan::check(api_.vkGetPipelineCacheData(device_, pipeline_cache_, &size, nullptr),

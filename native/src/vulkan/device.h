@@ -61,10 +61,14 @@ class Device : public std::enable_shared_from_this<Device> {
 
   // A lost device, by the driver's word or because it did not answer in time, takes no more work: every
   // submission throws the first error again.
-  bool is_lost() const { return lost_.load(std::memory_order_acquire); }
+  bool is_lost() const { return is_inherited() || lost_.load(std::memory_order_acquire); }
   void note_loss(const std::string& text, const std::string& running) noexcept;
   std::string running();  // what the device works on at the moment
   void require_present();
+  // Opened before a fork(), by a parent of this process: whatever waits or locks is refused, and what holds a
+  // part of it is forgotten without a word to the driver.
+  bool is_inherited() const { return owner_.is_another(); }
+  const Owner& owner() const { return owner_; }
 
   // For `Transfers`, which calls them with this mutex held.
   std::mutex& queue_mutex() { return queue_mutex_; }
@@ -89,12 +93,14 @@ class Device : public std::enable_shared_from_this<Device> {
   };
 
   void create_device();
+  void leak() noexcept;  // memory that is still written to, or another process'
   bool reached_soon(std::uint64_t value);
   void check(VkResult result, const char* what);
   std::string running_locked();
   std::vector<InFlight> take_finished(std::uint64_t reached);
   void create_pipeline_cache();
 
+  Owner owner_;
   std::shared_ptr<Instance> instance_;
   PhysicalDevice physical_;
   DeviceOptions options_;

@@ -1,6 +1,9 @@
 // A Vulkan instance, optionally under the validation layer, and the physical devices it sees.
 #pragma once
 
+#include <sys/types.h>
+#include <unistd.h>
+
 #include <cstdint>
 #include <memory>
 #include <mutex>
@@ -42,9 +45,22 @@ struct PhysicalDevice {
   VkPhysicalDeviceMemoryProperties memory{};
 };
 
+// The process that made something of a driver's. A child of fork() has its memory, but neither the driver's
+// threads nor its connection to the device: whoever used it there would wait for ever.
+class Owner {
+ public:
+  bool is_another() const { return process_ != getpid(); }
+  // DeviceError with the way out in a child of that process.
+  void require_this() const;
+
+ private:
+  const pid_t process_ = getpid();
+};
+
 class Instance {
  public:
-  // Shared by all devices opened with the same choice of validation. Throws DeviceError.
+  // Shared by all devices opened with the same choice of validation. Throws DeviceError, also in a child of
+  // fork() where the parent had one.
   static std::shared_ptr<Instance> get(bool validation);
 
   explicit Instance(bool validation);
@@ -55,6 +71,7 @@ class Instance {
   const InstanceApi& api() const { return api_; }
   const std::vector<PhysicalDevice>& devices() const { return devices_; }
   bool validation() const { return validation_; }
+  const Owner& owner() const { return owner_; }
 
   // Warnings and errors of the validation layer since the last clear.
   std::vector<std::string> messages() const;
@@ -64,6 +81,7 @@ class Instance {
  private:
   void enumerate();
 
+  Owner owner_;
   VkInstance instance_ = VK_NULL_HANDLE;
   VkDebugUtilsMessengerEXT messenger_ = VK_NULL_HANDLE;
   InstanceApi api_;

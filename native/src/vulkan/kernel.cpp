@@ -17,6 +17,7 @@ Kernel::Kernel(std::shared_ptr<Device> device, const std::string& name, const st
     throw DeviceError("Kernel '" + name + "' takes buffer addresses, which " + device_->physical().name +
                       " does not have; use its storage-buffer variant.");
   }
+  device_->owner().require_this();
   try {
     create_layout();
     create_pipeline(spirv, specialization, subgroup_size);
@@ -99,6 +100,7 @@ void Kernel::create_pipeline(const std::string& spirv,
 }
 
 void Kernel::destroy() {
+  if (device_->is_inherited()) return;
   const DeviceApi& api = device_->api();
   api.vkDestroyPipeline(device_->handle(), pipeline_, nullptr);
   api.vkDestroyPipelineLayout(device_->handle(), layout_, nullptr);

@@ -56,7 +56,9 @@ const char* usage_name(Usage usage) {
   return names[static_cast<std::size_t>(usage)];
 }
 
-Buffer::~Buffer() { device_->memory().release(block_, offset_); }
+Buffer::~Buffer() {
+  if (!device_->is_inherited()) device_->memory().release(block_, offset_);
+}
 
 MemoryPool::MemoryPool(Device& device) : device_(device) {}
 
@@ -65,6 +67,7 @@ MemoryPool::~MemoryPool() {
 }
 
 std::shared_ptr<Buffer> MemoryPool::allocate(std::uint64_t size, Usage usage) {
+  device_.owner().require_this();
   size = std::max<std::uint64_t>(size, 4);
   device_.release_finished();
   MemoryRange range;

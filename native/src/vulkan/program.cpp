@@ -302,6 +302,7 @@ std::vector<double> Program::timestamps() const {
 }
 
 Program::~Program() {
+  if (device_->is_inherited()) return;
   const DeviceApi& api = device_->api();
   for (VkDescriptorPool pool : descriptor_pools_)
     api.vkDestroyDescriptorPool(device_->handle(), pool, nullptr);

@@ -119,6 +119,7 @@ Staged Transfers::stage(std::uint64_t size) {
     throw DeviceError("A staged part has at most " + std::to_string(kPiece) + " bytes, " +
                       std::to_string(size) + " were asked for; write in pieces.");
   }
+  device_.owner().require_this();
   std::unique_lock<std::mutex> lock(device_.queue_mutex());
   device_.require_present();
   if (current_ == nullptr || current_->filled + size > current_->range.size) {
@@ -304,6 +305,7 @@ bool Transfers::read_in_place(const std::vector<Download>& wanted, double timeou
 }
 
 void Transfers::send_back(Travelling& travelling) {
+  device_.owner().require_this();
   std::unique_lock<std::mutex> lock(device_.queue_mutex());
   device_.require_present();
   const auto& [place, last] = travelling.parts.back();

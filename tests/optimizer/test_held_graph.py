@@ -1,0 +1,95 @@
+"""A graph that is optimized keeps its vertices and edges until the end; what else is no graph is refused."""
+
+from __future__ import annotations
+
+import pickle
+import threading
+
+import numpy as np
+import pytest
+
+import graphopt
+from graphopt.errors import GraphError, OptionError
+
+
+def chain(num_vertices: int = 30) -> graphopt.Graph:
+    """Poses with odometry and some closures, from random starts."""
+    graph, ids = graphopt.Graph(), np.arange(num_vertices)
+    starts = np.random.default_rng(0).normal(size=(num_vertices, 3))
+    graph.add_vertices("VERTEX_SE2", ids, starts)
+    for step in (1, 2):
+        pairs = np.stack([ids[:-step], ids[step:]], 1)
+        graph.add_edges("EDGE_SE2", pairs, [1.0 * step, 0.0, 0.1 * step])
+    return graph
+
+
+CHANGES = {
+    "add a vertex": lambda graph: graph.add_vertex("VERTEX_SE2", 1000, [0, 0, 0]),
+    "add a vertex of a new type": lambda graph: graph.add_vertex("VERTEX_XY", 1000, [0, 0]),
+    "add an edge": lambda graph: graph.add_edge("EDGE_SE2", (0, 9), [1, 0, 0]),
+    "remove a vertex": lambda graph: graph.remove_vertices([3]),
+    "remove an edge": lambda graph: graph.remove_edges("EDGE_SE2", [3]),
+    "clear": lambda graph: graph.clear(),
+}
+
+
+@pytest.mark.parametrize("change", CHANGES)
+@pytest.mark.parametrize("method", ["auto", "lm"])
+def test_a_callback_cannot_change_what_is_optimized(change, method):
+    """It gets an error; so does the caller. Nothing has changed, and the estimates so far are in place."""
+    graph = chain()
+    before = graph.num_vertices, graph.num_edges
+    seen: list[float] = []
+
+    def callback(iteration: graphopt.Iteration) -> None:
+        seen.append(iteration.chi2)
+        CHANGES[change](graph)
+
+    with pytest.raises(GraphError, match="while it is optimized"):
+        graphopt.optimize(graph, method, callback=callback)
+    assert (graph.num_vertices, graph.num_edges) == before
+    assert len(seen) == 1 and graph.chi2() == pytest.approx(seen[0], rel=1e-9)
+    CHANGES[change](graph)
+    assert (graph.num_vertices, graph.num_edges) != before
+
+
+def test_several_ranks_and_threads_hold_the_graph_too():
+    """Devices of one host, and another thread than the one that optimizes."""
+    graph = chain()
+    caught: list[Exception] = []
+
+    def track() -> None:
+        try:
+            graph.add_vertex("VERTEX_SE2", 1000)
+        except GraphError as error:
+            caught.append(error)
+
+    def callback(iteration: graphopt.Iteration) -> None:
+        thread = threading.Thread(target=track)
+        thread.start()
+        thread.join()
+
+    summary = graphopt.optimize(graph, "gn", 2, device="cpu,cpu", callback=callback)
+    assert len(caught) == 2 and summary.is_usable and 1000 not in graph
+
+
+def test_values_and_copies_may_be_used_meanwhile():
+    """Flags, measurements, an optimization within one, a copy that grows, a pickle that grows."""
+    graph = chain()
+
+    def callback(iteration: graphopt.Iteration) -> bool:
+        graph.set_fixed([7])
+        graphopt.optimize(graph, "gn", 1)
+        for other in (graph.copy(), pickle.loads(pickle.dumps(graph))):
+            other.add_vertex("VERTEX_SE2", 1000)
+        return False
+
+    graphopt.optimize(graph, callback=callback)
+    graph.add_vertex("VERTEX_SE2", 1000)
+
+
+@pytest.mark.parametrize("given", ["sphere.g2o", b"sphere.g2o", None])
+def test_a_path_is_no_graph(given):
+    """The error says how to read one."""
+    with pytest.raises(OptionError, match="expected a graphopt"):
+        graphopt.optimize(given)
