@@ -29,11 +29,12 @@ from slam_bridge.options import Clock, SolveOptions
 from slam_bridge.preintegration import Preintegrated
 from slam_bridge.problems.frame import FrameGraph, FrameObservations
 from slam_bridge.problems.landmark_covariance import widened
-from slam_bridge.problems.pose_optimization import DEFAULTS, ahead, by_chance, rounds_of
+from slam_bridge.problems.pose_optimization import DEFAULTS, ahead, by_chance, pose_optimization, rounds_of
 from slam_bridge.problems.result import Result, States
 
 _VECTORS = (inertial.VertexVelocity, inertial.VertexGyroBias, inertial.VertexAccBias)
 _PREVIOUS = 4  # vertex ids: 0 to 3 the frame's state, 4 to 7 the previous one's
+_AGREEING = 10  # landmarks that may contradict an IMU
 _STATE = np.arange(POSE, ACC_BIAS + 1)
 
 
@@ -153,7 +154,9 @@ def pose_inertial_optimization(
 
     `extra`: "state" and "previous" (`FrameState`), "prior" (`MarginalPrior` of the frame's state). Too few
     landmarks do not refuse the frame: the IMU alone then says where it is, and `rejected["keyframe without
-    inliers"]` holds `owner`. It drifts with the square of the time: relocalize, or start another map.
+    inliers"]` holds `owner`. It drifts with the square of the time: relocalize, or start another map. Refused
+    where the IMU leaves no inliers and at least half of the landmarks, and ten, agree on another pose
+    (`extra["by_images"]`, (7,)): one of both is wrong, which they cannot say.
     """
     options = options or DEFAULTS
     clock = Clock(options)
@@ -177,7 +180,13 @@ def pose_inertial_optimization(
     holds = ahead(rig, state.world_T_body, seen)
     clock.lap("judge")
     new_prior = _prior_of(graph, state, inliers, options, owner, clock)
-    extra = {"state": state, "prior": new_prior, "previous": graph.state_in_row(1)}
+    extra: dict[str, Any] = {"state": state, "prior": new_prior, "previous": graph.state_in_row(1)}
+    lost, refused = by_chance(inliers), ""
+    if lost and not clock.is_over:
+        visual = _by_images(rig, (state, previous), seen, options.with_changes(time_limit=clock.left))
+        if visual is not None:
+            extra["by_images"], refused = visual.keyframes.world_T_body[0], _contradiction(visual, inliers)
+        clock.lap("images alone")
     return Result(
         "pose_inertial_optimization",
         summary,
@@ -189,11 +198,34 @@ def pose_inertial_optimization(
         rejected={
             "behind camera": np.flatnonzero(~holds),
             "chi2": np.flatnonzero(holds & ~inliers),
-            "keyframe without inliers": np.array([owner])[: int(by_chance(inliers))],
+            "keyframe without inliers": np.array([owner])[: int(lost)],
         },
         seconds=clock.total(),
         rounds=rounds,
         extra=extra,
+        refused=refused,
+    )
+
+
+def _by_images(
+    rig: Rig, starts: tuple[FrameState, ...], seen: FrameObservations, options: SolveOptions
+) -> Result | None:
+    """The pose that most landmarks agree on without the IMU; None where there is none."""
+    if len(seen) < _AGREEING:
+        return None
+    for start in starts:
+        found = pose_optimization(rig, start.world_T_body, seen, options)
+        if found.is_usable and found.num_inliers >= max(_AGREEING, 0.5 * len(seen)):
+            return found
+    return None
+
+
+def _contradiction(visual: Result, inliers: np.ndarray) -> str:
+    return (
+        f"The IMU measurement contradicts the images: {visual.num_inliers} of {len(inliers)} landmarks "
+        f"agree on a pose without it, {int(inliers.sum())} with it. If the IMU is in doubt (an impact, "
+        'saturation), go on from extra["by_images"]; if the images are (something that moves fills '
+        'them), from extra["state"].'
     )
 
 

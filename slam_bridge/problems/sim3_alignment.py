@@ -23,11 +23,14 @@ from graphopt.optimizer.quantiles import chi2_quantile
 from graphopt.solver.reuse import edge_errors
 from slam_bridge.cameras import Camera
 from slam_bridge.options import Clock, SolveOptions, optimize
+from slam_bridge.problems.pose_optimization import BY_CHANCE
 from slam_bridge.problems.result import Result
 
 _DEFAULTS = SolveOptions(iterations=10, rounds=3, confidence=0.99, device="cpu")
 _WIDEST = np.cos(np.deg2rad(80.0))
 _MIN_PAIRS = 3
+_OPEN = 0.2
+"""Standard deviation [rad, none] of turns and logarithms of scales beyond which nothing is known of them."""
 
 
 def sim3_alignment(
@@ -48,7 +51,8 @@ def sim3_alignment(
     sigma: of the pixels, one or (n,) [px]. fix_scale: True for metric maps. start: first_S_second (8,); None:
     RANSAC with so many trials. `extra`: "first_S_second" (8,), "information" (7, 7) of (rotation,
     translation, log of scale) as `Map.add_loops` takes it. `inliers` are the pairs. Refused with fewer than
-    three inliers.
+    three inliers, fewer than a tenth of the pairs (chance finds these), and where the pairs leave the turn or
+    the scale open, as on a line, or the scale if the cameras stand in one place.
     """
     options = options or _DEFAULTS
     clock = Clock(options)
@@ -61,13 +65,14 @@ def sim3_alignment(
     planes = [_on_plane(camera, pixel) for camera, pixel in zip(cameras, given[2:], strict=True)]
     usable = np.isfinite(np.concatenate([*planes, one, two], axis=1)).all(axis=1)
     usable &= (one[:, 2] > 0.0) & (two[:, 2] > 0.0)
-    weights = np.broadcast_to(np.asarray(sigma, float), (n,)) ** -2.0
+    one, two = (np.where(usable[:, None], points, 1.0) for points in (one, two))
+    weights = _weights(sigma, n)
     limit = chi2_quantile(options.confidence, 2)
     focals = [float(np.sqrt(camera.intrinsics[0] * camera.intrinsics[1])) for camera in cameras]
     if start is None:
         similarity = _ransac(one, two, planes, focals, weights, usable, limit, fix_scale, trials, seed)
     else:
-        similarity = np.asarray(start, float)
+        similarity = _checked(start)
     clock.lap("start")
     inliers, summary, rounds = usable.copy(), graphopt.Summary(1, 2 * n, options.method), 0
     chi2 = np.full(n, np.inf)
@@ -83,11 +88,10 @@ def sim3_alignment(
             if np.array_equal(before, inliers) and rounds > 1:
                 break
         similarity = graph.vertex_sets[0].estimate[0, :8].copy()
-    enough = int(inliers.sum()) >= _MIN_PAIRS
-    refused = "" if enough else f"{int(inliers.sum())} pairs agree, at least {_MIN_PAIRS} are needed."
-    information = (
-        _information(similarity, two[inliers], weights[inliers], focals[0]) if enough else np.zeros((7, 7))
-    )
+    information, refused = np.zeros((7, 7)), _too_few(inliers)
+    if not refused:
+        information = _information(similarity, one[inliers], two[inliers], weights[inliers], focals)
+        refused = _left_open(information, fix_scale)
     clock.lap("judge")
     return Result(
         "sim3_alignment",
@@ -101,6 +105,48 @@ def sim3_alignment(
         rounds=rounds,
         extra={"first_S_second": similarity, "information": information},
         refused=refused,
+    )
+
+
+def _weights(sigma: Any, n: int) -> np.ndarray:
+    """(n,) 1 / sigma^2."""
+    spread = np.broadcast_to(np.asarray(sigma, float), (n,))
+    bad = ~(np.isfinite(spread) & (spread > 0.0))
+    if bad.any():
+        row = int(np.argmax(bad))
+        raise OptionError(f"sigma of pair {row} is {spread[row]} px, expected finite and > 0.")
+    return spread**-2.0
+
+
+def _checked(start: Any) -> np.ndarray:
+    given = np.asarray(start, float)
+    if given.shape != (8,) or not np.isfinite(given).all() or not given[7] > 0.0:
+        raise OptionError(
+            f"start is {given}, expected finite (8,): x, y, z, qx, qy, qz, qw, scale > 0. None: RANSAC."
+        )
+    return given
+
+
+def _too_few(inliers: np.ndarray) -> str:
+    good, needed = int(inliers.sum()), max(_MIN_PAIRS, int(np.ceil(BY_CHANCE * len(inliers))))
+    return "" if good >= needed else f"{good} pairs agree, at least {needed} are needed."
+
+
+def _left_open(information: np.ndarray, fix_scale: bool) -> str:
+    """Empty, or why points on a line or in one place show no rotation or scale."""
+    size = 6 if fix_scale else 7
+    values, vectors = np.linalg.eigh(information[:size, :size])
+    smallest = max(1e-12 * values[-1], 1e-300)
+    deviation = np.linalg.norm(vectors / np.sqrt(np.maximum(values, smallest)), axis=1)
+    open_ones = values <= smallest
+    deviation[np.abs(vectors[:, open_ones]).max(axis=1, initial=0.0) > 1e-3] = np.inf
+    worst = {"turn": float(deviation[:3].max()), "log of scale": float(deviation[6:].max(initial=0.0))}
+    wide = [f"{name} {value:.2g}" for name, value in worst.items() if not value < _OPEN]
+    if not wide:
+        return ""
+    return (
+        f"The pairs leave open how they lie: deviations {', '.join(wide)}, allowed {_OPEN}. They are on a "
+        "line or in one place, or the cameras are (fix_scale=True then); take pairs from all over the images."
     )
 
 
@@ -198,17 +244,37 @@ def _graph(
     return graph
 
 
-def _information(similarity: np.ndarray, two: np.ndarray, weights: np.ndarray, focal: float) -> np.ndarray:
-    """(7, 7) of (rotation, translation, log of scale): J' J of the projections into the first image."""
-    point = np.asarray(Sim3(similarity).act(two))
+def _information(
+    similarity: np.ndarray, one: np.ndarray, two: np.ndarray, weights: np.ndarray, focals: list[float]
+) -> np.ndarray:
+    """(7, 7) of (rotation, translation, log of scale): J' J of the projections into both images.
+
+    Into the first alone the scale is open: a longer way and larger points are the same picture.
+    """
+    motion = Sim3(similarity)
+    there, back = np.asarray(motion.act(two)), np.asarray(motion.inverse().act(one))
+    turn = np.asarray(motion.inverse().act(np.eye(3)) - motion.inverse().act(np.zeros((3, 3)))).T
+    first = _projection(there, focals[0]) @ _moved(there)
+    second = _projection(back, focals[1]) @ turn @ _moved(one)
+    jacobian = np.concatenate([first, second], axis=1)
+    return np.einsum("n,nij,nik->jk", weights, jacobian, jacobian)
+
+
+def _projection(point: np.ndarray, focal: float) -> np.ndarray:
+    """(n, 2, 3) derivative of pixels by points (n, 3)."""
     x, y, z = point.T
     projection = np.zeros((len(point), 2, 3))
     projection[:, 0, 0] = projection[:, 1, 1] = focal / z
     projection[:, 0, 2], projection[:, 1, 2] = -focal * x / z**2, -focal * y / z**2
+    return projection
+
+
+def _moved(point: np.ndarray) -> np.ndarray:
+    """(n, 3, 7) derivative of points by a small similarity in front of them."""
+    x, y, z = point.T
     moved = np.zeros((len(point), 3, 7))
     moved[:, 0, 1], moved[:, 0, 2], moved[:, 1, 0] = z, -y, -z
     moved[:, 1, 2], moved[:, 2, 0], moved[:, 2, 1] = x, y, -x
     moved[:, :, 3:6] = np.eye(3)
     moved[:, :, 6] = point
-    jacobian = projection @ moved
-    return np.einsum("n,nij,nik->jk", weights, jacobian, jacobian)
+    return moved
