@@ -350,7 +350,7 @@ def name_of_non_finite(linearizer: Any, groups: list[tuple[int, EdgeGroup]]) -> 
 def edge_widths(group: EdgeGroup) -> np.ndarray:
     """Kernel widths of all edges of a group."""
     rows = group.chosen_rows
-    width = group.edge_set.kernel_width
+    width = group.edge_set.look("kernel_width")
     return np.ascontiguousarray(width if rows is None else np.take(width, rows, axis=0))
 
 
@@ -364,9 +364,9 @@ def edge_data(group: EdgeGroup, some: np.ndarray | None = None) -> tuple[np.ndar
     def taken(column: np.ndarray) -> np.ndarray:
         return column if rows is None else np.take(column, rows, axis=0)
 
-    measurement = np.ascontiguousarray(taken(edge_set.measurement))
+    measurement = np.ascontiguousarray(taken(edge_set.look("measurement")))
     if group.information == "identity":
         information = np.zeros((len(measurement), 0))
     else:
-        information = codegen.pack_information(taken(edge_set.information), group.information)
-    return measurement, information, np.ascontiguousarray(taken(edge_set.kernel_width))
+        information = codegen.pack_information(taken(edge_set.look("information")), group.information)
+    return measurement, information, np.ascontiguousarray(taken(edge_set.look("kernel_width")))
