@@ -5,6 +5,7 @@ from __future__ import annotations
 import argparse
 import sys
 
+from graphopt.cli import streams
 from graphopt.cli.suggestions import did_you_mean
 from graphopt.errors import OptionError
 
@@ -27,7 +28,9 @@ def run(args: argparse.Namespace) -> int:
     warnings = [*report.warnings, *written]
     for warning in warnings:
         print(f"graphopt: {warning}", file=sys.stderr)
-    print(f"{args.output}: {graph.num_vertices} vertices, {graph.num_edges} edges from {args.input}")
+    told = sys.stderr if args.output == streams.OUTPUT else sys.stdout
+    counts = f"{graph.num_vertices} vertices, {graph.num_edges} edges"
+    print(f"{args.output}: {counts} from {args.input}", file=told)
     return 0
 
 

@@ -9,7 +9,7 @@ import sys
 from collections.abc import Sequence
 
 from graphopt import __version__
-from graphopt.cli import parsers
+from graphopt.cli import parsers, streams
 from graphopt.errors import GraphOptError, SolverError
 
 SOLVED, FAILED, BAD_INPUT = 0, 1, 2
@@ -18,6 +18,7 @@ _NOT_THE_INPUT = (SolverError, MemoryError, ImportError)
 
 def main(arguments: Sequence[str] | None = None) -> int:
     """Run one command and return its exit status: 0 solved, 1 failed or interrupted, 2 bad usage or input."""
+    streams.prepare()
     words = list(sys.argv[1:] if arguments is None else arguments)
     as_json = "--json" in words
     try:

@@ -15,6 +15,7 @@ from typing import Any, NoReturn
 
 from graphopt.cli import eval_parser, g2o_command, vi_parser
 from graphopt.cli.schedules import SCHEDULES, ScheduleAction
+from graphopt.cli.streams import input_file, output_file
 from graphopt.cli.suggestions import did_you_mean
 
 METHODS = ("auto", "lm", "gn", "dogleg")
@@ -93,9 +94,25 @@ class Parser(argparse.ArgumentParser):
         self.error(f"unknown {what} '{value}'.{hint} Known: {listed}.")
 
 
+def whole_number(text: str) -> int:
+    """Parse an integer."""
+    try:
+        return int(text)
+    except ValueError:
+        raise argparse.ArgumentTypeError(f"'{text}' is no whole number") from None
+
+
+def number(text: str) -> float:
+    """Parse a number."""
+    try:
+        return float(text)
+    except ValueError:
+        raise argparse.ArgumentTypeError(f"'{text}' is no number") from None
+
+
 def positive_int(text: str) -> int:
     """Parse an integer above zero."""
-    value = int(text)
+    value = whole_number(text)
     if value <= 0:
         raise argparse.ArgumentTypeError(f"'{text}' must be at least 1")
     return value
@@ -103,7 +120,7 @@ def positive_int(text: str) -> int:
 
 def non_negative_int(text: str) -> int:
     """Parse an integer that is zero or above."""
-    value = int(text)
+    value = whole_number(text)
     if value < 0:
         raise argparse.ArgumentTypeError(f"'{text}' must be 0 or above")
     return value
@@ -111,7 +128,7 @@ def non_negative_int(text: str) -> int:
 
 def positive_float(text: str) -> float:
     """Parse a finite number above zero."""
-    value = float(text)
+    value = number(text)
     if not 0.0 < value < float("inf"):
         raise argparse.ArgumentTypeError(f"'{text}' must be a finite number above 0")
     return value
@@ -119,7 +136,7 @@ def positive_float(text: str) -> float:
 
 def non_negative_float(text: str) -> float:
     """Parse a finite number that is zero or above."""
-    value = float(text)
+    value = number(text)
     if not 0.0 <= value < float("inf"):
         raise argparse.ArgumentTypeError(f"'{text}' must be a finite number, 0 or above")
     return value
@@ -127,7 +144,7 @@ def non_negative_float(text: str) -> float:
 
 def fraction(text: str) -> float:
     """Parse a number between zero and one."""
-    value = float(text)
+    value = number(text)
     if not 0.0 <= value <= 1.0:
         raise argparse.ArgumentTypeError(f"'{text}' must lie between 0 and 1")
     return value
@@ -143,9 +160,10 @@ def robust_kernel(text: str) -> tuple[str, float]:
             f"unknown robust kernel '{name}'.{did_you_mean(name, ROBUST_KERNELS)} Known: {known}."
         )
     try:
-        return by_lower[name.lower()], positive_float(width) if ":" in text else 1.0
+        float(width or 1.0)
     except ValueError:
         raise argparse.ArgumentTypeError(f"'{width}' is not a width; write {name}:1.5") from None
+    return by_lower[name.lower()], positive_float(width) if ":" in text else 1.0
 
 
 def device(text: str) -> str:
@@ -181,7 +199,10 @@ def add_optimize(commands: Any) -> None:
         formatter_class=argparse.RawDescriptionHelpFormatter,
     )
     parser.add_argument(
-        "input", metavar="INPUT", help="graph file: .g2o, BAL, COLMAP, TORO, iSAM, Bundler; or .vib"
+        "input",
+        metavar="INPUT",
+        type=input_file,
+        help="graph file: .g2o, BAL, COLMAP, TORO, iSAM, Bundler; or .vib; - for standard input",
     )
     _add_dialect(parser)
     parser.add_argument(
@@ -319,7 +340,7 @@ def add_info(commands: Any) -> None:
         help="say what a graph file holds",
         description="Count vertices, edges and parameters by type, and report what may be wrong.",
     )
-    parser.add_argument("input", metavar="INPUT", help="graph file")
+    parser.add_argument("input", metavar="INPUT", type=input_file, help="graph file; - for standard input")
     _add_dialect(parser)
     parser.add_argument("--json", action="store_true", help="print JSON, and nothing else")
 
@@ -332,7 +353,7 @@ def add_explain(commands: Any) -> None:
         description="Show the compiled edge types, the schedules that the device allows with predicted times "
         "(and with --measure the real ones), and which one is taken.",
     )
-    parser.add_argument("input", metavar="INPUT", help="graph file")
+    parser.add_argument("input", metavar="INPUT", type=input_file, help="graph file; - for standard input")
     _add_dialect(parser)
     parser.add_argument("--linear-solver", choices=LINEAR_SOLVERS, default="auto", help="linear solver")
     parser.add_argument("--schur", choices=SCHUR_MODES, default="auto", help="Schur elimination of landmarks")
@@ -359,8 +380,15 @@ def add_convert(commands: Any) -> None:
         "keyframes and landmarks (.vib, pySLAM's .json, Osmap's .yaml) likewise, to each other, .g2o and "
         "COLMAP folders.",
     )
-    parser.add_argument("input", metavar="IN", help="graph file, or a map's")
-    parser.add_argument("output", metavar="OUT", help="file to write; .gz .bz2 .xz compress it")
+    parser.add_argument(
+        "input", metavar="IN", type=input_file, help="graph file, or a map's; - for standard input"
+    )
+    parser.add_argument(
+        "output",
+        metavar="OUT",
+        type=output_file,
+        help="file to write, - for standard output; .gz .bz2 .xz compress it",
+    )
     parser.add_argument("--from", dest="input_format", metavar="FORMAT", help="format of IN, if unclear")
     parser.add_argument("--to", dest="output_format", metavar="FORMAT", help="format of OUT, if unclear")
     _add_dialect(parser)
@@ -395,7 +423,9 @@ def add_export(commands: Any) -> None:
 
 def _add_generate_common(parser: Any) -> None:
     parser.add_argument("-o", "--output", metavar="FILE", required=True, help="graph file to write")
-    parser.add_argument("--seed", type=int, default=0, help="seed of the random numbers (default: 0)")
+    parser.add_argument(
+        "--seed", type=non_negative_int, default=0, help="seed of the random numbers (default: 0)"
+    )
     parser.add_argument(
         "--start",
         choices=("odometry", "truth"),

@@ -137,4 +137,6 @@ def _add_trajectory(parser: Any, types: Any) -> None:
         metavar="FILE",
         help="cameras and IMU noise; may be repeated",
     )
-    parser.add_argument("--seed", type=int, default=0, help="seed of the random numbers (default: 0)")
+    parser.add_argument(
+        "--seed", type=types.non_negative_int, default=0, help="seed of the random numbers (default: 0)"
+    )

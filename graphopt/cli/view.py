@@ -22,7 +22,7 @@ def run(args: argparse.Namespace) -> int:
         raise OptionError(f"{target}: the page's name must end in .html.")
     check_writable(target)
     page = _result_page(source) if _is_result(source) else _graph_page(source, args.before)
-    write_bytes(target, page.encode())
+    write_bytes(target, page.encode(errors="replace"))
     output.print_facts([("written", str(target))])
     if args.open:
         import webbrowser

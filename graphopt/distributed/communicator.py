@@ -246,6 +246,8 @@ def _raise_first(errors: Sequence[BaseException | None]) -> None:
 def sentence_of(rank: int, error: BaseException) -> str:
     """What is told to all about the error of one rank."""
     what = "out of memory." if isinstance(error, MemoryError) and not str(error) else str(error)
+    if isinstance(error, OSError) and error.strerror:
+        what = f"{error.filename}: {error.strerror}." if error.filename else f"{error.strerror}."
     if not isinstance(error, GraphOptError | OSError | MemoryError):
         what = f"{type(error).__name__}: {what}"
     return f"Rank {rank}: {what}"

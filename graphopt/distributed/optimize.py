@@ -96,6 +96,8 @@ def optimize(graph: Graph | PartedGraph | None, comm: Any, wanted: Wanted) -> Su
             raise OptionError("A graph that was read in parts is optimized with the comm that read it.")
         return _in_threads(graph, wanted)
     if not is_mpi(comm):
+        if not hasattr(comm, "share"):
+            raise OptionError(f"comm is {comm!r}, expected an mpi4py communicator such as MPI.COMM_WORLD.")
         return optimize_rank(graph, comm, wanted)
     ranks = MpiCommunicator.of(comm)
     try:

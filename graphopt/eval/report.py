@@ -44,7 +44,7 @@ def write(folder: Path) -> list[Path]:
     """Write the page and the pictures of the results in `folder`; returns the files, the page first."""
     results = load(folder)
     drawn = pictures.draw(results, folder)
-    write_bytes(folder / PAGE, _page(results, drawn).encode())
+    write_bytes(folder / PAGE, _page(results, drawn).encode(errors="replace"))
     return [folder / PAGE, folder / FILE, *(path for path, _ in drawn)]
 
 

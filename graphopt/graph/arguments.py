@@ -96,7 +96,10 @@ def kernel_numbers(kernel: Any, count: int) -> np.ndarray:
 
 def kernel_widths(width: Any, count: int) -> np.ndarray:
     """Positive widths: one, or (n,)."""
-    widths = np.asarray(width, np.float64)
+    try:
+        widths = np.asarray(width, np.float64)
+    except (TypeError, ValueError) as error:
+        raise ShapeError(f"kernel_width cannot be read as float64: {error}.") from None
     if widths.shape not in ((), (count,)):
         raise ShapeError(f"kernel_width has shape {widths.shape}, expected one number or ({count},).")
     if widths.size and not (np.isfinite(widths).all() and (widths > 0).all()):

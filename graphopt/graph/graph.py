@@ -264,13 +264,15 @@ class Graph(GraphComputed):
         **properties: Any,
     ) -> Edge:
         """Add one edge and return it; `properties` as in `add_edges`."""
+        if not isinstance(vertices, Iterable):
+            raise ShapeError(f"vertices is {vertices!r}, expected the ids of the edge's vertices.")
         ids = [each_vertex.id if isinstance(each_vertex, Vertex) else each_vertex for each_vertex in vertices]
         resolved = resolved_edge_type(edge_type)
         if isinstance(resolved, VariadicEdgeType):
             resolved = resolved.instantiate(len(ids))
         if properties.get("parameters") is not None:
             properties["parameters"] = np.reshape(properties["parameters"], (1, -1))
-        measurement = np.reshape(np.asarray(measurement, np.float64), (1, -1))
+        measurement = np.reshape(np.asarray(measurement), (1, -1))
         rows = self.add_edges(resolved, [ids], measurement, information, **properties)
         edge_set = existing_set(self.edge_sets, resolved, "edges")
         return Edge(self, edge_set, int(edge_set.sequence[rows.start]))

@@ -123,7 +123,10 @@ class GraphStore:
 
     def vertex_place(self, vertex_id: int) -> tuple[int, int]:
         """(number of the vertex set, row) of an id."""
-        place = self._vertex_index.get(int(vertex_id))
+        try:
+            place = self._vertex_index.get(vertex_id)
+        except TypeError:  # an array of one number
+            place = self._vertex_index.get(int(vertex_id))
         if place is None:
             raise UnknownIdError(
                 f"There is no vertex {vertex_id} in this graph of {self.num_vertices} vertices."

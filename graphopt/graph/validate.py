@@ -49,7 +49,11 @@ def _whole_numbers(array: np.ndarray) -> np.ndarray | None:
 def as_rows(values: object, num_rows: int, shape: tuple[int, ...], what: str) -> np.ndarray:
     """`values` as float64 of shape (num_rows, *shape), or `shape` for one value that all rows share."""
     try:
-        array = np.asarray(values, np.float64)
+        array = np.asarray(values)
+        if array.dtype.kind == "c" or np.ma.is_masked(values):
+            kind = "complex" if array.dtype.kind == "c" else "masked"
+            raise ShapeError(f"{what} hold {kind} numbers, expected real ones (float64).")
+        array = array.astype(np.float64, copy=False)
     except (TypeError, ValueError) as error:
         raise ShapeError(f"{what} cannot be read as float64: {error}.") from None
     if shape == (1,) and array.ndim < 2 and array.shape != (1,):

@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from graphopt.errors import UnknownIdError
-from graphopt.graph import residuals
+from graphopt.graph import residuals, validate
 from graphopt.types.robust_kernels import robust_kernel
 
 if TYPE_CHECKING:
@@ -21,6 +21,11 @@ if TYPE_CHECKING:
     from graphopt.graph.graph import Graph
     from graphopt.graph.sets import EdgeSet, VertexSet
     from graphopt.types import EdgeType, VertexType
+
+
+def _of_one(value: Any, rows: np.ndarray, what: str) -> np.ndarray:
+    """`value` as float64 in the shape of a row; `ShapeError` for others, a single number too."""
+    return validate.as_rows(value, 1, rows.shape[1:], what)
 
 
 class Vertex:
@@ -61,7 +66,7 @@ class Vertex:
     @estimate.setter
     def estimate(self, value: Any) -> None:
         vertex_set, row = self._place()
-        vertex_set.estimate[row] = value
+        vertex_set.estimate[row] = _of_one(value, vertex_set.estimate, f"{vertex_set.type.tag} estimate")
 
     @property
     def fixed(self) -> bool:
@@ -158,7 +163,8 @@ class Edge:
 
     @measurement.setter
     def measurement(self, value: Any) -> None:
-        self._edge_set.measurement[self.row] = value
+        all_rows = self._edge_set.measurement
+        all_rows[self.row] = _of_one(value, all_rows, f"{self.type.tag} measurement")
 
     @property
     def information(self) -> np.ndarray:
@@ -167,7 +173,8 @@ class Edge:
 
     @information.setter
     def information(self, value: Any) -> None:
-        self._edge_set.information[self.row] = value
+        all_rows = self._edge_set.information
+        all_rows[self.row] = _of_one(value, all_rows, f"{self.type.tag} information")
 
     @property
     def kernel(self) -> str | None:

@@ -14,6 +14,7 @@ intrinsics `fx fy cx cy` in a second line and 6 numbers per camera: translation,
 from __future__ import annotations
 
 import io
+import struct
 import zipfile
 from dataclasses import dataclass
 
@@ -138,8 +139,11 @@ def parse_bal_npz(data: bytes, path: str) -> BalProblem:
 
 def refuse_oversized(data: bytes, path: str) -> None:
     """Refuse an archive that claims to unpack to far more than numbers compress, before it is unpacked."""
-    with zipfile.ZipFile(io.BytesIO(data)) as archive:
-        claimed = sum(member.file_size for member in archive.infolist())
+    try:
+        with zipfile.ZipFile(io.BytesIO(data)) as archive:
+            claimed = sum(member.file_size for member in archive.infolist())
+    except (zipfile.BadZipFile, ValueError, EOFError, OSError, NotImplementedError, struct.error) as error:
+        raise FormatError(f"{path}: damaged or truncated .npz archive ({error})") from error
     if claimed > max(64 << 20, 300 * len(data)):
         raise FormatError(f"{path}: claims to unpack to {claimed} bytes from {len(data)}; this is no problem")
 

@@ -17,6 +17,9 @@ _TORO_TAGS = {b"VERTEX2", b"VERTEX3", b"BR", b"EQUIV"}
 _SHARED_TAGS = {b"EDGE2", b"EDGE3"}
 _SAMPLE = 1 << 18
 """Bytes looked at."""
+_BINARY = 1 << 12
+"""Bytes among which text has no zero."""
+_HDF5 = b"\x89HDF\r\n\x1a\n"
 _LINES = 1000
 """Lines of numbers looked at."""
 _UNIT = 0.05
@@ -54,6 +57,7 @@ def detect(data: bytes, path: PathLike, preferred: str | None = None) -> str:
         return "graph_npz" if data[30 : 30 + len(MEMBER)] == MEMBER.encode() else "bal_npz"
     if data[:2] in (b"vP", b"vN", b"VP", b"VN") and any(byte < 9 or byte > 126 for byte in data[2:64]):
         return "libmv"
+    _refuse_no_text(data, path)
     sample = data[:_SAMPLE].removeprefix(b"\xef\xbb\xbf")
     if sample.lstrip().startswith(b"# Bundle file"):
         return "bundler"
@@ -64,6 +68,19 @@ def detect(data: bytes, path: PathLike, preferred: str | None = None) -> str:
     if _is_number(lines[0][0]):
         return _detect_numbers([b" ".join(tokens).split() for tokens in lines[:2]], lines, path)
     return _detect_tagged({tokens[0] for tokens in lines}, path, preferred)
+
+
+def _refuse_no_text(data: bytes, path: PathLike) -> None:
+    """FormatError for what cannot be lines of text."""
+    name = os.fspath(path)
+    if data.startswith(_HDF5):
+        raise FormatError(
+            f"{name}: HDF5, such as a .vib problem, and no graph: graphopt convert IN.vib OUT.g2o makes one"
+        )
+    if data.startswith((b"\xff\xfe", b"\xfe\xff")):
+        raise FormatError(f"{name}: text in UTF-16; save it as UTF-8: iconv -f utf-16 -t utf-8")
+    if b"\0" in data[:_BINARY]:
+        raise FormatError(f"{name}: binary data of no known format")
 
 
 def _detect_tagged(tags: set[bytes], path: PathLike, preferred: str | None) -> str:

@@ -17,16 +17,20 @@ import os
 import secrets
 import stat
 import zlib
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from pathlib import Path
 from typing import IO
 
 from graphopt.errors import FormatError
 
 PathLike = str | os.PathLike[str]
+Content = bytes | Callable[[IO[bytes]], None]
+"""What a file holds, or what writes it."""
 
 _MAGIC = {b"\x1f\x8b": ".gz", b"BZh": ".bz2", b"\xfd7zXZ\x00": ".xz"}
 COMPRESSION_SUFFIXES = (".gz", ".bz2", ".xz")
+_STREAMS = {"/dev/stdout": 1, "/dev/stderr": 2}
+"""Names of open files: opened anew, a regular file would be emptied."""
 _CHUNK = 1 << 22
 _BOMB_FLOOR = 64 << 20
 """Bytes that any compressed file may expand to."""
@@ -105,8 +109,8 @@ def write_bytes(path: PathLike, data: bytes) -> None:
     target = Path(path)
     _check_existing(target)
     packed = _pack(data, target.suffix.lower())
-    if target.exists() and not target.is_file():
-        target.write_bytes(packed)
+    if os.fspath(path) in _STREAMS or (target.exists() and not target.is_file()):
+        _write_directly(os.fspath(path), packed)
         return
     target = target.resolve()
     with _temporary_beside(target) as (file, name):
@@ -120,17 +124,31 @@ def write_bytes(path: PathLike, data: bytes) -> None:
     sync_directory(target.parent)
 
 
-def write_together(contents: Mapping[Path, bytes]) -> None:
+def _write_directly(path: str, data: bytes) -> None:
+    """To a pipe or a terminal; a stream goes on where the process has written to last."""
+    try:
+        with open(os.dup(_STREAMS[path]) if path in _STREAMS else path, "wb") as file:
+            file.write(data)
+    except OSError as error:
+        error.filename = path
+        raise
+
+
+def write_together(contents: Mapping[Path, Content]) -> None:
     """Write files of one folder: all are complete on the disk before the first takes its place by rename.
 
-    Raises OSError; what was there before the first rename is then untouched.
+    A function is called with the open file and writes it piece by piece; it packs nothing.
+    Raises OSError, or what such a function raises; what was there before the first rename is then untouched.
     """
     with contextlib.ExitStack() as stack:
         names: list[tuple[str, Path]] = []
         for target, data in contents.items():
             _check_existing(target)
             file, name = stack.enter_context(_temporary_beside(target.resolve()))
-            file.write(_pack(data, target.suffix.lower()))
+            if callable(data):
+                data(file)
+            else:
+                file.write(_pack(data, target.suffix.lower()))
             file.flush()
             if target.exists():
                 os.fchmod(file.fileno(), stat.S_IMODE(target.stat().st_mode))
@@ -168,6 +186,9 @@ def _temporary_beside(target: Path) -> Iterator[tuple[IO[bytes], str]]:
     try:
         with os.fdopen(descriptor, "wb") as file:
             yield file, name
+    except OSError as error:  # of a write, without the file's name
+        error.filename = error.filename or os.fspath(target)
+        raise
     finally:
         with contextlib.suppress(FileNotFoundError):
             os.unlink(name)

@@ -152,6 +152,7 @@ def read_with_report(
     path: PathLike, format: str | None = None, dialect: str | None = None
 ) -> tuple[Graph, ReadReport]:
     """Like `read`, with a report of what was found: counts, unknown lines, the dialect, warnings."""
+    path = os.fsdecode(path)
     start = time.perf_counter()
     asked = None if format is None else _look_up(format)
     if dialect is not None:

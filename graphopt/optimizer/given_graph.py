@@ -21,6 +21,9 @@ def holding_the_graph(
 
     @functools.wraps(optimize)
     def held(graph: Any, *arguments: P.args, **options: P.kwargs) -> Summary:
+        callback = options.get("callback")
+        if callback is not None and not callable(callback):
+            raise OptionError(f"callback is {callback!r}, expected a function of an Iteration.")
         if isinstance(graph, Graph):
             with graph.held_still():
                 return optimize(graph, *arguments, **options)

@@ -207,8 +207,10 @@ def optimize(
                     )  # loads scipy
                 solver = make(problem.graph, problem.selection, solver_options, summary.seconds)
         except Stopped:
-            part = (selection or graph.select(level, vertices, edges)).edges
-            summary.initial_chi2 = summary.final_chi2 = _chi2_within(graph, part, _LAST_SECONDS)
+            selection = selection or graph.select(level, vertices, edges)
+            summary.vertices, summary.edges = selection.num_active_vertices, selection.num_active_edges
+            chi2 = _chi2_within(graph, selection.edges, _LAST_SECONDS)
+            summary.initial_chi2 = summary.final_chi2 = chi2
             return _stopped_early(summary, signals, start)
         tell_start(summary, verbose)
         told = watching(summary, verbose, problem.callback(callback))

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
+import numpy as np
+
 from graphopt.errors import OptionError
 
 
@@ -21,6 +23,8 @@ class StopRules:
     """Stop when the largest entry of an accepted dx is no larger than this."""
 
     def __post_init__(self) -> None:
+        if not isinstance(self.max_iterations, (int, np.integer)):
+            raise OptionError(f"max_iterations is {self.max_iterations!r}, expected a whole number.")
         if self.max_iterations < 0:
             raise OptionError(f"max_iterations is {self.max_iterations}, must be >= 0.")
         for name in ("function_tolerance", "gradient_tolerance", "step_tolerance"):

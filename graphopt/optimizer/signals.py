@@ -85,6 +85,8 @@ class StopSignals:
         """`is_likely`: False if `stop` would be set by surprise only. on_interrupt: one of `ON_INTERRUPT`."""
         if on_interrupt not in ON_INTERRUPT:
             raise OptionError(f"on_interrupt is '{on_interrupt}', expected one of {', '.join(ON_INTERRUPT)}.")
+        if stop is not None and not hasattr(stop, "is_set"):
+            raise OptionError(f"stop is {stop!r}, expected an object with is_set(), such as StopFlag().")
         self._stop = stop
         self._deadline = None if time_limit is None else start + time_limit
         self._interrupted = False

@@ -75,6 +75,10 @@ class SolverOptions:
     or "lookup" (nobody before: the kernel does, each time)."""
 
     def __post_init__(self) -> None:
+        if not isinstance(self.device, str):
+            raise OptionError(
+                f"device is {self.device!r}, expected a name such as 'auto', 'cpu' or 'vulkan'."
+            )
         if not isinstance(self.schedule, str):
             object.__setattr__(self, "schedule", _by_tag(self.schedule))
         for name, known in (
