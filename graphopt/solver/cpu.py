@@ -49,6 +49,15 @@ def compiled_vertex(vertex_type: Any) -> codegen.Program:
 class CpuBlockSolver(TrialsByParts):
     """Implements `BlockSolver` with the native modules."""
 
+    looks_ahead = False
+    """`chi2` finds H and b as well, in arrays of their own, for a `linearize` that follows: one pass over
+    the edges instead of two. Not after a trial that was taken back, until one was not."""
+    _is_hopeful = True
+    _ahead: tuple[np.ndarray, np.ndarray] | None = None
+    """H's blocks and b, of the last `chi2` that looked ahead, or before it."""
+    _ahead_chi2: float | None = None
+    """chi2 that belongs to `_ahead`, where that is at the present estimates and data."""
+
     def __init__(self, graph: Graph, structure: Structure, options: SolverOptions):
         if options.precision == "mixed":
             raise DeviceError(
@@ -72,14 +81,6 @@ class CpuBlockSolver(TrialsByParts):
         self._description: dict[str, object] = {}
         self.small_loops: dict[bool, Any] = {}
         """See `solver.small`."""
-        self.looks_ahead = False
-        """`chi2` finds H and b as well, in arrays of their own, for a `linearize` that follows: one pass over
-        the edges instead of two. Not after a trial that was taken back, until one was not."""
-        self._is_hopeful = True
-        self._ahead: tuple[np.ndarray, np.ndarray] | None = None
-        """H's blocks and b, of the last `chi2` that looked ahead, or before it."""
-        self._ahead_chi2: float | None = None
-        """chi2 that belongs to `_ahead`, where that is at the present estimates and data."""
 
     def refresh(self) -> None:
         """Take the graph's present estimates, measurements, information and kernel widths."""

@@ -8,6 +8,7 @@ from vulkan_graphs import bundle_adjustment, pose_graph
 
 from graphopt.graph.columns import Columns
 from graphopt.optimizer import optimize
+from graphopt.solver import unseen
 
 EDGE_ARRAYS = ("vertices", "measurement", "information", "kernel", "kernel_width", "level", "parameters")
 
@@ -31,7 +32,11 @@ def passes(monkeypatch):
 
 @pytest.mark.parametrize("make", [bundle_adjustment, pose_graph])
 @pytest.mark.parametrize("device", ["vulkan", "cpu"])
-def test_a_later_call_with_other_estimates_looks_at_no_array_of_the_edges(passes, make, device):
+@pytest.mark.parametrize("few", [1, 10**6])
+def test_a_later_call_with_other_estimates_looks_at_no_array_of_the_edges(
+    passes, monkeypatch, make, device, few
+):
+    monkeypatch.setattr(unseen, "FEW", few)
     graph = make()
     starts = [vertices.estimate.copy() for vertices in graph.vertex_sets]
     for _ in range(3):
