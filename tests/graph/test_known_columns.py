@@ -75,7 +75,7 @@ def test_whoever_keeps_a_view_may_write_at_any_time(question, kept):
     question()
     assert question.times == times + 1  # it is still there
     del mine
-    question(), question()
+    assert question() == question()
     assert question.times == times + 2
 
 
