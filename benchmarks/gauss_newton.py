@@ -92,7 +92,9 @@ def main() -> None:
         with tempfile.TemporaryDirectory() as folder:
             path = Path(folder) / f"{case}.g2o"
             write(case, path)
-            (ours, chi2), (theirs, their_chi2) = (one(path, args.iterations) for one in (of_graphopt, of_gtsam))
+            (ours, chi2), (theirs, their_chi2) = (
+                one(path, args.iterations) for one in (of_graphopt, of_gtsam)
+            )
         mine, other = (1e3 * statistics.median(one) for one in (ours, theirs))
         print(
             f"{case:16} ours {mine:9.1f} ms   gtsam {other:9.1f} ms   {other / mine:6.1f} times   "
