@@ -2,9 +2,9 @@
 
     python benchmarks/decay.py [CASE ...] [--repeats N]
 
-Dominant diagonals make entries of the factor fall with the distance of their poses, below 1e-308 in large graphs;
-some processors take a hundred times as long for those. The other matrix is the graph's Laplacian, whose numbers
-stay. Both in turn; their ratio is 1 where denormals cost nothing. Cases as in device_cholesky.py.
+Dominant diagonals make entries of the factor fall with the distance of their poses, below 1e-308 in large
+graphs; some processors take a hundred times as long for those. The other matrix is the graph's Laplacian, whose
+numbers stay. Both in turn; their ratio is 1 where denormals cost nothing. Cases as in device_cholesky.py.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ DEFAULT = ["sphere-2500", "manhattan-100000", "grid2d-100000", "sphere-100000"]
 
 
 def laplacian(pattern: BlockPattern) -> np.ndarray:
-    """Values of the graph's Laplacian times identities, and a little more on the diagonal; blocks of one size."""
+    """Values of the graph's Laplacian times identities, a little more on the diagonal; blocks of one size."""
     dim = int(pattern.dims[0])
     column = np.repeat(np.arange(pattern.num_blocks), np.diff(pattern.col_ptr))
     row = pattern.row_idx

@@ -2,8 +2,8 @@
 
     python -m benchmarks.gauss_newton [CASE-POSES ...] [--iterations N]
 
-Cases: grid2d (poses in the plane, edges to the four neighbours), torus, sphere, manhattan. Both solvers read the
-same file and iterate in turn from its estimates; the median of the iterations after the first counts, in which
+Cases: grid2d (poses in the plane, edges to the four neighbours), torus, sphere, manhattan. Both solvers read
+the same file and iterate from its estimates; the median of the iterations after the first counts, in which
 orderings and structures are made. gtsam: METIS ordering, multifrontal Cholesky, its own threads.
 """
 

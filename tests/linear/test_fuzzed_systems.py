@@ -40,7 +40,7 @@ def structure(rng: np.random.Generator):
 
 
 def definite(pattern, rng: np.random.Generator):
-    """Sum of squares on the blocks of the pattern, scaled to a diagonal of ones, and its smallest eigenvalue."""
+    """Sum of squares on the blocks of the pattern, scaled to a diagonal of ones; its smallest eigenvalue."""
     dense = np.zeros((pattern.dim, pattern.dim))
     weight = 10.0 ** rng.uniform(-9, 1)
     for col in range(pattern.num_blocks):
