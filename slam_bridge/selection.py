@@ -144,53 +144,32 @@ class Selection:
         if not len(self.points) or not len(self.keyframes) or self.points_fixed:
             return np.zeros(len(self.points), bool)
         with np.errstate(invalid="ignore"):
-            away = np.abs(self.points - self.world_T_body[:, :3].mean(axis=0)).max(axis=1)
-            known = away[np.isfinite(away)]
-            return np.asarray(away > _FAR * np.median(known)) if len(known) else np.zeros(len(away), bool)
+            x, y, z = np.abs(self.points - self.world_T_body[:, :3].mean(axis=0)).T
+            away = np.maximum(np.maximum(x, y), z)
+            known = away if np.isfinite(away).all() else away[np.isfinite(away)]
+            if not len(known):
+                return np.zeros(len(away), bool)
+            middle = np.partition(known, len(known) // 2)[len(known) // 2]
+            return np.asarray(away > _FAR * middle)
 
-    def points_in_cameras(self) -> np.ndarray:
-        """(o, 3) observed points in the frames of their cameras."""
-        seen = self.observations
-        assert self.rig is not None
-        mountings = np.stack([camera.body_T_cam for camera in self.rig])
-        world_T_cam = SE3(self.world_T_body[:, None]) * SE3(mountings)  # (k, cameras)
-        rotation = np.asarray(world_T_cam.rotation.to_matrix()).reshape(-1, 3, 3)
-        centre = np.asarray(world_T_cam.translation).reshape(-1, 3)
-        pair = seen.keyframe * len(mountings) + seen.camera
-        away = np.take(self.points, seen.landmark, axis=0) - np.take(centre, pair, axis=0)
-        return np.einsum("oi,oij->oj", away, np.take(rotation, pair, axis=0))
-
-    def depths_in_cameras(self) -> np.ndarray:
-        """(o,) z of observed points in the frames of their cameras."""
-        seen = self.observations
-        assert self.rig is not None
-        mountings = np.stack([camera.body_T_cam for camera in self.rig])
+    def holds(self) -> np.ndarray:
+        """(o,) bool: the camera's model holds where the observed point is, see `RigCameraModel.cone`."""
+        seen, rig = self.observations, self.rig
+        if rig is None or not len(seen):
+            return np.zeros(len(seen), bool)
+        mountings = np.stack([camera.body_T_cam for camera in rig])
         axis = np.asarray(SE3(mountings).rotation.to_matrix())[:, :, 2]  # (cameras, 3) in the body's frame
-        turn = np.asarray(SE3(self.world_T_body).rotation.to_matrix())
-        ahead = axis @ turn.transpose(0, 2, 1)  # (k, cameras, 3)
-        behind = np.einsum("kci,ki->kc", ahead, self.world_T_body[:, :3])
-        behind += np.einsum("ci,ci->c", axis, mountings[:, :3])
-        pair = seen.keyframe * len(mountings) + seen.camera if len(mountings) > 1 else seen.keyframe
-        views = ahead.reshape(-1, 3)
-        return kernels.row_products(views, pair, self.points, seen.landmark, -behind.ravel())
-
-    def holds(self, at: np.ndarray | None = None) -> np.ndarray:
-        """(o,) bool: the camera's model holds where the observed point is."""
-        if self.rig is None or not len(self.observations):
-            return np.zeros(len(self.observations), bool)
-        if at is None and all(camera.model == "pinhole" for camera in self.rig):
-            with np.errstate(invalid="ignore"):  # landmarks at infinity
-                depth = self.depths_in_cameras()
-            return np.isfinite(depth) & (depth > 0.0)
-        with np.errstate(invalid="ignore"):
-            points = self.points_in_cameras() if at is None else at
-        result = np.asarray(np.isfinite(points).all(axis=1))
-        for number, camera in enumerate(self.rig):
-            if len(self.rig) == 1:
-                return result & camera.kind.sees(camera.intrinsics, points)
-            rows = self.observations.camera == number
-            result[rows] &= camera.kind.sees(camera.intrinsics, points[rows])
-        return result
+        turn = np.asarray(SE3(self.world_T_body).rotation.to_matrix())[:, None]
+        centre = (turn @ mountings[:, :3, None])[..., 0] + self.world_T_body[:, None, :3]  # (k, cameras, 3)
+        cosine = np.array([camera.kind.cone(camera.intrinsics) for camera in rig])
+        return kernels.in_cones(
+            centre.reshape(-1, 3),
+            (turn @ axis[..., None]).reshape(-1, 3),
+            np.tile(cosine, len(centre)),
+            seen.keyframe * len(rig) + seen.camera if len(rig) > 1 else seen.keyframe,
+            self.points,
+            seen.landmark,
+        )
 
 
 def _refuse(
@@ -236,7 +215,7 @@ def select(
         number[rows] = np.arange(len(ids))
         held = frames["fixed"][rows] | ~_among(ids, free_ids)
         with_states = _among(ids, np.unique(whole_numbers(inertial)))
-        seen, point_rows = _observations(world, ids, free_ids, landmarks, visual)
+        seen, point_rows = _observations(world, ids, free_ids, number, landmarks, visual)
         imu_rows, ends = _imu(world, number, with_states)
         measurement = world.imu["measurement"][imu_rows].copy()
         measurement[:, 62:65] = world.gravity
@@ -268,16 +247,19 @@ def select(
 
 
 def _observations(
-    world: Map, keyframes: np.ndarray, free: np.ndarray, landmarks: Any, visual: bool
+    world: Map, keyframes: np.ndarray, free: np.ndarray, number: np.ndarray, landmarks: Any, visual: bool
 ) -> tuple[Observations, np.ndarray]:
-    """Observations by these keyframes of the wanted landmarks, and the rows of the landmarks."""
+    """Observations by these keyframes of the wanted landmarks, and the rows of the landmarks.
+
+    number: per row of the map's keyframes its place in `keyframes`.
+    """
     table = world.observations
     if not visual or not len(table):
         rows, points = np.zeros(0, np.int64), np.zeros(0, np.int64)
         return _taken(world, rows, rows, rows), points
     rows = table.rows_where("keyframe", keyframes)
     row = world.landmarks.rows(np.take(table["landmark"], rows))
-    frame = np.searchsorted(keyframes, np.take(table["keyframe"], rows))
+    frame = np.take(number, world.keyframes.rows(np.take(table["keyframe"], rows)))
     wanted = np.zeros(len(world.landmarks), bool)
     if landmarks is None:
         by_free = slice(None) if len(free) == len(keyframes) else _among(keyframes, free)[frame]

@@ -193,6 +193,37 @@ def sees_omni(parameters: np.ndarray, point: np.ndarray) -> np.ndarray:
     return point[..., 2] > -limit * np.linalg.norm(point, axis=-1)
 
 
+def cone_pinhole(parameters: np.ndarray) -> float:
+    """Half a turn wide: what is ahead."""
+    return 0.0
+
+
+def cone_radtan(parameters: np.ndarray) -> float:
+    """Up to the radius up to which the radial distortion grows."""
+    k1, k2, k3 = parameters[4], parameters[5], parameters[8]
+    return float(1.0 / np.sqrt(1.0 + _growing_until(3.0 * k1, 5.0 * k2, 7.0 * k3)))
+
+
+def cone_kb8(parameters: np.ndarray) -> float:
+    """Up to the angle up to which the image radius grows."""
+    k1, k2, k3, k4 = parameters[4:8]
+    widest = float(np.sqrt(_growing_until(3.0 * k1, 5.0 * k2, 7.0 * k3, 9.0 * k4)))
+    return float(np.cos(widest)) if widest < np.pi else -np.inf
+
+
+def cone_double_sphere(parameters: np.ndarray) -> float:
+    """z > -w2 d1 (equations 43 to 45)."""
+    xi, alpha = parameters[4:6]
+    w1 = alpha / (1.0 - alpha) if alpha <= 0.5 else (1.0 - alpha) / alpha
+    return float(-(w1 + xi) / np.sqrt(2.0 * w1 * xi + xi * xi + 1.0))
+
+
+def cone_omni(parameters: np.ndarray) -> float:
+    """z > -xi d1, or -d1 / xi for xi > 1."""
+    xi = parameters[4]
+    return float(-xi if xi <= 1.0 else -1.0 / xi)
+
+
 def _growing_until(*coefficients: np.ndarray) -> np.ndarray:
     """Smallest root x > 0 of 1 + c1 x + c2 x^2 + ..., infinity where there is none; of each camera."""
     if all(np.ndim(coefficient) == 0 for coefficient in coefficients):
@@ -223,6 +254,8 @@ class RigCameraModel:
     """(parameters (..., n), pixel (..., 2)) -> unit ray (..., 3); NaN where no ray has the pixel."""
     sees: Callable[[np.ndarray, np.ndarray], np.ndarray]
     """(parameters (..., n), point (..., 3)) -> (...,) bool: the projection is that of a camera there."""
+    cone: Callable[[np.ndarray], float]
+    """(parameters (n,)) -> c: the same as Z > c |(X, Y, Z)|, but at the centre, where nothing is seen."""
     identity: tuple[float, ...]
     """A camera of focal length 1."""
 
@@ -233,13 +266,16 @@ _ONE = (1.0, 1.0, 0.0, 0.0)
 RIG_CAMERA_MODELS: dict[str, RigCameraModel] = {
     model.name: model
     for model in (
-        RigCameraModel("pinhole", _PLAIN, project_pinhole, unproject_pinhole, sees_pinhole, _ONE),
+        RigCameraModel(
+            "pinhole", _PLAIN, project_pinhole, unproject_pinhole, sees_pinhole, cone_pinhole, _ONE
+        ),
         RigCameraModel(
             "radtan",
             (*_PLAIN, "k1", "k2", "p1", "p2", "k3"),
             project_radtan,
             unproject_radtan,
             sees_radtan,
+            cone_radtan,
             (*_ONE, 0.0, 0.0, 0.0, 0.0, 0.0),
         ),
         RigCameraModel(
@@ -248,6 +284,7 @@ RIG_CAMERA_MODELS: dict[str, RigCameraModel] = {
             project_kb8,
             unproject_kb8,
             sees_kb8,
+            cone_kb8,
             (*_ONE, 0.0, 0.0, 0.0, 0.0),
         ),
         RigCameraModel(
@@ -256,6 +293,7 @@ RIG_CAMERA_MODELS: dict[str, RigCameraModel] = {
             project_double_sphere,
             unproject_double_sphere,
             sees_double_sphere,
+            cone_double_sphere,
             (*_ONE, 0.0, 0.5),
         ),
         RigCameraModel(
@@ -264,6 +302,7 @@ RIG_CAMERA_MODELS: dict[str, RigCameraModel] = {
             project_omni,
             unproject_omni,
             sees_omni,
+            cone_omni,
             (*_ONE, 1.0, 0.0, 0.0, 0.0, 0.0),
         ),
     )

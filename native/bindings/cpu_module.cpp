@@ -13,7 +13,7 @@ void bind_small_loop(py::module_& m);       // small_loop.cpp: whole optimizatio
 void bind_block_structure(py::module_& m);  // block_structure.cpp: pattern of H
 void bind_edges(py::module_& m);            // edges.cpp: passes over all edges
 void bind_dealing(py::module_& m);          // dealing.cpp: edges dealt to ranks
-void bind_row_products(py::module_& m);     // row_products.cpp: products of rows of tables
+void bind_cones(py::module_& m);            // cones.cpp: which points cameras see
 void bind_stopping(py::module_& m);         // stopping.cpp: ending long calls early
 void bind_rows(py::module_& m);             // rows.cpp: objects of the g2o interface
 void bind_expressions(py::module_& m);      // expressions.cpp: batches of expressions
@@ -25,7 +25,12 @@ PYBIND11_MODULE(GRAPHOPT_CPU_MODULE, m) {
       "num_threads", [] { return graphopt::ThreadPool::instance().num_threads(); },
       "Threads that parallel loops use (GRAPHOPT_NUM_THREADS, or the cores this process may use).");
   m.def(
-      "set_num_threads", [](int n) { graphopt::ThreadPool::instance().resize(n); }, py::arg("num_threads"),
+      "set_num_threads",
+      [](int n) {
+        const py::gil_scoped_release unlocked;  // a region that runs may ask Python whether to stop
+        graphopt::ThreadPool::instance().resize(n);
+      },
+      py::arg("num_threads"),
       "Change the number of threads; results are bitwise reproducible for a fixed number.");
   m.def(
       "time_regions",
@@ -36,7 +41,7 @@ PYBIND11_MODULE(GRAPHOPT_CPU_MODULE, m) {
       py::arg("shares"), py::arg("is_team"), py::arg("pause_microseconds"), py::arg("repeats"),
       "Seconds that empty parallel regions take, each after a pause: what a region costs at least.");
   bind_stopping(m);
-  bind_row_products(m);
+  bind_cones(m);
   bind_vm(m);
   bind_linear(m);
   bind_block_structure(m);

@@ -187,6 +187,11 @@ struct SchurComplement::ShareLoops {
         inverted = invert_blocks<EliminatedDim>(self, block, next, lower);
         if (inverted < next) return inverted;
       }
+      if (const int later = block + kInvertLanes; later < shares.begin[share + 1]) {
+        const double* const h = self.values_ + pattern.value_offset(pattern.diagonal(later));
+        __builtin_prefetch(h);
+        __builtin_prefetch(h + depth * depth - 1);
+      }
       const double* const inverse = self.inverse(block);
       const double* const b = self.b_ + pattern.offset(block);
       const std::int64_t begin = pattern.column_begin(block), end = pattern.diagonal(block);
