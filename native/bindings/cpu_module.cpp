@@ -25,7 +25,12 @@ PYBIND11_MODULE(GRAPHOPT_CPU_MODULE, m) {
       "num_threads", [] { return graphopt::ThreadPool::instance().num_threads(); },
       "Threads that parallel loops use (GRAPHOPT_NUM_THREADS, or the cores this process may use).");
   m.def(
-      "set_num_threads", [](int n) { graphopt::ThreadPool::instance().resize(n); }, py::arg("num_threads"),
+      "set_num_threads",
+      [](int n) {
+        const py::gil_scoped_release unlocked;  // a region that runs may ask Python whether to stop
+        graphopt::ThreadPool::instance().resize(n);
+      },
+      py::arg("num_threads"),
       "Change the number of threads; results are bitwise reproducible for a fixed number.");
   m.def(
       "time_regions",

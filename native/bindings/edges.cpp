@@ -471,7 +471,10 @@ Array<std::int64_t> bound_large_sums(const py::object& sums, const py::object& f
   const auto s = exact<double>(sums, "sums", 1);
   const auto f = exact<std::uint32_t>(first, "first", 1);
   require(f.size() == s.size() + 1, "first must have one more entry than sums");
-  const auto found = large_sums(s.data(), f.data(), s.size(), bound);
+  const auto found = [&] {
+    const py::gil_scoped_release release;
+    return large_sums(s.data(), f.data(), s.size(), bound);
+  }();
   return Array<std::int64_t>(static_cast<py::ssize_t>(found.size()), found.data());
 }
 
@@ -513,7 +516,11 @@ void bind_edges(py::module_& m) {
   m.def(
       "all_finite",
       [](const py::array& array) {
-        return is_plain(array) && all_finite(static_cast<const double*>(array.data()), array.size());
+        if (!is_plain(array)) return false;
+        const auto* const numbers = static_cast<const double*>(array.data());
+        const py::ssize_t size = array.size();
+        const py::gil_scoped_release release;
+        return all_finite(numbers, size);
       },
       py::arg("array"), "Every number is finite; False also for an array that is not contiguous float64.");
   m.def(
@@ -521,8 +528,11 @@ void bind_edges(py::module_& m) {
       [](const py::array& matrices) {
         if (!is_plain(matrices) || matrices.ndim() != 3 || matrices.shape(1) != matrices.shape(2))
           return false;
-        return all_symmetric(static_cast<const double*>(matrices.data()), matrices.shape(0),
-                             static_cast<int>(matrices.shape(1)));
+        const auto* const numbers = static_cast<const double*>(matrices.data());
+        const py::ssize_t count = matrices.shape(0);
+        const int dim = static_cast<int>(matrices.shape(1));
+        const py::gil_scoped_release release;
+        return all_symmetric(numbers, count, dim);
       },
       py::arg("matrices"),
       "Every matrix (n, d, d) is its own transpose; False also for an array that is not contiguous float64.");

@@ -5,6 +5,7 @@
 
 #include <algorithm>
 #include <memory>
+#include <mutex>
 #include <optional>
 #include <string>
 #include <tuple>
@@ -12,6 +13,7 @@
 #include <vector>
 
 #include "batch/fit.h"
+#include "parallel/call_mutex.h"
 #include "parallel/thread_pool.h"
 
 namespace py = pybind11;
@@ -151,7 +153,7 @@ class ExpressionSet {
   py::tuple pack(const Array<T>& like, const Array<double>& parameters, const Array<std::int64_t>& num_sets,
                  const Array<std::int64_t>& strides) {
     const Rows rows = rows_of(parameters, num_sets, strides);
-    const std::vector<Compiled>& all = codes(false);
+    const std::vector<Compiled>& all = unlocked_codes(false);
     std::vector<std::uint32_t> words, table;
     std::vector<T> scalars;
     std::vector<std::int32_t> registers;
@@ -181,7 +183,7 @@ class ExpressionSet {
   // expression the registers, scalars and parameters.
   template <class T>
   py::tuple pack_fit(const Array<T>&) {
-    const std::vector<Compiled>& all = codes(true);
+    const std::vector<Compiled>& all = unlocked_codes(true);
     std::vector<std::uint32_t> code, table, words;
     std::vector<T> constants;
     std::vector<std::int32_t> sizes;
@@ -300,8 +302,14 @@ class ExpressionSet {
     return static_cast<T*>(array.mutable_data());
   }
 
-  // Made when they are first needed, by all threads.
+  const std::vector<Compiled>& unlocked_codes(bool with_derivatives) {
+    const py::gil_scoped_release release;
+    return codes(with_derivatives);
+  }
+
+  // Made when they are first needed, by all threads; without the GIL.
   const std::vector<Compiled>& codes(bool with_derivatives) {
+    const std::lock_guard<CallMutex> lock(mutex_);
     std::vector<Compiled>& result = with_derivatives ? with_derivatives_ : values_;
     const std::size_t first = result.size();
     result.resize(size());
@@ -319,6 +327,7 @@ class ExpressionSet {
   }
 
   const int num_columns_;
+  CallMutex mutex_;  // of the codes
   std::unordered_map<std::string, int> names_;
   std::vector<std::unique_ptr<One>> expressions_;
   std::vector<Compiled> values_, with_derivatives_;

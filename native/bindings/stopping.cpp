@@ -7,6 +7,8 @@
 #include <memory>
 #include <optional>
 
+#include "parallel/call_mutex.h"
+
 namespace py = pybind11;
 using namespace graphopt;
 

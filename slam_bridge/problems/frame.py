@@ -62,6 +62,8 @@ class FrameObservations:
     """(n,) [px]."""
     depth_sigma: np.ndarray
     """(n,) [m]."""
+    covariance: np.ndarray | None = None
+    """(n, 3, 3) of the points in the world [m^2], infinite where a place is open; None: they are exact."""
 
     def __len__(self) -> int:
         return len(self.points)
@@ -76,8 +78,13 @@ class FrameObservations:
         depth: Any = None,
         sigma: Any = 1.0,
         depth_sigma: Any = None,
+        covariance: Any = None,
     ) -> FrameObservations:
-        """From arrays; what is one number for all is spread, None is NaN."""
+        """From arrays; what is one number for all is spread, None is NaN.
+
+        covariance (n, 3, 3): of the points, as `landmark_covariances` has it. None takes points for exact: of
+        points that a stereo pair has seen once most right matches then are outliers in the next frame.
+        """
         where = np.asarray(points, float).reshape(-1, 3)
         n = len(where)
         pixels = np.asarray(pixel, float)
@@ -88,7 +95,8 @@ class FrameObservations:
             for one in (right, depth, sigma, depth_sigma)
         ]
         cameras = np.broadcast_to(np.asarray(camera, np.int64), (n,))
-        return cls(where, pixels, cameras, numbers[0], numbers[1], numbers[2], numbers[3])
+        spread = None if covariance is None else np.asarray(covariance, float)
+        return cls(where, pixels, cameras, numbers[0], numbers[1], numbers[2], numbers[3], spread)
 
 
 @dataclass(eq=False)

@@ -4,6 +4,7 @@
 #include <cmath>
 #include <functional>
 #include <limits>
+#include <mutex>
 #include <utility>
 
 #include "linear/errors.h"
@@ -33,7 +34,7 @@ Front DenseCholesky::front() {
 }
 
 bool DenseCholesky::factorize(const double* values, const double* damping) {
-  std::lock_guard<std::mutex> lock(mutex_);
+  std::lock_guard<CallMutex> lock(mutex_);
   const std::int64_t dim = pattern_->dim();
   factor_.require(triangle_size(num_strips(dim)));
   min_pivot_.resize(static_cast<std::size_t>(dim));
@@ -95,7 +96,7 @@ void DenseCholesky::assemble(const Team& team, const double* values, const doubl
 }
 
 void DenseCholesky::solve(const double* b, double* x) {
-  std::lock_guard<std::mutex> lock(mutex_);
+  std::lock_guard<CallMutex> lock(mutex_);
   if (!factorized_) {
     throw LinearStateError(
         "solve: there is no factorisation; call factorize() and check that it returns True.");
@@ -112,7 +113,7 @@ void DenseCholesky::solve_factorized(const double* b, double* x) {
 
 void DenseCholesky::marginals(const std::vector<std::int32_t>& rows, const std::vector<std::int32_t>& cols,
                               double* out) {
-  std::lock_guard<std::mutex> lock(mutex_);
+  std::lock_guard<CallMutex> lock(mutex_);
   if (!factorized_) {
     throw LinearStateError(
         "marginals: there is no factorisation; call factorize() and check that it returns True.");

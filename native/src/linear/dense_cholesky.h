@@ -3,12 +3,12 @@
 #pragma once
 
 #include <memory>
-#include <mutex>
 #include <vector>
 
 #include "linear/aligned_buffer.h"
 #include "linear/block_pattern.h"
 #include "linear/front.h"
+#include "parallel/call_mutex.h"
 
 namespace graphopt {
 
@@ -44,7 +44,7 @@ class DenseCholesky {
   bool signed_pivots_ = false;
   bool factorized_ = false;
   int failed_block_ = -1;
-  std::mutex mutex_;
+  CallMutex mutex_;
 };
 
 }  // namespace graphopt

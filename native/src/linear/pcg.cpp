@@ -2,6 +2,7 @@
 
 #include <algorithm>
 #include <cmath>
+#include <mutex>
 #include <utility>
 
 #include "linear/errors.h"
@@ -91,7 +92,7 @@ Pcg::Pcg(std::shared_ptr<BlockOperator> matrix, double tolerance, bool absolute_
 }
 
 bool Pcg::factorize() {
-  std::lock_guard<std::mutex> lock(mutex_);
+  std::lock_guard<CallMutex> lock(mutex_);
   inverse_.resize(static_cast<std::size_t>(block_offset_.back()));
   diagonal_.resize(inverse_.size());
   matrix_->diagonal_blocks(diagonal_.data());
@@ -133,7 +134,7 @@ double Pcg::dot(const double* a, const double* b, std::int64_t begin, std::int64
 }
 
 void Pcg::solve(const double* b, double* x) {
-  std::lock_guard<std::mutex> lock(mutex_);
+  std::lock_guard<CallMutex> lock(mutex_);
   if (!ready_) throw LinearStateError("solve: call factorize() first and check that it returns True.");
   for (std::vector<double>* vector : {&r_, &d_, &q_, &s_, &x_})
     vector->resize(static_cast<std::size_t>(dim()));

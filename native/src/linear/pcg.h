@@ -12,12 +12,12 @@
 
 #include <cstdint>
 #include <memory>
-#include <mutex>
 #include <vector>
 
 #include "linear/block_pattern.h"
 #include "linear/schur_complement.h"
 #include "linear/team_loop.h"
+#include "parallel/call_mutex.h"
 
 namespace graphopt {
 
@@ -138,7 +138,7 @@ class Pcg {
   bool converged_ = false, ready_ = false;
   bool stops_ = false;  // the caller was asked to stop; written between two barriers
   int failed_block_ = -1;
-  std::mutex mutex_;
+  CallMutex mutex_;
 };
 
 }  // namespace graphopt

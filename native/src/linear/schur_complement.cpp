@@ -2,6 +2,7 @@
 
 #include <algorithm>
 #include <limits>
+#include <mutex>
 #include <numeric>
 #include <string>
 #include <utility>
@@ -227,7 +228,7 @@ void SchurComplement::require_threads(int num_threads) {
 }
 
 bool SchurComplement::form(const double* values, const double* damping, const double* b) {
-  std::lock_guard<std::mutex> lock(mutex_);
+  std::lock_guard<CallMutex> lock(mutex_);
   formed_ = false;
   values_ = values;
   damping_ = damping;
@@ -258,7 +259,7 @@ bool SchurComplement::form(const double* values, const double* damping, const do
 }
 
 void SchurComplement::back_substitute(const double* x_kept, double* x) {
-  std::lock_guard<std::mutex> lock(mutex_);
+  std::lock_guard<CallMutex> lock(mutex_);
   require_formed("back_substitute");
   if (shares_ != nullptr) {
     kernels_->repeat(*this, x_kept);
@@ -273,7 +274,7 @@ void SchurComplement::back_substitute(const double* x_kept, double* x) {
 }
 
 void SchurComplement::multiply(const double* x, double* y) {
-  std::lock_guard<std::mutex> lock(mutex_);
+  std::lock_guard<CallMutex> lock(mutex_);
   require_formed("multiply");
   run_team(
       worth_threads(), [&](int threads) { require_threads(threads); },
@@ -285,7 +286,7 @@ void SchurComplement::multiply(const double* x, double* y, const Team& team) {
 }
 
 void SchurComplement::diagonal_blocks(double* out, bool of_kept) {
-  std::lock_guard<std::mutex> lock(mutex_);
+  std::lock_guard<CallMutex> lock(mutex_);
   require_formed("diagonal_blocks");
   next_column_ = 0;
   run_team(

@@ -14,12 +14,12 @@
 
 #include <atomic>
 #include <memory>
-#include <mutex>
 #include <vector>
 
 #include "linear/aligned_buffer.h"
 #include "linear/block_pattern.h"
 #include "linear/team_loop.h"
+#include "parallel/call_mutex.h"
 
 namespace graphopt {
 
@@ -128,7 +128,7 @@ class SchurComplement {
   std::atomic<int> next_column_{0};
   bool formed_ = false;
   int failed_block_ = -1;
-  std::mutex mutex_;
+  CallMutex mutex_;
 };
 
 }  // namespace graphopt

@@ -4,6 +4,7 @@
 #include <cmath>
 #include <functional>
 #include <limits>
+#include <mutex>
 #include <utility>
 
 #include "linear/errors.h"
@@ -34,7 +35,9 @@ void SparseCholesky::plan() {
   const int threads = ThreadPool::instance().num_threads();
   if (schedule_.planned_for == threads) return;
   schedule_ = Schedule(symbolic_, threads);
+  schedule_.planned_for = 0;  // until its memory is there
   allocate();
+  schedule_.planned_for = threads;
 }
 
 void SparseCholesky::allocate() {
@@ -83,7 +86,7 @@ Front SparseCholesky::front(int s) {
 }
 
 bool SparseCholesky::factorize(const double* values, const double* damping) {
-  std::lock_guard<std::mutex> lock(mutex_);
+  std::lock_guard<CallMutex> lock(mutex_);
   factorized_ = false;
   plan();
   for (Meeting& meeting : meetings_) meeting.fails = false;
@@ -269,7 +272,7 @@ void SparseCholesky::extend_add(int s, bool into_update, const Team& team) {
 }
 
 void SparseCholesky::solve(const double* b, double* x) {
-  std::lock_guard<std::mutex> lock(mutex_);
+  std::lock_guard<CallMutex> lock(mutex_);
   if (!factorized_) {
     throw LinearStateError(
         "solve: there is no factorisation; call factorize() and check that it returns True.");
@@ -333,7 +336,7 @@ void SparseCholesky::backward(int s, int thread) {
 
 void SparseCholesky::marginals(const std::vector<std::int32_t>& rows, const std::vector<std::int32_t>& cols,
                                double* out) {
-  std::lock_guard<std::mutex> lock(mutex_);
+  std::lock_guard<CallMutex> lock(mutex_);
   if (!factorized_) {
     throw LinearStateError(
         "marginals: there is no factorisation; call factorize() and check that it returns True.");

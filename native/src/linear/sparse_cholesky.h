@@ -12,7 +12,6 @@
 #include <atomic>
 #include <deque>
 #include <memory>
-#include <mutex>
 #include <string>
 #include <vector>
 
@@ -21,6 +20,7 @@
 #include "linear/front.h"
 #include "linear/schedule.h"
 #include "linear/supernodes.h"
+#include "parallel/call_mutex.h"
 
 namespace graphopt {
 
@@ -88,7 +88,7 @@ class SparseCholesky {
   bool signed_pivots_ = false;
   bool factorized_ = false;
   int failed_block_ = -1;
-  std::mutex mutex_;
+  CallMutex mutex_;
 
   friend class SelectedInverse;
 };

@@ -17,10 +17,12 @@ Watch::Watch(std::function<bool()> ask, double period)
 
 bool Watch::poll() {
   if (stopped_.load(std::memory_order_relaxed)) return true;
-  if (std::this_thread::get_id() != owner_) return false;
+  if (std::this_thread::get_id() != owner_ || is_asking_) return false;
   const Clock::time_point now = Clock::now();
   if (now - last_ < period_) return false;
+  is_asking_ = true;
   const bool answer = ask_();
+  is_asking_ = false;
   last_ = Clock::now();
   if (answer) stopped_.store(true, std::memory_order_relaxed);
   return answer;

@@ -40,6 +40,7 @@ class Watch {
   const Clock::duration period_;
   const std::thread::id owner_;
   Clock::time_point last_;
+  bool is_asking_ = false;  // what the answer calls does not ask again
   std::atomic<bool> stopped_{false};
 };
 

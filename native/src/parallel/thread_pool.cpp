@@ -8,6 +8,7 @@
 #include <cstdlib>
 #include <stdexcept>
 #include <string>
+#include <system_error>
 
 namespace graphopt {
 namespace {
@@ -39,6 +40,8 @@ std::mutex& pool_guard() {
 
 }  // namespace
 
+thread_local bool ThreadPool::is_inside_ = false;
+
 ThreadPool& ThreadPool::instance() {
   // Never destroyed: a worker may outlive static destruction of other objects. After fork() the child has
   // no workers, so it starts its own.
@@ -64,19 +67,36 @@ int ThreadPool::threads_for(std::int64_t work, std::int64_t least) const {
 }
 
 void ThreadPool::resize(int num_threads) {
-  std::lock_guard<std::mutex> run_lock(run_mutex_);
+  if (is_inside_) {
+    throw std::logic_error(
+        "set_num_threads: called from within a parallel region, whose threads cannot change. Call it "
+        "before or after, not from a handler or a stop flag that the region asks.");
+  }
+  const Turn turn(*this);
   stop();
-  start(std::clamp(num_threads, 1, max_threads));
+  const int wanted = std::clamp(num_threads, 1, max_threads);
+  if (start(wanted)) return;
+  throw std::runtime_error(
+      "set_num_threads: the system refused to start " + std::to_string(wanted) + " threads; there are " +
+      std::to_string(workers_.size() + 1) +
+      " now. Ask for fewer, or raise its limits of processes and memory (ulimit -u, -v).");
 }
 
-void ThreadPool::start(int num_threads) {
+// False where the system gives fewer; those are kept.
+bool ThreadPool::start(int num_threads) {
   stopping_ = false;
-  num_threads_ = num_threads;
   const std::uint64_t seen = region().number;
   for (int i = 1; i < num_threads; ++i) workers_.push_back(std::make_unique<Worker>());
   for (int i = 1; i < num_threads; ++i) {
-    workers_[i - 1]->thread = std::thread([this, i, seen] { work(i, seen); });
+    try {
+      workers_[i - 1]->thread = std::thread([this, i, seen] { work(i, seen); });
+    } catch (const std::system_error&) {
+      workers_.resize(i - 1);
+      break;
+    }
   }
+  num_threads_ = static_cast<int>(workers_.size()) + 1;
+  return num_threads_ == num_threads;
 }
 
 void ThreadPool::stop() {
@@ -94,32 +114,23 @@ ThreadPool::Region ThreadPool::region() const {
   return {word >> 16, static_cast<int>((word & 0xffff) >> 1), (word & 1) != 0};
 }
 
-void ThreadPool::run(const std::function<void(int)>& task) {
-  std::lock_guard<std::mutex> run_lock(run_mutex_);
-  run_locked(num_threads(), true, task);
-}
-
-bool ThreadPool::run_exactly(int expected, const std::function<void(int)>& task) {
-  std::lock_guard<std::mutex> run_lock(run_mutex_);
-  if (num_threads() != expected) return false;
-  run_locked(expected, true, task);
-  return true;
-}
-
 bool ThreadPool::run_team(int threads, const std::function<void(int)>& task) {
-  std::lock_guard<std::mutex> run_lock(run_mutex_);
   if (threads < 1 || threads > num_threads()) return false;
+  if (is_inside_) return task(0), true;
+  const Turn turn(*this);
+  if (threads > num_threads_) return false;
   run_locked(threads, true, task);
   return true;
 }
 
 void ThreadPool::run_shares(int shares, const std::function<void(int)>& task) {
+  if (shares < 1) return;
   if (shares == 1) return task(0);
-  std::lock_guard<std::mutex> run_lock(run_mutex_);
-  if (workers_.empty() || shares > max_threads) {
+  if (is_inside_ || shares > max_threads || num_threads() == 1) {
     for (int share = 0; share < shares; ++share) task(share);
     return;
   }
+  const Turn turn(*this);
   run_locked(shares, false, task);
 }
 
@@ -150,7 +161,7 @@ void ThreadPool::run_locked(int shares, bool is_team, const std::function<void(i
 
 // A tree: thread t wakes 2 t + 1 and 2 t + 2, so that nobody has to wake all.
 void ThreadPool::wake_children(int index, const Region& region) {
-  const int awake = std::min(region.shares, num_threads());
+  const int awake = std::min(region.shares, num_threads_.load(std::memory_order_relaxed));
   for (int child = 2 * index + 1; child <= 2 * index + 2 && child < awake; ++child) {
     Worker& worker = *workers_[child - 1];
     if (!worker.is_asleep.load(std::memory_order_seq_cst)) continue;
@@ -200,6 +211,7 @@ bool ThreadPool::wait_for_region(Worker& self, std::uint64_t seen) {
 
 void ThreadPool::work(int index, std::uint64_t seen) {
   Worker& self = *workers_[index - 1];
+  is_inside_ = true;
   while (wait_for_region(self, seen)) {
     const Region now = region();
     seen = now.number;

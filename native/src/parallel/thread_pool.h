@@ -9,6 +9,10 @@
 //
 // In both, share t is the same work whoever does it, so results do not depend on it. Only as many threads are
 // woken as there are shares, and each looks for a core of its own (placement.h).
+//
+// Regions of several callers follow each other. A thread that is in a region already, or waits for one, has
+// none but itself for another: while a caller waits, its watch may ask code of the program (stopping.h),
+// which may do anything, such as a handler of a signal that evaluates another graph.
 #pragma once
 
 #include <atomic>
@@ -25,20 +29,21 @@
 
 namespace graphopt {
 
-// One pool per process and native module. Regions are not reentrant: a task must not start one. Those of
-// several callers follow each other.
+// One pool per process and native module.
 class ThreadPool {
  public:
   static constexpr int max_threads = 1024;
 
   static ThreadPool& instance();
 
-  int num_threads() const { return num_threads_.load(std::memory_order_relaxed); }
+  // That a region may have: 1 within one.
+  int num_threads() const { return is_inside_ ? 1 : num_threads_.load(std::memory_order_relaxed); }
 
   // Threads for `work` items where one thread needs `least` of them to be worth waking: 1 .. num_threads().
   int threads_for(std::int64_t work, std::int64_t least) const;
 
-  // Change the number of threads (>= 1). Waits for running work.
+  // Change the number of threads (>= 1). Waits for running work. Throws where the system refuses so many,
+  // with those that it gave, and within a region.
   void resize(int num_threads);
 
   // task(t) for t = 0 .. shares - 1; returns when all are done. The first exception of a task is rethrown.
@@ -46,15 +51,8 @@ class ThreadPool {
   void run_shares(int shares, const std::function<void(int)>& task);
 
   // task(t) for t = 0 .. threads - 1, all at the same time, t = 0 on the calling thread. False, and nothing
-  // happens, where the pool has fewer threads.
+  // happens, where there are fewer: num_threads() has changed.
   bool run_team(int threads, const std::function<void(int)>& task);
-
-  // run_team with all threads, t = 0 .. num_threads() - 1.
-  void run(const std::function<void(int)>& task);
-
-  // The same, but nothing happens and false is returned if the number of threads is not `expected`: for a
-  // task with a plan for that many threads.
-  bool run_exactly(int expected, const std::function<void(int)>& task);
 
   ~ThreadPool();
 
@@ -72,7 +70,7 @@ class ThreadPool {
   };
 
   ThreadPool();
-  void start(int num_threads);
+  bool start(int num_threads);
   void stop();
   Region region() const;
   void run_locked(int shares, bool is_team, const std::function<void(int)>& task);
@@ -82,6 +80,25 @@ class ThreadPool {
   void take_shares(int first, const Region& region);
   void do_share(int share);
 
+  // The calling thread's place among callers, as long as it lives.
+  class Turn {
+   public:
+    explicit Turn(ThreadPool& pool) : pool_(pool) {
+      is_inside_ = true;
+      pool_.run_mutex_.lock();
+    }
+    ~Turn() {
+      pool_.run_mutex_.unlock();
+      is_inside_ = false;
+    }
+    Turn(const Turn&) = delete;
+    Turn& operator=(const Turn&) = delete;
+
+   private:
+    ThreadPool& pool_;
+  };
+
+  static thread_local bool is_inside_;  // a region, or waits for its turn
   std::mutex run_mutex_, error_mutex_;
   const std::function<void(int)>* task_ = nullptr;
   Watch* watch_ = nullptr;                            // of the caller of the region

@@ -4,6 +4,7 @@
 #include <algorithm>
 #include <cmath>
 #include <functional>
+#include <mutex>
 #include <stdexcept>
 #include <string>
 
@@ -410,7 +411,7 @@ double Linearizer::sum_partitions(const std::vector<double>& sums) const {
 }
 
 double Linearizer::linearize(double* values, std::int64_t values_size, double* b, std::int64_t b_size) {
-  const std::lock_guard<std::mutex> lock(mutex_);
+  const std::lock_guard<CallMutex> lock(mutex_);
   require_prepared();
   if (values_size != values_size_ || b_size != b_size_)
     throw std::invalid_argument("Linearizer.linearize: values and b have lengths " +
@@ -444,7 +445,7 @@ double Linearizer::linearize(double* values, std::int64_t values_size, double* b
 }
 
 double Linearizer::chi2() {
-  const std::lock_guard<std::mutex> lock(mutex_);
+  const std::lock_guard<CallMutex> lock(mutex_);
   require_prepared();
   std::vector<double> sums(static_cast<std::size_t>(num_partitions_));
   for_each_partition([&](int t) {
@@ -459,7 +460,7 @@ double Linearizer::chi2() {
 }
 
 void Linearizer::edge_chi2(int index, double* out) {
-  const std::lock_guard<std::mutex> lock(mutex_);
+  const std::lock_guard<CallMutex> lock(mutex_);
   require_prepared();
   const EdgeGroup& g = group(index);
   for_each_partition([&](int t) {
@@ -473,7 +474,7 @@ void Linearizer::edge_chi2(int index, double* out) {
 }
 
 void Linearizer::errors(int index, double* out) {
-  const std::lock_guard<std::mutex> lock(mutex_);
+  const std::lock_guard<CallMutex> lock(mutex_);
   require_prepared();
   const EdgeGroup& g = group(index);
   for_each_partition([&](int t) {
@@ -490,7 +491,7 @@ void Linearizer::errors(int index, double* out) {
 }
 
 void Linearizer::oplus(const double* dx, std::int64_t size) {
-  const std::lock_guard<std::mutex> lock(mutex_);
+  const std::lock_guard<CallMutex> lock(mutex_);
   require_prepared();
   if (size != b_size_)
     throw std::invalid_argument("Linearizer.oplus: dx has length " + std::to_string(size) + ", expected " +
@@ -530,13 +531,13 @@ void Linearizer::oplus(const double* dx, std::int64_t size) {
 }
 
 void Linearizer::push() {
-  const std::lock_guard<std::mutex> lock(mutex_);
+  const std::lock_guard<CallMutex> lock(mutex_);
   for (VertexSet& set : vertex_sets_)
     set.backups.emplace_back(set.estimate.data, set.estimate.data + set.estimate.size());
 }
 
 void Linearizer::pop() {
-  const std::lock_guard<std::mutex> lock(mutex_);
+  const std::lock_guard<CallMutex> lock(mutex_);
   for (VertexSet& set : vertex_sets_) {
     if (set.backups.empty()) throw std::logic_error("Linearizer.pop: nothing was pushed");
     std::copy(set.backups.back().begin(), set.backups.back().end(), set.estimate.data);
@@ -545,7 +546,7 @@ void Linearizer::pop() {
 }
 
 void Linearizer::discard_top() {
-  const std::lock_guard<std::mutex> lock(mutex_);
+  const std::lock_guard<CallMutex> lock(mutex_);
   for (VertexSet& set : vertex_sets_) {
     if (set.backups.empty()) throw std::logic_error("Linearizer.discard_top: nothing was pushed");
     set.backups.pop_back();
@@ -553,7 +554,7 @@ void Linearizer::discard_top() {
 }
 
 std::optional<std::pair<int, std::int64_t>> Linearizer::first_non_finite() {
-  const std::lock_guard<std::mutex> lock(mutex_);
+  const std::lock_guard<CallMutex> lock(mutex_);
   require_prepared();
   for (std::size_t k = 0; k < groups_.size(); ++k) {
     const EdgeGroup& g = *groups_[k];

@@ -11,11 +11,11 @@
 #include <cstdint>
 #include <functional>
 #include <memory>
-#include <mutex>
 #include <optional>
 #include <utility>
 #include <vector>
 
+#include "parallel/call_mutex.h"
 #include "vm/bitmap.h"
 #include "vm/lanes.h"
 #include "vm/program.h"
@@ -235,7 +235,7 @@ class Linearizer final : public Evaluation {
   void reduce(const Reduction& reduction, double* values, double* b) const;
   double sum_partitions(const std::vector<double>& sums) const;
 
-  std::mutex mutex_;
+  CallMutex mutex_;
   std::vector<VertexSet> vertex_sets_;
   std::vector<View<const double>> parameter_sets_;
   std::vector<std::unique_ptr<EdgeGroup>> groups_;

@@ -1,6 +1,7 @@
 // The part of Linearizer that runs once per structure: checks, edge order, partition, destinations.
 #include <algorithm>
 #include <iterator>
+#include <mutex>
 #include <stdexcept>
 #include <string>
 #include <unordered_map>
@@ -90,7 +91,7 @@ void for_chunks(std::int64_t num_chunks, const Task& task) {
 }  // namespace
 
 int Linearizer::add_vertex_set(View<double> estimate, ProgramPtr oplus, std::vector<std::int64_t> offset) {
-  const std::lock_guard<std::mutex> lock(mutex_);
+  const std::lock_guard<CallMutex> lock(mutex_);
   CHECK(oplus->num_outputs() == estimate.columns, "the oplus program returns " + text(oplus->num_outputs()) +
                                                       " numbers, estimate has " + text(estimate.columns) +
                                                       " columns");
@@ -111,13 +112,13 @@ int Linearizer::add_vertex_set(View<double> estimate, ProgramPtr oplus, std::vec
 }
 
 int Linearizer::add_parameter_set(View<const double> values) {
-  const std::lock_guard<std::mutex> lock(mutex_);
+  const std::lock_guard<CallMutex> lock(mutex_);
   parameter_sets_.push_back(std::move(values));
   return static_cast<int>(parameter_sets_.size()) - 1;
 }
 
 int Linearizer::add_edge_group(EdgeGroupInput input) {
-  const std::lock_guard<std::mutex> lock(mutex_);
+  const std::lock_guard<CallMutex> lock(mutex_);
   auto group = std::make_unique<EdgeGroup>();
   EdgeGroup& g = *group;
   g.vertex_sets = input.vertex_sets;
@@ -200,7 +201,7 @@ int Linearizer::add_edge_group(EdgeGroupInput input) {
 
 void Linearizer::set_edge_data(int index, View<const double> measurement, View<const double> information,
                                View<const double> kernel_width) {
-  const std::lock_guard<std::mutex> lock(mutex_);
+  const std::lock_guard<CallMutex> lock(mutex_);
   group(index);  // checks the index
   EdgeGroup& g = *groups_[static_cast<std::size_t>(index)];
   CHECK(measurement.rows == g.num_rows && measurement.columns == g.measurement_dim &&
@@ -217,7 +218,7 @@ void Linearizer::set_edge_data(int index, View<const double> measurement, View<c
 }
 
 void Linearizer::set_weights(int index, const View<const double>& weight, double kernel_width) {
-  const std::lock_guard<std::mutex> lock(mutex_);
+  const std::lock_guard<CallMutex> lock(mutex_);
   require_prepared();
   group(index);  // checks the index
   EdgeGroup& g = *groups_[static_cast<std::size_t>(index)];
@@ -235,7 +236,7 @@ void Linearizer::set_weights(int index, const View<const double>& weight, double
 }
 
 void Linearizer::prepare(std::int64_t values_size, std::int64_t b_size) {
-  const std::lock_guard<std::mutex> lock(mutex_);
+  const std::lock_guard<CallMutex> lock(mutex_);
   CHECK(!prepared_, "prepare() was called twice; make a new Linearizer for another structure");
   for (const auto& g : groups_)
     CHECK(g->order.empty(), "a group was added after prepare(); make a new Linearizer");
@@ -274,7 +275,7 @@ void Linearizer::prepare(std::int64_t values_size, std::int64_t b_size) {
 }
 
 void Linearizer::choose_edges(const std::vector<View<const bool>>& masks) {
-  const std::lock_guard<std::mutex> lock(mutex_);
+  const std::lock_guard<CallMutex> lock(mutex_);
   require_prepared();
   CHECK(masks.size() == groups_.size(), "choose_edges takes a mask for each group");
   for (std::size_t k = 0; k < masks.size(); ++k)

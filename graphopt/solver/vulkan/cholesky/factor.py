@@ -26,6 +26,7 @@ import numpy as np
 
 from graphopt.errors import OptionError, ShapeError, SolverError
 from graphopt.solver.linear import BlockPattern
+from graphopt.solver.linear.refined import SignedSystem
 from graphopt.solver.vulkan.cholesky import memory
 from graphopt.solver.vulkan.cholesky.analysis import NOWHERE, Analysis, analyse
 from graphopt.solver.vulkan.cholesky.inverse import SelectedInverse
@@ -290,7 +291,11 @@ class DeviceCholesky:
         return self._host.factorize(values, damping)
 
     def solve(self, b: np.ndarray) -> np.ndarray:
-        """x (dim,) or (dim, k) from b of the same shape. Raises SolverError without a factorisation."""
+        """x (dim,) or (dim, k) from b of the same shape. Raises SolverError without a factorisation.
+
+        With "ldlt" solutions are refined on the host, in float64; SolverError also where a residual stays
+        above the square root of the machine epsilon (`residual`). Recorded ones: see `RefinedCholesky`.
+        """
         if self._host is None or not self._host.is_factorized:
             raise SolverError(
                 "solve: there is no factorisation; call factorize() and check that it returns True."
@@ -313,6 +318,11 @@ class DeviceCholesky:
         return None if self._host is None else self.failed_block(self._host.words)
 
     @property
+    def residual(self) -> float | None:
+        """|b - (H + D) x| over |H + D| |x| + |b| of the last `solve` with "ldlt", the largest."""
+        return None if self._host is None or self._host.system is None else self._host.system.residual
+
+    @property
     def num_negative(self) -> int:
         """Negative pivots of the last `factorize` ("ldlt")."""
         return 0 if self._host is None else int(self._host.words[1])
@@ -328,6 +338,9 @@ class _HostSide:
         self._programs: dict[bool, Any] = {}
         self.words = np.zeros(STATUS_WORDS, np.uint32)
         self.is_factorized = False
+        self.system = None
+        if owner.method == "ldlt":
+            self.system = SignedSystem(owner.pattern, float(np.finfo(owner.real).eps))
 
     def _move(self, array: np.ndarray, buffer: Any, size: int, name: str) -> None:
         if np.shape(array) != (size,):
@@ -350,16 +363,29 @@ class _HostSide:
         owner.device.submit(self._programs[is_damped]).wait()
         self.words = owner.device.download(owner.status, np.uint32, STATUS_WORDS)
         self.is_factorized = self.words[0] == 0
+        if self.system is not None and self.is_factorized:
+            self.system.take(values, damping)
         return bool(self.is_factorized)
 
     def solve(self, b: np.ndarray) -> np.ndarray:
-        owner = self._owner
-        dim, sides = owner.pattern.dim, 1 if b.ndim == 1 else b.shape[1]
-        if b.ndim > 2 or b.shape[0] != dim:
+        if self.system is None:
+            return self.substitute(b)
+        self._check(b)
+        return self.system.solve(self.substitute, np.asarray(b, np.float64))
+
+    def _check(self, b: np.ndarray) -> None:
+        dim = self._owner.pattern.dim
+        if not 1 <= b.ndim <= 2 or b.shape[0] != dim:
             raise ShapeError(f"b: expected shape ({dim},) or ({dim}, k), got {b.shape}.")
+
+    def substitute(self, b: np.ndarray) -> np.ndarray:
+        """What the factor gives."""
+        owner = self._owner
+        self._check(b)
+        dim, sides = owner.pattern.dim, 1 if b.ndim == 1 else b.shape[1]
         if sides > owner.max_sides:
             cuts = range(0, sides, owner.max_sides)
-            return np.concatenate([self.solve(b[:, k : k + owner.max_sides]) for k in cuts], axis=1)
+            return np.concatenate([self.substitute(b[:, k : k + owner.max_sides]) for k in cuts], axis=1)
         rhs = owner.numbers(dim * sides)
         self._move(np.ascontiguousarray(b.T).ravel(), rhs, dim * sides, "b")
         recorder = owner.device.record()
