@@ -102,8 +102,10 @@ class Map:
         """Cameras; None where there are no observations."""
         self.gravity = np.array(gravity, float)
         """(3,) in the world [m/s^2]."""
-        if self.gravity.shape != (3,) or not np.linalg.norm(self.gravity) > 0.0:
-            raise MapError(f"Map: gravity is {gravity!r}, expected three numbers [m/s^2], not all zero.")
+        if self.gravity.shape != (3,) or not 0.0 < np.abs(self.gravity).max() < 1e6:
+            raise MapError(
+                f"Map: gravity is {gravity!r}, expected three finite numbers [m/s^2], not all zero."
+            )
         self.keyframes = Table("keyframe", KEYFRAME_COLUMNS)
         self.landmarks = Table("landmark", LANDMARK_COLUMNS)
         self.observations = Table("observation", OBSERVATION_COLUMNS, indexed=("keyframe", "landmark"))

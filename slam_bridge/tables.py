@@ -84,6 +84,9 @@ class Table:
         if not len(self):
             return np.full(wanted.shape, -1)
         low, high = int(self.ids[0]), int(self.ids[-1])
+        if high - low > _SPARSE * len(self):
+            rows = np.minimum(np.searchsorted(self.ids, wanted), len(self) - 1)
+            return np.where(self.ids[rows] == wanted, rows, -1)
         if self._rows is None:
             self._rows = np.full(high - low + 1, -1)
             self._rows[self.ids - low] = np.arange(len(self))
@@ -164,6 +167,8 @@ class Table:
         self._indices = dict.fromkeys(self._indices)
 
 
+_SPARSE = 256
+"""Ids are searched, not looked up, where they spread over so many times their number."""
 _TAIL = 4096
 """Rows that are searched one by one before an index takes them in."""
 _NONE = np.zeros(0, np.int64)
