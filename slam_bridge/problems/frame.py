@@ -133,7 +133,9 @@ class _Judged:
         self.observation.fill(-1)
         self.observation[places] = kind.rows
         self.weight[places] = kind.weight
-        self.edges.measurement[places] = np.concatenate([kind.image, points], axis=1)
+        width = kind.image.shape[1]
+        measurement = self.edges.measurement
+        measurement[places, :width], measurement[places, width:] = kind.image, points
 
 
 class FrameGraph:
@@ -184,7 +186,8 @@ class FrameGraph:
             if tag not in wanted:
                 judged.observation.fill(-1)
         for kind in kinds:
-            self._judged[kind.type.tag].take(self._places(kind, seen), kind, points[kind.rows])
+            own = points if len(kind.rows) == len(points) and len(self.rig) == 1 else points[kind.rows]
+            self._judged[kind.type.tag].take(self._places(kind, seen), kind, own)
 
     def _places(self, kind: _Kind, seen: FrameObservations) -> np.ndarray | slice:
         if len(self.rig) == 1:
@@ -197,10 +200,11 @@ class FrameGraph:
         """Observations by type of edge, each sorted by camera."""
         order = np.argsort(seen.camera, kind="stable") if len(self.rig) > 1 else np.arange(len(seen))
         stereo = np.isfinite(seen.right)[order]
-        weight = seen.sigma**-2.0
-        for model in dict.fromkeys(camera.model for camera in self.rig):
+        weight = 1.0 / (seen.sigma * seen.sigma)
+        mono = order[~stereo]
+        for model in dict.fromkeys(camera.model for camera in self.rig) if len(mono) else ():
             numbers = [c for c, camera in enumerate(self.rig) if camera.model == model]
-            rows = order[~stereo]
+            rows = mono
             if len(numbers) < len(self.rig):
                 rows = rows[np.isin(seen.camera[rows], numbers)]
             if len(rows):
@@ -208,10 +212,12 @@ class FrameGraph:
                 yield _Kind(kind, rows, seen.pixel[rows], weight[rows])
         rows = order[stereo]
         if len(rows):
-            image = np.concatenate([seen.pixel[rows], seen.right[rows, None]], axis=1)
-            yield _Kind(visual_inertial.EdgePoseStereo, rows, image, weight[rows])
-        rows = order[np.isfinite(seen.depth)[order]]
-        if len(rows):
+            chosen = slice(None) if len(self.rig) == 1 and len(rows) == len(seen) else rows
+            image = np.concatenate([seen.pixel[chosen], seen.right[chosen, None]], axis=1)
+            yield _Kind(visual_inertial.EdgePoseStereo, rows, image, weight[chosen])
+        has_depth = np.isfinite(seen.depth)
+        if has_depth.any():
+            rows = order[has_depth[order]]
             image, weight = seen.depth[rows, None], seen.depth_sigma[rows] ** -2.0
             yield _Kind(visual_inertial.EdgePoseDepth, rows, image, weight)
 
