@@ -19,6 +19,9 @@ def read(path: str | os.PathLike[str], comm: Any) -> PartedGraph:
     return reading.read(path, MpiCommunicator(comm))
 
 
-def write(parted: PartedGraph, path: str | os.PathLike[str], comm: Any) -> None:
-    """Write the estimates of a graph that was read in parts, by rank 0 in pieces; see `writing`."""
-    writing.write(parted, path, MpiCommunicator(comm))
+def write(parted: PartedGraph, path: str | os.PathLike[str], comm: Any, format: str | None = None) -> None:
+    """Write the estimates of a graph that was read in parts, by rank 0 in pieces; see `writing`.
+
+    format: as of `graphopt.write`; None: the one that the path stands for.
+    """
+    writing.write(parted, path, MpiCommunicator(comm), format)

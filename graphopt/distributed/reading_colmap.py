@@ -6,8 +6,6 @@ tracks.
 
 from __future__ import annotations
 
-import mmap
-import struct
 from pathlib import Path
 
 import numpy as np
@@ -17,6 +15,8 @@ from graphopt.distributed.tables import EdgeRows, PartedGraph, Tables, VertexRow
 from graphopt.errors import FormatError, OptionError
 from graphopt.io.colmap import ColmapImages, ColmapModel, ColmapPoints, binary
 from graphopt.io.colmap.graph import graph_of
+from graphopt.io.colmap.mapped import COUNT, Mapped
+from graphopt.io.folders import in_folder
 from graphopt.io.read_report import ReadReport
 
 _PARTS = ("cameras", "images", "points3D")
@@ -24,7 +24,7 @@ _PARTS = ("cameras", "images", "points3D")
 
 def read_colmap(folder: str, comm: Communicator) -> PartedGraph:
     """Read a model in parts. Collective. `FormatError` on all ranks for a damaged one."""
-    missing = [part for part in _PARTS if not (Path(folder) / f"{part}.bin").is_file()]
+    missing = [part for part in _PARTS if not in_folder(folder, f"{part}.bin").is_file()]
     if any(comm.share(bool(missing))):
         names = ", ".join(f"{part}.bin" for part in missing)
         raise agreed(OptionError(f"{folder}: {names} is missing; only binary models are read in parts."))
@@ -72,59 +72,40 @@ def _tables(model: ColmapModel, folder: str, first: int, total: int, leads: bool
 
 def _part(folder: str, rank: int, size: int) -> tuple[ColmapModel, int, int]:
     """A model with the rank's points; number of its first one, and of all vertices of the whole model."""
-    base = Path(folder)
-    cameras = binary.parse_cameras((base / "cameras.bin").read_bytes(), str(base / "cameras.bin"))
-    points, first, num_points = _points(base / "points3D.bin", rank, size)
-    images, track = _images(base / "images.bin", points.track)
-    points.track = track
+    points, first, num_points = _points(in_folder(folder, "points3D.bin"), rank, size)
+    model = _model(folder, points)
+    return model, first, len(model.images.ids) + len(model.cameras) + num_points
+
+
+def without_points(folder: str) -> tuple[ColmapModel, int]:
+    """The model without points and keypoints, and how many points it has."""
+    points, _, num_points = _points(in_folder(folder, "points3D.bin"), 0, 1 << 62)  # of none: 0 to 0
+    return _model(folder, points), num_points
+
+
+def _model(folder: str, points: ColmapPoints) -> ColmapModel:
+    """A model with these points, and keypoints of their tracks only."""
+    path = in_folder(folder, "cameras.bin")
+    cameras = binary.parse_cameras(path.read_bytes(), str(path))
+    images, points.track = _images(in_folder(folder, "images.bin"), points.track)
     model = ColmapModel(cameras, images, points)
-    rigs, frames = (base / f"{one}.bin" for one in ("rigs", "frames"))
+    rigs, frames = (in_folder(folder, f"{one}.bin") for one in ("rigs", "frames"))
     if rigs.is_file() and frames.is_file():
         model.rigs = binary.parse_rigs(rigs.read_bytes(), str(rigs))
         model.frames = binary.parse_frames(frames.read_bytes(), str(frames))
     model.check(folder)
-    return model, first, len(images.ids) + len(cameras) + num_points
-
-
-class _Mapped:
-    """The bytes of a file, of which only what is looked at is read."""
-
-    def __init__(self, path: Path):
-        self.path = path
-        self._file = open(path, "rb")
-        self.data = mmap.mmap(self._file.fileno(), 0, access=mmap.ACCESS_READ)
-
-    def __enter__(self) -> _Mapped:
-        return self
-
-    def __exit__(self, *error: object) -> None:
-        self.data.close()
-        self._file.close()
-
-    def take(self, layout: struct.Struct, at: int, what: str) -> tuple:
-        if at + layout.size > len(self.data):
-            raise FormatError(f"{self.path}: ends in the middle of {what}, at byte {at}")
-        return layout.unpack_from(self.data, at)
-
-    def array(self, dtype: np.dtype, count: int, at: int, what: str) -> np.ndarray:
-        """A copy."""
-        if at + count * dtype.itemsize > len(self.data):
-            raise FormatError(f"{self.path}: ends in the middle of {what}, at byte {at}")
-        return np.frombuffer(self.data[at : at + count * dtype.itemsize], dtype)
-
-
-_COUNT = struct.Struct("<Q")
+    return model
 
 
 def _points(path: Path, rank: int, size: int) -> tuple[ColmapPoints, int, int]:
     """An equal number of points; the number of the first one, and of all. Entries differ in length."""
     heads, tracks = [], []
-    with _Mapped(path) as mapped:
-        (count,) = mapped.take(_COUNT, 0, "the number of points")
+    with Mapped(path) as mapped:
+        (count,) = mapped.take(COUNT, 0, "the number of points")
         first, last = (one * count // size for one in (rank, rank + 1))
-        at, to_length = _COUNT.size, binary.POINT.size - _COUNT.size
+        at, to_length = COUNT.size, binary.POINT.size - COUNT.size
         for number in range(last):
-            (length,) = mapped.take(_COUNT, at + to_length, "a point")
+            (length,) = mapped.take(COUNT, at + to_length, "a point")
             if number >= first:
                 heads.append(mapped.take(binary.POINT, at, "a point"))
                 begin = at + binary.POINT.size
@@ -149,9 +130,9 @@ def _images(path: Path, track: np.ndarray) -> tuple[ColmapImages, np.ndarray]:
     rows_of = dict(zip(wanted.tolist(), np.split(order, starts[1:]), strict=True)) if len(order) else {}
     taken = track.copy()
     heads, names, keypoints = [], [], []
-    with _Mapped(path) as mapped:
-        (count,) = mapped.take(_COUNT, 0, "the number of images")
-        at = _COUNT.size
+    with Mapped(path) as mapped:
+        (count,) = mapped.take(COUNT, 0, "the number of images")
+        at = COUNT.size
         for _ in range(count):
             heads.append(mapped.take(binary.IMAGE, at, "an image"))
             identifier, begin = heads[-1][0], at + binary.IMAGE.size
@@ -160,8 +141,8 @@ def _images(path: Path, track: np.ndarray) -> tuple[ColmapImages, np.ndarray]:
                 raise FormatError(f"{path}: ends in the middle of the name of image {identifier}")
             names.append(mapped.data[begin:end].decode("utf-8", "surrogateescape"))
             what = f"keypoints of image {identifier}"
-            (number,) = mapped.take(_COUNT, end + 1, what)
-            at = end + 1 + _COUNT.size
+            (number,) = mapped.take(COUNT, end + 1, what)
+            at = end + 1 + COUNT.size
             rows = rows_of.pop(identifier, np.empty(0, np.int64))
             if len(rows):
                 asked = track[rows, 1]

@@ -1,8 +1,8 @@
 """The result of a problem that was read in parts, written by rank 0 in pieces, whole or not at all.
 
 BAL and .g2o: what is not a vertex is copied from the input, a buffer at a time; vertices come from one rank
-after the other, so no rank has more than these. COLMAP models, and files of another format than the input,
-are made by rank 0 of the whole.
+after the other, so no rank has more than these. COLMAP models: `writing_colmap`. Files of another format than
+the input are made by rank 0 of the whole.
 """
 
 from __future__ import annotations
@@ -22,6 +22,7 @@ from graphopt import io
 from graphopt.distributed.communicator import Communicator, together
 from graphopt.distributed.gathering import Piece, each_rank, own_pieces
 from graphopt.distributed.tables import PartedGraph
+from graphopt.distributed.writing_colmap import write_model
 from graphopt.errors import FormatError
 from graphopt.io.bal import CAMERA
 from graphopt.io.bal_problem import parse_bal
@@ -35,19 +36,34 @@ from graphopt.types import VertexType
 _BUFFER = 1 << 22
 
 
-def write(parted: PartedGraph, path: str | os.PathLike[str], comm: Communicator) -> None:
-    """Write the present estimates. Collective.
+def write(
+    parted: PartedGraph, path: str | os.PathLike[str], comm: Communicator, format: str | None = None
+) -> None:
+    """Write the present estimates; format None: the one that the path stands for. Collective.
 
     `FormatError` where the format cannot hold the graph, `OSError` where it cannot be written, on all ranks.
     """
     target = os.fspath(path)
-    kinds = {_kind(one) for one in (parted.path, target)}
+    if comm.share(_is_model(parted, target, format))[0]:
+        write_model(parted, target, comm, as_text=format == "colmap_text")
+        return
+    kinds = {_kind(target) if format is None else format, _kind(parted.path)}
     if kinds == {"text"} or kinds == {"npz"}:
         _write_bal(parted, target, comm)
         return
     found = [piece for pieces in each_rank(comm, own_pieces(comm, parted.share)) for piece in pieces]
-    fill = _write_g2o if kinds == {"g2o"} else _write_whole
-    together(comm, lambda: fill(parted, target, found) if comm.rank == 0 else None)
+    if kinds == {"g2o"}:
+        together(comm, lambda: _write_g2o(parted, target, found) if comm.rank == 0 else None)
+    else:
+        together(comm, lambda: _write_whole(parted, target, found, format) if comm.rank == 0 else None)
+
+
+def _is_model(parted: PartedGraph, target: str, format: str | None) -> bool:
+    """A COLMAP model that becomes one again."""
+    if format is not None and format not in ("colmap", "colmap_text"):
+        return False
+    is_folder = format is not None or Path(target).is_dir() or not Path(target).suffix
+    return is_folder and Path(parted.path).is_dir()
 
 
 def _kind(path: str) -> str:
@@ -57,11 +73,11 @@ def _kind(path: str) -> str:
     return "text" if path.endswith((".bal", ".txt")) else "other"
 
 
-def _write_whole(parted: PartedGraph, target: str, pieces: list[Piece]) -> None:
+def _write_whole(parted: PartedGraph, target: str, pieces: list[Piece], format: str | None) -> None:
     graph = io.read(parted.path, dialect=parted.dialect)
     for piece in pieces:
         piece.write(graph)
-    io.write(graph, target)
+    io.write(graph, target, format)
 
 
 def _write_g2o(parted: PartedGraph, target: str, pieces: list[Piece]) -> None:

@@ -17,13 +17,15 @@ import os
 import secrets
 import stat
 import zlib
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from pathlib import Path
 from typing import IO
 
 from graphopt.errors import FormatError
 
 PathLike = str | os.PathLike[str]
+Content = bytes | Callable[[IO[bytes]], None]
+"""What a file holds, or what writes it."""
 
 _MAGIC = {b"\x1f\x8b": ".gz", b"BZh": ".bz2", b"\xfd7zXZ\x00": ".xz"}
 COMPRESSION_SUFFIXES = (".gz", ".bz2", ".xz")
@@ -132,17 +134,21 @@ def _write_directly(path: str, data: bytes) -> None:
         raise
 
 
-def write_together(contents: Mapping[Path, bytes]) -> None:
+def write_together(contents: Mapping[Path, Content]) -> None:
     """Write files of one folder: all are complete on the disk before the first takes its place by rename.
 
-    Raises OSError; what was there before the first rename is then untouched.
+    A function is called with the open file and writes it piece by piece; it packs nothing.
+    Raises OSError, or what such a function raises; what was there before the first rename is then untouched.
     """
     with contextlib.ExitStack() as stack:
         names: list[tuple[str, Path]] = []
         for target, data in contents.items():
             _check_existing(target)
             file, name = stack.enter_context(_temporary_beside(target.resolve()))
-            file.write(_pack(data, target.suffix.lower()))
+            if callable(data):
+                data(file)
+            else:
+                file.write(_pack(data, target.suffix.lower()))
             file.flush()
             if target.exists():
                 os.fchmod(file.fileno(), stat.S_IMODE(target.stat().st_mode))

@@ -23,14 +23,14 @@ import tempfile
 from collections.abc import Mapping
 from pathlib import Path
 
-from graphopt.io.files import PathLike, sync_directory, write_together
+from graphopt.io.files import Content, PathLike, sync_directory, write_together
 
 PENDING = ".graphopt-pending"
 """Folder of complete files that are to take their places in the folder around it."""
 _AT_FDCWD, _RENAME_EXCHANGE = -100, 2  # linux/fcntl.h, linux/fs.h
 
 
-def write_folder(folder: PathLike, contents: Mapping[str, bytes]) -> None:
+def write_folder(folder: PathLike, contents: Mapping[str, Content]) -> None:
     """Write files, by name, into a folder that is made if it is not there. Raises OSError.
 
     Whoever looks finds all of them or what was there before, whenever this process ends; in the third case of
@@ -121,7 +121,7 @@ def _umask() -> int:
 # ------------------------------------------------------------------------ file by file
 
 
-def _replace_in_place(target: Path, contents: Mapping[str, bytes]) -> None:
+def _replace_in_place(target: Path, contents: Mapping[str, Content]) -> None:
     """First all files complete in `PENDING`, then one after the other to its place."""
     for name in contents:
         if (target / name).is_dir():

@@ -7,9 +7,10 @@ COLMAP reads the poses, stay beside new images.
 from __future__ import annotations
 
 import os
+from collections.abc import Callable, Mapping
 from dataclasses import replace
 from pathlib import Path
-from typing import Any
+from typing import IO, Any
 
 from graphopt.errors import FormatError
 from graphopt.graph import Graph
@@ -17,7 +18,7 @@ from graphopt.io.colmap import binary, text
 from graphopt.io.colmap.graph import graph_of, model_of
 from graphopt.io.colmap.model import ColmapCamera, ColmapImages, ColmapModel, ColmapPoints
 from graphopt.io.colmap.rigs import ColmapFrames, ColmapRig, ColmapSensor, add_trivial, num_outdated
-from graphopt.io.files import COMPRESSION_SUFFIXES, PathLike, check_writable, read_bytes
+from graphopt.io.files import COMPRESSION_SUFFIXES, Content, PathLike, check_writable, read_bytes
 from graphopt.io.folders import in_folder, write_folder
 from graphopt.io.read_report import ReadReport
 
@@ -36,6 +37,7 @@ __all__ = [
     "read_colmap_graph",
     "write_colmap",
     "write_colmap_graph",
+    "write_contents",
 ]
 _PARTS = ("cameras", "images", "points3D")
 _RIG_PARTS = ("rigs", "frames")
@@ -101,6 +103,13 @@ def write_colmap(model: ColmapModel, folder: PathLike, as_text: bool = False) ->
     A model without rigs gets one per camera. A part in another form (text beside binary, or packed) would
     contradict the new one and is refused.
     """
+    write_contents(model, folder, as_text, {})
+
+
+def write_contents(
+    model: ColmapModel, folder: PathLike, as_text: bool, given: Mapping[str, Callable[[IO[bytes]], None]]
+) -> None:
+    """As `write_colmap`; given: what writes the files of some parts ("images", "points3D") instead."""
     target = Path(folder)
     form, suffix = (text, ".txt") if as_text else (binary, ".bin")
     _refuse_other_forms(target, suffix)
@@ -108,10 +117,10 @@ def write_colmap(model: ColmapModel, folder: PathLike, as_text: bool = False) ->
         model = replace(model)
         add_trivial(model)
     assert model.frames is not None
-    contents = {
+    contents: dict[str, Content] = {
         "cameras": form.format_cameras(model.cameras),
-        "images": form.format_images(model.images),
-        "points3D": form.format_points(model.points),
+        "images": given.get("images") or form.format_images(model.images),
+        "points3D": given.get("points3D") or form.format_points(model.points),
         "rigs": form.format_rigs(model.rigs),
         "frames": form.format_frames(model.frames),
     }

@@ -108,6 +108,11 @@ def parse_images(data: bytes, path: str) -> ColmapImages:
         what = f"keypoints of image {heads[-1][0]}"
         keypoints.append(cursor.array(KEYPOINT, cursor.count(what, KEYPOINT.itemsize), what))
     cursor.end()
+    return images_of(heads, names, keypoints)
+
+
+def images_of(heads: list[tuple], names: list[str], keypoints: list[np.ndarray]) -> ColmapImages:
+    """Images of `IMAGE` tuples, names and `KEYPOINT` arrays."""
     table = np.array(heads, np.float64).reshape(-1, 9)
     every = np.concatenate(keypoints) if keypoints else np.empty(0, KEYPOINT)
     return ColmapImages(
@@ -133,6 +138,11 @@ def parse_points(data: bytes, path: str) -> ColmapPoints:
         heads.append(head)
         tracks.append(cursor.array(TRACK, head[8], f"the track of point {head[0]}"))
     cursor.end()
+    return points_of(heads, tracks)
+
+
+def points_of(heads: list[tuple], tracks: list[np.ndarray]) -> ColmapPoints:
+    """Points of `POINT` tuples and `TRACK` arrays."""
     every = np.concatenate(tracks) if tracks else np.empty(0, TRACK)
     return ColmapPoints(
         ids=np.array([head[0] for head in heads], np.int64),
@@ -191,7 +201,17 @@ def format_cameras(cameras: list[ColmapCamera]) -> bytes:
 
 def format_images(images: ColmapImages) -> bytes:
     """Content of images.bin."""
-    parts = [struct.pack("<Q", len(images.ids))]
+    return images_header(len(images.ids)) + image_entries(images)
+
+
+def images_header(num_images: int, num_seen: int = 0) -> bytes:
+    """What stands before the first image."""
+    return struct.pack("<Q", num_images)
+
+
+def image_entries(images: ColmapImages) -> bytes:
+    """One image after the other."""
+    parts = []
     keypoints = np.empty(len(images.xy), KEYPOINT)
     keypoints["x"], keypoints["y"], keypoints["point_id"] = images.xy[:, 0], images.xy[:, 1], images.point_ids
     for row, image_id in enumerate(images.ids.tolist()):
@@ -205,7 +225,17 @@ def format_images(images: ColmapImages) -> bytes:
 
 def format_points(points: ColmapPoints) -> bytes:
     """Content of points3D.bin."""
-    parts = [struct.pack("<Q", len(points.ids))]
+    return points_header(len(points.ids)) + point_entries(points)
+
+
+def points_header(num_points: int, num_elements: int = 0) -> bytes:
+    """What stands before the first point."""
+    return struct.pack("<Q", num_points)
+
+
+def point_entries(points: ColmapPoints) -> bytes:
+    """One point after the other."""
+    parts = []
     track = np.empty(len(points.track), TRACK)
     track["image"], track["keypoint"] = points.track[:, 0], points.track[:, 1]
     for row, point_id in enumerate(points.ids.tolist()):

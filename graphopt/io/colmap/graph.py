@@ -21,7 +21,7 @@ import numpy as np
 from graphopt.errors import FormatError
 from graphopt.geometry import SE3
 from graphopt.geometry.cameras import CAMERA_MODELS
-from graphopt.graph import Graph
+from graphopt.graph import EdgeSet, Graph
 from graphopt.graph.residuals import errors
 from graphopt.io import extra_types
 from graphopt.io.colmap.model import (
@@ -226,20 +226,32 @@ def _reprojection_errors(graph: Graph, num_vertices: int, num_elements: int) -> 
     """(num_elements,) distance [px] of each track element, NaN where its edge was removed."""
     error = np.full(num_elements, np.nan)
     for edge_set in graph.edge_sets:
-        if not edge_set.type.tag.startswith("EDGE_PROJECT_"):
-            if len(edge_set):
-                raise FormatError(
-                    f"{len(edge_set)} edges {edge_set.type.tag} have no place in a COLMAP model"
-                )
-            continue
-        with np.errstate(all="ignore"):
-            residual = errors(graph, edge_set, np.arange(len(edge_set)))
-            distance = np.linalg.norm(residual.reshape(-1, 2), axis=1)
-        element = edge_set.sequence - num_vertices
+        element, distance = element_errors(graph, edge_set, num_vertices)
         if len(element) and not 0 <= element.min() <= element.max() < num_elements:
             raise FormatError("edges were added to the graph; they have no keypoints in the COLMAP model")
-        error[element] = np.where(np.isfinite(distance), distance, np.inf)
+        error[element] = distance
     return error
+
+
+def element_errors(graph: Graph, edge_set: EdgeSet, num_vertices: int) -> tuple[np.ndarray, np.ndarray]:
+    """Track elements (m,) of the edges of a set, and their distances (m,) [px], infinite where not finite.
+
+    num_vertices: of the whole model. FormatError for edges that are no observations.
+    """
+    if not edge_set.type.tag.startswith("EDGE_PROJECT_"):
+        if len(edge_set):
+            raise FormatError(f"{len(edge_set)} edges {edge_set.type.tag} have no place in a COLMAP model")
+        return np.empty(0, np.int64), np.empty(0)
+    with np.errstate(all="ignore"):
+        residual = errors(graph, edge_set, np.arange(len(edge_set)))
+        distance = np.linalg.norm(residual.reshape(-1, 2), axis=1)
+    return edge_set.sequence - num_vertices, np.where(np.isfinite(distance), distance, np.inf)
+
+
+def mean_errors(total: np.ndarray, length: np.ndarray) -> np.ndarray:
+    """(n,) [px] of points from the sums over their tracks and their lengths."""
+    mean = total / np.maximum(length, 1)
+    return np.where(np.isfinite(mean), mean, UNKNOWN_ERROR)
 
 
 def _points(
@@ -254,13 +266,12 @@ def _points(
     rows = np.flatnonzero(kept_points)
     length = np.bincount(point_of[kept_track], minlength=len(kept_points))[rows]
     total = np.bincount(point_of[kept_track], weights=error[kept_track], minlength=len(kept_points))[rows]
-    mean = total / np.maximum(length, 1)
     old = model.points
     return ColmapPoints(
         ids=old.ids[rows],
         xyz=np.array([estimate[first_point + k] for k in rows.tolist()]).reshape(-1, 3),
         rgb=old.rgb[rows],
-        error=np.where(np.isfinite(mean), mean, UNKNOWN_ERROR),
+        error=mean_errors(total, length),
         track_start=np.concatenate([[0], np.cumsum(length)]),
         track=old.track[kept_track],
     )

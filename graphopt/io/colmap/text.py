@@ -225,13 +225,22 @@ def format_cameras(cameras: list[ColmapCamera]) -> bytes:
 
 def format_images(images: ColmapImages) -> bytes:
     """Content of images.txt."""
-    seen = int((images.point_ids >= 0).sum())
-    mean = seen / len(images.ids) if len(images.ids) else 0.0
-    parts = [
-        b"# Image list with two lines of data per image:\n"
-        b"#   IMAGE_ID, QW, QX, QY, QZ, TX, TY, TZ, CAMERA_ID, NAME\n#   POINTS2D[] as (X, Y, POINT3D_ID)\n",
-        f"# Number of images: {len(images.ids)}, mean observations per image: {mean:.6g}\n".encode(),
-    ]
+    return images_header(len(images.ids), int((images.point_ids >= 0).sum())) + image_entries(images)
+
+
+def images_header(num_images: int, num_seen: int) -> bytes:
+    """Comments before the first image; num_seen: keypoints that have a point."""
+    mean = num_seen / max(num_images, 1)
+    return (
+        "# Image list with two lines of data per image:\n"
+        "#   IMAGE_ID, QW, QX, QY, QZ, TX, TY, TZ, CAMERA_ID, NAME\n#   POINTS2D[] as (X, Y, POINT3D_ID)\n"
+        f"# Number of images: {num_images}, mean observations per image: {mean:.6g}\n"
+    ).encode()
+
+
+def image_entries(images: ColmapImages) -> bytes:
+    """Two lines per image."""
+    parts = []
     head = np.concatenate(
         [images.ids[:, None], images.quaternion, images.translation, images.camera_ids[:, None]], axis=1
     )
@@ -252,13 +261,21 @@ def format_images(images: ColmapImages) -> bytes:
 
 def format_points(points: ColmapPoints) -> bytes:
     """Content of points3D.txt."""
-    length = np.diff(points.track_start)
-    mean = length.mean() if len(length) else 0.0
-    header = (
+    return points_header(len(points.ids), len(points.track)) + point_entries(points)
+
+
+def points_header(num_points: int, num_elements: int) -> bytes:
+    """Comments before the first point; num_elements: of all tracks."""
+    return (
         "# 3D point list with one line of data per point:\n"
         "#   POINT3D_ID, X, Y, Z, R, G, B, ERROR, TRACK[] as (IMAGE_ID, POINT2D_IDX)\n"
-        f"# Number of points: {len(points.ids)}, mean track length: {mean:.6g}\n"
+        f"# Number of points: {num_points}, mean track length: {num_elements / max(num_points, 1):.6g}\n"
     ).encode()
+
+
+def point_entries(points: ColmapPoints) -> bytes:
+    """One line per point."""
+    length = np.diff(points.track_start)
     row_start = np.concatenate([[0], np.cumsum(8 + 2 * length)])
     values = np.empty(row_start[-1])
     head = (row_start[:-1, None] + np.arange(8)).ravel()
@@ -267,7 +284,7 @@ def format_points(points: ColmapPoints) -> bytes:
     columns = [points.ids[:, None], points.xyz, points.rgb, points.error[:, None]]
     values[head] = np.concatenate(columns, axis=1).ravel()
     values[in_track] = points.track.ravel()
-    return header + format_ragged(values, row_start)
+    return format_ragged(values, row_start)
 
 
 def _pose_text(pose: np.ndarray) -> bytes:
