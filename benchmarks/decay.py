@@ -3,8 +3,8 @@
     python benchmarks/decay.py [CASE ...] [--repeats N]
 
 Dominant diagonals make entries of the factor fall with the distance of their poses, below 1e-308 in large
-graphs; some processors take a hundred times as long for those. The other matrix is the Laplacian, whose numbers
-stay. Both in turn; their ratio is 1 where denormals cost nothing. Cases as in device_cholesky.py.
+graphs; some processors take far longer for those. The other matrix is the Laplacian, whose numbers stay.
+Both in turn; their ratio is 1 where denormals cost nothing. Cases as in device_cholesky.py.
 """
 
 from __future__ import annotations
