@@ -15,6 +15,7 @@ from slam_bridge.problems.inertial_initialization import (
     inertial_initialization,
     initialize,
 )
+from slam_bridge.problems.landmark_covariance import landmark_covariances
 from slam_bridge.problems.local_ba import local_ba
 from slam_bridge.problems.local_inertial_ba import local_inertial_ba
 from slam_bridge.problems.marginalize import marginalize
@@ -46,6 +47,7 @@ __all__ = [
     "inertial_initialization",
     "initialize",
     "keyframe_pose_optimization",
+    "landmark_covariances",
     "local_ba",
     "local_inertial_ba",
     "marginalize",

@@ -29,6 +29,7 @@ from slam_bridge.options import Clock, SolveOptions, optimize
 from slam_bridge.preintegration import combined_informations, measurements, reintegrate
 from slam_bridge.problems import scale
 from slam_bridge.problems.lost_landmarks import few_inliers, placed_anew
+from slam_bridge.problems.pose_optimization import BY_CHANCE
 from slam_bridge.problems.result import Covariances, Result, States
 from slam_bridge.selection import Selection
 from slam_bridge.window import Window
@@ -37,8 +38,6 @@ GYRO_TOLERANCE, ACC_TOLERANCE = 0.01, 0.1
 """Integrate again where a bias moved by more [rad/s, m/s^2]."""
 _MIN_SEEN = 3
 """Observations that a keyframe needs, to be held without its IMU measurement."""
-_BY_CHANCE = 0.1
-"""With fewer inliers among its observations a keyframe has none: of wrong matches some fit any pose."""
 _FAR = 9.0
 _BLUNT = "Cauchy"
 
@@ -244,7 +243,7 @@ def _result(
         _rejected(s, now),
         {},
         rounds,
-        {"imu": s.imu, "imu_inliers": now.imu_inliers},
+        {"imu": s.imu, "imu_inliers": now.imu_inliers, "unshared": s.keyframes[_unshared(s, now)]},
         covariance_of=covariance_of,
     )
 
@@ -337,9 +336,28 @@ def _lost_keyframes(s: Selection, now: Judgement) -> np.ndarray:
     return lost & ~np.isin(s.keyframes, np.concatenate([np.zeros(0, np.int64), *in_prior]))
 
 
+def _unshared(s: Selection, now: Judgement) -> np.ndarray:
+    """(k,) free keyframes none of whose inliers is of a landmark that another keyframe or a prior knows.
+
+    Pixels say nothing of where they are; of those with a measured pose or a prior others do.
+    """
+    if not len(s.observations.ids):
+        return np.zeros(len(s.keyframes), bool)
+    frame, landmark = s.observations.keyframe[now.inliers], s.observations.landmark[now.inliers]
+    some_frame = np.full(len(s.landmarks), -1)
+    some_frame[landmark] = frame
+    shared = s.landmarks_in_priors() | s.points_fixed
+    shared[landmark[frame != some_frame[landmark]]] = True
+    known = s.fixed.copy()
+    known[frame[shared[landmark]]] = True
+    known[s.pose_prior_keyframe] = True
+    owners = [prior.owner[prior.kind == POSE] for prior in s.priors]
+    return ~known & ~np.isin(s.keyframes, np.concatenate([np.zeros(0, np.int64), *owners]))
+
+
 def _hardly_seen(s: Selection, now: Judgement) -> np.ndarray:
     """(k,) bool: without inliers, with too few for a pose, or with so few that chance may have made them."""
     frames = s.observations.keyframe
     good = np.bincount(frames[now.inliers], minlength=len(s.keyframes))
     every = np.bincount(frames, minlength=len(s.keyframes))
-    return (good == 0) | (good < _BY_CHANCE * every) | ((good < _MIN_SEEN) & ~s.inertial)
+    return (good == 0) | (good < BY_CHANCE * every) | ((good < _MIN_SEEN) & ~s.inertial)

@@ -28,7 +28,8 @@ from slam_bridge.marginal_prior import ACC_BIAS, POSE, MarginalPrior
 from slam_bridge.options import Clock, SolveOptions
 from slam_bridge.preintegration import Preintegrated
 from slam_bridge.problems.frame import FrameGraph, FrameObservations
-from slam_bridge.problems.pose_optimization import DEFAULTS, ahead, rounds_of
+from slam_bridge.problems.landmark_covariance import widened
+from slam_bridge.problems.pose_optimization import DEFAULTS, ahead, by_chance, rounds_of
 from slam_bridge.problems.result import Result, States
 
 _VECTORS = (inertial.VertexVelocity, inertial.VertexGyroBias, inertial.VertexAccBias)
@@ -151,7 +152,8 @@ def pose_inertial_optimization(
     `InertialFrameGraph(rig, previous_is_free)` from frame to frame. owner: id in the new prior.
 
     `extra`: "state" and "previous" (`FrameState`), "prior" (`MarginalPrior` of the frame's state). Too few
-    landmarks do not refuse the frame: the IMU alone then says where it is, and `rejected` shows it.
+    landmarks do not refuse the frame: the IMU alone then says where it is, and `rejected["keyframe without
+    inliers"]` holds `owner`. It drifts with the square of the time: relocalize, or start another map.
     """
     options = options or DEFAULTS
     clock = Clock(options)
@@ -165,6 +167,7 @@ def pose_inertial_optimization(
         raise OptionError("the graph was made with previous_is_free the other way round; make another one.")
     measured = measured.near(previous.gyro_bias, previous.acc_bias)
     start = frame or previous.predicted(measured, gravity)
+    seen = widened(rig, start.world_T_body, seen)
     graph.load(seen, start.world_T_body)
     graph.load_states(start, previous, measured, prior, np.asarray(gravity, float))
     clock.lap("build")
@@ -183,7 +186,11 @@ def pose_inertial_optimization(
         inliers=inliers,
         observation_chi2=chi2,
         chi2={"all": summary.final_chi2},
-        rejected={"behind camera": np.flatnonzero(~holds), "chi2": np.flatnonzero(holds & ~inliers)},
+        rejected={
+            "behind camera": np.flatnonzero(~holds),
+            "chi2": np.flatnonzero(holds & ~inliers),
+            "keyframe without inliers": np.array([owner])[: int(by_chance(inliers))],
+        },
         seconds=clock.total(),
         rounds=rounds,
         extra=extra,

@@ -17,11 +17,14 @@ from slam_bridge.cameras import Rig
 from slam_bridge.map import Map
 from slam_bridge.options import Clock, SolveOptions
 from slam_bridge.problems.frame import FrameGraph, FrameObservations
+from slam_bridge.problems.landmark_covariance import widened
 from slam_bridge.problems.result import Result, States
 from slam_bridge.single_pose import depths_in_camera, in_camera
 
 DEFAULTS = SolveOptions(rounds=4, device="cpu")
 _MIN_OBSERVATIONS = 3
+BY_CHANCE = 0.1
+"""With fewer inliers among its observations a frame has none: of wrong matches some fit any pose."""
 
 
 def pose_optimization(
@@ -35,6 +38,7 @@ def pose_optimization(
 
     graph: keep one `FrameGraph(rig)` from frame to frame. `keyframes.world_T_body[0]` of the result is the
     pose, `inliers` are those of `seen`. Refused with fewer than three observations ahead of their cameras.
+    Points with a covariance (`FrameObservations.of`) widen the sigmas by which pixels are weighed and judged.
     """
     options = options or DEFAULTS
     clock = Clock(options)
@@ -44,6 +48,7 @@ def pose_optimization(
         raise OptionError(
             f"world_T_body has shape {start.shape}, expected finite (7,): x, y, z, qx, qy, qz, qw."
         )
+    seen = widened(rig, start, seen)
     graph.load(seen, start)
     holds = ahead(rig, start, seen)
     clock.lap("build")
@@ -78,6 +83,12 @@ def _too_few(inliers: np.ndarray, holds: np.ndarray) -> str:
     if int(inliers.sum()) < _MIN_OBSERVATIONS:
         return f"{int(inliers.sum())} inliers are left, at least {_MIN_OBSERVATIONS} are needed."
     return ""
+
+
+def by_chance(inliers: np.ndarray) -> bool:
+    """Whether so few of a frame's observations (n,) bool are inliers that they show nothing of its pose."""
+    good = int(np.count_nonzero(inliers))
+    return good < _MIN_OBSERVATIONS or good < BY_CHANCE * len(inliers)
 
 
 def rounds_of(

@@ -68,7 +68,8 @@ class Result:
     """Optimizations that ran."""
     extra: dict[str, Any] = field(default_factory=dict)
     """What only some problems have; their docstrings say what. Of bundle adjustments "placed anew": ids of
-    landmarks that went astray and were triangulated again."""
+    landmarks that went astray and were triangulated again; "unshared": free keyframes none of whose inliers
+    is of a landmark that another keyframe sees: IMU measurements alone, if any, say where they are."""
     refused: str = ""
     """Why the problem was not solved, in a sentence; the map is as it was."""
     covariance_of: Callable[[list[tuple[str, int]]], Covariances] | None = None
@@ -101,10 +102,12 @@ class Result:
     def report(self) -> str:
         """One line."""
         rejected = ", ".join(f"{len(ids)} {reason}" for reason, ids in self.rejected.items() if len(ids))
+        unshared = len(self.extra.get("unshared", ()))
         return (
             f"{self.problem}: {len(self.keyframes)} keyframes, {len(self.landmarks)} landmarks, "
             f"{self.num_inliers} of {len(self.observations)} observations are inliers"
             + (f", rejected: {rejected}" if rejected else "")
+            + (f", no shared landmarks: {unshared} keyframes" if unshared else "")
             + (f". {self.refused}" if self.refused else "")
             + f"; {self.summary.brief_report()}"
         )
