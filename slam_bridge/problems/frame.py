@@ -36,6 +36,7 @@ from graphopt.types.robust_kernels import robust_kernel
 from slam_bridge.cameras import Rig
 from slam_bridge.options import RULES, Clock, SolveOptions, optimize
 from slam_bridge.single_pose import numbers_of, pose_of
+from slam_bridge.tables import whole_numbers
 
 POSE = 0
 """Vertex id of the frame's pose."""
@@ -88,13 +89,14 @@ class FrameObservations:
         where = np.asarray(points, float).reshape(-1, 3)
         n = len(where)
         pixels = np.asarray(pixel, float)
+        pixels = pixels.reshape(0, 2) if pixels.size == 0 else pixels
         if pixels.shape != (n, 2):
             raise OptionError(f"pixel has shape {pixels.shape}, expected ({n}, 2): one per point.")
         numbers = [
             np.full(n, np.nan) if one is None else np.broadcast_to(np.asarray(one, float), (n,))
             for one in (right, depth, sigma, depth_sigma)
         ]
-        cameras = np.broadcast_to(np.asarray(camera, np.int64), (n,))
+        cameras = np.broadcast_to(whole_numbers(camera), (n,))
         spread = None if covariance is None else np.asarray(covariance, float)
         return cls(where, pixels, cameras, numbers[0], numbers[1], numbers[2], numbers[3], spread)
 
@@ -164,6 +166,10 @@ class FrameGraph:
     def load(self, seen: FrameObservations, world_T_body: np.ndarray) -> None:
         """Take a frame's observations and pose (7,); `OptionError` for pixels and sigmas that are none."""
         _refuse_non_finite(seen)
+        if len(seen) and not (seen.camera.min() >= 0 and seen.camera.max() < len(self.rig)):
+            raise OptionError(
+                f"camera is {seen.camera.min()} to {seen.camera.max()}; the rig has 0 to {len(self.rig) - 1}."
+            )
         kinds = list(self._sorted(seen))
         wanted = {kind.type.tag: self._room(kind, seen) for kind in kinds}
         if not self.graph.num_vertices or any(
