@@ -12,6 +12,8 @@ from __future__ import annotations
 
 import io
 import os
+import struct
+import zlib
 from pathlib import Path
 from typing import Any
 from zipfile import BadZipFile
@@ -19,14 +21,20 @@ from zipfile import BadZipFile
 import numpy as np
 
 from graphopt.disk_cache import write_atomically
-from graphopt.errors import FormatError, GraphOptError
+from graphopt.errors import FormatError
 from slam_bridge.cameras import Camera, Rig
 from slam_bridge.imu import ImuNoise, ImuSamples
 from slam_bridge.map import Map
 from slam_bridge.map_check import check_map
 from slam_bridge.marginal_prior import MarginalPrior
 from slam_bridge.preintegration import Preintegrated
+from slam_bridge.readers.damage import file_bytes, refused_as
 
+_DAMAGE = (
+    *(ValueError, TypeError, LookupError, OSError, EOFError, MemoryError, ArithmeticError, SyntaxError),
+    *(BadZipFile, NotImplementedError, RuntimeError, struct.error, zlib.error),
+)
+"""What numpy and zipfile raise on bytes that are no archive of arrays."""
 FORMAT, VERSION = "slam_bridge map", 1
 _MEASURED = (
     "dt", "gyro_bias", "acc_bias", "delta_rotation", "delta_velocity", "delta_position",
@@ -54,24 +62,24 @@ def map_arrays(map: Map) -> dict[str, Any]:
 def read_map(path: str | os.PathLike[str]) -> Map:
     """Read a map that `write_map` wrote."""
     name = os.fspath(path)
+    data = file_bytes(path, "a map of slam_bridge")
     try:
-        with open(path, "rb") as file, np.load(file, allow_pickle=False) as found:
+        with np.load(io.BytesIO(data), allow_pickle=False) as found:
             arrays = {key: found[key] for key in found.files}
-    except FileNotFoundError:
-        raise
-    except (ValueError, OSError, BadZipFile, EOFError) as error:
-        raise FormatError(f"{name}: no map of slam_bridge, or a damaged one ({error}).") from error
-    if str(arrays.get("format")) != FORMAT or int(arrays.get("version", 0)) != VERSION:
+    except _DAMAGE as error:
+        raise FormatError(
+            f"{name}: no map of slam_bridge, or a damaged one ({error}); copy the file again."
+        ) from error
+    if str(arrays.get("format")) != FORMAT or str(arrays.get("version")) != str(VERSION):
         raise FormatError(
             f"{name}: format {arrays.get('format')}, version {arrays.get('version')}; "
             f"expected '{FORMAT}' of version {VERSION}."
         )
-    try:
-        return map_of_arrays(arrays)
-    except KeyError as error:
-        raise FormatError(f"{name}: the array {error} is missing.") from error
-    except GraphOptError as error:
-        raise FormatError(f"{name}: {error}") from error
+    with refused_as(name, "damaged; copy the file again, or save the map anew"):
+        try:
+            return map_of_arrays(arrays)
+        except KeyError as error:
+            raise FormatError(f"{name}: the array {error} is missing; copy the file again.") from error
 
 
 def map_of_arrays(arrays: dict[str, Any]) -> Map:

@@ -27,6 +27,16 @@ class MapError(GraphOptError, ValueError):
     """A map does not hold what was asked of it, or what is to be added does not fit."""
 
 
+def whole_numbers(values: Any, what: str = "ids") -> np.ndarray:
+    """`values` as int64, floats only if they are whole. Raises `MapError`."""
+    array = np.asarray(values)
+    if array.dtype.kind in "iu" or array.size == 0:
+        return array.astype(np.int64, copy=False)
+    if array.dtype.kind == "f" and bool((array == np.floor(array)).all()) and np.isfinite(array).all():
+        return array.astype(np.int64)
+    raise MapError(f"{what} hold {np.ravel(array)[:3].tolist()}, expected whole numbers.")
+
+
 class Table:
     """Rows of one kind."""
 
@@ -80,10 +90,13 @@ class Table:
 
     def find(self, ids: Any) -> np.ndarray:
         """Rows of ids, in their shape; -1 for ids that are not there."""
-        wanted = np.asarray(ids, np.int64)
+        wanted = whole_numbers(ids, f"ids of {self.kind}s")
         if not len(self):
             return np.full(wanted.shape, -1)
         low, high = int(self.ids[0]), int(self.ids[-1])
+        if high - low > _SPARSE * len(self):
+            rows = np.minimum(np.searchsorted(self.ids, wanted), len(self) - 1)
+            return np.where(self.ids[rows] == wanted, rows, -1)
         if self._rows is None:
             self._rows = np.full(high - low + 1, -1)
             self._rows[self.ids - low] = np.arange(len(self))
@@ -106,7 +119,7 @@ class Table:
         present = self._columns[column]
         if index is None or len(present) - len(index.order) > max(_TAIL, len(present) // 8):
             index = self._indices[column] = _Index.of(present)
-        wanted = np.unique(np.asarray(values, np.int64))
+        wanted = np.unique(whole_numbers(values, "values"))
         tail = len(index.order)
         added = np.flatnonzero(np.isin(present[tail:], wanted)) + tail if tail < len(present) else _NONE
         found = index.find(wanted)
@@ -164,6 +177,8 @@ class Table:
         self._indices = dict.fromkeys(self._indices)
 
 
+_SPARSE = 256
+"""Ids are searched, not looked up, where they spread over so many times their number."""
 _TAIL = 4096
 """Rows that are searched one by one before an index takes them in."""
 _NONE = np.zeros(0, np.int64)

@@ -262,6 +262,11 @@ def mutate(data: bytes, rng: random.Random, others: list[bytes]) -> bytes:
     return bytes(out)
 
 
+def mutate_any(form: str, data: bytes, rng: random.Random, others: list[bytes]) -> bytes:
+    """`mutate`, whatever the format."""
+    return mutate(data, rng, others)
+
+
 def _slice(out: bytearray, rng: random.Random) -> slice:
     begin = rng.randrange(len(out) + 1)
     return slice(begin, begin + rng.choice((1, 1, 2, 4, 8, 30, 200)))
@@ -414,31 +419,39 @@ def _too_slow(*_: object) -> None:
 
 
 def campaign(
-    count: int, seed: int, only: str | None = None, keep: Path | None = None
+    count: int,
+    seed: int,
+    only: str | None = None,
+    keep: Path | None = None,
+    seeds: list[tuple[str, str, bytes]] | None = None,
+    read: Callable[[str, str, bytes, dict[str, bytes]], str] = read_once,
+    change: Callable[[str, bytes, random.Random, list[bytes]], bytes] = mutate_any,
 ) -> tuple[Counter[str], list[str]]:
-    """Run `count` inputs. Returns how often each outcome came and a text for each failure."""
+    """Run `count` inputs. Returns how often each outcome came and a text for each failure.
+
+    seeds, read, change: of other formats, as `fuzz_maps.py` has them.
+    """
     rng = random.Random(seed)
-    seeds = [each_seed for each_seed in make_seeds() if only is None or each_seed[0].startswith(only)]
-    others = [data for _, _, data in make_seeds()]
-    parts = {
-        form.removeprefix("colmap:"): data for form, _, data in make_seeds() if form.startswith("colmap:")
-    }
+    given = seeds or make_seeds()
+    seeds = [each_seed for each_seed in given if only is None or each_seed[0].startswith(only)]
+    others = [data for _, _, data in given]
+    parts = {form.removeprefix("colmap:"): data for form, _, data in given if form.startswith("colmap:")}
     outcomes: Counter[str] = Counter()
     failures: list[str] = []
     previous = signal.signal(signal.SIGALRM, _too_slow)
     try:
         for k in range(count):
             form, name, data = seeds[k % len(seeds)]
-            mutated = mutate(data, rng, others)
+            mutated = change(form, data, rng, others)
             signal.setitimer(signal.ITIMER_REAL, SECONDS_PER_INPUT)
             try:
-                outcome = read_once(form, name, mutated, parts)
+                outcome = read(form, name, mutated, parts)
             except Exception as error:
                 outcome = f"FAILED {type(error).__name__}"
                 failures.append(f"input {k} ({form}): {traceback.format_exc(limit=-4)}")
                 if keep is not None:
                     keep.mkdir(parents=True, exist_ok=True)
-                    (keep / f"{k}-{name}").write_bytes(mutated)
+                    (keep / f"{k}-{Path(name).name}").write_bytes(mutated)
             finally:
                 signal.setitimer(signal.ITIMER_REAL, 0)
             outcomes[outcome] += 1

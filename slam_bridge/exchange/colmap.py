@@ -35,6 +35,8 @@ from graphopt.io.colmap.rigs import (
 )
 from slam_bridge.cameras import Camera, Rig
 from slam_bridge.map import Map
+from slam_bridge.map_check import check_map
+from slam_bridge.readers.damage import refused_as
 
 _MIDDLE = 0.5  # of a pixel, in COLMAP's coordinates
 _IDENTITY = np.array([0.0, 0.0, 0.0, 0.0, 0.0, 0.0, 1.0])
@@ -58,7 +60,26 @@ def read_colmap_map(folder: str | os.PathLike[str], sigma: float = 1.0) -> Map:
 
     The body is the reference of the rig; all images belong to one rig, or each camera is a rig of its own.
     """
-    return map_of_model(read_colmap(folder), os.fspath(folder), sigma)
+    name = os.fspath(folder)
+    model = read_colmap(folder)
+    with refused_as(name, "no model that a map can be made of; export it anew, all files at once"):
+        _refuse_lost_points(model, name)
+        world = map_of_model(model, name, sigma)
+        check_map(world)
+        return world
+
+
+def _refuse_lost_points(model: ColmapModel, name: str) -> None:
+    """Keypoints name points: those that are not there were lost, as at the end of a file that was cut."""
+    named = model.images.point_ids
+    lost = np.flatnonzero((named >= 0) & ~np.isin(named, model.points.ids))
+    if len(lost):
+        row = int(np.searchsorted(model.images.keypoint_start, lost[0], "right")) - 1
+        raise FormatError(
+            f"{name}: image {model.images.ids[row]} has a keypoint of point {named[lost[0]]}, which "
+            f"points3D does not have ({len(lost)} keypoints in all). Copy points3D again, or export the "
+            "model anew with COLMAP's model_converter."
+        )
 
 
 # ------------------------------------------------------------------------ to COLMAP

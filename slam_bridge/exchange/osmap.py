@@ -19,6 +19,7 @@ import os
 import re
 import struct
 from collections.abc import Iterator
+from itertools import pairwise
 from pathlib import Path
 from typing import Any
 
@@ -29,6 +30,8 @@ from graphopt.errors import FormatError, OptionError
 from graphopt.geometry import SE3, SO3
 from slam_bridge.cameras import Camera
 from slam_bridge.map import Map
+from slam_bridge.map_check import check_map
+from slam_bridge.readers.damage import file_bytes, refused_as
 
 _IDENTITY = np.array([0.0, 0.0, 0.0, 0.0, 0.0, 0.0, 1.0])
 _PARTS = ("keyframes", "mappoints", "features")
@@ -49,18 +52,17 @@ def read_osmap(path: str | os.PathLike[str], sigma: float = 1.0, scale: float = 
             f"{name}: an .osa is a boost archive, which only the program that wrote it can read. Save "
             "the map with Osmap (osmap.mapSave), or export COLMAP or TUM files."
         )
-    text = yaml.read_text("utf-8", "replace")
-    cameras = _cameras(text, name)
-    files = {part: yaml.parent / _file_of(text, part, name) for part in _PARTS}
-    content = {part: file.read_bytes() for part, file in files.items()}
-    try:
+    text = file_bytes(yaml, "NAME.yaml of Osmap").decode("utf-8", "replace")
+    with refused_as(name, "damaged, or no files of Osmap; copy all four files of the map again"):
+        cameras = _cameras(text, name)
+        content = {part: _part(yaml, text, part) for part in _PARTS}
         frames = [_keyframe(message) for message in _messages(content["keyframes"])]
         points = [_mappoint(message) for message in _messages(content["mappoints"])]
         parts = _pieces(content["features"], "FEATURES_FILE_DELIMITED" in text)
         features = [_features(message) for part in parts for message in _messages(part)]
-        return _map_of(cameras, frames, points, features, sigma, scale)
-    except (ValueError, IndexError, struct.error) as error:
-        raise FormatError(f"{name}: damaged, or no files of Osmap: {error}.") from error
+        world = _map_of(cameras, frames, points, features, sigma, scale)
+        check_map(world)
+        return world
 
 
 def _cameras(text: str, name: str) -> list[np.ndarray]:
@@ -73,6 +75,17 @@ def _cameras(text: str, name: str) -> list[np.ndarray]:
             f"{name}: no camera matrix, expected 'fx: .. fy: .. cx: .. cy: ..', as Osmap writes."
         )
     return found
+
+
+def _part(yaml: Path, text: str, part: str) -> bytes:
+    """Content of one of the three files."""
+    file = yaml.parent / _file_of(text, part, os.fspath(yaml))
+    if not file.exists():
+        raise FormatError(
+            f"{os.fspath(yaml)}: names {file.name} as its {part}File, which is not beside it. Copy all four "
+            "files of the map."
+        )
+    return file_bytes(file, f"the {part} of Osmap")
 
 
 def _file_of(text: str, part: str, name: str) -> str:
@@ -100,6 +113,10 @@ def _map_of(
     matrices = np.stack([frame[1] for frame in frames])
     cam_T_world = SE3.from_parts(matrices[:, :, 3], SO3.from_matrix(matrices[:, :, :3]).storage)
     numbers = np.array([frame[0] for frame in frames], np.int64)
+    _refuse_twice(numbers.tolist(), "keyframe")
+    _refuse_twice([point[0] for point in points], "map point")
+    if numbers.max() >= 2**63 // _SECOND:
+        raise ValueError(f"a keyframe has id {numbers.max()}, expected below {2**63 // _SECOND}")
     ids = world.add_keyframes(numbers * _SECOND, cam_T_world.inverse().storage)
     landmarks = world.add_landmarks(np.array([point[1] for point in points]).reshape(-1, 3))
     frame_of = dict(zip(numbers.tolist(), ids.tolist(), strict=True))
@@ -112,6 +129,12 @@ def _map_of(
         seen = [point_of[row[0]] for row in kept]
         world.add_observations(frame_of[keyframe], seen, values[:, :2], sigma=sigma * scale ** values[:, 2])
     return world
+
+
+def _refuse_twice(ids: list[int], kind: str) -> None:
+    twice = [one for one, other in pairwise(ids) if one == other]
+    if twice:
+        raise ValueError(f"two {kind}s have id {twice[0]}, expected ids of their own")
 
 
 # ------------------------------------------------------------------------ protocol buffers
@@ -170,6 +193,8 @@ def _pieces(data: bytes, delimited: bool) -> Iterator[bytes]:
 
 def _floats(value: Any) -> list[float]:
     """Packed floats of 32 bits."""
+    if not isinstance(value, bytes):
+        raise ValueError(f"the number {value} stands where packed floats are expected")
     return list(struct.unpack(f"<{len(value) // 4}f", value))
 
 

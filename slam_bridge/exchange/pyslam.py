@@ -26,6 +26,8 @@ from graphopt.errors import FormatError, OptionError
 from graphopt.geometry import SE3, SO3
 from slam_bridge.cameras import Camera
 from slam_bridge.map import Map
+from slam_bridge.map_check import check_map
+from slam_bridge.readers.damage import file_bytes, nanoseconds, refused_as
 
 _IDENTITY = np.array([0.0, 0.0, 0.0, 0.0, 0.0, 0.0, 1.0])
 SCALE = 1.2
@@ -36,25 +38,21 @@ _STEREO, _MONO = 1, 0  # pySLAM's SensorType
 def read_pyslam_map(path: str | os.PathLike[str], sigma: float = 1.0, scale: float = SCALE) -> Map:
     """Read map.json, or the folder that has it; sigma [px] of octave 0, scale between octaves.
 
-    Raises `FormatError` for anything else, and for keyframes of different cameras.
+    Raises `FormatError` for anything else, a damaged file, and for keyframes of different cameras.
     """
     found = Path(path)
     found = found / "map.json" if found.is_dir() else found
     name = os.fspath(found)
-    try:
-        content = json.loads(found.read_bytes())
+    data = file_bytes(found, "map.json of pySLAM")
+    with refused_as(name, "no map of pySLAM, or a damaged one; expected JSON with keyframes and points"):
+        content = json.loads(data)
         content = content.get("map", content)
         content = json.loads(content) if isinstance(content, str) else content
         frames = [one for one in content["keyframes"] if not one.get("_is_bad", False)]
         points = [one for one in content["points"] if not one.get("_is_bad", False)]
-        return _map_of(frames, points, sigma, scale, name)
-    except FileNotFoundError:
-        raise
-    except (ValueError, KeyError, TypeError, AttributeError, IndexError) as error:
-        raise FormatError(
-            f"{name}: no map of pySLAM, or a damaged one ({type(error).__name__}: {error}); expected "
-            "JSON with keyframes and points."
-        ) from error
+        world = _map_of(frames, points, sigma, scale, name)
+        check_map(world)
+        return world
 
 
 def _map_of(frames: list[Any], points: list[Any], sigma: float, scale: float, name: str) -> Map:
@@ -65,7 +63,7 @@ def _map_of(frames: list[Any], points: list[Any], sigma: float, scale: float, na
     poses = np.stack([_array(frame["pose"]).reshape(4, 4) for frame in frames])
     rotation = SO3.from_matrix(poses[:, :3, :3])
     cam_T_world = SE3.from_parts(poses[:, :3, 3], rotation.storage)
-    stamps = np.rint(np.array([float(frame["timestamp"]) for frame in frames]) * 1e9).astype(np.int64)
+    stamps = nanoseconds(np.array([float(frame["timestamp"]) for frame in frames]), "timestamp")
     ids = world.add_keyframes(stamps, cam_T_world.inverse().storage)
     frame_of = {int(frame["id"]): k for k, frame in enumerate(frames)}
     positions = np.array([_array(point["pt"]).ravel() for point in points]).reshape(-1, 3)

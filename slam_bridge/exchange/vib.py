@@ -24,10 +24,11 @@ from typing import Any
 import numpy as np
 
 from graphopt.disk_cache import write_atomically
-from graphopt.errors import FormatError, GraphOptError, OptionError
+from graphopt.errors import FormatError, OptionError
 from slam_bridge.exchange.problem import Truth, VibProblem
 from slam_bridge.imu import ImuNoise, ImuSamples
 from slam_bridge.map_file import map_arrays, map_of_arrays
+from slam_bridge.readers.damage import file_bytes, refused_as
 from slam_bridge.tables import MapError
 
 FORMAT, VERSION = "visual-inertial problem", 1
@@ -72,7 +73,7 @@ def write_vib(problem: VibProblem, path: PathLike) -> None:
 def read_vib(path: PathLike) -> VibProblem:
     """Read a problem; `FormatError` says what is damaged, missing or of another kind, and where."""
     h5py, name = _h5py(path), os.fspath(path)
-    data = Path(path).read_bytes()
+    data = file_bytes(path, "a .vib file")
     try:
         with h5py.File(io.BytesIO(data), "r") as file:
             _check_kind(file, name)
@@ -80,17 +81,17 @@ def read_vib(path: PathLike) -> VibProblem:
             gravity, provenance = np.array(file.attrs["gravity"]), json.loads(file.attrs["provenance"])
     except FormatError:
         raise
-    except (OSError, RuntimeError, KeyError, ValueError) as error:
+    except (OSError, RuntimeError, LookupError, ValueError, TypeError, MemoryError, ArithmeticError) as error:
         raise FormatError(
             f"{name}: no .vib file, or a damaged one: {len(data)} bytes, HDF5 says: {error}. "
             "Copy it again, or make it anew."
         ) from error
-    try:
-        return _problem_of(arrays, gravity, provenance)
-    except KeyError as error:
-        raise FormatError(f"{name}: the data set {_place_of(str(error.args[0]))} is missing.") from error
-    except (GraphOptError, TypeError, ValueError, IndexError) as error:
-        raise FormatError(f"{name}: {error}") from error
+    with refused_as(name, "damaged; copy the file again, or make it anew"):
+        try:
+            return _problem_of(arrays, gravity, provenance)
+        except KeyError as error:
+            place = _place_of(str(error.args[0]))
+            raise FormatError(f"{name}: the data set {place} is missing; copy the file again.") from error
 
 
 def is_vib(path: PathLike) -> bool:
@@ -99,6 +100,8 @@ def is_vib(path: PathLike) -> bool:
 
 
 def _problem_of(arrays: dict[str, Any], gravity: np.ndarray, provenance: dict[str, Any]) -> VibProblem:
+    if not isinstance(provenance, dict):
+        raise MapError(f"the attribute provenance is {provenance!r}, expected names and values in JSON.")
     named: dict[str, Any] = {"gravity": gravity}
     for group, place in _PLACES.items():
         inside = f"{place}/"

@@ -21,10 +21,11 @@ from typing import Any
 
 import numpy as np
 
-from graphopt.errors import FormatError, GraphOptError
+from graphopt.errors import FormatError
 from graphopt.geometry import SE3
 from slam_bridge.cameras import Camera, Rig, pose_of_matrix
 from slam_bridge.imu import ImuCalibration, ImuNoise
+from slam_bridge.readers.damage import file_bytes, refused_as
 
 PathLike = str | os.PathLike[str]
 Content = Mapping[str, Any]
@@ -65,18 +66,27 @@ def _read(path: Path) -> Calibration:
     content = _yaml(path)
     for fits, convert in _KINDS:
         if fits(content):
-            try:
-                return convert(content, path)
-            except KeyError as error:
-                raise FormatError(f"{path}: {error} is missing.") from error
-            except (GraphOptError, ValueError, TypeError) as error:
-                where = "" if str(path.parent) in str(error) else f"{path}: "
-                raise FormatError(f"{where}{error}") from error
+            return _converted(convert, content, path)
     raise FormatError(
         f"{path}: no calibration that is known here; it has {', '.join(map(str, list(content)[:8]))}. "
         "Known are Kalibr's camchain and imu files, EuRoC's sensor.yaml, OpenVINS' estimator_config.yaml, "
         "ORB-SLAM3's settings."
     )
+
+
+def _converted(convert: Callable[[Content, Path], Calibration], content: Content, path: Path) -> Calibration:
+    """What a file says; `FormatError` names it, or the file beside it that is wrong."""
+    try:
+        with refused_as(str(path), "a value is not of the kind that stands here in such files; correct it"):
+            try:
+                return convert(content, path)
+            except KeyError as error:
+                raise FormatError(f"{path}: {error} is missing.") from error
+    except FormatError as error:
+        said = str(error).removeprefix(f"{path}: ")
+        if str(path.parent) + os.sep in said:  # of another file, which it names
+            raise FormatError(said) from error
+        raise
 
 
 def _yaml(path: Path) -> dict[str, Any]:
@@ -94,11 +104,13 @@ def _yaml(path: Path) -> dict[str, Any]:
 
     Loader.add_constructor("tag:yaml.org,2002:opencv-matrix", matrix)
     # OpenCV's header is none of YAML's, and tabs are no white space there
-    text = re.sub(r"\A%YAML:1\.0[^\n]*\n(---[^\n]*\n)?", "", path.read_text()).replace("\t", "    ")
-    try:
-        content = yaml.load(text, Loader)
-    except (yaml.YAMLError, KeyError, ValueError) as error:
-        raise FormatError(f"{path}: {error}") from error
+    data = file_bytes(path, "a calibration file")
+    with refused_as(str(path), "no YAML, expected text in UTF-8"):
+        text = re.sub(r"\A%YAML:1\.0[^\n]*\n(---[^\n]*\n)?", "", data.decode()).replace("\t", "    ")
+        try:
+            content = yaml.load(text, Loader)
+        except yaml.YAMLError as error:
+            raise FormatError(f"{path}: {error}") from error
     if not isinstance(content, dict):
         raise FormatError(f"{path}: holds no names and values, but {type(content).__name__}.")
     return content
