@@ -117,8 +117,13 @@ _SAFE = 1e-3
 
 
 def _scaled(h: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
-    """Square roots of the diagonal, and H with a diagonal of ones."""
-    size = np.sqrt(np.maximum(h.diagonal(), 1e-300))
+    """Square roots of the diagonal, and H with a diagonal of ones.
+
+    What is left of a diagonal by rounding alone, where nothing measures, stays small.
+    """
+    diagonal = h.diagonal()
+    rounding = np.finfo(float).eps * diagonal.max(initial=0.0)
+    size = np.sqrt(np.maximum(diagonal, max(rounding, 1e-300)))
     return size, h / size / size[:, None]
 
 

@@ -29,7 +29,7 @@ from graphopt.geometry import SE3, Sim3
 from slam_bridge.cameras import Camera, Rig
 from slam_bridge.imu import GRAVITY
 from slam_bridge.preintegration import Preintegrated, combined_informations, measurements
-from slam_bridge.tables import MapError, Table
+from slam_bridge.tables import MapError, Table, whole_numbers
 
 if TYPE_CHECKING:
     from slam_bridge.marginal_prior import MarginalPrior
@@ -186,7 +186,7 @@ class Map:
     def add_landmarks(self, positions: Any, reference: Any = -1) -> np.ndarray:
         """Add m landmarks (m, 3) [m] and return their ids; reference: keyframe each moves with, -1: none."""
         points = _numbers("positions", np.atleast_2d(np.asarray(positions, float)), (-1, 3))
-        keyframe = np.broadcast_to(np.asarray(reference, np.int64), (len(points),))
+        keyframe = _spread("reference", whole_numbers(reference), (len(points),))
         self.keyframes.rows(keyframe[keyframe >= 0])
         return self.landmarks.append(len(points), {"position": points, "reference": keyframe})
 
@@ -213,7 +213,7 @@ class Map:
         pixels = _numbers("pixel", np.atleast_2d(np.asarray(pixel, float)), (-1, 2))
         count = len(pixels)
         values = {
-            name: np.broadcast_to(np.asarray(value, dtype), (count, *shape))
+            name: _spread(name, _as(value, dtype, name), (count, *shape))
             for name, value, dtype, shape in (
                 ("keyframe", keyframe, np.int64, ()),
                 ("landmark", landmark, np.int64, ()),
@@ -257,7 +257,7 @@ class Map:
         self, first: Any, second: Any, measured: Preintegrated | Sequence[Preintegrated]
     ) -> np.ndarray:
         """Add preintegrated measurements from keyframes `first` to `second` (k,); return their ids."""
-        ends = [np.atleast_1d(np.asarray(one, np.int64)) for one in (first, second)]
+        ends = [np.atleast_1d(whole_numbers(one)) for one in (first, second)]
         given = list(measured) if isinstance(measured, Sequence) else [measured]
         if not len(ends[0]) == len(ends[1]) == len(given):
             raise MapError(
@@ -290,7 +290,7 @@ class Map:
         """
         poses = _numbers("first_T_second", np.atleast_2d(np.asarray(first_T_second, float)), (-1, 7))
         count = len(poses)
-        ends = [np.broadcast_to(np.asarray(one, np.int64), (count,)) for one in (first, second)]
+        ends = [_spread("keyframes", whole_numbers(one), (count,)) for one in (first, second)]
         for end in ends:
             self.keyframes.rows(end)
         scales = np.broadcast_to(np.asarray(scale, float), (count,))[:, None]
@@ -333,7 +333,7 @@ class Map:
         a removed keyframe refer to the first one left that observes them. Marginal priors keep what they
         say about others.
         """
-        gone = np.atleast_1d(np.asarray(ids, np.int64))
+        gone = np.atleast_1d(whole_numbers(ids))
         self.keyframes.rows(gone)
         for keyframe in gone.tolist():
             self._unlink(keyframe, join_imu)
@@ -368,7 +368,7 @@ class Map:
     @_locked
     def remove_landmarks(self, ids: Any) -> None:
         """Remove landmarks and the observations of them."""
-        gone = np.atleast_1d(np.asarray(ids, np.int64))
+        gone = np.atleast_1d(whole_numbers(ids))
         mask = np.zeros(len(self.landmarks), bool)
         mask[self.landmarks.rows(gone).astype(int)] = True
         seen = self.landmarks.rows(self.observations["landmark"])
@@ -434,7 +434,7 @@ class Map:
     @_locked
     def change_reference(self, landmarks: Any, keyframe: Any) -> None:
         """Let landmarks move with other keyframes (one or one each); -1: with none."""
-        wanted = np.asarray(keyframe, np.int64)
+        wanted = whole_numbers(keyframe)
         self.keyframes.rows(wanted[wanted >= 0])
         self.landmarks["reference"][self.landmarks.rows(landmarks)] = wanted
 
@@ -538,7 +538,9 @@ class Map:
 
 
 def _numbers(name: str, array: np.ndarray, shape: tuple[int, ...]) -> np.ndarray:
-    """The array if it is finite and has the shape (-1: any length)."""
+    """The array if it is finite and has the shape (-1: any length); an empty list is no rows."""
+    if array.shape == (1, 0) and shape[0] == -1:  # of atleast_2d
+        array = array.reshape(0, *shape[1:])
     if array.ndim != len(shape) or any(
         have != want for have, want in zip(array.shape, shape, strict=True) if want >= 0
     ):
@@ -550,8 +552,24 @@ def _numbers(name: str, array: np.ndarray, shape: tuple[int, ...]) -> np.ndarray
     return array
 
 
+def _as(value: Any, dtype: Any, name: str) -> np.ndarray:
+    """An array of the type; whole numbers are not made of others."""
+    if np.dtype(dtype).kind == "i":
+        return whole_numbers(value, name).astype(dtype, copy=False)
+    return np.asarray(value, dtype)
+
+
+def _spread(name: str, array: np.ndarray, shape: tuple[int, ...]) -> np.ndarray:
+    """The array for all rows; `MapError` where it is neither one value nor one for each."""
+    try:
+        return np.broadcast_to(array, shape)
+    except ValueError:
+        raise MapError(f"{name} has shape {array.shape}, expected {shape} or one for all.") from None
+
+
 def _stamps(stamps: Any, count: int) -> np.ndarray:
     given = np.atleast_1d(np.asarray(stamps))
+    given = given.astype(np.int64) if given.size == 0 else given
     if given.dtype.kind not in "iu" or given.shape != (count,):
         raise MapError(
             f"stamps have shape {given.shape} and type {given.dtype}, expected ({count},) int64 nanoseconds."

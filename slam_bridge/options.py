@@ -30,7 +30,7 @@ class SolveOptions:
     method: str = "lm"
     """"lm", "gn", "dogleg" or "auto"."""
     iterations: int = 10
-    """Of each round, at most."""
+    """Of each round, at most; rounds after the first go on with the damping of the one before ("lm")."""
     function_tolerance: float = 1e-6
     """A round ends when a step changes chi2 by no more than this fraction of it; 0: never."""
     rounds: int = 2
@@ -114,10 +114,19 @@ class Clock:
         return {**self.seconds, "total": time.perf_counter() - self._start}
 
 
-def optimize(graph: graphopt.Graph, options: SolveOptions, clock: Clock) -> graphopt.Summary:
-    """`graphopt.optimize` as these options say; nothing is fixed that the graph does not fix."""
+def optimize(
+    graph: graphopt.Graph, options: SolveOptions, clock: Clock, before: graphopt.Summary | None = None
+) -> graphopt.Summary:
+    """`graphopt.optimize` as these options say; nothing is fixed that the graph does not fix.
+
+    before: the round before this one, whose damping goes on. From g2o's first damping ten iterations are too
+    few for what residuals hardly see, such as the scale of a slow walk, however many rounds there are.
+    """
     kind = RULES[options.method]
-    tolerance = {"function_tolerance": options.function_tolerance}
+    tolerance: dict[str, Any] = {"function_tolerance": options.function_tolerance}
+    if kind is rules.LevenbergMarquardtOptions and before is not None:
+        dampings = [one.lambda_ for one in before.iterations if one.lambda_]
+        tolerance |= {"initial_lambda": min(dampings)} if dampings else {}
     summary = graphopt.optimize(
         graph,
         options.method,

@@ -17,7 +17,7 @@ from slam_bridge.cameras import Rig
 from slam_bridge.map import Map
 from slam_bridge.marginal_prior import LANDMARK, MarginalPrior
 from slam_bridge.preintegration import Preintegrated
-from slam_bridge.tables import MapError
+from slam_bridge.tables import MapError, whole_numbers
 
 _FAR = 1e5
 
@@ -208,13 +208,13 @@ def select(
     """
     with world.lock:
         frames = world.keyframes
-        free_ids = np.unique(np.asarray(free, np.int64))
-        ids = np.union1d(free_ids, np.asarray(fixed, np.int64))
+        free_ids = np.unique(whole_numbers(free))
+        ids = np.union1d(free_ids, whole_numbers(fixed))
         rows = frames.rows(ids)
         number = np.full(len(frames), -1)
         number[rows] = np.arange(len(ids))
         held = frames["fixed"][rows] | ~_among(ids, free_ids)
-        with_states = _among(ids, np.unique(np.asarray(inertial, np.int64)))
+        with_states = _among(ids, np.unique(whole_numbers(inertial)))
         seen, point_rows = _observations(world, ids, free_ids, number, landmarks, visual)
         imu_rows, ends = _imu(world, number, with_states)
         measurement = world.imu["measurement"][imu_rows].copy()
@@ -239,7 +239,7 @@ def select(
             imu_measurement=measurement,
             imu_information=world.imu["information"][imu_rows],
             preintegrated=tuple(world.preintegrated[one] for one in world.imu.ids[imu_rows].tolist()),
-            priors=_priors(world, ids, np.asarray(inertial, np.int64), world.landmarks.ids[point_rows]),
+            priors=_priors(world, ids, whole_numbers(inertial), world.landmarks.ids[point_rows]),
             pose_prior_keyframe=prior_number[measured],
             pose_prior=world.pose_priors["world_T_body"][measured],
             pose_prior_information=world.pose_priors["information"][measured],
@@ -265,7 +265,7 @@ def _observations(
         by_free = slice(None) if len(free) == len(keyframes) else _among(keyframes, free)[frame]
         wanted[row[by_free]] = True
     else:
-        wanted[world.landmarks.rows(np.asarray(landmarks, np.int64))] = True
+        wanted[world.landmarks.rows(whole_numbers(landmarks))] = True
     points = np.flatnonzero(wanted)
     chosen = wanted[row]
     if not chosen.all():

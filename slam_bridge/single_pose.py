@@ -23,6 +23,12 @@ def rotation_matrix(quaternion: np.ndarray) -> np.ndarray:
     )
 
 
+def optical_axis(quaternion: np.ndarray) -> np.ndarray:
+    """(3,) the last column of `rotation_matrix`: where a camera looks."""
+    x, y, z, w = quaternion.tolist()
+    return np.array([2.0 * (x * z + y * w), 2.0 * (y * z - x * w), 1.0 - 2.0 * (x * x + y * y)])
+
+
 def unit_quaternion(rotation: list[float]) -> list[float]:
     """Unit quaternion x, y, z, w >= 0 of a rotation matrix, nine numbers row by row.
 
@@ -61,6 +67,6 @@ def in_camera(world_T_body: np.ndarray, body_T_cam: np.ndarray, points: np.ndarr
 def depths_in_camera(world_T_body: np.ndarray, body_T_cam: np.ndarray, points: np.ndarray) -> np.ndarray:
     """(n,) z of points (n, 3) of the world in a camera's frame; not finite where a point is not."""
     turn = rotation_matrix(world_T_body[3:])
-    axis = turn @ rotation_matrix(body_T_cam[3:])[:, 2]
+    axis = turn @ optical_axis(body_T_cam[3:])
     centre = world_T_body[:3] + turn @ body_T_cam[:3]
     return points @ axis - float(centre @ axis)

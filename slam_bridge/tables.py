@@ -27,6 +27,16 @@ class MapError(GraphOptError, ValueError):
     """A map does not hold what was asked of it, or what is to be added does not fit."""
 
 
+def whole_numbers(values: Any, what: str = "ids") -> np.ndarray:
+    """`values` as int64, floats only if they are whole. Raises `MapError`."""
+    array = np.asarray(values)
+    if array.dtype.kind in "iu" or array.size == 0:
+        return array.astype(np.int64, copy=False)
+    if array.dtype.kind == "f" and bool((array == np.floor(array)).all()) and np.isfinite(array).all():
+        return array.astype(np.int64)
+    raise MapError(f"{what} hold {np.ravel(array)[:3].tolist()}, expected whole numbers.")
+
+
 class Table:
     """Rows of one kind."""
 
@@ -80,7 +90,7 @@ class Table:
 
     def find(self, ids: Any) -> np.ndarray:
         """Rows of ids, in their shape; -1 for ids that are not there."""
-        wanted = np.asarray(ids, np.int64)
+        wanted = whole_numbers(ids, f"ids of {self.kind}s")
         if not len(self):
             return np.full(wanted.shape, -1)
         low, high = int(self.ids[0]), int(self.ids[-1])
@@ -109,7 +119,7 @@ class Table:
         present = self._columns[column]
         if index is None or len(present) - len(index.order) > max(_TAIL, len(present) // 8):
             index = self._indices[column] = _Index.of(present)
-        wanted = np.unique(np.asarray(values, np.int64))
+        wanted = np.unique(whole_numbers(values, "values"))
         tail = len(index.order)
         added = np.flatnonzero(np.isin(present[tail:], wanted)) + tail if tail < len(present) else _NONE
         found = index.find(wanted)

@@ -9,6 +9,7 @@ through pinned memory that lives as long as the device.
 from __future__ import annotations
 
 import os
+import warnings
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import Any
 
@@ -286,5 +287,8 @@ class VulkanDevice:
         return self.native.memory_statistics()
 
     def save_pipeline_cache(self) -> None:
-        """Write the pipeline cache to disk now instead of when the device is closed."""
-        self.native.save_pipeline_cache()
+        """Write the pipeline cache to disk now, not when the device is closed; warn where that fails."""
+        try:
+            self.native.save_pipeline_cache()
+        except DeviceError as error:
+            warnings.warn(f"{error} The next process builds its kernels again.", RuntimeWarning, stacklevel=1)

@@ -7,14 +7,23 @@ A view stays the set's memory until the set grows beyond its capacity or loses r
 these events. Afterwards an old view still holds its old numbers, but is no longer connected to the set: it
 becomes read-only, so that nobody writes where nobody reads. (numpy has no way to do the same for slices that
 a user took of a view; take them anew.)
+
+**What is known of a column** (`known`: its fingerprint, say) stays known while nobody can have written.
+Whoever writes has a view, or one made of it, and numpy counts these: each refers to the column's buffer. So a
+column whose buffer nobody else refers to stays as it is until it is handed out again (`columns["name"]`), and
+that ends what is known. `look` gives a read-only view, which ends nothing.
 """
 
 from __future__ import annotations
 
+import sys
 import weakref
-from collections.abc import Mapping
+from collections.abc import Callable, Hashable, Mapping
+from typing import Any, TypeVar
 
 import numpy as np
+
+Fact = TypeVar("Fact")
 
 _MIN_CAPACITY = 16
 _PRUNE = 1000  # so many views may be remembered before those that are gone are looked for
@@ -55,7 +64,32 @@ class Columns:
     def __getitem__(self, name: str) -> np.ndarray:
         """Live view of one column's used rows."""
         self._asked.add(name)
+        self._facts.pop(name, None)
         return self._views[name]
+
+    def look(self, name: str) -> np.ndarray:
+        """Read-only view of one column's used rows."""
+        view = self._views[name].view()
+        view.flags.writeable = False
+        return view
+
+    def known(self, name: str, what: Hashable, find: Callable[[np.ndarray], Fact]) -> Fact:
+        """find(column), which only reads, or what it said last time while nobody can have written since.
+
+        what: names the question.
+        """
+        facts = self._facts.get(name)
+        if facts is None:
+            if self._references(name) != _ALONE or self._buffers[name].base is not None:
+                return find(self.look(name))
+            facts = self._facts[name] = {}
+        if what not in facts:  # if the column is handed out meanwhile, these facts are no longer its own
+            facts[what] = find(self.look(name))
+        return facts[what]
+
+    def _references(self, name: str) -> tuple[int, int]:
+        """How many objects refer to a column's buffer and to its view."""
+        return sys.getrefcount(self._buffers[name]), sys.getrefcount(self._views[name])
 
     def __len__(self) -> int:
         return self.num_rows
@@ -106,6 +140,7 @@ class Columns:
 
     def __getstate__(self) -> dict[str, object]:
         """Only the rows that are in use travel."""
+        self._facts.clear()  # whoever gets them may write
         return {"arrays": self._views, "num_rows": self.num_rows}
 
     def __setstate__(self, state: dict) -> None:
@@ -121,6 +156,8 @@ class Columns:
         self._handed: list[weakref.ref[np.ndarray]] = []
         """Earlier views of the present buffers."""
         self._prune_at = _PRUNE
+        self._facts: dict[str, dict[Hashable, Any]] = {}
+        """By column what is known of it."""
 
     def _become_stale(self) -> None:
         """Views of the old buffers are read-only from now on."""
@@ -132,6 +169,7 @@ class Columns:
 
     def _refresh(self) -> None:
         """Views of the used rows; shorter ones of the same buffers that somebody may have are remembered."""
+        self._facts.clear()
         if self._asked:
             self._handed += [weakref.ref(self._views[name]) for name in self._asked]
             self._asked.clear()
@@ -139,3 +177,13 @@ class Columns:
                 self._handed = [one for one in self._handed if one() is not None]
                 self._prune_at = max(_PRUNE, 2 * len(self._handed))
         self._views = {name: buffer[: self.num_rows] for name, buffer in self._buffers.items()}
+
+
+def _references_alone() -> tuple[int, int]:
+    """`Columns._references` of a column that nobody else refers to, as this Python counts."""
+    columns = Columns({"one": ((), np.int64)})
+    columns.append(1, {})
+    return columns._references("one")
+
+
+_ALONE = _references_alone()

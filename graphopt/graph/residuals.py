@@ -28,7 +28,7 @@ def arguments(graph: Graph, edge_set: EdgeSet, rows: np.ndarray) -> list[np.ndar
             graph.parameter_sets[number].values[parameter_rows[:, i]]
             for i, number in enumerate(parameter_sets)
         ),
-        edge_set.measurement[rows],
+        edge_set.look("measurement")[rows],
     ]
 
 
@@ -54,13 +54,13 @@ def errors(graph: Graph, edge_set: EdgeSet, rows: np.ndarray) -> np.ndarray:
 def edge_chi2(graph: Graph, edge_set: EdgeSet, rows: np.ndarray) -> np.ndarray:
     """(k,) e' Omega e of these rows, without robust kernels."""
     error = errors(graph, edge_set, rows)
-    return np.einsum("ki,kij,kj->k", error, edge_set.information[rows], error)
+    return np.einsum("ki,kij,kj->k", error, edge_set.look("information")[rows], error)
 
 
 def robust_chi2(graph: Graph, edge_set: EdgeSet, rows: np.ndarray) -> np.ndarray:
     """(k,) rho(e' Omega e) of these rows."""
     squared = edge_chi2(graph, edge_set, rows)
-    kernel, width = edge_set.kernel[rows], edge_set.kernel_width[rows]
+    kernel, width = edge_set.look("kernel")[rows], edge_set.look("kernel_width")[rows]
     result = squared.copy()
     for number in np.unique(kernel[kernel != 0]).tolist():
         mask = kernel == number

@@ -48,27 +48,19 @@ def forget(graph: Graph) -> None:
 
 
 def _fingerprint(graph: Graph) -> Hashable:
-    """Of all that a selection by level, and a structure made for it, depend on; one pass over the arrays."""
-    arrays = [
-        *[
-            a
-            for vertex_set in graph.vertex_sets
-            for a in (vertex_set.ids, vertex_set.fixed, vertex_set.marginalized)
-        ],
-        *[
-            a
-            for edge_set in graph.edge_sets
-            for a in (edge_set.vertices, edge_set.level, edge_set.parameters)
-        ],
-        *[parameter_set.ids for parameter_set in graph.parameter_sets],
-    ]
-    sets = (*graph.vertex_sets, *graph.edge_sets, *graph.parameter_sets)
-    digests = b"".join([kernels.fingerprint(np.ascontiguousarray(array)) for array in arrays])
-    return graph.version, tuple(map(id, sets)), tuple([array.shape for array in arrays]), digests
+    """Of all that a selection by level and its structure depend on; one pass over what may be new."""
+    chosen = (
+        (graph.vertex_sets, ("ids", "fixed", "marginalized")),
+        (graph.edge_sets, ("vertices", "level", "parameters")),
+        (graph.parameter_sets, ("ids",)),
+    )
+    found = [(one, name) for sets, names in chosen for one in sets for name in names]
+    digests = b"".join([one.fingerprint(name) for one, name in found])
+    return graph.version, tuple([(id(one), len(one)) for one, _ in found]), digests
 
 
 def _select(graph: Graph, level: int, vertices: Any, edges: Any, with_terms: bool = False) -> Selection:
-    fixed = tuple(vertex_set.fixed.copy() for vertex_set in graph.vertex_sets)
+    fixed = tuple(vertex_set.look("fixed").copy() for vertex_set in graph.vertex_sets)
     inside = None if vertices is None else _vertex_masks(graph, vertices)
     chosen = None if edges is None else _edge_masks(graph, edges)
     active = tuple(np.zeros(len(vertex_set), bool) for vertex_set in graph.vertex_sets)
@@ -97,9 +89,10 @@ def _select(graph: Graph, level: int, vertices: Any, edges: Any, with_terms: boo
 
 
 def _rows_of_level(edge_set: EdgeSet, level: int) -> np.ndarray:
-    if level < 0 or bool((edge_set.level == level).all()):
+    levels = edge_set.look("level")
+    if level < 0 or bool((levels == level).all()):
         return np.arange(len(edge_set))
-    return np.flatnonzero(edge_set.level == level)
+    return np.flatnonzero(levels == level)
 
 
 def _take(

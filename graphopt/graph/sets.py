@@ -22,6 +22,7 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
+from graphopt.cpu_kernels import kernels
 from graphopt.errors import GraphError, UnknownIdError
 from graphopt.graph import residuals
 from graphopt.graph.columns import Columns
@@ -58,6 +59,17 @@ class _Set:
     def nbytes(self) -> int:
         """Memory of the arrays, reserved rows included."""
         return self._columns.nbytes
+
+    def look(self, name: str) -> np.ndarray:
+        """The array of a name to read only; what is known of it stays so (see `columns`)."""
+        return self._columns.look(name)
+
+    def fingerprint(self, name: str) -> bytes:
+        """16 bytes that tell contents of the array of a name apart.
+
+        Looked for where somebody may have written since the last time.
+        """
+        return self._columns.known(name, "fingerprint", kernels.fingerprint)
 
 
 class VertexSet(_Set):
@@ -308,6 +320,12 @@ class EdgeSet(_Set):
     def information(self, values: object) -> None:
         self._columns["information"][...] = values
 
+    def information_kind(self, rows: np.ndarray | None = None) -> str:
+        """What the information matrices of rows (None: all) all are: "identity", "diagonal" or "full"."""
+        if rows is not None:
+            return kernels.information_kind(self.look("information"), rows)
+        return self._columns.known("information", "kind", _kind_of_all)
+
     @property
     def kernel(self) -> np.ndarray:
         """(m,) int32: 0 for none, else a robust kernel's number (`types.robust_kernels.KERNELS`)."""
@@ -343,3 +361,7 @@ class EdgeSet(_Set):
     def copy(self) -> EdgeSet:
         """Independent set with the same edges."""
         return EdgeSet(self.type, self._columns.copy())
+
+
+def _kind_of_all(information: np.ndarray) -> str:
+    return kernels.information_kind(information, None)

@@ -158,7 +158,8 @@ class GraphStore:
         rows: None for all. Returns per slot the number of its vertex set, rows in them (k, arity) int32, and
         the same for parameters.
         """
-        vertices = edge_set.vertices if rows is None else edge_set.vertices[rows]
+        vertices = edge_set.look("vertices")
+        vertices = vertices if rows is None else vertices[rows]
         vertex_rows, smallest = self._vertex_index.find_rows(vertices)
         if smallest < 0:
             missing = int(vertices.ravel()[np.argmin(vertex_rows)])
@@ -174,7 +175,7 @@ class GraphStore:
         wanted = edge_set.type.parameters
         if not wanted:
             return (), np.empty((len(edge_set), 0), np.int32)
-        rows, _ = self._parameter_index.find_rows(edge_set.parameters)
+        rows, _ = self._parameter_index.find_rows(edge_set.look("parameters"))
         return tuple(number_of(self.parameter_sets, one) for one in wanted), rows
 
     def check_parameters(self, parameters: np.ndarray, edge_type: EdgeType) -> None:

@@ -91,7 +91,7 @@ def is_small(graph: Graph, selection: Selection) -> bool:
     slots: dict[Any, int] = {}
     for edge_set in graph.definitions():
         kind = edge_set.type.vertices[0]
-        most = int(np.unique(edge_set.vertices[:, 0], return_counts=True)[1].max())
+        most = int(np.unique(edge_set.look("vertices")[:, 0], return_counts=True)[1].max())
         inputs = sum(slots.get(vertex, 1) for vertex in edge_set.type.vertices[1:])
         slots[kind] = slots.get(kind, 0) + most * inputs
     most_of_edges = (

@@ -211,7 +211,7 @@ def _ratios(graph: Graph, candidates: list[_Candidates]) -> list[np.ndarray]:
 
 
 def _candidates(selection: Selection) -> list[_Candidates]:
-    by_kernel = any(part.edge_set.kernel[part.rows].any() for part in selection.edges)
+    by_kernel = any(part.edge_set.look("kernel")[part.rows].any() for part in selection.edges)
     found = []
     for part in selection.edges:
         edge_set, rows = part.edge_set, part.rows

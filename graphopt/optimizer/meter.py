@@ -70,6 +70,15 @@ class MeteredSolver:
         self._add("linearize", start)
         return chi2
 
+    def begin(self) -> float:
+        """Robustified chi2 before the first iteration; the CPU's solver has H and b then, too."""
+        if type(self._solver) is not CpuBlockSolver:
+            return self.chi2()
+        start = time.perf_counter()
+        chi2 = self._solver.begin()
+        self._add("linearize", start)
+        return chi2
+
     def look_ahead(self, looks: bool) -> None:
         """Let the CPU's solver linearize where it is asked for chi2 only: an iteration follows, or not."""
         if type(self._solver) is CpuBlockSolver:  # what wraps one may change its estimates in between

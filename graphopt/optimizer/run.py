@@ -113,8 +113,7 @@ def _loop(
     callback: Callback | None,
 ) -> None:
     looks_ahead = callback is None or not getattr(callback, "looks_at_graph", True)
-    solver.look_ahead(looks_ahead and rules.max_iterations > 0)
-    chi2 = solver.chi2()
+    chi2 = solver.begin() if rules.max_iterations > 0 else solver.chi2()
     summary.initial_chi2 = summary.final_chi2 = chi2
     if not np.isfinite(chi2):
         summary.termination = TerminationType.NON_FINITE

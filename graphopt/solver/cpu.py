@@ -30,6 +30,8 @@ from graphopt.types.base import working_edge_type
 from graphopt.types.robust_kernels import robust_kernel
 
 _MACHINE = platform.machine()
+SMALL_DIM = 60
+"""Scalars of dx up to which a loop without Python takes over, see `solver.small`: it does not look ahead."""
 _MOST_AHEAD = 1 << 23  # numbers of a second H: 64 MiB
 
 
@@ -48,6 +50,17 @@ def compiled_vertex(vertex_type: Any) -> codegen.Program:
 
 class CpuBlockSolver(TrialsByParts):
     """Implements `BlockSolver` with the native modules."""
+
+    looks_ahead = False
+    """`chi2` finds H and b as well, in arrays of their own, for a `linearize` that follows: one pass over
+    the edges instead of two. Not after a trial that was taken back, until one was not."""
+    _is_hopeful = True
+    _ahead: tuple[np.ndarray, np.ndarray] | None = None
+    """H's blocks and b, of the last `chi2` that looked ahead, or before it."""
+    _ahead_chi2: float | None = None
+    """chi2 that belongs to `_ahead`, where that is at the present estimates and data."""
+    _is_begun = False
+    """It belongs to `values` and `b` instead, see `begin`."""
 
     def __init__(self, graph: Graph, structure: Structure, options: SolverOptions):
         if options.precision == "mixed":
@@ -72,14 +85,6 @@ class CpuBlockSolver(TrialsByParts):
         self._description: dict[str, object] = {}
         self.small_loops: dict[bool, Any] = {}
         """See `solver.small`."""
-        self.looks_ahead = False
-        """`chi2` finds H and b as well, in arrays of their own, for a `linearize` that follows: one pass over
-        the edges instead of two. Not after a trial that was taken back, until one was not."""
-        self._is_hopeful = True
-        self._ahead: tuple[np.ndarray, np.ndarray] | None = None
-        """H's blocks and b, of the last `chi2` that looked ahead, or before it."""
-        self._ahead_chi2: float | None = None
-        """chi2 that belongs to `_ahead`, where that is at the present estimates and data."""
 
     def refresh(self) -> None:
         """Take the graph's present estimates, measurements, information and kernel widths."""
@@ -171,14 +176,20 @@ class CpuBlockSolver(TrialsByParts):
         chi2, self._ahead_chi2 = self._ahead_chi2, None
         if chi2 is None:
             return self._linearizer.linearize(self.values, self._b)
-        assert self._ahead is not None
-        found, self._ahead = self._ahead, (self.values, self._b)
-        self.values, self._b = found
+        if self._ahead is not None and not self._is_begun:
+            found, self._ahead = self._ahead, (self.values, self._b)
+            self.values, self._b = found
+        return chi2
+
+    def begin(self) -> float:
+        """chi2 at the estimates, with H and b for the `linearize` that follows."""
+        self._ahead_chi2, self._is_begun = None, True
+        chi2 = self._ahead_chi2 = self._linearizer.linearize(self.values, self._b)
         return chi2
 
     def chi2(self) -> float:
         """Robustified chi2 at the estimates."""
-        self._ahead_chi2 = None
+        self._ahead_chi2, self._is_begun = None, False
         if not (self.looks_ahead and self._is_hopeful and self._may_look_ahead()):
             return self._linearizer.chi2()
         if self._ahead is None:
@@ -187,7 +198,7 @@ class CpuBlockSolver(TrialsByParts):
         return chi2
 
     def _may_look_ahead(self) -> bool:
-        return len(self.values) <= _MOST_AHEAD and not self.small_loops  # these have the arrays
+        return self.dim > SMALL_DIM and len(self.values) <= _MOST_AHEAD
 
     @property
     def factor_flops(self) -> float:
@@ -350,7 +361,7 @@ def name_of_non_finite(linearizer: Any, groups: list[tuple[int, EdgeGroup]]) -> 
 def edge_widths(group: EdgeGroup) -> np.ndarray:
     """Kernel widths of all edges of a group."""
     rows = group.chosen_rows
-    width = group.edge_set.kernel_width
+    width = group.edge_set.look("kernel_width")
     return np.ascontiguousarray(width if rows is None else np.take(width, rows, axis=0))
 
 
@@ -364,9 +375,9 @@ def edge_data(group: EdgeGroup, some: np.ndarray | None = None) -> tuple[np.ndar
     def taken(column: np.ndarray) -> np.ndarray:
         return column if rows is None else np.take(column, rows, axis=0)
 
-    measurement = np.ascontiguousarray(taken(edge_set.measurement))
+    measurement = np.ascontiguousarray(taken(edge_set.look("measurement")))
     if group.information == "identity":
         information = np.zeros((len(measurement), 0))
     else:
-        information = codegen.pack_information(taken(edge_set.information), group.information)
-    return measurement, information, np.ascontiguousarray(taken(edge_set.kernel_width))
+        information = codegen.pack_information(taken(edge_set.look("information")), group.information)
+    return measurement, information, np.ascontiguousarray(taken(edge_set.look("kernel_width")))

@@ -133,9 +133,9 @@ class _Part:
 def _weights(edges: EdgeSelection, errors: np.ndarray) -> tuple[float, scipy.sparse.bsr_matrix]:
     """Sum of rho, and the information matrices times the robust weights as a block diagonal matrix."""
     edge_set, rows = edges.edge_set, edges.rows
-    information = edge_set.information[rows].copy()
+    information = edge_set.look("information")[rows].copy()
     squared = np.einsum("ki,kij,kj->k", errors, information, errors)
-    rho, kernel, width = squared.copy(), edge_set.kernel[rows], edge_set.kernel_width[rows]
+    rho, kernel, width = squared.copy(), edge_set.look("kernel")[rows], edge_set.look("kernel_width")[rows]
     for number in np.unique(kernel[kernel != 0]).tolist():
         mask = kernel == number
         rho[mask], weight = robust_kernel(number).function(squared[mask], width[mask])

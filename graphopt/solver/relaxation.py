@@ -335,7 +335,7 @@ class _Assembly:
 def _weights(group: EdgeGroup, space: _Space) -> tuple[np.ndarray, np.ndarray]:
     """(m,) weights of translation and rotation: harmonic means of the eigenvalues."""
     d = space.dim
-    information = group.edge_set.information[group.rows]
+    information = group.edge_set.look("information")[group.rows]
     translation = _harmonic_mean(information[:, :d, :d])
     if information.shape[1] == d:
         return translation, np.empty(0)
@@ -355,7 +355,7 @@ def _coefficients(
 ) -> tuple[np.ndarray, np.ndarray, np.ndarray, np.ndarray]:
     """(first, second, weight, target) of the joint system, see `_Assembly.add`."""
     d, count = space.dim, len(group.rows)
-    measurement = group.edge_set.measurement[group.rows]
+    measurement = group.edge_set.look("measurement")[group.rows]
     if group.edge_set.type.tag in _POINT_EDGES:
         first = np.concatenate([np.ones((count, 1)), measurement], axis=1)[:, :, None]
         return first, np.ones((count, 1, 1)), w_translation[:, None], np.zeros((count, 1, d))
@@ -374,7 +374,7 @@ def _add_displacements(
 ) -> None:
     """x_j - x_i = R_i m with known rotations."""
     rotation = rotations[group.vertex_sets[0]][group.vertex_rows[:, 0]]
-    measured = group.edge_set.measurement[group.rows][:, : rotation.shape[-1]]
+    measured = group.edge_set.look("measurement")[group.rows][:, : rotation.shape[-1]]
     target = (rotation @ measured[:, :, None])[:, None, :, 0]
     ones = np.ones((len(group.rows), 1, 1))
     system.add(group, ones, ones, weight[:, None], target)

@@ -88,7 +88,7 @@ def prepared_solver(
     seconds["analyze"] += analyzed - start
     solver = create_block_solver(graph, structure, options)
     seconds["prepare"] += time.perf_counter() - analyzed
-    chosen_kernels = tuple([edges.edge_set.kernel.copy() for edges in selection.edges])
+    chosen_kernels = tuple([edges.edge_set.look("kernel").copy() for edges in selection.edges])
     _last[graph] = _Prepared(
         graph.version,
         options,
@@ -189,7 +189,7 @@ def _computed_errors(graph: Graph, edge_set: EdgeSet, rows: np.ndarray | None) -
         if vertex.working is not None:
             estimate = np.asarray(vertex.working.encode(estimate))
         tables.append(np.ascontiguousarray(estimate))
-    measured = np.ascontiguousarray(edge_set.measurement)
+    measured = np.ascontiguousarray(edge_set.look("measurement"))
     return kernels.edge_outputs(
         program.native,
         tables,
@@ -292,10 +292,10 @@ def _same_kernels(last: _Prepared, selection: Selection) -> bool:
     found = zip(last.selection.edges, last.kernels, last.kernel_digests, strict=True)
     then = {id(edges.edge_set): (kernel, digest) for edges, kernel, digest in found}
     for edges in selection.edges:
-        now, (before, digest) = edges.edge_set.kernel, then[id(edges.edge_set)]
-        if kernels.fingerprint(np.ascontiguousarray(now)) == digest:
+        before, digest = then[id(edges.edge_set)]
+        if edges.edge_set.fingerprint("kernel") == digest:
             continue
-        if (now[edges.rows] != before[edges.rows]).any():
+        if (edges.edge_set.look("kernel")[edges.rows] != before[edges.rows]).any():
             return False
     return True
 

@@ -10,10 +10,10 @@ from __future__ import annotations
 from typing import Any
 
 from graphopt.cpu_kernels import kernels
-from graphopt.solver.cpu import CpuBlockSolver
+from graphopt.solver.cpu import SMALL_DIM, CpuBlockSolver
 from graphopt.solver.linear_systems import Whole
 
-LARGEST_DIM = 60
+LARGEST_DIM = SMALL_DIM
 """Scalars of dx; beyond, Python's share is small."""
 
 

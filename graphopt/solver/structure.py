@@ -63,19 +63,32 @@ class EdgeGroup:
         return None if len(self.rows) == len(self.edge_set) else self.rows
 
     def data_columns(self) -> list[tuple[np.ndarray, list[int]]]:
-        """Arrays of the edge set (n, k), and which columns of them the programs take.
+        """Arrays of the edge set (n, k), to read only, and which columns of them the programs take.
 
         Measurement, information, and with a robust kernel its width.
         """
         own, dim = self.edge_set, self.edge_set.type.residual_dim
-        information = own.information.reshape(len(own), dim * dim)
-        columns = [
-            (own.measurement, list(range(own.measurement.shape[1]))),
-            (information, codegen.information_columns(dim, self.information)),
+        widths = {"measurement": own.type.measurement_dim, "information": dim * dim, "kernel_width": 1}
+        return [
+            (own.look(name).reshape(len(own), widths[name]), columns)
+            for name, columns in self._data_taken.items()
         ]
-        if self.kernel:
-            columns.append((own.kernel_width.reshape(-1, 1), [0]))
-        return [column for column in columns if column[1]]
+
+    def data_fingerprint(self) -> bytes:
+        """Of the arrays that the programs take, by contents (see `EdgeSet.fingerprint`)."""
+        own = self.edge_set
+        return b"".join([own.fingerprint(name) for name in self._data_taken]) + len(own).to_bytes(8, "little")
+
+    @cached_property
+    def _data_taken(self) -> dict[str, list[int]]:
+        """Arrays of the edge set from which the programs take columns, and these columns."""
+        kind = self.edge_set.type
+        columns = {
+            "measurement": list(range(kind.measurement_dim)),
+            "information": codegen.information_columns(kind.residual_dim, self.information),
+            "kernel_width": [0] if self.kernel else [],
+        }
+        return {name: taken for name, taken in columns.items() if taken}
 
     @cached_property
     def block_offset(self) -> np.ndarray:
@@ -256,7 +269,7 @@ def eliminated_vertices(selection: Selection, free: list[np.ndarray]) -> list[np
 def _split(edges: EdgeSelection, pattern: Pattern, number: int) -> list[EdgeGroup]:
     """One group per robust kernel that the edges have."""
     edge_set = edges.edge_set
-    kernel = edge_set.kernel if edges.takes_all else edge_set.kernel[edges.rows]
+    kernel = edge_set.look("kernel") if edges.takes_all else edge_set.look("kernel")[edges.rows]
     masks: list[tuple[int, slice | np.ndarray]]
     if bool((kernel == kernel[0]).all()):
         masks = [(int(kernel[0]), slice(None))]
@@ -280,4 +293,4 @@ def _split(edges: EdgeSelection, pattern: Pattern, number: int) -> list[EdgeGrou
 
 def information_variant(edge_set: EdgeSet, rows: np.ndarray) -> str:
     """What the information matrices of these rows have in common: "identity", "diagonal" or "full"."""
-    return kernels.information_kind(edge_set.information, None if len(rows) == len(edge_set) else rows)
+    return edge_set.information_kind(None if len(rows) == len(edge_set) else rows)

@@ -40,7 +40,7 @@ def edges_unseen(graph: Graph, part: EdgeSelection) -> np.ndarray:
     program = None if kind.sees is None or count < FEW else _blindness(kind)
     if program is None:
         return edges_behind(graph, part)
-    measured = np.ascontiguousarray(part.edge_set.measurement)
+    measured = np.ascontiguousarray(part.edge_set.look("measurement"))
     is_unseen = kernels.sum_chi2(
         program.native,
         None,

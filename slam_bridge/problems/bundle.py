@@ -83,7 +83,7 @@ def bundle(
     while more:
         graph = window.load(selection, options, now.inliers, now.imu_inliers, estimate, imu_kernel)
         clock.lap("build")
-        summary = optimize(graph, options, clock)
+        summary = optimize(graph, options, clock, summary)
         rounds += 1
         selection = window.states(selection)
         before, now = now, _judged(window, selection, options)

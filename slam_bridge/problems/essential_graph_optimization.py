@@ -118,6 +118,8 @@ def essential_graph_optimization(
         raise OptionError(
             f"gravity is {world.gravity}: mode '4dof' needs the world's z to be up. Map.transform turns it."
         )
+    if not len(world.keyframes):
+        raise OptionError("essential_graph_optimization: the map has no keyframes.")
     with world.lock:
         links = links or essential_links(world)
         loops, frames = world.loops, world.keyframes

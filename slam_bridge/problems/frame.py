@@ -36,6 +36,7 @@ from graphopt.types.robust_kernels import robust_kernel
 from slam_bridge.cameras import Rig
 from slam_bridge.options import RULES, Clock, SolveOptions, optimize
 from slam_bridge.single_pose import numbers_of, pose_of
+from slam_bridge.tables import whole_numbers
 
 POSE = 0
 """Vertex id of the frame's pose."""
@@ -88,13 +89,14 @@ class FrameObservations:
         where = np.asarray(points, float).reshape(-1, 3)
         n = len(where)
         pixels = np.asarray(pixel, float)
+        pixels = pixels.reshape(0, 2) if pixels.size == 0 else pixels
         if pixels.shape != (n, 2):
             raise OptionError(f"pixel has shape {pixels.shape}, expected ({n}, 2): one per point.")
         numbers = [
             np.full(n, np.nan) if one is None else np.broadcast_to(np.asarray(one, float), (n,))
             for one in (right, depth, sigma, depth_sigma)
         ]
-        cameras = np.broadcast_to(np.asarray(camera, np.int64), (n,))
+        cameras = np.broadcast_to(whole_numbers(camera), (n,))
         spread = None if covariance is None else np.asarray(covariance, float)
         return cls(where, pixels, cameras, numbers[0], numbers[1], numbers[2], numbers[3], spread)
 
@@ -131,7 +133,9 @@ class _Judged:
         self.observation.fill(-1)
         self.observation[places] = kind.rows
         self.weight[places] = kind.weight
-        self.edges.measurement[places] = np.concatenate([kind.image, points], axis=1)
+        width = kind.image.shape[1]
+        measurement = self.edges.measurement
+        measurement[places, :width], measurement[places, width:] = kind.image, points
 
 
 class FrameGraph:
@@ -162,6 +166,10 @@ class FrameGraph:
     def load(self, seen: FrameObservations, world_T_body: np.ndarray) -> None:
         """Take a frame's observations and pose (7,); `OptionError` for pixels and sigmas that are none."""
         _refuse_non_finite(seen)
+        if len(seen) and not (seen.camera.min() >= 0 and seen.camera.max() < len(self.rig)):
+            raise OptionError(
+                f"camera is {seen.camera.min()} to {seen.camera.max()}; the rig has 0 to {len(self.rig) - 1}."
+            )
         kinds = list(self._sorted(seen))
         wanted = {kind.type.tag: self._room(kind, seen) for kind in kinds}
         if not self.graph.num_vertices or any(
@@ -178,7 +186,8 @@ class FrameGraph:
             if tag not in wanted:
                 judged.observation.fill(-1)
         for kind in kinds:
-            self._judged[kind.type.tag].take(self._places(kind, seen), kind, points[kind.rows])
+            own = points if len(kind.rows) == len(points) and len(self.rig) == 1 else points[kind.rows]
+            self._judged[kind.type.tag].take(self._places(kind, seen), kind, own)
 
     def _places(self, kind: _Kind, seen: FrameObservations) -> np.ndarray | slice:
         if len(self.rig) == 1:
@@ -191,10 +200,11 @@ class FrameGraph:
         """Observations by type of edge, each sorted by camera."""
         order = np.argsort(seen.camera, kind="stable") if len(self.rig) > 1 else np.arange(len(seen))
         stereo = np.isfinite(seen.right)[order]
-        weight = seen.sigma**-2.0
-        for model in dict.fromkeys(camera.model for camera in self.rig):
+        weight = 1.0 / (seen.sigma * seen.sigma)
+        mono = order[~stereo]
+        for model in dict.fromkeys(camera.model for camera in self.rig) if len(mono) else ():
             numbers = [c for c, camera in enumerate(self.rig) if camera.model == model]
-            rows = order[~stereo]
+            rows = mono
             if len(numbers) < len(self.rig):
                 rows = rows[np.isin(seen.camera[rows], numbers)]
             if len(rows):
@@ -202,10 +212,12 @@ class FrameGraph:
                 yield _Kind(kind, rows, seen.pixel[rows], weight[rows])
         rows = order[stereo]
         if len(rows):
-            image = np.concatenate([seen.pixel[rows], seen.right[rows, None]], axis=1)
-            yield _Kind(visual_inertial.EdgePoseStereo, rows, image, weight[rows])
-        rows = order[np.isfinite(seen.depth)[order]]
-        if len(rows):
+            chosen = slice(None) if len(self.rig) == 1 and len(rows) == len(seen) else rows
+            image = np.concatenate([seen.pixel[chosen], seen.right[chosen, None]], axis=1)
+            yield _Kind(visual_inertial.EdgePoseStereo, rows, image, weight[chosen])
+        has_depth = np.isfinite(seen.depth)
+        if has_depth.any():
+            rows = order[has_depth[order]]
             image, weight = seen.depth[rows, None], seen.depth_sigma[rows] ** -2.0
             yield _Kind(visual_inertial.EdgePoseDepth, rows, image, weight)
 

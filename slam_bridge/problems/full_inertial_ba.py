@@ -15,6 +15,7 @@ from slam_bridge.options import Clock, SolveOptions
 from slam_bridge.problems.bundle import bundle
 from slam_bridge.problems.result import Result
 from slam_bridge.selection import select
+from slam_bridge.tables import whole_numbers
 from slam_bridge.window import Window
 
 
@@ -33,7 +34,7 @@ def full_inertial_ba(
     options = options or SolveOptions()
     clock = Clock(options)
     with world.lock:
-        held = np.asarray(fixed, np.int64)
+        held = whole_numbers(fixed)
         inertial = world.keyframes.ids[world.keyframes["has_states"]]
         selection = select(world, np.setdiff1d(world.keyframes.ids, held), held, inertial=inertial)
     clock.lap("select")

@@ -11,6 +11,7 @@ from slam_bridge.options import Clock, SolveOptions
 from slam_bridge.problems.bundle import bundle
 from slam_bridge.problems.result import Result
 from slam_bridge.selection import select
+from slam_bridge.tables import whole_numbers
 from slam_bridge.window import Window
 
 
@@ -28,7 +29,7 @@ def global_ba(
     """
     options = options or SolveOptions()
     clock = Clock(options)
-    held = np.asarray(fixed, np.int64)
+    held = whole_numbers(fixed)
     selection = select(world, np.setdiff1d(world.keyframes.ids, held), held)
     clock.lap("select")
     return bundle("global_ba", world, selection, options, window, clock, estimate)

@@ -35,7 +35,7 @@ from slam_bridge.options import Clock, SolveOptions
 from slam_bridge.preintegration import Preintegrated, measurements, reintegrate
 from slam_bridge.problems.full_inertial_ba import full_inertial_ba
 from slam_bridge.problems.result import Result, States
-from slam_bridge.tables import MapError
+from slam_bridge.tables import MapError, whole_numbers
 
 _DIRECTION, _SCALE, _GYRO, _ACC, _FIRST = range(5)  # vertex ids; poses and velocities follow
 _REFINED = 1e-3
@@ -350,7 +350,7 @@ def _apply(world: Map, chain: np.ndarray, links: list[int], start: InertialStart
 def _chain(world: Map, keyframes: Any) -> np.ndarray:
     """Ids in order of time."""
     if keyframes is not None:
-        return np.asarray(keyframes, np.int64)
+        return whole_numbers(keyframes)
     linked = np.union1d(world.imu["first"], world.imu["second"])
     return linked[np.argsort(world.keyframes["stamp"][world.keyframes.rows(linked)], kind="stable")]
 

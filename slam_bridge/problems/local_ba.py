@@ -15,6 +15,7 @@ from slam_bridge.options import Clock, SolveOptions
 from slam_bridge.problems.bundle import bundle
 from slam_bridge.problems.result import Result
 from slam_bridge.selection import select
+from slam_bridge.tables import whole_numbers
 from slam_bridge.window import Window
 
 
@@ -37,7 +38,7 @@ def local_ba(
     """
     options = options or SolveOptions()
     clock = Clock(options)
-    held = covisible_fixed(world, keyframes, max_fixed) if fixed is None else np.asarray(fixed, np.int64)
+    held = covisible_fixed(world, keyframes, max_fixed) if fixed is None else whole_numbers(fixed)
     selection = select(world, keyframes, held)
     clock.lap("select")
     return bundle("local_ba", world, selection, options, window, clock, estimate)

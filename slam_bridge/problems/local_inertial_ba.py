@@ -17,6 +17,7 @@ from slam_bridge.options import Clock, SolveOptions
 from slam_bridge.problems.bundle import bundle
 from slam_bridge.problems.result import Result
 from slam_bridge.selection import select
+from slam_bridge.tables import whole_numbers
 from slam_bridge.window import Window
 
 
@@ -38,8 +39,8 @@ def local_inertial_ba(
     options = options or SolveOptions()
     clock = Clock(options)
     with world.lock:
-        free = np.unique(np.asarray(keyframes, np.int64))
-        others = world.covisible(free)[0][:max_fixed] if fixed is None else np.asarray(fixed, np.int64)
+        free = np.unique(whole_numbers(keyframes))
+        others = world.covisible(free)[0][:max_fixed] if fixed is None else whole_numbers(fixed)
         before = previous_keyframes(world, free)
         held = np.union1d(others, before)
         selection = select(world, free, held, inertial=np.union1d(free, before))

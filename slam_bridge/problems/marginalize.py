@@ -26,6 +26,7 @@ from slam_bridge.marginal_prior import LANDMARK, POSE, STATE_COLUMNS, MarginalPr
 from slam_bridge.options import Clock, SolveOptions
 from slam_bridge.problems.result import Result
 from slam_bridge.selection import Observations, Selection, select
+from slam_bridge.tables import whole_numbers
 from slam_bridge.window import Window
 
 
@@ -47,9 +48,9 @@ def marginalize(
     options = options or SolveOptions()
     clock = Clock(options)
     with world.lock:
-        gone = np.unique(np.asarray(keyframes, np.int64))
+        gone = np.unique(whole_numbers(keyframes))
         seen_by = world.observed_landmarks(gone) if len(world.observations) else np.zeros(0, np.int64)
-        points = seen_by if landmarks is None else np.unique(np.asarray(landmarks, np.int64))
+        points = seen_by if landmarks is None else np.unique(whole_numbers(landmarks))
         world.keyframes.rows(gone)
         world.landmarks.rows(points)
         if not len(gone) and not len(points):

@@ -158,7 +158,12 @@ def _on_plane(camera: Camera, pixel: np.ndarray) -> np.ndarray:
 
 
 def umeyama(first: np.ndarray, second: np.ndarray, fix_scale: bool = False) -> np.ndarray:
-    """first_S_second (8,) with the smallest sum of |first - S second|^2, of points (n, 3)."""
+    """first_S_second (8,) with the smallest sum of |first - S second|^2, of points (n, 3).
+
+    Raises `OptionError` for no points, or differing numbers of them.
+    """
+    if first.shape != second.shape or first.shape[1:] != (3,) or not len(first):
+        raise OptionError(f"umeyama got {first.shape} and {second.shape}, expected (n, 3) twice, n > 0.")
     centre, other = first.mean(axis=0), second.mean(axis=0)
     a, b = first - centre, second - other
     left, size, right = np.linalg.svd(a.T @ b)

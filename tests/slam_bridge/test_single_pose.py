@@ -4,7 +4,14 @@ import numpy as np
 
 from graphopt.geometry import SE3, SO3
 from graphopt.geometry.se3_matrix import SE3Matrix
-from slam_bridge.single_pose import in_camera, numbers_of, pose_of, rotation_matrix, unit_quaternion
+from slam_bridge.single_pose import (
+    in_camera,
+    numbers_of,
+    optical_axis,
+    pose_of,
+    rotation_matrix,
+    unit_quaternion,
+)
 
 
 def turns():
@@ -28,6 +35,7 @@ def test_numbers_and_back():
     for q in turns():
         pose = np.array([1.0, -2.0, 3.0, *q])
         expected = np.asarray(SE3Matrix(pose).numbers)
+        np.testing.assert_array_equal(optical_axis(q), rotation_matrix(q)[:, 2])
         np.testing.assert_allclose(numbers_of(pose), expected, atol=1e-15)
         again = pose_of(expected)
         assert again[6] >= 0.0 and abs(np.linalg.norm(again[3:]) - 1.0) < 1e-15

@@ -96,6 +96,10 @@ SmallLoop::SmallLoop(SmallSystem system) : system_(std::move(system)), dim_(syst
 }
 
 double SmallLoop::linearize() {
+  if (is_linearized_) {
+    is_linearized_ = false;
+    return result_->initial_chi2;
+  }
   const Timer timer(result_->linearize_seconds);
   return system_.edges->linearize(system_.values.data, system_.values.size(), system_.b.data, dim_);
 }
@@ -158,9 +162,12 @@ LoopResult SmallLoop::run(Method& method, const StopRules& rules, const ShouldSt
                           const AfterStep& after) {
   LoopResult result;
   result_ = &result;
-  double before = chi2();
+  is_linearized_ = false;
+  double before = rules.max_iterations > 0 ? linearize() : chi2();
   result.initial_chi2 = before;
+  is_linearized_ = rules.max_iterations > 0;  // the first step finds H and b there
   if (!std::isfinite(before)) {
+    is_linearized_ = false;
     result.ending = LoopEnding::kNonFinite;
     return result;
   }
@@ -181,6 +188,7 @@ LoopResult SmallLoop::run(Method& method, const StopRules& rules, const ShouldSt
     if (result.ending != LoopEnding::kRules) break;
     before = step.chi2;
   }
+  is_linearized_ = false;
   return result;
 }
 

@@ -117,6 +117,7 @@ class SmallLoop {
   std::int64_t dim_ = 0;
   std::vector<double> damping_;
   LoopResult* result_ = nullptr;
+  bool is_linearized_ = false;  // H and b are those of initial_chi2, which no step has asked for yet
 };
 
 }  // namespace graphopt::vm

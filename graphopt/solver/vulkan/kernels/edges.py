@@ -21,7 +21,7 @@ from graphopt.codegen.gpu.packed_products import recomputed_product
 from graphopt.solver.cpu import compiled_edge
 from graphopt.solver.segments import entries_of
 from graphopt.solver.structure import EdgeGroup, Structure
-from graphopt.solver.vulkan.data.array import WIDE, WIDE_BYTES, DeviceArray, Width, digest_of
+from graphopt.solver.vulkan.data.array import WIDE, WIDE_BYTES, DeviceArray, Width
 from graphopt.solver.vulkan.data.estimates import DeviceEstimates, DeviceParameters, RecordSet
 from graphopt.solver.vulkan.data.images import DevicePlanes
 from graphopt.solver.vulkan.data.layout import BlockLayout
@@ -219,7 +219,7 @@ class DeviceEdges:
         """`schedules.interface.EdgeSchedule`: how products come about; after `follow`."""
         self.evaluation: Any = None
         """`schedules.interface.Evaluation`: who evaluates the edges for H and b; after `follow`."""
-        self._digest = self._digest_of_data()
+        self._digest = group.data_fingerprint()
         self._parameter_buffers: dict[str, Any] = {}
         for slot, number in enumerate(group.parameter_sets):
             records = parameters.records[number]
@@ -278,16 +278,13 @@ class DeviceEdges:
 
     def refresh(self) -> bool:
         """Take measurements, information and kernel widths where they have changed; False: nowhere."""
-        digest = self._digest_of_data()
+        digest = self.group.data_fingerprint()
         if digest == self._digest:
             return False
         self._digest = digest
         for view in self.views.values():
             view.write_data()
         return True
-
-    def _digest_of_data(self) -> bytes:
-        return digest_of(*(array for array, _ in self.group.data_columns()))
 
     # ---------------------------------------------------------------- launches
 

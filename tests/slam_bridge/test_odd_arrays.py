@@ -1,0 +1,140 @@
+"""Arrays of length zero and one, ids that are none, few landmarks: an answer or an error that names it."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+
+import slam_bridge as sb
+from graphopt.errors import GraphOptError, OptionError
+from slam_bridge.dense import offset_of
+from slam_bridge.tables import MapError
+
+CAMERA = sb.Camera(
+    np.eye(7)[6], "pinhole", np.array([400.0, 400.0, 320.0, 240.0]), baseline=0.1, resolution=(640, 480)
+)
+RIG = sb.Rig([CAMERA])
+
+
+def scene(num_keyframes: int, num_landmarks: int) -> tuple[sb.Map, np.ndarray, np.ndarray]:
+    """Keyframes in a row that all see all landmarks, with noise."""
+    random = np.random.default_rng(0)
+    poses = np.tile(np.eye(7)[6], (num_keyframes, 1))
+    poses[:, 0] = 0.3 * np.arange(num_keyframes)
+    world = sb.Map(RIG)
+    keyframes = world.add_keyframes(100_000_000 * np.arange(num_keyframes), poses)
+    points = random.uniform([-2, -2, 4], [2, 2, 8], (num_landmarks, 3))
+    landmarks = world.add_landmarks(points)
+    frame, point = (
+        np.repeat(np.arange(num_keyframes), num_landmarks),
+        np.tile(np.arange(num_landmarks), num_keyframes),
+    )
+    seen = points[point] - poses[frame, :3]
+    pixel = 400.0 * seen[:, :2] / seen[:, 2:] + [320.0, 240.0] + random.normal(0.0, 0.5, (len(seen), 2))
+    right = pixel[:, 0] - 40.0 / seen[:, 2]
+    world.add_observations(keyframes[frame], landmarks[point], pixel, right=right)
+    return world, keyframes, landmarks
+
+
+def test_empty_lists_add_nothing():
+    """As empty arrays of the right shape do."""
+    world = sb.Map(RIG)
+    for ids in (
+        world.add_keyframes([], []),
+        world.add_landmarks([]),
+        world.add_observations([], [], []),
+        world.add_imu([], [], []),
+        world.add_loops([], [], [], np.eye(7)),
+        world.add_pose_priors([], [], 1.0, 1.0),
+    ):
+        assert ids.shape == (0,)
+    assert len(sb.FrameObservations.of([], [])) == 0
+
+
+@pytest.mark.parametrize(
+    "problem",
+    [
+        sb.global_ba,
+        sb.full_inertial_ba,
+        lambda world: sb.local_ba(world, []),
+        lambda world: sb.local_inertial_ba(world, []),
+        lambda world: sb.marginalize(world, []),
+        sb.inertial_initialization,
+        sb.essential_graph_optimization,
+    ],
+)
+def test_an_empty_map_is_an_error_of_the_library(problem):
+    """None of numpy's."""
+    with pytest.raises(GraphOptError):
+        problem(sb.Map(RIG))
+
+
+@pytest.mark.parametrize("ids", [[1.5], [np.nan], "a", [True], [None]])
+def test_ids_are_whole_numbers(ids):
+    """A half is not rounded, a flag is no id: by every way in."""
+    world, keyframes, landmarks = scene(3, 10)
+    for call in (
+        lambda: sb.local_ba(world, ids),
+        lambda: sb.local_inertial_ba(world, ids),
+        lambda: sb.global_ba(world, fixed=ids),
+        lambda: sb.marginalize(world, ids),
+        lambda: world.add_observations(ids, landmarks[:1], [[1.0, 2.0]]),
+        lambda: world.add_observations(keyframes[:1], ids, [[1.0, 2.0]]),
+        lambda: world.add_observations(keyframes[:1], landmarks[:1], [[1.0, 2.0]], camera=ids),
+        lambda: world.remove_keyframes(ids),
+        lambda: world.remove_landmarks(ids),
+        lambda: world.keyframes.rows(ids),
+        lambda: world.add_loops(ids, keyframes[:1], np.eye(7)[6:], np.eye(7)),
+    ):
+        with pytest.raises(MapError, match="whole numbers"):
+            call()
+    assert len(world.keyframes) == 3 and len(world.landmarks) == 10
+
+
+def test_ids_as_floats_in_any_order_and_repeated():
+    """What numpy makes of ids on the way."""
+    world, keyframes, _ = scene(4, 20)
+    again = sb.local_ba(world, keyframes[[3, 1, 1]].astype(float))
+    assert again.keyframes.ids.tolist() == keyframes[[1, 3]].tolist()
+
+
+def test_lengths_that_differ_are_named():
+    """Which argument, its shape, what was expected."""
+    world, keyframes, landmarks = scene(2, 5)
+    with pytest.raises(MapError, match=r"keyframe has shape \(2,\), expected \(1,\)"):
+        world.add_observations(keyframes, landmarks[:1], [[1.0, 2.0]])
+    with pytest.raises(MapError, match=r"sigma has shape \(3,\), expected \(2,\)"):
+        world.add_observations(keyframes, landmarks[:2], np.ones((2, 2)), sigma=[1, 1, 1])
+
+
+def test_cameras_outside_the_rig_are_refused():
+    """In a frame, too."""
+    seen = sb.FrameObservations.of(np.ones((4, 3)), np.ones((4, 2)), camera=[0, 0, 2, 0])
+    with pytest.raises(OptionError, match="camera is 0 to 2; the rig has 0 to 0"):
+        sb.pose_optimization(RIG, np.eye(7)[6], seen)
+
+
+@pytest.mark.parametrize(
+    "pairs", [(np.zeros((0, 3)), np.zeros((0, 3))), (np.zeros((3, 3)), np.zeros((2, 3)))]
+)
+def test_no_pairs_have_no_similarity(pairs):
+    """And none that do not belong together."""
+    with pytest.raises(OptionError, match="umeyama"):
+        sb.umeyama(*pairs)
+
+
+@pytest.mark.parametrize("num_landmarks", [1, 2, 3, 4, 5])
+@pytest.mark.parametrize("num_keyframes", [2, 3])
+def test_marginalization_of_what_hardly_holds_together(num_keyframes, num_landmarks):
+    """Few landmarks leave directions that nothing measures; the prior is finite, and what it says is used."""
+    world, keyframes, _ = scene(num_keyframes, num_landmarks)
+    prior = sb.marginalize(world, keyframes[:1]).extra["prior"]
+    assert np.isfinite(prior.information).all() and np.isfinite(prior.offset).all()
+
+
+def test_a_diagonal_of_rounding_errors_is_no_scale():
+    """H of which one direction is nothing but noise, of either sign, or zero."""
+    h, b = np.diag([1e6, 1e4, 1.0]), np.array([1e6, 1e4, 1e-12])
+    for noise in (-1e-10, 0.0, 1e-12):
+        h[2, 2], h[0, 2], h[2, 0] = noise, 1e-9, 1e-9
+        np.testing.assert_allclose(offset_of(h, b)[:2], 1.0, rtol=1e-9)
