@@ -160,9 +160,13 @@ def test_any_number_of_threads_finds_the_same_places() -> None:
     n, rng = 40_000, np.random.default_rng(0)
     graph = graphopt.Graph()
     graph.add_vertices(slam2d.VertexSE2, np.arange(n), rng.normal(size=(n, 3)), fixed=np.arange(n) == 0)
-    first = np.concatenate([np.arange(n - 1), rng.integers(0, n, n + 1)])
-    second = np.concatenate([np.arange(1, n), rng.integers(0, n, n + 1)])
-    ends = np.stack([first, np.where(first == second, (second + 1) % n, second)], axis=1)
+    closures = rng.integers(0, n - 5, n + 1)  # to poses nearby: a factor that is small
+    ends = np.concatenate(
+        [
+            np.stack([np.arange(n - 1), np.arange(1, n)], axis=1),
+            np.stack([closures, closures + rng.integers(2, 6, n + 1)], axis=1)[:, ::-1],
+        ]
+    )
     graph.add_edges(slam2d.EdgeSE2, ends, rng.normal(size=(len(ends), 3)))
     before, found = kernels.num_threads(), []
     try:
