@@ -226,6 +226,14 @@ def number_blocks(
     ids: Sequence[np.ndarray],
     dims: Sequence[int],
 ) -> tuple[Any, ...]: ...
+def in_cones(
+    centre: np.ndarray,
+    axis: np.ndarray,
+    cosine: np.ndarray,
+    views: np.ndarray,
+    points: np.ndarray,
+    landmarks: np.ndarray,
+) -> np.ndarray: ...
 def diagonal_places(dims: np.ndarray, col_ptr: np.ndarray, block_ptr: np.ndarray) -> np.ndarray: ...
 def dot(a: np.ndarray, b: np.ndarray) -> float: ...
 def partition_graph(
