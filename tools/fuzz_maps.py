@@ -11,14 +11,11 @@ numbers that a map may have (`check_map`). Exit status 1 if anything else came o
 
 from __future__ import annotations
 
-import argparse
 import io
 import json
 import random
-import resource
 import sys
 import tempfile
-import warnings
 from collections import Counter
 from collections.abc import Callable
 from pathlib import Path
@@ -26,7 +23,7 @@ from typing import Any
 
 import h5py
 import numpy as np
-from fuzz_readers import MEMORY_LIMIT, campaign, mutate
+from fuzz_readers import campaign, main, mutate
 
 from graphopt.errors import FormatError
 from slam_bridge import Map, read_calibration
@@ -277,25 +274,5 @@ def map_campaign(
         return campaign(count, seed, keep=keep, seeds=seeds, read=reader(Path(folder)), change=mutate_map)
 
 
-def main() -> int:
-    """Run the campaign and print what came out."""
-    parser = argparse.ArgumentParser(
-        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
-    )
-    parser.add_argument("--count", type=int, default=5_000, help="inputs in all")
-    parser.add_argument("--seed", type=int, default=1, help="of the random numbers")
-    parser.add_argument("--only", help="formats that start with this")
-    parser.add_argument("--keep", type=Path, help="folder for inputs that failed")
-    args = parser.parse_args()
-    resource.setrlimit(resource.RLIMIT_AS, (MEMORY_LIMIT, MEMORY_LIMIT))
-    warnings.simplefilter("error")
-    outcomes, failures = map_campaign(args.count, args.seed, args.only, args.keep)
-    for outcome, times in outcomes.most_common():
-        print(f"{times:8d}  {outcome}")
-    for failure in failures:
-        print(failure)
-    return 1 if failures else 0
-
-
 if __name__ == "__main__":
-    sys.exit(main())
+    sys.exit(main(__doc__, map_campaign, 5_000))

@@ -462,12 +462,16 @@ def campaign(
     return outcomes, failures
 
 
-def main() -> int:
-    """Run the campaign and print what came out."""
+def main(
+    description: str | None = __doc__,
+    run: Callable[[int, int, str | None, Path | None], tuple[Counter[str], list[str]]] = campaign,
+    count: int = 10_000,
+) -> int:
+    """Run a campaign (count, seed, only, keep) and print what came out."""
     parser = argparse.ArgumentParser(
-        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
+        description=description, formatter_class=argparse.RawDescriptionHelpFormatter
     )
-    parser.add_argument("--count", type=int, default=10_000, help="inputs in all")
+    parser.add_argument("--count", type=int, default=count, help="inputs in all")
     parser.add_argument("--seed", type=int, default=1, help="of the random numbers")
     parser.add_argument("--only", help="formats that start with this")
     parser.add_argument("--keep", type=Path, help="folder for inputs that failed")
@@ -475,7 +479,7 @@ def main() -> int:
     resource.setrlimit(resource.RLIMIT_AS, (MEMORY_LIMIT, MEMORY_LIMIT))
     warnings.simplefilter("error")
     start = time.perf_counter()
-    outcomes, failures = campaign(args.count, args.seed, args.only, args.keep)
+    outcomes, failures = run(args.count, args.seed, args.only, args.keep)
     for outcome, times in outcomes.most_common():
         print(f"{times:8d}  {outcome}")
     print(f"{sum(outcomes.values())} inputs in {time.perf_counter() - start:.1f} s, {len(failures)} failures")

@@ -12,36 +12,17 @@
 
 #include "edges/picking.h"
 #include "edges/shares.h"
+#include "exact_arrays.h"
 
 namespace py = pybind11;
 using namespace graphopt::edges;
 
 namespace {
 
-template <class T>
-using Array = py::array_t<T, py::array::c_style>;
+using namespace graphopt::bindings;
 
 template <class T>
-Array<T> exact(const py::handle& object, const std::string& name, py::ssize_t ndim) {
-  if (!py::isinstance<Array<T>>(object))
-    throw py::value_error(name + " must be a C-contiguous array of " +
-                          std::string(py::str(py::dtype::of<T>())));
-  auto array = py::reinterpret_borrow<Array<T>>(object);
-  if (array.ndim() != ndim) throw py::value_error(name + " has the wrong number of dimensions");
-  return array;
-}
-
-void require(bool condition, const char* what) {
-  if (!condition) throw py::value_error(what);
-}
-
-// Hand a vector over to numpy without a copy.
-template <class T>
-py::array as_array(std::vector<T>&& values) {
-  auto* kept = new std::vector<T>(std::move(values));
-  py::capsule owner(kept, [](void* p) { delete static_cast<std::vector<T>*>(p); });
-  return py::array_t<T>(static_cast<py::ssize_t>(kept->size()), kept->data(), owner);
-}
+using Array = ExactArray<T>;
 
 template <class T>
 void require_below(const Array<T>& numbers, std::int64_t least, std::int64_t end, const char* what) {

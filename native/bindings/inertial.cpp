@@ -5,19 +5,17 @@
 
 #include <array>
 
+#include "exact_arrays.h"
 #include "inertial/preintegrate.h"
 
 namespace py = pybind11;
 using namespace graphopt::inertial;
+using graphopt::bindings::require;
 
 namespace {
 
 template <class T>
 using Array = py::array_t<T, py::array::c_style | py::array::forcecast>;
-
-void require(bool condition, const char* what) {
-  if (!condition) throw py::value_error(what);
-}
 
 // Duration, rotation, velocity, position, by bias, covariance, combined covariance.
 py::tuple bound_preintegrate(const Array<std::int64_t>& stamps, const Array<double>& gyro,

@@ -4,21 +4,16 @@
 #include <pybind11/numpy.h>
 #include <pybind11/pybind11.h>
 
+#include "exact_arrays.h"
+
 namespace py = pybind11;
 using namespace graphopt::vulkan;
+using graphopt::bindings::as_array;
 
 namespace {
 
 template <class T>
 using Array = py::array_t<T, py::array::c_style | py::array::forcecast>;
-
-// Hand a vector over to numpy without a copy.
-template <class T>
-py::array as_array(std::vector<T>&& values) {
-  auto* kept = new std::vector<T>(std::move(values));
-  py::capsule owner(kept, [](void* p) { delete static_cast<std::vector<T>*>(p); });
-  return py::array_t<T>(static_cast<py::ssize_t>(kept->size()), kept->data(), owner);
-}
 
 py::tuple row_queue(std::int64_t num_rows, int num_classes, const Array<std::int32_t>& row,
                     const Array<std::int32_t>& col, const Array<std::uint8_t>& uses,

@@ -19,6 +19,20 @@ def make_pattern(dims, edges) -> BlockPattern:
     return BlockPattern(dims, np.searchsorted(col, np.arange(num_blocks + 1)), row)
 
 
+def lattice(side: int, dim: int) -> tuple[BlockPattern, np.ndarray]:
+    """A square lattice of blocks that are not symmetric but on the diagonal, and values below one."""
+    index = np.arange(side * side).reshape(side, side)
+    pairs = [(index[:, :-1], index[:, 1:]), (index[:-1], index[1:])]
+    edges = np.concatenate([np.stack([a.ravel(), b.ravel()], axis=1) for a, b in pairs])
+    num = side * side
+    keys = np.concatenate([edges[:, 1] * num + edges[:, 0], np.arange(num) * (num + 1)])
+    col, row = np.divmod(np.unique(keys), num)
+    pattern = BlockPattern(np.full(num, dim), np.searchsorted(col, np.arange(num + 1)), row)
+    values = np.random.default_rng(0).uniform(-1.0, 1.0, pattern.values_size).reshape(-1, dim, dim)
+    values[row == col] += values[row == col].transpose(0, 2, 1)
+    return pattern, values.ravel()
+
+
 def to_dense(pattern: BlockPattern, values: np.ndarray) -> np.ndarray:
     """Full symmetric matrix (dim, dim)."""
     dense = np.zeros((pattern.dim, pattern.dim))

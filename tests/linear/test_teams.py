@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import numpy as np
 import pytest
+from linear_problems import lattice
 
 from graphopt.cpu_kernels import kernels
 from graphopt.errors import Stopped
@@ -18,20 +19,6 @@ def _keep_threads():
     threads = kernels.num_threads()
     yield
     kernels.set_num_threads(threads)
-
-
-def lattice(side: int, dim: int) -> tuple[BlockPattern, np.ndarray]:
-    """A square lattice of blocks that are not symmetric but on the diagonal, and values below one."""
-    index = np.arange(side * side).reshape(side, side)
-    pairs = [(index[:, :-1], index[:, 1:]), (index[:-1], index[1:])]
-    edges = np.concatenate([np.stack([a.ravel(), b.ravel()], axis=1) for a, b in pairs])
-    num = side * side
-    keys = np.concatenate([edges[:, 1] * num + edges[:, 0], np.arange(num) * (num + 1)])
-    col, row = np.divmod(np.unique(keys), num)
-    pattern = BlockPattern(np.full(num, dim), np.searchsorted(col, np.arange(num + 1)), row)
-    values = np.random.default_rng(0).uniform(-1.0, 1.0, pattern.values_size).reshape(-1, dim, dim)
-    values[row == col] += values[row == col].transpose(0, 2, 1)
-    return pattern, values.ravel()
 
 
 def factorized(pattern: BlockPattern, values: np.ndarray, damping: np.ndarray, threads: int) -> np.ndarray:

@@ -6,31 +6,22 @@ would otherwise take the tests along.
 
 from __future__ import annotations
 
+import inspect
 import subprocess
 import sys
 
 import pytest
+from linear_problems import lattice
 
 _PATIENCE = 120
-_PREPARE = """
+_PREPARE = f"""
 import itertools, signal, threading, time
 import numpy as np
 from graphopt.cpu_kernels import kernels
 from graphopt.errors import SolverError, Stopped
 from graphopt.solver.linear import BlockPattern, DenseCholesky, Pcg, SparseCholesky
 
-def lattice(side, dim):
-    index = np.arange(side * side).reshape(side, side)
-    pairs = [(index[:, :-1], index[:, 1:]), (index[:-1], index[1:])]
-    edges = np.concatenate([np.stack([a.ravel(), b.ravel()], axis=1) for a, b in pairs])
-    num = side * side
-    keys = np.concatenate([edges[:, 1] * num + edges[:, 0], np.arange(num) * (num + 1)])
-    col, row = np.divmod(np.unique(keys), num)
-    pattern = BlockPattern(np.full(num, dim), np.searchsorted(col, np.arange(num + 1)), row)
-    values = np.random.default_rng(0).uniform(-1.0, 1.0, pattern.values_size).reshape(-1, dim, dim)
-    values[row == col] += values[row == col].transpose(0, 2, 1)
-    return pattern, values.ravel()
-
+{inspect.getsource(lattice)}
 class watching:
     def __init__(self, ask): self.watch = kernels.Watch(ask, 0.0)
     def __enter__(self): self.watch.begin()
