@@ -20,7 +20,7 @@ from graphopt.geometry import SE3
 from slam_bridge.cameras import Camera, Rig
 from slam_bridge.map import Map
 from slam_bridge.problems.frame import FrameObservations
-from slam_bridge.tables import MapError
+from slam_bridge.tables import MapError, whole_numbers
 
 _STEP = 1e-5
 """Of the differences, as a fraction of the point's distance."""
@@ -35,7 +35,7 @@ def landmark_covariances(world: Map, landmarks: Any) -> np.ndarray:
     covariance=)`; errors of the poses are not in it: a frame near these keyframes shares them.
     """
     with world.lock:
-        ids = np.asarray(landmarks, np.int64)
+        ids = whole_numbers(landmarks)
         wanted, place = np.unique(ids, return_inverse=True)
         world.landmarks.rows(wanted)  # refuses ids that the map does not have
         rig, table = world.rig, world.observations
