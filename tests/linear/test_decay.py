@@ -1,4 +1,4 @@
-"""Numbers that decay below float64's normal range become zero where the system's own are of ordinary size, and only there."""
+"""Numbers that decay below the normal range become zero in systems of ordinary size, and only there."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ def _threads(request):
 @pytest.mark.usefixtures("_threads")
 @pytest.mark.parametrize("method", ["llt", "ldlt"])
 def test_decay_ends_in_zero(method):
-    """A column of the inverse: exact where it is normal, zero beyond, and the caller's own denormals live on."""
+    """A column of the inverse: exact where normal, zero beyond; the caller's own denormals live on."""
     pattern, impulse = chain(), np.zeros(3 * COUNT)
     impulse[0] = 1.0
     solver = SparseCholesky(pattern, method=method)
@@ -56,6 +56,7 @@ def test_extreme_scales_keep_their_digits(scale):
     plain = solver.solve(b)
     assert solver.factorize(values * scale)
     np.testing.assert_allclose(solver.solve(b * scale), plain, rtol=1e-13)
-    np.testing.assert_allclose(solver.solve(b * min(scale, 1.0)), plain * (min(scale, 1.0) / scale), rtol=1e-13)
+    small = min(scale, 1.0)
+    np.testing.assert_allclose(solver.solve(b * small), plain * (small / scale), rtol=1e-13)
     assert solver.factorize(values)
     assert np.array_equal(solver.solve(b), plain)
