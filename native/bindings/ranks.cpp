@@ -45,13 +45,14 @@ Function function_at(std::uintptr_t address) {
   return reinterpret_cast<Function>(address);
 }
 
-// calls: addresses of cuCtxPushCurrent, cuCtxPopCurrent, cuStreamQuery and ncclAllGather; place: context, stream, communicator.
+// calls: addresses of cuCtxPushCurrent, cuCtxPopCurrent, cuStreamQuery and ncclAllGather; place: context,
+// stream, communicator.
 std::shared_ptr<Gather> make_gather(const std::array<std::uintptr_t, 4>& calls,
                                     const std::array<std::uintptr_t, 3>& place, std::uintptr_t source,
                                     std::uintptr_t target, std::size_t bytes) {
   const GatherCalls functions{function_at<decltype(GatherCalls::push_context)>(calls[0]),
                               function_at<decltype(GatherCalls::pop_context)>(calls[1]),
- function_at<decltype(GatherCalls::query)>(calls[2]),
+                              function_at<decltype(GatherCalls::query)>(calls[2]),
                               function_at<decltype(GatherCalls::all_gather)>(calls[3])};
   const auto pointer = [](std::uintptr_t value) { return reinterpret_cast<void*>(value); };
   return std::make_shared<Gather>(

@@ -15,7 +15,7 @@ namespace graphopt::vulkan {
 struct GatherCalls {
   int (*push_context)(void* context);  // of the calling thread
   int (*pop_context)(void** context);
-  int (*query)(void* stream);         // `not_ready` while something is under way
+  int (*query)(void* stream);  // `not_ready` while something is under way
   int (*all_gather)(const void* source, void* target, std::size_t count, int type, void* communicator,
                     void* stream);
 };
