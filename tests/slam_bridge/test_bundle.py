@@ -583,7 +583,7 @@ def test_observations_with_right_column_and_depth():
 
 
 def test_gauss_newton_holds_what_nothing_measures():
-    """Landmarks that rounds leave with a pixel or none, and a lone keyframe: the answer of the damped method."""
+    """Landmarks that rounds leave with a pixel or none, a lone keyframe: the answer of the damped method."""
     sizes = {"keyframes": 20, "landmarks": 300, "observations": 1500}
     problem = generate_problem("V102", **sizes, sensor="euroc", mismatches=0.06, seed=5).map
     problem.observations["right"][::2] = np.nan
