@@ -78,6 +78,7 @@ class Window:
         """Graphs that were built; the other loads found theirs."""
         self._shape: tuple[Any, ...] = ()
         self._pixels: list[_Pixels] = []
+        self._held: list[tuple[VertexSet, np.ndarray]] = []
 
     def load(
         self,
@@ -92,6 +93,9 @@ class Window:
 
         estimate: which of `CALIBRATION` is free. imu_kernel: robust kernel of the IMU measurements.
         """
+        for vertices, fixed in self._held:
+            vertices.fixed[:] = fixed
+        self._held = []
         shape = (imu_kernel, *_shape_of(selection, options, estimate))
         if not _same(shape, self._shape):
             self._build(selection, options, estimate, imu_kernel)
@@ -99,6 +103,19 @@ class Window:
             self.num_built += 1
         self._fill(selection, inliers, imu_inliers)
         return self.graph
+
+    def hold(self, s: Selection, poses: np.ndarray, states: np.ndarray, landmarks: np.ndarray) -> None:
+        """Until the next `load` hold (k,) poses, (k,) velocities and biases, (m,) landmarks (bool).
+
+        For what nothing measures, where steps are not damped. The structure is another one meanwhile.
+        """
+        kinds = [(slam3d.VertexSE3, poses), (slam3d.VertexPointXYZ, landmarks)]
+        kinds += [(kind, states[s.inertial]) for kind, _ in _STATES]
+        for kind, chosen in kinds:
+            if chosen.any():
+                vertices = self.graph.vertex_set(kind)
+                self._held.append((vertices, vertices.fixed.copy()))
+                vertices.fixed[: len(chosen)] |= chosen
 
     # ---------------------------------------------------------------- building
 

@@ -9,6 +9,9 @@ An observation of d numbers is an outlier if chi2 > quantile(confidence, d) at t
 point is where the camera's model does not hold (behind a pinhole camera). An IMU measurement is rejected if
 its chi2 exceeds 9 quantiles of `imu_confidence`, and its keyframes are seen well enough to do without; but
 first a round with a kernel that lets it go entirely (Cauchy) shows whether it or its neighbours are wrong.
+
+Steps of Gauss-Newton are not damped: for `method="gn"` what the inliers do not determine is held in a round
+(landmarks of one pixel, keyframes that nothing measures), which the other methods' damping does.
 """
 
 from __future__ import annotations
@@ -22,7 +25,6 @@ from graphopt.errors import OptionError
 from graphopt.optimizer.quantiles import chi2_quantile
 from graphopt.solver.marginals import compute_marginals
 from graphopt.types import slam3d
-from graphopt.types.marginal import STATE_TYPES
 from slam_bridge.map import Map
 from slam_bridge.marginal_prior import LANDMARK, POSE
 from slam_bridge.options import Clock, SolveOptions, optimize
@@ -88,7 +90,11 @@ def bundle(
     placed = np.zeros(0, np.int64)
     clock.lap("judge")
     while more:
-        graph = window.load(selection, options, now.inliers, now.imu_inliers, estimate, imu_kernel)
+        loose = _loose_landmarks(selection, now) if options.method == "gn" else None
+        taken = now.inliers if loose is None else now.inliers & ~loose[selection.observations.landmark]
+        graph = window.load(selection, options, taken, now.imu_inliers, estimate, imu_kernel)
+        if loose is not None:
+            window.hold(selection, _lost_keyframes(selection, now), _unlinked(selection, now), loose)
         clock.lap("build")
         summary = optimize(graph, options, clock, summary)
         rounds += 1
@@ -287,18 +293,12 @@ def _covariances(
     inliers = now.inliers & ~loose[s.observations.landmark]
     window = Window(gauge_sigma=_EXACT)
     graph = window.load(s, options.with_changes(kernel=None), inliers, now.imu_inliers)
-    if loose.any():
-        graph.vertex_set(slam3d.VertexPointXYZ).fixed[loose] = True
+    unlinked = _unlinked(s, now)
+    window.hold(s, lost, unlinked, loose)
     parallel = ~loose & with_some & (known[:, 0] <= _PARALLEL * known[:, 2]) & ~s.landmarks_in_priors()
     if parallel.any():
         _hold_along_rays(graph, s, parallel, known[parallel, 2])
         loose = loose | parallel
-    if lost.any():
-        graph.vertex_set(slam3d.VertexSE3).fixed[: len(lost)] |= lost
-    unlinked = _unlinked(s, now)
-    if unlinked.any():
-        for kind in STATE_TYPES[1:]:
-            graph.vertex_set(kind).fixed[unlinked[s.inertial]] = True
     for kind, one in wanted:
         ids, open_ones = (s.keyframes, lost) if kind == "keyframe" else (s.landmarks, loose)
         if np.isin(one, ids[open_ones]):
@@ -313,8 +313,8 @@ def _covariances(
         if place == len(ids) or ids[place] != one:
             raise OptionError(f"{kind} {one} took no part in this optimization.")
         if kind == "keyframe":
-            known = 4 if s.inertial[place] and not unlinked[place] else 1
-            parts[kind, one] = [4 * place + part for part in range(known)]
+            count = 4 if s.inertial[place] and not unlinked[place] else 1
+            parts[kind, one] = [4 * place + part for part in range(count)]
         else:
             parts[kind, one] = [4 * len(s.keyframes) + place]
     pairs = [(a, b) for ids in parts.values() for a in ids for b in ids]
