@@ -68,14 +68,17 @@ class Window:
     of the last one, and builds a new graph where it has not.
     """
 
-    def __init__(self, hold_gauge: bool = True) -> None:
+    def __init__(self, hold_gauge: bool = True, gauge_sigma: float = 1e-3) -> None:
         self.hold_gauge = hold_gauge
         """False: leave unobservable directions open, as for marginalization."""
+        self.gauge_sigma = gauge_sigma
+        """[m, rad] of the prior that holds the gauge; it is part of covariances."""
         self.graph = graphopt.Graph()
         self.num_built = 0
         """Graphs that were built; the other loads found theirs."""
         self._shape: tuple[Any, ...] = ()
         self._pixels: list[_Pixels] = []
+        self._held: list[tuple[VertexSet, np.ndarray]] = []
 
     def load(
         self,
@@ -90,6 +93,9 @@ class Window:
 
         estimate: which of `CALIBRATION` is free. imu_kernel: robust kernel of the IMU measurements.
         """
+        for vertices, fixed in self._held:
+            vertices.fixed[:] = fixed
+        self._held = []
         shape = (imu_kernel, *_shape_of(selection, options, estimate))
         if not _same(shape, self._shape):
             self._build(selection, options, estimate, imu_kernel)
@@ -97,6 +103,19 @@ class Window:
             self.num_built += 1
         self._fill(selection, inliers, imu_inliers)
         return self.graph
+
+    def hold(self, s: Selection, poses: np.ndarray, states: np.ndarray, landmarks: np.ndarray) -> None:
+        """Until the next `load` hold (k,) poses, (k,) velocities and biases, (m,) landmarks (bool).
+
+        For what nothing measures, where steps are not damped. The structure is another one meanwhile.
+        """
+        kinds = [(slam3d.VertexSE3, poses), (slam3d.VertexPointXYZ, landmarks)]
+        kinds += [(kind, states[s.inertial]) for kind, _ in _STATES]
+        for kind, chosen in kinds:
+            if chosen.any():
+                vertices = self.graph.vertex_set(kind)
+                self._held.append((vertices, vertices.fixed.copy()))
+                vertices.fixed[: len(chosen)] |= chosen
 
     # ---------------------------------------------------------------- building
 
@@ -291,7 +310,7 @@ class Window:
         if gauge:
             pose = s.world_T_body[np.argmax(~s.fixed)]
             edges.measurement[count] = pose
-            edges.information[count] = gauge_information(pose, s.gravity)
+            edges.information[count] = gauge_information(pose, s.gravity, self.gauge_sigma)
 
     def _fill_priors(self, s: Selection) -> None:
         used: dict[int, int] = {}
@@ -423,7 +442,7 @@ def _has_gauge(s: Selection) -> bool:
     return len(s.keyframes) > 0 and not held
 
 
-def gauge_information(world_T_body: np.ndarray, gravity: np.ndarray, sigma: float = 1e-3) -> np.ndarray:
+def gauge_information(world_T_body: np.ndarray, gravity: np.ndarray, sigma: float) -> np.ndarray:
     """(6, 6) information of a pose prior on position and the turn about gravity, to sigma [m, rad]."""
     down = np.asarray(SE3(world_T_body).rotation.inverse().act(gravity / np.linalg.norm(gravity)))
     information = np.zeros((6, 6))

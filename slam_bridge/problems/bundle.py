@@ -9,6 +9,9 @@ An observation of d numbers is an outlier if chi2 > quantile(confidence, d) at t
 point is where the camera's model does not hold (behind a pinhole camera). An IMU measurement is rejected if
 its chi2 exceeds 9 quantiles of `imu_confidence`, and its keyframes are seen well enough to do without; but
 first a round with a kernel that lets it go entirely (Cauchy) shows whether it or its neighbours are wrong.
+
+Steps of Gauss-Newton are not damped: for `method="gn"` what the inliers do not determine is held in a round
+(landmarks of one pixel, keyframes that nothing measures), which the other methods' damping does.
 """
 
 from __future__ import annotations
@@ -22,12 +25,12 @@ from graphopt.errors import OptionError
 from graphopt.optimizer.quantiles import chi2_quantile
 from graphopt.solver.marginals import compute_marginals
 from graphopt.types import slam3d
-from graphopt.types.marginal import STATE_TYPES
 from slam_bridge.map import Map
 from slam_bridge.marginal_prior import LANDMARK, POSE
 from slam_bridge.options import Clock, SolveOptions, optimize
 from slam_bridge.preintegration import combined_informations, measurements, reintegrate
 from slam_bridge.problems import scale
+from slam_bridge.problems.landmark_covariance import informations
 from slam_bridge.problems.lost_landmarks import few_inliers, placed_anew
 from slam_bridge.problems.pose_optimization import BY_CHANCE
 from slam_bridge.problems.result import Covariances, Result, States
@@ -40,6 +43,12 @@ _MIN_SEEN = 3
 """Observations that a keyframe needs, to be held without its IMU measurement."""
 _FAR = 9.0
 _BLUNT = "Cauchy"
+_EXACT = 1e-6
+"""[m, rad] to which the gauge is held for covariances: of what holds it nothing should be in them."""
+_PARALLEL = 1e-8
+"""Of a landmark's information along its rays to that across: parallel to 1e-4, which no pixel shows."""
+_INSIDE = 1e8
+"""Of a landmark's information to the usual one: 1e-4 of the usual distance away, in the camera's centre."""
 
 
 @dataclass(eq=False)
@@ -93,7 +102,11 @@ def bundle(
     placed = np.zeros(0, np.int64)
     clock.lap("judge")
     while more:
-        graph = window.load(selection, options, now.inliers, now.imu_inliers, estimate, imu_kernel)
+        loose = _loose_landmarks(selection, now) if options.method == "gn" else None
+        taken = now.inliers if loose is None else now.inliers & ~loose[selection.observations.landmark]
+        graph = window.load(selection, options, taken, now.imu_inliers, estimate, imu_kernel)
+        if loose is not None:
+            window.hold(selection, _lost_keyframes(selection, now), _unlinked(selection, now), loose)
         clock.lap("build")
         summary = optimize(graph, options, clock, summary)
         rounds += 1
@@ -282,19 +295,24 @@ def _covariances(
 
     Landmarks that the inliers do not determine (none, or one pixel) say nothing about poses: they are held
     and their pixels left out, which changes no other covariance. Likewise keyframes that nothing measures,
-    and velocity and biases of those whose IMU measurements were all rejected.
+    and velocity and biases of those whose IMU measurements were all rejected. Landmarks of parallel rays say
+    something about rotations: they are held along their rays. Those that ended in a camera's centre, as of
+    two views from one place, are left out.
     """
     loose, lost = _loose_landmarks(s, now), _lost_keyframes(s, now)
+    known = _informations(s, now.inliers)
+    with_some = known[:, 2] > 0.0
+    if with_some.any():
+        loose |= known[:, 2] > _INSIDE * np.median(known[with_some, 2])
     inliers = now.inliers & ~loose[s.observations.landmark]
-    graph = Window().load(s, options.with_changes(kernel=None), inliers, now.imu_inliers)
-    if loose.any():
-        graph.vertex_set(slam3d.VertexPointXYZ).fixed[loose] = True
-    if lost.any():
-        graph.vertex_set(slam3d.VertexSE3).fixed[: len(lost)] |= lost
+    window = Window(gauge_sigma=_EXACT)
+    graph = window.load(s, options.with_changes(kernel=None), inliers, now.imu_inliers)
     unlinked = _unlinked(s, now)
-    if unlinked.any():
-        for kind in STATE_TYPES[1:]:
-            graph.vertex_set(kind).fixed[unlinked[s.inertial]] = True
+    window.hold(s, lost, unlinked, loose)
+    parallel = ~loose & with_some & (known[:, 0] <= _PARALLEL * known[:, 2]) & ~s.landmarks_in_priors()
+    if parallel.any():
+        _hold_along_rays(graph, s, parallel, known[parallel, 2])
+        loose = loose | parallel
     for kind, one in wanted:
         ids, open_ones = (s.keyframes, lost) if kind == "keyframe" else (s.landmarks, loose)
         if np.isin(one, ids[open_ones]):
@@ -309,13 +327,36 @@ def _covariances(
         if place == len(ids) or ids[place] != one:
             raise OptionError(f"{kind} {one} took no part in this optimization.")
         if kind == "keyframe":
-            known = 4 if s.inertial[place] and not unlinked[place] else 1
-            parts[kind, one] = [4 * place + part for part in range(known)]
+            count = 4 if s.inertial[place] and not unlinked[place] else 1
+            parts[kind, one] = [4 * place + part for part in range(count)]
         else:
             parts[kind, one] = [4 * len(s.keyframes) + place]
     pairs = [(a, b) for ids in parts.values() for a in ids for b in ids]
     blocks = compute_marginals(graph, pairs)
     return {key: np.block([[blocks[a, b] for b in ids] for a in ids]) for key, ids in parts.items()}
+
+
+def _informations(s: Selection, inliers: np.ndarray) -> np.ndarray:
+    """(m, 3) eigenvalues of the landmarks' informations, poses held, ascending; zero where these are."""
+    seen, rows = s.observations, np.flatnonzero(inliers)
+    if s.rig is None or s.points_fixed or not len(rows):
+        return np.zeros((len(s.landmarks), 3))
+    of = seen.landmark[rows]
+    columns = {
+        name: getattr(seen, name)[rows] for name in ("camera", "right", "depth", "sigma", "depth_sigma")
+    }
+    poses = s.world_T_body[seen.keyframe[rows]]
+    return np.linalg.eigvalsh(informations(s.rig, poses, s.points[of], of, len(s.landmarks), **columns))
+
+
+def _hold_along_rays(graph: graphopt.Graph, s: Selection, parallel: np.ndarray, across: np.ndarray) -> None:
+    """Priors hold what is open of landmarks with parallel rays; across: their largest informations.
+
+    They weigh `_PARALLEL` times those across the rays: of the distance they say next to nothing.
+    """
+    ids = graph.vertex_set(slam3d.VertexPointXYZ).ids[parallel]
+    weights = _PARALLEL * across[:, None, None] * np.eye(3)
+    graph.add_edges(slam3d.EdgeXYZPrior, ids[:, None], s.points[parallel], weights)
 
 
 def _unlinked(s: Selection, now: Judgement) -> np.ndarray:
