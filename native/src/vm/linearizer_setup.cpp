@@ -523,8 +523,8 @@ void Linearizer::find_sole_runs() {
                          std::none_of(g->common.begin(), g->common.end(), [](char one) { return one != 0; });
         for (std::int64_t at = 0; at < g->num_edges; ++at) {
           may_stop_at(at);
-          std::int64_t* const code = g->destinations.data() +
-                                     at * static_cast<std::int64_t>(g->pieces.size()) + step.piece;
+          std::int64_t* const code =
+              g->destinations.data() + at * static_cast<std::int64_t>(g->pieces.size()) + step.piece;
           if (*code != Destination::kSkip && !Destination::arena(*code)) action(piece, code, at, may);
         }
       }
