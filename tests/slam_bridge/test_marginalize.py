@@ -241,7 +241,7 @@ def test_misuse_is_named():
 @pytest.mark.parametrize("inertial", [True, False], ids=["with IMU", "images"])
 @pytest.mark.parametrize("gravity", [(0.0, 0.0, -9.81), (0.0, 9.81, 0.0)])
 def test_what_is_left_of_a_map_without_fixed_keyframe(inertial, gravity):
-    """Its prior does not know where the whole is: the gauge is held as before, covariances are the batch's."""
+    """Its prior does not know where the whole is: the gauge is held, covariances are the batch's."""
     rng = np.random.default_rng(3)
     world, _ = simulated_map(rng, times=0.25 * np.arange(7), count=60, pixels=0.5)
     axis = np.array([1.0, 0.0, 0.0])
