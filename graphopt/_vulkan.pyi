@@ -27,6 +27,7 @@ class Device:
     def free_bytes(self, heap: int) -> int: ...
     def trim(self) -> None: ...
     def allocate(self, size: int, usage: str) -> Buffer: ...
+    def import_host(self, array: np.ndarray) -> Buffer: ...
     def upload(self, buffer: Buffer, array: np.ndarray, offset: int) -> None: ...
     def download(self, wanted: Sequence[tuple[Buffer, int, np.ndarray]], timeout: float) -> bool: ...
     def flush(self) -> None: ...
@@ -52,6 +53,7 @@ class Buffer:
     @property
     def is_mapped(self) -> bool: ...
     def array(self, dtype: np.dtype[Any], offset: int, count: int) -> np.ndarray: ...
+    def export_memory(self) -> tuple[int, int]: ...
 
 MAX_STAGED: int
 
@@ -112,6 +114,22 @@ class Ticket:
 class MeetingBroken(RuntimeError):
     """Another rank has ended."""
 
+class Gather:
+    """Bytes of all ranks, brought to each by NCCL."""
+
+    def __init__(
+        self,
+        calls: Sequence[int],
+        place: Sequence[int],
+        source: int,
+        target: int,
+        bytes: int,
+    ) -> None: ...
+    def begin(self) -> None: ...
+    def wait(self, timeout: float) -> None: ...
+    @property
+    def is_pending(self) -> bool: ...
+
 class Meeting:
     """Where ranks that are threads of one process add numbers."""
 
@@ -123,7 +141,7 @@ class Meeting:
     def iterate(
         self,
         rank: int,
-        advance: Sequence[Program],
+        advance: Sequence[Sequence[Program]],
         message: Buffer,
         total: Buffer,
         rows: int,
@@ -134,6 +152,7 @@ class Meeting:
         worth: float,
         patience: int,
         timeout: float,
+        gather: Gather | None = ...,
     ) -> tuple[int, bool, float]: ...
 
 class Tlsf:

@@ -37,6 +37,7 @@ ROBUST_KERNELS = (
     "ScaleDelta",
 )
 PARTITIONS = ("auto", "slabs", "metis")
+TRANSPORTS = ("auto", "host", "pages", "nccl")
 DEVICE_PATTERN = re.compile(r"auto|(cpu|(vulkan|kompute)(:[^,]+)?)(,(cpu|vulkan:[^,]+))*")
 
 EPILOG = """\
@@ -294,9 +295,15 @@ def _add_distributed(parser: argparse.ArgumentParser) -> None:
         "--partition", choices=PARTITIONS, default="auto", help="with --distributed: who gets which landmarks"
     )
     parser.add_argument(
+        "--transport",
+        choices=TRANSPORTS,
+        default="auto",
+        help="over several GPUs: how the rows that they share travel in each iteration",
+    )
+    parser.add_argument(
         "--read-in-parts",
         action="store_true",
-        help="with --distributed: every rank reads its part of a BAL text or .npz; no rank has all of it",
+        help="with --distributed: every rank reads its part of the file; no rank has all of it",
     )
     parser.add_argument(
         "--checkpoint", metavar="FILE.npz", help="with --distributed: write the estimates on the way"

@@ -24,13 +24,16 @@ class Submissions:
 
     runtime: Any
     """The native module."""
-    programs: list[Any]
-    """Of an iteration, in their order."""
+    programs: list[list[Any]]
+    """Of iteration 0, 1, ..., which repeat; of each in their order."""
     message: Any
     """Mapped buffer that they leave the message in."""
     total: Any
     """Mapped buffer that they take the sums, alpha and beta from."""
     rows: int
+    """Of the message, ..."""
+    gather: Any
+    """... which has none where a native `Gather` brings them; else None."""
     is_double: bool
     timeout: float
     """Seconds."""
@@ -61,6 +64,7 @@ def iterate_natively(comm: Any, own: Any, total: np.ndarray, rule: StopRule) -> 
             rule.worth,
             rule.patience,
             one.timeout,
+            one.gather,
         )
     except one.runtime.MeetingBroken as error:
         raise threading.BrokenBarrierError from error

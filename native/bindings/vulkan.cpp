@@ -44,6 +44,9 @@ py::dict describe(const PhysicalDevice& d) {
   out["subgroup_arithmetic"] = d.subgroup_arithmetic;
   out["memory_budget"] = d.memory_budget;
   out["conditional"] = d.conditional;
+  out["exports_memory"] = d.exports_memory;
+  out["uuid"] = d.device_uuid;
+  out["host_alignment"] = d.host_alignment;
   out["subgroup_size"] = d.subgroup_size;
   out["min_subgroup_size"] = d.min_subgroup_size;
   out["max_subgroup_size"] = d.max_subgroup_size;
@@ -102,6 +105,12 @@ void check_range(const Buffer& buffer, std::uint64_t offset, std::uint64_t size)
   if (offset <= buffer.size() && size <= buffer.size() - offset) return;
   throw DeviceError(std::to_string(size) + " bytes from place " + std::to_string(offset) +
                     " on go past the end of a buffer of " + std::to_string(buffer.size()) + " bytes.");
+}
+
+std::shared_ptr<Buffer> import_host(Device& device, const py::array& array) {
+  const std::string_view bytes = bytes_of(array);
+  py::array memory = array;
+  return device.memory().import_host(memory.mutable_data(), bytes.size());
 }
 
 void upload(Device& device, const std::shared_ptr<Buffer>& buffer, const py::array& array,
@@ -235,6 +244,7 @@ void bind_device(py::module_& m) {
             return d.memory().allocate(size, usage_from_name(usage));
           },
           py::arg("size"), py::arg("usage"), py::call_guard<py::gil_scoped_release>())
+      .def("import_host", &import_host, py::arg("array"), py::keep_alive<0, 2>())
       .def("upload", &upload, py::arg("buffer"), py::arg("array"), py::arg("offset"))
       .def("download", &download, py::arg("wanted"), py::arg("timeout"))
       .def(
@@ -253,7 +263,11 @@ void bind_device(py::module_& m) {
       .def_property_readonly("address", &Buffer::address)
       .def_property_readonly("usage", [](const Buffer& b) { return std::string(usage_name(b.usage())); })
       .def_property_readonly("is_mapped", [](const Buffer& b) { return b.mapped() != nullptr; })
-      .def("array", &buffer_array, py::arg("dtype"), py::arg("offset"), py::arg("count"));
+      .def("array", &buffer_array, py::arg("dtype"), py::arg("offset"), py::arg("count"))
+      .def("export_memory", [](const Buffer& b) {
+        const ExportedMemory exported = b.export_memory();
+        return py::make_tuple(exported.descriptor, exported.bytes);
+      });
   m.attr("MAX_STAGED") = kPiece;
   py::class_<StagedBytes>(m, "StagedBytes", "Pinned memory to write, then to send to places of a buffer.")
       .def(py::init<std::shared_ptr<Device>, std::uint64_t>(), py::arg("device"), py::arg("size"))

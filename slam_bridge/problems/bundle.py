@@ -9,11 +9,14 @@ An observation of d numbers is an outlier if chi2 > quantile(confidence, d) at t
 point is where the camera's model does not hold (behind a pinhole camera). An IMU measurement is rejected if
 its chi2 exceeds 9 quantiles of `imu_confidence`, and its keyframes are seen well enough to do without; but
 first a round with a kernel that lets it go entirely (Cauchy) shows whether it or its neighbours are wrong.
+
+Steps of Gauss-Newton are not damped: for `method="gn"` what the inliers do not determine is held in a round
+(landmarks of one pixel, keyframes that nothing measures), which the other methods' damping does.
 """
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import numpy as np
 
@@ -22,12 +25,12 @@ from graphopt.errors import OptionError
 from graphopt.optimizer.quantiles import chi2_quantile
 from graphopt.solver.marginals import compute_marginals
 from graphopt.types import slam3d
-from graphopt.types.marginal import STATE_TYPES
 from slam_bridge.map import Map
 from slam_bridge.marginal_prior import LANDMARK, POSE
-from slam_bridge.options import Clock, SolveOptions, optimize
+from slam_bridge.options import NOT_BEGUN, Clock, SolveOptions, has_begun, is_usable, optimize
 from slam_bridge.preintegration import combined_informations, measurements, reintegrate
 from slam_bridge.problems import scale
+from slam_bridge.problems.landmark_covariance import informations
 from slam_bridge.problems.lost_landmarks import few_inliers, placed_anew
 from slam_bridge.problems.pose_optimization import BY_CHANCE
 from slam_bridge.problems.result import Covariances, Result, States
@@ -40,6 +43,12 @@ _MIN_SEEN = 3
 """Observations that a keyframe needs, to be held without its IMU measurement."""
 _FAR = 9.0
 _BLUNT = "Cauchy"
+_EXACT = 1e-6
+"""[m, rad] to which the gauge is held for covariances: of what holds it nothing should be in them."""
+_PARALLEL = 1e-8
+"""Of a landmark's information along its rays to that across: parallel to 1e-4, which no pixel shows."""
+_INSIDE = 1e8
+"""Of a landmark's information to the usual one: 1e-4 of the usual distance away, in the camera's centre."""
 
 
 @dataclass(eq=False)
@@ -54,6 +63,18 @@ class Judgement:
     """(o,) bool: the camera's model holds."""
     chi2: np.ndarray
     """(o,)."""
+    _found: tuple[np.ndarray, np.ndarray] | None = None
+
+    @property
+    def rows(self) -> np.ndarray:
+        """Numbers of the inliers, ascending; found once per array `inliers`."""
+        if self._found is None or self._found[0] is not self.inliers:
+            self._found = self.inliers, np.flatnonzero(self.inliers)
+        return self._found[1]
+
+    def inliers_by(self, places: np.ndarray, count: int) -> np.ndarray:
+        """(count,) inliers of each keyframe or landmark; places (o,): whose an observation is."""
+        return np.bincount(np.take(places, self.rows), minlength=count)
 
 
 def bundle(
@@ -81,7 +102,11 @@ def bundle(
     placed = np.zeros(0, np.int64)
     clock.lap("judge")
     while more:
-        graph = window.load(selection, options, now.inliers, now.imu_inliers, estimate, imu_kernel)
+        loose = _loose_landmarks(selection, now) if options.method == "gn" else None
+        taken = now.inliers if loose is None else now.inliers & ~loose[selection.observations.landmark]
+        graph = window.load(selection, options, taken, now.imu_inliers, estimate, imu_kernel)
+        if loose is not None:
+            window.hold(selection, _lost_keyframes(selection, now), _unlinked(selection, now), loose)
         clock.lap("build")
         summary = optimize(graph, options, clock, summary)
         rounds += 1
@@ -93,7 +118,7 @@ def bundle(
             if rounds < options.rounds:
                 now.imu_inliers[:] = True
         settled = not again and _agree(before, now) and _converged(summary)
-        more = rounds < options.rounds and not clock.is_over and summary.is_usable
+        more = rounds < options.rounds and not clock.is_over and is_usable(summary)
         if more:
             lost = np.setdiff1d(few_inliers(selection, now.inliers, holds), placed)
             if len(lost):
@@ -103,14 +128,16 @@ def bundle(
         more = more and not settled
         clock.lap("judge")
     assert summary is not None
-    if summary.is_usable and scale.is_open(selection, estimate):
+    if is_usable(summary) and scale.is_open(selection, estimate):
         selection = scale.kept(start, selection)
     selection = _lost_stay(start, selection, now)
     result = _result(name, window, selection, now, summary, rounds, options)
     result.extra["placed anew"] = selection.landmarks[placed]
     if estimate:
         result.extra["calibration"] = window.calibration(selection)
-    if options.update and world is not None and summary.is_usable:
+    if rounds == 1 and not has_begun(summary):
+        result = replace(result, refused=NOT_BEGUN)
+    if options.update and world is not None and result.is_usable:
         write_back(world, selection, now)
     clock.lap("write")
     result.seconds.update(clock.total())
@@ -124,7 +151,7 @@ def _lost_stay(start: Selection, found: Selection, now: Judgement) -> Selection:
         now.inliers = now.inliers & ~nowhere[found.observations.keyframe]
         poses = np.where(nowhere[:, None], start.world_T_body, found.world_T_body)
         found = found.with_changes(world_T_body=poses)
-    lost = np.bincount(found.observations.landmark[now.inliers], minlength=len(found.landmarks)) == 0
+    lost = now.inliers_by(found.observations.landmark, len(found.landmarks)) == 0
     lost &= ~found.landmarks_in_priors()
     if found.points_fixed or not lost.any():
         return found
@@ -149,14 +176,16 @@ def _judged(window: Window, s: Selection, options: SolveOptions) -> Judgement:
     limits = np.array([np.inf] + [chi2_quantile(options.confidence, d) for d in range(1, 5)])
     with np.errstate(invalid="ignore"):
         inliers = holds & (chi2 <= limits[dims])
-    return Judgement(inliers, _imu_inliers(window, s, inliers, options), holds, np.where(holds, chi2, np.inf))
+    now = Judgement(inliers, np.ones(len(s.imu), bool), holds, np.where(holds, chi2, np.inf))
+    now.imu_inliers = _imu_inliers(window, s, now, options)
+    return now
 
 
-def _imu_inliers(window: Window, s: Selection, inliers: np.ndarray, options: SolveOptions) -> np.ndarray:
+def _imu_inliers(window: Window, s: Selection, now: Judgement, options: SolveOptions) -> np.ndarray:
     """(i,) bool: a measurement is rejected if it is far off, and both its keyframes see enough without it."""
     chi2 = window.imu_chi2(s)
     far = ~(chi2 <= _FAR * chi2_quantile(options.imu_confidence, 15))
-    seen = np.bincount(s.observations.keyframe[inliers], minlength=len(s.keyframes)) >= _MIN_SEEN
+    seen = now.inliers_by(s.observations.keyframe, len(s.keyframes)) >= _MIN_SEEN
     seen[s.pose_prior_keyframe] = True
     return ~(far & (seen | s.fixed)[s.imu_ends].all(axis=1))
 
@@ -250,7 +279,7 @@ def _result(
 
 def _rejected(s: Selection, now: Judgement) -> dict[str, np.ndarray]:
     seen, o = s.observations, s.observations.ids
-    of_point = np.bincount(seen.landmark[now.inliers], minlength=len(s.landmarks))
+    of_point = now.inliers_by(seen.landmark, len(s.landmarks))
     unseen = ~s.fixed & _hardly_seen(s, now) & (len(o) > 0)
     return {
         "behind camera": o[~now.holds],
@@ -268,19 +297,24 @@ def _covariances(
 
     Landmarks that the inliers do not determine (none, or one pixel) say nothing about poses: they are held
     and their pixels left out, which changes no other covariance. Likewise keyframes that nothing measures,
-    and velocity and biases of those whose IMU measurements were all rejected.
+    and velocity and biases of those whose IMU measurements were all rejected. Landmarks of parallel rays say
+    something about rotations: they are held along their rays. Those that ended in a camera's centre, as of
+    two views from one place, are left out.
     """
     loose, lost = _loose_landmarks(s, now), _lost_keyframes(s, now)
+    known = _informations(s, now.inliers)
+    with_some = known[:, 2] > 0.0
+    if with_some.any():
+        loose |= known[:, 2] > _INSIDE * np.median(known[with_some, 2])
     inliers = now.inliers & ~loose[s.observations.landmark]
-    graph = Window().load(s, options.with_changes(kernel=None), inliers, now.imu_inliers)
-    if loose.any():
-        graph.vertex_set(slam3d.VertexPointXYZ).fixed[loose] = True
-    if lost.any():
-        graph.vertex_set(slam3d.VertexSE3).fixed[: len(lost)] |= lost
+    window = Window(gauge_sigma=_EXACT)
+    graph = window.load(s, options.with_changes(kernel=None), inliers, now.imu_inliers)
     unlinked = _unlinked(s, now)
-    if unlinked.any():
-        for kind in STATE_TYPES[1:]:
-            graph.vertex_set(kind).fixed[unlinked[s.inertial]] = True
+    window.hold(s, lost, unlinked, loose)
+    parallel = ~loose & with_some & (known[:, 0] <= _PARALLEL * known[:, 2]) & ~s.landmarks_in_priors()
+    if parallel.any():
+        _hold_along_rays(graph, s, parallel, known[parallel, 2])
+        loose = loose | parallel
     for kind, one in wanted:
         ids, open_ones = (s.keyframes, lost) if kind == "keyframe" else (s.landmarks, loose)
         if np.isin(one, ids[open_ones]):
@@ -295,13 +329,36 @@ def _covariances(
         if place == len(ids) or ids[place] != one:
             raise OptionError(f"{kind} {one} took no part in this optimization.")
         if kind == "keyframe":
-            known = 4 if s.inertial[place] and not unlinked[place] else 1
-            parts[kind, one] = [4 * place + part for part in range(known)]
+            count = 4 if s.inertial[place] and not unlinked[place] else 1
+            parts[kind, one] = [4 * place + part for part in range(count)]
         else:
             parts[kind, one] = [4 * len(s.keyframes) + place]
     pairs = [(a, b) for ids in parts.values() for a in ids for b in ids]
     blocks = compute_marginals(graph, pairs)
     return {key: np.block([[blocks[a, b] for b in ids] for a in ids]) for key, ids in parts.items()}
+
+
+def _informations(s: Selection, inliers: np.ndarray) -> np.ndarray:
+    """(m, 3) eigenvalues of the landmarks' informations, poses held, ascending; zero where these are."""
+    seen, rows = s.observations, np.flatnonzero(inliers)
+    if s.rig is None or s.points_fixed or not len(rows):
+        return np.zeros((len(s.landmarks), 3))
+    of = seen.landmark[rows]
+    columns = {
+        name: getattr(seen, name)[rows] for name in ("camera", "right", "depth", "sigma", "depth_sigma")
+    }
+    poses = s.world_T_body[seen.keyframe[rows]]
+    return np.linalg.eigvalsh(informations(s.rig, poses, s.points[of], of, len(s.landmarks), **columns))
+
+
+def _hold_along_rays(graph: graphopt.Graph, s: Selection, parallel: np.ndarray, across: np.ndarray) -> None:
+    """Priors hold what is open of landmarks with parallel rays; across: their largest informations.
+
+    They weigh `_PARALLEL` times those across the rays: of the distance they say next to nothing.
+    """
+    ids = graph.vertex_set(slam3d.VertexPointXYZ).ids[parallel]
+    weights = _PARALLEL * across[:, None, None] * np.eye(3)
+    graph.add_edges(slam3d.EdgeXYZPrior, ids[:, None], s.points[parallel], weights)
 
 
 def _unlinked(s: Selection, now: Judgement) -> np.ndarray:
@@ -330,7 +387,10 @@ def _loose_landmarks(s: Selection, now: Judgement) -> np.ndarray:
 
 def _lost_keyframes(s: Selection, now: Judgement) -> np.ndarray:
     """(k,) bool: free, without inertial states, inliers (`_hardly_seen`), a measured pose or a prior."""
-    lost = _hardly_seen(s, now) & ~s.inertial & ~s.fixed
+    open_ones = ~s.inertial & ~s.fixed
+    if not open_ones.any():
+        return open_ones
+    lost = _hardly_seen(s, now) & open_ones
     lost[s.pose_prior_keyframe] = False
     in_prior = [prior.owner[prior.kind != LANDMARK] for prior in s.priors]
     return lost & ~np.isin(s.keyframes, np.concatenate([np.zeros(0, np.int64), *in_prior]))
@@ -343,7 +403,7 @@ def _unshared(s: Selection, now: Judgement) -> np.ndarray:
     """
     if not len(s.observations.ids):
         return np.zeros(len(s.keyframes), bool)
-    frame, landmark = s.observations.keyframe[now.inliers], s.observations.landmark[now.inliers]
+    frame, landmark = (np.take(one, now.rows) for one in (s.observations.keyframe, s.observations.landmark))
     some_frame = np.full(len(s.landmarks), -1)
     some_frame[landmark] = frame
     shared = s.landmarks_in_priors() | s.points_fixed
@@ -358,6 +418,6 @@ def _unshared(s: Selection, now: Judgement) -> np.ndarray:
 def _hardly_seen(s: Selection, now: Judgement) -> np.ndarray:
     """(k,) bool: without inliers, with too few for a pose, or with so few that chance may have made them."""
     frames = s.observations.keyframe
-    good = np.bincount(frames[now.inliers], minlength=len(s.keyframes))
+    good = now.inliers_by(frames, len(s.keyframes))
     every = np.bincount(frames, minlength=len(s.keyframes))
     return (good == 0) | (good < BY_CHANCE * every) | ((good < _MIN_SEEN) & ~s.inertial)

@@ -75,6 +75,16 @@ inline void prefetch(const double* p, int length) {
   __builtin_prefetch(p + length - 1, 1);
 }
 
+template <int Width>
+inline bool all_the_same(const std::int32_t* rows) {
+#if defined(__AVX512VL__)
+  if constexpr (Width == 8)
+    return _mm256_cmpneq_epi32_mask(_mm256_loadu_si256(reinterpret_cast<const __m256i*>(rows)),
+                                    _mm256_set1_epi32(rows[0])) == 0;
+#endif
+  return std::all_of(rows + 1, rows + Width, [&](std::int32_t row) { return row == rows[0]; });
+}
+
 // Sum of `count` numbers, vectors first, so that it takes as long for one lane as for a vector of them.
 double sum_lanes(const double* x, int count) {
   Vec total{};
@@ -138,7 +148,7 @@ void Linearizer::load_chunk(const EdgeGroup& g, const Program& program, std::int
   const std::int32_t* input = program.input_registers.data();
   const int lanes = Width < kLanes ? Width : lanes_of(program, g.num_lanes(chunk));
   const auto gather = [&](const double* base, int columns, const std::int32_t* rows) {
-    if (std::all_of(rows + 1, rows + Width, [&](std::int32_t row) { return row == rows[0]; }))
+    if (all_the_same<Width>(rows))
       row_to_lanes<Width>(base + static_cast<std::int64_t>(rows[0]) * columns, columns, input, frame, lanes);
     else
       rows_to_lanes<Width>(base, columns, rows, input, frame, lanes);

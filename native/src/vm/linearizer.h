@@ -220,6 +220,7 @@ class Linearizer final : public Evaluation {
   void find_shared_destinations();
   void find_common_destinations();
   void choose_steps(EdgeGroup& group) const;
+  void find_sole_runs();
   void add_lanes(const EdgeGroup& group, const Results& results, Workspace& workspace, double* arena,
                  double* values, double* b) const;
   void finish_runs(const EdgeGroup& group, Workspace& workspace, double* arena, double* values,

@@ -18,8 +18,9 @@ class Device;
 class MemoryPool;
 
 // device: only kernels touch it. upload: the host writes (and may read), the device copies from it. readback:
-// the device copies into it, the host reads. shared: both work on it in place.
-enum class Usage { device, upload, readback, shared };
+// the device copies into it, the host reads. shared: both work on it in place. exported: on the device, in
+// memory of its own that another API may map. imported: of the host, given by `MemoryPool::import_host`.
+enum class Usage { device, upload, readback, shared, exported, imported };
 
 Usage usage_from_name(const std::string& name);
 const char* usage_name(Usage usage);
@@ -29,9 +30,11 @@ struct MemoryBlock {
   VkDeviceMemory memory = VK_NULL_HANDLE;
   VkBuffer buffer = VK_NULL_HANDLE;
   std::uint64_t size = 0, address = 0;  // [bytes]; address is 0 without buffer addresses
+  std::uint64_t allocated = 0;          // [bytes] what the driver has given
   std::uint32_t heap = 0;
   char* mapped = nullptr;
-  bool cached = false;  // the host reads it at full speed
+  void* host = nullptr;  // of usage imported
+  bool cached = false;   // the host reads it at full speed
   std::unique_ptr<Tlsf> ranges;
 };
 
@@ -41,6 +44,12 @@ struct MemoryRange {
   std::uint64_t offset = 0, size = 0;  // [bytes]
 
   char* mapped() const { return block->mapped + offset; }
+};
+
+// Memory as another API takes it.
+struct ExportedMemory {
+  int descriptor = -1;      // of a file; who imports it owns it
+  std::uint64_t bytes = 0;  // of the whole allocation; the buffer is at its start
 };
 
 // A range of device memory; returned to the pool when the last owner lets go of it.
@@ -59,6 +68,8 @@ class Buffer {
   char* mapped() const { return block_->mapped == nullptr ? nullptr : block_->mapped + offset_; }
   Usage usage() const { return block_->usage; }
   bool cached() const { return block_->cached; }
+  // Of a buffer with usage `exported`; each call makes a descriptor.
+  ExportedMemory export_memory() const;
   Device& device() const { return *device_; }
 
  private:
@@ -80,6 +91,9 @@ class MemoryPool {
   ~MemoryPool();
 
   std::shared_ptr<Buffer> allocate(std::uint64_t size, Usage usage);
+  // Memory of the host as a buffer, which several devices may have at a time. Address and size are multiples
+  // of PhysicalDevice::host_alignment; the memory stays until the buffer goes.
+  std::shared_ptr<Buffer> import_host(void* memory, std::uint64_t size);
   // Pinned memory of the device's transfers: kept until the pool goes.
   MemoryRange take_staging(std::uint64_t size, Usage usage);
   MemoryStatistics statistics() const;
@@ -94,7 +108,7 @@ class MemoryPool {
   std::optional<MemoryRange> take_from_blocks(std::uint64_t size, Usage usage);
   void release(MemoryBlock* block, std::uint64_t offset);
   std::uint64_t kept_bytes(const MemoryBlock& like) const;
-  MemoryBlock* new_block(std::uint64_t size, Usage usage, std::uint64_t asked);
+  MemoryBlock* new_block(std::uint64_t size, Usage usage, std::uint64_t asked, void* host = nullptr);
   void allocate_memory(MemoryBlock& block, std::uint64_t asked);
   void map(MemoryBlock& block);
   void drop_empty(Usage usage, std::uint64_t keep);

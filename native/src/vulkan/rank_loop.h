@@ -10,6 +10,7 @@
 #include <memory>
 #include <vector>
 
+#include "vulkan/gather.h"
 #include "vulkan/meeting.h"
 #include "vulkan/program.h"
 
@@ -22,12 +23,15 @@ struct RankRule {
 };
 
 struct RankLoop {
-  std::vector<std::shared_ptr<Program>> advance;  // submissions of an iteration, in their order
+  std::vector<std::vector<std::shared_ptr<Program>>>
+      advance;                      // submissions of iterations 0, 1, ..., which repeat
   std::shared_ptr<Buffer> message;  // `rows` numbers, then r's and s'w as two numbers each, and failures
   std::shared_ptr<Buffer> total;    // `rows` sums, then alpha and beta
   std::uint64_t rows = 0;
   bool is_double = true;  // what the buffers hold: float64 or float32
   double timeout_s = 60.0;
+  std::shared_ptr<Gather>
+      gather;  // of the rows, which are then no part of `message` and `total`; may be null
 };
 
 struct RankOutcome {
