@@ -343,10 +343,10 @@ def test_stamps_are_whole_numbers_that_ascend():
     imu = samples(1.0)
     ends = imu.stamps[[3, 50, 90]]
     for wrong in (1e-9 * ends, ends.astype(float)):
-        with pytest.raises(sb.ImuDataError, match="expected .* int64 nanoseconds"):
+        with pytest.raises(sb.ImuDataError, match=r"expected .* int64 nanoseconds"):
             sb.preintegrate_intervals(imu, wrong, NOISE)
     for wrong in (ends[::-1], ends[[0, 0, 1]]):
-        with pytest.raises(sb.ImuDataError, match="stamps do not ascend"):
+        with pytest.raises(sb.ImuDataError, match=r"stamps do not ascend"):
             sb.preintegrate_intervals(imu, wrong, NOISE)
     unsigned = sb.ImuSamples(imu.stamps.astype(np.uint64), imu.gyro, imu.acc)
     assert unsigned.stamps.dtype == np.int64
