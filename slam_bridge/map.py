@@ -268,8 +268,8 @@ class Map:
             k = missing[0]
             raise MapError(
                 f"add_imu: measurement {k}, from keyframe {ends[0][k]} to {ends[1][k]}, is {given[k]!r}, "
-                "expected Preintegrated. `preintegrate_intervals` has None where samples are missing: leave these "
-                "out."
+                "expected Preintegrated. `preintegrate_intervals` has None where samples are missing: leave "
+                "these out."
             )
         if (ends[0] == ends[1]).any():
             raise MapError("add_imu: a measurement links two different keyframes.")
