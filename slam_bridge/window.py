@@ -436,10 +436,10 @@ def _cameras_of(s: Selection, model: str) -> list[int]:
 
 def _has_gauge(s: Selection) -> bool:
     """Nothing holds position and heading of the whole."""
-    held = (
-        s.fixed.any() or len(s.pose_prior_keyframe) or any((prior.kind == POSE).any() for prior in s.priors)
-    )
-    return len(s.keyframes) > 0 and not held
+    if not len(s.keyframes) or s.fixed.any() or len(s.pose_prior_keyframe):
+        return False
+    gravity = s.gravity if s.inertial.any() else None
+    return not any((prior.kind == POSE).any() and prior.is_absolute(gravity) for prior in s.priors)
 
 
 def gauge_information(world_T_body: np.ndarray, gravity: np.ndarray, sigma: float) -> np.ndarray:

@@ -16,7 +16,7 @@ Steps of Gauss-Newton are not damped: for `method="gn"` what the inliers do not 
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import numpy as np
 
@@ -27,7 +27,7 @@ from graphopt.solver.marginals import compute_marginals
 from graphopt.types import slam3d
 from slam_bridge.map import Map
 from slam_bridge.marginal_prior import LANDMARK, POSE
-from slam_bridge.options import Clock, SolveOptions, optimize
+from slam_bridge.options import NOT_BEGUN, Clock, SolveOptions, has_begun, is_usable, optimize
 from slam_bridge.preintegration import combined_informations, measurements, reintegrate
 from slam_bridge.problems import scale
 from slam_bridge.problems.landmark_covariance import informations
@@ -118,7 +118,7 @@ def bundle(
             if rounds < options.rounds:
                 now.imu_inliers[:] = True
         settled = not again and _agree(before, now) and _converged(summary)
-        more = rounds < options.rounds and not clock.is_over and summary.is_usable
+        more = rounds < options.rounds and not clock.is_over and is_usable(summary)
         if more:
             lost = np.setdiff1d(few_inliers(selection, now.inliers, holds), placed)
             if len(lost):
@@ -128,14 +128,16 @@ def bundle(
         more = more and not settled
         clock.lap("judge")
     assert summary is not None
-    if summary.is_usable and scale.is_open(selection, estimate):
+    if is_usable(summary) and scale.is_open(selection, estimate):
         selection = scale.kept(start, selection)
     selection = _lost_stay(start, selection, now)
     result = _result(name, window, selection, now, summary, rounds, options)
     result.extra["placed anew"] = selection.landmarks[placed]
     if estimate:
         result.extra["calibration"] = window.calibration(selection)
-    if options.update and world is not None and summary.is_usable:
+    if rounds == 1 and not has_begun(summary):
+        result = replace(result, refused=NOT_BEGUN)
+    if options.update and world is not None and result.is_usable:
         write_back(world, selection, now)
     clock.lap("write")
     result.seconds.update(clock.total())
