@@ -14,6 +14,7 @@ from typing import Any, ClassVar
 
 import numpy as np
 
+from graphopt.cpu_kernels import kernels
 from graphopt.geometry import SE3, SO3, Sim3, quaternion
 from slam_bridge.dense import eliminated
 from slam_bridge.tables import MapError
@@ -55,7 +56,7 @@ class MarginalPrior:
             ("offset", (d,)),
         ):
             value = np.asarray(getattr(self, name))
-            if value.shape != shape or not np.isfinite(value).all():
+            if value.shape != shape or (name != "owner" and not kernels.all_finite(np.asarray(value, float))):
                 raise MapError(f"MarginalPrior.{name} has shape {value.shape}, expected finite {shape}.")
 
     @property

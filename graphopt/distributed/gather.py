@@ -15,5 +15,5 @@ def gathered(values: np.ndarray, index: np.ndarray) -> np.ndarray:
 
 
 def put(target: np.ndarray, index: np.ndarray, values: np.ndarray) -> None:
-    """target[index] = values: rows of C-contiguous arrays of one type; index (k,) int64, none of them twice."""
+    """target[index] = values: rows of C-contiguous arrays of one type; index (k,) int64, none twice."""
     kernels.put_rows(values, index, target)

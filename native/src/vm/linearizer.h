@@ -94,6 +94,7 @@ struct EdgeGroup {
   std::vector<Step> steps;                  // that do all pieces
   int run_size = 0;                         // of the sums of all runs
   std::vector<std::int32_t> row_registers;  // of the linearize program: all pieces
+  std::vector<std::pair<int, int>> plain;   // begin and end, in whole vectors, of pieces that are not packed
   std::vector<std::int32_t> all;            // sorted position -> the caller's row, of all edges
   std::vector<std::int32_t> order;          // the same of those that take part
   std::vector<std::int32_t> vertex_rows;    // [chunk][slot][lane]

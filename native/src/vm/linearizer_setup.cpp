@@ -29,6 +29,7 @@ std::string text(std::int64_t n) { return std::to_string(n); }
 int describe_outputs(EdgeGroup& g, const std::vector<VertexSet>& sets, const Program& program) {
   g.pieces.clear();
   g.row_registers.clear();
+  g.plain.clear();
   const auto dim = [&](int slot) { return sets[static_cast<std::size_t>(g.vertex_sets[slot])].tangent_dim; };
   int segments = 1;  // results after rho: pairs, then segments of b
   for (int a = 0; a < g.arity(); ++a)
@@ -65,6 +66,13 @@ int describe_outputs(EdgeGroup& g, const std::vector<VertexSet>& sets, const Pro
       if (piece.packed) align();
     }
   g.num_outputs = static_cast<int>(g.row_registers.size());
+  int end = 0;  // of the packed piece before, which begins and ends with whole vectors
+  for (const Piece& piece : g.pieces) {
+    if (!piece.packed) continue;
+    if (piece.row_offset > end) g.plain.emplace_back(end, piece.row_offset);
+    end = piece.row_offset + (piece.length() + kVectorLanes - 1) / kVectorLanes * kVectorLanes;
+  }
+  if (g.num_outputs > end) g.plain.emplace_back(end, g.num_outputs);
   return segment;
 }
 
