@@ -123,6 +123,7 @@ class ResidentIterating:
         self._jacobi = BlockInverse(context, dims, first, first_of_each(dims.astype(np.int64)), first)
         self._jacobi_rows = context.indices(row_table(dims, self._jacobi.offset))
         cleared = (self._sent.buffer, self._message.buffer, self._x.buffer, self._spare)
+        cleared += (self._pcg.scalars.buffer,)  # beta 0: products leave A s in q
         system.program("ranks: clear", self._record_clear, cleared).run()
 
     def _record_clear(self, program: Program, buffers: tuple[Any, ...]) -> None:
@@ -156,7 +157,7 @@ class ResidentIterating:
         """s = J r; w = S_r s; and what others have to know of it."""
         context, pcg, status = self._context, self._pcg, self._equations.status
         places, packed = self._reduction.packing or (self._speaks, self._dots)
-        vectors = (pcg.r[0], self._speaks, pcg.d, self._dots, places, packed)
+        vectors = (pcg.r[0], self._speaks, pcg.u, self._dots, places, packed)
         buffers, rows = (self._jacobi_rows, self._jacobi.buffer, *vectors), (self._dim, self._groups)
         packs = {1: int(self._reduction.packing is not None)}
         program.phase("linear_solver")
@@ -272,7 +273,7 @@ class ResidentIterating:
         program.barrier()
         if rows.size:
             program.step(self._unpack(rows, total, pcg.q))
-        buffers = (total, pcg.d, pcg.q, self._d, self._q, pcg.x, pcg.r[0])
+        buffers = (total, pcg.u, pcg.q, self._d, self._q, pcg.x, pcg.r[0])
         params = (self._dim, self._groups, rows.size)
         program.step([self._context.launch("ranks_update", buffers, params, self._groups)])
         program.append(self._message_program())
