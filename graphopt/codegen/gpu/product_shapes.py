@@ -22,7 +22,9 @@ from graphopt.codegen.gpu.inputs import describe_type, row_of
 from graphopt.codegen.gpu.kernel import Body, GpuKernel, Interface, compose, indent
 from graphopt.codegen.gpu.layout import TILE, EdgeSignature, argument_names
 
-ROWS_WORKGROUP = 128
+import os
+ROWS_WORKGROUP = int(os.environ.get('GRAPHOPT_ROWS', 128))
+RUN = int(os.environ.get('GRAPHOPT_RUN', 0))
 STOPPABLE = 1
 """Specialization constant; 1: return at once where `status` says that conjugate gradients have stopped."""
 COMPONENTS = "xyzw"
@@ -38,6 +40,8 @@ class Loop:
     """Statements that add edge e's outputs to `sum[k]`."""
     body: Body
     """Operations and live values of both."""
+    ahead: Sequence[tuple[str, int]] = ()
+    """Names and slots of vertices whose row `inside` takes from `{name}_ahead`."""
 
 
 class EdgeProduct(Protocol):
@@ -114,6 +118,8 @@ def tiles_kernel(product: EdgeProduct, solve: bool = False) -> GpuKernel:
     for name in ("first", "dest_inverse" if solve else "dest_scalar"):
         interface.add(name, f"INPUT(%, uint, {name})")
     interface.add(*(("inverse", "LARGE_INPUT(%, inverse)") if solve else ("y", "INOUT(%, real, y)")))
+    if solve and RUN:
+        return _solve_runs(product, interface)
     loop = product.loop()
     main = [
         *_TILE_START,
@@ -339,3 +345,54 @@ _END_ROW = [
     "for (uint k = 0; k < OUTPUTS; ++k) dot = add(dot, scratch[k * WORKGROUP_SIZE]);",
     "pcg_dots.at[d] = dot;",
 ]
+
+
+def _solve_runs(product: EdgeProduct, interface: Interface) -> GpuKernel:
+    """Workgroups that take RUN consecutive tiles each: what the next one begins with is read meanwhile."""
+    count, slot, signature = len(product.sums), product.slot, product.signature
+    loop = product.loop_ahead() if hasattr(product, "loop_ahead") else product.loop()
+    outputs = range(count)
+
+    def rows_at(edge: str) -> list[str]:
+        return [f"{name}_ahead = {row_of(edge, k, signature)};" for name, k in loop.ahead]
+
+    again = rows_at("e")
+    triangle = range(count * (count + 1) // 2)
+    main = [
+        STOP,
+        f"const uint first_of_run = push.first_tile + WORKGROUP * {RUN};",
+        "if (first_of_run >= push.num_tiles) return;",
+        f"const uint end_of_run = min(first_of_run + {RUN}, push.num_tiles);",
+        "uvec4 range = tile_ranges.at[first_of_run];  // first destination, number; first edge, one past the last",
+        *(f"uint {name}_ahead;" for name, _ in loop.ahead),
+        *rows_at("min(range.z + LANE, range.w - 1)"),
+        "for (uint tile = first_of_run; tile < end_of_run; ++tile) {",
+        "  const uint first_destination = range.x, num_here = range.y, begin = range.z, end = range.w;",
+        "  range = tile_ranges.at[min(tile + 1, push.num_tiles - 1)];",
+        "  const uint d = first_destination + min(LANE, num_here - 1), block = dest_inverse.at[d];",
+        "  const uint first_of_d = first.at[d], end_of_d = first.at[d + 1];",
+        f"  const uint own_row = {row_of('first_of_d', slot, signature)};",
+        "  const uint half_of = (tile - first_of_run) % 2 * OUTPUTS * TILE;",
+        *indent(_zero_sums(count)),
+        *indent(loop.before),
+        "  for (uint e = begin + LANE; e < end; e += WORKGROUP_SIZE) {",
+        *(["    if (e != begin + LANE) {", *indent(indent(indent(again))), "    }"] if again else []),
+        *indent(indent(loop.inside)),
+        "  }",
+        *indent(rows_at("min(range.z + LANE, range.w - 1)")),
+        *(f"  const real inverse_{i} = LANE < num_here ? AT(inverse, block, {i}) : ZERO;" for i in triangle),
+        "  [[unroll]] for (uint k = 0; k < OUTPUTS; ++k) scratch[half_of + k * TILE + LANE] = sum[k];",
+        "  barrier();",
+        "  if (LANE < num_here) {",
+        "    const uint last = min(end_of_d - begin, TILE);",
+        f"    real {', '.join(f'total_{i} = ZERO' for i in outputs)};",
+        "    for (uint i = first_of_d - begin; i < last; ++i) {",
+        *(f"      total_{i} += scratch[half_of + {i} * TILE + i];" for i in outputs),
+        "    }",
+        *indent(indent([line.replace("AT(inverse, block, ", "inverse_").replace(") * total", " * total") for line in
+            solve_destination(product, f"own_row * {product.stride(slot)}", f"packed{slot}")])),
+        "  }",
+        "}",
+    ]
+    declarations = [f"const uint OUTPUTS = {count}, TILE = {TILE};", "shared real scratch[2 * OUTPUTS * TILE];"]
+    return _compose(product, "solve", interface, main, loop.body, TILE, declarations)

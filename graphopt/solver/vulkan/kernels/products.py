@@ -383,6 +383,9 @@ class EdgeProducts:
             values = {**params, "parity": parity or 0, "first_tile": begin, "num_tiles": end}
             values |= {"first_destination": rows[0], "num_destinations": rows[1]}
             groups = rows[1] - rows[0] if by_rows else end - begin
+            from graphopt.codegen.gpu.product_shapes import RUN
+            if RUN and "inverse" in kernel.buffers:
+                groups = -(-groups // RUN)
             launches.append(self._context.generated(kernel, buffers, values, groups, nbytes, constants))
         return launches
 
