@@ -52,6 +52,7 @@ class Buffer:
     @property
     def is_mapped(self) -> bool: ...
     def array(self, dtype: np.dtype[Any], offset: int, count: int) -> np.ndarray: ...
+    def export_memory(self) -> tuple[int, int]: ...
 
 MAX_STAGED: int
 
@@ -112,6 +113,22 @@ class Ticket:
 class MeetingBroken(RuntimeError):
     """Another rank has ended."""
 
+class Gather:
+    """Bytes of all ranks, brought to each by NCCL."""
+
+    def __init__(
+        self,
+        calls: Sequence[int],
+        place: Sequence[int],
+        source: int,
+        target: int,
+        bytes: int,
+    ) -> None: ...
+    def begin(self) -> None: ...
+    def wait(self, timeout: float) -> None: ...
+    @property
+    def is_pending(self) -> bool: ...
+
 class Meeting:
     """Where ranks that are threads of one process add numbers."""
 
@@ -134,6 +151,7 @@ class Meeting:
         worth: float,
         patience: int,
         timeout: float,
+        gather: Gather | None = ...,
     ) -> tuple[int, bool, float]: ...
 
 class Tlsf:

@@ -168,6 +168,7 @@ def solve(graph: Any, args: argparse.Namespace, comm: Any = None, speaks: bool =
             pcg_iterations=args.pcg_iterations,
             configuration=args.configuration,
             fix=args.fix,
+            transport=args.transport,
             robust=args.robust,
             time_limit=args.time_limit,
             callback=progress.update,

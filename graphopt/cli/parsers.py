@@ -37,6 +37,7 @@ ROBUST_KERNELS = (
     "ScaleDelta",
 )
 PARTITIONS = ("auto", "slabs", "metis")
+TRANSPORTS = ("auto", "host", "nccl")
 DEVICE_PATTERN = re.compile(r"auto|(cpu|(vulkan|kompute)(:[^,]+)?)(,(cpu|vulkan:[^,]+))*")
 
 EPILOG = """\
@@ -292,6 +293,12 @@ def _add_distributed(parser: argparse.ArgumentParser) -> None:
     )
     parser.add_argument(
         "--partition", choices=PARTITIONS, default="auto", help="with --distributed: who gets which landmarks"
+    )
+    parser.add_argument(
+        "--transport",
+        choices=TRANSPORTS,
+        default="auto",
+        help="over several GPUs: how the rows that they share travel in each iteration",
     )
     parser.add_argument(
         "--read-in-parts",

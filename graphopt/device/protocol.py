@@ -16,7 +16,7 @@ from typing import Any, Literal, Protocol
 
 import numpy as np
 
-Usage = Literal["device", "upload", "readback", "shared"]
+Usage = Literal["device", "upload", "readback", "shared", "exported"]
 Precision = Literal["double", "mixed"]
 
 

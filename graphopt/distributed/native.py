@@ -31,6 +31,9 @@ class Submissions:
     total: Any
     """Mapped buffer that they take the sums, alpha and beta from."""
     rows: int
+    """Of the message, ..."""
+    gather: Any
+    """... which has none where a native `Gather` brings them; else None."""
     is_double: bool
     timeout: float
     """Seconds."""
@@ -61,6 +64,7 @@ def iterate_natively(comm: Any, own: Any, total: np.ndarray, rule: StopRule) -> 
             rule.worth,
             rule.patience,
             one.timeout,
+            one.gather,
         )
     except one.runtime.MeetingBroken as error:
         raise threading.BrokenBarrierError from error

@@ -31,6 +31,7 @@ from graphopt.distributed.devices import assign_device, rank_devices, threads_of
 from graphopt.distributed.gathering import bring_back
 from graphopt.distributed.iterations import EachIteration
 from graphopt.distributed.mpi import MpiCommunicator, is_mpi
+from graphopt.distributed.nccl import check_transport
 from graphopt.distributed.report import describe_ranks
 from graphopt.distributed.scattering import Scattered, Share, scatter
 from graphopt.distributed.signals import AgreedSignals
@@ -68,6 +69,7 @@ class Wanted:
     stop: Settable | None = None
     on_interrupt: str = "raise"
     partition: str = "auto"
+    transport: str = "auto"
     throw: bool = False
     verbose: bool = False
     checkpoint: str | None = None
@@ -184,7 +186,8 @@ def _solve(
                 share = own.share
         summary.seconds["analyze"] = time.perf_counter() - start
         if own is None:
-            solver = make_solver(share, replace(options, device=assignment.device), comm)
+            own_options = replace(options, device=assignment.device)
+            solver = make_solver(share, own_options, comm, wanted.transport)
             own = session.Own(comm, assignment.device, share, solver)
         else:
             solver = own.solver
@@ -215,6 +218,7 @@ def _algorithm(wanted: Wanted) -> tuple[StopRules, Algorithm]:
         raise OptionError(f"time_limit is {wanted.time_limit}, must be > 0 seconds.")
     if wanted.every < 1:
         raise OptionError(f"every is {wanted.every}, must be at least 1 iteration.")
+    check_transport(wanted.transport)
     rules, algorithm = algorithm_of(wanted.method, wanted.options, wanted.max_iterations)
     rules = distributed_rules(rules)
     return rules, type(algorithm)(rules)  # type: ignore[call-arg]
@@ -245,7 +249,7 @@ def _whole(graph: Graph | None, wanted: Wanted, options: SolverOptions, comm: Co
 def _key(wanted: Wanted, options: SolverOptions, size: int) -> Hashable:
     """What shares and block solvers depend on, besides the graph."""
     fix = wanted.fix if isinstance(wanted.fix, str) else tuple(wanted.fix)
-    return fix, wanted.partition, options, size
+    return fix, wanted.partition, wanted.transport, options, size
 
 
 def _kept(comm: Communicator, whole: _Whole | None, device: str) -> session.Own | None:

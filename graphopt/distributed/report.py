@@ -54,6 +54,7 @@ def describe_ranks(
         "edge_imbalance": max(edges) * len(edges) / max(sum(edges), 1),
         "imbalance": max(busy) / mean if mean > 0.0 else 1.0,
         "communication_share": communicating / total if total else 0.0,
+        "transport": solver.transport,
     }
     summary.memory_bytes = sum(rank["memory_bytes"] for rank in summary.ranks)
     names = sorted({rank["device_name"] for rank in summary.ranks if rank["edges"]})

@@ -22,8 +22,10 @@ from typing import Any
 import numpy as np
 
 from graphopt.distributed.interface import Interface, Places
-from graphopt.distributed.iterating import TAIL, Iterating
+from graphopt.distributed.iterating import Iterating
+from graphopt.distributed.messages import GatheredMessage, HostMessage, Message, OnDevice
 from graphopt.distributed.native import Submissions
+from graphopt.distributed.nccl import NcclRank
 from graphopt.distributed.part import RankPart, diagonal_places
 from graphopt.distributed.scattering import Share
 from graphopt.solver.registry import SolverOptions, create_block_solver
@@ -102,15 +104,12 @@ class ResidentIterating:
 
         own = partial(DeviceArray, context)
         rows, numbers = shared.rows.size, shared.numbers.size
-        self._sent, self._message, self._x = (
-            own(count, is_mapped=False) for count in (rows + numbers, rows + TAIL, max(rows, 1))
-        )
-        self._total, self._first_total = own(rows + 2), own(rows + numbers)
+        self._sent, self._x = (own(count, is_mapped=False) for count in (rows + numbers, max(rows, 1)))
+        self._total, self._first_total = own(max(rows, 1)), own(rows + numbers)
+        self._message: Message = HostMessage(context, rows)
         self._spoken_damping, self._kept_damping, self._diagonal = (own(self._dim) for _ in range(3))
-        self._places = {
-            one: (context.indices(one.own), context.indices(one.message))
-            for one in (shared.rows, shared.spoken, shared.numbers)
-        }
+        every = (shared.rows, shared.spoken, shared.numbers)
+        self._places = {one: OnDevice.of(context, one) for one in every}
         self._after_rows = context.indices(rows + shared.numbers.message)
         self._speaks = context.indices(shared.speaks)
         self._d, self._q = context.reals(self._dim), context.reals(self._dim)
@@ -122,14 +121,30 @@ class ResidentIterating:
         self._on_diagonal = context.indices(diagonal_places(dims))
         self._jacobi = BlockInverse(context, dims, first, first_of_each(dims.astype(np.int64)), first)
         self._jacobi_rows = context.indices(row_table(dims, self._jacobi.offset))
+<<<<<<< HEAD
         cleared = (self._sent.buffer, self._message.buffer, self._x.buffer, self._spare)
         cleared += (self._pcg.scalars.buffer,)  # beta 0: products leave A s in q
         system.program("ranks: clear", self._record_clear, cleared).run()
+=======
+        self._clear(self._sent.buffer, self._message.buffer, self._x.buffer, self._spare)
+>>>>>>> main
 
-    def _record_clear(self, program: Program, buffers: tuple[Any, ...]) -> None:
+    def _clear(self, *buffers: Any) -> None:
         """Places of other ranks stay 0."""
+        program = Program(self._context)
         for buffer in buffers:
             program.fill(buffer)
+        program.run()
+
+    @property
+    def device(self) -> Any:
+        """Where it is."""
+        return self._context.device
+
+    def gather_by(self, ranks: NcclRank) -> None:
+        """Rows of messages go by NCCL; before anything was reduced."""
+        self._message = GatheredMessage(self._context, self._shared.rows.size, ranks)
+        self._clear(self._message.buffer)
 
     # ---------------------------------------------------------------- parts of programs
 
@@ -142,12 +157,12 @@ class ResidentIterating:
         return [context.launch("copy_entries", (start, end, source, target), (count, groups), groups)]
 
     def _pack(self, places: Places, values: Any, message: Any) -> list[Launch]:
-        own, other = self._places[places]
-        return self._copy(len(places.own), own, other, values, message)
+        own = self._places[places]
+        return self._copy(own.count, own.own, own.message, values, message)
 
     def _unpack(self, places: Places, message: Any, values: Any) -> list[Launch]:
-        own, other = self._places[places]
-        return self._copy(len(places.own), other, own, message, values)
+        own = self._places[places]
+        return self._copy(own.count, own.message, own.own, message, values)
 
     def _message_program(self) -> Program:
         """What is the same in the first and in later iterations: found out once, and never run alone."""
@@ -168,7 +183,7 @@ class ResidentIterating:
         params = (self._shared.rows.size, self._groups, self._reduction.num_dots)
         ends = context.launch("ranks_scalars", (self._dots, pcg.dots_dq, status, message), params, 1)
         program.step([*self._pack(self._shared.rows, pcg.q, message), ends])
-        self._message.record_download(program)
+        self._message.record_sent(program)
 
     # ---------------------------------------------------------------- Iterating
 
@@ -213,8 +228,8 @@ class ResidentIterating:
         start = self._context.indices(_block_places(self._dims, found.offset))
         count = int((self._dims.astype(np.int64) ** 2).sum())
         program.step(self._copy(count, start, self._all_numbers, found.buffer, self._blocks))
-        own, _ = self._places[shared.numbers]
-        blocks = self._copy(len(shared.numbers.own), own, self._after_rows, self._blocks, sent)
+        own = self._places[shared.numbers]
+        blocks = self._copy(own.count, own.own, self._after_rows, self._blocks, sent)
         program.step([*self._pack(shared.rows, self._pcg.r[0], sent), *blocks])
         self._sent.record_download(program)
         equations.state.record_download(program)
@@ -223,8 +238,9 @@ class ResidentIterating:
         """Take b_s and the blocks of all ranks."""
         self._first_total.staging[:] = total[:-1]
         self._first_total.commit()
+        self._message.settle()
         self._system.program("ranks: start", self._record_start).run()
-        return self._received()
+        return self._message.sent()
 
     def _record_start(self, program: Program) -> None:
         equations, shared, total = self._equations, self._shared, self._first_total.buffer
@@ -234,8 +250,8 @@ class ResidentIterating:
         for vector in (self._d, self._q, self._pcg.x):
             program.fill(vector)
         program.barrier()
-        own, _ = self._places[shared.numbers]
-        blocks = self._copy(len(shared.numbers.own), self._after_rows, own, total, self._blocks)
+        own = self._places[shared.numbers]
+        blocks = self._copy(own.count, self._after_rows, own.own, total, self._blocks)
         rows = self._unpack(shared.rows, total, self._pcg.r[0])
         every = self._all_numbers
         diagonal = self._copy(self._dim, every, self._on_diagonal, self._diagonal.buffer, self._spare)
@@ -246,28 +262,20 @@ class ResidentIterating:
 
     def advance(self, total: np.ndarray, alpha: float, beta: float) -> np.ndarray:
         """One submission."""
-        staging, rows = self._total.staging, self._shared.rows.size
-        staging[:rows] = total[:rows]
-        staging[rows:] = alpha, beta
-        self._total.commit()
+        self._message.take(total, alpha, beta)
         self._system.program("ranks: advance", self._record_advance).run()
-        return self._received()
+        return self._message.sent()
 
     def submissions(self) -> Submissions:
         """`advance` for native code."""
         device = self._context.device
         program = self._system.program("ranks: advance", self._record_advance)
-        return Submissions(
-            device.runtime,
-            program.recorded,
-            self._message.arriving,
-            self._total.leaving,
-            self._shared.rows.size,
-            self._context.precision == "double",
-            device.timeout,
-        )
+        is_double = self._context.precision == "double"
+        ways = self._message.natively()
+        return Submissions(device.runtime, program.recorded, *ways, is_double, device.timeout)
 
     def _record_advance(self, program: Program) -> None:
+<<<<<<< HEAD
         pcg, total, rows = self._pcg, self._total.buffer, self._shared.rows
         self._total.record_upload(program.phase("linear_solver"))
         program.barrier()
@@ -275,15 +283,18 @@ class ResidentIterating:
             program.step(self._unpack(rows, total, pcg.q))
         buffers = (total, pcg.u, pcg.q, self._d, self._q, pcg.x, pcg.r[0])
         params = (self._dim, self._groups, rows.size)
+=======
+        pcg, message = self._pcg, self._message
+        message.record_taken(program.phase("linear_solver"), self._places[self._shared.rows], pcg.q)
+        buffers = (message.scalars, pcg.u, pcg.q, self._d, self._q, pcg.x, pcg.r[0])
+        params = (self._dim, self._groups, message.first)
+>>>>>>> main
         program.step([self._context.launch("ranks_update", buffers, params, self._groups)])
         program.append(self._message_program())
 
-    def _received(self) -> np.ndarray:
-        """The message, as float64: mapped memory itself, where that is what the device computes in."""
-        return np.asarray(self._message.downloaded, np.float64)
-
     def solution(self) -> np.ndarray:
         """What this rank speaks for."""
+        self._message.settle()
         if not self._shared.rows.size:
             return np.empty(0)
         self._system.program("ranks: solution", self._record_solution).run()

@@ -21,6 +21,7 @@ import numpy as np
 from graphopt.distributed.communicator import Communicator, RankError, agreed, together
 from graphopt.distributed.interface import interface
 from graphopt.distributed.native import iterate_natively, iterates_natively
+from graphopt.distributed.nccl import nccl_rank
 from graphopt.distributed.part import HostPart, NoPart, Part, SolverPart, pairs_of
 from graphopt.distributed.pcg import ConjugateGradients, StopRule, iterate, patience_after
 from graphopt.distributed.scattering import Share
@@ -38,6 +39,12 @@ from graphopt.types.base import VertexType
 
 ON_DEVICE = 600
 """Scalars of kept vertices from which on ranks with devices iterate: the CPU forms S and factorizes it."""
+
+
+_FORMED_BY_NCCL = (
+    "transport='nccl' carries the messages of conjugate gradients that run on devices; here S is formed and "
+    "factorized. Use transport='host', or schur='implicit' where vertices are eliminated."
+)
 
 
 @dataclass(frozen=True)
@@ -84,6 +91,8 @@ class DistributedBlockSolver(TrialsByParts):
     """Implements `BlockSolver` over the ranks of a communicator; every call is collective."""
 
     linear_solver = ""
+    transport = "host"
+    """How messages of conjugate gradients go: "host" or "nccl"."""
     part: Part
 
     def __init__(self, share: Share, comm: Communicator, part: Part):
@@ -275,12 +284,16 @@ class IteratingBlockSolver(DistributedBlockSolver):
 
     linear_solver = "pcg"
 
-    def __init__(self, share: Share, options: SolverOptions, comm: Communicator, part: Part):
+    def __init__(self, share: Share, options: SolverOptions, comm: Communicator, part: Part, transport: str):
         super().__init__(share, comm, part)
         self._options = options
         self._shared = interface(comm, part.kept_blocks, share.kept_dims)
         dims, of_h = share.kept_dims[part.kept_blocks], options.preconditioner == "hpp"
         self._own = together(comm, lambda: part.iterating(self._shared, dims, of_h))
+        ranks = nccl_rank(comm, getattr(self._own, "device", None), transport)
+        if ranks is not None:
+            together(comm, lambda: cast("Any", self._own).gather_by(ranks))
+        self.transport = "host" if ranks is None else "nccl"
         is_mixed = part.solver is not None and part.solver.precision == "mixed"
         self._precision = "mixed" if any(comm.share(is_mixed)) else "double"
         coarse = MIXED_PCG_TOLERANCE if self._precision == "mixed" else PCG_TOLERANCE
@@ -313,7 +326,9 @@ class IteratingBlockSolver(DistributedBlockSolver):
                 raise agreed(DeviceError(str(error))) from error
             if any(self.comm.share(part is None)):
                 return None
-            self._double = IteratingBlockSolver(self._share, self._options, self.comm, cast("Part", part))
+            self._double = IteratingBlockSolver(
+                self._share, self._options, self.comm, cast("Part", part), self.transport
+            )
         return self._double
 
     def linearize(self) -> float:
@@ -406,7 +421,7 @@ class IteratingBlockSolver(DistributedBlockSolver):
 
 
 def make_solver(
-    share: Share, options: SolverOptions, comm: Communicator
+    share: Share, options: SolverOptions, comm: Communicator, transport: str = "auto"
 ) -> FormedBlockSolver | IteratingBlockSolver:
     """The block solver for what `options` say and what is cheaper. Collective."""
     if options.preconditioner in FACTOR_PRECONDITIONERS:
@@ -419,9 +434,11 @@ def make_solver(
     structure = together(comm, lambda: _structure(share))
     forms, exact = _ways(comm, share, structure, options)
     part: Part = together(comm, lambda: _make_part(share, structure, options, forms))
-    if forms:
-        return FormedBlockSolver(share, options, comm, cast("HostPart", part), exact)
-    return IteratingBlockSolver(share, options, comm, part)
+    if not forms:
+        return IteratingBlockSolver(share, options, comm, part, transport)
+    if transport == "nccl":
+        raise agreed(OptionError(_FORMED_BY_NCCL))
+    return FormedBlockSolver(share, options, comm, cast("HostPart", part), exact)
 
 
 def _structure(share: Share) -> Structure | None:

@@ -92,6 +92,7 @@ def optimize(
     look_behind: bool = True,
     comm: Any = None,
     partition: str = "auto",
+    transport: str = "auto",
     checkpoint: str | None = None,
     every: int = 10,
     resume: str | None = None,
@@ -138,6 +139,9 @@ def optimize(
         None, and a graph of theirs gets the result too. A `device` that names several ("vulkan:0,vulkan:1")
         gives each a rank: with `comm` on every host, without it a thread of this process.
     partition: with several ranks who gets what: "slabs", "metis", or "auto", see `distributed.partition`.
+    transport: with several ranks how rows that GPUs share get from one to the others in each conjugate
+        gradient iteration: "host" through pinned memory, "nccl" from device to device
+        (`distributed.nccl`), or "auto".
     throw: raise `SolverError` if the summary is not usable, instead of returning it.
     """
     start = time.perf_counter()
@@ -153,12 +157,17 @@ def optimize(
         distributed = importlib.import_module("graphopt.distributed.optimize")
         wanted = distributed.Wanted(
             method, max_iterations, options, asked, configuration, fix, level, vertices, edges,
-            time_limit, callback, stop, on_interrupt, partition, throw, verbose,
+            time_limit, callback, stop, on_interrupt, partition, transport, throw, verbose,
             checkpoint, every, resume,
         )  # fmt: skip
         return distributed.optimize(graph, comm, wanted)
     if checkpoint is not None or resume is not None:
         raise OptionError("checkpoint and resume need comm: MPI.COMM_SELF is one for a single process.")
+    if transport != "auto":
+        raise OptionError(
+            f"transport is '{transport}', but one device has nobody to talk to: name several, as in "
+            "device='vulkan:0,vulkan:1', or give comm."
+        )
     rules, algorithm = algorithm_of(method, options, max_iterations)
     materialize = graph.has_computed()  # those that are inlined are gone
     if materialize and fix == "auto":

@@ -186,7 +186,8 @@ class Summary:
                 f"partition {self.partition['method']}: {self.partition['kept_copies']} copies of "
                 f"{self.partition['kept']} kept vertices, imbalance of edges "
                 f"{self.partition['edge_imbalance']:.3f}, of time {self.partition['imbalance']:.3f}; "
-                f"communication {self.partition['communication_share']:.1%}"
+                f"communication {self.partition['communication_share']:.1%}, "
+                f"by {self.partition['transport']}"
             )
         return lines
 

@@ -44,6 +44,8 @@ py::dict describe(const PhysicalDevice& d) {
   out["subgroup_arithmetic"] = d.subgroup_arithmetic;
   out["memory_budget"] = d.memory_budget;
   out["conditional"] = d.conditional;
+  out["exports_memory"] = d.exports_memory;
+  out["uuid"] = d.device_uuid;
   out["subgroup_size"] = d.subgroup_size;
   out["min_subgroup_size"] = d.min_subgroup_size;
   out["max_subgroup_size"] = d.max_subgroup_size;
@@ -253,7 +255,11 @@ void bind_device(py::module_& m) {
       .def_property_readonly("address", &Buffer::address)
       .def_property_readonly("usage", [](const Buffer& b) { return std::string(usage_name(b.usage())); })
       .def_property_readonly("is_mapped", [](const Buffer& b) { return b.mapped() != nullptr; })
-      .def("array", &buffer_array, py::arg("dtype"), py::arg("offset"), py::arg("count"));
+      .def("array", &buffer_array, py::arg("dtype"), py::arg("offset"), py::arg("count"))
+      .def("export_memory", [](const Buffer& b) {
+        const ExportedMemory exported = b.export_memory();
+        return py::make_tuple(exported.descriptor, exported.bytes);
+      });
   m.attr("MAX_STAGED") = kPiece;
   py::class_<StagedBytes>(m, "StagedBytes", "Pinned memory to write, then to send to places of a buffer.")
       .def(py::init<std::shared_ptr<Device>, std::uint64_t>(), py::arg("device"), py::arg("size"))

@@ -210,7 +210,25 @@ def again() -> list:
     return comm.allgather([len(made), *found])
 
 
-PROGRAMS = {one.__name__: one for one in (cases, on_device, dying, resumed, raising, stopping, again)}
+def by_nccl(library: str) -> list:
+    """Chi2 per iteration, and estimates, with messages by a library that stands for NCCL, and by the host."""
+    import ctypes
+
+    from graphopt.distributed import nccl
+
+    nccl.open_library = lambda name: ctypes.CDLL(library)
+    nccl._sharing = lambda places: []
+    comm, found = _world(), []
+    for transport in ("nccl", "host"):
+        options = {"device": ",".join(["vulkan:0"] * comm.size), "schur": "implicit", "method": "lm"}
+        document = _solved(comm, "adjustment", {**options, "transport": transport})
+        chi2 = [one["chi2"] for one in document["iterations"]]
+        found.append([document["partition"]["transport"], chi2, document["estimates"]])
+    return found
+
+
+_PROGRAMS = (cases, on_device, dying, resumed, raising, stopping, again, by_nccl)
+PROGRAMS = {one.__name__: one for one in _PROGRAMS}
 
 
 def launch(num_ranks: int, *arguments: str, timeout: float = 120.0, **environment: str):

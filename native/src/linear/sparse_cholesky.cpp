@@ -54,6 +54,7 @@ void SparseCholesky::allocate() {
   for (AlignedBuffer& buffer : scratch_) buffer.require(static_cast<std::int64_t>(padded));
   position_.assign(threads, std::vector<std::int64_t>(padded));
   failed_pivot_.assign(threads, -1);
+  diagonals_.assign(threads, OrdinarySize{});
   meetings_.clear();
   for (const TeamFront& team : schedule_.team_fronts) meetings_.emplace_back(team.range, team.workers);
 }
@@ -89,22 +90,33 @@ bool SparseCholesky::factorize(const double* values, const double* damping) {
   std::lock_guard<CallMutex> lock(mutex_);
   factorized_ = false;
   plan();
+  const bool flushed = flushes_;
+  int failed = factorize_once(values, damping);
+  if (flushed != flushes_) failed = factorize_once(values, damping);
+  factorized_ = failed < 0;
+  failed_block_ = factorized_ ? -1 : pattern_->block_of(symbolic_.scalar_source[failed]);
+  return factorized_;
+}
+
+// The first failing pivot in elimination order or -1. Afterwards flushes_ says what the diagonals allow.
+int SparseCholesky::factorize_once(const double* values, const double* damping) {
   for (Meeting& meeting : meetings_) meeting.fails = false;
   run([&](int thread, SpinBarrier&) { factorize_thread(thread, values, damping); });
+  throw_if_stopped();
+  flushes_ = std::all_of(diagonals_.begin(), diagonals_.end(), [](const auto& size) { return size.holds(); });
   int failed = std::numeric_limits<int>::max();
   for (int pivot : failed_pivot_) {
     if (pivot >= 0) failed = std::min(failed, pivot);
   }
-  throw_if_stopped();
-  factorized_ = failed == std::numeric_limits<int>::max();
-  failed_block_ = factorized_ ? -1 : pattern_->block_of(symbolic_.scalar_source[failed]);
-  return factorized_;
+  return failed == std::numeric_limits<int>::max() ? -1 : failed;
 }
 
 // A thread whose work failed goes on to the meetings, since others wait there, and takes the failure along.
 void SparseCholesky::factorize_thread(int thread, const double* values, const double* damping) {
   int& failed = failed_pivot_[thread];
   failed = -1;
+  diagonals_[thread] = OrdinarySize{};
+  const FlushDenormals flush(flushes_);
   const Team alone{0, 1, nullptr, thread};
   PatientStop stop;
   int own_failure = -1;
@@ -179,12 +191,15 @@ void SparseCholesky::assemble(int s, const Team& team, const double* values, con
         for (int c = 0; c < cols; ++c) target[c * kStrip] = source[r * row_step + c * col_step];
       }
     }
+    OrdinarySize sizes = diagonals_[team.worker];
     for (int i = 0; i < node.num_pivots; ++i) {
       double& pivot = diagonal[triangle_row(i) + static_cast<std::int64_t>(i) * kStrip];
       if (damping != nullptr) pivot += damping[symbolic_.scalar_source[node.first_pivot + i]];
       min_pivot_[node.first_pivot + i] =
           std::numeric_limits<double>::epsilon() * (signed_pivots_ ? std::abs(pivot) : pivot);
+      sizes.add(std::abs(pivot));
     }
+    diagonals_[team.worker] = sizes;
   }
   team.wait();
 }
@@ -282,8 +297,16 @@ void SparseCholesky::solve(const double* b, double* x) {
 
 void SparseCholesky::solve_factorized(const double* b, double* x) {
   const std::int64_t dim = pattern_->dim();
-  for (std::int64_t i = 0; i < dim; ++i) permuted_[i] = b[symbolic_.scalar_source[i]];
-  run([&](int thread, SpinBarrier& barrier) { solve_thread(thread, barrier); });
+  double largest = 0.0;
+  for (std::int64_t i = 0; i < dim; ++i) {
+    permuted_[i] = b[symbolic_.scalar_source[i]];
+    largest = std::max(largest, std::abs(permuted_[i]));
+  }
+  const bool flushes = flushes_ && largest >= OrdinarySize::kLeast;
+  run([&](int thread, SpinBarrier& barrier) {
+    const FlushDenormals flush(flushes);
+    solve_thread(thread, barrier);
+  });
   for (std::int64_t i = 0; i < dim; ++i) x[symbolic_.scalar_source[i]] = permuted_[i];
 }
 

@@ -17,6 +17,7 @@
 
 #include "linear/aligned_buffer.h"
 #include "linear/block_pattern.h"
+#include "linear/flush_denormals.h"
 #include "linear/front.h"
 #include "linear/schedule.h"
 #include "linear/supernodes.h"
@@ -60,6 +61,7 @@ class SparseCholesky {
   void plan();
   void allocate();
   Front front(int s);
+  int factorize_once(const double* values, const double* damping);
   void factorize_thread(int thread, const double* values, const double* damping);
   int factorize_supernode(int s, const Team& team, int* failed_pivot, const double* values,
                           const double* damping);
@@ -84,9 +86,11 @@ class SparseCholesky {
   std::vector<AlignedBuffer> scratch_;  // per thread (max_below, padded)
   std::vector<std::vector<std::int64_t>> position_;  // per thread (max_below)
   std::vector<int> failed_pivot_;                    // per thread, elimination order, -1: none
+  std::vector<OrdinarySize> diagonals_;              // per thread, of its pivots in H + D
   std::deque<Meeting> meetings_;                     // of schedule_.team_fronts
   bool signed_pivots_ = false;
   bool factorized_ = false;
+  bool flushes_ = true;  // denormals, as the diagonals of the last factorisation allow
   int failed_block_ = -1;
   CallMutex mutex_;
 

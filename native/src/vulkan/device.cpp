@@ -25,10 +25,12 @@ void mask_features(PhysicalDevice& device, const std::set<std::string>& masked) 
       device.subgroup_size_control = false;
     } else if (name == "conditional") {
       device.conditional = false;
+    } else if (name == "exports_memory") {
+      device.exports_memory = false;
     } else {
       throw DeviceError("Feature '" + name +
-                        "' cannot be masked; expected float64, buffer_address, subgroup_size_control or "
-                        "conditional.");
+                        "' cannot be masked; expected float64, buffer_address, subgroup_size_control, "
+                        "conditional or exports_memory.");
     }
   }
 }
@@ -101,6 +103,7 @@ void Device::create_device() {
     features12.pNext = &conditional;
   }
   if (physical_.memory_budget) extensions.push_back(VK_EXT_MEMORY_BUDGET_EXTENSION_NAME);
+  if (physical_.exports_memory) extensions.push_back(VK_KHR_EXTERNAL_MEMORY_FD_EXTENSION_NAME);
 
   VkDeviceCreateInfo info{};
   info.sType = VK_STRUCTURE_TYPE_DEVICE_CREATE_INFO;

@@ -24,11 +24,13 @@ struct PhysicalDevice {
   VkPhysicalDevice handle = VK_NULL_HANDLE;
   std::string name, driver, driver_info, kind;  // kind: discrete, integrated, virtual, cpu, other
   std::uint32_t api_version = 0, vendor_id = 0, device_id = 0, driver_version = 0;
-  std::string cache_uuid;  // hexadecimal pipelineCacheUUID
+  std::string cache_uuid;   // hexadecimal pipelineCacheUUID
+  std::string device_uuid;  // hexadecimal: the same in every API of the vendor
 
   bool float64 = false, int64 = false, buffer_address = false, scalar_layout = false;
   bool timeline_semaphore = false, subgroup_size_control = false, subgroup_arithmetic = false;
   bool memory_budget = false, conditional = false;  // conditional: commands that run where a word says so
+  bool exports_memory = false;                      // as a file descriptor, to another API
   std::uint32_t subgroup_size = 1, min_subgroup_size = 1, max_subgroup_size = 1;
 
   std::uint64_t max_storage_range = 0, max_allocation = 0;  // [bytes]

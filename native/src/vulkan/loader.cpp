@@ -64,6 +64,7 @@ DeviceApi load_device_api(const InstanceApi& instance, VkDevice device) {
   api.name = reinterpret_cast<PFN_##name>(instance.vkGetDeviceProcAddr(device, #name));
   GRAPHOPT_LOAD_IF_THERE(vkCmdBeginConditionalRenderingEXT)
   GRAPHOPT_LOAD_IF_THERE(vkCmdEndConditionalRenderingEXT)
+  GRAPHOPT_LOAD_IF_THERE(vkGetMemoryFdKHR)
 #undef GRAPHOPT_LOAD_IF_THERE
   return api;
 }

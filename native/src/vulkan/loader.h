@@ -19,7 +19,8 @@ namespace graphopt::vulkan {
 #define GRAPHOPT_VK_INSTANCE(X) \
   X(vkDestroyInstance) X(vkEnumeratePhysicalDevices) X(vkGetPhysicalDeviceProperties2) \
   X(vkGetPhysicalDeviceFeatures2) X(vkGetPhysicalDeviceMemoryProperties2) \
-  X(vkGetPhysicalDeviceQueueFamilyProperties) X(vkEnumerateDeviceExtensionProperties) X(vkCreateDevice) \
+  X(vkGetPhysicalDeviceQueueFamilyProperties) X(vkGetPhysicalDeviceExternalBufferProperties) \
+  X(vkEnumerateDeviceExtensionProperties) X(vkCreateDevice) \
   X(vkGetDeviceProcAddr)
 
 #define GRAPHOPT_VK_DEVICE(X) \
@@ -55,6 +56,7 @@ struct DeviceApi {
   GRAPHOPT_VK_DEVICE(GRAPHOPT_VK_MEMBER)
   PFN_vkCmdBeginConditionalRenderingEXT vkCmdBeginConditionalRenderingEXT = nullptr;  // may stay null
   PFN_vkCmdEndConditionalRenderingEXT vkCmdEndConditionalRenderingEXT = nullptr;      // may stay null
+  PFN_vkGetMemoryFdKHR vkGetMemoryFdKHR = nullptr;                                    // may stay null
 };
 
 // Open libvulkan once per process. Throws DeviceError with the way out where there is none.

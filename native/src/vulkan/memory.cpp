@@ -11,6 +11,8 @@ namespace {
 
 constexpr std::uint64_t MiB = std::uint64_t{1} << 20;
 constexpr std::uint64_t smallest_block = 16 * MiB, largest_block = 256 * MiB;
+constexpr std::array<Usage, 5> every_usage = {Usage::device, Usage::upload, Usage::readback, Usage::shared,
+                                              Usage::exported};
 constexpr std::uint64_t most_kept_on_device = 4096 * MiB, most_kept_on_host = 256 * MiB;
 
 std::uint64_t rounded(std::uint64_t size) {
@@ -32,6 +34,8 @@ std::vector<VkMemoryPropertyFlags> preferences(Usage usage) {
   switch (usage) {
     case Usage::device:
       return {local, 0};
+    case Usage::exported:
+      return {local};
     case Usage::upload:
       return {host | cached, host};
     case Usage::readback:
@@ -45,19 +49,36 @@ std::vector<VkMemoryPropertyFlags> preferences(Usage usage) {
 }  // namespace
 
 Usage usage_from_name(const std::string& name) {
-  for (Usage usage : {Usage::device, Usage::upload, Usage::readback, Usage::shared}) {
+  for (Usage usage : every_usage) {
     if (name == usage_name(usage)) return usage;
   }
-  throw DeviceError("Buffer usage '" + name + "' is unknown; expected device, upload, readback or shared.");
+  throw DeviceError("Buffer usage '" + name +
+                    "' is unknown; expected device, upload, readback, shared or exported.");
 }
 
 const char* usage_name(Usage usage) {
-  constexpr std::array<const char*, 4> names = {"device", "upload", "readback", "shared"};
+  constexpr std::array<const char*, 5> names = {"device", "upload", "readback", "shared", "exported"};
   return names[static_cast<std::size_t>(usage)];
 }
 
 Buffer::~Buffer() {
   if (!device_->is_inherited()) device_->memory().release(block_, offset_);
+}
+
+ExportedMemory Buffer::export_memory() const {
+  device_->owner().require_this();
+  if (usage() != Usage::exported) {
+    throw DeviceError(std::string("A '") + usage_name(usage()) +
+                      "' buffer has no memory of its own to export; allocate it with usage 'exported'.");
+  }
+  VkMemoryGetFdInfoKHR info{};
+  info.sType = VK_STRUCTURE_TYPE_MEMORY_GET_FD_INFO_KHR;
+  info.memory = block_->memory;
+  info.handleType = VK_EXTERNAL_MEMORY_HANDLE_TYPE_OPAQUE_FD_BIT;
+  ExportedMemory out;
+  check(device_->api().vkGetMemoryFdKHR(device_->handle(), &info, &out.descriptor), "exporting memory");
+  out.bytes = block_->allocated;
+  return out;
 }
 
 MemoryPool::MemoryPool(Device& device) : device_(device) {}
@@ -108,7 +129,7 @@ std::optional<MemoryRange> MemoryPool::take_from_blocks(std::uint64_t size, Usag
 }
 
 MemoryRange MemoryPool::take(std::uint64_t size, Usage usage) {
-  const bool on_demand = device_.allocates_on_demand();
+  const bool on_demand = device_.allocates_on_demand() || usage == Usage::exported;
   if (!on_demand) {
     if (const auto range = take_from_blocks(size, usage)) return *range;
   }
@@ -134,7 +155,7 @@ void MemoryPool::release(MemoryBlock* block, std::uint64_t offset) {
 }
 
 std::uint64_t MemoryPool::kept_bytes(const MemoryBlock& like) const {
-  if (device_.allocates_on_demand()) return 0;
+  if (device_.allocates_on_demand() || like.usage == Usage::exported) return 0;
   const std::uint64_t most =
       like.usage == Usage::device || like.usage == Usage::shared ? most_kept_on_device : most_kept_on_host;
   return std::min(most, device_.physical().heaps.at(like.heap).size / 8);
@@ -165,7 +186,7 @@ void MemoryPool::trim() {
 }
 
 void MemoryPool::trim_locked() {
-  for (Usage usage : {Usage::device, Usage::upload, Usage::readback, Usage::shared}) drop_empty(usage, 0);
+  for (Usage usage : every_usage) drop_empty(usage, 0);
 }
 
 std::uint32_t MemoryPool::memory_type(Usage usage, std::uint32_t allowed) const {
@@ -213,6 +234,15 @@ void MemoryPool::allocate_memory(MemoryBlock& block, std::uint64_t asked) {
   const auto is_full = [](VkResult r) {
     return r == VK_ERROR_OUT_OF_DEVICE_MEMORY || r == VK_ERROR_OUT_OF_HOST_MEMORY;
   };
+  VkExternalMemoryBufferCreateInfo external{};
+  external.sType = VK_STRUCTURE_TYPE_EXTERNAL_MEMORY_BUFFER_CREATE_INFO;
+  external.handleTypes = VK_EXTERNAL_MEMORY_HANDLE_TYPE_OPAQUE_FD_BIT;
+  const bool is_exported = block.usage == Usage::exported;
+  if (is_exported && !device_.physical().exports_memory) {
+    throw DeviceError("The driver of " + device_.physical().name +
+                      " does not export memory (VK_KHR_external_memory_fd) to other libraries.");
+  }
+  if (is_exported) info.pNext = &external;
   VkResult result = api.vkCreateBuffer(device_.handle(), &info, nullptr, &block.buffer);
   if (is_full(result)) {
     const std::uint32_t type = memory_type(block.usage, ~std::uint32_t{0});
@@ -224,10 +254,18 @@ void MemoryPool::allocate_memory(MemoryBlock& block, std::uint64_t asked) {
   VkMemoryAllocateFlagsInfo flags{};
   flags.sType = VK_STRUCTURE_TYPE_MEMORY_ALLOCATE_FLAGS_INFO;
   flags.flags = addresses ? VK_MEMORY_ALLOCATE_DEVICE_ADDRESS_BIT : 0;
+  VkMemoryDedicatedAllocateInfo dedicated{};
+  dedicated.sType = VK_STRUCTURE_TYPE_MEMORY_DEDICATED_ALLOCATE_INFO;
+  dedicated.buffer = block.buffer;
+  VkExportMemoryAllocateInfo exported{};
+  exported.sType = VK_STRUCTURE_TYPE_EXPORT_MEMORY_ALLOCATE_INFO;
+  exported.pNext = &dedicated;
+  exported.handleTypes = VK_EXTERNAL_MEMORY_HANDLE_TYPE_OPAQUE_FD_BIT;
+  if (is_exported) flags.pNext = &exported;
   VkMemoryAllocateInfo allocate{};
   allocate.sType = VK_STRUCTURE_TYPE_MEMORY_ALLOCATE_INFO;
   allocate.pNext = &flags;
-  allocate.allocationSize = needs.size;
+  allocate.allocationSize = block.allocated = needs.size;
   allocate.memoryTypeIndex = memory_type(block.usage, needs.memoryTypeBits);
   block.heap = device_.physical().memory.memoryTypes[allocate.memoryTypeIndex].heapIndex;
   result = VK_ERROR_OUT_OF_DEVICE_MEMORY;
@@ -249,7 +287,7 @@ void MemoryPool::allocate_memory(MemoryBlock& block, std::uint64_t asked) {
 }
 
 void MemoryPool::map(MemoryBlock& block) {
-  if (block.usage == Usage::device) return;
+  if (block.usage == Usage::device || block.usage == Usage::exported) return;
   VkMemoryRequirements needs{};
   device_.api().vkGetBufferMemoryRequirements(device_.handle(), block.buffer, &needs);
   const auto& type = device_.physical().memory.memoryTypes[memory_type(block.usage, needs.memoryTypeBits)];

@@ -18,8 +18,9 @@ class Device;
 class MemoryPool;
 
 // device: only kernels touch it. upload: the host writes (and may read), the device copies from it. readback:
-// the device copies into it, the host reads. shared: both work on it in place.
-enum class Usage { device, upload, readback, shared };
+// the device copies into it, the host reads. shared: both work on it in place. exported: on the device, in
+// memory of its own that another API may map.
+enum class Usage { device, upload, readback, shared, exported };
 
 Usage usage_from_name(const std::string& name);
 const char* usage_name(Usage usage);
@@ -29,6 +30,7 @@ struct MemoryBlock {
   VkDeviceMemory memory = VK_NULL_HANDLE;
   VkBuffer buffer = VK_NULL_HANDLE;
   std::uint64_t size = 0, address = 0;  // [bytes]; address is 0 without buffer addresses
+  std::uint64_t allocated = 0;          // [bytes] what the driver has given
   std::uint32_t heap = 0;
   char* mapped = nullptr;
   bool cached = false;  // the host reads it at full speed
@@ -41,6 +43,12 @@ struct MemoryRange {
   std::uint64_t offset = 0, size = 0;  // [bytes]
 
   char* mapped() const { return block->mapped + offset; }
+};
+
+// Memory as another API takes it.
+struct ExportedMemory {
+  int descriptor = -1;      // of a file; who imports it owns it
+  std::uint64_t bytes = 0;  // of the whole allocation; the buffer is at its start
 };
 
 // A range of device memory; returned to the pool when the last owner lets go of it.
@@ -59,6 +67,8 @@ class Buffer {
   char* mapped() const { return block_->mapped == nullptr ? nullptr : block_->mapped + offset_; }
   Usage usage() const { return block_->usage; }
   bool cached() const { return block_->cached; }
+  // Of a buffer with usage `exported`; each call makes a descriptor.
+  ExportedMemory export_memory() const;
   Device& device() const { return *device_; }
 
  private:

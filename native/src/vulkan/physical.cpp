@@ -35,6 +35,17 @@ bool has_extension(const InstanceApi& api, VkPhysicalDevice device, const char* 
   return false;
 }
 
+template <std::size_t size>
+std::string hexadecimal(const unsigned char (&bytes)[size]) {
+  std::string out;
+  char byte[3];
+  for (const unsigned char value : bytes) {
+    std::snprintf(byte, sizeof byte, "%02x", value);
+    out += byte;
+  }
+  return out;
+}
+
 void read_limits(const VkPhysicalDeviceProperties& properties, PhysicalDevice& out) {
   const VkPhysicalDeviceLimits& limits = properties.limits;
   out.name = properties.deviceName;
@@ -43,11 +54,7 @@ void read_limits(const VkPhysicalDeviceProperties& properties, PhysicalDevice& o
   out.vendor_id = properties.vendorID;
   out.device_id = properties.deviceID;
   out.driver_version = properties.driverVersion;
-  char byte[3];
-  for (unsigned char value : properties.pipelineCacheUUID) {
-    std::snprintf(byte, sizeof byte, "%02x", value);
-    out.cache_uuid += byte;
-  }
+  out.cache_uuid = hexadecimal(properties.pipelineCacheUUID);
   out.max_storage_range = limits.maxStorageBufferRange;
   out.max_push_constants = limits.maxPushConstantsSize;
   out.max_shared_memory = limits.maxComputeSharedMemorySize;
@@ -73,9 +80,13 @@ void read_properties(const InstanceApi& api, PhysicalDevice& out) {
   properties.pNext = &driver;
   driver.pNext = &subgroup;
   subgroup.pNext = &maintenance;
-  if (out.subgroup_size_control) maintenance.pNext = &size_control;
+  VkPhysicalDeviceIDProperties identity{};
+  identity.sType = VK_STRUCTURE_TYPE_PHYSICAL_DEVICE_ID_PROPERTIES;
+  maintenance.pNext = &identity;
+  if (out.subgroup_size_control) identity.pNext = &size_control;
   api.vkGetPhysicalDeviceProperties2(out.handle, &properties);
   read_limits(properties.properties, out);
+  out.device_uuid = hexadecimal(identity.deviceUUID);
   out.driver = driver.driverName;
   out.driver_info = driver.driverInfo;
   out.max_allocation = maintenance.maxMemoryAllocationSize;
@@ -113,6 +124,20 @@ void read_features(const InstanceApi& api, PhysicalDevice& out) {
   out.subgroup_size_control = control && size_control.subgroupSizeControl == VK_TRUE;
 }
 
+void read_export(const InstanceApi& api, PhysicalDevice& out) {
+  if (!has_extension(api, out.handle, VK_KHR_EXTERNAL_MEMORY_FD_EXTENSION_NAME)) return;
+  VkPhysicalDeviceExternalBufferInfo info{};
+  info.sType = VK_STRUCTURE_TYPE_PHYSICAL_DEVICE_EXTERNAL_BUFFER_INFO;
+  info.usage = VK_BUFFER_USAGE_STORAGE_BUFFER_BIT | VK_BUFFER_USAGE_TRANSFER_SRC_BIT |
+               VK_BUFFER_USAGE_TRANSFER_DST_BIT;
+  info.handleType = VK_EXTERNAL_MEMORY_HANDLE_TYPE_OPAQUE_FD_BIT;
+  VkExternalBufferProperties properties{};
+  properties.sType = VK_STRUCTURE_TYPE_EXTERNAL_BUFFER_PROPERTIES;
+  api.vkGetPhysicalDeviceExternalBufferProperties(out.handle, &info, &properties);
+  out.exports_memory = (properties.externalMemoryProperties.externalMemoryFeatures &
+                        VK_EXTERNAL_MEMORY_FEATURE_EXPORTABLE_BIT) != 0;
+}
+
 void read_queue(const InstanceApi& api, PhysicalDevice& out) {
   std::uint32_t count = 0;
   api.vkGetPhysicalDeviceQueueFamilyProperties(out.handle, &count, nullptr);
@@ -147,6 +172,7 @@ void Instance::enumerate() {
     read_queue(api_, device);
     if (!device.has_compute_queue || !device.timeline_semaphore) continue;
     device.memory_budget = has_extension(api_, handle, VK_EXT_MEMORY_BUDGET_EXTENSION_NAME);
+    read_export(api_, device);
     VkPhysicalDeviceMemoryProperties2 memory{};
     memory.sType = VK_STRUCTURE_TYPE_PHYSICAL_DEVICE_MEMORY_PROPERTIES_2;
     api_.vkGetPhysicalDeviceMemoryProperties2(handle, &memory);
