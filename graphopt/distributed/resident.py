@@ -121,13 +121,8 @@ class ResidentIterating:
         self._on_diagonal = context.indices(diagonal_places(dims))
         self._jacobi = BlockInverse(context, dims, first, first_of_each(dims.astype(np.int64)), first)
         self._jacobi_rows = context.indices(row_table(dims, self._jacobi.offset))
-<<<<<<< HEAD
-        cleared = (self._sent.buffer, self._message.buffer, self._x.buffer, self._spare)
-        cleared += (self._pcg.scalars.buffer,)  # beta 0: products leave A s in q
-        system.program("ranks: clear", self._record_clear, cleared).run()
-=======
         self._clear(self._sent.buffer, self._message.buffer, self._x.buffer, self._spare)
->>>>>>> main
+        self._clear(self._pcg.scalars.buffer)  # beta 0: products leave A s in q
 
     def _clear(self, *buffers: Any) -> None:
         """Places of other ranks stay 0."""
@@ -275,20 +270,10 @@ class ResidentIterating:
         return Submissions(device.runtime, program.recorded, *ways, is_double, device.timeout)
 
     def _record_advance(self, program: Program) -> None:
-<<<<<<< HEAD
-        pcg, total, rows = self._pcg, self._total.buffer, self._shared.rows
-        self._total.record_upload(program.phase("linear_solver"))
-        program.barrier()
-        if rows.size:
-            program.step(self._unpack(rows, total, pcg.q))
-        buffers = (total, pcg.u, pcg.q, self._d, self._q, pcg.x, pcg.r[0])
-        params = (self._dim, self._groups, rows.size)
-=======
         pcg, message = self._pcg, self._message
         message.record_taken(program.phase("linear_solver"), self._places[self._shared.rows], pcg.q)
         buffers = (message.scalars, pcg.u, pcg.q, self._d, self._q, pcg.x, pcg.r[0])
         params = (self._dim, self._groups, message.first)
->>>>>>> main
         program.step([self._context.launch("ranks_update", buffers, params, self._groups)])
         program.append(self._message_program())
 
