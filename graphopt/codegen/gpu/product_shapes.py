@@ -25,6 +25,7 @@ from graphopt.codegen.gpu.layout import TILE, EdgeSignature, argument_names
 import os
 ROWS_WORKGROUP = int(os.environ.get('GRAPHOPT_ROWS', 128))
 RUN = int(os.environ.get('GRAPHOPT_RUN', 0))
+LATE = 0
 STOPPABLE = 1
 """Specialization constant; 1: return at once where `status` says that conjugate gradients have stopped."""
 COMPONENTS = "xyzw"
@@ -380,11 +381,12 @@ def _solve_runs(product: EdgeProduct, interface: Interface) -> GpuKernel:
         *indent(indent(loop.inside)),
         "  }",
         *indent(rows_at("min(range.z + LANE, range.w - 1)")),
-        *(f"  const real inverse_{i} = LANE < num_here ? AT(inverse, block, {i}) : ZERO;" for i in triangle),
+        *([] if LATE else [f"  const real inverse_{i} = LANE < num_here ? AT(inverse, block, {i}) : ZERO;" for i in triangle]),
         "  [[unroll]] for (uint k = 0; k < OUTPUTS; ++k) scratch[half_of + k * TILE + LANE] = sum[k];",
         "  barrier();",
         "  if (LANE < num_here) {",
         "    const uint last = min(end_of_d - begin, TILE);",
+        *([f"    const real inverse_{i} = AT(inverse, block, {i});" for i in triangle] if LATE else []),
         f"    real {', '.join(f'total_{i} = ZERO' for i in outputs)};",
         "    for (uint i = first_of_d - begin; i < last; ++i) {",
         *(f"      total_{i} += scratch[half_of + {i} * TILE + i];" for i in outputs),
