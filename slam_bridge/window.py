@@ -68,9 +68,11 @@ class Window:
     of the last one, and builds a new graph where it has not.
     """
 
-    def __init__(self, hold_gauge: bool = True) -> None:
+    def __init__(self, hold_gauge: bool = True, gauge_sigma: float = 1e-3) -> None:
         self.hold_gauge = hold_gauge
         """False: leave unobservable directions open, as for marginalization."""
+        self.gauge_sigma = gauge_sigma
+        """[m, rad] of the prior that holds the gauge; it is part of covariances."""
         self.graph = graphopt.Graph()
         self.num_built = 0
         """Graphs that were built; the other loads found theirs."""
@@ -284,7 +286,7 @@ class Window:
         if gauge:
             pose = s.world_T_body[np.argmax(~s.fixed)]
             edges.measurement[count] = pose
-            edges.information[count] = gauge_information(pose, s.gravity)
+            edges.information[count] = gauge_information(pose, s.gravity, self.gauge_sigma)
 
     def _fill_priors(self, s: Selection) -> None:
         used: dict[int, int] = {}
@@ -416,7 +418,7 @@ def _has_gauge(s: Selection) -> bool:
     return len(s.keyframes) > 0 and not held
 
 
-def gauge_information(world_T_body: np.ndarray, gravity: np.ndarray, sigma: float = 1e-3) -> np.ndarray:
+def gauge_information(world_T_body: np.ndarray, gravity: np.ndarray, sigma: float) -> np.ndarray:
     """(6, 6) information of a pose prior on position and the turn about gravity, to sigma [m, rad]."""
     down = np.asarray(SE3(world_T_body).rotation.inverse().act(gravity / np.linalg.norm(gravity)))
     information = np.zeros((6, 6))

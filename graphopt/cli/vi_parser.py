@@ -90,6 +90,12 @@ def add_problem(kinds: Any, types: Any) -> None:
             f"--{name}", type=types.positive_int, metavar="N", help="(default: those of NAME)"
         )
     parser.add_argument(
+        "--seconds",
+        type=types.positive_float,
+        metavar="S",
+        help="of the trajectory, from its begin on (default: all of it)",
+    )
+    parser.add_argument(
         "--sensor", choices=SENSORS, help="rectified stereo or stereo fisheye (default: that of NAME)"
     )
     parser.add_argument(

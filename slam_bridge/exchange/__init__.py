@@ -2,7 +2,7 @@
 
 from slam_bridge.exchange.colmap import map_of_model, model_of_map, read_colmap_map, write_colmap_map
 from slam_bridge.exchange.convert import read_map_file, write_map_file
-from slam_bridge.exchange.errors import normalised_errors, truth_errors
+from slam_bridge.exchange.errors import normalised_errors, normalised_squares, truth_errors
 from slam_bridge.exchange.graphs import graph_of_map, map_of_graph, optimizer_of_map, options_of_graph
 from slam_bridge.exchange.osmap import read_osmap, write_osmap
 from slam_bridge.exchange.problem import Truth, VibProblem
@@ -20,6 +20,7 @@ __all__ = [
     "map_of_model",
     "model_of_map",
     "normalised_errors",
+    "normalised_squares",
     "optimizer_of_map",
     "options_of_graph",
     "read_colmap_map",

@@ -15,6 +15,7 @@ from graphopt.errors import GraphOptError
 from graphopt.geometry import SE3, SO3
 from graphopt.report.trajectory import alignment
 from slam_bridge.exchange.problem import Truth
+from slam_bridge.imu import GRAVITY
 from slam_bridge.map import Map
 from slam_bridge.problems.result import Result
 
@@ -31,7 +32,7 @@ def truth_errors(world: Map, truth: Truth, inertial: bool = True) -> dict[str, A
     kept = rows >= 0
     found = {name: world.keyframes[name][rows[kept]] for name in _STATES}
     true = {name: getattr(truth, name)[kept] for name in _STATES}
-    motion = aligning(found["world_T_body"], true["world_T_body"], inertial)
+    motion = aligning(found["world_T_body"], true["world_T_body"], inertial, world.gravity)
     moved = motion * SE3(found["world_T_body"])
     away = np.asarray(moved.translation) - true["world_T_body"][:, :3]
     turned = np.asarray((moved.rotation.inverse() * SO3(true["world_T_body"][:, 3:])).log())
@@ -68,61 +69,79 @@ def _landmark_errors(world: Map, truth: Truth, motion: SE3) -> dict[str, Any]:
     return {"landmarks": len(away), "landmark_median_m": float(np.median(away))}
 
 
-def aligning(found: np.ndarray, true: np.ndarray, inertial: bool) -> SE3:
+def aligning(found: np.ndarray, true: np.ndarray, inertial: bool, gravity: Any = GRAVITY) -> SE3:
     """The motion that brings poses (n, 7) nearest to the true ones: 4 directions, 6 if not inertial."""
     if not inertial and len(found) > 2:
         _, rotation, shift = alignment(found[:, :3], true[:, :3], "se3")
         return SE3(np.concatenate([shift, np.asarray(SO3.from_matrix(rotation).storage)]))
-    a, b = found[:, :2] - found[:, :2].mean(axis=0), true[:, :2] - true[:, :2].mean(axis=0)
-    yaw = np.arctan2(np.sum(a[:, 0] * b[:, 1] - a[:, 1] * b[:, 0]), np.sum(a * b))
-    rotation = SO3.exp(np.array([0.0, 0.0, yaw]))
+    down = np.asarray(gravity, float) / np.linalg.norm(gravity)
+    a, b = found[:, :3] - found[:, :3].mean(axis=0), true[:, :3] - true[:, :3].mean(axis=0)
+    turn = np.arctan2(np.sum(np.cross(a, b) @ down), np.sum(a * b) - np.sum((a @ down) * (b @ down)))
+    rotation = SO3.exp(turn * down)
     shift = true[:, :3].mean(axis=0) - np.asarray(rotation.act(found[:, :3].mean(axis=0)))
     return SE3.from_parts(shift, rotation.storage)
 
 
-def normalised_errors(result: Result, truth: Truth, inertial: bool = True) -> dict[str, Any]:
+def normalised_errors(
+    result: Result, truth: Truth, inertial: bool = True, gravity: Any = GRAVITY
+) -> dict[str, Any]:
     """Mean of e' inv(C) e / dim over a few keyframes of a result; None, and why, without covariances."""
-    states = result.keyframes
-    common = np.flatnonzero(np.isin(states.ids, truth.keyframes))
+    ids = result.keyframes.ids
+    common = np.flatnonzero(np.isin(ids, truth.keyframes))
     if len(common) < 2:
         return {}
     picked = common[np.unique(np.linspace(0, len(common) - 1, _NORMALISED + 1).round().astype(int))[1:]]
     try:
-        covariances = result.covariance(keyframes=states.ids[picked])
+        found = normalised_squares(result, truth, ids[picked], inertial, gravity)
     except GraphOptError as error:
         return {"normalised": None, "normalised_note": str(error)}
+    dim = 15 if inertial else 6
+    return {
+        "normalised": float(np.mean(found)) / dim,
+        "normalised_keyframes": len(found),
+        "normalised_dim": dim,
+    }
+
+
+def normalised_squares(
+    result: Result, truth: Truth, keyframes: Any, inertial: bool = True, gravity: Any = GRAVITY
+) -> np.ndarray:
+    """e' inv(C) e (k,) of keyframes (ids): chi-square of 15 numbers, of 6 if not inertial, if C is right.
+
+    Errors are those after the truth was moved onto the first keyframe of the result by what no measurement
+    knows (4 directions, 6 if not inertial), as the covariances' gauge is. Raises as `Result.covariance`.
+    """
+    states = result.keyframes
+    covariances = result.covariance(keyframes=keyframes)
     rows = np.searchsorted(truth.keyframes, states.ids)
-    first = common[0]
-    motion = _first_motion(states.world_T_body[first], truth.world_T_body[rows[first]], inertial)
-    values, dim = [], 6
-    for k in picked.tolist():
-        covariance = covariances[("keyframe", int(states.ids[k]))]
+    first = int(np.flatnonzero(np.isin(states.ids, truth.keyframes))[0])
+    motion = _first_motion(states.world_T_body[first], truth.world_T_body[rows[first]], inertial, gravity)
+    values = []
+    for k in np.searchsorted(states.ids, keyframes).tolist():
         pose = motion * SE3(truth.world_T_body[rows[k]])
         between = SE3(states.world_T_body[k]).inverse() * pose
         quaternion = np.asarray(between.storage)[3:]
-        error = np.concatenate([between.translation, quaternion[:3] * np.sign(quaternion[3])])
+        error = [between.translation, quaternion[:3] * np.sign(quaternion[3])]
         if inertial:
-            error = np.concatenate(
-                [
-                    error,
-                    motion.rotation.act(truth.velocity[rows[k]]) - states.velocity[k],
-                    truth.gyro_bias[rows[k]] - states.gyro_bias[k],
-                    truth.acc_bias[rows[k]] - states.acc_bias[k],
-                ]
-            )
-        dim = len(error)
-        values.append(float(error @ np.linalg.solve(covariance[:dim, :dim], error)) / dim)
-    return {"normalised": float(np.mean(values)), "normalised_keyframes": len(values), "normalised_dim": dim}
+            error += [
+                motion.rotation.act(truth.velocity[rows[k]]) - states.velocity[k],
+                truth.gyro_bias[rows[k]] - states.gyro_bias[k],
+                truth.acc_bias[rows[k]] - states.acc_bias[k],
+            ]
+        off = np.concatenate(error)
+        covariance = covariances["keyframe", int(states.ids[k])][: len(off), : len(off)]
+        values.append(float(off @ np.linalg.solve(covariance, off)))
+    return np.array(values)
 
 
-def _first_motion(found: np.ndarray, true: np.ndarray, inertial: bool) -> SE3:
-    """found = motion true for one keyframe: position and yaw, or the whole pose."""
+def _first_motion(found: np.ndarray, true: np.ndarray, inertial: bool, gravity: Any) -> SE3:
+    """found = motion true for one keyframe: position and the turn about gravity, or the whole pose."""
     whole = SE3(found) * SE3(true).inverse()
     if not inertial:
         return whole
-    matrix = np.asarray(SO3(np.asarray(whole.storage)[3:]).to_matrix())
-    yaw = np.arctan2(matrix[1, 0] - matrix[0, 1], matrix[0, 0] + matrix[1, 1])
-    rotation = SO3.exp(np.array([0.0, 0.0, yaw]))
+    down = np.asarray(gravity, float) / np.linalg.norm(gravity)
+    quaternion = np.asarray(whole.storage)[3:]
+    rotation = SO3.exp(2.0 * np.arctan2(quaternion[:3] @ down, quaternion[3]) * down)
     return SE3.from_parts(found[:3] - np.asarray(rotation.act(true[:3])), rotation.storage)
 
 

@@ -61,7 +61,7 @@ def solve_problem(
     if truth is not None:
         after = truth_errors(world, truth, inertial)
         if len(free) <= _NORMALISED_BELOW and kind != "local-inertial":
-            after |= normalised_errors(result, truth, inertial)
+            after |= normalised_errors(result, truth, inertial, world.gravity)
         if len(truth.mismatches):
             after |= _mismatches(result, truth)
     return Solved(result, before, after)

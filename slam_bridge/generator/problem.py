@@ -53,6 +53,8 @@ class ProblemOptions:
     """"room", "hall", "corridor", "outdoors"; None: that of the sequence."""
     truth: str | os.PathLike[str] | None = None
     """Ground truth to move along, see `trajectory_like`."""
+    seconds: float | None = None
+    """Of the trajectory, from its begin on; None: all of it."""
     calibration: tuple[str, ...] = ()
     """Calibration files in place of the built-in numbers."""
     pixel_noise: float = 0.7
@@ -87,7 +89,7 @@ def generate_problem(like: str, options: ProblemOptions | None = None, **changes
     known = character(like)
     counts = _counts(known, options)
     kind = _sensors(known, options)
-    trajectory = trajectory_like(known, kind.rig, options.truth, options.seed)
+    trajectory = _part_of(trajectory_like(known, kind.rig, options.truth, options.seed), options.seconds)
     place = options.place or known.place
     scene = scene_around(trajectory, place, options.seed, textured=False)
     stamps = keyframe_stamps(trajectory, counts[0], kind.camera_rate, _DEPTH[place])
@@ -108,6 +110,16 @@ def generate_problem(like: str, options: ProblemOptions | None = None, **changes
     world.add_imu(ids[:-1], ids[1:], [one for one in measured if one is not None])
     truth = Truth(ids, *truth_states, landmarks, seen.points, world.observations.ids[mismatch])
     return VibProblem(world, truth, imu.samples, kind.noise, _provenance(known, trajectory, options, place))
+
+
+def _part_of(trajectory: Trajectory, seconds: float | None) -> Trajectory:
+    if seconds is None:
+        return trajectory
+    if not 0.0 < seconds <= trajectory.duration:
+        raise OptionError(
+            f"seconds is {seconds}; the trajectory ({trajectory.source}) lasts {trajectory.duration:.1f} s."
+        )
+    return replace(trajectory, duration=float(seconds))
 
 
 def _counts(known: Character, options: ProblemOptions) -> tuple[int, int, int]:

@@ -28,6 +28,7 @@ from slam_bridge.marginal_prior import LANDMARK, POSE
 from slam_bridge.options import Clock, SolveOptions, optimize
 from slam_bridge.preintegration import combined_informations, measurements, reintegrate
 from slam_bridge.problems import scale
+from slam_bridge.problems.landmark_covariance import informations
 from slam_bridge.problems.lost_landmarks import few_inliers, placed_anew
 from slam_bridge.problems.pose_optimization import BY_CHANCE
 from slam_bridge.problems.result import Covariances, Result, States
@@ -40,6 +41,12 @@ _MIN_SEEN = 3
 """Observations that a keyframe needs, to be held without its IMU measurement."""
 _FAR = 9.0
 _BLUNT = "Cauchy"
+_EXACT = 1e-6
+"""[m, rad] to which the gauge is held for covariances: of what holds it nothing should be in them."""
+_PARALLEL = 1e-8
+"""Of a landmark's information along its rays to that across: parallel to 1e-4, which no pixel shows."""
+_INSIDE = 1e8
+"""Of a landmark's information to the usual one: 1e-4 of the usual distance away, in the camera's centre."""
 
 
 @dataclass(eq=False)
@@ -268,13 +275,24 @@ def _covariances(
 
     Landmarks that the inliers do not determine (none, or one pixel) say nothing about poses: they are held
     and their pixels left out, which changes no other covariance. Likewise keyframes that nothing measures,
-    and velocity and biases of those whose IMU measurements were all rejected.
+    and velocity and biases of those whose IMU measurements were all rejected. Landmarks of parallel rays say
+    something about rotations: they are held along their rays. Those that ended in a camera's centre, as of
+    two views from one place, are left out.
     """
     loose, lost = _loose_landmarks(s, now), _lost_keyframes(s, now)
+    known = _informations(s, now.inliers)
+    with_some = known[:, 2] > 0.0
+    if with_some.any():
+        loose |= known[:, 2] > _INSIDE * np.median(known[with_some, 2])
     inliers = now.inliers & ~loose[s.observations.landmark]
-    graph = Window().load(s, options.with_changes(kernel=None), inliers, now.imu_inliers)
+    window = Window(gauge_sigma=_EXACT)
+    graph = window.load(s, options.with_changes(kernel=None), inliers, now.imu_inliers)
     if loose.any():
         graph.vertex_set(slam3d.VertexPointXYZ).fixed[loose] = True
+    parallel = ~loose & with_some & (known[:, 0] <= _PARALLEL * known[:, 2]) & ~s.landmarks_in_priors()
+    if parallel.any():
+        _hold_along_rays(graph, s, parallel, known[parallel, 2])
+        loose = loose | parallel
     if lost.any():
         graph.vertex_set(slam3d.VertexSE3).fixed[: len(lost)] |= lost
     unlinked = _unlinked(s, now)
@@ -302,6 +320,29 @@ def _covariances(
     pairs = [(a, b) for ids in parts.values() for a in ids for b in ids]
     blocks = compute_marginals(graph, pairs)
     return {key: np.block([[blocks[a, b] for b in ids] for a in ids]) for key, ids in parts.items()}
+
+
+def _informations(s: Selection, inliers: np.ndarray) -> np.ndarray:
+    """(m, 3) eigenvalues of the landmarks' informations, poses held, ascending; zero where these are."""
+    seen, rows = s.observations, np.flatnonzero(inliers)
+    if s.rig is None or s.points_fixed or not len(rows):
+        return np.zeros((len(s.landmarks), 3))
+    of = seen.landmark[rows]
+    columns = {
+        name: getattr(seen, name)[rows] for name in ("camera", "right", "depth", "sigma", "depth_sigma")
+    }
+    poses = s.world_T_body[seen.keyframe[rows]]
+    return np.linalg.eigvalsh(informations(s.rig, poses, s.points[of], of, len(s.landmarks), **columns))
+
+
+def _hold_along_rays(graph: graphopt.Graph, s: Selection, parallel: np.ndarray, across: np.ndarray) -> None:
+    """Priors hold what is open of landmarks with parallel rays; across: their largest informations.
+
+    They weigh `_PARALLEL` times those across the rays: of the distance they say next to nothing.
+    """
+    ids = graph.vertex_set(slam3d.VertexPointXYZ).ids[parallel]
+    weights = _PARALLEL * across[:, None, None] * np.eye(3)
+    graph.add_edges(slam3d.EdgeXYZPrior, ids[:, None], s.points[parallel], weights)
 
 
 def _unlinked(s: Selection, now: Judgement) -> np.ndarray:

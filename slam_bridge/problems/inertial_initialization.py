@@ -6,7 +6,7 @@ Stages, as in ORB-SLAM3 (Campos et al., Inertial-Only Optimization for Visual-In
     1  inertial only       poses of the map held: gravity direction R_g (2), scale s (1), a velocity per
        keyframe,
                            one pair of biases (6), from IMU measurements and priors on the biases
-    2  visual-inertial     `full_inertial_ba` of the map, turned and scaled to metres with z up
+    2  visual-inertial     `full_inertial_ba` of the map, turned and scaled to metres with gravity down
     3  scale refinement    stage 1 again on the better poses: what is left of scale and direction
 
 Stage 1 starts from a linear solution for g, s and the velocities (6 equations per interval). Whether the
@@ -35,6 +35,7 @@ from slam_bridge.options import Clock, SolveOptions
 from slam_bridge.preintegration import Preintegrated, measurements, reintegrate
 from slam_bridge.problems.full_inertial_ba import full_inertial_ba
 from slam_bridge.problems.result import Result, States
+from slam_bridge.problems.scale import scale_deviation
 from slam_bridge.tables import MapError, whole_numbers
 
 _DIRECTION, _SCALE, _GYRO, _ACC, _FIRST = range(5)  # vertex ids; poses and velocities follow
@@ -72,11 +73,11 @@ class InertialStart:
     """What `initialize` found."""
 
     world_R_map: np.ndarray
-    """(4,) rotation from the map's frame to a world with z up; its yaw is arbitrary."""
+    """(4,) rotation from the map's frame to a world with that gravity; the turn about it is arbitrary."""
     scale: float
     """Metres per unit of the map."""
     keyframes: States
-    """States in metres in the world with z up, whose origin is the map's; ids count the poses."""
+    """States in metres in that world, whose origin is the map's; ids count the poses."""
     summary: graphopt.Summary
     """Of the last optimization."""
     deviations: dict[str, float] = field(default_factory=dict)
@@ -84,6 +85,10 @@ class InertialStart:
     three along their worst directions; infinite where the motion shows nothing at all."""
     refused: str = ""
     """Why the motion does not do, with the deviations that say so; empty: it does."""
+    covariance: np.ndarray | None = None
+    """(9, 9) of gravity's direction R in the map, where R takes (0, 0, -1) to it: R Exp(x, y, 0) [rad]; of
+    log(scale), zero where that is given; of the biases of gyroscope and accelerometer. None where the motion
+    leaves something open."""
 
     @property
     def is_usable(self) -> bool:
@@ -95,12 +100,14 @@ def initialize(
     map_T_body: Any,
     imu: Sequence[Preintegrated],
     options: InitializationOptions | None = None,
+    gravity: Any = GRAVITY,
     **changes: Any,
 ) -> InertialStart:
     """Stage 1 on arrays: poses (n, 7), n >= 3, and the (n - 1) measurements between them.
 
-    The positions must be those of the body's origin, in the map's unit. `changes`: fields of the options.
-    Check `is_usable` before you use the start: `refused` says what the motion did not show.
+    The positions must be those of the body's origin, in the map's unit. gravity (3,): in the world that is
+    asked for [m/s^2]. `changes`: fields of the options. Check `is_usable` before you use the start:
+    `refused` says what the motion did not show.
     """
     options = InitializationOptions(**{**vars(options or InitializationOptions()), **changes})
     poses = np.array(map_T_body, dtype=float)
@@ -111,21 +118,25 @@ def initialize(
         )
     if not np.isfinite(poses).all():
         raise MapError("initialize got poses with NaN or infinity.")
+    down = np.array(gravity, dtype=float)
+    if down.shape != (3,) or not 0.0 < np.linalg.norm(down) < np.inf:
+        raise MapError(f"initialize got gravity {gravity!r}, expected three finite numbers, not all zero.")
     start = _linear_start(poses, imu, options)
     for _ in range(options.max_rounds):
-        graph = _graph(poses, imu, start, options)
+        graph = _graph(poses, imu, start, options, float(np.linalg.norm(down)))
         summary = graphopt.optimize(graph, fix="none", max_iterations=200, device="cpu")
         start = _of_graph(graph)
         biases = graph.vertex(_GYRO).estimate.copy(), graph.vertex(_ACC).estimate.copy()
         if not summary.is_usable or not any(one.is_far(*biases, 1e-3, 1e-2) for one in imu):
             break
         imu = reintegrate(imu, *biases)
-    deviations = _deviations(graph, summary, options)
+    covariance = _covariance(graph, summary, options)
+    deviations = _deviations(covariance, options)
     direction, scale, velocity = start
-    frames = _in_metres(poses, velocity, direction, scale, biases)
-    turn = np.asarray(SO3(direction).inverse().storage)
+    turn = np.asarray((SO3(_turn_down_onto(down)) * SO3(direction).inverse()).storage)
+    frames = _in_metres(poses, velocity, turn, scale, biases)
     refused = _verdict(deviations, summary, options)
-    return InertialStart(turn, scale, frames, summary, deviations, refused)
+    return InertialStart(turn, scale, frames, summary, deviations, refused, covariance)
 
 
 _Start = tuple[np.ndarray, float, np.ndarray]
@@ -168,7 +179,11 @@ def _turn_down_onto(down: np.ndarray) -> np.ndarray:
 
 
 def _graph(
-    poses: np.ndarray, imu: Sequence[Preintegrated], start: _Start, options: InitializationOptions
+    poses: np.ndarray,
+    imu: Sequence[Preintegrated],
+    start: _Start,
+    options: InitializationOptions,
+    gravity: float,
 ) -> graphopt.Graph:
     graph, n = graphopt.Graph(), len(poses)
     direction, scale, velocity = start
@@ -184,7 +199,7 @@ def _graph(
     graph.add_edges(
         "EDGE_IMU_INERTIAL_GRAVITY_SCALE",
         np.stack([i, n + i, shared[0], shared[1], j, n + j, shared[2], shared[3]], axis=1),
-        measurements(imu, GRAVITY),
+        measurements(imu, [0.0, 0.0, -gravity]),
         np.stack([one.information for one in imu]),
     )
     for tag, vertex, sigma in (
@@ -203,26 +218,37 @@ def _of_graph(graph: graphopt.Graph) -> _Start:
     )
 
 
-def _deviations(
+def _covariance(
     graph: graphopt.Graph, summary: graphopt.Summary, options: InitializationOptions
-) -> dict[str, float]:
-    """Standard deviations at the answer; see `InertialStart.deviations`."""
-    names = {"log_scale": _SCALE, "gravity": _DIRECTION, "gyro_bias": _GYRO, "acc_bias": _ACC}
+) -> np.ndarray | None:
+    """Covariance at the answer; see `InertialStart.covariance`."""
+    parts = {_DIRECTION: slice(0, 2), _SCALE: slice(2, 3), _GYRO: slice(3, 6), _ACC: slice(6, 9)}
     if not options.with_scale:
-        del names["log_scale"]
+        del parts[_SCALE]
     try:
-        blocks = compute_marginals(graph, [(each_name, each_name) for each_name in names.values()])
+        blocks = compute_marginals(graph, [(first, second) for first in parts for second in parts])
     except SolverError:
-        return dict.fromkeys(names, np.inf)
+        return None
     edges = len(graph.edge_set("EDGE_IMU_INERTIAL_GRAVITY_SCALE"))
     freedom = 9 * edges + 6 - (3 * (edges + 1) + 8 + int(options.with_scale))
-    factor = max(1.0, summary.final_chi2 / max(freedom, 1))
-    result = {}
-    for name, each_name in names.items():
-        largest = float(np.linalg.eigvalsh(blocks[each_name, each_name])[-1])
-        is_bias = name.endswith("bias")  # a prior holds these, which chi2 does not doubt
-        result[name] = float(np.sqrt(largest * (1.0 if is_bias else factor))) if largest > 0.0 else np.inf
-    return result
+    factor = np.ones(9)  # priors hold the biases, which chi2 does not doubt
+    factor[:3] = np.sqrt(max(1.0, summary.final_chi2 / max(freedom, 1)))
+    covariance = np.zeros((9, 9))
+    for (first, second), block in blocks.items():
+        covariance[parts[first], parts[second]] = block
+    return covariance * factor[:, None] * factor
+
+
+def _deviations(covariance: np.ndarray | None, options: InitializationOptions) -> dict[str, float]:
+    """Standard deviations at the answer; see `InertialStart.deviations`."""
+    parts = {"log_scale": slice(2, 3), "gravity": slice(0, 2), "gyro_bias": slice(3, 6)}
+    parts["acc_bias"] = slice(6, 9)
+    if not options.with_scale:
+        del parts["log_scale"]
+    if covariance is None:
+        return dict.fromkeys(parts, np.inf)
+    largest = {name: float(np.linalg.eigvalsh(covariance[part, part])[-1]) for name, part in parts.items()}
+    return {name: float(np.sqrt(one)) if one > 0.0 else np.inf for name, one in largest.items()}
 
 
 def _verdict(deviations: dict[str, float], summary: graphopt.Summary, options: InitializationOptions) -> str:
@@ -246,10 +272,10 @@ def _verdict(deviations: dict[str, float], summary: graphopt.Summary, options: I
 
 
 def _in_metres(
-    poses: np.ndarray, velocity: np.ndarray, map_R_world: np.ndarray, scale: float, biases: Any
+    poses: np.ndarray, velocity: np.ndarray, world_R_map: np.ndarray, scale: float, biases: Any
 ) -> States:
-    """Convert poses and velocities of the map (map_T_body, its unit) to world_T_body in metres, z up."""
-    turn, n = SO3(map_R_world).inverse(), len(poses)
+    """Convert poses and velocities of the map (map_T_body, its unit) to world_T_body in metres."""
+    turn, n = SO3(world_R_map), len(poses)
     rotation = np.asarray((turn * SE3(poses).rotation).storage)
     placed = np.concatenate([scale * np.asarray(turn.act(poses[:, :3])), rotation], axis=1)
     spread = [np.tile(biase, (n, 1)) for biase in biases]
@@ -267,14 +293,15 @@ def inertial_initialization(
     visual: bool = True,
     **changes: Any,
 ) -> Result:
-    """Turn and scale a map to metres with z up, and give its keyframes velocities and biases.
+    """Turn and scale a map to metres with `world.gravity` down; find its keyframes' velocities and biases.
 
     keyframes: ids in order of time, linked by IMU measurements; None: all that are. initial, changes:
-    options of stage 1. visual: go on with stages 2 and 3. The world's z must be up (`world.gravity` = (0,
-    0, -g)).
+    options of stage 1. visual: go on with stages 2 and 3.
 
     Where the motion does not show what is asked of it, the map is left as it was, `is_usable` is False and
-    `refused` says why. `extra`: "scale" (metres per unit of the map as it was), "world_R_map", "deviations".
+    `refused` says why. `extra`: "scale" (metres per unit of the map as it was), "world_R_map", "deviations":
+    of stage 1, whose poses count as exact, until stage 2 knows better ("log_scale": of the distance from the
+    first keyframe to the farthest; the others: of the first keyframe).
     """
     options = options or SolveOptions()
     clock = Clock(options)
@@ -284,7 +311,7 @@ def inertial_initialization(
         poses = world.keyframes["world_T_body"][world.keyframes.rows(chain)].copy()
         imu = [world.preintegrated[link] for link in links]
     clock.lap("select")
-    start = initialize(poses, imu, initial, **changes)
+    start = initialize(poses, imu, initial, world.gravity, **changes)
     clock.lap("inertial only")
     facts = {"scale": start.scale, "world_R_map": start.world_R_map, "deviations": start.deviations}
     if not start.is_usable:
@@ -323,15 +350,41 @@ def _refined(
     result = full_inertial_ba(world, options=inner)
     clock.lap("visual-inertial")
     poses = world.keyframes["world_T_body"][world.keyframes.rows(chain)].copy()
-    again = initialize(poses, [world.preintegrated[link] for link in links], initial, **changes)
+    imu = [world.preintegrated[link] for link in links]
+    again = initialize(poses, imu, initial, world.gravity, **changes)
     clock.lap("scale refinement")
     if again.is_usable and not clock.is_over and abs(np.log(again.scale)) > _REFINED:
         _apply(world, chain, links, again)
         facts["scale"] = start.scale * again.scale
         result = full_inertial_ba(world, options=inner.with_changes(time_limit=clock.left))
         clock.lap("visual-inertial")
+    known = facts["deviations"]
+    facts["deviations"] = {**known, **_deviations_of_map(world, result, chain, "log_scale" in known)}
+    clock.lap("covariance")
     parts = {**vars(result), "problem": "inertial_initialization", "extra": {**result.extra, **facts}}
     return Result(**{**parts, "seconds": clock.total()})
+
+
+def _deviations_of_map(world: Map, result: Result, chain: np.ndarray, with_scale: bool) -> dict[str, float]:
+    """Standard deviations after stage 2; none of them where the problem leaves a direction open."""
+    first = int(chain[0])
+    if not result.is_usable or first not in result.keyframes.ids:
+        return {}
+    try:
+        covariance = result.covariance([first])["keyframe", first]
+    except (SolverError, OptionError):
+        return {}
+    if len(covariance) < 15:
+        return {}
+    pose = result.keyframes.world_T_body[np.searchsorted(result.keyframes.ids, first)]
+    turned = np.asarray(SO3(pose[3:]).to_matrix())
+    tilt = 4.0 * turned @ covariance[3:6, 3:6] @ turned.T  # of half angles in the body
+    down = world.gravity / np.linalg.norm(world.gravity)
+    level = np.eye(3) - np.outer(down, down)
+    blocks = {"gravity": level @ tilt @ level, "gyro_bias": covariance[9:12, 9:12]}
+    blocks["acc_bias"] = covariance[12:15, 12:15]
+    found = {name: float(np.sqrt(np.linalg.eigvalsh(block)[-1])) for name, block in blocks.items()}
+    return {"log_scale": scale_deviation(result), **found} if with_scale else found
 
 
 def _apply(world: Map, chain: np.ndarray, links: list[int], start: InertialStart) -> None:

@@ -43,21 +43,43 @@ def landmark_covariances(world: Map, landmarks: Any) -> np.ndarray:
             raise MapError("landmark_covariances: the map has no cameras; make it with Map(rig).")
         rows = table.rows_where("landmark", wanted)
         rows = rows[table["inlier"][rows]]
-        names = ("landmark", "camera", "right", "depth", "sigma", "depth_sigma")
+        names = ("camera", "right", "depth", "sigma", "depth_sigma")
         seen = {name: table[name][rows] for name in names}
         poses = world.keyframes["world_T_body"][world.keyframes.rows(table["keyframe"][rows])]
-        points = world.landmarks["position"][world.landmarks.rows(seen["landmark"])]
-    information = np.zeros((len(wanted), 3, 3))
-    for number, camera in enumerate(rig):
-        mine = np.flatnonzero(seen["camera"] == number)
-        by_point = _by_point(camera, poses[mine], points[mine], np.isfinite(seen["right"][mine]))
-        known = np.einsum("oij,oik->ojk", by_point[:, :3], by_point[:, :3])
-        known /= seen["sigma"][mine, None, None] ** 2
-        deep = np.flatnonzero(np.isfinite(seen["depth"][mine]))
-        axis = by_point[deep, 3] / seen["depth_sigma"][mine[deep], None]
-        known[deep] += axis[:, :, None] * axis[:, None, :]
-        np.add.at(information, np.searchsorted(wanted, seen["landmark"][mine]), known)
+        of = table["landmark"][rows]
+        points = world.landmarks["position"][world.landmarks.rows(of)]
+    information = informations(rig, poses, points, np.searchsorted(wanted, of), len(wanted), **seen)
     return _inverses(information)[place]
+
+
+def informations(
+    rig: Rig,
+    poses: np.ndarray,
+    points: np.ndarray,
+    landmark: np.ndarray,
+    count: int,
+    *,
+    camera: np.ndarray,
+    right: np.ndarray,
+    depth: np.ndarray,
+    sigma: np.ndarray,
+    depth_sigma: np.ndarray,
+) -> np.ndarray:
+    """Information (count, 3, 3) [1/m^2] of landmarks in the world from o observations, poses held.
+
+    Per observation world_T_body (o, 7), the point (o, 3), which landmark (o,) it is of, and its columns.
+    """
+    information = np.zeros((count, 3, 3))
+    for number, one in enumerate(rig):
+        mine = np.flatnonzero(camera == number)
+        by_point = _by_point(one, poses[mine], points[mine], np.isfinite(right[mine]))
+        known = np.einsum("oij,oik->ojk", by_point[:, :3], by_point[:, :3])
+        known /= sigma[mine, None, None] ** 2
+        deep = np.flatnonzero(np.isfinite(depth[mine]))
+        axis = by_point[deep, 3] / depth_sigma[mine[deep], None]
+        known[deep] += axis[:, :, None] * axis[:, None, :]
+        np.add.at(information, landmark[mine], known)
+    return information
 
 
 def _inverses(information: np.ndarray) -> np.ndarray:

@@ -4,7 +4,19 @@ from __future__ import annotations
 
 import numpy as np
 import pytest
-from simulation import ACC_BIAS, GYRO_BIAS, NOISE, TIMES, poses_and_velocities, samples, simulated_map
+from simulation import (
+    ACC_BIAS,
+    GYRO_BIAS,
+    NOISE,
+    TIMES,
+    poses_and_velocities,
+    position,
+    residual,
+    rotation,
+    samples,
+    simulated_map,
+    turn_rate,
+)
 
 import slam_bridge as sb
 from graphopt.geometry import SE3, SO3
@@ -54,6 +66,34 @@ def motion(seed, position, turn_rate, acceleration, jitter):
     at = 1e-9 * stamps
     places = position(at) + jitter * rng.normal(size=(len(at), 3))
     return np.concatenate([places, SO3.exp(np.outer(at, turn_rate)).storage], axis=1), imu
+
+
+@pytest.mark.parametrize("down", [(0.0, 9.78, 0.0), (3.0, -4.0, 8.0), (0.0, 0.0, 9.81)])
+def test_gravity_of_a_world_may_point_anywhere(down):
+    """A map whose world has y down, as cameras have it: found with that gravity, its length included."""
+    down = np.array(down)
+    poses, _ = poses_and_velocities(TIMES)
+    t = np.arange(round(TIMES[-1] * 1000) + 1) / 1000.0
+    pull = np.array([0.0, 0.0, -np.linalg.norm(down)])
+    acc = rotation(t).inverse().act(position(t)[2] - pull) + ACC_BIAS
+    raw = sb.ImuSamples.from_seconds(t, turn_rate(t) + GYRO_BIAS, acc)
+    measured = sb.preintegrate_intervals(raw, STAMPS, NOISE)
+    world = sb.Map(gravity=down)
+    frames = world.add_keyframes(STAMPS, turned(poses))
+    world.add_imu(frames[:-1], frames[1:], measured)
+    result = sb.inertial_initialization(world, acc_bias_sigma=1.0)
+    assert result.is_usable, result.refused
+    assert result.extra["scale"] == pytest.approx(SCALE, rel=1e-3)
+    turn = SE3(world.keyframes["world_T_body"][0]).rotation * SE3(poses[0]).rotation.inverse()
+    np.testing.assert_allclose(turn.act(pull), down, atol=0.02)
+    for k in range(len(frames) - 1):
+        first = (world.keyframes[name][k] for name in ("world_T_body", "velocity"))
+        second = (world.keyframes[name][k + 1] for name in ("world_T_body", "velocity"))
+        bias = world.keyframes["gyro_bias"][k], world.keyframes["acc_bias"][k]
+        error = residual(world.preintegrated[k], first, second, *bias, gravity=down)
+        assert np.abs(error).max() < 1e-3
+    with pytest.raises(sb.MapError, match="gravity"):
+        sb.initialize(poses, measured, gravity=(0.0, 0.0, 0.0))
 
 
 MOTIONS = {

@@ -175,6 +175,25 @@ def test_errors_are_measured_after_the_gauge_is_taken_out(problem):
     assert np.abs(aligning(np.asarray(tilted), truth.world_T_body, False).rotation.log()[0] + 0.1) < 1e-6
 
 
+@pytest.mark.parametrize("down", [(0.0, 9.78, 0.0), (1.0, 2.0, -9.0)])
+def test_the_turn_about_any_gravity_is_taken_out(problem, down):
+    """In a world whose gravity points elsewhere: turned about it the truth has no error, tilted it has."""
+    truth, axis = problem.truth, np.array(down) / np.linalg.norm(down)
+    for turn, expected in ((0.7 * axis, 0.0), (0.1 * np.cross(axis, [1.0, 0.0, 0.0]), None)):
+        motion = SE3.from_parts(np.array([3.0, -2.0, 1.0]), SO3.exp(turn).storage)
+        found = Map(problem.map.rig, gravity=down)
+        found.add_keyframes(
+            problem.map.keyframes["stamp"],
+            (motion * SE3(truth.world_T_body)).storage,
+            motion.rotation.act(truth.velocity),
+        )
+        errors = truth_errors(found, replace(truth, keyframes=found.keyframes.ids))
+        if expected is None:
+            assert errors["rotation_deg"] > 1.0
+        else:
+            assert errors["position_m"] < 1e-9 and errors["rotation_deg"] < 1e-6
+
+
 @pytest.mark.parametrize("kind", ["full-inertial", "local-inertial", "visual"])
 def test_problems_are_solved_to_the_truth(kind):
     """From a drifted start the errors fall to what the noise leaves; mismatches are found."""

@@ -26,6 +26,17 @@ def test_sizes_are_those_of_the_table(name):
     assert len(world.imu) == len(world.keyframes) - 1
 
 
+def test_a_part_of_a_trajectory():
+    """The first seconds alone, which the truth of the whole begins with; more than there are is refused."""
+    made = generate_problem("V103", keyframes=12, landmarks=60, observations=240, seconds=6.0, seed=4)
+    stamps = made.map.keyframes["stamp"]
+    assert 5.0e9 < stamps[-1] - stamps[0] <= 6.0e9
+    with pytest.raises(OptionError, match=r"seconds is 1000.*lasts"):
+        generate_problem("V103", keyframes=12, landmarks=60, observations=240, seconds=1000.0)
+    with pytest.raises(OptionError, match="seconds is -1"):
+        generate_problem("V103", keyframes=12, landmarks=60, observations=240, seconds=-1.0)
+
+
 @pytest.mark.slow
 @pytest.mark.parametrize("name", ["outdoors4", "outdoors6", "V203", "room6"])
 def test_sizes_of_larger_maps(name):
