@@ -1,4 +1,4 @@
-"""An iteration of conjugate gradients is three dispatches, and its end is the same whichever kernel makes it."""
+"""An iteration of conjugate gradients is three dispatches, the same ones however their work is cut."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from vulkan_graphs import bundle_adjustment
 from graphopt.solver.registry import SolverOptions
 from graphopt.solver.structure import Structure
 from graphopt.solver.trial import Damping
-from graphopt.solver.vulkan.kernels.products import EdgeProducts
+from graphopt.solver.vulkan.kernels import products
 from graphopt.solver.vulkan.plan.configuration import Configuration
 from graphopt.solver.vulkan.program import Program
 from graphopt.solver.vulkan.solver import create
@@ -72,11 +72,25 @@ def test_the_kernel_of_a_product_ends_it_as_rows_do(monkeypatch, precision, acce
     ended, iterations = step_of(solver_of(graph.copy(), precision=precision, access=access))
     again, same = step_of(solver_of(graph.copy(), precision=precision, access=access))
     assert np.array_equal(ended, again) and iterations == same
-    monkeypatch.setattr(EdgeProducts, "can_end", False)
+    monkeypatch.setattr(products.EdgeProducts, "can_end", False)
     apart, others = step_of(solver_of(graph.copy(), precision=precision, access=access))
     tolerance = 1e-9 if precision == "double" else 1e-2
     assert np.linalg.norm(ended - apart) < tolerance * np.linalg.norm(apart)
     assert iterations > 8 and abs(iterations - others) <= (1 if precision == "double" else others // 4)
+
+
+@pytest.mark.parametrize("access", ["address", "storage"])
+@pytest.mark.parametrize("schedule", ["matrix-free", "jacobians", "expressions", "jp"])
+@pytest.mark.parametrize("num_cameras", [60, 260])
+def test_runs_of_tiles_change_no_bit(monkeypatch, schedule, access, num_cameras):
+    """A workgroup takes several tiles; the last one fewer; points of 260 cameras have more edges than a tile."""
+    graph = bundle_adjustment(num_cameras, num_points=9000 // num_cameras)
+    one, iterations = step_of(solver_of(graph.copy(), schedule=schedule, access=access))
+    monkeypatch.setattr(products, "LEAST_RUNS", 1)
+    monkeypatch.setattr(products, "LONGEST_RUN", 3)
+    assert [products.run_of(num) for num in (1, 2, 30)] == [1, 2, 3]
+    several, same = step_of(solver_of(graph.copy(), schedule=schedule, access=access))
+    assert np.array_equal(one, several) and iterations == same
 
 
 def test_the_step_is_that_of_a_factorization():

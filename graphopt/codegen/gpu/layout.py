@@ -12,8 +12,7 @@ from graphopt.codegen.edge import information_dim
 
 EDGE_BLOCK = 64
 """Edges per block of the blocked arrays `rows` and `data`."""
-import os
-TILE = int(os.environ.get('GRAPHOPT_TILE', 128))
+TILE = 128
 """Most edges of a tile of whole destinations; the workgroup size of the kernels that sum over tiles."""
 
 

@@ -171,16 +171,6 @@ class Recomputed:
         body = self.body(self.assignment)
         return Loop([], [*self.reads(body.used), *body.lines, *self.additions(body)], body)
 
-    def loop_ahead(self) -> Loop:
-        """As `loop`, with all rows read ahead."""
-        body = self.body(self.assignment)
-        ks = [k for k in range(self.signature.arity) if not body.used.isdisjoint(self.places(k))]
-        lines = self.reads(body.used)
-        for k in ks:
-            own = f"const uint {self.names[k]}_row = {row_of('e', k, self.signature)};"
-            lines = [f"const uint {self.names[k]}_row = {self.names[k]}_ahead;" if line == own else line for line in lines]
-        return Loop([], [*lines, *body.lines, *self.additions(body)], body, [(self.names[k], k) for k in ks])
-
     def hoisted(self) -> Loop:
         """What depends on the destination only is computed before."""
         before, inside = self.split()
