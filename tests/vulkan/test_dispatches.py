@@ -79,20 +79,6 @@ def test_the_kernel_of_a_product_ends_it_as_rows_do(monkeypatch, precision, acce
     assert iterations > 8 and abs(iterations - others) <= (1 if precision == "double" else others // 4)
 
 
-@pytest.mark.parametrize("access", ["address", "storage"])
-@pytest.mark.parametrize("schedule", ["matrix-free", "jacobians", "expressions", "jp"])
-@pytest.mark.parametrize("num_cameras", [60, 260])
-def test_runs_of_tiles_change_no_bit(monkeypatch, schedule, access, num_cameras):
-    """A workgroup takes several tiles; the last one fewer; points of 260 cameras have more edges than a tile."""
-    graph = bundle_adjustment(num_cameras, num_points=9000 // num_cameras)
-    one, iterations = step_of(solver_of(graph.copy(), schedule=schedule, access=access))
-    monkeypatch.setattr(products, "LEAST_RUNS", 1)
-    monkeypatch.setattr(products, "LONGEST_RUN", 3)
-    assert [products.run_of(num) for num in (1, 2, 30)] == [1, 2, 3]
-    several, same = step_of(solver_of(graph.copy(), schedule=schedule, access=access))
-    assert np.array_equal(one, several) and iterations == same
-
-
 def test_the_step_is_that_of_a_factorization():
     """Conjugate gradients to 1e-12 against Cholesky of S."""
     graph = bundle_adjustment(num_cameras=60, num_points=120)

@@ -2,7 +2,7 @@
 
     tiles   one invocation per edge, a workgroup for a tile of whole destinations: vertices with few edges.
             With `solve` it ends with x_a = -H_aa^-1 y, written into the destination's packed record: the
-            first half of a product with the implicit Schur complement; a workgroup takes a run of tiles.
+            first half of a product with the implicit Schur complement.
     rows    a workgroup per destination: vertices with many edges. What depends on the destination only is
             computed before the loop over its edges. With `ends` it goes on to A u = y + (H_aa + D) u, and
             to d and q of conjugate gradients: the end of a product with the implicit Schur complement.
@@ -13,7 +13,7 @@ edge contributes is the business of an `EdgeProduct`: `packed_products`, `stored
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Protocol
 
@@ -25,8 +25,6 @@ from graphopt.codegen.gpu.layout import TILE, EdgeSignature, argument_names
 ROWS_WORKGROUP = 128
 STOPPABLE = 1
 """Specialization constant; 1: return at once where `status` says that conjugate gradients have stopped."""
-RUN = 2
-"""Specialization constant: consecutive tiles of a workgroup of a kernel that solves."""
 COMPONENTS = "xyzw"
 
 
@@ -117,15 +115,7 @@ def tiles_kernel(product: EdgeProduct, solve: bool = False) -> GpuKernel:
         interface.add(name, f"INPUT(%, uint, {name})")
     interface.add(*(("inverse", "LARGE_INPUT(%, inverse)") if solve else ("y", "INOUT(%, real, y)")))
     loop = product.loop()
-    shape, main = ("solve", _solve_run(product, loop)) if solve else ("tiles", _sum_tile(count, loop))
-    declarations = [f"const uint OUTPUTS = {count}, TILE = {TILE};"]
-    declarations += [f"shared real scratch[{'2 * ' if solve else ''}OUTPUTS * TILE];"]
-    return _compose(product, shape, interface, main, loop.body, TILE, declarations)
-
-
-def _sum_tile(count: int, loop: Loop) -> list[str]:
-    """y of a tile."""
-    return [
+    main = [
         *_TILE_START,
         *_zero_sums(count),
         *loop.before,
@@ -134,8 +124,10 @@ def _sum_tile(count: int, loop: Loop) -> list[str]:
         "}",
         "[[unroll]] for (uint k = 0; k < OUTPUTS; ++k) scratch[k * TILE + LANE] = sum[k];",
         "barrier();",
-        *_STORE_TILE,
+        *(_solve_tile(product) if solve else _STORE_TILE),
     ]
+    declarations = [f"const uint OUTPUTS = {count}, TILE = {TILE};", "shared real scratch[OUTPUTS * TILE];"]
+    return _compose(product, "solve" if solve else "tiles", interface, main, loop.body, TILE, declarations)
 
 
 def rows_kernel(product: EdgeProduct, ends: bool = False) -> GpuKernel:
@@ -225,7 +217,6 @@ PRODUCT_INCLUDES = [
     '#include "pcg_state.glsl"',
     '#include "pcg_recurrence.glsl"',
     f"layout(constant_id = {STOPPABLE}) const uint STOPPABLE = 0;",
-    f"layout(constant_id = {RUN}) const uint RUN = 1;",
 ]
 
 STOP = "if (STOPPABLE != 0 && status.at[STOPPED + push.parity] != 0) return;"
@@ -249,71 +240,20 @@ for (uint s = LANE; s < num_here * OUTPUTS; s += WORKGROUP_SIZE) {
 }""".splitlines()
 
 
-def _solve_run(product: EdgeProduct, loop: Loop) -> list[str]:
-    """RUN tiles, one after the other; what the next one begins with is read while this one is summed up.
-
-    Else a tile would be a chain of reads that wait for each other: its edges, their rows, records, then its
-    destinations, their inverses. At the end of a tile an invocation per destination takes its sum times the
-    inverse of its block into its packed record. Halves of the scratch take turns: one barrier per tile.
-    """
-    slot, signature, outputs = product.slot, product.signature, range(len(product.sums))
-    names = argument_names(signature.edge_type)
-    ahead, inside = [], list(loop.inside)
-    for k in range(signature.arity):
-        read = f"const uint {names[k]}_row = {row_of('e', k, signature)};"
-        if read in inside:
-            inside[inside.index(read)] = f"const uint {names[k]}_row = {names[k]}_ahead;"
-            ahead.append(k)
-
-    def rows_at(edge: str) -> list[str]:
-        return [f"{names[k]}_ahead = {row_of(edge, k, signature)};" for k in ahead]
-
-    next_rows = rows_at("min(range.z + LANE, range.w - 1)")
-    more_rows = ["if (e != begin + LANE) {", *indent(rows_at("e")), "}"] if ahead else []
-    inverse = [
-        f"const real inverse_{i} = LANE < num_here ? AT(inverse, block, {i}) : ZERO;"
-        for i in range(upper_place(len(outputs) - 1, len(outputs) - 1) + 1)
-    ]
-    tile = [
-        "const uint first_destination = range.x, num_here = range.y, begin = range.z, end = range.w;",
-        "range = tile_ranges.at[min(tile + 1, push.num_tiles - 1)];",
-        "const uint d = first_destination + min(LANE, num_here - 1), block = dest_inverse.at[d];",
-        "const uint first_of_d = first.at[d], end_of_d = first.at[d + 1];",
-        f"const uint own_row = {row_of('first_of_d', slot, signature)};",
-        "const uint half_begin = (tile - first_tile) % 2 * OUTPUTS * TILE;",
-        *_zero_sums(len(outputs)),
-        *loop.before,
-        "for (uint e = begin + LANE; e < end; e += WORKGROUP_SIZE) {",
-        *indent([*more_rows, *inside]),
-        "}",
-        *next_rows,
-        *inverse,
-        "[[unroll]] for (uint k = 0; k < OUTPUTS; ++k) scratch[half_begin + k * TILE + LANE] = sum[k];",
-        "barrier();",
-        "if (LANE < num_here) {",
-        "  const uint last = min(end_of_d - begin, TILE);",
-        f"  real {', '.join(f'total_{i} = ZERO' for i in outputs)};",
-        "  for (uint i = first_of_d - begin; i < last; ++i) {",
-        *(f"    total_{i} += scratch[half_begin + {i} * TILE + i];" for i in outputs),
-        "  }",
-        *indent(
-            solve_destination(
-                product, f"own_row * {product.stride(slot)}", f"packed{slot}", "inverse_{}".format
-            )
-        ),
-        "}",
-    ]
+def _solve_tile(product: EdgeProduct) -> list[str]:
+    """One invocation per destination: its sum, times the inverse of its block, into its packed record."""
+    slot, signature = product.slot, product.signature
+    outputs = range(signature.edge_type.vertices[slot].tangent_dim)
+    first_row = row_of("first.at[d]", slot, signature)
     return [
-        STOP,
-        "const uint first_tile = push.first_tile + WORKGROUP * RUN;",
-        "if (first_tile >= push.num_tiles) return;",
-        "const uint end_tile = min(first_tile + RUN, push.num_tiles);",
-        "uvec4 range = tile_ranges.at[first_tile];  // destination, number; first edge, one past the last",
-        *(f"uint {names[k]}_ahead;" for k in ahead),
-        *next_rows,
-        "for (uint tile = first_tile; tile < end_tile; ++tile) {",
-        *indent(tile),
+        "if (LANE >= num_here) return;",
+        "const uint d = first_destination + LANE;",
+        "const uint last = min(first.at[d + 1] - begin, TILE), block = dest_inverse.at[d];",
+        f"real {', '.join(f'total_{i} = ZERO' for i in outputs)};",
+        "for (uint i = first.at[d] - begin; i < last; ++i) {",
+        *(f"  total_{i} += scratch[{i} * TILE + i];" for i in outputs),
         "}",
+        *solve_destination(product, f"{first_row} * {product.stride(slot)}", f"packed{slot}"),
     ]
 
 
@@ -322,20 +262,15 @@ def upper_place(i: int, j: int) -> int:
     return min(i, j) + max(i, j) * (max(i, j) + 1) // 2
 
 
-def solve_destination(
-    product: EdgeProduct,
-    record: str,
-    records: str,
-    inverse: Callable[[int], str] = "AT(inverse, block, {})".format,
-) -> list[str]:
+def solve_destination(product: EdgeProduct, record: str, records: str) -> list[str]:
     """Text that writes -inverse (total_0, total_1, ...) as x into the packed record of a destination.
 
-    record: expression of its first word in the buffer `records`. inverse: of an entry of the upper triangle.
+    record: expression of its first word in the buffer `records`.
     """
     dim = len(product.sums)
     solve = [
         f"const real solved_{i} = "
-        + " + ".join(f"{inverse(upper_place(i, j))} * total_{j}" for j in range(dim))
+        + " + ".join(f"AT(inverse, block, {upper_place(i, j)}) * total_{j}" for j in range(dim))
         + ";"
         for i in range(dim)
     ]

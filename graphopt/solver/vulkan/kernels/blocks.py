@@ -125,8 +125,6 @@ MAX_GATHER_GROUPS = 1024
 SYMMETRIC_WORKGROUP = 64
 ROUNDS_PER_CHUNK = 12
 """Blocks of a chunk of a symmetric product: so many times what a workgroup takes at once."""
-SHORT_COLUMN = 6
-"""Blocks of a column, in the mean, below which a workgroup per column has little to do."""
 NORMAL, TRANSPOSED = 1, 2  # what a stored block is used for: y_row += B x_col, y_col += B' x_row
 
 
@@ -292,7 +290,8 @@ class SymmetricProduct:
 def symmetric_product(context: Context, layout: BlockLayout) -> RowProduct | SymmetricProduct:
     """The product with all of a symmetric matrix; short columns, as of pixels, share workgroups by rows."""
     partial_bytes = ACCUMULATOR_BYTES * int(layout.dims[0]) * 2 * len(layout.row_idx)
-    is_long = len(layout.row_idx) >= SHORT_COLUMN * layout.num_blocks
+    # the mean column keeps a workgroup busy once; by rows each block is read twice
+    is_long = len(layout.row_idx) * int(layout.dims[0]) >= SYMMETRIC_WORKGROUP * layout.num_blocks
     if is_long and (layout.dims == layout.dims[0]).all() and partial_bytes < LARGE_BYTES:
         return SymmetricProduct(context, layout)
     every = np.arange(len(layout.row_idx))

@@ -30,7 +30,7 @@ import numpy as np
 
 from graphopt.codegen.gpu import GpuKernel
 from graphopt.codegen.gpu.merged_kernels import merged_product_kernel
-from graphopt.codegen.gpu.product_shapes import RUN, STOPPABLE, EdgeProduct
+from graphopt.codegen.gpu.product_shapes import STOPPABLE, EdgeProduct
 from graphopt.codegen.gpu.stored_products import stored_rows_kernel as rows_product_kernel
 from graphopt.codegen.gpu.stored_products import stored_tiles_kernel as tiles_product_kernel
 from graphopt.solver.structure import Structure
@@ -50,14 +50,6 @@ from graphopt.solver.vulkan.kernels.parts import (
 )
 from graphopt.solver.vulkan.kernels.sums import Pass, plan_writes, steps_of
 from graphopt.solver.vulkan.program import NOTHING, Context, Launch, Program
-
-LONGEST_RUN, LEAST_RUNS = 4, 2048
-"""Tiles of a workgroup that solves, at most, and workgroups that a device should have in any case."""
-
-
-def run_of(num_tiles: int) -> int:
-    """Consecutive tiles that a workgroup takes, of so many."""
-    return max(1, min(LONGEST_RUN, num_tiles // LEAST_RUNS))
 
 
 class EdgeProducts:
@@ -382,9 +374,7 @@ class EdgeProducts:
         edges = one.edges
         own = {name: array.buffer for name, array in self._own_arrays(one).items()}
         buffers = {**self._part_buffers(one), **own, **more}
-        constants, run = {STOPPABLE: int(parity is not None)}, 1
-        if "inverse" in kernel.buffers:
-            run = constants[RUN] = run_of(sum(end - begin for begin, end, _ in pieces))
+        constants = {STOPPABLE: int(parity is not None)}
         by_rows = "num_destinations" in kernel.params
         view = edges.views[one.slot].view
         launches = []
@@ -392,7 +382,7 @@ class EdgeProducts:
             rows = (begin, end) if are_parts else (int(view.tiles[begin]), int(view.tiles[end]))
             values = {**params, "parity": parity or 0, "first_tile": begin, "num_tiles": end}
             values |= {"first_destination": rows[0], "num_destinations": rows[1]}
-            groups = rows[1] - rows[0] if by_rows else -(-(end - begin) // run)
+            groups = rows[1] - rows[0] if by_rows else end - begin
             launches.append(self._context.generated(kernel, buffers, values, groups, nbytes, constants))
         return launches
 
