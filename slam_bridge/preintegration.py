@@ -107,7 +107,7 @@ class Preintegrated:
     ) -> bool:
         """True if the biases [rad/s, m/s^2] moved so far that the first order should not be trusted."""
         d_g, d_a = self.gyro_bias - gyro_bias, self.acc_bias - acc_bias
-        return bool(np.linalg.norm(d_g) > gyro_tolerance or np.linalg.norm(d_a) > acc_tolerance)
+        return bool(d_g @ d_g > gyro_tolerance**2 or d_a @ d_a > acc_tolerance**2)
 
     def near(
         self, gyro_bias: Any, acc_bias: Any, gyro_tolerance: float = 0.01, acc_tolerance: float = 0.1

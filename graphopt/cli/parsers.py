@@ -37,7 +37,7 @@ ROBUST_KERNELS = (
     "ScaleDelta",
 )
 PARTITIONS = ("auto", "slabs", "metis")
-TRANSPORTS = ("auto", "host", "nccl")
+TRANSPORTS = ("auto", "host", "pages", "nccl")
 DEVICE_PATTERN = re.compile(r"auto|(cpu|(vulkan|kompute)(:[^,]+)?)(,(cpu|vulkan:[^,]+))*")
 
 EPILOG = """\
@@ -303,7 +303,7 @@ def _add_distributed(parser: argparse.ArgumentParser) -> None:
     parser.add_argument(
         "--read-in-parts",
         action="store_true",
-        help="with --distributed: every rank reads its part of a BAL text or .npz; no rank has all of it",
+        help="with --distributed: every rank reads its part of the file; no rank has all of it",
     )
     parser.add_argument(
         "--checkpoint", metavar="FILE.npz", help="with --distributed: write the estimates on the way"

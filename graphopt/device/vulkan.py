@@ -56,7 +56,8 @@ class VulkanDevice:
         which: index, part of the name, or None for the best one.
         validation: run under the Vulkan validation layer; `messages` collects what it says. None:
         GRAPHOPT_VALIDATION. masked_features: treat these as missing: "float64", "buffer_address",
-        "subgroup_size_control", "conditional", "exports_memory". For tests;
+        "subgroup_size_control", "conditional", "exports_memory", "imports_host". For
+            tests;
             added to those in GRAPHOPT_MASK_FEATURES (separated by commas).
         memory_scheme: "single", "staged" or "rebar"; empty: single where host and device share memory, else
         staged.
@@ -117,6 +118,14 @@ class VulkanDevice:
     def allocate(self, nbytes: int, usage: Usage = "device") -> Any:
         """A buffer from the memory pool, released when nothing refers to it any more."""
         return self.native.allocate(nbytes, usage)
+
+    def import_host(self, array: np.ndarray) -> Any:
+        """The memory of an array as a buffer, which programs of this device copy from and to.
+
+        array: contiguous; begins and ends at multiples of `info["host_alignment"]` bytes (0: the driver
+        cannot). It is kept as long as the buffer. `DeviceError` otherwise.
+        """
+        return self.native.import_host(array)
 
     def upload(self, array: np.ndarray) -> Any:
         """A new buffer that only kernels touch, with the contents of an array; see `write`."""

@@ -3,9 +3,11 @@
     message = [ rows that several ranks have | TAIL numbers that decide about the iteration ]
     total   = message_0 + message_1 + ...,  in the order of the ranks
 
-`HostMessage` goes down into pinned memory, is added there, and the sums go up again. Of a `GatheredMessage`
-only the tail goes down; NCCL brings the rows of every rank to every device, which adds them itself, in the
-same order: the same bits in float64, and of two ranks in float32.
+`HostMessage` goes down into pinned memory, is added there, and the sums go up again. Else only the tail is
+added on the host, and every device gets the rows of all ranks and adds them itself, in the same order: the
+same bits in float64, and of two ranks in float32. `PagesMessage`: each device writes its rows into memory of
+the host that all devices have imported, and reads those of all. `GatheredMessage`: NCCL brings them from
+device to device.
 """
 
 from __future__ import annotations
@@ -40,6 +42,8 @@ class OnDevice:
 class Message(Protocol):
     """The way of a message; programs are recorded once, and run in every iteration."""
 
+    turns: int
+    """Programs of message 0, 1, ... differ, and repeat after so many."""
     buffer: Any
     """Kernels write `rows` numbers, then `TAIL`."""
     scalars: Any
@@ -47,8 +51,8 @@ class Message(Protocol):
     first: int
     """... from this place on."""
 
-    def record_sent(self, program: Program) -> None:
-        """Record what follows once the message is written."""
+    def record_sent(self, program: Program, turn: int) -> None:
+        """Record what follows once the message of a turn is written."""
         ...
 
     def sent(self) -> np.ndarray:
@@ -59,8 +63,8 @@ class Message(Protocol):
         """Take these sums, before the program with `record_taken` runs."""
         ...
 
-    def record_taken(self, program: Program, places: OnDevice, target: Any) -> None:
-        """Record that sums, alpha and beta arrive, and the rows' sums in `target`."""
+    def record_taken(self, program: Program, turn: int, places: OnDevice, target: Any) -> None:
+        """Record that sums of a turn's message, alpha and beta arrive, and the rows' sums in `target`."""
         ...
 
     def settle(self) -> None:
@@ -75,14 +79,15 @@ class Message(Protocol):
 class HostMessage:
     """Through the host."""
 
+    turns = 1
+
     def __init__(self, context: Context, rows: int):
-        self._rows = rows
+        self._context, self._rows = context, rows
         self._sent = DeviceArray(context, rows + TAIL, is_mapped=False)
         self._total = DeviceArray(context, rows + 2)
         self.buffer, self.scalars, self.first = self._sent.buffer, self._total.buffer, rows
-        self._context = context
 
-    def record_sent(self, program: Program) -> None:
+    def record_sent(self, program: Program, turn: int) -> None:
         """To the host."""
         self._sent.record_download(program)
 
@@ -97,7 +102,7 @@ class HostMessage:
         staging[rows:] = alpha, beta
         self._total.commit()
 
-    def record_taken(self, program: Program, places: OnDevice, target: Any) -> None:
+    def record_taken(self, program: Program, turn: int, places: OnDevice, target: Any) -> None:
         """From the host."""
         self._total.record_upload(program)
         program.barrier()
@@ -115,46 +120,68 @@ class HostMessage:
         return self._sent.arriving, self._total.leaving, self._rows, None
 
 
-class GatheredMessage:
-    """Rows from device to device."""
+class _RowsOfAll:
+    """Every device gets the rows of all ranks."""
 
-    def __init__(self, context: Context, rows: int, ranks: NcclRank):
-        self._context, self._ranks, self._rows = context, ranks, rows
-        size = context.real.itemsize
-        self._mine = SharedMemory(ranks, (rows + TAIL) * size)
-        self._all = SharedMemory(ranks, ranks.size * rows * size)
-        self._gather = ranks.gather(self._mine, self._all, rows * size)
-        self._tail = context.device.allocate(TAIL * size, "readback")
+    turns = 1
+
+    def __init__(self, context: Context, rows: int, size: int, message: Any, gathered: Any):
+        """message: buffer of rows + TAIL numbers; gathered: of size * rows."""
+        self._context, self._rows, self._size, self._gathered = context, rows, size, gathered
+        self._tail = context.device.allocate(TAIL * context.real.itemsize, "readback")
         self._total = DeviceArray(context, 2)
-        self.buffer, self.scalars, self.first = self._mine.buffer, self._total.buffer, 0
-        weakref.finalize(self, _leave, self._gather, ranks)
+        self.buffer, self.scalars, self.first = message, self._total.buffer, 0
 
-    def record_sent(self, program: Program) -> None:
+    def record_sent(self, program: Program, turn: int) -> None:
         """The tail to the host."""
         size = self._context.real.itemsize
         program.copy(self.buffer, self._tail, TAIL * size, self._rows * size)
 
     def sent(self) -> np.ndarray:
-        """The tail; the rows are on their way."""
-        self._gather.begin()
+        """The tail."""
         return self._tail.array(self._context.real, 0, TAIL).astype(np.float64)
 
     def take(self, total: np.ndarray, alpha: float, beta: float) -> None:
-        """All ranks have met in the sum of the tails, so all have begun."""
+        """All ranks have met in the sum of the tails, so all have sent their rows."""
         self.settle()
         self._total.staging[:] = alpha, beta
         self._total.commit()
 
-    def record_taken(self, program: Program, places: OnDevice, target: Any) -> None:
+    def record_taken(self, program: Program, turn: int, places: OnDevice, target: Any) -> None:
         """The device adds what all ranks have sent."""
         self._total.record_upload(program)
         program.barrier()
         count, context = places.count, self._context
         if count:
             groups = context.vector_groups(count)
-            buffers = (places.message, places.own, self._all.buffer, target)
-            params = (count, groups, self._ranks.size, self._rows)
+            buffers = (places.message, places.own, self._gathered, target)
+            params = (count, groups, self._size, self._rows)
             program.step([context.launch("ranks_collect", buffers, params, groups)])
+
+    def settle(self) -> None:
+        """Nothing goes on by itself."""
+
+    def natively(self) -> tuple[Any, Any, int, Any]:
+        """The tail by the host."""
+        return self._tail, self._total.leaving, 0, None
+
+
+class GatheredMessage(_RowsOfAll):
+    """Rows from device to device."""
+
+    def __init__(self, context: Context, rows: int, ranks: NcclRank):
+        size = context.real.itemsize
+        self._ranks = ranks
+        self._mine = SharedMemory(ranks, (rows + TAIL) * size)
+        self._all = SharedMemory(ranks, ranks.size * rows * size)
+        super().__init__(context, rows, ranks.size, self._mine.buffer, self._all.buffer)
+        self._gather = ranks.gather(self._mine, self._all, rows * size)
+        weakref.finalize(self, _leave, self._gather, ranks)
+
+    def sent(self) -> np.ndarray:
+        """The tail; the rows are on their way."""
+        self._gather.begin()
+        return super().sent()
 
     def settle(self) -> None:
         """Wait for the rows."""
@@ -169,3 +196,45 @@ def _leave(gather: Any, ranks: NcclRank) -> None:
     """Another rank has failed before it sent its rows: nobody may wait for them, nor may memory go first."""
     if gather.is_pending:
         ranks.close()
+
+
+class PagesMessage(_RowsOfAll):
+    """Rows through pages of the host that all devices have imported.
+
+    There are two halves, one for every other message: who is done with a message writes the next one, while
+    others may still read.
+    """
+
+    turns = 2
+
+    def __init__(self, context: Context, rows: int, pages: np.ndarray, rank: int, size: int):
+        """pages: `host_pages` for messages of so many rows, the same of all ranks."""
+        self._stride = rows * context.real.itemsize
+        own, gathered = context.reals(rows + TAIL), context.reals(size * rows)
+        super().__init__(context, rows, size, own, gathered)
+        device: Any = context.device
+        self._pages, self._rank = device.import_host(pages), rank
+
+    def _place(self, turn: int, rank: int) -> int:
+        """First byte of a rank's rows."""
+        return (turn % 2 * self._size + rank) * self._stride
+
+    def record_sent(self, program: Program, turn: int) -> None:
+        """The rows into the pages."""
+        super().record_sent(program, turn)
+        if self._rows:
+            program.copy(self.buffer, self._pages, self._stride, 0, self._place(turn, self._rank))
+
+    def record_taken(self, program: Program, turn: int, places: OnDevice, target: Any) -> None:
+        """All rows from the pages."""
+        if self._rows:
+            program.copy(self._pages, self._gathered, self._size * self._stride, self._place(turn, 0))
+        super().record_taken(program, turn, places, target)
+
+
+def host_pages(nbytes: int, size: int, alignment: int) -> np.ndarray:
+    """Zeros for two messages of each rank, as devices import them."""
+    wanted = max(-(-2 * size * nbytes // alignment), 1) * alignment
+    memory = np.zeros(wanted + alignment, np.uint8)
+    first = -memory.ctypes.data % alignment
+    return memory[first : first + wanted]

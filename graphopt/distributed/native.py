@@ -24,8 +24,8 @@ class Submissions:
 
     runtime: Any
     """The native module."""
-    programs: list[Any]
-    """Of an iteration, in their order."""
+    programs: list[list[Any]]
+    """Of iteration 0, 1, ..., which repeat; of each in their order."""
     message: Any
     """Mapped buffer that they leave the message in."""
     total: Any

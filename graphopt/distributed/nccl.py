@@ -24,9 +24,8 @@ from pathlib import Path
 from typing import Any
 
 from graphopt.distributed.communicator import Communicator, agreed, together
-from graphopt.errors import DeviceError, OptionError
+from graphopt.errors import DeviceError
 
-TRANSPORTS = ("auto", "host", "nccl")
 MISSING = (
     "NCCL (libnccl.so.2) was not found: pip install 'graphopt[nccl]', or the system's, "
     "or use transport='host'."
@@ -234,20 +233,12 @@ _ranks: weakref.WeakKeyDictionary[Any, NcclRank] = weakref.WeakKeyDictionary()
 """By communicator: meeting takes NCCL a good part of a second."""
 
 
-def check_transport(transport: str) -> None:
-    """`OptionError` for an unknown one."""
-    if transport not in TRANSPORTS:
-        raise OptionError(f"transport is '{transport}', expected one of {', '.join(TRANSPORTS)}.")
+def nccl_rank(comm: Communicator, device: Any) -> NcclRank:
+    """This rank's way to the others by NCCL. Collective.
 
-
-def nccl_rank(comm: Communicator, device: Any, transport: str) -> NcclRank | None:
-    """This rank's way to the others by NCCL; None: messages go through the host. Collective.
-
-    device: the rank's `VulkanDevice`, None where it computes on the CPU. `DeviceError` on all ranks where
-    "nccl" was asked for and cannot be had, with the first rank's reason.
+    device: the rank's `VulkanDevice`, None where it computes on the CPU. `DeviceError` on all ranks where it
+    cannot be had, with the first rank's reason.
     """
-    if transport == "host" or transport == "auto" or comm.size == 1:
-        return None
     place = "" if device is None else f"{comm.host_of()} {device.info['uuid']}"
     told = comm.share((_obstacle(device), place))
     reasons = [f"rank {rank}: {reason}" for rank, (reason, _) in enumerate(told) if reason is not None]
@@ -259,6 +250,7 @@ def nccl_rank(comm: Communicator, device: Any, transport: str) -> NcclRank | Non
     if not all(comm.share(is_known)):
         unique_id = comm.share(together(comm, lambda: new_unique_id() if comm.rank == 0 else b""))[0]
         known = _ranks[comm] = together(comm, lambda: NcclRank(device, comm, unique_id))
+    assert known is not None
     return known
 
 

@@ -31,12 +31,12 @@ from graphopt.distributed.devices import assign_device, rank_devices, threads_of
 from graphopt.distributed.gathering import bring_back
 from graphopt.distributed.iterations import EachIteration
 from graphopt.distributed.mpi import MpiCommunicator, is_mpi
-from graphopt.distributed.nccl import check_transport
 from graphopt.distributed.report import describe_ranks
 from graphopt.distributed.scattering import Scattered, Share, scatter
 from graphopt.distributed.signals import AgreedSignals
 from graphopt.distributed.solver import make_solver
 from graphopt.distributed.tables import PartedGraph
+from graphopt.distributed.transport import check_transport
 from graphopt.errors import GraphError, OptionError
 from graphopt.graph import Graph, Selection
 from graphopt.optimizer.algorithm import Algorithm

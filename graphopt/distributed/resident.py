@@ -23,7 +23,7 @@ import numpy as np
 
 from graphopt.distributed.interface import Interface, Places
 from graphopt.distributed.iterating import Iterating
-from graphopt.distributed.messages import GatheredMessage, HostMessage, Message, OnDevice
+from graphopt.distributed.messages import GatheredMessage, HostMessage, Message, OnDevice, PagesMessage
 from graphopt.distributed.native import Submissions
 from graphopt.distributed.nccl import NcclRank
 from graphopt.distributed.part import RankPart, diagonal_places
@@ -136,10 +136,22 @@ class ResidentIterating:
         """Where it is."""
         return self._context.device
 
+    @property
+    def row_bytes(self) -> int:
+        """Of the rows of a message."""
+        return self._shared.rows.size * self._context.real.itemsize
+
     def gather_by(self, ranks: NcclRank) -> None:
         """Rows of messages go by NCCL; before anything was reduced."""
-        self._message = GatheredMessage(self._context, self._shared.rows.size, ranks)
-        self._clear(self._message.buffer)
+        self._go_by(GatheredMessage(self._context, self._shared.rows.size, ranks))
+
+    def share_pages(self, pages: np.ndarray, rank: int, size: int) -> None:
+        """Rows of messages go through these `host_pages`; before anything was reduced."""
+        self._go_by(PagesMessage(self._context, self._shared.rows.size, pages, rank, size))
+
+    def _go_by(self, message: Message) -> None:
+        self._message = message
+        self._clear(message.buffer)
 
     # ---------------------------------------------------------------- parts of programs
 
@@ -159,11 +171,11 @@ class ResidentIterating:
         own = self._places[places]
         return self._copy(own.count, own.message, own.own, message, values)
 
-    def _message_program(self) -> Program:
+    def _message_program(self, turn: int) -> Program:
         """What is the same in the first and in later iterations: found out once, and never run alone."""
-        return self._system.program("ranks: message", self._record_message)
+        return self._system.program(("ranks: message", turn), self._record_message, turn)
 
-    def _record_message(self, program: Program) -> None:
+    def _record_message(self, program: Program, turn: int) -> None:
         """s = J r; w = S_r s; and what others have to know of it."""
         context, pcg, status = self._context, self._pcg, self._equations.status
         places, packed = self._reduction.packing or (self._speaks, self._dots)
@@ -178,7 +190,7 @@ class ResidentIterating:
         params = (self._shared.rows.size, self._groups, self._reduction.num_dots)
         ends = context.launch("ranks_scalars", (self._dots, pcg.dots_dq, status, message), params, 1)
         program.step([*self._pack(self._shared.rows, pcg.q, message), ends])
-        self._message.record_sent(program)
+        self._message.record_sent(program, turn)
 
     # ---------------------------------------------------------------- Iterating
 
@@ -234,6 +246,7 @@ class ResidentIterating:
         self._first_total.staging[:] = total[:-1]
         self._first_total.commit()
         self._message.settle()
+        self._number = 0
         self._system.program("ranks: start", self._record_start).run()
         return self._message.sent()
 
@@ -253,29 +266,36 @@ class ResidentIterating:
         program.step([*rows, *blocks, *diagonal])
         damping, spare = self._kept_damping.buffer, self._spare
         program.step(self._jacobi.launches(self._blocks, damping, equations.status, spare=spare))
-        program.append(self._message_program())
+        program.append(self._message_program(0))
 
     def advance(self, total: np.ndarray, alpha: float, beta: float) -> np.ndarray:
         """One submission."""
         self._message.take(total, alpha, beta)
-        self._system.program("ranks: advance", self._record_advance).run()
+        self._advance_program(self._number).run()
+        self._number += 1
         return self._message.sent()
+
+    def _advance_program(self, number: int) -> Program:
+        """Of iteration 0, 1, ...: it takes the message of that number, and leaves the next."""
+        turn = number % self._message.turns
+        return self._system.program(("ranks: advance", turn), self._record_advance, turn)
 
     def submissions(self) -> Submissions:
         """`advance` for native code."""
         device = self._context.device
-        program = self._system.program("ranks: advance", self._record_advance)
+        programs = [self._advance_program(number).recorded for number in range(self._message.turns)]
         is_double = self._context.precision == "double"
         ways = self._message.natively()
-        return Submissions(device.runtime, program.recorded, *ways, is_double, device.timeout)
+        return Submissions(device.runtime, programs, *ways, is_double, device.timeout)
 
-    def _record_advance(self, program: Program) -> None:
+    def _record_advance(self, program: Program, turn: int) -> None:
         pcg, message = self._pcg, self._message
-        message.record_taken(program.phase("linear_solver"), self._places[self._shared.rows], pcg.q)
+        places = self._places[self._shared.rows]
+        message.record_taken(program.phase("linear_solver"), turn, places, pcg.q)
         buffers = (message.scalars, pcg.u, pcg.q, self._d, self._q, pcg.x, pcg.r[0])
         params = (self._dim, self._groups, message.first)
         program.step([self._context.launch("ranks_update", buffers, params, self._groups)])
-        program.append(self._message_program())
+        program.append(self._message_program((turn + 1) % message.turns))
 
     def solution(self) -> np.ndarray:
         """What this rank speaks for."""

@@ -21,12 +21,12 @@ import numpy as np
 from graphopt.distributed.communicator import Communicator, RankError, agreed, together
 from graphopt.distributed.interface import interface
 from graphopt.distributed.native import iterate_natively, iterates_natively
-from graphopt.distributed.nccl import nccl_rank
 from graphopt.distributed.part import HostPart, NoPart, Part, SolverPart, pairs_of
 from graphopt.distributed.pcg import ConjugateGradients, StopRule, iterate, patience_after
 from graphopt.distributed.scattering import Share
 from graphopt.distributed.schwarz import AdditiveSchwarz
 from graphopt.distributed.system import FactorizedSystem, ReducedSystem
+from graphopt.distributed.transport import connect
 from graphopt.distributed.vectors import RankVector, rank_vector
 from graphopt.errors import DeviceError, GraphError, OptionError
 from graphopt.solver.external import ExternalPart, ExternalPlaces
@@ -41,8 +41,8 @@ ON_DEVICE = 600
 """Scalars of kept vertices from which on ranks with devices iterate: the CPU forms S and factorizes it."""
 
 
-_FORMED_BY_NCCL = (
-    "transport='nccl' carries the messages of conjugate gradients that run on devices; here S is formed and "
+_FORMED = (
+    "transport='{}' carries the messages of conjugate gradients that run on devices; here S is formed and "
     "factorized. Use transport='host', or schur='implicit' where vertices are eliminated."
 )
 
@@ -92,7 +92,7 @@ class DistributedBlockSolver(TrialsByParts):
 
     linear_solver = ""
     transport = "host"
-    """How messages of conjugate gradients go: "host" or "nccl"."""
+    """How messages of conjugate gradients go, see `transport`."""
     part: Part
 
     def __init__(self, share: Share, comm: Communicator, part: Part):
@@ -290,10 +290,7 @@ class IteratingBlockSolver(DistributedBlockSolver):
         self._shared = interface(comm, part.kept_blocks, share.kept_dims)
         dims, of_h = share.kept_dims[part.kept_blocks], options.preconditioner == "hpp"
         self._own = together(comm, lambda: part.iterating(self._shared, dims, of_h))
-        ranks = nccl_rank(comm, getattr(self._own, "device", None), transport)
-        if ranks is not None:
-            together(comm, lambda: cast("Any", self._own).gather_by(ranks))
-        self.transport = "host" if ranks is None else "nccl"
+        self.transport = connect(comm, self._own, transport)
         is_mixed = part.solver is not None and part.solver.precision == "mixed"
         self._precision = "mixed" if any(comm.share(is_mixed)) else "double"
         coarse = MIXED_PCG_TOLERANCE if self._precision == "mixed" else PCG_TOLERANCE
@@ -436,8 +433,8 @@ def make_solver(
     part: Part = together(comm, lambda: _make_part(share, structure, options, forms))
     if not forms:
         return IteratingBlockSolver(share, options, comm, part, transport)
-    if transport == "nccl":
-        raise agreed(OptionError(_FORMED_BY_NCCL))
+    if transport not in ("auto", "host"):
+        raise agreed(OptionError(_FORMED.format(transport)))
     return FormedBlockSolver(share, options, comm, cast("HostPart", part), exact)
 
 

@@ -25,7 +25,8 @@ Vector sum(Meeting& meeting, int rank, const Vector& mine) {
   return total;
 }
 
-py::tuple iterate(Meeting& meeting, int rank, const std::vector<std::shared_ptr<Program>>& advance,
+py::tuple iterate(Meeting& meeting, int rank,
+                  const std::vector<std::vector<std::shared_ptr<Program>>>& advance,
                   const std::shared_ptr<Buffer>& message, const std::shared_ptr<Buffer>& total,
                   std::uint64_t rows, bool is_double, double tolerance, std::int64_t most, double share,
                   double worth, std::int64_t patience, double timeout,

@@ -46,6 +46,7 @@ py::dict describe(const PhysicalDevice& d) {
   out["conditional"] = d.conditional;
   out["exports_memory"] = d.exports_memory;
   out["uuid"] = d.device_uuid;
+  out["host_alignment"] = d.host_alignment;
   out["subgroup_size"] = d.subgroup_size;
   out["min_subgroup_size"] = d.min_subgroup_size;
   out["max_subgroup_size"] = d.max_subgroup_size;
@@ -104,6 +105,12 @@ void check_range(const Buffer& buffer, std::uint64_t offset, std::uint64_t size)
   if (offset <= buffer.size() && size <= buffer.size() - offset) return;
   throw DeviceError(std::to_string(size) + " bytes from place " + std::to_string(offset) +
                     " on go past the end of a buffer of " + std::to_string(buffer.size()) + " bytes.");
+}
+
+std::shared_ptr<Buffer> import_host(Device& device, const py::array& array) {
+  const std::string_view bytes = bytes_of(array);
+  py::array memory = array;
+  return device.memory().import_host(memory.mutable_data(), bytes.size());
 }
 
 void upload(Device& device, const std::shared_ptr<Buffer>& buffer, const py::array& array,
@@ -237,6 +244,7 @@ void bind_device(py::module_& m) {
             return d.memory().allocate(size, usage_from_name(usage));
           },
           py::arg("size"), py::arg("usage"), py::call_guard<py::gil_scoped_release>())
+      .def("import_host", &import_host, py::arg("array"), py::keep_alive<0, 2>())
       .def("upload", &upload, py::arg("buffer"), py::arg("array"), py::arg("offset"))
       .def("download", &download, py::arg("wanted"), py::arg("timeout"))
       .def(

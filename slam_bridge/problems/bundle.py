@@ -9,11 +9,14 @@ An observation of d numbers is an outlier if chi2 > quantile(confidence, d) at t
 point is where the camera's model does not hold (behind a pinhole camera). An IMU measurement is rejected if
 its chi2 exceeds 9 quantiles of `imu_confidence`, and its keyframes are seen well enough to do without; but
 first a round with a kernel that lets it go entirely (Cauchy) shows whether it or its neighbours are wrong.
+
+Steps of Gauss-Newton are not damped: for `method="gn"` what the inliers do not determine is held in a round
+(landmarks of one pixel, keyframes that nothing measures), which the other methods' damping does.
 """
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import numpy as np
 
@@ -22,10 +25,9 @@ from graphopt.errors import OptionError
 from graphopt.optimizer.quantiles import chi2_quantile
 from graphopt.solver.marginals import compute_marginals
 from graphopt.types import slam3d
-from graphopt.types.marginal import STATE_TYPES
 from slam_bridge.map import Map
 from slam_bridge.marginal_prior import LANDMARK, POSE
-from slam_bridge.options import Clock, SolveOptions, optimize
+from slam_bridge.options import NOT_BEGUN, Clock, SolveOptions, has_begun, is_usable, optimize
 from slam_bridge.preintegration import combined_informations, measurements, reintegrate
 from slam_bridge.problems import scale
 from slam_bridge.problems.landmark_covariance import informations
@@ -61,6 +63,18 @@ class Judgement:
     """(o,) bool: the camera's model holds."""
     chi2: np.ndarray
     """(o,)."""
+    _found: tuple[np.ndarray, np.ndarray] | None = None
+
+    @property
+    def rows(self) -> np.ndarray:
+        """Numbers of the inliers, ascending; found once per array `inliers`."""
+        if self._found is None or self._found[0] is not self.inliers:
+            self._found = self.inliers, np.flatnonzero(self.inliers)
+        return self._found[1]
+
+    def inliers_by(self, places: np.ndarray, count: int) -> np.ndarray:
+        """(count,) inliers of each keyframe or landmark; places (o,): whose an observation is."""
+        return np.bincount(np.take(places, self.rows), minlength=count)
 
 
 def bundle(
@@ -88,7 +102,11 @@ def bundle(
     placed = np.zeros(0, np.int64)
     clock.lap("judge")
     while more:
-        graph = window.load(selection, options, now.inliers, now.imu_inliers, estimate, imu_kernel)
+        loose = _loose_landmarks(selection, now) if options.method == "gn" else None
+        taken = now.inliers if loose is None else now.inliers & ~loose[selection.observations.landmark]
+        graph = window.load(selection, options, taken, now.imu_inliers, estimate, imu_kernel)
+        if loose is not None:
+            window.hold(selection, _lost_keyframes(selection, now), _unlinked(selection, now), loose)
         clock.lap("build")
         summary = optimize(graph, options, clock, summary)
         rounds += 1
@@ -100,7 +118,7 @@ def bundle(
             if rounds < options.rounds:
                 now.imu_inliers[:] = True
         settled = not again and _agree(before, now) and _converged(summary)
-        more = rounds < options.rounds and not clock.is_over and summary.is_usable
+        more = rounds < options.rounds and not clock.is_over and is_usable(summary)
         if more:
             lost = np.setdiff1d(few_inliers(selection, now.inliers, holds), placed)
             if len(lost):
@@ -110,14 +128,16 @@ def bundle(
         more = more and not settled
         clock.lap("judge")
     assert summary is not None
-    if summary.is_usable and scale.is_open(selection, estimate):
+    if is_usable(summary) and scale.is_open(selection, estimate):
         selection = scale.kept(start, selection)
     selection = _lost_stay(start, selection, now)
     result = _result(name, window, selection, now, summary, rounds, options)
     result.extra["placed anew"] = selection.landmarks[placed]
     if estimate:
         result.extra["calibration"] = window.calibration(selection)
-    if options.update and world is not None and summary.is_usable:
+    if rounds == 1 and not has_begun(summary):
+        result = replace(result, refused=NOT_BEGUN)
+    if options.update and world is not None and result.is_usable:
         write_back(world, selection, now)
     clock.lap("write")
     result.seconds.update(clock.total())
@@ -131,7 +151,7 @@ def _lost_stay(start: Selection, found: Selection, now: Judgement) -> Selection:
         now.inliers = now.inliers & ~nowhere[found.observations.keyframe]
         poses = np.where(nowhere[:, None], start.world_T_body, found.world_T_body)
         found = found.with_changes(world_T_body=poses)
-    lost = np.bincount(found.observations.landmark[now.inliers], minlength=len(found.landmarks)) == 0
+    lost = now.inliers_by(found.observations.landmark, len(found.landmarks)) == 0
     lost &= ~found.landmarks_in_priors()
     if found.points_fixed or not lost.any():
         return found
@@ -156,14 +176,16 @@ def _judged(window: Window, s: Selection, options: SolveOptions) -> Judgement:
     limits = np.array([np.inf] + [chi2_quantile(options.confidence, d) for d in range(1, 5)])
     with np.errstate(invalid="ignore"):
         inliers = holds & (chi2 <= limits[dims])
-    return Judgement(inliers, _imu_inliers(window, s, inliers, options), holds, np.where(holds, chi2, np.inf))
+    now = Judgement(inliers, np.ones(len(s.imu), bool), holds, np.where(holds, chi2, np.inf))
+    now.imu_inliers = _imu_inliers(window, s, now, options)
+    return now
 
 
-def _imu_inliers(window: Window, s: Selection, inliers: np.ndarray, options: SolveOptions) -> np.ndarray:
+def _imu_inliers(window: Window, s: Selection, now: Judgement, options: SolveOptions) -> np.ndarray:
     """(i,) bool: a measurement is rejected if it is far off, and both its keyframes see enough without it."""
     chi2 = window.imu_chi2(s)
     far = ~(chi2 <= _FAR * chi2_quantile(options.imu_confidence, 15))
-    seen = np.bincount(s.observations.keyframe[inliers], minlength=len(s.keyframes)) >= _MIN_SEEN
+    seen = now.inliers_by(s.observations.keyframe, len(s.keyframes)) >= _MIN_SEEN
     seen[s.pose_prior_keyframe] = True
     return ~(far & (seen | s.fixed)[s.imu_ends].all(axis=1))
 
@@ -257,7 +279,7 @@ def _result(
 
 def _rejected(s: Selection, now: Judgement) -> dict[str, np.ndarray]:
     seen, o = s.observations, s.observations.ids
-    of_point = np.bincount(seen.landmark[now.inliers], minlength=len(s.landmarks))
+    of_point = now.inliers_by(seen.landmark, len(s.landmarks))
     unseen = ~s.fixed & _hardly_seen(s, now) & (len(o) > 0)
     return {
         "behind camera": o[~now.holds],
@@ -287,18 +309,12 @@ def _covariances(
     inliers = now.inliers & ~loose[s.observations.landmark]
     window = Window(gauge_sigma=_EXACT)
     graph = window.load(s, options.with_changes(kernel=None), inliers, now.imu_inliers)
-    if loose.any():
-        graph.vertex_set(slam3d.VertexPointXYZ).fixed[loose] = True
+    unlinked = _unlinked(s, now)
+    window.hold(s, lost, unlinked, loose)
     parallel = ~loose & with_some & (known[:, 0] <= _PARALLEL * known[:, 2]) & ~s.landmarks_in_priors()
     if parallel.any():
         _hold_along_rays(graph, s, parallel, known[parallel, 2])
         loose = loose | parallel
-    if lost.any():
-        graph.vertex_set(slam3d.VertexSE3).fixed[: len(lost)] |= lost
-    unlinked = _unlinked(s, now)
-    if unlinked.any():
-        for kind in STATE_TYPES[1:]:
-            graph.vertex_set(kind).fixed[unlinked[s.inertial]] = True
     for kind, one in wanted:
         ids, open_ones = (s.keyframes, lost) if kind == "keyframe" else (s.landmarks, loose)
         if np.isin(one, ids[open_ones]):
@@ -313,8 +329,8 @@ def _covariances(
         if place == len(ids) or ids[place] != one:
             raise OptionError(f"{kind} {one} took no part in this optimization.")
         if kind == "keyframe":
-            known = 4 if s.inertial[place] and not unlinked[place] else 1
-            parts[kind, one] = [4 * place + part for part in range(known)]
+            count = 4 if s.inertial[place] and not unlinked[place] else 1
+            parts[kind, one] = [4 * place + part for part in range(count)]
         else:
             parts[kind, one] = [4 * len(s.keyframes) + place]
     pairs = [(a, b) for ids in parts.values() for a in ids for b in ids]
@@ -371,7 +387,10 @@ def _loose_landmarks(s: Selection, now: Judgement) -> np.ndarray:
 
 def _lost_keyframes(s: Selection, now: Judgement) -> np.ndarray:
     """(k,) bool: free, without inertial states, inliers (`_hardly_seen`), a measured pose or a prior."""
-    lost = _hardly_seen(s, now) & ~s.inertial & ~s.fixed
+    open_ones = ~s.inertial & ~s.fixed
+    if not open_ones.any():
+        return open_ones
+    lost = _hardly_seen(s, now) & open_ones
     lost[s.pose_prior_keyframe] = False
     in_prior = [prior.owner[prior.kind != LANDMARK] for prior in s.priors]
     return lost & ~np.isin(s.keyframes, np.concatenate([np.zeros(0, np.int64), *in_prior]))
@@ -384,7 +403,7 @@ def _unshared(s: Selection, now: Judgement) -> np.ndarray:
     """
     if not len(s.observations.ids):
         return np.zeros(len(s.keyframes), bool)
-    frame, landmark = s.observations.keyframe[now.inliers], s.observations.landmark[now.inliers]
+    frame, landmark = (np.take(one, now.rows) for one in (s.observations.keyframe, s.observations.landmark))
     some_frame = np.full(len(s.landmarks), -1)
     some_frame[landmark] = frame
     shared = s.landmarks_in_priors() | s.points_fixed
@@ -399,6 +418,6 @@ def _unshared(s: Selection, now: Judgement) -> np.ndarray:
 def _hardly_seen(s: Selection, now: Judgement) -> np.ndarray:
     """(k,) bool: without inliers, with too few for a pose, or with so few that chance may have made them."""
     frames = s.observations.keyframe
-    good = np.bincount(frames[now.inliers], minlength=len(s.keyframes))
+    good = now.inliers_by(frames, len(s.keyframes))
     every = np.bincount(frames, minlength=len(s.keyframes))
     return (good == 0) | (good < BY_CHANCE * every) | ((good < _MIN_SEEN) & ~s.inertial)

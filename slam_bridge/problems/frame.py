@@ -126,7 +126,9 @@ class _Judged:
 
     def part_of(self, chosen: np.ndarray) -> np.ndarray:
         """(c,) bool: edges of these observations (n,) bool."""
-        return np.append(chosen, False)[self.observation]
+        padded = np.zeros(len(chosen) + 1, bool)  # the last one is that of edges without observation
+        padded[:-1] = chosen
+        return np.take(padded, self.observation)
 
     def take(self, places: np.ndarray | slice, kind: _Kind, points: np.ndarray) -> None:
         """Edges in these places are of a kind's observations of points (e, 3), no others."""

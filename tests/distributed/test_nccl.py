@@ -198,5 +198,5 @@ def test_where_it_has_nothing_to_do():
         graphopt.optimize(adjustment(), "lm", 2, device=TWO, schur="explicit", transport="nccl")
     with pytest.raises(OptionError, match="one device has nobody to talk to"):
         graphopt.optimize(adjustment(), "lm", 2, device="cpu", transport="nccl")
-    with pytest.raises(OptionError, match="expected one of auto, host, nccl"):
+    with pytest.raises(OptionError, match="expected one of auto, host, pages, nccl"):
         graphopt.optimize(adjustment(), "lm", 2, device=TWO, transport="ncll")

@@ -21,6 +21,7 @@ import graphopt
 import slam_bridge as sb
 from graphopt.errors import OptionError
 from graphopt.geometry import SE3, SO3
+from slam_bridge.generator import generate_problem
 from slam_bridge.selection import select
 
 EXACT = sb.SolveOptions(iterations=50, rounds=5, confidence=0.999, function_tolerance=1e-10)
@@ -548,6 +549,38 @@ def test_time_limit_stop_flag_and_update():
     assert stopped.summary.termination is graphopt.TerminationType.USER_STOP
     short = sb.full_inertial_ba(world, options=EXACT.with_changes(time_limit=1e-6))
     assert short.summary.termination is graphopt.TerminationType.TIME_LIMIT and short.rounds == 1
+    for early in (stopped, short):  # not a step: nothing to write, nothing judged
+        assert not early.is_usable and "before the first step" in early.report()
+    for name, table in before.tables.items():
+        for column, values in table.arrays().items():
+            np.testing.assert_array_equal(world.tables[name].arrays()[column], values)
+
+
+class _StopsAfter:
+    """A flag that is set once it was asked so often."""
+
+    def __init__(self, times):
+        self.left = times
+
+    def is_set(self):
+        self.left -= 1
+        return self.left < 0
+
+
+def test_what_was_reached_when_the_flag_was_set_is_written():
+    """As after a time limit: the estimate of the last step is the result, and the map has it."""
+    ended = 0
+    for times in range(2, 40, 3):
+        rng = np.random.default_rng(14)
+        world, _ = simulated_map(rng, pixels=0.5)
+        disturb(world, rng)
+        result = sb.full_inertial_ba(world, options=EXACT.with_changes(stop=_StopsAfter(times)))
+        early = result.summary.termination is graphopt.TerminationType.USER_STOP
+        if early and (result.rounds > 1 or result.summary.iterations):
+            ended += 1
+            assert result.is_usable, result.report()
+            np.testing.assert_array_equal(world.keyframes["world_T_body"], result.keyframes.world_T_body)
+    assert ended
 
 
 def test_misuse_is_named():
@@ -579,3 +612,25 @@ def test_observations_with_right_column_and_depth():
     assert result.is_usable and not result.inliers[7] and result.inliers.mean() > 0.97
     frame = sb.keyframe_pose_optimization(world, int(seen["keyframe"][7]))
     assert not frame.inliers[list(frame.observations).index(seen.ids[7])]
+
+
+def test_gauss_newton_holds_what_nothing_measures():
+    """Landmarks that rounds leave with a pixel or none, a lone keyframe: the answer of the damped method."""
+    sizes = {"keyframes": 20, "landmarks": 300, "observations": 1500}
+    problem = generate_problem("V102", **sizes, sensor="euroc", mismatches=0.06, seed=5).map
+    problem.observations["right"][::2] = np.nan
+    lonely = problem.add_landmarks([[0.0, 0.0, 1.0]])
+    problem.add_observations(problem.keyframes.ids[3], lonely, [[300.0, 200.0]])
+    problem.add_keyframes([10**18], problem.keyframes["world_T_body"][-1])
+    window, found = sb.Window(), []
+    for method in ("lm", "gn", "lm"):
+        world = problem.snapshot()
+        options = sb.SolveOptions(device="cpu", method=method, iterations=30, rounds=4)
+        result = sb.full_inertial_ba(world, options=options, window=window)
+        assert result.is_usable, f"{method}: {result.report()}"
+        found.append((result.summary.final_chi2, world.keyframes["world_T_body"].copy(), result.inliers))
+    assert window.num_built == 1
+    for chi2, poses, inliers in found[1:]:
+        assert chi2 == pytest.approx(found[0][0], rel=1e-4)
+        np.testing.assert_allclose(poses, found[0][1], atol=2e-4)
+        assert np.mean(inliers != found[0][2]) < 5e-3

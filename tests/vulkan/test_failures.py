@@ -138,6 +138,7 @@ def found_again():
 @pytest.mark.usefixtures("found_again")
 def test_a_lost_device_keeps_the_best_estimate_so_far(monkeypatch):
     """Not the start: what an iteration before, or the one before that, has reached is in the graph."""
+    monkeypatch.setattr("graphopt.solver.vulkan.solver.BRINGING_SHARE", 1e9)  # as where iterations take long
     path = optimize(bundle_adjustment(), "lm", 8, device="vulkan", **OPTIONS)
     graph = bundle_adjustment()
     with pytest.raises(DeviceLostError):
@@ -149,6 +150,7 @@ def test_a_lost_device_keeps_the_best_estimate_so_far(monkeypatch):
 @pytest.mark.usefixtures("found_again")
 def test_the_cpu_goes_on_from_there(gpu_by_default, monkeypatch):
     """Where nobody asked for the device."""
+    monkeypatch.setattr("graphopt.solver.vulkan.solver.BRINGING_SHARE", 1e9)
     expected = optimize(bundle_adjustment(), device="cpu")
     with pytest.warns(RuntimeWarning, match="did not answer. Solving on the CPU"):
         found = optimize(bundle_adjustment(), callback=LostAfter(monkeypatch, 3))

@@ -58,13 +58,14 @@ def numbers_of(layout, rng):
 @pytest.mark.parametrize("precision", ["double", "mixed"])
 def test_it_is_that_of_the_dense_matrix(kind, width, dim, precision):
     """With damping, and x'y as the sum of its parts."""
-    context, rng = Context(shared_device("address"), precision), np.random.default_rng(width)
+    device, rng = shared_device("address"), np.random.default_rng(width)
+    context = Context(device, precision)
     layout = band(70, width, dim)
     values, dense = numbers_of(layout, rng)
     x, damping = rng.normal(size=(2, layout.dim))
     expected = dense @ x + damping * x
     product = KINDS[kind](context, layout)
-    device, buffers = context.device, []
+    buffers = []
     for numbers in (values, x, damping):
         buffers.append(context.reals(len(numbers)))
         device.write(buffers[-1], numbers.astype(context.real))

@@ -12,10 +12,10 @@ is cut into several submissions. Timestamps between phases say where the time go
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor
 from contextlib import contextmanager
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from itertools import pairwise
 from typing import Any, TypeVar
 
@@ -135,7 +135,7 @@ class Context:
         """
         far = FAR_SLOTS.get(name, frozenset())
         values = {0: VECTOR_WORKGROUP, **(constants or {})}
-        if _is_large(name, {str(slot): buffer.size for slot, buffer in enumerate(buffers)}, map(str, far)):
+        if _is_large(name, range(len(buffers)), buffers, far):
             values[LARGE] = 1
         kernel = self.device.shader(name, precision or self.precision, len(buffers), len(params), values)
         return Launch(kernel, tuple(buffers), tuple(params), groups, nbytes)
@@ -150,14 +150,11 @@ class Context:
         constants: Mapping[int, int] | None = None,
     ) -> Launch:
         """A launch of a generated kernel; buffers, or what makes them when asked, and params by its names."""
-        taken = {name: buffers[name] for name in kernel.buffers}
-        taken = {name: one() if callable(one) else one for name, one in taken.items()}
-        sizes = {name: one.size for name, one in taken.items()}
-        large = {LARGE: 1} if _is_large(kernel.name, sizes, kernel.far) else {}
+        found = (buffers[name] for name in kernel.buffers)
+        taken = tuple(one() if callable(one) else one for one in found)
+        large = {LARGE: 1} if _is_large(kernel.name, kernel.buffers, taken, kernel.far) else {}
         compiled = self.device.generated(kernel, {**large, **(constants or {})})
-        return Launch(
-            compiled, tuple(taken.values()), tuple(params[name] for name in kernel.params), groups, nbytes
-        )
+        return Launch(compiled, taken, tuple(params[name] for name in kernel.params), groups, nbytes)
 
     def cut(self, run: tuple[int, int], nbytes: float) -> list[tuple[int, int, float]]:
         """Cut a run of workgroups by the budget of a submission: (begin, end, bytes) of each piece."""
@@ -171,16 +168,22 @@ class Context:
         return max(1, min(MAX_VECTOR_GROUPS, -(-num_rows // VECTOR_WORKGROUP)))
 
 
-def _is_large(kernel: str, sizes: Mapping[str, int], far: Iterable[str]) -> bool:
-    """Some buffer is reached with 64 bits; `SolverError` where one is too large for 32. sizes: by name."""
-    far = frozenset(far)
-    for name, size in sizes.items():
+def _is_large(kernel: str, names: Iterable[Any], buffers: Sequence[Any], far: Collection[Any]) -> bool:
+    """Some buffer is reached with 64 bits; `SolverError` where one is too large for 32.
+
+    far: names of those that can be.
+    """
+    sizes = [buffer.size for buffer in buffers]
+    if max(sizes, default=0) < min(NEAR_BYTES, LARGE_BYTES):
+        return False
+    for name, size in zip(names, sizes, strict=True):
         if size >= NEAR_BYTES and name not in far:
             raise SolverError(
-                f"Kernel '{kernel}' reads '{name}', which takes {size} bytes here, with 32-bit offsets: it "
-                f"reaches {NEAR_BYTES} bytes. Use device='cpu', or fewer vertices or edges per call."
+                f"Kernel '{kernel}' reads '{name}', which takes {size} bytes here, with 32-bit "
+                f"offsets: it reaches {NEAR_BYTES} bytes. Use device='cpu', or fewer vertices or edges per "
+                "call."
             )
-    return any(size >= LARGE_BYTES for size in sizes.values())
+    return any(size >= LARGE_BYTES for size in sizes)
 
 
 def in_thread(name: str, function: Callable[..., T], *arguments: Any) -> Future[T]:
@@ -191,12 +194,28 @@ def in_thread(name: str, function: Callable[..., T], *arguments: Any) -> Future[
     return future
 
 
+Command = tuple[str, Any]
+"""Name and argument of a command of a program."""
+_NUM_BUFFERS = {"copy": 2, "fill": 1, "begin_unless": 1}
+"""How many of a command's arguments, the first ones, are buffers."""
+
+
+def _with_buffers(name: str, argument: Any, others: Mapping[Any, Any]) -> Any:
+    """A command's argument with other buffers instead of some."""
+    if name == "launch":
+        if others.keys().isdisjoint(argument.buffers):
+            return argument
+        return replace(argument, buffers=tuple(others.get(one, one) for one in argument.buffers))
+    count = _NUM_BUFFERS.get(name, 0)
+    return (*(others.get(one, one) for one in argument[:count]), *argument[count:]) if count else argument
+
+
 class Program:
     """Commands in their order; recorded at the first run."""
 
     def __init__(self, context: Context):
         self._context = context
-        self._commands: list[tuple[str, Any]] = []
+        self._commands: list[Command] = []
         self._submissions: list[tuple[list[str], Any]] = []
 
     # ---------------------------------------------------------------- commands
@@ -261,8 +280,13 @@ class Program:
         yield
         self._commands += (times - 1) * self._commands[first:]
 
+    def repeat(self, commands: Iterable[Command], others: Mapping[Any, Any]) -> Program:
+        """Commands of another program with other buffers instead of some."""
+        self._commands += [(name, _with_buffers(name, argument, others)) for name, argument in commands]
+        return self
+
     @property
-    def commands(self) -> list[tuple[str, Any]]:
+    def commands(self) -> list[Command]:
         """Name and argument of each, before the first run."""
         return self._commands
 

@@ -50,9 +50,16 @@ from graphopt.solver.vulkan.plan.choice import (
 )
 from graphopt.solver.vulkan.plan.configuration import Configuration
 from graphopt.solver.vulkan.plan.storage import Evaluation, Products, Storage, describe_products
-from graphopt.solver.vulkan.program import ACCUMULATOR_BYTES, Context, Program, Running, in_thread
+from graphopt.solver.vulkan.program import (
+    ACCUMULATOR_BYTES,
+    Command,
+    Context,
+    Program,
+    Running,
+)
 from graphopt.solver.vulkan.schedules.host import HostLinearizedSolver
 from graphopt.solver.vulkan.schedules.interpreter import make_device_linearizer
+from graphopt.solver.vulkan.set_up import Later, SetUp, kind_of
 from graphopt.solver.working import WorkingEstimates
 
 FACTORIZED_IN_DOUBLE = (
@@ -63,7 +70,7 @@ AS_FAST_IN_DOUBLE = (
     "float32 finds would be checked in float64."
 )
 BRINGING_SECONDS, BRINGING_BYTES_PER_SECOND = 2e-4, 1e9
-"""What bringing the estimates into the graph takes, at most."""
+"""What bringing the estimates into the graph takes, before it was done once."""
 BRINGING_SHARE = 0.02
 """Of the time that it may take during a run."""
 
@@ -150,24 +157,33 @@ class ResidentBlockSolver:
         self._linearizer = linearizer or make_device_linearizer(context, structure, storage, merged)
         self._estimates = self._linearizer.estimates
         prepare = self._linearizer.prepare if linearizer is None else _nothing
-        self._prepared: Future[None] = in_thread("graphopt-views", prepare)
+        kind = kind_of(context, structure, storage, configuration, merged)
+        set_up = SetUp(context, structure, kind)
+        self._prepared: Future[None] | Later[None] = set_up.start("graphopt-views", prepare)
         reduction = self._reduction_maker(storage, self._prepared)
-        self.system = DampedSystem(context, storage.layout, configuration, reduction, host_writes=False)
+        self.system = DampedSystem(
+            context, storage.layout, configuration, reduction, host_writes=False, set_up=set_up
+        )
         self._scalars = DeviceArray(context, 2, WIDE, is_mapped=False)  # gain, step size
         self._programs: dict[Hashable, Program] = {}
+        self._commands: dict[Hashable, tuple[tuple[int, ...], list[Command]]] = {}
+        """Of the first program of a kind, with the versions that it was recorded for."""
         self._known_chi2: dict[int, float] = {}
         self._double: ResidentBlockSolver | None = None
         self.precision_note = ""
         """Why the precision is not the one that was asked for."""
         self._linearizing: Running | None = None
         self._brought = time.perf_counter()
+        self._bringing_seconds = BRINGING_SECONDS + self._estimates.nbytes / BRINGING_BYTES_PER_SECOND
         self._ahead: Ahead | None = None
         self._sums_back: dict[tuple[int, int], Any] = {}
         """Of chi2 by vertex, begun ahead, by group and slot."""
         self._changes = False
         """The last `refresh` has found more than estimates to be new."""
 
-    def _reduction_maker(self, storage: Storage, prepared: Future[None]) -> MakeReduction | None:
+    def _reduction_maker(
+        self, storage: Storage, prepared: Future[None] | Later[None]
+    ) -> MakeReduction | None:
         """What makes the reduction from the equations, in a thread; None: the system itself."""
         if storage.is_whole:
             return None
@@ -258,7 +274,10 @@ class ResidentBlockSolver:
             ahead = None if self._ahead is None else self._ahead.take_chi2(current)
             if ahead is None:
                 self.system.drop()  # its trial brings chi2 the same way
-                self._run(("chi2", current), self._record_chi2, current)
+                running = self._program("chi2", self._record_chi2, (current,)).submit()
+                if isinstance(self._prepared, Later):
+                    self._prepared.result()  # while the device evaluates the edges
+                running.wait(self.system.device_seconds)
             else:
                 ahead.wait(self.system.device_seconds)
             self._known_chi2[current] = self._linearizer.chi2
@@ -278,7 +297,7 @@ class ResidentBlockSolver:
         ahead = None if self._ahead is None else self._ahead.take_sums(current, number, slot)
         if ahead is None:
             sums = self.system.scratch(view.num_destinations * ACCUMULATOR_BYTES)
-            self._run(("sums", current, number, slot), self._record_sums, current, number, slot, sums)
+            self._run(("sums", number, slot, sums), self._record_sums, (current,), number, slot, sums)
             words = self.device.download(sums, WIDE, view.num_destinations)
         else:
             ahead.wait(self.system.device_seconds)
@@ -303,7 +322,7 @@ class ResidentBlockSolver:
     def _submit_linearize(self) -> None:
         self._estimates.hold()
         held = self._estimates.held
-        self._linearizing = self._program(("linearize", held), self._record_linearize, held).submit()
+        self._linearizing = self._program("linearize", self._record_linearize, (held,)).submit()
         self.system.note_linearized(0 if self._linearizer.storage.is_whole else held)
 
     def _record_chi2(self, program: Program, version: int) -> None:
@@ -317,6 +336,7 @@ class ResidentBlockSolver:
     def wait_linearized(self) -> None:
         """H, b and H's diagonal are there."""
         if self._linearizing is not None:
+            self.system.prepare_meanwhile()
             self._linearizing.wait(self.system.device_seconds)
             self._linearizing = None
 
@@ -340,12 +360,12 @@ class ResidentBlockSolver:
         current = self._estimates.current
         ahead = self._ahead = Ahead(current)
         if current not in self._known_chi2:
-            ahead.chi2 = self._program(("chi2", current), self._record_chi2, current).submit()
+            ahead.chi2 = self._program("chi2", self._record_chi2, (current,)).submit()
         for group, slot in looks:
             number = self.structure.groups.index(group)
             if slot in self._linearizer.edges[number].views and self._linearizer.sums_by_vertex:
-                key = "sums ahead", current, number, slot
-                program = self._program(key, self._record_sums_ahead, current, number, slot)
+                key = "sums ahead", number, slot
+                program = self._program(key, self._record_sums_ahead, (current,), number, slot)
                 ahead.sums[number, slot] = program.submit()
         self._submit_linearize()
         ahead.is_linearized = True
@@ -395,7 +415,7 @@ class ResidentBlockSolver:
         """Before a trial: the version that `arrive` is told, and the program that follows a solution."""
         self._advance()
         source, target = self._estimates.current, self._estimates.free_version()
-        return target, self._program(("trial", source, target), self._record_tail, source, target)
+        return target, self._program("trial", self._record_tail, (source, target))
 
     def arrive(self, target: int) -> Trial:
         """After the program of `prepare_move` has run."""
@@ -408,7 +428,7 @@ class ResidentBlockSolver:
         start, before = time.perf_counter(), dict(self.system.device_seconds)
         self._advance()
         source, target = self._estimates.current, self._estimates.free_version()
-        self._run(("move", source, target), self._record_move, source, target)
+        self._run("move", self._record_move, (source, target))
         self._arrive(target)
         return Trial(True, self._known_chi2[target], seconds=self._split(start, before))
 
@@ -417,7 +437,7 @@ class ResidentBlockSolver:
         self._advance()
         source, target = self._estimates.current, self._estimates.free_version()
         self.forget_begun()
-        self._run(("update", source, target), self._record_oplus, source, target)
+        self._run("update", self._record_oplus, (source, target))
         self._known_chi2.pop(target, None)
         self._estimates.arrive(target, in_double=self.precision == "double")
 
@@ -513,13 +533,14 @@ class ResidentBlockSolver:
     def finish(self) -> None:
         """Bring the estimates into the graph; of a lost device those that were brought last stay there."""
         if not getattr(self.device, "is_lost", False):
+            start = time.perf_counter()
             self._estimates.finish()
             self._brought = time.perf_counter()
+            self._bringing_seconds = self._brought - start
 
     def _bring_now_and_then(self) -> None:
         """Bring the estimates into the graph where that takes little of the time: a device may get lost."""
-        cost = BRINGING_SECONDS + self._estimates.nbytes / BRINGING_BYTES_PER_SECOND
-        if time.perf_counter() - self._brought > cost / BRINGING_SHARE:
+        if time.perf_counter() - self._brought > self._bringing_seconds / BRINGING_SHARE:
             self.finish()
 
     def first_non_finite(self) -> str | None:
@@ -547,20 +568,34 @@ class ResidentBlockSolver:
             return False
         self.forget_begun()
         self._programs.clear()
+        self._commands.clear()
         self._double = None
         self.system.forget_programs()
         return True
 
-    def _program(self, key: Hashable, record: Callable[..., None], *arguments: Any) -> Program:
-        """The program that record(program, *arguments) makes, recorded at its first use."""
+    def _program(
+        self, kind: Hashable, record: Callable[..., None], versions: tuple[int, ...], *arguments: Any
+    ) -> Program:
+        """The program that record(program, *versions, *arguments) makes, recorded at its first use.
+
+        Those of one kind differ by the estimates' buffers alone: what to launch is found out once.
+        """
+        key = kind, versions
         if key not in self._programs:
             program = Program(self._context)
-            record(program, *arguments)
+            if kind in self._commands:
+                recorded_for, commands = self._commands[kind]
+                program.repeat(commands, self._estimates.buffers_of(recorded_for, versions))
+            else:
+                record(program, *versions, *arguments)
+                self._commands[kind] = versions, list(program.commands)
             self._programs[key] = program
         return self._programs[key]
 
-    def _run(self, key: Hashable, record: Callable[..., None], *arguments: Any) -> None:
-        self._program(key, record, *arguments).run(self.system.device_seconds)
+    def _run(
+        self, kind: Hashable, record: Callable[..., None], versions: tuple[int, ...], *arguments: Any
+    ) -> None:
+        self._program(kind, record, versions, *arguments).run(self.system.device_seconds)
 
 
 def _nothing() -> None:
@@ -568,7 +603,7 @@ def _nothing() -> None:
 
 
 def _reduction_from_edges(
-    views: Future[None],
+    views: Future[None] | Later[None],
     linearizer: DeviceLinearizer,
     structure: Structure,
     configuration: Configuration,

@@ -27,10 +27,12 @@ void mask_features(PhysicalDevice& device, const std::set<std::string>& masked) 
       device.conditional = false;
     } else if (name == "exports_memory") {
       device.exports_memory = false;
+    } else if (name == "imports_host") {
+      device.host_alignment = 0;
     } else {
       throw DeviceError("Feature '" + name +
                         "' cannot be masked; expected float64, buffer_address, subgroup_size_control, "
-                        "conditional or exports_memory.");
+                        "conditional, exports_memory or imports_host.");
     }
   }
 }
@@ -104,6 +106,7 @@ void Device::create_device() {
   }
   if (physical_.memory_budget) extensions.push_back(VK_EXT_MEMORY_BUDGET_EXTENSION_NAME);
   if (physical_.exports_memory) extensions.push_back(VK_KHR_EXTERNAL_MEMORY_FD_EXTENSION_NAME);
+  if (physical_.host_alignment > 0) extensions.push_back(VK_EXT_EXTERNAL_MEMORY_HOST_EXTENSION_NAME);
 
   VkDeviceCreateInfo info{};
   info.sType = VK_STRUCTURE_TYPE_DEVICE_CREATE_INFO;

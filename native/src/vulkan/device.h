@@ -25,7 +25,7 @@ class Program;
 struct DeviceOptions {
   bool validation = false;
   std::set<std::string> masked;     // features treated as missing: float64, buffer_address,
-                                    // subgroup_size_control, conditional, exports_memory
+                                    // subgroup_size_control, conditional, exports_memory, imports_host
   std::string memory_scheme;        // "single", "staged", "rebar"; empty: chosen by the kind of device
   bool allocate_on_demand = false;  // each buffer memory of its own, given back at once
   std::string cache_directory;      // of the pipeline cache; empty: not kept

@@ -54,9 +54,10 @@ struct InstanceApi {
 
 struct DeviceApi {
   GRAPHOPT_VK_DEVICE(GRAPHOPT_VK_MEMBER)
-  PFN_vkCmdBeginConditionalRenderingEXT vkCmdBeginConditionalRenderingEXT = nullptr;  // may stay null
-  PFN_vkCmdEndConditionalRenderingEXT vkCmdEndConditionalRenderingEXT = nullptr;      // may stay null
-  PFN_vkGetMemoryFdKHR vkGetMemoryFdKHR = nullptr;                                    // may stay null
+  PFN_vkCmdBeginConditionalRenderingEXT vkCmdBeginConditionalRenderingEXT = nullptr;      // may stay null
+  PFN_vkCmdEndConditionalRenderingEXT vkCmdEndConditionalRenderingEXT = nullptr;          // may stay null
+  PFN_vkGetMemoryFdKHR vkGetMemoryFdKHR = nullptr;                                        // may stay null
+  PFN_vkGetMemoryHostPointerPropertiesEXT vkGetMemoryHostPointerPropertiesEXT = nullptr;  // may stay null
 };
 
 // Open libvulkan once per process. Throws DeviceError with the way out where there is none.

@@ -36,6 +36,8 @@ std::vector<VkMemoryPropertyFlags> preferences(Usage usage) {
       return {local, 0};
     case Usage::exported:
       return {local};
+    case Usage::imported:
+      return {host | cached, host, 0};
     case Usage::upload:
       return {host | cached, host};
     case Usage::readback:
@@ -57,7 +59,8 @@ Usage usage_from_name(const std::string& name) {
 }
 
 const char* usage_name(Usage usage) {
-  constexpr std::array<const char*, 5> names = {"device", "upload", "readback", "shared", "exported"};
+  constexpr std::array<const char*, 6> names = {"device", "upload",   "readback",
+                                                "shared", "exported", "imported"};
   return names[static_cast<std::size_t>(usage)];
 }
 
@@ -95,6 +98,29 @@ std::shared_ptr<Buffer> MemoryPool::allocate(std::uint64_t size, Usage usage) {
   {
     std::lock_guard<std::mutex> lock(mutex_);
     range = take(size, usage);
+    used_ += rounded(size);
+    peak_used_ = std::max(peak_used_, used_);
+    ++allocations_;
+  }
+  return std::make_shared<Buffer>(device_.shared_from_this(), range.block, range.offset, size);
+}
+
+std::shared_ptr<Buffer> MemoryPool::import_host(void* memory, std::uint64_t size) {
+  device_.owner().require_this();
+  const std::uint64_t alignment = device_.physical().host_alignment;
+  if (alignment == 0) {
+    throw DeviceError("The driver of " + device_.physical().name +
+                      " does not work on memory of the host (VK_EXT_external_memory_host).");
+  }
+  if (size == 0 || size % alignment != 0 || reinterpret_cast<std::uintptr_t>(memory) % alignment != 0) {
+    throw DeviceError("Memory of the host to import begins and ends at multiples of " +
+                      std::to_string(alignment) + " bytes; got " + std::to_string(size) + " bytes.");
+  }
+  MemoryRange range;
+  {
+    std::lock_guard<std::mutex> lock(mutex_);
+    range.block = new_block(size, Usage::imported, size, memory);
+    range.offset = *range.block->ranges->allocate(size);
     used_ += rounded(size);
     peak_used_ = std::max(peak_used_, used_);
     ++allocations_;
@@ -155,7 +181,8 @@ void MemoryPool::release(MemoryBlock* block, std::uint64_t offset) {
 }
 
 std::uint64_t MemoryPool::kept_bytes(const MemoryBlock& like) const {
-  if (device_.allocates_on_demand() || like.usage == Usage::exported) return 0;
+  if (device_.allocates_on_demand() || like.usage == Usage::exported || like.usage == Usage::imported)
+    return 0;
   const std::uint64_t most =
       like.usage == Usage::device || like.usage == Usage::shared ? most_kept_on_device : most_kept_on_host;
   return std::min(most, device_.physical().heaps.at(like.heap).size / 8);
@@ -200,8 +227,9 @@ std::uint32_t MemoryPool::memory_type(Usage usage, std::uint32_t allowed) const 
   throw DeviceError(std::string("The device has no memory type for '") + usage_name(usage) + "' buffers.");
 }
 
-MemoryBlock* MemoryPool::new_block(std::uint64_t size, Usage usage, std::uint64_t asked) {
+MemoryBlock* MemoryPool::new_block(std::uint64_t size, Usage usage, std::uint64_t asked, void* host) {
   auto block = std::make_unique<MemoryBlock>();
+  block->host = host;
   block->usage = usage;
   block->size = size;
   try {
@@ -224,7 +252,8 @@ void MemoryPool::allocate_memory(MemoryBlock& block, std::uint64_t asked) {
   info.usage = VK_BUFFER_USAGE_STORAGE_BUFFER_BIT | VK_BUFFER_USAGE_INDIRECT_BUFFER_BIT |
                VK_BUFFER_USAGE_TRANSFER_SRC_BIT | VK_BUFFER_USAGE_TRANSFER_DST_BIT;
   if (device_.physical().conditional) info.usage |= VK_BUFFER_USAGE_CONDITIONAL_RENDERING_BIT_EXT;
-  const bool addresses = device_.physical().buffer_address;
+  const bool is_exported = block.usage == Usage::exported, is_imported = block.host != nullptr;
+  const bool addresses = device_.physical().buffer_address && !is_imported;
   if (addresses) info.usage |= VK_BUFFER_USAGE_SHADER_DEVICE_ADDRESS_BIT;
   // Some drivers allow more than they promise, so the limit of one allocation is named only after a refusal.
   const std::uint64_t limit = device_.physical().max_allocation;
@@ -237,12 +266,12 @@ void MemoryPool::allocate_memory(MemoryBlock& block, std::uint64_t asked) {
   VkExternalMemoryBufferCreateInfo external{};
   external.sType = VK_STRUCTURE_TYPE_EXTERNAL_MEMORY_BUFFER_CREATE_INFO;
   external.handleTypes = VK_EXTERNAL_MEMORY_HANDLE_TYPE_OPAQUE_FD_BIT;
-  const bool is_exported = block.usage == Usage::exported;
+  if (is_imported) external.handleTypes = VK_EXTERNAL_MEMORY_HANDLE_TYPE_HOST_ALLOCATION_BIT_EXT;
   if (is_exported && !device_.physical().exports_memory) {
     throw DeviceError("The driver of " + device_.physical().name +
                       " does not export memory (VK_KHR_external_memory_fd) to other libraries.");
   }
-  if (is_exported) info.pNext = &external;
+  if (is_exported || is_imported) info.pNext = &external;
   VkResult result = api.vkCreateBuffer(device_.handle(), &info, nullptr, &block.buffer);
   if (is_full(result)) {
     const std::uint32_t type = memory_type(block.usage, ~std::uint32_t{0});
@@ -262,6 +291,19 @@ void MemoryPool::allocate_memory(MemoryBlock& block, std::uint64_t asked) {
   exported.pNext = &dedicated;
   exported.handleTypes = VK_EXTERNAL_MEMORY_HANDLE_TYPE_OPAQUE_FD_BIT;
   if (is_exported) flags.pNext = &exported;
+  VkImportMemoryHostPointerInfoEXT imported{};
+  imported.sType = VK_STRUCTURE_TYPE_IMPORT_MEMORY_HOST_POINTER_INFO_EXT;
+  imported.handleType = VK_EXTERNAL_MEMORY_HANDLE_TYPE_HOST_ALLOCATION_BIT_EXT;
+  imported.pHostPointer = block.host;
+  if (is_imported) {
+    VkMemoryHostPointerPropertiesEXT suited{};
+    suited.sType = VK_STRUCTURE_TYPE_MEMORY_HOST_POINTER_PROPERTIES_EXT;
+    check(api.vkGetMemoryHostPointerPropertiesEXT(device_.handle(), imported.handleType, block.host, &suited),
+          "asking for memory of the host");
+    needs.memoryTypeBits &= suited.memoryTypeBits;
+    needs.size = block.size;  // all that there is
+    flags.pNext = &imported;
+  }
   VkMemoryAllocateInfo allocate{};
   allocate.sType = VK_STRUCTURE_TYPE_MEMORY_ALLOCATE_INFO;
   allocate.pNext = &flags;
@@ -287,7 +329,8 @@ void MemoryPool::allocate_memory(MemoryBlock& block, std::uint64_t asked) {
 }
 
 void MemoryPool::map(MemoryBlock& block) {
-  if (block.usage == Usage::device || block.usage == Usage::exported) return;
+  if (block.usage == Usage::device || block.usage == Usage::exported || block.usage == Usage::imported)
+    return;
   VkMemoryRequirements needs{};
   device_.api().vkGetBufferMemoryRequirements(device_.handle(), block.buffer, &needs);
   const auto& type = device_.physical().memory.memoryTypes[memory_type(block.usage, needs.memoryTypeBits)];

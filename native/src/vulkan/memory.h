@@ -19,8 +19,8 @@ class MemoryPool;
 
 // device: only kernels touch it. upload: the host writes (and may read), the device copies from it. readback:
 // the device copies into it, the host reads. shared: both work on it in place. exported: on the device, in
-// memory of its own that another API may map.
-enum class Usage { device, upload, readback, shared, exported };
+// memory of its own that another API may map. imported: of the host, given by `MemoryPool::import_host`.
+enum class Usage { device, upload, readback, shared, exported, imported };
 
 Usage usage_from_name(const std::string& name);
 const char* usage_name(Usage usage);
@@ -33,7 +33,8 @@ struct MemoryBlock {
   std::uint64_t allocated = 0;          // [bytes] what the driver has given
   std::uint32_t heap = 0;
   char* mapped = nullptr;
-  bool cached = false;  // the host reads it at full speed
+  void* host = nullptr;  // of usage imported
+  bool cached = false;   // the host reads it at full speed
   std::unique_ptr<Tlsf> ranges;
 };
 
@@ -90,6 +91,9 @@ class MemoryPool {
   ~MemoryPool();
 
   std::shared_ptr<Buffer> allocate(std::uint64_t size, Usage usage);
+  // Memory of the host as a buffer, which several devices may have at a time. Address and size are multiples
+  // of PhysicalDevice::host_alignment; the memory stays until the buffer goes.
+  std::shared_ptr<Buffer> import_host(void* memory, std::uint64_t size);
   // Pinned memory of the device's transfers: kept until the pool goes.
   MemoryRange take_staging(std::uint64_t size, Usage usage);
   MemoryStatistics statistics() const;
@@ -104,7 +108,7 @@ class MemoryPool {
   std::optional<MemoryRange> take_from_blocks(std::uint64_t size, Usage usage);
   void release(MemoryBlock* block, std::uint64_t offset);
   std::uint64_t kept_bytes(const MemoryBlock& like) const;
-  MemoryBlock* new_block(std::uint64_t size, Usage usage, std::uint64_t asked);
+  MemoryBlock* new_block(std::uint64_t size, Usage usage, std::uint64_t asked, void* host = nullptr);
   void allocate_memory(MemoryBlock& block, std::uint64_t asked);
   void map(MemoryBlock& block);
   void drop_empty(Usage usage, std::uint64_t keep);

@@ -82,10 +82,18 @@ void read_properties(const InstanceApi& api, PhysicalDevice& out) {
   subgroup.pNext = &maintenance;
   VkPhysicalDeviceIDProperties identity{};
   identity.sType = VK_STRUCTURE_TYPE_PHYSICAL_DEVICE_ID_PROPERTIES;
+  VkPhysicalDeviceExternalMemoryHostPropertiesEXT host{};
+  host.sType = VK_STRUCTURE_TYPE_PHYSICAL_DEVICE_EXTERNAL_MEMORY_HOST_PROPERTIES_EXT;
+  const bool imports = has_extension(api, out.handle, VK_EXT_EXTERNAL_MEMORY_HOST_EXTENSION_NAME);
   maintenance.pNext = &identity;
   if (out.subgroup_size_control) identity.pNext = &size_control;
+  if (imports) {
+    host.pNext = identity.pNext;
+    identity.pNext = &host;
+  }
   api.vkGetPhysicalDeviceProperties2(out.handle, &properties);
   read_limits(properties.properties, out);
+  out.host_alignment = imports ? host.minImportedHostPointerAlignment : 0;
   out.device_uuid = hexadecimal(identity.deviceUUID);
   out.driver = driver.driverName;
   out.driver_info = driver.driverInfo;

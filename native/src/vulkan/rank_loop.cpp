@@ -43,9 +43,10 @@ class Numbers {
   bool is_double_;
 };
 
-void run(const RankLoop& loop) {
+void run(const RankLoop& loop, std::int64_t number) {
+  const auto& programs = loop.advance.at(static_cast<std::size_t>(number) % loop.advance.size());
   std::vector<std::unique_ptr<Ticket>> tickets;
-  for (const auto& program : loop.advance) tickets.push_back(std::make_unique<Ticket>(program));
+  for (const auto& program : programs) tickets.push_back(std::make_unique<Ticket>(program));
   for (const auto& ticket : tickets) ticket->wait(loop.timeout_s);
 }
 
@@ -84,7 +85,7 @@ RankOutcome iterate_ranks(Meeting& meeting, int rank, const RankLoop& loop, cons
     const double scalars[2] = {alpha, beta};
     sums.write(total.data(), loop.rows, 0);
     sums.write(scalars, 2, loop.rows);
-    run(loop);
+    run(loop, number);
     if (loop.gather) loop.gather->begin();
   }
 }

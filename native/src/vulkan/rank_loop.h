@@ -23,7 +23,8 @@ struct RankRule {
 };
 
 struct RankLoop {
-  std::vector<std::shared_ptr<Program>> advance;  // submissions of an iteration, in their order
+  std::vector<std::vector<std::shared_ptr<Program>>>
+      advance;                      // submissions of iterations 0, 1, ..., which repeat
   std::shared_ptr<Buffer> message;  // `rows` numbers, then r's and s'w as two numbers each, and failures
   std::shared_ptr<Buffer> total;    // `rows` sums, then alpha and beta
   std::uint64_t rows = 0;

@@ -6,6 +6,9 @@ writes a free one, `push` only notes which one is current. Two versions suffice 
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+from typing import Any
+
 import numpy as np
 
 from graphopt.codegen.gpu import narrow_record_dim, record_dim
@@ -37,6 +40,11 @@ class RecordSet:
         self.narrow: DeviceArray | None = None
         if context.precision == "mixed":
             self.narrow = DeviceArray(context, num_rows * narrow_record_dim(dim), np.float32)
+
+    @property
+    def buffers(self) -> list[Any]:
+        """The records', then their float32 copy's."""
+        return [self.wide.buffer, *([] if self.narrow is None else [self.narrow.buffer])]
 
     @property
     def nbytes(self) -> int:
@@ -166,6 +174,17 @@ class DeviceEstimates:
     def version(self, which: int) -> dict[int, RecordSet]:
         """Records by vertex set."""
         return self._versions[which]
+
+    def buffers_of(self, versions: Sequence[int], others: Sequence[int]) -> dict[Any, Any]:
+        """By each buffer of some versions, that of other ones, which take their places."""
+        return {
+            before: after
+            for which, other in zip(versions, others, strict=True)
+            for number in self.moving
+            for before, after in zip(
+                self._versions[which][number].buffers, self._versions[other][number].buffers, strict=True
+            )
+        }
 
     def free_version(self) -> int:
         """A version that is neither current nor remembered; made if there is none."""

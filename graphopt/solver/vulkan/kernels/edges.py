@@ -220,6 +220,8 @@ class DeviceEdges:
         self.evaluation: Any = None
         """`schedules.interface.Evaluation`: who evaluates the edges for H and b; after `follow`."""
         self._digest = group.data_fingerprint()
+        self._last_buffers: tuple[ViewArrays, Version, Any, dict[str, Any]] | None = None
+        """The view, records and images that were asked for last, and their buffers: many launches ask."""
         self._parameter_buffers: dict[str, Any] = {}
         for slot, number in enumerate(group.parameter_sets):
             records = parameters.records[number]
@@ -290,6 +292,14 @@ class DeviceEdges:
 
     def buffers(self, view: ViewArrays, version: Version) -> dict[str, Any]:
         """What kernels over a view's edges read, by their names."""
+        last = self._last_buffers
+        if last is not None and last[0] is view and last[1] is version and last[2] == self._planes.buffers:
+            return dict(last[3])
+        named = self._named_buffers(view, version)
+        self._last_buffers = view, version, self._planes.buffers, named
+        return dict(named)
+
+    def _named_buffers(self, view: ViewArrays, version: Version) -> dict[str, Any]:
         named = self._shared_buffers(view)
         for slot, number in enumerate(self.group.vertex_sets):
             named[f"estimate{slot}"] = version[number].wide.buffer
@@ -305,9 +315,13 @@ class DeviceEdges:
 
     def bytes_of(self, num_edges: float) -> float:
         """Bytes that a kernel moves for so many edges, records and pixels counted once per edge."""
+        return num_edges * self._edge_bytes
+
+    @cached_property
+    def _edge_bytes(self) -> int:
         own = self.signature
         records = sum(vertex.storage_dim for vertex in own.edge_type.vertices)
-        return num_edges * (4 * own.num_rows + WIDE_BYTES * (own.num_data + records) + self._pixel_bytes)
+        return 4 * own.num_rows + WIDE_BYTES * (own.num_data + records) + self._pixel_bytes
 
     @cached_property
     def _pixel_bytes(self) -> int:
