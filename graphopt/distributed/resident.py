@@ -146,7 +146,7 @@ class ResidentIterating:
         self._go_by(GatheredMessage(self._context, self._shared.rows.size, ranks))
 
     def share_pages(self, pages: np.ndarray, rank: int, size: int) -> None:
-        """Rows of messages go through these `host_pages`; before anything was reduced."""
+        """Rows of messages go through these `pages.shared_pages`; before anything was reduced."""
         self._go_by(PagesMessage(self._context, self._shared.rows.size, pages, rank, size))
 
     def _go_by(self, message: Message) -> None:
