@@ -6,8 +6,8 @@ Problems come from ../shared/tools/synthetic_bal.py, with tracks of six observat
 that grows with the square root of the problem's size. Per size: seconds of the second and third of three
 calls (the faster one; the first one compiles and sets up), memory, and the exponent of both between
 neighbouring sizes: 1 is linear growth. Memory is that of the device's buffers; on the CPU all of graph and
-solver. On a device also the products with S that the conjugate gradients of the last call took, and the time of
-a call per observation and product: larger problems take more of them.
+solver. On a device also the products with S that conjugate gradients took, and the time of a call per
+observation and product: larger problems take more of them.
 """
 
 from __future__ import annotations
