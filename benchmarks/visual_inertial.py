@@ -200,14 +200,9 @@ def show_frames(count: int = 300) -> None:
     kernels.set_num_threads(1)
     rng = np.random.default_rng(0)
     rig = sb.Rig(CAMERA)
-    local = rng.uniform([-0.6, -0.4, 1.0], [0.6, 0.4, 1.0], (300, 3)) * rng.uniform(3.0, 9.0, (300, 1))
-    t = np.array([0.0, 0.05])
+    t = np.array([0.0, 0.05, 0.1])
     poses, velocity, _ = motion(t)
-    points = np.asarray((SE3(poses[1]) * SE3(CAMERA.body_T_cam)).act(local))
-    pixel = CAMERA.project(local) + rng.normal(size=(300, 2))
-    right = CAMERA.right_column(local) + rng.normal(size=300)
-    pixel[:30] += 50.0
-    seen = sb.FrameObservations.of(points, pixel, right=right)
+    seen, second = (_observations(pose, rng) for pose in poses[1:])
     start = np.asarray((SE3(poses[1]) * SE3.exp(np.full(6, 0.01))).storage)
     graph = sb.FrameGraph(rig)
     _show(
@@ -215,17 +210,31 @@ def show_frames(count: int = 300) -> None:
         lambda: sb.pose_optimization(rig, start, seen, graph=graph),
         count,
     )
-    measured = sb.preintegrate(imu_samples(1.0, rng).between(0, 50_000_000), NOISE, [0.01] * 3, [0.05] * 3)
-    previous = sb.FrameState(poses[0], velocity[0], np.full(3, 0.01), np.full(3, 0.05))
+    samples, biases = imu_samples(1.0, rng), (np.full(3, 0.01), np.full(3, 0.05))
+    measured, further = (
+        sb.preintegrate(samples.between(k * 50_000_000, (k + 1) * 50_000_000), NOISE, *biases)
+        for k in range(2)
+    )
+    previous = sb.FrameState(poses[0], velocity[0], *biases)
     first = sb.pose_inertial_optimization(rig, None, previous, measured, seen)
-    prior, held = first.extra["prior"], sb.InertialFrameGraph(rig, True)
-    state = sb.FrameState(poses[1], velocity[1], np.full(3, 0.01), np.full(3, 0.05))
+    prior, state = first.extra["prior"], first.extra["state"]
+    held = sb.InertialFrameGraph(rig, True)
     _show(
         "pose-inertial optimization with prior",
-        lambda: sb.pose_inertial_optimization(rig, None, state, measured, seen, prior, graph=held),
+        lambda: sb.pose_inertial_optimization(rig, None, state, further, second, prior, graph=held),
         count,
     )
     kernels.set_num_threads(threads)
+
+
+def _observations(world_T_body: np.ndarray, rng: np.random.Generator) -> sb.FrameObservations:
+    """300 landmarks seen by a stereo camera from a pose (7,), a tenth of them wrong."""
+    local = rng.uniform([-0.6, -0.4, 1.0], [0.6, 0.4, 1.0], (300, 3)) * rng.uniform(3.0, 9.0, (300, 1))
+    points = np.asarray((SE3(world_T_body) * SE3(CAMERA.body_T_cam)).act(local))
+    pixel = CAMERA.project(local) + rng.normal(size=(300, 2))
+    right = CAMERA.right_column(local) + rng.normal(size=300)
+    pixel[:30] += 50.0
+    return sb.FrameObservations.of(points, pixel, right=right)
 
 
 def _show(name: str, call: Any, count: int) -> None:

@@ -1,7 +1,8 @@
 """The compiled CPU module that fits this processor.
 
 `kernels` is `_cpu_v4` (AVX-512), `_cpu_v3` (AVX2, FMA) or `_cpu_baseline`, the best one that the processor
-runs. The environment variable GRAPHOPT_ISA (baseline, v3, v4) overrides the choice.
+runs. The environment variable GRAPHOPT_ISA (baseline, v3, v4) overrides the choice; GRAPHOPT_NUM_THREADS (1
+or more) is the number of threads, else as many as cores that the process may use.
 """
 
 from __future__ import annotations
@@ -30,7 +31,18 @@ def _processor_flags() -> set[str]:
     return set()
 
 
+def _check_threads() -> None:
+    """`OptionError` where GRAPHOPT_NUM_THREADS is no number of threads; the module would take all cores."""
+    asked = os.environ.get("GRAPHOPT_NUM_THREADS")
+    if asked and not (asked.isascii() and asked.isdigit() and int(asked) >= 1):
+        raise OptionError(
+            f"GRAPHOPT_NUM_THREADS is '{asked}', expected a whole number of at least 1. Unset it to use all "
+            "cores of this process."
+        )
+
+
 def _load() -> tuple[str, ModuleType]:
+    _check_threads()
     asked = os.environ.get("GRAPHOPT_ISA")
     if asked is not None and asked not in _REQUIRED_FLAGS:
         raise OptionError(f"GRAPHOPT_ISA is '{asked}', expected one of {', '.join(_REQUIRED_FLAGS)}.")

@@ -7,6 +7,7 @@ from weakref import WeakKeyDictionary
 import numpy as np
 
 import graphopt
+from graphopt.cpu_kernels import kernels
 from graphopt.solver.cpu import CpuBlockSolver
 from graphopt.solver.registry import SolverOptions
 from graphopt.solver.structure import Structure
@@ -70,6 +71,10 @@ def eliminated(h: np.ndarray, b: np.ndarray, gone: np.ndarray) -> tuple[np.ndarr
     left: np.ndarray | slice = gone
     first = len(gone) - int(np.count_nonzero(gone))
     if gone[first:].all():  # the last ones: no copies
+        if len(gone) <= _SMALL:
+            found = kernels.eliminate_last(h, b, first, _SAFE)
+            if found is not None:
+                return found
         keep, left = slice(0, first), slice(first, len(gone))
     size, block = _scaled(h[left][:, left])
     known = np.empty((first + 1, len(size)))
@@ -99,6 +104,10 @@ def _half(block: np.ndarray, known: np.ndarray) -> np.ndarray | None:
 
 def offset_of(h: np.ndarray, b: np.ndarray) -> np.ndarray:
     """m with H m = b in the least squares sense: the minimum of d' H d - 2 b' d."""
+    if len(h) <= _SMALL:
+        found = kernels.solve_scaled(h, b, _SAFE)
+        if found is not None:
+            return found
     size, block = _scaled(h)
     if _factor(block) is not None:
         return np.linalg.solve(block, b / size) / size
@@ -110,6 +119,8 @@ def offset_of(h: np.ndarray, b: np.ndarray) -> np.ndarray:
 
 _OPEN = 1e-10
 """Eigenvalues below this share of the largest are directions that nothing measures."""
+_SMALL = 64
+"""Scalars up to which a plain native loop is faster than numpy with LAPACK."""
 _HUGE = 1e200
 """Makes any rows below a block a positive definite matrix."""
 _SAFE = 1e-3

@@ -14,6 +14,7 @@ from typing import Any, ClassVar
 
 import numpy as np
 
+from graphopt.cpu_kernels import kernels
 from graphopt.geometry import SE3, SO3, Sim3, quaternion
 from slam_bridge.dense import eliminated
 from slam_bridge.tables import MapError
@@ -22,6 +23,9 @@ POSE, VELOCITY, GYRO_BIAS, ACC_BIAS, LANDMARK = range(5)
 """Kinds of states."""
 STATE_COLUMNS = ("world_T_body", "velocity", "gyro_bias", "acc_bias")
 """The column of `Map.keyframes` of each kind but the last, which is `position` of `Map.landmarks`."""
+
+_KNOWN = 1e-9
+"""Of the information in a direction to that of its parts: rounding leaves less."""
 
 
 @dataclass(frozen=True, eq=False)
@@ -52,7 +56,7 @@ class MarginalPrior:
             ("offset", (d,)),
         ):
             value = np.asarray(getattr(self, name))
-            if value.shape != shape or not np.isfinite(value).all():
+            if value.shape != shape or not kernels.all_finite(np.ascontiguousarray(value, float)):
                 raise MapError(f"MarginalPrior.{name} has shape {value.shape}, expected finite {shape}.")
 
     @property
@@ -94,6 +98,31 @@ class MarginalPrior:
         """chi2 of states (s, 7)."""
         error = self.moved(states) - self.offset
         return float(error @ self.information @ error)
+
+    def is_absolute(self, gravity: np.ndarray | None) -> bool:
+        """Whether it says where the whole is: position, and the turn about gravity (3,); None: any turn.
+
+        What was marginalized without a fixed keyframe says how states lie to each other, and no more.
+        """
+        whole = self._whole(np.eye(3) if gravity is None else gravity[None] / np.linalg.norm(gravity))
+        known = np.einsum("dn,de,en->n", whole, self.information, whole)
+        usual = np.einsum("dn,d,dn->n", whole, np.diag(self.information), whole)
+        return bool((known > _KNOWN * usual).any())
+
+    def _whole(self, axes: np.ndarray) -> np.ndarray:
+        """(d, 3 + a) how d changes where the whole is shifted, or turned about axes (a, 3) of the world."""
+        columns = []
+        placed = (self.kind == POSE) | (self.kind == LANDMARK)
+        middle = self.reference[placed, :3].mean(axis=0) if placed.any() else np.zeros(3)
+        for kind, reference in zip(self.kind.tolist(), self.reference, strict=True):
+            lever = reference[:3] - (0.0 if kind == VELOCITY else middle)
+            moved = np.hstack([np.eye(3) * (kind != VELOCITY), np.cross(axes, lever).T])
+            if kind == POSE:
+                back = np.asarray(SO3(reference[3:]).to_matrix()).T
+                columns += [back @ moved, np.hstack([np.zeros((3, 3)), 0.5 * back @ axes.T])]
+            else:
+                columns.append(moved if kind in (VELOCITY, LANDMARK) else 0.0 * moved)
+        return np.vstack(columns)
 
     def without(self, drop: Any) -> MarginalPrior:
         """The prior over the other states, those of `drop` (s,) bool summed out (Schur complement)."""

@@ -114,6 +114,20 @@ class Clock:
         return {**self.seconds, "total": time.perf_counter() - self._start}
 
 
+def is_usable(summary: graphopt.Summary) -> bool:
+    """An estimate to go on with: what was reached when the stop flag was set is one."""
+    return summary.is_usable or summary.termination is graphopt.TerminationType.USER_STOP
+
+
+def has_begun(summary: graphopt.Summary) -> bool:
+    """Not so: a time limit or the stop flag ended it before its first step."""
+    early = graphopt.TerminationType.TIME_LIMIT, graphopt.TerminationType.USER_STOP
+    return bool(summary.iterations) or summary.termination not in early
+
+
+NOT_BEGUN = "Stopped before the first step; the map is as it was."
+
+
 def optimize(
     graph: graphopt.Graph, options: SolveOptions, clock: Clock, before: graphopt.Summary | None = None
 ) -> graphopt.Summary:

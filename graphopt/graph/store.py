@@ -193,7 +193,7 @@ class GraphStore:
 
     # ---------------------------------------------------------------- whole sets
 
-    def adopt(self, new: VertexSet | EdgeSet) -> None:
+    def adopt(self, new: VertexSet | EdgeSet | ParameterSet) -> None:
         """Take a set of a type that this graph has none of; who made its arrays has checked them.
 
         Ids are distinct, edges name vertices of the right types, `sequence` ascends, numbers are finite.
@@ -202,6 +202,9 @@ class GraphStore:
         if isinstance(new, VertexSet):
             self.vertex_sets.append(new)
             self._vertex_index.clear()
+        elif isinstance(new, ParameterSet):
+            self.parameter_sets.append(new)
+            self._parameter_index.clear()
         else:
             self.edge_sets.append(new)
             self._take_edge_sets()

@@ -71,8 +71,8 @@ class CpuBlockSolver(TrialsByParts):
             raise DeviceError(f"schedule {options.schedule!r} is for GPUs. Use schedule='auto'.")
         self.structure = structure
         self.dim = structure.dim
-        self.values = np.zeros(structure.values_size)
-        """H's blocks, see `structure`."""
+        self.values = np.empty(structure.values_size)
+        """H's blocks, see `structure`; what they hold before `linearize` means nothing."""
         self._b = np.zeros(self.dim)
         self._dx = np.zeros(self.dim)
         self._damping = np.zeros(self.dim)

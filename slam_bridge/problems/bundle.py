@@ -16,7 +16,7 @@ Steps of Gauss-Newton are not damped: for `method="gn"` what the inliers do not 
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import numpy as np
 
@@ -27,7 +27,7 @@ from graphopt.solver.marginals import compute_marginals
 from graphopt.types import slam3d
 from slam_bridge.map import Map
 from slam_bridge.marginal_prior import LANDMARK, POSE
-from slam_bridge.options import Clock, SolveOptions, optimize
+from slam_bridge.options import NOT_BEGUN, Clock, SolveOptions, has_begun, is_usable, optimize
 from slam_bridge.preintegration import combined_informations, measurements, reintegrate
 from slam_bridge.problems import scale
 from slam_bridge.problems.landmark_covariance import informations
@@ -63,6 +63,18 @@ class Judgement:
     """(o,) bool: the camera's model holds."""
     chi2: np.ndarray
     """(o,)."""
+    _found: tuple[np.ndarray, np.ndarray] | None = None
+
+    @property
+    def rows(self) -> np.ndarray:
+        """Numbers of the inliers, ascending; found once per array `inliers`."""
+        if self._found is None or self._found[0] is not self.inliers:
+            self._found = self.inliers, np.flatnonzero(self.inliers)
+        return self._found[1]
+
+    def inliers_by(self, places: np.ndarray, count: int) -> np.ndarray:
+        """(count,) inliers of each keyframe or landmark; places (o,): whose an observation is."""
+        return np.bincount(np.take(places, self.rows), minlength=count)
 
 
 def bundle(
@@ -106,7 +118,7 @@ def bundle(
             if rounds < options.rounds:
                 now.imu_inliers[:] = True
         settled = not again and _agree(before, now) and _converged(summary)
-        more = rounds < options.rounds and not clock.is_over and summary.is_usable
+        more = rounds < options.rounds and not clock.is_over and is_usable(summary)
         if more:
             lost = np.setdiff1d(few_inliers(selection, now.inliers, holds), placed)
             if len(lost):
@@ -116,14 +128,16 @@ def bundle(
         more = more and not settled
         clock.lap("judge")
     assert summary is not None
-    if summary.is_usable and scale.is_open(selection, estimate):
+    if is_usable(summary) and scale.is_open(selection, estimate):
         selection = scale.kept(start, selection)
     selection = _lost_stay(start, selection, now)
     result = _result(name, window, selection, now, summary, rounds, options)
     result.extra["placed anew"] = selection.landmarks[placed]
     if estimate:
         result.extra["calibration"] = window.calibration(selection)
-    if options.update and world is not None and summary.is_usable:
+    if rounds == 1 and not has_begun(summary):
+        result = replace(result, refused=NOT_BEGUN)
+    if options.update and world is not None and result.is_usable:
         write_back(world, selection, now)
     clock.lap("write")
     result.seconds.update(clock.total())
@@ -137,7 +151,7 @@ def _lost_stay(start: Selection, found: Selection, now: Judgement) -> Selection:
         now.inliers = now.inliers & ~nowhere[found.observations.keyframe]
         poses = np.where(nowhere[:, None], start.world_T_body, found.world_T_body)
         found = found.with_changes(world_T_body=poses)
-    lost = np.bincount(found.observations.landmark[now.inliers], minlength=len(found.landmarks)) == 0
+    lost = now.inliers_by(found.observations.landmark, len(found.landmarks)) == 0
     lost &= ~found.landmarks_in_priors()
     if found.points_fixed or not lost.any():
         return found
@@ -162,14 +176,16 @@ def _judged(window: Window, s: Selection, options: SolveOptions) -> Judgement:
     limits = np.array([np.inf] + [chi2_quantile(options.confidence, d) for d in range(1, 5)])
     with np.errstate(invalid="ignore"):
         inliers = holds & (chi2 <= limits[dims])
-    return Judgement(inliers, _imu_inliers(window, s, inliers, options), holds, np.where(holds, chi2, np.inf))
+    now = Judgement(inliers, np.ones(len(s.imu), bool), holds, np.where(holds, chi2, np.inf))
+    now.imu_inliers = _imu_inliers(window, s, now, options)
+    return now
 
 
-def _imu_inliers(window: Window, s: Selection, inliers: np.ndarray, options: SolveOptions) -> np.ndarray:
+def _imu_inliers(window: Window, s: Selection, now: Judgement, options: SolveOptions) -> np.ndarray:
     """(i,) bool: a measurement is rejected if it is far off, and both its keyframes see enough without it."""
     chi2 = window.imu_chi2(s)
     far = ~(chi2 <= _FAR * chi2_quantile(options.imu_confidence, 15))
-    seen = np.bincount(s.observations.keyframe[inliers], minlength=len(s.keyframes)) >= _MIN_SEEN
+    seen = now.inliers_by(s.observations.keyframe, len(s.keyframes)) >= _MIN_SEEN
     seen[s.pose_prior_keyframe] = True
     return ~(far & (seen | s.fixed)[s.imu_ends].all(axis=1))
 
@@ -263,7 +279,7 @@ def _result(
 
 def _rejected(s: Selection, now: Judgement) -> dict[str, np.ndarray]:
     seen, o = s.observations, s.observations.ids
-    of_point = np.bincount(seen.landmark[now.inliers], minlength=len(s.landmarks))
+    of_point = now.inliers_by(seen.landmark, len(s.landmarks))
     unseen = ~s.fixed & _hardly_seen(s, now) & (len(o) > 0)
     return {
         "behind camera": o[~now.holds],
@@ -371,7 +387,10 @@ def _loose_landmarks(s: Selection, now: Judgement) -> np.ndarray:
 
 def _lost_keyframes(s: Selection, now: Judgement) -> np.ndarray:
     """(k,) bool: free, without inertial states, inliers (`_hardly_seen`), a measured pose or a prior."""
-    lost = _hardly_seen(s, now) & ~s.inertial & ~s.fixed
+    open_ones = ~s.inertial & ~s.fixed
+    if not open_ones.any():
+        return open_ones
+    lost = _hardly_seen(s, now) & open_ones
     lost[s.pose_prior_keyframe] = False
     in_prior = [prior.owner[prior.kind != LANDMARK] for prior in s.priors]
     return lost & ~np.isin(s.keyframes, np.concatenate([np.zeros(0, np.int64), *in_prior]))
@@ -384,7 +403,7 @@ def _unshared(s: Selection, now: Judgement) -> np.ndarray:
     """
     if not len(s.observations.ids):
         return np.zeros(len(s.keyframes), bool)
-    frame, landmark = s.observations.keyframe[now.inliers], s.observations.landmark[now.inliers]
+    frame, landmark = (np.take(one, now.rows) for one in (s.observations.keyframe, s.observations.landmark))
     some_frame = np.full(len(s.landmarks), -1)
     some_frame[landmark] = frame
     shared = s.landmarks_in_priors() | s.points_fixed
@@ -399,6 +418,6 @@ def _unshared(s: Selection, now: Judgement) -> np.ndarray:
 def _hardly_seen(s: Selection, now: Judgement) -> np.ndarray:
     """(k,) bool: without inliers, with too few for a pose, or with so few that chance may have made them."""
     frames = s.observations.keyframe
-    good = np.bincount(frames[now.inliers], minlength=len(s.keyframes))
+    good = now.inliers_by(frames, len(s.keyframes))
     every = np.bincount(frames, minlength=len(s.keyframes))
     return (good == 0) | (good < BY_CHANCE * every) | ((good < _MIN_SEEN) & ~s.inertial)

@@ -19,11 +19,11 @@ import numpy as np
 
 import graphopt
 from graphopt.errors import OptionError
-from graphopt.geometry import SE3, Sim3
+from graphopt.geometry import SE3, SO3, Sim3
 from graphopt.optimizer.quantiles import chi2_quantile
 from graphopt.solver.reuse import edge_errors
 from slam_bridge.map import Map
-from slam_bridge.options import Clock, SolveOptions, optimize
+from slam_bridge.options import NOT_BEGUN, Clock, SolveOptions, has_begun, is_usable, optimize
 from slam_bridge.problems.result import Result, States
 
 MODES = {
@@ -103,7 +103,7 @@ def essential_graph_optimization(
 
     fixed: ids of keyframes that stay; None: the first in time. links: what holds the map together, by default
     `essential_links`. corrected: world_S_body (8,) of some keyframes to start from, as a loop's correction
-    says; links are still as the map has it. "4dof" needs gravity along the world's -z.
+    says; links are still as the map has it. "4dof" leaves the direction of `world.gravity` in each keyframe.
 
     A loop whose chi2 at the end of the first round lies beyond the quantile of `confidence` is rejected,
     and the second round goes without it. `extra`: "loops" (ids), "loop_chi2", "loop_inliers", and "scale"
@@ -114,10 +114,6 @@ def essential_graph_optimization(
     clock = Clock(options)
     if mode not in MODES:
         raise OptionError(f"mode is {mode!r}, expected one of {', '.join(MODES)}.")
-    if mode == "4dof" and np.linalg.norm(world.gravity[:2]) > 1e-9 * abs(world.gravity[2]):
-        raise OptionError(
-            f"gravity is {world.gravity}: mode '4dof' needs the world's z to be up. Map.transform turns it."
-        )
     if not len(world.keyframes):
         raise OptionError("essential_graph_optimization: the map has no keyframes.")
     with world.lock:
@@ -136,7 +132,9 @@ def essential_graph_optimization(
     for key, similarity in (corrected or {}).items():
         start[int(np.searchsorted(ids, key))] = similarity
     clock.lap("select")
-    graph, loop_set = _graph(mode, ids, start, held_mask, links, closures, options)
+    up = _up(world.gravity) if mode == "4dof" else None
+    turned_up = start if up is None else np.asarray((Sim3(up) * Sim3(start)).storage)
+    graph, loop_set = _graph(mode, ids, turned_up, held_mask, links, closures, options)
     clock.lap("build")
     inliers = np.ones(len(loop_ids), bool)
     summary, rounds = optimize(graph, options, clock), 1
@@ -148,6 +146,9 @@ def essential_graph_optimization(
         summary, rounds = optimize(graph, options, clock), 2
         chi2 = _chi2(graph, loop_set, closures, mode)
     found = _poses(mode, graph)
+    if up is not None:
+        found = np.asarray((Sim3(up).inverse() * Sim3(found)).storage)
+        found[held_mask] = start[held_mask]
     moved = _moved(
         world, ids, start if corrected is None else np.column_stack([poses, np.ones(len(ids))]), found
     )
@@ -156,7 +157,8 @@ def essential_graph_optimization(
     states = States(
         ids[~held_mask], found[~held_mask, :7], turned[~held_mask], *(biase[~held_mask] for biase in biases)
     )
-    if options.update and summary.is_usable:
+    refused = "" if rounds > 1 or has_begun(summary) else NOT_BEGUN
+    if options.update and is_usable(summary) and not refused:
         _write(world, ids, found, turned, moved, loop_ids, inliers)
     clock.lap("write")
     extra = {"loops": loop_ids, "loop_chi2": chi2, "loop_inliers": inliers, "scale": found[:, 7]}
@@ -171,6 +173,7 @@ def essential_graph_optimization(
         seconds=clock.total(),
         rounds=rounds,
         extra=extra,
+        refused=refused,
     )
 
 
@@ -196,6 +199,16 @@ def _graph(
     return graph, graph.add_edges(
         edge, loop_ends, *_measured(mode, closures), kernel=options.kernel, kernel_width=width
     )
+
+
+def _up(gravity: np.ndarray) -> np.ndarray | None:
+    """Sim3 (8,) that turns gravity onto the z axis; None where it lies there."""
+    if np.linalg.norm(gravity[:2]) <= 1e-9 * abs(gravity[2]):
+        return None
+    axis = np.cross(gravity, [0.0, 0.0, 1.0])
+    angle = np.arctan2(np.linalg.norm(axis), gravity[2])
+    turn = SO3.exp(axis / np.linalg.norm(axis) * angle)
+    return np.concatenate([np.zeros(3), np.asarray(turn.storage), [1.0]])
 
 
 def _storage(mode: str, world_S_body: np.ndarray) -> np.ndarray:

@@ -9,6 +9,7 @@ from typing import Any
 import numpy as np
 
 import graphopt
+from slam_bridge.options import is_usable
 
 Covariances = dict[tuple[str, int], np.ndarray]
 
@@ -76,8 +77,8 @@ class Result:
 
     @property
     def is_usable(self) -> bool:
-        """The estimate is an optimization's result and finite."""
-        return self.summary.is_usable and not self.refused
+        """The estimate is an optimization's result and finite; one that a time limit or the flag ended is."""
+        return is_usable(self.summary) and not self.refused
 
     @property
     def num_inliers(self) -> int:

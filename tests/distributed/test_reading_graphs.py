@@ -30,21 +30,21 @@ def landmarks():
 MADE = {"sphere.g2o": sphere, "landmarks.g2o": landmarks}
 
 
-@pytest.fixture(params=[*MADE, "colmap"])
+@pytest.fixture(params=[*MADE, "colmap", "colmap text"])
 def path(request, tmp_path, shared_data):
     """A file, or the folder of a model."""
     if request.param in MADE:
         graphopt.write(MADE[request.param](), tmp_path / request.param)
         return tmp_path / request.param
-    return model_in(shared_data, tmp_path)
+    return model_in(shared_data, tmp_path, "text" in request.param)
 
 
-def model_in(shared_data, tmp_path):
-    """A binary model, made of the first one in the data folder; with noise: chi2 of some is rounding only."""
+def model_in(shared_data, tmp_path, as_text):
+    """A model, made of the first one in the data folder; with noise: chi2 of some is rounding only."""
     source = next(each_path.parent for each_path in sorted((shared_data / "colmap").rglob("cameras.*")))
     model = graphopt.io.colmap.read_colmap(source)
     model.images.xy += np.random.default_rng(1).normal(0.0, 0.5, model.images.xy.shape)
-    graphopt.io.colmap.write_colmap(model, tmp_path / "model")
+    graphopt.io.colmap.write_colmap(model, tmp_path / "model", as_text=as_text)
     return tmp_path / "model"
 
 

@@ -36,6 +36,19 @@ def folder(request, tmp_path):
     return tmp_path / "model"
 
 
+@pytest.fixture(params=["images", "points3D", "both"])
+def mixed_folder(request, tmp_path):
+    """A model of which some parts are text."""
+    model = old_model()
+    io.write_colmap(model, tmp_path / "binary")
+    io.write_colmap(model, tmp_path / "mixed", as_text=True)
+    if request.param != "both":
+        other = "points3D" if request.param == "images" else "images"
+        (tmp_path / "mixed" / f"{other}.txt").unlink()
+        (tmp_path / "mixed" / f"{other}.bin").write_bytes((tmp_path / "binary" / f"{other}.bin").read_bytes())
+    return tmp_path / "mixed"
+
+
 def move(graph):
     """Other numbers of all vertices that are not fixed, the same on every rank that has one."""
     for vertex_set in graph.vertex_sets:
@@ -76,6 +89,15 @@ def test_it_is_the_file_of_the_whole(folder, tmp_path, form, num_ranks, monkeypa
     monkeypatch.setattr(mapped, "PIECE", 50)
     held = write_moved(folder, tmp_path / "parts", num_ranks, format=form)
     graphopt.write(whole_of(folder, held), tmp_path / "whole", form)
+    assert contents(tmp_path / "parts") == contents(tmp_path / "whole")
+
+
+@pytest.mark.parametrize("form", ["colmap", "colmap_text"])
+def test_text_too(mixed_folder, tmp_path, form, monkeypatch):
+    """And models of both."""
+    monkeypatch.setattr(mapped, "PIECE", 50)
+    held = write_moved(mixed_folder, tmp_path / "parts", 3, format=form)
+    graphopt.write(whole_of(mixed_folder, held), tmp_path / "whole", form)
     assert contents(tmp_path / "parts") == contents(tmp_path / "whole")
 
 

@@ -49,3 +49,18 @@ def test_an_unknown_instruction_set_is_refused(monkeypatch):
     monkeypatch.setenv("GRAPHOPT_ISA", "v5")
     with pytest.raises(OptionError, match="GRAPHOPT_ISA is 'v5', expected one of v4, v3, baseline"):
         cpu_kernels._load()
+
+
+@pytest.mark.parametrize("asked", ["abc", "0", "-3", "1.5", " 2", "2x"])
+def test_threads_that_are_no_number(monkeypatch, asked):
+    """GRAPHOPT_NUM_THREADS is a whole number of at least 1."""
+    monkeypatch.setenv("GRAPHOPT_NUM_THREADS", asked)
+    with pytest.raises(OptionError, match=f"GRAPHOPT_NUM_THREADS is '{asked}', expected a whole number"):
+        cpu_kernels._load()
+
+
+@pytest.mark.parametrize("asked", ["", "2"])
+def test_numbers_of_threads(monkeypatch, asked):
+    """A number, or nothing, which is as if it was not set."""
+    monkeypatch.setenv("GRAPHOPT_NUM_THREADS", asked)
+    cpu_kernels._load()

@@ -549,6 +549,38 @@ def test_time_limit_stop_flag_and_update():
     assert stopped.summary.termination is graphopt.TerminationType.USER_STOP
     short = sb.full_inertial_ba(world, options=EXACT.with_changes(time_limit=1e-6))
     assert short.summary.termination is graphopt.TerminationType.TIME_LIMIT and short.rounds == 1
+    for early in (stopped, short):  # not a step: nothing to write, nothing judged
+        assert not early.is_usable and "before the first step" in early.report()
+    for name, table in before.tables.items():
+        for column, values in table.arrays().items():
+            np.testing.assert_array_equal(world.tables[name].arrays()[column], values)
+
+
+class _StopsAfter:
+    """A flag that is set once it was asked so often."""
+
+    def __init__(self, times):
+        self.left = times
+
+    def is_set(self):
+        self.left -= 1
+        return self.left < 0
+
+
+def test_what_was_reached_when_the_flag_was_set_is_written():
+    """As after a time limit: the estimate of the last step is the result, and the map has it."""
+    ended = 0
+    for times in range(2, 40, 3):
+        rng = np.random.default_rng(14)
+        world, _ = simulated_map(rng, pixels=0.5)
+        disturb(world, rng)
+        result = sb.full_inertial_ba(world, options=EXACT.with_changes(stop=_StopsAfter(times)))
+        early = result.summary.termination is graphopt.TerminationType.USER_STOP
+        if early and (result.rounds > 1 or result.summary.iterations):
+            ended += 1
+            assert result.is_usable, result.report()
+            np.testing.assert_array_equal(world.keyframes["world_T_body"], result.keyframes.world_T_body)
+    assert ended
 
 
 def test_misuse_is_named():

@@ -128,13 +128,35 @@ def test_neighbours_that_share_landmarks_are_linked():
 
 
 def test_misuse_is_named():
-    """An unknown mode, no fixed keyframe, gravity that is not down."""
+    """An unknown mode, no fixed keyframe."""
     world, frames = world_of(circle())
     with pytest.raises(OptionError, match="mode is '5dof'"):
         sb.essential_graph_optimization(world, "5dof")
     with pytest.raises(OptionError, match="at least one keyframe"):
         sb.essential_graph_optimization(world, fixed=[])
-    world.gravity = np.array([0.0, -9.81, 0.0])
-    with pytest.raises(OptionError, match="z to be up"):
-        sb.essential_graph_optimization(world, "4dof")
     assert len(frames) == 40
+
+
+@pytest.mark.parametrize("gravity", [(0.0, 9.81, 0.0), (3.0, 2.0, -9.0)])
+def test_four_degrees_of_freedom_of_any_gravity(gravity):
+    """The same graph in a world that is turned: the same answer, turned; gravity stays in each keyframe."""
+    truth, down = circle(), np.array([0.0, 0.0, -1.0])
+    axis = np.cross(down, gravity)
+    angle = np.arctan2(np.linalg.norm(axis), np.dot(down, gravity))
+    turn = SO3.exp(0.4 * np.array(gravity) / np.linalg.norm(gravity)) * SO3.exp(
+        axis / np.linalg.norm(axis) * angle
+    )
+    found = []
+    for motion in (SO3.exp(np.zeros(3)), turn):
+        start, _ = drifted(truth)
+        start = np.asarray((SE3.from_parts(np.zeros(3), motion.storage) * SE3(start)).storage)
+        world, frames = world_of(start)
+        world.gravity = 9.81 * np.asarray(motion.act(down))
+        world.add_loops(frames[39], frames[0], loop(truth, 39, 0), TIGHT)
+        result = sb.essential_graph_optimization(world, "4dof")
+        assert result.is_usable
+        poses = world.keyframes["world_T_body"]
+        seen = SE3(poses).rotation.inverse().act(world.gravity)
+        np.testing.assert_allclose(seen, SE3(start).rotation.inverse().act(world.gravity), atol=1e-7)
+        found.append((SE3.from_parts(np.zeros(3), motion.storage).inverse() * SE3(poses)).to_matrix())
+    np.testing.assert_allclose(found[1], found[0], atol=1e-6)

@@ -236,3 +236,53 @@ def test_misuse_is_named():
     count = len(world.landmarks)
     sb.marginalize(world, world.keyframes.ids[1:2], options=CLOSE.with_changes(update=False))
     assert len(world.landmarks) == count and not world.priors
+
+
+@pytest.mark.parametrize("inertial", [True, False], ids=["with IMU", "images"])
+@pytest.mark.parametrize("gravity", [(0.0, 0.0, -9.81), (0.0, 9.81, 0.0)])
+def test_what_is_left_of_a_map_without_fixed_keyframe(inertial, gravity):
+    """Its prior does not know where the whole is: the gauge is held, covariances are the batch's."""
+    rng = np.random.default_rng(3)
+    world, _ = simulated_map(rng, times=0.25 * np.arange(7), count=60, pixels=0.5)
+    axis = np.array([1.0, 0.0, 0.0])
+    turn = SO3.exp(axis * (np.pi / 2 if gravity[1] else 0.0))
+    world.transform([0.5, -2.0, 1.0, *turn.quaternion])
+    world.gravity = np.array(gravity)
+    solve = sb.full_inertial_ba if inertial else sb.global_ba
+    kept = world.keyframes.ids[3:]
+    for _ in range(2):  # with IMU measurements integrated anew
+        solve(world, options=CLOSE)
+    batch = world.snapshot()
+    sb.marginalize(world, world.keyframes.ids[:3], inertial=inertial)
+    assert not world.priors[0].is_absolute(world.gravity if inertial else None)
+    result = solve(world, options=CLOSE)
+    last = int(kept[-1])
+    part = result.covariance([last])["keyframe", last]
+    whole = relative_covariance(batch, kept, solve, inertial)
+    scale = np.sqrt(np.outer(np.diag(whole), np.diag(whole)))
+    np.testing.assert_allclose(part / scale, whole / scale, atol=5e-3)
+
+
+def relative_covariance(batch, kept, solve, inertial):
+    """(n, n) of the last keyframe where the first of `kept` holds the gauge: it comes first in a copy."""
+    again = sb.Map(batch.rig, batch.gravity)
+    frames, order = batch.keyframes, np.argsort(~np.isin(batch.keyframes.ids, kept), kind="stable")
+    columns = [frames[name][order] for name in ("stamp", "world_T_body", "velocity", "gyro_bias", "acc_bias")]
+    name = dict(zip(frames.ids[order].tolist(), again.add_keyframes(*columns).tolist(), strict=True))
+    points = again.add_landmarks(batch.landmarks["position"])
+    seen = batch.observations
+    rows = [name[one] for one in seen["keyframe"].tolist()]
+    landmark = points[batch.landmarks.rows(seen["landmark"])]
+    again.add_observations(rows, landmark, seen["pixel"], right=seen["right"], sigma=seen["sigma"])
+    if inertial:
+        ends = ([name[one] for one in batch.imu[end].tolist()] for end in ("first", "second"))
+        again.add_imu(*ends, [batch.preintegrated[one] for one in batch.imu.ids.tolist()])
+    last = name[int(kept[-1])]
+    return solve(again, options=CLOSE).covariance([last])["keyframe", last]
+
+
+def test_priors_of_fixed_keyframes_are_absolute():
+    """Where a keyframe was fixed, or its pose measured, what is left knows where the whole is."""
+    world = solved(0)
+    sb.marginalize(world, world.keyframes.ids[:2])
+    assert world.priors[0].is_absolute(world.gravity)

@@ -17,7 +17,18 @@ SHADERS = Path(__file__).resolve().parents[2] / "shaders"
 
 ROOT = Path(program.__file__).parent
 NAME = "graphopt.solver.vulkan"
-ORDER = ["program", "ahead", "cholesky", "data", "plan", "kernels", "schedules", "external", "solver"]
+ORDER = [
+    "program",
+    "ahead",
+    "cholesky",
+    "data",
+    "plan",
+    "set_up",
+    "kernels",
+    "schedules",
+    "external",
+    "solver",
+]
 
 
 def part(module: str) -> str:

@@ -31,6 +31,7 @@ __all__ = [
     "ColmapRig",
     "ColmapSensor",
     "check_folder_writable",
+    "find_part",
     "is_model",
     "parse_colmap",
     "read_colmap",
@@ -45,7 +46,8 @@ _PARSED = ("cameras", "images", "points", "rigs", "frames")
 _FORMS = tuple(suffix + packed for suffix in (".bin", ".txt") for packed in ("", *COMPRESSION_SUFFIXES))
 
 
-def _find(folder: Path, part: str) -> Path | None:
+def find_part(folder: PathLike, part: str) -> Path | None:
+    """The file of a part ("cameras", ...), or None: binary before text, unpacked before packed."""
     for suffix in (".bin", ".txt"):
         for compression in ("", *COMPRESSION_SUFFIXES):
             path = in_folder(folder, f"{part}{suffix}{compression}")
@@ -56,20 +58,20 @@ def _find(folder: Path, part: str) -> Path | None:
 
 def is_model(folder: PathLike) -> bool:
     """Tell whether the folder holds a sparse model."""
-    return Path(folder).is_dir() and all(_find(Path(folder), part) is not None for part in _PARTS)
+    return Path(folder).is_dir() and all(find_part(folder, part) is not None for part in _PARTS)
 
 
 def read_colmap(folder: PathLike) -> ColmapModel:
     """Read a sparse model, whatever its camera models. Raises FormatError, OSError."""
     contents: dict[Path, bytes] = {}
     for part in _PARTS:
-        path = _find(Path(folder), part)
+        path = find_part(folder, part)
         if path is None:
             raise FormatError(
                 f"{os.fspath(folder)}: no {part}.bin or {part}.txt, expected a folder with a COLMAP model"
             )
         contents[path] = read_bytes(path)
-    rig_paths = [path for part in _RIG_PARTS if (path := _find(Path(folder), part)) is not None]
+    rig_paths = [path for part in _RIG_PARTS if (path := find_part(folder, part)) is not None]
     if len(rig_paths) == len(_RIG_PARTS):
         contents |= {path: read_bytes(path) for path in rig_paths}
     model = parse_colmap(contents, os.fspath(folder))

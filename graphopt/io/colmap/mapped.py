@@ -1,4 +1,7 @@
-"""Binary files of COLMAP models that are read a piece at a time, so that no process has all of one."""
+"""Files of COLMAP models that are read a piece at a time, so that no process has all of one.
+
+Binary ones here, text by `lines`.
+"""
 
 from __future__ import annotations
 
@@ -10,12 +13,14 @@ from pathlib import Path
 import numpy as np
 
 from graphopt.errors import FormatError
-from graphopt.io.colmap import binary
+from graphopt.io.colmap import binary, lines
 from graphopt.io.colmap.model import ColmapImages, ColmapPoints
 
 COUNT = struct.Struct("<Q")
 PIECE = 1 << 18
 """Track elements or keypoints of a piece, if a single entry has no more."""
+BYTES_OF_TEXT = 16
+"""Of one of them, about."""
 
 
 class Mapped:
@@ -54,7 +59,10 @@ class Mapped:
 
 
 def point_pieces(path: Path) -> Iterator[ColmapPoints]:
-    """points3D.bin, some points at a time."""
+    """points3D, some points at a time."""
+    if path.suffix == ".txt":
+        yield from lines.point_pieces(path, BYTES_OF_TEXT * PIECE)
+        return
     with Mapped(path) as mapped:
         (count,) = mapped.take(COUNT, 0, "the number of points")
         at, heads, tracks, elements = COUNT.size, [], [], 0
@@ -72,7 +80,10 @@ def point_pieces(path: Path) -> Iterator[ColmapPoints]:
 
 
 def image_pieces(path: Path) -> Iterator[ColmapImages]:
-    """images.bin, some images with all their keypoints at a time."""
+    """images, some with all their keypoints at a time."""
+    if path.suffix == ".txt":
+        yield from lines.image_pieces(path, BYTES_OF_TEXT * PIECE)
+        return
     with Mapped(path) as mapped:
         (count,) = mapped.take(COUNT, 0, "the number of images")
         at, heads, names, keypoints, elements = COUNT.size, [], [], [], 0

@@ -52,8 +52,11 @@ def parse_cameras(data: bytes, path: str) -> list[ColmapCamera]:
     return cameras
 
 
-def parse_images(data: bytes, path: str) -> ColmapImages:
-    """Read images.txt: a line ID QW QX QY QZ TX TY TZ CAMERA_ID NAME, then one of X Y POINT3D_ID triples."""
+def parse_images(data: bytes, path: str, first_line: int = 1) -> ColmapImages:
+    """Read images.txt: a line ID QW QX QY QZ TX TY TZ CAMERA_ID NAME, then one of X Y POINT3D_ID triples.
+
+    first_line: number of the first line, for errors, where `data` is a piece of the file.
+    """
     lines = data.split(b"\n")
     heads: list[np.ndarray] = []
     names: list[str] = []
@@ -65,7 +68,7 @@ def parse_images(data: bytes, path: str) -> ColmapImages:
         at += 1
         if not tokens or tokens[0].startswith("#"):
             continue
-        where = f"{path}:{at}"
+        where = f"{path}:{at + first_line - 1}"
         if len(tokens) < 10:
             raise FormatError(
                 f"{where}: got {len(tokens)} tokens, expected 10 (IMAGE_ID QW QX QY QZ TX TY TZ "
@@ -73,7 +76,7 @@ def parse_images(data: bytes, path: str) -> ColmapImages:
             )
         heads.append(_numbers(tokens[:9], where))
         names.append(tokens[9].rstrip())
-        head_lines.append(at)
+        head_lines.append(at + first_line - 1)
         keypoint_lines.append(lines[at] if at < len(lines) else b"")
         at += 1
     table = np.array(heads).reshape(-1, 9)
@@ -104,9 +107,12 @@ def _parse_keypoints(text: bytes, path: str, line: int) -> np.ndarray:
     return rows.values.reshape(-1, 3)
 
 
-def parse_points(data: bytes, path: str) -> ColmapPoints:
-    """Read points3D.txt: POINT3D_ID X Y Z R G B ERROR, then pairs IMAGE_ID POINT2D_IDX."""
-    rows = RaggedRows(data, path)
+def parse_points(data: bytes, path: str, first_line: int = 1) -> ColmapPoints:
+    """Read points3D.txt: POINT3D_ID X Y Z R G B ERROR, then pairs IMAGE_ID POINT2D_IDX.
+
+    first_line: number of the first line, for errors, where `data` is a piece of the file.
+    """
+    rows = RaggedRows(data, path, first_line)
     wrong = np.flatnonzero((rows.lengths < 8) | (rows.lengths % 2 != 0))
     if len(wrong):
         row = wrong[0]

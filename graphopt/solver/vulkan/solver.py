@@ -57,10 +57,10 @@ from graphopt.solver.vulkan.program import (
     Context,
     Program,
     Running,
-    in_thread,
 )
 from graphopt.solver.vulkan.schedules.host import HostLinearizedSolver
 from graphopt.solver.vulkan.schedules.interpreter import make_device_linearizer
+from graphopt.solver.vulkan.set_up import Later, SetUp, kind_of
 from graphopt.solver.working import WorkingEstimates
 
 FACTORIZED_IN_DOUBLE = (
@@ -158,9 +158,13 @@ class ResidentBlockSolver:
         self._linearizer = linearizer or make_device_linearizer(context, structure, storage, merged)
         self._estimates = self._linearizer.estimates
         prepare = self._linearizer.prepare if linearizer is None else _nothing
-        self._prepared: Future[None] = in_thread("graphopt-views", prepare)
+        kind = kind_of(context, structure, storage, configuration, merged)
+        set_up = SetUp(context, structure, kind)
+        self._prepared: Future[None] | Later[None] = set_up.start("graphopt-views", prepare)
         reduction = self._reduction_maker(storage, self._prepared)
-        self.system = DampedSystem(context, storage.layout, configuration, reduction, host_writes=False)
+        self.system = DampedSystem(
+            context, storage.layout, configuration, reduction, host_writes=False, set_up=set_up
+        )
         self._scalars = DeviceArray(context, 2, WIDE, is_mapped=False)  # gain, step size
         self._programs: dict[Hashable, Program] = {}
         self._commands: dict[Hashable, tuple[tuple[int, ...], list[Command]]] = {}
@@ -182,7 +186,9 @@ class ResidentBlockSolver:
         self._changes = False
         """The last `refresh` has found more than estimates to be new."""
 
-    def _reduction_maker(self, storage: Storage, prepared: Future[None]) -> MakeReduction | None:
+    def _reduction_maker(
+        self, storage: Storage, prepared: Future[None] | Later[None]
+    ) -> MakeReduction | None:
         """What makes the reduction from the equations, in a thread; None: the system itself."""
         if storage.is_whole:
             return None
@@ -281,7 +287,10 @@ class ResidentBlockSolver:
             ahead = None if self._ahead is None else self._ahead.take_chi2(current)
             if ahead is None:
                 self.system.drop()  # its trial brings chi2 the same way
-                self._run("chi2", self._record_chi2, (current,))
+                running = self._program("chi2", self._record_chi2, (current,)).submit()
+                if isinstance(self._prepared, Later):
+                    self._prepared.result()  # while the device evaluates the edges
+                running.wait(self.system.device_seconds)
             else:
                 ahead.wait(self.system.device_seconds)
             self._known_chi2[current] = self._linearizer.chi2
@@ -348,6 +357,7 @@ class ResidentBlockSolver:
     def wait_linearized(self) -> None:
         """H, b and H's diagonal are there."""
         if self._linearizing is not None:
+            self.system.prepare_meanwhile()
             self._linearizing.wait(self.system.device_seconds)
             self._linearizing = None
 
@@ -684,7 +694,7 @@ def _nothing() -> None:
 
 
 def _reduction_from_edges(
-    views: Future[None],
+    views: Future[None] | Later[None],
     linearizer: DeviceLinearizer,
     structure: Structure,
     configuration: Configuration,

@@ -149,7 +149,8 @@ void SchurComplement::plan_shares() {
     for (std::int64_t k = reduced_pattern_->column_begin(col); k < reduced_pattern_->column_end(col); ++k) {
       const int row = reduced_pattern_->row(k);
       if (plan->number[row] < 0) continue;
-      plan->place[plan->number[row] * plan->num_seen + plan->number[col]] =
+      const int i = plan->number[row], j = plan->number[col];
+      plan->place[i * plan->num_seen + j] = plan->place[j * plan->num_seen + i] =
           static_cast<std::int32_t>(plan->copy_size);
       plan->copy_size += padded(leading_dim(pattern_->block_dim(row)) * cols);
       if (plan->copy_size > kMostInCopy) return;

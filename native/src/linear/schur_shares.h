@@ -88,7 +88,8 @@ struct SchurComplement::Shares {
   std::vector<std::int32_t>
       number;  // (num_kept) among those that share an entry with an eliminated block, or -1
   int num_seen = 0;
-  std::vector<std::int32_t> place;    // [i * num_seen + j], i <= j seen: first number of the block in a copy
+  std::vector<std::int32_t> place;    // [i * num_seen + j] = [j * num_seen + i], i <= j seen: first number of
+                                      // the block in a copy
   std::vector<std::int32_t> b_place;  // (num_seen)
   std::int64_t copy_size = 0, scratch_size = 0;
   std::vector<std::vector<Seen>> seen;  // per share, of the landmark at hand
@@ -167,6 +168,38 @@ struct SchurComplement::ShareLoops {
     }
   }
 
+  // copy_ij -= V_i W_j' for all i <= j that see a landmark.
+  static void subtract_pairs(const Shares& shares, double* copy, const Seen* first, const Seen* end,
+                             int depth) {
+#if defined(__AVX512F__)
+    if constexpr (leading_dim(KeptDim) == 8 && KeptDim * EliminatedDim <= 21) {
+      for (const Seen* j = first; j < end; ++j) {
+        __m512d w[EliminatedDim * KeptDim];  // each number of W_j in all lanes stays in a register
+#pragma GCC unroll 21
+        for (int k = 0; k < EliminatedDim * KeptDim; ++k) w[k] = _mm512_set1_pd(j->w[k]);
+        const std::int32_t* const place = shares.place.data() + j->number * shares.num_seen;
+        for (const Seen* i = first; i <= j; ++i) {
+          double* const target = copy + place[i->number];
+          __m512d v[EliminatedDim];
+          for (int p = 0; p < EliminatedDim; ++p) v[p] = _mm512_loadu_pd(i->v + p * 8);
+#pragma GCC unroll 7
+          for (int c = 0; c < KeptDim; ++c) {
+            __m512d sum = _mm512_loadu_pd(target + c * 8);
+            for (int p = 0; p < EliminatedDim; ++p) sum = _mm512_fnmadd_pd(v[p], w[p * KeptDim + c], sum);
+            _mm512_storeu_pd(target + c * 8, sum);
+          }
+        }
+      }
+      return;
+    }
+#endif
+    for (const Seen* i = first; i < end; ++i) {
+      const std::int32_t* const place = shares.place.data() + i->number * shares.num_seen;
+      for (const Seen* j = i; j < end; ++j)
+        subtract(copy + place[j->number], i->v, j->w, i->rows, j->rows, depth);
+    }
+  }
+
   // All landmarks of a share; the first one that is not positive definite, or INT_MAX.
   static int subtract_share(SchurComplement& self, int share) {
     Shares& shares = *self.shares_;
@@ -208,11 +241,7 @@ struct SchurComplement::ShareLoops {
         w += rows * depth;
         v += ld * depth;
       }
-      for (const Seen* i = all.data(); i < seen; ++i) {
-        const std::int32_t* const place = shares.place.data() + i->number * shares.num_seen;
-        for (const Seen* j = i; j < seen; ++j)
-          subtract(copy + place[j->number], i->v, j->w, i->rows, j->rows, depth);
-      }
+      subtract_pairs(shares, copy, all.data(), seen, depth);
       if (stop.after(100.0 + 20.0 * static_cast<double>((end - begin) * (end - begin)))) break;
     }
     return std::numeric_limits<int>::max();

@@ -75,6 +75,16 @@ inline void prefetch(const double* p, int length) {
   __builtin_prefetch(p + length - 1, 1);
 }
 
+template <int Width>
+inline bool all_the_same(const std::int32_t* rows) {
+#if defined(__AVX512VL__)
+  if constexpr (Width == 8)
+    return _mm256_cmpneq_epi32_mask(_mm256_loadu_si256(reinterpret_cast<const __m256i*>(rows)),
+                                    _mm256_set1_epi32(rows[0])) == 0;
+#endif
+  return std::all_of(rows + 1, rows + Width, [&](std::int32_t row) { return row == rows[0]; });
+}
+
 // Sum of `count` numbers, vectors first, so that it takes as long for one lane as for a vector of them.
 double sum_lanes(const double* x, int count) {
   Vec total{};
@@ -138,7 +148,7 @@ void Linearizer::load_chunk(const EdgeGroup& g, const Program& program, std::int
   const std::int32_t* input = program.input_registers.data();
   const int lanes = Width < kLanes ? Width : lanes_of(program, g.num_lanes(chunk));
   const auto gather = [&](const double* base, int columns, const std::int32_t* rows) {
-    if (std::all_of(rows + 1, rows + Width, [&](std::int32_t row) { return row == rows[0]; }))
+    if (all_the_same<Width>(rows))
       row_to_lanes<Width>(base + static_cast<std::int64_t>(rows[0]) * columns, columns, input, frame, lanes);
     else
       rows_to_lanes<Width>(base, columns, rows, input, frame, lanes);
@@ -262,6 +272,28 @@ void add_records(const StepRows& edges, double* arena, int vectors) {
       add_vectors<Vectors>(arena + Destination::offset(edges.code(l)), edges.row(l), vectors);
 }
 
+// The same from the registers of a vector of lanes: rows that are added as they are transposed. `unused`: as
+// many numbers that nobody reads.
+inline void add_records_of_lanes(const double* frame, const std::int32_t* registers, int vectors,
+                                 const StepRows& edges, double* arena, double* unused) {
+  double* sums[kVectorLanes];
+  for (int l = 0; l < kVectorLanes; ++l) {
+    const std::int64_t code = l < edges.count ? edges.code(l) : Destination::kSkip;
+    sums[l] = code == Destination::kSkip ? unused : arena + Destination::offset(code);
+  }
+  for (int v = 0; v < vectors; ++v, registers += kVectorLanes) {
+    Vec tile[kVectorLanes];
+    for (int i = 0; i < kVectorLanes; ++i)
+      tile[i] = load(frame + static_cast<std::size_t>(registers[i]) * kVectorLanes);
+    transpose_tile(tile);
+#pragma GCC unroll 8
+    for (int l = 0; l < kVectorLanes; ++l) {
+      double* const sum = sums[l] + v * kVectorLanes;
+      store(sum, load(sum) + tile[l]);
+    }
+  }
+}
+
 // Add up rows while their code stays the same; the sum of a run that ends goes where `summed` says.
 template <int Vectors>
 void sum_runs(const StepRows& edges, const Target& target, const Piece* pieces, double* sum,
@@ -336,15 +368,21 @@ void Linearizer::add_lanes(const EdgeGroup& g, const Results& results, Workspace
     return add_common(g, codes, count, results.frame, target);
   const int stride = padded(g.num_outputs);
   double* const rows = space.rows.data();
-  if (results.width == kLanes)
-    lanes_to_rows<kLanes>(results.frame, g.row_registers.data(), g.num_outputs, rows, stride, padded(count));
+  const bool is_narrow = results.width != kLanes;
+  const std::int32_t* const registers = g.row_registers.data();
+  if (is_narrow)
+    for (const auto& [begin, end] : g.plain)
+      lanes_to_rows<kVectorLanes>(results.frame, registers + begin, end - begin, rows + begin, stride,
+                                  kVectorLanes);
   else
-    lanes_to_rows<kVectorLanes>(results.frame, g.row_registers.data(), g.num_outputs, rows, stride,
-                                kVectorLanes);
+    lanes_to_rows<kLanes>(results.frame, registers, g.num_outputs, rows, stride, padded(count));
   for (const Step& step : g.steps) {
     const Piece* const piece = g.pieces.data() + step.piece;
     const StepRows edges{rows + piece->row_offset, stride, codes + step.piece, num_pieces, count};
-    if (step.kind == Step::kRecord) {
+    if (step.kind == Step::kRecord && is_narrow) {
+      add_records_of_lanes(results.frame, registers + piece->row_offset, step.vectors, edges, arena,
+                           rows + piece->row_offset);
+    } else if (step.kind == Step::kRecord) {
       (step.vectors == 4 ? add_records<4> : add_records<0>)(edges, arena, step.vectors);
     } else if (step.kind == Step::kRun) {
       double* const sum = space.runs.data() + step.first;

@@ -94,6 +94,7 @@ struct EdgeGroup {
   std::vector<Step> steps;                  // that do all pieces
   int run_size = 0;                         // of the sums of all runs
   std::vector<std::int32_t> row_registers;  // of the linearize program: all pieces
+  std::vector<std::pair<int, int>> plain;   // begin and end, in whole vectors, of pieces that are not packed
   std::vector<std::int32_t> all;            // sorted position -> the caller's row, of all edges
   std::vector<std::int32_t> order;          // the same of those that take part
   std::vector<std::int32_t> vertex_rows;    // [chunk][slot][lane]
@@ -220,6 +221,7 @@ class Linearizer final : public Evaluation {
   void find_shared_destinations();
   void find_common_destinations();
   void choose_steps(EdgeGroup& group) const;
+  void find_sole_runs();
   void add_lanes(const EdgeGroup& group, const Results& results, Workspace& workspace, double* arena,
                  double* values, double* b) const;
   void finish_runs(const EdgeGroup& group, Workspace& workspace, double* arena, double* values,

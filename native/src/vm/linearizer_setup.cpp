@@ -29,6 +29,7 @@ std::string text(std::int64_t n) { return std::to_string(n); }
 int describe_outputs(EdgeGroup& g, const std::vector<VertexSet>& sets, const Program& program) {
   g.pieces.clear();
   g.row_registers.clear();
+  g.plain.clear();
   const auto dim = [&](int slot) { return sets[static_cast<std::size_t>(g.vertex_sets[slot])].tangent_dim; };
   int segments = 1;  // results after rho: pairs, then segments of b
   for (int a = 0; a < g.arity(); ++a)
@@ -65,6 +66,13 @@ int describe_outputs(EdgeGroup& g, const std::vector<VertexSet>& sets, const Pro
       if (piece.packed) align();
     }
   g.num_outputs = static_cast<int>(g.row_registers.size());
+  int end = 0;  // of the packed piece before, which begins and ends with whole vectors
+  for (const Piece& piece : g.pieces) {
+    if (!piece.packed) continue;
+    if (piece.row_offset > end) g.plain.emplace_back(end, piece.row_offset);
+    end = piece.row_offset + (piece.length() + kVectorLanes - 1) / kVectorLanes * kVectorLanes;
+  }
+  if (g.num_outputs > end) g.plain.emplace_back(end, g.num_outputs);
   return segment;
 }
 
@@ -423,6 +431,7 @@ void Linearizer::assign_destinations() {
   find_shared_destinations();
   find_common_destinations();
   for (const auto& g : groups_) choose_steps(*g);
+  find_sole_runs();
 }
 
 // Off-diagonal blocks that a single edge writes, such as the camera-landmark blocks of bundle adjustment.
@@ -507,6 +516,43 @@ void Linearizer::choose_steps(EdgeGroup& g) const {
     }
     g.steps.push_back(step);
   }
+}
+
+// Diagonal blocks that get the sum of a single run, such as the landmarks' of bundle adjustment: the sum is
+// stored instead of added, so nobody has to clear them.
+void Linearizer::find_sole_runs() {
+  Bitmap once(values_size_), again(values_size_);
+  const auto visit = [&](auto&& action) {
+    for (const auto& g : groups_)
+      for (const Step& step : g->steps) {
+        const Piece& piece = g->pieces[static_cast<std::size_t>(step.piece)];
+        if (!piece.diagonal || piece.packed) continue;
+        const bool may = step.kind == Step::kRun &&
+                         std::none_of(g->common.begin(), g->common.end(), [](char one) { return one != 0; });
+        for (std::int64_t at = 0; at < g->num_edges; ++at) {
+          may_stop_at(at);
+          std::int64_t* const code =
+              g->destinations.data() + at * static_cast<std::int64_t>(g->pieces.size()) + step.piece;
+          if (*code != Destination::kSkip && !Destination::arena(*code)) action(piece, code, at, may);
+        }
+      }
+  };
+  std::int64_t last = Destination::kSkip, last_at = -1;
+  visit([&](const Piece&, const std::int64_t* code, std::int64_t at, bool may) {
+    const std::int64_t offset = Destination::offset(*code);
+    const bool goes_on = may && at > 0 && at == last_at + 1 && offset == last;
+    last = offset, last_at = at;
+    if (goes_on) return;
+    (once.test(offset) ? again : once).set(offset);
+  });
+  last = Destination::kSkip;
+  visit([&](const Piece& piece, std::int64_t* code, std::int64_t, bool may) {
+    const std::int64_t offset = Destination::offset(*code);
+    if (!may || again.test(offset)) return;
+    *code = Destination::make(offset, true, false, false);
+    if (offset != last) stored_.set_range(offset, offset + piece.length());
+    last = offset;
+  });
 }
 
 // Blocks and segments that more than one partition writes, and packed pieces.

@@ -42,6 +42,7 @@ from graphopt.solver.vulkan.kernels.sums import gather_scalars
 from graphopt.solver.vulkan.plan.configuration import Configuration
 from graphopt.solver.vulkan.plan.passes import Pass
 from graphopt.solver.vulkan.program import VECTOR_WORKGROUP, Context, Launch, Program, Running, in_thread
+from graphopt.solver.vulkan.set_up import Later, SetUp
 
 PHASES = ("schur", "linear_solver", "landmarks", "update", "linearize")
 FEWEST_ITERATIONS = 8
@@ -73,8 +74,9 @@ class DampedSystem:
         make_reduction: MakeReduction | None = None,
         *,
         host_writes: bool = True,
+        set_up: SetUp | None = None,
     ):
-        """Reserve H and b now; prepare the rest in a thread.
+        """Reserve H and b now; prepare the rest as `set_up` says, None: in a thread.
 
         make_reduction: instead of those from stored blocks, then `layout` may have diagonal blocks only.
         host_writes: H and b; else kernels do, which also leave its largest entries with `record_diagonal`.
@@ -122,9 +124,16 @@ class DampedSystem:
             self._status,
         )
         self._no_tail = Program(context)
-        self._ready = in_thread("graphopt-prepare", self._prepare, make_reduction)
+        self._set_up = set_up
+        start = in_thread if set_up is None else set_up.start
+        self._ready = start("graphopt-prepare", self._prepare, make_reduction)
 
     # ---------------------------------------------------------------- preparation
+
+    def prepare_meanwhile(self) -> None:
+        """What the caller prepares itself, now that the device has something to do."""
+        if isinstance(self._ready, Later):
+            self._ready.result()
 
     def wait_prepared(self) -> None:
         """Block until queues, kernels and buffers are there; raises what the preparation raised."""
@@ -133,6 +142,9 @@ class DampedSystem:
             self._ready.result()
             self.prepare_wait_seconds += time.perf_counter() - start
         self._ready.result()
+        if self._set_up is not None:
+            self._set_up.note_done()
+            self._set_up = None
 
     def overlap(self) -> dict[str, float]:
         """Seconds of preparation beside the host's work, and waited for in `solve`; 0 after a reset."""
