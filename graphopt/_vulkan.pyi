@@ -79,6 +79,9 @@ class Kernel:
     ) -> None: ...
     @property
     def name(self) -> str: ...
+    @property
+    def is_recorded(self) -> bool:
+        """Whether something native, a program, has it too."""
 
 class Program:
     @property

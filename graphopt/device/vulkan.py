@@ -39,6 +39,11 @@ def is_on_demand(asked: str = "") -> bool:
     return chosen == "on demand"
 
 
+def _is_recorded(kernel: Any) -> bool:
+    """Whether a program that still exists has this kernel."""
+    return (kernel.native if isinstance(kernel, TableKernel) else kernel).is_recorded
+
+
 class VulkanDevice:
     """One opened Vulkan device; see `protocol.Device`. Several may be open at once."""
 
@@ -79,7 +84,7 @@ class VulkanDevice:
         )
         self.info: dict[str, Any] = self.native.describe()
         self.timeout = _TIMEOUT_CPU if self.info["kind"] == "cpu" else _TIMEOUT
-        self._kernels: BuiltOnce[Any] = BuiltOnce()
+        self._kernels: BuiltOnce[Any] = BuiltOnce(in_use=_is_recorded)
 
     @property
     def name(self) -> str:
