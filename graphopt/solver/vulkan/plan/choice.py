@@ -152,9 +152,9 @@ def choose_plan(
     """What "auto" stands for in schedule and configuration. The one place that decides.
 
     Factorizations need blocks, and there linearisation takes little of the time: views are merged where the
-    user says so, edges evaluated once where that is faster to set up (`few_edges`). With conjugate gradients the cost model picks, among what was asked
-    for, unless it finds that a factorization of S is faster (`direct`): then S is stored, and iterated with
-    as long as that is faster still (`DampedSystem`).
+    user says so, edges evaluated once where that is faster to set up (`few_edges`). With conjugate gradients
+    the cost model picks, among what was asked for, unless it finds that a factorization of S is faster
+    (`direct`): then S is stored, and iterated with as long as that is faster still (`DampedSystem`).
     """
     check_edges(structure)
     both, summations = [split_pin(pin) for pin in _pins(asked, structure)], summation_pins(asked, structure)
