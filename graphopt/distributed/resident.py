@@ -131,6 +131,7 @@ class ResidentIterating:
         self._jacobi = BlockInverse(context, dims, first, first_of_each(dims.astype(np.int64)), first)
         self._jacobi_rows = context.indices(row_table(dims, self._jacobi.offset))
         self._clear(self._reduced.buffer, self._message.buffer, self._x.buffer, self._spare)
+        self._clear(self._pcg.scalars.buffer)  # beta 0: products leave A s in q
 
     def _clear(self, *buffers: Any) -> None:
         """Places of other ranks stay 0."""
@@ -188,7 +189,7 @@ class ResidentIterating:
         """s = J r; w = S_r s; and what others have to know of it."""
         context, pcg, status = self._context, self._pcg, self._equations.status
         places, packed = self._reduction.packing or (self._speaks, self._dots)
-        vectors = (pcg.r[0], self._speaks, pcg.d, self._dots, places, packed)
+        vectors = (pcg.r[0], self._speaks, pcg.u, self._dots, places, packed)
         buffers, rows = (self._jacobi_rows, self._jacobi.buffer, *vectors), (self._dim, self._groups)
         packs = {1: int(self._reduction.packing is not None)}
         program.phase("linear_solver")
@@ -302,7 +303,7 @@ class ResidentIterating:
         pcg, message = self._pcg, self._message
         places = self._places[self._shared.rows]
         message.record_taken(program.phase("linear_solver"), turn, places, pcg.q)
-        buffers = (message.scalars, pcg.d, pcg.q, self._d, self._q, pcg.x, pcg.r[0])
+        buffers = (message.scalars, pcg.u, pcg.q, self._d, self._q, pcg.x, pcg.r[0])
         params = (self._dim, self._groups, message.first)
         program.step([self._context.launch("ranks_update", buffers, params, self._groups)])
         program.append(self._message_program((turn + 1) % message.turns))
