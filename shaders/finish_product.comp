@@ -1,14 +1,17 @@
 #version 450
-// The end of a matrix-free product: y += B x + D x over the first rows, B: H's diagonal blocks (where BLOCKS), D: the
-// damping (where DAMPED), and dots[g] = the part of x' y of workgroup g. Invocations stride over the scalar rows.
+// The end of a matrix-free product: w = y + B x + D x over the first rows, B: H's diagonal blocks (where BLOCKS), D: the
+// damping (where DAMPED). Then y = w, and dots[g] = the part of x' y of workgroup g; or where FOLLOWS, inside the
+// conjugate gradients, d = x + beta d, q = w + beta q and the parts of d' q. Invocations stride over the scalar rows.
 #extension GL_GOOGLE_include_directive : require
-#define NUM_BUFFERS 7
+#define NUM_BUFFERS 10
 #include "common.glsl"
 #include "reduce.glsl"
 #include "pcg_state.glsl"
+#include "pcg_recurrence.glsl"
 layout(constant_id = 1) const uint DAMPED = 0;
 layout(constant_id = 2) const uint BLOCKS = 1;
 layout(constant_id = 3) const uint STOPPABLE = 0;
+layout(constant_id = 4) const uint FOLLOWS = 0;
 PARAMETERS(uint num_rows; uint num_groups; uint parity;)
 INPUT(0, uint, rows)           // (num_rows, 3): offset of the row in values, first row of the block, its dimension
 LARGE_INPUT(1, values)         // diagonal blocks, both triangles
@@ -17,9 +20,13 @@ INPUT(3, real, damping)
 INOUT(4, real, y)              // (num_rows,)
 OUTPUT(5, accumulator, dots)   // (num_groups,)
 INPUT(6, uint, status)
+INOUT(7, real, d)
+INOUT(8, real, q)
+INPUT(9, real, scalars)
 
 void main() {
   if (STOPPABLE != 0 && status.at[STOPPED + push.parity] != 0) return;
+  const real beta = FOLLOWS != 0 ? scalars.at[BETA] : ZERO;
   accumulator dot = sum_zero();
   for (uint i = WORKGROUP * WORKGROUP_SIZE + LANE; i < push.num_rows; i += push.num_groups * WORKGROUP_SIZE) {
     const real xi = x.at[i];
@@ -30,8 +37,15 @@ void main() {
     }
     if (DAMPED != 0) s = add_product(s, damping.at[i], xi);
     const real yi = value(s);
-    y.at[i] = yi;
-    dot = add_product(dot, xi, yi);
+    if (FOLLOWS != 0) {
+      const real di = pcg_follow(xi, beta, d.at[i]), qi = pcg_follow(yi, beta, q.at[i]);
+      d.at[i] = di;
+      q.at[i] = qi;
+      dot = add_product(dot, di, qi);
+    } else {
+      y.at[i] = yi;
+      dot = add_product(dot, xi, yi);
+    }
   }
   dot = workgroup_sum(dot);
   if (LANE == 0) dots.at[WORKGROUP] = dot;

@@ -19,6 +19,7 @@ void main() {
   scalars.at[SQUARED_NORM] = dn;
   scalars.at[THRESHOLD] = threshold;
   scalars.at[TOTAL_GAIN] = ZERO;
+  scalars.at[BETA] = ZERO;
   status.at[ITERATIONS] = 0;
   status.at[STOPPED] = dn > threshold ? 0 : 1;
 }

@@ -1,13 +1,16 @@
 #version 450
-// alpha = dn / d'q; x += alpha d; r_new = r - alpha q; s = J r_new; dots_rs[g] = the part of r_new' s of
-// workgroup g. q = A d and the parts of d'q come from row_combine. r is read and r_new written: a row of J
-// needs the whole block. d'q <= 0 means that A is not positive definite: noted, and x stays.
+// alpha = dn / d'q; x += alpha d; r_new = r - alpha q; where PRECONDITIONS (block-Jacobi) also u = J r_new, into packed
+// records, too, where PACKS, and the end of the iteration (pcg_end.glsl); else these are for what applies its own
+// preconditioner. d, q = A d and the parts of d'q come from the end of the product. r is read and r_new written: a row
+// of J needs the whole block. d'q <= 0 means that A is not positive definite: noted, and x stays.
 #extension GL_GOOGLE_include_directive : require
-#define NUM_BUFFERS 12
+#define NUM_BUFFERS 14
 #include "common.glsl"
 #include "reduce.glsl"
 #include "pcg_state.glsl"
 layout(constant_id = 1) const uint DIM = 0;  // of all blocks; 0: jacobi_rows has it
+layout(constant_id = 2) const uint PRECONDITIONS = 1;
+layout(constant_id = 3) const uint PACKS = 0;
 PARAMETERS(uint num_rows; uint num_groups; uint parity; uint num_dots;)
 INPUT(0, uint, jacobi_rows)    // (num_rows, 3): offset of the row in J, first row of the block, its dimension
 LARGE_INPUT(1, jacobi)
@@ -19,12 +22,15 @@ INPUT(6, real, q)
 INPUT(7, real, r)
 OUTPUT(8, real, r_new)
 INOUT(9, real, x)
-OUTPUT(10, real, s)
-OUTPUT(11, accumulator, dots_rs)
+OUTPUT(10, real, u)
+GRAPHOPT_BUFFER(restrict coherent, 11, accumulator, dots_rs)  // (num_groups,): the parts of r_new' u
+INPUT(12, uint, places)   // (num_rows,): of u in packed records
+LARGE_OUTPUT(13, packed)  // records that a product reads u from (graphopt/codegen/gpu/packed_products.py)
+#include "pcg_end.glsl"
 
 // What a row needs, loaded before the sums are known. DIM = 0: the row of J is read where it is used.
 struct Row {
-  uint start, first, dim;
+  uint start, first, dim, place;
   real d, x, r, q;
 };
 const uint HELD = DIM != 0 ? DIM : 1;
@@ -35,6 +41,7 @@ Row load(uint i) {
   row.start = jacobi_rows.at[3 * i];
   row.first = jacobi_rows.at[3 * i + 1];
   row.dim = DIM != 0 ? DIM : jacobi_rows.at[3 * i + 2];
+  row.place = PACKS != 0 ? places.at[i] : 0;
   row.d = d.at[i];
   row.x = x.at[i];
   row.r = r.at[i];
@@ -59,7 +66,10 @@ real preconditioned(Row row, real alpha) {
 }
 
 void main() {
-  if (status.at[STOPPED + push.parity] != 0) return;
+  if (status.at[STOPPED + push.parity] != 0) {
+    if (PRECONDITIONS != 0) pcg_hand_on();
+    return;
+  }
   const uint stride = push.num_groups * WORKGROUP_SIZE;
   uint i = WORKGROUP * WORKGROUP_SIZE + LANE;
   Row row = load(min(i, push.num_rows - 1));
@@ -68,20 +78,24 @@ void main() {
   const real dq = value(total);
   const bool definite = dq > ZERO;
   const real alpha = definite ? dn / dq : ZERO;
-  if (LANE == 0 && WORKGROUP == 0) {
-    scalars.at[GAIN] = alpha * dn;
-    if (!definite) status.at[INDEFINITE] = 1;
-  }
   accumulator dot = sum_zero();
   while (i < push.num_rows) {
-    const real si = preconditioned(row, alpha), ri = row.r - alpha * row.q;
+    const real ri = row.r - alpha * row.q;
     x.at[i] = row.x + alpha * row.d;
     r_new.at[i] = ri;
-    s.at[i] = si;
-    dot = add_product(dot, ri, si);
+    if (PRECONDITIONS != 0) {
+      const real ui = preconditioned(row, alpha);
+      u.at[i] = ui;
+      if (PACKS != 0) AT(packed, row.place, 0) = ui;
+      dot = add_product(dot, ri, ui);
+    }
     i += stride;
     if (i < push.num_rows) row = load(i);
   }
-  dot = workgroup_sum(dot);
-  if (LANE == 0) dots_rs.at[WORKGROUP] = dot;
+  if (PRECONDITIONS != 0) {
+    pcg_end_iteration(dot, alpha * dn, definite);
+  } else if (LANE == 0 && WORKGROUP == 0) {
+    scalars.at[GAIN] = alpha * dn;
+    if (!definite) status.at[INDEFINITE] = 1;
+  }
 }

@@ -1,22 +1,27 @@
 #version 450
 // The other half of symmetric_product: y_i = sum of the vectors of block row i + D x, and dots[g] = the part of
 // x' y of workgroup g. A workgroup takes a block row at a time, WORKGROUP_SIZE / DIM vectors side by side, which are
-// merged in a fixed order.
+// merged in a fixed order. Where FOLLOWS, inside the conjugate gradients: d = x + beta d, y = sum + D x + beta y, and
+// the parts of d' y.
 #extension GL_GOOGLE_include_directive : require
-#define NUM_BUFFERS 7
+#define NUM_BUFFERS 9
 #include "common.glsl"
 #include "pcg_state.glsl"
+#include "pcg_recurrence.glsl"
 layout(constant_id = 1) const uint DIM = 6;
 layout(constant_id = 2) const uint DAMPED = 0;
 layout(constant_id = 3) const uint STOPPABLE = 0;
+layout(constant_id = 4) const uint FOLLOWS = 0;
 PARAMETERS(uint num_rows; uint num_groups; uint parity;)
 INPUT(0, uint, rows)             // (num_rows + 1,): first vector of each block row
 INPUT(1, accumulator, partial)   // (num_vectors, DIM)
 INPUT(2, real, x)                // (num_rows * DIM or more,)
 INPUT(3, real, damping)
-OUTPUT(4, real, y)
+INOUT(4, real, y)
 OUTPUT(5, accumulator, dots)     // (num_groups,)
 INPUT(6, uint, status)
+INOUT(7, real, d)
+INPUT(8, real, scalars)
 
 const uint VECTORS = WORKGROUP_SIZE / DIM;
 const uint AHEAD = 8;
@@ -25,6 +30,7 @@ shared accumulator scratch[WORKGROUP_SIZE];
 void main() {
   if (STOPPABLE != 0 && status.at[STOPPED + push.parity] != 0) return;
   const uint local = LANE / DIM, lane = LANE % DIM;
+  const real beta = FOLLOWS != 0 ? scalars.at[BETA] : ZERO;
   accumulator dot = sum_zero();  // of entry LANE of the rows, where LANE < DIM
   for (uint row = WORKGROUP; row < push.num_rows; row += push.num_groups) {
     const uint end = rows.at[row + 1];
@@ -50,8 +56,15 @@ void main() {
       const real xi = x.at[i];
       s = scratch[LANE];
       if (DAMPED != 0) s = add_product(s, damping.at[i], xi);
-      y.at[i] = value(s);
-      dot = add_product(dot, xi, value(s));
+      if (FOLLOWS != 0) {
+        const real di = pcg_follow(xi, beta, d.at[i]), qi = pcg_follow(value(s), beta, y.at[i]);
+        d.at[i] = di;
+        y.at[i] = qi;
+        dot = add_product(dot, di, qi);
+      } else {
+        y.at[i] = value(s);
+        dot = add_product(dot, xi, value(s));
+      }
     }
   }
   barrier();

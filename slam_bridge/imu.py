@@ -71,7 +71,7 @@ class ImuCalibration:
     acc_matrix: np.ndarray = field(default_factory=lambda: np.eye(3))
     """(3, 3); Kalibr: accelerometers M."""
     gyro_D_acc: np.ndarray = field(default_factory=lambda: np.zeros((3, 3)))
-    """(3, 3) [rad s/m]; Kalibr: gyroscopes A."""
+    """(3, 3) [rad s/m]; Kalibr: gyroscopes A C_gyro_i."""
 
     def __post_init__(self) -> None:
         for name in ("gyro_matrix", "acc_matrix", "gyro_D_acc"):
@@ -117,7 +117,7 @@ class ImuSamples:
 
     def __post_init__(self) -> None:
         stamps = np.asarray(self.stamps)
-        if stamps.ndim != 1 or stamps.dtype.kind != "i":
+        if stamps.ndim != 1 or stamps.dtype.kind not in "iu":
             raise ShapeError(
                 f"ImuSamples.stamps has shape {stamps.shape} and type {stamps.dtype}, expected (n,) int64 "
                 "nanoseconds. ImuSamples.from_seconds takes float seconds."
@@ -150,12 +150,13 @@ class ImuSamples:
         """
         stamps = np.asarray(stamps)
         values = [np.asarray(one, float) for one in (gyro, acc)]
-        if stamps.dtype.kind != "i" or any(value.shape != (len(stamps), 3) for value in values):
+        if stamps.dtype.kind not in "iu" or any(value.shape != (len(stamps), 3) for value in values):
             raise ShapeError(
                 f"ImuSamples.tidy got stamps of type {stamps.dtype} and shapes "
                 f"{[value.shape for value in values]}, expected int64 nanoseconds and "
                 f"({len(stamps)}, 3) twice."
             )
+        stamps = stamps.astype(np.int64)
         finite = np.isfinite(values[0]).all(axis=1) & np.isfinite(values[1]).all(axis=1)
         late = int(np.count_nonzero(np.diff(stamps) < 0))
         kept = np.flatnonzero(finite)

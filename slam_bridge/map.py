@@ -263,6 +263,14 @@ class Map:
             raise MapError(
                 f"add_imu: {len(ends[0])} first, {len(ends[1])} second keyframes, {len(given)} measurements."
             )
+        missing = [k for k, one in enumerate(given) if not isinstance(one, Preintegrated)]
+        if missing:
+            k = missing[0]
+            raise MapError(
+                f"add_imu: measurement {k}, from keyframe {ends[0][k]} to {ends[1][k]}, is {given[k]!r}, "
+                "expected Preintegrated. `preintegrate_intervals` has None where samples are missing: leave "
+                "these out."
+            )
         if (ends[0] == ends[1]).any():
             raise MapError("add_imu: a measurement links two different keyframes.")
         for end in ends:

@@ -157,9 +157,22 @@ def preintegrate_intervals(
 ) -> list[Preintegrated | None]:
     """One measurement between each two of n stamps [ns], in one pass; biases (3,) or (n - 1, 3).
 
-    None where the samples do not cover the interval or pause for longer than max_gap [s].
+    None where the samples do not cover the interval or pause for longer than max_gap [s]. Raises
+    `ImuDataError` for stamps that are no whole numbers or do not ascend.
     """
-    ends = np.asarray(stamps, np.int64)
+    ends = np.asarray(stamps)
+    if ends.ndim != 1 or (len(ends) and ends.dtype.kind not in "iu"):
+        raise ImuDataError(
+            f"stamps have shape {ends.shape} and type {ends.dtype}, expected (n,) int64 nanoseconds: float64 "
+            "holds neither seconds since 1970 nor nanoseconds to the last digit."
+        )
+    ends = ends.astype(np.int64)
+    late = np.flatnonzero(np.diff(ends) <= 0)
+    if len(late):
+        raise ImuDataError(
+            f"stamps do not ascend: number {late[0] + 1} is {ends[late[0] + 1]} ns after {ends[late[0]]} ns. "
+            "Sort the keyframes by time (np.argsort), and their ids with them."
+        )
     parts = [samples.between_or_none(a, b, max_gap) for a, b in pairwise(ends)]
     covered = np.flatnonzero([part is not None for part in parts])
     biases = [_of_each(name, one, len(parts))[covered] for name, one in _named(gyro_bias, acc_bias)]

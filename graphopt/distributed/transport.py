@@ -1,22 +1,33 @@
 """How rows that several GPUs share get from one to the others in each iteration of the conjugate gradients.
 
     host     down into pinned memory, added by cores, and up again: any ranks, any devices
-    pages    down into memory of the host that all devices have imported, and up from there: ranks are threads
+    pages    down into memory of the host that all devices have imported, and up from there: ranks of one host
     nccl     from device to device by NCCL: NVIDIA GPUs, one per rank
-    auto     host
+    auto     pages for threads with messages of `LARGE` bytes and more, where all devices import; else host
 
 All give the same bits in float64: sums are taken in the order of the ranks.
 """
 
 from __future__ import annotations
 
-from typing import Any
+from collections.abc import Callable, Sequence
+from functools import partial
+from typing import TYPE_CHECKING, Any
 
 from graphopt.distributed.communicator import Communicator, ThreadCommunicator, agreed, together
-from graphopt.distributed.nccl import nccl_rank
+from graphopt.distributed.devices import node_of_launcher
+from graphopt.distributed.nccl import NcclRank, nccl_rank
+from graphopt.distributed.pages import shared_pages
 from graphopt.errors import DeviceError, OptionError
 
+if TYPE_CHECKING:
+    from graphopt.distributed.messages import Rows
+
 TRANSPORTS = ("auto", "host", "pages", "nccl")
+LARGE = 900_000
+"""Bytes of the rows of a message from which on `pages` was measured to win (docs/scaling.md)."""
+MOST_GATHERED = 1 << 30
+"""Bytes of what eliminations give, of all ranks, that a device may hold; more goes through the host."""
 
 
 def check_transport(transport: str) -> None:
@@ -35,39 +46,54 @@ def connect(comm: Communicator, own: Any, transport: str) -> str:
         return "host"
     if transport == "nccl":
         ranks = nccl_rank(comm, getattr(own, "device", None))
-        together(comm, lambda: own.gather_by(ranks))
+        together(comm, lambda: _by_nccl(own, ranks))
         return "nccl"
-    if transport == "pages":
-        _share_pages(comm, own)
-        return "pages"
+    is_worth = isinstance(comm, ThreadCommunicator) and getattr(own, "bytes_told", (0,))[0] >= LARGE
+    if transport == "pages" or (transport == "auto" and all(comm.share(is_worth))):
+        return _by_pages(comm, own, transport == "pages")
     return "host"
 
 
-def _share_pages(comm: Communicator, own: Any) -> None:
-    from graphopt.distributed.messages import host_pages
+def _by_nccl(own: Any, ranks: NcclRank) -> None:
+    from graphopt.distributed.messages import RowsByNccl
 
+    way = partial(RowsByNccl, ranks=ranks)
+    own.tell_by(way, way if ranks.size * own.bytes_told[1] <= MOST_GATHERED else None)
+
+
+def _by_pages(comm: Communicator, own: Any, is_asked: bool) -> str:
+    """Where it cannot be had: "host", or the error, if it was asked for."""
     device = getattr(own, "device", None)
     alignment = 0 if device is None else device.info.get("host_alignment", 0)
-    told = comm.share((_obstacle(comm, device, alignment), alignment))
-    for rank, (reason, _) in enumerate(told):
-        if reason is not None:
-            raise agreed(DeviceError(f"transport='pages' cannot be used: rank {rank}: {reason}"))
-    alignment = max(one for _, one in told)
-    made = host_pages(own.row_bytes, comm.size, alignment) if comm.rank == 0 else None
-    pages = comm.share(made)[0]  # the very array
-    together(comm, lambda: own.share_pages(pages, comm.rank, comm.size))
+    hosts = comm.share(comm.host_of() + node_of_launcher())
+    told = comm.share((_obstacle(device, alignment, hosts), alignment))
+    reasons = [f"rank {rank}: {reason}" for rank, (reason, _) in enumerate(told) if reason is not None]
+    if reasons and is_asked:
+        raise agreed(DeviceError(f"transport='pages' cannot be used: {reasons[0]}"))
+    if reasons:
+        return "host"
+    from graphopt.distributed.messages import RowsByPages
+
+    def way(nbytes: int, turns: int) -> Callable[..., Rows]:
+        pages = shared_pages(comm, turns * nbytes, max(one for _, one in told))
+        return partial(RowsByPages, pages=pages, turns=turns, rank=comm.rank, size=comm.size)
+
+    of_rows, of_sums = own.bytes_told  # the same on all ranks
+    ways = way(of_rows, 2), way(of_sums, 1) if comm.size * of_sums <= MOST_GATHERED else None
+    together(comm, lambda: own.tell_by(*ways))
+    return "pages"
 
 
-def _obstacle(comm: Communicator, device: Any, alignment: int) -> str | None:
-    if not isinstance(comm, ThreadCommunicator):
-        return (
-            "ranks of MPI do not share memory. Use transport='host', or threads: device='vulkan:0,vulkan:1'."
-        )
+def _obstacle(device: Any, alignment: int, hosts: Sequence[str]) -> str | None:
     if device is None:
         return "it computes on the CPU, or has no edges. Use transport='host'."
     if not alignment:
         return (
             f"the driver of {device.name} does not work on memory of the host (VK_EXT_external_memory_host). "
             "Use transport='host'."
+        )
+    if len(set(hosts)) > 1:
+        return (
+            f"it shares no memory with ranks of another host ({hosts[0]}, {hosts[-1]}). Use transport='host'."
         )
     return None

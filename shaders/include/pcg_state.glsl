@@ -1,13 +1,14 @@
 // The state of the conjugate gradients, kept on the device. Two copies, by parity of the iteration: a kernel reads
-// the one of its own iteration and only pcg_direction, at its end, writes the other one.
-//   status (uint): [0, 1] stopped, [2, 3] iterations done, [4] not positive definite
+// the one of its own iteration and only the end of an iteration (pcg_end.glsl) writes the other one.
+//   status (uint): [0, 1] stopped, [2, 3] iterations done, [4] not positive definite, [5] workgroups that are done
 //   scalars (real): [0, 1] dn = r' J r, [2] d0, the threshold of dn; settings [3] tolerance, [4] kept threshold,
-//     [5] share, [6] worth; [7] gain alpha dn of this iteration, [8, 9] of all iterations
+//     [5] share, [6] worth, [7] most iterations, [8] iterations before their gain counts; [9] beta,
+//     [10] gain alpha dn of this iteration, [11, 12] of all iterations
 #ifndef GRAPHOPT_PCG_STATE_GLSL
 #define GRAPHOPT_PCG_STATE_GLSL
 
-const uint STOPPED = 0, ITERATIONS = 2, INDEFINITE = 4;
-const uint SQUARED_NORM = 0, THRESHOLD = 2, TOLERANCE = 3, KEPT_THRESHOLD = 4, SHARE = 5, WORTH = 6, GAIN = 7;
-const uint TOTAL_GAIN = 8;
+const uint STOPPED = 0, ITERATIONS = 2, INDEFINITE = 4, ARRIVED = 5;
+const uint SQUARED_NORM = 0, THRESHOLD = 2, TOLERANCE = 3, KEPT_THRESHOLD = 4, SHARE = 5, WORTH = 6, MOST = 7;
+const uint PATIENCE = 8, BETA = 9, GAIN = 10, TOTAL_GAIN = 11;
 
 #endif

@@ -2,13 +2,18 @@
 
 import numpy as np
 import pytest
-from rank_programs import PROBLEMS, adjustment, estimates
+from rank_programs import PROBLEMS, adjustment, answer, estimates, why_not
 
 import graphopt
 from graphopt.device.vulkan import VulkanDevice
-from graphopt.distributed import solver
-from graphopt.distributed.messages import host_pages
+from graphopt.distributed import pages as host_pages
+from graphopt.distributed import solver, transport
+from graphopt.distributed.communicator import ThreadCommunicator, run_as_threads
+from graphopt.distributed.optimize import Wanted, optimize_rank
+from graphopt.distributed.pages import aligned_zeros
+from graphopt.distributed.resident import ResidentIterating
 from graphopt.errors import DeviceError, OptionError
+from graphopt.solver.registry import SolverOptions
 
 pytest.importorskip("graphopt._vulkan", reason="graphopt was built without Vulkan")
 
@@ -29,10 +34,10 @@ def chi2_of(summary):
 def by_both(name, **options):
     """Summaries and estimates by pages and by cores."""
     found = []
-    for transport in ("pages", "host"):
+    for way in ("pages", "host"):
         graph = PROBLEMS[name]()
-        summary = graphopt.optimize(graph, "lm", 5, schur="implicit", transport=transport, **options)
-        assert summary.partition["transport"] == transport
+        summary = graphopt.optimize(graph, "lm", 5, schur="implicit", transport=way, **options)
+        assert summary.partition["transport"] == way
         found.append((chi2_of(summary), estimates(graph)))
     return found
 
@@ -52,10 +57,53 @@ def test_iterations_in_python_too(monkeypatch):
     assert by_pages == by_host
 
 
+@pytest.mark.skipif(why_not() is not None, reason=str(why_not()))
+def test_ranks_of_mpi():
+    """Processes of one host map one file, which is gone afterwards."""
+    before = set(host_pages._IN_MEMORY.glob("graphopt-*"))
+    by_pages, by_host = answer(2, "by_pages")
+    assert [by_pages[0], by_host[0]] == ["pages", "host"]
+    assert by_pages[1:] == by_host[1:]
+    assert set(host_pages._IN_MEMORY.glob("graphopt-*")) <= before
+
+
 def test_in_mixed_precision():
     """Two ranks: a sum of two float32 is rounded once either way."""
     by_pages, by_host = by_both("adjustment", device=TWO, precision="mixed")
     assert by_pages == by_host
+
+
+def test_the_host_adds_no_row(monkeypatch):
+    """Neither of messages nor of what eliminations give; too much of that goes through the host."""
+    told = []
+    plain = ResidentIterating.reduce
+
+    def reduce(own, *arguments):
+        found = plain(own, *arguments)
+        told.append((len(found), own._shared.rows.size, own._message.natively()[2]))
+        return found
+
+    monkeypatch.setattr(ResidentIterating, "reduce", reduce)
+    options = {"device": TWO, "schur": "implicit", "transport": "pages"}
+    found = graphopt.optimize(adjustment(), "lm", 2, **options)
+    assert told and {(count, rows) for count, _, rows in told} == {(1, 0)} and told[0][1] > 0
+    told.clear()
+    monkeypatch.setattr(transport, "MOST_GATHERED", 0)
+    assert chi2_of(graphopt.optimize(adjustment(), "lm", 2, **options)) == chi2_of(found)
+    assert min(count for count, _, _ in told) > 1 and {rows for *_, rows in told} == {0}
+
+
+@pytest.mark.parametrize(("large", "expected"), [(1, "pages"), (1 << 30, "host")])
+def test_large_messages_take_them_by_themselves(monkeypatch, large, expected):
+    """Small ones do not."""
+    monkeypatch.setattr(transport, "LARGE", large)
+    found = graphopt.optimize(adjustment(), "lm", 2, device=TWO, schur="implicit")
+    assert found.partition["transport"] == expected
+    mixed = graphopt.optimize(adjustment(), "lm", 2, device="vulkan:0,cpu", schur="implicit")
+    assert mixed.partition["transport"] == "host"
+    monkeypatch.setenv("GRAPHOPT_MASK_FEATURES", "imports_host")
+    lacking = graphopt.optimize(adjustment(), "lm", 2, device=TWO, schur="implicit")
+    assert lacking.partition["transport"] == "host"
 
 
 def test_a_driver_that_cannot(monkeypatch):
@@ -73,12 +121,21 @@ def test_where_there_are_no_pages():
         graphopt.optimize(adjustment(), "lm", 2, device=TWO, schur="explicit", transport="pages")
 
 
+def test_ranks_of_several_hosts(monkeypatch):
+    """They share no memory."""
+    monkeypatch.setattr(ThreadCommunicator, "host_of", lambda comm: f"node{comm.rank}")
+    solver_options = SolverOptions(device="vulkan:0", schur="implicit")
+    wanted = Wanted("lm", 2, solver=solver_options, transport="pages")
+    with pytest.raises(DeviceError, match=r"shares no memory with ranks of another host \(node0, node1\)"):
+        run_as_threads(2, lambda comm: optimize_rank(adjustment() if comm.rank == 0 else None, comm, wanted))
+
+
 def test_two_devices_see_one_memory():
     """What one writes into pages, the other reads, and the host in between."""
     devices = [VulkanDevice(0, validation=True), VulkanDevice(0, validation=True)]
     alignment = devices[0].info["host_alignment"]
-    pages = host_pages(1000, 2, alignment)
-    assert pages.ctypes.data % alignment == len(pages) % alignment == 0 and len(pages) >= 4000
+    pages = aligned_zeros(alignment, alignment)
+    assert pages.ctypes.data % alignment == 0 and len(pages) == alignment
     first, second = (device.import_host(pages) for device in devices)
     sent = np.arange(500, dtype=np.float64)
     own, got = devices[0].upload(sent), devices[1].allocate(sent.nbytes)
@@ -93,7 +150,7 @@ def test_memory_that_cannot_be_imported():
     """Its ends have to be where the driver wants them."""
     device = VulkanDevice(0)
     alignment = device.info["host_alignment"]
-    pages = host_pages(alignment, 2, alignment)
+    pages = aligned_zeros(2 * alignment, alignment)
     for wrong in (pages[64:], pages[: len(pages) - 64], pages[:0]):
         with pytest.raises(DeviceError, match=f"begins and ends at multiples of {alignment} bytes"):
             device.import_host(wrong)

@@ -211,15 +211,20 @@ def again() -> list:
 
 
 def by_nccl(library: str) -> list:
-    """Chi2 per iteration, and estimates, with messages by a library that stands for NCCL, and by the host."""
+    """As `by_pages`, by a library that stands for NCCL."""
     import ctypes
 
     from graphopt.distributed import nccl
 
     nccl.open_library = lambda name: ctypes.CDLL(library)
     nccl._sharing = lambda places: []
+    return by_pages("nccl")
+
+
+def by_pages(way: str = "pages") -> list:
+    """Chi2 per iteration, and estimates, with messages that way, and by the host."""
     comm, found = _world(), []
-    for transport in ("nccl", "host"):
+    for transport in (way, "host"):
         options = {"device": ",".join(["vulkan:0"] * comm.size), "schur": "implicit", "method": "lm"}
         document = _solved(comm, "adjustment", {**options, "transport": transport})
         chi2 = [one["chi2"] for one in document["iterations"]]
@@ -227,7 +232,7 @@ def by_nccl(library: str) -> list:
     return found
 
 
-_PROGRAMS = (cases, on_device, dying, resumed, raising, stopping, again, by_nccl)
+_PROGRAMS = (cases, on_device, dying, resumed, raising, stopping, again, by_nccl, by_pages)
 PROGRAMS = {one.__name__: one for one in _PROGRAMS}
 
 

@@ -336,3 +336,34 @@ def test_misuse_is_named():
         sb.preintegrate(good, NOISE, np.zeros(2))
     with pytest.raises(OptionError, match="acc_density"):
         sb.ImuNoise(acc_density=0.0)
+
+
+def test_stamps_are_whole_numbers_that_ascend():
+    """Seconds, nanoseconds in float64 and stamps out of order are refused; unsigned ones are stamps."""
+    imu = samples(1.0)
+    ends = imu.stamps[[3, 50, 90]]
+    for wrong in (1e-9 * ends, ends.astype(float)):
+        with pytest.raises(sb.ImuDataError, match=r"expected .* int64 nanoseconds"):
+            sb.preintegrate_intervals(imu, wrong, NOISE)
+    for wrong in (ends[::-1], ends[[0, 0, 1]]):
+        with pytest.raises(sb.ImuDataError, match=r"stamps do not ascend"):
+            sb.preintegrate_intervals(imu, wrong, NOISE)
+    unsigned = sb.ImuSamples(imu.stamps.astype(np.uint64), imu.gyro, imu.acc)
+    assert unsigned.stamps.dtype == np.int64
+    found = sb.preintegrate_intervals(unsigned, ends.astype(np.uint64), NOISE)
+    expected = sb.preintegrate_intervals(imu, ends, NOISE)
+    np.testing.assert_array_equal(found[1].delta_position, expected[1].delta_position)
+    again, counted = sb.ImuSamples.tidy(imu.stamps[::-1].astype(np.uint64), imu.gyro[::-1], imu.acc[::-1])
+    assert counted.unsorted == len(imu) - 1
+    np.testing.assert_array_equal(again.stamps, imu.stamps)
+
+
+def test_a_map_takes_no_missing_measurement():
+    """What `preintegrate_intervals` has where samples are missing is refused by the keyframes' ids."""
+    world = sb.Map()
+    frames = world.add_keyframes(np.array([0, 10**9, 9 * 10**9]), np.tile([0, 0, 0, 0, 0, 0, 1.0], (3, 1)))
+    measured = sb.preintegrate_intervals(samples(2.0), world.keyframes["stamp"], NOISE)
+    assert measured[1] is None
+    with pytest.raises(sb.MapError, match="measurement 1, from keyframe 1 to 2, is None"):
+        world.add_imu(frames[:-1], frames[1:], measured)
+    assert not len(world.imu)

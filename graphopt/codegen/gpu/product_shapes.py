@@ -4,7 +4,8 @@
             With `solve` it ends with x_a = -H_aa^-1 y, written into the destination's packed record: the
             first half of a product with the implicit Schur complement.
     rows    a workgroup per destination: vertices with many edges. What depends on the destination only is
-            computed before the loop over its edges.
+            computed before the loop over its edges. With `ends` it goes on to A u = y + (H_aa + D) u, and
+            to d and q of conjugate gradients: the end of a product with the implicit Schur complement.
 
 Sums are plain `real` (the direction of a conjugate gradient step needs no more), in a fixed order. What an
 edge contributes is the business of an `EdgeProduct`: `packed_products`, `stored_products`.
@@ -129,14 +130,20 @@ def tiles_kernel(product: EdgeProduct, solve: bool = False) -> GpuKernel:
     return _compose(product, "solve" if solve else "tiles", interface, main, loop.body, TILE, declarations)
 
 
-def rows_kernel(product: EdgeProduct) -> GpuKernel:
-    """Products with a workgroup per destination."""
+def rows_kernel(product: EdgeProduct, ends: bool = False) -> GpuKernel:
+    """Products with a workgroup per destination.
+
+    ends: y is not written, but d = u + beta d, q = y + (H_aa + D) u + beta q, and each destination's part of
+    d'q. `values` has H's diagonal blocks from `dest_block[d]` on.
+    """
     count = len(product.sums)
-    interface = Interface(("num_destinations", "first_destination", "parity", "accumulate"))
+    params = ("num_destinations", "first_destination", "parity")
+    interface = Interface(params if ends else (*params, "accumulate"))
     product.declare(interface, None)
     interface.add("first", "INPUT(%, uint, first)")
     interface.add("dest_scalar", "INPUT(%, uint, dest_scalar)")
-    interface.add("y", "INOUT(%, real, y)")
+    for name, declaration in (_END_BUFFERS if ends else {"y": "INOUT(%, real, y)"}).items():
+        interface.add(name, declaration)
     loop = product.hoisted()
     main = [
         STOP,
@@ -148,10 +155,11 @@ def rows_kernel(product: EdgeProduct) -> GpuKernel:
         "for (uint e = begin + LANE; e < end; e += WORKGROUP_SIZE) {",
         *indent(loop.inside),
         "}",
-        *_STORE_ROW,
+        *(_END_ROW if ends else [*_SUM_ROW, *_STORE_ROW]),
     ]
     declarations = [f"const uint OUTPUTS = {count};", "shared real scratch[OUTPUTS * WORKGROUP_SIZE];"]
-    return _compose(product, "rows", interface, main, loop.body, ROWS_WORKGROUP, declarations)
+    shape = "ends" if ends else "rows"
+    return _compose(product, shape, interface, main, loop.body, ROWS_WORKGROUP, declarations)
 
 
 def _compose(
@@ -167,10 +175,10 @@ def _compose(
     signature, slot, sources = product.signature, product.slot, product.sources
     names = argument_names(signature.edge_type)
     listed = " + ".join(f"J_{t} x_{t}" for t in sources)
-    what = f"x_{slot} = -H^-1 y, " if shape == "solve" else ""
+    what = {"solve": f"x_{slot} = -H^-1 y, ", "ends": "d = u + beta d, q = y + (H + D) u + beta q, "}
     slots = ", ".join(f"{t} {names[t]}" for t in sorted({slot, *sources}))
     header = [
-        f"product over {'tiles' if shape == 'solve' else shape}: {what}"
+        f"product over {'tiles' if shape in ('solve', 'tiles') else 'rows'}: {what.get(shape, '')}"
         f"y = J_{slot}' w omega ({listed}), slots: {slots}",
         product.description,
         *describe_type(signature),
@@ -207,6 +215,7 @@ def packed_word(arithmetic: Arithmetic) -> str:
 PRODUCT_INCLUDES = [
     '#include "words.glsl"',
     '#include "pcg_state.glsl"',
+    '#include "pcg_recurrence.glsl"',
     f"layout(constant_id = {STOPPABLE}) const uint STOPPABLE = 0;",
 ]
 
@@ -272,7 +281,7 @@ def solve_destination(product: EdgeProduct, record: str, records: str) -> list[s
     return [*solve, f"const uint record = {record};", *write_x]
 
 
-_STORE_ROW = """\
+_SUM_ROW = """\
 [[unroll]] for (uint k = 0; k < OUTPUTS; ++k) scratch[k * WORKGROUP_SIZE + LANE] = sum[k];
 for (uint half_size = WORKGROUP_SIZE / 2; half_size > 0; half_size >>= 1) {
   barrier();
@@ -281,9 +290,52 @@ for (uint half_size = WORKGROUP_SIZE / 2; half_size > 0; half_size >>= 1) {
     scratch[place] += scratch[place + half_size];
   }
 }
-barrier();
+barrier();""".splitlines()
+
+_STORE_ROW = """\
 if (LANE < OUTPUTS) {
   const real total = scratch[LANE * WORKGROUP_SIZE];
   const uint place = dest_scalar.at[d] + LANE;
   y.at[place] = push.accumulate != 0 ? y.at[place] + total : total;
 }""".splitlines()
+
+_END_BUFFERS = {
+    "dest_block": "INPUT(%, uint, dest_block)",
+    "values": "LARGE_INPUT(%, values)",
+    "damping": "INPUT(%, real, damping)",
+    "pcg_u": "INPUT(%, real, pcg_u)",
+    "pcg_d": "INOUT(%, real, pcg_d)",
+    "pcg_q": "INOUT(%, real, pcg_q)",
+    "pcg_scalars": "INPUT(%, real, pcg_scalars)",
+    "pcg_dots": "OUTPUT(%, accumulator, pcg_dots)",
+}
+"""What the end of a product inside the conjugate gradients reads and writes."""
+
+_END_ROW = [
+    "const uint segment = dest_scalar.at[d], block = dest_block.at[d];",
+    "accumulator rest = sum_zero();  // of a row of (H_aa + D) u",
+    "real u_i = ZERO, d_i = ZERO, q_i = ZERO;",
+    "const real beta = pcg_scalars.at[BETA];",
+    "if (LANE < OUTPUTS) {  // before it is waited for",
+    "  u_i = pcg_u.at[segment + LANE];",
+    "  d_i = pcg_d.at[segment + LANE];",
+    "  q_i = pcg_q.at[segment + LANE];",
+    "  [[unroll]] for (uint c = 0; c < OUTPUTS; ++c) {",
+    "    rest = add_product(rest, AT(values, block, LANE + OUTPUTS * c), pcg_u.at[segment + c]);",
+    "  }",
+    "  rest = add_product(rest, damping.at[segment + LANE], u_i);",
+    "}",
+    *_SUM_ROW,
+    "if (LANE < OUTPUTS) {",
+    "  d_i = pcg_follow(u_i, beta, d_i);",
+    "  q_i = pcg_follow(value(add(rest, scratch[LANE * WORKGROUP_SIZE])), beta, q_i);",
+    "  pcg_d.at[segment + LANE] = d_i;",
+    "  pcg_q.at[segment + LANE] = q_i;",
+    "  scratch[LANE * WORKGROUP_SIZE] = d_i * q_i;",
+    "}",
+    "barrier();",
+    "if (LANE != 0) return;",
+    "accumulator dot = sum_zero();",
+    "for (uint k = 0; k < OUTPUTS; ++k) dot = add(dot, scratch[k * WORKGROUP_SIZE]);",
+    "pcg_dots.at[d] = dot;",
+]

@@ -321,6 +321,6 @@ def stored_tiles_kernel(product: EdgeProduct, solve: bool = False) -> GpuKernel:
 
 
 @cache
-def stored_rows_kernel(product: EdgeProduct) -> GpuKernel:
+def stored_rows_kernel(product: EdgeProduct, ends: bool = False) -> GpuKernel:
     """`product_shapes.rows_kernel`, likewise."""
-    return rows_kernel(product)
+    return rows_kernel(product, ends)

@@ -29,9 +29,10 @@ from graphopt.solver.vulkan.kernels.equations import Equations
 from graphopt.solver.vulkan.kernels.linearize import DeviceLinearizer
 from graphopt.solver.vulkan.kernels.pcg import Pcg
 from graphopt.solver.vulkan.kernels.products import EdgeProducts
+from graphopt.solver.vulkan.kernels.reduction import finish_launch
 from graphopt.solver.vulkan.plan.choice import choose_plan, choose_precision, configuration_of
 from graphopt.solver.vulkan.plan.storage import Storage
-from graphopt.solver.vulkan.program import Launch, Program
+from graphopt.solver.vulkan.program import Program
 from graphopt.solver.vulkan.solver import ResidentBlockSolver
 
 
@@ -73,19 +74,8 @@ class ProductFromEdges:
         own = self._equations
         self._products.record(program, "whole", x, y, own, parity)
         if self._products.uses_diagonal:
-            program.step([finish(own, self._rows, own.layout.dim, None, x, y, None, parity)])
-
-
-def finish(
-    own: Equations, rows: Any, num_rows: int, damping: Any, x: Any, y: Any, dots: Any, parity: int | None
-) -> Launch:
-    """y += diagonal blocks x without damping, else D x; and the parts of x'y."""
-    context = own.context
-    groups = context.vector_groups(num_rows)
-    constants = {1: int(damping is not None), 2: int(damping is None), 3: int(parity is not None)}
-    buffers = (rows, own.values, x, damping or x, y, dots or context.accumulators(groups), own.status)
-    params = (num_rows, groups, parity or 0)
-    return context.launch("finish_product", buffers, params, groups, constants)
+            rows = self._rows, own.layout.dim
+            program.step([finish_launch(own, rows, (x, y, None), None, parity, uses_diagonal=True)])
 
 
 class ValuesReduction:
@@ -127,12 +117,13 @@ class ValuesReduction:
         program.step(self.jacobi.launches(self._blocks, own.damping, own.status))
 
     def record_product(self, program: Program, pcg: Pcg, parity: int) -> None:
-        """q = (E' H_in E + D) d."""
+        """(E' H_in E + D) u."""
         own, y = self._equations, self._result
-        self._record(program, pcg.d, y, parity)
-        program.copy(y, pcg.q, self._num_rows * own.context.real.itemsize).barrier()
+        self._record(program, pcg.u, y, parity)
+        rows, vectors = (own.status, self._num_rows), (pcg.u, y, pcg.dots_dq)
+        follows = (pcg.d, pcg.q, pcg.scalars.buffer)
         program.launch(
-            finish(own, own.status, self._num_rows, own.damping, pcg.d, pcg.q, pcg.dots_dq, parity)
+            finish_launch(own, rows, vectors, own.damping, parity, uses_diagonal=False, follows=follows)
         )
 
     def _record(self, program: Program, d: Any, y: Any, parity: int | None) -> None:
@@ -142,7 +133,7 @@ class ValuesReduction:
         self._chain.record_backward(program, y, self._equations.status, parity)
 
     def record_again(self, program: Program) -> None:
-        """Nothing else touches d."""
+        """Nothing else touches u."""
 
     def record_back_substitution(self, program: Program) -> None:
         """Nothing was eliminated."""

@@ -45,6 +45,8 @@ from graphopt.solver.vulkan.program import (
 )
 
 INVERSE_WORKGROUP = 64
+Follows = tuple[Any, Any]
+"""d and the scalars of conjugate gradients, which a product A u ends by following: see `pcg`."""
 
 
 class BlockInverse:
@@ -184,19 +186,31 @@ class RowProduct:
         return launches
 
     def product_launch(
-        self, x: Any, y: Any, dots: Any, status: Any, damping: Any | None, parity: int | None = None
+        self,
+        x: Any,
+        y: Any,
+        dots: Any,
+        status: Any,
+        damping: Any | None,
+        parity: int | None = None,
+        follows: Follows | None = None,
     ) -> Launch:
-        """Compute y = sum + D x, and the parts of x' y in `dots`; damping None: D = 0."""
-        return self._combine(0, (x, damping or x, x, y, dots, status), damping is not None, parity)
+        """Compute y = sum + D x, and the parts of x' y in `dots`; damping None: D = 0.
+
+        follows: then d = x + beta d, y = sum + D x + beta y, and the parts of d' y.
+        """
+        return self._combine(0, (x, damping or x, x, y, dots, status), damping is not None, parity, follows)
 
     def residual_launch(self, base: Any, y: Any, status: Any) -> Launch:
         """Compute y = base - sum."""
         return self._combine(1, (base, base, base, y, self._partial, status), False, None)
 
-    def _combine(self, mode: int, buffers: tuple, damped: bool, parity: int | None) -> Launch:
-        constants = {1: mode, 2: int(damped), 3: int(parity is not None)}
+    def _combine(
+        self, mode: int, buffers: tuple, damped: bool, parity: int | None, follows: Follows | None = None
+    ) -> Launch:
+        constants = {1: mode, 2: int(damped), 3: int(parity is not None), 4: int(follows is not None)}
         params = (self.num_scalars, self.num_groups, parity or 0)
-        own = (self._row_table, self._partial, *buffers)
+        own = (self._row_table, self._partial, *buffers, *(follows or (buffers[0], buffers[0])))
         return self._context.launch("row_combine", own, params, self.num_groups, constants)
 
 
@@ -250,24 +264,35 @@ class SymmetricProduct:
         return [self._context.launch("symmetric_product", buffers, params, self._num_chunks, constants)]
 
     def product_launch(
-        self, x: Any, y: Any, dots: Any, status: Any, damping: Any | None, parity: int | None = None
+        self,
+        x: Any,
+        y: Any,
+        dots: Any,
+        status: Any,
+        damping: Any | None,
+        parity: int | None = None,
+        follows: Follows | None = None,
     ) -> Launch:
-        """Compute y = sum + D x, and the parts of x' y in `dots`; damping None: D = 0."""
+        """As `RowProduct.product_launch`."""
         constants = {
             0: GATHER_WORKGROUP,
             1: self._dim,
             2: int(damping is not None),
             3: int(parity is not None),
+            4: int(follows is not None),
         }
-        buffers = (self._rows, self._partial, x, damping or x, y, dots, status)
+        own = (self._rows, self._partial, x, damping or x, y, dots, status)
+        buffers = (*own, *(follows or (x, x)))
         params = (self._num_rows, self.num_groups, parity or 0)
         return self._context.launch("row_gather", buffers, params, self.num_groups, constants)
 
 
 def symmetric_product(context: Context, layout: BlockLayout) -> RowProduct | SymmetricProduct:
-    """The product with all of a symmetric matrix."""
+    """The product with all of a symmetric matrix; short columns, as of pixels, share workgroups by rows."""
     partial_bytes = ACCUMULATOR_BYTES * int(layout.dims[0]) * 2 * len(layout.row_idx)
-    if (layout.dims == layout.dims[0]).all() and partial_bytes < LARGE_BYTES:
+    # the mean column keeps a workgroup busy once; by rows each block is read twice
+    is_long = len(layout.row_idx) * int(layout.dims[0]) >= SYMMETRIC_WORKGROUP * layout.num_blocks
+    if is_long and (layout.dims == layout.dims[0]).all() and partial_bytes < LARGE_BYTES:
         return SymmetricProduct(context, layout)
     every = np.arange(len(layout.row_idx))
     uses = symmetric_uses(layout.row_idx, layout.col)

@@ -1,6 +1,6 @@
 """Conjugate gradients on the device with a Cholesky factor as preconditioner: see `linear.factor_pcg`.
 
-    s = inv(M) r    "factor": M = an A of before;  "clusters": M = A's blocks within clusters, as they are now
+    u = inv(M) r    "factor": M = an A of before;  "clusters": M = A's blocks within clusters, as they are now
 
 The recurrence is `Pcg`'s, with two triangular solves where that multiplies by block-Jacobi. Their kernels do
 not look at the flag that ends a run; a device that can skips them by it, and few iterations are submitted at
@@ -87,7 +87,7 @@ class FactorPcg(Pcg):
             self.solver.record_factorize(program, *self._matrix)
             program.copy(self.solver.status, self._back, 4)
         super().record_start(program)
-        self._record_preconditioned(program, self.r[0], starts=True)
+        self._record_preconditioned(program, self.r[0], None)
         program.step([self._start()])
 
     def record_iterations(
@@ -97,13 +97,13 @@ class FactorPcg(Pcg):
         with program.repeated(count // 2), program.unless(self.status.buffer, 0):
             for parity in (0, 1):
                 record_product(program, self, parity)
-                program.barrier().step([self._update(parity)])
-                self._record_preconditioned(program, self.r[1 - parity], starts=False)
-                program.step([self._direction(parity)])
+                program.barrier().step([self._update(parity, preconditions=False)])
+                self._record_preconditioned(program, self.r[1 - parity], parity)
         self._record_state(program)
 
-    def _record_preconditioned(self, program: Program, residual: Any, *, starts: bool) -> None:
-        self.solver.record_solve(program, residual, self.s)
-        buffers, params = (residual, self.s, self.d, self.dots_rs), (self.num_rows, self.num_groups)
-        launch = self._context.launch("pcg_factor", buffers, params, self.num_groups, {1: int(starts)})
-        program.step([launch])
+    def _record_preconditioned(self, program: Program, residual: Any, parity: int | None) -> None:
+        """parity: of the iteration that it ends, None: of none."""
+        self.solver.record_solve(program, residual, self.u)
+        buffers = (residual, self.u, self.dots_rs, self.scalars.buffer, self.status.buffer)
+        params, ends = (self.num_rows, self.num_groups, parity or 0), {1: int(parity is not None)}
+        program.step([self._context.launch("pcg_factor", buffers, params, self.num_groups, ends)])

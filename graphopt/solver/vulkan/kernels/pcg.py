@@ -1,13 +1,15 @@
 """Preconditioned conjugate gradients on the device, with g2o's stop rule (thesis, algorithm 5).
 
-    r = b, d = s = J r, dn = r's, d0 = max(tolerance dn, kept)
-    until dn <= d0:  q = A d;  alpha = dn / d'q;  x += alpha d;  r -= alpha q;  s = J r;  beta = r's / dn;  d
-    = s + beta d
+    r = b, u = J r, dn = r'u, d0 = max(tolerance dn, kept), beta = 0
+    until dn <= d0:  d = u + beta d;  q = A u + beta q;  alpha = dn / d'q    the end of the product A u
+                     x += alpha d;  r -= alpha q;  u = J r;  beta = r'u / dn;  dn = r'u    `pcg_update`
 
-J is block-Jacobi. A program holds many iterations; each kernel returns at once when the flag on the device
-says that a stop rule was met, and a device that can skips launches by that flag. Where less than a solution
-to the tolerance will do, a run also stops when iterations no longer gain much: see pcg_direction.comp. An
-iteration is the product and three vector kernels. All sums have a fixed order.
+J is block-Jacobi. q = A d by its recurrence (Chronopoulos and Gear 1989), so that nothing stands between the
+product and the end of the vectors' update but d'q: an iteration is the product, whose last kernel also makes
+d, q and the parts of d'q, and one vector kernel, whose last workgroup sums up r'u. A program holds many
+iterations; each kernel returns at once when the flag on the device says that a stop rule was met, and a
+device that can skips launches by that flag. Where less than a solution to the tolerance will do, a run also
+stops when iterations no longer gain much: see pcg_end.glsl. All sums have a fixed order.
 """
 
 from __future__ import annotations
@@ -19,7 +21,7 @@ from typing import Any, Protocol
 import numpy as np
 
 from graphopt.solver.vulkan.data.array import DeviceArray
-from graphopt.solver.vulkan.kernels.blocks import BlockInverse, row_table
+from graphopt.solver.vulkan.kernels.blocks import BlockInverse, Follows, row_table
 from graphopt.solver.vulkan.kernels.equations import Equations
 from graphopt.solver.vulkan.program import Context, Launch, Program
 
@@ -29,7 +31,8 @@ MOST_SKIPPED = 128
 PAIRS_AT_ONCE = 2
 """Pairs of iterations between two of its looks at the flag."""
 INDEFINITE = 4  # place in status; pcg_state.glsl
-_NUM_SCALARS = 10  # likewise
+_NUM_SCALARS = 13  # likewise
+_NUM_SETTINGS, _FIRST_SETTING = 6, 3  # among them
 
 
 @dataclass(frozen=True)
@@ -62,12 +65,12 @@ class Reduction(Protocol):
     dims: np.ndarray
     """Dimensions of the block rows of A."""
     direction: Any
-    """Buffer of d; its first rows are those of A."""
+    """Buffer of u; its first rows are those of A."""
     num_dots: int
     """Parts of d'q that a product leaves."""
     bytes_per_product: float
     packing: tuple[Any, Any] | None
-    """Places of d in packed records, and these, where products read it from there."""
+    """Places of u in packed records, and these, where products read it from there."""
 
     @property
     def jacobi(self) -> BlockInverse | None:
@@ -87,7 +90,7 @@ class Reduction(Protocol):
         ...
 
     def record_product(self, program: Program, pcg: Pcg, parity: int) -> None:
-        """q = A d and the parts of d'q, without last barrier."""
+        """d = u + beta d, q = A u + beta q and the parts of d'q, without last barrier."""
         ...
 
     def record_again(self, program: Program) -> None:
@@ -104,7 +107,7 @@ class Reduction(Protocol):
 
 
 class Pcg:
-    """Buffers and launches of the iteration; the product A d is given as a function that records it."""
+    """Buffers and launches of the iteration; the product A u is given as a function that records it."""
 
     def __init__(self, equations: Equations, reduction: Reduction):
         context, dims, jacobi = equations.context, reduction.dims, reduction.jacobi
@@ -113,9 +116,9 @@ class Pcg:
         self.num_rows = int(dims.sum())
         self._dim = int(dims[0]) if len(dims) and (dims == dims[0]).all() else 0
         self.num_groups = context.vector_groups(self.num_rows)
-        self.d, self.x = reduction.direction, equations.dx
+        self.u, self.x = reduction.direction, equations.dx
+        self.d = context.reals(self.num_rows)
         self.r = (context.reals(self.num_rows), context.reals(self.num_rows))
-        self.s = context.reals(self.num_rows)
         self.q = context.reals(self.num_rows)
         self.dots_dq = context.accumulators(reduction.num_dots)
         self.dots_rs = context.accumulators(self.num_groups)
@@ -124,8 +127,7 @@ class Pcg:
         self._jacobi_rows = context.indices(row_table(dims, jacobi.offset))
         self.scalars = DeviceArray(context, _NUM_SCALARS, is_mapped=False)
         self.status = equations.state
-        self._settings = DeviceArray(context, 4)
-        self._limits = context.device.allocate(16, "shared")
+        self._settings = DeviceArray(context, _NUM_SETTINGS)
 
     def set_rules(
         self,
@@ -141,9 +143,8 @@ class Pcg:
         share, worth: of the quadratic model 2 b'x - x'A x, relative and absolute, what may be left, once
         `patience` iterations have run.
         """
-        self._settings.staging[:] = tolerance, kept_threshold, share, worth
+        self._settings.staging[:] = tolerance, kept_threshold, share, worth, max_iterations, patience
         self._settings.commit()
-        self._limits.array(np.dtype(np.uint32), 0, 2)[:] = max_iterations, patience
 
     def record_reset(self, program: Program) -> None:
         """Clear the state; before anything that may note an indefinite block."""
@@ -151,13 +152,14 @@ class Pcg:
         self._settings.record_upload(program)
         program.barrier()
         size = self._context.real.itemsize
-        program.copy(self._settings.buffer, self.scalars.buffer, 4 * size, 0, 3 * size).barrier()
+        nbytes = _NUM_SETTINGS * size
+        program.copy(self._settings.buffer, self.scalars.buffer, nbytes, 0, _FIRST_SETTING * size).barrier()
 
     def record_start(self, program: Program) -> None:
         """Set x = 0 and the first direction, from the residual in r[0]."""
-        buffers = (self._jacobi_rows, self._jacobi, self.r[0], self.x, self.d, self.dots_rs, self.s)
-        places, packed = self.packing or (self._jacobi_rows, self.s)
-        packs, buffers = {1: int(self.packing is not None)}, (*buffers, places, packed)
+        places, packed = self.packing or (self._jacobi_rows, self.d)
+        vectors = (self.r[0], self.x, self.u, self.dots_rs, places, packed)
+        packs, buffers = {1: int(self.packing is not None)}, (self._jacobi_rows, self._jacobi, *vectors)
         params = (self.num_rows, self.num_groups)
         program.step([self._context.launch("pcg_init", buffers, params, self.num_groups, packs)])
         program.step([self._start()])
@@ -167,8 +169,7 @@ class Pcg:
     ) -> None:
         """`count` (even) iterations and the readback of the state.
 
-        record_product(program, pcg, parity) records q = A d and the parts of d'q (`dots_dq`), without last
-        barrier.
+        record_product(program, pcg, parity) is a `Reduction`'s.
         """
         whole, rest = divmod(count // 2, PAIRS_AT_ONCE)
         for times, pairs in ((whole, PAIRS_AT_ONCE), (int(rest > 0), rest)):
@@ -181,7 +182,7 @@ class Pcg:
         """Two iterations."""
         for parity in (0, 1):
             record_product(program, self, parity)
-            program.barrier().step([self._update(parity)]).step([self._direction(parity)])
+            program.barrier().step([self._update(parity)])
 
     def _record_state(self, program: Program) -> None:
         self.status.record_download(program)
@@ -197,7 +198,14 @@ class Pcg:
         squared_norm = float(self.scalars.downloaded[0])
         return PcgOutcome(int(status[2]), squared_norm, not status[INDEFINITE], bool(status[0]))
 
-    def _update(self, parity: int) -> Launch:
+    @property
+    def follows(self) -> Follows:
+        """What the end of a product reads to make d, and q in the place of A u."""
+        return self.d, self.scalars.buffer
+
+    def _update(self, parity: int, *, preconditions: bool = True) -> Launch:
+        """preconditions: with J, and the end of the iteration; else the caller's part."""
+        places, packed = self.packing or (self._jacobi_rows, self.dots_dq)
         buffers = (
             self._jacobi_rows,
             self._jacobi,
@@ -209,15 +217,11 @@ class Pcg:
             self.r[parity],
             self.r[1 - parity],
             self.x,
-            self.s,
+            self.u,
             self.dots_rs,
+            places,
+            packed,
         )
         params = (self.num_rows, self.num_groups, parity, self._num_dots)
-        return self._context.launch("pcg_update", buffers, params, self.num_groups, {1: self._dim})
-
-    def _direction(self, parity: int) -> Launch:
-        state = (self.scalars.buffer, self.status.buffer)
-        places, packed = self.packing or (self._limits, self.dots_dq)
-        buffers = (self.dots_rs, *state, self.s, self.d, self._limits, places, packed)
-        params, packs = (self.num_rows, self.num_groups, parity), {1: int(self.packing is not None)}
-        return self._context.launch("pcg_direction", buffers, params, self.num_groups, packs)
+        constants = {1: self._dim, 2: int(preconditions), 3: int(self.packing is not None)}
+        return self._context.launch("pcg_update", buffers, params, self.num_groups, constants)

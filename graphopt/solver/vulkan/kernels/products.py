@@ -15,13 +15,15 @@ Jacobians are computed anew; groups of schedule "jacobians" or "expressions" rea
 destinations may be summed by one launch (`merging`); launches that write the same rows run one after the
 other and add, as in `linearization`; groups of schedule "blocks" have no part in them,
 their blocks come first (`stored_blocks`). Estimates and x are read from packed records. Where one launch
-makes all of y_l, it can go on to x_l = -H_ll^-1 y_l (`record_solve`).
+makes all of y_l, it can go on to x_l = -H_ll^-1 y_l (`record_solve`), and where one launch makes all of y_p
+with a workgroup per vertex, to d and q of the conjugate gradients (`can_end`).
 """
 
 from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import replace
+from functools import cached_property
 from typing import Any
 
 import numpy as np
@@ -141,17 +143,27 @@ class EdgeProducts:
         estimates = self._linearizer.estimates
         return self._records.estimate_launches(estimates.version(estimates.held))
 
-    def record(self, program: Program, part: str, x: Any, y: Any, own: Equations, parity: int | None) -> None:
+    def record(
+        self,
+        program: Program,
+        part: str,
+        x: Any,
+        y: Any,
+        own: Equations,
+        parity: int | None,
+        end: Mapping[str, Any] | None = None,
+    ) -> None:
         """y = a part of H x, with last barrier: "eliminated", "kept" or "whole".
 
-        parity: of the conjugate gradient iteration that it belongs to, None: of none.
+        parity: of the conjugate gradient iteration that it belongs to, None: of none. end: of the kept part,
+        what makes d and q instead of y, see `can_end`.
         """
         plan = self._plan_of(part)
         numbers = self._to_pack(plan.parts, parity)
         self._record_start(program, plan, x, y, own, parity)
         pack = self._records.vector_launches(numbers, plan.offsets, x, own.status, parity)
         first = self._first_launches(plan.parts, own.status, parity)
-        for step in filter(None, [pack, first, *self._product_steps(plan, y, own.status, parity)]):
+        for step in filter(None, [pack, first, *self._product_steps(plan, y, own.status, parity, end)]):
             program.step(step)
 
     def _first_launches(self, parts: list[Part], status: Any, parity: int | None) -> list[Launch]:
@@ -196,10 +208,32 @@ class EdgeProducts:
         has_eliminated = self._num_kept < self._structure.num_blocks
         return has_eliminated and self.can_solve and not self._eliminated.writes.clears
 
+    @cached_property
+    def can_end(self) -> bool:
+        """The kernel of the kept part can end an iteration's product: each y_p comes from one workgroup."""
+        plan = self._kept
+        if self._blocks is not None or not self.uses_diagonal or len(plan.units) != 1 or plan.writes.clears:
+            return False
+        unit = plan.units[0]
+        if unit.views is not None or not unit.parts[0].has_many_edges:
+            return False
+        (one,) = unit.parts
+        return one.long[0] == one.long[1] and bool(plan.writes.touched[: self._num_kept].all())
+
     def record_solve(
-        self, program: Program, inverse: BlockInverse, x: Any, y: Any, own: Equations, parity: int | None
+        self,
+        program: Program,
+        inverse: BlockInverse,
+        x: Any,
+        y: Any,
+        own: Equations,
+        parity: int | None,
+        end: Mapping[str, Any] | None = None,
     ) -> None:
-        """y_p = H_pp x_p - H_pl H_ll^-1 H_lp x_p without diagonal blocks of H_pp; inverse: of H_ll."""
+        """y_p = H_pp x_p - H_pl H_ll^-1 H_lp x_p without diagonal blocks of H_pp; inverse: of H_ll.
+
+        end: as `record` has it.
+        """
         eliminated, kept = self._eliminated, self._kept
         estimates = self._linearizer.estimates
         numbers = self._to_pack([*eliminated.parts, *kept.parts], parity)
@@ -213,7 +247,7 @@ class EdgeProducts:
             launch for unit in eliminated.units for launch in self._solve_launches(unit, inverse, own, parity)
         ]
         before, after = (self._first_launches(x.parts, own.status, parity) for x in (eliminated, kept))
-        products = self._product_steps(kept, y, own.status, parity)
+        products = self._product_steps(kept, y, own.status, parity, end)
         for step in filter(None, [pack, before, solve, after, *products]):
             program.step(step)
 
@@ -233,8 +267,11 @@ class EdgeProducts:
         return sorted({part.edges.group.vertex_sets[t] for part in parts for t in part.sources})
 
     def _product_steps(
-        self, plan: ProductPlan, y: Any, status: Any, parity: int | None
+        self, plan: ProductPlan, y: Any, status: Any, parity: int | None, end: Mapping[str, Any] | None = None
     ) -> list[list[Launch]]:
+        if end is not None:
+            (unit,) = plan.units
+            return [self._ending_launches(unit.parts[0], {**end, "status": status}, parity)]
         passes = [
             self._product_pass(unit, y, status, parity, adds)
             for unit, adds in zip(plan.units, plan.writes.adds, strict=True)
@@ -259,6 +296,10 @@ class EdgeProducts:
             fold = long.fold_product(self._context, y, one.long, (status, parity), adds)
             folds = [fold]
         return Pass(direct, parts, folds)
+
+    def _ending_launches(self, one: Part, more: Mapping[str, Any], parity: int | None) -> list[Launch]:
+        pieces = one.edges.pieces(one.slot, one.tiles, reads_stored=True)
+        return self._launches(one, self._kernel(one, "ends"), more, {}, parity, pieces)
 
     def _solve_launches(
         self, unit: Unit, inverse: BlockInverse, own: Equations, parity: int | None
@@ -313,13 +354,11 @@ class EdgeProducts:
         return {**one.edges.product_buffers(one.slot), **packed, **own}
 
     def _kernel(self, one: Part, shape: str) -> GpuKernel:
-        """A product in shape "tiles", "rows" or "solve"."""
+        """A product in shape "tiles", "rows", "solve" or "ends"."""
         product = self._product(one)
-        return (
-            rows_product_kernel(product)
-            if shape == "rows"
-            else tiles_product_kernel(product, shape == "solve")
-        )
+        if shape in ("rows", "ends"):
+            return rows_product_kernel(product, shape == "ends")
+        return tiles_product_kernel(product, shape == "solve")
 
     def _launches(
         self,

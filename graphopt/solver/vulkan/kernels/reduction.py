@@ -1,17 +1,17 @@
 """What the conjugate gradients solve: the whole H, or the Schur complement of its landmarks.
 
-A reduction gives `Pcg` a product q = A d with block-Jacobi, and before and after it what elimination needs:
+A reduction gives `Pcg` a product A u with block-Jacobi, and before and after it what elimination needs:
 
     record                     inverses of H_ll, S or its diagonal, and the right-hand side of A x = r
-    record_product             q = A d with the parts of d'q
+    record_product             d = u + beta d, q = A u + beta q, and the parts of d'q
     record_back_substitution   the landmarks' part of dx
 
 Here from stored blocks of H; `matrix_free` has the same from the edges.
 
 Reductions without all off-diagonal blocks of H, for large problems: see `reduction`.
 
-    whole      q = H d + D d
-    implicit   u = -(H_ll + D_l)^-1 (H_lp d),   q = H_pp d + D_p d + H_pl u
+    whole      A u = H u + D u
+    implicit   v = -(H_ll + D_l)^-1 (H_lp u),   A u = H_pp u + D_p u + H_pl v
 
 Products with H without its diagonal come from `edge_products`. H's diagonal blocks are stored, for
 (H_ll + D)^-1, for block-Jacobi, and for their part of the product.
@@ -19,6 +19,7 @@ Products with H without its diagonal come from `edge_products`. H's diagonal blo
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any
 
@@ -87,17 +88,14 @@ class WholeReduction:
         program.step(self.jacobi.launches(equations.values, equations.damping, equations.status))
 
     def record_product(self, program: Program, pcg: Pcg, parity: int) -> None:
-        """q = (H + D) d."""
+        """(H + D) u."""
         equations = self._equations
-        program.step(self._product.chunk_launches(equations.values, pcg.d, equations.status, parity))
-        program.launch(
-            self._product.product_launch(
-                pcg.d, pcg.q, pcg.dots_dq, equations.status, equations.damping, parity
-            )
-        )
+        program.step(self._product.chunk_launches(equations.values, pcg.u, equations.status, parity))
+        own = (pcg.u, pcg.q, pcg.dots_dq, equations.status, equations.damping)
+        program.launch(self._product.product_launch(*own, parity, pcg.follows))
 
     def record_again(self, program: Program) -> None:
-        """Nothing else touches d."""
+        """Nothing else touches u."""
 
     def record_back_substitution(self, program: Program) -> None:
         """Nothing was eliminated."""
@@ -201,21 +199,22 @@ class SchurReduction:
         )
 
     def record_product(self, program: Program, pcg: Pcg, parity: int) -> None:
-        """q = S d."""
+        """S u."""
         equations = self._equations
         values, damping, status = equations.values, equations.damping, equations.status
         if self._chosen.schur == "implicit":
             inverse = self.landmark_inverse.buffer
-            step = self._landmarks.launches(values, inverse, pcg.d, status, base=None, parity=parity)
+            step = self._landmarks.launches(values, inverse, pcg.u, status, base=None, parity=parity)
             program.step(step)
         else:
             assert self.schur is not None
             values, damping = self.schur.buffer, None
-        program.step(self._product.chunk_launches(values, pcg.d, status, parity))
-        program.launch(self._product.product_launch(pcg.d, pcg.q, pcg.dots_dq, status, damping, parity))
+        program.step(self._product.chunk_launches(values, pcg.u, status, parity))
+        own = (pcg.u, pcg.q, pcg.dots_dq, status, damping)
+        program.launch(self._product.product_launch(*own, parity, pcg.follows))
 
     def record_again(self, program: Program) -> None:
-        """Nothing else touches d."""
+        """Nothing else touches u."""
 
     def record_back_substitution(self, program: Program) -> None:
         """x_l = (H_ll + D_l)^-1 (b_l - H_pl' x_p)."""
@@ -264,7 +263,8 @@ class MatrixFreeWhole:
         self.direction = context.reals(layout.kept_dim if products.keeps_direction else layout.dim)
         places = layout.diagonal_offset[:num_kept]
         self.jacobi = BlockInverse(context, self.dims, places, layout.scalar[:num_kept], places)
-        self.num_dots = context.vector_groups(self._num_rows)
+        self.num_dots = num_kept if products.can_end else context.vector_groups(self._num_rows)
+        self._sum: Any = None if products.can_end else context.reals(self._num_rows)
         self.bytes_per_product = 2.0 * edge_bytes
         self._rows = context.indices(row_table(self.dims, layout.diagonal_offset[:num_kept]))
 
@@ -287,12 +287,13 @@ class MatrixFreeWhole:
         program.step(self.jacobi.launches(equations.values, equations.damping, equations.status))
 
     def record_product(self, program: Program, pcg: Pcg, parity: int) -> None:
-        """q = A d."""
-        self._record_edges(program, "kept", pcg.d, pcg.q, parity)
-        program.launch(self._finish(pcg.d, self._equations.damping, pcg.q, pcg.dots_dq, parity))
+        """A u."""
+        end = self._end(pcg)
+        self._record_edges(program, "kept", pcg.u, self._sum, parity, end)
+        self._record_end(program, pcg, parity)
 
     def record_again(self, program: Program) -> None:
-        """Pack d: back-substitution has packed dx."""
+        """Pack u: back-substitution has packed dx."""
         program.step(self._products.pack_launches(self.direction))
 
     def record_back_substitution(self, program: Program) -> None:
@@ -305,35 +306,89 @@ class MatrixFreeWhole:
         context, layout = self._equations.context, self._equations.layout
         dots = context.accumulators(context.vector_groups(layout.dim))
         rows = context.indices(row_table(layout.dims, layout.diagonal_offset))
-        program.step([self._finish(x, None, y, dots, None, (rows, layout.dim))])
+        launch = finish_launch(
+            self._equations,
+            (rows, layout.dim),
+            (x, y, dots),
+            None,
+            uses_diagonal=self._products.uses_diagonal,
+        )
+        program.step([launch])
 
     # ---------------------------------------------------------------- parts
 
-    def _record_edges(self, program: Program, part: str, x: Any, y: Any, parity: int | None) -> None:
-        """y = a part of H x, without diagonal blocks and damping; with last barrier."""
-        self._products.record(program, part, x, y, self._equations, parity)
-
-    def _finish(
+    def _record_edges(
         self,
+        program: Program,
+        part: str,
         x: Any,
-        damping: Any | None,
         y: Any,
-        dots: Any,
         parity: int | None,
-        of: tuple[Any, int] | None = None,
-    ) -> Launch:
-        """y += (diagonal blocks + D) x, and the parts of x' y; of: other rows than those of A."""
-        equations, context = self._equations, self._equations.context
-        rows, num_rows = of or (self._rows, self._num_rows)
-        groups = context.vector_groups(num_rows)
-        constants = {
-            1: int(damping is not None),
-            2: int(self._products.uses_diagonal),
-            3: int(parity is not None),
+        end: Mapping[str, Any] | None = None,
+    ) -> None:
+        """y = a part of H x, without diagonal blocks and damping; with last barrier.
+
+        end: what the kernel of a product reads and writes that makes d and q itself.
+        """
+        self._products.record(program, part, x, y, self._equations, parity, end)
+
+    def _end(self, pcg: Pcg) -> Mapping[str, Any] | None:
+        """None: the product leaves sums, and `_record_end` has more to do."""
+        if not self._products.can_end:
+            return None
+        own = self._equations
+        return {
+            "values": own.values,
+            "damping": own.damping,
+            "pcg_u": pcg.u,
+            "pcg_d": pcg.d,
+            "pcg_q": pcg.q,
+            "pcg_scalars": pcg.scalars.buffer,
+            "pcg_dots": pcg.dots_dq,
         }
-        buffers = (rows, equations.values, x, damping or x, y, dots, equations.status)
-        params = (num_rows, groups, parity or 0)
-        return context.launch("finish_product", buffers, params, groups, constants)
+
+    def _record_end(self, program: Program, pcg: Pcg, parity: int) -> None:
+        if not self._products.can_end:
+            vectors = (pcg.u, self._sum, pcg.dots_dq)
+            uses_diagonal, follows = self._products.uses_diagonal, (pcg.d, pcg.q, pcg.scalars.buffer)
+            damping, rows = self._equations.damping, (self._rows, self._num_rows)
+            program.launch(
+                finish_launch(
+                    self._equations,
+                    rows,
+                    vectors,
+                    damping,
+                    parity,
+                    uses_diagonal=uses_diagonal,
+                    follows=follows,
+                )
+            )
+
+
+def finish_launch(
+    equations: Equations,
+    rows: tuple[Any, int],
+    vectors: tuple[Any, Any, Any],
+    damping: Any | None,
+    parity: int | None = None,
+    *,
+    uses_diagonal: bool,
+    follows: tuple[Any, Any, Any] | None = None,
+) -> Launch:
+    """y += (diagonal blocks, if used, + D) x, and the parts of x' y; damping None: D = 0.
+
+    rows: places of the diagonal blocks' rows, and how many rows; vectors: x, y, the parts. follows: d, q and
+    the scalars of conjugate gradients, which follow with this y, see `pcg`; then y stays, and the parts are
+    those of d' q.
+    """
+    context, (places, num_rows), (x, y, dots) = equations.context, rows, vectors
+    groups = context.vector_groups(num_rows)
+    constants = {1: int(damping is not None), 2: int(uses_diagonal), 3: int(parity is not None)}
+    constants[4] = int(follows is not None)
+    own = (places, equations.values, x, damping or x, y, dots or context.accumulators(groups))
+    buffers = (*own, equations.status, *(follows or (x, x, x)))
+    params = (num_rows, groups, parity or 0)
+    return context.launch("finish_product", buffers, params, groups, constants)
 
 
 class MatrixFreeSchur(MatrixFreeWhole):
@@ -398,14 +453,17 @@ class MatrixFreeSchur(MatrixFreeWhole):
         program.step([context.launch("subtract_from", (equations.b, residual), (self._num_rows,), groups)])
 
     def record_product(self, program: Program, pcg: Pcg, parity: int) -> None:
-        """q = S d; the landmarks' part of the direction is -(H_ll + D)^-1 H_lp d."""
+        """S u; the landmarks' part of the direction is -(H_ll + D)^-1 H_lp u."""
         equations, status = self._equations, self._equations.status
         if self._products.can_solve and self.landmark_inverse is not None:
-            self._products.record_solve(program, self.landmark_inverse, pcg.d, pcg.q, equations, parity)
-            program.launch(self._finish(pcg.d, equations.damping, pcg.q, pcg.dots_dq, parity))
+            vectors = (pcg.u, self._sum)
+            self._products.record_solve(
+                program, self.landmark_inverse, *vectors, equations, parity, self._end(pcg)
+            )
+            self._record_end(program, pcg, parity)
             return
-        self._record_edges(program, "eliminated", pcg.d, self._sums, parity)
-        program.step(self._landmarks.launches(None, self._sums, pcg.d, status, parity))
+        self._record_edges(program, "eliminated", pcg.u, self._sums, parity)
+        program.step(self._landmarks.launches(None, self._sums, pcg.u, status, parity))
         super().record_product(program, pcg, parity)
 
     def record_back_substitution(self, program: Program) -> None:
