@@ -7,8 +7,8 @@ first table is what a user sees: importing graphopt, the first `optimize` and th
 second takes the first call apart: importing what the solver needs, listing and opening the device (which
 otherwise happens beside the imports). `--modules N` adds the N slowest imports.
 
-Python finds bytecode of graphopt, as in an installation. In a source tree with PYTHONDONTWRITEBYTECODE, or one
-that cannot be written, each process compiles it anew, which takes twice as long as all other imports.
+Python finds bytecode of graphopt, as in an installation. In a source tree with PYTHONDONTWRITEBYTECODE, or
+one that cannot be written, each process compiles it anew, which takes twice as long as all other imports.
 """
 
 from __future__ import annotations

@@ -79,9 +79,6 @@ class Kernel:
     ) -> None: ...
     @property
     def name(self) -> str: ...
-    @property
-    def is_recorded(self) -> bool:
-        """Whether something native, a program, has it too."""
 
 class Program:
     @property

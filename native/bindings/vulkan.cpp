@@ -291,10 +291,7 @@ void bind_program(py::module_& m) {
            py::arg("device"), py::arg("name"), py::arg("spirv"), py::arg("by_address"),
            py::arg("num_buffers"), py::arg("params_size"), py::arg("specialization"),
            py::arg("subgroup_size") = 0)
-      .def_property_readonly("name", &Kernel::name)
-      // Beyond the Python object's own reference and that of this call.
-      .def_property_readonly("is_recorded",
-                             [](const std::shared_ptr<Kernel>& kernel) { return kernel.use_count() > 2; });
+      .def_property_readonly("name", &Kernel::name);
   py::class_<Program, std::shared_ptr<Program>>(m, "Program")
       .def_property_readonly("label", &Program::label)
       .def_property_readonly("num_dispatches", &Program::num_dispatches)

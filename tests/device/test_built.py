@@ -1,9 +1,10 @@
-"""Kernels are built once, by one thread, however many ask for them; only so many are kept unused."""
+"""Kernels are built once, by one thread, however many ask for them."""
 
 from __future__ import annotations
 
 import gc
 import threading
+import weakref
 from concurrent.futures import ThreadPoolExecutor
 
 import numpy as np
@@ -11,11 +12,13 @@ import pytest
 
 from graphopt.device import VulkanDevice
 from graphopt.device.built import BuiltOnce
+from graphopt.device.listing import find_device
+from graphopt.solver.vulkan.program import Context, Program
 
 
 def test_many_threads_one_build():
     """The others wait for the one that builds and get the same object."""
-    built, calls, start = BuiltOnce(), [], threading.Barrier(8)
+    built, calls, start = BuiltOnce(4), [], threading.Barrier(8)
     go_on = threading.Event()
 
     def build():
@@ -37,7 +40,7 @@ def test_many_threads_one_build():
 
 def test_an_error_is_raised_and_not_kept():
     """The next one who asks builds anew."""
-    built = BuiltOnce()
+    built = BuiltOnce(4)
 
     def refuse():
         raise ValueError("no memory")
@@ -48,51 +51,38 @@ def test_an_error_is_raised_and_not_kept():
     assert built.get(1, lambda: 5) == 5
 
 
-def test_those_asked_for_longest_ago_are_given_up():
-    """Beyond the bound the oldest goes, but neither one in use nor one that was asked for since."""
-    used = {0}
-    built = BuiltOnce(most=3, in_use=used.__contains__)
-    builds = []
+def test_what_was_asked_for_last_is_kept():
+    """No more than the limit; what a thread asks for again and again stays."""
+    built, calls = BuiltOnce(3), []
 
-    def ask(number):
-        return built.get(number, lambda: builds.append(number) or number)
+    def get(key):
+        return built.get(key, lambda: calls.append(key) or object())
 
-    for number in (0, 1, 2, 1, 3, 4):  # 2 goes for 3, 1 for 4
-        ask(number)
-    assert len(built) == 3
-    builds.clear()
-    assert [ask(0), ask(3), ask(4)] == [0, 3, 4] and builds == []
-    used.clear()
-    ask(5)
-    assert len(built) == 3
-    assert ask(0) == 0 and builds == [5, 0]
+    first = get(0)
+    for key in (1, 2, 3, 4):
+        get(key)
+        assert get(0) is first
+    assert calls == [0, 1, 2, 3, 4]
+    get(1)
+    assert calls == [0, 1, 2, 3, 4, 1]
+    assert len(built._built) == 3
 
 
-def test_what_is_all_in_use_stays():
-    """The bound is of what nobody uses."""
-    built = BuiltOnce(most=2, in_use=lambda number: True)
-    assert [built.get(number, lambda number=number: number) for number in range(5)] == list(range(5))
-    assert len(built) == 5
-
-
-def test_kernels_of_a_device_are_bounded():
-    """Kernels of programs that are gone are given up; one that a program has stays, and the program runs."""
-    device = VulkanDevice()
-    device._kernels._most = 4
-
-    def fold(size):
-        return device.shader("batch_fold", "mixed", 2, 2, {0: size})
-
-    recorder = device.record()
-    buffers = [device.upload(np.ones(64, np.float32)), device.upload(np.zeros(64, np.float32))]
-    program = recorder.dispatch(fold(32), buffers, [1, 1], 1).finish()
-    kept = fold(32)
-    assert kept.is_recorded
-    for number in range(20):
-        fold(33 + number)
-    assert len(device._kernels) <= 5
-    assert fold(32) is kept
-    device.submit(program).wait()
-    del program, recorder
+def test_kernels_of_a_device_are_bounded(monkeypatch):
+    """One that is not kept any more is gone with the programs that launch it, and not before."""
+    monkeypatch.setattr("graphopt.device.vulkan.MOST_KERNELS", 1)
+    device = VulkanDevice(find_device(None))
+    context = Context(device, "double")
+    rule, damping = device.upload(np.full(4, 2.5)), context.reals(8)
+    program = Program(context).step([context.launch("set_damping", (rule, damping), (8,), 1)])
+    released = weakref.ref(program.commands[0][1].kernel)
+    total = context.accumulators(1)
+    other = Program(context).step([context.launch("sum_partials", (damping, total), (0, 8, 1, 0), 1)])
+    program.run()
+    other.run()
     gc.collect()
-    assert not kept.is_recorded
+    assert released() is None, "somebody keeps a kernel besides the program"
+    device.write(damping, np.zeros(8))
+    program.run()
+    np.testing.assert_array_equal(device.download(damping, np.float64, 8), 2.5)
+    assert device.messages == []
