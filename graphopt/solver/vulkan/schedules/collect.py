@@ -6,9 +6,9 @@
 
 For few edges of many vertices, such as the IMU measurements of a window: their arrays, launches and kernels
 cost more than their numbers. A table says which numbers an entry of H or b is the sum of (sum_records.comp);
-no view but the primary one and no pair lists are made where H is stored as a whole. On an H200 a window took
-42 and 56 ms with it, 53 and 55 without. `auto` never takes it: drivers refuse kernels with very many outputs
-(of some 500, once), and edge types differ in these.
+no view but the primary one and no pair lists are made where H is stored as a whole. `auto` takes it for these
+(`plan.few_edges`), where every kernel has few outputs: drivers refuse those with very many (of some 500,
+once).
 """
 
 from __future__ import annotations
@@ -65,7 +65,6 @@ class Collect(Evaluation):
     """Records of a group in the order of its primary view, and the table of their sums."""
 
     name: EvaluationName = "collect"
-    wins = False
     stands_alone = True
     writes_alone = True
     is_predicted = False
