@@ -11,6 +11,7 @@ from graphopt.optimizer import optimize
 from graphopt.solver import reuse
 from graphopt.solver.structure import Structure
 from graphopt.solver.vulkan.plan.few_edges import is_collected
+from graphopt.solver.vulkan.schedules import collect
 from graphopt.types import marginal
 
 
@@ -72,3 +73,35 @@ def test_a_user_who_names_an_evaluation_gets_it():
     graph = bundle_adjustment()
     summary = optimize(graph, "lm", 1, device="vulkan", linear_solver="cholesky")
     assert summary.schedule == "blocks"
+
+
+@pytest.mark.parametrize("at", [3, 9])
+def test_a_kept_table_is_that_of_its_structure(at, monkeypatch):
+    """One edge less, an equal graph again, other vertices: bit for bit what is found without kept tables."""
+    kind = kind_of_edge(4)
+
+    def steps(graph):
+        summary = optimize(graph, "lm", 3, device="vulkan", linear_solver="cholesky")
+        reuse.forget(graph)
+        assert summary.schedule == "blocks+collect"
+        return [one.chi2 for one in summary.iterations], graph.vertex_sets[0].estimate.copy()
+
+    def story():
+        graph = chain(12, kind)
+        yield graph
+        less = chain(12, kind)
+        less.remove_edges(less.edge_sets[0], [at])
+        yield less
+        yield chain(12, kind)
+        held = chain(12, kind)
+        held.vertex_sets[0].fixed[at] = True
+        yield held
+
+    kept = [steps(graph) for graph in story()]
+    monkeypatch.setattr(collect, "MOST_KEPT", 0)
+    collect._kept.clear()
+    for (chi2, estimate), graph in zip(kept, story(), strict=True):
+        expected, there = steps(graph)
+        assert chi2 == expected
+        np.testing.assert_array_equal(estimate, there)
+    assert not collect._kept
