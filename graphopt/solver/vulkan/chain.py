@@ -1,4 +1,4 @@
-"""Several trials of Levenberg-Marquardt in one submission: the device goes on alone, the host reads a log.
+"""Several trials of Levenberg-Marquardt in one submission: the device goes on by itself, the host reads a log.
 
     trial 0      damping, factorization, step, estimates 0 -> 1, chi2;     decide
     trial k      unless over:   H and b at estimates k, unless trial k - 1 was rejected
@@ -12,9 +12,8 @@ forgotten. So there is one rule, the algorithm's; the device's guess of it costs
 a digit. Every step has its estimates in a version of their own, until the next chain: a run may end, or look
 at them, between any two.
 
-Where: conditional commands (what is over is skipped, not run), float64 (lambda), Cholesky on the device from
-a stored H. With conjugate gradients, whose rules hang on the solve before, a submission holds one trial; so
-it does where a callback looks at the graph, in the first call of a structure, and where trials take long.
+Where: conditional commands (what is over is skipped, not run), float64 (lambda), Cholesky on the device from a
+stored H. With conjugate gradients, whose rules hang on the solve before, a submission holds one trial.
 """
 
 from __future__ import annotations
@@ -28,8 +27,8 @@ from graphopt.solver.trial import Damping, Forecast, Trial
 from graphopt.solver.vulkan.data.array import DeviceArray, unpack_wide
 from graphopt.solver.vulkan.program import Command, Context, Launch, Program
 
-MOST = 1
-"""Trials in one submission, 1, 2 or 4; 1: no chains. Each has a version of the estimates, twice."""
+MOST = 4
+"""Trials in one submission; 1: no chains. Each has a version of the estimates, twice."""
 LONGEST_TRIAL = 2e-3
 """Seconds on the device: of longer ones a trip to the host, 0.1 ms, is a small part."""
 MOST_BYTES = 1 << 26

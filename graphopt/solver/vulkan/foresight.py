@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from itertools import pairwise
 
 from graphopt.solver.trial import Damping, Forecast
 from graphopt.solver.vulkan import chain as chains
@@ -114,7 +113,7 @@ class Foresight:
             system.factorization.solver.status,
             system.equations.status,
         )
-        for number, (source, target) in enumerate(pairwise(versions)):
+        for number, (source, target) in enumerate(zip(versions[:-1], versions[1:], strict=True)):
             if number:
                 own.record_linearize(program, self._linearization(source))
             tail = Program(self._context)
