@@ -6,13 +6,15 @@ Problems come from ../shared/tools/synthetic_bal.py, with tracks of six observat
 that grows with the square root of the problem's size. Per size: seconds of the second and third of three
 calls (the faster one; the first one compiles and sets up), memory, and the exponent of both between
 neighbouring sizes: 1 is linear growth. Memory is that of the device's buffers; on the CPU all of graph and
-solver.
+solver. On a device also the products with S that conjugate gradients took, and the time of a call per
+observation and product: larger problems take more of them.
 """
 
 from __future__ import annotations
 
 import argparse
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 from calls import calls
@@ -21,6 +23,7 @@ from device_resident import graph_of_arrays, synthetic
 from graphopt.device import open_device
 from graphopt.graph import Graph
 from graphopt.optimizer.summary import Summary
+from graphopt.solver.vulkan.kernels.system import DampedSystem
 
 SIZES = [1_000, 3_000, 10_000, 30_000, 100_000, 300_000, 1_000_000, 3_000_000, 10_000_000, 30_000_000]
 TRACK = 6
@@ -30,6 +33,30 @@ def graph_of_size(observations: int) -> Graph:
     """Cameras that stay, points that are eliminated."""
     cameras = max(5, int(0.55 * np.sqrt(observations)))
     return graph_of_arrays(synthetic().make(cameras, observations // TRACK, observations, "photos", 1))
+
+
+class Products:
+    """Iterations of conjugate gradients on devices."""
+
+    def __init__(self) -> None:
+        self.count = 0
+        solve = DampedSystem._solve_pcg
+
+        def counted(system: DampedSystem, *arguments: Any) -> bool | None:
+            solved = solve(system, *arguments)
+            self.count += 0 if system.outcome is None else system.outcome.iterations
+            return solved
+
+        DampedSystem._solve_pcg = counted  # type: ignore[method-assign]
+
+    def of_call(self, graph: Graph, seconds: float, **options: Any) -> str:
+        """Number in one more call, and what they take in one of so many seconds."""
+        self.count = 0
+        calls(graph, 0, **options)
+        if not self.count:
+            return ""
+        each = 1e12 * seconds / graph.num_edges / self.count
+        return f", {self.count} products, {each:.0f} ps per observation and product"
 
 
 def main() -> None:
@@ -42,23 +69,24 @@ def main() -> None:
     parser.add_argument("--plot", type=Path, metavar="FILE", help="write a picture")
     arguments = parser.parse_args()
     rows: list[tuple[int, float, float]] = []
+    products = Products()
     for size in (each_size for each_size in SIZES if each_size <= arguments.most):
         graph = graph_of_size(size)
         count = graph.num_edges
-        found = calls(
-            graph,
-            2,
-            max_iterations=arguments.iterations,
-            device=arguments.device,
-            precision=arguments.precision,
-        )
+        options = {
+            "max_iterations": arguments.iterations,
+            "device": arguments.device,
+            "precision": arguments.precision,
+        }
+        found = calls(graph, 2, **options)
         (first, *later), summary = found.seconds, found.summary
         seconds, memory = min(later), memory_of(arguments.device, summary)
         rows.append((count, seconds, float(memory)))
         print(
             f"{count:>10,} observations: {1e3 * seconds:10.1f} ms (first {1e3 * first:9.1f}), "
             f"{1e9 * seconds / count:8.1f} ns each; {memory / 2**20:9.1f} MiB, "
-            f"{memory / count:7.1f} bytes each; {len(summary.iterations)} iterations, "
+            f"{memory / count:7.1f} bytes each; {len(summary.iterations)} iterations"
+            f"{products.of_call(graph, seconds, **options)}, "
             f"{summary.linear_solver} {summary.schur} on {summary.device_name}{_exponents(rows)}",
             flush=True,
         )

@@ -71,7 +71,7 @@ class ImuCalibration:
     acc_matrix: np.ndarray = field(default_factory=lambda: np.eye(3))
     """(3, 3); Kalibr: accelerometers M."""
     gyro_D_acc: np.ndarray = field(default_factory=lambda: np.zeros((3, 3)))
-    """(3, 3) [rad s/m]; Kalibr: gyroscopes A."""
+    """(3, 3) [rad s/m]; Kalibr: gyroscopes A C_gyro_i."""
 
     def __post_init__(self) -> None:
         for name in ("gyro_matrix", "acc_matrix", "gyro_D_acc"):

@@ -56,7 +56,7 @@ class MarginalPrior:
             ("offset", (d,)),
         ):
             value = np.asarray(getattr(self, name))
-            if value.shape != shape or (name != "owner" and not kernels.all_finite(np.asarray(value, float))):
+            if value.shape != shape or not kernels.all_finite(np.ascontiguousarray(value, float)):
                 raise MapError(f"MarginalPrior.{name} has shape {value.shape}, expected finite {shape}.")
 
     @property

@@ -10,29 +10,38 @@ T = TypeVar("T")
 
 
 class BuiltOnce(Generic[T]):
-    """What was built for each key; a thread that asks for what another one builds waits for it."""
+    """What was built for each key; a thread that asks for what another one builds waits for it.
 
-    def __init__(self) -> None:
+    The `most` that were asked for last are kept here; others live as long as somebody else has them.
+    """
+
+    def __init__(self, most: int) -> None:
+        self._most = most
         self._built: dict[Hashable, T] = {}
+        """The one that was asked for last comes last."""
         self._in_work: dict[Hashable, threading.Event] = {}
         self._lock = threading.Lock()
 
     def get(self, key: Hashable, build: Callable[[], T]) -> T:
         """The thing of this key. An error of `build` is raised, and the next who asks tries again."""
-        while key not in self._built:
+        while True:
             with self._lock:
+                if key in self._built:
+                    found = self._built[key] = self._built.pop(key)
+                    return found
                 others = self._in_work.get(key)
-                if others is None and key not in self._built:
+                if others is None:
                     done = self._in_work[key] = threading.Event()
                     break
-            if others is not None:
-                others.wait()
-        else:
-            return self._built[key]
+            others.wait()
         try:
-            self._built[key] = build()
+            found = build()
+            with self._lock:
+                self._built[key] = found
+                if len(self._built) > self._most:
+                    del self._built[next(iter(self._built))]
         finally:
             with self._lock:
                 del self._in_work[key]
             done.set()
-        return self._built[key]
+        return found

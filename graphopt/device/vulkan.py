@@ -27,7 +27,9 @@ from graphopt.errors import OptionError
 _TIMEOUT = 60.0  # [s] a program is split long before it runs this long
 _TIMEOUT_CPU = 600.0  # [s] software drivers compile kernels when they first run, on cores that others use too
 
-
+MOST_KERNELS = 1000
+"""Of a device that are kept for who asks next: a solver of many edge types has some hundred, and drivers take
+up to a MiB for each. Programs keep those that they launch."""
 ALLOCATIONS = ("pooled", "on demand")
 
 
@@ -79,7 +81,7 @@ class VulkanDevice:
         )
         self.info: dict[str, Any] = self.native.describe()
         self.timeout = _TIMEOUT_CPU if self.info["kind"] == "cpu" else _TIMEOUT
-        self._kernels: BuiltOnce[Any] = BuiltOnce()
+        self._kernels: BuiltOnce[Any] = BuiltOnce(MOST_KERNELS)
 
     @property
     def name(self) -> str:

@@ -1,4 +1,4 @@
-"""values[index] of many rows, on all threads."""
+"""values[index] of many rows, and its opposite, on all threads."""
 
 from __future__ import annotations
 
@@ -12,3 +12,8 @@ def gathered(values: np.ndarray, index: np.ndarray) -> np.ndarray:
     found = np.empty((len(index), *values.shape[1:]), values.dtype)
     kernels.take_rows(values, index, found)
     return found
+
+
+def put(target: np.ndarray, index: np.ndarray, values: np.ndarray) -> None:
+    """target[index] = values: rows of C-contiguous arrays of one type; index (k,) int64, none twice."""
+    kernels.put_rows(values, index, target)

@@ -9,6 +9,7 @@ from typing import TypeVar
 import numpy as np
 
 from graphopt.distributed.communicator import Communicator
+from graphopt.distributed.gather import gathered, put
 from graphopt.distributed.scattering import Scattered, Share
 from graphopt.graph import Graph
 from graphopt.solver.held import Problem
@@ -44,7 +45,7 @@ def own_pieces(comm: Communicator, share: Share) -> list[Piece]:
 
 
 def _rows(values: np.ndarray, chosen: np.ndarray) -> np.ndarray:
-    return values if chosen.all() else values[chosen]
+    return values if chosen.all() else gathered(values, np.flatnonzero(chosen))
 
 
 def _spoken(comm: Communicator, share: Share) -> list[np.ndarray]:
@@ -80,7 +81,7 @@ def collect(comm: Communicator, share: Share, graph: Graph | None, scattered: Sc
     for rank, pieces in enumerate(each_rank(comm, own)):
         assert graph is not None and scattered is not None
         for (number, rows), (mine, estimates) in zip(scattered.vertices_of(rank), pieces, strict=True):
-            graph.vertex_sets[number].estimate[rows if mine is None else rows[mine]] = estimates
+            put(graph.vertex_sets[number].estimate, rows if mine is None else rows[mine], estimates)
 
 
 def tell_all(comm: Communicator, graph: Graph | None) -> None:

@@ -1,13 +1,14 @@
-"""What a rank's device tells the others in an iteration of the conjugate gradients, and how it gets there.
+"""What a rank's device tells the others for the conjugate gradients, and how it gets there.
 
     message = [ rows that several ranks have | TAIL numbers that decide about the iteration ]
-    total   = message_0 + message_1 + ...,  in the order of the ranks
+    total   = message_0 + message_1 + ...,  in the order of the ranks            in each iteration
+    sums of the right side and of the diagonal blocks of S, likewise              before them
 
-`HostMessage` goes down into pinned memory, is added there, and the sums go up again. Else only the tail is
-added on the host, and every device gets the rows of all ranks and adds them itself, in the same order: the
-same bits in float64, and of two ranks in float32. `PagesMessage`: each device writes its rows into memory of
-the host that all devices have imported, and reads those of all. `GatheredMessage`: NCCL brings them from
-device to device.
+`HostMessage` and `HostSum` go down into pinned memory, are added there, and the sums go up again. Of a
+`DeviceMessage` only the tail is added on the host, of a `DeviceSum` nothing: every device gets the rows of
+all ranks and adds them itself, in the same order: the same bits in float64, and of two ranks in float32.
+`RowsByPages`: each device writes its rows into memory of the host that all devices have imported, and reads
+those of others. `RowsByNccl`: NCCL brings them from device to device.
 """
 
 from __future__ import annotations
@@ -22,7 +23,7 @@ from graphopt.distributed.interface import Places
 from graphopt.distributed.iterating import TAIL
 from graphopt.distributed.nccl import NcclRank, SharedMemory
 from graphopt.solver.vulkan.data.array import DeviceArray
-from graphopt.solver.vulkan.program import Context, Program
+from graphopt.solver.vulkan.program import Context, Launch, Program
 
 
 @dataclass(frozen=True, eq=False)
@@ -120,76 +121,232 @@ class HostMessage:
         return self._sent.arriving, self._total.leaving, self._rows, None
 
 
-class _RowsOfAll:
-    """Every device gets the rows of all ranks."""
+class DeviceMessage:
+    """Rows by `rows`, the tail by the host."""
 
-    turns = 1
-
-    def __init__(self, context: Context, rows: int, size: int, message: Any, gathered: Any):
-        """message: buffer of rows + TAIL numbers; gathered: of size * rows."""
-        self._context, self._rows, self._size, self._gathered = context, rows, size, gathered
+    def __init__(self, context: Context, rows: Rows, count: int):
+        """count: rows of a message; the buffer of `rows` has TAIL numbers more."""
+        self._context, self._rows, self._count = context, rows, count
         self._tail = context.device.allocate(TAIL * context.real.itemsize, "readback")
         self._total = DeviceArray(context, 2)
-        self.buffer, self.scalars, self.first = message, self._total.buffer, 0
+        self.buffer, self.scalars, self.first = rows.buffer, self._total.buffer, 0
+        self.turns = rows.turns
 
     def record_sent(self, program: Program, turn: int) -> None:
-        """The tail to the host."""
+        """Rows to the others, the tail to the host."""
         size = self._context.real.itemsize
-        program.copy(self.buffer, self._tail, TAIL * size, self._rows * size)
+        program.copy(self.buffer, self._tail, TAIL * size, self._count * size)
+        self._rows.record_sent(program, turn)
 
     def sent(self) -> np.ndarray:
-        """The tail."""
+        """The tail; the rows are on their way."""
+        self._rows.begin()
         return self._tail.array(self._context.real, 0, TAIL).astype(np.float64)
 
     def take(self, total: np.ndarray, alpha: float, beta: float) -> None:
         """All ranks have met in the sum of the tails, so all have sent their rows."""
-        self.settle()
+        self._rows.settle()
         self._total.staging[:] = alpha, beta
         self._total.commit()
 
     def record_taken(self, program: Program, turn: int, places: OnDevice, target: Any) -> None:
         """The device adds what all ranks have sent."""
         self._total.record_upload(program)
+        self._rows.record_arrived(program, turn)
         program.barrier()
-        count, context = places.count, self._context
-        if count:
-            groups = context.vector_groups(count)
-            buffers = (places.message, places.own, self._gathered, target)
-            params = (count, groups, self._size, self._rows)
-            program.step([context.launch("ranks_collect", buffers, params, groups)])
+        program.step(self._rows.added(places.count, places.message, places.own, target))
+
+    def settle(self) -> None:
+        """Wait for the rows."""
+        self._rows.settle()
+
+    def natively(self) -> tuple[Any, Any, int, Any]:
+        """The tail by the host."""
+        return self._tail, self._total.leaving, 0, self._rows.gather
+
+
+# -------------------------------------------------------------------- what eliminations give
+
+
+class Sum(Protocol):
+    """Numbers of all ranks that each one's device wants the sums of, once per solve."""
+
+    buffer: Any
+    """Kernels write them."""
+
+    def record_sent(self, program: Program) -> None:
+        """Record what follows once they are written."""
+        ...
+
+    def sent(self) -> np.ndarray:
+        """Float64 for the host to sum over the ranks, after the program has run; may be empty."""
+        ...
+
+    def take(self, total: np.ndarray) -> None:
+        """Take these sums, before the program with `record_taken` runs."""
+        ...
+
+    def record_taken(self, program: Program) -> None:
+        """Record that sums arrive."""
+        ...
+
+    def added(self, count: int, start: Any, end: Any, target: Any) -> list[Launch]:
+        """target[end] = sums[start]; both are buffers of uint32."""
+        ...
+
+    def settle(self) -> None:
+        """Nothing of it is under way any more."""
+        ...
+
+
+class HostSum:
+    """Through the host."""
+
+    def __init__(self, context: Context, count: int):
+        self._context = context
+        self._sent, self._total = DeviceArray(context, count, is_mapped=False), DeviceArray(context, count)
+        self.buffer = self._sent.buffer
+
+    def record_sent(self, program: Program) -> None:
+        """To the host."""
+        self._sent.record_download(program)
+
+    def sent(self) -> np.ndarray:
+        """All of them."""
+        return self._sent.downloaded.astype(np.float64)
+
+    def take(self, total: np.ndarray) -> None:
+        """For the upload."""
+        self._total.staging[:] = total
+        self._total.commit()
+
+    def record_taken(self, program: Program) -> None:
+        """From the host."""
+        self._total.record_upload(program)
+
+    def added(self, count: int, start: Any, end: Any, target: Any) -> list[Launch]:
+        """They are sums already."""
+        if not count:
+            return []
+        groups = self._context.vector_groups(count)
+        buffers = (start, end, self._total.buffer, target)
+        return [self._context.launch("copy_entries", buffers, (count, groups), groups)]
 
     def settle(self) -> None:
         """Nothing goes on by itself."""
 
-    def natively(self) -> tuple[Any, Any, int, Any]:
-        """The tail by the host."""
-        return self._tail, self._total.leaving, 0, None
 
+class DeviceSum:
+    """By `Rows`, of which each device takes the sums it wants."""
 
-class GatheredMessage(_RowsOfAll):
-    """Rows from device to device."""
+    def __init__(self, rows: Rows):
+        self._rows = rows
+        self.buffer, self.added, self.settle = rows.buffer, rows.added, rows.settle
 
-    def __init__(self, context: Context, rows: int, ranks: NcclRank):
-        size = context.real.itemsize
-        self._ranks = ranks
-        self._mine = SharedMemory(ranks, (rows + TAIL) * size)
-        self._all = SharedMemory(ranks, ranks.size * rows * size)
-        super().__init__(context, rows, ranks.size, self._mine.buffer, self._all.buffer)
-        self._gather = ranks.gather(self._mine, self._all, rows * size)
-        weakref.finalize(self, _leave, self._gather, ranks)
+    def record_sent(self, program: Program) -> None:
+        """To the others."""
+        self._rows.record_sent(program, 0)
 
     def sent(self) -> np.ndarray:
-        """The tail; the rows are on their way."""
-        self._gather.begin()
-        return super().sent()
+        """Nothing by the host."""
+        self._rows.begin()
+        return np.empty(0)
+
+    def take(self, total: np.ndarray) -> None:
+        """All ranks have met since, so all have sent theirs."""
+        self._rows.settle()
+
+    def record_taken(self, program: Program) -> None:
+        """From the others."""
+        self._rows.record_arrived(program, 0)
+
+
+# -------------------------------------------------------------------- numbers of all ranks on every device
+
+
+class Rows(Protocol):
+    """The same numbers of all ranks, on every device: one rank after the other."""
+
+    turns: int
+    """See `Message`."""
+    buffer: Any
+    """Kernels write this rank's."""
+    gather: Any
+    """What native code has to begin and to wait for, or None."""
+
+    def record_sent(self, program: Program, turn: int) -> None:
+        """Record what follows once the buffer is written."""
+        ...
+
+    def begin(self) -> None:
+        """After that program has run."""
+        ...
 
     def settle(self) -> None:
-        """Wait for the rows."""
-        self._gather.wait(self._ranks.device.timeout)
+        """Once all ranks have begun: until everything is there."""
+        ...
 
-    def natively(self) -> tuple[Any, Any, int, Any]:
-        """The tail by the host."""
-        return self._tail, self._total.leaving, 0, self._gather
+    def record_arrived(self, program: Program, turn: int) -> None:
+        """Record that the numbers of a turn come; a barrier has to follow."""
+        ...
+
+    def added(self, count: int, start: Any, end: Any, target: Any) -> list[Launch]:
+        """target[end] = sums of the ranks' numbers [start]; both are buffers of uint32."""
+        ...
+
+
+class _Gathered:
+    """What all have sent, and its sums in the order of the ranks."""
+
+    turns = 1
+    gather: Any = None
+
+    def __init__(self, context: Context, count: int, size: int, buffer: Any, gathered: Any):
+        """buffer: of this rank; gathered: of size * count numbers."""
+        self._context, self._count, self._size = context, count, size
+        self.buffer, self._all = buffer, gathered
+
+    def record_sent(self, program: Program, turn: int) -> None:
+        """Nothing."""
+
+    def begin(self) -> None:
+        """Nothing."""
+
+    def settle(self) -> None:
+        """Nothing goes on by itself."""
+
+    def record_arrived(self, program: Program, turn: int) -> None:
+        """It is there."""
+
+    def added(self, count: int, start: Any, end: Any, target: Any) -> list[Launch]:
+        """One kernel."""
+        if not count:
+            return []
+        groups = self._context.vector_groups(count)
+        params = (count, groups, self._size, self._count)
+        return [self._context.launch("ranks_collect", (start, end, self._all, target), params, groups)]
+
+
+class RowsByNccl(_Gathered):
+    """From device to device."""
+
+    def __init__(self, context: Context, count: int, extra: int, ranks: NcclRank):
+        """extra: numbers of the buffer that stay."""
+        size = context.real.itemsize
+        self._ranks = ranks
+        self._mine = SharedMemory(ranks, (count + extra) * size)
+        self._shared = SharedMemory(ranks, ranks.size * count * size)
+        super().__init__(context, count, ranks.size, self._mine.buffer, self._shared.buffer)
+        self.gather = ranks.gather(self._mine, self._shared, count * size)
+        weakref.finalize(self, _leave, self.gather, ranks)
+
+    def begin(self) -> None:
+        """In the background."""
+        self.gather.begin()
+
+    def settle(self) -> None:
+        """Wait for the numbers."""
+        self.gather.wait(self._ranks.device.timeout)
 
 
 def _leave(gather: Any, ranks: NcclRank) -> None:
@@ -198,38 +355,34 @@ def _leave(gather: Any, ranks: NcclRank) -> None:
         ranks.close()
 
 
-class PagesMessage(_RowsOfAll):
-    """Rows through pages of the host that all devices have imported.
+class RowsByPages(_Gathered):
+    """Through pages of the host that all devices have imported, which hold the numbers of `turns` turns.
 
-    There are two halves, one for every other message: who is done with a message writes the next one, while
-    others may still read.
+    With two, who is done with one writes the next, while others may still read.
     """
 
-    turns = 2
-
-    def __init__(self, context: Context, rows: int, pages: np.ndarray, rank: int, size: int):
-        """pages: `pages.shared_pages` for messages of so many rows."""
-        self._stride = rows * context.real.itemsize
-        own, gathered = context.reals(rows + TAIL), context.reals(size * rows)
-        super().__init__(context, rows, size, own, gathered)
+    def __init__(
+        self, context: Context, count: int, extra: int, pages: np.ndarray, turns: int, rank: int, size: int
+    ):
+        """extra: numbers of the buffer that stay. pages: `pages.shared_pages` of so many numbers."""
+        self._stride, self.turns, self._rank = count * context.real.itemsize, turns, rank
+        super().__init__(context, count, size, context.reals(count + extra), context.reals(size * count))
         device: Any = context.device
-        self._pages, self._rank = device.import_host(pages), rank
+        self._pages = device.import_host(pages)
 
     def _place(self, turn: int, rank: int) -> int:
-        """First byte of a rank's rows."""
-        return (turn % 2 * self._size + rank) * self._stride
+        """First byte of a rank's numbers."""
+        return (turn % self.turns * self._size + rank) * self._stride
 
     def record_sent(self, program: Program, turn: int) -> None:
-        """The rows into the pages, and where this device adds them."""
-        super().record_sent(program, turn)
-        if self._rows:
+        """Into the pages, and where this device adds them."""
+        if self._count:
             program.copy(self.buffer, self._pages, self._stride, 0, self._place(turn, self._rank))
-            program.copy(self.buffer, self._gathered, self._stride, 0, self._rank * self._stride)
+            program.copy(self.buffer, self._all, self._stride, 0, self._rank * self._stride)
 
-    def record_taken(self, program: Program, turn: int, places: OnDevice, target: Any) -> None:
-        """The rows of others from the pages."""
+    def record_arrived(self, program: Program, turn: int) -> None:
+        """Those of others from the pages."""
         for first, last in ((0, self._rank), (self._rank + 1, self._size)):
             nbytes, at = (last - first) * self._stride, first * self._stride
             if nbytes:
-                program.copy(self._pages, self._gathered, nbytes, self._place(turn, first), at)
-        super().record_taken(program, turn, places, target)
+                program.copy(self._pages, self._all, nbytes, self._place(turn, first), at)

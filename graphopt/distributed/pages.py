@@ -22,11 +22,11 @@ _LARGE = 1 << 21
 
 
 def shared_pages(comm: Communicator, nbytes: int, alignment: int) -> np.ndarray:
-    """Zeros for two messages of `nbytes` of each rank, uint8. Collective; `OSError` on all ranks.
+    """Zeros for `nbytes` of each rank, uint8. Collective; `OSError` on all ranks.
 
     It begins and ends at multiples of `alignment` bytes; `DeviceError` where processes cannot have that.
     """
-    size = max(-(-2 * comm.size * nbytes // alignment), 1) * alignment
+    size = max(-(-comm.size * nbytes // alignment), 1) * alignment
     if isinstance(comm, ThreadCommunicator):
         return comm.share(aligned_zeros(size, alignment) if comm.rank == 0 else None)[0]
     path = comm.share(together(comm, lambda: _made(size) if comm.rank == 0 else ""))[0]

@@ -15,6 +15,7 @@ Numbers come back into pinned memory that stays mapped. The block solver is that
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from dataclasses import replace
 from functools import partial
 from typing import Any
@@ -22,10 +23,18 @@ from typing import Any
 import numpy as np
 
 from graphopt.distributed.interface import Interface, Places
-from graphopt.distributed.iterating import Iterating
-from graphopt.distributed.messages import GatheredMessage, HostMessage, Message, OnDevice, PagesMessage
+from graphopt.distributed.iterating import TAIL, Iterating
+from graphopt.distributed.messages import (
+    DeviceMessage,
+    DeviceSum,
+    HostMessage,
+    HostSum,
+    Message,
+    OnDevice,
+    Rows,
+    Sum,
+)
 from graphopt.distributed.native import Submissions
-from graphopt.distributed.nccl import NcclRank
 from graphopt.distributed.part import RankPart, diagonal_places
 from graphopt.distributed.scattering import Share
 from graphopt.solver.registry import SolverOptions, create_block_solver
@@ -104,9 +113,9 @@ class ResidentIterating:
 
         own = partial(DeviceArray, context)
         rows, numbers = shared.rows.size, shared.numbers.size
-        self._sent, self._x = (own(count, is_mapped=False) for count in (rows + numbers, max(rows, 1)))
-        self._total, self._first_total = own(max(rows, 1)), own(rows + numbers)
+        self._x, self._total = own(max(rows, 1), is_mapped=False), own(max(rows, 1))
         self._message: Message = HostMessage(context, rows)
+        self._reduced: Sum = HostSum(context, rows + numbers)
         self._spoken_damping, self._kept_damping, self._diagonal = (own(self._dim) for _ in range(3))
         every = (shared.rows, shared.spoken, shared.numbers)
         self._places = {one: OnDevice.of(context, one) for one in every}
@@ -121,7 +130,7 @@ class ResidentIterating:
         self._on_diagonal = context.indices(diagonal_places(dims))
         self._jacobi = BlockInverse(context, dims, first, first_of_each(dims.astype(np.int64)), first)
         self._jacobi_rows = context.indices(row_table(dims, self._jacobi.offset))
-        self._clear(self._sent.buffer, self._message.buffer, self._x.buffer, self._spare)
+        self._clear(self._reduced.buffer, self._message.buffer, self._x.buffer, self._spare)
         self._clear(self._pcg.scalars.buffer)  # beta 0: products leave A s in q
 
     def _clear(self, *buffers: Any) -> None:
@@ -137,21 +146,22 @@ class ResidentIterating:
         return self._context.device
 
     @property
-    def row_bytes(self) -> int:
-        """Of the rows of a message."""
-        return self._shared.rows.size * self._context.real.itemsize
+    def bytes_told(self) -> tuple[int, int]:
+        """Of the rows of a message, and of what an elimination gives."""
+        rows, numbers = self._shared.rows.size, self._shared.numbers.size
+        return rows * self._context.real.itemsize, (rows + numbers) * self._context.real.itemsize
 
-    def gather_by(self, ranks: NcclRank) -> None:
-        """Rows of messages go by NCCL; before anything was reduced."""
-        self._go_by(GatheredMessage(self._context, self._shared.rows.size, ranks))
+    def tell_by(self, way: Callable[..., Rows], way_of_sums: Callable[..., Rows] | None) -> None:
+        """Let rows of messages, and what eliminations give, go other ways than through the host.
 
-    def share_pages(self, pages: np.ndarray, rank: int, size: int) -> None:
-        """Rows of messages go through these `pages.shared_pages`; before anything was reduced."""
-        self._go_by(PagesMessage(self._context, self._shared.rows.size, pages, rank, size))
-
-    def _go_by(self, message: Message) -> None:
-        self._message = message
-        self._clear(message.buffer)
+        way(context, count, extra) makes one for so many numbers. To be called before anything was reduced.
+        """
+        rows, numbers = self._shared.rows.size, self._shared.numbers.size
+        self._message = DeviceMessage(self._context, way(self._context, rows, TAIL), rows)
+        self._clear(self._message.buffer)
+        if way_of_sums is not None:
+            self._reduced = DeviceSum(way_of_sums(self._context, rows + numbers, 0))
+            self._clear(self._reduced.buffer)
 
     # ---------------------------------------------------------------- parts of programs
 
@@ -208,6 +218,7 @@ class ResidentIterating:
 
     def reduce(self, damping: Damping | np.ndarray, kept: np.ndarray) -> np.ndarray:
         """Eliminate."""
+        self._reduced.settle()
         self._target, self._tail = self._solver.prepare_move()
         if isinstance(damping, Damping):
             kind = self._system.set_damping(damping)
@@ -219,10 +230,10 @@ class ResidentIterating:
         self._kept_damping.commit()
         self._system.program(("ranks: reduce", kind), self._record_reduce, kind).run()
         failed = self._equations.state.downloaded[INDEFINITE] != 0
-        return np.concatenate([self._sent.downloaded.astype(np.float64), [float(failed)]])
+        return np.concatenate([self._reduced.sent(), [float(failed)]])
 
     def _record_reduce(self, program: Program, kind: str) -> None:
-        equations, shared, sent = self._equations, self._shared, self._sent.buffer
+        equations, shared, sent = self._equations, self._shared, self._reduced.buffer
         self._system.record_damping(program.phase("schur"), kind)
         self._spoken_damping.record_upload(program)
         program.fill(equations.status).barrier()
@@ -238,29 +249,29 @@ class ResidentIterating:
         own = self._places[shared.numbers]
         blocks = self._copy(own.count, own.own, self._after_rows, self._blocks, sent)
         program.step([*self._pack(shared.rows, self._pcg.r[0], sent), *blocks])
-        self._sent.record_download(program)
+        self._reduced.record_sent(program)
         equations.state.record_download(program)
 
     def start(self, total: np.ndarray) -> np.ndarray:
         """Take b_s and the blocks of all ranks."""
-        self._first_total.staging[:] = total[:-1]
-        self._first_total.commit()
+        self._reduced.take(total[:-1])
         self._message.settle()
         self._number = 0
         self._system.program("ranks: start", self._record_start).run()
         return self._message.sent()
 
     def _record_start(self, program: Program) -> None:
-        equations, shared, total = self._equations, self._shared, self._first_total.buffer
-        self._first_total.record_upload(program.phase("linear_solver"))
+        equations, shared, reduced = self._equations, self._shared, self._reduced
+        reduced.record_taken(program.phase("linear_solver"))
         for one in (self._kept_damping, self._diagonal):
             one.record_upload(program)
         for vector in (self._d, self._q, self._pcg.x):
             program.fill(vector)
         program.barrier()
         own = self._places[shared.numbers]
-        blocks = self._copy(own.count, self._after_rows, own.own, total, self._blocks)
-        rows = self._unpack(shared.rows, total, self._pcg.r[0])
+        blocks = reduced.added(own.count, self._after_rows, own.own, self._blocks)
+        own = self._places[shared.rows]
+        rows = reduced.added(own.count, own.message, own.own, self._pcg.r[0])
         every = self._all_numbers
         diagonal = self._copy(self._dim, every, self._on_diagonal, self._diagonal.buffer, self._spare)
         program.step([*rows, *blocks, *diagonal])

@@ -10,18 +10,24 @@ All give the same bits in float64: sums are taken in the order of the ranks.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-from typing import Any
+from collections.abc import Callable, Sequence
+from functools import partial
+from typing import TYPE_CHECKING, Any
 
 from graphopt.distributed.communicator import Communicator, ThreadCommunicator, agreed, together
 from graphopt.distributed.devices import node_of_launcher
-from graphopt.distributed.nccl import nccl_rank
+from graphopt.distributed.nccl import NcclRank, nccl_rank
 from graphopt.distributed.pages import shared_pages
 from graphopt.errors import DeviceError, OptionError
+
+if TYPE_CHECKING:
+    from graphopt.distributed.messages import Rows
 
 TRANSPORTS = ("auto", "host", "pages", "nccl")
 LARGE = 900_000
 """Bytes of the rows of a message from which on `pages` was measured to win (docs/scaling.md)."""
+MOST_GATHERED = 1 << 30
+"""Bytes of what eliminations give, of all ranks, that a device may hold; more goes through the host."""
 
 
 def check_transport(transport: str) -> None:
@@ -40,12 +46,19 @@ def connect(comm: Communicator, own: Any, transport: str) -> str:
         return "host"
     if transport == "nccl":
         ranks = nccl_rank(comm, getattr(own, "device", None))
-        together(comm, lambda: own.gather_by(ranks))
+        together(comm, lambda: _by_nccl(own, ranks))
         return "nccl"
-    is_worth = isinstance(comm, ThreadCommunicator) and getattr(own, "row_bytes", 0) >= LARGE
+    is_worth = isinstance(comm, ThreadCommunicator) and getattr(own, "bytes_told", (0,))[0] >= LARGE
     if transport == "pages" or (transport == "auto" and all(comm.share(is_worth))):
         return _by_pages(comm, own, transport == "pages")
     return "host"
+
+
+def _by_nccl(own: Any, ranks: NcclRank) -> None:
+    from graphopt.distributed.messages import RowsByNccl
+
+    way = partial(RowsByNccl, ranks=ranks)
+    own.tell_by(way, way if ranks.size * own.bytes_told[1] <= MOST_GATHERED else None)
 
 
 def _by_pages(comm: Communicator, own: Any, is_asked: bool) -> str:
@@ -59,8 +72,15 @@ def _by_pages(comm: Communicator, own: Any, is_asked: bool) -> str:
         raise agreed(DeviceError(f"transport='pages' cannot be used: {reasons[0]}"))
     if reasons:
         return "host"
-    pages = shared_pages(comm, own.row_bytes, max(one for _, one in told))
-    together(comm, lambda: own.share_pages(pages, comm.rank, comm.size))
+    from graphopt.distributed.messages import RowsByPages
+
+    def way(nbytes: int, turns: int) -> Callable[..., Rows]:
+        pages = shared_pages(comm, turns * nbytes, max(one for _, one in told))
+        return partial(RowsByPages, pages=pages, turns=turns, rank=comm.rank, size=comm.size)
+
+    of_rows, of_sums = own.bytes_told  # the same on all ranks
+    ways = way(of_rows, 2), way(of_sums, 1) if comm.size * of_sums <= MOST_GATHERED else None
+    together(comm, lambda: own.tell_by(*ways))
     return "pages"
 
 

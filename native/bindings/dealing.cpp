@@ -129,18 +129,27 @@ class BoundDealing {
   std::unique_ptr<Dealing> dealing_;
 };
 
+// Bytes of a row of arrays that have rows of one kind; `few` has a row per index into `many`.
+std::int64_t same_rows(const py::array& many, const py::array& few, const Array<std::int64_t>& index,
+                       const char* names) {
+  std::int64_t row_bytes = many.itemsize(), of_few = few.itemsize();
+  for (py::ssize_t i = 1; i < many.ndim(); ++i) row_bytes *= many.shape(i);
+  for (py::ssize_t i = 1; i < few.ndim(); ++i) of_few *= few.shape(i);
+  require((many.flags() & py::array::c_style) != 0 && (few.flags() & py::array::c_style) != 0 &&
+              many.ndim() > 0 && few.ndim() > 0 && few.shape(0) == index.size() &&
+              many.dtype().equal(few.dtype()) && row_bytes == of_few,
+          names);
+  require_below(index, 0, many.shape(0), "index names a row that there is not");
+  return row_bytes;
+}
+
 void bound_take_rows(const py::array& values, const py::object& index, const py::array& out) {
   const auto chosen = exact<std::int64_t>(index, "index", 1);
-  require((values.flags() & py::array::c_style) != 0 && (out.flags() & py::array::c_style) != 0 &&
-              values.ndim() > 0 && out.ndim() > 0 && out.shape(0) == chosen.size() &&
-              values.dtype().equal(out.dtype()),
-          "values and out must be C-contiguous, of one type, and out has a row per index");
-  std::int64_t row_bytes = values.itemsize(), of_out = out.itemsize();
-  for (py::ssize_t i = 1; i < values.ndim(); ++i) row_bytes *= values.shape(i);
-  for (py::ssize_t i = 1; i < out.ndim(); ++i) of_out *= out.shape(i);
-  require(row_bytes == of_out && out.writeable(),
-          "out must be writeable, with rows as long as those of values");
-  require_below(chosen, 0, values.shape(0), "index names a row that there is not");
+  const std::int64_t row_bytes = same_rows(
+      values, out, chosen,
+      "values and out must be C-contiguous, of one type, with rows of one length, and out has a row "
+      "per index");
+  require(out.writeable(), "out must be writeable");
   if (row_bytes == 0) return;
   const auto* from = static_cast<const unsigned char*>(values.data());
   auto* to = static_cast<unsigned char*>(const_cast<void*>(out.data()));
@@ -148,6 +157,22 @@ void bound_take_rows(const py::array& values, const py::object& index, const py:
   const std::int64_t size = chosen.size();
   const py::gil_scoped_release unlocked;
   take_rows(from, row_bytes, rows, size, to);
+}
+
+void bound_put_rows(const py::array& values, const py::object& index, const py::array& target) {
+  const auto chosen = exact<std::int64_t>(index, "index", 1);
+  const std::int64_t row_bytes = same_rows(
+      target, values, chosen,
+      "values and target must be C-contiguous, of one type, with rows of one length, and values has "
+      "a row per index");
+  require(target.writeable(), "target must be writeable");
+  if (row_bytes == 0) return;
+  const auto* from = static_cast<const unsigned char*>(values.data());
+  auto* to = static_cast<unsigned char*>(const_cast<void*>(target.data()));
+  const std::int64_t* rows = chosen.data();
+  const std::int64_t size = chosen.size();
+  const py::gil_scoped_release unlocked;
+  put_rows(from, row_bytes, rows, size, to);
 }
 
 void bound_mark_chosen(const py::object& rows, int slot, const py::object& index, const py::object& mask) {
@@ -220,6 +245,8 @@ void bind_dealing(py::module_& m) {
            "Of ranks of items: (m,) uint16 ranks of edges, (num_ranks,) int64 edges of each, copies.");
   m.def("take_rows", &bound_take_rows, py::arg("values"), py::arg("index"), py::arg("out"),
         "out[...] = values[index].");
+  m.def("put_rows", &bound_put_rows, py::arg("values"), py::arg("index"), py::arg("target"),
+        "target[index] = values; no index twice.");
   m.def("mark_chosen", &bound_mark_chosen, py::arg("rows"), py::arg("slot"), py::arg("index"),
         py::arg("mask"), "mask[rows[index, slot]] = True.");
   m.def("places_of", &bound_places_of, py::arg("values"), py::arg("value"),

@@ -15,6 +15,7 @@ from typing import Any
 import numpy as np
 
 import graphopt
+from graphopt.cpu_kernels import kernels
 from graphopt.errors import OptionError
 from graphopt.geometry import SE3
 from graphopt.graph.columns import Columns
@@ -182,7 +183,9 @@ class FrameGraph:
         self._poses.estimate[0] = world_T_body
         self._is_ahead = False
         points = seen.points
-        if not np.isfinite(points).all():  # they take no part; no weight makes up for a NaN
+        if not (
+            kernels.all_finite(points) or np.isfinite(points).all()
+        ):  # they take no part; no weight makes up for a NaN
             points = np.where(np.isfinite(points).all(axis=1, keepdims=True), points, 1.0)
         for tag, judged in self._judged.items():
             if tag not in wanted:
@@ -200,10 +203,13 @@ class FrameGraph:
 
     def _sorted(self, seen: FrameObservations) -> Any:
         """Observations by type of edge, each sorted by camera."""
-        order = np.argsort(seen.camera, kind="stable") if len(self.rig) > 1 else np.arange(len(seen))
-        stereo = np.isfinite(seen.right)[order]
+        stereo = np.isfinite(seen.right)
         weight = 1.0 / (seen.sigma * seen.sigma)
-        mono = order[~stereo]
+        if len(self.rig) > 1:
+            order = np.argsort(seen.camera, kind="stable")
+            mono, pairs = order[~stereo[order]], order[stereo[order]]
+        else:
+            mono, pairs = np.flatnonzero(~stereo), np.flatnonzero(stereo)
         for model in dict.fromkeys(camera.model for camera in self.rig) if len(mono) else ():
             numbers = [c for c, camera in enumerate(self.rig) if camera.model == model]
             rows = mono
@@ -212,14 +218,14 @@ class FrameGraph:
             if len(rows):
                 kind = visual_inertial.POSE_PIXEL_EDGES[model]
                 yield _Kind(kind, rows, seen.pixel[rows], weight[rows])
-        rows = order[stereo]
-        if len(rows):
-            chosen = slice(None) if len(self.rig) == 1 and len(rows) == len(seen) else rows
-            image = np.concatenate([seen.pixel[chosen], seen.right[chosen, None]], axis=1)
-            yield _Kind(visual_inertial.EdgePoseStereo, rows, image, weight[chosen])
+        if len(pairs):
+            chosen = slice(None) if len(self.rig) == 1 and len(pairs) == len(seen) else pairs
+            image = np.empty((len(pairs), 3))
+            image[:, :2], image[:, 2] = seen.pixel[chosen], seen.right[chosen]
+            yield _Kind(visual_inertial.EdgePoseStereo, pairs, image, weight[chosen])
         has_depth = np.isfinite(seen.depth)
         if has_depth.any():
-            rows = order[has_depth[order]]
+            rows = order[has_depth[order]] if len(self.rig) > 1 else np.flatnonzero(has_depth)
             image, weight = seen.depth[rows, None], seen.depth_sigma[rows] ** -2.0
             yield _Kind(visual_inertial.EdgePoseDepth, rows, image, weight)
 
@@ -389,7 +395,7 @@ class FrameGraph:
 
 
 def _refuse_non_finite(seen: FrameObservations) -> None:
-    if np.isfinite(seen.pixel).all() and (seen.sigma > 0.0).all():
+    if (kernels.all_finite(seen.pixel) or np.isfinite(seen.pixel).all()) and (seen.sigma > 0.0).all():
         return
     bad = ~(np.isfinite(seen.pixel).all(axis=1) & (seen.sigma > 0.0))
     row = int(np.argmax(bad))

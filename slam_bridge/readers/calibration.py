@@ -1,11 +1,13 @@
 """Calibration files: cameras on a body, IMU noise.
 
     Kalibr       camchain: camN with camera_model, distortion_model, intrinsics, T_cam_imu (or T_imu_cam,
-                 T_cn_cnm1), timeshift_cam_imu; IMU: imu0 with densities, OpenVINS' Tw, Ta, Tg, R_IMUto...
+                 T_cn_cnm1), timeshift_cam_imu; IMU: imu0 with densities, scale and misalignment as
+                 Kalibr (gyroscopes, accelerometers) or OpenVINS (Tw, Ta, Tg, R_IMUto...) names them
     OpenVINS     estimator_config.yaml, which names these two and the magnitude of gravity
     EuRoC, ASL   a folder mav0 with camN/sensor.yaml and imu0/sensor.yaml, or one sensor.yaml
     TUM-VI       Kalibr's files
-    ORB-SLAM3    settings .yaml of version 1.0 and older ones
+    ORB-SLAM3    settings .yaml of version 1.0 and older ones; cameras of the images as taken, not as
+                 Camera.newWidth and Camera.newHeight have ORB-SLAM3 resize them
 
 `read_calibration` finds out which of these a file is. Frames: body is the IMU's. Needs PyYAML (extra `slam`).
 """
@@ -222,13 +224,33 @@ def _densities(one: Content) -> ImuNoise:
 
 
 def _scale_misalignment(one: Content) -> ImuCalibration | None:
-    """OpenVINS' names; "kalibr": raw = Tw R_IMUtoGYRO omega + Tg a, raw = Ta R_IMUtoACC a."""
+    """OpenVINS' names; "kalibr": raw = Tw R_IMUtoGYRO omega + Tg a, raw = Ta R_IMUtoACC a.
+
+    Kalibr's own: raw = M C_gyro_i omega + A C_gyro_i a of `gyroscopes`, raw = M a of `accelerometers`.
+    """
+    if "gyroscopes" in one or "accelerometers" in one:
+        return _kalibr_scale_misalignment(one)
     if "Tw" not in one:
         return None
     if str(one.get("model", "kalibr")) not in ("kalibr", "calibrated"):
         raise FormatError(f"model {one['model']!r} of the IMU is not supported; known: kalibr, calibrated.")
     t = {name: np.array(one[name], float) for name in ("Tw", "R_IMUtoGYRO", "Ta", "R_IMUtoACC", "Tg")}
     return ImuCalibration(t["Tw"] @ t["R_IMUtoGYRO"], t["Ta"] @ t["R_IMUtoACC"], t["Tg"])
+
+
+def _kalibr_scale_misalignment(one: Content) -> ImuCalibration:
+    model = str(one.get("model", "scale-misalignment"))
+    if model != "scale-misalignment":
+        raise FormatError(
+            f"model {model!r} of the IMU is not supported; known: calibrated, scale-misalignment. Calibrate "
+            "with kalibr_calibrate_imu_camera --imu-models scale-misalignment."
+        )
+    gyro, acc = one.get("gyroscopes", {}), one.get("accelerometers", {})
+    turn = np.array(gyro.get("C_gyro_i", np.eye(3)), float)
+    by_rate, by_force = (
+        np.array(gyro.get(name, rest), float) for name, rest in (("M", np.eye(3)), ("A", 0.0 * turn))
+    )
+    return ImuCalibration(by_rate @ turn, np.array(acc.get("M", np.eye(3)), float), by_force @ turn)
 
 
 def _require_identity(matrix: Any, name: str) -> None:

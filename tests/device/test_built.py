@@ -2,17 +2,23 @@
 
 from __future__ import annotations
 
+import gc
 import threading
+import weakref
 from concurrent.futures import ThreadPoolExecutor
 
+import numpy as np
 import pytest
 
+from graphopt.device import VulkanDevice
 from graphopt.device.built import BuiltOnce
+from graphopt.device.listing import find_device
+from graphopt.solver.vulkan.program import Context, Program
 
 
 def test_many_threads_one_build():
     """The others wait for the one that builds and get the same object."""
-    built, calls, start = BuiltOnce(), [], threading.Barrier(8)
+    built, calls, start = BuiltOnce(4), [], threading.Barrier(8)
     go_on = threading.Event()
 
     def build():
@@ -34,7 +40,7 @@ def test_many_threads_one_build():
 
 def test_an_error_is_raised_and_not_kept():
     """The next one who asks builds anew."""
-    built = BuiltOnce()
+    built = BuiltOnce(4)
 
     def refuse():
         raise ValueError("no memory")
@@ -43,3 +49,40 @@ def test_an_error_is_raised_and_not_kept():
         with pytest.raises(ValueError, match="no memory"):
             built.get(1, refuse)
     assert built.get(1, lambda: 5) == 5
+
+
+def test_what_was_asked_for_last_is_kept():
+    """No more than the limit; what a thread asks for again and again stays."""
+    built, calls = BuiltOnce(3), []
+
+    def get(key):
+        return built.get(key, lambda: calls.append(key) or object())
+
+    first = get(0)
+    for key in (1, 2, 3, 4):
+        get(key)
+        assert get(0) is first
+    assert calls == [0, 1, 2, 3, 4]
+    get(1)
+    assert calls == [0, 1, 2, 3, 4, 1]
+    assert len(built._built) == 3
+
+
+def test_kernels_of_a_device_are_bounded(monkeypatch):
+    """One that is not kept any more is gone with the programs that launch it, and not before."""
+    monkeypatch.setattr("graphopt.device.vulkan.MOST_KERNELS", 1)
+    device = VulkanDevice(find_device(None))
+    context = Context(device, "double")
+    rule, damping = device.upload(np.full(4, 2.5)), context.reals(8)
+    program = Program(context).step([context.launch("set_damping", (rule, damping), (8,), 1)])
+    released = weakref.ref(program.commands[0][1].kernel)
+    total = context.accumulators(1)
+    other = Program(context).step([context.launch("sum_partials", (damping, total), (0, 8, 1, 0), 1)])
+    program.run()
+    other.run()
+    gc.collect()
+    assert released() is None, "somebody keeps a kernel besides the program"
+    device.write(damping, np.zeros(8))
+    program.run()
+    np.testing.assert_array_equal(device.download(damping, np.float64, 8), 2.5)
+    assert device.messages == []

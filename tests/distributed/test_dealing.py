@@ -5,7 +5,7 @@ import pytest
 import scipy.sparse
 
 from graphopt.cpu_kernels import kernels
-from graphopt.distributed.gather import gathered
+from graphopt.distributed.gather import gathered, put
 from graphopt.distributed.partition import cut
 
 NUM_RANKS = 3
@@ -132,6 +132,19 @@ def test_rows_are_gathered(threads, shape, dtype):
     np.testing.assert_array_equal(gathered(values, index), values[index])
 
 
+@pytest.mark.parametrize("shape", [(), (3,), (2, 2), (0,)])
+@pytest.mark.parametrize("dtype", [bool, np.int32, float])
+def test_rows_are_put_back(threads, shape, dtype):
+    """As indexing says; other rows stay."""
+    rng = np.random.default_rng(5)
+    target, index = np.zeros((60_000, *shape), dtype), rng.permutation(60_000)[:40_000]
+    values = rng.integers(0, 2, (40_000, *shape)).astype(dtype)
+    wanted = target.copy()
+    wanted[index] = values
+    put(target, index, values)
+    np.testing.assert_array_equal(target, wanted)
+
+
 def test_what_does_not_fit_is_refused():
     """Instead of memory of others."""
     kept, gone = np.zeros((2, 1), np.int32), np.zeros(2, np.int32)
@@ -143,3 +156,7 @@ def test_what_does_not_fit_is_refused():
         kernels.Dealing(kept, gone, 1, 1).nearest(np.array([2], np.int32), 2, 1.0)
     with pytest.raises(ValueError, match="index names a row"):
         gathered(np.zeros(3), np.array([3]))
+    with pytest.raises(ValueError, match="index names a row"):
+        put(np.zeros(3), np.array([-1]), np.zeros(1))
+    with pytest.raises(ValueError, match="values has a row per index"):
+        put(np.zeros((3, 2)), np.array([1]), np.zeros((1, 3)))

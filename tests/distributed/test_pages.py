@@ -11,6 +11,7 @@ from graphopt.distributed import solver, transport
 from graphopt.distributed.communicator import ThreadCommunicator, run_as_threads
 from graphopt.distributed.optimize import Wanted, optimize_rank
 from graphopt.distributed.pages import aligned_zeros
+from graphopt.distributed.resident import ResidentIterating
 from graphopt.errors import DeviceError, OptionError
 from graphopt.solver.registry import SolverOptions
 
@@ -70,6 +71,26 @@ def test_in_mixed_precision():
     """Two ranks: a sum of two float32 is rounded once either way."""
     by_pages, by_host = by_both("adjustment", device=TWO, precision="mixed")
     assert by_pages == by_host
+
+
+def test_the_host_adds_no_row(monkeypatch):
+    """Neither of messages nor of what eliminations give; too much of that goes through the host."""
+    told = []
+    plain = ResidentIterating.reduce
+
+    def reduce(own, *arguments):
+        found = plain(own, *arguments)
+        told.append((len(found), own._shared.rows.size, own._message.natively()[2]))
+        return found
+
+    monkeypatch.setattr(ResidentIterating, "reduce", reduce)
+    options = {"device": TWO, "schur": "implicit", "transport": "pages"}
+    found = graphopt.optimize(adjustment(), "lm", 2, **options)
+    assert told and {(count, rows) for count, _, rows in told} == {(1, 0)} and told[0][1] > 0
+    told.clear()
+    monkeypatch.setattr(transport, "MOST_GATHERED", 0)
+    assert chi2_of(graphopt.optimize(adjustment(), "lm", 2, **options)) == chi2_of(found)
+    assert min(count for count, _, _ in told) > 1 and {rows for *_, rows in told} == {0}
 
 
 @pytest.mark.parametrize(("large", "expected"), [(1, "pages"), (1 << 30, "host")])

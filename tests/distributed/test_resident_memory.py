@@ -27,6 +27,7 @@ WAYS = [
     {"schedule": "matrix-free"},
     {"schedule": "jacobians"},
     {"precision": "mixed"},
+    {"transport": "pages"},
 ]
 
 
@@ -64,7 +65,7 @@ def test_nothing_is_read_before_it_is_written(name, options, monkeypatch):
 def test_what_is_not_cleared_is_found(monkeypatch):
     """The test above would fail where a part of a message is not written."""
     poison(monkeypatch)
-    monkeypatch.setattr(ResidentIterating, "_record_clear", lambda *_: None)
+    monkeypatch.setattr(ResidentIterating, "_clear", lambda *_: None)
     with np.errstate(all="ignore"):
         chi2, _ = run("adjustment", {})
     assert not np.isfinite(chi2).all() or chi2[-1] > 0.9 * chi2[0]

@@ -88,6 +88,47 @@ def test_orb_slam_rectified_pairs(tmp_path):
     assert sb.read_calibration(path).rig[0].model == "radtan"
 
 
+def test_kalibr_scale_and_misalignment(tmp_path):
+    """`imu-scale-misalignment` results: samples of such a sensor, corrected, are those of a perfect one."""
+    path = tmp_path / "imu.yaml"
+    path.write_text(KALIBR_IMU)
+    found = sb.read_calibration(path)
+    assert found.noise.gyro_density == 0.003 and found.rate == 400.0
+    rng = np.random.default_rng(0)
+    omega, force = rng.normal(size=(5, 3)), rng.normal(size=(5, 3))
+    gyro_scale = np.array([[1.02, 0, 0], [0.002, 0.99, 0], [0.003, 0.001, 1.0]])
+    by_force, turn = np.array([[1e-3, 0, 2e-3], [0, 3e-3, 0], [0, 0, 1e-3]]), np.eye(3)[[1, 2, 0]]
+    acc_scale = np.array([[1.01, 0, 0], [0.002, 0.98, 0], [0.003, 0.001, 1.0]])
+    gyro = omega @ (gyro_scale @ turn).T + force @ (by_force @ turn).T
+    raw = sb.ImuSamples(np.arange(5), gyro, force @ acc_scale.T)
+    clean = found.imu.corrected(raw)
+    np.testing.assert_allclose(clean.gyro, omega, atol=1e-12)
+    np.testing.assert_allclose(clean.acc, force, atol=1e-12)
+    path.write_text(KALIBR_IMU.replace("scale-misalignment", "scale-misalignment-size-effect"))
+    with pytest.raises(FormatError, match=r"imu\.yaml.*size-effect.*not supported"):
+        sb.read_calibration(path)
+
+
+KALIBR_IMU = """\
+imu0:
+  T_i_b: [[1, 0, 0, 0], [0, 1, 0, 0], [0, 0, 1, 0], [0, 0, 0, 1]]
+  accelerometer_noise_density: 0.011
+  accelerometer_random_walk: 0.0002
+  accelerometers:
+    M: [[1.01, 0, 0], [0.002, 0.98, 0], [0.003, 0.001, 1.0]]
+  gyroscope_noise_density: 0.003
+  gyroscope_random_walk: 4.0e-05
+  gyroscopes:
+    A: [[0.001, 0, 0.002], [0, 0.003, 0], [0, 0, 0.001]]
+    C_gyro_i: [[0, 1, 0], [0, 0, 1], [1, 0, 0]]
+    M: [[1.02, 0, 0], [0.002, 0.99, 0], [0.003, 0.001, 1.0]]
+  model: scale-misalignment
+  rostopic: /imu0
+  time_offset: 0.0
+  update_rate: 400.0
+"""
+
+
 def test_orb_slam_fisheye_pair(tmp_path):
     """Two fisheye cameras with the pose of the second in the first."""
     second = "\n".join(

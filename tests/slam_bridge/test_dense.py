@@ -5,6 +5,8 @@ import pytest
 
 from graphopt.cpu_kernels import kernels
 from slam_bridge.dense import _SAFE, _SMALL, eliminated, offset_of
+from slam_bridge.marginal_prior import MarginalPrior
+from slam_bridge.tables import MapError
 
 
 def system(dim: int, seed: int = 0) -> tuple[np.ndarray, np.ndarray]:
@@ -57,3 +59,12 @@ def test_shapes_are_checked() -> None:
         kernels.eliminate_last(h, b[:3], 2, _SAFE)
     with pytest.raises(ValueError, match=r"kept is 5, expected 0 \.\. 4"):
         kernels.eliminate_last(h, b, 5, _SAFE)
+
+
+def test_a_prior_takes_arrays_in_any_order_of_memory() -> None:
+    h, b = system(15)
+    kinds, reference = np.arange(4), np.zeros((4, 7))
+    prior = MarginalPrior(kinds, np.zeros(4), reference[:, ::-1], np.asfortranarray(h), np.repeat(b, 2)[::2])
+    np.testing.assert_array_equal(prior.information, h)
+    with pytest.raises(MapError, match=r"MarginalPrior\.information"):
+        MarginalPrior(kinds, np.zeros(4), reference, np.where(h > 0.0, np.nan, h), b)

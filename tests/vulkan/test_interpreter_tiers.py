@@ -20,7 +20,7 @@ class SlowDevice:
         self.info: dict[str, str] = {}
         self.may_go_on = threading.Semaphore(0)
         self.built: list[str] = []
-        self._kernels: BuiltOnce[None] = BuiltOnce()
+        self._kernels: BuiltOnce[None] = BuiltOnce(100)
 
     def save_pipeline_cache(self):
         """There is none."""

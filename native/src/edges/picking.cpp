@@ -38,6 +38,14 @@ void take_rows(const unsigned char* values, std::int64_t row_bytes, const std::i
   });
 }
 
+void put_rows(const unsigned char* values, std::int64_t row_bytes, const std::int64_t* index,
+              std::int64_t size, unsigned char* target) {
+  const auto bytes = static_cast<std::size_t>(row_bytes);
+  for_each_share(size, [&](std::int64_t i, std::int64_t end) {
+    for (; i < end; ++i) std::memcpy(target + index[i] * row_bytes, values + i * row_bytes, bytes);
+  });
+}
+
 void mark_chosen(const std::int32_t* rows, int stride, const std::int64_t* index, std::int64_t size,
                  bool* mask) {
   for_each_share(size, [&](std::int64_t i, std::int64_t end) {

@@ -10,6 +10,10 @@ namespace graphopt::edges {
 void take_rows(const unsigned char* values, std::int64_t row_bytes, const std::int64_t* index,
                std::int64_t size, unsigned char* out);
 
+// Row index[i] of `target` becomes row i of `values`; no row twice.
+void put_rows(const unsigned char* values, std::int64_t row_bytes, const std::int64_t* index,
+              std::int64_t size, unsigned char* target);
+
 // mask[rows[index[i] * stride]] = true.
 void mark_chosen(const std::int32_t* rows, int stride, const std::int64_t* index, std::int64_t size,
                  bool* mask);
