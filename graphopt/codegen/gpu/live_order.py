@@ -10,7 +10,7 @@ from __future__ import annotations
 
 import random
 import re
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 
 from graphopt.codegen.assignment import Assignment, Statement
 
@@ -134,17 +134,29 @@ def where_needed(
     for value, line in additions:
         adding.setdefault(value, []).append(line)
 
-    def bring(line: str) -> None:
-        for name in _NAME.findall(line):
-            if name in waiting:
-                bring(waiting.pop(name))
-        text.append(line)
+    def bring(statement: Sequence[str]) -> None:
+        for line in statement:
+            for name in _NAME.findall(line):
+                if name in waiting:
+                    bring([waiting.pop(name)])
+        text.extend(statement)
 
-    for line in lines:
-        bring(line)
-        found = _DECLARED.match(line)
+    for statement in _statements(lines):
+        bring(statement)
+        found = _DECLARED.match(statement[0])
         text += adding.pop(found[1], []) if found else []
     for rest in adding.values():
-        for line in rest:
-            bring(line)
+        bring(rest)
     return text
+
+
+def _statements(lines: Sequence[str]) -> Iterator[list[str]]:
+    """Long ones take several lines."""
+    statement: list[str] = []
+    for line in lines:
+        statement.append(line)
+        if line.rstrip().endswith((";", "{", "}")):
+            yield statement
+            statement = []
+    if statement:
+        yield statement
