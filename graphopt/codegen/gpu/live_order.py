@@ -8,13 +8,16 @@ attempts that with the fewest values at a time is taken. What a statement comput
 
 from __future__ import annotations
 
+import math
 import random
 import re
 from collections.abc import Iterator, Mapping, Sequence
 
 from graphopt.codegen.assignment import Assignment, Statement
 
-ATTEMPTS = 24
+MOST_ATTEMPTS, LEAST_ATTEMPTS = 24, 8
+WORK = 220_000
+"""Of all attempts, each the square of the number of statements: about 0.1 s."""
 _LEANINGS = (0.5, 1.0, 3.0)
 """Values that it may cost to go on with what was made last, by attempt."""
 _NOISE = 0.3
@@ -24,12 +27,13 @@ _NOISE = 0.3
 def with_few_live(assignment: Assignment, words: Mapping[str, int]) -> Assignment:
     """The same statements in another order. words: of inputs that are read together, the number of the word.
 
-    Other inputs are at hand all the time. The same arguments give the same order.
+    Other inputs are at hand all the time. The same arguments give the same order. Many statements, which `WORK`
+    leaves few attempts for, stay as they are.
     """
     graph = _Graph(assignment.statements, words)
-    best: tuple[int, int] | None = None
-    order = list(range(graph.num))
-    for number in range(ATTEMPTS):
+    attempts = min(MOST_ATTEMPTS, WORK // max(graph.num, 1) ** 2)
+    best, order = (math.inf, math.inf), list(range(graph.num))
+    for number in range(attempts if attempts >= LEAST_ATTEMPTS else 0):
         attempt = _Attempt(graph, number)
         if attempt.run(best):
             best, order = (attempt.most, attempt.total), attempt.done
@@ -68,24 +72,19 @@ class _Attempt:
         """Values that a statement waits for."""
         self._place: dict[str, int] = {}
         self._read: set[int] = set()
-        self.most = self.total = 0
+        self._alive = self.most = self.total = 0
         """Values alive: most at a time, and their sum over all statements."""
         self.done: list[int] = []
 
-    def run(self, best: tuple[int, int] | None) -> bool:
+    def run(self, best: tuple[float, float]) -> bool:
         """Whether it beats the best attempt so far; given up where it cannot."""
         ready = [i for i, num in enumerate(self._open) if num == 0]
-        alive = 0
         while ready:
             chosen = min(ready, key=self._price)
-            begun = self._begins(chosen)
-            self.most, alive = max(self.most, alive + begun), alive + begun - self._ends(chosen)
-            self.total += alive
-            if best is not None and (self.most, self.total) >= best:
-                return False
             ready.remove(chosen)
-            ready += self._take(chosen, len(self.done))
-            self.done.append(chosen)
+            ready += self.take(chosen)
+            if (self.most, self.total) >= best:
+                return False
         return True
 
     def _price(self, i: int) -> float:
@@ -101,19 +100,23 @@ class _Attempt:
     def _ends(self, i: int) -> int:
         return sum(self._left[name] == 1 for name in self._graph.reads[i])
 
-    def _take(self, i: int, place: int) -> list[int]:
-        """Statements that are ready now."""
-        graph, ready = self._graph, list[int]()
+    def take(self, i: int) -> list[int]:
+        """The next statement; those that are ready now."""
+        graph, ready, begun = self._graph, list[int](), self._begins(i)
+        self.most = max(self.most, self._alive + begun)
+        self._alive += begun - self._ends(i)
+        self.total += self._alive
         for name in graph.reads[i]:
             self._left[name] -= 1
             if name in graph.words:
                 self._read.add(graph.words[name])
         for target in graph.targets[i]:
-            self._place[target] = place
+            self._place[target] = len(self.done)
             for reader in graph.readers[target]:
                 self._open[reader] -= 1
                 if self._open[reader] == 0:
                     ready.append(reader)
+        self.done.append(i)
         return ready
 
 
