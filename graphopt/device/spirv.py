@@ -10,6 +10,7 @@ from __future__ import annotations
 import contextlib
 import functools
 import hashlib
+import os
 import re
 from collections.abc import Callable
 from pathlib import Path
@@ -98,11 +99,13 @@ def _headers() -> tuple[Path, bytes]:
     include = next((path for path in (SHADERS / "include", INCLUDE) if path.is_dir()), None)
     if include is None:
         raise ShaderError(f"The shader headers are neither at {SHADERS / 'include'} nor at {INCLUDE}.")
-    states = [(path, path.stat()) for path in sorted(include.glob("*.glsl"))]
-    return include, _text_of(tuple((path, state.st_mtime_ns, state.st_size) for path, state in states))
+    with os.scandir(include) as entries:
+        states = [(one.path, one.stat()) for one in entries if one.name.endswith(".glsl")]
+    found = sorted((path, state.st_mtime_ns, state.st_size) for path, state in states)
+    return include, _text_of(tuple(found))
 
 
 @functools.lru_cache(8)
-def _text_of(files: tuple[tuple[Path, int, int], ...]) -> bytes:
+def _text_of(files: tuple[tuple[str, int, int], ...]) -> bytes:
     """Contents of files, (path, time of change, size): asked for with every kernel, read when they change."""
-    return b"".join(path.read_bytes() for path, _, _ in files)
+    return b"".join(Path(path).read_bytes() for path, _, _ in files)

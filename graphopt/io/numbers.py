@@ -8,6 +8,11 @@ from graphopt import _native
 from graphopt.errors import FormatError
 
 
+def with_line_feeds(data: bytes) -> bytes:
+    """A text whose lines end in CR alone (old Macs, some exporters) with LF instead; every other as it is."""
+    return data.replace(b"\r", b"\n") if b"\n" not in data and b"\r" in data else data
+
+
 class NumberReader:
     """Reads tables one after the other from a text in which line ends mean nothing."""
 
@@ -51,7 +56,7 @@ class RaggedRows:
     """Lines of numbers; blank lines and comments are skipped."""
 
     def __init__(self, data: bytes, path: str, first_line: int = 1, separator: str = ""):
-        values, row_start, lines, error = _native.read_ragged_rows(data, separator)
+        values, row_start, lines, error = _native.read_ragged_rows(with_line_feeds(data), separator)
         if error is not None:
             raise FormatError(f"{path}:{error[0] + first_line - 1}: {error[1]}")
         self.values: np.ndarray = values  # (sum of lengths,) float64

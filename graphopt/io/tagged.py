@@ -11,6 +11,7 @@ import numpy as np
 
 from graphopt import _native
 from graphopt.errors import FormatError
+from graphopt.io.numbers import with_line_feeds
 
 ALL_IDS = _native.ALL_IDS
 COUNTED_IDS = _native.COUNTED_IDS
@@ -60,6 +61,7 @@ class TaggedText:
 
 def read_tagged(data: bytes, path: str, rules: Mapping[str, TagRule]) -> TaggedText:
     """Split a text into groups of equal lines. Raises FormatError at the first line that breaks its rule."""
+    data = with_line_feeds(data)
     read = _native.read_tagged_lines(data, dict(rules))
     if read["error"] is not None:
         line, message = read["error"]

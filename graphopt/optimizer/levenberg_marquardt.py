@@ -18,7 +18,7 @@ import numpy as np
 from graphopt.optimizer.algorithm import Outcome, Signals, Step, promise
 from graphopt.optimizer.options import LevenbergMarquardtOptions
 from graphopt.solver.block_solver import BlockSolver
-from graphopt.solver.trial import Damping
+from graphopt.solver.trial import Damping, Forecast
 
 _LEAST_LAMBDA = 1e-16  # times the largest diagonal entry of H
 
@@ -69,6 +69,7 @@ class LevenbergMarquardt:
             self._accepted_lambda = self._lambda
         trials, step_size = 0, np.inf
         while True:
+            solver.expect(self._forecast(current, trials))
             rho, chi2, size = self._trial(current)
             trials += 1
             if rho > 0.0:
@@ -80,6 +81,12 @@ class LevenbergMarquardt:
         ended = trials >= options.max_trials or rho == 0.0 or not finite
         outcome = Outcome.NO_IMPROVEMENT if ended else Outcome.CONTINUE
         return Step(outcome, current, self._lambda, trials, step_size)
+
+    def _forecast(self, current: float, trials: int) -> Forecast:
+        options = self.options
+        tolerances = options.function_tolerance, options.step_tolerance
+        scales = options.good_step_lower_scale, options.good_step_upper_scale
+        return Forecast("nielsen", current, self._nu, trials, options.max_trials, *tolerances, *scales)
 
     def _trial(self, current: float) -> tuple[float, float, float]:
         """Try one damping: (rho, chi2 after the step, its size). A step with rho <= 0 is taken back."""

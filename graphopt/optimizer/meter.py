@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import time
+from dataclasses import replace
 
 import numpy as np
 
@@ -10,7 +11,7 @@ from graphopt.solver.block_solver import BlockSolver
 from graphopt.solver.cpu import CpuBlockSolver
 from graphopt.solver.external import ExternalPart, ExternalPlaces
 from graphopt.solver.structure import EdgeGroup
-from graphopt.solver.trial import Damping, Trial
+from graphopt.solver.trial import Damping, Forecast, Trial
 
 
 class MeteredSolver:
@@ -23,6 +24,8 @@ class MeteredSolver:
         self.structure = solver.structure
         self.depth = 0
         """Pushes that were neither popped nor discarded."""
+        self.iterations_ahead = 0
+        """Steps that may be accepted before somebody looks; 0: trials one by one."""
 
     @property
     def precision(self) -> str:
@@ -90,6 +93,11 @@ class MeteredSolver:
         solved = self._solver.solve(damping)
         self._add("solve", start)
         return solved
+
+    def expect(self, forecast: Forecast) -> None:
+        """What is likely to follow the next trial, as far as nobody looks in between."""
+        if self.iterations_ahead > 0:
+            self._solver.expect(replace(forecast, iterations=self.iterations_ahead))
 
     def trial(self, damping: Damping) -> Trial:
         """Solve, push, update, chi2."""

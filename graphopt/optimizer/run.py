@@ -127,6 +127,7 @@ def _loop(
             break
         guard.before()
         solver.look_ahead(looks_ahead and number + 1 < rules.max_iterations)
+        solver.iterations_ahead = rules.max_iterations - number if looks_ahead else 0
         start = time.perf_counter()
         step = algorithm.step(number, signals)
         summary.final_chi2 = step.chi2

@@ -17,7 +17,7 @@ import numpy as np
 from graphopt.optimizer.algorithm import Outcome, Signals, Step, promise
 from graphopt.optimizer.options import AutoOptions
 from graphopt.solver.block_solver import BlockSolver
-from graphopt.solver.trial import Damping, Trial
+from graphopt.solver.trial import Damping, Forecast, Trial
 
 _INITIAL_LAMBDA = 1e-4  # 1 / initial_trust_region_radius of Ceres
 _SMALLEST_DIAGONAL, _LARGEST_DIAGONAL = 1e-6, 1e32  # min_lm_diagonal, max_lm_diagonal of Ceres
@@ -94,6 +94,7 @@ class ScaledDamping:
         while trial < self.options.max_trials and self._lambda < _LARGEST_LAMBDA:
             if trial and signals.should_stop():
                 return Step(Outcome.CONTINUE, current, self._lambda, trial)
+            solver.expect(self._forecast(current, trial))
             trial += 1
             found = solver.trial(self.damping(self._accuracy))
             self._was_coarse = found.is_coarse and self._accuracy > _FINEST
@@ -107,6 +108,11 @@ class ScaledDamping:
                 break
         outcome = Outcome.NO_IMPROVEMENT if solved else Outcome.LINEAR_SOLVER_FAILURE
         return Step(outcome, current, self._lambda, trial)
+
+    def _forecast(self, current: float, trial: int) -> Forecast:
+        options = self.options
+        tolerances = options.function_tolerance, options.step_tolerance
+        return Forecast("scaled", current, self._nu, trial, options.max_trials, *tolerances)
 
     def _accepts(self, found: Trial, current: float, trial: int) -> bool:
         """Keep the step of a trial, or take it back; adapts lambda."""

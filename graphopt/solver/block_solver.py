@@ -17,7 +17,7 @@ import numpy as np
 
 from graphopt.solver.external import ExternalPart, ExternalPlaces
 from graphopt.solver.structure import EdgeGroup, Structure
-from graphopt.solver.trial import Damping, Trial
+from graphopt.solver.trial import Damping, Forecast, Trial
 
 
 class BlockSolver(Protocol):
@@ -61,6 +61,10 @@ class BlockSolver(Protocol):
 
     def solve(self, damping: float | np.ndarray) -> bool:
         """Solve for dx; `damping` (a number or (dim,)) is added to H's diagonal. False: not definite."""
+        ...
+
+    def expect(self, forecast: Forecast) -> None:
+        """Before a `trial`: what is likely to be asked for after it. It changes no number."""
         ...
 
     def trial(self, damping: Damping) -> Trial:

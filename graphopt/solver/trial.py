@@ -11,7 +11,7 @@ from __future__ import annotations
 import time
 from collections.abc import Mapping
 from dataclasses import dataclass, field
-from typing import Any
+from typing import Any, Literal
 
 import numpy as np
 
@@ -57,6 +57,32 @@ class Trial:
     """Conjugate gradients were to stop at the damping's accuracy, before their own tolerance."""
 
 
+@dataclass(frozen=True)
+class Forecast:
+    """By which rule an algorithm goes on after a trial: for solvers that may take its next steps ahead.
+
+    What they have taken ahead is used where the algorithm then asks for it, so a rule need not say all.
+    """
+
+    rule: Literal["nielsen", "scaled"]
+    """That of `optimizer.levenberg_marquardt` or of `optimizer.scaled_damping`."""
+    chi2: float
+    """At the estimates."""
+    nu: float
+    """What the damping grows by, if the trial is rejected."""
+    trial: int
+    """Trials from this linearization before this one."""
+    max_trials: int
+    function_tolerance: float
+    step_tolerance: float
+    """The host decides about steps that change less."""
+    lower: float = 1.0 / 3.0
+    upper: float = 2.0 / 3.0
+    """Of the rule "nielsen": what an accepted step scales lambda by at least and at most."""
+    iterations: int = 1
+    """Steps that may be accepted before somebody wants to look."""
+
+
 class TrialsByParts:
     """The parts of `BlockSolver` that follow from its others: for solvers that have no faster way."""
 
@@ -83,6 +109,9 @@ class TrialsByParts:
         step_size = float(max(dx.max(), -dx.min()))
         moved = self.move()
         return Trial(True, moved.chi2, gain, step_size, {**seconds, **moved.seconds})
+
+    def expect(self, forecast: Forecast) -> None:
+        """Nothing is taken ahead."""
 
     def move(self: Any) -> Trial:
         """Push, update by dx, and chi2 there."""

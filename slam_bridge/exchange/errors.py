@@ -83,16 +83,19 @@ def aligning(found: np.ndarray, true: np.ndarray, inertial: bool, gravity: Any =
 
 
 def normalised_errors(
-    result: Result, truth: Truth, inertial: bool = True, gravity: Any = GRAVITY
+    result: Result, truth: Truth, inertial: bool = True, gravity: Any = GRAVITY, held: bool = False
 ) -> dict[str, Any]:
-    """Mean of e' inv(C) e / dim over a few keyframes of a result; None, and why, without covariances."""
+    """Mean of e' inv(C) e / dim over a few keyframes of a result; None, and why, without covariances.
+
+    held: as of `normalised_squares`.
+    """
     ids = result.keyframes.ids
     common = np.flatnonzero(np.isin(ids, truth.keyframes))
     if len(common) < 2:
         return {}
     picked = common[np.unique(np.linspace(0, len(common) - 1, _NORMALISED + 1).round().astype(int))[1:]]
     try:
-        found = normalised_squares(result, truth, ids[picked], inertial, gravity)
+        found = normalised_squares(result, truth, ids[picked], inertial, gravity, held)
     except GraphOptError as error:
         return {"normalised": None, "normalised_note": str(error)}
     dim = 15 if inertial else 6
@@ -104,18 +107,25 @@ def normalised_errors(
 
 
 def normalised_squares(
-    result: Result, truth: Truth, keyframes: Any, inertial: bool = True, gravity: Any = GRAVITY
+    result: Result,
+    truth: Truth,
+    keyframes: Any,
+    inertial: bool = True,
+    gravity: Any = GRAVITY,
+    held: bool = False,
 ) -> np.ndarray:
     """e' inv(C) e (k,) of keyframes (ids): chi-square of 15 numbers, of 6 if not inertial, if C is right.
 
     Errors are those after the truth was moved onto the first keyframe of the result by what no measurement
-    knows (4 directions, 6 if not inertial), as the covariances' gauge is. Raises as `Result.covariance`.
+    knows (4 directions, 6 if not inertial), as the covariances' gauge is. held: a keyframe was fixed, a pose
+    measured: nothing is moved. Raises as `Result.covariance`.
     """
     states = result.keyframes
     covariances = result.covariance(keyframes=keyframes)
     rows = np.searchsorted(truth.keyframes, states.ids)
     first = int(np.flatnonzero(np.isin(states.ids, truth.keyframes))[0])
-    motion = _first_motion(states.world_T_body[first], truth.world_T_body[rows[first]], inertial, gravity)
+    start = states.world_T_body[first], truth.world_T_body[rows[first]]
+    motion = SE3(SE3.identity_storage) if held else _first_motion(*start, inertial, gravity)
     values = []
     for k in np.searchsorted(states.ids, keyframes).tolist():
         pose = motion * SE3(truth.world_T_body[rows[k]])

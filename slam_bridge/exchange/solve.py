@@ -61,7 +61,8 @@ def solve_problem(
     if truth is not None:
         after = truth_errors(world, truth, inertial)
         if len(free) <= _NORMALISED_BELOW and kind != "local-inertial":
-            after |= normalised_errors(result, truth, inertial, world.gravity)
+            held = bool(world.keyframes["fixed"].any() or len(world.pose_priors))
+            after |= normalised_errors(result, truth, inertial, world.gravity, held)
         if len(truth.mismatches):
             after |= _mismatches(result, truth)
     return Solved(result, before, after)

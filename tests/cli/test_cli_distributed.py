@@ -7,6 +7,7 @@ from rank_programs import adjustment, launch, why_not
 
 import graphopt
 from graphopt.cli.main import main
+from graphopt.device.listing import list_devices
 
 with_ranks = pytest.mark.skipif(why_not() is not None, reason=str(why_not()))
 COMMAND = ("-m", "graphopt.cli.main", "optimize")
@@ -87,3 +88,18 @@ def test_without_mpi4py(file, capsys, monkeypatch):
     monkeypatch.setitem(__import__("sys").modules, "mpi4py", None)
     assert main(["optimize", str(file), "--distributed"]) == 2
     assert "pip install 'graphopt[mpi]'" in capsys.readouterr().err
+
+
+def test_transport_of_threads(file, tmp_path, capsys):
+    """Without mpirun; one device has nobody to talk to."""
+    pytest.importorskip("graphopt._vulkan", reason="graphopt was built without Vulkan")
+    if not list_devices()[0].features["host_alignment"]:
+        pytest.skip("needs a driver with VK_EXT_external_memory_host")
+    stats = tmp_path / "s.json"
+    arguments = ["optimize", str(file), "--method", "lm", "--schur", "implicit", "--iterations", "2"]
+    devices = ["--device", "vulkan:0,vulkan:0", "--transport", "pages", "--stats", str(stats)]
+    assert main([*arguments, *devices]) == 0
+    assert json.loads(stats.read_text())["partition"]["transport"] == "pages"
+    assert "by pages" in capsys.readouterr().out
+    assert main([*arguments, "--device", "cpu", "--transport", "pages"]) != 0
+    assert "one device has nobody to talk to" in capsys.readouterr().err

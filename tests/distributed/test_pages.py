@@ -5,6 +5,7 @@ import pytest
 from rank_programs import PROBLEMS, adjustment, answer, estimates, why_not
 
 import graphopt
+from graphopt.device.listing import list_devices
 from graphopt.device.vulkan import VulkanDevice
 from graphopt.distributed import pages as host_pages
 from graphopt.distributed import solver, transport
@@ -22,7 +23,7 @@ TWO, FOUR = "vulkan:0,vulkan:0", "vulkan:0,vulkan:0,vulkan:0,vulkan:0"
 
 @pytest.fixture(autouse=True)
 def _imports():
-    if not graphopt.device.listing.list_devices()[0].features["host_alignment"]:
+    if not list_devices()[0].features["host_alignment"]:
         pytest.skip("needs a driver with VK_EXT_external_memory_host")
 
 

@@ -81,6 +81,21 @@ def test_large_ids_are_read(tmp_path):
     assert any("32 bits" in one for one in io.write(graph, tmp_path / "b.g2o"))
 
 
+def test_lines_that_end_in_cr_alone(tmp_path):
+    """They are lines: of tagged files and of tables, in the values and in the numbers of lines in errors."""
+    for end in ("\n", "\r", "\r\n"):
+        path = tmp_path / "a.g2o"
+        path.write_bytes((POSES + EDGE).replace("\n", end).encode())
+        graph = io.read(path)
+        assert (graph.num_vertices, graph.num_edges) == (2, 1)
+        path.write_bytes((POSES + "EDGE_SE2 0 7 1 0 0 1 0 0 1 0 1\n").replace("\n", end).encode())
+        with pytest.raises(FormatError, match=r":3: .*vertex 7 does not exist"):
+            io.read(path)
+        path = tmp_path / "a.tum"
+        path.write_bytes("0 1 2 3 0 0 0 1\n1 4 5 6 0 0 0 1\n".replace("\n", end).encode())
+        assert io.read(path).num_vertices == 2
+
+
 @pytest.mark.parametrize("command", ["info", "optimize", "convert"])
 def test_typos_of_flags(command, tmp_path, capsys):
     """The nearest flag is named."""

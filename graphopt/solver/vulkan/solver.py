@@ -30,10 +30,11 @@ from graphopt.solver.cpu import make_linearizer, name_of_non_finite
 from graphopt.solver.external import ExternalPart, ExternalPlaces
 from graphopt.solver.registry import SolverOptions
 from graphopt.solver.structure import EdgeGroup, Structure
-from graphopt.solver.trial import Damping, Trial
+from graphopt.solver.trial import Damping, Forecast, Trial
 from graphopt.solver.vulkan.ahead import Ahead
 from graphopt.solver.vulkan.data.array import WIDE, DeviceArray, unpack_wide
 from graphopt.solver.vulkan.external import DeviceExternal
+from graphopt.solver.vulkan.foresight import Foresight
 from graphopt.solver.vulkan.kernels.equations import Equations
 from graphopt.solver.vulkan.kernels.linearize import DeviceLinearizer
 from graphopt.solver.vulkan.kernels.pcg import Reduction
@@ -169,6 +170,10 @@ class ResidentBlockSolver:
         self._commands: dict[Hashable, tuple[tuple[int, ...], list[Command]]] = {}
         """Of the first program of a kind, with the versions that it was recorded for."""
         self._known_chi2: dict[int, float] = {}
+        self._foresight = Foresight(context, self._linearizer, self.system, self._scalars.buffer)
+        self._last_damping: Damping | None = None
+        self._is_step_old = False
+        """dx on the device is that of a trial that was done ahead, and nobody has asked for."""
         self._double: ResidentBlockSolver | None = None
         self.precision_note = ""
         """Why the precision is not the one that was asked for."""
@@ -229,6 +234,7 @@ class ResidentBlockSolver:
     @property
     def b(self) -> np.ndarray:
         """(dim,) right-hand side, downloaded when first asked for."""
+        self._leave_chain()
         return self.system.b
 
     @property
@@ -238,31 +244,38 @@ class ResidentBlockSolver:
             raise SolverError(
                 f"schedule '{self.schedule}' does not store all blocks of H. Use schedule='blocks'."
             )
+        self._leave_chain()
         return self.system.values
 
     @property
     def dx(self) -> np.ndarray:
         """(dim,) step, downloaded when first asked for."""
+        self._return_to_step()
         return self.system.step.host
 
     @dx.setter
     def dx(self, step: np.ndarray) -> None:
+        self._leave_chain()
+        self._is_step_old = False
         self.system.step.host = step
 
     @property
     def diagonal(self) -> np.ndarray:
         """(dim,) diagonal of H, downloaded when first asked for."""
+        self._leave_chain()
         return self.system.diagonal
 
     def largest_diagonal(self) -> float:
         """Largest absolute entry of H's diagonal."""
-        self.wait_linearized()
-        return self.system.largest_entries()[0]
+        return self._largest_entries()[0]
 
     def largest_gradient(self) -> float:
         """Largest absolute entry of b."""
+        return self._largest_entries()[1]
+
+    def _largest_entries(self) -> tuple[float, float]:
         self.wait_linearized()
-        return self.system.largest_entries()[1]
+        return self._foresight.largest or self.system.largest_entries()
 
     # ---------------------------------------------------------------- evaluation
 
@@ -313,6 +326,9 @@ class ResidentBlockSolver:
         chi2 = self.chi2()
         if self._ahead is not None and self._ahead.take_linearized(self._estimates.current):
             return chi2
+        if self._foresight.take_linearized():
+            self._estimates.hold()
+            return chi2
         self._prepared.result()
         self.wait_linearized()
         self._bring_now_and_then()
@@ -321,7 +337,12 @@ class ResidentBlockSolver:
 
     def _submit_linearize(self) -> None:
         self._estimates.hold()
+        self._linearize_held()
+
+    def _linearize_held(self) -> None:
         held = self._estimates.held
+        self._is_step_old |= self._foresight.leave()[1]
+        self._foresight.forget()
         self._linearizing = self._program("linearize", self._record_linearize, (held,)).submit()
         self.system.note_linearized(0 if self._linearizer.storage.is_whole else held)
 
@@ -390,7 +411,8 @@ class ResidentBlockSolver:
             self.system.begin(damping, self.prepare_move()[1])
 
     def forget_begun(self) -> None:
-        """What `begin` has begun is of no use, or has been used."""
+        """What was begun is of no use, or has been used."""
+        self._leave_chain()
         if self._ahead is not None:
             self._ahead.wait()
             self._ahead = None
@@ -400,16 +422,80 @@ class ResidentBlockSolver:
 
     def solve(self, damping: float | np.ndarray) -> bool:
         """(H + D) dx = b."""
+        self._leave_chain()
+        self._is_step_old = False
         return self.system.solve(damping)
 
+    def expect(self, forecast: Forecast) -> None:
+        """What the next trial may bring with it: the trials that are likely to follow, see `chain`."""
+        self._foresight.expect(forecast)
+
     def trial(self, damping: Damping) -> Trial:
-        """Solve, push, update and chi2 in one submission."""
+        """Solve, push, update and chi2 in one submission; or that which has been done ahead."""
         start, before = time.perf_counter(), dict(self.system.device_seconds)
+        found = self._take_ahead(damping)
+        if found is None:
+            self._leave_chain()
+            self._last_damping, self._is_step_old = damping, False
+            count = 1 if self.system.begun is not None or self._advance() else self._foresight.count()
+            if count > 1:
+                self._run_chain(damping, count)
+                found = self._take_ahead(damping)
+        found = found or self._trial_alone(damping)
+        self._foresight.expect(None)
+        return replace(found, seconds=self._split(start, before))
+
+    def _trial_alone(self, damping: Damping) -> Trial:
+        before = sum(self.system.device_seconds.values())
         target, tail = self.prepare_move()
-        if not self.system.solve(damping, tail):
-            return Trial(False, seconds=self._split(start, before))
-        moved, is_coarse = self.arrive(target), self.system.is_coarse(damping)
-        return replace(moved, seconds=self._split(start, before), is_coarse=is_coarse)
+        solved = self.system.solve(damping, tail)
+        self._foresight.note_trial(sum(self.system.device_seconds.values()) - before)
+        if not solved:
+            return Trial(False)
+        return replace(self.arrive(target), is_coarse=self.system.is_coarse(damping))
+
+    def _take_ahead(self, damping: Damping) -> Trial | None:
+        """A trial that a chain has done."""
+        found = self._foresight.take(damping)
+        if found is None:
+            return None
+        self._last_damping = damping
+        target, line = found
+        if line.trial.solved:
+            self._ahead = None  # done, as after `_arrive`
+            self._estimates.push()
+            self._estimates.arrive(target, in_double=self.precision == "double")
+            self._known_chi2[target] = line.trial.chi2
+        return line.trial
+
+    def _run_chain(self, damping: Damping, count: int) -> None:
+        """This trial and those that are likely to follow, in one submission; see `chain`."""
+        versions = self._foresight.prepare(damping, count)
+        for version in versions:
+            self._known_chi2.pop(version, None)
+        kind = self.system.set_damping(damping)
+        current = self._estimates.current, versions[0]
+        self._program("enter", self._foresight.record_copy, current).submit()
+        record = partial(self._foresight.record, kind=kind, record_tail=self._record_tail)
+        self._run(("chain", kind, count, self.system.factorization), record, tuple(versions))
+        self._foresight.arrive(damping, versions)
+        self.system.note_linearized(0)
+        self.system.note_solved()
+
+    def _leave_chain(self) -> None:
+        """H and b are those that the host knows of, whatever was done ahead."""
+        has_other_h, has_other_dx = self._foresight.leave()
+        self._is_step_old |= has_other_dx
+        if has_other_h:
+            self.wait_linearized()
+            self._linearize_held()
+
+    def _return_to_step(self) -> None:
+        """So is dx."""
+        self._leave_chain()
+        if self._is_step_old and self._last_damping is not None:
+            self.system.solve(self._last_damping)
+        self._is_step_old = False
 
     def prepare_move(self) -> tuple[int, Program]:
         """Before a trial: the version that `arrive` is told, and the program that follows a solution."""
@@ -425,6 +511,7 @@ class ResidentBlockSolver:
 
     def move(self) -> Trial:
         """Push, update by dx, and chi2 there, in one submission."""
+        self._return_to_step()
         start, before = time.perf_counter(), dict(self.system.device_seconds)
         self._advance()
         source, target = self._estimates.current, self._estimates.free_version()
@@ -437,6 +524,7 @@ class ResidentBlockSolver:
         self._advance()
         source, target = self._estimates.current, self._estimates.free_version()
         self.forget_begun()
+        self._return_to_step()
         self._run("update", self._record_oplus, (source, target))
         self._known_chi2.pop(target, None)
         self._estimates.arrive(target, in_double=self.precision == "double")
@@ -486,10 +574,12 @@ class ResidentBlockSolver:
 
     def external(self, places: ExternalPlaces) -> ExternalPart:
         """For edges that are evaluated elsewhere, see `solver.external`."""
+        self._return_to_step()
         return DeviceExternal(self.system, self._estimates, places)
 
     def multiply(self, vector: np.ndarray) -> np.ndarray:
         """H times a vector, on the device."""
+        self._leave_chain()
         return self.system.multiply(vector)
 
     # ---------------------------------------------------------------- the graph
@@ -503,6 +593,7 @@ class ResidentBlockSolver:
             self._known_chi2.clear()
         if self._changes:
             self.forget_begun()
+        self._foresight.start_call()
         self.system.reset()
 
     def _take_estimates(self) -> bool:

@@ -1,10 +1,10 @@
 // Evaluates all edges of a graph: chi2, and the normal equations H = sum J' W Omega J, b = -sum J' W Omega e.
 //
 // prepare() fixes, once per structure, the order of the edges (by the block they write, for locality), their
-// partition over threads, and where each edge adds its blocks. A block that one partition alone writes is
-// added to directly; one that several write gets a copy per partition, and the copies are added up in the
-// order of the partitions. So the result depends on the number of partitions only, never on the scheduling of
-// threads.
+// partition over threads, and where each edge adds its blocks. A block that one edge, or one run of edges,
+// alone writes is stored; one that one partition alone writes is added to directly; one that several write
+// gets a copy per partition, and the copies are added up in the order of the partitions. So the result
+// depends on the number of partitions only, never on the scheduling of threads.
 #pragma once
 
 #include <algorithm>

@@ -194,6 +194,17 @@ def test_the_turn_about_any_gravity_is_taken_out(problem, down):
             assert errors["position_m"] < 1e-9 and errors["rotation_deg"] < 1e-6
 
 
+def test_normalised_errors_with_a_fixed_keyframe():
+    """One in the middle is held where it is true: errors are against it, not against the first free one."""
+    made = generate_problem("V102", keyframes=20, landmarks=200, observations=1200, mismatches=0.0, seed=2)
+    frames, truth = made.map.keyframes, made.truth
+    for name in ("world_T_body", "velocity", "gyro_bias", "acc_bias"):
+        frames[name][10] = getattr(truth, name)[10]
+    frames["fixed"][10] = True
+    found = solve_problem(made, "full-inertial", CPU).truth
+    assert found["normalised_keyframes"] == 5 and 0.3 < found["normalised"] < 2.5
+
+
 @pytest.mark.parametrize("kind", ["full-inertial", "local-inertial", "visual"])
 def test_problems_are_solved_to_the_truth(kind):
     """From a drifted start the errors fall to what the noise leaves; mismatches are found."""

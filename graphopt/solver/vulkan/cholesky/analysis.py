@@ -13,6 +13,8 @@ level above its children: two arenas suffice. Ordering, tree and supernodes come
 
 from __future__ import annotations
 
+import threading
+from collections import OrderedDict
 from dataclasses import dataclass
 from functools import cached_property
 from typing import Any
@@ -138,6 +140,30 @@ def analyse(pattern: BlockPattern, ordering: str = "auto") -> Analysis:
     dense = pattern.dim**3 / 3.0 / _RATE + (1.0 + pattern.dim / BLOCK) * _LEVEL_SECONDS
     is_dense = pattern.dim <= MOST_DENSE and dense <= best.expected_seconds()
     return _lay_out(pattern, "dense") if is_dense else best
+
+
+MOST_KEPT, MOST_KEPT_BLOCKS = 8, 1 << 10
+"""Analyses of small patterns that are kept: a window that slides has the same S again and again."""
+_kept: OrderedDict[tuple[Any, ...], Analysis] = OrderedDict()
+_keeping = threading.Lock()
+
+
+def analyse_once(pattern: BlockPattern, ordering: str = "auto") -> Analysis:
+    """As `analyse`; of small patterns that were analysed before the same object."""
+    if pattern.num_blocks > MOST_KEPT_BLOCKS:
+        return analyse(pattern, ordering)
+    digests = (kernels.fingerprint(part) for part in (pattern.dims, pattern.col_ptr, pattern.row_idx))
+    key = (ordering, pattern.num_blocks, *digests)
+    with _keeping:
+        if key in _kept:
+            _kept.move_to_end(key)
+            return _kept[key]
+    found = analyse(pattern, ordering)
+    with _keeping:
+        _kept[key] = found
+        while len(_kept) > MOST_KEPT:
+            _kept.popitem(last=False)
+    return found
 
 
 def _lay_out(pattern: BlockPattern, ordering: str) -> Analysis:

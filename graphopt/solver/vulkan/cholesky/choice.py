@@ -18,7 +18,7 @@ from graphopt.device.figures import device_figures
 from graphopt.device.vulkan import VulkanDevice
 from graphopt.solver.linear import BlockPattern
 from graphopt.solver.vulkan.cholesky import memory
-from graphopt.solver.vulkan.cholesky.analysis import BLOCK, Analysis, analyse
+from graphopt.solver.vulkan.cholesky.analysis import BLOCK, Analysis, analyse, analyse_once
 from graphopt.solver.vulkan.cholesky.rates import (
     CORE_FLOPS,
     ROUND_TRIP,
@@ -87,7 +87,7 @@ def factorization_on_device(
     is_dense = linear_solver == "dense"
     if is_chosen and context.device.info.get("kind") == "cpu":
         return None
-    analysis = analyse(pattern, "dense" if is_dense else "auto")
+    analysis = analyse_once(pattern, "dense" if is_dense else "auto")
     if is_chosen and not is_faster_on_device(context.device, analysis):
         return None
     return TrialFactorization(context, pattern, analysis=analysis)

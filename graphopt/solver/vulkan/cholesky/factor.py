@@ -88,7 +88,7 @@ class DeviceCholesky:
         memory.check(device, self.analysis, self.real.itemsize)
         self.memory_bytes = sum(memory.predict(self.analysis, self.real.itemsize).values())
         """Device memory, predicted."""
-        self.work = Work(self.analysis)
+        self.work = Work.of(self.analysis)
         self._upload_structure(taken)
         self._reserve()
         self._solves: dict[int, Solves] = {}

@@ -132,6 +132,14 @@ def tiles(size: np.ndarray, tile: int) -> np.ndarray:
 class Work:
     """The lists of all levels."""
 
+    @classmethod
+    def of(cls, analysis: Analysis) -> Work:
+        """The lists of an analysis, made once: nobody changes them."""
+        kept = vars(analysis)
+        if "work" not in kept:
+            kept["work"] = cls(analysis)
+        return kept["work"]
+
     def __init__(self, analysis: Analysis):
         self._analysis = analysis
         self._words = Words()

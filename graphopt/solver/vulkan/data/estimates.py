@@ -163,6 +163,7 @@ class DeviceEstimates:
         """Version that holds the estimates."""
         self.held = -1
         """Version at which H is linearised, if it is; it is not written either."""
+        self._reserved: set[int] = set()
         self._old_narrow: set[int] = set()
         """Versions that a solver in double has written, which leaves their float32 copies as they were."""
         self.refresh()
@@ -186,16 +187,41 @@ class DeviceEstimates:
             )
         }
 
+    @property
+    def taken(self) -> set[int]:
+        """Versions that somebody may go back to."""
+        return {self.current, self.held, *self._stack}
+
+    def reserve(self, count: int) -> list[int]:
+        """New versions that `free_version` does not give away."""
+        own = [self._new_version() for _ in range(count)]
+        self._reserved.update(own)
+        return own
+
+    @property
+    def bytes_of_version(self) -> int:
+        """Device memory of one more version."""
+        return sum(self._versions[0][number].nbytes for number in self.moving)
+
     def free_version(self) -> int:
         """A version that is neither current nor remembered; made if there is none."""
-        taken = {self.current, self.held, *self._stack}
+        taken = self.taken | self._reserved
         for which in range(len(self._versions)):
             if which not in taken:
                 return which
+        return self._new_version()
+
+    def _new_version(self) -> int:
         first = self._versions[0]
         moved = {number: self._new_records(number) for number in self.moving}
         self._versions.append({**first, **moved})  # sets without optimized vertices are the same in all
         return len(self._versions) - 1
+
+    def overwritten(self, versions: Sequence[int]) -> None:
+        """Kernels have written some versions, which are not those of any numbers of the graph."""
+        for which in versions:
+            for number in self.moving:
+                self._versions[which][number].digest = b""
 
     def hold(self) -> None:
         """H is linearised at the current version."""

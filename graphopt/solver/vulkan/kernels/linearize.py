@@ -260,6 +260,11 @@ class DeviceLinearizer:
             yield gpu.oplus_kernel(self.estimates.working[number].type, self._context.arithmetic)
 
     @property
+    def total(self) -> Any:
+        """Buffer of what `record_chi2` finds, a wide number."""
+        return self._total.buffer
+
+    @property
     def chi2(self) -> float:
         """What the last run of `record_chi2` has found."""
         words = self._total.downloaded.copy()

@@ -409,14 +409,15 @@ class DampedSystem:
         self._rule.commit()
         return kind
 
-    def record_damping(self, program: Program, kind: str) -> None:
-        """Make D of what `set_damping` has brought."""
+    def record_damping(self, program: Program, kind: str, *, is_here: bool = False) -> None:
+        """Make D of what `set_damping` has brought. is_here: a kernel has written the rule instead."""
         if kind == "vector":
             self._damping.record_upload(program)
             program.barrier()
             return
-        self._rule.record_upload(program)
-        program.barrier()
+        if not is_here:
+            self._rule.record_upload(program)
+            program.barrier()
         dim, rule, damping = self.layout.dim, self._rule.buffer, self._damping.buffer
         groups = -(-dim // VECTOR_WORKGROUP)
         if kind == "scaled":
@@ -597,12 +598,37 @@ class DampedSystem:
     def _factorized_program(self, solver: TrialFactorization, kind: str, tail: Program) -> Program:
         return self.program(("factorize", kind, tail), self._record_factorized, solver, kind, tail)
 
+    @property
+    def rule(self) -> Any:
+        """Buffer of the damping's number and limits, reals."""
+        return self._rule.buffer
+
+    @property
+    def largest(self) -> Any:
+        """Buffer of the largest entries of H's diagonal and of b, accumulators."""
+        return self._largest.buffer
+
+    def note_solved(self) -> None:
+        """Kernels have written dx."""
+        self.step.note_written()
+
+    def record_factorized(self, program: Program, kind: str, tail: Program, *, is_here: bool) -> None:
+        """As `solve` with a factorization on the device does it. is_here: as of `record_damping`."""
+        assert self.factorization is not None
+        self._record_factorized(program, self.factorization, kind, tail, is_here=is_here)
+
     def _record_factorized(
-        self, program: Program, solver: TrialFactorization, kind: str, tail: Program
+        self,
+        program: Program,
+        solver: TrialFactorization,
+        kind: str,
+        tail: Program,
+        *,
+        is_here: bool = False,
     ) -> None:
         """A whole trial with a factorization of H + D, or of S."""
         equations, reduction = self.equations, self.reduction
-        self.record_damping(program.phase("schur"), kind)
+        self.record_damping(program.phase("schur"), kind, is_here=is_here)
         program.fill(equations.status).barrier()
         matrix, damping, rhs = equations.values, equations.damping, equations.b
         if reduction is not None:

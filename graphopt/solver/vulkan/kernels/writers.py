@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
+from functools import lru_cache
 from typing import Any, Protocol
 
 import numpy as np
@@ -147,11 +148,17 @@ def merged_buffers(
     signatures: Sequence[gpu.EdgeSignature], named: Sequence[Mapping[str, Any]]
 ) -> dict[str, Any]:
     """Buffers by the names of a merged kernel. named: those of each edge set's own kernel."""
+    own_signatures = tuple(signatures)
     return {
-        merged_name(signatures, number, name): buffer
+        _name_of(own_signatures, number, name): buffer
         for number, own in enumerate(named)
         for name, buffer in own.items()
     }
+
+
+@lru_cache(maxsize=4096)
+def _name_of(signatures: tuple[gpu.EdgeSignature, ...], view: int, name: str) -> str:
+    return merged_name(signatures, view, name)
 
 
 def has_room(context: Context, signatures: Sequence[gpu.EdgeSignature], another: gpu.EdgeSignature) -> bool:

@@ -39,6 +39,7 @@ from graphopt.solver.vulkan.data.views import MANY_EDGES
 from graphopt.solver.vulkan.plan.configuration import Configuration
 from graphopt.solver.vulkan.plan.cost import Prediction
 from graphopt.solver.vulkan.plan.direct import is_factored
+from graphopt.solver.vulkan.plan.few_edges import is_collected
 from graphopt.solver.vulkan.plan.problem import ProblemSize, check_edges, mergeable_slots, problem_size
 from graphopt.solver.vulkan.plan.reduced import reduced_shape
 from graphopt.solver.vulkan.plan.search import cheapest, of_winners, other_summations, predict
@@ -150,10 +151,10 @@ def choose_plan(
 ) -> Plan:
     """What "auto" stands for in schedule and configuration. The one place that decides.
 
-    Factorizations need blocks, and there linearisation takes little of the time: views are merged and edges
-    evaluated once where the user says so. With conjugate gradients the cost model picks, among what was asked
-    for, unless it finds that a factorization of S is faster (`direct`): then S is stored, and iterated with
-    as long as that is faster still (`DampedSystem`).
+    Factorizations need blocks, and there linearisation takes little of the time: views are merged where the
+    user says so, edges evaluated once where that is faster to set up (`few_edges`). With conjugate gradients
+    the cost model picks, among what was asked for, unless it finds that a factorization of S is faster
+    (`direct`): then S is stored, and iterated with as long as that is faster still (`DampedSystem`).
     """
     check_edges(structure)
     both, summations = [split_pin(pin) for pin in _pins(asked, structure)], summation_pins(asked, structure)
@@ -213,7 +214,8 @@ def _factored(
 ) -> Plan:
     """With a factorization, now or later: all blocks are stored."""
     chosen: tuple[Evaluation, ...] = tuple(
-        _EVALUATION_OF_PIN.get(evaluation, "gather") for evaluation in evaluations
+        _EVALUATION_OF_PIN.get(evaluation, "collect" if is_collected(group) else "gather")
+        for evaluation, group in zip(evaluations, structure.groups, strict=True)
     )
     tags = [group.edge_set.type.tag for group in structure.groups]
     whole: tuple[Products, ...] = ("blocks",) * len(tags)

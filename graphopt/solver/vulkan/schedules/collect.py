@@ -6,14 +6,16 @@
 
 For few edges of many vertices, such as the IMU measurements of a window: their arrays, launches and kernels
 cost more than their numbers. A table says which numbers an entry of H or b is the sum of (sum_records.comp);
-no view but the primary one and no pair lists are made where H is stored as a whole. On an H200 a window took
-42 and 56 ms with it, 53 and 55 without. `auto` never takes it: drivers refuse kernels with very many outputs
-(of some 500, once), and edge types differ in these.
+no view but the primary one and no pair lists are made where H is stored as a whole. `auto` takes it for these
+(`plan.few_edges`), where every kernel has few outputs: drivers refuse those with very many (of some 500,
+once).
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+import threading
+from collections import OrderedDict
+from collections.abc import Callable, Hashable, Iterable, Sequence
 from dataclasses import dataclass
 from functools import cache
 from itertools import combinations, combinations_with_replacement
@@ -25,7 +27,7 @@ from graphopt.codegen import gpu
 from graphopt.codegen.gpu.scattered import Scattered, evaluate_kernel, record_layout
 from graphopt.solver.registry import Evaluation as EvaluationName
 from graphopt.solver.registry import Products
-from graphopt.solver.vulkan.data.array import DeviceArray
+from graphopt.solver.vulkan.data.array import DeviceArray, digest_of
 from graphopt.solver.vulkan.data.layout import BlockLayout
 from graphopt.solver.vulkan.kernels.edges import BlocksOfPairs, DeviceEdges, Version
 from graphopt.solver.vulkan.kernels.sums import Pass
@@ -65,7 +67,6 @@ class Collect(Evaluation):
     """Records of a group in the order of its primary view, and the table of their sums."""
 
     name: EvaluationName = "collect"
-    wins = False
     stands_alone = True
     writes_alone = True
     is_predicted = False
@@ -166,19 +167,28 @@ class Collect(Evaluation):
     # ---------------------------------------------------------------- the table
 
     def _table(self, layout: BlockLayout, places: BlocksOfPairs) -> RecordTable:
-        structure, group, pieces = self.edges.structure, self.edges.group, self._pieces
-        own_slots, own_pairs = self._slots, self._pairs
+        structure, group = self.edges.structure, self.edges.group
         order, sets = self.edges.primary.view.order, group.vertex_sets
         rows = group.vertex_rows[order]
         blocks = np.stack(
             [structure.vertex_blocks[number][rows[:, k]] for k, number in enumerate(sets)], axis=1
         )
+        wanted = [k for k, pair in enumerate(_pairs(len(sets))) if pair in self._pairs]
+        offset, turned = (part[order][:, wanted] for part in places)
         diagonal, scalar = _places(layout.diagonal_offset, blocks), _places(layout.scalar, blocks)
-        wanted = [k for k, pair in enumerate(_pairs(len(sets))) if pair in own_pairs]
+        edges = _Edges(tuple(sets), blocks, diagonal, scalar, offset, turned)
+        key = (self._pieces, edges.sets, digest_of(*edges.arrays, self._first_number, self._first_constant))
+        ranges, there = _targets_once(key, lambda: self._targets(edges))
+        numbers = np.searchsorted(layout.block_offset, there.astype(layout.block_offset.dtype))
+        return _joined([*ranges[:-1], (*ranges[-1][:2], layout.num_blocks + numbers)])
+
+    def _targets(self, edges: _Edges) -> tuple[list[Range], np.ndarray]:
+        """Ranges of the vertex sets, that of the other blocks, and where in H these are."""
+        sets, blocks, diagonal, offset = edges.sets, edges.blocks, edges.diagonal, edges.offset
+        own_slots, own_pairs, pieces = self._slots, self._pairs, self._pieces
         left, right = (np.array([pair[end] for pair in own_pairs], int) for end in (0, 1))
         twice = blocks[:, left] == blocks[:, right]  # such blocks and their transposes belong to the diagonal
-        offset, turned = (part[order][:, wanted] for part in places)
-        ranges = []
+        ranges: list[Range] = []
         for number in dict.fromkeys(sets[slot] for slot in own_slots):
             slots = tuple(slot for slot in own_slots if sets[slot] == number)
             found = [self._sources(diagonal[:, slots], _blocks(pieces, "diagonal", slots))]
@@ -187,19 +197,18 @@ class Collect(Evaluation):
             if twice[:, mine].any():
                 at = np.where(twice[:, mine], diagonal[:, left[mine]], -1)
                 found += [self._sources(at, _blocks(pieces, kind, loops)) for kind in ("pair", "transpose")]
-            segment = self._sources(scalar[:, slots], _blocks(pieces, "right", slots))
+            segment = self._sources(edges.scalar[:, slots], _blocks(pieces, "right", slots))
             written = np.unique(blocks[:, slots])
             ranges.append((_sorted(found), _sorted([segment]), written[written >= 0]))
         others = [
             self._sources(
-                np.where(~twice & (turned == is_turned), offset, -1), _blocks(pieces, kind, own_pairs)
+                np.where(~twice & (edges.turned == is_turned), offset, -1), _blocks(pieces, kind, own_pairs)
             )
             for kind, is_turned in (("pair", False), ("transpose", True))
         ]
         there = np.unique(offset[~twice])
-        numbers = np.searchsorted(layout.block_offset, there[there >= 0].astype(layout.block_offset.dtype))
-        ranges.append((_sorted(others), _sorted([]), layout.num_blocks + numbers))
-        return _joined(ranges)
+        there = there[there >= 0]
+        return [*ranges, (_sorted(others), _sorted([]), there)], there
 
     def _sources(self, offset: np.ndarray, own: _Blocks) -> Targets:
         """Targets, and sources of them. offset: (m, n) where each block of each edge begins, -1: nowhere."""
@@ -240,6 +249,48 @@ class RecordWriter:
 
 Targets = tuple[np.ndarray, np.ndarray]
 """Places in H or b, and for each of them a source."""
+Range = tuple[Targets, Targets, np.ndarray]
+"""Of H, of b, and rows of `writers`."""
+MOST_KEPT = 8
+"""Tables' sources that are kept: edges between vertices that stay have the same in a window that slides."""
+_kept: OrderedDict[Hashable, tuple[list[Range], np.ndarray]] = OrderedDict()
+_keeping = threading.Lock()
+
+
+@dataclass(frozen=True, eq=False)
+class _Edges:
+    """Where the blocks of a group's edges are, in the order of its primary view; -1: nowhere."""
+
+    sets: tuple[int, ...]
+    """Vertex set of each slot."""
+    blocks: np.ndarray
+    diagonal: np.ndarray
+    scalar: np.ndarray
+    """(m, arity) block of each vertex, where its diagonal block and its part of b begin."""
+    offset: np.ndarray
+    turned: np.ndarray
+    """(m, pairs) where the other blocks begin, and whether they are stored transposed."""
+
+    @property
+    def arrays(self) -> list[np.ndarray]:
+        """All of them."""
+        return [self.blocks, self.diagonal, self.scalar, self.offset, self.turned]
+
+
+def _targets_once(
+    key: Hashable, make: Callable[[], tuple[list[Range], np.ndarray]]
+) -> tuple[list[Range], np.ndarray]:
+    """What was made with an equal key, if it is still there."""
+    with _keeping:
+        if key in _kept:
+            _kept.move_to_end(key)
+            return _kept[key]
+    found = make()
+    with _keeping:
+        _kept[key] = found
+        while len(_kept) > MOST_KEPT:
+            _kept.popitem(last=False)
+    return found
 
 
 @dataclass(frozen=True, eq=False)
@@ -320,7 +371,7 @@ def _places(offsets: np.ndarray, blocks: np.ndarray) -> np.ndarray:
     return np.where(blocks >= 0, offsets.astype(np.int64)[blocks], -1)
 
 
-def _joined(ranges: Sequence[tuple[Targets, Targets, np.ndarray]]) -> RecordTable:
+def _joined(ranges: Sequence[Range]) -> RecordTable:
     """The table of ranges: targets in H, in b, and rows of `writers`; empty ranges are left out."""
     starts, targets, sources, bounds, rows = [], [], [], [], []
     num_targets = num_sources = 0

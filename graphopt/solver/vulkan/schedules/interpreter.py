@@ -10,7 +10,7 @@ from __future__ import annotations
 import hashlib
 import threading
 from collections.abc import Iterator
-from functools import cache
+from functools import cache, lru_cache
 from itertools import combinations_with_replacement
 from typing import Any
 
@@ -80,20 +80,24 @@ def make_device_linearizer(
     return DeviceLinearizer(context, structure, storage, merged)
 
 
-def _programs(structure: Structure) -> Iterator[DeviceProgram]:
-    for group in structure.groups:
-        yield from _packed(working_edge_type(group.edge_set.type), group.information, group.kernel)
-    for vertex_set in structure.selection.vertex_sets:
-        yield _packed_vertex(working_vertex_type(vertex_set.type))
-
-
 def _fingerprint(context: Context, structure: Structure, storage: Storage, merged: frozenset[int]) -> bytes:
     """Hash of what determines the kernels: the bytecode says what they compute, the sources how."""
+    edges = tuple((working_edge_type(g.edge_set.type), g.information, g.kernel) for g in structure.groups)
+    vertices = tuple(working_vertex_type(one.type) for one in structure.selection.vertex_sets)
+    words = f"{context.precision} {context.device.access} {sorted(merged)} {' '.join(storage.evaluations)}"
+    return _hashed(edges, vertices, words, spirv.headers_hash())
+
+
+@lru_cache(maxsize=256)
+def _hashed(
+    edges: tuple[tuple[Any, str, int], ...], vertices: tuple[Any, ...], words: str, headers: bytes
+) -> bytes:
+    """Of the programs of edges (type, information, kernel) and vertices, and what else there is."""
     digest = hashlib.sha256(compiler_hash())
-    digest.update(spirv.headers_hash())
-    digest.update(f"{context.precision} {context.device.access} {sorted(merged)}".encode())
-    digest.update(" ".join(storage.evaluations).encode())
-    for program in _programs(structure):
+    digest.update(headers)
+    digest.update(words.encode())
+    programs = [program for kind in edges for program in _packed(*kind)] + [*map(_packed_vertex, vertices)]
+    for program in programs:
         for array in (program.words, program.constants, program.input_rows, program.output_rows):
             digest.update(repr(array.shape).encode() + array.tobytes())
     return digest.digest()
