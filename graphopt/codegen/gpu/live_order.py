@@ -27,8 +27,8 @@ _NOISE = 0.3
 def with_few_live(assignment: Assignment, words: Mapping[str, int]) -> Assignment:
     """The same statements in another order. words: of inputs that are read together, the number of the word.
 
-    Other inputs are at hand all the time. The same arguments give the same order. Where statements are so many
-    that `WORK` leaves few attempts, they stay as they are.
+    Other inputs are at hand all the time. The same arguments give the same order. Statements so many that
+    `WORK` leaves few attempts stay as they are.
     """
     graph = _Graph(assignment.statements, words)
     attempts = min(MOST_ATTEMPTS, WORK // max(graph.num, 1) ** 2)
