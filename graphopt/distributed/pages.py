@@ -40,9 +40,13 @@ def shared_pages(comm: Communicator, nbytes: int, alignment: int) -> np.ndarray:
 def aligned_zeros(size: int, alignment: int) -> np.ndarray:
     """(size,) uint8."""
     most = max(alignment, _LARGE)
-    memory = _in_large_pages(mmap.mmap(-1, size + most))
+    # private: shared mappings have no large pages where the system is as it comes
+    mapped = mmap.mmap(-1, size + most, flags=mmap.MAP_PRIVATE | mmap.MAP_ANONYMOUS)
+    memory = _in_large_pages(mapped)
     first = -memory.ctypes.data % most
-    return memory[first : first + size]
+    chosen = memory[first : first + size]
+    chosen[:] = 0  # by the host, in large pages, before a driver takes small ones
+    return chosen
 
 
 def _in_large_pages(mapped: mmap.mmap) -> np.ndarray:

@@ -274,7 +274,7 @@ class FormedBlockSolver(DistributedBlockSolver):
         """With what the system takes."""
         own = super().describe()
         own["memory_bytes"] += self._system.memory_bytes
-        on = "" if self.linear_solver == "pcg" else "cpu"
+        on = self._system.place if isinstance(self._system, FactorizedSystem) else ""
         schur = "explicit" if self.structure.num_kept < self.structure.num_blocks else "off"
         return own | {"factorized_on": on, "schur": schur}
 

@@ -1,10 +1,10 @@
-"""The reduced system of all ranks, factorized on each.
+"""The reduced system of all ranks, factorized.
 
     (D_p + sum_r S_r) x_p = sum_r b_s,r
 
-The pattern of S is the union of the ranks' patterns. One sum of its numbers, then every rank factorizes the
-same matrix and gets the same bits; that is cheaper than sending the solution of one to all while S is small
-beside the edges. Where it is not, `pcg.ConjugateGradients` never forms S.
+The pattern of S is the union of the ranks' patterns. One sum of its numbers, then one rank's GPU factorizes,
+or every rank's CPU the same matrix with the same bits (`factor`). Where S is not small beside the edges,
+`pcg.ConjugateGradients` never forms it.
 """
 
 from __future__ import annotations
@@ -14,6 +14,7 @@ from typing import Protocol
 import numpy as np
 
 from graphopt.distributed.communicator import Communicator
+from graphopt.distributed.factor import CpuFactor, SpokenFactor, device_factor
 from graphopt.distributed.part import HostPart
 from graphopt.solver.linear import BlockPattern
 from graphopt.solver.linear_systems import solver_for
@@ -67,16 +68,25 @@ class UnionPattern:
 
 
 class FactorizedSystem:
-    """Sums S over the ranks and factorizes it on each."""
+    """Sums S over the ranks and factorizes it."""
 
     def __init__(self, comm: Communicator, part: HostPart, dims: np.ndarray, options: SolverOptions):
         self._comm, self._part = comm, part
         self._dim = int(dims.sum())
         self._union = UnionPattern(comm, part, dims)
-        self.linear_solver, self._solver = solver_for(self._union.pattern, options)
+        self.linear_solver, solver = solver_for(self._union.pattern, options)
+        is_chosen, found = options.linear_solver == "auto", None
+        if self.linear_solver != "pcg":
+            found = device_factor(comm, part, self._union.pattern, self.linear_solver, is_chosen)
+        self._factor: CpuFactor | SpokenFactor = found or CpuFactor(solver)
+
+    @property
+    def place(self) -> str:
+        """Where it is factorized: "cpu" or "device"."""
+        return self._factor.place
 
     def solve(self, formed: bool, damping: np.ndarray) -> np.ndarray | None:
-        """One sum, then the same factorization everywhere."""
+        """One sum, then the factorization."""
         part, first = self._part, 1 + self._dim
         packed = np.zeros(first + self._union.pattern.values_size)
         packed[0] = not formed
@@ -84,12 +94,10 @@ class FactorizedSystem:
             packed[1 + part.kept_scalars] = part.reduced_b()
             packed[first + self._union.places] = part.reduced_values()
         total = self._comm.sum(packed)
-        if total[0] or not self._solver.factorize(total[first:], damping):
-            return None
-        return np.asarray(self._solver.solve(np.ascontiguousarray(total[1:first])))
+        return None if total[0] else self._factor.solve(total[first:], damping, total[1:first])
 
     @property
     def memory_bytes(self) -> int:
         """Sums, places and factor."""
         values = 8 * self._union.pattern.values_size
-        return 2 * values + self._union.places.nbytes + int(getattr(self._solver, "memory_bytes", 0))
+        return 2 * values + self._union.places.nbytes + self._factor.memory_bytes

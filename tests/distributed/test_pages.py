@@ -1,5 +1,7 @@
 """Rows that GPUs share go through memory of the host that all have imported: the bits of the host."""
 
+from pathlib import Path
+
 import numpy as np
 import pytest
 from rank_programs import PROBLEMS, adjustment, answer, estimates, why_not
@@ -157,3 +159,21 @@ def test_memory_that_cannot_be_imported():
             device.import_host(wrong)
     with pytest.raises(DeviceError, match="does not work on memory of the host"):
         VulkanDevice(0, masked_features=["imports_host"]).import_host(pages)
+
+
+def test_large_pages():
+    """The system is asked for them, for memory of this process alone: shared mappings often get none."""
+    setting = Path("/sys/kernel/mm/transparent_hugepage/enabled")
+    if not setting.is_file() or "[never]" in setting.read_text():
+        pytest.skip("this system has no large pages")
+    pages = aligned_zeros(8 << 20, 4096)
+    assert not pages.any() and pages.ctypes.data % (2 << 20) == 0
+    flags, is_inside = [], False
+    for line in Path("/proc/self/smaps").read_text().splitlines():
+        name, *rest = line.split()
+        if not name.endswith(":"):
+            first, last = (int(one, 16) for one in name.split("-"))
+            is_inside = first <= pages.ctypes.data < last
+        elif is_inside and name == "VmFlags:":
+            flags = rest
+    assert "hg" in flags and "sh" not in flags

@@ -4,6 +4,7 @@ from graphopt.solver.vulkan.cholesky.analysis import Analysis, analyse
 from graphopt.solver.vulkan.cholesky.choice import (
     expected_seconds,
     factorization_on_device,
+    is_faster_from_host,
     is_faster_on_device,
 )
 from graphopt.solver.vulkan.cholesky.factor import DeviceCholesky
@@ -18,5 +19,6 @@ __all__ = [
     "analyse",
     "expected_seconds",
     "factorization_on_device",
+    "is_faster_from_host",
     "is_faster_on_device",
 ]

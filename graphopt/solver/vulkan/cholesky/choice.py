@@ -29,6 +29,8 @@ from graphopt.solver.vulkan.cholesky.rates import (
 )
 from graphopt.solver.vulkan.cholesky.trial import TrialFactorization
 
+_HOST_TRIPS = 7  # submissions of a factorisation and a solve with numbers of the host
+
 
 def device_seconds(device: Any, analysis: Analysis) -> float:
     """Expected time of a factorisation and a solve on the device; infinite where it cannot hold them."""
@@ -71,6 +73,15 @@ def is_faster_on_device(device: Any, analysis: Analysis) -> bool:
     if device.info.get("kind") == "cpu":
         return False
     return device_seconds(device, analysis) < cpu_seconds(analysis)
+
+
+def is_faster_from_host(device: Any, analysis: Analysis) -> bool:
+    """The same where matrix and right-hand side stand on the host: the device's way is the longer one."""
+    if device.info.get("kind") == "cpu":
+        return False
+    pattern = analysis.pattern
+    moved = 8.0 * (pattern.values_size + 3 * pattern.dim) / TRANSFER_BYTES + _HOST_TRIPS * ROUND_TRIP
+    return device_seconds(device, analysis) + 2.0 * moved < cpu_seconds(analysis)
 
 
 def factorization_on_device(
