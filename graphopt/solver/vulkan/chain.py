@@ -20,16 +20,20 @@ it does where a callback looks at the graph, in the first call of a structure, a
 from __future__ import annotations
 
 from dataclasses import dataclass, field, replace
+from struct import Struct
 from typing import Any
 
 import numpy as np
 
 from graphopt.solver.trial import Damping, Forecast, Trial
-from graphopt.solver.vulkan.data.array import DeviceArray, unpack_wide
+from graphopt.solver.vulkan.data.array import DeviceArray
 from graphopt.solver.vulkan.program import Command, Context, Launch, Program
 
 MOST = 1
-"""Trials in one submission, 1, 2 or 4; 1: no chains. Each has a version of the estimates, twice."""
+"""Trials in one submission, 1, 2 or 4; 1: no chains. Each has a version of the estimates, twice.
+
+1 until a device is measured on which more win; see docs/performance.md, Trips to the device.
+"""
 LONGEST_TRIAL = 2e-3
 """Seconds on the device: of longer ones a trip to the host, 0.1 ms, is a small part."""
 MOST_BYTES = 1 << 26
@@ -38,6 +42,8 @@ _LINE, _STATE = 20, 24
 """Words, as in decide.comp."""
 _IS_OVER, _KEEPS_H, _IS_REJECTED, _NIELSEN, _TRIALS, _MAX_TRIALS, _ITERATIONS = range(7)
 _NUMBERS = 8
+_DOUBLE, _MIXED = Struct("=4I2d4dd"), Struct("=4I2d8ff")
+"""A line: is one, accepted, solved, source, lambda, chi2, gain, step size, largest entries; rule."""
 
 
 @dataclass(frozen=True)
@@ -127,9 +133,10 @@ class ChainBuffers:
 
     def lines(self, count: int) -> list[Line]:
         """The trials that have run."""
-        words = self.log.downloaded.reshape(-1, _LINE)[:count].copy()
-        is_double = self.context.precision == "double"
-        return [_line(row, is_double) for row in words[words[:, 0] != 0]]
+        words = self.log.downloaded[: count * _LINE].tobytes()
+        form = _DOUBLE if self.context.precision == "double" else _MIXED
+        found = (form.unpack_from(words, 4 * _LINE * number) for number in range(count))
+        return [_line(*numbers) for numbers in found if numbers[0]]
 
     # ---------------------------------------------------------------- recording
 
@@ -173,15 +180,14 @@ class ChainBuffers:
         program.barrier()
 
 
-def _line(row: np.ndarray, is_double: bool) -> Line:
-    """row: (20,) words."""
-    damping, chi2 = row[4:8].view(np.float64).tolist()
-    scalars, largest = (unpack_wide(row[at : at + 4].view(np.float64), is_double) for at in (8, 12))
-    rule = float(row[16:18].view(np.float64)[0] if is_double else row[16:17].view(np.float32)[0])
-    gain, step_size = scalars.tolist()
-    trial = Trial(True, chi2, gain, step_size) if row[2] else Trial(False)
-    diagonal, gradient = largest.tolist()
-    return Line(damping, rule, trial, bool(row[1]), int(row[3]), (diagonal, gradient))
+def _line(_: int, accepted: int, solved: int, source: int, damping: float, chi2: float, *rest: float) -> Line:
+    """Of what `_DOUBLE` or `_MIXED` has found; of the latter each sum is two float32."""
+    *sums, rule = rest
+    if len(sums) > 4:
+        sums = [first + second for first, second in zip(sums[::2], sums[1::2], strict=True)]
+    gain, step_size, diagonal, gradient = sums
+    trial = Trial(True, chi2, gain, step_size) if solved else Trial(False)
+    return Line(damping, rule, trial, bool(accepted), source, (diagonal, gradient))
 
 
 def trials_at_once(left: int) -> int:

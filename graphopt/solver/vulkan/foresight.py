@@ -119,7 +119,11 @@ class Foresight:
                 own.record_linearize(program, self._linearization(source))
             tail = Program(self._context)
             record_tail(tail, source, target)
-            own.record_unless_over(program, self._trial(kind, tail, is_here=number > 0))
+            trial = self._trial(kind, tail, is_here=number > 0)
+            if number:
+                own.record_unless_over(program, trial)
+            else:  # no condition: a device may have read the flag before the new state is there
+                program.commands.extend(trial)
             own.record_decision(program, number, found, system.rule)
             if number + 2 < len(versions):
                 self._record_return(program, source, target)
