@@ -28,6 +28,7 @@ from graphopt.codegen.gpu.inputs import (
 )
 from graphopt.codegen.gpu.kernel import Body, GpuKernel, Interface, body_of, closed_forms
 from graphopt.codegen.gpu.layout import EdgeSignature, argument_names, numbered
+from graphopt.codegen.gpu.live_order import where_needed, with_few_live
 from graphopt.codegen.gpu.product_shapes import (
     COMPONENTS,
     EdgeProduct,
@@ -168,8 +169,8 @@ class Recomputed:
 
     def loop(self) -> Loop:
         """All is computed inside."""
-        body = self.body(self.assignment)
-        return Loop([], [*self.reads(body.used), *body.lines, *self.additions(body)], body)
+        body = self.body(with_few_live(self.assignment, self._words_by_name()))
+        return Loop([], where_needed(self.reads(body.used), body.lines, self.additions(body)), body)
 
     def hoisted(self) -> Loop:
         """What depends on the destination only is computed before."""
@@ -184,12 +185,20 @@ class Recomputed:
         )
         others = [k for k in range(self.signature.arity) if k != self.slot and self.looks_ahead]
         others = [k for k in others if not body.used.isdisjoint(self.places(k))]
+        adding = [line for _, line in self.additions(body)]
         ahead = [f"uint {self.names[k]}_ahead = {self._row_at('begin + LANE', k)};" for k in others]
         return Loop(
             [row, *self.words(self.slot, first.used | body.used), *first.lines, *ahead],
-            [*self.reads(body.used, without=self.slot, ahead=others), *body.lines, *self.additions(body)],
+            [*self.reads(body.used, without=self.slot, ahead=others), *body.lines, *adding],
             total,
         )
+
+    def _words_by_name(self) -> dict[str, int]:
+        """Numbers of the words that hold values of records."""
+        dim, arity = word_dim(self.arithmetic), self.signature.arity
+        return {
+            name: place // dim * arity + k for k in range(arity) for name, place in self.places(k).items()
+        }
 
     def _row_at(self, edge: str, k: int) -> str:
         """Text of the row of slot k, of the last edge instead of one past it."""
@@ -268,6 +277,7 @@ class Recomputed:
         nothing: list[list[Load]] = [[] for _ in range(arity)]
         return [*lines, *load_lines(self.signature, [*nothing, *self.loads[arity:]], used)]
 
-    def additions(self, body: Body) -> list[str]:
-        """Add the outputs of an edge."""
-        return [f"sum[{k}] += {body.outputs[name]};" for k, name in enumerate(self.sums)]
+    def additions(self, body: Body) -> list[tuple[str, str]]:
+        """The outputs of an edge, and the lines that add them."""
+        values = [body.outputs[name] for name in self.sums]
+        return [(value, f"sum[{k}] += {value};") for k, value in enumerate(values)]
