@@ -69,6 +69,8 @@ def evaluate(source: str, inputs: dict[str, np.ndarray], arithmetic: str) -> tup
                 kind, name, expression = match.groups()
                 value = eval(_python(expression), {}, _Scope(values))
                 values[name] = value if kind == "bool" else np.asarray(value, types[kind])
+    if all(name.isdigit() for name in sums):  # statements come in any order
+        return [sums[name] for name in sorted(sums, key=int)], values
     return list(sums.values()), values
 
 

@@ -15,6 +15,7 @@
 #define packed_word vec4
 #include "words.glsl"
 #include "pcg_state.glsl"
+#include "pcg_recurrence.glsl"
 layout(constant_id = 1) const uint STOPPABLE = 0;
 PARAMETERS(uint num_edges; uint parity;)
 WORDS(readonly, 0, packed0)

@@ -16,6 +16,7 @@
 #define packed_word vec4
 #include "words.glsl"
 #include "pcg_state.glsl"
+#include "pcg_recurrence.glsl"
 layout(constant_id = 1) const uint STOPPABLE = 0;
 PARAMETERS(uint num_tiles; uint first_tile; uint parity; uint accumulate;)
 WORDS(readonly, 0, packed0)
@@ -41,17 +42,17 @@ void main() {
   [[unroll]] for (uint k = 0; k < 2; ++k) sum[k] = ZERO;
   for (uint e = begin + LANE; e < end; e += WORKGROUP_SIZE) {
     const uint pose_row = BLOCKED(rows, e, 0, 2);
+    const uint first_moved = edge_place.at[e] * 2;
+    real t7, t8;
     const packed_word pose_w0 = AT(packed0, pose_row * 2, 0);
     const real pose_2 = pose_w0.z;
-    const uint first_moved = edge_place.at[e] * 2;
+    math_sincos(pose_2, t7, t8);
     const real moved_0 = AT(moved, first_moved, 0);
     const real moved_1 = AT(moved, first_moved, 1);
-    real t7, t8;
-    math_sincos(pose_2, t7, t8);
-    const real y_0 = t8 * moved_0 - t7 * moved_1;
     const real y_1 = t7 * moved_0 + t8 * moved_1;
-    sum[0] += y_0;
     sum[1] += y_1;
+    const real y_0 = t8 * moved_0 - t7 * moved_1;
+    sum[0] += y_0;
   }
   [[unroll]] for (uint k = 0; k < OUTPUTS; ++k) scratch[k * TILE + LANE] = sum[k];
   barrier();
