@@ -2,10 +2,10 @@
 
     python -m benchmarks.window_steps [--device vulkan] [--linear-solver auto] [--host]
 
-Windows as in visual_inertial.py. Every step, what lies between two barriers, is timed by itself, on windows whose
-programs are there; an empty step takes about as long as a barrier and a timestamp. Printed are per submission
-its steps in order, with kernels, workgroups and microseconds (median). `--host` prints the calling thread's
-Python of windows whose structure has changed (cProfile), and how often functions are called per window.
+Windows as in visual_inertial.py. Every step, which lies between two barriers, is timed; an empty step
+takes about as long as a barrier and a timestamp. Printed are per submission its steps in order, with their
+kernels (*: one workgroup) and microseconds (median). `--host` prints the calling thread's Python of windows
+whose structure has changed (cProfile).
 """
 
 from __future__ import annotations
