@@ -121,6 +121,9 @@ class Selection:
         if not np.isfinite(pixel).all():
             bad = ~np.isfinite(pixel).all(axis=1)
             _refuse("observation", self.observations.ids, "pixel", pixel, np.asarray(bad))
+        sigma = self.observations.sigma
+        if not (sigma > 0.0).all():
+            _refuse("observation", self.observations.ids, "sigma", sigma, ~(sigma > 0.0), "a number > 0 [px]")
         for name in ("imu_measurement", "imu_information") if len(self.imu) else ():
             values = getattr(self, name).reshape(len(self.imu), -1)
             _refuse("IMU measurement", self.imu, name, values, np.asarray(~np.isfinite(values).all(axis=1)))

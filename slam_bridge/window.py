@@ -142,7 +142,7 @@ class Window:
             fixed = np.full(m, s.points_fixed)
             _adopt_vertices(graph, slam3d.VertexPointXYZ, 4 * k + np.arange(m), s.points, fixed, True)
         self._add_calibration(s, mountings)
-        self._add_observations(s, options, bool(estimate))
+        self._add_observations(s, options, estimate)
         if len(s.imu):
             states = 4 * s.imu_ends[:, :, None] + np.arange(4)
             width = chi2_quantile(options.imu_confidence, 15) ** 0.5
@@ -204,7 +204,7 @@ class Window:
         if stereo:
             _adopt_parameters(graph, visual_inertial.ParameterStereoCamera, stereo)
 
-    def _add_observations(self, s: Selection, options: SolveOptions, calibrating: bool) -> None:
+    def _add_observations(self, s: Selection, options: SolveOptions, estimate: tuple[str, ...]) -> None:
         self._pixels = []
         if s.rig is None:
             return
@@ -214,12 +214,18 @@ class Window:
         np.multiply(seen.keyframe, 4, out=vertices[:, 0])
         np.add(seen.landmark, 4 * k, out=vertices[:, 1])
         stereo = np.isfinite(seen.right)
-        if calibrating and stereo.any():
+        if "intrinsics" in estimate and stereo.any():
             raise OptionError(
-                f"{np.count_nonzero(stereo)} observations are of a rectified pair, whose calibration cannot "
-                "be estimated: rectified pixels were made with it. Observe with two cameras of the rig "
+                f"{np.count_nonzero(stereo)} observations are of a rectified pair, whose intrinsics cannot "
+                "be estimated: rectified pixels were made with them. Observe with two cameras of the rig "
                 "instead."
             )
+        if "time_offset" in estimate and len(seen) and not seen.flow.any():
+            raise OptionError(
+                "no observation has the velocity of its pixel, without which none shows a time offset: "
+                "add_observations(..., flow=) [px/s]."
+            )
+        calibrating = bool(estimate)
         for model in dict.fromkeys(camera.model for camera in s.rig):
             if stereo.all():
                 break
@@ -237,17 +243,44 @@ class Window:
                 kind, parameters = visual_inertial.PIXEL_EDGES[model], 3 * camera + [1, 2]
                 ends = vertices[rows]
             self._add_pixels(kind, rows, ends, parameters, options, seen.sigma[rows, None] ** -2.0)
+        first = 4 * k + m if calibrating else None
+        self._add_pairs(s, vertices, stereo, first, options)
+        self._add_depths(s, vertices, first, options)
+
+    def _add_pairs(
+        self,
+        s: Selection,
+        vertices: np.ndarray,
+        stereo: np.ndarray,
+        calibration: int | None,
+        options: SolveOptions,
+    ) -> None:
+        """Observations of rectified pairs; calibration: id of the cameras' first vertex, None: constants."""
+        seen = s.observations
         rows, ends = np.flatnonzero(stereo), vertices
         camera, sigma = seen.camera[:, None], seen.sigma[:, None]
         if len(rows) < len(seen):
             ends, camera, sigma = vertices[rows], camera[rows], sigma[rows]
         parameters = 3 * camera.astype(np.int64) + [1, 3]
-        self._add_pixels(visual_inertial.EdgeStereo, rows, ends, parameters, options, sigma**-2.0)
+        kind = visual_inertial.EdgeStereo
+        if calibration is not None:
+            kind, parameters = visual_inertial.EdgeCalibStereo, np.ascontiguousarray(parameters[:, 1:])
+            ends = np.concatenate([ends, calibration + 3 * camera.astype(np.int64) + [0, 2]], axis=1)
+        self._add_pixels(kind, rows, ends, parameters, options, sigma**-2.0)
+
+    def _add_depths(
+        self, s: Selection, vertices: np.ndarray, calibration: int | None, options: SolveOptions
+    ) -> None:
+        seen = s.observations
         rows = np.flatnonzero(np.isfinite(seen.depth))
-        if len(rows):
-            parameters = 3 * seen.camera[rows, None].astype(np.int64) + 1
-            weight = seen.depth_sigma[rows, None] ** -2.0
-            self._add_pixels(visual_inertial.EdgeDepth, rows, vertices[rows], parameters, options, weight)
+        if not len(rows):
+            return
+        camera, ends = seen.camera[rows, None].astype(np.int64), vertices[rows]
+        kind, parameters = visual_inertial.EdgeDepth, 3 * camera + 1
+        if calibration is not None:
+            kind, parameters = visual_inertial.EdgeCalibDepth, None
+            ends = np.concatenate([ends, calibration + 3 * camera], axis=1)
+        self._add_pixels(kind, rows, ends, parameters, options, seen.depth_sigma[rows, None] ** -2.0)
 
     def _add_pixels(
         self,
@@ -517,17 +550,21 @@ def _finite(points: np.ndarray, nowhere: np.ndarray) -> np.ndarray:
     return np.where(nowhere[:, None], middle + np.array([0.1, 0.2, 0.3]), points)
 
 
+_DEPTHS = (visual_inertial.EdgeDepth, visual_inertial.EdgeCalibDepth)
+_PAIRS = (visual_inertial.EdgeStereo, visual_inertial.EdgeCalibStereo)
+
+
 def _fill_pixels(pixels: _Pixels, s: Selection, inliers: np.ndarray | None) -> None:
     edges, seen = pixels.edge_set, s.observations
     rows = pixels.rows if len(pixels.rows) < len(seen) else slice(None)
-    if edges.type is visual_inertial.EdgeDepth:
+    if edges.type in _DEPTHS:
         edges.measurement[:, 0] = seen.depth[rows]
     else:
         edges.measurement[:, :2] = seen.pixel[rows]
-        if edges.type is visual_inertial.EdgeStereo:
+        if edges.type in _PAIRS:
             edges.measurement[:, 2] = seen.right[rows]
-        elif edges.measurement.shape[1] == 4:
-            edges.measurement[:, 2:] = seen.flow[rows]
+        if edges.type.measurement_dim > edges.type.residual_dim:
+            edges.measurement[:, -2:] = seen.flow[rows]
     takes_part = None if inliers is None or inliers.all() else inliers[rows]
     for d in range(pixels.weight.shape[1]):
         weight = pixels.weight[:, d]

@@ -84,9 +84,10 @@ def bundle(
     options: SolveOptions,
     window: Window | None,
     clock: Clock,
-    estimate: tuple[str, ...] = (),
+    estimate: tuple[str, ...] | str = (),
 ) -> Result:
     """Optimize a selection and, if asked, write the result into the map."""
+    estimate = (estimate,) if isinstance(estimate, str) else tuple(estimate)
     if selection.fixed.all() and (selection.points_fixed or not len(selection.landmarks)):
         raise OptionError(
             f"{name}: every keyframe is fixed and there are no free landmarks; nothing to optimize."

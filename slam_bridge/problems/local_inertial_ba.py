@@ -15,6 +15,7 @@ import numpy as np
 from slam_bridge.map import Map
 from slam_bridge.options import Clock, SolveOptions
 from slam_bridge.problems.bundle import bundle
+from slam_bridge.problems.local_ba import covisible_fixed
 from slam_bridge.problems.result import Result
 from slam_bridge.selection import select
 from slam_bridge.tables import whole_numbers
@@ -40,7 +41,7 @@ def local_inertial_ba(
     clock = Clock(options)
     with world.lock:
         free = np.unique(whole_numbers(keyframes))
-        others = world.covisible(free)[0][:max_fixed] if fixed is None else whole_numbers(fixed)
+        others = covisible_fixed(world, free, max_fixed) if fixed is None else whole_numbers(fixed)
         before = previous_keyframes(world, free)
         held = np.union1d(others, before)
         selection = select(world, free, held, inertial=np.union1d(free, before))
