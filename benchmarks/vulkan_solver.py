@@ -83,7 +83,9 @@ def run_kernels(
 def time_dispatches(system: DampedSystem, repeats: int) -> list[tuple[str, float]]:
     """A solve again, each launch a phase of its own."""
     program, timed = Program(system.context), Program(system.context)
-    system._record_trial(program, "scalar", 2, Program(system.context))
+    system.wait_prepared()
+    assert system.iterations is not None
+    system.iterations.record_trial(program, "scalar", 2, Program(system.context))
     names = []
     for command, argument in program.commands:
         if command == "launch":

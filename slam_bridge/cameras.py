@@ -29,6 +29,10 @@ def pose_of_matrix(matrix: Any, name: str = "matrix") -> np.ndarray:
     rows = np.asarray(matrix, float)
     if rows.shape != (4, 4) or not np.isfinite(rows).all():
         raise CameraError(f"{name} has shape {rows.shape}, expected a finite (4, 4) matrix.")
+    if np.abs(rows[3] - [0.0, 0.0, 0.0, 1.0]).max() > 1e-6:
+        raise CameraError(
+            f"{name}: its last row is {rows[3]}, expected 0, 0, 0, 1. Is it transposed (stored by columns)?"
+        )
     left, size, right = np.linalg.svd(rows[:3, :3])
     if np.abs(size - 1.0).max() > 1e-2 or np.linalg.det(rows[:3, :3]) < 0.0:
         raise CameraError(
@@ -72,6 +76,8 @@ class Camera:
         self.body_T_cam[3:] /= length
         if not (self.intrinsics[:2] > 0.0).all():
             raise CameraError(f"Camera: focal lengths are {self.intrinsics[:2]} px, must be > 0.")
+        if self.resolution is not None and not (len(self.resolution) == 2 and min(self.resolution) > 0):
+            raise CameraError(f"Camera.resolution is {self.resolution}, expected width, height > 0 [px].")
         if self.baseline is not None and not (self.baseline > 0.0 and self.model == "pinhole"):
             raise CameraError(
                 f"Camera.baseline is {self.baseline} with model {self.model!r}: a rectified pair is a "
@@ -165,6 +171,17 @@ class Rig:
         object.__setattr__(self, "cameras", given)
         object.__setattr__(self, "names", tuple(one.name or f"cam{k}" for k, one in enumerate(given)))
 
+    @classmethod
+    def of(cls, given: Rig | Camera | Sequence[Camera]) -> Rig:
+        """The rig itself, or that of one camera or of several."""
+        return given if isinstance(given, Rig) else cls(given)
+
+    def is_same(self, other: Rig) -> bool:
+        """The same models, numbers and places."""
+        return self is other or (
+            len(self) == len(other) and all(map(_is_same_camera, self.cameras, other.cameras))
+        )
+
     def __len__(self) -> int:
         return len(self.cameras)
 
@@ -200,6 +217,14 @@ class Rig:
                 pixels[rows] = each_camera.project(point_cam[rows])
         pixels[~valid] = np.nan
         return pixels, valid
+
+
+def _is_same_camera(one: Camera, two: Camera) -> bool:
+    return one is two or (
+        (one.model, one.baseline) == (two.model, two.baseline)
+        and np.array_equal(one.intrinsics, two.intrinsics)
+        and np.array_equal(one.body_T_cam, two.body_T_cam)
+    )
 
 
 def cam_T_world_from_world_T_body(world_T_body: Any, body_T_cam: Any) -> np.ndarray:

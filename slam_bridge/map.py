@@ -155,16 +155,8 @@ class Map:
         stamps (n,) int64 [ns]; world_T_body (n, 7); velocity (n, 3) [m/s], None: without inertial states;
         biases (3,) or (n, 3) [rad/s, m/s^2]; fixed (n,) or one bool.
         """
-        poses = _numbers("world_T_body", np.atleast_2d(np.asarray(world_T_body, float)), (-1, 7))
+        poses = _poses("world_T_body", world_T_body)
         count = len(poses)
-        poses = poses.copy()
-        length = np.linalg.norm(poses[:, 3:], axis=1)
-        if count and (np.abs(length - 1.0) > 1e-2).any():
-            row = int(np.argmax(np.abs(length - 1.0)))
-            raise MapError(
-                f"world_T_body of row {row}: its quaternion has length {length[row]:.4f}, expected 1."
-            )
-        poses[:, 3:] /= length[:, None]
         has_states = velocity is not None
         states = {
             name: _numbers(name, np.broadcast_to(np.asarray(one, float), (count, 3)), (count, 3))
@@ -273,11 +265,37 @@ class Map:
             )
         if (ends[0] == ends[1]).any():
             raise MapError("add_imu: a measurement links two different keyframes.")
-        for end in ends:
-            self.keyframes["has_states"][self.keyframes.rows(end)] = True
+        rows = [self.keyframes.rows(end) for end in ends]
+        self._refuse_order(ends, rows)
+        self._refuse_repeated(ends)
+        for row in rows:
+            self.keyframes["has_states"][row] = True
         ids = self.imu.append(len(given), {"first": ends[0], "second": ends[1], **_imu_columns(given)})
         self.preintegrated.update(zip(ids.tolist(), given, strict=True))
         return ids
+
+    def _refuse_order(self, ends: list[np.ndarray], rows: list[np.ndarray]) -> None:
+        """IMU measurements lead forward in time."""
+        first, second = (self.keyframes["stamp"][row] for row in rows)
+        late = first >= second
+        if late.any():
+            k = int(np.argmax(late))
+            raise MapError(
+                f"add_imu: measurement {k} leads from keyframe {ends[0][k]} at {first[k]} ns to {ends[1][k]} "
+                f"at {second[k]} ns, which is not later."
+            )
+
+    def _refuse_repeated(self, ends: list[np.ndarray]) -> None:
+        """Two measurements of one motion would count its samples twice."""
+        near = np.flatnonzero(np.isin(self.imu["first"], ends[0]))
+        known = set(zip(self.imu["first"][near].tolist(), self.imu["second"][near].tolist(), strict=True))
+        for pair in zip(*(end.tolist() for end in ends), strict=True):
+            if pair in known:
+                raise MapError(
+                    f"add_imu: there is a measurement from keyframe {pair[0]} to {pair[1]}; "
+                    "set_imu replaces it."
+                )
+            known.add(pair)
 
     @_locked
     def set_imu(self, ids: Any, measured: Sequence[Preintegrated]) -> None:
@@ -296,15 +314,17 @@ class Map:
         first_T_second (k, 7) relative poses; information (7, 7) or (k, 7, 7) of (rotation, translation, log
         of scale) [rad, m]; scale (k,): metres of the first per metre of the second, 1 where both are metric.
         """
-        poses = _numbers("first_T_second", np.atleast_2d(np.asarray(first_T_second, float)), (-1, 7))
+        poses = _poses("first_T_second", first_T_second)
         count = len(poses)
         ends = [_spread("keyframes", whole_numbers(one), (count,)) for one in (first, second)]
         for end in ends:
             self.keyframes.rows(end)
-        scales = np.broadcast_to(np.asarray(scale, float), (count,))[:, None]
-        matrices = _numbers(
-            "information", np.broadcast_to(np.asarray(information, float), (count, 7, 7)), (count, 7, 7)
-        )
+        same = ends[0] == ends[1]
+        if same.any():
+            row = int(np.argmax(same))
+            raise MapError(f"add_loops: row {row} links keyframe {int(ends[0][row])} with itself.")
+        scales = _positive("scale", scale, count)[:, None]
+        matrices = _informations(_spread("information", np.asarray(information, float), (count, 7, 7)))
         values = {
             "first": ends[0],
             "second": ends[1],
@@ -317,17 +337,19 @@ class Map:
         self, keyframe: Any, world_T_body: Any, position_sigma: Any, rotation_sigma: Any
     ) -> np.ndarray:
         """Add measured poses (k, 7) of keyframes, with standard deviations [m, rad]; return ids."""
-        poses = _numbers("world_T_body", np.atleast_2d(np.asarray(world_T_body, float)), (-1, 7))
+        poses = _poses("world_T_body", world_T_body)
         count = len(poses)
-        self.keyframes.rows(keyframe)
+        owner = _spread("keyframe", whole_numbers(keyframe), (count,))
+        self.keyframes.rows(owner)
         information = np.zeros((count, 6, 6))
-        for first, sigma, factor in ((0, position_sigma, 1.0), (3, rotation_sigma, 2.0)):
-            weights = (
-                factor / np.broadcast_to(np.asarray(sigma, float), (count,))
-            ) ** 2  # residual: half the turn
+        for first, name, sigma, factor in (
+            (0, "position_sigma", position_sigma, 1.0),
+            (3, "rotation_sigma", rotation_sigma, 2.0),  # residual: half the turn
+        ):
+            weights = (factor / _positive(name, sigma, count)) ** 2
             for k in range(first, first + 3):
                 information[:, k, k] = weights
-        values = {"keyframe": keyframe, "world_T_body": poses, "information": information}
+        values = {"keyframe": owner, "world_T_body": poses, "information": information}
         return self.pose_priors.append(count, values)
 
     # ---------------------------------------------------------------- removing and joining
@@ -356,9 +378,11 @@ class Map:
     def _unlink(self, keyframe: int, join: bool) -> None:
         before = self.imu.ids[self.imu["second"] == keyframe]
         after = self.imu.ids[self.imu["first"] == keyframe]
+        ends = self.imu["first"][self.imu.rows(before)], self.imu["second"][self.imu.rows(after)]
+        if join and len(before) == 1 and len(after) == 1:
+            join = not ((self.imu["first"] == ends[0]) & (self.imu["second"] == ends[1])).any()
         if join and len(before) == 1 and len(after) == 1:
             pair = self.preintegrated[int(before[0])], self.preintegrated[int(after[0])]
-            ends = self.imu["first"][self.imu.rows(before)], self.imu["second"][self.imu.rows(after)]
             self.remove_imu([*before, *after])
             self.add_imu(*ends, pair[0].joined(pair[1]))
         else:
@@ -421,7 +445,12 @@ class Map:
         Where one camera of a keyframe sees both, the observation of the kept one stays. Chains (a into b, b
         into c) are followed; a cycle is a `MapError`.
         """
-        target = dict(zip(np.ravel(gone).tolist(), np.ravel(kept).tolist(), strict=True))
+        given = [np.ravel(whole_numbers(one)) for one in (gone, kept)]
+        if len(given[0]) != len(given[1]):
+            raise MapError(f"merge_landmarks: {len(given[0])} landmarks are to go into {len(given[1])}.")
+        target = dict(zip(*(one.tolist() for one in given), strict=True))
+        if len(target) < len(given[0]):
+            raise MapError("merge_landmarks: a landmark is to go into two others, or is named twice.")
         self.landmarks.rows([*target, *target.values()])
         final = {one: _followed(target, one) for one in target}
         column = self.observations["landmark"]
@@ -512,7 +541,9 @@ class Map:
         motion = np.asarray(new_S_old, float)
         if motion.shape not in ((7,), (8,)):
             raise MapError(f"transform got shape {motion.shape}, expected (7,) or (8,): x, y, z, q, scale.")
-        motion = motion if len(motion) == 8 else np.append(motion, 1.0)
+        motion = motion.copy() if len(motion) == 8 else np.append(motion, 1.0)
+        motion[:7] = _poses("new_S_old", motion[:7])[0]
+        _positive("the scale of new_S_old", motion[7], 1)
         similarity, rotation = Sim3(motion), SE3(motion[:7]).rotation
         for poses in (self.keyframes["world_T_body"], self.pose_priors["world_T_body"]):
             turned = (rotation * SE3(poses).rotation).storage if len(poses) else poses[:, 3:]
@@ -558,6 +589,42 @@ def _numbers(name: str, array: np.ndarray, shape: tuple[int, ...]) -> np.ndarray
         row = int(np.argmax(bad))
         raise MapError(f"{name} of row {row} is {array[row]}: not finite. Leave such rows out.")
     return array
+
+
+def _poses(name: str, value: Any) -> np.ndarray:
+    """Poses (n, 7), a copy with quaternions of length 1; `MapError` where one is none."""
+    poses = _numbers(name, np.atleast_2d(np.asarray(value, float)), (-1, 7)).copy()
+    length = np.linalg.norm(poses[:, 3:], axis=1)
+    if len(poses) and (np.abs(length - 1.0) > 1e-2).any():
+        row = int(np.argmax(np.abs(length - 1.0)))
+        raise MapError(f"{name} of row {row}: its quaternion has length {length[row]:.4f}, expected 1.")
+    poses[:, 3:] /= length[:, None]
+    return poses
+
+
+def _positive(name: str, value: Any, count: int) -> np.ndarray:
+    """Numbers (n,), or one for all, that are positive and finite."""
+    numbers = _spread(name, np.asarray(value, float), (count,))
+    bad = ~((numbers > 0.0) & np.isfinite(numbers))
+    if bad.any():
+        row = int(np.argmax(bad))
+        raise MapError(f"{name} of row {row} is {numbers[row]}, must be > 0 and finite.")
+    return numbers
+
+
+def _informations(matrices: np.ndarray) -> np.ndarray:
+    """Matrices (n, d, d) that are symmetric and have no negative eigenvalue."""
+    matrices = _numbers("information", matrices, matrices.shape)
+    turned = matrices.swapaxes(1, 2)
+    size = np.abs(matrices).max(axis=(1, 2), initial=0.0)
+    lowest = np.linalg.eigvalsh(0.5 * (matrices + turned)).min(axis=1, initial=np.inf)
+    odd = np.abs(matrices - turned).max(axis=(1, 2), initial=0.0) > 1e-6 * size
+    bad = odd | (lowest < -1e-9 * size)
+    if bad.any():
+        row = int(np.argmax(bad))
+        found = "not symmetric" if odd[row] else f"indefinite (eigenvalues from {lowest[row]:.3g})"
+        raise MapError(f"information of row {row} is {found}, expected the inverse of a covariance.")
+    return matrices
 
 
 def _as(value: Any, dtype: Any, name: str) -> np.ndarray:

@@ -77,6 +77,8 @@ class Clock:
     """Seconds by phase, and what is left of a time limit."""
 
     def __init__(self, options: SolveOptions):
+        if not isinstance(options, SolveOptions):
+            raise OptionError(f"options is {options!r}, expected SolveOptions(...).")
         self._options = options
         self._start = self._last = time.perf_counter()
         self.seconds: dict[str, float] = {}

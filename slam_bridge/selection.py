@@ -91,6 +91,8 @@ class Selection:
     """(p,) number of a keyframe whose pose was measured."""
     pose_prior: np.ndarray = field(default_factory=lambda: np.zeros((0, 7)))
     pose_prior_information: np.ndarray = field(default_factory=lambda: np.zeros((0, 6, 6)))
+    time_offset: np.ndarray | None = None
+    """(cameras,) [s] as estimated so far, on top of what the stamps have of it; None: zeros."""
 
     def with_changes(self, **changes: Any) -> Selection:
         """The same selection with other arrays."""
@@ -120,6 +122,9 @@ class Selection:
         if not np.isfinite(pixel).all():
             bad = ~np.isfinite(pixel).all(axis=1)
             _refuse("observation", self.observations.ids, "pixel", pixel, np.asarray(bad))
+        sigma = self.observations.sigma
+        if not (sigma > 0.0).all():
+            _refuse("observation", self.observations.ids, "sigma", sigma, ~(sigma > 0.0), "a number > 0 [px]")
         for name in ("imu_measurement", "imu_information") if len(self.imu) else ():
             values = getattr(self, name).reshape(len(self.imu), -1)
             _refuse("IMU measurement", self.imu, name, values, np.asarray(~np.isfinite(values).all(axis=1)))

@@ -19,7 +19,7 @@ analysis (and memory on a device) is kept by `graphopt.solver.reuse`.
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 import numpy as np
@@ -34,6 +34,7 @@ from graphopt.solver.reuse import edge_errors
 from graphopt.types import inertial, marginal, slam3d, visual_inertial
 from graphopt.types.base import EdgeType, ParameterType, VertexType
 from graphopt.types.robust_kernels import robust_kernel
+from slam_bridge.cameras import Rig
 from slam_bridge.marginal_prior import LANDMARK, POSE, MarginalPrior
 from slam_bridge.options import SolveOptions
 from slam_bridge.selection import Selection
@@ -79,6 +80,7 @@ class Window:
         self.num_built = 0
         """Graphs that were built; the other loads found theirs."""
         self._shape: tuple[Any, ...] = ()
+        self._estimate: tuple[str, ...] = ()
         self._pixels: list[_Pixels] = []
         self._held: list[tuple[VertexSet, np.ndarray]] = []
 
@@ -101,7 +103,7 @@ class Window:
         shape = (imu_kernel, *_shape_of(selection, options, estimate))
         if not _same(shape, self._shape):
             self._build(selection, options, estimate, imu_kernel)
-            self._shape = shape
+            self._shape, self._estimate = shape, estimate
             self.num_built += 1
         self._fill(selection, inliers, imu_inliers)
         return self.graph
@@ -144,7 +146,7 @@ class Window:
             fixed = np.full(m, s.points_fixed)
             _adopt_vertices(graph, slam3d.VertexPointXYZ, 4 * k + np.arange(m), s.points, fixed, True)
         self._add_calibration(s, mountings)
-        self._add_observations(s, options, bool(estimate))
+        self._add_observations(s, options, estimate)
         if len(s.imu):
             states = 4 * s.imu_ends[:, :, None] + np.arange(4)
             width = chi2_quantile(options.imu_confidence, 15) ** 0.5
@@ -206,7 +208,7 @@ class Window:
         if stereo:
             _adopt_parameters(graph, visual_inertial.ParameterStereoCamera, stereo)
 
-    def _add_observations(self, s: Selection, options: SolveOptions, calibrating: bool) -> None:
+    def _add_observations(self, s: Selection, options: SolveOptions, estimate: tuple[str, ...]) -> None:
         self._pixels = []
         if s.rig is None:
             return
@@ -216,12 +218,13 @@ class Window:
         np.multiply(seen.keyframe, 4, out=vertices[:, 0])
         np.add(seen.landmark, 4 * k, out=vertices[:, 1])
         stereo = np.isfinite(seen.right)
-        if calibrating and stereo.any():
+        if "intrinsics" in estimate and stereo.any():
             raise OptionError(
-                f"{np.count_nonzero(stereo)} observations are of a rectified pair, whose calibration cannot "
-                "be estimated: rectified pixels were made with it. Observe with two cameras of the rig "
+                f"{np.count_nonzero(stereo)} observations are of a rectified pair, whose intrinsics cannot "
+                "be estimated: rectified pixels were made with them. Observe with two cameras of the rig "
                 "instead."
             )
+        calibrating = bool(estimate)
         for model in dict.fromkeys(camera.model for camera in s.rig):
             if stereo.all():
                 break
@@ -239,16 +242,43 @@ class Window:
                 kind, parameters = visual_inertial.PIXEL_EDGES[model], _parameters_of(camera, 1, 2)
                 ends = vertices[rows]
             self._add_pixels(kind, rows, ends, parameters, options, seen.sigma[rows])
+        first = 4 * k + m if calibrating else None
+        self._add_pairs(s, vertices, stereo, first, options)
+        self._add_depths(s, vertices, first, options)
+
+    def _add_pairs(
+        self,
+        s: Selection,
+        vertices: np.ndarray,
+        stereo: np.ndarray,
+        calibration: int | None,
+        options: SolveOptions,
+    ) -> None:
+        """Observations of rectified pairs; calibration: id of the cameras' first vertex, None: constants."""
+        seen = s.observations
         rows, ends, camera, sigma = np.flatnonzero(stereo), vertices, seen.camera, seen.sigma
         if len(rows) < len(seen):
             ends, camera, sigma = vertices[rows], camera[rows], sigma[rows]
-        parameters = _parameters_of(camera, 1, 3)
-        self._add_pixels(visual_inertial.EdgeStereo, rows, ends, parameters, options, sigma)
+        if calibration is None:
+            kind, parameters = visual_inertial.EdgeStereo, _parameters_of(camera, 1, 3)
+        else:
+            kind, parameters = visual_inertial.EdgeCalibStereo, _parameters_of(camera, 3)
+            ends = np.concatenate([ends, calibration + _parameters_of(camera, 0, 2)], axis=1)
+        self._add_pixels(kind, rows, ends, parameters, options, sigma)
+
+    def _add_depths(
+        self, s: Selection, vertices: np.ndarray, calibration: int | None, options: SolveOptions
+    ) -> None:
+        seen = s.observations
         rows = np.flatnonzero(np.isfinite(seen.depth))
-        if len(rows):
-            parameters = _parameters_of(seen.camera[rows], 1)
-            sigma = seen.depth_sigma[rows]
-            self._add_pixels(visual_inertial.EdgeDepth, rows, vertices[rows], parameters, options, sigma)
+        if not len(rows):
+            return
+        camera, ends = seen.camera[rows], vertices[rows]
+        kind, parameters = visual_inertial.EdgeDepth, _parameters_of(camera, 1)
+        if calibration is not None:
+            kind, parameters = visual_inertial.EdgeCalibDepth, None
+            ends = np.concatenate([ends, calibration + _parameters_of(camera, 0)], axis=1)
+        self._add_pixels(kind, rows, ends, parameters, options, seen.depth_sigma[rows])
 
     def _add_pixels(
         self,
@@ -290,6 +320,8 @@ class Window:
         if nowhere.any():
             known = ~nowhere[s.observations.landmark]
             inliers = known if inliers is None else known & inliers
+        if self._estimate:
+            self._fill_calibration(s)
         for pixels in self._pixels:
             _fill_pixels(pixels, s, inliers)
         if len(s.imu):
@@ -299,6 +331,14 @@ class Window:
             edges.information = s.imu_information * takes_part
         self._fill_pose_priors(s)
         self._fill_priors(s)
+
+    def _fill_calibration(self, s: Selection) -> None:
+        """Vertices of the cameras as the selection has them, so that a call starts from its own rig."""
+        graph, k = self.graph, len(s.keyframes)
+        (_, mountings, _), others = _calibration_vertices(s, 4 * k + len(s.landmarks), self._estimate)
+        graph.vertex_set(slam3d.VertexSE3).estimate[k:] = mountings
+        for kind, _, values, _ in others:
+            graph.vertex_set(kind).estimate = values
 
     def _fill_pose_priors(self, s: Selection) -> None:
         gauge = self._needs_gauge_prior(s)
@@ -342,7 +382,16 @@ class Window:
             changes["points"] = graph.vertex_set(slam3d.VertexPointXYZ).estimate.copy()
             nowhere = s.landmarks_nowhere()
             changes["points"][nowhere] = s.points[nowhere]
-        return s.with_changes(**changes)
+        return s.with_changes(**changes, **(self._found_calibration(s) if self._estimate else {}))
+
+    def _found_calibration(self, s: Selection) -> dict[str, Any]:
+        """The rig as estimated, its time offsets beside it: those of the cameras are in the stamps."""
+        found = self.calibration(s)
+        cameras = [
+            replace(camera, body_T_cam=mounting, intrinsics=intrinsics)
+            for camera, (mounting, intrinsics, _) in zip(s.rig or (), found, strict=True)
+        ]
+        return {"rig": Rig(cameras), "time_offset": np.array([offset for *_, offset in found])}
 
     def calibration(self, s: Selection) -> list[tuple[np.ndarray, np.ndarray, float]]:
         """Per camera mounting (7,), intrinsics and time offset [s] as estimated."""
@@ -402,9 +451,17 @@ def _shape_of(s: Selection, options: SolveOptions, estimate: tuple[str, ...]) ->
     return (
         s.fixed, s.inertial, len(s.landmarks), s.points_fixed, s.imu_ends, seen.keyframe, seen.landmark,
         seen.camera, np.isfinite(seen.right), np.isfinite(seen.depth), seen.sigma, seen.depth_sigma,
-        s.pose_prior_keyframe, _prior_shape(s), s.rig, options.kernel, options.confidence,
-        options.imu_confidence, estimate,
+        s.pose_prior_keyframe, _prior_shape(s), _rig_shape(s.rig, estimate), options.kernel,
+        options.confidence, options.imu_confidence, estimate,
     )  # fmt: skip
+
+
+def _rig_shape(rig: Rig | None, estimate: tuple[str, ...]) -> Any:
+    """Of cameras whose calibration is estimated the models, and what rectified pairs are constants of."""
+    if not estimate or rig is None:
+        return rig
+    pairs = [[*one.intrinsics, one.baseline] for one in rig if one.baseline is not None]
+    return [(one.model, one.baseline) for one in rig], np.array(pairs).tobytes()
 
 
 def _prior_shape(s: Selection) -> np.ndarray:
@@ -484,6 +541,12 @@ def _adopt_parameters(graph: graphopt.Graph, kind: ParameterType, values: list[t
     graph.adopt(ParameterSet(kind, Columns.holding(columns)))
 
 
+def calibration_ids(s: Selection, camera: int, estimate: tuple[str, ...]) -> list[int]:
+    """Ids of the free vertices of a camera, in the order of `CALIBRATION`."""
+    first = 4 * len(s.keyframes) + len(s.landmarks) + 3 * camera
+    return [first + part for part, name in enumerate(CALIBRATION) if name in estimate]
+
+
 def _calibration_vertices(s: Selection, first: int, estimate: tuple[str, ...]) -> list[Any]:
     """[(ids, mountings, fixed), [(type, ids, values, fixed) of intrinsics and time offsets]]; [] for none."""
     unknown = [one for one in estimate if one not in CALIBRATION]
@@ -503,9 +566,8 @@ def _calibration_vertices(s: Selection, first: int, estimate: tuple[str, ...]) -
         others.append((visual_inertial.INTRINSICS_VERTICES[model], first + 3 * of + 1, values, held))
     # the stamps were already moved by what was known of the offset
     held = np.full(len(numbers), "time_offset" not in estimate)
-    others.append(
-        (visual_inertial.VertexTimeOffset, first + 3 * numbers + 2, np.zeros((len(numbers), 1)), held)
-    )
+    offsets = np.zeros(len(numbers)) if s.time_offset is None else s.time_offset
+    others.append((visual_inertial.VertexTimeOffset, first + 3 * numbers + 2, offsets[:, None], held))
     return [(first + 3 * numbers, mountings, np.full(len(numbers), "extrinsics" not in estimate)), others]
 
 
@@ -529,17 +591,21 @@ def _finite(points: np.ndarray, nowhere: np.ndarray) -> np.ndarray:
     return np.where(nowhere[:, None], middle + np.array([0.1, 0.2, 0.3]), points)
 
 
+_DEPTHS = (visual_inertial.EdgeDepth, visual_inertial.EdgeCalibDepth)
+_PAIRS = (visual_inertial.EdgeStereo, visual_inertial.EdgeCalibStereo)
+
+
 def _fill_pixels(pixels: _Pixels, s: Selection, inliers: np.ndarray | None) -> None:
     edges, seen = pixels.edge_set, s.observations
     rows = pixels.rows if len(pixels.rows) < len(seen) else slice(None)
-    if edges.type is visual_inertial.EdgeDepth:
+    if edges.type in _DEPTHS:
         measured = [seen.depth]
-    elif edges.type is visual_inertial.EdgeStereo:
-        measured = [*seen.pixel.T, seen.right]
     else:
-        measured = [*seen.pixel.T, *seen.flow.T]
+        measured = [*seen.pixel.T, seen.right] if edges.type in _PAIRS else [*seen.pixel.T]
+        if edges.type.measurement_dim > edges.type.residual_dim:
+            measured += [*seen.flow.T]
     measurement, information = edges.measurement, edges.information
-    for place, column in zip(measurement.T, measured, strict=False):  # numpy is slow along short rows
+    for place, column in zip(measurement.T, measured, strict=True):  # numpy is slow along short rows
         place[:] = column[rows]
     pixels.takes_part = None if inliers is None or inliers.all() else inliers[rows]
     weight = pixels.weight if pixels.takes_part is None else pixels.weight * pixels.takes_part

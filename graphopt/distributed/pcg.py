@@ -30,7 +30,7 @@ from graphopt.optimizer.vectors import dot
 from graphopt.solver.linear_systems import PCG_TOLERANCE
 from graphopt.solver.registry import SolverOptions
 
-_LEAST_PATIENCE, _MOST_PATIENCE, _PATIENCE_SHARE = 10, 30, 4  # as on one device, `kernels.system`
+_LEAST_PATIENCE, _MOST_PATIENCE, _PATIENCE_SHARE = 10, 30, 4  # as on one device, `kernels.iterations`
 
 
 @dataclass(frozen=True)

@@ -44,6 +44,7 @@ from graphopt.solver.vulkan.data.array import DeviceArray
 from graphopt.solver.vulkan.data.layout import first_of_each
 from graphopt.solver.vulkan.kernels.blocks import BlockInverse, row_table
 from graphopt.solver.vulkan.kernels.pcg import INDEFINITE
+from graphopt.solver.vulkan.kernels.reduction import record_end
 from graphopt.solver.vulkan.program import Launch, Program
 from graphopt.solver.vulkan.solver import ResidentBlockSolver
 
@@ -82,7 +83,7 @@ class ResidentPart(RankPart):
         """chi2, and b and H's diagonal of the kept vertices."""
         solver, system = self.solver, self.solver.system
         chi2 = solver.linearize()
-        system.program("ranks: linearized", self._record_sums).run()
+        system.programs.get("ranks: linearized", self._record_sums).run()
         solver.wait_linearized()
         b, diagonal = np.split(self._sums.downloaded.astype(np.float64), 2)
         return chi2, b, diagonal
@@ -105,7 +106,9 @@ class ResidentIterating:
         self._system = system = part.solver.system
         system.wait_prepared()
         self._context = context = system.context
-        self._reduction, self._pcg, self._equations = system.reduction, system.pcg, system.equations
+        assert system.reduction is not None and system.iterations is not None
+        self._reduction, self._equations = system.reduction, system.equations
+        self._pcg = system.iterations.pcg
         self._dims = dims = self._reduction.dims
         self._first = first = first_of_each(dims.astype(np.int64) ** 2)
         self._dim = int(dims.sum())
@@ -183,7 +186,7 @@ class ResidentIterating:
 
     def _message_program(self, turn: int) -> Program:
         """What is the same in the first and in later iterations: found out once, and never run alone."""
-        return self._system.program(("ranks: message", turn), self._record_message, turn)
+        return self._system.programs.get(("ranks: message", turn), self._record_message, turn)
 
     def _record_message(self, program: Program, turn: int) -> None:
         """s = J r; w = S_r s; and what others have to know of it."""
@@ -213,7 +216,7 @@ class ResidentIterating:
 
     def largest_own(self) -> tuple[float, float]:
         """Kept rows among them do no harm: none is larger than that of all ranks."""
-        self._system.program("ranks: largest", self._system.record_diagonal).run()
+        self._system.programs.get("ranks: largest", self._system.record_diagonal).run()
         return self._system.largest_entries()
 
     def reduce(self, damping: Damping | np.ndarray, kept: np.ndarray) -> np.ndarray:
@@ -221,20 +224,20 @@ class ResidentIterating:
         self._reduced.settle()
         self._target, self._tail = self._solver.prepare_move()
         if isinstance(damping, Damping):
-            kind = self._system.set_damping(damping)
+            kind = self._system.damping.set(damping)
         else:
-            kind = self._system.set_damping(np.concatenate([kept, damping]))
+            kind = self._system.damping.set(np.concatenate([kept, damping]))
         self._spoken_damping.staging[:] = np.where(self._shared.speaks, kept, 0.0)
         self._spoken_damping.commit()
         self._kept_damping.staging[:] = kept
         self._kept_damping.commit()
-        self._system.program(("ranks: reduce", kind), self._record_reduce, kind).run()
+        self._system.programs.get(("ranks: reduce", kind), self._record_reduce, kind).run()
         failed = self._equations.state.downloaded[INDEFINITE] != 0
         return np.concatenate([self._reduced.sent(), [float(failed)]])
 
     def _record_reduce(self, program: Program, kind: str) -> None:
         equations, shared, sent = self._equations, self._shared, self._reduced.buffer
-        self._system.record_damping(program.phase("schur"), kind)
+        self._system.damping.record(program.phase("schur"), kind)
         self._spoken_damping.record_upload(program)
         program.fill(equations.status).barrier()
         nbytes = self._dim * self._context.real.itemsize
@@ -257,7 +260,7 @@ class ResidentIterating:
         self._reduced.take(total[:-1])
         self._message.settle()
         self._number = 0
-        self._system.program("ranks: start", self._record_start).run()
+        self._system.programs.get("ranks: start", self._record_start).run()
         return self._message.sent()
 
     def _record_start(self, program: Program) -> None:
@@ -289,7 +292,7 @@ class ResidentIterating:
     def _advance_program(self, number: int) -> Program:
         """Of iteration 0, 1, ...: it takes the message of that number, and leaves the next."""
         turn = number % self._message.turns
-        return self._system.program(("ranks: advance", turn), self._record_advance, turn)
+        return self._system.programs.get(("ranks: advance", turn), self._record_advance, turn)
 
     def submissions(self) -> Submissions:
         """`advance` for native code."""
@@ -313,7 +316,7 @@ class ResidentIterating:
         self._message.settle()
         if not self._shared.rows.size:
             return np.empty(0)
-        self._system.program("ranks: solution", self._record_solution).run()
+        self._system.programs.get("ranks: solution", self._record_solution).run()
         return self._x.downloaded.astype(np.float64)
 
     def _record_solution(self, program: Program) -> None:
@@ -332,7 +335,7 @@ class ResidentIterating:
     def _finish(self, total: np.ndarray, tail: Program | None) -> None:
         self._total.staging[: len(total)] = total
         self._total.commit()
-        program = self._system.program(("ranks: finish", tail), self._record_finish, tail)
+        program = self._system.programs.get(("ranks: finish", tail), self._record_finish, tail)
         program.run(self._system.device_seconds)
         self._system.step.note_written()
 
@@ -341,7 +344,7 @@ class ResidentIterating:
         program.barrier()
         if self._shared.rows.size:
             program.step(self._unpack(self._shared.rows, self._total.buffer, self._pcg.x))
-        self._system.record_end(program, tail or Program(self._context))
+        record_end(program, self._reduction, tail or Program(self._context))
 
 
 def _block_places(dims: np.ndarray, first: np.ndarray) -> np.ndarray:

@@ -13,10 +13,14 @@ and for a rectified stereo pair, and the depth of an RGB-D camera (with any mode
 
     EDGE_VI_STEREO, EDGE_VI_POSE_STEREO   3-D   u, v and u_right = u - fx baseline / z
     EDGE_VI_DEPTH, EDGE_VI_POSE_DEPTH     1-D   z - measured [m]
+    EDGE_VI_CALIB_STEREO                  3-D   pose, landmark, mounting, time offset: all may be estimated
+    EDGE_VI_CALIB_DEPTH                   1-D   pose, landmark, mounting: the same
 
 Time offset td: an image stamped t was taken at t + td of the IMU's clock. The state is that at t, the pixel
 that of t + td; with the pixel's velocity f [px/s] the pixel at t is pixel - td f (Qin and Shen, IROS 2018). A
-measurement of EDGE_VI_CALIB_PIXEL_* is u, v, f_u, f_v.
+measurement of EDGE_VI_CALIB_PIXEL_* is u, v, f_u, f_v; of EDGE_VI_CALIB_STEREO u, v, u_right, f_u, f_v, and
+the right column moves as u does. Intrinsics of a rectified pair are not estimated: its pixels were made with
+them.
 """
 
 from __future__ import annotations
@@ -230,6 +234,21 @@ def edge_pose_depth(pose: SE3, mounting: SE3, measured: KnownPoint) -> Array:
     return stack(depth - components(measured.image)[0])
 
 
+def edge_calib_stereo(
+    pose: SE3, point: Array, mounting: SE3, offset: Array, camera: Array, measured: Array
+) -> Array:
+    """EDGE_VI_STEREO with mounting and time offset; measured: u, v, u_right and the velocity of u, v."""
+    u, v, right = components(_stereo(camera, _in_camera(pose, mounting, point)))
+    at_u, at_v, at_right, flow_u, flow_v = components(measured)
+    moved = offset * flow_u
+    return stack(u - (at_u - moved), v - (at_v - offset * flow_v), right - (at_right - moved))
+
+
+def edge_calib_depth(pose: SE3, point: Array, mounting: SE3, measured: Array) -> Array:
+    """EDGE_VI_DEPTH with the mounting as a vertex."""
+    return edge_depth(pose, point, mounting, measured)
+
+
 def _ahead(pose: SE3, point: Array, mounting: SE3, *rest: Array) -> Array:
     return components(_in_camera(pose, mounting, point))[2] > 0.0
 
@@ -278,4 +297,23 @@ EdgePoseDepth = define_edge(
     sees=_known_ahead,
     parameters=(ParameterSE3Offset,),
     measurement=plain(4),
+)
+EdgeCalibStereo = define_edge(
+    "EdgeViCalibStereo",
+    "EDGE_VI_CALIB_STEREO",
+    (VertexSE3, VertexPointXYZ, VertexSE3, VertexTimeOffset),
+    3,
+    edge_calib_stereo,
+    sees=_ahead,
+    parameters=(ParameterStereoCamera,),
+    measurement=plain(5),
+)
+EdgeCalibDepth = define_edge(
+    "EdgeViCalibDepth",
+    "EDGE_VI_CALIB_DEPTH",
+    (VertexSE3, VertexPointXYZ, VertexSE3),
+    1,
+    edge_calib_depth,
+    scalar,
+    sees=_ahead,
 )

@@ -68,8 +68,9 @@ def read_map_file(path: str | os.PathLike[str]) -> VibProblem:
         raise FormatError(f"{os.fspath(path)}: {error}") from error
 
 
-def write_map_file(problem: VibProblem, path: str | os.PathLike[str]) -> list[str]:
+def write_map_file(problem: VibProblem | Map, path: str | os.PathLike[str]) -> list[str]:
     """Write a map in the format that the name asks for; the sentences say what that has no place for."""
+    problem = VibProblem.of(problem)
     kind, world = map_format(path), problem.map
     lost = [] if kind == "vib" else [f"the {one}" for one in _beside(problem)]
     if kind == "vib":

@@ -7,7 +7,7 @@ from typing import Any
 
 import numpy as np
 
-from graphopt.errors import ShapeError
+from graphopt.errors import OptionError, ShapeError
 from slam_bridge.imu import ImuNoise, ImuSamples
 from slam_bridge.map import Map
 
@@ -53,3 +53,12 @@ class VibProblem:
     """Of the IMU."""
     provenance: dict[str, Any] = field(default_factory=dict)
     """Who made it, from what, with which options; plain values for JSON."""
+
+    @classmethod
+    def of(cls, given: VibProblem | Map) -> VibProblem:
+        """The problem; of a map alone one without truth and recording."""
+        if isinstance(given, VibProblem):
+            return given
+        if isinstance(given, Map):
+            return cls(given)
+        raise OptionError(f"got {type(given).__name__}, expected a Map or a VibProblem.")

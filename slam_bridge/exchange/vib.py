@@ -27,6 +27,7 @@ from graphopt.disk_cache import write_atomically
 from graphopt.errors import FormatError, OptionError
 from slam_bridge.exchange.problem import Truth, VibProblem
 from slam_bridge.imu import ImuNoise, ImuSamples
+from slam_bridge.map import Map
 from slam_bridge.map_file import map_arrays, map_of_arrays
 from slam_bridge.readers.damage import file_bytes, refused_as
 from slam_bridge.tables import MapError
@@ -49,9 +50,9 @@ _COMPRESSED_FROM = 1 << 12  # bytes
 PathLike = str | os.PathLike[str]
 
 
-def write_vib(problem: VibProblem, path: PathLike) -> None:
-    """Write a problem; a file that is there stays until the new one is complete."""
-    h5py = _h5py(path)
+def write_vib(problem: VibProblem | Map, path: PathLike) -> None:
+    """Write a problem, or a map alone; a file that is there stays until the new one is complete."""
+    h5py, problem = _h5py(path), VibProblem.of(problem)
     arrays = map_arrays(problem.map)
     gravity = arrays.pop("gravity")
     content = {

@@ -10,6 +10,7 @@ from typing import Any
 
 import numpy as np
 
+from graphopt.errors import OptionError
 from slam_bridge.map import Map
 from slam_bridge.options import Clock, SolveOptions
 from slam_bridge.problems.bundle import bundle
@@ -26,7 +27,7 @@ def local_ba(
     options: SolveOptions | None = None,
     window: Window | None = None,
     max_fixed: int | None = None,
-    estimate: tuple[str, ...] = (),
+    estimate: tuple[str, ...] | str = (),
 ) -> Result:
     """Optimize keyframes (ids) and their landmarks without IMU.
 
@@ -46,4 +47,6 @@ def local_ba(
 
 def covisible_fixed(world: Map, keyframes: Any, max_fixed: int | None) -> np.ndarray:
     """Keyframes that observe landmarks of the given ones."""
+    if max_fixed is not None and max_fixed < 0:
+        raise OptionError(f"max_fixed is {max_fixed}, must be at least 0; None: all.")
     return world.covisible(keyframes)[0][:max_fixed]

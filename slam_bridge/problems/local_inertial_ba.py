@@ -15,6 +15,7 @@ import numpy as np
 from slam_bridge.map import Map
 from slam_bridge.options import Clock, SolveOptions
 from slam_bridge.problems.bundle import bundle
+from slam_bridge.problems.local_ba import covisible_fixed
 from slam_bridge.problems.result import Result
 from slam_bridge.selection import among, select
 from slam_bridge.tables import whole_numbers
@@ -28,7 +29,7 @@ def local_inertial_ba(
     options: SolveOptions | None = None,
     window: Window | None = None,
     max_fixed: int | None = None,
-    estimate: tuple[str, ...] = (),
+    estimate: tuple[str, ...] | str = (),
 ) -> Result:
     """Optimize a window of keyframes (ids) with their IMU measurements, landmarks and priors.
 
@@ -40,7 +41,7 @@ def local_inertial_ba(
     clock = Clock(options)
     with world.lock:
         free = np.unique(whole_numbers(keyframes))
-        others = world.covisible(free)[0][:max_fixed] if fixed is None else whole_numbers(fixed)
+        others = covisible_fixed(world, free, max_fixed) if fixed is None else whole_numbers(fixed)
         before = previous_keyframes(world, free)
         held = np.union1d(others, before)
         selection = select(world, free, held, inertial=np.union1d(free, before))

@@ -18,6 +18,7 @@ import os
 import re
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
+from functools import reduce
 from pathlib import Path
 from typing import Any
 
@@ -66,9 +67,9 @@ def _read(path: Path) -> Calibration:
     if path.is_dir():
         return _euroc_folder(path)
     content = _yaml(path)
-    for fits, convert in _KINDS:
-        if fits(content):
-            return _converted(convert, content, path)
+    found = [_converted(convert, content, path) for fits, convert in _KINDS if fits(content)]
+    if found:  # cameras and IMU may share a file
+        return reduce(Calibration.joined, found)
     raise FormatError(
         f"{path}: no calibration that is known here; it has {', '.join(map(str, list(content)[:8]))}. "
         "Known are Kalibr's camchain and imu files, EuRoC's sensor.yaml, OpenVINS' estimator_config.yaml, "
@@ -91,6 +92,12 @@ def _converted(convert: Callable[[Content, Path], Calibration], content: Content
         raise
 
 
+_HEADER = re.compile(
+    r"\A((?:[ \t\r]*(?:#[^\n]*)?\n)*)%YAML:1\.0[^\n]*\n((?:[ \t\r]*(?:#[^\n]*)?\n)*---[^\n]*\n)?"
+)
+"""OpenCV's first line, which comments may precede, and the line --- after it."""
+
+
 def _yaml(path: Path) -> dict[str, Any]:
     try:
         import yaml
@@ -105,10 +112,11 @@ def _yaml(path: Path) -> dict[str, Any]:
         return np.array(parts["data"], float).reshape(int(parts["rows"]), int(parts["cols"]))
 
     Loader.add_constructor("tag:yaml.org,2002:opencv-matrix", matrix)
-    # OpenCV's header is none of YAML's, and tabs are no white space there
+    # OpenCV's header is none of YAML's; tabs are no white space there, and "data:[" is no key
     data = file_bytes(path, "a calibration file")
     with refused_as(str(path), "no YAML, expected text in UTF-8"):
-        text = re.sub(r"\A%YAML:1\.0[^\n]*\n(---[^\n]*\n)?", "", data.decode()).replace("\t", "    ")
+        text = _HEADER.sub(r"\1", data.decode("utf-8-sig")).replace("\t", "    ")
+        text = re.sub(r"^(\s*[\w.]+):(?=\[)", r"\1: ", text, flags=re.MULTILINE)
         try:
             content = yaml.load(text, Loader)
         except yaml.YAMLError as error:
@@ -185,7 +193,7 @@ def _kalibr_cameras(content: Content, path: Path) -> Calibration:
                 _kalibr_mounting(one, cameras, name),
                 resolution=_resolution(one.get("resolution")),
                 name=name,
-                time_offset=float(one.get("timeshift_cam_imu", 0.0)),
+                time_offset=float(one.get("timeshift_cam_imu") or 0.0),
             )
         )
     return Calibration(Rig(cameras))
@@ -224,7 +232,9 @@ def _densities(one: Content) -> ImuNoise:
 
 
 def _scale_misalignment(one: Content) -> ImuCalibration | None:
-    """OpenVINS' names; "kalibr": raw = Tw R_IMUtoGYRO omega + Tg a, raw = Ta R_IMUtoACC a.
+    """OpenVINS' names; raw = Tw R_IMUtoGYRO omega + Tg a, raw = Ta R_IMUtoACC a.
+
+    "kalibr" and "rpng" differ in which triangle of Tw, Ta and which turn are free, not in the equation.
 
     Kalibr's own: raw = M C_gyro_i omega + A C_gyro_i a of `gyroscopes`, raw = M a of `accelerometers`.
     """
@@ -232,8 +242,10 @@ def _scale_misalignment(one: Content) -> ImuCalibration | None:
         return _kalibr_scale_misalignment(one)
     if "Tw" not in one:
         return None
-    if str(one.get("model", "kalibr")) not in ("kalibr", "calibrated"):
-        raise FormatError(f"model {one['model']!r} of the IMU is not supported; known: kalibr, calibrated.")
+    if str(one.get("model", "kalibr")) not in ("kalibr", "rpng", "calibrated"):
+        raise FormatError(
+            f"model {one['model']!r} of the IMU is not supported; known: kalibr, rpng, calibrated."
+        )
     t = {name: np.array(one[name], float) for name in ("Tw", "R_IMUtoGYRO", "Ta", "R_IMUtoACC", "Tg")}
     return ImuCalibration(t["Tw"] @ t["R_IMUtoGYRO"], t["Ta"] @ t["R_IMUtoACC"], t["Tg"])
 
@@ -331,7 +343,9 @@ def _orb_slam(content: Content, path: Path) -> Calibration:
     kind = str(content.get("Camera.type", "PinHole"))
     cameras = [_orb_camera(content, prefix, kind, body_T_cam, _orb_baseline(content, prefix, kind))]
     between = content.get("Stereo.T_c1_c2", content.get("Tlr"))
-    if "Camera2.fx" in content and between is not None:
+    if "Camera2.fx" in content and between is None:
+        raise FormatError(f"{path}: has a Camera2, but neither Stereo.T_c1_c2 nor Tlr says where it is.")
+    if "Camera2.fx" in content:
         rows = np.vstack([np.asarray(between, float)[:3], [0.0, 0.0, 0.0, 1.0]])
         second = SE3(body_T_cam) * SE3(pose_of_matrix(rows, "T_c1_c2"))
         cameras.append(_orb_camera(content, "Camera2", kind, np.asarray(second.storage), None))
@@ -343,10 +357,12 @@ def _orb_slam(content: Content, path: Path) -> Calibration:
 
 def _orb_baseline(content: Content, prefix: str, kind: str) -> float | None:
     """Of a rectified pair; ORB-SLAM3 itself rectifies where a file has distortion or a second camera."""
-    if kind == "Rectified" and "Stereo.b" in content:
+    distorted = any(float(content.get(f"{prefix}.{name}", 0.0)) for name in ("k1", "k2", "p1", "p2", "k3"))
+    if kind == "KannalaBrandt8" or (kind == "PinHole" and ("Camera2.fx" in content or distorted)):
+        return None
+    if "Stereo.b" in content:
         return float(content["Stereo.b"])
-    distorted = any(float(content.get(f"{prefix}.{name}", 0.0)) for name in ("k1", "k2", "p1", "p2"))
-    if "Camera.bf" in content and "Camera2.fx" not in content and not distorted and kind == "PinHole":
+    if "Camera.bf" in content:
         return float(content["Camera.bf"]) / float(content[f"{prefix}.fx"])
     return None
 

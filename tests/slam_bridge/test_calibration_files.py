@@ -192,3 +192,92 @@ def test_broken_files_are_named(tmp_path, text, message):
     with pytest.raises(FormatError, match=message) as caught:
         sb.read_calibration(path)
     assert str(path) in str(caught.value)
+
+
+IMU = """\
+imu0:
+  gyroscope_noise_density: 1e-3
+  accelerometer_noise_density: 1e-2
+  gyroscope_random_walk: 1e-5
+  accelerometer_random_walk: 1e-4
+"""
+PINHOLE = "Camera.type: PinHole\nCamera.fx: 400.\nCamera.fy: 401.\nCamera.cx: 320\nCamera.cy: 240\n"
+
+
+@pytest.mark.parametrize("before", ["", "\ufeff", "# made by a tool\n\n", "\n", "\ufeff# both\r\n"])
+@pytest.mark.parametrize("after", ["---\n", "\n---\n", "# version\n---\n", ""])
+def test_the_header_of_opencv_is_found(tmp_path, before, after):
+    """After comments, blank lines and a byte order mark."""
+    path = tmp_path / "settings.yaml"
+    path.write_text(f"{before}%YAML:1.0\n{after}{PINHOLE}", encoding="utf-8")
+    assert sb.read_calibration(path).rig[0].intrinsics.tolist() == [400.0, 401.0, 320.0, 240.0]
+
+
+def test_arrays_without_a_blank_after_the_colon(tmp_path):
+    """OpenCV reads and ORB-SLAM2's EuRoC.yaml has "data:[1, 2]", which YAML takes for text."""
+    path = tmp_path / "settings.yaml"
+    data = "data:[-0.28, 0.07, 1.9e-4, 1.7e-05, 0.0]"
+    more = f"LEFT.D: !!opencv-matrix\n   rows: 1\n   cols: 5\n   dt: d\n   {data}\n"
+    path.write_text(f"%YAML:1.0\n---\n{PINHOLE}Camera.bf: 40.0\n{more}")
+    assert sb.read_calibration(path).rig[0].baseline == pytest.approx(0.1)
+
+
+def test_cameras_and_imu_in_one_file(tmp_path):
+    """Both are taken; a field without a value is one that is not there."""
+    path = tmp_path / "rig.yaml"
+    camera = "camera_model: pinhole, distortion_model: none, intrinsics: [1, 2, 3, 4], timeshift_cam_imu: "
+    path.write_text(f"cam0: {{{camera}}}\n{IMU}")
+    found = sb.read_calibration(path)
+    assert len(found.rig) == 1 and found.noise.gyro_density == 1e-3 and found.rig[0].time_offset == 0.0
+
+
+def test_openvins_models_of_an_imu_have_one_equation(tmp_path):
+    """Which triangle is free is the estimator's matter."""
+    matrices = "".join(
+        f"  {name}: {value}\n"
+        for name, value in (
+            ("Tw", [[1, 0, 0], [0.01, 1, 0], [0, 0, 1]]),
+            ("R_IMUtoGYRO", np.eye(3).tolist()),
+            ("Ta", [[1, 0, 0], [0, 1, 0], [0, 0, 1.02]]),
+            ("R_IMUtoACC", [[0, -1, 0], [1, 0, 0], [0, 0, 1]]),
+            ("Tg", np.zeros((3, 3)).tolist()),
+        )
+    )
+    path = tmp_path / "imu.yaml"
+    found = []
+    for model in ("kalibr", "rpng"):
+        path.write_text(f"{IMU}  model: {model}\n{matrices}")
+        found.append(sb.read_calibration(path).imu)
+    np.testing.assert_array_equal(found[0].acc_matrix, [[0, -1, 0], [1, 0, 0], [0, 0, 1.02]])
+    np.testing.assert_array_equal(found[0].acc_matrix, found[1].acc_matrix)
+    path.write_text(f"{IMU}  model: other\n{matrices}")
+    with pytest.raises(FormatError, match="'other' of the IMU is not supported"):
+        sb.read_calibration(path)
+
+
+def test_a_pair_of_orb_slam_by_its_baseline(tmp_path):
+    """Stereo.b of version 1.0 as Camera.bf of older files, where pixels are not distorted."""
+    path = tmp_path / "settings.yaml"
+    path.write_text(f"%YAML:1.0\n{PINHOLE}Stereo.b: 0.1\n")
+    assert sb.read_calibration(path).rig[0].baseline == 0.1
+    path.write_text(f"%YAML:1.0\n{PINHOLE}Stereo.b: 0.1\nCamera.k3: 0.01\n")
+    camera = sb.read_calibration(path).rig[0]
+    assert camera.baseline is None and camera.model == "radtan"
+
+
+@pytest.mark.parametrize(
+    ("text", "message"),
+    [
+        ("cam0: {camera_model: pinhole, distortion_model: none, intrinsics: [1, 1, 1, 1], "
+         "T_cam_imu: [[1, 0, 0, 0], [0, 1, 0, 0], [0, 0, 1, 0], [1, 2, 3, 1]]}", "transposed"),
+        ("cam0: {camera_model: pinhole, distortion_model: none, intrinsics: [1, 1, 1, 1], "
+         "resolution: [0, 9]}", "width, height > 0"),
+        (f"{PINHOLE}Camera2.fx: 1", "neither Stereo.T_c1_c2 nor Tlr"),
+    ],
+)  # fmt: skip
+def test_calibrations_that_would_be_half_read_are_refused(tmp_path, text, message):
+    """A matrix stored by columns, an image of no size, a second camera that stands nowhere."""
+    path = tmp_path / "settings.yaml"
+    path.write_text(text)
+    with pytest.raises(FormatError, match=message):
+        sb.read_calibration(path)

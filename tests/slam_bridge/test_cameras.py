@@ -14,6 +14,8 @@ from graphopt.types.visual_inertial import (
     CALIB_PIXEL_EDGES,
     PIXEL_EDGES,
     POSE_PIXEL_EDGES,
+    EdgeCalibDepth,
+    EdgeCalibStereo,
     EdgeDepth,
     EdgePoseDepth,
     EdgePoseStereo,
@@ -160,6 +162,14 @@ def test_stereo_and_depth_edges():
     depth = EdgeDepth.error((poses, world), constants[:1], np.ones((20, 1)))
     np.testing.assert_allclose(depth[:, 0], local[:, 2] - 1.0, atol=1e-12)
     known = np.concatenate([np.ones((20, 1)), world], axis=1)
+    moved = EdgeCalibStereo.error(
+        (poses, world, constants[0], np.full((20, 1), 0.01)),
+        constants[1:],
+        np.tile([0, 0, 0, 10, -20], (20, 1)),
+    )
+    np.testing.assert_allclose(moved, expected + np.array([0.1, -0.2, 0.1]), atol=1e-8)
+    by_vertex = EdgeCalibDepth.error((poses, world, constants[0]), (), np.ones((20, 1)))
+    np.testing.assert_allclose(by_vertex, depth, atol=1e-12)
     np.testing.assert_allclose(EdgePoseDepth.error((poses,), constants[:1], known), depth, atol=1e-12)
 
 

@@ -138,3 +138,125 @@ def test_a_diagonal_of_rounding_errors_is_no_scale():
     for noise in (-1e-10, 0.0, 1e-12):
         h[2, 2], h[0, 2], h[2, 0] = noise, 1e-9, 1e-9
         np.testing.assert_allclose(offset_of(h, b)[:2], 1.0, rtol=1e-9)
+
+
+POSE = [0.0, 0.0, 0.0, 0.0, 0.0, 0.0, 1.0]
+
+
+@pytest.mark.parametrize(
+    ("changes", "message"),
+    [
+        ({"information": -np.eye(7)}, "row 0 is indefinite"),
+        ({"information": np.triu(np.ones((7, 7)))}, "row 0 is not symmetric"),
+        ({"scale": 0.0}, r"scale of row 0 is 0\.0"),
+        ({"scale": -1.0}, r"scale of row 0 is -1\.0"),
+        ({"scale": np.nan}, "scale of row 0 is nan"),
+        ({"first_T_second": [0.0] * 7}, r"length 0\.0000"),
+        ({"first_T_second": [*[0.0] * 6, 2.0]}, r"length 2\.0000"),
+        ({"second": 0}, "links keyframe 0 with itself"),
+    ],
+)
+def test_loops_that_are_none_are_refused(changes, message):
+    """Where they are added, and nothing is."""
+    world, _, _ = scene(3, 10)
+    loop = {"first": 0, "second": 2, "first_T_second": POSE, "information": np.eye(7)}
+    with pytest.raises(MapError, match=message):
+        world.add_loops(**{**loop, **changes})
+    assert len(world.loops) == 0 and len(world.add_loops(**loop)) == 1
+
+
+@pytest.mark.parametrize("sigma", [0.0, -1.0, np.nan, np.inf])
+def test_measured_poses_have_sigmas(sigma):
+    """Both of them, and a unit quaternion."""
+    world, keyframes, _ = scene(2, 10)
+    with pytest.raises(MapError, match="position_sigma of row 0"):
+        world.add_pose_priors(keyframes[0], POSE, sigma, 1.0)
+    with pytest.raises(MapError, match="rotation_sigma of row 1"):
+        world.add_pose_priors(keyframes, [POSE, POSE], 1.0, [1.0, sigma])
+    with pytest.raises(MapError, match=r"length 2\.0000"):
+        world.add_pose_priors(keyframes[0], [*POSE[:6], 2.0], 1.0, 1.0)
+    assert len(world.pose_priors) == 0
+
+
+@pytest.mark.parametrize(
+    "motion", [[np.nan] * 7, [*POSE, 0.0], [*POSE, -2.0], [*POSE, np.nan], [*POSE[:6], 3.0], [0.0] * 8]
+)
+def test_transforms_that_are_none_leave_the_map(motion):
+    """Said before anything moves."""
+    world, _, _ = scene(2, 10)
+    before = {name: table.arrays() for name, table in world.snapshot().tables.items()}
+    with pytest.raises(MapError, match="new_S_old"):
+        world.transform(motion)
+    for name, arrays in before.items():
+        for column, values in arrays.items():
+            np.testing.assert_array_equal(world.tables[name].arrays()[column], values)
+
+
+def test_merges_that_are_none_are_named():
+    """Lists of two lengths; one landmark into two others."""
+    world, _, landmarks = scene(2, 10)
+    with pytest.raises(MapError, match="1 landmarks are to go into 2"):
+        world.merge_landmarks(landmarks[:2], landmarks[2:3])
+    with pytest.raises(MapError, match="into two others"):
+        world.merge_landmarks(landmarks[:2], landmarks[[5, 5]])
+    with pytest.raises(MapError, match="whole numbers"):
+        world.merge_landmarks([0.5], landmarks[:1])
+    assert len(world.landmarks) == 10
+
+
+@pytest.mark.parametrize("sigma", [0.0, -1.0, np.nan])
+def test_sigmas_written_by_hand_are_judged(sigma):
+    """As pixels and poses are."""
+    world, _, _ = scene(2, 10)
+    world.observations["sigma"][3] = sigma
+    with pytest.raises(MapError, match="observation 3: sigma is"):
+        sb.global_ba(world)
+
+
+def test_options_of_another_kind_are_named():
+    """A dict; a negative number of keyframes to hold, which is none."""
+    world, keyframes, _ = scene(3, 10)
+    with pytest.raises(OptionError, match="expected SolveOptions"):
+        sb.local_ba(world, keyframes[:1], options={"device": "cpu"})
+    for call in (sb.local_ba, sb.local_inertial_ba):
+        with pytest.raises(OptionError, match="max_fixed is -1"):
+            call(world, keyframes[:1], max_fixed=-1)
+
+
+def measured(seconds: float) -> sb.Preintegrated:
+    """By an IMU at rest."""
+    times = np.linspace(0.0, seconds, 21)
+    samples = sb.ImuSamples.from_seconds(times, np.zeros((21, 3)), np.tile([0.0, 0.0, 9.81], (21, 1)))
+    return sb.preintegrate(samples, sb.ImuNoise())
+
+
+def test_imu_measurements_lead_forward_and_once():
+    """Backwards, and the same motion twice, in one call or two: refused; nothing is added."""
+    world, keyframes, _ = scene(3, 10)
+    one = measured(0.1)
+    with pytest.raises(
+        MapError, match=r"measurement 1 leads from keyframe 2 at 200000000 ns to 1 .* not later"
+    ):
+        world.add_imu([0, 2], [1, 1], [one, one])
+    with pytest.raises(MapError, match="there is a measurement from keyframe 0 to 1"):
+        world.add_imu([0, 0], [1, 1], [one, one])
+    assert len(world.imu) == 0 and not world.keyframes["has_states"].any()
+    world.add_imu(keyframes[:-1], keyframes[1:], [one, one])
+    with pytest.raises(MapError, match="there is a measurement from keyframe 1 to 2"):
+        world.add_imu(1, 2, one)
+    world.add_imu(0, 2, measured(0.2))
+    world.remove_keyframes(1)  # the two around it do not become a second one from 0 to 2
+    assert world.imu["first"].tolist() == [0] and world.imu["second"].tolist() == [2]
+
+
+def test_numbers_of_an_imu_that_are_none():
+    """Biases, times and gaps of NaN."""
+    times, zeros = np.arange(5) * 0.01, np.zeros((5, 3))
+    samples = sb.ImuSamples.from_seconds(times, zeros, zeros)
+    with pytest.raises(OptionError, match="gyro_bias is"):
+        sb.preintegrate(samples, sb.ImuNoise(), gyro_bias=[np.nan, 0.0, 0.0])
+    with pytest.raises(sb.ImuDataError, match="allowed are nan s"):
+        samples.between(0, 10_000_000, np.nan)
+    for wrong in (np.nan, np.inf, 1.4e18):
+        with pytest.raises(sb.ImuDataError, match="time 2 is"):
+            sb.ImuSamples.from_seconds([0.0, 0.01, wrong, 0.03, 0.04], zeros, zeros)

@@ -18,7 +18,7 @@ from graphopt.graph import Graph
 from graphopt.solver.registry import SolverOptions
 from graphopt.solver.structure import Structure
 from graphopt.solver.trial import Damping
-from graphopt.solver.vulkan.kernels import system
+from graphopt.solver.vulkan.kernels import iterations
 from graphopt.solver.vulkan.plan import choice, reduced
 from graphopt.solver.vulkan.plan.choice import choose_plan, configuration_of
 from graphopt.solver.vulkan.plan.direct import factor_seconds, iterations_of
@@ -175,11 +175,11 @@ def test_iterations_that_creep_end_in_a_factorization(monkeypatch, is_software):
     monkeypatch.setitem(device.info, "kind", "cpu" if is_software else "discrete")
     monkeypatch.setattr("graphopt.solver.vulkan.plan.configuration.DIRECT_MAX_DIM", 0)
     monkeypatch.setattr(choice, "is_factored", lambda *arguments, **options: False)
-    monkeypatch.setattr(system, "LEAST_FACTORED", 1e-9)
-    monkeypatch.setattr(system, "expected_seconds", lambda device, layout: 1e-9)
-    solve_pcg = system.DampedSystem._solve_pcg
+    monkeypatch.setattr(iterations, "LEAST_FACTORED", 1e-9)
+    monkeypatch.setattr(iterations, "expected_seconds", lambda device, layout: 1e-9)
+    finish = iterations.Iterations.finish
     monkeypatch.setattr(
-        system.DampedSystem, "_solve_pcg", lambda *given: (solves.append("pcg"), solve_pcg(*given))[1]
+        iterations.Iterations, "finish", lambda *given: (solves.append("pcg"), finish(*given))[1]
     )
     graph = landmarks_along(40, 3)
     expected = graphopt.optimize(graph.copy(), device="cpu")
@@ -207,18 +207,18 @@ def test_a_solve_that_takes_too_long_is_given_up(monkeypatch):
     """The step is then a factorization's, and the rest of its iterations does not run."""
     monkeypatch.setattr("graphopt.solver.vulkan.plan.configuration.DIRECT_MAX_DIM", 0)
     monkeypatch.setattr(choice, "is_factored", lambda *arguments, **options: False)
-    monkeypatch.setattr(system, "LEAST_FACTORED", 1e-9)
-    monkeypatch.setattr(system, "expected_seconds", lambda device, layout: 1e-9)
-    graph, steps, iterations = landmarks_along(80, 3), {}, {}
+    monkeypatch.setattr(iterations, "LEAST_FACTORED", 1e-9)
+    monkeypatch.setattr(iterations, "expected_seconds", lambda device, layout: 1e-9)
+    graph, steps, counts = landmarks_along(80, 3), {}, {}
     for name in ("auto", "pcg", "cholesky"):
         options = SolverOptions("vulkan", linear_solver=name, schur="explicit")
         solver: Any = create(graph, Structure(graph.select()), options, device=shared_device("address"))
         solver.linearize()
         assert solver.trial(Damping(1e-6)).solved
         steps[name] = solver.dx.copy()
-        iterations[name] = solver.system.outcome.iterations if name == "pcg" else None
+        counts[name] = solver.system.outcome.iterations if name == "pcg" else None
         assert name != "auto" or solver.describe()["linear_solver"] == "cholesky"
-    assert iterations["pcg"] > 3 * system.FEWEST_ITERATIONS
+    assert counts["pcg"] > 3 * iterations.FEWEST_ITERATIONS
     largest = np.abs(steps["cholesky"]).max()
     np.testing.assert_allclose(steps["auto"], steps["cholesky"], atol=1e-9 * largest)
 
@@ -242,8 +242,8 @@ def test_patience_follows_the_solve_before():
 
 def test_who_asks_for_iterations_gets_them(monkeypatch):
     """However long they take."""
-    monkeypatch.setattr(system, "LEAST_FACTORED", 1e-9)
-    monkeypatch.setattr(system, "expected_seconds", lambda device, layout: 1e-9)
+    monkeypatch.setattr(iterations, "LEAST_FACTORED", 1e-9)
+    monkeypatch.setattr(iterations, "expected_seconds", lambda device, layout: 1e-9)
     summary = graphopt.optimize(
         landmarks_along(60, 3), device="vulkan", linear_solver="pcg", schur="explicit"
     )

@@ -19,6 +19,7 @@ ROOT = Path(program.__file__).parent
 NAME = "graphopt.solver.vulkan"
 ORDER = [
     "program",
+    "programs",
     "ahead",
     "cholesky",
     "data",

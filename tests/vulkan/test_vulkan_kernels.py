@@ -102,7 +102,10 @@ def test_explicit_schur_complement(context, name):
         system.reduction.reduced, context.download(system.reduction.schur.buffer, system.reduction.schur.size)
     )
     assert relative_error(schur, expected) < allowed["schur"]
-    assert relative_error(context.download(system.pcg.r[0], problem.kept), residual) < allowed["residual"]
+    assert (
+        relative_error(context.download(system.iterations.pcg.r[0], problem.kept), residual)
+        < allowed["residual"]
+    )
     check_jacobi(context, system, expected, allowed["jacobi"])
 
     exact = start(context, problem, schur="explicit")
@@ -129,14 +132,17 @@ def test_implicit_schur_complement(context, name):
     expected, residual = problem.schur(DAMPING)
     system = start(context, problem, schur="implicit", max_iterations=1)
     assert system.solve(DAMPING)
-    assert relative_error(context.download(system.pcg.r[0], problem.kept), residual) < allowed["residual"]
+    assert (
+        relative_error(context.download(system.iterations.pcg.r[0], problem.kept), residual)
+        < allowed["residual"]
+    )
     check_jacobi(context, system, expected, allowed["jacobi"])
     # One iteration from d = J r leaves q = S d behind.
     jacobi = np.zeros_like(expected)
     for k in range(problem.layout.num_kept):
         rows = np.s_[problem.layout.scalar[k] : problem.layout.scalar[k + 1]]
         jacobi[rows, rows] = np.linalg.inv(expected[rows, rows])
-    product = context.download(system.pcg.q, problem.kept)
+    product = context.download(system.iterations.pcg.q, problem.kept)
     assert relative_error(product, expected @ jacobi @ residual) < 100 * allowed["product"]
 
     exact = start(context, problem, schur="implicit")
@@ -366,13 +372,13 @@ def test_long_work_is_cut_into_several_submissions(monkeypatch):
         systems.append(start(Context(context.device, "double"), problem, schur="explicit"))
         assert systems[-1].solve(DAMPING)
     of_trial = [
-        [program for (name, *_), program in system._programs.items() if name[0] == "trial"]
+        [program for (name, *_), program in system.programs.known.items() if name[0] == "trial"]
         for system in systems
     ]
     assert [len(one) for one in of_trial] == [1, 1]
     whole, cut = (one[0].num_submissions for one in of_trial)
     assert whole == 1 and cut > 3
-    assert any(name[0] == "more" for name, *_ in systems[1]._programs)
+    assert any(name[0] == "more" for name, *_ in systems[1].programs.known)
     assert np.array_equal(systems[0].dx, systems[1].dx)
 
 

@@ -570,7 +570,7 @@ class ResidentBlockSolver:
         self._programs.clear()
         self._commands.clear()
         self._double = None
-        self.system.forget_programs()
+        self.system.programs.forget()
         return True
 
     def _program(

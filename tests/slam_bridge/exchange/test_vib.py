@@ -12,7 +12,14 @@ from graphopt.cli.main import main
 from graphopt.errors import FormatError, OptionError
 from graphopt.geometry import SE3, SO3
 from slam_bridge import Map, SolveOptions
-from slam_bridge.exchange import VibProblem, read_vib, solve_problem, truth_errors, write_vib
+from slam_bridge.exchange import (
+    VibProblem,
+    read_vib,
+    solve_problem,
+    truth_errors,
+    write_map_file,
+    write_vib,
+)
 from slam_bridge.exchange.errors import aligning
 from slam_bridge.generator.problem import generate_problem
 
@@ -281,3 +288,16 @@ def test_truth_that_does_not_fit_is_refused(path):
         file["truth/world_T_body"] = values
     with pytest.raises(FormatError, match=r"Truth.world_T_body has shape \(19, 7\), expected \(20, 7\)"):
         read_vib(path)
+
+
+def test_a_map_alone_is_a_problem(tmp_path):
+    """Without truth and recording; what is neither is named."""
+    world = Map(gravity=[0.0, 9.8, 0.0])
+    world.add_keyframe(5, [0.0, 0.0, 0.0, 0.0, 0.0, 0.0, 1.0])
+    for write in (write_vib, write_map_file):
+        write(world, tmp_path / "map.vib")
+        found = read_vib(tmp_path / "map.vib")
+        assert found.truth is None and found.map.keyframes["stamp"].tolist() == [5]
+        with pytest.raises(OptionError, match="got dict, expected a Map"):
+            write({}, tmp_path / "other.vib")
+    assert not (tmp_path / "other.vib").exists()

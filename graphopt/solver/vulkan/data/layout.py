@@ -242,7 +242,7 @@ def sort_into_bins(
     key = np.zeros(len(length), np.int64)
     for dim in dims:
         key = key * 16 + dim
-    keys, index = np.unique(key, return_inverse=True)
+    keys, index = _distinct(key, 16 ** len(dims))
     area = np.ones(len(keys))
     for place in range(len(dims)):
         area *= keys >> (4 * place) & 15
@@ -287,8 +287,14 @@ def first_of_each(counts: np.ndarray) -> np.ndarray:
 
 def dim_classes(dims: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
     """The distinct dimensions, and for each block the number of its dimension among them (uint8)."""
-    distinct, index = np.unique(dims, return_inverse=True)
+    distinct, index = _distinct(dims, MAX_BLOCK_DIM + 1)
     return distinct, index.astype(np.uint8)
+
+
+def _distinct(numbers: np.ndarray, most: int) -> tuple[np.ndarray, np.ndarray]:
+    """`np.unique` with the inverse, of numbers from 0 to below `most`: counted instead of sorted."""
+    is_there = np.bincount(numbers, minlength=most) > 0
+    return np.flatnonzero(is_there).astype(numbers.dtype), (np.cumsum(is_there) - 1)[numbers]
 
 
 def parallel_items(wanted: float, most: int) -> int:

@@ -21,7 +21,7 @@ from graphopt.solver.structure import EdgeGroup, SortedEdges, Structure
 SIMD = 32
 """Invocations that read together."""
 MOVED_BYTES = 64
-SAMPLE = 1 << 13
+SAMPLE = 1 << 12
 """Edges that are looked at, about."""
 WORTH = 0.9
 """Share of the moves that sorting may leave at most."""

@@ -235,19 +235,26 @@ def pair_lists(
 ) -> list[PairList]:
     """The lists of all off-diagonal blocks. Where they are: as in `EdgeGroup`, of its H or a smaller one."""
     arity = len(group.vertex_sets)
-    place = primary.place_of_row
-    lists, pair = [], 0
+    lists, pair = [], -1
     for a in range(arity):
         for b in range(a, arity):
-            offset = block_offset[:, pair]
-            chosen = (offset >= 0) & ~_names_twice(group, a, b)
-            if a != b and chosen.any():
-                edges, blocks = _sorted_by(offset[chosen], place[chosen])
-                edges[block_transposed[primary.order[edges], pair]] |= TRANSPOSED
-                starts = _starts(blocks)
-                first = np.append(starts, len(edges)).astype(np.uint32)
-                lists.append(PairList((a, b), first, edges, blocks[starts], False))
             pair += 1
+            if a == b:
+                continue
+            offset = block_offset[primary.order, pair]
+            chosen = offset >= 0
+            if group.vertex_sets[a] == group.vertex_sets[b]:
+                chosen &= ~_names_twice(group, a, b)[primary.order]
+            edges = np.flatnonzero(chosen).astype(np.uint32)
+            if not len(edges):
+                continue
+            edges, blocks = _sorted_by(offset[edges], edges)
+            turned = block_transposed[primary.order, pair]
+            if turned.any():
+                edges[turned[edges]] |= TRANSPOSED
+            starts = _starts(blocks)
+            first = np.append(starts, len(edges)).astype(np.uint32)
+            lists.append(PairList((a, b), first, edges, blocks[starts], False))
     return lists
 
 
@@ -286,6 +293,8 @@ def _names_twice(group: EdgeGroup, a: int, b: int) -> np.ndarray:
 
 def _sorted_by(keys: np.ndarray, numbers: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
     """Sort (n,) uint32 numbers by key, then by number: (numbers, keys). Keys are below 2**32."""
+    if bool((keys[1:] > keys[:-1]).all()):
+        return numbers.astype(np.uint32), keys.astype(np.uint32)
     both = keys.astype(np.uint64) << np.uint64(32)
     both |= numbers
     both.sort()

@@ -315,24 +315,21 @@ class LandmarkProduct:
         """inverse_offset: (num_landmarks,) offset of each H_ll^-1."""
         self._context = context
         dims = layout.dims[layout.num_kept :]
-        degree = np.diff(layout.landmark_items)
-        order = np.argsort(dims, kind="stable")
-        items = np.repeat(layout.landmark_items[:-1][order], degree[order])
-        items += np.arange(len(items)) - np.repeat(first_of_each(degree[order]), degree[order])
+        distinct, _ = dim_classes(dims)
+        order, items, landmark_items = _by_dimension(dims, layout.landmark_items, len(distinct))
         item_blocks = layout.items[items]
         item_rows = layout.dims[layout.item_row[items]]
-        landmark_items = np.concatenate([[0], np.cumsum(degree[order])])
         scalars = layout.scalar[layout.num_kept : -1]
         self._launch_groups: list[tuple[int, ...]] = []
         tiles: list[np.ndarray] = []
         first_tile = 0
-        for dim in np.unique(dims).tolist():
-            of_dim = np.flatnonzero(dims[order] == dim)
+        for dim in distinct.tolist():
+            first, count = int(np.count_nonzero(dims < dim)), int(np.count_nonzero(dims == dim))
             capacity = _capacity(dim)
-            starts = _tiles(landmark_items, int(of_dim[0]), int(of_dim[-1]) + 1, dim, capacity)
-            mine = item_rows[landmark_items[of_dim[0]] : landmark_items[of_dim[-1] + 1]]
+            starts = _tiles(landmark_items, first, first + count, dim, capacity)
+            mine = item_rows[landmark_items[first] : landmark_items[first + count]]
             rows = int(mine[0]) if len(mine) and (mine == mine[0]).all() else 0
-            landmarks = (int(of_dim[0]), len(of_dim))
+            landmarks = (first, count)
             self._launch_groups.append((dim, rows, capacity, first_tile, len(starts) - 1, *landmarks))
             tiles.append(starts)
             first_tile += len(starts)
@@ -385,6 +382,19 @@ class LandmarkProduct:
             params = (*work, parity or 0)
             result.append(self._context.launch("landmark_product", buffers, params, groups, constants))
         return result
+
+
+def _by_dimension(
+    dims: np.ndarray, landmark_items: np.ndarray, num_dims: int
+) -> tuple[np.ndarray | slice, np.ndarray | slice, np.ndarray]:
+    """Landmarks by their dimension, in what order their items come then, and the first item of each."""
+    if num_dims == 1:
+        return slice(None), slice(None), landmark_items
+    degree = np.diff(landmark_items)
+    order = np.argsort(dims, kind="stable")
+    items = np.repeat(landmark_items[:-1][order], degree[order])
+    items += np.arange(len(items)) - np.repeat(first_of_each(degree[order]), degree[order])
+    return order, items, np.concatenate([[0], np.cumsum(degree[order])])
 
 
 def _capacity(dim: int) -> int:

@@ -6,15 +6,12 @@ A reduction gives `Pcg` a product A u with block-Jacobi, and before and after it
     record_product             d = u + beta d, q = A u + beta q, and the parts of d'q
     record_back_substitution   the landmarks' part of dx
 
-Here from stored blocks of H; `matrix_free` has the same from the edges.
-
-Reductions without all off-diagonal blocks of H, for large problems: see `reduction`.
+`WholeReduction` and `SchurReduction` have stored blocks of H. The matrix-free ones, for large problems, have
+its diagonal blocks only, for (H_ll + D)^-1, block-Jacobi and their part of the product; the rest of a product
+comes from the edges (`products`):
 
     whole      A u = H u + D u
     implicit   v = -(H_ll + D_l)^-1 (H_lp u),   A u = H_pp u + D_p u + H_pl v
-
-Products with H without its diagonal come from `edge_products`. H's diagonal blocks are stored, for
-(H_ll + D)^-1, for block-Jacobi, and for their part of the product.
 """
 
 from __future__ import annotations
@@ -40,7 +37,7 @@ from graphopt.solver.vulkan.kernels.blocks import (
 )
 from graphopt.solver.vulkan.kernels.equations import Equations
 from graphopt.solver.vulkan.kernels.linearize import DeviceLinearizer
-from graphopt.solver.vulkan.kernels.pcg import Pcg
+from graphopt.solver.vulkan.kernels.pcg import Pcg, Reduction
 from graphopt.solver.vulkan.kernels.products import EdgeProducts
 from graphopt.solver.vulkan.kernels.schur import SchurBlocks, explicit_schur, schur_diagonal
 from graphopt.solver.vulkan.plan.configuration import Configuration
@@ -498,3 +495,11 @@ class LandmarkInverses:
             params = (bin_.first, bin_.num_chunks, parity or 0)
             result.append(self._context.launch("apply_inverse", buffers, params, groups, constants))
         return result
+
+
+def record_end(program: Program, reduction: Reduction | None, tail: Program) -> None:
+    """After a solution: the eliminated part of dx, where there is one, and what follows."""
+    program.phase("landmarks")
+    if reduction is not None:
+        reduction.record_back_substitution(program)
+    program.append(tail)

@@ -108,7 +108,7 @@ def writers_of(
         if len(off_diagonal) == 1 and not alone and one.pairs.num_blocks == _num_off_diagonal(layout):
             found.append(PairWriter(edges, one, np.array([layout.num_blocks])))
         else:
-            found.append(PairWriter(edges, one, layout.num_blocks + _numbers(layout.block_offset, one)))
+            found.append(PairWriter(edges, one, layout.num_blocks + _numbers_of_stored(layout, one)))
     for edges, list_ in lists:
         if list_.pairs.on_diagonal:
             found.append(PairWriter(edges, list_, _numbers(layout.diagonal_offset, list_)))
@@ -121,6 +121,14 @@ def writers_of(
 def _numbers(offsets: np.ndarray, one: PairArrays) -> np.ndarray:
     """Numbers of the blocks of a pair list among ascending offsets."""
     return np.searchsorted(offsets, one.pairs.offset.astype(offsets.dtype))
+
+
+def _numbers_of_stored(layout: BlockLayout, one: PairArrays) -> np.ndarray:
+    """Numbers of the blocks of a pair list in a layout; often it has all of H_pl."""
+    items = layout.items
+    if np.array_equal(layout.block_offset[items], one.pairs.offset):
+        return items
+    return _numbers(layout.block_offset, one)
 
 
 def _num_off_diagonal(layout: BlockLayout) -> int:

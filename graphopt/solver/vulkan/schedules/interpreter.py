@@ -13,6 +13,7 @@ from collections.abc import Iterator
 from functools import cache, lru_cache
 from itertools import combinations_with_replacement
 from typing import Any
+from weakref import WeakKeyDictionary
 
 import numpy as np
 
@@ -71,28 +72,50 @@ def make_device_linearizer(
     if can_interpret and choice == "interpreter":
         return TieredLinearizer(context, structure, storage, merged, None)
     if can_interpret and choice == "auto":
-        built = BuiltKernels(device, _fingerprint(context, structure, storage, merged))
+        built = _not_built_yet(context, structure, storage, merged)
         num_entries = sum(
             group.vertex_rows.size * (len(group.vertex_sets) + 1) // 2 for group in structure.groups
         )
-        if num_entries <= MAX_INTERPRETED_ENTRIES and not built.are_there():
+        if num_entries <= MAX_INTERPRETED_ENTRIES and built is not None:
             return TieredLinearizer(context, structure, storage, merged, built)
     return DeviceLinearizer(context, structure, storage, merged)
 
 
-def _fingerprint(context: Context, structure: Structure, storage: Storage, merged: frozenset[int]) -> bytes:
-    """Hash of what determines the kernels: the bytecode says what they compute, the sources how."""
+def _not_built_yet(
+    context: Context, structure: Structure, storage: Storage, merged: frozenset[int]
+) -> BuiltKernels | None:
+    """The kernels of a problem; None: they have been built before."""
+    determined = _determined(context, structure, storage, merged)
+    known = _found_built.setdefault(context.device, set())
+    if determined in known:
+        return None
+    built = BuiltKernels(context.device, _hashed(*determined, spirv.headers_hash()))
+    if not built.are_there():
+        return built
+    known.add(determined)
+    return None
+
+
+Determined = tuple[tuple[tuple[Any, str, int], ...], tuple[Any, ...], str]
+"""What determines kernels: edges (type, information, robust kernel), vertices, and what else there is."""
+_found_built: WeakKeyDictionary[Any, set[Determined]] = WeakKeyDictionary()
+"""By device: those of which it is known that they are built; asking the cache folder takes 0.4 ms."""
+
+
+def _determined(
+    context: Context, structure: Structure, storage: Storage, merged: frozenset[int]
+) -> Determined:
     edges = tuple((working_edge_type(g.edge_set.type), g.information, g.kernel) for g in structure.groups)
     vertices = tuple(working_vertex_type(one.type) for one in structure.selection.vertex_sets)
     words = f"{context.precision} {context.device.access} {sorted(merged)} {' '.join(storage.evaluations)}"
-    return _hashed(edges, vertices, words, spirv.headers_hash())
+    return edges, vertices, words
 
 
 @lru_cache(maxsize=256)
 def _hashed(
     edges: tuple[tuple[Any, str, int], ...], vertices: tuple[Any, ...], words: str, headers: bytes
 ) -> bytes:
-    """Of the programs of edges (type, information, kernel) and vertices, and what else there is."""
+    """Hash of what determines the kernels: the bytecode says what they compute, the sources how."""
     digest = hashlib.sha256(compiler_hash())
     digest.update(headers)
     digest.update(words.encode())
