@@ -442,15 +442,17 @@ class ResidentBlockSolver:
         self._estimates.arrive(target, in_double=self.precision == "double")
 
     def _record_tail(self, program: Program, source: int, target: int) -> None:
-        """What follows the solution of a trial: dx' (D dx + b) and the largest |dx_i|, then the move."""
+        """What follows the solution of a trial: dx' (D dx + b) and the largest |dx_i| beside the move."""
         context, equations, dim = self._context, self.system.equations, self.dim
         groups = context.vector_groups(dim)
         partial_sums = context.accumulators(2 * groups)
         buffers = (equations.dx, equations.damping, equations.b, partial_sums)
-        program.step([context.launch("step_scalars", buffers, (dim, groups), groups)])
-        program.step([gather_scalars(context, partial_sums, groups, self._scalars.buffer, sums=True)])
+        program.phase("update").launch(context.launch("step_scalars", buffers, (dim, groups), groups))
+        self._record_oplus(program, source, target)
+        gather = gather_scalars(context, partial_sums, groups, self._scalars.buffer, sums=True)
+        program.phase("linearize").launch(gather)
+        self._record_chi2(program, target)
         self._scalars.record_download(program)
-        self._record_move(program, source, target)
 
     def _record_move(self, program: Program, source: int, target: int) -> None:
         self._record_oplus(program, source, target)

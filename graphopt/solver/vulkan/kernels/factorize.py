@@ -70,8 +70,8 @@ class DeviceFactor(Exact):
 
     def _record(self, program: Program, kind: str, tail: Program) -> None:
         equations, reduction, factorization = self._equations, self._reduction, self.factorization
-        self._damping.record(program.phase("schur"), kind)
-        program.fill(equations.status).barrier()
+        factorization.record_clear(program.phase("schur").fill(equations.status))
+        self._damping.record(program, kind)
         matrix, damping, rhs = equations.values, equations.damping, equations.b
         if reduction is not None:
             assert reduction.schur is not None
