@@ -40,9 +40,8 @@ void mask_features(PhysicalDevice& device, const std::set<std::string>& masked) 
 // How long a loop asks before the thread sleeps. Waking one takes 50 us and more on virtual machines, which
 // is much of a trial of half a millisecond; a device of its own leaves the core to whoever waits for it.
 constexpr int spin_microseconds = 2000, spin_microseconds_shared = 100;
-// Programs that many solvers record anew: some per solver, each of some dispatches.
+// Programs that solvers record anew: some per solver.
 constexpr std::size_t most_kept_memory = 16;
-constexpr std::uint32_t most_kept_dispatches = 512;
 constexpr double longest_end = 10.0;        // [s] that closing a device waits for its last transfers
 constexpr double longest_transfer = 600.0;  // [s]
 
@@ -192,10 +191,9 @@ RecordingMemory Device::take_recording_memory() {
   return made;
 }
 
-void Device::give_recording_memory(const RecordingMemory& memory, std::uint32_t num_dispatches) noexcept {
+void Device::give_recording_memory(const RecordingMemory& memory, bool is_reusable) noexcept {
   if (memory.pool == VK_NULL_HANDLE) return;
-  if (num_dispatches <= most_kept_dispatches && !is_lost() &&
-      api_.vkResetCommandPool(device_, memory.pool, 0) == VK_SUCCESS) {
+  if (is_reusable && !is_lost() && api_.vkResetCommandPool(device_, memory.pool, 0) == VK_SUCCESS) {
     std::lock_guard<std::mutex> lock(recording_mutex_);
     if (kept_memory_.size() < most_kept_memory) {
       kept_memory_.push_back(memory);  // reserved: throws nothing

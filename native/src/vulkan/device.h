@@ -53,8 +53,8 @@ class Device : public std::enable_shared_from_this<Device> {
   const std::string& memory_scheme() const { return scheme_; }
   // Empty memory for a program, of one that is no more, or new.
   RecordingMemory take_recording_memory();
-  // Of a program that does not run any more: kept for others where it is small. Never throws.
-  void give_recording_memory(const RecordingMemory& memory, std::uint32_t num_dispatches) noexcept;
+  // Of a program that does not run any more; others may use it, or it goes. Never throws.
+  void give_recording_memory(const RecordingMemory& memory, bool is_reusable) noexcept;
 
   bool allocates_on_demand() const { return options_.allocate_on_demand; }
   VkPipelineCache pipeline_cache() const { return pipeline_cache_; }

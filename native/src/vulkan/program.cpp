@@ -6,6 +6,7 @@ namespace graphopt::vulkan {
 namespace {
 
 constexpr std::uint32_t max_timestamps = 256;
+constexpr std::uint32_t most_kept_dispatches = 512;  // of a program whose memory others use after it
 constexpr std::uint32_t sets_per_pool = 64;
 constexpr std::uint32_t buffers_per_set = 16;  // on average; a kernel may have more
 
@@ -250,7 +251,8 @@ void Recorder::timestamp() {
     info.sType = VK_STRUCTURE_TYPE_QUERY_POOL_CREATE_INFO;
     info.queryType = VK_QUERY_TYPE_TIMESTAMP;
     info.queryCount = max_timestamps;
-    check(api.vkCreateQueryPool(program.device_->handle(), &info, nullptr, &queries), "creating a query pool");
+    check(api.vkCreateQueryPool(program.device_->handle(), &info, nullptr, &queries),
+          "creating a query pool");
   }
   if (program.num_timestamps_ == 0) {
     api.vkCmdResetQueryPool(program.commands_, queries, 0, max_timestamps);
@@ -274,6 +276,7 @@ std::shared_ptr<Program> Recorder::finish() {
                            VK_PIPELINE_STAGE_COMPUTE_SHADER_BIT | VK_PIPELINE_STAGE_TRANSFER_BIT,
                            VK_PIPELINE_STAGE_HOST_BIT, 0, 1, &memory, 0, nullptr, 0, nullptr);
   check(api.vkEndCommandBuffer(program_->commands_), "finishing a program");
+  program_->is_finished_ = true;
   return std::move(program_);
 }
 
@@ -299,7 +302,7 @@ Program::~Program() {
   const DeviceApi& api = device_->api();
   for (VkDescriptorPool pool : descriptor_pools_)
     api.vkDestroyDescriptorPool(device_->handle(), pool, nullptr);
-  device_->give_recording_memory(memory_, num_dispatches_);
+  device_->give_recording_memory(memory_, is_finished_ && num_dispatches_ <= most_kept_dispatches);
 }
 
 void Program::keep(const std::shared_ptr<Buffer>& buffer) { buffers_.insert(buffer); }

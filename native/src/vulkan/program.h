@@ -74,6 +74,7 @@ class Program {
   RecordingMemory memory_;
   VkCommandBuffer commands_ = VK_NULL_HANDLE;
   std::vector<VkDescriptorPool> descriptor_pools_;
+  bool is_finished_ = false;
   std::uint32_t num_timestamps_ = 0, num_dispatches_ = 0;
   std::vector<std::shared_ptr<Kernel>> kernels_;
   std::unordered_set<std::shared_ptr<Buffer>> buffers_;
