@@ -27,6 +27,7 @@ class Exact:
     """What `method.Method` asks for besides a solution, where it has no stop rules; see `finish` of each."""
 
     factorized_on = "cpu"
+    is_one_program = False
 
     def reset(self) -> None:
         """Nothing is kept from one trial to the next."""
@@ -47,6 +48,7 @@ class DeviceFactor(Exact):
     """A factor in device memory."""
 
     factorized_on = "device"
+    is_one_program = True
 
     def __init__(
         self,
