@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 import numpy as np
 import pytest
 from vulkan_devices import shared_device
@@ -85,7 +87,7 @@ def test_a_step_that_is_not_taken_is_come_back_from(monkeypatch):
     assert counts["back"] > 0
 
 
-def solver_of(graph):
+def solver_of(graph) -> Any:
     """Linearised, and told that a step follows."""
     options = SolverOptions("vulkan", "cholesky", "explicit", "double")
     solver = create(graph, Structure(graph.select()), options, device=shared_device("address"))

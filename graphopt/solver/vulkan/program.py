@@ -302,7 +302,7 @@ class Program:
         """The native programs of one run, in their order."""
         return [program for _, program in self._recorded()]
 
-    def record(self) -> None:
+    def prepare(self) -> None:
         """Do now what the first run would do first."""
         self._recorded()
 

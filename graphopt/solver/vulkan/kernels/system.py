@@ -341,7 +341,7 @@ class DampedSystem:
         if meanwhile is not None and self._method.is_one_program:
             following = meanwhile()
             if following is not None:
-                self._method.first_program(kind, following).record()
+                self._method.first_program(kind, following).prepare()
         if running is not None:
             running.wait(self.device_seconds)
         return self._method.finish(kind, tail, damping)
