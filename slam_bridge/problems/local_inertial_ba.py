@@ -29,7 +29,7 @@ def local_inertial_ba(
     options: SolveOptions | None = None,
     window: Window | None = None,
     max_fixed: int | None = None,
-    estimate: tuple[str, ...] = (),
+    estimate: tuple[str, ...] | str = (),
 ) -> Result:
     """Optimize a window of keyframes (ids) with their IMU measurements, landmarks and priors.
 
