@@ -92,6 +92,8 @@ class Selection:
     """(p,) number of a keyframe whose pose was measured."""
     pose_prior: np.ndarray = field(default_factory=lambda: np.zeros((0, 7)))
     pose_prior_information: np.ndarray = field(default_factory=lambda: np.zeros((0, 6, 6)))
+    time_offset: np.ndarray | None = None
+    """(cameras,) [s] as estimated so far, on top of what the stamps have of it; None: zeros."""
 
     def with_changes(self, **changes: Any) -> Selection:
         """The same selection with other arrays."""

@@ -19,7 +19,7 @@ analysis (and memory on a device) is kept by `graphopt.solver.reuse`.
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 import numpy as np
@@ -34,6 +34,7 @@ from graphopt.solver.reuse import edge_errors
 from graphopt.types import inertial, marginal, slam3d, visual_inertial
 from graphopt.types.base import EdgeType, ParameterType, VertexType
 from graphopt.types.robust_kernels import robust_kernel
+from slam_bridge.cameras import Rig
 from slam_bridge.marginal_prior import LANDMARK, POSE, MarginalPrior
 from slam_bridge.options import SolveOptions
 from slam_bridge.selection import Selection
@@ -77,6 +78,7 @@ class Window:
         self.num_built = 0
         """Graphs that were built; the other loads found theirs."""
         self._shape: tuple[Any, ...] = ()
+        self._estimate: tuple[str, ...] = ()
         self._pixels: list[_Pixels] = []
         self._held: list[tuple[VertexSet, np.ndarray]] = []
 
@@ -99,7 +101,7 @@ class Window:
         shape = (imu_kernel, *_shape_of(selection, options, estimate))
         if not _same(shape, self._shape):
             self._build(selection, options, estimate, imu_kernel)
-            self._shape = shape
+            self._shape, self._estimate = shape, estimate
             self.num_built += 1
         self._fill(selection, inliers, imu_inliers)
         return self.graph
@@ -220,11 +222,6 @@ class Window:
                 "be estimated: rectified pixels were made with them. Observe with two cameras of the rig "
                 "instead."
             )
-        if "time_offset" in estimate and len(seen) and not seen.flow.any():
-            raise OptionError(
-                "no observation has the velocity of its pixel, without which none shows a time offset: "
-                "add_observations(..., flow=) [px/s]."
-            )
         calibrating = bool(estimate)
         for model in dict.fromkeys(camera.model for camera in s.rig):
             if stereo.all():
@@ -322,6 +319,8 @@ class Window:
         if nowhere.any():
             known = ~nowhere[s.observations.landmark]
             inliers = known if inliers is None else known & inliers
+        if self._estimate:
+            self._fill_calibration(s)
         for pixels in self._pixels:
             _fill_pixels(pixels, s, inliers)
         if len(s.imu):
@@ -331,6 +330,14 @@ class Window:
             edges.information = s.imu_information * takes_part
         self._fill_pose_priors(s)
         self._fill_priors(s)
+
+    def _fill_calibration(self, s: Selection) -> None:
+        """Vertices of the cameras as the selection has them, so that a call starts from its own rig."""
+        graph, k = self.graph, len(s.keyframes)
+        (_, mountings, _), others = _calibration_vertices(s, 4 * k + len(s.landmarks), self._estimate)
+        graph.vertex_set(slam3d.VertexSE3).estimate[k:] = mountings
+        for kind, _, values, _ in others:
+            graph.vertex_set(kind).estimate = values
 
     def _fill_pose_priors(self, s: Selection) -> None:
         gauge = self._needs_gauge_prior(s)
@@ -374,7 +381,16 @@ class Window:
             changes["points"] = graph.vertex_set(slam3d.VertexPointXYZ).estimate.copy()
             nowhere = s.landmarks_nowhere()
             changes["points"][nowhere] = s.points[nowhere]
-        return s.with_changes(**changes)
+        return s.with_changes(**changes, **(self._found_calibration(s) if self._estimate else {}))
+
+    def _found_calibration(self, s: Selection) -> dict[str, Any]:
+        """The rig as estimated, its time offsets beside it: those of the cameras are in the stamps."""
+        found = self.calibration(s)
+        cameras = [
+            replace(camera, body_T_cam=mounting, intrinsics=intrinsics)
+            for camera, (mounting, intrinsics, _) in zip(s.rig or (), found, strict=True)
+        ]
+        return {"rig": Rig(cameras), "time_offset": np.array([offset for *_, offset in found])}
 
     def calibration(self, s: Selection) -> list[tuple[np.ndarray, np.ndarray, float]]:
         """Per camera mounting (7,), intrinsics and time offset [s] as estimated."""
@@ -432,9 +448,17 @@ def _shape_of(s: Selection, options: SolveOptions, estimate: tuple[str, ...]) ->
     return (
         s.fixed, s.inertial, len(s.landmarks), s.points_fixed, s.imu_ends, seen.keyframe, seen.landmark,
         seen.camera, np.isfinite(seen.right), np.isfinite(seen.depth), seen.sigma, seen.depth_sigma,
-        s.pose_prior_keyframe, _prior_shape(s), s.rig, options.kernel, options.confidence,
-        options.imu_confidence, estimate,
+        s.pose_prior_keyframe, _prior_shape(s), _rig_shape(s.rig, estimate), options.kernel,
+        options.confidence, options.imu_confidence, estimate,
     )  # fmt: skip
+
+
+def _rig_shape(rig: Rig | None, estimate: tuple[str, ...]) -> Any:
+    """Of cameras whose calibration is estimated the models, and what rectified pairs are constants of."""
+    if not estimate or rig is None:
+        return rig
+    pairs = [[*one.intrinsics, one.baseline] for one in rig if one.baseline is not None]
+    return [(one.model, one.baseline) for one in rig], np.array(pairs).tobytes()
 
 
 def _prior_shape(s: Selection) -> np.ndarray:
@@ -514,6 +538,12 @@ def _adopt_parameters(graph: graphopt.Graph, kind: ParameterType, values: list[t
     graph.adopt(ParameterSet(kind, Columns.holding(columns)))
 
 
+def calibration_ids(s: Selection, camera: int, estimate: tuple[str, ...]) -> list[int]:
+    """Ids of the free vertices of a camera, in the order of `CALIBRATION`."""
+    first = 4 * len(s.keyframes) + len(s.landmarks) + 3 * camera
+    return [first + part for part, name in enumerate(CALIBRATION) if name in estimate]
+
+
 def _calibration_vertices(s: Selection, first: int, estimate: tuple[str, ...]) -> list[Any]:
     """[(ids, mountings, fixed), [(type, ids, values, fixed) of intrinsics and time offsets]]; [] for none."""
     unknown = [one for one in estimate if one not in CALIBRATION]
@@ -533,9 +563,8 @@ def _calibration_vertices(s: Selection, first: int, estimate: tuple[str, ...]) -
         others.append((visual_inertial.INTRINSICS_VERTICES[model], first + 3 * of + 1, values, held))
     # the stamps were already moved by what was known of the offset
     held = np.full(len(numbers), "time_offset" not in estimate)
-    others.append(
-        (visual_inertial.VertexTimeOffset, first + 3 * numbers + 2, np.zeros((len(numbers), 1)), held)
-    )
+    offsets = np.zeros(len(numbers)) if s.time_offset is None else s.time_offset
+    others.append((visual_inertial.VertexTimeOffset, first + 3 * numbers + 2, offsets[:, None], held))
     return [(first + 3 * numbers, mountings, np.full(len(numbers), "extrinsics" not in estimate)), others]
 
 

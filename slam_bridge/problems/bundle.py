@@ -35,7 +35,7 @@ from slam_bridge.problems.lost_landmarks import few_inliers, placed_anew
 from slam_bridge.problems.pose_optimization import BY_CHANCE
 from slam_bridge.problems.result import Covariances, Result, States
 from slam_bridge.selection import Selection
-from slam_bridge.window import Window
+from slam_bridge.window import Window, calibration_ids
 
 GYRO_TOLERANCE, ACC_TOLERANCE = 0.01, 0.1
 """Integrate again where a bias moved by more [rad/s, m/s^2]."""
@@ -93,6 +93,11 @@ def bundle(
             f"{name}: every keyframe is fixed and there are no free landmarks; nothing to optimize."
         )
     selection.refuse_non_finite()
+    if "time_offset" in estimate and len(selection.observations) and not selection.observations.flow.any():
+        raise OptionError(
+            f"{name}: no observation has the velocity of its pixel, without which none shows a time offset: "
+            "add_observations(..., flow=) [px/s]."
+        )
     window = window or Window()
     start, holds = selection, selection.holds()
     far = selection.landmarks_far()
@@ -132,7 +137,7 @@ def bundle(
     if is_usable(summary) and scale.is_open(selection, estimate):
         selection = scale.kept(start, selection)
     selection = _lost_stay(start, selection, now)
-    result = _result(name, window, selection, now, summary, rounds, options)
+    result = _result(name, window, selection, now, summary, rounds, options, estimate)
     result.extra["placed anew"] = selection.landmarks[placed]
     if estimate:
         result.extra["calibration"] = window.calibration(selection)
@@ -249,6 +254,7 @@ def _result(
     summary: graphopt.Summary,
     rounds: int,
     options: SolveOptions,
+    estimate: tuple[str, ...],
 ) -> Result:
     free = s.free
     states = States(
@@ -258,7 +264,7 @@ def _result(
     points = np.zeros((0, 3)) if s.points_fixed else s.points
 
     def covariance_of(wanted: list[tuple[str, int]]) -> Covariances:
-        return _covariances(s, now, options, wanted)
+        return _covariances(s, now, options, wanted, estimate)
 
     return Result(
         name,
@@ -292,7 +298,11 @@ def _rejected(s: Selection, now: Judgement) -> dict[str, np.ndarray]:
 
 
 def _covariances(
-    s: Selection, now: Judgement, options: SolveOptions, wanted: list[tuple[str, int]]
+    s: Selection,
+    now: Judgement,
+    options: SolveOptions,
+    wanted: list[tuple[str, int]],
+    estimate: tuple[str, ...],
 ) -> Covariances:
     """Marginal covariances on a graph of its own, at the result; weights as without robust kernel.
 
@@ -309,7 +319,7 @@ def _covariances(
         loose |= known[:, 2] > _INSIDE * np.median(known[with_some, 2])
     inliers = now.inliers & ~loose[s.observations.landmark]
     window = Window(gauge_sigma=_EXACT)
-    graph = window.load(s, options.with_changes(kernel=None), inliers, now.imu_inliers)
+    graph = window.load(s, options.with_changes(kernel=None), inliers, now.imu_inliers, estimate)
     unlinked = _unlinked(s, now)
     window.hold(s, lost, unlinked, loose)
     parallel = ~loose & with_some & (known[:, 0] <= _PARALLEL * known[:, 2]) & ~s.landmarks_in_priors()
@@ -317,6 +327,8 @@ def _covariances(
         _hold_along_rays(graph, s, parallel, known[parallel, 2])
         loose = loose | parallel
     for kind, one in wanted:
+        if kind == "camera":
+            continue
         ids, open_ones = (s.keyframes, lost) if kind == "keyframe" else (s.landmarks, loose)
         if np.isin(one, ids[open_ones]):
             raise OptionError(
@@ -325,6 +337,9 @@ def _covariances(
             )
     parts: dict[tuple[str, int], list[int]] = {}
     for kind, one in wanted:
+        if kind == "camera":
+            parts[kind, one] = _camera_vertices(s, one, estimate)
+            continue
         ids = s.keyframes if kind == "keyframe" else s.landmarks
         place = int(np.searchsorted(ids, one))
         if place == len(ids) or ids[place] != one:
@@ -337,6 +352,16 @@ def _covariances(
     pairs = [(a, b) for ids in parts.values() for a in ids for b in ids]
     blocks = compute_marginals(graph, pairs)
     return {key: np.block([[blocks[a, b] for b in ids] for a in ids]) for key, ids in parts.items()}
+
+
+def _camera_vertices(s: Selection, camera: int, estimate: tuple[str, ...]) -> list[int]:
+    count = 0 if s.rig is None else len(s.rig)
+    if not estimate or not 0 <= camera < count:
+        raise OptionError(
+            f"camera {camera} took no part in this optimization: estimate is {estimate!r}, the rig has "
+            f"{count} cameras."
+        )
+    return calibration_ids(s, camera, estimate)
 
 
 def _informations(s: Selection, inliers: np.ndarray) -> np.ndarray:
