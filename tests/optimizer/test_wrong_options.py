@@ -1,4 +1,4 @@
-"""Options of a wrong kind are refused with a sentence that names the option, what it is, and what it may be."""
+"""Options of a wrong kind are refused by a sentence with the option, what it is, and what it may be."""
 
 from __future__ import annotations
 
@@ -44,5 +44,5 @@ def test_who_cannot_be_eliminated_is_counted(device):
     graph = two_poses()
     for marked in (True, False):
         graph.vertex_set("VERTEX_SE2").marginalized[:] = marked
-        with pytest.raises(GraphOptError, match="this graph has [01] to eliminate and [01] to keep"):
+        with pytest.raises(GraphOptError, match=r"this graph has [01] to eliminate and [01] to keep"):
             optimize(graph, device=device, linear_solver="pcg", schur="implicit")
