@@ -73,7 +73,7 @@ def seconds(value: float) -> str:
 
 
 def phases(times: Mapping[str, float]) -> str:
-    """Write a total [s] and the phases that add up to it; what ran beside them stands apart, if it took any."""
+    """Write a total [s] and the phases that add up to it; what ran beside them stands apart."""
     sides = {name: value for name, value in times.items() if name.startswith("prepare_")}
     parts = {name: value for name, value in times.items() if name != "total" and name not in sides}
     text = f"{seconds(times['total'])}: " + ", ".join(f"{name} {seconds(t)}" for name, t in parts.items())
