@@ -63,7 +63,7 @@ def test_imports_go_one_way():
 
 
 def test_the_picture_names_every_module():
-    """Section 7 of docs/architecture.md, and in the order of the imports; `cholesky` has a page of its own."""
+    """Section 7 of docs/architecture.md, and in the order of imports; `cholesky` has its own page."""
     text = (ROOT.parents[2] / "docs" / "architecture.md").read_text()
     section = text.partition("## 7. ")[2].partition("\n## ")[0]
     assert " -> ".join(ORDER) in section
