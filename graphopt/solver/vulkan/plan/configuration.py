@@ -15,7 +15,7 @@ class Configuration:
     """How (H + D) dx = b is solved."""
 
     linear_solver: str = "auto"
-    """"pcg"; "cholesky" (sparse) or "dense", of S or of H: on the device or the CPU, see `kernels.factorize`."""
+    """"pcg"; "cholesky" (sparse) or "dense", of S or of H: on the device or the CPU (`kernels.factorize`)."""
     schur: str = "auto"
     """Elimination of landmarks: "explicit" (S is stored), "implicit" (only products with S), "off"."""
     preconditioner: str = "hschur"
