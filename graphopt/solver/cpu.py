@@ -224,8 +224,9 @@ class CpuBlockSolver(TrialsByParts):
         return self._system.solve(self.values, self._damping, self._b, self._dx)
 
     def trial(self, damping: Damping) -> Trial:
-        """Solve, push, update and chi2: in one call where a factorization solves; conjugate gradients as
-        exactly as the damping asks for.
+        """Solve, push, update and chi2.
+
+        In one call where a factorization solves; conjugate gradients as exactly as the damping asks for.
         """
         if self._trials is not None and type(self) is CpuBlockSolver:
             return self._native_trial(damping)
