@@ -37,7 +37,8 @@ MAX_INDICES = 1 << 30
 """Entries of an array of indices, which stays below 4 GiB."""
 _FULL = 0.7  # share of stored entries beyond which no ordering helps
 _ALIGN = 16  # scalars: a front starts on a cache line
-_LEVEL_SECONDS = 3.5e-5  # of a level: its dispatches and its longest chain of pivots
+_LEVEL_SECONDS = 3.5e-5  # of a level: its dispatches
+_PANEL_SECONDS = 2.3e-5  # of 32 pivots, one after the other, and of two solves with them
 _RATE = 5e12  # operations per second, to choose between orderings
 _FACTORIZATIONS = 24  # of one structure
 _DISSECTION_SECONDS = 4e-6  # per block, on one core
@@ -106,6 +107,11 @@ class Analysis:
         """Whether one workgroup takes the front in shared memory."""
         return self.num_rows <= SMALL_ROWS
 
+    @cached_property
+    def places(self) -> np.ndarray:
+        """Where each number of the pattern is in the factor; `NOWHERE`: above the diagonal."""
+        return self.symbolic.places(self.factor_offset[:-1])
+
     def diagonal_places(self) -> np.ndarray:
         """(dim,) int64: where each pivot is in the factor, in the order of elimination."""
         n, f = self.num_pivots, self.num_rows
@@ -116,7 +122,7 @@ class Analysis:
         """Rough time on a large GPU, to choose an ordering."""
         n_max = np.zeros(self.num_levels)
         np.maximum.at(n_max, self.level, self.num_pivots)
-        return self.flops / _RATE + float((1.0 + n_max / BLOCK).sum()) * _LEVEL_SECONDS
+        return self.flops / _RATE + float((_LEVEL_SECONDS + _PANEL_SECONDS * n_max / BLOCK).sum())
 
 
 def analyse(pattern: BlockPattern, ordering: str = "auto") -> Analysis:
@@ -137,7 +143,7 @@ def analyse(pattern: BlockPattern, ordering: str = "auto") -> Analysis:
     if _FACTORIZATIONS * best.expected_seconds() > _DISSECTION_SECONDS * pattern.num_blocks:
         other = "dissection" if pattern.num_blocks >= _MANY_BLOCKS else "metis"
         best = min(best, _lay_out(pattern, other), key=Analysis.expected_seconds)
-    dense = pattern.dim**3 / 3.0 / _RATE + (1.0 + pattern.dim / BLOCK) * _LEVEL_SECONDS
+    dense = pattern.dim**3 / 3.0 / _RATE + _LEVEL_SECONDS + _PANEL_SECONDS * pattern.dim / BLOCK
     is_dense = pattern.dim <= MOST_DENSE and dense <= best.expected_seconds()
     return _lay_out(pattern, "dense") if is_dense else best
 
