@@ -12,6 +12,7 @@ For numbers below 1e140 and float64 only.
 from __future__ import annotations
 
 from typing import Any
+from weakref import proxy
 
 import numpy as np
 
@@ -71,7 +72,7 @@ class BorderedCholesky(DeviceCholesky):
         within = np.arange(own.dim) - np.repeat(own.offsets[:-1], own.dims)
         places = np.repeat(first, own.dims) + within * (np.repeat(own.dims, own.dims) + 1)
         self._diagonal_values = self._indices(places)
-        self._backward = _Backward(self)
+        self._backward = _Backward(proxy(self))  # no cycle: memory goes at once
 
     def record_scatter(self, recorder: Any, values: Any, damping: Any) -> None:
         """As `DeviceCholesky`, and the right-hand side; the last row is not damped."""
