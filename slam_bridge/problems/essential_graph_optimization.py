@@ -110,7 +110,8 @@ def essential_graph_optimization(
 
     A loop whose chi2 at the end of a round lies beyond the quantile of `confidence` is left out of the next,
     first those within a factor of ten of the worst, since a wrong loop pulls right ones from their places;
-    it comes back where the map agrees with it later. What is out at the end is rejected. `extra`: "loops"
+    it comes back where the map agrees with it later (with two rounds there is no later). What is out at the
+    end is rejected. `extra`: "loops"
     (ids), "loop_chi2", "loop_inliers", and "scale" (k,) of the keyframes with "sim3": landmarks and positions
     are in the new scale, IMU measurements know only metres.
     """

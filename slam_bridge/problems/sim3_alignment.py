@@ -66,7 +66,8 @@ def sim3_alignment(
             raise OptionError(f"sim3_alignment got shape {one.shape}, expected ({n}, {width}).")
     one, two = given[:2]
     rays = [_rays(camera, pixel) for camera, pixel in zip(cameras, given[2:], strict=True)]
-    usable = np.isfinite(np.concatenate([*(ray.reshape(n, 9) for ray in rays), one, two], axis=1)).all(axis=1)
+    numbers = np.concatenate([*(ray.reshape(n, 9) for ray in rays), one, two], axis=1)
+    usable = np.asarray(np.isfinite(numbers).all(axis=1))
     with np.errstate(invalid="ignore"):
         for points, ray in zip((one, two), rays, strict=True):
             usable &= np.einsum("nd,nd->n", points, ray[:, 2]) > 0.0
