@@ -229,7 +229,7 @@ class CpuBlockSolver(TrialsByParts):
         In one call where a factorization solves; conjugate gradients as exactly as the damping asks for.
         """
         if self._trials is not None and type(self) is CpuBlockSolver:
-            return self._native_trial(damping)
+            return self._native_trial(self._trials, damping)
         pcg = self._conjugate_gradients()
         if pcg is None or damping.accuracy is None:
             return super().trial(damping)
@@ -241,10 +241,10 @@ class CpuBlockSolver(TrialsByParts):
             pcg.set_early_stop(0.0, 0.0)
         return replace(found, is_coarse=found.solved and share > self._pcg_tolerance)
 
-    def _native_trial(self, damping: Damping) -> Trial:
+    def _native_trial(self, trials: Any, damping: Damping) -> Trial:
         shift = damping.of(self.diagonal) if damping.scaled else damping.value
         next_one = self._arrays_ahead()
-        found = self._trials.run(self.values, shift, self._b, self._dx, next_one)
+        found = trials.run(self.values, shift, self._b, self._dx, next_one)
         solved, chi2, gain, size, solving, updating, linearizing = found
         if not solved:
             return Trial(False, seconds={"solve": solving})
