@@ -19,7 +19,7 @@ from graphopt import codegen
 from graphopt.cpu_kernels import isa, kernels
 from graphopt.errors import DeviceError, GraphError
 from graphopt.graph import Graph, ParameterSet
-from graphopt.graph.sets import EdgeSet
+from graphopt.graph.sets import EdgeSet, VertexSet
 from graphopt.solver.external import ExternalPart, ExternalPlaces, HostExternal
 from graphopt.solver.linear_systems import PCG_TOLERANCE, block_pattern, choose_system
 from graphopt.solver.registry import SolverOptions
@@ -131,6 +131,11 @@ class CpuBlockSolver(TrialsByParts):
         """Take the graph's estimates of some rows of a vertex set."""
         self._ahead_chi2 = None
         self._estimates[number].read(rows)
+
+    def present(self, vertex_set: VertexSet) -> np.ndarray:
+        """The present estimates of a vertex set, in the form that steps are taken in; only to look at."""
+        found = self.structure.selection.vertex_sets.index(vertex_set)
+        return self._estimates[found].array
 
     def snapshot(self) -> list[np.ndarray]:
         """Copies of all estimates, in the form that steps are taken in."""

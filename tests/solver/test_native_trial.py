@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 import numpy as np
 import pytest
 
@@ -40,7 +42,7 @@ def points_graph() -> graphopt.Graph:
     return graph
 
 
-def solver_of(graph: graphopt.Graph, **way: str) -> CpuBlockSolver:
+def solver_of(graph: graphopt.Graph, **way: Any) -> CpuBlockSolver:
     """The CPU's."""
     return CpuBlockSolver(graph, Structure(graph.select(0, None, None)), SolverOptions("cpu", **way))
 
