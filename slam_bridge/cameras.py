@@ -15,6 +15,7 @@ from typing import Any
 
 import numpy as np
 
+from graphopt.cpu_kernels import kernels
 from graphopt.errors import GraphOptError
 from graphopt.geometry import SE3, SO3
 from graphopt.geometry.rig_cameras import RigCameraModel, rig_camera_model
@@ -210,6 +211,23 @@ class Rig:
     def scaled(self, factor: float) -> Rig:
         """The same cameras with fewer or more pixels; pixel (0, 0) keeps its corner."""
         return self if factor == 1.0 else Rig([one.scaled(factor) for one in self])
+
+    def in_cones(
+        self,
+        world_T_body: np.ndarray,
+        keyframe: np.ndarray,
+        camera: np.ndarray,
+        points: np.ndarray,
+        landmark: np.ndarray,
+    ) -> np.ndarray:
+        """(o,) bool: cameras' models hold where observed points are, see `RigCameraModel.cone`.
+
+        An observation is by `camera` (o,) at row `keyframe` (o,) of the poses (k, 7), of row `landmark` (o,)
+        of the points (m, 3) [m]; what is not finite is nowhere.
+        """
+        mountings = np.array([one.body_T_cam for one in self])
+        cosines = np.array([one.kind.cone(one.intrinsics) for one in self])
+        return kernels.in_cones(world_T_body, mountings, cosines, keyframe, camera, points, landmark)
 
     def in_cameras(self, camera: np.ndarray, world_T_body: np.ndarray, points: np.ndarray) -> np.ndarray:
         """Points (o, 3) [m] in the frames of cameras (o,) at poses (o, 7)."""
