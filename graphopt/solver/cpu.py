@@ -19,7 +19,7 @@ from graphopt import codegen
 from graphopt.cpu_kernels import isa, kernels
 from graphopt.errors import DeviceError, GraphError
 from graphopt.graph import Graph, ParameterSet
-from graphopt.graph.sets import EdgeSet
+from graphopt.graph.sets import EdgeSet, VertexSet
 from graphopt.solver.external import ExternalPart, ExternalPlaces, HostExternal
 from graphopt.solver.linear_systems import PCG_TOLERANCE, block_pattern, choose_system
 from graphopt.solver.registry import SolverOptions
@@ -132,6 +132,11 @@ class CpuBlockSolver(TrialsByParts):
         self._ahead_chi2 = None
         self._estimates[number].read(rows)
 
+    def present(self, vertex_set: VertexSet) -> np.ndarray:
+        """The present estimates of a vertex set, in the form that steps are taken in; only to look at."""
+        found = self.structure.selection.vertex_sets.index(vertex_set)
+        return self._estimates[found].array
+
     def snapshot(self) -> list[np.ndarray]:
         """Copies of all estimates, in the form that steps are taken in."""
         return [working.array.copy() for working in self._estimates]
@@ -229,7 +234,7 @@ class CpuBlockSolver(TrialsByParts):
         In one call where a factorization solves; conjugate gradients as exactly as the damping asks for.
         """
         if self._trials is not None and type(self) is CpuBlockSolver:
-            return self._native_trial(damping)
+            return self._native_trial(self._trials, damping)
         pcg = self._conjugate_gradients()
         if pcg is None or damping.accuracy is None:
             return super().trial(damping)
@@ -241,10 +246,10 @@ class CpuBlockSolver(TrialsByParts):
             pcg.set_early_stop(0.0, 0.0)
         return replace(found, is_coarse=found.solved and share > self._pcg_tolerance)
 
-    def _native_trial(self, damping: Damping) -> Trial:
+    def _native_trial(self, trials: Any, damping: Damping) -> Trial:
         shift = damping.of(self.diagonal) if damping.scaled else damping.value
         next_one = self._arrays_ahead()
-        found = self._trials.run(self.values, shift, self._b, self._dx, next_one)
+        found = trials.run(self.values, shift, self._b, self._dx, next_one)
         solved, chi2, gain, size, solving, updating, linearizing = found
         if not solved:
             return Trial(False, seconds={"solve": solving})
