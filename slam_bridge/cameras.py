@@ -171,6 +171,17 @@ class Rig:
         object.__setattr__(self, "cameras", given)
         object.__setattr__(self, "names", tuple(one.name or f"cam{k}" for k, one in enumerate(given)))
 
+    @classmethod
+    def of(cls, given: Rig | Camera | Sequence[Camera]) -> Rig:
+        """The rig itself, or that of one camera or of several."""
+        return given if isinstance(given, Rig) else cls(given)
+
+    def is_same(self, other: Rig) -> bool:
+        """The same models, numbers and places."""
+        return self is other or (
+            len(self) == len(other) and all(map(_is_same_camera, self.cameras, other.cameras))
+        )
+
     def __len__(self) -> int:
         return len(self.cameras)
 
@@ -206,6 +217,14 @@ class Rig:
                 pixels[rows] = each_camera.project(point_cam[rows])
         pixels[~valid] = np.nan
         return pixels, valid
+
+
+def _is_same_camera(one: Camera, two: Camera) -> bool:
+    return one is two or (
+        (one.model, one.baseline) == (two.model, two.baseline)
+        and np.array_equal(one.intrinsics, two.intrinsics)
+        and np.array_equal(one.body_T_cam, two.body_T_cam)
+    )
 
 
 def cam_T_world_from_world_T_body(world_T_body: Any, body_T_cam: Any) -> np.ndarray:

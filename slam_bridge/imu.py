@@ -140,7 +140,14 @@ class ImuSamples:
     @classmethod
     def from_seconds(cls, times: Any, gyro: Any, acc: Any) -> ImuSamples:
         """Samples with times (n,) in seconds, rounded to nanoseconds."""
-        return cls(np.rint(np.asarray(times, dtype=float) * 1e9).astype(np.int64), gyro, acc)
+        seconds = np.asarray(times, dtype=float)
+        bad = ~(np.abs(seconds) < 9e9)
+        if bad.any():
+            raise ImuDataError(
+                f"ImuSamples.from_seconds: time {int(np.argmax(bad))} is {seconds[bad][0]}, expected finite "
+                "seconds below 9e9. ImuSamples takes nanoseconds."
+            )
+        return cls(np.rint(seconds * 1e9).astype(np.int64), gyro, acc)
 
     @classmethod
     def tidy(cls, stamps: Any, gyro: Any, acc: Any) -> tuple[ImuSamples, ImuTidied]:
@@ -224,7 +231,7 @@ class ImuSamples:
         stamps = np.concatenate([[start], self.stamps[first:last], [end]])
         held = slice(first - 1, last + 1)
         longest = float(np.diff(self.stamps[held]).max()) * 1e-9
-        if longest > max_gap:
+        if not longest <= max_gap:
             raise ImuDataError(
                 f"interval {start} to {end} ns: {longest:.3f} s without a sample, allowed are {max_gap} s "
                 "(max_gap). Do not link the states on both sides by an IMU factor."

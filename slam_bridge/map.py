@@ -265,11 +265,37 @@ class Map:
             )
         if (ends[0] == ends[1]).any():
             raise MapError("add_imu: a measurement links two different keyframes.")
-        for end in ends:
-            self.keyframes["has_states"][self.keyframes.rows(end)] = True
+        rows = [self.keyframes.rows(end) for end in ends]
+        self._refuse_order(ends, rows)
+        self._refuse_repeated(ends)
+        for row in rows:
+            self.keyframes["has_states"][row] = True
         ids = self.imu.append(len(given), {"first": ends[0], "second": ends[1], **_imu_columns(given)})
         self.preintegrated.update(zip(ids.tolist(), given, strict=True))
         return ids
+
+    def _refuse_order(self, ends: list[np.ndarray], rows: list[np.ndarray]) -> None:
+        """IMU measurements lead forward in time."""
+        first, second = (self.keyframes["stamp"][row] for row in rows)
+        late = first >= second
+        if late.any():
+            k = int(np.argmax(late))
+            raise MapError(
+                f"add_imu: measurement {k} leads from keyframe {ends[0][k]} at {first[k]} ns to {ends[1][k]} "
+                f"at {second[k]} ns, which is not later."
+            )
+
+    def _refuse_repeated(self, ends: list[np.ndarray]) -> None:
+        """Two measurements of one motion would count its samples twice."""
+        near = np.flatnonzero(np.isin(self.imu["first"], ends[0]))
+        known = set(zip(self.imu["first"][near].tolist(), self.imu["second"][near].tolist(), strict=True))
+        for pair in zip(*(end.tolist() for end in ends), strict=True):
+            if pair in known:
+                raise MapError(
+                    f"add_imu: there is a measurement from keyframe {pair[0]} to {pair[1]}; "
+                    "set_imu replaces it."
+                )
+            known.add(pair)
 
     @_locked
     def set_imu(self, ids: Any, measured: Sequence[Preintegrated]) -> None:
@@ -352,9 +378,11 @@ class Map:
     def _unlink(self, keyframe: int, join: bool) -> None:
         before = self.imu.ids[self.imu["second"] == keyframe]
         after = self.imu.ids[self.imu["first"] == keyframe]
+        ends = self.imu["first"][self.imu.rows(before)], self.imu["second"][self.imu.rows(after)]
+        if join and len(before) == 1 and len(after) == 1:
+            join = not ((self.imu["first"] == ends[0]) & (self.imu["second"] == ends[1])).any()
         if join and len(before) == 1 and len(after) == 1:
             pair = self.preintegrated[int(before[0])], self.preintegrated[int(after[0])]
-            ends = self.imu["first"][self.imu.rows(before)], self.imu["second"][self.imu.rows(after)]
             self.remove_imu([*before, *after])
             self.add_imu(*ends, pair[0].joined(pair[1]))
         else:

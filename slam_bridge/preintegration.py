@@ -290,6 +290,8 @@ def _of_each(name: str, value: Any, count: int) -> np.ndarray:
     array = np.array(value, dtype=float)
     if array.shape not in ((3,), (count, 3)):
         raise ShapeError(f"{name} has shape {array.shape}, expected (3,) or ({count}, 3).")
+    if not np.isfinite(array).all():
+        raise OptionError(f"{name} is {array}, expected finite numbers.")
     return np.broadcast_to(array, (count, 3)).copy()
 
 

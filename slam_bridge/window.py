@@ -19,7 +19,7 @@ analysis (and memory on a device) is kept by `graphopt.solver.reuse`.
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 import numpy as np
@@ -34,6 +34,7 @@ from graphopt.solver.reuse import edge_errors
 from graphopt.types import inertial, marginal, slam3d, visual_inertial
 from graphopt.types.base import EdgeType, ParameterType, VertexType
 from graphopt.types.robust_kernels import robust_kernel
+from slam_bridge.cameras import Rig
 from slam_bridge.marginal_prior import LANDMARK, POSE, MarginalPrior
 from slam_bridge.options import SolveOptions
 from slam_bridge.selection import Selection
@@ -56,7 +57,9 @@ class _Pixels:
     rows: np.ndarray
     """(e,) which observation each edge is of."""
     weight: np.ndarray
-    """(e, d) 1 / sigma^2 of each number."""
+    """(e,) 1 / sigma^2, the same for all numbers of an observation."""
+    takes_part: np.ndarray | None = None
+    """(e,) bool, None: all do."""
     chi2: np.ndarray | None = None
     """(e,) as `Window.observation_chi2` found it last, outliers too."""
 
@@ -77,6 +80,7 @@ class Window:
         self.num_built = 0
         """Graphs that were built; the other loads found theirs."""
         self._shape: tuple[Any, ...] = ()
+        self._estimate: tuple[str, ...] = ()
         self._pixels: list[_Pixels] = []
         self._held: list[tuple[VertexSet, np.ndarray]] = []
 
@@ -99,7 +103,7 @@ class Window:
         shape = (imu_kernel, *_shape_of(selection, options, estimate))
         if not _same(shape, self._shape):
             self._build(selection, options, estimate, imu_kernel)
-            self._shape = shape
+            self._shape, self._estimate = shape, estimate
             self.num_built += 1
         self._fill(selection, inliers, imu_inliers)
         return self.graph
@@ -220,11 +224,6 @@ class Window:
                 "be estimated: rectified pixels were made with them. Observe with two cameras of the rig "
                 "instead."
             )
-        if "time_offset" in estimate and len(seen) and not seen.flow.any():
-            raise OptionError(
-                "no observation has the velocity of its pixel, without which none shows a time offset: "
-                "add_observations(..., flow=) [px/s]."
-            )
         calibrating = bool(estimate)
         for model in dict.fromkeys(camera.model for camera in s.rig):
             if stereo.all():
@@ -235,14 +234,14 @@ class Window:
             rows = np.flatnonzero(chosen)
             if not len(rows):
                 continue
-            camera = seen.camera[rows, None].astype(np.int64)
+            camera = seen.camera[rows]
             if calibrating:
                 kind, parameters = visual_inertial.CALIB_PIXEL_EDGES[model], None
-                ends = np.concatenate([vertices[rows], 4 * k + m + 3 * camera + np.arange(3)], axis=1)
+                ends = np.concatenate([vertices[rows], 4 * k + m + _parameters_of(camera, 0, 1, 2)], axis=1)
             else:
-                kind, parameters = visual_inertial.PIXEL_EDGES[model], 3 * camera + [1, 2]
+                kind, parameters = visual_inertial.PIXEL_EDGES[model], _parameters_of(camera, 1, 2)
                 ends = vertices[rows]
-            self._add_pixels(kind, rows, ends, parameters, options, seen.sigma[rows, None] ** -2.0)
+            self._add_pixels(kind, rows, ends, parameters, options, seen.sigma[rows])
         first = 4 * k + m if calibrating else None
         self._add_pairs(s, vertices, stereo, first, options)
         self._add_depths(s, vertices, first, options)
@@ -257,16 +256,15 @@ class Window:
     ) -> None:
         """Observations of rectified pairs; calibration: id of the cameras' first vertex, None: constants."""
         seen = s.observations
-        rows, ends = np.flatnonzero(stereo), vertices
-        camera, sigma = seen.camera[:, None], seen.sigma[:, None]
+        rows, ends, camera, sigma = np.flatnonzero(stereo), vertices, seen.camera, seen.sigma
         if len(rows) < len(seen):
             ends, camera, sigma = vertices[rows], camera[rows], sigma[rows]
-        parameters = 3 * camera.astype(np.int64) + [1, 3]
-        kind = visual_inertial.EdgeStereo
-        if calibration is not None:
-            kind, parameters = visual_inertial.EdgeCalibStereo, np.ascontiguousarray(parameters[:, 1:])
-            ends = np.concatenate([ends, calibration + 3 * camera.astype(np.int64) + [0, 2]], axis=1)
-        self._add_pixels(kind, rows, ends, parameters, options, sigma**-2.0)
+        if calibration is None:
+            kind, parameters = visual_inertial.EdgeStereo, _parameters_of(camera, 1, 3)
+        else:
+            kind, parameters = visual_inertial.EdgeCalibStereo, _parameters_of(camera, 3)
+            ends = np.concatenate([ends, calibration + _parameters_of(camera, 0, 2)], axis=1)
+        self._add_pixels(kind, rows, ends, parameters, options, sigma)
 
     def _add_depths(
         self, s: Selection, vertices: np.ndarray, calibration: int | None, options: SolveOptions
@@ -275,12 +273,12 @@ class Window:
         rows = np.flatnonzero(np.isfinite(seen.depth))
         if not len(rows):
             return
-        camera, ends = seen.camera[rows, None].astype(np.int64), vertices[rows]
-        kind, parameters = visual_inertial.EdgeDepth, 3 * camera + 1
+        camera, ends = seen.camera[rows], vertices[rows]
+        kind, parameters = visual_inertial.EdgeDepth, _parameters_of(camera, 1)
         if calibration is not None:
             kind, parameters = visual_inertial.EdgeCalibDepth, None
-            ends = np.concatenate([ends, calibration + 3 * camera], axis=1)
-        self._add_pixels(kind, rows, ends, parameters, options, seen.depth_sigma[rows, None] ** -2.0)
+            ends = np.concatenate([ends, calibration + _parameters_of(camera, 0)], axis=1)
+        self._add_pixels(kind, rows, ends, parameters, options, seen.depth_sigma[rows])
 
     def _add_pixels(
         self,
@@ -289,13 +287,13 @@ class Window:
         vertices: np.ndarray,
         parameters: np.ndarray | None,
         options: SolveOptions,
-        weight: np.ndarray,
+        sigma: np.ndarray,
     ) -> None:
         if not len(rows):
             return
         width = chi2_quantile(options.confidence, kind.residual_dim) ** 0.5
         edges = self._adopt_edges(kind, vertices, parameters, options.kernel, width)
-        self._pixels.append(_Pixels(edges, rows, np.repeat(weight, kind.residual_dim, axis=1)))
+        self._pixels.append(_Pixels(edges, rows, 1.0 / (sigma * sigma)))
 
     def _add_priors(self, s: Selection) -> None:
         """A dense edge of each prior, or an edge per state and pair of a large one, see `_prior_parts`."""
@@ -322,6 +320,8 @@ class Window:
         if nowhere.any():
             known = ~nowhere[s.observations.landmark]
             inliers = known if inliers is None else known & inliers
+        if self._estimate:
+            self._fill_calibration(s)
         for pixels in self._pixels:
             _fill_pixels(pixels, s, inliers)
         if len(s.imu):
@@ -331,6 +331,14 @@ class Window:
             edges.information = s.imu_information * takes_part
         self._fill_pose_priors(s)
         self._fill_priors(s)
+
+    def _fill_calibration(self, s: Selection) -> None:
+        """Vertices of the cameras as the selection has them, so that a call starts from its own rig."""
+        graph, k = self.graph, len(s.keyframes)
+        (_, mountings, _), others = _calibration_vertices(s, 4 * k + len(s.landmarks), self._estimate)
+        graph.vertex_set(slam3d.VertexSE3).estimate[k:] = mountings
+        for kind, _, values, _ in others:
+            graph.vertex_set(kind).estimate = values
 
     def _fill_pose_priors(self, s: Selection) -> None:
         gauge = self._needs_gauge_prior(s)
@@ -374,7 +382,16 @@ class Window:
             changes["points"] = graph.vertex_set(slam3d.VertexPointXYZ).estimate.copy()
             nowhere = s.landmarks_nowhere()
             changes["points"][nowhere] = s.points[nowhere]
-        return s.with_changes(**changes)
+        return s.with_changes(**changes, **(self._found_calibration(s) if self._estimate else {}))
+
+    def _found_calibration(self, s: Selection) -> dict[str, Any]:
+        """The rig as estimated, its time offsets beside it: those of the cameras are in the stamps."""
+        found = self.calibration(s)
+        cameras = [
+            replace(camera, body_T_cam=mounting, intrinsics=intrinsics)
+            for camera, (mounting, intrinsics, _) in zip(s.rig or (), found, strict=True)
+        ]
+        return {"rig": Rig(cameras), "time_offset": np.array([offset for *_, offset in found])}
 
     def calibration(self, s: Selection) -> list[tuple[np.ndarray, np.ndarray, float]]:
         """Per camera mounting (7,), intrinsics and time offset [s] as estimated."""
@@ -389,13 +406,13 @@ class Window:
         for pixels in self._pixels:
             error = edge_errors(self.graph, pixels.edge_set)
             np.multiply(error, error, out=error)
-            chi2 = pixels.chi2 = np.einsum("ed,ed->e", pixels.weight, error)
+            chi2 = pixels.chi2 = pixels.weight * sum(error.T[1:], start=error[:, 0])  # faster than along rows
             if len(pixels.rows) == len(total):  # all, in their order
                 total += chi2
-                dims += pixels.weight.shape[1]
+                dims += error.shape[1]
             else:
                 total[pixels.rows] += chi2
-                dims[pixels.rows] += pixels.weight.shape[1]
+                dims[pixels.rows] += error.shape[1]
         return total, dims
 
     def imu_chi2(self, s: Selection) -> np.ndarray:
@@ -408,11 +425,13 @@ class Window:
     def chi2_by_edge_set(self) -> dict[str, float]:
         """Robustified chi2 of each edge set by tag, after `observation_chi2` at the same estimates."""
         result: dict[str, float] = {}
-        known = {id(pixel.edge_set): pixel.chi2 for pixel in self._pixels}
+        known = {id(pixels.edge_set): pixels for pixels in self._pixels}
         for edges in self.graph.edge_sets:
-            chi2 = known.get(id(edges))
-            if chi2 is not None:
-                chi2 = np.where(edges.information[:, 0, 0] > 0.0, chi2, 0.0)
+            pixels = known.get(id(edges))
+            if pixels is not None and pixels.chi2 is not None:
+                chi2 = pixels.chi2
+                if pixels.takes_part is not None:
+                    chi2 = np.where(pixels.takes_part, chi2, 0.0)
             else:
                 error = edge_errors(self.graph, edges)
                 chi2 = np.einsum("ed,edf,ef->e", error, edges.information, error)
@@ -432,9 +451,17 @@ def _shape_of(s: Selection, options: SolveOptions, estimate: tuple[str, ...]) ->
     return (
         s.fixed, s.inertial, len(s.landmarks), s.points_fixed, s.imu_ends, seen.keyframe, seen.landmark,
         seen.camera, np.isfinite(seen.right), np.isfinite(seen.depth), seen.sigma, seen.depth_sigma,
-        s.pose_prior_keyframe, _prior_shape(s), s.rig, options.kernel, options.confidence,
-        options.imu_confidence, estimate,
+        s.pose_prior_keyframe, _prior_shape(s), _rig_shape(s.rig, estimate), options.kernel,
+        options.confidence, options.imu_confidence, estimate,
     )  # fmt: skip
+
+
+def _rig_shape(rig: Rig | None, estimate: tuple[str, ...]) -> Any:
+    """Of cameras whose calibration is estimated the models, and what rectified pairs are constants of."""
+    if not estimate or rig is None:
+        return rig
+    pairs = [[*one.intrinsics, one.baseline] for one in rig if one.baseline is not None]
+    return [(one.model, one.baseline) for one in rig], np.array(pairs).tobytes()
 
 
 def _prior_shape(s: Selection) -> np.ndarray:
@@ -514,6 +541,12 @@ def _adopt_parameters(graph: graphopt.Graph, kind: ParameterType, values: list[t
     graph.adopt(ParameterSet(kind, Columns.holding(columns)))
 
 
+def calibration_ids(s: Selection, camera: int, estimate: tuple[str, ...]) -> list[int]:
+    """Ids of the free vertices of a camera, in the order of `CALIBRATION`."""
+    first = 4 * len(s.keyframes) + len(s.landmarks) + 3 * camera
+    return [first + part for part, name in enumerate(CALIBRATION) if name in estimate]
+
+
 def _calibration_vertices(s: Selection, first: int, estimate: tuple[str, ...]) -> list[Any]:
     """[(ids, mountings, fixed), [(type, ids, values, fixed) of intrinsics and time offsets]]; [] for none."""
     unknown = [one for one in estimate if one not in CALIBRATION]
@@ -533,10 +566,18 @@ def _calibration_vertices(s: Selection, first: int, estimate: tuple[str, ...]) -
         others.append((visual_inertial.INTRINSICS_VERTICES[model], first + 3 * of + 1, values, held))
     # the stamps were already moved by what was known of the offset
     held = np.full(len(numbers), "time_offset" not in estimate)
-    others.append(
-        (visual_inertial.VertexTimeOffset, first + 3 * numbers + 2, np.zeros((len(numbers), 1)), held)
-    )
+    offsets = np.zeros(len(numbers)) if s.time_offset is None else s.time_offset
+    others.append((visual_inertial.VertexTimeOffset, first + 3 * numbers + 2, offsets[:, None], held))
     return [(first + 3 * numbers, mountings, np.full(len(numbers), "extrinsics" not in estimate)), others]
+
+
+def _parameters_of(camera: np.ndarray, *parts: int) -> np.ndarray:
+    """(e, parts) ids of some parameters of cameras (e,)."""
+    ids = np.empty((len(camera), len(parts)), np.int64)
+    first = 3 * camera.astype(np.int64)
+    for column, part in enumerate(parts):
+        np.add(first, part, out=ids[:, column])
+    return ids
 
 
 # ------------------------------------------------------------------------ values
@@ -558,17 +599,18 @@ def _fill_pixels(pixels: _Pixels, s: Selection, inliers: np.ndarray | None) -> N
     edges, seen = pixels.edge_set, s.observations
     rows = pixels.rows if len(pixels.rows) < len(seen) else slice(None)
     if edges.type in _DEPTHS:
-        edges.measurement[:, 0] = seen.depth[rows]
+        measured = [seen.depth]
     else:
-        edges.measurement[:, :2] = seen.pixel[rows]
-        if edges.type in _PAIRS:
-            edges.measurement[:, 2] = seen.right[rows]
+        measured = [*seen.pixel.T, seen.right] if edges.type in _PAIRS else [*seen.pixel.T]
         if edges.type.measurement_dim > edges.type.residual_dim:
-            edges.measurement[:, -2:] = seen.flow[rows]
-    takes_part = None if inliers is None or inliers.all() else inliers[rows]
-    for d in range(pixels.weight.shape[1]):
-        weight = pixels.weight[:, d]
-        edges.information[:, d, d] = weight if takes_part is None else weight * takes_part
+            measured += [*seen.flow.T]
+    measurement, information = edges.measurement, edges.information
+    for place, column in zip(measurement.T, measured, strict=True):  # numpy is slow along short rows
+        place[:] = column[rows]
+    pixels.takes_part = None if inliers is None or inliers.all() else inliers[rows]
+    weight = pixels.weight if pixels.takes_part is None else pixels.weight * pixels.takes_part
+    for d in range(information.shape[1]):
+        information[:, d, d] = weight
 
 
 _DENSE_UP_TO = 30

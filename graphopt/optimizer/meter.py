@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import time
+from typing import Any
 
 import numpy as np
 
@@ -80,9 +81,11 @@ class MeteredSolver:
         return chi2
 
     def look_ahead(self, looks: bool) -> None:
-        """Let the CPU's solver linearize where it is asked for chi2 only: an iteration follows, or not."""
-        if type(self._solver) is CpuBlockSolver:  # what wraps one may change its estimates in between
-            self._solver.looks_ahead = looks
+        """Let a solver linearize where it is asked for chi2 only: an iteration follows, or not."""
+        solver: Any = self._solver
+        # what wraps the CPU's may change its estimates in between
+        if type(solver) is CpuBlockSolver or getattr(solver, "linearizes_beyond", False):
+            solver.looks_ahead = looks
 
     def solve(self, damping: float | np.ndarray) -> bool:
         """(H + D) dx = b."""

@@ -17,10 +17,12 @@ Steps of Gauss-Newton are not damped: for `method="gn"` what the inliers do not 
 from __future__ import annotations
 
 from dataclasses import dataclass, replace
+from typing import NamedTuple
 
 import numpy as np
 
 import graphopt
+from graphopt.cpu_kernels import kernels
 from graphopt.errors import OptionError
 from graphopt.optimizer.quantiles import chi2_quantile
 from graphopt.solver.marginals import compute_marginals
@@ -35,7 +37,7 @@ from slam_bridge.problems.lost_landmarks import few_inliers, placed_anew
 from slam_bridge.problems.pose_optimization import BY_CHANCE
 from slam_bridge.problems.result import Covariances, Result, States
 from slam_bridge.selection import Selection
-from slam_bridge.window import Window
+from slam_bridge.window import Window, calibration_ids
 
 GYRO_TOLERANCE, ACC_TOLERANCE = 0.01, 0.1
 """Integrate again where a bias moved by more [rad/s, m/s^2]."""
@@ -51,6 +53,17 @@ _INSIDE = 1e8
 """Of a landmark's information to the usual one: 1e-4 of the usual distance away, in the camera's centre."""
 
 
+class Tally(NamedTuple):
+    """Of the inliers of a judgement."""
+
+    by_keyframe: np.ndarray
+    """(k,) int64: how many."""
+    by_landmark: np.ndarray
+    """(m,) int64."""
+    shares: np.ndarray
+    """(k,) bool: has one of a landmark that is fixed, in a prior, or that another keyframe has one of."""
+
+
 @dataclass(eq=False)
 class Judgement:
     """Who takes part, and what speaks against the others."""
@@ -63,18 +76,15 @@ class Judgement:
     """(o,) bool: the camera's model holds."""
     chi2: np.ndarray
     """(o,)."""
-    _found: tuple[np.ndarray, np.ndarray] | None = None
+    _counted: tuple[np.ndarray, Tally] | None = None
 
-    @property
-    def rows(self) -> np.ndarray:
-        """Numbers of the inliers, ascending; found once per array `inliers`."""
-        if self._found is None or self._found[0] is not self.inliers:
-            self._found = self.inliers, np.flatnonzero(self.inliers)
-        return self._found[1]
-
-    def inliers_by(self, places: np.ndarray, count: int) -> np.ndarray:
-        """(count,) inliers of each keyframe or landmark; places (o,): whose an observation is."""
-        return np.bincount(np.take(places, self.rows), minlength=count)
+    def tally(self, s: Selection) -> Tally:
+        """Counts of the inliers; one pass per array `inliers`. s: a selection with these observations."""
+        if self._counted is None or self._counted[0] is not self.inliers:
+            seen, known = s.observations, s.landmarks_in_priors() | s.points_fixed
+            counts = kernels.tally(self.inliers, seen.keyframe, seen.landmark, len(s.keyframes), known)
+            self._counted = self.inliers, Tally(*counts)
+        return self._counted[1]
 
 
 def bundle(
@@ -93,6 +103,11 @@ def bundle(
             f"{name}: every keyframe is fixed and there are no free landmarks; nothing to optimize."
         )
     selection.refuse_non_finite()
+    if "time_offset" in estimate and len(selection.observations) and not selection.observations.flow.any():
+        raise OptionError(
+            f"{name}: no observation has the velocity of its pixel, without which none shows a time offset: "
+            "add_observations(..., flow=) [px/s]."
+        )
     window = window or Window()
     start, holds = selection, selection.holds()
     far = selection.landmarks_far()
@@ -132,7 +147,7 @@ def bundle(
     if is_usable(summary) and scale.is_open(selection, estimate):
         selection = scale.kept(start, selection)
     selection = _lost_stay(start, selection, now)
-    result = _result(name, window, selection, now, summary, rounds, options)
+    result = _result(name, window, selection, now, summary, rounds, options, estimate)
     result.extra["placed anew"] = selection.landmarks[placed]
     if estimate:
         result.extra["calibration"] = window.calibration(selection)
@@ -152,7 +167,7 @@ def _lost_stay(start: Selection, found: Selection, now: Judgement) -> Selection:
         now.inliers = now.inliers & ~nowhere[found.observations.keyframe]
         poses = np.where(nowhere[:, None], start.world_T_body, found.world_T_body)
         found = found.with_changes(world_T_body=poses)
-    lost = now.inliers_by(found.observations.landmark, len(found.landmarks)) == 0
+    lost = now.tally(found).by_landmark == 0
     lost &= ~found.landmarks_in_priors()
     if found.points_fixed or not lost.any():
         return found
@@ -186,7 +201,7 @@ def _imu_inliers(window: Window, s: Selection, now: Judgement, options: SolveOpt
     """(i,) bool: a measurement is rejected if it is far off, and both its keyframes see enough without it."""
     chi2 = window.imu_chi2(s)
     far = ~(chi2 <= _FAR * chi2_quantile(options.imu_confidence, 15))
-    seen = now.inliers_by(s.observations.keyframe, len(s.keyframes)) >= _MIN_SEEN
+    seen = now.tally(s).by_keyframe >= _MIN_SEEN
     seen[s.pose_prior_keyframe] = True
     return ~(far & (seen | s.fixed)[s.imu_ends].all(axis=1))
 
@@ -249,6 +264,7 @@ def _result(
     summary: graphopt.Summary,
     rounds: int,
     options: SolveOptions,
+    estimate: tuple[str, ...],
 ) -> Result:
     free = s.free
     states = States(
@@ -258,7 +274,7 @@ def _result(
     points = np.zeros((0, 3)) if s.points_fixed else s.points
 
     def covariance_of(wanted: list[tuple[str, int]]) -> Covariances:
-        return _covariances(s, now, options, wanted)
+        return _covariances(s, now, options, wanted, estimate)
 
     return Result(
         name,
@@ -279,8 +295,7 @@ def _result(
 
 
 def _rejected(s: Selection, now: Judgement) -> dict[str, np.ndarray]:
-    seen, o = s.observations, s.observations.ids
-    of_point = now.inliers_by(seen.landmark, len(s.landmarks))
+    o, of_point = s.observations.ids, now.tally(s).by_landmark
     unseen = ~s.fixed & _hardly_seen(s, now) & (len(o) > 0)
     return {
         "behind camera": o[~now.holds],
@@ -292,7 +307,11 @@ def _rejected(s: Selection, now: Judgement) -> dict[str, np.ndarray]:
 
 
 def _covariances(
-    s: Selection, now: Judgement, options: SolveOptions, wanted: list[tuple[str, int]]
+    s: Selection,
+    now: Judgement,
+    options: SolveOptions,
+    wanted: list[tuple[str, int]],
+    estimate: tuple[str, ...],
 ) -> Covariances:
     """Marginal covariances on a graph of its own, at the result; weights as without robust kernel.
 
@@ -309,7 +328,7 @@ def _covariances(
         loose |= known[:, 2] > _INSIDE * np.median(known[with_some, 2])
     inliers = now.inliers & ~loose[s.observations.landmark]
     window = Window(gauge_sigma=_EXACT)
-    graph = window.load(s, options.with_changes(kernel=None), inliers, now.imu_inliers)
+    graph = window.load(s, options.with_changes(kernel=None), inliers, now.imu_inliers, estimate)
     unlinked = _unlinked(s, now)
     window.hold(s, lost, unlinked, loose)
     parallel = ~loose & with_some & (known[:, 0] <= _PARALLEL * known[:, 2]) & ~s.landmarks_in_priors()
@@ -317,6 +336,8 @@ def _covariances(
         _hold_along_rays(graph, s, parallel, known[parallel, 2])
         loose = loose | parallel
     for kind, one in wanted:
+        if kind == "camera":
+            continue
         ids, open_ones = (s.keyframes, lost) if kind == "keyframe" else (s.landmarks, loose)
         if np.isin(one, ids[open_ones]):
             raise OptionError(
@@ -325,6 +346,9 @@ def _covariances(
             )
     parts: dict[tuple[str, int], list[int]] = {}
     for kind, one in wanted:
+        if kind == "camera":
+            parts[kind, one] = _camera_vertices(s, one, estimate)
+            continue
         ids = s.keyframes if kind == "keyframe" else s.landmarks
         place = int(np.searchsorted(ids, one))
         if place == len(ids) or ids[place] != one:
@@ -337,6 +361,16 @@ def _covariances(
     pairs = [(a, b) for ids in parts.values() for a in ids for b in ids]
     blocks = compute_marginals(graph, pairs)
     return {key: np.block([[blocks[a, b] for b in ids] for a in ids]) for key, ids in parts.items()}
+
+
+def _camera_vertices(s: Selection, camera: int, estimate: tuple[str, ...]) -> list[int]:
+    count = 0 if s.rig is None else len(s.rig)
+    if not estimate or not 0 <= camera < count:
+        raise OptionError(
+            f"camera {camera} took no part in this optimization: estimate is {estimate!r}, the rig has "
+            f"{count} cameras."
+        )
+    return calibration_ids(s, camera, estimate)
 
 
 def _informations(s: Selection, inliers: np.ndarray) -> np.ndarray:
@@ -404,13 +438,7 @@ def _unshared(s: Selection, now: Judgement) -> np.ndarray:
     """
     if not len(s.observations.ids):
         return np.zeros(len(s.keyframes), bool)
-    frame, landmark = (np.take(one, now.rows) for one in (s.observations.keyframe, s.observations.landmark))
-    some_frame = np.full(len(s.landmarks), -1)
-    some_frame[landmark] = frame
-    shared = s.landmarks_in_priors() | s.points_fixed
-    shared[landmark[frame != some_frame[landmark]]] = True
-    known = s.fixed.copy()
-    known[frame[shared[landmark]]] = True
+    known = s.fixed | now.tally(s).shares
     known[s.pose_prior_keyframe] = True
     owners = [prior.owner[prior.kind == POSE] for prior in s.priors]
     return ~known & ~np.isin(s.keyframes, np.concatenate([np.zeros(0, np.int64), *owners]))
@@ -418,7 +446,6 @@ def _unshared(s: Selection, now: Judgement) -> np.ndarray:
 
 def _hardly_seen(s: Selection, now: Judgement) -> np.ndarray:
     """(k,) bool: without inliers, with too few for a pose, or with so few that chance may have made them."""
-    frames = s.observations.keyframe
-    good = now.inliers_by(frames, len(s.keyframes))
-    every = np.bincount(frames, minlength=len(s.keyframes))
+    good = now.tally(s).by_keyframe
+    every = np.bincount(s.observations.keyframe, minlength=len(s.keyframes))
     return (good == 0) | (good < BY_CHANCE * every) | ((good < _MIN_SEEN) & ~s.inertial)

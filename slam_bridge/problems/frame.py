@@ -87,7 +87,10 @@ class FrameObservations:
         covariance (n, 3, 3): of the points, as `landmark_covariances` has it. None takes points for exact: of
         points that a stereo pair has seen once most right matches then are outliers in the next frame.
         """
-        where = np.asarray(points, float).reshape(-1, 3)
+        where = np.asarray(points, float)
+        where = where.reshape(0, 3) if where.size == 0 else np.atleast_2d(where)
+        if where.ndim != 2 or where.shape[1] != 3:
+            raise OptionError(f"points has shape {where.shape}, expected (n, 3).")
         n = len(where)
         pixels = np.asarray(pixel, float)
         pixels = pixels.reshape(0, 2) if pixels.size == 0 else pixels
@@ -146,9 +149,10 @@ class FrameGraph:
 
     def __init__(self, rig: Rig, extend: Callable[[graphopt.Graph], None] | None = None):
         """extend: adds other vertices and edges to a new graph that has the pose."""
-        self.rig = rig
+        self.rig = rig = Rig.of(rig)
         self.graph = graphopt.Graph()
         self._extend = extend
+        self._all_paired = all(camera.baseline is not None for camera in rig)
         self._capacity: dict[str, int] = {}
         self._judged: dict[str, _Judged] = {}
         self._poses: VertexSet
@@ -166,6 +170,11 @@ class FrameGraph:
             self._solver = CpuBlockSolver(self.graph, Structure(self.graph.select()), asked)
         return self._solver
 
+    def refuse_other(self, rig: Rig) -> None:
+        """`OptionError` if the graph was made for another rig."""
+        if not self.rig.is_same(rig):
+            raise OptionError("the graph was made for another rig; make one for this.")
+
     def load(self, seen: FrameObservations, world_T_body: np.ndarray) -> None:
         """Take a frame's observations and pose (7,); `OptionError` for pixels and sigmas that are none."""
         _refuse_non_finite(seen)
@@ -173,6 +182,7 @@ class FrameGraph:
             raise OptionError(
                 f"camera is {seen.camera.min()} to {seen.camera.max()}; the rig has 0 to {len(self.rig) - 1}."
             )
+        self._refuse_without_pair(seen)
         kinds = list(self._sorted(seen))
         wanted = {kind.type.tag: self._room(kind, seen) for kind in kinds}
         if not self.graph.num_vertices or any(
@@ -193,6 +203,26 @@ class FrameGraph:
         for kind in kinds:
             own = points if len(kind.rows) == len(points) and len(self.rig) == 1 else points[kind.rows]
             self._judged[kind.type.tag].take(self._places(kind, seen), kind, own)
+
+    def _refuse_without_pair(self, seen: FrameObservations) -> None:
+        """Right columns are of a rectified pair, depths have a sigma."""
+        has_depth = seen.depth == seen.depth  # not NaN; infinite ones are none either
+        if self._all_paired and not has_depth.any():
+            return
+        stereo = np.isfinite(seen.right)
+        pairs = np.array([camera.baseline is not None for camera in self.rig])
+        for bad, text in (
+            (stereo & ~pairs[seen.camera], "right is {right} px, but camera {camera} has no baseline"),
+            (
+                has_depth & ~((seen.depth > 0.0) & (seen.depth_sigma > 0.0)),
+                "depth is {depth} m with depth_sigma {depth_sigma} m, expected both > 0",
+            ),
+        ):
+            if bad.any():
+                row = int(np.argmax(bad))
+                names = ("right", "depth", "depth_sigma", "camera")
+                named = {name: getattr(seen, name)[row] for name in names}
+                raise OptionError(f"observation in row {row}: {text.format(**named)}.")
 
     def _places(self, kind: _Kind, seen: FrameObservations) -> np.ndarray | slice:
         if len(self.rig) == 1:

@@ -24,7 +24,7 @@ def full_inertial_ba(
     fixed: Any = (),
     options: SolveOptions | None = None,
     window: Window | None = None,
-    estimate: tuple[str, ...] = (),
+    estimate: tuple[str, ...] | str = (),
 ) -> Result:
     """Optimize all keyframes with their inertial states, and all landmarks.
 

@@ -20,7 +20,7 @@ def global_ba(
     fixed: Any = (),
     options: SolveOptions | None = None,
     window: Window | None = None,
-    estimate: tuple[str, ...] = (),
+    estimate: tuple[str, ...] | str = (),
 ) -> Result:
     """Optimize all keyframes and landmarks. fixed: ids of keyframes that stay, beside those the map fixes.
 

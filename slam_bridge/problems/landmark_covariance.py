@@ -15,7 +15,7 @@ from typing import Any
 
 import numpy as np
 
-from graphopt.errors import ShapeError
+from graphopt.errors import OptionError, ShapeError
 from graphopt.geometry import SE3
 from slam_bridge.cameras import Camera, Rig
 from slam_bridge.map import Map
@@ -106,6 +106,15 @@ def widened(rig: Rig, world_T_body: np.ndarray, seen: FrameObservations) -> Fram
         )
     is_open = np.logical_not(np.isfinite(covariance).all(axis=(1, 2)))
     covariance = np.where(is_open[:, None, None], 0.0, covariance)
+    diagonal = np.einsum("nii->ni", covariance)
+    odd = np.abs(covariance - np.swapaxes(covariance, 1, 2)).max(axis=(1, 2), initial=0.0)
+    bad = (diagonal < 0.0).any(axis=1) | (odd > 1e-6 * np.abs(covariance).max(axis=(1, 2), initial=0.0))
+    if bad.any():
+        row = int(np.argmax(bad))
+        raise OptionError(
+            f"covariance of point {row} is {covariance[row].tolist()}, expected a symmetric matrix with "
+            "variances >= 0 on its diagonal [m^2]."
+        )
     points = np.where(is_open[:, None], np.inf, seen.points)
     sigma, depth_sigma = np.array(seen.sigma, float), np.array(seen.depth_sigma, float)
     for number, camera in enumerate(rig):

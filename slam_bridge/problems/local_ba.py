@@ -27,7 +27,7 @@ def local_ba(
     options: SolveOptions | None = None,
     window: Window | None = None,
     max_fixed: int | None = None,
-    estimate: tuple[str, ...] = (),
+    estimate: tuple[str, ...] | str = (),
 ) -> Result:
     """Optimize keyframes (ids) and their landmarks without IMU.
 

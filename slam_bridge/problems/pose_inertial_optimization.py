@@ -25,11 +25,19 @@ from slam_bridge.cameras import Rig
 from slam_bridge.dense import dense_hessian, eliminated, offset_of, places_of
 from slam_bridge.imu import GRAVITY
 from slam_bridge.marginal_prior import ACC_BIAS, POSE, MarginalPrior
-from slam_bridge.options import Clock, SolveOptions
+from slam_bridge.options import NOT_BEGUN, Clock, SolveOptions, has_begun
 from slam_bridge.preintegration import Preintegrated
 from slam_bridge.problems.frame import FrameGraph, FrameObservations
+from slam_bridge.problems.frame_covariance import covariance_of_frame
 from slam_bridge.problems.landmark_covariance import widened
-from slam_bridge.problems.pose_optimization import DEFAULTS, ahead, by_chance, pose_optimization, rounds_of
+from slam_bridge.problems.pose_optimization import (
+    DEFAULTS,
+    ahead,
+    by_chance,
+    pose_numbers,
+    pose_optimization,
+    rounds_of,
+)
 from slam_bridge.problems.result import Result, States
 
 _VECTORS = (inertial.VertexVelocity, inertial.VertexGyroBias, inertial.VertexAccBias)
@@ -159,7 +167,18 @@ def pose_inertial_optimization(
     (`extra["by_images"]`, (7,)): one of both is wrong, which they cannot say.
     """
     options = options or DEFAULTS
-    clock = Clock(options)
+    clock, rig = Clock(options), Rig.of(rig)
+    for name, one in (("frame", frame), ("previous", previous)):
+        if one is not None:
+            _refuse_state(name, one)
+    if not isinstance(measured, Preintegrated):
+        raise OptionError(
+            f"measured is {measured!r}, expected Preintegrated. Where samples are missing there is none: "
+            "`pose_optimization`."
+        )
+    down = np.asarray(gravity, float)
+    if down.shape != (3,) or not np.isfinite(down).all():
+        raise OptionError(f"gravity is {gravity!r}, expected three finite numbers [m/s^2].")
     if prior is not None and not np.array_equal(prior.kind, _STATE):
         raise OptionError(
             f"the prior is over kinds {prior.kind.tolist()}, expected one state: pose, velocity, biases of "
@@ -168,11 +187,12 @@ def pose_inertial_optimization(
     graph = graph or InertialFrameGraph(rig, prior is not None)
     if graph.previous_is_free != (prior is not None):
         raise OptionError("the graph was made with previous_is_free the other way round; make another one.")
+    graph.refuse_other(rig)
     measured = measured.near(previous.gyro_bias, previous.acc_bias)
-    start = frame or previous.predicted(measured, gravity)
+    start = frame or previous.predicted(measured, down)
     seen = widened(rig, start.world_T_body, seen)
     graph.load(seen, start.world_T_body)
-    graph.load_states(start, previous, measured, prior, np.asarray(gravity, float))
+    graph.load_states(start, previous, measured, prior, down)
     clock.lap("build")
     holds = ahead(rig, start.world_T_body, seen)
     summary, inliers, chi2, rounds = rounds_of(graph, holds, options, clock, min_observations=0)
@@ -182,6 +202,9 @@ def pose_inertial_optimization(
     new_prior = _prior_of(graph, state, inliers, options, owner, clock)
     extra: dict[str, Any] = {"state": state, "prior": new_prior, "previous": graph.state_in_row(1)}
     lost, refused = by_chance(inliers), ""
+    judged = not (rounds == 1 and not has_begun(summary))
+    if not judged:
+        lost, refused, inliers = False, NOT_BEGUN, np.zeros(len(seen), bool)
     if lost and not clock.is_over:
         visual = _by_images(rig, (state, previous), seen, options.with_changes(time_limit=clock.left))
         if visual is not None:
@@ -197,14 +220,24 @@ def pose_inertial_optimization(
         chi2={"all": summary.final_chi2},
         rejected={
             "behind camera": np.flatnonzero(~holds),
-            "chi2": np.flatnonzero(holds & ~inliers),
+            "chi2": np.flatnonzero(holds & ~inliers & judged),
             "keyframe without inliers": np.array([owner])[: int(lost)],
         },
         seconds=clock.total(),
         rounds=rounds,
         extra=extra,
         refused=refused,
+        covariance_of=covariance_of_frame(lambda: new_prior.information, owner),
     )
+
+
+def _refuse_state(name: str, state: FrameState) -> None:
+    """`OptionError` for a state of numbers that are none."""
+    pose_numbers(f"{name}.world_T_body", state.world_T_body)
+    for part, vector in zip(("velocity", "gyro_bias", "acc_bias"), state.vectors, strict=True):
+        numbers = np.asarray(vector, float)
+        if numbers.shape != (3,) or not np.isfinite(numbers).all():
+            raise OptionError(f"{name}.{part} is {vector!r}, expected three finite numbers.")
 
 
 def _by_images(

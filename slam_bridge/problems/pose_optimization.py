@@ -15,8 +15,9 @@ from graphopt.errors import OptionError
 from graphopt.optimizer.quantiles import chi2_quantile
 from slam_bridge.cameras import Rig
 from slam_bridge.map import Map
-from slam_bridge.options import Clock, SolveOptions
+from slam_bridge.options import NOT_BEGUN, Clock, SolveOptions, has_begun
 from slam_bridge.problems.frame import FrameGraph, FrameObservations
+from slam_bridge.problems.frame_covariance import covariance_of_pose
 from slam_bridge.problems.landmark_covariance import widened
 from slam_bridge.problems.result import Result, States
 from slam_bridge.single_pose import depths_in_camera, in_camera
@@ -42,12 +43,10 @@ def pose_optimization(
     """
     options = options or DEFAULTS
     clock = Clock(options)
+    rig = Rig.of(rig)
     graph = graph or FrameGraph(rig)
-    start = np.array(world_T_body, float)
-    if start.shape != (7,) or not np.isfinite(start).all():
-        raise OptionError(
-            f"world_T_body has shape {start.shape}, expected finite (7,): x, y, z, qx, qy, qz, qw."
-        )
+    graph.refuse_other(rig)
+    start = pose_numbers("world_T_body", world_T_body)
     seen = widened(rig, start, seen)
     graph.load(seen, start)
     holds = ahead(rig, start, seen)
@@ -58,6 +57,9 @@ def pose_optimization(
     else:
         summary, inliers, chi2, rounds = rounds_of(graph, holds, options, clock)
     refused = _too_few(inliers, holds)
+    judged = not (rounds == 1 and not has_begun(summary))
+    if not judged:
+        refused, inliers = NOT_BEGUN, np.zeros(len(seen), bool)
     pose = start if refused else graph.pose
     states = States(np.zeros(1, np.int64), pose[None])
     holds = ahead(rig, pose, seen)
@@ -70,11 +72,23 @@ def pose_optimization(
         inliers=inliers,
         observation_chi2=chi2,
         chi2={"all": summary.final_chi2},
-        rejected={"behind camera": np.flatnonzero(~holds), "chi2": np.flatnonzero(holds & ~inliers)},
+        rejected={"behind camera": np.flatnonzero(~holds), "chi2": np.flatnonzero(holds & ~inliers & judged)},
         seconds=clock.total(),
         rounds=rounds,
         refused=refused,
+        covariance_of=None if refused else covariance_of_pose(rig, pose, seen, inliers),
     )
+
+
+def pose_numbers(name: str, given: Any) -> np.ndarray:
+    """A pose (7,), a copy; `OptionError` for numbers that are none."""
+    pose = np.array(given, float)
+    if pose.shape != (7,) or not np.isfinite(pose).all():
+        raise OptionError(f"{name} has shape {pose.shape}, expected finite (7,): x, y, z, qx, qy, qz, qw.")
+    length = float(pose[3:] @ pose[3:]) ** 0.5
+    if abs(length - 1.0) > 1e-2:
+        raise OptionError(f"{name}: its quaternion has length {length:.4f}, expected 1.")
+    return pose
 
 
 def _too_few(inliers: np.ndarray, holds: np.ndarray) -> str:
@@ -156,9 +170,20 @@ def keyframe_pose_optimization(
     found = pose_optimization(rig, pose, seen, options, graph)
     rejected = {reason: ids[one] for reason, one in found.rejected.items()}
     states = States(np.array([keyframe]), found.keyframes.world_T_body)
+    of_pose = None
+    if found.covariance_of is not None:
+        of_pose = covariance_of_pose(rig, states.world_T_body[0], seen, found.inliers, int(keyframe))
     if options.update and found.is_usable:
         with world.lock:
             world.keyframes["world_T_body"][world.keyframes.rows(keyframe)] = states.world_T_body[0]
             rows = world.observations.find(ids)
             world.observations["inlier"][rows[rows >= 0]] = found.inliers[rows >= 0]
-    return Result(**{**vars(found), "observations": ids, "keyframes": states, "rejected": rejected})
+    return Result(
+        **{
+            **vars(found),
+            "observations": ids,
+            "keyframes": states,
+            "rejected": rejected,
+            "covariance_of": of_pose,
+        }
+    )

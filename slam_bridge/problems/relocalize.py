@@ -38,7 +38,7 @@ def relocalize(
     start.
     """
     options = options or DEFAULTS
-    clock = Clock(options)
+    clock, rig = Clock(options), Rig.of(rig)
     number = int(np.argmax(np.bincount(seen.camera, minlength=len(rig)))) if len(seen) else 0
     start = _start(rig[number], seen, seen.camera == number, options, trials, seed)
     clock.lap("start")

@@ -85,12 +85,15 @@ class Result:
         """Inliers among the observations."""
         return int(np.count_nonzero(self.inliers))
 
-    def covariance(self, keyframes: Iterable[int] = (), landmarks: Iterable[int] = ()) -> Covariances:
+    def covariance(
+        self, keyframes: Iterable[int] = (), landmarks: Iterable[int] = (), cameras: Iterable[int] = ()
+    ) -> Covariances:
         """Marginal covariances at the result, computed now: ("keyframe", id) -> (6, 6) or (15, 15).
 
         Of a keyframe: position (in the body's frame), rotation (half angles, in the body's frame), and with
         inertial states velocity, biases of gyroscope and accelerometer, if an IMU measurement that was not
-        rejected or a prior knows them; ("landmark", id) -> (3, 3).
+        rejected or a prior knows them; ("landmark", id) -> (3, 3); ("camera", number): of what was
+        estimated of mounting (position and half angles in the camera's frame), intrinsics and time offset.
         Raises `SolverError` where the problem leaves a direction open.
         """
         if self.covariance_of is None:
@@ -98,6 +101,7 @@ class Result:
         wanted = [("keyframe", int(keyframe)) for keyframe in keyframes] + [
             ("landmark", int(landmark)) for landmark in landmarks
         ]
+        wanted += [("camera", int(camera)) for camera in cameras]
         return self.covariance_of(wanted)
 
     def report(self) -> str:

@@ -5,8 +5,10 @@ from __future__ import annotations
 import random
 
 import numpy as np
+import pytest
 
 from graphopt.codegen.assignment import Assignment, Statement
+from graphopt.codegen.gpu import live_order
 from graphopt.codegen.gpu.live_order import where_needed, with_few_live
 
 
@@ -61,6 +63,22 @@ def test_a_tree_is_walked_in_depth():
         assert value_of(found, inputs) == np.sum(np.arange(32.0))
         assert most_alive(found, words) <= 8 < most_alive(whole, words)
         assert with_few_live(one, words).statements == found.statements
+
+
+@pytest.mark.parametrize("found", ['{"order": [0, 0, 1]}', "{}", "no json"])
+def test_an_order_is_looked_for_once(tmp_path, monkeypatch, found):
+    """The folder of the cache has it; what stands there in its place is not followed."""
+    monkeypatch.setenv("GRAPHOPT_CACHE_DIR", str(tmp_path))
+    whole, words = tree(), {f"x{i}": i for i in range(32)}
+    first = with_few_live(whole, words)
+    with monkeypatch.context() as patched:
+        patched.setattr(live_order, "_best", None)
+        assert with_few_live(whole, words).statements == first.statements
+    (path,) = tmp_path.glob("*.cut")
+    path.write_text(found)
+    assert with_few_live(whole, words).statements == first.statements
+    assert with_few_live(whole, {f"x{i}": i // 4 for i in range(32)}).statements != first.statements
+    assert len(list(tmp_path.glob("*.cut"))) == 2
 
 
 def test_statements_that_nothing_reads_stay():

@@ -221,3 +221,42 @@ def test_options_of_another_kind_are_named():
     for call in (sb.local_ba, sb.local_inertial_ba):
         with pytest.raises(OptionError, match="max_fixed is -1"):
             call(world, keyframes[:1], max_fixed=-1)
+
+
+def measured(seconds: float) -> sb.Preintegrated:
+    """By an IMU at rest."""
+    times = np.linspace(0.0, seconds, 21)
+    samples = sb.ImuSamples.from_seconds(times, np.zeros((21, 3)), np.tile([0.0, 0.0, 9.81], (21, 1)))
+    return sb.preintegrate(samples, sb.ImuNoise())
+
+
+def test_imu_measurements_lead_forward_and_once():
+    """Backwards, and the same motion twice, in one call or two: refused; nothing is added."""
+    world, keyframes, _ = scene(3, 10)
+    one = measured(0.1)
+    with pytest.raises(
+        MapError, match=r"measurement 1 leads from keyframe 2 at 200000000 ns to 1 .* not later"
+    ):
+        world.add_imu([0, 2], [1, 1], [one, one])
+    with pytest.raises(MapError, match="there is a measurement from keyframe 0 to 1"):
+        world.add_imu([0, 0], [1, 1], [one, one])
+    assert len(world.imu) == 0 and not world.keyframes["has_states"].any()
+    world.add_imu(keyframes[:-1], keyframes[1:], [one, one])
+    with pytest.raises(MapError, match="there is a measurement from keyframe 1 to 2"):
+        world.add_imu(1, 2, one)
+    world.add_imu(0, 2, measured(0.2))
+    world.remove_keyframes(1)  # the two around it do not become a second one from 0 to 2
+    assert world.imu["first"].tolist() == [0] and world.imu["second"].tolist() == [2]
+
+
+def test_numbers_of_an_imu_that_are_none():
+    """Biases, times and gaps of NaN."""
+    times, zeros = np.arange(5) * 0.01, np.zeros((5, 3))
+    samples = sb.ImuSamples.from_seconds(times, zeros, zeros)
+    with pytest.raises(OptionError, match="gyro_bias is"):
+        sb.preintegrate(samples, sb.ImuNoise(), gyro_bias=[np.nan, 0.0, 0.0])
+    with pytest.raises(sb.ImuDataError, match="allowed are nan s"):
+        samples.between(0, 10_000_000, np.nan)
+    for wrong in (np.nan, np.inf, 1.4e18):
+        with pytest.raises(sb.ImuDataError, match="time 2 is"):
+            sb.ImuSamples.from_seconds([0.0, 0.01, wrong, 0.03, 0.04], zeros, zeros)

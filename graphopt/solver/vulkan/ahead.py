@@ -4,6 +4,9 @@ Fingerprints of a large graph take the host some milliseconds; meanwhile the dev
 ask for if nothing but estimates has changed: chi2, the sums that say which landmarks are in wrong places, H
 and b, and the first trial. Each is taken when it is asked for at the same version of the estimates, with the
 same damping; what is not is waited for and forgotten. It changes no number and no order of sums.
+
+Within a call, H and b at the end of a step are computed while the host still finds out whether the step is
+taken (`Beyond`). They take the place of those at its start, which are made again where it is not.
 """
 
 from __future__ import annotations
@@ -62,3 +65,12 @@ class TrialAhead:
     def is_of(self, damping: object, tail: Program | None) -> bool:
         """It is the one that is asked for."""
         return self.damping == damping and self.tail is tail
+
+
+@dataclass
+class Beyond:
+    """H and b at the end of a trial's step."""
+
+    version: int
+    """Of the estimates there; -1: others have taken their place."""
+    running: Running

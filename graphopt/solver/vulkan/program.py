@@ -302,6 +302,10 @@ class Program:
         """The native programs of one run, in their order."""
         return [program for _, program in self._recorded()]
 
+    def prepare(self) -> None:
+        """Do now what the first run would do first."""
+        self._recorded()
+
     def submit(self) -> Running:
         """Start everything; it runs after what was submitted before."""
         device, submissions = self._context.device, self._recorded()

@@ -31,7 +31,7 @@ from graphopt.solver.external import ExternalPart, ExternalPlaces
 from graphopt.solver.registry import SolverOptions
 from graphopt.solver.structure import EdgeGroup, Structure
 from graphopt.solver.trial import Damping, Trial
-from graphopt.solver.vulkan.ahead import Ahead
+from graphopt.solver.vulkan.ahead import Ahead, Beyond
 from graphopt.solver.vulkan.data.array import WIDE, DeviceArray, unpack_wide
 from graphopt.solver.vulkan.external import DeviceExternal
 from graphopt.solver.vulkan.kernels.equations import Equations
@@ -69,6 +69,8 @@ AS_FAST_IN_DOUBLE = (
     "Computed in double: on this device an iteration of this size takes about as long in float64, and what "
     "float32 finds would be checked in float64."
 )
+MOST_EDGES_BEYOND = 1 << 17
+"""That are linearised before it is known whether a step is taken; with more the host's part is small."""
 BRINGING_SECONDS, BRINGING_BYTES_PER_SECOND = 2e-4, 1e9
 """What bringing the estimates into the graph takes, before it was done once."""
 BRINGING_SHARE = 0.02
@@ -124,6 +126,9 @@ def create(
 class ResidentBlockSolver:
     """Implements `BlockSolver`; see the module's header."""
 
+    linearizes_beyond = True
+    """It heeds `looks_ahead`."""
+
     def __init__(
         self,
         parameter_sets: list[ParameterSet],
@@ -172,7 +177,7 @@ class ResidentBlockSolver:
         self._double: ResidentBlockSolver | None = None
         self.precision_note = ""
         """Why the precision is not the one that was asked for."""
-        self._linearizing: Running | None = None
+        self._linearizing: tuple[Running, ...] = ()
         self._brought = time.perf_counter()
         self._bringing_seconds = BRINGING_SECONDS + self._estimates.nbytes / BRINGING_BYTES_PER_SECOND
         self._ahead: Ahead | None = None
@@ -180,6 +185,13 @@ class ResidentBlockSolver:
         """Of chi2 by vertex, begun ahead, by group and slot."""
         self._changes = False
         """The last `refresh` has found more than estimates to be new."""
+        self.looks_ahead = False
+        """A step that is taken is likely to be followed by another one."""
+        self._is_hopeful = True
+        """The last step was taken."""
+        self._has_come_back = False
+        """In this optimization somebody has asked for H or b at the start of a step that was taken."""
+        self._beyond: Beyond | None = None
 
     def _reduction_maker(
         self, storage: Storage, prepared: Future[None] | Later[None]
@@ -229,6 +241,7 @@ class ResidentBlockSolver:
     @property
     def b(self) -> np.ndarray:
         """(dim,) right-hand side, downloaded when first asked for."""
+        self._come_back()
         return self.system.b
 
     @property
@@ -238,6 +251,7 @@ class ResidentBlockSolver:
             raise SolverError(
                 f"schedule '{self.schedule}' does not store all blocks of H. Use schedule='blocks'."
             )
+        self._come_back()
         return self.system.values
 
     @property
@@ -252,6 +266,7 @@ class ResidentBlockSolver:
     @property
     def diagonal(self) -> np.ndarray:
         """(dim,) diagonal of H, downloaded when first asked for."""
+        self._come_back()
         return self.system.diagonal
 
     def largest_diagonal(self) -> float:
@@ -316,14 +331,22 @@ class ResidentBlockSolver:
         self._prepared.result()
         self.wait_linearized()
         self._bring_now_and_then()
-        self._submit_linearize()
+        self._estimates.hold()
+        if self._beyond is None or self._beyond.version != self._estimates.held:
+            self._submit_linearize()
+        else:
+            largest = self._program("largest", self._record_largest, ())
+            self._note_linearizing(self._beyond.running, largest.submit())
         return chi2
 
     def _submit_linearize(self) -> None:
-        self._estimates.hold()
-        held = self._estimates.held
-        self._linearizing = self._program("linearize", self._record_linearize, (held,)).submit()
-        self.system.note_linearized(0 if self._linearizer.storage.is_whole else held)
+        """At the version that is held."""
+        program = self._program("linearize", self._record_linearize, (self._estimates.held,))
+        self._note_linearizing(program.submit())
+
+    def _note_linearizing(self, *running: Running) -> None:
+        self._linearizing, self._beyond = running, None
+        self.system.note_linearized(0 if self._linearizer.storage.is_whole else self._estimates.held)
 
     def _record_chi2(self, program: Program, version: int) -> None:
         self._linearizer.record_chi2(program.phase("linearize"), version)
@@ -333,12 +356,21 @@ class ResidentBlockSolver:
         self._linearizer.record_linearize(program.phase("linearize"), version, equations.values, equations.b)
         self.system.record_diagonal(program)
 
+    def _record_beyond(self, program: Program, version: int) -> None:
+        """H and b; the largest entries on the host stay those of before."""
+        equations = self.system.equations
+        self._linearizer.record_linearize(program.phase("linearize"), version, equations.values, equations.b)
+
+    def _record_largest(self, program: Program) -> None:
+        self.system.record_diagonal(program.phase("linearize"))
+
     def wait_linearized(self) -> None:
         """H, b and H's diagonal are there."""
-        if self._linearizing is not None:
+        if self._linearizing:
             self.system.prepare_meanwhile()
-            self._linearizing.wait(self.system.device_seconds)
-            self._linearizing = None
+            for running in self._linearizing:
+                running.wait(self.system.device_seconds)
+            self._linearizing = ()
 
     # ---------------------------------------------------------------- ahead of a call
 
@@ -367,6 +399,7 @@ class ResidentBlockSolver:
                 key = "sums ahead", number, slot
                 program = self._program(key, self._record_sums_ahead, (current,), number, slot)
                 ahead.sums[number, slot] = program.submit()
+        self._estimates.hold()
         self._submit_linearize()
         ahead.is_linearized = True
 
@@ -396,17 +429,49 @@ class ResidentBlockSolver:
             self._ahead = None
         self.system.drop()
 
+    # ---------------------------------------------------------------- ahead of a step
+
+    def _go_on(self, target: int) -> Program | None:
+        """While the device works on a trial: let it linearise at its end; the next trial's tail."""
+        if not (self.looks_ahead and self._is_hopeful and self._may_look_ahead):
+            return None
+        program = self._program("beyond", self._record_beyond, (target,))
+        self._beyond = Beyond(target, program.submit())
+        free = self._estimates.free_after(target)
+        return None if free is None else self._program("trial", self._record_tail, (target, free))
+
+    @property
+    def _may_look_ahead(self) -> bool:
+        """Nobody else moves the estimates or looks back, and a linearisation in vain costs little."""
+        if self._has_come_back:
+            return False
+        return self.precision == "double" and self.structure.num_edges <= MOST_EDGES_BEYOND
+
+    def _come_back(self) -> None:
+        """H and b are those of the version that is held, where a step has not been taken."""
+        if self._beyond is not None:
+            self._has_come_back |= self._beyond.version == self._estimates.current
+            self._beyond.running.wait(self.system.device_seconds)
+            self._submit_linearize()
+
+    def _leave(self) -> None:
+        """Estimates are others now than those at which H and b may have been computed."""
+        if self._beyond is not None:
+            self._beyond.version = -1
+
     # ---------------------------------------------------------------- steps
 
     def solve(self, damping: float | np.ndarray) -> bool:
         """(H + D) dx = b."""
+        self._come_back()
         return self.system.solve(damping)
 
     def trial(self, damping: Damping) -> Trial:
         """Solve, push, update and chi2 in one submission."""
         start, before = time.perf_counter(), dict(self.system.device_seconds)
+        self._come_back()
         target, tail = self.prepare_move()
-        if not self.system.solve(damping, tail):
+        if not self.system.solve(damping, tail, partial(self._go_on, target)):
             return Trial(False, seconds=self._split(start, before))
         moved, is_coarse = self.arrive(target), self.system.is_coarse(damping)
         return replace(moved, seconds=self._split(start, before), is_coarse=is_coarse)
@@ -427,6 +492,7 @@ class ResidentBlockSolver:
         """Push, update by dx, and chi2 there, in one submission."""
         start, before = time.perf_counter(), dict(self.system.device_seconds)
         self._advance()
+        self._leave()
         source, target = self._estimates.current, self._estimates.free_version()
         self._run("move", self._record_move, (source, target))
         self._arrive(target)
@@ -435,6 +501,7 @@ class ResidentBlockSolver:
     def update(self) -> None:
         """Estimates <- estimates oplus dx."""
         self._advance()
+        self._leave()
         source, target = self._estimates.current, self._estimates.free_version()
         self.forget_begun()
         self._run("update", self._record_oplus, (source, target))
@@ -442,15 +509,17 @@ class ResidentBlockSolver:
         self._estimates.arrive(target, in_double=self.precision == "double")
 
     def _record_tail(self, program: Program, source: int, target: int) -> None:
-        """What follows the solution of a trial: dx' (D dx + b) and the largest |dx_i|, then the move."""
+        """What follows the solution of a trial: dx' (D dx + b) and the largest |dx_i| beside the move."""
         context, equations, dim = self._context, self.system.equations, self.dim
         groups = context.vector_groups(dim)
         partial_sums = context.accumulators(2 * groups)
         buffers = (equations.dx, equations.damping, equations.b, partial_sums)
-        program.step([context.launch("step_scalars", buffers, (dim, groups), groups)])
-        program.step([gather_scalars(context, partial_sums, groups, self._scalars.buffer, sums=True)])
+        program.phase("update").launch(context.launch("step_scalars", buffers, (dim, groups), groups))
+        self._record_oplus(program, source, target)
+        gather = gather_scalars(context, partial_sums, groups, self._scalars.buffer, sums=True)
+        program.phase("linearize").launch(gather)
+        self._record_chi2(program, target)
         self._scalars.record_download(program)
-        self._record_move(program, source, target)
 
     def _record_move(self, program: Program, source: int, target: int) -> None:
         self._record_oplus(program, source, target)
@@ -478,18 +547,22 @@ class ResidentBlockSolver:
 
     def pop(self) -> None:
         """Return to the last push."""
+        self._is_hopeful = False
         self._estimates.pop()
 
     def discard_top(self) -> None:
         """Forget the last push."""
+        self._is_hopeful = True
         self._estimates.discard_top()
 
     def external(self, places: ExternalPlaces) -> ExternalPart:
         """For edges that are evaluated elsewhere, see `solver.external`."""
+        self.looks_ahead = False
         return DeviceExternal(self.system, self._estimates, places)
 
     def multiply(self, vector: np.ndarray) -> np.ndarray:
         """H times a vector, on the device."""
+        self._come_back()
         return self.system.multiply(vector)
 
     # ---------------------------------------------------------------- the graph
@@ -497,6 +570,8 @@ class ResidentBlockSolver:
     def refresh(self) -> None:
         """Take what has changed in the graph; the stop rule of PCG starts anew."""
         self._prepared.result()  # data of views that are being made would be missed
+        self._leave()
+        self._is_hopeful, self._has_come_back = True, False
         moved = self._take_estimates()
         self._changes = self._linearizer.refresh()
         if moved or self._changes:
@@ -518,13 +593,14 @@ class ResidentBlockSolver:
     def _wait_for_programs(self) -> None:
         """Nothing that was begun runs any more; what it has found stays."""
         assert self._ahead is not None
-        for running in (self._ahead.chi2, *self._ahead.sums.values(), self._linearizing, self.system.begun):
+        for running in (self._ahead.chi2, *self._ahead.sums.values(), *self._linearizing, self.system.begun):
             if running is not None:
                 running.wait()
 
     def take(self, number: int, rows: np.ndarray) -> None:
         """Take the graph's estimates of some rows of a vertex set; what was remembered stays."""
         self._advance()
+        self._leave()
         self.forget_begun()
         self._estimates.leave_remembered()
         self._estimates.take(number, rows)

@@ -40,6 +40,8 @@ void mask_features(PhysicalDevice& device, const std::set<std::string>& masked) 
 // How long a loop asks before the thread sleeps. Waking one takes 50 us and more on virtual machines, which
 // is much of a trial of half a millisecond; a device of its own leaves the core to whoever waits for it.
 constexpr int spin_microseconds = 2000, spin_microseconds_shared = 100;
+// Programs that solvers record anew: some per solver.
+constexpr std::size_t most_kept_memory = 16;
 constexpr double longest_end = 10.0;        // [s] that closing a device waits for its last transfers
 constexpr double longest_transfer = 600.0;  // [s]
 
@@ -63,6 +65,7 @@ Device::Device(std::size_t index, const DeviceOptions& options)
   physical_ = instance_->devices()[index];
   mask_features(physical_, options.masked);
   scheme_ = choose_scheme(physical_, options.memory_scheme);
+  kept_memory_.reserve(most_kept_memory);
   create_device();
   create_pipeline_cache();
   memory_ = std::make_unique<MemoryPool>(*this);
@@ -155,11 +158,54 @@ Device::~Device() {
     leak();
     return;
   }
+  for (const RecordingMemory& one : kept_memory_) destroy(one);
   transfers_.reset();
   memory_.reset();
   api_.vkDestroyPipelineCache(device_, pipeline_cache_, nullptr);
   api_.vkDestroySemaphore(device_, timeline_, nullptr);
   api_.vkDestroyDevice(device_, nullptr);
+}
+
+RecordingMemory Device::take_recording_memory() {
+  {
+    std::lock_guard<std::mutex> lock(recording_mutex_);
+    if (!kept_memory_.empty()) {
+      const RecordingMemory found = kept_memory_.back();
+      kept_memory_.pop_back();
+      return found;
+    }
+  }
+  RecordingMemory made;
+  VkCommandPoolCreateInfo pool{};
+  pool.sType = VK_STRUCTURE_TYPE_COMMAND_POOL_CREATE_INFO;
+  pool.queueFamilyIndex = physical_.queue_family;
+  check(api_.vkCreateCommandPool(device_, &pool, nullptr, &made.pool), "creating a command pool");
+  VkCommandBufferAllocateInfo info{};
+  info.sType = VK_STRUCTURE_TYPE_COMMAND_BUFFER_ALLOCATE_INFO;
+  info.commandPool = made.pool;
+  info.level = VK_COMMAND_BUFFER_LEVEL_PRIMARY;
+  info.commandBufferCount = 1;
+  const VkResult result = api_.vkAllocateCommandBuffers(device_, &info, &made.commands);
+  if (result != VK_SUCCESS) destroy(made);
+  check(result, "allocating commands");
+  return made;
+}
+
+void Device::give_recording_memory(const RecordingMemory& memory, bool is_reusable) noexcept {
+  if (memory.pool == VK_NULL_HANDLE) return;
+  if (is_reusable && !is_lost() && api_.vkResetCommandPool(device_, memory.pool, 0) == VK_SUCCESS) {
+    std::lock_guard<std::mutex> lock(recording_mutex_);
+    if (kept_memory_.size() < most_kept_memory) {
+      kept_memory_.push_back(memory);  // reserved: throws nothing
+      return;
+    }
+  }
+  destroy(memory);
+}
+
+void Device::destroy(const RecordingMemory& memory) noexcept {
+  if (memory.queries != VK_NULL_HANDLE) api_.vkDestroyQueryPool(device_, memory.queries, nullptr);
+  if (memory.pool != VK_NULL_HANDLE) api_.vkDestroyCommandPool(device_, memory.pool, nullptr);
 }
 
 void Device::leak() noexcept {

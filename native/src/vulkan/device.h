@@ -31,6 +31,13 @@ struct DeviceOptions {
   std::string cache_directory;      // of the pipeline cache; empty: not kept
 };
 
+// What commands are recorded into. Taking it from a driver takes longer than recording a short program.
+struct RecordingMemory {
+  VkCommandPool pool = VK_NULL_HANDLE;
+  VkCommandBuffer commands = VK_NULL_HANDLE;
+  VkQueryPool queries = VK_NULL_HANDLE;  // once a program has used timestamps
+};
+
 class Device : public std::enable_shared_from_this<Device> {
  public:
   Device(std::size_t index, const DeviceOptions& options);
@@ -44,6 +51,11 @@ class Device : public std::enable_shared_from_this<Device> {
   Instance& instance() { return *instance_; }
   MemoryPool& memory() { return *memory_; }
   const std::string& memory_scheme() const { return scheme_; }
+  // Empty memory for a program, of one that is no more, or new.
+  RecordingMemory take_recording_memory();
+  // Of a program that does not run any more; others may use it, or it goes. Never throws.
+  void give_recording_memory(const RecordingMemory& memory, bool is_reusable) noexcept;
+
   bool allocates_on_demand() const { return options_.allocate_on_demand; }
   VkPipelineCache pipeline_cache() const { return pipeline_cache_; }
 
@@ -93,6 +105,7 @@ class Device : public std::enable_shared_from_this<Device> {
   };
 
   void create_device();
+  void destroy(const RecordingMemory& memory) noexcept;
   void leak() noexcept;  // memory that is still written to, or another process'
   bool reached_soon(std::uint64_t value);
   void check(VkResult result, const char* what);
@@ -117,6 +130,8 @@ class Device : public std::enable_shared_from_this<Device> {
   std::mutex queue_mutex_;
   std::uint64_t submitted_ = 0;
   std::deque<InFlight> in_flight_;
+  std::mutex recording_mutex_;
+  std::vector<RecordingMemory> kept_memory_;
   std::atomic<bool> lost_{false};
   mutable std::mutex loss_mutex_;
   std::string loss_, loss_running_;

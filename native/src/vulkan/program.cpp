@@ -6,6 +6,7 @@ namespace graphopt::vulkan {
 namespace {
 
 constexpr std::uint32_t max_timestamps = 256;
+constexpr std::uint32_t most_kept_dispatches = 512;  // of a program whose memory others use after it
 constexpr std::uint32_t sets_per_pool = 64;
 constexpr std::uint32_t buffers_per_set = 16;  // on average; a kernel may have more
 
@@ -15,17 +16,8 @@ Recorder::Recorder(std::shared_ptr<Device> device, const std::string& label)
     : program_(new Program(device, label)) {
   const DeviceApi& api = device->api();
   // Command pools are externally synchronised: one per program lets threads record at the same time.
-  VkCommandPoolCreateInfo pool{};
-  pool.sType = VK_STRUCTURE_TYPE_COMMAND_POOL_CREATE_INFO;
-  pool.queueFamilyIndex = device->physical().queue_family;
-  check(api.vkCreateCommandPool(device->handle(), &pool, nullptr, &program_->pool_),
-        "creating a command pool");
-  VkCommandBufferAllocateInfo info{};
-  info.sType = VK_STRUCTURE_TYPE_COMMAND_BUFFER_ALLOCATE_INFO;
-  info.commandPool = program_->pool_;
-  info.level = VK_COMMAND_BUFFER_LEVEL_PRIMARY;
-  info.commandBufferCount = 1;
-  check(api.vkAllocateCommandBuffers(device->handle(), &info, &program_->commands_), "allocating commands");
+  program_->memory_ = device->take_recording_memory();
+  program_->commands_ = program_->memory_.commands;
   VkCommandBufferBeginInfo begin{};
   begin.sType = VK_STRUCTURE_TYPE_COMMAND_BUFFER_BEGIN_INFO;
   begin.flags = VK_COMMAND_BUFFER_USAGE_SIMULTANEOUS_USE_BIT;
@@ -253,19 +245,22 @@ void Recorder::timestamp() {
   require_open();
   Program& program = *program_;
   const DeviceApi& api = program.device_->api();
-  if (program.queries_ == VK_NULL_HANDLE) {
+  VkQueryPool& queries = program.memory_.queries;
+  if (queries == VK_NULL_HANDLE) {
     VkQueryPoolCreateInfo info{};
     info.sType = VK_STRUCTURE_TYPE_QUERY_POOL_CREATE_INFO;
     info.queryType = VK_QUERY_TYPE_TIMESTAMP;
     info.queryCount = max_timestamps;
-    check(api.vkCreateQueryPool(program.device_->handle(), &info, nullptr, &program.queries_),
+    check(api.vkCreateQueryPool(program.device_->handle(), &info, nullptr, &queries),
           "creating a query pool");
-    api.vkCmdResetQueryPool(program.commands_, program.queries_, 0, max_timestamps);
+  }
+  if (program.num_timestamps_ == 0) {
+    api.vkCmdResetQueryPool(program.commands_, queries, 0, max_timestamps);
   }
   if (program.num_timestamps_ == max_timestamps) {
     throw DeviceError("A program has at most " + std::to_string(max_timestamps) + " timestamps.");
   }
-  api.vkCmdWriteTimestamp(program.commands_, VK_PIPELINE_STAGE_BOTTOM_OF_PIPE_BIT, program.queries_,
+  api.vkCmdWriteTimestamp(program.commands_, VK_PIPELINE_STAGE_BOTTOM_OF_PIPE_BIT, queries,
                           program.num_timestamps_++);
 }
 
@@ -281,13 +276,14 @@ std::shared_ptr<Program> Recorder::finish() {
                            VK_PIPELINE_STAGE_COMPUTE_SHADER_BIT | VK_PIPELINE_STAGE_TRANSFER_BIT,
                            VK_PIPELINE_STAGE_HOST_BIT, 0, 1, &memory, 0, nullptr, 0, nullptr);
   check(api.vkEndCommandBuffer(program_->commands_), "finishing a program");
+  program_->is_finished_ = true;
   return std::move(program_);
 }
 
 std::vector<double> Program::timestamps() const {
   if (num_timestamps_ == 0) return {};
   std::vector<std::uint64_t> ticks(num_timestamps_);
-  check(device_->api().vkGetQueryPoolResults(device_->handle(), queries_, 0, num_timestamps_,
+  check(device_->api().vkGetQueryPoolResults(device_->handle(), memory_.queries, 0, num_timestamps_,
                                              8 * ticks.size(), ticks.data(), 8, VK_QUERY_RESULT_64_BIT),
         "reading timestamps");
   const PhysicalDevice& physical = device_->physical();
@@ -306,8 +302,7 @@ Program::~Program() {
   const DeviceApi& api = device_->api();
   for (VkDescriptorPool pool : descriptor_pools_)
     api.vkDestroyDescriptorPool(device_->handle(), pool, nullptr);
-  if (queries_ != VK_NULL_HANDLE) api.vkDestroyQueryPool(device_->handle(), queries_, nullptr);
-  if (pool_ != VK_NULL_HANDLE) api.vkDestroyCommandPool(device_->handle(), pool_, nullptr);
+  device_->give_recording_memory(memory_, is_finished_ && num_dispatches_ <= most_kept_dispatches);
 }
 
 void Program::keep(const std::shared_ptr<Buffer>& buffer) { buffers_.insert(buffer); }

@@ -71,10 +71,10 @@ class Program {
 
   std::shared_ptr<Device> device_;
   std::string label_;
-  VkCommandPool pool_ = VK_NULL_HANDLE;
+  RecordingMemory memory_;
   VkCommandBuffer commands_ = VK_NULL_HANDLE;
   std::vector<VkDescriptorPool> descriptor_pools_;
-  VkQueryPool queries_ = VK_NULL_HANDLE;
+  bool is_finished_ = false;
   std::uint32_t num_timestamps_ = 0, num_dispatches_ = 0;
   std::vector<std::shared_ptr<Kernel>> kernels_;
   std::unordered_set<std::shared_ptr<Buffer>> buffers_;

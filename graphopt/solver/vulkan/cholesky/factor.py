@@ -155,16 +155,24 @@ class DeviceCholesky:
 
     # ---------------------------------------------------------------- recording
 
-    def record_factorize(self, recorder: Any, values: Any, damping: Any = None) -> None:
+    def record_clear(self, recorder: Any) -> None:
+        """Record that the factor and the status are zeros; a barrier has to follow."""
+        recorder.fill(self.factor)
+        recorder.fill(self.status)
+
+    def record_factorize(
+        self, recorder: Any, values: Any, damping: Any = None, *, is_clear: bool = False
+    ) -> None:
         """Record the factorisation of H + D; barriers before and after are part of it.
 
         values: buffer of `pattern.values_size` reals. damping: buffer of `pattern.dim` reals, or None: D = 0.
+        is_clear: `record_clear` was recorded, and barriers after it and before this.
         """
         own = self.analysis
-        recorder.barrier()
-        recorder.fill(self.factor)
-        recorder.fill(self.status)
-        recorder.barrier()
+        if not is_clear:
+            recorder.barrier()
+            self.record_clear(recorder)
+            recorder.barrier()
         if own.dim == 0:
             return
         size = self._num_values

@@ -38,9 +38,13 @@ class TrialFactorization:
         """Right-hand side of a reduced system."""
         self._back = device.allocate(8 * _WORDS, "readback")
 
+    def record_clear(self, sequence: Any) -> None:
+        """Record what `record` needs to be done before it, up to a barrier, beside anything else."""
+        self.solver.record_clear(sequence)
+
     def record(self, sequence: Any, values: Any, damping: Any, rhs: Any, x: Any) -> None:
-        """Record x = (H + D)^-1 rhs; damping: None where the matrix has it in it."""
-        self.solver.record_factorize(sequence, values, damping)
+        """Record x = (H + D)^-1 rhs, after a barrier; damping: None where the matrix has it in it."""
+        self.solver.record_factorize(sequence, values, damping, is_clear=True)
         self.solver.record_solve(sequence, rhs, x)
 
     def record_outcome(self, sequence: Any, elimination: Any) -> None:

@@ -169,11 +169,12 @@ class DeviceArray:
         """Mapped buffer of what `record_download` brings."""
         return self._readback
 
-    def record_upload(self, program: Program) -> None:
-        """Commit now, and record the copy into device memory, if one is needed."""
+    def record_upload(self, program: Program) -> bool:
+        """Commit now, and record the copy into device memory, if one is needed: else False."""
         self.commit()
         if self._is_staged:
             program.copy(self._upload_buffer, self.buffer, self.nbytes)
+        return self._is_staged
 
     @cached_property
     def _readback(self) -> Any:

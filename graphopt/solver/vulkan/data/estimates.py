@@ -197,6 +197,11 @@ class DeviceEstimates:
         self._versions.append({**first, **moved})  # sets without optimized vertices are the same in all
         return len(self._versions) - 1
 
+    def free_after(self, target: int) -> int | None:
+        """What `free_version` will be once H is linearised at `target`, if it is there already."""
+        taken = {target, *self._stack}
+        return next((which for which in range(len(self._versions)) if which not in taken), None)
+
     def hold(self) -> None:
         """H is linearised at the current version."""
         self.held = self.current

@@ -57,8 +57,8 @@ class DeviceDamping:
             self._vector.record_upload(program)
             program.barrier()
             return
-        self._rule.record_upload(program)
-        program.barrier()
+        if self._rule.record_upload(program):
+            program.barrier()
         context, dim, rule = self._context, self._dim, self._rule.buffer
         groups = -(-dim // VECTOR_WORKGROUP)
         if kind == "scaled":

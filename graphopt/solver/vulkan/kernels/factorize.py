@@ -27,6 +27,7 @@ class Exact:
     """What `method.Method` asks for besides a solution, where it has no stop rules; see `finish` of each."""
 
     factorized_on = "cpu"
+    is_one_program = False
 
     def reset(self) -> None:
         """Nothing is kept from one trial to the next."""
@@ -47,6 +48,7 @@ class DeviceFactor(Exact):
     """A factor in device memory."""
 
     factorized_on = "device"
+    is_one_program = True
 
     def __init__(
         self,
@@ -70,8 +72,8 @@ class DeviceFactor(Exact):
 
     def _record(self, program: Program, kind: str, tail: Program) -> None:
         equations, reduction, factorization = self._equations, self._reduction, self.factorization
-        self._damping.record(program.phase("schur"), kind)
-        program.fill(equations.status).barrier()
+        factorization.record_clear(program.phase("schur").fill(equations.status))
+        self._damping.record(program, kind)
         matrix, damping, rhs = equations.values, equations.damping, equations.b
         if reduction is not None:
             assert reduction.schur is not None

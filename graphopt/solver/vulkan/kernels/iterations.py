@@ -44,6 +44,7 @@ class Iterations:
     """Implements `method.Method` with a preconditioner that each trial makes anew."""
 
     factorized_on = ""
+    is_one_program = False
 
     def __init__(
         self,

@@ -16,6 +16,8 @@ class Method(Protocol):
 
     factorized_on: str
     """Where Cholesky runs: "device", "cpu", or "" for conjugate gradients."""
+    is_one_program: bool
+    """A trial is `first_program`, always: nothing reads H after it."""
 
     def reset(self) -> None:
         """At the start of an optimization."""

@@ -296,14 +296,20 @@ class DampedSystem:
         """Conjugate gradients stop at the damping's accuracy, before their tolerance."""
         return self._method.is_coarse(damping)
 
-    def solve(self, damping: float | np.ndarray | Damping, tail: Program | None = None) -> bool:
+    def solve(
+        self,
+        damping: float | np.ndarray | Damping,
+        tail: Program | None = None,
+        meanwhile: Callable[[], Program | None] | None = None,
+    ) -> bool:
         """Solve (H + D) dx = b; damping: a number, (dim,), or its rule. False: not positive definite.
 
-        tail: runs after a solution, in the same submission where that can be.
+        tail: runs after a solution, in the same submission where that can be. meanwhile: called while the
+        device works on a trial that is one program; returns the tail of the trial after it, if it is known.
         """
         self.wait_prepared()
         tail = tail or self._no_tail
-        solved = self._solve(damping, tail)
+        solved = self._solve(damping, tail, meanwhile)
         if isinstance(self._method, Iterations) and self._method.is_given_up:
             self._factor_from_now_on()
             solved = self._solve(damping, tail) if solved is None else solved
@@ -311,7 +317,12 @@ class DampedSystem:
             self.step.note_written()
         return bool(solved)
 
-    def _solve(self, damping: float | np.ndarray | Damping, tail: Program) -> bool | None:
+    def _solve(
+        self,
+        damping: float | np.ndarray | Damping,
+        tail: Program,
+        meanwhile: Callable[[], Program | None] | None = None,
+    ) -> bool | None:
         """None: by something else."""
         if self._ahead is not None and not self._ahead.is_of(damping, tail):
             self.drop()
@@ -321,10 +332,18 @@ class DampedSystem:
             self._method.set_rules(damping if isinstance(damping, Damping) else None)
         else:
             kind = ahead.kind
-            ahead.running.wait(self.device_seconds)
         program = self._method.first_program(kind, tail)
+        running = None if ahead is None else ahead.running
         if program is not None and (ahead is None or ahead.program is not program):
-            program.run(self.device_seconds)
+            if running is not None:
+                running.wait(self.device_seconds)
+            running = program.submit()
+        if meanwhile is not None and self._method.is_one_program:
+            following = meanwhile()
+            if following is not None:
+                self._method.first_program(kind, following).prepare()
+        if running is not None:
+            running.wait(self.device_seconds)
         return self._method.finish(kind, tail, damping)
 
     def _factor_from_now_on(self) -> None:
