@@ -43,6 +43,16 @@ def pose_of_matrix(matrix: Any, name: str = "matrix") -> np.ndarray:
     return np.concatenate([rows[:3, 3], np.asarray(SO3.from_matrix(left @ right).storage)])
 
 
+def refuse_non_rotations(matrices: np.ndarray, names: Sequence[Any]) -> None:
+    """`CameraError` names the first of (n, 3, 3) that is no rotation, by two digits."""
+    product = matrices @ np.swapaxes(matrices, 1, 2)
+    with np.errstate(invalid="ignore"):
+        bad = ~((np.abs(product - np.eye(3)).max(axis=(1, 2)) < 2e-2) & (np.linalg.det(matrices) > 0.0))
+    if bad.any():
+        row = int(np.argmax(bad))
+        raise CameraError(f"the pose of {names[row]} has {matrices[row].tolist()}, expected a rotation.")
+
+
 @dataclass(frozen=True, eq=False)
 class Camera:
     """One camera of a rig."""
