@@ -233,7 +233,7 @@ class CpuBlockSolver(TrialsByParts):
 
         In one call where a factorization solves; conjugate gradients as exactly as the damping asks for.
         """
-        if self._trials is not None and type(self) is CpuBlockSolver:
+        if type(self) is CpuBlockSolver and self._trials is not None:
             return self._native_trial(self._trials, damping)
         pcg = self._conjugate_gradients()
         if pcg is None or damping.accuracy is None:
