@@ -61,6 +61,8 @@ class CpuBlockSolver(TrialsByParts):
     """chi2 that belongs to `_ahead`, where that is at the present estimates and data."""
     _is_begun = False
     """It belongs to `values` and `b` instead, see `begin`."""
+    _trials: Any = None
+    """Trials as one native call; solvers on devices, which share parts of this class, have none."""
 
     def __init__(self, graph: Graph, structure: Structure, options: SolverOptions):
         if options.precision == "mixed":
