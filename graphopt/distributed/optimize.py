@@ -23,6 +23,7 @@ from graphopt.distributed.checkpoint import check_path, read_checkpoint
 from graphopt.distributed.communicator import (
     Communicator,
     ThreadCommunicator,
+    agreed,
     is_agreed,
     run_as_threads,
     sentence_of,
@@ -161,6 +162,7 @@ def _solve(
     graph: Graph | PartedGraph | None, comm: Communicator, wanted: Wanted
 ) -> tuple[Summary, AgreedSignals]:
     start = time.perf_counter()
+    _check_agreement(comm, wanted)
     rules, algorithm = together(comm, lambda: _algorithm(wanted))
     options = together(comm, lambda: configured(wanted.configuration, wanted.solver))
     assignment = assign_device(comm, options.device)
@@ -211,6 +213,28 @@ def _solve(
     if comm.rank == 0:
         tell_end(summary, wanted.verbose)
     return summary, signals
+
+
+_ALIKE = (
+    "method", "max_iterations", "options", "solver", "configuration", "partition", "transport", "checkpoint",
+    "every",
+)  # fmt: skip
+"""Options that lead all ranks the same way."""
+
+
+def _check_agreement(comm: Communicator, wanted: Wanted) -> None:
+    """`OptionError` on all ranks where one has another option: they would wait for each other. Collective."""
+    alike = replace(wanted, solver=replace(wanted.solver, device=""))
+    told = comm.share({name: repr(getattr(alike, name)) for name in _ALIKE})
+    for rank, other in enumerate(told):
+        for name in _ALIKE:
+            if other[name] != told[0][name]:
+                raise agreed(
+                    OptionError(
+                        f"Ranks were called with different options: {name} is {told[0][name]} on rank 0 and "
+                        f"{other[name]} on rank {rank}. All ranks need the same."
+                    )
+                )
 
 
 def _algorithm(wanted: Wanted) -> tuple[StopRules, Algorithm]:

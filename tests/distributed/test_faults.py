@@ -119,6 +119,21 @@ def test_a_checkpoint_needs_ranks():
         graphopt.optimize(adjustment(), checkpoint="c.npz")
 
 
+@pytest.mark.parametrize(
+    ("name", "values"),
+    [("method", ["lm", "gn"]), ("max_iterations", [3, 5]), ("checkpoint", [None, "c.npz"])],
+)
+def test_other_options_on_other_ranks(name, values):
+    """They are told apart, where ranks would wait for each other for ever."""
+
+    def work(comm):
+        wanted = Wanted(**{name: values[int(comm.rank == 2)]})
+        return optimize_rank(adjustment() if comm.rank == 0 else None, comm, wanted)
+
+    with pytest.raises(OptionError, match=f"different options: {name} is .* on rank 0 and .* on rank 2"):
+        run_as_threads(3, work)
+
+
 @pytest.mark.parametrize("every", [0, -1, 2.5])
 def test_every_is_a_number_of_iterations(tmp_path, every):
     """Others are refused before anything is done."""
