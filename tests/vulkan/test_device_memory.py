@@ -17,8 +17,8 @@ PER_OBSERVATION = 8 + 16 + 8 + 4
 """Rows of both ends and measurement by points; rows and where the measurement is by cameras."""
 NUMBERS_PER_POINT = {"double": 9 + 6 + 3 * 3 + 6, "mixed": 9 + 6 + 3 * 3 + 8 + 2 * 4}
 """H, its inverse, b, D and dx, a packed record; in mixed precision float32 estimates in two versions, too."""
-PER_POINT = 2 * 32 + 4 * 4
-"""Estimates in two versions; first edge, places of block, of scalar, and of inverse."""
+PER_POINT = 2 * 32 + 2 * 4
+"""Estimates in two versions; first edge, place of scalars: other places are regular."""
 THE_REST = 156_000
 """Cameras, tiles, and sums of workgroups take less: a vector of all points would be 36,000 or 72,000 more."""
 

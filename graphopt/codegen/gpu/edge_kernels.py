@@ -165,8 +165,8 @@ def declare_sums(interface: Interface, parts: bool) -> None:
     if parts:
         interface.add("parts", "OUTPUT(%, accumulator, parts)")
     else:
-        interface.add("dest_block", "INPUT(%, uint, dest_block)")
-        interface.add("dest_scalar", "INPUT(%, uint, dest_scalar)")
+        interface.add_places("dest_block")
+        interface.add_places("dest_scalar")
         interface.add("values", "INPUT_OUTPUT_LARGE(%, values)")
         interface.add("b", "INOUT(%, real, b)")
 
@@ -318,10 +318,10 @@ def store_block(dim: int) -> list[str]:
     num = dim * (dim + 1) // 2
     return [
         f"if (o >= {num}) {{",
-        f"  const uint place = dest_scalar.at[d] + o - {num};",
+        f"  const uint place = dest_scalar_of(d) + o - {num};",
         "  b.at[place] = push.accumulate != 0 ? b.at[place] + total : total;",
         "} else {",
-        "  const uint i = PLACE[o] & 255, j = PLACE[o] >> 8, block = dest_block.at[d];",
+        "  const uint i = PLACE[o] & 255, j = PLACE[o] >> 8, block = dest_block_of(d);",
         f"  const uint upper = i + {dim} * j, lower = j + {dim} * i;",
         "  const real entry = push.accumulate != 0 ? AT(values, block, upper) + total : total;",
         "  AT(values, block, upper) = entry;",

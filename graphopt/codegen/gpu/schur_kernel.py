@@ -80,16 +80,18 @@ def schur_diagonal_kernel(
     interface = Interface(("num_tiles", "first_tile", *(() if parts else ("adds",))))
     declare_inputs(interface, signature)
     offset = f"inverse_offset{signature.set_of_slot(other)}"
-    interface.add(offset, f"INPUT(%, uint, {offset})")
+    interface.add_places(offset)
     interface.add("inverse", "LARGE_INPUT(%, inverse)")
-    for name in ("first", "tiles", *(() if parts else ("dest_block",))):
+    for name in ("first", "tiles"):
         interface.add(name, f"INPUT(%, uint, {name})")
+    if not parts:
+        interface.add_places("dest_block")
     if parts:
         interface.add("parts", "OUTPUT(%, accumulator, parts)")
     else:
         interface.add("values", "INPUT_OUTPUT_LARGE(%, values)")
     names = argument_names(signature.edge_type)
-    gather = [f"const uint M_place = {offset}.at[{names[other]}_row];", "if (M_place == NOTHING) continue;"]
+    gather = [f"const uint M_place = {offset}_of({names[other]}_row);", "if (M_place == NOTHING) continue;"]
     upper = [(i, j) for j in range(dims[1]) for i in range(j + 1)]
     places = [i + dims[1] * j if whole else i + j * (j + 1) // 2 for i, j in upper]
     gather += [
@@ -97,7 +99,7 @@ def schur_diagonal_kernel(
         for name, place in zip(inputs, places, strict=True)
     ]
     subtract = [
-        "const uint i = PLACE[o] & 255, j = PLACE[o] >> 8, block = dest_block.at[d];",
+        "const uint i = PLACE[o] & 255, j = PLACE[o] >> 8, block = dest_block_of(d);",
         f"const uint upper = i + {dims[0]} * j, lower = j + {dims[0]} * i;",
         "const real entry = AT(values, block, upper) + (push.adds != 0 ? total : -total);",
         "AT(values, block, upper) = entry;",
