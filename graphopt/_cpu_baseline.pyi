@@ -227,13 +227,21 @@ def number_blocks(
     dims: Sequence[int],
 ) -> tuple[Any, ...]: ...
 def in_cones(
-    centre: np.ndarray,
-    axis: np.ndarray,
+    world_T_body: np.ndarray,
+    body_T_cam: np.ndarray,
     cosine: np.ndarray,
-    views: np.ndarray,
+    keyframe: np.ndarray,
+    camera: np.ndarray,
     points: np.ndarray,
-    landmarks: np.ndarray,
+    landmark: np.ndarray,
 ) -> np.ndarray: ...
+def tally(
+    inliers: np.ndarray,
+    keyframe: np.ndarray,
+    landmark: np.ndarray,
+    num_keyframes: int,
+    known: np.ndarray,
+) -> tuple[np.ndarray, np.ndarray, np.ndarray]: ...
 def eliminate_last(
     h: np.ndarray, b: np.ndarray, kept: int, least_pivot: float
 ) -> tuple[np.ndarray, np.ndarray] | None: ...

@@ -12,7 +12,6 @@ from typing import Any
 import numpy as np
 
 from graphopt.cpu_kernels import kernels
-from graphopt.geometry import SE3
 from slam_bridge.cameras import Rig
 from slam_bridge.map import Map
 from slam_bridge.marginal_prior import LANDMARK, MarginalPrior
@@ -139,6 +138,8 @@ class Selection:
 
     def landmarks_nowhere(self) -> np.ndarray:
         """(m,) bool: the position is not finite, as of a landmark at infinity."""
+        if np.isfinite(self.points).all():
+            return np.zeros(len(self.points), bool)
         return np.asarray(~np.isfinite(self.points).all(axis=1))
 
     def landmarks_far(self) -> np.ndarray:
@@ -149,29 +150,28 @@ class Selection:
         if not len(self.points) or not len(self.keyframes) or self.points_fixed:
             return np.zeros(len(self.points), bool)
         with np.errstate(invalid="ignore"):
-            x, y, z = np.abs(self.points - self.world_T_body[:, :3].mean(axis=0)).T
+            middle = self.world_T_body[:, :3].mean(axis=0).tolist()
+            x, y, z = (np.abs(self.points[:, axis] - middle[axis]) for axis in range(3))
             away = np.maximum(np.maximum(x, y), z)
+            if away.max() <= _FAR * away.min():  # so not beyond it times the median; a NaN is not less
+                return np.zeros(len(away), bool)
             known = away if np.isfinite(away).all() else away[np.isfinite(away)]
             if not len(known):
                 return np.zeros(len(away), bool)
-            middle = np.partition(known, len(known) // 2)[len(known) // 2]
-            return np.asarray(away > _FAR * middle)
+            median = np.partition(known, len(known) // 2)[len(known) // 2]
+            return np.asarray(away > _FAR * median)
 
     def holds(self) -> np.ndarray:
         """(o,) bool: the camera's model holds where the observed point is, see `RigCameraModel.cone`."""
         seen, rig = self.observations, self.rig
         if rig is None or not len(seen):
             return np.zeros(len(seen), bool)
-        mountings = np.stack([camera.body_T_cam for camera in rig])
-        axis = np.asarray(SE3(mountings).rotation.to_matrix())[:, :, 2]  # (cameras, 3) in the body's frame
-        turn = np.asarray(SE3(self.world_T_body).rotation.to_matrix())[:, None]
-        centre = (turn @ mountings[:, :3, None])[..., 0] + self.world_T_body[:, None, :3]  # (k, cameras, 3)
-        cosine = np.array([camera.kind.cone(camera.intrinsics) for camera in rig])
         return kernels.in_cones(
-            centre.reshape(-1, 3),
-            (turn @ axis[..., None]).reshape(-1, 3),
-            np.tile(cosine, len(centre)),
-            seen.keyframe * len(rig) + seen.camera if len(rig) > 1 else seen.keyframe,
+            self.world_T_body,
+            np.stack([camera.body_T_cam for camera in rig]),
+            np.array([camera.kind.cone(camera.intrinsics) for camera in rig]),
+            seen.keyframe,
+            seen.camera,
             self.points,
             seen.landmark,
         )
@@ -218,8 +218,8 @@ def select(
         rows = frames.rows(ids)
         number = np.full(len(frames), -1)
         number[rows] = np.arange(len(ids))
-        held = frames["fixed"][rows] | ~_among(ids, free_ids)
-        with_states = _among(ids, np.unique(whole_numbers(inertial)))
+        held = frames["fixed"][rows] | ~among(ids, free_ids)
+        with_states = among(ids, np.unique(whole_numbers(inertial)))
         seen, point_rows = _observations(world, ids, free_ids, number, landmarks, visual)
         imu_rows, ends = _imu(world, number, with_states)
         measurement = world.imu["measurement"][imu_rows].copy()
@@ -267,7 +267,7 @@ def _observations(
     frame = np.take(number, world.keyframes.rows(np.take(table["keyframe"], rows)))
     wanted = np.zeros(len(world.landmarks), bool)
     if landmarks is None:
-        by_free = slice(None) if len(free) == len(keyframes) else _among(keyframes, free)[frame]
+        by_free = slice(None) if len(free) == len(keyframes) else among(keyframes, free)[frame]
         wanted[row[by_free]] = True
     else:
         wanted[world.landmarks.rows(whole_numbers(landmarks))] = True
@@ -280,7 +280,7 @@ def _observations(
     return _taken(world, rows, frame, point_number[row]), points
 
 
-def _among(ids: np.ndarray, some: np.ndarray) -> np.ndarray:
+def among(ids: np.ndarray, some: np.ndarray) -> np.ndarray:
     """(n,) bool: which of these ids are among some, which ascend."""
     if not len(some):
         return np.zeros(len(ids), bool)
@@ -300,7 +300,7 @@ def _taken(world: Map, rows: np.ndarray, keyframe: np.ndarray, landmark: np.ndar
 
 def _imu(world: Map, number: np.ndarray, inertial: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
     """Rows of the IMU measurements between keyframes with inertial states, and the numbers of their ends."""
-    ends = np.stack([number[world.keyframes.rows(world.imu[name])] for name in ("first", "second")], axis=1)
+    ends = number[world.keyframes.rows(np.stack([world.imu["first"], world.imu["second"]], axis=1))]
     has = np.append(inertial, False)
     rows = np.flatnonzero(has[ends].all(axis=1)) if len(ends) else np.zeros(0, np.int64)
     return rows, ends[rows].reshape(-1, 2)

@@ -57,7 +57,9 @@ class _Pixels:
     rows: np.ndarray
     """(e,) which observation each edge is of."""
     weight: np.ndarray
-    """(e, d) 1 / sigma^2 of each number."""
+    """(e,) 1 / sigma^2, the same for all numbers of an observation."""
+    takes_part: np.ndarray | None = None
+    """(e,) bool, None: all do."""
     chi2: np.ndarray | None = None
     """(e,) as `Window.observation_chi2` found it last, outliers too."""
 
@@ -232,14 +234,14 @@ class Window:
             rows = np.flatnonzero(chosen)
             if not len(rows):
                 continue
-            camera = seen.camera[rows, None].astype(np.int64)
+            camera = seen.camera[rows]
             if calibrating:
                 kind, parameters = visual_inertial.CALIB_PIXEL_EDGES[model], None
-                ends = np.concatenate([vertices[rows], 4 * k + m + 3 * camera + np.arange(3)], axis=1)
+                ends = np.concatenate([vertices[rows], 4 * k + m + _parameters_of(camera, 0, 1, 2)], axis=1)
             else:
-                kind, parameters = visual_inertial.PIXEL_EDGES[model], 3 * camera + [1, 2]
+                kind, parameters = visual_inertial.PIXEL_EDGES[model], _parameters_of(camera, 1, 2)
                 ends = vertices[rows]
-            self._add_pixels(kind, rows, ends, parameters, options, seen.sigma[rows, None] ** -2.0)
+            self._add_pixels(kind, rows, ends, parameters, options, seen.sigma[rows])
         first = 4 * k + m if calibrating else None
         self._add_pairs(s, vertices, stereo, first, options)
         self._add_depths(s, vertices, first, options)
@@ -254,16 +256,15 @@ class Window:
     ) -> None:
         """Observations of rectified pairs; calibration: id of the cameras' first vertex, None: constants."""
         seen = s.observations
-        rows, ends = np.flatnonzero(stereo), vertices
-        camera, sigma = seen.camera[:, None], seen.sigma[:, None]
+        rows, ends, camera, sigma = np.flatnonzero(stereo), vertices, seen.camera, seen.sigma
         if len(rows) < len(seen):
             ends, camera, sigma = vertices[rows], camera[rows], sigma[rows]
-        parameters = 3 * camera.astype(np.int64) + [1, 3]
-        kind = visual_inertial.EdgeStereo
-        if calibration is not None:
-            kind, parameters = visual_inertial.EdgeCalibStereo, np.ascontiguousarray(parameters[:, 1:])
-            ends = np.concatenate([ends, calibration + 3 * camera.astype(np.int64) + [0, 2]], axis=1)
-        self._add_pixels(kind, rows, ends, parameters, options, sigma**-2.0)
+        if calibration is None:
+            kind, parameters = visual_inertial.EdgeStereo, _parameters_of(camera, 1, 3)
+        else:
+            kind, parameters = visual_inertial.EdgeCalibStereo, _parameters_of(camera, 3)
+            ends = np.concatenate([ends, calibration + _parameters_of(camera, 0, 2)], axis=1)
+        self._add_pixels(kind, rows, ends, parameters, options, sigma)
 
     def _add_depths(
         self, s: Selection, vertices: np.ndarray, calibration: int | None, options: SolveOptions
@@ -272,12 +273,12 @@ class Window:
         rows = np.flatnonzero(np.isfinite(seen.depth))
         if not len(rows):
             return
-        camera, ends = seen.camera[rows, None].astype(np.int64), vertices[rows]
-        kind, parameters = visual_inertial.EdgeDepth, 3 * camera + 1
+        camera, ends = seen.camera[rows], vertices[rows]
+        kind, parameters = visual_inertial.EdgeDepth, _parameters_of(camera, 1)
         if calibration is not None:
             kind, parameters = visual_inertial.EdgeCalibDepth, None
-            ends = np.concatenate([ends, calibration + 3 * camera], axis=1)
-        self._add_pixels(kind, rows, ends, parameters, options, seen.depth_sigma[rows, None] ** -2.0)
+            ends = np.concatenate([ends, calibration + _parameters_of(camera, 0)], axis=1)
+        self._add_pixels(kind, rows, ends, parameters, options, seen.depth_sigma[rows])
 
     def _add_pixels(
         self,
@@ -286,13 +287,13 @@ class Window:
         vertices: np.ndarray,
         parameters: np.ndarray | None,
         options: SolveOptions,
-        weight: np.ndarray,
+        sigma: np.ndarray,
     ) -> None:
         if not len(rows):
             return
         width = chi2_quantile(options.confidence, kind.residual_dim) ** 0.5
         edges = self._adopt_edges(kind, vertices, parameters, options.kernel, width)
-        self._pixels.append(_Pixels(edges, rows, np.repeat(weight, kind.residual_dim, axis=1)))
+        self._pixels.append(_Pixels(edges, rows, 1.0 / (sigma * sigma)))
 
     def _add_priors(self, s: Selection) -> None:
         """A dense edge of each prior, or an edge per state and pair of a large one, see `_prior_parts`."""
@@ -405,13 +406,13 @@ class Window:
         for pixels in self._pixels:
             error = edge_errors(self.graph, pixels.edge_set)
             np.multiply(error, error, out=error)
-            chi2 = pixels.chi2 = np.einsum("ed,ed->e", pixels.weight, error)
+            chi2 = pixels.chi2 = pixels.weight * sum(error.T[1:], start=error[:, 0])  # faster than along rows
             if len(pixels.rows) == len(total):  # all, in their order
                 total += chi2
-                dims += pixels.weight.shape[1]
+                dims += error.shape[1]
             else:
                 total[pixels.rows] += chi2
-                dims[pixels.rows] += pixels.weight.shape[1]
+                dims[pixels.rows] += error.shape[1]
         return total, dims
 
     def imu_chi2(self, s: Selection) -> np.ndarray:
@@ -424,11 +425,13 @@ class Window:
     def chi2_by_edge_set(self) -> dict[str, float]:
         """Robustified chi2 of each edge set by tag, after `observation_chi2` at the same estimates."""
         result: dict[str, float] = {}
-        known = {id(pixel.edge_set): pixel.chi2 for pixel in self._pixels}
+        known = {id(pixels.edge_set): pixels for pixels in self._pixels}
         for edges in self.graph.edge_sets:
-            chi2 = known.get(id(edges))
-            if chi2 is not None:
-                chi2 = np.where(edges.information[:, 0, 0] > 0.0, chi2, 0.0)
+            pixels = known.get(id(edges))
+            if pixels is not None and pixels.chi2 is not None:
+                chi2 = pixels.chi2
+                if pixels.takes_part is not None:
+                    chi2 = np.where(pixels.takes_part, chi2, 0.0)
             else:
                 error = edge_errors(self.graph, edges)
                 chi2 = np.einsum("ed,edf,ef->e", error, edges.information, error)
@@ -568,6 +571,15 @@ def _calibration_vertices(s: Selection, first: int, estimate: tuple[str, ...]) -
     return [(first + 3 * numbers, mountings, np.full(len(numbers), "extrinsics" not in estimate)), others]
 
 
+def _parameters_of(camera: np.ndarray, *parts: int) -> np.ndarray:
+    """(e, parts) ids of some parameters of cameras (e,)."""
+    ids = np.empty((len(camera), len(parts)), np.int64)
+    first = 3 * camera.astype(np.int64)
+    for column, part in enumerate(parts):
+        np.add(first, part, out=ids[:, column])
+    return ids
+
+
 # ------------------------------------------------------------------------ values
 
 
@@ -587,17 +599,18 @@ def _fill_pixels(pixels: _Pixels, s: Selection, inliers: np.ndarray | None) -> N
     edges, seen = pixels.edge_set, s.observations
     rows = pixels.rows if len(pixels.rows) < len(seen) else slice(None)
     if edges.type in _DEPTHS:
-        edges.measurement[:, 0] = seen.depth[rows]
+        measured = [seen.depth]
     else:
-        edges.measurement[:, :2] = seen.pixel[rows]
-        if edges.type in _PAIRS:
-            edges.measurement[:, 2] = seen.right[rows]
+        measured = [*seen.pixel.T, seen.right] if edges.type in _PAIRS else [*seen.pixel.T]
         if edges.type.measurement_dim > edges.type.residual_dim:
-            edges.measurement[:, -2:] = seen.flow[rows]
-    takes_part = None if inliers is None or inliers.all() else inliers[rows]
-    for d in range(pixels.weight.shape[1]):
-        weight = pixels.weight[:, d]
-        edges.information[:, d, d] = weight if takes_part is None else weight * takes_part
+            measured += [*seen.flow.T]
+    measurement, information = edges.measurement, edges.information
+    for place, column in zip(measurement.T, measured, strict=True):  # numpy is slow along short rows
+        place[:] = column[rows]
+    pixels.takes_part = None if inliers is None or inliers.all() else inliers[rows]
+    weight = pixels.weight if pixels.takes_part is None else pixels.weight * pixels.takes_part
+    for d in range(information.shape[1]):
+        information[:, d, d] = weight
 
 
 _DENSE_UP_TO = 30

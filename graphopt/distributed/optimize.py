@@ -215,7 +215,7 @@ def _solve(
 def _algorithm(wanted: Wanted) -> tuple[StopRules, Algorithm]:
     """Rules and algorithm, which look at no more than the ranks know together."""
     if wanted.time_limit is not None and not wanted.time_limit > 0.0:
-        raise OptionError(f"time_limit is {wanted.time_limit}, must be > 0 seconds.")
+        raise OptionError(f"time_limit is {wanted.time_limit!r}, must be a number > 0 of seconds.")
     if wanted.every < 1:
         raise OptionError(f"every is {wanted.every}, must be at least 1 iteration.")
     check_transport(wanted.transport)

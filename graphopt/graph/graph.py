@@ -453,7 +453,7 @@ class Graph(GraphComputed):
         own_kernels = state.pop("own_kernels")
         Graph.__init__(self)
         vars(self).update(state)
-        self._optimizations = 0  # those of the graph that was pickled
+        self._optimizations = []  # those of the graph that was pickled
         self._vertex_index = IdIndex(self.vertex_sets)
         self._parameter_index = IdIndex(self.parameter_sets)
         renumber_kernels(self.edge_sets, own_kernels)

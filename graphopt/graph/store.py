@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import threading
 from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
@@ -28,6 +29,9 @@ from graphopt.types.base import EdgeType, VariadicEdgeType
 if TYPE_CHECKING:
     from graphopt.types.base import ParameterType, VertexType
     from graphopt.types.registry import AnyEdgeType
+
+_holding = threading.Lock()
+"""For the moment in which an optimization begins."""
 
 
 @dataclass(frozen=True)
@@ -62,8 +66,8 @@ class GraphStore:
         self._next_order = 0
         self.version = 0
         """Increases when vertices, edges or parameters are added or removed."""
-        self._optimizations = 0
-        """That run at present, see `held_still`."""
+        self._optimizations: list[int] = []
+        """Threads of those that run at present, one within the other, see `held_still`."""
 
     # ---------------------------------------------------------------- sizes and sets
 
@@ -215,13 +219,21 @@ class GraphStore:
     def held_still(self) -> Iterator[None]:
         """While this is active, nothing may be added or removed, by no thread: results belong to rows.
 
-        Estimates, measurements and flags may be written.
+        Estimates, measurements and flags may be written. `GraphError` where another thread holds the graph:
+        two optimizations would write the same estimates.
         """
-        self._optimizations += 1
+        thread = threading.get_ident()
+        with _holding:
+            if any(other != thread for other in self._optimizations):
+                raise GraphError(
+                    "This graph is being optimized by another thread, and both would write its estimates. "
+                    "Wait for that one, or optimize a copy: graphopt.optimize(graph.copy())."
+                )
+            self._optimizations.append(thread)
         try:
             yield
         finally:
-            self._optimizations -= 1
+            self._optimizations.pop()
 
     # ---------------------------------------------------------------- helpers
 

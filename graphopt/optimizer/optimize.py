@@ -7,6 +7,7 @@ import time
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import asdict, replace
 from functools import partial
+from numbers import Real
 from typing import Any
 
 import numpy as np
@@ -171,8 +172,8 @@ def optimize(
     materialize = graph.has_computed()  # those that are inlined are gone
     if materialize and fix == "auto":
         fix = "none"  # what holds poses through values is not looked into; damping takes care
-    if time_limit is not None and not time_limit > 0.0:
-        raise OptionError(f"time_limit is {time_limit}, must be > 0 seconds.")
+    if time_limit is not None and not (isinstance(time_limit, Real) and time_limit > 0.0):
+        raise OptionError(f"time_limit is {time_limit!r}, must be a number > 0 of seconds.")
     signals = StopSignals(stop, time_limit, start, on_interrupt=on_interrupt)
     solver_options = configured(configuration, asked)
     if robust == "graduated":
@@ -322,6 +323,8 @@ def hold(graph: Graph, selection: Selection, fix: str | list[int]) -> tuple[Sele
         if fix not in ("auto", "none"):
             raise OptionError(f"fix is '{fix}', expected 'auto', 'none' or a list of vertex ids.")
         places = known_gauge(graph, selection) if fix == "auto" else []
+    elif not isinstance(fix, Iterable):
+        raise OptionError(f"fix is {fix!r}, expected 'auto', 'none' or a list of vertex ids.")
     else:
         places = [graph.vertex_place(one) for one in fix]
     ids = [int(selection.vertex_sets[number].ids[row]) for number, row in places]

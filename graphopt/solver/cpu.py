@@ -68,7 +68,7 @@ class CpuBlockSolver(TrialsByParts):
                 "precision 'mixed' is for GPUs; the CPU computes in double. Use precision='auto'."
             )
         if options.schedule not in ("auto", "host"):
-            raise DeviceError(f"schedule {options.schedule!r} is for GPUs. Use schedule='auto'.")
+            raise DeviceError(f"schedule '{options.schedule_words}' is for GPUs. Use schedule='auto'.")
         self.structure = structure
         self.dim = structure.dim
         self.values = np.empty(structure.values_size)

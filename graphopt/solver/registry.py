@@ -9,6 +9,7 @@ from __future__ import annotations
 import importlib
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, replace
+from numbers import Integral, Real
 from typing import Literal, get_args
 
 from graphopt.errors import DeviceError, OptionError
@@ -81,6 +82,11 @@ class SolverOptions:
             )
         if not isinstance(self.schedule, str):
             object.__setattr__(self, "schedule", _by_tag(self.schedule))
+        for name, kind in (("pcg_tolerance", Real), ("pcg_iterations", Integral)):
+            value = getattr(self, name)
+            if value is not None and not isinstance(value, kind):
+                whole = "whole " if kind is Integral else ""
+                raise OptionError(f"{name} is {value!r}, expected a {whole}number.")
         for name, known in (
             ("linear_solver", LINEAR_SOLVERS),
             ("schur", SCHUR_CHOICES),
@@ -121,10 +127,22 @@ class SolverOptions:
         if self.pcg_iterations is not None and self.pcg_iterations < 1:
             raise OptionError(f"pcg_iterations is {self.pcg_iterations}, must be at least 1.")
 
+    @property
+    def schedule_words(self) -> str:
+        """The schedule as the command line has it: a name, or TAG=NAME,TAG=NAME."""
+        if isinstance(self.schedule, str):
+            return self.schedule
+        return ",".join(f"{tag}={one}" for tag, one in dict(self.schedule).items())
+
 
 def _by_tag(schedule: Mapping[str, str] | tuple[tuple[str, str], ...]) -> tuple[tuple[str, str], ...]:
     """Sorted pairs of tag and schedule, which can be hashed; `OptionError` where a schedule is unknown."""
-    pairs = dict(schedule)
+    try:
+        pairs = dict(schedule)
+    except (TypeError, ValueError) as error:
+        raise OptionError(
+            f"schedule is {schedule!r}, expected a name, or names by tag: {{'EDGE_SE2': 'jacobians'}}."
+        ) from error
     for tag, pair in pairs.items():
         if pair not in EDGE_SCHEDULES + SUMMATIONS:
             raise OptionError(

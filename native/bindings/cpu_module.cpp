@@ -13,7 +13,7 @@ void bind_small_loop(py::module_& m);       // small_loop.cpp: whole optimizatio
 void bind_block_structure(py::module_& m);  // block_structure.cpp: pattern of H
 void bind_edges(py::module_& m);            // edges.cpp: passes over all edges
 void bind_dealing(py::module_& m);          // dealing.cpp: edges dealt to ranks
-void bind_cones(py::module_& m);            // cones.cpp: which points cameras see
+void bind_observations(py::module_& m);     // observations.cpp: cones of cameras, counts of inliers
 void bind_dense(py::module_& m);            // dense.cpp: small dense systems
 void bind_stopping(py::module_& m);         // stopping.cpp: ending long calls early
 void bind_rows(py::module_& m);             // rows.cpp: objects of the g2o interface
@@ -42,7 +42,7 @@ PYBIND11_MODULE(GRAPHOPT_CPU_MODULE, m) {
       py::arg("shares"), py::arg("is_team"), py::arg("pause_microseconds"), py::arg("repeats"),
       "Seconds that empty parallel regions take, each after a pause: what a region costs at least.");
   bind_stopping(m);
-  bind_cones(m);
+  bind_observations(m);
   bind_dense(m);
   bind_vm(m);
   bind_linear(m);

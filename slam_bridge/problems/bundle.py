@@ -17,10 +17,12 @@ Steps of Gauss-Newton are not damped: for `method="gn"` what the inliers do not 
 from __future__ import annotations
 
 from dataclasses import dataclass, replace
+from typing import NamedTuple
 
 import numpy as np
 
 import graphopt
+from graphopt.cpu_kernels import kernels
 from graphopt.errors import OptionError
 from graphopt.optimizer.quantiles import chi2_quantile
 from graphopt.solver.marginals import compute_marginals
@@ -51,6 +53,17 @@ _INSIDE = 1e8
 """Of a landmark's information to the usual one: 1e-4 of the usual distance away, in the camera's centre."""
 
 
+class Tally(NamedTuple):
+    """Of the inliers of a judgement."""
+
+    by_keyframe: np.ndarray
+    """(k,) int64: how many."""
+    by_landmark: np.ndarray
+    """(m,) int64."""
+    shares: np.ndarray
+    """(k,) bool: has one of a landmark that is fixed, in a prior, or that another keyframe has one of."""
+
+
 @dataclass(eq=False)
 class Judgement:
     """Who takes part, and what speaks against the others."""
@@ -63,18 +76,15 @@ class Judgement:
     """(o,) bool: the camera's model holds."""
     chi2: np.ndarray
     """(o,)."""
-    _found: tuple[np.ndarray, np.ndarray] | None = None
+    _counted: tuple[np.ndarray, Tally] | None = None
 
-    @property
-    def rows(self) -> np.ndarray:
-        """Numbers of the inliers, ascending; found once per array `inliers`."""
-        if self._found is None or self._found[0] is not self.inliers:
-            self._found = self.inliers, np.flatnonzero(self.inliers)
-        return self._found[1]
-
-    def inliers_by(self, places: np.ndarray, count: int) -> np.ndarray:
-        """(count,) inliers of each keyframe or landmark; places (o,): whose an observation is."""
-        return np.bincount(np.take(places, self.rows), minlength=count)
+    def tally(self, s: Selection) -> Tally:
+        """Counts of the inliers; one pass per array `inliers`. s: a selection with these observations."""
+        if self._counted is None or self._counted[0] is not self.inliers:
+            seen, known = s.observations, s.landmarks_in_priors() | s.points_fixed
+            counts = kernels.tally(self.inliers, seen.keyframe, seen.landmark, len(s.keyframes), known)
+            self._counted = self.inliers, Tally(*counts)
+        return self._counted[1]
 
 
 def bundle(
@@ -157,7 +167,7 @@ def _lost_stay(start: Selection, found: Selection, now: Judgement) -> Selection:
         now.inliers = now.inliers & ~nowhere[found.observations.keyframe]
         poses = np.where(nowhere[:, None], start.world_T_body, found.world_T_body)
         found = found.with_changes(world_T_body=poses)
-    lost = now.inliers_by(found.observations.landmark, len(found.landmarks)) == 0
+    lost = now.tally(found).by_landmark == 0
     lost &= ~found.landmarks_in_priors()
     if found.points_fixed or not lost.any():
         return found
@@ -191,7 +201,7 @@ def _imu_inliers(window: Window, s: Selection, now: Judgement, options: SolveOpt
     """(i,) bool: a measurement is rejected if it is far off, and both its keyframes see enough without it."""
     chi2 = window.imu_chi2(s)
     far = ~(chi2 <= _FAR * chi2_quantile(options.imu_confidence, 15))
-    seen = now.inliers_by(s.observations.keyframe, len(s.keyframes)) >= _MIN_SEEN
+    seen = now.tally(s).by_keyframe >= _MIN_SEEN
     seen[s.pose_prior_keyframe] = True
     return ~(far & (seen | s.fixed)[s.imu_ends].all(axis=1))
 
@@ -285,8 +295,7 @@ def _result(
 
 
 def _rejected(s: Selection, now: Judgement) -> dict[str, np.ndarray]:
-    seen, o = s.observations, s.observations.ids
-    of_point = now.inliers_by(seen.landmark, len(s.landmarks))
+    o, of_point = s.observations.ids, now.tally(s).by_landmark
     unseen = ~s.fixed & _hardly_seen(s, now) & (len(o) > 0)
     return {
         "behind camera": o[~now.holds],
@@ -429,13 +438,7 @@ def _unshared(s: Selection, now: Judgement) -> np.ndarray:
     """
     if not len(s.observations.ids):
         return np.zeros(len(s.keyframes), bool)
-    frame, landmark = (np.take(one, now.rows) for one in (s.observations.keyframe, s.observations.landmark))
-    some_frame = np.full(len(s.landmarks), -1)
-    some_frame[landmark] = frame
-    shared = s.landmarks_in_priors() | s.points_fixed
-    shared[landmark[frame != some_frame[landmark]]] = True
-    known = s.fixed.copy()
-    known[frame[shared[landmark]]] = True
+    known = s.fixed | now.tally(s).shares
     known[s.pose_prior_keyframe] = True
     owners = [prior.owner[prior.kind == POSE] for prior in s.priors]
     return ~known & ~np.isin(s.keyframes, np.concatenate([np.zeros(0, np.int64), *owners]))
@@ -443,7 +446,6 @@ def _unshared(s: Selection, now: Judgement) -> np.ndarray:
 
 def _hardly_seen(s: Selection, now: Judgement) -> np.ndarray:
     """(k,) bool: without inliers, with too few for a pose, or with so few that chance may have made them."""
-    frames = s.observations.keyframe
-    good = now.inliers_by(frames, len(s.keyframes))
-    every = np.bincount(frames, minlength=len(s.keyframes))
+    good = now.tally(s).by_keyframe
+    every = np.bincount(s.observations.keyframe, minlength=len(s.keyframes))
     return (good == 0) | (good < BY_CHANCE * every) | ((good < _MIN_SEEN) & ~s.inertial)

@@ -17,7 +17,7 @@ from slam_bridge.options import Clock, SolveOptions
 from slam_bridge.problems.bundle import bundle
 from slam_bridge.problems.local_ba import covisible_fixed
 from slam_bridge.problems.result import Result
-from slam_bridge.selection import select
+from slam_bridge.selection import among, select
 from slam_bridge.tables import whole_numbers
 from slam_bridge.window import Window
 
@@ -50,7 +50,7 @@ def local_inertial_ba(
 
 
 def previous_keyframes(world: Map, keyframes: np.ndarray) -> np.ndarray:
-    """Keyframes outside, from which an IMU measurement leads to one of these."""
+    """Keyframes outside, from which an IMU measurement leads to one of these (n,), which ascend."""
     first, second = world.imu["first"], world.imu["second"]
-    into = np.isin(second, keyframes) & ~np.isin(first, keyframes)
+    into = among(second, keyframes) & ~among(first, keyframes)
     return np.unique(first[into])

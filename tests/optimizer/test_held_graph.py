@@ -93,3 +93,31 @@ def test_a_path_is_no_graph(given):
     """The error says how to read one."""
     with pytest.raises(OptionError, match="expected a graphopt"):
         graphopt.optimize(given)
+
+
+@pytest.mark.parametrize("device", ["cpu", "vulkan"])
+def test_two_threads_cannot_optimize_one_graph(device):
+    """The second one is refused, the first one goes on as if alone; afterwards, and with copies, all may."""
+    graph, alone = chain(), chain()
+    refused: list[str] = []
+
+    def another(other: graphopt.Graph) -> None:
+        try:
+            graphopt.optimize(other, "lm", 2, device=device)
+        except GraphError as error:
+            refused.append(str(error))
+
+    def callback(iteration: graphopt.Iteration) -> None:
+        for other in (graph, graph.copy()):
+            thread = threading.Thread(target=another, args=(other,))
+            thread.start()
+            thread.join()
+
+    found = graphopt.optimize(graph, "lm", 3, device=device, callback=callback)
+    expected = graphopt.optimize(alone, "lm", 3, device=device)
+    assert len(refused) == 3 and all("being optimized by another thread" in one for one in refused)
+    np.testing.assert_allclose(
+        [one.chi2 for one in found.iterations], [one.chi2 for one in expected.iterations], rtol=1e-9
+    )
+    another(graph)
+    assert len(refused) == 3

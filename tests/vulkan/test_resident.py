@@ -436,6 +436,18 @@ def test_schedules_that_cannot_work_are_refused():
         SolverOptions(schedule="both")
 
 
+@pytest.mark.parametrize("schedule", ["matrix-free", "jacobians", "jp", "matrix-free+scatter"])
+def test_a_schedule_without_blocks_alone_says_enough(schedule):
+    """Solver and elimination that nobody named are those that need products only, whatever the size."""
+    summary = optimize(bundle_adjustment(), "lm", 3, device="vulkan", schedule=schedule)
+    assert (summary.linear_solver, summary.schur) == ("pcg", "implicit")
+    assert summary.schedule == schedule
+    expected = optimize(bundle_adjustment(), "lm", 3, device="cpu", linear_solver="pcg", schur="implicit")
+    assert summary.final_chi2 == pytest.approx(expected.final_chi2, rel=1e-6)
+    with pytest.raises(OptionError, match="needs products only, but linear_solver 'cholesky'"):
+        optimize(bundle_adjustment(), "lm", 3, device="vulkan", schedule=schedule, linear_solver="cholesky")
+
+
 def test_the_summary_says_which_schedule():
     """`describe` names it, with the memory that it takes."""
     solver = resident(bundle_adjustment(), schur="implicit", schedule="matrix-free")

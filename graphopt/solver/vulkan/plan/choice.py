@@ -112,7 +112,8 @@ def check_schur(configuration: Configuration, structure: Structure) -> None:
     """`OptionError` where elimination is asked for and there is nothing to eliminate."""
     if configuration.schur in ("explicit", "implicit") and not structure.has_schur:
         raise OptionError(
-            f"schur '{configuration.schur}' needs marginalized vertices beside others that stay. "
+            f"schur '{configuration.schur}' needs marginalized vertices beside others that stay; this graph "
+            f"has {structure.num_blocks - structure.num_kept} to eliminate and {structure.num_kept} to keep. "
             "Mark landmarks with vertex_set.marginalized = True, or use schur='off'."
         )
 
@@ -154,7 +155,8 @@ def choose_plan(
     Factorizations need blocks, and there linearisation takes little of the time: views are merged where the
     user says so, edges evaluated once where that is faster to set up (`few_edges`). With conjugate gradients
     the cost model picks, among what was asked for, unless it finds that a factorization of S is faster
-    (`direct`): then S is stored, and iterated with as long as that is faster still (`DampedSystem`).
+    (`direct`): then S is stored, and iterated with as long as that is faster still (`DampedSystem`). Where
+    a schedule without blocks is asked for, "auto" are conjugate gradients.
     """
     check_edges(structure)
     both, summations = [split_pin(pin) for pin in _pins(asked, structure)], summation_pins(asked, structure)
@@ -162,6 +164,8 @@ def choose_plan(
     merged = frozenset(number for number, summation in summations.items() if summation == "merged")
     if structure.external and set(pins) - {"auto", "blocks", "host"}:
         raise _needs_whole(asked, structure)
+    if set(pins) - {"auto", "blocks", "host"}:
+        configuration = configuration.with_products()
     eliminates = structure.has_schur and configuration.schur != "off"
     linear_solver = configuration.choose_linear_solver(structure.kept_dim if eliminates else None)
     needs_blocks = replace(configuration, linear_solver=linear_solver).needs_blocks

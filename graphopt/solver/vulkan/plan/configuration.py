@@ -61,6 +61,12 @@ class Configuration:
             and not self.max_iterations
         )
 
+    def with_products(self) -> Configuration:
+        """The same where products are all that there is of the matrix: "auto" is what needs no more."""
+        if self.linear_solver != "auto" or self.schur == "explicit":
+            return self
+        return replace(self, linear_solver="pcg", is_chosen=True)
+
     def choose_linear_solver(self, kept_dim: int | None) -> str:
         """What "auto" stands for; kept_dim: rows that elimination leaves, None if nothing is eliminated."""
         if self.linear_solver != "auto":

@@ -1,0 +1,48 @@
+"""Options of a wrong kind are refused by a sentence with the option, what it is, and what it may be."""
+
+from __future__ import annotations
+
+import pytest
+
+from graphopt import Graph, optimize
+from graphopt.errors import DeviceError, GraphOptError, OptionError
+
+
+def two_poses():
+    """Smallest pose graph."""
+    graph = Graph()
+    graph.add_vertices("VERTEX_SE2", [0, 1], [[0.0, 0.0, 0.0], [1.1, 0.0, 0.0]])
+    graph.add_edges("EDGE_SE2", [[0, 1]], [[1.0, 0.0, 0.0]])
+    return graph
+
+
+@pytest.mark.parametrize(
+    "option,sentence",
+    [
+        ({"time_limit": "3"}, "time_limit is '3', must be a number"),
+        ({"pcg_iterations": 1.5, "linear_solver": "pcg"}, "pcg_iterations is 1.5, expected a whole number"),
+        ({"pcg_tolerance": "small"}, "pcg_tolerance is 'small', expected a number"),
+        ({"schedule": 3}, "schedule is 3, expected a name"),
+        ({"fix": 5}, "fix is 5, expected 'auto', 'none' or a list"),
+    ],
+)
+def test_the_option_is_named(option, sentence):
+    """Not what some library says when it gets such a value."""
+    with pytest.raises(OptionError, match=sentence):
+        optimize(two_poses(), device="cpu", **option)
+
+
+def test_a_schedule_by_type_is_no_matter_of_the_cpu():
+    """It is shown as it is written on the command line."""
+    with pytest.raises(DeviceError, match="schedule 'EDGE_SE2=jacobians' is for GPUs"):
+        optimize(two_poses(), device="cpu", schedule={"EDGE_SE2": "jacobians"})
+
+
+@pytest.mark.parametrize("device", ["cpu", "vulkan"])
+def test_who_cannot_be_eliminated_is_counted(device):
+    """Every vertex is marked, or none is: both are told apart."""
+    graph = two_poses()
+    for marked in (True, False):
+        graph.vertex_set("VERTEX_SE2").marginalized[:] = marked
+        with pytest.raises(GraphOptError, match=r"this graph has [01] to eliminate and [01] to keep"):
+            optimize(graph, device=device, linear_solver="pcg", schur="implicit")
