@@ -24,6 +24,10 @@ INPUT(7, uint, dest_scalar)
 INPUT_OUTPUT_LARGE(8, values)
 INOUT(9, real, b)
 OUTPUT(10, wide, partial)
+layout(constant_id = 8) const uint IS_REGULAR_8 = 0;
+uint dest_block_of(uint i) { return IS_REGULAR_8 != 0 ? dest_block.at[0] + dest_block.at[1] * i : dest_block.at[i]; }
+layout(constant_id = 9) const uint IS_REGULAR_9 = 0;
+uint dest_scalar_of(uint i) { return IS_REGULAR_9 != 0 ? dest_scalar.at[0] + dest_scalar.at[1] * i : dest_scalar.at[i]; }
 const uint PLACE[6] = uint[](0u, 256u, 257u, 512u, 513u, 514u);
 const uint COLUMNS = 8, TILE = 128;
 shared real scratch[COLUMNS * TILE];
@@ -32,10 +36,10 @@ uint first_destination, num_here, begin, end;  // of the tile: destinations and 
 
 void store(uint d, uint o, real total) {
   if (o >= 6) {
-    const uint place = dest_scalar.at[d] + o - 6;
+    const uint place = dest_scalar_of(d) + o - 6;
     b.at[place] = push.accumulate != 0 ? b.at[place] + total : total;
   } else {
-    const uint i = PLACE[o] & 255, j = PLACE[o] >> 8, block = dest_block.at[d];
+    const uint i = PLACE[o] & 255, j = PLACE[o] >> 8, block = dest_block_of(d);
     const uint upper = i + 3 * j, lower = j + 3 * i;
     const real entry = push.accumulate != 0 ? AT(values, block, upper) + total : total;
     AT(values, block, upper) = entry;
