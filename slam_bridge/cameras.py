@@ -15,6 +15,7 @@ from typing import Any
 
 import numpy as np
 
+from graphopt.cpu_kernels import kernels
 from graphopt.errors import GraphOptError
 from graphopt.geometry import SE3, SO3
 from graphopt.geometry.rig_cameras import RigCameraModel, rig_camera_model
@@ -40,6 +41,16 @@ def pose_of_matrix(matrix: Any, name: str = "matrix") -> np.ndarray:
             f"determinant {np.linalg.det(rows[:3, :3]):.4f}), expected 1."
         )
     return np.concatenate([rows[:3, 3], np.asarray(SO3.from_matrix(left @ right).storage)])
+
+
+def refuse_non_rotations(matrices: np.ndarray, names: Sequence[Any]) -> None:
+    """`CameraError` names the first of (n, 3, 3) that is no rotation, by two digits."""
+    product = matrices @ np.swapaxes(matrices, 1, 2)
+    with np.errstate(invalid="ignore"):
+        bad = ~((np.abs(product - np.eye(3)).max(axis=(1, 2)) < 2e-2) & (np.linalg.det(matrices) > 0.0))
+    if bad.any():
+        row = int(np.argmax(bad))
+        raise CameraError(f"the pose of {names[row]} has {matrices[row].tolist()}, expected a rotation.")
 
 
 @dataclass(frozen=True, eq=False)
@@ -200,6 +211,23 @@ class Rig:
     def scaled(self, factor: float) -> Rig:
         """The same cameras with fewer or more pixels; pixel (0, 0) keeps its corner."""
         return self if factor == 1.0 else Rig([one.scaled(factor) for one in self])
+
+    def in_cones(
+        self,
+        world_T_body: np.ndarray,
+        keyframe: np.ndarray,
+        camera: np.ndarray,
+        points: np.ndarray,
+        landmark: np.ndarray,
+    ) -> np.ndarray:
+        """(o,) bool: cameras' models hold where observed points are, see `RigCameraModel.cone`.
+
+        An observation is by `camera` (o,) at row `keyframe` (o,) of the poses (k, 7), of row `landmark` (o,)
+        of the points (m, 3) [m]; what is not finite is nowhere.
+        """
+        mountings = np.array([one.body_T_cam for one in self])
+        cosines = np.array([one.kind.cone(one.intrinsics) for one in self])
+        return kernels.in_cones(world_T_body, mountings, cosines, keyframe, camera, points, landmark)
 
     def in_cameras(self, camera: np.ndarray, world_T_body: np.ndarray, points: np.ndarray) -> np.ndarray:
         """Points (o, 3) [m] in the frames of cameras (o,) at poses (o, 7)."""

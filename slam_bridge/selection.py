@@ -11,7 +11,6 @@ from typing import Any
 
 import numpy as np
 
-from graphopt.cpu_kernels import kernels
 from slam_bridge.cameras import Rig
 from slam_bridge.map import Map
 from slam_bridge.marginal_prior import LANDMARK, MarginalPrior
@@ -166,15 +165,7 @@ class Selection:
         seen, rig = self.observations, self.rig
         if rig is None or not len(seen):
             return np.zeros(len(seen), bool)
-        return kernels.in_cones(
-            self.world_T_body,
-            np.stack([camera.body_T_cam for camera in rig]),
-            np.array([camera.kind.cone(camera.intrinsics) for camera in rig]),
-            seen.keyframe,
-            seen.camera,
-            self.points,
-            seen.landmark,
-        )
+        return rig.in_cones(self.world_T_body, seen.keyframe, seen.camera, self.points, seen.landmark)
 
 
 def _refuse(

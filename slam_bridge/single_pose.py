@@ -23,12 +23,6 @@ def rotation_matrix(quaternion: np.ndarray) -> np.ndarray:
     )
 
 
-def optical_axis(quaternion: np.ndarray) -> np.ndarray:
-    """(3,) the last column of `rotation_matrix`: where a camera looks."""
-    x, y, z, w = quaternion.tolist()
-    return np.array([2.0 * (x * z + y * w), 2.0 * (y * z - x * w), 1.0 - 2.0 * (x * x + y * y)])
-
-
 def unit_quaternion(rotation: list[float]) -> list[float]:
     """Unit quaternion x, y, z, w >= 0 of a rotation matrix, nine numbers row by row.
 
@@ -47,26 +41,6 @@ def unit_quaternion(rotation: list[float]) -> list[float]:
     return [x / length, y / length, z / length, w / length]
 
 
-def numbers_of(pose: np.ndarray) -> np.ndarray:
-    """(12,) numbers of a pose (7,)."""
-    return np.concatenate([pose[:3], rotation_matrix(pose[3:]).ravel()])
-
-
 def pose_of(numbers: np.ndarray) -> np.ndarray:
     """Pose (7,) of (12,) numbers, with a unit quaternion."""
     return np.array([*numbers[:3].tolist(), *unit_quaternion(numbers[3:].tolist())])
-
-
-def in_camera(world_T_body: np.ndarray, body_T_cam: np.ndarray, points: np.ndarray) -> np.ndarray:
-    """Points (n, 3) of the world in the frame of a camera on a body; poses are (7,)."""
-    turn = rotation_matrix(world_T_body[3:])
-    centre = world_T_body[:3] + turn @ body_T_cam[:3]
-    return (points - centre) @ (turn @ rotation_matrix(body_T_cam[3:]))
-
-
-def depths_in_camera(world_T_body: np.ndarray, body_T_cam: np.ndarray, points: np.ndarray) -> np.ndarray:
-    """(n,) z of points (n, 3) of the world in a camera's frame; not finite where a point is not."""
-    turn = rotation_matrix(world_T_body[3:])
-    axis = turn @ optical_axis(body_T_cam[3:])
-    centre = world_T_body[:3] + turn @ body_T_cam[:3]
-    return points @ axis - float(centre @ axis)

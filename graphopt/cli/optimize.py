@@ -204,15 +204,13 @@ def _plot(path: str, before: Graph, after: Graph, document: dict[str, Any]) -> N
 
 def _print_summary(document: dict[str, Any], args: argparse.Namespace) -> None:
     chi2 = f"{output.number(document['initial_chi2'])} -> {output.number(document['final_chi2'])}"
-    times = document["seconds"]
-    parts = ", ".join(f"{name} {output.seconds(value)}" for name, value in times.items() if name != "total")
     rows = [
         ("graph", f"{args.input}: {document['vertices']} vertices, {document['edges']} edges"),
         ("chi2", chi2),
         ("iterations", f"{len(document['iterations'])} ({document['method']})"),
         ("linear solver", f"{document['linear_solver']}, Schur {document['schur']}"),
         ("device", f"{document['device_name']} ({document['precision']})"),
-        ("time", f"{output.seconds(times['total'])}: {parts}"),
+        ("time", output.phases(document["seconds"])),
         ("termination", f"{document['termination_message']} {document['message']}".strip()),
     ]
     if document["precision_note"]:

@@ -72,6 +72,18 @@ def seconds(value: float) -> str:
     return f"{value:.2f} s" if value >= 1.0 else f"{value * 1e3:.1f} ms"
 
 
+def phases(times: Mapping[str, float]) -> str:
+    """Write a total [s] and the phases that add up to it; what ran beside them stands apart."""
+    sides = {name: value for name, value in times.items() if name.startswith("prepare_")}
+    parts = {name: value for name, value in times.items() if name != "total" and name not in sides}
+    text = f"{seconds(times['total'])}: " + ", ".join(f"{name} {seconds(t)}" for name, t in parts.items())
+    if sides.get("prepare_beside", 0.0) > 0.0:
+        text += f"; set-up beside linearize {seconds(sides['prepare_beside'])}"
+    if sides.get("prepare_wait", 0.0) > 0.0:
+        text += f"; of solve, waiting for set-up {seconds(sides['prepare_wait'])}"
+    return text
+
+
 class Progress:
     """Shows the iterations: a bar on a terminal, lines with `-v`, nothing otherwise.
 

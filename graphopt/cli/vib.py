@@ -146,8 +146,6 @@ def _options(args: argparse.Namespace, stop: Any) -> Any:
 
 
 def _print(document: dict[str, Any]) -> None:
-    times = document["seconds"]
-    parts = ", ".join(f"{name} {output.seconds(value)}" for name, value in times.items() if name != "total")
     rows = [
         (
             "problem",
@@ -162,7 +160,7 @@ def _print(document: dict[str, Any]) -> None:
         ("iterations", f"{len(document['iterations'])} ({document['method']}), round {document['rounds']}"),
         ("linear solver", f"{document['linear_solver']}, Schur {document['schur']}"),
         ("device", f"{document['device_name']} ({document['precision']})"),
-        ("time", f"{output.seconds(times['total'])}: {parts}"),
+        ("time", output.phases(document["seconds"])),
         ("termination", f"{document['termination_message']} {document['message']}".strip()),
     ]
     before = document["truth_before"]

@@ -11,9 +11,9 @@ import contextlib
 import os
 import threading
 
-from graphopt.device.errors import DeviceError
 from graphopt.device.listing import find_device, validation_asked
 from graphopt.device.vulkan import VulkanDevice, is_on_demand
+from graphopt.errors import GraphOptError
 
 _open: dict[tuple, VulkanDevice] = {}
 _indices: dict[tuple, int] = {}
@@ -64,7 +64,7 @@ def open_ahead(which: int | str | None) -> None:
 
 
 def _open_quietly(which: int | str | None) -> None:
-    with contextlib.suppress(DeviceError):
+    with contextlib.suppress(GraphOptError):
         shared_device(which)
 
 

@@ -37,7 +37,8 @@ def is_on_demand(asked: str = "") -> bool:
     """Whether each buffer gets memory of its own; asked: empty: what GRAPHOPT_ALLOCATION says."""
     chosen = asked or os.environ.get("GRAPHOPT_ALLOCATION", "") or ALLOCATIONS[0]
     if chosen not in ALLOCATIONS:
-        raise OptionError(f"allocation is '{chosen}', expected {' or '.join(ALLOCATIONS)}.")
+        name = "allocation" if asked else "GRAPHOPT_ALLOCATION"
+        raise OptionError(f"{name} is '{chosen}', expected {' or '.join(repr(one) for one in ALLOCATIONS)}.")
     return chosen == "on demand"
 
 

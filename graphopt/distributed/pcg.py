@@ -26,9 +26,9 @@ from graphopt.distributed.communicator import Communicator
 from graphopt.distributed.iterating import TAIL, Iterating
 from graphopt.distributed.part import HostPart
 from graphopt.distributed.schwarz import AdditiveSchwarz
-from graphopt.optimizer.vectors import dot
 from graphopt.solver.linear_systems import PCG_TOLERANCE
 from graphopt.solver.registry import SolverOptions
+from graphopt.solver.vectors import dot
 
 _LEAST_PATIENCE, _MOST_PATIENCE, _PATIENCE_SHARE = 10, 30, 4  # as on one device, `kernels.iterations`
 

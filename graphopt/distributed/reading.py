@@ -16,7 +16,7 @@ from graphopt.distributed.communicator import Communicator, agreed, together
 from graphopt.distributed.lines import read_lines
 from graphopt.distributed.reading_bal import read_bal
 from graphopt.distributed.reading_colmap import read_colmap
-from graphopt.distributed.tables import EdgeRows, PartedGraph, Tables, VertexRows, deal, hold_first
+from graphopt.distributed.tables import EdgeRows, PartedGraph, Tables, VertexRows, deal
 from graphopt.errors import FormatError, OptionError
 from graphopt.io.build import GraphBuilder
 from graphopt.io.colmap import is_model
@@ -74,11 +74,10 @@ def _read_g2o(path: str, comm: Communicator) -> PartedGraph:
     tables = together(comm, lambda: _tables_of(path, text, types, current, before))
     _fix(comm, path, tables, text)
     _eliminate(comm, tables)
-    held = hold_first(comm, tables)
     if not sum(comm.share(sum(len(edge.order) for edge in tables.edges))):
         raise agreed(FormatError(f"{path}: no line is an edge of a known type."))
     parted = deal(comm, path, tables)
-    parted.held, parted.dialect = held, (head.name if head is not None else None)
+    parted.dialect = None if head is None else head.name
     if head is None:
         _settle(comm, parted, current, [one.dialect.name for one in token_evidence(text.groups)])
     return parted

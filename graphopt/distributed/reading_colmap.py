@@ -14,7 +14,7 @@ import numpy as np
 
 from graphopt.distributed.communicator import Communicator, together
 from graphopt.distributed.reading_colmap_text import head_of, joined_heads, read_images, read_points
-from graphopt.distributed.tables import EdgeRows, PartedGraph, Tables, VertexRows, deal, hold_first
+from graphopt.distributed.tables import EdgeRows, PartedGraph, Tables, VertexRows, deal
 from graphopt.errors import FormatError, OptionError
 from graphopt.io.colmap import ColmapImages, ColmapModel, ColmapPoints, binary, find_part, text
 from graphopt.io.colmap.graph import graph_of
@@ -35,10 +35,7 @@ def read_colmap(folder: str, comm: Communicator) -> PartedGraph:
     elements = comm.share(len(model.points.track))
     for edge in tables.edges:
         edge.order += total + sum(elements[: comm.rank])
-    held = hold_first(comm, tables)
-    parted = deal(comm, folder, tables)
-    parted.held = held
-    return parted
+    return deal(comm, folder, tables)
 
 
 def _tables(model: ColmapModel, folder: str, first: int, total: int, leads: bool) -> Tables:

@@ -6,8 +6,7 @@
 3. The row is cut into as many pieces as there are ranks, with equal numbers of edges: `partition`'s slabs.
    That needs two sums of one number per eliminated vertex, and one of a histogram.
 4. Eliminated vertices and edges go to the ranks of their places.
-
-Nothing is fixed for its gauge by who reads a part; `hold_first` does it where a file fixes nothing.
+5. Where nothing fixes a connected part of the graph a vertex is held, the same as of a whole one (`gauge`).
 """
 
 from __future__ import annotations
@@ -19,12 +18,12 @@ from typing import Any
 import numpy as np
 
 from graphopt.distributed.communicator import Communicator, together
+from graphopt.distributed.gauge import gauge_of_parts
 from graphopt.distributed.partition import cut
 from graphopt.distributed.scattering import Share
 from graphopt.errors import FormatError, GraphError
 from graphopt.graph import Graph
 from graphopt.types import EdgeType, VertexType
-from graphopt.types.poses import POSE_ROLES
 
 _BINS = 1 << 16  # of the row of places
 
@@ -110,7 +109,19 @@ def deal(comm: Communicator, path: str, tables: Tables, place: np.ndarray | None
     chosen = [_rows(one, np.isin(one.ids, used)) for one in (*kept, *mine)]
     every = [one for part in comm.share(tables.parameters) for one in part]
     graph = together(comm, lambda: _graph(chosen, edges, every))
-    return _parted(comm, path, graph, kept, len(points))
+    held = gauge_of_parts(comm, graph, *_ids_and_order(tables))
+    for vertices in (*graph.vertex_sets, *kept):
+        vertices.fixed = vertices.fixed | np.isin(vertices.ids, held)
+    return _parted(comm, path, graph, kept, len(points), held)
+
+
+def _ids_and_order(tables: Tables) -> tuple[np.ndarray, np.ndarray]:
+    """(n,) of all vertices that this rank has read."""
+    ids, order = [np.empty(0, np.int64)], [np.empty(0, np.int64)]
+    for vertices in tables.vertices:
+        ids.append(vertices.ids)
+        order.append(vertices.order)
+    return np.concatenate(ids), np.concatenate(order)
 
 
 def _all_ids(comm: Communicator, rows: Sequence[VertexRows]) -> list[np.ndarray]:
@@ -240,39 +251,29 @@ def _graph(vertices: Sequence[VertexRows], edges: Sequence[EdgeRows], parameters
 
 
 def _parted(
-    comm: Communicator, path: str, graph: Graph, kept: Sequence[VertexRows], num_points: int
+    comm: Communicator,
+    path: str,
+    graph: Graph,
+    kept: Sequence[VertexRows],
+    num_points: int,
+    held: list[int],
 ) -> PartedGraph:
-    free = [(one.ids[~one.fixed], one.type.tangent_dim) for one in kept]
-    ids = np.concatenate([np.empty(0, np.int64), *(one for one, _ in free)])
-    dims = np.concatenate([np.empty(0, np.int32), *(np.full(len(one), dim, np.int32) for one, dim in free)])
+    ids = np.concatenate([np.empty(0, np.int64), *(vertices.ids for vertices in kept)])
+    dims = np.concatenate(
+        [
+            np.empty(0, np.int32),
+            *(np.full(len(vertices.ids), vertices.type.tangent_dim, np.int32) for vertices in kept),
+        ]
+    )
+    fixed = np.concatenate([np.empty(0, bool), *(vertices.fixed for vertices in kept)])
     order = np.argsort(ids, kind="stable")
-    ids, dims = ids[order], dims[order]
-    own = [vertex_set.ids[~vertex_set.fixed & ~vertex_set.marginalized] for vertex_set in graph.vertex_sets]
+    ids, dims, free = ids[order], dims[order], ~fixed[order]
+    own = [vertices.ids[~vertices.marginalized] for vertices in graph.vertex_sets]
     seen = np.zeros(len(ids))
     seen[np.searchsorted(ids, np.concatenate([np.empty(0, np.int64), *own]))] = 1.0
     has = comm.sum(seen) > 0.0
-    points = sum(int(vertex_set.marginalized.sum()) for vertex_set in graph.vertex_sets)
-    copies, points, edges = comm.sum(np.array([seen.sum(), points, graph.num_edges])).astype(int).tolist()
-    share = Share(graph, False, ids[has], dims[has], "slabs along the file", copies)
-    return PartedGraph(path, share, int(has.sum()) + points, edges, num_points)
-
-
-def hold_first(comm: Communicator, tables: Tables) -> list[int]:
-    """Fix the pose that g2o's files begin with, where nothing is fixed or measured absolutely. Collective.
-
-    The graph counts as one part; `Graph.components` of a whole one would know better. Returns its id.
-    """
-    is_held = any(vertex.fixed.any() for vertex in tables.vertices)
-    is_held |= any(edge.vertices.shape[1] == 1 and len(edge.vertices) > 0 for edge in tables.edges)
-    if any(comm.share(is_held)):
-        return []
-    poses = [vertex for vertex in tables.vertices if vertex.type.role in POSE_ROLES and len(vertex.ids)]
-    told = comm.share([(pose.type.tangent_dim, int(pose.ids.min())) for pose in poses])
-    candidates = [one for part in told for one in part]
-    if not candidates:
-        return []
-    most = max(dim for dim, _ in candidates)
-    first = min(identifier for dim, identifier in candidates if dim == most)
-    for vertex in tables.vertices:
-        vertex.fixed = vertex.fixed | (vertex.ids == first)
-    return [first]
+    points = sum(int(vertices.marginalized.sum()) for vertices in graph.vertex_sets)
+    numbers = np.array([seen[free].sum(), points, graph.num_edges])
+    copies, points, edges = comm.sum(numbers).astype(int).tolist()
+    share = Share(graph, False, ids[has & free], dims[has & free], "slabs along the file", copies)
+    return PartedGraph(path, share, int(has.sum()) + points, edges, num_points, held)

@@ -13,6 +13,7 @@ from typing import Any
 import numpy as np
 
 from graphopt.distributed.communicator import Communicator
+from graphopt.solver.vectors import dot
 
 
 class RankVector(np.ndarray):
@@ -31,6 +32,13 @@ class RankVector(np.ndarray):
         assert self.comm is not None
         return np.array([kept, *self.comm.share(own)])
 
+    def _added(self, kept: float, own: float) -> float:
+        """In the order of the ranks."""
+        total = 0.0
+        for part in self._over_ranks(kept, own).tolist():
+            total += part
+        return total
+
     def _parts(self) -> tuple[np.ndarray, np.ndarray]:
         plain = np.asarray(self)
         return plain[: self.kept_dim], plain[self.kept_dim :]
@@ -38,10 +46,25 @@ class RankVector(np.ndarray):
     def sum(self, *args: Any, **kwargs: Any) -> Any:
         """Over all ranks, the kept part once."""
         kept, own = self._parts()
-        total = 0.0
-        for over_rank in self._over_ranks(float(kept.sum()), float(own.sum())).tolist():
-            total += over_rank
-        return total
+        return self._added(float(kept.sum()), float(own.sum()))
+
+    def inner(self, other: np.ndarray) -> float:
+        """Scalar product, with each rank's own entries once."""
+        (kept, own), plain = self._parts(), np.asarray(other)
+        return self._added(dot(kept, plain[: self.kept_dim]), dot(own, plain[self.kept_dim :]))
+
+    def __matmul__(self, other: Any) -> Any:
+        """As `inner`."""
+        return self.inner(other)
+
+    def min(self, *args: Any, **kwargs: Any) -> Any:
+        """Over all ranks; NaN where one has it."""
+        return -(-self).max()
+
+    def any(self, *args: Any, **kwargs: Any) -> Any:
+        """On some rank."""
+        kept, own = self._parts()
+        return bool(self._over_ranks(float(kept.any()), float(own.any())).any())
 
     def max(self, *args: Any, **kwargs: Any) -> Any:
         """Over all ranks; NaN where one has it, 0 of nothing."""

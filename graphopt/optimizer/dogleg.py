@@ -19,9 +19,9 @@ import numpy as np
 
 from graphopt.optimizer.algorithm import Outcome, Signals, Step, promise
 from graphopt.optimizer.options import DoglegOptions
-from graphopt.optimizer.vectors import dot, norm
 from graphopt.solver.block_solver import BlockSolver
 from graphopt.solver.trial import Damping
+from graphopt.solver.vectors import dot, norm
 
 _MIN_LAMBDA = 1e-12  # g2o's minLambda and maxLambda
 _MAX_LAMBDA = 1e3

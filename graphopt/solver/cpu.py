@@ -19,7 +19,7 @@ from graphopt import codegen
 from graphopt.cpu_kernels import isa, kernels
 from graphopt.errors import DeviceError, GraphError
 from graphopt.graph import Graph, ParameterSet
-from graphopt.graph.sets import EdgeSet
+from graphopt.graph.sets import EdgeSet, VertexSet
 from graphopt.solver.external import ExternalPart, ExternalPlaces, HostExternal
 from graphopt.solver.linear_systems import PCG_TOLERANCE, block_pattern, choose_system
 from graphopt.solver.registry import SolverOptions
@@ -71,7 +71,7 @@ class CpuBlockSolver(TrialsByParts):
             raise DeviceError(f"schedule '{options.schedule_words}' is for GPUs. Use schedule='auto'.")
         self.structure = structure
         self.dim = structure.dim
-        self.values = np.empty(structure.values_size)
+        self.values = kernels.kept_array(structure.values_size)
         """H's blocks, see `structure`; what they hold before `linearize` means nothing."""
         self._b = np.zeros(self.dim)
         self._dx = np.zeros(self.dim)
@@ -81,6 +81,8 @@ class CpuBlockSolver(TrialsByParts):
         self._product: Any = None
         self._estimates = [WorkingEstimates(vertex_set) for vertex_set in structure.selection.vertex_sets]
         self._linearizer, self._groups = make_linearizer(graph.parameter_sets, structure, self._estimates)
+        direct = self._system.direct
+        self._trials = None if direct is None else kernels.Trials(self._linearizer, *direct)
         self._diagonal = kernels.diagonal_places(structure.dims, structure.col_ptr, structure.block_ptr)
         self._description: dict[str, object] = {}
         self.small_loops: dict[bool, Any] = {}
@@ -129,6 +131,11 @@ class CpuBlockSolver(TrialsByParts):
         """Take the graph's estimates of some rows of a vertex set."""
         self._ahead_chi2 = None
         self._estimates[number].read(rows)
+
+    def present(self, vertex_set: VertexSet) -> np.ndarray:
+        """The present estimates of a vertex set, in the form that steps are taken in; only to look at."""
+        found = self.structure.selection.vertex_sets.index(vertex_set)
+        return self._estimates[found].array
 
     def snapshot(self) -> list[np.ndarray]:
         """Copies of all estimates, in the form that steps are taken in."""
@@ -190,15 +197,21 @@ class CpuBlockSolver(TrialsByParts):
     def chi2(self) -> float:
         """Robustified chi2 at the estimates."""
         self._ahead_chi2, self._is_begun = None, False
-        if not (self.looks_ahead and self._is_hopeful and self._may_look_ahead()):
+        arrays = self._arrays_ahead()
+        if arrays is None:
             return self._linearizer.chi2()
-        if self._ahead is None:
-            self._ahead = np.empty_like(self.values), np.empty_like(self._b)
-        chi2 = self._ahead_chi2 = self._linearizer.linearize(*self._ahead)
+        chi2 = self._ahead_chi2 = self._linearizer.linearize(*arrays)
         return chi2
 
-    def _may_look_ahead(self) -> bool:
-        return self.dim > SMALL_DIM and len(self.values) <= _MOST_AHEAD
+    def _arrays_ahead(self) -> tuple[np.ndarray, np.ndarray] | None:
+        """Where H and b of the next chi2 go; None: it does not look ahead."""
+        if not (self.looks_ahead and self._is_hopeful):
+            return None
+        if self.dim <= SMALL_DIM or len(self.values) > _MOST_AHEAD:
+            return None
+        if self._ahead is None:
+            self._ahead = kernels.kept_array(len(self.values)), np.empty_like(self._b)
+        return self._ahead
 
     @property
     def factor_flops(self) -> float:
@@ -216,7 +229,12 @@ class CpuBlockSolver(TrialsByParts):
         return self._system.solve(self.values, self._damping, self._b, self._dx)
 
     def trial(self, damping: Damping) -> Trial:
-        """Solve, push, update and chi2; conjugate gradients as exactly as the damping asks for."""
+        """Solve, push, update and chi2.
+
+        In one call where a factorization solves; conjugate gradients as exactly as the damping asks for.
+        """
+        if self._trials is not None and type(self) is CpuBlockSolver:
+            return self._native_trial(self._trials, damping)
         pcg = self._conjugate_gradients()
         if pcg is None or damping.accuracy is None:
             return super().trial(damping)
@@ -227,6 +245,17 @@ class CpuBlockSolver(TrialsByParts):
         finally:
             pcg.set_early_stop(0.0, 0.0)
         return replace(found, is_coarse=found.solved and share > self._pcg_tolerance)
+
+    def _native_trial(self, trials: Any, damping: Damping) -> Trial:
+        shift = damping.of(self.diagonal) if damping.scaled else damping.value
+        next_one = self._arrays_ahead()
+        found = trials.run(self.values, shift, self._b, self._dx, next_one)
+        solved, chi2, gain, size, solving, updating, linearizing = found
+        if not solved:
+            return Trial(False, seconds={"solve": solving})
+        self._ahead_chi2, self._is_begun = chi2 if next_one is not None else None, False
+        seconds = {"solve": solving, "update": updating, "linearize": linearizing}
+        return Trial(True, chi2, gain, size, seconds)
 
     def _conjugate_gradients(self) -> Any:
         """The CPU's, if they solve."""

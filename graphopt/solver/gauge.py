@@ -44,7 +44,7 @@ def choose_gauge(graph: Graph, selection: Selection) -> list[tuple[int, int]]:
     if not any(vertex_set.type.role in POSE_ROLES for vertex_set in selection.vertex_sets):
         return []  # nothing that could be held
     count, labels = connected_components(selection, through_fixed=False)
-    held = _held_parts(selection, labels, count)
+    held = held_parts(selection, labels, count)
     if held.all():
         return []
     part = np.concatenate(labels)
@@ -92,8 +92,11 @@ def _where_components_are_held(
     return changed
 
 
-def _held_parts(selection: Selection, labels: tuple[np.ndarray, ...], count: int) -> np.ndarray:
-    """(count,) bool: a fixed neighbour or a unary edge determines the part."""
+def held_parts(selection: Selection, labels: tuple[np.ndarray, ...], count: int) -> np.ndarray:
+    """(count,) bool: a fixed neighbour or a unary edge determines the part.
+
+    labels: by vertex set, as `connected_components` returns them.
+    """
     held = np.zeros(count, bool)
     for edges in selection.edges:
         parts = np.stack(

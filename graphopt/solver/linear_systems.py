@@ -34,6 +34,7 @@ _MAX_EXPLICIT_PAIRS = 400_000_000  # pairs of poses over all landmarks: work of 
 _MAX_FACTOR_FLOPS = 2e14  # beyond, an iterative solver is faster
 _WORTH_A_COUNT = 1e8  # operations of a step: below, an ordering of the whole system takes longer
 Solver = SparseCholesky | DenseCholesky | Pcg | FactorPcg
+Direct = tuple[SchurComplement | None, SparseCholesky | DenseCholesky]
 PCG_TOLERANCE = 1e-12  # of r' inv(M) r relative to its start: the residual falls by 1e-6
 MIXED_PCG_TOLERANCE = 1e-9  # float32 does not resolve more of it
 
@@ -51,6 +52,11 @@ class LinearSystem(Protocol):
     @property
     def pcg(self) -> Pcg | FactorPcg | None:
         """The conjugate gradients, if it is them."""
+        ...
+
+    @property
+    def direct(self) -> Direct | None:
+        """Who eliminates, if anybody does, and who factorizes; None for conjugate gradients."""
         ...
 
     @property
@@ -79,6 +85,11 @@ class Whole:
     def factor_flops(self) -> float:
         """Operations of one factorization; 0 where there is none or nobody counts them."""
         return float(getattr(self._solver, "flops", 0.0))
+
+    @property
+    def direct(self) -> Direct | None:
+        """The solver, if it factorizes."""
+        return (None, self._solver) if isinstance(self._solver, SparseCholesky | DenseCholesky) else None
 
     @property
     def pcg(self) -> Pcg | FactorPcg | None:
@@ -111,6 +122,12 @@ class Explicit:
         return True
 
     @property
+    def direct(self) -> Direct | None:
+        """The Schur complement, and the solver of S if it factorizes."""
+        is_direct = isinstance(self._solver, SparseCholesky | DenseCholesky)
+        return (self._schur, self._solver) if is_direct else None
+
+    @property
     def pcg(self) -> Pcg | FactorPcg | None:
         """The solver of S, if it iterates."""
         return self._solver if isinstance(self._solver, Pcg | FactorPcg) else None
@@ -137,6 +154,11 @@ class Implicit:
             return False
         self._schur.back_substitute(self._pcg.solve(self._schur.reduced_b), out=dx)
         return True
+
+    @property
+    def direct(self) -> Direct | None:
+        """None: it iterates."""
+        return None
 
     @property
     def pcg(self) -> Pcg:

@@ -15,7 +15,7 @@ from typing import Any
 
 import numpy as np
 
-from graphopt.cpu_kernels import kernels
+from graphopt.solver.vectors import dot
 
 
 @dataclass(frozen=True)
@@ -77,9 +77,9 @@ class TrialsByParts:
         seconds = {"solve": time.perf_counter() - start}
         if not solved:
             return Trial(False, seconds=seconds)
-        dx = np.ascontiguousarray(self.dx, float)
-        gain = kernels.dot(dx, np.ascontiguousarray(self.b, float))
-        gain += kernels.dot(dx, shift * dx) if isinstance(shift, np.ndarray) else shift * kernels.dot(dx, dx)
+        dx = self.dx
+        gain = dot(dx, self.b)
+        gain += dot(dx, shift * dx) if isinstance(shift, np.ndarray) else shift * dot(dx, dx)
         step_size = float(max(dx.max(), -dx.min()))
         moved = self.move()
         return Trial(True, moved.chi2, gain, step_size, {**seconds, **moved.seconds})

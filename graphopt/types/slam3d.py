@@ -70,12 +70,26 @@ def oplus_matrix(numbers: Array, delta: Array) -> Array:
     return (SE3Matrix.from_numbers(numbers) * step).numbers
 
 
+def _matrix_numbers(storage: Array) -> Array:
+    """`SE3Matrix(storage).numbers`."""
+    from graphopt.cpu_kernels import kernels  # the build compiles types before there is such a module
+
+    return kernels.pose_matrices(storage)
+
+
+def _storages(numbers: Array) -> Array:
+    """`SE3Matrix.from_numbers(numbers).storage`."""
+    from graphopt.cpu_kernels import kernels
+
+    return kernels.poses_of_matrices(numbers)
+
+
 MATRIX_FORM = WorkingForm(
     12,
     oplus_matrix,
     SE3Matrix.from_numbers,
-    encode=lambda storage: SE3Matrix(storage).numbers,
-    decode=lambda numbers: SE3Matrix.from_numbers(numbers).storage,
+    encode=_matrix_numbers,
+    decode=_storages,
     wraps={SE3: SE3Matrix},
 )
 """x y z and the rotation matrix row by row."""

@@ -16,6 +16,13 @@ and for a rectified stereo pair, and the depth of an RGB-D camera (with any mode
     EDGE_VI_CALIB_STEREO                  3-D   pose, landmark, mounting, time offset: all may be estimated
     EDGE_VI_CALIB_DEPTH                   1-D   pose, landmark, mounting: the same
 
+and for points of one camera seen in another, which a similarity (VERTEX_SIM3:EXPMAP) takes there or back,
+
+    EDGE_VI_SIM3_RAY, EDGE_VI_INVERSE_SIM3_RAY   2-D   e = A q / (r' q),  q = S point or inv(S) point
+
+with the ray r of the pixel and A (2, 3), the pixel's derivative by the ray, A r = 0: to first order the error
+in pixels, of any model and in any direction.
+
 Time offset td: an image stamped t was taken at t + td of the IMU's clock. The state is that at t, the pixel
 that of t + td; with the pixel's velocity f [px/s] the pixel at t is pixel - td f (Qin and Shen, IROS 2018). A
 measurement of EDGE_VI_CALIB_PIXEL_* is u, v, f_u, f_v; of EDGE_VI_CALIB_STEREO u, v, u_right, f_u, f_v, and
@@ -28,12 +35,14 @@ from __future__ import annotations
 from typing import Any
 
 from graphopt.geometry import SE3, components, stack
+from graphopt.geometry.arrays import dot
 from graphopt.geometry.cameras import project_pinhole
 from graphopt.geometry.rig_cameras import RIG_CAMERA_MODELS, RigCameraModel
 from graphopt.types.base import EdgeType, ParameterType, VertexType, unwrapped
 from graphopt.types.define import add, define_edge, scalar
 from graphopt.types.files import plain
 from graphopt.types.registry import register
+from graphopt.types.sim3 import Sim3Camera, VertexSim3Expmap
 from graphopt.types.slam3d import ParameterSE3Offset, VertexPointXYZ, VertexSE3
 
 Array = Any
@@ -257,6 +266,61 @@ def _known_ahead(pose: SE3, mounting: SE3, *rest: Any) -> Array:
     return components(_in_camera(pose, mounting, rest[-1].point))[2] > 0.0
 
 
+class SeenAlong:
+    """Measurement of a point by a pixel's ray: two rows of A, the unit ray, the point in the other camera."""
+
+    __slots__ = ("storage",)
+    identity_storage = (1.0, 0.0, 0.0, 0.0, 1.0, 0.0, 0.0, 0.0, 1.0, 0.0, 0.0, 1.0)
+
+    def __init__(self, storage: Array) -> None:
+        self.storage = storage
+
+    @property
+    def point(self) -> Array:
+        """(..., 3) in the frame of the camera that it comes from [m]."""
+        return self.storage[..., 9:]
+
+    def ahead(self, point_cam: Array) -> Array:
+        """How far along the ray a point is [m]."""
+        return dot(self.storage[..., 6:9], point_cam)
+
+    def error(self, point_cam: Array) -> Array:
+        """(..., 2) [px]."""
+        along = self.ahead(point_cam)
+        first, second = self.storage[..., :3], self.storage[..., 3:6]
+        return stack(dot(first, point_cam) / along, dot(second, point_cam) / along)
+
+
+def edge_sim3_ray(similarity: Sim3Camera, measured: SeenAlong) -> Array:
+    """Pixel of a point of the second camera in the first - measured, along the measured ray."""
+    return measured.error(similarity.similarity * measured.point)
+
+
+def edge_inverse_sim3_ray(similarity: Sim3Camera, measured: SeenAlong) -> Array:
+    """Pixel of a point of the first camera in the second - measured, along the measured ray."""
+    return measured.error(similarity.similarity.inverse() * measured.point)
+
+
+EdgeSim3Ray = define_edge(
+    "EdgeViSim3Ray",
+    "EDGE_VI_SIM3_RAY",
+    (VertexSim3Expmap,),
+    2,
+    edge_sim3_ray,
+    SeenAlong,
+    sees=lambda similarity, measured: measured.ahead(similarity.similarity * measured.point) > 0.0,
+    measurement=plain(12),
+)
+EdgeInverseSim3Ray = define_edge(
+    "EdgeViInverseSim3Ray",
+    "EDGE_VI_INVERSE_SIM3_RAY",
+    (VertexSim3Expmap,),
+    2,
+    edge_inverse_sim3_ray,
+    SeenAlong,
+    sees=lambda similarity, measured: measured.ahead(similarity.similarity.inverse() * measured.point) > 0.0,
+    measurement=plain(12),
+)
 EdgeStereo = define_edge(
     "EdgeViStereo",
     "EDGE_VI_STEREO",

@@ -10,11 +10,13 @@ namespace py = pybind11;
 void bind_vm(py::module_& m);               // vm.cpp: bytecode interpreter, linearisation
 void bind_linear(py::module_& m);           // linear.cpp: block linear algebra
 void bind_small_loop(py::module_& m);       // small_loop.cpp: whole optimizations of small systems
+void bind_trial(py::module_& m);            // trial.cpp: a damped step in one call
 void bind_block_structure(py::module_& m);  // block_structure.cpp: pattern of H
 void bind_edges(py::module_& m);            // edges.cpp: passes over all edges
 void bind_dealing(py::module_& m);          // dealing.cpp: edges dealt to ranks
 void bind_observations(py::module_& m);     // observations.cpp: cones of cameras, counts of inliers
 void bind_dense(py::module_& m);            // dense.cpp: small dense systems
+void bind_poses(py::module_& m);            // poses.cpp: quaternions and matrices
 void bind_stopping(py::module_& m);         // stopping.cpp: ending long calls early
 void bind_rows(py::module_& m);             // rows.cpp: objects of the g2o interface
 void bind_expressions(py::module_& m);      // expressions.cpp: batches of expressions
@@ -44,10 +46,12 @@ PYBIND11_MODULE(GRAPHOPT_CPU_MODULE, m) {
   bind_stopping(m);
   bind_observations(m);
   bind_dense(m);
+  bind_poses(m);
   bind_vm(m);
   bind_linear(m);
   bind_block_structure(m);
   bind_small_loop(m);
+  bind_trial(m);
   bind_rows(m);
   bind_edges(m);
   bind_dealing(m);

@@ -5,10 +5,12 @@
 #include <string>
 #include <vector>
 
+#include "bound_schur.h"
 #include "linear/block_pattern.h"
 #include "linear/dense_cholesky.h"
 #include "linear/dot.h"
 #include "linear/errors.h"
+#include "linear/kept_memory.h"
 #include "linear/pcg.h"
 #include "linear/schur_complement.h"
 #include "linear/sparse_cholesky.h"
@@ -95,36 +97,6 @@ py::list marginals(Solver& solver, const py::object& pairs) {
   return result;
 }
 
-// A Schur complement and the arrays it refers to.
-struct BoundSchur {
-  std::shared_ptr<SchurComplement> schur;
-  py::object values, damping, b;
-
-  bool form(const py::object& new_values, const py::object& new_damping, const py::object& new_b) {
-    const BlockPattern& pattern = schur->pattern();
-    const double* v = input(new_values, "values", pattern.values_size());
-    const double* d = optional_input(new_damping, "damping", pattern.dim());
-    const double* right = input(new_b, "b", pattern.dim());
-    values = new_values;
-    damping = new_damping;
-    b = new_b;
-    py::gil_scoped_release release;
-    return schur->form(v, d, right);
-  }
-
-  // A method (in, out) of the Schur complement on vectors.
-  template <class Call>
-  py::object apply(const py::object& x, const char* name, std::int64_t in_dim, const py::object& out,
-                   std::int64_t out_dim, const Call& call) {
-    const double* source = input(x, name, in_dim);
-    py::object result = out.is_none() ? py::object(Array(out_dim)) : out;
-    double* target = vector_data(result, "out", out_dim, true, false);
-    py::gil_scoped_release release;
-    call(source, target);
-    return result;
-  }
-};
-
 // PCG and, on a pattern, the arrays it refers to.
 py::array multiply(PatternOperator& matrix, const py::object& values, const py::object& x) {
   const double* v = input(values, "values", matrix.pattern().values_size());
@@ -186,6 +158,17 @@ struct BoundPcg {
     return result;
   }
 };
+
+Array kept_array(std::int64_t size) {
+  if (size < 0) throw LinearShapeError("kept_array: size is " + std::to_string(size) + ", must be >= 0.");
+  auto piece = std::make_unique<KeptMemory::Piece>(KeptMemory::instance().take(size));
+  double* const data = piece->data;
+  const py::capsule owner(piece.release(), [](void* released) {
+    const std::unique_ptr<KeptMemory::Piece> own(static_cast<KeptMemory::Piece*>(released));
+    KeptMemory::instance().give_back(*own);
+  });
+  return Array({static_cast<py::ssize_t>(size)}, data, owner);
+}
 
 py::object block_or_none(int block) {
   return block < 0 ? py::object(py::none()) : py::object(py::int_(block));
@@ -420,6 +403,11 @@ void bind_linear(py::module_& m) {
         return dot(left, right, size);
       },
       py::arg("a"), py::arg("b"), "Sum of a_i b_i, the same for any number of threads.");
+  m.def("kept_array", &kept_array, py::arg("size"),
+        "An array (size,) that is not cleared, in memory that a released one has left if there is some.");
+  m.def(
+      "kept_bytes", [] { return KeptMemory::instance().bytes(); },
+      "Memory that released arrays have left, at most 64 MiB.");
   bind_direct<SparseCholesky>(m, "SparseCholesky")
       .def(py::init([](std::shared_ptr<BlockPattern> pattern, const std::string& ordering, bool ldlt) {
              py::gil_scoped_release release;

@@ -28,7 +28,7 @@ import numpy as np
 from graphopt.disk_cache import write_atomically
 from graphopt.errors import FormatError, OptionError
 from graphopt.geometry import SE3, SO3
-from slam_bridge.cameras import Camera
+from slam_bridge.cameras import Camera, refuse_non_rotations
 from slam_bridge.map import Map
 from slam_bridge.map_check import check_map
 from slam_bridge.readers.damage import file_bytes, refused_as
@@ -58,6 +58,8 @@ def read_osmap(path: str | os.PathLike[str], sigma: float = 1.0, scale: float = 
         content = {part: _part(yaml, text, part) for part in _PARTS}
         frames = [_keyframe(message) for message in _messages(content["keyframes"])]
         points = [_mappoint(message) for message in _messages(content["mappoints"])]
+        for part, kind, found in (("keyframes", "nKeyframes", frames), ("mappoints", "nMappoints", points)):
+            _refuse_missing(text, kind, len(found), part)
         parts = _pieces(content["features"], "FEATURES_FILE_DELIMITED" in text)
         features = [_features(message) for part in parts for message in _messages(part)]
         world = _map_of(cameras, frames, points, features, sigma, scale)
@@ -88,6 +90,13 @@ def _part(yaml: Path, text: str, part: str) -> bytes:
     return file_bytes(file, f"the {part} of Osmap")
 
 
+def _refuse_missing(text: str, kind: str, found: int, part: str) -> None:
+    """A file that was cut between two messages looks whole; the header counts them."""
+    said = re.search(rf"^\s*{kind}\s*:\s*(\d+)\s*$", text, re.MULTILINE)
+    if said and found < int(said[1]):
+        raise ValueError(f"the header says {said[1]} {part}, their file holds {found}: cut off")
+
+
 def _file_of(text: str, part: str, name: str) -> str:
     found = re.search(rf"^\s*{part}File\s*:\s*\"?([^\"\s]+)\"?\s*$", text, re.MULTILINE)
     file = found[1] if found else f"{Path(name).stem}.{part}"
@@ -111,6 +120,7 @@ def _map_of(
         raise ValueError(f"keyframes have {len(used)} different cameras; a map has one rig")
     world = Map(Camera.pinhole(_IDENTITY, *cameras[used[0]]))
     matrices = np.stack([frame[1] for frame in frames])
+    refuse_non_rotations(matrices[:, :, :3], [f"keyframe {frame[0]}" for frame in frames])
     cam_T_world = SE3.from_parts(matrices[:, :, 3], SO3.from_matrix(matrices[:, :, :3]).storage)
     numbers = np.array([frame[0] for frame in frames], np.int64)
     _refuse_twice(numbers.tolist(), "keyframe")
@@ -269,11 +279,17 @@ def write_osmap(
         content = _content(world, cameras[0], sigma, scale)
         lost = sum(int(np.isfinite(world.observations[one]).sum()) for one in ("right", "depth"))
     fx, fy, cx, cy = (repr(float(intrinsic)) for intrinsic in cameras[0].intrinsics)
+    counts = {
+        "keyframes": ("nKeyframes", len(world.keyframes)),
+        "mappoints": ("nMappoints", len(world.landmarks)),
+    }
     lines = ["%YAML:1.0", "---", "Options: 0", "cameraMatrices:"]
     lines.append(f"   - {{ fx: {fx}, fy: {fy}, cx: {cx}, cy: {cy} }}")
     for part, data in content.items():
         write_atomically(yaml.parent / f"{yaml.stem}.{part}", data)
         lines.append(f"{part}File: {yaml.stem}.{part}")
+        if part in counts:
+            lines.append(f"{counts[part][0]}: {counts[part][1]}")
     write_atomically(yaml, ("\n".join(lines) + "\n").encode())
     inertial = len(world.imu)
     notes = {"right columns and depths": lost, "IMU measurements": inertial, "stamps": len(world.keyframes)}

@@ -24,7 +24,7 @@ import numpy as np
 from graphopt.disk_cache import write_atomically
 from graphopt.errors import FormatError, OptionError
 from graphopt.geometry import SE3, SO3
-from slam_bridge.cameras import Camera
+from slam_bridge.cameras import Camera, refuse_non_rotations
 from slam_bridge.map import Map
 from slam_bridge.map_check import check_map
 from slam_bridge.readers.damage import file_bytes, nanoseconds, refused_as
@@ -61,6 +61,11 @@ def _map_of(frames: list[Any], points: list[Any], sigma: float, scale: float, na
         raise FormatError(f"{name}: the map has no keyframes.")
     world = Map(_camera(frames, name))
     poses = np.stack([_array(frame["pose"]).reshape(4, 4) for frame in frames])
+    numbers = [int(frame["id"]) for frame in frames]
+    if len(set(numbers)) < len(numbers):
+        twice = next(one for one in numbers if numbers.count(one) > 1)
+        raise FormatError(f"{name}: two keyframes have id {twice}, expected ids of their own.")
+    refuse_non_rotations(poses[:, :3, :3], [f"keyframe {one}" for one in numbers])
     rotation = SO3.from_matrix(poses[:, :3, :3])
     cam_T_world = SE3.from_parts(poses[:, :3, 3], rotation.storage)
     stamps = nanoseconds(np.array([float(frame["timestamp"]) for frame in frames]), "timestamp")

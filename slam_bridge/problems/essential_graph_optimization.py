@@ -25,6 +25,7 @@ from graphopt.solver.reuse import edge_errors
 from slam_bridge.map import Map
 from slam_bridge.options import NOT_BEGUN, Clock, SolveOptions, has_begun, is_usable, optimize
 from slam_bridge.problems.result import Result, States
+from slam_bridge.tables import whole_numbers
 
 MODES = {
     "sim3": ("VERTEX_SIM3:EXPMAP", "EDGE_SIM3:EXPMAP", 7),
@@ -32,7 +33,9 @@ MODES = {
     "se3": ("VERTEX_SE3:QUAT", "EDGE_SE3:QUAT", 6),
 }
 """Mode -> tags of vertex and edge, numbers of an error."""
-_DEFAULTS = SolveOptions(iterations=50, rounds=2, kernel="Cauchy", confidence=0.99)
+_DEFAULTS = SolveOptions(iterations=50, rounds=6, kernel="Cauchy", confidence=0.99)
+_WORST = 0.1
+"""Loops with a chi2 beyond this share of the worst one's go together."""
 
 
 @dataclass(frozen=True, eq=False)
@@ -105,10 +108,12 @@ def essential_graph_optimization(
     `essential_links`. corrected: world_S_body (8,) of some keyframes to start from, as a loop's correction
     says; links are still as the map has it. "4dof" leaves the direction of `world.gravity` in each keyframe.
 
-    A loop whose chi2 at the end of the first round lies beyond the quantile of `confidence` is rejected,
-    and the second round goes without it. `extra`: "loops" (ids), "loop_chi2", "loop_inliers", and "scale"
-    (k,) of the keyframes with "sim3": landmarks and positions are in the new scale, IMU measurements know
-    only metres.
+    A loop whose chi2 at the end of a round lies beyond the quantile of `confidence` is left out of the next,
+    first those within a factor of ten of the worst, since a wrong loop pulls right ones from their places;
+    it comes back where the map agrees with it later (with two rounds there is no later). What is out at the
+    end is rejected. `extra`: "loops"
+    (ids), "loop_chi2", "loop_inliers", and "scale" (k,) of the keyframes with "sim3": landmarks and positions
+    are in the new scale, IMU measurements know only metres.
     """
     options = options or _DEFAULTS
     clock = Clock(options)
@@ -123,14 +128,15 @@ def essential_graph_optimization(
         closures = Links(
             *(loops[name].copy() for name in ("first", "second", "first_S_second", "information"))
         )
-        held = ids[[np.argmin(frames["stamp"])]] if fixed is None else np.atleast_1d(fixed)
+        held = ids[[np.argmin(frames["stamp"])]] if fixed is None else np.atleast_1d(whole_numbers(fixed))
+        frames.rows(held)  # refuses ids that the map does not have
         held_mask = np.isin(ids, held) | frames["fixed"]
         velocity, biases = frames["velocity"].copy(), (frames["gyro_bias"].copy(), frames["acc_bias"].copy())
     if not held_mask.any():
         raise OptionError(f"fixed is {fixed!r}: at least one keyframe of the map has to stay.")
     start = np.concatenate([poses, np.ones((len(poses), 1))], axis=1)
     for key, similarity in (corrected or {}).items():
-        start[int(np.searchsorted(ids, key))] = similarity
+        start[int(world.keyframes.rows(key))] = _corrected(key, similarity)
     clock.lap("select")
     up = _up(world.gravity) if mode == "4dof" else None
     turned_up = start if up is None else np.asarray((Sim3(up) * Sim3(start)).storage)
@@ -140,10 +146,13 @@ def essential_graph_optimization(
     summary, rounds = optimize(graph, options, clock), 1
     chi2 = _chi2(graph, loop_set)
     limit = chi2_quantile(options.confidence, MODES[mode][2])
-    if options.rounds > 1 and (chi2 > limit).any() and not clock.is_over:
-        inliers = chi2 <= limit
-        _leave_out(graph, loop_set, inliers)
-        summary, rounds = optimize(graph, options, clock), 2
+    while rounds < options.rounds and is_usable(summary) and not clock.is_over:
+        now = _judged(chi2, limit, inliers, rounds + 1 == options.rounds)
+        if np.array_equal(now, inliers):
+            break
+        inliers = now
+        _take_part(graph, loop_set, _measured(mode, closures)[1], inliers)
+        summary, rounds = optimize(graph, options, clock), rounds + 1
         chi2 = _chi2(graph, loop_set, closures, mode)
     found = _poses(mode, graph)
     if up is not None:
@@ -175,6 +184,21 @@ def essential_graph_optimization(
         extra=extra,
         refused=refused,
     )
+
+
+def _corrected(key: int, given: Any) -> np.ndarray:
+    """A similarity (8,) of `corrected`."""
+    similarity = np.asarray(given, float)
+    if (
+        similarity.shape != (8,)
+        or not np.isfinite(similarity).all()
+        or abs(np.linalg.norm(similarity[3:7]) - 1.0) > 1e-2
+        or not similarity[7] > 0.0
+    ):
+        raise OptionError(
+            f"corrected[{key}] is {given!r}, expected finite (8,): x, y, z, a unit quaternion, scale > 0."
+        )
+    return similarity
 
 
 def _graph(
@@ -238,8 +262,16 @@ def _chi2(graph: graphopt.Graph, rows: slice, closures: Links | None = None, mod
     return np.einsum("kd,kde,ke->k", error, information, error)
 
 
-def _leave_out(graph: graphopt.Graph, rows: slice, inliers: np.ndarray) -> None:
-    graph.edge_sets[0].information[rows][~inliers] = 0.0
+def _judged(chi2: np.ndarray, limit: float, inliers: np.ndarray, is_last: bool) -> np.ndarray:
+    """Which loops (k,) the next round has: of the present ones, before the last round, all but the worst."""
+    worst = float(chi2[inliers].max(initial=0.0))
+    if is_last or worst <= limit:
+        return chi2 <= limit
+    return (chi2 <= limit) | (inliers & (chi2 < max(limit, _WORST * worst)))
+
+
+def _take_part(graph: graphopt.Graph, rows: slice, information: np.ndarray, inliers: np.ndarray) -> None:
+    graph.edge_sets[0].information[rows] = information * inliers[:, None, None]
 
 
 def _poses(mode: str, graph: graphopt.Graph) -> np.ndarray:

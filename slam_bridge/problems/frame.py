@@ -36,7 +36,7 @@ from graphopt.types.base import EdgeType
 from graphopt.types.robust_kernels import robust_kernel
 from slam_bridge.cameras import Rig
 from slam_bridge.options import RULES, Clock, SolveOptions, optimize
-from slam_bridge.single_pose import numbers_of, pose_of
+from slam_bridge.single_pose import pose_of
 from slam_bridge.tables import whole_numbers
 
 POSE = 0
@@ -357,7 +357,7 @@ class FrameGraph:
         solver.choose_edges(masks)
         solver.restore(
             [
-                np.stack([numbers_of(one) for one in vertices.estimate])
+                kernels.pose_matrices(vertices.estimate)
                 if vertices.type is slam3d.VertexSE3
                 else vertices.estimate
                 for vertices in solver.structure.selection.vertex_sets
@@ -415,10 +415,7 @@ class FrameGraph:
         """(7,) of one of the graph's poses, with a unit quaternion."""
         vertices = self._poses
         if self._is_ahead and self._solver is not None:
-            number = [
-                vertex_set is vertices for vertex_set in self._solver.structure.selection.vertex_sets
-            ].index(True)
-            return pose_of(self._solver.snapshot()[number][row])
+            return pose_of(self._solver.present(vertices)[row])
         pose = vertices.estimate[row].copy()
         pose[3:] /= np.linalg.norm(pose[3:])
         return pose

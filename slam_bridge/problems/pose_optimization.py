@@ -20,7 +20,6 @@ from slam_bridge.problems.frame import FrameGraph, FrameObservations
 from slam_bridge.problems.frame_covariance import covariance_of_pose
 from slam_bridge.problems.landmark_covariance import widened
 from slam_bridge.problems.result import Result, States
-from slam_bridge.single_pose import depths_in_camera, in_camera
 
 DEFAULTS = SolveOptions(rounds=4, device="cpu")
 _MIN_OBSERVATIONS = 3
@@ -139,16 +138,8 @@ def rounds_of(
 
 def ahead(rig: Rig, world_T_body: np.ndarray, seen: FrameObservations) -> np.ndarray:
     """(n,) bool: the camera's model holds where the landmark is, seen from a pose (7,)."""
-    with np.errstate(invalid="ignore"):  # points at infinity
-        if len(rig) == 1 and rig[0].model == "pinhole":
-            depth = depths_in_camera(world_T_body, rig[0].body_T_cam, seen.points)
-            return (depth > 0.0) & (depth < np.inf)
-        result = np.asarray(np.isfinite(seen.points).all(axis=1))
-        for number, camera in enumerate(rig):
-            rows = seen.camera == number if len(rig) > 1 else slice(None)
-            local = in_camera(world_T_body, camera.body_T_cam, seen.points[rows])
-            result[rows] &= camera.kind.sees(camera.intrinsics, local)
-    return result
+    count = len(seen)
+    return rig.in_cones(world_T_body[None], np.zeros(count, int), seen.camera, seen.points, np.arange(count))
 
 
 def keyframe_pose_optimization(

@@ -3,11 +3,11 @@
     point_1 = s R point_2 + t          first_S_second, points in the frames of the two cameras
 
 Start: three points at a time by Umeyama's method, the best of many (RANSAC). Then, as ORB-SLAM3's
-`OptimizeSim3`, the points of each are projected into the other's image (EdgeSim3ProjectXYZ,
-EdgeInverseSim3ProjectXYZ), with a robust kernel, and pairs of which either error is too large are left out.
+`OptimizeSim3`, the points of each are projected into the other's image, with a robust kernel, and pairs of
+which either error is too large are left out.
 
-Cameras of any model: pixels are taken to the plane z = 1 along their rays and scaled by the focal length;
-rays beyond 80 degrees are left out. References: Umeyama, PAMI 1991; Horn, JOSA 1987.
+Cameras of any model, beyond 90 degrees too: errors are those along each pixel's ray (EDGE_VI_SIM3_RAY,
+EDGE_VI_INVERSE_SIM3_RAY), in pixels. References: Umeyama, PAMI 1991; Horn, JOSA 1987.
 """
 
 from __future__ import annotations
@@ -21,13 +21,16 @@ from graphopt.errors import OptionError
 from graphopt.geometry import SO3, Sim3
 from graphopt.optimizer.quantiles import chi2_quantile
 from graphopt.solver.reuse import edge_errors
+from graphopt.types.sim3 import VertexSim3Expmap
+from graphopt.types.visual_inertial import EdgeInverseSim3Ray, EdgeSim3Ray
 from slam_bridge.cameras import Camera
 from slam_bridge.options import Clock, SolveOptions, optimize
 from slam_bridge.problems.pose_optimization import BY_CHANCE
 from slam_bridge.problems.result import Result
 
 _DEFAULTS = SolveOptions(iterations=10, rounds=3, confidence=0.99, device="cpu")
-_WIDEST = np.cos(np.deg2rad(80.0))
+_STEP = 1e-6
+"""Of differences of a pixel by its unit ray."""
 _MIN_PAIRS = 3
 _OPEN = 0.2
 """Standard deviation [rad, none] of turns and logarithms of scales beyond which nothing is known of them."""
@@ -62,22 +65,25 @@ def sim3_alignment(
         if one.shape != (n, width):
             raise OptionError(f"sim3_alignment got shape {one.shape}, expected ({n}, {width}).")
     one, two = given[:2]
-    planes = [_on_plane(camera, pixel) for camera, pixel in zip(cameras, given[2:], strict=True)]
-    usable = np.isfinite(np.concatenate([*planes, one, two], axis=1)).all(axis=1)
-    usable &= (one[:, 2] > 0.0) & (two[:, 2] > 0.0)
+    rays = [_rays(camera, pixel) for camera, pixel in zip(cameras, given[2:], strict=True)]
+    numbers = np.concatenate([*(ray.reshape(n, 9) for ray in rays), one, two], axis=1)
+    usable = np.asarray(np.isfinite(numbers).all(axis=1))
+    with np.errstate(invalid="ignore"):
+        for points, ray in zip((one, two), rays, strict=True):
+            usable &= np.einsum("nd,nd->n", points, ray[:, 2]) > 0.0
     one, two = (np.where(usable[:, None], points, 1.0) for points in (one, two))
+    rays = [np.where(usable[:, None, None], ray, np.eye(3)) for ray in rays]
     weights = _weights(sigma, n)
     limit = chi2_quantile(options.confidence, 2)
-    focals = [float(np.sqrt(camera.intrinsics[0] * camera.intrinsics[1])) for camera in cameras]
     if start is None:
-        similarity = _ransac(one, two, planes, focals, weights, usable, limit, fix_scale, trials, seed)
+        similarity = _ransac(one, two, rays, weights, usable, limit, fix_scale, trials, seed)
     else:
         similarity = _checked(start)
     clock.lap("start")
     inliers, summary, rounds = usable.copy(), graphopt.Summary(1, 2 * n, options.method), 0
     chi2 = np.full(n, np.inf)
     if int(usable.sum()) >= _MIN_PAIRS:
-        graph = _graph(similarity, one, two, planes, focals, fix_scale, options, limit)
+        graph = _graph(similarity, one, two, rays, fix_scale, options, limit)
         while rounds < options.rounds and not (rounds and clock.is_over) and inliers.sum() >= _MIN_PAIRS:
             for edges in graph.edge_sets:
                 edges.information = (weights * inliers)[:, None, None] * np.eye(2)
@@ -90,7 +96,8 @@ def sim3_alignment(
         similarity = graph.vertex_sets[0].estimate[0, :8].copy()
     information, refused = np.zeros((7, 7)), _too_few(inliers)
     if not refused:
-        information = _information(similarity, one[inliers], two[inliers], weights[inliers], focals)
+        seen = [ray[inliers] for ray in rays]
+        information = _information(similarity, one[inliers], two[inliers], weights[inliers], seen)
         refused = _left_open(information, fix_scale)
     clock.lap("judge")
     return Result(
@@ -150,11 +157,20 @@ def _left_open(information: np.ndarray, fix_scale: bool) -> str:
     )
 
 
-def _on_plane(camera: Camera, pixel: np.ndarray) -> np.ndarray:
-    """(n, 2) on the plane z = 1; NaN beyond 80 degrees."""
+def _rays(camera: Camera, pixel: np.ndarray) -> np.ndarray:
+    """(n, 3, 3): the pixel's derivative by its ray (two rows), and the unit ray; NaN where there is none."""
     ray = camera.unproject(pixel)
-    with np.errstate(invalid="ignore", divide="ignore"):
-        return np.where(ray[:, 2:] > _WIDEST, ray[:, :2] / ray[:, 2:], np.nan)
+    least = np.eye(3)[np.argmin(np.abs(np.nan_to_num(ray)), axis=1)]
+    axes = [np.cross(ray, least)]
+    axes[0] /= np.linalg.norm(axes[0], axis=1, keepdims=True)
+    axes.append(np.cross(ray, axes[0]))
+    result = np.zeros((len(ray), 3, 3))
+    result[:, 2] = ray
+    with np.errstate(all="ignore"):
+        for axis in axes:
+            slope = (camera.project(ray + _STEP * axis) - camera.project(ray - _STEP * axis)) / (2.0 * _STEP)
+            result[:, :2] += slope[:, :, None] * axis[:, None, :]
+    return result
 
 
 def umeyama(first: np.ndarray, second: np.ndarray, fix_scale: bool = False) -> np.ndarray:
@@ -177,21 +193,17 @@ def umeyama(first: np.ndarray, second: np.ndarray, fix_scale: bool = False) -> n
 
 
 def _pair_chi2(
-    similarity: np.ndarray,
-    one: np.ndarray,
-    two: np.ndarray,
-    planes: Any,
-    focals: list[float],
-    weights: np.ndarray,
+    similarity: np.ndarray, one: np.ndarray, two: np.ndarray, rays: list[np.ndarray], weights: np.ndarray
 ) -> np.ndarray:
     """(n,) the larger chi2 of the two projections."""
     motion = Sim3(similarity)
     there, back = np.asarray(motion.act(two)), np.asarray(motion.inverse().act(one))
     chi2 = np.zeros(len(one))
-    for point, plane, focal in ((there, planes[0], focals[0]), (back, planes[1], focals[1])):
+    for point, ray in ((there, rays[0]), (back, rays[1])):
+        seen = np.einsum("nij,nj->ni", ray, point)
         with np.errstate(invalid="ignore", divide="ignore"):
-            error = focal * (point[:, :2] / point[:, 2:] - plane)
-            own = np.where(point[:, 2] > 0.0, weights * (error * error).sum(axis=1), np.inf)
+            error = seen[:, :2] / seen[:, 2:]
+            own = np.where(seen[:, 2] > 0.0, weights * (error * error).sum(axis=1), np.inf)
         chi2 = np.maximum(chi2, np.nan_to_num(own, nan=np.inf))
     return chi2
 
@@ -199,8 +211,7 @@ def _pair_chi2(
 def _ransac(
     one: np.ndarray,
     two: np.ndarray,
-    planes: Any,
-    focals: list[float],
+    rays: list[np.ndarray],
     weights: np.ndarray,
     usable: np.ndarray,
     limit: float,
@@ -215,10 +226,10 @@ def _ransac(
     for _ in range(trials):
         chosen = rng.choice(rows, 3, replace=False)
         similarity = umeyama(one[chosen], two[chosen], fix_scale)
-        count = int((_pair_chi2(similarity, one, two, planes, focals, weights)[rows] <= 4.0 * limit).sum())
+        count = int((_pair_chi2(similarity, one, two, rays, weights)[rows] <= 4.0 * limit).sum())
         if count > best_count:
             best, best_count = similarity, count
-    close = rows[_pair_chi2(best, one, two, planes, focals, weights)[rows] <= 4.0 * limit]
+    close = rows[_pair_chi2(best, one, two, rays, weights)[rows] <= 4.0 * limit]
     return umeyama(one[close], two[close], fix_scale) if len(close) >= _MIN_PAIRS else best
 
 
@@ -226,31 +237,24 @@ def _graph(
     similarity: np.ndarray,
     one: np.ndarray,
     two: np.ndarray,
-    planes: Any,
-    focals: list[float],
+    rays: list[np.ndarray],
     fix_scale: bool,
     options: SolveOptions,
     limit: float,
 ) -> graphopt.Graph:
-    """Vertex 0 is first_S_second; the points of the second are 1 to n, those of the first follow."""
+    """Vertex 0 is first_S_second; points of the second are seen in the first, and those of the first back."""
     graph, n = graphopt.Graph(), len(one)
-    numbers = [*similarity, focals[0], focals[0], 0.0, 0.0, focals[1], focals[1], 0.0, 0.0, float(fix_scale)]
-    graph.add_vertices("VERTEX_SIM3:EXPMAP", [0], [numbers])
-    ids = 1 + np.arange(n)
-    points = np.nan_to_num(np.concatenate([two, one]), nan=1.0, posinf=1.0, neginf=1.0)
-    graph.add_vertices("VERTEX_TRACKXYZ", np.arange(1, 2 * n + 1), points, fixed=True)
-    for tag, first, plane, focal in (
-        ("EDGE_PROJECT_SIM3_XYZ:EXPMAP", 0, planes[0], focals[0]),
-        ("EDGE_PROJECT_INVERSE_SIM3_XYZ:EXPMAP", n, planes[1], focals[1]),
-    ):
-        ends = np.stack([ids + first, np.zeros(n, np.int64)], axis=1)
-        pixels = np.nan_to_num(focal * plane)
-        graph.add_edges(tag, ends, pixels, 2.0 * np.eye(2), kernel=options.kernel, kernel_width=limit**0.5)
+    numbers = [*similarity, 1.0, 1.0, 0.0, 0.0, 1.0, 1.0, 0.0, 0.0, float(fix_scale)]
+    graph.add_vertices(VertexSim3Expmap, [0], [numbers])
+    for kind, points, ray in ((EdgeSim3Ray, two, rays[0]), (EdgeInverseSim3Ray, one, rays[1])):
+        measured = np.concatenate([ray.reshape(n, 9), points], axis=1)
+        ends = np.zeros((n, 1), np.int64)
+        graph.add_edges(kind, ends, measured, 2.0 * np.eye(2), kernel=options.kernel, kernel_width=limit**0.5)
     return graph
 
 
 def _information(
-    similarity: np.ndarray, one: np.ndarray, two: np.ndarray, weights: np.ndarray, focals: list[float]
+    similarity: np.ndarray, one: np.ndarray, two: np.ndarray, weights: np.ndarray, rays: list[np.ndarray]
 ) -> np.ndarray:
     """(7, 7) of (rotation, translation, log of scale): J' J of the projections into both images.
 
@@ -259,19 +263,17 @@ def _information(
     motion = Sim3(similarity)
     there, back = np.asarray(motion.act(two)), np.asarray(motion.inverse().act(one))
     turn = np.asarray(motion.inverse().act(np.eye(3)) - motion.inverse().act(np.zeros((3, 3)))).T
-    first = _projection(there, focals[0]) @ _moved(there)
-    second = _projection(back, focals[1]) @ turn @ _moved(one)
+    first = _projection(there, rays[0]) @ _moved(there)
+    second = _projection(back, rays[1]) @ turn @ _moved(one)
     jacobian = np.concatenate([first, second], axis=1)
     return np.einsum("n,nij,nik->jk", weights, jacobian, jacobian)
 
 
-def _projection(point: np.ndarray, focal: float) -> np.ndarray:
-    """(n, 2, 3) derivative of pixels by points (n, 3)."""
-    x, y, z = point.T
-    projection = np.zeros((len(point), 2, 3))
-    projection[:, 0, 0] = projection[:, 1, 1] = focal / z
-    projection[:, 0, 2], projection[:, 1, 2] = -focal * x / z**2, -focal * y / z**2
-    return projection
+def _projection(point: np.ndarray, rays: np.ndarray) -> np.ndarray:
+    """(n, 2, 3) derivative of errors by points (n, 3)."""
+    seen = np.einsum("nij,nj->ni", rays, point)
+    error = seen[:, :2] / seen[:, 2:]
+    return (rays[:, :2] - error[:, :, None] * rays[:, 2:]) / seen[:, 2, None, None]
 
 
 def _moved(point: np.ndarray) -> np.ndarray:

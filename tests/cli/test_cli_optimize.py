@@ -57,6 +57,15 @@ def test_the_result_is_the_one_of_the_library(source, tmp_path, capsys):
     assert io.read(out).chi2() == pytest.approx(summary.final_chi2, rel=1e-9)
 
 
+def test_the_phases_add_up_to_the_time(capsys):
+    """What ran beside them, and what is part of one of them, is said apart."""
+    times = {"read": 0.5, "solve": 1.0, "other": 0.25, "total": 1.75}
+    assert output.phases(times) == "1.75 s: read 500.0 ms, solve 1.00 s, other 250.0 ms"
+    times |= {"prepare_beside": 0.3, "prepare_wait": 0.1}
+    beside = "; set-up beside linearize 300.0 ms; of solve, waiting for set-up 100.0 ms"
+    assert output.phases(times) == f"1.75 s: read 500.0 ms, solve 1.00 s, other 250.0 ms{beside}"
+
+
 def test_the_json_summary_has_its_keys(source, tmp_path, capsys):
     """`--json` prints all promised keys, and `--stats` writes the same object."""
     stats = tmp_path / "stats.json"

@@ -160,3 +160,39 @@ def test_four_degrees_of_freedom_of_any_gravity(gravity):
         np.testing.assert_allclose(seen, SE3(start).rotation.inverse().act(world.gravity), atol=1e-7)
         found.append((SE3.from_parts(np.zeros(3), motion.storage).inverse() * SE3(poses)).to_matrix())
     np.testing.assert_allclose(found[1], found[0], atol=1e-6)
+
+
+@pytest.mark.parametrize("mode", ["4dof", "se3", "sim3"])
+@pytest.mark.parametrize("wrong", [(3, 25), (38, 5), (0, 20)])
+def test_right_loops_come_back(mode, wrong):
+    """A wrong loop pulls right ones out of their places; it alone is rejected at the end."""
+    truth = circle()
+    start, _ = drifted(truth)
+    world, frames = world_of(start)
+    for first, second in ((0, 20), (0, 30), (0, 39)):
+        world.add_loops(frames[first], frames[second], loop(truth, first, second), TIGHT)
+    away = [[3.0, 5.0, 1.0, *np.asarray(SO3.exp(np.array([0.0, 0.0, 1.0])).storage)]]
+    bad = world.add_loops(*frames[list(wrong)], away, TIGHT)
+    result = sb.essential_graph_optimization(world, mode)
+    assert result.is_usable
+    assert (
+        result.rejected["loop"].tolist() == bad.tolist() == world.loops.ids[~world.loops["inlier"]].tolist()
+    )
+    before, after = (
+        np.linalg.norm(one[:, :3] - truth[:, :3], axis=1).max()
+        for one in (start, world.keyframes["world_T_body"])
+    )
+    assert after < 0.2 * before
+
+
+def test_keyframes_that_the_map_does_not_have_are_refused():
+    """Fixed, or corrected; and corrections that are none."""
+    truth = circle(8)
+    world, frames = world_of(truth)
+    with pytest.raises(sb.MapError, match="no keyframe 99"):
+        sb.essential_graph_optimization(world, fixed=[int(frames[0]), 99])
+    with pytest.raises(sb.MapError, match="no keyframe 99"):
+        sb.essential_graph_optimization(world, corrected={99: np.append(truth[0], 1.0)})
+    for wrong in (truth[0], np.append(truth[0], 0.0), np.zeros(8), np.full(8, np.nan)):
+        with pytest.raises(OptionError, match=r"corrected\[3\] is"):
+            sb.essential_graph_optimization(world, corrected={3: wrong})

@@ -33,6 +33,39 @@ def align(given, sigma=0.5, **options):
     return sb.sim3_alignment(one, two, (MONO, MONO), first, second, sigma=sigma, **options)
 
 
+WIDE = {
+    "kb8": [190.0, 191.0, 255.0, 257.0, 0.003, 0.0007, -0.002, 0.0002],
+    "double_sphere": [180.0, 181.0, 320.0, 241.0, -0.2, 0.55],
+    "omni": [400.0, 401.0, 320.0, 241.0, 1.2, -0.1, 0.05, 0.001, -0.0005],
+}
+
+
+@pytest.mark.parametrize("model", WIDE)
+def test_alignment_of_wide_images(model):
+    """30 % wrong pairs, rays to the rim and beyond 90 degrees: right ones are found, with their errors."""
+    camera = sb.Camera(np.eye(7)[6], model, np.array(WIDE[model]), resolution=(640, 512))
+    squares = []
+    for seed in range(12):
+        rng = np.random.default_rng(seed)
+        two = rng.normal(size=(3000, 3))
+        two *= rng.uniform(2.0, 5.0, (3000, 1)) / np.linalg.norm(two, axis=1, keepdims=True)
+        one = np.asarray(Sim3(TRUTH).act(two))
+        both = camera.sees(one) & camera.sees(two)
+        one, two = one[both][:150], two[both][:150]
+        first, second = (camera.project(point) + 0.5 * rng.normal(size=(150, 2)) for point in (one, two))
+        wrong = rng.random(150) < 0.3
+        first[wrong] += 60.0
+        result = sb.sim3_alignment(one, two, (camera, camera), first, second, sigma=0.5)
+        assert result.is_usable and not result.inliers[wrong].any() and result.inliers[~wrong].mean() > 0.9
+        assert not len(result.rejected["beside cameras"])
+        apart = Sim3(TRUTH) * Sim3(result.extra["first_S_second"]).inverse()
+        turn = 2.0 * np.asarray(apart.storage)[3:6]
+        error = np.concatenate([turn, np.asarray(apart.storage)[:3], np.log(np.asarray(apart.storage)[7:])])
+        squares.append(error @ result.extra["information"] @ error / 7)
+    assert 0.4 < np.mean(squares) < 1.7
+    assert np.degrees(np.arccos((two[:, 2] / np.linalg.norm(two, axis=1)).min())) > 80.0
+
+
 def test_alignment_without_motion():
     """Cameras in one place do not show the scale, which is said; given, the identity is found."""
     given = pairs(np.random.default_rng(0), STILL)

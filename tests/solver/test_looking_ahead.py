@@ -116,6 +116,18 @@ def run_counted(
         linearizer, groups = made(*arguments)  # type: ignore[arg-type]
         return Counted(linearizer), groups
 
+    class CountedTrials:
+        def __init__(self, linearizer: Counted, *direct: object):
+            self.made = trials(linearizer.inner, *direct)
+
+        def run(self, *arguments: object) -> tuple[object, ...]:
+            found = self.made.run(*arguments)
+            if found[0]:
+                passes.append("chi2" if arguments[-1] is None else "linearize")
+            return found
+
+    trials = kernels.Trials
+    monkeypatch.setattr(kernels, "Trials", CountedTrials)
     monkeypatch.setattr(cpu, "make_linearizer", counted)
     monkeypatch.setattr(cpu, "_MOST_AHEAD", most)
     options = LevenbergMarquardtOptions(max_iterations=10, function_tolerance=0.0)

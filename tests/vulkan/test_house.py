@@ -62,6 +62,16 @@ def test_imports_go_one_way():
             assert ORDER.index(part(module)) <= ORDER.index(here), f"{path.name} imports {module}"
 
 
+def test_the_picture_names_every_module():
+    """Section 7 of docs/architecture.md, and in the order of imports; `cholesky` has its own page."""
+    text = (ROOT.parents[2] / "docs" / "architecture.md").read_text()
+    section = text.partition("## 7. ")[2].partition("\n## ")[0]
+    assert " -> ".join(ORDER) in section
+    known = set(re.findall(r"[a-z_]+", section.replace("matrix-free", "matrix_free")))
+    modules = {path.stem for path in files() if path.parent.name != "cholesky"} - {"__init__"}
+    assert modules <= known
+
+
 def test_the_core_knows_no_schedule():
     """Only `solver` names one: that of the host, which is another block solver, and who linearises first."""
     for path in files():

@@ -126,7 +126,7 @@ def rewritten(files, part, change):
         ("keyframes", lambda given: [_number(1, 2**62) + given[0][2:], *given[1:]], "has id"),
         ("keyframes", lambda given: [_number(1, 0) + _field(2, _number(1, 5)), *given[1:]], "packed floats"),
         ("keyframes", lambda given: [given[0] + _number(3, 7), *given[1:]], "index"),
-        ("keyframes", lambda given: [], "no keyframes"),
+        ("keyframes", lambda given: [], "header says 5 keyframes, their file holds 0"),
     ],
 )
 def test_osmap_messages(files, part, change, message):
@@ -195,3 +195,33 @@ def test_mutated_files(fuzzer):
     outcomes, failures = fuzzer.map_campaign(400, seed=2)
     assert failures == []
     assert outcomes["read"] > 40 and outcomes["refused"] > 150
+
+
+@pytest.mark.parametrize("part", ["keyframes", "mappoints"])
+def test_an_osmap_cut_between_two_messages(files, part):
+    """It looks whole; the header's count says that it is not. Headers without counts are read as before."""
+    file = files / f"orb.{part}"
+    whole = [_field(1, one) for one in _messages(file.read_bytes())]
+    file.write_bytes(b"".join(whole[:-2]))
+    with pytest.raises(FormatError, match=rf"the header says {len(whole)} {part}, .* cut off"):
+        read_osmap(files / "orb.yaml")
+    header = (files / "orb.yaml").read_text().splitlines(keepends=True)
+    (files / "orb.yaml").write_text("".join(line for line in header if not line.startswith("n")))
+    assert len(read_osmap(files / "orb.yaml").keyframes) >= 3
+
+
+def test_pyslam_keyframes_that_are_none(files):
+    """Two with one id; a pose that is no rigid motion, as of a matrix that was scaled."""
+    path = files / "map.json"
+    content = json.loads(path.read_text())
+    frames = content["map"]["keyframes"]
+    path.write_text(json.dumps({"map": {**content["map"], "keyframes": [*frames, frames[0]]}}))
+    with pytest.raises(FormatError, match=f"two keyframes have id {frames[0]['id']}"):
+        read_pyslam_map(path)
+    given = frames[1]["pose"]
+    pose = np.array(json.loads(given) if isinstance(given, str) else given)
+    pose[:3, :3] *= 1.5
+    frames[1]["pose"] = json.dumps(pose.tolist()) if isinstance(given, str) else pose.tolist()
+    path.write_text(json.dumps(content))
+    with pytest.raises(FormatError, match=f"pose of keyframe {frames[1]['id']} has"):
+        read_pyslam_map(path)

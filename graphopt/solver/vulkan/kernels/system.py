@@ -341,7 +341,9 @@ class DampedSystem:
         if meanwhile is not None and self._method.is_one_program:
             following = meanwhile()
             if following is not None:
-                self._method.first_program(kind, following).prepare()
+                next_trial = self._method.first_program(kind, following)
+                assert next_trial is not None
+                next_trial.prepare()
         if running is not None:
             running.wait(self.device_seconds)
         return self._method.finish(kind, tail, damping)

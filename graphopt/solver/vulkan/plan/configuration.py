@@ -15,7 +15,7 @@ class Configuration:
     """How (H + D) dx = b is solved."""
 
     linear_solver: str = "auto"
-    """"pcg" on the device; "cholesky" (sparse) or "dense" on the host, of the reduced system."""
+    """"pcg"; "cholesky" (sparse) or "dense", of S or of H: on the device or the CPU (`kernels.factorize`)."""
     schur: str = "auto"
     """Elimination of landmarks: "explicit" (S is stored), "implicit" (only products with S), "off"."""
     preconditioner: str = "hschur"
@@ -30,7 +30,7 @@ class Configuration:
     max_iterations: int = 0
     """PCG iterations at most; 0: as many as there are rows (g2o)."""
     is_chosen: bool = False
-    """"auto" chose the linear solver: a factorization then runs where it is faster, else on the device."""
+    """"auto" chose the linear solver: a factorization runs where it is faster. Else it runs on the device."""
 
     def __post_init__(self) -> None:
         for name, known in (

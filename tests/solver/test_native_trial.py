@@ -1,0 +1,123 @@
+"""A trial in one native call does what its parts do, to the bit, whichever factorization solves."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+import pytest
+
+import graphopt
+from graphopt.cpu_kernels import kernels
+from graphopt.errors import ShapeError
+from graphopt.solver.cpu import CpuBlockSolver
+from graphopt.solver.registry import SolverOptions
+from graphopt.solver.structure import Structure
+from graphopt.solver.trial import Damping, TrialsByParts
+from graphopt.types import slam2d, slam3d
+
+WAYS = [
+    {},
+    {"linear_solver": "cholesky", "schur": "explicit"},
+    {"linear_solver": "dense", "schur": "explicit"},
+    {"linear_solver": "cholesky", "schur": "off"},
+    {"linear_solver": "dense", "schur": "off"},
+]
+DAMPINGS = [Damping(3.0), Damping(0.0), Damping(1e-3, scaled=True, floor=1e-6, ceiling=1e32)]
+
+
+def points_graph() -> graphopt.Graph:
+    """10 poses, the first fixed, that see 60 points."""
+    rng = np.random.default_rng(5)
+    graph, poses = graphopt.Graph(), np.zeros((10, 7))
+    poses[:, 6], poses[:, :3] = 1.0, rng.normal(size=(10, 3))
+    points = rng.normal(size=(60, 3))
+    graph.add_vertices(slam3d.VertexSE3, np.arange(10), poses, fixed=np.arange(10) == 0)
+    start = points + 0.1 * rng.normal(size=points.shape)
+    graph.add_vertices(slam3d.VertexPointXYZ, 100 + np.arange(60), start, marginalized=True)
+    graph.add_parameters(slam3d.ParameterSE3Offset, [0], [[0.0, 0, 0, 0, 0, 0, 1]])
+    ends = np.stack(np.meshgrid(np.arange(10), 100 + np.arange(60)), axis=-1).reshape(-1, 2)
+    seen = points[ends[:, 1] - 100] - poses[ends[:, 0], :3] + 0.01 * rng.normal(size=(len(ends), 3))
+    graph.add_edges(slam3d.EdgeSE3PointXYZ, ends, seen, parameters=np.zeros((len(ends), 1), np.int64))
+    return graph
+
+
+def solver_of(graph: graphopt.Graph, **way: Any) -> CpuBlockSolver:
+    """The CPU's."""
+    return CpuBlockSolver(graph, Structure(graph.select(0, None, None)), SolverOptions("cpu", **way))
+
+
+@pytest.mark.parametrize("looks_ahead", [False, True])
+@pytest.mark.parametrize("damping", DAMPINGS)
+@pytest.mark.parametrize("way", WAYS)
+def test_one_call_does_what_the_parts_do(way: dict[str, str], damping: Damping, looks_ahead: bool) -> None:
+    """Steps, chi2, gain, estimates, and H and b of the linearization that follows, over three trials."""
+    one, parts = solver_of(points_graph(), **way), solver_of(points_graph(), **way)
+    for solver in (one, parts):
+        solver.looks_ahead = looks_ahead
+    for keep in (True, False, True):
+        assert one.linearize() == parts.linearize()
+        mine, theirs = one.trial(damping), TrialsByParts.trial(parts, damping)
+        assert mine.solved
+        assert (mine.chi2, mine.gain, mine.step_size) == (theirs.chi2, theirs.gain, theirs.step_size)
+        assert mine.seconds.keys() == theirs.seconds.keys()
+        np.testing.assert_array_equal(one.dx, parts.dx)
+        for solver in (one, parts):
+            solver.discard_top() if keep else solver.pop()
+        for a, b in zip(one.snapshot(), parts.snapshot(), strict=True):
+            np.testing.assert_array_equal(a, b)
+    assert one.linearize() == parts.linearize()
+    np.testing.assert_array_equal(one.values, parts.values)
+    np.testing.assert_array_equal(one.b, parts.b)
+
+
+@pytest.mark.parametrize("way", WAYS)
+def test_a_system_that_is_not_positive_definite_moves_nothing(way: dict[str, str]) -> None:
+    """Nothing is on the stack then, and H and b stay those of the estimates."""
+    solver = solver_of(points_graph(), **way)
+    before = solver.linearize()
+    estimates, h = solver.snapshot(), solver.values.copy()
+    failed = solver.trial(Damping(-1e9))
+    assert not failed.solved
+    for a, b in zip(solver.snapshot(), estimates, strict=True):
+        np.testing.assert_array_equal(a, b)
+    np.testing.assert_array_equal(solver.values, h)
+    assert solver.chi2() == before
+    assert solver.trial(Damping(1.0)).solved
+
+
+def test_arrays_of_another_size_are_refused() -> None:
+    """By name and expected size; and a solver of another pattern than the Schur complement's."""
+    solver = solver_of(points_graph(), schur="explicit", linear_solver="cholesky")
+    other = solver_of(points_graph(), schur="explicit", linear_solver="cholesky")
+    trials, direct, others = solver._trials, solver._system.direct, other._system.direct
+    assert trials is not None
+    assert direct is not None
+    assert others is not None
+    solver.linearize()
+    with pytest.raises(ShapeError, match="dx: expected a writeable contiguous float64 array"):
+        trials.run(solver.values, 1.0, solver.b, np.zeros(3), None)
+    with pytest.raises(ShapeError, match="damping"):
+        trials.run(solver.values, np.ones(4), solver.b, solver.dx, None)
+    with pytest.raises(ShapeError, match="another pattern"):
+        kernels.Trials(solver._linearizer, direct[0], others[1])
+
+
+def test_poses_of_a_plane_take_the_same_way() -> None:
+    """Nothing is eliminated there."""
+    rng = np.random.default_rng(2)
+    graphs = []
+    for _ in range(2):
+        graph = graphopt.Graph()
+        graph.add_vertices(slam2d.VertexSE2, np.arange(50), np.zeros((50, 3)), fixed=np.arange(50) == 0)
+        pairs = np.stack([np.arange(49), np.arange(1, 50)], axis=1)
+        graph.add_edges(slam2d.EdgeSE2, pairs, np.tile([1.0, 0.1, 0.05], (49, 1)))
+        graphs.append(graph)
+    one, parts = (solver_of(graph) for graph in graphs)
+    shift = np.abs(rng.normal(size=one.dim))
+    for solver in (one, parts):
+        solver.linearize()
+        assert solver.solve(shift)
+    np.testing.assert_array_equal(one.dx, parts.dx)
+    mine, theirs = one.trial(Damping(0.5)), TrialsByParts.trial(parts, Damping(0.5))
+    assert (mine.chi2, mine.gain, mine.step_size) == (theirs.chi2, theirs.gain, theirs.step_size)
