@@ -13,6 +13,7 @@ from graphopt.codegen.gpu.inputs import (
     describe_type,
     edge_loads,
     load_lines,
+    rows_ahead,
 )
 from graphopt.codegen.gpu.kernel import (
     Body,
@@ -281,8 +282,10 @@ def _edge_loop(
     rows_read: Sequence[str] = (),
 ) -> list[str]:
     """Loop over the invocation's edges of the tile, which adds up the totals."""
+    reads = load_lines(signature, loads, body.used, rows_read)
+    ahead, reads = rows_ahead(reads)
     inside = [
-        *load_lines(signature, loads, body.used, rows_read),
+        *reads,
         *more,
         *body.lines,
         *(total.add(body.outputs[total.output]) for total in totals),
@@ -291,6 +294,7 @@ def _edge_loop(
     return [
         *(total.start for total in totals),
         *(["wide chi2 = WIDE_ZERO;"] if primary else []),
+        *ahead,
         "for (uint e = begin + LANE; e < end; e += WORKGROUP_SIZE) {",
         *indent(inside),
         "}",

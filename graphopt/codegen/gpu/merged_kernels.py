@@ -95,7 +95,7 @@ def merged_linearize_kernel(members: tuple[Member, ...], arithmetic: Arithmetic)
         views.add(slot, own.buffers, [*load_lines(signature, loads, body.used), *body.lines, *adding], body)
     declare_sums(interface, parts=False)
     header = [f"linearize {len(members)} views: H = J' w omega J and b = -J' w omega e", *views.header]
-    over = over_lanes("mine = add(mine, scratch[c * TILE + i]);", " + part", "parts")
+    over = over_lanes("mine = add(mine, scratch[c * COLUMN + i]);", " + part", "parts")
     declarations = [
         place_table(dim),
         *(total.start for total in totals),

@@ -2,6 +2,8 @@
 
     S_aa = H_aa + D - sum over edges of W M W',   W = J_a' w Omega J_b,   M = (H_bb + D)^-1
 
+or, of fewer operations where residuals have few numbers, W M W' = J_a' P J_a, P = w Omega J_b M J_b' Omega w.
+
 Exact where no two edges join the same two vertices; of those that do, the products of their two W are left
 out. Each edge's part is smaller than its part of H_aa, so the result is positive definite in any case.
 """
@@ -42,13 +44,34 @@ def schur_diagonal_program(signature: EdgeSignature, slot: int, other: int) -> P
     def outputs(edge: SymbolicEdge) -> list[Expr]:
         left = edge.columns(slot)
         right = edge.products(edge.columns(other))
-        w = [[dot(column, product) for product in right] for column in left]
         m = [[var(f"M_{min(i, j)}_{max(i, j)}") for j in range(dim)] for i in range(dim)]
-        scaled = [[dot(row, [m[k][j] for k in range(dim)]) for j in range(dim)] for row in w]
-        return [dot(scaled[i], w[j]) for j in range(len(w)) for i in range(j + 1)]
+        if _residual_is_small(len(left), dim, len(left[0])):
+            rows = [list(row) for row in zip(*right, strict=True)]
+            upper = _sandwich(rows, m)
+            m = [[upper[max(i, j)][min(i, j)] for j in range(len(rows))] for i in range(len(rows))]
+            outer = left
+        else:
+            outer = [[dot(column, product) for product in right] for column in left]
+        return [entry for column in _sandwich(outer, m) for entry in column]
 
     kind = f"schur{slot}_{other}"
     return compile_program(signature, kind, outputs, inverse_names(dim), guided=(slot, other))
+
+
+def _residual_is_small(dim: int, other_dim: int, residual_dim: int) -> bool:
+    """Whether J_a' P J_a takes fewer multiplications than W M W'."""
+
+    def sandwich(size: int, inner: int) -> int:
+        return size * inner * inner + inner * size * (size + 1) // 2
+
+    direct = dim * other_dim * residual_dim + sandwich(dim, other_dim)
+    return sandwich(residual_dim, other_dim) + sandwich(dim, residual_dim) < direct
+
+
+def _sandwich(rows: list[list[Expr]], inner: list[list[Expr]]) -> list[list[Expr]]:
+    """Columns of the upper triangle of R C R' with a symmetric C."""
+    scaled = [[dot(row, column) for column in inner] for row in rows]
+    return [[dot(scaled[i], rows[j]) for i in range(j + 1)] for j in range(len(rows))]
 
 
 @cache

@@ -299,8 +299,8 @@ void add_edge(uint i) {
   else if (i < until[2]) add_edge1(begins[1] + (i - until[1]));
   else add_edge2(begins[2] + (i - until[2]));
 }
-const uint COLUMNS = 8, TILE = 128;
-shared real scratch[COLUMNS * TILE];
+const uint COLUMNS = 8, TILE = 128, COLUMN = 129;
+shared real scratch[COLUMNS * COLUMN];
 shared accumulator parts_scratch[WORKGROUP_SIZE];
 
 
@@ -331,7 +331,7 @@ void sum_columns(uint first_output, uint num_columns) {
       [[unroll]] for (uint v = 0; v < VIEWS; ++v) {
         const uint lane = until[v] - begins[v];  // of the view's edge 0, were it here
         const uint last = min(lane + first.at[(d + 1) * VIEWS + v], TILE);
-        for (uint i = lane + first.at[d * VIEWS + v] + part; i < last; i += parts) mine = add(mine, scratch[c * TILE + i]);
+        for (uint i = lane + first.at[d * VIEWS + v] + part; i < last; i += parts) mine = add(mine, scratch[c * COLUMN + i]);
       }
     }
     for (uint step = parts >> 1; step > 0; step >>= 1) {
@@ -359,17 +359,17 @@ void main() {
   for (uint k = 0; k < 2; ++k) {
     switch (k) {
       case 0:
-        scratch[0 * TILE + LANE] = sum_H_0_0;
-        scratch[1 * TILE + LANE] = sum_H_0_1;
-        scratch[2 * TILE + LANE] = sum_H_1_1;
-        scratch[3 * TILE + LANE] = sum_H_0_2;
-        scratch[4 * TILE + LANE] = sum_H_1_2;
-        scratch[5 * TILE + LANE] = sum_H_2_2;
-        scratch[6 * TILE + LANE] = value(sum_b_0);
-        scratch[7 * TILE + LANE] = value(sum_b_1);
+        scratch[0 * COLUMN + LANE] = sum_H_0_0;
+        scratch[1 * COLUMN + LANE] = sum_H_0_1;
+        scratch[2 * COLUMN + LANE] = sum_H_1_1;
+        scratch[3 * COLUMN + LANE] = sum_H_0_2;
+        scratch[4 * COLUMN + LANE] = sum_H_1_2;
+        scratch[5 * COLUMN + LANE] = sum_H_2_2;
+        scratch[6 * COLUMN + LANE] = value(sum_b_0);
+        scratch[7 * COLUMN + LANE] = value(sum_b_1);
         break;
       case 1:
-        scratch[0 * TILE + LANE] = value(sum_b_2);
+        scratch[0 * COLUMN + LANE] = value(sum_b_2);
         break;
     }
     sum_columns(k * COLUMNS, min(COLUMNS, 9 - k * COLUMNS));
