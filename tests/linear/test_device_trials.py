@@ -76,7 +76,8 @@ def test_long_factorizations_are_cut():
     values, b = spd_values(pattern, np.random.default_rng(0)), np.ones(400)
     trial = TrialFactorization(context, pattern)
     x, program = context.reals(400), Program(context).phase("linear_solver")
-    trial.record(program, context.device.upload(values), None, context.device.upload(b), x)
+    trial.record_clear(program)
+    trial.record(program.barrier(), context.device.upload(values), None, context.device.upload(b), x)
     assert program.num_submissions > 3
     program.run()
     residual = to_dense(pattern, values) @ context.download(x, 400) - b

@@ -147,3 +147,23 @@ def test_other_estimates_are_linearised_anew(changes):
             solver.take(1, rows)
     assert ahead.linearize() == plain.linearize()
     assert_equal(numbers(ahead), numbers(plain))
+
+
+@pytest.mark.parametrize("asks_before", [False, True])
+def test_largest_entries_are_found_when_somebody_asks(asks_before):
+    """After steps between which nobody did, before or after the next linearisation."""
+    graph = bundle_adjustment()
+    ahead, plain = solver_of(graph), solver_of(graph)
+    ahead.looks_ahead = True
+    found = []
+    for solver in (ahead, plain):
+        for number in range(4):
+            assert solver.trial(Damping(1e-3)).solved
+            solver.discard_top()
+            if number < 3:
+                solver.linearize()
+        if not asks_before:
+            solver.linearize()
+        found.append((solver.largest_diagonal(), solver.largest_gradient()))
+    assert found[0] == found[1]
+    assert_equal(numbers(ahead), numbers(plain))

@@ -192,6 +192,8 @@ class ResidentBlockSolver:
         self._has_come_back = False
         """In this optimization somebody has asked for H or b at the start of a step that was taken."""
         self._beyond: Beyond | None = None
+        self._has_largest, self._is_asked = False, True
+        """The largest entries of H and b come with them; somebody has asked for those before."""
 
     def _reduction_maker(
         self, storage: Storage, prepared: Future[None] | Later[None]
@@ -271,12 +273,12 @@ class ResidentBlockSolver:
 
     def largest_diagonal(self) -> float:
         """Largest absolute entry of H's diagonal."""
-        self.wait_linearized()
+        self._find_largest()
         return self.system.largest_entries()[0]
 
     def largest_gradient(self) -> float:
         """Largest absolute entry of b."""
-        self.wait_linearized()
+        self._find_largest()
         return self.system.largest_entries()[1]
 
     # ---------------------------------------------------------------- evaluation
@@ -335,8 +337,11 @@ class ResidentBlockSolver:
         if self._beyond is None or self._beyond.version != self._estimates.held:
             self._submit_linearize()
         else:
-            largest = self._program("largest", self._record_largest, ())
-            self._note_linearizing(self._beyond.running, largest.submit())
+            self._note_linearizing(self._beyond.running)
+            self._has_largest = False
+            if self._is_asked:
+                self._submit_largest()
+            self._is_asked = False
         return chi2
 
     def _submit_linearize(self) -> None:
@@ -346,7 +351,22 @@ class ResidentBlockSolver:
 
     def _note_linearizing(self, *running: Running) -> None:
         self._linearizing, self._beyond = running, None
+        self._has_largest = True
         self.system.note_linearized(0 if self._linearizer.storage.is_whole else self._estimates.held)
+
+    def _submit_largest(self) -> None:
+        """The largest entries alone."""
+        self._linearizing = *self._linearizing, self._program("largest", self._record_largest, ()).submit()
+        self._has_largest = True
+
+    def _find_largest(self) -> None:
+        """The largest entries of H and b at the version that is held are on the host."""
+        self._is_asked = True
+        if not self._has_largest:
+            self._come_back()
+        if not self._has_largest:
+            self._submit_largest()
+        self.wait_linearized()
 
     def _record_chi2(self, program: Program, version: int) -> None:
         self._linearizer.record_chi2(program.phase("linearize"), version)

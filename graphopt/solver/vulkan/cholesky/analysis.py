@@ -38,6 +38,7 @@ MAX_INDICES = 1 << 30
 _FULL = 0.7  # share of stored entries beyond which no ordering helps
 _ALIGN = 16  # scalars: a front starts on a cache line
 _LEVEL_SECONDS = 3.5e-5  # of a level: its dispatches and its longest chain of pivots
+_PANEL_SECONDS = 2.3e-5  # of 32 pivots, one after the other, and of both solves with them
 _RATE = 5e12  # operations per second, to choose between orderings
 _FACTORIZATIONS = 24  # of one structure
 _DISSECTION_SECONDS = 4e-6  # per block, on one core
@@ -106,17 +107,22 @@ class Analysis:
         """Whether one workgroup takes the front in shared memory."""
         return self.num_rows <= SMALL_ROWS
 
+    @cached_property
+    def places(self) -> np.ndarray:
+        """Where each number of the pattern is in the factor; `NOWHERE`: above the diagonal."""
+        return self.symbolic.places(self.factor_offset[:-1])
+
     def diagonal_places(self) -> np.ndarray:
         """(dim,) int64: where each pivot is in the factor, in the order of elimination."""
         n, f = self.num_pivots, self.num_rows
         within = np.arange(self.dim) - np.repeat(self.symbolic.first_pivot.astype(np.int64), n)
         return np.repeat(self.factor_offset[:-1], n) + within * (np.repeat(f, n) + 1)
 
-    def expected_seconds(self) -> float:
-        """Rough time on a large GPU, to choose an ordering."""
+    def expected_seconds(self, panel: float = _LEVEL_SECONDS) -> float:
+        """Rough time on a large GPU, to choose an ordering. panel: seconds of 32 pivots in a row."""
         n_max = np.zeros(self.num_levels)
         np.maximum.at(n_max, self.level, self.num_pivots)
-        return self.flops / _RATE + float((1.0 + n_max / BLOCK).sum()) * _LEVEL_SECONDS
+        return self.flops / _RATE + float((_LEVEL_SECONDS + panel * n_max / BLOCK).sum())
 
 
 def analyse(pattern: BlockPattern, ordering: str = "auto") -> Analysis:
@@ -137,8 +143,8 @@ def analyse(pattern: BlockPattern, ordering: str = "auto") -> Analysis:
     if _FACTORIZATIONS * best.expected_seconds() > _DISSECTION_SECONDS * pattern.num_blocks:
         other = "dissection" if pattern.num_blocks >= _MANY_BLOCKS else "metis"
         best = min(best, _lay_out(pattern, other), key=Analysis.expected_seconds)
-    dense = pattern.dim**3 / 3.0 / _RATE + (1.0 + pattern.dim / BLOCK) * _LEVEL_SECONDS
-    is_dense = pattern.dim <= MOST_DENSE and dense <= best.expected_seconds()
+    dense = pattern.dim**3 / 3.0 / _RATE + _LEVEL_SECONDS + _PANEL_SECONDS * pattern.dim / BLOCK
+    is_dense = pattern.dim <= MOST_DENSE and dense <= best.expected_seconds(_PANEL_SECONDS)
     return _lay_out(pattern, "dense") if is_dense else best
 
 

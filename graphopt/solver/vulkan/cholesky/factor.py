@@ -112,7 +112,7 @@ class DeviceCholesky:
         self.rows = self._indices(symbolic.rows)
         self.words = self._indices(self.work.words)
         self._bounds = self._indices(bounds)
-        places = symbolic.places(own.factor_offset[:-1])
+        places = own.places
         if taken is not None:
             all_places = np.full(int(taken.max(initial=-1)) + 1, NOWHERE, np.uint32)
             all_places[taken] = places
@@ -175,19 +175,29 @@ class DeviceCholesky:
             recorder.barrier()
         if own.dim == 0:
             return
-        size = self._num_values
+        self.record_scatter(recorder, values, damping)
+        for number, level in enumerate(self.work.levels):
+            self._record_level(recorder, level, self._arenas[1 - number % 2], self._arenas[number % 2])
+
+    def record_scatter(self, recorder: Any, values: Any, damping: Any) -> None:
+        """Record H's numbers to their places in the factor, D, and what pivots must exceed."""
+        self._scatter(recorder, self._places, values, self._num_values)
+        recorder.barrier()
+        self._damp(recorder, self._diagonal, self.factor, damping, self.analysis.dim)
+        recorder.barrier()
+
+    def _damp(self, recorder: Any, places: Any, matrix: Any, damping: Any, rows: int) -> None:
+        """places: of the diagonal in a matrix; rows: the first ones that are damped."""
+        damp = self.shader("damp", 5, 1, {0: _VECTOR, 1: int(damping is not None)})
+        buffers = (places, self.source, damping or matrix, matrix, self._thresholds)
+        recorder.dispatch(damp, buffers, (rows,), -(-rows // _VECTOR))
+
+    def _scatter(self, recorder: Any, places: Any, values: Any, size: int) -> None:
         scatter = self.shader("scatter", 3, 2, {0: _VECTOR})
-        buffers = (self._places, values, self.factor)
+        buffers = (places, values, self.factor)
         for first in range(0, size, MAX_GROUPS * _VECTOR):
             groups = min(MAX_GROUPS, -(-(size - first) // _VECTOR))
             recorder.dispatch(scatter, buffers, (first, size), groups)
-        recorder.barrier()
-        damp = self.shader("damp", 5, 1, {0: _VECTOR, 1: int(damping is not None)})
-        buffers = (self._diagonal, self.source, damping or self.factor, self.factor, self._thresholds)
-        recorder.dispatch(damp, buffers, (own.dim,), -(-own.dim // _VECTOR))
-        recorder.barrier()
-        for number, level in enumerate(self.work.levels):
-            self._record_level(recorder, level, self._arenas[1 - number % 2], self._arenas[number % 2])
 
     def record_list(
         self,

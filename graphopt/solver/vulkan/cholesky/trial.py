@@ -13,6 +13,7 @@ import numpy as np
 
 from graphopt.solver.linear import BlockPattern
 from graphopt.solver.vulkan.cholesky.analysis import Analysis, analyse
+from graphopt.solver.vulkan.cholesky.bordered import BorderedCholesky, is_possible
 from graphopt.solver.vulkan.cholesky.factor import DeviceCholesky
 
 _INDEFINITE = 4  # word of the status of an elimination, see pcg_state.glsl
@@ -33,9 +34,14 @@ class TrialFactorization:
         precision = "double" if device.has_float64 else "mixed"
         analysis = analysis or analyse(pattern, "dense" if dense else "auto")
         narrow = context.real == np.float32
-        self.solver = DeviceCholesky(device, pattern, precision, analysis=analysis, narrow_numbers=narrow)
-        self.residual = context.reals(pattern.dim)
+        self._border: BorderedCholesky | None = None
+        if not narrow and is_possible(device, analysis):
+            self.solver = self._border = BorderedCholesky(device, analysis)
+        else:
+            self.solver = DeviceCholesky(device, pattern, precision, analysis=analysis, narrow_numbers=narrow)
+        self.residual = context.reals(pattern.dim) if self._border is None else self._border.rhs
         """Right-hand side of a reduced system."""
+        self._nbytes = pattern.dim * context.real.itemsize
         self._back = device.allocate(8 * _WORDS, "readback")
 
     def record_clear(self, sequence: Any) -> None:
@@ -44,8 +50,14 @@ class TrialFactorization:
 
     def record(self, sequence: Any, values: Any, damping: Any, rhs: Any, x: Any) -> None:
         """Record x = (H + D)^-1 rhs, after a barrier; damping: None where the matrix has it in it."""
-        self.solver.record_factorize(sequence, values, damping, is_clear=True)
-        self.solver.record_solve(sequence, rhs, x)
+        if self._border is None:
+            self.solver.record_factorize(sequence, values, damping, is_clear=True)
+            self.solver.record_solve(sequence, rhs, x)
+            return
+        if rhs is not self.residual:
+            sequence.copy(rhs, self.residual, self._nbytes).barrier()
+        self._border.record_factorize(sequence, values, damping, is_clear=True)
+        self._border.record_backward(sequence, x)
 
     def record_outcome(self, sequence: Any, elimination: Any) -> None:
         """Record the copies of both statuses to the host."""
