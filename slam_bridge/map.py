@@ -29,7 +29,7 @@ from graphopt.geometry import SE3, Sim3
 from slam_bridge.cameras import Camera, Rig
 from slam_bridge.imu import GRAVITY
 from slam_bridge.preintegration import Preintegrated, combined_informations, measurements
-from slam_bridge.tables import MapError, Table, whole_numbers
+from slam_bridge.tables import FARTHEST_PIXEL, MapError, Table, whole_numbers
 
 if TYPE_CHECKING:
     from slam_bridge.marginal_prior import MarginalPrior
@@ -219,7 +219,7 @@ class Map:
         }
         self.keyframes.rows(values["keyframe"])
         self.landmarks.rows(values["landmark"])
-        self._check_observations(values)
+        self._check_observations({**values, "pixel": pixels})
         return self.observations.append(count, {**values, "pixel": pixels, "inlier": True})
 
     def _check_observations(self, values: dict[str, np.ndarray]) -> None:
@@ -232,8 +232,12 @@ class Map:
             raise MapError(
                 f"camera is {camera.min()} to {camera.max()}; the rig has 0 to {len(self.rig) - 1}."
             )
+        with np.errstate(invalid="ignore"):
+            beyond = (np.abs(values["pixel"]) > FARTHEST_PIXEL).any(axis=1)
+            beyond |= stereo & (np.abs(values["right"]) > FARTHEST_PIXEL)
         for bad, text in (
             (~(values["sigma"] > 0.0), "sigma is {sigma}, must be > 0 px"),
+            (beyond, "pixel is {pixel}, right {right}: no image has such pixels"),
             (stereo & ~pairs[camera], "right is {right} px, but camera {camera} has no baseline"),
             (depth & ~(values["depth_sigma"] > 0.0), "depth is {depth} m with depth_sigma {depth_sigma} m"),
             (depth & stereo, "right is {right} px and depth {depth} m: give one of the two"),

@@ -15,7 +15,7 @@ from slam_bridge.cameras import Rig
 from slam_bridge.map import Map
 from slam_bridge.marginal_prior import LANDMARK, MarginalPrior
 from slam_bridge.preintegration import Preintegrated
-from slam_bridge.tables import MapError, whole_numbers
+from slam_bridge.tables import FARTHEST_PIXEL, MapError, whole_numbers
 
 _FAR = 1e5
 
@@ -118,9 +118,10 @@ class Selection:
         wrong = np.abs(length - 1.0) > 1e-2
         _refuse("keyframe", self.keyframes, "world_T_body", self.world_T_body, wrong, "a unit quaternion")
         pixel = self.observations.pixel
-        if not np.isfinite(pixel).all():
-            bad = ~np.isfinite(pixel).all(axis=1)
-            _refuse("observation", self.observations.ids, "pixel", pixel, np.asarray(bad))
+        if len(pixel) and not (pixel.max() <= FARTHEST_PIXEL and pixel.min() >= -FARTHEST_PIXEL):
+            bad = ~(np.abs(pixel) <= FARTHEST_PIXEL).all(axis=1)
+            expected = f"finite numbers up to {FARTHEST_PIXEL:g} px"
+            _refuse("observation", self.observations.ids, "pixel", pixel, np.asarray(bad), expected)
         sigma = self.observations.sigma
         if not (sigma > 0.0).all():
             _refuse("observation", self.observations.ids, "sigma", sigma, ~(sigma > 0.0), "a number > 0 [px]")

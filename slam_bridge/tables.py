@@ -27,6 +27,10 @@ class MapError(GraphOptError, ValueError):
     """A map does not hold what was asked of it, or what is to be added does not fit."""
 
 
+FARTHEST_PIXEL = 1e6
+"""[px]: no image has pixels beyond. One observation there outweighs all others, with a robust kernel too."""
+
+
 def whole_numbers(values: Any, what: str = "ids") -> np.ndarray:
     """`values` as int64, floats only if they are whole. Raises `MapError`."""
     array = np.asarray(values)

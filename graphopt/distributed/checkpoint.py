@@ -46,16 +46,11 @@ def read_checkpoint(path: str, graph: Graph, *, is_part: bool = False) -> int:
     is_part: the graph is one rank's part, which must find its free vertices. `FormatError` where it is no
     checkpoint or one of another graph, which then is unchanged.
     """
-    try:
-        with np.load(path, allow_pickle=False) as archive:
-            arrays = {name: archive[name] for name in archive.files}
-    except (ValueError, TypeError, AttributeError, zipfile.BadZipFile, EOFError) as error:
-        raise FormatError(f"{path}: this is no checkpoint of graphopt; --checkpoint writes them.") from error
-    if str(arrays.get("kind")) != _KIND:
-        raise FormatError(f"{path}: this is no checkpoint of graphopt; --checkpoint writes them.")
+    arrays = _arrays_of(path)
     pieces = []
     for number in range(int(arrays["num_sets"])):
-        piece = Piece(str(arrays[f"tag_{number}"]), arrays[f"ids_{number}"], arrays[f"estimate_{number}"])
+        tag, ids, estimates = (arrays[f"{name}_{number}"] for name in ("tag", "ids", "estimate"))
+        piece = Piece(str(tag), ids, estimates)
         pieces.append(_known(piece, graph) if is_part else piece)
         _check(path, graph, pieces[-1])
     found = sum(len(each_piece.ids) for each_piece in pieces)
@@ -68,9 +63,49 @@ def read_checkpoint(path: str, graph: Graph, *, is_part: bool = False) -> int:
             f"{path}: the checkpoint has {found} vertices, the graph {expected}. It must be of the same "
             "graph."
         )
+    every = np.concatenate([np.empty(0, np.int64), *(piece.ids for piece in pieces)])
+    if len(np.unique(every)) != len(every):
+        raise FormatError(f"{path}: the checkpoint is damaged: it has a vertex twice.")
     for piece in pieces:
         piece.write(graph)
     return int(arrays["iteration"]) + 1
+
+
+def _arrays_of(path: str) -> dict[str, np.ndarray]:
+    """The arrays of a checkpoint, of the kinds and shapes that belong there. `FormatError`, or `OSError`."""
+    none = f"{path}: this is no checkpoint of graphopt; --checkpoint writes them."
+    try:
+        with open(path, "rb") as file, np.load(file, allow_pickle=False) as archive:
+            arrays = {name: archive[name] for name in archive.files}
+    except (ValueError, TypeError, AttributeError, zipfile.BadZipFile, EOFError) as error:
+        raise FormatError(none) from error
+    if str(arrays.get("kind")) != _KIND:
+        raise FormatError(none)
+    expected = {"iteration": (0, "iu"), "num_sets": (0, "iu")}
+    _check_arrays(path, arrays, expected)
+    for number in range(int(arrays["num_sets"])):
+        _check_arrays(
+            path,
+            arrays,
+            {f"tag_{number}": (0, "U"), f"ids_{number}": (1, "iu"), f"estimate_{number}": (2, "f")},
+        )
+        if len(arrays[f"ids_{number}"]) != len(arrays[f"estimate_{number}"]):
+            raise FormatError(
+                f"{path}: the checkpoint is damaged: ids_{number} and estimate_{number} differ."
+            )
+    return arrays
+
+
+def _check_arrays(path: str, arrays: dict[str, np.ndarray], expected: dict[str, tuple[int, str]]) -> None:
+    """expected: number of dimensions, and kinds of numbers, by name."""
+    for name, (ndim, kinds) in expected.items():
+        found = arrays.get(name)
+        if found is None:
+            raise FormatError(f"{path}: the checkpoint is damaged: there is no {name}.")
+        if found.ndim != ndim or found.dtype.kind not in kinds:
+            raise FormatError(
+                f"{path}: the checkpoint is damaged: {name} holds {found.dtype} of shape {found.shape}."
+            )
 
 
 def _known(piece: Piece, graph: Graph) -> Piece:

@@ -3,6 +3,7 @@
     cpu                    every rank its share of the cores
     vulkan                 the ranks of a host take its GPUs in order, one each
     vulkan:0,vulkan:1,cpu  the ranks of a host take these in order; a device that is named twice is shared
+    vulkan,cpu,vulkan      likewise: the first GPU, the cores, the second GPU
 
 In order: that of the launcher's local ranks (SLURM_LOCALID and others), else of the ranks.
 
@@ -67,7 +68,8 @@ def assign_device(comm: Communicator, device: str) -> Assignment:
         raise agreed(DeviceError(told))
     name = names[place] if len(names) > 1 else names[0]
     if name == "vulkan":
-        name = f"vulkan:{_gpus()[place]}"
+        before = names[:place].count(name) if len(names) > 1 else place
+        name = f"vulkan:{_gpus()[before]}"
     threads = _threads(hosts, mates)
     return Assignment("cpu" if name == "auto" else name, threads, _threads_alone(comm, threads, len(mates)))
 
@@ -95,22 +97,27 @@ def _complaint(names: Sequence[str], mates: Sequence[int], host: str) -> str | N
                 f"--device names {len(names)} devices, but {count} ranks run on {host}: name one for each, "
                 f"or start {len(names)} ranks per host."
             )
-        return None
+        return _too_few(names.count("vulkan"), host) if "vulkan" in names else None
     name = names[0]
     if name in ("cpu", "auto") or count == 1:
         return None
     if name == "vulkan":
-        found = len(_gpus())
-        if found >= count:
-            return None
-        shared = ",".join(["vulkan:0"] * count)
-        return (
-            f"{count} ranks run on {host}, which has {found} Vulkan device{'s' * (found != 1)}: start "
-            f"{max(found, 1)} rank{'s' * (found != 1)} per host, or let them share one: --device {shared}."
-        )
+        return _too_few(count, host)
     return (
         f"Ranks {mates[0]} and {mates[1]} of {host} would both take {name}. Use --device vulkan, which gives "
         f"each its own, or share it on purpose: --device {','.join([name] * count)}."
+    )
+
+
+def _too_few(count: int, host: str) -> str | None:
+    """Why so many ranks of a host cannot have a GPU each."""
+    found = len(_gpus())
+    if found >= count:
+        return None
+    shared = ",".join(["vulkan:0"] * count)
+    return (
+        f"{count} ranks run on {host}, which has {found} Vulkan device{'s' * (found != 1)}: start "
+        f"{max(found, 1)} rank{'s' * (found != 1)} per host, or let them share one: --device {shared}."
     )
 
 

@@ -13,6 +13,7 @@ import sys
 import time
 from collections.abc import Hashable
 from dataclasses import dataclass, field, replace
+from numbers import Integral
 from typing import Any
 
 import numpy as np
@@ -216,8 +217,8 @@ def _algorithm(wanted: Wanted) -> tuple[StopRules, Algorithm]:
     """Rules and algorithm, which look at no more than the ranks know together."""
     if wanted.time_limit is not None and not wanted.time_limit > 0.0:
         raise OptionError(f"time_limit is {wanted.time_limit!r}, must be a number > 0 of seconds.")
-    if wanted.every < 1:
-        raise OptionError(f"every is {wanted.every}, must be at least 1 iteration.")
+    if not isinstance(wanted.every, Integral) or wanted.every < 1:
+        raise OptionError(f"every is {wanted.every!r}, must be a number of iterations, at least 1.")
     check_transport(wanted.transport)
     rules, algorithm = algorithm_of(wanted.method, wanted.options, wanted.max_iterations)
     rules = distributed_rules(rules)

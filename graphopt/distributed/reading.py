@@ -70,13 +70,13 @@ def _read_g2o(path: str, comm: Communicator) -> PartedGraph:
         )
     current: Dialect = head or DIALECTS["g2opy"]
     types, rules = tag_table()
-    text = together(comm, lambda: read_tagged(data, path, rules))
+    text = together(comm, lambda: read_tagged(data, path, rules, before))
     tables = together(comm, lambda: _tables_of(path, text, types, current, before))
     _fix(comm, path, tables, text)
     _eliminate(comm, tables)
     if not sum(comm.share(sum(len(edge.order) for edge in tables.edges))):
         raise agreed(FormatError(f"{path}: no line is an edge of a known type."))
-    parted = deal(comm, path, tables)
+    parted = deal(comm, path, tables, by_line=True)
     parted.dialect = None if head is None else head.name
     if head is None:
         _settle(comm, parted, current, [one.dialect.name for one in token_evidence(text.groups)])

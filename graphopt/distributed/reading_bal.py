@@ -8,6 +8,7 @@ from __future__ import annotations
 import itertools
 import re
 import zipfile
+import zlib
 from dataclasses import dataclass
 from pathlib import Path
 from typing import IO, Any, cast
@@ -105,6 +106,8 @@ def _whole_points(comm: Communicator, piece: _Piece) -> tuple[np.ndarray, np.nda
 
 def _check(path: str, piece: _Piece, cameras: np.ndarray) -> None:
     """`FormatError` for numbers that cannot be."""
+    if not len(cameras):
+        raise FormatError(f"{path}: there are no cameras")
     for what, column, count in (("camera", 0, piece.counts[0]), ("point", 1, piece.counts[1])):
         index = piece.rows[:, column]
         wrong = np.flatnonzero(~((index >= 0) & (index < count) & (index == np.floor(index))))
@@ -127,14 +130,20 @@ def _read_text(path: str, comm: Communicator) -> _Piece:
     first = sum(comm.share(len(numbers))[: comm.rank])
     total = sum(comm.share(len(numbers)))
     header = comm.share(numbers[:3])[0]
-    counts = (int(header[0]), int(header[1]), int(header[2])) if len(header) == 3 else (-1, 0, 0)
+    whole = len(header) == 3 and bool((np.isfinite(header) & (header == np.floor(header))).all())
+    counts = (int(header[0]), int(header[1]), int(header[2])) if whole else (-1, 0, 0)
     ends = np.cumsum([3, 4 * counts[2], CAMERA_DIM * counts[0], 3 * counts[1]])
 
     def check() -> None:
-        if min(counts) < 0 or ends[-1] != total:
+        if min(counts) < 0:
             raise FormatError(
-                f"{path}: not a BAL text: its first numbers {list(map(float, header))} ask for "
-                f"{int(ends[-1])} numbers, it has {total}"
+                f"{path}:1: not a BAL text: it begins with {list(map(float, header))}, expected the numbers "
+                "of cameras, points and observations"
+            )
+        if ends[-1] != total:
+            raise FormatError(
+                f"{path}: not a BAL text: its first numbers {list(counts)} ask for {int(ends[-1])} numbers, "
+                f"it has {total}"
             )
 
     together(comm, check)
@@ -157,13 +166,35 @@ def _numbers_of(path: str, rank: int, size: int) -> np.ndarray:
         while data and not data[-1:].isspace() and rest and not rest[-1:].isspace():  # the last number's end
             rest = file.read(1)
             data += rest
+    first = max(begin - 1, 0)
     if begin:  # a number that began before is the other rank's
         found = re.search(rb"\s", data)
-        data = data[found.start() :] if found else b""
+        skipped = found.start() if found else len(data)
+        data, first = data[skipped:], first + skipped
     try:
         return np.array(data.split(), np.float64)
     except ValueError as error:
-        raise FormatError(f"{path}: {error} (bytes {begin} to {end})") from error
+        raise FormatError(_complaint(path, data, first)) from error
+
+
+def _complaint(path: str, data: bytes, first: int) -> str:
+    """What is no number in a piece of a text that begins at this byte."""
+    for word in re.finditer(rb"\S+", data):
+        try:
+            float(word[0])
+        except ValueError:
+            text = word[0][:40].decode("utf-8", "replace")
+            return f"{path}:{_line_of(path, first + word.start())}: {text!r} is not a number"
+    return f"{path}: a word after byte {first} is not a number"
+
+
+def _line_of(path: str, byte: int) -> int:
+    """Line of a text that a byte is in, from 1 on."""
+    line = 1
+    with open(path, "rb") as file:
+        while byte > 0 and (data := file.read(min(byte, 1 << 20))):
+            line, byte = line + data.count(b"\n"), byte - len(data)
+    return line
 
 
 def _whole_rows(comm: Communicator, numbers: np.ndarray, first: int) -> np.ndarray:
@@ -183,39 +214,62 @@ def _read_archive(path: str, comm: Communicator) -> _Piece:
     """Equal numbers of rows of each array; members that are not compressed are read where they are."""
     try:
         with zipfile.ZipFile(path) as archive:
+            missing = [name for name in _WIDTHS if f"{name}.npy" not in archive.namelist()]
+            if missing:
+                raise FormatError(f"{path}: no array {', '.join(missing)}")
             camera, point, pixel, cameras, points = (
-                _rows_of(archive, path, name, comm.rank, comm.size)
-                for name in ("camera_index", "point_index", "observations", "cameras", "points")
+                _rows_of(archive, path, name, comm.rank, comm.size) for name in _WIDTHS
             )
-    except (zipfile.BadZipFile, KeyError, ValueError) as error:
+    except FormatError:
+        raise
+    except (zipfile.BadZipFile, zlib.error, EOFError, NotImplementedError, RuntimeError, ValueError) as error:
         raise FormatError(f"{path}: not a readable .npz archive of a BAL problem ({error})") from error
+    for name, found in (("camera_index", camera), ("point_index", point)):
+        if found[0] != pixel[0]:
+            raise FormatError(f"{path}: {name} has shape ({found[0]},), expected ({pixel[0]},)")
     rows = np.column_stack([camera[1], point[1], pixel[1]])
     counts = (cameras[0], points[0], camera[0])
     first = 3 * (comm.rank * points[0] // comm.size)
-    if rows.shape[1:] != (4,) or cameras[1].shape[1:] != (CAMERA_DIM,) or points[1].shape[1:] != (3,):
-        raise FormatError(f"{path}: the arrays have wrong shapes for a BAL problem")
     return _Piece(counts, rows, cameras[1].ravel(), first, points[1].ravel())
+
+
+_WIDTHS = {"camera_index": 0, "point_index": 0, "observations": 2, "cameras": CAMERA_DIM, "points": 3}
+"""Arrays of an archive and numbers per row; 0: one, in an array of one dimension."""
 
 
 def _rows_of(archive: zipfile.ZipFile, path: str, name: str, rank: int, size: int) -> tuple[int, np.ndarray]:
     """Number of rows of an array, and this rank's of them."""
     with archive.open(f"{name}.npy") as file:
-        shape, dtype = _header(file)
-        if dtype.hasobject or dtype.kind not in "iuf" or not shape:
-            raise FormatError(f"{path}: {name} holds {dtype} of shape {shape}, expected numbers")
+        shape, is_fortran, dtype = _header(file)
+        if dtype.hasobject or dtype.kind not in ("iuf" if _WIDTHS[name] else "iu"):
+            raise FormatError(f"{path}: {name} holds {dtype}, expected numbers")
+        rest = (_WIDTHS[name],) if _WIDTHS[name] else ()
+        if not shape or shape[1:] != rest:
+            expected = ", ".join(["n", *map(str, rest)])
+            raise FormatError(f"{path}: {name} has shape {shape}, expected ({expected})")
         first, last = (one * shape[0] // size for one in (rank, rank + 1))
-        bytes_per_row = dtype.itemsize * int(np.prod(shape[1:], dtype=np.int64))
-        file.seek(file.tell() + first * bytes_per_row)
-        data = file.read((last - first) * bytes_per_row)
-    if len(data) != (last - first) * bytes_per_row:
-        raise FormatError(f"{path}: {name} ends early")
-    return shape[0], np.frombuffer(data, dtype).reshape(last - first, *shape[1:]).astype(np.float64)
+        columns = max(_WIDTHS[name], 1)
+        if is_fortran and rest:
+            pieces = [_read_at(file, dtype, shape[0], first, last) for _ in range(columns)]
+            values = np.stack(pieces, axis=1)
+        else:
+            values = _read_at(file, dtype, shape[0] * columns, first * columns, last * columns)
+    return shape[0], values.reshape(last - first, *rest).astype(np.float64)
 
 
-def _header(file: IO[bytes]) -> tuple[tuple[int, ...], np.dtype]:
+def _read_at(file: IO[bytes], dtype: np.dtype, count: int, first: int, last: int) -> np.ndarray:
+    """Numbers `first` to `last` of the `count` that follow; the file stands behind all of them then."""
+    begin = file.tell()
+    file.seek(begin + first * dtype.itemsize)
+    data = file.read((last - first) * dtype.itemsize)
+    if len(data) != (last - first) * dtype.itemsize:
+        raise EOFError("an array ends early")
+    file.seek(begin + count * dtype.itemsize)
+    return np.frombuffer(data, dtype)
+
+
+def _header(file: IO[bytes]) -> tuple[tuple[int, ...], bool, np.dtype]:
     version = np.lib.format.read_magic(file)
     reader = np.lib.format.read_array_header_1_0 if version == (1, 0) else np.lib.format.read_array_header_2_0
     shape, is_fortran, dtype = reader(file)
-    if is_fortran and len(shape) > 1:
-        raise ValueError("arrays in Fortran order")
-    return shape, dtype
+    return shape, is_fortran, dtype

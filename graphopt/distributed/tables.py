@@ -86,11 +86,13 @@ class PartedGraph:
     dialect: str | None = None
 
 
-def deal(comm: Communicator, path: str, tables: Tables, place: np.ndarray | None = None) -> PartedGraph:
+def deal(
+    comm: Communicator, path: str, tables: Tables, place: np.ndarray | None = None, by_line: bool = False
+) -> PartedGraph:
     """This rank's part of what all ranks have read. Collective.
 
-    place: (kept vertices of all ranks,) places in the row, by ascending id. `FormatError` on all ranks for
-    an edge whose vertex is nowhere.
+    place: (kept vertices of all ranks,) places in the row, by ascending id. by_line: `order` is the number of
+    a line. `FormatError` on all ranks for an edge whose vertex is nowhere, or twice in it.
     """
     kept = _joined([_rows(one, ~one.gone) for part in comm.share(tables.vertices) for one in part])
     ids = np.concatenate([np.empty(0, np.int64), *(one.ids for one in kept)])
@@ -100,7 +102,7 @@ def deal(comm: Communicator, path: str, tables: Tables, place: np.ndarray | None
     own_points = [_rows(vertex, vertex.gone) for vertex in tables.vertices]
     points = np.sort(np.concatenate([np.empty(0, np.int64), *_all_ids(comm, own_points)]))
     together(comm, lambda: _check_ids(path, ids[order], points))
-    found = together(comm, lambda: [_found(path, edge, ids[order], points) for edge in tables.edges])
+    found = together(comm, lambda: [_found(path, edge, ids[order], points, by_line) for edge in tables.edges])
     ranks_of_points, ranks_of_edges = _ranks(comm, found, place, len(points))
     edges = _exchanged(comm, tables.edges, ranks_of_edges)
     places = [np.searchsorted(points, own_point.ids) for own_point in own_points]
@@ -108,7 +110,7 @@ def deal(comm: Communicator, path: str, tables: Tables, place: np.ndarray | None
     used = np.unique(np.concatenate([np.empty(0, np.int64), *(edge.vertices.ravel() for edge in edges)]))
     chosen = [_rows(one, np.isin(one.ids, used)) for one in (*kept, *mine)]
     every = [one for part in comm.share(tables.parameters) for one in part]
-    graph = together(comm, lambda: _graph(chosen, edges, every))
+    graph = together(comm, lambda: _graph(path, chosen, edges, every))
     held = gauge_of_parts(comm, graph, *_ids_and_order(tables))
     for vertices in (*graph.vertex_sets, *kept):
         vertices.fixed = vertices.fixed | np.isin(vertices.ids, held)
@@ -151,17 +153,28 @@ def _check_ids(path: str, kept: np.ndarray, points: np.ndarray) -> None:
     every = np.sort(np.concatenate([kept, points]))
     twice = np.flatnonzero(every[1:] == every[:-1])
     if len(twice):
-        raise FormatError(f"{path}: vertex id {every[twice[0]]} is used twice")
+        raise FormatError(
+            f"{path}: vertex id {every[twice[0]]} is used twice. Give one of them another id, or delete it."
+        )
 
 
-def _found(path: str, edges: EdgeRows, kept: np.ndarray, points: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+def _found(
+    path: str, edges: EdgeRows, kept: np.ndarray, points: np.ndarray, by_line: bool
+) -> tuple[np.ndarray, np.ndarray]:
     """Per edge and slot the number of its kept vertex, -1: none; and (m,) that of its point, -1: none."""
+
+    def refuse(rows: np.ndarray, slot: int, what: str) -> None:
+        if len(rows):
+            line = f":{edges.order[rows[0]]}" if by_line else ""
+            vertex = edges.vertices[rows[0], slot]
+            raise FormatError(f"{path}{line}: {edges.type.tag}: {what.format(vertex)}")
+
     slots, point = np.full(edges.vertices.shape, -1), np.full(len(edges.vertices), -1)
     for slot, ids in enumerate(edges.vertices.T):
+        again = (edges.vertices[:, :slot] == ids[:, None]).any(axis=1)
+        refuse(np.flatnonzero(again), slot, "the edge joins vertex {} to itself")
         at_kept, at_point = _where(kept, ids), _where(points, ids)
-        missing = np.flatnonzero((at_kept < 0) & (at_point < 0))
-        if len(missing):
-            raise FormatError(f"{path}: {edges.type.tag}: vertex {ids[missing[0]]} does not exist")
+        refuse(np.flatnonzero((at_kept < 0) & (at_point < 0)), slot, "vertex {} does not exist")
         slots[:, slot] = at_kept
         point = np.where(at_point >= 0, at_point, point)
     return slots, point
@@ -226,7 +239,9 @@ def _exchanged(comm: Communicator, tables: Sequence[Any], ranks: Sequence[np.nda
     return [one for one in _joined(received) if len(one.order)]
 
 
-def _graph(vertices: Sequence[VertexRows], edges: Sequence[EdgeRows], parameters: Sequence[Any]) -> Graph:
+def _graph(
+    path: str, vertices: Sequence[VertexRows], edges: Sequence[EdgeRows], parameters: Sequence[Any]
+) -> Graph:
     """This rank's vertices and edges; parameters of all ranks."""
     graph = Graph()
     for vertex in vertices:
@@ -246,7 +261,7 @@ def _graph(vertices: Sequence[VertexRows], edges: Sequence[EdgeRows], parameters
                 row.type, row.vertices, row.measurement, row.information, parameters=given, order=row.order
             )
         except GraphError as error:
-            raise FormatError(str(error)) from error
+            raise FormatError(f"{path}: {error}") from error
     return graph
 
 

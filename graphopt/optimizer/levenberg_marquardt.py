@@ -32,6 +32,7 @@ class LevenbergMarquardt:
         self.options = options
         self._lambda = self._accepted_lambda = 0.0
         self._nu = 2.0
+        self._has_accepted = False
         self.was_loosened = False
         """The damping goes on from where it is, also in a loop that starts anew."""
 
@@ -45,8 +46,8 @@ class LevenbergMarquardt:
         return Damping(self._lambda)
 
     def resume(self) -> None:
-        """Back to the damping of the last step that was accepted."""
-        self._lambda = self._accepted_lambda
+        """Back to the damping of the last step that was accepted, or to the first one, of H as it is now."""
+        self._lambda = self._accepted_lambda if self._has_accepted else self._first_lambda()
         self._nu = 2.0
 
     def loosen(self, tolerance: float) -> bool:
@@ -64,9 +65,9 @@ class LevenbergMarquardt:
         solver, options = self._solver, self.options
         current = solver.linearize()
         if iteration == 0:
-            self._lambda = options.initial_lambda or options.tau * solver.largest_diagonal()
+            self._lambda = self._accepted_lambda = self._first_lambda()
             self._nu = 2.0
-            self._accepted_lambda = self._lambda
+            self._has_accepted = False
         trials, step_size = 0, np.inf
         while True:
             rho, chi2, size = self._trial(current)
@@ -81,6 +82,9 @@ class LevenbergMarquardt:
         outcome = Outcome.NO_IMPROVEMENT if ended else Outcome.CONTINUE
         return Step(outcome, current, self._lambda, trials, step_size)
 
+    def _first_lambda(self) -> float:
+        return self.options.initial_lambda or self.options.tau * self._solver.largest_diagonal()
+
     def _trial(self, current: float) -> tuple[float, float, float]:
         """Try one damping: (rho, chi2 after the step, its size). A step with rho <= 0 is taken back."""
         solver = self._solver
@@ -91,7 +95,7 @@ class LevenbergMarquardt:
         rho = (current - trial.chi2) / (trial.gain + 1e-3)  # 1e-3 as in g2o: never zero
         if rho > 0.0 and np.isfinite(trial.chi2):
             options = self.options
-            self._accepted_lambda = self._lambda
+            self._accepted_lambda, self._has_accepted = self._lambda, True
             alpha = min(1.0 - (2.0 * rho - 1.0) ** 3, options.good_step_upper_scale)
             self._lambda *= max(options.good_step_lower_scale, alpha)
             self._nu = 2.0

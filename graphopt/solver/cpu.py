@@ -61,6 +61,8 @@ class CpuBlockSolver(TrialsByParts):
     """chi2 that belongs to `_ahead`, where that is at the present estimates and data."""
     _is_begun = False
     """It belongs to `values` and `b` instead, see `begin`."""
+    _trials: Any = None
+    """Trials as one native call; solvers on devices, which share parts of this class, have none."""
 
     def __init__(self, graph: Graph, structure: Structure, options: SolverOptions):
         if options.precision == "mixed":
@@ -233,7 +235,7 @@ class CpuBlockSolver(TrialsByParts):
 
         In one call where a factorization solves; conjugate gradients as exactly as the damping asks for.
         """
-        if self._trials is not None and type(self) is CpuBlockSolver:
+        if type(self) is CpuBlockSolver and self._trials is not None:
             return self._native_trial(self._trials, damping)
         pcg = self._conjugate_gradients()
         if pcg is None or damping.accuracy is None:

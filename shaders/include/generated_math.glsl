@@ -1,18 +1,22 @@
 // Elementary functions for generated kernels. GLSL has none for float64, and its float32 ones may be off by
-// thousands of units in the last place; these are within 2 to 4 (arguments of sine and cosine: |x| up to 1e6 in
-// float64, 8000 in float32; powers of float32 lose |y log x| units more).
+// thousands of units in the last place; these are within 2 to 4 (sine and cosine of angles beyond 2^20 in float64,
+// 2^13 in float32: of 1; powers of float32 lose |y log x| units more).
 //
 // Polynomials and reductions of float64: fdlibm (Sun Microsystems 1993); float32: Cephes (S. Moshier 1989).
 // NaN and infinities as in numpy; min and max are NaN where either argument is.
 #ifndef GRAPHOPT_GENERATED_MATH_GLSL
 #define GRAPHOPT_GENERATED_MATH_GLSL
 
+#include "far_angle.glsl"
+
 // ---------------------------------------------------------------- float32
 float math_sign(float x) { return x > 0.0 ? 1.0 : x < 0.0 ? -1.0 : x; }
 float math_min(float x, float y) { return x <= y || isnan(x) ? x : y; }
 float math_max(float x, float y) { return x >= y || isnan(x) ? x : y; }
 
-void math_sincos(float x, out float sine, out float cosine) {
+void math_sincos(float angle, out float sine, out float cosine) {
+  float x = angle;
+  if (abs(angle) >= 8192.0) x = isinf(angle) ? FLOAT_NAN : near_angle(angle);
   const float n = roundEven(x * 0.636619772);  // quarter turns
   precise float r = x - n * 1.5703125;
   r = r - n * 4.837512969970703125e-4;
@@ -121,7 +125,18 @@ double math_max(double x, double y) { return x >= y || isnan(x) ? x : y; }
 
 double power_of_two(int k) { return packDouble2x32(uvec2(0u, uint(k + 1023) << 20)); }  // -1022 <= k <= 1023
 
-void math_sincos(double x, out double sine, out double cosine) {
+// As that of float32; |x| at least 2^20.
+double near_angle(double x) {
+  const uvec2 bits = unpackDouble2x32(x);
+  int first;
+  uint second;
+  turns_left((bits.y & 0xfffffu) | 0x100000u, bits.x, int((bits.y >> 20) & 0x7ffu) - 1075, first, second);
+  const double turns = double(first) * 2.3283064365386962891e-10lf + double(second) * 5.4210108624275221700e-20lf;
+  return (x < 0.0lf ? -6.28318530717958647693e+00lf : 6.28318530717958647693e+00lf) * turns;
+}
+void math_sincos(double angle, out double sine, out double cosine) {
+  double x = angle;
+  if (abs(angle) >= 1048576.0lf) x = isinf(angle) ? DOUBLE_NAN : near_angle(angle);
   // x - n pi/2 as r + tail; the first two parts of pi/2 have 33 bits, so their products with n are exact
   const double n = roundEven(x * 6.36619772367581382433e-01lf);
   precise double first = x - n * 1.57079632673412561417e+00lf;

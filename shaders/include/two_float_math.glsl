@@ -1,4 +1,4 @@
-// Elementary functions of two-float numbers, to about 44 bits; sine and cosine for |x| up to 1e6.
+// Elementary functions of two-float numbers, to about 44 bits; sine and cosine of angles beyond 2^20 to 44 bits of 1.
 //
 // Sine, cosine and exponential: reduction by pi/2 and ln 2 in several floats, then Taylor's series, whose small
 // terms are summed in float32. Logarithm and arc tangent: the float32 value corrected by one step of Newton's method.
@@ -9,7 +9,23 @@ wide math_sign(wide x) { return vec2(math_sign(x.x), 0.0); }
 wide math_min(wide x, wide y) { return wide_le(x, y) || isnan(x.x) ? x : y; }
 wide math_max(wide x, wide y) { return wide_le(y, x) || isnan(x.x) ? x : y; }
 
-void math_sincos(wide x, out wide sine, out wide cosine) {
+wide near_angle_of_float(float x) {
+  const uint bits = floatBitsToUint(x);
+  int first;
+  uint second;
+  turns_left(0u, (bits & 0x7fffffu) | 0x800000u, int((bits >> 23) & 0xffu) - 150, first, second);
+  const float upper = float(first >> 8) * 5.9604645e-08;
+  const float lower = float(((uint(first) & 0xffu) << 16) | (second >> 16)) * 3.5527137e-15;
+  const wide angle = wide_mul(renormalized(upper, lower), vec2(6.2831855, -1.7484556e-07));
+  return x < 0.0 ? -angle : angle;
+}
+// The angle of at most about a turn that points where x does, |x| at least 2^20 and finite.
+wide near_angle(wide x) {
+  return wide_add(near_angle_of_float(x.x), abs(x.y) >= 4.0 ? near_angle_of_float(x.y) : vec2(x.y, 0.0));
+}
+void math_sincos(wide angle, out wide sine, out wide cosine) {
+  wide x = angle;
+  if (abs(angle.x) >= 1048576.0) x = isinf(angle.x) ? vec2(FLOAT_NAN, 0.0) : near_angle(angle);
   const float n = roundEven(x.x * 0.636619772);  // quarter turns
   wide r = wide_sub(x, exact_product(n, 1.5707963705062866));
   r = wide_sub(r, exact_product(n, -4.371138828673793e-08));

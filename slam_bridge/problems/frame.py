@@ -37,7 +37,7 @@ from graphopt.types.robust_kernels import robust_kernel
 from slam_bridge.cameras import Rig
 from slam_bridge.options import RULES, Clock, SolveOptions, optimize
 from slam_bridge.single_pose import pose_of
-from slam_bridge.tables import whole_numbers
+from slam_bridge.tables import FARTHEST_PIXEL, whole_numbers
 
 POSE = 0
 """Vertex id of the frame's pose."""
@@ -422,13 +422,17 @@ class FrameGraph:
 
 
 def _refuse_non_finite(seen: FrameObservations) -> None:
-    if (kernels.all_finite(seen.pixel) or np.isfinite(seen.pixel).all()) and (seen.sigma > 0.0).all():
+    pixel = seen.pixel
+    if not len(pixel):
         return
-    bad = ~(np.isfinite(seen.pixel).all(axis=1) & (seen.sigma > 0.0))
+    inside = pixel.max() <= FARTHEST_PIXEL and pixel.min() >= -FARTHEST_PIXEL  # not so for NaN
+    if inside and (seen.sigma > 0.0).all():
+        return
+    bad = ~((np.abs(pixel) <= FARTHEST_PIXEL).all(axis=1) & (seen.sigma > 0.0))
     row = int(np.argmax(bad))
     raise OptionError(
         f"observation in row {row}: pixel {seen.pixel[row]} px with sigma {seen.sigma[row]} px, expected "
-        "finite numbers and sigma > 0. Leave such rows out."
+        f"finite numbers up to {FARTHEST_PIXEL:g} px and sigma > 0. Leave such rows out."
     )
 
 

@@ -236,6 +236,25 @@ def test_elementary_functions(operation):
 
 
 @pytest.mark.parametrize(
+    "arithmetic,wide,largest,tolerance",
+    [("double", True, 308.0, 6e-16), ("two_float", True, 38.0, 1e-13), ("mixed", False, 38.0, 3e-7)],
+)
+def test_angles_of_many_turns(arithmetic, wide, largest, tolerance):
+    """Sine and cosine of any finite angle, such as a clock times a frequency."""
+    rounded = {"double": np.asarray, "two_float": rounded_to_pairs, "mixed": np.float32}[arithmetic]
+    angles = arguments((3.5, largest), count=2000)
+    near = np.pi / 2 * np.round(10.0 ** np.linspace(3.5, 15, 50))  # where one of both is almost zero
+    edges = np.float32([2.0**13, 2.0**20, np.nextafter(np.float32(2.0**20), np.float32(0.0)), 2.0**31])
+    angles = np.concatenate([angles[:, 0], near, edges, -edges])
+    angles = np.asarray(rounded(angles), float)[:, None]
+    x = var("x")
+    program = build_program("turns", [x], [make("sin", x), make("cos", x)])
+    actual = run_program(program, angles, arithmetic, wide)
+    np.testing.assert_allclose(actual, program.interpret(angles), rtol=0.0, atol=tolerance)
+    assert np.isnan(run_program(program, np.array([[np.inf], [-np.inf], [np.nan]]), arithmetic, wide)).all()
+
+
+@pytest.mark.parametrize(
     "arithmetic,wide", [("double", True), ("mixed", True), ("mixed", False), ("two_float", True)]
 )
 def test_every_operation_at_special_values(arithmetic, wide):

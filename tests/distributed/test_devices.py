@@ -34,6 +34,15 @@ def test_gpus_in_the_order_of_local_ranks(monkeypatch):
     assert sorted(found) == ["vulkan:2", "vulkan:5", "vulkan:7"]
 
 
+def test_gpus_without_numbers_in_a_list(monkeypatch):
+    """They are counted by themselves: the cores before one take no GPU from it."""
+    monkeypatch.setattr(devices, "_gpus", lambda: [3, 5])
+    assert assigned(3, "cpu,vulkan,vulkan") == ["cpu", "vulkan:3", "vulkan:5"]
+    assert assigned(2, "cpu,vulkan") == ["cpu", "vulkan:3"]
+    with pytest.raises(DeviceError, match=r"3 ranks run on .*, which has 2 Vulkan devices"):
+        assigned(4, "vulkan,cpu,vulkan,vulkan")
+
+
 @pytest.mark.parametrize("name", devices.LOCAL_RANKS)
 def test_launchers_say_the_local_rank(monkeypatch, name):
     """Of a process of its own."""

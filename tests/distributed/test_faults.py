@@ -85,10 +85,46 @@ def test_checkpoints_of_other_graphs_are_refused(tmp_path):
         np.testing.assert_array_equal(vertex_set.estimate, values)
 
 
+@pytest.mark.parametrize(
+    ("name", "change", "words"),
+    [
+        ("num_sets", None, "there is no num_sets"),
+        ("ids_1", None, "there is no ids_1"),
+        ("ids_1", lambda ids: ids + 0.5, "ids_1 holds float64"),
+        ("ids_1", lambda ids: ids[:-1], "ids_1 and estimate_1 differ"),
+        ("ids_1", lambda ids: np.concatenate([ids[1:], ids[-1:]]), "has a vertex twice"),
+        ("estimate_0", lambda values: values.astype(str), "estimate_0 holds <U"),
+    ],
+)
+def test_damaged_checkpoints_are_refused(tmp_path, name, change, words):
+    """With what is wrong, and nothing is changed."""
+    path, graph = str(tmp_path / "c.npz"), adjustment()
+    write_checkpoint(path, pieces_of(graph), 0, 1.0)
+    with np.load(path) as archive:
+        arrays = dict(archive)
+    array = arrays.pop(name)
+    if change is not None:
+        arrays[name] = change(array)
+    np.savez(path, **arrays)
+    before = [vertex_set.estimate.copy() for vertex_set in graph.vertex_sets]
+    with pytest.raises(FormatError, match=f"c.npz: the checkpoint is damaged: .*{words}"):
+        read_checkpoint(path, graph)
+    for vertex_set, values in zip(graph.vertex_sets, before, strict=True):
+        np.testing.assert_array_equal(vertex_set.estimate, values)
+
+
 def test_a_checkpoint_needs_ranks():
     """One process alone says so, instead of writing none."""
     with pytest.raises(OptionError, match=r"need comm: MPI\.COMM_SELF"):
         graphopt.optimize(adjustment(), checkpoint="c.npz")
+
+
+@pytest.mark.parametrize("every", [0, -1, 2.5])
+def test_every_is_a_number_of_iterations(tmp_path, every):
+    """Others are refused before anything is done."""
+    path = str(tmp_path / "c.npz")
+    with pytest.raises(OptionError, match=r"every is .* at least 1"):
+        graphopt.optimize(adjustment(), "lm", 2, device="cpu,cpu", checkpoint=path, every=every)
 
 
 def test_checkpoints_of_what_was_read_in_parts(tmp_path, monkeypatch):

@@ -260,3 +260,20 @@ def test_numbers_of_an_imu_that_are_none():
     for wrong in (np.nan, np.inf, 1.4e18):
         with pytest.raises(sb.ImuDataError, match="time 2 is"):
             sb.ImuSamples.from_seconds([0.0, 0.01, wrong, 0.03, 0.04], zeros, zeros)
+
+
+@pytest.mark.parametrize("far", [1e7, -1e30, 1e300, np.inf, np.nan])
+def test_pixels_of_no_image_are_refused(far):
+    """One of 1e30 outweighed all others and left an eighth of the inliers; maps, columns by hand, frames."""
+    world, keyframes, landmarks = scene(2, 10)
+    with pytest.raises(MapError, match=r"no image has such|not finite"):
+        world.add_observations(keyframes[0], landmarks[:2], [[1.0, 2.0], [far, 3.0]])
+    if np.isfinite(far):
+        with pytest.raises(MapError, match=r"row 0: pixel is .*, right .*no image has such"):
+            world.add_observations(keyframes[0], landmarks[:1], [[1.0, 2.0]], right=far)
+    seen = sb.FrameObservations.of(np.ones((4, 3)), [[1.0, 2.0], [far, 3.0], [1.0, 2.0], [1.0, 2.0]])
+    with pytest.raises(OptionError, match="observation in row 1"):
+        sb.pose_optimization(RIG, np.eye(7)[6], seen)
+    world.observations["pixel"][5, 1] = far
+    with pytest.raises(MapError, match=r"observation 5: pixel is .*up to 1e"):
+        sb.global_ba(world)

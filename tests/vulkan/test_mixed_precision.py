@@ -55,6 +55,21 @@ def run(graph, method="auto", iterations=None, **options):
     return optimize(graph, method, iterations, **{"device": "vulkan", "precision": "mixed", **options})
 
 
+@pytest.mark.parametrize("weight", [1e38, 1e45])
+def test_a_damping_that_float32_cannot_hold_is_found_anew(weight):
+    """The first lambda is a share of H's diagonal, which may be beyond its range."""
+
+    def graph():
+        return stiff_chain(stiff=weight, weak=1e-3 * weight)
+
+    options = {"linear_solver": "pcg", "schedule": "blocks"}
+    summary = run(graph(), "lm", 20, **options)
+    expected = run(graph(), "lm", 20, **options, precision="double")
+    rounding = 1e-12 * expected.initial_chi2
+    assert summary.final_chi2 == pytest.approx(expected.final_chi2, rel=1e-5, abs=rounding)
+    assert expected.final_chi2 < 0.9 * expected.initial_chi2
+
+
 @pytest.mark.parametrize(
     "name,options", REAL, ids=[f"{Path(n).stem}-{'-'.join(o.values())}" for n, o in REAL]
 )
