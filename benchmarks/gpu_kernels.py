@@ -116,11 +116,10 @@ def bytes_of(kind: Kind, real: int) -> float:
         return float(
             sum(min(buffer.size, most) if is_vector else buffer.size for buffer in kind.buffers.values())
         )
-    destinations = kind.buffers.get("dest_scalar", kind.buffers.get("dest_block"))
-    if destinations is None:
+    if "dest_scalar" not in kind.buffers and "dest_block" not in kind.buffers:
         return float(sum(buffer.size for buffer in kind.buffers.values()))
     read = sum(buffer.size for name, buffer in kind.buffers.items() if name not in _SUMS)
-    return read + destinations.size / 4 * kind.kernel.num_outputs * real
+    return read + (kind.buffers["first"].size / 4 - 1) * kind.kernel.num_outputs * real
 
 
 def items_of(kind: Kind, num_edges: int) -> int:

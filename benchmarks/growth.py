@@ -40,14 +40,14 @@ class Products:
 
     def __init__(self) -> None:
         self.count = 0
-        solve = DampedSystem._solve_pcg
+        solve = DampedSystem.solve
 
-        def counted(system: DampedSystem, *arguments: Any) -> bool | None:
-            solved = solve(system, *arguments)
+        def counted(system: DampedSystem, *arguments: Any, **named: Any) -> bool:
+            solved = solve(system, *arguments, **named)
             self.count += 0 if system.outcome is None else system.outcome.iterations
             return solved
 
-        DampedSystem._solve_pcg = counted  # type: ignore[method-assign]
+        DampedSystem.solve = counted  # type: ignore[method-assign]
 
     def of_call(self, graph: Graph, seconds: float, **options: Any) -> str:
         """Number in one more call, and what they take in one of so many seconds."""

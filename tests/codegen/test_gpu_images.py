@@ -31,6 +31,7 @@ from test_packed_products import test_solve_writes_packed_records as solve_write
 import graphopt
 from graphopt.codegen.gpu import linearize_kernel, oplus_kernel, schur_diagonal_kernel
 from graphopt.codegen.gpu.packed_products import packed_rows_kernel, packed_tiles_kernel
+from graphopt.codegen.gpu.schur_kernel import _residual_is_small
 from graphopt.symbolic import sampling
 from graphopt.types import registry
 
@@ -65,15 +66,30 @@ def problem(request):
 @pytest.mark.parametrize("adds", [0, 1])
 def test_schur_diagonal(problem, adds):
     """values -= sum of W M W' per camera, or +=."""
-    case, runner = problem
+    schur_diagonals(*problem, adds)
+
+
+@pytest.mark.parametrize("tag", ["EDGE_BEARING_SE2_XY", "EDGE_SE2_XY"])
+def test_schur_diagonal_of_small_and_large_residuals(runner, tag):
+    """J_a' P J_a, with P of the residual's size, where that takes fewer operations than W M W'."""
+    kind = registry.edge_type(tag)
+    dims = [vertex.tangent_dim for vertex in kind.vertices]
+    assert _residual_is_small(*dims, kind.residual_dim) == (tag == "EDGE_BEARING_SE2_XY")
+    schur_diagonals(Case(kind, 300, "full", 1), runner, 0)
+
+
+def schur_diagonals(case, runner, adds):
+    """The kernel's values equal numpy's."""
     _, jacobians, _, weight = case.evaluate()
     omega = weight[:, None, None] * case.information
     view = case.view(0, False)
     rng = np.random.default_rng(1)
-    root = rng.normal(size=(len(case.estimates[1]), 2, 2))
+    dim = jacobians[1].shape[-1]
+    size = dim * (dim + 1) // 2
+    root = rng.normal(size=(len(case.estimates[1]), dim, dim))
     inverse = root @ root.transpose(0, 2, 1)
     eliminated = case.free[1]
-    offset = np.where(eliminated, 3 + 3 * np.arange(len(inverse)), NOTHING).astype(np.uint32)
+    offset = np.where(eliminated, 3 + size * np.arange(len(inverse)), NOTHING).astype(np.uint32)
     w = np.einsum("nia,nij,njb->nab", jacobians[0], omega, jacobians[1])
     each = (
         np.einsum("nab,nbc,ndc->nad", w, inverse[case.rows[:, 1]], w)

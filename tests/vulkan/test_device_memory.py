@@ -11,14 +11,16 @@ from graphopt.solver.cpu import CpuBlockSolver
 from graphopt.solver.registry import SolverOptions
 from graphopt.solver.structure import Structure
 from graphopt.solver.trial import Damping
+from graphopt.solver.vulkan.data.array import DeviceArray
+from graphopt.solver.vulkan.program import Places
 from graphopt.solver.vulkan.solver import ResidentBlockSolver, create
 
 PER_OBSERVATION = 8 + 16 + 8 + 4
 """Rows of both ends and measurement by points; rows and where the measurement is by cameras."""
 NUMBERS_PER_POINT = {"double": 9 + 6 + 3 * 3 + 6, "mixed": 9 + 6 + 3 * 3 + 8 + 2 * 4}
 """H, its inverse, b, D and dx, a packed record; in mixed precision float32 estimates in two versions, too."""
-PER_POINT = 2 * 32 + 4 * 4
-"""Estimates in two versions; first edge, places of block, of scalar, and of inverse."""
+PER_POINT = 2 * 32 + 2 * 4
+"""Estimates in two versions; first edge, place of scalars: other places are regular."""
 THE_REST = 156_000
 """Cameras, tiles, and sums of workgroups take less: a vector of all points would be 36,000 or 72,000 more."""
 
@@ -79,3 +81,24 @@ def test_who_has_measurements_of_their_own():
         solver.linearize()
         for edges in solver._linearizer.edges:
             assert all("data" in view.buffers for view in edges.views.values())
+
+
+@pytest.mark.parametrize("precision", ["double", "mixed"])
+@pytest.mark.parametrize("num_fixed", [0, 40])
+def test_regular_places_are_two_numbers(monkeypatch, precision, num_fixed):
+    """Same bits as from a table, which is what points have of which some stay: every other row."""
+    graph = bundle_adjustment(num_cameras=5, num_points=200)
+    graph.vertex_sets[1].fixed[: 2 * num_fixed : 2] = True
+    found, shared = [], DeviceArray.shared
+    for in_table in (False, True):
+        if in_table:
+            monkeypatch.setattr(DeviceArray, "places", lambda *taken: Places(shared(*taken), False))
+        solver = solver_of(graph, precision)
+        solver.linearize()
+        trial = solver.trial(Damping(1e-3, True))
+        found.append((trial.chi2, solver.b.tobytes(), solver.diagonal.tobytes()))
+        places = solver._linearizer.edges[0].views[1].buffers["dest_block"]
+        assert places.are_regular is not in_table
+        assert solver.structure.num_kept < solver.structure.num_blocks <= 203 - num_fixed
+    assert found[0] == found[1]
+    assert shared_device("address").messages == []

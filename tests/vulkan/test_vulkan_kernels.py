@@ -427,7 +427,7 @@ def test_memory_on_demand_is_given_back():
         assert (left["cached"] == 0) == (allocation == "on demand")
         assert device.messages == []
     assert np.array_equal(*steps)
-    with pytest.raises(OptionError, match="pooled or on demand"):
+    with pytest.raises(OptionError, match="'pooled' or 'on demand'"):
         VulkanDevice(allocation="sometimes")
 
 

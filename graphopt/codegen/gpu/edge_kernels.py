@@ -13,6 +13,7 @@ from graphopt.codegen.gpu.inputs import (
     describe_type,
     edge_loads,
     load_lines,
+    rows_ahead,
 )
 from graphopt.codegen.gpu.kernel import (
     Body,
@@ -165,8 +166,8 @@ def declare_sums(interface: Interface, parts: bool) -> None:
     if parts:
         interface.add("parts", "OUTPUT(%, accumulator, parts)")
     else:
-        interface.add("dest_block", "INPUT(%, uint, dest_block)")
-        interface.add("dest_scalar", "INPUT(%, uint, dest_scalar)")
+        interface.add_places("dest_block")
+        interface.add_places("dest_scalar")
         interface.add("values", "INPUT_OUTPUT_LARGE(%, values)")
         interface.add("b", "INOUT(%, real, b)")
 
@@ -281,8 +282,10 @@ def _edge_loop(
     rows_read: Sequence[str] = (),
 ) -> list[str]:
     """Loop over the invocation's edges of the tile, which adds up the totals."""
+    reads = load_lines(signature, loads, body.used, rows_read)
+    ahead, reads = rows_ahead(reads)
     inside = [
-        *load_lines(signature, loads, body.used, rows_read),
+        *reads,
         *more,
         *body.lines,
         *(total.add(body.outputs[total.output]) for total in totals),
@@ -291,6 +294,7 @@ def _edge_loop(
     return [
         *(total.start for total in totals),
         *(["wide chi2 = WIDE_ZERO;"] if primary else []),
+        *ahead,
         "for (uint e = begin + LANE; e < end; e += WORKGROUP_SIZE) {",
         *indent(inside),
         "}",
@@ -318,10 +322,10 @@ def store_block(dim: int) -> list[str]:
     num = dim * (dim + 1) // 2
     return [
         f"if (o >= {num}) {{",
-        f"  const uint place = dest_scalar.at[d] + o - {num};",
+        f"  const uint place = dest_scalar_of(d) + o - {num};",
         "  b.at[place] = push.accumulate != 0 ? b.at[place] + total : total;",
         "} else {",
-        "  const uint i = PLACE[o] & 255, j = PLACE[o] >> 8, block = dest_block.at[d];",
+        "  const uint i = PLACE[o] & 255, j = PLACE[o] >> 8, block = dest_block_of(d);",
         f"  const uint upper = i + {dim} * j, lower = j + {dim} * i;",
         "  const real entry = push.accumulate != 0 ? AT(values, block, upper) + total : total;",
         "  AT(values, block, upper) = entry;",

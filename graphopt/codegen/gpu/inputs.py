@@ -6,6 +6,7 @@ edges of a tile read records all over the buffer, and what counts then is the nu
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
@@ -132,6 +133,35 @@ def load_lines(
         lines += dict.fromkeys(load.needs for load in wanted if load.needs)
         lines += [f"const {load.kind} {load.name} = {load.expression};" for load in wanted]
     return lines
+
+
+_ROW = re.compile(r"const uint (\w+) = ((?:BLOCKED\(rows|AT\(data_place), )e(, .*);")
+
+
+def rows_ahead(reads: Sequence[str]) -> tuple[list[str], list[str]]:
+    """Text before a loop over edges `e`, and the reads inside, so that rows come one edge ahead.
+
+    The records that they say where to find are then asked for at once.
+    """
+    before, first, inside, following = list[str](), list[str](), list[str](), list[str]()
+    for line in reads:
+        found = _ROW.fullmatch(line)
+        if found is None:
+            inside.append(line)
+            continue
+        name, read, rest = found.groups()
+        before.append(f"uint {name}_ahead = 0;")
+        first.append(f"  {name}_ahead = {read}begin + LANE{rest};")
+        inside.append(f"const uint {name} = {name}_ahead;")
+        following.append(f"  {name}_ahead = {read}e + WORKGROUP_SIZE{rest};")
+    if not before:
+        return [], inside
+    rows = [line for line in inside if line.endswith("_ahead;")]
+    others = [line for line in inside if not line.endswith("_ahead;")]
+    return (
+        [*before, "if (begin + LANE < end) {", *first, "}"],
+        [*rows, "if (e + WORKGROUP_SIZE < end) {", *following, "}", *others],
+    )
 
 
 def row_of(edge: str, k: int, signature: EdgeSignature) -> str:

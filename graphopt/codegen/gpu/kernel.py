@@ -11,6 +11,8 @@ from graphopt.codegen.gpu.inputs import Load
 
 FAR = ("LARGE_", "FAR_", "WORDS(", "GRAPHOPT_FAR(", "GRAPHOPT_LARGE(", "INPUT_OUTPUT_LARGE(")
 """How declarations of buffers begin that `AT` of common.glsl reaches with 64 bits."""
+FIRST_OF_PLACES = 8
+"""Specialization constant of a kernel's first buffer of places."""
 PUSH_CONSTANT_BYTES = 128
 """What Vulkan guarantees."""
 
@@ -37,6 +39,8 @@ class GpuKernel:
     """Numbers that an edge (oplus: a vertex) contributes."""
     far: frozenset[str] = frozenset()
     """Buffers that are reached with 64 bits: only these may take 4 GiB and more."""
+    places: Mapping[str, int] = field(default_factory=dict)
+    """Buffers of places, and the specialization constants that say that they are regular."""
 
     @property
     def has_table(self) -> bool:
@@ -69,10 +73,20 @@ class Interface:
     params: tuple[str, ...]
     buffers: dict[str, str] = field(default_factory=dict)
     """Name -> declaration macro with its type, without the slot."""
+    places: dict[str, int] = field(default_factory=dict)
+    """As `GpuKernel.places`."""
 
     def add(self, name: str, declaration: str) -> None:
         """Declare a buffer: `INPUT(%, uint, rows)`, where % stands for the slot."""
         self.buffers[name] = declaration
+
+    def add_places(self, name: str) -> None:
+        """Declare a buffer of places, entry i of which is `{name}_of(i)`.
+
+        Regular ones, first + i * step, are the two numbers first and step, which the host says by a constant.
+        """
+        self.add(name, f"INPUT(%, uint, {name})")
+        self.places[name] = FIRST_OF_PLACES + len(self.places)
 
     @property
     def far(self) -> frozenset[str]:
@@ -83,6 +97,10 @@ class Interface:
         """Declarations, in order."""
         lines = [f"PARAMETERS({' '.join(f'uint {name};' for name in self.params)})"]
         lines += [line.replace("%", str(slot)) for slot, line in enumerate(self.buffers.values())]
+        for name, constant in self.places.items():
+            entry = f"IS_REGULAR_{constant} != 0 ? {name}.at[0] + {name}.at[1] * i : {name}.at[i]"
+            lines.append(f"layout(constant_id = {constant}) const uint IS_REGULAR_{constant} = 0;")
+            lines.append(f"uint {name}_of(uint i) {{ return {entry}; }}")
         return "\n".join(lines)
 
 
@@ -204,6 +222,7 @@ def compose(
         body.registers,
         num_outputs,
         interface.far,
+        dict(interface.places),
     )
 
 

@@ -95,7 +95,7 @@ def merged_linearize_kernel(members: tuple[Member, ...], arithmetic: Arithmetic)
         views.add(slot, own.buffers, [*load_lines(signature, loads, body.used), *body.lines, *adding], body)
     declare_sums(interface, parts=False)
     header = [f"linearize {len(members)} views: H = J' w omega J and b = -J' w omega e", *views.header]
-    over = over_lanes("mine = add(mine, scratch[c * TILE + i]);", " + part", "parts")
+    over = over_lanes("mine = add(mine, scratch[c * COLUMN + i]);", " + part", "parts")
     declarations = [
         place_table(dim),
         *(total.start for total in totals),
@@ -132,8 +132,10 @@ def merged_product_kernel(products: tuple[EdgeProduct, ...], solve: bool = False
         own, loop = Interface(()), product.loop()
         product.declare(own, product.slot if solve else None)
         views.add(product.slot, own.buffers, [*loop.before, *loop.inside], loop.body)
-    for name in ("tiles", "first", *(("dest_inverse", "dest_row") if solve else ("dest_scalar",))):
+    for name in ("tiles", "first"):
         interface.add(name, f"INPUT(%, uint, {name})")
+    for name in ("dest_inverse", "dest_row") if solve else ("dest_scalar",):
+        interface.add_places(name)
     interface.add(*(("inverse", "LARGE_INPUT(%, inverse)") if solve else ("y", "INOUT(%, real, y)")))
     main = [
         STOP,
@@ -177,7 +179,7 @@ _STORE = [
     "  const uint d = first_destination + s / OUTPUTS, o = s % OUTPUTS;",
     "  real total = ZERO;",
     *(f"  {line}" for line in over_lanes("total += scratch[o * TILE + i];", "", "1")),
-    "  const uint place = dest_scalar.at[d] + o;",
+    "  const uint place = dest_scalar_of(d) + o;",
     "  y.at[place] = push.accumulate != 0 ? y.at[place] + total : total;",
     "}",
 ]
@@ -190,10 +192,10 @@ def _solve(first: EdgeProduct, views: Views) -> list[str]:
     records = views.name(0, f"packed{first.slot}")
     return [
         "if (LANE >= num_here) return;",
-        "const uint d = first_destination + LANE, block = dest_inverse.at[d];",
+        "const uint d = first_destination + LANE, block = dest_inverse_of(d);",
         f"real {', '.join(f'total_{i} = ZERO' for i in range(count))};",
         *over_lanes(f"{{ {adding} }}", "", "1"),
-        *solve_destination(first, f"dest_row.at[d] * {first.stride(first.slot)}", records),
+        *solve_destination(first, f"dest_row_of(d) * {first.stride(first.slot)}", records),
     ]
 
 

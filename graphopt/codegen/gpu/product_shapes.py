@@ -111,8 +111,8 @@ def tiles_kernel(product: EdgeProduct, solve: bool = False) -> GpuKernel:
     interface = Interface(params if solve else (*params, "accumulate"))
     product.declare(interface, product.slot if solve else None)
     interface.add("tile_ranges", "INPUT(%, uvec4, tile_ranges)")
-    for name in ("first", "dest_inverse" if solve else "dest_scalar"):
-        interface.add(name, f"INPUT(%, uint, {name})")
+    interface.add("first", "INPUT(%, uint, first)")
+    interface.add_places("dest_inverse" if solve else "dest_scalar")
     interface.add(*(("inverse", "LARGE_INPUT(%, inverse)") if solve else ("y", "INOUT(%, real, y)")))
     loop = product.loop()
     main = [
@@ -141,7 +141,9 @@ def rows_kernel(product: EdgeProduct, ends: bool = False) -> GpuKernel:
     interface = Interface(params if ends else (*params, "accumulate"))
     product.declare(interface, None)
     interface.add("first", "INPUT(%, uint, first)")
-    interface.add("dest_scalar", "INPUT(%, uint, dest_scalar)")
+    interface.add_places("dest_scalar")
+    if ends:
+        interface.add_places("dest_block")
     for name, declaration in (_END_BUFFERS if ends else {"y": "INOUT(%, real, y)"}).items():
         interface.add(name, declaration)
     loop = product.hoisted()
@@ -235,7 +237,7 @@ for (uint s = LANE; s < num_here * OUTPUTS; s += WORKGROUP_SIZE) {
   const uint last = min(first.at[d + 1] - begin, TILE);
   real total = ZERO;
   for (uint i = first.at[d] - begin; i < last; ++i) total += scratch[o * TILE + i];
-  const uint place = dest_scalar.at[d] + o;
+  const uint place = dest_scalar_of(d) + o;
   y.at[place] = push.accumulate != 0 ? y.at[place] + total : total;
 }""".splitlines()
 
@@ -248,7 +250,7 @@ def _solve_tile(product: EdgeProduct) -> list[str]:
     return [
         "if (LANE >= num_here) return;",
         "const uint d = first_destination + LANE;",
-        "const uint last = min(first.at[d + 1] - begin, TILE), block = dest_inverse.at[d];",
+        "const uint last = min(first.at[d + 1] - begin, TILE), block = dest_inverse_of(d);",
         f"real {', '.join(f'total_{i} = ZERO' for i in outputs)};",
         "for (uint i = first.at[d] - begin; i < last; ++i) {",
         *(f"  total_{i} += scratch[{i} * TILE + i];" for i in outputs),
@@ -295,12 +297,11 @@ barrier();""".splitlines()
 _STORE_ROW = """\
 if (LANE < OUTPUTS) {
   const real total = scratch[LANE * WORKGROUP_SIZE];
-  const uint place = dest_scalar.at[d] + LANE;
+  const uint place = dest_scalar_of(d) + LANE;
   y.at[place] = push.accumulate != 0 ? y.at[place] + total : total;
 }""".splitlines()
 
 _END_BUFFERS = {
-    "dest_block": "INPUT(%, uint, dest_block)",
     "values": "LARGE_INPUT(%, values)",
     "damping": "INPUT(%, real, damping)",
     "pcg_u": "INPUT(%, real, pcg_u)",
@@ -312,7 +313,7 @@ _END_BUFFERS = {
 """What the end of a product inside the conjugate gradients reads and writes."""
 
 _END_ROW = [
-    "const uint segment = dest_scalar.at[d], block = dest_block.at[d];",
+    "const uint segment = dest_scalar_of(d), block = dest_block_of(d);",
     "accumulator rest = sum_zero();  // of a row of (H_aa + D) u",
     "real u_i = ZERO, d_i = ZERO, q_i = ZERO;",
     "const real beta = pcg_scalars.at[BETA];",

@@ -2,6 +2,8 @@
 
     S_aa = H_aa + D - sum over edges of W M W',   W = J_a' w Omega J_b,   M = (H_bb + D)^-1
 
+or, of fewer operations where residuals have few numbers, W M W' = J_a' P J_a, P = w Omega J_b M J_b' Omega w.
+
 Exact where no two edges join the same two vertices; of those that do, the products of their two W are left
 out. Each edge's part is smaller than its part of H_aa, so the result is positive definite in any case.
 """
@@ -42,13 +44,34 @@ def schur_diagonal_program(signature: EdgeSignature, slot: int, other: int) -> P
     def outputs(edge: SymbolicEdge) -> list[Expr]:
         left = edge.columns(slot)
         right = edge.products(edge.columns(other))
-        w = [[dot(column, product) for product in right] for column in left]
         m = [[var(f"M_{min(i, j)}_{max(i, j)}") for j in range(dim)] for i in range(dim)]
-        scaled = [[dot(row, [m[k][j] for k in range(dim)]) for j in range(dim)] for row in w]
-        return [dot(scaled[i], w[j]) for j in range(len(w)) for i in range(j + 1)]
+        if _residual_is_small(len(left), dim, len(left[0])):
+            rows = [list(row) for row in zip(*right, strict=True)]
+            upper = _sandwich(rows, m)
+            m = [[upper[max(i, j)][min(i, j)] for j in range(len(rows))] for i in range(len(rows))]
+            outer = left
+        else:
+            outer = [[dot(column, product) for product in right] for column in left]
+        return [entry for column in _sandwich(outer, m) for entry in column]
 
     kind = f"schur{slot}_{other}"
     return compile_program(signature, kind, outputs, inverse_names(dim), guided=(slot, other))
+
+
+def _residual_is_small(dim: int, other_dim: int, residual_dim: int) -> bool:
+    """Whether J_a' P J_a takes fewer multiplications than W M W'."""
+
+    def sandwich(size: int, inner: int) -> int:
+        return size * inner * inner + inner * size * (size + 1) // 2
+
+    direct = dim * other_dim * residual_dim + sandwich(dim, other_dim)
+    return sandwich(residual_dim, other_dim) + sandwich(dim, residual_dim) < direct
+
+
+def _sandwich(rows: list[list[Expr]], inner: list[list[Expr]]) -> list[list[Expr]]:
+    """Columns of the upper triangle of R C R' with a symmetric C."""
+    scaled = [[dot(row, column) for column in inner] for row in rows]
+    return [[dot(scaled[i], rows[j]) for i in range(j + 1)] for j in range(len(rows))]
 
 
 @cache
@@ -80,16 +103,18 @@ def schur_diagonal_kernel(
     interface = Interface(("num_tiles", "first_tile", *(() if parts else ("adds",))))
     declare_inputs(interface, signature)
     offset = f"inverse_offset{signature.set_of_slot(other)}"
-    interface.add(offset, f"INPUT(%, uint, {offset})")
+    interface.add_places(offset)
     interface.add("inverse", "LARGE_INPUT(%, inverse)")
-    for name in ("first", "tiles", *(() if parts else ("dest_block",))):
+    for name in ("first", "tiles"):
         interface.add(name, f"INPUT(%, uint, {name})")
+    if not parts:
+        interface.add_places("dest_block")
     if parts:
         interface.add("parts", "OUTPUT(%, accumulator, parts)")
     else:
         interface.add("values", "INPUT_OUTPUT_LARGE(%, values)")
     names = argument_names(signature.edge_type)
-    gather = [f"const uint M_place = {offset}.at[{names[other]}_row];", "if (M_place == NOTHING) continue;"]
+    gather = [f"const uint M_place = {offset}_of({names[other]}_row);", "if (M_place == NOTHING) continue;"]
     upper = [(i, j) for j in range(dims[1]) for i in range(j + 1)]
     places = [i + dims[1] * j if whole else i + j * (j + 1) // 2 for i, j in upper]
     gather += [
@@ -97,7 +122,7 @@ def schur_diagonal_kernel(
         for name, place in zip(inputs, places, strict=True)
     ]
     subtract = [
-        "const uint i = PLACE[o] & 255, j = PLACE[o] >> 8, block = dest_block.at[d];",
+        "const uint i = PLACE[o] & 255, j = PLACE[o] >> 8, block = dest_block_of(d);",
         f"const uint upper = i + {dims[0]} * j, lower = j + {dims[0]} * i;",
         "const real entry = AT(values, block, upper) + (push.adds != 0 ? total : -total);",
         "AT(values, block, upper) = entry;",

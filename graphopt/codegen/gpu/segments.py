@@ -13,6 +13,8 @@ from graphopt.codegen.gpu.layout import TILE
 
 COLUMNS = 8
 """Outputs that go through shared memory at once."""
+COLUMN = TILE + 1
+"""Numbers from one column to the next there: odd, so that what neighbours add up lies in other banks."""
 
 
 @dataclass(frozen=True)
@@ -45,7 +47,7 @@ class Total:
 TILE_OF_VIEW = "uint first_destination, num_here, begin, end;  // of the tile: destinations and edges"
 OVER_EDGES_OF_VIEW = """\
 const uint last = min(first.at[d + 1] - begin, TILE);
-for (uint i = first.at[d] - begin + part; i < last; i += parts) mine = add(mine, scratch[c * TILE + i]);\
+for (uint i = first.at[d] - begin + part; i < last; i += parts) mine = add(mine, scratch[c * COLUMN + i]);\
 """.splitlines()
 
 
@@ -64,8 +66,8 @@ def tile_declarations(
     """
     kind, total = ("accumulator", "mine") if parts else ("real", "value(mine)")
     text = f"""\
-const uint COLUMNS = {min(COLUMNS, num_outputs)}, TILE = {TILE};
-shared real scratch[COLUMNS * TILE];
+const uint COLUMNS = {min(COLUMNS, num_outputs)}, TILE = {TILE}, COLUMN = {COLUMN};
+shared real scratch[COLUMNS * COLUMN];
 shared accumulator parts_scratch[WORKGROUP_SIZE];
 {tile}
 
@@ -126,7 +128,9 @@ if (is_fixed) {
 def tile_sums(totals: Sequence[Total]) -> list[str]:
     """Add up the invocations' sums per destination and store them."""
     parts = [totals[first : first + COLUMNS] for first in range(0, len(totals), COLUMNS)]
-    writes = [[f"scratch[{c} * TILE + LANE] = {one.value};" for c, one in enumerate(part)] for part in parts]
+    writes = [
+        [f"scratch[{c} * COLUMN + LANE] = {one.value};" for c, one in enumerate(part)] for part in parts
+    ]
     if len(parts) == 1:
         return [*writes[0], f"sum_columns(0, {len(totals)});"]
     return in_turn(writes, f"sum_columns(k * COLUMNS, min(COLUMNS, {len(totals)} - k * COLUMNS));")

@@ -88,9 +88,14 @@ class StatisticsRecorder:
         replaced = {name: getattr(system, name) for name in parts if hasattr(system, name)}
         for name, part in replaced.items():
             setattr(system, name, _Timed(part, parts[name], self._parts))
+        in_one_call = getattr(self._solver, "_trials", None)
+        if in_one_call is not None:
+            self._solver._trials = None  # the same steps part by part
         try:
             yield
         finally:
+            if in_one_call is not None:
+                self._solver._trials = in_one_call
             for name, part in replaced.items():
                 setattr(system, name, part)
 

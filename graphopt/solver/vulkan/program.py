@@ -84,6 +84,25 @@ class Launch:
     """Bytes it moves, where that is much."""
 
 
+@dataclass(frozen=True)
+class Places:
+    """Places of something, one after the other, for kernels that declare `Interface.add_places`."""
+
+    array: Any
+    """`DeviceArray` of uint32: the places, or of regular ones the first, and the distance to the next."""
+    are_regular: bool
+
+    @property
+    def buffer(self) -> Any:
+        """Of the array."""
+        return self.array.buffer
+
+    @property
+    def nbytes(self) -> int:
+        """Device memory."""
+        return self.array.nbytes
+
+
 class Context:
     """A device used in one precision."""
 
@@ -150,10 +169,13 @@ class Context:
         constants: Mapping[int, int] | None = None,
     ) -> Launch:
         """A launch of a generated kernel; buffers, or what makes them when asked, and params by its names."""
-        found = (buffers[name] for name in kernel.buffers)
-        taken = tuple(one() if callable(one) else one for one in found)
+        found = {name: buffers[name] for name in kernel.buffers}
+        places = {name: one for name, one in found.items() if isinstance(one, Places)}
+        found |= {name: one.buffer for name, one in places.items()}
+        taken = tuple(one() if callable(one) else one for one in found.values())
+        regular = {kernel.places[name]: 1 for name, one in places.items() if one.are_regular}
         large = {LARGE: 1} if _is_large(kernel.name, kernel.buffers, taken, kernel.far) else {}
-        compiled = self.device.generated(kernel, {**large, **(constants or {})})
+        compiled = self.device.generated(kernel, {**large, **regular, **(constants or {})})
         return Launch(compiled, taken, tuple(params[name] for name in kernel.params), groups, nbytes)
 
     def cut(self, run: tuple[int, int], nbytes: float) -> list[tuple[int, int, float]]:

@@ -27,6 +27,8 @@ INPUT(4, uvec4, tile_ranges)
 INPUT(5, uint, first)
 INPUT(6, uint, dest_scalar)
 INOUT(7, real, y)
+layout(constant_id = 8) const uint IS_REGULAR_8 = 0;
+uint dest_scalar_of(uint i) { return IS_REGULAR_8 != 0 ? dest_scalar.at[0] + dest_scalar.at[1] * i : dest_scalar.at[i]; }
 const uint OUTPUTS = 3, TILE = 128;
 shared real scratch[OUTPUTS * TILE];
 
@@ -93,7 +95,7 @@ void main() {
     const uint last = min(first.at[d + 1] - begin, TILE);
     real total = ZERO;
     for (uint i = first.at[d] - begin; i < last; ++i) total += scratch[o * TILE + i];
-    const uint place = dest_scalar.at[d] + o;
+    const uint place = dest_scalar_of(d) + o;
     y.at[place] = push.accumulate != 0 ? y.at[place] + total : total;
   }
 }

@@ -24,18 +24,22 @@ INPUT(7, uint, dest_scalar)
 INPUT_OUTPUT_LARGE(8, values)
 INOUT(9, real, b)
 OUTPUT(10, wide, partial)
+layout(constant_id = 8) const uint IS_REGULAR_8 = 0;
+uint dest_block_of(uint i) { return IS_REGULAR_8 != 0 ? dest_block.at[0] + dest_block.at[1] * i : dest_block.at[i]; }
+layout(constant_id = 9) const uint IS_REGULAR_9 = 0;
+uint dest_scalar_of(uint i) { return IS_REGULAR_9 != 0 ? dest_scalar.at[0] + dest_scalar.at[1] * i : dest_scalar.at[i]; }
 const uint PLACE[6] = uint[](0u, 256u, 257u, 512u, 513u, 514u);
-const uint COLUMNS = 8, TILE = 128;
-shared real scratch[COLUMNS * TILE];
+const uint COLUMNS = 8, TILE = 128, COLUMN = 129;
+shared real scratch[COLUMNS * COLUMN];
 shared accumulator parts_scratch[WORKGROUP_SIZE];
 uint first_destination, num_here, begin, end;  // of the tile: destinations and edges
 
 void store(uint d, uint o, real total) {
   if (o >= 6) {
-    const uint place = dest_scalar.at[d] + o - 6;
+    const uint place = dest_scalar_of(d) + o - 6;
     b.at[place] = push.accumulate != 0 ? b.at[place] + total : total;
   } else {
-    const uint i = PLACE[o] & 255, j = PLACE[o] >> 8, block = dest_block.at[d];
+    const uint i = PLACE[o] & 255, j = PLACE[o] >> 8, block = dest_block_of(d);
     const uint upper = i + 3 * j, lower = j + 3 * i;
     const real entry = push.accumulate != 0 ? AT(values, block, upper) + total : total;
     AT(values, block, upper) = entry;
@@ -55,7 +59,7 @@ void sum_columns(uint first_output, uint num_columns) {
     accumulator mine = sum_zero();
     if (s < num_sums) {
       const uint last = min(first.at[d + 1] - begin, TILE);
-      for (uint i = first.at[d] - begin + part; i < last; i += parts) mine = add(mine, scratch[c * TILE + i]);
+      for (uint i = first.at[d] - begin + part; i < last; i += parts) mine = add(mine, scratch[c * COLUMN + i]);
     }
     for (uint step = parts >> 1; step > 0; step >>= 1) {
       parts_scratch[LANE] = mine;
@@ -100,14 +104,24 @@ void main() {
   accumulator sum_b_1 = sum_zero();
   accumulator sum_b_2 = sum_zero();
   wide chi2 = WIDE_ZERO;
+  uint pose_row_ahead = 0;
+  uint point_row_ahead = 0;
+  if (begin + LANE < end) {
+    pose_row_ahead = BLOCKED(rows, begin + LANE, 0, 2);
+    point_row_ahead = BLOCKED(rows, begin + LANE, 1, 2);
+  }
   for (uint e = begin + LANE; e < end; e += WORKGROUP_SIZE) {
-    const uint pose_row = BLOCKED(rows, e, 0, 2);
+    const uint pose_row = pose_row_ahead;
+    const uint point_row = point_row_ahead;
+    if (e + WORKGROUP_SIZE < end) {
+      pose_row_ahead = BLOCKED(rows, e + WORKGROUP_SIZE, 0, 2);
+      point_row_ahead = BLOCKED(rows, e + WORKGROUP_SIZE, 1, 2);
+    }
     const wide2 pose_v0 = AT(estimate0, pose_row * 2, 0);
     const wide2 pose_v1 = AT(estimate0, pose_row * 2, 1);
     const wide pose_0 = pose_v0.x;
     const wide pose_1 = pose_v0.y;
     const wide pose_2 = pose_v1.x;
-    const uint point_row = BLOCKED(rows, e, 1, 2);
     const wide2 point_v0 = AT(estimate1, point_row * 1, 0);
     const wide point_0 = point_v0.x;
     const wide point_1 = point_v0.y;
@@ -163,17 +177,17 @@ void main() {
   for (uint k = 0; k < 2; ++k) {
     switch (k) {
       case 0:
-        scratch[0 * TILE + LANE] = sum_H_0_0;
-        scratch[1 * TILE + LANE] = sum_H_0_1;
-        scratch[2 * TILE + LANE] = sum_H_1_1;
-        scratch[3 * TILE + LANE] = sum_H_0_2;
-        scratch[4 * TILE + LANE] = sum_H_1_2;
-        scratch[5 * TILE + LANE] = sum_H_2_2;
-        scratch[6 * TILE + LANE] = value(sum_b_0);
-        scratch[7 * TILE + LANE] = value(sum_b_1);
+        scratch[0 * COLUMN + LANE] = sum_H_0_0;
+        scratch[1 * COLUMN + LANE] = sum_H_0_1;
+        scratch[2 * COLUMN + LANE] = sum_H_1_1;
+        scratch[3 * COLUMN + LANE] = sum_H_0_2;
+        scratch[4 * COLUMN + LANE] = sum_H_1_2;
+        scratch[5 * COLUMN + LANE] = sum_H_2_2;
+        scratch[6 * COLUMN + LANE] = value(sum_b_0);
+        scratch[7 * COLUMN + LANE] = value(sum_b_1);
         break;
       case 1:
-        scratch[0 * TILE + LANE] = value(sum_b_2);
+        scratch[0 * COLUMN + LANE] = value(sum_b_2);
         break;
     }
     sum_columns(k * COLUMNS, min(COLUMNS, 9 - k * COLUMNS));

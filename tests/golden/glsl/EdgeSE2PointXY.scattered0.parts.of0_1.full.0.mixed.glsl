@@ -22,8 +22,8 @@ INPUT(2, uint, first)
 INPUT(3, uint, tiles)
 OUTPUT(4, accumulator, parts)
 const uint PLACE[6] = uint[](0u, 256u, 257u, 512u, 513u, 514u);
-const uint COLUMNS = 8, TILE = 128;
-shared real scratch[COLUMNS * TILE];
+const uint COLUMNS = 8, TILE = 128, COLUMN = 129;
+shared real scratch[COLUMNS * COLUMN];
 shared accumulator parts_scratch[WORKGROUP_SIZE];
 uint first_destination, num_here, begin, end;  // of the tile: destinations and edges
 
@@ -49,7 +49,7 @@ void sum_columns(uint first_output, uint num_columns) {
     accumulator mine = sum_zero();
     if (s < num_sums) {
       const uint last = min(first.at[d + 1] - begin, TILE);
-      for (uint i = first.at[d] - begin + part; i < last; i += parts) mine = add(mine, scratch[c * TILE + i]);
+      for (uint i = first.at[d] - begin + part; i < last; i += parts) mine = add(mine, scratch[c * COLUMN + i]);
     }
     for (uint step = parts >> 1; step > 0; step >>= 1) {
       parts_scratch[LANE] = mine;
@@ -122,17 +122,17 @@ void main() {
   for (uint k = 0; k < 2; ++k) {
     switch (k) {
       case 0:
-        scratch[0 * TILE + LANE] = sum_H_0_0;
-        scratch[1 * TILE + LANE] = sum_H_0_1;
-        scratch[2 * TILE + LANE] = sum_H_1_1;
-        scratch[3 * TILE + LANE] = sum_H_0_2;
-        scratch[4 * TILE + LANE] = sum_H_1_2;
-        scratch[5 * TILE + LANE] = sum_H_2_2;
-        scratch[6 * TILE + LANE] = value(sum_b_0);
-        scratch[7 * TILE + LANE] = value(sum_b_1);
+        scratch[0 * COLUMN + LANE] = sum_H_0_0;
+        scratch[1 * COLUMN + LANE] = sum_H_0_1;
+        scratch[2 * COLUMN + LANE] = sum_H_1_1;
+        scratch[3 * COLUMN + LANE] = sum_H_0_2;
+        scratch[4 * COLUMN + LANE] = sum_H_1_2;
+        scratch[5 * COLUMN + LANE] = sum_H_2_2;
+        scratch[6 * COLUMN + LANE] = value(sum_b_0);
+        scratch[7 * COLUMN + LANE] = value(sum_b_1);
         break;
       case 1:
-        scratch[0 * TILE + LANE] = value(sum_b_2);
+        scratch[0 * COLUMN + LANE] = value(sum_b_2);
         break;
     }
     sum_columns(k * COLUMNS, min(COLUMNS, 9 - k * COLUMNS));

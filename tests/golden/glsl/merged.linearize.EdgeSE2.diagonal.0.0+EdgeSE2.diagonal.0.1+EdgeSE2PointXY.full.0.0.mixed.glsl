@@ -40,6 +40,10 @@ INPUT(10, uint, dest_block)
 INPUT(11, uint, dest_scalar)
 INPUT_OUTPUT_LARGE(12, values)
 INOUT(13, real, b)
+layout(constant_id = 8) const uint IS_REGULAR_8 = 0;
+uint dest_block_of(uint i) { return IS_REGULAR_8 != 0 ? dest_block.at[0] + dest_block.at[1] * i : dest_block.at[i]; }
+layout(constant_id = 9) const uint IS_REGULAR_9 = 0;
+uint dest_scalar_of(uint i) { return IS_REGULAR_9 != 0 ? dest_scalar.at[0] + dest_scalar.at[1] * i : dest_scalar.at[i]; }
 const uint PLACE[6] = uint[](0u, 256u, 257u, 512u, 513u, 514u);
 real sum_H_0_0 = ZERO;
 real sum_H_0_1 = ZERO;
@@ -295,17 +299,17 @@ void add_edge(uint i) {
   else if (i < until[2]) add_edge1(begins[1] + (i - until[1]));
   else add_edge2(begins[2] + (i - until[2]));
 }
-const uint COLUMNS = 8, TILE = 128;
-shared real scratch[COLUMNS * TILE];
+const uint COLUMNS = 8, TILE = 128, COLUMN = 129;
+shared real scratch[COLUMNS * COLUMN];
 shared accumulator parts_scratch[WORKGROUP_SIZE];
 
 
 void store(uint d, uint o, real total) {
   if (o >= 6) {
-    const uint place = dest_scalar.at[d] + o - 6;
+    const uint place = dest_scalar_of(d) + o - 6;
     b.at[place] = push.accumulate != 0 ? b.at[place] + total : total;
   } else {
-    const uint i = PLACE[o] & 255, j = PLACE[o] >> 8, block = dest_block.at[d];
+    const uint i = PLACE[o] & 255, j = PLACE[o] >> 8, block = dest_block_of(d);
     const uint upper = i + 3 * j, lower = j + 3 * i;
     const real entry = push.accumulate != 0 ? AT(values, block, upper) + total : total;
     AT(values, block, upper) = entry;
@@ -327,7 +331,7 @@ void sum_columns(uint first_output, uint num_columns) {
       [[unroll]] for (uint v = 0; v < VIEWS; ++v) {
         const uint lane = until[v] - begins[v];  // of the view's edge 0, were it here
         const uint last = min(lane + first.at[(d + 1) * VIEWS + v], TILE);
-        for (uint i = lane + first.at[d * VIEWS + v] + part; i < last; i += parts) mine = add(mine, scratch[c * TILE + i]);
+        for (uint i = lane + first.at[d * VIEWS + v] + part; i < last; i += parts) mine = add(mine, scratch[c * COLUMN + i]);
       }
     }
     for (uint step = parts >> 1; step > 0; step >>= 1) {
@@ -355,17 +359,17 @@ void main() {
   for (uint k = 0; k < 2; ++k) {
     switch (k) {
       case 0:
-        scratch[0 * TILE + LANE] = sum_H_0_0;
-        scratch[1 * TILE + LANE] = sum_H_0_1;
-        scratch[2 * TILE + LANE] = sum_H_1_1;
-        scratch[3 * TILE + LANE] = sum_H_0_2;
-        scratch[4 * TILE + LANE] = sum_H_1_2;
-        scratch[5 * TILE + LANE] = sum_H_2_2;
-        scratch[6 * TILE + LANE] = value(sum_b_0);
-        scratch[7 * TILE + LANE] = value(sum_b_1);
+        scratch[0 * COLUMN + LANE] = sum_H_0_0;
+        scratch[1 * COLUMN + LANE] = sum_H_0_1;
+        scratch[2 * COLUMN + LANE] = sum_H_1_1;
+        scratch[3 * COLUMN + LANE] = sum_H_0_2;
+        scratch[4 * COLUMN + LANE] = sum_H_1_2;
+        scratch[5 * COLUMN + LANE] = sum_H_2_2;
+        scratch[6 * COLUMN + LANE] = value(sum_b_0);
+        scratch[7 * COLUMN + LANE] = value(sum_b_1);
         break;
       case 1:
-        scratch[0 * TILE + LANE] = value(sum_b_2);
+        scratch[0 * COLUMN + LANE] = value(sum_b_2);
         break;
     }
     sum_columns(k * COLUMNS, min(COLUMNS, 9 - k * COLUMNS));

@@ -47,6 +47,8 @@ INPUT(9, uint, tiles)
 INPUT(10, uint, first)
 INPUT(11, uint, dest_scalar)
 INOUT(12, real, y)
+layout(constant_id = 8) const uint IS_REGULAR_8 = 0;
+uint dest_scalar_of(uint i) { return IS_REGULAR_8 != 0 ? dest_scalar.at[0] + dest_scalar.at[1] * i : dest_scalar.at[i]; }
 const uint OUTPUTS = 3, TILE = 128;
 shared real scratch[OUTPUTS * TILE];
 real sum[OUTPUTS];
@@ -209,7 +211,7 @@ void main() {
       const uint last = min(lane + first.at[(d + 1) * VIEWS + v], TILE);
       for (uint i = lane + first.at[d * VIEWS + v]; i < last; i += 1) total += scratch[o * TILE + i];
     }
-    const uint place = dest_scalar.at[d] + o;
+    const uint place = dest_scalar_of(d) + o;
     y.at[place] = push.accumulate != 0 ? y.at[place] + total : total;
   }
 }

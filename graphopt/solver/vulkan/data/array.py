@@ -20,7 +20,7 @@ from typing import Any, Literal
 import numpy as np
 
 from graphopt.cpu_kernels import kernels
-from graphopt.solver.vulkan.program import Context, Program
+from graphopt.solver.vulkan.program import Context, Places, Program
 
 WIDE_BYTES = 8
 """Of a wide number: one float64, or two float32."""
@@ -95,6 +95,15 @@ class DeviceArray:
             if found is None:
                 found = known[digest] = cls.of(context, values)
         return found
+
+    @classmethod
+    def places(cls, context: Context, values: np.ndarray) -> Places:
+        """Places that generated kernels read, two numbers where they are regular."""
+        values = np.asarray(values)
+        steps = np.diff(values)
+        are_regular = len(steps) > 1 and steps[0] >= 0 and bool((steps == steps[0]).all())
+        stored = np.array([values[0], steps[0]]) if are_regular else values
+        return Places(cls.shared(context, stored), are_regular)
 
     # ---------------------------------------------------------------- now
 

@@ -72,13 +72,12 @@ class ViewArrays:
         self._data: DeviceArray | None = None
         self._narrow: DeviceArray | None = None
         self._narrowing = threading.Lock()
-        arrays = {
-            "first": view.first,
-            "tiles": view.tiles,
-            "dest_block": layout.diagonal_offset[view.blocks],
-            "dest_scalar": layout.scalar[view.blocks],
-        }
+        arrays = {"first": view.first, "tiles": view.tiles}
         small = {name: DeviceArray.shared(context, array) for name, array in arrays.items()}
+        self._places = {
+            "dest_block": DeviceArray.places(context, layout.diagonal_offset[view.blocks]),
+            "dest_scalar": DeviceArray.places(context, layout.scalar[view.blocks]),
+        }
         self._arrays = {**small, "rows": self._rows}
         self.long = _long_arrays(context, view, layout)
         if whole is None:
@@ -90,7 +89,10 @@ class ViewArrays:
     @property
     def buffers(self) -> dict[str, Any]:
         """By the names of kernels: buffers, and what makes one when a kernel asks for it."""
-        made: dict[str, Any] = {name: array.buffer for name, array in self._arrays.items()}
+        made: dict[str, Any] = {
+            **{name: array.buffer for name, array in self._arrays.items()},
+            **self._places,
+        }
         if self._whole is None:
             return {**made, "data_narrow": self._narrow_data}
         theirs = self._whole.buffers
@@ -99,7 +101,7 @@ class ViewArrays:
     @property
     def nbytes(self) -> int:
         """Device memory."""
-        arrays = (*self._arrays.values(), self._narrow, self.long)
+        arrays = (*self._arrays.values(), *self._places.values(), self._narrow, self.long)
         return sum(array.nbytes for array in arrays if array is not None)
 
     def _places_in(self, whole: EdgeView) -> DeviceArray:

@@ -49,7 +49,7 @@ from graphopt.solver.vulkan.kernels.parts import (
     units_of,
 )
 from graphopt.solver.vulkan.kernels.sums import Pass, plan_writes, steps_of
-from graphopt.solver.vulkan.program import NOTHING, Context, Launch, Program
+from graphopt.solver.vulkan.program import NOTHING, Context, Launch, Places, Program
 
 
 class EdgeProducts:
@@ -64,7 +64,7 @@ class EdgeProducts:
         self._blocks = StoredBlocks(context, linearizer.storage.layout) if stores else None
         self._records = PackedRecords(context, structure, linearizer.estimates, self._record_sets())
         self._arrays: dict[tuple[int, int], dict[str, DeviceArray]] = {}
-        self._solving: dict[tuple[tuple[int, int], ...], dict[str, DeviceArray]] = {}
+        self._solving: dict[tuple[tuple[int, int], ...], dict[str, Places]] = {}
         self._structure = structure
         self._num_kept = num_kept
         self.uses_diagonal = linearizer.uses_diagonal
@@ -315,9 +315,9 @@ class EdgeProducts:
         if unit.key not in self._solving:
             arrays = solve_arrays(self._structure, self._num_kept, unit, inverse.offset)
             self._solving[unit.key] = {
-                name: DeviceArray.shared(self._context, array) for name, array in arrays.items()
+                name: DeviceArray.places(self._context, array) for name, array in arrays.items()
             }
-        return {name: array.buffer for name, array in self._solving[unit.key].items()}
+        return self._solving[unit.key]
 
     def _merged_launches(
         self,

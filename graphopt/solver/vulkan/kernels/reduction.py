@@ -411,7 +411,7 @@ class MatrixFreeSchur(MatrixFreeWhole):
         offset = np.full(structure.num_blocks + 1, NOTHING, np.uint32)  # the last one: not optimized
         offset[layout.num_kept : -1] = self._inverse.offset
         self._inverse_offsets = {
-            number: DeviceArray.shared(context, offset[blocks])
+            number: DeviceArray.places(context, offset[blocks])
             for number, blocks in enumerate(structure.vertex_blocks)
         }
 
@@ -425,8 +425,7 @@ class MatrixFreeSchur(MatrixFreeWhole):
         program.copy(self._equations.values, diagonal, size)
         program.barrier()
         inverse = self._inverse.buffer
-        offsets = {number: array.buffer for number, array in self._inverse_offsets.items()}
-        for step in self._products.schur_diagonal_steps(inverse, offsets, diagonal):
+        for step in self._products.schur_diagonal_steps(inverse, self._inverse_offsets, diagonal):
             program.step(step)
         return DiagonalBlocks(diagonal, layout.diagonal_offset[: layout.num_kept])
 

@@ -151,7 +151,7 @@ def gpu_pairs(
 
 
 PAIR_WORKGROUP = 128
-PAIRS_PER_CHUNK = 512
+PAIRS_PER_CHUNK = 128
 TILE_WORKGROUP = 32
 TILE_STAGE_SCALARS = 1344
 """Shared memory for pairs; with the 2.3 KiB to merge and the offsets, below the 16 KiB every device has."""
