@@ -112,7 +112,7 @@ def lattice(scale: float):
 
 def flow(scale: float):
     """Two frames of a turned pattern."""
-    return [images.gray(one) for one in optical_flow.generated(int(96 * scale))[:2]]
+    return [images.gray(frame) for frame in optical_flow.generated(int(96 * scale))[:2]]
 
 
 def bundles(cameras: int, points: int) -> Solve:
@@ -268,7 +268,7 @@ def summary_of(result: Any) -> graphopt.Summary:
     return (
         result
         if isinstance(result, graphopt.Summary)
-        else next(one for one in result if isinstance(one, graphopt.Summary))
+        else next(value for value in result if isinstance(value, graphopt.Summary))
     )
 
 
@@ -315,7 +315,7 @@ def print_figure_11(console: Console, args: argparse.Namespace) -> None:
     table = Table(title="Thallo, figure 11: sparse BundleFusion [ms]; Thallo half of Opt, a tenth of Ceres")
     for name in ("frames", "unknowns", *schedules):
         table.add_column(name, justify="right")
-    for frames in [max(int(one * args.scale), 2) for one in (4, 8, 16, 32)]:
+    for frames in [max(int(count * args.scale), 2) for count in (4, 8, 16, 32)]:
         data = bundle_fusion.generated(frames)[:3]
         row = []
         for schedule in schedules:

@@ -90,7 +90,7 @@ def calls(graph: Graph, later: int, **options: Any) -> Calls:
         _timed(graph, start, options)
     found += [_timed(graph, start, options) for _ in range(later)]
     _restore(graph, start)
-    return Calls([one[0] for one in found], [one[1] for one in found], found[-1][2])
+    return Calls([call[0] for call in found], [call[1] for call in found], found[-1][2])
 
 
 def _timed(graph: Graph, start: list[np.ndarray], options: dict[str, Any]) -> tuple[float, float, Summary]:
@@ -115,8 +115,8 @@ def close_calls(graph: Graph, converged: Summary, best: float, **options: Any) -
         return None
     passed = [number for number, iteration in enumerate(converged.iterations, 1) if iteration.chi2 <= bound]
     for count in range(min(passed, default=1), len(converged.iterations)):
-        one = calls(graph, 0, max_iterations=count, **options)
-        if one.summary.final_chi2 <= bound:
+        result = calls(graph, 0, max_iterations=count, **options)
+        if result.summary.final_chi2 <= bound:
             return calls(graph, LATER, max_iterations=count, **options)
     return calls(graph, LATER, **options)
 

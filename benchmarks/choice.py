@@ -50,7 +50,7 @@ def main() -> None:
     for name in arguments.names or PROBLEMS:
         graph = PROBLEMS[name]()
         cpu, device, auto = (
-            seconds_on(graph.copy(), one, arguments.repeats) for one in ("cpu", "vulkan", "auto")
+            seconds_on(graph.copy(), place, arguments.repeats) for place in ("cpu", "vulkan", "auto")
         )
         of_choice = cpu[0] if auto[1] == "cpu" else device[0]
         regrets.append(of_choice / min(cpu[0], device[0]))

@@ -107,7 +107,9 @@ def inertial_only(seed: int) -> Squares:
     true, turn = SE3(path.at(stamps).world_T_body), SO3.exp(rng.normal(size=3))
     unit = float(np.exp(0.5 * rng.normal()))
     poses = SE3.from_parts(turn.act(true.translation) / unit, (turn * true.rotation).storage).storage
-    measured = [one for one in sb.preintegrate_intervals(samples, stamps, noise) if one is not None]
+    measured = [
+        interval for interval in sb.preintegrate_intervals(samples, stamps, noise) if interval is not None
+    ]
     found = sb.initialize(poses, measured, gyro_bias_sigma=sigmas[0], acc_bias_sigma=sigmas[3])
     if not found.is_usable or found.covariance is None:
         return {}
@@ -149,8 +151,8 @@ def verdicts(case: str, seeds: range) -> list[Verdict]:
     """Of each quantity of a case."""
     found = [CASES[case](seed) for seed in seeds]
     result = []
-    for name in dict.fromkeys(name for one in found for name in one):
-        squares = [one[name] for one in found if name in one]
+    for name in dict.fromkeys(name for run in found for name in run):
+        squares = [run[name] for run in found if name in run]
         dim = sum(dims for _, dims in squares)
         low, high = chi2.ppf([0.005, 0.995], dim) / dim
         result.append(Verdict(name, len(squares), sum(square for square, _ in squares) / dim, low, high))
@@ -167,10 +169,11 @@ def main() -> None:
     parser.add_argument("--case", choices=CASES, action="append", help="may be repeated (default: all)")
     args = parser.parse_args()
     for case in args.case or CASES:
-        for one in verdicts(case, range(args.first, args.first + args.seeds)):
+        for verdict in verdicts(case, range(args.first, args.first + args.seeds)):
             print(
-                f"{case:14} {one.name:8} {one.count:5} of {args.seeds} seeds: mean {one.mean:.3f}, "
-                f"99 % band {one.low:.3f} to {one.high:.3f}, {'inside' if one.is_consistent else 'OUTSIDE'}",
+                f"{case:14} {verdict.name:8} {verdict.count:5} of {args.seeds} seeds: "
+                f"mean {verdict.mean:.3f}, 99 % band {verdict.low:.3f} to {verdict.high:.3f}, "
+                f"{'inside' if verdict.is_consistent else 'OUTSIDE'}",
                 flush=True,
             )
 

@@ -82,7 +82,7 @@ def _print(run: Run, best: float) -> None:
     summary = run.summary
     phases = ", ".join(f"{k} {1e3 * v:.0f}" for k, v in summary.seconds.items() if v >= 5e-4)
     reached = [run.seconds_to(best * (1.0 + share)) for share in (0.01, 0.001)]
-    when = ["never" if one is None else f"{one:.3f} s" for one in reached]
+    when = ["never" if seconds is None else f"{seconds:.3f} s" for seconds in reached]
     print(
         f"  {run.precision:6} {summary.linear_solver}, schur {summary.schur}: "
         f"{len(summary.iterations)} iterations, chi2 {summary.final_chi2:.8g}; "

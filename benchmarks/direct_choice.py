@@ -57,7 +57,7 @@ def _expected(graph: Graph, device: str, precision: Any) -> str:
     start = time.perf_counter()
     shape = reduced_shape(structure)
     spent = time.perf_counter() - start
-    best = min(one.seconds["solve"] for one in predict(size, figures, precision)) / 20
+    best = min(prediction.seconds["solve"] for prediction in predict(size, figures, precision)) / 20
     factor = factor_seconds(shape, figures, software=opened.info["kind"] == "cpu")
     return (
         f"{shape.rows} rows, {shape.diameter} levels (found in {1e3 * spent:.1f} ms), expected "

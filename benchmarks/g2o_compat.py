@@ -112,7 +112,7 @@ def pose_graph_problem() -> dict[str, Any]:
     angle = np.arange(count) * 2.0 * np.pi / per_winding
     radius = 10.0 + angle / (2.0 * np.pi)
     position = np.stack([radius * np.cos(angle), radius * np.sin(angle), 0.02 * angle], axis=1)
-    rotation = np.stack([_rotation_z(one + np.pi / 2) for one in angle])
+    rotation = np.stack([_rotation_z(turn + np.pi / 2) for turn in angle])
     pairs = [(i, i + 1) for i in range(count - 1)] + [
         (i, i + per_winding) for i in range(0, count - per_winding, 2)
     ]
@@ -312,10 +312,10 @@ def build(g2o: Any, problem: dict[str, Any]) -> dict[str, float]:
     clock = Clock()
     optimizer = _optimizer(g2o, "SE3")
     rotation, position = np.eye(3), problem["position"]
-    for i, one in enumerate(position):
+    for i, place in enumerate(position):
         vertex = g2o.VertexSE3()
         vertex.set_id(i)
-        vertex.set_estimate(g2o.Isometry3d(rotation, one.reshape(3, 1)))
+        vertex.set_estimate(g2o.Isometry3d(rotation, place.reshape(3, 1)))
         optimizer.add_vertex(vertex)
     information = np.eye(6)
     for i, j in problem["pairs"]:

@@ -93,9 +93,9 @@ def main() -> None:
             path = Path(folder) / f"{case}.g2o"
             write(case, path)
             (ours, chi2), (theirs, their_chi2) = (
-                one(path, args.iterations) for one in (of_graphopt, of_gtsam)
+                run(path, args.iterations) for run in (of_graphopt, of_gtsam)
             )
-        mine, other = (1e3 * statistics.median(one) for one in (ours, theirs))
+        mine, other = (1e3 * statistics.median(times) for times in (ours, theirs))
         print(
             f"{case:16} ours {mine:9.1f} ms   gtsam {other:9.1f} ms   {other / mine:6.1f} times   "
             f"chi2 {chi2:.6g}, {their_chi2:.6g}",

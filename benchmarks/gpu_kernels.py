@@ -217,7 +217,7 @@ def report(
         flops = 0.0 if kernel is None else float(kernel.flops * items_of(kind, num_edges))
         computing = flops / figures.flops(used) if flops else 0.0
         floor = 1e3 * max(nbytes / figures.bytes_per_second, computing, figures.dispatch_seconds)
-        gathers = sum(seconds_per_record(device, *one) for one in gathers_of(kind, slots))
+        gathers = sum(seconds_per_record(device, *gather) for gather in gathers_of(kind, slots))
         gathering = 1e3 * num_edges * gathers
         print(
             f"| {kind.name} | {row.count} | {row.ms:.4f} | {row.count * row.ms / total:.0%} | "

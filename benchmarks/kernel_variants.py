@@ -93,8 +93,8 @@ def branching_write(
     statements = assignment.statements
     producer = {target: k for k, each_statement in enumerate(statements) for target in each_statement.targets}
     users: dict[int, set[int]] = {k: set() for k in range(len(statements))}
-    for k, one in enumerate(statements):
-        for name in one.names():
+    for k, statement in enumerate(statements):
+        for name in statement.names():
             if name in producer:
                 users[producer[name]].add(k)
     for value in assignment.outputs.values():
@@ -102,9 +102,9 @@ def branching_write(
             users[producer[value]].add(-1)
     moved: dict[tuple[int, int], list[int]] = {}
     owner: dict[int, int] = {}
-    for k, one in enumerate(statements):
-        for side in (1, 2) if one.operation == "SELECT" else ():
-            inside = _only_for(k, one.sources[side], statements, producer, users)
+    for k, statement in enumerate(statements):
+        for side in (1, 2) if statement.operation == "SELECT" else ():
+            inside = _only_for(k, statement.sources[side], statements, producer, users)
             cost = sum(statements[j].num_flops + 7 * (statements[j].operation in SLOW) for j in inside)
             if cost >= LEAST_MOVED:
                 moved[k, side] = sorted(inside)
@@ -114,21 +114,21 @@ def branching_write(
     def emit(k: int, within: int | None) -> None:
         if owner.get(k) != within:
             return
-        one = statements[k]
+        statement = statements[k]
         if (k, 1) not in moved and (k, 2) not in moved:
-            writer.statement(one)
+            writer.statement(statement)
             return
-        (target,) = one.targets
+        (target,) = statement.targets
         kind = "wide" if target in writer.wide else "real"
         writer.types[target] = kind
-        condition = writer.source(one.sources[0], "bool")
+        condition = writer.source(statement.sources[0], "bool")
         writer.lines += [f"{kind} {target};", f"if ({condition}) {{"]
         for side, end in ((1, "} else {"), (2, "}")):
             lines, converted = writer.lines, set(writer.converted)
             writer.lines = []
             for j in moved.get((k, side), ()):
                 emit(j, k)
-            value = writer.source(one.sources[side], kind)
+            value = writer.source(statement.sources[side], kind)
             own, writer.lines, writer.converted = writer.lines, lines, converted
             writer.lines += [*(f"  {line}" for line in own), f"  {target} = {value};", end]
 

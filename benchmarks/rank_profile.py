@@ -125,7 +125,7 @@ def measuring() -> Iterator[dict[tuple[str, str], Calls]]:
 def described(calls: dict[tuple[str, str], Calls]) -> list[str]:
     """Markdown, milliseconds of all calls together."""
     lines = ["| thread | call | number | ms | waiting for the device | on it |", "|---|---|---|---|---|---|"]
-    for (thread, name), one in sorted(calls.items(), key=lambda each: (each[0][0], -each[1].seconds)):
-        numbers = " | ".join(f"{1e3 * value:.2f}" for value in (one.seconds, one.waited, one.device))
-        lines.append(f"| {thread} | {name} | {one.number} | {numbers} |")
+    for (thread, name), call in sorted(calls.items(), key=lambda each: (each[0][0], -each[1].seconds)):
+        numbers = " | ".join(f"{1e3 * value:.2f}" for value in (call.seconds, call.waited, call.device))
+        lines.append(f"| {thread} | {name} | {call.number} | {numbers} |")
     return lines

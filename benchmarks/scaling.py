@@ -168,7 +168,7 @@ def run(args: argparse.Namespace, ranks: int, comm: Any) -> dict[str, Any]:
         forget(graph)  # and its memory on the device
         for vertex_set, values in zip(graph.vertex_sets, starts, strict=True):
             vertex_set.estimate[...] = values
-    seconds = {name: _seconds_of_trial(one) for name, one in (("few", few), ("many", many))}
+    seconds = {name: _seconds_of_trial(runs) for name, runs in (("few", few), ("many", many))}
     kept = sum(
         int((~vertex_set.fixed & ~vertex_set.marginalized).sum()) * vertex_set.type.tangent_dim
         for vertex_set in (graph.vertex_sets if graph is not None else ())
@@ -287,7 +287,7 @@ def message(run: dict[str, Any]) -> float:
 
 def comparable(runs: list[dict[str, Any]]) -> list[dict[str, Any]]:
     """Of one precision, double where there is any, and without runs whose products were not all alike."""
-    double = [one for one in runs if one["precision"] == "double" and one.get("switched_at") is None]
+    double = [run for run in runs if run["precision"] == "double" and run.get("switched_at") is None]
     return double or runs
 
 
@@ -421,12 +421,12 @@ def draw(runs: list[dict[str, Any]], folder: Path) -> list[Path]:
         }
         for kind in sorted(kinds):
             chosen = [each_run for each_run in runs if each_run["weak"] == is_weak or each_run["ranks"] == 1]
-            chosen = [one for one in chosen if (one["problem"], one["precision"]) == kind]
-            chosen.sort(key=lambda one: one["ranks"])
+            chosen = [run for run in chosen if (run["problem"], run["precision"]) == kind]
+            chosen.sort(key=lambda run: run["ranks"])
             base = chosen[0]["product_seconds"] * (1 if is_weak else chosen[0]["ranks"])
             axis.plot(
-                [one["ranks"] for one in chosen],
-                [base / one["product_seconds"] for one in chosen],
+                [run["ranks"] for run in chosen],
+                [base / run["product_seconds"] for run in chosen],
                 "o-",
                 label=", ".join(kind),
             )

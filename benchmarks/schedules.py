@@ -101,16 +101,16 @@ def _problem(name: str, device: VulkanDevice, precision: str) -> float:
     pick = cheapest(predictions, COMFORTABLE_SHARE * device_memory(device))
     predictions += other_summations(size, figures, precision, pick)
     measured = measure_schedules(graph, structure, device, precision, predictions)
-    best = min(one.total for one in measured)
+    best = min(schedule.total for schedule in measured)
     print(f"{Path(name).name}: {structure.num_edges} edges, {structure.dim} unknowns")
-    for one in measured:
-        told = one.prediction
+    for schedule in measured:
+        told = schedule.prediction
         mark = "*" if told is pick else " "
         print(
             f"{mark} {told.name:48} {told.summation:30} predicted {1e3 * told.total:9.3f} ms   "
-            f"measured {1e3 * one.total:9.3f} ms   {one.total / best:5.2f} x best"
+            f"measured {1e3 * schedule.total:9.3f} ms   {schedule.total / best:5.2f} x best"
         )
-    ratio = next(one.total for one in measured if one.prediction is pick) / best
+    ratio = next(schedule.total for schedule in measured if schedule.prediction is pick) / best
     print(f"  pick / best: {ratio:.2f}\n")
     return ratio
 

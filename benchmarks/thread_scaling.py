@@ -91,18 +91,18 @@ def print_problem(name: str, counts: list[int], processes: int, runs: int) -> No
     for _ in range(processes):
         for count in counts:
             found[count].append(in_process(CHILD, count, PROBLEMS[name], str(runs)))
-    base = float(np.median([one["whole"] for one in found[counts[0]]]))
+    base = float(np.median([run["whole"] for run in found[counts[0]]]))
     rows = []
     for count in counts:
-        phases = {key: [one[key] for one in found[count]] for key in ("whole", "solve", "linearize")}
+        phases = {key: [run[key] for run in found[count]] for key in ("whole", "solve", "linearize")}
         rows.append(
             [
                 str(count),
                 *(spread(values) for values in phases.values()),
                 f"{base / float(np.median(phases['whole'])):.2f}",
                 f"{max(phases['solve']) / max(min(phases['solve']), 1e-9):.2f}",
-                f"{np.median([one['faults'] for one in found[count]]):.0f}",
-                f"{np.median([one['switches'] for one in found[count]]):.0f}",
+                f"{np.median([run['faults'] for run in found[count]]):.0f}",
+                f"{np.median([run['switches'] for run in found[count]]):.0f}",
             ]
         )
     header = [

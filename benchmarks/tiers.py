@@ -205,14 +205,14 @@ def measure(context: Context, name: str, num_edges: int, repeats: int, scratch_b
     )
     firsts = np.cumsum([0, *(edge.num_chi2_partials for edge in compiled.edges)]).tolist()
     answers, version = {}, compiled.estimates.current
-    for tier, one in (("interpreter", interpreted), ("compiled", compiled)):
+    for tier, kernel in (("interpreter", interpreted), ("compiled", compiled)):
         values, b = context.reals(storage.layout.values_size), context.reals(storage.layout.dim)
         partial = context.device.allocate(8 * firsts[-1])
-        linearize = list(one.linearize_steps(version, values, b))
+        linearize = list(kernel.linearize_steps(version, values, b))
         clears = [values, b] if tier == "interpreter" or compiled.clears else []
         seconds, dispatches = iteration_seconds(context, linearize, clears, repeats)
         chi2_seconds, _ = iteration_seconds(
-            context, list(one.chi2_steps(version, partial, firsts)), [], repeats
+            context, list(kernel.chi2_steps(version, partial, firsts)), [], repeats
         )
         answers[tier] = [
             context.download(b, storage.layout.dim),

@@ -115,7 +115,7 @@ def one_call(graph: Graph, start: list[np.ndarray], options: dict[str, Any]) -> 
 def report(name: str, call: Call, summary: Any) -> None:
     """Print trips and gaps."""
     device = sum(trip.device for trip in call.trips)
-    trials = sum(one.trials for one in summary.iterations)
+    trials = sum(iteration.trials for iteration in summary.iterations)
     phases = ", ".join(f"{k} {1e3 * v:.2f}" for k, v in summary.seconds.items() if v >= 2e-5)
     print(
         f"{name}: {1e3 * call.seconds:.2f} ms, on the device {1e3 * device:.2f} "
@@ -138,7 +138,7 @@ def report(name: str, call: Call, summary: Any) -> None:
     for label, seconds in call.gaps():
         gaps[label].append(seconds)
     print(f"  {'gaps':88} {'times':>5} {'each us':>9} {'all ms':>9}")
-    for label, found in sorted(gaps.items(), key=lambda one: -sum(one[1]))[:_SHOWN]:
+    for label, found in sorted(gaps.items(), key=lambda gap: -sum(gap[1]))[:_SHOWN]:
         print(f"  {label:88} {len(found):5d} {1e6 * np.mean(found):9.1f} {1e3 * sum(found):9.3f}")
 
 
@@ -161,7 +161,7 @@ def main() -> None:
         while time.perf_counter() < warm:
             one_call(graph, start, options)
         found = [one_call(graph, start, options) for _ in range(CALLS)]
-        call, summary = sorted(found, key=lambda one: one[0].seconds)[CALLS // 2]
+        call, summary = sorted(found, key=lambda pair: pair[0].seconds)[CALLS // 2]
         report(f"{Path(name).name} {arguments.precision}", call, summary)
 
 

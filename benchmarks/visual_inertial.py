@@ -148,11 +148,11 @@ def show_window(device: str, count: int, rounds: int, imu: str) -> None:
     results = list(windows_of(world, count, 25, options))
     rows = [(seconds, result.seconds) for seconds, result in results[min(3, count - 1) :]]
     total = np.array([seconds for seconds, _ in rows])
-    one = results[-1][1]
+    last_result = results[-1][1]
     print(
-        f"local-inertial BA, {len(one.keyframes)} keyframes, {len(one.landmarks)} points, "
-        f"{len(one.observations)} observations, {len(one.summary.iterations)} iterations on "
-        f"{one.summary.device_name}: first {1e3 * results[0][0]:.1f} ms, "
+        f"local-inertial BA, {len(last_result.keyframes)} keyframes, {len(last_result.landmarks)} points, "
+        f"{len(last_result.observations)} observations, {len(last_result.summary.iterations)} iterations on "
+        f"{last_result.summary.device_name}: first {1e3 * results[0][0]:.1f} ms, "
         f"median {1e3 * np.median(total):.1f}, "
         f"best {1e3 * total.min():.1f}, "
         f"worst {1e3 * total.max():.1f} of {len(total)}"

@@ -44,11 +44,11 @@ def in_steps(commands: list[Command]) -> list[Command]:
 
     def close() -> None:
         nonlocal number
-        names = [label_of(*one) for one in step if one[0] not in ("barrier", "phase")]
+        names = [label_of(*launch) for launch in step if launch[0] not in ("barrier", "phase")]
         if names and number < _MOST:
             found.append(("phase", f"{number:03d} {' | '.join(names)}"))
             number += 1
-        found.extend(one for one in step if one[0] != "phase")
+        found.extend(launch for launch in step if launch[0] != "phase")
         step.clear()
 
     for command in commands:

@@ -80,15 +80,15 @@ def build(frames: list[Frame], matches: dict, start: np.ndarray, dense: bool, st
     """Graph and poses; matches: (i, j) -> (m, 6) points; of the pixels every `step`-th is used."""
     graph = graphopt.Graph()
     poses = graph.add_array(Pose, start, fixed=np.arange(len(frames)) == 0)
-    for number, one in enumerate(frames):
-        graph.add_parameters(Depth, [2 * number], graphopt.Image(one.depth))
-        graph.add_parameters(Light, [2 * number + 1], graphopt.Image(one.light))
+    for number, frame in enumerate(frames):
+        graph.add_parameters(Depth, [2 * number], graphopt.Image(frame.depth))
+        graph.add_parameters(Light, [2 * number + 1], graphopt.Image(frame.light))
     for (i, j), points in matches.items():
         weight = np.eye(3) / (5.0 * DEPTH_NOISE) ** 2
         graph.add_edges(EdgeMatch, np.tile(poses.ids[[i, j]], (len(points), 1)), points, weight)
     for i, j in combinations(range(len(frames)), 2) if dense else ():
-        one, inner = frames[i], (slice(1, -1, step), slice(1, -1, step))
-        data = np.dstack([one.points, one.normals, one.light])[inner].reshape(-1, 7)
+        frame, inner = frames[i], (slice(1, -1, step), slice(1, -1, step))
+        data = np.dstack([frame.points, frame.normals, frame.light])[inner].reshape(-1, 7)
         graph.add_edges(
             EdgeAligned, np.tile(poses.ids[[i, j]], (len(data), 1)), data, parameters=[2 * j, 2 * j + 1],
             kernel="Huber", kernel_width=3.0,
@@ -139,7 +139,7 @@ def generated(num_frames: int = 6, matches_per_pair: int = 12, seed: int = 0):
         world = np.stack([x, y, surface(x, y)[0]], axis=1)
         both = [np.asarray(SE3(truth[k]).inverse().act(world)) for k in (i, j)]
         matches[i, j] = np.hstack(both) + rng.normal(0.0, 5.0 * DEPTH_NOISE, (matches_per_pair, 6))
-    moved = [np.asarray((SE3(one) * SE3.exp(rng.normal(0.0, 0.03, 6))).storage) for one in truth]
+    moved = [np.asarray((SE3(pose) * SE3.exp(rng.normal(0.0, 0.03, 6))).storage) for pose in truth]
     return frames, matches, np.stack([truth[0], *moved[1:]]), truth
 
 
@@ -160,7 +160,7 @@ def main(argv: list[str] | None = None):
     poses, summary = fuse(frames, matches, start, not args.sparse_only, device=args.device)
     print(f"{len(frames)} frames of {COLUMNS} x {ROWS} pixels, {sum(map(len, matches.values()))} matches")
     print(summary.brief_report())
-    after, before = (1e3 * errors(one, truth).mean() for one in (poses, start))
+    after, before = (1e3 * errors(estimate, truth).mean() for estimate in (poses, start))
     print(f"centres off by {after:.2f} mm, at the start {before:.2f} mm")
     if args.output:
         near, far = (

@@ -129,7 +129,7 @@ def main(argv: list[str] | None = None):
     found, summary = sharpen(counted, weights, device=args.device)
     print(f"{truth.shape[0]} x {truth.shape[1]} pixels, a blur of {args.blur} x {args.blur}")
     print(summary.brief_report())
-    before, after = (np.sqrt(np.mean((one / args.photons - truth) ** 2)) for one in (counted, found))
+    before, after = (np.sqrt(np.mean((image / args.photons - truth) ** 2)) for image in (counted, found))
     print(f"error of the counts {before:.4f}, of the result {after:.4f}")
     if args.output:
         images.write(args.output, np.hstack([truth, counted / args.photons, found / args.photons]))

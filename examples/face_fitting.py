@@ -49,9 +49,9 @@ def fit(mean: np.ndarray, basis: np.ndarray, marks: np.ndarray, sigma: float, **
     pose = graph.add_array(Pose, [np.r_[marks.mean(axis=0) - mean.mean(axis=0), 0.0, 0.0, 0.0, 1.0]])
     weights = graph.add_array(weights_type, np.zeros((1, len(basis))))
     data = np.concatenate([marks, mean, basis.transpose(1, 2, 0).reshape(len(mean), -1)], axis=1)
-    one = np.zeros(len(mean), int)
+    zeros = np.zeros(len(mean), int)
     graph.add_edges(
-        edge, (graphopt.indexed(pose, one), graphopt.indexed(weights, one)), data, np.eye(3) / sigma**2
+        edge, (graphopt.indexed(pose, zeros), graphopt.indexed(weights, zeros)), data, np.eye(3) / sigma**2
     )
     graph.add_edges(prior, (graphopt.indexed(weights, [0]),))
     summary = graphopt.optimize(graph, fix="none", **options)

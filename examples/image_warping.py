@@ -81,7 +81,7 @@ def doubled(places: np.ndarray, shape: tuple[int, int]) -> np.ndarray:
     """Places and angles (rows, columns, 3) of the pixels of a picture of twice the size."""
     from scipy.ndimage import distance_transform_edt
 
-    y, x = (one.ravel() for one in np.mgrid[: shape[0], : shape[1]])
+    y, x = (axis.ravel() for axis in np.mgrid[: shape[0], : shape[1]])
     known = np.isfinite(places[:, :, 0])
     nearest_y, nearest_x = distance_transform_edt(~known, return_distances=False, return_indices=True)
     parent_y, parent_x = nearest_y[y // 2, x // 2], nearest_x[y // 2, x // 2]
@@ -99,9 +99,9 @@ def render(picture: np.ndarray, places: np.ndarray, samples: int = 4) -> np.ndar
     for u in steps:
         for v in steps:
             point, color = (
-                (1 - v) * ((1 - u) * one[:-1, :-1] + u * one[:-1, 1:])
-                + v * ((1 - u) * one[1:, :-1] + u * one[1:, 1:])
-                for one in (places, picture)
+                (1 - v) * ((1 - u) * image[:-1, :-1] + u * image[:-1, 1:])
+                + v * ((1 - u) * image[1:, :-1] + u * image[1:, 1:])
+                for image in (places, picture)
             )
             x, y = np.floor(np.nan_to_num(point, nan=-9.0) + 0.5).astype(int).reshape(-1, 2).T
             seen = (x >= 0) & (x < columns) & (y >= 0) & (y < rows)

@@ -117,7 +117,7 @@ def main(argv: list[str] | None = None) -> tuple[np.ndarray, float, float]:
     flow, summary = estimate(images.gray(first), images.gray(following), device=args.device)
     print(summary.brief_report())
     back = drawn_back(following, flow)
-    differences = [np.abs(images.gray(first - one)).mean() for one in (following, back)]
+    differences = [np.abs(images.gray(first - image)).mean() for image in (following, back)]
     print(f"largest motion {np.hypot(*flow.T).max():.1f} px; pictures differ by", end=" ")
     print(f"{differences[0]:.4f}, along the flow by {differences[1]:.4f}")
     if args.output:

@@ -132,7 +132,7 @@ def build(scan: Scan, fit: float = 2000.0, smooth: float = 1000.0, largest_shade
             kernel_width=largest_shade**2,
         )
     stencil = [(0, 0), left, right, upper, lower]
-    near = [np.abs(images.shifted(scan.depth, one) - scan.depth) < LARGEST_STEP for one in stencil]
+    near = [np.abs(images.shifted(scan.depth, offset) - scan.depth) < LARGEST_STEP for offset in stencil]
     graph.add_stencil(
         EdgeSmoothSurface,
         depth,
@@ -187,11 +187,11 @@ def generated(size: int = 48, noise: float = 0.0008) -> Scan:
 def relief(depth: np.ndarray, camera: np.ndarray) -> np.ndarray:
     """The surface as it looks lit from the upper left, white where there is none."""
     left, upper = np.roll(depth, 1, axis=1), np.roll(depth, 1, axis=0)
-    known = np.all([one > 0.0 for one in (depth, left, upper)], axis=0)
+    known = np.all([depths > 0.0 for depths in (depth, left, upper)], axis=0)
     known[0], known[:, 0] = False, False
     y, x = np.mgrid[: depth.shape[0], : depth.shape[1]].astype(float)
     lit = shade(
-        *(np.where(known, one, 1.0) for one in (depth, left, upper)),
+        *(np.where(known, depths, 1.0) for depths in (depth, left, upper)),
         x,
         y,
         camera,

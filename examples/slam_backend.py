@@ -64,7 +64,7 @@ def run(source: sb.Map) -> tuple[sb.Map, dict[int, list[int]]]:
             imu = source.preintegrated[measured[int(source.keyframes.ids[row])]]
             last = sb.FrameState(*(world.keyframes[name][-1].copy() for name in STATE))
             state = last.predicted(imu, world.gravity)
-            ids = [landmark[t][0] for t, one in zip(track, known, strict=True) if one]
+            ids = [landmark[t][0] for t, is_known in zip(track, known, strict=True) if is_known]
             points = world.landmarks["position"][world.landmarks.rows(ids)]
             matched = sb.FrameObservations.of(points, **{k: v[known] for k, v in seen.items()})
             tracked = sb.pose_optimization(source.rig, state.world_T_body, matched, graph=tracker)
@@ -76,7 +76,7 @@ def run(source: sb.Map) -> tuple[sb.Map, dict[int, list[int]]]:
         )
         if number:
             world.add_imu(before, frame, imu)
-        fresh = [t for t, one in zip(track, known, strict=True) if not one]
+        fresh = [t for t, is_known in zip(track, known, strict=True) if not is_known]
         added = world.add_landmarks(camera.in_world(state.world_T_body, local[~known]), reference=frame)
         for t, new in zip(fresh, added.tolist(), strict=True):
             landmark[t] = new, number

@@ -54,8 +54,8 @@ def arrays(bal: graphopt.Graph) -> tuple[np.ndarray, ...]:
     rotation, translation, calibration = np.split(cameras.estimate, [3, 6], axis=1)
     stored = np.hstack([translation, SO3.exp(rotation).storage, calibration])
     index = [
-        np.searchsorted(one.ids, ids)
-        for one, ids in zip((cameras, points), observations.vertices.T, strict=True)
+        np.searchsorted(vertices.ids, ids)
+        for vertices, ids in zip((cameras, points), observations.vertices.T, strict=True)
     ]
     return stored, points.estimate, *index, observations.measurement
 

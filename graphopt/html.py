@@ -10,9 +10,9 @@ def html_table(rows: Iterable[Sequence[object]], head: Sequence[str] = ()) -> st
     """A table of texts; the first column is a heading where there is no head."""
     lines = []
     if head:
-        lines.append("<tr>" + "".join(f"<th>{escape(one)}</th>" for one in head) + "</tr>")
+        lines.append("<tr>" + "".join(f"<th>{escape(title)}</th>" for title in head) + "</tr>")
     for row in rows:
         tags = ["td"] * len(row) if head else ["th", *["td"] * (len(row) - 1)]
-        cells = (f"<{tag}>{escape(str(one))}</{tag}>" for tag, one in zip(tags, row, strict=True))
+        cells = (f"<{tag}>{escape(str(cell))}</{tag}>" for tag, cell in zip(tags, row, strict=True))
         lines.append("<tr>" + "".join(cells) + "</tr>")
     return "<table>" + "".join(lines) + "</table>"

@@ -176,11 +176,11 @@ class Rig:
 
     def __init__(self, cameras: Camera | Sequence[Camera]) -> None:
         given = (cameras,) if isinstance(cameras, Camera) else tuple(cameras)
-        wrong = [type(one).__name__ for one in given if not isinstance(one, Camera)]
+        wrong = [type(camera).__name__ for camera in given if not isinstance(camera, Camera)]
         if not given or wrong:
             raise CameraError(f"Rig got {wrong or 'no cameras'}, expected one or more Camera.")
         object.__setattr__(self, "cameras", given)
-        object.__setattr__(self, "names", tuple(one.name or f"cam{k}" for k, one in enumerate(given)))
+        object.__setattr__(self, "names", tuple(camera.name or f"cam{k}" for k, camera in enumerate(given)))
 
     @classmethod
     def of(cls, given: Rig | Camera | Sequence[Camera]) -> Rig:
@@ -210,7 +210,7 @@ class Rig:
 
     def scaled(self, factor: float) -> Rig:
         """The same cameras with fewer or more pixels; pixel (0, 0) keeps its corner."""
-        return self if factor == 1.0 else Rig([one.scaled(factor) for one in self])
+        return self if factor == 1.0 else Rig([camera.scaled(factor) for camera in self])
 
     def in_cones(
         self,
@@ -225,8 +225,8 @@ class Rig:
         An observation is by `camera` (o,) at row `keyframe` (o,) of the poses (k, 7), of row `landmark` (o,)
         of the points (m, 3) [m]; what is not finite is nowhere.
         """
-        mountings = np.array([one.body_T_cam for one in self])
-        cosines = np.array([one.kind.cone(one.intrinsics) for one in self])
+        mountings = np.array([camera.body_T_cam for camera in self])
+        cosines = np.array([camera.kind.cone(camera.intrinsics) for camera in self])
         return kernels.in_cones(world_T_body, mountings, cosines, keyframe, camera, points, landmark)
 
     def in_cameras(self, camera: np.ndarray, world_T_body: np.ndarray, points: np.ndarray) -> np.ndarray:

@@ -45,7 +45,7 @@ def _places_of_values(structure: Structure) -> tuple[np.ndarray, np.ndarray]:
     for place, (row, column) in enumerate(zip(structure.row_idx.tolist(), columns.tolist(), strict=True)):
         height, width = structure.dims[row], structure.dims[column]
         rows, across = (
-            slice(offsets[one], offsets[one] + size) for one, size in ((row, height), (column, width))
+            slice(offsets[start], offsets[start] + size) for start, size in ((row, height), (column, width))
         )
         places[0, ends[place] : ends[place + 1]] = every[rows, across].T.ravel()
         places[1, ends[place] : ends[place + 1]] = every[across, rows].ravel()

@@ -156,7 +156,7 @@ class ImuSamples:
         stamps (n,) int64 [ns], gyro (n, 3), acc (n, 3). Of samples with one stamp the first is kept.
         """
         stamps = np.asarray(stamps)
-        values = [np.asarray(one, float) for one in (gyro, acc)]
+        values = [np.asarray(values, float) for values in (gyro, acc)]
         if stamps.dtype.kind not in "iu" or any(value.shape != (len(stamps), 3) for value in values):
             raise ShapeError(
                 f"ImuSamples.tidy got stamps of type {stamps.dtype} and shapes "

@@ -159,8 +159,8 @@ class Map:
         count = len(poses)
         has_states = velocity is not None
         states = {
-            name: _numbers(name, np.broadcast_to(np.asarray(one, float), (count, 3)), (count, 3))
-            for name, one in (
+            name: _numbers(name, np.broadcast_to(np.asarray(values, float), (count, 3)), (count, 3))
+            for name, values in (
                 ("velocity", velocity if has_states else (0.0, 0.0, 0.0)),
                 ("gyro_bias", gyro_bias),
                 ("acc_bias", acc_bias),
@@ -171,8 +171,8 @@ class Map:
 
     def add_keyframe(self, stamp: int, world_T_body: Any, velocity: Any = None, **rest: Any) -> int:
         """Add one keyframe and return its id; see `add_keyframes`."""
-        one = None if velocity is None else np.reshape(velocity, (1, 3))
-        return int(self.add_keyframes([stamp], np.reshape(world_T_body, (1, -1)), one, **rest)[0])
+        row = None if velocity is None else np.reshape(velocity, (1, 3))
+        return int(self.add_keyframes([stamp], np.reshape(world_T_body, (1, -1)), row, **rest)[0])
 
     @_locked
     def add_landmarks(self, positions: Any, reference: Any = -1) -> np.ndarray:
@@ -227,7 +227,7 @@ class Map:
             raise MapError("this map has no cameras, so it takes no observations: Map(rig).")
         camera, stereo = values["camera"], np.isfinite(values["right"])
         depth = np.isfinite(values["depth"])
-        pairs = np.array([one.baseline is not None for one in self.rig])
+        pairs = np.array([camera.baseline is not None for camera in self.rig])
         if len(camera) and not (camera.min() >= 0 and camera.max() < len(self.rig)):
             raise MapError(
                 f"camera is {camera.min()} to {camera.max()}; the rig has 0 to {len(self.rig) - 1}."
@@ -253,13 +253,13 @@ class Map:
         self, first: Any, second: Any, measured: Preintegrated | Sequence[Preintegrated]
     ) -> np.ndarray:
         """Add preintegrated measurements from keyframes `first` to `second` (k,); return their ids."""
-        ends = [np.atleast_1d(whole_numbers(one)) for one in (first, second)]
+        ends = [np.atleast_1d(whole_numbers(ids)) for ids in (first, second)]
         given = list(measured) if isinstance(measured, Sequence) else [measured]
         if not len(ends[0]) == len(ends[1]) == len(given):
             raise MapError(
                 f"add_imu: {len(ends[0])} first, {len(ends[1])} second keyframes, {len(given)} measurements."
             )
-        missing = [k for k, one in enumerate(given) if not isinstance(one, Preintegrated)]
+        missing = [k for k, interval in enumerate(given) if not isinstance(interval, Preintegrated)]
         if missing:
             k = missing[0]
             raise MapError(
@@ -320,7 +320,7 @@ class Map:
         """
         poses = _poses("first_T_second", first_T_second)
         count = len(poses)
-        ends = [_spread("keyframes", whole_numbers(one), (count,)) for one in (first, second)]
+        ends = [_spread("keyframes", whole_numbers(ids), (count,)) for ids in (first, second)]
         for end in ends:
             self.keyframes.rows(end)
         same = ends[0] == ends[1]
@@ -434,8 +434,8 @@ class Map:
     def remove_imu(self, ids: Any) -> None:
         """Remove IMU measurements."""
         self.imu.remove(ids)
-        for one in np.ravel(ids).tolist():
-            del self.preintegrated[int(one)]
+        for id_ in np.ravel(ids).tolist():
+            del self.preintegrated[int(id_)]
 
     @_locked
     def remove_loops(self, ids: Any) -> None:
@@ -449,18 +449,18 @@ class Map:
         Where one camera of a keyframe sees both, the observation of the kept one stays. Chains (a into b, b
         into c) are followed; a cycle is a `MapError`.
         """
-        given = [np.ravel(whole_numbers(one)) for one in (gone, kept)]
+        given = [np.ravel(whole_numbers(ids)) for ids in (gone, kept)]
         if len(given[0]) != len(given[1]):
             raise MapError(f"merge_landmarks: {len(given[0])} landmarks are to go into {len(given[1])}.")
-        target = dict(zip(*(one.tolist() for one in given), strict=True))
+        target = dict(zip(*(ids.tolist() for ids in given), strict=True))
         if len(target) < len(given[0]):
             raise MapError("merge_landmarks: a landmark is to go into two others, or is named twice.")
         self.landmarks.rows([*target, *target.values()])
-        final = {one: _followed(target, one) for one in target}
+        final = {id_: _followed(target, id_) for id_ in target}
         column = self.observations["landmark"]
         is_gone = np.isin(column, list(final))
         renamed = column.copy()
-        renamed[is_gone] = [final[one] for one in column[is_gone].tolist()]
+        renamed[is_gone] = [final[id_] for id_ in column[is_gone].tolist()]
         places = np.stack([self.observations["keyframe"], self.observations["camera"], renamed], axis=1)
         order = np.argsort(is_gone, kind="stable")  # those of the kept ones come first and win
         _, first = np.unique(places[order], axis=0, return_index=True)
@@ -663,13 +663,13 @@ def _imu_columns(measured: list[Preintegrated]) -> dict[str, np.ndarray]:
     }
 
 
-def _followed(target: dict[int, int], one: int) -> int:
-    seen = {one}
-    while one in target:
-        one = target[one]
-        if one in seen:
+def _followed(target: dict[int, int], id_: int) -> int:
+    seen = {id_}
+    while id_ in target:
+        id_ = target[id_]
+        if id_ in seen:
             raise MapError(
-                f"merge_landmarks: landmark {one} would be merged into itself, by way of {sorted(seen)}."
+                f"merge_landmarks: landmark {id_} would be merged into itself, by way of {sorted(seen)}."
             )
-        seen.add(one)
-    return one
+        seen.add(id_)
+    return id_

@@ -68,7 +68,7 @@ def _check_observations(world: Map) -> None:
     measured = np.isfinite(table["depth"])
     _refuse(name, table, "depth_sigma", measured & ~(table["depth_sigma"] > 0.0), "must be > 0 m")
     assert world.rig is not None
-    pairs = np.array([one.baseline is not None for one in world.rig])
+    pairs = np.array([camera.baseline is not None for camera in world.rig])
     alone = np.isfinite(table["right"]) & ~pairs[camera]
     _refuse(name, table, "right", alone, "but its camera has no baseline")
 

@@ -117,16 +117,22 @@ def _rig_of(arrays: dict[str, np.ndarray]) -> Rig | None:
 
 def _measured_arrays(map: Map) -> dict[str, Any]:
     given = [map.preintegrated[id_] for id_ in map.imu.ids.tolist()]
-    arrays = {f"measured/{name}": np.array([getattr(one, name) for one in given]) for name in _MEASURED}
-    arrays["measured/noise"] = np.array([[getattr(one.noise, name) for name in _NOISE] for one in given])
-    arrays["measured/rule"] = np.array([one.rule for one in given], dtype="U16")
-    arrays["samples/ends"] = np.cumsum([len(one.samples) for one in given], dtype=np.int64)
+    arrays = {
+        f"measured/{name}": np.array([getattr(interval, name) for interval in given]) for name in _MEASURED
+    }
+    arrays["measured/noise"] = np.array(
+        [[getattr(interval.noise, name) for name in _NOISE] for interval in given]
+    )
+    arrays["measured/rule"] = np.array([interval.rule for interval in given], dtype="U16")
+    arrays["samples/ends"] = np.cumsum([len(interval.samples) for interval in given], dtype=np.int64)
     for name, empty in (
         ("stamps", np.zeros(0, np.int64)),
         ("gyro", np.zeros((0, 3))),
         ("acc", np.zeros((0, 3))),
     ):
-        arrays[f"samples/{name}"] = np.concatenate([empty, *(getattr(one.samples, name) for one in given)])
+        arrays[f"samples/{name}"] = np.concatenate(
+            [empty, *(getattr(interval.samples, name) for interval in given)]
+        )
     return arrays
 
 

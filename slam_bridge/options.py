@@ -141,7 +141,7 @@ def optimize(
     kind = RULES[options.method]
     tolerance: dict[str, Any] = {"function_tolerance": options.function_tolerance}
     if kind is rules.LevenbergMarquardtOptions and before is not None:
-        dampings = [one.lambda_ for one in before.iterations if one.lambda_]
+        dampings = [iteration.lambda_ for iteration in before.iterations if iteration.lambda_]
         tolerance |= {"initial_lambda": min(dampings)} if dampings else {}
     summary = graphopt.optimize(
         graph,

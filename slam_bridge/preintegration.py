@@ -175,11 +175,11 @@ def preintegrate_intervals(
         )
     parts = [samples.between_or_none(a, b, max_gap) for a, b in pairwise(ends)]
     covered = np.flatnonzero([part is not None for part in parts])
-    biases = [_of_each(name, one, len(parts))[covered] for name, one in _named(gyro_bias, acc_bias)]
+    biases = [_of_each(name, bias, len(parts))[covered] for name, bias in _named(gyro_bias, acc_bias)]
     found = preintegrate_many([part for part in parts if part is not None], noise, *biases, rule=rule)
     result: list[Preintegrated | None] = [None] * len(parts)
-    for place, one in zip(covered.tolist(), found, strict=True):
-        result[place] = one
+    for place, interval in zip(covered.tolist(), found, strict=True):
+        result[place] = interval
     return result
 
 
@@ -220,14 +220,14 @@ def reintegrate(measured: Sequence[Preintegrated], gyro_bias: Any, acc_bias: Any
     """The samples of n measurements integrated with other biases, (3,) or (n, 3), each with its own rule."""
     biases = [_of_each(name, bias, len(measured)) for name, bias in _named(gyro_bias, acc_bias)]
     alike: dict[tuple[ImuNoise, str], list[int]] = {}
-    for k, one in enumerate(measured):
-        alike.setdefault((one.noise, one.rule), []).append(k)
+    for k, interval in enumerate(measured):
+        alike.setdefault((interval.noise, interval.rule), []).append(k)
     result = list(measured)
     for (noise, rule), places in alike.items():
         parts = [measured[k].samples for k in places]
         again = preintegrate_many(parts, noise, *(bias[places] for bias in biases), rule=rule)
-        for k, one in zip(places, again, strict=True):
-            result[k] = one
+        for k, interval in zip(places, again, strict=True):
+            result[k] = interval
     return result
 
 
@@ -242,11 +242,11 @@ _BIAS_PLACES = {
 def measurements(measured: Sequence[Preintegrated], gravity: Any = GRAVITY) -> np.ndarray:
     """(n, 65) measurements of EdgeInertial, EdgeInertialCombined and EdgeInertialGravityScale."""
     count = len(measured)
-    by_bias = np.array([one.delta_D_bias for one in measured]).reshape(count, 9, 6)
+    by_bias = np.array([interval.delta_D_bias for interval in measured]).reshape(count, 9, 6)
     blocks = {name: by_bias[:, rows, columns] for name, (rows, columns) in _BIAS_PLACES.items()}
     blocks["gravity"] = np.broadcast_to(np.asarray(gravity, float), (count, 3))
     values = [
-        blocks[name] if name in blocks else np.array([getattr(one, name) for one in measured])
+        blocks[name] if name in blocks else np.array([getattr(interval, name) for interval in measured])
         for name in FIELDS
     ]
     widths = FIELDS.values()
@@ -258,7 +258,7 @@ def measurements(measured: Sequence[Preintegrated], gravity: Any = GRAVITY) -> n
 def combined_informations(measured: Sequence[Preintegrated]) -> np.ndarray:
     """(n, 15, 15) inverses of the combined covariances."""
     return inverse_of_covariance(
-        np.array([one.combined_covariance for one in measured]).reshape(len(measured), 15, 15)
+        np.array([interval.combined_covariance for interval in measured]).reshape(len(measured), 15, 15)
     )
 
 
@@ -312,7 +312,7 @@ class Preintegrator:
             raise OptionError(f"rule is {rule!r}, expected one of {', '.join(RULES)}.")
         self.noise, self.rule = noise, rule
         self.gyro_bias, self.acc_bias = (
-            _of_each(name, one, 1)[0] for name, one in _named(gyro_bias, acc_bias)
+            _of_each(name, bias, 1)[0] for name, bias in _named(gyro_bias, acc_bias)
         )
         self._stamps: list[int] = []
         self._gyro: list[np.ndarray] = []
@@ -327,14 +327,14 @@ class Preintegrator:
 
     def add(self, stamp: int, gyro: Any, acc: Any) -> None:
         """Add a sample: stamp [ns] after the last one's, gyro (3,) [rad/s], acc (3,) [m/s^2]."""
-        one = ImuSamples(np.array([stamp]), np.asarray(gyro, float)[None], np.asarray(acc, float)[None])
+        sample = ImuSamples(np.array([stamp]), np.asarray(gyro, float)[None], np.asarray(acc, float)[None])
         if self._stamps and stamp <= self._stamps[-1]:
             raise ImuDataError(f"sample at {stamp} ns follows {self._stamps[-1]} ns: stamps have to ascend.")
         if self._stamps:
-            self._step(1e-9 * (stamp - self._stamps[-1]), one)
+            self._step(1e-9 * (stamp - self._stamps[-1]), sample)
         self._stamps.append(int(stamp))
-        self._gyro.append(one.gyro[0])
-        self._acc.append(one.acc[0])
+        self._gyro.append(sample.gyro[0])
+        self._acc.append(sample.acc[0])
 
     def _step(self, dt: float, new: ImuSamples) -> None:
         gyro, acc = self._gyro[-1], self._acc[-1]

@@ -235,7 +235,7 @@ def select(
             imu_ends=ends,
             imu_measurement=measurement,
             imu_information=world.imu["information"][imu_rows],
-            preintegrated=tuple(world.preintegrated[one] for one in world.imu.ids[imu_rows].tolist()),
+            preintegrated=tuple(world.preintegrated[id_] for id_ in world.imu.ids[imu_rows].tolist()),
             priors=_priors(world, ids, whole_numbers(inertial), world.landmarks.ids[point_rows]),
             pose_prior_keyframe=prior_number[measured],
             pose_prior=world.pose_priors["world_T_body"][measured],

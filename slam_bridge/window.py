@@ -397,7 +397,7 @@ class Window:
         """Per camera mounting (7,), intrinsics and time offset [s] as estimated."""
         assert s.rig is not None
         first = 4 * len(s.keyframes) + len(s.landmarks)
-        values = [self.graph.vertex(first + one).estimate.copy() for one in range(3 * len(s.rig))]
+        values = [self.graph.vertex(first + number).estimate.copy() for number in range(3 * len(s.rig))]
         return [(values[3 * c], values[3 * c + 1], float(values[3 * c + 2][0])) for c in range(len(s.rig))]
 
     def observation_chi2(self, s: Selection) -> tuple[np.ndarray, np.ndarray]:
@@ -460,8 +460,8 @@ def _rig_shape(rig: Rig | None, estimate: tuple[str, ...]) -> Any:
     """Of cameras whose calibration is estimated the models, and what rectified pairs are constants of."""
     if not estimate or rig is None:
         return rig
-    pairs = [[*one.intrinsics, one.baseline] for one in rig if one.baseline is not None]
-    return [(one.model, one.baseline) for one in rig], np.array(pairs).tobytes()
+    pairs = [[*camera.intrinsics, camera.baseline] for camera in rig if camera.baseline is not None]
+    return [(camera.model, camera.baseline) for camera in rig], np.array(pairs).tobytes()
 
 
 def _prior_shape(s: Selection) -> np.ndarray:
@@ -535,7 +535,7 @@ def _adopt_parameters(graph: graphopt.Graph, kind: ParameterType, values: list[t
     first = graph.next_order()
     columns = {
         "sequence": np.arange(first, first + len(values)),
-        "ids": np.array([one for one, _ in values], np.int64),
+        "ids": np.array([id_ for id_, _ in values], np.int64),
         "values": np.array([numbers for _, numbers in values], float),
     }
     graph.adopt(ParameterSet(kind, Columns.holding(columns)))
@@ -549,7 +549,7 @@ def calibration_ids(s: Selection, camera: int, estimate: tuple[str, ...]) -> lis
 
 def _calibration_vertices(s: Selection, first: int, estimate: tuple[str, ...]) -> list[Any]:
     """[(ids, mountings, fixed), [(type, ids, values, fixed) of intrinsics and time offsets]]; [] for none."""
-    unknown = [one for one in estimate if one not in CALIBRATION]
+    unknown = [name for name in estimate if name not in CALIBRATION]
     if unknown:
         raise OptionError(f"cannot estimate {', '.join(unknown)}; possible are {', '.join(CALIBRATION)}.")
     if not estimate:

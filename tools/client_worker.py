@@ -123,7 +123,7 @@ def run_pyslam(g2o: Any, path: Path) -> None:
     """pyslam, or a program with its `optimizer_g2o.py`."""
     import client_scenes
 
-    source = next(path / one for one in PYSLAM if (path / one).exists())
+    source = next(path / name for name in PYSLAM if (path / name).exists())
     sys.path.insert(0, str(source.parent))
     client_scenes.run_pyslam(g2o, source.stem, modules_of_the_program(source, path))
 

@@ -270,7 +270,7 @@ def map_campaign(
 ) -> tuple[Counter[str], list[str]]:
     """Run `count` inputs. Returns how often each outcome came and a text for each failure."""
     with tempfile.TemporaryDirectory() as folder:
-        seeds = [one for one in make_seeds(Path(folder)) if only is None or one[0].startswith(only)]
+        seeds = [seed for seed in make_seeds(Path(folder)) if only is None or seed[0].startswith(only)]
         return campaign(count, seed, keep=keep, seeds=seeds, read=reader(Path(folder)), change=mutate_map)
 
 

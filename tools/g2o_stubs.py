@@ -72,22 +72,22 @@ def stubs() -> str:
     aliases: list[str] = []
     rest: list[str] = []
     for name in g2o.__all__:
-        one = getattr(g2o, name)
-        if inspect.isclass(one):
-            for base in reversed(one.__mro__[1:-1]):
+        found = getattr(g2o, name)
+        if inspect.isclass(found):
+            for base in reversed(found.__mro__[1:-1]):
                 if base.__module__.startswith("graphopt.g2o") and base not in classes.values():
                     classes[base.__name__] = base
-            if one.__name__ != name:
-                aliases.append(f"{name} = {one.__name__}")
-            if one not in classes.values():
-                classes[one.__name__] = one
-        elif inspect.isfunction(one):
-            rest.append(f"def {name}{_signature(one)}: ...")
+            if found.__name__ != name:
+                aliases.append(f"{name} = {found.__name__}")
+            if found not in classes.values():
+                classes[found.__name__] = found
+        elif inspect.isfunction(found):
+            rest.append(f"def {name}{_signature(found)}: ...")
         else:
-            rest.append(f"{name}: {type(one).__name__}")
+            rest.append(f"{name}: {type(found).__name__}")
     for extra in _nested(classes):
         classes.setdefault(extra.__name__, extra)
-    parts = [_class(name, one) for name, one in _ordered(classes)]
+    parts = [_class(name, cls) for name, cls in _ordered(classes)]
     return HEADER + "\n".join([*parts, *sorted(aliases), "", *rest]) + "\n"
 
 
@@ -115,21 +115,21 @@ def _without_native(bases: tuple[type, ...]) -> list[type]:
     return [base for base in bases if base not in NATIVE_BASES]
 
 
-def _class(name: str, one: type) -> str:
-    bases = [base.__name__ for base in _without_native(one.__bases__) if base is not object]
-    if issubclass(one, Enum):
-        lines = [f"    {member.name} = {member.value!r}" for member in one]
+def _class(name: str, cls: type) -> str:
+    bases = [base.__name__ for base in _without_native(cls.__bases__) if base is not object]
+    if issubclass(cls, Enum):
+        lines = [f"    {member.name} = {member.value!r}" for member in cls]
         return "\n".join([f"class {name}(Enum):", *lines, ""])
     bases = ["np.ndarray" if base == "ndarray" else base for base in bases]
     # a class of the same name in between, such as the generated part of VertexSim3Expmap
     if bases == [name]:
-        bases = [base.__name__ for base in one.__mro__[2].__mro__[:1]]
+        bases = [base.__name__ for base in cls.__mro__[2].__mro__[:1]]
     lines = [f"class {name}({', '.join(bases)}):" if bases else f"class {name}:"]
-    if one.__doc__:
+    if cls.__doc__:
         lines.append(
-            f'    """{inspect.cleandoc(one.__doc__)}"""'.replace("\n", "\n    ").replace("    \n", "\n")
+            f'    """{inspect.cleandoc(cls.__doc__)}"""'.replace("\n", "\n    ").replace("    \n", "\n")
         )
-    for member, value in sorted(vars(one).items()):
+    for member, value in sorted(vars(cls).items()):
         if not member.startswith("_") or member in (
             "__init__",
             "__mul__",
@@ -139,22 +139,22 @@ def _class(name: str, one: type) -> str:
             "__call__",
         ):
             lines += _member(member, value)
-    lines += _typed(name, one)
+    lines += _typed(name, cls)
     if len(lines) == 1:
         lines.append("    ...")
     return "\n".join([*lines, ""])
 
 
-def _typed(name: str, one: type) -> list[str]:
+def _typed(name: str, cls: type) -> list[str]:
     """Estimate and measurement with their own types."""
-    if issubclass(one, OptimizableGraph_Vertex) and "_type" in vars(one) and name != "VectorXVertex":
+    if issubclass(cls, OptimizableGraph_Vertex) and "_type" in vars(cls) and name != "VectorXVertex":
         value = VALUES.get(name, "np.ndarray")
         return [
             f"    def estimate(self) -> {value}: ...",
             f"    def set_estimate(self, et: {value}) -> None: ...",
         ]
-    if issubclass(one, OptimizableGraph_Edge) and "_pool" in vars(one) and "set_measurement" not in vars(one):
-        value = getattr(one, "_value", None)
+    if issubclass(cls, OptimizableGraph_Edge) and "_pool" in vars(cls) and "set_measurement" not in vars(cls):
+        value = getattr(cls, "_value", None)
         kind = value.__name__ if value is not None else "float" if name in NUMBERS else "np.ndarray"
         return [
             f"    def measurement(self) -> {kind}: ...",
@@ -203,10 +203,10 @@ def _returns(function: Any) -> str:
 def _signature(function: Any) -> str:
     signature = inspect.signature(function)
     parameters = []
-    for one in signature.parameters.values():
-        if one.default is not inspect.Parameter.empty:
-            one = one.replace(default=...)
-        parameters.append(one)
+    for parameter in signature.parameters.values():
+        if parameter.default is not inspect.Parameter.empty:
+            parameter = parameter.replace(default=...)
+        parameters.append(parameter)
     text = str(signature.replace(parameters=parameters)).replace("Ellipsis", "...").replace("'", "")
     return text if "->" in text else f"{text} -> Any"
 

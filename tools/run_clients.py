@@ -121,7 +121,7 @@ def clients_of(folder: Path) -> list[Client]:
         return [Client(folder.name, "ptam", folder)]
     if (folder / "optimize_g2o.py").exists():
         return [Client(folder.name, "twitchslam", folder)]
-    if any((folder / one).exists() for one in PYSLAM):
+    if any((folder / name).exists() for name in PYSLAM):
         return [Client(folder.name, "pyslam", folder)]
     return scripts_of(folder.name, folder)
 
@@ -143,7 +143,7 @@ def all_clients(folder: Path) -> list[Client]:
         for each_path in sorted(folder.iterdir())
         if each_path.is_dir() and not each_path.name.startswith(".")
     ]
-    return [client for one in (folder, *below) for client in clients_of(one)]
+    return [client for directory in (folder, *below) for client in clients_of(directory)]
 
 
 # -------------------------------------------------------------------- running
@@ -164,7 +164,9 @@ def run_client(client: Client, module: str, timeout: float, logs: Path | None) -
             str(client.path.resolve()),
             str(report),
         ]
-        path = os.pathsep.join(one for one in (str(_package_folder()), os.environ.get("PYTHONPATH")) if one)
+        path = os.pathsep.join(
+            path for path in (str(_package_folder()), os.environ.get("PYTHONPATH")) if path
+        )
         environment = {**os.environ, "PYTHONPATH": path, "MPLBACKEND": "Agg"}
         try:
             done = subprocess.run(

@@ -22,9 +22,12 @@ def _list(args: argparse.Namespace) -> int:
         names = {find(args.collection).collection.name}
     chosen = [dataset for dataset in datasets().values() if names is None or dataset.collection.name in names]
     if args.json:
-        output.print_json({"datasets": [_facts(one) for one in chosen]})
+        output.print_json({"datasets": [_facts(dataset) for dataset in chosen]})
         return 0
-    rows = [(one.name, one.collection.name, one.collection.format, one.path() or "") for one in chosen]
+    rows = [
+        (dataset.name, dataset.collection.name, dataset.collection.format, dataset.path() or "")
+        for dataset in chosen
+    ]
     output.print_table(("name", "collection", "format", "here"), rows)
     return 0
 

@@ -221,8 +221,8 @@ def _print(results: Any, written: list[Path]) -> None:
 
     shown = columns(results, with_details=False)
     if shown:
-        numbers = [one.title for one in shown if one.is_number]
-        output.print_table([one.title for one in shown], rows(results, with_details=False), numbers)
+        numbers = [column.title for column in shown if column.is_number]
+        output.print_table([column.title for column in shown], rows(results, with_details=False), numbers)
     for key, entry in results.entries.items():
         for said in (entry.get("message"), entry.get("notes")):
             if said:

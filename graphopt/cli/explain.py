@@ -116,8 +116,8 @@ def _schedules(graph: Any, structure: Structure, args: argparse.Namespace) -> di
         "schur": plan.configuration.schur,
         "schedule": plan.schedule,
         "edge_sets": {
-            group.edge_set.type.tag: one
-            for group, one in zip(structure.groups, names_of(plan.products, plan.evaluations), strict=False)
+            group.edge_set.type.tag: name
+            for group, name in zip(structure.groups, names_of(plan.products, plan.evaluations), strict=False)
         },
         "sums": _sums(plan, measured),
         "orders": _orders(structure),
@@ -150,7 +150,7 @@ def _orders(structure: Structure) -> list[dict[str, Any]]:
 
 
 def _rows(plan: Plan, measured: list[Measurement]) -> list[dict[str, Any]]:
-    times = {id(one.prediction): one for one in measured}
+    times = {id(schedule.prediction): schedule for schedule in measured}
     rows = []
     for prediction in plan.predictions:
         row: dict[str, Any] = {
@@ -179,7 +179,7 @@ def _taken(plan: Plan) -> Prediction:
 
 def _sums(plan: Plan, measured: list[Measurement]) -> list[dict[str, Any]]:
     """Vertex sets that several views sum to, and what an iteration takes merged and separately."""
-    times = {id(one.prediction): one.total for one in measured}
+    times = {id(schedule.prediction): schedule.total for schedule in measured}
     found = []
     for place, choice in enumerate(_taken(plan).merging if plan.predictions else ()):
         both = {choice.name: _taken(plan), plan.others[place].merging[place].name: plan.others[place]}
@@ -188,8 +188,12 @@ def _sums(plan: Plan, measured: list[Measurement]) -> list[dict[str, Any]]:
                 "vertices": choice.tag,
                 "views": choice.num_views,
                 "chosen": choice.name,
-                "predicted_seconds": {name: one.total for name, one in both.items()},
-                "measured_seconds": {name: times[id(one)] for name, one in both.items() if id(one) in times},
+                "predicted_seconds": {name: prediction.total for name, prediction in both.items()},
+                "measured_seconds": {
+                    name: times[id(prediction)]
+                    for name, prediction in both.items()
+                    if id(prediction) in times
+                },
             }
         )
     return found
@@ -240,14 +244,14 @@ def _print(document: dict[str, Any]) -> None:
         ]
     )
     if not _is_uniform(document):
-        output.print_facts([(f"  {tag}", one) for tag, one in document["edge_sets"].items()])
-    for one in document["orders"]:
-        moves = one["moves_per_edge"]
-        words = f"{one['order']}; {moves['graph']:.2f} moves of 64 bytes per edge as in the graph, "
+        output.print_facts([(f"  {tag}", name) for tag, name in document["edge_sets"].items()])
+    for order in document["orders"]:
+        moves = order["moves_per_edge"]
+        words = f"{order['order']}; {moves['graph']:.2f} moves of 64 bytes per edge as in the graph, "
         words += f"{moves['sorted']:.2f} sorted"
-        output.print_facts([(f"  {one['edge']} per {one['slot']}", words)])
+        output.print_facts([(f"  {order['edge']} per {order['slot']}", words)])
     if document["sums"]:
-        output.print_facts([(f"  {one['vertices']}", _sum_words(one)) for one in document["sums"]])
+        output.print_facts([(f"  {total['vertices']}", _sum_words(total)) for total in document["sums"]])
     if document["schedules"]:
         print()
         _print_schedules(document["schedules"])
@@ -256,11 +260,11 @@ def _print(document: dict[str, Any]) -> None:
         print_expressions(document["expressions"])
 
 
-def _sum_words(one: dict[str, Any]) -> str:
+def _sum_words(total: dict[str, Any]) -> str:
     """The views of a vertex set, and times of an iteration either way."""
-    words = [f"{one['views']} sums of edges, {one['chosen']}"]
+    words = [f"{total['views']} sums of edges, {total['chosen']}"]
     for kind in ("predicted", "measured"):
-        times = [f"{name} {1e3 * seconds:.3f}" for name, seconds in one[f"{kind}_seconds"].items()]
+        times = [f"{name} {1e3 * seconds:.3f}" for name, seconds in total[f"{kind}_seconds"].items()]
         words += [f"{kind} {', '.join(times)} ms"] if times else []
     return "; ".join(words)
 

@@ -111,7 +111,7 @@ def _line_in(path: str, error: BaseException) -> int:
     """Last line of the file that the error passed through."""
     if isinstance(error, SyntaxError) and error.filename == path and error.lineno is not None:
         return error.lineno
-    lines = [one.lineno for one in traceback.extract_tb(error.__traceback__) if one.filename == path]
+    lines = [frame.lineno for frame in traceback.extract_tb(error.__traceback__) if frame.filename == path]
     return next((line for line in reversed(lines) if line is not None), 1)
 
 

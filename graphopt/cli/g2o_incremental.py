@@ -45,9 +45,9 @@ class Incremental:
     def _add(self, edge: Any) -> None:
         optimizer = self._optimizer
         fresh = [vertex for vertex in edge.vertices() if optimizer.vertex(vertex.id()) is None]
-        for one in fresh:
-            optimizer.add_vertex(one)
-            self._poses += one.dimension() == self._largest
+        for new_vertex in fresh:
+            optimizer.add_vertex(new_vertex)
+            self._poses += new_vertex.dimension() == self._largest
         optimizer.add_edge(edge)
         known = set(edge.vertices()) - set(fresh)
         if len(fresh) == 1 and known and edge.initial_estimate_possible(known, fresh[0]) > 0.0:

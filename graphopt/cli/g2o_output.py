@@ -37,9 +37,9 @@ _STATISTICS = (
 )
 
 
-def statistics_line(one: Any) -> str:
+def statistics_line(statistics: Any) -> str:
     """One iteration, in g2o's order."""
-    return "".join(f"{name}= {getattr(one, attribute):g}\t " for name, attribute in _STATISTICS) + "\n"
+    return "".join(f"{name}= {getattr(statistics, attribute):g}\t " for name, attribute in _STATISTICS) + "\n"
 
 
 def summary_text(values: dict[str, Any]) -> str:
@@ -115,8 +115,8 @@ def save_gnuplot(filename: str, optimizer: Any) -> list[Path]:
             same = all(vertex.dimension() == largest for vertex in edge.vertices())
             (odometry if same else landmark).append(edge)
     parts = {
-        "odom_edges": [_edge_text(one) + "\n" for one in odometry],
-        "landmarks_edges": [_edge_text(one) + "\n" for one in landmark],
+        "odom_edges": [_edge_text(edge) + "\n" for edge in odometry],
+        "landmarks_edges": [_edge_text(edge) + "\n" for edge in landmark],
         "edges": [_edge_text(each_edge) + "\n" for each_edge in edges],
         "vertices": [_vertex_text(vertex) + "\n" for vertex in optimizer.vertices().values()],
     }

@@ -53,7 +53,8 @@ def describe(graph: Graph, report: ReadReport) -> dict[str, Any]:
         "chi2": float(graph.chi2()) if graph.num_edges else 0.0,
         "has_estimates": not report.needs_initialization,
         "findings": [
-            {"kind": one.kind, "severity": one.severity, "message": one.message} for one in graph.check()
+            {"kind": finding.kind, "severity": finding.severity, "message": finding.message}
+            for finding in graph.check()
         ],
         "warnings": list(report.warnings),
     }
@@ -81,6 +82,6 @@ def _print(document: dict[str, Any]) -> None:
     ]
     if document["dialect"] is not None:
         facts.insert(0, ("dialect", f"{document['dialect']} ({document['dialect_reason']})"))
-    facts.extend((one["severity"], one["message"]) for one in document["findings"])
+    facts.extend((finding["severity"], finding["message"]) for finding in document["findings"])
     facts.extend(("warning", warning) for warning in document["warnings"])
     output.print_facts(facts)

@@ -41,7 +41,7 @@ def info(args: argparse.Namespace) -> int:
     rows = [(name, str(count)) for name, count in document["counts"].items()]
     output.print_table(("what", "count"), rows, numeric=("count",))
     print()
-    facts = [("camera", one) for one in document["cameras"]]
+    facts = [("camera", camera) for camera in document["cameras"]]
     facts += [(name, str(document[name])) for name in ("duration_s", "raw_imu_samples", "truth")]
     facts += [(name, str(value)) for name, value in document["provenance"].items()]
     output.print_facts([*facts, ("read in", output.seconds(document["seconds"]))])
@@ -59,8 +59,8 @@ def describe(problem: VibProblem, path: str) -> dict[str, Any]:
         "counts": {name: len(table) for name, table in world.tables.items()},
         "stereo_observations": int((seen["right"] == seen["right"]).sum()),
         "cameras": [
-            f"{name}: {one.model}, {one.resolution}"
-            for name, one in zip(world.rig.names, world.rig, strict=True)
+            f"{name}: {camera.model}, {camera.resolution}"
+            for name, camera in zip(world.rig.names, world.rig, strict=True)
         ]
         if world.rig is not None
         else [],
@@ -154,7 +154,7 @@ def _print(document: dict[str, Any]) -> None:
         ),
         (
             "chi2",
-            " -> ".join(output.number(document[one]) for one in ("initial_chi2", "final_chi2"))
+            " -> ".join(output.number(document[name]) for name in ("initial_chi2", "final_chi2"))
             + ", last round",
         ),
         ("iterations", f"{len(document['iterations'])} ({document['method']}), round {document['rounds']}"),

@@ -46,7 +46,7 @@ def sources_hash() -> str:
     digest = hashlib.sha256()
     for folder in _FOLDERS:
         path = os.path.join(package, folder)
-        for name in sorted(one for one in os.listdir(path) if one.endswith(".py")):
+        for name in sorted(file_name for file_name in os.listdir(path) if file_name.endswith(".py")):
             with open(os.path.join(path, name), "rb", buffering=0) as file:
                 source = file.read()
             digest.update(f"{folder}/{name} {len(source)}\n".encode())

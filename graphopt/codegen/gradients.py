@@ -56,12 +56,12 @@ class GradientReport:
     @property
     def is_right(self) -> bool:
         """Every Jacobian is the derivative of its residual."""
-        return all(one.is_right for one in self.checked)
+        return all(check.is_right for check in self.checked)
 
     @property
     def wrong(self) -> list[CheckedGradient]:
         """Those that are not."""
-        return [one for one in self.checked if not one.is_right]
+        return [check for check in self.checked if not check.is_right]
 
     def __str__(self) -> str:
         return "\n".join(map(str, self.checked)) if self.checked else "The graph has no edges."
@@ -95,11 +95,11 @@ def _check(graph: Graph, edge_set: Any, rows: np.ndarray) -> CheckedGradient:
         expected = differences(error, kind.vertices, values)
         given = _evaluated(kind, values, len(rows))
         errors = [
-            relative_errors(one, right, largest_of(expected))
-            for one, right in zip(given, expected, strict=True)
+            relative_errors(value, right, largest_of(expected))
+            for value, right in zip(given, expected, strict=True)
         ]
     worst = [np.nan_to_num(each_error, nan=np.inf) for each_error in errors]
-    slot = int(np.argmax([one.max(initial=0.0) for one in worst]))
+    slot = int(np.argmax([error.max(initial=0.0) for error in worst]))
     row, column = np.unravel_index(int(np.argmax(worst[slot])), worst[slot].shape)
     largest = float(errors[slot][row, column])
     return CheckedGradient(
@@ -116,7 +116,7 @@ def _evaluated(kind: Any, values: Sequence[np.ndarray], count: int) -> list[np.n
         columns = np.concatenate([np.asarray(value).reshape(count, -1) for value in values], axis=1)
         known = dict(zip(names, columns.T, strict=True))
         found = evaluate([e for block in blocks for e in np.ravel(block)], known)
-    flat = np.stack([np.broadcast_to(one, count) for one in found], axis=1)
+    flat = np.stack([np.broadcast_to(column, count) for column in found], axis=1)
     sizes = np.cumsum([np.size(block) for block in blocks])[:-1]
     return [
         part.reshape(count, *np.shape(block))

@@ -83,27 +83,29 @@ class _Values:
         self._loads: list[str] = []
         self._count = 0
 
-    def statements(self, one: Instruction) -> Iterator[str]:
+    def statements(self, instruction: Instruction) -> Iterator[str]:
         """Statements of an instruction, loads of inputs first."""
-        sources = [self._source(register) for register in one.sources]
+        sources = [self._source(register) for register in instruction.sources]
         loads, self._loads = self._loads, []
         yield from loads
-        if one.name in ("BLOCK", "SUM"):
-            sums = _block(one, sources) if one.name == "BLOCK" else [_sum(one, sources)]
-            for register, value in zip(one.destinations, sums, strict=True):
+        if instruction.name in ("BLOCK", "SUM"):
+            sums = (
+                _block(instruction, sources) if instruction.name == "BLOCK" else [_sum(instruction, sources)]
+            )
+            for register, value in zip(instruction.destinations, sums, strict=True):
                 yield f"const Vec v{self._count} = {value};"
                 self._names[register] = f"v{self._count}"
                 self._count += 1
             return
-        results = [f"v{self._count + k}" for k in range(len(one.destinations))]
+        results = [f"v{self._count + k}" for k in range(len(instruction.destinations))]
         self._count += len(results)
         if len(results) == 1:
-            yield f"const Vec {results[0]} = op_{one.name}({', '.join(sources)});"
+            yield f"const Vec {results[0]} = op_{instruction.name}({', '.join(sources)});"
         else:
-            context = ["robust", "at"] if one.name == "ROBUST" else []
+            context = ["robust", "at"] if instruction.name == "ROBUST" else []
             yield f"Vec {', '.join(results)};"
-            yield f"op_{one.name}({', '.join([*context, *sources, *results])});"
-        self._names.update(zip(one.destinations, results, strict=True))
+            yield f"op_{instruction.name}({', '.join([*context, *sources, *results])});"
+        self._names.update(zip(instruction.destinations, results, strict=True))
 
     def stores(self) -> Iterator[str]:
         """Statements that store the outputs."""
@@ -121,9 +123,9 @@ class _Values:
         return self._names[register]
 
 
-def _sum(one: Instruction, sources: list[str]) -> str:
-    assert one.counts is not None
-    num_pos, num_neg, num_plus, _ = one.counts
+def _sum(instruction: Instruction, sources: list[str]) -> str:
+    assert instruction.counts is not None
+    num_pos, num_neg, num_plus, _ = instruction.counts
     pairs = [(sources[2 * k], sources[2 * k + 1]) for k in range(num_pos + num_neg)]
     terms = sources[2 * (num_pos + num_neg) :]
     total = terms[0] if num_plus else "Vec{}"
@@ -134,9 +136,9 @@ def _sum(one: Instruction, sources: list[str]) -> str:
     return total
 
 
-def _block(one: Instruction, sources: list[str]) -> Iterator[str]:
-    assert one.counts is not None
-    rows, columns, num_pos, num_neg = one.counts
+def _block(instruction: Instruction, sources: list[str]) -> Iterator[str]:
+    assert instruction.counts is not None
+    rows, columns, num_pos, num_neg = instruction.counts
     length = num_pos + num_neg
     sides = [sources[k * length : (k + 1) * length] for k in range(rows + columns)]
     for row in sides[:rows]:

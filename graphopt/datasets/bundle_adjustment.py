@@ -119,9 +119,9 @@ def _visible(cam_T_world: SE3, points: Array, normals: Array, distort: bool) -> 
     """Return (camera, point) of every point that faces the camera and falls into its image."""
     seen = []
     for row in range(len(cam_T_world.storage)):
-        one = SE3(cam_T_world.storage[row])
-        centre = one.inverse().translation
-        in_camera = one.act(points)
+        pose = SE3(cam_T_world.storage[row])
+        centre = pose.inverse().translation
+        in_camera = pose.act(points)
         pixel = _project(in_camera, distort)
         inside = (in_camera[:, 2] > 0.1) & (np.abs(pixel) < IMAGE_HALF).all(axis=-1)
         facing = ((centre - points) * normals).sum(axis=-1) > 0.0

@@ -148,7 +148,9 @@ def find(name: str) -> Dataset:
     if name in known:
         return known[name]
     wanted = _without_compression(name)
-    same_file = [one for one in known.values() if wanted in (one.stem, one.stem.removesuffix(".txt"))]
+    same_file = [
+        dataset for dataset in known.values() if wanted in (dataset.stem, dataset.stem.removesuffix(".txt"))
+    ]
     starts = [known[key] for key in known if _starts_with(key, name)]
     for matches in (same_file, starts):
         if len(matches) == 1:

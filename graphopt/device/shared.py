@@ -24,7 +24,7 @@ def shared_device(which: int | str | None) -> VulkanDevice:
     """The open device of this index or name; None: the best one. The environment's settings hold."""
     with _opening:
         index = _index(which)
-        masked, cache = (os.environ.get(f"GRAPHOPT_{one}", "") for one in ("MASK_FEATURES", "CACHE_DIR"))
+        masked, cache = (os.environ.get(f"GRAPHOPT_{name}", "") for name in ("MASK_FEATURES", "CACHE_DIR"))
         key = os.getpid(), index, validation_asked(), masked, cache, is_on_demand()
         device = _open.get(key)
         if device is None or device.is_lost:

@@ -100,7 +100,7 @@ def _headers() -> tuple[Path, bytes]:
     if include is None:
         raise ShaderError(f"The shader headers are neither at {SHADERS / 'include'} nor at {INCLUDE}.")
     with os.scandir(include) as entries:
-        states = [(one.path, one.stat()) for one in entries if one.name.endswith(".glsl")]
+        states = [(entry.path, entry.stat()) for entry in entries if entry.name.endswith(".glsl")]
     found = sorted((path, state.st_mtime_ns, state.st_size) for path, state in states)
     return include, _text_of(tuple(found))
 

@@ -38,7 +38,9 @@ def is_on_demand(asked: str = "") -> bool:
     chosen = asked or os.environ.get("GRAPHOPT_ALLOCATION", "") or ALLOCATIONS[0]
     if chosen not in ALLOCATIONS:
         name = "allocation" if asked else "GRAPHOPT_ALLOCATION"
-        raise OptionError(f"{name} is '{chosen}', expected {' or '.join(repr(one) for one in ALLOCATIONS)}.")
+        raise OptionError(
+            f"{name} is '{chosen}', expected {' or '.join(repr(allowed) for allowed in ALLOCATIONS)}."
+        )
     return chosen == "on demand"
 
 

@@ -64,7 +64,7 @@ class Communicator(Protocol):
         """`sum` that goes on while this rank computes; `values` must stay as they are until `wait`."""
         ...
 
-    def share(self, one: Any) -> list[Any]:
+    def share(self, value: Any) -> list[Any]:
         """The objects of all ranks, by rank."""
         ...
 
@@ -72,7 +72,7 @@ class Communicator(Protocol):
         """What rank `root` makes for this rank: make(rank)."""
         ...
 
-    def collect(self, one: Any, root: int = 0) -> list[Any] | None:
+    def collect(self, value: Any, root: int = 0) -> list[Any] | None:
         """The objects of all ranks on rank `root`, None on the others."""
         ...
 
@@ -147,12 +147,12 @@ class ThreadCommunicator:
         self.seconds = 0.0
         self._number = 0
 
-    def _met(self, one: Any) -> list[Any]:
+    def _met(self, value: Any) -> list[Any]:
         """What all ranks bring to a collective."""
         start = time.perf_counter()
         slots = self.ranks.slots[self._number % 2]
         self._number += 1
-        slots[self.rank] = one
+        slots[self.rank] = value
         self.ranks.barrier.wait()
         found = list(slots)
         self.seconds += time.perf_counter() - start
@@ -162,9 +162,9 @@ class ThreadCommunicator:
         """Where native code of these ranks meets."""
         return self.ranks.meeting(runtime)
 
-    def share(self, one: Any) -> list[Any]:
+    def share(self, value: Any) -> list[Any]:
         """The objects of all ranks; they are the very objects, not copies."""
-        return [one] if self.size == 1 else self._met(one)
+        return [value] if self.size == 1 else self._met(value)
 
     def sum(self, values: np.ndarray) -> np.ndarray:
         """Sum in the order of the ranks; of copies: `values` may change while others still add."""
@@ -183,9 +183,9 @@ class ThreadCommunicator:
         """Each thread makes its own."""
         return self.share(make)[root](self.rank)
 
-    def collect(self, one: Any, root: int = 0) -> list[Any] | None:
+    def collect(self, value: Any, root: int = 0) -> list[Any] | None:
         """All objects on `root`."""
-        found = self.share(one)
+        found = self.share(value)
         return found if self.rank == root else None
 
     def exchange(self, objects: Sequence[Any]) -> list[Any]:
@@ -264,10 +264,14 @@ def together(comm: Communicator, work: Callable[[], T]) -> T:
     except Exception as raised:
         error = raised
     told = comm.share(None if error is None else (type(error), str(error), sentence_of(comm.rank, error)))
-    failed = [one for one in told if one is not None]
+    failed = [failure for failure in told if failure is not None]
     if not failed:
         return result  # type: ignore[return-value]
     kind, words, sentence = failed[0]
-    if len(failed) == comm.size and issubclass(kind, GraphOptError) and len({one[1] for one in failed}) == 1:
+    if (
+        len(failed) == comm.size
+        and issubclass(kind, GraphOptError)
+        and len({failure[1] for failure in failed}) == 1
+    ):
         raise agreed(kind(words)) from error
     raise agreed(RankError(sentence)) from error

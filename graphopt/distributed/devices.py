@@ -63,7 +63,7 @@ def assign_device(comm: Communicator, device: str) -> Assignment:
         place = told_places[place]
     names = rank_devices(device)
     error = _complaint(names, mates, host)
-    told = next((one for one in comm.share(error) if one is not None), None)
+    told = next((message for message in comm.share(error) if message is not None), None)
     if told is not None:
         raise agreed(DeviceError(told))
     name = names[place] if len(names) > 1 else names[0]

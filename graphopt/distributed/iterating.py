@@ -142,7 +142,7 @@ class HostIterating:
         solver = self._part.solver
         if solver is None:
             return 0.0, 0.0
-        vectors = (np.asarray(one)[self._dim :] for one in (solver.diagonal, solver.b))
+        vectors = (np.asarray(vector)[self._dim :] for vector in (solver.diagonal, solver.b))
         diagonal, b = (float(np.abs(vector).max(initial=0.0)) for vector in vectors)
         return diagonal, b
 

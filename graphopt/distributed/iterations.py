@@ -45,9 +45,9 @@ class EachIteration:
         self._told = watching(summary, wanted.verbose and comm.rank == 0, wanted.callback)
         looks = wanted.callback is not None and getattr(wanted.callback, "looks_at_graph", True)
         asked = comm.share((self._told is not None, looks, problem is not None))
-        self._is_heard = any(one[0] for one in asked)
-        self._is_parted = not any(one[2] for one in asked)
-        self._is_looked_at = any(one[1] for one in asked) and not self._is_parted
+        self._is_heard = any(request[0] for request in asked)
+        self._is_parted = not any(request[2] for request in asked)
+        self._is_looked_at = any(request[1] for request in asked) and not self._is_parted
         """Of a graph that was read in parts, each rank's share has the estimates anyway."""
         self._checkpoint, self._every = wanted.checkpoint, wanted.every
 
@@ -62,7 +62,7 @@ class EachIteration:
             bring_back(self._comm, self._share, self._graph, self._problem, self._scattered)
         if is_due:
             own = own_pieces(self._comm, self._share) if self._is_parted else []
-            pieces = [one for part in each_rank(self._comm, own) for one in part]
+            pieces = [piece for part in each_rank(self._comm, own) for piece in part]
             together(self._comm, lambda: self._write(done, pieces))
         return together(self._comm, lambda: self._tell(done))
 

@@ -27,7 +27,7 @@ def read_lines(path: str, comm: Communicator) -> Lines:
 
 def _piece(path: str, rank: int, size: int) -> tuple[bytes, int]:
     length = Path(path).stat().st_size
-    begin, end = (one * length // size for one in (rank, rank + 1))
+    begin, end = (number * length // size for number in (rank, rank + 1))
     with open(path, "rb") as file:
         file.seek(max(begin - 1, 0))
         if begin:

@@ -80,9 +80,9 @@ class MpiCommunicator:
         self.seconds += time.perf_counter() - start
         return pending
 
-    def share(self, one: Any) -> list[Any]:
+    def share(self, value: Any) -> list[Any]:
         """The objects of all ranks."""
-        return self._timed(self._comm.allgather, one)
+        return self._timed(self._comm.allgather, value)
 
     def deal(self, make: Callable[[int], Any] | None, root: int = 0) -> Any:
         """One after the other, so that `root` has no two of them at a time; arrays travel uncopied."""
@@ -102,9 +102,9 @@ class MpiCommunicator:
         self.seconds += time.perf_counter() - start
         return own
 
-    def collect(self, one: Any, root: int = 0) -> list[Any] | None:
+    def collect(self, value: Any, root: int = 0) -> list[Any] | None:
         """All objects on `root`."""
-        return self._timed(self._comm.gather, one, root)
+        return self._timed(self._comm.gather, value, root)
 
     def exchange(self, objects: Sequence[Any]) -> list[Any]:
         """One object from each rank."""
@@ -164,7 +164,7 @@ TASKS = ("OMPI_COMM_WORLD_SIZE", "PMI_SIZE", "MV2_COMM_WORLD_SIZE", "SLURM_STEP_
 def started_ranks() -> int:
     """What the launcher says; 1 where there was none."""
     told = (os.environ.get(name, "") for name in TASKS)
-    return max((int(one) for one in told if one.isdigit()), default=1)
+    return max((int(word) for word in told if word.isdigit()), default=1)
 
 
 def world() -> Any:

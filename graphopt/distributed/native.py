@@ -48,25 +48,25 @@ def iterates_natively(comm: Communicator, own: Iterating) -> bool:
 def iterate_natively(comm: Any, own: Any, total: np.ndarray, rule: StopRule) -> int | None:
     """`pcg.iterate`. Collective."""
     own.start(total)
-    one: Submissions = own.submissions()
-    meeting = comm.meeting(one.runtime)
+    submissions: Submissions = own.submissions()
+    meeting = comm.meeting(submissions.runtime)
     try:
         iterations, is_definite, seconds = meeting.iterate(
             comm.rank,
-            one.programs,
-            one.message,
-            one.total,
-            one.rows,
-            one.is_double,
+            submissions.programs,
+            submissions.message,
+            submissions.total,
+            submissions.rows,
+            submissions.is_double,
             rule.tolerance,
             rule.most,
             rule.share,
             rule.worth,
             rule.patience,
-            one.timeout,
-            one.gather,
+            submissions.timeout,
+            submissions.gather,
         )
-    except one.runtime.MeetingBroken as error:
+    except submissions.runtime.MeetingBroken as error:
         raise threading.BrokenBarrierError from error
     comm.seconds += seconds
     return iterations if is_definite else None

@@ -92,7 +92,7 @@ def partition(incidence: Incidence, num_ranks: int, method: str = "auto") -> Par
         found.append(_by_slabs(dealing, covisibility, num_ranks))
     if method == "metis" or (method == "auto" and not _has_few_copies(found[0], count)):
         found.append(_by_metis(dealing, covisibility, num_ranks))
-    return min(found, key=lambda one: (one.imbalance() > _BALANCED, one.copies))
+    return min(found, key=lambda partition: (partition.imbalance() > _BALANCED, partition.copies))
 
 
 def _has_few_copies(dealt: Partition, num_kept: int) -> bool:

@@ -79,7 +79,7 @@ def _read_g2o(path: str, comm: Communicator) -> PartedGraph:
     parted = deal(comm, path, tables, by_line=True)
     parted.dialect = None if head is None else head.name
     if head is None:
-        _settle(comm, parted, current, [one.dialect.name for one in token_evidence(text.groups)])
+        _settle(comm, parted, current, [group.dialect.name for group in token_evidence(text.groups)])
     return parted
 
 
@@ -112,7 +112,7 @@ def _tables_of(path: str, text: TaggedText, types: dict, dialect: Dialect, befor
 
 def _fix(comm: Communicator, path: str, tables: Tables, text: TaggedText) -> None:
     own = [group.ids.ravel() for group in text.with_tag(FIX)]
-    fixed = np.concatenate([np.empty(0, np.int64), *(one for part in comm.share(own) for one in part)])
+    fixed = np.concatenate([np.empty(0, np.int64), *(ids for part in comm.share(own) for ids in part)])
     for vertex in tables.vertices:
         vertex.fixed = np.isin(vertex.ids, fixed)
 
@@ -138,7 +138,7 @@ def _settle(comm: Communicator, parted: PartedGraph, current: Dialect, named: li
     verdict = compare(graph, current) if matters else None
     told = None if verdict is None else (verdict.is_certain, verdict.dialect.name)
     by_lines = {name for part in comm.share(named) for name in part}
-    votes = [one for one in comm.share(told) if one is not None]
+    votes = [vote for vote in comm.share(told) if vote is not None]
     if not any(comm.share(matters)) and not by_lines:
         return
     certain = [name for is_certain, name in votes if is_certain] or [name for _, name in votes]

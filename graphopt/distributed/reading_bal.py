@@ -56,7 +56,7 @@ def read_bal(name: str, comm: Communicator) -> PartedGraph:
     cameras = np.concatenate(comm.share(piece.cameras)).reshape(num_cameras, CAMERA_DIM)
     together(comm, lambda: _check(name, piece, cameras))
     numbers, points = _whole_points(comm, piece)
-    own = slice(*(one * num_cameras // comm.size for one in (comm.rank, comm.rank + 1)))
+    own = slice(*(number * num_cameras // comm.size for number in (comm.rank, comm.rank + 1)))
     ids = np.arange(num_cameras)[own]
     tables = Tables()
     for tag, at, estimate, gone in (
@@ -156,7 +156,7 @@ def _numbers_of(path: str, rank: int, size: int) -> np.ndarray:
     """The numbers that begin in this rank's piece of a text."""
     length = Path(path).stat().st_size
     pieces = size if length > SMALL * size else 1
-    begin, end = (min(one, pieces) * length // pieces for one in (rank, rank + 1))
+    begin, end = (min(number, pieces) * length // pieces for number in (rank, rank + 1))
     if begin == end:
         return np.empty(0)
     with open(path, "rb") as file:
@@ -247,7 +247,7 @@ def _rows_of(archive: zipfile.ZipFile, path: str, name: str, rank: int, size: in
         if not shape or shape[1:] != rest:
             expected = ", ".join(["n", *map(str, rest)])
             raise FormatError(f"{path}: {name} has shape {shape}, expected ({expected})")
-        first, last = (one * shape[0] // size for one in (rank, rank + 1))
+        first, last = (number * shape[0] // size for number in (rank, rank + 1))
         columns = max(_WIDTHS[name], 1)
         if is_fortran and rest:
             pieces = [_read_at(file, dtype, shape[0], first, last) for _ in range(columns)]

@@ -131,7 +131,7 @@ def _points(path: Path, rank: int, size: int) -> tuple[ColmapPoints, int, int]:
     heads, tracks = [], []
     with Mapped(path) as mapped:
         (count,) = mapped.take(COUNT, 0, "the number of points")
-        first, last = (one * count // size for one in (rank, rank + 1))
+        first, last = (number * count // size for number in (rank, rank + 1))
         at, to_length = COUNT.size, binary.POINT.size - COUNT.size
         for number in range(last):
             (length,) = mapped.take(COUNT, at + to_length, "a point")

@@ -91,8 +91,8 @@ def joined_heads(pieces: Sequence[ColmapImages]) -> ColmapImages:
     """One after the other; they have no keypoints."""
     nothing = head_of(text.parse_images(b"", ""))
     names = ("ids", "quaternion", "translation", "camera_ids")
-    columns = {name: np.concatenate([getattr(one, name) for one in (nothing, *pieces)]) for name in names}
-    every = replace(nothing, **columns, names=[name for one in pieces for name in one.names])
+    columns = {name: np.concatenate([getattr(piece, name) for piece in (nothing, *pieces)]) for name in names}
+    every = replace(nothing, **columns, names=[name for piece in pieces for name in piece.names])
     return head_of(every)
 
 

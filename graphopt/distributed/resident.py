@@ -121,7 +121,7 @@ class ResidentIterating:
         self._reduced: Sum = HostSum(context, rows + numbers)
         self._spoken_damping, self._kept_damping, self._diagonal = (own(self._dim) for _ in range(3))
         every = (shared.rows, shared.spoken, shared.numbers)
-        self._places = {one: OnDevice.of(context, one) for one in every}
+        self._places = {places: OnDevice.of(context, places) for places in every}
         self._after_rows = context.indices(rows + shared.numbers.message)
         self._speaks = context.indices(shared.speaks)
         self._d, self._q = context.reals(self._dim), context.reals(self._dim)
@@ -266,8 +266,8 @@ class ResidentIterating:
     def _record_start(self, program: Program) -> None:
         equations, shared, reduced = self._equations, self._shared, self._reduced
         reduced.record_taken(program.phase("linear_solver"))
-        for one in (self._kept_damping, self._diagonal):
-            one.record_upload(program)
+        for array in (self._kept_damping, self._diagonal):
+            array.record_upload(program)
         for vector in (self._d, self._q, self._pcg.x):
             program.fill(vector)
         program.barrier()

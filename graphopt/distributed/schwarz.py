@@ -32,14 +32,14 @@ class AdditiveSchwarz:
         mine = every[comm.rank]
         self._scalars = scalars_of(mine, dims)
         self._sent = [
-            np.flatnonzero(np.repeat(_within(union.own, one, len(dims)), union.sizes)) for one in every
+            np.flatnonzero(np.repeat(_within(union.own, ids, len(dims)), union.sizes)) for ids in every
         ]
         """Per rank: which of this rank's numbers go there."""
         keys = union.keys[_within(union.keys, mine, len(dims))]
         self._pattern = _pattern_of(keys, mine, dims)
         first = np.asarray(self._pattern.value_offsets)
         self._places = [
-            _places(one[_within(one, mine, len(dims))], keys, first) for one in comm.share(union.own)
+            _places(ids[_within(ids, mine, len(dims))], keys, first) for ids in comm.share(union.own)
         ]
         """Per rank: where the numbers that come from it go."""
         _, self._solver = solver_for(self._pattern, SolverOptions(linear_solver="cholesky"))
@@ -56,9 +56,9 @@ class AdditiveSchwarz:
             return None
         numbers = part.reduced_values()
         values = np.zeros(self._pattern.values_size)
-        received = self._comm.exchange([numbers[one] for one in self._sent])
-        for places, one in zip(self._places, received, strict=True):
-            values[places] += one
+        received = self._comm.exchange([numbers[rows] for rows in self._sent])
+        for places, rows in zip(self._places, received, strict=True):
+            values[places] += rows
         solved = not len(self._scalars) or self._solver.factorize(values, damping[self._scalars])
         if self._comm.sum(np.array([float(not solved)]))[0]:
             return None

@@ -38,7 +38,7 @@ class AgreedSignals(StopSignals):
         super().should_stop()
         own, self.reason = self.reason or self._asked, None
         told = self._comm.share(own)
-        self.reason = next((one for one in told if one is not None), None)
+        self.reason = next((reason for reason in told if reason is not None), None)
         if self.reason is TerminationType.USER_INTERRUPT:
             self._interrupted = True
         return self.reason is not None

@@ -72,10 +72,10 @@ class WholeStructure:
         edges = sum(len(group.rows) for group in own.groups) if own is not None else 0
         told = comm.share((part.own_dim, num_own, edges, types))
         self.kept_dim, self.num_kept = int(share.kept_dims.sum()), len(share.kept_ids)
-        self.dim = self.kept_dim + sum(one[0] for one in told)
-        self.num_blocks = self.num_kept + sum(one[1] for one in told)
-        self.num_edges = sum(one[2] for one in told)
-        every = {kind.tag: kind for one in told for kind in one[3]}
+        self.dim = self.kept_dim + sum(told_size[0] for told_size in told)
+        self.num_blocks = self.num_kept + sum(told_size[1] for told_size in told)
+        self.num_edges = sum(told_size[2] for told_size in told)
+        every = {kind.tag: kind for told_size in told for kind in told_size[3]}
         self.selection = _Vertices(tuple(map(_TypeOfVertices, every.values())))
         self.vertex_blocks = [np.zeros(1, np.int64)] * len(every)
         self.groups: list[Any] = []
@@ -216,7 +216,7 @@ class DistributedBlockSolver(TrialsByParts):
     def first_non_finite(self) -> str | None:
         """What the first rank that finds one says."""
         own = None if self.part.solver is None else self.part.solver.first_non_finite()
-        return next((one for one in self.comm.share(own) if one is not None), None)
+        return next((found for found in self.comm.share(own) if found is not None), None)
 
     def describe(self) -> dict[str, Any]:
         """Of this rank; memory is its own."""
@@ -467,11 +467,11 @@ def _ways(
         decides = options.schur != "implicit" and options.device == "cpu"
         pairs = pairs_of(structure) if decides else 0.0
     told = comm.share((pairs, num_own, options.device != "cpu"))
-    has_schur = len(share.kept_ids) > 0 and any(one[1] for one in told)
+    has_schur = len(share.kept_ids) > 0 and any(told_size[1] for told_size in told)
     if options.schur in ("explicit", "implicit") and not has_schur:
         sentence = (
             f"schur '{options.schur}' needs marginalized vertices beside others that stay; this graph has "
-            f"{sum(one[1] for one in told)} to eliminate and {len(share.kept_ids)} to keep. "
+            f"{sum(told_size[1] for told_size in told)} to eliminate and {len(share.kept_ids)} to keep. "
             "Mark landmarks with vertex_set.marginalized = True, or use schur='off'."
         )
         raise agreed(OptionError(sentence))
@@ -480,6 +480,10 @@ def _ways(
         return False, False
     if options.linear_solver in ("cholesky", "dense") or options.schur == "explicit" or not has_schur:
         return True, not iterates
-    size = ReducedSize(sum(one[0] for one in told), int(share.kept_dims.sum()), len(share.kept_ids))
-    is_large = size.kept_dim > ON_DEVICE if any(one[2] for one in told) else too_large_to_form(size)
+    size = ReducedSize(
+        sum(told_size[0] for told_size in told), int(share.kept_dims.sum()), len(share.kept_ids)
+    )
+    is_large = (
+        size.kept_dim > ON_DEVICE if any(told_size[2] for told_size in told) else too_large_to_form(size)
+    )
     return (False, False) if is_large else (True, not iterates)

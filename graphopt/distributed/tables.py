@@ -94,8 +94,8 @@ def deal(
     place: (kept vertices of all ranks,) places in the row, by ascending id. by_line: `order` is the number of
     a line. `FormatError` on all ranks for an edge whose vertex is nowhere, or twice in it.
     """
-    kept = _joined([_rows(one, ~one.gone) for part in comm.share(tables.vertices) for one in part])
-    ids = np.concatenate([np.empty(0, np.int64), *(one.ids for one in kept)])
+    kept = _joined([_rows(table, ~table.gone) for part in comm.share(tables.vertices) for table in part])
+    ids = np.concatenate([np.empty(0, np.int64), *(table.ids for table in kept)])
     order = np.argsort(ids, kind="stable")
     if place is None:
         place = np.arange(len(ids), dtype=float)
@@ -108,8 +108,8 @@ def deal(
     places = [np.searchsorted(points, own_point.ids) for own_point in own_points]
     mine = _exchanged(comm, own_points, [ranks_of_points[each_place] for each_place in places])
     used = np.unique(np.concatenate([np.empty(0, np.int64), *(edge.vertices.ravel() for edge in edges)]))
-    chosen = [_rows(one, np.isin(one.ids, used)) for one in (*kept, *mine)]
-    every = [one for part in comm.share(tables.parameters) for one in part]
+    chosen = [_rows(table, np.isin(table.ids, used)) for table in (*kept, *mine)]
+    every = [table for part in comm.share(tables.parameters) for table in part]
     graph = together(comm, lambda: _graph(path, chosen, edges, every))
     held = gauge_of_parts(comm, graph, *_ids_and_order(tables))
     for vertices in (*graph.vertex_sets, *kept):
@@ -144,7 +144,7 @@ def _joined(tables: Sequence[Any]) -> list[Any]:
     for kind in {table.type.tag: table.type for table in tables}.values():
         alike = [table for table in tables if table.type.tag == kind.tag and table.type == kind]
         names = [each_field.name for each_field in fields(alike[0])[1:]]
-        columns = (np.concatenate([getattr(one, name) for one in alike]) for name in names)
+        columns = (np.concatenate([getattr(table, name) for table in alike]) for name in names)
         found.append(type(alike[0])(kind, *columns))
     return found
 
@@ -213,8 +213,8 @@ def _ranks(
 
     alone = [mean[point < 0] for mean, (_, point) in zip(means, found, strict=True)]
     histogram = np.zeros(_BINS)
-    for one in alone:
-        histogram += np.bincount(bins(one), minlength=_BINS)
+    for graph in alone:
+        histogram += np.bincount(bins(graph), minlength=_BINS)
     histogram = comm.sum(histogram) + np.bincount(bins(of_points), weights=weight, minlength=_BINS)
     rank_of_bin = cut(histogram, comm.size)
     ranks_of_points = rank_of_bin[bins(of_points)] if num_points else np.empty(0, np.int64)
@@ -235,8 +235,8 @@ def _exchanged(comm: Communicator, tables: Sequence[Any], ranks: Sequence[np.nda
         bounds = np.searchsorted(of_rows[order], np.arange(comm.size + 1))
         for rank in range(comm.size):
             sent[rank].append(_rows(table, order[bounds[rank] : bounds[rank + 1]]))
-    received = [one for part in comm.exchange(sent) for one in part]
-    return [one for one in _joined(received) if len(one.order)]
+    received = [table for part in comm.exchange(sent) for table in part]
+    return [table for table in _joined(received) if len(table.order)]
 
 
 def _graph(

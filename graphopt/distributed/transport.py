@@ -75,7 +75,7 @@ def _by_pages(comm: Communicator, own: Any, is_asked: bool) -> str:
     from graphopt.distributed.messages import RowsByPages
 
     def way(nbytes: int, turns: int) -> Callable[..., Rows]:
-        pages = shared_pages(comm, turns * nbytes, max(one for _, one in told))
+        pages = shared_pages(comm, turns * nbytes, max(value for _, value in told))
         return partial(RowsByPages, pages=pages, turns=turns, rank=comm.rank, size=comm.size)
 
     of_rows, of_sums = own.bytes_told  # the same on all ranks

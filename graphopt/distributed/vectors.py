@@ -69,7 +69,9 @@ class RankVector(np.ndarray):
     def max(self, *args: Any, **kwargs: Any) -> Any:
         """Over all ranks; NaN where one has it, 0 of nothing."""
         kept, own = self._parts()
-        return self._over_ranks(*(float(one.max()) if len(one) else -np.inf for one in (kept, own))).max()
+        return self._over_ranks(
+            *(float(vector.max()) if len(vector) else -np.inf for vector in (kept, own))
+        ).max()
 
     def all(self, *args: Any, **kwargs: Any) -> Any:
         """On all ranks."""

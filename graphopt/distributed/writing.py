@@ -185,7 +185,7 @@ def _end_of_numbers(path: str, count: int) -> int:
             done, position, rest = done + words, position + cut, whole[cut:]
         else:
             whole = rest
-    ends = [one.end() for one, _ in zip(re.finditer(rb"\S+", whole), range(count - done), strict=False)]
+    ends = [token.end() for token, _ in zip(re.finditer(rb"\S+", whole), range(count - done), strict=False)]
     if len(ends) < count - done:
         raise FormatError(f"{path}: it has fewer than {count} numbers")
     return position + (ends[-1] if ends else 0)

@@ -48,7 +48,9 @@ def _arrays(graph: Any) -> tuple[Any, Any, Any, np.ndarray, np.ndarray]:
     observations = graph.edge_set("EDGE_OBSERVATION_BAL")
     cameras = graph.vertex_set(observations.type.vertices[0].tag)
     points = graph.vertex_set(observations.type.vertices[1].tag)
-    rows = [_rows(one.ids, observations.vertices[:, slot]) for slot, one in enumerate((cameras, points))]
+    rows = [
+        _rows(vertices.ids, observations.vertices[:, slot]) for slot, vertices in enumerate((cameras, points))
+    ]
     return cameras, points, observations, rows[0], rows[1]
 
 
@@ -145,8 +147,10 @@ def _gtsam(graph: Any) -> tuple[float, int, Any]:
 
     solved = graph.copy()
     found = [result.atPinholeCameraCal3Bundler(camera_key(row)) for row in range(len(cameras))]
-    poses = [one.pose().inverse() for one in found]
-    inner = [[one.calibration().fx(), one.calibration().k1(), one.calibration().k2()] for one in found]
+    poses = [vertex.pose().inverse() for vertex in found]
+    inner = [
+        [camera.calibration().fx(), camera.calibration().k1(), camera.calibration().k2()] for camera in found
+    ]
     _take(
         solved,
         cameras,

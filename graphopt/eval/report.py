@@ -73,7 +73,7 @@ def _version_and_date(results: Results) -> str:
 
 def _table(results: Results) -> str:
     shown = columns(results)
-    head = "".join(_cell("th", one.title, one.is_number) for one in shown)
+    head = "".join(_cell("th", column.title, column.is_number) for column in shown)
     body = []
     for key, entry in results.entries.items():
         if "error" in entry:
@@ -81,7 +81,9 @@ def _table(results: Results) -> str:
             body.append(f'<tr class="failed"><td colspan="{max(len(shown), 1)}">{sentence}</td></tr>')
         else:
             body.append(
-                "<tr>" + "".join(_cell("td", one.text(entry), one.is_number) for one in shown) + "</tr>"
+                "<tr>"
+                + "".join(_cell("td", column.text(entry), column.is_number) for column in shown)
+                + "</tr>"
             )
     return f"<table><thead><tr>{head}</tr></thead><tbody>{''.join(body)}</tbody></table>"
 

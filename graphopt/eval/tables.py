@@ -151,11 +151,13 @@ COLUMNS: dict[str, tuple[Column, ...]] = {
 def columns(results: Results, with_details: bool = True) -> list[Column]:
     """Columns of a kind that any entry fills."""
     entries = [entry for entry in results.entries.values() if "error" not in entry]
-    known = [one for one in COLUMNS[results.kind] if with_details or not one.is_detail]
-    return [one for one in known if any(one.value(entry) is not None for entry in entries)]
+    known = [column for column in COLUMNS[results.kind] if with_details or not column.is_detail]
+    return [column for column in known if any(column.value(entry) is not None for entry in entries)]
 
 
 def rows(results: Results, with_details: bool = True) -> list[list[str]]:
     """One row per entry that did not fail."""
     shown = columns(results, with_details)
-    return [[one.text(entry) for one in shown] for entry in results.entries.values() if "error" not in entry]
+    return [
+        [column.text(entry) for column in shown] for entry in results.entries.values() if "error" not in entry
+    ]

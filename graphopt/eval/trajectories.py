@@ -104,7 +104,9 @@ def associate(
     nearest = np.where(gaps[0] <= gaps[1], left, right)
     matched = np.minimum(*gaps) <= tolerance
     if not matched.any():
-        spans = [f"{one.times[0]:.6f} to {one.times[-1]:.6f} s" for one in (estimate, truth)]
+        spans = [
+            f"{trajectory.times[0]:.6f} to {trajectory.times[-1]:.6f} s" for trajectory in (estimate, truth)
+        ]
         raise OptionError(
             f"No pose of the estimate ({spans[0]}) is within {tolerance} s of one of the truth ({spans[1]}). "
             "Are both in seconds of the same clock? --max-time-difference allows larger gaps."

@@ -69,7 +69,7 @@ class _Fits:
         refuse_large(state, code, of_fit, points.data)
         self._target = points.data[:1] if points.target is None else points.target
         up = [code, table, points.data, self._target, numbers, words, of_fit, state]
-        code, table, data, target, numbers, words, of_fit, state = [self._upload(one) for one in up]
+        code, table, data, target, numbers, words, of_fit, state = [self._upload(array) for array in up]
         self._state, self._outcome = state, device.upload(np.zeros((sets.total, 2), np.uint32))
         self._before = (code, table)
         self._after = (data, target, numbers, words, of_fit, state, self._outcome)

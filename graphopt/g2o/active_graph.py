@@ -99,7 +99,7 @@ class ActiveGraph(OptimizableGraph):
         free = [
             active_vertex for active_vertex in ActiveGraph.active_vertices(self) if not active_vertex.fixed()
         ]
-        return sorted(free, key=lambda one: (one.marginalized(), one._id))
+        return sorted(free, key=lambda vertex: (vertex.marginalized(), vertex._id))
 
     def _number_hessian(self) -> None:
         selection = None if self._problem is None else self._problem.selection
@@ -107,8 +107,8 @@ class ActiveGraph(OptimizableGraph):
             return
         for vertex in self._vertices.values():
             vertex._hessian_index = -1
-        for number, one in enumerate(ActiveGraph.index_mapping(self)):
-            one._hessian_index = number
+        for number, mapped in enumerate(ActiveGraph.index_mapping(self)):
+            mapped._hessian_index = number
         self._numbered = selection
 
     # ---------------------------------------------------------------- errors

@@ -42,13 +42,13 @@ def _write(value: Any, parts: list[bytes]) -> None:
         parts.extend((_head(3, len(text)), text))
     elif isinstance(value, list):
         parts.append(_head(4, len(value)))
-        for one in value:
-            _write(one, parts)
+        for item in value:
+            _write(item, parts)
     elif isinstance(value, dict):
         parts.append(_head(5, len(value)))
-        for key, one in value.items():
+        for key, item in value.items():
             _write(key, parts)
-            _write(one, parts)
+            _write(item, parts)
     else:
         raise FormatError(f"CBOR: cannot write a {type(value).__name__}.")
 
@@ -90,8 +90,8 @@ def _read(data: bytes, at: int) -> tuple[Any, int]:
     if major == 4:
         items = []
         for _ in range(length):
-            one, at = _read(data, at)
-            items.append(one)
+            item, at = _read(data, at)
+            items.append(item)
         return items, at
     if major == 5:
         pairs = {}

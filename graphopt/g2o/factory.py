@@ -20,8 +20,8 @@ class FactoryTypeInfo:
         self.number_vertices = self.number_parameters = -1
         if isinstance(kind, VertexType):
             self.element_type_bit = HyperGraphElementType.HGET_VERTEX.value
-            one = vertex_class(kind)()
-            self.dimension, self.minimal_dimension = one.estimate_dimension(), kind.tangent_dim
+            vertex = vertex_class(kind)()
+            self.dimension, self.minimal_dimension = vertex.estimate_dimension(), kind.tangent_dim
         elif isinstance(kind, ParameterType):
             self.element_type_bit = HyperGraphElementType.HGET_PARAMETER.value
         else:

@@ -259,10 +259,10 @@ def _give_kernels(edge_set: Any, edges: list[Any]) -> None:
         )
 
 
-def _placed(one: Any, chunk: Chunk, row: int) -> Any:
+def _placed(element: Any, chunk: Chunk, row: int) -> Any:
     """Give an object another row."""
-    one._chunk, one._row = chunk, row
-    return one
+    element._chunk, element._row = chunk, row
+    return element
 
 
 # -------------------------------------------------------------------- graph <-> tree

@@ -215,9 +215,9 @@ class HyperGraph(kernels.GraphBase):
             if self._has_strangers
             else []
         )
-        for one in (*self._vertices.values(), *self._edges, *strangers):
-            if one is not None and one._graph is self:
-                one._graph = None
+        for element in (*self._vertices.values(), *self._edges, *strangers):
+            if element is not None and element._graph is self:
+                element._graph = None
         self._has_strangers = False
         self._vertices.clear()
         self._edges.clear()

@@ -51,7 +51,9 @@ class OptimizableGraph(HyperGraph):
     def _parameters_fit(self, edge: Any) -> bool:
         found = [self._parameter_container.get_parameter(param_id) for param_id in edge.param_ids()]
         kinds = edge._type.parameters
-        return all(one is not None and one._type is kind for one, kind in zip(found, kinds, strict=True))
+        return all(
+            vertex is not None and vertex._type is kind for vertex, kind in zip(found, kinds, strict=True)
+        )
 
     def add_parameter(self, p: Parameter) -> bool:
         """Add a parameter; False if its id is negative or taken."""
@@ -94,8 +96,8 @@ class OptimizableGraph(HyperGraph):
 
     def set_fixed(self, vset: Iterable[Any], fixes: bool) -> None:
         """Fix or free several vertices."""
-        for one in vset:
-            one.set_fixed(fixes)
+        for vertex in vset:
+            vertex.set_fixed(fixes)
 
     def dimensions(self) -> set[int]:
         """Dimensions of the vertices."""

@@ -131,7 +131,7 @@ class HyperDijkstra:
             if vertex in self._visited and distance > self._map[vertex]._distance:
                 continue
             self._visited.add(vertex)
-            for edge in sorted(self._graph._edges_of(vertex), key=lambda one: one._internal_id):
+            for edge in sorted(self._graph._edges_of(vertex), key=lambda e: e._internal_id):
                 if directed and edge.vertex(0) is not vertex:
                     continue
                 for other in edge.vertices():
@@ -320,13 +320,15 @@ class EstimatePropagator:
             self._visited.add(vertex)
             if entry._edge is not None:
                 act(entry._edge, entry._parent, vertex)
-            for edge in sorted(self._graph._edges_of(vertex), key=lambda one: one._internal_id):
+            for edge in sorted(self._graph._edges_of(vertex), key=lambda e: e._internal_id):
                 known = {each_vertex for each_vertex in edge.vertices() if each_vertex in self._visited}
                 for other in edge.vertices():
                     if other in self._visited:
                         continue
                     step = cost(edge, known, other)
-                    total = max((self._map[one]._distance for one in known), default=0.0) + step
+                    total = (
+                        max((self._map[known_vertex]._distance for known_vertex in known), default=0.0) + step
+                    )
                     if (
                         0.0 < step <= maxEdgeCost
                         and step < LONGEST
@@ -344,7 +346,7 @@ def compute_initial_guess(optimizer: Any, cost: EstimatePropagatorCostBase | Non
         cost = EstimatePropagatorCost(optimizer)
     active = native(optimizer).active_vertices(optimizer)
     is_active = set(active)
-    starts = {one for one in active if one.fixed()}
+    starts = {vertex for vertex in active if vertex.fixed()}
     for edge in native(optimizer).active_edges(optimizer):
         if len(edge.vertices()) == 1 and initial_estimate_cost(edge, (), edge.vertex(0)) > 0.0:
             vertex = edge.vertex(0)
@@ -356,7 +358,7 @@ def compute_initial_guess(optimizer: Any, cost: EstimatePropagatorCostBase | Non
         if starts:
             propagator.propagate(starts, cost)
             is_active -= propagator.visited()
-        remaining = [one for one in active if one in is_active]
+        remaining = [vertex for vertex in active if vertex in is_active]
         if starts or not remaining:
             return
-        starts = {max(remaining, key=lambda one: (one.dimension(), -one._id))}
+        starts = {max(remaining, key=lambda vertex: (vertex.dimension(), -vertex._id))}

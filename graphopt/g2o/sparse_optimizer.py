@@ -269,9 +269,9 @@ class SparseOptimizer(ActiveGraph):
         """Move the active vertices by one long update, in the order of `index_mapping`."""
         numbers = np.asarray(update, np.float64).ravel()
         at = 0
-        for one in SparseOptimizer.index_mapping(self):
-            one.oplus(numbers[at : at + one.dimension()])
-            at += one.dimension()
+        for vertex in SparseOptimizer.index_mapping(self):
+            vertex.oplus(numbers[at : at + vertex.dimension()])
+            at += vertex.dimension()
 
 
 def _verbose_line(iteration: Iteration, summary: Summary, elapsed: float, algorithm: Any) -> str:

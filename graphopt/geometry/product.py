@@ -103,7 +103,7 @@ class ProductGroup(LieGroup):
 
     def inverse(self) -> Any:
         """Invert each part."""
-        return self._join([one.inverse() for one in self._split()])
+        return self._join([part.inverse() for part in self._split()])
 
     def between(self, other: Any) -> Any:
         """`inverse() * other` part by part."""
@@ -126,14 +126,14 @@ class ProductGroup(LieGroup):
 
     def log(self) -> Array:
         """Tangent (..., tangent_dim) whose exponential this is."""
-        return concatenate(*(one.log() for one in self._split()))
+        return concatenate(*(part.log() for part in self._split()))
 
     def adjoint(self) -> Array:
         """Block diagonal of the parts' adjoints (..., tangent_dim, tangent_dim)."""
         zero = 0.0 * components(self.storage)[0]
         rows, first = [], 0
-        for one in self._split():
-            block, n = one.adjoint(), one.tangent_dim
+        for part in self._split():
+            block, n = part.adjoint(), part.tangent_dim
             for i in range(n):
                 after = self.tangent_dim - first - n
                 rows.append([*[zero] * first, *components(block[..., i, :]), *[zero] * after])
@@ -142,7 +142,7 @@ class ProductGroup(LieGroup):
 
     def normalize(self) -> Any:
         """Normalize each part."""
-        return self._join([one.normalize() for one in self._split()])
+        return self._join([part.normalize() for part in self._split()])
 
 
 def product_group(name: str, **parts: type[LieGroup] | int) -> type[ProductGroup]:

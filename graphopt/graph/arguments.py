@@ -133,7 +133,7 @@ def existing_set(sets: list, wanted: Any, what: str) -> Any:
 
 def defined_again(wanted: Any, there: Iterable[Any]) -> str:
     """A sentence for a message, where a type of the same tag is there that was defined earlier or later."""
-    if all(one.tag != wanted.tag for one in there):
+    if all(kind.tag != wanted.tag for kind in there):
         return ""
     return (
         f" {wanted.tag} was defined a second time in between: define the edge types that use it anew too, "

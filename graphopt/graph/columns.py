@@ -162,7 +162,10 @@ class Columns:
     def _become_stale(self) -> None:
         """Views of the old buffers are read-only from now on."""
         self.generation += 1
-        for old in (*self._views.values(), *(view for one in self._handed if (view := one()) is not None)):
+        for old in (
+            *self._views.values(),
+            *(view for reference in self._handed if (view := reference()) is not None),
+        ):
             old.flags.writeable = False
         self._handed.clear()
         self._asked.clear()
@@ -174,7 +177,7 @@ class Columns:
             self._handed += [weakref.ref(self._views[name]) for name in self._asked]
             self._asked.clear()
             if len(self._handed) > self._prune_at:
-                self._handed = [one for one in self._handed if one() is not None]
+                self._handed = [reference for reference in self._handed if reference() is not None]
                 self._prune_at = max(_PRUNE, 2 * len(self._handed))
         self._views = {name: buffer[: self.num_rows] for name, buffer in self._buffers.items()}
 

@@ -74,7 +74,7 @@ def connected_components(
     component = np.full(len(mask), -1, np.int64)
     names, compact = np.unique(labels[mask], return_inverse=True)
     component[mask] = compact
-    splits = np.cumsum([len(one) for one in taken])[:-1]
+    splits = np.cumsum([len(rows) for rows in taken])[:-1]
     return len(names), tuple(np.split(component, splits))
 
 

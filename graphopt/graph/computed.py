@@ -129,7 +129,7 @@ class GraphComputed(GraphDomains):
     def definitions(self) -> list[EdgeSet]:
         """The terms of all computed values, of each type before those that follow from it."""
         found = [edge_set for edge_set in self.edge_sets if edge_set.type.defines and len(edge_set)]
-        return sorted(found, key=lambda one: self._place_of(one.type.vertices[0]))
+        return sorted(found, key=lambda value: self._place_of(value.type.vertices[0]))
 
     def compute(self) -> None:
         """Compute all values from the present estimates; one is fixed where all that it follows from is.
@@ -157,11 +157,11 @@ class GraphComputed(GraphDomains):
                 vertex_set.estimate[:] = total
                 vertex_set.fixed[:] = ~moves
 
-    def rows_of(self, one: Any) -> tuple[slice, slice]:
+    def rows_of(self, convolution: Any) -> tuple[slice, slice]:
         """Rows of a convolution's sources and values in their vertex sets."""
         graph = cast("Graph", self)
-        source = Grid(graph, one.source_type, one.shape, one.first_source)
-        values = Grid(graph, one.value_type, one.shape, one.first_value)
+        source = Grid(graph, convolution.source_type, convolution.shape, convolution.first_source)
+        values = Grid(graph, convolution.value_type, convolution.shape, convolution.first_value)
         return source._rows()[1], values._rows()[1]
 
     def _add_terms_of(self, edge_set: EdgeSet, number: int, total: np.ndarray, moves: np.ndarray) -> None:

@@ -71,8 +71,8 @@ def gauge_freedom(graph: Graph) -> bool:
     occupied = [vertex_set for vertex_set in graph.vertex_sets if len(vertex_set)]
     if not occupied:
         return False
-    largest = max(one.type.tangent_dim for one in occupied)
-    if any(one.type.tangent_dim == largest and one.fixed.any() for one in occupied):
+    largest = max(vertices.type.tangent_dim for vertices in occupied)
+    if any(vertices.type.tangent_dim == largest and vertices.fixed.any() for vertices in occupied):
         return False
     return not any(
         edge_set.arity == 1

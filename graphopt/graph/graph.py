@@ -335,15 +335,15 @@ class Graph(GraphComputed):
         chosen = sorted({int(component) for component in components})
         for number in np.unique(numbers).tolist():
             kind = self.vertex_sets[number].type
-            wrong = [one for one in chosen if not 0 <= one < kind.tangent_dim]
+            wrong = [axis for axis in chosen if not 0 <= axis < kind.tangent_dim]
             if wrong:
                 raise GraphError(
                     f"{kind.tag} has no component {wrong[0]}: its updates have {kind.tangent_dim} numbers, "
                     f"0 to {kind.tangent_dim - 1}."
                 )
         for number in np.unique(numbers).tolist():
-            one = self.vertex_sets[number]
-            mask = one.make_room_to_hold()
+            vertex_set = self.vertex_sets[number]
+            mask = vertex_set.make_room_to_hold()
             mask[np.ix_(rows[numbers == number], np.array(chosen, np.int64))] = held
 
     def set_robust_kernel(

@@ -77,8 +77,8 @@ def part_rows(kind: Any, parameters: list[Array], measurement: Array) -> tuple[A
     here = kind.error((first, second), tuple(parameters), measurement)
 
     def touched(moved: list[Pose]) -> Array:
-        stored = (kind.vertices[1].place(one, second) for one in moved)
-        errors = [kind.error((first, one), tuple(parameters), measurement) for one in stored]
+        stored = (kind.vertices[1].place(storage, second) for storage in moved)
+        errors = [kind.error((first, storage), tuple(parameters), measurement) for storage in stored]
         return (np.abs(np.array(errors) - here) > 1e-3 * _STEP).any(axis=0)
 
     return touched(_translated(pose)), touched(_turned(pose))
@@ -108,7 +108,9 @@ def _weights(information: Array, parts: tuple[Array, Array]) -> Array:
     diagonal = np.diagonal(information, axis1=1, axis2=2)
     translation, rotation = parts
     both = [diagonal[:, mask] for mask in (translation, rotation & ~translation)]
-    means = np.stack([one.mean(axis=1) if one.size else np.ones(len(one)) for one in both], axis=1)
+    means = np.stack(
+        [values.mean(axis=1) if values.size else np.ones(len(values)) for values in both], axis=1
+    )
     floor = 1e-12 * max(1.0, float(means.max(initial=0.0)))
     return np.maximum(means, floor)
 

@@ -54,9 +54,9 @@ def _fingerprint(graph: Graph) -> Hashable:
         (graph.edge_sets, ("vertices", "level", "parameters")),
         (graph.parameter_sets, ("ids",)),
     )
-    found = [(one, name) for sets, names in chosen for one in sets for name in names]
-    digests = b"".join([one.fingerprint(name) for one, name in found])
-    return graph.version, tuple([(id(one), len(one)) for one, _ in found]), digests
+    found = [(columns, name) for sets, names in chosen for columns in sets for name in names]
+    digests = b"".join([columns.fingerprint(name) for columns, name in found])
+    return graph.version, tuple([(id(columns), len(columns)) for columns, _ in found]), digests
 
 
 def _select(graph: Graph, level: int, vertices: Any, edges: Any, with_terms: bool = False) -> Selection:

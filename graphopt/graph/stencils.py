@@ -118,8 +118,8 @@ class Stencil:
             for other in range(slot - 1, -1, -1):
                 same[ids[:, other] == ids[:, slot], slot] = other
         code = same @ (arity ** np.arange(arity))
-        for one in np.unique(code).tolist():
-            here = code == one
+        for number in np.unique(code).tolist():
+            here = code == number
             first = same[np.argmax(here)]
             kept = np.unique(first)
             pattern = tuple(np.searchsorted(kept, first).tolist())
@@ -138,8 +138,8 @@ class Stencil:
         return ids
 
     @staticmethod
-    def _shared_id(one: Grid | Access) -> int:
-        return int(one.ids(1)[0]) if isinstance(one, Access) else one.first_id
+    def _shared_id(argument: Grid | Access) -> int:
+        return int(argument.ids(1)[0]) if isinstance(argument, Access) else argument.first_id
 
     def _ids(self, places: np.ndarray) -> np.ndarray:
         """(m, arity) vertex ids of the edges at any flat places, by the boundary rule."""
@@ -216,21 +216,23 @@ def _checked_slots(edge_type: EdgeType, slots: Any) -> tuple[Grid | Access, ...]
     if len(given) != arity:
         raise ShapeError(f"{edge_type.tag} joins {arity} vertices, got {len(given)} grids, one per slot.")
     shape = None
-    for slot, (one, vertex_type) in enumerate(zip(given, edge_type.vertices, strict=True)):
-        grid = one.grid if isinstance(one, Access) else one
-        if not isinstance(grid, Grid) or (isinstance(one, Access) and one.kind != "unique"):
+    for slot, (argument, vertex_type) in enumerate(zip(given, edge_type.vertices, strict=True)):
+        grid = argument.grid if isinstance(argument, Access) else argument
+        if not isinstance(grid, Grid) or (isinstance(argument, Access) and argument.kind != "unique"):
             raise GraphError(
-                f"{edge_type.tag}: slot {slot} is {one!r}, expected a grid (graph.add_grid), "
+                f"{edge_type.tag}: slot {slot} is {argument!r}, expected a grid (graph.add_grid), "
                 "or graphopt.unique(grid) for a vertex that all edges share."
             )
         if grid.type is not vertex_type:
             raise GraphError(
                 f"{edge_type.tag}: slot {slot} takes {vertex_type.tag}, the grid has {grid.type.tag}."
             )
-        if isinstance(one, Grid):
-            if shape is not None and one.shape != shape:
-                raise ShapeError(f"{edge_type.tag}: grids of shapes {shape} and {one.shape}; one is needed.")
-            shape = one.shape
+        if isinstance(argument, Grid):
+            if shape is not None and argument.shape != shape:
+                raise ShapeError(
+                    f"{edge_type.tag}: grids of shapes {shape} and {argument.shape}; one is needed."
+                )
+            shape = argument.shape
     if shape is None:
         raise GraphError(f"{edge_type.tag}: no slot is a grid; use graph.add_edges with graphopt.unique.")
     return given

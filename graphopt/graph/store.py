@@ -89,7 +89,7 @@ class GraphStore:
     @property
     def nbytes(self) -> int:
         """Memory of all arrays."""
-        return sum(one.nbytes for one in (*self.vertex_sets, *self.edge_sets, *self.parameter_sets))
+        return sum(columns.nbytes for columns in (*self.vertex_sets, *self.edge_sets, *self.parameter_sets))
 
     def max_vertex_id(self) -> int:
         """Largest vertex id, -1 for a graph without vertices."""
@@ -180,7 +180,7 @@ class GraphStore:
         if not wanted:
             return (), np.empty((len(edge_set), 0), np.int32)
         rows, _ = self._parameter_index.find_rows(edge_set.look("parameters"))
-        return tuple(number_of(self.parameter_sets, one) for one in wanted), rows
+        return tuple(number_of(self.parameter_sets, wanted_type) for wanted_type in wanted), rows
 
     def check_parameters(self, parameters: np.ndarray, edge_type: EdgeType) -> None:
         """Refuse ids (m, num_parameters) of which one is missing or of another type."""

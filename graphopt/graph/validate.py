@@ -113,7 +113,7 @@ def _name(names: np.ndarray, row: int) -> str:
     value = names[row]
     if np.ndim(value) == 0:
         return f"id {int(value)}"
-    return "vertices " + ", ".join(str(int(one)) for one in value)
+    return "vertices " + ", ".join(str(int(id_)) for id_ in value)
 
 
 def check_distinct(ids: np.ndarray, what: str) -> None:

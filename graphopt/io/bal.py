@@ -83,11 +83,11 @@ def read_fixed_intrinsics(data: bytes, path: str, report: ReadReport) -> Graph:
 def problem_of(graph: Graph) -> tuple[BalProblem, list[str]]:
     """Problem of a graph with BAL cameras, and what is lost. FormatError names what BAL cannot hold."""
     check_finite(graph)
-    for one in (*graph.vertex_sets, *graph.edge_sets):
-        if len(one) and one.type.tag not in (CAMERA, POINT, OBSERVATION):
+    for elements in (*graph.vertex_sets, *graph.edge_sets):
+        if len(elements) and elements.type.tag not in (CAMERA, POINT, OBSERVATION):
             raise FormatError(
-                f"BAL's format has no place for {len(one)} {one.type.tag}; it holds {CAMERA}, {POINT} "
-                f"and {OBSERVATION}. Formats for any graph: g2o, graph_npz."
+                f"BAL's format has no place for {len(elements)} {elements.type.tag}; it holds {CAMERA}, "
+                f"{POINT} and {OBSERVATION}. Formats for any graph: g2o, graph_npz."
             )
     sets = {vertex_set.type.tag: vertex_set for vertex_set in graph.vertex_sets}
     if CAMERA not in sets or POINT not in sets or not any(len(edge_set) for edge_set in graph.edge_sets):
@@ -139,7 +139,7 @@ def write_fixed_intrinsics(graph: Graph) -> tuple[bytes, list[str]]:
     """Text of the variant with shared intrinsics. FormatError if the graph is no such problem."""
     check_finite(graph)
     expected = {POSE, POINT, PINHOLE_OBSERVATION}
-    present = {one.type.tag for one in (*graph.vertex_sets, *graph.edge_sets) if len(one)}
+    present = {elements.type.tag for elements in (*graph.vertex_sets, *graph.edge_sets) if len(elements)}
     if present != expected:
         raise FormatError(
             f"this format holds exactly {', '.join(sorted(expected))}, the graph {', '.join(sorted(present))}"

@@ -163,7 +163,7 @@ class GraphBuilder:
     def _distinct(self, parts: list[_Rows], what: str) -> list[_Rows]:
         """One entry per type, lines ascending, no id twice."""
         merged = [
-            _merge([part for part in parts if part.type is one]) for one in _unique(p.type for p in parts)
+            _merge([part for part in parts if part.type is kind]) for kind in _unique(p.type for p in parts)
         ]
         ids = np.concatenate([rows.ids for rows in merged]) if merged else np.empty(0, np.int64)
         order = np.argsort(ids, kind="stable")

@@ -90,7 +90,7 @@ def _only_reader(group: TaggedRows) -> Dialect | None:
         return None
     if kind.tag in SAME_TOKENS or group.tag in getattr(kind, "alias_files", ()):
         return None
-    standard = [one.layout(kind, group.tag).num_tokens for one in (CPP, PYTHON)]
+    standard = [dialect.layout(kind, group.tag).num_tokens for dialect in (CPP, PYTHON)]
     if standard[0] == standard[1] or group.values.shape[1] not in standard:
         return None
     return (CPP, PYTHON)[standard.index(group.values.shape[1])]
@@ -129,10 +129,10 @@ def _evaluate(graph: Graph) -> Reading:
     return Reading(np.concatenate(chi2), in_front, _unexplained(point_cam, np.concatenate(pixels)))
 
 
-def _points_in_camera(graph: Graph, one: EdgeSet, rows: np.ndarray) -> np.ndarray:
+def _points_in_camera(graph: Graph, edges: EdgeSet, rows: np.ndarray) -> np.ndarray:
     """(k, 3) observed points in the frames of their cameras."""
     point, pose = (
-        graph.vertex_set(kind).estimate[graph.find_vertices(one.vertices[rows, position])[1]]
+        graph.vertex_set(kind).estimate[graph.find_vertices(edges.vertices[rows, position])[1]]
         for position, kind in enumerate((VertexPointXYZ, VertexSE3Expmap))
     )
     return np.asarray(SE3(pose).act(point))
@@ -178,8 +178,8 @@ def compare(graph: Graph, current: Dialect) -> Verdict | None:
     readings = {current.name: _evaluate(graph)}
     reread(graph, current, other)
     readings[other.name] = _evaluate(graph)
-    for one, estimate in kept:
-        one.estimate[:] = estimate
+    for vertices, estimate in kept:
+        vertices.estimate[:] = estimate
     for kept_edge, measurement in kept_edges:
         kept_edge.measurement[:] = measurement
     return _judge(readings[CPP.name], readings[PYTHON.name])
@@ -189,7 +189,7 @@ def _judge(cpp: Reading, python: Reading) -> Verdict | None:
     """Each kind of evidence votes for one reading or for none; they decide if they do not contradict."""
     if len(cpp.chi2) == 0:
         return None
-    sums = [float(np.sum(one.chi2)) for one in (cpp, python)]
+    sums = [float(np.sum(chi2.chi2)) for chi2 in (cpp, python)]
     better = [float(np.mean(a.chi2 < _CLEARLY * b.chi2)) for a, b in ((cpp, python), (python, cpp))]
     votes = [_vote(better[0] >= _MOST, better[1] >= _MOST)]
     reason = f"chi2 {sums[0]:.6g} as {CPP.name}, {sums[1]:.6g} as {PYTHON.name}"
@@ -224,7 +224,7 @@ def settle(
     The report gets the dialect and the reason; a warning where the other one is plausible, or where the
     dialect that was asked for (or named by the file) is not.
     """
-    named = [one.dialect for one in evidence]
+    named = [token.dialect for token in evidence]
     matters = depends_on_dialect(graph) and not readings_are_equal(graph)
     if not matters and not named:
         return
@@ -238,8 +238,8 @@ def settle(
 def _choose(
     asked: Dialect | None, verdict: Verdict | None, evidence: list[TokenEvidence], report: ReadReport
 ) -> tuple[Dialect, str]:
-    by_tokens = {one.dialect.name for one in evidence}
-    sentences = "; ".join(one.sentence for one in evidence)
+    by_tokens = {token.dialect.name for token in evidence}
+    sentences = "; ".join(token.sentence for token in evidence)
     if asked is not None:
         if verdict is not None and verdict.is_certain and verdict.dialect is not asked:
             report.warnings.append(

@@ -86,8 +86,8 @@ def _expmap_layouts() -> dict[str, Layout]:
 
 
 DIALECTS: dict[str, Dialect] = {
-    one.name: one
-    for one in (
+    dialect.name: dialect
+    for dialect in (
         Dialect(
             "g2o",
             "g2o",
@@ -145,7 +145,7 @@ def for_writing(graph: Graph, format: str, asked: str | None) -> Dialect | None:
         return look_up(asked, format)
     known = dialects_of(format)
     came_from = graph.attachments.get(ATTACHMENT)
-    return next((one for one in known if one.name == came_from), known[0] if known else None)
+    return next((dialect for dialect in known if dialect.name == came_from), known[0] if known else None)
 
 
 def depends_on_dialect(graph: Graph) -> bool:
@@ -158,8 +158,9 @@ def differs_between_dialects(graph: Graph) -> bool:
     """Tell whether any line of this graph's .g2o file is another one in the other dialect."""
     cpp = DIALECTS["g2o"]
     return any(
-        len(one) > 0 and (one.type.tag in cpp.layouts or hasattr(registry.find(one.type.tag), "instantiate"))
-        for one in (*graph.vertex_sets, *graph.edge_sets)
+        len(elements) > 0
+        and (elements.type.tag in cpp.layouts or hasattr(registry.find(elements.type.tag), "instantiate"))
+        for elements in (*graph.vertex_sets, *graph.edge_sets)
     )
 
 

@@ -41,7 +41,7 @@ def export_graph(graph: Graph, folder: str | Path, device: str = "cpu") -> tuple
     used = {int(number) for edge_set in graph.edge_sets for number in np.unique(edge_set.kernel)}
     kernels = [*KERNELS, *(robust_kernel(number) for number in sorted(used) if number >= len(KERNELS))]
     every = (*graph.vertex_sets, *graph.parameter_sets, *graph.edge_sets)
-    kinds = [one.type for one in every if len(one)]
+    kinds = [elements.type for elements in every if len(elements)]
     files = _files(kinds, kernels, device)
     _write(folder, {**files, "graph.txt": graph_text(graph, kernels).encode()})
     return Path(folder) / "types.txt", Path(folder) / "graph.txt"

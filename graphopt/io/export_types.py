@@ -76,11 +76,11 @@ def types_text(kinds: Iterable[Any], kernels: Sequence[RobustKernel], has_spirv:
         (ParameterType, _parameter_lines),
         (EdgeType, _edge_lines),
     ):
-        for one in every:
-            if isinstance(one, kind):
-                lines += write(one)  # type: ignore[operator]
-                if isinstance(one, EdgeType):
-                    lines.append(_spirv_line(one, has_spirv))
+        for element in every:
+            if isinstance(element, kind):
+                lines += write(element)  # type: ignore[operator]
+                if isinstance(element, EdgeType):
+                    lines.append(_spirv_line(element, has_spirv))
     return "\n".join(lines) + "\n"
 
 
@@ -173,9 +173,9 @@ def _layout_lines(kind: Kind) -> list[str]:
         python, cpp = (_lines_of(kind, tag, dialect) for dialect in ("g2opy", "g2o"))
         for dialect, found in (("any", python),) if python == cpp else (("g2opy", python), ("g2o", cpp)):
             lines += [
-                f"layout {tag} {dialect} {one.num_tokens} {int(one.is_written and tag == kind.tag)}\n"
-                f"{one.programs}"
-                for one in found
+                f"layout {tag} {dialect} {layout.num_tokens} {int(layout.is_written and tag == kind.tag)}\n"
+                f"{layout.programs}"
+                for layout in found
             ]
     head = f"names {len(names)} {' '.join(names)} {int(kind.tag in SAME_TOKENS)} layouts {len(lines)}"
     return [head, *lines]

@@ -57,7 +57,7 @@ class Format:
     @property
     def dialects(self) -> tuple[str, ...]:
         """Names of the ways to write this format, the default first; none if there is only one."""
-        return tuple(one.name for one in dialects_of(self.name))
+        return tuple(dialect.name for dialect in dialects_of(self.name))
 
     @property
     def suffixes(self) -> tuple[str, ...]:
@@ -66,8 +66,8 @@ class Format:
 
 
 FORMATS: dict[str, Format] = {
-    one.name: one
-    for one in (
+    format_.name: format_
+    for format_ in (
         Format(
             "g2o", "g2o's text format", g2o_file.read_g2o, g2o_write.write_g2o, check=g2o_write.check_finite
         ),
@@ -177,27 +177,27 @@ def read_with_report(
     return graph, report
 
 
-def read_content(one: Format, data: bytes, report: ReadReport) -> Graph:
+def read_content(format_: Format, data: bytes, report: ReadReport) -> Graph:
     """Graph of the unpacked content of a file.
 
     Raises FormatError; errors of the graph's own checks get the path.
     """
-    assert one.read is not None
+    assert format_.read is not None
     try:
         with np.errstate(all="ignore"):  # results are checked for being finite
-            return one.read(data, report.path, report)
+            return format_.read(data, report.path, report)
     except FormatError:
         raise
     except GraphOptError as error:
         raise FormatError(f"{report.path}: {error}") from error
 
 
-def content_of(graph: Graph, one: Format, dialect: str | None = None) -> tuple[bytes, list[str]]:
+def content_of(graph: Graph, format_: Format, dialect: str | None = None) -> tuple[bytes, list[str]]:
     """Content of a file of a graph, and what the format does not hold. Raises FormatError, OptionError."""
-    assert one.write is not None
-    chosen = for_writing(graph, one.name, dialect)
+    assert format_.write is not None
+    chosen = for_writing(graph, format_.name, dialect)
     with np.errstate(all="ignore"):  # numbers are checked for being finite
-        return one.write(graph) if chosen is None else one.write(graph, chosen)
+        return format_.write(graph) if chosen is None else format_.write(graph, chosen)
 
 
 def write(graph: Graph, path: PathLike, format: str | None = None, dialect: str | None = None) -> list[str]:

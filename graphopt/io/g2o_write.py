@@ -80,13 +80,13 @@ def check_finite(graph: Graph) -> None:
             )
 
 
-def _parameter_block(one: ParameterSet) -> Block:
-    tokens = one.type.file.lossless(one.values).encode(one.values)
-    return Block(0, one.sequence, format_rows(one.type.tag, one.ids[:, None], tokens))
+def _parameter_block(parameters: ParameterSet) -> Block:
+    tokens = parameters.type.file.lossless(parameters.values).encode(parameters.values)
+    return Block(0, parameters.sequence, format_rows(parameters.type.tag, parameters.ids[:, None], tokens))
 
 
-def _vertex_block(one: VertexSet, dialect: Dialect) -> Block:
-    return Block(1, one.sequence, vertex_lines(one.type, one.ids, one.estimate, dialect))
+def _vertex_block(vertices: VertexSet, dialect: Dialect) -> Block:
+    return Block(1, vertices.sequence, vertex_lines(vertices.type, vertices.ids, vertices.estimate, dialect))
 
 
 def vertex_lines(kind: VertexType, ids: np.ndarray, estimate: np.ndarray, dialect: Dialect) -> bytes:
@@ -100,18 +100,18 @@ def _vertex_layout(kind: VertexType, estimate: np.ndarray, dialect: Dialect) -> 
     return layout.lossless(estimate) if layout.alternatives else layout
 
 
-def _edge_layout(one: EdgeSet, dialect: Dialect) -> Any:
-    layout = dialect.layout(one.type, one.type.tag)
-    return layout.lossless(one.measurement, one.information) if layout.alternatives else layout
+def _edge_layout(edges: EdgeSet, dialect: Dialect) -> Any:
+    layout = dialect.layout(edges.type, edges.type.tag)
+    return layout.lossless(edges.measurement, edges.information) if layout.alternatives else layout
 
 
-def _edge_block(one: EdgeSet, dialect: Dialect) -> Block:
-    tokens = _edge_layout(one, dialect).encode(one.measurement, one.information)
-    ids = np.concatenate([one.vertices, one.parameters], axis=1)
-    counted = hasattr(registry.edge_type(one.type.tag), "instantiate")
+def _edge_block(edges: EdgeSet, dialect: Dialect) -> Block:
+    tokens = _edge_layout(edges, dialect).encode(edges.measurement, edges.information)
+    ids = np.concatenate([edges.vertices, edges.parameters], axis=1)
+    counted = hasattr(registry.edge_type(edges.type.tag), "instantiate")
     if counted and dialect.ids_before_bars:
-        return Block(2, one.sequence, _rows_with_bars(one.type.tag, ids, tokens))
-    return Block(2, one.sequence, format_rows(one.type.tag, ids, tokens, with_count=counted))
+        return Block(2, edges.sequence, _rows_with_bars(edges.type.tag, ids, tokens))
+    return Block(2, edges.sequence, format_rows(edges.type.tag, ids, tokens, with_count=counted))
 
 
 def _rows_with_bars(tag: str, ids: np.ndarray, tokens: np.ndarray) -> bytes:
@@ -124,17 +124,17 @@ def _rows_with_bars(tag: str, ids: np.ndarray, tokens: np.ndarray) -> bytes:
 def ignored_numbers(graph: Graph, dialect: Dialect) -> list[str]:
     """Sentences about numbers that are written behind those that g2o reads: intrinsics, a fixed scale."""
     found = []
-    for one in (*graph.vertex_sets, *graph.edge_sets):
-        if len(one) == 0 or one.type.tag not in G2O_TAGS:
+    for elements in (*graph.vertex_sets, *graph.edge_sets):
+        if len(elements) == 0 or elements.type.tag not in G2O_TAGS:
             continue
-        if isinstance(one, VertexSet):
-            chosen = _vertex_layout(one.type, one.estimate, dialect)
+        if isinstance(elements, VertexSet):
+            chosen = _vertex_layout(elements.type, elements.estimate, dialect)
         else:
-            chosen = _edge_layout(one, dialect)
-        extra = chosen.num_tokens - dialect.layout(one.type, one.type.tag).num_tokens
+            chosen = _edge_layout(elements, dialect)
+        extra = chosen.num_tokens - dialect.layout(elements.type, elements.type.tag).num_tokens
         if extra > 0:
             found.append(
-                f"{extra} constants at the end of each of {len(one)} {one.type.tag} lines (camera "
+                f"{extra} constants at the end of each of {len(elements)} {elements.type.tag} lines (camera "
                 "intrinsics and the like) are read by graphopt; g2o ignores them and takes its defaults"
             )
     return found
@@ -217,9 +217,9 @@ def losses(graph: Graph) -> list[str]:
     others = sorted(set(graph.attachments) - {ATTACHMENT})
     if others:
         found.append(f"what only {', '.join(others)} files hold is not kept")
-    for one in (*graph.vertex_sets, *graph.edge_sets, *graph.parameter_sets):
-        if len(one) and one.type.tag not in G2O_TAGS:
-            found.append(f"{one.type.tag} is a tag of this package: g2o skips its {len(one)} lines")
+    for elements in (*graph.vertex_sets, *graph.edge_sets, *graph.parameter_sets):
+        if len(elements) and elements.type.tag not in G2O_TAGS:
+            found.append(f"{elements.type.tag} is a tag of this package: g2o skips its {len(elements)} lines")
     large = sum(int((np.abs(vertex_set.ids) > 2**31 - 1).sum()) for vertex_set in graph.vertex_sets)
     if large:
         found.append(f"{large} vertex ids do not fit into g2o's 32 bits")

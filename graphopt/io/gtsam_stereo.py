@@ -45,7 +45,7 @@ def _companion(path: str, part: str) -> Path:
         each_path for each_path in folder.iterdir() if part in each_path.name and each_path.is_file()
     )
     if len(found) != 1:
-        names = ", ".join(one.name for one in found) or "none"
+        names = ", ".join(member.name for member in found) or "none"
         raise FormatError(
             f"{path}: stereo factors need a file whose name contains '{part}' beside them, found {names}"
         )

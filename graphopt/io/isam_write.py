@@ -55,43 +55,43 @@ def write_isam(graph: Graph, dialect: Dialect | None = None) -> tuple[bytes, lis
     return join_blocks(blocks, keep_order=True), warnings
 
 
-def _refuse_offsets(graph: Graph, one: EdgeSet) -> None:
+def _refuse_offsets(graph: Graph, edges: EdgeSet) -> None:
     """POINT3 is seen from the pose itself."""
     for parameters in graph.parameter_sets:
-        used = np.isin(parameters.ids, one.parameters)
+        used = np.isin(parameters.ids, edges.parameters)
         if not np.allclose(parameters.values[used], parameters.type.identity):
             raise FormatError(
                 "iSAM's POINT3 knows no sensor offset; the graph has one that is not the identity"
             )
 
 
-def _tokens(one: EdgeSet, covariance: bool) -> tuple[np.ndarray, np.ndarray]:
+def _tokens(edges: EdgeSet, covariance: bool) -> tuple[np.ndarray, np.ndarray]:
     """Measurement and triangle of R, or of the covariance, of each edge."""
     if covariance:
-        _factor(one.information, one)  # refuses what has no inverse
-        spread = np.linalg.inv(one.information)
-        if one.type.tag != "EDGE_SE3:QUAT":
-            return one.measurement, matrix_to_triangle(spread)
+        _factor(edges.information, edges)  # refuses what has no inverse
+        spread = np.linalg.inv(edges.information)
+        if edges.type.tag != "EDGE_SE3:QUAT":
+            return edges.measurement, matrix_to_triangle(spread)
         spread *= np.outer(HALF_ANGLES, HALF_ANGLES)
-        return euler_from_pose(unit_poses(one.measurement)), matrix_to_triangle(spread)
-    if one.type.tag != "EDGE_SE3:QUAT":
-        return one.measurement, matrix_to_triangle(_factor(one.information, one))
-    information = one.information / np.outer(HALF_ANGLES, HALF_ANGLES)
-    factor = _factor(information[:, TO_ROLL_PITCH_YAW][:, :, TO_ROLL_PITCH_YAW], one)
+        return euler_from_pose(unit_poses(edges.measurement)), matrix_to_triangle(spread)
+    if edges.type.tag != "EDGE_SE3:QUAT":
+        return edges.measurement, matrix_to_triangle(_factor(edges.information, edges))
+    information = edges.information / np.outer(HALF_ANGLES, HALF_ANGLES)
+    factor = _factor(information[:, TO_ROLL_PITCH_YAW][:, :, TO_ROLL_PITCH_YAW], edges)
     triangle = matrix_to_triangle(factor)
     for row, column, position in ISAM_ROTATION:
         triangle[:, position] = factor[:, row, column]
-    return euler_from_pose(unit_poses(one.measurement)), triangle
+    return euler_from_pose(unit_poses(edges.measurement)), triangle
 
 
-def _factor(information: np.ndarray, one: EdgeSet) -> np.ndarray:
+def _factor(information: np.ndarray, edges: EdgeSet) -> np.ndarray:
     """Upper triangular R with R' R = information."""
     try:
         return np.swapaxes(np.linalg.cholesky(information), 1, 2)
     except np.linalg.LinAlgError:
         bad = int(np.argmin(np.linalg.eigvalsh(information)[:, 0]))
         raise FormatError(
-            f"the information of edge {one.vertices[bad].tolist()} ({one.type.tag}) is not positive "
+            f"the information of edge {edges.vertices[bad].tolist()} ({edges.type.tag}) is not positive "
             "definite, so it has no "
             "square root to write"
         ) from None

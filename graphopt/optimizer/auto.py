@@ -229,7 +229,7 @@ class Auto:
         """It creeps far above noise, and has done so for long (`AutoOptions.patience`)."""
         if not isinstance(self._algorithm, TrustRegion) or has_kernels(self._solver.structure):
             return False
-        last = [one for one in self._creeping if chi2 > (1.0 - _CREEPING) * one]
+        last = [previous for previous in self._creeping if chi2 > (1.0 - _CREEPING) * previous]
         self._creeping = [*last, chi2]
         flops = getattr(getattr(self._solver, "inner", self._solver), "factor_flops", 0.0)
         is_long = len(last) >= _FEWEST and len(last) * flops > self.options.patience

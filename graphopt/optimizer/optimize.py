@@ -326,6 +326,6 @@ def hold(graph: Graph, selection: Selection, fix: str | list[int]) -> tuple[Sele
     elif not isinstance(fix, Iterable):
         raise OptionError(f"fix is {fix!r}, expected 'auto', 'none' or a list of vertex ids.")
     else:
-        places = [graph.vertex_place(one) for one in fix]
+        places = [graph.vertex_place(id_) for id_ in fix]
     ids = [int(selection.vertex_sets[number].ids[row]) for number, row in places]
     return selection.with_fixed(places), ids

@@ -17,10 +17,11 @@ logger = logging.getLogger("graphopt.optimize")
 HEAD = f"{'iteration':>9} {'chi2':>16} {'lambda':>10} {'trials':>6} {'ms':>9}"
 
 
-def line_of(one: Iteration) -> str:
+def line_of(iteration: Iteration) -> str:
     """One iteration as a line under HEAD."""
-    damping = "" if one.lambda_ is None else f"{one.lambda_:.3g}"
-    return f"{one.iteration:9d} {one.chi2:16.9g} {damping:>10} {one.trials:6d} {1e3 * one.seconds:9.2f}"
+    damping = "" if iteration.lambda_ is None else f"{iteration.lambda_:.3g}"
+    numbers = f"{iteration.iteration:9d} {iteration.chi2:16.9g} {damping:>10} {iteration.trials:6d}"
+    return f"{numbers} {1e3 * iteration.seconds:9.2f}"
 
 
 class Progress:

@@ -250,14 +250,14 @@ class Summary:
         }
 
 
-def _damping(one: Iteration) -> str:
-    return "" if one.lambda_ is None else f"{one.lambda_:.3g}"
+def _damping(iteration: Iteration) -> str:
+    return "" if iteration.lambda_ is None else f"{iteration.lambda_:.3g}"
 
 
 def _finite(value: Any) -> Any:
     """The same with None for NaN and infinity."""
     if isinstance(value, dict):
-        return {name: _finite(one) for name, one in value.items()}
+        return {name: _finite(item) for name, item in value.items()}
     if isinstance(value, list):
-        return [_finite(one) for one in value]
+        return [_finite(item) for item in value]
     return None if isinstance(value, float) and not math.isfinite(value) else value

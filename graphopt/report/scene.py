@@ -95,10 +95,10 @@ def scene(graph: Graph) -> Scene:
     ids = np.concatenate([entry[2] for entry in drawn])
     num_poses = sum(len(entry[2]) for entry in drawn if not entry[0])
     turns, cameras = [np.empty((0, 4))], [np.empty(0, bool)]
-    for _, _, rows, _, one in drawn:
-        if one.type.pose is not None:
-            turns.append(in_space(one.type.pose(np.asarray(one.estimate)))[:, 3:])
-            cameras.append(np.full(len(rows), one.type.role in ("camera", "camera_pose")))
+    for _, _, rows, _, vertices in drawn:
+        if vertices.type.pose is not None:
+            turns.append(in_space(vertices.type.pose(np.asarray(vertices.estimate)))[:, 3:])
+            cameras.append(np.full(len(rows), vertices.type.role in ("camera", "camera_pose")))
     # Poses in the order of their ids: that is the order in which they were visited.
     order = np.concatenate([np.argsort(ids[:num_poses], kind="stable"), np.arange(num_poses, len(ids))])
     lines = _lines(graph, ids[order])

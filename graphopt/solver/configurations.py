@@ -54,7 +54,7 @@ def configured(name: str | None, options: SolverOptions) -> SolverOptions:
 
 
 def _letters(name: str) -> str:
-    return "".join(one for one in name.lower() if one.isalnum())
+    return "".join(letter for letter in name.lower() if letter.isalnum())
 
 
 def _is_another_gpu(field: str, given: str, own: str) -> bool:

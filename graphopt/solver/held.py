@@ -94,8 +94,8 @@ class _Split:
         patterns, which = np.unique(held & ~fixed[:, None], axis=0, return_inverse=True)
         self._patterns.append(which.reshape(-1))
         free = [tuple(np.flatnonzero(~pattern).tolist()) for pattern in patterns]
-        self._types.append([subset_vertex_type(whole.type, one) for one in free])
-        self._free.append([None if len(one) == dim else one for one in free])
+        self._types.append([subset_vertex_type(whole.type, columns) for columns in free])
+        self._free.append([None if len(columns) == dim else columns for columns in free])
         for pattern, kind in enumerate(self._types[-1]):
             rows = np.flatnonzero((self._patterns[-1] == pattern) & selection.active[number])
             if len(rows):

@@ -88,7 +88,7 @@ class LandmarkProblem:
         shape = self.points.shape[:-1]
         bounds = np.broadcast_to(np.asarray(bound, np.float64), shape).ravel()
         found = kernels.minimise_points(self._edges, self._flat, bounds, rounds, iterations)
-        return [one.reshape(*shape, *one.shape[1:]) for one in found]
+        return [array.reshape(*shape, *array.shape[1:]) for array in found]
 
 
 def native_edges(

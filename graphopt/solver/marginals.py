@@ -56,7 +56,7 @@ def compute_marginals(
         raise OptionError(f"singular is {singular!r}, expected one of {', '.join(SINGULAR_CHOICES)}.")
     wanted = [_pair(pair) for pair in pairs]
     graph, structure, values = _linearized(graph, level)
-    blocks = np.array([[_block(graph, structure, one) for one in pair] for pair in wanted], np.int32)
+    blocks = np.array([[_block(graph, structure, ids) for ids in pair] for pair in wanted], np.int32)
     found = _inverse(structure, values, singular, device).marginals(blocks.reshape(-1, 2))
     return dict(zip(wanted, found, strict=True))
 
@@ -157,10 +157,10 @@ def _is_singular(solver: Any, pattern: BlockPattern, values: np.ndarray) -> bool
     return bool(np.linalg.norm(grown) > _GROWTH * np.linalg.norm(x))
 
 
-def _pair(one: Any) -> Pair:
-    if isinstance(one, (int, np.integer, Vertex)):
-        one = (one, one)
-    first, second = (item.id if isinstance(item, Vertex) else int(item) for item in one)
+def _pair(wanted: Any) -> Pair:
+    if isinstance(wanted, (int, np.integer, Vertex)):
+        wanted = (wanted, wanted)
+    first, second = (item.id if isinstance(item, Vertex) else int(item) for item in wanted)
     return first, second
 
 

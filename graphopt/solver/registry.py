@@ -132,7 +132,7 @@ class SolverOptions:
         """The schedule as the command line has it: a name, or TAG=NAME,TAG=NAME."""
         if isinstance(self.schedule, str):
             return self.schedule
-        return ",".join(f"{tag}={one}" for tag, one in dict(self.schedule).items())
+        return ",".join(f"{tag}={name}" for tag, name in dict(self.schedule).items())
 
 
 def _by_tag(schedule: Mapping[str, str] | tuple[tuple[str, str], ...]) -> tuple[tuple[str, str], ...]:

@@ -304,7 +304,7 @@ class _Assembly:
             free = blocks >= 0
             unknowns[self.offsets[blocks[free]][:, None] + np.arange(row.shape[1])] = row[free]
         product = kernels.SymmetricProduct(self._pattern)
-        columns = [product.multiply(self._values, np.ascontiguousarray(one)) for one in unknowns.T]
+        columns = [product.multiply(self._values, np.ascontiguousarray(column)) for column in unknowns.T]
         residual = np.stack(columns, axis=1) - self._b
         values = self._values.copy()
         for vertex_set, blocks in zip(structure.selection.vertex_sets, structure.vertex_blocks, strict=True):

@@ -106,7 +106,7 @@ def _landmarks(structure: Structure) -> list[_Landmarks]:
     if structure not in _known:
         sets = enumerate(structure.selection.vertex_sets)
         found = [_landmarks_of(structure, number) for number, set_ in sets if set_.type is VertexPointXYZ]
-        _known[structure] = [one for one in found if len(one.rows) and one.images]
+        _known[structure] = [candidates for candidates in found if len(candidates.rows) and candidates.images]
     return _known[structure]
 
 

@@ -145,8 +145,10 @@ def _independent(kind: VertexType) -> list[Piece]:
     group[~np.isin(group, moving)] = moving[0]
     return [
         Piece(
-            tuple(np.flatnonzero(group[:dim] == one).tolist()),
-            tuple(np.flatnonzero(group[dim:] == one).tolist()),
+            tuple(np.flatnonzero(group[:dim] == group_number).tolist()),
+            tuple(np.flatnonzero(group[dim:] == group_number).tolist()),
         )
-        for one in sorted(moving, key=lambda one: int(np.flatnonzero(group == one)[0]))
+        for group_number in sorted(
+            moving, key=lambda group_number: int(np.flatnonzero(group == group_number)[0])
+        )
     ]

@@ -274,7 +274,7 @@ def _split(edges: EdgeSelection, pattern: Pattern, number: int) -> list[EdgeGrou
     if bool((kernel == kernel[0]).all()):
         masks = [(int(kernel[0]), slice(None))]
     else:
-        masks = [(one, kernel == one) for one in np.unique(kernel).tolist()]
+        masks = [(number, kernel == number) for number in np.unique(kernel).tolist()]
     return [
         EdgeGroup(
             edge_set,

@@ -48,7 +48,7 @@ def edges_unseen(graph: Graph, part: EdgeSelection) -> np.ndarray:
         part.vertex_rows,
         [np.ascontiguousarray(graph.parameter_sets[number].values) for number in part.parameter_sets],
         part.parameter_rows,
-        [one for one in [(measured, list(range(measured.shape[1])))] if one[1]],
+        [image for image in [(measured, list(range(measured.shape[1])))] if image[1]],
         None if part.takes_all else part.rows,
         np.arange(count, dtype=np.uint32),
         np.arange(count + 1, dtype=np.uint32),

@@ -267,7 +267,7 @@ def _undefined(name: str) -> SymbolicError:
     if hint is None:
         known = {f.__name__ for f in (*UFUNCS, *FUNCTIONS, *STRUCTURAL, *REDUCTIONS)}
         close = difflib.get_close_matches(name, sorted(known), n=4, cutoff=0.6)
-        hint = f"Known with a similar name: {', '.join(f'np.{one}' for one in close)}. " if close else ""
+        hint = f"Known with a similar name: {', '.join(f'np.{name}' for name in close)}. " if close else ""
         hint += "Write it with arithmetic, np.where and the functions listed in docs/types.md."
     return SymbolicError(f"np.{name} is not defined on symbols.\n  {user_line()}\n{hint}")
 

@@ -307,7 +307,7 @@ class Checkpoint:
     def restore(self) -> None:
         """Know these expressions and no others, until the surrounding `fresh_table` ends."""
         global _table, _made
-        _table, _made = (dict(one) for one in self._known)
+        _table, _made = (dict(known) for known in self._known)
 
 
 @contextmanager

@@ -137,7 +137,7 @@ def _sample(op: str, handle: Any, u: Any, v: Any) -> Any:
     if not any(isinstance(x, np.ndarray) and x.ndim for x in (handle, u, v)):
         return make(op, *(lift(_scalar(x)) for x in (handle, u, v)))
     arrays = np.broadcast_arrays(*(np.asarray(x, object).view(np.ndarray) for x in (handle, u, v)))
-    flat = [make(op, *map(lift, one)) for one in zip(*(a.ravel() for a in arrays), strict=True)]
+    flat = [make(op, *map(lift, values)) for values in zip(*(a.ravel() for a in arrays), strict=True)]
     result = np.empty(len(flat), object)
     result[:] = flat
     return symbolic_array(result.reshape(arrays[0].shape))

@@ -134,7 +134,7 @@ def _listed(value: Any) -> list[Any] | None:
     if hasattr(value, "to_storage"):
         value = value.to_storage()
     if isinstance(value, (list, tuple, np.ndarray)):
-        return [one for part in value for one in (_listed(part) or [part])]
+        return [item for part in value for item in (_listed(part) or [part])]
     value = _sympy().sympify(value)
     if isinstance(value, _sympy().MatrixExpr):
         value = value.as_explicit()
@@ -148,7 +148,7 @@ def _groups(arguments: Mapping[str, Any] | Sequence[Any]) -> dict[str, list[Any]
     groups = {}
     for name, given in arguments.items():
         listed = _listed(given)
-        symbols = [_sympy().sympify(one) for one in ([given] if listed is None else listed)]
+        symbols = [_sympy().sympify(symbol) for symbol in ([given] if listed is None else listed)]
         for symbol in symbols:
             if not symbol.is_Symbol and not symbol.is_Indexed and type(symbol).__name__ != "MatrixElement":
                 raise SymbolicError(
@@ -161,7 +161,7 @@ def _groups(arguments: Mapping[str, Any] | Sequence[Any]) -> dict[str, list[Any]
 def _outputs(expression: Any) -> tuple[list[Any], bool]:
     """The expressions of the residual, and whether it is a single one."""
     listed = _listed(expression)
-    outputs = [_sympy().sympify(one) for one in ([expression] if listed is None else listed)]
+    outputs = [_sympy().sympify(output) for output in ([expression] if listed is None else listed)]
     if not outputs:
         raise SymbolicError("The residual has no components.")
     return outputs, listed is None
@@ -177,7 +177,7 @@ def _operands(expression: Any) -> tuple[Any, ...]:
         raise SymbolicError(
             f"{expression} says nothing about other cases: add (value, True) as its last part."
         )
-    parts = [one for part in expression.args[:-1] for one in (part.expr, part.cond)]
+    parts = [item for part in expression.args[:-1] for item in (part.expr, part.cond)]
     return (*parts, expression.args[-1].expr)
 
 

@@ -91,10 +91,10 @@ def bicubic(number: np.ndarray, u: np.ndarray, v: np.ndarray) -> Sampled:
 def _per_plane(sample: Callable[..., Sampled], number, u, v) -> Sampled:
     number, u, v = np.broadcast_arrays(*(np.asarray(x, np.float64) for x in (number, u, v)))
     results = np.full((3, *number.shape), np.nan)
-    for one in np.unique(number[np.isfinite(number)]).tolist():
-        pixels = plane(int(one)) if one == int(one) else None
+    for plane_number in np.unique(number[np.isfinite(number)]).tolist():
+        pixels = plane(int(plane_number)) if plane_number == int(plane_number) else None
         if pixels is not None:
-            here = number == one
+            here = number == plane_number
             results[:, here] = sample(pixels, u[here], v[here])
     return results[0], results[1], results[2]
 

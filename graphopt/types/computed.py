@@ -164,11 +164,13 @@ def inlined_edge_type(kind: EdgeType, terms: tuple[tuple[EdgeType, ...] | None, 
     terms: per slot the definitions of its value's terms, None for a slot that stays. Parameters and data of
     the terms follow those of the edge, in the same order.
     """
-    definitions = [one for slot in terms if slot is not None for one in slot]
+    definitions = [definition for slot in terms if slot is not None for definition in slot]
     vertices: list[VertexType] = []
     for vertex, slot in zip(kind.vertices, terms, strict=True):
-        vertices += [vertex] if slot is None else [v for one in slot for v in one.vertices[1:]]
-    label = ";".join("" if slot is None else ",".join(one.name for one in slot) for slot in terms)
+        vertices += [vertex] if slot is None else [v for definition in slot for v in definition.vertices[1:]]
+    label = ";".join(
+        "" if slot is None else ",".join(definition.name for definition in slot) for slot in terms
+    )
     return replace(
         kind,
         name=f"{kind.name}({label})",
@@ -195,8 +197,10 @@ def inlined_edge_type(kind: EdgeType, terms: tuple[tuple[EdgeType, ...] | None, 
 
 
 def _inlined(kind: EdgeType, terms: tuple[tuple[EdgeType, ...] | None, ...]) -> Callable[..., Array]:
-    definitions = [one for slot in terms if slot is not None for one in slot]
-    num_vertices = sum(1 if slot is None else sum(len(one.vertices) - 1 for one in slot) for slot in terms)
+    definitions = [definition for slot in terms if slot is not None for definition in slot]
+    num_vertices = sum(
+        1 if slot is None else sum(len(definition.vertices) - 1 for definition in slot) for slot in terms
+    )
 
     def residual(*arguments: Any) -> Array:
         given = iter(arguments[:num_vertices])
@@ -209,12 +213,12 @@ def _inlined(kind: EdgeType, terms: tuple[tuple[EdgeType, ...] | None, ...]) -> 
                 values.append(next(given))
                 continue
             total: Any = None
-            for one in slot:
-                inputs = [next(given) for _ in one.vertices[1:]]
-                inputs += [next(others) for _ in one.parameters]
-                numbers = one.wrap_measurement(data[..., at : at + one.measurement_dim])
-                at += one.measurement_dim
-                term = one.residual(None, *inputs, numbers)
+            for definition in slot:
+                inputs = [next(given) for _ in definition.vertices[1:]]
+                inputs += [next(others) for _ in definition.parameters]
+                numbers = definition.wrap_measurement(data[..., at : at + definition.measurement_dim])
+                at += definition.measurement_dim
+                term = definition.residual(None, *inputs, numbers)
                 total = term if total is None else total + term
             values.append(vertex.wrap(total))
         return kind.residual(*values, *own, kind.wrap_measurement(data[..., : kind.measurement_dim]))

@@ -54,7 +54,7 @@ def _oplus_of(kind: VertexType, piece: Piece) -> Callable[..., Array]:
     def oplus(storage: Array, delta: Array) -> Array:
         own, moves = components(storage), components(delta)
         zero = 0.0 * moves[0]
-        values = [one + zero for one in kind.identity]
+        values = [value + zero for value in kind.identity]
         for place, value in zip(piece.storage, own, strict=True):
             values[place] = value
         steps = [zero] * kind.tangent_dim
@@ -71,7 +71,7 @@ def split_edge_type(kind: EdgeType, pieces: tuple[tuple[Piece, ...], ...]) -> Ed
     """The edge type between the pieces of its vertices, slot after slot."""
     vertices: list[VertexType] = []
     for vertex, some in zip(kind.vertices, pieces, strict=True):
-        vertices += [vertex] if len(some) == 1 else [piece_type(vertex, one) for one in some]
+        vertices += [vertex] if len(some) == 1 else [piece_type(vertex, piece) for piece in some]
     return replace(
         kind,
         name=f"{kind.name}[{','.join(each_vertex.name for each_vertex in vertices)}]",
@@ -121,7 +121,7 @@ def _cut(
     def jacobian(*arguments: Any) -> tuple[Array, ...]:
         blocks: list[Array] = []
         for block, some in zip(joined(*arguments), pieces, strict=True):
-            blocks += [block] if len(some) == 1 else [block[..., list(one.tangent)] for one in some]
+            blocks += [block] if len(some) == 1 else [block[..., list(piece.tangent)] for piece in some]
         return tuple(blocks)
 
     return jacobian

@@ -71,8 +71,8 @@ def _instance(
     """The type of edges between so many vertices."""
 
     def residual(*arguments: Any) -> Array:
-        one, *others = arguments[:num_vertices]
-        return function(one, others, *arguments[num_vertices:])
+        first, *others = arguments[:num_vertices]
+        return function(first, others, *arguments[num_vertices:])
 
     kind = made_edge_type(
         residual,

@@ -118,7 +118,7 @@ def _images(world: Map, rig_T_world: np.ndarray) -> tuple[ColmapImages, np.ndarr
     start = np.searchsorted(image[order], np.arange(len(frames) * count + 1))
     place = np.empty(len(image), np.int64)
     place[order] = np.arange(len(image)) - start[image[order]]
-    sensors = np.stack([one.body_T_cam for one in world.rig])
+    sensors = np.stack([camera.body_T_cam for camera in world.rig])
     cam_T_cam0 = SE3(sensors).inverse() * SE3(sensors[:1])
     poses = from_storage(
         np.asarray((SE3(cam_T_cam0.storage[None]) * SE3(rig_T_world[:, None])).storage).reshape(-1, 7)

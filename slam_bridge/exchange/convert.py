@@ -72,7 +72,7 @@ def write_map_file(problem: VibProblem | Map, path: str | os.PathLike[str]) -> l
     """Write a map in the format that the name asks for; the sentences say what that has no place for."""
     problem = VibProblem.of(problem)
     kind, world = map_format(path), problem.map
-    lost = [] if kind == "vib" else [f"the {one}" for one in _beside(problem)]
+    lost = [] if kind == "vib" else [f"the {name}" for name in _beside(problem)]
     if kind == "vib":
         write_vib(problem, path)
     elif kind == "npz":
@@ -91,7 +91,7 @@ def write_map_file(problem: VibProblem | Map, path: str | os.PathLike[str]) -> l
     if kind in _KEPT:
         kept = _KEPT[kind]
         lost += [f"{count} {name}" for name, count in _contents(world).items() if count and name not in kept]
-    return [f"not in the {kind} file: {one}" for one in lost]
+    return [f"not in the {kind} file: {name}" for name in lost]
 
 
 def _is_one_pinhole(world: Map) -> bool:

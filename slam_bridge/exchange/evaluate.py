@@ -16,7 +16,7 @@ def evaluate(
     """The entry of one file: sizes, chi2, seconds of the median run, errors against the truth."""
     chosen = SolveOptions(**options, configuration=None if configuration == "auto" else configuration)
     done = [solve_problem(read_vib(path), problem, chosen) for _ in range(runs)]
-    seconds = [one.result.seconds["total"] for one in done]
+    seconds = [run.result.seconds["total"] for run in done]
     solved = done[seconds.index(statistics.median_low(seconds))]
     result = solved.result
     summary = result.summary.to_dict()

@@ -243,7 +243,8 @@ def _parts(graph: graphopt.Graph, edges: EdgeSet, visual_only: bool) -> list[_Pa
             constants = np.stack([f, f, cx, cy, f * baseline], axis=1)[:, : 5 if dim == 3 else 4]
         found, of = np.unique(constants, axis=0, return_inverse=True)
         return [
-            _Part(edges, np.flatnonzero(of.ravel() == k), _pinhole(one), True) for k, one in enumerate(found)
+            _Part(edges, np.flatnonzero(of.ravel() == k), _pinhole(camera), True)
+            for k, camera in enumerate(found)
         ]
     if tag in _VI:
         pairs, of = np.unique(edges.parameters, axis=0, return_inverse=True)
@@ -293,13 +294,13 @@ def _map_of(poses: tuple[np.ndarray, np.ndarray, np.ndarray], points: Any, parts
     return world
 
 
-def _camera_number(cameras: list[Camera], one: Camera) -> int:
+def _camera_number(cameras: list[Camera], camera: Camera) -> int:
     """Number of a camera among those found; a pixel's camera and a pair's left one are the same."""
     for number, known in enumerate(cameras):
-        alike = known.model == one.model and np.array_equal(known.body_T_cam, one.body_T_cam)
-        if alike and np.array_equal(known.intrinsics, one.intrinsics):
-            if None in (known.baseline, one.baseline) or known.baseline == one.baseline:
-                cameras[number] = one if known.baseline is None else known
+        alike = known.model == camera.model and np.array_equal(known.body_T_cam, camera.body_T_cam)
+        if alike and np.array_equal(known.intrinsics, camera.intrinsics):
+            if None in (known.baseline, camera.baseline) or known.baseline == camera.baseline:
+                cameras[number] = camera if known.baseline is None else known
                 return number
-    cameras.append(one)
+    cameras.append(camera)
     return len(cameras) - 1

@@ -116,7 +116,7 @@ def _map_of(
     if not frames:
         raise ValueError("no keyframes")
     used = sorted({frame[2] for frame in frames})
-    if len(used) > 1 and any(not np.array_equal(cameras[used[0]], cameras[one]) for one in used):
+    if len(used) > 1 and any(not np.array_equal(cameras[used[0]], cameras[number]) for number in used):
         raise ValueError(f"keyframes have {len(used)} different cameras; a map has one rig")
     world = Map(Camera.pinhole(_IDENTITY, *cameras[used[0]]))
     matrices = np.stack([frame[1] for frame in frames])
@@ -142,7 +142,7 @@ def _map_of(
 
 
 def _refuse_twice(ids: list[int], kind: str) -> None:
-    twice = [one for one, other in pairwise(ids) if one == other]
+    twice = [id_ for id_, other in pairwise(ids) if id_ == other]
     if twice:
         raise ValueError(f"two {kind}s have id {twice[0]}, expected ids of their own")
 
@@ -277,7 +277,7 @@ def write_osmap(
                 ".vib file."
             )
         content = _content(world, cameras[0], sigma, scale)
-        lost = sum(int(np.isfinite(world.observations[one]).sum()) for one in ("right", "depth"))
+        lost = sum(int(np.isfinite(world.observations[name]).sum()) for name in ("right", "depth"))
     fx, fy, cx, cy = (repr(float(intrinsic)) for intrinsic in cameras[0].intrinsics)
     counts = {
         "keyframes": ("nKeyframes", len(world.keyframes)),

@@ -48,8 +48,8 @@ def read_pyslam_map(path: str | os.PathLike[str], sigma: float = 1.0, scale: flo
         content = json.loads(data)
         content = content.get("map", content)
         content = json.loads(content) if isinstance(content, str) else content
-        frames = [one for one in content["keyframes"] if not one.get("_is_bad", False)]
-        points = [one for one in content["points"] if not one.get("_is_bad", False)]
+        frames = [frame for frame in content["keyframes"] if not frame.get("_is_bad", False)]
+        points = [point for point in content["points"] if not point.get("_is_bad", False)]
         world = _map_of(frames, points, sigma, scale, name)
         check_map(world)
         return world
@@ -63,9 +63,9 @@ def _map_of(frames: list[Any], points: list[Any], sigma: float, scale: float, na
     poses = np.stack([_array(frame["pose"]).reshape(4, 4) for frame in frames])
     numbers = [int(frame["id"]) for frame in frames]
     if len(set(numbers)) < len(numbers):
-        twice = next(one for one in numbers if numbers.count(one) > 1)
+        twice = next(number for number in numbers if numbers.count(number) > 1)
         raise FormatError(f"{name}: two keyframes have id {twice}, expected ids of their own.")
-    refuse_non_rotations(poses[:, :3, :3], [f"keyframe {one}" for one in numbers])
+    refuse_non_rotations(poses[:, :3, :3], [f"keyframe {number}" for number in numbers])
     rotation = SO3.from_matrix(poses[:, :3, :3])
     cam_T_world = SE3.from_parts(poses[:, :3, 3], rotation.storage)
     stamps = nanoseconds(np.array([float(frame["timestamp"]) for frame in frames]), "timestamp")
@@ -82,25 +82,25 @@ def _map_of(frames: list[Any], points: list[Any], sigma: float, scale: float, na
 
 def _add_observations(
     world: Map,
-    one: Any,
+    frame: Any,
     keyframe: int,
     point_of: dict[int, int],
     landmarks: np.ndarray,
     sigma: float,
     scale: float,
 ) -> None:
-    given = one["points"]
+    given = frame["points"]
     given = json.loads(given) if isinstance(given, str) else given or []
     numbers = np.array([point_of.get(_id(point), -1) for point in given], np.int64)
     rows = np.flatnonzero(numbers >= 0)
     rows = rows[np.unique(numbers[rows], return_index=True)[1]]  # a point is seen once by a keyframe
     if not len(rows):
         return
-    pixels = _array(one["kpsu"]).reshape(-1, 2)[rows]
-    octave = np.zeros(len(rows)) if one.get("octaves") is None else _array(one["octaves"]).ravel()[rows]
+    pixels = _array(frame["kpsu"]).reshape(-1, 2)[rows]
+    octave = np.zeros(len(rows)) if frame.get("octaves") is None else _array(frame["octaves"]).ravel()[rows]
     right = np.full(len(rows), np.nan)
-    if one.get("kps_ur") is not None and world.rig is not None and world.rig[0].baseline is not None:
-        column = _array(one["kps_ur"]).ravel()[rows]
+    if frame.get("kps_ur") is not None and world.rig is not None and world.rig[0].baseline is not None:
+        column = _array(frame["kps_ur"]).ravel()[rows]
         right = np.where(column >= 0.0, column, np.nan)
     landmark = landmarks[numbers[rows]]
     world.add_observations(keyframe, landmark, pixels, right=right, sigma=sigma * scale**octave)
@@ -113,7 +113,7 @@ def _camera(frames: list[Any], name: str) -> Camera:
     ]
     first = given[0]
     keys = ("fx", "fy", "cx", "cy", "bf", "width", "height")
-    if any(one.get(key) != first.get(key) for one in given for key in keys):
+    if any(frame.get(key) != first.get(key) for frame in given for key in keys):
         raise FormatError(f"{name}: keyframes are of different cameras; expected one.")
     bf = first.get("bf")
     return Camera.pinhole(

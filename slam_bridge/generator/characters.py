@@ -72,7 +72,7 @@ def _tumvi() -> list[Character]:
     return found
 
 
-CHARACTERS = {one.name: one for one in (*_euroc(), *_tumvi())}
+CHARACTERS = {character.name: character for character in (*_euroc(), *_tumvi())}
 """By name."""
 
 

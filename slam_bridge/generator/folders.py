@@ -117,7 +117,7 @@ def _row(values: Any) -> str:
 
 
 def _pose_yaml(matrix: np.ndarray) -> str:
-    rows = ",\n         ".join(_row(one)[1:-1] for one in matrix)
+    rows = ",\n         ".join(_row(row)[1:-1] for row in matrix)
     return f"T_BS:\n  cols: 4\n  rows: 4\n  data: [{rows}]\n"
 
 
@@ -165,7 +165,7 @@ def _kalibr_camera(name: str, camera: Camera) -> str:
     intrinsics, distortion = _split(camera)
     assert camera.resolution is not None
     model = {"radtan": "radtan", "kb8": "equidistant", "pinhole": "none"}[camera.model]
-    rows = "".join(f"  - {_row(one)}\n" for one in np.linalg.inv(_matrix(camera)))
+    rows = "".join(f"  - {_row(row)}\n" for row in np.linalg.inv(_matrix(camera)))
     return (
         f"{name}:\n  T_cam_imu:\n{rows}  camera_model: pinhole\n  distortion_coeffs: {_row(distortion)}\n"
         f"  distortion_model: {model}\n  intrinsics: {_row(intrinsics)}\n"

@@ -55,8 +55,8 @@ def simulate_imu(
         for first, density in zip(start_bias, (noise.gyro_bias_density, noise.acc_bias_density), strict=True)
     ]
     white = [
-        generator.standard_normal((len(clean), 3)) * one / np.sqrt(step)
-        for one in (noise.gyro_density, noise.acc_density)
+        generator.standard_normal((len(clean), 3)) * density / np.sqrt(step)
+        for density in (noise.gyro_density, noise.acc_density)
     ]
     noisy = ImuSamples(clean.stamps, clean.gyro + biases[0] + white[0], clean.acc + biases[1] + white[1])
     return SimulatedImu(noisy, *biases)

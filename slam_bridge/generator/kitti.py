@@ -100,7 +100,7 @@ def write_kitti(
     (drive / "oxts" / "dataformat.txt").write_text(_DATAFORMAT)
     _write_stamps(drive / "oxts", times)
     for row, record in enumerate(records.tolist()):
-        line = " ".join([*(f"{one:.14g}" for one in record), *_STATUS])
+        line = " ".join([*(f"{number:.14g}" for number in record), *_STATUS])
         (drive / "oxts" / "data" / f"{row:010d}.txt").write_text(line + "\n")
     _write_calibration(folder / date, rig, is_rectified)
     images = [drive / f"image_{number}" for number in NUMBERS]
@@ -114,7 +114,7 @@ _STATUS = ("0.05", "0.02", "4", "10", "4", "4", "0")
 
 
 def _write_stamps(folder: Path, stamps: np.ndarray) -> None:
-    lines = [str(one).replace("T", " ") for one in stamps.astype("datetime64[ns]")]
+    lines = [str(stamp).replace("T", " ") for stamp in stamps.astype("datetime64[ns]")]
     (folder / "timestamps.txt").write_text("\n".join(lines) + "\n")
 
 
@@ -138,8 +138,8 @@ def _records(motion: Motion, imu: SimulatedImu) -> np.ndarray:
     moved = [np.einsum("nij,nj->ni", level_R_world, motion.velocity)]
     felt = [
         column
-        for one in (imu.samples.acc, imu.samples.gyro)
-        for column in (one, np.einsum("nij,nj->ni", level_R_body, one))
+        for vectors in (imu.samples.acc, imu.samples.gyro)
+        for column in (vectors, np.einsum("nij,nj->ni", level_R_body, vectors))
     ]
     return np.concatenate([place, motion.velocity[:, [1, 0]], *moved, *felt], axis=1)
 
@@ -175,4 +175,4 @@ def _intrinsic(camera: Camera) -> np.ndarray:
 
 
 def _line(name: str, values: Any) -> str:
-    return f"{name}: " + " ".join(f"{one:.12e}" for one in np.ravel(np.asarray(values, float)).tolist())
+    return f"{name}: " + " ".join(f"{number:.12e}" for number in np.ravel(np.asarray(values, float)).tolist())

@@ -107,7 +107,7 @@ def generate_problem(like: str, options: ProblemOptions | None = None, **changes
     landmarks = world.add_landmarks(points, ids[seen.reference])
     mismatch = _observe(world, kind.rig, seen, motion.world_T_body, ids, landmarks, options, generator)
     measured = preintegrate_intervals(imu.samples, stamps, kind.noise)
-    world.add_imu(ids[:-1], ids[1:], [one for one in measured if one is not None])
+    world.add_imu(ids[:-1], ids[1:], [interval for interval in measured if interval is not None])
     truth = Truth(ids, *truth_states, landmarks, seen.points, world.observations.ids[mismatch])
     return VibProblem(world, truth, imu.samples, kind.noise, _provenance(known, trajectory, options, place))
 

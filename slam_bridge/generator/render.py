@@ -106,7 +106,7 @@ class Renderer:
         directions, distance, face = self._hits(origin, rotation, du, dv)
         grey = self._shade(origin, directions, distance, face, self._width * np.float32(size))
         distance = np.where(self._valid, distance, np.inf).astype(np.float32)
-        return View(*(self._image(one) for one in (grey, distance, face)))
+        return View(*(self._image(values) for values in (grey, distance, face)))
 
     def _cast(
         self, origin: np.ndarray, rotation: np.ndarray, directions: np.ndarray
@@ -151,10 +151,10 @@ class Renderer:
         known, begins = np.unique(flat[order], return_index=True)
         grey = np.zeros(len(flat), np.float32)
         rays, far, size = directions.reshape(-1, 3), distance.ravel(), width.ravel()
-        for one, rows in zip(known.tolist(), np.split(order, begins[1:]), strict=True):
-            if one >= 0:
-                box = self._boxes[one // 6]
-                grey[rows] = shade_face(box, one % 6, origin, rays[rows], far[rows], size[rows])
+        for face_number, rows in zip(known.tolist(), np.split(order, begins[1:]), strict=True):
+            if face_number >= 0:
+                box = self._boxes[face_number // 6]
+                grey[rows] = shade_face(box, face_number % 6, origin, rays[rows], far[rows], size[rows])
         return grey.reshape(face.shape)
 
     def _smoothed(self, view: View, origin: np.ndarray, rotation: np.ndarray) -> View:

@@ -174,7 +174,8 @@ def _boxes(
         inside = ((place > low[:2] + radius) & (place < high[:2] - radius)).all()
         free = near.query(place)[0] > radius + look.clearance
         apart = all(
-            np.linalg.norm(place - one.centre[:2]) > radius + np.linalg.norm(one.half[:2]) for one in found
+            np.linalg.norm(place - blocker.centre[:2]) > radius + np.linalg.norm(blocker.half[:2])
+            for blocker in found
         )
         if not (inside and free and apart):
             continue

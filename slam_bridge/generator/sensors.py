@@ -28,7 +28,7 @@ class Sensors:
     def joined(self, calibration: Calibration) -> Sensors:
         """These, with what a calibration file says in place of the built-in numbers."""
         rig, noise = calibration.rig or self.rig, calibration.noise or self.noise
-        unknown = [name for name, one in zip(rig.names, rig, strict=True) if one.resolution is None]
+        unknown = [name for name, camera in zip(rig.names, rig, strict=True) if camera.resolution is None]
         if unknown:
             raise OptionError(
                 f"the calibration states no resolution of {', '.join(unknown)}; images need one."

@@ -74,7 +74,8 @@ class Texture:
         first = begins[level]
         upper, lower = first + top * width, first + bottom * width
         a, b, c, d = (
-            grey[one].astype(np.float32) for one in (upper + left, upper + right, lower + left, lower + right)
+            grey[corner].astype(np.float32)
+            for corner in (upper + left, upper + right, lower + left, lower + right)
         )
         above = a + du * (b - a)
         return above + dv * (c + du * (d - c) - above)

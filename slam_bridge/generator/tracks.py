@@ -120,7 +120,7 @@ def _all_tracks(
         total += len(new)
     if not parts:
         raise OptionError("the keyframes see no surface within range.")
-    landmark, keyframe, camera, first = (np.concatenate(one) for one in zip(*parts, strict=True))
+    landmark, keyframe, camera, first = (np.concatenate(columns) for columns in zip(*parts, strict=True))
     reference = np.zeros(total, np.int64)
     reference[landmark] = first
     return Tracks(np.concatenate(points), reference, landmark, keyframe, camera)

@@ -23,8 +23,8 @@ def read_truth(path: str | os.PathLike[str], knot_spacing: float | None = None) 
     """Trajectory through a truth: EuRoC's or TUM-VI's .csv, TUM's text, or a folder mav0 that has one."""
     found = Path(path)
     if found.is_dir():
-        inside = [found / base / one for base in ("", "mav0") for one in _IN_FOLDER]
-        found = next((one for one in inside if one.exists()), found)
+        inside = [found / base / name for base in ("", "mav0") for name in _IN_FOLDER]
+        found = next((path for path in inside if path.exists()), found)
         if found.is_dir():
             raise FormatError(f"{path}: has none of {', '.join(_IN_FOLDER)}, here or in mav0.")
     stamps, poses = _poses(found)
@@ -41,8 +41,8 @@ def find_truth(character: Character) -> Path | None:
         for folder, folders, files in os.walk(root):
             folders.sort()
             if plain_name(Path(folder).name) == wanted:
-                inside = [Path(folder, base, one) for base in ("", "mav0") for one in _IN_FOLDER]
-                if present := [one for one in inside if one.exists()]:
+                inside = [Path(folder, base, name) for base in ("", "mav0") for name in _IN_FOLDER]
+                if present := [path for path in inside if path.exists()]:
                     return present[0]
             for name in sorted(files):
                 if _TRUTH_NAME.search(name) and plain_name(_TRUTH_NAME.sub("", name)) == wanted:

@@ -156,7 +156,7 @@ def descriptors(image: np.ndarray, pixel: np.ndarray) -> tuple[np.ndarray, np.nd
     kept, found = cv2.ORB_create(len(keypoints)).compute(image, keypoints)
     if found is None:
         return np.zeros((0, 32), np.uint8), rows[:0]
-    return found, rows[[one.class_id for one in kept]]
+    return found, rows[[keypoint.class_id for keypoint in kept]]
 
 
 def matched(first: np.ndarray, second: np.ndarray, farthest: int = 64, ratio: float = 0.8) -> np.ndarray:
@@ -174,5 +174,7 @@ def matched(first: np.ndarray, second: np.ndarray, farthest: int = 64, ratio: fl
 
 def hamming(first: np.ndarray, second: np.ndarray) -> np.ndarray:
     """(n, m) bits that differ between descriptors (n, 32) and (m, 32): by products of +1 and -1."""
-    a, b = (2.0 * np.unpackbits(one, axis=1).astype(np.float32) - 1.0 for one in (first, second))
+    a, b = (
+        2.0 * np.unpackbits(descriptors, axis=1).astype(np.float32) - 1.0 for descriptors in (first, second)
+    )
     return (0.5 * (256.0 - a @ b.T)).astype(np.int16)

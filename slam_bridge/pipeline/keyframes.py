@@ -128,7 +128,7 @@ class KeyframeMaker:
         there, found = follow(images[0], images[1], tracks.pixel, guess, self._options)
         right_rays = rays_of(right, there, self._widest)
         found &= np.isfinite(right_rays).all(axis=1)
-        centres = [np.asarray(one.translation) for one in (body_T_left, body_T_right)]
+        centres = [np.asarray(pose.translation) for pose in (body_T_left, body_T_right)]
         seen = triangulate(
             centres[0],
             turned(body_T_left.rotation, rays),
@@ -194,12 +194,12 @@ class KeyframeMaker:
         if not len(pending) or not older:
             return tracks
         origin, first_ray = np.full((len(pending), 3), np.nan), np.full((len(pending), 3), np.nan)
-        for one in reversed(older):  # the oldest one wins
-            rows = one.find(tracks.ids[pending])
-            pose = camera_pose(frames["world_T_body"][frames.rows(one.keyframe)], self._rig[0])
+        for frame in reversed(older):  # the oldest one wins
+            rows = frame.find(tracks.ids[pending])
+            pose = camera_pose(frames["world_T_body"][frames.rows(frame.keyframe)], self._rig[0])
             has = rows >= 0
             origin[has] = np.asarray(pose.translation)
-            first_ray[has] = turned(pose.rotation, one.ray[rows[has]])
+            first_ray[has] = turned(pose.rotation, frame.ray[rows[has]])
         pose = camera_pose(frames["world_T_body"][frames.rows(view.keyframe)], self._rig[0])
         ray = turned(pose.rotation, view.ray[pending])
         seen = triangulate(origin, first_ray, np.asarray(pose.translation), ray)
@@ -208,11 +208,11 @@ class KeyframeMaker:
         fresh = pending[wide & meets]
         if len(fresh):
             tracks.landmark[fresh] = self._world.add_landmarks(seen.points[wide & meets], view.keyframe)
-            for one in (*older, view):
-                rows = one.find(tracks.ids[fresh])
-                landmark = np.full(len(one.ids), -1)
+            for frame in (*older, view):
+                rows = frame.find(tracks.ids[fresh])
+                landmark = np.full(len(frame.ids), -1)
                 landmark[rows[rows >= 0]] = tracks.landmark[fresh[rows >= 0]]
-                self._observe(one, np.flatnonzero(landmark >= 0), landmark)
+                self._observe(frame, np.flatnonzero(landmark >= 0), landmark)
         wrong = np.zeros(len(tracks), bool)
         wrong[pending[wide & ~meets]] = True
         return tracks.keep(~wrong)

@@ -82,7 +82,7 @@ class PlaceIndex:
             if not old or not len(descriptor):
                 return []
             wanted = descriptor[:: -(-len(descriptor) // (8 * SAMPLE))]
-            table = hamming(wanted, np.concatenate([self._samples[one] for one in old]))
+            table = hamming(wanted, np.concatenate([self._samples[number] for number in old]))
             votes = (table.reshape(len(wanted), len(old), SAMPLE).min(axis=2) <= CLOSE).sum(axis=0)
             order = np.argsort(-votes, kind="stable")[:most]
             return [self.places[old[k]] for k in order if votes[k] >= 4]

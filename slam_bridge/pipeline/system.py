@@ -167,7 +167,7 @@ def _run(pipeline: Pipeline, watch: Callable[[int, Pipeline], None] | None) -> P
     elif refused and not pipeline.options.is_stereo:  # nothing else measures lengths
         stamps, poses = stamps[:0], poses[:0]
         refused += " There are no poses in metres; --mode mono gives some without."
-    message = " ".join(one for one in (pipeline.message, refused) if one)
+    message = " ".join(part for part in (pipeline.message, refused) if part)
     return PipelineResult(
         stamps,
         poses,

@@ -45,8 +45,8 @@ class FrameLog:
 
     def scale(self, factor: float) -> None:
         """The map's unit changed: lengths become `factor` times as long."""
-        for one in (*self._relative, *(pose for _, pose in self._parents.values())):
-            one[:3] *= factor
+        for log_pose in (*self._relative, *(pose for _, pose in self._parents.values())):
+            log_pose[:3] *= factor
 
     def poses(self, world: Map) -> tuple[np.ndarray, np.ndarray]:
         """Stamps (n,) [ns] and world_T_body (n, 7) as the map has its keyframes now."""

@@ -69,7 +69,7 @@ def two_views(ray_a: np.ndarray, ray_b: np.ndarray, sigma: float, seed: int = 0)
     usable = (ray_a[:, 2] > _NARROW) & (ray_b[:, 2] > _NARROW)
     if int(usable.sum()) < 8:
         return None
-    planes = [one[usable, :2] / one[usable, 2:] for one in (ray_a, ray_b)]
+    planes = [rays[usable, :2] / rays[usable, 2:] for rays in (ray_a, ray_b)]
     cv2.setRNGSeed(seed)
     essential, _ = cv2.findEssentialMat(
         planes[0], planes[1], np.eye(3), method=cv2.RANSAC, prob=0.999, threshold=2.45 * sigma
@@ -81,11 +81,11 @@ def two_views(ray_a: np.ndarray, ray_b: np.ndarray, sigma: float, seed: int = 0)
     ]
     candidates += _motions_of_plane(planes[0], planes[1], sigma)
     found = [_checked(motion, ray_a, ray_b, sigma) for motion in candidates]
-    counts = [int(one.inliers.sum()) for one in found]
+    counts = [int(view.inliers.sum()) for view in found]
     best = found[int(np.argmax(counts))]
     turn = SE3(best.b_T_a).rotation.inverse()
-    for one, count in zip(found, counts, strict=True):
-        differs = np.linalg.norm(np.asarray((turn * SE3(one.b_T_a).rotation).log())) > _SAME_TURN
+    for view, count in zip(found, counts, strict=True):
+        differs = np.linalg.norm(np.asarray((turn * SE3(view.b_T_a).rotation).log())) > _SAME_TURN
         if differs and count > _AMBIGUOUS * max(counts):
             return None
     return best if max(counts) >= 8 else None

@@ -248,12 +248,12 @@ def write_back(world: Map, s: Selection, judgement: Judgement | None = None) -> 
             rows = world.observations.find(s.observations.ids)
             world.observations["inlier"][rows[rows >= 0]] = judgement.inliers[rows >= 0]
         changed = [
-            (one, measured)
-            for one, measured in zip(s.imu.tolist(), s.preintegrated, strict=True)
-            if one in world.preintegrated and world.preintegrated[one] is not measured
+            (id_, measured)
+            for id_, measured in zip(s.imu.tolist(), s.preintegrated, strict=True)
+            if id_ in world.preintegrated and world.preintegrated[id_] is not measured
         ]
         if changed:
-            world.set_imu([one for one, _ in changed], [measured for _, measured in changed])
+            world.set_imu([id_ for id_, _ in changed], [measured for _, measured in changed])
 
 
 def _result(
@@ -335,29 +335,29 @@ def _covariances(
     if parallel.any():
         _hold_along_rays(graph, s, parallel, known[parallel, 2])
         loose = loose | parallel
-    for kind, one in wanted:
+    for kind, id_ in wanted:
         if kind == "camera":
             continue
         ids, open_ones = (s.keyframes, lost) if kind == "keyframe" else (s.landmarks, loose)
-        if np.isin(one, ids[open_ones]):
+        if np.isin(id_, ids[open_ones]):
             raise OptionError(
-                f"{kind} {one} has no covariance: its inliers do not determine it. `Result.inliers` says who "
+                f"{kind} {id_} has no covariance: its inliers do not determine it. `Result.inliers` says who "
                 "is left."
             )
     parts: dict[tuple[str, int], list[int]] = {}
-    for kind, one in wanted:
+    for kind, id_ in wanted:
         if kind == "camera":
-            parts[kind, one] = _camera_vertices(s, one, estimate)
+            parts[kind, id_] = _camera_vertices(s, id_, estimate)
             continue
         ids = s.keyframes if kind == "keyframe" else s.landmarks
-        place = int(np.searchsorted(ids, one))
-        if place == len(ids) or ids[place] != one:
-            raise OptionError(f"{kind} {one} took no part in this optimization.")
+        place = int(np.searchsorted(ids, id_))
+        if place == len(ids) or ids[place] != id_:
+            raise OptionError(f"{kind} {id_} took no part in this optimization.")
         if kind == "keyframe":
             count = 4 if s.inertial[place] and not unlinked[place] else 1
-            parts[kind, one] = [4 * place + part for part in range(count)]
+            parts[kind, id_] = [4 * place + part for part in range(count)]
         else:
-            parts[kind, one] = [4 * len(s.keyframes) + place]
+            parts[kind, id_] = [4 * len(s.keyframes) + place]
     pairs = [(a, b) for ids in parts.values() for a in ids for b in ids]
     blocks = compute_marginals(graph, pairs)
     return {key: np.block([[blocks[a, b] for b in ids] for a in ids]) for key, ids in parts.items()}

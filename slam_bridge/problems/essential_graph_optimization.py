@@ -214,7 +214,7 @@ def _graph(
     vertex, edge, dim = MODES[mode]
     graph = graphopt.Graph()
     graph.add_vertices(vertex, ids, _storage(mode, start), fixed=held)
-    ends = (np.stack([one.first, one.second], axis=1) for one in (links, closures))
+    ends = (np.stack([edges.first, edges.second], axis=1) for edges in (links, closures))
     graph.add_edges(edge, next(ends), *_measured(mode, links))
     loop_ends = next(ends)
     if not len(loop_ends):

@@ -97,8 +97,8 @@ class FrameObservations:
         if pixels.shape != (n, 2):
             raise OptionError(f"pixel has shape {pixels.shape}, expected ({n}, 2): one per point.")
         numbers = [
-            np.full(n, np.nan) if one is None else np.broadcast_to(np.asarray(one, float), (n,))
-            for one in (right, depth, sigma, depth_sigma)
+            np.full(n, np.nan) if values is None else np.broadcast_to(np.asarray(values, float), (n,))
+            for values in (right, depth, sigma, depth_sigma)
         ]
         cameras = np.broadcast_to(whole_numbers(camera), (n,))
         spread = None if covariance is None else np.asarray(covariance, float)

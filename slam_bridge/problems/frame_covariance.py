@@ -21,7 +21,7 @@ def covariance_of_pose(
 ) -> Callable[[list[tuple[str, int]]], Covariances]:
     """`Result.covariance_of` of one pose (7,), on a graph of its own; owner: its id in the result."""
     arrays = seen.points, seen.pixel, seen.camera, seen.right, seen.depth, seen.sigma, seen.depth_sigma
-    held = [*(one.copy() for one in arrays), inliers, world_T_body]  # programs fill the same arrays again
+    held = [*(array.copy() for array in arrays), inliers, world_T_body]  # programs fill the same arrays again
 
     def hessian() -> np.ndarray:
         graph = FrameGraph(rig)
@@ -37,10 +37,10 @@ def covariance_of_frame(
     """`Result.covariance_of` of the one state that has this H (d, d)."""
 
     def covariance_of(wanted: list[tuple[str, int]]) -> Covariances:
-        for kind, one in wanted:
-            if (kind, one) != ("keyframe", owner):
-                raise OptionError(f"{kind} {one} was not free in this problem; keyframe {owner} was.")
-        return {one: _inverse(hessian()) for one in wanted}
+        for kind, id_ in wanted:
+            if (kind, id_) != ("keyframe", owner):
+                raise OptionError(f"{kind} {id_} was not free in this problem; keyframe {owner} was.")
+        return {key: _inverse(hessian()) for key in wanted}
 
     return covariance_of
 

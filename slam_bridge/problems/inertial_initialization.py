@@ -127,7 +127,7 @@ def initialize(
         summary = graphopt.optimize(graph, fix="none", max_iterations=200, device="cpu")
         start = _of_graph(graph)
         biases = graph.vertex(_GYRO).estimate.copy(), graph.vertex(_ACC).estimate.copy()
-        if not summary.is_usable or not any(one.is_far(*biases, 1e-3, 1e-2) for one in imu):
+        if not summary.is_usable or not any(interval.is_far(*biases, 1e-3, 1e-2) for interval in imu):
             break
         imu = reintegrate(imu, *biases)
     covariance = _covariance(graph, summary, options)
@@ -146,9 +146,13 @@ _Start = tuple[np.ndarray, float, np.ndarray]
 def _linear_start(poses: np.ndarray, imu: Sequence[Preintegrated], options: InitializationOptions) -> _Start:
     """Least squares for g (3), s, and u_i = s v_i from R_i' of e_v and e_p; all in the map's frame."""
     n, rotation = len(poses), SE3(poses).rotation
-    dt = np.array([one.dt for one in imu])
-    dv = np.asarray(SO3(rotation.quaternion[:-1]).act(np.stack([one.delta_velocity for one in imu])))
-    dp = np.asarray(SO3(rotation.quaternion[:-1]).act(np.stack([one.delta_position for one in imu])))
+    dt = np.array([interval.dt for interval in imu])
+    dv = np.asarray(
+        SO3(rotation.quaternion[:-1]).act(np.stack([interval.delta_velocity for interval in imu]))
+    )
+    dp = np.asarray(
+        SO3(rotation.quaternion[:-1]).act(np.stack([interval.delta_position for interval in imu]))
+    )
     way = np.diff(poses[:, :3], axis=0)
     left, right = np.zeros((2 * (n - 1), 3, 3 * n + 4)), np.zeros((2 * (n - 1), 3))
     for i in range(n - 1):
@@ -195,12 +199,12 @@ def _graph(
     graph.add_vertices("VERTEX_SE3:QUAT", pose_ids, poses, fixed=True)
     graph.add_vertices("VERTEX_IMU_VELOCITY", n + pose_ids, velocity)
     i, j = pose_ids[:-1], pose_ids[1:]
-    shared = [np.full(n - 1, one) for one in (_GYRO, _ACC, _DIRECTION, _SCALE)]
+    shared = [np.full(n - 1, sigma) for sigma in (_GYRO, _ACC, _DIRECTION, _SCALE)]
     graph.add_edges(
         "EDGE_IMU_INERTIAL_GRAVITY_SCALE",
         np.stack([i, n + i, shared[0], shared[1], j, n + j, shared[2], shared[3]], axis=1),
         measurements(imu, [0.0, 0.0, -gravity]),
-        np.stack([one.information for one in imu]),
+        np.stack([interval.information for interval in imu]),
     )
     for tag, vertex, sigma in (
         ("EDGE_IMU_GYRO_BIAS_PRIOR", _GYRO, options.gyro_bias_sigma),
@@ -248,7 +252,9 @@ def _deviations(covariance: np.ndarray | None, options: InitializationOptions) -
     if covariance is None:
         return dict.fromkeys(parts, np.inf)
     largest = {name: float(np.linalg.eigvalsh(covariance[part, part])[-1]) for name, part in parts.items()}
-    return {name: float(np.sqrt(one)) if one > 0.0 else np.inf for name, one in largest.items()}
+    return {
+        name: float(np.sqrt(variance)) if variance > 0.0 else np.inf for name, variance in largest.items()
+    }
 
 
 def _verdict(deviations: dict[str, float], summary: graphopt.Summary, options: InitializationOptions) -> str:

@@ -70,9 +70,9 @@ def informations(
     Per observation world_T_body (o, 7), the point (o, 3), which landmark (o,) it is of, and its columns.
     """
     information = np.zeros((count, 3, 3))
-    for number, one in enumerate(rig):
+    for number, rig_camera in enumerate(rig):
         mine = np.flatnonzero(camera == number)
-        by_point = _by_point(one, poses[mine], points[mine], np.isfinite(right[mine]))
+        by_point = _by_point(rig_camera, poses[mine], points[mine], np.isfinite(right[mine]))
         known = np.einsum("oij,oik->ojk", by_point[:, :3], by_point[:, :3])
         known /= sigma[mine, None, None] ** 2
         deep = np.flatnonzero(np.isfinite(depth[mine]))
@@ -139,7 +139,7 @@ def _by_point(camera: Camera, poses: np.ndarray, points: np.ndarray, paired: np.
         step = _STEP * np.linalg.norm(local, axis=1)
         for axis in range(3):
             push = step[:, None] * np.eye(3)[axis]
-            ways = [_image(camera, one, paired) for one in (local + push, local - push)]
+            ways = [_image(camera, pair, paired) for pair in (local + push, local - push)]
             result[:, :3, axis] = (ways[0] - ways[1]) / (2.0 * step[:, None])
         result[:, 3, 2] = 1.0
         holds = camera.kind.sees(camera.intrinsics, local) & np.isfinite(result).all(axis=(1, 2))

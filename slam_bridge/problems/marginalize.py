@@ -82,12 +82,12 @@ def _involved(
         for prior in world.priors
         if np.isin(prior.keyframes, gone).any() or np.isin(prior.landmarks, points).any()
     ]
-    frames = [gone, *(one.keyframes for one in absorbed)]
+    frames = [gone, *(prior.keyframes for prior in absorbed)]
     for a, b in (("first", "second"), ("second", "first")):
         frames.append(world.imu[b][np.isin(world.imu[a], gone)] if inertial else np.zeros(0, np.int64))
     frames.append(world.observations["keyframe"][np.isin(world.observations["landmark"], points)])
     ids = np.unique(np.concatenate(frames))
-    places = np.unique(np.concatenate([seen, *(one.landmarks for one in absorbed)]))
+    places = np.unique(np.concatenate([seen, *(prior.landmarks for prior in absorbed)]))
     with_states = ids[world.keyframes["has_states"][world.keyframes.rows(ids)]] if inertial else ()
     s = select(world, ids, inertial=with_states, landmarks=places, visual=len(world.observations) > 0)
     inlier = world.observations["inlier"][world.observations.rows(s.observations.ids)]
@@ -126,12 +126,12 @@ def _prior(
     names = []  # (kind, id, rows, goes, storage)
     for vertex, rows in places.items():
         if vertex >= 4 * k:
-            one = int(s.landmarks[vertex - 4 * k])
-            names.append((LANDMARK, one, rows, one in points, s.points[vertex - 4 * k]))
+            id_ = int(s.landmarks[vertex - 4 * k])
+            names.append((LANDMARK, id_, rows, id_ in points, s.points[vertex - 4 * k]))
         else:
             number, kind = divmod(vertex, 4)
-            one = int(s.keyframes[number])
-            names.append((kind, one, rows, one in gone, getattr(s, STATE_COLUMNS[kind])[number]))
+            id_ = int(s.keyframes[number])
+            names.append((kind, id_, rows, id_ in gone, getattr(s, STATE_COLUMNS[kind])[number]))
     goes = np.zeros(len(b), bool)
     for *_, rows, is_gone, _ in names:
         goes[rows] = is_gone
@@ -142,7 +142,7 @@ def _prior(
     reference = np.zeros((len(kept), 7))
     for row, (*_, storage) in enumerate(kept):
         reference[row, : len(storage)] = storage
-    kinds, owners = np.array([one[0] for one in kept]), np.array([one[1] for one in kept])
+    kinds, owners = np.array([state[0] for state in kept]), np.array([state[1] for state in kept])
     return MarginalPrior(kinds, owners, reference, h, offset_of(h, b)), summary
 
 

@@ -113,7 +113,7 @@ class InertialFrameGraph(FrameGraph):
         if prior is not None:
             edges = self._prior
             edges.measurement[0] = np.concatenate(
-                [prior.reference[0], *(one[:3] for one in prior.reference[1:]), prior.offset]
+                [prior.reference[0], *(state[:3] for state in prior.reference[1:]), prior.offset]
             )
             edges.information[0] = prior.information
 
@@ -168,9 +168,9 @@ def pose_inertial_optimization(
     """
     options = options or DEFAULTS
     clock, rig = Clock(options), Rig.of(rig)
-    for name, one in (("frame", frame), ("previous", previous)):
-        if one is not None:
-            _refuse_state(name, one)
+    for name, given_state in (("frame", frame), ("previous", previous)):
+        if given_state is not None:
+            _refuse_state(name, given_state)
     if not isinstance(measured, Preintegrated):
         raise OptionError(
             f"measured is {measured!r}, expected Preintegrated. Where samples are missing there is none: "

@@ -159,7 +159,7 @@ def keyframe_pose_optimization(
     if rig is None:
         raise OptionError("this map has no cameras.")
     found = pose_optimization(rig, pose, seen, options, graph)
-    rejected = {reason: ids[one] for reason, one in found.rejected.items()}
+    rejected = {reason: ids[rows] for reason, rows in found.rejected.items()}
     states = States(np.array([keyframe]), found.keyframes.world_T_body)
     of_pose = None
     if found.covariance_of is not None:

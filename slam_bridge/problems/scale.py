@@ -34,7 +34,7 @@ def kept(before: Selection, after: Selection) -> Selection:
     lever = before.rig[int(before.observations.camera[0])].body_T_cam[:3]
     anchor = int(np.argmax(after.fixed))
     origin = _centres(before, lever)[anchor]
-    sizes = [np.median(np.linalg.norm(one.points - origin, axis=1)) for one in (before, after)]
+    sizes = [np.median(np.linalg.norm(cloud.points - origin, axis=1)) for cloud in (before, after)]
     if not (np.isfinite(sizes).all() and min(sizes) > 0.0):
         return after
     factor = sizes[0] / sizes[1]

@@ -59,7 +59,9 @@ def sim3_alignment(
     """
     options = options or _DEFAULTS
     clock = Clock(options)
-    given = [np.asarray(one, float) for one in (points_first, points_second, pixels_first, pixels_second)]
+    given = [
+        np.asarray(values, float) for values in (points_first, points_second, pixels_first, pixels_second)
+    ]
     n = len(given[0])
     for one, width in zip(given, (3, 3, 2, 2), strict=True):
         if one.shape != (n, width):

@@ -43,7 +43,7 @@ def open_asl(kind: str, folder: Path, given: str | Path | None) -> Sequence:
         for places in zip(*rows, strict=True)
     )
     offset = round(1e9 * rig[0].time_offset)
-    tables = [one for one in (mav / "imu0" / "data.csv", mav / "imu0.csv") if one.is_file()]
+    tables = [path for path in (mav / "imu0" / "data.csv", mav / "imu0.csv") if path.is_file()]
     imu = read_imu(tables[0]) if tables else None
     if imu is not None and calibration.imu is not None:
         imu = calibration.imu.corrected(imu)
@@ -67,9 +67,9 @@ def _asl_calibration(kind: str, folder: Path, mav: Path, given: str | Path | Non
         return read_calibration(given)
     if any(mav.glob("cam*/sensor.yaml")):
         return read_calibration(mav)
-    chains = [one for one in (folder / "dso" / "camchain.yaml", folder / "camchain.yaml") if one.is_file()]
+    chains = [path for path in (folder / "dso" / "camchain.yaml", folder / "camchain.yaml") if path.is_file()]
     noise = [folder / "dso" / "imu_config.yaml", mav / "imu0" / "sensor.yaml"]
-    noise = [one for one in noise if one.is_file()]
+    noise = [path for path in noise if path.is_file()]
     if not chains:
         raise SequenceError(
             f"{folder}: no calibration. Expected mav0/cam0/sensor.yaml"

@@ -183,31 +183,31 @@ def _kalibr_cameras(content: Content, path: Path) -> Calibration:
     cameras: list[Camera] = []
     names = (name for name in content if re.fullmatch(r"cam\d+", str(name)))
     for name in sorted(names, key=lambda name: int(name[3:])):
-        one = content[name]
+        camera = content[name]
         cameras.append(
             _camera(
-                str(one["camera_model"]),
-                one.get("distortion_model"),
-                one["intrinsics"],
-                one.get("distortion_coeffs"),
-                _kalibr_mounting(one, cameras, name),
-                resolution=_resolution(one.get("resolution")),
+                str(camera["camera_model"]),
+                camera.get("distortion_model"),
+                camera["intrinsics"],
+                camera.get("distortion_coeffs"),
+                _kalibr_mounting(camera, cameras, name),
+                resolution=_resolution(camera.get("resolution")),
                 name=name,
-                time_offset=float(one.get("timeshift_cam_imu") or 0.0),
+                time_offset=float(camera.get("timeshift_cam_imu") or 0.0),
             )
         )
     return Calibration(Rig(cameras))
 
 
-def _kalibr_mounting(one: Content, before: list[Camera], name: str) -> np.ndarray:
+def _kalibr_mounting(camera: Content, before: list[Camera], name: str) -> np.ndarray:
     """body_T_cam of T_imu_cam, of T_cam_imu, or from the camera before; camera 0 alone is the body."""
-    if "T_imu_cam" in one:
-        return pose_of_matrix(one["T_imu_cam"], f"{name}: T_imu_cam")
-    if "T_cam_imu" in one:
-        return np.asarray(SE3(pose_of_matrix(one["T_cam_imu"], f"{name}: T_cam_imu")).inverse().storage)
+    if "T_imu_cam" in camera:
+        return pose_of_matrix(camera["T_imu_cam"], f"{name}: T_imu_cam")
+    if "T_cam_imu" in camera:
+        return np.asarray(SE3(pose_of_matrix(camera["T_cam_imu"], f"{name}: T_cam_imu")).inverse().storage)
     if not before:
         return np.array(SE3.identity_storage)
-    cam_T_previous = SE3(pose_of_matrix(one["T_cn_cnm1"], f"{name}: T_cn_cnm1"))
+    cam_T_previous = SE3(pose_of_matrix(camera["T_cn_cnm1"], f"{name}: T_cn_cnm1"))
     return np.asarray((SE3(before[-1].body_T_cam) * cam_T_previous.inverse()).storage)
 
 
@@ -216,48 +216,48 @@ def _is_kalibr_imu(content: Content) -> bool:
 
 
 def _kalibr_imu(content: Content, path: Path) -> Calibration:
-    one = content.get("imu0", content)
-    _require_identity(one.get("T_i_b"), "T_i_b")
-    rate = one.get("update_rate")
-    return Calibration(None, _densities(one), _scale_misalignment(one), None if rate is None else float(rate))
+    imu = content.get("imu0", content)
+    _require_identity(imu.get("T_i_b"), "T_i_b")
+    rate = imu.get("update_rate")
+    return Calibration(None, _densities(imu), _scale_misalignment(imu), None if rate is None else float(rate))
 
 
-def _densities(one: Content) -> ImuNoise:
+def _densities(imu: Content) -> ImuNoise:
     return ImuNoise(
-        float(one["gyroscope_noise_density"]),
-        float(one["accelerometer_noise_density"]),
-        float(one["gyroscope_random_walk"]),
-        float(one["accelerometer_random_walk"]),
+        float(imu["gyroscope_noise_density"]),
+        float(imu["accelerometer_noise_density"]),
+        float(imu["gyroscope_random_walk"]),
+        float(imu["accelerometer_random_walk"]),
     )
 
 
-def _scale_misalignment(one: Content) -> ImuCalibration | None:
+def _scale_misalignment(imu: Content) -> ImuCalibration | None:
     """OpenVINS' names; raw = Tw R_IMUtoGYRO omega + Tg a, raw = Ta R_IMUtoACC a.
 
     "kalibr" and "rpng" differ in which triangle of Tw, Ta and which turn are free, not in the equation.
 
     Kalibr's own: raw = M C_gyro_i omega + A C_gyro_i a of `gyroscopes`, raw = M a of `accelerometers`.
     """
-    if "gyroscopes" in one or "accelerometers" in one:
-        return _kalibr_scale_misalignment(one)
-    if "Tw" not in one:
+    if "gyroscopes" in imu or "accelerometers" in imu:
+        return _kalibr_scale_misalignment(imu)
+    if "Tw" not in imu:
         return None
-    if str(one.get("model", "kalibr")) not in ("kalibr", "rpng", "calibrated"):
+    if str(imu.get("model", "kalibr")) not in ("kalibr", "rpng", "calibrated"):
         raise FormatError(
-            f"model {one['model']!r} of the IMU is not supported; known: kalibr, rpng, calibrated."
+            f"model {imu['model']!r} of the IMU is not supported; known: kalibr, rpng, calibrated."
         )
-    t = {name: np.array(one[name], float) for name in ("Tw", "R_IMUtoGYRO", "Ta", "R_IMUtoACC", "Tg")}
+    t = {name: np.array(imu[name], float) for name in ("Tw", "R_IMUtoGYRO", "Ta", "R_IMUtoACC", "Tg")}
     return ImuCalibration(t["Tw"] @ t["R_IMUtoGYRO"], t["Ta"] @ t["R_IMUtoACC"], t["Tg"])
 
 
-def _kalibr_scale_misalignment(one: Content) -> ImuCalibration:
-    model = str(one.get("model", "scale-misalignment"))
+def _kalibr_scale_misalignment(imu: Content) -> ImuCalibration:
+    model = str(imu.get("model", "scale-misalignment"))
     if model != "scale-misalignment":
         raise FormatError(
             f"model {model!r} of the IMU is not supported; known: calibrated, scale-misalignment. Calibrate "
             "with kalibr_calibrate_imu_camera --imu-models scale-misalignment."
         )
-    gyro, acc = one.get("gyroscopes", {}), one.get("accelerometers", {})
+    gyro, acc = imu.get("gyroscopes", {}), imu.get("accelerometers", {})
     turn = np.array(gyro.get("C_gyro_i", np.eye(3)), float)
     by_rate, by_force = (
         np.array(gyro.get(name, rest), float) for name, rest in (("M", np.eye(3)), ("A", 0.0 * turn))

@@ -48,7 +48,7 @@ def _open_odometry(folder: Path) -> Sequence:
     except ValueError as error:
         raise SequenceError(f"{times}: {error}; expected one time [s] per line.") from None
     pair = next(pair for pair in _PAIRS if (folder / pair[0]).is_dir())
-    names = [one for one in pair if (folder / one).is_dir()]
+    names = [name for name in pair if (folder / name).is_dir()]
     rows, paths, notes = _frames(folder, names, len(stamps))
     calibration = folder / "calib.txt"
     lines, body_T_rectified = read_lines(calibration), SE3(np.array(SE3.identity_storage))
@@ -66,17 +66,17 @@ def _frames(
         {int(path.stem): path for path in (folder / name).glob("*.png") if path.stem.isdigit()}
         for name in names
     ]
-    rows = sorted(set.intersection(*(set(one) for one in numbered)))
+    rows = sorted(set.intersection(*(set(numbers) for numbers in numbered)))
     if len(rows) < 2 or rows[-1] >= num_times:
         raise SequenceError(
             f"{folder}: {len(rows)} images of {' and '.join(names)}, numbered up to "
             f"{rows[-1] if rows else 'nothing'}, for {num_times} times in times.txt."
         )
-    most = max(len(one) for one in numbered)
+    most = max(len(numbers) for numbers in numbered)
     notes = (
         (f"{most - len(rows)} of {most} images have none of the other camera",) if most > len(rows) else ()
     )
-    return np.array(rows), tuple(tuple(one[row] for one in numbered) for row in rows), notes
+    return np.array(rows), tuple(tuple(numbers[row] for numbers in numbered) for row in rows), notes
 
 
 def _truth(folder: Path, name: str, stamps: np.ndarray) -> StateTable | None:

@@ -53,7 +53,7 @@ def open_drive(folder: Path, noise: ImuNoise | None) -> Sequence:
     pair = next(pair for pair in PAIRS if (folder / pair[0] / "data").is_dir())
     calibration = _Calibration.read(folder.resolve().parent)
     is_rectified = not folder.resolve().name.endswith("_extract")
-    names = tuple(one for one in pair if (folder / one / "data").is_dir())
+    names = tuple(name for name in pair if (folder / name / "data").is_dir())
     stamps, paths, notes = _frames(folder, names, is_rectified)
     make = calibration.rectified if is_rectified else calibration.unrectified
     rig = Rig([make(name.removeprefix("image_"), f"cam{k}") for k, name in enumerate(names)])
@@ -157,7 +157,7 @@ class _Calibration:
 def _of_day(day: Path, name: str) -> Path | None:
     """A file or folder of that day, beside its drives or where `graphopt datasets fetch` unpacks it."""
     fetched = [] if len(day.parents) < 3 else day.parents[2].glob(f"kitti-raw*/*/{day.name}/{name}")
-    return next((one for one in (day / name, *sorted(fetched)) if one.exists()), None)
+    return next((path for path in (day / name, *sorted(fetched)) if path.exists()), None)
 
 
 def _rigid(lines: dict[str, np.ndarray], turn: str, shift: str, path: Path) -> SE3:
@@ -279,7 +279,9 @@ class Records:
         first, second = SO3(turn.storage[before]), SO3(turn.storage[before + 1])
         between = np.asarray((first * SO3.exp(part * (first.inverse() * second).log())).storage)
         velocity = self.values[:, _VELOCITY]
-        place, velocity = (one[before] + part * (one[before + 1] - one[before]) for one in (place, velocity))
+        place, velocity = (
+            column[before] + part * (column[before + 1] - column[before]) for column in (place, velocity)
+        )
         return StateTable(stamps[has], np.concatenate([place, between], axis=1), velocity, None, None)
 
 

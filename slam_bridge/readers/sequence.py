@@ -76,8 +76,8 @@ class Sequence:
         """The same with the left camera as body: without an IMU a mono map knows no lever arm in metres."""
         mounting = SE3(self.rig[0].body_T_cam)
         cameras = [
-            replace(one, body_T_cam=np.asarray((mounting.inverse() * SE3(one.body_T_cam)).storage))
-            for one in self.rig
+            replace(camera, body_T_cam=np.asarray((mounting.inverse() * SE3(camera.body_T_cam)).storage))
+            for camera in self.rig
         ]
         truth = self.truth
         if truth is not None:

@@ -42,7 +42,9 @@ def find_sequences(kind: str, root: str | Path, names: Iterable[str] | None = No
         return found
     chosen: dict[str, Path] = {}
     for name in names:
-        fits = [one for one in found if one == name] or [one for one in found if name in one]
+        fits = [sequence for sequence in found if sequence == name] or [
+            sequence for sequence in found if name in sequence
+        ]
         if len(fits) != 1:
             several = f"fits {', '.join(fits)}" if fits else f"is not among {', '.join(found)}"
             raise SequenceError(f"{root}: sequence {name!r} {several}.")

@@ -55,7 +55,7 @@ def test_every_option_of_generate_is_an_argument_of_its_function(tmp_path):
         args = vars(parsers.parse(["generate", kind, "-o", "x"], "0"))
         options = {name: value for name, value in args.items() if name not in ("command", "kind", "output")}
         function = inspect.signature(getattr(datasets, kind)).parameters
-        assert options == {name: one.default for name, one in function.items()}
+        assert options == {name: option.default for name, option in function.items()}
 
 
 def test_info_counts(sphere_file, capsys):

@@ -29,7 +29,7 @@ def test_distributed(file, tmp_path):
     done = launch(2, *COMMAND, *arguments, "--checkpoint", str(tmp_path / "c.npz"), "--every", "5")
     assert done.returncode == 0, done.stderr
     document = json.loads(stats.read_text())
-    assert [one["rank"] for one in document["ranks"]] == [0, 1]
+    assert [rank["rank"] for rank in document["ranks"]] == [0, 1]
     assert done.stdout.count("termination") == 1 and "rank 1 on" in done.stdout
     assert (tmp_path / "c.npz").exists()
     graph = graphopt.read(file)

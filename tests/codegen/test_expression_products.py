@@ -278,9 +278,9 @@ def test_formulas_are_readable():
     cut = cut_between(signature, 1, (0,), "double", Balance(0.1, 8.0), False)
     found = formulas(signature, 1, (0,), "double", cut)
     assert tuple(found) == cut.stored
-    assert any("offset_" in one and "..." not in one for one in found.values())
-    assert any("pose_" in one and "..." not in one for one in found.values())
-    assert all(len(one) <= MAX_FORMULA for one in found.values())
+    assert any("offset_" in text and "..." not in text for text in found.values())
+    assert any("pose_" in text and "..." not in text for text in found.values())
+    assert all(len(text) <= MAX_FORMULA for text in found.values())
 
 
 def test_minimum_cuts_equal_scipys():

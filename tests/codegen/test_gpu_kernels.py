@@ -50,7 +50,7 @@ if EVERYTHING:
         (kind.name, v, k, a) for kind in ALL for v, k in (("full", 1), ("identity", 0)) for a in VARIANTS
     ]
 else:  # the variants in turn
-    PARAMETERS = [(*one, VARIANTS[(k + k // 4) % 4]) for k, one in enumerate(CHOSEN)]
+    PARAMETERS = [(*parameters, VARIANTS[(k + k // 4) % 4]) for k, parameters in enumerate(CHOSEN)]
     # drivers take seconds to compile two-float functions
     PARAMETERS += [("EdgeSE2PointXYBearing", "full", 1, v) for v in VARIANTS[4:]]
 

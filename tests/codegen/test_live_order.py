@@ -26,13 +26,13 @@ def tree(num_leaves=32):
 
 def most_alive(assignment, words):
     """At the same time, where words are read when one of their values is first needed."""
-    last = {name: i for i, one in enumerate(assignment.statements) for name in one.names()}
+    last = {name: i for i, statement in enumerate(assignment.statements) for name in statement.names()}
     alive, most, begun = set(), 0, set()
-    for i, one in enumerate(assignment.statements):
-        new = {words[name] for name in one.names() if name in words} - begun
+    for i, statement in enumerate(assignment.statements):
+        new = {words[name] for name in statement.names() if name in words} - begun
         begun |= new
         alive |= {name for name, word in words.items() if word in new and name in last}
-        alive |= {target for target in one.targets if target in last}
+        alive |= {target for target in statement.targets if target in last}
         most = max(most, len(alive))
         alive = {name for name in alive if last[name] > i}
     return most
@@ -41,8 +41,8 @@ def most_alive(assignment, words):
 def value_of(assignment, inputs):
     """Of a tree."""
     values = dict(inputs)
-    for one in assignment.statements:
-        values[one.targets[0]] = sum(values[name] for name in one.names())
+    for statement in assignment.statements:
+        values[statement.targets[0]] = sum(values[name] for name in statement.names())
     return values[assignment.outputs["y"]]
 
 
@@ -54,15 +54,17 @@ def test_a_tree_is_walked_in_depth():
     random.Random(1).shuffle(shuffled)
     given = [
         whole,
-        Assignment(tuple(sorted(shuffled, key=lambda one: int(one.targets[0][1:]) // 16)), {"y": "t30"}),
+        Assignment(
+            tuple(sorted(shuffled, key=lambda statement: int(statement.targets[0][1:]) // 16)), {"y": "t30"}
+        ),
     ]
     inputs = {name: float(k) for k, name in enumerate(words)}
-    for one in given:
-        found = with_few_live(one, words)
+    for assignment in given:
+        found = with_few_live(assignment, words)
         assert sorted(found.statements) == sorted(whole.statements)
         assert value_of(found, inputs) == np.sum(np.arange(32.0))
         assert most_alive(found, words) <= 8 < most_alive(whole, words)
-        assert with_few_live(one, words).statements == found.statements
+        assert with_few_live(assignment, words).statements == found.statements
 
 
 @pytest.mark.parametrize("found", ['{"order": [0, 0, 1]}', "{}", "no json"])
@@ -83,10 +85,10 @@ def test_an_order_is_looked_for_once(tmp_path, monkeypatch, found):
 
 def test_statements_that_nothing_reads_stay():
     """Outputs, inputs without a word, and a function without statements."""
-    one = Assignment(
+    assignment = Assignment(
         (Statement("NEG", ("y",), ("a",)), Statement("NEG", ("z",), ("b",))), {"y": "y", "z": "z"}
     )
-    assert sorted(with_few_live(one, {"a": 0}).statements) == sorted(one.statements)
+    assert sorted(with_few_live(assignment, {"a": 0}).statements) == sorted(assignment.statements)
     assert with_few_live(Assignment((), {"y": "a"}), {"a": 0}).statements == ()
 
 

@@ -49,7 +49,7 @@ def test_every_program_has_the_interpreters_digits(line):
 def test_programs_differ():
     """No two have one fingerprint."""
     every = [program for line in LINES for program in programs_of(line)]
-    assert len({fingerprint(one) for one in every}) == len({one.code.tobytes() for one in every})
+    assert len({fingerprint(kernel) for kernel in every}) == len({kernel.code.tobytes() for kernel in every})
 
 
 @pytest.mark.parametrize("sigma", [1.0, 0.7], ids=["identity", "diagonal"])
@@ -70,5 +70,5 @@ def test_a_window_with_kernels_has_the_interpreters_digits(sigma, monkeypatch):
         patch.setattr(Program, "native", property(interpreted))
         expected = linearized()
     found = linearized()
-    for one, other in zip(found, expected, strict=True):
-        np.testing.assert_array_equal(one, other)
+    for value, other in zip(found, expected, strict=True):
+        np.testing.assert_array_equal(value, other)

@@ -21,7 +21,11 @@ from graphopt.solver.vulkan.data.views import EdgeView
 from graphopt.solver.vulkan.schedules.merged import union_tiles
 from graphopt.types import registry
 
-VARIANTS = [(access, one) for one in ("double", "mixed", "two_float") for access in ("address", "storage")]
+VARIANTS = [
+    (access, arithmetic)
+    for arithmetic in ("double", "mixed", "two_float")
+    for access in ("address", "storage")
+]
 UNTOUCHED = 7.0
 # drivers take seconds to compile two-float functions
 CASES = [
@@ -92,10 +96,10 @@ class Union:
         sums, sizes = np.zeros(shape), np.zeros(shape)
         place = {vertex: k for k, vertex in enumerate(self.tiles.blocks.tolist())}
         for (case, slot), own in zip(self.members, per_edge, strict=True):
-            for row, one in zip(case.rows[:, slot].tolist(), own, strict=True):
+            for row, value in zip(case.rows[:, slot].tolist(), own, strict=True):
                 if row in place:
-                    sums[place[row]] += one
-                    sizes[place[row]] += np.abs(one)
+                    sums[place[row]] += value
+                    sizes[place[row]] += np.abs(value)
         return sums, sizes
 
 

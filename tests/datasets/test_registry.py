@@ -114,20 +114,20 @@ def test_a_download_is_verified_and_kept(publisher: str) -> None:
 
 def test_an_interrupted_download_goes_on(publisher: str) -> None:
     Publisher.break_after = 3_000_000
-    one = dataset(publisher, hash=md5(CONTENT))
+    chosen = dataset(publisher, hash=md5(CONTENT))
     with pytest.raises(DownloadError):
-        fetch(one)
-    assert not one.destination().exists()
+        fetch(chosen)
+    assert not chosen.destination().exists()
     Publisher.break_after = None
-    assert fetch(one).read_bytes() == CONTENT
+    assert fetch(chosen).read_bytes() == CONTENT
     assert Publisher.asked[0] == "all" and Publisher.asked[1].startswith("bytes=")
 
 
 def test_a_damaged_download_is_discarded(publisher: str) -> None:
-    one = dataset(publisher, hash=md5(b"other"))
+    chosen = dataset(publisher, hash=md5(b"other"))
     with pytest.raises(DownloadError, match="damaged"):
-        fetch(one)
-    assert not list(one.destination().parent.glob("*one*"))
+        fetch(chosen)
+    assert not list(chosen.destination().parent.glob("*one*"))
 
 
 def test_the_publishers_checksum_is_asked_for(publisher: str) -> None:

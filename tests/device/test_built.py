@@ -33,7 +33,7 @@ def test_many_threads_one_build():
     with ThreadPoolExecutor(8) as threads:
         found = [threads.submit(ask, k) for k in range(8)]
         go_on.set()
-        objects = {id(one.result(10.0)) for one in found}
+        objects = {id(future.result(10.0)) for future in found}
     assert len(calls) == 1 and len(objects) == 1
     assert id(built.get("kernel", build)) in objects and len(calls) == 1
 

@@ -54,13 +54,13 @@ def test_many_arrays_cost_no_submission_each():
 def test_writes_and_programs_keep_their_order(device):
     """Write, program, write over it, program: each program sees what was written before it."""
     buffer, seen = device.allocate(64), [device.allocate(64) for _ in range(4)]
-    for step, one in enumerate(seen):
+    for step, buffer_ in enumerate(seen):
         if buffer.is_mapped:
             device.native.wait_idle()
         device.write(buffer, np.full(16, step, np.uint32))
-        device.submit(device.record().copy(buffer, one, 64).finish())
-    for step, one in enumerate(seen):
-        assert set(device.download(one, np.uint32, 16)) == {step}
+        device.submit(device.record().copy(buffer, buffer_, 64).finish())
+    for step, buffer_ in enumerate(seen):
+        assert set(device.download(buffer_, np.uint32, 16)) == {step}
 
 
 def test_overlapping_writes_keep_their_order(device):

@@ -23,12 +23,16 @@ def test_chi2_per_iteration_is_that_of_one_rank(make, device):
     found = graphopt.optimize(graph, device=device, precision="double", **EXACT)
     assert found.factorized_on == "device"
     np.testing.assert_allclose(
-        [one.chi2 for one in found.iterations], [one.chi2 for one in expected.iterations], rtol=1e-9
+        [iteration.chi2 for iteration in found.iterations],
+        [iteration.chi2 for iteration in expected.iterations],
+        rtol=1e-9,
     )
     repeated = graphopt.optimize(again, device=device, precision="double", **EXACT)
-    assert [one.chi2 for one in repeated.iterations] == [one.chi2 for one in found.iterations]
-    for one, other in zip(graph.vertex_sets, again.vertex_sets, strict=True):
-        np.testing.assert_array_equal(one.estimate, other.estimate)
+    assert [iteration.chi2 for iteration in repeated.iterations] == [
+        iteration.chi2 for iteration in found.iterations
+    ]
+    for vertices, other in zip(graph.vertex_sets, again.vertex_sets, strict=True):
+        np.testing.assert_array_equal(vertices.estimate, other.estimate)
 
 
 def test_auto_leaves_it_to_the_cpu_where_the_device_is_software():

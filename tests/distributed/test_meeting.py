@@ -19,7 +19,7 @@ def test_sums_are_those_in_the_order_of_ranks(size, count):
     found = run_as_threads(
         size, lambda comm: np.array([meeting.sum(comm.rank, row) for row in given[comm.rank]])
     )
-    expected = np.array([add_in_order([one[turn] for one in given]) for turn in range(20)])
+    expected = np.array([add_in_order([numbers[turn] for numbers in given]) for turn in range(20)])
     for total in found:
         np.testing.assert_array_equal(total, expected)
 

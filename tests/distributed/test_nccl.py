@@ -51,7 +51,7 @@ def test_the_bits_of_the_host(fake, name, device):
         graphopt.optimize(graph, "lm", 5, device=device, schur="implicit", transport=transport)
         for graph, transport in zip(graphs, ("nccl", "host"), strict=True)
     )
-    assert [one.partition["transport"] for one in (found, expected)] == ["nccl", "host"]
+    assert [summary.partition["transport"] for summary in (found, expected)] == ["nccl", "host"]
     assert "by nccl" in found.full_report()
     assert chi2_of(found) == chi2_of(expected)
     assert estimates(graphs[0]) == estimates(graphs[1])
@@ -91,8 +91,10 @@ def test_the_message_stays_on_the_device(fake):
     plain = solver.iterate_natively
 
     def looking(comm, own, total, rule):
-        one = own.submissions()
-        sizes.append((one.rows, one.message.size, one.gather is None, own._shared.rows.size))
+        submissions = own.submissions()
+        sizes.append(
+            (submissions.rows, submissions.message.size, submissions.gather is None, own._shared.rows.size)
+        )
         return plain(comm, own, total, rule)
 
     fake.setattr(solver, "iterate_natively", looking)

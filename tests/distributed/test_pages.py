@@ -172,7 +172,7 @@ def test_large_pages():
     for line in Path("/proc/self/smaps").read_text().splitlines():
         name, *rest = line.split()
         if not name.endswith(":"):
-            first, last = (int(one, 16) for one in name.split("-"))
+            first, last = (int(address, 16) for address in name.split("-"))
             is_inside = first <= pages.ctypes.data < last
         elif is_inside and name == "VmFlags:":
             flags = rest

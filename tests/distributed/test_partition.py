@@ -10,7 +10,7 @@ from graphopt.errors import OptionError
 
 def incidence_of(num_kept, num_eliminated, kept, eliminated):
     """With numbers as native code takes them."""
-    columns = (np.ascontiguousarray(one, np.int32) for one in (kept, eliminated))
+    columns = (np.ascontiguousarray(column, np.int32) for column in (kept, eliminated))
     return Incidence(num_kept, num_eliminated, *columns)
 
 

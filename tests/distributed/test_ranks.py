@@ -37,7 +37,7 @@ def test_exact_solves_take_the_same_steps(runs):
     num_ranks, found, _ = runs
     for (name, options), document in zip(EXACT, found, strict=True):
         graph, summary = alone(name, options)
-        chi2 = [one["chi2"] for one in document["iterations"]]
+        chi2 = [iteration["chi2"] for iteration in document["iterations"]]
         np.testing.assert_allclose(
             chi2, [iteration.chi2 for iteration in summary.iterations], rtol=1e-9, err_msg=f"{name} {options}"
         )
@@ -62,15 +62,17 @@ def test_ranks_on_a_vulkan_device(runs):
     pytest.importorskip("graphopt._vulkan", reason="graphopt was built without Vulkan")
     for (name, options), document in zip(ON_DEVICE, answer(runs[0], "on_device"), strict=True):
         expected = [iteration.chi2 for iteration in alone(name, options)[1].iterations]
-        np.testing.assert_allclose([one["chi2"] for one in document["iterations"]], expected, rtol=1e-9)
-        assert {one["device"] for one in document["ranks"] if one["edges"]} == {"vulkan:0"}
+        np.testing.assert_allclose(
+            [iteration["chi2"] for iteration in document["iterations"]], expected, rtol=1e-9
+        )
+        assert {rank["device"] for rank in document["ranks"] if rank["edges"]} == {"vulkan:0"}
 
 
 def test_the_same_number_of_ranks_gives_the_same_bits():
     """Again, in another process."""
     for first, second in zip(found_by(3), answer(3, "cases"), strict=True):
         for before, after in zip(first, second, strict=True):
-            chi2, again = ([step["chi2"] for step in one["iterations"]] for one in (before, after))
+            chi2, again = ([step["chi2"] for step in document["iterations"]] for document in (before, after))
             assert chi2 == again
             assert before["estimates"] == after["estimates"]
 
@@ -84,4 +86,4 @@ def test_the_summary_says_who_did_what(runs):
         assert [rank["rank"] for rank in ranks] == list(range(num_ranks))
         assert document["memory_bytes"] == sum(rank["memory_bytes"] for rank in ranks)
         assert 0.0 <= document["partition"]["communication_share"] <= 1.0
-    assert any(one["edges"] == 0 for one in found[-1]["ranks"]) == (num_ranks > 3)
+    assert any(rank["edges"] == 0 for rank in found[-1]["ranks"]) == (num_ranks > 3)

@@ -37,7 +37,7 @@ def test_parts_are_the_whole(path, num_ranks):
     """Every edge on one rank, every point on one, cameras where their edges are; balanced."""
     whole = graphopt.read(path)
     found = run_as_threads(num_ranks, lambda comm: reading.read(path, comm))
-    graphs = [one.share.graph for one in found]
+    graphs = [part.share.graph for part in found]
     np.testing.assert_array_equal(rows_of(graphs), rows_of([whole]))
     points = np.concatenate(
         [graph.vertex_set("VERTEX_TRACKXYZ").ids for graph in graphs if graph.num_vertices]
@@ -49,7 +49,7 @@ def test_parts_are_the_whole(path, num_ranks):
             np.testing.assert_array_equal(part.estimate, whole.vertex_sets[numbers[0]].estimate[rows])
     edges = [graph.num_edges for graph in graphs]
     assert max(edges) * num_ranks < 1.1 * sum(edges)
-    assert {one.num_edges for one in found} == {whole.num_edges}
+    assert {part.num_edges for part in found} == {whole.num_edges}
 
 
 def test_it_is_optimized_like_the_whole(path):

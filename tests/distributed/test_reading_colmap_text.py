@@ -51,13 +51,13 @@ def test_images_wherever_pieces_are_cut(tmp_path, num_ranks):
 
     found = run_as_threads(num_ranks, work)
     assert (
-        [name for one in found for name in one.names]
+        [name for piece in found for name in piece.names]
         == expected.names
         == ["a.png", "2 3 4", "1 2", "b c.png"]
     )
-    assert np.array_equal(np.concatenate([one.ids for one in found]), expected.ids)
-    assert np.array_equal(np.concatenate([one.xy for one in found]), expected.xy)
-    assert np.array_equal(np.concatenate([np.diff(one.keypoint_start) for one in found]), [2, 0, 0, 3])
+    assert np.array_equal(np.concatenate([piece.ids for piece in found]), expected.ids)
+    assert np.array_equal(np.concatenate([piece.xy for piece in found]), expected.xy)
+    assert np.array_equal(np.concatenate([np.diff(piece.keypoint_start) for piece in found]), [2, 0, 0, 3])
 
 
 @pytest.mark.parametrize("num_ranks", [1, 2, 3, 5, 40])
@@ -144,6 +144,6 @@ def test_lines_of_all_ranks_are_the_file(tmp_path):
         path.write_bytes(data)
         for num_ranks in (1, 2, 3, 7, 30):
             found = run_as_threads(num_ranks, lambda comm: lines.read_lines(str(path), comm))
-            assert b"".join(one.data for one in found) == data
-            numbers = [1 + data[: one.end - len(one.data)].count(b"\n") for one in found if one.data]
-            assert [one.first_line for one in found if one.data] == numbers
+            assert b"".join(piece.data for piece in found) == data
+            numbers = [1 + data[: piece.end - len(piece.data)].count(b"\n") for piece in found if piece.data]
+            assert [piece.first_line for piece in found if piece.data] == numbers

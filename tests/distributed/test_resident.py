@@ -71,8 +71,8 @@ def test_the_same_bits_every_time():
     """For a number of ranks."""
     first, second = adjustment(), adjustment()
     chi2 = [
-        chi2_of(graphopt.optimize(one, "lm", 6, device=DEVICES[2], schur="implicit"))
-        for one in (first, second)
+        chi2_of(graphopt.optimize(graph, "lm", 6, device=DEVICES[2], schur="implicit"))
+        for graph in (first, second)
     ]
     assert chi2[0] == chi2[1]
     assert estimates(first) == estimates(second)
@@ -150,4 +150,4 @@ def test_auto_iterates_on_devices(monkeypatch):
     monkeypatch.setattr(solver, "ON_DEVICE", 30)
     summary = graphopt.optimize(adjustment(), "lm", 3, device=DEVICES[0])
     assert summary.schur == "implicit"
-    assert [type(one) for one in made] == [ResidentPart] * 2
+    assert [type(part) for part in made] == [ResidentPart] * 2

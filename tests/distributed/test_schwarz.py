@@ -51,7 +51,7 @@ def test_it_is_the_sum_of_inverses_of_parts():
     expected = np.zeros(len(whole))
     for _, _, scalars in found:
         expected[scalars] += np.linalg.solve(damped[np.ix_(scalars, scalars)], expected_b[scalars])
-    covered = np.concatenate([one[2] for one in found])
+    covered = np.concatenate([ids[2] for ids in found])
     assert set(covered.tolist()) == set(range(len(whole))) and len(covered) > len(whole)
     for b, applied, _ in found:
         np.testing.assert_allclose(b, expected_b, rtol=1e-9, atol=1e-9 * np.abs(expected_b).max())

@@ -114,8 +114,8 @@ def test_what_has_changed_is_seen(change, dealt):
     graphopt.optimize(graph, "lm", 2, device="cpu,cpu")
     for mine, theirs in zip(graph.vertex_sets, other.vertex_sets, strict=True):
         theirs.estimate[...] = mine.estimate
-    for one in (graph, other):
-        change(one)
+    for changed in (graph, other):
+        change(changed)
     before = len(dealt)
     found = graphopt.optimize(graph, "lm", 3, device="cpu,cpu")
     assert len(dealt) - before == (0 if change is measured else 2)
@@ -164,7 +164,7 @@ def test_what_is_kept_goes_with_the_graph(how):
         forget(graph)
     gc.collect()
     assert number not in session._own
-    assert [one() for one in kept] == [None, None]
+    assert [reference() for reference in kept] == [None, None]
 
 
 @pytest.mark.skipif(why_not() is not None, reason=str(why_not()))

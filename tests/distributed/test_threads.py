@@ -32,9 +32,9 @@ def test_several_devices_without_mpi(make, device):
 def test_one_edge_over_more_ranks(options):
     """The first rank has none; the same bits as on one."""
     graph, alone = graphopt.Graph(), graphopt.Graph()
-    for one in (graph, alone):
-        one.add_vertices("VERTEX_SE2", [0, 1], [[0.0, 0, 0], [1, 1, 1]])
-        one.add_edges("EDGE_SE2", [[0, 1]], [[1.0, 0, 0]])
+    for graph_ in (graph, alone):
+        graph_.add_vertices("VERTEX_SE2", [0, 1], [[0.0, 0, 0], [1, 1, 1]])
+        graph_.add_edges("EDGE_SE2", [[0, 1]], [[1.0, 0, 0]])
     found = graphopt.optimize(graph, "gn", 3, device="cpu,cpu,cpu", **options)
     expected = graphopt.optimize(alone, "gn", 3, device="cpu", **options)
     assert found.initial_chi2 == expected.initial_chi2
@@ -45,8 +45,8 @@ def test_one_edge_over_more_ranks(options):
 def test_components_that_are_held_stay():
     """`Graph.hold` works over ranks: each vertex type with fewer components travels as its own type."""
     graph, alone = adjustment(), adjustment()
-    for one in (graph, alone):
-        one.hold(one.vertex_sets[0].ids[3:6], [0, 1])
+    for graph_ in (graph, alone):
+        graph_.hold(graph_.vertex_sets[0].ids[3:6], [0, 1])
     found = graphopt.optimize(graph, "lm", 5, device="cpu,cpu")
     expected = graphopt.optimize(alone, "lm", 5)
     assert found.final_chi2 == pytest.approx(expected.final_chi2, rel=1e-9)
@@ -56,7 +56,7 @@ def test_sums_are_in_the_order_of_the_ranks():
     """(1 + 1e16) - 1e16 is 0, and every rank has it."""
     parts = np.array([[1.0], [1e16], [-1e16]])
     found = run_as_threads(3, lambda comm: comm.sum(parts[comm.rank]))
-    assert [one.tolist() for one in found] == [[0.0]] * 3
+    assert [values.tolist() for values in found] == [[0.0]] * 3
 
 
 def test_a_thread_that_fails_ends_the_others():

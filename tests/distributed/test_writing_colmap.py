@@ -59,7 +59,7 @@ def move(graph):
 
 def contents(folder):
     """Of all files."""
-    return {one.name: one.read_bytes() for one in folder.iterdir()}
+    return {path.name: path.read_bytes() for path in folder.iterdir()}
 
 
 def write_moved(folder, target, num_ranks, **options):
@@ -137,7 +137,7 @@ def test_what_fails_in_the_middle_leaves_the_old_one(tmp_path, monkeypatch, form
         write_moved(tmp_path / "model", tmp_path / "out", 2, format="colmap_text" if form is text else None)
     assert len(calls) == 3
     assert contents(tmp_path / "out") == before
-    assert sorted(one.name for one in tmp_path.iterdir()) == ["model", "out"]
+    assert sorted(path.name for path in tmp_path.iterdir()) == ["model", "out"]
 
 
 KILLED = """

@@ -106,7 +106,7 @@ def test_constant_images_and_cameras_stay() -> None:
     options = graphopt.colmap.Options(constant_images=still, constant_cameras=cameras)
     graphopt.colmap.bundle_adjustment(ours, options, device="cpu")
     for identifier in still:
-        before, after = (one.image(identifier).cam_from_world() for one in (made, ours))
+        before, after = (model.image(identifier).cam_from_world() for model in (made, ours))
         np.testing.assert_allclose(after.matrix(), before.matrix(), atol=1e-12)
     for identifier in cameras:
         np.testing.assert_array_equal(ours.cameras[identifier].params, made.cameras[identifier].params)
@@ -121,8 +121,8 @@ def test_the_scale_stays() -> None:
     graphopt.colmap.bundle_adjustment(ours, device="cpu")
     first, second = sorted(made.images)[:2]
     apart = [
-        np.linalg.norm(one.image(first).projection_center() - one.image(second).projection_center())
-        for one in (made, ours)
+        np.linalg.norm(model.image(first).projection_center() - model.image(second).projection_center())
+        for model in (made, ours)
     ]
     assert apart[1] == pytest.approx(apart[0], rel=1e-9)
 
@@ -149,10 +149,10 @@ def test_rigs_of_two_cameras(is_free: bool) -> None:
     first, second = sorted(made.frames)[:2]
     apart = [
         np.linalg.norm(
-            one.frame(first).rig_from_world.inverse().translation
-            - one.frame(second).rig_from_world.inverse().translation
+            model.frame(first).rig_from_world.inverse().translation
+            - model.frame(second).rig_from_world.inverse().translation
         )
-        for one in (made, ours)
+        for model in (made, ours)
     ]
     assert not is_free or apart[1] == pytest.approx(apart[0], rel=1e-9)
 
@@ -161,9 +161,9 @@ def test_a_loss_holds_against_wrong_matches() -> None:
     made = scene(seed=5)
     ours = copy.deepcopy(made)
     rng = np.random.default_rng(5)
-    for one in (ours, made):
+    for model in (ours, made):
         rng = np.random.default_rng(5)
-        for image in one.images.values():
+        for image in model.images.values():
             for keypoint in image.points2D:
                 if rng.random() < 0.05:
                     keypoint.xy = keypoint.xy + rng.normal(0.0, 60.0, 2)

@@ -19,7 +19,7 @@ def results(**entries: dict) -> Results:
 
 
 def verdicts(before: Results, after: Results, tolerance: float = 0.1) -> dict[tuple[str, str], str]:
-    return {(one.key, one.column): one.verdict for one in compare(before, after, tolerance)}
+    return {(change.key, change.column): change.verdict for change in compare(before, after, tolerance)}
 
 
 def test_times_have_a_tolerance_and_errors_a_tighter_one() -> None:

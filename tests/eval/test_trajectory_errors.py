@@ -40,9 +40,11 @@ def evo_statistics(estimate: Trajectory, truth: Trajectory, align: str, delta: f
     from evo.core import metrics, sync
     from evo.core.trajectory import PoseTrajectory3D
 
-    def convert(one: Trajectory) -> PoseTrajectory3D:
+    def convert(trajectory: Trajectory) -> PoseTrajectory3D:
         return PoseTrajectory3D(
-            one.world_T_body[:, :3].copy(), one.world_T_body[:, [6, 3, 4, 5]].copy(), one.times
+            trajectory.world_T_body[:, :3].copy(),
+            trajectory.world_T_body[:, [6, 3, 4, 5]].copy(),
+            trajectory.times,
         )
 
     reference, other = sync.associate_trajectories(convert(truth), convert(estimate), max_diff=0.01)

@@ -48,13 +48,13 @@ def test_a_row_has_published_times_beside():
     """Poisson editing, as Thallo's table 2 has it."""
     text = run("--scale", "0.2", "--tables", "2", "--only", "PIE")
     line = next(line for line in text.splitlines() if "PIE" in line)
-    assert [float(one) for one in re.findall(r"[\d.]+", line)[-4:]] == [28.49, 29.98, 32.43, 75404.39]
+    assert [float(number) for number in re.findall(r"[\d.]+", line)[-4:]] == [28.49, 29.98, 32.43, 75404.39]
 
 
 def test_ablation_counts_operations():
     """Simplification leaves fewer than there were, in every table."""
     for table in run("--tables", "figure15").split("as operations")[1:]:
-        counts = [int(one) for one in re.findall(r"│ [a-z -]+ +│ +(\d+) │", table)]
+        counts = [int(number) for number in re.findall(r"│ [a-z -]+ +│ +(\d+) │", table)]
         assert counts[1] < counts[0]
 
 

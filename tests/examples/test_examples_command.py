@@ -123,7 +123,7 @@ def test_a_gpu_gives_the_same(monkeypatch):
     mesh = meshes.grid(3, 6)
     rows = np.array([0, 6, 12, 5, 11, 17])
     targets = mesh.points[rows] + np.array([[0.0, 0.0, 0.0]] * 3 + [[-1.0, 0.0, 1.5]] * 3)
-    frames = [images.gray(one) for one in optical_flow.generated(24)[:2]]
+    frames = [images.gray(frame) for frame in optical_flow.generated(24)[:2]]
     found = {}
     for device in ("cpu", "vulkan"):
         coefficients, _ = nist.fit(problem, problem.starts[0], device=device)
@@ -140,7 +140,7 @@ def image_results(device, **options):
     """Example -> its numbers and its summary, on small pictures that it makes."""
     target, source, mask = poisson_editing.generated(24)
     _, inside, constraints = image_warping.generated()
-    frames = [images.gray(one) for one in optical_flow.generated(48)[:2]]
+    frames = [images.gray(frame) for frame in optical_flow.generated(48)[:2]]
     return {
         "poisson_editing": poisson_editing.paste(target, source, mask, device=device, **options),
         "image_warping": image_warping.warp(inside, constraints, device=device, **options),
@@ -166,7 +166,7 @@ def test_a_gpu_gives_the_same_pictures(monkeypatch):
 def test_optical_flow_without_a_stored_matrix(monkeypatch):
     """Products from the edges take the path of those from stored blocks, and end where the CPU ends."""
     monkeypatch.setenv("GRAPHOPT_TIER", "compiled")
-    frames = [images.gray(one) for one in optical_flow.generated(16)[:2]]
+    frames = [images.gray(frame) for frame in optical_flow.generated(16)[:2]]
     options = {"device": "vulkan", "linear_solver": "pcg"}
     (flow, free), (expected, stored) = (
         optical_flow.estimate(*frames, schedule=schedule, **options) for schedule in ("matrix-free", "blocks")

@@ -138,7 +138,7 @@ def test_bent_sheet_is_at_its_minimum():
 def test_raptor(shared_data, tmp_path):
     """Opt's mesh and markers: the head moves by 0.5, the feet stay."""
     folder = shared_data / "graphics" / "opt"
-    paths = [str(folder / f"raptor_simplify2k.{one}") for one in ("off", "mrk")]
+    paths = [str(folder / f"raptor_simplify2k.{suffix}") for suffix in ("off", "mrk")]
     deformed, summary = mesh_deformation.main(
         ["--data", *paths, "--device", "cpu", "-o", str(tmp_path / "r.obj")]
     )
@@ -158,7 +158,7 @@ def test_raptor(shared_data, tmp_path):
 def test_knight_is_turned(shared_data, tmp_path):
     """libigl's mesh and selection."""
     folder = shared_data / "graphics" / "libigl"
-    paths = [str(folder / one) for one in ("decimated-knight.off", "decimated-knight-selection.dmat")]
+    paths = [str(folder / name) for name in ("decimated-knight.off", "decimated-knight-selection.dmat")]
     _, summary = mesh_deformation.main(
         ["--data", *paths, "--device", "cpu", "-o", str(tmp_path / "knight.png")]
     )

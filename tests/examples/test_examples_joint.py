@@ -55,7 +55,7 @@ def test_shape_and_shade_are_found(refined):
     y, x = np.mgrid[:32, :32].astype(float)
     true_depth = 0.5 - 0.03 * np.exp(-((x - 16.0) ** 2 + (y - 0.45 * 32) ** 2) / (0.22 * 32) ** 2)
     inner = np.s_[3:-3, 3:-3]
-    before, after = (np.abs(one - true_depth)[inner].mean() for one in (truth.depth, depth))
+    before, after = (np.abs(depth - true_depth)[inner].mean() for depth in (truth.depth, depth))
     assert after < 0.7 * before
     off = np.abs(shades(depth, light, scan.camera) - scan.intensity)[inner]
     assert off.mean() < 0.02
@@ -68,8 +68,8 @@ def test_other_ways_have_the_same_minimum(device, way):
         shared_device("address")
     scan = shape_and_shading.generated(14)
     ends = [
-        shape_and_shading.refine(scan, device=one, computed=how)[2].final_chi2
-        for one, how in (("cpu", "inline"), (device, way))
+        shape_and_shading.refine(scan, device=place, computed=how)[2].final_chi2
+        for place, how in (("cpu", "inline"), (device, way))
     ]
     assert ends[1] == pytest.approx(ends[0], rel=1e-4)
 
@@ -92,10 +92,10 @@ def numpys_energy(frames, matches, poses):
         cost += (off**2).sum() / (5.0 * bundle_fusion.DEPTH_NOISE) ** 2
     rows, columns, focal = bundle_fusion.ROWS, bundle_fusion.COLUMNS, bundle_fusion.FOCAL
     for i, j in combinations(range(len(frames)), 2):
-        one = frames[i]
+        frame = frames[i]
         inner = np.s_[1:-1:2, 1:-1:2]
-        p, n = one.points[inner].reshape(-1, 3), one.normals[inner].reshape(-1, 3)
-        light = one.light[inner].ravel()
+        p, n = frame.points[inner].reshape(-1, 3), frame.normals[inner].reshape(-1, 3)
+        light = frame.light[inner].ravel()
         q = (p @ turn[i].T + shift[i] - shift[j]) @ turn[j]
         u, v = focal * q[:, 0] / q[:, 2] + 0.5 * columns, focal * q[:, 1] / q[:, 2] + 0.5 * rows
         seen = (u > 0.0) & (u < columns - 1.0) & (v > 0.0) & (v < rows - 1.0)
@@ -125,7 +125,9 @@ def test_pixels_find_what_matches_leave(sequence):
     """The poses of the matches alone are much farther from the truth."""
     frames, matches, start, truth = sequence
     sparse, dense = (
-        bundle_fusion.errors(bundle_fusion.fuse(frames, matches, start, one, device="cpu")[0], truth).mean()
-        for one in (False, True)
+        bundle_fusion.errors(
+            bundle_fusion.fuse(frames, matches, start, is_joint, device="cpu")[0], truth
+        ).mean()
+        for is_joint in (False, True)
     )
     assert dense < 0.3 * sparse < 0.3 * bundle_fusion.errors(start, truth).mean()

@@ -120,8 +120,8 @@ def test_volumetric_deformation_has_less_energy_than_a_straight_blend():
                 for sign in (1, -1)
             ]
             inside = [tuple(step) for step in steps if ((step >= 0) & (step < shape)).all()]
-            before = np.array([rest[place] - rest[one] for one in inside])
-            after = np.array([points[place] - points[one] for one in inside])
+            before = np.array([rest[place] - rest[neighbour] for neighbour in inside])
+            after = np.array([points[place] - points[neighbour] for neighbour in inside])
             total += Rotation.align_vectors(after, before)[1] ** 2
         held = np.isfinite(targets)
         return total + 100.0 * ((points - targets)[held] ** 2).sum()
@@ -150,7 +150,7 @@ def test_cotangent_smoothing_has_numpys_energy_and_removes_noise():
     energy = ((p - noisy.points) ** 2).sum() + 0.5 * rough.sum()
     assert energy == pytest.approx(summary.final_chi2, rel=1e-6)
     inner = (np.abs(clean.points[:, :2] - clean.points[:, :2].mean(axis=0)) < 7).all(axis=1)
-    before, after = (np.abs(one - clean.points)[inner, 2].mean() for one in (noisy.points, p))
+    before, after = (np.abs(points - clean.points)[inner, 2].mean() for points in (noisy.points, p))
     assert after < 0.7 * before
 
 

@@ -49,7 +49,7 @@ def test_nothing_near_is_lower(sharpened):
 def test_the_picture_becomes_sharper(sharpened):
     """Its error falls by a fifth at least."""
     counted, _, photons, _, truth = sharpened
-    before, after = (np.sqrt(np.mean((one / 200.0 - truth) ** 2)) for one in (counted, photons))
+    before, after = (np.sqrt(np.mean((image / 200.0 - truth) ** 2)) for image in (counted, photons))
     assert after < 0.8 * before
 
 
@@ -61,7 +61,7 @@ def test_a_blur_that_varies():
     assert np.abs(weights[..., 12, 1] - weights[..., 1, 12]).max() > 0.1
     counted = deconvolution.counted_photons(truth, weights, 500.0)
     photons, _ = deconvolution.sharpen(counted, weights, device="cpu")
-    before, after = (np.sqrt(np.mean((one / 500.0 - truth) ** 2)) for one in (counted, photons))
+    before, after = (np.sqrt(np.mean((image / 500.0 - truth) ** 2)) for image in (counted, photons))
     assert after < 0.8 * before
 
 
@@ -71,7 +71,7 @@ def test_on_a_gpu_it_is_the_same(size, blur, varies):
     truth = deconvolution.generated(size)
     weights = deconvolution.varying_motion(blur, truth.shape) if varies else deconvolution.disk(blur)
     counted = deconvolution.counted_photons(truth, weights, 200.0)
-    ends = [deconvolution.sharpen(counted, weights, device=one)[1] for one in ("cpu", "vulkan")]
+    ends = [deconvolution.sharpen(counted, weights, device=place)[1] for place in ("cpu", "vulkan")]
     assert ends[1].final_chi2 == pytest.approx(ends[0].final_chi2, rel=1e-3)
     assert "cpu" not in ends[1].device and "host" not in str(ends[1].schedule)
 

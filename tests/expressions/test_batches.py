@@ -30,12 +30,12 @@ def test_random_expressions_have_the_values_of_numpy(dtype, tolerance):
     assert values.shape == (300, 3, 700) and values.dtype == dtype
     wrong, compared = [], 0
     for text, found, sets in zip(texts, values, parameters, strict=True):
-        for one, p in zip(found, sets, strict=True):
+        for row_values, p in zip(found, sets, strict=True):
             expected = numpy_value(text, data.astype(float), p)
             usual = np.isfinite(expected) & (np.abs(expected) < 1e6)
             if dtype == np.float64:
-                np.testing.assert_array_equal(np.isnan(one), np.isnan(expected), err_msg=text)
-            error = np.abs(one[usual] - expected[usual]) / (1.0 + np.abs(expected[usual]))
+                np.testing.assert_array_equal(np.isnan(row_values), np.isnan(expected), err_msg=text)
+            error = np.abs(row_values[usual] - expected[usual]) / (1.0 + np.abs(expected[usual]))
             compared += error.size
             wrong.append((error > tolerance).sum() + np.isnan(error).sum())
     # jumps (a comparison, an angle of two zeros) may fall to either side
@@ -204,7 +204,7 @@ def test_results_go_where_they_are_wanted():
     with pytest.raises(ShapeError, match="made for 3"):
         graphopt.evaluate_batch(batch, data[:, :2])
     found = graphopt.evaluate_batch(batch, data, [np.ones((2, 1)), np.ones((1, 0))])
-    assert [one.shape for one in found] == [(2, 9), (1, 9)]
+    assert [values.shape for values in found] == [(2, 9), (1, 9)]
     assert graphopt.evaluate_batch([], data).shape == (0, 9)
 
 

@@ -79,7 +79,7 @@ def test_arguments_that_nobody_knows():
 def test_classes_derive_as_in_g2opy():
     """`isinstance` and `issubclass` answer the same."""
     theirs = pytest.importorskip("g2opy")
-    names = [one for one in dir(theirs) if isinstance(getattr(theirs, one), type) and hasattr(ours, one)]
+    names = [name for name in dir(theirs) if isinstance(getattr(theirs, name), type) and hasattr(ours, name)]
     for name in names:
         for base in names:
             if issubclass(getattr(theirs, name), getattr(theirs, base)):

@@ -71,7 +71,7 @@ def test_smoothing(backwards):
     np.testing.assert_allclose(after[:7], _expected(before, 7, 7.0), atol=1e-12)
     np.testing.assert_allclose(after[6:], before[6:], atol=1e-12)  # ramp 0 at distance 6
     assert np.abs(after[1] - before[1]).max() > 0.1
-    assert {one.id() for one in propagator.visited()} == set(range(7))
+    assert {vertex.id() for vertex in propagator.visited()} == set(range(7))
     assert propagator.adjacency_map()[optimizer.vertex(3)].distance() == 3.0
 
 

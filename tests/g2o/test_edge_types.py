@@ -178,7 +178,7 @@ def test_jacobians(name):
         return [np.array(edge.jacobian(i)) for i in range(len(edge.vertices()))]
 
     actual, expected = both(script)
-    scale = max(float(np.abs(one).max()) for one in expected)
+    scale = max(float(np.abs(value).max()) for value in expected)
     assert_same(actual, expected, rtol=1e-6, atol=2e-6 * max(scale, 1.0))
 
 

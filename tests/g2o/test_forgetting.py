@@ -115,7 +115,7 @@ def test_ids_of_64_bits(id):
     optimizer = ring(g2o, 6)
     vertex = g2o.VertexSE3()
     vertex.set_id(5000)
-    for call in (vertex.set_id, optimizer.vertex(2).set_id, lambda one: optimizer.change_id(vertex, one)):
+    for call in (vertex.set_id, optimizer.vertex(2).set_id, lambda given: optimizer.change_id(vertex, given)):
         with pytest.raises(GraphError, match=rf"fit a signed integer of 64 bits .*got {id}\."):
             call(id)
     assert vertex.id() == 5000 and optimizer.vertex(2).id() == 2

@@ -70,14 +70,14 @@ def test_bundle_adjustment(on_device, linear):
         optimizer = _bundle(linear)
         optimizer.initialize_optimization()
         count = optimizer.optimize(4)
-        free = [one for one in optimizer.index_mapping() if not one.marginalized()]
+        free = [vertex for vertex in optimizer.index_mapping() if not vertex.marginalized()]
         matrix, good = optimizer.compute_marginals(free)
-        blocks = [matrix.block(one.hessian_index(), one.hessian_index()) for one in free]
+        blocks = [matrix.block(vertex.hessian_index(), vertex.hessian_index()) for vertex in free]
         return [
             count,
             optimizer.active_chi2(),
             good,
-            [one.hessian() for one in free],
+            [vertex.hessian() for vertex in free],
             blocks,
             estimates(optimizer),
         ]

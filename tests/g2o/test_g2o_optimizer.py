@@ -56,9 +56,9 @@ def test_block_and_linear_solvers(size, linear):
 def test_names_that_g2opy_lacks(linear, size):
     """Cholmod and CSparse solvers of every size are our sparse Cholesky."""
     expected, actual = ring(ours), ring(ours, linear=linear, size=size)
-    for one in (expected, actual):
-        one.initialize_optimization()
-        one.optimize(3)
+    for optimizer in (expected, actual):
+        optimizer.initialize_optimization()
+        optimizer.optimize(3)
     assert_same(estimates(actual), estimates(expected), rtol=0.0, atol=0.0)
 
 
@@ -86,7 +86,7 @@ def test_mixed_and_scaled_kernels():
     def script(g2o):
         optimizer = ring(g2o)
         inner = [g2o.RobustKernelHuber(0.5), g2o.RobustKernelDCS(0.6), g2o.RobustKernelGemanMcClure(2.0)]
-        kernels = [g2o.RobustKernelScaleDelta(one, 1.7) for one in inner]
+        kernels = [g2o.RobustKernelScaleDelta(kernel, 1.7) for kernel in inner]
         kernels += [g2o.RobustKernelCauchy(0.8), g2o.RobustKernelHuber(0.3)]
         for edge in optimizer.edges():
             if edge.internal_id() < len(kernels):

@@ -15,10 +15,10 @@ def _correspondence(g2o, random, poses):
     measured = g2o.EdgeGICP()
     into = [np.linalg.inv(pose.matrix()) for pose in poses]
     measured.pos0, measured.pos1 = (
-        one[:3, :3] @ point + one[:3, 3] + random.normal(0.0, 0.01, 3) for one in into
+        transform[:3, :3] @ point + transform[:3, 3] + random.normal(0.0, 0.01, 3) for transform in into
     )
     normal /= np.linalg.norm(normal)
-    measured.normal0, measured.normal1 = (one[:3, :3] @ normal for one in into)
+    measured.normal0, measured.normal1 = (transform[:3, :3] @ normal for transform in into)
     return measured
 
 

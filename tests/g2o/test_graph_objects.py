@@ -21,7 +21,7 @@ def test_adding():
         facts = [first.id(), optimizer.add_vertex(first)]
         for vertex, id in ((first, 3), (second, 4), (twin, 3)):
             vertex.set_id(id)
-        facts += [optimizer.add_vertex(one) for one in (first, first, second, twin)]
+        facts += [optimizer.add_vertex(vertex) for vertex in (first, first, second, twin)]
         edge = g2o.EdgeSE3()
         facts += [edge.num_undefined_vertices(), edge.vertex(0), edge.internal_id(), edge.id(), edge.level()]
         edge.set_vertex(0, first)

@@ -105,17 +105,17 @@ def test_nan_in_what_is_optimized(what, capfd):
 def test_edge_with_nan_is_switched_off():
     """Programs put bad edges on another level and go on."""
     optimizer, clean = ring(ours, 6), ring(ours, 6)
-    for one in (optimizer, clean):
-        one.initialize_optimization()
-        one.optimize(1)
+    for object_ in (optimizer, clean):
+        object_.initialize_optimization()
+        object_.optimize(1)
     bad = _edge(optimizer)
     bad.set_measurement_data(NAN)
     bad.set_information(np.full((6, 6), np.nan))
-    for one in (bad, _edge(clean)):
-        one.set_level(1)
-    for one in (optimizer, clean):
-        one.initialize_optimization()
-        assert one.optimize(4) > 0
+    for object_ in (bad, _edge(clean)):
+        object_.set_level(1)
+    for object_ in (optimizer, clean):
+        object_.initialize_optimization()
+        assert object_.optimize(4) > 0
     assert_same(estimates(optimizer), estimates(clean), rtol=1e-12, atol=1e-12)
 
 

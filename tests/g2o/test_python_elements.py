@@ -207,8 +207,8 @@ def test_python_oplus_moves_the_vertex():
     prior.set_information(100.0 * np.eye(2))
     edge = Observed()
     edge.set_measurement([0.5 + np.cos(2.0), 0.5 + np.sin(2.0)])
-    for one in (direction, center):
-        optimizer.add_vertex(one)
+    for element in (direction, center):
+        optimizer.add_vertex(element)
     edge.set_vertex(0, direction)
     edge.set_vertex(1, center)
     assert optimizer.add_edge(prior) and optimizer.add_edge(edge)

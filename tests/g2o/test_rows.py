@@ -185,10 +185,10 @@ def test_cycles_are_collected():
     edge.set_vertex(0, vertex)
     edge.set_robust_kernel(g2o.RobustKernelHuber(1.0))
     assert optimizer.add_edge(edge)
-    gone = [weakref.ref(one) for one in (optimizer, vertex, edge)]
+    gone = [weakref.ref(object_) for object_ in (optimizer, vertex, edge)]
     del optimizer, vertex, edge
     gc.collect()
-    assert [one() for one in gone] == [None, None, None]
+    assert [reference() for reference in gone] == [None, None, None]
 
 
 def test_threads_get_rows_of_their_own():
@@ -197,12 +197,12 @@ def test_threads_get_rows_of_their_own():
     def build(into: list) -> None:
         into.extend(g2o.EdgeSE3() for _ in range(3000))
 
-    threads = [threading.Thread(target=build, args=(one,)) for one in made]
+    threads = [threading.Thread(target=build, args=(edges,)) for edges in made]
     for thread in threads:
         thread.start()
     for thread in threads:
         thread.join()
-    rows = {(edge._chunk.number, edge._row) for one in made for edge in one}
+    rows = {(edge._chunk.number, edge._row) for edges in made for edge in edges}
     assert len(rows) == 12_000
 
 
@@ -289,7 +289,7 @@ def test_any_number_of_vertices(count):
     del vertices, edge
     if count:
         del vertex
-    assert all(one() is None for one in gone)
+    assert all(reference() is None for reference in gone)
 
 
 def test_kernels_do_not_set_the_garbage_collector_to_work():

@@ -143,10 +143,10 @@ MEMBERS_NOT_THERE = {
 
 def _members(cls):
     try:
-        one = cls()
+        instance = cls()
     except (TypeError, ValueError, AttributeError):  # not to be made by itself
-        one = None
-    return set(dir(cls)) | set(dir(one) if one is not None else ())
+        instance = None
+    return set(dir(cls)) | set(dir(instance) if instance is not None else ())
 
 
 @pytest.mark.oracle

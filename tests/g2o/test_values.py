@@ -77,7 +77,7 @@ def isometry3d(g2o: Any) -> list[Any]:
 def sim3(g2o: Any) -> list[Any]:
     a = g2o.Sim3(rotation_of([0.1, 0.2, 0.3]), np.array([1.0, 2.0, 3.0]), 1.5)
     b = g2o.Sim3(np.array([0.2, -0.1, 0.4, 1.0, 0.5, -0.5, 0.3]))
-    numbers = [[float(one[i]) for i in range(8)] for one in (a, b, a * b, a.inverse())]
+    numbers = [[float(value[i]) for i in range(8)] for value in (a, b, a * b, a.inverse())]
     return [*numbers, a.log(), b.log(), a.map(POINT), a.scale(), b.translation(), b.rotation().coeffs()]
 
 
@@ -147,14 +147,14 @@ def test_quaternion_constructors():
     expected = np.array([0.1, 0.2, 0.3, np.sqrt(1.0 - 0.14)])
     x, y, z, w = expected
     q = ours.Quaternion(w, x, y, z)
-    for one in (
+    for rotation in (
         q,
         ours.Quaternion([w, x, y, z]),
         ours.Quaternion(q),
         ours.Quaternion(q.R),
         ours.Quaternion(ours.AngleAxis(q)),
     ):
-        np.testing.assert_allclose(one.coeffs(), expected, atol=1e-14)
+        np.testing.assert_allclose(rotation.coeffs(), expected, atol=1e-14)
 
 
 @pytest.mark.parametrize("angle", [0.0, 1e-9, 0.5, 3.0, np.pi])

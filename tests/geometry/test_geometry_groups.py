@@ -41,9 +41,9 @@ def test_composition_is_the_product_of_matrices(group, shape):
 def test_inverse_and_identity(group, shape):
     """Axioms: a a^-1 = 1, 1 a = a, and (a b)^-1 = b^-1 a^-1."""
     a, b = random_element(group, shape, 3), random_element(group, shape, 4)
-    one = group.identity(shape)
-    np.testing.assert_allclose((a * a.inverse()).to_matrix(), one.to_matrix(), atol=1e-14)
-    np.testing.assert_allclose((one * a).to_matrix(), a.to_matrix(), atol=1e-15)
+    identity = group.identity(shape)
+    np.testing.assert_allclose((a * a.inverse()).to_matrix(), identity.to_matrix(), atol=1e-14)
+    np.testing.assert_allclose((identity * a).to_matrix(), a.to_matrix(), atol=1e-15)
     np.testing.assert_allclose(
         (a * b).inverse().to_matrix(), (b.inverse() * a.inverse()).to_matrix(), atol=1e-13
     )

@@ -36,13 +36,15 @@ def made(boundary, varying=False, dim=1):
 def test_sums_are_scipys_and_have_their_transpose(boundary, varying):
     """<K x, u> = <x, K' u>, also with weights that vary."""
     graph, pixels, sums, weights = made(boundary, varying, dim=2)
-    x, one = pixels.estimate, graph.convolutions[0]
+    x, convolution = pixels.estimate, graph.convolutions[0]
     if not varying:
         expected = [scipy.ndimage.correlate(x[..., k], weights, mode=MODES[boundary]) for k in range(2)]
         np.testing.assert_allclose(sums.estimate, np.stack(expected, axis=-1), atol=1e-13)
     u = np.random.default_rng(1).normal(size=(99, 2))
     flat = x.reshape(99, 2)
-    assert (one.apply(flat) * u).sum() == pytest.approx((flat * one.apply_transposed(u)).sum(), rel=1e-12)
+    assert (convolution.apply(flat) * u).sum() == pytest.approx(
+        (flat * convolution.apply_transposed(u)).sum(), rel=1e-12
+    )
 
 
 @pytest.mark.parametrize("boundary", MODES)
@@ -54,17 +56,19 @@ def test_many_terms_go_by_spectra(boundary):
     pixels = graph.add_grid(Pixel, (12, 13), estimates=rng.normal(size=(12, 13, 2)))
     weights = rng.normal(size=(7, 11))
     sums = graph.add_convolution(Sum, pixels, weights, boundary=boundary)
-    one = graph.convolutions[0]
-    assert len(one.offsets) >= MANY_TERMS
+    convolution = graph.convolutions[0]
+    assert len(convolution.offsets) >= MANY_TERMS
     expected = [
         scipy.ndimage.correlate(pixels.estimate[..., k], weights, mode=MODES[boundary]) for k in range(2)
     ]
     np.testing.assert_allclose(sums.estimate, np.stack(expected, axis=-1), atol=1e-12)
     x, u = rng.normal(size=(2, 156, 2))
-    assert (one.apply(x) * u).sum() == pytest.approx((x * one.apply_transposed(u)).sum(), rel=1e-11)
+    assert (convolution.apply(x) * u).sum() == pytest.approx(
+        (x * convolution.apply_transposed(u)).sum(), rel=1e-11
+    )
     fixed = np.arange(156) % 13 == 0
     near = scipy.ndimage.maximum_filter(fixed.reshape(12, 13), size=(7, 11), mode=MODES[boundary])
-    np.testing.assert_array_equal(one.reaches(fixed), near.ravel())
+    np.testing.assert_array_equal(convolution.reaches(fixed), near.ravel())
 
 
 @pytest.mark.parametrize("boundary", ["zero", "mirror"])
@@ -85,8 +89,8 @@ def test_equations_of_sums_are_those_of_a_dense_matrix(boundary):
 
     graph.add_stencil(CoSquare, sums, [(0, 0)], 0.7, information=3.0)
     graph.add_stencil(CoPrior, pixels, [(0, 0)], 0.1)
-    one, x = graph.convolutions[0], pixels.estimate.reshape(-1, 1).copy()
-    matrix = np.stack([one.apply(e[:, None])[:, 0] for e in np.eye(99)], axis=1)
+    convolution, x = graph.convolutions[0], pixels.estimate.reshape(-1, 1).copy()
+    matrix = np.stack([convolution.apply(e[:, None])[:, 0] for e in np.eye(99)], axis=1)
     free = ~pixels.fixed.ravel()
     jacobian = (2.0 * (matrix @ x) * matrix)[:, free]
     H = 3.0 * jacobian.T @ jacobian + np.eye(free.sum())

@@ -47,7 +47,7 @@ def assert_same(a: graphopt.Graph, b: graphopt.Graph) -> None:
 
 @pytest.mark.parametrize(
     "copied",
-    [lambda one: pickle.loads(pickle.dumps(one)), copy.copy, copy.deepcopy, graphopt.Graph.copy],
+    [lambda graph: pickle.loads(pickle.dumps(graph)), copy.copy, copy.deepcopy, graphopt.Graph.copy],
     ids=["pickle", "copy", "deepcopy", "method"],
 )
 def test_a_copied_graph_is_the_same_and_independent(copied):
@@ -120,8 +120,8 @@ def test_images_and_own_kernels_travel():
 def test_summaries_and_options_travel():
     """Dataclasses of plain values."""
     summary = graphopt.optimize(small_graph(), "lm", 3)
-    for one in (summary, graphopt.AutoOptions(), graphopt.LevenbergMarquardtOptions(), SolverOptions()):
-        assert pickle.loads(pickle.dumps(one)) == one == copy.deepcopy(one)
+    for value in (summary, graphopt.AutoOptions(), graphopt.LevenbergMarquardtOptions(), SolverOptions()):
+        assert pickle.loads(pickle.dumps(value)) == value == copy.deepcopy(value)
 
 
 def test_spawned_processes_optimize():

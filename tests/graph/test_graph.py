@@ -38,8 +38,8 @@ def contents(graph):
 
 def assert_same(before, after):
     assert [(tag, name) for tag, name, _ in before] == [(tag, name) for tag, name, _ in after]
-    for (_, name, one), (_, _, other) in zip(before, after, strict=True):
-        np.testing.assert_array_equal(one, other, err_msg=name)
+    for (_, name, column), (_, _, other) in zip(before, after, strict=True):
+        np.testing.assert_array_equal(column, other, err_msg=name)
 
 
 def test_arrays_are_live_views():
@@ -102,9 +102,9 @@ def test_bulk_and_single_look_up_agree(ids, seed):
     graph.add_vertices("VERTEX_SE2", ids[half:])
     wanted = np.random.default_rng(seed).choice(np.array(ids), 300)
     numbers, rows = graph.find_vertices(wanted)
-    for one, number, row in zip(wanted.tolist(), numbers.tolist(), rows.tolist(), strict=True):
-        assert graph.vertex_place(one) == (number, row)
-        assert graph.vertex_sets[number].ids[row] == one
+    for id_, number, row in zip(wanted.tolist(), numbers.tolist(), rows.tolist(), strict=True):
+        assert graph.vertex_place(id_) == (number, row)
+        assert graph.vertex_sets[number].ids[row] == id_
 
 
 NAN_ROW = [[0.0, 0.0, 0.0], [0.0, np.nan, 0.0]]

@@ -114,7 +114,9 @@ def test_a_view_of_fewer_rows_counts_after_the_column_has_grown_in_place(questio
     assert question() == 3160.0 - 6.0
 
 
-@pytest.mark.parametrize("other_of", [copy.copy, copy.deepcopy, lambda one: pickle.loads(pickle.dumps(one))])
+@pytest.mark.parametrize(
+    "other_of", [copy.copy, copy.deepcopy, lambda graph: pickle.loads(pickle.dumps(graph))]
+)
 def test_copies_know_for_themselves(question, other_of):
     columns = question.columns
     other = Question(other_of(columns))
@@ -130,7 +132,7 @@ def test_copies_know_for_themselves(question, other_of):
 def test_buffers_that_leave_with_a_pickle_may_be_written(question):
     buffers = []
     pickle.dumps(question.columns, protocol=5, buffer_callback=buffers.append)
-    mine = [np.frombuffer(one.raw(), np.float64) for one in buffers if one.raw().nbytes == 640]
+    mine = [np.frombuffer(buffer.raw(), np.float64) for buffer in buffers if buffer.raw().nbytes == 640]
     for value in (4.0, 5.0):
         mine[0][:] = value
         assert question() == 80 * value

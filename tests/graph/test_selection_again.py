@@ -51,8 +51,8 @@ def test_selections_by_level_are_kept_until_something_changes(change):
     after, expected = graph.select(), graph.copy().select()
     assert after is not before
     for name in ("active", "fixed"):
-        for one, other in zip(getattr(after, name), getattr(expected, name), strict=True):
-            np.testing.assert_array_equal(one, other)
+        for array, other in zip(getattr(after, name), getattr(expected, name), strict=True):
+            np.testing.assert_array_equal(array, other)
     for edge, other in zip(after.edges, expected.edges, strict=True):
         np.testing.assert_array_equal(edge.rows, other.rows)
         np.testing.assert_array_equal(edge.vertex_rows, other.vertex_rows)

@@ -24,11 +24,11 @@ def graph() -> graphopt.Graph:
 def test_one_number_does_not_fill_an_estimate(graph, value):
     """Assignments to objects are checked as arguments are, and change nothing where they fail."""
     vertex, edge = graph.vertex(1), graph.edge("EDGE_SE2", 0)
-    for one, name in ((vertex, "estimate"), (edge, "measurement"), (edge, "information")):
-        before = getattr(one, name).copy()
+    for item, name in ((vertex, "estimate"), (edge, "measurement"), (edge, "information")):
+        before = getattr(item, name).copy()
         with pytest.raises(ShapeError, match=name):
-            setattr(one, name, value)
-        np.testing.assert_array_equal(getattr(one, name), before)
+            setattr(item, name, value)
+        np.testing.assert_array_equal(getattr(item, name), before)
 
 
 def test_what_fits_is_assigned(graph):

@@ -144,9 +144,9 @@ class Handle:
         self.library.graphopt_graph_free(self.pointer)
 
 
-def _converted(one):
-    if isinstance(one, np.ndarray):
-        return one.ctypes.data_as(c_void_p)
-    if isinstance(one, float):
-        return c_double(one)
-    return str(one).encode() if isinstance(one, str | Path) else one
+def _converted(argument):
+    if isinstance(argument, np.ndarray):
+        return argument.ctypes.data_as(c_void_p)
+    if isinstance(argument, float):
+        return c_double(argument)
+    return str(argument).encode() if isinstance(argument, str | Path) else argument

@@ -87,7 +87,9 @@ def to_be_gained(residual, x):
     The Jacobian comes from central differences of `residual` (x (n,) -> (m,)).
     """
     step = 1e-6
-    columns = [residual(x + step * one) - residual(x - step * one) for one in np.eye(len(x))]
+    columns = [
+        residual(x + step * direction) - residual(x - step * direction) for direction in np.eye(len(x))
+    ]
     jacobian = np.stack(columns, axis=1) / (2.0 * step)
     error = residual(x)
     gradient, normal = jacobian.T @ error, jacobian.T @ jacobian

@@ -120,7 +120,7 @@ def _solved(comm, name: str, options: dict) -> dict:
 def cases() -> list:
     """All runs of `EXACT` and `ITERATED`."""
     comm = _world()
-    return [[_solved(comm, name, options) for name, options in one] for one in (EXACT, ITERATED)]
+    return [[_solved(comm, name, options) for name, options in runs] for runs in (EXACT, ITERATED)]
 
 
 def on_device() -> list:
@@ -227,13 +227,13 @@ def by_pages(way: str = "pages") -> list:
     for transport in (way, "host"):
         options = {"device": ",".join(["vulkan:0"] * comm.size), "schur": "implicit", "method": "lm"}
         document = _solved(comm, "adjustment", {**options, "transport": transport})
-        chi2 = [one["chi2"] for one in document["iterations"]]
+        chi2 = [iteration["chi2"] for iteration in document["iterations"]]
         found.append([document["partition"]["transport"], chi2, document["estimates"]])
     return found
 
 
 _PROGRAMS = (cases, on_device, dying, resumed, raising, stopping, again, by_nccl, by_pages)
-PROGRAMS = {one.__name__: one for one in _PROGRAMS}
+PROGRAMS = {program.__name__: program for program in _PROGRAMS}
 
 
 def launch(num_ranks: int, *arguments: str, timeout: float = 120.0, **environment: str):

@@ -80,8 +80,8 @@ def define():
         a, b = slope(here, left, upper), slope(right, here, upper_right)
         return np.stack([a[0] - b[1] + here[..., 0] - z, a[1] * b[0]], axis=-1)
 
-    for one in (CvSlope, CvBend, CvSquare, CvEdge, CvBendEdge, CvSumEdge, CvPrior, CvByHand):
-        setattr(found, one.name, one)
+    for kind in (CvSlope, CvBend, CvSquare, CvEdge, CvBendEdge, CvSumEdge, CvPrior, CvByHand):
+        setattr(found, kind.name, kind)
     return found
 
 

@@ -78,7 +78,7 @@ def test_large_ids_are_read(tmp_path):
     path.write_text(f"VERTEX_SE2 {2**63 - 1} 0 0 0\nVERTEX_SE2 {-(2**63)} 1 0 0\n")
     graph = io.read(path)
     assert sorted(graph.vertex_set("VERTEX_SE2").ids.tolist()) == [-(2**63), 2**63 - 1]
-    assert any("32 bits" in one for one in io.write(graph, tmp_path / "b.g2o"))
+    assert any("32 bits" in message for message in io.write(graph, tmp_path / "b.g2o"))
 
 
 def test_lines_that_end_in_cr_alone(tmp_path):

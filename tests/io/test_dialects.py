@@ -290,7 +290,7 @@ def test_isam_holds_roots_or_covariances(entry, dialect, information, warning, t
     graph, report = io.read_with_report(path, dialect=dialect)
     np.testing.assert_allclose(graph.edge_set("EDGE_SE2").information[0], information * np.eye(3), rtol=1e-12)
     found = [each_warning for each_warning in report.warnings if "covariances" in each_warning]
-    assert [warning in one for one in found] == ([True] if warning else [])
+    assert [warning in message for message in found] == ([True] if warning else [])
     assert report.dialect == (dialect or ("isam-covariance" if information == 1e4 else "isam"))
 
 
@@ -349,10 +349,10 @@ def test_orb_slam3_similarities(distortion, tmp_path):
     graph = sim3_graph()
     storage = graph.vertex_set("VERTEX_SIM3:EXPMAP").estimate
     path, lines = tmp_path / "a.g2o", []
-    for number, one in enumerate(storage):
-        logarithm = sim3_log(Sim3(one[:8]).inverse())
+    for number, row in enumerate(storage):
+        logarithm = sim3_log(Sim3(row[:8]).inverse())
         lens = [0.1, -0.02, 0.003, -0.0004][:distortion]
-        tokens = [*logarithm, *one[8:12], *lens, *one[12:16], *lens]
+        tokens = [*logarithm, *row[8:12], *lens, *row[12:16], *lens]
         lines.append(" ".join(["VERTEX_SIM3:EXPMAP", str(number), *map(repr, map(float, tokens))]))
     path.write_text("\n".join(lines) + "\n")
     for dialect in (None, "g2o", "g2opy"):

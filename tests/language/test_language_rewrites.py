@@ -35,7 +35,7 @@ def values(outputs, seed=0):
     """Values at random positive places."""
     rng = np.random.default_rng(seed)
     found = evaluate(list(outputs), {n: rng.uniform(0.1, 1.4, 50) for n in "xyzw"})
-    return np.array([np.broadcast_to(one, 50) for one in found])
+    return np.array([np.broadcast_to(values, 50) for values in found])
 
 
 def power_and_rate(x, exponent):

@@ -171,7 +171,7 @@ def test_refinement_of_a_float32_factor(access, name):
     analysis = analyse(pattern, ordering)
     solver = RefinedCholesky(device, pattern, analysis=analysis)
     assert solver.memory_bytes < DeviceCholesky(device, pattern, analysis=analysis).memory_bytes * 1.2
-    numbers, shift, rhs = (device.upload(one) for one in (values, damping, b))
+    numbers, shift, rhs = (device.upload(array) for array in (values, damping, b))
     x = device.allocate(8 * pattern.dim)
     for extra, dense in ((None, to_dense(pattern, values)), (shift, damped(pattern, values, damping))):
         recorder = device.record()

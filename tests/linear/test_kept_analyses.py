@@ -27,7 +27,7 @@ def test_equal_patterns_share_what_was_found():
         analyse_once(BlockPattern([3] * 30, np.arange(31), np.arange(30))),
         analyse_once(chain(30), "dense"),
     ]
-    assert all(one is not first for one in others)
+    assert all(analysis is not first for analysis in others)
     assert Work.of(first) is Work.of(first)
     assert Work.of(first) is not Work.of(others[0])
 

@@ -124,8 +124,8 @@ def test_covariances_are_those_of_python(library, tmp_path):
     expected = graphopt.compute_marginals(graph, wanted)
     found = np.zeros(36 + 9)
     handle.done("covariances", 0, np.array(wanted), c_int64(2), found, c_int64(45))
-    for block, one in zip((found[:36].reshape(6, 6), found[36:].reshape(3, 3)), wanted, strict=True):
-        np.testing.assert_allclose(block, expected[one, one], rtol=1e-6)
+    for block, rows in zip((found[:36].reshape(6, 6), found[36:].reshape(3, 3)), wanted, strict=True):
+        np.testing.assert_allclose(block, expected[rows, rows], rtol=1e-6)
     assert handle.call("covariances", 0, np.array(wanted), c_int64(2), found, c_int64(44)) == 1
     assert "size is 44, these vertices need 45" in handle.error()
     ids = np.array(graph.vertex_set("VERTEX_SE3:EXPMAP").ids)

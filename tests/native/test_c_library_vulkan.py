@@ -24,7 +24,7 @@ def _device():
         found = list_devices()
     except DeviceError as error:
         pytest.skip(f"no Vulkan: {error}")
-    if not any(one.features["float64"] and one.features["buffer_address"] for one in found):
+    if not any(device.features["float64"] and device.features["buffer_address"] for device in found):
         pytest.skip("no Vulkan device with float64 and buffer addresses")
 
 
@@ -54,7 +54,9 @@ def test_bundle_adjustment_with_elimination(library, tmp_path):
     assert chi2[0] < summary.initial_chi2
 
 
-@pytest.mark.parametrize("robust", [kernel for kernel in KERNELS if kernel.number], ids=lambda one: one.name)
+@pytest.mark.parametrize(
+    "robust", [kernel for kernel in KERNELS if kernel.number], ids=lambda kernel: kernel.name
+)
 def test_robust_kernels(library, tmp_path, robust):
     """One SPIR-V has them all; every second edge has one."""
     graph = graph_of(EDGES[0], np.random.default_rng(3))

@@ -121,7 +121,7 @@ def loop(num_poses=24, turns=1, seed=0):
 def test_the_proof_tells_the_right_minimum_from_a_wrong_one():
     """A loop that goes around once, and one that has got stuck after two turns."""
     right, wrong = loop(turns=1), loop(turns=2)
-    ends = [optimize(one, "gn", 30).final_chi2 for one in (right, wrong)]
+    ends = [optimize(graph, "gn", 30).final_chi2 for graph in (right, wrong)]
     assert ends[1] > 10.0 * ends[0]
     assert Relaxation(Structure(right.select())).gap() < 1e-4
     assert Relaxation(Structure(wrong.select())).gap() == np.inf
@@ -133,7 +133,7 @@ def relaxed_cost(graph, weight):
     total = 0.0
     pose = dict(zip(graph.vertex_sets[0].ids.tolist(), graph.vertex_sets[0].estimate, strict=True))
     for (i, j), z in zip(graph.edge_sets[0].vertices.tolist(), graph.edge_sets[0].measurement, strict=True):
-        first, second, measured = (SE2(one).to_matrix() for one in (pose[i], pose[j], z))
+        first, second, measured = (SE2(pose).to_matrix() for pose in (pose[i], pose[j], z))
         left = second - first @ measured
         total += weight[0] * np.sum(left[:2, 2] ** 2) + weight[1] * np.sum(left[:2, :2] ** 2)
     return total

@@ -127,7 +127,7 @@ def test_all_components_held_is_fixed():
     vertex_id = int(graph.vertex_ids()[4])
     graph.hold([vertex_id], range(3))
     other.set_fixed([vertex_id])
-    results = [graphopt.optimize(one, "gn", 6).final_chi2 for one in (graph, other)]
+    results = [graphopt.optimize(graph, "gn", 6).final_chi2 for graph in (graph, other)]
     assert results[0] == pytest.approx(results[1], rel=1e-12)
 
 
@@ -148,8 +148,8 @@ def test_the_gauge_is_the_one_that_holds_components():
     free = graphopt.optimize(graph.copy()).final_chi2
     vertex_id = int(graph.vertex_ids()[5])
     graph.hold([vertex_id], [0])
-    one = graph.copy()
-    summary = graphopt.optimize(one)
+    copied = graph.copy()
+    summary = graphopt.optimize(copied)
     assert summary.fixed_by_gauge == [vertex_id] and summary.final_chi2 == pytest.approx(free, rel=1e-7)
     graph.hold([int(graph.vertex_ids()[2])], [1])
     assert graphopt.optimize(graph, "lm", 30).fixed_by_gauge == []

@@ -115,9 +115,11 @@ def test_two_threads_cannot_optimize_one_graph(device):
 
     found = graphopt.optimize(graph, "lm", 3, device=device, callback=callback)
     expected = graphopt.optimize(alone, "lm", 3, device=device)
-    assert len(refused) == 3 and all("being optimized by another thread" in one for one in refused)
+    assert len(refused) == 3 and all("being optimized by another thread" in message for message in refused)
     np.testing.assert_allclose(
-        [one.chi2 for one in found.iterations], [one.chi2 for one in expected.iterations], rtol=1e-9
+        [iteration.chi2 for iteration in found.iterations],
+        [iteration.chi2 for iteration in expected.iterations],
+        rtol=1e-9,
     )
     another(graph)
     assert len(refused) == 3

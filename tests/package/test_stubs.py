@@ -80,9 +80,9 @@ def test_parameters_of_a_stub_are_those_of_the_module(stub):
             continue
         text = (getattr(in_module[name], "__doc__", None) or "").split("->")[0].split("\n")[0]
         known = re.findall(r"(?:\(|, )(\w+): ", text)
-        if not known or any(re.fullmatch(r"arg\d+", one) for one in known):
+        if not known or any(re.fullmatch(r"arg\d+", name) for name in known):
             continue
-        arguments = [one.arg for one in (*node.args.posonlyargs, *node.args.args)]
+        arguments = [argument.arg for argument in (*node.args.posonlyargs, *node.args.args)]
         assert arguments == known, name
         compared += 1
     assert compared > 0 or stub == "_glslang"

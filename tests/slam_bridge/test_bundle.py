@@ -227,7 +227,7 @@ def test_landmarks_at_the_end_of_the_world_turn_no_camera(problem):
     world.landmarks["position"][rows] += 1e9 * (world.landmarks["position"][rows] - centre + [0.5, 0.2, -0.3])
     before = world.landmarks["position"][rows].copy()
     options = EXACT.with_changes(confidence=0.9999)
-    result, expected = (problem(one, fixed=first, options=options) for one in (world, without))
+    result, expected = (problem(world, fixed=first, options=options) for world in (world, without))
     assert result.is_usable and expected.inliers.all()
     np.testing.assert_array_equal(result.rejected["landmark without inliers"], far)
     np.testing.assert_array_equal(world.landmarks["position"][rows], before)
@@ -269,7 +269,7 @@ def test_landmarks_without_a_finite_place(place):
     world.landmarks["position"][3:6, 1] = place
     without = world.snapshot()
     without.remove_landmarks(lost)
-    results = [sb.full_inertial_ba(one, fixed=first, options=EXACT) for one in (world, without)]
+    results = [sb.full_inertial_ba(world, fixed=first, options=EXACT) for world in (world, without)]
     assert results[0].is_usable
     assert set(lost) <= set(results[0].rejected["landmark without inliers"])
     np.testing.assert_array_equal(world.landmarks["position"][3:6, 1], place)
@@ -528,9 +528,9 @@ def test_covariance_without_landmarks_that_lost_their_inliers():
     for key, block in expected.items():
         scale = np.sqrt(np.outer(np.diag(block), np.diag(block)))
         np.testing.assert_allclose(found[key] / scale, block / scale, atol=0.02)
-    for one in (lost, once):
-        with pytest.raises(OptionError, match=f"landmark {one} has no covariance.*inliers"):
-            result.covariance(landmarks=[one])
+    for landmark in (lost, once):
+        with pytest.raises(OptionError, match=f"landmark {landmark} has no covariance.*inliers"):
+            result.covariance(landmarks=[landmark])
 
 
 def test_time_limit_stop_flag_and_update():

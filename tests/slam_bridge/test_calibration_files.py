@@ -134,7 +134,7 @@ def test_orb_slam_fisheye_pair(tmp_path):
     second = "\n".join(
         f"Camera2.{name}: {value}" for name, value in (("fx", 190), ("fy", 191), ("cx", 250), ("cy", 251))
     )
-    ks = "\n".join(f"{one}.k{k}: 0.00{k}" for one in ("Camera", "Camera2") for k in (1, 2, 3, 4))
+    ks = "\n".join(f"{camera}.k{k}: 0.00{k}" for camera in ("Camera", "Camera2") for k in (1, 2, 3, 4))
     pose = "Tlr: !!opencv-matrix\n   rows: 3\n   cols: 4\n   dt: f\n   data: [1,0,0,0.1, 0,1,0,0, 0,0,1,0]"
     path = tmp_path / "settings.yaml"
     path.write_text(ORB.format(kind="KannalaBrandt8", more=f"{second}\n{ks}\n{pose}"))

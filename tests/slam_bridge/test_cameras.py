@@ -48,19 +48,21 @@ def rays(model, count=500, seed=0):
 @pytest.mark.parametrize("model", RIG_CAMERA_MODELS)
 def test_unprojection_inverts_projection(model):
     """The ray of a point's pixel is the point's direction, to 1e-9, whatever its distance."""
-    one, directions = camera(model), rays(model)
+    model_camera, directions = camera(model), rays(model)
     distance = np.random.default_rng(1).uniform(0.3, 30.0, len(directions))
-    assert one.sees(directions * distance[:, None]).all()
-    pixels = one.project(directions * distance[:, None])
-    np.testing.assert_allclose(one.unproject(pixels), directions, atol=1e-9)
+    assert model_camera.sees(directions * distance[:, None]).all()
+    pixels = model_camera.project(directions * distance[:, None])
+    np.testing.assert_allclose(model_camera.unproject(pixels), directions, atol=1e-9)
 
 
 @pytest.mark.parametrize("model", ["kb8", "double_sphere"])
 def test_points_beyond_90_degrees(model):
     """A point beside and behind the camera's plane has a pixel outside of those of 90 degrees."""
-    one = camera(model)
+    model_camera = camera(model)
     radius = [
-        np.hypot(*(one.project(np.array([np.sin(a), 0.0, np.cos(a)])) - one.intrinsics[2:4]))
+        np.hypot(
+            *(model_camera.project(np.array([np.sin(a), 0.0, np.cos(a)])) - model_camera.intrinsics[2:4])
+        )
         for a in np.deg2rad([80.0, 89.999, 90.0, 90.001, 100.0])
     ]
     assert np.all(np.diff(radius) > 0.0)
@@ -69,12 +71,12 @@ def test_points_beyond_90_degrees(model):
 
 def test_kannala_brandt_is_smooth_at_the_axis():
     """Value and slope are those of the pinhole at the axis, on both sides of where the series takes over."""
-    one = camera("kb8")
-    fx, _, cx, cy = one.intrinsics[:4]
+    kb8 = camera("kb8")
+    fx, _, cx, cy = kb8.intrinsics[:4]
     for x in (0.0, 1e-12, 9.9e-6, 1.01e-5, 1e-4):
-        pixel = one.project(np.array([2.0 * x, 0.0, 2.0]))
+        pixel = kb8.project(np.array([2.0 * x, 0.0, 2.0]))
         theta = np.arctan(x)
-        exact = theta * (1.0 + one.intrinsics[4] * theta**2)
+        exact = theta * (1.0 + kb8.intrinsics[4] * theta**2)
         np.testing.assert_allclose(pixel, [cx + fx * exact, cy], atol=1e-10)
 
 
@@ -100,9 +102,9 @@ def test_points_behind_are_told():
 def test_models_are_opencv_s(model):
     """OpenCV projects to the same pixels (pinhole, radtan, fisheye; omni by way of its unit sphere)."""
     cv2 = pytest.importorskip("cv2")
-    one, points = camera(model), 3.0 * rays(model)
+    model_camera, points = camera(model), 3.0 * rays(model)
     points = points[points[:, 2] > 0.2]
-    numbers = one.intrinsics
+    numbers = model_camera.intrinsics
     matrix = np.array([[numbers[0], 0.0, numbers[2]], [0.0, numbers[1], numbers[3]], [0.0, 0.0, 1.0]])
     zero = np.zeros(3)
     given = points.copy()
@@ -115,7 +117,7 @@ def test_models_are_opencv_s(model):
         theirs, _ = cv2.projectPoints(
             given[:, None], zero, zero, matrix, numbers[4:] if model == "radtan" else None
         )
-    np.testing.assert_allclose(one.project(points), theirs[:, 0], atol=1e-8)
+    np.testing.assert_allclose(model_camera.project(points), theirs[:, 0], atol=1e-8)
 
 
 def _observed(model, stereo=False):
@@ -130,10 +132,10 @@ def _observed(model, stereo=False):
 @pytest.mark.parametrize("model", RIG_CAMERA_MODELS)
 def test_edges_are_projections(model):
     """All three kinds of edges of a model have the camera's projection - measured as their error."""
-    one = camera(model)
+    model_camera = camera(model)
     poses, world, local = _observed(model)
-    expected = one.project(local) - [3.0, 4.0]
-    constants = np.tile(MOUNTING, (20, 1)), np.tile(one.intrinsics, (20, 1))
+    expected = model_camera.project(local) - [3.0, 4.0]
+    constants = np.tile(MOUNTING, (20, 1)), np.tile(model_camera.intrinsics, (20, 1))
     pixel = np.tile([3.0, 4.0], (20, 1))
     np.testing.assert_allclose(
         PIXEL_EDGES[model].error((poses, world), constants, pixel), expected, atol=1e-8
@@ -149,12 +151,12 @@ def test_edges_are_projections(model):
 
 def test_stereo_and_depth_edges():
     """The right column is that of a second pinhole camera at the baseline; depth is z."""
-    one = camera("pinhole", baseline=0.11)
+    pinhole = camera("pinhole", baseline=0.11)
     poses, world, local = _observed("pinhole")
-    right = one.project(local - [0.11, 0.0, 0.0])
-    expected = np.concatenate([one.project(local), right[:, :1]], axis=1)
-    np.testing.assert_allclose(one.right_column(local), right[:, 0], atol=1e-9)
-    constants = np.tile(MOUNTING, (20, 1)), np.tile([*one.intrinsics, 0.11], (20, 1))
+    right = pinhole.project(local - [0.11, 0.0, 0.0])
+    expected = np.concatenate([pinhole.project(local), right[:, :1]], axis=1)
+    np.testing.assert_allclose(pinhole.right_column(local), right[:, 0], atol=1e-9)
+    constants = np.tile(MOUNTING, (20, 1)), np.tile([*pinhole.intrinsics, 0.11], (20, 1))
     error = EdgeStereo.error((poses, world), constants, np.zeros((20, 3)))
     np.testing.assert_allclose(error, expected, atol=1e-8)
     known = np.concatenate([np.zeros((20, 3)), world], axis=1)

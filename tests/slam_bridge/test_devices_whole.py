@@ -34,7 +34,7 @@ def traced(monkeypatch):
             if WAYS[way]["linear_solver"] == "pcg" and kwargs["device"] != "cpu":
                 kwargs |= {"pcg_tolerance": 1e-24, "pcg_iterations": 2000}
             summary = plain(*args, **kwargs)
-            found.extend([summary.initial_chi2, *(one.chi2 for one in summary.iterations)])
+            found.extend([summary.initial_chi2, *(iteration.chi2 for iteration in summary.iterations)])
             devices.add(summary.device)
             return summary
 
@@ -79,7 +79,7 @@ def test_bundles_agree(traced, name, way):
 
     cpu, expected, _ = traced(solve, *CPU)
     ours, chi2, devices = traced(solve, DEVICE, way)
-    assert all(one.startswith("vulkan") for one in devices)
+    assert all(name.startswith("vulkan") for name in devices)
     np.testing.assert_allclose(chi2, expected, rtol=1e-8)
     np.testing.assert_array_equal(ours.inliers, cpu.inliers)
     np.testing.assert_allclose(ours.keyframes.world_T_body, cpu.keyframes.world_T_body, atol=1e-7)
@@ -111,7 +111,7 @@ def test_essential_graphs_agree(traced, mode, way):
     rest = {"rounds": 2, "kernel": "Cauchy", "confidence": 0.99, "iterations": 6}
     cpu, expected, _ = traced(solve, "cpu", "direct", **rest)
     ours, chi2, devices = traced(solve, DEVICE, way, **rest)
-    assert all(one.startswith("vulkan") for one in devices)
+    assert all(name.startswith("vulkan") for name in devices)
     np.testing.assert_allclose(chi2, expected, rtol=1e-8)
     np.testing.assert_allclose(ours.keyframes.world_T_body, cpu.keyframes.world_T_body, atol=1e-7)
     np.testing.assert_allclose(ours.extra["scale"], cpu.extra["scale"], rtol=1e-7)
@@ -132,7 +132,7 @@ def test_initializations_agree(traced, way):
 
     cpu, expected, _ = traced(solve, *CPU)
     ours, chi2, devices = traced(solve, DEVICE, way)
-    assert any(one.startswith("vulkan") for one in devices)
+    assert any(name.startswith("vulkan") for name in devices)
     np.testing.assert_allclose(chi2, expected, rtol=1e-8)
     assert ours.extra["scale"] == pytest.approx(cpu.extra["scale"], rel=1e-7)
     np.testing.assert_allclose(ours.keyframes.velocity, cpu.keyframes.velocity, atol=1e-6)

@@ -62,7 +62,7 @@ def test_a_loop_removes_the_drift(mode):
     result = sb.essential_graph_optimization(world, mode)
     assert result.is_usable and not len(result.rejected["loop"])
     found = world.keyframes["world_T_body"]
-    before, after = (np.linalg.norm(one[:, :3] - truth[:, :3], axis=1).max() for one in (start, found))
+    before, after = (np.linalg.norm(poses[:, :3] - truth[:, :3], axis=1).max() for poses in (start, found))
     assert after < 0.35 * before
     assert np.abs(down(found) - down(start)).max() < (1e-9 if mode == "4dof" else 0.05)
     local = SE3(found).inverse().act(world.landmarks["position"])
@@ -81,7 +81,7 @@ def test_scale_drift_goes_with_sim3():
     assert result.is_usable
     np.testing.assert_allclose(result.extra["scale"] * size, 1.0, atol=0.03)
     found = world.keyframes["world_T_body"]
-    before, after = (np.linalg.norm(one[:, :3] - truth[:, :3], axis=1).max() for one in (start, found))
+    before, after = (np.linalg.norm(poses[:, :3] - truth[:, :3], axis=1).max() for poses in (start, found))
     assert after < 0.25 * before
     distance = np.linalg.norm(world.landmarks["position"] - found[:, :3], axis=1)
     np.testing.assert_allclose(distance, 2.0, atol=0.06)
@@ -179,8 +179,8 @@ def test_right_loops_come_back(mode, wrong):
         result.rejected["loop"].tolist() == bad.tolist() == world.loops.ids[~world.loops["inlier"]].tolist()
     )
     before, after = (
-        np.linalg.norm(one[:, :3] - truth[:, :3], axis=1).max()
-        for one in (start, world.keyframes["world_T_body"])
+        np.linalg.norm(poses[:, :3] - truth[:, :3], axis=1).max()
+        for poses in (start, world.keyframes["world_T_body"])
     )
     assert after < 0.2 * before
 

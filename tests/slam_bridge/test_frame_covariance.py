@@ -39,7 +39,7 @@ def seen_from(rng, pose, rig, count=60, sigma=0.7):
         if camera.baseline is not None:
             right = camera.right_column(local) + sigma * rng.normal(size=count)
         parts.append((points, pixel, np.full(count, number), right))
-    points, pixel, camera, right = (np.concatenate(one) for one in zip(*parts, strict=True))
+    points, pixel, camera, right = (np.concatenate(columns) for columns in zip(*parts, strict=True))
     return sb.FrameObservations.of(points, pixel, camera, right=right, sigma=sigma)
 
 
@@ -133,8 +133,8 @@ def test_nothing_is_judged_before_the_first_step(limit, device):
     np.testing.assert_array_equal(result.keyframes.world_T_body[0], before.world_T_body)
     with_imu = sb.pose_inertial_optimization(STEREO, None, before, measured, seen, options=options)
     assert not with_imu.is_usable and "before the first step" in with_imu.refused
-    for one in (result, with_imu):
-        assert not one.inliers.any() and not any(map(len, one.rejected.values()))
+    for answer in (result, with_imu):
+        assert not answer.inliers.any() and not any(map(len, answer.rejected.values()))
 
 
 def test_observations_that_are_none_are_refused():

@@ -44,7 +44,7 @@ def frame(rng, rig, pose, count=120, pixels=0.5, wrong=0.0):
         if camera.baseline:
             right = camera.right_column(local) + pixels * rng.normal(size=count)
         parts.append((points, pixel, np.full(count, number), right))
-    points, pixel, camera, right = (np.concatenate(one) for one in zip(*parts, strict=True))
+    points, pixel, camera, right = (np.concatenate(columns) for columns in zip(*parts, strict=True))
     bad = rng.random(len(points)) < wrong
     pixel[bad] += rng.uniform(15.0, 100.0, (bad.sum(), 2)) * rng.choice([-1, 1], (bad.sum(), 2))
     return sb.FrameObservations.of(points, pixel, camera, right, sigma=pixels), bad
@@ -211,8 +211,10 @@ def test_measurements_integrated_with_other_biases():
     predicted = first.predicted(blind)
     np.testing.assert_allclose(predicted.world_T_body, first.predicted(known).world_T_body, atol=1e-12)
     np.testing.assert_allclose(predicted.velocity, truth.velocity, atol=1e-3)
-    found = [sb.pose_inertial_optimization(STEREO, None, first, one, seen) for one in (blind, known)]
-    states = [one.extra["state"] for one in found]
+    found = [
+        sb.pose_inertial_optimization(STEREO, None, first, interval, seen) for interval in (blind, known)
+    ]
+    states = [result.extra["state"] for result in found]
     np.testing.assert_allclose(states[0].world_T_body, states[1].world_T_body, atol=1e-12)
     assert found[0].inliers.mean() > 0.85
 
@@ -229,12 +231,18 @@ def test_prior_of_a_frame_is_the_joint_minimum():
         sb.preintegrate(imu.between(k * 10**8, (k + 1) * 10**8), NOISE, GYRO_BIAS, ACC_BIAS) for k in (0, 1)
     ]
     seen = [frame(rng, STEREO, states_at(0.1 * k).world_T_body, 60)[0] for k in (1, 2)]
-    one = sb.pose_inertial_optimization(STEREO, None, first, measured[0], seen[0], options=options)
+    first_frame = sb.pose_inertial_optimization(STEREO, None, first, measured[0], seen[0], options=options)
     two = sb.pose_inertial_optimization(
-        STEREO, None, one.extra["state"], measured[1], seen[1], one.extra["prior"], options=options
+        STEREO,
+        None,
+        first_frame.extra["state"],
+        measured[1],
+        seen[1],
+        first_frame.extra["prior"],
+        options=options,
     )
     world = sb.Map(STEREO)
-    states = [first, one.extra["state"], two.extra["state"]]
+    states = [first, first_frame.extra["state"], two.extra["state"]]
     k = world.add_keyframes(
         np.arange(3),
         *(

@@ -44,7 +44,7 @@ def test_gravity_scale_and_biases_are_found():
     assert np.hypot(up[0], up[1]) < 1e-3
     np.testing.assert_allclose(start.keyframes.gyro_bias[0], GYRO_BIAS, atol=1e-4)
     np.testing.assert_allclose(start.keyframes.acc_bias[0], ACC_BIAS, atol=1e-2)
-    lengths = (np.linalg.norm(one, axis=1) for one in (start.keyframes.velocity, velocities))
+    lengths = (np.linalg.norm(velocity, axis=1) for velocity in (start.keyframes.velocity, velocities))
     np.testing.assert_allclose(*lengths, atol=5e-3)
     assert 0.0 < start.deviations["log_scale"] < 0.05 and start.deviations["gravity"] < 0.01
 
@@ -145,7 +145,7 @@ def test_a_map_is_turned_scaled_and_refined():
     motion = sb.umeyama(poses[:, :3], frames["world_T_body"][:, :3])
     assert abs(np.log(motion[7])) < 3.0 * result.extra["deviations"]["log_scale"] < 0.04
     assert np.hypot(*SO3(motion[3:7]).log()[:2]) < 5e-3  # only heading is free
-    speeds = (np.linalg.norm(one, axis=1) for one in (motion[7] * frames["velocity"], velocities))
+    speeds = (np.linalg.norm(velocity, axis=1) for velocity in (motion[7] * frames["velocity"], velocities))
     np.testing.assert_allclose(*speeds, atol=0.02)
     np.testing.assert_allclose(frames["gyro_bias"], np.tile(GYRO_BIAS, (13, 1)), atol=1e-3)
     assert len(points) == len(result.landmarks)

@@ -109,8 +109,8 @@ def test_merging_landmarks_keeps_one_observation_per_camera():
     world = simulated()
     a, b, c = world.landmarks.ids[:3].tolist()
     seen = {
-        one: set(world.observations["keyframe"][world.observations["landmark"] == one].tolist())
-        for one in (a, b, c)
+        landmark: set(world.observations["keyframe"][world.observations["landmark"] == landmark].tolist())
+        for landmark in (a, b, c)
     }
     kept_pixels = world.observations["pixel"][world.observations["landmark"] == a].copy()
     with pytest.raises(sb.MapError, match="into itself"):
@@ -287,10 +287,10 @@ def test_indexed_columns_find_what_a_scan_finds():
     layout = {"keyframe": ((), np.int64), "weight": ((), float)}
     table = Table("observation", layout, indexed=("keyframe",))
 
-    def check(one):
+    def check(table):
         for values in ([3], [], [7, 2, 2, 40], np.arange(60), [-5, 10**9]):
-            expected = np.flatnonzero(np.isin(one["keyframe"], values))
-            np.testing.assert_array_equal(one.rows_where("keyframe", values), expected)
+            expected = np.flatnonzero(np.isin(table["keyframe"], values))
+            np.testing.assert_array_equal(table.rows_where("keyframe", values), expected)
 
     check(table)
     for size in (5, 300, 3, 9000, 20, 1, 2500):
@@ -303,8 +303,8 @@ def test_indexed_columns_find_what_a_scan_finds():
     before = table.copy()
     table.replace("keyframe", table["keyframe"][::-1].copy())
     table.remove(table.ids[:10])
-    for one in (before, table):
-        check(one)
+    for table_ in (before, table):
+        check(table_)
     table.fill(before.arrays())
     check(table)
     table["weight"][0] = 2.0

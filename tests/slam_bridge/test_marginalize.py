@@ -73,7 +73,7 @@ def test_a_sliding_window_ends_where_the_batch_does(first_estimates, seed):
         seen_later = np.isin(sliding.observations["keyframe"], ids[k:])
         keep = sliding.observations["landmark"][seen_later]
         own = np.setdiff1d(sliding.observed_landmarks([oldest]), keep)
-        own = own[[_only(sliding, one, window) for one in own]] if len(own) else own
+        own = own[[_only(sliding, row, window) for row in own]] if len(own) else own
         sb.marginalize(sliding, [oldest], own, first_estimates=first_estimates)
     last = sb.local_inertial_ba(sliding, ids[8:], fixed=(), options=CLOSE)
     assert last.is_usable and unseen > 0
@@ -271,12 +271,12 @@ def relative_covariance(batch, kept, solve, inertial):
     name = dict(zip(frames.ids[order].tolist(), again.add_keyframes(*columns).tolist(), strict=True))
     points = again.add_landmarks(batch.landmarks["position"])
     seen = batch.observations
-    rows = [name[one] for one in seen["keyframe"].tolist()]
+    rows = [name[id_] for id_ in seen["keyframe"].tolist()]
     landmark = points[batch.landmarks.rows(seen["landmark"])]
     again.add_observations(rows, landmark, seen["pixel"], right=seen["right"], sigma=seen["sigma"])
     if inertial:
-        ends = ([name[one] for one in batch.imu[end].tolist()] for end in ("first", "second"))
-        again.add_imu(*ends, [batch.preintegrated[one] for one in batch.imu.ids.tolist()])
+        ends = ([name[id_] for id_ in batch.imu[end].tolist()] for end in ("first", "second"))
+        again.add_imu(*ends, [batch.preintegrated[id_] for id_ in batch.imu.ids.tolist()])
     last = name[int(kept[-1])]
     return solve(again, options=CLOSE).covariance([last])["keyframe", last]
 

@@ -49,9 +49,9 @@ def test_maps_of_one_camera_are_consistent(consistency, case):
 def assert_consistent(consistency, case):
     found = consistency.verdicts(case, SEEDS)
     assert found
-    for one in found:
-        assert one.count > 0.8 * len(SEEDS), f"{case}: {one}"
-        assert one.is_consistent, f"{case}: {one}"
+    for verdict in found:
+        assert verdict.count > 0.8 * len(SEEDS), f"{case}: {verdict}"
+        assert verdict.is_consistent, f"{case}: {verdict}"
 
 
 def mono_result(seed=0):

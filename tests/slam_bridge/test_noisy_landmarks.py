@@ -59,8 +59,8 @@ def test_covariance_of_landmarks_is_that_of_a_bundle_adjustment_with_held_poses(
     chosen = result.landmarks[result.landmarks % 7 == 0][::-1]
     expected = result.covariance(landmarks=chosen)
     found = sb.landmark_covariances(world, chosen)
-    for one, covariance in zip(chosen.tolist(), found, strict=True):
-        np.testing.assert_allclose(covariance, expected["landmark", one], rtol=1e-4, atol=1e-12)
+    for landmark, covariance in zip(chosen.tolist(), found, strict=True):
+        np.testing.assert_allclose(covariance, expected["landmark", landmark], rtol=1e-4, atol=1e-12)
 
 
 def test_open_places_take_no_part():

@@ -233,17 +233,17 @@ def measured(seconds: float) -> sb.Preintegrated:
 def test_imu_measurements_lead_forward_and_once():
     """Backwards, and the same motion twice, in one call or two: refused; nothing is added."""
     world, keyframes, _ = scene(3, 10)
-    one = measured(0.1)
+    interval = measured(0.1)
     with pytest.raises(
         MapError, match=r"measurement 1 leads from keyframe 2 at 200000000 ns to 1 .* not later"
     ):
-        world.add_imu([0, 2], [1, 1], [one, one])
+        world.add_imu([0, 2], [1, 1], [interval, interval])
     with pytest.raises(MapError, match="there is a measurement from keyframe 0 to 1"):
-        world.add_imu([0, 0], [1, 1], [one, one])
+        world.add_imu([0, 0], [1, 1], [interval, interval])
     assert len(world.imu) == 0 and not world.keyframes["has_states"].any()
-    world.add_imu(keyframes[:-1], keyframes[1:], [one, one])
+    world.add_imu(keyframes[:-1], keyframes[1:], [interval, interval])
     with pytest.raises(MapError, match="there is a measurement from keyframe 1 to 2"):
-        world.add_imu(1, 2, one)
+        world.add_imu(1, 2, interval)
     world.add_imu(0, 2, measured(0.2))
     world.remove_keyframes(1)  # the two around it do not become a second one from 0 to 2
     assert world.imu["first"].tolist() == [0] and world.imu["second"].tolist() == [2]

@@ -52,25 +52,27 @@ def test_biases_are_taken_off():
 
 def test_bias_jacobians_are_the_derivatives_of_the_integral():
     """Central differences of integrating anew: equal to 1e-7."""
-    one = sb.preintegrate(samples(1.0), NOISE, *BIASES)
+    interval = sb.preintegrate(samples(1.0), NOISE, *BIASES)
     step = 1e-5
     for column, direction in enumerate(np.eye(6)):
         plus, minus = (
-            one.reintegrated(BIASES[0] + sign * step * direction[:3], BIASES[1] + sign * step * direction[3:])
+            interval.reintegrated(
+                BIASES[0] + sign * step * direction[:3], BIASES[1] + sign * step * direction[3:]
+            )
             for sign in (1.0, -1.0)
         )
-        numeric = (difference(one, plus) - difference(one, minus)) / (2.0 * step)
-        np.testing.assert_allclose(one.delta_D_bias[:, column], numeric, atol=1e-7)
+        numeric = (difference(interval, plus) - difference(interval, minus)) / (2.0 * step)
+        np.testing.assert_allclose(interval.delta_D_bias[:, column], numeric, atol=1e-7)
 
 
 def test_first_order_correction_leaves_a_second_order_error():
     """`corrected` agrees with integrating anew; ten times less bias, a hundred times less error."""
-    one = sb.preintegrate(samples(0.5), NOISE)
+    interval = sb.preintegrate(samples(0.5), NOISE)
     errors = []
     for size in (1e-2, 1e-3):
         biases = size * np.array([0.5, -1.0, 0.7]), size * np.array([1.0, 2.0, -1.0])
-        turn, velocity, position = one.corrected(*biases)
-        again = one.reintegrated(*biases)
+        turn, velocity, position = interval.corrected(*biases)
+        again = interval.reintegrated(*biases)
         errors.append(
             np.linalg.norm(
                 [
@@ -82,8 +84,8 @@ def test_first_order_correction_leaves_a_second_order_error():
         )
     assert errors[0] < 1e-4
     assert errors[0] / errors[1] == pytest.approx(100.0, rel=0.1)
-    assert one.is_far(np.array([0.02, 0.0, 0.0]), np.zeros(3))
-    assert not one.is_far(np.array([0.002, 0.0, 0.0]), np.zeros(3))
+    assert interval.is_far(np.array([0.02, 0.0, 0.0]), np.zeros(3))
+    assert not interval.is_far(np.array([0.002, 0.0, 0.0]), np.zeros(3))
 
 
 def test_covariance_is_that_of_many_noisy_integrations():
@@ -102,19 +104,19 @@ def test_covariance_is_that_of_many_noisy_integrations():
 
 def test_covariance_of_one_step_is_regular():
     """Even two samples give an information matrix that is positive definite."""
-    one = sb.preintegrate(samples(0.005), NOISE)
-    assert np.linalg.eigvalsh(one.information).min() > 0.0
-    np.testing.assert_allclose(one.information @ one.covariance, np.eye(9), atol=1e-6)
+    interval = sb.preintegrate(samples(0.005), NOISE)
+    assert np.linalg.eigvalsh(interval.information).min() > 0.0
+    np.testing.assert_allclose(interval.information @ interval.covariance, np.eye(9), atol=1e-6)
 
 
 def test_prediction_has_no_residual():
     """EdgeInertial is zero between a state and its prediction, whatever the gravity."""
     gravity = np.array([1.0, -2.0, -9.0])
-    one = sb.preintegrate(samples(1.0), NOISE, *BIASES)
+    interval = sb.preintegrate(samples(1.0), NOISE, *BIASES)
     ((pose, velocity),) = states(0.3)
-    second = one.predict(pose, velocity, gravity)
+    second = interval.predict(pose, velocity, gravity)
     np.testing.assert_allclose(
-        residual(one, (pose, velocity), second, *BIASES, gravity=gravity), 0.0, atol=1e-13
+        residual(interval, (pose, velocity), second, *BIASES, gravity=gravity), 0.0, atol=1e-13
     )
 
 
@@ -164,7 +166,7 @@ def test_intervals_without_samples_are_none():
     holes = sb.ImuSamples(whole.stamps[kept], whole.gyro[kept], whole.acc[kept])
     stamps = np.array([0, 250_000_000, 550_000_000, 800_000_000, 1_200_000_000])
     found = sb.preintegrate_intervals(holes, stamps, NOISE)
-    assert [one is None for one in found] == [False, True, False, True]
+    assert [interval is None for interval in found] == [False, True, False, True]
     expected = sb.preintegrate(whole.between(550_000_000, 800_000_000), NOISE)
     np.testing.assert_allclose(found[2].delta_position, expected.delta_position, atol=1e-12)
 
@@ -187,9 +189,9 @@ def test_combined_covariance_is_that_of_walking_biases():
         moved.append(sb.ImuSamples(part.stamps, part.gyro + error[:, :3], part.acc + error[:, 3:]))
         walks.append(walk[-1])
     errors = []
-    for one, walk in zip(sb.preintegrate_many(moved, noise, rule="constant"), walks, strict=True):
-        turn = (SO3(one.delta_rotation).inverse() * SO3(exact.delta_rotation)).log()
-        delta = exact.delta_velocity - one.delta_velocity, exact.delta_position - one.delta_position
+    for interval, walk in zip(sb.preintegrate_many(moved, noise, rule="constant"), walks, strict=True):
+        turn = (SO3(interval.delta_rotation).inverse() * SO3(exact.delta_rotation)).log()
+        delta = exact.delta_velocity - interval.delta_velocity, exact.delta_position - interval.delta_position
         errors.append(np.concatenate([turn, *delta, walk]))
     size = np.sqrt(np.diag(exact.combined_covariance))
     found = np.cov(np.array(errors).T) / np.outer(size, size)
@@ -261,7 +263,7 @@ def test_midpoint_rule_is_gtsams_limit():
     part = samples(0.25)
     ours = sb.preintegrate(part, NOISE, *BIASES)
     stamps = np.concatenate([a + (b - a) * np.arange(100) // 100 for a, b in itertools.pairwise(part.stamps)])
-    means = [np.repeat(0.5 * (one[1:] + one[:-1]), 100, axis=0) for one in (part.gyro, part.acc)]
+    means = [np.repeat(0.5 * (values[1:] + values[:-1]), 100, axis=0) for values in (part.gyro, part.acc)]
     ends = [np.concatenate([mean, mean[-1:]]) for mean in means]
     fine = sb.ImuSamples(np.append(stamps, part.stamps[-1]), *ends)
     rotation, velocity, position, covariance = gtsam_of(fine, NOISE, BIASES, False)

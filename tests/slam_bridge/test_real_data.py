@@ -83,9 +83,9 @@ def test_errors_against_the_ground_truth_are_gtsams(euroc, span):
         j = i + span
         part = imu.between(truth.stamps[i], truth.stamps[j])
         biases = truth.gyro_bias[i], truth.acc_bias[i]
-        one = sb.preintegrate(part, SHEET, *biases, rule="constant")
+        interval = sb.preintegrate(part, SHEET, *biases, rule="constant")
         ends = [(truth.world_T_body[k], truth.velocity[k]) for k in (i, j)]
-        ours = EdgeInertial.error((*ends[0], *biases, *ends[1]), (), one.measurement())
+        ours = EdgeInertial.error((*ends[0], *biases, *ends[1]), (), interval.measurement())
         np.testing.assert_allclose(ours, gtsam_error(*ends, part, SHEET, biases), atol=1e-8)
         errors.append(
             EdgeInertial.error(

@@ -124,9 +124,9 @@ def stationary(path):
     seen = np.array([row[1:] for row in rows if row[0] == "s"], float)
     seen = seen[seen[:, 2] - seen[:, 3] > 1.0]
     frame, name = seen[:, 0].astype(int), seen[:, 1].astype(int)
-    seen, frame, name = (one[np.argsort(frame, kind="stable")] for one in (seen, frame, name))
+    seen, frame, name = (column[np.argsort(frame, kind="stable")] for column in (seen, frame, name))
     counts = dict(zip(*np.unique(name, return_counts=True), strict=True))
-    kept = np.array([counts[one] >= 2 for one in name])
+    kept = np.array([counts[landmark] >= 2 for landmark in name])
     seen, frame, name = seen[kept], frame[kept], name[kept]
     numbers = np.unique(frame)
     down = -inertial[:, 1:4].mean(axis=0)
@@ -183,11 +183,11 @@ def gtsam_solution(world, noise):
     graph.push_back(gtsam.PriorFactorVector(key("v", 0), frames["velocity"][0].copy(), held.All(3)))
     graph.addPriorConstantBias(key("b", 0), biases[0], held.All(6))
     for row, id_ in enumerate(world.imu.ids.tolist()):
-        one = world.preintegrated[id_]
-        at = gtsam.imuBias.ConstantBias(one.acc_bias, one.gyro_bias)
+        interval = world.preintegrated[id_]
+        at = gtsam.imuBias.ConstantBias(interval.acc_bias, interval.gyro_bias)
         measured = gtsam.PreintegratedCombinedMeasurements(parameters, at)
-        for k, dt in enumerate(one.samples.steps):
-            measured.integrateMeasurement(one.samples.acc[k], one.samples.gyro[k], dt)
+        for k, dt in enumerate(interval.samples.steps):
+            measured.integrateMeasurement(interval.samples.acc[k], interval.samples.gyro[k], dt)
         i, j = (int(frames.rows(world.imu[name][row])) for name in ("first", "second"))
         ends = key("x", i), key("v", i), key("x", j), key("v", j), key("b", i), key("b", j)
         graph.push_back(gtsam.CombinedImuFactor(*ends, measured))

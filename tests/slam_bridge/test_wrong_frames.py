@@ -189,7 +189,7 @@ def test_a_covered_camera_does_not_contradict_the_imu():
     seen, _ = frame(rng, truth.world_T_body, 60)
     nonsense = dataclasses.replace(seen, pixel=rng.uniform(0.0, 480.0, (60, 2)))
     nowhere = dataclasses.replace(seen, points=np.full((60, 3), np.inf))
-    for one in (nonsense, nowhere, sb.FrameObservations.of(np.zeros((0, 3)), np.zeros((0, 2)))):
-        result = solved(one)
+    for observed in (nonsense, nowhere, sb.FrameObservations.of(np.zeros((0, 3)), np.zeros((0, 2)))):
+        result = solved(observed)
         assert result.is_usable and result.rejected["keyframe without inliers"].tolist() == [0]
         np.testing.assert_allclose(result.extra["state"].world_T_body, truth.world_T_body, atol=1e-3)

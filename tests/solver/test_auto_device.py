@@ -79,6 +79,6 @@ def test_a_call_of_the_same_structure_moves_to_the_gpu(monkeypatch):
         for vertex_set, values in zip(graph.vertex_sets, start, strict=True):
             vertex_set.estimate[...] = values
         found.append(graphopt.optimize(graph))
-    assert [one.device for one in found] == ["cpu", "vulkan:0", "vulkan:0"]
-    chi2 = [one.final_chi2 for one in found]
+    assert [summary.device for summary in found] == ["cpu", "vulkan:0", "vulkan:0"]
+    chi2 = [summary.final_chi2 for summary in found]
     assert chi2[1] == chi2[2] == pytest.approx(chi2[0], rel=1e-9)

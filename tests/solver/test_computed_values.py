@@ -53,7 +53,7 @@ def test_values_in_arrays_have_the_same_equations(types, linear_solver):
     assert solver.linearize() == pytest.approx(whole.chi2, rel=1e-12)
     np.testing.assert_allclose(solver.b, whole.b, rtol=1e-11, atol=1e-12)
     dense = whole.H.toarray()
-    columns = np.stack([solver.multiply(one) for one in np.eye(solver.dim)], axis=1)
+    columns = np.stack([solver.multiply(column) for column in np.eye(solver.dim)], axis=1)
     np.testing.assert_allclose(columns, dense, rtol=1e-10, atol=1e-11)
     if linear_solver == "cholesky":
         np.testing.assert_allclose(solver.diagonal, dense.diagonal(), rtol=1e-11)
@@ -171,7 +171,7 @@ def test_checks_see_what_is_connected_through_values(types):
     """One component, where plain selections see none of the connections."""
     graph = with_values(types, boundary="clamp")
     assert graph.components()[0] == 1
-    kinds = [one.kind for one in graph.check()]
+    kinds = [finding.kind for finding in graph.check()]
     assert "components" not in kinds
 
 

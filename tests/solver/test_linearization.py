@@ -79,7 +79,7 @@ def test_a_step_with_scipy_is_a_gauss_newton_step():
         vertex = graph.vertex(vertex_id)
         vertex.estimate = vertex.type.oplus(vertex.estimate, d[found.columns(vertex_id)])
     graphopt.optimize(other, "gn", 1, fix="none")
-    translations = [one.vertex_sets[0].estimate[:, :3] for one in (graph, other)]
+    translations = [graph.vertex_sets[0].estimate[:, :3] for graph in (graph, other)]
     np.testing.assert_allclose(*translations, atol=1e-9)
     assert graph.chi2() == pytest.approx(other.chi2(), rel=1e-9)
 

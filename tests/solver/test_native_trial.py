@@ -52,23 +52,23 @@ def solver_of(graph: graphopt.Graph, **way: Any) -> CpuBlockSolver:
 @pytest.mark.parametrize("way", WAYS)
 def test_one_call_does_what_the_parts_do(way: dict[str, str], damping: Damping, looks_ahead: bool) -> None:
     """Steps, chi2, gain, estimates, and H and b of the linearization that follows, over three trials."""
-    one, parts = solver_of(points_graph(), **way), solver_of(points_graph(), **way)
-    for solver in (one, parts):
+    native, parts = solver_of(points_graph(), **way), solver_of(points_graph(), **way)
+    for solver in (native, parts):
         solver.looks_ahead = looks_ahead
     for keep in (True, False, True):
-        assert one.linearize() == parts.linearize()
-        mine, theirs = one.trial(damping), TrialsByParts.trial(parts, damping)
+        assert native.linearize() == parts.linearize()
+        mine, theirs = native.trial(damping), TrialsByParts.trial(parts, damping)
         assert mine.solved
         assert (mine.chi2, mine.gain, mine.step_size) == (theirs.chi2, theirs.gain, theirs.step_size)
         assert mine.seconds.keys() == theirs.seconds.keys()
-        np.testing.assert_array_equal(one.dx, parts.dx)
-        for solver in (one, parts):
+        np.testing.assert_array_equal(native.dx, parts.dx)
+        for solver in (native, parts):
             solver.discard_top() if keep else solver.pop()
-        for a, b in zip(one.snapshot(), parts.snapshot(), strict=True):
+        for a, b in zip(native.snapshot(), parts.snapshot(), strict=True):
             np.testing.assert_array_equal(a, b)
-    assert one.linearize() == parts.linearize()
-    np.testing.assert_array_equal(one.values, parts.values)
-    np.testing.assert_array_equal(one.b, parts.b)
+    assert native.linearize() == parts.linearize()
+    np.testing.assert_array_equal(native.values, parts.values)
+    np.testing.assert_array_equal(native.b, parts.b)
 
 
 @pytest.mark.parametrize("way", WAYS)
@@ -113,11 +113,11 @@ def test_poses_of_a_plane_take_the_same_way() -> None:
         pairs = np.stack([np.arange(49), np.arange(1, 50)], axis=1)
         graph.add_edges(slam2d.EdgeSE2, pairs, np.tile([1.0, 0.1, 0.05], (49, 1)))
         graphs.append(graph)
-    one, parts = (solver_of(graph) for graph in graphs)
-    shift = np.abs(rng.normal(size=one.dim))
-    for solver in (one, parts):
+    native, parts = (solver_of(graph) for graph in graphs)
+    shift = np.abs(rng.normal(size=native.dim))
+    for solver in (native, parts):
         solver.linearize()
         assert solver.solve(shift)
-    np.testing.assert_array_equal(one.dx, parts.dx)
-    mine, theirs = one.trial(Damping(0.5)), TrialsByParts.trial(parts, Damping(0.5))
+    np.testing.assert_array_equal(native.dx, parts.dx)
+    mine, theirs = native.trial(Damping(0.5)), TrialsByParts.trial(parts, Damping(0.5))
     assert (mine.chi2, mine.gain, mine.step_size) == (theirs.chi2, theirs.gain, theirs.step_size)

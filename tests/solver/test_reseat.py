@@ -130,8 +130,8 @@ def test_points_end_in_the_same_bits_whatever_the_number_of_threads():
         chi2, falls = problem.minimise(5, 3, np.full(len(points), np.inf))
         found.append((chi2, falls, problem.points))
     kernels.set_num_threads(before)
-    for one, other in zip(*found, strict=True):
-        np.testing.assert_array_equal(one, other)
+    for array, other in zip(*found, strict=True):
+        np.testing.assert_array_equal(array, other)
     some = edges.point < 7
     few = PointEdges(edges.group, edges.rows[some], edges.slot, edges.point[some])
     alone = LandmarkProblem(structure, [few], points.estimate[:7])

@@ -47,10 +47,10 @@ def test_the_same_edges_as_numpy(kind):
     whole = graph.select(-1).edges[0]
     rows = rng.permutation(count)[: unseen.FEW + 50]
     part = graph.select(edges={graph.edge_sets[0]: np.sort(rows)}).edges[0]
-    for one in (whole, part):
-        expected = edges_behind(graph, one)
-        np.testing.assert_array_equal(unseen.edges_unseen(graph, one), expected)
-        assert len(expected) < len(one.rows)
+    for edges in (whole, part):
+        expected = edges_behind(graph, edges)
+        np.testing.assert_array_equal(unseen.edges_unseen(graph, edges), expected)
+        assert len(expected) < len(edges.rows)
 
 
 def test_most_types_are_compiled_and_what_cannot_be_is_left_to_numpy(monkeypatch):

@@ -77,7 +77,7 @@ def gradient(expression, point):
     """Derivatives by x, y, z as the compiler has them."""
     state = variables("v", len(point))
     residual = graphopt.from_sympy([expression], [[x, y, z][: len(point)]])
-    rows = jacobian(as_exprs(residual(state)), [{one: const(1.0)} for one in state])
+    rows = jacobian(as_exprs(residual(state)), [{symbol: const(1.0)} for symbol in state])
     return np.array(evaluate(rows[0], {f"v[{i}]": value for i, value in enumerate(point)}), float)
 
 
@@ -97,10 +97,10 @@ def test_derivative_is_that_of_sympy(expression):
     """Through the compiler's derivatives; those of steps are left open by SymPy."""
     if expression.has(sympy.Mod, sympy.floor, sympy.Heaviside, sympy.sign):
         return
-    expected = [sympy.diff(expression.doit(), one) for one in (x, y, z)]
+    expected = [sympy.diff(expression.doit(), symbol) for symbol in (x, y, z)]
     for point in points():
         values = dict(zip((x, y, z), point, strict=True))
-        exact = [float(sympy.N(one.subs(values).doit())) for one in expected]
+        exact = [float(sympy.N(expected.subs(values).doit())) for expected in expected]
         np.testing.assert_allclose(gradient(expression, point), exact, rtol=1e-12, atol=1e-12)
 
 

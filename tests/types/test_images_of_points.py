@@ -115,7 +115,7 @@ def test_camera_on_a_rig():
     for point, count in ((AHEAD, 1), (BEHIND, 0)):
         graph = graph_of(kind, [SE3.identity_storage, point, CAMERA], [320.0, 240.0], [backwards])
         assert sum(map(len, graph.points_behind().values())) == count
-        found = [one for one in graph.check() if one.kind == "points-behind"]
+        found = [finding for finding in graph.check() if finding.kind == "points-behind"]
         assert len(found) == count
 
 

@@ -43,7 +43,7 @@ def test_the_error_vanishes(kind):
 
 def test_motions_and_points_know():
     """As g2o's types do."""
-    tags = {one.tag for one in KNOWING}
+    tags = {kind.tag for kind in KNOWING}
     assert {"EDGE_SE2", "EDGE_SE3:QUAT", "EDGE_SE3:EXPMAP", "EDGE_SIM3:EXPMAP", "EDGE_SE2_XY"} <= tags
     with pytest.raises(GraphError, match="does not say"):
         registry.edge_type("EDGE_SE3_PROJECT_XYZ:EXPMAP").measured((), ())

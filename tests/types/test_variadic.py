@@ -99,8 +99,8 @@ def test_files_copies_and_pickles(tmp_path):
     assert order == list(ARITIES)
     for other in (pickle.loads(pickle.dumps(graph)), graph.copy()):
         assert other.chi2() == pytest.approx(graph.chi2(), rel=1e-12)
-    for one in (graph, again):  # files hold no robust kernels
-        for edge_set in one.edge_sets:
+    for graph_ in (graph, again):  # files hold no robust kernels
+        for edge_set in graph_.edge_sets:
             edge_set.kernel[:] = 0
     assert again.chi2() == pytest.approx(graph.chi2(), rel=1e-9)
 
@@ -113,7 +113,7 @@ def test_archives_keep_every_digit(tmp_path):
     graphopt.write(graph, tmp_path / "graph.npz", format="graph_npz")
     again = graphopt.read(tmp_path / "graph.npz")
     assert again.chi2() == graph.chi2()
-    ids = [[[vertex.id for vertex in edge.vertices] for edge in one.edges()] for one in (graph, again)]
+    ids = [[[vertex.id for vertex in edge.vertices] for edge in graph.edges()] for graph in (graph, again)]
     assert ids[0] == ids[1]
     for a, b in zip(graph.edge_sets, again.edge_sets, strict=True):
         for name in ("vertices", "measurement", "information", "kernel", "kernel_width", "level"):

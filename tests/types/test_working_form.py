@@ -128,7 +128,7 @@ def test_derivative_of_the_quaternion_is_eigens():
         x, y, z = step * axis
         turn = 2.0 * np.array([[0.0, -z, y], [z, 0.0, -x], [-y, x, 0.0]])
         ends = [
-            np.array([eigen_quaternion(one)[:3] for one in left @ (np.eye(3) + sign * turn) @ right])
+            np.array([eigen_quaternion(matrix)[:3] for matrix in left @ (np.eye(3) + sign * turn) @ right])
             for sign in (1.0, -1.0)
         ]
         difference = (ends[0] - ends[1]) / (2.0 * step)
@@ -253,7 +253,9 @@ def test_ten_calls_of_one_iteration_are_one_call_of_ten(fresh):
 def test_a_callback_sees_the_estimates():
     """After each iteration the graph's own chi2 is the iteration's."""
     graph, seen = sphere(), []
-    graphopt.optimize(graph, "lm", 4, fix="none", callback=lambda one: seen.append((graph.chi2(), one.chi2)))
+    graphopt.optimize(
+        graph, "lm", 4, fix="none", callback=lambda iteration: seen.append((graph.chi2(), iteration.chi2))
+    )
     assert len(seen) == 4
     np.testing.assert_allclose(*np.array(seen).T, rtol=1e-11)
 

@@ -66,7 +66,9 @@ def story(make, **options):
         change(graph)
         other_estimates(graph, number)
         summary = optimize(graph, **OPTIONS, **options)
-        found.append([summary.initial_chi2, *[(one.chi2, one.lambda_) for one in summary.iterations]])
+        found.append(
+            [summary.initial_chi2, *[(iteration.chi2, iteration.lambda_) for iteration in summary.iterations]]
+        )
     return found, [vertices.estimate.copy() for vertices in graph.vertex_sets]
 
 

@@ -51,7 +51,9 @@ def story(make, monkeypatch, ahead, **options):
         graph, found = make(), []
         for _ in range(2):
             summary = optimize(graph, **OPTIONS, **options)
-            found.append([(one.chi2, one.lambda_, one.trials) for one in summary.iterations])
+            found.append(
+                [(iteration.chi2, iteration.lambda_, iteration.trials) for iteration in summary.iterations]
+            )
             found.append([vertices.estimate.tolist() for vertices in graph.vertex_sets])
             graph.vertex_sets[-1].estimate[1:] += 0.01
     return found, counts
@@ -103,8 +105,8 @@ def numbers(solver):
 
 def assert_equal(ours, theirs):
     """Bit by bit."""
-    for one, other in zip(ours, theirs, strict=True):
-        np.testing.assert_array_equal(one, other)
+    for value, other in zip(ours, theirs, strict=True):
+        np.testing.assert_array_equal(value, other)
 
 
 @pytest.mark.parametrize("taken", [True, False])

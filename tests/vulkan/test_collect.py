@@ -31,7 +31,7 @@ def test_every_kind_of_edge(name, variant):
     check_linearization(device, host, TOLERANCE[variant[1]], True)
     for edges in device._linearizer.edges:
         assert set(edges.views) == {edges.primary_slot} and not edges.pairs
-    assert all(isinstance(one, RecordWriter) for one in device._linearizer._writers)
+    assert all(isinstance(writer, RecordWriter) for writer in device._linearizer._writers)
     assert shared_device(variant[0]).messages == []
 
 
@@ -42,8 +42,8 @@ def test_beside_others_and_after_other_estimates():
     graph, other = mixed_plane(), mixed_plane()
     device, host = resident(graph, schedule=pins), on_cpu(other)
     check_linearization(device, host, TOLERANCE["double"], True)
-    for one in (graph, other):
-        for edges in one.edge_sets:
+    for graph_ in (graph, other):
+        for edges in graph_.edge_sets:
             edges.measurement = edges.measurement + 0.01
     device.refresh()
     host.refresh()
@@ -65,7 +65,9 @@ def test_a_factorization_takes_the_same_steps():
         mixed_space(), "lm", 3, device="vulkan", linear_solver="cholesky", schedule="blocks+collect"
     )
     np.testing.assert_allclose(
-        [one.chi2 for one in actual.iterations], [one.chi2 for one in expected.iterations], rtol=1e-9
+        [iteration.chi2 for iteration in actual.iterations],
+        [iteration.chi2 for iteration in expected.iterations],
+        rtol=1e-9,
     )
 
 

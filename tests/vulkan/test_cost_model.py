@@ -77,12 +77,14 @@ def test_every_schedule_is_predicted_and_sorted(bundle, sphere, monkeypatch):
             },
         ),
         (sphere, {f"off, {each_product}" for each_product in (*PRODUCTS, "expressions", "jp")}),
-        (mixed_space(), {f"implicit, {one}" for one in BY_TAG} | {"explicit, blocks"}),
+        (mixed_space(), {f"implicit, {name}" for name in BY_TAG} | {"explicit, blocks"}),
     ]:
         found = predict(problem_size(structure_of(graph), "double"), H200, "double")
-        found = [one for one in found if "scatter" not in one.evaluations]
-        assert names <= {one.name for one in found} and len(found) == len({one.name for one in found})
-        totals = [one.total for one in found]
+        found = [prediction for prediction in found if "scatter" not in prediction.evaluations]
+        assert names <= {prediction.name for prediction in found} and len(found) == len(
+            {prediction.name for prediction in found}
+        )
+        totals = [prediction.total for prediction in found]
         assert totals == sorted(totals) and min(totals) > 0.0
 
 
@@ -93,7 +95,9 @@ def test_cuts_are_looked_for_where_a_run_takes_longer(bundle, monkeypatch):
 
     def has_expressions(factor: int, pins=None) -> bool:
         larger = replace(size, groups=(replace(group, num_edges=factor * group.num_edges),))
-        return any("expressions" in one.products for one in predict(larger, H200, "double", pins))
+        return any(
+            "expressions" in prediction.products for prediction in predict(larger, H200, "double", pins)
+        )
 
     assert has_expressions(1, {group.tag: "expressions"})
     assert has_expressions(10_000_000)
@@ -106,10 +110,10 @@ def test_more_edges_cost_more_and_a_slower_device_takes_longer(bundle):
     size = problem_size(structure_of(bundle), "double")
     many = replace(size, groups=tuple(replace(g, num_edges=10**7) for g in size.groups))
     slow = replace(H200, bytes_per_second=1e10, gathers_per_second=1e8, float64_flops=1e10)
-    for one in predict(size, H200, "double"):
+    for prediction in predict(size, H200, "double"):
         for other in (predict(many, H200, "double"), predict(size, slow, "double")):
-            (same,) = (p for p in other if p.name == one.name)
-            assert same.total > one.total
+            (same,) = (p for p in other if p.name == prediction.name)
+            assert same.total > prediction.total
 
 
 def test_expensive_edges_are_evaluated_once(bundle):
@@ -124,18 +128,18 @@ def test_expensive_edges_are_evaluated_once(bundle):
     expensive = picked(num_edges=10**6, linearize_flops=20000)
     assert expensive.evaluations == ("scatter",)
     [gathered] = [
-        one
-        for one in predict(
+        prediction
+        for prediction in predict(
             replace(size, groups=(replace(group, num_edges=10**6, linearize_flops=20000),)), H200, "double"
         )
-        if f"{one.name}+scatter" == expensive.name
+        if f"{prediction.name}+scatter" == expensive.name
     ]
     assert gathered.seconds["linearize"] > expensive.seconds["linearize"]
     assert gathered.memory_bytes < expensive.memory_bytes
     curve = structure_of(curve_fit())
     tags = [g.edge_set.type.tag for g in curve.groups]
-    for one in predict(problem_size(curve, "double"), H200, "double"):
-        assert dict(zip(tags, one.evaluations, strict=True))["EDGE_TEST_CURVE"] == "gather"
+    for prediction in predict(problem_size(curve, "double"), H200, "double"):
+        assert dict(zip(tags, prediction.evaluations, strict=True))["EDGE_TEST_CURVE"] == "gather"
 
 
 def test_records_of_more_than_4_gib_are_refused(bundle, monkeypatch):
@@ -143,7 +147,7 @@ def test_records_of_more_than_4_gib_are_refused(bundle, monkeypatch):
     structure, device = structure_of(bundle), shared_device("address")
     monkeypatch.setattr("graphopt.solver.vulkan.schedules.scatter.NEAR_BYTES", 1000)
     found = predict(problem_size(structure, "double"), H200, "double")
-    assert found and all(one.evaluations == ("gather",) for one in found)
+    assert found and all(prediction.evaluations == ("gather",) for prediction in found)
     configuration = configuration_of(SolverOptions("vulkan", "pcg"), "double")
     with pytest.raises(OptionError, match="more than the 4 GiB that kernels can count"):
         choose_plan("matrix-free+scatter", device, structure, configuration, "double")
@@ -151,7 +155,7 @@ def test_records_of_more_than_4_gib_are_refused(bundle, monkeypatch):
 
 def test_the_memory_limit_excludes_what_does_not_fit(bundle):
     found = predict(problem_size(structure_of(bundle), "double"), H200, "double")
-    smallest = min(found, key=lambda one: one.memory_bytes)
+    smallest = min(found, key=lambda prediction: prediction.memory_bytes)
     assert cheapest(found, smallest.memory_bytes) is smallest
     assert cheapest(found, 0.0) is smallest
     assert cheapest(found, np.inf) is found[0]
@@ -160,16 +164,16 @@ def test_the_memory_limit_excludes_what_does_not_fit(bundle):
 def test_of_many_edge_sets_one_at_a_time_is_changed():
     """Not all 81 schedules of four edge sets; the pick is at least as good as the uniform ones."""
     size = problem_size(structure_of(mixed_plane()), "double")
-    found = [one for one in predict(size, H200, "double") if one.schur == "implicit"]
+    found = [prediction for prediction in predict(size, H200, "double") if prediction.schur == "implicit"]
     assert len(size.tags) == 4 and 3 < len(found) < 3**4
-    uniform = [one for one in found if len(set(one.products)) == 1]
-    assert {one.schedule for one in uniform} == {*PRODUCTS, "jp"}
+    uniform = [prediction for prediction in found if len(set(prediction.products)) == 1]
+    assert {prediction.schedule for prediction in uniform} == {*PRODUCTS, "jp"}
     tags = [g.tag for g in size.groups]
-    for one in found:  # groups of one edge set share their choice
-        assert len(set(zip(tags, one.products, strict=True))) == 4
+    for prediction in found:  # groups of one edge set share their choice
+        assert len(set(zip(tags, prediction.products, strict=True))) == 4
     pins = {"EDGE_SE2": "jacobians", "EDGE_SE2_XY": "blocks"}
-    for one in predict(size, H200, "double", pins):
-        assert pins.items() <= dict(zip(tags, one.products, strict=True)).items()
+    for prediction in predict(size, H200, "double", pins):
+        assert pins.items() <= dict(zip(tags, prediction.products, strict=True)).items()
 
 
 def test_what_work_queues_cannot_count_is_left_out(bundle, monkeypatch):
@@ -178,10 +182,10 @@ def test_what_work_queues_cannot_count_is_left_out(bundle, monkeypatch):
     size = problem_size(structure_of(bundle), "double")
 
     def names(**more):
-        return {one.name for one in predict(replace(size, **more), H200, "double")}
+        return {prediction.name for prediction in predict(replace(size, **more), H200, "double")}
 
     by_gathering = {f"implicit, {each_product}" for each_product in (*PRODUCTS, "expressions", "jp")}
-    implicit = {f"{one}{more}" for one in by_gathering for more in ("", "+scatter")}
+    implicit = {f"{name}{more}" for name in by_gathering for more in ("", "+scatter")}
     explicit = {"explicit, blocks", "explicit, blocks+scatter"}
     assert names(num_pairs=2.0**30 - 1) == implicit | explicit
     assert names(num_pairs=2.0**30) == names(schur=2.0**31) == implicit
@@ -207,7 +211,7 @@ def test_what_the_user_pins_is_kept(bundle):
         for each_product in PRODUCTS
         for evaluation in ("", "+gather", "+scatter")
     ]
-    for schur, schedule in [("explicit", "blocks"), *(("implicit", one) for one in pinned)]:
+    for schur, schedule in [("explicit", "blocks"), *(("implicit", name) for name in pinned)]:
         options = SolverOptions("vulkan", "pcg", schur)
         plan = choose_plan(schedule, device, structure, configuration_of(options, "double"), "double")
         products, _, evaluation = schedule.partition("+")
@@ -239,10 +243,10 @@ def test_measurements_leave_the_graph_as_it_is(bundle):
     before = [vertex_set.estimate.copy() for vertex_set in bundle.vertex_sets]
     predictions = predict(problem_size(structure, "double"), H200, "double")
     measured = measure_schedules(bundle, structure, device, "double", predictions, repetitions=1)
-    assert [one.prediction for one in measured] == predictions
-    for one in measured:
-        assert one.seconds.keys() == one.prediction.seconds.keys()
-        assert all(one.seconds[phase] > 0.0 for phase in ("linearize", "eliminate", "solve", "update"))
+    assert [run.prediction for run in measured] == predictions
+    for run in measured:
+        assert run.seconds.keys() == run.prediction.seconds.keys()
+        assert all(run.seconds[phase] > 0.0 for phase in ("linearize", "eliminate", "solve", "update"))
     for vertex_set, old in zip(bundle.vertex_sets, before, strict=True):
         np.testing.assert_array_equal(vertex_set.estimate, old)
     assert not device.messages
@@ -268,9 +272,9 @@ def test_explain_shows_the_choice(files, bundle, capsys):
     assert edge["edge"] == "EDGE_OBSERVATION_BAL"
     first, *_, last = edge["programs"]["linearize"]
     assert first["rule"] == "as written" and last["operations"] < first["operations"]
-    (chosen,) = (one for one in document["schedules"] if one["chosen"])
+    (chosen,) = (schedule for schedule in document["schedules"] if schedule["chosen"])
     assert chosen["schedule"] == f"{document['schur']}, {document['schedule']}"
-    assert all(one["measured_seconds"]["total"] > 0.0 for one in document["schedules"])
+    assert all(schedule["measured_seconds"]["total"] > 0.0 for schedule in document["schedules"])
     assert main(words) == 0
     assert "matrix-free" in capsys.readouterr().out
 
@@ -282,9 +286,11 @@ def test_explain_by_edge_set(tmp_path, capsys):
     words = ["explain", str(path), "--device", "vulkan", "--linear-solver", "pcg", "--schur", "off"]
     assert main([*words, "--measure", "--json"]) == 0
     document = json.loads(capsys.readouterr().out)
-    assert {one["schedule"] for one in document["schedules"]} >= {f"off, {one}" for one in BY_TAG}
-    for one in document["schedules"]:
-        assert one["measured_seconds"]["total"] > 0.0 and one["predicted_seconds"]["total"] > 0.0
+    assert {schedule["schedule"] for schedule in document["schedules"]} >= {
+        f"off, {schedule}" for schedule in BY_TAG
+    }
+    for schedule in document["schedules"]:
+        assert schedule["measured_seconds"]["total"] > 0.0 and schedule["predicted_seconds"]["total"] > 0.0
     pins = ["--schedule", "EDGE_SE3:QUAT=jacobians", "--schedule", "EDGE_SE3_TRACKXYZ=blocks"]
     assert main([*words, *pins, "--json"]) == 0
     document = json.loads(capsys.readouterr().out)

@@ -115,7 +115,7 @@ def test_a_long_chain_is_cheap_to_factor():
     """Of equal size, the longer one takes fewer operations and more iterations."""
     chain = ReducedShape(9000, (np.full(75, 120.0),))
     compact = ReducedShape(9000, (np.array([4500.0, 4500.0]),))
-    seconds = [factor_seconds(one, LARGE_GPU, software=False) for one in (chain, compact)]
+    seconds = [factor_seconds(shape, LARGE_GPU, software=False) for shape in (chain, compact)]
     assert seconds[0] < 0.3 * seconds[1]
     assert iterations_of(chain, "double") > 5 * iterations_of(compact, "double")
     assert iterations_of(chain, "mixed") > iterations_of(chain, "double")

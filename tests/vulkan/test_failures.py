@@ -46,8 +46,8 @@ def compiled(monkeypatch):
 @pytest.fixture
 def gpu_by_default(monkeypatch):
     """The software driver counts as a discrete GPU, and small problems as large."""
-    for one in (devices := list_devices()):
-        object.__setattr__(one, "kind", "discrete")
+    for device in (devices := list_devices()):
+        object.__setattr__(device, "kind", "discrete")
     auto_device._discrete_gpu.cache_clear()
     monkeypatch.setattr("graphopt.device.list_devices", lambda: devices)
     monkeypatch.setattr(auto_device, "LARGE", 20)

@@ -61,7 +61,7 @@ def test_auto_takes_the_table_and_finds_what_lists_find(device):
     for schedule in ("auto", "gather"):
         graph = chain(12, kind)
         summary = optimize(graph, "lm", 4, device=device, linear_solver="cholesky", schedule=schedule)
-        found[schedule] = summary.schedule, [one.chi2 for one in summary.iterations]
+        found[schedule] = summary.schedule, [iteration.chi2 for iteration in summary.iterations]
         reuse.forget(graph)
     assert found["auto"][0] == "blocks+collect"
     assert found["gather"][0] == "blocks"
@@ -84,7 +84,7 @@ def test_a_kept_table_is_that_of_its_structure(at, monkeypatch):
         summary = optimize(graph, "lm", 3, device="vulkan", linear_solver="cholesky")
         reuse.forget(graph)
         assert summary.schedule == "blocks+collect"
-        return [one.chi2 for one in summary.iterations], graph.vertex_sets[0].estimate.copy()
+        return [iteration.chi2 for iteration in summary.iterations], graph.vertex_sets[0].estimate.copy()
 
     def story():
         graph = chain(12, kind)

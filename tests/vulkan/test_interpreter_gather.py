@@ -154,6 +154,6 @@ def test_every_contribution_is_listed_once():
 
 def test_what_does_not_fit_an_item_is_refused():
     """Items number the edges of a chunk with 20 bits."""
-    one = np.zeros((1, 1))
+    zero = np.zeros((1, 1))
     with pytest.raises(DeviceError, match="cpu"):
-        gather_lists((3,), one, one, one > 0, one > 0, 1 << 21)
+        gather_lists((3,), zero, zero, zero > 0, zero > 0, 1 << 21)

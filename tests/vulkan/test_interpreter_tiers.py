@@ -53,30 +53,30 @@ def tiered(
 def test_compiled_kernels_take_over_between_submissions():
     """`active` changes in `advance` only, once all kernels are built, and once."""
     device = SlowDevice()
-    one = tiered(device)
-    assert (one.active, one.tier, one.generation) == ("interpreted", "interpreter", 0)
+    kernels = tiered(device)
+    assert (kernels.active, kernels.tier, kernels.generation) == ("interpreted", "interpreter", 0)
     device.may_go_on.release()
-    assert not one.advance()
+    assert not kernels.advance()
     device.may_go_on.release()
-    assert one._built.wait(30)
-    assert one.active == "interpreted"
-    assert one.advance()
-    assert (one.active, one.tier, one.generation) == ("compiled a+b", "compiled", 1)
-    assert not one.advance()
-    assert 0.0 < one.seconds["interpreter"] <= one.seconds["compiled"]
+    assert kernels._built.wait(30)
+    assert kernels.active == "interpreted"
+    assert kernels.advance()
+    assert (kernels.active, kernels.tier, kernels.generation) == ("compiled a+b", "compiled", 1)
+    assert not kernels.advance()
+    assert 0.0 < kernels.seconds["interpreter"] <= kernels.seconds["compiled"]
 
 
 def test_errors_of_the_thread_surface():
     """A kernel that does not compile is an error of the next `advance`, not a silent stay."""
     device = SlowDevice()
-    one = tiered(device, ("a", "wrong", "b"))
+    kernels = tiered(device, ("a", "wrong", "b"))
     device.may_go_on.release(3)
-    one.wait()
+    kernels.wait()
     with pytest.raises(ShaderError, match="no such function"):
-        one.advance()
+        kernels.advance()
     with pytest.raises(ShaderError):
-        one.advance()
-    assert one.active == "interpreted"
+        kernels.advance()
+    assert kernels.active == "interpreted"
 
 
 def test_kernels_are_built_while_others_are_written():
@@ -113,13 +113,13 @@ def test_kernels_are_built_once_for_all_who_want_them_at_the_same_time(kernels):
         pass
     second, other = tiered(device, kernels), tiered(device, ("c",))
     device.may_go_on.release(4)
-    for one in (first, second, other):
-        one.wait()
+    for tiers in (first, second, other):
+        tiers.wait()
     assert other.advance() and other.tier == "compiled"
     if "wrong" in kernels:
-        for one in (first, second):
+        for tiers in (first, second):
             with pytest.raises(ShaderError):
-                one.advance()
+                tiers.advance()
     else:
         assert sorted(device.built) == ["a", "b", "c"]
         assert first.advance() and second.advance()
@@ -130,9 +130,9 @@ def test_tiers_can_be_forced(monkeypatch):
     device = SlowDevice()
     device.may_go_on.release(2)
     monkeypatch.setenv("GRAPHOPT_TIER", "compiled")
-    one = tiered(device, choice=None)
-    assert one.active == "compiled a+b" and not one.advance()
-    assert set(one.seconds) == {"compiled"}
+    kernels = tiered(device, choice=None)
+    assert kernels.active == "compiled a+b" and not kernels.advance()
+    assert set(kernels.seconds) == {"compiled"}
     monkeypatch.setenv("GRAPHOPT_TIER", "interpreter")
     two = tiered(SlowDevice(), choice=None)
     two.wait()

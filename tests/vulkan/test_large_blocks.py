@@ -73,7 +73,7 @@ def test_the_equations_are_the_same():
     assert split.chi2 == pytest.approx(whole.chi2, rel=1e-13)
     assert split.H.shape == whole.H.shape and np.diff(split.offsets).max() <= 15
     np.testing.assert_allclose(np.sort(split.b), np.sort(whole.b), rtol=1e-11, atol=1e-13)
-    a, b = (np.linalg.eigvalsh(one.H.toarray()) for one in (whole, split))
+    a, b = (np.linalg.eigvalsh(system.H.toarray()) for system in (whole, split))
     np.testing.assert_allclose(a, b, rtol=1e-9, atol=1e-12)
 
 
@@ -81,9 +81,9 @@ def test_a_pose_with_numbers_on_the_device():
     """Estimates come back into the graph, also for the callback."""
     shared_device("address")
     expected, graph = mixed_problem()[0], mixed_problem()[0]
-    for one in (expected, graph):
-        one.set_fixed([0])
-        one.hold([1], [20])
+    for graph_ in (expected, graph):
+        graph_.set_fixed([0])
+        graph_.hold([1], [20])
     seen = []
     graphopt.optimize(expected, "lm", 6, device="cpu")
     summary = graphopt.optimize(

@@ -238,8 +238,8 @@ def test_two_runs_give_the_same_bits(schedule, precision):
         estimates = [vertex_set.estimate.copy() for vertex_set in graph.vertex_sets]
         runs.append(([iteration.chi2 for iteration in summary.iterations], estimates))
     assert runs[0][0] == runs[1][0]
-    for one, other in zip(runs[0][1], runs[1][1], strict=True):
-        np.testing.assert_array_equal(one, other)
+    for array, other in zip(runs[0][1], runs[1][1], strict=True):
+        np.testing.assert_array_equal(array, other)
 
 
 @pytest.mark.parametrize(
@@ -353,13 +353,15 @@ def test_explain_lists_both_evaluations(tmp_path, capsys):
     words = ["explain", str(path), "--device", "vulkan", "--linear-solver", "pcg", "--json"]
     assert main([*words, "--measure"]) == 0
     document = json.loads(capsys.readouterr().out)
-    names = {one["schedule"] for one in document["schedules"]}
+    names = {schedule["schedule"] for schedule in document["schedules"]}
     assert names >= {f"off, {product}{more}" for product in PRODUCTS for more in ("", "+scatter")}
     assert {f"{name}+scatter" for name in names if "+" not in name} == {name for name in names if "+" in name}
-    assert all(one["measured_seconds"]["linearize"] > 0.0 for one in document["schedules"])
+    assert all(schedule["measured_seconds"]["linearize"] > 0.0 for schedule in document["schedules"])
     assert main([*words, "--schedule", "EDGE_SE2=scatter"]) == 0
     document = json.loads(capsys.readouterr().out)
-    assert {one["schedule"] for one in document["schedules"]} == {name for name in names if "+" in name}
+    assert {schedule["schedule"] for schedule in document["schedules"]} == {
+        name for name in names if "+" in name
+    }
     assert document["edge_sets"]["EDGE_SE2"].endswith("+scatter")
     assert main([*words, "--schedule", "scater"]) == 2
     assert "scatter" in capsys.readouterr().err

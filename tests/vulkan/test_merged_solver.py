@@ -242,17 +242,17 @@ def plan_of(graph, schedule, schur="off", linear_solver="pcg"):
 def test_the_cost_model_weighs_dispatches_against_operations():
     """Where dispatches are long sums are merged; where they cost nothing, divergence decides."""
     size = problem_size(Structure(picture().select()), "double")
-    slow, free = (replace(H200, dispatch_seconds=one) for one in (1e-3, 0.0))
-    for one in predict(size, slow, "double"):
-        assert [c.name for c in one.merging] == ["merged"] and one.merged == {0}
-        assert one.merging[0].num_views == 3 and one.summation == "VERTEX_MERGED_PIXEL merged"
+    slow, free = (replace(H200, dispatch_seconds=seconds) for seconds in (1e-3, 0.0))
+    for prediction in predict(size, slow, "double"):
+        assert [c.name for c in prediction.merging] == ["merged"] and prediction.merged == {0}
+        assert prediction.merging[0].num_views == 3 and prediction.summation == "VERTEX_MERGED_PIXEL merged"
     software = replace(slow, runs_all_branches=True)
-    assert all(one.merged == frozenset() for one in predict(size, software, "double"))
+    assert all(prediction.merged == frozenset() for prediction in predict(size, software, "double"))
     # without dispatches, memory or gathers there is only arithmetic, and a tile of three views has more of it
     no_memory = replace(free, bytes_per_second=1e30, gathers_per_second=1e30)
-    (one,) = (p for p in predict(size, no_memory, "double") if p.schedule == "matrix-free")
-    assert one.merged == frozenset()
-    ratio = one.merging[0].merged_seconds / one.merging[0].separate_seconds
+    (prediction,) = (p for p in predict(size, no_memory, "double") if p.schedule == "matrix-free")
+    assert prediction.merged == frozenset()
+    ratio = prediction.merging[0].merged_seconds / prediction.merging[0].separate_seconds
     assert 1.25 < ratio < 1.5  # of two views in products, of three in the linearisation
 
 
@@ -262,8 +262,8 @@ def test_registers_of_one_view_slow_the_others_down():
     groups = [replace(g, num_edges=10**5, num_destinations=(10**4,) * g.arity) for g in size.groups]
     for values, expected in ((10, {0}), (1000, frozenset())):
         own = replace(size, groups=(replace(groups[0], linearize_values=values), *groups[1:]))
-        (one,) = predict(own, H200, "double", {g.tag: "blocks" for g in groups})
-        assert one.merged == expected
+        (prediction,) = predict(own, H200, "double", {g.tag: "blocks" for g in groups})
+        assert prediction.merged == expected
 
 
 def test_pins_are_kept_and_bad_ones_refused():
@@ -333,8 +333,8 @@ def test_a_second_optimization_takes_new_measurements():
     graph, other = picture(), picture()
     device, host = solver_of(graph, True), on_cpu(other)
     device.linearize()
-    for one in (graph, other):
-        one.edge_sets[1].measurement[:] += 0.3
+    for graph_ in (graph, other):
+        graph_.edge_sets[1].measurement[:] += 0.3
     device.refresh()
     host.refresh()
     assert device.linearize() == pytest.approx(host.linearize(), rel=1e-12)

@@ -51,8 +51,8 @@ def test_the_solver_is_that_of_double_and_says_why(monkeypatch):
     device, structure = shared_device("address"), Structure(graph.select())
     options = SolverOptions("vulkan", "pcg", precision="mixed")
     found, double = (
-        create(graph, structure, one, device=device)
-        for one in (options, replace(options, precision="double"))
+        create(graph, structure, chosen, device=device)
+        for chosen in (options, replace(options, precision="double"))
     )
     assert (found.precision, found.describe()["precision_note"]) == ("double", AS_FAST_IN_DOUBLE)
     assert found.describe()["schedule"] == double.describe()["schedule"]

@@ -34,7 +34,7 @@ def estimates_in(solver, program):
         for buffer in version[number].buffers
     }
     return [
-        [(place, known[id(one)]) for place, one in enumerate(argument.buffers) if id(one) in known]
+        [(place, known[id(buffer)]) for place, buffer in enumerate(argument.buffers) if id(buffer) in known]
         for name, argument in program.commands
         if name == "launch"
     ]

@@ -425,7 +425,7 @@ def stored_views(graph):
     """What schedule "jacobians" stores for the views of a graph."""
     solver = resident(graph, schedule="jacobians", schur="implicit")
     solver.linearize()
-    return [one for edges in solver._linearizer.edges for one in edges.schedule.stored.values()]
+    return [array for edges in solver._linearizer.edges for array in edges.schedule.stored.values()]
 
 
 def test_schedules_that_cannot_work_are_refused():

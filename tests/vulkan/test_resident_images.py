@@ -95,8 +95,8 @@ def test_other_images_between_optimizations(linear_solver, schedule):
     host = on_cpu(reference)
 
     def set_other(image):
-        for one in (graph, reference):
-            one.set_image(4, image)
+        for graph_ in (graph, reference):
+            graph_.set_image(4, image)
 
     def write_in_place():
         picture.pixels[2:9] *= -0.5
@@ -161,5 +161,5 @@ def test_the_cost_model_counts_pixels():
     size = problem_size(structure, "double")
     assert size.image_bytes == 4 * (300 * 200 + 20 * 20)
     assert [group.pixel_words for group in size.groups] == [4, 0]
-    for one in predict(size, H200, "double"):
-        assert one.memory_bytes > size.image_bytes
+    for prediction in predict(size, H200, "double"):
+        assert prediction.memory_bytes > size.image_bytes

@@ -87,7 +87,7 @@ def test_the_device_finds_the_landmarks_that_the_host_finds(variant):
     for (number, rows), (own_number, own_rows) in zip(found.moved, result.moved, strict=True):
         assert number == own_number == POINTS
         np.testing.assert_array_equal(own_rows, rows)
-    points = [one.vertex_set("VERTEX_TRACKXYZ").estimate for one in (graph, expected)]
+    points = [graph.vertex_set("VERTEX_TRACKXYZ").estimate for graph in (graph, expected)]
     np.testing.assert_array_equal(*points)
 
 

@@ -67,8 +67,8 @@ def test_products_and_trials_equal_the_cpus(name, schedule, schur, access):
         assert actual.solved
         assert actual.chi2 == pytest.approx(wanted.chi2, rel=1e-8)
         assert actual.gain == pytest.approx(wanted.gain, rel=1e-8)
-        for one in (device, host):
-            one.discard_top()
+        for solver in (device, host):
+            solver.discard_top()
     assert device.describe()["schedule"] == ", ".join(
         f"{tag}={schedule[tag]}"
         for tag in dict.fromkeys(g.edge_set.type.tag for g in device.structure.groups)
@@ -119,6 +119,6 @@ def test_wrong_pins_are_refused():
 
 def test_options_with_pins_can_be_compared():
     """A graph that is optimized again with the same pins gets its solver back."""
-    one = SolverOptions(schedule={"EDGE_SE2": "blocks", "EDGE_SE2_XY": "auto"})
-    assert one == SolverOptions(schedule={"EDGE_SE2_XY": "auto", "EDGE_SE2": "blocks"})
-    assert hash(one) and one != SolverOptions(schedule={"EDGE_SE2": "jacobians"})
+    options = SolverOptions(schedule={"EDGE_SE2": "blocks", "EDGE_SE2_XY": "auto"})
+    assert options == SolverOptions(schedule={"EDGE_SE2_XY": "auto", "EDGE_SE2": "blocks"})
+    assert hash(options) and options != SolverOptions(schedule={"EDGE_SE2": "jacobians"})

@@ -52,7 +52,7 @@ def figures(monkeypatch):
     for module in ("schedules.expressions", "plan.choice"):
         monkeypatch.setattr(f"graphopt.solver.vulkan.{module}.device_figures", lambda device: chosen[0])
     monkeypatch.setattr("graphopt.device.figures.device_figures", lambda device: chosen[0])
-    yield lambda one: chosen.__setitem__(0, one)
+    yield lambda value: chosen.__setitem__(0, value)
     for access in ("address", "storage"):
         assert shared_device(access).messages == []
 
@@ -84,8 +84,8 @@ def test_products_and_trials_equal_the_cpus(name, schedule, schur, access, figur
         assert actual.solved
         assert actual.chi2 == pytest.approx(expected.chi2, rel=1e-8)
         assert actual.gain == pytest.approx(expected.gain, rel=1e-8)
-        for one in (device, host):
-            one.discard_top()
+        for solver in (device, host):
+            solver.discard_top()
 
 
 @pytest.mark.parametrize("schedule", SCHEDULES)
@@ -166,13 +166,13 @@ def test_cuts_are_those_of_the_device(figures):
     few = resident(robust_bundle(), "address", "pcg", "implicit", "matrix-free")
     assert stored_numbers(few) == []
     counts = []
-    for one in (LARGE_GPU, SLOW_DOUBLE):
-        figures(one)
+    for gpu in (LARGE_GPU, SLOW_DOUBLE):
+        figures(gpu)
         solver = resident(robust_bundle(), "address", "pcg", "implicit", "expressions")
         solver.linearize()
         assert solver.describe()["schedule"] == "expressions"
         size = problem_size(solver.structure, "double")
-        costs = EdgeCosts(size, one, "double")
+        costs = EdgeCosts(size, gpu, "double")
         expected = [Expressions.stored_numbers(costs, size.groups[0], slot) for slot in (0, 1)]
         counts.append(sorted(stored_numbers(solver)))
         assert counts[-1] == sorted(expected)
@@ -193,9 +193,9 @@ def test_a_cut_at_an_end_is_that_schedule(figures, monkeypatch):
     monkeypatch.setattr(cost, "CUT_SECONDS", 0.0)
     plain = bundle_adjustment()
     size = problem_size(Structure(plain.select()), "mixed")
-    names = {one.schedule for one in predict(size, LARGE_GPU, "mixed")}
+    names = {prediction.schedule for prediction in predict(size, LARGE_GPU, "mixed")}
     known = {"blocks", "matrix-free", "jacobians", "jp"}
-    assert names == known | {f"{one}+scatter" for one in known}
+    assert names == known | {f"{name}+scatter" for name in known}
     summary = optimize(
         plain,
         "lm",
@@ -208,7 +208,7 @@ def test_a_cut_at_an_end_is_that_schedule(figures, monkeypatch):
     )
     assert summary.schedule == "matrix-free"
     robust = problem_size(Structure(robust_bundle().select()), "mixed")
-    assert "expressions" in {one.schedule for one in predict(robust, LARGE_GPU, "mixed")}
+    assert "expressions" in {prediction.schedule for prediction in predict(robust, LARGE_GPU, "mixed")}
 
 
 def test_explain_shows_what_is_stored(tmp_path, capsys):

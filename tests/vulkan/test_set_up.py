@@ -88,7 +88,7 @@ def outcome(graph, options):
     """chi2 and damping of all iterations, and where they end; with a new solver."""
     reuse.forget(graph)
     summary = optimize(graph, **OPTIONS, **options)
-    steps = [(one.chi2, one.lambda_) for one in summary.iterations]
+    steps = [(iteration.chi2, iteration.lambda_) for iteration in summary.iterations]
     return summary.initial_chi2, steps, [vertices.estimate.copy() for vertices in graph.vertex_sets]
 
 

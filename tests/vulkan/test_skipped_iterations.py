@@ -51,7 +51,7 @@ def trials_of(solver):
 def test_skipping_changes_nothing(lacking, preconditioner, schur):
     """Bit by bit the same, whether kernels return or are not started."""
     device = shared_device("address")
-    ours, theirs = (trials_of(solver_on(one, preconditioner, schur)) for one in (device, lacking))
+    ours, theirs = (trials_of(solver_on(device, preconditioner, schur)) for device in (device, lacking))
     for (dx, *numbers), (other_dx, *other_numbers) in zip(ours, theirs, strict=True):
         assert np.array_equal(dx, other_dx) and numbers == other_numbers
     assert device.messages == []

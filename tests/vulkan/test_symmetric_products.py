@@ -42,12 +42,12 @@ def numbers_of(layout, rng):
     dim = int(layout.dims[0])
     for block, (row, col) in enumerate(zip(layout.row_idx, layout.col, strict=True)):
         at = np.s_[int(layout.block_offset[block]) : int(layout.block_offset[block]) + dim * dim]
-        one = values[at].reshape(dim, dim).T  # by columns
+        dense_block = values[at].reshape(dim, dim).T  # by columns
         if row == col:
-            one = one + one.T
-            values[at] = one.ravel()
-        dense[dim * row : dim * (row + 1), dim * col : dim * (col + 1)] = one
-        dense[dim * col : dim * (col + 1), dim * row : dim * (row + 1)] = one.T
+            dense_block = dense_block + dense_block.T
+            values[at] = dense_block.ravel()
+        dense[dim * row : dim * (row + 1), dim * col : dim * (col + 1)] = dense_block
+        dense[dim * col : dim * (col + 1), dim * row : dim * (row + 1)] = dense_block.T
     return values, dense
 
 

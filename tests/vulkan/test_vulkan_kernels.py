@@ -261,8 +261,10 @@ def test_pivots_are_those_that_the_cpu_takes(context, dim, share):
             block[-1, -1] = 1.0 + 4 * epsilon if share > 1.0 else (1.0 if dim > 1 else -1.0)
         blocks.append(block)
         spare.append(np.diag(rng.uniform(1.0, 2.0, dim)))
-    on_device = [np.concatenate([one.ravel() for one in of]).astype(context.real) for of in (blocks, spare)]
-    values, others = (context.device.upload(one) for one in on_device)
+    on_device = [
+        np.concatenate([block.ravel() for block in of]).astype(context.real) for of in (blocks, spare)
+    ]
+    values, others = (context.device.upload(values) for values in on_device)
     zeros = context.device.upload(np.zeros(70 * dim, context.real))
     offsets = np.arange(70) * dim * dim
     inverse = BlockInverse(context, np.full(70, dim, np.int32), offsets, np.arange(70) * dim, offsets)
@@ -375,8 +377,8 @@ def test_long_work_is_cut_into_several_submissions(monkeypatch):
         [program for (name, *_), program in system.programs.known.items() if name[0] == "trial"]
         for system in systems
     ]
-    assert [len(one) for one in of_trial] == [1, 1]
-    whole, cut = (one[0].num_submissions for one in of_trial)
+    assert [len(programs) for programs in of_trial] == [1, 1]
+    whole, cut = (programs[0].num_submissions for programs in of_trial)
     assert whole == 1 and cut > 3
     assert any(name[0] == "more" for name, *_ in systems[1].programs.known)
     assert np.array_equal(systems[0].dx, systems[1].dx)
@@ -497,7 +499,9 @@ def test_walks_through_long_lists_are_cut(monkeypatch, work_queues):
         launches.append(cut_launches(cut, Launch(None, (), (0, 0), 0), walk, 1))
     assert np.array_equal(*steps)
     assert len(launches[0]) == 1 < len(launches[1])
-    assert [one.params[0] for one in launches[1][1:]] == [one.params[1] for one in launches[1][:-1]]
+    assert [launch.params[0] for launch in launches[1][1:]] == [
+        launch.params[1] for launch in launches[1][:-1]
+    ]
     assert launches[1][-1].params[1] == len(walk)
 
 

@@ -20,7 +20,7 @@ def run(plan, writes, num_rows):
 
 
 def test_the_largest_assigns_and_those_without_common_rows_run_side_by_side():
-    writes = [np.array(one) for one in ([0, 1], [4], [0, 1, 2, 3], [2, 3], [4])]
+    writes = [np.array(places) for places in ([0, 1], [4], [0, 1, 2, 3], [2, 3], [4])]
     plan = plan_writes(writes, 5)
     assert plan.steps == [[2, 1], [0, 3, 4]]
     assert plan.adds == [True, False, False, True, True] and not plan.clears

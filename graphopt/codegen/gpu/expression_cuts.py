@@ -101,7 +101,7 @@ def _find(
         ViewCut("outputs", False, (), _use_of_jacobians(signature, slot, sources, arithmetic), without)
     )
     ends = {"inputs": 0, "outputs": 1, "between": 2}  # of equals the simpler one
-    return min(found, key=lambda one: (*one.use.cost(balance), ends[one.where]))
+    return min(found, key=lambda cut: (*cut.use.cost(balance), ends[cut.where]))
 
 
 def moving_values(product: Recomputed) -> set[str]:

@@ -33,7 +33,9 @@ def store_expressions_kernel(
     body = edge_body(function, function.cone(cut.stored), cut.stored, loads, arithmetic)
     header = f"store slot {slot}: {len(cut.stored)} values of the product"
     name = f"store_expressions{slot}.{'_'.join(map(str, sources))}"
-    return compose_store(signature, name, header, body, [body.outputs[one] for one in cut.stored], arithmetic)
+    return compose_store(
+        signature, name, header, body, [body.outputs[number] for number in cut.stored], arithmetic
+    )
 
 
 @cache

@@ -44,7 +44,7 @@ def with_few_live(assignment: Assignment, words: Mapping[str, int]) -> Assignmen
     def find() -> dict[str, list[int]]:
         return {"order": _best(_Graph(assignment.statements, words), attempts)}
 
-    plain = [tuple(one) for one in assignment.statements]
+    plain = [tuple(statement) for statement in assignment.statements]
     order = kept((), ("order", plain, sorted(words.items())), find).get("order", [])
     if sorted(order) != list(range(num)):  # somebody else's file
         order = find()["order"]
@@ -65,7 +65,7 @@ class _Graph:
     """Statements by number, and who makes and reads what."""
 
     def __init__(self, statements: Sequence[Statement], words: Mapping[str, int]):
-        made = {target: i for i, one in enumerate(statements) for target in one.targets}
+        made = {target: i for i, statement in enumerate(statements) for target in statement.targets}
         self.num = len(statements)
         self.words = words
         self.reads = [[n for n in sorted(set(s.names())) if n in words or n in made] for s in statements]

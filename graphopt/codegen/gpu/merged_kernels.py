@@ -199,8 +199,8 @@ def _solve(first: EdgeProduct, views: Views) -> list[str]:
     ]
 
 
-def _description(one: EdgeProduct) -> str:
-    return f"sum over slots {', '.join(map(str, one.sources))}; {one.description}"
+def _description(product: EdgeProduct) -> str:
+    return f"sum over slots {', '.join(map(str, product.sources))}; {product.description}"
 
 
 def _dim_of(members: Sequence[Member]) -> int:

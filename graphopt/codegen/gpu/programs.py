@@ -246,8 +246,8 @@ def compile_program(
 
         def all_outputs() -> list[Expr]:
             # what is made before the Jacobians changes their order in the program, and so its text
-            one = start.differentiated_edge() if guided and not more_inputs else edge
-            return [*outputs(one), *one.guides(guided)]
+            differentiated = start.differentiated_edge() if guided and not more_inputs else edge
+            return [*outputs(differentiated), *differentiated.guides(guided)]
 
         return cached(name, inputs, edge.definition, all_outputs)
 

@@ -129,7 +129,7 @@ def tile_sums(totals: Sequence[Total]) -> list[str]:
     """Add up the invocations' sums per destination and store them."""
     parts = [totals[first : first + COLUMNS] for first in range(0, len(totals), COLUMNS)]
     writes = [
-        [f"scratch[{c} * COLUMN + LANE] = {one.value};" for c, one in enumerate(part)] for part in parts
+        [f"scratch[{c} * COLUMN + LANE] = {value.value};" for c, value in enumerate(part)] for part in parts
     ]
     if len(parts) == 1:
         return [*writes[0], f"sum_columns(0, {len(totals)});"]

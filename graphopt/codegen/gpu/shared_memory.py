@@ -35,7 +35,7 @@ void write_staged(uint first_block, uint begin, uint count) {{
 def staged_writes(values: Sequence[str]) -> list[str]:
     """Write the blocks through shared memory, so that neighbours in memory are written together."""
     parts = [values[begin : begin + STAGED] for begin in range(0, len(values), STAGED)]
-    writes = [[f"staged[LANE * STAGE + {k}] = {one};" for k, one in enumerate(part)] for part in parts]
+    writes = [[f"staged[LANE * STAGE + {k}] = {value};" for k, value in enumerate(part)] for part in parts]
     if len(parts) == 1:
         return [*writes[0], f"write_staged(first_block, 0, {len(values)});"]
     count = f"min({STAGED}, {len(values)} - k * {STAGED})"

@@ -82,7 +82,7 @@ def assign_entries(signature: EdgeSignature, program: Program, guided: Sequence[
 def shorter_entries(assignment_of: Callable[[bool], Assignment]) -> StoredEntries:
     """Of two ways to store an edge, factors or not, the one with fewer numbers."""
     both = [stored_numbers(assignment_of(has_factors), has_factors) for has_factors in (False, True)]
-    return min(both, key=lambda one: one.count)
+    return min(both, key=lambda product: product.count)
 
 
 def stored_numbers(assignment: Assignment, has_factors: bool) -> StoredEntries:
@@ -126,7 +126,9 @@ def store_kernel(
     )
     header = f"store slot {slot}: {layout.count} numbers of {what}"
     name = f"store{slot}.{'_'.join(map(str, sources))}"
-    return compose_store(signature, name, header, body, [body.outputs[one] for one in wanted], arithmetic)
+    return compose_store(
+        signature, name, header, body, [body.outputs[number] for number in wanted], arithmetic
+    )
 
 
 def compose_store(
@@ -278,7 +280,7 @@ def _factors(product: StoredProduct) -> Body:
                 entry = next(entries)
                 if t in product.sources:
                     moved[i].append((entry, f"x{t}_{j}"))
-    inner = {f"moved_{i}": one for i, one in enumerate(moved)}
+    inner = {f"moved_{i}": value for i, value in enumerate(moved)}
     outer = {name: [(left[i][k], f"moved_{i}") for i in range(num)] for k, name in enumerate(product.sums)}
     return _body(outer, inner, product.arithmetic)
 
@@ -295,7 +297,7 @@ def _body(
         flops += 2 * len(nonzero)
         used.update(x for _, x in nonzero)
         used.update(f"entry_{entry[0]}" for entry, _ in nonzero if isinstance(entry, tuple))
-        lines.append(f"const real {name} = {_sum([_term(*one, arithmetic) for one in nonzero])};")
+        lines.append(f"const real {name} = {_sum([_term(*term, arithmetic) for term in nonzero])};")
     return Body(lines, {name: name for name in outer}, flops, len(used) + len(outer), used)
 
 

@@ -36,13 +36,13 @@ UNASSIGNED_ID = -1
 INVALID_ID = -2
 
 
-def native(one: Any) -> Any:
+def native(element: Any) -> Any:
     """The class of this package that an object is of.
 
     Code here calls methods through it, because a program's subclass may override them with other arguments
     or hide them by attributes, which g2o's own code never sees.
     """
-    return next(cls for cls in type(one).__mro__ if cls.__module__.startswith("graphopt.g2o."))
+    return next(cls for cls in type(element).__mro__ if cls.__module__.startswith("graphopt.g2o."))
 
 
 class HyperGraphElement:

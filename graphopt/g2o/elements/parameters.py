@@ -217,7 +217,7 @@ class CameraParameters(Parameter):
 
 
 PARAMETER_CLASSES: dict[ParameterType, type[Parameter]] = {
-    one._type: one for one in (ParameterSE2Offset, ParameterSE3Offset, ParameterCamera, CameraParameters)
+    kind._type: kind for kind in (ParameterSE2Offset, ParameterSE3Offset, ParameterCamera, CameraParameters)
 }
 """Parameter type -> class."""
 

@@ -37,7 +37,7 @@ class BaseRobustKernel(kernels.KernelWidth):
 
     def _robustify(self, chi2: float) -> np.ndarray:
         function = robust_kernel(self._number).function
-        value, weight = (float(one) for one in function(chi2, self._delta))
+        value, weight = (float(number) for number in function(chi2, self._delta))
         step = 1e-6 * max(chi2, 1e-6)
         second = float(function(chi2 + step, self._delta)[1]) - float(
             function(max(chi2 - step, 0.0), self._delta)[1]
@@ -107,8 +107,8 @@ class RobustKernelScaleDelta(BaseRobustKernel):
 
 
 KERNEL_CLASSES: dict[int, type[BaseRobustKernel]] = {
-    one._number: one
-    for one in (
+    kernel._number: kernel
+    for kernel in (
         RobustKernelCauchy,
         RobustKernelDCS,
         RobustKernelFair,

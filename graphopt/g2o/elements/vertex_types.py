@@ -348,8 +348,8 @@ class VertexSCam(_BaseSCam):
 
 
 VERTEX_CLASSES: dict[VertexType, type[OptimizableGraph_Vertex]] = {
-    one._type: one
-    for one in (
+    kind._type: kind
+    for kind in (
         VertexSE2,
         VertexPointXY,
         VertexSE3,

@@ -228,13 +228,13 @@ def grouped(edges: list[Any]) -> dict[tuple[bool, EdgeType], Any]:
     """Places of the edges by (defined in Python, type)."""
     classes = kernels.classes(edges)
     if len(classes) == 1:
-        (one,) = classes
-        is_python = one._error_is_python or one._jacobian_is_python
-        if not is_python and isinstance(one._type, EdgeType):
-            return {(False, one._type): range(len(edges))}
+        (cls,) = classes
+        is_python = cls._error_is_python or cls._jacobian_is_python
+        if not is_python and isinstance(cls._type, EdgeType):
+            return {(False, cls._type): range(len(edges))}
     groups: dict[tuple[bool, EdgeType], list[int]] = {}
-    for place, one in enumerate(edges):
-        groups.setdefault(_group_of(one), []).append(place)
+    for place, cls in enumerate(edges):
+        groups.setdefault(_group_of(cls), []).append(place)
     return groups
 
 

@@ -30,9 +30,9 @@ def compute_marginals(optimizer: Any, arguments: Sequence[Any]) -> tuple[SparseB
     solver = optimizer._with_blocks(optimizer._block_solver())
     structure = solver.structure
     problem = optimizer._active_problem("compute_marginals")
-    block = [structure.block_of(*problem.place_of(one)) for one in mapping]
+    block = [structure.block_of(*problem.place_of(vertex)) for vertex in mapping]
     solver.linearize()
-    ends = np.cumsum([one.dimension() for one in mapping]).tolist()
+    ends = np.cumsum([vertex.dimension() for vertex in mapping]).tolist()
     result = target if target is not None else SparseBlockMatrixX()
     result._row_ends, result._col_ends = list(ends), list(ends)
     cholesky = SparseCholesky(block_pattern(structure))

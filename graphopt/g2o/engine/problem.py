@@ -56,7 +56,7 @@ class Problem:
         """Vertices of edges that were not added to the graph; g2o optimizes them all the same."""
         own = owner._vertices
         found = dict.fromkeys(v for edge in edges for v in edge._vertices if own.get(v._id) is not v)
-        next_id = max((one._id for one in (*own.values(), *found)), default=0) + 1
+        next_id = max((element._id for element in (*own.values(), *found)), default=0) + 1
         taken = set(own)
         for vertex in found:
             if vertex._id < 0 or vertex._id in taken:
@@ -208,7 +208,7 @@ class Problem:
         self.selection = Selection(sets, active, fixed, edges, True, tuple(self.graph.parameter_sets))
         self.has_free_vertices = any([(a & ~f).any() for a, f in zip(active, fixed, strict=True)])
         chosen = [edge_list for edge_list in self.edge_lists if len(edge_list.active)]
-        self._whole = self.selection, chosen, [one.mask for one in chosen]
+        self._whole = self.selection, chosen, [chunk.mask for chunk in chosen]
 
     def _take_flags(self) -> bool:
         """Flags of the objects -> graph; True if they are not those of the present selection."""

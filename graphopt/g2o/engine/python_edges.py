@@ -240,19 +240,19 @@ class PythonEdges:
     def give_estimates(self) -> None:
         """Graph -> objects, of the vertices that Python looks at."""
         for number, rows in self.places.vertices.items():
-            one = self._lists[number]
-            for row, estimate in zip(rows.tolist(), one.vertex_set.estimate[rows], strict=True):
-                vertex = one.objects[row]
+            vertices = self._lists[number]
+            for row, estimate in zip(rows.tolist(), vertices.vertex_set.estimate[rows], strict=True):
+                vertex = vertices.objects[row]
                 vertex._chunk.estimate[vertex._row] = estimate
 
     def move(self, number: int, rows: np.ndarray, dx: np.ndarray) -> None:
         """Move vertices, from where their objects are, by `oplus_impl`; objects -> graph."""
-        one, offsets = self._lists[number], self._structure.vertex_offsets[number]
+        vertices, offsets = self._lists[number], self._structure.vertex_offsets[number]
         for row in rows.tolist():
             kernels.check_stop()
-            vertex, offset = one.objects[row], int(offsets[row])
+            vertex, offset = vertices.objects[row], int(offsets[row])
             vertex.oplus_impl(dx[offset : offset + vertex.dimension()].copy())
-            one.vertex_set.estimate[row] = vertex._chunk.estimate[vertex._row]
+            vertices.vertex_set.estimate[row] = vertex._chunk.estimate[vertex._row]
 
     # ---------------------------------------------------------------- evaluation
 

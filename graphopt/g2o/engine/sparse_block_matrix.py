@@ -105,8 +105,8 @@ class SparseBlockMatrixX:
 
     def scale(self, factor: float) -> None:
         """Multiply all blocks."""
-        for one in self._blocks.values():
-            one *= factor
+        for stored_block in self._blocks.values():
+            stored_block *= factor
 
     def clear(self, dealloc: bool = False) -> None:
         """Set all blocks to zero, or with `dealloc` drop them."""

@@ -101,33 +101,33 @@ class StatisticsRecorder:
 
     def add(self, iteration: Iteration) -> None:
         """Note an iteration that has just ended."""
-        one = G2OBatchStatistics()
+        statistics = G2OBatchStatistics()
         structure = self._solver.structure
-        one.iteration, one.chi2 = iteration.iteration, iteration.chi2
-        one.num_vertices = self._selection.num_active_vertices
-        one.num_edges = self._selection.num_active_edges
-        one.levenberg_iterations = iteration.trials if iteration.lambda_ is not None else 0
-        one.hessian_dimension, one.hessian_pose_dimension = structure.dim, structure.kept_dim
-        one.hessian_landmark_dimension = structure.dim - structure.kept_dim
-        one.time_iteration = iteration.seconds
-        self._add_times(one)
+        statistics.iteration, statistics.chi2 = iteration.iteration, iteration.chi2
+        statistics.num_vertices = self._selection.num_active_vertices
+        statistics.num_edges = self._selection.num_active_edges
+        statistics.levenberg_iterations = iteration.trials if iteration.lambda_ is not None else 0
+        statistics.hessian_dimension, statistics.hessian_pose_dimension = structure.dim, structure.kept_dim
+        statistics.hessian_landmark_dimension = structure.dim - structure.kept_dim
+        statistics.time_iteration = iteration.seconds
+        self._add_times(statistics)
         system = getattr(self._solver, "_system", None)
         direct = getattr(system, "_solver", None) or getattr(system, "_pcg", None)
-        one.choleskyNNZ = int(getattr(direct, "num_nonzeros", 0))
-        one.iterations_linear_solver = int(getattr(direct, "iterations", 0))
-        self.iterations.append(one)
+        statistics.choleskyNNZ = int(getattr(direct, "num_nonzeros", 0))
+        statistics.iterations_linear_solver = int(getattr(direct, "iterations", 0))
+        self.iterations.append(statistics)
 
-    def _add_times(self, one: G2OBatchStatistics) -> None:
+    def _add_times(self, statistics: G2OBatchStatistics) -> None:
         now = self._totals("analyze", "prepare", "linearize", "solve", "update")
         spent = {name: value - self._before[name] for name, value in now.items()}
         self._before = now
-        one.time_symbolic_decomposition = spent["analyze"] + spent["prepare"]
-        one.time_quadratic_form = spent["linearize"]
-        one.time_linear_solution = spent["solve"]
-        one.time_schur_complement = spent["schur"]
-        one.time_numeric_decomposition = spent["numeric"]
-        one.time_linear_solver = spent["numeric"] + spent["triangular"]
-        one.time_update = spent["update"]
+        statistics.time_symbolic_decomposition = spent["analyze"] + spent["prepare"]
+        statistics.time_quadratic_form = spent["linearize"]
+        statistics.time_linear_solution = spent["solve"]
+        statistics.time_schur_complement = spent["schur"]
+        statistics.time_numeric_decomposition = spent["numeric"]
+        statistics.time_linear_solver = spent["numeric"] + spent["triangular"]
+        statistics.time_update = spent["update"]
 
     def filled(self, count: int) -> list[G2OBatchStatistics]:
         """As many as iterations were asked for, as g2o keeps them: those that did not happen are empty."""

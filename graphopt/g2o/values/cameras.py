@@ -38,9 +38,9 @@ class SBACam(SE3Quat):
 
     @classmethod
     def _from_storage(cls, s: Any) -> SBACam:
-        one = SBACam.__new__(SBACam)
-        one._s, one._k = tuple(s[:7]), tuple(s[7:12])
-        return one
+        camera = SBACam.__new__(SBACam)
+        camera._s, camera._k = tuple(s[:7]), tuple(s[7:12])
+        return camera
 
     def set_cam(self, fx: float, fy: float, cx: float, cy: float, tx: float) -> None:
         """Set focal lengths, principal point [px] and baseline [m]."""
@@ -159,11 +159,11 @@ class EdgeGICP:
 
     @classmethod
     def _from_storage(cls, s: Any) -> EdgeGICP:
-        one = cls()
-        one._pos0[:], one._normal0[:], one._pos1[:], one._normal1[:] = s[:3], s[3:6], s[6:9], s[9:12]
-        one.make_rot0()
-        one.make_rot1()
-        return one
+        edge = cls()
+        edge._pos0[:], edge._normal0[:], edge._pos1[:], edge._normal1[:] = s[:3], s[3:6], s[6:9], s[9:12]
+        edge.make_rot0()
+        edge.make_rot1()
+        return edge
 
     def make_rot0(self) -> None:
         """Set R0 from normal0."""

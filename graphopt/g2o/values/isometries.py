@@ -59,9 +59,9 @@ class _Isometry:
 
     @classmethod
     def _of(cls, m: np.ndarray) -> Any:
-        one = cls.__new__(cls)
-        one._m, one._s = m, None
-        return one
+        isometry = cls.__new__(cls)
+        isometry._m, isometry._s = m, None
+        return isometry
 
     @classmethod
     def identity(cls) -> Any:

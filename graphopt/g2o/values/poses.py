@@ -41,9 +41,9 @@ class SE3Quat:
 
     @classmethod
     def _from_storage(cls, s: Any) -> SE3Quat:
-        one = SE3Quat.__new__(SE3Quat)
-        one._s = tuple(s)
-        return one
+        pose = SE3Quat.__new__(SE3Quat)
+        pose._s = tuple(s)
+        return pose
 
     def _matrix(self) -> np.ndarray:
         return Isometry3d._from_storage(self._s)._m
@@ -222,9 +222,9 @@ class Sim3:
 
     @classmethod
     def _from_storage(cls, s: Any) -> Sim3:
-        one = cls.__new__(cls)
-        one._s = tuple(s[:8])
-        return one
+        similarity = cls.__new__(cls)
+        similarity._s = tuple(s[:8])
+        return similarity
 
     def rotation(self) -> Quaternion:
         """Rotation."""

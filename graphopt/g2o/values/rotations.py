@@ -30,9 +30,9 @@ class Quaternion:
 
     @classmethod
     def _of(cls, q: Any) -> Quaternion:
-        one = cls.__new__(cls)
-        one._q = tuple(q)
-        return one
+        rotation = cls.__new__(cls)
+        rotation._q = tuple(q)
+        return rotation
 
     def __repr__(self) -> str:
         return "Quaternion(w={3!r}, x={0!r}, y={1!r}, z={2!r})".format(*self._q)
@@ -45,7 +45,7 @@ class Quaternion:
     @staticmethod
     def from_two_vectors(a: Any, b: Any) -> Quaternion:
         """The shortest rotation that turns the direction of `a` into that of `b`."""
-        first, second = (np.array(scalar.floats(one, 3, "vector")) for one in (a, b))
+        first, second = (np.array(scalar.floats(vector, 3, "vector")) for vector in (a, b))
         first, second = first / np.linalg.norm(first), second / np.linalg.norm(second)
         c = float(first @ second)
         if c < -1.0 + 1e-12:
@@ -85,7 +85,7 @@ class Quaternion:
 
     def squared_norm(self) -> float:
         """Squared length."""
-        return sum(one * one for one in self._q)
+        return sum(component * component for component in self._q)
 
     def normalize(self) -> None:
         """Scale to unit length."""

@@ -22,7 +22,7 @@ def floats(values: Any, count: int, what: str) -> list[float]:
         array = values if type(values) is np.ndarray else np.asarray(values, np.float64)
         if array.size == count:
             flat = array.ravel().tolist()
-            return flat if array.dtype.kind == "f" else [float(one) for one in flat]
+            return flat if array.dtype.kind == "f" else [float(number) for number in flat]
     except (TypeError, ValueError) as error:
         raise ShapeError(f"{what}: {values!r} cannot be read as {count} numbers ({error}).") from None
     raise ShapeError(f"{what} has shape {array.shape}, expected {count} numbers.")

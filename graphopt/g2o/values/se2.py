@@ -46,9 +46,9 @@ class SE2:
 
     @classmethod
     def _from_storage(cls, s: list[float]) -> SE2:
-        one = cls.__new__(cls)
-        one._v = (s[0], s[1], s[2])
-        return one
+        pose = cls.__new__(cls)
+        pose._v = (s[0], s[1], s[2])
+        return pose
 
     def _matrix(self) -> np.ndarray:
         return Isometry2d._from_storage(list(self._v))._m

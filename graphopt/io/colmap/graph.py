@@ -154,7 +154,7 @@ def model_of(graph: Graph) -> tuple[ColmapModel, list[str]]:
     are_moved = any(sensor is not None for sensor in sensors)
     if are_moved:
         places = places._replace(offsets=_moved_offsets(places, sensors))
-    foreign = [one for one in estimate if not 0 <= one < num_vertices]
+    foreign = [id_ for id_ in estimate if not 0 <= id_ < num_vertices]
     if foreign:
         raise FormatError(f"vertex {foreign[0]} was added to the graph and has no place in the COLMAP model")
     error = _reprojection_errors(graph, num_vertices, len(model.points.track))

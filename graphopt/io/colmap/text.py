@@ -326,5 +326,5 @@ def format_frames(frames: ColmapFrames) -> bytes:
     for row, frame_id in enumerate(frames.ids.tolist()):
         data = [f"{SENSOR_TYPES[kind]} {sensor} {image}" for kind, sensor, image in frames.data[row].tolist()]
         head = f"{frame_id} {frames.rig_ids[row]} ".encode() + _pose_text(frames.pose[row])
-        lines.append(b" ".join([head, str(len(data)).encode(), *(one.encode() for one in data)]) + b"\n")
+        lines.append(b" ".join([head, str(len(data)).encode(), *(line.encode() for line in data)]) + b"\n")
     return b"".join(lines)

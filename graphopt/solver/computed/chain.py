@@ -128,16 +128,16 @@ class ConvolutionMap:
     """The sums of one convolution; nothing is stored but its weights."""
 
     def __init__(
-        self, graph: Graph, one: Convolution, offsets: Sequence[np.ndarray], estimates: Sequence[Any]
+        self, graph: Graph, convolution: Convolution, offsets: Sequence[np.ndarray], estimates: Sequence[Any]
     ):
-        source, target = graph.rows_of(one)
+        source, target = graph.rows_of(convolution)
         kinds = [vertex_set.type for vertex_set in graph.vertex_sets]
-        numbers = kinds.index(one.source_type), kinds.index(one.value_type)
-        self._convolution = one
+        numbers = kinds.index(convolution.source_type), kinds.index(convolution.value_type)
+        self._convolution = convolution
         self._from, self._to = estimates[numbers[0]].array[source], estimates[numbers[1]].array[target]
         first = offsets[numbers[0]][source]
         self._free = np.flatnonzero(first >= 0)
-        steps = np.arange(one.value_type.storage_dim)
+        steps = np.arange(convolution.value_type.storage_dim)
         self._source = first[self._free][:, None] + steps
         self._values = offsets[numbers[1]][target][:, None] + steps
 

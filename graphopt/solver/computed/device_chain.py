@@ -142,7 +142,7 @@ class DeviceChain(EdgeProducts):
         grids = [grid for grid in self._grids if grid.value == number]
         inputs = [(term, slot) for term in terms for slot in term.schedule.sources if slot]
         moving = [(term, 0) for term in terms if 0 in term.schedule.sources]
-        forward = self._chain_plan("values", [self._chain_part(*one) for one in moving], number)
+        forward = self._chain_plan("values", [self._chain_part(*part) for part in moving], number)
         backward = self._chain_plan("sources", [self._chain_part(*input_) for input_ in inputs], None)
         definitions = [working_edge_type(term.group.edge_set.type.made_by[1][0]) for term in terms]
         adds = len(moving) + len(grids) > 1 or (not grids and forward.writes.clears)
@@ -213,10 +213,10 @@ class DeviceChain(EdgeProducts):
         for level in reversed(self._levels):
             for terms in level.terms:
                 for slot in terms.schedule.sources.get(0, ()):
-                    one = terms.schur_diagonal_pass(
+                    diagonal_pass = terms.schur_diagonal_pass(
                         slot, 0, version, self._offsets, blocks, blocks, adds=True
                     )
-                    for step in steps_of([one], [[0]]):
+                    for step in steps_of([diagonal_pass], [[0]]):
                         program.step(step)
             for grid in level.grids:
                 program.step([grid.blocks_launch(blocks, status)])
@@ -237,7 +237,7 @@ class DeviceChain(EdgeProducts):
     def nbytes(self) -> int:
         """Device memory."""
         own = [*self._terms, *self._grids, self._zeros]
-        return super().nbytes + sum(one.nbytes for one in own)
+        return super().nbytes + sum(array.nbytes for array in own)
 
     @property
     def schedules(self) -> list[str]:

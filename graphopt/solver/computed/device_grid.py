@@ -33,7 +33,7 @@ class DeviceGrid:
         self,
         context: Context,
         structure: ValuesStructure,
-        one: tuple[Convolution, int, int, slice, slice],
+        term: tuple[Convolution, int, int, slice, slice],
         block_offset: np.ndarray,
         is_begun: np.ndarray,
     ):
@@ -42,7 +42,7 @@ class DeviceGrid:
         is_begun: (n,) bool, by row of the values: others have left a part of the sum; those here are marked.
         """
         self._context = context
-        convolution, self.source, self.value, from_rows, to_rows = one
+        convolution, self.source, self.value, from_rows, to_rows = term
         self._dim = convolution.value_type.storage_dim
         self._varies = convolution.weights.ndim > 1
         self._num_terms, self._num_places = len(convolution.offsets), int(np.prod(convolution.shape))
@@ -83,7 +83,9 @@ class DeviceGrid:
     def nbytes(self) -> int:
         """Device memory."""
         arrays = [*self._tables.values(), self._wide_weights]
-        return sum(one.nbytes for one in {id(array): array for array in [*arrays, self._weights]}.values())
+        return sum(
+            array.nbytes for array in {id(array): array for array in [*arrays, self._weights]}.values()
+        )
 
     def _buffers(self, **named: str) -> dict[str, Any]:
         return {name: self._tables[table].buffer for name, table in named.items()}

@@ -279,8 +279,8 @@ def _split_schedule(asked: Schedule, structure: ValuesStructure) -> tuple[dict[s
                 f"schedule of '{tag}' is '{by_tag[tag]}', expected one of {', '.join(TERM_SCHEDULES)}: "
                 "these are terms of computed values."
             )
-    kept = {tag: one for tag, one in by_tag.items() if tag in tags and one != "auto"}
-    return kept, tuple((tag, one) for tag, one in by_tag.items() if tag not in tags) or "auto"
+    kept = {tag: name for tag, name in by_tag.items() if tag in tags and name != "auto"}
+    return kept, tuple((tag, name) for tag, name in by_tag.items() if tag not in tags) or "auto"
 
 
 def device_values_solver(

@@ -153,15 +153,19 @@ def _without_values(edges: _Edges, terms: dict[ComputedVertexType, _Terms]) -> l
     """The same edges, of types that name no computed value and no vertex twice."""
     waiting, finished = [edges], []
     while waiting:
-        one = waiting.pop()
-        slot = next((k for k, v in enumerate(one.type.vertices) if isinstance(v, ComputedVertexType)), None)
+        edge_set = waiting.pop()
+        slot = next(
+            (k for k, v in enumerate(edge_set.type.vertices) if isinstance(v, ComputedVertexType)), None
+        )
         if slot is None:
-            finished += _merged(one)
+            finished += _merged(edge_set)
             continue
-        kind = one.type.vertices[slot]
+        kind = edge_set.type.vertices[slot]
         assert isinstance(kind, ComputedVertexType)
-        for places, numbers, rows in terms[kind].of(one.vertices[:, slot]):
-            waiting.append(_put_in(one.taken(places), slot, [terms[kind].sets[n] for n in numbers], rows))
+        for places, numbers, rows in terms[kind].of(edge_set.vertices[:, slot]):
+            waiting.append(
+                _put_in(edge_set.taken(places), slot, [terms[kind].sets[n] for n in numbers], rows)
+            )
     return finished
 
 

@@ -13,7 +13,7 @@ _WORTH_A_LOOK = 1 << 26  # bytes: less is always there
 
 def available_bytes() -> int | None:
     """Memory that can be taken now, in this container; None where the system does not say (not Linux)."""
-    known = [one for one in (_system(), _container()) if one is not None]
+    known = [size for size in (_system(), _container()) if size is not None]
     return min(known, default=None)
 
 

@@ -54,9 +54,9 @@ class SignedSystem:
         Raises `SolverError` if a residual stays beyond `limit`.
         """
         sides = b.reshape(len(b), -1).T
-        solved = [self._solve(correct, np.ascontiguousarray(one)) for one in sides]
+        solved = [self._solve(correct, np.ascontiguousarray(side)) for side in sides]
         self.residual = max((residual for _, residual in solved), default=0.0)
-        x = np.array([one for one, _ in solved]).reshape(sides.shape)
+        x = np.array([solution for solution, _ in solved]).reshape(sides.shape)
         return x[0] if b.ndim == 1 else np.ascontiguousarray(x.T)
 
     def _solve(self, correct: Callable[[np.ndarray], np.ndarray], b: np.ndarray) -> tuple[np.ndarray, float]:

@@ -170,10 +170,10 @@ class Context:
     ) -> Launch:
         """A launch of a generated kernel; buffers, or what makes them when asked, and params by its names."""
         found = {name: buffers[name] for name in kernel.buffers}
-        places = {name: one for name, one in found.items() if isinstance(one, Places)}
-        found |= {name: one.buffer for name, one in places.items()}
-        taken = tuple(one() if callable(one) else one for one in found.values())
-        regular = {kernel.places[name]: 1 for name, one in places.items() if one.are_regular}
+        places = {name: buffer for name, buffer in found.items() if isinstance(buffer, Places)}
+        found |= {name: place.buffer for name, place in places.items()}
+        taken = tuple(buffer() if callable(buffer) else buffer for buffer in found.values())
+        regular = {kernel.places[name]: 1 for name, place in places.items() if place.are_regular}
         large = {LARGE: 1} if _is_large(kernel.name, kernel.buffers, taken, kernel.far) else {}
         compiled = self.device.generated(kernel, {**large, **regular, **(constants or {})})
         return Launch(compiled, taken, tuple(params[name] for name in kernel.params), groups, nbytes)
@@ -227,9 +227,11 @@ def _with_buffers(name: str, argument: Any, others: Mapping[Any, Any]) -> Any:
     if name == "launch":
         if others.keys().isdisjoint(argument.buffers):
             return argument
-        return replace(argument, buffers=tuple(others.get(one, one) for one in argument.buffers))
+        return replace(argument, buffers=tuple(others.get(buffer, buffer) for buffer in argument.buffers))
     count = _NUM_BUFFERS.get(name, 0)
-    return (*(others.get(one, one) for one in argument[:count]), *argument[count:]) if count else argument
+    return (
+        (*(others.get(value, value) for value in argument[:count]), *argument[count:]) if count else argument
+    )
 
 
 class Program:

@@ -176,7 +176,7 @@ def adjust(answers):
     optimizer.optimize(15)
     bad = optimizer.bad()
     answers["map"] = 200 - len(bad), len(bad)
-    assert all(50 <= one < 100 and one % 5 == 0 for one in bad), bad
+    assert all(50 <= id_ < 100 and id_ % 5 == 0 for id_ in bad), bad
 
 
 def main():

@@ -83,7 +83,7 @@ def keyframe(name, value):
 
 
 def fullest(content):
-    return max(content["keyframes"], key=lambda one: len(one["points"]))
+    return max(content["keyframes"], key=lambda keyframe: len(keyframe["points"]))
 
 
 @pytest.mark.parametrize(
@@ -201,7 +201,7 @@ def test_mutated_files(fuzzer):
 def test_an_osmap_cut_between_two_messages(files, part):
     """It looks whole; the header's count says that it is not. Headers without counts are read as before."""
     file = files / f"orb.{part}"
-    whole = [_field(1, one) for one in _messages(file.read_bytes())]
+    whole = [_field(1, message) for message in _messages(file.read_bytes())]
     file.write_bytes(b"".join(whole[:-2]))
     with pytest.raises(FormatError, match=rf"the header says {len(whole)} {part}, .* cut off"):
         read_osmap(files / "orb.yaml")

@@ -18,11 +18,11 @@ def problem() -> VibProblem:
 @pytest.mark.parametrize("name", ["b.g2o", "b.json", "b.yaml", "folder", "b.npz"])
 def test_there_and_back_by_the_command(problem, name, tmp_path, capsys):
     """Keyframes, landmarks and pixels survive two commands; the first names what is lost."""
-    first, middle, last = (str(tmp_path / one) for one in ("a.vib", name, "c.vib"))
+    first, middle, last = (str(tmp_path / name) for name in ("a.vib", name, "c.vib"))
     write_map_file(problem, first)
     if name == "b.npz":  # a graph's format of the command, too: by the library
         assert write_map_file(read_map_file(first), middle) == [
-            f"not in the npz file: the {one}" for one in ("truth", "raw IMU", "provenance")
+            f"not in the npz file: the {part}" for part in ("truth", "raw IMU", "provenance")
         ]
         write_map_file(read_map_file(middle), last)
     else:
@@ -33,11 +33,15 @@ def test_there_and_back_by_the_command(problem, name, tmp_path, capsys):
         assert ("right columns" in said.err) == (name in ("b.yaml", "folder"))
         assert main(["convert", middle, last]) == 0
     found = read_map_file(last).map
-    assert [len(found.tables[one]) for one in ("keyframes", "landmarks", "observations")] == [20, 150, 480]
+    assert [len(found.tables[table]) for table in ("keyframes", "landmarks", "observations")] == [
+        20,
+        150,
+        480,
+    ]
     for world in (found, problem.map):
         seen = world.observations
         assert np.ptp(seen["pixel"], axis=0).min() > 100.0
-    mine, theirs = (np.sort(one.observations["pixel"][:, 0]) for one in (found, problem.map))
+    mine, theirs = (np.sort(map_.observations["pixel"][:, 0]) for map_ in (found, problem.map))
     np.testing.assert_allclose(mine, theirs, atol=1e-4)
 
 

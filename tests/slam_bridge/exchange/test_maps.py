@@ -147,7 +147,7 @@ def test_objects_of_the_drop_in(stereo):
 def test_colmap_model(stereo, fisheye, tmp_path):
     """Rig, poses, landmarks, pixels; the sentences name what is lost. Binary and text."""
     lost = write_colmap_map(stereo, tmp_path / "stereo")
-    assert any("right images" in one for one in lost) and any("IMU" in one for one in lost)
+    assert any("right images" in message for message in lost) and any("IMU" in message for message in lost)
     found = read_colmap_map(tmp_path / "stereo")
     np.testing.assert_array_equal(found.keyframes["stamp"], stereo.keyframes["stamp"])
     without_right_and_sigma = [0, 1, 2, 3, 4, 7, 8]
@@ -184,9 +184,9 @@ def test_pyslam_map(stereo, fisheye, tmp_path):
     rows = stereo.keyframes.find(reference)
     np.testing.assert_array_equal(found.landmarks["reference"][rows >= 0], rows[rows >= 0])
     content = json.loads(path.read_text())
-    for one in content["map"]["keyframes"]:
+    for keyframe in content["map"]["keyframes"]:
         for name in ("pose", "kpsu", "kps_ur", "octaves", "points"):
-            one[name] = json.dumps(one[name])
+            keyframe[name] = json.dumps(keyframe[name])
     content["map"]["points"][0]["_is_bad"] = True
     path.write_text(json.dumps(content["map"]))
     assert len(read_pyslam_map(path).landmarks) == len(stereo.landmarks) - 1
@@ -200,7 +200,7 @@ def test_pyslam_map(stereo, fisheye, tmp_path):
 def test_osmap(stereo, tmp_path):
     """To the 32 bits of its floats; features in several messages; cut files and archives are refused."""
     path = tmp_path / "orb.yaml"
-    assert any("right columns" in one for one in write_osmap(stereo, path))
+    assert any("right columns" in message for message in write_osmap(stereo, path))
     base = float(stereo.observations["sigma"].min())
     found = read_osmap(path, sigma=base)
     kept = [0, 1, 2, 3, 4, 6]

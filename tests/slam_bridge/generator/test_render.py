@@ -65,7 +65,8 @@ def saddle(grey: np.ndarray, at: np.ndarray, reach: int = 5) -> np.ndarray:
         v, u = np.mgrid[window]
         weight = np.exp(-((u - at[0]) ** 2 + (v - at[1]) ** 2) / 8.0)
         a, b, c = (
-            np.sum(weight * one) for one in (gx[window] ** 2, gx[window] * gy[window], gy[window] ** 2)
+            np.sum(weight * product)
+            for product in (gx[window] ** 2, gx[window] * gy[window], gy[window] ** 2)
         )
         right = [
             np.sum(weight * (gx[window] ** 2 * u + gx[window] * gy[window] * v)),
@@ -105,8 +106,8 @@ def test_corners_appear_where_the_camera_projects_them(name, supersample):
             points = camera.in_camera(pose, corners_of(box, face))
             pixels = camera.project(points)
             steps = [
-                camera.project(camera.in_camera(pose, corners_of(box, face, one))) - pixels
-                for one in ((SQUARE, 0.0), (0.0, SQUARE))
+                camera.project(camera.in_camera(pose, corners_of(box, face, corner))) - pixels
+                for corner in ((SQUARE, 0.0), (0.0, SQUARE))
             ]
             # the next line of the grid must lie outside of the window in which a corner is measured
             area = np.abs(steps[0][:, 0] * steps[1][:, 1] - steps[0][:, 1] * steps[1][:, 0])
@@ -181,7 +182,7 @@ def test_exposure_noise_and_blur():
     assert image(exposure="auto").mean() == pytest.approx(_TARGET, rel=0.05)
     assert np.std(image(noise=4.0) - plain) == pytest.approx(4.0, rel=0.1)
     blurred = image(shutter=0.04, blur_samples=9)
-    across = [np.abs(np.diff(one, axis=1)).max(axis=1).mean() for one in (plain, blurred)]
+    across = [np.abs(np.diff(image, axis=1)).max(axis=1).mean() for image in (plain, blurred)]
     assert across[1] < 0.5 * across[0]  # six pixels along the rows
     turned = ImageMaker(renderer, still(), ImageOptions(noise=0.0)).image(1_020_000_000)
     assert np.abs(turned - plain).mean() > 5.0

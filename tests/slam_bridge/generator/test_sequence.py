@@ -24,7 +24,7 @@ def test_euroc_folder_is_read_back(euroc):
     """Calibration, IMU, truth and images of both cameras are those that were planned."""
     folder, planned = euroc
     read = read_calibration(folder / "mav0")
-    assert [one.model for one in read.rig] == ["radtan", "radtan"]
+    assert [camera.model for camera in read.rig] == ["radtan", "radtan"]
     for mine, theirs in zip(planned.sensors.rig, read.rig, strict=True):
         np.testing.assert_allclose(theirs.intrinsics, mine.intrinsics, rtol=1e-9)
         np.testing.assert_allclose(theirs.body_T_cam, mine.body_T_cam, atol=1e-9)
@@ -76,7 +76,7 @@ def test_tumvi_folder_is_read_back(tmp_path):
     """Fisheye images of 16 bits, motion capture instead of states, Kalibr's calibration in dso."""
     planned = generate_sequence("room4", tmp_path / "room4", SMALL)
     read = read_calibration(tmp_path / "room4/dso/camchain.yaml")
-    assert [one.model for one in read.rig] == ["kb8", "kb8"]
+    assert [camera.model for camera in read.rig] == ["kb8", "kb8"]
     np.testing.assert_allclose(read.rig[1].body_T_cam, planned.sensors.rig[1].body_T_cam, atol=1e-9)
     truth = read_states(tmp_path / "room4/mav0/mocap0/data.csv")
     assert truth.velocity is None and np.diff(truth.stamps).max() == 8_333_333

@@ -21,7 +21,7 @@ def test_the_index_finds_what_looks_alike():
         index.add(Place(number, 1000 * number, look, np.zeros((80, 2)), 80))
     noise = np.packbits(rng.uniform(size=(80, 256)) < 0.1, axis=1)
     seen = looks[7] ^ noise
-    assert [one.keyframe for one in index.query(seen, 100_000)] == [7]
+    assert [view.keyframe for view in index.query(seen, 100_000)] == [7]
     assert index.query(seen, 6_999) == []
     index.remove(7)
     assert index.query(seen, 100_000) == []

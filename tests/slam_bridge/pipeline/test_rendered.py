@@ -15,7 +15,7 @@ KINDS = {"V1_03": "euroc", "MH_04": "euroc", "room4": "tumvi"}
 MOTIONS = [(kind, name, seed) for name, kind in KINDS.items() for seed in (1, 2, 3)]
 
 
-@pytest.fixture(scope="module", params=MOTIONS, ids=lambda one: f"{one[1]}-{one[2]}")
+@pytest.fixture(scope="module", params=MOTIONS, ids=lambda motion: f"{motion[1]}-{motion[2]}")
 def rendered(request, tmp_path_factory):
     """Fourteen seconds at half the resolution, from rest; every seed has another path, scene and noise."""
     kind, name, seed = request.param

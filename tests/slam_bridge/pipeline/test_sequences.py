@@ -191,7 +191,7 @@ def test_kitti_odometry_in_colour_and_cut(tmp_path):
     (folder / "image_1").rename(folder / "image_3")
     (folder / "image_3" / "000001.png").unlink()
     sequence = open_sequence("kitti", find_sequences("kitti", tmp_path, ["06"])["06"])
-    assert [one.body_T_cam[0] for one in sequence.rig] == pytest.approx([-0.06, 0.44])
+    assert [camera.body_T_cam[0] for camera in sequence.rig] == pytest.approx([-0.06, 0.44])
     assert sequence.stamps.tolist() == [0, 200_000_000]
     assert sequence.notes == ("1 of 3 images have none of the other camera",)
     (folder / "image_3" / "000007.png").write_bytes(b"")

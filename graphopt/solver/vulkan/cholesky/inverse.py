@@ -121,8 +121,8 @@ class SelectedInverse:
         level = own.analysis.level[front[chosen]][index]
         words = Words()
         takes = {
-            int(one): words.add(source[level == one], np.flatnonzero(level == one))
-            for one in np.unique(level)
+            int(number): words.add(source[level == number], np.flatnonzero(level == number))
+            for number in np.unique(level)
         }
         lists = own.device.upload(words.array())
         target = own.reals(len(source))

@@ -294,8 +294,8 @@ class DeviceEstimates:
     @property
     def nbytes(self) -> int:
         """Device memory."""
-        distinct = {id(one): one for version in self._versions for one in version.values()}
-        return sum(one.nbytes for one in distinct.values())
+        distinct = {id(array): array for version in self._versions for array in version.values()}
+        return sum(array.nbytes for array in distinct.values())
 
 
 def _offsets(offsets: np.ndarray) -> np.ndarray:

@@ -52,7 +52,9 @@ def edge_order(structure: Structure, group: EdgeGroup, slot: int) -> EdgeOrder |
     other = max(others, key=lambda k: (len(structure.vertex_blocks[group.vertex_sets[k]]), -k))
     places, by_end = _sorted(found, sample, group, other)
     edges = found.order[places]
-    moves, sorted_moves = (sum(_moves(structure, group, one, k) for k in others) for one in (edges, by_end))
+    moves, sorted_moves = (
+        sum(_moves(structure, group, order, k) for k in others) for order in (edges, by_end)
+    )
     taken = other if sorted_moves <= WORTH * moves else None
     return EdgeOrder(slot, taken, moves, sorted_moves)
 

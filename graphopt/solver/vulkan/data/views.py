@@ -313,7 +313,7 @@ def write_rows(group: EdgeGroup, view: EdgeView, first_block: int, out: np.ndarr
 
     `out` holds the blocks from `first_block` on; the last block is filled up with copies of the last edge.
     """
-    sources = [(one, list(range(one.shape[1]))) for one in (group.vertex_rows, group.parameter_rows)]
+    sources = [(rows, list(range(rows.shape[1]))) for rows in (group.vertex_rows, group.parameter_rows)]
     kernels.block_rows([source for source in sources if source[1]], view.order, first_block, out)
 
 

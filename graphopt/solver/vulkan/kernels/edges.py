@@ -175,8 +175,8 @@ class PairArrays:
             first, offset = np.append(0, np.cumsum(counts)).astype(np.uint32), offset[moved]
         arrays = {"pair_first": first, "pair_edge": edge, "pair_block": offset}
         stored = {name: DeviceArray.of(context, array) for name, array in arrays.items()}
-        self.buffers: dict[str, Any] = {name: one.buffer for name, one in stored.items()}
-        self.nbytes = sum(one.nbytes for one in stored.values())
+        self.buffers: dict[str, Any] = {name: array.buffer for name, array in stored.items()}
+        self.nbytes = sum(array.nbytes for array in stored.values())
         self.short_share = int(first[self.num_short]) / max(len(edge), 1)
         self.long: LongBlocks | None = None
         if is_long.any():

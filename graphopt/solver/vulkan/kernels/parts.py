@@ -66,10 +66,10 @@ class PackedRecords:
 
         offsets (n,): first scalar row of each record, -1: none.
         """
-        one, places = self._sets[number], np.full(num_rows, NOTHING, np.uint32)
+        vertices, places = self._sets[number], np.full(num_rows, NOTHING, np.uint32)
         rows = np.flatnonzero((offsets >= 0) & (offsets < num_rows))
-        for k in range(one.tangent_dim):
-            places[offsets[rows] + k] = rows * one.packed_dim + one.storage_dim + k
+        for k in range(vertices.tangent_dim):
+            places[offsets[rows] + k] = rows * vertices.packed_dim + vertices.storage_dim + k
         return places
 
     def holds_estimate(self, number: int) -> bool:
@@ -114,10 +114,16 @@ class PackedRecords:
         constants = {STOPPABLE: int(parity is not None)}
         launches = []
         for number in numbers:
-            one = self._sets[number]
-            count = one.num_rows * one.tangent_dim
-            params = (one.num_rows, one.storage_dim, one.tangent_dim, one.packed_dim, parity or 0)
-            buffers = (offsets[number].buffer, x, one.packed.buffer, status)
+            vertices = self._sets[number]
+            count = vertices.num_rows * vertices.tangent_dim
+            params = (
+                vertices.num_rows,
+                vertices.storage_dim,
+                vertices.tangent_dim,
+                vertices.packed_dim,
+                parity or 0,
+            )
+            buffers = (offsets[number].buffer, x, vertices.packed.buffer, status)
             groups = -(-count // VECTOR_WORKGROUP)
             nbytes = 2.0 * count * self._context.real.itemsize
             launches.append(self._context.launch("pack_vector", buffers, params, groups, constants, nbytes))
@@ -170,8 +176,8 @@ class Unit:
         """Blocks of the destinations of all tiles, those of other products, too."""
         if self.views is not None:
             return self.views.tiles.blocks
-        (one,) = self.parts
-        return one.edges.views[one.slot].view.blocks
+        (part,) = self.parts
+        return part.edges.views[part.slot].view.blocks
 
 
 @dataclass(frozen=True)

@@ -92,10 +92,10 @@ class EdgeProducts:
 
     def _plan(self, part: str, offsets: Mapping[int, DeviceArray], first: int, last: int) -> ProductPlan:
         parts = [
-            one
+            found_part
             for edges in self._edges
             for slot in edges.views
-            if (one := self._part(edges, slot, part)) is not None
+            if (found_part := self._part(edges, slot, part)) is not None
         ]
         units = units_of(parts, part, self._linearizer.merging)
         rows = [unit.blocks for unit in units]
@@ -135,7 +135,7 @@ class EdgeProducts:
     def nbytes(self) -> int:
         """Device memory of what only products need."""
         named = [*self._arrays.values(), *self._solving.values()]
-        arrays = [array for one in named for array in one.values()]
+        arrays = [array for arrays_of in named for array in arrays_of.values()]
         return self._records.nbytes + sum(array.nbytes for array in arrays)
 
     def estimate_launches(self) -> list[Launch]:
@@ -217,8 +217,8 @@ class EdgeProducts:
         unit = plan.units[0]
         if unit.views is not None or not unit.parts[0].has_many_edges:
             return False
-        (one,) = unit.parts
-        return one.long[0] == one.long[1] and bool(plan.writes.touched[: self._num_kept].all())
+        (part,) = unit.parts
+        return part.long[0] == part.long[1] and bool(plan.writes.touched[: self._num_kept].all())
 
     def record_solve(
         self,
@@ -282,24 +282,24 @@ class EdgeProducts:
         more, params = {"y": y, "status": status}, {"accumulate": int(adds)}
         if unit.views is not None:
             return Pass(self._merged_launches(unit, more, params, parity))
-        (one,) = unit.parts
-        edges, slot = one.edges, one.slot
+        (part,) = unit.parts
+        edges, slot = part.edges, part.slot
         direct, parts, folds = [], [], []
-        if pieces := edges.pieces(slot, one.tiles, reads_stored=True):
-            kernel = self._kernel(one, "rows" if one.has_many_edges else "tiles")
-            direct = self._launches(one, kernel, more, params, parity, pieces)
+        if pieces := edges.pieces(slot, part.tiles, reads_stored=True):
+            kernel = self._kernel(part, "rows" if part.has_many_edges else "tiles")
+            direct = self._launches(part, kernel, more, params, parity, pieces)
         long = edges.views[slot].long
-        if long is not None and one.long[0] < one.long[1]:
-            kernel, more = self._kernel(one, "rows"), {**long.buffers, "status": status}
-            pieces = edges.long_pieces(slot, one.long, reads_stored=True)
-            parts = self._launches(one, kernel, more, {"accumulate": 0}, parity, pieces, are_parts=True)
-            fold = long.fold_product(self._context, y, one.long, (status, parity), adds)
+        if long is not None and part.long[0] < part.long[1]:
+            kernel, more = self._kernel(part, "rows"), {**long.buffers, "status": status}
+            pieces = edges.long_pieces(slot, part.long, reads_stored=True)
+            parts = self._launches(part, kernel, more, {"accumulate": 0}, parity, pieces, are_parts=True)
+            fold = long.fold_product(self._context, y, part.long, (status, parity), adds)
             folds = [fold]
         return Pass(direct, parts, folds)
 
-    def _ending_launches(self, one: Part, more: Mapping[str, Any], parity: int | None) -> list[Launch]:
-        pieces = one.edges.pieces(one.slot, one.tiles, reads_stored=True)
-        return self._launches(one, self._kernel(one, "ends"), more, {}, parity, pieces)
+    def _ending_launches(self, part: Part, more: Mapping[str, Any], parity: int | None) -> list[Launch]:
+        pieces = part.edges.pieces(part.slot, part.tiles, reads_stored=True)
+        return self._launches(part, self._kernel(part, "ends"), more, {}, parity, pieces)
 
     def _solve_launches(
         self, unit: Unit, inverse: BlockInverse, own: Equations, parity: int | None
@@ -307,9 +307,9 @@ class EdgeProducts:
         more = {"inverse": inverse.buffer, "status": own.status, **self._solve_arrays(unit, inverse)}
         if unit.views is not None:
             return self._merged_launches(unit, more, {}, parity, solve=True)
-        (one,) = unit.parts
-        pieces = one.edges.pieces(one.slot, one.tiles, reads_stored=True)
-        return self._launches(one, self._kernel(one, "solve"), more, {}, parity, pieces)
+        (part,) = unit.parts
+        pieces = part.edges.pieces(part.slot, part.tiles, reads_stored=True)
+        return self._launches(part, self._kernel(part, "solve"), more, {}, parity, pieces)
 
     def _solve_arrays(self, unit: Unit, inverse: BlockInverse) -> dict[str, Any]:
         if unit.key not in self._solving:
@@ -342,27 +342,27 @@ class EdgeProducts:
             {STOPPABLE: int(parity is not None)},
         )
 
-    def _product(self, one: Part) -> EdgeProduct:
-        holds = tuple(map(self._records.holds_estimate, one.edges.group.vertex_sets))
-        return one.edges.schedule.product(one.slot, one.sources, holds)
+    def _product(self, part: Part) -> EdgeProduct:
+        holds = tuple(map(self._records.holds_estimate, part.edges.group.vertex_sets))
+        return part.edges.schedule.product(part.slot, part.sources, holds)
 
-    def _part_buffers(self, one: Part) -> dict[str, Any]:
+    def _part_buffers(self, part: Part) -> dict[str, Any]:
         """What a product of a part reads."""
-        sets = enumerate(one.edges.group.vertex_sets)
+        sets = enumerate(part.edges.group.vertex_sets)
         packed = {f"packed{slot}": self._records.buffer(number) for slot, number in sets}
-        own = one.edges.schedule.buffers(one.slot, one.sources)
-        return {**one.edges.product_buffers(one.slot), **packed, **own}
+        own = part.edges.schedule.buffers(part.slot, part.sources)
+        return {**part.edges.product_buffers(part.slot), **packed, **own}
 
-    def _kernel(self, one: Part, shape: str) -> GpuKernel:
+    def _kernel(self, part: Part, shape: str) -> GpuKernel:
         """A product in shape "tiles", "rows", "solve" or "ends"."""
-        product = self._product(one)
+        product = self._product(part)
         if shape in ("rows", "ends"):
             return rows_product_kernel(product, shape == "ends")
         return tiles_product_kernel(product, shape == "solve")
 
     def _launches(
         self,
-        one: Part,
+        part: Part,
         kernel: Any,
         more: Mapping[str, Any],
         params: Mapping[str, int],
@@ -371,12 +371,12 @@ class EdgeProducts:
         are_parts: bool = False,
     ) -> list[Launch]:
         """Launches of a kernel over runs of tiles, over their destinations, or over parts of these."""
-        edges = one.edges
-        own = {name: array.buffer for name, array in self._own_arrays(one).items()}
-        buffers = {**self._part_buffers(one), **own, **more}
+        edges = part.edges
+        own = {name: array.buffer for name, array in self._own_arrays(part).items()}
+        buffers = {**self._part_buffers(part), **own, **more}
         constants = {STOPPABLE: int(parity is not None)}
         by_rows = "num_destinations" in kernel.params
-        view = edges.views[one.slot].view
+        view = edges.views[part.slot].view
         launches = []
         for begin, end, nbytes in pieces:
             rows = (begin, end) if are_parts else (int(view.tiles[begin]), int(view.tiles[end]))
@@ -386,11 +386,11 @@ class EdgeProducts:
             launches.append(self._context.generated(kernel, buffers, values, groups, nbytes, constants))
         return launches
 
-    def _own_arrays(self, one: Part) -> dict[str, DeviceArray]:
+    def _own_arrays(self, part: Part) -> dict[str, DeviceArray]:
         """Arrays of a view that only products need."""
-        key = (id(one.edges), one.slot)
+        key = (id(part.edges), part.slot)
         if key not in self._arrays:
-            view = one.edges.views[one.slot].view
+            view = part.edges.views[part.slot].view
             begin, end = view.tiles[:-1], view.tiles[1:]
             ranges = np.stack([begin, end - begin, view.first[begin], view.first[end]], axis=1)
             self._arrays[key] = {"tile_ranges": DeviceArray.of(self._context, ranges)}

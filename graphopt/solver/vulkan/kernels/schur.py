@@ -253,18 +253,18 @@ class SchurBlocks:
                 )
         return launches
 
-    def _pair_kernel(self, one: Bin) -> tuple[str, dict[int, int], int]:
+    def _pair_kernel(self, bin_: Bin) -> tuple[str, dict[int, int], int]:
         """Shader and constants of a bin, and how many chunks a workgroup of it takes."""
-        rows, cols, dim = one.dims
+        rows, cols, dim = bin_.dims
         if rows == 0:
             team = (-(-MAX_BLOCK_DIM // 3)) ** 2
-            parallel = parallel_items(one.mean_length / 2, PAIR_WORKGROUP // team)
+            parallel = parallel_items(bin_.mean_length / 2, PAIR_WORKGROUP // team)
             constants = {0: PAIR_WORKGROUP, 1: 0, 2: 0, 3: 0, 4: parallel}
             return "schur_pairs", constants, PAIR_WORKGROUP // (team * parallel)
         team = -(-rows // 3)
         scalars = (3 * team + (0 if self._same else cols) + dim) * dim
         pairs = max(1, min(TILE_WORKGROUP // team, TILE_STAGE_SCALARS // scalars))
-        parallel = parallel_items(one.mean_length / TILE_PAIRS_PER_PART, pairs)
+        parallel = parallel_items(bin_.mean_length / TILE_PAIRS_PER_PART, pairs)
         constants = {0: TILE_WORKGROUP, 1: rows, 2: cols, 3: dim, 4: parallel, 5: pairs // parallel}
         constants[6] = int(self._same)
         return "schur_tiles", constants, pairs // parallel

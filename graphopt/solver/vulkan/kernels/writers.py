@@ -104,11 +104,11 @@ def writers_of(
     found += [ViewWriter(*member) for member in members if member[0].evaluation.stands_alone]
     lists = [(edges, pair) for edges in all_edges for pair in edges.pairs]
     off_diagonal = [(edges, list_) for edges, list_ in lists if not list_.pairs.on_diagonal]
-    for edges, one in off_diagonal:
-        if len(off_diagonal) == 1 and not alone and one.pairs.num_blocks == _num_off_diagonal(layout):
-            found.append(PairWriter(edges, one, np.array([layout.num_blocks])))
+    for edges, arrays in off_diagonal:
+        if len(off_diagonal) == 1 and not alone and arrays.pairs.num_blocks == _num_off_diagonal(layout):
+            found.append(PairWriter(edges, arrays, np.array([layout.num_blocks])))
         else:
-            found.append(PairWriter(edges, one, layout.num_blocks + _numbers_of_stored(layout, one)))
+            found.append(PairWriter(edges, arrays, layout.num_blocks + _numbers_of_stored(layout, arrays)))
     for edges, list_ in lists:
         if list_.pairs.on_diagonal:
             found.append(PairWriter(edges, list_, _numbers(layout.diagonal_offset, list_)))
@@ -118,17 +118,17 @@ def writers_of(
     return found
 
 
-def _numbers(offsets: np.ndarray, one: PairArrays) -> np.ndarray:
+def _numbers(offsets: np.ndarray, arrays: PairArrays) -> np.ndarray:
     """Numbers of the blocks of a pair list among ascending offsets."""
-    return np.searchsorted(offsets, one.pairs.offset.astype(offsets.dtype))
+    return np.searchsorted(offsets, arrays.pairs.offset.astype(offsets.dtype))
 
 
-def _numbers_of_stored(layout: BlockLayout, one: PairArrays) -> np.ndarray:
+def _numbers_of_stored(layout: BlockLayout, pairs: PairArrays) -> np.ndarray:
     """Numbers of the blocks of a pair list in a layout; often it has all of H_pl."""
     items = layout.items
-    if np.array_equal(layout.block_offset[items], one.pairs.offset):
+    if np.array_equal(layout.block_offset[items], pairs.pairs.offset):
         return items
-    return _numbers(layout.block_offset, one)
+    return _numbers(layout.block_offset, pairs)
 
 
 def _num_off_diagonal(layout: BlockLayout) -> int:

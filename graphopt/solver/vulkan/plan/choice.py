@@ -97,7 +97,7 @@ def pays_in_mixed(plan: Plan, device: VulkanDevice | KomputeDevice, structure: S
     if not plan.predictions:  # factored
         return False
     double = predict(problem_size(structure, "double"), figures, "double", {})
-    fastest = [min(one.total for one in found) for found in (plan.predictions, double)]
+    fastest = [min(prediction.total for prediction in found) for found in (plan.predictions, double)]
     return fastest[0] < MIXED_SHARE * fastest[1]
 
 
@@ -160,7 +160,7 @@ def choose_plan(
     """
     check_edges(structure)
     both, summations = [split_pin(pin) for pin in _pins(asked, structure)], summation_pins(asked, structure)
-    pins, evaluations = [one for one, _ in both], [one for _, one in both]
+    pins, evaluations = [choice for choice, _ in both], [choice for _, choice in both]
     merged = frozenset(number for number, summation in summations.items() if summation == "merged")
     if structure.external and set(pins) - {"auto", "blocks", "host"}:
         raise _needs_whole(asked, structure)
@@ -195,7 +195,11 @@ def choose_plan(
     }
     by_tag |= {size.vertex_tags[number]: summation for number, summation in summations.items()}
     possible = predict(size, device_figures(device), precision, by_tag)
-    found = [one for one in possible if one.schur == "off" or configuration.schur in ("auto", one.schur)]
+    found = [
+        prediction
+        for prediction in possible
+        if prediction.schur == "off" or configuration.schur in ("auto", prediction.schur)
+    ]
     if not found:
         raise _impossible(asked, pins, evaluations, resolved, size)
     limit = COMFORTABLE_SHARE * device_memory(device)
@@ -241,17 +245,17 @@ def _pins(asked: Schedule, structure: Structure) -> list[str]:
         return [asked] * len(tags)
     vertex_tags = _vertex_tags(structure)
     by_tag = dict(asked)
-    for tag, one in by_tag.items():
+    for tag, name in by_tag.items():
         if tag not in tags and tag not in vertex_tags:
             raise OptionError(
                 f"schedule names edge type '{tag}', of which there are no active edges. This graph has "
                 f"{', '.join(dict.fromkeys(tags))}, and vertices {', '.join(vertex_tags)}."
             )
         known = EDGE_SCHEDULES if tag in tags else SUMMATIONS
-        if one not in known:
+        if name not in known:
             kind = "edge" if tag in tags else "vertex"
             raise OptionError(
-                f"schedule of {kind} type '{tag}' is '{one}', expected one of {', '.join(known)}."
+                f"schedule of {kind} type '{tag}' is '{name}', expected one of {', '.join(known)}."
             )
     return [by_tag.get(tag, "auto") for tag in tags]
 
@@ -341,7 +345,9 @@ def _impossible(
 
 
 def _words(asked: Schedule) -> str:
-    return asked if isinstance(asked, str) else ", ".join(f"{tag}={one}" for tag, one in dict(asked).items())
+    return (
+        asked if isinstance(asked, str) else ", ".join(f"{tag}={name}" for tag, name in dict(asked).items())
+    )
 
 
 def device_memory(device: VulkanDevice | KomputeDevice) -> float:

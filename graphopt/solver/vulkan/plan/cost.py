@@ -71,7 +71,7 @@ class Prediction:
     @property
     def summation(self) -> str:
         """Which sums of vertices come from one kernel: "VERTEX_SE2 merged"; empty: there is no choice."""
-        return ", ".join(f"{one.tag} {one.name}" for one in self.merging)
+        return ", ".join(f"{sum_choice.tag} {sum_choice.name}" for sum_choice in self.merging)
 
     @property
     def name(self) -> str:

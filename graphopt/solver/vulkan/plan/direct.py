@@ -84,7 +84,7 @@ def is_factored(
 
     found: what is possible, with and without an explicit S. memory_limit [bytes]: on the device.
     """
-    explicit = [one for one in found if one.schur == "explicit"]
+    explicit = [prediction for prediction in found if prediction.schur == "explicit"]
     if not explicit:
         return False
     formed = explicit[0]
@@ -95,5 +95,5 @@ def is_factored(
     factored += PAIR_SECONDS * size.num_pairs / SHARED_BY
     factored += factor_seconds(shape, figures, software=software)
     rate = iterations_of(shape, precision) / PCG_ITERATIONS
-    iterated = min(one.total + (rate - 1.0) * one.seconds["solve"] for one in found)
+    iterated = min(prediction.total + (rate - 1.0) * prediction.seconds["solve"] for prediction in found)
     return factored < MARGIN * iterated

@@ -43,8 +43,12 @@ def predict(
     """
     pins = pins or {}
     costs = EdgeCosts(size, figures, precision)
-    found = [other for one in _by_gathering(costs, pins) for other in _with_evaluations(costs, one, pins)]
-    return sorted(found, key=lambda one: one.total)
+    found = [
+        other
+        for prediction in _by_gathering(costs, pins)
+        for other in _with_evaluations(costs, prediction, pins)
+    ]
+    return sorted(found, key=lambda prediction: prediction.total)
 
 
 def _by_gathering(costs: EdgeCosts, pins: Mapping[str, str]) -> list[Prediction]:
@@ -53,10 +57,12 @@ def _by_gathering(costs: EdgeCosts, pins: Mapping[str, str]) -> list[Prediction]
     without: list[Products] = [
         each_product for each_product in PRODUCTS if each_product != "expressions"
     ]  # which takes CUT_SECONDS
-    plain: list[list[Products]] = [[one for one in without if pin in ("auto", one)] for pin in asked]
+    plain: list[list[Products]] = [
+        [products for products in without if pin in ("auto", products)] for pin in asked
+    ]
     if all(plain):
         found = _of_choices(costs, plain, pins)
-        best = min((one.total for one in found), default=math.inf)
+        best = min((prediction.total for prediction in found), default=math.inf)
         if "auto" not in asked or best * SETUP_ITERATIONS < CUT_SECONDS:
             return found
     choices = [_choices(costs, tag, pin) for tag, pin in zip(costs.size.tags, asked, strict=True)]
@@ -81,11 +87,14 @@ def other_summations(
     size: ProblemSize, figures: DeviceFigures, precision: Precision, prediction: Prediction
 ) -> list[Prediction]:
     """The same schedule with another choice of what is merged for one vertex set each."""
-    costs, own = EdgeCosts(size, figures, precision), {one.tag: one.name for one in prediction.merging}
+    costs, own = (
+        EdgeCosts(size, figures, precision),
+        {sum_choice.tag: sum_choice.name for sum_choice in prediction.merging},
+    )
     others = [
-        predict_one(costs, prediction.schur, prediction.products, {**own, one.tag: other})
-        for one in prediction.merging
-        for other in ["separate" if one.is_merged else "merged"]
+        predict_one(costs, prediction.schur, prediction.products, {**own, sum_choice.tag: other})
+        for sum_choice in prediction.merging
+        for other in ["separate" if sum_choice.is_merged else "merged"]
     ]
     return [_evaluated(costs, other, prediction.evaluations) for other in others]
 
@@ -94,8 +103,10 @@ def _choices(costs: EdgeCosts, tag: str, pin: str) -> list[Products]:
     """Of an edge set: those that do not come to another schedule."""
     groups = [g for g in costs.size.groups if g.tag == tag]
     asked: list[Products] = [each_product for each_product in PRODUCTS if pin in ("auto", each_product)]
-    found = [schedule(one).instead(costs, groups) for one in asked]
-    return found if pin != "auto" else [one for one, other in zip(asked, found, strict=True) if one == other]
+    found = [schedule(name).instead(costs, groups) for name in asked]
+    return (
+        found if pin != "auto" else [name for name, other in zip(asked, found, strict=True) if name == other]
+    )
 
 
 def cheapest(predictions: Sequence[Prediction], memory_limit: float) -> Prediction:
@@ -106,10 +117,10 @@ def cheapest(predictions: Sequence[Prediction], memory_limit: float) -> Predicti
     fitting = [prediction for prediction in predictions if prediction.memory_bytes <= memory_limit]
     if not fitting:
         return min(predictions, key=lambda prediction: prediction.memory_bytes)
-    fastest = min(one.total for one in fitting)
+    fastest = min(prediction.total for prediction in fitting)
     return min(
-        (one for one in fitting if WORTH * one.total <= fastest),
-        key=lambda one: (one.memory_bytes, one.total),
+        (prediction for prediction in fitting if WORTH * prediction.total <= fastest),
+        key=lambda prediction: (prediction.memory_bytes, prediction.total),
     )
 
 
@@ -162,15 +173,15 @@ def _of_elimination(
     for each_product in PRODUCTS:
         add([each_product if each_product in own else own[-1] for own in choices])
     for place, own in enumerate(choices):
-        best = min(known.values(), key=lambda one: one.total, default=None)
+        best = min(known.values(), key=lambda prediction: prediction.total, default=None)
         chosen: dict[str, Products] = {}
         if best is not None:
             chosen.update(zip((g.tag for g in size.groups), best.products, strict=True))
         others: list[Products] = [
             chosen.get(tag, choice[-1]) for tag, choice in zip(size.tags, choices, strict=True)
         ]
-        for one in own:
-            add([*others[:place], one, *others[place + 1 :]])
+        for own_choice in own:
+            add([*others[:place], own_choice, *others[place + 1 :]])
     return list(known.values())
 
 
@@ -179,14 +190,15 @@ def _is_allowed(size: ProblemSize, schur: Elimination, products: Sequence[Produc
     return is_countable(size, schur, products) and not (mixes and size.names_a_vertex_twice)
 
 
-def _with_evaluations(costs: EdgeCosts, one: Prediction, pins: Mapping[str, str]) -> list[Prediction]:
+def _with_evaluations(costs: EdgeCosts, prediction: Prediction, pins: Mapping[str, str]) -> list[Prediction]:
     """A prediction for "gather", and the same with what is cheaper per edge set."""
     allowed = [
-        _allowed(costs, g, stored, pins) for g, stored in zip(costs.size.groups, one.products, strict=True)
+        _allowed(costs, g, stored, pins)
+        for g, stored in zip(costs.size.groups, prediction.products, strict=True)
     ]
     if not all(allowed):
         return []
-    return [_evaluated(costs, one, chosen) for chosen in _combined(costs, one, allowed)]
+    return [_evaluated(costs, prediction, chosen) for chosen in _combined(costs, prediction, allowed)]
 
 
 def _allowed(
@@ -198,8 +210,10 @@ def _allowed(
         evaluation for evaluation in EVALUATIONS if schedule(evaluation).is_possible(g, stored, real)
     ]
     if pin != "auto":
-        return tuple(one for one in possible if one == pin)
-    predicted: tuple[Evaluation, ...] = tuple(one for one in possible if schedule(one).is_predicted)
+        return tuple(evaluation for evaluation in possible if evaluation == pin)
+    predicted: tuple[Evaluation, ...] = tuple(
+        evaluation for evaluation in possible if schedule(evaluation).is_predicted
+    )
     return predicted if g.arity > 1 else predicted[:1]
 
 
@@ -207,8 +221,8 @@ def _combined(
     costs: EdgeCosts, prediction: Prediction, allowed: Sequence[tuple[Evaluation, ...]]
 ) -> list[tuple[Evaluation, ...]]:
     """The first ones that are allowed; of one edge set the other as well, of several what is cheaper."""
-    first: tuple[Evaluation, ...] = tuple(one[0] for one in allowed)
-    last: tuple[Evaluation, ...] = tuple(one[-1] for one in allowed)
+    first: tuple[Evaluation, ...] = tuple(names[0] for names in allowed)
+    last: tuple[Evaluation, ...] = tuple(names[-1] for names in allowed)
     if len(costs.size.tags) == 1:
         return list(dict.fromkeys([first, last]))
     groups = list(zip(costs.size.groups, prediction.products, allowed, strict=True))

@@ -75,7 +75,7 @@ def split_pin(pin: str) -> tuple[str, str]:
 
 def join_pin(products: str, evaluation: str) -> str:
     """The reverse of `split_pin`."""
-    return "+".join(one for one in (products, evaluation) if one != "auto") or "auto"
+    return "+".join(name for name in (products, evaluation) if name != "auto") or "auto"
 
 
 def names_of(products: Sequence[Products], evaluations: Sequence[Evaluation]) -> list[str]:
@@ -93,4 +93,4 @@ def describe_products(
     names = names_of(products, evaluations)
     if len(set(names)) == 1:
         return names[0]
-    return ", ".join(f"{tag}={one}" for tag, one in dict(zip(tags, names, strict=True)).items())
+    return ", ".join(f"{tag}={name}" for tag, name in dict(zip(tags, names, strict=True)).items())

@@ -101,13 +101,13 @@ def passes_of(views: Sequence[ViewWork], merged: frozenset[int], figures: Device
     passes = []
     for number in dict.fromkeys(view.vertex_set for view in views):
         own = [view for view in views if view.vertex_set == number]
-        together = [one for one in own if one.may_merge] if number in merged else []
+        together = [view for view in own if view.may_merge] if number in merged else []
         units = [together[at : at + MAX_VIEWS] for at in range(0, len(together), MAX_VIEWS)]
-        units += [[one] for one in own if one not in together]
+        units += [[view] for view in own if view not in together]
         for place, unit in enumerate(units):
-            again = 2.0 * max(one.sum_bytes for one in unit) if place else 0.0
-            one = _together(unit, figures)
-            passes.append(replace(one, nbytes=one.nbytes + again))
+            again = 2.0 * max(view.sum_bytes for view in unit) if place else 0.0
+            single = _together(unit, figures)
+            passes.append(replace(single, nbytes=single.nbytes + again))
     return passes
 
 
@@ -117,9 +117,9 @@ def _together(unit: Sequence[ViewWork], figures: DeviceFigures) -> Pass:
         return unit[0].work
     groups = TILE / SIMD
     divergence = len(unit) if figures.runs_all_branches else (groups + len(unit) - 1) / groups
-    slowest = _slowdown(max(one.registers for one in unit))
-    slower = [slowest / _slowdown(one.registers) for one in unit]
-    works = [one.work for one in unit]
+    slowest = _slowdown(max(view.registers for view in unit))
+    slower = [slowest / _slowdown(view.registers) for view in unit]
+    works = [view.work for view in unit]
     stall = 1.0 + STALL * (divergence - 1.0)
     return replace(
         works[0],
@@ -161,7 +161,7 @@ def merge_choices(
         def seconds(merged: frozenset[int], number: int = number) -> float:
             own = [([view for view in views if view.vertex_set == number], times) for views, times in phases]
             return sum(
-                times * sum(one.seconds(figures, precision) for one in passes_of(views, merged, figures))
+                times * sum(pass_.seconds(figures, precision) for pass_ in passes_of(views, merged, figures))
                 for views, times in own
             )
 

@@ -93,10 +93,12 @@ class Collect(Evaluation):
         num = self.edges.primary.view.num_edges
         layouts = [record_layout(piece) for piece in self._pieces]
         ends = np.cumsum([num * piece.record_dim() for piece in self._pieces])
-        constants = [[one for one in layout.entries if not isinstance(one, tuple)] for layout in layouts]
+        constants = [
+            [entry for entry in layout.entries if not isinstance(entry, tuple)] for layout in layouts
+        ]
         self._first_number = np.append(0, ends[:-1])
         self._first_constant = int(ends[-1]) + np.cumsum([0, *map(len, constants[:-1])])
-        joined = np.array([one for piece in constants for one in piece], self.context.real)
+        joined = np.array([entry for piece in constants for entry in piece], self.context.real)
         self._record_bytes = int(ends[-1]) * self.context.real.itemsize
         self._constant_bytes = joined.nbytes
         self._numbers = self.context.reals(int(ends[-1]) + len(joined))
@@ -314,10 +316,13 @@ class _Blocks:
 def _blocks(pieces: tuple[Scattered, ...], kind: str, which: tuple[Any, ...]) -> _Blocks:
     """H_aa ("diagonal") or b_a ("right") of slots, H_ab ("pair") or its transpose of pairs, column-major."""
     found = []
-    for number, one in enumerate(which):
-        slot = one[-1] if isinstance(one, tuple) else one
+    for number, wanted_block in enumerate(which):
+        slot = wanted_block[-1] if isinstance(wanted_block, tuple) else wanted_block
         [piece] = [k for k, own in enumerate(pieces) if own.slots == (slot,)]
-        entries, output = record_layout(pieces[piece]).entries, _outputs(pieces[piece])[kind, one].ravel()
+        entries, output = (
+            record_layout(pieces[piece]).entries,
+            _outputs(pieces[piece])[kind, wanted_block].ravel(),
+        )
         constants = np.cumsum([not isinstance(entry, tuple) for entry in entries]) - 1
         for within, k in enumerate(output.tolist()):
             entry = entries[k]

@@ -223,14 +223,14 @@ class Gather:
         self._interpreter, self._stride, self._wide = interpreter, stride, wide
         self._lists = [self._upload(list_, output_rows.astype(np.uint32)) for list_ in lists]
 
-    def _upload(self, one: GatherList, output_rows: np.ndarray) -> _DeviceList:
+    def _upload(self, gathered: GatherList, output_rows: np.ndarray) -> _DeviceList:
         indices = self._interpreter.context.indices
         return _DeviceList(
-            one,
-            indices(one.first),
-            indices(one.items),
-            {name: indices(places) for name, (places, _) in one.targets.items()},
-            {name: indices(output_rows[outputs]) for name, (_, outputs) in one.targets.items()},
+            gathered,
+            indices(gathered.first),
+            indices(gathered.items),
+            {name: indices(places) for name, (places, _) in gathered.targets.items()},
+            {name: indices(output_rows[outputs]) for name, (_, outputs) in gathered.targets.items()},
         )
 
     def steps(self, chunk: int, contributions: Any, results: dict[Target, Any]) -> Steps:

@@ -106,7 +106,7 @@ def _determined(
     context: Context, structure: Structure, storage: Storage, merged: frozenset[int]
 ) -> Determined:
     edges = tuple((working_edge_type(g.edge_set.type), g.information, g.kernel) for g in structure.groups)
-    vertices = tuple(working_vertex_type(one.type) for one in structure.selection.vertex_sets)
+    vertices = tuple(working_vertex_type(vertex_set.type) for vertex_set in structure.selection.vertex_sets)
     words = f"{context.precision} {context.device.access} {sorted(merged)} {' '.join(storage.evaluations)}"
     return edges, vertices, words
 
@@ -277,14 +277,14 @@ class InterpretedLinearizer:
     def chi2_steps(self, version: int, partial: Any, firsts: list[int]) -> Iterator[list[Launch]]:
         """As `DeviceLinearizer`."""
         records = self._estimates.version(version)
-        for edges, one, first in zip(self._all_edges, self._chi2, firsts, strict=False):
-            yield from one.chi2(edges.record_buffers(records), partial, first)
+        for edges, kernels, first in zip(self._all_edges, self._chi2, firsts, strict=False):
+            yield from kernels.chi2(edges.record_buffers(records), partial, first)
 
     def linearize_steps(self, version: int, values: Any, b: Any) -> Iterator[list[Launch]]:
         """As `DeviceLinearizer`; H and b are zeros before."""
         records = self._estimates.version(version)
-        for edges, one in zip(self._all_edges, self._linearize, strict=True):
-            yield from one.steps(edges.record_buffers(records), values, b)
+        for edges, kernels in zip(self._all_edges, self._linearize, strict=True):
+            yield from kernels.steps(edges.record_buffers(records), values, b)
 
     def oplus_steps(self, dx: Any, source: int, target: int) -> Iterator[list[Launch]]:
         """As `DeviceLinearizer`."""

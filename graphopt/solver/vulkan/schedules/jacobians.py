@@ -56,15 +56,15 @@ class Jacobians(EdgeSchedule):
         self.stored = {}
         for slot in self.sources:
             num_edges = int(self.edges.views[slot].view.first[-1])
-            one = self.stored[slot] = StoredView(self.count(slot), num_edges)
-            num = -(-num_edges // EDGE_BLOCK) * EDGE_BLOCK * one.count
-            one.nbytes = num * self.context.real.itemsize
-            one.buffer = self.context.reals(num) if num else None
+            view = self.stored[slot] = StoredView(self.count(slot), num_edges)
+            num = -(-num_edges // EDGE_BLOCK) * EDGE_BLOCK * view.count
+            view.nbytes = num * self.context.real.itemsize
+            view.buffer = self.context.reals(num) if num else None
 
     @property
     def nbytes(self) -> int:
         """Device memory."""
-        return sum(one.nbytes for one in self.stored.values())
+        return sum(view.nbytes for view in self.stored.values())
 
     def bytes_of(self, slot: int) -> int:
         """Of one view."""
@@ -73,14 +73,14 @@ class Jacobians(EdgeSchedule):
     def store_launches(self, version: Version) -> list[Launch]:
         """One per view."""
         launches = []
-        for slot, one in self.stored.items():
-            if one.buffer is None:
+        for slot, view in self.stored.items():
+            if view.buffer is None:
                 continue
             arrays, kernel = self.edges.views[slot], self.kernel(slot)
-            named = {**self.edges.buffers(arrays, version), "stored": one.buffer}
-            groups = -(-one.num_edges // kernel.workgroup_size)
-            nbytes = self.edges.bytes_of(arrays.view.num_edges) + one.nbytes
-            params = {"num_edges": one.num_edges}
+            named = {**self.edges.buffers(arrays, version), "stored": view.buffer}
+            groups = -(-view.num_edges // kernel.workgroup_size)
+            nbytes = self.edges.bytes_of(arrays.view.num_edges) + view.nbytes
+            params = {"num_edges": view.num_edges}
             launches.append(self.context.generated(kernel, named, params, groups, nbytes))
         return launches
 

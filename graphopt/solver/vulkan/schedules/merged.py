@@ -87,8 +87,8 @@ class UnionArrays:
             "dest_scalar": layout.scalar[self.tiles.blocks],
         }
         stored = {name: DeviceArray.of(context, array) for name, array in arrays.items()}
-        self.nbytes = sum(one.nbytes for one in stored.values())
-        self.buffers: dict[str, Any] = {name: one.buffer for name, one in stored.items()}
+        self.nbytes = sum(array.nbytes for array in stored.values())
+        self.buffers: dict[str, Any] = {name: array.buffer for name, array in stored.items()}
 
 
 @dataclass(frozen=True, eq=False)
@@ -148,7 +148,7 @@ class Merging:
     @property
     def nbytes(self) -> int:
         """Device memory."""
-        return sum(one.nbytes for one in self._known.values())
+        return sum(array.nbytes for array in self._known.values())
 
     def units(self, members: Sequence[Member]) -> list[list[Member]]:
         """The members, those together that one launch sums, in their order."""
