@@ -99,11 +99,14 @@ class _Backward(Solves):
     def __init__(self, owner: BorderedCholesky):
         super().__init__(owner, 1)
         self._rows = owner.num_rows
+        source = owner.analysis.symbolic.scalar_source
+        self._is_in_order = np.array_equal(source, np.arange(len(source)))
+        """Rows are eliminated as they come, so a solution needs no permutation."""
         owner.device.write(self._z, np.append(np.zeros(self._rows), -ROOT))
 
     def record_into(self, recorder: Any, x: Any) -> None:
         """Record it, with barriers before and after."""
-        own, has_room = self._owner, x.size > 8 * self._rows
+        own, has_room = self._owner, self._is_in_order and x.size > 8 * self._rows
         found, self._y = self._y, x if has_room else self._y
         for level in reversed(own.work.levels):
             self._backward(recorder, level)
