@@ -71,14 +71,18 @@ def oplus_matrix(numbers: Array, delta: Array) -> Array:
 
 
 def _matrix_numbers(storage: Array) -> Array:
-    """`SE3Matrix(storage).numbers`."""
+    """`SE3Matrix(storage).numbers`; natively, but for symbols, of which files for other programs are made."""
+    if storage.dtype == object:
+        return SE3Matrix(storage).numbers
     from graphopt.cpu_kernels import kernels  # the build compiles types before there is such a module
 
     return kernels.pose_matrices(storage)
 
 
 def _storages(numbers: Array) -> Array:
-    """`SE3Matrix.from_numbers(numbers).storage`."""
+    """`SE3Matrix.from_numbers(numbers).storage`, likewise."""
+    if numbers.dtype == object:
+        return SE3Matrix.from_numbers(numbers).storage
     from graphopt.cpu_kernels import kernels
 
     return kernels.poses_of_matrices(numbers)

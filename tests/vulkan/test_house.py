@@ -13,7 +13,8 @@ from graphopt.solver.registry import EVALUATIONS, PRODUCTS
 from graphopt.solver.vulkan import program
 from graphopt.solver.vulkan.schedules import schedule
 
-SHADERS = Path(__file__).resolve().parents[2] / "shaders"
+CHECKOUT = Path(__file__).resolve().parents[2]
+SHADERS, DOCS = CHECKOUT / "shaders", CHECKOUT / "docs"
 
 ROOT = Path(program.__file__).parent
 NAME = "graphopt.solver.vulkan"
@@ -64,7 +65,7 @@ def test_imports_go_one_way():
 
 def test_the_picture_names_every_module():
     """Section 7 of docs/architecture.md, and in the order of imports; `cholesky` has its own page."""
-    text = (ROOT.parents[2] / "docs" / "architecture.md").read_text()
+    text = (DOCS / "architecture.md").read_text()
     section = text.partition("## 7. ")[2].partition("\n## ")[0]
     assert " -> ".join(ORDER) in section
     known = set(re.findall(r"[a-z_]+", section.replace("matrix-free", "matrix_free")))
