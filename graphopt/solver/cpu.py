@@ -235,8 +235,8 @@ class CpuBlockSolver(TrialsByParts):
 
         In one call where a factorization solves; conjugate gradients as exactly as the damping asks for.
         """
-        if type(self) is CpuBlockSolver and self._trials is not None:
-            return self._native_trial(self._trials, damping)
+        if self._trials is not None:
+            return self._native_trial(damping)
         pcg = self._conjugate_gradients()
         if pcg is None or damping.accuracy is None:
             return super().trial(damping)
@@ -248,14 +248,14 @@ class CpuBlockSolver(TrialsByParts):
             pcg.set_early_stop(0.0, 0.0)
         return replace(found, is_coarse=found.solved and share > self._pcg_tolerance)
 
-    def _native_trial(self, trials: Any, damping: Damping) -> Trial:
+    def _native_trial(self, damping: Damping) -> Trial:
         shift = damping.of(self.diagonal) if damping.scaled else damping.value
-        next_one = self._arrays_ahead()
-        found = trials.run(self.values, shift, self._b, self._dx, next_one)
+        arrays = self._arrays_ahead()
+        found = self._trials.run(self.values, shift, self._b, self._dx, arrays)
         solved, chi2, gain, size, solving, updating, linearizing = found
         if not solved:
             return Trial(False, seconds={"solve": solving})
-        self._ahead_chi2, self._is_begun = chi2 if next_one is not None else None, False
+        self._ahead_chi2, self._is_begun = chi2 if arrays is not None else None, False
         seconds = {"solve": solving, "update": updating, "linearize": linearizing}
         return Trial(True, chi2, gain, size, seconds)
 

@@ -2,6 +2,7 @@
 
 import numpy as np
 import pytest
+from archives import damage
 
 import graphopt
 from graphopt.distributed import reading, reading_bal
@@ -68,12 +69,7 @@ def test_archives(read, tmp_path, name, change, words):
     """Arrays of other shapes and kinds."""
     path = tmp_path / "a.npz"
     graphopt.write(ADJUSTMENT, path)
-    with np.load(path) as archive:
-        arrays = dict(archive)
-    array = arrays.pop(name)
-    if change is not None:
-        arrays[name] = change(array)
-    np.savez(path, **arrays)
+    damage(path, name, change)
     with pytest.raises(graphopt.GraphOptError, match=words):
         read(path)
 

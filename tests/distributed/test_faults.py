@@ -2,6 +2,7 @@
 
 import numpy as np
 import pytest
+from archives import damage
 from rank_programs import HERE, adjustment, answer, launch, why_not
 
 import graphopt
@@ -100,12 +101,7 @@ def test_damaged_checkpoints_are_refused(tmp_path, name, change, words):
     """With what is wrong, and nothing is changed."""
     path, graph = str(tmp_path / "c.npz"), adjustment()
     write_checkpoint(path, pieces_of(graph), 0, 1.0)
-    with np.load(path) as archive:
-        arrays = dict(archive)
-    array = arrays.pop(name)
-    if change is not None:
-        arrays[name] = change(array)
-    np.savez(path, **arrays)
+    damage(path, name, change)
     before = [vertex_set.estimate.copy() for vertex_set in graph.vertex_sets]
     with pytest.raises(FormatError, match=f"c.npz: the checkpoint is damaged: .*{words}"):
         read_checkpoint(path, graph)

@@ -85,19 +85,17 @@ class StatisticsRecorder:
             "_solver": {"factorize": "numeric", "solve": "triangular"},
             "_pcg": {"factorize": "numeric", "solve": "triangular"},
         }
-        replaced = {name: getattr(system, name) for name in parts if hasattr(system, name)}
-        for name, part in replaced.items():
+        replaced = [(system, name, getattr(system, name)) for name in parts if hasattr(system, name)]
+        for _, name, part in replaced:
             setattr(system, name, _Timed(part, parts[name], self._parts))
-        in_one_call = getattr(self._solver, "_trials", None)
-        if in_one_call is not None:
+        if hasattr(self._solver, "_trials"):
+            replaced.append((self._solver, "_trials", self._solver._trials))
             self._solver._trials = None  # the same steps part by part
         try:
             yield
         finally:
-            if in_one_call is not None:
-                self._solver._trials = in_one_call
-            for name, part in replaced.items():
-                setattr(system, name, part)
+            for owner, name, part in replaced:
+                setattr(owner, name, part)
 
     def add(self, iteration: Iteration) -> None:
         """Note an iteration that has just ended."""
