@@ -114,22 +114,6 @@ class Ticket:
 class MeetingBroken(RuntimeError):
     """Another rank has ended."""
 
-class Gather:
-    """Bytes of all ranks, brought to each by NCCL."""
-
-    def __init__(
-        self,
-        calls: Sequence[int],
-        place: Sequence[int],
-        source: int,
-        target: int,
-        bytes: int,
-    ) -> None: ...
-    def begin(self) -> None: ...
-    def wait(self, timeout: float) -> None: ...
-    @property
-    def is_pending(self) -> bool: ...
-
 class Meeting:
     """Where ranks that are threads of one process add numbers."""
 
@@ -152,7 +136,6 @@ class Meeting:
         worth: float,
         patience: int,
         timeout: float,
-        gather: Gather | None = ...,
     ) -> tuple[int, bool, float]: ...
 
 class Tlsf:

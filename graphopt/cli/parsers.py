@@ -37,7 +37,7 @@ ROBUST_KERNELS = (
     "ScaleDelta",
 )
 PARTITIONS = ("auto", "slabs", "metis")
-TRANSPORTS = ("auto", "host", "pages", "nccl")
+TRANSPORTS = ("auto", "host", "pages")
 DEVICE_PATTERN = re.compile(r"auto|(cpu|(vulkan|kompute)(:[^,]+)?)(,(cpu|vulkan:[^,]+))*")
 
 EPILOG = """\

@@ -7,13 +7,12 @@
 `HostMessage` and `HostSum` go down into pinned memory, are added there, and the sums go up again. Of a
 `DeviceMessage` only the tail is added on the host, of a `DeviceSum` nothing: every device gets the rows of
 all ranks and adds them itself, in the same order: the same bits in float64, and of two ranks in float32.
-`RowsByPages`: each device writes its rows into memory of the host that all devices have imported, and reads
-those of others. `RowsByNccl`: NCCL brings them from device to device.
+`Rows`: each device writes its rows into memory of the host that all devices have imported, and reads those
+of others.
 """
 
 from __future__ import annotations
 
-import weakref
 from dataclasses import dataclass
 from typing import Any, Protocol
 
@@ -21,7 +20,6 @@ import numpy as np
 
 from graphopt.distributed.interface import Places
 from graphopt.distributed.iterating import TAIL
-from graphopt.distributed.nccl import NcclRank, SharedMemory
 from graphopt.solver.vulkan.data.array import DeviceArray
 from graphopt.solver.vulkan.program import Context, Launch, Program
 
@@ -68,12 +66,8 @@ class Message(Protocol):
         """Record that sums of a turn's message, alpha and beta arrive, and the rows' sums in `target`."""
         ...
 
-    def settle(self) -> None:
-        """Nothing of it is under way any more."""
-        ...
-
-    def natively(self) -> tuple[Any, Any, int, Any]:
-        """For native iterations: mapped buffers of what comes and goes, its rows, `Gather` or None."""
+    def natively(self) -> tuple[Any, Any, int]:
+        """For native iterations: mapped buffers of what comes and goes, and the rows in them."""
         ...
 
 
@@ -113,12 +107,9 @@ class HostMessage:
             buffers = (places.message, places.own, self._total.buffer, target)
             program.step([context.launch("copy_entries", buffers, (count, groups), groups)])
 
-    def settle(self) -> None:
-        """Nothing goes on by itself."""
-
-    def natively(self) -> tuple[Any, Any, int, Any]:
+    def natively(self) -> tuple[Any, Any, int]:
         """Everything by the host."""
-        return self._sent.arriving, self._total.leaving, self._rows, None
+        return self._sent.arriving, self._total.leaving, self._rows
 
 
 class DeviceMessage:
@@ -140,12 +131,10 @@ class DeviceMessage:
 
     def sent(self) -> np.ndarray:
         """The tail; the rows are on their way."""
-        self._rows.begin()
         return self._tail.array(self._context.real, 0, TAIL).astype(np.float64)
 
     def take(self, total: np.ndarray, alpha: float, beta: float) -> None:
         """All ranks have met in the sum of the tails, so all have sent their rows."""
-        self._rows.settle()
         self._total.staging[:] = alpha, beta
         self._total.commit()
 
@@ -156,13 +145,9 @@ class DeviceMessage:
         program.barrier()
         program.step(self._rows.added(places.count, places.message, places.own, target))
 
-    def settle(self) -> None:
-        """Wait for the rows."""
-        self._rows.settle()
-
-    def natively(self) -> tuple[Any, Any, int, Any]:
+    def natively(self) -> tuple[Any, Any, int]:
         """The tail by the host."""
-        return self._tail, self._total.leaving, 0, self._rows.gather
+        return self._tail, self._total.leaving, 0
 
 
 # -------------------------------------------------------------------- what eliminations give
@@ -192,10 +177,6 @@ class Sum(Protocol):
 
     def added(self, count: int, start: Any, end: Any, target: Any) -> list[Launch]:
         """target[end] = sums[start]; both are buffers of uint32."""
-        ...
-
-    def settle(self) -> None:
-        """Nothing of it is under way any more."""
         ...
 
 
@@ -232,16 +213,13 @@ class HostSum:
         buffers = (start, end, self._total.buffer, target)
         return [self._context.launch("copy_entries", buffers, (count, groups), groups)]
 
-    def settle(self) -> None:
-        """Nothing goes on by itself."""
-
 
 class DeviceSum:
     """By `Rows`, of which each device takes the sums it wants."""
 
     def __init__(self, rows: Rows):
         self._rows = rows
-        self.buffer, self.added, self.settle = rows.buffer, rows.added, rows.settle
+        self.buffer, self.added = rows.buffer, rows.added
 
     def record_sent(self, program: Program) -> None:
         """To the others."""
@@ -249,12 +227,10 @@ class DeviceSum:
 
     def sent(self) -> np.ndarray:
         """Nothing by the host."""
-        self._rows.begin()
         return np.empty(0)
 
     def take(self, total: np.ndarray) -> None:
         """All ranks have met since, so all have sent theirs."""
-        self._rows.settle()
 
     def record_taken(self, program: Program) -> None:
         """From the others."""
@@ -264,125 +240,49 @@ class DeviceSum:
 # -------------------------------------------------------------------- numbers of all ranks on every device
 
 
-class Rows(Protocol):
-    """The same numbers of all ranks, on every device: one rank after the other."""
+class Rows:
+    """The same numbers of all ranks on every device, through pages of the host.
 
-    turns: int
-    """See `Message`."""
-    buffer: Any
-    """Kernels write this rank's."""
-    gather: Any
-    """What native code has to begin and to wait for, or None."""
-
-    def record_sent(self, program: Program, turn: int) -> None:
-        """Record what follows once the buffer is written."""
-        ...
-
-    def begin(self) -> None:
-        """After that program has run."""
-        ...
-
-    def settle(self) -> None:
-        """Once all ranks have begun: until everything is there."""
-        ...
-
-    def record_arrived(self, program: Program, turn: int) -> None:
-        """Record that the numbers of a turn come; a barrier has to follow."""
-        ...
-
-    def added(self, count: int, start: Any, end: Any, target: Any) -> list[Launch]:
-        """target[end] = sums of the ranks' numbers [start]; both are buffers of uint32."""
-        ...
-
-
-class _Gathered:
-    """What all have sent, and its sums in the order of the ranks."""
-
-    turns = 1
-    gather: Any = None
-
-    def __init__(self, context: Context, count: int, size: int, buffer: Any, gathered: Any):
-        """buffer: of this rank; gathered: of size * count numbers."""
-        self._context, self._count, self._size = context, count, size
-        self.buffer, self._all = buffer, gathered
-
-    def record_sent(self, program: Program, turn: int) -> None:
-        """Nothing."""
-
-    def begin(self) -> None:
-        """Nothing."""
-
-    def settle(self) -> None:
-        """Nothing goes on by itself."""
-
-    def record_arrived(self, program: Program, turn: int) -> None:
-        """It is there."""
-
-    def added(self, count: int, start: Any, end: Any, target: Any) -> list[Launch]:
-        """One kernel."""
-        if not count:
-            return []
-        groups = self._context.vector_groups(count)
-        params = (count, groups, self._size, self._count)
-        return [self._context.launch("ranks_collect", (start, end, self._all, target), params, groups)]
-
-
-class RowsByNccl(_Gathered):
-    """From device to device."""
-
-    def __init__(self, context: Context, count: int, extra: int, ranks: NcclRank):
-        """extra: numbers of the buffer that stay."""
-        size = context.real.itemsize
-        self._ranks = ranks
-        self._mine = SharedMemory(ranks, (count + extra) * size)
-        self._shared = SharedMemory(ranks, ranks.size * count * size)
-        super().__init__(context, count, ranks.size, self._mine.buffer, self._shared.buffer)
-        self.gather = ranks.gather(self._mine, self._shared, count * size)
-        weakref.finalize(self, _leave, self.gather, ranks)
-
-    def begin(self) -> None:
-        """In the background."""
-        self.gather.begin()
-
-    def settle(self) -> None:
-        """Wait for the numbers."""
-        self.gather.wait(self._ranks.device.timeout)
-
-
-def _leave(gather: Any, ranks: NcclRank) -> None:
-    """Another rank has failed before it sent its rows: nobody may wait for them, nor may memory go first."""
-    if gather.is_pending:
-        ranks.close()
-
-
-class RowsByPages(_Gathered):
-    """Through pages of the host that all devices have imported, which hold the numbers of `turns` turns.
-
-    With two, who is done with one writes the next, while others may still read.
+    All devices have imported the pages, which hold the scalars of `turns` turns. With two, a rank that has
+    finished one turn writes the next, while others may still read.
     """
 
     def __init__(
         self, context: Context, count: int, extra: int, pages: np.ndarray, turns: int, rank: int, size: int
     ):
         """extra: numbers of the buffer that stay. pages: `pages.shared_pages` of so many numbers."""
-        self._stride, self.turns, self._rank = count * context.real.itemsize, turns, rank
-        super().__init__(context, count, size, context.reals(count + extra), context.reals(size * count))
+        self._context, self._count, self._rank, self._size = context, count, rank, size
+        self._stride, self.turns = count * context.real.itemsize, turns
+        self.buffer = context.reals(count + extra)
+        """Kernels write this rank's numbers."""
+        self._all = context.reals(size * count)
         device: Any = context.device
         self._pages = device.import_host(pages)
 
-    def _place(self, turn: int, rank: int) -> int:
+    def _page_offset(self, turn: int, rank: int) -> int:
         """First byte of a rank's numbers."""
         return (turn % self.turns * self._size + rank) * self._stride
 
     def record_sent(self, program: Program, turn: int) -> None:
-        """Into the pages, and where this device adds them."""
+        """Record what follows once the buffer is written: into the pages, and where this device adds them."""
         if self._count:
-            program.copy(self.buffer, self._pages, self._stride, 0, self._place(turn, self._rank))
+            program.copy(self.buffer, self._pages, self._stride, 0, self._page_offset(turn, self._rank))
             program.copy(self.buffer, self._all, self._stride, 0, self._rank * self._stride)
 
     def record_arrived(self, program: Program, turn: int) -> None:
-        """Those of others from the pages."""
+        """Record that the numbers of the others' turn come from the pages; a barrier has to follow."""
         for first, last in ((0, self._rank), (self._rank + 1, self._size)):
-            nbytes, at = (last - first) * self._stride, first * self._stride
+            nbytes, offset = (last - first) * self._stride, first * self._stride
             if nbytes:
-                program.copy(self._pages, self._all, nbytes, self._place(turn, first), at)
+                program.copy(self._pages, self._all, nbytes, self._page_offset(turn, first), offset)
+
+    def added(self, count: int, start: Any, end: Any, target: Any) -> list[Launch]:
+        """target[end] = sums of the ranks' numbers [start], in the order of the ranks.
+
+        start, end: buffers of uint32.
+        """
+        if not count:
+            return []
+        groups = self._context.vector_groups(count)
+        params = (count, groups, self._size, self._count)
+        return [self._context.launch("ranks_collect", (start, end, self._all, target), params, groups)]

@@ -31,9 +31,7 @@ class Submissions:
     total: Any
     """Mapped buffer that they take the sums, alpha and beta from."""
     rows: int
-    """Of the message, ..."""
-    gather: Any
-    """... which has none where a native `Gather` brings them; else None."""
+    """Of the message that go through the host."""
     is_double: bool
     timeout: float
     """Seconds."""
@@ -64,7 +62,6 @@ def iterate_natively(comm: Any, own: Any, total: np.ndarray, rule: StopRule) -> 
             rule.worth,
             rule.patience,
             submissions.timeout,
-            submissions.gather,
         )
     except submissions.runtime.MeetingBroken as error:
         raise threading.BrokenBarrierError from error

@@ -221,7 +221,6 @@ class ResidentIterating:
 
     def reduce(self, damping: Damping | np.ndarray, kept: np.ndarray) -> np.ndarray:
         """Eliminate."""
-        self._reduced.settle()
         self._target, self._tail = self._solver.prepare_move()
         if isinstance(damping, Damping):
             kind = self._system.damping.set(damping)
@@ -258,7 +257,6 @@ class ResidentIterating:
     def start(self, total: np.ndarray) -> np.ndarray:
         """Take b_s and the blocks of all ranks."""
         self._reduced.take(total[:-1])
-        self._message.settle()
         self._number = 0
         self._system.programs.get("ranks: start", self._record_start).run()
         return self._message.sent()
@@ -313,7 +311,6 @@ class ResidentIterating:
 
     def solution(self) -> np.ndarray:
         """What this rank speaks for."""
-        self._message.settle()
         if not self._shared.rows.size:
             return np.empty(0)
         self._system.programs.get("ranks: solution", self._record_solution).run()

@@ -2,7 +2,6 @@
 
     host     down into pinned memory, added by cores, and up again: any ranks, any devices
     pages    down into memory of the host that all devices have imported, and up from there: ranks of one host
-    nccl     from device to device by NCCL: NVIDIA GPUs, one per rank
     auto     pages for threads with messages of `LARGE` bytes and more, where all devices import; else host
 
 All give the same bits in float64: sums are taken in the order of the ranks.
@@ -16,14 +15,13 @@ from typing import TYPE_CHECKING, Any
 
 from graphopt.distributed.communicator import Communicator, ThreadCommunicator, agreed, together
 from graphopt.distributed.devices import node_of_launcher
-from graphopt.distributed.nccl import NcclRank, nccl_rank
 from graphopt.distributed.pages import shared_pages
 from graphopt.errors import DeviceError, OptionError
 
 if TYPE_CHECKING:
     from graphopt.distributed.messages import Rows
 
-TRANSPORTS = ("auto", "host", "pages", "nccl")
+TRANSPORTS = ("auto", "host", "pages")
 LARGE = 200_000
 """Bytes of the rows of a message from which on `pages` was measured to win (docs/scaling.md)."""
 MOST_GATHERED = 1 << 30
@@ -44,21 +42,10 @@ def connect(comm: Communicator, own: Any, transport: str) -> str:
     """
     if comm.size == 1:
         return "host"
-    if transport == "nccl":
-        ranks = nccl_rank(comm, getattr(own, "device", None))
-        together(comm, lambda: _by_nccl(own, ranks))
-        return "nccl"
     is_worth = isinstance(comm, ThreadCommunicator) and getattr(own, "bytes_told", (0,))[0] >= LARGE
     if transport == "pages" or (transport == "auto" and all(comm.share(is_worth))):
         return _by_pages(comm, own, transport == "pages")
     return "host"
-
-
-def _by_nccl(own: Any, ranks: NcclRank) -> None:
-    from graphopt.distributed.messages import RowsByNccl
-
-    way = partial(RowsByNccl, ranks=ranks)
-    own.tell_by(way, way if ranks.size * own.bytes_told[1] <= MOST_GATHERED else None)
 
 
 def _by_pages(comm: Communicator, own: Any, is_asked: bool) -> str:
@@ -72,11 +59,11 @@ def _by_pages(comm: Communicator, own: Any, is_asked: bool) -> str:
         raise agreed(DeviceError(f"transport='pages' cannot be used: {reasons[0]}"))
     if reasons:
         return "host"
-    from graphopt.distributed.messages import RowsByPages
+    from graphopt.distributed.messages import Rows
 
     def way(nbytes: int, turns: int) -> Callable[..., Rows]:
         pages = shared_pages(comm, turns * nbytes, max(value for _, value in told))
-        return partial(RowsByPages, pages=pages, turns=turns, rank=comm.rank, size=comm.size)
+        return partial(Rows, pages=pages, turns=turns, rank=comm.rank, size=comm.size)
 
     of_rows, of_sums = own.bytes_told  # the same on all ranks
     ways = way(of_rows, 2), way(of_sums, 1) if comm.size * of_sums <= MOST_GATHERED else None

@@ -141,7 +141,7 @@ def optimize(
         gives each a rank: with `comm` on every host, without it a thread of this process.
     partition: with several ranks who gets what: "slabs", "metis", or "auto", see `distributed.partition`.
     transport: with several ranks how rows that GPUs share get from one to the others in each conjugate
-        gradient iteration: "host", "pages", "nccl" or "auto" (`distributed.transport`). Same results.
+        gradient iteration: "host", "pages" or "auto" (`distributed.transport`). Same results.
     throw: raise `SolverError` if the summary is not usable, instead of returning it.
     """
     start = time.perf_counter()

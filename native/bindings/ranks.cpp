@@ -3,8 +3,6 @@
 #include <pybind11/pybind11.h>
 #include <pybind11/stl.h>
 
-#include <array>
-
 #include "vulkan/error.h"
 #include "vulkan/rank_loop.h"
 
@@ -29,9 +27,8 @@ py::tuple iterate(Meeting& meeting, int rank,
                   const std::vector<std::vector<std::shared_ptr<Program>>>& advance,
                   const std::shared_ptr<Buffer>& message, const std::shared_ptr<Buffer>& total,
                   std::uint64_t rows, bool is_double, double tolerance, std::int64_t most, double share,
-                  double worth, std::int64_t patience, double timeout,
-                  const std::shared_ptr<Gather>& gather) {
-  const RankLoop loop{advance, message, total, rows, is_double, timeout, gather};
+                  double worth, std::int64_t patience, double timeout) {
+  const RankLoop loop{advance, message, total, rows, is_double, timeout};
   RankOutcome outcome;
   {
     const py::gil_scoped_release unlocked;
@@ -40,37 +37,10 @@ py::tuple iterate(Meeting& meeting, int rank,
   return py::make_tuple(outcome.iterations, outcome.is_definite, outcome.seconds_communicating);
 }
 
-template <class Function>
-Function function_at(std::uintptr_t address) {
-  if (address == 0) throw DeviceError("A function of CUDA or NCCL has no address.");
-  return reinterpret_cast<Function>(address);
-}
-
-// calls: addresses of cuCtxPushCurrent, cuCtxPopCurrent, cuStreamQuery and ncclAllGather; place: context,
-// stream, communicator.
-std::shared_ptr<Gather> make_gather(const std::array<std::uintptr_t, 4>& calls,
-                                    const std::array<std::uintptr_t, 3>& place, std::uintptr_t source,
-                                    std::uintptr_t target, std::size_t bytes) {
-  const GatherCalls functions{function_at<decltype(GatherCalls::push_context)>(calls[0]),
-                              function_at<decltype(GatherCalls::pop_context)>(calls[1]),
-                              function_at<decltype(GatherCalls::query)>(calls[2]),
-                              function_at<decltype(GatherCalls::all_gather)>(calls[3])};
-  const auto pointer = [](std::uintptr_t value) { return reinterpret_cast<void*>(value); };
-  return std::make_shared<Gather>(
-      functions, GatherPlace{pointer(place[0]), pointer(place[1]), pointer(place[2]), pointer(source),
-                             pointer(target), bytes});
-}
-
 }  // namespace
 
 void bind_ranks(py::module_& m) {
   py::register_exception<MeetingBroken>(m, "MeetingBroken", PyExc_RuntimeError);
-  py::class_<Gather, std::shared_ptr<Gather>>(m, "Gather", "Bytes of all ranks, brought to each by NCCL.")
-      .def(py::init(&make_gather), py::arg("calls"), py::arg("place"), py::arg("source"), py::arg("target"),
-           py::arg("bytes"))
-      .def("begin", &Gather::begin, py::call_guard<py::gil_scoped_release>())
-      .def("wait", &Gather::wait, py::arg("timeout"), py::call_guard<py::gil_scoped_release>())
-      .def_property_readonly("is_pending", &Gather::is_pending);
   py::class_<Meeting>(m, "Meeting", "Where ranks that are threads of one process add numbers.")
       .def(py::init<int>(), py::arg("size"))
       .def_property_readonly("size", &Meeting::size)
@@ -78,5 +48,5 @@ void bind_ranks(py::module_& m) {
       .def("abort", &Meeting::abort)
       .def("iterate", &iterate, py::arg("rank"), py::arg("advance"), py::arg("message"), py::arg("total"),
            py::arg("rows"), py::arg("is_double"), py::arg("tolerance"), py::arg("most"), py::arg("share"),
-           py::arg("worth"), py::arg("patience"), py::arg("timeout"), py::arg("gather") = nullptr);
+           py::arg("worth"), py::arg("patience"), py::arg("timeout"));
 }

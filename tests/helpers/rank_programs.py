@@ -210,21 +210,10 @@ def again() -> list:
     return comm.allgather([len(made), *found])
 
 
-def by_nccl(library: str) -> list:
-    """As `by_pages`, by a library that stands for NCCL."""
-    import ctypes
-
-    from graphopt.distributed import nccl
-
-    nccl.open_library = lambda name: ctypes.CDLL(library)
-    nccl._sharing = lambda places: []
-    return by_pages("nccl")
-
-
-def by_pages(way: str = "pages") -> list:
-    """Chi2 per iteration, and estimates, with messages that way, and by the host."""
+def by_pages() -> list:
+    """Chi2 per iteration, and estimates, with messages through shared pages, and by the host."""
     comm, found = _world(), []
-    for transport in (way, "host"):
+    for transport in ("pages", "host"):
         options = {"device": ",".join(["vulkan:0"] * comm.size), "schur": "implicit", "method": "lm"}
         document = _solved(comm, "adjustment", {**options, "transport": transport})
         chi2 = [iteration["chi2"] for iteration in document["iterations"]]
@@ -232,7 +221,7 @@ def by_pages(way: str = "pages") -> list:
     return found
 
 
-_PROGRAMS = (cases, on_device, dying, resumed, raising, stopping, again, by_nccl, by_pages)
+_PROGRAMS = (cases, on_device, dying, resumed, raising, stopping, again, by_pages)
 PROGRAMS = {program.__name__: program for program in _PROGRAMS}
 
 

@@ -62,7 +62,6 @@ RankOutcome iterate_ranks(Meeting& meeting, int rank, const RankLoop& loop, cons
     message.read(mine);
     const Clock::time_point start = Clock::now();
     meeting.sum(rank, mine.data(), total.data(), total.size());
-    if (loop.gather) loop.gather->wait(loop.timeout_s);  // all have begun: they have met since
     outcome.seconds_communicating += std::chrono::duration<double>(Clock::now() - start).count();
     const double* end = total.data() + loop.rows;
     const double before = gamma, delta = end[2] + end[3];
@@ -86,7 +85,6 @@ RankOutcome iterate_ranks(Meeting& meeting, int rank, const RankLoop& loop, cons
     sums.write(total.data(), loop.rows, 0);
     sums.write(scalars, 2, loop.rows);
     run(loop, number);
-    if (loop.gather) loop.gather->begin();
   }
 }
 

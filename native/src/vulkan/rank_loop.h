@@ -10,7 +10,6 @@
 #include <memory>
 #include <vector>
 
-#include "vulkan/gather.h"
 #include "vulkan/meeting.h"
 #include "vulkan/program.h"
 
@@ -30,8 +29,6 @@ struct RankLoop {
   std::uint64_t rows = 0;
   bool is_double = true;  // what the buffers hold: float64 or float32
   double timeout_s = 60.0;
-  std::shared_ptr<Gather>
-      gather;  // of the rows, which are then no part of `message` and `total`; may be null
 };
 
 struct RankOutcome {
