@@ -9,8 +9,7 @@ belong to the vector that is summed anyway: one all-reduce per iteration is all 
     beta = gamma / gamma_before;  alpha = gamma / (delta - beta gamma / alpha_before)
     d = s + beta d;  q = w + beta q;  x += alpha d;  r -= alpha q
 
-What each rank does of it: `iterating`. With the additive Schwarz preconditioner (`schwarz`), which needs a
-sum of its own, the usual form.
+What each rank does of it: `iterating`.
 
 Stop rule: r' inv(M) r <= tolerance * b' inv(M) b; where less will do also when iterations no longer gain much
 (Nash and Sofer 1990), as on one device: see `shaders/pcg_direction.comp`.
@@ -24,11 +23,6 @@ import numpy as np
 
 from graphopt.distributed.communicator import Communicator
 from graphopt.distributed.iterating import TAIL, Iterating
-from graphopt.distributed.part import HostPart
-from graphopt.distributed.schwarz import AdditiveSchwarz
-from graphopt.solver.linear_systems import PCG_TOLERANCE
-from graphopt.solver.registry import SolverOptions
-from graphopt.solver.vectors import dot
 
 _LEAST_PATIENCE, _MOST_PATIENCE, _PATIENCE_SHARE = 10, 30, 4  # as on one device, `kernels.iterations`
 
@@ -85,66 +79,3 @@ def iterate(comm: Communicator, own: Iterating, total: np.ndarray, rule: StopRul
         total_gain += gain
         message = own.advance(total, alpha, beta)
         number += 1
-
-
-class ConjugateGradients:
-    """With additive Schwarz, whose application is a sum over the ranks as well. Every vector is whole."""
-
-    linear_solver = "pcg"
-
-    def __init__(
-        self,
-        comm: Communicator,
-        part: HostPart,
-        dims: np.ndarray,
-        preconditioner: AdditiveSchwarz,
-        options: SolverOptions,
-    ):
-        self._comm, self._part = comm, part
-        self.dim = int(dims.sum())
-        self.preconditioner = preconditioner
-        self._tolerance = options.pcg_tolerance or PCG_TOLERANCE
-        self._most = options.pcg_iterations or max(self.dim, 1)
-        self.iterations = 0
-        """Products of all solves so far."""
-        self._sent = np.zeros(self.dim)
-
-    def solve(self, formed: bool, damping: np.ndarray) -> np.ndarray | None:
-        """x_p; damping: D_p, of which this rank's elimination knows nothing."""
-        residual = self.preconditioner.prepare(formed, damping)
-        if residual is None:
-            return None
-        x = np.zeros(self.dim)
-        z = self.preconditioner.apply(residual)
-        rho = dot(residual, z)
-        bound = self._tolerance * rho
-        direction = z
-        for number in range(self._most):
-            if not rho > bound:
-                break
-            product = self.product(direction, damping)
-            curvature = dot(direction, product)
-            if not curvature > 0.0:  # not definite, or not finite
-                return x if number else None
-            step = rho / curvature
-            x += step * direction
-            residual = residual - step * product
-            z = self.preconditioner.apply(residual)
-            rho, before = dot(residual, z), rho
-            direction = z + (rho / before) * direction
-        return x if np.isfinite(rho) else None
-
-    def product(self, x: np.ndarray, damping: np.ndarray) -> np.ndarray:
-        """S x: this rank's part of it, one sum, and the damping meanwhile."""
-        part = self._part
-        self._sent.fill(0.0)
-        self._sent[part.kept_scalars] = part.product(np.ascontiguousarray(x[part.kept_scalars]))
-        pending = self._comm.begin_sum(self._sent)
-        damped = damping * x
-        self.iterations += 1
-        return pending.wait() + damped
-
-    @property
-    def memory_bytes(self) -> int:
-        """Some vectors."""
-        return 8 * 8 * self.dim

@@ -22,10 +22,9 @@ from graphopt.distributed.communicator import Communicator, RankError, agreed, t
 from graphopt.distributed.interface import interface
 from graphopt.distributed.native import iterate_natively, iterates_natively
 from graphopt.distributed.part import HostPart, NoPart, Part, SolverPart, pairs_of
-from graphopt.distributed.pcg import ConjugateGradients, StopRule, iterate, patience_after
+from graphopt.distributed.pcg import StopRule, iterate, patience_after
 from graphopt.distributed.scattering import Share
-from graphopt.distributed.schwarz import AdditiveSchwarz
-from graphopt.distributed.system import FactorizedSystem, ReducedSystem
+from graphopt.distributed.system import FactorizedSystem
 from graphopt.distributed.transport import connect
 from graphopt.distributed.vectors import RankVector, rank_vector
 from graphopt.errors import DeviceError, GraphError, OptionError
@@ -238,22 +237,14 @@ class DistributedBlockSolver(TrialsByParts):
 
 
 class FormedBlockSolver(DistributedBlockSolver):
-    """Each rank forms its S_r; S is factorized, or preconditioned by factors of its parts."""
+    """Each rank forms its S_r; their sum is factorized."""
 
     part: HostPart
 
-    def __init__(self, share: Share, options: SolverOptions, comm: Communicator, part: HostPart, exact: bool):
+    def __init__(self, share: Share, comm: Communicator, part: HostPart, system: FactorizedSystem):
         super().__init__(share, comm, part)
-        self._system = self._make_system(share.kept_dims, options, exact)
-        self.linear_solver = self._system.linear_solver
-
-    def _make_system(self, dims: np.ndarray, options: SolverOptions, exact: bool) -> ReducedSystem:
-        comm, part = self.comm, self.part
-        if exact:
-            system = FactorizedSystem(comm, part, dims, options)
-            if system.linear_solver != "pcg":  # the same on all ranks: they have the same pattern
-                return system
-        return ConjugateGradients(comm, part, dims, AdditiveSchwarz(comm, part, dims), options)
+        self._system = system
+        self.linear_solver = system.linear_solver
 
     def solve(self, damping: float | np.ndarray) -> bool:
         """Eliminate on each rank, solve for the kept vertices, substitute back on each rank."""
@@ -274,19 +265,27 @@ class FormedBlockSolver(DistributedBlockSolver):
         """With what the system takes."""
         own = super().describe()
         own["memory_bytes"] += self._system.memory_bytes
-        on = self._system.place if isinstance(self._system, FactorizedSystem) else ""
         schur = "explicit" if self.structure.num_kept < self.structure.num_blocks else "off"
-        return own | {"factorized_on": on, "schur": schur}
+        return own | {"factorized_on": self._system.place, "schur": schur}
 
 
 class IteratingBlockSolver(DistributedBlockSolver):
-    """Conjugate gradients on an S that is never formed, each rank with its own part of it."""
+    """Conjugate gradients, each rank with products of its own S_r, whose sum is never formed."""
 
     linear_solver = "pcg"
 
-    def __init__(self, share: Share, options: SolverOptions, comm: Communicator, part: Part, transport: str):
+    def __init__(
+        self,
+        share: Share,
+        options: SolverOptions,
+        comm: Communicator,
+        part: Part,
+        forms: bool,
+        transport: str,
+    ):
+        """forms: the parts form their S_r."""
         super().__init__(share, comm, part)
-        self._options = options
+        self._options, self._forms = options, forms
         self._shared = interface(comm, part.kept_blocks, share.kept_dims)
         dims, of_h = share.kept_dims[part.kept_blocks], options.preconditioner == "hpp"
         self._own = together(comm, lambda: part.iterating(self._shared, dims, of_h))
@@ -324,7 +323,7 @@ class IteratingBlockSolver(DistributedBlockSolver):
             if any(self.comm.share(part is None)):
                 return None
             self._double = IteratingBlockSolver(
-                self._share, self._options, self.comm, cast("Part", part), self.transport
+                self._share, self._options, self.comm, cast("Part", part), self._forms, self.transport
             )
         return self._double
 
@@ -412,8 +411,9 @@ class IteratingBlockSolver(DistributedBlockSolver):
         return StopRule(share, most, share, damping.worth, patience_after(self.iterations))
 
     def describe(self) -> dict[str, Any]:
-        """What is implicit."""
-        schur = "implicit" if self.structure.num_kept < self.structure.num_blocks else "off"
+        """Whether ranks form their S_r."""
+        form = "explicit" if self._forms else "implicit"
+        schur = form if self.structure.num_kept < self.structure.num_blocks else "off"
         return super().describe() | {"factorized_on": "", "schur": schur}
 
 
@@ -431,11 +431,13 @@ def make_solver(
     structure = together(comm, lambda: _structure(share))
     forms, exact = _ways(comm, share, structure, options)
     part: Part = together(comm, lambda: _make_part(share, structure, options, forms))
-    if not forms:
-        return IteratingBlockSolver(share, options, comm, part, transport)
-    if transport not in ("auto", "host"):
-        raise agreed(OptionError(_FORMED.format(transport)))
-    return FormedBlockSolver(share, options, comm, cast("HostPart", part), exact)
+    if exact:
+        system = FactorizedSystem(comm, cast("HostPart", part), share.kept_dims, options)
+        if system.linear_solver != "pcg":  # the same on all ranks: they have the same pattern
+            if transport not in ("auto", "host"):
+                raise agreed(OptionError(_FORMED.format(transport)))
+            return FormedBlockSolver(share, comm, cast("HostPart", part), system)
+    return IteratingBlockSolver(share, options, comm, part, forms, transport)
 
 
 def _structure(share: Share) -> Structure | None:
@@ -479,7 +481,7 @@ def _ways(
     if options.schur == "implicit":
         return False, False
     if options.linear_solver in ("cholesky", "dense") or options.schur == "explicit" or not has_schur:
-        return True, not iterates
+        return not iterates or has_schur, not iterates
     size = ReducedSize(
         sum(told_size[0] for told_size in told), int(share.kept_dims.sum()), len(share.kept_ids)
     )

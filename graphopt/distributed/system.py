@@ -4,12 +4,10 @@
 
 The pattern of S is the union of the ranks' patterns. One sum of its numbers, then one rank's GPU factorizes,
 or every rank's CPU the same matrix with the same bits (`factor`). Where S is not small beside the edges,
-`pcg.ConjugateGradients` never forms it.
+`pcg` solves for it without forming the sum.
 """
 
 from __future__ import annotations
-
-from typing import Protocol
 
 import numpy as np
 
@@ -19,24 +17,6 @@ from graphopt.distributed.part import HostPart
 from graphopt.solver.linear import BlockPattern
 from graphopt.solver.linear_systems import solver_for
 from graphopt.solver.registry import SolverOptions
-
-
-class ReducedSystem(Protocol):
-    """Solves for the step of the kept vertices."""
-
-    linear_solver: str
-
-    def solve(self, formed: bool, damping: np.ndarray) -> np.ndarray | None:
-        """x_p (kept_dim,), the same on all ranks; None: not positive definite, on some rank.
-
-        formed: this rank's elimination succeeded. damping: D_p.
-        """
-        ...
-
-    @property
-    def memory_bytes(self) -> int:
-        """Of this rank's factor and pattern."""
-        ...
 
 
 class UnionPattern:
@@ -86,7 +66,10 @@ class FactorizedSystem:
         return self._factor.place
 
     def solve(self, formed: bool, damping: np.ndarray) -> np.ndarray | None:
-        """One sum, then the factorization."""
+        """x_p (kept_dim,), the same on all ranks; None: not positive definite, on some rank.
+
+        formed: this rank's elimination succeeded. damping: D_p (kept_dim,). One sum, then the factorization.
+        """
         part, first = self._part, 1 + self._dim
         packed = np.zeros(first + self._union.pattern.values_size)
         packed[0] = not formed
