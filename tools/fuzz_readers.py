@@ -13,6 +13,7 @@ from __future__ import annotations
 
 import argparse
 import gzip
+import io
 import lzma
 import random
 import resource
@@ -184,6 +185,13 @@ def colmap_seed(rng: np.random.Generator) -> ColmapModel:
     )
 
 
+def bal_archive(problem: bal_problem.BalProblem) -> bytes:
+    """What numpy writes of a problem's arrays."""
+    buffer = io.BytesIO()
+    np.savez(buffer, **{name: value for name, value in vars(problem).items() if value is not None})
+    return buffer.getvalue()
+
+
 def libmv_seed(rng: np.random.Generator) -> bytes:
     """Two images, three tracks."""
     rotation = np.eye(3, dtype="<f4").tobytes()
@@ -238,7 +246,7 @@ def make_seeds() -> list[tuple[str, str, bytes]]:
             ("bal", "a.bal", bal_problem.format_bal(bal)),
             ("bal_fixed_k", "b.txt", bal_problem.format_bal(fixed)),
         ),
-        *(("bal_npz", "a.npz", bal_problem.format_bal_npz(bal)), ("bundler", "bundle.out", bundler)),
+        *(("bal_npz", "a.npz", bal_archive(bal)), ("bundler", "bundle.out", bundler)),
         *(("libmv", "a.bin", libmv_seed(rng)), ("tum", "a.tum", tum), ("kitti", "a.kitti", kitti)),
         *(("auto", "any.txt", small + tum + kitti), ("auto", "a.g2o.gz", gzip.compress(small, mtime=0))),
         ("auto", "a.bal.xz", lzma.compress(bal_problem.format_bal(bal))),

@@ -303,7 +303,7 @@ def _add_distributed(parser: argparse.ArgumentParser) -> None:
     parser.add_argument(
         "--read-in-parts",
         action="store_true",
-        help="with --distributed: every rank reads its part of the file; no rank has all of it",
+        help="with --distributed: every rank reads its rows of a graph archive (.npz); no rank has all of it",
     )
     parser.add_argument(
         "--checkpoint", metavar="FILE.npz", help="with --distributed: write the estimates on the way"

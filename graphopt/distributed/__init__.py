@@ -15,13 +15,10 @@ __all__ = ["Communicator", "PartedGraph", "RankError", "optimize", "read", "writ
 
 
 def read(path: str | os.PathLike[str], comm: Any) -> PartedGraph:
-    """Read BAL, .g2o or COLMAP in parts, each rank of an mpi4py communicator its own; see `reading`."""
-    return reading.read(path, MpiCommunicator(comm))
+    """Read a graph archive (.npz) in parts, each rank of an mpi4py communicator its own; see `reading`."""
+    return reading.read(path, MpiCommunicator.of(comm))
 
 
-def write(parted: PartedGraph, path: str | os.PathLike[str], comm: Any, format: str | None = None) -> None:
-    """Write the estimates of a graph that was read in parts, by rank 0 in pieces; see `writing`.
-
-    format: as of `graphopt.write`; None: the one that the path stands for.
-    """
-    writing.write(parted, path, MpiCommunicator(comm), format)
+def write(parted: PartedGraph, path: str | os.PathLike[str], comm: Any) -> None:
+    """Write the archive of a graph that was read in parts with its present estimates; see `writing`."""
+    writing.write(parted, path, MpiCommunicator.of(comm))

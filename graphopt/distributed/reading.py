@@ -1,151 +1,96 @@
-"""Files read by all ranks, each a part: no rank holds the whole graph.
+"""A graph archive (.npz, `io.graph_npz`) read by all ranks, each its rows: no rank holds the whole graph.
 
-BAL text and .npz (`reading_bal`), COLMAP models (`reading_colmap`) and .g2o. Every rank reads an equal piece
-and turns it into tables, which are dealt (`tables`). Other formats are read by rank 0, whose graph is then
-dealt (`scattering`).
+Every rank reads an equal piece of the rows of each set of vertices and edges and deals them (`tables`). Other
+formats become an archive with `graphopt convert`, or are read by rank 0, whose graph is then dealt
+(`scattering`).
 """
 
 from __future__ import annotations
 
 import os
-import re
 
 import numpy as np
 
 from graphopt.distributed.communicator import Communicator, agreed, together
-from graphopt.distributed.lines import read_lines
-from graphopt.distributed.reading_bal import read_bal
-from graphopt.distributed.reading_colmap import read_colmap
 from graphopt.distributed.tables import EdgeRows, PartedGraph, Tables, VertexRows, deal
 from graphopt.errors import FormatError, OptionError
-from graphopt.io.build import GraphBuilder
-from graphopt.io.colmap import is_model
-from graphopt.io.dialect_choice import (
-    CPP,
-    compare,
-    depends_on_dialect,
-    marked,
-    readings_are_equal,
-    reread,
-    token_evidence,
-)
-from graphopt.io.dialects import DIALECTS, Dialect
-from graphopt.io.g2o_file import FIX, add_group, tag_table
-from graphopt.io.read_report import ReadReport
-from graphopt.io.tagged import TaggedText, read_tagged
-
-PACKED = (".gz", ".bz2", ".xz")
+from graphopt.graph.arguments import edge_type_and_vertices
+from graphopt.io.graph_npz import ArchiveRows, kernel_numbers_of
+from graphopt.types import registry
 
 
 def read(path: str | os.PathLike[str], comm: Communicator) -> PartedGraph:
-    """Read a BAL problem, a COLMAP model or a .g2o file in parts. Collective.
+    """Read a graph archive in parts. Collective.
 
-    Vertices have the numbers that `graphopt.read` gives them. `FormatError`, `OptionError` or `OSError` on
-    all ranks where a file is damaged or of another kind.
+    Edges of level 0 take part. Points are eliminated where the archive marks them as marginalized; where it
+    marks nothing, they are if there are more of them than of other vertices, as `graphopt optimize` does.
+    `FormatError`, `OptionError` or `OSError` on all ranks where a file is damaged or of another kind.
     """
     name = os.fspath(path)
-    if name.endswith(PACKED):
-        raise agreed(OptionError(f"{name}: parts of a packed file cannot be read alone: unpack it first."))
-    if name.endswith(".g2o"):
-        return _read_g2o(name, comm)
-    if together(comm, lambda: is_model(name)):
-        return read_colmap(name, comm)
-    return read_bal(name, comm)
-
-
-# -------------------------------------------------------------------- .g2o
-
-
-def _read_g2o(path: str, comm: Communicator) -> PartedGraph:
-    """Equal pieces of the bytes, cut between lines.
-
-    Points are eliminated where there are more of them than of other vertices, as `graphopt optimize` does.
-    """
-    lines = read_lines(path, comm)
-    data, before = lines.data, lines.first_line - 1
-    head = comm.share(marked(data))[0]
-    if any(comm.share(re.search(rb"^#[ \t]*kernel:", data, re.MULTILINE) is not None)):
+    if not name.endswith(".npz"):
         raise agreed(
-            OptionError(f"{path}: its comments name robust kernels by line: let rank 0 read the file.")
+            OptionError(
+                f"{name}: ranks read parts of a graph archive (.npz) only. Make one with `graphopt convert "
+                f"{name} graph.npz`, or let rank 0 read the file and deal it."
+            )
         )
-    current: Dialect = head or DIALECTS["g2opy"]
-    types, rules = tag_table()
-    text = together(comm, lambda: read_tagged(data, path, rules, before))
-    tables = together(comm, lambda: _tables_of(path, text, types, current, before))
-    _fix(comm, path, tables, text)
-    _eliminate(comm, tables)
+    tables = together(comm, lambda: _tables(ArchiveRows(name), comm.rank, comm.size))
+    _choose_eliminated(comm, tables)
     if not sum(comm.share(sum(len(edge.order) for edge in tables.edges))):
-        raise agreed(FormatError(f"{path}: no line is an edge of a known type."))
-    parted = deal(comm, path, tables, by_line=True)
-    parted.dialect = None if head is None else head.name
-    if head is None:
-        _settle(comm, parted, current, [group.dialect.name for group in token_evidence(text.groups)])
-    return parted
+        raise agreed(FormatError(f"{name}: the graph has no edges of level 0."))
+    return deal(comm, name, tables)
 
 
-def _tables_of(path: str, text: TaggedText, types: dict, dialect: Dialect, before: int) -> Tables:
-    builder = GraphBuilder(path, ReadReport(path, "g2o"))
-    for group in text.groups:
-        if group.tag != FIX:
-            add_group(builder, types[group.tag], group._replace(lines=group.lines + before), dialect)
+def _tables(archive: ArchiveRows, rank: int, size: int) -> Tables:
+    """A rank's rows of all sets."""
+
+    def rows(name: str, count: int) -> np.ndarray:
+        return archive.rows(name, rank * count // size, (rank + 1) * count // size, count)
+
     tables = Tables()
-    for vertex_row in builder.vertex_rows:
-        none = np.zeros(len(vertex_row.ids), bool)
-        tables.vertices.append(
-            VertexRows(vertex_row.type, vertex_row.ids, vertex_row.values, none, none, vertex_row.lines)
+    for k in range(archive.num_sets("v")):
+        count = archive.length(f"v{k}_ids")
+        ids, estimate, fixed, marginalized, order = (
+            rows(f"v{k}_{name}", count) for name in ("ids", "estimate", "fixed", "marginalized", "order")
         )
-    tables.parameters = [
-        (parameter_row.type, parameter_row.ids, parameter_row.values, parameter_row.lines)
-        for parameter_row in builder.parameter_rows
-    ]
-    for edge_row in builder.edge_rows:
-        columns = (
-            edge_row.vertices,
-            edge_row.measurement,
-            edge_row.information,
-            edge_row.parameters,
-            edge_row.lines,
+        kind = registry.vertex_type(archive.tag(f"v{k}"))
+        gone = marginalized & ~fixed
+        tables.vertices.append(VertexRows(kind, ids, estimate, fixed, gone, order))
+    for k in range(archive.num_sets("p")):
+        count = archive.length(f"p{k}_ids")
+        ids, values = rows(f"p{k}_ids", count), rows(f"p{k}_values", count)
+        first = rank * count // size
+        kind = registry.parameter_type(archive.tag(f"p{k}"))
+        tables.parameters.append((kind, ids, values, np.arange(first, first + len(ids))))
+    for k in range(archive.num_sets("e")):
+        count = archive.length(f"e{k}_vertices")
+        names = ("vertices", "measurement", "information", "parameters", "kernel", "kernel_width", "order")
+        takes_part = rows(f"e{k}_level", count) == 0
+        vertices, measurement, information, parameters, kernel, width, order = (
+            rows(f"e{k}_{name}", count)[takes_part] for name in names
         )
-        tables.edges.append(EdgeRows(edge_row.type, *columns))
+        kind, vertices = edge_type_and_vertices(archive.tag(f"e{k}"), vertices)
+        kernel = kernel_numbers_of(kernel)
+        tables.edges.append(
+            EdgeRows(kind, vertices, measurement, information, parameters, kernel, width, order)
+        )
     return tables
 
 
-def _fix(comm: Communicator, path: str, tables: Tables, text: TaggedText) -> None:
-    own = [group.ids.ravel() for group in text.with_tag(FIX)]
-    fixed = np.concatenate([np.empty(0, np.int64), *(ids for part in comm.share(own) for ids in part)])
-    for vertex in tables.vertices:
-        vertex.fixed = np.isin(vertex.ids, fixed)
+def _choose_eliminated(comm: Communicator, tables: Tables) -> None:
+    """Leave or set `gone`; nothing is eliminated where two such vertices may share an edge."""
+    if not any(comm.share(any(vertex.gone.any() for vertex in tables.vertices))):
+        of_points = [vertex for vertex in tables.vertices if vertex.type.role == "point"]
+        counts = sum(len(vertex.ids) for vertex in of_points), sum(len(rows.ids) for rows in tables.vertices)
+        points, every = np.sum(comm.share(counts), axis=0)
+        if points > every - points:
+            for vertex in of_points:
+                vertex.gone = ~vertex.fixed
+    tags = {tag for of_rank in comm.share(_eliminated_tags(tables)) for tag in of_rank}
+    if any(sum(kind.tag in tags for kind in edge.type.vertices) > 1 for edge in tables.edges):
+        for vertex in tables.vertices:
+            vertex.gone = np.zeros(len(vertex.ids), bool)
 
 
-def _eliminate(comm: Communicator, tables: Tables) -> None:
-    """Mark points, unless there are few or some share an edge."""
-    of_points = [vertex for vertex in tables.vertices if vertex.type.role == "point"]
-    numbers = (
-        sum(len(of_point.ids) for of_point in of_points),
-        sum(len(vertex.ids) for vertex in tables.vertices),
-    )
-    points, every = np.sum(comm.share(numbers), axis=0)
-    apart = all(sum(kind.role == "point" for kind in edge.type.vertices) <= 1 for edge in tables.edges)
-    if points > every - points and all(comm.share(apart)):
-        for of_point in of_points:
-            of_point.gone = ~of_point.fixed
-
-
-def _settle(comm: Communicator, parted: PartedGraph, current: Dialect, named: list[str]) -> None:
-    """Read all parts in the dialect that lines or most parts speak for, see `io.dialect_choice`."""
-    graph = parted.share.graph
-    matters = graph.num_edges > 0 and depends_on_dialect(graph) and not readings_are_equal(graph)
-    verdict = compare(graph, current) if matters else None
-    told = None if verdict is None else (verdict.is_certain, verdict.dialect.name)
-    by_lines = {name for part in comm.share(named) for name in part}
-    votes = [vote for vote in comm.share(told) if vote is not None]
-    if not any(comm.share(matters)) and not by_lines:
-        return
-    certain = [name for is_certain, name in votes if is_certain] or [name for _, name in votes]
-    if len(by_lines) == 1:
-        chosen = DIALECTS[by_lines.pop()]
-    else:
-        chosen = DIALECTS[max(set(certain), key=certain.count)] if certain else CPP
-    parted.dialect = chosen.name
-    if chosen is not current:
-        reread(graph, current, chosen)
+def _eliminated_tags(tables: Tables) -> list[str]:
+    return [vertex.type.tag for vertex in tables.vertices if vertex.gone.any()]

@@ -1,8 +1,9 @@
 """Vertices and edges of which each rank has read some, dealt so that every rank gets a part of the graph.
 
 1. Kept vertices go to all ranks, and stay where an edge needs them.
-2. Kept vertices stand in a row (`place`; by ascending id, unless the reader knows better). An eliminated
-   vertex has the mean place of those it shares edges with, and an edge between kept vertices that of its own.
+2. Kept vertices stand in a row: by ascending id; where vertices are eliminated, along the longest axis of
+   their positions. An eliminated vertex has the mean place of those it shares edges with, and an edge between
+   kept vertices that of its own.
 3. The row is cut into as many pieces as there are ranks, with equal numbers of edges: `partition`'s slabs.
    That needs two sums of one number per eliminated vertex, and one of a histogram.
 4. Eliminated vertices and edges go to the ranks of their places.
@@ -57,6 +58,9 @@ class EdgeRows:
     """(m, d, d)."""
     parameters: np.ndarray
     """(m, num_parameters) int64 ids."""
+    kernel: np.ndarray
+    """(m,) int32 numbers of robust kernels, 0: none."""
+    kernel_width: np.ndarray
     order: np.ndarray
 
 
@@ -83,26 +87,21 @@ class PartedGraph:
     """Points of the file, those without edges too."""
     held: list[int] = field(default_factory=list)
     """Vertices that are held for the gauge."""
-    dialect: str | None = None
 
 
-def deal(
-    comm: Communicator, path: str, tables: Tables, place: np.ndarray | None = None, by_line: bool = False
-) -> PartedGraph:
+def deal(comm: Communicator, path: str, tables: Tables) -> PartedGraph:
     """This rank's part of what all ranks have read. Collective.
 
-    place: (kept vertices of all ranks,) places in the row, by ascending id. by_line: `order` is the number of
-    a line. `FormatError` on all ranks for an edge whose vertex is nowhere, or twice in it.
+    `FormatError` on all ranks for an edge whose vertex is nowhere, or twice in it.
     """
     kept = _joined([_rows(table, ~table.gone) for part in comm.share(tables.vertices) for table in part])
     ids = np.concatenate([np.empty(0, np.int64), *(table.ids for table in kept)])
     order = np.argsort(ids, kind="stable")
-    if place is None:
-        place = np.arange(len(ids), dtype=float)
     own_points = [_rows(vertex, vertex.gone) for vertex in tables.vertices]
     points = np.sort(np.concatenate([np.empty(0, np.int64), *_all_ids(comm, own_points)]))
     together(comm, lambda: _check_ids(path, ids[order], points))
-    found = together(comm, lambda: [_found(path, edge, ids[order], points, by_line) for edge in tables.edges])
+    place = _places_along_axis(kept)[order] if len(points) else np.arange(len(ids), dtype=float)
+    found = together(comm, lambda: [_found(path, edge, ids[order], points) for edge in tables.edges])
     ranks_of_points, ranks_of_edges = _ranks(comm, found, place, len(points))
     edges = _exchanged(comm, tables.edges, ranks_of_edges)
     places = [np.searchsorted(points, own_point.ids) for own_point in own_points]
@@ -158,16 +157,35 @@ def _check_ids(path: str, kept: np.ndarray, points: np.ndarray) -> None:
         )
 
 
-def _found(
-    path: str, edges: EdgeRows, kept: np.ndarray, points: np.ndarray, by_line: bool
-) -> tuple[np.ndarray, np.ndarray]:
+def _places_along_axis(kept: Sequence[VertexRows]) -> np.ndarray:
+    """(n,) places of all kept vertices along the longest axis of the positions that poses have.
+
+    Vertices without a position come last, in their order.
+    """
+    positions = []
+    for vertices in kept:
+        values = np.full((len(vertices.ids), 3), np.nan)
+        if vertices.type.pose is not None and len(vertices.ids):
+            translation = np.asarray(vertices.type.pose(vertices.estimate).translation)
+            values[:] = 0.0
+            values[:, : translation.shape[1]] = translation
+        positions.append(values)
+    centers = np.concatenate(positions)
+    known = np.isfinite(centers).all(axis=1)
+    along = np.full(len(centers), np.inf)
+    if known.any():
+        centered = centers[known] - centers[known].mean(axis=0)
+        along[known] = centered @ np.linalg.eigh(centered.T @ centered)[1][:, -1]
+    return np.argsort(np.argsort(along, kind="stable"), kind="stable").astype(float)
+
+
+def _found(path: str, edges: EdgeRows, kept: np.ndarray, points: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
     """Per edge and slot the number of its kept vertex, -1: none; and (m,) that of its point, -1: none."""
 
     def refuse(rows: np.ndarray, slot: int, what: str) -> None:
         if len(rows):
-            line = f":{edges.order[rows[0]]}" if by_line else ""
-            vertex = edges.vertices[rows[0], slot]
-            raise FormatError(f"{path}{line}: {edges.type.tag}: {what.format(vertex)}")
+            vertex, place = edges.vertices[rows[0], slot], edges.order[rows[0]]
+            raise FormatError(f"{path}: {edges.type.tag} {place}: {what.format(vertex)}")
 
     slots, point = np.full(edges.vertices.shape, -1), np.full(len(edges.vertices), -1)
     for slot, ids in enumerate(edges.vertices.T):
@@ -258,7 +276,14 @@ def _graph(
         given = row.parameters if row.parameters.shape[1] else None
         try:
             graph.add_edges(
-                row.type, row.vertices, row.measurement, row.information, parameters=given, order=row.order
+                row.type,
+                row.vertices,
+                row.measurement,
+                row.information,
+                kernel=row.kernel,
+                kernel_width=row.kernel_width,
+                parameters=given,
+                order=row.order,
             )
         except GraphError as error:
             raise FormatError(f"{path}: {error}") from error
@@ -290,5 +315,5 @@ def _parted(
     points = sum(int(vertices.marginalized.sum()) for vertices in graph.vertex_sets)
     numbers = np.array([seen[free].sum(), points, graph.num_edges])
     copies, points, edges = comm.sum(numbers).astype(int).tolist()
-    share = Share(graph, False, ids[has & free], dims[has & free], "slabs along the file", copies)
+    share = Share(graph, False, ids[has & free], dims[has & free], "slabs", copies)
     return PartedGraph(path, share, int(has.sum()) + points, edges, num_points, held)

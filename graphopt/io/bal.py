@@ -16,7 +16,6 @@ from graphopt.graph import Graph
 from graphopt.io.bal_problem import (
     BalProblem,
     format_bal,
-    format_bal_npz,
     parse_bal,
     parse_bal_npz,
     parse_fixed_intrinsics,
@@ -127,12 +126,6 @@ def write_bal(graph: Graph) -> tuple[bytes, list[str]]:
     """BAL text of a graph with BAL cameras."""
     problem, warnings = problem_of(graph)
     return format_bal(problem), warnings
-
-
-def write_bal_npz(graph: Graph) -> tuple[bytes, list[str]]:
-    """Numpy archive of a graph with BAL cameras."""
-    problem, warnings = problem_of(graph)
-    return format_bal_npz(problem), warnings
 
 
 def write_fixed_intrinsics(graph: Graph) -> tuple[bytes, list[str]]:

@@ -160,10 +160,3 @@ def format_bal(problem: BalProblem) -> bytes:
     else:
         parts += [format_table(problem.cameras), format_table(problem.points)]
     return b"".join(parts)
-
-
-def format_bal_npz(problem: BalProblem) -> bytes:
-    """Numpy archive of a problem."""
-    buffer = io.BytesIO()
-    np.savez(buffer, **{name: getattr(problem, name) for name in _ARRAYS})
-    return buffer.getvalue()

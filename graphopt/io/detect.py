@@ -33,7 +33,7 @@ SUFFIXES = {
     ".toro": "toro",
     ".isam": "isam",
     ".bal": "bal",
-    ".npz": "bal_npz",
+    ".npz": "graph_npz",
     ".out": "bundler",
     ".tum": "tum",
     ".kitti": "kitti",

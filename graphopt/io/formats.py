@@ -84,8 +84,7 @@ FORMATS: dict[str, Format] = {
             "bal_npz",
             "Bundle Adjustment in the Large, numpy archive",
             bal.read_bal_npz,
-            bal.write_bal_npz,
-            check=bal.problem_of,
+            None,
         ),
         Format(
             "graph_npz",

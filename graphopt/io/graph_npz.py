@@ -1,10 +1,13 @@
 """Every array of a graph as a numpy archive: all digits, robust kernels, levels, edges of any arity.
 
-    graphopt                                                    version of the layout, 1
+    graphopt                                                    version of the layout, 2
     v0_tag v0_ids v0_estimate v0_fixed v0_marginalized v0_order ...   a set of vertices
     p0_tag p0_ids p0_values ...                                 a set of parameters
     e0_tag e0_vertices e0_measurement e0_information e0_kernel (names) e0_kernel_width e0_level e0_parameters
     e0_order ...                                                a set of edges of one type and arity
+
+Information, kernels, widths and levels that all edges of a set share are one row (since layout 2). Arrays are
+not packed, so that `ArchiveRows` reads some rows of one without the others, as ranks do.
 
 Types are found by their tags: those of one's own must be defined before a file with them is read.
 """
@@ -12,7 +15,10 @@ Types are found by their tags: those of one's own must be defined before a file 
 from __future__ import annotations
 
 import io
-from typing import Any
+import math
+import struct
+import zipfile
+from typing import IO, Any
 
 import numpy as np
 
@@ -23,12 +29,14 @@ from graphopt.io.read_report import ReadReport
 from graphopt.types.computed import ComputedVertexType
 from graphopt.types.robust_kernels import robust_kernel
 
-VERSION = 1
+VERSION = 2
 MEMBER = "graphopt.npy"
 """First member of such an archive."""
 _VERTICES = ("ids", "estimate", "fixed", "marginalized")
 _PARAMETERS = ("ids", "values")
 _EDGES = ("vertices", "measurement", "information", "kernel_width", "level", "parameters")
+_SHARED = ("information", "kernel", "kernel_width", "level")
+"""Columns of edges that are one row where all edges have the same."""
 
 
 def write_graph_npz(graph: Graph) -> tuple[bytes, list[str]]:
@@ -49,13 +57,13 @@ def write_graph_npz(graph: Graph) -> tuple[bytes, list[str]]:
             **{f"p{k}_{name}": getattr(parameter_set, name) for name in _PARAMETERS},
         }
     for k, edge_set in enumerate(graph.edge_sets):
-        arrays |= {
-            f"e{k}_tag": edge_set.type.tag,
-            **{f"e{k}_{name}": getattr(edge_set, name) for name in _EDGES},
-        }
-        names = [robust_kernel(number).name if number else "" for number in edge_set.kernel.tolist()]
-        arrays[f"e{k}_kernel"] = np.array(names, str)
-        arrays[f"e{k}_order"] = edge_set.sequence
+        columns = {name: np.asarray(edge_set.look(name)) for name in _EDGES}
+        columns["kernel"] = _kernel_names(edge_set.look("kernel"))
+        for name in _SHARED:
+            if len(edge_set) and (columns[name] == columns[name][:1]).all():
+                columns[name] = columns[name][:1]
+        arrays |= {f"e{k}_{name}": values for name, values in columns.items()}
+        arrays |= {f"e{k}_tag": edge_set.type.tag, f"e{k}_order": edge_set.look("sequence")}
     file = io.BytesIO()
     np.savez(file, **arrays)
     held = any(vertex_set.holds_components for vertex_set in graph.vertex_sets)
@@ -76,8 +84,7 @@ def read_graph_npz(data: bytes, path: str, report: ReadReport) -> Graph:
     try:
         with np.load(io.BytesIO(data), allow_pickle=False) as archive:
             arrays = {name: archive[name] for name in archive.files}
-        if int(arrays["graphopt"]) != VERSION:
-            raise FormatError(f"layout {int(arrays['graphopt'])}, expected {VERSION}: of a newer graphopt?")
+        _check_version(int(arrays["graphopt"]))
         return _graph_of(arrays)
     except KeyError as error:
         raise FormatError(f"{path}: the archive has no array {error}") from error
@@ -100,15 +107,120 @@ def _graph_of(arrays: dict[str, np.ndarray]) -> Graph:
         vertices, measurement, information, width, level, parameters = (
             arrays[f"e{k}_{name}"] for name in _EDGES
         )
-        rows = graph.add_edges(
-            str(arrays[f"e{k}_tag"]), vertices, measurement, information,
-            kernel_width=width, level=level, parameters=parameters, order=arrays[f"e{k}_order"],
+        count = len(vertices)
+        kernel, level = (_of_all(values, count) for values in (arrays[f"e{k}_kernel"], level))
+        graph.add_edges(
+            str(arrays[f"e{k}_tag"]), vertices, measurement, _of_all(information, count),
+            kernel=kernel_numbers_of(kernel), kernel_width=_of_all(width, count), level=level,
+            parameters=parameters, order=arrays[f"e{k}_order"],
         )  # fmt: skip
-        edge_set, names = graph.edge_sets[-1], arrays[f"e{k}_kernel"]
-        for name in filter(None, np.unique(names).tolist()):
-            edge_set.kernel[rows][names == name] = robust_kernel(name).number
     return graph
+
+
+def _check_version(version: int) -> None:
+    if not 1 <= version <= VERSION:
+        raise FormatError(f"layout {version}, expected 1 to {VERSION}: of a newer graphopt?")
+
+
+def _of_all(values: np.ndarray, count: int) -> np.ndarray:
+    """(count, ...) of a column that may be one row."""
+    return np.broadcast_to(values, (count, *values.shape[1:])) if len(values) == 1 else values
+
+
+def _kernel_names(numbers: np.ndarray) -> np.ndarray:
+    """(n,) names of robust kernels, "" for none."""
+    unique, index = np.unique(numbers, return_inverse=True)
+    names = [robust_kernel(number).name if number else "" for number in unique.tolist()]
+    return np.array(names, str)[index] if names else np.empty(0, str)
+
+
+def kernel_numbers_of(names: np.ndarray) -> np.ndarray:
+    """(n,) int32 numbers of robust kernels by their names, 0 for ""."""
+    unique, index = np.unique(names, return_inverse=True)
+    numbers = [robust_kernel(name).number if name else 0 for name in unique.tolist()]
+    return np.array(numbers, np.int32)[index]
 
 
 def _count(arrays: dict[str, np.ndarray], kind: str) -> int:
     return sum(name.startswith(kind) and name.endswith("_tag") for name in arrays)
+
+
+class ArchiveRows:
+    """Rows of an archive's arrays; no array is read as a whole unless it is asked for.
+
+    Raises `FormatError` where the archive is damaged, packed, or none of a graph, and `OSError` where it
+    cannot be read.
+    """
+
+    def __init__(self, path: str):
+        self.path = path
+        self._arrays: dict[str, np.ndarray] = {}
+        """By name: memory maps of the file."""
+        try:
+            with zipfile.ZipFile(path) as archive, open(path, "rb") as file:
+                for member in archive.infolist():
+                    self._arrays[member.filename.removesuffix(".npy")] = _mapped(path, file, member)
+        except (zipfile.BadZipFile, ValueError, EOFError, NotImplementedError, struct.error) as error:
+            raise FormatError(f"{path}: damaged or truncated .npz archive ({error})") from error
+        try:
+            _check_version(int(self._array("graphopt")))
+        except FormatError as error:
+            raise FormatError(f"{path}: {error}") from error
+
+    def num_sets(self, kind: str) -> int:
+        """Sets of vertices ("v"), parameters ("p") or edges ("e")."""
+        return _count(self._arrays, kind)
+
+    def tag(self, prefix: str) -> str:
+        """Tag of a set's type."""
+        return str(self._array(f"{prefix}_tag"))
+
+    def length(self, name: str) -> int:
+        """Rows of an array."""
+        return len(self._array(name))
+
+    def rows(
+        self, name: str, first: int = 0, last: int | None = None, count: int | None = None
+    ) -> np.ndarray:
+        """Rows first to last of an array, a copy.
+
+        count: rows that the array must have, or one that stands for all.
+        """
+        array = self._array(name)
+        if count is not None and len(array) == 1 < count:
+            return np.repeat(array, (count if last is None else last) - first, axis=0)
+        if count is not None and len(array) != count:
+            raise FormatError(f"{self.path}: {name} has {len(array)} rows, expected {count}.")
+        return np.array(array[first:last])
+
+    def _array(self, name: str) -> np.ndarray:
+        if name not in self._arrays:
+            raise FormatError(f"{self.path}: the archive has no array {name!r}; is it one of a graph?")
+        return self._arrays[name]
+
+
+def _mapped(path: str, file: IO[bytes], member: zipfile.ZipInfo) -> np.ndarray:
+    """An array of an archive, mapped where it stands in the file."""
+    if member.compress_type != zipfile.ZIP_STORED:
+        raise FormatError(
+            f"{path}: {member.filename} is packed, so that its rows cannot be read by themselves; "
+            "graphopt.write packs nothing."
+        )
+    file.seek(member.header_offset)
+    header = file.read(30)
+    name_length, extra_length = struct.unpack("<HH", header[26:30])
+    file.seek(name_length + extra_length, io.SEEK_CUR)
+    version = np.lib.format.read_magic(file)
+    read_header = {(1, 0): np.lib.format.read_array_header_1_0}.get(
+        version, np.lib.format.read_array_header_2_0
+    )
+    shape, is_fortran, dtype = read_header(file)
+    if dtype.hasobject:
+        raise FormatError(f"{path}: {member.filename} holds Python objects, expected numbers.")
+    start, size = file.tell(), dtype.itemsize * math.prod(shape)
+    if start + size > member.header_offset + 30 + name_length + extra_length + member.file_size:
+        raise FormatError(f"{path}: {member.filename} is shorter than its shape {shape} says.")
+    order = "F" if is_fortran else "C"
+    if not size:
+        return np.empty(shape, dtype)
+    return np.memmap(path, dtype, "r", start, shape, order)

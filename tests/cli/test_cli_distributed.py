@@ -59,8 +59,8 @@ def test_what_cannot_be(file, arguments, words):
 
 @with_ranks
 def test_reading_in_parts(tmp_path):
-    """A BAL file of which no rank has all; the result is a BAL file."""
-    path, out = tmp_path / "a.bal", tmp_path / "b.bal"
+    """An archive of which no rank has all; the result is an archive."""
+    path, out = tmp_path / "a.npz", tmp_path / "b.npz"
     graphopt.write(graphopt.datasets.bundle_adjustment.ba(8, 80, seed=1), path)
     arguments = (str(path), "--distributed", "--read-in-parts", "--method", "lm", "-o", str(out), "--json")
     done = launch(2, *COMMAND, *arguments)
@@ -69,7 +69,7 @@ def test_reading_in_parts(tmp_path):
     assert json.loads(done.stdout)["final_chi2"] == pytest.approx(expected, rel=1e-9)
     assert graphopt.read(out).chi2() == pytest.approx(expected, rel=1e-6)
     nowhere = tmp_path / "nowhere"
-    given = (str(path), "--distributed", "--read-in-parts", "-o", str(nowhere / "out.bal"))
+    given = (str(path), "--distributed", "--read-in-parts", "-o", str(nowhere / "out.npz"))
     refused = launch(2, *COMMAND, *given)
     assert refused.returncode == 2
     assert "The folder to write into does not exist" in refused.stderr and str(nowhere) in refused.stderr

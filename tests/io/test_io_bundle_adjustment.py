@@ -1,11 +1,13 @@
 """BAL, its variant with known intrinsics, Bundler and libmv: counts, costs and round trips."""
 
+from io import BytesIO
+
 import numpy as np
 import pytest
 
 from graphopt import io
 from graphopt.errors import FormatError
-from graphopt.io.bal_problem import BalProblem, format_bal, format_bal_npz, parse_bal, parse_bal_npz
+from graphopt.io.bal_problem import BalProblem, format_bal, parse_bal, parse_bal_npz
 
 HALF_COST = {  # 0.5 * sum of squared residuals [px^2] of the original files, computed by others
     "bal/problem-49-7776-pre.txt.xz": 850912.5,
@@ -47,9 +49,11 @@ def test_round_trips(shared_data, tmp_path, name):
 
 def test_numbers_survive(problem, tmp_path):
     """Text and numpy archive give the same problem to the last bit; points are marginalized."""
+    archive = BytesIO()
+    np.savez(archive, **{name: value for name, value in vars(problem).items() if value is not None})
     for name, data, parse in (
         ("a.bal", format_bal(problem), parse_bal),
-        ("a.npz", format_bal_npz(problem), parse_bal_npz),
+        ("a.npz", archive.getvalue(), parse_bal_npz),
     ):
         (tmp_path / name).write_bytes(data)
         back = parse(data, name)
@@ -59,7 +63,7 @@ def test_numbers_survive(problem, tmp_path):
         assert graph.vertex_set("VERTEX_TRACKXYZ").marginalized.all()
         assert not graph.vertex_set("VERTEX_CAM_BAL").marginalized.any()
         io.write(graph, tmp_path / f"again_{name}")
-        assert (tmp_path / f"again_{name}").read_bytes()[:60] == data[:60]
+        assert io.read(tmp_path / f"again_{name}").chi2() == graph.chi2()
 
 
 @pytest.mark.parametrize(
