@@ -267,7 +267,7 @@ def worker(args: argparse.Namespace) -> None:
 
     comm = world()
     found = run(args, comm.size, comm)
-    found["sum_seconds"] = seconds_of_sums(MpiCommunicator(comm))
+    found["sum_seconds"] = seconds_of_sums(MpiCommunicator.of(comm))
     if comm.rank == 0:
         Path(args.worker).write_text(json.dumps(found))
 

@@ -35,7 +35,7 @@ def run(args: argparse.Namespace) -> int:
     from graphopt.distributed.mpi import MpiCommunicator, world
 
     comm = world()
-    ranks = MpiCommunicator(comm)
+    ranks = MpiCommunicator.of(comm)
     leads = ranks.rank == 0
     try:
         if args.read_in_parts:

@@ -8,6 +8,9 @@ array, adds it in order, and hands the result to all.
 
 That is what the best all-reduce moves (Thakur, Rabenseifner, Gropp 2005). A few numbers go to everybody at
 once (Allgather), and each rank adds them.
+
+A rank that fails tells all others on a communicator of its own (`fail`). A rank that waits polls it, too, so
+all raise instead of waiting for ever, and the program goes on; the next call uses new communicators.
 """
 
 from __future__ import annotations
@@ -19,7 +22,7 @@ from typing import Any
 
 import numpy as np
 
-from graphopt.distributed.communicator import DoneSum, add_in_order
+from graphopt.distributed.communicator import DoneSum, RankError, add_in_order, agreed
 from graphopt.errors import OptionError
 
 FEW = 256
@@ -38,27 +41,54 @@ class MpiCommunicator:
     """One rank of an MPI communicator."""
 
     def __init__(self, comm: Any):
-        """comm: an `mpi4py.MPI.Intracomm`; a duplicate of it is used, so that messages do not mix."""
+        """comm: an `mpi4py.MPI.Intracomm`; duplicates of it are used, so that messages do not mix."""
         from mpi4py import MPI
 
         self._mpi = MPI
-        self._comm = comm.Dup()
+        self._comm, self._failures = comm.Dup(), comm.Dup()
         self.rank, self.size = self._comm.rank, self._comm.size
         self.seconds = 0.0
+        self._has_failed = False
+        """A rank has failed while others were waiting; what they waited for never ends."""
+        self._told: list[Any] = []
 
     @classmethod
     def of(cls, comm: Any) -> MpiCommunicator:
-        """That of an mpi4py communicator, made once: what ranks keep between calls talks through it."""
+        """That of an mpi4py communicator: what ranks keep between calls talks through it. Collective.
+
+        Made once, and again after a rank has failed. It is freed with `comm`.
+        """
         from mpi4py import MPI
 
         global _attribute
         if _attribute is None:
-            _attribute = MPI.Comm.Create_keyval()
+            _attribute = MPI.Comm.Create_keyval(delete_fn=_free_with)
         found = comm.Get_attr(_attribute)
-        if found is None:
+        is_of_use = found is not None and not found._hears_of_failure()
+        if not comm.allreduce(is_of_use, MPI.LAND):
             found = cls(comm)
-            comm.Set_attr(_attribute, found)
+            comm.Set_attr(_attribute, found)  # frees the one before
         return found
+
+    def _hears_of_failure(self) -> bool:
+        return self._has_failed or self._failures.Iprobe()
+
+    def fail(self, sentence: str) -> None:
+        """Tell all other ranks, who raise `RankError` with this sentence wherever they wait for this one."""
+        self._has_failed = True
+        self._told = [
+            self._failures.isend(sentence, other) for other in range(self.size) if other != self.rank
+        ]
+
+    def _wait(self, request: Any) -> None:
+        """Until it is done, or another rank has failed."""
+        while not request.test()[0]:
+            self._raise_if_failed()
+
+    def _raise_if_failed(self) -> None:
+        if self._failures.Iprobe():
+            self._has_failed = True
+            raise agreed(RankError(self._failures.recv()))
 
     def sum(self, values: np.ndarray) -> np.ndarray:
         """Sum in the order of the ranks."""
@@ -73,7 +103,7 @@ class MpiCommunicator:
             pending = DoneSum(values.copy())
         elif values.size <= FEW:
             gathered = np.empty((self.size, values.size))
-            self._comm.Allgather(values, gathered)
+            self._wait(self._comm.Iallgather(values, gathered))
             pending = DoneSum(add_in_order(gathered))
         else:
             pending = _Pieces(self, values)
@@ -96,9 +126,11 @@ class MpiCommunicator:
                 if rank == root:
                     own = make(rank)
                 else:
-                    comm.send(make(rank), rank)
+                    self._wait(comm.isend(make(rank), rank))
         else:
-            own = comm.recv(source=root)
+            while (message := comm.improbe(root)) is None:
+                self._raise_if_failed()
+            own = message.recv()
         self.seconds += time.perf_counter() - start
         return own
 
@@ -115,18 +147,23 @@ class MpiCommunicator:
         return self._mpi.Get_processor_name()
 
     def free(self) -> None:
-        """Give the duplicate back."""
-        self._comm.Free()
-
-    def abort(self) -> None:
-        """End all ranks."""
-        self._comm.Abort(1)
+        """Give the duplicates back; after a failure they may still be in use."""
+        if not self._has_failed:
+            self._comm.Free()
+            self._failures.Free()
 
     def _timed(self, call: Any, *arguments: Any) -> Any:
+        """A collective that waits inside of MPI: all are there first."""
         start = time.perf_counter()
+        self._wait(self._comm.Ibarrier())
         result = call(*arguments)
         self.seconds += time.perf_counter() - start
         return result
+
+
+def _free_with(comm: Any, key: int, ranks: MpiCommunicator) -> None:
+    """A communicator is freed, or gets another `MpiCommunicator`."""
+    ranks.free()
 
 
 class _Pieces:
@@ -148,10 +185,11 @@ class _Pieces:
         """Add this rank's piece, and collect those of the others."""
         owner = self._owner
         start = time.perf_counter()
-        self._request.Wait()
+        owner._wait(self._request)
         total = np.empty(self._values.size)
-        owner._comm.Allgatherv(
-            add_in_order(self._received), [total, self._counts, self._bounds[:-1], owner._mpi.DOUBLE]
+        mine = add_in_order(self._received)
+        owner._wait(
+            owner._comm.Iallgatherv(mine, [total, self._counts, self._bounds[:-1], owner._mpi.DOUBLE])
         )
         owner.seconds += time.perf_counter() - start
         return total

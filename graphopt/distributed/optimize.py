@@ -9,7 +9,6 @@ out of method "auto" here: with `distributed_rules(options)` one rank does the s
 
 from __future__ import annotations
 
-import sys
 import time
 from collections.abc import Hashable
 from dataclasses import dataclass, field, replace
@@ -108,16 +107,10 @@ def optimize(graph: Graph | PartedGraph | None, comm: Any, wanted: Wanted) -> Su
         summary, signals = _solve(graph, ranks, wanted)
     except BaseException as error:
         if not is_agreed(error) and ranks.size > 1:
-            _end_all(ranks, error, wanted)
+            kept = f" The last checkpoint is in {wanted.checkpoint}." if wanted.checkpoint else ""
+            ranks.fail(sentence_of(ranks.rank, error) + kept)
         raise
     return _told(summary, signals, wanted)
-
-
-def _end_all(ranks: MpiCommunicator, error: BaseException, wanted: Wanted) -> None:
-    """The others wait for a rank that will not come: say why, and end them."""
-    kept = f" The last checkpoint is in {wanted.checkpoint}." if wanted.checkpoint else ""
-    print(f"graphopt: {sentence_of(ranks.rank, error)} All ranks end.{kept}", file=sys.stderr, flush=True)
-    ranks.abort()
 
 
 def _in_threads(graph: Graph | None, wanted: Wanted) -> Summary:
@@ -172,6 +165,7 @@ def _solve(
     with signals.catching_interrupts(), threads_of_ranks(assignment.threads):
         parted = graph if isinstance(graph, PartedGraph) else None
         given = None if isinstance(graph, PartedGraph) else graph
+        _check_graphs(comm, given)
         whole: _Whole | None = None
         own: session.Own | None = None
         is_parted = any(comm.share(parted is not None))
@@ -235,6 +229,28 @@ def _check_agreement(comm: Communicator, wanted: Wanted) -> None:
                         f"{other[name]} on rank {rank}. All ranks need the same."
                     )
                 )
+
+
+def _check_graphs(comm: Communicator, graph: Graph | None) -> None:
+    """`GraphError` on all ranks where a rank's graph differs from rank 0's. Collective."""
+    sets = [] if graph is None else [vertex_set for vertex_set in graph.vertex_sets if len(vertex_set)]
+    names = ("ids", "estimate")
+    digests = {set_.type.tag: [set_.fingerprint(name) for name in names] for set_ in sets}
+    told = comm.share(None if graph is None else digests)
+    for rank, other in enumerate(told[1:], start=1):
+        if other is None or told[0] is None or other == told[0]:
+            continue
+        tags = sorted(tag for tag in {*other, *told[0]} if other.get(tag) != told[0].get(tag))
+        is_estimate = all(
+            tag in other and tag in told[0] and other[tag][0] == told[0][tag][0] for tag in tags
+        )
+        what = "other estimates" if is_estimate else "other vertices"
+        raise agreed(
+            GraphError(
+                f"The graph of rank {rank} has {what} of {', '.join(tags)} than rank 0's, which is what is "
+                "optimized. Pass None there, or the same graph on all ranks."
+            )
+        )
 
 
 def _algorithm(wanted: Wanted) -> tuple[StopRules, Algorithm]:

@@ -6,11 +6,11 @@ from archives import damage
 from rank_programs import HERE, adjustment, answer, launch, why_not
 
 import graphopt
-from graphopt.distributed import reading, reading_bal
+from graphopt.distributed import reading
 from graphopt.distributed.checkpoint import pieces_of, read_checkpoint, write_checkpoint
 from graphopt.distributed.communicator import run_as_threads
 from graphopt.distributed.optimize import Wanted, optimize_rank
-from graphopt.errors import FormatError, OptionError
+from graphopt.errors import FormatError, GraphError, OptionError
 
 with_ranks = pytest.mark.skipif(why_not() is not None, reason=str(why_not()))
 
@@ -20,8 +20,8 @@ with_ranks = pytest.mark.skipif(why_not() is not None, reason=str(why_not()))
     "how, words",
     [
         ("killed", "rank 1"),
-        ("memory", "graphopt: Rank 1: out of memory. All ranks end. The last checkpoint is in"),
-        ("lost", "graphopt: Rank 1: vulkan:1 (Some GPU) was lost. All ranks end."),
+        ("memory", "RankError: Rank 1: out of memory. The last checkpoint is in"),
+        ("lost", "RankError: Rank 1: vulkan:1 (Some GPU) was lost."),
     ],
 )
 def test_a_rank_that_fails_ends_all(tmp_path, how, words):
@@ -45,6 +45,30 @@ def test_what_one_rank_raises_all_raise():
     assert callback == "RankError: Rank 1: KeyError: 'mine'"
     assert method.startswith("OptionError: method is 'newton'")
     assert fixed.startswith("RankError: Rank 0: There is no vertex 1000000")
+
+
+@with_ranks
+@pytest.mark.parametrize("num_ranks", [2, 3])
+def test_the_program_goes_on_after_a_rank_has_failed(num_ranks):
+    """Wherever the others waited, all raise, and the next call works; communicators are freed."""
+    for rank, (caught, chi2, expected) in enumerate(answer(num_ranks, "failing")):
+        words = ["MemoryError: "] if rank == 1 else ["RankError: Rank 1: out of memory."]
+        assert caught == words * 3
+        assert chi2 == pytest.approx(expected, rel=1e-9)
+
+
+def test_another_graph_on_another_rank():
+    """Named on all ranks."""
+    moved, smaller = adjustment(), adjustment()
+    moved.vertex_sets[1].estimate[0] += 1.0
+    smaller.remove_vertices([int(smaller.vertex_sets[1].ids[0])])
+    for graph, words in ((moved, "other estimates of VERTEX_"), (smaller, "other vertices of VERTEX_")):
+
+        def work(comm, graph=graph):
+            return optimize_rank(adjustment() if comm.rank == 0 else graph, comm, Wanted("lm", 1))
+
+        with pytest.raises(GraphError, match=f"The graph of rank 1 has {words}.*Pass None there"):
+            run_as_threads(2, work)
 
 
 @with_ranks
@@ -138,10 +162,9 @@ def test_every_is_a_number_of_iterations(tmp_path, every):
         graphopt.optimize(adjustment(), "lm", 2, device="cpu,cpu", checkpoint=path, every=every)
 
 
-def test_checkpoints_of_what_was_read_in_parts(tmp_path, monkeypatch):
+def test_checkpoints_of_what_was_read_in_parts(tmp_path):
     """Another number of ranks goes on from them, each with its part."""
-    monkeypatch.setattr(reading_bal, "SMALL", 64)
-    path, kept = tmp_path / "a.bal", str(tmp_path / "c.npz")
+    path, kept = tmp_path / "a.npz", str(tmp_path / "c.npz")
     graphopt.write(graphopt.datasets.bundle_adjustment.ba(10, 120, seed=5), path)
 
     def run(num_ranks, **options):

@@ -177,6 +177,34 @@ def raising() -> list[str]:
     return comm.allgather(found)
 
 
+def failing() -> list:
+    """What each rank catches where rank 1 runs out of memory in three places, and a later call's chi2.
+
+    Communicators come and go a thousand times meanwhile: those of a library that are not freed run out.
+    """
+    comm = _world()
+    caught = []
+    for name in ("linearize", "reduce", "back_substitute"):
+        plain = getattr(SolverPart, name)
+        if comm.rank == 1:
+            setattr(SolverPart, name, lambda part, *given: out_of_memory(part))
+        try:
+            graphopt.optimize(adjustment() if comm.rank == 0 else None, "lm", 3, comm=comm)
+            caught.append("nothing")
+        except (graphopt.GraphOptError, MemoryError) as error:
+            caught.append(f"{type(error).__name__}: {error}")
+        setattr(SolverPart, name, plain)
+    from graphopt.distributed.mpi import MpiCommunicator
+
+    for _ in range(1000):
+        duplicate = comm.Dup()
+        MpiCommunicator.of(duplicate).sum(np.ones(3))
+        duplicate.Free()
+    summary = graphopt.optimize(adjustment() if comm.rank == 0 else None, "lm", 3, comm=comm)
+    expected = graphopt.optimize(adjustment(), "lm", 3).final_chi2
+    return comm.allgather([caught, summary.final_chi2, expected])
+
+
 def stopping() -> list:
     """Iterations of each rank where rank 1 asks to stop in the second, and rank 0's graph on the way."""
     comm = _world()
@@ -221,7 +249,7 @@ def by_pages() -> list:
     return found
 
 
-_PROGRAMS = (cases, on_device, dying, resumed, raising, stopping, again, by_pages)
+_PROGRAMS = (cases, on_device, dying, resumed, raising, failing, stopping, again, by_pages)
 PROGRAMS = {program.__name__: program for program in _PROGRAMS}
 
 
