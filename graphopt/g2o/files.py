@@ -13,13 +13,13 @@ import os
 import sys
 from collections.abc import Mapping
 from enum import Enum
+from io import BytesIO
 from typing import Any, ClassVar
 
 import numpy as np
 
 from graphopt import io
 from graphopt.errors import FormatError, GraphOptError
-from graphopt.g2o import cbor
 from graphopt.g2o.elements.base import native
 from graphopt.g2o.elements.edge_types import edge_class, pool_of
 from graphopt.g2o.elements.parameters import parameter_class
@@ -130,12 +130,32 @@ def read_with_report(
         return io.read_with_report(filename, "g2o", dialect)
     data = read_bytes(filename)
     try:
-        tree = cbor.loads(data) if format is IoFormat.BINARY else json.loads(data)
+        tree = _decoded_cbor(data) if format is IoFormat.BINARY else json.loads(data)
     except (ValueError, RecursionError) as error:
         raise FormatError(f"{filename}: {_damage(error)}") from None
     if renamed:
         _rename_tags(tree, renamed)
     return graph_from_tree(tree, str(filename)), report
+
+
+def _cbor() -> Any:
+    """The package that knows CBOR (RFC 8949), g2o's binary format."""
+    try:
+        import cbor2
+    except ImportError as error:
+        raise FormatError("g2o's binary files (CBOR) need the package cbor2: pip install cbor2") from error
+    return cbor2
+
+
+def _decoded_cbor(data: bytes) -> Any:
+    cbor2, stream = _cbor(), BytesIO(data)
+    try:
+        tree = cbor2.load(stream)
+    except cbor2.CBORError as error:
+        raise FormatError(f"not readable as CBOR at byte {stream.tell()} ({error})") from error
+    if stream.tell() != len(data):
+        raise FormatError(f"{len(data) - stream.tell()} bytes follow the CBOR value")
+    return tree
 
 
 def _damage(error: Exception) -> str:
@@ -171,7 +191,7 @@ def write(graph: Graph, filename: Any, format: IoFormat, dialect: str = "g2opy")
     if format is IoFormat.G2O:
         return io.write(graph, filename, "g2o", dialect)
     tree = tree_of(graph)
-    data = cbor.dumps(tree) if format is IoFormat.BINARY else (json.dumps(tree, indent=2) + "\n").encode()
+    data = _cbor().dumps(tree) if format is IoFormat.BINARY else (json.dumps(tree, indent=2) + "\n").encode()
     write_bytes(filename, data)
     return []
 

@@ -7,8 +7,6 @@ import pytest
 from both import assert_same, estimates, isometry, ring
 
 import graphopt.g2o as ours
-from graphopt.errors import FormatError
-from graphopt.g2o import cbor
 
 FORMATS = ["G2O", "JSON", "BINARY"]
 
@@ -93,21 +91,6 @@ def test_damaged_files_are_refused(tmp_path, capsys):
     assert not optimizer.load(str(tmp_path / "missing.g2o"))
     assert not optimizer.save(str(tmp_path / "no" / "folder.g2o"))
     assert len(optimizer.edges()) == 8
-
-
-@pytest.mark.parametrize(
-    "value", [0, 23, 24, 255, 256, 70_000, 2**40, -1, -300, 1.5, "text", [], {"a": [1, {"b": 2.0}]}, True]
-)
-def test_cbor_round_trip(value):
-    """Encoding and decoding give the value back."""
-    assert cbor.loads(cbor.dumps(value)) == value
-
-
-def test_cbor_refuses_what_it_does_not_know():
-    """Tags and truncated data."""
-    for data in (b"\xc0\x00", b"\x82\x01", b"\x63ab", b"\x01\x01", b"\x1f"):
-        with pytest.raises(FormatError):
-            cbor.loads(data)
 
 
 @pytest.mark.oracle
