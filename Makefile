@@ -58,10 +58,7 @@ format: $(VENV)/.installed-strict
 
 # Run from a folder without graphopt's source tree, so that the installed package is measured.
 bench: $(VENV)/.bench
-	mkdir -p build/bench && ln -sfn ../../benchmarks build/bench/benchmarks
-	cd build/bench && ../../$(BIN)/python -m benchmarks --output .
-	$(BIN)/python benchmarks/linearize.py
-	$(BIN)/python benchmarks/linear.py
+	mkdir -p build/bench && cd build/bench && ../../$(BIN)/python ../../benchmarks --output record.json
 
 dev:
 	tools/dev_build.sh

@@ -9,10 +9,11 @@ import statistics
 import time
 from typing import Any
 
+import problems
+from harness import Report, milliseconds, print_table
+from solvers import g2opy_bal, graphopt_driver, gtsam_bal
+
 import graphopt
-from benchmarks import problems
-from benchmarks.harness import Report, milliseconds, print_table
-from benchmarks.solvers import g2opy_bal, graphopt_driver, gtsam_bal
 
 FILE = "bal/problem-49-7776-pre.txt.xz"
 HALF_COST_TARGET = 13_345.0

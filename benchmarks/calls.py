@@ -1,178 +1,184 @@
-"""Whole calls of `optimize`, from arrays in memory to arrays in memory: the first, and later ones.
+"""Whole calls of `optimize`, from arrays in memory to arrays in memory.
 
-    python benchmarks/calls.py venice-1778 PROBLEM.txt [--device vulkan] [--precision double] [--best CHI2]
-    python benchmarks/calls.py ladybug-969 --profile     # and which functions of Python take the time
+    python benchmarks/calls.py venice-1778 GRAPH.g2o ... [--device vulkan] [--precision double] [--json FILE]
+    python benchmarks/calls.py --process GRAPH.g2o     # and the first call of a process, warm disk cache
 
-A PROBLEM is a graph file, or a published size that ../shared/tools/synthetic_bal.py makes. The first call of
-a graph sets up; later ones have other estimates of the same structure. Per precision: milliseconds of the
-first call; the median of four later ones; that of later calls with the fewest iterations that end within
-0.1 % of the best chi2 (--best, or the lowest that any call here ended at); the share of the time in which the
-device was at work on recorded programs (copies of arrays to and from it are not counted); the phases of the
-last call; iterations, trials, chi2.
+A PROBLEM is a graph file, or a published size that ../shared/tools/synthetic_bal.py makes. Medians of calls
+with defaults (method "auto", to convergence), the device busy before each, the garbage collector off:
+
+    again        the same graph with its first estimates put back: the structure is known
+    copy         `graph.copy()`: the same structure in another object
+    other ids    other vertex ids, edges in another order: what a new set of photographs is
+
+chi2 is recomputed on the CPU in float64. Phases are those of `Summary.seconds`, of the median call.
 """
 
 from __future__ import annotations
 
 import argparse
-import cProfile
-import pstats
+import gc
+import json
+import statistics
+import subprocess
+import sys
 import time
-from collections.abc import Iterator
-from contextlib import contextmanager
-from dataclasses import dataclass
+from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
 
 import numpy as np
-from device_resident import graph_of
+from harness import Report, print_table
+from problems import graph_of, with_other_ids
 
 import graphopt
 from graphopt.graph import Graph
-from graphopt.io import read
 from graphopt.optimizer.summary import Summary
-from graphopt.solver.vulkan.program import Running
 
-LATER = 4
-WARM_UP_SECONDS = 0.3
-"""Of later calls that are not timed: an idle device runs on low clocks."""
-CLOSE = 1e-3
-"""Above the best chi2, relatively: what counts as there."""
+PROBLEMS = ("bal/problem-49-7776-pre.txt.xz", "posegraph/M3500.g2o.xz")
+WARM_UP_SECONDS = 0.25
+"""Of calls that are not timed: an idle device runs on low clocks."""
+KINDS = ("again", "copy", "other ids")
 
-
-@dataclass(frozen=True)
-class Calls:
-    """Some calls from the same start."""
-
-    seconds: list[float]
-    busy: list[float]
-    """Seconds in which the device was at work on programs."""
-    summary: Summary
-    """Of the last."""
-
-    @property
-    def later(self) -> float:
-        """Median milliseconds of all but the first."""
-        return 1e3 * float(np.median(self.seconds[1:]))
-
-    @property
-    def share(self) -> float:
-        """Median share of the device's time, of all but the first, in percent."""
-        return 100.0 * float(np.median(np.divide(self.busy[1:], self.seconds[1:])))
+PROCESS = """
+import json, sys, time
+start = time.perf_counter()
+import graphopt
+imported = time.perf_counter()
+graph = graphopt.read(sys.argv[1])
+again = graph.copy()
+options = json.loads(sys.argv[2])
+begin = time.perf_counter()
+graphopt.optimize(graph, **options)
+middle = time.perf_counter()
+graphopt.optimize(again, **options)
+print(json.dumps([imported - start, middle - begin, time.perf_counter() - middle]))
+"""
 
 
-@contextmanager
-def device_clock() -> Iterator[dict[str, float]]:
-    """Seconds by phase of all programs that are waited for inside."""
-    found: dict[str, float] = {}
-    wait = Running.wait
-
-    def noted(self: Running, seconds: dict[str, float] | None = None) -> None:
-        own: dict[str, float] = {}
-        wait(self, own)
-        for name, value in own.items():
-            found[name] = found.get(name, 0.0) + value
-            if seconds is not None:
-                seconds[name] = seconds.get(name, 0.0) + value
-
-    Running.wait = noted
-    try:
-        yield found
-    finally:
-        Running.wait = wait
+def run(report: Report) -> None:
+    """The default problems on the CPU, added to a record."""
+    for name in PROBLEMS:
+        measure(report, name, {"device": "cpu"}, repeats=5)
 
 
-def calls(graph: Graph, later: int, **options: Any) -> Calls:
-    """The first call and `later` ones, each from the same start, which the graph has again at the end."""
-    start = [vertices.estimate.copy() for vertices in graph.vertex_sets]
-    found = [_timed(graph, start, options)]
+def measure(report: Report, name: str, options: dict[str, Any], repeats: int) -> None:
+    """All kinds of calls of one problem: metrics, and a table of phases."""
+    graph = graph_of(name)
+    unsolved = graph.copy()
+    label = f"calls.{Path(name).name.split('.')[0]}.{options.get('precision', 'auto')}"
+    new_graphs = {"copy": unsolved.copy, "other ids": _renumbered(unsolved)}
+    first_seconds, _ = _timed(graph, options)
+    report.add(f"{label}.first", first_seconds, "s", note="the first of its kind in this process")
+
+    def known() -> Graph:
+        for vertices, given in zip(graph.vertex_sets, unsolved.vertex_sets, strict=True):
+            vertices.estimate[...] = given.estimate
+        return graph
+
+    rows = []
+    for kind in KINDS:
+        seconds, summary, chi2 = _median_call(new_graphs.get(kind, known), options, repeats)
+        key = f"{label}.{kind.replace(' ', '_')}"
+        report.add(key, seconds, "s", note=json.dumps(_facts(summary, chi2)))
+        rows.append([kind, *_columns(seconds, summary, chi2)])
+    columns = ["call", "ms", "iterations / trials", "chi2", "MB", "solver", "phases, ms"]
+    print_table(f"{name} {options} (first of its kind {1e3 * first_seconds:.0f} ms)", columns, rows)
+
+
+def _renumbered(graph: Graph) -> Callable[[], Graph]:
+    seeds: Iterator[int] = iter(range(1, 1_000_000))
+    return lambda: with_other_ids(graph, next(seeds))
+
+
+def _median_call(
+    make: Callable[[], Graph], options: dict[str, Any], repeats: int
+) -> tuple[float, Summary, float]:
+    """Seconds, summary and recomputed chi2 of the call with the median time."""
     warm = time.perf_counter() + WARM_UP_SECONDS
-    while later and time.perf_counter() < warm:
-        _timed(graph, start, options)
-    found += [_timed(graph, start, options) for _ in range(later)]
-    _restore(graph, start)
-    return Calls([call[0] for call in found], [call[1] for call in found], found[-1][2])
+    while time.perf_counter() < warm:
+        _timed(make(), options)
+    calls = []
+    for _ in range(repeats):
+        graph = make()
+        seconds, summary = _timed(graph, options)
+        calls.append((seconds, summary, float(graph.chi2())))
+    middle = statistics.median_low(call[0] for call in calls)
+    return next(call for call in calls if call[0] == middle)
 
 
-def _timed(graph: Graph, start: list[np.ndarray], options: dict[str, Any]) -> tuple[float, float, Summary]:
-    """Seconds of a call, of the device in it, and what it did."""
-    _restore(graph, start)
-    with device_clock() as clock:
-        began = time.perf_counter()
-        summary = graphopt.optimize(graph, **options)
-        seconds = time.perf_counter() - began
-    return seconds, sum(clock.values()), summary
+def _timed(graph: Graph, options: dict[str, Any]) -> tuple[float, Summary]:
+    gc.collect()
+    gc.disable()
+    start = time.perf_counter()
+    summary = graphopt.optimize(graph, **options)
+    seconds = time.perf_counter() - start
+    gc.enable()
+    return seconds, summary
 
 
-def _restore(graph: Graph, start: list[np.ndarray]) -> None:
-    for vertices, values in zip(graph.vertex_sets, start, strict=True):
-        vertices.estimate[...] = values
+def _facts(summary: Summary, chi2: float) -> dict[str, Any]:
+    return {
+        "iterations": len(summary.iterations),
+        "trials": sum(iteration.trials for iteration in summary.iterations),
+        "chi2": chi2,
+        "memory_bytes": summary.memory_bytes,
+        "linear_solver": summary.linear_solver,
+        "schur": summary.schur,
+        "device": summary.device_name,
+        "seconds": dict(summary.seconds),
+    }
 
 
-def close_calls(graph: Graph, converged: Summary, best: float, **options: Any) -> Calls | None:
-    """Calls with the fewest iterations that end within 0.1 % of `best`; None: the converged one is not."""
-    bound = (1.0 + CLOSE) * best
-    if converged.final_chi2 > bound:
-        return None
-    passed = [number for number, iteration in enumerate(converged.iterations, 1) if iteration.chi2 <= bound]
-    for count in range(min(passed, default=1), len(converged.iterations)):
-        result = calls(graph, 0, max_iterations=count, **options)
-        if result.summary.final_chi2 <= bound:
-            return calls(graph, LATER, max_iterations=count, **options)
-    return calls(graph, LATER, **options)
+def _columns(seconds: float, summary: Summary, chi2: float) -> list[str]:
+    facts = _facts(summary, chi2)
+    phases = ", ".join(
+        f"{phase} {1e3 * value:.1f}" for phase, value in facts["seconds"].items() if value >= 2e-4
+    )
+    return [
+        f"{1e3 * seconds:.1f}",
+        f"{facts['iterations']} / {facts['trials']}",
+        f"{chi2:.9g}",
+        f"{facts['memory_bytes'] / 1e6:.0f}",
+        f"{summary.linear_solver} {summary.schur}",
+        phases,
+    ]
+
+
+def measure_process(report: Report, name: str, options: dict[str, Any]) -> None:
+    """Import, first call and second call in a fresh process; the disk cache is warm from a process before."""
+    path = Path("build") / "first_call.npz"
+    path.parent.mkdir(exist_ok=True)
+    graphopt.write(graph_of(name), path)
+    command = [sys.executable, "-c", PROCESS, str(path), json.dumps(options)]
+    runs = [json.loads(subprocess.run(command, check=True, capture_output=True).stdout) for _ in range(4)]
+    imported, first, second = np.median(runs[1:], axis=0).tolist()
+    label = f"process.{Path(name).name.split('.')[0]}"
+    for key, value in (("import", imported), ("first", first), ("second", second)):
+        report.add(f"{label}.{key}", value, "s")
+    print(
+        f"{name}, a new process: import {1e3 * imported:.0f} ms, first call {1e3 * first:.0f}, "
+        f"a copy {1e3 * second:.0f}"
+    )
 
 
 def main() -> None:
-    """Print one line per problem and precision."""
+    """Print a table per problem and precision."""
     parser = argparse.ArgumentParser(description=(__doc__ or "").splitlines()[0])
     parser.add_argument("problems", nargs="+", metavar="PROBLEM")
     parser.add_argument("--device", default="vulkan")
     parser.add_argument("--precision", action="append", choices=("double", "mixed"))
-    parser.add_argument("--best", type=float, default=np.inf, help="the best known chi2, of one PROBLEM")
-    parser.add_argument("--schur", default="auto")
-    parser.add_argument("--linear-solver", default="auto")
-    parser.add_argument("--profile", action="store_true", help="one more call under cProfile")
+    parser.add_argument("--repeats", type=int, default=4)
+    parser.add_argument("--process", action="store_true", help="the first call of a process, too")
+    parser.add_argument("--json", type=Path, help="write the record here")
     arguments = parser.parse_args()
+    report = Report()
     for name in arguments.problems:
-        graph = read(name) if Path(name).exists() else graph_of(name)
-        best = arguments.best
-        for precision in arguments.precision or ("double", "mixed"):
-            options = {
-                "device": arguments.device,
-                "precision": precision,
-                "schur": arguments.schur,
-                "linear_solver": arguments.linear_solver,
-            }
-            whole = calls(graph, LATER, **options)
-            best = min(best, whole.summary.final_chi2)
-            print(
-                _line(
-                    f"{Path(name).name} {precision}",
-                    whole,
-                    close_calls(graph, whole.summary, best, **options),
-                ),
-                flush=True,
-            )
-            if arguments.profile:
-                profile = cProfile.Profile()
-                profile.runcall(graphopt.optimize, graph, **options)
-                pstats.Stats(profile).sort_stats("tottime").print_stats(30)
-
-
-def _line(name: str, whole: Calls, close: Calls | None) -> str:
-    summary = whole.summary
-    phases = ", ".join(f"{k} {1e3 * v:.1f}" for k, v in summary.seconds.items() if v >= 2e-4)
-    near = "not within 0.1 %"
-    if close is not None:
-        near = (
-            f"to 0.1 % {close.later:.1f} ({len(close.summary.iterations)} iterations, "
-            f"chi2 {close.summary.final_chi2:.8g}, busy {close.share:.0f} %)"
-        )
-    return (
-        f"{name}: first {1e3 * whole.seconds[0]:.1f} ms, later {whole.later:.1f} (busy {whole.share:.0f} %), "
-        f"{near}; {len(summary.iterations)} iterations, "
-        f"{sum(iteration.trials for iteration in summary.iterations)} trials, chi2 {summary.final_chi2:.8g}, "
-        f"{summary.linear_solver} {summary.schur} on {summary.device_name}; ms: {phases}"
-    )
+        for precision in arguments.precision or ("double",):
+            measure(report, name, {"device": arguments.device, "precision": precision}, arguments.repeats)
+        if arguments.process:
+            measure_process(report, name, {"device": arguments.device})
+        if arguments.json is not None:
+            report.save(arguments.json)
 
 
 if __name__ == "__main__":

@@ -1,7 +1,7 @@
 """Do covariances mean what they say? Normalised squared errors against generated truths, over many seeds.
 
-    python -m benchmarks.consistency                     200 seeds of every case
-    python -m benchmarks.consistency --seeds 50 --case mono-start
+    python benchmarks/consistency.py                     200 seeds of every case
+    python benchmarks/consistency.py --seeds 50 --case mono-start
 
     e' inv(C) e, e: estimate against truth, C: the covariance that the result reports
 

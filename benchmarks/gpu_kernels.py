@@ -31,7 +31,7 @@ from functools import cache
 from typing import Any
 from unittest import mock
 
-from device_resident import graph_of
+from problems import graph_of
 
 import graphopt
 from graphopt.codegen.gpu import GpuKernel

@@ -64,6 +64,27 @@ class Report:
         path.write_text(json.dumps(document, indent=1) + "\n", encoding="utf-8")
 
 
+def compare(report: Report, baseline: Path, tolerance: float) -> int:
+    """Print metrics that are worse than an earlier record's by more than `tolerance`; 1 if there are any.
+
+    Raises `ValueError` where the record is of another processor: its times say nothing here.
+    """
+    document = json.loads(baseline.read_text(encoding="utf-8"))
+    if document["machine"]["processor"] != report.machine["processor"]:
+        raise ValueError(f"{baseline} is of {document['machine']['processor']}, not of this machine.")
+    before = {metric["key"]: metric["value"] for metric in document["metrics"]}
+    worse = []
+    for metric in report.metrics:
+        if metric.key not in before or metric.unit == "":
+            continue
+        ratio = metric.value / before[metric.key] if before[metric.key] else 1.0
+        if (ratio if metric.direction == "lower" else 1.0 / ratio) > 1.0 + tolerance:
+            worse.append([metric.key, f"{before[metric.key]:.6g}", f"{metric.value:.6g}", f"{ratio:.2f}"])
+    if worse:
+        print_table(f"worse than {baseline}", ["metric", "before", "now", "ratio"], worse)
+    return int(bool(worse))
+
+
 def median_seconds(work: Callable[[], object], repeats: int) -> float:
     """Return the median time of `work` over `repeats` calls, the garbage collector held off meanwhile [s]."""
     times = []

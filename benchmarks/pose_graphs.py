@@ -13,10 +13,10 @@ import statistics
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass
 
-from benchmarks import problems
-from benchmarks.harness import Report, milliseconds, print_table
-from benchmarks.problems import Answer
-from benchmarks.solvers import g2opy_driver, graphopt_driver, gtsam_driver
+import problems
+from harness import Report, milliseconds, print_table
+from problems import Answer
+from solvers import g2opy_driver, graphopt_driver, gtsam_driver
 
 REPEATS = 5
 G2O_LIMIT = {"sphere2500": 12, "victoriaPark-full": 60}

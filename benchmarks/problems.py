@@ -5,15 +5,19 @@ The data folder is `../shared/data` beside the checkout, or `$GRAPHOPT_SHARED/da
 
 from __future__ import annotations
 
+import importlib.util
 import lzma
 import os
 import tempfile
 from dataclasses import dataclass
 from functools import cache
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
+
+from graphopt.graph import Graph
 
 POSE_GRAPHS = {
     "sphere2500": "posegraph/sphere2500.g2o.xz",
@@ -60,6 +64,69 @@ def data_folder() -> Path:
             f"{root / 'data'}: the benchmarks need the real data sets; set GRAPHOPT_SHARED."
         )
     return root / "data"
+
+
+def synthetic() -> Any:
+    """The module ../shared/tools/synthetic_bal.py, which makes problems of published sizes."""
+    path = data_folder().parent / "tools" / "synthetic_bal.py"
+    specification = importlib.util.spec_from_file_location("synthetic_bal", path)
+    assert specification is not None and specification.loader is not None
+    module = importlib.util.module_from_spec(specification)
+    specification.loader.exec_module(module)
+    return module
+
+
+def graph_of(name: str) -> Graph:
+    """A graph file, a file of the data folder, or a synthetic problem of a published size."""
+    import graphopt
+
+    if Path(name).exists():
+        return graphopt.read(name)
+    if (data_folder() / name).exists():
+        return graphopt.read(data_folder() / name)
+    tool = synthetic()
+    if name not in tool.PUBLISHED:
+        raise FileNotFoundError(f"{name} is no file, and none of {', '.join(tool.PUBLISHED)}.")
+    return graph_of_arrays(tool.make(*tool.PUBLISHED[name], 1))
+
+
+def graph_of_arrays(arrays: dict[str, np.ndarray]) -> Graph:
+    """What `synthetic().make` returns as a graph: cameras stay, points are eliminated."""
+    num_cameras, num_points = len(arrays["cameras"]), len(arrays["points"])
+    graph = Graph()
+    graph.add_vertices("VERTEX_CAM_BAL", np.arange(num_cameras), arrays["cameras"])
+    ids = num_cameras + np.arange(num_points)
+    graph.add_vertices("VERTEX_TRACKXYZ", ids, arrays["points"], marginalized=True)
+    edges = np.stack([arrays["camera_index"], ids[arrays["point_index"]]], axis=1)
+    graph.add_edges("EDGE_OBSERVATION_BAL", edges, arrays["observations"])
+    return graph
+
+
+def with_other_ids(graph: Graph, seed: int) -> Graph:
+    """The same problem with other vertex ids, and the edges of each set in another order."""
+    rng, other = np.random.default_rng(seed), Graph()
+    order = np.sort(np.concatenate([vertices.ids for vertices in graph.vertex_sets]))
+    new_ids = 2 * rng.permutation(len(order)) + 1
+    for vertices in graph.vertex_sets:
+        rows = rng.permutation(len(vertices))
+        ids = new_ids[np.searchsorted(order, vertices.ids[rows])]
+        flags = {"fixed": vertices.fixed[rows], "marginalized": vertices.marginalized[rows]}
+        other.add_vertices(vertices.type, ids, vertices.estimate[rows], **flags)
+    for parameters in graph.parameter_sets:
+        other.add_parameters(parameters.type, parameters.ids, parameters.values)
+    for edges in graph.edge_sets:
+        rows = rng.permutation(len(edges))
+        other.add_edges(
+            edges.type,
+            new_ids[np.searchsorted(order, edges.vertices[rows])],
+            edges.measurement[rows],
+            edges.information[rows],
+            kernel=edges.kernel[rows],
+            kernel_width=edges.kernel_width[rows],
+            level=edges.level[rows],
+            parameters=edges.parameters[rows] if edges.parameters.shape[1] else None,
+        )
+    return other
 
 
 @cache

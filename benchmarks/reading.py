@@ -3,10 +3,10 @@
 from __future__ import annotations
 
 import g2opy
+import problems
+from harness import Report, median_seconds, milliseconds, print_table
 
 import graphopt
-from benchmarks import problems
-from benchmarks.harness import Report, median_seconds, milliseconds, print_table
 
 REPEATS = 15
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 import subprocess
 import sys
 
-from benchmarks.harness import Report, median_seconds, milliseconds, print_table
+from harness import Report, median_seconds, milliseconds, print_table
 
 REPEATS = 9
 COMMANDS = {

@@ -1,6 +1,6 @@
 """How whole optimizations on the CPU scale with threads, and how much processes differ.
 
-    python -m benchmarks.thread_scaling [--threads 1 2 4 8 16] [--processes 5] [--problems NAME ...]
+    python benchmarks/thread_scaling.py [--threads 1 2 4 8 16] [--processes 5] [--problems NAME ...]
 
 Every number of threads gets fresh processes, in turn, so that a busy moment of the machine hits all of them.
 A process solves each problem `--runs` times after one run that is not counted; its time is the median. The
@@ -21,8 +21,7 @@ import subprocess
 import sys
 
 import numpy as np
-
-from benchmarks.harness import print_table
+from harness import print_table
 
 PROBLEMS = {
     "ba 60 x 3k": "graphopt.datasets.ba(60, 3000, seed=0)",

@@ -1,10 +1,10 @@
 """Visual-inertial problems: a local-inertial window, poses of frames, full maps; windows in a row.
 
-    python -m benchmarks.visual_inertial                      local window, frames, preintegration
-    python -m benchmarks.visual_inertial --device vulkan      the window on a GPU
-    python -m benchmarks.visual_inertial --device vulkan --imu gather      another evaluation of IMU edges
-    python -m benchmarks.visual_inertial --windows 1000       so many windows in a row: worst, median, memory
-    python -m benchmarks.visual_inertial --full 126,9403,42327   a whole map: keyframes, points, observations,
+    python benchmarks/visual_inertial.py                      local window, frames, preintegration
+    python benchmarks/visual_inertial.py --device vulkan      the window on a GPU
+    python benchmarks/visual_inertial.py --device vulkan --imu gather      another evaluation of IMU edges
+    python benchmarks/visual_inertial.py --windows 1000       so many windows in a row: worst, median, memory
+    python benchmarks/visual_inertial.py --full 126,9403,42327   a whole map: keyframes, points, observations,
                                                               with the time of each iteration
 
 Timed is the call, from arrays in a `Map` to arrays in it; the structure changes by one keyframe from call

@@ -7,8 +7,7 @@ from pathlib import Path
 
 import g2opy
 import numpy as np
-
-from benchmarks.problems import Answer, Estimates
+from problems import Answer, Estimates
 
 ALGORITHMS = {
     "lm": g2opy.OptimizationAlgorithmLevenberg,

@@ -7,9 +7,9 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
+from problems import Answer, Estimates
 
 import graphopt
-from benchmarks.problems import Answer, Estimates
 
 
 def load(path: Path) -> graphopt.Graph:

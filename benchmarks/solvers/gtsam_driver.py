@@ -12,8 +12,7 @@ from typing import Any
 
 import gtsam
 import numpy as np
-
-from benchmarks.problems import Answer, Estimates
+from problems import Answer, Estimates
 
 
 class Unsupported(Exception):

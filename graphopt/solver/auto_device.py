@@ -2,7 +2,7 @@
 
 With landmarks to eliminate, an iteration is linear in the edges and a discrete GPU does it 20 to 100 times
 faster than a few cores. Large pose graphs are factorized there, up to ten times faster than on 16 cores
-where they fill space or a plane (`benchmarks/device_cholesky.py`), and about as fast along a random walk. But
+where they fill space or a plane, and about as fast along a random walk. But
 opening the device, kernels and uploads take some tenths of a second. So a first call is the GPU's for large
 graphs only. A further call of the same structure (`device_for_more`) is, where the process has a GPU open,
 what an iteration costs the cores:

@@ -4,7 +4,7 @@
     CPU      operations / (rate of a core * cores) + panels * what its threads wait for each other
              + the way of the matrix there and of x back
 
-Measured on an H200 and 16 cores of its host with `benchmarks/device_cholesky.py`: the chain with 441 to 4,000
+Measured on an H200 and 16 cores of its host: the chain with 441 to 4,000
 dense rows, 25 us for 32 columns with both solves and three dispatches, the share with 4,000 (trailing updates
 alone), the CPU's rate with spheres of 2,500 (10), 10,000 (21) and 100,000 poses (16 GFLOP/s per core), its
 waiting from trials of ladybug-49.
