@@ -1,12 +1,14 @@
-"""Errors of a trajectory against a reference: absolute (ATE) and relative (RPE), after an alignment.
+"""Errors of a trajectory against a reference, as evo has them: absolute (ATE) and relative (RPE).
 
 With poses T_i of the estimate and S_i of the reference, and the motion A that aligns the positions best,
 
     A   = argmin sum |s_i - A t_i|^2       Umeyama, PAMI 1991; with a scale for "sim3"
-    ATE = rms_i |s_i - A t_i|              [m]
-    RPE = rms_i of the motion inverse(S_i^-1 S_(i+d)) (T_i^-1 T_(i+d))     translation [m], angle [rad]
+    ATE = |s_i - A t_i|                    [m]
+    RPE = (S_i^-1 S_j)^-1 (T_i^-1 T_j)     translation [m], angle [rad]; (i, j) are consecutive pairs that are
+                                           `delta` frames, metres along the path or seconds apart
 
-Definitions as in Sturm et al., A Benchmark for the Evaluation of RGB-D SLAM Systems, IROS 2012.
+Definitions as in Sturm et al., A Benchmark for the Evaluation of RGB-D SLAM Systems, IROS 2012, and in evo
+(github.com/MichaelGrupp/evo, modules core.sync, core.metrics, core.filters).
 """
 
 from __future__ import annotations
@@ -21,10 +23,23 @@ from graphopt.errors import OptionError, ShapeError
 from graphopt.geometry import SE3, SO3
 from graphopt.graph.poses import poses_of_graph
 
-__all__ = ["TrajectoryErrors", "alignment", "match_by_time", "poses_of_graph", "trajectory_errors"]
+__all__ = [
+    "PoseErrors",
+    "TrajectoryErrors",
+    "alignment",
+    "compare_poses",
+    "match_by_time",
+    "poses_of_graph",
+    "trajectory_errors",
+]
 
 Array = NDArray[np.float64]
-Alignment = Literal["none", "se3", "sim3"]
+Rows = NDArray[np.int64]
+Alignment = Literal["none", "se3", "sim3", "yaw"]
+ALIGNMENTS: tuple[Alignment, ...] = ("se3", "sim3", "yaw", "none")
+DELTA_UNITS = ("frames", "m", "s")
+LARGEST = 1e100
+"""Coordinates beyond have squares that overflow."""
 
 
 @dataclass(frozen=True)
@@ -44,13 +59,57 @@ class TrajectoryErrors:
     """Of the alignment: 1 unless it was "sim3"."""
 
 
+@dataclass(frozen=True, eq=False)
+class PoseErrors:
+    """Errors pose by pose."""
+
+    absolute: Array
+    """(n,) [m] position errors after the alignment."""
+    aligned: Array
+    """(n, 7) the estimate in the reference's frame."""
+    relative_translation: Array
+    """(p,) [m]"""
+    relative_rotation: Array
+    """(p,) [rad]"""
+    alignment: tuple[float, Array, Array]
+    """Scale, rotation (3, 3), translation (3,) that took the estimate to `aligned`."""
+
+
 def trajectory_errors(
     estimate: Array, reference: Array, *, align: Alignment = "se3", delta: int = 1
 ) -> TrajectoryErrors:
     """Compare poses (n, 7) x y z qx qy qz qw, world from body, row by row.
 
-    The alignment is a motion ("se3"), a motion with scale ("sim3") or nothing ("none"); `delta` is the number
-    of poses between the two ends of a relative error.
+    align: a motion ("se3"), a motion with scale ("sim3"), a rotation about z with a translation ("yaw") or
+    nothing ("none"). delta: frames between the two ends of a relative error.
+
+    Raises `ShapeError` for arrays that do not match, `OptionError` for options that make no sense here, and
+    both name what was expected; numbers that are not finite are refused with their row.
+    """
+    errors = compare_poses(estimate, reference, align=align, delta=delta)
+    return TrajectoryErrors(
+        len(errors.absolute),
+        _rms(errors.absolute),
+        float(errors.absolute.max()),
+        _rms(errors.relative_translation),
+        _rms(errors.relative_rotation),
+        errors.alignment[0],
+    )
+
+
+def compare_poses(
+    estimate: Array,
+    reference: Array,
+    *,
+    align: Alignment = "se3",
+    delta: float = 1,
+    delta_unit: str = "frames",
+    times: Array | None = None,
+) -> PoseErrors:
+    """Errors of poses (n, 7), see the module's header.
+
+    delta, delta_unit: how far the ends of a relative error are apart: "frames", "m" along the aligned
+    estimate, "s" of `times` (n,).
     """
     estimate, reference = np.asarray(estimate, float), np.asarray(reference, float)
     if estimate.shape != reference.shape or estimate.ndim != 2 or estimate.shape[1] != 7:
@@ -58,28 +117,62 @@ def trajectory_errors(
             f"Trajectories have shapes {estimate.shape} and {reference.shape}, expected (n, 7) for both. "
             "Match them by time or id first: match_by_time, or poses_of_graph with common ids."
         )
-    if not 1 <= delta < len(estimate):
-        raise OptionError(
-            f"delta is {delta}, must lie between 1 and {len(estimate) - 1} for {len(estimate)} poses."
-        )
+    for name, poses in (("estimate", estimate), ("reference", reference)):
+        _check_poses(name, poses)
     scale, rotation, shift = alignment(estimate[:, :3], reference[:, :3], align)
-    absolute = np.linalg.norm(reference[:, :3] - (scale * estimate[:, :3] @ rotation.T + shift), axis=-1)
-    scaled = np.concatenate([scale * estimate[:, :3], estimate[:, 3:]], axis=-1)
-    translation, angle = _relative(scaled, reference, delta)
-    return TrajectoryErrors(
-        len(estimate), _rms(absolute), float(absolute.max()), _rms(translation), _rms(angle), scale
+    aligned = np.empty_like(estimate)
+    aligned[:, :3] = scale * estimate[:, :3] @ rotation.T + shift
+    aligned[:, 3:] = np.asarray((SO3.from_matrix(rotation) * SO3(estimate[:, 3:])).storage)
+    first, second = _pairs(aligned[:, :3], delta, delta_unit, times)
+    error = _steps(reference, first, second).inverse() * _steps(aligned, first, second)
+    return PoseErrors(
+        absolute=np.linalg.norm(aligned[:, :3] - reference[:, :3], axis=1),
+        aligned=aligned,
+        relative_translation=np.linalg.norm(np.asarray(error.translation), axis=-1),
+        relative_rotation=np.linalg.norm(np.asarray(SO3(error.quaternion).log()), axis=-1),
+        alignment=(scale, rotation, shift),
     )
 
 
+def _check_poses(name: str, poses: Array) -> None:
+    wrong = np.flatnonzero(~(np.abs(poses) <= LARGEST).all(axis=1))
+    if len(wrong):
+        raise OptionError(
+            f"Pose {wrong[0]} of the {name} is {poses[wrong[0]].tolist()}; finite numbers up to {LARGEST:g} "
+            "are expected. Remove it, or correct it."
+        )
+    lengths = np.linalg.norm(poses[:, 3:], axis=1)
+    wrong = np.flatnonzero(lengths < 1e-6)
+    if len(wrong):
+        raise OptionError(
+            f"Pose {wrong[0]} of the {name} has a quaternion of length {lengths[wrong[0]]:g}, which is no "
+            "orientation. Correct it, or remove the pose."
+        )
+
+
 def alignment(source: Array, target: Array, kind: Alignment) -> tuple[float, Array, Array]:
-    """Return (scale, rotation (3, 3), shift (3,)) that moves positions `source` (n, 3) onto `target`."""
+    """(scale, rotation (3, 3), shift (3,)) that moves positions `source` (n, 3) onto `target` best.
+
+    kind: "none", "se3", "sim3", or "yaw": a rotation about z and a translation, for estimates whose gravity
+    is observed. `OptionError` for another kind, no positions, or numbers that are not finite.
+    """
+    if kind not in ALIGNMENTS:
+        raise OptionError(f"align is '{kind}', expected one of {', '.join(ALIGNMENTS)}.")
     if kind == "none":
         return 1.0, np.eye(3), np.zeros(3)
-    if kind not in ("se3", "sim3"):
-        raise OptionError(f"align is '{kind}', expected none, se3 or sim3.")
+    if not len(source) or not (np.abs(source) <= LARGEST).all() or not (np.abs(target) <= LARGEST).all():
+        raise OptionError(
+            "An alignment needs positions that are finite numbers; some are not, or none is there."
+        )
     mean_source, mean_target = source.mean(axis=0), target.mean(axis=0)
-    centred = source - mean_source
-    left, strength, right = np.linalg.svd((target - mean_target).T @ centred / len(source))
+    centred, centred_target = source - mean_source, target - mean_target
+    covariance = centred_target.T @ centred / len(source)
+    if kind == "yaw":
+        # argmin over the angle of sum |t_i - Rz s_i|^2, in closed form
+        angle = np.arctan2(covariance[1, 0] - covariance[0, 1], covariance[0, 0] + covariance[1, 1])
+        rotation = np.asarray(SO3.exp(np.array([0.0, 0.0, angle])).to_matrix())
+        return 1.0, rotation, mean_target - rotation @ mean_source
+    left, strength, right = np.linalg.svd(covariance)
     # A reflection would fit mirrored positions better than any rotation; the sign keeps it out.
     sign = np.array([1.0, 1.0, np.sign(np.linalg.det(left @ right))])
     rotation = left * sign @ right
@@ -90,28 +183,71 @@ def alignment(source: Array, target: Array, kind: Alignment) -> tuple[float, Arr
 
 def match_by_time(
     estimate_times: Array, reference_times: Array, tolerance: float = 0.01
-) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
-    """Return rows of both trajectories whose times [s] are nearest to each other and within `tolerance`.
+) -> tuple[Rows, Rows]:
+    """Rows of both trajectories that belong together, as evo's sync finds them.
 
-    Both arrays ascend. Every row occurs at most once.
+    Each pose of the shorter trajectory gets the pose of the longer one that is nearest in time [s], if
+    that is within `tolerance`. Both arrays ascend.
     """
-    right = np.searchsorted(reference_times, estimate_times).clip(1, max(len(reference_times) - 1, 1))
-    before = np.abs(estimate_times - reference_times[right - 1])
-    after = np.abs(estimate_times - reference_times[np.minimum(right, len(reference_times) - 1)])
-    nearest = np.where(before <= after, right - 1, right)
-    gap = np.minimum(before, after)
-    # Of several estimates at one reference the nearest wins.
-    order = np.lexsort((gap, nearest))
-    first = np.concatenate([[True], np.diff(nearest[order]) != 0])
-    chosen = np.sort(order[first])
-    chosen = chosen[gap[chosen] <= tolerance]
-    return chosen, nearest[chosen]
+    is_estimate_shorter = len(estimate_times) <= len(reference_times)
+    short, long = (
+        (estimate_times, reference_times) if is_estimate_shorter else (reference_times, estimate_times)
+    )
+    if not len(short):
+        return np.empty(0, np.int64), np.empty(0, np.int64)
+    right = np.clip(np.searchsorted(long, short), 1, max(len(long) - 1, 1))
+    left, right = right - 1, np.minimum(right, len(long) - 1)
+    gaps = np.abs(long[left] - short), np.abs(long[right] - short)
+    nearest = np.where(gaps[0] <= gaps[1], left, right)
+    matched = np.flatnonzero(np.minimum(*gaps) <= tolerance)
+    rows = matched, nearest[matched]
+    return rows if is_estimate_shorter else (rows[1], rows[0])
 
 
-def _relative(estimate: Array, reference: Array, delta: int) -> tuple[Array, Array]:
-    steps = [SE3(poses[:-delta]).inverse() * SE3(poses[delta:]) for poses in (estimate, reference)]
-    error = steps[1].inverse() * steps[0]
-    return np.linalg.norm(error.translation, axis=-1), np.linalg.norm(SO3(error.quaternion).log(), axis=-1)
+def _pairs(positions: Array, delta: float, unit: str, times: Array | None) -> tuple[Rows, Rows]:
+    """Rows of the two ends of each relative error."""
+    if unit not in DELTA_UNITS:
+        raise OptionError(f"The unit of delta is '{unit}', expected one of {', '.join(DELTA_UNITS)}.")
+    if not delta > 0.0 or not np.isfinite(delta):
+        raise OptionError(f"delta is {delta}, must be > 0.")
+    if unit == "frames":
+        if delta != int(delta):
+            raise OptionError(f"delta is {delta} frames, must be a whole number; use the unit m or s.")
+        indices = np.arange(0, len(positions), int(delta))
+    elif unit == "m":
+        indices = _milestones(positions, delta)
+    elif times is None:
+        raise OptionError("A delta in seconds needs the times of the poses.")
+    else:
+        indices = _instants(times, delta)
+    if len(indices) < 2:
+        raise OptionError(
+            f"No two of {len(positions)} poses are {delta:g} {unit} apart; choose a smaller delta."
+        )
+    return indices[:-1], indices[1:]
+
+
+def _milestones(positions: Array, delta: float) -> Rows:
+    """First rows at which `delta` metres more have been passed."""
+    indices, passed = [0], 0.0
+    for row, step in enumerate(np.linalg.norm(np.diff(positions, axis=0), axis=1), start=1):
+        passed += step
+        if passed >= delta:
+            indices.append(row)
+            passed = 0.0
+    return np.array(indices)
+
+
+def _instants(times: Array, delta: float) -> Rows:
+    """First rows at which `delta` seconds more have passed."""
+    indices = [0]
+    while (after := int(np.searchsorted(times, times[indices[-1]] + delta))) < len(times):
+        indices.append(after)
+    return np.array(indices)
+
+
+def _steps(poses: Array, first: Rows, second: Rows) -> SE3:
+    return SE3(poses[first]).inverse() * SE3(poses[second])
 
 
 def _rms(values: Array) -> float:

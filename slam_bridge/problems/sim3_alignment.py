@@ -20,6 +20,7 @@ import graphopt
 from graphopt.errors import OptionError
 from graphopt.geometry import SO3, Sim3
 from graphopt.optimizer.quantiles import chi2_quantile
+from graphopt.report.trajectory import alignment
 from graphopt.solver.reuse import edge_errors
 from graphopt.types.sim3 import VertexSim3Expmap
 from graphopt.types.visual_inertial import EdgeInverseSim3Ray, EdgeSim3Ray
@@ -182,15 +183,9 @@ def umeyama(first: np.ndarray, second: np.ndarray, fix_scale: bool = False) -> n
     """
     if first.shape != second.shape or first.shape[1:] != (3,) or not len(first):
         raise OptionError(f"umeyama got {first.shape} and {second.shape}, expected (n, 3) twice, n > 0.")
-    centre, other = first.mean(axis=0), second.mean(axis=0)
-    a, b = first - centre, second - other
-    left, size, right = np.linalg.svd(a.T @ b)
-    sign = np.diag([1.0, 1.0, np.sign(np.linalg.det(left @ right))])
-    rotation = left @ sign @ right
-    spread = float((b * b).sum())
-    scale = 1.0 if fix_scale or not spread > 0.0 else float((size * np.diag(sign)).sum()) / spread
-    scale = scale if scale > 1e-9 else 1.0
-    translation = centre - scale * rotation @ other
+    scale, rotation, translation = alignment(second, first, "se3" if fix_scale else "sim3")
+    if scale <= 1e-9:  # mirrored, or without extent: no scale says anything
+        scale, rotation, translation = alignment(second, first, "se3")
     return np.concatenate([translation, np.asarray(SO3.from_matrix(rotation).storage), [scale]])
 
 

@@ -5,6 +5,7 @@ import pytest
 
 from graphopt import datasets
 from graphopt.errors import GraphError, OptionError, ShapeError
+from graphopt.eval.trajectories import Trajectory, compare
 from graphopt.geometry import SE3, SO3
 from graphopt.graph import Graph
 from graphopt.report import (
@@ -151,17 +152,42 @@ def test_trajectories_that_do_not_match_are_refused():
 
 
 def test_matching_by_time_takes_the_nearest_within_the_tolerance():
-    """Each row is used at most once and never beyond the tolerance; brute force agrees."""
+    """Each pose of the shorter trajectory has the nearest one of the longer; brute force agrees."""
     rng = np.random.default_rng(7)
     left, right = np.sort(rng.uniform(0.0, 10.0, 200)), np.sort(rng.uniform(0.0, 10.0, 150))
     rows, others = match_by_time(left, right, 0.02)
-    assert len(set(rows)) == len(rows) == len(set(others)) == len(others)
     gaps = np.abs(left[:, None] - right)
-    np.testing.assert_array_equal(others, gaps[rows].argmin(axis=1))
-    assert gaps[rows, others].max() <= 0.02
-    unmatched = np.setdiff1d(np.arange(200), rows)
-    nearest = gaps[unmatched].argmin(axis=1)
-    assert ((gaps[unmatched, nearest] > 0.02) | np.isin(nearest, others)).all()
+    expected = np.flatnonzero(gaps.min(axis=0) <= 0.02)
+    np.testing.assert_array_equal(others, expected)
+    np.testing.assert_array_equal(rows, gaps[:, expected].argmin(axis=0))
+    swapped = match_by_time(right, left, 0.02)
+    np.testing.assert_array_equal(swapped[0], others)
+
+
+@pytest.mark.parametrize("value", [1e200, np.nan, np.inf, -1e308])
+def test_numbers_that_overflow_are_refused(value):
+    """With the pose, for positions and quaternions; large ones that do not overflow are compared."""
+    poses = random_trajectory(6).storage
+    for column in (0, 5):
+        wrong = poses.copy()
+        wrong[7, column] = value
+        for pair, name in (((wrong, poses), "estimate"), ((poses, wrong), "reference")):
+            with pytest.raises(OptionError, match=f"Pose 7 of the {name} is"):
+                trajectory_errors(*pair)
+    far = poses * [1e60, 1e60, 1e60, 1, 1, 1, 1]
+    assert trajectory_errors(far, far, align="sim3").ate_rmse < 1e47
+
+
+def test_one_definition_of_relative_errors():
+    """Reports and `graphopt eval trajectory` give one number for any delta."""
+    reference, estimate = random_trajectory(8).storage, random_trajectory(9).storage
+    times = np.arange(len(reference)) * 0.1
+    for delta in (1, 3, 10):
+        errors = trajectory_errors(estimate, reference, delta=delta)
+        compared = compare(Trajectory(times, estimate), Trajectory(times, reference), delta=delta)
+        assert errors.rpe_translation_rmse == compared.statistics()["rpe"]["translation_m"]["rmse"]
+    with pytest.raises(OptionError, match=r"delta is 1\.5 frames, must be a whole number"):
+        trajectory_errors(estimate, reference, delta=1.5)
 
 
 def test_planar_poses_become_spatial_ones():
