@@ -17,12 +17,13 @@ Drawn = list[tuple[Path, str]]
 """Files with their captions."""
 
 _PHASES = ("read", "analyze", "prepare", "linearize", "solve", "update", "restart", "verify", "other")
+_WIDE = 20.0
+"""Ratio of the largest to the smallest bar from which on a linear axis hides the small ones."""
 _COLOURS = ("#1f77b4", "#d1495b", "#2e9e6b", "#e9a03b", "#7a5bb5", "#5b6b7a", "#9c6644", "#c77dba", "#9fb0c0")
 
 
 def draw(results: Results, folder: Path) -> Drawn:
     """Draw what the entries have numbers for; returns the files and captions."""
-    figure.require_matplotlib("x.png")
     good = {key: entry for key, entry in results.entries.items() if "error" not in entry}
     drawn: Drawn = []
     for make in (
@@ -94,7 +95,7 @@ def _bars(
     caption: str,
     scale: Callable[[float], float] = float,
 ) -> Drawn:
-    """Bars by problem, one colour per solver, on a logarithmic scale."""
+    """Bars by problem, one colour per solver, from 0; on a logarithmic scale where they differ a lot."""
     groups = _groups(entries, field)
     solvers = list(dict.fromkeys(run.get("solver", "") for runs in groups.values() for run in runs))
     if not groups:
@@ -102,12 +103,14 @@ def _bars(
     drawing = figure.new_figure(max(6.0, 1.2 * len(groups) + 3.0), 4.0)
     axes = drawing.add_subplot()
     width = 0.8 / len(solvers)
+    drawn = np.array([scale(run[field]) for runs in groups.values() for run in runs])
+    is_wide = drawn.min() > 0.0 and drawn.max() > _WIDE * drawn.min()
     for number, (solver, colour) in enumerate(zip(solvers, _cycle(), strict=False)):
         heights = [_of_solver(runs, solver, field, scale) for runs in groups.values()]
         places = np.arange(len(groups)) - 0.4 + width * (number + 0.5)
         axes.bar(places, heights, width, color=colour, label=solver or None)
     axes.set_xticks(np.arange(len(groups)), list(groups), rotation=20, ha="right")
-    axes.set(ylabel=label, yscale="log")
+    axes.set(ylabel=label, yscale="log" if is_wide else "linear")
     _finish(axes, legend=len(solvers) > 1)
     figure.save(drawing, folder / f"{name}.png")
     return [(folder / f"{name}.png", caption)]

@@ -15,6 +15,7 @@ from graphopt.eval import pictures
 from graphopt.eval.results import FILE, Results, load, plain
 from graphopt.eval.tables import columns
 from graphopt.io.files import write_bytes
+from graphopt.report import figure
 
 PAGE = "report.html"
 
@@ -29,7 +30,7 @@ _TITLES = {
     "kitti": "KITTI",
 }
 _STYLE = """
-body { font: 15px/1.5 system-ui, sans-serif; color: #1f2a36; max-width: 1100px; margin: 2em auto; }
+body { font: 15px/1.5 system-ui, sans-serif; color: #1f2a36; max-width: 96vw; margin: 2em auto; }
 table { border-collapse: collapse; margin: 1em 0; display: block; overflow-x: auto; }
 th, td { padding: .25em .8em; border-bottom: 1px solid #e3e8ee; text-align: left; white-space: nowrap; }
 td.number, th.number { text-align: right; }
@@ -41,20 +42,26 @@ auto; } h1 { margin-bottom: 0; } .facts td { border: 0; padding: .1em .8em .1em 
 
 
 def write(folder: Path) -> list[Path]:
-    """Write the page and the pictures of the results in `folder`; returns the files, the page first."""
+    """Write the page and the pictures of the results in `folder`; returns the files, the page first.
+
+    Without matplotlib the page has no pictures, and says so.
+    """
     results = load(folder)
-    drawn = pictures.draw(results, folder)
-    write_bytes(folder / PAGE, _page(results, drawn).encode(errors="replace"))
+    missing = figure.missing_matplotlib()
+    drawn = pictures.draw(results, folder) if missing is None else []
+    write_bytes(folder / PAGE, _page(results, drawn, missing).encode(errors="replace"))
     return [folder / PAGE, folder / FILE, *(path for path, _ in drawn)]
 
 
-def _page(results: Results, drawn: list[tuple[Path, str]]) -> str:
+def _page(results: Results, drawn: list[tuple[Path, str]], missing: str | None) -> str:
+    """missing: why there are no pictures."""
     title = _TITLES.get(results.kind, results.kind)
     parts = [
         f"<h1>{html.escape(title)}</h1>",
         f"<p>{html.escape(_version_and_date(results))}</p>",
         "<h2>Results</h2>",
         _table(results),
+        *([] if missing is None else [f"<p>{html.escape(missing)}</p>"]),
         *(_figure(path, caption) for path, caption in drawn),
         "<h2>How it was measured</h2>",
         _machine(results),

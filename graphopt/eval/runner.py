@@ -6,12 +6,10 @@ import importlib
 import shlex
 import signal
 import sys
-import threading
 import time
 import traceback
 from collections.abc import Iterable, Iterator, Sequence
-from concurrent.futures import Future, ProcessPoolExecutor, as_completed
-from contextlib import contextmanager
+from concurrent.futures import Future, ProcessPoolExecutor, ThreadPoolExecutor, as_completed
 from dataclasses import dataclass, field
 from multiprocessing import active_children, get_context
 from pathlib import Path
@@ -31,6 +29,8 @@ class Unit:
     function: str
     """ "package.module:function"; it returns the entry as a dictionary."""
     arguments: dict[str, Any] = field(default_factory=dict)
+    measures_process: bool = False
+    """The entry has figures of the whole process, such as its peak memory: it gets one of its own."""
 
     def run(self) -> dict[str, Any]:
         """The entry; of a unit that failed, the sentence of its error."""
@@ -104,43 +104,39 @@ def _ordered(keys: list[str], entries: Iterable[str]) -> list[str]:
 
 
 def _entries(units: Sequence[Unit], jobs: int, watcher: Watcher) -> Iterator[tuple[str, dict[str, Any]]]:
-    if jobs == 1 or len(units) < 2:
+    if jobs == 1:
         for unit in units:
             watcher.begin(unit.key)
-            yield unit.key, unit.run()
+            is_alone = unit.measures_process and len(units) > 1
+            yield unit.key, _in_a_process(unit) if is_alone else unit.run()
         return
-    with ProcessPoolExecutor(jobs, mp_context=get_context("spawn"), initializer=_ignore_interrupts) as pool:
+    with ThreadPoolExecutor(jobs, initializer=_block_interrupts) as pool:
         running: dict[Future, str] = {}
-        with _interrupts_ignored():  # by processes that start
-            for unit in units:
-                watcher.begin(unit.key)
-                running[pool.submit(unit.run)] = unit.key
+        for unit in units:
+            watcher.begin(unit.key)
+            running[pool.submit(_in_a_process, unit)] = unit.key
         try:
             for future in as_completed(running):
-                yield running[future], _entry_of(future)
+                yield running[future], future.result()
         except BaseException:
             pool.shutdown(wait=False, cancel_futures=True)
-            for process in active_children():
-                process.terminate()
+            while not all(future.done() for future in running):  # a process may just be starting
+                for process in active_children():
+                    process.terminate()
+                time.sleep(0.02)
             raise
 
 
-@contextmanager
-def _interrupts_ignored() -> Iterator[None]:
-    """No SIGINT, in the main thread, the only one that may say so."""
-    if threading.current_thread() is not threading.main_thread():
-        yield
-        return
-    before = signal.signal(signal.SIGINT, signal.SIG_IGN)
-    try:
-        yield
-    finally:
-        signal.signal(signal.SIGINT, before)
+def _block_interrupts() -> None:
+    """Processes that this thread starts get no SIGINT: this one says what there is, and ends them."""
+    if hasattr(signal, "pthread_sigmask"):
+        signal.pthread_sigmask(signal.SIG_BLOCK, {signal.SIGINT})
 
 
-def _ignore_interrupts() -> None:
-    """Ctrl-C reaches this process, too, but the one that started it says what there is and ends it."""
-    signal.signal(signal.SIGINT, signal.SIG_IGN)
+def _in_a_process(unit: Unit) -> dict[str, Any]:
+    """The entry of a unit, from a process that runs nothing else."""
+    with ProcessPoolExecutor(1, mp_context=get_context("spawn")) as pool:
+        return _entry_of(pool.submit(unit.run))
 
 
 def _entry_of(future: Future) -> dict[str, Any]:

@@ -60,5 +60,5 @@ def units(
                     "live": live,
                     **options,
                 }
-                found.append(Unit(key, f"{MODULE}:evaluate", arguments))
+                found.append(Unit(key, f"{MODULE}:evaluate", arguments, measures_process=True))
     return found

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import importlib.util
 from io import BytesIO
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -26,12 +27,16 @@ def require_matplotlib(path: str) -> None:
     """Raise `OptionError` if pictures cannot be drawn here, or not in the format that `path` names."""
     if Path(path).suffix.lower() not in FORMATS:
         raise OptionError(f"{path}: a picture's name must end in one of {', '.join(FORMATS)}.")
-    try:
-        import matplotlib  # noqa: F401
-    except ModuleNotFoundError:
-        raise OptionError(
-            "Pictures need matplotlib, which is not installed. Install it with: pip install 'graphopt[plot]'"
-        ) from None
+    missing = missing_matplotlib()
+    if missing is not None:
+        raise OptionError(missing)
+
+
+def missing_matplotlib() -> str | None:
+    """Why nothing can be drawn, and what to do; None: matplotlib is there."""
+    if importlib.util.find_spec("matplotlib") is not None:
+        return None
+    return "Pictures need matplotlib, which is not installed. Install it with: pip install 'graphopt[plot]'"
 
 
 def new_figure(width: float, height: float) -> Figure:

@@ -17,6 +17,7 @@ import time
 from collections.abc import Callable, Iterator
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, field
+from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -199,6 +200,14 @@ def _frames(sequence: Sequence, in_line: bool) -> Iterator[tuple[int, list[np.nd
 
 
 def peak_memory() -> int:
-    """Largest resident size of this process so far [bytes]."""
+    """Largest resident size of this process so far [bytes].
+
+    Not `ru_maxrss` where there is something better: on Linux that begins with the size of the parent.
+    """
+    status = Path("/proc/self/status")
+    if status.exists():
+        for line in status.read_text().splitlines():
+            if line.startswith("VmHWM:"):
+                return 1024 * int(line.split()[1])
     size = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
     return size if sys.platform == "darwin" else 1024 * size

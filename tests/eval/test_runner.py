@@ -1,5 +1,6 @@
 """Evaluations resume, keep failures apart, run in processes, and their report says what the JSON says."""
 
+import html
 import json
 import os
 import signal
@@ -14,9 +15,10 @@ import pytest
 import graphopt
 from graphopt.cli.main import main
 from graphopt.errors import FormatError, OptionError
-from graphopt.eval import report, results, runner
+from graphopt.eval import pictures, report, results, runner
 from graphopt.eval.results import Results
 from graphopt.eval.runner import Unit
+from graphopt.report import figure
 
 
 class Silent:
@@ -73,6 +75,45 @@ def test_processes_give_the_same(tmp_path: Path, monkeypatch: pytest.MonkeyPatch
         "a": 2.0,
         "b": 2.0,
     }
+
+
+@pytest.mark.parametrize("jobs", [1, 2])
+def test_units_that_measure_their_process_have_one(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, jobs: int
+) -> None:
+    """A small unit after a large one of the same process would find the large one's peak, and no growth."""
+    monkeypatch.setenv("PYTHONPATH", os.pathsep.join(sys.path))
+    measured = [
+        Unit(f"{number}", "eval_units:taking_memory", {"size": size}, measures_process=True)
+        for number, size in enumerate([20_000_000, 5_000_000, 5_000_000])
+    ]
+    found = runner.run(Results("euroc", {}), measured, tmp_path, jobs=jobs, watcher=Silent())
+    grown = [found.entries[unit.key]["grown"] for unit in measured]
+    assert min(grown) > 2e7 and grown[0] > 2 * max(grown[1:])
+
+
+def test_a_report_without_matplotlib_has_no_pictures(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """It is written all the same, and says what is missing."""
+    runner.run(Results("pose-graph", {}), units(tmp_path, "a b"), tmp_path, watcher=Silent())
+    monkeypatch.setitem(sys.modules, "matplotlib", None)
+    written = report.write(tmp_path)
+    assert [path.suffix for path in written] == [".html", ".json"]
+    assert "pip install 'graphopt[plot]'" in html.unescape(written[0].read_text())
+
+
+@pytest.mark.parametrize(
+    ("values", "axis"), [([255.86, 255.88, 255.9], "linear"), ([1.0, 5.0], "linear"), ([1.0, 100.0], "log")]
+)
+def test_bars_begin_at_zero_unless_they_differ_a_lot(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, values: list[float], axis: str
+) -> None:
+    """Four equal figures are four equal bars."""
+    drawn = []
+    monkeypatch.setattr(figure, "save", lambda drawing, path: drawn.append(drawing.axes[0]))
+    entries = {f"{value}": {"problem": f"{value}", "memory_bytes": value * 2**20} for value in values}
+    pictures.draw(Results("bal", {}, entries=entries), tmp_path)
+    assert drawn[0].get_yscale() == axis
+    assert axis == "log" or drawn[0].get_ylim()[0] == 0.0
 
 
 def test_damaged_results_are_named(tmp_path: Path) -> None:

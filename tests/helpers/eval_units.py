@@ -7,6 +7,7 @@ from typing import Any
 import numpy as np
 
 from graphopt.errors import OptionError
+from slam_bridge.pipeline.system import peak_memory
 
 
 def count_calls(folder: str, name: str) -> dict[str, Any]:
@@ -24,6 +25,13 @@ def count_calls(folder: str, name: str) -> dict[str, Any]:
         "chi2": np.float64(2.0),
         "vertices": np.int64(3),
     }
+
+
+def taking_memory(size: int) -> dict[str, Any]:
+    """A unit that measures the peak of its process after it has taken some memory."""
+    peak_before = peak_memory()
+    np.ones(size).sum()
+    return {"grown": peak_memory() - peak_before}
 
 
 def slow(seconds: float) -> dict[str, Any]:
