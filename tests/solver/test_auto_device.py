@@ -82,3 +82,11 @@ def test_a_call_of_the_same_structure_moves_to_the_gpu(monkeypatch):
     assert [summary.device for summary in found] == ["cpu", "vulkan:0", "vulkan:0"]
     chi2 = [summary.final_chi2 for summary in found]
     assert chi2[1] == chi2[2] == pytest.approx(chi2[0], rel=1e-9)
+
+
+def test_schedule_host_can_be_asked_for_again():
+    """A solver of a device that linearises on the CPU is none that could move to a GPU."""
+    graph = datasets.manhattan(20)
+    for _ in range(3):
+        summary = graphopt.optimize(graph, "gn", 2, precision="mixed", schedule="host")
+        assert summary.device.startswith("vulkan"), summary.device
