@@ -49,5 +49,9 @@ class DeviceError(GraphOptError, RuntimeError):
     """A device is missing, lost, or lacks what was asked of it."""
 
 
+class DeviceLimitError(DeviceError):
+    """The problem is larger than the kernels of a device count or reach; the CPU has no such limit."""
+
+
 class Stopped(GraphOptError):
     """A long native call ended early because it was asked to; its result is not usable. Stays inside."""

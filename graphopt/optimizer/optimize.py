@@ -36,7 +36,7 @@ from graphopt.optimizer.progress import tell_end, tell_start, watching
 from graphopt.optimizer.run import Callback, run
 from graphopt.optimizer.signals import Settable, StopSignals
 from graphopt.optimizer.summary import Summary
-from graphopt.solver.auto_device import open_ahead
+from graphopt.solver.auto_device import has_small_blocks, open_ahead
 from graphopt.solver.configurations import configured
 from graphopt.solver.gauge import known_gauge
 from graphopt.solver.held import Problem, without_held
@@ -207,7 +207,7 @@ def optimize(
                 summary.fixed_by_gauge = held
                 summary.seconds["analyze"] = time.perf_counter() - start
                 problem = Problem(graph, selection) if materialize else without_held(graph, selection)
-                if not materialize and device.partition(":")[0] in ("vulkan", "kompute"):
+                if not materialize and has_small_blocks(solver_options):
                     problem = in_small_blocks(problem)
                 make = partial(prepared_solver, go_on=go_on if problem.graph is graph else None)
                 if materialize:

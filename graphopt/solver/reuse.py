@@ -27,7 +27,7 @@ from graphopt.graph import Graph, Selection
 from graphopt.graph.residuals import errors
 from graphopt.graph.select import forget as forget_selection
 from graphopt.graph.sets import EdgeSet
-from graphopt.solver.auto_device import device_for_more
+from graphopt.solver.auto_device import FAILURES, device_for_more, say_why
 from graphopt.solver.block_solver import BlockSolver
 from graphopt.solver.cpu import CpuBlockSolver, HostEquations
 from graphopt.solver.registry import SolverOptions, create_block_solver
@@ -50,6 +50,8 @@ class _Prepared:
     solver: BlockSolver
     masks: tuple[np.ndarray, ...] | None = None
     """Per group of the structure who takes part; None: all do."""
+    stays: bool = False
+    """A GPU has refused it: it stays on the CPU."""
 
 
 _last: WeakKeyDictionary[Graph, _Prepared] = WeakKeyDictionary()
@@ -142,13 +144,16 @@ def begin_ahead(
 
 def _move_to_gpu(last: _Prepared, graph: Graph) -> None:
     """Give further calls a GPU's block solver where that has become the better choice of "auto"."""
-    if not isinstance(last.solver, CpuBlockSolver):
+    if last.stays or not isinstance(last.solver, CpuBlockSolver):
         return
-    flops = last.solver.factor_flops
-    device = device_for_more(last.structure, last.options, flops)
-    if device != "cpu":
-        options = replace(last.options, device=device)
-        last.solver = create_block_solver(graph, last.structure, options)
+    device = device_for_more(last.structure, last.options, last.solver.factor_flops)
+    if device == "cpu":
+        return
+    try:
+        last.solver = create_block_solver(graph, last.structure, replace(last.options, device=device))
+    except FAILURES as error:
+        say_why(error)
+        last.stays = True
 
 
 def edge_errors(graph: Graph, edge_set: EdgeSet) -> np.ndarray:
