@@ -109,8 +109,8 @@ def optimize(
         work_queues: see `SolverOptions`. The summary says what "auto" took. schedule may name edge
         and vertex types: {"EDGE_SE3:QUAT": "jacobians", "VERTEX_SE3:QUAT": "merged"}.
     configuration: name of a set of these (`solver.configurations`), such as "PCG Implicit (GPU)".
-    fix: "auto" holds one pose of each part of the graph that nothing else holds (see `solver.gauge`), in this
-    call only;
+    fix: "auto" holds one pose of each part of the graph that nothing else holds (of points alone, one point;
+    see `solver.gauge`), in this call only;
         "none" holds none; a list of ids holds these. `summary.fixed_by_gauge` names them.
     level, vertices, edges: which part of the graph takes part (`Graph.select`).
     time_limit: seconds from the call on; checked before each trial, and inside long ones.
