@@ -74,7 +74,7 @@ def _kind(path: str) -> str:
 
 
 def _write_whole(parted: PartedGraph, target: str, pieces: list[Piece], format: str | None) -> None:
-    graph = io.read(parted.path, dialect=parted.dialect)
+    graph, _ = io.read_with_report(parted.path, dialect=parted.dialect)
     for piece in pieces:
         piece.write(graph)
     io.write(graph, target, format)

@@ -237,7 +237,7 @@ def test_an_error_that_is_not_finite_names_its_edge(method):
 
 
 def test_a_singular_system_ends_gauss_newton_and_not_the_others():
-    """Two points with their difference measured, none held: GN reports failure, the others find the minimum."""
+    """Two points and their difference, none held: GN reports failure, the others find the minimum."""
     graph = Graph()
     graph.add_vertices("VERTEX_XY", [0, 1], [[0.0, 0.0], [1.0, 0.0]])
     graph.add_edges("EDGE_POINTXY", [[0, 1]], [[3.0, 1.0]])
