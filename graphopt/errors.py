@@ -11,6 +11,10 @@ class OptionError(GraphOptError, ValueError):
     """An option has a value that cannot work."""
 
 
+class UnknownOptionError(OptionError, TypeError):
+    """A function has no option of this name."""
+
+
 class ShapeError(GraphOptError, ValueError):
     """An array has the wrong shape or type."""
 

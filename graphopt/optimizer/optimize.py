@@ -44,6 +44,7 @@ from graphopt.solver.registry import SolverOptions
 from graphopt.solver.reuse import begin_ahead, prepared_solver
 from graphopt.solver.split import in_small_blocks
 from graphopt.solver.unseen import points_unseen
+from graphopt.suggestions import knows_its_options
 
 MOST_VIEWS = 200_000
 """Images of points up to which those behind their cameras are counted at the end; more would take long."""
@@ -61,6 +62,7 @@ METHODS: dict[str, tuple[type[StopRules], type]] = {
 """Name -> (options, algorithm)."""
 
 
+@knows_its_options
 @holding_the_graph
 @inlining_values
 @staying_on_the_cpu

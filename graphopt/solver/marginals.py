@@ -29,6 +29,7 @@ from graphopt.solver.linear.null_space import (
 from graphopt.solver.linear_systems import block_pattern
 from graphopt.solver.registry import SolverOptions
 from graphopt.solver.structure import Structure
+from graphopt.suggestions import knows_its_options
 
 Pair = tuple[int, int]
 SINGULAR_CHOICES = ("error", "hold", "damp", "pseudo-inverse")
@@ -38,6 +39,7 @@ _GROWTH = 1e12  # of a vector under inv(H) D: beyond, H is singular up to roundi
 _NAMED = 8  # vertices in a message
 
 
+@knows_its_options
 def compute_marginals(
     graph: Graph, pairs: Iterable[Any], *, level: int = 0, singular: str = "error", device: str = "cpu"
 ) -> dict[Pair, np.ndarray]:
@@ -62,6 +64,7 @@ def compute_marginals(
     return dict(zip(wanted, found, strict=True))
 
 
+@knows_its_options
 def compute_covariances(
     graph: Graph, *, level: int = 0, singular: str = "error", device: str = "cpu"
 ) -> dict[int, np.ndarray]:
@@ -77,6 +80,7 @@ def compute_covariances(
     return dict(zip(structure.ids.tolist(), found, strict=True))
 
 
+@knows_its_options
 def find_singular_directions(graph: Graph, *, level: int = 0) -> tuple[dict[int, np.ndarray], str]:
     """Directions in which the graph can move without changing an error, and a sentence about them.
 
