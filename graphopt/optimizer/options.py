@@ -126,4 +126,4 @@ def _require_positive(options: object, *names: str) -> None:
 
 _CLASSES: tuple[type, ...] = (GaussNewtonOptions, LevenbergMarquardtOptions, DoglegOptions, AutoOptions)
 for _class in _CLASSES:
-    _class.__init__ = knows_its_options(_class.__init__)
+    _class.__init__ = knows_its_options(_class.__init__)  # type: ignore[misc]
