@@ -219,7 +219,7 @@ class HostEquations(TrialsByParts):
         self._linearizer.discard_top()
 
     def first_non_finite(self) -> str | None:
-        """Name the first edge whose error is not finite."""
+        """Name the first edge whose error or Jacobian is not finite."""
         return name_of_non_finite(self._linearizer, self._groups)
 
     def finish(self) -> None:
@@ -379,15 +379,25 @@ def _add_group(linearizer: Any, group: EdgeGroup) -> int:
 
 
 def name_of_non_finite(linearizer: Any, groups: list[tuple[int, EdgeGroup]]) -> str | None:
-    """Name the first edge whose error is not finite; groups: (number in the linearizer, group)."""
+    """Name the first edge whose error or Jacobian is not finite.
+
+    groups: (number in the linearizer, group).
+    """
     found = linearizer.first_non_finite()
     if found is None:
         return None
-    number, row = found
+    number, index = found
     group = next(group for index, group in groups if index == number)
-    ids = group.edge_set.vertices[group.rows[row]].tolist()
-    tag = group.edge_set.type.tag
-    return f"The error of {tag} between vertices {', '.join(map(str, ids))} is not finite."
+    row = int(group.rows[index])
+    ids = group.edge_set.look("vertices")[row].tolist()
+    joins = "between vertices" if len(ids) > 1 else "of vertex"
+    edge = f"{group.edge_set.type.tag} {joins} {', '.join(map(str, ids))}"
+    if not np.isfinite(linearizer.edge_chi2(number)[index]):
+        return f"The error of {edge} (row {row} of its edge set) is not finite."
+    return (
+        f"The Jacobian of {edge} (row {row} of its edge set) is not finite although its error is: a function "
+        "has no derivative there, such as the square root at 0. Start elsewhere, or keep it away from there."
+    )
 
 
 def edge_widths(group: EdgeGroup) -> np.ndarray:

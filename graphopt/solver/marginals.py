@@ -111,6 +111,9 @@ def _linearized(graph: Graph, level: int) -> tuple[Graph, Structure, np.ndarray]
     structure = Structure(problem.selection)
     solver = CpuBlockSolver(problem.graph, structure, SolverOptions())
     solver.linearize()
+    if not np.isfinite(solver.values).all():
+        what = solver.first_non_finite() or "H overflows: Jacobians or informations are too large."
+        raise SolverError(f"There are no covariances: {what}")
     return problem.graph, structure, solver.values
 
 

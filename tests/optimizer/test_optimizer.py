@@ -248,6 +248,28 @@ def test_a_singular_system_ends_gauss_newton_and_not_the_others():
         assert summary.final_chi2 < 1e-10, method
 
 
+@pytest.mark.parametrize("device", ["cpu", "vulkan"])
+@pytest.mark.parametrize("method", METHODS)
+@pytest.mark.parametrize("others", [0, 40])
+def test_a_jacobian_that_is_not_finite_is_named(method, device, others):
+    """A distance has no derivative at the origin; by the native loop, by Python's, on a device."""
+
+    @graphopt.edge_type(tag="DISTANCE_FROM_ORIGIN", vertices=("VERTEX_XY",), measurement_dim=1)
+    def DistanceFromOrigin(point, measured):
+        return np.sqrt(point[0] * point[0] + point[1] * point[1]) - measured
+
+    graph = Graph()
+    graph.add_vertices("VERTEX_XY", np.arange(others + 2), np.arange(2.0 * others + 4).reshape(-1, 2)[::-1])
+    graph.vertex(7 if others else 1).estimate = [0.0, 0.0]
+    graph.add_edges(DistanceFromOrigin, np.arange(others + 2)[:, None], np.ones((others + 2, 1)))
+    summary = optimize(graph, method, device=device)
+    assert summary.termination is TerminationType.NON_FINITE and not summary.is_usable
+    number = 7 if others else 1
+    assert f"Jacobian of DISTANCE_FROM_ORIGIN of vertex {number} (row {number} " in summary.message
+    with pytest.raises(SolverError, match=rf"no covariances: The Jacobian .* of vertex {number} "):
+        graphopt.compute_covariances(graph)
+
+
 def test_indefinite_information_does_not_crash():
     """chi2 without a lower bound: each method ends with a finite estimate."""
     for method in METHODS:

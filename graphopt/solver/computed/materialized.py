@@ -237,7 +237,7 @@ class MaterializedSolver(TrialsByParts):
         raise GraphError("Edges that are evaluated elsewhere and computed values do not go together.")
 
     def first_non_finite(self) -> str | None:
-        """Name the first edge whose error is not finite."""
+        """Name the first edge whose error or Jacobian is not finite."""
         return self.inner.first_non_finite()
 
     def describe(self) -> dict[str, object]:
