@@ -11,6 +11,10 @@ class OptionError(GraphOptError, ValueError):
     """An option has a value that cannot work."""
 
 
+class UnknownOptionError(OptionError, TypeError):
+    """A function has no option of this name."""
+
+
 class ShapeError(GraphOptError, ValueError):
     """An array has the wrong shape or type."""
 
@@ -47,6 +51,10 @@ class SolverError(GraphOptError, RuntimeError):
 
 class DeviceError(GraphOptError, RuntimeError):
     """A device is missing, lost, or lacks what was asked of it."""
+
+
+class DeviceLimitError(DeviceError):
+    """The problem is larger than the kernels of a device count or reach; the CPU has no such limit."""
 
 
 class Stopped(GraphOptError):

@@ -6,8 +6,8 @@ import argparse
 import sys
 
 from graphopt.cli import streams
-from graphopt.cli.suggestions import did_you_mean
 from graphopt.errors import OptionError
+from graphopt.suggestions import did_you_mean
 
 
 def run(args: argparse.Namespace) -> int:

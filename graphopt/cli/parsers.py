@@ -16,7 +16,7 @@ from typing import Any, NoReturn
 from graphopt.cli import eval_parser, g2o_command, vi_parser
 from graphopt.cli.schedules import SCHEDULES, ScheduleAction
 from graphopt.cli.streams import input_file, output_file
-from graphopt.cli.suggestions import did_you_mean
+from graphopt.suggestions import did_you_mean
 
 METHODS = ("auto", "lm", "gn", "dogleg")
 LINEAR_SOLVERS = ("auto", "cholesky", "dense", "pcg")

@@ -5,7 +5,7 @@ from __future__ import annotations
 import argparse
 from typing import Any
 
-from graphopt.cli.suggestions import did_you_mean
+from graphopt.suggestions import did_you_mean
 
 _PRODUCTS = ("blocks", "matrix-free", "jacobians", "expressions", "jp")
 _EVALUATIONS = ("gather", "scatter", "collect")

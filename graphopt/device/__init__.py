@@ -4,7 +4,13 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from graphopt.device.errors import DeviceError, DeviceLostError, DeviceMemoryError, ShaderError
+from graphopt.device.errors import (
+    DeviceError,
+    DeviceLimitError,
+    DeviceLostError,
+    DeviceMemoryError,
+    ShaderError,
+)
 from graphopt.device.listing import DeviceInfo, find_device, list_devices
 from graphopt.device.shared import shared_device
 from graphopt.device.vulkan import VulkanDevice
@@ -15,6 +21,7 @@ if TYPE_CHECKING:
 __all__ = [
     "DeviceError",
     "DeviceInfo",
+    "DeviceLimitError",
     "DeviceLostError",
     "DeviceMemoryError",
     "ShaderError",

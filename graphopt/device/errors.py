@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from graphopt.errors import DeviceError
+from graphopt.errors import DeviceError, DeviceLimitError
 from graphopt.pyglslang import ShaderError
 
 
@@ -24,4 +24,4 @@ class DeviceLostError(DeviceError):
         """What it was doing: label, number of dispatches and kernels of the program."""
 
 
-__all__ = ["DeviceError", "DeviceLostError", "DeviceMemoryError", "ShaderError"]
+__all__ = ["DeviceError", "DeviceLimitError", "DeviceLostError", "DeviceMemoryError", "ShaderError"]

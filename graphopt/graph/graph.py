@@ -42,6 +42,7 @@ from graphopt.graph.sets import EdgeSet, ParameterSet, VertexSet
 from graphopt.graph.stencils import domain_of_accesses
 from graphopt.graph.views import Edge, Vertex
 from graphopt.html import html_table
+from graphopt.suggestions import knows_its_options
 from graphopt.types.base import VariadicEdgeType
 from graphopt.types.images import image_handles
 from graphopt.types.robust_kernels import robust_kernel
@@ -86,6 +87,7 @@ class Graph(GraphComputed):
 
     # ---------------------------------------------------------------- adding
 
+    @knows_its_options
     def add_vertices(
         self,
         vertex_type: VertexType | str,
@@ -125,6 +127,7 @@ class Graph(GraphComputed):
         }
         return self._append(self.vertex_sets, number, vertex_set, columns, self._vertex_index)
 
+    @knows_its_options
     def add_edges(
         self,
         edge_type: AnyEdgeType | str,

@@ -34,21 +34,29 @@ def arguments(graph: Graph, edge_set: EdgeSet, rows: np.ndarray) -> list[np.ndar
 
 def working_arguments(graph: Graph, edge_set: EdgeSet, rows: np.ndarray) -> list[np.ndarray]:
     """`arguments` with the estimates in their working forms."""
-    values = arguments(graph, edge_set, rows)
+    return _in_working_form(edge_set, arguments(graph, edge_set, rows))
+
+
+def _in_working_form(edge_set: EdgeSet, values: list[np.ndarray]) -> list[np.ndarray]:
+    encoded = list(values)
     for i, vertex in enumerate(edge_set.type.vertices):
         if vertex.working is not None:
-            values[i] = vertex.working.encode(values[i])
-    return values
+            encoded[i] = vertex.working.encode(values[i])
+    return encoded
 
 
 def errors(graph: Graph, edge_set: EdgeSet, rows: np.ndarray) -> np.ndarray:
     """(k, residual_dim) errors of these rows."""
+    return errors_of(edge_set, arguments(graph, edge_set, rows))
+
+
+def errors_of(edge_set: EdgeSet, values: list[np.ndarray]) -> np.ndarray:
+    """(k, residual_dim) errors for these `arguments`, (k, dim) each."""
     edge_type = working_edge_type(edge_set.type)
-    values = working_arguments(graph, edge_set, rows)
-    arity = edge_set.arity
-    residual = edge_type.error(tuple(values[:arity]), tuple(values[arity:-1]), values[-1])
+    encoded, arity = _in_working_form(edge_set, values), edge_set.arity
+    residual = edge_type.error(tuple(encoded[:arity]), tuple(encoded[arity:-1]), encoded[-1])
     residual = np.asarray(residual, np.float64)
-    return np.broadcast_to(residual, (len(rows), edge_type.residual_dim))
+    return np.broadcast_to(residual, (len(values[-1]), edge_type.residual_dim))
 
 
 def edge_chi2(graph: Graph, edge_set: EdgeSet, rows: np.ndarray) -> np.ndarray:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import errno
 import os
 import time
+import warnings
 from collections.abc import Callable
 from dataclasses import dataclass
 from difflib import get_close_matches
@@ -142,9 +143,18 @@ def read(path: PathLike, format: str | None = None, dialect: str | None = None) 
 
     `dialect` is one of `io.DIALECTS`: which program's layout the file is in. Raises FormatError
     (`path:line: ...`) for a file that does not follow its format, OSError for one that cannot be read,
-    OptionError for a format or dialect that does not exist or does not fit.
+    OptionError for a format or dialect that does not exist or does not fit. Warns where the file has edges
+    only, so that all estimates are identities: `graphopt.initialize` computes start values from the edges.
     """
-    return read_with_report(path, format, dialect)[0]
+    graph, report = read_with_report(path, format, dialect)
+    if report.needs_initialization:
+        warnings.warn(
+            f"{report.path} holds no estimates: all {graph.num_vertices} vertices are at the identity. "
+            "graphopt.initialize(graph) computes start values from the edges.",
+            UserWarning,
+            stacklevel=2,
+        )
+    return graph
 
 
 def read_with_report(

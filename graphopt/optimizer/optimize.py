@@ -36,7 +36,7 @@ from graphopt.optimizer.progress import tell_end, tell_start, watching
 from graphopt.optimizer.run import Callback, run
 from graphopt.optimizer.signals import Settable, StopSignals
 from graphopt.optimizer.summary import Summary
-from graphopt.solver.auto_device import open_ahead
+from graphopt.solver.auto_device import has_small_blocks, open_ahead
 from graphopt.solver.configurations import configured
 from graphopt.solver.gauge import known_gauge
 from graphopt.solver.held import Problem, without_held
@@ -44,6 +44,7 @@ from graphopt.solver.registry import SolverOptions
 from graphopt.solver.reuse import begin_ahead, prepared_solver
 from graphopt.solver.split import in_small_blocks
 from graphopt.solver.unseen import points_unseen
+from graphopt.suggestions import knows_its_options
 
 MOST_VIEWS = 200_000
 """Images of points up to which those behind their cameras are counted at the end; more would take long."""
@@ -61,6 +62,7 @@ METHODS: dict[str, tuple[type[StopRules], type]] = {
 """Name -> (options, algorithm)."""
 
 
+@knows_its_options
 @holding_the_graph
 @inlining_values
 @staying_on_the_cpu
@@ -109,8 +111,8 @@ def optimize(
         work_queues: see `SolverOptions`. The summary says what "auto" took. schedule may name edge
         and vertex types: {"EDGE_SE3:QUAT": "jacobians", "VERTEX_SE3:QUAT": "merged"}.
     configuration: name of a set of these (`solver.configurations`), such as "PCG Implicit (GPU)".
-    fix: "auto" holds one pose of each part of the graph that nothing else holds (see `solver.gauge`), in this
-    call only;
+    fix: "auto" holds one pose of each part of the graph that nothing else holds (of points alone, one point;
+    see `solver.gauge`), in this call only;
         "none" holds none; a list of ids holds these. `summary.fixed_by_gauge` names them.
     level, vertices, edges: which part of the graph takes part (`Graph.select`).
     time_limit: seconds from the call on; checked before each trial, and inside long ones.
@@ -207,7 +209,7 @@ def optimize(
                 summary.fixed_by_gauge = held
                 summary.seconds["analyze"] = time.perf_counter() - start
                 problem = Problem(graph, selection) if materialize else without_held(graph, selection)
-                if not materialize and device.partition(":")[0] in ("vulkan", "kompute"):
+                if not materialize and has_small_blocks(solver_options):
                     problem = in_small_blocks(problem)
                 make = partial(prepared_solver, go_on=go_on if problem.graph is graph else None)
                 if materialize:

@@ -7,6 +7,7 @@ from dataclasses import dataclass
 import numpy as np
 
 from graphopt.errors import OptionError
+from graphopt.suggestions import knows_its_options
 
 
 @dataclass(frozen=True)
@@ -121,3 +122,8 @@ def _require_positive(options: object, *names: str) -> None:
     for name in names:
         if not getattr(options, name) > 0:
             raise OptionError(f"{name} is {getattr(options, name)}, must be > 0.")
+
+
+_CLASSES: tuple[type, ...] = (GaussNewtonOptions, LevenbergMarquardtOptions, DoglegOptions, AutoOptions)
+for _class in _CLASSES:
+    _class.__init__ = knows_its_options(_class.__init__)  # type: ignore[misc]

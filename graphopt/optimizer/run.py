@@ -98,6 +98,8 @@ def _run_native(
     if outcome is Outcome.NON_FINITE:
         overflow = "" if summary.iterations else "chi2 overflows: the errors are too large."
         summary.message = solver.first_non_finite() or overflow
+    elif _name_non_finite(summary, solver):
+        pass
     elif signals.reason is not None and outcome is Outcome.CONTINUE:
         summary.termination = signals.reason
     signals.raise_if_interrupted(summary)
@@ -146,11 +148,27 @@ def _loop(
             summary.termination = ending
             if ending is TerminationType.NON_FINITE:
                 summary.message = solver.first_non_finite() or ""
+            else:
+                _name_non_finite(summary, solver)
             break
         chi2 = step.chi2
     summary.message = summary.message or algorithm.note
     if signals.reason is not None and summary.termination is TerminationType.NO_CONVERGENCE:
         summary.termination = signals.reason
+
+
+def _name_non_finite(summary: Summary, solver: BlockSolver) -> bool:
+    """Whether no step was found because a Jacobian is not finite; then the summary says of which edge."""
+    ending = summary.termination
+    if ending is TerminationType.NO_IMPROVEMENT:
+        if np.isfinite(solver.largest_gradient()) and np.isfinite(solver.largest_diagonal()):
+            return False
+    elif ending is not TerminationType.LINEAR_SOLVER_FAILURE:
+        return False
+    message = solver.first_non_finite()
+    if message is not None:
+        summary.termination, summary.message = TerminationType.NON_FINITE, message
+    return message is not None
 
 
 class HonestEnd:

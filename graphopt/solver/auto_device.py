@@ -41,17 +41,31 @@ EDGE_SECONDS = 8e-7
 GPU_FACTORED, GPU_ELIMINATED = 4e-3, 5e-4
 """What an iteration of a small problem takes on a GPU, by launches and round trips alone [s]."""
 LARGEST_BLOCK = 15
-"""Rows of a block that kernels hold; larger vertices are split where a device is named only."""
+"""Rows of a block that kernels keep in registers; larger vertices are split, see `has_small_blocks`."""
 
 
 def choose_device(structure: Structure, options: SolverOptions) -> str:
     """The device of a first call: "cpu", "vulkan" where the options need a GPU, "vulkan:N" for much work."""
-    if options.schedule not in ("auto", "host") or options.precision == "mixed":
+    if needs_gpu(options):
         return "vulkan"
     if structure.num_edges < LARGE or not _may_move(structure, options):
         return "cpu"
     index = _discrete_gpu()
     return "cpu" if index is None else f"vulkan:{index}"
+
+
+def needs_gpu(options: SolverOptions) -> bool:
+    """Something was asked for that only a GPU does."""
+    return options.schedule not in ("auto", "host") or options.precision == "mixed"
+
+
+def has_small_blocks(options: SolverOptions) -> bool:
+    """The solver holds blocks of `LARGEST_BLOCK` rows at most: larger vertices are to be split for it.
+
+    "auto" takes the CPU for them where it has the choice.
+    """
+    kind = options.device.partition(":")[0]
+    return kind in ("vulkan", "kompute") or (kind == "auto" and needs_gpu(options))
 
 
 def device_for_more(structure: Structure, options: SolverOptions, factor_flops: float) -> str:
@@ -78,12 +92,12 @@ def _may_move(structure: Structure, options: SolverOptions) -> bool:
 
 
 FAILURES = (DeviceError, ShaderError)
-"""How a GPU says no: no memory, no kernel, no device any more."""
+"""How a GPU says no: no memory, no kernel, no device any more, more than kernels count."""
 
 
 def may_stay(options: SolverOptions) -> bool:
     """Nobody asked for a GPU, so that the CPU may go on where one fails."""
-    return options.device == "auto" and options.schedule in ("auto", "host") and options.precision != "mixed"
+    return options.device == "auto" and not needs_gpu(options)
 
 
 def say_why(error: Exception) -> None:

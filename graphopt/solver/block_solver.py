@@ -116,7 +116,7 @@ class BlockSolver(Protocol):
         ...
 
     def first_non_finite(self) -> str | None:
-        """Name the first edge whose error is NaN or infinite, None if all are finite."""
+        """Name the first edge whose error or Jacobian is NaN or infinite, None if all are finite."""
         ...
 
     def refresh(self) -> None:

@@ -19,7 +19,7 @@ from graphopt import codegen
 from graphopt.cpu_kernels import isa, kernels
 from graphopt.errors import DeviceError, GraphError
 from graphopt.graph import Graph, ParameterSet
-from graphopt.graph.sets import EdgeSet, VertexSet
+from graphopt.graph.sets import VertexSet
 from graphopt.solver.external import ExternalPart, ExternalPlaces, HostExternal
 from graphopt.solver.linear_systems import PCG_TOLERANCE, block_pattern, choose_system
 from graphopt.solver.registry import SolverOptions
@@ -48,8 +48,11 @@ def compiled_vertex(vertex_type: Any) -> codegen.Program:
     return codegen.compile_vertex(vertex_type)
 
 
-class CpuBlockSolver(TrialsByParts):
-    """Implements `BlockSolver` with the native modules."""
+class HostEquations(TrialsByParts):
+    """H, b, chi2 and the estimates on the host, by the native Linearizer.
+
+    The part of a `BlockSolver` that does not solve: `solve`, `multiply` and `describe` are the subclass's.
+    """
 
     looks_ahead = False
     """`chi2` finds H and b as well, in arrays of their own, for a `linearize` that follows: one pass over
@@ -61,43 +64,24 @@ class CpuBlockSolver(TrialsByParts):
     """chi2 that belongs to `_ahead`, where that is at the present estimates and data."""
     _is_begun = False
     """It belongs to `values` and `b` instead, see `begin`."""
-    _trials: Any = None
-    """Trials as one native call; solvers on devices, which share parts of this class, have none."""
 
-    def __init__(self, graph: Graph, structure: Structure, options: SolverOptions):
-        if options.precision == "mixed":
-            raise DeviceError(
-                "precision 'mixed' is for GPUs; the CPU computes in double. Use precision='auto'."
-            )
-        if options.schedule not in ("auto", "host"):
-            raise DeviceError(f"schedule '{options.schedule_words}' is for GPUs. Use schedule='auto'.")
+    def __init__(self, graph: Graph, structure: Structure, values: np.ndarray, b: np.ndarray):
+        """values, b: where H's blocks (see `structure`) and the right-hand side (dim,) go."""
         self.structure = structure
         self.dim = structure.dim
-        self.values = kernels.kept_array(structure.values_size)
+        self.values = values
         """H's blocks, see `structure`; what they hold before `linearize` means nothing."""
-        self._b = np.zeros(self.dim)
+        self._b = b
         self._dx = np.zeros(self.dim)
-        self._damping = np.zeros(self.dim)
-        self._system = choose_system(structure, options)
-        self._pcg_tolerance = options.pcg_tolerance or PCG_TOLERANCE
-        self._product: Any = None
         self._estimates = [WorkingEstimates(vertex_set) for vertex_set in structure.selection.vertex_sets]
         self._linearizer, self._groups = make_linearizer(graph.parameter_sets, structure, self._estimates)
-        direct = self._system.direct
-        self._trials = None if direct is None else kernels.Trials(self._linearizer, *direct)
         self._diagonal = kernels.diagonal_places(structure.dims, structure.col_ptr, structure.block_ptr)
-        self._description: dict[str, object] = {}
-        self.small_loops: dict[bool, Any] = {}
-        """See `solver.small`."""
 
     def refresh(self) -> None:
         """Take the graph's present estimates, measurements, information and kernel widths."""
         self._is_hopeful = True  # every optimization takes the same way
         self.take_all_estimates()
         self.take_edge_data()
-        pcg = self._conjugate_gradients()
-        if pcg is not None:
-            pcg.reset()
 
     def take_all_estimates(self) -> None:
         """Take the graph's present estimates."""
@@ -215,6 +199,70 @@ class CpuBlockSolver(TrialsByParts):
             self._ahead = kernels.kept_array(len(self.values)), np.empty_like(self._b)
         return self._ahead
 
+    def update(self) -> None:
+        """Estimates <- estimates oplus dx."""
+        self._ahead_chi2 = None
+        self._linearizer.oplus(self._dx)
+
+    def push(self) -> None:
+        """Remember the estimates."""
+        self._linearizer.push()
+
+    def pop(self) -> None:
+        """Return to the last push."""
+        self._ahead_chi2, self._is_hopeful = None, False
+        self._linearizer.pop()
+
+    def discard_top(self) -> None:
+        """Forget the last push."""
+        self._is_hopeful = True
+        self._linearizer.discard_top()
+
+    def first_non_finite(self) -> str | None:
+        """Name the first edge whose error or Jacobian is not finite."""
+        return name_of_non_finite(self._linearizer, self._groups)
+
+    def finish(self) -> None:
+        """Bring the estimates that changed into the graph."""
+        for working in self._estimates:
+            working.write()
+
+    def edge_chi2(self, group: EdgeGroup) -> np.ndarray:
+        """(m,) chi2 of a group's edges without robust kernels."""
+        for number, known in self._groups:
+            if known is group:
+                return self._linearizer.edge_chi2(number)
+        raise GraphError(f"This block solver has no such group of {group.edge_set.type.tag}.")
+
+
+class CpuBlockSolver(HostEquations):
+    """Implements `BlockSolver` with the native modules."""
+
+    def __init__(self, graph: Graph, structure: Structure, options: SolverOptions):
+        if options.precision == "mixed":
+            raise DeviceError(
+                "precision 'mixed' is for GPUs; the CPU computes in double. Use precision='auto'."
+            )
+        if options.schedule not in ("auto", "host"):
+            raise DeviceError(f"schedule '{options.schedule_words}' is for GPUs. Use schedule='auto'.")
+        values = kernels.kept_array(structure.values_size)
+        super().__init__(graph, structure, values, np.zeros(structure.dim))
+        self._damping = np.zeros(self.dim)
+        self._system = choose_system(structure, options)
+        self._pcg_tolerance = options.pcg_tolerance or PCG_TOLERANCE
+        self._product: Any = None
+        direct = self._system.direct
+        self._trials: Any = None if direct is None else kernels.Trials(self._linearizer, *direct)
+        self._description: dict[str, object] = {}
+        self.small_loops: dict[bool, Any] = {}
+        """See `solver.small`."""
+
+    def refresh(self) -> None:
+        """Take the graph's present numbers; conjugate gradients start anew."""
+        super().refresh()
+        if self._system.pcg is not None:
+            self._system.pcg.reset()
+
     @property
     def factor_flops(self) -> float:
         """Operations of one factorization of H as a whole; 0: none, or not known."""
@@ -237,7 +285,7 @@ class CpuBlockSolver(TrialsByParts):
         """
         if self._trials is not None:
             return self._native_trial(damping)
-        pcg = self._conjugate_gradients()
+        pcg = self._system.pcg
         if pcg is None or damping.accuracy is None:
             return super().trial(damping)
         share = max(damping.accuracy**2, self._pcg_tolerance)
@@ -259,10 +307,6 @@ class CpuBlockSolver(TrialsByParts):
         seconds = {"solve": solving, "update": updating, "linearize": linearizing}
         return Trial(True, chi2, gain, size, seconds)
 
-    def _conjugate_gradients(self) -> Any:
-        """The CPU's, if they solve."""
-        return self._system.pcg
-
     def multiply(self, vector: np.ndarray) -> np.ndarray:
         """H times a vector."""
         return self._symmetric_product().multiply(self.values, vector)
@@ -271,34 +315,6 @@ class CpuBlockSolver(TrialsByParts):
         if self._product is None:
             self._product = kernels.SymmetricProduct(block_pattern(self.structure))
         return self._product
-
-    def update(self) -> None:
-        """Estimates <- estimates oplus dx."""
-        self._ahead_chi2 = None
-        self._linearizer.oplus(self._dx)
-
-    def push(self) -> None:
-        """Remember the estimates."""
-        self._linearizer.push()
-
-    def pop(self) -> None:
-        """Return to the last push."""
-        self._ahead_chi2, self._is_hopeful = None, False
-        self._linearizer.pop()
-
-    def discard_top(self) -> None:
-        """Forget the last push."""
-        self._is_hopeful = True
-        self._linearizer.discard_top()
-
-    def first_non_finite(self) -> str | None:
-        """Name the first edge whose error is not finite."""
-        return name_of_non_finite(self._linearizer, self._groups)
-
-    def finish(self) -> None:
-        """Bring the estimates that changed into the graph."""
-        for working in self._estimates:
-            working.write()
 
     def describe(self) -> dict[str, object]:
         """What solves what, where."""
@@ -320,21 +336,6 @@ class CpuBlockSolver(TrialsByParts):
             "precision": "double",
             "memory_bytes": own + self._system.memory_bytes,
         }
-
-    # ---------------------------------------------------------------- for tests and diagnosis
-
-    def edge_chi2(self, group: EdgeGroup) -> np.ndarray:
-        """(m,) chi2 of a group's edges without robust kernels."""
-        for number, known in self._groups:
-            if known is group:
-                return self._linearizer.edge_chi2(number)
-        raise GraphError(f"This block solver has no such group of {group.edge_set.type.tag}.")
-
-    def errors_of(self, edge_set: EdgeSet) -> Iterator[tuple[EdgeGroup, np.ndarray]]:
-        """Groups of an edge set, and the errors (m, residual_dim) of their edges at the last estimates."""
-        for number, group in self._groups:
-            if group.edge_set is edge_set:
-                yield group, self._linearizer.errors(number)
 
 
 def make_linearizer(
@@ -378,15 +379,25 @@ def _add_group(linearizer: Any, group: EdgeGroup) -> int:
 
 
 def name_of_non_finite(linearizer: Any, groups: list[tuple[int, EdgeGroup]]) -> str | None:
-    """Name the first edge whose error is not finite; groups: (number in the linearizer, group)."""
+    """Name the first edge whose error or Jacobian is not finite.
+
+    groups: (number in the linearizer, group).
+    """
     found = linearizer.first_non_finite()
     if found is None:
         return None
-    number, row = found
+    number, index = found
     group = next(group for index, group in groups if index == number)
-    ids = group.edge_set.vertices[group.rows[row]].tolist()
-    tag = group.edge_set.type.tag
-    return f"The error of {tag} between vertices {', '.join(map(str, ids))} is not finite."
+    row = int(group.rows[index])
+    ids = group.edge_set.look("vertices")[row].tolist()
+    joins = "between vertices" if len(ids) > 1 else "of vertex"
+    edge = f"{group.edge_set.type.tag} {joins} {', '.join(map(str, ids))}"
+    if not np.isfinite(linearizer.edge_chi2(number)[index]):
+        return f"The error of {edge} (row {row} of its edge set) is not finite."
+    return (
+        f"The Jacobian of {edge} (row {row} of its edge set) is not finite although its error is: a function "
+        "has no derivative there, such as the square root at 0. Start elsewhere, or keep it away from there."
+    )
 
 
 def edge_widths(group: EdgeGroup) -> np.ndarray:

@@ -8,9 +8,10 @@ whole without changing chi2. Fixing one of its poses removes exactly that freedo
   left alone;
 * the vertex is the first one that has the part's largest tangent dimension, in the order in which g2o's
   `findGauge` looks at vertices, so a connected graph gets g2o's choice;
-* only a pose (`types.poses.POSE_ROLES`) is a gauge. Fixing, say, the coefficients of a curve or a camera
-with its focal length would take more than the freedom of the whole; such a part is left to the damping of
-the algorithm.
+* only a pose (`types.poses.POSE_ROLES`) is a gauge, or a point of a part that has points only and whose
+  errors stay the same when all of them move by one vector. Fixing, say, the coefficients of a curve or a
+  camera with its focal length would take more than the freedom of the whole; such a part is left to the
+  damping of the algorithm.
 """
 
 from __future__ import annotations
@@ -22,8 +23,13 @@ import numpy as np
 from graphopt.graph import Graph, Selection
 from graphopt.graph.components import connected_components
 from graphopt.graph.gauge import iteration_order
+from graphopt.graph.residuals import arguments, errors_of
 from graphopt.types.poses import POSE_ROLES
 
+_DIRECTION = np.array([0.61, -0.47, 0.83])
+"""In which points are moved together, to see whether errors change."""
+_SAME = 1e-9
+"""Share of an error and of the step that rounding may change."""
 _known: WeakKeyDictionary[Selection, list[tuple[int, int]]] = WeakKeyDictionary()
 
 
@@ -41,7 +47,7 @@ def choose_gauge(graph: Graph, selection: Selection) -> list[tuple[int, int]]:
     """(vertex set, row) of the vertices to fix, one per part of the graph that nothing holds."""
     if all(len(edges.vertex_sets) == 1 for edges in selection.edges):
         return []  # unary edges hold every part
-    if not any(vertex_set.type.role in POSE_ROLES for vertex_set in selection.vertex_sets):
+    if not any(vertex_set.type.role in (*POSE_ROLES, "point") for vertex_set in selection.vertex_sets):
         return []  # nothing that could be held
     count, labels = connected_components(selection, through_fixed=False)
     held = held_parts(selection, labels, count)
@@ -62,10 +68,45 @@ def choose_gauge(graph: Graph, selection: Selection) -> list[tuple[int, int]]:
     np.minimum.at(first, part[numbers], rank[numbers])
     first = _where_components_are_held(selection, part, first, rank)
     chosen = ranked[first[first < len(ranked)]]
-    chosen = np.sort(chosen[is_pose[chosen]])
+    taken = is_pose[chosen]
+    if not taken.all():
+        taken[~taken] = _moves_freely(graph, selection, labels, count)[part[chosen[~taken]]]
+    chosen = np.sort(chosen[taken])
     starts = np.concatenate([[0], np.cumsum(sizes)])
     sets = np.searchsorted(starts, chosen, side="right") - 1
     return list(zip(sets.tolist(), (chosen - starts[sets]).tolist(), strict=True))
+
+
+def _moves_freely(
+    graph: Graph, selection: Selection, labels: tuple[np.ndarray, ...], count: int
+) -> np.ndarray:
+    """(count,) bool: parts of points only, all of whose errors stay when they move by one vector.
+
+    labels: by vertex set, as `connected_components` returns them.
+    """
+    free = np.ones(count, bool)
+    for vertex_set, label in zip(selection.vertex_sets, labels, strict=True):
+        if vertex_set.type.role != "point":
+            free[label[label >= 0]] = False
+    if not free.any():
+        return free
+    for edges in selection.edges:
+        part = labels[edges.vertex_sets[0]][edges.vertex_rows[:, 0]]
+        rows = np.flatnonzero((part >= 0) & free[part])
+        kinds = edges.edge_set.type.vertices
+        if not len(rows):
+            continue
+        if len({kind.storage_dim for kind in kinds}) > 1:
+            free[part[rows]] = False  # in spaces of several dimensions
+            continue
+        values = arguments(graph, edges.edge_set, edges.rows[rows])
+        points = values[: len(kinds)]
+        step = max(float(np.abs(points).max()), 1.0) * _DIRECTION[: kinds[0].storage_dim]
+        before = errors_of(edges.edge_set, values)
+        after = errors_of(edges.edge_set, [*(point + step for point in points), *values[len(kinds) :]])
+        scale = np.abs(before).max(axis=1) + np.abs(step).max()
+        free[part[rows[~(np.abs(after - before).max(axis=1) <= _SAME * scale)]]] = False
+    return free
 
 
 def _where_components_are_held(

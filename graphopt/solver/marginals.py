@@ -17,6 +17,7 @@ from graphopt.errors import GraphError, OptionError, SolverError
 from graphopt.graph import Graph, Vertex
 from graphopt.solver.computed.inline import with_values_inlined
 from graphopt.solver.cpu import CpuBlockSolver
+from graphopt.solver.gauge import choose_gauge
 from graphopt.solver.held import without_held
 from graphopt.solver.linear import BlockPattern, SparseCholesky
 from graphopt.solver.linear.null_space import (
@@ -28,6 +29,7 @@ from graphopt.solver.linear.null_space import (
 from graphopt.solver.linear_systems import block_pattern
 from graphopt.solver.registry import SolverOptions
 from graphopt.solver.structure import Structure
+from graphopt.suggestions import knows_its_options
 
 Pair = tuple[int, int]
 SINGULAR_CHOICES = ("error", "hold", "damp", "pseudo-inverse")
@@ -37,6 +39,7 @@ _GROWTH = 1e12  # of a vector under inv(H) D: beyond, H is singular up to roundi
 _NAMED = 8  # vertices in a message
 
 
+@knows_its_options
 def compute_marginals(
     graph: Graph, pairs: Iterable[Any], *, level: int = 0, singular: str = "error", device: str = "cpu"
 ) -> dict[Pair, np.ndarray]:
@@ -57,10 +60,11 @@ def compute_marginals(
     wanted = [_pair(pair) for pair in pairs]
     graph, structure, values = _linearized(graph, level)
     blocks = np.array([[_block(graph, structure, ids) for ids in pair] for pair in wanted], np.int32)
-    found = _inverse(structure, values, singular, device).marginals(blocks.reshape(-1, 2))
+    found = _inverse(graph, structure, values, singular, device).marginals(blocks.reshape(-1, 2))
     return dict(zip(wanted, found, strict=True))
 
 
+@knows_its_options
 def compute_covariances(
     graph: Graph, *, level: int = 0, singular: str = "error", device: str = "cpu"
 ) -> dict[int, np.ndarray]:
@@ -70,12 +74,13 @@ def compute_covariances(
     """
     if singular not in SINGULAR_CHOICES:
         raise OptionError(f"singular is {singular!r}, expected one of {', '.join(SINGULAR_CHOICES)}.")
-    _, structure, values = _linearized(graph, level)
+    graph, structure, values = _linearized(graph, level)
     every = np.arange(structure.num_blocks, dtype=np.int32)
-    found = _inverse(structure, values, singular, device).marginals(np.stack([every, every], axis=1))
+    found = _inverse(graph, structure, values, singular, device).marginals(np.stack([every, every], axis=1))
     return dict(zip(structure.ids.tolist(), found, strict=True))
 
 
+@knows_its_options
 def find_singular_directions(graph: Graph, *, level: int = 0) -> tuple[dict[int, np.ndarray], str]:
     """Directions in which the graph can move without changing an error, and a sentence about them.
 
@@ -106,10 +111,13 @@ def _linearized(graph: Graph, level: int) -> tuple[Graph, Structure, np.ndarray]
     structure = Structure(problem.selection)
     solver = CpuBlockSolver(problem.graph, structure, SolverOptions())
     solver.linearize()
+    if not np.isfinite(solver.values).all():
+        what = solver.first_non_finite() or "H overflows: Jacobians or informations are too large."
+        raise SolverError(f"There are no covariances: {what}")
     return problem.graph, structure, solver.values
 
 
-def _inverse(structure: Structure, values: np.ndarray, singular: str, device: str) -> Any:
+def _inverse(graph: Graph, structure: Structure, values: np.ndarray, singular: str, device: str) -> Any:
     """Something with `marginals`."""
     pattern = block_pattern(structure)
     if singular == "damp":
@@ -124,10 +132,26 @@ def _inverse(structure: Structure, values: np.ndarray, singular: str, device: st
     space = find_null_space(pattern, values)
     if singular == "error" or space.num_directions == 0:
         raise SolverError(
-            f"H is singular, so there are no covariances: {describe(space, structure)}. Fix a vertex of each "
-            "connected part, add a prior, or pass singular='hold', 'damp' or 'pseudo-inverse'."
+            f"H is singular, so there are no covariances: {describe(space, structure)}. "
+            f"{_what_optimize_holds(graph, structure)}Fix a vertex of each connected part, add a prior, or "
+            "pass singular='hold', 'damp' or 'pseudo-inverse'."
         )
     return GeneralizedInverse(space, values, singular)
+
+
+def _what_optimize_holds(graph: Graph, structure: Structure) -> str:
+    """A sentence about the automatic gauge of `optimize`, "" where it holds nothing."""
+    sets = structure.selection.vertex_sets
+    ids = [int(sets[number].ids[row]) for number, row in choose_gauge(graph, structure.selection)]
+    if not ids:
+        return ""
+    names = ", ".join(map(str, ids[:_NAMED])) + (
+        f" and {len(ids) - _NAMED} more" if len(ids) > _NAMED else ""
+    )
+    return (
+        f"optimize() holds vertex {names} in its call only (summary.fixed_by_gauge); "
+        f"graph.set_fixed({ids[:_NAMED]}) holds it here as well. "
+    )
 
 
 def _factorized(pattern: BlockPattern, values: np.ndarray, damping: np.ndarray | None, device: str) -> Any:

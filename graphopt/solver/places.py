@@ -11,13 +11,13 @@ from typing import Any
 
 import numpy as np
 
-from graphopt.solver.cpu import CpuBlockSolver
+from graphopt.solver.cpu import HostEquations
 
 
 def present_places(solver: Any) -> list[np.ndarray]:
     """Copies of all estimates; `solver` is a `BlockSolver` or has one as `inner`."""
     inner = getattr(solver, "inner", solver)
-    if isinstance(inner, CpuBlockSolver):
+    if isinstance(inner, HostEquations):
         return inner.snapshot()
     solver.finish()
     return [vertex_set.estimate.copy() for vertex_set in solver.structure.selection.vertex_sets]
@@ -26,7 +26,7 @@ def present_places(solver: Any) -> list[np.ndarray]:
 def go_to(solver: Any, places: list[np.ndarray]) -> None:
     """Set the estimates to what `present_places` gave; the stack of `push` stays."""
     inner = getattr(solver, "inner", solver)
-    if isinstance(inner, CpuBlockSolver):
+    if isinstance(inner, HostEquations):
         inner.restore(places)
         return
     for vertex_set, estimate in zip(solver.structure.selection.vertex_sets, places, strict=True):

@@ -27,9 +27,9 @@ from graphopt.graph import Graph, Selection
 from graphopt.graph.residuals import errors
 from graphopt.graph.select import forget as forget_selection
 from graphopt.graph.sets import EdgeSet
-from graphopt.solver.auto_device import device_for_more
+from graphopt.solver.auto_device import FAILURES, device_for_more, say_why
 from graphopt.solver.block_solver import BlockSolver
-from graphopt.solver.cpu import CpuBlockSolver
+from graphopt.solver.cpu import CpuBlockSolver, HostEquations
 from graphopt.solver.registry import SolverOptions, create_block_solver
 from graphopt.solver.structure import EdgeGroup, Structure, information_variant
 from graphopt.solver.trial import Damping
@@ -50,6 +50,8 @@ class _Prepared:
     solver: BlockSolver
     masks: tuple[np.ndarray, ...] | None = None
     """Per group of the structure who takes part; None: all do."""
+    stays: bool = False
+    """A GPU has refused it: it stays on the CPU."""
 
 
 _last: WeakKeyDictionary[Graph, _Prepared] = WeakKeyDictionary()
@@ -142,47 +144,24 @@ def begin_ahead(
 
 def _move_to_gpu(last: _Prepared, graph: Graph) -> None:
     """Give further calls a GPU's block solver where that has become the better choice of "auto"."""
-    if not isinstance(last.solver, CpuBlockSolver):
+    if last.stays or not isinstance(last.solver, CpuBlockSolver):
         return
-    flops = last.solver.factor_flops
-    device = device_for_more(last.structure, last.options, flops)
-    if device != "cpu":
-        options = replace(last.options, device=device)
-        last.solver = create_block_solver(graph, last.structure, options)
+    device = device_for_more(last.structure, last.options, last.solver.factor_flops)
+    if device == "cpu":
+        return
+    try:
+        last.solver = create_block_solver(graph, last.structure, replace(last.options, device=device))
+    except FAILURES as error:
+        say_why(error)
+        last.stays = True
 
 
 def edge_errors(graph: Graph, edge_set: EdgeSet) -> np.ndarray:
-    """Errors (n, residual_dim) of all edges of a set at the graph's estimates.
-
-    From the graph's last block solver where that is the CPU's and the graph has not changed since; edges that
-    took no part in it, and on other devices all, by the compiled error program of their type.
-    """
-    last = _last.get(graph)
-    if last is None or last.version != graph.version or not isinstance(last.solver, CpuBlockSolver):
-        return _computed_errors(graph, edge_set, None)
-    found = np.empty((len(edge_set), edge_set.type.residual_dim))
-    known = np.zeros(len(edge_set), bool)
-    for group, values in last.solver.errors_of(edge_set):
-        if len(group.rows) == len(found):
-            return values
-        found[group.rows], known[group.rows] = values, True
-    rows = np.flatnonzero(~known)
-    if len(rows):
-        found[rows] = _computed_errors(graph, edge_set, rows)
-    return found
-
-
-@lru_cache(maxsize=64)
-def _error_program(kind: EdgeType) -> Program:
-    return compile_errors(working_edge_type(kind))
-
-
-def _computed_errors(graph: Graph, edge_set: EdgeSet, rows: np.ndarray | None) -> np.ndarray:
-    """(k, residual_dim) errors of these rows, None: all, at the graph's estimates, by all threads."""
+    """Errors (n, residual_dim) of all edges of a set at the graph's estimates, by all threads."""
     program = _error_program(edge_set.type)
     if sampled_runs(program):  # images are no inputs of a program
-        return errors(graph, edge_set, np.arange(len(edge_set)) if rows is None else rows)
-    vertex_sets, vertex_rows, parameter_sets, parameter_rows = graph.edge_places(edge_set, rows)
+        return errors(graph, edge_set, np.arange(len(edge_set)))
+    vertex_sets, vertex_rows, parameter_sets, parameter_rows = graph.edge_places(edge_set, None)
     tables = []
     for number, vertex in zip(vertex_sets, edge_set.type.vertices, strict=True):
         estimate = graph.vertex_sets[number].estimate
@@ -197,8 +176,13 @@ def _computed_errors(graph: Graph, edge_set: EdgeSet, rows: np.ndarray | None) -
         [np.ascontiguousarray(graph.parameter_sets[number].values) for number in parameter_sets],
         np.ascontiguousarray(parameter_rows),
         [(measured, list(range(measured.shape[1])))] if measured.shape[1] else [],
-        rows,
+        None,
     )
+
+
+@lru_cache(maxsize=64)
+def _error_program(kind: EdgeType) -> Program:
+    return compile_errors(working_edge_type(kind))
 
 
 _others: list[Callable[[Graph], None]] = []
@@ -236,7 +220,7 @@ def _adapted(
     if chosen is None or selection.num_active_edges == last.selection.num_active_edges:
         return _narrowed(last, None)
     solver = last.solver
-    if not may_narrow or last.structure.external or not isinstance(solver, CpuBlockSolver):
+    if not may_narrow or last.structure.external or not isinstance(solver, HostEquations):
         return None
     numbers = {id(edges.edge_set): number for number, edges in enumerate(last.selection.edges)}
     masks = [chosen[numbers[id(group.edge_set)]] for group in last.structure.groups]
@@ -248,7 +232,7 @@ def _narrowed(last: _Prepared, masks: tuple[np.ndarray, ...] | None) -> _Prepare
     """Let these edges of each group take part, None: all."""
     if masks is None and last.masks is None:
         return last
-    assert isinstance(last.solver, CpuBlockSolver)  # no other one is ever narrowed
+    assert isinstance(last.solver, HostEquations)  # no other one is ever narrowed
     if masks is None:
         chosen = [np.ones(len(group.rows), bool) for group in last.structure.groups]
     else:

@@ -19,13 +19,12 @@ from graphopt.codegen.workspace import workspace
 from graphopt.graph import EdgeSet, Graph, VertexSet
 from graphopt.graph.columns import Columns
 from graphopt.graph.selection import EdgeSelection
+from graphopt.solver.auto_device import LARGEST_BLOCK
 from graphopt.solver.held import Problem, brought_up_to_date
 from graphopt.symbolic.expr import topological
 from graphopt.types.base import VertexType
 from graphopt.types.split import Piece, piece_type, split_edge_type
 
-LARGEST = 15
-"""Rows of a block that kernels keep in registers (`vulkan.data.layout`)."""
 _EDGE_COLUMNS = ("sequence", "measurement", "information", "kernel", "kernel_width", "parameters")
 
 
@@ -49,7 +48,7 @@ class SplitProblem(Problem):
         self.whole.bring_back()
 
 
-def in_small_blocks(problem: Problem, largest: int = LARGEST) -> Problem:
+def in_small_blocks(problem: Problem, largest: int = LARGEST_BLOCK) -> Problem:
     """The problem with no vertex of more than `largest` components, as far as oplus lets them be cut."""
     kinds = [vertex_set.type for vertex_set in problem.selection.vertex_sets]
     if all(len(pieces_of(kind, largest)) == 1 for kind in kinds):

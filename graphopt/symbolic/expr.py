@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import itertools
 import math
+import threading
 from collections.abc import Callable, Iterable, Iterator
 from contextlib import contextmanager
 from functools import cached_property, partial
@@ -23,10 +24,19 @@ from graphopt.symbolic.source import user_line
 _COMMUTATIVE = frozenset(op.name for op in OPS.values() if op.commutative)
 _OPEN = frozenset(op.name for op in OPS.values() if op.is_open)
 _counter = itertools.count()
-_table: dict[tuple, Expr] = {}
-"""(operation, *arguments) or (kind of leaf, value) -> the expression that this is."""
-_made: dict[tuple, Expr] = {}
-"""(operation, *arguments) -> what `make` returned: the same whenever it is asked again."""
+
+
+class _Known(threading.local):
+    """The expressions that a thread knows; others may trace at the same time."""
+
+    def __init__(self) -> None:
+        self.table: dict[tuple, Expr] = {}
+        """(operation, *arguments) or (kind of leaf, value) -> the expression that this is."""
+        self.made: dict[tuple, Expr] = {}
+        """(operation, *arguments) -> what `make` returned: the same whenever it is asked again."""
+
+
+_known = _Known()
 _choices: dict[tuple[str, ...], tuple[Simplify, ...]] = {}
 """(operation, *operations of its arguments) -> what is asked for something simpler, in this order."""
 _simplifies = True
@@ -277,37 +287,36 @@ class Expr:
 
 
 def _intern(key: tuple, args: tuple[Expr, ...], value: Any) -> Expr:
-    """Return the expression of this key in `_table`."""
-    found = _table.get(key)
+    """Return the expression of this key in the thread's table."""
+    table = _known.table
+    found = table.get(key)
     if found is None:
         found = object.__new__(Expr)
         found.op, found.args, found.value, found.id = key[0], args, value, next(_counter)
-        _table[key] = found
+        table[key] = found
     return found
 
 
 @contextmanager
 def fresh_table() -> Iterator[None]:
-    """Forget the expressions made inside when leaving, so that compiling many types does not grow memory."""
-    global _table, _made
-    outer = _table, _made
-    _table, _made = {}, {}
+    """Forget the expressions that this thread makes inside when leaving, so that memory does not grow."""
+    outer = _known.table, _known.made
+    _known.table, _known.made = {}, {}
     try:
         yield
     finally:
-        _table, _made = outer
+        _known.table, _known.made = outer
 
 
 class Checkpoint:
     """The expressions that are known now: to go on from here several times, each as if it were the first."""
 
     def __init__(self) -> None:
-        self._known = dict(_table), dict(_made)
+        self._table, self._made = dict(_known.table), dict(_known.made)
 
     def restore(self) -> None:
         """Know these expressions and no others, until the surrounding `fresh_table` ends."""
-        global _table, _made
-        _table, _made = (dict(known) for known in self._known)
+        _known.table, _known.made = dict(self._table), dict(self._made)
 
 
 @contextmanager
@@ -364,9 +373,10 @@ def make(op: str, *args: Expr) -> Expr:
     if op in _COMMUTATIVE and args[0].id > args[1].id:
         args = (args[1], args[0])
     key = (op, *args)
-    found = _made.get(key)
+    made = _known.made
+    found = made.get(key)
     if found is None:
-        found = _made[key] = _simplified(key, args)
+        found = made[key] = _simplified(key, args)
     return found
 
 

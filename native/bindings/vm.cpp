@@ -229,18 +229,6 @@ void bind_vm(py::module_& m) {
           },
           py::arg("group"), "(m,) chi2 of each edge, not robustified.")
       .def(
-          "errors",
-          [](Linearizer& lin, int group) {
-            const auto& g = lin.group(group);
-            py::array_t<double> out({g.num_rows, static_cast<std::int64_t>(g.residual_dim)});
-            std::fill_n(out.mutable_data(), out.size(), std::nan(""));
-            double* data = out.mutable_data();
-            const py::gil_scoped_release release;
-            lin.errors(group, data);
-            return out;
-          },
-          py::arg("group"), "(m, residual_dim) residual of each edge.")
-      .def(
           "oplus",
           [](Linearizer& lin, const py::array& dx) {
             const View<const double> v = view<const double>(dx, "dx", 1);

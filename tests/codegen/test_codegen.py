@@ -441,9 +441,9 @@ def test_compiling_leaves_no_expressions_behind():
     """The table of known expressions is as large after compiling as before."""
     from graphopt.symbolic import expr
 
-    before = len(expr._table)
+    before = len(expr._known.table)
     codegen.compile_edge(examples.EDGE_SE3)
-    assert len(expr._table) == before
+    assert len(expr._known.table) == before
 
 
 def test_debug_output_shows_the_kernels():

@@ -105,19 +105,22 @@ def test_component_roots_agree_with_scipy(seed):
     np.testing.assert_array_equal(roots, smallest[expected])
 
 
-def test_each_part_that_nothing_holds_gets_one_pose():
-    """Parts with a fixed neighbour or a prior, and parts without poses, are left alone."""
+def test_each_part_that_nothing_holds_gets_one_vertex():
+    """Parts with a fixed neighbour or a prior, are left alone; of points alone one is held."""
     graph = chain(12)
     graph.remove_edges("EDGE_SE2", [2, 5, 8])  # 0-2, 3-5, 6-8, 9-11
     graph.set_fixed([4])
     graph.add_edges("EDGE_PRIOR_SE2_XY", [[7]], np.zeros((1, 2)))
     graph.add_vertices("VERTEX_XY", [20, 21])
     graph.add_edges("EDGE_POINTXY", [[20, 21]], np.zeros((1, 2)))
+    graph.add_vertices("VERTEX_XY", [30, 31])
+    graph.add_edges("EDGE_POINTXY", [[30, 31]], np.zeros((1, 2)))
+    graph.set_fixed([30])
     chosen = choose_gauge(graph, graph.select())
     ids = graph.vertex_set("VERTEX_SE2").ids
     parts = {int(ids[row]) // 3 for number, row in chosen if number == 0}
     assert parts == {0, 3}
-    assert len(chosen) == 2
+    assert len(chosen) == 3 and set(chosen[-1:]) <= {(1, 0), (1, 1)}
 
 
 def test_a_connected_graph_gets_the_vertex_that_g2o_fixes():

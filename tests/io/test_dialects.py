@@ -306,7 +306,7 @@ def test_isam_round_trip_in_each_dialect(dialect, tmp_path):
         graph.add_edges(edge, [[0, 1]], measured, root @ np.swapaxes(root, 1, 2) + np.eye(dim))
         path = tmp_path / f"{dim}.isam"
         io.write(graph, path, dialect=dialect)
-        again = io.read(path, format="isam", dialect=dialect).edge_set(edge)
+        again = io.read_with_report(path, "isam", dialect)[0].edge_set(edge)
         np.testing.assert_allclose(again.information, graph.edge_set(edge).information, rtol=1e-9, atol=1e-9)
         np.testing.assert_allclose(again.measurement, graph.edge_set(edge).measurement, atol=1e-12)
 

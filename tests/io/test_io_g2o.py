@@ -136,6 +136,8 @@ def test_a_file_of_edges_only(read_text, written):
     assert graph.vertex_set("VERTEX_SE2").ids.tolist() == [1, 3, 9]
     assert not graph.vertex_set("VERTEX_SE2").estimate.any()
     assert report.needs_initialization and "identity" in str(report)
+    with pytest.warns(UserWarning, match=r"holds no estimates: all 3 vertices.*graphopt.initialize"):
+        io.read(report.path)
     assert len(written(graph)) == 5
 
 

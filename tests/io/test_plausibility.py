@@ -152,9 +152,9 @@ def test_angles_of_quaternions_that_are_not_quite_unit(suffix, tmp_path):
         for i in range(4)
     ]
     path.write_text("\n".join(lines) + "\n")
-    graph = io.read(path)
+    graph = io.read_with_report(path)[0]
     io.write(graph, tmp_path / f"b.{suffix}")
-    again = io.read(tmp_path / f"b.{suffix}")
+    again = io.read_with_report(tmp_path / f"b.{suffix}")[0]
     for found, given in [
         (again.edge_set("EDGE_SE3:QUAT").measurement, values[:4]),
         *([(again.vertex_set("VERTEX_SE3:QUAT").estimate, values)] if suffix == "graph" else []),

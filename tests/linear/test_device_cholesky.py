@@ -14,7 +14,7 @@ from linear_problems import from_dense, make_pattern, spd_values, to_dense
 from vulkan_devices import VARIANTS, shared_device
 
 from graphopt.device.errors import DeviceMemoryError
-from graphopt.errors import OptionError, ShapeError, SolverError
+from graphopt.errors import DeviceLimitError, OptionError, ShapeError, SolverError
 from graphopt.solver.linear import SparseCholesky
 from graphopt.solver.vulkan.cholesky import DeviceCholesky, RefinedCholesky, analyse, factor, memory, work
 from graphopt.solver.vulkan.cholesky import analysis as analysis_module
@@ -270,7 +270,7 @@ def test_what_kernels_cannot_count_is_cut_or_refused(monkeypatch):
     with pytest.raises(SolverError, match=r"at most [123] at once"):
         solver.record_solve(None, None, None, 7)
     monkeypatch.setattr(analysis_module, "MAX_INDICES", 100)
-    with pytest.raises(SolverError, match="a device counts to 99"):
+    with pytest.raises(DeviceLimitError, match="a device counts to 99"):
         analyse(pattern)
 
 

@@ -110,6 +110,38 @@ def test_what_to_do_about_singular_directions(name):
             assert np.abs(found[id_] - expected[rows, rows]).max() < 1e-5 * np.abs(expected).max(), choice
 
 
+def test_points_far_away_do_not_spoil_what_is_held():
+    """Covariances are those of the graph that holds the same scalars itself."""
+    graph = GRAPHS["bundle"]()
+    points = next(vertex_set for vertex_set in graph.vertex_sets if vertex_set.type.role == "point")
+    points.estimate[:3] *= 1e4
+    _, structure, pattern = dense_of(graph)
+    held = find_null_space(pattern, _linearized(graph, 0)[-1]).scalars_to_hold()
+    found = graphopt.compute_covariances(graph, singular="hold")
+    blocks = np.searchsorted(pattern.offsets, held, side="right") - 1
+    for block, component in zip(blocks, held - pattern.offsets[blocks], strict=True):
+        id_ = int(structure.ids[block])
+        assert not found[id_][component].any() or np.abs(found[id_][component]).max() < 1e-9
+        graph.hold([id_], [int(component)])
+        found[id_][component] = np.nan
+    expected = graphopt.compute_covariances(graph)
+    for id_, covariance in expected.items():
+        moving = ~np.isnan(found[id_]).all(axis=1)
+        block = found[id_][np.ix_(moving, moving)]
+        assert np.abs(block - covariance).max() < 1e-5 * np.abs(covariance).max()
+
+
+def test_what_optimize_held_is_named():
+    """The automatic gauge is of one call: without it the error says how to hold the same vertex."""
+    graph = GRAPHS["sphere"]()
+    graph.vertex_sets[0].fixed[:] = False
+    (held,) = graphopt.optimize(graph).fixed_by_gauge
+    with pytest.raises(SolverError, match=rf"optimize\(\) holds vertex {held} .*set_fixed\(\[{held}\]\)"):
+        graphopt.compute_covariances(graph)
+    graph.set_fixed([held])
+    assert held not in graphopt.compute_covariances(graph)
+
+
 def test_generalized_inverse_of_a_rank_deficient_matrix():
     """A random matrix with two directions taken out; an indefinite one is refused."""
     rng = np.random.default_rng(0)

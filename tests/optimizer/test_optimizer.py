@@ -87,6 +87,35 @@ def test_a_graph_in_parts_is_solved_in_one_call():
     assert summary.final_chi2 == pytest.approx(parts, rel=1e-6)
 
 
+def points_in_a_ring(kind="EDGE_POINTXYZ", count=6):
+    rng, graph = np.random.default_rng(3), Graph()
+    places = rng.normal(size=(count, 3))
+    ends = np.stack([np.arange(count), (np.arange(count) + 1) % count], axis=1)
+    graph.add_vertices("VERTEX_TRACKXYZ", np.arange(count), places + rng.normal(0.0, 0.1, places.shape))
+    graph.add_edges(kind, ends, np.diff(places[ends], axis=1)[:, 0] + rng.normal(0.0, 0.1, places.shape))
+    return graph
+
+
+def test_one_of_points_that_move_together_is_held():
+    """So that every algorithm finds the minimum, which is that of the edges' differences."""
+    for method in ("gn", "lm", "auto"):
+        graph = points_in_a_ring()
+        summary = optimize(graph, method)
+        assert summary.is_usable and summary.fixed_by_gauge == [graph.find_gauge()]
+        measured = graph.edge_set("EDGE_POINTXYZ").measurement  # their sum is spread evenly around the ring
+        assert summary.final_chi2 == pytest.approx((measured.sum(axis=0) ** 2).sum() / len(measured))
+
+
+def test_no_point_is_held_where_errors_change_with_the_place_of_all():
+    """It would change the minimum."""
+
+    @graphopt.edge_type(tag="POINTS_FROM_THE_MIDDLE", vertices=("VERTEX_TRACKXYZ",) * 2, measurement_dim=3)
+    def PointsFromTheMiddle(first, second, measured):
+        return second - first + 0.1 * second - measured
+
+    assert optimize(points_in_a_ring(PointsFromTheMiddle), "lm").fixed_by_gauge == []
+
+
 def test_summary_is_json_with_the_documented_keys():
     """`to_dict` holds plain values only."""
     summary = optimize(noisy_ring(), "lm")
@@ -208,15 +237,37 @@ def test_an_error_that_is_not_finite_names_its_edge(method):
 
 
 def test_a_singular_system_ends_gauss_newton_and_not_the_others():
-    """Two points with one distance measured: GN reports failure, auto and lm find the minimum."""
+    """Two points and their difference, none held: GN reports failure, the others find the minimum."""
     graph = Graph()
     graph.add_vertices("VERTEX_XY", [0, 1], [[0.0, 0.0], [1.0, 0.0]])
     graph.add_edges("EDGE_POINTXY", [[0, 1]], [[3.0, 1.0]])
-    assert optimize(graph.copy(), "gn").termination is TerminationType.LINEAR_SOLVER_FAILURE
+    assert optimize(graph.copy(), "gn", fix="none").termination is TerminationType.LINEAR_SOLVER_FAILURE
     for method in ("auto", "lm", "dogleg"):
-        summary = optimize(graph.copy(), method, 50)
+        summary = optimize(graph.copy(), method, 50, fix="none")
         assert summary.is_usable
         assert summary.final_chi2 < 1e-10, method
+
+
+@pytest.mark.parametrize("device", ["cpu", "vulkan"])
+@pytest.mark.parametrize("method", METHODS)
+@pytest.mark.parametrize("others", [0, 40])
+def test_a_jacobian_that_is_not_finite_is_named(method, device, others):
+    """A distance has no derivative at the origin; by the native loop, by Python's, on a device."""
+
+    @graphopt.edge_type(tag="DISTANCE_FROM_ORIGIN", vertices=("VERTEX_XY",), measurement_dim=1)
+    def DistanceFromOrigin(point, measured):
+        return np.sqrt(point[0] * point[0] + point[1] * point[1]) - measured
+
+    graph = Graph()
+    graph.add_vertices("VERTEX_XY", np.arange(others + 2), np.arange(2.0 * others + 4).reshape(-1, 2)[::-1])
+    graph.vertex(7 if others else 1).estimate = [0.0, 0.0]
+    graph.add_edges(DistanceFromOrigin, np.arange(others + 2)[:, None], np.ones((others + 2, 1)))
+    summary = optimize(graph, method, device=device)
+    assert summary.termination is TerminationType.NON_FINITE and not summary.is_usable
+    number = 7 if others else 1
+    assert f"Jacobian of DISTANCE_FROM_ORIGIN of vertex {number} (row {number} " in summary.message
+    with pytest.raises(SolverError, match=rf"no covariances: The Jacobian .* of vertex {number} "):
+        graphopt.compute_covariances(graph)
 
 
 def test_indefinite_information_does_not_crash():

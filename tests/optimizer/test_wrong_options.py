@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from graphopt import Graph, optimize
+from graphopt import AutoOptions, Graph, compute_covariances, compute_marginals, optimize
 from graphopt.errors import DeviceError, GraphOptError, OptionError
 
 
@@ -30,6 +30,27 @@ def test_the_option_is_named(option, sentence):
     """Not what some library says when it gets such a value."""
     with pytest.raises(OptionError, match=sentence):
         optimize(two_poses(), device="cpu", **option)
+
+
+@pytest.mark.parametrize(
+    "call, sentence",
+    [
+        (
+            lambda graph: optimize(graph, max_iteration=3),
+            "optimize has no .*Did you mean 'max_iterations'",
+        ),
+        (lambda graph: AutoOptions(max_iteration=3), r"AutoOptions has no .*Did you mean 'max_iterations'\?"),
+        (lambda graph: compute_covariances(graph, singlar="hold"), r"Did you mean 'singular'\?"),
+        (lambda graph: compute_marginals(graph, [0], devce="cpu"), r"Did you mean 'device'\?"),
+        (lambda graph: graph.add_edges("EDGE_SE2", [[0, 1]], measurment=0), r"Did you mean 'measurement"),
+        (lambda graph: graph.add_vertices("EDGE_SE2", [0], xyz=0), r"'xyz'\. Its options are"),
+    ],
+)
+def test_the_nearest_name_of_a_misspelt_option_is_named(call, sentence):
+    """It is an OptionError, and the TypeError that Python has for it."""
+    with pytest.raises(OptionError, match=sentence) as caught:
+        call(two_poses())
+    assert isinstance(caught.value, TypeError)
 
 
 def test_a_schedule_by_type_is_no_matter_of_the_cpu():

@@ -6,8 +6,10 @@ import pytest
 
 import graphopt
 from graphopt import datasets
+from graphopt.errors import DeviceLimitError
 from graphopt.solver import auto_device
-from graphopt.solver.auto_device import choose_device, device_for_more
+from graphopt.solver.auto_device import choose_device, device_for_more, has_small_blocks
+from graphopt.solver.configurations import configured
 from graphopt.solver.registry import SolverOptions
 from graphopt.solver.structure import Structure
 
@@ -82,3 +84,47 @@ def test_a_call_of_the_same_structure_moves_to_the_gpu(monkeypatch):
     assert [summary.device for summary in found] == ["cpu", "vulkan:0", "vulkan:0"]
     chi2 = [summary.final_chi2 for summary in found]
     assert chi2[1] == chi2[2] == pytest.approx(chi2[0], rel=1e-9)
+
+
+@pytest.mark.parametrize(
+    "options, small",
+    [
+        (configured("PCG (GPU)", SolverOptions()), True),
+        (configured("PCG (CPU)", SolverOptions()), False),
+        (SolverOptions("kompute"), True),
+        (SolverOptions(schedule="blocks"), True),
+        (SolverOptions(precision="mixed"), True),
+        (SolverOptions(schedule="host"), False),
+        (SolverOptions(), False),
+    ],
+)
+def test_vertices_are_split_for_the_device_that_is_used(options, small):
+    """By the solver's options, not by the keyword."""
+    assert has_small_blocks(options) is small
+
+
+@pytest.mark.parametrize("call", [1, 2])
+def test_the_cpu_goes_on_where_a_graph_is_too_large_for_the_gpu(monkeypatch, call):
+    """In the first call, or when a further one would move there; a device that was named raises."""
+    graph = datasets.ba(5, 40)
+    if call == 2:
+        monkeypatch.setattr(auto_device, "GPU_ELIMINATED", 0.0)
+        monkeypatch.setattr(auto_device, "_open_gpu", lambda: 0)
+        graphopt.optimize(graph, "lm", 1)
+    else:
+        monkeypatch.setattr("graphopt.solver.registry.choose_device", lambda *_: "vulkan:0")
+    monkeypatch.setattr("graphopt.solver.vulkan.data.layout.MAX_VALUES", 10)
+    with pytest.warns(RuntimeWarning, match="queues count to 9.*Solving on the CPU instead"):
+        assert graphopt.optimize(graph, "lm", 2).device.startswith("cpu")
+    with pytest.raises(DeviceLimitError, match="device='cpu'"):
+        graphopt.optimize(graph, "lm", 2, device="vulkan")
+    if call == 2:
+        assert graphopt.optimize(graph, "lm", 2, device="auto").device.startswith("cpu")
+
+
+def test_schedule_host_can_be_asked_for_again():
+    """A solver of a device that linearises on the CPU is none that could move to a GPU."""
+    graph = datasets.manhattan(20)
+    for _ in range(3):
+        summary = graphopt.optimize(graph, "gn", 2, precision="mixed", schedule="host")
+        assert summary.device.startswith("vulkan"), summary.device

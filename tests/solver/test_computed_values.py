@@ -1,9 +1,11 @@
 """Computed values: inlined or kept in arrays, on any device, it is the problem that one writes by hand."""
 
 import pickle
+from types import SimpleNamespace
 
 import numpy as np
 import pytest
+import scipy.sparse
 from examples_modules import own_types
 from scipy.spatial.transform import Rotation
 from value_graphs import (
@@ -20,7 +22,7 @@ from vulkan_devices import shared_device
 
 import graphopt
 from graphopt.errors import GraphError, OptionError, ShapeError
-from graphopt.solver.computed.materialized import MaterializedSolver
+from graphopt.solver.computed.materialized import FormedSystem, MaterializedSolver
 from graphopt.solver.registry import SolverOptions
 
 __all__ = ["own_types", "own_types_of_module", "types"]  # fixtures of this module
@@ -196,3 +198,21 @@ def test_a_file_has_no_place_for_values(types, tmp_path):
     """Writing says so."""
     with pytest.raises(GraphError, match=r"computed value"):
         graphopt.write(everything(types), tmp_path / "graph.g2o")
+
+
+def test_the_sparsity_of_the_chain_rule_may_change():
+    """Derivatives that are zero, also of all values by a component, and then others."""
+    structure = SimpleNamespace(
+        dims=np.array([3]), row_idx=np.array([0]), col_ptr=np.array([0, 1]), block_ptr=np.array([0, 9]),
+        offsets=np.array([0, 3]), dim=3,
+    )  # fmt: skip
+    hessian = np.diag([2.0, 3.0, 4.0]) + 0.5
+    system = FormedSystem(structure)
+    lower = np.tril(np.ones((3, 3)))
+    for chain in (np.eye(3), np.diag([1.0, 0.0, 1.0]), lower, lower.T, np.diag([0.0, 1.0, 1.0])):
+        expected = chain.T @ hessian @ chain
+        diagonal = system.form(scipy.sparse.csr_matrix(chain), hessian.ravel())
+        np.testing.assert_allclose(diagonal, expected.diagonal())
+        dx = np.empty(3)
+        assert system.solve(1.0, np.ones(3), dx)
+        np.testing.assert_allclose(dx, np.linalg.solve(expected + np.eye(3), np.ones(3)))

@@ -20,14 +20,21 @@ from graphopt.solver.reuse import edge_errors
     ],
 )
 def test_errors_are_those_of_the_residuals(make, solved):
-    """Before any optimization, after one on the CPU, and once the graph has changed since."""
+    """Before any optimization, after one on the CPU, once numbers were written since, or vertices added."""
     graph = make()
     if solved:
         graphopt.optimize(graph, "lm", 2, device="cpu")
-    for changed in (False, True):
-        if changed:
-            graph.add_vertices("VERTEX_XY", [10**6])
+    for change in (lambda: None, lambda: _move(graph), lambda: graph.add_vertices("VERTEX_XY", [10**6])):
+        change()
         for edges in graph.edge_sets:
             expected = errors(graph, edges, np.arange(len(edges)))
             found = edge_errors(graph, edges)
             np.testing.assert_allclose(found, expected, atol=1e-11 * np.abs(expected).max())
+
+
+def _move(graph):
+    """Write estimates and measurements."""
+    for vertices in graph.vertex_sets:
+        vertices.estimate[:, 0] += 0.25
+    for edges in graph.edge_sets:
+        edges.measurement[:, 0] += 0.125

@@ -7,7 +7,7 @@ from value_graphs import everything, own_types_of_module, skinned, types, with_v
 from vulkan_devices import shared_device
 
 import graphopt
-from graphopt.errors import OptionError, SolverError
+from graphopt.errors import DeviceLimitError, OptionError
 from graphopt.solver.computed.device_solver import DeviceValuesSolver
 from graphopt.solver.computed.materialized import MaterializedSolver
 from graphopt.solver.computed.structure import ValuesStructure
@@ -217,5 +217,5 @@ def test_values_that_are_too_large_are_named():
     graph.add_edges(VdSixteenEdge, graphopt.sequential(values))
     assert graphopt.optimize(graph.copy(), device="cpu", computed="materialize").final_chi2 < 1e-20
     shared_device("address")
-    with pytest.raises(SolverError, match=r"COMPUTED_VD_SIXTEEN has 16 numbers.*computed='inline'"):
+    with pytest.raises(DeviceLimitError, match=r"COMPUTED_VD_SIXTEEN has 16 numbers.*computed='inline'"):
         graphopt.optimize(graph, device="vulkan", computed="materialize")

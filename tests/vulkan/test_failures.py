@@ -24,7 +24,7 @@ from graphopt.device import (
     list_devices,
     shared,
 )
-from graphopt.errors import SolverError
+from graphopt.errors import DeviceLimitError
 from graphopt.optimizer import optimize
 from graphopt.solver import auto_device
 from graphopt.solver.cpu import CpuBlockSolver
@@ -239,19 +239,21 @@ def test_what_grows_with_the_edges_is_reached_with_64_bits(schedule, precision, 
 def test_a_buffer_past_what_a_kernel_reaches_is_refused(monkeypatch):
     """With the kernel's and the buffer's name, before anything is computed."""
     monkeypatch.setattr("graphopt.solver.vulkan.program.NEAR_BYTES", 100)
-    with pytest.raises(SolverError, match=r"Kernel '.*' reads '.*', which takes \d+ bytes.*device='cpu'"):
+    with pytest.raises(
+        DeviceLimitError, match=r"Kernel '.*' reads '.*', which takes \d+ bytes.*device='cpu'"
+    ):
         optimize(bundle_adjustment(), "lm", 2, device="vulkan", **OPTIONS)
 
 
 def test_more_entries_than_32_bits_count_are_refused_when_planned(monkeypatch):
     monkeypatch.setattr("graphopt.solver.vulkan.plan.problem.MAX_ENTRIES", 500)
     with pytest.raises(
-        SolverError, match=r"edges EDGE_\w+ take \d+ numbers in one array; kernels count to 499"
+        DeviceLimitError, match=r"edges EDGE_\w+ take \d+ numbers in one array; kernels count to 499"
     ):
         optimize(bundle_adjustment(), "lm", 2, device="vulkan", **OPTIONS)
     monkeypatch.setattr("graphopt.solver.vulkan.plan.problem.MAX_ENTRIES", 1 << 32)
     monkeypatch.setattr("graphopt.solver.vulkan.data.layout.MAX_ROWS", 30)
-    with pytest.raises(SolverError, match="scalar rows"):
+    with pytest.raises(DeviceLimitError, match="scalar rows"):
         optimize(bundle_adjustment(), "lm", 2, device="vulkan", **OPTIONS)
 
 

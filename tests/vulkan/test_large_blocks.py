@@ -6,7 +6,7 @@ from examples_modules import face_fitting, own_types
 from vulkan_devices import shared_device
 
 import graphopt
-from graphopt.errors import SolverError
+from graphopt.errors import DeviceLimitError
 from graphopt.geometry import SE3
 from graphopt.solver.held import without_held
 from graphopt.solver.split import in_small_blocks, pieces_of
@@ -77,8 +77,16 @@ def test_the_equations_are_the_same():
     np.testing.assert_allclose(a, b, rtol=1e-9, atol=1e-12)
 
 
-def test_a_pose_with_numbers_on_the_device():
-    """Estimates come back into the graph, also for the callback."""
+GPU = [
+    {"device": "vulkan", "precision": "double"},
+    {"schedule": "blocks", "precision": "double"},
+    {"precision": "mixed"},
+]
+
+
+@pytest.mark.parametrize("options", GPU)
+def test_a_pose_with_numbers_on_the_device(options):
+    """Estimates come back into the graph, also for the callback, however the device was named."""
     shared_device("address")
     expected, graph = mixed_problem()[0], mixed_problem()[0]
     for graph_ in (expected, graph):
@@ -86,9 +94,8 @@ def test_a_pose_with_numbers_on_the_device():
         graph_.hold([1], [20])
     seen = []
     graphopt.optimize(expected, "lm", 6, device="cpu")
-    summary = graphopt.optimize(
-        graph, "lm", 6, device="vulkan", precision="double", callback=lambda _: seen.append(graph.chi2())
-    )
+    summary = graphopt.optimize(graph, "lm", 6, callback=lambda _: seen.append(graph.chi2()), **options)
+    assert not summary.device.startswith("cpu")
     assert graph.chi2() == pytest.approx(expected.chi2(), rel=1e-6)
     assert seen == pytest.approx([iteration.chi2 for iteration in summary.iterations], rel=1e-9)
 
@@ -109,5 +116,5 @@ def test_what_oplus_joins_cannot_be_cut():
 
     graph = graphopt.Graph()
     graph.add_edges(LbFirst, (graphopt.sequential(graph.add_array(LbSphere, np.eye(16)[:1])),))
-    with pytest.raises(SolverError, match="expected 1 to 15"):
+    with pytest.raises(DeviceLimitError, match="expected 1 to 15"):
         graphopt.optimize(graph, device="vulkan")

@@ -12,7 +12,7 @@ from vulkan_problems import DenseProblem, make_problem, unpack
 import graphopt
 import graphopt.datasets
 from graphopt.device import VulkanDevice
-from graphopt.errors import OptionError, SolverError
+from graphopt.errors import DeviceLimitError, OptionError, SolverError
 from graphopt.solver.vulkan.data.array import DeviceArray
 from graphopt.solver.vulkan.data.layout import BlockLayout, split_segments
 from graphopt.solver.vulkan.kernels.blocks import BlockInverse
@@ -204,7 +204,7 @@ def test_work_queues_of_the_gpu(context, work_queues, kept):
     if work_queues == "gpu":
         assert np.array_equal(actual, expected)
     assert relative_error(actual, expected) < TOLERANCE[context.precision]["schur"]
-    with pytest.raises(SolverError, match="one dimension"):
+    with pytest.raises(DeviceLimitError, match="one dimension"):
         start(context, PROBLEMS["mixed dimensions"](), schur="explicit", work_queues=work_queues).solve(1.0)
 
 
@@ -453,7 +453,7 @@ def test_queues_that_cannot_be_counted_are_refused(monkeypatch):
     monkeypatch.setattr("graphopt.solver.vulkan.program.MAX_QUEUE_ITEMS", 20)
     problem = make_problem([6] * 3, [3] * 12, degree=2)
     system = start(Context(shared_device("address"), "double"), problem, schur="explicit")
-    with pytest.raises(SolverError, match="implicit"):
+    with pytest.raises(DeviceLimitError, match="implicit"):
         system.solve(1.0)
 
 
@@ -464,7 +464,7 @@ def test_layouts_that_cannot_be_solved_are_refused():
         BlockLayout(two, np.array([0, 1, 3]), np.array([0, 0, 1], np.int32), 0)
     with pytest.raises(SolverError, match="diagonal block"):
         BlockLayout(two, np.array([0, 1, 2]), np.array([0, 0], np.int32), 2)
-    with pytest.raises(SolverError, match="1 to 15"):
+    with pytest.raises(DeviceLimitError, match="1 to 15"):
         BlockLayout(np.array([16], np.int32), np.array([0, 1]), np.array([0], np.int32), 1)
 
 

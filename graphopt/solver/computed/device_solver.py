@@ -18,7 +18,7 @@ from typing import Any
 import numpy as np
 
 from graphopt.device import VulkanDevice, open_device
-from graphopt.errors import OptionError, SolverError
+from graphopt.errors import DeviceLimitError, OptionError
 from graphopt.graph import Graph, Selection
 from graphopt.solver.computed.device_chain import TERM_SCHEDULES, DeviceChain
 from graphopt.solver.computed.structure import ValuesStructure
@@ -294,7 +294,7 @@ def device_values_solver(
         return None
     for vertex_set in selection.vertex_sets:
         if vertex_set.type.tangent_dim > MAX_BLOCK_DIM:
-            raise SolverError(
+            raise DeviceLimitError(
                 f"{vertex_set.type.tag} has {vertex_set.type.tangent_dim} numbers; where values are kept "
                 f"on a device, "
                 f"they and vertices have at most {MAX_BLOCK_DIM}. Use computed='inline', or device='cpu'."

@@ -26,7 +26,7 @@ from graphopt.solver.computed.chain import Chain
 from graphopt.solver.computed.device_solver import DeviceValuesSolver, device_values_solver
 from graphopt.solver.computed.inline import refuse_missing_values
 from graphopt.solver.computed.structure import outer_selection
-from graphopt.solver.cpu import CpuBlockSolver, make_linearizer
+from graphopt.solver.cpu import HostEquations, make_linearizer
 from graphopt.solver.linear import BlockPattern, SparseCholesky
 from graphopt.solver.linear_systems import PCG_TOLERANCE
 from graphopt.solver.registry import SolverOptions, create_block_solver
@@ -91,7 +91,7 @@ class MaterializedSolver(TrialsByParts):
                     "Use linear_solver='pcg'."
                 )
             return None
-        if not is_asked and not isinstance(self.inner, CpuBlockSolver):
+        if not is_asked and not isinstance(self.inner, HostEquations):
             return None
         work = float(np.diff(matrix.indptr).astype(float) @ np.diff(matrix.indptr))
         return FormedSystem(self._inner_structure) if is_asked or work < MOST_FORMED else None
@@ -213,7 +213,7 @@ class MaterializedSolver(TrialsByParts):
         """The values, and the present estimates for who evaluates the edges."""
         self._chain.compute()
         self.finish()
-        if isinstance(self.inner, CpuBlockSolver):
+        if isinstance(self.inner, HostEquations):
             self.inner.take_all_estimates()
         else:
             self.inner.refresh()
@@ -237,7 +237,7 @@ class MaterializedSolver(TrialsByParts):
         raise GraphError("Edges that are evaluated elsewhere and computed values do not go together.")
 
     def first_non_finite(self) -> str | None:
-        """Name the first edge whose error is not finite."""
+        """Name the first edge whose error or Jacobian is not finite."""
         return self.inner.first_non_finite()
 
     def describe(self) -> dict[str, object]:
@@ -291,10 +291,18 @@ class FormedSystem:
         shape = (self._dim, self._dim)
         upper = scipy.sparse.csr_matrix((values[kept], (self._rows[kept], self._columns[kept])), shape=shape)
         whole = upper + scipy.sparse.triu(upper, 1).T
-        product = (chain.T @ (whole @ chain)).tocsc()
-        found: Any = scipy.sparse.triu(product + scipy.sparse.identity(product.shape[0]) * 0.0, format="csc")
+        product: Any = scipy.sparse.triu(chain.T @ (whole @ chain), format="coo")
+        every = np.arange(product.shape[0])  # a sum of sparse matrices would leave out what is zero
+        entries = np.append(product.data, np.zeros(len(every)))
+        places = np.append(product.row, every), np.append(product.col, every)
+        found: Any = scipy.sparse.coo_matrix((entries, places), product.shape).tocsc()
         found.sort_indices()
-        if self._solver is None or not np.array_equal(found.indices, self._matrix.indices):
+        last = self._matrix
+        if (
+            last is None
+            or not np.array_equal(found.indptr, last.indptr)
+            or not np.array_equal(found.indices, last.indices)
+        ):
             pattern = BlockPattern(np.ones(found.shape[0], np.int32), found.indptr, found.indices)
             self._solver = SparseCholesky(pattern)
         self._matrix = found

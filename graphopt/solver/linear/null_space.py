@@ -7,12 +7,15 @@ G = (H + E K E')^-1, where springs K hold one scalar per direction (E):
 
     C = T G T',   T = I - N M      pseudo-inverse: M = N';   hold: M = (E' N)^-1 E', held scalars do not move
 
-with the orthonormal directions N. Reference: Golub and Van Loan, Matrix Computations, section 8.2.
+with directions N: orthonormal for the pseudo-inverse, any basis for hold. Scalars are held, and that basis is
+chosen, in units of D^1/2: a point far away moves by large numbers although little holds it. Reference: Golub
+and Van Loan, Matrix Computations, section 8.2.
 """
 
 from __future__ import annotations
 
 from dataclasses import dataclass
+from functools import cached_property
 
 import numpy as np
 import scipy.linalg
@@ -26,6 +29,8 @@ SINGULAR = 1e-13
 """lambda of a direction that counts as singular: rounding leaves 1e-16 to 1e-14."""
 _SHIFT = 1e-11
 _FIRST, _MOST = 8, 64  # directions that are looked for at once
+_SPARE = 2
+"""Directions beyond the singular ones: the last of a subspace converge slowly."""
 _ITERATIONS, _CONVERGED = 40, 0.05
 
 
@@ -34,13 +39,21 @@ class NullSpace:
     """Singular directions of a matrix."""
 
     pattern: BlockPattern
-    basis: np.ndarray
-    """(dim, k) float64, orthonormal columns."""
+    scaled: np.ndarray
+    """(dim, k) float64: D^1/2 v, orthonormal columns."""
+    root: np.ndarray
+    """(dim, 1): D^1/2."""
+
+    @cached_property
+    def basis(self) -> np.ndarray:
+        """(dim, k) directions v, orthonormal columns."""
+        found = self.scaled / self.root
+        return np.linalg.qr(found)[0] if found.size else found
 
     @property
     def num_directions(self) -> int:
         """k."""
-        return self.basis.shape[1]
+        return self.scaled.shape[1]
 
     def movement(self) -> np.ndarray:
         """(num_blocks,) how much of all directions is in each block: of 0 it does not move."""
@@ -54,9 +67,14 @@ class NullSpace:
         return order[movement[order] > share * movement.max(initial=0.0)]
 
     def scalars_to_hold(self) -> np.ndarray:
-        """(k,) scalars which, held, leave nothing that moves: pivots of a QR decomposition of the basis."""
-        pivots = np.asarray(scipy.linalg.qr(self.basis.T, mode="r", pivoting=True)[-1])
-        return np.sort(pivots[: self.num_directions])
+        """(k,) scalars which, held, leave nothing that moves and H as well conditioned as can be."""
+        return _pivots(self.scaled)
+
+
+def _pivots(basis: np.ndarray) -> np.ndarray:
+    """(k,) rows of a basis (dim, k), ascending: the pivots of a QR decomposition."""
+    pivots = np.asarray(scipy.linalg.qr(basis.T, mode="r", pivoting=True)[-1])
+    return np.sort(pivots[: basis.shape[1]])
 
 
 def find_null_space(pattern: BlockPattern, values: np.ndarray) -> NullSpace:
@@ -74,10 +92,10 @@ def find_null_space(pattern: BlockPattern, values: np.ndarray) -> NullSpace:
     num = min(_FIRST, pattern.dim)
     while True:
         found = _smallest(pattern, values, diagonal, solver, num)
-        if found.shape[1] < num or num >= min(_MOST, pattern.dim):
+        if found.shape[1] <= num - _SPARE or num >= min(_MOST, pattern.dim):
             break
         num = min(2 * num, _MOST, pattern.dim)
-    return NullSpace(pattern, np.linalg.qr(found)[0] if found.size else found)
+    return NullSpace(pattern, found, np.sqrt(diagonal)[:, None])
 
 
 def diagonal_of(pattern: BlockPattern, values: np.ndarray) -> np.ndarray:
@@ -97,7 +115,7 @@ def _scales(pattern: BlockPattern, values: np.ndarray) -> np.ndarray:
 def _smallest(
     pattern: BlockPattern, values: np.ndarray, diagonal: np.ndarray, solver: SparseCholesky, num: int
 ) -> np.ndarray:
-    """Singular ones among the `num` smallest directions, (dim, at most num)."""
+    """Singular ones among the `num` smallest directions, (dim, at most num), as `NullSpace.scaled`."""
     product, root = kernels.SymmetricProduct(pattern), np.sqrt(diagonal)[:, None]
     x = np.random.default_rng(0).standard_normal((pattern.dim, num))
     before = np.full(num, np.inf)
@@ -110,7 +128,7 @@ def _smallest(
         if np.all((quotient < SINGULAR) | (np.abs(quotient - before) < _CONVERGED * quotient)):
             break
         before = quotient
-    return (x / root)[:, quotient < SINGULAR]
+    return x[:, quotient < SINGULAR]
 
 
 class GeneralizedInverse:
@@ -120,22 +138,25 @@ class GeneralizedInverse:
     """
 
     def __init__(self, null_space: NullSpace, values: np.ndarray, kind: str):
-        pattern, basis = null_space.pattern, null_space.basis
-        self.held = null_space.scalars_to_hold()
-        """(k,) scalars."""
+        pattern = null_space.pattern
+        if kind == "hold":
+            basis, self.held = null_space.scaled / null_space.root, null_space.scalars_to_hold()
+        else:  # T has little to take away where what moves most is held
+            basis, self.held = null_space.basis, _pivots(null_space.basis)
         springs = np.zeros(pattern.dim)
         springs[self.held] = _scales(pattern, values)[self.held]
         self._pattern, self._basis = pattern, basis
         self._solver = SparseCholesky(pattern)
         if not self._solver.factorize(values, springs):
+            other = "" if kind == "hold" else " Use singular='hold', for which it is scaled."
             raise SolverError(
-                "H stays singular with its singular directions held: it is too ill-conditioned."
+                f"H stays singular with its singular directions held: it is too ill-conditioned.{other}"
             )
-        chosen = np.zeros_like(basis)
+        chosen = np.zeros(basis.shape)
         if kind == "hold":
             chosen[self.held] = np.linalg.inv(basis[self.held]).T
         else:
-            chosen = basis
+            chosen = np.ascontiguousarray(basis)
         self._image = self._solver.solve(chosen)  # G M', (dim, k)
         self._core = chosen.T @ self._image  # M G M'
 

@@ -26,7 +26,7 @@ from graphopt.codegen.gpu import GpuKernel
 from graphopt.device import VulkanDevice
 from graphopt.device.kompute import KomputeDevice
 from graphopt.device.protocol import Precision
-from graphopt.errors import SolverError
+from graphopt.errors import DeviceLimitError
 
 T = TypeVar("T")
 NOTHING = 0xFFFFFFFF
@@ -59,9 +59,9 @@ FAR_SLOTS = {name: frozenset(map(int, slots)) for name, *slots in (word.split() 
 def check_queue(num_items: int, name: str) -> None:
     """Raise where a work queue is longer than the kernels can count."""
     if num_items >= MAX_QUEUE_ITEMS:
-        raise SolverError(
+        raise DeviceLimitError(
             f"The work queue of {name} has {num_items} items; a queue may have {MAX_QUEUE_ITEMS - 1}. "
-            "Use schur='implicit', which needs one item per block of H."
+            "Use schur='implicit', which needs one item per block of H, or device='cpu'."
         )
 
 
@@ -191,7 +191,7 @@ class Context:
 
 
 def _is_large(kernel: str, names: Iterable[Any], buffers: Sequence[Any], far: Collection[Any]) -> bool:
-    """Some buffer is reached with 64 bits; `SolverError` where one is too large for 32.
+    """Some buffer is reached with 64 bits; `DeviceLimitError` where one is too large for 32.
 
     far: names of those that can be.
     """
@@ -200,7 +200,7 @@ def _is_large(kernel: str, names: Iterable[Any], buffers: Sequence[Any], far: Co
         return False
     for name, size in zip(names, sizes, strict=True):
         if size >= NEAR_BYTES and name not in far:
-            raise SolverError(
+            raise DeviceLimitError(
                 f"Kernel '{kernel}' reads '{name}', which takes {size} bytes here, with 32-bit "
                 f"offsets: it reaches {NEAR_BYTES} bytes. Use device='cpu', or fewer vertices or edges per "
                 "call."

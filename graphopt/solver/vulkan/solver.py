@@ -640,7 +640,7 @@ class ResidentBlockSolver:
             self.finish()
 
     def first_non_finite(self) -> str | None:
-        """Name the first edge whose error is not finite; found by the CPU."""
+        """Name the first edge whose error or Jacobian is not finite; found by the CPU."""
         self._estimates.finish()
         working = [WorkingEstimates(vertex_set) for vertex_set in self.structure.selection.vertex_sets]
         return name_of_non_finite(*make_linearizer(self._parameter_sets, self.structure, working))

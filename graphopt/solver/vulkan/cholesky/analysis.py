@@ -22,7 +22,7 @@ from typing import Any
 import numpy as np
 
 from graphopt.cpu_kernels import kernels
-from graphopt.errors import OptionError, SolverError
+from graphopt.errors import DeviceLimitError, OptionError
 from graphopt.solver.linear import BlockPattern
 
 ORDERINGS = ("auto", "amd", "metis", "dissection", "natural", "dense")
@@ -177,13 +177,13 @@ def _lay_out(pattern: BlockPattern, ordering: str) -> Analysis:
     n, m = symbolic.num_pivots.astype(np.int64), symbolic.num_below.astype(np.int64)
     counted = max(pattern.values_size, len(symbolic.rows))
     if counted >= MAX_INDICES:
-        raise SolverError(
+        raise DeviceLimitError(
             f"The matrix has {pattern.values_size} stored scalars, its factor {len(symbolic.rows)} rows "
             f"below pivots; a device counts to {MAX_INDICES - 1}. Use linear_solver='pcg', or device='cpu'."
         )
     factor_offset = np.concatenate([[0], np.cumsum(_aligned((n + m) * n))])
     if factor_offset[-1] >= NOWHERE:
-        raise SolverError(
+        raise DeviceLimitError(
             f"The factor has {factor_offset[-1]} scalars; a device counts to {NOWHERE - 1}. "
             "Use linear_solver='pcg', or device='cpu'."
         )

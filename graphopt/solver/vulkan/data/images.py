@@ -16,7 +16,7 @@ from typing import Any
 import numpy as np
 
 from graphopt.codegen import Program, sampled_planes
-from graphopt.errors import DeviceError
+from graphopt.errors import DeviceLimitError
 from graphopt.solver.cpu import compiled_edge, compiled_vertex
 from graphopt.solver.structure import Structure
 from graphopt.solver.vulkan.data.array import DeviceArray, digest_of
@@ -74,7 +74,7 @@ def plane_table(planes: dict[int, np.ndarray]) -> tuple[np.ndarray, int]:
         table[number, :3] = first, pixels.shape[1], pixels.shape[0]
         first += pixels.size
         if first > MAX_PIXELS:
-            raise DeviceError(
+            raise DeviceLimitError(
                 f"The images that are sampled have more than {MAX_PIXELS} pixels together, more than a "
                 "device buffer holds. Use smaller images, or device='cpu'."
             )

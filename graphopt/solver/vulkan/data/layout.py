@@ -13,7 +13,7 @@ from functools import cached_property
 
 import numpy as np
 
-from graphopt.errors import SolverError
+from graphopt.errors import DeviceLimitError, SolverError
 from graphopt.solver.structure import Structure
 
 MAX_BLOCK_DIM = 15
@@ -48,17 +48,20 @@ class BlockLayout:
 
     def _check_sizes(self) -> None:
         if len(self.dims) and not 1 <= self.dims.min() <= self.dims.max() <= MAX_BLOCK_DIM:
-            raise SolverError(f"Block dimensions are {np.unique(self.dims)}, expected 1 to {MAX_BLOCK_DIM}.")
+            raise DeviceLimitError(
+                f"Block dimensions are {np.unique(self.dims)}, expected 1 to {MAX_BLOCK_DIM}. "
+                "Use device='cpu'."
+            )
         if self.dim >= MAX_ROWS:
-            raise SolverError(
+            raise DeviceLimitError(
                 f"H has {self.dim} scalar rows; tables of rows stay below 4 GiB, which are {MAX_ROWS - 1}. "
                 "Use device='cpu', or hold some vertices."
             )
         if self.values_size >= MAX_VALUES:
-            raise SolverError(
+            raise DeviceLimitError(
                 f"H has {self.values_size} scalars in {self.dim} rows; queues count to {MAX_VALUES - 1}. "
                 "Use linear_solver='pcg' and schur='implicit' or 'off', with schedule='matrix-free' or "
-                "'jacobians'."
+                "'jacobians', or device='cpu'."
             )
 
     @cached_property

@@ -21,7 +21,7 @@ from typing import Any
 
 import numpy as np
 
-from graphopt.errors import SolverError
+from graphopt.errors import DeviceLimitError
 from graphopt.solver.vulkan.data.array import DeviceArray
 from graphopt.solver.vulkan.data.layout import (
     MAX_BLOCK_DIM,
@@ -71,7 +71,10 @@ class LandmarkLists:
     def __init__(self, context: Context, layout: BlockLayout, inverse_offset: np.ndarray):
         dims = np.unique(layout.dims[layout.num_kept :])
         if len(dims) != 1:
-            raise SolverError(f"Work queues on the GPU need landmarks of one dimension, these have {dims}.")
+            raise DeviceLimitError(
+                f"Work queues on the GPU need landmarks of one dimension, these have {dims}. "
+                "Use work_queues='cpu'."
+            )
         items = layout.items
         ptr, block, scalar = context.device.runtime.row_queue(
             layout.num_kept,
@@ -142,8 +145,9 @@ def gpu_pairs(
         [[0], np.cumsum(device.download(counts, np.uint32, num_blocks), dtype=np.int64)]
     )
     if pair_ptr[-1] >= 2**32:
-        raise SolverError(
-            f"{pair_ptr[-1]} pairs of observations are too many for a queue; use schur='implicit'."
+        raise DeviceLimitError(
+            f"{pair_ptr[-1]} pairs of observations are too many for a queue. Use schur='implicit', or "
+            "device='cpu'."
         )
     pairs = tuple(device.allocate(4 * max(1, int(pair_ptr[-1]))) for _ in range(3))
     run(1, context.indices(pair_ptr[:-1]), pairs)

@@ -11,7 +11,7 @@ from graphopt.codegen import information_dim, sampled_runs
 from graphopt.codegen.gpu import EDGE_BLOCK, EdgeSignature, narrow_record_dim, record_dim
 from graphopt.cpu_kernels import kernels
 from graphopt.device.protocol import Precision
-from graphopt.errors import SolverError
+from graphopt.errors import DeviceLimitError
 from graphopt.solver.cpu import compiled_edge
 from graphopt.solver.structure import EdgeGroup, Structure
 from graphopt.solver.vulkan.data.images import num_image_bytes
@@ -162,7 +162,7 @@ class ProblemSize:
 
 
 def check_edges(structure: Structure) -> None:
-    """`SolverError` where an array of edges or estimates has more entries than kernels count."""
+    """`DeviceLimitError` where an array of edges or estimates has more entries than kernels count."""
     for group in structure.groups:
         edge_type = working_edge_type(group.edge_set.type)
         own = EdgeSignature(edge_type, group.information, group.kernel)
@@ -176,7 +176,7 @@ def check_edges(structure: Structure) -> None:
 
 def _check_entries(name: str, entries: int) -> None:
     if entries >= MAX_ENTRIES:
-        raise SolverError(
+        raise DeviceLimitError(
             f"{name} take {entries} numbers in one array; kernels count to {MAX_ENTRIES - 1}. Use "
             "device='cpu', or fewer of them per call."
         )

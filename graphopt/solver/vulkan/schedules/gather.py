@@ -20,7 +20,7 @@ from typing import Literal
 
 import numpy as np
 
-from graphopt.errors import DeviceError
+from graphopt.errors import DeviceLimitError
 
 EDGE_BITS = 20
 """An item is edge in the chunk + map 2^EDGE_BITS; as in gather_sum.glsl."""
@@ -99,7 +99,7 @@ def gather_lists(
     """
     layout = OutputLayout(tuple(dims))
     if chunk > 1 << EDGE_BITS or len(dims) ** 2 > 1 << (32 - EDGE_BITS):
-        raise DeviceError(
+        raise DeviceLimitError(
             f"An edge type of {len(dims)} vertices in chunks of {chunk} edges cannot be gathered: the limits "
             f"are 64 vertices and {1 << EDGE_BITS} edges. Use device='cpu'."
         )

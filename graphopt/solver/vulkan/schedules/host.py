@@ -18,7 +18,7 @@ import numpy as np
 from graphopt.device import VulkanDevice, open_device
 from graphopt.device.kompute import KomputeDevice
 from graphopt.graph import Graph
-from graphopt.solver.cpu import CpuBlockSolver, make_linearizer
+from graphopt.solver.cpu import HostEquations
 from graphopt.solver.registry import SolverOptions
 from graphopt.solver.structure import Structure
 from graphopt.solver.vulkan.data.layout import whole_layout
@@ -26,11 +26,10 @@ from graphopt.solver.vulkan.kernels.system import DampedSystem
 from graphopt.solver.vulkan.plan.choice import check_schur, choose_precision, configuration_of, in_double
 from graphopt.solver.vulkan.plan.configuration import Configuration
 from graphopt.solver.vulkan.program import Context
-from graphopt.solver.working import WorkingEstimates
 
 
-class HostLinearizedSolver(CpuBlockSolver):
-    """Implements `BlockSolver`; linearisation, update and backups are inherited from the CPU's."""
+class HostLinearizedSolver(HostEquations):
+    """Implements `BlockSolver`; linearisation, update and backups are the host's."""
 
     def __init__(
         self,
@@ -42,43 +41,28 @@ class HostLinearizedSolver(CpuBlockSolver):
         configuration: Configuration | None = None,
     ):
         """device: an open one, None: that of `options.device`. configuration overrides `options`."""
-        self.structure = structure
-        self.dim = structure.dim
         self.precision_note = ""
         """Why the precision is not the one that was asked for."""
         self._options = options
         self._double: HostLinearizedSolver | None = None
-        self._start_system(structure, options, device, configuration)
-        self._estimates = [WorkingEstimates(vertex_set) for vertex_set in structure.selection.vertex_sets]
-        self._linearizer, self._groups = make_linearizer(graph.parameter_sets, structure, self._estimates)
-        self._diagonal = self.system.layout.diagonal_scalars
-
-    def _start_system(
-        self,
-        structure: Structure,
-        options: SolverOptions,
-        device: VulkanDevice | KomputeDevice | None,
-        configuration: Configuration | None,
-    ) -> None:
         self.device = device or open_device(options.device)
+        self.system = self._system_for(structure, options, configuration)
+        super().__init__(graph, structure, self.system.values, self.system.b)
+
+    def _system_for(
+        self, structure: Structure, options: SolverOptions, configuration: Configuration | None
+    ) -> DampedSystem:
         precision = choose_precision(self.device, options.precision)
         configuration = configuration or configuration_of(options, precision)
         check_schur(configuration, structure)
         eliminate = structure.has_schur and configuration.schur != "off"
         num_kept = structure.num_kept if eliminate else structure.num_blocks
-        layout = whole_layout(structure, num_kept)
-        self.system = DampedSystem(Context(self.device, precision), layout, configuration)
-        self.values = self.system.values
-        self._b = self.system.b
-        self._dx = np.zeros(self.dim)
+        return DampedSystem(Context(self.device, precision), whole_layout(structure, num_kept), configuration)
 
     @property
     def precision(self) -> str:
         """Of H and the steps: "double" or "mixed"."""
         return self.system.context.precision
-
-    def _conjugate_gradients(self) -> None:
-        """They run on the device, with rules of their own."""
 
     def in_double(self) -> HostLinearizedSolver | None:
         """The same at the same estimates in float64; kept. The CPU's part of it is shared."""
@@ -87,7 +71,8 @@ class HostLinearizedSolver(CpuBlockSolver):
         if self._double is None:
             twin = copy.copy(self)
             options = replace(self._options, precision="double")
-            twin._start_system(self.structure, options, self.device, in_double(self.system.configuration))
+            twin.system = self._system_for(self.structure, options, in_double(self.system.configuration))
+            twin.values, twin._b, twin._dx = twin.system.values, twin.system.b, np.zeros(self.dim)
             self._double = twin
         return self._double
 

@@ -1,0 +1,47 @@
+"""What was probably meant by a mistyped word or option."""
+
+from __future__ import annotations
+
+import functools
+import inspect
+from collections.abc import Callable, Iterable
+from typing import ParamSpec, TypeVar
+
+from graphopt.errors import UnknownOptionError
+
+P = ParamSpec("P")
+R = TypeVar("R")
+
+
+def nearest(word: str, known: Iterable[str]) -> str | None:
+    """Return the known word most like `word`, or None if none comes close."""
+    from difflib import get_close_matches  # for errors only
+
+    by_lower = {name.lower(): name for name in known}
+    close = get_close_matches(word.lower(), by_lower, n=1, cutoff=0.5)
+    return by_lower[close[0]] if close else None
+
+
+def did_you_mean(word: str, known: Iterable[str]) -> str:
+    """Return ' Did you mean ...?', or nothing if no known word comes close."""
+    match = nearest(word, known)
+    return f" Did you mean '{match}'?" if match else ""
+
+
+def knows_its_options(function: Callable[P, R]) -> Callable[P, R]:
+    """A function that raises `UnknownOptionError` with the nearest name for an option that it has not."""
+    names = [name for name in inspect.signature(function).parameters if name != "self"]
+    known = frozenset(names)
+
+    @functools.wraps(function)
+    def checked(*arguments: P.args, **options: P.kwargs) -> R:
+        for name in options:
+            if name not in known:
+                what = function.__qualname__.removesuffix(".__init__")
+                raise UnknownOptionError(
+                    f"{what} has no option '{name}'.{did_you_mean(name, names)} "
+                    f"Its options are {', '.join(names)}."
+                )
+        return function(*arguments, **options)
+
+    return checked
