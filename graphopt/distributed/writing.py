@@ -10,9 +10,7 @@ from __future__ import annotations
 import os
 import re
 import shutil
-import tempfile
 import zipfile
-from collections.abc import Callable
 from pathlib import Path
 from typing import IO
 
@@ -27,6 +25,7 @@ from graphopt.errors import FormatError
 from graphopt.io.bal import CAMERA
 from graphopt.io.bal_problem import parse_bal
 from graphopt.io.dialects import DIALECTS
+from graphopt.io.files import write_together
 from graphopt.io.g2o_file import tag_table
 from graphopt.io.g2o_write import vertex_lines
 from graphopt.io.numbers import format_table
@@ -112,7 +111,7 @@ def _write_g2o(parted: PartedGraph, target: str, pieces: list[Piece]) -> None:
             while data := given.read(_BUFFER):
                 file.write(changed(data + given.readline()))
 
-    _whole_or_not(target, fill)
+    write_together({Path(target): fill})
 
 
 def _write_bal(parted: PartedGraph, target: str, comm: Communicator) -> None:
@@ -144,7 +143,7 @@ def _start_of(parted: PartedGraph) -> tuple[np.ndarray, np.ndarray]:
 
 def _write(source: str, target: str, cameras: np.ndarray, points: np.ndarray) -> None:
     fill = _fill_archive if target.endswith(".npz") else _fill_text
-    _whole_or_not(target, lambda file: fill(file, source, cameras, points))
+    write_together({Path(target): lambda file: fill(file, source, cameras, points)})
 
 
 def _fill_archive(file: IO[bytes], source: str, cameras: np.ndarray, points: np.ndarray) -> None:
@@ -189,16 +188,3 @@ def _end_of_numbers(path: str, count: int) -> int:
     if len(ends) < count - done:
         raise FormatError(f"{path}: it has fewer than {count} numbers")
     return position + (ends[-1] if ends else 0)
-
-
-def _whole_or_not(path: str, fill: Callable[[IO[bytes]], None]) -> None:
-    """Write a file beside the target, then put it in its place."""
-    target = Path(path).resolve()
-    handle, temporary = tempfile.mkstemp(dir=target.parent, suffix=".tmp")
-    try:
-        with os.fdopen(handle, "wb") as file:
-            fill(file)
-        os.replace(temporary, target)
-    except BaseException:
-        Path(temporary).unlink(missing_ok=True)
-        raise

@@ -25,9 +25,9 @@ from typing import Any
 
 import numpy as np
 
-from graphopt.disk_cache import write_atomically
 from graphopt.errors import FormatError, OptionError
 from graphopt.geometry import SE3, SO3
+from graphopt.io.files import write_together
 from slam_bridge.cameras import Camera, refuse_non_rotations
 from slam_bridge.map import Map
 from slam_bridge.map_check import check_map
@@ -285,12 +285,12 @@ def write_osmap(
     }
     lines = ["%YAML:1.0", "---", "Options: 0", "cameraMatrices:"]
     lines.append(f"   - {{ fx: {fx}, fy: {fy}, cx: {cx}, cy: {cy} }}")
-    for part, data in content.items():
-        write_atomically(yaml.parent / f"{yaml.stem}.{part}", data)
+    for part in content:
         lines.append(f"{part}File: {yaml.stem}.{part}")
         if part in counts:
             lines.append(f"{counts[part][0]}: {counts[part][1]}")
-    write_atomically(yaml, ("\n".join(lines) + "\n").encode())
+    files = {yaml.parent / f"{yaml.stem}.{part}": data for part, data in content.items()}
+    write_together({**files, yaml: ("\n".join(lines) + "\n").encode()})
     inertial = len(world.imu)
     notes = {"right columns and depths": lost, "IMU measurements": inertial, "stamps": len(world.keyframes)}
     return [f"{count} {what} are not in Osmap's format" for what, count in notes.items() if count]
