@@ -3,7 +3,7 @@
 A writer fills `.NAME.TOKEN@HOST.tmp` beside the target, locked (flock) as long as it lives, and renames it.
 A killed one leaves that name without a lock: the next writer into the same folder removes it. Those of
 another host, whose locks may not be seen here, are removed after a day. So does
-native/embed/src/whole_file.cpp.
+native/embed/src/files.cpp.
 """
 
 from __future__ import annotations

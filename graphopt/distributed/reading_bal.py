@@ -21,6 +21,7 @@ from graphopt.errors import FormatError
 from graphopt.geometry import SO3
 from graphopt.io.bal import CAMERA, OBSERVATION, POINT
 from graphopt.io.bal_problem import CAMERA_DIM
+from graphopt.io.numbers import NumberReader
 from graphopt.types import EdgeType, registry
 
 SMALL = 1 << 16
@@ -171,21 +172,11 @@ def _numbers_of(path: str, rank: int, size: int) -> np.ndarray:
         found = re.search(rb"\s", data)
         skipped = found.start() if found else len(data)
         data, first = data[skipped:], first + skipped
+    count = len(data.split())
     try:
-        return np.array(data.split(), np.float64)
-    except ValueError as error:
-        raise FormatError(_complaint(path, data, first)) from error
-
-
-def _complaint(path: str, data: bytes, first: int) -> str:
-    """What is no number in a piece of a text that begins at this byte."""
-    for word in re.finditer(rb"\S+", data):
-        try:
-            float(word[0])
-        except ValueError:
-            text = word[0][:40].decode("utf-8", "replace")
-            return f"{path}:{_line_of(path, first + word.start())}: {text!r} is not a number"
-    return f"{path}: a word after byte {first} is not a number"
+        return NumberReader(data, path).table("numbers", count, 0, 1)[1].ravel()
+    except FormatError:  # again, for the line of the file
+        return NumberReader(data, path, 0, _line_of(path, first)).table("numbers", count, 0, 1)[1].ravel()
 
 
 def _line_of(path: str, byte: int) -> int:

@@ -51,7 +51,9 @@ def read_bytes(path: PathLike) -> bytes:
     archive or one that unpacks to more than 300 times its size.
     """
     if os.path.isdir(path):
-        raise IsADirectoryError(errno.EISDIR, "Is a directory, expected a file", os.fspath(path))
+        raise IsADirectoryError(
+            errno.EISDIR, "Is a folder, expected a file: pass one of the files in it", os.fspath(path)
+        )
     return unpack(Path(path).read_bytes(), os.fspath(path))
 
 

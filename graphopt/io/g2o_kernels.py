@@ -14,9 +14,11 @@ import numpy as np
 
 from graphopt.errors import FormatError, GraphOptError
 from graphopt.graph import EdgeSet, Graph
+from graphopt.io.numbers import RaggedRows
 from graphopt.types.robust_kernels import robust_kernel
 
 _LINE = re.compile(rb"^#[ \t]*kernel:[ \t]*(.*?)[ \t\r]*$", re.MULTILINE)
+_RANGE = re.compile(r"([0-9]+)(?:-([0-9]+))?")
 _RANGES_PER_LINE = 64
 _EXPECTED = "expected '# kernel: TAG NAME WIDTH' and maybe numbers of edges, such as 0-41"
 
@@ -70,8 +72,8 @@ def take_kernels(data: bytes, graph: Graph, path: str) -> None:
 def _take(words: list[str], graph: Graph) -> None:
     if len(words) < 3:
         raise ValueError(f"{len(words)} words")
-    tag, name, width = words[0], words[1], float(words[2])
-    if not (np.isfinite(width) and width > 0.0):
+    tag, name, width = words[0], words[1], float(RaggedRows(words[2].encode(), "WIDTH").values[0])
+    if not width > 0.0:
         raise ValueError(f"the width is {width}, must be > 0")
     number = robust_kernel(name).number
     sets = [edge_set for edge_set in graph.edge_sets if edge_set.type.tag == tag]
@@ -94,8 +96,8 @@ def _take(words: list[str], graph: Graph) -> None:
 
 
 def _numbers(word: str, count: int) -> np.ndarray:
-    first, _, last = word.partition("-")
-    begin, end = int(first), int(last or first)
-    if not 0 <= begin <= end < count:
+    match = _RANGE.fullmatch(word)
+    begin, end = (int(match[1]), int(match[2] or match[1])) if match else (0, count)
+    if not begin <= end < count:
         raise ValueError(f"{word!r} is none of the {count} edges 0-{count - 1}")
     return np.arange(begin, end + 1)

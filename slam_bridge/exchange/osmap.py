@@ -82,10 +82,10 @@ def _cameras(text: str, name: str) -> list[np.ndarray]:
 def _part(yaml: Path, text: str, part: str) -> bytes:
     """Content of one of the three files."""
     file = yaml.parent / _file_of(text, part, os.fspath(yaml))
-    if not file.exists():
+    if not os.path.exists(file):  # also where no file can have the name
         raise FormatError(
-            f"{os.fspath(yaml)}: names {file.name} as its {part}File, which is not beside it. Copy all four "
-            "files of the map."
+            f"{os.fspath(yaml)}: names {file.name[:80]!r} as its {part}File, which is not beside it. Copy "
+            "all four files of the map."
         )
     return file_bytes(file, f"the {part} of Osmap")
 

@@ -172,6 +172,7 @@ def edge(
         (edge(1, None, "Huberr"), 2, "no robust kernel 'Huberr'. Known: None, Huber"),
         (edge(1, None, "Huber", -1.0), 1, "expected > 0"),
         (("graph_read", "/no/such/file.g2o"), 5, "/no/such/file.g2o: the file cannot be read"),
+        (("graph_read", "/usr"), 5, "/usr: the file cannot be read (Is a directory)"),
         (("get_estimates", "VERTEX_SE2", None, np.zeros(3), c_int64(7)), 1, "count is 7, the graph has 1"),
         (("optimize", None, None), 1, "nothing to optimize"),
     ],

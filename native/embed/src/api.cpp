@@ -5,10 +5,10 @@
 #include <new>
 
 #include "error.h"
+#include "files.h"
 #include "graph.h"
 #include "parallel/thread_pool.h"
 #include "problem.h"
-#include "whole_file.h"
 #ifdef GRAPHOPT_HAS_VULKAN
 #include "vulkan/error.h"
 #endif

@@ -77,6 +77,15 @@ def test_folders_are_none(files, name):
         read_pyslam_map(files)
 
 
+@pytest.mark.parametrize("name", ["nothing", "n" * 300, "\u00e9" * 200])
+def test_names_that_no_file_has(files, name):
+    """Osmap's index names a file that is not there, also one whose name is too long for any."""
+    text = (files / "orb.yaml").read_text()
+    (files / "orb.yaml").write_text(text.replace("orb.mappoints", name))
+    with pytest.raises(FormatError, match=r"orb\.yaml: names '.{7,80}' as its mappointsFile.*not beside it"):
+        read_osmap(files / "orb.yaml")
+
+
 def keyframe(name, value):
     """Change this of the keyframe that sees most."""
     return lambda content: fullest(content).__setitem__(name, value)
@@ -139,7 +148,7 @@ def test_osmap_messages(files, part, change, message):
 def test_osmap_parts_that_are_not_there(files):
     """The part and its name are said."""
     (files / "orb.features").unlink()
-    with pytest.raises(FormatError, match=r"orb\.yaml: names orb\.features as its featuresFile.*Copy"):
+    with pytest.raises(FormatError, match=r"orb\.yaml: names 'orb\.features' as its featuresFile.*Copy"):
         read_osmap(files / "orb.yaml")
 
 

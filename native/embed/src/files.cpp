@@ -1,6 +1,6 @@
 // A temporary file beside the target, locked as long as its writer lives, then renamed: names and rules are
 // those of graphopt/temporary_files.py.
-#include "whole_file.h"
+#include "files.h"
 
 #include <dirent.h>
 #include <fcntl.h>
@@ -37,8 +37,9 @@ class Descriptor {
   const int number_;
 };
 
-[[noreturn]] void fail(const std::string& path, int error) {
-  throw Error(GRAPHOPT_FILE_ERROR, path + ": the file cannot be written (" + std::strerror(error) + ").");
+[[noreturn]] void fail(const std::string& path, int error, const char* what = "written") {
+  throw Error(GRAPHOPT_FILE_ERROR,
+              path + ": the file cannot be " + what + " (" + std::strerror(error) + ").");
 }
 
 std::string host() {
@@ -109,6 +110,20 @@ void write_directly(const std::string& path, const std::string& content) {
 }
 
 }  // namespace
+
+std::string read_file(const std::string& path) {
+  const Descriptor file(open(path.c_str(), O_RDONLY | O_CLOEXEC));
+  if (file.number() < 0) fail(path, errno, "read");
+  std::string content;
+  std::string piece(std::size_t{1} << 20, '\0');
+  for (;;) {
+    const ssize_t count = read(file.number(), piece.data(), piece.size());
+    if (count < 0 && errno == EINTR) continue;
+    if (count < 0) fail(path, errno, "read");
+    if (count == 0) return content;
+    content.append(piece, 0, static_cast<std::size_t>(count));
+  }
+}
 
 void write_whole_file(const std::string& path, const std::string& content) {
   struct stat old {};
