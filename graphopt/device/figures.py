@@ -12,8 +12,9 @@ Each is the best of a few repetitions in several rounds. Before, the device comp
 clocks rise under load, by four times on an H200 that was idle.
 
 A device that other work shares looks slower than it is. So figures are kept with their date and the load of
-the host, and are measured again in a later process until two measurements that lie apart agree; the best of
-both counts. Figures that agreed are measured anew after a month, implausible ones are not kept.
+the host, and are measured again in a later process until two measurements that lie apart agree, at most four
+times; the best of each counts. Confirmed figures are measured anew after a month, implausible ones are not
+kept.
 """
 
 from __future__ import annotations
@@ -44,7 +45,8 @@ _MOST_WARM_UP = 4.0  # [s]
 _NUM_DISPATCHES = 200
 _REPETITIONS = 3
 _ROUNDS = 3
-_TRUSTED = {False: 3600.0, True: 30 * 86400.0}  # [s] of figures, by whether a second measurement agreed
+_TRUSTED = {False: 3600.0, True: 30 * 86400.0}  # [s] of figures, by whether they are confirmed
+_ENOUGH = 4  # measurements of which the best is trusted; two that agree are as good
 _AGREEMENT = 1.25  # largest ratio of two measurements that confirm each other
 _LEAST_RATES = {"discrete": 1e10, "integrated": 1e9}
 """Bytes, operations per second that any GPU of today reaches; else `_LEAST_RATE`."""
@@ -86,21 +88,21 @@ def device_figures(device: Any) -> DeviceFigures:
 
 def _kept_or_measured(device: Any) -> DeviceFigures:
     entry = _entry(device)
-    kept, is_confirmed, age = _kept(device, entry)
-    if kept is not None and age < _TRUSTED[is_confirmed]:
+    kept, count, age = _kept(device, entry)
+    if kept is not None and age < _TRUSTED[count >= _ENOUGH]:
         return kept
     figures = measure(device)
     if not is_plausible(figures, device.info["kind"]):
         return figures
-    if kept is not None and not is_confirmed:
-        is_confirmed = _agree(kept, figures)
+    if kept is not None and count < _ENOUGH:
+        count = _ENOUGH if _agree(kept, figures) else count + 1
         figures = _best(kept, figures)
     else:  # the first one, or a month later
-        is_confirmed = False
+        count = 1
     record = {
         "figures": asdict(figures),
         "measured": datetime.now(timezone.utc).isoformat(),
-        "is_confirmed": is_confirmed,
+        "measurements": count,
         "host_load": os.getloadavg()[0],
         "host_cores": os.cpu_count(),
     }
@@ -108,8 +110,8 @@ def _kept_or_measured(device: Any) -> DeviceFigures:
     return figures
 
 
-def _kept(device: Any, entry: str) -> tuple[DeviceFigures | None, bool, float]:
-    """Plausible figures of the cache folder, whether they are confirmed, their age [s]."""
+def _kept(device: Any, entry: str) -> tuple[DeviceFigures | None, int, float]:
+    """Plausible figures of the cache folder, how many measurements they are of, their age [s]."""
     stored = disk_cache.load(entry)
     if stored is not None:
         with contextlib.suppress(ValueError, TypeError, KeyError):
@@ -117,8 +119,8 @@ def _kept(device: Any, entry: str) -> tuple[DeviceFigures | None, bool, float]:
             figures = DeviceFigures(**record["figures"])
             age = time.time() - datetime.fromisoformat(record["measured"]).timestamp()
             if age >= 0.0 and is_plausible(figures, device.info["kind"]):
-                return figures, bool(record["is_confirmed"]), age
-    return None, False, math.inf
+                return figures, int(record["measurements"]), age
+    return None, 0, math.inf
 
 
 def is_plausible(figures: DeviceFigures, kind: str) -> bool:

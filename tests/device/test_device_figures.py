@@ -65,11 +65,12 @@ CLOSE = replace(RATES, bytes_per_second=3.8e12, submission_seconds=2.8e-5)
         ([(0, RATES), (2 * HOUR, BUSY), (HOUR / 2, None)], RATES),
         ([(0, BUSY), (2 * HOUR, RATES), (2 * HOUR, CLOSE), (MONTH / 2, None)],
          replace(RATES, submission_seconds=2.8e-5)),
+        ([(0, BUSY), (2 * HOUR, RATES), (2 * HOUR, BUSY), (2 * HOUR, BUSY), (2 * HOUR, None)], RATES),
         ([(0, RATES), (2 * HOUR, RATES), (2 * MONTH, BUSY)], BUSY),
         ([(0, replace(RATES, bytes_per_second=5e6)), (1, RATES), (HOUR / 2, None)], RATES),
         ([(0, replace(RATES, dispatch_seconds=0.0)), (1, RATES), (HOUR / 2, None)], RATES),
     ],
-    ids=["fresh", "busy first", "busy later", "confirmed", "old", "implausibly slow", "implausibly fast"],
+    ids=["fresh", "busy first", "busy later", "confirmed", "always busy", "old", "too slow", "too fast"],
 )  # fmt: skip
 def test_figures_are_measured_until_two_measurements_agree(measurements, expected, tmp_path, monkeypatch):
     monkeypatch.setenv("GRAPHOPT_CACHE_DIR", str(tmp_path))
