@@ -11,6 +11,9 @@ COUNTED_IDS: int
 def read_tagged_lines(
     text: bytes, rules: Mapping[str, tuple[int, tuple[int, ...], bool, str]]
 ) -> dict[str, Any]: ...
+def read_kernel_comments(
+    text: bytes,
+) -> tuple[list[tuple[int, str, str, float, list[tuple[int, int]]]], tuple[int, str] | None]: ...
 def read_table(
     text: bytes, offset: int, line: int, rows: int, num_integers: int, num_values: int
 ) -> tuple[np.ndarray, np.ndarray, int, int, tuple[int, str] | None]: ...
