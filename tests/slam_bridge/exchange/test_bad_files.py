@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import importlib.util
 import json
+import os
 from pathlib import Path
 
 import h5py
@@ -234,3 +235,19 @@ def test_pyslam_keyframes_that_are_none(files):
     path.write_text(json.dumps(content))
     with pytest.raises(FormatError, match=f"pose of keyframe {frames[1]['id']} has"):
         read_pyslam_map(path)
+
+
+def test_written_files_have_the_permissions_of_others(problem, files):
+    """New ones as the umask says, those that replace a file its own; nothing temporary stays."""
+    mask = os.umask(0o027)
+    try:
+        write_map(problem.map, files / "new.npz")
+    finally:
+        os.umask(mask)
+    assert (files / "new.npz").stat().st_mode & 0o777 == 0o640
+    names = sorted(path.name for path in files.iterdir())
+    for name, write in {"a.vib": write_vib, "map.json": write_pyslam_map, "orb.yaml": write_osmap}.items():
+        (files / name).chmod(0o604)
+        write(problem if name == "a.vib" else problem.map, files / name)
+        assert (files / name).stat().st_mode & 0o777 == 0o604
+    assert sorted(path.name for path in files.iterdir()) == names
