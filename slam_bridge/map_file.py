@@ -14,14 +14,13 @@ import io
 import os
 import struct
 import zlib
-from pathlib import Path
 from typing import Any
 from zipfile import BadZipFile
 
 import numpy as np
 
-from graphopt.disk_cache import write_atomically
 from graphopt.errors import FormatError
+from graphopt.io.files import write_bytes
 from slam_bridge.cameras import Camera, Rig
 from slam_bridge.imu import ImuNoise, ImuSamples
 from slam_bridge.map import Map
@@ -47,7 +46,7 @@ def write_map(map: Map, path: str | os.PathLike[str]) -> None:
     """Write a map; a file that is there stays until the new one is complete."""
     buffer = io.BytesIO()
     np.savez(buffer, **{"format": FORMAT, "version": VERSION, **map_arrays(map)})
-    write_atomically(Path(path), buffer.getvalue())
+    write_bytes(path, buffer.getvalue())
 
 
 def map_arrays(map: Map) -> dict[str, Any]:

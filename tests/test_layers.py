@@ -27,7 +27,7 @@ LAYERS = (
 )
 """A folder may import from those before it (docs/architecture.md)."""
 
-FOR_ALL = {"errors", "cpu_kernels", "disk_cache", "html", "suggestions", "_native"}
+FOR_ALL = {"errors", "cpu_kernels", "disk_cache", "temporary_files", "html", "suggestions", "_native"}
 ROOT = Path(graphopt.__file__).parent
 
 

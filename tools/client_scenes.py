@@ -143,12 +143,41 @@ def run_twitchslam(g2o: Any) -> None:
 # -------------------------------------------------------------------- pyslam
 
 
+class Settings:
+    """A share of 0.8, or yes, whatever the setting's name."""
+
+    def __getattr__(self, name: str) -> float:
+        if name.startswith("__"):
+            raise AttributeError(name)
+        return 0.8
+
+
+class Value(np.ndarray):
+    """An array that is an attribute in old versions of a program and a method in new ones."""
+
+    def __call__(self) -> np.ndarray:
+        """The array."""
+        return np.array(self)
+
+
+class No:
+    """False, as an attribute and as a method."""
+
+    def __bool__(self) -> bool:
+        return False
+
+    def __call__(self) -> bool:
+        """No."""
+        return False
+
+
 class StandIn(ModuleType):
     """A module of a program that its optimizer imports: names that matter here, and mocks for all others."""
 
     FrameShared = SimpleNamespace(feature_manager=SimpleNamespace(inv_level_sigmas2=[1.0]))
     Frame = FeatureTrackerShared = FrameShared
     MapPoint = SimpleNamespace(global_lock=threading.Lock())
+    Parameters = Settings()
 
     @staticmethod
     def poseRt(rotation: Any, translation: Any) -> np.ndarray:
@@ -163,11 +192,15 @@ class StandIn(ModuleType):
         return MagicMock(name=name)
 
 
-def run_pyslam(g2o: Any, name: str, stand_ins: list[str]) -> None:
+def stand_in(names: list[str]) -> None:
+    """Let these modules be imported."""
+    for name in names:
+        sys.modules[name] = StandIn(name)
+        sys.modules[name].__path__ = []
+
+
+def run_pyslam(g2o: Any, optimizer: ModuleType) -> None:
     """Bundle adjustment with two rounds, and the pose of one frame; monocular and stereo pixels."""
-    for stand_in in stand_ins:
-        sys.modules[stand_in] = StandIn(stand_in)
-    optimizer = importlib.import_module(name)
     scene = Scene()
     frames = [_pyslam_frame(scene, k) for k in range(len(scene.positions))]
     points = []
@@ -176,8 +209,8 @@ def run_pyslam(g2o: Any, name: str, stand_ins: list[str]) -> None:
         points.append(
             Named(
                 id=i,
-                pt=start_point,
-                is_bad=False,
+                pt=start_point.view(Value),
+                is_bad=No(),
                 observations=lambda seen=seen: seen,
                 update_position=_ignore,
                 update_normal_and_depth=_ignore,
@@ -196,12 +229,13 @@ def _pyslam_frame(scene: Scene, k: int) -> Any:
     return Named(
         id=k,
         kid=k,
-        is_bad=False,
+        is_bad=No(),
         is_keyframe=True,
-        Rcw=np.eye(3),
-        tcw=translation,
-        pose=StandIn.poseRt(np.eye(3), translation),
-        Tcw=StandIn.poseRt(np.eye(3), translation),
+        Rcw=np.eye(3).view(Value),
+        tcw=translation.view(Value),
+        pose=StandIn.poseRt(np.eye(3), translation).view(Value),
+        Tcw=StandIn.poseRt(np.eye(3), translation).view(Value),
+        kps_sem=None,
         kpsu=pixels[:, :2],
         kps_ur=right,
         octaves=np.zeros(len(pixels), int),

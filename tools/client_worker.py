@@ -11,19 +11,25 @@ from __future__ import annotations
 
 import ast
 import importlib
+import importlib.util
 import json
 import random
 import runpy
 import sys
 import traceback
 from pathlib import Path
+from types import ModuleType
 from typing import Any
 
 import numpy as np
 
 OURS = "graphopt.g2o"
 NAMES = ("g2o", "g2opy")
-PYSLAM = ("optimizer_g2o.py", "pyslam/slam/optimizer_g2o.py")
+PYSLAM = "optimizer_g2o.py"
+_DEPTH = 3
+"""Folders in a checkout that pyslam's optimizer may be below; it was in none, one and two."""
+_PACKAGE = "client"
+"""Name of the package that a checkout is imported as."""
 
 
 class NeedsError(Exception):
@@ -123,23 +129,37 @@ def run_pyslam(g2o: Any, path: Path) -> None:
     """pyslam, or a program with its `optimizer_g2o.py`."""
     import client_scenes
 
-    source = next(path / name for name in PYSLAM if (path / name).exists())
-    sys.path.insert(0, str(source.parent))
-    client_scenes.run_pyslam(g2o, source.stem, modules_of_the_program(source, path))
+    source = pyslam_optimizer(path)
+    assert source is not None
+    folders = [path, *(path / parent for parent in reversed(source.relative_to(path).parents[:-1]))]
+    package = ""
+    for folder in folders:
+        package = f"{package}.{folder.name}" if package else _PACKAGE
+        sys.modules[package] = ModuleType(package)
+        sys.modules[package].__path__ = [str(folder)]
+    client_scenes.stand_in(modules_of_the_program(source, package))
+    client_scenes.run_pyslam(g2o, importlib.import_module(f"{package}.{source.stem}"))
 
 
-def modules_of_the_program(source: Path, root: Path) -> list[str]:
-    """What a file imports besides the standard library, numpy and the bindings."""
+def pyslam_optimizer(folder: Path) -> Path | None:
+    """pyslam's optimizer in a checkout, the one that is least deep; None if there is none."""
+    paths = (sorted(folder.glob("*/" * depth + PYSLAM)) for depth in range(_DEPTH + 1))
+    return next((path for level in paths for path in level), None)
+
+
+def modules_of_the_program(source: Path, package: str) -> list[str]:
+    """What a file of a package imports besides the standard library, numpy and the bindings."""
     found: list[str] = []
     for node in ast.walk(ast.parse(source.read_text())):
         if isinstance(node, ast.Import):
             found += [name.name for name in node.names]
-        elif isinstance(node, ast.ImportFrom) and node.module and not node.level:
-            found.append(node.module)
+        elif isinstance(node, ast.ImportFrom):
+            base = importlib.util.resolve_name("." * node.level + (node.module or ""), package)
+            found += [base] if node.module else [f"{base}.{name.name}" for name in node.names]
     known = {*sys.stdlib_module_names, "numpy", *NAMES}
     names = [fromkey for fromkey in dict.fromkeys(found) if fromkey.split(".")[0] not in known]
     parents = [".".join(name.split(".")[:i]) for name in names for i in range(1, name.count(".") + 1)]
-    return list(dict.fromkeys([*parents, *names]))
+    return [name for name in dict.fromkeys([*parents, *names]) if name not in sys.modules]
 
 
 RUNNERS = {

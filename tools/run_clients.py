@@ -8,7 +8,7 @@ DIR holds checkouts that you have; nothing is downloaded. Each folder below it (
     python/examples/*.py          g2o's examples: every script that runs without arguments
     optimization.py, loopclosing.py     stereo_ptam, rgbd_ptam: local bundle adjustment, loop closing
     optimize_g2o.py               twitchslam and what derives from it: bundle adjustment
-    optimizer_g2o.py              pyslam (also in pyslam/slam): bundle adjustment, pose of a frame
+    optimizer_g2o.py              pyslam (also some folders below): bundle adjustment, pose of a frame
     *.py that import g2o or g2opy       any other folder: every script that runs without arguments
 
 The SLAM programs get a small scene (tools/client_scenes.py) instead of images; the code of their optimizers
@@ -34,7 +34,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from client_worker import OURS, PYSLAM
+from client_worker import OURS, PYSLAM, pyslam_optimizer
 
 WORKER = Path(__file__).with_name("client_worker.py")
 ROOT = Path(__file__).resolve().parents[1]
@@ -107,8 +107,8 @@ def relative_difference(ours: list[float], theirs: list[float]) -> float:
 # -------------------------------------------------------------------- finding clients
 
 
-def clients_of(folder: Path) -> list[Client]:
-    """Clients of one folder by the files that it has."""
+def clients_of(folder: Path, is_checkout: bool = True) -> list[Client]:
+    """Clients of one folder by the files that it has; is_checkout: also by those in folders below."""
     tests, examples = folder / "python" / "tests", folder / "python" / "examples"
     found = []
     if tests.is_dir() and any(tests.glob("test_*.py")):
@@ -121,7 +121,7 @@ def clients_of(folder: Path) -> list[Client]:
         return [Client(folder.name, "ptam", folder)]
     if (folder / "optimize_g2o.py").exists():
         return [Client(folder.name, "twitchslam", folder)]
-    if any((folder / name).exists() for name in PYSLAM):
+    if pyslam_optimizer(folder) if is_checkout else (folder / PYSLAM).exists():
         return [Client(folder.name, "pyslam", folder)]
     return scripts_of(folder.name, folder)
 
@@ -143,7 +143,7 @@ def all_clients(folder: Path) -> list[Client]:
         for each_path in sorted(folder.iterdir())
         if each_path.is_dir() and not each_path.name.startswith(".")
     ]
-    return [client for directory in (folder, *below) for client in clients_of(directory)]
+    return [*clients_of(folder, False), *(client for directory in below for client in clients_of(directory))]
 
 
 # -------------------------------------------------------------------- running

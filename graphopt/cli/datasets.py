@@ -88,7 +88,7 @@ def _facts(dataset: Any) -> dict[str, Any]:
         "name": dataset.name,
         "collection": dataset.collection.name,
         "url": dataset.url,
-        "hash": dataset.hash or (f"published at {dataset.hash_url}" if dataset.hash_url else None),
+        "checksum": dataset.verification(),
         "here": str(found) if found else None,
         "fetched to": str(dataset.destination()),
     }

@@ -1,22 +1,20 @@
 """Compiled programs on disk, so that the second start does not compile.
 
 A program is found by the hash of the traced definition (the expression graph of the residual and of oplus,
-which is cheap to make), of its name, which holds the options, and of the compiler's own source. A file that
-cannot be read is compiled anew and overwritten; a folder that cannot be written is not used. `disk_cache`
-says where the folder is.
+which is cheap to make), of its name, which holds the options, and of the compiler's own source. `disk_cache`
+says where the folder is; a folder that cannot be written is not used.
 """
 
 from __future__ import annotations
 
-import contextlib
 import hashlib
 from collections.abc import Callable, Sequence
 from functools import cache, cached_property
 from pathlib import Path
 
+from graphopt import disk_cache
 from graphopt.codegen.program import Program, build_program
 from graphopt.codegen.serialize import deserialize, serialize
-from graphopt.disk_cache import cache_directory, write_atomically
 from graphopt.symbolic.expr import Expr, Roots
 
 
@@ -41,14 +39,13 @@ def cached(
     name: str, inputs: Sequence[Expr], definition: Definition, outputs: Callable[[], Sequence[Expr]]
 ) -> Program:
     """Program from the cache, or compiled from `outputs()` and put there."""
-    folder = cache_directory()
-    if folder is None:
+    if disk_cache.cache_directory() is None:  # its name would take the definition's text
         return build_program(name, inputs, outputs())
-    path = folder / f"{_key(name, inputs, definition)}.program"
-    program = _read(path, name)
-    if program is None:
-        program = build_program(name, inputs, outputs())
-        _write(path, program)
+    entry = f"{_key(name, inputs, definition)}.program"
+    if (stored := disk_cache.load(entry)) is not None:
+        return deserialize(stored)
+    program = build_program(name, inputs, outputs())
+    disk_cache.store(entry, serialize(program))
     return program
 
 
@@ -67,17 +64,3 @@ def compiler_hash() -> bytes:
         for path in sorted(folder.rglob("*.py")):
             digest.update(path.read_bytes())
     return digest.digest()
-
-
-def _read(path: Path, name: str) -> Program | None:
-    try:
-        program = deserialize(path.read_bytes())
-    except (OSError, ValueError, KeyError):
-        return None
-    return program if program.name == name else None
-
-
-def _write(path: Path, program: Program) -> None:
-    # a read-only or full home directory: the program is only not remembered
-    with contextlib.suppress(OSError):
-        write_atomically(path, serialize(program))

@@ -9,6 +9,7 @@ from __future__ import annotations
 import functools
 import importlib
 import os
+import re
 import string
 import sys
 from collections.abc import Iterator
@@ -46,11 +47,8 @@ class Dataset:
     collection: Collection
     name: str
     url: str
-    hash: str | None = None
-    """ "md5:..." or "sha256:...", where the publisher states it."""
     hash_url: str | None = None
-    """Where the publisher keeps the checksum, if beside the file."""
-    nbytes: int | None = None
+    """Where the publisher keeps the MD5 checksum, if there is one."""
 
     @property
     def file_name(self) -> str:
@@ -74,6 +72,34 @@ class Dataset:
     def destination(self) -> Path:
         """Where `fetch` puts it: the download, or the folder that its archive is unpacked to."""
         return data_cache() / self.collection.name / (self.stem if self.is_archive else self.file_name)
+
+    def checksum_file(self) -> Path:
+        """What `fetch` keeps beside the data: the SHA-256 of the first download, as `sha256sum` writes it."""
+        return data_cache() / self.collection.name / f"{self.file_name}.sha256"
+
+    def recorded_checksum(self) -> str | None:
+        """SHA-256 of the first download, 64 hexadecimal digits; None if there was none."""
+        try:
+            words = self.checksum_file().read_text(encoding="ascii").split()
+        except FileNotFoundError:
+            return None
+        if not words or not re.fullmatch(r"[0-9a-f]{64}", words[0]):
+            raise OptionError(
+                f"{self.checksum_file()}: expected 64 hexadecimal digits and a file's name. "
+                "Remove the file to trust the next download."
+            )
+        return words[0]
+
+    def verification(self) -> str:
+        """What says that the copy on this machine is the publisher's file, for people to read."""
+        copy = self.path()
+        if copy is not None and copy != self.destination():
+            return "not verified (a copy that fetch did not make)"
+        if self.hash_url is not None:
+            return f"MD5 at {self.hash_url}"
+        if (recorded := self.recorded_checksum()) is not None:
+            return f"not verified by the publisher; SHA-256 of the first download here: {recorded}"
+        return "not verified (the publisher states no checksum; that of the first download will be kept)"
 
     def _copies(self) -> Iterator[Path]:
         if self.destination().exists():

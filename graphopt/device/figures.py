@@ -1,4 +1,4 @@
-"""What a device can do per second: measured once, kept in the cache folder, read by the cost model.
+"""What a device can do per second: measured, kept in the cache folder, read by the cost model.
 
     bytes        of a copy by words of 16 bytes, reading and writing counted
     flops        of multiply-adds (two operations each), float32 and float64
@@ -8,8 +8,13 @@
 
 `records_per_second` measures another one when it is asked: whole records, each invocation others.
 
-Each is the best of a few repetitions. Before, the device computes until it gets no faster: clocks rise under
-load, by four times on an H200 that was idle.
+Each is the best of a few repetitions in several rounds. Before, the device computes until it gets no faster:
+clocks rise under load, by four times on an H200 that was idle.
+
+A device that other work shares looks slower than it is. So figures are kept with their date and the load of
+the host, and are measured again in a later process until two measurements that lie apart agree, at most four
+times; the best of each counts. Confirmed figures are measured anew after a month, implausible ones are not
+kept.
 """
 
 from __future__ import annotations
@@ -17,25 +22,35 @@ from __future__ import annotations
 import contextlib
 import hashlib
 import json
+import math
+import os
 import time
 from collections.abc import Callable
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, replace
+from datetime import datetime, timezone
 from typing import Any
 
 import numpy as np
 
+from graphopt import disk_cache
 from graphopt.device.protocol import Precision
-from graphopt.disk_cache import cache_directory, write_atomically
 
 _WORKGROUP = 128
-_VERSION = 4  # of what is measured: raise it when that changes
+_VERSION = 5  # of what is measured: raise it when that changes
 _LONG_ENOUGH = 4e-4  # [s] of one measurement, beside which a dispatch is short
 _LARGEST_COUNT = 1 << 24
 _STEADY = 0.5  # [s] without getting faster by _FASTER
 _FASTER = 0.98
 _MOST_WARM_UP = 4.0  # [s]
 _NUM_DISPATCHES = 200
-_REPETITIONS = 5
+_REPETITIONS = 3
+_ROUNDS = 3
+_TRUSTED = {False: 3600.0, True: 30 * 86400.0}  # [s] of figures, by whether they are confirmed
+_ENOUGH = 4  # measurements of which the best is trusted; two that agree are as good
+_AGREEMENT = 1.25  # largest ratio of two measurements that confirm each other
+_LEAST_RATES = {"discrete": 1e10, "integrated": 1e9}
+"""Bytes, operations per second that any GPU of today reaches; else `_LEAST_RATE`."""
+_LEAST_RATE, _LARGEST_RATE = 1e6, 1e18
 _WORD = 16  # bytes
 _GATHER_TABLE = 1 << 16  # words
 
@@ -72,23 +87,75 @@ def device_figures(device: Any) -> DeviceFigures:
 
 
 def _kept_or_measured(device: Any) -> DeviceFigures:
-    path = _cache_path(device)
-    if path is not None:
-        with contextlib.suppress(OSError, ValueError, TypeError):
-            return DeviceFigures(**json.loads(path.read_text()))
+    entry = _entry(device)
+    kept, count, age = _kept(device, entry)
+    if kept is not None and age < _TRUSTED[count >= _ENOUGH]:
+        return kept
     figures = measure(device)
-    if path is not None:
-        with contextlib.suppress(OSError):
-            write_atomically(path, json.dumps(asdict(figures), indent=1).encode())
+    if not is_plausible(figures, device.info["kind"]):
+        return figures
+    if kept is not None and count < _ENOUGH:
+        count = _ENOUGH if _agree(kept, figures) else count + 1
+        figures = _best(kept, figures)
+    else:  # the first one, or a month later
+        count = 1
+    record = {
+        "figures": asdict(figures),
+        "measured": datetime.now(timezone.utc).isoformat(),
+        "measurements": count,
+        "host_load": os.getloadavg()[0],
+        "host_cores": os.cpu_count(),
+    }
+    disk_cache.store(entry, json.dumps(record, indent=1).encode())
     return figures
 
 
-def _cache_path(device: Any) -> Any:
-    folder = cache_directory()
-    if folder is None:
-        return None
-    digest = hashlib.sha256(repr(_identity(device)).encode()).hexdigest()[:16]
-    return folder / "devices" / f"{digest}.json"
+def _kept(device: Any, entry: str) -> tuple[DeviceFigures | None, int, float]:
+    """Plausible figures of the cache folder, how many measurements they are of, their age [s]."""
+    stored = disk_cache.load(entry)
+    if stored is not None:
+        with contextlib.suppress(ValueError, TypeError, KeyError):
+            record = json.loads(stored)
+            figures = DeviceFigures(**record["figures"])
+            age = time.time() - datetime.fromisoformat(record["measured"]).timestamp()
+            if age >= 0.0 and is_plausible(figures, device.info["kind"]):
+                return figures, int(record["measurements"]), age
+    return None, 0, math.inf
+
+
+def is_plausible(figures: DeviceFigures, kind: str) -> bool:
+    """Whether a device of this kind ("discrete", "integrated", "cpu", ...) can have such figures."""
+    rates = [figures.bytes_per_second, figures.float32_flops, figures.gathers_per_second]
+    if figures.float64_flops != 0.0:
+        rates.append(figures.float64_flops)
+    least = _LEAST_RATES.get(kind, _LEAST_RATE)
+    latencies = (figures.dispatch_seconds, figures.submission_seconds)
+    return all(least <= rate <= _LARGEST_RATE for rate in rates) and all(
+        0.0 < seconds < 1.0 for seconds in latencies
+    )
+
+
+def _gains(first: DeviceFigures, second: DeviceFigures) -> dict[str, float]:
+    """By how much each figure of the second is better."""
+    ratios = {}
+    for name, value in asdict(second).items():
+        if isinstance(value, float) and value > 0.0:
+            before = getattr(first, name)
+            ratios[name] = before / value if name.endswith("_seconds") else value / before
+    return ratios
+
+
+def _agree(first: DeviceFigures, second: DeviceFigures) -> bool:
+    return all(max(ratio, 1.0 / ratio) <= _AGREEMENT for ratio in _gains(first, second).values())
+
+
+def _best(first: DeviceFigures, second: DeviceFigures) -> DeviceFigures:
+    better = [name for name, ratio in _gains(first, second).items() if ratio > 1.0]
+    return replace(first, **{name: getattr(second, name) for name in better})
+
+
+def _entry(device: Any) -> str:
+    return f"devices/{hashlib.sha256(repr(_identity(device)).encode()).hexdigest()[:16]}.json"
 
 
 def _identity(device: Any) -> tuple:
@@ -98,6 +165,13 @@ def _identity(device: Any) -> tuple:
 def measure(device: Any) -> DeviceFigures:
     """Measure a device now: one to four seconds on a GPU."""
     _warm_up(device)
+    figures = _measure_once(device)
+    for _ in range(_ROUNDS - 1):
+        figures = _best(figures, _measure_once(device))
+    return figures
+
+
+def _measure_once(device: Any) -> DeviceFigures:
     return DeviceFigures(
         name=device.name,
         bytes_per_second=_rate(device, _copy_program, 1 << 14),

@@ -70,8 +70,5 @@ def _open_quietly(which: int | str | None) -> None:
 
 @atexit.register
 def _close() -> None:
-    """Keep the pipelines for the next process."""
-    for (process, *_), device in _open.items():
-        if process == os.getpid() and not device.is_lost:
-            device.save_pipeline_cache()
+    """Close the devices while the interpreter is whole; each keeps its pipelines for the next process."""
     _open.clear()

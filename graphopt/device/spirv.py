@@ -7,7 +7,6 @@ ready- made in `graphopt/device/spirv`; so does a checkout on a machine without 
 
 from __future__ import annotations
 
-import contextlib
 import functools
 import hashlib
 import os
@@ -15,9 +14,8 @@ import re
 from collections.abc import Callable
 from pathlib import Path
 
-from graphopt import pyglslang
+from graphopt import disk_cache, pyglslang
 from graphopt.device.errors import ShaderError
-from graphopt.disk_cache import cache_directory, write_atomically
 
 _PACKAGE = Path(__file__).resolve().parents[1]
 SHADERS = _PACKAGE.parent / "shaders"
@@ -76,16 +74,12 @@ def _cached(
     """SPIR-V from the cache, or compiled and put there; `text` is everything that it is made of."""
     digest = hashlib.sha256(repr((pyglslang.compiler_version(), sorted(defines))).encode())
     digest.update(text)
-    folder = cache_directory()
     stem = re.sub(r"[^A-Za-z0-9_.]", "_", name)[:80]
-    cached = None if folder is None else folder / "spirv" / f"{stem}-{digest.hexdigest()[:32]}.spv"
-    if cached is not None and cached.is_file():
-        return cached.read_bytes()
-    spirv = compile_with(defines)
-    if cached is not None:
-        # a read-only or full home directory: the kernel is only not remembered
-        with contextlib.suppress(OSError):
-            write_atomically(cached, spirv)
+    entry = f"spirv/{stem}-{digest.hexdigest()[:32]}.spv"
+    spirv = disk_cache.load(entry)
+    if spirv is None:
+        spirv = compile_with(defines)
+        disk_cache.store(entry, spirv)
     return spirv
 
 

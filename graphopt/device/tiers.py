@@ -12,7 +12,6 @@ moment of the change, and with it the last digits of the results, depend on how 
 
 from __future__ import annotations
 
-import contextlib
 import hashlib
 import os
 import threading
@@ -22,7 +21,7 @@ from concurrent.futures import ThreadPoolExecutor
 from typing import Any, Generic, Literal, TypeVar
 from weakref import WeakKeyDictionary
 
-from graphopt.disk_cache import cache_directory, write_atomically
+from graphopt import disk_cache
 from graphopt.errors import OptionError
 
 Tier = Literal["interpreter", "compiled"]
@@ -52,24 +51,19 @@ class BuiltKernels:
         digest = hashlib.sha256(fingerprint)
         digest.update(repr([device.info.get(k) for k in ("name", "driver", "driver_info")]).encode())
         self._name = digest.hexdigest()[:40]
-        folder = cache_directory()
-        self._file = None if folder is None else folder / "kernels" / self._name
 
     def are_there(self) -> bool:
         """Whether building them again only means to read them."""
         known = _built.get(self._device, set())
-        return self._name in known or (self._file is not None and self._file.is_file())
+        return self._name in known or disk_cache.load(f"kernels/{self._name}") is not None
 
     def note(self) -> None:
         """They are built now."""
         if self._name in _built.get(self._device, set()):
             return
         _built.setdefault(self._device, set()).add(self._name)
-        if self._file is not None:
-            self._device.save_pipeline_cache()
-            # a read-only or full home directory: they are only not remembered
-            with contextlib.suppress(OSError):
-                write_atomically(self._file, b"")
+        self._device.save_pipeline_cache()
+        disk_cache.store(f"kernels/{self._name}", b"")
 
 
 def build_kernels(device: Any, kernels: Iterable[Any], constants: Mapping[int, int] | None = None) -> None:

@@ -10,18 +10,19 @@ from __future__ import annotations
 
 import os
 import warnings
+import weakref
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import Any
 
 import numpy as np
 
+from graphopt import disk_cache
 from graphopt.device import spirv
 from graphopt.device.built import BuiltOnce
 from graphopt.device.errors import DeviceError, DeviceLostError
 from graphopt.device.listing import find_device, native_module, validation_asked
 from graphopt.device.protocol import Precision, Usage
 from graphopt.device.recording import TableKernel, VulkanRecorder, VulkanTicket
-from graphopt.disk_cache import cache_directory
 from graphopt.errors import OptionError
 
 _TIMEOUT = 60.0  # [s] a program is split long before it runs this long
@@ -71,7 +72,6 @@ class VulkanDevice:
         """
         self.runtime = native_module()
         masked = {name for name in os.environ.get("GRAPHOPT_MASK_FEATURES", "").split(",") if name}
-        cache = cache_directory()
         self.index = find_device(which)
         self.spec = f"vulkan:{self.index}"
         self.native = self.runtime.Device(
@@ -79,9 +79,11 @@ class VulkanDevice:
             validation_asked() if validation is None else validation,
             masked | set(masked_features),
             memory_scheme,
-            "" if cache is None else str(cache),
             is_on_demand(allocation),
         )
+        if (pipelines := disk_cache.load(self.native.pipeline_cache_name)) is not None:
+            self.native.create_pipeline_cache(pipelines)
+        weakref.finalize(self, _save_pipeline_cache, self.native)
         self.info: dict[str, Any] = self.native.describe()
         self.timeout = _TIMEOUT_CPU if self.info["kind"] == "cpu" else _TIMEOUT
         self._kernels: BuiltOnce[Any] = BuiltOnce(MOST_KERNELS)
@@ -302,7 +304,18 @@ class VulkanDevice:
 
     def save_pipeline_cache(self) -> None:
         """Write the pipeline cache to disk now, not when the device is closed; warn where that fails."""
-        try:
-            self.native.save_pipeline_cache()
-        except DeviceError as error:
-            warnings.warn(f"{error} The next process builds its kernels again.", RuntimeWarning, stacklevel=1)
+        _save_pipeline_cache(self.native)
+
+
+def _save_pipeline_cache(native: Any) -> None:
+    try:
+        pipelines = native.take_pipeline_cache()
+        error = disk_cache.store(native.pipeline_cache_name, pipelines) if pipelines else None
+    except DeviceError as refusal:
+        error = refusal
+    if error is not None:
+        warnings.warn(
+            f"The pipeline cache was not saved: {error}. The next process builds its kernels again.",
+            RuntimeWarning,
+            stacklevel=1,
+        )

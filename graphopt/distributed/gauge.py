@@ -15,10 +15,10 @@ import numpy as np
 from scipy.sparse import coo_array
 from scipy.sparse.csgraph import connected_components as components_of
 
+from graphopt._native import iteration_order
 from graphopt.distributed.communicator import Communicator
 from graphopt.graph import Graph
 from graphopt.graph.components import connected_components
-from graphopt.graph.gauge import iteration_order
 from graphopt.solver.gauge import held_parts
 from graphopt.types.poses import POSE_ROLES
 

@@ -80,7 +80,11 @@ def _refuse_no_text(data: bytes, path: PathLike) -> None:
     if data.startswith((b"\xff\xfe", b"\xfe\xff")):
         raise FormatError(f"{name}: text in UTF-16; save it as UTF-8: iconv -f utf-16 -t utf-8")
     if b"\0" in data[:_BINARY]:
-        raise FormatError(f"{name}: binary data of no known format")
+        raise FormatError(
+            f"{name}: binary data of no known format. Known are .npz archives (of graphs, of bundle "
+            "adjustment), libmv reconstructions, COLMAP models (pass their folder), texts, and .gz, .bz2 or "
+            ".xz of these"
+        )
 
 
 def _detect_tagged(tags: set[bytes], path: PathLike, preferred: str | None) -> str:

@@ -18,11 +18,11 @@ from typing import Any
 
 import numpy as np
 
-from graphopt.disk_cache import write_atomically
 from graphopt.errors import GraphError, OptionError
 from graphopt.graph import Graph
 from graphopt.io.export_spirv import spirv_files
 from graphopt.io.export_types import builtin_kinds, exported_tag, types_text
+from graphopt.io.files import write_together
 from graphopt.types import ComputedVertexType, EdgeType
 from graphopt.types.robust_kernels import KERNELS, RobustKernel, robust_kernel
 
@@ -64,8 +64,7 @@ def _files(kinds: Sequence[Any], kernels: Sequence[RobustKernel], device: str) -
 
 def _write(folder: str | Path, files: dict[str, bytes]) -> None:
     Path(folder).mkdir(parents=True, exist_ok=True)
-    for name, content in files.items():
-        write_atomically(Path(folder) / name, content)
+    write_together({Path(folder) / name: content for name, content in files.items()})
 
 
 def _refuse(graph: Graph) -> None:

@@ -2,7 +2,7 @@
 
 Writing: the text goes to a temporary file in the target's own directory, is flushed to the disk, and takes
 the target's place by rename, which is atomic on one file system. Whatever fails before leaves the old file as
-it was.
+it was; what a killed writer leaves beside it, the next one removes (`temporary_files`).
 """
 
 from __future__ import annotations
@@ -14,14 +14,14 @@ import gzip
 import io
 import lzma
 import os
-import secrets
 import stat
 import zlib
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import IO
 
 from graphopt.errors import FormatError
+from graphopt.temporary_files import temporary_file
 
 PathLike = str | os.PathLike[str]
 Content = bytes | Callable[[IO[bytes]], None]
@@ -51,7 +51,9 @@ def read_bytes(path: PathLike) -> bytes:
     archive or one that unpacks to more than 300 times its size.
     """
     if os.path.isdir(path):
-        raise IsADirectoryError(errno.EISDIR, "Is a directory, expected a file", os.fspath(path))
+        raise IsADirectoryError(
+            errno.EISDIR, "Is a folder, expected a file: pass one of the files in it", os.fspath(path)
+        )
     return unpack(Path(path).read_bytes(), os.fspath(path))
 
 
@@ -95,7 +97,7 @@ def check_writable(path: PathLike) -> None:
     _check_existing(target)
     if target.exists() and not target.is_file():
         return
-    with _temporary_beside(target.resolve()):
+    with temporary_file(target.resolve()):
         pass
 
 
@@ -113,13 +115,12 @@ def write_bytes(path: PathLike, data: bytes) -> None:
         _write_directly(os.fspath(path), packed)
         return
     target = target.resolve()
-    with _temporary_beside(target) as (file, name):
+    with temporary_file(target) as (file, name):
         file.write(packed)
         file.flush()
         if target.exists():
             os.fchmod(file.fileno(), stat.S_IMODE(target.stat().st_mode))
         os.fsync(file.fileno())
-        file.close()
         os.replace(name, target)
     sync_directory(target.parent)
 
@@ -144,7 +145,7 @@ def write_together(contents: Mapping[Path, Content]) -> None:
         names: list[tuple[str, Path]] = []
         for target, data in contents.items():
             _check_existing(target)
-            file, name = stack.enter_context(_temporary_beside(target.resolve()))
+            file, name = stack.enter_context(temporary_file(target.resolve()))
             if callable(data):
                 data(file)
             else:
@@ -173,25 +174,6 @@ def _check_existing(target: Path) -> None:
         raise IsADirectoryError(errno.EISDIR, "Is a directory, expected a file to write", os.fspath(target))
     if target.exists() and not os.access(target, os.W_OK):
         raise PermissionError(errno.EACCES, "The file exists and is not writable", os.fspath(target))
-
-
-@contextlib.contextmanager
-def _temporary_beside(target: Path) -> Iterator[tuple[IO[bytes], str]]:
-    """Open a new file in the target's directory; it is removed unless the block renames or removes it."""
-    name = str(target.parent / f".{target.name[:100]}.{secrets.token_hex(6)}.tmp")
-    try:
-        descriptor = os.open(name, os.O_CREAT | os.O_EXCL | os.O_WRONLY | getattr(os, "O_CLOEXEC", 0), 0o666)
-    except OSError as error:
-        raise type(error)(error.errno, f"Cannot write here ({error.strerror})", os.fspath(target)) from error
-    try:
-        with os.fdopen(descriptor, "wb") as file:
-            yield file, name
-    except OSError as error:  # of a write, without the file's name
-        error.filename = error.filename or os.fspath(target)
-        raise
-    finally:
-        with contextlib.suppress(FileNotFoundError):
-            os.unlink(name)
 
 
 def sync_directory(directory: Path) -> None:

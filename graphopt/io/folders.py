@@ -19,11 +19,11 @@ import os
 import shutil
 import stat
 import sys
-import tempfile
 from collections.abc import Mapping
 from pathlib import Path
 
 from graphopt.io.files import Content, PathLike, sync_directory, write_together
+from graphopt.temporary_files import locked, temporary_folder
 
 PENDING = ".graphopt-pending"
 """Folder of complete files that are to take their places in the folder around it."""
@@ -43,21 +43,16 @@ def write_folder(folder: PathLike, contents: Mapping[str, Content]) -> None:
         _replace_in_place(target, contents)
         return
     target.parent.mkdir(parents=True, exist_ok=True)
-    try:
-        made = Path(tempfile.mkdtemp(prefix=f".{target.name[:100]}.", suffix=".tmp", dir=target.parent))
-    except OSError as error:
-        if target.is_dir():  # only the folder itself may be written to
-            return _replace_in_place(target, contents)
-        raise type(error)(error.errno, f"Cannot write here ({error.strerror})", os.fspath(target)) from error
-    try:
+    if target.is_dir() and not os.access(target.parent, os.W_OK | os.X_OK):
+        _replace_in_place(target, contents)
+        return
+    with temporary_folder(target) as made:
         write_together({made / name: data for name, data in contents.items()})
         os.chmod(made, stat.S_IMODE(target.stat().st_mode) if target.is_dir() else 0o777 & ~_umask())
         if not is_used:
             os.replace(made, target)
         elif not _exchange(made, target, set(contents)):
             _replace_in_place(target, contents)
-    finally:
-        shutil.rmtree(made, ignore_errors=True)
     sync_directory(target.parent)
 
 
@@ -93,13 +88,14 @@ def _exchange(made: Path, target: Path, new: set[str]) -> bool:
             if (target / name).is_file():
                 os.chmod(made / name, stat.S_IMODE((target / name).stat().st_mode))
         sync_directory(made)
-        if not _rename_exchange(made, target):
-            return False
+        with locked(target):  # it has the name of a temporary folder then
+            if not _rename_exchange(made, target):
+                return False
+            for entry in made.iterdir():  # files that somebody added meanwhile
+                if not (target / entry.name).exists() and not (target / entry.name).is_symlink():
+                    os.replace(entry, target / entry.name)
     except OSError:
         return False
-    for entry in made.iterdir():  # files that somebody added meanwhile
-        if not (target / entry.name).exists() and not (target / entry.name).is_symlink():
-            os.replace(entry, target / entry.name)
     return True
 
 
@@ -130,18 +126,12 @@ def _replace_in_place(target: Path, contents: Mapping[str, Content]) -> None:
             raise PermissionError(
                 errno.EACCES, "The file exists and is not writable", os.fspath(target / name)
             )
-    try:
-        made = Path(tempfile.mkdtemp(prefix=PENDING, suffix=".tmp", dir=target))
-    except OSError as error:
-        raise type(error)(error.errno, f"Cannot write here ({error.strerror})", os.fspath(target)) from error
-    try:
+    with temporary_folder(target / PENDING) as made:
         write_together({made / name: data for name, data in contents.items()})
         for name in contents:
             if (target / name).exists():
                 os.chmod(made / name, stat.S_IMODE((target / name).stat().st_mode))
         os.replace(made, target / PENDING)
-    finally:
-        shutil.rmtree(made, ignore_errors=True)
     sync_directory(target)
     _complete(target, is_new=True)
 

@@ -8,17 +8,15 @@ g2o's own format knows no kernels: a program sets them after it has read a file.
 
 from __future__ import annotations
 
-import re
-
 import numpy as np
 
+from graphopt import _native
 from graphopt.errors import FormatError, GraphOptError
 from graphopt.graph import EdgeSet, Graph
+from graphopt.io.numbers import with_line_feeds
 from graphopt.types.robust_kernels import robust_kernel
 
-_LINE = re.compile(rb"^#[ \t]*kernel:[ \t]*(.*?)[ \t\r]*$", re.MULTILINE)
 _RANGES_PER_LINE = 64
-_EXPECTED = "expected '# kernel: TAG NAME WIDTH' and maybe numbers of edges, such as 0-41"
 
 
 def kernel_lines(graph: Graph) -> bytes:
@@ -58,31 +56,26 @@ def take_kernels(data: bytes, graph: Graph, path: str) -> None:
     """Give the edges of a graph the kernels that a file's comments name; `FormatError` for others."""
     if b"kernel:" not in data:
         return
-    for found in _LINE.finditer(data):
-        words = found[1].decode("utf-8", "replace").split()
+    comments, wrong = _native.read_kernel_comments(with_line_feeds(data))
+    for line, tag, name, width, ranges in comments:
         try:
-            _take(words, graph)
-        except (ValueError, IndexError, GraphOptError) as error:
-            line = data.count(b"\n", 0, found.start()) + 1
-            raise FormatError(f"{path}:{line}: {found[0].decode()[:80]!r}: {error}; {_EXPECTED}") from error
+            _take(graph, tag, robust_kernel(name).number, width, ranges)
+        except GraphOptError as error:
+            raise FormatError(f"{path}:{line}: {error}") from error
+    if wrong is not None:
+        raise FormatError(f"{path}:{wrong[0]}: {wrong[1]}")
 
 
-def _take(words: list[str], graph: Graph) -> None:
-    if len(words) < 3:
-        raise ValueError(f"{len(words)} words")
-    tag, name, width = words[0], words[1], float(words[2])
-    if not (np.isfinite(width) and width > 0.0):
-        raise ValueError(f"the width is {width}, must be > 0")
-    number = robust_kernel(name).number
+def _take(graph: Graph, tag: str, number: int, width: float, ranges: list[tuple[int, int]]) -> None:
     sets = [edge_set for edge_set in graph.edge_sets if edge_set.type.tag == tag]
     if not sets:
-        raise ValueError(f"the file has no edge {tag}")
+        raise FormatError(f"the file has no edge {tag}")
     count = sum(map(len, sets))
-    rows = np.arange(count)
-    if len(words) > 3:
-        rows = np.concatenate([_numbers(word, count) for word in words[3:]])
     chosen = np.zeros(count, bool)
-    chosen[rows] = True
+    for first, last in ranges or [(0, count - 1)]:
+        if last >= count:
+            raise FormatError(f"'{first}-{last}' is none of the edges 0-{count - 1} of {tag}")
+        chosen[first : last + 1] = True
     owner = np.repeat(np.arange(len(sets)), [len(set_) for set_ in sets])
     place = np.concatenate([np.arange(len(set_)) for set_ in sets])
     order = np.argsort(np.concatenate([set_.sequence for set_ in sets]), kind="stable")
@@ -91,11 +84,3 @@ def _take(words: list[str], graph: Graph) -> None:
         kernel, widths = np.array(set_.kernel), np.array(set_.kernel_width)
         kernel[mine], widths[mine] = number, width
         set_.kernel, set_.kernel_width = kernel, widths
-
-
-def _numbers(word: str, count: int) -> np.ndarray:
-    first, _, last = word.partition("-")
-    begin, end = int(first), int(last or first)
-    if not 0 <= begin <= end < count:
-        raise ValueError(f"{word!r} is none of the {count} edges 0-{count - 1}")
-    return np.arange(begin, end + 1)

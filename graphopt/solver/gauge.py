@@ -20,9 +20,9 @@ from weakref import WeakKeyDictionary
 
 import numpy as np
 
+from graphopt._native import gauge_of_parts, iteration_order
 from graphopt.graph import Graph, Selection
 from graphopt.graph.components import connected_components
-from graphopt.graph.gauge import iteration_order
 from graphopt.graph.residuals import arguments, errors_of
 from graphopt.types.poses import POSE_ROLES
 
@@ -57,17 +57,9 @@ def choose_gauge(graph: Graph, selection: Selection) -> list[tuple[int, int]]:
     sizes = [len(label) for label in labels]
     dims = np.repeat([vertex_set.type.tangent_dim for vertex_set in selection.vertex_sets], sizes)
     is_pose = np.repeat([vertex_set.type.role in POSE_ROLES for vertex_set in selection.vertex_sets], sizes)
-    candidates = (part >= 0) & ~held[part]
-    largest = np.zeros(count, np.int64)
-    np.maximum.at(largest, part[candidates], dims[candidates])
-    numbers = np.flatnonzero(candidates & (dims == largest[part]))
-    ranked = _ranked(selection)
-    rank = np.empty(len(ranked), np.int64)
-    rank[ranked] = np.arange(len(ranked))
-    first = np.full(count, len(ranked))
-    np.minimum.at(first, part[numbers], rank[numbers])
-    first = _where_components_are_held(selection, part, first, rank)
-    chosen = ranked[first[first < len(ranked)]]
+    first = gauge_of_parts(_ranked(selection), part, dims, held)
+    first = _where_components_are_held(selection, part, first)
+    chosen = first[first >= 0]
     taken = is_pose[chosen]
     if not taken.all():
         taken[~taken] = _moves_freely(graph, selection, labels, count)[part[chosen[~taken]]]
@@ -109,10 +101,8 @@ def _moves_freely(
     return free
 
 
-def _where_components_are_held(
-    selection: Selection, part: np.ndarray, first: np.ndarray, rank: np.ndarray
-) -> np.ndarray:
-    """`first` where vertices hold single components (`Graph.hold`).
+def _where_components_are_held(selection: Selection, part: np.ndarray, first: np.ndarray) -> np.ndarray:
+    """`first`, -1: none, where vertices hold single components (`Graph.hold`).
 
     The only one of a part that does is the gauge, which takes nothing from the rest. Of several none can be
     held as a whole without changing the answer: the damping takes care.
@@ -127,9 +117,9 @@ def _where_components_are_held(
     )
     holders = np.flatnonzero(holds & (part >= 0))
     number = np.bincount(part[holders], minlength=len(first))
-    changed = np.where(number > 1, len(rank), first)
+    changed = np.where(number > 1, -1, first)
     single = holders[number[part[holders]] == 1]
-    changed[part[single]] = np.where(first[part[single]] < len(rank), rank[single], len(rank))
+    changed[part[single]] = np.where(first[part[single]] >= 0, single, -1)
     return changed
 
 

@@ -1,4 +1,6 @@
-// Connected components of an undirected graph given as pairs: union-find with path halving.
+// Connected components, and the vertices that fix a graph as a whole.
+#include "graph/components.h"
+
 #include <pybind11/numpy.h>
 #include <pybind11/pybind11.h>
 
@@ -7,14 +9,16 @@
 #include <string>
 #include <vector>
 
+#include "graph/gauge.h"
+
 namespace py = pybind11;
 
 namespace {
 
 using Numbers = py::array_t<std::int64_t, py::array::c_style | py::array::forcecast>;
+using Flags = py::array_t<bool, py::array::c_style | py::array::forcecast>;
 
-// (n,) smallest number of each vertex' component. The smaller root always wins, so no ranks are needed for
-// the answer; path halving alone bounds a find by O(log n) amortised.
+// (n,) smallest number of each vertex' component.
 Numbers component_roots(std::int64_t num_vertices, const Numbers& pairs) {
   if (num_vertices < 0) throw py::value_error("component_roots: num_vertices is negative");
   if (pairs.ndim() != 2 || pairs.shape(1) != 2)
@@ -25,21 +29,14 @@ Numbers component_roots(std::int64_t num_vertices, const Numbers& pairs) {
   std::int64_t wrong = -1;
   {
     const py::gil_scoped_release release;
-    for (std::int64_t i = 0; i < num_vertices; ++i) root[i] = i;
-    const auto find = [root](std::int64_t i) {
-      while (root[i] != i) i = root[i] = root[root[i]];
-      return i;
-    };
+    graphopt::Components components(root, num_vertices);
     for (; pair != end && wrong < 0; pair += 2) {
       for (int k = 0; k < 2; ++k) {
         if (pair[k] < 0 || pair[k] >= num_vertices) wrong = (pair - pairs.data()) / 2;
       }
-      if (wrong >= 0) break;
-      const std::int64_t a = find(pair[0]), b = find(pair[1]);
-      root[a > b ? a : b] = a > b ? b : a;
+      if (wrong < 0) components.join(pair[0], pair[1]);
     }
-    // a root is never larger than what it stands for, so one pass in ascending order is enough
-    for (std::int64_t i = 0; i < num_vertices; ++i) root[i] = root[root[i]];
+    components.flatten();
   }
   if (wrong >= 0) {
     throw py::index_error("component_roots: pair " + std::to_string(wrong) + " names a vertex outside 0 .. " +
@@ -48,9 +45,40 @@ Numbers component_roots(std::int64_t num_vertices, const Numbers& pairs) {
   return result;
 }
 
+Numbers to_numpy(const std::vector<std::int64_t>& values) {
+  return Numbers(static_cast<py::ssize_t>(values.size()), values.data());
+}
+
+Numbers iteration_order(const Numbers& ids) {
+  if (ids.ndim() != 1) throw py::value_error("iteration_order: ids must have shape (n,)");
+  std::vector<std::int64_t> order;
+  {
+    const py::gil_scoped_release release;
+    order = graphopt::iteration_order(ids.data(), ids.size());
+  }
+  return to_numpy(order);
+}
+
+Numbers gauge_of_parts(const Numbers& order, const Numbers& part, const Numbers& dims, const Flags& is_held) {
+  const py::ssize_t count = order.size();
+  if (part.size() != count || dims.size() != count)
+    throw py::value_error("gauge_of_parts: order, part and dims must have shape (n,)");
+  for (py::ssize_t k = 0; k < count; ++k) {
+    if (order.data()[k] < 0 || order.data()[k] >= count || part.data()[k] >= is_held.size())
+      throw py::index_error("gauge_of_parts: a number is out of range");
+  }
+  return to_numpy(graphopt::gauge_of_parts(order.data(), part.data(), dims.data(), count, is_held.data(),
+                                           is_held.size()));
+}
+
 }  // namespace
 
 void bind_components(py::module_& m) {
   m.def("component_roots", &component_roots, py::arg("num_vertices"), py::arg("pairs"),
         "(n,) int64: the smallest number in each vertex' component; pairs (p, 2) are the edges.");
+  m.def("iteration_order", &iteration_order, py::arg("ids"),
+        "(n,) int64: positions in ids in the order in which g2o's map iterates over them.");
+  m.def("gauge_of_parts", &gauge_of_parts, py::arg("order"), py::arg("part"), py::arg("dims"),
+        py::arg("is_held"),
+        "(parts,) int64: the first vertex, in this order, of each part's largest dimension; -1: held.");
 }

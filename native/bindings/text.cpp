@@ -13,6 +13,7 @@
 
 #include "text/definite.h"
 #include "text/format.h"
+#include "text/kernel_comments.h"
 #include "text/table.h"
 #include "text/tokenizer.h"
 
@@ -89,6 +90,16 @@ py::dict read_tagged_lines(
   out["num_lines"] = read.num_lines;
   out["decimal_commas"] = py::make_tuple(read.num_decimal_commas, read.first_decimal_comma);
   return out;
+}
+
+py::tuple read_kernel_comments(const py::buffer& buffer) {
+  const TextView content(buffer);
+  const text::KernelComments read = text::read_kernel_comments(content.view());
+  py::list comments;
+  for (const text::KernelComment& comment : read.comments)
+    comments.append(
+        py::make_tuple(comment.line, comment.tag, comment.name, comment.width, py::cast(comment.edges)));
+  return py::make_tuple(comments, to_python(read.error));
 }
 
 py::tuple read_table(const py::buffer& buffer, size_t offset, int64_t line, int64_t rows,
@@ -170,6 +181,8 @@ void bind_text(py::module_& m) {
   m.def("read_tagged_lines", &read_tagged_lines, py::arg("text"), py::arg("rules"),
         "Groups lines `TAG ids numbers` by tag and size. rules: tag -> (num_ids, allowed numbers of values, "
         "layout).");
+  m.def("read_kernel_comments", &read_kernel_comments, py::arg("text"),
+        "Robust kernels in a .g2o text: ([(line, tag, name, width, [(first edge, last edge)])], error).");
   m.def("read_table", &read_table, py::arg("text"), py::arg("offset"), py::arg("line"), py::arg("rows"),
         py::arg("num_integers"), py::arg("num_values"),
         "Reads rows of integers and numbers: (integers, values, offset, line, error).");

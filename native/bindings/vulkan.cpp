@@ -73,13 +73,11 @@ py::list list_devices(bool validation) {
 void close_device(Device* device);
 
 std::shared_ptr<Device> open_device(std::size_t index, bool validation, const std::set<std::string>& masked,
-                                    const std::string& memory_scheme, const std::string& cache_directory,
-                                    bool allocate_on_demand) {
+                                    const std::string& memory_scheme, bool allocate_on_demand) {
   DeviceOptions options;
   options.validation = validation;
   options.masked = masked;
   options.memory_scheme = memory_scheme;
-  options.cache_directory = cache_directory;
   options.allocate_on_demand = allocate_on_demand;
   py::gil_scoped_release unlocked;
   return {new Device(index, options), close_device};
@@ -230,11 +228,12 @@ void bind_device(py::module_& m) {
   m.def("list_devices", &list_devices, py::arg("validation") = false);
   py::class_<Device, std::shared_ptr<Device>>(m, "Device")
       .def(py::init(&open_device), py::arg("index"), py::arg("validation"), py::arg("masked"),
-           py::arg("memory_scheme"), py::arg("cache_directory"), py::arg("allocate_on_demand") = false)
+           py::arg("memory_scheme"), py::arg("allocate_on_demand") = false)
       .def("describe", [](Device& d) { return describe(d.physical()); })
       .def_property_readonly("memory_scheme", &Device::memory_scheme)
-      .def_property_readonly("pipeline_cache_path", &Device::pipeline_cache_path)
-      .def("save_pipeline_cache", &Device::save_pipeline_cache)
+      .def_property_readonly("pipeline_cache_name", &Device::pipeline_cache_name)
+      .def("create_pipeline_cache", [](Device& d, const py::bytes& data) { d.create_pipeline_cache(data); })
+      .def("take_pipeline_cache", [](Device& d) { return py::bytes(d.take_pipeline_cache()); })
       .def("memory_statistics", &memory_statistics)
       .def("free_bytes", [](Device& d, std::uint32_t heap) { return d.memory().free_bytes(heap); })
       .def("trim", [](Device& d) { d.memory().trim(); })

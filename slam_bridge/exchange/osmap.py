@@ -25,9 +25,9 @@ from typing import Any
 
 import numpy as np
 
-from graphopt.disk_cache import write_atomically
 from graphopt.errors import FormatError, OptionError
 from graphopt.geometry import SE3, SO3
+from graphopt.io.files import write_together
 from slam_bridge.cameras import Camera, refuse_non_rotations
 from slam_bridge.map import Map
 from slam_bridge.map_check import check_map
@@ -82,10 +82,10 @@ def _cameras(text: str, name: str) -> list[np.ndarray]:
 def _part(yaml: Path, text: str, part: str) -> bytes:
     """Content of one of the three files."""
     file = yaml.parent / _file_of(text, part, os.fspath(yaml))
-    if not file.exists():
+    if not os.path.exists(file):  # also where no file can have the name
         raise FormatError(
-            f"{os.fspath(yaml)}: names {file.name} as its {part}File, which is not beside it. Copy all four "
-            "files of the map."
+            f"{os.fspath(yaml)}: names {file.name[:80]!r} as its {part}File, which is not beside it. Copy "
+            "all four files of the map."
         )
     return file_bytes(file, f"the {part} of Osmap")
 
@@ -285,12 +285,12 @@ def write_osmap(
     }
     lines = ["%YAML:1.0", "---", "Options: 0", "cameraMatrices:"]
     lines.append(f"   - {{ fx: {fx}, fy: {fy}, cx: {cx}, cy: {cy} }}")
-    for part, data in content.items():
-        write_atomically(yaml.parent / f"{yaml.stem}.{part}", data)
+    for part in content:
         lines.append(f"{part}File: {yaml.stem}.{part}")
         if part in counts:
             lines.append(f"{counts[part][0]}: {counts[part][1]}")
-    write_atomically(yaml, ("\n".join(lines) + "\n").encode())
+    files = {yaml.parent / f"{yaml.stem}.{part}": data for part, data in content.items()}
+    write_together({**files, yaml: ("\n".join(lines) + "\n").encode()})
     inertial = len(world.imu)
     notes = {"right columns and depths": lost, "IMU measurements": inertial, "stamps": len(world.keyframes)}
     return [f"{count} {what} are not in Osmap's format" for what, count in notes.items() if count]

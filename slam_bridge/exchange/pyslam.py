@@ -21,9 +21,9 @@ from typing import Any
 
 import numpy as np
 
-from graphopt.disk_cache import write_atomically
 from graphopt.errors import FormatError, OptionError
 from graphopt.geometry import SE3, SO3
+from graphopt.io.files import write_bytes
 from slam_bridge.cameras import Camera, refuse_non_rotations
 from slam_bridge.map import Map
 from slam_bridge.map_check import check_map
@@ -146,7 +146,7 @@ def write_pyslam_map(
     """
     with world.lock:
         content = _content(world, scale, sigma)
-    write_atomically(Path(path), json.dumps({"map": content}).encode())
+    write_bytes(path, json.dumps({"map": content}).encode())
 
 
 def _content(world: Map, scale: float, sigma: float | None) -> dict[str, Any]:

@@ -18,13 +18,12 @@ from __future__ import annotations
 import io
 import json
 import os
-from pathlib import Path
 from typing import Any
 
 import numpy as np
 
-from graphopt.disk_cache import write_atomically
 from graphopt.errors import FormatError, OptionError
+from graphopt.io.files import write_bytes
 from slam_bridge.exchange.problem import Truth, VibProblem
 from slam_bridge.imu import ImuNoise, ImuSamples
 from slam_bridge.map import Map
@@ -68,7 +67,7 @@ def write_vib(problem: VibProblem | Map, path: PathLike) -> None:
         file.attrs["provenance"] = json.dumps(problem.provenance)
         for name, value in content.items():
             _put(file, h5py, name, np.asarray(value))
-    write_atomically(Path(path), buffer.getvalue())
+    write_bytes(path, buffer.getvalue())
 
 
 def read_vib(path: PathLike) -> VibProblem:

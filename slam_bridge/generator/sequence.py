@@ -8,8 +8,6 @@ writes `v102/mav0/...` whole or not at all: it is made beside and renamed at the
 from __future__ import annotations
 
 import os
-import shutil
-import tempfile
 from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, field, replace
@@ -20,6 +18,7 @@ import numpy as np
 
 import graphopt
 from graphopt.errors import OptionError
+from graphopt.temporary_files import temporary_folder
 from slam_bridge.cameras import Rig
 from slam_bridge.generator import folders
 from slam_bridge.generator.characters import Character, character
@@ -132,16 +131,12 @@ def generate_sequence(
         raise OptionError(f"{target} exists and is not empty. Name a new folder, or remove it first.")
     planned = plan_sequence(like, options)
     target.parent.mkdir(parents=True, exist_ok=True)
-    partial = Path(tempfile.mkdtemp(prefix=f".{target.name}.", suffix=".partial", dir=target.parent))
-    try:
+    with temporary_folder(target) as partial:
         _write(planned, partial, options, progress)
         partial.chmod(0o755)
         if target.exists():
             target.rmdir()
         partial.rename(target)
-    except BaseException:
-        shutil.rmtree(partial, ignore_errors=True)
-        raise
     return planned
 
 

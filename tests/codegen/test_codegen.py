@@ -401,19 +401,6 @@ def test_a_changed_residual_is_compiled_anew(own_cache):
         assert program.run(np.array([[1.0, 1, 1, 0, 0, 0]]))[0, 0] == scale
 
 
-@pytest.mark.parametrize(
-    "damage", [b"", b"graphopt program\n", b"garbage" * 100, None], ids=["empty", "cut", "foreign", "flipped"]
-)
-def test_a_damaged_file_is_compiled_anew_and_rewritten(own_cache, damage):
-    """Empty, cut, foreign or bit-flipped files are ignored and replaced."""
-    first = codegen.compile_vertex(examples.VERTEX_SE3)
-    (path,) = own_cache.glob("*.program")
-    good = path.read_bytes()
-    path.write_bytes(damage if damage is not None else good[:-9] + bytes([good[-9] ^ 1]) + good[-8:])
-    np.testing.assert_array_equal(codegen.compile_vertex(examples.VERTEX_SE3).code, first.code)
-    assert path.read_bytes() == good
-
-
 @pytest.mark.skipif(os.geteuid() == 0, reason="root writes into read-only folders")
 def test_a_read_only_home_works(own_cache):
     """Without a place to write, programs are compiled and not remembered."""

@@ -18,7 +18,7 @@ from hypothesis import strategies as st
 from vulkan_devices import shared_device
 
 import graphopt
-from graphopt import pyglslang
+from graphopt import disk_cache, pyglslang
 from graphopt.device import (
     DeviceError,
     DeviceLostError,
@@ -277,9 +277,18 @@ def test_pipeline_cache_is_kept_on_disk(tmp_path, monkeypatch):
     scale_kernel(device, 11)
     device.save_pipeline_cache()
     (path,) = tmp_path.glob("pipelines-*.bin")
-    assert str(path) == device.native.pipeline_cache_path and path.stat().st_size > 0
+    assert path.name == device.native.pipeline_cache_name
+    before = path.read_bytes()
+    device.save_pipeline_cache()  # nothing new
+    again = VulkanDevice()
+    scale_kernel(again, 11)
+    del again
+    assert path.read_bytes() == before
     path.write_bytes(b"broken")
-    scale_kernel(VulkanDevice(), 12)
+    last = VulkanDevice()
+    scale_kernel(last, 12)
+    del last  # an owner that goes keeps what it has built
+    assert disk_cache.load(path.name)
 
 
 @settings(max_examples=60, deadline=None)

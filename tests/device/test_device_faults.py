@@ -11,7 +11,13 @@ import pytest
 from vulkan_devices import shared_device
 
 from graphopt import pyglslang
-from graphopt.device import DeviceError, DeviceLostError, ShaderError, VulkanDevice
+from graphopt.device import (
+    DeviceError,
+    DeviceLostError,
+    DeviceMemoryError,
+    ShaderError,
+    VulkanDevice,
+)
 from graphopt.device.shared import shared_device as opened_device
 from graphopt.errors import GraphOptError
 
@@ -143,6 +149,22 @@ def test_a_block_that_fails_halfway_is_given_back(call):
     assert watching.messages == []
 
 
+def test_out_of_memory_says_what_was_refused_and_why():
+    """A small buffer needs a block of 16 MiB: the driver refuses it although nothing is full."""
+    device = VulkanDevice()
+    device.native.break_call("vkAllocateMemory", "VK_ERROR_OUT_OF_DEVICE_MEMORY")
+    with pytest.raises(DeviceMemoryError) as refused:
+        device.allocate(1000)
+    text = str(refused.value)
+    assert ": 1000 bytes were asked for" in text and "full" not in text
+    assert "the driver refused a block of 16.0 MiB (VK_ERROR_OUT_OF_DEVICE_MEMORY)" in text
+    device.native.mend_calls()
+    heap = max(heap["size"] for heap in device.info["heaps"])
+    with pytest.raises(DeviceMemoryError, match=r"does not fit|promises at most") as large:
+        device.allocate(2 * heap)
+    assert "refused" not in str(large.value)
+
+
 def test_memory_that_is_kept_makes_room():
     """Empty blocks that are kept count as free, and go before an allocation fails."""
     device = VulkanDevice()
@@ -153,7 +175,7 @@ def test_memory_that_is_kept_makes_room():
     assert statistics["cached"] == statistics["reserved"] > 0
     assert device.native.free_bytes(heap) >= before - (1 << 20)
     device.native.break_call("vkAllocateMemory", "VK_ERROR_OUT_OF_DEVICE_MEMORY")
-    with pytest.raises(DeviceError, match="Out of memory"):
+    with pytest.raises(DeviceError, match=r"Out of memory.* 128\.0 MiB were asked for"):
         device.allocate(128 << 20)
     assert device.memory_statistics()["reserved"] == 0  # it was given back before giving up
     device.native.mend_calls()

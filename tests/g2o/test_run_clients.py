@@ -168,8 +168,27 @@ def test_pyslam_and_ptam_layouts(run_clients, tmp_path):
         "    with MapPoint.global_lock:\n"
         "        assert len(frame.points) == len(frame.outliers) == 60\n",
     )
-    (client,) = run_clients.all_clients(tmp_path)
-    assert run_clients.run_client(client, run_clients.OURS, 120.0, None)["detail"] == ""
+    _written(
+        tmp_path / "pyslam-4.0" / "pyslam" / "slam" / "optimizer_g2o.py",
+        "import cv2\nimport g2o\nfrom pyslam.utilities.geometry import poseRt\n"
+        "from pyslam.config_parameters import Parameters\n"
+        "from .sim3_pose import Sim3Pose\nfrom ..io import reader\nfrom . import frame\n"
+        "from .map_point import MapPoint\n"
+        "def bundle_adjustment(keyframes, points, local_window_size, rounds, use_robust_kernel):\n"
+        "    from .local_mapping import LocalMapping\n"
+        "    LocalMapping.print('as mocks do')\n"
+        "    assert not keyframes[0].is_bad() and keyframes[1].Tcw()[:3, 3].shape == (3,)\n"
+        "    assert not points[0].is_bad() and points[3].pt()[0:3].copy().shape == (3,)\n"
+        "    for kf, idx in points[3].observations():\n"
+        "        assert not (Parameters.kUseSemanticsInOptimization and kf.kps_sem is not None)\n"
+        "def pose_optimization(frame):\n"
+        "    assert 0.0 < Parameters.kMaxOutliersRatioInPoseOptimization\n"
+        "    assert poseRt(frame.Rcw().copy(), frame.tcw()).shape == (4, 4)\n",
+    )
+    clients = run_clients.all_clients(tmp_path)
+    assert [client.layout for client in clients] == ["pyslam"] * 2
+    for client in clients:
+        assert run_clients.run_client(client, run_clients.OURS, 120.0, None)["detail"] == ""
     _written(
         tmp_path / "ptam" / "optimization.py",
         "import g2o\n"

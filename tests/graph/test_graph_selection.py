@@ -4,11 +4,10 @@ import numpy as np
 import pytest
 import scipy.sparse.csgraph
 
-from graphopt._native import component_roots
+from graphopt._native import component_roots, iteration_order
 from graphopt.errors import UnknownIdError
 from graphopt.graph import Graph
 from graphopt.graph.components import connected_components
-from graphopt.graph.gauge import iteration_order
 from graphopt.solver.gauge import choose_gauge
 
 

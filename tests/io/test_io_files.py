@@ -160,3 +160,10 @@ def test_detection(tmp_path):
     (tmp_path / "j.txt").write_text("1 2\n")
     with pytest.raises(FormatError, match="2 numbers"):
         io.detect_format(tmp_path / "j.txt")
+    (tmp_path / "k.bin").write_bytes(bytes(range(256)))
+    with pytest.raises(FormatError, match=r"no known format\. Known are \.npz .*libmv.*COLMAP.*texts"):
+        io.read(tmp_path / "k.bin")
+    with pytest.raises(FormatError, match=r"no cameras\.bin or cameras\.txt in this folder.*Pass the folder"):
+        io.read(tmp_path)
+    with pytest.raises(IsADirectoryError, match="Is a folder, expected a file: pass one of the files"):
+        io.read(tmp_path, format="g2o")

@@ -239,3 +239,17 @@ def test_reference_chi2(shared_data, reference_runs):
         run = runs["lm"]
         assert (graph.num_vertices, graph.num_edges) == (run["vertices"], run["edges"]), name
         assert graph.chi2() == pytest.approx(run["initial_chi2"], rel=1e-6), name
+
+
+@pytest.mark.parametrize("words", ["1_0.5", "nan", "0x10", "-1", "2 1_0", "2 0-", "2 +0", "2 x", "", "2 1-0"])
+def test_kernel_comments_have_the_grammar_of_all_lines(words, tmp_path):
+    """What no other line may hold is no width and no number of an edge."""
+    path = tmp_path / "a.g2o"
+    lines = (
+        "VERTEX_SE2 0 0 0 0\nVERTEX_SE2 1 0 0 0\nEDGE_SE2 0 1 1 0 0 1 0 0 1 0 1\n# kernel: EDGE_SE2 Huber "
+    )
+    path.write_text(f"{lines}2,5 0\n")
+    assert io.read(path).edge_sets[0].kernel_width.tolist() == [2.5]
+    path.write_text(f"{lines}{words}\n")
+    with pytest.raises(FormatError, match=r"a\.g2o:4: .*expected '# kernel: TAG NAME WIDTH'"):
+        io.read(path)

@@ -10,6 +10,8 @@ import pytest
 from processes import completed
 
 import graphopt
+from graphopt.io.files import write_bytes
+from graphopt.temporary_files import temporary_file, temporary_folder
 
 
 def _python_path(root: Path) -> str:
@@ -109,7 +111,9 @@ for name, write in WRITERS.items():
         os.kill(child, signal.SIGKILL)
         died(child)
         broken += path.read_bytes() not in (old, new)
-    report[name] = {"signals": signals, "intact": intact, "broken": broken}
+    write(0, path)
+    left = [entry.name for entry in folder.iterdir() if entry.name.startswith(".")]
+    report[name] = {"signals": signals, "intact": intact, "broken": broken, "left": left}
 print(json.dumps([report, commands]))
 """
 
@@ -132,7 +136,7 @@ def test_killed_in_the_middle(tmp_path):
     assert commands == {key: [signal.SIGXFSZ, True] for key in ("--stats", "--plot", "-stats", "-summary")}
     assert len(report) == 8
     for name, found in report.items():
-        assert found == {"signals": [signal.SIGXFSZ] * 3, "intact": True, "broken": 0}, name
+        assert found == {"signals": [signal.SIGXFSZ] * 3, "intact": True, "broken": 0, "left": []}, name
 
 
 FOLDER = """
@@ -168,3 +172,30 @@ def test_a_folder_keeps_its_five_files(where, tmp_path):
     assert done.returncode == -signal.SIGXFSZ, done.stderr
     assert len(io.read_colmap(tmp_path / "model").points.ids) == 40
     assert not (tmp_path / "other").exists()
+    io.write_colmap(io.read_colmap(tmp_path / "model"), tmp_path / "third")
+    assert not [entry for entry in tmp_path.iterdir() if entry.name.startswith(".")]
+
+
+def test_only_what_nobody_writes_is_removed(tmp_path):
+    """Temporary files of the living, of another host today, of other programs, and under a link stay."""
+    host, day = os.uname().nodename, 86400
+    stays = ["a.0123456789ab@elsewhere", "a.0123456789@" + host, "a.tmp.0123456789ab"]
+    goes = ["a.0123456789ab@" + host, "b.ba9876543210@elsewhere"]
+    for name in [*stays, *goes]:
+        (tmp_path / f".{name}.tmp").write_bytes(b"part")
+    old = (tmp_path / goes[1]).with_name(f".{goes[1]}.tmp")
+    os.utime(old, (old.stat().st_mtime - 2 * day,) * 2)
+    with temporary_file(tmp_path / "living") as (_, living), temporary_folder(tmp_path / "f") as folder:
+        (folder / "content").write_bytes(b"part")
+        write_bytes(tmp_path / "new", b"content")
+        assert os.path.exists(living) and (folder / "content").exists()
+        os.replace(living, tmp_path / "living")
+    names = sorted(entry.name for entry in tmp_path.iterdir())
+    assert names == sorted([*(f".{name}.tmp" for name in stays), "living", "new"])
+
+
+def test_a_name_of_many_bytes_is_written(tmp_path):
+    """The temporary name keeps within the 255 bytes of a file system, in characters of four bytes, too."""
+    path = tmp_path / ("\U00020000" * 60)
+    write_bytes(path, b"content")
+    assert path.read_bytes() == b"content"

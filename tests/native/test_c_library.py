@@ -112,6 +112,29 @@ def test_graphs_are_made_in_memory(library):
     assert library.graphopt_version().decode() == graphopt.__version__
 
 
+def test_symmetry_is_judged_relative_to_the_matrix(library):
+    """As Python judges: rotated isotropic information has rounding errors off its diagonal."""
+    random = np.random.default_rng(3)
+    axes = np.linalg.qr(random.normal(size=(1000, 3, 3)))[0]
+    information = axes @ (100.0 * np.eye(3)) @ axes.transpose(0, 2, 1)
+    handle = Handle(library)
+    handle.done("add_vertices", "VERTEX_SE2", np.arange(2), None, c_int64(2))
+    arguments = np.tile([0, 1], (1000, 1)), None, np.zeros((1000, 3))
+    handle.done("add_edges", "EDGE_SE2", *arguments, information, None, 1.0, 0, c_int64(1000))
+    same = graphopt.Graph()
+    same.add_vertices("VERTEX_SE2", [0, 1], np.zeros((2, 3)))
+    same.add_edges("EDGE_SE2", arguments[0], arguments[2], information)
+    matrix = np.diag([1.0, 1e-3, 1e-3])
+    matrix[1, 2] = 0.9e-9
+    handle.done(*edge(1, matrix))
+    same.add_edges("EDGE_SE2", [[0, 1]], np.zeros((1, 3)), matrix)
+    matrix[1, 2] = 1.1e-9
+    assert handle.call(*edge(1, matrix)) == 1
+    assert "edge 0 is not symmetric (largest difference 1.1e-09)" in handle.error()
+    with pytest.raises(GraphError, match="not symmetric"):
+        same.add_edges("EDGE_SE2", [[0, 1]], np.zeros((1, 3)), matrix)
+
+
 def vertex(tag: str, name: int, estimate: np.ndarray | None = None) -> tuple:
     """Arguments for one vertex."""
     return "add_vertices", tag, np.full(1, name, np.int64), estimate, c_int64(1)
@@ -149,6 +172,7 @@ def edge(
         (edge(1, None, "Huberr"), 2, "no robust kernel 'Huberr'. Known: None, Huber"),
         (edge(1, None, "Huber", -1.0), 1, "expected > 0"),
         (("graph_read", "/no/such/file.g2o"), 5, "/no/such/file.g2o: the file cannot be read"),
+        (("graph_read", "/usr"), 5, "/usr: the file cannot be read (Is a directory)"),
         (("get_estimates", "VERTEX_SE2", None, np.zeros(3), c_int64(7)), 1, "count is 7, the graph has 1"),
         (("optimize", None, None), 1, "nothing to optimize"),
     ],

@@ -171,3 +171,22 @@ def test_marginalized_neighbours_are_not_both_eliminated(library):
     same_steps(chi2, expected, 1e-9)
     status = handle.call("tangent_dim", "VERTEX_SE2", byref(dim := c_int64(0)))
     assert status == 0 and dim.value == 3
+
+
+def test_each_part_is_held_where_python_holds_it(library, tmp_path):
+    """Five parts of poses and points with ids in any order; one has a fixed vertex."""
+    ids = np.random.default_rng(4).permutation(60)
+    graph = graphopt.Graph()
+    graph.add_vertices("VERTEX_SE2", ids[:40], np.zeros((40, 3)))
+    graph.add_vertices("VERTEX_XY", ids[40:], np.zeros((20, 2)))
+    graph.add_edges("EDGE_SE2", ids[np.arange(39)[:, None] + [0, 1]][np.arange(39) % 8 != 7], [1.0, 0.1, 0.2])
+    graph.add_edges("EDGE_SE2_XY", np.stack([ids[:40:2], ids[40:]], axis=1), [1.0, 0.5])
+    graph.vertex(int(ids[19])).fixed = True
+    path = tmp_path / "parts.g2o"
+    graphopt.write(graph, path)
+    handle = Handle(library)
+    handle.done("graph_read", path)
+    held = graphopt.optimize(graph, "gn", 1, device="cpu").fixed_by_gauge
+    summary, _ = handle.optimize("gn", max_num_iterations=1)
+    assert len(held) == 4
+    assert (summary.num_held_vertices, summary.held_vertex) == (4, held[0])

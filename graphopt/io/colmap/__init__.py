@@ -68,7 +68,8 @@ def read_colmap(folder: PathLike) -> ColmapModel:
         path = find_part(folder, part)
         if path is None:
             raise FormatError(
-                f"{os.fspath(folder)}: no {part}.bin or {part}.txt, expected a folder with a COLMAP model"
+                f"{os.fspath(folder)}: no {part}.bin or {part}.txt in this folder, expected a COLMAP model. "
+                "Pass the folder that has one (often sparse/0), or a file"
             )
         contents[path] = read_bytes(path)
     rig_paths = [path for part in _RIG_PARTS if (path := find_part(folder, part)) is not None]

@@ -1,9 +1,11 @@
 // The C functions: arguments are checked, exceptions become a status and a sentence.
+#include <algorithm>
 #include <cmath>
-#include <fstream>
+#include <cstdio>
 #include <new>
 
 #include "error.h"
+#include "files.h"
 #include "graph.h"
 #include "parallel/thread_pool.h"
 #include "problem.h"
@@ -73,22 +75,33 @@ const VertexSet* set_of(const Graph& graph, const char* type) {
   return nullptr;
 }
 
-// Upper triangles, row by row; the two triangles have to agree.
+constexpr double kSymmetryTolerance = 1e-9;  // of the largest entry, as in graphopt/graph/validate.py
+
+// Upper triangles, row by row; null: the identity.
 std::vector<double> upper_triangles(const double* information, int dim, std::int64_t count) {
   std::vector<double> result;
-  for (std::int64_t k = 0; k < count; ++k)
+  for (std::int64_t k = 0; k < count; ++k) {
+    const double* matrix = information == nullptr ? nullptr : information + k * dim * dim;
+    double largest = 0.0, difference = 0.0;
     for (int i = 0; i < dim; ++i)
       for (int j = i; j < dim; ++j) {
-        if (information == nullptr) {
+        if (matrix == nullptr) {
           result.push_back(i == j ? 1.0 : 0.0);
           continue;
         }
-        const double* one = information + k * dim * dim;
-        const double upper = one[i * dim + j], lower = one[j * dim + i];
-        require(std::fabs(upper - lower) <= 1e-9 * (std::fabs(upper) + std::fabs(lower)),
-                "information of edge " + std::to_string(k) + " is not symmetric.");
+        const double upper = matrix[i * dim + j], lower = matrix[j * dim + i];
+        largest = std::max({largest, std::fabs(upper), std::fabs(lower)});
+        difference = std::max(difference, std::fabs(upper - lower));
         result.push_back(upper);
       }
+    if (difference <= kSymmetryTolerance * largest) continue;
+    char text[160];
+    std::snprintf(text, sizeof text,
+                  "information of edge %lld is not symmetric (largest difference %.3g). "
+                  "Pass (Omega + Omega') / 2 if that is what you mean.",
+                  static_cast<long long>(k), difference);
+    throw Error(GRAPHOPT_INVALID_ARGUMENT, text);
+  }
   return result;
 }
 
@@ -142,18 +155,7 @@ graphopt_status graphopt_graph_read_as(graphopt_graph* graph, const char* path, 
 graphopt_status graphopt_graph_write(const graphopt_graph* graph, const char* path) {
   return guarded([&] {
     require(graph != nullptr && path != nullptr, "graphopt_graph_write: an argument is NULL.");
-    const std::string beside = std::string(path) + ".part", text = write_graph(graph->graph, path);
-    bool good = false;
-    {
-      std::ofstream file(beside, std::ios::binary);
-      file << text;
-      file.flush();
-      good = file.good();
-    }
-    if (good) good = std::rename(beside.c_str(), path) == 0;
-    if (good) return;
-    std::remove(beside.c_str());
-    throw Error(GRAPHOPT_FILE_ERROR, std::string(path) + ": the file cannot be written.");
+    write_whole_file(path, write_graph(graph->graph, path));
   });
 }
 

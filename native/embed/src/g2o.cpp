@@ -1,9 +1,6 @@
 // .g2o texts. What differs between the dialects of C++ g2o and g2opy is in the layouts of the types; a
-// comment
-// `# dialect: NAME` says which one a file is in. Robust kernels stand in comments too:
-//
-//   # kernel: TAG NAME WIDTH               of all edges of a tag
-//   # kernel: TAG NAME WIDTH 0-41 57       of some: numbers among the lines of that tag, from 0
+// comment `# dialect: NAME` says which one a file is in. Robust kernels stand in comments, too
+// (text/kernel_comments.h).
 #include <algorithm>
 #include <cmath>
 #include <map>
@@ -13,7 +10,7 @@
 #include "graph.h"
 #include "problem.h"
 #include "text/format.h"
-#include "text/number.h"
+#include "text/kernel_comments.h"
 #include "text/tokenizer.h"
 
 namespace graphopt::embed {
@@ -22,25 +19,16 @@ namespace {
 constexpr std::size_t kHead = 4096;  // bytes in which the dialect's comment is looked for
 constexpr int kPoseDim = 7;
 
-// The words of each comment `# KEY: words`, with its line.
-std::vector<std::pair<std::int64_t, std::vector<std::string>>> comments(const std::string& text,
-                                                                        const std::string& key) {
-  std::vector<std::pair<std::int64_t, std::vector<std::string>>> found;
-  std::int64_t line = 1;
-  for (std::size_t begin = 0; begin < text.size(); ++line) {
-    const std::size_t end = std::min(text.find('\n', begin), text.size());
-    if (text[begin] == '#') {
-      std::istringstream words(text.substr(begin + 1, end - begin - 1));
-      std::vector<std::string> all;
-      for (std::string word; words >> word;) all.push_back(word);
-      if (!all.empty() && all.front() == key + ":") {
-        all.erase(all.begin());
-        found.emplace_back(line, std::move(all));
-      }
-    }
-    begin = end + 1;
+// What the first comment `# dialect: NAME` of a text names; empty: there is none.
+std::string dialect_comment(const std::string& text) {
+  std::istringstream lines(text);
+  for (std::string line; std::getline(lines, line);) {
+    if (line.empty() || line.front() != '#') continue;
+    std::istringstream words(line.substr(1));
+    std::string key, name, more;
+    if (words >> key && key == "dialect:" && words >> name && !(words >> more)) return name;
   }
-  return found;
+  return "";
 }
 
 // Which dialect to take the lines of a type in.
@@ -271,42 +259,28 @@ class Reader {
   // By line.
   std::map<std::int64_t, Robust> robust_kernels() const {
     std::map<std::int64_t, Robust> result;
-    for (const auto& [line, words] : comments(text_, "kernel")) {
-      Robust robust;
-      if (words.size() < 3 ||
-          !text::is_usable(
-              text::parse_double(words[2].data(), words[2].data() + words[2].size(), robust.width)) ||
-          !(robust.width > 0.0))
-        fail(line, "expected '# kernel: TAG NAME WIDTH' and maybe numbers of edges, such as 0-41");
-      robust.kernel = types_.kernel(words[1].c_str());
+    const text::KernelComments read = text::read_kernel_comments(text_);
+    for (const text::KernelComment& comment : read.comments) {
+      const Robust robust{types_.kernel(comment.name.c_str()), comment.width};
       std::vector<std::int64_t> lines;
       for (const text::Group& group : lines_.groups)
         if (const Known* known = find(group);
-            known != nullptr && !known->edges.empty() && known->edges.front()->names.front() == words[0])
+            known != nullptr && !known->edges.empty() && known->edges.front()->names.front() == comment.tag)
           lines.insert(lines.end(), group.lines.begin(), group.lines.end());
-      if (lines.empty()) fail(line, "the file has no edge " + words[0]);
+      if (lines.empty()) fail(comment.line, "the file has no edge " + comment.tag);
       std::sort(lines.begin(), lines.end());
-      for (const auto& [first, last] : ranges(words, static_cast<std::int64_t>(lines.size()), line))
+      const auto count = static_cast<std::int64_t>(lines.size());
+      std::vector<std::pair<std::int64_t, std::int64_t>> edges = comment.edges;
+      if (edges.empty()) edges = {{0, count - 1}};
+      for (const auto& [first, last] : edges) {
+        if (last >= count)
+          fail(comment.line, "'" + std::to_string(first) + "-" + std::to_string(last) +
+                                 "' is none of the edges 0-" + std::to_string(count - 1) + " of " +
+                                 comment.tag);
         for (std::int64_t k = first; k <= last; ++k) result[lines[static_cast<std::size_t>(k)]] = robust;
+      }
     }
-    return result;
-  }
-
-  std::vector<std::pair<std::int64_t, std::int64_t>> ranges(const std::vector<std::string>& words,
-                                                            std::int64_t count, std::int64_t line) const {
-    if (words.size() == 3) return {{0, count - 1}};
-    std::vector<std::pair<std::int64_t, std::int64_t>> result;
-    for (std::size_t k = 3; k < words.size(); ++k) {
-      const std::size_t dash = std::min(words[k].find('-'), words[k].size());
-      const char *begin = words[k].data(), *end = begin + words[k].size();
-      std::int64_t first = 0, last = 0;
-      bool good = text::is_usable(text::parse_int64(begin, begin + dash, first));
-      last = first;
-      if (dash < words[k].size()) good &= text::is_usable(text::parse_int64(begin + dash + 1, end, last));
-      if (!good || first < 0 || last < first || last >= count)
-        fail(line, "'" + words[k] + "' is none of the edges 0-" + std::to_string(count - 1));
-      result.emplace_back(first, last);
-    }
+    if (read.error) fail(read.error->line, read.error->message);
     return result;
   }
 
@@ -441,9 +415,7 @@ std::int64_t read_g2o(Graph& graph, const std::string& text, const std::string& 
   if (!rules.skip_unknown) reader.refuse_unknown();
   reader.require_vertices(graph);
   std::string asked = rules.dialect;
-  if (asked.empty())
-    for (const auto& [line, words] : comments(text.substr(0, kHead), "dialect"))
-      if (words.size() == 1 && asked.empty()) asked = words.front();
+  if (asked.empty()) asked = dialect_comment(text.substr(0, kHead));
   if (asked == "g2o" || asked == "g2opy") {
     reader.add_to(graph, same(asked == "g2o" ? Dialect::kCpp : Dialect::kPython));
     return reader.num_unknown();

@@ -1,9 +1,8 @@
 #include "types.h"
 
 #include <algorithm>
-#include <fstream>
-#include <sstream>
 
+#include "files.h"
 #include "words.h"
 
 namespace graphopt::embed {
@@ -187,14 +186,6 @@ std::string Types::file(const std::string& name) const {
     throw Error(GRAPHOPT_FORMAT_ERROR,
                 "types.txt names the file '" + name + "', expected one in its own folder.");
   return read_file(folder_ + name);
-}
-
-std::string read_file(const std::string& path) {
-  std::ifstream file(path, std::ios::binary);
-  std::ostringstream text;
-  if (file) text << file.rdbuf();
-  if (!file || file.bad()) throw Error(GRAPHOPT_FILE_ERROR, path + ": the file cannot be read.");
-  return text.str();
 }
 
 }  // namespace graphopt::embed

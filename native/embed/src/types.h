@@ -91,7 +91,4 @@ class Types {
 // The types that the library carries (builtin_types.txt), read once.
 std::shared_ptr<const Types> builtin_types();
 
-// The whole file; Error where it cannot be read.
-std::string read_file(const std::string& path);
-
 }  // namespace graphopt::embed

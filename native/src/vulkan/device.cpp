@@ -1,12 +1,7 @@
 #include "vulkan/device.h"
 
-#include <unistd.h>
-
 #include <algorithm>
 #include <cstdio>
-#include <filesystem>
-#include <fstream>
-#include <iterator>
 
 #include "parallel/waiting.h"
 #include "vulkan/faults.h"
@@ -67,7 +62,7 @@ Device::Device(std::size_t index, const DeviceOptions& options)
   scheme_ = choose_scheme(physical_, options.memory_scheme);
   kept_memory_.reserve(most_kept_memory);
   create_device();
-  create_pipeline_cache();
+  create_pipeline_cache("");
   memory_ = std::make_unique<MemoryPool>(*this);
   transfers_ = std::make_unique<Transfers>(*this);
 }
@@ -145,9 +140,8 @@ Device::~Device() {
   if (!is_lost()) {
     try {
       is_hanging = !wait(submitted_, longest_end);
-      if (!is_hanging) save_pipeline_cache();
     } catch (const std::exception& error) {
-      std::fprintf(stderr, "graphopt: the pipeline cache was not saved: %s\n", error.what());
+      std::fprintf(stderr, "graphopt: closing a device: %s\n", error.what());
     }
   } else {
     std::uint64_t now = 0;  // given up by the driver, which then answers at once, or silent for a minute
@@ -410,59 +404,38 @@ void Device::break_call(const std::string& call, const std::string& result) {
 
 void Device::mend_calls() { api_ = load_device_api(instance_->api(), device_); }
 
-std::string Device::pipeline_cache_path() const {
-  if (options_.cache_directory.empty()) return "";
+std::string Device::pipeline_cache_name() const {
   char name[128];
   std::snprintf(name, sizeof name, "pipelines-%08x-%08x-%08x-%s.bin", physical_.vendor_id,
                 physical_.device_id, physical_.driver_version, physical_.cache_uuid.c_str());
-  return (std::filesystem::path(options_.cache_directory) / name).string();
+  return name;
 }
 
-void Device::create_pipeline_cache() {
-  std::string data;
-  const std::string path = pipeline_cache_path();
-  if (!path.empty()) {
-    std::ifstream file(path, std::ios::binary);
-    data.assign(std::istreambuf_iterator<char>(file), std::istreambuf_iterator<char>());
-  }
+void Device::create_pipeline_cache(const std::string& data) {
   VkPipelineCacheCreateInfo info{};
   info.sType = VK_STRUCTURE_TYPE_PIPELINE_CACHE_CREATE_INFO;
   info.initialDataSize = data.size();
   info.pInitialData = data.data();
-  vulkan::check(api_.vkCreatePipelineCache(device_, &info, nullptr, &pipeline_cache_),
-                "creating the pipeline cache");
-  saved_cache_size_ = data.size();
+  VkPipelineCache cache = VK_NULL_HANDLE;
+  vulkan::check(api_.vkCreatePipelineCache(device_, &info, nullptr, &cache), "creating the pipeline cache");
+  api_.vkDestroyPipelineCache(device_, pipeline_cache_, nullptr);
+  pipeline_cache_ = cache;
+  taken_cache_size_ = data.size();
 }
 
-void Device::save_pipeline_cache() {
-  const std::string path = pipeline_cache_path();
-  if (path.empty() || is_inherited()) return;
+std::string Device::take_pipeline_cache() {
+  if (is_inherited() || is_lost()) return "";
   std::lock_guard<std::mutex> lock(cache_mutex_);
   std::size_t size = 0;
   vulkan::check(api_.vkGetPipelineCacheData(device_, pipeline_cache_, &size, nullptr),
                 "reading the pipeline cache");
-  if (size == saved_cache_size_) return;
+  if (size == taken_cache_size_) return "";
   std::string data(size, '\0');
   vulkan::check(api_.vkGetPipelineCacheData(device_, pipeline_cache_, &size, data.data()),
                 "reading the pipeline cache");
-  std::error_code error;
-  std::filesystem::create_directories(options_.cache_directory, error);
-  // A name of this device's own: processes that write the same cache do not write into each other's file.
-  static std::atomic<unsigned> number{0};
-  const std::string temporary =
-      path + "." + std::to_string(getpid()) + "." + std::to_string(number++) + ".new";
-  std::ofstream file(temporary, std::ios::binary | std::ios::trunc);
-  file.write(data.data(), static_cast<std::streamsize>(size));
-  file.close();
-  const bool is_written = static_cast<bool>(file);
-  if (is_written) std::filesystem::rename(temporary, path, error);
-  if (is_written && !error) {
-    saved_cache_size_ = size;
-    return;
-  }
-  const std::string why = is_written ? error.message() : "the file cannot be written";
-  std::filesystem::remove(temporary, error);
-  throw DeviceError("The pipeline cache " + path + " was not saved: " + why + ".");
+  data.resize(size);
+  taken_cache_size_ = size;
+  return data;
 }
 
 }  // namespace graphopt::vulkan

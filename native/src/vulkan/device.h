@@ -28,7 +28,6 @@ struct DeviceOptions {
                                     // subgroup_size_control, conditional, exports_memory, imports_host
   std::string memory_scheme;        // "single", "staged", "rebar"; empty: chosen by the kind of device
   bool allocate_on_demand = false;  // each buffer memory of its own, given back at once
-  std::string cache_directory;      // of the pipeline cache; empty: not kept
 };
 
 // What commands are recorded into. Taking it from a driver takes longer than recording a short program.
@@ -94,8 +93,11 @@ class Device : public std::enable_shared_from_this<Device> {
   void break_call(const std::string& call, const std::string& result);  // for tests, see faults.h
   void mend_calls();
 
-  void save_pipeline_cache();
-  std::string pipeline_cache_path() const;
+  // What drivers have compiled: to be given, unchanged and before the first kernel, to the next device of
+  // this name. `take` returns nothing where nothing was added since, or where the device is lost.
+  std::string pipeline_cache_name() const;
+  void create_pipeline_cache(const std::string& data);
+  std::string take_pipeline_cache();
 
  private:
   struct InFlight {
@@ -111,7 +113,6 @@ class Device : public std::enable_shared_from_this<Device> {
   void check(VkResult result, const char* what);
   std::string running_locked();
   std::vector<InFlight> take_finished(std::uint64_t reached);
-  void create_pipeline_cache();
 
   Owner owner_;
   std::shared_ptr<Instance> instance_;
@@ -124,7 +125,7 @@ class Device : public std::enable_shared_from_this<Device> {
   VkSemaphore timeline_ = VK_NULL_HANDLE;
   VkPipelineCache pipeline_cache_ = VK_NULL_HANDLE;
   std::mutex cache_mutex_;
-  std::size_t saved_cache_size_ = 0;
+  std::size_t taken_cache_size_ = 0;
   std::unique_ptr<MemoryPool> memory_;
   std::unique_ptr<Transfers> transfers_;
   std::mutex queue_mutex_;

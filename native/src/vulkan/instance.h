@@ -35,6 +35,7 @@ struct PhysicalDevice {
   std::uint32_t subgroup_size = 1, min_subgroup_size = 1, max_subgroup_size = 1;
 
   std::uint64_t max_storage_range = 0, max_allocation = 0;  // [bytes]
+  std::uint32_t max_allocations = 0;
   std::uint32_t max_push_constants = 0, max_shared_memory = 0, max_workgroup_invocations = 0;
   std::uint32_t max_groups_x = 0;
   std::uint32_t max_storage_buffers = 0;  // of one kernel, where buffers are not reached by address

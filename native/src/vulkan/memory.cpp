@@ -21,7 +21,11 @@ std::uint64_t rounded(std::uint64_t size) {
 
 std::string human(std::uint64_t bytes) {
   char text[32];
-  std::snprintf(text, sizeof text, "%.1f MiB", static_cast<double>(bytes) / MiB);
+  if (bytes < MiB) {
+    std::snprintf(text, sizeof text, "%llu bytes", static_cast<unsigned long long>(bytes));
+  } else {
+    std::snprintf(text, sizeof text, "%.1f MiB", static_cast<double>(bytes) / MiB);
+  }
   return text;
 }
 
@@ -255,11 +259,6 @@ void MemoryPool::allocate_memory(MemoryBlock& block, std::uint64_t asked) {
   const bool is_exported = block.usage == Usage::exported, is_imported = block.host != nullptr;
   const bool addresses = device_.physical().buffer_address && !is_imported;
   if (addresses) info.usage |= VK_BUFFER_USAGE_SHADER_DEVICE_ADDRESS_BIT;
-  // Some drivers allow more than they promise, so the limit of one allocation is named only after a refusal.
-  const std::uint64_t limit = device_.physical().max_allocation;
-  const std::string why = block.size > limit
-                              ? "the driver promises at most " + human(limit) + " in one allocation"
-                              : "it is full";
   const auto is_full = [](VkResult r) {
     return r == VK_ERROR_OUT_OF_DEVICE_MEMORY || r == VK_ERROR_OUT_OF_HOST_MEMORY;
   };
@@ -275,7 +274,7 @@ void MemoryPool::allocate_memory(MemoryBlock& block, std::uint64_t asked) {
   VkResult result = api.vkCreateBuffer(device_.handle(), &info, nullptr, &block.buffer);
   if (is_full(result)) {
     const std::uint32_t type = memory_type(block.usage, ~std::uint32_t{0});
-    out_of_memory(asked, device_.physical().memory.memoryTypes[type].heapIndex, why);
+    out_of_memory(asked, block.size, device_.physical().memory.memoryTypes[type].heapIndex, true, result);
   }
   check(result, "creating a buffer");
   VkMemoryRequirements needs{};
@@ -311,14 +310,16 @@ void MemoryPool::allocate_memory(MemoryBlock& block, std::uint64_t asked) {
   allocate.memoryTypeIndex = memory_type(block.usage, needs.memoryTypeBits);
   block.heap = device_.physical().memory.memoryTypes[allocate.memoryTypeIndex].heapIndex;
   result = VK_ERROR_OUT_OF_DEVICE_MEMORY;
+  bool was_refused = false;  // by the driver, not by its figures
   for (bool again : {false, true}) {
     if (again) trim_locked();  // what is kept for later makes room
     if (needs.size <= free_locked(block.heap) - empty_bytes(block.heap)) {
       result = api.vkAllocateMemory(device_.handle(), &allocate, nullptr, &block.memory);
+      was_refused = is_full(result);
     }
     if (!is_full(result)) break;
   }
-  if (is_full(result)) out_of_memory(asked, block.heap, why);
+  if (is_full(result)) out_of_memory(asked, needs.size, block.heap, was_refused, result);
   check(result, "allocating memory");
   check(api.vkBindBufferMemory(device_.handle(), block.buffer, block.memory, 0), "binding memory");
   if (!addresses) return;
@@ -386,14 +387,27 @@ std::uint64_t MemoryPool::empty_bytes(std::uint32_t heap) const {
   return bytes;
 }
 
-void MemoryPool::out_of_memory(std::uint64_t asked, std::uint32_t heap, const std::string& why) const {
+void MemoryPool::out_of_memory(std::uint64_t asked, std::uint64_t needed, std::uint32_t heap,
+                               bool was_refused, VkResult result) const {
+  const PhysicalDevice& physical = device_.physical();
   std::uint64_t ours = 0;
   for (const auto& block : blocks_) ours += block->size;
   const std::uint64_t available = free_locked(heap);
+  // Some drivers allow more than they promise, so limits are named only after a refusal.
+  std::string why = "a block of " + human(needed) + " does not fit";
+  if (needed > physical.max_allocation) {
+    why = "the driver promises at most " + human(physical.max_allocation) + " in one allocation";
+  } else if (was_refused && blocks_.size() >= physical.max_allocations) {
+    why = "the driver allows " + std::to_string(physical.max_allocations) + " allocations, all in use";
+  } else if (was_refused && needed <= available) {
+    why =
+        "the driver refused a block of " + human(needed) + " (" + result_name(result) +
+        "), which its own figures leave room for: the host's memory, or another program's use, may limit it";
+  }
   throw DeviceMemoryError(
-      "Out of memory on " + device_.physical().name + ": " + human(asked) + " were asked for, " +
-      human(available) + " of " + human(device_.physical().heaps.at(heap).size) + " are free, " +
-      human(ours) + " are held by this process already; " + why +
+      "Out of memory on " + physical.name + ": " + human(asked) + " were asked for, " + human(available) +
+      " of " + human(physical.heaps.at(heap).size) + " are free, " + human(ours) +
+      " are held by this process already; " + why +
       ". An implicit Schur complement (schur='implicit') and precision='mixed' need less.");
 }
 

@@ -117,7 +117,9 @@ class MemoryPool {
   void destroy(MemoryBlock& block);
   std::uint32_t memory_type(Usage usage, std::uint32_t allowed) const;
   std::uint64_t free_locked(std::uint32_t heap) const;
-  [[noreturn]] void out_of_memory(std::uint64_t asked, std::uint32_t heap, const std::string& why) const;
+  // asked: bytes of the buffer; needed: of the block for it; was_refused: by the driver, with this result.
+  [[noreturn]] void out_of_memory(std::uint64_t asked, std::uint64_t needed, std::uint32_t heap,
+                                  bool was_refused, VkResult result) const;
 
   Device& device_;
   mutable std::mutex mutex_;

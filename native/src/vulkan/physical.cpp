@@ -56,6 +56,7 @@ void read_limits(const VkPhysicalDeviceProperties& properties, PhysicalDevice& o
   out.driver_version = properties.driverVersion;
   out.cache_uuid = hexadecimal(properties.pipelineCacheUUID);
   out.max_storage_range = limits.maxStorageBufferRange;
+  out.max_allocations = limits.maxMemoryAllocationCount;
   out.max_push_constants = limits.maxPushConstantsSize;
   out.max_shared_memory = limits.maxComputeSharedMemorySize;
   out.max_workgroup_invocations = limits.maxComputeWorkGroupInvocations;

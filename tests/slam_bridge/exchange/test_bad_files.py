@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import importlib.util
 import json
+import os
 from pathlib import Path
 
 import h5py
@@ -77,6 +78,15 @@ def test_folders_are_none(files, name):
         read_pyslam_map(files)
 
 
+@pytest.mark.parametrize("name", ["nothing", "n" * 300, "\u00e9" * 200])
+def test_names_that_no_file_has(files, name):
+    """Osmap's index names a file that is not there, also one whose name is too long for any."""
+    text = (files / "orb.yaml").read_text()
+    (files / "orb.yaml").write_text(text.replace("orb.mappoints", name))
+    with pytest.raises(FormatError, match=r"orb\.yaml: names '.{7,80}' as its mappointsFile.*not beside it"):
+        read_osmap(files / "orb.yaml")
+
+
 def keyframe(name, value):
     """Change this of the keyframe that sees most."""
     return lambda content: fullest(content).__setitem__(name, value)
@@ -139,7 +149,7 @@ def test_osmap_messages(files, part, change, message):
 def test_osmap_parts_that_are_not_there(files):
     """The part and its name are said."""
     (files / "orb.features").unlink()
-    with pytest.raises(FormatError, match=r"orb\.yaml: names orb\.features as its featuresFile.*Copy"):
+    with pytest.raises(FormatError, match=r"orb\.yaml: names 'orb\.features' as its featuresFile.*Copy"):
         read_osmap(files / "orb.yaml")
 
 
@@ -225,3 +235,19 @@ def test_pyslam_keyframes_that_are_none(files):
     path.write_text(json.dumps(content))
     with pytest.raises(FormatError, match=f"pose of keyframe {frames[1]['id']} has"):
         read_pyslam_map(path)
+
+
+def test_written_files_have_the_permissions_of_others(problem, files):
+    """New ones as the umask says, those that replace a file its own; nothing temporary stays."""
+    mask = os.umask(0o027)
+    try:
+        write_map(problem.map, files / "new.npz")
+    finally:
+        os.umask(mask)
+    assert (files / "new.npz").stat().st_mode & 0o777 == 0o640
+    names = sorted(path.name for path in files.iterdir())
+    for name, write in {"a.vib": write_vib, "map.json": write_pyslam_map, "orb.yaml": write_osmap}.items():
+        (files / name).chmod(0o604)
+        write(problem if name == "a.vib" else problem.map, files / name)
+        assert (files / name).stat().st_mode & 0o777 == 0o604
+    assert sorted(path.name for path in files.iterdir()) == names
