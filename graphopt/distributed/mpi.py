@@ -68,6 +68,7 @@ class MpiCommunicator:
         if not comm.allreduce(is_of_use, MPI.LAND):
             found = cls(comm)
             comm.Set_attr(_attribute, found)  # frees the one before
+        assert found is not None
         return found
 
     def _hears_of_failure(self) -> bool:
