@@ -34,7 +34,8 @@ It ends when chi2 falls by less than `function_tolerance`. The dogleg converges 
 minimum in all digits as well: the last two decreases, taken as a geometric series, must promise less than
 `remaining_tolerance`. Damped steps do not: landmarks that recede for ever would keep them going.
 
-All accept only what lowers chi2, so the estimate is the best one at any time.
+All accept only what lowers chi2, so the estimate is the best one at any time. Quaternions of files with few
+digits are made unit before (`unit_quaternions`); chi2 below zero (indefinite information) ends it.
 
 References: Powell 1970 (dogleg); Marquardt 1963; Nielsen IMM-REP-1999-05; Ceres Solver (initial radius 1e4).
 """
@@ -46,7 +47,7 @@ from dataclasses import replace
 
 import numpy as np
 
-from graphopt.optimizer.algorithm import Algorithm, Outcome, Step
+from graphopt.optimizer.algorithm import Algorithm, Outcome, Step, is_below_zero
 from graphopt.optimizer.contest import Contest, has_convex_kernels, has_kernels
 from graphopt.optimizer.options import AutoOptions
 from graphopt.optimizer.scaled_damping import ScaledDamping
@@ -159,6 +160,8 @@ class Auto:
             before, waste = first.chi2, first.restart_seconds
         step = self._algorithm.step(iteration, signals)
         step = replace(step, settles_chi2=True, restart_seconds=waste)
+        if is_below_zero(step.chi2, self._initial_chi2):
+            return replace(step, outcome=Outcome.UNBOUNDED)
         if self._is_stuck(iteration, before, step.chi2):
             step = self._relax(step)
         step = self._settle(step, before)

@@ -74,7 +74,9 @@ class DoglegOptions(StopRules):
 
     def __post_init__(self) -> None:
         super().__post_init__()
-        _require_positive(self, "initial_delta", "max_trials", "initial_lambda", "lambda_factor")
+        _require_positive(self, "initial_delta", "max_trials", "initial_lambda")
+        if not self.lambda_factor > 1.0:
+            raise OptionError(f"lambda_factor is {self.lambda_factor}, must be > 1: the damping grows by it.")
 
 
 @dataclass(frozen=True)

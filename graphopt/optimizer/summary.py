@@ -19,6 +19,7 @@ class TerminationType(Enum):
     NO_CONVERGENCE = "max_iterations was reached; the estimate may still be improving."
     NO_IMPROVEMENT = "No trial step lowered chi2 any more; the estimate is at a minimum up to rounding."
     SLOW_PROGRESS = "chi2 creeps far above what the measurements explain; the run was given up."
+    UNBOUNDED = "chi2 is below zero: information is indefinite, and there may be no minimum."
     TIME_LIMIT = "The time limit was reached; the estimate may still be improving."
     USER_STOP = "The callback or the stop flag asked to stop; the best estimate so far is kept."
     USER_INTERRUPT = "Interrupted by the user; the best estimate so far is kept."
