@@ -32,7 +32,8 @@ up (`AutoOptions.patience`), and says so.
 
 It ends when chi2 falls by less than `function_tolerance`. The dogleg converges fast enough to wait for the
 minimum in all digits as well: the last two decreases, taken as a geometric series, must promise less than
-`remaining_tolerance`. Damped steps do not: landmarks that recede for ever would keep them going.
+`remaining_tolerance`. Of damped steps the quadratic model must promise as little with a weak lambda, or some
+steps in a row be small: landmarks that recede for ever would keep them going.
 
 All accept only what lowers chi2, so the estimate is the best one at any time. Quaternions of files with few
 digits are made unit before (`unit_quaternions`); chi2 below zero (indefinite information) ends it.

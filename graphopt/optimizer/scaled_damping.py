@@ -70,9 +70,9 @@ class ScaledDamping:
     def has_settled(self, decrease: float, tolerance: float) -> bool:
         """Whether a decrease of chi2, absolute like `tolerance`, ends the run.
 
-        It must be small, and so must be what the model promised where lambda was weak; if lambda was not, that
-        of the next step will be. Landmarks that recede for ever promise much and gain little: some small
-        decreases in a row are an end in any case.
+        It must be small, and so must what the model promised with a weak lambda; if it was not weak, the next
+        step's will be. Landmarks that recede for ever promise much and gain little: some small decreases in a
+        row are an end in any case.
         """
         self._num_small = self._num_small + 1 if decrease <= tolerance else 0
         if not self._num_small:
@@ -136,6 +136,8 @@ class ScaledDamping:
             if found.gain <= _NO_GAIN * current:
                 break
         outcome = Outcome.NO_IMPROVEMENT if solved else Outcome.LINEAR_SOLVER_FAILURE
+        if solved and self._num_small:
+            outcome = Outcome.CONVERGED  # this step was only to see whether the last one was small by damping
         return Step(outcome, current, self._lambda, trial)
 
     def _accepts(self, found: Trial, current: float, trial: int) -> bool:
