@@ -115,9 +115,10 @@ def _refuse_indefinite(candidates: list[_Candidates]) -> None:
             ids = ", ".join(map(str, candidate.edge_set.vertices[indefinite[0]].tolist()))
             tag = candidate.edge_set.type.tag
             raise OptionError(
-                f"robust is 'graduated', but {len(indefinite)} of {len(rows)} {tag} that may be wrong have an "
-                f"indefinite information matrix, the first between vertices {ids}. Their chi2 can be negative, which does not tell right from wrong. Make these matrices positive "
-                "semi-definite, or remove the edges."
+                f"robust is 'graduated', but {len(indefinite)} of {len(rows)} {tag} that may be wrong have "
+                f"an indefinite information matrix, the first between vertices {ids}. Their chi2 can be "
+                "negative, which does not tell right from wrong. Make these matrices positive semi-definite, "
+                "or remove the edges."
             )
 
 
