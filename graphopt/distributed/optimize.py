@@ -41,12 +41,13 @@ from graphopt.distributed.transport import check_transport
 from graphopt.errors import GraphError, OptionError
 from graphopt.graph import Graph, Selection
 from graphopt.optimizer.algorithm import Algorithm
-from graphopt.optimizer.optimize import algorithm_of, close_seconds, hold, raise_if_unusable
+from graphopt.optimizer.optimize import algorithm_of, chi2_within, close_seconds, hold, raise_if_unusable
 from graphopt.optimizer.options import AutoOptions, StopRules
 from graphopt.optimizer.progress import tell_end, tell_start
 from graphopt.optimizer.run import Callback, run
 from graphopt.optimizer.signals import Settable
 from graphopt.optimizer.summary import Summary
+from graphopt.optimizer.unit_quaternions import make_unit, rough_rows
 from graphopt.solver.configurations import configured
 from graphopt.solver.held import Problem, without_held
 from graphopt.solver.registry import SolverOptions
@@ -137,6 +138,8 @@ class _Whole:
     """What the last optimization has left, and what is kept for the next one."""
     scattered: Scattered | None
     """How it is dealt."""
+    has_rough_quaternions: bool
+    """See `optimizer.unit_quaternions`."""
 
 
 def optimize_rank(graph: Graph | PartedGraph | None, comm: Communicator, wanted: Wanted) -> Summary:
@@ -200,6 +203,7 @@ def _solve(
         waited, iterating = comm.seconds - waited, time.perf_counter() - begun
         if not is_parted:
             bring_back(comm, share, given, problem, scattered)
+            summary.final_chi2 = comm.share(_final_chi2(given, whole, summary))[0]
             _keep(comm, given, whole, own)
     summary.take_description(solver.describe())
     close_seconds(summary.seconds, time.perf_counter() - start)
@@ -280,11 +284,23 @@ def _whole(graph: Graph | None, wanted: Wanted, options: SolverOptions, comm: Co
         read_checkpoint(wanted.resume, graph)
     chosen = graph.select(wanted.level, wanted.vertices, wanted.edges)
     selection, held = hold(graph, chosen, wanted.fix)
+    rough = rough_rows(selection)
+    if rough and wanted.method == "auto":
+        make_unit(rough)
+        rough = []
     problem = without_held(graph, selection)
     summary = Summary(selection.num_active_vertices, selection.num_active_edges, wanted.method)
     summary.fixed_by_gauge = held
     known = session.find(graph, chosen, _key(wanted, options, comm.size)) if problem.graph is graph else None
-    return _Whole(problem, chosen, summary, known, None if known is None else known.scattered)
+    scattered = None if known is None else known.scattered
+    return _Whole(problem, chosen, summary, known, scattered, bool(rough))
+
+
+def _final_chi2(graph: Graph | None, whole: _Whole | None, summary: Summary) -> float:
+    """On rank 0: of the graph; where quaternions were not unit the last iteration's was of other numbers."""
+    if graph is None or whole is None or not whole.has_rough_quaternions:
+        return summary.final_chi2
+    return chi2_within(graph, whole.selection.edges, np.inf)
 
 
 def _key(wanted: Wanted, options: SolverOptions, size: int) -> Hashable:

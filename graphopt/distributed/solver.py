@@ -69,7 +69,9 @@ class WholeStructure:
             types = [set_.type for set_, blocks in sets if (blocks >= 0).any()]
         num_own = 0 if own is None else own.num_blocks - own.num_kept
         edges = sum(len(group.rows) for group in own.groups) if own is not None else 0
-        told = comm.share((part.own_dim, num_own, edges, types))
+        has_kernels = own is not None and own.has_kernels
+        told = comm.share((part.own_dim, num_own, edges, types, has_kernels))
+        self.has_kernels = any(told_size[4] for told_size in told)
         self.kept_dim, self.num_kept = int(share.kept_dims.sum()), len(share.kept_ids)
         self.dim = self.kept_dim + sum(told_size[0] for told_size in told)
         self.num_blocks = self.num_kept + sum(told_size[1] for told_size in told)

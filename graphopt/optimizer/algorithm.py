@@ -19,6 +19,7 @@ class Outcome(Enum):
     CONVERGED = auto()
     NO_IMPROVEMENT = auto()
     GIVEN_UP = auto()
+    UNBOUNDED = auto()
     LINEAR_SOLVER_FAILURE = auto()
     NON_FINITE = auto()
 
@@ -77,6 +78,14 @@ class Algorithm(Protocol):
         next one will be such a step.
         """
         ...
+
+
+_BELOW_ZERO = 1e-6  # chi2 below minus this, and this times that of the start, is no rounding
+
+
+def is_below_zero(chi2: float, initial_chi2: float) -> bool:
+    """chi2 is negative beyond rounding, which no sum of squares is: an information matrix is indefinite."""
+    return chi2 < -_BELOW_ZERO * (1.0 + abs(initial_chi2))
 
 
 PROBES = (1e-16, 1e-14, 1e-12, 1e-10)

@@ -32,9 +32,11 @@ up (`AutoOptions.patience`), and says so.
 
 It ends when chi2 falls by less than `function_tolerance`. The dogleg converges fast enough to wait for the
 minimum in all digits as well: the last two decreases, taken as a geometric series, must promise less than
-`remaining_tolerance`. Damped steps do not: landmarks that recede for ever would keep them going.
+`remaining_tolerance`. Of damped steps the quadratic model must promise as little with a weak lambda, or some
+steps in a row be small: landmarks that recede for ever would keep them going.
 
-All accept only what lowers chi2, so the estimate is the best one at any time.
+All accept only what lowers chi2, so the estimate is the best one at any time. Quaternions of files with few
+digits are made unit before (`unit_quaternions`); chi2 below zero (indefinite information) ends it.
 
 References: Powell 1970 (dogleg); Marquardt 1963; Nielsen IMM-REP-1999-05; Ceres Solver (initial radius 1e4).
 """
@@ -46,8 +48,8 @@ from dataclasses import replace
 
 import numpy as np
 
-from graphopt.optimizer.algorithm import Algorithm, Outcome, Step
-from graphopt.optimizer.contest import Contest, has_convex_kernels, has_kernels
+from graphopt.optimizer.algorithm import Algorithm, Outcome, Step, is_below_zero
+from graphopt.optimizer.contest import Contest, has_convex_kernels
 from graphopt.optimizer.options import AutoOptions
 from graphopt.optimizer.scaled_damping import ScaledDamping
 from graphopt.optimizer.signals import StopSignals
@@ -159,6 +161,8 @@ class Auto:
             before, waste = first.chi2, first.restart_seconds
         step = self._algorithm.step(iteration, signals)
         step = replace(step, settles_chi2=True, restart_seconds=waste)
+        if is_below_zero(step.chi2, self._initial_chi2):
+            return replace(step, outcome=Outcome.UNBOUNDED)
         if self._is_stuck(iteration, before, step.chi2):
             step = self._relax(step)
         step = self._settle(step, before)
@@ -179,15 +183,17 @@ class Auto:
         decrease, last = before - step.chi2, self._decrease
         self._decrease = decrease
         tolerance = self.options.function_tolerance
-        small = tolerance > 0.0 and np.isfinite(step.step_size) and decrease <= tolerance * before
-        is_settled = small
+        took_a_step = tolerance > 0.0 and np.isfinite(step.step_size)
+        small = is_settled = took_a_step and decrease <= tolerance * before
         if small and isinstance(self._algorithm, TrustRegion):
             # the geometric series after `decrease`; without a decrease before it, only the next term
             ratio = min(decrease / last, _LARGEST_RATIO) if last > 0.0 else 0.0
             remaining = decrease * ratio / (1.0 - ratio)
             is_settled = remaining <= self.options.remaining_tolerance * before
-        if is_settled and isinstance(self._algorithm, ScaledDamping):
-            is_settled = not self._algorithm.refine()  # a coarse step falls short of what there is to gain
+        if took_a_step and isinstance(self._algorithm, ScaledDamping):
+            is_settled = self._algorithm.has_settled(decrease, tolerance * before)
+            if small and self._algorithm.refine():
+                is_settled = False  # a coarse step falls short of what there is to gain
         left = min(tolerance, _EXACT) if self._is_small else tolerance
         is_settled = is_settled and not self._may_loosen(step, left)
         if is_settled or step.chi2 <= _ROUNDING * self._initial_chi2:
@@ -227,7 +233,7 @@ class Auto:
 
     def _is_hopeless(self, chi2: float) -> bool:
         """It creeps far above noise, and has done so for long (`AutoOptions.patience`)."""
-        if not isinstance(self._algorithm, TrustRegion) or has_kernels(self._solver.structure):
+        if not isinstance(self._algorithm, TrustRegion) or self._solver.structure.has_kernels:
             return False
         last = [previous for previous in self._creeping if chi2 > (1.0 - _CREEPING) * previous]
         self._creeping = [*last, chi2]
@@ -288,13 +294,13 @@ class Auto:
         """Go on from the best point that other methods find, unless this one is known to be it."""
         assert self._start is not None and isinstance(self._algorithm, TrustRegion | ScaledDamping)
         solver = self._solver
-        if not has_kernels(solver.structure) and self._is_proven():
+        if not solver.structure.has_kernels and self._is_proven():
             return step
         self._contested = True
         uniform = isinstance(self._algorithm, TrustRegion)
         is_newton = uniform and not self._jumped and not self._algorithm.was_limited
         contest = Contest(solver, self._start, signals, self.options.max_iterations)
-        verdict = contest.run(step.chi2, iteration + 1, is_newton)
+        verdict = contest.run(step.chi2, iteration + 1, is_newton, has_plateaus=uniform)
         step = replace(step, trials=step.trials + verdict.num_steps)
         if verdict.winner is None:
             return step

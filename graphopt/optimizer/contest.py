@@ -7,8 +7,8 @@ is kept.
 
 Each rival stops where it ends by itself, where it falls slowly below all others (whoever goes on from there
 does it faster), or where it can hardly win any more: it has done as many steps as `auto` did, and the largest
-of the last decreases, `_PATIENCE_OF_DESCENT` times over, would not bring it below the best. Within a tenth of
-the best it goes on: there, plateaus are what differs.
+of the last decreases, `_PATIENCE_OF_DESCENT` times over, would not bring it below the best, or twice as many
+steps have not. On maps of poses and points it goes on within a tenth of the best: plateaus differ there.
 
 Small systems run in the native loop, to their end: a thousand iterations there take milliseconds.
 
@@ -52,7 +52,8 @@ _FEW = 10  # iterations before a rival is judged by its decreases, at least
 _RECENT = 5  # decreases that are looked at
 _PATIENCE_OF_DESCENT = 100  # decreases like the recent ones that a rival may still need
 _SMALL_RULES = StopRules(20_000, function_tolerance=1e-12)
-_NEAR = 0.1  # of its chi2: nearer to the best, a rival may do all iterations
+_NEAR = 0.1  # of its chi2: nearer to the best, poses and points of a map may do all iterations
+_LONGEST = 2  # times the steps before it is judged: then a rival that is not near has had its time
 _PATIENCE = 15  # iterations of Gauss-Newton without a new lowest point
 _SAME = 3  # first steps that show that two rivals are one
 
@@ -80,18 +81,20 @@ class Contest:
         self._best = np.inf
         self._winner: str | None = None
         self._num_steps = 0
-        self._patience = _FEW
+        self._patience, self._near = _FEW, 0.0
         self._chi2s: dict[str, list[float]] = {}
         """Of each rival, from the start on."""
 
-    def run(self, chi2: float, num_steps: int, same_as_newton: bool) -> Verdict:
+    def run(self, chi2: float, num_steps: int, same_as_newton: bool, has_plateaus: bool) -> Verdict:
         """Find out if anybody gets below `chi2`, that of the present estimates, and go there.
 
         num_steps: that were taken to the present estimates; rivals may do as many before they are judged.
         same_as_newton: Gauss-Newton and dogleg would only do again what was done.
+        has_plateaus: chi2 may rest for long and fall again, as in maps of poses and points; not in bundles.
         """
         self._best = chi2
         self._patience = max(num_steps, _FEW)
+        self._near = _NEAR if has_plateaus else 0.0
         self._solver.push()
         for name in ["lm"] if same_as_newton else RIVALS:
             if not self._signals.should_stop():
@@ -149,15 +152,12 @@ class Contest:
 
     def _is_hopeless(self, name: str, chi2s: list[float]) -> bool:
         """It will not get below the best."""
+        if len(chi2s) > _LONGEST * self._patience and chi2s[-1] > (1.0 + self._near) * self._best:
+            return True
         if name == "gn":  # chi2 may rise and fall again
             return len(chi2s) - 1 - int(np.argmin(chi2s)) >= _PATIENCE
         largest = -float(np.diff(chi2s[-_RECENT - 1 :]).min())
-        return chi2s[-1] - max(_PATIENCE_OF_DESCENT * largest, _NEAR * chi2s[-1]) > self._best
-
-
-def has_kernels(structure: Structure) -> bool:
-    """Some active edge has a robust kernel."""
-    return any(group.kernel for group in structure.groups)
+        return chi2s[-1] - max(_PATIENCE_OF_DESCENT * largest, self._near * chi2s[-1]) > self._best
 
 
 def has_convex_kernels(structure: Structure) -> bool:

@@ -8,7 +8,8 @@
     rho  = (chi2 - chi2_new) / (2 b'h - h'Hh)
     rho > 3/4: delta <- max(delta, 3 |h|);   rho < 1/4: delta <- delta / 2;   rho > 0: accept
 
-If H is once not positive definite, h_gn is damped from then on.
+If H is once not positive definite, h_gn is damped from then on. Where g2o gives up, at a damping of 1e3, it
+goes on to the largest diagonal entry of H: 1e3 is nothing where pixels and radians make entries of 1e20.
 
 g2o multiplies by H_pp only when vertices are marginalized; here it is the whole H.
 """
@@ -24,7 +25,8 @@ from graphopt.solver.trial import Damping
 from graphopt.solver.vectors import dot, norm
 
 _MIN_LAMBDA = 1e-12  # g2o's minLambda and maxLambda
-_MAX_LAMBDA = 1e3
+_MAX_LAMBDA = 1e3  # or the largest diagonal entry of H, if that is more
+_MOST_DAMPINGS = 1000  # tried from one linearization
 
 
 class Dogleg:
@@ -92,7 +94,7 @@ class Dogleg:
     def _solve_gauss_newton(self) -> bool:
         """Solve H dx = b, damped if H was ever indefinite; False beyond the largest damping."""
         solver = self._solver
-        while True:
+        for _ in range(_MOST_DAMPINGS):
             solved = solver.solve(0.0 if self._was_positive_definite else self._lambda)
             self._was_positive_definite &= solved
             if solved:
@@ -100,9 +102,10 @@ class Dogleg:
                     self._lambda = max(_MIN_LAMBDA, self._lambda / (0.5 * self.options.lambda_factor))
                 return True
             self._lambda *= self.options.lambda_factor
-            if self._lambda > _MAX_LAMBDA:
-                self._lambda = _MAX_LAMBDA
-                return False
+            if self._lambda > _MAX_LAMBDA and not self._lambda <= solver.largest_diagonal() < np.inf:
+                break
+        self._lambda = min(self._lambda, _MAX_LAMBDA)
+        return False
 
     def _trial(self, step: np.ndarray, current: float, b: np.ndarray) -> tuple[bool, float]:
         """Take the step, keep it if rho > 0, and adapt the trust region."""

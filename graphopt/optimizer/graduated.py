@@ -50,6 +50,7 @@ _ROUNDS = 100
 _INNER_ITERATIONS = 2
 _LAST_ROUNDS = 10
 _SECOND_START = 0.002  # mu at which edges that nobody confirmed join: up to r = 22 c
+_INDEFINITE = 1e-9  # smallest over largest eigenvalue of an information matrix below minus this
 _BINARY = 1e-3  # distance of a weight to 0 or 1 that no longer counts
 
 Inner = Callable[[dict[EdgeSet, np.ndarray], int | None], Summary]
@@ -89,6 +90,7 @@ def optimize_graduated(graph: Graph, selection: Selection, inner: Inner) -> Summ
             "vertices with neighbouring ids. Set a kernel on those in question: edges.kernel, "
             "edges.kernel_width, or graph.set_robust_kernel('Huber', width) for all."
         )
+    _refuse_indefinite(candidates)
     with _changing(candidates) as set_weights:
         summaries = list(_rounds(graph, candidates, inner, set_weights))
         summaries += _finished(graph, candidates, inner, set_weights, summaries)
@@ -99,6 +101,25 @@ def optimize_graduated(graph: Graph, selection: Selection, inner: Inner) -> Summ
                 summaries += _approach(graph, candidates, inner, set_weights, _SECOND_START)
             summaries += _finished(graph, candidates, inner, set_weights, summaries)
     return _joined(summaries, candidates)
+
+
+def _refuse_indefinite(candidates: list[_Candidates]) -> None:
+    """`OptionError` where chi2 of an edge that may be wrong can be negative: it would pass for right."""
+    for candidate in candidates:
+        rows = candidate.rows[candidate.suspect]
+        if not len(rows):
+            continue
+        eigenvalues = np.linalg.eigvalsh(candidate.edge_set.information[rows])
+        indefinite = rows[eigenvalues[:, 0] < -_INDEFINITE * np.abs(eigenvalues).max(axis=1)]
+        if len(indefinite):
+            ids = ", ".join(map(str, candidate.edge_set.vertices[indefinite[0]].tolist()))
+            tag = candidate.edge_set.type.tag
+            raise OptionError(
+                f"robust is 'graduated', but {len(indefinite)} of {len(rows)} {tag} that may be wrong have "
+                f"an indefinite information matrix, the first between vertices {ids}. Their chi2 can be "
+                "negative, which does not tell right from wrong. Make these matrices positive semi-definite, "
+                "or remove the edges."
+            )
 
 
 _ENDED_EARLY = (
@@ -258,24 +279,28 @@ def _reaches_all(candidates: list[_Candidates]) -> bool:
 def _changing(candidates: list[_Candidates]) -> Iterator[Callable[[], None]]:
     """Within it the edges have no kernels; the function it gives scales their information by the weights."""
     before = [
-        (candidate.edge_set.information.copy(), candidate.edge_set.kernel.copy()) for candidate in candidates
+        (candidate.edge_set.information[candidate.rows], candidate.edge_set.kernel[candidate.rows])
+        for candidate in candidates
     ]
+    written = [information for information, _ in before]
 
     def set_weights() -> None:
-        for candidate, (information, _) in zip(candidates, before, strict=True):
+        for number, (candidate, (information, _)) in enumerate(zip(candidates, before, strict=True)):
             scale = np.where(candidate.weight > 0.0, candidate.weight, 1.0)
-            candidate.edge_set.information[candidate.rows] = (
-                scale[:, None, None] * information[candidate.rows]
-            )
+            written[number] = scale[:, None, None] * information
+            candidate.edge_set.information[candidate.rows] = written[number]
 
     for candidate in candidates:
         candidate.edge_set.kernel[candidate.rows] = 0
     try:
         yield set_weights
     finally:
-        for candidate, (information, kernel) in zip(candidates, before, strict=True):
-            candidate.edge_set.information[:] = information
-            candidate.edge_set.kernel[:] = kernel
+        for candidate, (information, kernel), scaled in zip(candidates, before, written, strict=True):
+            edge_set, rows = candidate.edge_set, candidate.rows
+            is_ours = (edge_set.information[rows] == scaled).all(axis=(1, 2))  # not a callback's
+            edge_set.information[rows[is_ours]] = information[is_ours]
+            is_ours = edge_set.kernel[rows] == 0
+            edge_set.kernel[rows[is_ours]] = kernel[is_ours]
 
 
 def _joined(summaries: list[Summary], candidates: list[_Candidates]) -> Summary:

@@ -15,9 +15,9 @@ import numpy as np
 from graphopt.errors import OptionError, SolverError, Stopped
 from graphopt.graph import EdgeSet, Graph, Selection
 from graphopt.graph.behind import num_images
-from graphopt.graph.residuals import robust_chi2
+from graphopt.graph.residuals import edge_chi2, robust_chi2
 from graphopt.graph.selection import EdgeSelection
-from graphopt.optimizer.algorithm import Algorithm
+from graphopt.optimizer.algorithm import Algorithm, is_below_zero
 from graphopt.optimizer.auto import Auto
 from graphopt.optimizer.computed import inlining_values
 from graphopt.optimizer.dogleg import Dogleg
@@ -36,6 +36,7 @@ from graphopt.optimizer.progress import tell_end, tell_start, watching
 from graphopt.optimizer.run import Callback, run
 from graphopt.optimizer.signals import Settable, StopSignals
 from graphopt.optimizer.summary import Summary
+from graphopt.optimizer.unit_quaternions import make_unit, rough_rows
 from graphopt.solver.auto_device import has_small_blocks, open_ahead
 from graphopt.solver.configurations import configured
 from graphopt.solver.gauge import known_gauge
@@ -204,6 +205,10 @@ def optimize(
                 is_whole = vertices is None and edges is None and not materialize
                 go_on = _begin_ahead(graph, solver_options, algorithm) if is_whole else None
                 selection, held = hold(graph, graph.select(level, vertices, edges), fix)
+                rough = rough_rows(selection)
+                if rough and isinstance(algorithm, Auto):
+                    make_unit(rough)
+                    rough, go_on = [], None  # that began with the old ones
                 signals.check()
                 summary.vertices, summary.edges = selection.num_active_vertices, selection.num_active_edges
                 summary.fixed_by_gauge = held
@@ -220,7 +225,7 @@ def optimize(
         except Stopped:
             selection = selection or graph.select(level, vertices, edges)
             summary.vertices, summary.edges = selection.num_active_vertices, selection.num_active_edges
-            chi2 = _chi2_within(graph, selection.edges, _LAST_SECONDS)
+            chi2 = chi2_within(graph, selection.edges, _LAST_SECONDS)
             summary.initial_chi2 = summary.final_chi2 = chi2
             return _stopped_early(summary, signals, start)
         tell_start(summary, verbose)
@@ -231,6 +236,10 @@ def optimize(
             problem.bring_back()
             if materialize:
                 graph.compute()
+            if rough:  # what was optimized were no rotations, and what was written are
+                summary.final_chi2 = chi2_within(graph, selection.edges, np.inf)
+    if is_below_zero(summary.final_chi2, summary.initial_chi2):
+        summary.message = f"{_lowest_edge(graph, selection.edges)} {summary.message}".strip()
     if look_behind:
         _count_behind(graph, selection, summary)
     close_seconds(summary.seconds, time.perf_counter() - start)
@@ -263,6 +272,19 @@ def raise_if_unusable(summary: Summary, throw: bool) -> None:
         raise SolverError(f"{summary.termination.value} {summary.message}".strip())
 
 
+def _lowest_edge(graph: Graph, parts: Iterable[EdgeSelection]) -> str:
+    """Name the edge with the lowest chi2, where that is below zero."""
+    lowest, name = 0.0, ""
+    for part in parts:
+        squared = edge_chi2(graph, part.edge_set, part.rows)
+        row = int(np.argmin(squared))
+        if squared[row] < lowest:
+            lowest = float(squared[row])
+            ids = ", ".join(map(str, part.edge_set.look("vertices")[part.rows[row]].tolist()))
+            name = f"{part.edge_set.type.tag} between vertices {ids}"
+    return f"That of {name} is {lowest:.3g}; Graph.check() counts such information matrices." if name else ""
+
+
 def _inner_rules(rules: StopRules, num_iterations: int | None) -> StopRules:
     """For one weighted problem on the way: few iterations from where the last ended, no other starts."""
     if num_iterations is None:
@@ -284,7 +306,7 @@ def _stopped_early(summary: Summary, signals: StopSignals, start: float) -> Summ
     return summary
 
 
-def _chi2_within(graph: Graph, parts: Iterable[EdgeSelection], seconds: float) -> float:
+def chi2_within(graph: Graph, parts: Iterable[EdgeSelection], seconds: float) -> float:
     """chi2 of these edges, NaN if that takes longer; the first rows of each are evaluated in any case."""
     end = time.perf_counter() + seconds
     total = 0.0

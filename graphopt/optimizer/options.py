@@ -75,7 +75,9 @@ class DoglegOptions(StopRules):
 
     def __post_init__(self) -> None:
         super().__post_init__()
-        _require_positive(self, "initial_delta", "max_trials", "initial_lambda", "lambda_factor")
+        _require_positive(self, "initial_delta", "max_trials", "initial_lambda")
+        if not self.lambda_factor > 1.0:
+            raise OptionError(f"lambda_factor is {self.lambda_factor}, must be > 1: the damping grows by it.")
 
 
 @dataclass(frozen=True)
@@ -85,7 +87,9 @@ class AutoOptions(StopRules):
     max_iterations: int = 200
     """Linearizations at most; the tolerances end almost every run long before."""
     function_tolerance: float = 1e-7
-    """Stop when an accepted step changes chi2 by no more than this fraction of it."""
+    """Stop when an accepted step changes chi2 by no more than this fraction of it, and no more is to be had:
+    in a dogleg see `remaining_tolerance`; of damped steps (bundle adjustment) the quadratic model must
+    promise no more with a weak damping, or ten steps in a row be as small."""
     gradient_tolerance: float = 1e-12
     """Stop when the largest entry of b is no larger than this."""
     step_tolerance: float = 1e-10

@@ -9,7 +9,7 @@ from dataclasses import replace
 import numpy as np
 
 from graphopt.errors import Stopped
-from graphopt.optimizer.algorithm import Algorithm, Outcome, Step
+from graphopt.optimizer.algorithm import Algorithm, Outcome, Step, is_below_zero
 from graphopt.optimizer.meter import MeteredSolver
 from graphopt.optimizer.native_loop import NativeLoop, native_loop_for
 from graphopt.optimizer.options import StopRules
@@ -24,6 +24,7 @@ ENDINGS = {
     Outcome.CONVERGED: TerminationType.CONVERGENCE,
     Outcome.NO_IMPROVEMENT: TerminationType.NO_IMPROVEMENT,
     Outcome.GIVEN_UP: TerminationType.SLOW_PROGRESS,
+    Outcome.UNBOUNDED: TerminationType.UNBOUNDED,
     Outcome.LINEAR_SOLVER_FAILURE: TerminationType.LINEAR_SOLVER_FAILURE,
     Outcome.NON_FINITE: TerminationType.NON_FINITE,
 }
@@ -43,7 +44,23 @@ def run(
     """
     native = native_loop_for(algorithm, solver) if callback is None else None
     if native is not None:
-        return _run_native(native, rules, solver, summary, signals)
+        _run_native(native, rules, solver, summary, signals)
+    else:
+        _run_in_python(algorithm, rules, solver, summary, signals, callback)
+    if summary.is_usable and is_below_zero(summary.final_chi2, summary.initial_chi2):
+        summary.termination = TerminationType.UNBOUNDED
+    signals.raise_if_interrupted(summary)
+    return summary
+
+
+def _run_in_python(
+    algorithm: Algorithm,
+    rules: StopRules,
+    solver: BlockSolver,
+    summary: Summary,
+    signals: StopSignals,
+    callback: Callback | None,
+) -> None:
     metered = MeteredSolver(solver, summary.seconds)
     try:
         with signals.catching_interrupts():
@@ -58,8 +75,6 @@ def run(
         metered.look_ahead(False)
         _take_back(metered)
         metered.finish()
-    signals.raise_if_interrupted(summary)
-    return summary
 
 
 def _take_back(solver: MeteredSolver) -> None:
@@ -80,7 +95,7 @@ def _end_within_a_step(solver: MeteredSolver, summary: Summary, signals: StopSig
 
 def _run_native(
     native: NativeLoop, rules: StopRules, solver: BlockSolver, summary: Summary, signals: StopSignals
-) -> Summary:
+) -> None:
     """All iterations without Python between them."""
     end = HonestEnd(native.algorithm, rules)
     native.algorithm.start(solver, np.nan)
@@ -102,8 +117,6 @@ def _run_native(
         pass
     elif signals.reason is not None and outcome is Outcome.CONTINUE:
         summary.termination = signals.reason
-    signals.raise_if_interrupted(summary)
-    return summary
 
 
 def _loop(

@@ -15,6 +15,7 @@ from __future__ import annotations
 import numpy as np
 
 from graphopt.optimizer.algorithm import Outcome, Signals, Step, promise
+from graphopt.optimizer.momentum import Momentum
 from graphopt.optimizer.options import AutoOptions
 from graphopt.solver.block_solver import BlockSolver
 from graphopt.solver.trial import Damping, Trial
@@ -25,6 +26,9 @@ _LARGEST_LAMBDA = 1e32
 _SMALLEST_LAMBDA = 1e-16
 RESUMED_LAMBDA = 1e-8
 """Directions weaker than this, beside diag(H), are those that float32 does not resolve."""
+_WEAK = 1e-10  # lambda that holds back no direction in which chi2 could fall noticeably
+_MOST_SMALL = 10  # small decreases in a row that are an end, whatever the model promises
+_UNSOLVABLE, _LARGEST_FLOOR = 4.0, 1e-12  # lambda stays above this much of one that left H + D indefinite
 _ACCEPT = 1e-3  # min_relative_decrease of Ceres
 _NO_GAIN = 1e-14  # predicted gain relative to chi2 that rounding hides
 _ACCURACY = 0.3  # of conjugate gradients, times the root of chi2's last relative decrease
@@ -43,6 +47,7 @@ class ScaledDamping:
     def start(self, solver: BlockSolver, chi2: float) -> None:
         """Remember the block solver; also starts again at a new estimate."""
         self._solver = solver
+        self._momentum = Momentum(solver) if solver.structure.has_kernels else None
         self._begin(chi2)
 
     def first_damping(self, chi2: float) -> Damping:
@@ -58,6 +63,24 @@ class ScaledDamping:
         """Some step was rejected."""
         self._accuracy = _COARSEST
         self._was_coarse = False
+        self._weakest, self._predicted = np.inf, np.inf
+        self._num_small = 0
+        self._floor = _SMALLEST_LAMBDA
+
+    def has_settled(self, decrease: float, tolerance: float) -> bool:
+        """Whether a decrease of chi2, absolute like `tolerance`, ends the run.
+
+        It must be small, and so must what the model promised with a weak lambda; if it was not weak, the next
+        step's will be. Landmarks that recede for ever promise much and gain little: some small decreases in a
+        row are an end in any case.
+        """
+        self._num_small = self._num_small + 1 if decrease <= tolerance else 0
+        if not self._num_small:
+            return False
+        if self._weakest > _WEAK and self._num_small < _MOST_SMALL:
+            self._lambda, self._nu = min(self._lambda, _WEAK), 2.0
+            return False
+        return self._predicted <= tolerance or self._num_small >= _MOST_SMALL
 
     def refine(self) -> bool:
         """Solve the next step as finely as ever; False: the last one was."""
@@ -91,6 +114,7 @@ class ScaledDamping:
         solver = self._solver
         current = self._chi2 = solver.linearize()
         trial, solved = 0, False
+        self._weakest, self._predicted = np.inf, np.inf
         while trial < self.options.max_trials and self._lambda < _LARGEST_LAMBDA:
             if trial and signals.should_stop():
                 return Step(Outcome.CONTINUE, current, self._lambda, trial)
@@ -98,14 +122,22 @@ class ScaledDamping:
             found = solver.trial(self.damping(self._accuracy))
             self._was_coarse = found.is_coarse and self._accuracy > _FINEST
             if not found.solved:
+                self._floor = min(_UNSOLVABLE * self._lambda, _LARGEST_FLOOR)
                 self._reject()
                 continue
             solved = True
+            if trial == 1:
+                self._weakest, self._predicted = self._lambda, found.gain
             if self._accepts(found, current, trial):
-                return Step(Outcome.CONTINUE, found.chi2, self._lambda, trial, found.step_size)
+                chi2 = found.chi2
+                if self._momentum is not None:
+                    chi2 = self._momentum.carry(current, chi2)
+                return Step(Outcome.CONTINUE, chi2, self._lambda, trial, found.step_size)
             if found.gain <= _NO_GAIN * current:
                 break
         outcome = Outcome.NO_IMPROVEMENT if solved else Outcome.LINEAR_SOLVER_FAILURE
+        if solved and self._num_small:
+            outcome = Outcome.CONVERGED  # this step was only to see whether the last one was small by damping
         return Step(outcome, current, self._lambda, trial)
 
     def _accepts(self, found: Trial, current: float, trial: int) -> bool:
@@ -113,7 +145,7 @@ class ScaledDamping:
         rho = (current - found.chi2) / found.gain if found.gain > 0.0 else -np.inf
         if np.isfinite(found.chi2) and rho > _ACCEPT:
             self._solver.discard_top()
-            self._lambda = max(self._lambda * _factor(rho, trial), _SMALLEST_LAMBDA)
+            self._lambda = max(self._lambda * _factor(rho, trial), self._floor)
             self._nu = 2.0
             fell = max(1.0 - found.chi2 / current, 0.0) if current > 0.0 else 0.0
             self._accuracy = float(np.clip(_ACCURACY * np.sqrt(fell), _FINEST, _COARSEST))

@@ -19,6 +19,7 @@ class TerminationType(Enum):
     NO_CONVERGENCE = "max_iterations was reached; the estimate may still be improving."
     NO_IMPROVEMENT = "No trial step lowered chi2 any more; the estimate is at a minimum up to rounding."
     SLOW_PROGRESS = "chi2 creeps far above what the measurements explain; the run was given up."
+    UNBOUNDED = "chi2 is below zero: information is indefinite, and there may be no minimum."
     TIME_LIMIT = "The time limit was reached; the estimate may still be improving."
     USER_STOP = "The callback or the stop flag asked to stop; the best estimate so far is kept."
     USER_INTERRUPT = "Interrupted by the user; the best estimate so far is kept."
@@ -95,6 +96,10 @@ class Summary:
     """First iteration in double of a run that began in mixed precision; None: it did not change over."""
     schedule: str = "host"
     """Who computes H: "host" (the CPU); or what a device stores of it, see `SolverOptions`."""
+    tier: str = ""
+    """Of a device's kernels of edges: "interpreter" or "compiled"; "" where there is no choice."""
+    tier_seconds: dict[str, float] = field(default_factory=dict)
+    """From the set-up on until each tier was ready."""
     seconds: dict[str, float] = field(default_factory=_no_seconds)
     """read, analyze (selection, gauge, structure), prepare (compile, memory), linearize (with chi2), solve,
     update, restart (relaxation, re-seating), verify (float32's result in double), other (what is left:

@@ -7,10 +7,12 @@ is:
 
     x = argmin sum |(I - r_k r_k') (x - c_k)|^2        where the viewing rays (c_k, r_k) meet
     x = mean c + f d mean r                            on the mean ray, at fractions f of the usual distance
+    x = argmin of one edge alone                       of stereo images, the first and the last
 
 Of the candidates that lower chi2 those in front of all cameras go first. The rays come from the residuals
 (`viewing_rays`), so this serves every edge type that measures the image of a point of space by two numbers:
-BAL, g2o's EXPMAP projections, COLMAP's cameras, a user's own.
+BAL, g2o's EXPMAP projections, COLMAP's cameras, a user's own. Three numbers are a stereo image where the type
+says what it sees (`EdgeType.sees`).
 """
 
 from __future__ import annotations
@@ -26,6 +28,7 @@ from graphopt.solver.landmark_problem import LandmarkProblem, PointEdges, chi2_b
 from graphopt.solver.segments import entries_of
 from graphopt.solver.structure import EdgeGroup, Structure
 from graphopt.solver.viewing_rays import Rays, usual_places, viewing_rays
+from graphopt.types.base import EdgeType
 from graphopt.types.slam3d import VertexPointXYZ
 
 FRACTIONS = (0.03, 0.1, 0.3, 1.0, 10.0)
@@ -116,7 +119,8 @@ def _landmarks_of(structure: Structure, number: int) -> _Landmarks:
     images = []
     for group in structure.groups:
         slots = [k for k, vertex_set in enumerate(group.vertex_sets) if vertex_set == number]
-        if len(slots) == 1 and len(group.vertex_sets) > 1 and group.edge_set.type.residual_dim == 2:
+        is_seen = _is_image(group.edge_set.type) or _is_stereo(group.edge_set.type)
+        if len(slots) == 1 and len(group.vertex_sets) > 1 and is_seen:
             images.append((group, slots[0]))
             continue
         for slot in slots:
@@ -131,25 +135,57 @@ def _landmarks_of(structure: Structure, number: int) -> _Landmarks:
     return _Landmarks(number, rows, blocks, tuple(images))
 
 
+def _is_image(kind: EdgeType) -> bool:
+    """Two numbers, which a point anywhere on a ray explains."""
+    return kind.residual_dim == 2
+
+
+def _is_stereo(kind: EdgeType) -> bool:
+    """Three numbers of a camera that says what it sees: one point explains them."""
+    return kind.residual_dim == 3 and kind.sees is not None
+
+
+def _measured_places(structure: Structure, edges: PointEdges, estimate: np.ndarray) -> np.ndarray:
+    """(2, n, 3) for stereo edges of n landmarks: where the first and the last one of each alone put it."""
+    starts = usual_places(structure, edges, estimate)
+    alone = PointEdges(edges.group, edges.rows, edges.slot, np.arange(len(edges.rows)))
+    problem = LandmarkProblem(structure, [alone], starts)
+    problem.minimise(_ITERATIONS, _ROUNDS)
+    points, first = np.unique(edges.point, return_index=True)
+    last = len(edges.point) - 1 - np.unique(edges.point[::-1], return_index=True)[1]
+    places = np.full((2, int(edges.point.max()) + 1, 3), np.nan)
+    places[:, points] = problem.points[np.stack([first, last])]
+    return places
+
+
 def _reseat(
     structure: Structure, landmarks: _Landmarks, estimate: np.ndarray, chosen: np.ndarray
 ) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
     """Rows (k,) of the chosen ones that gain in other places, these (k, 3), and what each gains (k,)."""
     edges = [_edges_of(structure, group, slot, chosen) for group, slot in landmarks.images]
     edges = [edge for edge in edges if len(edge.rows)]
-    rays = [_rays(structure, edge, estimate) for edge in edges]
+    images = [edge for edge in edges if _is_image(edge.group.edge_set.type)]
+    rays = [_rays(structure, edge, estimate) for edge in images]
     seen = [
         (ray.centre, ray.direction, ray.distance, ray.known, edge.point)
-        for edge, ray in zip(edges, rays, strict=True)
+        for edge, ray in zip(images, rays, strict=True)
     ]
     present = estimate[chosen][None]
-    candidates = kernels.candidate_places(seen, len(chosen), FRACTIONS)
-    problem = LandmarkProblem(structure, edges, np.concatenate([present, candidates]))
+    candidates = [kernels.candidate_places(seen, len(chosen), FRACTIONS)] if seen else []
+    for edge in edges:
+        if _is_stereo(edge.group.edge_set.type):
+            measured = np.repeat(present, 2, axis=0)
+            places = _measured_places(structure, edge, estimate)
+            measured[:, : places.shape[1]] = np.where(
+                np.isnan(places), measured[:, : places.shape[1]], places
+            )
+            candidates.append(measured)
+    problem = LandmarkProblem(structure, edges, np.concatenate([present, *candidates]))
     chi2_now = problem.chi2()[0]
     chi2, _ = problem.minimise(_ITERATIONS, _ROUNDS, _HOPEFUL * chi2_now)
     places = problem.points
     places[0], chi2[0] = present[0], chi2_now
-    front = kernels.mark_front(seen, places)
+    front = kernels.mark_front(seen, places) if seen else np.ones(places.shape[:2], bool)
     lower = chi2 < (1.0 - _LOWER) * chi2[0]
     # smallest chi2 among those in front and lower, else among those lower
     rank = np.where(lower & front, chi2, np.where(lower, chi2 + chi2[0], np.inf))

@@ -170,6 +170,11 @@ class Structure:
         """Scalars of the stored blocks of H."""
         return int(self.block_ptr[-1])
 
+    @property
+    def has_kernels(self) -> bool:
+        """Some active edge has a robust kernel."""
+        return any(group.kernel for group in self.groups)
+
     def pattern_of(self, groups: Sequence[EdgeGroup]) -> BlockPlaces:
         """The pattern of an H of these groups only, with all diagonal blocks; places per group."""
         edges = [(group.vertex_sets, group.vertex_rows) for group in groups]

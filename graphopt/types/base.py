@@ -50,6 +50,8 @@ class WorkingForm:
     """storage (n, storage_dim) -> numbers (n, dim)."""
     decode: Callable[[Array], Array]
     """numbers (n, dim) -> storage (n, storage_dim)."""
+    tidy: Callable[[Array], Array]
+    """storage (n, storage_dim) -> the nearest one that `decode` could have given: unit quaternions."""
     wraps: Mapping[Callable[[Array], Any], Callable[[Array], Any]] = field(default_factory=dict)
     """Instead of these wraps of parameters and measurements, others of the same storage."""
 

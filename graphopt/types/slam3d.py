@@ -88,12 +88,17 @@ def _storages(numbers: Array) -> Array:
     return kernels.poses_of_matrices(numbers)
 
 
+def _with_unit_quaternions(storage: Array) -> Array:
+    return np.concatenate([storage[:, :3], quaternion.normalize(storage[:, 3:7])], axis=1)
+
+
 MATRIX_FORM = WorkingForm(
     12,
     oplus_matrix,
     SE3Matrix.from_numbers,
     encode=_matrix_numbers,
     decode=_storages,
+    tidy=_with_unit_quaternions,
     wraps={SE3: SE3Matrix},
 )
 """x y z and the rotation matrix row by row."""

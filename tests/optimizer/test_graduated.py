@@ -96,6 +96,27 @@ def test_what_cannot_be_done_is_refused():
         optimize(chain, robust="graduated")
     with pytest.raises(OptionError, match="robust is 'gnc', expected one of kernels, graduated"):
         optimize(chain, robust="gnc")
+    graph, first = with_wrong_closures(WORLDS["plane"](), 0.5)
+    pair = graph.edge_sets[0].vertices[first]
+    graph.edge_sets[0].information[first] = np.diag([1.0, 1.0, -1.0])
+    before = graph.edge_sets[0].information.copy()
+    with pytest.raises(OptionError, match=f"1 of .* indefinite .* between vertices {pair[0]}, {pair[1]}"):
+        optimize(graph, robust="graduated")
+    np.testing.assert_array_equal(graph.edge_sets[0].information, before)
+
+
+def test_what_a_callback_writes_stays():
+    """Information and kernels come back where nobody else has written them."""
+    graph, _ = with_wrong_closures(WORLDS["plane"](), 0.5)
+    edge_set = graph.edge_sets[0]
+    before = edge_set.information.copy()
+
+    def write(iteration):
+        edge_set.information[3] = 7.0 * np.eye(3)
+
+    optimize(graph, robust="graduated", callback=write, time_limit=20.0)
+    before[3] = 7.0 * np.eye(3)
+    np.testing.assert_array_equal(edge_set.information, before)
 
 
 def test_a_time_limit_ends_it_with_the_numbers_as_they_were():

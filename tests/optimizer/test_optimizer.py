@@ -279,6 +279,35 @@ def test_indefinite_information_does_not_crash():
         assert np.isfinite(graph.vertex_set("VERTEX_SE2").estimate).all(), method
 
 
+@pytest.mark.parametrize("method", METHODS)
+@pytest.mark.parametrize("seed", range(20))
+def test_indefinite_information_ends_every_loop(method, seed):
+    """Small graphs in which one matrix is indefinite: each run returns, and chi2 below zero is no minimum."""
+    rng = np.random.default_rng(seed)
+    graph = Graph()
+    graph.add_vertices("VERTEX_SE2", range(4), rng.normal(size=(4, 3)))
+    pairs = [[0, 1], [1, 2], [2, 3], [0, 2], [0, 3]]
+    graph.add_edges("EDGE_SE2", pairs, rng.normal(size=(5, 3)))
+    graph.edge_set("EDGE_SE2").information[1] = [[1.0, 3.0, 0.0], [3.0, 1.0, 0.0], [0.0, 0.0, 1.0]]
+    summary = optimize(graph, method)
+    assert summary.final_chi2 == pytest.approx(graph.chi2(), rel=1e-9, abs=1e-9)
+    if summary.final_chi2 < -1e-3:
+        assert summary.termination in (TerminationType.UNBOUNDED, TerminationType.NON_FINITE)
+        assert not summary.is_usable
+        assert "EDGE_SE2 between vertices 1, 2" in summary.message
+
+
+@pytest.mark.parametrize("callback", [None, lambda iteration: None], ids=["native", "python"])
+def test_the_damping_of_dogleg_follows_the_scale_of_h(callback):
+    """g2o's largest damping, 1e3, is less than rounding beside entries of 1e20."""
+    graph = Graph()
+    graph.add_vertices("VERTEX_XY", [0, 1], [[0.0, 0.0], [1.0, 0.0]])
+    graph.add_edges("EDGE_POINTXY", [[0, 1]], [[3.0, 1.0]], 1e20 * np.eye(2))
+    summary = optimize(graph, "dogleg", 30, fix="none", callback=callback)
+    assert summary.is_usable
+    assert summary.final_chi2 < 1e-6 * summary.initial_chi2
+
+
 def test_misuse_is_refused():
     """Words, types and values that cannot work raise, naming them."""
     graph = noisy_ring()
@@ -294,6 +323,8 @@ def test_misuse_is_refused():
         optimize(graph, max_iterations=-1)
     with pytest.raises(OptionError, match="initial_delta"):
         graphopt.DoglegOptions(initial_delta=0.0)
+    with pytest.raises(OptionError, match="lambda_factor is"):
+        graphopt.DoglegOptions(lambda_factor=1.0)
     with pytest.raises(DeviceError, match="abacus"):
         optimize(graph, device="abacus")
     with pytest.raises(GraphError, match="nothing to optimize"):

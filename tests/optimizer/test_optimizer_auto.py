@@ -283,3 +283,26 @@ def test_an_end_that_explains_all_noise_is_not_contested(monkeypatch):
         assert "relaxation" in summary.message
         assert summary.termination.name == "CONVERGENCE"
         assert bool(asked) is is_asked
+
+
+@pytest.mark.data
+@pytest.mark.parametrize(
+    ("name", "kernel", "lowest", "most"),
+    [
+        ("bal_tumrgbd/fr2robot2.txt", None, 3843.26943, 200),
+        ("bal/gtsfm_crane_mast_8.bal.txt.xz", "Huber", 2706.16638, 60),
+        ("bal/libmv_problem_02.bin.xz", "Huber", 7994.73293, 60),
+    ],
+)
+def test_bundles_end_at_their_minimum(shared_data, name, kernel, lowest, most):
+    """No single small step ends a run, and convergence under robust kernels is not that of fixed weights.
+
+    lowest: chi2 after 1000 iterations with tolerances of 1e-13.
+    """
+    graph = graphopt.read(shared_data / name)
+    if kernel is not None:
+        graph.set_robust_kernel(kernel, 1.0)
+    summary = graphopt.optimize(graph, device="cpu")
+    assert summary.termination.name == "CONVERGENCE"
+    assert summary.final_chi2 <= lowest * (1.0 + 1e-6)
+    assert len(summary.iterations) <= most

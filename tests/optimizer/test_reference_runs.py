@@ -37,7 +37,7 @@ BEST = {
     "ring.g2o": 11.1631008,
     "M3500.g2o": 137.912951,
     "manhattanOlson3500.g2o": 146.076613,
-    "parking-garage.g2o": 1.23868394,
+    "parking-garage.g2o": 1.23869064,
     "sphere2500.g2o": 727.149247,
     "victoriaPark-full.g2o": 389.787424,
     "world-2000-default.g2o": 7527.51437,
@@ -46,7 +46,8 @@ BEST = {
     "victoriaPark-noassoc.g2o": 1e-15,
 }
 """Lowest chi2 known. From the file's start g2o and gtsam reach that or more: on MIT
-770 and on victoriaPark-full 13319."""
+770 and on victoriaPark-full 13319. Of rotations: parking-garage's quaternions have six digits, and with the
+matrices they make, which are none, g2o ends at 1.23868396 (1.23869077 once written)."""
 
 
 def find(folder, name):

@@ -193,3 +193,41 @@ def test_a_good_optimum_is_left_alone():
     summary = graphopt.optimize(graph)
     assert summary.message == ""
     assert reseat_landmarks(Structure(graph.select())).num_landmarks == 0
+
+
+def stereo_drive(seed=0, num_poses=20, num_points=300):
+    """Stereo images from a camera that moves along its axis, and the true estimates."""
+    rng = np.random.default_rng(seed)
+    focal, centre, baseline = 700.0, np.array([600.0, 180.0]), 0.5
+    points = rng.uniform([-10.0, -3.0, 4.0], [10.0, 3.0, num_poses + 25.0], (num_points, 3))
+    poses = np.zeros((num_poses, 7))
+    poses[:, 2], poses[:, 6] = -np.arange(num_poses), 1.0
+    local = points[None] + poses[:, None, :3]
+    camera, point = np.nonzero((local[..., 2] > 2.0) & (local[..., 2] < 25.0))
+    seen = local[camera, point]
+    pixel = focal * seen[:, :2] / seen[:, 2:] + centre
+    images = np.column_stack([pixel, pixel[:, 0] - focal * baseline / seen[:, 2]])
+    images += 0.5 * rng.normal(size=images.shape)
+    constants = np.tile([focal, focal, *centre, focal * baseline], (len(images), 1))
+    graph = graphopt.Graph()
+    graph.add_vertices("VERTEX_SE3:EXPMAP", np.arange(num_poses), poses)
+    graph.add_vertices("VERTEX_XYZ", 1000 + np.arange(num_points), points)
+    graph.vertex_set("VERTEX_XYZ").marginalized[:] = True
+    ends = np.stack([1000 + point, camera], axis=1)
+    measured = np.column_stack([images, constants])
+    graph.add_edges("EDGE_STEREO_SE3_PROJECT_XYZ:EXPMAP", ends, measured, 4.0 * np.eye(3))
+    graph.set_fixed([0])
+    return graph
+
+
+@pytest.mark.parametrize("device", ["cpu", "vulkan"])
+def test_stereo_landmarks_behind_their_cameras_come_back(device):
+    """Three points thrown behind all cameras end where they do from the truth."""
+    graph = stereo_drive()
+    best = graphopt.optimize(graph.copy(), device="cpu").final_chi2
+    points = graph.vertex_set("VERTEX_XYZ").estimate
+    points[[3, 50, 200]] = [[1.0, 1.0, -30.0], [5.0, -2.0, -8.0], [-4.0, 0.5, -100.0]]
+    summary = graphopt.optimize(graph, device=device)
+    assert summary.final_chi2 == pytest.approx(best, rel=1e-6)
+    assert not summary.points_behind
+    assert "Moved 3 landmarks" in summary.message

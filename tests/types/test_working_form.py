@@ -310,3 +310,22 @@ def test_a_users_edge_sees_a_pose_like_se3():
         np.testing.assert_allclose(SE3(poses(graph)).to_matrix(), SE3(target).to_matrix(), atol=1e-9)
     finally:
         graphopt.types.registry.unregister(edge_test_pose)
+
+
+@pytest.mark.parametrize("method", ["auto", "lm", "gn", "dogleg"])
+@pytest.mark.parametrize("digits", [3, 6])
+def test_the_summary_says_what_the_graph_says(method, digits):
+    """Quaternions of few digits: chi2 is that of what was written, and `auto` starts from unit ones."""
+    graph = datasets.sphere(12, 5, 5.0, noise_translation=0.05, noise_rotation=0.02, seed=3)
+    unit = graphopt.optimize(graph.copy(), fix=[0])
+    estimate = graph.vertex_set("VERTEX_SE3:QUAT").estimate
+    held = estimate[0].copy()
+    estimate[1:, 3:] = np.round(estimate[1:, 3:], digits)
+    summary = graphopt.optimize(graph, method, 30, fix=[0])
+    assert summary.final_chi2 == pytest.approx(graph.chi2(), rel=1e-12)
+    np.testing.assert_array_equal(estimate[0], held)
+    if method == "auto":
+        assert summary.iterations[-1].chi2 == pytest.approx(summary.final_chi2, rel=1e-12)
+        assert summary.final_chi2 == pytest.approx(unit.final_chi2, rel=1e-9)
+    else:
+        assert summary.iterations[-1].chi2 != pytest.approx(summary.final_chi2, rel=1e-9)

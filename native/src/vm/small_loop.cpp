@@ -138,6 +138,10 @@ double SmallLoop::promise() {
   return 0.0;
 }
 
+double SmallLoop::largest_diagonal() const {
+  return largest(dim_, [&](std::int64_t i) { return system_.values.data[system_.diagonal.data[i]]; });
+}
+
 void SmallLoop::update() {
   const Timer timer(result_->update_seconds);
   system_.edges->oplus(system_.dx.data, dim_);
@@ -231,9 +235,7 @@ LoopStep Levenberg::step(SmallLoop& loop, int iteration, const ShouldStop& shoul
   LoopStep done;
   double current = loop.linearize();
   if (iteration == 0) {
-    const SmallSystem& system = loop.system_;
-    const auto entry = [&](std::int64_t i) { return system.values.data[system.diagonal.data[i]]; };
-    lambda = initial_lambda != 0.0 ? initial_lambda : tau * largest(loop.dim_, entry);
+    lambda = initial_lambda != 0.0 ? initial_lambda : tau * loop.largest_diagonal();
     nu = 2.0;
   }
   done.trials = 0;
@@ -253,9 +255,7 @@ LoopStep Levenberg::step(SmallLoop& loop, int iteration, const ShouldStop& shoul
 }
 
 bool Levenberg::loosen(SmallLoop& loop, double tolerance) {
-  const SmallSystem& system = loop.system_;
-  const auto entry = [&](std::int64_t i) { return system.values.data[system.diagonal.data[i]]; };
-  const double least = 1e-16 * largest(loop.dim_, entry);
+  const double least = 1e-16 * loop.largest_diagonal();
   if (lambda <= least || loop.promise() <= tolerance) return false;
   initial_lambda = lambda = least;
   nu = 2.0;
@@ -343,7 +343,8 @@ bool Dogleg::loosen(SmallLoop& loop, double tolerance) {
 // Solve H dx = b, damped if H was ever indefinite; false beyond the largest damping.
 bool Dogleg::solve_gauss_newton(SmallLoop& loop) {
   constexpr double kMinLambda = 1e-12, kMaxLambda = 1e3;  // g2o's minLambda and maxLambda
-  while (true) {
+  constexpr int kMostDampings = 1000;
+  for (int tried = 0; tried < kMostDampings; ++tried) {
     const bool solved = loop.solve(was_positive_definite ? 0.0 : lambda);
     was_positive_definite = was_positive_definite && solved;
     if (solved) {
@@ -352,10 +353,12 @@ bool Dogleg::solve_gauss_newton(SmallLoop& loop) {
     }
     lambda *= lambda_factor;
     if (lambda > kMaxLambda) {
-      lambda = kMaxLambda;
-      return false;
+      const double most = loop.largest_diagonal();
+      if (!(lambda <= most && std::isfinite(most))) break;
     }
   }
+  lambda = std::min(lambda, kMaxLambda);
+  return false;
 }
 
 // Take the step, keep it if rho > 0, and adapt the trust region.

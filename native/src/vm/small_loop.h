@@ -108,6 +108,7 @@ class SmallLoop {
   double chi2();
   bool solve(double damping);
   bool solve_damped();  // by damping_
+  double largest_diagonal() const;
   double promise();
   void update();
   void multiply(const double* x, double* y);

@@ -1,0 +1,73 @@
+"""Conjugate directions for steps that converge slowly.
+
+Where Gauss-Newton's matrix is far from chi2's second derivative (robust kernels, whose weights it takes for
+constant; large residuals), its steps z = inv(H + D) b are short by the same factors again and again, and chi2
+falls by the same few percent of what is left. They precondition conjugate gradients then:
+
+    beta = z_k'(b_k - b_k-1) / z_k-1'b_k-1,    p_k = z_k + max(beta, 0) p_k-1             (Polak-Ribiere)
+
+z_k has been taken when this begins. Then beta p_k-1 is, and a longer step along p_k by the parabola through
+chi2 and its slope at the start and chi2 at its end; each where that lowers chi2, for one evaluation of chi2.
+"""
+
+from __future__ import annotations
+
+import numpy as np
+
+from graphopt.solver.block_solver import BlockSolver
+from graphopt.solver.vectors import dot
+
+_SLOW = 0.2  # of the decrease before: less is fast convergence
+_LONGER, _LONGEST = 1.2, 8.0  # factors of a step that are worth an evaluation of chi2
+
+
+class Momentum:
+    """Directions of the steps so far; see the module's header."""
+
+    def __init__(self, solver: BlockSolver):
+        self._solver = solver
+        self._decrease = np.inf
+        self._b: np.ndarray | None = None
+        self._direction: np.ndarray | None = None
+        self._slope = 0.0
+
+    def carry(self, before: float, chi2: float) -> float:
+        """Go on from a step that was accepted, from chi2 `before` to `chi2`; returns chi2 there."""
+        decrease, last = before - chi2, self._decrease
+        self._decrease = decrease
+        if not _SLOW * last < decrease:
+            self._b = self._direction = None
+            return chi2
+        solver = self._solver
+        b, step = solver.b.copy(), solver.dx.copy()
+        slope = dot(step, b)
+        direction = step
+        if self._b is not None and self._direction is not None and self._slope > 0.0:
+            beta = (slope - dot(step, self._b)) / self._slope
+            moved = self._try(beta * self._direction, chi2) if beta > 0.0 else None
+            if moved is not None:
+                chi2, direction = moved, step + beta * self._direction
+        chi2 = self._lengthened(direction, dot(direction, b), before, chi2)
+        self._b, self._direction, self._slope = b, direction, slope
+        self._decrease = before - chi2
+        return chi2
+
+    def _lengthened(self, direction: np.ndarray, slope: float, before: float, chi2: float) -> float:
+        """Further along a direction whose end has been reached."""
+        curvature = chi2 - before + 2.0 * slope
+        factor = min(slope / curvature, _LONGEST) if curvature > 0.0 else _LONGEST
+        if not (slope > 0.0 and factor > _LONGER):
+            return chi2
+        moved = self._try((factor - 1.0) * direction, chi2)
+        return chi2 if moved is None else moved
+
+    def _try(self, step: np.ndarray, chi2: float) -> float | None:
+        """Chi2 after a step, which is taken back where that is no lower."""
+        solver = self._solver
+        solver.dx = step
+        moved = solver.move().chi2
+        if moved < chi2:
+            solver.discard_top()
+            return moved
+        solver.pop()
+        return None
