@@ -5,17 +5,17 @@
     summary = graphopt.colmap.bundle_adjustment(reconstruction, device="auto")
     reconstruction.write("sparse/0")
 
-The residuals are COLMAP's reprojection errors; the options have COLMAP's names and defaults. A pose is that
-of a frame of a rig; the places of cameras on rigs are refined as well. One frame holds the gauge. The scale,
-which nothing determines unless a rig with two cameras is held, is kept: the first two frames stay as far
-apart.
+The residuals are COLMAP's reprojection errors, of which a point behind its camera has none; the options have
+COLMAP's names and defaults. A pose is that of a frame of a rig; the places of cameras on rigs are refined as
+well. One frame holds the gauge. The scale, which nothing determines unless a rig with two cameras is held, is
+kept: the first two frames stay as far apart.
 """
 
 from __future__ import annotations
 
 import tempfile
 from collections.abc import Collection
-from dataclasses import dataclass
+from dataclasses import dataclass, fields
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -27,6 +27,7 @@ from graphopt.io.colmap.graph import graph_of, model_of
 from graphopt.io.colmap.rigs import CAMERA, ColmapRig, places_of
 from graphopt.io.extra_types import POINT_TAG, POSE_TAG, SENSOR_TAG, Refined
 from graphopt.io.read_report import ReadReport
+from graphopt.optimizer.options import AutoOptions
 
 if TYPE_CHECKING:
     from graphopt.graph import Graph
@@ -60,6 +61,8 @@ class Options:
     """Ids of images whose frames stay where they are."""
     constant_cameras: Collection[int] = ()
     """Ids of cameras whose intrinsics stay."""
+    constant_rig_from_world_rotation: bool = False
+    """Frames move, but do not turn."""
 
     def __post_init__(self) -> None:
         if self.loss_function_type not in LOSSES:
@@ -77,17 +80,19 @@ class Options:
 def bundle_adjustment(reconstruction: Any, options: Any = None, **optimize: Any) -> Summary:
     """Refine a `pycolmap.Reconstruction` in place: its poses, points, intrinsics and points' errors.
 
-    options: `Options`, or a `pycolmap.BundleAdjustmentOptions`, of which the fields of `Options` are taken.
-    optimize: device, precision, configuration, max_iterations, time_limit, ... of `graphopt.optimize`.
+    options: `Options`, or a `pycolmap.BundleAdjustmentOptions`. Of Ceres' options those of `_CERES` are taken
+    (iterations, seconds, tolerances, GPU); others are refused by name where they are not pycolmap's defaults.
+    optimize: device, precision, configuration, max_iterations, time_limit, ... of `graphopt.optimize`; they
+    come before what `options` say.
 
-    Raises `OptionError` for what cannot be refined here, `FormatError` for cameras without a projection.
+    Raises `OptionError` for what cannot be refined here or is not an option here.
     """
-    chosen = options_of(options)
+    chosen, settings = settings_of(options)
     with tempfile.TemporaryDirectory() as folder:
         reconstruction.write_binary(folder)
         model = read_colmap(folder)
     graph = graph_of_model(model, chosen)
-    summary = adjust(graph, **optimize)
+    summary = adjust(graph, **settings | optimize)
     _take(reconstruction, model_of(graph)[0])
     return summary
 
@@ -105,33 +110,81 @@ def adjust(graph: Graph, **optimize: Any) -> Summary:
 
 def options_of(options: Any) -> Options:
     """`Options` from ours, from pycolmap's, or the defaults."""
+    return settings_of(options)[0]
+
+
+def settings_of(options: Any) -> tuple[Options, dict[str, Any]]:
+    """`Options`, and what pycolmap's options say to `graphopt.optimize`.
+
+    `OptionError` names options that differ from pycolmap's defaults and have no meaning here.
+    """
     if options is None or isinstance(options, Options):
-        return options or Options()
-    if not hasattr(options, "refine_focal_length"):
+        return options or Options(), {}
+    if not hasattr(options, "refine_focal_length") or not hasattr(options, "todict"):
         kind = type(options).__name__
         raise OptionError(f"options are a {kind}, expected Options or pycolmap.BundleAdjustmentOptions.")
-    loss = getattr(options, "ceres", options)  # where COLMAP 3.13 and later have it
-    names = (
-        "focal_length", "principal_point", "extra_params", "rig_from_world", "sensor_from_rig", "points3D",
-    )  # fmt: skip
-    found = {f"refine_{name}" for name in names if hasattr(options, f"refine_{name}")}
-    return Options(
-        **{name: getattr(options, name) for name in found},
-        loss_function_type=loss.loss_function_type.name,
-        loss_function_scale=float(loss.loss_function_scale),
-        min_track_length=int(getattr(options, "min_track_length", 0)),
-    )
+    given, defaults = _flat(options.todict()), _flat(type(options)().todict())
+    changed = {name: value for name, value in given.items() if value != defaults[name]}
+    own = {field.name for field in fields(Options)} - {"constant_images", "constant_cameras"}
+    chosen = {name: given[name] for name in own & given.keys()}
+    chosen["loss_function_type"] = getattr(given["loss_function_type"], "name", given["loss_function_type"])
+    unknown = sorted(changed.keys() - own - _CERES.keys() - {"print_summary"})
+    if unknown:
+        raise OptionError(
+            f"{', '.join(unknown)}: options of Ceres or Caspar that have no meaning here. Leave them at "
+            f"their defaults; taken are {', '.join(sorted({*own, *_CERES}))}, and, as keywords, those of "
+            "graphopt.optimize, such as linear_solver."
+        )
+    settings: dict[str, Any] = {}
+    rules: dict[str, Any] = {}
+    for name in _CERES.keys() & changed.keys():
+        target, value = _CERES[name], changed[name]
+        if name == "use_gpu":
+            number = str(given["gpu_index"])  # -1: any
+            settings["device"] = f"vulkan:{number}" if number.isdigit() else "vulkan"
+        elif name in ("function_tolerance", "gradient_tolerance"):
+            rules[target] = value
+        elif name != "gpu_index":
+            settings[target] = value
+    if rules:
+        settings["options"] = AutoOptions(**rules)
+    return Options(**chosen), settings
+
+
+_CERES = {
+    "max_num_iterations": "max_iterations",
+    "max_solver_time_in_seconds": "time_limit",
+    "function_tolerance": "function_tolerance",
+    "gradient_tolerance": "gradient_tolerance",
+    "use_gpu": "device",
+    "gpu_index": "device",
+}
+"""Ceres' options that are taken where they are not pycolmap's defaults, and what they become."""
+
+
+def _flat(options: dict[str, Any]) -> dict[str, Any]:
+    """Nested options by their own names; those of Caspar, which occur twice, with its name in front."""
+    found: dict[str, Any] = {}
+    for name, value in options.items():
+        if isinstance(value, dict):
+            prefix = "caspar." if name == "caspar" else ""
+            found |= {f"{prefix}{inner}": leaf for inner, leaf in _flat(value).items()}
+        else:
+            found[name] = value
+    return found
 
 
 def graph_of_model(model: ColmapModel, options: Options) -> Graph:
     """The graph of a model under these options; what is constant is fixed."""
     name = "the reconstruction"
     report = ReadReport(name, "colmap")
-    graph = graph_of(model, name, report, options.refined, options.refine_sensor_from_rig)
+    graph = graph_of(model, name, report, options.refined, options.refine_sensor_from_rig, hides=True)
     poses, points = graph.vertex_set(POSE_TAG), graph.vertex_set(POINT_TAG)
     rows = _rows("image", model.images.ids, options.constant_images)
     constant = np.unique(places_of(model, name).owner[rows])
     poses.fixed[:] = np.isin(poses.ids, constant) | (not options.refine_rig_from_world)
+    if options.constant_rig_from_world_rotation:
+        graph.hold(poses.ids, range(3))  # the update of VERTEX_SE3:EXPMAP turns, then moves
     camera_rows = _rows("camera", np.array([camera.id for camera in model.cameras]), options.constant_cameras)
     for camera_set in graph.vertex_sets:
         if camera_set.type.tag.startswith("VERTEX_CAMERA_"):

@@ -23,8 +23,8 @@ from typing import NamedTuple
 import numpy as np
 
 from graphopt.geometry import SE3
-from graphopt.geometry.arrays import Array, components, normalize_angle, stack
-from graphopt.geometry.cameras import CAMERA_MODELS, perspective, radial_tangential
+from graphopt.geometry.arrays import Array, components, normalize_angle, stack, where
+from graphopt.geometry.cameras import CAMERA_MODELS, CameraModel, perspective, radial_tangential
 from graphopt.types import EdgeType, VertexType, edge_type, registry, vertex_type
 from graphopt.types.sba import oplus_expmap
 
@@ -41,6 +41,10 @@ def EdgeBearingRange(pose, point, measurement):
     x, y = components(pose.inverse().act(point))
     bearing, distance = components(measurement)
     return stack(normalize_angle(np.arctan2(y, x) - bearing), np.sqrt(x * x + y * y) - distance)
+
+
+_AHEAD = CameraModel("LIBMV", (), lambda parameters, point: point)
+"""Stands for models that are none of COLMAP's."""
 
 
 def project_libmv(parameters: Array, point: Array) -> Array:
@@ -61,6 +65,8 @@ class Refined(NamedTuple):
         """Whether a parameter such as "fx", "cy" or "k1" moves."""
         if parameter.startswith("f"):
             return self.focal_length
+        if parameter in ("w", "h"):  # the image's size
+            return False
         return self.principal_point if parameter in ("cx", "cy") else self.distortion
 
 
@@ -86,6 +92,7 @@ def _suffix(refined: Refined) -> str:
 
 def _define_camera(model: str, parameter_names: tuple[str, ...], refined: Refined = AS_COLMAP) -> VertexType:
     moving = [i for i, name in enumerate(parameter_names) if refined.moves(name)]
+    moving = moving or list(range(len(parameter_names)))  # such cameras are fixed
 
     def oplus(intrinsics: Array, delta: Array) -> Array:
         """Move what is refined."""
@@ -94,7 +101,7 @@ def _define_camera(model: str, parameter_names: tuple[str, ...], refined: Refine
             parts[i] = parts[i] + step
         return stack(*parts)
 
-    identity = [1.0 if name.startswith("f") else 0.0 for name in parameter_names]
+    identity = [1.0 if name[0] in "fwh" or name in ("beta", "omega") else 0.0 for name in parameter_names]
     define = vertex_type(
         tag=f"VERTEX_CAMERA_{model}{_suffix(refined)}",
         tangent_dim=len(moving),
@@ -105,35 +112,61 @@ def _define_camera(model: str, parameter_names: tuple[str, ...], refined: Refine
     return define(oplus)
 
 
+def _sees(model: str, in_camera: Callable[..., Array]) -> Callable[..., Array] | None:
+    """`EdgeType.sees`; a fisheye may see behind itself. in_camera: arguments of an edge -> point (..., 3)."""
+    if "FISHEYE" in model or not CAMERA_MODELS.get(model, _AHEAD).sees_ahead:
+        return None
+    return lambda *arguments: components(in_camera(*arguments))[2] > 0.0
+
+
+def _residual_of(
+    project: Callable[[Array, Array], Array], point: Array, intrinsics: Array, pixel: Array, hides: bool
+) -> Array:
+    """Projected minus measured pixel; hides: nothing of points that are not ahead, as COLMAP has it."""
+    if not hides:
+        return project(intrinsics, point) - pixel
+    x, y, z = components(point)
+    is_ahead = z > np.finfo(float).eps
+    seen = stack(where(is_ahead, x, 0.0), where(is_ahead, y, 0.0), where(is_ahead, z, 1.0))
+    u, v = components(project(intrinsics, seen) - pixel)
+    return stack(where(is_ahead, u, 0.0), where(is_ahead, v, 0.0))
+
+
 def _define_projection(
-    model: str, project: Callable[[Array, Array], Array], camera: VertexType, suffix: str = ""
+    model: str,
+    project: Callable[[Array, Array], Array],
+    camera: VertexType,
+    suffix: str = "",
+    hides: bool = False,
 ) -> EdgeType:
     def residual(cam_T_world, point_world: Array, intrinsics: Array, pixel: Array) -> Array:
         """Projected minus measured pixel."""
-        return project(intrinsics, cam_T_world.act(point_world)) - pixel
-
-    def sees(cam_T_world, point_world: Array, *rest: Array) -> Array:
-        return components(cam_T_world.act(point_world))[2] > 0.0
+        return _residual_of(project, cam_T_world.act(point_world), intrinsics, pixel, hides)
 
     define = edge_type(
         tag=f"EDGE_PROJECT_{model}{suffix}",
         vertices=(POSE_TAG, POINT_TAG, camera),
         measurement_dim=2,
         name=f"EdgeProject{model.title().replace('_', '')}{suffix}",
-        sees=None if "FISHEYE" in model else sees,
+        sees=_sees(model, lambda cam_T_world, point_world, *rest: cam_T_world.act(point_world)),
     )
     return define(residual)
 
 
 def _define_rig_projection(
-    model: str, project: Callable[[Array, Array], Array], camera: VertexType, suffix: str = ""
+    model: str,
+    project: Callable[[Array, Array], Array],
+    camera: VertexType,
+    suffix: str = "",
+    hides: bool = False,
 ) -> EdgeType:
+    def in_camera(rig_T_world, point_world: Array, intrinsics: Array, rig_T_cam, pixel: Array) -> Array:
+        return rig_T_cam.inverse_act(rig_T_world.act(point_world))
+
     def residual(rig_T_world, point_world: Array, intrinsics: Array, rig_T_cam, pixel: Array) -> Array:
         """Projected minus measured pixel."""
-        return project(intrinsics, rig_T_cam.inverse_act(rig_T_world.act(point_world))) - pixel
-
-    def sees(rig_T_world, point_world: Array, intrinsics: Array, rig_T_cam, pixel: Array) -> Array:
-        return components(rig_T_cam.inverse_act(rig_T_world.act(point_world)))[2] > 0.0
+        point = in_camera(rig_T_world, point_world, intrinsics, rig_T_cam, pixel)
+        return _residual_of(project, point, intrinsics, pixel, hides)
 
     define = edge_type(
         tag=f"EDGE_PROJECT_{model}_RIG{suffix}",
@@ -141,56 +174,74 @@ def _define_rig_projection(
         parameters=("PARAMS_SE3OFFSET",),
         measurement_dim=2,
         name=f"EdgeProject{model.title().replace('_', '')}Rig{suffix}",
-        sees=None if "FISHEYE" in model else sees,
+        sees=_sees(model, in_camera),
     )
     return define(residual)
 
 
-def projection_types(model: str, refined: Refined = AS_COLMAP) -> ProjectionTypes:
+def _as_defined(model: str, refined: Refined, hides: bool) -> tuple[Refined, bool]:
+    """What types there are: the default's where nothing is refined, one kind where all points are seen."""
+    known = CAMERA_MODELS[model]
+    moves = any(refined.moves(name) for name in known.parameter_names)
+    return refined if moves else AS_COLMAP, hides and known.sees_ahead
+
+
+def projection_types(model: str, refined: Refined = AS_COLMAP, hides: bool = False) -> ProjectionTypes:
     """Types of one of `COLMAP_MODELS`.
 
-    Where nothing is refined, those of the default; the cameras are to be fixed then.
+    Where nothing is refined, those of the default; the cameras are to be fixed then. hides: observations of
+    points that are not ahead of the camera (z > 0) count nothing, as in COLMAP's own adjustment; their tags
+    end in _AHEAD. Else such a point is mapped to where nothing was seen.
     """
-    moves = any(refined.moves(name) for name in CAMERA_MODELS[model].parameter_names)
-    return _projection_types(model, refined if moves else AS_COLMAP)
+    return _projection_types(model, *_as_defined(model, refined, hides))
 
 
 @functools.cache
-def _projection_types(model: str, refined: Refined) -> ProjectionTypes:
+def _projection_types(model: str, refined: Refined, hides: bool) -> ProjectionTypes:
     known = CAMERA_MODELS[model]
-    camera = _define_camera(model, known.parameter_names, refined)
     suffix = _suffix(refined)
+    if hides:
+        camera = _projection_types(model, refined, False).camera
+    else:
+        camera = _define_camera(model, known.parameter_names, refined)
+    suffix += "_AHEAD" if hides else ""
     return ProjectionTypes(
         camera,
-        _define_projection(model, known.project, camera, suffix),
-        _define_rig_projection(model, known.project, camera, suffix),
+        _define_projection(model, known.project, camera, suffix, hides),
+        _define_rig_projection(model, known.project, camera, suffix, hides),
     )
 
 
-@functools.cache
-def free_rig_edge(model: str, refined: Refined = AS_COLMAP) -> EdgeType:
+def free_rig_edge(model: str, refined: Refined = AS_COLMAP, hides: bool = False) -> EdgeType:
     """Observations from a place on a rig that is estimated, too: pose, point, intrinsics, sensor_T_rig.
 
     Made on first use, also by a file that has it (`define`). Tags: EDGE_PROJECT_<MODEL>_SENSOR,
     VERTEX_SENSOR_SE3.
     """
-    moves = any(refined.moves(name) for name in CAMERA_MODELS[model].parameter_names)
-    project, refined = CAMERA_MODELS[model].project, refined if moves else AS_COLMAP
+    return _free_rig_edge(model, *_as_defined(model, refined, hides))
+
+
+@functools.cache
+def _free_rig_edge(model: str, refined: Refined, hides: bool) -> EdgeType:
+    project = CAMERA_MODELS[model].project
 
     def residual(rig_T_world, point_world: Array, intrinsics: Array, sensor_T_rig, pixel: Array) -> Array:
         """Projected minus measured pixel."""
-        return project(intrinsics, sensor_T_rig.act(rig_T_world.act(point_world))) - pixel
+        point = sensor_T_rig.act(rig_T_world.act(point_world))
+        return _residual_of(project, point, intrinsics, pixel, hides)
 
-    def sees(rig_T_world, point_world: Array, intrinsics: Array, sensor_T_rig, pixel: Array) -> Array:
-        return components(sensor_T_rig.act(rig_T_world.act(point_world)))[2] > 0.0
-
-    suffix = _suffix(refined)
+    suffix = _suffix(refined) + ("_AHEAD" if hides else "")
     define = edge_type(
         tag=f"EDGE_PROJECT_{model}_SENSOR{suffix}",
         vertices=(POSE_TAG, POINT_TAG, projection_types(model, refined).camera, sensor_vertex()),
         measurement_dim=2,
         name=f"EdgeProject{model.title().replace('_', '')}Sensor{suffix}",
-        sees=None if "FISHEYE" in model else sees,
+        sees=_sees(
+            model,
+            lambda rig_T_world, point_world, intrinsics, sensor_T_rig, pixel: sensor_T_rig.act(
+                rig_T_world.act(point_world)
+            ),
+        ),
     )
     return define(residual)
 
@@ -206,7 +257,7 @@ def sensor_vertex() -> VertexType:
 
 _MADE = re.compile(
     f"(VERTEX_CAMERA|EDGE_PROJECT)_({'|'.join(sorted(COLMAP_MODELS, key=len, reverse=True))})"
-    "(_RIG|_SENSOR)?(?:_(F?C?D?))?"
+    "(_RIG|_SENSOR)?(?:_(?=[FCD])(F?C?D?))?(_AHEAD)?"
 )
 
 
@@ -218,15 +269,18 @@ def define(tag: str) -> bool:
     found = _MADE.fullmatch(tag)
     if found is None:
         return False
-    _, model, place, letters = found.groups()
+    _, model, place, letters, ahead = found.groups()
     refined = AS_COLMAP if letters is None else Refined(*(letter in letters for letter in "FCD"))
-    free_rig_edge(model, refined) if place == "_SENSOR" else projection_types(model, refined)
+    make = free_rig_edge if place == "_SENSOR" else projection_types
+    make(model, refined, ahead is not None)
     return registry.find(tag) is not None
 
 
-CAMERA_VERTEX: dict[str, VertexType] = {name: projection_types(name).camera for name in COLMAP_MODELS}
+COMMON_MODELS = tuple(name for name in COLMAP_MODELS if (CAMERA_MODELS[name].colmap_id or 0) < 6)
+"""Models whose types are defined at once; those of the others are made on first use."""
+CAMERA_VERTEX: dict[str, VertexType] = {name: projection_types(name).camera for name in COMMON_MODELS}
 """Camera model -> type of its intrinsics."""
-PROJECTION_EDGE: dict[str, EdgeType] = {name: projection_types(name).edge for name in COLMAP_MODELS}
+PROJECTION_EDGE: dict[str, EdgeType] = {name: projection_types(name).edge for name in COMMON_MODELS}
 """Camera model -> type of its observations."""
 CAMERA_VERTEX["LIBMV"] = _define_camera("LIBMV", ("f", "cx", "cy", "k1", "k2", "k3", "p1", "p2"))
 PROJECTION_EDGE["LIBMV"] = _define_projection("LIBMV", project_libmv, CAMERA_VERTEX["LIBMV"])
@@ -234,6 +288,6 @@ ALL = (
     EdgeBearingRange,
     *CAMERA_VERTEX.values(),
     *PROJECTION_EDGE.values(),
-    *(projection_types(name).rig_edge for name in COLMAP_MODELS),
+    *(projection_types(name).rig_edge for name in COMMON_MODELS),
 )
 """What this module defines at once."""

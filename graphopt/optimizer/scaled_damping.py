@@ -78,7 +78,8 @@ class ScaledDamping:
         if not self._num_small:
             return False
         if self._weakest > _WEAK and self._num_small < _MOST_SMALL:
-            self._lambda, self._nu = min(self._lambda, _WEAK), 2.0
+            if self._num_small == 1:
+                self._lambda, self._nu = min(self._lambda, _WEAK), 2.0
             return False
         return self._predicted <= tolerance or self._num_small >= _MOST_SMALL
 

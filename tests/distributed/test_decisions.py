@@ -91,9 +91,9 @@ def test_every_decision_is_that_of_one_rank(method, device):
 def test_a_file_read_in_parts_holds_the_same_vertices(tmp_path, num_parts, num_ranks):
     """One of each connected part, as of the whole graph."""
     graph = seen_landmarks(num_parts)
-    graphopt.write(graph, tmp_path / "a.g2o")
-    expected = graphopt.optimize(graphopt.read(tmp_path / "a.g2o"), "gn", 0).fixed_by_gauge
-    found = run_as_threads(num_ranks, lambda comm: reading.read(tmp_path / "a.g2o", comm))
+    graphopt.write(graph, tmp_path / "a.npz")
+    expected = graphopt.optimize(graphopt.read(tmp_path / "a.npz"), "gn", 0).fixed_by_gauge
+    found = run_as_threads(num_ranks, lambda comm: reading.read(tmp_path / "a.npz", comm))
     assert len(expected) == num_parts
     for part in found:
         assert sorted(part.held) == sorted(expected)
@@ -104,9 +104,9 @@ def test_a_file_read_in_parts_holds_the_same_vertices(tmp_path, num_parts, num_r
 def test_what_a_file_fixes_is_all_that_is_held(tmp_path):
     """Of two parts, the one with a fixed vertex is left alone."""
     graph = seen_landmarks(2)
-    graphopt.write(graph, tmp_path / "a.g2o")
-    every = graphopt.optimize(graphopt.read(tmp_path / "a.g2o"), "gn", 0).fixed_by_gauge
+    graphopt.write(graph, tmp_path / "a.npz")
+    every = graphopt.optimize(graphopt.read(tmp_path / "a.npz"), "gn", 0).fixed_by_gauge
     graph.set_fixed(every[:1], True)
-    graphopt.write(graph, tmp_path / "b.g2o")
-    found = run_as_threads(2, lambda comm: reading.read(tmp_path / "b.g2o", comm))
+    graphopt.write(graph, tmp_path / "b.npz")
+    found = run_as_threads(2, lambda comm: reading.read(tmp_path / "b.npz", comm))
     assert [part.held for part in found] == [every[1:], every[1:]]

@@ -16,6 +16,21 @@ EXAMPLES = {
     "OPENCV": (500.0, 510.0, 320.0, 240.0, -0.2, 0.06, 1e-3, -2e-3),
     "OPENCV_FISHEYE": (500.0, 510.0, 320.0, 240.0, -0.02, 0.01, -3e-3, 4e-4),
     "SNAVELY": (500.0, -0.1, 0.03),
+    "FULL_OPENCV": (500.0, 510.0, 320.0, 240.0, -0.2, 0.06, 1e-3, -2e-3, 0.01, 0.02, -0.01, 3e-3),
+    "FOV": (500.0, 510.0, 320.0, 240.0, 0.9),
+    "SIMPLE_RADIAL_FISHEYE": (500.0, 320.0, 240.0, -0.1),
+    "RADIAL_FISHEYE": (500.0, 320.0, 240.0, -0.1, 0.05),
+    "THIN_PRISM_FISHEYE": (500.0, 510.0, 320.0, 240.0, -0.02, 0.01, 1e-3, -2e-3, 3e-3, 4e-4, 2e-3, -1e-3),
+    "RAD_TAN_THIN_PRISM_FISHEYE": (
+        *(500.0, 510.0, 320.0, 240.0, -0.02, 0.01, -3e-3, 4e-4, 1e-4, -2e-5),
+        *(1e-3, -2e-3, 2e-3, -1e-3, 3e-3, 1e-4),
+    ),
+    "SIMPLE_DIVISION": (500.0, 320.0, 240.0, -0.1),
+    "DIVISION": (500.0, 510.0, 320.0, 240.0, 0.05),
+    "SIMPLE_FISHEYE": (500.0, 320.0, 240.0),
+    "FISHEYE": (500.0, 510.0, 320.0, 240.0),
+    "EUCM": (500.0, 510.0, 320.0, 240.0, 0.6, 1.2),
+    "EQUIRECTANGULAR": (640.0, 480.0),
 }
 
 
@@ -49,6 +64,11 @@ def expected_pixel(name, p, point):
         f, k1, k2 = p
         u, v = opencv((f, f, 0, 0, k1, k2, 0, 0), (point[0], point[1], -point[2]))
         return u, v
+    if (camera_model(name).colmap_id or 0) > 5:
+        pycolmap = pytest.importorskip("pycolmap", reason="pycolmap, the oracle of camera models, is missing")
+        if not hasattr(pycolmap.CameraModelId, name):
+            pytest.skip(f"this pycolmap has no {name}")
+        return pycolmap.Camera(model=name, width=640, height=480, params=list(p)).img_from_cam(point)
     full = {
         "SIMPLE_PINHOLE": lambda f, cx, cy: (f, f, cx, cy, 0, 0, 0, 0),
         "PINHOLE": lambda fx, fy, cx, cy: (fx, fy, cx, cy, 0, 0, 0, 0),
@@ -75,10 +95,14 @@ def test_projection_matches_the_written_out_formula(name):
     np.testing.assert_allclose(got, expected, rtol=1e-12, atol=1e-12)
 
 
-def test_colmap_numbers():
-    """COLMAP's model numbers 0 to 5 are in COLMAP's order."""
-    names = ["SIMPLE_PINHOLE", "PINHOLE", "SIMPLE_RADIAL", "RADIAL", "OPENCV", "OPENCV_FISHEYE"]
-    assert [camera_model(name).colmap_id for name in names] == list(range(6))
+def test_colmaps_models():
+    """All of COLMAP's, with its numbers and names of parameters."""
+    pycolmap = pytest.importorskip("pycolmap", reason="pycolmap, the oracle of camera models, is missing")
+    for name, member in pycolmap.CameraModelId.__members__.items():
+        if name != "INVALID":
+            camera = pycolmap.Camera.create_from_model_id(1, member, 500.0, 640, 480)
+            assert camera_model(name).colmap_id == int(member)
+            assert camera_model(name).parameter_names == tuple(camera.params_info.replace(" ", "").split(","))
 
 
 def test_unknown_model_is_refused():

@@ -7,7 +7,7 @@ import pytest
 
 from graphopt import io
 from graphopt.errors import FormatError
-from graphopt.geometry import SE3
+from graphopt.geometry import CAMERA_MODELS, SE3
 from graphopt.io import extra_types
 from graphopt.io.colmap import binary, text
 from graphopt.io.colmap.model import ColmapCamera, ColmapImages, ColmapModel, ColmapPoints
@@ -154,16 +154,26 @@ def test_real_models(shared_data, tmp_path):
         shutil.rmtree(tmp_path / name)
 
 
-@pytest.mark.parametrize("name", ["FULL_OPENCV", "FOV", "THIN_PRISM_FISHEYE"])
-def test_other_camera_models(tmp_path, name):
-    """Models without a projection are read and written, but refused by name for a graph."""
+@pytest.mark.parametrize("name", extra_types.COLMAP_MODELS)
+def test_all_camera_models(tmp_path, name):
+    """Each is read, written as text and binary, and a graph of it goes through a .g2o file."""
     model = make_model()
-    count = {"FULL_OPENCV": 12, "FOV": 5, "THIN_PRISM_FISHEYE": 12}[name]
-    model.cameras[0] = ColmapCamera(10, name, 640, 480, np.arange(count, dtype=float))
-    io.write_colmap(model, tmp_path / "m", as_text=True)
-    assert_equal(io.read_colmap(tmp_path / "m"), model)
-    with pytest.raises(FormatError, match=f"camera 10 has the model {name}"):
-        io.read(tmp_path / "m")
+    rng = np.random.default_rng(3)
+    count = CAMERA_MODELS[name].num_params
+    params = rng.uniform(0.001, 0.01, count)
+    for row, parameter in enumerate(CAMERA_MODELS[name].parameter_names):
+        params[row] = {"f": 500.0, "fx": 500.0, "fy": 510.0, "cx": 320.0, "cy": 240.0}.get(
+            parameter, params[row]
+        )
+    if name in ("EUCM", "FOV", "EQUIRECTANGULAR"):
+        params[-2:] = {"EUCM": [0.6, 1.1], "FOV": [240.0, 0.6], "EQUIRECTANGULAR": [640.0, 480.0]}[name]
+    model.cameras[0] = ColmapCamera(10, name, 640, 480, params)
+    for as_text in (True, False):
+        io.write_colmap(model, tmp_path / f"m{as_text}", as_text=as_text)
+        assert_equal(io.read_colmap(tmp_path / f"m{as_text}"), model)
+    graph = io.read(tmp_path / "mTrue")
+    io.write(graph, tmp_path / "a.g2o")
+    assert io.read(tmp_path / "a.g2o").chi2() == pytest.approx(graph.chi2(), rel=1e-12)
 
 
 def test_wrong_models(tmp_path):

@@ -61,7 +61,7 @@ def assert_auto_is_no_worse(graph):
 @pytest.mark.parametrize("name", REAL)
 def test_real_pose_graphs(shared_data, name, wrong):
     """As they are, and with wrong loop closures."""
-    graph = graphopt.read(shared_data / "posegraph" / name)
+    graph, _ = graphopt.io.read_with_report(shared_data / "posegraph" / name)
     if wrong:
         add_wrong_closures(graph, wrong, seed=wrong)
     assert_auto_is_no_worse(graph)
@@ -72,7 +72,7 @@ def test_real_pose_graphs(shared_data, name, wrong):
 @pytest.mark.parametrize("name", ["intel.g2o", "MIT.g2o", "kitti_07.g2o"])
 def test_robust_kernels(shared_data, name, kernel):
     """With wrong loop closures and robust kernels, which make minima of their own."""
-    graph = graphopt.read(shared_data / "posegraph" / name)
+    graph, _ = graphopt.io.read_with_report(shared_data / "posegraph" / name)
     add_wrong_closures(graph, 40, seed=1)
     set_kernels(graph, kernel)
     assert_auto_is_no_worse(graph)

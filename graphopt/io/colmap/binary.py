@@ -194,7 +194,7 @@ def format_cameras(cameras: list[ColmapCamera]) -> bytes:
     """Content of cameras.bin."""
     parts = [struct.pack("<Q", len(cameras))]
     for camera in cameras:
-        parts.append(_CAMERA.pack(camera.id, MODELS[camera.model].number, camera.width, camera.height))
+        parts.append(_CAMERA.pack(camera.id, MODELS[camera.model].colmap_id, camera.width, camera.height))
         parts.append(camera.params.astype("<f8").tobytes())
     return b"".join(parts)
 

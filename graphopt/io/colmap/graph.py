@@ -56,19 +56,14 @@ def graph_of(
     report: ReadReport,
     refined: Refined = AS_COLMAP,
     refine_sensors: bool = False,
+    hides: bool = False,
 ) -> Graph:
-    """Graph of a model. FormatError for a camera model that has no projection here.
+    """Graph of a model.
 
     refined: which intrinsics an optimization moves; cameras of which nothing moves are fixed.
     refine_sensors: the places of cameras on rigs are vertices (`extra_types.sensor_vertex`), not parameters.
+    hides: observations of points behind their camera count nothing (`extra_types.projection_types`).
     """
-    for camera in model.cameras:
-        if camera.model not in extra_types.COLMAP_MODELS:
-            raise FormatError(
-                f"{path}: camera {camera.id} has the model {camera.model}; it can be read and written, "
-                "but not optimized. "
-                f"Models that can: {', '.join(extra_types.COLMAP_MODELS)}"
-            )
     images, points = model.images, model.points
     num_images, num_cameras = len(images.ids), len(model.cameras)
     num_vertices = num_images + num_cameras + len(points.ids)
@@ -78,7 +73,7 @@ def graph_of(
     poses = _frame_poses(model)[places.frame[owners]]
     graph.add_vertices(extra_types.POSE_TAG, owners, poses, order=owners)
     types = {
-        each_camera.model: extra_types.projection_types(each_camera.model, refined)
+        each_camera.model: extra_types.projection_types(each_camera.model, refined, hides)
         for each_camera in model.cameras
     }
     for name in sorted(types):
@@ -111,7 +106,7 @@ def graph_of(
                 continue
             ends, parameters = every[mine], offset[mine, None] if on_rig else None
             if on_rig and refine_sensors:
-                edge_type, parameters = extra_types.free_rig_edge(name, refined), None
+                edge_type, parameters = extra_types.free_rig_edge(name, refined, hides), None
                 ends = np.concatenate([ends, num_vertices + offset[mine, None]], axis=1)
             order = num_vertices + mine
             graph.add_edges(edge_type, ends, pixel[mine], parameters=parameters, order=order)

@@ -7,38 +7,19 @@ camera coordinates, z forward. The camera models' parameters are listed in `MODE
 from __future__ import annotations
 
 from dataclasses import dataclass, field
-from typing import NamedTuple
 
 import numpy as np
 
 from graphopt.errors import FormatError
+from graphopt.geometry.cameras import CAMERA_MODELS, CameraModel
 from graphopt.io.colmap import rigs
 from graphopt.io.colmap.rigs import ColmapFrames, ColmapRig
 
-
-class CameraModel(NamedTuple):
-    """One of COLMAP's camera models."""
-
-    number: int
-    """In cameras.bin."""
-    num_params: int
-
-
 MODELS: dict[str, CameraModel] = {
-    "SIMPLE_PINHOLE": CameraModel(0, 3),  # f cx cy
-    "PINHOLE": CameraModel(1, 4),  # fx fy cx cy
-    "SIMPLE_RADIAL": CameraModel(2, 4),  # f cx cy k
-    "RADIAL": CameraModel(3, 5),  # f cx cy k1 k2
-    "OPENCV": CameraModel(4, 8),  # fx fy cx cy k1 k2 p1 p2
-    "OPENCV_FISHEYE": CameraModel(5, 8),  # fx fy cx cy k1 k2 k3 k4
-    "FULL_OPENCV": CameraModel(6, 12),
-    "FOV": CameraModel(7, 5),
-    "SIMPLE_RADIAL_FISHEYE": CameraModel(8, 4),
-    "RADIAL_FISHEYE": CameraModel(9, 5),
-    "THIN_PRISM_FISHEYE": CameraModel(10, 12),
-    "RAD_TAN_THIN_PRISM_FISHEYE": CameraModel(11, 16),
+    name: model for name, model in CAMERA_MODELS.items() if model.colmap_id is not None
 }
-MODEL_NAMES = {model.number: name for name, model in MODELS.items()}
+"""COLMAP's camera models."""
+MODEL_NAMES = {model.colmap_id or 0: name for name, model in MODELS.items()}
 NO_POINT = -1
 UNKNOWN_ERROR = -1.0
 
