@@ -515,6 +515,23 @@ class Map:
         other.priors = list(self.priors)
         return other
 
+    def __getstate__(self) -> dict[str, Any]:
+        """Everything but the lock: copies and pickles have one of their own."""
+        with self.lock:
+            return {name: value for name, value in vars(self).items() if name != "lock"}
+
+    def __setstate__(self, state: dict[str, Any]) -> None:
+        vars(self).update(state)
+        self.lock = threading.RLock()
+
+    @_locked
+    def restore(self, snapshot: Map) -> None:
+        """Be what a `snapshot` was, bit by bit; rows that were added since go."""
+        for name, table in self.tables.items():
+            table.restore(snapshot.tables[name])
+        self.preintegrated = dict(snapshot.preintegrated)
+        self.priors = list(snapshot.priors)
+
     @_locked
     def apply(self, changed: Map, keyframes: Iterable[int] | None = None) -> None:
         """Take states, positions and inliers from a snapshot that was optimized, where both still have them.

@@ -111,6 +111,10 @@ class Clock:
         limit = self._options.time_limit
         return None if limit is None else max(limit - (time.perf_counter() - self._start), 1e-6)
 
+    def limits(self) -> dict[str, Any]:
+        """What is left of the time limit, and the stop flag, for `graphopt.optimize`."""
+        return {"time_limit": self.left, "stop": self._options.stop}
+
     def total(self) -> dict[str, float]:
         """All phases and their sum."""
         return {**self.seconds, "total": time.perf_counter() - self._start}

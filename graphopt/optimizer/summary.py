@@ -24,6 +24,7 @@ class TerminationType(Enum):
     USER_STOP = "The callback or the stop flag asked to stop; the best estimate so far is kept."
     USER_INTERRUPT = "Interrupted by the user; the best estimate so far is kept."
     LINEAR_SOLVER_FAILURE = "The linear system is not positive definite; the estimate before it is kept."
+    REFUSED = "The data do not determine what was asked for; nothing was changed."
     NON_FINITE = "An error, a Jacobian or a step became NaN or infinite; the last finite estimate is kept."
 
     @property

@@ -19,7 +19,7 @@ open, and are refused.
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from itertools import pairwise
 from typing import Any
 
@@ -39,6 +39,7 @@ from slam_bridge.problems.scale import scale_deviation
 from slam_bridge.tables import MapError, whole_numbers
 
 _DIRECTION, _SCALE, _GYRO, _ACC, _FIRST = range(5)  # vertex ids; poses and velocities follow
+_STOPPED = "Stopped by the time limit or the stop flag; the map is as it was."
 _REFINED = 1e-3
 """A scale refinement below this is not worth another bundle adjustment."""
 
@@ -101,13 +102,14 @@ def initialize(
     imu: Sequence[Preintegrated],
     options: InitializationOptions | None = None,
     gravity: Any = GRAVITY,
+    clock: Clock | None = None,
     **changes: Any,
 ) -> InertialStart:
     """Stage 1 on arrays: poses (n, 7), n >= 3, and the (n - 1) measurements between them.
 
     The positions must be those of the body's origin, in the map's unit. gravity (3,): in the world that is
-    asked for [m/s^2]. `changes`: fields of the options. Check `is_usable` before you use the start:
-    `refused` says what the motion did not show.
+    asked for [m/s^2]. clock: a time limit and a stop flag; what they end is refused. `changes`: fields of the
+    options. Check `is_usable` before you use the start: `refused` says what the motion did not show.
     """
     options = InitializationOptions(**{**vars(options or InitializationOptions()), **changes})
     poses = np.array(map_T_body, dtype=float)
@@ -124,7 +126,10 @@ def initialize(
     start = _linear_start(poses, imu, options)
     for _ in range(options.max_rounds):
         graph = _graph(poses, imu, start, options, float(np.linalg.norm(down)))
-        summary = graphopt.optimize(graph, fix="none", max_iterations=200, device="cpu")
+        limits = {} if clock is None else clock.limits()
+        summary = graphopt.optimize(graph, fix="none", max_iterations=200, device="cpu", **limits)
+        if clock is not None and clock.is_over:
+            summary.termination, summary.message = graphopt.TerminationType.REFUSED, _STOPPED
         start = _of_graph(graph)
         biases = graph.vertex(_GYRO).estimate.copy(), graph.vertex(_ACC).estimate.copy()
         if not summary.is_usable or not any(interval.is_far(*biases, 1e-3, 1e-2) for interval in imu):
@@ -136,6 +141,8 @@ def initialize(
     turn = np.asarray((SO3(_turn_down_onto(down)) * SO3(direction).inverse()).storage)
     frames = _in_metres(poses, velocity, turn, scale, biases)
     refused = _verdict(deviations, summary, options)
+    if refused and summary.is_usable:
+        summary.termination, summary.message = graphopt.TerminationType.REFUSED, refused
     return InertialStart(turn, scale, frames, summary, deviations, refused, covariance)
 
 
@@ -259,6 +266,8 @@ def _deviations(covariance: np.ndarray | None, options: InitializationOptions) -
 
 def _verdict(deviations: dict[str, float], summary: graphopt.Summary, options: InitializationOptions) -> str:
     """Empty, or a sentence with what the motion does not show."""
+    if summary.termination is graphopt.TerminationType.REFUSED:
+        return summary.message
     if not summary.is_usable:
         return f"The inertial optimization failed: {summary.termination.value} {summary.message}".strip()
     limits = {
@@ -304,10 +313,11 @@ def inertial_initialization(
     keyframes: ids in order of time, linked by IMU measurements; None: all that are. initial, changes:
     options of stage 1. visual: go on with stages 2 and 3.
 
-    Where the motion does not show what is asked of it, the map is left as it was, `is_usable` is False and
-    `refused` says why. `extra`: "scale" (metres per unit of the map as it was), "world_R_map", "deviations":
-    of stage 1, whose poses count as exact, until stage 2 knows better ("log_scale": of the distance from the
-    first keyframe to the farthest; the others: of the first keyframe).
+    Where the motion does not show what is asked of it, or a time limit or the stop flag ends it before stage
+    2 has taken a step, the map is left as it was, bit by bit, `is_usable` is False and `refused` says why.
+    The map's lock is held meanwhile. `extra`: "scale" (metres per unit of the map as it was), "world_R_map",
+    "deviations": of stage 1, whose poses count as exact, until stage 2 knows better ("log_scale": of the
+    distance from the first keyframe to the farthest; the others: of the first keyframe).
     """
     options = options or SolveOptions()
     clock = Clock(options)
@@ -316,25 +326,31 @@ def inertial_initialization(
         links = _links(world, chain)
         poses = world.keyframes["world_T_body"][world.keyframes.rows(chain)].copy()
         imu = [world.preintegrated[link] for link in links]
-    clock.lap("select")
-    start = initialize(poses, imu, initial, world.gravity, **changes)
-    clock.lap("inertial only")
-    facts = {"scale": start.scale, "world_R_map": start.world_R_map, "deviations": start.deviations}
-    if not start.is_usable:
-        return Result(
-            "inertial_initialization",
-            start.summary,
-            seconds=clock.total(),
-            extra=facts,
-            refused=start.refused,
-        )
-    target = world if options.update else world.snapshot()
-    _apply(target, chain, links, start)
-    clock.lap("apply")
-    if not visual or target.rig is None or not len(target.observations):
-        states = States(chain, *(getattr(start.keyframes, name) for name in _NAMES))
-        return Result("inertial_initialization", start.summary, states, seconds=clock.total(), extra=facts)
-    return _refined(target, chain, links, start, initial, changes, options, clock, facts)
+        clock.lap("select")
+        start = initialize(poses, imu, initial, world.gravity, clock, **changes)
+        clock.lap("inertial only")
+        facts = {"scale": start.scale, "world_R_map": start.world_R_map, "deviations": start.deviations}
+        if not start.is_usable:
+            return Result(
+                "inertial_initialization",
+                start.summary,
+                seconds=clock.total(),
+                extra=facts,
+                refused=start.refused,
+            )
+        before = world.snapshot()
+        target = world if options.update else before
+        _apply(target, chain, links, start)
+        clock.lap("apply")
+        if not visual or target.rig is None or not len(target.observations):
+            states = States(chain, *(getattr(start.keyframes, name) for name in _NAMES))
+            return Result(
+                "inertial_initialization", start.summary, states, seconds=clock.total(), extra=facts
+            )
+        result = _refined(target, chain, links, start, initial, changes, options, clock, facts)
+        if result.refused and options.update:
+            world.restore(before)
+        return result
 
 
 _NAMES = ("world_T_body", "velocity", "gyro_bias", "acc_bias")
@@ -355,15 +371,30 @@ def _refined(
     inner = options.with_changes(update=True, time_limit=clock.left)
     result = full_inertial_ba(world, options=inner)
     clock.lap("visual-inertial")
+    if result.refused:
+        summary = replace(
+            result.summary, termination=graphopt.TerminationType.REFUSED, message=result.refused
+        )
+        return replace(
+            result,
+            problem="inertial_initialization",
+            summary=summary,
+            extra={**result.extra, **facts},
+            seconds=clock.total(),
+        )
     poses = world.keyframes["world_T_body"][world.keyframes.rows(chain)].copy()
     imu = [world.preintegrated[link] for link in links]
-    again = initialize(poses, imu, initial, world.gravity, **changes)
+    again = initialize(poses, imu, initial, world.gravity, clock, **changes)
     clock.lap("scale refinement")
     if again.is_usable and not clock.is_over and abs(np.log(again.scale)) > _REFINED:
+        before = world.snapshot()
         _apply(world, chain, links, again)
-        facts["scale"] = start.scale * again.scale
-        result = full_inertial_ba(world, options=inner.with_changes(time_limit=clock.left))
+        refined = full_inertial_ba(world, options=inner.with_changes(time_limit=clock.left))
         clock.lap("visual-inertial")
+        if refined.refused:
+            world.restore(before)
+        else:
+            result, facts["scale"] = refined, start.scale * again.scale
     known = facts["deviations"]
     facts["deviations"] = {**known, **_deviations_of_map(world, result, chain, "log_scale" in known)}
     clock.lap("covariance")

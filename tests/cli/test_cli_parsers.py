@@ -1,5 +1,6 @@
 """The command line's parsers: choices, suggestions, and how little they import."""
 
+import argparse
 import json
 import os
 import subprocess
@@ -10,7 +11,8 @@ import pytest
 
 import graphopt
 from graphopt.cli import main as entry
-from graphopt.cli import parsers
+from graphopt.cli import parsers, vib
+from graphopt.errors import OptionError
 
 COMMANDS = ("optimize", "info", "convert", "generate", "devices")
 
@@ -144,3 +146,24 @@ def test_schedules_by_edge_type():
     assert parsers.parse(words[:2], "0").schedule == "auto"
     assert "unknown schedule 'host' of 'EDGE_SE2'" in usage_error(*words[:2], "--schedule", "EDGE_SE2=host")
     assert "'=blocks' is not TAG=NAME" in usage_error(*words[:2], "--schedule", "EDGE_SE2=auto,=blocks")
+
+
+def test_no_option_is_ignored_for_visual_inertial_problems(tmp_path):
+    """Each option of `optimize` is taken for .vib files or refused by name."""
+    taken = {
+        "input",
+        "problem",
+        "output",
+        "iterations",
+        "method",
+        "linear_solver",
+        "schur",
+        "device",
+        "precision",
+    }
+    taken |= {"configuration", "time_limit", "stats", "json", "schedule", "help", "command", "run"}
+    defaults = vars(parsers.parse(["optimize", "a.vib"], "0"))
+    for name in sorted(defaults.keys() - taken):
+        changed = argparse.Namespace(**{**defaults, name: "another value"})
+        with pytest.raises(OptionError, match=f"--{name.replace('_', '-')} is for graphs"):
+            vib.check(changed)

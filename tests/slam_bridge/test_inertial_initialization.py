@@ -18,6 +18,7 @@ from simulation import (
     turn_rate,
 )
 
+import graphopt
 import slam_bridge as sb
 from graphopt.geometry import SE3, SO3
 
@@ -164,3 +165,59 @@ def test_a_refused_map_stays():
         sb.inertial_initialization(world, frames[[0, 2, 3]])
     with pytest.raises(sb.MapError, match="n >= 3"):
         sb.initialize(poses[:2], imu[:1])
+
+
+class StopsAt:
+    """A stop flag that is set when it is asked for the n-th time."""
+
+    def __init__(self, count):
+        self.left = count
+
+    def is_set(self):
+        """One time less."""
+        self.left -= 1
+        return self.left <= 0
+
+
+def everything(world):
+    """All bits of a map."""
+    tables = [array for table in world.tables.values() for array in table.arrays().values()]
+    imu = [
+        getattr(interval, name)
+        for interval in world.preintegrated.values()
+        for name in ("gyro_bias", "acc_bias", "delta_velocity")
+    ]
+    return [np.asarray(array).tobytes() for array in (*tables, *imu)]
+
+
+def map_in_other_units():
+    """Turned and scaled, without states."""
+    world, _ = simulated_map(np.random.default_rng(0), stereo=False, pixels=0.3)
+    world.transform(np.concatenate([np.zeros(3), TILT.quaternion, [1.0 / SCALE]]))
+    for name in ("velocity", "gyro_bias", "acc_bias"):
+        world.keyframes[name][:] = 0.0
+    return world
+
+
+@pytest.mark.parametrize("asked", [1, 2, 5, 20, 60])
+def test_what_is_stopped_leaves_the_map_or_a_whole_one(asked):
+    """Whenever it is stopped: as it was, bit by bit, and refused, or turned, scaled and consistent."""
+    world = map_in_other_units()
+    before = everything(world)
+    options = sb.SolveOptions(stop=StopsAt(asked))
+    result = sb.inertial_initialization(world, options=options, acc_bias_sigma=1.0)
+    if result.refused:
+        assert everything(world) == before
+        assert not result.is_usable and not result.summary.is_usable
+        assert "map is as it was" in result.refused
+    else:
+        assert world.keyframes["has_states"].all()
+
+
+def test_a_time_limit_holds_in_every_stage():
+    """The first stage, too, which took what it wanted."""
+    world = map_in_other_units()
+    before = everything(world)
+    result = sb.inertial_initialization(world, options=sb.SolveOptions(time_limit=1e-6), acc_bias_sigma=1.0)
+    assert result.refused and everything(world) == before
+    assert result.summary.termination is graphopt.TerminationType.REFUSED

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import copy
+import pickle
 import threading
 
 import numpy as np
@@ -310,3 +312,15 @@ def test_indexed_columns_find_what_a_scan_finds():
     table["weight"][0] = 2.0
     with pytest.raises(ValueError, match="read-only"):
         table["keyframe"][0] = 3
+
+
+def test_maps_are_copied_and_pickled():
+    """With everything in them, and a lock of their own."""
+    world = simulated()
+    for other in (copy.deepcopy(world), pickle.loads(pickle.dumps(world))):
+        for name, table in world.tables.items():
+            for column, array in table.arrays().items():
+                np.testing.assert_array_equal(other.tables[name].arrays()[column], array)
+        assert other.lock is not world.lock
+        sb.full_inertial_ba(other)
+        assert not np.array_equal(other.keyframes["world_T_body"], world.keyframes["world_T_body"])
