@@ -2,6 +2,7 @@
 #include <pybind11/pybind11.h>
 #include <pybind11/stl.h>
 
+#include "parallel/cores.h"
 #include "parallel/thread_pool.h"
 #include "parallel/timing.h"
 
@@ -35,6 +36,8 @@ PYBIND11_MODULE(GRAPHOPT_CPU_MODULE, m) {
       },
       py::arg("num_threads"),
       "Change the number of threads; results are bitwise reproducible for a fixed number.");
+  m.def("granted_cores", &graphopt::granted_cores, py::arg("root"), py::arg("membership"),
+        "Cores that control groups grant; 0: no limit.");
   m.def(
       "time_regions",
       [](int shares, bool is_team, int pause_microseconds, int repeats) {

@@ -83,3 +83,26 @@ for task in os.listdir("/proc/self/task"):
 assert all(mask <= before for mask in own), own
 """
     subprocess.run([sys.executable, "-c", script], check=True)
+
+
+@pytest.mark.parametrize(
+    ("files", "membership", "expected"),
+    [
+        ({"cpu.max": "150000 100000"}, "0::/", 2),
+        ({"cpu.max": "max 100000"}, "0::/", 0),
+        ({"cpu.max": "max 100000", "a/cpu.max": "400000 100000", "a/b/cpu.max": "max 100000"}, "0::/a/b", 4),
+        ({"a/cpu.max": "100000 100000", "a/b/cpu.max": "300000 100000"}, "0::/a/b", 1),
+        ({"a/cpu.max": "50000 100000"}, "0::/a", 1),
+        ({"cpu/cpu.cfs_quota_us": "250000", "cpu/cpu.cfs_period_us": "100000"}, "3:cpu:/", 3),
+        ({"cpu/cpu.cfs_quota_us": "-1", "cpu/cpu.cfs_period_us": "100000"}, "3:cpu:/", 0),
+        ({"cpu.max": "nonsense"}, "0::/", 0),
+        ({}, "", 0),
+    ],
+)
+def test_a_container_limits_cores(tmp_path, files, membership, expected):
+    """Quotas of both versions of control groups, of the process's group and of those above."""
+    for name, text in files.items():
+        (tmp_path / name).parent.mkdir(parents=True, exist_ok=True)
+        (tmp_path / name).write_text(text + "\n")
+    (tmp_path / "membership").write_text(membership + "\n")
+    assert kernels.granted_cores(str(tmp_path), str(tmp_path / "membership")) == expected

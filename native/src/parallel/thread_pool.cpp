@@ -1,32 +1,20 @@
 #include "parallel/thread_pool.h"
 
 #include <pthread.h>
-#include <sched.h>
 #include <unistd.h>
 
 #include <algorithm>
-#include <cstdlib>
 #include <stdexcept>
 #include <string>
 #include <system_error>
+
+#include "parallel/cores.h"
 
 namespace graphopt {
 namespace {
 
 constexpr int kSpinMicroseconds =
     30;  // of a worker that waits for the next region, and of a caller for the end
-
-int default_num_threads() {
-  if (const char* text = std::getenv("GRAPHOPT_NUM_THREADS")) {
-    const int n = std::atoi(text);
-    if (n >= 1) return n;
-  }
-#ifdef __linux__
-  cpu_set_t set;
-  if (sched_getaffinity(0, sizeof set, &set) == 0) return std::max(1, CPU_COUNT(&set));
-#endif
-  return std::max(1u, std::thread::hardware_concurrency());
-}
 
 // Held across fork(), so that a child does not find it locked by a thread that it does not have.
 std::mutex& pool_guard() {
@@ -126,12 +114,15 @@ bool ThreadPool::run_team(int threads, const std::function<void(int)>& task) {
 void ThreadPool::run_shares(int shares, const std::function<void(int)>& task) {
   if (shares < 1) return;
   if (shares == 1) return task(0);
-  if (is_inside_ || shares > max_threads || num_threads() == 1) {
+  if (is_inside_ || num_threads() == 1) {
     for (int share = 0; share < shares; ++share) task(share);
     return;
   }
   const Turn turn(*this);
-  run_locked(shares, false, task);
+  for (int first = 0; first < shares; first += max_threads) {
+    const auto from_first = [&](int share) { task(first + share); };
+    run_locked(std::min(shares - first, max_threads), false, std::ref(from_first));
+  }
 }
 
 void ThreadPool::run_locked(int shares, bool is_team, const std::function<void(int)>& task) {
