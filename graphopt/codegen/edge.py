@@ -97,8 +97,7 @@ def explain_rewrites(
 ) -> list[RewriteStep]:
     """Operations and live registers of a program after each rewrite, (rule, operations, live_registers).
 
-    `kind` is "linearize", "chi2", "errors" or "jacobians". The first step is the program as it was written,
-    the last one what accumulators would make of it: `build_program(..., few_registers=True)`.
+    `kind` is "linearize", "chi2", "errors" or "jacobians". The first step is the program as it was written.
     """
     if kind not in _OUTPUTS:
         raise OptionError(f"kind is '{kind}', expected one of {', '.join(_OUTPUTS)}.")

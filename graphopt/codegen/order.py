@@ -12,22 +12,14 @@ from collections.abc import Sequence
 from itertools import count
 from operator import add
 
-from graphopt.codegen.accumulate import accumulate
 from graphopt.codegen.bytecode import Instruction
 from graphopt.codegen.liveness import max_live
 
 
-def order(
-    instructions: list[Instruction], outputs: Sequence[int], constants: set[int], accumulates: bool = False
-) -> list[Instruction]:
-    """Reorder instructions so that they need few registers. `constants` never occupy one.
-
-    `accumulates`: long sums may be taken apart (`accumulate`). That trades registers for instructions.
-    """
+def order(instructions: list[Instruction], outputs: Sequence[int], constants: set[int]) -> list[Instruction]:
+    """Reorder instructions so that they need few registers. `constants` never occupy one."""
     by_output = depth_first(instructions, outputs)
     candidates = [by_output, _greedy(by_output, outputs, constants)]
-    if accumulates:
-        candidates.append(accumulate(by_output, outputs, constants))
     return min(candidates, key=lambda c: max_live(c, outputs, constants))
 
 

@@ -115,12 +115,8 @@ def build_program(
     inputs: Sequence[Expr],
     outputs: Sequence[Expr],
     share: bool = True,
-    few_registers: bool = False,
 ) -> Program:
-    """Compile `outputs` as functions of the variables `inputs`; `share`: rewrite expressions first.
-
-    `few_registers` splits long sums where that needs fewer live registers, which costs a CPU some per cent.
-    """
+    """Compile `outputs` as functions of the variables `inputs`; `share`: rewrite expressions first."""
     check = "verify" in os.environ.get("GRAPHOPT_DEBUG", "")
     if check:
         verify(outputs, f"simplification of {name}")
@@ -132,7 +128,7 @@ def build_program(
     instructions = form_blocks(lower(outputs))
     needed = {s for i in instructions for s in i.sources} | {e.id for e in outputs}
     constants = {e.id: e.value for e in topological(outputs) if e.op == "const" and e.id in needed}
-    instructions = order(instructions, [e.id for e in outputs], set(constants), few_registers)
+    instructions = order(instructions, [e.id for e in outputs], set(constants))
     allocation = allocate(instructions, inputs, outputs, constants)
     program = Program(
         name,

@@ -6,7 +6,7 @@
     partial sums and products                            symbolic/share.py
     multiply-adds, sine and cosine                       lower.py
     blocks                                               blocks.py
-    order, accumulators                                  order.py, accumulate.py
+    order                                                order.py
 
 Operations are what a processor issues: a multiply-add is one, and so is a function or a choice. Live
 registers are the most values that are needed later, over all points of the program, constants not counted; up
@@ -18,7 +18,6 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from typing import Any, NamedTuple
 
-from graphopt.codegen.accumulate import accumulate
 from graphopt.codegen.blocks import form_blocks
 from graphopt.codegen.bytecode import Instruction
 from graphopt.codegen.liveness import max_live
@@ -65,17 +64,14 @@ def rewrite_steps(make_outputs: Callable[[], list[Expr]], as_written: Callable[[
     instructions = form_blocks(instructions)
     steps.append(_step("blocks", outputs, instructions))
     ids, constants = [e.id for e in outputs], _constants(outputs)
-    ordered = order(instructions, ids, constants)
-    steps.append(_step("order", outputs, ordered))
-    gathered = accumulate(ordered, ids, constants)
-    return [*steps, _step("accumulators", outputs, gathered)]
+    return [*steps, _step("order", outputs, order(instructions, ids, constants))]
 
 
 def _step(rule: str, outputs: Sequence[Expr], instructions: list[Instruction] | None = None) -> RewriteStep:
     if instructions is None:
         instructions = lower(outputs, fuses=False, joins=False)
     ids = [e.id for e in outputs]
-    if rule not in ("order", "accumulators"):
+    if rule != "order":
         instructions = depth_first(instructions, ids)
     live = max_live(instructions, ids, _constants(outputs))
     return RewriteStep(rule, sum(i.num_operations for i in instructions), live)
