@@ -12,6 +12,8 @@ from graphopt.types import registry
 from graphopt.types.base import EdgeType
 from graphopt.types.merged import merged_edge_type
 
+WEIGHTS = (np.arange(1, 33) / 32).tolist()
+
 
 @pytest.fixture(scope="module")
 def kinds():
@@ -41,6 +43,10 @@ def kinds():
     @graphopt.edge_type(vertices=(Pixel, Pixel), measurement_dim=1)
     def Scaled(x, gain, z):
         return x[0] * gain[0] - z
+
+    @graphopt.edge_type(vertices=(Pixel,) * len(WEIGHTS))
+    def Wide(*x):
+        return sum(w * each for w, each in zip(WEIGHTS, x, strict=True))
 
     yield {k.name: k for k in registry.all_types() if k not in before}
     for kind in set(registry.all_types()) - before:
@@ -76,6 +82,19 @@ def test_boundary_rules_are_those_of_numpy_pad(kinds, rule, shape):
         graph.vertex_sets[0].estimate[k] += 1e-5
         gradient.append((ends[0] - ends[1]) / 2e-5)
     assert np.abs(gradient).max() < 1e-6
+
+
+@pytest.mark.parametrize("rule", PADDING)
+@pytest.mark.parametrize("first", [(-3, -7), (-2, -4)])
+def test_slots_of_wide_stencils_coincide_as_they_are(kinds, rule, first):
+    """Of 32 slots: which of them meet at the border is told apart in the later ones too."""
+    offsets = [(first[0] + i, first[1] + j) for i in range(4) for j in range(8)]
+    x = np.random.default_rng(0).random((9, 9))
+    graph = graphopt.Graph()
+    graph.add_stencil("Wide", graph.add_grid("Pixel", x.shape, x), offsets, boundary=rule)
+    p = np.pad(x, 8, mode=PADDING[rule])
+    expected = sum(w * p[8 + i : 17 + i, 8 + j : 17 + j] for w, (i, j) in zip(WEIGHTS, offsets, strict=True))
+    assert graph.chi2() == pytest.approx(np.sum(expected**2), rel=1e-12)
 
 
 def test_skip_has_the_edges_inside(kinds):
