@@ -72,6 +72,12 @@ def checked_parameter_ids(parameters: Any, count: int, edge_type: EdgeType) -> n
     return np.broadcast_to(ids, (count, num_parameters))
 
 
+def neutral_measurement(edge_type: EdgeType) -> np.ndarray:
+    """(measurement_dim,) of edges that are given none: zeros, or the neutral element of a group."""
+    zeros = (0.0,) * edge_type.measurement_dim
+    return np.array(getattr(edge_type.wrap_measurement, "identity_storage", zeros), np.float64)
+
+
 def checked_flags(values: Any, count: int, what: str) -> np.ndarray:
     """One bool or (n,) bool."""
     flags = np.asarray(values)

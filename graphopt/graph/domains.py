@@ -16,6 +16,7 @@ from graphopt.graph.arguments import (
     checked_parameter_ids,
     kernel_numbers,
     kernel_widths,
+    neutral_measurement,
     resolved_edge_type,
     resolved_vertex_type,
     set_of,
@@ -50,7 +51,7 @@ class GridEdges:
         for edge_set, rows, places in self.parts:
             item = (edge_set.type.measurement_dim,)
             array = as_places(values, self.shape, item, f"{edge_set.type.tag} measurements")
-            validate.check_finite(array, 1, f"{edge_set.type.tag} measurement")
+            array = _checked_measurements(array, edge_set.type)
             edge_set.measurement[rows] = array if array.ndim == 1 else array[places]
 
     def set_information(self, values: Any) -> None:
@@ -148,10 +149,13 @@ class GraphDomains(GraphStore):
             )
         dim, shape, tag = resolved.measurement_dim, stencil.shape, resolved.tag
         values = as_places(
-            np.zeros(dim) if measurements is None else measurements, shape, (dim,), f"{tag} measurements"
+            neutral_measurement(resolved) if measurements is None else measurements,
+            shape,
+            (dim,),
+            f"{tag} measurements",
         )
         weights = _information(information, shape, resolved)
-        validate.check_finite(values, 1, f"{tag} measurement")
+        values = _checked_measurements(values, resolved)
         validate.check_finite(weights, 2, f"{tag} information")
         validate.check_symmetric(weights, f"{tag} information")
         ids = self.parameter_ids(parameters, resolved)
@@ -230,6 +234,12 @@ class GraphDomains(GraphStore):
         handles, images = image_handles(found.type, image)
         found.values[int(row[0])] = handles[0]
         found.keep_images(images)
+
+
+def _checked_measurements(values: np.ndarray, edge_type: EdgeType) -> np.ndarray:
+    what = f"{edge_type.tag} measurement"
+    validate.check_finite(values, 1, what)
+    return validate.with_unit_quaternions(values, edge_type.wrap_measurement, what)
 
 
 def _information(values: Any, shape: tuple[int, ...], edge_type: EdgeType) -> np.ndarray:

@@ -27,6 +27,7 @@ from graphopt.graph.arguments import (
     existing_set,
     kernel_numbers,
     kernel_widths,
+    neutral_measurement,
     resolved_edge_type,
     resolved_parameter_type,
     resolved_vertex_type,
@@ -102,8 +103,11 @@ class Graph(GraphComputed):
 
         `ids` (n,); `estimates` (n, storage_dim), one that all share, or None for the type's identity; `fixed`
         and `marginalized` (n,) or one bool. `order` (n,) ascending: place among all lines of a file, by
-        default last. Raises `GraphError` for an id that exists, is given twice, or an estimate that is not
-        finite.
+        default last.
+
+        Quaternions are taken as files are read: those further than 1e-3 from unit length are normalised, the
+        others keep their digits. Raises `GraphError` for an id that exists, is given twice, or an estimate
+        that is not finite or holds a zero quaternion.
         """
         resolved = resolved_vertex_type(vertex_type)
         ids = np.atleast_1d(validate.as_ids(ids, f"{resolved.tag} ids"))
@@ -115,6 +119,7 @@ class Graph(GraphComputed):
             estimates, len(ids), (resolved.storage_dim,), f"{resolved.tag} estimates"
         )
         validate.check_finite(estimates, 1, f"{resolved.tag} estimate", ids if estimates.ndim == 2 else None)
+        estimates = validate.with_unit_quaternions(estimates, resolved.wrap, f"{resolved.tag} estimate", ids)
         validate.check_distinct(ids, f"{resolved.tag} id")
         self._refuse_known(ids, resolved.tag)
         number, vertex_set = set_of(self.vertex_sets, resolved, VertexSet)
@@ -144,9 +149,10 @@ class Graph(GraphComputed):
         """Add edges of one type and return their rows in its set.
 
         `vertices` (m, arity) ids, or one access per slot (see `access`); `measurements` (m, measurement_dim),
-        one that all share, or None for zeros; `information` (m, d, d), one (d, d) that all share, or None for
-        the identity; `kernel` a name or number for all or (m,) numbers; `parameters` (m, num_parameters) ids,
-        or one id or image per slot that all share. `order` as in `add_vertices`.
+        one that all share, or None for zeros (of a group: its neutral element); `information` (m, d, d), one
+        (d, d) that all share, or None for the identity; `kernel` a name or number for all or (m,) numbers;
+        `parameters` (m, num_parameters) ids, or one id or image per slot that all share. `order` and
+        quaternions of measurements as in `add_vertices`.
 
         Raises `GraphError` for a vertex that is missing, of the wrong type or named twice by one edge, and
         for numbers that are not finite. Information matrices must be symmetric; that they are positive
@@ -157,7 +163,7 @@ class Graph(GraphComputed):
             vertices = accessed_ids(resolved_edge_type(edge_type), accesses, measurements)
         resolved, vertices = edge_type_and_vertices(edge_type, vertices)
         tag, dim, count = resolved.tag, resolved.residual_dim, len(vertices)
-        measurements = np.zeros(resolved.measurement_dim) if measurements is None else measurements
+        measurements = neutral_measurement(resolved) if measurements is None else measurements
         parameters = self.parameter_ids(parameters, resolved)
         measurements = validate.as_rows(
             measurements, count, (resolved.measurement_dim,), f"{tag} measurements"
@@ -169,6 +175,9 @@ class Graph(GraphComputed):
         self._check_slots(vertices, resolved)
         self.check_parameters(parameters, resolved)
         validate.check_finite(measurements, 1, f"{tag} measurement", vertices)
+        measurements = validate.with_unit_quaternions(
+            measurements, resolved.wrap_measurement, f"{tag} measurement", vertices
+        )
         validate.check_finite(information, 2, f"{tag} information", vertices)
         validate.check_symmetric(information, f"{tag} information", vertices)
         number, edge_set = set_of(self.edge_sets, resolved, EdgeSet)
@@ -202,6 +211,7 @@ class Graph(GraphComputed):
             values, images = image_handles(resolved, values)
         values = validate.as_rows(values, len(ids), (resolved.storage_dim,), f"{resolved.tag} values")
         validate.check_finite(values, 1, f"{resolved.tag} value", ids if values.ndim == 2 else None)
+        values = validate.with_unit_quaternions(values, resolved.wrap, f"{resolved.tag} value", ids)
         validate.check_distinct(ids, f"{resolved.tag} id")
         known = self._parameter_index.find(ids)[0] >= 0
         if known.any():

@@ -66,7 +66,9 @@ class Vertex:
     @estimate.setter
     def estimate(self, value: Any) -> None:
         vertex_set, row = self._place()
-        vertex_set.estimate[row] = _of_one(value, vertex_set.estimate, f"{vertex_set.type.tag} estimate")
+        what = f"{vertex_set.type.tag} estimate"
+        numbers = _of_one(value, vertex_set.look("estimate"), what)
+        vertex_set.estimate[row] = validate.with_unit_quaternions(numbers, vertex_set.type.wrap, what)
 
     @property
     def fixed(self) -> bool:
@@ -164,7 +166,9 @@ class Edge:
     @measurement.setter
     def measurement(self, value: Any) -> None:
         all_rows = self._edge_set.measurement
-        all_rows[self.row] = _of_one(value, all_rows, f"{self.type.tag} measurement")
+        what = f"{self.type.tag} measurement"
+        numbers = _of_one(value, all_rows, what)
+        all_rows[self.row] = validate.with_unit_quaternions(numbers, self.type.wrap_measurement, what)
 
     @property
     def information(self) -> np.ndarray:

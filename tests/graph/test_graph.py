@@ -5,6 +5,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+import graphopt
 from graphopt.errors import GraphError, OptionError, ShapeError, UnknownIdError
 from graphopt.graph import Graph, UnparsedLine
 
@@ -185,6 +186,56 @@ def test_a_refused_call_names_the_culprit_and_changes_nothing(call, error, messa
     with pytest.raises(error, match=message):
         call(graph)
     assert_same(before, contents(graph))
+
+
+POSE = [1.0, 2.0, 3.0]
+
+
+@pytest.mark.parametrize("quaternion", [(0, 0, 0, 0), (0, 0, 0, 1e-9), (1e200, 0, 0, 0)])
+def test_a_quaternion_without_direction_is_refused_by_name(quaternion):
+    """Of vertices, measurements and parameters; nothing was added or assigned."""
+    graph = Graph()
+    graph.add_vertices("VERTEX_SE3:QUAT", [3, 4])
+    graph.add_edges("EDGE_SE3:QUAT", [[3, 4]])
+    vertex, edge = graph.vertex(4), graph.edge("EDGE_SE3:QUAT", 0)
+    before, wrong = contents(graph), [*POSE, *quaternion]
+    right = [*POSE, 0, 0, 0, 1]
+    camera = np.zeros(17)
+    camera[3:7] = quaternion
+    for call, where in (
+        (lambda: graph.add_vertices("VERTEX_SE3:QUAT", [5, 6], [right, wrong]), r"row 1 \(id 6\)"),
+        (lambda: graph.add_vertices("VERTEX_SIM3:EXPMAP", [7], [camera]), r"SIM3:EXPMAP .* row 0 \(id 7\)"),
+        (lambda: graph.add_array("VERTEX_SE3:QUAT", [right, right, wrong]), r"row 2 \(id 7\)"),
+        (lambda: graph.add_edges("EDGE_SE3:QUAT", [[3, 4]], [wrong]), r"row 0 \(vertices 3, 4\)"),
+        (lambda: graph.add_parameters("PARAMS_SE3OFFSET", [2], [wrong]), r"row 0 \(id 2\)"),
+        (lambda: setattr(vertex, "estimate", wrong), "VERTEX_SE3:QUAT estimate"),
+        (lambda: setattr(edge, "measurement", wrong), "EDGE_SE3:QUAT measurement"),
+    ):
+        with pytest.raises(GraphError, match=f"{where}.*no rotation"):
+            call()
+    assert_same(before, contents(graph))
+    graph.vertex_sets[0].estimate[1, 3:] = quaternion  # arrays are not checked, check() does
+    (finding,) = graph.check()
+    assert (finding.kind, finding.severity) == ("zero-quaternion", "error")
+    assert "VERTEX_SE3:QUAT" in finding.message and "rows 1" in finding.message
+
+
+def test_quaternions_are_taken_as_files_are_read(tmp_path):
+    """Few digits stay as they are, in memory and in files; others are scaled. None given is no motion."""
+    few, half, twice = [0.0, 0.0, 0.707, 0.707], [0.0, 0.0, 0.0, 0.5], [0.0, 0.0, 0.0, 2.0]
+    given = np.array([[*POSE, *few], [*POSE, *half]])
+    graph, kept = Graph(), given.copy()
+    graph.add_vertices("VERTEX_SE3:QUAT", [0, 1], given)
+    graph.add_edges("EDGE_SE3:QUAT", [[0, 1]], [*POSE, *twice])
+    graph.add_edges("EDGE_SE3:QUAT", [[1, 0]])
+    np.testing.assert_array_equal(given, kept)
+    np.testing.assert_array_equal(graph.vertex_sets[0].estimate[:, 3:], [few, [0, 0, 0, 1]])
+    np.testing.assert_array_equal(graph.edge_sets[0].measurement[:, 3:], [[0, 0, 0, 1]] * 2)
+    path = tmp_path / "graph.g2o"
+    graphopt.write(graph, path)
+    np.testing.assert_array_equal(graphopt.read(path).vertex_sets[0].estimate, graph.vertex_sets[0].estimate)
+    graph.vertex(0).estimate = [*POSE, *twice]
+    assert graph.vertex(0).estimate[3:].tolist() == [0, 0, 0, 1]
 
 
 def test_order_of_a_file_is_kept_across_sets():
