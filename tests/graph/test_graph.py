@@ -1,5 +1,7 @@
 """The graph's arrays, object view, checks and removal."""
 
+import ctypes
+
 import numpy as np
 import pytest
 from hypothesis import given
@@ -62,6 +64,21 @@ def test_arrays_are_live_views():
     assert (edges.kernel[0], edges.kernel_width[0], edges.level[0]) == (1, 2.5, 3)
     edges.level = 1
     assert edge.level == 1
+
+
+def test_what_the_graph_finds_things_by_is_read_only():
+    """Ids and sequence numbers; a write made vertices that some look-ups knew and others did not."""
+    graph = square()
+    graph.add_parameters("PARAMS_SE2OFFSET", [0], np.zeros(3))
+    for rows in (*graph.vertex_sets, *graph.edge_sets, *graph.parameter_sets):
+        for name in {"ids", "sequence"} & set(dir(rows)):
+            with pytest.raises(ValueError, match="read-only"):
+                getattr(rows, name)[0] = 77
+    known = graph.edge_sets[0].fingerprint("measurement")
+    address = graph.edge_sets[0].measurement.ctypes.data
+    ctypes.c_double.from_address(address).value = 3.0
+    graph.edge_sets[0].touch()
+    assert graph.edge_sets[0].fingerprint("measurement") != known
 
 
 def test_views_are_refreshed_after_growth():
