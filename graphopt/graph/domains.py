@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, cast
 
@@ -37,28 +37,39 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True, eq=False)
 class GridEdges:
-    """Edges that one `add_stencil` made."""
+    """Edges that one `add_stencil` made. Those removed from the graph since then are left out."""
 
     shape: tuple[int, ...]
-    parts: tuple[tuple[EdgeSet, slice, np.ndarray], ...]
-    """Edge set, rows in it, and the flat place (m,) in the grid of each edge."""
+    parts: tuple[tuple[EdgeSet, int, np.ndarray], ...]
+    """Edge set, `sequence` of the first edge in it, and the flat place (m,) in the grid of each edge."""
 
     def __len__(self) -> int:
-        return sum(len(places) for _, _, places in self.parts)
+        return sum(len(places) for _, _, places in self._present())
 
     def set_measurements(self, values: Any) -> None:
         """Replace the measurements: (*shape, measurement_dim), or one that all edges share."""
-        for edge_set, rows, places in self.parts:
-            item = (edge_set.type.measurement_dim,)
-            array = as_places(values, self.shape, item, f"{edge_set.type.tag} measurements")
-            array = _checked_measurements(array, edge_set.type)
+        arrays = [
+            _checked_measurements(
+                as_places(values, self.shape, (kind.measurement_dim,), f"{kind.tag} measurements"),
+                kind,
+            )
+            for kind in (edge_set.type for edge_set, _, _ in self.parts)
+        ]
+        for (edge_set, rows, places), array in zip(self._present(), arrays, strict=True):
             edge_set.measurement[rows] = array if array.ndim == 1 else array[places]
 
     def set_information(self, values: Any) -> None:
         """Replace the information: one matrix or weight, or one per place as `add_stencil` takes it."""
-        for edge_set, rows, places in self.parts:
-            array = _information(values, self.shape, edge_set.type)
+        arrays = [_checked_information(values, self.shape, edge_set.type) for edge_set, _, _ in self.parts]
+        for (edge_set, rows, places), array in zip(self._present(), arrays, strict=True):
             edge_set.information[rows] = array if array.ndim == 2 else array[places]
+
+    def _present(self) -> Iterator[tuple[EdgeSet, slice, np.ndarray]]:
+        """Per part: edge set, rows in it at the moment, and the flat place of each."""
+        for edge_set, first, places in self.parts:
+            start, stop = np.searchsorted(edge_set.sequence, (first, first + len(places))).tolist()
+            rows = slice(start, stop)
+            yield edge_set, rows, places[edge_set.sequence[rows] - first]
 
 
 class GraphDomains(GraphStore):
@@ -154,10 +165,8 @@ class GraphDomains(GraphStore):
             (dim,),
             f"{tag} measurements",
         )
-        weights = _information(information, shape, resolved)
+        weights = _checked_information(information, shape, resolved)
         values = _checked_measurements(values, resolved)
-        validate.check_finite(weights, 2, f"{tag} information")
-        validate.check_symmetric(weights, f"{tag} information")
         ids = self.parameter_ids(parameters, resolved)
         constants = {
             "kernel": kernel_numbers(kernel, 1),
@@ -175,7 +184,7 @@ class GraphDomains(GraphStore):
 
     def _add_part(
         self, stencil: Stencil, part: Part, values: np.ndarray, weights: np.ndarray, constants: dict[str, Any]
-    ) -> tuple[EdgeSet, slice, np.ndarray]:
+    ) -> tuple[EdgeSet, int, np.ndarray]:
         """Append the edges of a part; its ids are right by construction, nothing is looked up."""
         number, edge_set = set_of(self.edge_sets, part.type, EdgeSet)
         domain = stencil.domain(part, len(edge_set))
@@ -186,10 +195,10 @@ class GraphDomains(GraphStore):
             "information": weights if weights.ndim == 2 else weights[part.places],
             **constants,
         }
-        rows = self._append(self.edge_sets, number, edge_set, columns, None)
+        self._append(self.edge_sets, number, edge_set, columns, None)
         if domain is not None:
             edge_set.domains.append(domain)
-        return edge_set, rows, part.places
+        return edge_set, int(columns["sequence"][0]), part.places
 
     # ---------------------------------------------------------------- images
 
@@ -242,10 +251,13 @@ def _checked_measurements(values: np.ndarray, edge_type: EdgeType) -> np.ndarray
     return validate.with_unit_quaternions(values, edge_type.wrap_measurement, what)
 
 
-def _information(values: Any, shape: tuple[int, ...], edge_type: EdgeType) -> np.ndarray:
+def _checked_information(values: Any, shape: tuple[int, ...], edge_type: EdgeType) -> np.ndarray:
     """(d, d), or (number of places, d, d)."""
-    dim = edge_type.residual_dim
+    dim, what = edge_type.residual_dim, f"{edge_type.tag} information"
     array = np.asarray(1.0 if values is None else values, np.float64)
     if array.shape in ((), shape) and not (array.shape == shape == (dim, dim)):
         array = array[..., None, None] * np.eye(dim)
-    return as_places(array, shape, (dim, dim), f"{edge_type.tag} information")
+    array = as_places(array, shape, (dim, dim), what)
+    validate.check_finite(array, 2, what)
+    validate.check_symmetric(array, what)
+    return array

@@ -146,6 +146,27 @@ def test_descriptions_end_with_removals(kinds):
         _ = grid.estimate
 
 
+def test_edges_of_a_stencil_are_found_after_removals(kinds):
+    """New measurements and weights go to the stencil's own edges, whatever was removed before or of it."""
+    graph = graphopt.Graph()
+    grids = [graph.add_grid("Pixel", (1, 5)) for _ in range(3)]
+    sets = [graph.add_stencil("Difference", grid, [(0, 0), (0, 1)], float(k)) for k, grid in enumerate(grids)]
+    (edge_set,) = graph.edge_sets
+    graph.remove_edges(edge_set, [0])
+    graph.remove_vertices([int(grids[1].ids[0, 3])])  # edges 2 and 3 of the second
+    graph.remove_edges(edge_set, [len(edge_set) - 1])
+    sets[1].set_measurements(np.arange(10.0, 15.0)[None])
+    sets[2].set_information(7.0)
+    assert [len(edges) for edges in sets] == [3, 2, 3]
+    assert edge_set.measurement[:, 0].tolist() == [0, 0, 0, 10, 11, 2, 2, 2]
+    assert edge_set.information.ravel().tolist() == [1] * 5 + [7] * 3
+    with pytest.raises(GraphError, match=r"information .* nan"):
+        sets[1].set_information(np.nan)
+    graph.remove_edges(edge_set, [3, 4])
+    sets[1].set_measurements(5.0)
+    assert len(sets[1]) == 0 and 5.0 not in edge_set.measurement
+
+
 def test_masks(kinds):
     """An edge where the mask holds; `everywhere` asks for all pixels of the stencil."""
     mask = np.zeros((4, 5), bool)
