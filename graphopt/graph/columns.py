@@ -72,7 +72,7 @@ class Columns:
 
     def look(self, name: str) -> np.ndarray:
         """Read-only view of one column's used rows; numpy does not let it be made writable."""
-        return np.asarray(memoryview(self._views[name]).toreadonly())
+        return np.asarray(self._views[name].data.toreadonly())
 
     def touch(self) -> None:
         """End what is known of all columns: somebody has written by an address."""
@@ -113,10 +113,12 @@ class Columns:
         if num_rows <= capacity:
             return
         grown = max(num_rows, 2 * self.num_rows, _MIN_CAPACITY)
+        larger = {
+            name: np.empty((grown, *buffer.shape[1:]), buffer.dtype) for name, buffer in self._buffers.items()
+        }
         for name, buffer in self._buffers.items():
-            larger = np.empty((grown, *buffer.shape[1:]), buffer.dtype)
-            larger[: self.num_rows] = buffer[: self.num_rows]
-            self._buffers[name] = larger
+            larger[name][: self.num_rows] = buffer[: self.num_rows]
+        self._buffers = larger
         self._become_stale()
         self._refresh()
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, cast
 
@@ -13,6 +13,7 @@ from graphopt.errors import GraphError, ShapeError, UnknownIdError
 from graphopt.graph import validate
 from graphopt.graph.access import Access
 from graphopt.graph.arguments import (
+    checked_levels,
     checked_parameter_ids,
     kernel_numbers,
     kernel_widths,
@@ -26,13 +27,17 @@ from graphopt.graph.sets import EdgeSet
 from graphopt.graph.stencils import Part, Stencil
 from graphopt.graph.store import GraphStore
 from graphopt.symbolic.images import Image
-from graphopt.types.base import EdgeType, VariadicEdgeType
+from graphopt.types.base import EdgeType, ParameterType, VariadicEdgeType
 from graphopt.types.images import image_handles
 
 if TYPE_CHECKING:
     from graphopt.graph.graph import Graph
     from graphopt.types.base import VertexType
     from graphopt.types.registry import AnyEdgeType
+
+
+NewImages = Mapping[int, tuple[ParameterType, Image]]
+"""Parameters to be added: id -> type and image."""
 
 
 @dataclass(frozen=True, eq=False)
@@ -167,14 +172,15 @@ class GraphDomains(GraphStore):
         )
         weights = _checked_information(information, shape, resolved)
         values = _checked_measurements(values, resolved)
-        ids = self.parameter_ids(parameters, resolved)
+        ids, images = self.parameter_ids(parameters, resolved)
         constants = {
             "kernel": kernel_numbers(kernel, 1),
             "kernel_width": kernel_widths(kernel_width, 1),
-            "level": validate.as_ids(level, "level"),
+            "level": checked_levels(level, 1),
             "parameters": checked_parameter_ids(ids, 1, resolved)[0],
         }
-        self.check_parameters(constants["parameters"][None], resolved)
+        self.check_parameters(constants["parameters"][None], resolved, images)
+        self._add_images(images)
         parts = [
             self._add_part(stencil, part, values, weights, constants)
             for part in stencil.parts(chosen)
@@ -202,35 +208,33 @@ class GraphDomains(GraphStore):
 
     # ---------------------------------------------------------------- images
 
-    def parameter_ids(self, parameters: Any, edge_type: EdgeType) -> Any:
-        """`parameters` of an `add_...` call, every image replaced by the id of a parameter that has it."""
+    def parameter_ids(self, parameters: Any, edge_type: EdgeType) -> tuple[Any, NewImages]:
+        """`parameters` of an `add_...` call with ids instead of images, and the new parameters to add."""
         if isinstance(parameters, Image):
             parameters = (parameters,)
         if not isinstance(parameters, (list, tuple)) or not any(isinstance(p, Image) for p in parameters):
-            return parameters
+            return parameters, {}
         if len(parameters) != len(edge_type.parameters):
             raise ShapeError(
                 f"{edge_type.tag} takes {len(edge_type.parameters)} parameters, got {len(parameters)}."
             )
-        ids = []
+        known = (int(rows.ids.max()) for rows in self.parameter_sets if len(rows))
+        first = max(known, default=-1) + 1
+        ids: list[int] = []
+        images: dict[int, tuple[ParameterType, Image]] = {}
         for kind, value in zip(edge_type.parameters, parameters, strict=True):
-            if not isinstance(value, Image):
-                ids.append(int(value))
-                continue
-            new = (
-                max(
-                    (
-                        int(parameter_set.ids.max())
-                        for parameter_set in self.parameter_sets
-                        if len(parameter_set)
-                    ),
-                    default=-1,
-                )
-                + 1
-            )
-            cast("Graph", self).add_parameters(kind, [new], value)
-            ids.append(new)
-        return ids
+            if isinstance(value, Image):
+                if kind.image is None:
+                    raise GraphError(f"{edge_type.tag} takes the id of a {kind.tag}, got {value!r}.")
+                image_handles(kind, value)  # refuses the wrong number of channels
+                value = first + len(images)
+                images[value] = kind, parameters[len(ids)]
+            ids.append(int(value))
+        return ids, images
+
+    def _add_images(self, images: NewImages) -> None:
+        for parameter_id, (kind, image) in images.items():
+            cast("Graph", self).add_parameters(kind, [parameter_id], image)
 
     def set_image(self, parameter_id: int, image: Image) -> None:
         """Let the parameter with this id be another image; edges that use it see that from now on."""

@@ -201,6 +201,8 @@ class ParameterSet(_Set):
 
     def keep_images(self, images: Iterable[Image]) -> None:
         """Keep images alive whose handles were written into `values`; drop those that left it."""
+        if self.type.image is None:
+            return
         self._images.update((image.planes[0], image) for image in images)
         used = set(self.values[:, 0].astype(int).tolist())
         self._images = {handle: image for handle, image in self._images.items() if handle in used}

@@ -13,6 +13,7 @@ import numpy as np
 
 from graphopt.errors import UnknownIdError
 from graphopt.graph import residuals, validate
+from graphopt.graph.arguments import checked_levels
 from graphopt.types.robust_kernels import robust_kernel
 
 if TYPE_CHECKING:
@@ -206,7 +207,7 @@ class Edge:
 
     @level.setter
     def level(self, value: int) -> None:
-        self._edge_set.level[self.row] = value
+        self._edge_set.level[self.row] = checked_levels(value, 1)
 
     @property
     def parameters(self) -> tuple[int, ...]:

@@ -9,7 +9,7 @@ from hypothesis import strategies as st
 
 import graphopt
 from graphopt.errors import GraphError, OptionError, ShapeError, UnknownIdError
-from graphopt.graph import Graph, UnparsedLine
+from graphopt.graph import Graph, UnparsedLine, columns
 
 
 def square(num_vertices=4):
@@ -192,6 +192,23 @@ ASYMMETRIC = np.array([[1.0, 0.5, 0.0], [0.0, 1.0, 0.0], [0.0, 0.0, 1.0]])
         ),
         (lambda g: g.add_parameters("PARAMS_SE2OFFSET", [0], np.zeros(3)), GraphError, "id 0 exists already"),
         (lambda g: g.add_vertices("VERTEX_SE2", [8], order=[1]), GraphError, "order must ascend"),
+        (lambda g: g.add_parameters("PARAMS_SE2OFFSET", [[1]], np.zeros(3)), ShapeError, r"expected \(n,\)"),
+        *(
+            (lambda g, level=level: g.add_edges("EDGE_SE2", [[0, 1]] * 16, level=level), error, message)
+            for level, error, message in (
+                (2**32, GraphError, r"level holds 4294967296 .*32 bits"),
+                ([[1, 2]], ShapeError, r"level has shape \(1, 2\), expected one number or \(16,\)"),
+                ([1, 2, 3], ShapeError, r"level has shape \(3,\)"),
+            )
+        ),
+        (lambda g: setattr(g.edge("EDGE_SE2", 0), "level", -(2**40)), GraphError, "32 bits"),
+        (
+            lambda g: g.add_variadic_edges(
+                "EDGE_SE2_LOTSOFXY", [[0, 50], [0, 50, 50]], [np.zeros(2), [0] * 4]
+            ),
+            GraphError,
+            "names vertex 50 twice",
+        ),
     ],
 )
 def test_a_refused_call_names_the_culprit_and_changes_nothing(call, error, message):
@@ -199,10 +216,32 @@ def test_a_refused_call_names_the_culprit_and_changes_nothing(call, error, messa
     graph = square()
     graph.add_vertices("VERTEX_XY", [50])
     graph.add_parameters("PARAMS_SE2OFFSET", [0], np.zeros(3))
-    before = contents(graph)
+    before, version = contents(graph), graph.version
+    views = [graph.vertex_sets[0].estimate, graph.edge_sets[0].measurement]
     with pytest.raises(error, match=message):
         call(graph)
     assert_same(before, contents(graph))
+    assert graph.version == version and all(view.flags.writeable for view in views)
+
+
+def test_memory_that_is_refused_leaves_a_set_as_it_was(monkeypatch):
+    """An addition needs new arrays, and one of them may fail; the next does not write beyond the others."""
+    graph = square(16)
+    before, version, empty = contents(graph), graph.version, np.empty
+
+    def refuses_booleans(shape, dtype=float):
+        if dtype == np.bool_:
+            raise MemoryError
+        return empty(shape, dtype)
+
+    monkeypatch.setattr(columns.np, "empty", refuses_booleans)
+    with pytest.raises(MemoryError):
+        graph.add_vertices("VERTEX_SE2", np.arange(100, 200))
+    monkeypatch.undo()
+    assert_same(before, contents(graph))
+    assert graph.version == version
+    graph.add_vertices("VERTEX_SE2", np.arange(100, 200))
+    assert graph.num_vertices == 116
 
 
 POSE = [1.0, 2.0, 3.0]
