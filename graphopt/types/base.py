@@ -12,12 +12,12 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field, replace
-from functools import cache
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
 from graphopt.errors import GraphError
+from graphopt.types.cache import per_type_cache
 from graphopt.types.files import EdgeFile, VertexFile
 from graphopt.types.identity import KnownByTag
 
@@ -310,7 +310,7 @@ class EdgeType(KnownByTag):
         return f"<EdgeType {self.name} {self.tag}>"
 
 
-@cache
+@per_type_cache
 def working_vertex_type(kind: VertexType) -> VertexType:
     """The type whose storage is the working form; `kind` itself where it has none."""
     form = kind.working
@@ -321,7 +321,7 @@ def working_vertex_type(kind: VertexType) -> VertexType:
     )
 
 
-@cache
+@per_type_cache
 def working_edge_type(kind: EdgeType) -> EdgeType:
     """The edge type between the working forms of its vertices; `kind` itself where they have none."""
     forms = [vertex.working for vertex in kind.vertices if vertex.working is not None]
@@ -389,7 +389,7 @@ class VariadicEdgeType(KnownByTag):
         return f"<VariadicEdgeType {self.name} {self.tag}>"
 
 
-@cache
+@per_type_cache
 def _instantiate(variadic: VariadicEdgeType, num_vertices: int) -> EdgeType:
     return replace(variadic.make(variadic, num_vertices), made_by=(_instantiate, (variadic, num_vertices)))
 

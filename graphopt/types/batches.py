@@ -8,12 +8,12 @@ evaluated on arrays. A function that works on arrays of any batch shape is calle
 from __future__ import annotations
 
 from collections.abc import Sequence
-from functools import cache
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
 from graphopt.symbolic import Expr, as_exprs, evaluate, fresh_table, variables
+from graphopt.types.cache import per_type_cache
 
 if TYPE_CHECKING:
     from graphopt.types.base import EdgeType
@@ -46,7 +46,7 @@ def row_by_row(kind: EdgeType, values: Sequence[Array]) -> Array:
     return np.stack([np.broadcast_to(x, shape) for x in evaluate(outputs, found)], axis=-1)
 
 
-@cache
+@per_type_cache
 def _traced(kind: EdgeType) -> tuple[list[list[str]], list[Expr]]:
     """Names of the numbers of each argument, and the residual as expressions."""
     with fresh_table():
