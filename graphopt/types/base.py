@@ -194,6 +194,8 @@ class EdgeType(KnownByTag):
     """`jacobian` for the working forms of the vertices, where it is another one; None: the same."""
     is_batched: bool = True
     """`residual` takes arrays of any batch shape; False: one edge at a time (see `types.batches`)."""
+    batch_error: str = ""
+    """What `residual` raised when it was called with arrays of edges, and where; "" if it raised nothing."""
     sees: Callable[..., Array] | None = None
     """(*vertices, *parameters, measurement), wrapped -> (...,) bool: the point is where its camera sees; a
     pinhole camera sees what is in front of it. The residual is computed behind it as well, and chi2 counts

@@ -1,5 +1,6 @@
 """Grids, stencils and access per argument: the edges they make are those that index arrays would make."""
 
+import dataclasses
 import itertools
 
 import numpy as np
@@ -325,9 +326,7 @@ def test_merged_types_add_their_jacobians():
     """Of a type with its own Jacobian the blocks of equal slots are added."""
     kind = registry.edge_type("EDGE_POINTXY")
     assert isinstance(kind, EdgeType)
-    own = kind.__class__(
-        **{**kind.__dict__, "jacobian": lambda a, b, z: (np.full((2, 2), 1.0), np.full((2, 2), 3.0))}
-    )
+    own = dataclasses.replace(kind, jacobian=lambda a, b, z: (np.full((2, 2), 1.0), np.full((2, 2), 3.0)))
     merged = merged_edge_type(own, (0, 0))
     assert merged.jacobian is not None and len(merged.vertices) == 1
     np.testing.assert_array_equal(merged.jacobian(0, 0)[0], np.full((2, 2), 4.0))
