@@ -29,6 +29,7 @@ _TIMEOUT = 60.0  # [s] a program is split long before it runs this long
 _TIMEOUT_CPU = 600.0  # [s] software drivers compile kernels when they first run, on cores that others use too
 
 MOST_KERNELS = 1000
+MOST_ON_CPU = 250  # llvmpipe's machine code of a kernel takes 1.6 MB of the host's memory
 """Of a device that are kept for who asks next: a solver of many edge types has some hundred, and drivers take
 up to a MiB for each. Programs keep those that they launch."""
 ALLOCATIONS = ("pooled", "on demand")
@@ -86,7 +87,8 @@ class VulkanDevice:
         weakref.finalize(self, _save_pipeline_cache, self.native)
         self.info: dict[str, Any] = self.native.describe()
         self.timeout = _TIMEOUT_CPU if self.info["kind"] == "cpu" else _TIMEOUT
-        self._kernels: BuiltOnce[Any] = BuiltOnce(MOST_KERNELS)
+        most = min(MOST_KERNELS, MOST_ON_CPU) if self.info["kind"] == "cpu" else MOST_KERNELS
+        self._kernels: BuiltOnce[Any] = BuiltOnce(most)
         self._users: dict[Hashable, set[int]] = {}
         """By key of a generated kernel the `GpuKernel` objects that it was built for, by `id`."""
 
