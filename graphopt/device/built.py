@@ -4,9 +4,12 @@ from __future__ import annotations
 
 import threading
 from collections.abc import Callable, Hashable
-from typing import Generic, TypeVar
+from typing import Any, Generic, TypeVar
 
 T = TypeVar("T")
+
+
+_MISSING: Any = object()
 
 
 class BuiltOnce(Generic[T]):
@@ -22,12 +25,20 @@ class BuiltOnce(Generic[T]):
         self._in_work: dict[Hashable, threading.Event] = {}
         self._lock = threading.Lock()
 
+    def __len__(self) -> int:
+        return len(self._built)
+
+    def forget(self, key: Hashable) -> None:
+        """Keep the thing of this key no longer. Takes no lock: a garbage collection may call it anywhere."""
+        self._built.pop(key, None)
+
     def get(self, key: Hashable, build: Callable[[], T]) -> T:
         """The thing of this key. An error of `build` is raised, and the next who asks tries again."""
         while True:
             with self._lock:
-                if key in self._built:
-                    found = self._built[key] = self._built.pop(key)
+                found = self._built.pop(key, _MISSING)
+                if found is not _MISSING:
+                    self._built[key] = found
                     return found
                 others = self._in_work.get(key)
                 if others is None:
@@ -39,7 +50,7 @@ class BuiltOnce(Generic[T]):
             with self._lock:
                 self._built[key] = found
                 if len(self._built) > self._most:
-                    del self._built[next(iter(self._built))]
+                    self._built.pop(next(iter(self._built)), None)
         finally:
             with self._lock:
                 del self._in_work[key]

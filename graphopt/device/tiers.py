@@ -54,8 +54,11 @@ class BuiltKernels:
 
     def are_there(self) -> bool:
         """Whether building them again only means to read them."""
-        known = _built.get(self._device, set())
-        return self._name in known or disk_cache.load(f"kernels/{self._name}") is not None
+        known = _built.setdefault(self._device, set())
+        if self._name not in known and disk_cache.load(f"kernels/{self._name}") is None:
+            return False
+        known.add(self._name)  # asking the cache folder takes 0.4 ms
+        return True
 
     def note(self) -> None:
         """They are built now."""

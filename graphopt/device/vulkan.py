@@ -11,7 +11,7 @@ from __future__ import annotations
 import os
 import warnings
 import weakref
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Hashable, Iterable, Mapping, Sequence
 from typing import Any
 
 import numpy as np
@@ -29,6 +29,7 @@ _TIMEOUT = 60.0  # [s] a program is split long before it runs this long
 _TIMEOUT_CPU = 600.0  # [s] software drivers compile kernels when they first run, on cores that others use too
 
 MOST_KERNELS = 1000
+MOST_ON_CPU = 250  # llvmpipe's machine code of a kernel takes 1.6 MB of the host's memory
 """Of a device that are kept for who asks next: a solver of many edge types has some hundred, and drivers take
 up to a MiB for each. Programs keep those that they launch."""
 ALLOCATIONS = ("pooled", "on demand")
@@ -86,7 +87,10 @@ class VulkanDevice:
         weakref.finalize(self, _save_pipeline_cache, self.native)
         self.info: dict[str, Any] = self.native.describe()
         self.timeout = _TIMEOUT_CPU if self.info["kind"] == "cpu" else _TIMEOUT
-        self._kernels: BuiltOnce[Any] = BuiltOnce(MOST_KERNELS)
+        most = min(MOST_KERNELS, MOST_ON_CPU) if self.info["kind"] == "cpu" else MOST_KERNELS
+        self._kernels: BuiltOnce[Any] = BuiltOnce(most)
+        self._users: dict[Hashable, set[int]] = {}
+        """By key of a generated kernel the `GpuKernel` objects that it was built for, by `id`."""
 
     @property
     def name(self) -> str:
@@ -269,6 +273,10 @@ class VulkanDevice:
             )
         values = {**kernel.constants, **(constants or {})}
         key = (kernel.source, tuple(sorted(values.items())))
+        users = self._users.setdefault(key, set())
+        if id(kernel) not in users:
+            users.add(id(kernel))
+            weakref.finalize(kernel, _forget, weakref.ref(self), key, id(kernel)).atexit = False
 
         def make() -> Any:
             code = spirv.compile_generated(kernel.name, kernel.source, self.access, kernel.precision)
@@ -305,6 +313,18 @@ class VulkanDevice:
     def save_pipeline_cache(self) -> None:
         """Write the pipeline cache to disk now, not when the device is closed; warn where that fails."""
         _save_pipeline_cache(self.native)
+
+
+def _forget(device: weakref.ref[VulkanDevice], key: Hashable, user: int) -> None:
+    """A `GpuKernel` is gone, with its edge type: nobody asks for its pipeline again."""
+    opened = device()
+    users = None if opened is None else opened._users.get(key)
+    if opened is None or users is None:
+        return
+    users.discard(user)
+    if not users:
+        opened._users.pop(key, None)
+        opened._kernels.forget(key)
 
 
 def _save_pipeline_cache(native: Any) -> None:

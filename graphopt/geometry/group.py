@@ -25,6 +25,8 @@ class LieGroup:
     storage_dim: ClassVar[int]
     tangent_dim: ClassVar[int]
     identity_storage: ClassVar[tuple[float, ...]]
+    quaternions: ClassVar[tuple[int, ...]] = ()
+    """First of the four storage numbers of each unit quaternion."""
 
     def __init__(self, storage: Array) -> None:
         if isinstance(storage, (list, tuple)):

@@ -165,10 +165,12 @@ def product_group(name: str, **parts: type[LieGroup] | int) -> type[ProductGroup
         "storage_dim": sum(group.storage_dim for group in groups.values()),
         "tangent_dim": sum(group.tangent_dim for group in groups.values()),
         "identity_storage": tuple(x for group in groups.values() for x in group.identity_storage),
+        "quaternions": (),
     }
     first = 0
     for key, group in groups.items():
         members[key] = _part(group, first)
+        members["quaternions"] += tuple(first + column for column in group.quaternions)
         first += group.storage_dim
     return type(name, (ProductGroup,), members)
 

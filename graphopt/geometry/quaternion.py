@@ -10,6 +10,9 @@ import numpy as np
 
 from graphopt.geometry.arrays import Array, components, cross, dot, matrix, safe_sqrt, scale, stack, where
 
+_FEW_DIGITS = 1e-3
+_SHORTEST = 1e-6
+
 
 def multiply(a: Array, b: Array) -> Array:
     """Hamilton product."""
@@ -40,6 +43,24 @@ def rotate(q: Array, v: Array) -> Array:
 def normalize(q: Array) -> Array:
     """Scale to unit length."""
     return scale(1.0 / np.sqrt(dot(q, q)), q)
+
+
+def has_direction(q: np.ndarray) -> np.ndarray:
+    """(...) bool: a rotation can be made of quaternions (..., 4); not of zero, NaN or infinity."""
+    with np.errstate(over="ignore", invalid="ignore"):
+        squared = np.einsum("...i,...i->...", q, q)
+    return (squared >= _SHORTEST**2) & np.isfinite(squared)
+
+
+def nearly_unit(q: np.ndarray) -> np.ndarray:
+    """Quaternions (..., 4) of unit length, but for rounding in files.
+
+    Lengths within 1e-3 of 1 come from writing few digits and are left as they are, as g2o 2.x does: its
+    answers (chi2 of a solution to 5e-6) depend on these digits. Zero becomes the identity.
+    """
+    length = np.linalg.norm(q, axis=-1, keepdims=True)
+    scaled = q / np.where(np.abs(length - 1.0) < _FEW_DIGITS, 1.0, np.where(length > 0.0, length, 1.0))
+    return np.where(length > 0.0, scaled, [0.0, 0.0, 0.0, 1.0])
 
 
 def canonical(q: Array) -> Array:

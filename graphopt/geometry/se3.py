@@ -36,6 +36,7 @@ class SE3(LieGroup):
     storage_dim = 7
     tangent_dim = 6
     identity_storage = (0.0, 0.0, 0.0, 0.0, 0.0, 0.0, 1.0)
+    quaternions = (3,)
 
     @property
     def translation(self) -> Array:

@@ -91,6 +91,7 @@ class Sim3(LieGroup):
     storage_dim = 8
     tangent_dim = 7
     identity_storage = (0.0, 0.0, 0.0, 0.0, 0.0, 0.0, 1.0, 1.0)
+    quaternions = (3,)
 
     @property
     def translation(self) -> Array:

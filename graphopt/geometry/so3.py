@@ -102,6 +102,7 @@ class SO3(LieGroup):
     storage_dim = 4
     tangent_dim = 3
     identity_storage = (0.0, 0.0, 0.0, 1.0)
+    quaternions = (0,)
 
     @property
     def quaternion(self) -> Array:

@@ -72,6 +72,20 @@ def checked_parameter_ids(parameters: Any, count: int, edge_type: EdgeType) -> n
     return np.broadcast_to(ids, (count, num_parameters))
 
 
+def neutral_measurement(edge_type: EdgeType) -> np.ndarray:
+    """(measurement_dim,) of edges that are given none: zeros, or the neutral element of a group."""
+    zeros = (0.0,) * edge_type.measurement_dim
+    return np.array(getattr(edge_type.wrap_measurement, "identity_storage", zeros), np.float64)
+
+
+def checked_ids(ids: Any, tag: str) -> np.ndarray:
+    """Ids (n,) of what is added."""
+    array = np.atleast_1d(validate.as_ids(ids, f"{tag} ids"))
+    if array.ndim != 1:
+        raise ShapeError(f"{tag} ids have shape {array.shape}, expected (n,).")
+    return array
+
+
 def checked_flags(values: Any, count: int, what: str) -> np.ndarray:
     """One bool or (n,) bool."""
     flags = np.asarray(values)
@@ -105,6 +119,20 @@ def kernel_widths(width: Any, count: int) -> np.ndarray:
     if widths.size and not (np.isfinite(widths).all() and (widths > 0).all()):
         raise GraphError("kernel_width must be finite and positive.")
     return widths
+
+
+def checked_levels(level: Any, count: int) -> np.ndarray:
+    """Levels: one, or (n,)."""
+    levels = validate.as_ids(level, "level")
+    if levels.shape not in ((), (count,)):
+        raise ShapeError(f"level has shape {levels.shape}, expected one number or ({count},).")
+    limits = np.iinfo(np.int32)
+    if levels.size and not limits.min <= levels.min() <= levels.max() <= limits.max:
+        raise GraphError(
+            f"level holds {int(levels.min())} to {int(levels.max())}, expected {limits.min} to {limits.max} "
+            "(32 bits)."
+        )
+    return levels
 
 
 def number_of(sets: list, wanted: object) -> int:

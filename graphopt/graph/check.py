@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
+from graphopt.geometry import quaternion
 from graphopt.graph.behind import points_behind
 from graphopt.graph.components import connected_components
 from graphopt.graph.select import select_connected
@@ -32,8 +33,8 @@ class Finding:
     """One observation about a graph."""
 
     kind: str
-    """"no-edges", "non-finite", "unknown-kernel", "information-indefinite", "information-singular",
-    "isolated-vertices", "components", "gauge", "points-behind"."""
+    """"no-edges", "non-finite", "zero-quaternion", "unknown-kernel", "information-indefinite",
+    "information-singular", "isolated-vertices", "components", "gauge", "points-behind"."""
     severity: str
     """"error", "warning" or "note"."""
     message: str
@@ -56,24 +57,31 @@ def check(graph: Graph, level: int = 0) -> list[Finding]:
 
 def _values(graph: Graph) -> Iterator[Finding]:
     """What live views may have broken: numbers, kernels, vertex ids of edges."""
-    arrays = [(f"estimate of {vertex_set.type.tag}", vertex_set.estimate) for vertex_set in graph.vertex_sets]
-    arrays += [
-        (f"measurement of {each_edge_set.type.tag}", each_edge_set.measurement)
-        for each_edge_set in graph.edge_sets
+    arrays: list[tuple[str, np.ndarray, object]] = [
+        *(
+            (f"estimate of {rows.type.tag}", rows.look("estimate"), rows.type.wrap)
+            for rows in graph.vertex_sets
+        ),
+        *(
+            (f"measurement of {rows.type.tag}", rows.look("measurement"), rows.type.wrap_measurement)
+            for rows in graph.edge_sets
+        ),
+        *((f"information of {rows.type.tag}", rows.look("information"), None) for rows in graph.edge_sets),
+        *(
+            (f"values of {rows.type.tag}", rows.look("values"), rows.type.wrap)
+            for rows in graph.parameter_sets
+        ),
     ]
-    arrays += [
-        (f"information of {each_edge_set.type.tag}", each_edge_set.information)
-        for each_edge_set in graph.edge_sets
-    ]
-    arrays += [
-        (f"values of {parameter_set.type.tag}", parameter_set.values)
-        for parameter_set in graph.parameter_sets
-    ]
-    for what, array in arrays:
-        bad = ~np.isfinite(array).reshape(len(array), -1).all(axis=1)
-        if bad.any():
-            rows = _some(np.flatnonzero(bad))
-            yield Finding("non-finite", "error", f"The {what} holds NaN or infinity in rows {rows}.")
+    for what, array, wrap in arrays:
+        bad = np.flatnonzero(~np.isfinite(array).reshape(len(array), -1).all(axis=1))
+        if len(bad):
+            yield Finding("non-finite", "error", f"The {what} holds NaN or infinity in rows {_some(bad)}.")
+            continue
+        for first in getattr(wrap, "quaternions", ()):
+            bad = np.flatnonzero(~quaternion.has_direction(array[:, first : first + 4]))
+            if len(bad):
+                message = f"The {what} holds quaternions of length 0 in rows {_some(bad)}: no rotations."
+                yield Finding("zero-quaternion", "error", message)
     for edge_set in graph.edge_sets:
         tag, kernel = edge_set.type.tag, edge_set.kernel
         if len(kernel) and not 0 <= kernel.min() <= kernel.max() < num_kernels():

@@ -11,7 +11,8 @@ a user took of a view; take them anew.)
 **What is known of a column** (`known`: its fingerprint, say) stays known while nobody can have written.
 Whoever writes has a view, or one made of it, and numpy counts these: each refers to the column's buffer. So a
 column whose buffer nobody else refers to stays as it is until it is handed out again (`columns["name"]`), and
-that ends what is known. `look` gives a read-only view, which ends nothing.
+that ends what is known. `look` gives a read-only view, which ends nothing. Who writes by an address kept as a
+number (`ctypes.data`, `__array_interface__`, a pointer in C++) has no reference to be counted: `touch`.
 """
 
 from __future__ import annotations
@@ -24,6 +25,7 @@ from typing import Any, TypeVar
 import numpy as np
 
 Fact = TypeVar("Fact")
+_NOTHING_KNOWN: tuple[object, dict[Hashable, Any]] = (object(), {})
 
 _MIN_CAPACITY = 16
 _PRUNE = 1000  # so many views may be remembered before those that are gone are looked for
@@ -63,27 +65,33 @@ class Columns:
 
     def __getitem__(self, name: str) -> np.ndarray:
         """Live view of one column's used rows."""
+        view = self._views[name]  # before facts end: whoever finds out facts meanwhile counts this reference
         self._asked.add(name)
-        self._facts.pop(name, None)
-        return self._views[name]
+        self._epochs[name] = object()
+        return view
 
     def look(self, name: str) -> np.ndarray:
-        """Read-only view of one column's used rows."""
-        view = self._views[name].view()
-        view.flags.writeable = False
-        return view
+        """Read-only view of one column's used rows; numpy does not let it be made writable."""
+        return np.asarray(self._views[name].data.toreadonly())
+
+    def touch(self) -> None:
+        """End what is known of all columns: somebody has written by an address."""
+        self._epochs: dict[str, object] = dict.fromkeys(self._buffers, object())
 
     def known(self, name: str, what: Hashable, find: Callable[[np.ndarray], Fact]) -> Fact:
         """find(column), which only reads, or what it said last time while nobody can have written since.
 
         what: names the question.
         """
-        facts = self._facts.get(name)
-        if facts is None:
+        epoch = self._epochs.get(name)
+        of, facts = self._facts.get(name, _NOTHING_KNOWN)
+        if of is not epoch:
+            # a view taken by another thread meanwhile is counted here, or begins another epoch
             if self._references(name) != _ALONE or self._buffers[name].base is not None:
                 return find(self.look(name))
-            facts = self._facts[name] = {}
-        if what not in facts:  # if the column is handed out meanwhile, these facts are no longer its own
+            facts = {}
+            self._facts[name] = epoch, facts
+        if what not in facts:  # of an epoch that is over, if the column is handed out meanwhile
             facts[what] = find(self.look(name))
         return facts[what]
 
@@ -105,10 +113,12 @@ class Columns:
         if num_rows <= capacity:
             return
         grown = max(num_rows, 2 * self.num_rows, _MIN_CAPACITY)
+        larger = {
+            name: np.empty((grown, *buffer.shape[1:]), buffer.dtype) for name, buffer in self._buffers.items()
+        }
         for name, buffer in self._buffers.items():
-            larger = np.empty((grown, *buffer.shape[1:]), buffer.dtype)
-            larger[: self.num_rows] = buffer[: self.num_rows]
-            self._buffers[name] = larger
+            larger[name][: self.num_rows] = buffer[: self.num_rows]
+        self._buffers = larger
         self._become_stale()
         self._refresh()
 
@@ -140,7 +150,7 @@ class Columns:
 
     def __getstate__(self) -> dict[str, object]:
         """Only the rows that are in use travel."""
-        self._facts.clear()  # whoever gets them may write
+        self.touch()  # whoever gets them may write
         return {"arrays": self._views, "num_rows": self.num_rows}
 
     def __setstate__(self, state: dict) -> None:
@@ -156,8 +166,9 @@ class Columns:
         self._handed: list[weakref.ref[np.ndarray]] = []
         """Earlier views of the present buffers."""
         self._prune_at = _PRUNE
-        self._facts: dict[str, dict[Hashable, Any]] = {}
-        """By column what is known of it."""
+        self._facts: dict[str, tuple[object, dict[Hashable, Any]]] = {}
+        """By column its epoch and what was known of it then."""
+        self.touch()
 
     def _become_stale(self) -> None:
         """Views of the old buffers are read-only from now on."""
@@ -172,7 +183,7 @@ class Columns:
 
     def _refresh(self) -> None:
         """Views of the used rows; shorter ones of the same buffers that somebody may have are remembered."""
-        self._facts.clear()
+        self.touch()
         if self._asked:
             self._handed += [weakref.ref(self._views[name]) for name in self._asked]
             self._asked.clear()

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, cast
 
@@ -13,9 +13,11 @@ from graphopt.errors import GraphError, ShapeError, UnknownIdError
 from graphopt.graph import validate
 from graphopt.graph.access import Access
 from graphopt.graph.arguments import (
+    checked_levels,
     checked_parameter_ids,
     kernel_numbers,
     kernel_widths,
+    neutral_measurement,
     resolved_edge_type,
     resolved_vertex_type,
     set_of,
@@ -25,7 +27,7 @@ from graphopt.graph.sets import EdgeSet
 from graphopt.graph.stencils import Part, Stencil
 from graphopt.graph.store import GraphStore
 from graphopt.symbolic.images import Image
-from graphopt.types.base import EdgeType, VariadicEdgeType
+from graphopt.types.base import EdgeType, ParameterType, VariadicEdgeType
 from graphopt.types.images import image_handles
 
 if TYPE_CHECKING:
@@ -34,30 +36,45 @@ if TYPE_CHECKING:
     from graphopt.types.registry import AnyEdgeType
 
 
+NewImages = Mapping[int, tuple[ParameterType, Image]]
+"""Parameters to be added: id -> type and image."""
+
+
 @dataclass(frozen=True, eq=False)
 class GridEdges:
-    """Edges that one `add_stencil` made."""
+    """Edges that one `add_stencil` made. Those removed from the graph since then are left out."""
 
     shape: tuple[int, ...]
-    parts: tuple[tuple[EdgeSet, slice, np.ndarray], ...]
-    """Edge set, rows in it, and the flat place (m,) in the grid of each edge."""
+    parts: tuple[tuple[EdgeSet, int, np.ndarray], ...]
+    """Edge set, `sequence` of the first edge in it, and the flat place (m,) in the grid of each edge."""
 
     def __len__(self) -> int:
-        return sum(len(places) for _, _, places in self.parts)
+        return sum(len(places) for _, _, places in self._present())
 
     def set_measurements(self, values: Any) -> None:
         """Replace the measurements: (*shape, measurement_dim), or one that all edges share."""
-        for edge_set, rows, places in self.parts:
-            item = (edge_set.type.measurement_dim,)
-            array = as_places(values, self.shape, item, f"{edge_set.type.tag} measurements")
-            validate.check_finite(array, 1, f"{edge_set.type.tag} measurement")
+        arrays = [
+            _checked_measurements(
+                as_places(values, self.shape, (kind.measurement_dim,), f"{kind.tag} measurements"),
+                kind,
+            )
+            for kind in (edge_set.type for edge_set, _, _ in self.parts)
+        ]
+        for (edge_set, rows, places), array in zip(self._present(), arrays, strict=True):
             edge_set.measurement[rows] = array if array.ndim == 1 else array[places]
 
     def set_information(self, values: Any) -> None:
         """Replace the information: one matrix or weight, or one per place as `add_stencil` takes it."""
-        for edge_set, rows, places in self.parts:
-            array = _information(values, self.shape, edge_set.type)
+        arrays = [_checked_information(values, self.shape, edge_set.type) for edge_set, _, _ in self.parts]
+        for (edge_set, rows, places), array in zip(self._present(), arrays, strict=True):
             edge_set.information[rows] = array if array.ndim == 2 else array[places]
+
+    def _present(self) -> Iterator[tuple[EdgeSet, slice, np.ndarray]]:
+        """Per part: edge set, rows in it at the moment, and the flat place of each."""
+        for edge_set, first, places in self.parts:
+            start, stop = np.searchsorted(edge_set.sequence, (first, first + len(places))).tolist()
+            rows = slice(start, stop)
+            yield edge_set, rows, places[edge_set.sequence[rows] - first]
 
 
 class GraphDomains(GraphStore):
@@ -148,20 +165,22 @@ class GraphDomains(GraphStore):
             )
         dim, shape, tag = resolved.measurement_dim, stencil.shape, resolved.tag
         values = as_places(
-            np.zeros(dim) if measurements is None else measurements, shape, (dim,), f"{tag} measurements"
+            neutral_measurement(resolved) if measurements is None else measurements,
+            shape,
+            (dim,),
+            f"{tag} measurements",
         )
-        weights = _information(information, shape, resolved)
-        validate.check_finite(values, 1, f"{tag} measurement")
-        validate.check_finite(weights, 2, f"{tag} information")
-        validate.check_symmetric(weights, f"{tag} information")
-        ids = self.parameter_ids(parameters, resolved)
+        weights = _checked_information(information, shape, resolved)
+        values = _checked_measurements(values, resolved)
+        ids, images = self.parameter_ids(parameters, resolved)
         constants = {
             "kernel": kernel_numbers(kernel, 1),
             "kernel_width": kernel_widths(kernel_width, 1),
-            "level": validate.as_ids(level, "level"),
+            "level": checked_levels(level, 1),
             "parameters": checked_parameter_ids(ids, 1, resolved)[0],
         }
-        self.check_parameters(constants["parameters"][None], resolved)
+        self.check_parameters(constants["parameters"][None], resolved, images)
+        self._add_images(images)
         parts = [
             self._add_part(stencil, part, values, weights, constants)
             for part in stencil.parts(chosen)
@@ -171,7 +190,7 @@ class GraphDomains(GraphStore):
 
     def _add_part(
         self, stencil: Stencil, part: Part, values: np.ndarray, weights: np.ndarray, constants: dict[str, Any]
-    ) -> tuple[EdgeSet, slice, np.ndarray]:
+    ) -> tuple[EdgeSet, int, np.ndarray]:
         """Append the edges of a part; its ids are right by construction, nothing is looked up."""
         number, edge_set = set_of(self.edge_sets, part.type, EdgeSet)
         domain = stencil.domain(part, len(edge_set))
@@ -182,42 +201,40 @@ class GraphDomains(GraphStore):
             "information": weights if weights.ndim == 2 else weights[part.places],
             **constants,
         }
-        rows = self._append(self.edge_sets, number, edge_set, columns, None)
+        self._append(self.edge_sets, number, edge_set, columns, None)
         if domain is not None:
             edge_set.domains.append(domain)
-        return edge_set, rows, part.places
+        return edge_set, int(columns["sequence"][0]), part.places
 
     # ---------------------------------------------------------------- images
 
-    def parameter_ids(self, parameters: Any, edge_type: EdgeType) -> Any:
-        """`parameters` of an `add_...` call, every image replaced by the id of a parameter that has it."""
+    def parameter_ids(self, parameters: Any, edge_type: EdgeType) -> tuple[Any, NewImages]:
+        """`parameters` of an `add_...` call with ids instead of images, and the new parameters to add."""
         if isinstance(parameters, Image):
             parameters = (parameters,)
         if not isinstance(parameters, (list, tuple)) or not any(isinstance(p, Image) for p in parameters):
-            return parameters
+            return parameters, {}
         if len(parameters) != len(edge_type.parameters):
             raise ShapeError(
                 f"{edge_type.tag} takes {len(edge_type.parameters)} parameters, got {len(parameters)}."
             )
-        ids = []
+        known = (int(rows.ids.max()) for rows in self.parameter_sets if len(rows))
+        first = max(known, default=-1) + 1
+        ids: list[int] = []
+        images: dict[int, tuple[ParameterType, Image]] = {}
         for kind, value in zip(edge_type.parameters, parameters, strict=True):
-            if not isinstance(value, Image):
-                ids.append(int(value))
-                continue
-            new = (
-                max(
-                    (
-                        int(parameter_set.ids.max())
-                        for parameter_set in self.parameter_sets
-                        if len(parameter_set)
-                    ),
-                    default=-1,
-                )
-                + 1
-            )
-            cast("Graph", self).add_parameters(kind, [new], value)
-            ids.append(new)
-        return ids
+            if isinstance(value, Image):
+                if kind.image is None:
+                    raise GraphError(f"{edge_type.tag} takes the id of a {kind.tag}, got {value!r}.")
+                image_handles(kind, value)  # refuses the wrong number of channels
+                value = first + len(images)
+                images[value] = kind, parameters[len(ids)]
+            ids.append(int(value))
+        return ids, images
+
+    def _add_images(self, images: NewImages) -> None:
+        for parameter_id, (kind, image) in images.items():
+            cast("Graph", self).add_parameters(kind, [parameter_id], image)
 
     def set_image(self, parameter_id: int, image: Image) -> None:
         """Let the parameter with this id be another image; edges that use it see that from now on."""
@@ -232,10 +249,19 @@ class GraphDomains(GraphStore):
         found.keep_images(images)
 
 
-def _information(values: Any, shape: tuple[int, ...], edge_type: EdgeType) -> np.ndarray:
+def _checked_measurements(values: np.ndarray, edge_type: EdgeType) -> np.ndarray:
+    what = f"{edge_type.tag} measurement"
+    validate.check_finite(values, 1, what)
+    return validate.with_unit_quaternions(values, edge_type.wrap_measurement, what)
+
+
+def _checked_information(values: Any, shape: tuple[int, ...], edge_type: EdgeType) -> np.ndarray:
     """(d, d), or (number of places, d, d)."""
-    dim = edge_type.residual_dim
+    dim, what = edge_type.residual_dim, f"{edge_type.tag} information"
     array = np.asarray(1.0 if values is None else values, np.float64)
     if array.shape in ((), shape) and not (array.shape == shape == (dim, dim)):
         array = array[..., None, None] * np.eye(dim)
-    return as_places(array, shape, (dim, dim), f"{edge_type.tag} information")
+    array = as_places(array, shape, (dim, dim), what)
+    validate.check_finite(array, 2, what)
+    validate.check_symmetric(array, what)
+    return array

@@ -22,11 +22,14 @@ from graphopt.graph import residuals, validate
 from graphopt.graph.access import accessed_ids, is_access
 from graphopt.graph.arguments import (
     checked_flags,
+    checked_ids,
+    checked_levels,
     checked_parameter_ids,
     edge_type_and_vertices,
     existing_set,
     kernel_numbers,
     kernel_widths,
+    neutral_measurement,
     resolved_edge_type,
     resolved_parameter_type,
     resolved_vertex_type,
@@ -34,6 +37,7 @@ from graphopt.graph.arguments import (
 )
 from graphopt.graph.behind import points_behind
 from graphopt.graph.computed import GraphComputed
+from graphopt.graph.domains import NewImages
 from graphopt.graph.gauge import gauge_freedom, gauge_vertex
 from graphopt.graph.id_index import IdIndex
 from graphopt.graph.kernels import renumber_kernels, used_own_kernels
@@ -50,7 +54,7 @@ from graphopt.types.robust_kernels import robust_kernel
 if TYPE_CHECKING:
     from graphopt.graph.check import Finding
     from graphopt.graph.selection import Selection
-    from graphopt.types.base import ParameterType, VertexType
+    from graphopt.types.base import EdgeType, ParameterType, VertexType
     from graphopt.types.registry import AnyEdgeType
     from graphopt.types.robust_kernels import RobustKernel
 
@@ -102,19 +106,21 @@ class Graph(GraphComputed):
 
         `ids` (n,); `estimates` (n, storage_dim), one that all share, or None for the type's identity; `fixed`
         and `marginalized` (n,) or one bool. `order` (n,) ascending: place among all lines of a file, by
-        default last. Raises `GraphError` for an id that exists, is given twice, or an estimate that is not
-        finite.
+        default last.
+
+        Quaternions are taken as files are read: those further than 1e-3 from unit length are normalised, the
+        others keep their digits. Raises `GraphError` for an id that exists, is given twice, or an estimate
+        that is not finite or holds a zero quaternion.
         """
         resolved = resolved_vertex_type(vertex_type)
-        ids = np.atleast_1d(validate.as_ids(ids, f"{resolved.tag} ids"))
-        if ids.ndim != 1:
-            raise ShapeError(f"{resolved.tag} ids have shape {ids.shape}, expected (n,).")
+        ids = checked_ids(ids, resolved.tag)
         if estimates is None:
             estimates = resolved.identity
         estimates = validate.as_rows(
             estimates, len(ids), (resolved.storage_dim,), f"{resolved.tag} estimates"
         )
         validate.check_finite(estimates, 1, f"{resolved.tag} estimate", ids if estimates.ndim == 2 else None)
+        estimates = validate.with_unit_quaternions(estimates, resolved.wrap, f"{resolved.tag} estimate", ids)
         validate.check_distinct(ids, f"{resolved.tag} id")
         self._refuse_known(ids, resolved.tag)
         number, vertex_set = set_of(self.vertex_sets, resolved, VertexSet)
@@ -144,9 +150,10 @@ class Graph(GraphComputed):
         """Add edges of one type and return their rows in its set.
 
         `vertices` (m, arity) ids, or one access per slot (see `access`); `measurements` (m, measurement_dim),
-        one that all share, or None for zeros; `information` (m, d, d), one (d, d) that all share, or None for
-        the identity; `kernel` a name or number for all or (m,) numbers; `parameters` (m, num_parameters) ids,
-        or one id or image per slot that all share. `order` as in `add_vertices`.
+        one that all share, or None for zeros (of a group: its neutral element); `information` (m, d, d), one
+        (d, d) that all share, or None for the identity; `kernel` a name or number for all or (m,) numbers;
+        `parameters` (m, num_parameters) ids, or one id or image per slot that all share. `order` and
+        quaternions of measurements as in `add_vertices`.
 
         Raises `GraphError` for a vertex that is missing, of the wrong type or named twice by one edge, and
         for numbers that are not finite. Information matrices must be symmetric; that they are positive
@@ -155,10 +162,41 @@ class Graph(GraphComputed):
         accesses = vertices
         if is_access(accesses):
             vertices = accessed_ids(resolved_edge_type(edge_type), accesses, measurements)
+        checked = self._checked_edges(
+            edge_type,
+            vertices,
+            measurements,
+            information,
+            kernel=kernel,
+            kernel_width=kernel_width,
+            level=level,
+            parameters=parameters,
+            order=order,
+        )
+        rows = self._add_checked_edges(*checked, order)
+        domain = domain_of_accesses(accesses, rows) if is_access(accesses) else None
+        if domain is not None:
+            existing_set(self.edge_sets, checked[0], "edges").domains.append(domain)
+        return rows
+
+    def _checked_edges(
+        self,
+        edge_type: AnyEdgeType | str,
+        vertices: Any,
+        measurements: Any = None,
+        information: Any = None,
+        *,
+        kernel: Any = None,
+        kernel_width: Any = 1.0,
+        level: Any = 0,
+        parameters: Any = None,
+        order: Any = None,
+    ) -> tuple[EdgeType, dict[str, Any], NewImages]:
+        """Type, columns and new images of edges that may be added; nothing is added yet."""
         resolved, vertices = edge_type_and_vertices(edge_type, vertices)
         tag, dim, count = resolved.tag, resolved.residual_dim, len(vertices)
-        measurements = np.zeros(resolved.measurement_dim) if measurements is None else measurements
-        parameters = self.parameter_ids(parameters, resolved)
+        measurements = neutral_measurement(resolved) if measurements is None else measurements
+        parameters, images = self.parameter_ids(parameters, resolved)
         measurements = validate.as_rows(
             measurements, count, (resolved.measurement_dim,), f"{tag} measurements"
         )
@@ -167,26 +205,32 @@ class Graph(GraphComputed):
         parameters = checked_parameter_ids(parameters, count, resolved)
         validate.check_no_loops(vertices, tag)
         self._check_slots(vertices, resolved)
-        self.check_parameters(parameters, resolved)
+        self.check_parameters(parameters, resolved, images)
         validate.check_finite(measurements, 1, f"{tag} measurement", vertices)
+        measurements = validate.with_unit_quaternions(
+            measurements, resolved.wrap_measurement, f"{tag} measurement", vertices
+        )
         validate.check_finite(information, 2, f"{tag} information", vertices)
         validate.check_symmetric(information, f"{tag} information", vertices)
-        number, edge_set = set_of(self.edge_sets, resolved, EdgeSet)
+        self._orders(order, count, set_of(self.edge_sets, resolved, EdgeSet)[1])
         columns = {
-            "sequence": self._orders(order, count, edge_set),
             "vertices": vertices,
             "measurement": measurements,
             "information": information,
             "kernel": kernel_numbers(kernel, count),
             "kernel_width": kernel_widths(kernel_width, count),
-            "level": validate.as_ids(level, "levels"),
+            "level": checked_levels(level, count),
             "parameters": parameters,
         }
-        rows = self._append(self.edge_sets, number, edge_set, columns, None)
-        domain = domain_of_accesses(accesses, rows) if is_access(accesses) else None
-        if domain is not None:
-            edge_set.domains.append(domain)
-        return rows
+        return resolved, columns, images
+
+    def _add_checked_edges(
+        self, edge_type: EdgeType, columns: dict[str, Any], images: NewImages, order: Any
+    ) -> slice:
+        self._add_images(images)
+        number, edge_set = set_of(self.edge_sets, edge_type, EdgeSet)
+        orders = self._orders(order, len(columns["vertices"]), edge_set)
+        return self._append(self.edge_sets, number, edge_set, {**columns, "sequence": orders}, None)
 
     def add_parameters(
         self, parameter_type: ParameterType | str, ids: Any, values: Any, *, order: Any = None
@@ -196,12 +240,13 @@ class Graph(GraphComputed):
         `ids` (p,) and `values` (p, storage_dim); of a type whose values are images an `Image` or p of them.
         """
         resolved = resolved_parameter_type(parameter_type)
-        ids = np.atleast_1d(validate.as_ids(ids, f"{resolved.tag} ids"))
+        ids = checked_ids(ids, resolved.tag)
         images = []
         if resolved.image is not None:
             values, images = image_handles(resolved, values)
         values = validate.as_rows(values, len(ids), (resolved.storage_dim,), f"{resolved.tag} values")
         validate.check_finite(values, 1, f"{resolved.tag} value", ids if values.ndim == 2 else None)
+        values = validate.with_unit_quaternions(values, resolved.wrap, f"{resolved.tag} value", ids)
         validate.check_distinct(ids, f"{resolved.tag} id")
         known = self._parameter_index.find(ids)[0] >= 0
         if known.any():
@@ -249,14 +294,16 @@ class Graph(GraphComputed):
                     f"{resolved.tag}: {len(given)} {what} for {len(vertices)} edges, expected one each."
                 )
         first, counts = self.next_order(), np.array([len(each_vertex) for each_vertex in vertices], int)
-        arrays, found = (measurements, information), {}
+        arrays = (measurements, information)
+        checked: list[tuple[int, tuple[EdgeType, dict[str, Any], NewImages], np.ndarray]] = []
         for num in np.unique(counts).tolist():
             rows = np.flatnonzero(counts == num)
             chosen = rows.tolist()
             ids = np.array([list(vertices[k]) for k in chosen])
             own = [array if array is None else np.array([array[k] for k in chosen]) for array in arrays]
-            found[num] = self.add_edges(resolved, ids, *own, **properties, order=first + rows)
-        return found
+            order = first + rows
+            checked.append((num, self._checked_edges(resolved, ids, *own, **properties, order=order), order))
+        return {num: self._add_checked_edges(*edges, order) for num, edges, order in checked}
 
     def add_edge(
         self,

@@ -7,7 +7,13 @@
 
 Every array is a live view: writing into it changes the graph (`edge_set.level[:] = 1`). A view taken before
 the set grows beyond its capacity or loses rows is stale and read-only afterwards: take it again (see
-`columns`). The graph does not check what is written through a view; `Graph.check()` does.
+`columns`). `ids` and `sequence` are read-only: the graph finds vertices and edges by them. The graph does not
+check what is written through a view; `Graph.check()` does.
+
+What is known of an array (`fingerprint`, `information_kind`, what optimizations keep) is found out anew where
+numpy says that somebody may have written: where a view was taken, or is still there. Who keeps an address as
+a number (`array.ctypes.data`, `array.__array_interface__`, a pointer in C++) and writes through it calls
+`touch()` of the set afterwards, each time.
 
 `sequence` (n,) int64 counts everything ever added to the graph, ascending in each set: it is the order of a
 file's lines and the permanent name of an edge.
@@ -47,8 +53,8 @@ class _Set:
 
     @property
     def sequence(self) -> np.ndarray:
-        """(n,) int64, ascending: the how-manieth thing that was added to the graph."""
-        return self._columns["sequence"]
+        """(n,) int64, ascending, read-only: the how-manieth thing that was added to the graph."""
+        return self._columns.look("sequence")
 
     @property
     def generation(self) -> int:
@@ -63,6 +69,10 @@ class _Set:
     def look(self, name: str) -> np.ndarray:
         """The array of a name to read only; what is known of it stays so (see `columns`)."""
         return self._columns.look(name)
+
+    def touch(self) -> None:
+        """Say that arrays of this set were written by an address, which nothing else can see."""
+        self._columns.touch()
 
     def fingerprint(self, name: str) -> bytes:
         """16 bytes that tell contents of the array of a name apart.
@@ -95,8 +105,8 @@ class VertexSet(_Set):
 
     @property
     def ids(self) -> np.ndarray:
-        """(n,) int64. Do not write: the graph finds vertices by id."""
-        return self._columns["ids"]
+        """(n,) int64, read-only: the graph finds vertices by id."""
+        return self._columns.look("ids")
 
     @property
     def estimate(self) -> np.ndarray:
@@ -172,8 +182,8 @@ class ParameterSet(_Set):
 
     @property
     def ids(self) -> np.ndarray:
-        """(p,) int64. Do not write: the graph finds parameters by id."""
-        return self._columns["ids"]
+        """(p,) int64, read-only: the graph finds parameters by id."""
+        return self._columns.look("ids")
 
     @property
     def values(self) -> np.ndarray:
@@ -191,6 +201,8 @@ class ParameterSet(_Set):
 
     def keep_images(self, images: Iterable[Image]) -> None:
         """Keep images alive whose handles were written into `values`; drop those that left it."""
+        if self.type.image is None:
+            return
         self._images.update((image.planes[0], image) for image in images)
         used = set(self.values[:, 0].astype(int).tolist())
         self._images = {handle: image for handle, image in self._images.items() if handle in used}

@@ -117,10 +117,10 @@ class Stencil:
             same[:, slot] = slot
             for other in range(slot - 1, -1, -1):
                 same[ids[:, other] == ids[:, slot], slot] = other
-        code = same @ (arity ** np.arange(arity))
-        for number in np.unique(code).tolist():
-            here = code == number
-            first = same[np.argmax(here)]
+        # columns reversed: patterns are ordered by their last slot first
+        patterns, number = np.unique(same[:, ::-1], axis=0, return_inverse=True)
+        for k, first in enumerate(patterns[:, ::-1]):
+            here = number == k
             kept = np.unique(first)
             pattern = tuple(np.searchsorted(kept, first).tolist())
             yield Part(merged_edge_type(self.type, pattern), places[here], ids[here][:, kept], None)

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import threading
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
@@ -182,12 +182,15 @@ class GraphStore:
         rows, _ = self._parameter_index.find_rows(edge_set.look("parameters"))
         return tuple(number_of(self.parameter_sets, wanted_type) for wanted_type in wanted), rows
 
-    def check_parameters(self, parameters: np.ndarray, edge_type: EdgeType) -> None:
-        """Refuse ids (m, num_parameters) of which one is missing or of another type."""
+    def check_parameters(
+        self, parameters: np.ndarray, edge_type: EdgeType, to_come: Iterable[int] = ()
+    ) -> None:
+        """Refuse ids (m, num_parameters) of which one is missing or of another type, but for ids to come."""
         numbers, _ = self._parameter_index.find(parameters)
         for slot, parameter_type in enumerate(edge_type.parameters):
             expected = number_of(self.parameter_sets, parameter_type)
             wrong = (numbers[:, slot] != expected) | (numbers[:, slot] < 0)
+            wrong &= ~np.isin(parameters[:, slot], list(to_come))
             if wrong.any():
                 row = int(np.argmax(wrong))
                 raise GraphError(
@@ -238,14 +241,17 @@ class GraphStore:
     # ---------------------------------------------------------------- helpers
 
     def _note_change(self) -> None:
-        """Before anything is added or removed."""
+        """Before anything is taken whole or removed."""
+        self._refuse_while_optimized()
+        self.version += 1
+
+    def _refuse_while_optimized(self) -> None:
         if self._optimizations:
             raise GraphError(
                 "Nothing can be added to or removed from a graph while it is optimized, neither by a "
                 "callback nor by another thread. Do it afterwards, or optimize a copy: "
                 "graphopt.optimize(graph.copy())."
             )
-        self.version += 1
 
     def _take_edge_sets(self) -> None:
         """Edge sets evaluate their edges at this graph's estimates."""
@@ -302,10 +308,11 @@ class GraphStore:
     def _append(
         self, sets: list, number: int, one_set: Any, columns: dict[str, Any], index: IdIndex | None
     ) -> slice:
-        self._note_change()
+        self._refuse_while_optimized()
         first = len(one_set)
         count = len(columns["sequence"])
         one_set._columns.append(count, columns)
+        self.version += 1
         if number == len(sets):
             sets.append(one_set)
             self._take_edge_sets()

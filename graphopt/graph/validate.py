@@ -12,6 +12,7 @@ import numpy as np
 
 from graphopt.cpu_kernels import kernels
 from graphopt.errors import GraphError, ShapeError
+from graphopt.geometry import quaternion
 
 _CHUNK = 1 << 14  # rows per chunk
 _SYMMETRY_TOLERANCE = 1e-9  # relative to the largest entry of an information matrix
@@ -87,6 +88,30 @@ def check_finite(array: np.ndarray, num_shared: int, what: str, names: np.ndarra
         shown = value[~np.isfinite(value)][0]
         name = "" if names is None else f" ({_name(names, bad)})"
         raise GraphError(f"{what} of row {bad}{name} holds {shown}; every number must be finite.")
+
+
+def with_unit_quaternions(
+    array: np.ndarray, wrap: object, what: str, names: np.ndarray | None = None
+) -> np.ndarray:
+    """Stored numbers (n, dim) or (dim,) as files are read: quaternions far from unit length are scaled.
+
+    Those within 1e-3 of it keep their digits (`quaternion.nearly_unit`). `wrap` is what a residual sees of
+    the numbers; its `quaternions` says where they are. Raises `GraphError` for one that has no direction.
+    """
+    for first in getattr(wrap, "quaternions", ()):
+        q = array[..., first : first + 4]
+        bad = np.flatnonzero(~quaternion.has_direction(q))
+        if len(bad):
+            name = "" if names is None or array.ndim == 1 else f" ({_name(names, int(bad[0]))})"
+            raise GraphError(
+                f"{what} of row {bad[0]}{name} has the quaternion {q.reshape(-1, 4)[bad[0]].tolist()}, which "
+                "is no rotation; expected qx, qy, qz, qw of length 1, (0, 0, 0, 1) for none."
+            )
+        unit = quaternion.nearly_unit(q)
+        if not np.array_equal(unit, q):
+            array = array.copy()
+            array[..., first : first + 4] = unit
+    return array
 
 
 def check_symmetric(information: np.ndarray, what: str, names: np.ndarray | None = None) -> None:

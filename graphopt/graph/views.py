@@ -13,6 +13,7 @@ import numpy as np
 
 from graphopt.errors import UnknownIdError
 from graphopt.graph import residuals, validate
+from graphopt.graph.arguments import checked_levels
 from graphopt.types.robust_kernels import robust_kernel
 
 if TYPE_CHECKING:
@@ -66,7 +67,9 @@ class Vertex:
     @estimate.setter
     def estimate(self, value: Any) -> None:
         vertex_set, row = self._place()
-        vertex_set.estimate[row] = _of_one(value, vertex_set.estimate, f"{vertex_set.type.tag} estimate")
+        what = f"{vertex_set.type.tag} estimate"
+        numbers = _of_one(value, vertex_set.look("estimate"), what)
+        vertex_set.estimate[row] = validate.with_unit_quaternions(numbers, vertex_set.type.wrap, what)
 
     @property
     def fixed(self) -> bool:
@@ -164,7 +167,9 @@ class Edge:
     @measurement.setter
     def measurement(self, value: Any) -> None:
         all_rows = self._edge_set.measurement
-        all_rows[self.row] = _of_one(value, all_rows, f"{self.type.tag} measurement")
+        what = f"{self.type.tag} measurement"
+        numbers = _of_one(value, all_rows, what)
+        all_rows[self.row] = validate.with_unit_quaternions(numbers, self.type.wrap_measurement, what)
 
     @property
     def information(self) -> np.ndarray:
@@ -202,7 +207,7 @@ class Edge:
 
     @level.setter
     def level(self, value: int) -> None:
-        self._edge_set.level[self.row] = value
+        self._edge_set.level[self.row] = checked_levels(value, 1)
 
     @property
     def parameters(self) -> tuple[int, ...]:

@@ -19,6 +19,7 @@ from typing import Any
 import numpy as np
 
 from graphopt.errors import FormatError
+from graphopt.geometry import quaternion
 from graphopt.graph import Graph
 from graphopt.io import extra_types
 from graphopt.io.build import GraphBuilder
@@ -143,9 +144,7 @@ def _check_quaternions(kind: ReadableType, builder: GraphBuilder, group: TaggedR
     if length != POSE_DIM or group.tag in getattr(kind, "alias_files", ()):
         return
     q = group.values[:, 3:POSE_DIM]
-    with np.errstate(over="ignore"):
-        squared = np.einsum("ni,ni->n", q, q)
-    bad = np.flatnonzero((squared < 1e-12) | ~np.isfinite(squared))
+    bad = np.flatnonzero(~quaternion.has_direction(q))
     if len(bad):
         raise FormatError(
             f"{builder.path}:{group.lines[bad[0]]}: {group.tag}: the quaternion {q[bad[0]].tolist()} "

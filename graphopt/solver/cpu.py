@@ -10,7 +10,6 @@ import platform
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import replace
-from functools import cache
 from typing import Any
 
 import numpy as np
@@ -27,6 +26,7 @@ from graphopt.solver.structure import EdgeGroup, Structure
 from graphopt.solver.trial import Damping, Trial, TrialsByParts
 from graphopt.solver.working import WorkingEstimates
 from graphopt.types.base import working_edge_type
+from graphopt.types.cache import per_type_cache
 from graphopt.types.robust_kernels import robust_kernel
 
 _MACHINE = platform.machine()
@@ -35,14 +35,14 @@ SMALL_DIM = 60
 _MOST_AHEAD = 1 << 23  # numbers of a second H: 64 MiB
 
 
-@cache
+@per_type_cache
 def compiled_edge(edge_type: Any, information: str, kernel: int) -> codegen.EdgeKernels:
     """Programs of an edge type, compiled once per process."""
     function = robust_kernel(kernel).function if kernel else None
     return codegen.compile_edge(edge_type, information=information, robust=function)
 
 
-@cache
+@per_type_cache
 def compiled_vertex(vertex_type: Any) -> codegen.Program:
     """Program of a vertex type's oplus, compiled once per process."""
     return codegen.compile_vertex(vertex_type)

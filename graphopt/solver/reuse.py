@@ -14,7 +14,7 @@ from __future__ import annotations
 import time
 from collections.abc import Callable
 from dataclasses import dataclass, replace
-from functools import lru_cache, partial
+from functools import partial
 from typing import Protocol, runtime_checkable
 from weakref import WeakKeyDictionary
 
@@ -34,6 +34,7 @@ from graphopt.solver.registry import SolverOptions, create_block_solver
 from graphopt.solver.structure import EdgeGroup, Structure, information_variant
 from graphopt.solver.trial import Damping
 from graphopt.types.base import EdgeType, working_edge_type
+from graphopt.types.cache import per_type_cache
 
 
 @dataclass(eq=False)
@@ -180,7 +181,7 @@ def edge_errors(graph: Graph, edge_set: EdgeSet) -> np.ndarray:
     )
 
 
-@lru_cache(maxsize=64)
+@per_type_cache
 def _error_program(kind: EdgeType) -> Program:
     return compile_errors(working_edge_type(kind))
 

@@ -9,7 +9,6 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import dataclass, field
-from functools import cache
 from typing import Any
 
 import numpy as np
@@ -23,6 +22,7 @@ from graphopt.solver.auto_device import LARGEST_BLOCK
 from graphopt.solver.held import Problem, brought_up_to_date
 from graphopt.symbolic.expr import topological
 from graphopt.types.base import VertexType
+from graphopt.types.cache import per_type_cache
 from graphopt.types.split import Piece, piece_type, split_edge_type
 
 _EDGE_COLUMNS = ("sequence", "measurement", "information", "kernel", "kernel_width", "parameters")
@@ -109,7 +109,7 @@ class _Split:
         return EdgeSet(kind, Columns.holding(columns))
 
 
-@cache
+@per_type_cache
 def pieces_of(kind: VertexType, largest: int) -> tuple[Piece, ...]:
     """Pieces of at most `largest` tangent components each, in order.
 

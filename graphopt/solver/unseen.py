@@ -8,7 +8,6 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 from dataclasses import replace
-from functools import cache
 from typing import Any
 
 import numpy as np
@@ -19,6 +18,7 @@ from graphopt.errors import SymbolicError
 from graphopt.graph import Graph
 from graphopt.graph.behind import edges_behind
 from graphopt.graph.selection import EdgeSelection
+from graphopt.types.cache import per_type_cache
 
 FEW = 1000
 """Edges of a type that numpy evaluates in less time than a program takes to be made."""
@@ -56,7 +56,7 @@ def edges_unseen(graph: Graph, part: EdgeSelection) -> np.ndarray:
     return part.rows[is_unseen != 0.0]
 
 
-@cache
+@per_type_cache
 def _blindness(kind: Any) -> codegen.Program | None:
     """The program of 0 where an edge's camera sees its point, else 1; None: numpy has to say so."""
     assert kind.sees is not None

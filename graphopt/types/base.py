@@ -12,12 +12,12 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field, replace
-from functools import cache
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
 from graphopt.errors import GraphError
+from graphopt.types.cache import per_type_cache
 from graphopt.types.files import EdgeFile, VertexFile
 from graphopt.types.identity import KnownByTag
 
@@ -194,6 +194,8 @@ class EdgeType(KnownByTag):
     """`jacobian` for the working forms of the vertices, where it is another one; None: the same."""
     is_batched: bool = True
     """`residual` takes arrays of any batch shape; False: one edge at a time (see `types.batches`)."""
+    batch_error: str = ""
+    """What `residual` raised when it was called with arrays of edges, and where; "" if it raised nothing."""
     sees: Callable[..., Array] | None = None
     """(*vertices, *parameters, measurement), wrapped -> (...,) bool: the point is where its camera sees; a
     pinhole camera sees what is in front of it. The residual is computed behind it as well, and chi2 counts
@@ -310,7 +312,7 @@ class EdgeType(KnownByTag):
         return f"<EdgeType {self.name} {self.tag}>"
 
 
-@cache
+@per_type_cache
 def working_vertex_type(kind: VertexType) -> VertexType:
     """The type whose storage is the working form; `kind` itself where it has none."""
     form = kind.working
@@ -321,7 +323,7 @@ def working_vertex_type(kind: VertexType) -> VertexType:
     )
 
 
-@cache
+@per_type_cache
 def working_edge_type(kind: EdgeType) -> EdgeType:
     """The edge type between the working forms of its vertices; `kind` itself where they have none."""
     forms = [vertex.working for vertex in kind.vertices if vertex.working is not None]
@@ -389,7 +391,7 @@ class VariadicEdgeType(KnownByTag):
         return f"<VariadicEdgeType {self.name} {self.tag}>"
 
 
-@cache
+@per_type_cache
 def _instantiate(variadic: VariadicEdgeType, num_vertices: int) -> EdgeType:
     return replace(variadic.make(variadic, num_vertices), made_by=(_instantiate, (variadic, num_vertices)))
 

@@ -16,7 +16,6 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
-from functools import cache
 from typing import Any
 
 import numpy as np
@@ -24,6 +23,7 @@ import numpy as np
 from graphopt.errors import GraphError, ShapeError
 from graphopt.types import registry
 from graphopt.types.base import EdgeType, ParameterType, VertexType, unwrapped
+from graphopt.types.cache import per_type_cache
 from graphopt.types.decorators import default_tag, edge_type
 from graphopt.types.files import EdgeFile, VertexFile
 from graphopt.types.identity import home_of, home_of_caller
@@ -129,7 +129,7 @@ def _without_value(function: Callable[..., Array]) -> Callable[..., Array]:
     return term
 
 
-@cache
+@per_type_cache
 def chained_type(definition: EdgeType) -> EdgeType:
     """Edges whose residual is value + term: the blocks of their J'J between slot 0 and others are dc/dx.
 
@@ -157,7 +157,7 @@ def _refuse(tag: str) -> Callable[..., Any]:
 # ---------------------------------------------------------------- inlining
 
 
-@cache
+@per_type_cache
 def inlined_edge_type(kind: EdgeType, terms: tuple[tuple[EdgeType, ...] | None, ...]) -> EdgeType:
     """The type in which the vertices of a slot's terms stand where the slot was.
 

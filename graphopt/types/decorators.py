@@ -224,7 +224,8 @@ def made_edge_type(
     if check and jacobian is not None:
         refuse_wrong_jacobian(kind, samples)
     seen = sees if sees is None or measurement_dim else _without_measurement(sees)
-    kind = replace(kind, is_batched=works_on_batches(kind, samples), sees=seen)
+    is_batched, batch_error = works_on_batches(kind, samples)
+    kind = replace(kind, is_batched=is_batched, batch_error=batch_error, sees=seen)
     _expect_truth(kind, samples)
     return kind
 

@@ -9,11 +9,14 @@ a file and back.
 from __future__ import annotations
 
 import importlib
+import itertools
 import pickle
 import sys
 from typing import Any
 
 from graphopt.errors import TypeRegistryError
+
+_definitions = itertools.count()
 
 
 class KnownByTag:
@@ -21,6 +24,14 @@ class KnownByTag:
 
     tag: str
     home: str
+    definition: int
+    """Number of the definition in this process: another type never has it."""
+
+    def __new__(cls, *arguments: Any, **options: Any) -> Any:
+        """A type with a number."""
+        made = super().__new__(cls)
+        vars(made)["definition"] = next(_definitions)
+        return made
 
     def __copy__(self) -> Any:
         return self

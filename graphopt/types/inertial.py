@@ -63,6 +63,7 @@ class InertialMeasurement:
     """Preintegrated measurement, storage (..., 65): see `FIELDS`."""
 
     __slots__ = ("storage",)
+    quaternions = SO3.quaternions
     identity_storage = (*(0.0,) * 4, 1.0, *(0.0,) * (MEASUREMENT_DIM - 5))
 
     def __init__(self, storage: Array) -> None:

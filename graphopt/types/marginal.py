@@ -9,13 +9,13 @@ type for any vertices; that of one inertial state, EDGE_VI_PRIOR_POSE_VELOCITY_G
 
 from __future__ import annotations
 
-from functools import cache
 from itertools import accumulate
 from typing import Any
 
 from graphopt.errors import OptionError
 from graphopt.geometry import SE3, concatenate
 from graphopt.types.base import EdgeType, VertexType
+from graphopt.types.cache import per_type_cache
 from graphopt.types.define import define_edge
 from graphopt.types.files import plain
 from graphopt.types.inertial import VertexAccBias, VertexGyroBias, VertexVelocity
@@ -56,7 +56,7 @@ def prior_edge(*vertices: VertexType) -> EdgeType:
     return _prior_edge(vertices)
 
 
-@cache
+@per_type_cache
 def _prior_edge(vertices: tuple[VertexType, ...]) -> EdgeType:
     code = "_".join(_CODES[vertex.tag] for vertex in vertices)
     ends = tuple(accumulate(vertex.storage_dim for vertex in vertices))

@@ -8,17 +8,17 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import replace
-from functools import cache
 from typing import Any
 
 from graphopt.errors import GraphError
 from graphopt.types.base import EdgeType
+from graphopt.types.cache import per_type_cache
 from graphopt.types.files import EdgeFile
 
 Array = Any
 
 
-@cache
+@per_type_cache
 def merged_edge_type(kind: EdgeType, pattern: tuple[int, ...]) -> EdgeType:
     """The type in which slot k of `kind` is slot `pattern[k]`; `kind` itself for (0, 1, 2, ...)."""
     if pattern == tuple(range(len(kind.vertices))):

@@ -75,6 +75,7 @@ class SbaCamera:
     """Camera of VertexCam: storage (..., 12) is world_T_cam (7), fx, fy, cx, cy, baseline."""
 
     __slots__ = ("storage",)
+    quaternions = SE3.quaternions
 
     def __init__(self, storage: Array) -> None:
         self.storage = storage

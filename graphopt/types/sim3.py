@@ -38,6 +38,7 @@ class Sim3Camera:
     """Similarity of a vertex with the intrinsics of the cameras on both sides; storage (..., 17)."""
 
     __slots__ = ("storage",)
+    quaternions = Sim3.quaternions
 
     def __init__(self, storage: Array) -> None:
         self.storage = storage

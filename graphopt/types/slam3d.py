@@ -29,20 +29,10 @@ from graphopt.types.slam2d import make_lots_of_points
 Array = Any
 
 
-_FEW_DIGITS = 1e-3
-
-
 def tidy_quaternions(storage: Array) -> Array:
-    """Scale quaternions in columns 3:7 that are far from unit length; zero becomes the identity.
-
-    Lengths within 1e-3 of 1 come from writing few digits and are left as they are, as g2o 2.x does: its
-    answers (chi2 of a solution to 5e-6) depend on these digits.
-    """
+    """Storage (n, 7 or more) with `quaternion.nearly_unit` quaternions in columns 3:7."""
     storage = np.array(storage, subok=True)
-    q = storage[:, 3:7]
-    length = np.linalg.norm(q, axis=-1, keepdims=True)
-    scaled = q / np.where(np.abs(length - 1.0) < _FEW_DIGITS, 1.0, np.where(length > 0.0, length, 1.0))
-    storage[:, 3:7] = np.where(length > 0.0, scaled, [0.0, 0.0, 0.0, 1.0])
+    storage[:, 3:7] = quaternion.nearly_unit(storage[:, 3:7])
     return storage
 
 
@@ -165,6 +155,7 @@ class OffsetCamera:
     """Pinhole camera mounted at an offset: storage (..., 11) is offset (7), fx, fy, cx, cy."""
 
     __slots__ = ("storage",)
+    quaternions = SE3.quaternions
 
     def __init__(self, storage: Array) -> None:
         self.storage = storage

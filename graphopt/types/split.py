@@ -11,11 +11,11 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import dataclass, replace
-from functools import cache
 from typing import Any
 
 from graphopt.geometry.arrays import components, stack
 from graphopt.types.base import EdgeType, VertexType, unwrapped
+from graphopt.types.cache import per_type_cache
 
 Array = Any
 
@@ -28,7 +28,7 @@ class Piece:
     tangent: tuple[int, ...]
 
 
-@cache
+@per_type_cache
 def piece_type(kind: VertexType, piece: Piece) -> VertexType:
     """The vertex type of a piece; not registered."""
     label = f"{kind.tag}[{piece.tangent[0]}-{piece.tangent[-1]}]"
@@ -66,7 +66,7 @@ def _oplus_of(kind: VertexType, piece: Piece) -> Callable[..., Array]:
     return oplus
 
 
-@cache
+@per_type_cache
 def split_edge_type(kind: EdgeType, pieces: tuple[tuple[Piece, ...], ...]) -> EdgeType:
     """The edge type between the pieces of its vertices, slot after slot."""
     vertices: list[VertexType] = []

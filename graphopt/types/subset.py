@@ -11,17 +11,17 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import replace
-from functools import cache
 from typing import Any
 
 from graphopt.errors import GraphError
 from graphopt.geometry.arrays import components, stack
 from graphopt.types.base import EdgeType, VertexType
+from graphopt.types.cache import per_type_cache
 
 Array = Any
 
 
-@cache
+@per_type_cache
 def subset_vertex_type(kind: VertexType, free: tuple[int, ...]) -> VertexType:
     """The type in which only the tangent components `free` (ascending) move; not registered."""
     if free == tuple(range(kind.tangent_dim)):
@@ -53,7 +53,7 @@ def _embedded(oplus: Callable[..., Array], dim: int, free: tuple[int, ...]) -> C
     return subset_oplus
 
 
-@cache
+@per_type_cache
 def subset_edge_type(kind: EdgeType, vertices: tuple[VertexType, ...], free: tuple[Any, ...]) -> EdgeType:
     """The edge type between these vertices, of which slot k moves the components `free[k]` (None: all)."""
     if vertices == kind.vertices:

@@ -86,3 +86,14 @@ def test_kernels_of_a_device_are_bounded(monkeypatch):
     program.run()
     np.testing.assert_array_equal(device.download(damping, np.float64, 8), 2.5)
     assert device.messages == []
+
+
+def test_a_driver_on_the_cpu_keeps_fewer_kernels(monkeypatch):
+    """Its machine code is in the host's memory: 1,000 of llvmpipe's kernels take 1.6 GB."""
+    monkeypatch.setattr("graphopt.device.vulkan.MOST_ON_CPU", 2)
+    device = VulkanDevice(find_device(None))
+    if device.info["kind"] != "cpu":
+        pytest.skip("the best device is a GPU")
+    for size in (32, 64, 128, 256):
+        device.shader("sum_partials", "double", 2, 4, {0: size})
+    assert len(device._kernels) == 2

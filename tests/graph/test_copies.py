@@ -12,7 +12,7 @@ from spawned import optimized
 
 import graphopt
 from graphopt import datasets
-from graphopt.errors import GraphError, TypeRegistryError, UnknownIdError
+from graphopt.errors import GraphError, GraphOptError, TypeRegistryError, UnknownIdError
 from graphopt.solver.registry import SolverOptions
 from graphopt.types import registry
 
@@ -107,6 +107,12 @@ def test_images_and_own_kernels_travel():
 
     graph = graphopt.Graph()
     pixels = np.arange(12.0).reshape(3, 4)
+    for refused in ({"level": 2**32}, {"parameters": [graphopt.Image(np.zeros((2, 2, 3)))]}):
+        with pytest.raises(GraphOptError):  # the image is not left behind by edges that were not added
+            graph.add_edges(
+                edge_travel, np.zeros((0, 1)), **{"parameters": [graphopt.Image(pixels)], **refused}
+            )
+    assert graph.num_parameters == 0
     graph.add_parameters(image, [0], graphopt.Image(pixels))
     graph.add_vertex("VERTEX_POINT_XY", 0, [1.5, 1.5])
     graph.add_edge(edge_travel, [0], 1.0, parameters=[0], kernel=travelling)

@@ -1,12 +1,15 @@
 """The graph's arrays, object view, checks and removal."""
 
+import ctypes
+
 import numpy as np
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+import graphopt
 from graphopt.errors import GraphError, OptionError, ShapeError, UnknownIdError
-from graphopt.graph import Graph, UnparsedLine
+from graphopt.graph import Graph, UnparsedLine, columns
 
 
 def square(num_vertices=4):
@@ -61,6 +64,21 @@ def test_arrays_are_live_views():
     assert (edges.kernel[0], edges.kernel_width[0], edges.level[0]) == (1, 2.5, 3)
     edges.level = 1
     assert edge.level == 1
+
+
+def test_what_the_graph_finds_things_by_is_read_only():
+    """Ids and sequence numbers; a write made vertices that some look-ups knew and others did not."""
+    graph = square()
+    graph.add_parameters("PARAMS_SE2OFFSET", [0], np.zeros(3))
+    for rows in (*graph.vertex_sets, *graph.edge_sets, *graph.parameter_sets):
+        for name in {"ids", "sequence"} & set(dir(rows)):
+            with pytest.raises(ValueError, match="read-only"):
+                getattr(rows, name)[0] = 77
+    known = graph.edge_sets[0].fingerprint("measurement")
+    address = graph.edge_sets[0].measurement.ctypes.data
+    ctypes.c_double.from_address(address).value = 3.0
+    graph.edge_sets[0].touch()
+    assert graph.edge_sets[0].fingerprint("measurement") != known
 
 
 def test_views_are_refreshed_after_growth():
@@ -174,6 +192,23 @@ ASYMMETRIC = np.array([[1.0, 0.5, 0.0], [0.0, 1.0, 0.0], [0.0, 0.0, 1.0]])
         ),
         (lambda g: g.add_parameters("PARAMS_SE2OFFSET", [0], np.zeros(3)), GraphError, "id 0 exists already"),
         (lambda g: g.add_vertices("VERTEX_SE2", [8], order=[1]), GraphError, "order must ascend"),
+        (lambda g: g.add_parameters("PARAMS_SE2OFFSET", [[1]], np.zeros(3)), ShapeError, r"expected \(n,\)"),
+        *(
+            (lambda g, level=level: g.add_edges("EDGE_SE2", [[0, 1]] * 16, level=level), error, message)
+            for level, error, message in (
+                (2**32, GraphError, r"level holds 4294967296 .*32 bits"),
+                ([[1, 2]], ShapeError, r"level has shape \(1, 2\), expected one number or \(16,\)"),
+                ([1, 2, 3], ShapeError, r"level has shape \(3,\)"),
+            )
+        ),
+        (lambda g: setattr(g.edge("EDGE_SE2", 0), "level", -(2**40)), GraphError, "32 bits"),
+        (
+            lambda g: g.add_variadic_edges(
+                "EDGE_SE2_LOTSOFXY", [[0, 50], [0, 50, 50]], [np.zeros(2), [0] * 4]
+            ),
+            GraphError,
+            "names vertex 50 twice",
+        ),
     ],
 )
 def test_a_refused_call_names_the_culprit_and_changes_nothing(call, error, message):
@@ -181,10 +216,82 @@ def test_a_refused_call_names_the_culprit_and_changes_nothing(call, error, messa
     graph = square()
     graph.add_vertices("VERTEX_XY", [50])
     graph.add_parameters("PARAMS_SE2OFFSET", [0], np.zeros(3))
-    before = contents(graph)
+    before, version = contents(graph), graph.version
+    views = [graph.vertex_sets[0].estimate, graph.edge_sets[0].measurement]
     with pytest.raises(error, match=message):
         call(graph)
     assert_same(before, contents(graph))
+    assert graph.version == version and all(view.flags.writeable for view in views)
+
+
+def test_memory_that_is_refused_leaves_a_set_as_it_was(monkeypatch):
+    """An addition needs new arrays, and one of them may fail; the next does not write beyond the others."""
+    graph = square(16)
+    before, version, empty = contents(graph), graph.version, np.empty
+
+    def refuses_booleans(shape, dtype=float):
+        if dtype == np.bool_:
+            raise MemoryError
+        return empty(shape, dtype)
+
+    monkeypatch.setattr(columns.np, "empty", refuses_booleans)
+    with pytest.raises(MemoryError):
+        graph.add_vertices("VERTEX_SE2", np.arange(100, 200))
+    monkeypatch.undo()
+    assert_same(before, contents(graph))
+    assert graph.version == version
+    graph.add_vertices("VERTEX_SE2", np.arange(100, 200))
+    assert graph.num_vertices == 116
+
+
+POSE = [1.0, 2.0, 3.0]
+
+
+@pytest.mark.parametrize("quaternion", [(0, 0, 0, 0), (0, 0, 0, 1e-9), (1e200, 0, 0, 0)])
+def test_a_quaternion_without_direction_is_refused_by_name(quaternion):
+    """Of vertices, measurements and parameters; nothing was added or assigned."""
+    graph = Graph()
+    graph.add_vertices("VERTEX_SE3:QUAT", [3, 4])
+    graph.add_edges("EDGE_SE3:QUAT", [[3, 4]])
+    vertex, edge = graph.vertex(4), graph.edge("EDGE_SE3:QUAT", 0)
+    before, wrong = contents(graph), [*POSE, *quaternion]
+    right = [*POSE, 0, 0, 0, 1]
+    camera = np.zeros(17)
+    camera[3:7] = quaternion
+    for call, where in (
+        (lambda: graph.add_vertices("VERTEX_SE3:QUAT", [5, 6], [right, wrong]), r"row 1 \(id 6\)"),
+        (lambda: graph.add_vertices("VERTEX_SIM3:EXPMAP", [7], [camera]), r"SIM3:EXPMAP .* row 0 \(id 7\)"),
+        (lambda: graph.add_array("VERTEX_SE3:QUAT", [right, right, wrong]), r"row 2 \(id 7\)"),
+        (lambda: graph.add_edges("EDGE_SE3:QUAT", [[3, 4]], [wrong]), r"row 0 \(vertices 3, 4\)"),
+        (lambda: graph.add_parameters("PARAMS_SE3OFFSET", [2], [wrong]), r"row 0 \(id 2\)"),
+        (lambda: setattr(vertex, "estimate", wrong), "VERTEX_SE3:QUAT estimate"),
+        (lambda: setattr(edge, "measurement", wrong), "EDGE_SE3:QUAT measurement"),
+    ):
+        with pytest.raises(GraphError, match=f"{where}.*no rotation"):
+            call()
+    assert_same(before, contents(graph))
+    graph.vertex_sets[0].estimate[1, 3:] = quaternion  # arrays are not checked, check() does
+    (finding,) = graph.check()
+    assert (finding.kind, finding.severity) == ("zero-quaternion", "error")
+    assert "VERTEX_SE3:QUAT" in finding.message and "rows 1" in finding.message
+
+
+def test_quaternions_are_taken_as_files_are_read(tmp_path):
+    """Few digits stay as they are, in memory and in files; others are scaled. None given is no motion."""
+    few, half, twice = [0.0, 0.0, 0.707, 0.707], [0.0, 0.0, 0.0, 0.5], [0.0, 0.0, 0.0, 2.0]
+    given = np.array([[*POSE, *few], [*POSE, *half]])
+    graph, kept = Graph(), given.copy()
+    graph.add_vertices("VERTEX_SE3:QUAT", [0, 1], given)
+    graph.add_edges("EDGE_SE3:QUAT", [[0, 1]], [*POSE, *twice])
+    graph.add_edges("EDGE_SE3:QUAT", [[1, 0]])
+    np.testing.assert_array_equal(given, kept)
+    np.testing.assert_array_equal(graph.vertex_sets[0].estimate[:, 3:], [few, [0, 0, 0, 1]])
+    np.testing.assert_array_equal(graph.edge_sets[0].measurement[:, 3:], [[0, 0, 0, 1]] * 2)
+    path = tmp_path / "graph.g2o"
+    graphopt.write(graph, path)
+    np.testing.assert_array_equal(graphopt.read(path).vertex_sets[0].estimate, graph.vertex_sets[0].estimate)
+    graph.vertex(0).estimate = [*POSE, *twice]
+    assert graph.vertex(0).estimate[3:].tolist() == [0, 0, 0, 1]
 
 
 def test_order_of_a_file_is_kept_across_sets():

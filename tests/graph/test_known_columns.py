@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import copy
+import ctypes
 import pickle
 from collections.abc import Iterator
 
@@ -43,10 +44,60 @@ def question():
     return question
 
 
+@pytest.mark.parametrize("gap", ["before the references are counted", "after they are counted"])
+def test_a_view_taken_by_a_thread_in_between_is_seen(monkeypatch, gap):
+    """`known` counts references and notes facts: a view that is taken in the middle ends them."""
+    columns = grown()
+    question, count, taken = Question(columns), columns._references, []
+
+    def interrupted(name):
+        found = count(name)
+        taken.append(columns[name])
+        return count(name) if gap.startswith("before") else found
+
+    monkeypatch.setattr(columns, "_references", interrupted)
+    question()
+    monkeypatch.undo()
+    taken[0][0, 0] = 50.0
+    assert question() == columns.look("number").sum() == 3210.0
+
+
+def test_facts_found_while_a_view_is_handed_out_end():
+    """The other half of it: a thread asks between the moments in which another one's view is on its way."""
+    columns = grown()
+    question = Question(columns)
+
+    class Interrupted(dict):
+        asks = True
+
+        def __getitem__(self, name):
+            if self.asks:
+                self.asks = False
+                question()  # the other thread's, while `columns[name]` runs
+            return super().__getitem__(name)
+
+    columns._views = Interrupted(columns._views)
+    view = columns["number"]
+    view[0, 0] = 50.0
+    assert question() == columns.look("number").sum() == 3210.0
+
+
+def test_what_is_written_by_an_address_is_seen_after_touch(question):
+    view = question.columns["number"]
+    address = view.ctypes.data
+    del view
+    question()
+    (ctypes.c_double * 80).from_address(address)[0] = 50.0
+    question.columns.touch()
+    assert question() == question.columns.look("number").sum() == 3210.0
+
+
 def test_reading_without_a_way_to_write_asks_nothing_again(question):
     looked = question.columns.look("number")
     with pytest.raises(ValueError, match="read-only"):
         looked[0] = 1.0
+    with pytest.raises(ValueError, match="WRITEABLE"):
+        looked.flags.writeable = True
     question.columns["other"][...] = 3
     assert question() == 3160.0
     assert question.times == 1

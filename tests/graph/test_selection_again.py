@@ -28,17 +28,11 @@ def rewire(graph):
     graph.edge_sets[0].vertices[[0, 1]] = graph.edge_sets[0].vertices[[1, 0]]
 
 
-def rename(graph):
-    """Two vertices change places."""
-    graph.vertex_sets[1].ids[[0, 1]] = graph.vertex_sets[1].ids[[1, 0]]
-    graph._vertex_index.clear()
-
-
 def remove(graph):
     graph.remove_edges(graph.edge_sets[0], [5])
 
 
-@pytest.mark.parametrize("change", [fix, marginalize, lift, rewire, rename, remove])
+@pytest.mark.parametrize("change", [fix, marginalize, lift, rewire, remove])
 def test_selections_by_level_are_kept_until_something_changes(change):
     """The same object before; afterwards another one, equal to that of a graph that was never looked at."""
     graph = ba(4, 30, seed=1)

@@ -48,6 +48,13 @@ def test_complex_and_masked_numbers_are_refused(graph, values):
         graph.add_vertices("VERTEX_SE2", [7], values)
 
 
+@pytest.mark.filterwarnings("error::RuntimeWarning")
+def test_parameters_may_be_any_finite_numbers(graph):
+    """Only those of images stand for handles."""
+    graph.add_parameters("PARAMS_SE2OFFSET", [0], [1e300, -1e300, 0.5])
+    assert graph.parameter_sets[0].values.tolist() == [[1e300, -1e300, 0.5]]
+
+
 @pytest.mark.parametrize("one_id", [1.5, "a", None, 99, -1, (0,)])
 def test_ids_are_not_rounded(graph, one_id):
     """A half is no vertex, a word neither."""

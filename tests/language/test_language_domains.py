@@ -1,5 +1,6 @@
 """Grids, stencils and access per argument: the edges they make are those that index arrays would make."""
 
+import dataclasses
 import itertools
 
 import numpy as np
@@ -11,6 +12,8 @@ from graphopt.graph import everywhere
 from graphopt.types import registry
 from graphopt.types.base import EdgeType
 from graphopt.types.merged import merged_edge_type
+
+WEIGHTS = (np.arange(1, 33) / 32).tolist()
 
 
 @pytest.fixture(scope="module")
@@ -41,6 +44,10 @@ def kinds():
     @graphopt.edge_type(vertices=(Pixel, Pixel), measurement_dim=1)
     def Scaled(x, gain, z):
         return x[0] * gain[0] - z
+
+    @graphopt.edge_type(vertices=(Pixel,) * len(WEIGHTS))
+    def Wide(*x):
+        return sum(w * each for w, each in zip(WEIGHTS, x, strict=True))
 
     yield {k.name: k for k in registry.all_types() if k not in before}
     for kind in set(registry.all_types()) - before:
@@ -76,6 +83,19 @@ def test_boundary_rules_are_those_of_numpy_pad(kinds, rule, shape):
         graph.vertex_sets[0].estimate[k] += 1e-5
         gradient.append((ends[0] - ends[1]) / 2e-5)
     assert np.abs(gradient).max() < 1e-6
+
+
+@pytest.mark.parametrize("rule", PADDING)
+@pytest.mark.parametrize("first", [(-3, -7), (-2, -4)])
+def test_slots_of_wide_stencils_coincide_as_they_are(kinds, rule, first):
+    """Of 32 slots: which of them meet at the border is told apart in the later ones too."""
+    offsets = [(first[0] + i, first[1] + j) for i in range(4) for j in range(8)]
+    x = np.random.default_rng(0).random((9, 9))
+    graph = graphopt.Graph()
+    graph.add_stencil("Wide", graph.add_grid("Pixel", x.shape, x), offsets, boundary=rule)
+    p = np.pad(x, 8, mode=PADDING[rule])
+    expected = sum(w * p[8 + i : 17 + i, 8 + j : 17 + j] for w, (i, j) in zip(WEIGHTS, offsets, strict=True))
+    assert graph.chi2() == pytest.approx(np.sum(expected**2), rel=1e-12)
 
 
 def test_skip_has_the_edges_inside(kinds):
@@ -125,6 +145,27 @@ def test_descriptions_end_with_removals(kinds):
     assert not graph.edge_sets[0].domains
     with pytest.raises(GraphError, match="not complete"):
         _ = grid.estimate
+
+
+def test_edges_of_a_stencil_are_found_after_removals(kinds):
+    """New measurements and weights go to the stencil's own edges, whatever was removed before or of it."""
+    graph = graphopt.Graph()
+    grids = [graph.add_grid("Pixel", (1, 5)) for _ in range(3)]
+    sets = [graph.add_stencil("Difference", grid, [(0, 0), (0, 1)], float(k)) for k, grid in enumerate(grids)]
+    (edge_set,) = graph.edge_sets
+    graph.remove_edges(edge_set, [0])
+    graph.remove_vertices([int(grids[1].ids[0, 3])])  # edges 2 and 3 of the second
+    graph.remove_edges(edge_set, [len(edge_set) - 1])
+    sets[1].set_measurements(np.arange(10.0, 15.0)[None])
+    sets[2].set_information(7.0)
+    assert [len(edges) for edges in sets] == [3, 2, 3]
+    assert edge_set.measurement[:, 0].tolist() == [0, 0, 0, 10, 11, 2, 2, 2]
+    assert edge_set.information.ravel().tolist() == [1] * 5 + [7] * 3
+    with pytest.raises(GraphError, match=r"information .* nan"):
+        sets[1].set_information(np.nan)
+    graph.remove_edges(edge_set, [3, 4])
+    sets[1].set_measurements(5.0)
+    assert len(sets[1]) == 0 and 5.0 not in edge_set.measurement
 
 
 def test_masks(kinds):
@@ -285,9 +326,7 @@ def test_merged_types_add_their_jacobians():
     """Of a type with its own Jacobian the blocks of equal slots are added."""
     kind = registry.edge_type("EDGE_POINTXY")
     assert isinstance(kind, EdgeType)
-    own = kind.__class__(
-        **{**kind.__dict__, "jacobian": lambda a, b, z: (np.full((2, 2), 1.0), np.full((2, 2), 3.0))}
-    )
+    own = dataclasses.replace(kind, jacobian=lambda a, b, z: (np.full((2, 2), 1.0), np.full((2, 2), 3.0)))
     merged = merged_edge_type(own, (0, 0))
     assert merged.jacobian is not None and len(merged.vertices) == 1
     np.testing.assert_array_equal(merged.jacobian(0, 0)[0], np.full((2, 2), 4.0))

@@ -252,6 +252,27 @@ def test_functions_of_one_edge_and_of_batches_are_told_apart():
     )
 
 
+def test_an_error_on_arrays_is_not_lost():
+    """What shapes do not cause refuses the definition; the rest is shown where symbols fail too."""
+    Place = graphopt.group_type("Place", 3)
+    with pytest.raises(ShapeError, match=r"arrays of edges NameError: .*no_such_name(?s:.*)_programs.py"):
+
+        @graphopt.edge_type(vertices=(Place, Place))
+        def misspelt(a, b):
+            return b - a if a.ndim == 1 else b - no_such_name  # noqa: F821
+
+    @graphopt.edge_type(vertices=(Place, Place))
+    def branches(a, b):
+        return b - a if a[0] > 0.0 else a - b
+
+    assert not branches.is_batched
+    graph = graphopt.Graph()
+    places = graph.add_array(Place, np.ones((2, 3)))
+    graph.add_edges(branches, pairwise(places))
+    with pytest.raises(SymbolicError, match=r"symbols(?s:.*)of edges it raised ValueError: .*truth"):
+        graph.chi2()
+
+
 def test_no_measurement_and_parameters():
     """measurement_dim=0 takes none; weights may be parameters that all edges share."""
     Value = graphopt.group_type("Value", 2)

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from functools import cache
 
 from graphopt.codegen.assignment import assign
 from graphopt.codegen.glsl import Arithmetic
@@ -40,13 +39,14 @@ from graphopt.codegen.gpu.segments import (
 from graphopt.codegen.gpu.shared_memory import CHI2_OF_TILE, CHI2_SUM, staged_writes, staging
 from graphopt.codegen.program import Program
 from graphopt.errors import OptionError
+from graphopt.types.cache import per_type_cache
 from graphopt.types.robust_kernels import robust_kernel
 
 CHI2_WORKGROUP = 128
 PAIR_WORKGROUP = 64
 
 
-@cache
+@per_type_cache
 def chi2_kernel(signature: EdgeSignature, arithmetic: Arithmetic = "double") -> GpuKernel:
     """partial[first_partial + workgroup] = sum of rho over the workgroup's edges (one per invocation)."""
     program = chi2_program(signature)
@@ -72,7 +72,7 @@ def chi2_kernel(signature: EdgeSignature, arithmetic: Arithmetic = "double") -> 
     )
 
 
-@cache
+@per_type_cache
 def chi2_by_vertex_kernel(
     signature: EdgeSignature, slot: int, arithmetic: Arithmetic = "double"
 ) -> GpuKernel:
@@ -105,7 +105,7 @@ def chi2_by_vertex_kernel(
     return compose(name, interface, header, main, arithmetic, body, TILE, 1, declarations)
 
 
-@cache
+@per_type_cache
 def linearize_kernel(
     signature: EdgeSignature,
     slot: int,
@@ -178,7 +178,7 @@ def sum_declarations(dim: int, parts: bool) -> list[str]:
     return [place_table(dim), *tile_declarations(len(vertex_totals(dim)), store, parts)]
 
 
-@cache
+@per_type_cache
 def pair_kernel(signature: EdgeSignature, a: int, b: int, arithmetic: Arithmetic = "double") -> GpuKernel:
     """H_ab into `values`: one invocation per block, its edges in order."""
     _check_slot(signature, a)

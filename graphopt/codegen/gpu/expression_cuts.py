@@ -14,7 +14,6 @@ from __future__ import annotations
 import re
 from collections.abc import Sequence
 from dataclasses import asdict, dataclass
-from functools import cache
 from typing import Literal
 
 from graphopt.codegen.assignment import Assignment
@@ -27,6 +26,7 @@ from graphopt.codegen.gpu.packed_products import Recomputed, words_of
 from graphopt.codegen.gpu.product_shapes import word_dim
 from graphopt.codegen.gpu.programs import explicit_product_program, product_program, vector_names
 from graphopt.codegen.gpu.stored_products import StoredProduct
+from graphopt.types.cache import per_type_cache
 
 _WORD = 16  # bytes of a scattered read
 
@@ -47,7 +47,7 @@ class ViewCut:
     """What it takes when nothing is stored."""
 
 
-@cache
+@per_type_cache
 def view_cut(
     signature: EdgeSignature,
     slot: int,

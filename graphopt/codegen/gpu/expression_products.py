@@ -8,7 +8,6 @@ measurements and parameters only what is left to read.
 from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
-from functools import cache
 
 from graphopt.codegen.assignment import Assignment
 from graphopt.codegen.glsl import Arithmetic
@@ -20,9 +19,10 @@ from graphopt.codegen.gpu.layout import EdgeSignature
 from graphopt.codegen.gpu.packed_products import Recomputed, check_product, words_of
 from graphopt.codegen.gpu.product_shapes import Loop
 from graphopt.codegen.gpu.stored_products import compose_store, stored_lines
+from graphopt.types.cache import per_type_cache
 
 
-@cache
+@per_type_cache
 def store_expressions_kernel(
     signature: EdgeSignature, slot: int, sources: tuple[int, ...], cut: ViewCut, arithmetic: Arithmetic
 ) -> GpuKernel:
@@ -38,7 +38,7 @@ def store_expressions_kernel(
     )
 
 
-@cache
+@per_type_cache
 def expression_product(
     signature: EdgeSignature,
     slot: int,

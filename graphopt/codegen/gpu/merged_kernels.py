@@ -8,7 +8,6 @@ product     y of the vertices, or x = -H^-1 y, whatever the products of the view
 from __future__ import annotations
 
 from collections.abc import Sequence
-from functools import cache
 
 from graphopt.codegen.glsl import Arithmetic
 from graphopt.codegen.gpu.edge_kernels import (
@@ -34,12 +33,13 @@ from graphopt.codegen.gpu.programs import chi2_program, linearize_program
 from graphopt.codegen.gpu.segments import tile_declarations, tile_sums
 from graphopt.codegen.gpu.shared_memory import CHI2_SUM
 from graphopt.errors import OptionError
+from graphopt.types.cache import per_type_cache
 
 Member = tuple[EdgeSignature, int]
 """A view: its edges and the slot of its destinations."""
 
 
-@cache
+@per_type_cache
 def merged_chi2_kernel(signatures: tuple[EdgeSignature, ...], arithmetic: Arithmetic) -> GpuKernel:
     """Parts of the sum of rho over the edges of each edge set; a workgroup has edges of one of them.
 
@@ -77,7 +77,7 @@ def merged_chi2_kernel(signatures: tuple[EdgeSignature, ...], arithmetic: Arithm
     return compose(name, interface, header, main, arithmetic, views.body, CHI2_WORKGROUP, 1, declarations)
 
 
-@cache
+@per_type_cache
 def merged_linearize_kernel(members: tuple[Member, ...], arithmetic: Arithmetic) -> GpuKernel:
     """H_aa (both triangles) into `values` and b_a into `b`, per destination of these views."""
     dim = _dim_of(members)
@@ -117,7 +117,7 @@ def merged_linearize_kernel(members: tuple[Member, ...], arithmetic: Arithmetic)
     )
 
 
-@cache
+@per_type_cache
 def merged_product_kernel(products: tuple[EdgeProduct, ...], solve: bool = False) -> GpuKernel:
     """Products of several views with the same destinations, as `product_shapes.tiles_kernel` has them.
 

@@ -11,7 +11,6 @@ another order than t finds an edge's t by `edge_place`.
 from __future__ import annotations
 
 from collections.abc import Sequence
-from functools import cache
 
 from graphopt.codegen.glsl import Arithmetic
 from graphopt.codegen.gpu.inputs import describe_type
@@ -21,11 +20,12 @@ from graphopt.codegen.gpu.packed_products import Recomputed
 from graphopt.codegen.gpu.product_shapes import PRODUCT_INCLUDES, STOP, packed_word
 from graphopt.codegen.gpu.programs import moved_names, moved_program, transposed_program, vector_names
 from graphopt.codegen.program import Program
+from graphopt.types.cache import per_type_cache
 
 MOVED_WORKGROUP = 128
 
 
-@cache
+@per_type_cache
 def moved_kernel(signature: EdgeSignature, sources: tuple[int, ...], arithmetic: Arithmetic) -> GpuKernel:
     """t of the edges of a view, one per invocation; x and estimates from packed records."""
     product = _Moved(signature, sources[0], sources, arithmetic)
@@ -58,7 +58,7 @@ def moved_kernel(signature: EdgeSignature, sources: tuple[int, ...], arithmetic:
     )
 
 
-@cache
+@per_type_cache
 def transposed_product(
     signature: EdgeSignature, slot: int, sources: tuple[int, ...], is_ordered: bool, arithmetic: Arithmetic
 ) -> TransposedProduct:

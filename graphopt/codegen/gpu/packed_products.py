@@ -13,7 +13,6 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import replace
-from functools import cache
 
 from graphopt.codegen.assignment import Assignment, assign
 from graphopt.codegen.glsl import Arithmetic, write
@@ -45,6 +44,7 @@ from graphopt.codegen.gpu.programs import (
 )
 from graphopt.codegen.program import Program
 from graphopt.errors import OptionError
+from graphopt.types.cache import per_type_cache
 
 
 def packed_record_dim(storage_dim: int, tangent_dim: int, arithmetic: Arithmetic) -> int:
@@ -53,7 +53,7 @@ def packed_record_dim(storage_dim: int, tangent_dim: int, arithmetic: Arithmetic
     return -(-(storage_dim + tangent_dim) // word) * word
 
 
-@cache
+@per_type_cache
 def packed_tiles_kernel(
     signature: EdgeSignature,
     slot: int,
@@ -65,7 +65,7 @@ def packed_tiles_kernel(
     return tiles_kernel(recomputed_product(signature, slot, sources, arithmetic), solve)
 
 
-@cache
+@per_type_cache
 def packed_rows_kernel(
     signature: EdgeSignature, slot: int, sources: tuple[int, ...], arithmetic: Arithmetic
 ) -> GpuKernel:
@@ -73,7 +73,7 @@ def packed_rows_kernel(
     return rows_kernel(recomputed_product(signature, slot, sources, arithmetic))
 
 
-@cache
+@per_type_cache
 def recomputed_product(
     signature: EdgeSignature, slot: int, sources: tuple[int, ...], arithmetic: Arithmetic
 ) -> EdgeProduct:

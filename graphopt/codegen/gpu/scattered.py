@@ -15,7 +15,6 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
-from functools import cache
 
 from graphopt.codegen.assignment import Assignment, assign
 from graphopt.codegen.cache import Definition, cached
@@ -51,6 +50,7 @@ from graphopt.codegen.gpu.stored_products import (
 from graphopt.codegen.program import Program
 from graphopt.codegen.workspace import workspace
 from graphopt.symbolic import Expr, const, make, var
+from graphopt.types.cache import per_type_cache
 
 EVALUATE_WORKGROUP = 128
 Pairs = tuple[tuple[int, int], ...]
@@ -78,7 +78,7 @@ class Scattered:
         return tuple(sorted({*self.slots, *(slot for pair in self.pairs for slot in pair)}))
 
 
-@cache
+@per_type_cache
 def record_layout(own: Scattered) -> StoredEntries:
     """What a record holds: the outputs of `record_program`, the shorter of both kinds."""
     if own.has_sums:
@@ -121,7 +121,7 @@ def _assignment(own: Scattered, has_factors: bool) -> Assignment:
     return assign_entries(own.signature, record_program(own, has_factors), own.guided)
 
 
-@cache
+@per_type_cache
 def evaluate_kernel(own: Scattered, arithmetic: Arithmetic = "double") -> GpuKernel:
     """`numbers`: the records of num_edges edges, one per invocation."""
     layout, signature = record_layout(own), own.signature
@@ -162,7 +162,7 @@ def evaluate_kernel(own: Scattered, arithmetic: Arithmetic = "double") -> GpuKer
     )
 
 
-@cache
+@per_type_cache
 def scattered_linearize_kernel(
     own: Scattered, slot: int, arithmetic: Arithmetic = "double", parts: bool = False
 ) -> GpuKernel:
@@ -200,7 +200,7 @@ def scattered_linearize_kernel(
     )
 
 
-@cache
+@per_type_cache
 def scattered_pair_kernel(own: Scattered, a: int, b: int, arithmetic: Arithmetic = "double") -> GpuKernel:
     """`pair_kernel` from records."""
     vertices = own.signature.edge_type.vertices

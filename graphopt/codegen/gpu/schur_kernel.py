@@ -10,8 +10,6 @@ out. Each edge's part is smaller than its part of H_aa, so the result is positiv
 
 from __future__ import annotations
 
-from functools import cache
-
 from graphopt.codegen.edge import dot
 from graphopt.codegen.glsl import Arithmetic
 from graphopt.codegen.gpu.edge_kernels import (
@@ -30,6 +28,7 @@ from graphopt.codegen.gpu.programs import SymbolicEdge, compile_program
 from graphopt.codegen.gpu.segments import TILE_START, Total, tile_declarations, tile_sums
 from graphopt.codegen.program import Program
 from graphopt.symbolic import Expr, var
+from graphopt.types.cache import per_type_cache
 
 
 def inverse_names(dim: int) -> list[str]:
@@ -74,7 +73,7 @@ def _sandwich(rows: list[list[Expr]], inner: list[list[Expr]]) -> list[list[Expr
     return [[dot(scaled[i], rows[j]) for i in range(j + 1)] for j in range(len(rows))]
 
 
-@cache
+@per_type_cache
 def schur_diagonal_kernel(
     signature: EdgeSignature,
     slot: int,

@@ -17,7 +17,6 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
-from functools import cache
 
 from graphopt.codegen.assignment import Assignment, assign
 from graphopt.codegen.glsl import Arithmetic, constant
@@ -35,6 +34,7 @@ from graphopt.codegen.gpu.packed_products import check_product, read_words, word
 from graphopt.codegen.gpu.product_shapes import EdgeProduct, Loop, rows_kernel, tiles_kernel
 from graphopt.codegen.gpu.programs import blocks_program, factors_program, guide_names
 from graphopt.codegen.program import Program
+from graphopt.types.cache import per_type_cache
 
 STORE_WORKGROUP = 128
 Entry = float | tuple[int, int]
@@ -58,7 +58,7 @@ class StoredEntries:
         return len(self.representatives)
 
 
-@cache
+@per_type_cache
 def stored_entries(signature: EdgeSignature, slot: int, sources: tuple[int, ...]) -> StoredEntries:
     """What the view of a slot stores for products with x of the slots `sources`."""
     check_product(signature, slot, sources)
@@ -106,7 +106,7 @@ def stored_numbers(assignment: Assignment, has_factors: bool) -> StoredEntries:
     return StoredEntries(has_factors, tuple(entries), tuple(representatives))
 
 
-@cache
+@per_type_cache
 def store_kernel(
     signature: EdgeSignature, slot: int, sources: tuple[int, ...], arithmetic: Arithmetic = "double"
 ) -> GpuKernel:
@@ -316,13 +316,13 @@ def _sum(terms: Sequence[str]) -> str:
     return text.removeprefix("+ ")
 
 
-@cache
+@per_type_cache
 def stored_tiles_kernel(product: EdgeProduct, solve: bool = False) -> GpuKernel:
     """`product_shapes.tiles_kernel`, the same one for the same product."""
     return tiles_kernel(product, solve)
 
 
-@cache
+@per_type_cache
 def stored_rows_kernel(product: EdgeProduct, ends: bool = False) -> GpuKernel:
     """`product_shapes.rows_kernel`, likewise."""
     return rows_kernel(product, ends)

@@ -20,6 +20,7 @@ from graphopt.codegen.gpu.inputs import declare_inputs, describe_type, edge_load
 from graphopt.codegen.gpu.kernel import Body, GpuKernel, Interface, compose, edge_body, indent
 from graphopt.codegen.gpu.layout import EdgeSignature, narrow_record_dim, numbered, record_dim
 from graphopt.codegen.gpu.product_shapes import STOP, STOPPABLE
+from graphopt.types.cache import per_type_cache
 
 VALUE_WORKGROUP = 64
 ADDED = 1 << 31
@@ -28,7 +29,7 @@ _NO_BODY = Body([], {}, 0, 0, set())
 _INCLUDES = ['#include "pcg_state.glsl"', f"layout(constant_id = {STOPPABLE}) const uint STOPPABLE = 0;"]
 
 
-@cache
+@per_type_cache
 def values_kernel(signature: EdgeSignature, arithmetic: Arithmetic) -> GpuKernel:
     """Values of the destinations of slot 0 into `values_out`.
 

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from functools import cache
 from typing import Any
 
 from graphopt.codegen.assignment import assign
@@ -11,11 +10,12 @@ from graphopt.codegen.glsl import Arithmetic
 from graphopt.codegen.gpu.inputs import Load
 from graphopt.codegen.gpu.kernel import GpuKernel, Interface, compose, edge_body, indent
 from graphopt.codegen.gpu.layout import narrow_record_dim, numbered, record_dim
+from graphopt.types.cache import per_type_cache
 
 OPLUS_WORKGROUP = 64
 
 
-@cache
+@per_type_cache
 def oplus_kernel(vertex_type: Any, arithmetic: Arithmetic = "double") -> GpuKernel:
     """estimate_out = oplus(estimate_in, dx) for all rows; one invocation per row, fixed rows are copied.
 

@@ -24,6 +24,7 @@ from graphopt.g2o.values.poses import SE3Quat, Sim3
 from graphopt.g2o.values.se2 import SE2
 from graphopt.geometry import stack
 from graphopt.types import EdgeType, VariadicEdgeType, icp, registry, sba
+from graphopt.types.cache import per_type_cache
 from graphopt.types.files import measurement_then_information, plain
 
 _IDENTITY = {3: (0.0,) * 3, 7: (0.0,) * 6 + (1.0,), 8: (0.0,) * 6 + (1.0, 1.0)}
@@ -170,7 +171,7 @@ EDGE_CLASSES: dict[Any, type[OptimizableGraph_Edge]] = {icp.EdgeVVGicp: EdgeVVGi
 """Edge type -> class."""
 
 
-@cache
+@per_type_cache
 def pool_of(kind: EdgeType) -> Pool:
     """Rows of an edge type."""
     return edge_pool(kind, default_measurement(kind), weights=_WEIGHTS.get(kind.name))

@@ -11,7 +11,6 @@ block solver can be told before it evaluates them (`python_edges`).
 from __future__ import annotations
 
 from dataclasses import replace
-from functools import cache
 from typing import Any
 
 import numpy as np
@@ -23,12 +22,13 @@ from graphopt.g2o.values import scalar
 from graphopt.g2o.values.cameras import EdgeGICP, inverse_turn_derivative
 from graphopt.geometry import SO3
 from graphopt.types import EdgeType, VertexType, icp
+from graphopt.types.cache import per_type_cache
 
 DEFAULT_MEASUREMENT = (0.0, 0.0, 0.0, 0.0, 0.0, 1.0) * 2
 """Both points at zero, both normals along z."""
 
 
-@cache
+@per_type_cache
 def _variant(vertices: tuple[VertexType, ...], planes: bool) -> EdgeType:
     """The edge type for vertices some of which are `VertexSCam`, which is a `VertexSE3` in g2o."""
     kind = icp.EdgeVVGicp

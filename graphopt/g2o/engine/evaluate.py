@@ -10,21 +10,22 @@ import numpy as np
 from graphopt import codegen
 from graphopt.cpu_kernels import kernels as native_kernels
 from graphopt.types import EdgeType
+from graphopt.types.cache import per_type_cache
 from graphopt.types.robust_kernels import robust_kernel
 
 
-@cache
+@per_type_cache
 def _kernels(kind: EdgeType) -> codegen.EdgeKernels:
     return codegen.compile_edge(kind, information="identity")
 
 
-@cache
+@per_type_cache
 def evaluator(kind: EdgeType) -> Any:
     """Computes errors and chi2 of edge objects without parameters, see `kernels.EdgeEvaluator`."""
     return native_kernels.EdgeEvaluator(_kernels(kind).errors.native)
 
 
-@cache
+@per_type_cache
 def _jacobian_program(kind: EdgeType) -> Any:
     return _kernels(kind).jacobians.native.run
 

@@ -6,7 +6,6 @@ its place in H; `python_edges` adds its part.
 
 from __future__ import annotations
 
-from functools import cache
 from typing import Any
 
 import numpy as np
@@ -19,10 +18,11 @@ from graphopt.g2o.engine import evaluate
 from graphopt.graph import Graph, residuals
 from graphopt.graph.selection import EdgeSelection
 from graphopt.types import EdgeType, VertexType
+from graphopt.types.cache import per_type_cache
 from graphopt.types.files import measurement_then_information, plain
 
 
-@cache
+@per_type_cache
 def placeholder_type(residual_dim: int, vertices: tuple[VertexType, ...]) -> EdgeType:
     """The edge type that holds the place of edges defined in Python."""
     return EdgeType(

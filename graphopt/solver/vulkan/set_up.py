@@ -17,6 +17,8 @@ from concurrent.futures import Future
 from typing import Any, Generic, TypeVar
 from weakref import WeakKeyDictionary
 
+import numpy as np
+
 from graphopt.errors import Stopped
 from graphopt.solver.structure import Structure
 from graphopt.solver.vulkan.plan.configuration import Configuration
@@ -64,9 +66,12 @@ def kind_of(
     context: Context, structure: Structure, storage: Storage, configuration: Configuration, *more: Hashable
 ) -> Hashable:
     """What determines the kernels of a solver; more: beside what is stored and how it is solved."""
-    groups = tuple((group.edge_set.type, group.information, group.kernel) for group in structure.groups)
+    groups = tuple(
+        (group.edge_set.type.definition, group.information, group.kernel) for group in structure.groups
+    )
     chosen = storage.products, storage.evaluations, configuration
-    return groups, context.precision, context.arithmetic, chosen, frozenset(structure.dims.tolist()), *more
+    dims = tuple(np.unique(structure.dims).tolist())
+    return groups, context.precision, context.arithmetic, chosen, dims, *more
 
 
 class SetUp:

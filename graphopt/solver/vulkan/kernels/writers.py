@@ -8,7 +8,6 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
-from functools import lru_cache
 from typing import Any, Protocol
 
 import numpy as np
@@ -21,6 +20,7 @@ from graphopt.solver.vulkan.kernels.edges import BlocksOfPairs, DeviceEdges, Pai
 from graphopt.solver.vulkan.kernels.sums import Pass, WritePlan, plan_writes
 from graphopt.solver.vulkan.plan.problem import MAX_VIEWS
 from graphopt.solver.vulkan.program import Context, Launch
+from graphopt.types.cache import per_type_cache
 
 MAX_MERGED_EDGES = 1 << 17
 """Of an edge set whose chi2 comes from a kernel with others: larger ones would run at their registers."""
@@ -164,7 +164,7 @@ def merged_buffers(
     }
 
 
-@lru_cache(maxsize=4096)
+@per_type_cache
 def _name_of(signatures: tuple[gpu.EdgeSignature, ...], view: int, name: str) -> str:
     return merged_name(signatures, view, name)
 

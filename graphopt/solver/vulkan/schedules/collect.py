@@ -17,7 +17,6 @@ import threading
 from collections import OrderedDict
 from collections.abc import Callable, Hashable, Iterable, Sequence
 from dataclasses import dataclass
-from functools import cache
 from itertools import combinations, combinations_with_replacement
 from typing import Any
 
@@ -37,6 +36,7 @@ from graphopt.solver.vulkan.plan.passes import edge_pass
 from graphopt.solver.vulkan.plan.problem import GroupSize
 from graphopt.solver.vulkan.program import VECTOR_WORKGROUP, Context, Launch
 from graphopt.solver.vulkan.schedules.interface import Evaluation
+from graphopt.types.cache import per_type_cache
 
 SUBTRACTED = 1 << 31
 """Bit of a source, as in sum_records.comp."""
@@ -312,7 +312,7 @@ class _Blocks:
     """Which kernel's records they are in."""
 
 
-@cache
+@per_type_cache
 def _blocks(pieces: tuple[Scattered, ...], kind: str, which: tuple[Any, ...]) -> _Blocks:
     """H_aa ("diagonal") or b_a ("right") of slots, H_ab ("pair") or its transpose of pairs, column-major."""
     found = []

@@ -10,10 +10,8 @@ from __future__ import annotations
 import hashlib
 import threading
 from collections.abc import Iterator
-from functools import cache, lru_cache
 from itertools import combinations_with_replacement
 from typing import Any
-from weakref import WeakKeyDictionary
 
 import numpy as np
 
@@ -40,19 +38,20 @@ from graphopt.solver.vulkan.schedules.interpreted import (
     Records,
 )
 from graphopt.types.base import working_edge_type, working_vertex_type
+from graphopt.types.cache import per_type_cache
 
 MAX_INTERPRETED_ENTRIES = 1 << 23
 """Blocks that edges contribute to, at most, for `auto`: lists of more take longer to make than kernels."""
 
 
-@cache
+@per_type_cache
 def _packed(edge_type: Any, information: str, kernel: int) -> tuple[DeviceProgram, DeviceProgram]:
     """chi2 and linearize."""
     compiled = compiled_edge(edge_type, information, kernel)
     return pack_program(compiled.chi2, compiled.kernel), pack_program(compiled.linearize, compiled.kernel)
 
 
-@cache
+@per_type_cache
 def _packed_vertex(vertex_type: Any) -> DeviceProgram:
     return pack_program(compiled_vertex(vertex_type))
 
@@ -86,20 +85,12 @@ def _not_built_yet(
 ) -> BuiltKernels | None:
     """The kernels of a problem; None: they have been built before."""
     determined = _determined(context, structure, storage, merged)
-    known = _found_built.setdefault(context.device, set())
-    if determined in known:
-        return None
     built = BuiltKernels(context.device, _hashed(*determined, spirv.headers_hash()))
-    if not built.are_there():
-        return built
-    known.add(determined)
-    return None
+    return None if built.are_there() else built
 
 
 Determined = tuple[tuple[tuple[Any, str, int], ...], tuple[Any, ...], str]
 """What determines kernels: edges (type, information, robust kernel), vertices, and what else there is."""
-_found_built: WeakKeyDictionary[Any, set[Determined]] = WeakKeyDictionary()
-"""By device: those of which it is known that they are built; asking the cache folder takes 0.4 ms."""
 
 
 def _determined(
@@ -111,7 +102,7 @@ def _determined(
     return edges, vertices, words
 
 
-@lru_cache(maxsize=256)
+@per_type_cache
 def _hashed(
     edges: tuple[tuple[Any, str, int], ...], vertices: tuple[Any, ...], words: str, headers: bytes
 ) -> bytes:
