@@ -1,6 +1,7 @@
 """How whole optimizations on the CPU scale with threads, and how much processes differ.
 
     python benchmarks/thread_scaling.py [--threads 1 2 4 8 16] [--processes 5] [--problems NAME ...]
+    python benchmarks/thread_scaling.py --load [--threads 1 2] [--calls 10] [--problems NAME ...]
 
 Every number of threads gets fresh processes, in turn, so that a busy moment of the machine hits all of them.
 A process solves each problem `--runs` times after one run that is not counted; its time is the median. The
@@ -9,7 +10,11 @@ solvers, where processes were seen to differ three times. The last table is what
 right after each other and after a pause in which workers fall asleep: `shares` never wait for a sleeping
 thread, a team does.
 
-OpenMP and BLAS are told to use one thread: nothing here calls them in a loop. GRAPHOPT_NUM_THREADS is set.
+With `--load` one process per number of threads stays and they take turns, call by call, beside nothing, four
+copies of the same work, and matrix products of two threads at other priorities.
+
+OpenMP and BLAS are told to use one thread: nothing measured calls them in a loop.
+GRAPHOPT_NUM_THREADS is set.
 """
 
 from __future__ import annotations
@@ -19,6 +24,7 @@ import json
 import os
 import subprocess
 import sys
+import time
 
 import numpy as np
 from harness import print_table
@@ -69,6 +75,42 @@ for name, is_team in (("shares", False), ("team", True)):
 print(json.dumps(rows))
 """
 
+CALLS = """
+import sys, time
+import graphopt, graphopt.datasets
+graph = eval(sys.argv[1])
+for line in sys.stdin:
+    copy = graph.copy()
+    start = time.perf_counter()
+    graphopt.optimize(copy, device="cpu", max_iterations=7)
+    print(time.perf_counter() - start, flush=True)
+"""
+
+COPY = """
+import os, sys
+import graphopt, graphopt.datasets
+graph = eval(sys.argv[1])
+while os.getppid() > 1:
+    graphopt.optimize(graph.copy(), device="cpu", max_iterations=7)
+"""
+
+PRODUCTS = """
+import os, sys
+import numpy as np
+os.nice(int(sys.argv[1]))
+matrix = np.ones((700, 700))
+while os.getppid() > 1:
+    matrix @ matrix
+"""
+
+# What runs beside the measured calls: script and argument of each program, "" for the problem's text.
+LOADS = {
+    "nothing": [],
+    "4 copies": [(COPY, "")] * 4,
+    "products, nice 0 10": [(PRODUCTS, nice) for nice in ("0", "10")],
+    "products, nice 0 5 10 19": [(PRODUCTS, nice) for nice in ("0", "5", "10", "19")],
+}
+
 
 def in_process(script: str, threads: int, *arguments: str) -> dict | list:
     """What a fresh process prints."""
@@ -117,6 +159,48 @@ def print_problem(name: str, counts: list[int], processes: int, runs: int) -> No
     print_table(f"{name}: {found[counts[0]][0]['edges']:,} edges", header, rows)
 
 
+def call_seconds(process: subprocess.Popen) -> float:
+    """One call of a process that runs `CALLS`."""
+    assert process.stdin is not None and process.stdout is not None
+    process.stdin.write("\n")
+    process.stdin.flush()
+    return float(process.stdout.readline())
+
+
+def print_loads(name: str, counts: list[int], calls: int) -> None:
+    """One table: a row per load, a column per number of threads."""
+    rows = []
+    for load, programs in LOADS.items():
+        started: list[subprocess.Popen] = []
+        measured: dict[int, subprocess.Popen] = {}
+        try:
+            for count in counts:
+                environment = {**os.environ, "GRAPHOPT_NUM_THREADS": str(count), "OMP_NUM_THREADS": "1"}
+                environment["OPENBLAS_NUM_THREADS"] = "1"
+                command = [sys.executable, "-c", CALLS, PROBLEMS[name]]
+                pipe = subprocess.PIPE
+                measured[count] = subprocess.Popen(
+                    command, stdin=pipe, stdout=pipe, text=True, env=environment
+                )
+                started.append(measured[count])
+                call_seconds(measured[count])
+            environment = {**os.environ, "OPENBLAS_NUM_THREADS": "2", "GRAPHOPT_NUM_THREADS": "2"}
+            for script, argument in programs:
+                command = [sys.executable, "-c", script, argument or PROBLEMS[name]]
+                started.append(subprocess.Popen(command, env=environment))
+            time.sleep(2.0 if programs else 0.0)  # until they compute
+            seconds: dict[int, list[float]] = {count: [] for count in counts}
+            for _ in range(calls):
+                for count, process in measured.items():
+                    seconds[count].append(call_seconds(process))
+        finally:
+            for process in started:
+                process.kill()
+                process.wait()
+        rows.append([load, *(spread(values) for values in seconds.values())])
+    print_table(f"{name}: calls in ms", ["beside", *(f"{count} threads" for count in counts)], rows)
+
+
 def main() -> None:
     """Command line."""
     parser = argparse.ArgumentParser(description=__doc__)
@@ -125,7 +209,13 @@ def main() -> None:
     parser.add_argument("--processes", type=int, default=5)
     parser.add_argument("--runs", type=int, default=5)
     parser.add_argument("--problems", nargs="*", default=list(PROBLEMS), choices=list(PROBLEMS))
+    parser.add_argument("--load", action="store_true", help="calls beside other programs")
+    parser.add_argument("--calls", type=int, default=10, help="of each number of threads, with --load")
     asked = parser.parse_args()
+    if asked.load:
+        for name in asked.problems:
+            print_loads(name, asked.threads, asked.calls)
+        return
     for name in asked.problems:
         print_problem(name, asked.threads, asked.processes, asked.runs)
     rows = []

@@ -2,7 +2,8 @@
 
 `kernels` is `_cpu_v4` (AVX-512), `_cpu_v3` (AVX2, FMA) or `_cpu_baseline`, the best one that the processor
 runs. The environment variable GRAPHOPT_ISA (baseline, v3, v4) overrides the choice; GRAPHOPT_NUM_THREADS (1
-or more) is the number of threads, else as many as cores that the process may use.
+or more) is the number of threads, else as many as cores that the process may use, by its affinity and its
+container's limit (`cpu.max`).
 """
 
 from __future__ import annotations

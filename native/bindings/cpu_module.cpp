@@ -27,7 +27,8 @@ PYBIND11_MODULE(GRAPHOPT_CPU_MODULE, m) {
   m.doc() = "Arithmetic of graphopt on the CPU, compiled for one instruction set.";
   m.def(
       "num_threads", [] { return graphopt::ThreadPool::instance().num_threads(); },
-      "Threads that parallel loops use (GRAPHOPT_NUM_THREADS, or the cores this process may use).");
+      "Threads that parallel loops use (GRAPHOPT_NUM_THREADS, or the cores this process may use: those of "
+      "its affinity, at most those of its control groups' limit).");
   m.def(
       "set_num_threads",
       [](int n) {
@@ -38,6 +39,13 @@ PYBIND11_MODULE(GRAPHOPT_CPU_MODULE, m) {
       "Change the number of threads; results are bitwise reproducible for a fixed number.");
   m.def("granted_cores", &graphopt::granted_cores, py::arg("root"), py::arg("membership"),
         "Cores that control groups grant; 0: no limit.");
+  m.def(
+      "give_way", [](double seconds) { graphopt::ThreadPool::instance().give_way(seconds); },
+      py::arg("seconds"),
+      "Leave parallel regions to their callers for so long, as on a crowded machine; the same results.");
+  m.def(
+      "num_taken_over", [] { return graphopt::ThreadPool::instance().num_taken_over(); },
+      "Parts of teams that callers have taken over from workers without a core, so far.");
   m.def(
       "time_regions",
       [](int shares, bool is_team, int pause_microseconds, int repeats) {

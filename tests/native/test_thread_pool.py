@@ -9,6 +9,8 @@ import threading
 import numpy as np
 import pytest
 
+import graphopt
+import graphopt.datasets
 from graphopt.cpu_kernels import kernels
 
 
@@ -85,6 +87,45 @@ assert all(mask <= before for mask in own), own
     subprocess.run([sys.executable, "-c", script], check=True)
 
 
+def test_teams_of_a_caller_alone(threads):
+    """On a crowded machine the caller is the whole team: the same bits, and no worker is waited for."""
+    graph = graphopt.datasets.ba(30, 1500, seed=0)
+    for count in (2, 3, 7):
+        threads(count)
+        found = set()
+        for seconds in (0.0, 1000.0, 0.0):
+            kernels.give_way(seconds)
+            before = kernels.num_taken_over()
+            assert len(kernels.time_regions(count, True, 0, 20)) == 20
+            assert len(kernels.time_regions(2000, False, 0, 2)) == 2
+            if seconds:
+                assert kernels.num_taken_over() - before == 20 * (count - 1)
+            for solver in ("dense", "cholesky", "pcg"):
+                moved = graph.copy()
+                summary = graphopt.optimize(moved, device="cpu", linear_solver=solver, max_iterations=3)
+                found.add((solver, summary.iterations[-1].chi2))
+        assert len(found) == 3
+
+
+FOUR_COPIES = """
+import graphopt, graphopt.datasets
+from graphopt.cpu_kernels import kernels
+kernels.set_num_threads(2)
+graph = graphopt.datasets.ba(60, 2000, seed=0)
+summaries = [graphopt.optimize(graph.copy(), device="cpu", max_iterations=4) for _ in range(6)]
+print({summary.iterations[-1].chi2 for summary in summaries})
+"""
+
+
+def test_four_copies_on_the_same_cores():
+    """They all end, with the same digits."""
+    command = [sys.executable, "-c", FOUR_COPIES]
+    copies = [subprocess.Popen(command, stdout=subprocess.PIPE, text=True) for _ in range(4)]
+    printed = {copy.communicate()[0] for copy in copies}
+    assert all(copy.returncode == 0 for copy in copies)
+    assert len(printed) == 1 and "," not in printed.pop()
+
+
 @pytest.mark.parametrize(
     ("files", "membership", "expected"),
     [
@@ -95,7 +136,14 @@ assert all(mask <= before for mask in own), own
         ({"a/cpu.max": "50000 100000"}, "0::/a", 1),
         ({"cpu/cpu.cfs_quota_us": "250000", "cpu/cpu.cfs_period_us": "100000"}, "3:cpu:/", 3),
         ({"cpu/cpu.cfs_quota_us": "-1", "cpu/cpu.cfs_period_us": "100000"}, "3:cpu:/", 0),
+        (
+            {"cpu,cpuacct/c/cpu.cfs_quota_us": "400000", "cpu,cpuacct/c/cpu.cfs_period_us": "100000"},
+            "5:cpu,cpuacct:/c\n1:memory:/c",
+            4,
+        ),
+        ({"cpu.max": "300000 100000"}, "0::/elsewhere", 3),
         ({"cpu.max": "nonsense"}, "0::/", 0),
+        ({}, "nonsense", 0),
         ({}, "", 0),
     ],
 )

@@ -9,7 +9,7 @@ namespace graphopt {
 namespace {
 
 // Nanoseconds; below, one thread does it all. A team meets at barriers, 40 us of a factorization and 30 of a
-// solve, and for milliseconds where another program has the core of one of them.
+// solve.
 constexpr double kMinParallelCost = 150e3;
 constexpr double kCostPerThread = 50e3;  // nanoseconds that make another thread worth waking and waiting for
 constexpr double kLeastShare = 15e3;     // of a thread in a front, and of a thread in a forest that is halved

@@ -8,41 +8,55 @@
 #include <fstream>
 #include <stdexcept>
 #include <thread>
+#include <vector>
 
 namespace graphopt {
 namespace {
 
-// QUOTA / PERIOD rounded up; 0 where there is no such file, or no limit in it.
+// QUOTA / PERIOD rounded up; 0 where there is no limit.
 int cores_of(double quota, double period) {
-  if (!(quota > 0.0) || !(period > 0.0)) return 0;
-  return std::max(1, static_cast<int>(std::ceil(quota / period)));
+  return quota > 0.0 && period > 0.0 ? std::max(1, static_cast<int>(std::ceil(quota / period - 1e-9))) : 0;
 }
 
+double number_of(const std::string& path) {
+  double number = 0.0;
+  std::ifstream(path) >> number;
+  return number;
+}
+
+// Of one group, of version 2 or 1.
 int limit_of_group(const std::string& folder) {
   std::ifstream file(folder + "/cpu.max");
   double quota = 0.0, period = 0.0;
-  return file >> quota >> period ? cores_of(quota, period) : 0;  // "max" is no number
+  if (file >> quota >> period) return cores_of(quota, period);  // "max" is no number
+  return cores_of(number_of(folder + "/cpu.cfs_quota_us"), number_of(folder + "/cpu.cfs_period_us"));
 }
-
-int limit_of_first_version(const std::string& folder) {
-  std::ifstream quotas(folder + "/cpu.cfs_quota_us"), periods(folder + "/cpu.cfs_period_us");
-  double quota = 0.0, period = 0.0;
-  return quotas >> quota && periods >> period ? cores_of(quota, period) : 0;
-}
-
-int smaller(int limit, int other) { return limit == 0 || (other != 0 && other < limit) ? other : limit; }
 
 }  // namespace
 
+// Within a container its own group is the root of the mounted file system, whatever MEMBERSHIP calls it.
 int granted_cores(const std::string& root, const std::string& membership) {
-  int limit = smaller(limit_of_group(root), limit_of_first_version(root + "/cpu"));
-  std::ifstream file(membership);
-  for (std::string line; std::getline(file, line);) {
-    if (line.rfind("0::", 0) != 0) continue;
-    for (std::string path = line.substr(3); !path.empty() && path != "/"; path.resize(path.rfind('/')))
-      limit = smaller(limit, limit_of_group(root + path));
+  int least = 0;
+  const auto look = [&](const std::string& folder) {
+    const int limit = limit_of_group(folder);
+    if (limit != 0 && (least == 0 || limit < least)) least = limit;
+  };
+  std::ifstream groups(membership);
+  for (std::string line; std::getline(groups, line);) {  // number:controllers:/path
+    const std::size_t first = line.find(':'), second = line.find(':', first + 1);
+    if (first == std::string::npos || second == std::string::npos) continue;
+    const std::string controllers = line.substr(first + 1, second - first - 1);
+    if (!controllers.empty() && ("," + controllers + ",").find(",cpu,") == std::string::npos) continue;
+    std::vector<std::string> mounts{root};
+    if (!controllers.empty()) mounts = {root + "/cpu", root + "/" + controllers};
+    for (const std::string& mount : mounts) {
+      for (std::string path = line.substr(second + 1); !path.empty() && path[0] == '/';
+           path.erase(path.rfind('/')))
+        look(mount + path);
+      look(mount);
+    }
   }
-  return limit;
+  return least;
 }
 
 int default_num_threads() {

@@ -30,6 +30,10 @@ class Watch {
   // Ask if it is time and this is the watch's own thread; true once the answer was true.
   bool poll();
 
+  // While held, poll() does not ask: the thread is on a stack of the pool (fiber.h), which Python must not
+  // see.
+  bool hold(bool is_held) { return std::exchange(is_asking_, is_held); }
+
   // The watch of this thread, null: none.
   static Watch* current();
   static void make_current(Watch* watch);

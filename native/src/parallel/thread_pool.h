@@ -5,7 +5,13 @@
 //   run_shares(n, task)  n independent shares. Whoever is awake takes the next one, the caller first of all:
 //   a
 //                        region never waits for a thread that has yet to wake up.
-//   run_team(n, task)    n threads at the same time, which may wait for each other (SpinBarrier).
+//   run_team(n, task)    n members that may wait for each other (SpinBarrier), a thread each.
+//
+// Beside other programs a thread that is waited for may have no core, for as long as the scheduler gives it
+// to others, at each of hundreds of barriers. So where the caller waits and no worker computes, the region is
+// crowded: the caller begins the members that nobody has begun, and the workers hand theirs over to it at
+// their next barriers. Members run on stacks of their own (fiber.h): that changes no result. For twenty times
+// as long as was lost, regions then are the caller's alone.
 //
 // In both, share t is the same work whoever does it, so results do not depend on it. Only as many threads are
 // woken as there are shares, and each looks for a core of its own (placement.h).
@@ -16,18 +22,23 @@
 #pragma once
 
 #include <atomic>
+#include <chrono>
 #include <cstdint>
 #include <exception>
 #include <functional>
 #include <memory>
 #include <mutex>
+#include <string>
 #include <thread>
 #include <vector>
 
+#include "parallel/fiber.h"
 #include "parallel/placement.h"
 #include "parallel/waiting.h"
 
 namespace graphopt {
+
+class SpinBarrier;
 
 // One pool per process and native module.
 class ThreadPool {
@@ -50,23 +61,46 @@ class ThreadPool {
   // Pass a large lambda through std::ref to avoid an allocation.
   void run_shares(int shares, const std::function<void(int)>& task);
 
-  // task(t) for t = 0 .. threads - 1, all at the same time, t = 0 on the calling thread. False, and nothing
+  // task(t) for t = 0 .. threads - 1, as if at the same time, t = 0 on the calling thread. False, and nothing
   // happens, where there are fewer: num_threads() has changed.
   bool run_team(int threads, const std::function<void(int)>& task);
+
+  // Leave regions to their callers for `seconds` from now, as where the machine is crowded.
+  void give_way(double seconds);
+
+  // Members of teams that callers have begun or taken over, in all.
+  std::int64_t num_taken_over() const { return num_taken_over_.load(std::memory_order_relaxed); }
 
   ~ThreadPool();
 
  private:
+  friend class SpinBarrier;
+  using Clock = std::chrono::steady_clock;
   // A region: its number, its shares, whether they need a thread each.
   struct Region {
     std::uint64_t number;
     int shares;
     bool is_team;
   };
+  // Of a team, beside the caller. Where it has paused, `barrier` and `generation` are what it waits for.
+  struct Member {
+    Fiber fiber;
+    std::atomic<bool> is_callers{false};  // begun and paused, for the caller to go on with
+    SpinBarrier* barrier = nullptr;
+    int generation = 0;
+  };
+  // Where a thread is: in a region of `pool` (null: in none), on the stack of `member` (null: on its own).
+  struct Place {
+    ThreadPool* pool = nullptr;
+    Member* member = nullptr;
+    bool is_caller = false;
+  };
+  static Place& place();
   struct Worker {
     alignas(64) std::atomic<int> wakes{0};
     std::atomic<bool> is_asleep{false};
     std::thread thread;
+    Member member;
   };
 
   ThreadPool();
@@ -79,6 +113,16 @@ class ThreadPool {
   void wake_children(int index, const Region& region);
   void take_shares(int first, const Region& region);
   void do_share(int share);
+  void run_task(int share);
+  void finish_share();
+  bool take(int share, std::uint64_t number);
+  void be_member(int index, std::uint64_t number);
+  bool run_members();
+  std::int64_t computed() const;
+  template <class Ready>
+  void wait_as_caller(const Ready& ready, Signal& signal, int seen);
+  static void meet(SpinBarrier& barrier);
+  void note_progress();
 
   // The calling thread's place among callers, as long as it lives.
   class Turn {
@@ -107,38 +151,38 @@ class ThreadPool {
   Signal finished_;  // the low bits of the number of the last finished region
   std::atomic<bool> stopping_{false};
   std::atomic<int> num_threads_{1};
+  std::atomic<bool> is_crowded_{false};  // the region that runs
+  Signal progress_;                      // of crowded regions: changes where the caller may go on
+  Clock::duration lost_{};               // of the region
+  std::atomic<Clock::rep> crowded_until_{0};
+  std::atomic<std::int64_t> num_taken_over_{0};
+  Region now_{};                                         // of the caller
   std::unique_ptr<std::atomic<std::uint64_t>[]> taken_;  // by share: number of the last region that did it
   std::exception_ptr error_;
   Placement placement_;
   std::vector<std::unique_ptr<Worker>> workers_;  // thread t is workers_[t - 1]
 };
 
-// Meeting point of the threads of one team: they read for some microseconds, then let others have the core,
-// then sleep.
+// Meeting point of the members of one team: they read for some microseconds, then sleep.
 class SpinBarrier {
  public:
-  explicit SpinBarrier(int num_threads) : num_threads_(num_threads) {}
+  explicit SpinBarrier(int num_members) : num_members_(num_members) {}
   void wait() {
-    if (num_threads_ == 1) return;
-    const int generation = generation_.value();
-    if (arrived_.fetch_add(1, std::memory_order_acq_rel) + 1 == num_threads_) {
-      arrived_.store(0, std::memory_order_relaxed);
-      generation_.set(generation + 1);
-      return;
-    }
-    constexpr int reading = 50, yielding = 200;  // [us]
-    const auto ready = [&] { return generation_.value() != generation; };
-    if (spin_until(ready, reading)) return;
-    const auto polite = [&] {
-      std::this_thread::yield();
-      stop_requested();  // the caller keeps asking while it waits
-      return ready();
-    };
-    if (!spin_until(polite, yielding)) generation_.wait_while(generation, 0);
+    if (num_members_ > 1) ThreadPool::meet(*this);
   }
 
  private:
-  const int num_threads_;
+  friend class ThreadPool;
+
+  // Whether this member is the last, which opens the barrier.
+  bool arrive(int generation) {
+    if (arrived_.fetch_add(1, std::memory_order_acq_rel) + 1 < num_members_) return false;
+    arrived_.store(0, std::memory_order_relaxed);
+    generation_.set(generation + 1);
+    return true;
+  }
+
+  const int num_members_;
   alignas(64) std::atomic<int> arrived_{0};
   Signal generation_;
 };

@@ -46,18 +46,24 @@ bool spin_until(const Ready& ready, int microseconds) {
   return ready();
 }
 
-// Sleep while `word` is `seen`, at most until somebody calls wake_all; may return early. A thread with a
-// watch (stopping.h) looks at it every 10 ms.
-inline void sleep_while(std::atomic<int>& word, int seen) {
+// Sleep while `word` is `seen`, at most until somebody calls wake_all, or for `longest` microseconds (0: no
+// limit); may return early. A thread with a watch (stopping.h) looks at it every 10 ms. Nobody yields
+// instead: beside other programs some schedulers (Linux's EEVDF) put off a thread's turns at every call of
+// sched_yield, and whoever it waits for meanwhile gets no core sooner.
+inline void sleep_while(std::atomic<int>& word, int seen, int longest = 0) {
+  if (longest == 0 && Watch::current() != nullptr) longest = 10'000;
 #if defined(__linux__)
   static_assert(sizeof word == sizeof(int));
-  constexpr timespec moment{0, 10'000'000};
-  const timespec* const longest = Watch::current() == nullptr ? nullptr : &moment;
-  syscall(SYS_futex, &word, FUTEX_WAIT_PRIVATE, seen, longest, nullptr, 0);
-  stop_requested();
+  const timespec limit{0, longest * 1000L};
+  syscall(SYS_futex, &word, FUTEX_WAIT_PRIVATE, seen, longest == 0 ? nullptr : &limit, nullptr, 0);
 #else
-  if (word.load(std::memory_order_acquire) == seen) std::this_thread::yield();
+  constexpr int period = 100;  // [us] there is no portable call that sleeps on a word
+  if (word.load(std::memory_order_acquire) == seen) {
+    std::this_thread::sleep_for(
+        std::chrono::microseconds(longest == 0 || longest > period ? period : longest));
+  }
 #endif
+  stop_requested();
 }
 
 inline void wake_all(std::atomic<int>& word) {
@@ -78,11 +84,24 @@ class Signal {
     if (sleepers_.load(std::memory_order_seq_cst) > 0) wake_all(word_);
   }
 
+  // Of any thread.
+  void add() {
+    word_.fetch_add(1, std::memory_order_seq_cst);
+    if (sleepers_.load(std::memory_order_seq_cst) > 0) wake_all(word_);
+  }
+
   // Until it is no longer `seen`.
   void wait_while(int seen, int spin_microseconds) {
     if (spin_until([&] { return value() != seen; }, spin_microseconds)) return;
     sleepers_.fetch_add(1, std::memory_order_seq_cst);
     while (value() == seen) sleep_while(word_, seen);
+    sleepers_.fetch_sub(1, std::memory_order_seq_cst);
+  }
+
+  // The same for about `microseconds` (below a second), without reading first.
+  void wait_for(int seen, int microseconds) {
+    sleepers_.fetch_add(1, std::memory_order_seq_cst);
+    if (value() == seen) sleep_while(word_, seen, microseconds);
     sleepers_.fetch_sub(1, std::memory_order_seq_cst);
   }
 
