@@ -25,6 +25,7 @@ class TerminationType(Enum):
     USER_INTERRUPT = "Interrupted by the user; the best estimate so far is kept."
     LINEAR_SOLVER_FAILURE = "The linear system is not positive definite; the estimate before it is kept."
     NON_FINITE = "An error, a Jacobian or a step became NaN or infinite; the last finite estimate is kept."
+    REFUSED = "The data do not show what was asked for; nothing was changed."
 
     @property
     def is_usable(self) -> bool:
