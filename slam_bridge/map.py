@@ -127,6 +127,16 @@ class Map:
         named = ", ".join(f"{len(table)} {name}" for table, name in parts)
         return f"<Map: {named}, {len(self.imu)} IMU measurements, {len(self.loops)} loops>"
 
+    def __getstate__(self) -> dict[str, Any]:
+        """What pickle and copy take: a snapshot, without the lock."""
+        state = vars(self.snapshot())
+        del state["lock"]
+        return state
+
+    def __setstate__(self, state: dict[str, Any]) -> None:
+        vars(self).update(state)
+        self.lock = threading.RLock()
+
     @property
     def tables(self) -> dict[str, Table]:
         """All tables by name."""

@@ -123,14 +123,22 @@ def run(
     options: PipelineOptions | None = None,
     watch: Callable[[int, Pipeline], None] | None = None,
 ) -> PipelineResult:
-    """Run over a whole sequence. watch: called after each frame with its number and the pipeline."""
-    opencv().setNumThreads(1 if options is not None and options.single_thread else 2)
-    pipeline = Pipeline(sequence, options)
+    """Run over a whole sequence. watch: called after each frame with its number and the pipeline.
+
+    OpenCV has one or two threads while it runs, and as many as before afterwards.
+    """
+    cv2 = opencv()
+    threads = cv2.getNumThreads()
+    cv2.setNumThreads(1 if options is not None and options.single_thread else 2)
     try:
-        return _run(pipeline, watch)
-    except BaseException:
-        pipeline.mapper.abandon()
-        raise
+        pipeline = Pipeline(sequence, options)
+        try:
+            return _run(pipeline, watch)
+        except BaseException:
+            pipeline.mapper.abandon()
+            raise
+    finally:
+        cv2.setNumThreads(threads)
 
 
 def _run(pipeline: Pipeline, watch: Callable[[int, Pipeline], None] | None) -> PipelineResult:

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import copy
+import pickle
 import threading
 
 import numpy as np
@@ -179,6 +181,25 @@ def test_damaged_files_are_named(tmp_path):
     np.savez(path, **arrays)
     with pytest.raises(FormatError, match="'position' has shape"):
         sb.Map.load(path)
+
+
+@pytest.mark.parametrize("again", [lambda world: pickle.loads(pickle.dumps(world)), copy.copy, copy.deepcopy])
+def test_a_map_is_copied_and_pickled(again):
+    """All tables, IMU measurements and priors come along; the copy has a lock of its own and can be used."""
+    world = simulated()
+    other = again(world)
+    for name, table in world.tables.items():
+        assert all(
+            np.array_equal(table[column], other.tables[name][column], equal_nan=True)
+            for column in table.columns
+        )
+    assert list(other.preintegrated) == list(world.preintegrated) and other.rig is not None
+    assert other.lock is not world.lock
+    other.landmarks["position"][:] = 0.0
+    assert world.landmarks["position"].any()
+    other.remove_keyframes(other.keyframes.ids[:1])
+    assert len(world.keyframes) == len(other.keyframes) + 1
+    assert sb.full_inertial_ba(again(world), options=sb.SolveOptions(iterations=2)).is_usable
 
 
 def test_snapshot_is_independent_and_apply_brings_results_home():

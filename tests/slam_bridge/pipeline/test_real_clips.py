@@ -9,7 +9,8 @@ import pytest
 
 from graphopt.cli.main import main
 from graphopt.eval.trajectories import Trajectory, compare
-from slam_bridge.pipeline import PipelineOptions, find_sequences, open_sequence, run
+from slam_bridge.pipeline import PipelineOptions, find_sequences, open_sequence, run, tracking
+from slam_bridge.pipeline.system import Pipeline
 
 pytestmark = pytest.mark.data
 
@@ -116,3 +117,38 @@ def test_a_scale_that_the_motion_hardly_shows_is_refused(euroc_clip):
     refused = run(sequence, strict)
     assert len(refused.stamps) == 0
     assert f"{100.0 * deviation:.1f} % only" in refused.message and "--mode mono" in refused.message
+
+
+def test_a_map_that_moves_while_a_frame_is_tracked(euroc_clip, monkeypatch):
+    """Mapping moves everything by 5 m while the pose is computed: relative to the keyframe nothing jumps."""
+    sequence = open_sequence("euroc", euroc_clip).first(6)
+    pipeline = Pipeline(sequence, PipelineOptions(mode="stereo", single_thread=True))
+    solve, moves = tracking.pose_optimization, []
+
+    def interrupted(*arguments, **named):
+        result = solve(*arguments, **named)
+        pipeline.world.transform([5.0, 0.0, 0.0, 0.0, 0.0, 0.0, 1.0])
+        moves.append(result)
+        return result
+
+    monkeypatch.setattr(tracking, "pose_optimization", interrupted)
+    for row, stamp in enumerate(sequence.stamps.tolist()):
+        pipeline.process(stamp, sequence.images(row))
+        assert np.linalg.norm(pipeline.tracker.reference_T_body[:3]) < 0.5
+    assert len(moves) == 5
+
+
+def test_opencv_is_left_as_it_was(euroc_clip):
+    """Its number of threads and its random numbers, which other code of the process uses."""
+    cv2 = pytest.importorskip("cv2")
+    threads = cv2.getNumThreads()
+    try:
+        cv2.setNumThreads(3)
+        cv2.setRNGSeed(7)
+        expected = cv2.randu(np.zeros(4), 0.0, 1.0).tolist()
+        cv2.setRNGSeed(7)
+        run(open_sequence("euroc", euroc_clip).first(30), PipelineOptions(mode="mono", single_thread=True))
+        assert cv2.getNumThreads() == 3
+        assert cv2.randu(np.zeros(4), 0.0, 1.0).tolist() == expected
+    finally:
+        cv2.setNumThreads(threads)
