@@ -18,7 +18,10 @@ DEFAULT_PROBLEM = "full-inertial"
 # options of `optimize` that a map has no place for, with their defaults
 _FOR_GRAPHS: dict[str, Any] = {
     **dict.fromkeys(("dialect", "pcg_tolerance", "pcg_iterations", "robust_kernel", "initialize", "plot")),
-    **{"schedule": "auto", "preconditioner": "hschur", "fix": "auto", "verbose": False},
+    **{"preconditioner": "hschur", "fix": "auto", "verbose": False, "robust": "kernels"},
+    **dict.fromkeys(("distributed", "read_in_parts"), False),
+    **dict.fromkeys(("checkpoint", "resume")),
+    **{"partition": "auto", "transport": "auto", "every": 10},
 }
 
 
@@ -73,7 +76,6 @@ def describe(problem: VibProblem, path: str) -> dict[str, Any]:
 
 def optimize(args: argparse.Namespace) -> int:
     """Solve the problem, write, report; return 0 if solved, 1 if the optimizer failed or was interrupted."""
-    _check(args)
     from slam_bridge.exchange import read_vib, solve_problem, write_vib
 
     started = time.perf_counter()
@@ -109,7 +111,8 @@ def optimize(args: argparse.Namespace) -> int:
     return 1
 
 
-def _check(args: argparse.Namespace) -> None:
+def check(args: argparse.Namespace) -> None:
+    """`OptionError` for what a map has no place for, and for outputs that cannot be written."""
     from graphopt.io import check_writable
 
     for name, default in _FOR_GRAPHS.items():
@@ -117,7 +120,7 @@ def _check(args: argparse.Namespace) -> None:
             raise OptionError(
                 f"--{name.replace('_', '-')} is for graphs; {args.input} is a visual-inertial problem, which "
                 "slam_bridge solves. Its options: --problem, --method, -i, --device, --configuration, "
-                "--linear-solver, --schur, --precision, --time-limit."
+                "--linear-solver, --schur, --schedule, --precision, --time-limit."
             )
     if args.output is not None and not is_vib(args.output):
         raise OptionError(f"{args.output}: the result of a .vib file is written as .vib.")
@@ -135,6 +138,7 @@ def _options(args: argparse.Namespace, stop: Any) -> Any:
         "linear_solver": args.linear_solver,
         "schur": args.schur,
         "precision": args.precision,
+        "schedule": args.schedule,
         "time_limit": args.time_limit,
         "stop": stop,
     }

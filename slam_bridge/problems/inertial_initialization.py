@@ -35,14 +35,15 @@ from slam_bridge.map import Map
 from slam_bridge.options import Clock, SolveOptions, was_stopped
 from slam_bridge.preintegration import Preintegrated, measurements, reintegrate
 from slam_bridge.problems.full_inertial_ba import full_inertial_ba
+from slam_bridge.problems.local_ba import local_ba
 from slam_bridge.problems.result import Result, States
 from slam_bridge.problems.scale import scale_deviation
 from slam_bridge.tables import MapError, whole_numbers
 
 _DIRECTION, _SCALE, _GYRO, _ACC, _FIRST = range(5)  # vertex ids; poses and velocities follow
 _STOPPED = "Stopped before gravity, scale and biases were found; the map is as it was."
-_LONGEST_MEMORY = 0.95
-"""Correlation of neighbouring residuals, at most: beyond it so few intervals do not tell."""
+_MEMORY = -0.5, 0.95
+"""Correlation of neighbouring residuals: of white errors of positions, and as much as few intervals tell."""
 _REFINED = 1e-3
 """A scale refinement below this is not worth another bundle adjustment."""
 
@@ -272,7 +273,7 @@ def _inflation(graph: graphopt.Graph, imu: Sequence[Preintegrated], options: Ini
     another one, and show neither), times (1 + r) / (1 - r), r: the correlation of residuals with those of the
     next interval. So many fewer independent ones there are of a first-order autoregressive series (Bayley and
     Hammersley, The "Effective" Number of Independent Observations in an Autocorrelated Time Series, 1946):
-    errors of real poses and accelerometers last longer than an interval.
+    errors of real accelerometers last longer than an interval; those of positions alternate, r < 0.
     """
     residuals = edge_errors(graph, graph.edge_set("EDGE_IMU_INERTIAL_GRAVITY_SCALE"))[:, 3:]
     covariances = np.linalg.inv(np.stack([interval.information for interval in imu]))[:, 3:, 3:]
@@ -283,10 +284,8 @@ def _inflation(graph: graphopt.Graph, imu: Sequence[Preintegrated], options: Ini
     if not (np.isfinite(chi2) and excess > 1.0) or count < 2:
         return max(1.0, excess)
     following = float(np.sum(white[1:] * white[:-1])) / chi2 * count / (count - 1)
-    if following > 0.0:  # so few of them show too little of it (Marriott and Pope, Biometrika 1954)
-        following = (following + 1.0 / count) / max(1.0 - 3.0 / count, 0.1)
-    correlation = float(np.clip(following, 0.0, _LONGEST_MEMORY))
-    return excess * (1.0 + correlation) / (1.0 - correlation)
+    correlation = float(np.clip(following, *_MEMORY))
+    return max(1.0, excess * (1.0 + correlation) / (1.0 - correlation))
 
 
 def _deviations(covariance: np.ndarray | None, options: InitializationOptions) -> dict[str, float]:
@@ -469,6 +468,39 @@ def _refined(
     facts["deviations"] = {**known, **found}
     clock.lap("covariance")
     return moved, replace(result, problem="inertial_initialization", extra={**result.extra, **facts})
+
+
+_STRETCH = 40
+"""Keyframes whose scale counts as one: drift of images alone is small over so few."""
+
+
+def scale_by_stages(world: Map, options: SolveOptions | None = None) -> tuple[float, float]:
+    """Log of the scale of a metric map as images and IMU show it one after the other, and its deviation.
+
+    Stretches of keyframes that IMU measurements link are adjusted to their pixels alone, which needs no
+    weight against the IMU's, then stage 1 scales them; the mean is weighted by stage 1's deviations, which
+    follow the residuals. Zero is expected: where visual-inertial adjustment weighs pixels or IMU wrongly, it
+    is not. (0, infinity) where nothing shows a scale. Landmarks need one camera; the map stays as it is.
+    """
+    options = (options or SolveOptions()).with_changes(update=True)
+    trial = world.snapshot()
+    linked = set(zip(trial.imu["first"].tolist(), trial.imu["second"].tolist(), strict=True))
+    chain = _chain(trial, None)
+    breaks = [k + 1 for k, pair in enumerate(pairwise(chain.tolist())) if pair not in linked]
+    logs, weights = [0.0], [0.0]
+    for part in np.split(chain, breaks):
+        for stretch in np.array_split(part, -(-len(part) // _STRETCH)):
+            if len(stretch) < 3:
+                continue
+            local_ba(trial, stretch[1:], stretch[:1], options)
+            poses = trial.keyframes["world_T_body"][trial.keyframes.rows(stretch)]
+            imu = [trial.preintegrated[link] for link in _links(trial, stretch)]
+            start = initialize(poses, imu, gravity=trial.gravity)
+            if start.scale > 0.0 and np.isfinite(start.deviations["log_scale"]):
+                logs.append(float(np.log(start.scale)))
+                weights.append(start.deviations["log_scale"] ** -2)
+    total = float(np.sum(weights))
+    return (float(np.dot(logs, weights)) / total, total**-0.5) if total > 0.0 else (0.0, np.inf)
 
 
 def _deviations_of_map(world: Map, result: Result, chain: np.ndarray, with_scale: bool) -> dict[str, float]:

@@ -234,12 +234,12 @@ def test_a_time_limit_leaves_the_map():
 
 
 def test_lasting_errors_of_poses_count():
-    """Slow errors of the accelerometer, 0.05 m/s^2 for about a second: the scale's deviation covers them."""
+    """Slow errors of the accelerometer, 0.05 m/s^2 for half a second: the scale's deviation covers them."""
     squares = []
     for seed in range(20):
         rng = np.random.default_rng(seed)
         clean = samples(TIMES[-1], 200.0, GYRO_BIAS, ACC_BIAS)
-        drift, decay = np.zeros((len(clean), 3)), np.exp(-0.005)
+        drift, decay = np.zeros((len(clean), 3)), np.exp(-0.01)
         for k in range(1, len(clean)):
             drift[k] = decay * drift[k - 1] + np.sqrt(1.0 - decay**2) * 0.05 * rng.normal(size=3)
         slow = sb.ImuSamples(clean.stamps, clean.gyro, clean.acc + drift)
