@@ -306,9 +306,8 @@ def test_the_schedule_is_taken(path, capsys, monkeypatch):
         return solve(problem, kind, options)
 
     monkeypatch.setattr(slam_bridge.exchange, "solve_problem", spy)
-    words = ["--schedule", "jacobians", "--device", "cpu", "-i", "1", "--json"]
-    assert main(["optimize", str(path), *words]) == 0
-    assert taken == ["jacobians"] and capsys.readouterr().out
+    assert main(["optimize", str(path), "--schedule", "jacobians", "--device", "cpu", "-i", "1"]) == 2
+    assert taken == ["jacobians"] and "schedule 'jacobians' is for GPUs" in capsys.readouterr().err
 
 
 def test_truth_that_does_not_fit_is_refused(path):
