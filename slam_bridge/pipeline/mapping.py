@@ -228,10 +228,11 @@ class Mapper:
 
     def _share_seen_elsewhere(self, keyframe: int) -> float:
         seen = self._world.observations
-        mine = np.unique(seen["landmark"][seen["keyframe"] == keyframe])
+        mine = self._world.observed_landmarks([keyframe])
         if not len(mine):
             return 1.0
-        others = np.isin(seen["landmark"], mine) & (seen["keyframe"] != keyframe)
+        others = seen.rows_where("landmark", mine)
+        others = others[seen["keyframe"][others] != keyframe]
         pairs = np.unique(np.stack([seen["landmark"][others], seen["keyframe"][others]], axis=1), axis=0)
         counts = np.bincount(np.searchsorted(mine, pairs[:, 0]), minlength=len(mine))
         return float((counts >= _OTHERS).mean())
