@@ -127,6 +127,16 @@ class Map:
         named = ", ".join(f"{len(table)} {name}" for table, name in parts)
         return f"<Map: {named}, {len(self.imu)} IMU measurements, {len(self.loops)} loops>"
 
+    def __getstate__(self) -> dict[str, Any]:
+        """What pickle and copy take: a snapshot, without the lock."""
+        state = vars(self.snapshot())
+        del state["lock"]
+        return state
+
+    def __setstate__(self, state: dict[str, Any]) -> None:
+        vars(self).update(state)
+        self.lock = threading.RLock()
+
     @property
     def tables(self) -> dict[str, Table]:
         """All tables by name."""
@@ -514,23 +524,6 @@ class Map:
         other.preintegrated = dict(self.preintegrated)
         other.priors = list(self.priors)
         return other
-
-    def __getstate__(self) -> dict[str, Any]:
-        """Everything but the lock: copies and pickles have one of their own."""
-        with self.lock:
-            return {name: value for name, value in vars(self).items() if name != "lock"}
-
-    def __setstate__(self, state: dict[str, Any]) -> None:
-        vars(self).update(state)
-        self.lock = threading.RLock()
-
-    @_locked
-    def restore(self, snapshot: Map) -> None:
-        """Be what a `snapshot` was, bit by bit; rows that were added since go."""
-        for name, table in self.tables.items():
-            table.restore(snapshot.tables[name])
-        self.preintegrated = dict(snapshot.preintegrated)
-        self.priors = list(snapshot.priors)
 
     @_locked
     def apply(self, changed: Map, keyframes: Iterable[int] | None = None) -> None:

@@ -125,10 +125,15 @@ def is_usable(summary: graphopt.Summary) -> bool:
     return summary.is_usable or summary.termination is graphopt.TerminationType.USER_STOP
 
 
+def was_stopped(summary: graphopt.Summary) -> bool:
+    """A time limit or the stop flag ended it."""
+    early = graphopt.TerminationType.TIME_LIMIT, graphopt.TerminationType.USER_STOP
+    return summary.termination in early
+
+
 def has_begun(summary: graphopt.Summary) -> bool:
     """Not so: a time limit or the stop flag ended it before its first step."""
-    early = graphopt.TerminationType.TIME_LIMIT, graphopt.TerminationType.USER_STOP
-    return bool(summary.iterations) or summary.termination not in early
+    return bool(summary.iterations) or not was_stopped(summary)
 
 
 NOT_BEGUN = "Stopped before the first step; the map is as it was."

@@ -158,12 +158,6 @@ class Table:
         other._indices = dict(self._indices)  # an index never changes
         return other
 
-    def restore(self, copy: Table) -> None:
-        """Have the rows of a `copy` that was made earlier again, bit by bit."""
-        again = copy.copy()
-        self.next_id, self._columns, self._rows = again.next_id, again._columns, again._rows
-        self._indices = again._indices
-
     def arrays(self) -> dict[str, np.ndarray]:
         """All columns and the next id, for a file."""
         names: Iterable[str] = ("id", *self._layout)

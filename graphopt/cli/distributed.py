@@ -10,8 +10,11 @@ from graphopt.distributed.communicator import agreed
 from graphopt.errors import GraphOptError, OptionError
 
 
-def refuse(args: argparse.Namespace) -> None:
-    """`OptionError` for options that need ranks, and for ranks that would all do the same."""
+def refuse(args: argparse.Namespace, has_distributed: bool = True) -> None:
+    """`OptionError` for options that need ranks, and for ranks that would all do the same.
+
+    has_distributed: the command can share its work among ranks.
+    """
     for name in ("checkpoint", "resume", "read_in_parts"):
         if getattr(args, name):
             option = name.replace("_", "-")
@@ -24,7 +27,7 @@ def refuse(args: argparse.Namespace) -> None:
     if size > 1:
         raise OptionError(
             f"{size} ranks were started, and without --distributed each would do all the work and write the "
-            "same file. Add --distributed, or leave out mpirun."
+            f"same file. {'Add --distributed, or leave' if has_distributed else 'Leave'} out mpirun."
         )
 
 

@@ -27,7 +27,7 @@ def run(args: argparse.Namespace) -> int:
     """Run the command; return 0 if solved, 1 if the optimizer failed or was interrupted."""
     if vib.is_vib(args.input):
         vib.check(args)
-        distributed.refuse(args)
+        distributed.refuse(args, has_distributed=False)
         return vib.optimize(args)
     if args.problem is not None:
         raise OptionError(f"--problem {args.problem} is for .vib files; {args.input} is none.")

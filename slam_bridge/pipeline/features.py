@@ -163,18 +163,18 @@ def matched(first: np.ndarray, second: np.ndarray, farthest: int = 64, ratio: fl
     """(k, 2) rows of descriptors that are each other's nearest, well before the second nearest."""
     if len(first) < 2 or len(second) < 2:
         return np.zeros((0, 2), int)
-    table = hamming(first, second)
-    nearest = table.argmin(axis=1)
-    ordered = np.partition(table, 1, axis=1)
-    good = (ordered[:, 0] <= farthest) & (ordered[:, 0] < ratio * ordered[:, 1])
-    good &= table.argmin(axis=0)[nearest] == np.arange(len(first))
+    distance, number = nearest(first, second, 2)
+    good = (distance[:, 0] <= farthest) & (distance[:, 0] < ratio * distance[:, 1])
+    good &= nearest(second, first, 1)[1][number[:, 0], 0] == np.arange(len(first))
     rows = np.flatnonzero(good)
-    return np.stack([rows, nearest[rows]], axis=1)
+    return np.stack([rows, number[rows, 0]], axis=1)
 
 
-def hamming(first: np.ndarray, second: np.ndarray) -> np.ndarray:
-    """(n, m) bits that differ between descriptors (n, 32) and (m, 32): by products of +1 and -1."""
-    a, b = (
-        2.0 * np.unpackbits(descriptors, axis=1).astype(np.float32) - 1.0 for descriptors in (first, second)
-    )
-    return (0.5 * (256.0 - a @ b.T)).astype(np.int16)
+def nearest(first: np.ndarray, second: np.ndarray, count: int) -> tuple[np.ndarray, np.ndarray]:
+    """Bits (n, count) that differ to the nearest of m descriptors, ascending, and (n, count) their rows.
+
+    first (n, 32), second (m, 32) uint8, m >= count.
+    """
+    cv2 = opencv()
+    bits, rows = cv2.batchDistance(first, second, cv2.CV_32S, normType=cv2.NORM_HAMMING, K=count)
+    return bits, rows

@@ -149,7 +149,8 @@ class Loops:
         """(n,) ids of the landmarks that a place's corners show now, -1: none."""
         with self._world.lock:
             seen = self._world.observations
-            rows = np.flatnonzero((seen["keyframe"] == place.keyframe) & (seen["camera"] == 0))
+            rows = np.sort(seen.rows_where("keyframe", [place.keyframe]))
+            rows = rows[seen["camera"][rows] == 0]
             pixel, landmark = seen["pixel"][rows], seen["landmark"][rows]
         keys, wanted = _keys(pixel), _keys(place.pixel)
         order = np.argsort(keys)

@@ -36,6 +36,7 @@ from slam_bridge.problems import (
     local_ba,
     local_inertial_ba,
 )
+from slam_bridge.problems.inertial_initialization import scale_by_stages
 from slam_bridge.problems.scale import scale_deviation
 from slam_bridge.window import Window
 
@@ -227,10 +228,11 @@ class Mapper:
 
     def _share_seen_elsewhere(self, keyframe: int) -> float:
         seen = self._world.observations
-        mine = np.unique(seen["landmark"][seen["keyframe"] == keyframe])
+        mine = self._world.observed_landmarks([keyframe])
         if not len(mine):
             return 1.0
-        others = np.isin(seen["landmark"], mine) & (seen["keyframe"] != keyframe)
+        others = seen.rows_where("landmark", mine)
+        others = others[seen["keyframe"][others] != keyframe]
         pairs = np.unique(np.stack([seen["landmark"][others], seen["keyframe"][others]], axis=1), axis=0)
         counts = np.bincount(np.searchsorted(mine, pairs[:, 0]), minlength=len(mine))
         return float((counts >= _OTHERS).mean())
@@ -304,7 +306,9 @@ class Mapper:
             return "the IMU was never initialized. " + (tried or ["There were too few keyframes for it."])[-1]
         if not options.is_inertial or options.is_stereo or found is None:
             return ""
-        deviation = self.steps[-1]["scale_deviation"] = scale_deviation(found)
+        off, spread = scale_by_stages(self._world, options.solve.with_changes(iterations=20))
+        deviation = max(scale_deviation(found), float(np.hypot(off, spread)))
+        self.steps[-1]["scale_deviation"] = deviation
         if deviation <= options.max_scale_deviation:
             return ""
         return (

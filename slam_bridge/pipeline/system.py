@@ -34,6 +34,8 @@ from slam_bridge.readers.sequence import Sequence, SequenceError, opencv
 
 _AHEAD = 4
 """Frames that are read while others are tracked."""
+_MOST_GAPS = 3
+"""Gaps of a trajectory that a message names, the longest ones."""
 
 
 @dataclass(frozen=True, eq=False)
@@ -47,7 +49,7 @@ class PipelineResult:
     num_frames: int
     """Frames that were given."""
     message: str
-    """Empty, or why the run ended early."""
+    """Empty, or why the run ended early or was refused, and which frames have no pose."""
     world: Map
     frame_seconds: np.ndarray
     """(num_frames,) of tracking, without reading images and without waiting for mapping."""
@@ -87,6 +89,8 @@ class Pipeline:
         self.loops = Loops(self.sequence, options, self.world)
         self.mapper = Mapper(self.tracker, self.world, self.log, self.loops, options)
         self.message = ""
+        self.statuses: list[tuple[int, Status]] = []
+        """Stamp [ns] of every frame, and what tracking did after it."""
 
     def process(self, stamp: int, images: list[np.ndarray]) -> bool:
         """Take a frame; False where the run is over, `message` says why."""
@@ -95,6 +99,7 @@ class Pipeline:
             view = tracker.process(stamp, images)
             if tracker.status is Status.LOST:
                 view = self._relocalize(stamp, images)
+        self.statuses.append((stamp, tracker.status))
         if view is not None:
             self.mapper.submit(view, images[0])
         if tracker.status is Status.LOST and tracker.lost_since is not None:
@@ -123,14 +128,22 @@ def run(
     options: PipelineOptions | None = None,
     watch: Callable[[int, Pipeline], None] | None = None,
 ) -> PipelineResult:
-    """Run over a whole sequence. watch: called after each frame with its number and the pipeline."""
-    opencv().setNumThreads(1 if options is not None and options.single_thread else 2)
-    pipeline = Pipeline(sequence, options)
+    """Run over a whole sequence. watch: called after each frame with its number and the pipeline.
+
+    OpenCV has one or two threads while it runs, and as many as before afterwards.
+    """
+    cv2 = opencv()
+    threads = cv2.getNumThreads()
+    cv2.setNumThreads(1 if options is not None and options.single_thread else 2)
     try:
-        return _run(pipeline, watch)
-    except BaseException:
-        pipeline.mapper.abandon()
-        raise
+        pipeline = Pipeline(sequence, options)
+        try:
+            return _run(pipeline, watch)
+        except BaseException:
+            pipeline.mapper.abandon()
+            raise
+    finally:
+        cv2.setNumThreads(threads)
 
 
 def _run(pipeline: Pipeline, watch: Callable[[int, Pipeline], None] | None) -> PipelineResult:
@@ -168,7 +181,8 @@ def _run(pipeline: Pipeline, watch: Callable[[int, Pipeline], None] | None) -> P
     elif refused and not pipeline.options.is_stereo:  # nothing else measures lengths
         stamps, poses = stamps[:0], poses[:0]
         refused += " There are no poses in metres; --mode mono gives some without."
-    message = " ".join(part for part in (pipeline.message, refused) if part)
+    unknown = "" if refused else without_pose(pipeline.statuses, stamps)
+    message = " ".join(part for part in (pipeline.message, refused, unknown) if part)
     return PipelineResult(
         stamps,
         poses,
@@ -182,6 +196,32 @@ def _run(pipeline: Pipeline, watch: Callable[[int, Pipeline], None] | None) -> P
         tracking,
         phases,
     )
+
+
+def without_pose(statuses: list[tuple[int, Status]], stamps: np.ndarray) -> str:
+    """Which frames have no pose, when and why; empty where all have one.
+
+    statuses: stamp [ns] of every frame that was given, and what tracking did then; stamps (n,): with a pose.
+    """
+    known = set(stamps.tolist())
+    gaps: list[list[tuple[int, Status]]] = [[]]
+    for stamp, status in statuses:
+        if stamp in known:
+            gaps.append([])
+        elif gaps[-1] and gaps[-1][-1][1] is not status:
+            gaps.append([(stamp, status)])
+        else:
+            gaps[-1].append((stamp, status))
+    gaps = [gap for gap in gaps if gap]
+    if not gaps:
+        return ""
+    parts = [
+        f"{len(gap)} from {1e-9 * gap[0][0]:.3f} s to {1e-9 * gap[-1][0]:.3f} s ({gap[0][1].value})"
+        for gap in sorted(gaps, key=len, reverse=True)[:_MOST_GAPS]
+    ]
+    more = f", and {len(gaps) - _MOST_GAPS} shorter gaps" if len(gaps) > _MOST_GAPS else ""
+    count = sum(map(len, gaps))
+    return f"{count} of {len(statuses)} frames have no pose: {', '.join(parts)}{more}."
 
 
 def _frames(sequence: Sequence, in_line: bool) -> Iterator[tuple[int, list[np.ndarray]]]:

@@ -60,6 +60,8 @@ class Predicted:
     """Where a frame should be."""
 
     world_T_body: np.ndarray
+    world_T_reference: np.ndarray
+    """(7,) of the last keyframe, when this was predicted: mapping may move it at any time."""
     previous: FrameState | None = None
     """State of the last frame or keyframe, with an IMU that is initialized."""
     measured: Preintegrated | None = None
@@ -118,13 +120,13 @@ class Tracker:
     def _track(self, stamp: int, images: list[np.ndarray]) -> View | None:
         predicted = self._predicted(stamp)
         self._follow(images[0], predicted.world_T_body)
-        pose, inliers = self._pose(predicted)
+        pose, inliers, anchor = self._pose(predicted)
         if inliers >= self._options.min_inliers:
             self.status, self.lost_since = Status.TRACKING, None
         else:
             self._miss(stamp)
-            pose = predicted.world_T_body
-        self._advance(pose)
+            pose, anchor = predicted.world_T_body, predicted.world_T_reference
+        self._advance(pose, anchor)
         if self.status is Status.LOST:
             return None
         self._log.add(stamp, self.reference, self.reference_T_body.copy())
@@ -137,10 +139,12 @@ class Tracker:
         bridged = self.is_inertial and stamp - self.lost_since <= 1_000_000_000
         self.status = Status.BRIDGING if bridged else Status.LOST
 
-    def _advance(self, pose: np.ndarray) -> None:
-        """The frame's pose relative to the last keyframe, and the motion that led to it."""
-        anchor = SE3(self._keyframe_pose(self.reference))
-        now = np.asarray((anchor.inverse() * SE3(pose)).storage)
+    def _advance(self, pose: np.ndarray, anchor: np.ndarray) -> None:
+        """The frame's pose relative to the last keyframe, and the motion that led to it.
+
+        anchor (7,): of that keyframe, read together with what the pose was found from.
+        """
+        now = np.asarray((SE3(anchor).inverse() * SE3(pose)).storage)
         self.step = np.asarray((SE3(self.reference_T_body).inverse() * SE3(now)).storage)
         self.reference_T_body = now
 
@@ -153,17 +157,19 @@ class Tracker:
 
     def _predicted(self, stamp: int) -> Predicted:
         if self.is_inertial:
-            previous, start, prior = self._known_state()
+            with self._world.lock:
+                previous, start, prior = self._known_state()
+                anchor = self._keyframe_pose(self.reference)
             measured = self._measured(start, stamp, previous)
             if measured is not None:
                 pose = previous.predicted(measured, self._world.gravity).world_T_body
-                return Predicted(np.asarray(pose), previous, measured, prior)
+                return Predicted(np.asarray(pose), anchor, previous, measured, prior)
         state = self._state_of(self.reference)
         last, step = SE3(state.world_T_body) * SE3(self.reference_T_body), self.step.copy()
         recent = self._measured(self._last_stamp, stamp, state)
         if recent is not None:
             step[3:] = recent.delta_rotation
-        return Predicted(np.asarray((last * SE3(step)).storage))
+        return Predicted(np.asarray((last * SE3(step)).storage), state.world_T_body)
 
     def _known_state(self) -> tuple[FrameState, int, MarginalPrior | None]:
         """State to go on from and its stamp: a keyframe that mapping just optimized, else the last frame."""
@@ -218,13 +224,18 @@ class Tracker:
 
     # ---------------------------------------------------------------- pose
 
-    def _pose(self, predicted: Predicted) -> tuple[np.ndarray, int]:
-        """The frame's pose and how many landmarks agree; tracks of those that don't are dropped."""
-        points, known = self._landmarks(self.tracks)
+    def _pose(self, predicted: Predicted) -> tuple[np.ndarray, int, np.ndarray]:
+        """The frame's pose, how many landmarks agree, and the last keyframe's pose as it was with these.
+
+        Tracks of landmarks that do not agree are dropped.
+        """
+        with self._world.lock:
+            points, known = self._landmarks(self.tracks)
+            anchor = self._keyframe_pose(self.reference)
         rows = np.flatnonzero(known)
         self._state = self._prior = None
         if len(rows) < self._options.min_inliers:
-            return predicted.world_T_body, 0
+            return predicted.world_T_body, 0, anchor
         seen = FrameObservations.of(points[rows], self.tracks.pixel[rows], sigma=self._options.sigma)
         if predicted.previous is not None and predicted.measured is not None:
             found = pose_inertial_optimization(
@@ -234,12 +245,12 @@ class Tracker:
         else:
             found = pose_optimization(self._rig, predicted.world_T_body, seen, graph=self._graph)
         if not found.is_usable or found.num_inliers < self._options.min_inliers:
-            return predicted.world_T_body, 0
+            return predicted.world_T_body, 0, anchor
         self._state, self._prior = found.extra.get("state"), found.extra.get("prior")
         good = np.ones(len(self.tracks), bool)
         good[rows[~found.inliers]] = False
         self.tracks = self.tracks.keep(good)
-        return found.keyframes.world_T_body[0], found.num_inliers
+        return found.keyframes.world_T_body[0], found.num_inliers, anchor
 
     # ---------------------------------------------------------------- keyframes
 

@@ -58,7 +58,7 @@ class TwoViews:
     """(n,) [rad]."""
 
 
-def two_views(ray_a: np.ndarray, ray_b: np.ndarray, sigma: float, seed: int = 0) -> TwoViews | None:
+def two_views(ray_a: np.ndarray, ray_b: np.ndarray, sigma: float) -> TwoViews | None:
     """Relative pose of matched unit rays (n, 3) by five-point RANSAC; None where it is open.
 
     Nothing is returned where two different motions explain the matches, as of points on a wall.
@@ -70,7 +70,6 @@ def two_views(ray_a: np.ndarray, ray_b: np.ndarray, sigma: float, seed: int = 0)
     if int(usable.sum()) < 8:
         return None
     planes = [rays[usable, :2] / rays[usable, 2:] for rays in (ray_a, ray_b)]
-    cv2.setRNGSeed(seed)
     essential, _ = cv2.findEssentialMat(
         planes[0], planes[1], np.eye(3), method=cv2.RANSAC, prob=0.999, threshold=2.45 * sigma
     )

@@ -10,10 +10,10 @@ Stages, as in ORB-SLAM3 (Campos et al., Inertial-Only Optimization for Visual-In
     3  scale refinement    stage 1 again on the better poses: what is left of scale and direction
 
 Stage 1 starts from a linear solution for g, s and the velocities (6 equations per interval). Whether the
-motion shows what is asked of it says the marginal covariance at the answer, times chi2 per degree of
-freedom where that is above 1 (poses of a map are not exact): deviations of log(s), of the gravity direction
-and of the biases. A still camera, a constant velocity, free fall and pure rotation leave some of these
-open, and are refused.
+motion shows what is asked of it says the marginal covariance at the answer, times what the residuals say of
+the noise (`_inflation`; poses of a map are not exact, nor are data sheets): deviations of log(s), of the
+gravity direction and of the biases. A still camera, a constant velocity, free fall and pure rotation leave
+some of these open, and are refused.
 """
 
 from __future__ import annotations
@@ -29,17 +29,21 @@ import graphopt
 from graphopt.errors import OptionError, SolverError
 from graphopt.geometry import SE3, SO3
 from graphopt.solver.marginals import compute_marginals
+from graphopt.solver.reuse import edge_errors
 from slam_bridge.imu import GRAVITY
 from slam_bridge.map import Map
-from slam_bridge.options import Clock, SolveOptions
+from slam_bridge.options import Clock, SolveOptions, was_stopped
 from slam_bridge.preintegration import Preintegrated, measurements, reintegrate
 from slam_bridge.problems.full_inertial_ba import full_inertial_ba
+from slam_bridge.problems.local_ba import local_ba
 from slam_bridge.problems.result import Result, States
 from slam_bridge.problems.scale import scale_deviation
 from slam_bridge.tables import MapError, whole_numbers
 
 _DIRECTION, _SCALE, _GYRO, _ACC, _FIRST = range(5)  # vertex ids; poses and velocities follow
-_STOPPED = "Stopped by the time limit or the stop flag; the map is as it was."
+_STOPPED = "Stopped before gravity, scale and biases were found; the map is as it was."
+_MEMORY = -0.5, 0.95
+"""Correlation of neighbouring residuals: of white errors of positions, and as much as few intervals tell."""
 _REFINED = 1e-3
 """A scale refinement below this is not worth another bundle adjustment."""
 
@@ -112,6 +116,18 @@ def initialize(
     options. Check `is_usable` before you use the start: `refused` says what the motion did not show.
     """
     options = InitializationOptions(**{**vars(options or InitializationOptions()), **changes})
+    return _initialize(map_T_body, imu, options, gravity, SolveOptions(), Clock(SolveOptions()))
+
+
+def _initialize(
+    map_T_body: Any,
+    imu: Sequence[Preintegrated],
+    options: InitializationOptions,
+    gravity: Any,
+    solve: SolveOptions,
+    clock: Clock,
+) -> InertialStart:
+    """Stage 1, under the time limit and the stop flag of `solve`: one that they end is refused."""
     poses = np.array(map_T_body, dtype=float)
     if poses.ndim != 2 or poses.shape[1] != 7 or len(poses) < 3 or len(imu) != len(poses) - 1:
         raise MapError(
@@ -126,23 +142,26 @@ def initialize(
     start = _linear_start(poses, imu, options)
     for _ in range(options.max_rounds):
         graph = _graph(poses, imu, start, options, float(np.linalg.norm(down)))
-        limits = {} if clock is None else clock.limits()
-        summary = graphopt.optimize(graph, fix="none", max_iterations=200, device="cpu", **limits)
-        if clock is not None and clock.is_over:
-            summary.termination, summary.message = graphopt.TerminationType.REFUSED, _STOPPED
+        summary = graphopt.optimize(
+            graph, fix="none", max_iterations=200, device="cpu", time_limit=clock.left, stop=solve.stop
+        )
         start = _of_graph(graph)
         biases = graph.vertex(_GYRO).estimate.copy(), graph.vertex(_ACC).estimate.copy()
-        if not summary.is_usable or not any(interval.is_far(*biases, 1e-3, 1e-2) for interval in imu):
+        if (
+            clock.is_over
+            or not summary.is_usable
+            or not any(interval.is_far(*biases, 1e-3, 1e-2) for interval in imu)
+        ):
             break
         imu = reintegrate(imu, *biases)
-    covariance = _covariance(graph, summary, options)
+    is_stopped = clock.is_over or was_stopped(summary)
+    covariance = None if is_stopped else _covariance(graph, imu, options)
     deviations = _deviations(covariance, options)
     direction, scale, velocity = start
     turn = np.asarray((SO3(_turn_down_onto(down)) * SO3(direction).inverse()).storage)
     frames = _in_metres(poses, velocity, turn, scale, biases)
-    refused = _verdict(deviations, summary, options)
-    if refused and summary.is_usable:
-        summary.termination, summary.message = graphopt.TerminationType.REFUSED, refused
+    refused = _STOPPED if is_stopped else _verdict(deviations, summary, options)
+    summary = _refused_summary(summary, refused)
     return InertialStart(turn, scale, frames, summary, deviations, refused, covariance)
 
 
@@ -230,7 +249,7 @@ def _of_graph(graph: graphopt.Graph) -> _Start:
 
 
 def _covariance(
-    graph: graphopt.Graph, summary: graphopt.Summary, options: InitializationOptions
+    graph: graphopt.Graph, imu: Sequence[Preintegrated], options: InitializationOptions
 ) -> np.ndarray | None:
     """Covariance at the answer; see `InertialStart.covariance`."""
     parts = {_DIRECTION: slice(0, 2), _SCALE: slice(2, 3), _GYRO: slice(3, 6), _ACC: slice(6, 9)}
@@ -240,14 +259,34 @@ def _covariance(
         blocks = compute_marginals(graph, [(first, second) for first in parts for second in parts])
     except SolverError:
         return None
-    edges = len(graph.edge_set("EDGE_IMU_INERTIAL_GRAVITY_SCALE"))
-    freedom = 9 * edges + 6 - (3 * (edges + 1) + 8 + int(options.with_scale))
     factor = np.ones(9)  # priors hold the biases, which chi2 does not doubt
-    factor[:3] = np.sqrt(max(1.0, summary.final_chi2 / max(freedom, 1)))
+    factor[:3] = np.sqrt(_inflation(graph, imu, options))
     covariance = np.zeros((9, 9))
     for (first, second), block in blocks.items():
         covariance[parts[first], parts[second]] = block
     return covariance * factor[:, None] * factor
+
+
+def _inflation(graph: graphopt.Graph, imu: Sequence[Preintegrated], options: InitializationOptions) -> float:
+    """Variance of the residuals that show scale and gravity, as a multiple of what IMU noise explains; >= 1.
+
+    chi2 of velocities and positions over their redundancy (a variance component, Helmert 1907; rotations have
+    another one, and show neither), times (1 + r) / (1 - r), r: the correlation of residuals with those of the
+    next interval. So many fewer independent ones there are of a first-order autoregressive series (Bayley and
+    Hammersley, The "Effective" Number of Independent Observations in an Autocorrelated Time Series, 1946):
+    errors of real accelerometers last longer than an interval; those of positions alternate, r < 0.
+    """
+    residuals = edge_errors(graph, graph.edge_set("EDGE_IMU_INERTIAL_GRAVITY_SCALE"))[:, 3:]
+    covariances = np.linalg.inv(np.stack([interval.information for interval in imu]))[:, 3:, 3:]
+    white = np.linalg.solve(np.linalg.cholesky(covariances), residuals[..., None])[..., 0]
+    count, chi2 = len(imu), float(np.sum(white**2))
+    redundancy = 6 * count + 3 - (3 * (count + 1) + 5 + int(options.with_scale))
+    excess = chi2 / max(redundancy, 1)
+    if not (np.isfinite(chi2) and excess > 1.0) or count < 2:
+        return max(1.0, excess)
+    following = float(np.sum(white[1:] * white[:-1])) / chi2 * count / (count - 1)
+    correlation = float(np.clip(following, *_MEMORY))
+    return max(1.0, excess * (1.0 + correlation) / (1.0 - correlation))
 
 
 def _deviations(covariance: np.ndarray | None, options: InitializationOptions) -> dict[str, float]:
@@ -313,11 +352,11 @@ def inertial_initialization(
     keyframes: ids in order of time, linked by IMU measurements; None: all that are. initial, changes:
     options of stage 1. visual: go on with stages 2 and 3.
 
-    Where the motion does not show what is asked of it, or a time limit or the stop flag ends it before stage
-    2 has taken a step, the map is left as it was, bit by bit, `is_usable` is False and `refused` says why.
-    The map's lock is held meanwhile. `extra`: "scale" (metres per unit of the map as it was), "world_R_map",
-    "deviations": of stage 1, whose poses count as exact, until stage 2 knows better ("log_scale": of the
-    distance from the first keyframe to the farthest; the others: of the first keyframe).
+    Where the motion does not show what is asked of it, or the time limit or the stop flag ended a stage
+    before it had a result, the map is left bit by bit as it was, `is_usable` is False and `refused` says why.
+    `extra`: "scale" (metres per unit of the map as it was), "world_R_map", "deviations": of stage 1, whose
+    poses count as exact, until stage 2 knows better ("log_scale": of the distance from the
+    first keyframe to the farthest; the others: of the first keyframe).
     """
     options = options or SolveOptions()
     clock = Clock(options)
@@ -326,80 +365,145 @@ def inertial_initialization(
         links = _links(world, chain)
         poses = world.keyframes["world_T_body"][world.keyframes.rows(chain)].copy()
         imu = [world.preintegrated[link] for link in links]
-        clock.lap("select")
-        start = initialize(poses, imu, initial, world.gravity, clock, **changes)
-        clock.lap("inertial only")
-        facts = {"scale": start.scale, "world_R_map": start.world_R_map, "deviations": start.deviations}
-        if not start.is_usable:
-            return Result(
-                "inertial_initialization",
-                start.summary,
-                seconds=clock.total(),
-                extra=facts,
-                refused=start.refused,
-            )
-        before = world.snapshot()
-        target = world if options.update else before
-        _apply(target, chain, links, start)
-        clock.lap("apply")
-        if not visual or target.rig is None or not len(target.observations):
-            states = States(chain, *(getattr(start.keyframes, name) for name in _NAMES))
-            return Result(
-                "inertial_initialization", start.summary, states, seconds=clock.total(), extra=facts
-            )
-        result = _refined(target, chain, links, start, initial, changes, options, clock, facts)
-        if result.refused and options.update:
-            world.restore(before)
-        return result
+    clock.lap("select")
+    initial = InitializationOptions(**{**vars(initial or InitializationOptions()), **changes})
+    start = _initialize(poses, imu, initial, world.gravity, options, clock)
+    clock.lap("inertial only")
+    facts = {"scale": start.scale, "world_R_map": start.world_R_map, "deviations": start.deviations}
+    if not start.is_usable:
+        return _refusal(start.summary, start.refused, facts, clock)
+    moved = _Moved(world.snapshot(), chain, links)
+    moved.apply(start)
+    clock.lap("apply")
+    if not visual or moved.world.rig is None or not len(moved.world.observations):
+        states = States(chain, *(getattr(start.keyframes, name) for name in _NAMES))
+        result = Result("inertial_initialization", start.summary, states, extra=facts)
+    else:
+        moved, result = _refined(moved, initial, options, clock, facts)
+    if not result.is_usable:
+        return _refusal(result.summary, result.refused, facts, clock)
+    if options.update:
+        moved.write_to(world)
+        clock.lap("write")
+    return replace(result, seconds=clock.total())
 
 
 _NAMES = ("world_T_body", "velocity", "gyro_bias", "acc_bias")
 
 
+def _refusal(summary: graphopt.Summary, refused: str, facts: dict[str, Any], clock: Clock) -> Result:
+    if not refused:
+        refused = f"The optimization failed: {summary.termination.value} {summary.message}".strip()
+    return Result(
+        "inertial_initialization",
+        _refused_summary(summary, refused),
+        seconds=clock.total(),
+        extra=facts,
+        refused=refused,
+    )
+
+
+def _refused_summary(summary: graphopt.Summary, refused: str) -> graphopt.Summary:
+    """The summary of an optimization whose result is refused, if it is."""
+    if not refused or not summary.is_usable:
+        return summary
+    return replace(summary, termination=graphopt.TerminationType.REFUSED, message=refused)
+
+
+@dataclass(eq=False)
+class _Moved:
+    """A copy of a map that is turned and scaled, and how, so that the map can follow once all went well."""
+
+    world: Map
+    chain: np.ndarray
+    links: list[int]
+    starts: list[InertialStart] = field(default_factory=list)
+
+    def copy(self) -> _Moved:
+        """Independent of this one."""
+        return _Moved(self.world.snapshot(), self.chain, self.links, list(self.starts))
+
+    def apply(self, start: InertialStart) -> None:
+        """Move the copy as a start says."""
+        _apply(self.world, self.chain, self.links, start)
+        self.starts.append(start)
+
+    def write_to(self, world: Map) -> None:
+        """Move the map the same way, what was added to it meanwhile included, and take what was optimized."""
+        with world.lock:
+            for start in self.starts:
+                world.transform(_motion(start))
+            world.apply(self.world)
+            rows = world.keyframes.find(self.chain)
+            world.keyframes["has_states"][rows[rows >= 0]] = True
+            changed = {
+                id_: measured
+                for id_, measured in self.world.preintegrated.items()
+                if id_ in world.preintegrated and world.preintegrated[id_] is not measured
+            }
+            world.set_imu(list(changed), list(changed.values()))
+
+
 def _refined(
-    world: Map,
-    chain: np.ndarray,
-    links: list[int],
-    start: InertialStart,
-    initial: InitializationOptions | None,
-    changes: dict[str, Any],
-    options: SolveOptions,
-    clock: Clock,
-    facts: dict[str, Any],
-) -> Result:
-    """Stages 2 and 3."""
-    inner = options.with_changes(update=True, time_limit=clock.left)
-    result = full_inertial_ba(world, options=inner)
+    moved: _Moved, initial: InitializationOptions, options: SolveOptions, clock: Clock, facts: dict[str, Any]
+) -> tuple[_Moved, Result]:
+    """Stages 2 and 3: the moved copy, and the result on it."""
+    inner = options.with_changes(update=True)
+    result = full_inertial_ba(moved.world, options=inner.with_changes(time_limit=clock.left))
     clock.lap("visual-inertial")
-    if result.refused:
-        summary = replace(
-            result.summary, termination=graphopt.TerminationType.REFUSED, message=result.refused
-        )
-        return replace(
-            result,
-            problem="inertial_initialization",
-            summary=summary,
-            extra={**result.extra, **facts},
-            seconds=clock.total(),
-        )
+    if not result.is_usable:
+        return moved, result
+    world, chain = moved.world, moved.chain
     poses = world.keyframes["world_T_body"][world.keyframes.rows(chain)].copy()
-    imu = [world.preintegrated[link] for link in links]
-    again = initialize(poses, imu, initial, world.gravity, clock, **changes)
+    imu = [world.preintegrated[link] for link in moved.links]
+    again = _initialize(poses, imu, initial, world.gravity, options, clock)
     clock.lap("scale refinement")
-    if again.is_usable and not clock.is_over and abs(np.log(again.scale)) > _REFINED:
-        before = world.snapshot()
-        _apply(world, chain, links, again)
-        refined = full_inertial_ba(world, options=inner.with_changes(time_limit=clock.left))
+    if again.is_usable and abs(np.log(again.scale)) > _REFINED:
+        trial = moved.copy()
+        trial.apply(again)
+        refined = full_inertial_ba(trial.world, options=inner.with_changes(time_limit=clock.left))
         clock.lap("visual-inertial")
-        if refined.refused:
-            world.restore(before)
-        else:
-            result, facts["scale"] = refined, start.scale * again.scale
+        if refined.is_usable:
+            moved, result = trial, refined
+            facts["scale"] *= again.scale
     known = facts["deviations"]
-    facts["deviations"] = {**known, **_deviations_of_map(world, result, chain, "log_scale" in known)}
+    found = _deviations_of_map(moved.world, result, chain, "log_scale" in known)
+    facts["deviations"] = {**known, **found}
     clock.lap("covariance")
-    parts = {**vars(result), "problem": "inertial_initialization", "extra": {**result.extra, **facts}}
-    return Result(**{**parts, "seconds": clock.total()})
+    return moved, replace(result, problem="inertial_initialization", extra={**result.extra, **facts})
+
+
+_STRETCH = 40
+"""Keyframes whose scale counts as one: drift of images alone is small over so few."""
+
+
+def scale_by_stages(world: Map, options: SolveOptions | None = None) -> tuple[float, float]:
+    """Log of the scale of a metric map as images and IMU show it one after the other, and its deviation.
+
+    Stretches of keyframes that IMU measurements link are adjusted to their pixels alone, which needs no
+    weight against the IMU's, then stage 1 scales them; the mean is weighted by stage 1's deviations, which
+    follow the residuals. Zero is expected: where visual-inertial adjustment weighs pixels or IMU wrongly, it
+    is not. (0, infinity) where nothing shows a scale. Landmarks need one camera; the map stays as it is.
+    """
+    options = (options or SolveOptions()).with_changes(update=True)
+    trial = world.snapshot()
+    linked = set(zip(trial.imu["first"].tolist(), trial.imu["second"].tolist(), strict=True))
+    chain = _chain(trial, None)
+    breaks = [k + 1 for k, pair in enumerate(pairwise(chain.tolist())) if pair not in linked]
+    logs, weights = [0.0], [0.0]
+    for part in np.split(chain, breaks):
+        for stretch in np.array_split(part, -(-len(part) // _STRETCH)):
+            if len(stretch) < 3:
+                continue
+            local_ba(trial, stretch[1:], stretch[:1], options)
+            poses = trial.keyframes["world_T_body"][trial.keyframes.rows(stretch)]
+            imu = [trial.preintegrated[link] for link in _links(trial, stretch)]
+            start = initialize(poses, imu, gravity=trial.gravity)
+            if start.scale > 0.0 and np.isfinite(start.deviations["log_scale"]):
+                logs.append(float(np.log(start.scale)))
+                weights.append(start.deviations["log_scale"] ** -2)
+    total = float(np.sum(weights))
+    return (float(np.dot(logs, weights)) / total, total**-0.5) if total > 0.0 else (0.0, np.inf)
 
 
 def _deviations_of_map(world: Map, result: Result, chain: np.ndarray, with_scale: bool) -> dict[str, float]:
@@ -427,14 +531,18 @@ def _deviations_of_map(world: Map, result: Result, chain: np.ndarray, with_scale
 def _apply(world: Map, chain: np.ndarray, links: list[int], start: InertialStart) -> None:
     """Move the whole map as the start says; states and measurements of the chain get what was found."""
     with world.lock:
-        motion = np.concatenate([np.zeros(3), start.world_R_map, [start.scale]])
-        world.transform(motion)
+        world.transform(_motion(start))
         rows = world.keyframes.rows(chain)
         for name in ("velocity", "gyro_bias", "acc_bias"):
             world.keyframes[name][rows] = getattr(start.keyframes, name)
         world.keyframes["has_states"][rows] = True
         biases = start.keyframes.gyro_bias[0], start.keyframes.acc_bias[0]
         world.set_imu(links, reintegrate([world.preintegrated[link] for link in links], *biases))
+
+
+def _motion(start: InertialStart) -> np.ndarray:
+    """Sim3 (8,) from the map to the world."""
+    return np.concatenate([np.zeros(3), start.world_R_map, [start.scale]])
 
 
 def _chain(world: Map, keyframes: Any) -> np.ndarray:

@@ -29,7 +29,6 @@ def relocalize(
     graph: FrameGraph | None = None,
     min_inliers: int = 10,
     trials: int = 300,
-    seed: int = 0,
 ) -> Result:
     """Find the pose of a frame from matches of landmarks and pixels alone.
 
@@ -40,7 +39,7 @@ def relocalize(
     options = options or DEFAULTS
     clock, rig = Clock(options), Rig.of(rig)
     number = int(np.argmax(np.bincount(seen.camera, minlength=len(rig)))) if len(seen) else 0
-    start = _start(rig[number], seen, seen.camera == number, options, trials, seed)
+    start = _start(rig[number], seen, seen.camera == number, options, trials)
     clock.lap("start")
     if start is None:
         refused = (
@@ -72,7 +71,7 @@ def _refused(seen: FrameObservations, refused: str, clock: Clock) -> Result:
 
 
 def _start(
-    camera: Camera, seen: FrameObservations, own: np.ndarray, options: SolveOptions, trials: int, seed: int
+    camera: Camera, seen: FrameObservations, own: np.ndarray, options: SolveOptions, trials: int
 ) -> np.ndarray | None:
     """world_T_body (7,) by RANSAC, None where it fails."""
     try:
@@ -88,7 +87,6 @@ def _start(
         return None
     focal = float(np.sqrt(camera.intrinsics[0] * camera.intrinsics[1]))
     width = 3.0 * float(np.median(seen.sigma[rows])) / focal
-    cv2.setRNGSeed(seed)
     ok, turn, shift, inliers = cv2.solvePnPRansac(
         np.ascontiguousarray(seen.points[rows]),
         np.ascontiguousarray(rays[rows, :2] / rays[rows, 2:]),

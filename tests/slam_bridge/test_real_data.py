@@ -144,6 +144,33 @@ def test_gravity_and_scale_of_a_turned_map(euroc, first):
     assert np.degrees(np.arccos(up[2])) < 0.5
 
 
+@pytest.mark.data
+@pytest.mark.parametrize("seconds", [4.0, 10.0])
+def test_the_scale_of_a_flight_is_as_good_as_claimed(euroc, shared_data, seconds):
+    """Log of the scale over its deviation, at starts all along two flights: its rms is about one.
+
+    True poses and the data sheet's noise: errors of both are some five times what the sheet says, and last.
+    """
+    folder = shared_data / "seq" / "euroc_MH01_5s-14s" / "mav0"
+    hall = (
+        sb.read_imu(folder / "imu0" / "data.csv"),
+        sb.read_states(folder / "state_groundtruth_estimate0" / "data.csv"),
+    )
+    ratios = []
+    for imu, truth in (euroc, hall):
+        first = max(truth.stamps[0], imu.stamps[0]) * 1e-9 + 0.1
+        last = min(truth.stamps[-1], imu.stamps[-1]) * 1e-9 - 0.1
+        for begin in np.arange(first, last - seconds, 2.5):
+            stamps = np.rint(1e9 * (begin + np.arange(0.0, seconds + 1e-6, 0.25))).astype(np.int64)
+            rows = np.searchsorted(truth.stamps, stamps)
+            start = sb.initialize(truth.world_T_body[rows], factors(imu, truth, rows, SHEET))
+            if start.is_usable:
+                ratios.append(np.log(start.scale) / start.deviations["log_scale"])
+    assert len(ratios) > 25
+    assert 0.5 < np.sqrt(np.mean(np.square(ratios))) < 1.5
+    assert np.mean(np.abs(ratios) < 2.58) > 0.9
+
+
 @pytest.mark.parametrize(
     ("text", "message"),
     [

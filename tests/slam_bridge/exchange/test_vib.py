@@ -8,6 +8,7 @@ import h5py
 import numpy as np
 import pytest
 
+import slam_bridge.exchange
 from graphopt.cli.main import main
 from graphopt.errors import FormatError, OptionError
 from graphopt.geometry import SE3, SO3
@@ -272,12 +273,33 @@ def test_command_line(tmp_path, capsys):
 
 
 @pytest.mark.parametrize(
-    "words", [["--robust-kernel", "Huber"], ["--fix", "none"], ["-o", "x.g2o"], ["--initialize", "odometry"]]
+    "words",
+    [
+        ["--robust-kernel", "Huber"],
+        ["--fix", "none"],
+        ["-o", "x.g2o"],
+        ["--initialize", "odometry"],
+    ],
 )
 def test_options_of_graphs_are_refused(path, capsys, words):
-    """No option is ignored."""
+    """No option is ignored: each is named, with what a .vib file takes."""
     assert main(["optimize", str(path), *words]) == 2
-    assert ".vib" in capsys.readouterr().err or "--problem" in capsys.readouterr().err
+    message = capsys.readouterr().err
+    assert ".vib" in message and (words[0] in message or words[0] == "-o")
+
+
+def test_the_schedule_is_taken(path, capsys, monkeypatch):
+    """It reaches the options of the solver."""
+    taken = []
+    solve = slam_bridge.exchange.solve_problem
+
+    def spy(problem, kind, options):
+        taken.append(options.schedule)
+        return solve(problem, kind, options)
+
+    monkeypatch.setattr(slam_bridge.exchange, "solve_problem", spy)
+    assert main(["optimize", str(path), "--schedule", "jacobians", "--device", "cpu", "-i", "1"]) == 2
+    assert taken == ["jacobians"] and "schedule 'jacobians' is for GPUs" in capsys.readouterr().err
 
 
 def test_truth_that_does_not_fit_is_refused(path):

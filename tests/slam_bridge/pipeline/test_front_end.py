@@ -3,7 +3,7 @@
 import numpy as np
 import pytest
 
-from slam_bridge.pipeline.features import Detector, descriptors, follow, hamming, matched
+from slam_bridge.pipeline.features import Detector, descriptors, follow, matched, nearest
 from slam_bridge.pipeline.options import PipelineOptions
 from slam_bridge.pipeline.tracking import needs_keyframe
 
@@ -58,12 +58,14 @@ def test_tracks_follow_a_shift_and_wrong_ones_are_left_out():
     assert found.mean() < 0.1
 
 
-def test_hamming_counts_bits():
-    """The product of signs is the number of bits that differ."""
-    rng = np.random.default_rng(1)
-    a, b = (rng.integers(0, 256, (n, 32), np.uint8) for n in (5, 7))
-    expected = np.unpackbits(a[:, None] ^ b[None], axis=2).sum(axis=2)
-    np.testing.assert_array_equal(hamming(a, b), expected)
+def test_nearest_descriptors():
+    """Bits that differ to the two nearest ones, and which they are."""
+    rng = np.random.default_rng(0)
+    a, b = (rng.integers(0, 256, (count, 32), np.uint8) for count in (7, 9))
+    table = np.unpackbits(a[:, None] ^ b[None], axis=2).sum(axis=2)
+    bits, rows = nearest(a, b, 2)
+    np.testing.assert_array_equal(bits, np.sort(table, axis=1)[:, :2])
+    np.testing.assert_array_equal(np.take_along_axis(table, rows, axis=1), bits)
 
 
 @pytest.mark.parametrize("angle", [0.0, 35.0, 180.0])

@@ -5,7 +5,7 @@ from dataclasses import replace
 import numpy as np
 import pytest
 
-from slam_bridge.pipeline import Pipeline, PipelineOptions, open_sequence, run
+from slam_bridge.pipeline import Pipeline, PipelineOptions, open_sequence, places, run
 from slam_bridge.pipeline.places import Place, PlaceIndex
 from slam_bridge.readers.sequence import Sequence
 
@@ -25,6 +25,24 @@ def test_the_index_finds_what_looks_alike():
     assert index.query(seen, 6_999) == []
     index.remove(7)
     assert index.query(seen, 100_000) == []
+
+
+def test_a_long_index_compares_few_places(monkeypatch):
+    """Of 400 places 30 are compared bit by bit, and every one of which a quarter is seen again is found."""
+    rng = np.random.default_rng(1)
+    index, looks = PlaceIndex(), rng.integers(0, 256, (400, 100, 32), np.uint8)
+    for number, look in enumerate(looks):
+        index.add(Place(number, 1000 * number, look, np.zeros((100, 2)), 100))
+    index.remove(5)
+    compared, compare = [], places.nearest
+    monkeypatch.setattr(places, "nearest", lambda *views: compared.append(1) or compare(*views))
+    for number in range(10, 400, 30):
+        seen = looks[number] ^ np.packbits(rng.uniform(size=(100, 256)) < 0.1, axis=1)
+        seen[25:] = rng.integers(0, 256, (75, 32), np.uint8)
+        compared.clear()
+        assert [view.keyframe for view in index.query(seen, 400_000)] == [number]
+        assert len(compared) == places.SHORTLIST
+    assert index.query(looks[5], 400_000) == []
 
 
 def again(sequence: Sequence, rows: list[int]) -> Sequence:

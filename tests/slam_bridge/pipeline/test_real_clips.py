@@ -9,7 +9,9 @@ import pytest
 
 from graphopt.cli.main import main
 from graphopt.eval.trajectories import Trajectory, compare
-from slam_bridge.pipeline import PipelineOptions, find_sequences, open_sequence, run
+from slam_bridge.pipeline import PipelineOptions, find_sequences, open_sequence, run, tracking
+from slam_bridge.pipeline.system import Pipeline, without_pose
+from slam_bridge.pipeline.tracking import Status
 
 pytestmark = pytest.mark.data
 
@@ -116,3 +118,65 @@ def test_a_scale_that_the_motion_hardly_shows_is_refused(euroc_clip):
     refused = run(sequence, strict)
     assert len(refused.stamps) == 0
     assert f"{100.0 * deviation:.1f} % only" in refused.message and "--mode mono" in refused.message
+
+
+def test_a_map_that_moves_while_a_frame_is_tracked(euroc_clip, monkeypatch):
+    """Mapping moves everything by 5 m while the pose is computed: relative to the keyframe nothing jumps."""
+    sequence = open_sequence("euroc", euroc_clip).first(6)
+    pipeline = Pipeline(sequence, PipelineOptions(mode="stereo", single_thread=True))
+    solve, moves = tracking.pose_optimization, []
+
+    def interrupted(*arguments, **named):
+        result = solve(*arguments, **named)
+        pipeline.world.transform([5.0, 0.0, 0.0, 0.0, 0.0, 0.0, 1.0])
+        moves.append(result)
+        return result
+
+    monkeypatch.setattr(tracking, "pose_optimization", interrupted)
+    for row, stamp in enumerate(sequence.stamps.tolist()):
+        pipeline.process(stamp, sequence.images(row))
+        assert np.linalg.norm(pipeline.tracker.reference_T_body[:3]) < 0.5
+    assert len(moves) == 5
+
+
+def test_opencv_is_left_as_it_was(euroc_clip):
+    """Its number of threads and its random numbers, which other code of the process uses."""
+    cv2 = pytest.importorskip("cv2")
+    threads = cv2.getNumThreads()
+    try:
+        cv2.setNumThreads(3)
+        cv2.setRNGSeed(7)
+        expected = cv2.randu(np.zeros(4), 0.0, 1.0).tolist()
+        cv2.setRNGSeed(7)
+        run(open_sequence("euroc", euroc_clip).first(30), PipelineOptions(mode="mono", single_thread=True))
+        assert cv2.getNumThreads() == 3
+        assert cv2.randu(np.zeros(4), 0.0, 1.0).tolist() == expected
+    finally:
+        cv2.setNumThreads(threads)
+
+
+@pytest.mark.parametrize("mode", ["mono", "stereo"])
+def test_frames_without_a_pose_are_named(euroc_clip, monkeypatch, mode):
+    """Ten frames in the dark: how many they and those until tracking goes on are, when, and why."""
+    sequence = open_sequence("euroc", euroc_clip).first(60)
+    dark = type(sequence).images
+
+    def images(self, row):
+        return [np.zeros_like(image) if 40 <= row < 50 else image for image in dark(self, row)]
+
+    monkeypatch.setattr(type(sequence), "images", images)
+    found = run(sequence, PipelineOptions(mode=mode, single_thread=True))
+    missing = sequence.stamps[~np.isin(sequence.stamps, found.stamps)]
+    assert len(missing) >= 10
+    assert f"{len(missing)} of 60 frames have no pose: " in found.message
+    assert f"from {1e-9 * sequence.stamps[40]:.3f} s to " in found.message and "(lost;" in found.message
+
+
+def test_gaps_of_a_trajectory():
+    """Longest first, three at most; each has one cause; no sentence where nothing is missing."""
+    statuses = [(k * 10**9, Status.STARTING if k < 2 else Status.LOST) for k in range(20)]
+    stamps = 10**9 * np.array([3, 4, 7, 9, 11, 13, 14, 15])
+    text = without_pose(statuses, stamps)
+    assert text.startswith("12 of 20 frames have no pose: 4 from 16.000 s to 19.000 s (lost; ")
+    assert "2 from 0.000 s to 1.000 s (waiting for" in text and text.endswith("and 4 shorter gaps.")
+    assert without_pose(statuses, 10**9 * np.arange(20)) == ""
