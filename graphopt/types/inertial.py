@@ -63,7 +63,7 @@ class InertialMeasurement:
     """Preintegrated measurement, storage (..., 65): see `FIELDS`."""
 
     __slots__ = ("storage",)
-    quaternions = SO3.quaternions
+    quaternions = (1,)  # of delta_rotation
     identity_storage = (*(0.0,) * 4, 1.0, *(0.0,) * (MEASUREMENT_DIM - 5))
 
     def __init__(self, storage: Array) -> None:
