@@ -15,6 +15,7 @@ from typing import Any
 import numpy as np
 
 from graphopt.codegen import gpu, sampled_runs
+from graphopt.codegen.glsl import Arithmetic
 from graphopt.codegen.gpu import EDGE_BLOCK, EdgeSignature
 from graphopt.codegen.gpu.edge_kernels import CHI2_WORKGROUP
 from graphopt.codegen.gpu.packed_products import recomputed_product
@@ -210,7 +211,7 @@ class DeviceEdges:
         self._estimates, self._parameters, self._planes = estimates, parameters, planes
         edge_type = working_edge_type(group.edge_set.type)
         self.signature = gpu.EdgeSignature(edge_type, group.information, group.kernel)
-        self._arithmetic = context.arithmetic
+        self._arithmetic: Arithmetic = context.arithmetic
         self.primary_slot = primary_slot(structure, group)
         view = edge_view(structure, group, self.primary_slot, is_primary=True, num_kept=layout.num_kept)
         self.primary = ViewArrays(context, group, self.signature, view, layout)
