@@ -126,9 +126,9 @@ class ScaledDamping:
                 self._floor = min(_UNSOLVABLE * self._lambda, _LARGEST_FLOOR)
                 self._reject()
                 continue
+            if not solved:  # where H + D was indefinite before, nothing weaker can be solved
+                self._weakest, self._predicted = self._lambda if trial == 1 else 0.0, found.gain
             solved = True
-            if trial == 1:
-                self._weakest, self._predicted = self._lambda, found.gain
             if self._accepts(found, current, trial):
                 chi2 = found.chi2
                 if self._momentum is not None:

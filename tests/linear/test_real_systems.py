@@ -8,7 +8,7 @@ import scipy.sparse as sp
 from vulkan_devices import shared_device
 
 from graphopt.errors import GraphOptError
-from graphopt.io import read
+from graphopt.io.formats import read_with_report
 from graphopt.solver.cpu import CpuBlockSolver
 from graphopt.solver.linear import BlockPattern, SparseCholesky
 from graphopt.solver.linear.as_scipy import symmetric_matrix
@@ -35,7 +35,7 @@ def systems(shared_data):
     """Name, pattern, H with a damping as in a trial, and damping of each."""
     for path in graphs(shared_data):
         try:
-            graph = read(path)
+            graph, _ = read_with_report(path)
             structure = Structure(graph.select())
         except GraphOptError:  # not a graph: trajectories, calibrations
             continue
