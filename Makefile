@@ -78,7 +78,7 @@ $(VENV)/.test-system: $(VENV)/.system
 # A demo needs the code for this processor only, tests need all variants.
 # The build requirements live in the environment, so that rebuilding after a change is incremental.
 $(VENV)/.build-requirements: $(VENV)/.system
-	$(PIP) install "scikit-build-core>=0.11" "pybind11>=2.12" "numpy>=1.24"
+	$(PIP) install "scikit-build-core>=0.11" "pybind11>=2.12" "numpy>=1.24" "lazy_loader>=0.4"
 	touch $@
 
 $(VENV)/.installed: $(VENV)/.build-requirements $(SOURCES)

@@ -57,7 +57,7 @@ sources=$work/source
 
 for python in "$@"; do
   version=$("$python" -c 'import sys; print("cp%d%d" % sys.version_info[:2])')
-  environment "$python" "$work/$version" "scikit-build-core>=0.11" "pybind11>=2.12" "numpy>=1.24"
+  environment "$python" "$work/$version" "scikit-build-core>=0.11" "pybind11>=2.12" "numpy>=1.24" "lazy_loader>=0.4"
   rm -rf "$work/raw-$version"
   # shellcheck disable=SC2086
   "$work/$version/bin/python" -m pip --disable-pip-version-check wheel --quiet --no-build-isolation --no-deps \
