@@ -225,14 +225,17 @@ def optimize(
         except Stopped:
             selection = selection or graph.select(level, vertices, edges)
             summary.vertices, summary.edges = selection.num_active_vertices, selection.num_active_edges
-            chi2 = chi2_within(graph, selection.edges, _LAST_SECONDS)
-            summary.initial_chi2 = summary.final_chi2 = chi2
-            return _stopped_early(summary, signals, start)
+            _note_stop_before_chi2(summary, signals, graph, selection)
+            close_seconds(summary.seconds, time.perf_counter() - start)
+            signals.raise_if_interrupted(summary)
+            return summary
         tell_start(summary, verbose)
         told = watching(summary, verbose, problem.callback(callback))
         try:
             run(algorithm, rules, solver, summary, signals, told)
         finally:
+            if signals.reason is not None and np.isnan(summary.initial_chi2):
+                _note_stop_before_chi2(summary, signals, graph, selection)
             problem.bring_back()
             if materialize:
                 graph.compute()
@@ -294,16 +297,16 @@ def _inner_rules(rules: StopRules, num_iterations: int | None) -> StopRules:
     return replace(rules, max_iterations=min(num_iterations, rules.max_iterations))
 
 
-def _stopped_early(summary: Summary, signals: StopSignals, start: float) -> Summary:
-    """The summary of an optimization that was asked to stop before its first iteration."""
+def _note_stop_before_chi2(
+    summary: Summary, signals: StopSignals, graph: Graph, selection: Selection
+) -> None:
+    """An optimization was asked to stop before it knew chi2 of its start."""
     assert signals.reason is not None
     summary.termination = signals.reason
+    summary.initial_chi2 = summary.final_chi2 = chi2_within(graph, selection.edges, _LAST_SECONDS)
     summary.message = "That was during the set-up: no iteration was done."
     if np.isnan(summary.final_chi2):
         summary.message += " chi2 was not computed."
-    close_seconds(summary.seconds, time.perf_counter() - start)
-    signals.raise_if_interrupted(summary)
-    return summary
 
 
 def chi2_within(graph: Graph, parts: Iterable[EdgeSelection], seconds: float) -> float:
