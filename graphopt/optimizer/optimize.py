@@ -53,6 +53,10 @@ NOT_LOOKED_FOR = "Points behind their cameras were not looked for among {} image
 _LAST_SECONDS = 0.02
 """For chi2 after an end during the set-up."""
 _ROWS_AT_ONCE = 10_000
+_ROUGH = (
+    "{} quaternions of the start are not unit: its chi2 is that of matrices which are no rotations, and "
+    "rotations may not reach it. method='auto' makes them unit before it starts."
+)
 ROBUST = ("kernels", "graduated")
 METHODS: dict[str, tuple[type[StopRules], type]] = {
     "auto": (AutoOptions, Auto),
@@ -241,6 +245,10 @@ def optimize(
                 graph.compute()
             if rough:  # what was optimized were no rotations, and what was written are
                 summary.final_chi2 = chi2_within(graph, selection.edges, np.inf)
+                if summary.final_chi2 > summary.initial_chi2:
+                    summary.message = (
+                        f"{summary.message} {_ROUGH.format(sum(len(rows) for _, rows in rough))}".strip()
+                    )
     if is_below_zero(summary.final_chi2, summary.initial_chi2):
         summary.message = f"{_lowest_edge(graph, selection.edges)} {summary.message}".strip()
     if look_behind:
