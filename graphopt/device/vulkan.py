@@ -218,7 +218,8 @@ class VulkanDevice:
 
         All of them travel together: a few small ones cost one submission and one wait.
         """
-        arrives = self.finishes(self.native.finishes_within, self.timeout)
+        # of a lost device `download` says so
+        arrives = self.native.is_lost or self.finishes(self.native.finishes_within, self.timeout)
         if not (arrives and self.native.download(list(wanted), self.timeout)):
             running = self.native.running()
             text = f"The device {self.name} did not answer within {self.timeout:.0f} s; it ran {running}."
