@@ -120,6 +120,9 @@ class VulkanTicket:
     def wait(self, timeout: float | None = None) -> None:
         """Block, without the GIL, until it is finished; `DeviceLostError` after `timeout` seconds.
 
-        None: 60, or 600 for a software driver.
+        None: 60, or 600 for a software driver. `Stopped` where the caller's watch says so, see
+        `VulkanDevice.finishes`.
         """
-        self._native.wait(self._device.timeout if timeout is None else timeout)
+        seconds = self._device.timeout if timeout is None else timeout
+        if not self._device.finishes(self._native.finishes_within, seconds):
+            self._native.lose(seconds)

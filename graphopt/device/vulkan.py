@@ -9,6 +9,7 @@ through pinned memory that lives as long as the device.
 from __future__ import annotations
 
 import os
+import time
 import warnings
 import weakref
 from collections.abc import Callable, Hashable, Iterable, Mapping, Sequence
@@ -17,15 +18,17 @@ from typing import Any
 import numpy as np
 
 from graphopt import disk_cache
+from graphopt.cpu_kernels import kernels
 from graphopt.device import spirv
 from graphopt.device.built import BuiltOnce
 from graphopt.device.errors import DeviceError, DeviceLostError
 from graphopt.device.listing import find_device, native_module, validation_asked
 from graphopt.device.protocol import Precision, Usage
 from graphopt.device.recording import TableKernel, VulkanRecorder, VulkanTicket
-from graphopt.errors import OptionError
+from graphopt.errors import OptionError, Stopped
 
 _TIMEOUT = 60.0  # [s] a program is split long before it runs this long
+_WAIT = 0.02  # [s] between two questions whether to stop
 _TIMEOUT_CPU = 600.0  # [s] software drivers compile kernels when they first run, on cores that others use too
 
 MOST_KERNELS = 1000
@@ -88,6 +91,8 @@ class VulkanDevice:
         self.info: dict[str, Any] = self.native.describe()
         self.timeout = _TIMEOUT_CPU if self.info["kind"] == "cpu" else _TIMEOUT
         most = min(MOST_KERNELS, MOST_ON_CPU) if self.info["kind"] == "cpu" else MOST_KERNELS
+        self.num_abandoned = 0
+        """Waits that were ended early: who had submitted what they waited for may find it running."""
         self._kernels: BuiltOnce[Any] = BuiltOnce(most)
         self._users: dict[Hashable, set[int]] = {}
         """By key of a generated kernel the `GpuKernel` objects that it was built for, by `id`."""
@@ -213,11 +218,30 @@ class VulkanDevice:
 
         All of them travel together: a few small ones cost one submission and one wait.
         """
-        if not self.native.download(list(wanted), self.timeout):
+        # of a lost device `download` says so
+        arrives = self.native.is_lost or self.finishes(self.native.finishes_within, self.timeout)
+        if not (arrives and self.native.download(list(wanted), self.timeout)):
             running = self.native.running()
             text = f"The device {self.name} did not answer within {self.timeout:.0f} s; it ran {running}."
             self.native.note_loss(text, running)
             raise DeviceLostError(text, device=self.name, running=running)
+
+    def finishes(self, wait: Callable[[float], bool], timeout: float) -> bool:
+        """Whether wait(seconds), which says whether something was done by then, says so within `timeout`.
+
+        Between waits of `_WAIT` seconds Python handles its signals and the caller's watch is asked whether to
+        stop. After `Stopped` and Ctrl-C what was submitted runs on; it keeps its buffers, and writes to them.
+        """
+        end = time.monotonic() + timeout
+        try:
+            while not wait(max(min(_WAIT, end - time.monotonic()), 0.0)):
+                if time.monotonic() >= end:
+                    return False
+                kernels.check_stop()
+        except (Stopped, KeyboardInterrupt):
+            self.num_abandoned += 1
+            raise
+        return True
 
     def kernel(
         self,

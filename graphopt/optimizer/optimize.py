@@ -53,6 +53,10 @@ NOT_LOOKED_FOR = "Points behind their cameras were not looked for among {} image
 _LAST_SECONDS = 0.02
 """For chi2 after an end during the set-up."""
 _ROWS_AT_ONCE = 10_000
+_ROUGH = (
+    "{} quaternions of the start are not unit: its chi2 is that of matrices which are no rotations, and "
+    "rotations may not reach it. method='auto' makes them unit before it starts."
+)
 ROBUST = ("kernels", "graduated")
 METHODS: dict[str, tuple[type[StopRules], type]] = {
     "auto": (AutoOptions, Auto),
@@ -225,19 +229,26 @@ def optimize(
         except Stopped:
             selection = selection or graph.select(level, vertices, edges)
             summary.vertices, summary.edges = selection.num_active_vertices, selection.num_active_edges
-            chi2 = chi2_within(graph, selection.edges, _LAST_SECONDS)
-            summary.initial_chi2 = summary.final_chi2 = chi2
-            return _stopped_early(summary, signals, start)
+            _note_stop_before_chi2(summary, signals, graph, selection)
+            close_seconds(summary.seconds, time.perf_counter() - start)
+            signals.raise_if_interrupted(summary)
+            return summary
         tell_start(summary, verbose)
         told = watching(summary, verbose, problem.callback(callback))
         try:
             run(algorithm, rules, solver, summary, signals, told)
         finally:
+            if signals.reason is not None and np.isnan(summary.initial_chi2):
+                _note_stop_before_chi2(summary, signals, graph, selection)
             problem.bring_back()
             if materialize:
                 graph.compute()
             if rough:  # what was optimized were no rotations, and what was written are
                 summary.final_chi2 = chi2_within(graph, selection.edges, np.inf)
+                if summary.final_chi2 > summary.initial_chi2:
+                    summary.message = (
+                        f"{summary.message} {_ROUGH.format(sum(len(rows) for _, rows in rough))}".strip()
+                    )
     if is_below_zero(summary.final_chi2, summary.initial_chi2):
         summary.message = f"{_lowest_edge(graph, selection.edges)} {summary.message}".strip()
     if look_behind:
@@ -294,16 +305,16 @@ def _inner_rules(rules: StopRules, num_iterations: int | None) -> StopRules:
     return replace(rules, max_iterations=min(num_iterations, rules.max_iterations))
 
 
-def _stopped_early(summary: Summary, signals: StopSignals, start: float) -> Summary:
-    """The summary of an optimization that was asked to stop before its first iteration."""
+def _note_stop_before_chi2(
+    summary: Summary, signals: StopSignals, graph: Graph, selection: Selection
+) -> None:
+    """An optimization was asked to stop before it knew chi2 of its start."""
     assert signals.reason is not None
     summary.termination = signals.reason
+    summary.initial_chi2 = summary.final_chi2 = chi2_within(graph, selection.edges, _LAST_SECONDS)
     summary.message = "That was during the set-up: no iteration was done."
     if np.isnan(summary.final_chi2):
         summary.message += " chi2 was not computed."
-    close_seconds(summary.seconds, time.perf_counter() - start)
-    signals.raise_if_interrupted(summary)
-    return summary
 
 
 def chi2_within(graph: Graph, parts: Iterable[EdgeSelection], seconds: float) -> float:

@@ -84,11 +84,13 @@ def _take_back(solver: MeteredSolver) -> None:
 
 
 def _end_within_a_step(solver: MeteredSolver, summary: Summary, signals: StopSignals) -> None:
-    """Native code has ended early: what the step had begun is taken back, what it had accepted stays."""
+    """Native code has ended early: what the step had begun is taken back, what it had accepted stays.
+
+    Before the first chi2 was there, it stays NaN: a device may take long for it.
+    """
     _take_back(solver)
-    summary.final_chi2 = solver.chi2()
-    if not np.isfinite(summary.initial_chi2):
-        summary.initial_chi2 = summary.final_chi2
+    if np.isfinite(summary.initial_chi2):
+        summary.final_chi2 = solver.chi2()
     assert signals.reason is not None
     summary.termination = signals.reason
 

@@ -53,6 +53,8 @@ class _Prepared:
     """Per group of the structure who takes part; None: all do."""
     stays: bool = False
     """A GPU has refused it: it stays on the CPU."""
+    num_abandoned: int = 0
+    """`_num_abandoned` of the solver when it was last taken."""
 
 
 _last: WeakKeyDictionary[Graph, _Prepared] = WeakKeyDictionary()
@@ -72,6 +74,8 @@ def prepared_solver(
     """
     start = time.perf_counter()
     last = _last.pop(graph, None)
+    if last is not None and last.num_abandoned != _num_abandoned(last.solver):
+        last = None  # what it has submitted may still run
     if last is not None:
         if go_on is not None:
             go_on()
@@ -82,6 +86,7 @@ def prepared_solver(
         if options.device == "auto" and not may_narrow and last.masks is None:
             _move_to_gpu(last, graph)
         last.solver.refresh()
+        last.num_abandoned = _num_abandoned(last.solver)
         seconds["prepare"] += time.perf_counter() - start
         _last[graph] = last
         return last.solver
@@ -101,8 +106,14 @@ def prepared_solver(
         tuple(map(kernels.fingerprint, chosen_kernels)),
         structure,
         solver,
+        num_abandoned=_num_abandoned(solver),
     )
     return solver
+
+
+def _num_abandoned(solver: BlockSolver) -> int:
+    """Waits on the solver's device that were ended early, see `VulkanDevice.finishes`."""
+    return getattr(getattr(solver, "device", None), "num_abandoned", 0)
 
 
 @runtime_checkable
@@ -137,7 +148,7 @@ def begin_ahead(
     if last is None or last.version != graph.version or last.options != options or last.masks is not None:
         return None
     solver, structure = last.solver, last.structure
-    if not isinstance(solver, BeginsAhead):
+    if not isinstance(solver, BeginsAhead) or last.num_abandoned != _num_abandoned(solver):
         return None
     solver.begin(looks(structure))
     return partial(solver.begin_trial, partial(first_damping, structure))

@@ -254,6 +254,9 @@ void bind_device(py::module_& m) {
       .def("running", &Device::running)
       .def("break_call", &Device::break_call, py::arg("call"), py::arg("result"))
       .def("mend_calls", &Device::mend_calls)
+      .def(
+          "finishes_within", [](Device& d, double seconds) { return d.wait(d.last_submitted(), seconds); },
+          py::arg("seconds"), py::call_guard<py::gil_scoped_release>())
       .def("wait_idle", &Device::wait_idle, py::call_guard<py::gil_scoped_release>())
       .def("messages", [](Device& d) { return d.instance().messages(); })
       .def("clear_messages", [](Device& d) { d.instance().clear_messages(); });
@@ -323,7 +326,9 @@ void bind_program(py::module_& m) {
   py::class_<Ticket>(m, "Ticket")
       .def(py::init<std::shared_ptr<Program>>(), py::call_guard<py::gil_scoped_release>())
       .def_property_readonly("done", &Ticket::done)
-      .def("wait", &Ticket::wait, py::arg("timeout"), py::call_guard<py::gil_scoped_release>());
+      .def("finishes_within", &Ticket::finishes_within, py::arg("seconds"),
+           py::call_guard<py::gil_scoped_release>())
+      .def("lose", &Ticket::lose, py::arg("timeout"));
 }
 
 void bind_tlsf(py::module_& m) {

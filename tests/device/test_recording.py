@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import signal
+import threading
 from pathlib import Path
 
 import numpy as np
@@ -9,7 +11,9 @@ import pytest
 from vulkan_devices import shared_device
 
 from graphopt import pyglslang
+from graphopt.cpu_kernels import kernels
 from graphopt.device import DeviceError, VulkanDevice
+from graphopt.errors import Stopped
 
 INCLUDE = Path(__file__).resolve().parents[2] / "shaders" / "include"
 
@@ -155,3 +159,31 @@ def test_conditions_are_used_as_they_must_be(device):
     assert not lacking.info["conditional"]
     with pytest.raises(DeviceError, match="has no conditional commands"):
         lacking.record().begin_unless(lacking.allocate(16))
+
+
+@pytest.mark.parametrize("way", ["watch", "signal"])
+def test_a_wait_is_ended_early_and_the_work_goes_on(device, way):
+    """By the watch of the thread, and by Ctrl-C; another wait finds what the program has written."""
+    buffer = device.allocate(1 << 26)
+    recorder = device.record()
+    for value in range(150):
+        recorder.fill(buffer, value).barrier()
+    before = device.num_abandoned
+    watch = kernels.Watch(lambda: way == "watch", 0.0)
+    press = threading.Timer(0.1, signal.raise_signal, (signal.SIGINT,))
+    ticket = device.submit(recorder.finish())
+    watch.begin()
+    try:
+        with pytest.raises(Stopped if way == "watch" else KeyboardInterrupt):
+            if way == "signal":
+                press.start()
+            ticket.wait()
+            press.join()  # where the wait does not end early, Ctrl-C comes here
+        assert not ticket.done and device.num_abandoned == before + 1
+        if way == "watch":
+            with pytest.raises(Stopped):
+                device.download(buffer, np.uint32, 1)
+    finally:
+        watch.end()
+    ticket.wait()
+    assert ticket.done and device.download(buffer, np.uint32, 1)[0] == 149

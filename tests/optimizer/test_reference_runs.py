@@ -145,6 +145,23 @@ def test_rough_quaternions_follow_g2o(shared_data, tmp_path, method):
     np.testing.assert_allclose([iteration.chi2 for iteration in summary.iterations], expected, rtol=1e-10)
 
 
+@pytest.mark.data
+@pytest.mark.parametrize("method", [*METHODS, "auto"])
+def test_chi2_from_rough_quaternions_at_the_minimum(shared_data, method):
+    """Matrices that are no rotations may have less than the minimum; the summary says so."""
+    graph = load(shared_data, "tinyGrid3D.g2o")
+    graphopt.optimize(graph)
+    estimate = graph.vertex_set("VERTEX_SE3:QUAT").estimate
+    estimate[:] = np.round(estimate, 3)
+    start = graph.chi2()
+    summary = graphopt.optimize(graph, method)
+    assert graph.chi2() == pytest.approx(summary.final_chi2, rel=1e-12) and graph.chi2() > start
+    if method == "auto":
+        assert summary.final_chi2 < summary.initial_chi2 and start < summary.initial_chi2
+    else:
+        assert "8 quaternions of the start are not unit" in summary.message
+
+
 KERNELS = ("Huber", "PseudoHuber", "Cauchy", "GemanMcClure", "Welsch", "Fair", "Tukey", "Saturated", "DCS")
 
 

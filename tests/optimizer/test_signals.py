@@ -187,10 +187,17 @@ def test_a_run_ends_within_a_step():
     assert graph.chi2() <= start
 
 
-@pytest.mark.parametrize("method", ["auto", "gn", "lm", "dogleg"])
-def test_stopping_at_any_question(method):
-    """Whichever question is answered with "stop", the graph and the summary agree and nothing got worse."""
+@pytest.mark.parametrize(
+    ("method", "device"),
+    [("auto", "cpu"), ("gn", "cpu"), ("lm", "cpu"), ("dogleg", "cpu"), ("lm", "vulkan"), ("auto", "vulkan")],
+)
+def test_stopping_at_any_question(method, device):
+    """Whichever question is answered with "stop", the graph and the summary agree and nothing got worse.
+
+    On a device the questions are those of each wait; the next call finds nothing of what was left running.
+    """
     whole = tangled(60)
+    expected = optimize(whole.copy(), method, 50, device=device).final_chi2
     asked = [0]
     original = StopSignals.should_stop
 
@@ -208,9 +215,13 @@ def test_stopping_at_any_question(method):
         with pytest.MonkeyPatch.context() as patch:
             patch.setattr(StopSignals, "should_stop", should_stop)
             patch.setattr("graphopt.optimizer.signals._PERIOD", 0.0)
-            summary = optimize(graph, method, 50)
+            patch.setattr("graphopt.device.vulkan._WAIT", 0.0)
+            summary = optimize(graph, method, 50, device=device)
         assert graph.chi2() == pytest.approx(summary.final_chi2, rel=1e-9)
         assert method == "gn" or graph.chi2() <= start * (1 + 1e-12)
+        if device != "cpu":
+            graph.vertex_sets[0].estimate = whole.vertex_sets[0].estimate.copy()
+            assert optimize(graph, method, 50, device=device).final_chi2 == pytest.approx(expected, rel=1e-9)
 
 
 def test_the_time_limit_holds_in_the_set_up():

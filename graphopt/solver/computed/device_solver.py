@@ -32,7 +32,8 @@ from graphopt.solver.vulkan.kernels.products import EdgeProducts
 from graphopt.solver.vulkan.kernels.reduction import finish_launch
 from graphopt.solver.vulkan.plan.choice import choose_plan, choose_precision, configuration_of
 from graphopt.solver.vulkan.plan.storage import Storage
-from graphopt.solver.vulkan.program import Program
+from graphopt.solver.vulkan.program import InThread, Program
+from graphopt.solver.vulkan.set_up import Later
 from graphopt.solver.vulkan.solver import ResidentBlockSolver
 
 
@@ -172,7 +173,7 @@ class DeviceValuesSolver(ResidentBlockSolver):
             evaluations=plan.evaluations,
         )
 
-    def _reduction_maker(self, storage: Storage, prepared: Future[None]) -> Any:
+    def _reduction_maker(self, storage: Storage, prepared: InThread[None] | Later[None]) -> Any:
         self._blocks = self._context.reals(int((self._structure.dims.astype(np.int64) ** 2).sum()) + 1)
         self._context.device.write(
             self._blocks, np.zeros(self._blocks.size // self._context.real.itemsize, self._context.real)
@@ -256,7 +257,7 @@ def _make_reduction(
     kept: dict[str, str],
     blocks: Any,
     is_whole: bool,
-    prepared: Future[None],
+    prepared: InThread[None] | Later[None],
     made: Future[DeviceChain],
     equations: Equations,
 ) -> ValuesReduction:

@@ -13,16 +13,17 @@ is cut into several submissions. Timestamps between phases say where the time go
 from __future__ import annotations
 
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
-from concurrent.futures import Future, ThreadPoolExecutor
+from concurrent.futures import ThreadPoolExecutor, wait
 from contextlib import contextmanager
 from dataclasses import dataclass, replace
 from itertools import pairwise
-from typing import Any, TypeVar
+from typing import Any, Generic, TypeVar
 
 import numpy as np
 
 from graphopt.codegen.glsl import Arithmetic
 from graphopt.codegen.gpu import GpuKernel
+from graphopt.cpu_kernels import kernels
 from graphopt.device import VulkanDevice
 from graphopt.device.kompute import KomputeDevice
 from graphopt.device.protocol import Precision
@@ -32,6 +33,7 @@ T = TypeVar("T")
 NOTHING = 0xFFFFFFFF
 """An offset that is not there; `NOTHING` of common.glsl."""
 VECTOR_WORKGROUP = 128
+_WAIT = 0.02  # [s] between two questions whether to stop
 MAX_VECTOR_GROUPS = 512
 """Workgroups of vector kernels at most: each of them adds up the partial sums of all."""
 SUBMISSION_SECONDS = 0.5
@@ -208,12 +210,23 @@ def _is_large(kernel: str, names: Iterable[Any], buffers: Sequence[Any], far: Co
     return any(size >= LARGE_BYTES for size in sizes)
 
 
-def in_thread(name: str, function: Callable[..., T], *arguments: Any) -> Future[T]:
-    """Run a function in a thread of its own; the result, or the error, comes with the future."""
-    executor = ThreadPoolExecutor(1, name)
-    future = executor.submit(function, *arguments)
-    executor.shutdown(wait=False)
-    return future
+class InThread(Generic[T]):
+    """What a function returns that runs in a thread of its own."""
+
+    def __init__(self, name: str, function: Callable[..., T], *arguments: Any):
+        executor = ThreadPoolExecutor(1, name)
+        self._future = executor.submit(function, *arguments)
+        executor.shutdown(wait=False)
+
+    def done(self) -> bool:
+        """Nobody has to wait for `result`."""
+        return self._future.done()
+
+    def result(self) -> T:
+        """What the function returns, or raises; `Stopped` where the caller's watch says so meanwhile."""
+        while not wait([self._future], _WAIT).done:
+            kernels.check_stop()
+        return self._future.result()
 
 
 Command = tuple[str, Any]

@@ -1,6 +1,6 @@
 """Who sets a solver up: a thread beside the first evaluation, or its caller while the device works.
 
-    Future    a thread: kernels are built, or sorting many edges takes long; both run without the GIL
+    InThread  a thread: kernels are built, or sorting many edges takes long; both run without the GIL
     Later     the caller, at the latest when the result is asked for: kernels are there and edges are few
 
 What is left in the second case are thousands of short steps of Python. Two threads that share them wait for
@@ -23,7 +23,7 @@ from graphopt.errors import Stopped
 from graphopt.solver.structure import Structure
 from graphopt.solver.vulkan.plan.configuration import Configuration
 from graphopt.solver.vulkan.plan.storage import Storage
-from graphopt.solver.vulkan.program import Context, in_thread
+from graphopt.solver.vulkan.program import Context, InThread
 
 T = TypeVar("T")
 FEW_EDGES = 1 << 16
@@ -33,7 +33,7 @@ _prepared: WeakKeyDictionary[Any, set[Hashable]] = WeakKeyDictionary()
 
 
 class Later(Generic[T]):
-    """What a function returns, found out when somebody first asks; as a `Future`."""
+    """What a function returns, found out when somebody first asks; as `InThread`."""
 
     def __init__(self, function: Callable[..., T], *arguments: Any):
         self._call: tuple[Callable[..., T], tuple[Any, ...]] | None = (function, arguments)
@@ -83,11 +83,11 @@ class SetUp:
         self.by_caller = places <= FEW_EDGES and kind in _prepared.get(context.device, ())
         """The kernels are there, and little is left to do."""
 
-    def start(self, name: str, function: Callable[..., T], *arguments: Any) -> Future[T] | Later[T]:
+    def start(self, name: str, function: Callable[..., T], *arguments: Any) -> InThread[T] | Later[T]:
         """Have a function called, by a thread of this name or by who asks for its result."""
         if self.by_caller:
             return Later(function, *arguments)
-        return in_thread(name, function, *arguments)
+        return InThread(name, function, *arguments)
 
     def note_done(self) -> None:
         """All parts are done: another solver of this kind finds its kernels."""

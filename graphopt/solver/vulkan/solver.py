@@ -13,7 +13,6 @@ from __future__ import annotations
 
 import time
 from collections.abc import Callable, Hashable
-from concurrent.futures import Future
 from dataclasses import replace
 from functools import partial
 from typing import Any
@@ -54,6 +53,7 @@ from graphopt.solver.vulkan.program import (
     ACCUMULATOR_BYTES,
     Command,
     Context,
+    InThread,
     Program,
     Running,
 )
@@ -164,7 +164,7 @@ class ResidentBlockSolver:
         prepare = self._linearizer.prepare if linearizer is None else _nothing
         kind = kind_of(context, structure, storage, configuration, merged)
         set_up = SetUp(context, structure, kind)
-        self._prepared: Future[None] | Later[None] = set_up.start("graphopt-views", prepare)
+        self._prepared: InThread[None] | Later[None] = set_up.start("graphopt-views", prepare)
         reduction = self._reduction_maker(storage, self._prepared)
         self.system = DampedSystem(
             context, storage.layout, configuration, reduction, host_writes=False, set_up=set_up
@@ -196,7 +196,7 @@ class ResidentBlockSolver:
         """The largest entries of H and b come with them; somebody has asked for those before."""
 
     def _reduction_maker(
-        self, storage: Storage, prepared: Future[None] | Later[None]
+        self, storage: Storage, prepared: InThread[None] | Later[None]
     ) -> MakeReduction | None:
         """What makes the reduction from the equations, in a thread; None: the system itself."""
         if storage.is_whole:
@@ -699,7 +699,7 @@ def _nothing() -> None:
 
 
 def _reduction_from_edges(
-    views: Future[None] | Later[None],
+    views: InThread[None] | Later[None],
     linearizer: DeviceLinearizer,
     structure: Structure,
     configuration: Configuration,

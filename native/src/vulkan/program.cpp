@@ -335,8 +335,13 @@ Ticket::~Ticket() {
 bool Ticket::done() { return program_->device()->done(value_); }
 
 void Ticket::wait(double timeout_s) {
+  if (!finishes_within(timeout_s)) lose(timeout_s);
+}
+
+bool Ticket::finishes_within(double seconds) { return program_->device()->wait(value_, seconds); }
+
+void Ticket::lose(double timeout_s) {
   Device& device = *program_->device();
-  if (device.wait(value_, timeout_s)) return;
   const std::string running = program_->description();
   const std::string text = "The device " + device.physical().name + " did not finish " + running +
                            " within " + std::to_string(timeout_s) + " s.";

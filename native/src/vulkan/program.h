@@ -130,6 +130,10 @@ class Ticket {
   bool done();
   // Throws DeviceLostError when the device is lost or not done after timeout_s seconds.
   void wait(double timeout_s);
+  // False after `seconds` without completion: the caller may wait again.
+  bool finishes_within(double seconds);
+  // Throws DeviceLostError: it was not done after timeout_s seconds.
+  [[noreturn]] void lose(double timeout_s);
 
  private:
   std::shared_ptr<Program> program_;

@@ -141,8 +141,12 @@ class DeviceCholesky:
         self.signs = self.reals(own.dim if self.method == "ldlt" else 1)
         self.status = self.device.allocate(4 * 8)
         """First word 0: every pivot was good. See `failed_block`."""
-        largest = max(own.factor_size, *own.arena_size, self.pattern.values_size) * self.real.itemsize
-        self._is_large = largest >= _LARGE_BYTES
+        self._is_large = False
+        self.note_sizes(own.factor_size, *own.arena_size, self.pattern.values_size)
+
+    def note_sizes(self, *sizes: int) -> None:
+        """Arrays of so many reals are in use: kernels reach them with 64 bits where one takes 4 GiB."""
+        self._is_large |= max(sizes) * self.real.itemsize >= _LARGE_BYTES
 
     def shader(self, name: str, num_buffers: int, num_params: int, constants: dict[int, int]) -> Any:
         """Kernel chol_<name> for this method and size."""

@@ -6,7 +6,8 @@ fronts; Z is the inverse restricted to the rows of a front):
     W = [I; L21] L11^-1      Z22 = part of the parent's Z      Z21 = -Z22 W2      Z11 = W1' S W1 - W2' Z21
 
 Each level of Z stays only until the level below has read it: two arenas, as for the updates. Blocks
-outside of the structure come from solving for columns of the identity.
+outside of the structure come from solving for columns of the identity, 64 at once, and so do all where the
+device has no room for a level of Z.
 """
 
 from __future__ import annotations
@@ -16,23 +17,23 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from graphopt.errors import ShapeError, SolverError
-from graphopt.solver.vulkan.cholesky.memory import check_arrays
+from graphopt.device.errors import DeviceMemoryError
+from graphopt.errors import ShapeError
+from graphopt.solver.vulkan.cholesky.memory import fits
 from graphopt.solver.vulkan.cholesky.work import Run, Words, repeat, tiles, triangle
 
 if TYPE_CHECKING:
     from graphopt.solver.vulkan.cholesky.factor import DeviceCholesky
 
 _TILE, _ROWS, _VECTOR = 32, 64, 128
+_MOST_ENTRIES = 1 << 32
+"""Of an arena: kernels find them with 32 bits."""
 _SIDES = 64
 """Columns of the identity that are solved for at once."""
 
 
 class SelectedInverse:
-    """The lists and arenas of one factorisation; kept for further calls.
-
-    Raises `DeviceMemoryError` where the device has no room for a level of Z.
-    """
+    """The lists and arenas of one factorisation; kept for further calls."""
 
     def __init__(self, owner: DeviceCholesky):
         self._owner = owner
@@ -41,13 +42,22 @@ class SelectedInverse:
         self._z, z_sizes = _by_level(own.level, own.num_levels, f * f)
         self._w, w_sizes = _by_level(own.level, own.num_levels, f * n)
         arenas = [int(z_sizes[k::2].max(initial=0)) for k in (0, 1)]
-        sizes = (*arenas, int(w_sizes.max(initial=0)))
-        check_arrays(owner.device, sizes, owner.real.itemsize, "The selected inverse", own.dim)
+        sizes = [*arenas, int(w_sizes.max(initial=0))]
+        self.by_levels = max(sizes) < _MOST_ENTRIES
+        self.by_levels &= fits(owner.device, [size * owner.real.itemsize for size in sizes])
+        """Levels of Z are held; else columns are solved for."""
+        if not self.by_levels:
+            return
+        try:
+            self._arenas = [owner.reals(size) for size in arenas]
+            self._solved = owner.reals(sizes[2])
+        except DeviceMemoryError:
+            self._arenas, self.by_levels = [], False
+            return
+        owner.note_sizes(*sizes)
         words = Words()
         self._levels = [self._lists(words, fronts) for fronts in _fronts_of(own)]
         self._words = owner.device.upload(words.array())
-        self._arenas = [owner.reals(size) for size in arenas]
-        self._solved = owner.reals(sizes[2])
 
     def _lists(self, words: Words, fronts: np.ndarray) -> tuple[Run | None, Run | None, Run | None]:
         own = self._owner.analysis
@@ -75,6 +85,7 @@ class SelectedInverse:
         ends = np.cumsum(sizes)
         result = np.empty(int(sizes.sum()))
         inside, place, front = self._find(pairs)
+        inside &= self.by_levels
         if inside.any():
             self._from_tree(pairs, np.flatnonzero(inside), place, front, ends - sizes, result)
         if not inside.all():
@@ -160,23 +171,26 @@ class SelectedInverse:
     ) -> None:
         """Columns of the inverse, for blocks where L has none."""
         pattern = self._owner.pattern
-        wanted = np.unique(pairs[chosen, 1])
-        scalars = np.concatenate([np.arange(pattern.offsets[c], pattern.offsets[c + 1]) for c in wanted])
-        for start in range(0, len(scalars), _SIDES):
-            batch = scalars[start : start + _SIDES]
-            sides = np.zeros((pattern.dim, len(batch)))
-            sides[batch, np.arange(len(batch))] = 1.0
+        dims = pattern.dims.astype(np.int64)
+        wanted, which = np.unique(pairs[chosen, 1], return_inverse=True)
+        by_column = np.argsort(which, kind="stable")
+        ends = np.searchsorted(which[by_column], np.arange(len(wanted)), side="right")
+        first = 0
+        while first < len(wanted):
+            width = np.cumsum(dims[wanted[first:]])
+            last = first + max(int(np.searchsorted(width, _SIDES, side="right")), 1)
+            batch = wanted[first:last]
+            columns = width[: last - first] - dims[batch]
+            block, within = repeat(dims[batch])
+            sides = np.zeros((pattern.dim, len(block)))
+            sides[pattern.offsets[batch][block] + within, np.arange(len(block))] = 1.0
             solved = self._owner.solve(sides)
-            for k in chosen:
-                (i, j), column = pairs[k], np.flatnonzero(np.isin(batch, _scalars(pattern, pairs[k, 1])))
-                rows = _scalars(pattern, i)
-                for c in column:
-                    first = begin[k] + (batch[c] - pattern.offsets[j]) * len(rows)
-                    result[first : first + len(rows)] = solved[rows, c]
-
-
-def _scalars(pattern: Any, block: int) -> np.ndarray:
-    return np.arange(pattern.offsets[block], pattern.offsets[block + 1])
+            for at in by_column[ends[first - 1] if first else 0 : ends[last - 1]]:
+                k, begins = chosen[at], columns[which[at] - first]
+                i, j = pairs[k]
+                part = solved[pattern.offsets[i] : pattern.offsets[i + 1], begins : begins + dims[j]]
+                result[begin[k] : begin[k] + part.size] = part.ravel(order="F")
+            first = last
 
 
 def _fronts_of(analysis: Any) -> Sequence[np.ndarray]:
@@ -193,7 +207,4 @@ def _by_level(level: np.ndarray, num_levels: int, sizes: np.ndarray) -> tuple[np
     first = np.searchsorted(level[order], np.arange(num_levels + 1))
     offset = np.empty(len(level), np.int64)
     offset[order] = ends - sizes[order] - starts[first[level[order]]]
-    totals = np.diff(starts[first])
-    if totals.max(initial=0) >= 1 << 32:
-        raise SolverError("A level of the selected inverse has 2^32 entries or more. Ask for fewer vertices.")
-    return offset, totals
+    return offset, np.diff(starts[first])

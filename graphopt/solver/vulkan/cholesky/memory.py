@@ -39,24 +39,27 @@ def check(device: Any, analysis: Analysis, itemsize: int) -> None:
     room = max(heaps, default=total)
     if total > room:
         raise DeviceMemoryError(_too_large(device, analysis, need, f"the device has {room / 2**20:,.0f} MiB"))
-    limit = info["max_storage_range"] if device.access == "storage" else info.get("max_allocation", total)
+    limit = _largest_buffer(device)
     largest = max(analysis.factor_size, *analysis.arena_size, analysis.pattern.values_size) * itemsize
     if largest > limit:
         what = f"one buffer may have {limit / 2**20:,.0f} MiB, {largest / 2**20:,.0f} are needed"
         raise DeviceMemoryError(_too_large(device, analysis, need, what))
 
 
-def check_arrays(device: Any, sizes: tuple[int, ...], itemsize: int, what: str, rows: int) -> None:
-    """Raise `DeviceMemoryError` where arrays of so many entries do not fit."""
-    info, nbytes = device.info, [size * itemsize for size in sizes]
-    heaps = [heap["size"] for heap in info.get("heaps", ()) if heap["device_local"]]
-    limit = info["max_storage_range"] if device.access == "storage" else info.get("max_allocation", 1 << 62)
-    if sum(nbytes) > max(heaps, default=1 << 62) or max(nbytes) > limit:
-        parts = ", ".join(f"{size / 2**20:,.0f}" for size in nbytes)
-        raise DeviceMemoryError(
-            f"{what} of {rows} rows takes arrays of {parts} MiB on {device.name}, more than it has or "
-            f"allows in one ({limit / 2**20:,.0f} MiB). Use device='cpu'."
-        )
+def _largest_buffer(device: Any) -> int:
+    """Bytes that a kernel reaches in one buffer.
+
+    With addresses all of them: what drivers promise for one allocation (4 GiB on devices with 140) is less
+    than they give, and `device.allocate` says where one refuses.
+    """
+    return device.info["max_storage_range"] if device.access == "storage" else 1 << 62
+
+
+def fits(device: Any, nbytes: list[int]) -> bool:
+    """Whether arrays of so many bytes can be had beside what is held already."""
+    heaps = [heap["size"] for heap in device.info.get("heaps", ()) if heap["device_local"]]
+    room = max(heaps, default=1 << 62) - device.memory_statistics()["used"]
+    return sum(nbytes) <= room and max(nbytes) <= _largest_buffer(device)
 
 
 def _too_large(device: Any, analysis: Analysis, need: dict[str, int], limit: str) -> str:

@@ -38,7 +38,7 @@ from graphopt.solver.vulkan.kernels.pcg import PcgOutcome, Reduction
 from graphopt.solver.vulkan.kernels.reduction import SchurReduction, WholeReduction
 from graphopt.solver.vulkan.kernels.sums import gather_scalars
 from graphopt.solver.vulkan.plan.configuration import Configuration
-from graphopt.solver.vulkan.program import Context, Launch, Program, Running, in_thread
+from graphopt.solver.vulkan.program import Context, InThread, Launch, Program, Running
 from graphopt.solver.vulkan.programs import Programs
 from graphopt.solver.vulkan.set_up import Later, SetUp
 
@@ -86,7 +86,7 @@ class DampedSystem:
         self._ahead: TrialAhead | None = None
         self._no_tail = Program(context)
         self._set_up = set_up
-        start = in_thread if set_up is None else set_up.start
+        start = InThread if set_up is None else set_up.start
         self._ready = start("graphopt-prepare", self._prepare, make_reduction)
 
     # ---------------------------------------------------------------- preparation
