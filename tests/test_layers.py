@@ -27,7 +27,16 @@ LAYERS = (
 )
 """A folder may import from those before it (docs/architecture.md)."""
 
-FOR_ALL = {"errors", "cpu_kernels", "disk_cache", "temporary_files", "html", "suggestions", "_native"}
+FOR_ALL = {
+    "errors",
+    "cpu_kernels",
+    "disk_cache",
+    "temporary_files",
+    "html",
+    "option_names",
+    "suggestions",
+    "_native",
+}
 ROOT = Path(graphopt.__file__).parent
 
 

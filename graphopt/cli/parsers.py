@@ -14,30 +14,24 @@ from collections.abc import Sequence
 from typing import Any, NoReturn
 
 from graphopt.cli import eval_parser, g2o_command, vi_parser
-from graphopt.cli.schedules import SCHEDULES, ScheduleAction
+from graphopt.cli.schedules import ScheduleAction
 from graphopt.cli.streams import input_file, output_file
+from graphopt.option_names import (
+    DEVICES,
+    INITIALIZATIONS,
+    LINEAR_SOLVERS,
+    METHODS,
+    PARTITIONS,
+    PRECISIONS,
+    PRECONDITIONERS,
+    ROBUST,
+    ROBUST_KERNELS,
+    SCHEDULES,
+    SCHUR_CHOICES,
+    TRANSPORTS,
+)
 from graphopt.suggestions import did_you_mean
 
-METHODS = ("auto", "lm", "gn", "dogleg")
-LINEAR_SOLVERS = ("auto", "cholesky", "dense", "pcg")
-SCHUR_MODES = ("auto", "explicit", "implicit", "off")
-PRECISIONS = ("auto", "double", "mixed")
-PRECONDITIONERS = ("hschur", "hpp", "factor", "clusters")
-INITIALIZATIONS = ("none", "odometry", "spanning-tree", "chordal")
-ROBUST_KERNELS = (
-    "Huber",
-    "PseudoHuber",
-    "Cauchy",
-    "GemanMcClure",
-    "Welsch",
-    "Fair",
-    "Tukey",
-    "Saturated",
-    "DCS",
-    "ScaleDelta",
-)
-PARTITIONS = ("auto", "slabs", "metis")
-TRANSPORTS = ("auto", "host", "pages")
 DEVICE_PATTERN = re.compile(r"auto|(cpu|(vulkan|kompute)(:[^,]+)?)(,(cpu|vulkan:[^,]+))*")
 
 EPILOG = """\
@@ -171,7 +165,7 @@ def device(text: str) -> str:
     """Check the spelling of a device: auto, cpu, vulkan, vulkan:1, vulkan:NAME, kompute."""
     if DEVICE_PATTERN.fullmatch(text):
         return text
-    kinds = ("auto", "cpu", "vulkan", "kompute")
+    kinds = ("auto", *DEVICES)
     raise argparse.ArgumentTypeError(
         f"unknown device '{text}'.{did_you_mean(text.partition(':')[0], kinds)} "
         "Known: auto, cpu, vulkan, vulkan:1, vulkan:NAME, kompute, kompute:1; see graphopt devices."
@@ -222,7 +216,9 @@ def add_optimize(commands: Any) -> None:
     )
     parser.add_argument("--method", choices=METHODS, default="auto", help="optimization algorithm")
     parser.add_argument("--linear-solver", choices=LINEAR_SOLVERS, default="auto", help="linear solver")
-    parser.add_argument("--schur", choices=SCHUR_MODES, default="auto", help="Schur elimination of landmarks")
+    parser.add_argument(
+        "--schur", choices=SCHUR_CHOICES, default="auto", help="Schur elimination of landmarks"
+    )
     parser.add_argument(
         "--device",
         type=device,
@@ -260,14 +256,14 @@ def add_optimize(commands: Any) -> None:
     )
     parser.add_argument(
         "--robust",
-        choices=("kernels", "graduated"),
+        choices=ROBUST,
         default="kernels",
         help="graduated: find out by graduated non-convexity which edges are wrong, among those with a "
         "robust kernel or, where none has one, the loop closures",
     )
     parser.add_argument(
         "--initialize",
-        choices=INITIALIZATIONS,
+        choices=("none", *INITIALIZATIONS),
         help="compute start values first (default: spanning-tree for files without estimates, else none)",
     )
     parser.add_argument(
@@ -363,7 +359,9 @@ def add_explain(commands: Any) -> None:
     parser.add_argument("input", metavar="INPUT", type=input_file, help="graph file; - for standard input")
     _add_dialect(parser)
     parser.add_argument("--linear-solver", choices=LINEAR_SOLVERS, default="auto", help="linear solver")
-    parser.add_argument("--schur", choices=SCHUR_MODES, default="auto", help="Schur elimination of landmarks")
+    parser.add_argument(
+        "--schur", choices=SCHUR_CHOICES, default="auto", help="Schur elimination of landmarks"
+    )
     parser.add_argument("--device", type=device, default="auto", metavar="DEVICE", help="as for optimize")
     parser.add_argument("--precision", choices=PRECISIONS, default="auto", help="arithmetic on the device")
     _add_schedule(parser, "only schedules like this")

@@ -28,8 +28,8 @@ from graphopt.distributed.system import FactorizedSystem
 from graphopt.distributed.transport import connect
 from graphopt.distributed.vectors import RankVector, rank_vector
 from graphopt.errors import DeviceError, GraphError, OptionError
+from graphopt.option_names import FACTOR_PRECONDITIONERS
 from graphopt.solver.external import ExternalPart, ExternalPlaces
-from graphopt.solver.linear.factor_pcg import FACTOR_PRECONDITIONERS
 from graphopt.solver.linear_systems import MIXED_PCG_TOLERANCE, PCG_TOLERANCE, ReducedSize, too_large_to_form
 from graphopt.solver.registry import SolverOptions
 from graphopt.solver.structure import Structure

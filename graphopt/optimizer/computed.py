@@ -12,12 +12,12 @@ import numpy as np
 from graphopt.errors import OptionError
 from graphopt.graph import Graph, Selection
 from graphopt.optimizer.summary import Summary
+from graphopt.option_names import COMPUTED
 from graphopt.solver.computed.inline import inlined
 from graphopt.solver.held import brought_up_to_date
 from graphopt.types.base import EdgeType
 from graphopt.types.computed import ComputedVertexType
 
-WAYS = ("auto", "inline", "materialize")
 MANY_EDGES = 50_000
 """That name values, from which on these are kept on a device."""
 MAX_BLOCK_DIM = 15
@@ -33,8 +33,8 @@ def inlining_values(function: Callable[..., Summary]) -> Callable[..., Summary]:
     @wraps(function)
     def optimize(graph: Graph, *arguments: Any, **named: Any) -> Summary:
         way = named.get("computed", "auto")
-        if way not in WAYS:
-            raise OptionError(f"computed is '{way}', expected one of {', '.join(WAYS)}.")
+        if way not in COMPUTED:
+            raise OptionError(f"computed is '{way}', expected one of {', '.join(COMPUTED)}.")
         if not isinstance(graph, Graph) or not graph.has_computed():  # another rank has it
             if way != "auto":
                 raise OptionError(f"computed is '{way}', but the graph has no computed values.")

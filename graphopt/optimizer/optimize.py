@@ -37,6 +37,7 @@ from graphopt.optimizer.run import Callback, run
 from graphopt.optimizer.signals import Settable, StopSignals
 from graphopt.optimizer.summary import Summary
 from graphopt.optimizer.unit_quaternions import make_unit, rough_rows
+from graphopt.option_names import ROBUST
 from graphopt.solver.auto_device import has_small_blocks, open_ahead
 from graphopt.solver.configurations import configured
 from graphopt.solver.gauge import known_gauge
@@ -53,7 +54,6 @@ NOT_LOOKED_FOR = "Points behind their cameras were not looked for among {} image
 _LAST_SECONDS = 0.02
 """For chi2 after an end during the set-up."""
 _ROWS_AT_ONCE = 10_000
-ROBUST = ("kernels", "graduated")
 METHODS: dict[str, tuple[type[StopRules], type]] = {
     "auto": (AutoOptions, Auto),
     "lm": (LevenbergMarquardtOptions, LevenbergMarquardt),

@@ -15,6 +15,7 @@ import numpy as np
 
 from graphopt.cpu_kernels import kernels
 from graphopt.errors import OptionError
+from graphopt.option_names import FACTOR_PRECONDITIONERS
 from graphopt.solver.linear import (
     BlockPattern,
     DenseCholesky,
@@ -23,7 +24,6 @@ from graphopt.solver.linear import (
     SchurComplement,
     SparseCholesky,
 )
-from graphopt.solver.linear.factor_pcg import FACTOR_PRECONDITIONERS
 from graphopt.solver.registry import SolverOptions
 from graphopt.solver.structure import Structure
 

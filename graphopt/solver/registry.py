@@ -10,37 +10,24 @@ import importlib
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, replace
 from numbers import Integral, Real
-from typing import Literal, get_args
 
 from graphopt.errors import DeviceError, OptionError
 from graphopt.graph import Graph
+from graphopt.option_names import (
+    EDGE_SCHEDULES,
+    FACTOR_PRECONDITIONERS,
+    LINEAR_SOLVERS,
+    PRECISIONS,
+    PRECONDITIONERS,
+    SCHEDULES,
+    SCHUR_CHOICES,
+    SUMMATIONS,
+    WORK_QUEUES,
+)
 from graphopt.solver.auto_device import choose_device, create_or_stay
 from graphopt.solver.block_solver import BlockSolver
-from graphopt.solver.linear.factor_pcg import FACTOR_PRECONDITIONERS
-from graphopt.solver.linear.pcg import PRECONDITIONERS as JACOBI_PRECONDITIONERS
 from graphopt.solver.structure import Structure
 
-LINEAR_SOLVERS = ("auto", "cholesky", "dense", "pcg")
-SCHUR_CHOICES = ("auto", "explicit", "implicit", "off")
-WORK_QUEUES = ("auto", "cpu", "gpu", "lookup")
-PRECISIONS = ("auto", "double", "mixed")
-PRECONDITIONERS = (*JACOBI_PRECONDITIONERS, *FACTOR_PRECONDITIONERS)
-Products = Literal["blocks", "matrix-free", "jacobians", "expressions", "jp"]
-"""What is stored of H for products, see `vulkan.storage`."""
-PRODUCTS: tuple[Products, ...] = get_args(Products)
-Evaluation = Literal["gather", "scatter", "collect"]
-"""Who evaluates residual and Jacobians for H and b: each view of a slot for itself, or one kernel for all."""
-EVALUATIONS: tuple[Evaluation, ...] = get_args(Evaluation)
-EDGE_SCHEDULES = (
-    "auto",
-    *PRODUCTS,
-    *EVALUATIONS,
-    *(f"{product}+{evaluation}" for product in PRODUCTS for evaluation in EVALUATIONS),
-)
-"""Of one edge set."""
-SCHEDULES = (*EDGE_SCHEDULES, "host")
-SUMMATIONS = ("auto", "merged", "separate")
-"""Of one vertex set."""
 Schedule = str | Mapping[str, str] | tuple[tuple[str, str], ...]
 """One for all, or those of some edge and vertex types by tag."""
 

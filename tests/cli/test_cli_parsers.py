@@ -1,6 +1,7 @@
 """The command line's parsers: choices, suggestions, and how little they import."""
 
 import argparse
+import ast
 import json
 import os
 import subprocess
@@ -100,11 +101,36 @@ def test_values_are_parsed():
     assert parsers.parse(["optimize", "a", "--robust-kernel", "DCS"], "0").robust_kernel == ("DCS", 1.0)
 
 
-def test_kernel_names_are_those_of_the_graph():
-    """The parser's list of robust kernels, kept apart to stay light, is the graph's own."""
+def test_names_are_those_of_the_tables():
+    """Names of what stands in tables of heavier modules are those of the tables, in their order."""
+    from graphopt import option_names
+    from graphopt.optimizer import METHODS
     from graphopt.types.robust_kernels import KERNELS
 
-    assert parsers.ROBUST_KERNELS == tuple(kernel.name for kernel in KERNELS[1:])
+    assert tuple(METHODS) == option_names.METHODS
+    assert tuple(kernel.name for kernel in KERNELS[1:]) == option_names.ROBUST_KERNELS
+
+
+def test_each_set_of_names_stands_in_one_place():
+    """No module has a second tuple, list, set or Literal of names that `option_names` holds."""
+    from graphopt import option_names
+
+    known = {
+        frozenset(names): name
+        for name, names in vars(option_names).items()
+        if name.isupper() and len(names) > 2
+    }
+    root = Path(graphopt.__file__).parent
+    copies = []
+    for path in (*root.rglob("*.py"), *(root.parent / "slam_bridge").rglob("*.py")):
+        if path.name == "option_names.py":
+            continue
+        for node in ast.walk(ast.parse(path.read_text())):
+            if isinstance(node, ast.Tuple | ast.List | ast.Set):
+                texts = [element.value for element in node.elts if isinstance(element, ast.Constant)]
+                if len(texts) == len(node.elts) > 2 and frozenset(texts) in known:
+                    copies.append(f"{path.relative_to(root.parent)}:{node.lineno}: {known[frozenset(texts)]}")
+    assert not copies, copies
 
 
 @pytest.mark.parametrize("words", [(), *((command,) for command in COMMANDS), ("generate", "ba")])

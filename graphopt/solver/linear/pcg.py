@@ -14,11 +14,9 @@ from __future__ import annotations
 
 from graphopt.cpu_kernels import kernels
 from graphopt.errors import OptionError
+from graphopt.option_names import JACOBI_PRECONDITIONERS
 from graphopt.solver.linear.pattern import BlockPattern
 from graphopt.solver.linear.schur import SchurComplement
-
-PRECONDITIONERS = ("hschur", "hpp")
-"""Block-Jacobi; `factor_pcg` has the others."""
 
 
 class Pcg(kernels.Pcg):
@@ -58,8 +56,8 @@ class Pcg(kernels.Pcg):
             raise OptionError(f"tolerance is {tolerance}, must be >= 0.")
         if max_iterations is not None and max_iterations < 0:
             raise OptionError(f"max_iterations is {max_iterations}, must be >= 0, or None for dim.")
-        if preconditioner not in PRECONDITIONERS:
+        if preconditioner not in JACOBI_PRECONDITIONERS:
             raise OptionError(
-                f"preconditioner is '{preconditioner}', expected one of {', '.join(PRECONDITIONERS)}."
+                f"preconditioner is '{preconditioner}', expected one of {', '.join(JACOBI_PRECONDITIONERS)}."
             )
         super().__init__(matrix, tolerance, absolute_tolerance, max_iterations, preconditioner == "hpp")

@@ -23,16 +23,9 @@ from graphopt.device.figures import device_figures
 from graphopt.device.kompute import KomputeDevice
 from graphopt.device.protocol import Precision
 from graphopt.errors import DeviceError, OptionError
+from graphopt.option_names import EDGE_SCHEDULES, EVALUATIONS, SUMMATIONS, Evaluation, Products
 from graphopt.solver.linear_systems import MIXED_PCG_TOLERANCE, PCG_TOLERANCE
-from graphopt.solver.registry import (
-    EDGE_SCHEDULES,
-    EVALUATIONS,
-    SUMMATIONS,
-    Evaluation,
-    Products,
-    Schedule,
-    SolverOptions,
-)
+from graphopt.solver.registry import Schedule, SolverOptions
 from graphopt.solver.structure import Structure
 from graphopt.solver.vulkan.data.layout import MAX_VALUES, BlockLayout
 from graphopt.solver.vulkan.data.views import MANY_EDGES

@@ -5,8 +5,13 @@ from __future__ import annotations
 from dataclasses import dataclass, replace
 
 from graphopt.errors import OptionError
-from graphopt.solver.linear.factor_pcg import FACTOR_PRECONDITIONERS
-from graphopt.solver.registry import LINEAR_SOLVERS, PRECONDITIONERS, SCHUR_CHOICES, WORK_QUEUES
+from graphopt.option_names import (
+    FACTOR_PRECONDITIONERS,
+    LINEAR_SOLVERS,
+    PRECONDITIONERS,
+    SCHUR_CHOICES,
+    WORK_QUEUES,
+)
 from graphopt.solver.vulkan.data.layout import BlockLayout
 
 

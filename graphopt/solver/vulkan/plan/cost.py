@@ -18,7 +18,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Literal
 
-from graphopt.solver.registry import Evaluation, Products
+from graphopt.option_names import Evaluation, Products
 from graphopt.solver.vulkan.plan.passes import EdgeCosts, Pass, bytes_of, edge_pass
 from graphopt.solver.vulkan.plan.problem import GroupSize, ProblemSize
 from graphopt.solver.vulkan.plan.storage import describe_products
