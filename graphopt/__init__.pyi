@@ -39,7 +39,10 @@ from .optimizer import (
     Summary,
     TerminationType,
     optimize,
+    register_algorithm,
 )
+from .solver.devices import register_block_solver
+from .solver.linear import register_linear_solver
 from .solver.linearization import Linearization, linearize
 from .solver.marginals import compute_covariances, compute_marginals, find_singular_directions
 from .symbolic import Image
@@ -109,6 +112,9 @@ __all__ = [
     "pairwise",
     "parameter_type",
     "read",
+    "register_algorithm",
+    "register_block_solver",
+    "register_linear_solver",
     "report",
     "robust_kernel_type",
     "sequential",

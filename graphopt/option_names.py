@@ -1,16 +1,28 @@
 """Names that options take, each set once: the library checks with them, the command line lists them.
 
-Nothing is imported here, so that `graphopt --help` answers at once.
+Where names have rows of a table (`plugins.Table`), what stands beside a name is where its row is: a new row
+takes one file and one line here. Nothing is imported here, so that `graphopt --help` answers at once.
 """
 
 from __future__ import annotations
 
 from typing import Literal, get_args
 
-METHODS = ("auto", "lm", "gn", "dogleg")
-"""Optimization algorithms."""
-LINEAR_SOLVERS = ("auto", "cholesky", "dense", "pcg")
-SCHUR_CHOICES = ("auto", "explicit", "implicit", "off")
+METHODS = {
+    "auto": "graphopt.optimizer.auto:METHOD",
+    "lm": "graphopt.optimizer.levenberg_marquardt:METHOD",
+    "gn": "graphopt.optimizer.gauss_newton:METHOD",
+    "dogleg": "graphopt.optimizer.dogleg:METHOD",
+}
+"""Optimization algorithms -> row of `optimizer.methods`."""
+LINEAR_SOLVERS = {
+    "cholesky": "graphopt.solver.linear.cholesky:SPARSE",
+    "dense": "graphopt.solver.linear.cholesky:DENSE",
+    "pcg": "graphopt.solver.linear.pcg:PCG",
+}
+"""What "auto" may be -> row of `solver.linear.table`."""
+Elimination = Literal["explicit", "implicit", "off"]
+SCHUR_CHOICES = ("auto", *get_args(Elimination))
 WORK_QUEUES = ("auto", "cpu", "gpu", "lookup")
 PRECISIONS = ("auto", "double", "mixed")
 FactorPreconditioner = Literal["factor", "clusters"]
@@ -33,8 +45,12 @@ EDGE_SCHEDULES = (
 SCHEDULES = (*EDGE_SCHEDULES, "host")
 SUMMATIONS = ("auto", "merged", "separate")
 """Of one vertex set."""
-DEVICES = ("cpu", "vulkan", "kompute")
-"""Devices of this package that optimize."""
+DEVICES = {
+    "cpu": "graphopt.solver.cpu:DEVICE",
+    "vulkan": "graphopt.solver.vulkan:DEVICE",
+    "kompute": "graphopt.solver.vulkan:DEVICE",
+}
+"""Devices that optimize -> row of `solver.devices`."""
 ROBUST = ("kernels", "graduated")
 COMPUTED = ("auto", "inline", "materialize")
 """What is done with computed values."""

@@ -34,6 +34,7 @@ FOR_ALL = {
     "temporary_files",
     "html",
     "option_names",
+    "plugins",
     "suggestions",
     "_native",
 }

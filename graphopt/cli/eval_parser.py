@@ -7,7 +7,7 @@ from collections.abc import Callable
 from typing import Any
 
 from graphopt.cli import vi_parser
-from graphopt.option_names import ALIGNMENTS, DELTA_UNITS, METHODS, PRECISIONS, SEQUENCE_MODES
+from graphopt.option_names import ALIGNMENTS, DELTA_UNITS, PRECISIONS, SEQUENCE_MODES
 
 BAL_PEERS = ("pyceres", "gtsam")
 GRAPH_PEERS = ("g2opy", "gtsam")
@@ -156,7 +156,12 @@ def _add_solving(parser: Any, types: Any, peers: tuple[str, ...]) -> None:
         metavar="NAMES",
         help="configurations: auto, llt-cpu, pcg-gpu, pcg-implicit-gpu, ... (default: auto)",
     )
-    parser.add_argument("--method", choices=METHODS, default="auto", help="optimization algorithm")
+    parser.add_argument(
+        "--method",
+        choices=types.ALGORITHMS,
+        default="auto",
+        help="optimization algorithm",
+    )
     parser.add_argument("-i", "--iterations", type=types.positive_int, metavar="N", help="iterations at most")
     parser.add_argument(
         "--device", type=types.device, default="auto", metavar="DEVICE", help="as for optimize"

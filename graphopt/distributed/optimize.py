@@ -41,6 +41,7 @@ from graphopt.distributed.transport import check_transport
 from graphopt.errors import GraphError, OptionError
 from graphopt.graph import Graph, Selection
 from graphopt.optimizer.algorithm import Algorithm
+from graphopt.optimizer.methods import METHODS
 from graphopt.optimizer.optimize import algorithm_of, chi2_within, close_seconds, hold, raise_if_unusable
 from graphopt.optimizer.options import AutoOptions, StopRules
 from graphopt.optimizer.progress import tell_end, tell_start
@@ -264,9 +265,9 @@ def _algorithm(wanted: Wanted) -> tuple[StopRules, Algorithm]:
     if not isinstance(wanted.every, Integral) or wanted.every < 1:
         raise OptionError(f"every is {wanted.every!r}, must be a number of iterations, at least 1.")
     check_transport(wanted.transport)
-    rules, algorithm = algorithm_of(wanted.method, wanted.options, wanted.max_iterations)
+    rules, _ = algorithm_of(wanted.method, wanted.options, wanted.max_iterations)
     rules = distributed_rules(rules)
-    return rules, type(algorithm)(rules)  # type: ignore[call-arg]
+    return rules, METHODS.row(wanted.method).make(rules)
 
 
 def _whole(graph: Graph | None, wanted: Wanted, options: SolverOptions, comm: Communicator) -> _Whole:
@@ -285,7 +286,7 @@ def _whole(graph: Graph | None, wanted: Wanted, options: SolverOptions, comm: Co
     chosen = graph.select(wanted.level, wanted.vertices, wanted.edges)
     selection, held = hold(graph, chosen, wanted.fix)
     rough = rough_rows(selection)
-    if rough and wanted.method == "auto":
+    if rough and METHODS.row(wanted.method).has_tolerances:
         make_unit(rough)
         rough = []
     problem = without_held(graph, selection)

@@ -1,6 +1,8 @@
 """Optimization algorithms, written once over `solver.BlockSolver`: auto, lm, gn, dogleg."""
 
-from graphopt.optimizer.optimize import METHODS, optimize
+from graphopt.optimizer.algorithm import Algorithm, AlgorithmBase, Outcome, Signals, Step
+from graphopt.optimizer.methods import METHODS, Method, register_algorithm
+from graphopt.optimizer.optimize import optimize
 from graphopt.optimizer.options import (
     AutoOptions,
     DoglegOptions,
@@ -13,15 +15,22 @@ from graphopt.optimizer.summary import Iteration, Summary, TerminationType
 
 __all__ = [
     "METHODS",
+    "Algorithm",
+    "AlgorithmBase",
     "AutoOptions",
     "DoglegOptions",
     "GaussNewtonOptions",
     "Interrupted",
     "Iteration",
     "LevenbergMarquardtOptions",
+    "Method",
+    "Outcome",
+    "Signals",
+    "Step",
     "StopFlag",
     "StopRules",
     "Summary",
     "TerminationType",
     "optimize",
+    "register_algorithm",
 ]

@@ -15,6 +15,7 @@ from graphopt.optimizer.summary import Summary
 from graphopt.option_names import COMPUTED
 from graphopt.solver.computed.inline import inlined
 from graphopt.solver.held import brought_up_to_date
+from graphopt.solver.linear.table import factorizes, iterates
 from graphopt.types.base import EdgeType
 from graphopt.types.computed import ComputedVertexType
 
@@ -69,7 +70,7 @@ def pays_on_device(graph: Graph, selection: Selection, given: Mapping[str, Any])
     if str(given.get("device", "auto")).partition(":")[0] != "vulkan" or given.get("configuration"):
         return False
     solver, schur = given.get("linear_solver", "auto"), given.get("schur", "auto")
-    if solver not in ("auto", "pcg") or schur not in ("auto", "off"):
+    if factorizes(solver) or schur not in ("auto", "off"):
         return False
     if any(vertex_set.holds_components for vertex_set in selection.vertex_sets):
         return False
@@ -77,7 +78,7 @@ def pays_on_device(graph: Graph, selection: Selection, given: Mapping[str, Any])
         return False
     has_poses = any(vertex_set.type.pose is not None for vertex_set in selection.vertex_sets)
     names = [len(edge.rows) for edge in selection.edges if _names_values(edge.edge_set.type)]
-    return (solver == "pcg" or not has_poses) and sum(names) >= MANY_EDGES
+    return (iterates(solver) or not has_poses) and sum(names) >= MANY_EDGES
 
 
 def _names_values(kind: EdgeType) -> bool:

@@ -20,18 +20,10 @@ from graphopt.graph.selection import EdgeSelection
 from graphopt.optimizer.algorithm import Algorithm, is_below_zero
 from graphopt.optimizer.auto import Auto
 from graphopt.optimizer.computed import inlining_values
-from graphopt.optimizer.dogleg import Dogleg
 from graphopt.optimizer.fallback import staying_on_the_cpu
-from graphopt.optimizer.gauss_newton import GaussNewton
 from graphopt.optimizer.given_graph import holding_the_graph
-from graphopt.optimizer.levenberg_marquardt import LevenbergMarquardt
-from graphopt.optimizer.options import (
-    AutoOptions,
-    DoglegOptions,
-    GaussNewtonOptions,
-    LevenbergMarquardtOptions,
-    StopRules,
-)
+from graphopt.optimizer.methods import METHODS
+from graphopt.optimizer.options import AutoOptions, StopRules
 from graphopt.optimizer.progress import tell_end, tell_start, watching
 from graphopt.optimizer.run import Callback, run
 from graphopt.optimizer.signals import Settable, StopSignals
@@ -54,13 +46,6 @@ NOT_LOOKED_FOR = "Points behind their cameras were not looked for among {} image
 _LAST_SECONDS = 0.02
 """For chi2 after an end during the set-up."""
 _ROWS_AT_ONCE = 10_000
-METHODS: dict[str, tuple[type[StopRules], type]] = {
-    "auto": (AutoOptions, Auto),
-    "lm": (LevenbergMarquardtOptions, LevenbergMarquardt),
-    "gn": (GaussNewtonOptions, GaussNewton),
-    "dogleg": (DoglegOptions, Dogleg),
-}
-"""Name -> (options, algorithm)."""
 
 
 @knows_its_options
@@ -206,7 +191,7 @@ def optimize(
                 go_on = _begin_ahead(graph, solver_options, algorithm) if is_whole else None
                 selection, held = hold(graph, graph.select(level, vertices, edges), fix)
                 rough = rough_rows(selection)
-                if rough and isinstance(algorithm, Auto):
+                if rough and METHODS.row(method).has_tolerances:
                     make_unit(rough)
                     rough, go_on = [], None  # that began with the old ones
                 signals.check()
@@ -328,17 +313,15 @@ def algorithm_of(
     method: str, options: StopRules | None, max_iterations: int | None
 ) -> tuple[StopRules, Algorithm]:
     """The rules and the algorithm of a method's name."""
-    if method not in METHODS:
-        raise OptionError(f"method is '{method}', expected one of {', '.join(METHODS)}.")
-    options_type, algorithm_type = METHODS[method]
-    rules = options_type() if options is None else options
-    if type(rules) is not options_type:
+    row = METHODS.row(method)
+    rules = row.options() if options is None else options
+    if type(rules) is not row.options:
         raise OptionError(
-            f"method '{method}' takes {options_type.__name__}, got options of type {type(rules).__name__}."
+            f"method '{method}' takes {row.options.__name__}, got options of type {type(rules).__name__}."
         )
     if max_iterations is not None:
         rules = replace(rules, max_iterations=max_iterations)
-    return rules, algorithm_type(rules)
+    return rules, row.make(rules)
 
 
 def hold(graph: Graph, selection: Selection, fix: str | list[int]) -> tuple[Selection, list[int]]:

@@ -1,24 +1,17 @@
-"""Block solvers by device name.
-
-A device registers a factory. `create_block_solver` finds it by the part of the name before a colon, so
-"vulkan:1" reaches the factory of "vulkan", which reads the rest from the options.
-"""
+"""Options of solvers, and the block solver that they stand for."""
 
 from __future__ import annotations
 
-import importlib
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
 from dataclasses import dataclass, replace
 from numbers import Integral, Real
 
-from graphopt.errors import DeviceError, OptionError
+from graphopt.errors import OptionError
 from graphopt.graph import Graph
 from graphopt.option_names import (
     EDGE_SCHEDULES,
     FACTOR_PRECONDITIONERS,
-    LINEAR_SOLVERS,
     PRECISIONS,
-    PRECONDITIONERS,
     SCHEDULES,
     SCHUR_CHOICES,
     SUMMATIONS,
@@ -26,6 +19,8 @@ from graphopt.option_names import (
 )
 from graphopt.solver.auto_device import choose_device, create_or_stay
 from graphopt.solver.block_solver import BlockSolver
+from graphopt.solver.devices import device_row
+from graphopt.solver.linear.table import PRECONDITIONERS, check_linear_solver, factorizes, iterates
 from graphopt.solver.structure import Structure
 
 Schedule = str | Mapping[str, str] | tuple[tuple[str, str], ...]
@@ -74,8 +69,8 @@ class SolverOptions:
             if value is not None and not isinstance(value, kind):
                 whole = "whole " if kind is Integral else ""
                 raise OptionError(f"{name} is {value!r}, expected a {whole}number.")
+        check_linear_solver(self.linear_solver)
         for name, known in (
-            ("linear_solver", LINEAR_SOLVERS),
             ("schur", SCHUR_CHOICES),
             ("precision", PRECISIONS),
             ("schedule", SCHEDULES),
@@ -86,7 +81,7 @@ class SolverOptions:
                 continue
             if getattr(self, name) not in known:
                 raise OptionError(f"{name} is '{getattr(self, name)}', expected one of {', '.join(known)}.")
-        if self.schur == "implicit" and self.linear_solver not in ("auto", "pcg"):
+        if self.schur == "implicit" and factorizes(self.linear_solver):
             raise OptionError(
                 f"schur 'implicit' needs linear_solver 'pcg', got '{self.linear_solver}': "
                 "a factorization needs the reduced matrix. Use schur='explicit'."
@@ -96,13 +91,13 @@ class SolverOptions:
                 f"work_queues '{self.work_queues}' is for an explicit Schur complement on a GPU, got schur="
                 f"'{self.schur}' and device='{self.device}': nothing else has such a queue."
             )
-        if self.preconditioner == "hpp" and self.schur != "implicit":
+        if PRECONDITIONERS[self.preconditioner].is_of_h and self.schur != "implicit":
             raise OptionError(
-                f"preconditioner 'hpp' is for schur='implicit', got schur='{self.schur}': elsewhere the "
-                "diagonal blocks of the matrix itself are at hand."
+                f"preconditioner '{self.preconditioner}' is for schur='implicit', got schur='{self.schur}': "
+                "elsewhere the diagonal blocks of the matrix itself are at hand."
             )
         if self.preconditioner in FACTOR_PRECONDITIONERS and (
-            self.linear_solver != "pcg" or self.schur == "implicit"
+            not iterates(self.linear_solver) or self.schur == "implicit"
         ):
             raise OptionError(
                 f"preconditioner '{self.preconditioner}' is for linear_solver='pcg' and a matrix that is "
@@ -139,23 +134,6 @@ def _by_tag(schedule: Mapping[str, str] | tuple[tuple[str, str], ...]) -> tuple[
     return tuple(sorted(pairs.items()))
 
 
-Factory = Callable[[Graph, Structure, SolverOptions], BlockSolver]
-
-_factories: dict[str, Factory] = {}
-_BUILT_IN = {"vulkan": "graphopt.solver.vulkan", "kompute": "graphopt.solver.vulkan"}
-"""Devices of this package, and the module that registers each; imported when the device is asked for."""
-
-
-def register_block_solver(device: str, factory: Factory) -> None:
-    """Make `factory(graph, structure, options)` answer for a device name."""
-    _factories[device] = factory
-
-
-def block_solver_devices() -> tuple[str, ...]:
-    """Names of the devices that can optimize."""
-    return ("cpu", *sorted((_factories.keys() | _BUILT_IN.keys()) - {"cpu"}))
-
-
 def create_block_solver(graph: Graph, structure: Structure, options: SolverOptions) -> BlockSolver:
     """The block solver of `options.device`; what "auto" is says `auto_device`."""
     if options.device == "auto":
@@ -163,16 +141,4 @@ def create_block_solver(graph: Graph, structure: Structure, options: SolverOptio
             lambda device: create_block_solver(graph, structure, replace(options, device=device)),
             choose_device(structure, options),
         )
-    name = options.device.partition(":")[0]
-    if name == "cpu":
-        from graphopt.solver.cpu import CpuBlockSolver
-
-        return CpuBlockSolver(graph, structure, options)
-    if name in _BUILT_IN and name not in _factories:
-        importlib.import_module(_BUILT_IN[name])
-    if name not in _factories:
-        raise DeviceError(
-            f"There is no device '{options.device}' here; this installation can optimize on: "
-            f"{', '.join(block_solver_devices())}."
-        )
-    return _factories[name](graph, structure, options)
+    return device_row(options.device).make(graph, structure, options)

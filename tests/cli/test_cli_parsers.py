@@ -11,6 +11,7 @@ from pathlib import Path
 import pytest
 
 import graphopt
+from graphopt import option_names
 from graphopt.cli import main as entry
 from graphopt.cli import parsers, vib
 from graphopt.errors import OptionError
@@ -101,25 +102,33 @@ def test_values_are_parsed():
     assert parsers.parse(["optimize", "a", "--robust-kernel", "DCS"], "0").robust_kernel == ("DCS", 1.0)
 
 
-def test_names_are_those_of_the_tables():
-    """Names of what stands in tables of heavier modules are those of the tables, in their order."""
-    from graphopt import option_names
-    from graphopt.optimizer import METHODS
+def test_kernel_names_are_those_of_the_graph():
+    """The list of robust kernels, kept apart to stay light, is the graph's own."""
     from graphopt.types.robust_kernels import KERNELS
 
-    assert tuple(METHODS) == option_names.METHODS
     assert tuple(kernel.name for kernel in KERNELS[1:]) == option_names.ROBUST_KERNELS
+
+
+def test_names_of_tables_are_compared_nowhere():
+    """What a linear solver, an algorithm or a preconditioner can do is asked of its row, not of its name."""
+    names = {*option_names.LINEAR_SOLVERS, *option_names.METHODS, *option_names.JACOBI_PRECONDITIONERS}
+    root, compared = Path(graphopt.__file__).parent, []
+    for path in root.rglob("*.py"):
+        if path.name == "contest.py":
+            continue  # its rivals are a table of its own
+        for node in ast.walk(ast.parse(path.read_text())):
+            for side in (node.left, *node.comparators) if isinstance(node, ast.Compare) else ():
+                parts = side.elts if isinstance(side, ast.Tuple | ast.List | ast.Set) else [side]
+                texts = {part.value for part in parts if isinstance(part, ast.Constant)}
+                if texts & (names - {"auto"}):
+                    compared.append(f"{path.relative_to(root.parent)}:{node.lineno}: {ast.unparse(node)}")
+    assert not compared, "\n".join(compared)
 
 
 def test_each_set_of_names_stands_in_one_place():
     """No module has a second tuple, list, set or Literal of names that `option_names` holds."""
-    from graphopt import option_names
-
-    known = {
-        frozenset(names): name
-        for name, names in vars(option_names).items()
-        if name.isupper() and len(names) > 2
-    }
+    sets = {name: names for name, names in vars(option_names).items() if name.isupper() and len(names) > 2}
+    known = {frozenset(names) - {"auto", "none"}: name for name, names in sets.items()}
     root = Path(graphopt.__file__).parent
     copies = []
     for path in (*root.rglob("*.py"), *(root.parent / "slam_bridge").rglob("*.py")):
@@ -128,8 +137,9 @@ def test_each_set_of_names_stands_in_one_place():
         for node in ast.walk(ast.parse(path.read_text())):
             if isinstance(node, ast.Tuple | ast.List | ast.Set):
                 texts = [element.value for element in node.elts if isinstance(element, ast.Constant)]
-                if len(texts) == len(node.elts) > 2 and frozenset(texts) in known:
-                    copies.append(f"{path.relative_to(root.parent)}:{node.lineno}: {known[frozenset(texts)]}")
+                copied = known.get(frozenset(texts) - {"auto", "none"})
+                if len(texts) == len(node.elts) > 2 and copied is not None:
+                    copies.append(f"{path.relative_to(root.parent)}:{node.lineno}: {copied}")
     assert not copies, copies
 
 
