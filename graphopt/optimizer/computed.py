@@ -41,6 +41,9 @@ def inlining_values(function: Callable[..., Summary]) -> Callable[..., Summary]:
                 raise OptionError(f"computed is '{way}', but the graph has no computed values.")
             return function(graph, *arguments, **named)
         given = signature.bind(graph, *arguments, **named).arguments
+        for parameter in signature.parameters.values():
+            if parameter.kind is parameter.VAR_KEYWORD:
+                given |= given.pop(parameter.name, {})
         graph.compute()
         selection = graph.select(given.get("level", 0), given.get("vertices"), given.get("edges"))
         if way == "auto":

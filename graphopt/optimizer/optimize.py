@@ -2,13 +2,12 @@
 
 from __future__ import annotations
 
-import importlib
 import time
-from collections.abc import Callable, Iterable, Mapping
-from dataclasses import asdict, replace
+from collections.abc import Callable, Iterable
+from dataclasses import asdict, fields, replace
 from functools import partial
 from numbers import Real
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
@@ -34,11 +33,14 @@ from graphopt.solver.auto_device import has_small_blocks, open_ahead
 from graphopt.solver.configurations import configured
 from graphopt.solver.gauge import known_gauge
 from graphopt.solver.held import Problem, without_held
-from graphopt.solver.registry import SolverOptions
+from graphopt.solver.registry import SolverChanges, SolverOptions
 from graphopt.solver.reuse import begin_ahead, prepared_solver
 from graphopt.solver.split import in_small_blocks
 from graphopt.solver.unseen import points_unseen
-from graphopt.suggestions import knows_its_options
+from graphopt.suggestions import knowing_options
+
+if TYPE_CHECKING:
+    from typing_extensions import Unpack
 
 MOST_VIEWS = 200_000
 """Images of points up to which those behind their cameras are counted at the end; more would take long."""
@@ -46,9 +48,14 @@ NOT_LOOKED_FOR = "Points behind their cameras were not looked for among {} image
 _LAST_SECONDS = 0.02
 """For chi2 after an end during the set-up."""
 _ROWS_AT_ONCE = 10_000
+SEVERAL = "graphopt.distributed.optimize(graph, comm, ...) is for ranks and for several devices."
+OF_RANKS: dict[str, str] = dict.fromkeys(
+    ("comm", "partition", "transport", "checkpoint", "every", "resume"), SEVERAL
+)
+"""Options of another function -> what to say."""
 
 
-@knows_its_options
+@knowing_options([field.name for field in fields(SolverOptions)], OF_RANKS)
 @holding_the_graph
 @inlining_values
 @staying_on_the_cpu
@@ -58,15 +65,6 @@ def optimize(
     max_iterations: int | None = None,
     *,
     options: StopRules | None = None,
-    linear_solver: str = "auto",
-    schur: str = "auto",
-    device: str = "auto",
-    precision: str = "auto",
-    schedule: str | Mapping[str, str] = "auto",
-    preconditioner: str = "hschur",
-    pcg_tolerance: float | None = None,
-    pcg_iterations: int | None = None,
-    work_queues: str = "auto",
     configuration: str | None = None,
     fix: str | list[int] = "auto",
     level: int = 0,
@@ -79,23 +77,18 @@ def optimize(
     robust: str = "kernels",
     computed: str = "auto",
     look_behind: bool = True,
-    comm: Any = None,
-    partition: str = "auto",
-    transport: str = "auto",
-    checkpoint: str | None = None,
-    every: int = 10,
-    resume: str | None = None,
     throw: bool = False,
     verbose: bool = False,
+    **solver_changes: Unpack[SolverChanges],
 ) -> Summary:
     """Minimise chi2 over the vertices that are not fixed; the estimates in `graph` become the result.
 
     method: "auto" (trust region with convergence tests), or g2o's "lm", "gn", "dogleg", which by default run
     10 iterations
         without tolerances. `options` are the method's own; `max_iterations` overrides theirs.
-    linear_solver, schur, device, precision, schedule, preconditioner, pcg_tolerance, pcg_iterations,
-        work_queues: see `SolverOptions`. The summary says what "auto" took. schedule may name edge
-        and vertex types: {"EDGE_SE3:QUAT": "jacobians", "VERTEX_SE3:QUAT": "merged"}.
+    solver_changes: fields of `SolverOptions` by name: device, linear_solver, schur, precision, schedule,
+        preconditioner, pcg_tolerance, pcg_iterations, work_queues. The summary says what "auto" took.
+        schedule may name edge and vertex types: {"EDGE_SE3:QUAT": "jacobians", "VERTEX_SE3:QUAT": "merged"}.
     configuration: name of a set of these (`solver.configurations`), such as "PCG Implicit (GPU)".
     fix: "auto" holds one pose of each part of the graph that nothing else holds (of points alone, one point;
     see `solver.gauge`), in this call only;
@@ -115,47 +108,19 @@ def optimize(
         with a robust kernel; where none has one, those between vertices whose ids are not neighbours) count
         fully or not at all, which is found out by graduated non-convexity (`optimizer.graduated`);
         `summary.outliers` names those that were left out.
-    checkpoint: with `comm`, a file that gets the estimates after every `every` iterations, whole or not at
-        all.
-    resume: with `comm`, a checkpoint to start from, made with any number of ranks.
     computed: of a graph with computed values (`Graph.add_computed`): "inline" puts their functions into those
         of the edges, "materialize" keeps values and derivatives in arrays and multiplies by the chain rule;
         "auto" inlines where no edge gets many vertices by it (`solver.computed`).
     look_behind: False leaves `summary.points_behind` empty, for programs that judge themselves what cameras
         see: looking takes as long as some of a small problem's iterations.
-    comm: an mpi4py communicator, such as `MPI.COMM_WORLD`: optimize over its ranks (docs/scaling.md). All of
-        them call this, with the same options. The graph of rank 0 counts and is dealt out; others may pass
-        None, and a graph of theirs gets the result too. A `device` that names several ("vulkan:0,vulkan:1")
-        gives each a rank: with `comm` on every host, without it a thread of this process.
-    partition: with several ranks who gets what: "slabs", "metis", or "auto", see `distributed.partition`.
-    transport: with several ranks how rows that GPUs share get from one to the others in each conjugate
-        gradient iteration: "host", "pages" or "auto" (`distributed.transport`). Same results.
     throw: raise `SolverError` if the summary is not usable, instead of returning it.
     """
     start = time.perf_counter()
     if robust not in ROBUST:
         raise OptionError(f"robust is '{robust}', expected one of {', '.join(ROBUST)}.")
-    asked = SolverOptions(
-        device, linear_solver, schur, precision, schedule, preconditioner, pcg_tolerance, pcg_iterations,
-        work_queues,
-    )  # fmt: skip
-    if comm is not None or "," in device:
-        if robust == "graduated":
-            raise OptionError("robust='graduated' runs on one rank. Leave out comm, and name one device.")
-        distributed = importlib.import_module("graphopt.distributed.optimize")
-        wanted = distributed.Wanted(
-            method, max_iterations, options, asked, configuration, fix, level, vertices, edges,
-            time_limit, callback, stop, on_interrupt, partition, transport, throw, verbose,
-            checkpoint, every, resume,
-        )  # fmt: skip
-        return distributed.optimize(graph, comm, wanted)
-    if checkpoint is not None or resume is not None:
-        raise OptionError("checkpoint and resume need comm: MPI.COMM_SELF is one for a single process.")
-    if transport != "auto":
-        raise OptionError(
-            f"transport is '{transport}', but one device has nobody to talk to: name several, as in "
-            "device='vulkan:0,vulkan:1', or give comm."
-        )
+    asked = SolverOptions(**solver_changes)  # type: ignore[arg-type]
+    if "," in asked.device:
+        raise OptionError(f"device '{asked.device}' names several. {SEVERAL}")
     rules, algorithm = algorithm_of(method, options, max_iterations)
     materialize = graph.has_computed()  # those that are inlined are gone
     if materialize and fix == "auto":

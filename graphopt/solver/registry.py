@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import dataclass, replace
 from numbers import Integral, Real
+from typing import TypedDict
 
 from graphopt.errors import OptionError
 from graphopt.graph import Graph
@@ -115,6 +116,20 @@ class SolverOptions:
         if isinstance(self.schedule, str):
             return self.schedule
         return ",".join(f"{tag}={name}" for tag, name in dict(self.schedule).items())
+
+
+class SolverChanges(TypedDict, total=False):
+    """Fields of `SolverOptions` as keywords of `optimize`; those that are left out have their defaults."""
+
+    device: str
+    linear_solver: str
+    schur: str
+    precision: str
+    schedule: str | Mapping[str, str]
+    preconditioner: str
+    pcg_tolerance: float | None
+    pcg_iterations: int | None
+    work_queues: str
 
 
 def _by_tag(schedule: Mapping[str, str] | tuple[tuple[str, str], ...]) -> tuple[tuple[str, str], ...]:
