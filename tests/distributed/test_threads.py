@@ -106,3 +106,16 @@ def test_what_cannot_be(options, error, words):
     """With a sentence, and no thread that waits for ever."""
     with pytest.raises((error, DeviceError), match=words):
         graphopt.distributed.optimize(sphere(), None, **options)
+
+
+@pytest.mark.parametrize("devices", ["cpu", "cpu,cpu"])
+def test_measurements_and_models_take_several_devices(devices):
+    """`graphopt eval` and `graphopt.colmap` optimize over what is named."""
+    from graphopt.colmap import adjust
+    from graphopt.eval.solve import measure
+
+    options = {"method": "lm", "max_iterations": 2, "device": devices}
+    entry, _ = measure(adjustment(), "auto", options, 1)
+    summary = adjust(adjustment(), **options)
+    assert len(summary.ranks) == devices.count(",") * 2
+    assert entry["chi2"] < entry["initial_chi2"]
