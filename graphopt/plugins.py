@@ -107,6 +107,10 @@ class Table(Mapping[str, Row], Generic[Row]):
             )
         return row
 
+    def __contains__(self, name: object) -> bool:
+        """Somebody has a row of this name; nothing is imported to find out."""
+        return name in self._rows or name in self._built_in or name in entry_points_of(self.group)
+
     def __iter__(self) -> Iterator[str]:
         return iter(dict.fromkeys((*self._built_in, *self._rows)))
 
@@ -122,10 +126,9 @@ class Table(Mapping[str, Row], Generic[Row]):
 
         others: names that the option takes beside those of rows, such as "auto".
         """
-        try:
-            return self[name]
-        except (KeyError, TypeError):
-            raise self.unknown(name, *others) from None
+        if not isinstance(name, str) or name not in self:
+            raise self.unknown(name, *others)
+        return self[name]
 
     def unknown(self, name: Any, *others: str) -> OptionError:
         """The error for a name that nobody has."""

@@ -26,6 +26,8 @@ def two_poses():
         ({"pcg_iterations": 1.5, "linear_solver": "pcg"}, "pcg_iterations is 1.5, expected a whole number"),
         ({"pcg_tolerance": "small"}, "pcg_tolerance is 'small', expected a number"),
         ({"schedule": 3}, "schedule is 3, expected a name"),
+        ({"method": ["lm"]}, "method is '\\['lm'\\]', expected one of auto, lm"),
+        ({"linear_solver": None}, "linear_solver is 'None', expected one of auto, cholesky"),
         ({"fix": 5}, "fix is 5, expected 'auto', 'none' or a list"),
     ],
 )
