@@ -131,7 +131,7 @@ def optimized(graph: Any, comm: Any, device: str, products: int | None, **option
         options |= {"pcg_iterations": products, "pcg_tolerance": 1e-30}
         options["options"] = graphopt.LevenbergMarquardtOptions(initial_lambda=LAMBDA)
     start = time.perf_counter()
-    summary = graphopt.optimize(graph, comm=comm, device=device, **options)
+    summary = graphopt.distributed.optimize(graph, comm, device=device, **options)
     seconds = time.perf_counter() - start
     if graph is not None:
         steps = f"{len(summary.iterations)} steps, products at most {options['pcg_iterations']}"

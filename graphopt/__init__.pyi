@@ -39,9 +39,14 @@ from .optimizer import (
     Summary,
     TerminationType,
     optimize,
+    register_algorithm,
 )
+from .solver.devices import register_block_solver
+from .solver.linear import register_linear_solver
 from .solver.linearization import Linearization, linearize
 from .solver.marginals import compute_covariances, compute_marginals, find_singular_directions
+from .solver.registry import SolverOptions
+from .solver.reuse import edge_errors
 from .symbolic import Image
 from .symbolic.imports import from_sympy
 from .types import (
@@ -76,6 +81,7 @@ __all__ = [
     "LevenbergMarquardtOptions",
     "Linearization",
     "ParameterSet",
+    "SolverOptions",
     "StopFlag",
     "Summary",
     "TerminationType",
@@ -89,6 +95,7 @@ __all__ = [
     "datasets",
     "device_function",
     "distributed",
+    "edge_errors",
     "edge_type",
     "errors",
     "evaluate_batch",
@@ -109,6 +116,9 @@ __all__ = [
     "pairwise",
     "parameter_type",
     "read",
+    "register_algorithm",
+    "register_block_solver",
+    "register_linear_solver",
     "report",
     "robust_kernel_type",
     "sequential",

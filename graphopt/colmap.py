@@ -98,11 +98,12 @@ def bundle_adjustment(reconstruction: Any, options: Any = None, **optimize: Any)
 
 
 def adjust(graph: Graph, **optimize: Any) -> Summary:
-    """`graphopt.optimize` of the graph of a model, its scale kept."""
+    """Optimize the graph of a model, on one device or several, its scale kept."""
     import graphopt
 
     centres = _first_centres(graph)
-    summary = graphopt.optimize(graph, **optimize)
+    several = "," in optimize.get("device", "auto")
+    summary = (graphopt.distributed.optimize if several else graphopt.optimize)(graph, **optimize)
     if centres is not None:
         _keep_scale(graph, centres)
     return summary

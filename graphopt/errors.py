@@ -15,6 +15,10 @@ class UnknownOptionError(OptionError, TypeError):
     """A function has no option of this name."""
 
 
+class PluginError(OptionError):
+    """Something that another package, or the program, adds to this one is broken."""
+
+
 class ShapeError(GraphOptError, ValueError):
     """An array has the wrong shape or type."""
 

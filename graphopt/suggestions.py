@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import functools
 import inspect
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Mapping
 from typing import ParamSpec, TypeVar
 
 from graphopt.errors import UnknownOptionError
@@ -30,18 +30,35 @@ def did_you_mean(word: str, known: Iterable[str]) -> str:
 
 def knows_its_options(function: Callable[P, R]) -> Callable[P, R]:
     """A function that raises `UnknownOptionError` with the nearest name for an option that it has not."""
-    names = [name for name in inspect.signature(function).parameters if name != "self"]
-    known = frozenset(names)
+    return knowing_options()(function)
 
-    @functools.wraps(function)
-    def checked(*arguments: P.args, **options: P.kwargs) -> R:
-        for name in options:
-            if name not in known:
-                what = function.__qualname__.removesuffix(".__init__")
-                raise UnknownOptionError(
-                    f"{what} has no option '{name}'.{did_you_mean(name, names)} "
-                    f"Its options are {', '.join(names)}."
-                )
-        return function(*arguments, **options)
 
-    return checked
+def knowing_options(
+    more: Iterable[str] = (), elsewhere: Mapping[str, str] | None = None
+) -> Callable[[Callable[P, R]], Callable[P, R]]:
+    """`knows_its_options` for a function that takes options by `**`.
+
+    more: names of these. elsewhere: names of options that another function has -> the sentence that says so.
+    """
+
+    def decorated(function: Callable[P, R]) -> Callable[P, R]:
+        parameters = inspect.signature(function).parameters.values()
+        own_names = [each.name for each in parameters if each.kind is not inspect.Parameter.VAR_KEYWORD]
+        names = [name for name in (*own_names, *more) if name != "self"]
+        known = frozenset(names)
+
+        @functools.wraps(function)
+        def checked(*arguments: P.args, **options: P.kwargs) -> R:
+            for name in options:
+                if name not in known:
+                    what = function.__qualname__.removesuffix(".__init__")
+                    hint = (elsewhere or {}).get(name) or did_you_mean(name, names).strip()
+                    raise UnknownOptionError(
+                        f"{what} has no option '{name}'. {hint}{' ' * bool(hint)}"
+                        f"Its options are {', '.join(names)}."
+                    )
+            return function(*arguments, **options)
+
+        return checked
+
+    return decorated

@@ -7,9 +7,9 @@ from weakref import WeakKeyDictionary
 import numpy as np
 
 import graphopt
+from graphopt import SolverOptions
 from graphopt.cpu_kernels import kernels
 from graphopt.solver.cpu import CpuBlockSolver
-from graphopt.solver.registry import SolverOptions
 from graphopt.solver.structure import Structure
 
 

@@ -25,12 +25,12 @@ from typing import Any
 import numpy as np
 
 import graphopt
+from graphopt import edge_errors
 from graphopt.errors import OptionError
 from graphopt.geometry import SE3
 from graphopt.graph.columns import Columns
 from graphopt.graph.sets import EdgeSet, ParameterSet, VertexSet
 from graphopt.optimizer.quantiles import chi2_quantile
-from graphopt.solver.reuse import edge_errors
 from graphopt.types import inertial, marginal, slam3d, visual_inertial
 from graphopt.types.base import EdgeType, ParameterType, VertexType
 from graphopt.types.robust_kernels import robust_kernel

@@ -1,4 +1,5 @@
 import ast
+import importlib
 from pathlib import Path
 
 import pytest
@@ -27,24 +28,41 @@ LAYERS = (
 )
 """A folder may import from those before it (docs/architecture.md)."""
 
-FOR_ALL = {"errors", "cpu_kernels", "disk_cache", "temporary_files", "html", "suggestions", "_native"}
+FOR_ALL = {
+    "errors",
+    "cpu_kernels",
+    "disk_cache",
+    "temporary_files",
+    "html",
+    "option_names",
+    "plugins",
+    "suggestions",
+    "_native",
+}
 ROOT = Path(graphopt.__file__).parent
+
+
+def imported_names(source: str) -> list[tuple[str, list[str]]]:
+    """(module, names of it) of everything that a module imports, by `import_module("...")` too."""
+    imported = []
+    for node in ast.walk(ast.parse(source)):
+        if isinstance(node, ast.Import):
+            imported += [(alias.name, []) for alias in node.names]
+        elif isinstance(node, ast.ImportFrom) and node.module is not None:
+            assert node.level == 0, "imports are absolute"
+            imported.append((node.module, [alias.name for alias in node.names]))
+        elif isinstance(node, ast.Call) and ast.unparse(node.func).endswith(("import_module", "__import__")):
+            imported.append((ast.unparse(node.args[0]).lstrip("f").strip("'\""), []))
+    return imported
 
 
 def imported_layers(source: str) -> set[str]:
     """First component below `graphopt` of everything a module imports."""
-    found = set()
-    for node in ast.walk(ast.parse(source)):
-        names = []
-        if isinstance(node, ast.Import):
-            names = [alias.name for alias in node.names]
-        elif isinstance(node, ast.ImportFrom) and node.module is not None:
-            assert node.level == 0, "imports are absolute"
-            names = [node.module]
-            if node.module == "graphopt":
-                names = [f"graphopt.{alias.name}" for alias in node.names]
-        found.update(name.split(".")[1] for name in names if name.startswith("graphopt."))
-    return found
+    layers = set()
+    for module, names in imported_names(source):
+        whole = [f"graphopt.{name}" for name in names] if module == "graphopt" else [module]
+        layers |= {name.split(".")[1] for name in whole if name.startswith("graphopt.")}
+    return layers
 
 
 @pytest.mark.parametrize("layer", LAYERS)
@@ -60,3 +78,69 @@ def test_every_folder_is_a_known_layer():
     """A new folder must be given its place in the order."""
     folders = {path.parent.name for path in ROOT.glob("*/__init__.py")}
     assert folders <= set(LAYERS), sorted(folders - set(LAYERS))
+
+
+def test_imports_by_name_are_seen():
+    """A string given to `import_module` counts like a statement."""
+    source = "import importlib\nimportlib.import_module('graphopt.distributed.optimize')\n"
+    assert imported_layers(source) == {"distributed"}
+
+
+PRIVATE = """
+cpu_kernels.kernels
+datasets.registry.data_folders
+eval.optional
+geometry.quaternion
+geometry.rig_cameras.RigCameraModel
+geometry.rig_cameras.rig_camera_model
+geometry.so3.exp_coefficients
+graph.columns.Columns
+io.colmap.rigs.CAMERA
+io.colmap.rigs.add_trivial
+io.colmap.rigs.from_storage
+io.colmap.rigs.places_of
+io.colmap.rigs.to_storage
+io.files.read_bytes
+io.files.write_bytes
+io.files.write_together
+option_names.ALIGNMENTS
+option_names.SEQUENCE_MODES
+optimizer.native_loop.native_loop_for
+optimizer.options
+optimizer.quantiles.chi2_quantile
+optimizer.run.ENDINGS
+optimizer.signals.StopSignals
+report.live.LiveView
+report.thumbnails.COLUMNS
+report.thumbnails.WIDTH
+report.thumbnails.frustum_rows
+report.viewer.trajectory_document
+solver.cpu.CpuBlockSolver
+solver.structure.Structure
+temporary_files.temporary_folder
+types.inertial.FIELDS
+types.inertial.InertialMeasurement
+types.robust_kernels.robust_kernel
+types.sim3.VertexSim3Expmap
+types.visual_inertial.EdgeInverseSim3Ray
+types.visual_inertial.EdgeSim3Ray
+"""
+"""What slam_bridge imports that graphopt, or the package or module that it is in, does not export."""
+
+
+def is_exported(module: str, name: str) -> bool:
+    """`graphopt` has the name in `__all__`, or a package or module on the way to it."""
+    parts = module.split(".")
+    on_the_way = [".".join(parts[:count]) for count in range(1, len(parts) + 1)]
+    return any(name in getattr(importlib.import_module(part), "__all__", ()) for part in on_the_way)
+
+
+def test_what_slam_bridge_imports_is_exported():
+    """All but the names above: the fewer, the more of slam_bridge anybody could write."""
+    private = set()
+    for path in (ROOT.parent / "slam_bridge").rglob("*.py"):
+        for module, names in imported_names(path.read_text()):
+            if module.startswith("graphopt.") and module != "graphopt.errors":
+                short = module.removeprefix("graphopt.")
+                private |= {f"{short}.{name}" for name in names if not is_exported(module, name)}
+    assert private == set(PRIVATE.split())

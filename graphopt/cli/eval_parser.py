@@ -7,19 +7,17 @@ from collections.abc import Callable
 from typing import Any
 
 from graphopt.cli import vi_parser
+from graphopt.option_names import ALIGNMENTS, DELTA_UNITS, PRECISIONS, SEQUENCE_MODES
 
 BAL_PEERS = ("pyceres", "gtsam")
 GRAPH_PEERS = ("g2opy", "gtsam")
 COLMAP_PEERS = ("pycolmap",)
 LOSSES = ("TRIVIAL", "SOFT_L1", "CAUCHY", "HUBER")
-ALIGNMENTS = ("se3", "sim3", "yaw", "none")
-DELTA_UNITS = ("frames", "m", "s")
 SEQUENCE_KINDS = {
     "euroc": "EuRoC MAV: folders with mav0 in them",
     "tumvi": "TUM VI, exported 512: folders dataset-*_512_16",
     "kitti": "KITTI odometry (sequences/NN) and raw (DATE_drive_NNNN_sync)",
 }
-SEQUENCE_MODES = ("stereo-inertial", "mono-inertial", "stereo", "mono")
 
 
 def names(text: str) -> list[str]:
@@ -158,12 +156,17 @@ def _add_solving(parser: Any, types: Any, peers: tuple[str, ...]) -> None:
         metavar="NAMES",
         help="configurations: auto, llt-cpu, pcg-gpu, pcg-implicit-gpu, ... (default: auto)",
     )
-    parser.add_argument("--method", choices=types.METHODS, default="auto", help="optimization algorithm")
+    parser.add_argument(
+        "--method",
+        choices=types.ALGORITHMS,
+        default="auto",
+        help="optimization algorithm",
+    )
     parser.add_argument("-i", "--iterations", type=types.positive_int, metavar="N", help="iterations at most")
     parser.add_argument(
         "--device", type=types.device, default="auto", metavar="DEVICE", help="as for optimize"
     )
-    parser.add_argument("--precision", choices=types.PRECISIONS, default="auto", help="on a device")
+    parser.add_argument("--precision", choices=PRECISIONS, default="auto", help="on a device")
     parser.add_argument(
         "--time-limit", type=types.positive_float, metavar="S", help="seconds per run at most"
     )

@@ -10,6 +10,7 @@ import argparse
 import sys
 import time
 from dataclasses import dataclass
+from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -151,13 +152,19 @@ def solve(graph: Any, args: argparse.Namespace, comm: Any = None, speaks: bool =
     speaks = speaks and graph is not None
     quiet = args.json or not speaks
     progress = output.Progress(verbose=args.verbose and speaks, as_json=quiet, num_iterations=args.iterations)
-    ranks = {}
-    if comm is not None:
-        names = ("partition", "checkpoint", "every", "resume")
-        ranks = {"comm": comm, **{name: getattr(args, name) for name in names}}
+    if comm is not None or "," in args.device or args.transport != "auto":
+        if args.robust != "kernels":
+            raise OptionError(
+                f"--robust {args.robust} runs on one rank. Leave out --distributed and --transport, and name "
+                "one device."
+            )
+        names = ("partition", "transport", "checkpoint", "every", "resume")
+        over = {name: getattr(args, name) for name in names}
+        optimizing: Any = partial(graphopt.distributed.optimize, graph, comm, **over)
+    else:
+        optimizing = partial(graphopt.optimize, graph, robust=args.robust)
     with StopOnInterrupt() as interrupt, progress:
-        return graphopt.optimize(
-            graph,
+        return optimizing(
             method=args.method,
             max_iterations=args.iterations,
             linear_solver=args.linear_solver,
@@ -170,12 +177,9 @@ def solve(graph: Any, args: argparse.Namespace, comm: Any = None, speaks: bool =
             pcg_iterations=args.pcg_iterations,
             configuration=args.configuration,
             fix=args.fix,
-            transport=args.transport,
-            robust=args.robust,
             time_limit=args.time_limit,
             callback=progress.update,
             stop=interrupt.stop,
-            **ranks,
         )
 
 

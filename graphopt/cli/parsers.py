@@ -10,35 +10,48 @@ import argparse
 import os
 import re
 import sys
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from typing import Any, NoReturn
 
 from graphopt.cli import eval_parser, g2o_command, vi_parser
-from graphopt.cli.schedules import SCHEDULES, ScheduleAction
+from graphopt.cli.schedules import ScheduleAction
 from graphopt.cli.streams import input_file, output_file
+from graphopt.option_names import (
+    DEVICES,
+    INITIALIZATIONS,
+    LINEAR_SOLVERS,
+    METHODS,
+    PARTITIONS,
+    PRECISIONS,
+    PRECONDITIONERS,
+    ROBUST,
+    ROBUST_KERNELS,
+    SCHEDULES,
+    SCHUR_CHOICES,
+    TRANSPORTS,
+)
+from graphopt.plugins import entry_points_of
 from graphopt.suggestions import did_you_mean
 
-METHODS = ("auto", "lm", "gn", "dogleg")
-LINEAR_SOLVERS = ("auto", "cholesky", "dense", "pcg")
-SCHUR_MODES = ("auto", "explicit", "implicit", "off")
-PRECISIONS = ("auto", "double", "mixed")
-PRECONDITIONERS = ("hschur", "hpp", "factor", "clusters")
-INITIALIZATIONS = ("none", "odometry", "spanning-tree", "chordal")
-ROBUST_KERNELS = (
-    "Huber",
-    "PseudoHuber",
-    "Cauchy",
-    "GemanMcClure",
-    "Welsch",
-    "Fair",
-    "Tukey",
-    "Saturated",
-    "DCS",
-    "ScaleDelta",
-)
-PARTITIONS = ("auto", "slabs", "metis")
-TRANSPORTS = ("auto", "host", "pages")
-DEVICE_PATTERN = re.compile(r"auto|(cpu|(vulkan|kompute)(:[^,]+)?)(,(cpu|vulkan:[^,]+))*")
+
+class TableNames(tuple):
+    """Names of a table of this package to choose from; `in` also knows those of installed packages."""
+
+    group: str
+
+    def __new__(cls, group: str, names: Iterable[str]) -> TableNames:
+        """group: of the entry points of other packages, see `plugins`."""
+        made = super().__new__(cls, names)
+        made.group = group
+        return made
+
+    def __contains__(self, name: object) -> bool:
+        return super().__contains__(name) or name in entry_points_of(self.group)
+
+
+ALGORITHMS = TableNames("graphopt.algorithms", METHODS)
+SOLVERS = TableNames("graphopt.linear_solvers", ("auto", *LINEAR_SOLVERS))
+DEVICE_PATTERN = re.compile(rf"auto|({'|'.join(DEVICES)})(:[^,]+)?(,(cpu|vulkan:[^,]+))*")
 
 EPILOG = """\
 exit status: 0 solved, 1 the optimizer failed or was interrupted, 2 bad usage or input
@@ -87,6 +100,8 @@ class Parser(argparse.ArgumentParser):
         if action.choices is None or value in action.choices:
             return
         known = [str(choice) for choice in action.choices]
+        if isinstance(action.choices, TableNames):
+            known += entry_points_of(action.choices.group)
         what = action.option_strings[-1] if action.option_strings else action.dest
         hint = did_you_mean(str(value), known)
         if action.dest == "command" and os.path.exists(str(value)):
@@ -169,12 +184,13 @@ def robust_kernel(text: str) -> tuple[str, float]:
 
 def device(text: str) -> str:
     """Check the spelling of a device: auto, cpu, vulkan, vulkan:1, vulkan:NAME, kompute."""
-    if DEVICE_PATTERN.fullmatch(text):
+    kind, offered = text.partition(":")[0], entry_points_of("graphopt.devices")
+    if DEVICE_PATTERN.fullmatch(text) or kind in offered:
         return text
-    kinds = ("auto", "cpu", "vulkan", "kompute")
     raise argparse.ArgumentTypeError(
-        f"unknown device '{text}'.{did_you_mean(text.partition(':')[0], kinds)} "
-        "Known: auto, cpu, vulkan, vulkan:1, vulkan:NAME, kompute, kompute:1; see graphopt devices."
+        f"unknown device '{text}'.{did_you_mean(kind, ('auto', *DEVICES, *offered))} "
+        f"Known: {', '.join(('auto', *DEVICES, *offered))}, with a number or name as in vulkan:1, "
+        "vulkan:NAME; see graphopt devices."
     )
 
 
@@ -220,9 +236,21 @@ def add_optimize(commands: Any) -> None:
         help="iterations at most, 0 to evaluate only "
         "(default: auto stops by its convergence tests, others after 10 as g2o does)",
     )
-    parser.add_argument("--method", choices=METHODS, default="auto", help="optimization algorithm")
-    parser.add_argument("--linear-solver", choices=LINEAR_SOLVERS, default="auto", help="linear solver")
-    parser.add_argument("--schur", choices=SCHUR_MODES, default="auto", help="Schur elimination of landmarks")
+    parser.add_argument(
+        "--method",
+        choices=ALGORITHMS,
+        default="auto",
+        help="optimization algorithm",
+    )
+    parser.add_argument(
+        "--linear-solver",
+        choices=SOLVERS,
+        default="auto",
+        help="linear solver",
+    )
+    parser.add_argument(
+        "--schur", choices=SCHUR_CHOICES, default="auto", help="Schur elimination of landmarks"
+    )
     parser.add_argument(
         "--device",
         type=device,
@@ -260,14 +288,14 @@ def add_optimize(commands: Any) -> None:
     )
     parser.add_argument(
         "--robust",
-        choices=("kernels", "graduated"),
+        choices=ROBUST,
         default="kernels",
         help="graduated: find out by graduated non-convexity which edges are wrong, among those with a "
         "robust kernel or, where none has one, the loop closures",
     )
     parser.add_argument(
         "--initialize",
-        choices=INITIALIZATIONS,
+        choices=("none", *INITIALIZATIONS),
         help="compute start values first (default: spanning-tree for files without estimates, else none)",
     )
     parser.add_argument(
@@ -362,8 +390,15 @@ def add_explain(commands: Any) -> None:
     )
     parser.add_argument("input", metavar="INPUT", type=input_file, help="graph file; - for standard input")
     _add_dialect(parser)
-    parser.add_argument("--linear-solver", choices=LINEAR_SOLVERS, default="auto", help="linear solver")
-    parser.add_argument("--schur", choices=SCHUR_MODES, default="auto", help="Schur elimination of landmarks")
+    parser.add_argument(
+        "--linear-solver",
+        choices=SOLVERS,
+        default="auto",
+        help="linear solver",
+    )
+    parser.add_argument(
+        "--schur", choices=SCHUR_CHOICES, default="auto", help="Schur elimination of landmarks"
+    )
     parser.add_argument("--device", type=device, default="auto", metavar="DEVICE", help="as for optimize")
     parser.add_argument("--precision", choices=PRECISIONS, default="auto", help="arithmetic on the device")
     _add_schedule(parser, "only schedules like this")

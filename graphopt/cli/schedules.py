@@ -5,15 +5,10 @@ from __future__ import annotations
 import argparse
 from typing import Any
 
+from graphopt.option_names import EDGE_SCHEDULES, SCHEDULES, SUMMATIONS
 from graphopt.suggestions import did_you_mean
 
-_PRODUCTS = ("blocks", "matrix-free", "jacobians", "expressions", "jp")
-_EVALUATIONS = ("gather", "scatter", "collect")
-_BOTH = tuple(f"{product}+{evaluation}" for product in _PRODUCTS for evaluation in _EVALUATIONS)
-_OF_EDGES = ("auto", *_PRODUCTS, *_EVALUATIONS, *_BOTH)
-SCHEDULES = (*_OF_EDGES, "host")
-BY_TAG = (*_OF_EDGES, "merged", "separate")
-"""Of edges, and the last two of vertices."""
+BY_TAG = tuple(dict.fromkeys((*EDGE_SCHEDULES, *SUMMATIONS)))
 
 
 class ScheduleAction(argparse.Action):

@@ -14,7 +14,7 @@ import numpy as np
 
 from graphopt.distributed.communicator import Communicator, together
 from graphopt.distributed.part import HostPart
-from graphopt.solver.linear import BlockPattern
+from graphopt.solver.linear import LINEAR_SOLVERS, BlockPattern
 from graphopt.solver.linear_systems import Solver
 
 
@@ -23,9 +23,11 @@ def device_factor(
 ) -> SpokenFactor | None:
     """Factors on the first device that takes them; None: the CPU is to do it. Collective.
 
-    name: "cholesky" or "dense". is_chosen: `auto` took it, and may as well take the CPU. Raises `RankError`,
-    on all ranks, where a device that is asked for is too small.
+    name: of the table of linear solvers. is_chosen: `auto` took it, and may as well take the CPU. Raises
+    `RankError`, on all ranks, where a device that is asked for is too small.
     """
+    if LINEAR_SOLVERS[name].ordering is None:
+        return None
     offers = comm.share(_offers(part, is_chosen))
     if not any(offers):
         return None
@@ -51,7 +53,9 @@ def _made(device: Any, pattern: BlockPattern, name: str, is_chosen: bool) -> Any
     from graphopt.solver.vulkan.cholesky import DeviceCholesky, is_faster_from_host
     from graphopt.solver.vulkan.cholesky.analysis import analyse_once
 
-    analysis = analyse_once(pattern, "dense" if name == "dense" else "auto")
+    ordering = LINEAR_SOLVERS[name].ordering
+    assert ordering is not None
+    analysis = analyse_once(pattern, ordering)
     if is_chosen and not is_faster_from_host(device, analysis):
         return None
     return DeviceCholesky(device, pattern, "double", analysis=analysis)

@@ -11,9 +11,9 @@ from __future__ import annotations
 
 import time
 from collections.abc import Hashable
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field, fields, replace
 from numbers import Integral
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
@@ -41,6 +41,10 @@ from graphopt.distributed.transport import check_transport
 from graphopt.errors import GraphError, OptionError
 from graphopt.graph import Graph, Selection
 from graphopt.optimizer.algorithm import Algorithm
+from graphopt.optimizer.computed import inlining_values
+from graphopt.optimizer.fallback import staying_on_the_cpu
+from graphopt.optimizer.given_graph import holding_the_graph
+from graphopt.optimizer.methods import METHODS
 from graphopt.optimizer.optimize import algorithm_of, chi2_within, close_seconds, hold, raise_if_unusable
 from graphopt.optimizer.options import AutoOptions, StopRules
 from graphopt.optimizer.progress import tell_end, tell_start
@@ -50,12 +54,16 @@ from graphopt.optimizer.summary import Summary
 from graphopt.optimizer.unit_quaternions import make_unit, rough_rows
 from graphopt.solver.configurations import configured
 from graphopt.solver.held import Problem, without_held
-from graphopt.solver.registry import SolverOptions
+from graphopt.solver.registry import SolverChanges, SolverOptions
+from graphopt.suggestions import knowing_options
+
+if TYPE_CHECKING:
+    from typing_extensions import Unpack
 
 
 @dataclass(frozen=True)
 class Wanted:
-    """How to optimize: what `graphopt.optimize` was asked for."""
+    """How to optimize: what `optimize` was asked for."""
 
     method: str = "auto"
     max_iterations: int | None = None
@@ -86,16 +94,67 @@ def distributed_rules(rules: StopRules) -> StopRules:
     return rules
 
 
-def optimize(graph: Graph | PartedGraph | None, comm: Any, wanted: Wanted) -> Summary:
-    """Optimize rank 0's graph over a communicator; see `graphopt.optimize`. Collective.
+@knowing_options(
+    [field.name for field in fields(SolverOptions)],
+    {"robust": "Graduated non-convexity runs on one rank: graphopt.optimize has it."},
+)
+@holding_the_graph
+@inlining_values
+@staying_on_the_cpu
+def optimize(
+    graph: Graph | PartedGraph | None,
+    comm: Any = None,
+    method: str = "auto",
+    max_iterations: int | None = None,
+    *,
+    options: StopRules | None = None,
+    configuration: str | None = None,
+    fix: str | list[int] = "auto",
+    level: int = 0,
+    vertices: Any = None,
+    edges: Any = None,
+    time_limit: float | None = None,
+    callback: Callback | None = None,
+    stop: Settable | None = None,
+    on_interrupt: str = "raise",
+    computed: str = "auto",
+    partition: str = "auto",
+    transport: str = "auto",
+    checkpoint: str | None = None,
+    every: int = 10,
+    resume: str | None = None,
+    throw: bool = False,
+    verbose: bool = False,
+    **solver_changes: Unpack[SolverChanges],
+) -> Summary:
+    """Optimize rank 0's graph over a communicator, or over several devices of this process. Collective.
 
-    comm: an mpi4py communicator, or None: as many threads as `wanted.solver.device` names devices.
-    graph: that of rank 0 counts; a graph that another rank has gets the result too, None does as well. Of a
-        `PartedGraph` every rank gives its own, whose share has the result.
-    Returns the same summary on all ranks. What one rank raises during set-up, all raise: `RankError` names
-    it.
+    What is not said here is as in `graphopt.optimize`. All ranks call this with the same options (callback,
+    stop and device may differ), and all get the same summary.
+
+    graph: that of rank 0 counts and is dealt out; others may pass None, and a graph of theirs gets the result
+        too. Of a `PartedGraph` (`read`) every rank gives its own, whose share has the result.
+    comm: an mpi4py communicator such as `MPI.COMM_WORLD`. None: a thread of this process for each device that
+        `device` names, as in "vulkan:0,vulkan:1". With `comm`, such a list gives one to each rank of a host.
+    computed: "inline", or "auto", which is the same here: materialized values are evaluated by one rank.
+    partition: who gets what: "slabs", "metis", or "auto", see `distributed.partition`.
+    transport: how rows that GPUs share get from one to the others in each conjugate gradient iteration:
+        "host", "pages" or "auto" (`distributed.transport`). Same results.
+    checkpoint: a file that gets the estimates after every `every` iterations, whole or not at all.
+    resume: a checkpoint to start from, made with any number of ranks.
+    Raises what one rank raises during set-up on all of them: `RankError` names it.
     """
+    wanted = Wanted(
+        method, max_iterations, options, SolverOptions(**solver_changes), configuration, fix, level, vertices,
+        edges, time_limit, callback, stop, on_interrupt, partition, transport, throw, verbose, checkpoint,
+        every, resume,
+    )  # type: ignore[arg-type]  # fmt: skip
     if comm is None:
+        if transport != "auto" and len(rank_devices(wanted.solver.device)) == 1:
+            raise OptionError(
+                f"transport is '{transport}', but one device has nobody to talk to: name several, as in "
+                "device='vulkan:0,vulkan:1', or give comm."
+            )
         if isinstance(graph, PartedGraph):
             raise OptionError("A graph that was read in parts is optimized with the comm that read it.")
         return _in_threads(graph, wanted)
@@ -264,9 +323,9 @@ def _algorithm(wanted: Wanted) -> tuple[StopRules, Algorithm]:
     if not isinstance(wanted.every, Integral) or wanted.every < 1:
         raise OptionError(f"every is {wanted.every!r}, must be a number of iterations, at least 1.")
     check_transport(wanted.transport)
-    rules, algorithm = algorithm_of(wanted.method, wanted.options, wanted.max_iterations)
+    rules, _ = algorithm_of(wanted.method, wanted.options, wanted.max_iterations)
     rules = distributed_rules(rules)
-    return rules, type(algorithm)(rules)  # type: ignore[call-arg]
+    return rules, METHODS.row(wanted.method).make(rules)
 
 
 def _whole(graph: Graph | None, wanted: Wanted, options: SolverOptions, comm: Communicator) -> _Whole:
@@ -276,7 +335,7 @@ def _whole(graph: Graph | None, wanted: Wanted, options: SolverOptions, comm: Co
     if graph.has_computed():  # those that are inlined are gone
         raise OptionError(
             "Computed values that are materialized are evaluated by one rank. Use computed='inline', or "
-            "leave out comm."
+            "graphopt.optimize."
         )
     if wanted.checkpoint is not None:
         check_path(wanted.checkpoint)
@@ -285,7 +344,7 @@ def _whole(graph: Graph | None, wanted: Wanted, options: SolverOptions, comm: Co
     chosen = graph.select(wanted.level, wanted.vertices, wanted.edges)
     selection, held = hold(graph, chosen, wanted.fix)
     rough = rough_rows(selection)
-    if rough and wanted.method == "auto":
+    if rough and METHODS.row(wanted.method).has_tolerances:
         make_unit(rough)
         rough = []
     problem = without_held(graph, selection)

@@ -32,8 +32,8 @@ from scipy.sparse.csgraph import reverse_cuthill_mckee
 
 from graphopt.cpu_kernels import kernels
 from graphopt.errors import OptionError
+from graphopt.option_names import PARTITIONS
 
-METHODS = ("auto", "slabs", "metis")
 MOST_RANKS = 65_535
 _ROOM = 1.05  # of the mean weight: what a rank may have before landmarks move on
 _SAMPLED = 1_000_000  # observations that covisibility is found from, where there are more
@@ -73,8 +73,8 @@ class Partition:
 
 def partition(incidence: Incidence, num_ranks: int, method: str = "auto") -> Partition:
     """Deal the edges to ranks; see the module's header."""
-    if method not in METHODS:
-        raise OptionError(f"partition is '{method}', expected one of {', '.join(METHODS)}.")
+    if method not in PARTITIONS:
+        raise OptionError(f"partition is '{method}', expected one of {', '.join(PARTITIONS)}.")
     if num_ranks > MOST_RANKS:
         raise OptionError(
             f"A graph in memory is dealt to at most {MOST_RANKS} ranks, these are {num_ranks}: read it in "

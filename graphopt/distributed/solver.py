@@ -28,9 +28,11 @@ from graphopt.distributed.system import FactorizedSystem
 from graphopt.distributed.transport import connect
 from graphopt.distributed.vectors import RankVector, rank_vector
 from graphopt.errors import DeviceError, GraphError, OptionError
+from graphopt.option_names import FACTOR_PRECONDITIONERS
 from graphopt.solver.external import ExternalPart, ExternalPlaces
-from graphopt.solver.linear.factor_pcg import FACTOR_PRECONDITIONERS
-from graphopt.solver.linear_systems import MIXED_PCG_TOLERANCE, PCG_TOLERANCE, ReducedSize, too_large_to_form
+from graphopt.solver.linear.pcg import MIXED_PCG_TOLERANCE, PCG_TOLERANCE
+from graphopt.solver.linear.table import PRECONDITIONERS, factorizes, iterates
+from graphopt.solver.linear_systems import ReducedSize, too_large_to_form
 from graphopt.solver.registry import SolverOptions
 from graphopt.solver.structure import Structure
 from graphopt.solver.trial import Damping, Trial, TrialsByParts
@@ -289,7 +291,7 @@ class IteratingBlockSolver(DistributedBlockSolver):
         super().__init__(share, comm, part)
         self._options, self._forms = options, forms
         self._shared = interface(comm, part.kept_blocks, share.kept_dims)
-        dims, of_h = share.kept_dims[part.kept_blocks], options.preconditioner == "hpp"
+        dims, of_h = share.kept_dims[part.kept_blocks], PRECONDITIONERS[options.preconditioner].is_of_h
         self._own = together(comm, lambda: part.iterating(self._shared, dims, of_h))
         self.transport = connect(comm, self._own, transport)
         is_mixed = part.solver is not None and part.solver.precision == "mixed"
@@ -435,7 +437,7 @@ def make_solver(
     part: Part = together(comm, lambda: _make_part(share, structure, options, forms))
     if exact:
         system = FactorizedSystem(comm, cast("HostPart", part), share.kept_dims, options)
-        if system.linear_solver != "pcg":  # the same on all ranks: they have the same pattern
+        if factorizes(system.linear_solver):  # the same on all ranks: they have the same pattern
             if transport not in ("auto", "host"):
                 raise agreed(OptionError(_FORMED.format(transport)))
             return FormedBlockSolver(share, comm, cast("HostPart", part), system)
@@ -479,15 +481,15 @@ def _ways(
             "Mark landmarks with vertex_set.marginalized = True, or use schur='off'."
         )
         raise agreed(OptionError(sentence))
-    iterates = options.linear_solver == "pcg"
+    may_factorize = not iterates(options.linear_solver)
     if options.schur == "implicit":
         return False, False
-    if options.linear_solver in ("cholesky", "dense") or options.schur == "explicit" or not has_schur:
-        return not iterates or has_schur, not iterates
+    if factorizes(options.linear_solver) or options.schur == "explicit" or not has_schur:
+        return may_factorize or has_schur, may_factorize
     size = ReducedSize(
         sum(told_size[0] for told_size in told), int(share.kept_dims.sum()), len(share.kept_ids)
     )
     is_large = (
         size.kept_dim > ON_DEVICE if any(told_size[2] for told_size in told) else too_large_to_form(size)
     )
-    return (False, False) if is_large else (True, not iterates)
+    return (False, False) if is_large else (True, may_factorize)

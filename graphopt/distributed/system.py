@@ -15,6 +15,7 @@ from graphopt.distributed.communicator import Communicator
 from graphopt.distributed.factor import CpuFactor, SpokenFactor, device_factor
 from graphopt.distributed.part import HostPart
 from graphopt.solver.linear import BlockPattern
+from graphopt.solver.linear.table import factorizes
 from graphopt.solver.linear_systems import solver_for
 from graphopt.solver.registry import SolverOptions
 
@@ -56,7 +57,7 @@ class FactorizedSystem:
         self._union = UnionPattern(comm, part, dims)
         self.linear_solver, solver = solver_for(self._union.pattern, options)
         is_chosen, found = options.linear_solver == "auto", None
-        if self.linear_solver != "pcg":
+        if factorizes(self.linear_solver):
             found = device_factor(comm, part, self._union.pattern, self.linear_solver, is_chosen)
         self._factor: CpuFactor | SpokenFactor = found or CpuFactor(solver)
 

@@ -17,11 +17,11 @@ from graphopt.distributed.communicator import Communicator, ThreadCommunicator, 
 from graphopt.distributed.devices import node_of_launcher
 from graphopt.distributed.pages import shared_pages
 from graphopt.errors import DeviceError, OptionError
+from graphopt.option_names import TRANSPORTS
 
 if TYPE_CHECKING:
     from graphopt.distributed.messages import Rows
 
-TRANSPORTS = ("auto", "host", "pages")
 LARGE = 200_000
 """Bytes of the rows of a message from which on `pages` was measured to win (docs/scaling.md)."""
 MOST_GATHERED = 1 << 30

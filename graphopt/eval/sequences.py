@@ -14,7 +14,6 @@ from graphopt.eval.published import published
 from graphopt.eval.runner import Unit
 
 MODULE = "slam_bridge.evaluation.entry"
-MODES = ("stereo-inertial", "mono-inertial", "stereo", "mono")
 
 
 def default_mode(kind: str) -> str:

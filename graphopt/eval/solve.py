@@ -34,7 +34,9 @@ def _one(graph: Graph, options: Mapping[str, Any]) -> tuple[dict[str, Any], Grap
 
     graph = graph.copy()
     clock = _Clock()
-    summary = graphopt.optimize(graph, callback=clock, **options)
+    several = "," in options.get("device", "auto")
+    optimize = graphopt.distributed.optimize if several else graphopt.optimize
+    summary = optimize(graph, callback=clock, **options)
     seconds = time.perf_counter() - clock.start
     return {**_facts(summary), "seconds": seconds, "convergence": clock.points}, graph
 

@@ -122,7 +122,7 @@ def compare(
 ) -> Errors:
     """Match by time, align, and take absolute and relative errors; options as of `compare_poses`."""
     matched, reference = associate(estimate, truth, tolerance)
-    if len(matched) < 3 and align in ("se3", "sim3", "yaw"):
+    if len(matched) < 3 and align != "none":
         raise OptionError(f"Only {len(matched)} poses match, 3 are needed for an alignment.")
     errors = compare_poses(
         matched.world_T_body,

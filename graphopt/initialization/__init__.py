@@ -7,6 +7,7 @@
 All three then place landmarks from the poses that measured them. Fixed vertices keep their estimates.
 """
 
-from graphopt.initialization.initialize import METHODS, Initialization, initialize
+from graphopt.initialization.initialize import Initialization, initialize
+from graphopt.option_names import INITIALIZATIONS as METHODS
 
 __all__ = ["METHODS", "Initialization", "initialize"]

@@ -16,8 +16,7 @@ from graphopt.graph.relative_poses import PoseGraph, pose_graphs
 from graphopt.initialization.chordal import chordal_poses
 from graphopt.initialization.landmarks import place_landmarks
 from graphopt.initialization.spanning_tree import chain_poses
-
-METHODS = ("odometry", "spanning-tree", "chordal")
+from graphopt.option_names import INITIALIZATIONS
 
 Array = Any
 
@@ -53,8 +52,8 @@ def initialize(graph: Graph, method: str = "chordal") -> Initialization:
     Raises:
         OptionError: unknown method.
     """
-    if method not in METHODS:
-        raise OptionError(f"method is '{method}', expected one of {', '.join(METHODS)}.")
+    if method not in INITIALIZATIONS:
+        raise OptionError(f"method is '{method}', expected one of {', '.join(INITIALIZATIONS)}.")
     result = Initialization(method)
     known: set[int] = set()
     for pose_graph in pose_graphs(graph):

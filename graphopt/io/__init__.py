@@ -25,6 +25,7 @@ from graphopt.io.formats import (
     format_for_writing,
     read,
     read_with_report,
+    register_format,
     write,
 )
 from graphopt.io.read_report import ReadReport
@@ -54,6 +55,7 @@ __all__ = [
     "read_kitti",
     "read_tum",
     "read_with_report",
+    "register_format",
     "write",
     "write_colmap",
     "write_kitti",

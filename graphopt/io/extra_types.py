@@ -25,6 +25,7 @@ import numpy as np
 from graphopt.geometry import SE3
 from graphopt.geometry.arrays import Array, components, normalize_angle, stack, where
 from graphopt.geometry.cameras import CAMERA_MODELS, CameraModel, perspective, radial_tangential
+from graphopt.plugins import entry_points_of
 from graphopt.types import EdgeType, VertexType, edge_type, registry, vertex_type
 from graphopt.types.sba import oplus_expmap
 
@@ -262,13 +263,16 @@ _MADE = re.compile(
 
 
 def define(tag: str) -> bool:
-    """Define the type of a tag that a file may have and that is made on first use; False: there is none."""
+    """Define the type of a tag that a file may have and that is made on first use; False: there is none.
+
+    Those of installed packages are looked for, too (`registry.find`).
+    """
     if tag == SENSOR_TAG:
         sensor_vertex()
         return True
     found = _MADE.fullmatch(tag)
     if found is None:
-        return False
+        return tag in entry_points_of(registry.ENTRY_POINTS) and registry.find(tag) is not None
     _, model, place, letters, ahead = found.groups()
     refined = AS_COLMAP if letters is None else Refined(*(letter in letters for letter in "FCD"))
     make = free_rig_edge if place == "_SENSOR" else projection_types

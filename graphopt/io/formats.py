@@ -8,12 +8,11 @@ import time
 import warnings
 from collections.abc import Callable
 from dataclasses import dataclass
-from difflib import get_close_matches
 from pathlib import Path
 
 import numpy as np
 
-from graphopt.errors import FormatError, GraphOptError, OptionError
+from graphopt.errors import FormatError, GraphOptError
 from graphopt.graph import Graph
 from graphopt.io import (
     bal,
@@ -35,6 +34,7 @@ from graphopt.io.dialects import dialects_of, for_writing
 from graphopt.io.dialects import look_up as look_up_dialect
 from graphopt.io.files import PathLike
 from graphopt.io.read_report import ReadReport
+from graphopt.plugins import Table
 
 Reader = Callable[[bytes, str, ReadReport], Graph]
 Writer = Callable[..., tuple[bytes, list[str]]]
@@ -66,68 +66,72 @@ class Format:
         return tuple(suffix for suffix, name in SUFFIXES.items() if name == self.name)
 
 
-FORMATS: dict[str, Format] = {
-    format_.name: format_
-    for format_ in (
-        Format(
-            "g2o", "g2o's text format", g2o_file.read_g2o, g2o_write.write_g2o, check=g2o_write.check_finite
-        ),
-        Format("toro", "TORO .graph, 2-D and 3-D, with GTSAM's BR lines", toro.read_toro, toro.write_toro),
-        Format("isam", "iSAM text, and GTSAM's with covariances", isam.read_isam, isam_write.write_isam),
-        Format(
-            "bal",
-            "Bundle Adjustment in the Large, text",
-            bal.read_bal,
-            bal.write_bal,
-            check=bal.problem_of,
-        ),
-        Format(
-            "bal_npz",
-            "Bundle Adjustment in the Large, numpy archive",
-            bal.read_bal_npz,
-            None,
-        ),
-        Format(
-            "graph_npz",
-            "every array of a graph, numpy archive",
-            graph_npz.read_graph_npz,
-            graph_npz.write_graph_npz,
-        ),
-        Format(
-            "bal_fixed_k",
-            "BAL with known, shared fx fy cx cy",
-            bal.read_fixed_intrinsics,
-            bal.write_fixed_intrinsics,
-        ),
-        Format("bundler", "Bundler v0.3 bundle.out", bundler.read_bundler, bundler.write_bundler),
-        Format(
-            "colmap",
-            "COLMAP sparse model, a folder (read: binary or text; written: binary)",
-            None,
-            None,
-            True,
-        ),
-        Format("colmap_text", "COLMAP sparse model, a folder, written as text", None, None, True),
-        Format("libmv", "libmv (Blender) bundle adjustment problem", libmv.read_libmv, None),
-        Format(
-            "gtsam_stereo",
-            "GTSAM's stereo visual odometry: factors, with poses and calibration beside them",
-            gtsam_stereo.read_gtsam_stereo,
-            None,
-        ),
-        Format("tum", "TUM trajectory", trajectory.read_tum_graph, trajectory.write_tum_graph),
-        Format("kitti", "KITTI trajectory", trajectory.read_kitti_graph, trajectory.write_kitti_graph),
-    )
-}
+_BUILT_IN = (
+    Format("g2o", "g2o's text format", g2o_file.read_g2o, g2o_write.write_g2o, check=g2o_write.check_finite),
+    Format("toro", "TORO .graph, 2-D and 3-D, with GTSAM's BR lines", toro.read_toro, toro.write_toro),
+    Format("isam", "iSAM text, and GTSAM's with covariances", isam.read_isam, isam_write.write_isam),
+    Format(
+        "bal",
+        "Bundle Adjustment in the Large, text",
+        bal.read_bal,
+        bal.write_bal,
+        check=bal.problem_of,
+    ),
+    Format(
+        "bal_npz",
+        "Bundle Adjustment in the Large, numpy archive",
+        bal.read_bal_npz,
+        None,
+    ),
+    Format(
+        "graph_npz",
+        "every array of a graph, numpy archive",
+        graph_npz.read_graph_npz,
+        graph_npz.write_graph_npz,
+    ),
+    Format(
+        "bal_fixed_k",
+        "BAL with known, shared fx fy cx cy",
+        bal.read_fixed_intrinsics,
+        bal.write_fixed_intrinsics,
+    ),
+    Format("bundler", "Bundler v0.3 bundle.out", bundler.read_bundler, bundler.write_bundler),
+    Format(
+        "colmap",
+        "COLMAP sparse model, a folder (read: binary or text; written: binary)",
+        None,
+        None,
+        True,
+    ),
+    Format("colmap_text", "COLMAP sparse model, a folder, written as text", None, None, True),
+    Format("libmv", "libmv (Blender) bundle adjustment problem", libmv.read_libmv, None),
+    Format(
+        "gtsam_stereo",
+        "GTSAM's stereo visual odometry: factors, with poses and calibration beside them",
+        gtsam_stereo.read_gtsam_stereo,
+        None,
+    ),
+    Format("tum", "TUM trajectory", trajectory.read_tum_graph, trajectory.write_tum_graph),
+    Format("kitti", "KITTI trajectory", trajectory.read_kitti_graph, trajectory.write_kitti_graph),
+)
+FORMATS = Table("graphopt.formats", "format", {row.name: row for row in _BUILT_IN}, Format)
 """Name -> format."""
 
 
-def _look_up(name: str) -> Format:
-    if name not in FORMATS:
-        close = get_close_matches(name, FORMATS, n=1)
-        hint = f" Did you mean '{close[0]}'?" if close else ""
-        raise OptionError(f"format '{name}' is unknown.{hint} Known formats: {', '.join(FORMATS)}.")
-    return FORMATS[name]
+def register_format(format: Format) -> None:
+    """Add a file format; files whose suffix is its name, and none of `io.detect.SUFFIXES`, are read as such.
+
+    A package offers one by an entry point of the group "graphopt.formats", whose name is that of the format
+    and whose object is the `Format`. Raises `OptionError` for a name that is taken.
+    """
+    FORMATS.register(format.name, format)
+
+
+def _added_format(path: PathLike) -> str | None:
+    """The format, of a program or an installed package, that the suffix names; None if it names none."""
+    name = files.strip_compression(path).suffix.lower().removeprefix(".")
+    is_added = name and name not in {row.name for row in _BUILT_IN} and name in FORMATS
+    return name if is_added else None
 
 
 def detect_format(path: PathLike) -> str:
@@ -135,7 +139,9 @@ def detect_format(path: PathLike) -> str:
 
     Raises FormatError if nothing fits, OSError if it cannot be read.
     """
-    return "colmap" if colmap_folder(path) is not None else detect(files.read_bytes(path), path)
+    if colmap_folder(path) is not None:
+        return "colmap"
+    return _added_format(path) or detect(files.read_bytes(path), path)
 
 
 def read(path: PathLike, format: str | None = None, dialect: str | None = None) -> Graph:
@@ -163,7 +169,7 @@ def read_with_report(
     """Like `read`, with a report of what was found: counts, unknown lines, the dialect, warnings."""
     path = os.fsdecode(path)
     start = time.perf_counter()
-    asked = None if format is None else _look_up(format)
+    asked = None if format is None else FORMATS.row(format)
     if dialect is not None:
         look_up_dialect(dialect, format)
     folder = colmap_folder(path)
@@ -177,7 +183,7 @@ def read_with_report(
             raise FormatError(f"{os.fspath(path)}: a COLMAP model is a folder")
         data = files.read_bytes(path)
         preferred = None if dialect is None else look_up_dialect(dialect).format
-        chosen = asked or FORMATS[detect(data, path, preferred)]
+        chosen = asked or FORMATS[_added_format(path) or detect(data, path, preferred)]
         if dialect is not None:
             look_up_dialect(dialect, chosen.name)
         report = ReadReport(os.fspath(path), chosen.name, dialect)
@@ -228,7 +234,7 @@ def write(graph: Graph, path: PathLike, format: str | None = None, dialect: str 
 
 def _writable(graph: Graph, path: PathLike, format: str | None, dialect: str | None) -> Format:
     """Format to write in, which can be written and has the dialect."""
-    chosen = _look_up(format or format_for_writing(graph, path))
+    chosen = FORMATS.row(format or format_for_writing(graph, path))
     holding = next(
         (vertex_set.type.tag for vertex_set in graph.vertex_sets if vertex_set.holds_components), None
     )
@@ -267,7 +273,7 @@ def format_for_writing(graph: Graph, path: PathLike) -> str:
     """
     if Path(path).is_dir() or (not Path(path).suffix and "colmap" in graph.attachments):
         return "colmap"
-    named = suffix_format(path)
+    named = suffix_format(path) or _added_format(path)
     if named is not None:
         return named
     if any(len(vertex_set) and vertex_set.type.tag == bal.CAMERA for vertex_set in graph.vertex_sets):
@@ -282,7 +288,7 @@ def check_writable(path: PathLike, format: str | None = None) -> None:
 
     For callers that compute for a long time before they write.
     """
-    asked = None if format is None else _look_up(format)
+    asked = None if format is None else FORMATS.row(format)
     as_text = asked is not None and asked.name == "colmap_text"
     if (asked is None and Path(path).is_dir()) or (asked is not None and asked.is_folder):
         colmap.check_folder_writable(path, as_text)

@@ -1,6 +1,11 @@
 """Optimization algorithms, written once over `solver.BlockSolver`: auto, lm, gn, dogleg."""
 
-from graphopt.optimizer.optimize import METHODS, optimize
+from graphopt.optimizer.algorithm import Algorithm, AlgorithmBase, Outcome, Signals, Step
+from graphopt.optimizer.dogleg import Dogleg
+from graphopt.optimizer.gauss_newton import GaussNewton
+from graphopt.optimizer.levenberg_marquardt import LevenbergMarquardt
+from graphopt.optimizer.methods import METHODS, Method, register_algorithm
+from graphopt.optimizer.optimize import optimize
 from graphopt.optimizer.options import (
     AutoOptions,
     DoglegOptions,
@@ -13,15 +18,25 @@ from graphopt.optimizer.summary import Iteration, Summary, TerminationType
 
 __all__ = [
     "METHODS",
+    "Algorithm",
+    "AlgorithmBase",
     "AutoOptions",
+    "Dogleg",
     "DoglegOptions",
+    "GaussNewton",
     "GaussNewtonOptions",
     "Interrupted",
     "Iteration",
+    "LevenbergMarquardt",
     "LevenbergMarquardtOptions",
+    "Method",
+    "Outcome",
+    "Signals",
+    "Step",
     "StopFlag",
     "StopRules",
     "Summary",
     "TerminationType",
     "optimize",
+    "register_algorithm",
 ]

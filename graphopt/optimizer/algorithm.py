@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 from enum import Enum, auto
-from typing import Protocol
+from typing import Any, Protocol
 
 import numpy as np
 
@@ -78,6 +78,34 @@ class Algorithm(Protocol):
         next one will be such a step.
         """
         ...
+
+
+class AlgorithmBase:
+    """What an algorithm needs beside `step`, for one whose steps are not held back by anything it remembers.
+
+    `start` leaves the block solver in `_solver` and chi2 in `_chi2`, which `step` keeps up to date.
+    """
+
+    note = ""
+
+    def __init__(self, options: Any):
+        self.options = options
+
+    def start(self, solver: BlockSolver, chi2: float) -> None:
+        """Remember the block solver."""
+        self._solver = solver
+        self._chi2 = chi2
+
+    def damping(self) -> Damping:
+        """None at all."""
+        return Damping(0.0)
+
+    def resume(self) -> None:
+        """There is nothing to forget."""
+
+    def loosen(self, tolerance: float) -> bool:
+        """No: its steps are never held back."""
+        return False
 
 
 _BELOW_ZERO = 1e-6  # chi2 below minus this, and this times that of the start, is no rounding

@@ -50,6 +50,7 @@ import numpy as np
 
 from graphopt.optimizer.algorithm import Algorithm, Outcome, Step, is_below_zero
 from graphopt.optimizer.contest import Contest, has_convex_kernels
+from graphopt.optimizer.methods import Method
 from graphopt.optimizer.options import AutoOptions
 from graphopt.optimizer.scaled_damping import ScaledDamping
 from graphopt.optimizer.signals import StopSignals
@@ -352,3 +353,6 @@ class Auto:
         self._algorithm.start(solver, chi2)
         self.note = f"Moved {self._num_reseated} landmarks to other places, each to a lower chi2."
         return replace(step, outcome=Outcome.CONTINUE, chi2=chi2, step_size=np.inf)
+
+
+METHOD = Method(Auto, AutoOptions, has_tolerances=True)

@@ -12,12 +12,13 @@ import numpy as np
 from graphopt.errors import OptionError
 from graphopt.graph import Graph, Selection
 from graphopt.optimizer.summary import Summary
+from graphopt.option_names import COMPUTED
 from graphopt.solver.computed.inline import inlined
 from graphopt.solver.held import brought_up_to_date
+from graphopt.solver.linear.table import factorizes, iterates
 from graphopt.types.base import EdgeType
 from graphopt.types.computed import ComputedVertexType
 
-WAYS = ("auto", "inline", "materialize")
 MANY_EDGES = 50_000
 """That name values, from which on these are kept on a device."""
 MAX_BLOCK_DIM = 15
@@ -33,13 +34,16 @@ def inlining_values(function: Callable[..., Summary]) -> Callable[..., Summary]:
     @wraps(function)
     def optimize(graph: Graph, *arguments: Any, **named: Any) -> Summary:
         way = named.get("computed", "auto")
-        if way not in WAYS:
-            raise OptionError(f"computed is '{way}', expected one of {', '.join(WAYS)}.")
+        if way not in COMPUTED:
+            raise OptionError(f"computed is '{way}', expected one of {', '.join(COMPUTED)}.")
         if not isinstance(graph, Graph) or not graph.has_computed():  # another rank has it
             if way != "auto":
                 raise OptionError(f"computed is '{way}', but the graph has no computed values.")
             return function(graph, *arguments, **named)
         given = signature.bind(graph, *arguments, **named).arguments
+        for parameter in signature.parameters.values():
+            if parameter.kind is parameter.VAR_KEYWORD:
+                given |= given.pop(parameter.name, {})
         graph.compute()
         selection = graph.select(given.get("level", 0), given.get("vertices"), given.get("edges"))
         if way == "auto":
@@ -69,7 +73,7 @@ def pays_on_device(graph: Graph, selection: Selection, given: Mapping[str, Any])
     if str(given.get("device", "auto")).partition(":")[0] != "vulkan" or given.get("configuration"):
         return False
     solver, schur = given.get("linear_solver", "auto"), given.get("schur", "auto")
-    if solver not in ("auto", "pcg") or schur not in ("auto", "off"):
+    if factorizes(solver) or schur not in ("auto", "off"):
         return False
     if any(vertex_set.holds_components for vertex_set in selection.vertex_sets):
         return False
@@ -77,7 +81,7 @@ def pays_on_device(graph: Graph, selection: Selection, given: Mapping[str, Any])
         return False
     has_poses = any(vertex_set.type.pose is not None for vertex_set in selection.vertex_sets)
     names = [len(edge.rows) for edge in selection.edges if _names_values(edge.edge_set.type)]
-    return (solver == "pcg" or not has_poses) and sum(names) >= MANY_EDGES
+    return (iterates(solver) or not has_poses) and sum(names) >= MANY_EDGES
 
 
 def _names_values(kind: EdgeType) -> bool:

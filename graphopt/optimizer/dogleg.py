@@ -16,9 +16,14 @@ g2o multiplies by H_pp only when vertices are marginalized; here it is the whole
 
 from __future__ import annotations
 
+from collections.abc import Callable
+from typing import Any
+
 import numpy as np
 
+from graphopt.cpu_kernels import kernels
 from graphopt.optimizer.algorithm import Outcome, Signals, Step, promise
+from graphopt.optimizer.methods import Method
 from graphopt.optimizer.options import DoglegOptions
 from graphopt.solver.block_solver import BlockSolver
 from graphopt.solver.trial import Damping
@@ -33,12 +38,25 @@ class Dogleg:
     """Powell's dogleg; see the module's header."""
 
     note = ""
+    multiplies = True
 
     def __init__(self, options: DoglegOptions):
         self.options = options
         self.last_step = "Undefined"
         """g2o's name of the last step tried: GN, Descent or Dogleg."""
         self.resume()
+
+    def native_method(self) -> tuple[Any, Callable[[], None]]:
+        """See `native_loop`."""
+        method = kernels.Dogleg(self.options)
+        method.delta, method.damping = self._delta, self._lambda
+        method.was_positive_definite = self._was_positive_definite
+
+        def give_back() -> None:
+            self._delta, self._lambda = method.delta, method.damping
+            self._was_positive_definite = method.was_positive_definite
+
+        return method, give_back
 
     def start(self, solver: BlockSolver, chi2: float) -> None:
         """Remember the block solver."""
@@ -150,3 +168,6 @@ def _dogleg_step(steepest: np.ndarray, newton: np.ndarray, delta: float) -> np.n
     root = np.sqrt(c * c + leg_squared * missing)
     beta = (-c + root) / leg_squared if c <= 0.0 else missing / (c + root)
     return steepest + beta * leg
+
+
+METHOD = Method(Dogleg, DoglegOptions)

@@ -9,39 +9,26 @@ goes on in double, where there is one).
 
 from __future__ import annotations
 
+from collections.abc import Callable
+from typing import Any
+
 import numpy as np
 
-from graphopt.optimizer.algorithm import Outcome, Signals, Step
+from graphopt.cpu_kernels import kernels
+from graphopt.optimizer.algorithm import AlgorithmBase, Outcome, Signals, Step
+from graphopt.optimizer.methods import Method
 from graphopt.optimizer.options import GaussNewtonOptions
-from graphopt.solver.block_solver import BlockSolver
 from graphopt.solver.trial import Damping
 
 _ROUNDING = 1.0 + 1e-6  # more is no rounding of float32 at a minimum
 
 
-class GaussNewton:
+class GaussNewton(AlgorithmBase):
     """Gauss-Newton; see the module's header."""
 
-    note = ""
-
-    def __init__(self, options: GaussNewtonOptions):
-        self.options = options
-
-    def start(self, solver: BlockSolver, chi2: float) -> None:
-        """Remember the block solver."""
-        self._solver = solver
-        self._chi2 = chi2
-
-    def damping(self) -> Damping:
-        """None at all."""
-        return Damping(0.0)
-
-    def resume(self) -> None:
-        """There is nothing to forget."""
-
-    def loosen(self, tolerance: float) -> bool:
-        """No: its steps are never held back."""
-        return False
+    def native_method(self) -> tuple[Any, Callable[[], None]]:
+        """See `native_loop`."""
+        return kernels.GaussNewton(), lambda: None
 
     def step(self, iteration: int, signals: Signals) -> Step:
         """One full step; an estimate where chi2 is not finite is taken back."""
@@ -59,3 +46,6 @@ class GaussNewton:
         solver.discard_top()
         self._chi2 = trial.chi2
         return Step(Outcome.CONTINUE, trial.chi2, None, 1, trial.step_size)
+
+
+METHOD = Method(GaussNewton, GaussNewtonOptions)

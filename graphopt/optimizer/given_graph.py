@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import functools
+import inspect
 import os
 from collections.abc import Callable
 from typing import Any, Concatenate, ParamSpec
@@ -18,6 +19,7 @@ def holding_the_graph(
     optimize: Callable[Concatenate[Any, P], Summary],
 ) -> Callable[Concatenate[Any, P], Summary]:
     """`optimize` during which nothing can be added to the graph or removed from it."""
+    has_ranks = "comm" in inspect.signature(optimize).parameters  # those other than rank 0 may pass None
 
     @functools.wraps(optimize)
     def held(graph: Any, *arguments: P.args, **options: P.kwargs) -> Summary:
@@ -31,10 +33,8 @@ def holding_the_graph(
             raise OptionError(
                 f"graph is {graph!r}, expected a graphopt.Graph: graphopt.read({graph!r}) reads one."
             )
-        if graph is None and options.get("comm") is None:
-            raise OptionError(
-                "graph is None, expected a graphopt.Graph. Only with comm may ranks other than 0 pass None."
-            )
+        if graph is None and not has_ranks:
+            raise OptionError("graph is None, expected a graphopt.Graph.")
         return optimize(graph, *arguments, **options)
 
     return held

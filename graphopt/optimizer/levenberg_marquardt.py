@@ -13,9 +13,15 @@ Reference: H. B. Nielsen, Damping Parameter in Marquardt's Method, IMM-REP-1999-
 
 from __future__ import annotations
 
+from collections.abc import Callable
+from dataclasses import replace
+from typing import Any
+
 import numpy as np
 
+from graphopt.cpu_kernels import kernels
 from graphopt.optimizer.algorithm import Outcome, Signals, Step, promise
+from graphopt.optimizer.methods import Method
 from graphopt.optimizer.options import LevenbergMarquardtOptions
 from graphopt.solver.block_solver import BlockSolver
 from graphopt.solver.trial import Damping
@@ -35,6 +41,19 @@ class LevenbergMarquardt:
         self._has_accepted = False
         self.was_loosened = False
         """The damping goes on from where it is, also in a loop that starts anew."""
+
+    def native_method(self) -> tuple[Any, Callable[[], None]]:
+        """See `native_loop`."""
+        options = self.options
+        if self.was_loosened:  # it goes on: the first step takes this one
+            options = replace(options, initial_lambda=self._lambda)
+        method = kernels.Levenberg(options)
+        method.damping, method.nu = self._lambda, self._nu
+
+        def give_back() -> None:
+            self._lambda, self._nu = method.damping, method.nu
+
+        return method, give_back
 
     def start(self, solver: BlockSolver, chi2: float) -> None:
         """Remember the block solver."""
@@ -108,3 +127,6 @@ class LevenbergMarquardt:
     def _reject(self) -> None:
         self._lambda *= self._nu
         self._nu *= 2.0
+
+
+METHOD = Method(LevenbergMarquardt, LevenbergMarquardtOptions)

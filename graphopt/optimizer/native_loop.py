@@ -3,14 +3,9 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import replace
 from typing import Any
 
-from graphopt.cpu_kernels import kernels
 from graphopt.optimizer.algorithm import Algorithm, Outcome
-from graphopt.optimizer.dogleg import Dogleg
-from graphopt.optimizer.gauss_newton import GaussNewton
-from graphopt.optimizer.levenberg_marquardt import LevenbergMarquardt
 from graphopt.optimizer.options import StopRules
 from graphopt.optimizer.signals import StopSignals
 from graphopt.optimizer.summary import Iteration, Summary
@@ -21,7 +16,7 @@ from graphopt.solver.small import native_loop
 class NativeLoop:
     """A native loop and the algorithm whose state it continues."""
 
-    def __init__(self, loop: Any, algorithm: Algorithm):
+    def __init__(self, loop: Any, algorithm: Any):
         self._loop = loop
         self.algorithm = algorithm
 
@@ -30,7 +25,7 @@ class NativeLoop:
 
         Returns how the last step ended; `Outcome.CONTINUE` after the last iteration or a request to stop.
         """
-        method, give_back = _METHODS[type(self.algorithm)](self.algorithm)
+        method, give_back = self.algorithm.native_method()
         result = self._loop.run(method, rules, signals.should_stop, signals.patience)
         give_back()
         return _noted(result, summary)
@@ -43,7 +38,7 @@ class NativeLoop:
         Between them observations are judged: `judging` has the other arguments of `SmallLoop.run_rounds`.
         `summary` gets the last round's iterations and the seconds of all.
         """
-        method, _ = _METHODS[type(self.algorithm)](self.algorithm)
+        method, _ = self.algorithm.native_method()
         result, rounds = self._loop.run_rounds(
             method, rules, signals.should_stop, signals.patience, **judging
         )
@@ -63,44 +58,13 @@ def _noted(result: Any, summary: Summary) -> Outcome:
 
 
 def native_loop_for(algorithm: Algorithm, solver: BlockSolver) -> NativeLoop | None:
-    """The native loop for this algorithm and block solver, None if Python has to run the iterations."""
-    if type(algorithm) not in _METHODS:
+    """The native loop for this algorithm and block solver, None if Python has to run the iterations.
+
+    An algorithm has one whose class has a method `native_method() -> (method, give_back)`: the native method
+    in the algorithm's present state, and what brings its state back. `multiplies` says whether it multiplies
+    by H. A derived class may step in another way: one that is inherited does not count.
+    """
+    if "native_method" not in vars(type(algorithm)):
         return None
-    loop = native_loop(solver, type(algorithm) is Dogleg)
+    loop = native_loop(solver, getattr(algorithm, "multiplies", False))
     return None if loop is None else NativeLoop(loop, algorithm)
-
-
-def _levenberg(algorithm: LevenbergMarquardt) -> tuple[Any, Any]:
-    options = algorithm.options
-    if algorithm.was_loosened:  # it goes on: the first step takes this one
-        options = replace(options, initial_lambda=algorithm._lambda)
-    method = kernels.Levenberg(options)
-    method.damping, method.nu = algorithm._lambda, algorithm._nu
-
-    def give_back() -> None:
-        algorithm._lambda, algorithm._nu = method.damping, method.nu
-
-    return method, give_back
-
-
-def _gauss_newton(algorithm: GaussNewton) -> tuple[Any, Any]:
-    return kernels.GaussNewton(), lambda: None
-
-
-def _dogleg(algorithm: Dogleg) -> tuple[Any, Any]:
-    method = kernels.Dogleg(algorithm.options)
-    method.delta, method.damping = algorithm._delta, algorithm._lambda
-    method.was_positive_definite = algorithm._was_positive_definite
-
-    def give_back() -> None:
-        algorithm._delta, algorithm._lambda = method.delta, method.damping
-        algorithm._was_positive_definite = method.was_positive_definite
-
-    return method, give_back
-
-
-_METHODS: dict[type, Any] = {
-    LevenbergMarquardt: _levenberg,
-    GaussNewton: _gauss_newton,
-    Dogleg: _dogleg,
-}

@@ -2,13 +2,12 @@
 
 from __future__ import annotations
 
-import importlib
 import time
-from collections.abc import Callable, Iterable, Mapping
-from dataclasses import asdict, replace
+from collections.abc import Callable, Iterable
+from dataclasses import asdict, fields, replace
 from functools import partial
 from numbers import Real
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
@@ -20,32 +19,28 @@ from graphopt.graph.selection import EdgeSelection
 from graphopt.optimizer.algorithm import Algorithm, is_below_zero
 from graphopt.optimizer.auto import Auto
 from graphopt.optimizer.computed import inlining_values
-from graphopt.optimizer.dogleg import Dogleg
 from graphopt.optimizer.fallback import staying_on_the_cpu
-from graphopt.optimizer.gauss_newton import GaussNewton
 from graphopt.optimizer.given_graph import holding_the_graph
-from graphopt.optimizer.levenberg_marquardt import LevenbergMarquardt
-from graphopt.optimizer.options import (
-    AutoOptions,
-    DoglegOptions,
-    GaussNewtonOptions,
-    LevenbergMarquardtOptions,
-    StopRules,
-)
+from graphopt.optimizer.methods import METHODS
+from graphopt.optimizer.options import AutoOptions, StopRules
 from graphopt.optimizer.progress import tell_end, tell_start, watching
 from graphopt.optimizer.run import Callback, run
 from graphopt.optimizer.signals import Settable, StopSignals
 from graphopt.optimizer.summary import Summary
 from graphopt.optimizer.unit_quaternions import make_unit, rough_rows
+from graphopt.option_names import ROBUST
 from graphopt.solver.auto_device import has_small_blocks, open_ahead
 from graphopt.solver.configurations import configured
 from graphopt.solver.gauge import known_gauge
 from graphopt.solver.held import Problem, without_held
-from graphopt.solver.registry import SolverOptions
+from graphopt.solver.registry import SolverChanges, SolverOptions
 from graphopt.solver.reuse import begin_ahead, prepared_solver
 from graphopt.solver.split import in_small_blocks
 from graphopt.solver.unseen import points_unseen
-from graphopt.suggestions import knows_its_options
+from graphopt.suggestions import knowing_options
+
+if TYPE_CHECKING:
+    from typing_extensions import Unpack
 
 MOST_VIEWS = 200_000
 """Images of points up to which those behind their cameras are counted at the end; more would take long."""
@@ -57,17 +52,14 @@ _ROUGH = (
     "{} quaternions of the start are not unit: its chi2 is that of matrices which are no rotations, and "
     "rotations may not reach it. method='auto' makes them unit before it starts."
 )
-ROBUST = ("kernels", "graduated")
-METHODS: dict[str, tuple[type[StopRules], type]] = {
-    "auto": (AutoOptions, Auto),
-    "lm": (LevenbergMarquardtOptions, LevenbergMarquardt),
-    "gn": (GaussNewtonOptions, GaussNewton),
-    "dogleg": (DoglegOptions, Dogleg),
-}
-"""Name -> (options, algorithm)."""
+SEVERAL = "graphopt.distributed.optimize(graph, comm, ...) is for ranks and for several devices."
+OF_RANKS: dict[str, str] = dict.fromkeys(
+    ("comm", "partition", "transport", "checkpoint", "every", "resume"), SEVERAL
+)
+"""Options of another function -> what to say."""
 
 
-@knows_its_options
+@knowing_options([field.name for field in fields(SolverOptions)], OF_RANKS)
 @holding_the_graph
 @inlining_values
 @staying_on_the_cpu
@@ -77,15 +69,6 @@ def optimize(
     max_iterations: int | None = None,
     *,
     options: StopRules | None = None,
-    linear_solver: str = "auto",
-    schur: str = "auto",
-    device: str = "auto",
-    precision: str = "auto",
-    schedule: str | Mapping[str, str] = "auto",
-    preconditioner: str = "hschur",
-    pcg_tolerance: float | None = None,
-    pcg_iterations: int | None = None,
-    work_queues: str = "auto",
     configuration: str | None = None,
     fix: str | list[int] = "auto",
     level: int = 0,
@@ -98,23 +81,18 @@ def optimize(
     robust: str = "kernels",
     computed: str = "auto",
     look_behind: bool = True,
-    comm: Any = None,
-    partition: str = "auto",
-    transport: str = "auto",
-    checkpoint: str | None = None,
-    every: int = 10,
-    resume: str | None = None,
     throw: bool = False,
     verbose: bool = False,
+    **solver_changes: Unpack[SolverChanges],
 ) -> Summary:
     """Minimise chi2 over the vertices that are not fixed; the estimates in `graph` become the result.
 
     method: "auto" (trust region with convergence tests), or g2o's "lm", "gn", "dogleg", which by default run
     10 iterations
         without tolerances. `options` are the method's own; `max_iterations` overrides theirs.
-    linear_solver, schur, device, precision, schedule, preconditioner, pcg_tolerance, pcg_iterations,
-        work_queues: see `SolverOptions`. The summary says what "auto" took. schedule may name edge
-        and vertex types: {"EDGE_SE3:QUAT": "jacobians", "VERTEX_SE3:QUAT": "merged"}.
+    solver_changes: fields of `SolverOptions` by name: device, linear_solver, schur, precision, schedule,
+        preconditioner, pcg_tolerance, pcg_iterations, work_queues. The summary says what "auto" took.
+        schedule may name edge and vertex types: {"EDGE_SE3:QUAT": "jacobians", "VERTEX_SE3:QUAT": "merged"}.
     configuration: name of a set of these (`solver.configurations`), such as "PCG Implicit (GPU)".
     fix: "auto" holds one pose of each part of the graph that nothing else holds (of points alone, one point;
     see `solver.gauge`), in this call only;
@@ -134,47 +112,19 @@ def optimize(
         with a robust kernel; where none has one, those between vertices whose ids are not neighbours) count
         fully or not at all, which is found out by graduated non-convexity (`optimizer.graduated`);
         `summary.outliers` names those that were left out.
-    checkpoint: with `comm`, a file that gets the estimates after every `every` iterations, whole or not at
-        all.
-    resume: with `comm`, a checkpoint to start from, made with any number of ranks.
     computed: of a graph with computed values (`Graph.add_computed`): "inline" puts their functions into those
         of the edges, "materialize" keeps values and derivatives in arrays and multiplies by the chain rule;
         "auto" inlines where no edge gets many vertices by it (`solver.computed`).
     look_behind: False leaves `summary.points_behind` empty, for programs that judge themselves what cameras
         see: looking takes as long as some of a small problem's iterations.
-    comm: an mpi4py communicator, such as `MPI.COMM_WORLD`: optimize over its ranks (docs/scaling.md). All of
-        them call this, with the same options. The graph of rank 0 counts and is dealt out; others may pass
-        None, and a graph of theirs gets the result too. A `device` that names several ("vulkan:0,vulkan:1")
-        gives each a rank: with `comm` on every host, without it a thread of this process.
-    partition: with several ranks who gets what: "slabs", "metis", or "auto", see `distributed.partition`.
-    transport: with several ranks how rows that GPUs share get from one to the others in each conjugate
-        gradient iteration: "host", "pages" or "auto" (`distributed.transport`). Same results.
     throw: raise `SolverError` if the summary is not usable, instead of returning it.
     """
     start = time.perf_counter()
     if robust not in ROBUST:
         raise OptionError(f"robust is '{robust}', expected one of {', '.join(ROBUST)}.")
-    asked = SolverOptions(
-        device, linear_solver, schur, precision, schedule, preconditioner, pcg_tolerance, pcg_iterations,
-        work_queues,
-    )  # fmt: skip
-    if comm is not None or "," in device:
-        if robust == "graduated":
-            raise OptionError("robust='graduated' runs on one rank. Leave out comm, and name one device.")
-        distributed = importlib.import_module("graphopt.distributed.optimize")
-        wanted = distributed.Wanted(
-            method, max_iterations, options, asked, configuration, fix, level, vertices, edges,
-            time_limit, callback, stop, on_interrupt, partition, transport, throw, verbose,
-            checkpoint, every, resume,
-        )  # fmt: skip
-        return distributed.optimize(graph, comm, wanted)
-    if checkpoint is not None or resume is not None:
-        raise OptionError("checkpoint and resume need comm: MPI.COMM_SELF is one for a single process.")
-    if transport != "auto":
-        raise OptionError(
-            f"transport is '{transport}', but one device has nobody to talk to: name several, as in "
-            "device='vulkan:0,vulkan:1', or give comm."
-        )
+    asked = SolverOptions(**solver_changes)  # type: ignore[arg-type]
+    if "," in asked.device:
+        raise OptionError(f"device '{asked.device}' names several. {SEVERAL}")
     rules, algorithm = algorithm_of(method, options, max_iterations)
     materialize = graph.has_computed()  # those that are inlined are gone
     if materialize and fix == "auto":
@@ -210,7 +160,7 @@ def optimize(
                 go_on = _begin_ahead(graph, solver_options, algorithm) if is_whole else None
                 selection, held = hold(graph, graph.select(level, vertices, edges), fix)
                 rough = rough_rows(selection)
-                if rough and isinstance(algorithm, Auto):
+                if rough and METHODS.row(method).has_tolerances:
                     make_unit(rough)
                     rough, go_on = [], None  # that began with the old ones
                 signals.check()
@@ -339,17 +289,15 @@ def algorithm_of(
     method: str, options: StopRules | None, max_iterations: int | None
 ) -> tuple[StopRules, Algorithm]:
     """The rules and the algorithm of a method's name."""
-    if method not in METHODS:
-        raise OptionError(f"method is '{method}', expected one of {', '.join(METHODS)}.")
-    options_type, algorithm_type = METHODS[method]
-    rules = options_type() if options is None else options
-    if type(rules) is not options_type:
+    row = METHODS.row(method)
+    rules = row.options() if options is None else options
+    if type(rules) is not row.options:
         raise OptionError(
-            f"method '{method}' takes {options_type.__name__}, got options of type {type(rules).__name__}."
+            f"method '{method}' takes {row.options.__name__}, got options of type {type(rules).__name__}."
         )
     if max_iterations is not None:
         rules = replace(rules, max_iterations=max_iterations)
-    return rules, algorithm_type(rules)
+    return rules, row.make(rules)
 
 
 def hold(graph: Graph, selection: Selection, fix: str | list[int]) -> tuple[Selection, list[int]]:

@@ -14,7 +14,6 @@ Definitions as in Sturm et al., A Benchmark for the Evaluation of RGB-D SLAM Sys
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import Literal
 
 import numpy as np
 from numpy.typing import NDArray
@@ -22,6 +21,7 @@ from numpy.typing import NDArray
 from graphopt.errors import OptionError, ShapeError
 from graphopt.geometry import SE3, SO3
 from graphopt.graph.poses import poses_of_graph
+from graphopt.option_names import ALIGNMENTS, DELTA_UNITS, Alignment
 
 __all__ = [
     "PoseErrors",
@@ -35,9 +35,6 @@ __all__ = [
 
 Array = NDArray[np.float64]
 Rows = NDArray[np.int64]
-Alignment = Literal["none", "se3", "sim3", "yaw"]
-ALIGNMENTS: tuple[Alignment, ...] = ("se3", "sim3", "yaw", "none")
-DELTA_UNITS = ("frames", "m", "s")
 LARGEST = 1e100
 """Coordinates beyond have squares that overflow."""
 

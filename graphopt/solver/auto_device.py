@@ -23,6 +23,8 @@ from graphopt.cpu_kernels import kernels
 from graphopt.errors import DeviceError
 from graphopt.pyglslang import ShaderError
 from graphopt.solver.block_solver import BlockSolver
+from graphopt.solver.devices import device_row
+from graphopt.solver.linear.table import factorizes
 from graphopt.solver.structure import Structure
 
 if TYPE_CHECKING:
@@ -65,7 +67,7 @@ def has_small_blocks(options: SolverOptions) -> bool:
     "auto" takes the CPU for them where it has the choice.
     """
     kind = options.device.partition(":")[0]
-    return kind in ("vulkan", "kompute") or (kind == "auto" and needs_gpu(options))
+    return needs_gpu(options) if kind == "auto" else device_row(kind).has_small_blocks
 
 
 def device_for_more(structure: Structure, options: SolverOptions, factor_flops: float) -> str:
@@ -86,7 +88,7 @@ def device_for_more(structure: Structure, options: SolverOptions, factor_flops: 
 
 def _may_move(structure: Structure, options: SolverOptions) -> bool:
     """What was asked for is nothing that the CPU does better, and kernels can hold the blocks."""
-    if options.linear_solver in ("cholesky", "dense") or (structure.has_schur and options.schur == "off"):
+    if factorizes(options.linear_solver) or (structure.has_schur and options.schur == "off"):
         return False
     return int(structure.dims.max()) <= LARGEST_BLOCK
 

@@ -19,8 +19,10 @@ from graphopt.cpu_kernels import isa, kernels
 from graphopt.errors import DeviceError, GraphError
 from graphopt.graph import Graph, ParameterSet
 from graphopt.graph.sets import VertexSet
+from graphopt.solver.devices import Device
 from graphopt.solver.external import ExternalPart, ExternalPlaces, HostExternal
-from graphopt.solver.linear_systems import PCG_TOLERANCE, block_pattern, choose_system
+from graphopt.solver.linear.pcg import PCG_TOLERANCE
+from graphopt.solver.linear_systems import block_pattern, choose_system
 from graphopt.solver.registry import SolverOptions
 from graphopt.solver.structure import EdgeGroup, Structure
 from graphopt.solver.trial import Damping, Trial, TrialsByParts
@@ -329,7 +331,7 @@ class CpuBlockSolver(HostEquations):
         own += sum(working.nbytes for working in self._estimates)
         return {
             "linear_solver": self._system.linear_solver,
-            "factorized_on": "" if self._system.linear_solver == "pcg" else "cpu",
+            "factorized_on": "" if self._system.pcg is not None else "cpu",
             "schur": self._system.schur,
             "device": "cpu",
             "device_name": device_name,
@@ -423,3 +425,6 @@ def edge_data(group: EdgeGroup, some: np.ndarray | None = None) -> tuple[np.ndar
     else:
         information = codegen.pack_information(taken(edge_set.look("information")), group.information)
     return measurement, information, np.ascontiguousarray(taken(edge_set.look("kernel_width")))
+
+
+DEVICE = Device(CpuBlockSolver)

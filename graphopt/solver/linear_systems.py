@@ -9,12 +9,13 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import Protocol
+from typing import Any, Protocol, cast
 
 import numpy as np
 
 from graphopt.cpu_kernels import kernels
 from graphopt.errors import OptionError
+from graphopt.option_names import FACTOR_PRECONDITIONERS
 from graphopt.solver.linear import (
     BlockPattern,
     DenseCholesky,
@@ -23,7 +24,8 @@ from graphopt.solver.linear import (
     SchurComplement,
     SparseCholesky,
 )
-from graphopt.solver.linear.factor_pcg import FACTOR_PRECONDITIONERS
+from graphopt.solver.linear.pcg import conjugate_gradients, pcg_of
+from graphopt.solver.linear.table import LINEAR_SOLVERS, DirectSolver, factorizes, iterates
 from graphopt.solver.registry import SolverOptions
 from graphopt.solver.structure import Structure
 
@@ -33,10 +35,8 @@ _MAX_DENSE_DIM = 12_000  # 1.2 GB
 _MAX_EXPLICIT_PAIRS = 400_000_000  # pairs of poses over all landmarks: work of forming S
 _MAX_FACTOR_FLOPS = 2e14  # beyond, an iterative solver is faster
 _WORTH_A_COUNT = 1e8  # operations of a step: below, an ordering of the whole system takes longer
-Solver = SparseCholesky | DenseCholesky | Pcg | FactorPcg
-Direct = tuple[SchurComplement | None, SparseCholesky | DenseCholesky]
-PCG_TOLERANCE = 1e-12  # of r' inv(M) r relative to its start: the residual falls by 1e-6
-MIXED_PCG_TOLERANCE = 1e-9  # float32 does not resolve more of it
+Solver = DirectSolver | Pcg | FactorPcg
+Direct = tuple[SchurComplement | None, Any]
 
 
 class LinearSystem(Protocol):
@@ -56,7 +56,7 @@ class LinearSystem(Protocol):
 
     @property
     def direct(self) -> Direct | None:
-        """Who eliminates, if anybody does, and who factorizes; None for conjugate gradients."""
+        """Who eliminates, if anybody does, and who factorizes; None where native code does not know it."""
         ...
 
     @property
@@ -88,13 +88,13 @@ class Whole:
 
     @property
     def direct(self) -> Direct | None:
-        """The solver, if it factorizes."""
-        return (None, self._solver) if isinstance(self._solver, SparseCholesky | DenseCholesky) else None
+        """The solver, if native code can call it."""
+        return (None, self._solver) if LINEAR_SOLVERS[self.linear_solver].native else None
 
     @property
     def pcg(self) -> Pcg | FactorPcg | None:
         """The solver, if it iterates."""
-        return self._solver if isinstance(self._solver, Pcg | FactorPcg) else None
+        return cast("Pcg | FactorPcg", self._solver) if iterates(self.linear_solver) else None
 
     @property
     def memory_bytes(self) -> int:
@@ -123,14 +123,13 @@ class Explicit:
 
     @property
     def direct(self) -> Direct | None:
-        """The Schur complement, and the solver of S if it factorizes."""
-        is_direct = isinstance(self._solver, SparseCholesky | DenseCholesky)
-        return (self._schur, self._solver) if is_direct else None
+        """The Schur complement, and the solver of S, if native code can call it."""
+        return (self._schur, self._solver) if LINEAR_SOLVERS[self.linear_solver].native else None
 
     @property
     def pcg(self) -> Pcg | FactorPcg | None:
         """The solver of S, if it iterates."""
-        return self._solver if isinstance(self._solver, Pcg | FactorPcg) else None
+        return cast("Pcg | FactorPcg", self._solver) if iterates(self.linear_solver) else None
 
     @property
     def memory_bytes(self) -> int:
@@ -146,7 +145,7 @@ class Implicit:
 
     def __init__(self, schur: SchurComplement, options: SolverOptions):
         self._schur = schur
-        self._pcg = _pcg(schur, options)
+        self._pcg = pcg_of(schur, options)
 
     def solve(self, values: np.ndarray, damping: np.ndarray | None, b: np.ndarray, dx: np.ndarray) -> bool:
         """Eliminate, iterate, substitute back."""
@@ -194,7 +193,7 @@ def choose_system(structure: Structure, options: SolverOptions) -> LinearSystem:
             return Whole("cholesky", whole)
     implicit = options.schur == "implicit"
     if options.schur == "auto" and options.preconditioner not in FACTOR_PRECONDITIONERS:
-        implicit = options.linear_solver in ("auto", "pcg") and too_large_to_form(ReducedSize.of(structure))
+        implicit = not factorizes(options.linear_solver) and too_large_to_form(ReducedSize.of(structure))
     if implicit:
         return Implicit(SchurComplement(pattern, structure.num_kept, mode="implicit"), options)
     schur = SchurComplement(pattern, structure.num_kept, mode="explicit")
@@ -234,27 +233,14 @@ def _may_cost_more_than_it_saves(structure: Structure) -> bool:
 def solver_for(pattern: BlockPattern, options: SolverOptions) -> tuple[str, Solver]:
     """The solver that is asked for, on a pattern."""
     name = options.linear_solver
-    if name == "dense" or (name == "auto" and _is_dense(pattern)):
+    if name != "auto":
+        return name, LINEAR_SOLVERS.row(name).create(pattern, options)
+    if _is_dense(pattern):
         return "dense", DenseCholesky(pattern)
-    if options.preconditioner in FACTOR_PRECONDITIONERS:
-        tolerance = options.pcg_tolerance or PCG_TOLERANCE
-        return "pcg", FactorPcg(pattern, tolerance, options.pcg_iterations, options.preconditioner)
-    if name == "pcg":
-        return "pcg", _pcg(pattern, options)
     sparse = SparseCholesky(pattern)
-    if name == "auto" and sparse.flops > _MAX_FACTOR_FLOPS:
-        return "pcg", _pcg(pattern, options)
+    if sparse.flops > _MAX_FACTOR_FLOPS:
+        return "pcg", conjugate_gradients(pattern, options)
     return "cholesky", sparse
-
-
-def _pcg(system: BlockPattern | SchurComplement, options: SolverOptions) -> Pcg:
-    return Pcg(
-        system,
-        options.pcg_tolerance or PCG_TOLERANCE,
-        absolute_tolerance=False,
-        max_iterations=options.pcg_iterations,
-        preconditioner=options.preconditioner,
-    )
 
 
 def _is_dense(pattern: BlockPattern) -> bool:

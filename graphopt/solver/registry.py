@@ -1,46 +1,29 @@
-"""Block solvers by device name.
-
-A device registers a factory. `create_block_solver` finds it by the part of the name before a colon, so
-"vulkan:1" reaches the factory of "vulkan", which reads the rest from the options.
-"""
+"""Options of solvers, and the block solver that they stand for."""
 
 from __future__ import annotations
 
-import importlib
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
 from dataclasses import dataclass, replace
 from numbers import Integral, Real
-from typing import Literal, get_args
+from typing import TypedDict
 
-from graphopt.errors import DeviceError, OptionError
+from graphopt.errors import OptionError
 from graphopt.graph import Graph
+from graphopt.option_names import (
+    EDGE_SCHEDULES,
+    FACTOR_PRECONDITIONERS,
+    PRECISIONS,
+    SCHEDULES,
+    SCHUR_CHOICES,
+    SUMMATIONS,
+    WORK_QUEUES,
+)
 from graphopt.solver.auto_device import choose_device, create_or_stay
 from graphopt.solver.block_solver import BlockSolver
-from graphopt.solver.linear.factor_pcg import FACTOR_PRECONDITIONERS
-from graphopt.solver.linear.pcg import PRECONDITIONERS as JACOBI_PRECONDITIONERS
+from graphopt.solver.devices import device_row
+from graphopt.solver.linear.table import PRECONDITIONERS, check_linear_solver, factorizes, iterates
 from graphopt.solver.structure import Structure
 
-LINEAR_SOLVERS = ("auto", "cholesky", "dense", "pcg")
-SCHUR_CHOICES = ("auto", "explicit", "implicit", "off")
-WORK_QUEUES = ("auto", "cpu", "gpu", "lookup")
-PRECISIONS = ("auto", "double", "mixed")
-PRECONDITIONERS = (*JACOBI_PRECONDITIONERS, *FACTOR_PRECONDITIONERS)
-Products = Literal["blocks", "matrix-free", "jacobians", "expressions", "jp"]
-"""What is stored of H for products, see `vulkan.storage`."""
-PRODUCTS: tuple[Products, ...] = get_args(Products)
-Evaluation = Literal["gather", "scatter", "collect"]
-"""Who evaluates residual and Jacobians for H and b: each view of a slot for itself, or one kernel for all."""
-EVALUATIONS: tuple[Evaluation, ...] = get_args(Evaluation)
-EDGE_SCHEDULES = (
-    "auto",
-    *PRODUCTS,
-    *EVALUATIONS,
-    *(f"{product}+{evaluation}" for product in PRODUCTS for evaluation in EVALUATIONS),
-)
-"""Of one edge set."""
-SCHEDULES = (*EDGE_SCHEDULES, "host")
-SUMMATIONS = ("auto", "merged", "separate")
-"""Of one vertex set."""
 Schedule = str | Mapping[str, str] | tuple[tuple[str, str], ...]
 """One for all, or those of some edge and vertex types by tag."""
 
@@ -87,8 +70,8 @@ class SolverOptions:
             if value is not None and not isinstance(value, kind):
                 whole = "whole " if kind is Integral else ""
                 raise OptionError(f"{name} is {value!r}, expected a {whole}number.")
+        check_linear_solver(self.linear_solver)
         for name, known in (
-            ("linear_solver", LINEAR_SOLVERS),
             ("schur", SCHUR_CHOICES),
             ("precision", PRECISIONS),
             ("schedule", SCHEDULES),
@@ -99,7 +82,7 @@ class SolverOptions:
                 continue
             if getattr(self, name) not in known:
                 raise OptionError(f"{name} is '{getattr(self, name)}', expected one of {', '.join(known)}.")
-        if self.schur == "implicit" and self.linear_solver not in ("auto", "pcg"):
+        if self.schur == "implicit" and factorizes(self.linear_solver):
             raise OptionError(
                 f"schur 'implicit' needs linear_solver 'pcg', got '{self.linear_solver}': "
                 "a factorization needs the reduced matrix. Use schur='explicit'."
@@ -109,13 +92,13 @@ class SolverOptions:
                 f"work_queues '{self.work_queues}' is for an explicit Schur complement on a GPU, got schur="
                 f"'{self.schur}' and device='{self.device}': nothing else has such a queue."
             )
-        if self.preconditioner == "hpp" and self.schur != "implicit":
+        if PRECONDITIONERS[self.preconditioner].is_of_h and self.schur != "implicit":
             raise OptionError(
-                f"preconditioner 'hpp' is for schur='implicit', got schur='{self.schur}': elsewhere the "
-                "diagonal blocks of the matrix itself are at hand."
+                f"preconditioner '{self.preconditioner}' is for schur='implicit', got schur='{self.schur}': "
+                "elsewhere the diagonal blocks of the matrix itself are at hand."
             )
         if self.preconditioner in FACTOR_PRECONDITIONERS and (
-            self.linear_solver != "pcg" or self.schur == "implicit"
+            not iterates(self.linear_solver) or self.schur == "implicit"
         ):
             raise OptionError(
                 f"preconditioner '{self.preconditioner}' is for linear_solver='pcg' and a matrix that is "
@@ -135,6 +118,20 @@ class SolverOptions:
         return ",".join(f"{tag}={name}" for tag, name in dict(self.schedule).items())
 
 
+class SolverChanges(TypedDict, total=False):
+    """Fields of `SolverOptions` as keywords of `optimize`; those that are left out have their defaults."""
+
+    device: str
+    linear_solver: str
+    schur: str
+    precision: str
+    schedule: str | Mapping[str, str]
+    preconditioner: str
+    pcg_tolerance: float | None
+    pcg_iterations: int | None
+    work_queues: str
+
+
 def _by_tag(schedule: Mapping[str, str] | tuple[tuple[str, str], ...]) -> tuple[tuple[str, str], ...]:
     """Sorted pairs of tag and schedule, which can be hashed; `OptionError` where a schedule is unknown."""
     try:
@@ -152,23 +149,6 @@ def _by_tag(schedule: Mapping[str, str] | tuple[tuple[str, str], ...]) -> tuple[
     return tuple(sorted(pairs.items()))
 
 
-Factory = Callable[[Graph, Structure, SolverOptions], BlockSolver]
-
-_factories: dict[str, Factory] = {}
-_BUILT_IN = {"vulkan": "graphopt.solver.vulkan", "kompute": "graphopt.solver.vulkan"}
-"""Devices of this package, and the module that registers each; imported when the device is asked for."""
-
-
-def register_block_solver(device: str, factory: Factory) -> None:
-    """Make `factory(graph, structure, options)` answer for a device name."""
-    _factories[device] = factory
-
-
-def block_solver_devices() -> tuple[str, ...]:
-    """Names of the devices that can optimize."""
-    return ("cpu", *sorted((_factories.keys() | _BUILT_IN.keys()) - {"cpu"}))
-
-
 def create_block_solver(graph: Graph, structure: Structure, options: SolverOptions) -> BlockSolver:
     """The block solver of `options.device`; what "auto" is says `auto_device`."""
     if options.device == "auto":
@@ -176,16 +156,4 @@ def create_block_solver(graph: Graph, structure: Structure, options: SolverOptio
             lambda device: create_block_solver(graph, structure, replace(options, device=device)),
             choose_device(structure, options),
         )
-    name = options.device.partition(":")[0]
-    if name == "cpu":
-        from graphopt.solver.cpu import CpuBlockSolver
-
-        return CpuBlockSolver(graph, structure, options)
-    if name in _BUILT_IN and name not in _factories:
-        importlib.import_module(_BUILT_IN[name])
-    if name not in _factories:
-        raise DeviceError(
-            f"There is no device '{options.device}' here; this installation can optimize on: "
-            f"{', '.join(block_solver_devices())}."
-        )
-    return _factories[name](graph, structure, options)
+    return device_row(options.device).make(graph, structure, options)

@@ -11,7 +11,6 @@ from typing import Any
 
 from graphopt.cpu_kernels import kernels
 from graphopt.solver.cpu import SMALL_DIM, CpuBlockSolver
-from graphopt.solver.linear_systems import Whole
 
 LARGEST_DIM = SMALL_DIM
 """Scalars of dx; beyond, Python's share is small."""
@@ -30,14 +29,12 @@ def native_loop(solver: Any, with_product: bool) -> Any:
 
 
 def _native_loop(solver: CpuBlockSolver, with_product: bool) -> Any:
-    system = solver._system
-    if type(system) is not Whole or not isinstance(
-        system._solver, (kernels.DenseCholesky, kernels.SparseCholesky)
-    ):
+    direct = solver._system.direct
+    if direct is None or direct[0] is not None:
         return None
     return kernels.SmallLoop(
         solver._linearizer,
-        system._solver,
+        direct[1],
         solver._symmetric_product() if with_product else None,
         solver.values,
         solver._b,

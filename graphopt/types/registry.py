@@ -9,12 +9,15 @@ from __future__ import annotations
 from collections.abc import Iterator
 from typing import TypeVar
 
-from graphopt.errors import TypeRegistryError
+from graphopt.errors import PluginError, TypeRegistryError
+from graphopt.plugins import entry_points_of, load_entry_point
 from graphopt.types.base import AnyEdgeType, EdgeType, ParameterType, VariadicEdgeType, VertexType
 
 AnyType = VertexType | ParameterType | EdgeType | VariadicEdgeType
 T = TypeVar("T", VertexType, ParameterType, EdgeType, VariadicEdgeType)
 
+ENTRY_POINTS = "graphopt.types"
+"""Group of the entry points of packages that have types."""
 _vertices: dict[str, VertexType] = {}
 _parameters: dict[str, ParameterType] = {}
 _edges: dict[str, AnyEdgeType] = {}
@@ -79,8 +82,21 @@ def edge_type(name: str | AnyEdgeType) -> AnyEdgeType:
 
 
 def find(name: str) -> AnyType | None:
-    """Type of a tag, alias or class name in any of the three tables, None if there is none."""
-    return _vertices.get(name) or _edges.get(name) or _parameters.get(name)
+    """Type of a tag, alias or class name in any of the three tables, None if there is none.
+
+    An installed package is imported that has an entry point of this name in the group "graphopt.types": the
+    module that defines the type, or anything in it.
+    """
+    for _ in range(2):
+        for table in (_vertices, _edges, _parameters):
+            if name in table:
+                return table[name]
+        if load_entry_point(ENTRY_POINTS, name) is None:
+            return None
+    raise PluginError(
+        f"An installed package offers '{name}' in the group {ENTRY_POINTS}, but importing "
+        f"{entry_points_of(ENTRY_POINTS)[name].value} registers no type of that tag or name."
+    )
 
 
 def find_kind(kind: str, tag: str) -> AnyType | None:
@@ -119,6 +135,9 @@ def all_types() -> Iterator[AnyType]:
 
 def _look_up(table: dict, name: str, kind: str):
     found = table.get(name)
+    if found is None and isinstance(name, str):
+        find(name)
+        found = table.get(name)
     if found is None:
         from difflib import get_close_matches
 

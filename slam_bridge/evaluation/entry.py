@@ -16,6 +16,7 @@ from graphopt.errors import OptionError
 from graphopt.eval.trajectories import Trajectory, compare, curve
 from graphopt.io.files import write_bytes
 from graphopt.io.trajectory import write_tum
+from graphopt.option_names import ALIGNMENTS
 from graphopt.report.thumbnails import COLUMNS, WIDTH, frustum_rows
 from slam_bridge.map import Map
 from slam_bridge.options import SolveOptions
@@ -143,7 +144,8 @@ def _errors(
     statistics = errors.statistics()
     others = {
         name: compare(estimate, reference, align=name, **rules)
-        for name in ("se3", "sim3", "yaw")  # type: ignore[arg-type]
+        for name in ALIGNMENTS
+        if name != "none"  # type: ignore[arg-type]
     }
     drawn = curve(errors, body_R_cam=sequence.rig[0].body_T_cam[3:])
     _write_points(points, found.world, errors.alignment)

@@ -10,7 +10,8 @@ Folders of EuRoC, TUM-VI and KITTI are read by `slam_bridge.readers`; `slam_brid
 It is the subject of `graphopt eval euroc|tumvi|kitti`, and meant to be read. Needs OpenCV (extra `slam`).
 """
 
-from slam_bridge.pipeline.options import MODES, PipelineOptions
+from graphopt.option_names import SEQUENCE_MODES as MODES
+from slam_bridge.pipeline.options import PipelineOptions
 from slam_bridge.pipeline.system import Pipeline, PipelineResult, run
 from slam_bridge.readers.sequence import Sequence, SequenceError
 from slam_bridge.readers.sequences import find_sequences, open_sequence

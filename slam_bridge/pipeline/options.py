@@ -5,9 +5,8 @@ from __future__ import annotations
 from dataclasses import dataclass, field, fields
 
 from graphopt.errors import OptionError
+from graphopt.option_names import SEQUENCE_MODES
 from slam_bridge.options import SolveOptions
-
-MODES = ("stereo-inertial", "mono-inertial", "stereo", "mono")
 
 
 @dataclass(frozen=True)
@@ -15,7 +14,7 @@ class PipelineOptions:
     """What the pipeline does, and from which numbers on. Lengths of time in seconds, of images in pixels."""
 
     mode: str = "stereo-inertial"
-    """One of `MODES`."""
+    """One of `SEQUENCE_MODES`."""
     single_thread: bool = False
     """Mapping runs after each keyframe instead of beside tracking: the same answer every time."""
     solve: SolveOptions = field(default_factory=lambda: SolveOptions(iterations=5, rounds=2))
@@ -79,8 +78,10 @@ class PipelineOptions:
     """Keyframes that may wait for the mapping thread; tracking waits beyond."""
 
     def __post_init__(self) -> None:
-        if self.mode not in MODES:
-            raise OptionError(f"PipelineOptions.mode is {self.mode!r}, expected one of {', '.join(MODES)}.")
+        if self.mode not in SEQUENCE_MODES:
+            raise OptionError(
+                f"PipelineOptions.mode is {self.mode!r}, expected one of {', '.join(SEQUENCE_MODES)}."
+            )
         for option in fields(self):
             least = {"int": 1, "float": 0.0}.get(str(option.type))
             value = getattr(self, option.name)

@@ -15,21 +15,18 @@ from typing import Any
 import numpy as np
 
 import graphopt
+from graphopt import SolverOptions, edge_errors
 from graphopt.cpu_kernels import kernels
 from graphopt.errors import OptionError
 from graphopt.geometry import SE3
 from graphopt.graph.columns import Columns
 from graphopt.graph.sets import EdgeSet, VertexSet
+from graphopt.optimizer import Dogleg, GaussNewton, LevenbergMarquardt
 from graphopt.optimizer.algorithm import Outcome
-from graphopt.optimizer.dogleg import Dogleg
-from graphopt.optimizer.gauss_newton import GaussNewton
-from graphopt.optimizer.levenberg_marquardt import LevenbergMarquardt
 from graphopt.optimizer.native_loop import native_loop_for
 from graphopt.optimizer.run import ENDINGS
 from graphopt.optimizer.signals import StopSignals
 from graphopt.solver.cpu import CpuBlockSolver
-from graphopt.solver.registry import SolverOptions
-from graphopt.solver.reuse import edge_errors
 from graphopt.solver.structure import Structure
 from graphopt.types import slam3d, visual_inertial
 from graphopt.types.base import EdgeType

@@ -26,10 +26,10 @@ from typing import Any
 import numpy as np
 
 import graphopt
+from graphopt import edge_errors
 from graphopt.errors import OptionError, SolverError
 from graphopt.geometry import SE3, SO3
 from graphopt.solver.marginals import compute_marginals
-from graphopt.solver.reuse import edge_errors
 from slam_bridge.imu import GRAVITY
 from slam_bridge.map import Map
 from slam_bridge.options import Clock, SolveOptions, was_stopped

@@ -17,11 +17,11 @@ from typing import Any
 import numpy as np
 
 import graphopt
+from graphopt import edge_errors
 from graphopt.errors import OptionError
 from graphopt.geometry import SO3, Sim3
 from graphopt.optimizer.quantiles import chi2_quantile
 from graphopt.report.trajectory import alignment
-from graphopt.solver.reuse import edge_errors
 from graphopt.types.sim3 import VertexSim3Expmap
 from graphopt.types.visual_inertial import EdgeInverseSim3Ray, EdgeSim3Ray
 from slam_bridge.cameras import Camera

@@ -81,6 +81,8 @@ def test_options_that_need_ranks(file, capsys):
     """Refused, not ignored."""
     assert main(["optimize", str(file), "--checkpoint", "c.npz"]) == 2
     assert "--checkpoint needs --distributed" in capsys.readouterr().err
+    assert main(["optimize", str(file), "--device", "cpu,cpu", "--robust", "graduated"]) == 2
+    assert "--robust graduated runs on one rank" in capsys.readouterr().err
 
 
 def test_without_mpi4py(file, capsys, monkeypatch):

@@ -1,6 +1,7 @@
 """The command line's parsers: choices, suggestions, and how little they import."""
 
 import argparse
+import ast
 import json
 import os
 import subprocess
@@ -10,6 +11,7 @@ from pathlib import Path
 import pytest
 
 import graphopt
+from graphopt import option_names
 from graphopt.cli import main as entry
 from graphopt.cli import parsers, vib
 from graphopt.errors import OptionError
@@ -101,10 +103,44 @@ def test_values_are_parsed():
 
 
 def test_kernel_names_are_those_of_the_graph():
-    """The parser's list of robust kernels, kept apart to stay light, is the graph's own."""
+    """The list of robust kernels, kept apart to stay light, is the graph's own."""
     from graphopt.types.robust_kernels import KERNELS
 
-    assert parsers.ROBUST_KERNELS == tuple(kernel.name for kernel in KERNELS[1:])
+    assert tuple(kernel.name for kernel in KERNELS[1:]) == option_names.ROBUST_KERNELS
+
+
+def test_names_of_tables_are_compared_nowhere():
+    """What a linear solver, an algorithm or a preconditioner can do is asked of its row, not of its name."""
+    names = {*option_names.LINEAR_SOLVERS, *option_names.METHODS, *option_names.JACOBI_PRECONDITIONERS}
+    root, compared = Path(graphopt.__file__).parent, []
+    for path in root.rglob("*.py"):
+        if path.name == "contest.py":
+            continue  # its rivals are a table of its own
+        for node in ast.walk(ast.parse(path.read_text())):
+            for side in (node.left, *node.comparators) if isinstance(node, ast.Compare) else ():
+                parts = side.elts if isinstance(side, ast.Tuple | ast.List | ast.Set) else [side]
+                texts = {part.value for part in parts if isinstance(part, ast.Constant)}
+                if texts & (names - {"auto"}):
+                    compared.append(f"{path.relative_to(root.parent)}:{node.lineno}: {ast.unparse(node)}")
+    assert not compared, "\n".join(compared)
+
+
+def test_each_set_of_names_stands_in_one_place():
+    """No module has a second tuple, list, set or Literal of names that `option_names` holds."""
+    sets = {name: names for name, names in vars(option_names).items() if name.isupper() and len(names) > 2}
+    known = {frozenset(names) - {"auto", "none"}: name for name, names in sets.items()}
+    root = Path(graphopt.__file__).parent
+    copies = []
+    for path in (*root.rglob("*.py"), *(root.parent / "slam_bridge").rglob("*.py")):
+        if path.name == "option_names.py":
+            continue
+        for node in ast.walk(ast.parse(path.read_text())):
+            if isinstance(node, ast.Tuple | ast.List | ast.Set):
+                texts = [element.value for element in node.elts if isinstance(element, ast.Constant)]
+                copied = known.get(frozenset(texts) - {"auto", "none"})
+                if len(texts) == len(node.elts) > 2 and copied is not None:
+                    copies.append(f"{path.relative_to(root.parent)}:{node.lineno}: {copied}")
+    assert not copies, copies
 
 
 @pytest.mark.parametrize("words", [(), *((command,) for command in COMMANDS), ("generate", "ba")])

@@ -75,7 +75,7 @@ RULES = {
 def test_every_decision_is_that_of_one_rank(method, device):
     """Damping, trials and chi2 of each iteration: gains of steps are between those that change neither."""
     options = {"method": method, "options": RULES[method], "schur": "explicit", "linear_solver": "cholesky"}
-    found = graphopt.optimize(seen_landmarks(), device=device, **options)
+    found = graphopt.distributed.optimize(seen_landmarks(), None, device=device, **options)
     expected = graphopt.optimize(seen_landmarks(), device="cpu", **options)
     for name in ("chi2", "lambda_", "trials"):
         ours, theirs = (

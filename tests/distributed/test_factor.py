@@ -20,14 +20,14 @@ def test_chi2_per_iteration_is_that_of_one_rank(make, device):
     """To 1e-9; whichever rank has the device."""
     alone, graph, again = make(), make(), make()
     expected = graphopt.optimize(alone, device="cpu", **EXACT)
-    found = graphopt.optimize(graph, device=device, precision="double", **EXACT)
+    found = graphopt.distributed.optimize(graph, None, device=device, precision="double", **EXACT)
     assert found.factorized_on == "device"
     np.testing.assert_allclose(
         [iteration.chi2 for iteration in found.iterations],
         [iteration.chi2 for iteration in expected.iterations],
         rtol=1e-9,
     )
-    repeated = graphopt.optimize(again, device=device, precision="double", **EXACT)
+    repeated = graphopt.distributed.optimize(again, None, device=device, precision="double", **EXACT)
     assert [iteration.chi2 for iteration in repeated.iterations] == [
         iteration.chi2 for iteration in found.iterations
     ]
@@ -39,7 +39,7 @@ def test_auto_leaves_it_to_the_cpu_where_the_device_is_software():
     """As on one device."""
     if shared_device(None).info.get("kind") != "cpu":
         pytest.skip("a GPU")
-    found = graphopt.optimize(sphere(), "gn", 2, device="vulkan:0,vulkan:0")
+    found = graphopt.distributed.optimize(sphere(), None, "gn", 2, device="vulkan:0,vulkan:0")
     assert found.factorized_on == "cpu"
 
 

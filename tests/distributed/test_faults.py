@@ -133,10 +133,11 @@ def test_damaged_checkpoints_are_refused(tmp_path, name, change, words):
         np.testing.assert_array_equal(vertex_set.estimate, values)
 
 
-def test_a_checkpoint_needs_ranks():
-    """One process alone says so, instead of writing none."""
-    with pytest.raises(OptionError, match=r"need comm: MPI\.COMM_SELF"):
-        graphopt.optimize(adjustment(), checkpoint="c.npz")
+def test_options_of_ranks_name_the_function_that_has_them():
+    """One process alone says so, instead of writing no checkpoint."""
+    for options in ({"checkpoint": "c.npz"}, {"comm": None}, {"device": "cpu,cpu"}):
+        with pytest.raises(OptionError, match=r"graphopt\.distributed\.optimize\(graph, comm, \.\.\.\)"):
+            graphopt.optimize(adjustment(), **options)
 
 
 @pytest.mark.parametrize(
@@ -159,7 +160,9 @@ def test_every_is_a_number_of_iterations(tmp_path, every):
     """Others are refused before anything is done."""
     path = str(tmp_path / "c.npz")
     with pytest.raises(OptionError, match=r"every is .* at least 1"):
-        graphopt.optimize(adjustment(), "lm", 2, device="cpu,cpu", checkpoint=path, every=every)
+        graphopt.distributed.optimize(
+            adjustment(), None, "lm", 2, device="cpu,cpu", checkpoint=path, every=every
+        )
 
 
 def test_checkpoints_of_what_was_read_in_parts(tmp_path):

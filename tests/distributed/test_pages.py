@@ -39,7 +39,9 @@ def by_both(name, **options):
     found = []
     for way in ("pages", "host"):
         graph = PROBLEMS[name]()
-        summary = graphopt.optimize(graph, "lm", 5, schur="implicit", transport=way, **options)
+        summary = graphopt.distributed.optimize(
+            graph, None, "lm", 5, schur="implicit", transport=way, **options
+        )
         assert summary.partition["transport"] == way
         found.append((chi2_of(summary), estimates(graph)))
     return found
@@ -88,11 +90,11 @@ def test_the_host_adds_no_row(monkeypatch):
 
     monkeypatch.setattr(ResidentIterating, "reduce", reduce)
     options = {"device": TWO, "schur": "implicit", "transport": "pages"}
-    found = graphopt.optimize(adjustment(), "lm", 2, **options)
+    found = graphopt.distributed.optimize(adjustment(), None, "lm", 2, **options)
     assert told and {(count, rows) for count, _, rows in told} == {(1, 0)} and told[0][1] > 0
     told.clear()
     monkeypatch.setattr(transport, "MOST_GATHERED", 0)
-    assert chi2_of(graphopt.optimize(adjustment(), "lm", 2, **options)) == chi2_of(found)
+    assert chi2_of(graphopt.distributed.optimize(adjustment(), None, "lm", 2, **options)) == chi2_of(found)
     assert min(count for count, _, _ in told) > 1 and {rows for *_, rows in told} == {0}
 
 
@@ -100,12 +102,14 @@ def test_the_host_adds_no_row(monkeypatch):
 def test_large_messages_take_them_by_themselves(monkeypatch, large, expected):
     """Small ones do not."""
     monkeypatch.setattr(transport, "LARGE", large)
-    found = graphopt.optimize(adjustment(), "lm", 2, device=TWO, schur="implicit")
+    found = graphopt.distributed.optimize(adjustment(), None, "lm", 2, device=TWO, schur="implicit")
     assert found.partition["transport"] == expected
-    mixed = graphopt.optimize(adjustment(), "lm", 2, device="vulkan:0,cpu", schur="implicit")
+    mixed = graphopt.distributed.optimize(
+        adjustment(), None, "lm", 2, device="vulkan:0,cpu", schur="implicit"
+    )
     assert mixed.partition["transport"] == "host"
     monkeypatch.setenv("GRAPHOPT_MASK_FEATURES", "imports_host")
-    lacking = graphopt.optimize(adjustment(), "lm", 2, device=TWO, schur="implicit")
+    lacking = graphopt.distributed.optimize(adjustment(), None, "lm", 2, device=TWO, schur="implicit")
     assert lacking.partition["transport"] == "host"
 
 
@@ -113,15 +117,21 @@ def test_a_driver_that_cannot(monkeypatch):
     """Says which, and what to do."""
     monkeypatch.setenv("GRAPHOPT_MASK_FEATURES", "imports_host")
     with pytest.raises(DeviceError, match=r"does not work on memory of the host .* Use transport='host'"):
-        graphopt.optimize(adjustment(), "lm", 2, device=TWO, schur="implicit", transport="pages")
+        graphopt.distributed.optimize(
+            adjustment(), None, "lm", 2, device=TWO, schur="implicit", transport="pages"
+        )
 
 
 def test_where_there_are_no_pages():
     """A rank on the CPU; S that is factorized."""
     with pytest.raises(DeviceError, match="rank 1: it computes on the CPU"):
-        graphopt.optimize(adjustment(), "lm", 2, device="vulkan:0,cpu", schur="implicit", transport="pages")
+        graphopt.distributed.optimize(
+            adjustment(), None, "lm", 2, device="vulkan:0,cpu", schur="implicit", transport="pages"
+        )
     with pytest.raises(OptionError, match="transport='pages' carries the messages of conjugate gradients"):
-        graphopt.optimize(adjustment(), "lm", 2, device=TWO, schur="explicit", transport="pages")
+        graphopt.distributed.optimize(
+            adjustment(), None, "lm", 2, device=TWO, schur="explicit", transport="pages"
+        )
 
 
 def test_ranks_of_several_hosts(monkeypatch):

@@ -28,7 +28,7 @@ def chi2_of(summary):
 def test_ranks_take_the_steps_of_one_process(name, device):
     """Chi2 per iteration to 1e-9, devices and cores together as well."""
     graph = PROBLEMS[name]()
-    found = graphopt.optimize(graph, "lm", 6, device=device, **EXACTLY)
+    found = graphopt.distributed.optimize(graph, None, "lm", 6, device=device, **EXACTLY)
     expected = graphopt.optimize(PROBLEMS[name](), "lm", 6, device="cpu", **EXACTLY)
     np.testing.assert_allclose(chi2_of(found), chi2_of(expected), rtol=1e-9)
     assert graph.chi2() == pytest.approx(expected.final_chi2, rel=1e-9)
@@ -49,7 +49,9 @@ def test_ranks_take_the_steps_of_one_process(name, device):
 def test_ways_to_compute_it(options):
     """What is stored, what preconditions, and algorithms that ask for vectors."""
     device, options = options.copy(), {"method": "lm", **options}
-    found = graphopt.optimize(adjustment(), max_iterations=5, device=DEVICES[0], **EXACTLY, **options)
+    found = graphopt.distributed.optimize(
+        adjustment(), None, max_iterations=5, device=DEVICES[0], **EXACTLY, **options
+    )
     on_cpu = {name: value for name, value in options.items() if name != "schedule"}
     if device.get("method") == "auto":
         on_cpu["options"] = distributed_rules(graphopt.AutoOptions())
@@ -60,7 +62,7 @@ def test_ways_to_compute_it(options):
 def test_mixed_precision_ends_as_on_one_device():
     """And goes on in double where that decides."""
     options = {"schur": "implicit", "precision": "mixed"}
-    found = graphopt.optimize(adjustment(), "lm", 20, device=DEVICES[0], **options)
+    found = graphopt.distributed.optimize(adjustment(), None, "lm", 20, device=DEVICES[0], **options)
     expected = graphopt.optimize(adjustment(), "lm", 20, device="vulkan:0", **options)
     assert found.final_chi2 == pytest.approx(expected.final_chi2, rel=1e-6)
     assert found.precision == expected.precision
@@ -71,7 +73,7 @@ def test_the_same_bits_every_time():
     """For a number of ranks."""
     first, second = adjustment(), adjustment()
     chi2 = [
-        chi2_of(graphopt.optimize(graph, "lm", 6, device=DEVICES[2], schur="implicit"))
+        chi2_of(graphopt.distributed.optimize(graph, None, "lm", 6, device=DEVICES[2], schur="implicit"))
         for graph in (first, second)
     ]
     assert chi2[0] == chi2[1]
@@ -94,7 +96,7 @@ def test_one_submission_per_iteration(monkeypatch, way):
     monkeypatch.setattr(solver, way, counting)
     if way == "iterate":
         monkeypatch.setattr(solver, "iterates_natively", lambda comm, own: False)
-    graphopt.optimize(adjustment(), "lm", 3, comm=None, device="vulkan:0", schur="implicit")
+    graphopt.optimize(adjustment(), "lm", 3, device="vulkan:0", schur="implicit")
     assert not iterations  # one device alone is no rank
     run_alone("vulkan:0")
     assert iterations and min(iterations) > 3
@@ -106,9 +108,9 @@ def test_native_iterations_have_the_bits_of_python(monkeypatch, precision):
     """Ranks of MPI iterate in Python, threads in native code: the same steps."""
     options = {"device": DEVICES[2], "schur": "implicit", "precision": precision}
     first, second = adjustment(), adjustment()
-    natively = graphopt.optimize(first, "lm", 5, **options)
+    natively = graphopt.distributed.optimize(first, None, "lm", 5, **options)
     monkeypatch.setattr(solver, "iterates_natively", lambda comm, own: False)
-    in_python = graphopt.optimize(second, "lm", 5, **options)
+    in_python = graphopt.distributed.optimize(second, None, "lm", 5, **options)
     assert chi2_of(natively) == chi2_of(in_python)
     assert estimates(first) == estimates(second)
 
@@ -127,7 +129,7 @@ def test_a_rank_that_fails_ends_those_who_wait_for_it_natively(monkeypatch):
 
     monkeypatch.setattr(solver, "iterate_natively", failing)
     with pytest.raises(RankError, match="Rank 1: no memory left"):
-        graphopt.optimize(adjustment(), "lm", 5, device=DEVICES[0], schur="implicit")
+        graphopt.distributed.optimize(adjustment(), None, "lm", 5, device=DEVICES[0], schur="implicit")
 
 
 def run_alone(device):
@@ -148,6 +150,6 @@ def test_auto_iterates_on_devices(monkeypatch):
         ResidentPart, "of", classmethod(lambda cls, *given: made.append(plain(cls, *given)) or made[-1])
     )
     monkeypatch.setattr(solver, "ON_DEVICE", 30)
-    summary = graphopt.optimize(adjustment(), "lm", 3, device=DEVICES[0])
+    summary = graphopt.distributed.optimize(adjustment(), None, "lm", 3, device=DEVICES[0])
     assert summary.schur == "implicit"
     assert [type(part) for part in made] == [ResidentPart] * 2

@@ -34,7 +34,7 @@ WAYS = [
 def run(name, options):
     """Chi2 per iteration and estimates."""
     graph = PROBLEMS[name]()
-    summary = graphopt.optimize(graph, "lm", 3, device=DEVICES, schur="implicit", **options)
+    summary = graphopt.distributed.optimize(graph, None, "lm", 3, device=DEVICES, schur="implicit", **options)
     return [iteration.chi2 for iteration in summary.iterations], estimates(graph)
 
 
@@ -81,7 +81,8 @@ from graphopt.device.vulkan import VulkanDevice
 if sys.argv[2] == "without barriers":
     VulkanRecorder.barrier = lambda self: self
 for name, options in json.loads(sys.argv[3]):
-    graphopt.optimize(PROBLEMS[name](), "lm", 2, device="vulkan:0,vulkan:0", schur="implicit", **options)
+    two = {"device": "vulkan:0,vulkan:0", "schur": "implicit"}
+    graphopt.distributed.optimize(PROBLEMS[name](), None, "lm", 2, **two, **options)
 devices = [one for one in gc.get_objects() if isinstance(one, VulkanDevice)]
 print(json.dumps([[one.access for one in devices], [text for one in devices for text in one.messages]]))
 """

@@ -15,7 +15,7 @@ from graphopt.errors import DeviceError, GraphError, OptionError
 def test_several_devices_without_mpi(make, device):
     """Chi2 per iteration to 1e-9."""
     graph, alone = make(), make()
-    found = graphopt.optimize(graph, device=device)
+    found = graphopt.distributed.optimize(graph, None, device=device)
     rules = distributed_rules(graphopt.AutoOptions())
     expected = graphopt.optimize(alone, options=rules)
     np.testing.assert_allclose(
@@ -35,7 +35,7 @@ def test_one_edge_over_more_ranks(options):
     for graph_ in (graph, alone):
         graph_.add_vertices("VERTEX_SE2", [0, 1], [[0.0, 0, 0], [1, 1, 1]])
         graph_.add_edges("EDGE_SE2", [[0, 1]], [[1.0, 0, 0]])
-    found = graphopt.optimize(graph, "gn", 3, device="cpu,cpu,cpu", **options)
+    found = graphopt.distributed.optimize(graph, None, "gn", 3, device="cpu,cpu,cpu", **options)
     expected = graphopt.optimize(alone, "gn", 3, device="cpu", **options)
     assert found.initial_chi2 == expected.initial_chi2
     np.testing.assert_allclose(graph.vertex_sets[0].estimate, alone.vertex_sets[0].estimate, atol=1e-12)
@@ -47,7 +47,7 @@ def test_components_that_are_held_stay():
     graph, alone = adjustment(), adjustment()
     for graph_ in (graph, alone):
         graph_.hold(graph_.vertex_sets[0].ids[3:6], [0, 1])
-    found = graphopt.optimize(graph, "lm", 5, device="cpu,cpu")
+    found = graphopt.distributed.optimize(graph, None, "lm", 5, device="cpu,cpu")
     expected = graphopt.optimize(alone, "lm", 5)
     assert found.final_chi2 == pytest.approx(expected.final_chi2, rel=1e-9)
 
@@ -105,4 +105,17 @@ def test_errors_together():
 def test_what_cannot_be(options, error, words):
     """With a sentence, and no thread that waits for ever."""
     with pytest.raises((error, DeviceError), match=words):
-        graphopt.optimize(sphere(), **options)
+        graphopt.distributed.optimize(sphere(), None, **options)
+
+
+@pytest.mark.parametrize("devices", ["cpu", "cpu,cpu"])
+def test_measurements_and_models_take_several_devices(devices):
+    """`graphopt eval` and `graphopt.colmap` optimize over what is named."""
+    from graphopt.colmap import adjust
+    from graphopt.eval.solve import measure
+
+    options = {"method": "lm", "max_iterations": 2, "device": devices}
+    entry, _ = measure(adjustment(), "auto", options, 1)
+    summary = adjust(adjustment(), **options)
+    assert len(summary.ranks) == devices.count(",") * 2
+    assert entry["chi2"] < entry["initial_chi2"]

@@ -110,7 +110,7 @@ def _world():
 
 def _solved(comm, name: str, options: dict) -> dict:
     graph = PROBLEMS[name]() if comm.rank == 0 else None
-    summary = graphopt.optimize(graph, max_iterations=MOST_ITERATIONS, comm=comm, **options)
+    summary = graphopt.distributed.optimize(graph, comm, max_iterations=MOST_ITERATIONS, **options)
     document = summary.to_dict()
     document["graph_chi2"] = None if graph is None else graph.chi2()
     document["estimates"] = None if graph is None else estimates(graph)
@@ -141,7 +141,7 @@ def dying(path: str, how: str) -> None:
                 os.kill(os.getpid(), signal.SIGKILL)
             SolverPart.linearize = out_of_memory if how == "memory" else lost_device
 
-    graphopt.optimize(graph, "lm", 10, comm=comm, callback=act, checkpoint=path, every=1)
+    graphopt.distributed.optimize(graph, comm, "lm", 10, callback=act, checkpoint=path, every=1)
 
 
 def out_of_memory(part):
@@ -170,7 +170,7 @@ def raising() -> list[str]:
     found = []
     for options in ({"callback": fail}, {"method": "newton"}, {"schur": "implicit", "fix": [10**6]}):
         try:
-            graphopt.optimize(adjustment() if comm.rank == 0 else None, comm=comm, **options)
+            graphopt.distributed.optimize(adjustment() if comm.rank == 0 else None, comm, **options)
             found.append("nothing")
         except graphopt.GraphOptError as error:
             found.append(f"{type(error).__name__}: {error}")
@@ -189,7 +189,7 @@ def failing() -> list:
         if comm.rank == 1:
             setattr(SolverPart, name, lambda part, *given: out_of_memory(part))
         try:
-            graphopt.optimize(adjustment() if comm.rank == 0 else None, "lm", 3, comm=comm)
+            graphopt.distributed.optimize(adjustment() if comm.rank == 0 else None, comm, "lm", 3)
             caught.append("nothing")
         except (graphopt.GraphOptError, MemoryError) as error:
             caught.append(f"{type(error).__name__}: {error}")
@@ -200,7 +200,7 @@ def failing() -> list:
         duplicate = comm.Dup()
         MpiCommunicator.of(duplicate).sum(np.ones(3))
         duplicate.Free()
-    summary = graphopt.optimize(adjustment() if comm.rank == 0 else None, "lm", 3, comm=comm)
+    summary = graphopt.distributed.optimize(adjustment() if comm.rank == 0 else None, comm, "lm", 3)
     expected = graphopt.optimize(adjustment(), "lm", 3).final_chi2
     return comm.allgather([caught, summary.final_chi2, expected])
 
@@ -216,7 +216,7 @@ def stopping() -> list:
             seen.append([done.chi2, graph.chi2()])
         return not (comm.rank == 1 and done.iteration == 1)
 
-    summary = graphopt.optimize(graph, "lm", 10, comm=comm, callback=watch)
+    summary = graphopt.distributed.optimize(graph, comm, "lm", 10, callback=watch)
     return [comm.allgather([len(summary.iterations), summary.termination.name]), seen]
 
 
@@ -233,7 +233,7 @@ def again() -> list:
     for _ in range(2):
         for number, values in enumerate(start):
             graph.vertex_sets[number].estimate[...] = values
-        summary = graphopt.optimize(graph, "lm", 4, comm=comm)
+        summary = graphopt.distributed.optimize(graph, comm, "lm", 4)
         found.append([iteration.chi2 for iteration in summary.iterations])
     return comm.allgather([len(made), *found])
 

@@ -69,7 +69,7 @@ def test_several_ranks_and_threads_hold_the_graph_too():
         thread.start()
         thread.join()
 
-    summary = graphopt.optimize(graph, "gn", 2, device="cpu,cpu", callback=callback)
+    summary = graphopt.distributed.optimize(graph, None, "gn", 2, device="cpu,cpu", callback=callback)
     assert len(caught) == 2 and summary.is_usable and 1000 not in graph
 
 

@@ -48,11 +48,10 @@ def test_the_algorithms_do_the_same_on_the_reference_solver(method):
     graph.set_fixed([0])
     other = graph.copy()
     summary = optimize(graph, method, max_iterations=6)
-    options_type, algorithm_type = METHODS[method]
-    options = options_type(max_iterations=6)
+    options = METHODS[method].options(max_iterations=6)
     expected = Summary(0, 0, method)
     solver = ReferenceSolver(other, Structure(other.select()))
-    run(algorithm_type(options), options, solver, expected, StopSignals(None, None, 0.0))
+    run(METHODS[method].make(options), options, solver, expected, StopSignals(None, None, 0.0))
     np.testing.assert_allclose(
         [iteration.chi2 for iteration in summary.iterations],
         [iteration.chi2 for iteration in expected.iterations],

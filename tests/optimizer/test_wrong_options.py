@@ -2,10 +2,13 @@
 
 from __future__ import annotations
 
+from dataclasses import fields
+
 import pytest
 
-from graphopt import AutoOptions, Graph, compute_covariances, compute_marginals, optimize
+from graphopt import AutoOptions, Graph, SolverOptions, compute_covariances, compute_marginals, optimize
 from graphopt.errors import DeviceError, GraphOptError, OptionError
+from graphopt.solver.registry import SolverChanges
 
 
 def two_poses():
@@ -23,6 +26,8 @@ def two_poses():
         ({"pcg_iterations": 1.5, "linear_solver": "pcg"}, "pcg_iterations is 1.5, expected a whole number"),
         ({"pcg_tolerance": "small"}, "pcg_tolerance is 'small', expected a number"),
         ({"schedule": 3}, "schedule is 3, expected a name"),
+        ({"method": ["lm"]}, "method is '\\['lm'\\]', expected one of auto, lm"),
+        ({"linear_solver": None}, "linear_solver is 'None', expected one of auto, cholesky"),
         ({"fix": 5}, "fix is 5, expected 'auto', 'none' or a list"),
     ],
 )
@@ -67,3 +72,12 @@ def test_who_cannot_be_eliminated_is_counted(device):
         graph.vertex_set("VERTEX_SE2").marginalized[:] = marked
         with pytest.raises(GraphOptError, match=r"this graph has [01] to eliminate and [01] to keep"):
             optimize(graph, device=device, linear_solver="pcg", schur="implicit")
+
+
+def test_fields_of_solver_options_are_options_of_optimize():
+    """All of them, with a type for editors, and a misspelt one is answered with its name."""
+    assert [*SolverChanges.__annotations__] == [field.name for field in fields(SolverOptions)]
+    for field in fields(SolverOptions):
+        optimize(two_poses(), "gn", 1, **{field.name: field.default})
+        with pytest.raises(OptionError, match=f"Did you mean '{field.name}'"):
+            optimize(two_poses(), **{f"{field.name}x": field.default})

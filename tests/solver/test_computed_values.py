@@ -45,7 +45,7 @@ def solver_of(graph, **options):
     return MaterializedSolver(graph, graph.select(), SolverOptions(**{"device": "cpu", **options}))
 
 
-@pytest.mark.parametrize("linear_solver", ["cholesky", "pcg"])
+@pytest.mark.parametrize("linear_solver", ["cholesky", "dense", "pcg"])
 def test_values_in_arrays_have_the_same_equations(types, linear_solver):
     """H, its diagonal, b, chi2 and a step, of values of values, sums and merged pixels."""
     graph = everything(types)
@@ -57,7 +57,8 @@ def test_values_in_arrays_have_the_same_equations(types, linear_solver):
     dense = whole.H.toarray()
     columns = np.stack([solver.multiply(column) for column in np.eye(solver.dim)], axis=1)
     np.testing.assert_allclose(columns, dense, rtol=1e-10, atol=1e-11)
-    if linear_solver == "cholesky":
+    assert solver.describe()["linear_solver"] == linear_solver
+    if linear_solver != "pcg":
         np.testing.assert_allclose(solver.diagonal, dense.diagonal(), rtol=1e-11)
     assert solver.solve(0.1)
     expected = np.linalg.solve(dense + 0.1 * np.eye(len(dense)), whole.b)
@@ -207,7 +208,7 @@ def test_the_sparsity_of_the_chain_rule_may_change():
         offsets=np.array([0, 3]), dim=3,
     )  # fmt: skip
     hessian = np.diag([2.0, 3.0, 4.0]) + 0.5
-    system = FormedSystem(structure)
+    system = FormedSystem(structure, "cholesky")
     lower = np.tril(np.ones((3, 3)))
     for chain in (np.eye(3), np.diag([1.0, 0.0, 1.0]), lower, lower.T, np.diag([0.0, 1.0, 1.0])):
         expected = chain.T @ hessian @ chain

@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 
 from graphopt.errors import GraphOptError
-from graphopt.solver.registry import EVALUATIONS, PRODUCTS
+from graphopt.option_names import EVALUATIONS, PRODUCTS
 from graphopt.solver.vulkan import program
 from graphopt.solver.vulkan.schedules import schedule
 

@@ -22,6 +22,7 @@ from graphopt.errors import DeviceLimitError, OptionError
 from graphopt.graph import Graph, Selection
 from graphopt.solver.computed.device_chain import TERM_SCHEDULES, DeviceChain
 from graphopt.solver.computed.structure import ValuesStructure
+from graphopt.solver.linear.table import factorizes
 from graphopt.solver.registry import Schedule, SolverOptions
 from graphopt.solver.vulkan.data.layout import MAX_BLOCK_DIM
 from graphopt.solver.vulkan.kernels.blocks import BlockInverse, row_table, symmetric_product
@@ -288,7 +289,7 @@ def device_values_solver(
     graph: Graph, selection: Selection, options: SolverOptions
 ) -> DeviceValuesSolver | None:
     """The solver of a Vulkan device; None where conjugate gradients on it are not what is asked for."""
-    if options.device.partition(":")[0] != "vulkan" or options.linear_solver not in ("auto", "pcg"):
+    if options.device.partition(":")[0] != "vulkan" or factorizes(options.linear_solver):
         return None
     device = open_device(options.device)
     if not isinstance(device, VulkanDevice) or options.schedule == "host":

@@ -27,8 +27,9 @@ from graphopt.solver.computed.device_solver import DeviceValuesSolver, device_va
 from graphopt.solver.computed.inline import refuse_missing_values
 from graphopt.solver.computed.structure import outer_selection
 from graphopt.solver.cpu import HostEquations, make_linearizer
-from graphopt.solver.linear import BlockPattern, SparseCholesky
-from graphopt.solver.linear_systems import PCG_TOLERANCE
+from graphopt.solver.linear import BlockPattern
+from graphopt.solver.linear.pcg import PCG_TOLERANCE
+from graphopt.solver.linear.table import LINEAR_SOLVERS, DirectSolver, factorizes, iterates
 from graphopt.solver.registry import SolverOptions, create_block_solver
 from graphopt.solver.structure import Structure
 from graphopt.solver.trial import Damping, Trial, TrialsByParts
@@ -80,9 +81,9 @@ class MaterializedSolver(TrialsByParts):
         self._compute()
 
     def _choose_direct(self, options: SolverOptions) -> Any:
-        if options.linear_solver == "pcg":
+        if iterates(options.linear_solver):
             return None
-        is_asked = options.linear_solver in ("cholesky", "dense")
+        is_asked = factorizes(options.linear_solver)
         matrix = self._chain.matrix()
         if matrix is None:
             if is_asked:
@@ -94,7 +95,9 @@ class MaterializedSolver(TrialsByParts):
         if not is_asked and not isinstance(self.inner, HostEquations):
             return None
         work = float(np.diff(matrix.indptr).astype(float) @ np.diff(matrix.indptr))
-        return FormedSystem(self._inner_structure) if is_asked or work < MOST_FORMED else None
+        if not is_asked and work >= MOST_FORMED:
+            return None
+        return FormedSystem(self._inner_structure, options.linear_solver if is_asked else "cholesky")
 
     # ---------------------------------------------------------------- evaluation
 
@@ -245,7 +248,7 @@ class MaterializedSolver(TrialsByParts):
         own = sum(estimate.nbytes for estimate in self._estimates) + 8 * 6 * self.dim
         found = dict(self.inner.describe())
         memory = int(found.get("memory_bytes", 0)) + own + self._chain.nbytes  # type: ignore[arg-type]
-        name = "pcg" if self._direct is None else "cholesky"
+        name = "pcg" if self._direct is None else self._direct.linear_solver
         factorized_on = "" if self._direct is None else "cpu"
         return {
             **found,
@@ -272,7 +275,8 @@ def materialized_solver(
 class FormedSystem:
     """H = E' H_in E as a sparse matrix of scalars, and its factor."""
 
-    def __init__(self, structure: Structure):
+    def __init__(self, structure: Structure, linear_solver: str):
+        self.linear_solver = linear_solver
         blocks, dims = structure, structure.dims.astype(np.int64)
         row, col = blocks.row_idx.astype(np.int64), np.repeat(np.arange(len(dims)), np.diff(blocks.col_ptr))
         sizes = dims[row] * dims[col]
@@ -282,7 +286,7 @@ class FormedSystem:
         self._columns = structure.offsets[col][owner] + within // dims[row][owner]
         self._is_below = self._rows > self._columns  # of diagonal blocks, which are stored in full
         self._dim = structure.dim
-        self._solver: SparseCholesky | None = None
+        self._solver: DirectSolver | None = None
         self._matrix: Any = None
 
     def form(self, chain: scipy.sparse.csr_matrix, values: np.ndarray) -> np.ndarray:
@@ -304,7 +308,7 @@ class FormedSystem:
             or not np.array_equal(found.indices, last.indices)
         ):
             pattern = BlockPattern(np.ones(found.shape[0], np.int32), found.indptr, found.indices)
-            self._solver = SparseCholesky(pattern)
+            self._solver = LINEAR_SOLVERS.row(self.linear_solver).make_direct(pattern)
         self._matrix = found
         return np.asarray(found.diagonal())
 

@@ -16,5 +16,16 @@ from graphopt.solver.linear.factor_pcg import FactorPcg
 from graphopt.solver.linear.pattern import BlockPattern
 from graphopt.solver.linear.pcg import Pcg
 from graphopt.solver.linear.schur import SchurComplement
+from graphopt.solver.linear.table import LINEAR_SOLVERS, LinearSolver, register_linear_solver
 
-__all__ = ["BlockPattern", "DenseCholesky", "FactorPcg", "Pcg", "SchurComplement", "SparseCholesky"]
+__all__ = [
+    "LINEAR_SOLVERS",
+    "BlockPattern",
+    "DenseCholesky",
+    "FactorPcg",
+    "LinearSolver",
+    "Pcg",
+    "SchurComplement",
+    "SparseCholesky",
+    "register_linear_solver",
+]

@@ -33,6 +33,7 @@ from graphopt.errors import OptionError, ShapeError
 from graphopt.solver.linear import memory
 from graphopt.solver.linear.pattern import BlockPattern
 from graphopt.solver.linear.refined import SignedSystem
+from graphopt.solver.linear.table import LinearSolver
 
 ORDERINGS = ("auto", "amd", "metis", "dissection", "natural")
 METHODS = ("llt", "ldlt")
@@ -112,3 +113,7 @@ def _is_signed(method: str) -> bool:
     if method not in METHODS:
         raise OptionError(f"method is {method!r}, expected one of {', '.join(METHODS)}.")
     return method == "ldlt"
+
+
+SPARSE = LinearSolver(SparseCholesky, native=True, ordering="auto")
+DENSE = LinearSolver(DenseCholesky, native=True, ordering="dense")

@@ -19,17 +19,15 @@ own factor is too large.
 from __future__ import annotations
 
 from collections.abc import Callable
-from typing import Literal, get_args
 
 import numpy as np
 
 from graphopt.cpu_kernels import kernels
 from graphopt.errors import SolverError
+from graphopt.option_names import FactorPreconditioner
 from graphopt.solver.linear.cholesky import SparseCholesky
 from graphopt.solver.linear.pattern import BlockPattern
 
-Kind = Literal["factor", "clusters"]
-FACTOR_PRECONDITIONERS: tuple[Kind, ...] = get_args(Kind)
 CLUSTER_ROWS = 600
 _FLOPS_PER_BYTE = 2.0
 """Operations that a factorization does while an iteration reads a byte: 16 GFLOP/s and 8 GB/s of a core."""
@@ -125,7 +123,7 @@ class FactorPcg:
         pattern: BlockPattern,
         tolerance: float = 1e-12,
         max_iterations: int | None = None,
-        kind: Kind = "factor",
+        kind: FactorPreconditioner = "factor",
     ):
         self._pattern, self._tolerance = pattern, tolerance
         self._most = pattern.dim if max_iterations is None else max_iterations

@@ -12,13 +12,25 @@ before. The iteration starts at x = 0.
 
 from __future__ import annotations
 
+from typing import TYPE_CHECKING, cast
+
 from graphopt.cpu_kernels import kernels
 from graphopt.errors import OptionError
+from graphopt.option_names import FACTOR_PRECONDITIONERS, JACOBI_PRECONDITIONERS
+from graphopt.solver.linear.factor_pcg import FactorPcg
 from graphopt.solver.linear.pattern import BlockPattern
 from graphopt.solver.linear.schur import SchurComplement
+from graphopt.solver.linear.table import PRECONDITIONERS, LinearSolver
 
-PRECONDITIONERS = ("hschur", "hpp")
-"""Block-Jacobi; `factor_pcg` has the others."""
+if TYPE_CHECKING:
+    from graphopt.option_names import FactorPreconditioner
+    from graphopt.solver.registry import SolverOptions
+
+
+PCG_TOLERANCE = 1e-12
+"""Of r' inv(M) r relative to its start, in an optimization: the residual falls by 1e-6."""
+MIXED_PCG_TOLERANCE = 1e-9
+"""float32 does not resolve more of it."""
 
 
 class Pcg(kernels.Pcg):
@@ -58,8 +70,32 @@ class Pcg(kernels.Pcg):
             raise OptionError(f"tolerance is {tolerance}, must be >= 0.")
         if max_iterations is not None and max_iterations < 0:
             raise OptionError(f"max_iterations is {max_iterations}, must be >= 0, or None for dim.")
-        if preconditioner not in PRECONDITIONERS:
+        if preconditioner not in JACOBI_PRECONDITIONERS:
             raise OptionError(
-                f"preconditioner is '{preconditioner}', expected one of {', '.join(PRECONDITIONERS)}."
+                f"preconditioner is '{preconditioner}', expected one of {', '.join(JACOBI_PRECONDITIONERS)}."
             )
-        super().__init__(matrix, tolerance, absolute_tolerance, max_iterations, preconditioner == "hpp")
+        super().__init__(
+            matrix, tolerance, absolute_tolerance, max_iterations, PRECONDITIONERS[preconditioner].is_of_h
+        )
+
+
+def pcg_of(matrix: BlockPattern | SchurComplement, options: SolverOptions) -> Pcg:
+    """Conjugate gradients with block-Jacobi, as the options ask for."""
+    return Pcg(
+        matrix,
+        options.pcg_tolerance or PCG_TOLERANCE,
+        absolute_tolerance=False,
+        max_iterations=options.pcg_iterations,
+        preconditioner=options.preconditioner,
+    )
+
+
+def conjugate_gradients(pattern: BlockPattern, options: SolverOptions) -> Pcg | FactorPcg:
+    """Those of a matrix that the options ask for."""
+    if options.preconditioner in FACTOR_PRECONDITIONERS:
+        kind = cast("FactorPreconditioner", options.preconditioner)
+        return FactorPcg(pattern, options.pcg_tolerance or PCG_TOLERANCE, options.pcg_iterations, kind)
+    return pcg_of(pattern, options)
+
+
+PCG = LinearSolver(iterate=conjugate_gradients)

@@ -1,6 +1,6 @@
 """The Vulkan block solver: linearisation, Schur complement, conjugate gradients on any GPU with a driver.
 
-Registers the devices "vulkan" ("vulkan:1", "vulkan:radeon") and "kompute", the same solver over the package
+The devices "vulkan" ("vulkan:1", "vulkan:radeon") and "kompute", the same solver over the package
 kp. Nothing native is imported until one is asked for.
 """
 
@@ -8,7 +8,8 @@ from __future__ import annotations
 
 from graphopt.graph import Graph
 from graphopt.solver.block_solver import BlockSolver
-from graphopt.solver.registry import SolverOptions, register_block_solver
+from graphopt.solver.devices import Device
+from graphopt.solver.registry import SolverOptions
 from graphopt.solver.structure import Structure
 
 
@@ -18,5 +19,4 @@ def _create(graph: Graph, structure: Structure, options: SolverOptions) -> Block
     return create(graph, structure, options)
 
 
-register_block_solver("vulkan", _create)
-register_block_solver("kompute", _create)
+DEVICE = Device(_create, has_small_blocks=True)

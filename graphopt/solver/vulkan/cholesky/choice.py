@@ -16,7 +16,7 @@ from graphopt.cpu_kernels import kernels
 from graphopt.device.errors import DeviceMemoryError
 from graphopt.device.figures import device_figures
 from graphopt.device.vulkan import VulkanDevice
-from graphopt.solver.linear import BlockPattern
+from graphopt.solver.linear import LINEAR_SOLVERS, BlockPattern
 from graphopt.solver.vulkan.cholesky import memory
 from graphopt.solver.vulkan.cholesky.analysis import BLOCK, Analysis, analyse, analyse_once
 from graphopt.solver.vulkan.cholesky.rates import (
@@ -92,13 +92,15 @@ def factorization_on_device(
     is_chosen: "auto" took Cholesky, and may as well take the CPU; who asks for Cholesky on a device gets it
     there, or `DeviceMemoryError`.
     """
+    ordering = LINEAR_SOLVERS.row(linear_solver).ordering
+    if ordering is None:
+        return None
     if not isinstance(context.device, VulkanDevice):
         return None  # Kompute has no 64-bit constants and no indirect dispatches
     pattern = BlockPattern(layout.dims, layout.col_ptr, layout.row_idx)
-    is_dense = linear_solver == "dense"
     if is_chosen and context.device.info.get("kind") == "cpu":
         return None
-    analysis = analyse_once(pattern, "dense" if is_dense else "auto")
+    analysis = analyse_once(pattern, ordering)
     if is_chosen and not is_faster_on_device(context.device, analysis):
         return None
     return TrialFactorization(context, pattern, analysis=analysis)

@@ -22,6 +22,7 @@ from typing import Any
 
 import numpy as np
 
+from graphopt.solver.linear.table import PRECONDITIONERS, iterates
 from graphopt.solver.structure import Structure
 from graphopt.solver.vulkan.data.array import DeviceArray
 from graphopt.solver.vulkan.data.layout import BlockLayout
@@ -138,7 +139,7 @@ class SchurReduction:
         )
         self._reduction = RowProduct(context, layout, items, uses, layout.num_kept)
         self.bytes_per_product = 2.0 * self.schur.size * context.real.itemsize
-        if self._chosen.linear_solver == "pcg":
+        if iterates(self._chosen.linear_solver):
             self._product = symmetric_product(context, self.reduced)
             self.num_dots = self._product.num_groups
             self.jacobi = BlockInverse(
@@ -153,7 +154,7 @@ class SchurReduction:
         self.num_dots = self._product.num_groups
         self.bytes_per_product = 2.0 * layout.values_size * context.real.itemsize
         source = kept.diagonal_offset
-        if self._chosen.preconditioner == "hschur":
+        if not PRECONDITIONERS[self._chosen.preconditioner].is_of_h:
             self.schur = schur_diagonal(context, layout, self.landmark_inverse.offset)
             source = self.schur.offset
         self.jacobi = BlockInverse(context, kept.dims, source, kept.scalar[:-1], kept.diagonal_offset)
@@ -238,7 +239,7 @@ def matrix_free_reduction(
     products = EdgeProducts(equations.context, linearizer, structure, layout.num_kept)
     kind = MatrixFreeWhole if configuration.schur == "off" else MatrixFreeSchur
     reduction = kind(equations, products, linearizer.edge_bytes)
-    if isinstance(reduction, MatrixFreeSchur) and configuration.preconditioner == "hschur":
+    if isinstance(reduction, MatrixFreeSchur) and not PRECONDITIONERS[configuration.preconditioner].is_of_h:
         reduction.precondition_by_schur(structure)
     return reduction
 

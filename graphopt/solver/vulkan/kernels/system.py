@@ -23,6 +23,7 @@ from typing import Any
 
 import numpy as np
 
+from graphopt.solver.linear.table import iterates
 from graphopt.solver.trial import Damping
 from graphopt.solver.vulkan.ahead import TrialAhead
 from graphopt.solver.vulkan.cholesky import factorization_on_device
@@ -128,9 +129,9 @@ class DampedSystem:
             self.reduction = make_reduction(equations)
         elif chosen.schur != "off":
             self.reduction = SchurReduction(equations, chosen)
-        elif chosen.linear_solver == "pcg":
+        elif iterates(chosen.linear_solver):
             self.reduction = WholeReduction(equations)
-        if chosen.linear_solver == "pcg":
+        if iterates(chosen.linear_solver):
             assert self.reduction is not None
             parts = equations, self.reduction, chosen, self.damping, self.programs
             self.iterations = make_iterations(*parts)

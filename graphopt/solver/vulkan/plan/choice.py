@@ -23,16 +23,10 @@ from graphopt.device.figures import device_figures
 from graphopt.device.kompute import KomputeDevice
 from graphopt.device.protocol import Precision
 from graphopt.errors import DeviceError, OptionError
-from graphopt.solver.linear_systems import MIXED_PCG_TOLERANCE, PCG_TOLERANCE
-from graphopt.solver.registry import (
-    EDGE_SCHEDULES,
-    EVALUATIONS,
-    SUMMATIONS,
-    Evaluation,
-    Products,
-    Schedule,
-    SolverOptions,
-)
+from graphopt.option_names import EDGE_SCHEDULES, EVALUATIONS, SUMMATIONS, Evaluation, Products
+from graphopt.solver.linear.pcg import MIXED_PCG_TOLERANCE, PCG_TOLERANCE
+from graphopt.solver.linear.table import iterates
+from graphopt.solver.registry import Schedule, SolverOptions
 from graphopt.solver.structure import Structure
 from graphopt.solver.vulkan.data.layout import MAX_VALUES, BlockLayout
 from graphopt.solver.vulkan.data.views import MANY_EDGES
@@ -140,7 +134,7 @@ class Plan:
     @property
     def uses_float32(self) -> bool:
         """In mixed precision the device does more with H than to compute it."""
-        return self.configuration.linear_solver == "pcg" or self.configuration.schur != "off"
+        return iterates(self.configuration.linear_solver) or self.configuration.schur != "off"
 
 
 def choose_plan(
@@ -231,7 +225,7 @@ def _factored(
 
 
 def _for_host(resolved: Configuration, structure: Structure, eliminates: bool) -> Configuration:
-    if resolved.linear_solver != "pcg":
+    if not iterates(resolved.linear_solver):
         return resolved
     num_kept = structure.num_kept if eliminates else structure.num_blocks
     layout = BlockLayout(structure.dims, structure.col_ptr, structure.row_idx, num_kept)

@@ -5,8 +5,13 @@ from __future__ import annotations
 from dataclasses import dataclass, replace
 
 from graphopt.errors import OptionError
-from graphopt.solver.linear.factor_pcg import FACTOR_PRECONDITIONERS
-from graphopt.solver.registry import LINEAR_SOLVERS, PRECONDITIONERS, SCHUR_CHOICES, WORK_QUEUES
+from graphopt.option_names import (
+    FACTOR_PRECONDITIONERS,
+    PRECONDITIONERS,
+    SCHUR_CHOICES,
+    WORK_QUEUES,
+)
+from graphopt.solver.linear.table import check_linear_solver, factorizes, iterates
 from graphopt.solver.vulkan.data.layout import BlockLayout
 
 
@@ -33,15 +38,15 @@ class Configuration:
     """"auto" chose the linear solver: a factorization runs where it is faster. Else it runs on the device."""
 
     def __post_init__(self) -> None:
+        check_linear_solver(self.linear_solver)
         for name, known in (
-            ("linear_solver", LINEAR_SOLVERS),
             ("schur", SCHUR_CHOICES),
             ("preconditioner", PRECONDITIONERS),
             ("work_queues", WORK_QUEUES),
         ):
             if getattr(self, name) not in known:
                 raise OptionError(f"{name} is '{getattr(self, name)}', expected one of {', '.join(known)}.")
-        if self.schur == "implicit" and self.linear_solver in ("cholesky", "dense"):
+        if self.schur == "implicit" and factorizes(self.linear_solver):
             raise OptionError("schur='implicit' needs linear_solver='pcg': Cholesky needs the matrix.")
         if not 0.0 < self.tolerance < 1.0:
             raise OptionError(f"tolerance is {self.tolerance}, must be between 0 and 1.")
@@ -49,7 +54,7 @@ class Configuration:
     @property
     def needs_blocks(self) -> bool:
         """The matrix must be formed: to factor it, or some of it for a preconditioner."""
-        return self.linear_solver != "pcg" or self.preconditioner in FACTOR_PRECONDITIONERS
+        return not iterates(self.linear_solver) or self.preconditioner in FACTOR_PRECONDITIONERS
 
     @property
     def may_factor(self) -> bool:

@@ -16,9 +16,8 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
-from typing import Literal
 
-from graphopt.solver.registry import Evaluation, Products
+from graphopt.option_names import Elimination, Evaluation, Products
 from graphopt.solver.vulkan.plan.passes import EdgeCosts, Pass, bytes_of, edge_pass
 from graphopt.solver.vulkan.plan.problem import GroupSize, ProblemSize
 from graphopt.solver.vulkan.plan.storage import describe_products
@@ -41,7 +40,6 @@ _PAIR_EFFICIENCY = 0.25  # of arithmetic: forming S, measured on an H200
 _ITEM_BYTES = 8.0  # of a stored block in a work queue
 PAIR_BYTES = 12.0
 """Of a pair of observations in S's work queue."""
-Elimination = Literal["explicit", "implicit", "off"]
 
 
 @dataclass(frozen=True)

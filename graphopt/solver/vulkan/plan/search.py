@@ -16,7 +16,7 @@ from math import prod
 
 from graphopt.device.figures import DeviceFigures
 from graphopt.device.protocol import Precision
-from graphopt.solver.registry import EVALUATIONS, PRODUCTS, Evaluation, Products
+from graphopt.option_names import EVALUATIONS, PRODUCTS, Evaluation, Products
 from graphopt.solver.vulkan.data.layout import MAX_VALUES
 from graphopt.solver.vulkan.plan.cost import SETUP_ITERATIONS, Elimination, Prediction, predict_one
 from graphopt.solver.vulkan.plan.passes import EdgeCosts, bytes_of

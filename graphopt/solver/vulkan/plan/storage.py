@@ -17,7 +17,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from graphopt.solver.registry import EVALUATIONS, Evaluation, Products
+from graphopt.option_names import EVALUATIONS, Evaluation, Products
 from graphopt.solver.structure import Structure
 from graphopt.solver.vulkan.data.layout import BlockLayout, diagonal_layout, whole_layout
 

@@ -22,7 +22,7 @@ from dataclasses import dataclass, replace
 from graphopt.codegen.gpu import TILE
 from graphopt.device.figures import DeviceFigures
 from graphopt.device.protocol import Precision
-from graphopt.solver.registry import Products
+from graphopt.option_names import Products
 from graphopt.solver.vulkan.plan.passes import EdgeCosts, Pass, bytes_of, edge_pass
 from graphopt.solver.vulkan.plan.problem import MAX_VIEWS, GroupSize
 from graphopt.solver.vulkan.schedules import schedule

@@ -6,7 +6,7 @@ Factorizations and an explicit Schur complement need them; products come from th
 
 from __future__ import annotations
 
-from graphopt.solver.registry import Products
+from graphopt.option_names import Products
 from graphopt.solver.vulkan.schedules.interface import EdgeSchedule
 
 

@@ -24,8 +24,8 @@ import numpy as np
 
 from graphopt.codegen import gpu
 from graphopt.codegen.gpu.scattered import Scattered, evaluate_kernel, record_layout
-from graphopt.solver.registry import Evaluation as EvaluationName
-from graphopt.solver.registry import Products
+from graphopt.option_names import Evaluation as EvaluationName
+from graphopt.option_names import Products
 from graphopt.solver.vulkan.data.array import DeviceArray, digest_of
 from graphopt.solver.vulkan.data.layout import BlockLayout
 from graphopt.solver.vulkan.kernels.edges import BlocksOfPairs, DeviceEdges, Version

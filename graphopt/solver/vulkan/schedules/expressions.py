@@ -23,7 +23,7 @@ from graphopt.codegen.gpu.expression_products import (
 from graphopt.codegen.gpu.product_shapes import EdgeProduct
 from graphopt.device.figures import DeviceFigures, device_figures
 from graphopt.device.protocol import Precision
-from graphopt.solver.registry import Products
+from graphopt.option_names import Products
 from graphopt.solver.vulkan.plan.passes import (
     EFFICIENCY,
     REUSE,

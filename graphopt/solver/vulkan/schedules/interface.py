@@ -19,8 +19,8 @@ from typing import Any, ClassVar
 from graphopt.codegen import gpu
 from graphopt.codegen.gpu.packed_products import recomputed_product
 from graphopt.codegen.gpu.product_shapes import EdgeProduct
-from graphopt.solver.registry import Evaluation as EvaluationName
-from graphopt.solver.registry import Products
+from graphopt.option_names import Evaluation as EvaluationName
+from graphopt.option_names import Products
 from graphopt.solver.vulkan.data.layout import BlockLayout
 from graphopt.solver.vulkan.kernels.edges import BlocksOfPairs, DeviceEdges, Version
 from graphopt.solver.vulkan.kernels.parts import PackedRecords

@@ -12,7 +12,7 @@ from typing import Any
 from graphopt.codegen.gpu import EDGE_BLOCK, GpuKernel
 from graphopt.codegen.gpu.product_shapes import EdgeProduct
 from graphopt.codegen.gpu.stored_products import StoredProduct, store_kernel, stored_entries
-from graphopt.solver.registry import Products
+from graphopt.option_names import Products
 from graphopt.solver.vulkan.kernels.edges import Version
 from graphopt.solver.vulkan.plan.passes import STREAM_EFFICIENCY, EdgeCosts, Pass, bytes_of
 from graphopt.solver.vulkan.plan.problem import GroupSize

@@ -16,7 +16,7 @@ from typing import Any
 
 from graphopt.codegen.gpu.moved_products import moved_kernel, transposed_product
 from graphopt.codegen.gpu.product_shapes import STOPPABLE, EdgeProduct
-from graphopt.solver.registry import Products
+from graphopt.option_names import Products
 from graphopt.solver.vulkan.data.array import DeviceArray
 from graphopt.solver.vulkan.kernels.edges import DeviceEdges
 from graphopt.solver.vulkan.kernels.parts import PackedRecords

@@ -21,8 +21,8 @@ from graphopt.codegen.gpu.scattered import (
     scattered_linearize_kernel,
     scattered_pair_kernel,
 )
-from graphopt.solver.registry import Evaluation as EvaluationName
-from graphopt.solver.registry import Products
+from graphopt.option_names import Evaluation as EvaluationName
+from graphopt.option_names import Products
 from graphopt.solver.vulkan.data.array import DeviceArray
 from graphopt.solver.vulkan.kernels.edges import DeviceEdges, Version
 from graphopt.solver.vulkan.plan.passes import WORD, Pass, edge_pass

@@ -1,0 +1,77 @@
+"""Names that options take, each set once: the library checks with them, the command line lists them.
+
+Where names have rows of a table (`plugins.Table`), what stands beside a name is where its row is: a new row
+takes one file and one line here. Nothing is imported here, so that `graphopt --help` answers at once.
+"""
+
+from __future__ import annotations
+
+from typing import Literal, get_args
+
+METHODS = {
+    "auto": "graphopt.optimizer.auto:METHOD",
+    "lm": "graphopt.optimizer.levenberg_marquardt:METHOD",
+    "gn": "graphopt.optimizer.gauss_newton:METHOD",
+    "dogleg": "graphopt.optimizer.dogleg:METHOD",
+}
+"""Optimization algorithms -> row of `optimizer.methods`."""
+LINEAR_SOLVERS = {
+    "cholesky": "graphopt.solver.linear.cholesky:SPARSE",
+    "dense": "graphopt.solver.linear.cholesky:DENSE",
+    "pcg": "graphopt.solver.linear.pcg:PCG",
+}
+"""What "auto" may be -> row of `solver.linear.table`."""
+Elimination = Literal["explicit", "implicit", "off"]
+SCHUR_CHOICES = ("auto", *get_args(Elimination))
+WORK_QUEUES = ("auto", "cpu", "gpu", "lookup")
+PRECISIONS = ("auto", "double", "mixed")
+FactorPreconditioner = Literal["factor", "clusters"]
+FACTOR_PRECONDITIONERS: tuple[FactorPreconditioner, ...] = get_args(FactorPreconditioner)
+JACOBI_PRECONDITIONERS = ("hschur", "hpp")
+PRECONDITIONERS = (*JACOBI_PRECONDITIONERS, *FACTOR_PRECONDITIONERS)
+Products = Literal["blocks", "matrix-free", "jacobians", "expressions", "jp"]
+"""What is stored of H for products, see `solver.vulkan.plan.storage`."""
+PRODUCTS: tuple[Products, ...] = get_args(Products)
+Evaluation = Literal["gather", "scatter", "collect"]
+"""Who evaluates residual and Jacobians for H and b: each view of a slot for itself, or one kernel for all."""
+EVALUATIONS: tuple[Evaluation, ...] = get_args(Evaluation)
+EDGE_SCHEDULES = (
+    "auto",
+    *PRODUCTS,
+    *EVALUATIONS,
+    *(f"{product}+{evaluation}" for product in PRODUCTS for evaluation in EVALUATIONS),
+)
+"""Of one edge set."""
+SCHEDULES = (*EDGE_SCHEDULES, "host")
+SUMMATIONS = ("auto", "merged", "separate")
+"""Of one vertex set."""
+DEVICES = {
+    "cpu": "graphopt.solver.cpu:DEVICE",
+    "vulkan": "graphopt.solver.vulkan:DEVICE",
+    "kompute": "graphopt.solver.vulkan:DEVICE",
+}
+"""Devices that optimize -> row of `solver.devices`."""
+ROBUST = ("kernels", "graduated")
+COMPUTED = ("auto", "inline", "materialize")
+"""What is done with computed values."""
+PARTITIONS = ("auto", "slabs", "metis")
+TRANSPORTS = ("auto", "host", "pages")
+INITIALIZATIONS = ("odometry", "spanning-tree", "chordal")
+ROBUST_KERNELS = (
+    "Huber",
+    "PseudoHuber",
+    "Cauchy",
+    "GemanMcClure",
+    "Welsch",
+    "Fair",
+    "Tukey",
+    "Saturated",
+    "DCS",
+    "ScaleDelta",
+)
+"""g2o's, in the order of their numbers, from 1 on."""
+Alignment = Literal["none", "se3", "sim3", "yaw"]
+ALIGNMENTS: tuple[Alignment, ...] = ("se3", "sim3", "yaw", "none")
+DELTA_UNITS = ("frames", "m", "s")
+SEQUENCE_MODES = ("stereo-inertial", "mono-inertial", "stereo", "mono")
+"""Sensors that the pipeline of `slam_bridge` takes."""

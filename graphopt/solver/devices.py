@@ -1,0 +1,58 @@
+"""The table of devices that optimize: name -> what makes their block solver, and its limits.
+
+"vulkan:1" is looked up as "vulkan"; the factory reads the rest from the options.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+from graphopt import option_names
+from graphopt.errors import DeviceError, OptionError
+from graphopt.graph import Graph
+from graphopt.plugins import Table
+from graphopt.solver.block_solver import BlockSolver
+from graphopt.solver.structure import Structure
+
+if TYPE_CHECKING:
+    from graphopt.solver.registry import SolverOptions
+
+Factory = Callable[[Graph, Structure, "SolverOptions"], BlockSolver]
+
+
+@dataclass(frozen=True)
+class Device:
+    """A row."""
+
+    make: Factory
+    """(graph, structure, options) -> block solver."""
+    has_small_blocks: bool = False
+    """It holds blocks of `auto_device.LARGEST_BLOCK` rows at most: larger vertices are split for it."""
+
+
+DEVICES = Table("graphopt.devices", "device", option_names.DEVICES, Device)
+
+
+def device_row(device: str) -> Device:
+    """The row of "vulkan:1"; `DeviceError` with the names that there are."""
+    try:
+        return DEVICES[device.partition(":")[0]]
+    except KeyError:
+        raise DeviceError(
+            f"There is no device '{device}' here; this installation can optimize on: "
+            f"{', '.join(DEVICES.names())}."
+        ) from None
+
+
+def register_block_solver(device: str, factory: Factory, *, has_small_blocks: bool = False) -> None:
+    """Let `device=name` (or "name:more") optimize with `factory(graph, structure, options)`.
+
+    It returns a `solver.block_solver.BlockSolver`. has_small_blocks: see `Device`. A package offers one by an
+    entry point of the group "graphopt.devices", whose object is a `Device`. Raises `OptionError` for a name
+    that is taken, or no function.
+    """
+    if not callable(factory):
+        raise OptionError(f"device '{device}': factory is {factory!r}, expected a function.")
+    DEVICES.register(device, Device(factory, has_small_blocks))
