@@ -25,7 +25,7 @@ LAYERS = (
     "g2o",
     "cli",
 )
-"""A folder may import from those before it (docs/architecture.md)."""
+"""A folder may import from those before it (docs/internals/architecture.md)."""
 
 FOR_ALL = {"errors", "cpu_kernels", "disk_cache", "temporary_files", "html", "suggestions", "_native"}
 ROOT = Path(graphopt.__file__).parent

@@ -138,7 +138,7 @@ def optimize(
         "auto" inlines where no edge gets many vertices by it (`solver.computed`).
     look_behind: False leaves `summary.points_behind` empty, for programs that judge themselves what cameras
         see: looking takes as long as some of a small problem's iterations.
-    comm: an mpi4py communicator, such as `MPI.COMM_WORLD`: optimize over its ranks (docs/scaling.md). All of
+    comm: an mpi4py communicator, such as `MPI.COMM_WORLD`: optimize over its ranks (docs/gpu.md). All of
         them call this, with the same options. The graph of rank 0 counts and is dealt out; others may pass
         None, and a graph of theirs gets the result too. A `device` that names several ("vulkan:0,vulkan:1")
         gives each a rank: with `comm` on every host, without it a thread of this process.
