@@ -33,7 +33,7 @@ bundle adjustment the sum of squared pixel errors. *First call*: the first one w
 process, with compilation of kernels where they are not cached. Later calls of the process: *new structure*,
 other vertex ids and another order of edges; *known structure*, a copy of the graph; *same graph*, its start
 values put back. Problems marked *synthetic* have the published sizes, not the published photographs. Other
-solvers' numbers have their source below each table; where they end at another chi2, it stands beside them.
+solvers' numbers stand below each table with their source, time and chi2.
 """
 
 
@@ -60,23 +60,32 @@ def peers(row: dict[str, Any]) -> str:
     return "; ".join(parts)
 
 
+def rows_of(heads: list[str], rows: list[list[str]]) -> list[str]:
+    """The lines of a table."""
+    return [f"| {' | '.join(cells)} |" for cells in (heads, ["---"] * len(heads), *rows)]
+
+
 def section(table: dict[str, Any], sources: dict[str, str]) -> str:
-    """One table with its machine, commit and sources."""
-    calls = [call for call in CALLS if any(call in row["seconds"] for row in table["rows"])]
-    heads = ["problem", "size", *(CALLS[call] for call in calls), "chi2", "others"]
+    """One table with its machine, commit and sources, and the one of other solvers."""
+    rows = table["rows"]
+    calls = [call for call in CALLS if any(call in row["seconds"] for row in rows)]
+    ours, others = [], []
+    for row in rows:
+        times = [duration(row["seconds"].get(call)) for call in calls]
+        ours.append([row["problem"], row["size"], *times, digits(row["chi2"])])
+        if row["peers"]:
+            others.append([row["problem"], times[-1], peers(row)])
+    used = {peer["source"] for row in rows for peer in row["peers"]}
     lines = [
         f"## {table['title']}\n",
         f"{table['machine']}. {table['date']}, commit {table['commit']}.",
         f"`{table['command']}`. {table['note']}\n",
-        f"| {' | '.join(heads)} |",
-        f"|{'---|' * len(heads)}",
+        *rows_of(["problem", "size", *(CALLS[call] for call in calls), "chi2"], ours),
+        "",
+        *(f"Others: {sources[name]}." for name in sources if name in used),
+        "",
+        *rows_of(["problem", f"graphopt, {CALLS[calls[-1]]}", "others"], others),
     ]
-    for row in table["rows"]:
-        times = [duration(row["seconds"].get(call)) for call in calls]
-        cells = [row["problem"], row["size"], *times, digits(row["chi2"]), peers(row)]
-        lines.append(f"| {' | '.join(cells)} |")
-    used = {peer["source"] for row in table["rows"] for peer in row["peers"]}
-    lines += ["", *(f"Others: {sources[name]}." for name in sources if name in used)]
     return "\n".join(lines) + "\n"
 
 
@@ -87,16 +96,15 @@ def page(document: dict[str, Any]) -> str:
 
 def readme_table(document: dict[str, Any]) -> str:
     """The rows that the README shows."""
-    heads = ("problem", "machine", "time of a call", "chi2", "others")
-    lines = [f"| {' | '.join(heads)} |", f"|{'---|' * len(heads)}"]
+    lines = []
     for table in document["tables"]:
         machine = table["machine"].partition(",")[0].partition(" (")[0]
         for row in filter(lambda row: row.get("readme"), table["rows"]):
             shown = [call for call in ("first", "again", "fresh") if call in row["seconds"]]
             times = ", ".join(f"{CALLS[call]} {duration(row['seconds'][call])}" for call in shown)
-            cells = (row["problem"], machine, times, digits(row["chi2"]), peers(row))
-            lines.append(f"| {' | '.join(cells)} |")
-    return "\n".join(lines) + "\n"
+            lines.append([row["problem"], machine, times, digits(row["chi2"]), peers(row)])
+    heads = ["problem", "machine", "time of a call", "chi2", "others"]
+    return "\n".join(rows_of(heads, lines)) + "\n"
 
 
 def with_table(readme: str, table: str) -> str:
