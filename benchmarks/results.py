@@ -69,10 +69,11 @@ def section(table: dict[str, Any], sources: dict[str, str]) -> str:
     """One table with its machine, commit and sources, and the one of other solvers."""
     rows = table["rows"]
     calls = [call for call in CALLS if any(call in row["seconds"] for row in rows)]
+    has_chi2 = any(row["chi2"] is not None for row in rows)
     ours, others = [], []
     for row in rows:
         times = [duration(row["seconds"].get(call)) for call in calls]
-        ours.append([row["problem"], row["size"], *times, digits(row["chi2"])])
+        ours.append([row["problem"], row["size"], *times, *[digits(row["chi2"])] * has_chi2])
         if row["peers"]:
             others.append([row["problem"], times[-1], peers(row)])
     used = {peer["source"] for row in rows for peer in row["peers"]}
@@ -80,12 +81,12 @@ def section(table: dict[str, Any], sources: dict[str, str]) -> str:
         f"## {table['title']}\n",
         f"{table['machine']}. {table['date']}, commit {table['commit']}.",
         f"`{table['command']}`. {table['note']}\n",
-        *rows_of(["problem", "size", *(CALLS[call] for call in calls), "chi2"], ours),
+        *rows_of(["problem", "size", *(CALLS[call] for call in calls), *["chi2"] * has_chi2], ours),
         "",
-        *(f"Others: {sources[name]}." for name in sources if name in used),
-        "",
-        *rows_of(["problem", f"graphopt, {CALLS[calls[-1]]}", "others"], others),
     ]
+    if others:
+        lines += [*(f"Others: {sources[name]}." for name in sources if name in used), ""]
+        lines += rows_of(["problem", f"graphopt, {CALLS[calls[-1]]}", "others"], others)
     return "\n".join(lines) + "\n"
 
 
