@@ -2,7 +2,7 @@
 
     python benchmarks/scaling.py --ranks 1,2 --device vulkan --problem final-13682 --json measured.json
     python benchmarks/scaling.py --ranks 1,2 --device vulkan --problem final-13682 --weak --json measured.json
-    python benchmarks/scaling.py --read measured.json --docs docs/scaling.md
+    python benchmarks/scaling.py --read measured.json
 
 Ranks are threads of this process with a device each (`vulkan:0,vulkan:1`); with `--mpi` those of one mpirun.
 One rank is the ordinary solver of one device. A problem is a file, or a street with the published numbers of
@@ -406,79 +406,6 @@ def cut_size(runs: list[dict[str, Any]]) -> float:
     return max(several, default=0.0)
 
 
-def draw(runs: list[dict[str, Any]], folder: Path) -> list[Path]:
-    """Strong and weak scaling, and the prediction."""
-    import matplotlib
-
-    matplotlib.use("Agg")
-    import matplotlib.pyplot as plt
-
-    model = fitted(runs)
-    figure, (strong, weak, far) = plt.subplots(1, 3, figsize=(11, 3.2))
-    for axis, is_weak in ((strong, False), (weak, True)):
-        kinds = {
-            (each_run["problem"], each_run["precision"]) for each_run in runs if each_run["weak"] == is_weak
-        }
-        for kind in sorted(kinds):
-            chosen = [each_run for each_run in runs if each_run["weak"] == is_weak or each_run["ranks"] == 1]
-            chosen = [run for run in chosen if (run["problem"], run["precision"]) == kind]
-            chosen.sort(key=lambda run: run["ranks"])
-            base = chosen[0]["product_seconds"] * (1 if is_weak else chosen[0]["ranks"])
-            axis.plot(
-                [run["ranks"] for run in chosen],
-                [base / run["product_seconds"] for run in chosen],
-                "o-",
-                label=", ".join(kind),
-            )
-        most = max([each_run["ranks"] for each_run in runs], default=1)
-        axis.plot([1, most], [1, 1 if is_weak else most], "k:", linewidth=1)
-        axis.set_xlabel("ranks")
-        axis.set_title("weak: efficiency" if is_weak else "strong: speed-up of a product")
-        axis.set_ylim(bottom=0)
-        if kinds:
-            axis.legend(fontsize=7)
-    largest = max(runs, key=lambda each_run: each_run["edges"])
-    poses = largest["pose_scalars"] / largest["edges"] * OBSERVATIONS
-    for label, numbers in (("few poses shared", None), ("all poses shared", poses)):
-        seconds = [
-            predicted(
-                model,
-                OBSERVATIONS,
-                min(cut_size(runs) * (n - 1), poses) if numbers is None else numbers,
-                n,
-                NETWORK,
-            )[0]
-            for n in PREDICTED
-        ]
-        far.loglog(PREDICTED, [1e3 * second for second in seconds], "o-", markersize=3, label=label)
-    far.loglog(PREDICTED, [1e3 * model["edge"] * OBSERVATIONS / n for n in PREDICTED], "k:", linewidth=1)
-    far.set_xlabel("devices of a cluster")
-    far.set_title(f"model: ms per product, {OBSERVATIONS:.0e} observations", fontsize=9)
-    far.legend(fontsize=7)
-    figure.tight_layout()
-    path = folder / "scaling.svg"
-    figure.savefig(path, metadata={"Date": None})
-    plt.close(figure)
-    return [path]
-
-
-def write_docs(runs: list[dict[str, Any]], page: Path) -> None:
-    """Put table, picture and prediction between the two marks of the page."""
-    pictures = draw(runs, page.parent)
-    names = sorted({name for each_run in runs for name in each_run["devices"]})
-    text = page.read_text()
-    begin, end = "<!-- measured: begin -->\n", "<!-- measured: end -->"
-    if begin not in text or end not in text:
-        raise SystemExit(f"{page}: the marks '{begin.strip()}' and '{end}' are missing.")
-    lines = [f"Measured on {', '.join(names)}.", "", *table(runs), ""]
-    lines += [f"![Strong and weak scaling]({picture.name})" for picture in pictures] + [
-        "",
-        *prediction(runs),
-        "",
-    ]
-    page.write_text(text[: text.index(begin) + len(begin)] + "\n".join(lines) + text[text.index(end) :])
-
-
 def main() -> None:
     """Start the runs, or be a rank of one, or report."""
     parser = argparse.ArgumentParser(
@@ -495,7 +422,6 @@ def main() -> None:
     parser.add_argument("--mpirun", default="", help="more options of mpirun")
     parser.add_argument("--json", type=Path, help="add the runs to this file")
     parser.add_argument("--read", type=Path, help="report about the runs of this file")
-    parser.add_argument("--docs", type=Path, help="with --read: write into this page")
     parser.add_argument("--worker", help=argparse.SUPPRESS)
     args = parser.parse_args()
     if args.worker:
@@ -510,8 +436,6 @@ def main() -> None:
             if args.json is not None:
                 args.json.write_text(json.dumps(runs, indent=1) + "\n")
     print("\n".join([*table(runs), "", *prediction(runs)]))
-    if args.docs is not None:
-        write_docs(runs, args.docs)
 
 
 if __name__ == "__main__":

@@ -26,7 +26,7 @@ LAYERS = (
     "g2o",
     "cli",
 )
-"""A folder may import from those before it (docs/architecture.md)."""
+"""A folder may import from those before it (docs/internals/architecture.md)."""
 
 FOR_ALL = {
     "errors",

@@ -205,7 +205,7 @@ def outcome(report: dict[str, Any]) -> str:
 
 
 def table(rows: list[Row], peer: str) -> str:
-    """The table of docs/g2o.md."""
+    """A table in Markdown, a row per client."""
     lines = [
         f"| client | {peer} | graphopt.g2o | optimizations | largest difference of chi2 |",
         "|---|---|---|---|---|",

@@ -447,7 +447,7 @@ def add_export(commands: Any) -> None:
         "export",
         help="types and graph of a problem for the C library",
         description="Write the programs of a problem's types (types.txt) and its graph (graph.txt), which "
-        "the C library (docs/embedding.md) loads.",
+        "the C library (native/embed/README.md) loads.",
     )
     parser.add_argument(
         "problem",

@@ -1,4 +1,4 @@
-"""Optimization over the ranks of an MPI communicator, or over threads with a device each: docs/scaling.md."""
+"""Optimization over the ranks of an MPI communicator, or over threads with a device each: docs/gpu.md."""
 
 from __future__ import annotations
 

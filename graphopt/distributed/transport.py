@@ -23,7 +23,7 @@ if TYPE_CHECKING:
     from graphopt.distributed.messages import Rows
 
 LARGE = 200_000
-"""Bytes of the rows of a message from which on `pages` was measured to win (docs/scaling.md)."""
+"""Bytes of the rows of a message from which on `pages` was measured to win."""
 MOST_GATHERED = 1 << 30
 """Bytes of what eliminations give, of all ranks, that a device may hold; more goes through the host."""
 

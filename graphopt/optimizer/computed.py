@@ -67,7 +67,7 @@ def pays_on_device(graph: Graph, selection: Selection, given: Mapping[str, Any])
     """Whether values are kept on a Vulkan device although inlining is possible; given: options of the call.
 
     Conjugate gradients multiply by the chain rule there: of images with `MANY_EDGES` that takes a quarter of
-    the time of inlined edges, of fewer a factorization is as fast (docs/types.md has the numbers). Poses hang
+    the time of inlined edges, of fewer a factorization is as fast. Poses hang
     together in chains, where conjugate gradients are slow: only for who asks for them.
     """
     if str(given.get("device", "auto")).partition(":")[0] != "vulkan" or given.get("configuration"):

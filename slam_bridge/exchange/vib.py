@@ -10,7 +10,7 @@
 
 Units are metres, seconds, radians, pixels, but stamps are nanoseconds; poses are x, y, z, qx, qy, qz, qw.
 Arrays carry checksums (Fletcher 32). Files are written whole or not at all.
-`docs/generator.md` lists every array.
+`docs/formats.md` lists every array.
 """
 
 from __future__ import annotations

@@ -143,7 +143,12 @@ def _initialize(
     for _ in range(options.max_rounds):
         graph = _graph(poses, imu, start, options, float(np.linalg.norm(down)))
         summary = graphopt.optimize(
-            graph, fix="none", max_iterations=200, device="cpu", time_limit=clock.left, stop=solve.stop
+            graph,
+            fix="none",
+            options=graphopt.AutoOptions(contest=False),  # each of its runs may take 20,000 iterations
+            device="cpu",
+            time_limit=clock.left,
+            stop=solve.stop,
         )
         start = _of_graph(graph)
         biases = graph.vertex(_GYRO).estimate.copy(), graph.vertex(_ACC).estimate.copy()

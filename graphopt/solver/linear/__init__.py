@@ -1,6 +1,6 @@
 """Linear solvers for symmetric positive definite block systems `(H + D) x = b`, D diagonal.
 
-    BlockPattern                     where the blocks of H are (docs/architecture.md, section 4)
+    BlockPattern                     where the blocks of H are (docs/internals/architecture.md)
     SparseCholesky, DenseCholesky    direct: factorize(values, damping), solve(b), marginals(block_pairs)
     SchurComplement                  eliminates mutually independent blocks (landmarks)
     Pcg                              conjugate gradients on a pattern or on the implicit Schur complement

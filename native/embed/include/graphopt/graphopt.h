@@ -10,7 +10,7 @@
  * Every function returns a status; graphopt_last_error() is a sentence about the last failure of this thread.
  * A failed call changes nothing. Threads may work on different graphs at the same time; a graph may be used
  * by one at a time. Arrays are row-major. Storage of types, order of tangent vectors, chi2 without 1/2:
- * docs/conventions.md. What is not here needs the Python package: docs/embedding.md.
+ * docs/conventions.md. What is not here needs the Python package: native/embed/README.md.
  */
 #ifndef GRAPHOPT_GRAPHOPT_H
 #define GRAPHOPT_GRAPHOPT_H
