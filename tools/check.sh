@@ -5,6 +5,6 @@ cd "$(dirname "$0")/.."
 [ $# -eq 0 ] || PATH="$(cd "$1" && pwd):$PATH"
 
 ruff check .
-ruff format --check --exclude "*.md" .
+ruff format --check .
 find native \( -name "*.cpp" -o -name "*.h" \) | xargs clang-format --dry-run -Werror
 pyright

@@ -5,5 +5,5 @@ cd "$(dirname "$0")/.."
 [ $# -eq 0 ] || PATH="$(cd "$1" && pwd):$PATH"
 
 ruff check --fix-only --quiet .
-ruff format --quiet --exclude "*.md" .
+ruff format --quiet .
 find native \( -name "*.cpp" -o -name "*.h" \) | xargs clang-format -i

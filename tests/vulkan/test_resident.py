@@ -473,6 +473,7 @@ def test_the_summary_says_which_schedule():
 def test_real_graphs_take_the_cpus_path(shared_data, file, linear_solver):
     """chi2 of every iteration."""
     path = next(shared_data.glob(f"**/{file}*"))
-    expected = optimize(io.read(path), "lm", 4, device="cpu", linear_solver=linear_solver)
-    actual = optimize(io.read(path), "lm", 4, device="vulkan", linear_solver=linear_solver)
+    graph = io.read_with_report(path)[0]
+    expected = optimize(graph.copy(), "lm", 4, device="cpu", linear_solver=linear_solver)
+    actual = optimize(graph, "lm", 4, device="vulkan", linear_solver=linear_solver)
     assert_same_path(expected, actual)

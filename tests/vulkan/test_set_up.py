@@ -15,7 +15,8 @@ from graphopt.solver.vulkan.set_up import Later, SetUp
 OPTIONS = {"device": "vulkan", "precision": "double", "max_iterations": 3}
 SOLVERS = [
     {},
-    {"linear_solver": "pcg", "schur": "implicit"},
+    {"linear_solver": "pcg", "schur": "implicit", "schedule": "matrix-free"},
+    {"linear_solver": "pcg", "schur": "implicit", "schedule": "blocks"},
     {"linear_solver": "pcg", "schur": "explicit"},
     {"linear_solver": "cholesky"},
 ]
