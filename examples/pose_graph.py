@@ -68,7 +68,7 @@ def main(argv: list[str] | None = None) -> graphopt.Summary:
     )
     args = parser.parse_args(argv)
     if args.data:
-        given = graphopt.read(command.existing(args.data, 1, "one graph")[0])
+        given, _ = graphopt.io.read_with_report(command.existing(args.data, 1, "one graph")[0])
     else:
         given = manhattan(nodes=300, seed=1) if args.plane else sphere(nodes_per_level=20, laps=15, seed=1)
     if args.initialize or not has_estimates(given):

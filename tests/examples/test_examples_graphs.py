@@ -73,7 +73,7 @@ def test_start_values_from_the_motions(shared_data):
     """Where the file has none, and where they are asked for: MIT's minimum is found from there only."""
     folder = shared_data / "posegraph"
     edges_only = pose_graph.main(["--data", str(folder / "CSAIL.g2o"), "--device", "cpu"])
-    built_in = graphopt.read(folder / "CSAIL.g2o")
+    built_in = graphopt.io.read_with_report(folder / "CSAIL.g2o")[0]
     graphopt.initialize(built_in)
     graphopt.optimize(built_in, device="cpu")
     assert edges_only.final_chi2 == pytest.approx(built_in.chi2(), rel=1e-4)

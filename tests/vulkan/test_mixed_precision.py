@@ -75,7 +75,7 @@ def test_a_damping_that_float32_cannot_hold_is_found_anew(weight):
 )
 def test_real_graphs_end_where_double_does(name, options, shared_data):
     """Within 1e-6 of chi2; what is higher, or computed in double, is said."""
-    start = io.read(shared_data / name)
+    start = io.read_with_report(shared_data / name)[0]
     expected = run(start.copy(), precision="double", **options)
     actual = run(start.copy(), **options)
     tolerance = LARGEST_DIFFERENCE * expected.final_chi2 + 1e-15 * expected.initial_chi2
