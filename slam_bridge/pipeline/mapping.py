@@ -36,7 +36,7 @@ from slam_bridge.problems import (
     local_ba,
     local_inertial_ba,
 )
-from slam_bridge.problems.inertial_initialization import scale_by_stages
+from slam_bridge.problems.inertial_initialization import imu_chain, scale_by_stages
 from slam_bridge.problems.scale import scale_deviation
 from slam_bridge.window import Window
 
@@ -255,7 +255,7 @@ class Mapper:
             before = frames["world_T_body"].copy()
             initial = InitializationOptions(with_scale=not options.is_stereo)
             if initial.with_scale:
-                frames["world_T_body"][:, :3] = self._bodies(initial)
+                self._place_bodies(initial)
             found = inertial_initialization(
                 world,
                 initial=initial,
@@ -279,21 +279,24 @@ class Mapper:
             self._tracker.is_inertial = True
             self._started_at = stamp
 
-    def _bodies(self, initial: InitializationOptions) -> np.ndarray:
-        """(n, 3) where the body is in a map of unknown unit: the lever arm to the camera is known in metres.
+    def _place_bodies(self, initial: InitializationOptions) -> None:
+        """Move the bodies of a map of unknown unit: the lever arm to the camera is known in metres.
 
-        With s metres per unit it is position_cam - R lever / s; s is found by trying, from the map's own.
+        With s metres per unit they are at position_cam - R lever / s; s is found by trying, from the map's own.
         """
-        frames, lever = self._world.keyframes, self._world.rig[0].body_T_cam[:3]  # type: ignore[index]
-        poses = frames["world_T_body"].copy()
-        arm = np.asarray(SE3(poses).rotation.act(np.tile(lever, (len(poses), 1))))
-        cameras, imu = poses[:, :3] + arm, list(self._world.preintegrated.values())
+        world = self._world
+        chain, links = imu_chain(world)
+        rows, imu = world.keyframes.rows(chain), [world.preintegrated[link] for link in links]
+        poses = world.keyframes["world_T_body"][rows]
+        lever = np.tile(world.rig[0].body_T_cam[:3], (len(poses), 1))  # type: ignore[index]
+        arm = np.asarray(SE3(poses).rotation.act(lever))
+        cameras = poses[:, :3] + arm
         for _ in range(3):
             start = initialize(poses, imu, initial)
             if not 1e-3 < start.scale < 1e3:
                 break
             poses[:, :3] = cameras - arm / start.scale
-        return poses[:, :3]
+        world.keyframes["world_T_body"][rows] = poses
 
     def finish(self) -> str:
         """Wait for all keyframes, then optimize the whole map; what the motion did not show, or nothing."""

@@ -366,8 +366,7 @@ def inertial_initialization(
     options = options or SolveOptions()
     clock = Clock(options)
     with world.lock:
-        chain = _chain(world, keyframes)
-        links = _links(world, chain)
+        chain, links = imu_chain(world, keyframes)
         poses = world.keyframes["world_T_body"][world.keyframes.rows(chain)].copy()
         imu = [world.preintegrated[link] for link in links]
     clock.lap("select")
@@ -493,7 +492,7 @@ def scale_by_stages(world: Map, options: SolveOptions | None = None) -> tuple[fl
     options = (options or SolveOptions()).with_changes(update=True)
     trial = world.snapshot()
     linked = set(zip(trial.imu["first"].tolist(), trial.imu["second"].tolist(), strict=True))
-    chain = _chain(trial, None)
+    chain = _linked(trial)
     breaks = [k + 1 for k, pair in enumerate(pairwise(chain.tolist())) if pair not in linked]
     logs, weights = [0.0], [0.0]
     for part in np.split(chain, breaks):
@@ -550,12 +549,20 @@ def _motion(start: InertialStart) -> np.ndarray:
     return np.concatenate([np.zeros(3), start.world_R_map, [start.scale]])
 
 
-def _chain(world: Map, keyframes: Any) -> np.ndarray:
-    """Ids in order of time."""
-    if keyframes is not None:
-        return whole_numbers(keyframes)
-    linked = np.union1d(world.imu["first"], world.imu["second"])
-    return linked[np.argsort(world.keyframes["stamp"][world.keyframes.rows(linked)], kind="stable")]
+def imu_chain(world: Map, keyframes: Any = None) -> tuple[np.ndarray, list[int]]:
+    """Ids of keyframes in order of time, and of the IMU measurements from each to the next.
+
+    keyframes: ids in that order; None: all that have an IMU measurement. Raises `MapError` where there are
+    fewer than three, or where one is not linked to the next.
+    """
+    chain = whole_numbers(keyframes) if keyframes is not None else _linked(world)
+    return chain, _links(world, chain)
+
+
+def _linked(world: Map) -> np.ndarray:
+    """Ids of keyframes that have an IMU measurement, in order of time."""
+    ids = np.union1d(world.imu["first"], world.imu["second"])
+    return ids[np.argsort(world.keyframes["stamp"][world.keyframes.rows(ids)], kind="stable")]
 
 
 def _links(world: Map, chain: np.ndarray) -> list[int]:

@@ -58,6 +58,20 @@ def test_euroc_whole_clip(euroc_clip, mode):
     assert mode == "mono" or abs(errors.scale - 1.0) < 0.03
 
 
+@pytest.mark.parametrize("first", [50, 100])
+def test_mono_inertial_in_flight(euroc_clip, first):
+    """80 frames, keyframes removed before the IMU starts: upright, and scale to three of its deviations."""
+    sequence = open_sequence("euroc", euroc_clip)
+    part = slice(first, first + 80)
+    sequence = replace(sequence, stamps=sequence.stamps[part], paths=sequence.paths[part])
+    found = run(sequence, PipelineOptions(mode="mono-inertial", single_thread=True))
+    assert found.message == ""
+    claimed = found.steps[-1]["scale_deviation"]
+    errors = errors_of(sequence, found, "sim3")
+    assert rmse(errors) < 0.01
+    assert abs(np.log(errors.scale)) < 3.0 * claimed < 0.15
+
+
 def test_kitti(kitti_clip):
     """20 frames of driving, 23 m: within 1 % of the path in metres."""
     folder = find_sequences("kitti", kitti_clip)["06"]
