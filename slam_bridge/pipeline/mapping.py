@@ -282,7 +282,7 @@ class Mapper:
     def _place_bodies(self, initial: InitializationOptions) -> None:
         """Move the bodies of a map of unknown unit: the lever arm to the camera is known in metres.
 
-        With s metres per unit they are at position_cam - R lever / s; s is found by trying, from the map's own.
+        With s metres per unit they are at position_cam - R lever / s; s is found by iterating.
         """
         world = self._world
         chain, links = imu_chain(world)
