@@ -48,8 +48,9 @@ from rich.console import Console
 from rich.table import Table
 
 import graphopt
-from graphopt import codegen, datasets
+from graphopt import codegen
 from graphopt.errors import GraphOptError
+from graphopt.evaluate import datasets
 from graphopt.types.computed import inlined_edge_type
 
 Solve = Callable[..., Any]

@@ -38,7 +38,7 @@ from graphopt.codegen.gpu import GpuKernel
 from graphopt.device import open_device
 from graphopt.device.figures import device_figures, records_per_second
 from graphopt.device.protocol import Precision
-from graphopt.solver.vulkan.program import Context, Launch, Program
+from graphopt.vulkan.program import Context, Launch, Program
 
 WIDEST = 9
 """Numbers per row of a block that a vector kernel reads, at most."""

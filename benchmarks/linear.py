@@ -22,7 +22,7 @@ from pathlib import Path
 import numpy as np
 
 from graphopt.cpu_kernels import isa, kernels
-from graphopt.solver.linear import BlockPattern, DenseCholesky, Pcg, SchurComplement, SparseCholesky
+from graphopt.linear import BlockPattern, DenseCholesky, Pcg, SchurComplement, SparseCholesky
 
 DIMS = {"VERTEX_SE2": 3, "VERTEX_XY": 2, "VERTEX_SE3:QUAT": 6}
 POSE_GRAPHS = {

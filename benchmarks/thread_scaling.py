@@ -39,7 +39,7 @@ PROBLEMS = {
 
 CHILD = """
 import gc, json, resource, sys, time
-import graphopt, graphopt.datasets
+import graphopt, graphopt.evaluate.datasets
 from graphopt.cpu_kernels import kernels
 text, runs = sys.argv[1], int(sys.argv[2])
 graph = eval(text)
@@ -77,7 +77,7 @@ print(json.dumps(rows))
 
 CALLS = """
 import sys, time
-import graphopt, graphopt.datasets
+import graphopt, graphopt.evaluate.datasets
 graph = eval(sys.argv[1])
 for line in sys.stdin:
     copy = graph.copy()
@@ -88,7 +88,7 @@ for line in sys.stdin:
 
 COPY = """
 import os, sys
-import graphopt, graphopt.datasets
+import graphopt, graphopt.evaluate.datasets
 graph = eval(sys.argv[1])
 while os.getppid() > 1:
     graphopt.optimize(graph.copy(), device="cpu", max_iterations=7)

@@ -6,8 +6,8 @@ Run: python examples/bundle_adjustment.py
 import numpy as np
 
 import graphopt
-from graphopt.datasets import ba
-from graphopt.report import poses_of_graph, trajectory_errors
+from graphopt.evaluate.datasets import ba
+from graphopt.evaluate.report import poses_of_graph, trajectory_errors
 
 
 def main() -> None:

@@ -12,9 +12,9 @@ import command
 import numpy as np
 
 import graphopt
-from graphopt.datasets import manhattan, sphere
+from graphopt.evaluate.datasets import manhattan, sphere
 from graphopt.geometry import SE2, SE3
-from graphopt.initialization import METHODS
+from graphopt.strategies.initialization import METHODS
 
 PlanePose = graphopt.group_type("PlanePose", SE2)
 SpacePose = graphopt.group_type("SpacePose", SE3)

@@ -16,7 +16,7 @@ import command
 import numpy as np
 
 import graphopt
-from graphopt.datasets import ba
+from graphopt.evaluate.datasets import ba
 from graphopt.geometry import SE3, SO3
 
 Camera = graphopt.group_type(

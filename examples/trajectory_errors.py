@@ -4,8 +4,8 @@ Run: python examples/trajectory_errors.py
 """
 
 import graphopt
-from graphopt.datasets import sphere
-from graphopt.report import poses_of_graph, trajectory_errors
+from graphopt.evaluate.datasets import sphere
+from graphopt.evaluate.report import poses_of_graph, trajectory_errors
 
 
 def main() -> None:

@@ -1,6 +1,7 @@
-from . import codegen, datasets, distributed, errors, geometry, graph, io, optimizer, report, solver, types
+from . import codegen, distributed, errors, geometry, graph, io, optimizer, solver, types
 from .codegen.gradients import check_gradients
 from .errors import GraphOptError
+from .evaluate import datasets, report
 from .expressions import (
     BatchFit,
     DeviceArray,
@@ -26,8 +27,9 @@ from .graph import (
     sequential,
     unique,
 )
-from .initialization import initialize
 from .io import read, write
+from .linear import register_linear_solver
+from .linear.options import SolverOptions
 from .optimizer import (
     AutoOptions,
     DoglegOptions,
@@ -42,11 +44,10 @@ from .optimizer import (
     register_algorithm,
 )
 from .solver.devices import register_block_solver
-from .solver.linear import register_linear_solver
 from .solver.linearization import Linearization, linearize
 from .solver.marginals import compute_covariances, compute_marginals, find_singular_directions
-from .solver.registry import SolverOptions
 from .solver.reuse import edge_errors
+from .strategies.initialization import initialize
 from .symbolic import Image
 from .symbolic.imports import from_sympy
 from .types import (

@@ -9,18 +9,18 @@ from __future__ import annotations
 from typing import Literal, get_args
 
 METHODS = {
-    "auto": "graphopt.optimizer.auto:METHOD",
+    "auto": "graphopt.strategies.auto:METHOD",
     "lm": "graphopt.optimizer.levenberg_marquardt:METHOD",
     "gn": "graphopt.optimizer.gauss_newton:METHOD",
     "dogleg": "graphopt.optimizer.dogleg:METHOD",
 }
 """Optimization algorithms -> row of `optimizer.methods`."""
 LINEAR_SOLVERS = {
-    "cholesky": "graphopt.solver.linear.cholesky:SPARSE",
-    "dense": "graphopt.solver.linear.cholesky:DENSE",
-    "pcg": "graphopt.solver.linear.pcg:PCG",
+    "cholesky": "graphopt.linear.cholesky:SPARSE",
+    "dense": "graphopt.linear.cholesky:DENSE",
+    "pcg": "graphopt.linear.pcg:PCG",
 }
-"""What "auto" may be -> row of `solver.linear.table`."""
+"""What "auto" may be -> row of `linear.table`."""
 Elimination = Literal["explicit", "implicit", "off"]
 SCHUR_CHOICES = ("auto", *get_args(Elimination))
 WORK_QUEUES = ("auto", "cpu", "gpu", "lookup")
@@ -30,7 +30,7 @@ FACTOR_PRECONDITIONERS: tuple[FactorPreconditioner, ...] = get_args(FactorPrecon
 JACOBI_PRECONDITIONERS = ("hschur", "hpp")
 PRECONDITIONERS = (*JACOBI_PRECONDITIONERS, *FACTOR_PRECONDITIONERS)
 Products = Literal["blocks", "matrix-free", "jacobians", "expressions", "jp"]
-"""What is stored of H for products, see `solver.vulkan.plan.storage`."""
+"""What is stored of H for products, see `vulkan.plan.storage`."""
 PRODUCTS: tuple[Products, ...] = get_args(Products)
 Evaluation = Literal["gather", "scatter", "collect"]
 """Who evaluates residual and Jacobians for H and b: each view of a slot for itself, or one kernel for all."""
@@ -47,11 +47,13 @@ SUMMATIONS = ("auto", "merged", "separate")
 """Of one vertex set."""
 DEVICES = {
     "cpu": "graphopt.solver.cpu:DEVICE",
-    "vulkan": "graphopt.solver.vulkan:DEVICE",
-    "kompute": "graphopt.solver.vulkan:DEVICE",
+    "vulkan": "graphopt.vulkan:DEVICE",
+    "kompute": "graphopt.vulkan:KOMPUTE",
 }
 """Devices that optimize -> row of `solver.devices`."""
-ROBUST = ("kernels", "graduated")
+ROBUST_METHODS = {"graduated": "graphopt.strategies.graduated:optimize_graduated"}
+"""What finds edges that may be wrong -> row of `optimizer.optimize`."""
+ROBUST = ("kernels", *ROBUST_METHODS)
 COMPUTED = ("auto", "inline", "materialize")
 """What is done with computed values."""
 PARTITIONS = ("auto", "slabs", "metis")

@@ -9,8 +9,8 @@ import numpy as np
 import graphopt
 from graphopt import SolverOptions
 from graphopt.cpu_kernels import kernels
+from graphopt.problem.structure import Structure
 from graphopt.solver.cpu import CpuBlockSolver
-from graphopt.solver.structure import Structure
 
 
 def dense_system(graph: graphopt.Graph) -> tuple[np.ndarray, np.ndarray, dict[int, slice]]:

@@ -30,7 +30,7 @@ from graphopt.errors import OptionError
 from graphopt.geometry import SE3
 from graphopt.graph.columns import Columns
 from graphopt.graph.sets import EdgeSet, ParameterSet, VertexSet
-from graphopt.optimizer.quantiles import chi2_quantile
+from graphopt.strategies.quantiles import chi2_quantile
 from graphopt.types import inertial, marginal, slam3d, visual_inertial
 from graphopt.types.base import EdgeType, ParameterType, VertexType
 from graphopt.types.robust_kernels import robust_kernel

@@ -11,13 +11,13 @@ import numpy as np
 import pytest
 
 import graphopt
-from graphopt.datasets.bundle_adjustment import ba
-from graphopt.datasets.registry import tomllib
 from graphopt.errors import DeviceError, OptionError, PluginError, TypeRegistryError
+from graphopt.evaluate.datasets.bundle_adjustment import ba
+from graphopt.evaluate.datasets.registry import tomllib
 from graphopt.io import FORMATS, Format, register_format
+from graphopt.linear import LINEAR_SOLVERS, BlockPattern
 from graphopt.optimizer import METHODS, AlgorithmBase, Outcome, Step, StopRules
 from graphopt.solver.devices import DEVICES
-from graphopt.solver.linear import LINEAR_SOLVERS, BlockPattern
 
 EXAMPLE = Path(__file__).parents[1] / "examples" / "plugin_package"
 
@@ -289,7 +289,7 @@ def test_the_command_line_takes_names_of_installed_packages(installed):
     [
         ("broken_package:ROW", r"cannot be imported: ZeroDivisionError: division by zero"),
         ("no_such_module:ROW", r"cannot be imported: ModuleNotFoundError"),
-        ("other_package:ROW", r"is a int, expected graphopt.solver.linear.table.LinearSolver"),
+        ("other_package:ROW", r"is a int, expected graphopt.linear.table.LinearSolver"),
     ],
 )
 def test_errors_of_a_broken_package_name_it(tmp_path, entry, sentence):

@@ -66,7 +66,7 @@ def print_summaries(summaries: dict[str, dict]) -> None:
 
 def draw_convergence(path: Path, summaries: dict[str, dict]) -> None:
     """Draw both convergence curves into one picture."""
-    from graphopt.report import plot_convergence
+    from graphopt.evaluate.report import plot_convergence
 
     plot_convergence(path, summaries)
 

@@ -11,10 +11,10 @@ from scipy.sparse.linalg import splu
 import graphopt
 from graphopt.errors import FormatError
 from graphopt.io import Format
+from graphopt.linear import LinearSolver
 from graphopt.optimizer import AlgorithmBase, Method, Outcome, Step, StopRules
 from graphopt.solver.cpu import CpuBlockSolver
 from graphopt.solver.devices import Device
-from graphopt.solver.linear import LinearSolver
 from graphopt.solver.trial import Damping
 
 

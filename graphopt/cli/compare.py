@@ -11,8 +11,8 @@ _MARKS = {"better": "+", "worse": "-", "failed": "-", "mended": "+"}
 
 def run(args: argparse.Namespace) -> int:
     """Print what changed; return 1 if anything got worse, else 0."""
-    from graphopt.eval.compare import compare
-    from graphopt.eval.results import load
+    from graphopt.evaluate.compare import compare
+    from graphopt.evaluate.results import load
 
     changes = compare(load(args.before), load(args.after), args.tolerance)
     if args.json:

@@ -15,7 +15,7 @@ def run(args: argparse.Namespace) -> int:
 
 
 def _list(args: argparse.Namespace) -> int:
-    from graphopt.datasets.registry import collections, datasets, find
+    from graphopt.evaluate.datasets.registry import collections, datasets, find
 
     names = {args.collection} if args.collection in collections() else None
     if args.collection and names is None:
@@ -33,7 +33,7 @@ def _list(args: argparse.Namespace) -> int:
 
 
 def _info(args: argparse.Namespace) -> int:
-    from graphopt.datasets.registry import collections, datasets, find
+    from graphopt.evaluate.datasets.registry import collections, datasets, find
 
     if args.name in collections():
         collection = collections()[args.name]
@@ -49,8 +49,8 @@ def _info(args: argparse.Namespace) -> int:
 
 
 def _fetch(args: argparse.Namespace) -> int:
-    from graphopt.datasets.fetch import DownloadError, fetch
-    from graphopt.datasets.registry import find
+    from graphopt.evaluate.datasets.fetch import DownloadError, fetch
+    from graphopt.evaluate.datasets.registry import find
 
     chosen = [find(name) for name in args.names]
     failed = 0
@@ -65,7 +65,7 @@ def _fetch(args: argparse.Namespace) -> int:
 
 
 def _path(args: argparse.Namespace) -> int:
-    from graphopt.datasets.registry import find, missing_message
+    from graphopt.evaluate.datasets.registry import find, missing_message
 
     dataset = find(args.name)
     found = dataset.path()

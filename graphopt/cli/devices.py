@@ -9,7 +9,7 @@ from graphopt.cli import output
 
 def run(args: argparse.Namespace) -> int:
     """Print the devices; return 0."""
-    from graphopt.eval import machine
+    from graphopt.evaluate import machine
 
     found, why_none = machine.accelerators()
     devices = [machine.describe_cpu(), *found]

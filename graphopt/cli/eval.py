@@ -14,8 +14,8 @@ from graphopt.errors import OptionError
 
 def run(args: argparse.Namespace) -> int:
     """Run the evaluation; return 0, or 1 where a unit failed."""
-    from graphopt.eval import report, runner
-    from graphopt.eval.results import Results
+    from graphopt.evaluate import html_report, runner
+    from graphopt.evaluate.results import Results
 
     units, options = _KINDS[args.kind](args)
     folder = Path(args.output or f"eval-{args.kind}")
@@ -29,7 +29,7 @@ def run(args: argparse.Namespace) -> int:
     except KeyboardInterrupt:
         done = f"{watcher.num_done} of {len(units)} ended here and are in {folder / 'results.json'}"
         raise KeyboardInterrupt(f"{done}; the same command goes on from there.") from None
-    written = report.write(folder)
+    written = html_report.write(folder)
     if args.json:
         output.print_json(vars(results))
     else:
@@ -42,7 +42,7 @@ def run(args: argparse.Namespace) -> int:
 
 def _graphs(args: argparse.Namespace) -> tuple[list[Any], dict[str, Any]]:
     """Bundle adjustment problems or pose graphs."""
-    from graphopt.eval import bal, pose_graphs
+    from graphopt.evaluate import bal, pose_graphs
 
     paths = _paths(args.inputs)
     _check_configurations(args.config)
@@ -52,7 +52,7 @@ def _graphs(args: argparse.Namespace) -> tuple[list[Any], dict[str, Any]]:
 
 
 def _vib(args: argparse.Namespace) -> tuple[list[Any], dict[str, Any]]:
-    from graphopt.eval import runner
+    from graphopt.evaluate import runner
 
     paths = _paths(args.inputs)
     _check_configurations(args.config)
@@ -73,7 +73,7 @@ def _vib(args: argparse.Namespace) -> tuple[list[Any], dict[str, Any]]:
 
 
 def _colmap(args: argparse.Namespace) -> tuple[list[Any], dict[str, Any]]:
-    from graphopt.eval import colmap
+    from graphopt.evaluate import colmap
 
     _check_configurations(args.config)
     options = _solver_options(args)
@@ -100,7 +100,7 @@ def _model_name(path: Path) -> str:
 
 
 def _trajectory(args: argparse.Namespace) -> tuple[list[Any], dict[str, Any]]:
-    from graphopt.eval import trajectories
+    from graphopt.evaluate import trajectories
 
     options = {
         "align": args.align,
@@ -113,7 +113,7 @@ def _trajectory(args: argparse.Namespace) -> tuple[list[Any], dict[str, Any]]:
 
 
 def _sequences(args: argparse.Namespace) -> tuple[list[Any], dict[str, Any]]:
-    from graphopt.eval import optional, sequences
+    from graphopt.evaluate import optional, sequences
 
     _check_configurations(args.config)
     options = {
@@ -171,8 +171,8 @@ def _solver_options(args: argparse.Namespace) -> dict[str, Any]:
 
 def _check_configurations(names: list[str]) -> None:
     """Refuse a mistyped configuration before anything runs."""
+    from graphopt.linear.options import SolverOptions
     from graphopt.solver.configurations import configured
-    from graphopt.solver.registry import SolverOptions
 
     for name in names:
         if name != "auto":
@@ -196,7 +196,7 @@ def _paths(inputs: list[str]) -> dict[str, Path]:
 
 
 def _registered(word: str) -> tuple[Path, str]:
-    from graphopt.datasets.registry import find, missing_message
+    from graphopt.evaluate.datasets.registry import find, missing_message
 
     if "/" in word or "\\" in word:
         raise OptionError(f"{word}: no such file.")
@@ -217,7 +217,7 @@ def _check_folder(folder: Path) -> None:
 
 
 def _print(results: Any, written: list[Path]) -> None:
-    from graphopt.eval.tables import columns, rows
+    from graphopt.evaluate.tables import columns, rows
 
     shown = columns(results, with_details=False)
     if shown:

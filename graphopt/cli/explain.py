@@ -10,16 +10,16 @@ from graphopt.cli.explain_expressions import describe_expressions, print_express
 
 if TYPE_CHECKING:
     from graphopt.cli.measure_schedules import Measurement
-    from graphopt.solver.structure import Structure
-    from graphopt.solver.vulkan.plan.choice import Plan
-    from graphopt.solver.vulkan.plan.cost import Prediction
+    from graphopt.problem.structure import Structure
+    from graphopt.vulkan.plan.choice import Plan
+    from graphopt.vulkan.plan.cost import Prediction
 
 
 def run(args: argparse.Namespace) -> int:
     """Print edge types, kernels and schedules; return 0."""
     from graphopt.io import read
-    from graphopt.solver.gauge import choose_gauge
-    from graphopt.solver.structure import Structure
+    from graphopt.problem.gauge import choose_gauge
+    from graphopt.problem.structure import Structure
 
     graph = read(args.input, dialect=args.dialect)
     selection = graph.select()
@@ -85,9 +85,9 @@ def _schedules(graph: Any, structure: Structure, args: argparse.Namespace) -> di
     from graphopt.device import VulkanDevice, open_device
     from graphopt.device.figures import device_figures
     from graphopt.errors import DeviceError
-    from graphopt.solver.registry import SolverOptions
-    from graphopt.solver.vulkan.plan.choice import choose_plan, choose_precision, configuration_of
-    from graphopt.solver.vulkan.plan.storage import names_of
+    from graphopt.linear.options import SolverOptions
+    from graphopt.vulkan.plan.choice import choose_plan, choose_precision, configuration_of
+    from graphopt.vulkan.plan.storage import names_of
 
     if args.device == "cpu":
         return _on_the_cpu(structure, args)
@@ -129,7 +129,7 @@ def _schedules(graph: Any, structure: Structure, args: argparse.Namespace) -> di
 def _orders(structure: Structure) -> list[dict[str, Any]]:
     """Views with destinations of more edges than a workgroup takes: the order of these edges."""
     from graphopt.codegen.gpu.layout import argument_names
-    from graphopt.solver.vulkan.data.order import edge_order
+    from graphopt.vulkan.data.order import edge_order
 
     found = []
     for group in structure.groups:
@@ -200,9 +200,9 @@ def _sums(plan: Plan, measured: list[Measurement]) -> list[dict[str, Any]]:
 
 
 def _on_the_cpu(structure: Structure, args: argparse.Namespace) -> dict[str, Any]:
-    from graphopt.eval.machine import describe_cpu
-    from graphopt.solver.linear_systems import choose_system
-    from graphopt.solver.registry import SolverOptions
+    from graphopt.evaluate.machine import describe_cpu
+    from graphopt.linear.options import SolverOptions
+    from graphopt.linear.systems import choose_system
 
     options = SolverOptions("cpu", args.linear_solver, args.schur)
     system = choose_system(structure, options)

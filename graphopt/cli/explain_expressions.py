@@ -11,8 +11,8 @@ from graphopt.cli import output
 if TYPE_CHECKING:
     from graphopt.device.figures import DeviceFigures
     from graphopt.device.protocol import Precision
-    from graphopt.solver.structure import Structure
-    from graphopt.solver.vulkan.plan.problem import GroupSize
+    from graphopt.problem.structure import Structure
+    from graphopt.vulkan.plan.problem import GroupSize
 
 MAX_LISTED = 6
 """Values of a view whose formulas are printed."""
@@ -22,9 +22,9 @@ def describe_expressions(
     structure: Structure, figures: DeviceFigures, precision: Precision
 ) -> list[dict[str, Any]]:
     """Per edge group and view the values that products would start from."""
-    from graphopt.solver.vulkan.plan.passes import EdgeCosts
-    from graphopt.solver.vulkan.plan.problem import problem_size
-    from graphopt.solver.vulkan.schedules.expressions import Expressions
+    from graphopt.vulkan.plan.passes import EdgeCosts
+    from graphopt.vulkan.plan.problem import problem_size
+    from graphopt.vulkan.schedules.expressions import Expressions
 
     costs = EdgeCosts(problem_size(structure, precision), figures, precision)
     size = costs.size
@@ -41,8 +41,8 @@ def describe_expressions(
 def _view(costs: Any, g: GroupSize, slot: int) -> dict[str, Any]:
     from graphopt.codegen.gpu.expression_cuts import formulas
     from graphopt.codegen.gpu.layout import argument_names
-    from graphopt.solver.vulkan.program import arithmetic_for
-    from graphopt.solver.vulkan.schedules.expressions import Expressions
+    from graphopt.vulkan.program import arithmetic_for
+    from graphopt.vulkan.schedules.expressions import Expressions
 
     cut = Expressions.cut(costs, g, slot)
     arithmetic = arithmetic_for(costs.precision, costs.figures.float64_flops > 0.0)

@@ -358,7 +358,7 @@ class _Run:
         elif args.guess_odometry:
             optimizer.compute_initial_guess(self.g2o.EstimatePropagatorCostOdometry(optimizer))
         if self.name.starts_linear:
-            from graphopt.initialization import initialize
+            from graphopt.strategies.initialization import initialize
 
             graph = optimizer.graph()
             initialize(graph)

@@ -14,7 +14,8 @@ def run(args: argparse.Namespace) -> int:
         from graphopt.cli import generate_vi
 
         return getattr(generate_vi, _VISUAL_INERTIAL[args.kind])(args)
-    from graphopt import datasets, io
+    from graphopt import io
+    from graphopt.evaluate import datasets
 
     io.check_writable(args.output)
     common = ("command", "kind", "output")

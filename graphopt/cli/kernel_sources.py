@@ -7,7 +7,7 @@ from collections.abc import Iterator, Sequence
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
-    from graphopt.solver.structure import EdgeGroup, Structure
+    from graphopt.problem.structure import EdgeGroup, Structure
 
 
 def sources(structure: Structure, args: argparse.Namespace) -> str:
@@ -89,8 +89,8 @@ def _merged_kernels(groups: Sequence[EdgeGroup], structure: Structure, arithmeti
     from graphopt.codegen.gpu import EdgeSignature
     from graphopt.codegen.gpu.merged_kernels import merged_linearize_kernel, merged_product_kernel
     from graphopt.codegen.gpu.packed_products import recomputed_product
-    from graphopt.solver.vulkan.plan.problem import MAX_VIEWS, mergeable_slots
     from graphopt.types.base import working_edge_type
+    from graphopt.vulkan.plan.problem import MAX_VIEWS, mergeable_slots
 
     views: dict[int, list[Any]] = {}
     for group in groups:

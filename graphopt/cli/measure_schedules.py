@@ -12,11 +12,11 @@ from graphopt.device import VulkanDevice
 from graphopt.device.errors import DeviceMemoryError
 from graphopt.device.protocol import Precision
 from graphopt.graph import Graph
-from graphopt.solver.structure import Structure
+from graphopt.problem.structure import Structure
 from graphopt.solver.trial import Damping
-from graphopt.solver.vulkan.plan.configuration import Configuration
-from graphopt.solver.vulkan.plan.cost import PCG_ITERATIONS, Prediction
-from graphopt.solver.vulkan.solver import ResidentBlockSolver
+from graphopt.vulkan.plan.configuration import Configuration
+from graphopt.vulkan.plan.cost import PCG_ITERATIONS, Prediction
+from graphopt.vulkan.solver import ResidentBlockSolver
 
 _PHASES = {
     "linearize": "linearize",

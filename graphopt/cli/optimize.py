@@ -107,7 +107,7 @@ def check_outputs(args: argparse.Namespace) -> None:
         if path is not None:
             check_writable(path)
     if args.plot is not None:
-        from graphopt.report.figure import require_matplotlib
+        from graphopt.evaluate.report.figure import require_matplotlib
 
         require_matplotlib(args.plot)
 
@@ -203,7 +203,7 @@ def _ask_where(input_path: str) -> str | None:
 
 
 def _plot(path: str, before: Graph, after: Graph, document: dict[str, Any]) -> None:
-    from graphopt.report import plot_run
+    from graphopt.evaluate.report import plot_run
 
     plot_run(path, before, after, document)
 

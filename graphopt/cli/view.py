@@ -38,8 +38,8 @@ def _is_result(source: Path) -> bool:
 
 def _graph_page(source: Path, before: str | None) -> str:
     import graphopt
+    from graphopt.evaluate.report.viewer import graph_page
     from graphopt.io.trajectory import TIMESTAMPS
-    from graphopt.report.viewer import graph_page
 
     graph = graphopt.read(source)
     old = None if before is None else graphopt.read(before)
@@ -48,9 +48,9 @@ def _graph_page(source: Path, before: str | None) -> str:
 
 
 def _result_page(source: Path) -> str:
-    from graphopt.eval.results import load
-    from graphopt.report.thumbnails import embedded
-    from graphopt.report.viewer import trajectory_page
+    from graphopt.evaluate.report.thumbnails import embedded
+    from graphopt.evaluate.report.viewer import trajectory_page
+    from graphopt.evaluate.results import load
 
     entries = {key: entry for key, entry in load(source).entries.items() if entry.get("curve")}
     curves = {key: entry["curve"] for key, entry in entries.items()}

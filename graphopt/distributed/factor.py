@@ -14,8 +14,8 @@ import numpy as np
 
 from graphopt.distributed.communicator import Communicator, together
 from graphopt.distributed.part import HostPart
-from graphopt.solver.linear import LINEAR_SOLVERS, BlockPattern
-from graphopt.solver.linear_systems import Solver
+from graphopt.linear import LINEAR_SOLVERS, BlockPattern
+from graphopt.linear.systems import Solver
 
 
 def device_factor(
@@ -50,8 +50,8 @@ def _offers(part: HostPart, is_chosen: bool) -> bool:
 
 def _made(device: Any, pattern: BlockPattern, name: str, is_chosen: bool) -> Any:
     """`DeviceCholesky`; None: `auto` has a faster CPU."""
-    from graphopt.solver.vulkan.cholesky import DeviceCholesky, is_faster_from_host
-    from graphopt.solver.vulkan.cholesky.analysis import analyse_once
+    from graphopt.vulkan.cholesky import DeviceCholesky, is_faster_from_host
+    from graphopt.vulkan.cholesky.analysis import analyse_once
 
     ordering = LINEAR_SOLVERS[name].ordering
     assert ordering is not None

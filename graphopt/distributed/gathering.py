@@ -12,7 +12,7 @@ from graphopt.distributed.communicator import Communicator
 from graphopt.distributed.gather import gathered, put
 from graphopt.distributed.scattering import Scattered, Share
 from graphopt.graph import Graph
-from graphopt.solver.held import Problem
+from graphopt.problem.held import Problem
 
 T = TypeVar("T")
 

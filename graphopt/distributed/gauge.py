@@ -1,4 +1,4 @@
-"""Which vertices of a graph that was read in parts to hold: those of `solver.gauge` for the whole of it.
+"""Which vertices of a graph that was read in parts to hold: those of `problem.gauge` for the whole of it.
 
 1. Each rank has the connected parts of its own edges, and what holds each or not.
 2. Parts of several ranks that have a kept vertex in common are one: ranks tell each other which kept vertices
@@ -19,7 +19,7 @@ from graphopt._native import iteration_order
 from graphopt.distributed.communicator import Communicator
 from graphopt.graph import Graph
 from graphopt.graph.components import connected_components
-from graphopt.solver.gauge import held_parts
+from graphopt.problem.gauge import held_parts
 from graphopt.types.poses import POSE_ROLES
 
 

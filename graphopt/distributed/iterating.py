@@ -21,8 +21,8 @@ from typing import TYPE_CHECKING, Protocol
 import numpy as np
 
 from graphopt.distributed.interface import Interface
+from graphopt.linear.vectors import dot
 from graphopt.solver.trial import Damping, Trial
-from graphopt.solver.vectors import dot
 
 if TYPE_CHECKING:
     from graphopt.distributed.part import HostPart

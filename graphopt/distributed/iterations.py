@@ -14,7 +14,7 @@ from graphopt.optimizer.progress import watching
 from graphopt.optimizer.run import Callback
 from graphopt.optimizer.signals import UsersCode
 from graphopt.optimizer.summary import Iteration, Summary
-from graphopt.solver.held import Problem
+from graphopt.problem.held import Problem
 
 if TYPE_CHECKING:
     from graphopt.distributed.optimize import Wanted

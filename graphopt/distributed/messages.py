@@ -20,8 +20,8 @@ import numpy as np
 
 from graphopt.distributed.interface import Places
 from graphopt.distributed.iterating import TAIL
-from graphopt.solver.vulkan.data.array import DeviceArray
-from graphopt.solver.vulkan.program import Context, Launch, Program
+from graphopt.vulkan.data.array import DeviceArray
+from graphopt.vulkan.program import Context, Launch, Program
 
 
 @dataclass(frozen=True, eq=False)

@@ -40,6 +40,7 @@ from graphopt.distributed.tables import PartedGraph
 from graphopt.distributed.transport import check_transport
 from graphopt.errors import GraphError, OptionError
 from graphopt.graph import Graph, Selection
+from graphopt.linear.options import SolverChanges, SolverOptions
 from graphopt.optimizer.algorithm import Algorithm
 from graphopt.optimizer.computed import inlining_values
 from graphopt.optimizer.fallback import staying_on_the_cpu
@@ -52,9 +53,8 @@ from graphopt.optimizer.run import Callback, run
 from graphopt.optimizer.signals import Settable
 from graphopt.optimizer.summary import Summary
 from graphopt.optimizer.unit_quaternions import make_unit, rough_rows
+from graphopt.problem.held import Problem, without_held
 from graphopt.solver.configurations import configured
-from graphopt.solver.held import Problem, without_held
-from graphopt.solver.registry import SolverChanges, SolverOptions
 from graphopt.suggestions import knowing_options
 
 if TYPE_CHECKING:

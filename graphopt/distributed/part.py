@@ -20,10 +20,11 @@ from graphopt.distributed.interface import Interface
 from graphopt.distributed.iterating import HostIterating, Iterating
 from graphopt.distributed.scattering import Share
 from graphopt.graph.residuals import robust_chi2
-from graphopt.solver.linear import SchurComplement
-from graphopt.solver.linear_systems import block_pattern
-from graphopt.solver.registry import SolverOptions, create_block_solver
-from graphopt.solver.structure import Structure
+from graphopt.linear import SchurComplement
+from graphopt.linear.options import SolverOptions
+from graphopt.linear.systems import block_pattern
+from graphopt.problem.structure import Structure
+from graphopt.solver.create import create_block_solver
 
 
 class Part(Protocol):

@@ -10,7 +10,7 @@ gradients.
     solution, substitute_and_move   1 each: x of shared rows; landmarks, oplus, chi2
 
 Numbers come back into pinned memory that stays mapped. The block solver is that of one device
-(`solver.vulkan`): its schedule, its reduction and its products, on the rank's own edges.
+(`vulkan`): its schedule, its reduction and its products, on the rank's own edges.
 """
 
 from __future__ import annotations
@@ -37,16 +37,17 @@ from graphopt.distributed.messages import (
 from graphopt.distributed.native import Submissions
 from graphopt.distributed.part import RankPart, diagonal_places
 from graphopt.distributed.scattering import Share
-from graphopt.solver.registry import SolverOptions, create_block_solver
-from graphopt.solver.structure import Structure
+from graphopt.linear.options import SolverOptions
+from graphopt.problem.structure import Structure
+from graphopt.solver.create import create_block_solver
 from graphopt.solver.trial import Damping, Trial
-from graphopt.solver.vulkan.data.array import DeviceArray
-from graphopt.solver.vulkan.data.layout import first_of_each
-from graphopt.solver.vulkan.kernels.blocks import BlockInverse, row_table
-from graphopt.solver.vulkan.kernels.pcg import INDEFINITE
-from graphopt.solver.vulkan.kernels.reduction import record_end
-from graphopt.solver.vulkan.program import Launch, Program
-from graphopt.solver.vulkan.solver import ResidentBlockSolver
+from graphopt.vulkan.data.array import DeviceArray
+from graphopt.vulkan.data.layout import first_of_each
+from graphopt.vulkan.kernels.blocks import BlockInverse, row_table
+from graphopt.vulkan.kernels.pcg import INDEFINITE
+from graphopt.vulkan.kernels.reduction import record_end
+from graphopt.vulkan.program import Launch, Program
+from graphopt.vulkan.solver import ResidentBlockSolver
 
 
 class ResidentPart(RankPart):

@@ -19,7 +19,7 @@ from graphopt.errors import DeviceError
 from graphopt.graph import EdgeSet, Graph, Selection, VertexSet
 from graphopt.graph.columns import Columns
 from graphopt.graph.selection import EdgeSelection
-from graphopt.solver.structure import eliminated_vertices
+from graphopt.problem.structure import eliminated_vertices
 
 _VERTEX_COLUMNS = ("sequence", "ids", "estimate")
 _EDGE_COLUMNS = (

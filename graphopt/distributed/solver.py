@@ -28,13 +28,13 @@ from graphopt.distributed.system import FactorizedSystem
 from graphopt.distributed.transport import connect
 from graphopt.distributed.vectors import RankVector, rank_vector
 from graphopt.errors import DeviceError, GraphError, OptionError
+from graphopt.linear.options import SolverOptions
+from graphopt.linear.pcg import MIXED_PCG_TOLERANCE, PCG_TOLERANCE
+from graphopt.linear.systems import ReducedSize, too_large_to_form
+from graphopt.linear.table import PRECONDITIONERS, factorizes, iterates
 from graphopt.option_names import FACTOR_PRECONDITIONERS
+from graphopt.problem.structure import Structure
 from graphopt.solver.external import ExternalPart, ExternalPlaces
-from graphopt.solver.linear.pcg import MIXED_PCG_TOLERANCE, PCG_TOLERANCE
-from graphopt.solver.linear.table import PRECONDITIONERS, factorizes, iterates
-from graphopt.solver.linear_systems import ReducedSize, too_large_to_form
-from graphopt.solver.registry import SolverOptions
-from graphopt.solver.structure import Structure
 from graphopt.solver.trial import Damping, Trial, TrialsByParts
 from graphopt.types.base import VertexType
 

@@ -14,10 +14,10 @@ import numpy as np
 from graphopt.distributed.communicator import Communicator
 from graphopt.distributed.factor import CpuFactor, SpokenFactor, device_factor
 from graphopt.distributed.part import HostPart
-from graphopt.solver.linear import BlockPattern
-from graphopt.solver.linear.table import factorizes
-from graphopt.solver.linear_systems import solver_for
-from graphopt.solver.registry import SolverOptions
+from graphopt.linear import BlockPattern
+from graphopt.linear.options import SolverOptions
+from graphopt.linear.systems import solver_for
+from graphopt.linear.table import factorizes
 
 
 class UnionPattern:

@@ -13,7 +13,7 @@ from typing import Any
 import numpy as np
 
 from graphopt.distributed.communicator import Communicator
-from graphopt.solver.vectors import dot
+from graphopt.linear.vectors import dot
 
 
 class RankVector(np.ndarray):

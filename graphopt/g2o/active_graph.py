@@ -14,8 +14,8 @@ from graphopt.g2o.engine.sparse_block_matrix import SparseBlockMatrixX
 from graphopt.g2o.optimizable_graph import OptimizableGraph
 from graphopt.graph import Graph
 from graphopt.graph.components import connected_components
+from graphopt.linear.options import SolverOptions
 from graphopt.solver.cpu import CpuBlockSolver
-from graphopt.solver.registry import SolverOptions
 
 
 class ActiveGraph(OptimizableGraph):

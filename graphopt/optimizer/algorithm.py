@@ -8,6 +8,7 @@ from typing import Any, Protocol
 
 import numpy as np
 
+from graphopt.problem.structure import EdgeGroup, Structure
 from graphopt.solver.block_solver import BlockSolver
 from graphopt.solver.trial import Damping
 
@@ -102,6 +103,14 @@ class AlgorithmBase:
 
     def resume(self) -> None:
         """There is nothing to forget."""
+
+    def first_looks(self, structure: Structure) -> list[tuple[EdgeGroup, int]]:
+        """Groups and slots whose chi2 by vertex the first iteration asks for."""
+        return []
+
+    def first_damping(self, structure: Structure, chi2: float) -> Damping | None:
+        """Of the first trial from a start with this chi2; None where that needs H."""
+        return None
 
     def loosen(self, tolerance: float) -> bool:
         """No: its steps are never held back."""

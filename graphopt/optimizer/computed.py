@@ -11,11 +11,11 @@ import numpy as np
 
 from graphopt.errors import OptionError
 from graphopt.graph import Graph, Selection
+from graphopt.linear.table import factorizes, iterates
 from graphopt.optimizer.summary import Summary
 from graphopt.option_names import COMPUTED
-from graphopt.solver.computed.inline import inlined
-from graphopt.solver.held import brought_up_to_date
-from graphopt.solver.linear.table import factorizes, iterates
+from graphopt.problem.held import brought_up_to_date
+from graphopt.problem.inline import inlined
 from graphopt.types.base import EdgeType
 from graphopt.types.computed import ComputedVertexType
 

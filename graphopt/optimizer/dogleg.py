@@ -22,12 +22,12 @@ from typing import Any
 import numpy as np
 
 from graphopt.cpu_kernels import kernels
+from graphopt.linear.vectors import dot, norm
 from graphopt.optimizer.algorithm import Outcome, Signals, Step, promise
 from graphopt.optimizer.methods import Method
 from graphopt.optimizer.options import DoglegOptions
 from graphopt.solver.block_solver import BlockSolver
 from graphopt.solver.trial import Damping
-from graphopt.solver.vectors import dot, norm
 
 _MIN_LAMBDA = 1e-12  # g2o's minLambda and maxLambda
 _MAX_LAMBDA = 1e3  # or the largest diagonal entry of H, if that is more

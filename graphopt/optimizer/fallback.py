@@ -7,9 +7,9 @@ import time
 from collections.abc import Callable
 from typing import Any, ParamSpec
 
+from graphopt.linear.options import SolverOptions
 from graphopt.optimizer.summary import Summary
 from graphopt.solver.auto_device import FAILURES, may_stay, say_why
-from graphopt.solver.registry import SolverOptions
 from graphopt.solver.reuse import forget
 
 P = ParamSpec("P")

@@ -7,10 +7,10 @@ from typing import Any
 
 import numpy as np
 
+from graphopt.problem.structure import EdgeGroup
 from graphopt.solver.block_solver import BlockSolver
 from graphopt.solver.cpu import CpuBlockSolver
 from graphopt.solver.external import ExternalPart, ExternalPlaces
-from graphopt.solver.structure import EdgeGroup
 from graphopt.solver.trial import Damping, Trial
 
 

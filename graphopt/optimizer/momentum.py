@@ -14,8 +14,8 @@ from __future__ import annotations
 
 import numpy as np
 
+from graphopt.linear.vectors import dot
 from graphopt.solver.block_solver import BlockSolver
-from graphopt.solver.vectors import dot
 
 _SLOW = 0.2  # of the decrease before: less is fast convergence
 _LONGER, _LONGEST = 1.2, 8.0  # factors of a step that are worth an evaluation of chi2

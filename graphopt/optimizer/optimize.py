@@ -11,13 +11,14 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
+from graphopt import option_names
 from graphopt.errors import OptionError, SolverError, Stopped
 from graphopt.graph import EdgeSet, Graph, Selection
 from graphopt.graph.behind import num_images
 from graphopt.graph.residuals import edge_chi2, robust_chi2
 from graphopt.graph.selection import EdgeSelection
-from graphopt.optimizer.algorithm import Algorithm, is_below_zero
-from graphopt.optimizer.auto import Auto
+from graphopt.linear.options import SolverChanges, SolverOptions
+from graphopt.optimizer.algorithm import Algorithm, AlgorithmBase, is_below_zero
 from graphopt.optimizer.computed import inlining_values
 from graphopt.optimizer.fallback import staying_on_the_cpu
 from graphopt.optimizer.given_graph import holding_the_graph
@@ -29,14 +30,14 @@ from graphopt.optimizer.signals import Settable, StopSignals
 from graphopt.optimizer.summary import Summary
 from graphopt.optimizer.unit_quaternions import make_unit, rough_rows
 from graphopt.option_names import ROBUST
+from graphopt.plugins import Table
+from graphopt.problem.gauge import known_gauge
+from graphopt.problem.held import Problem, without_held
+from graphopt.problem.split import in_small_blocks
+from graphopt.problem.unseen import points_unseen
 from graphopt.solver.auto_device import has_small_blocks, open_ahead
 from graphopt.solver.configurations import configured
-from graphopt.solver.gauge import known_gauge
-from graphopt.solver.held import Problem, without_held
-from graphopt.solver.registry import SolverChanges, SolverOptions
 from graphopt.solver.reuse import begin_ahead, prepared_solver
-from graphopt.solver.split import in_small_blocks
-from graphopt.solver.unseen import points_unseen
 from graphopt.suggestions import knowing_options
 
 if TYPE_CHECKING:
@@ -53,6 +54,8 @@ _ROUGH = (
     "rotations may not reach it. method='auto' makes them unit before it starts."
 )
 SEVERAL = "graphopt.distributed.optimize(graph, comm, ...) is for ranks and for several devices."
+ROBUST_METHODS: Table[Any] = Table("graphopt.robust", "robust", option_names.ROBUST_METHODS, object)
+"""What finds edges that may be wrong -> function of (graph, selection, inner optimization) -> `Summary`."""
 OF_RANKS: dict[str, str] = dict.fromkeys(
     ("comm", "partition", "transport", "checkpoint", "every", "resume"), SEVERAL
 )
@@ -95,7 +98,7 @@ def optimize(
         schedule may name edge and vertex types: {"EDGE_SE3:QUAT": "jacobians", "VERTEX_SE3:QUAT": "merged"}.
     configuration: name of a set of these (`solver.configurations`), such as "PCG Implicit (GPU)".
     fix: "auto" holds one pose of each part of the graph that nothing else holds (of points alone, one point;
-    see `solver.gauge`), in this call only;
+    see `problem.gauge`), in this call only;
         "none" holds none; a list of ids holds these. `summary.fixed_by_gauge` names them.
     level, vertices, edges: which part of the graph takes part (`Graph.select`).
     time_limit: seconds from the call on; checked before each trial, and inside long ones.
@@ -110,11 +113,11 @@ def optimize(
         same at level DEBUG, start and end at INFO.
     robust: "kernels": edges count as their robust kernels say. "graduated": edges that may be wrong (those
         with a robust kernel; where none has one, those between vertices whose ids are not neighbours) count
-        fully or not at all, which is found out by graduated non-convexity (`optimizer.graduated`);
+        fully or not at all, which is found out by graduated non-convexity (`strategies.graduated`);
         `summary.outliers` names those that were left out.
     computed: of a graph with computed values (`Graph.add_computed`): "inline" puts their functions into those
         of the edges, "materialize" keeps values and derivatives in arrays and multiplies by the chain rule;
-        "auto" inlines where no edge gets many vertices by it (`solver.computed`).
+        "auto" inlines where no edge gets many vertices by it (`computed`).
     look_behind: False leaves `summary.points_behind` empty, for programs that judge themselves what cameras
         see: looking takes as long as some of a small problem's iterations.
     throw: raise `SolverError` if the summary is not usable, instead of returning it.
@@ -133,7 +136,7 @@ def optimize(
         raise OptionError(f"time_limit is {time_limit!r}, must be a number > 0 of seconds.")
     signals = StopSignals(stop, time_limit, start, on_interrupt=on_interrupt)
     solver_options = configured(configuration, asked)
-    if robust == "graduated":
+    if robust in ROBUST_METHODS:
         selection, held = hold(graph, graph.select(level, vertices, edges), fix)
 
         def inner(chosen: dict[EdgeSet, np.ndarray], num_iterations: int | None) -> Summary:
@@ -144,9 +147,7 @@ def optimize(
                 stop=stop, on_interrupt=on_interrupt, verbose=verbose, computed=computed, **asdict(asked),
             )  # fmt: skip
 
-        from graphopt.optimizer.graduated import optimize_graduated  # loads scipy
-
-        summary = optimize_graduated(graph, selection, inner)
+        summary: Summary = ROBUST_METHODS[robust](graph, selection, inner)
         summary.fixed_by_gauge = held
         raise_if_unusable(summary, throw)
         return summary
@@ -172,7 +173,7 @@ def optimize(
                     problem = in_small_blocks(problem)
                 make = partial(prepared_solver, go_on=go_on if problem.graph is graph else None)
                 if materialize:
-                    from graphopt.solver.computed.materialized import (
+                    from graphopt.computed.materialized import (
                         materialized_solver as make,
                     )  # loads scipy
                 solver = make(problem.graph, problem.selection, solver_options, summary.seconds)
@@ -213,7 +214,7 @@ def optimize(
 
 def _begin_ahead(graph: Graph, options: SolverOptions, algorithm: Algorithm) -> Callable[[], None] | None:
     """Let a device start as the algorithm will, see `reuse.begin_ahead`."""
-    if isinstance(algorithm, Auto):
+    if isinstance(algorithm, AlgorithmBase):
         return begin_ahead(graph, options, algorithm.first_looks, algorithm.first_damping)
     return begin_ahead(graph, options, lambda structure: [], lambda structure, chi2: None)
 

@@ -82,7 +82,7 @@ class DoglegOptions(StopRules):
 
 @dataclass(frozen=True)
 class AutoOptions(StopRules):
-    """Options of `auto`, this library's own trust-region schedule; see `optimizer.auto`."""
+    """Options of `auto`, this library's own trust-region schedule; see `strategies.auto`."""
 
     max_iterations: int = 200
     """Linearizations at most; the tolerances end almost every run long before."""
@@ -98,16 +98,17 @@ class AutoOptions(StopRules):
     """Trials in one iteration before giving up."""
     relax_above: float = 0.5
     """Where the first iteration leaves more than this fraction of chi2, or the third more than 1 per residual
-    or a twentieth and still falling, try the estimates of `solver.relaxation` too, and go on from the better
-    point (see `contest`). Not where chi2 at the start is no more than 2 per residual and all
+    or a twentieth and still falling, try the estimates of `strategies.relaxation` too, and go on from the
+    better point (see `contest`). Not where chi2 at the start is no more than 2 per residual and all
     steps were Gauss-Newton's. `inf` never does."""
     reseat_gain: float = 1e-3
     """Where chi2 first falls slowly, and at the end, eliminated landmarks with a large chi2 are tried in
-    other places (`solver.reseat`). Go on there if that lowers chi2 by this fraction or more; `inf`: never."""
+    other places (`strategies.reseat`). Go on there if that lowers chi2 by this fraction or more; `inf`:
+    never."""
     contest: bool = True
     """Where poses and points of a map may have ended in one of several minima (the steps were not
     Gauss-Newton's, or a robust kernel is not convex, and no proof says otherwise), run gn, dogleg and lm from
-    the start, too, and go on from the lowest point (`optimizer.contest`)."""
+    the start, too, and go on from the lowest point (`strategies.contest`)."""
     patience: float = 2e11
     """A graph of poses without robust kernels whose chi2 is above 10 per residual (closures contradict each
     other) is given up once chi2 has fallen by less than a tenth over so many operations of factorizations on

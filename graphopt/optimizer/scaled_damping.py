@@ -50,7 +50,7 @@ class ScaledDamping:
         self._momentum = Momentum(solver) if solver.structure.has_kernels else None
         self._begin(chi2)
 
-    def first_damping(self, chi2: float) -> Damping:
+    def damping_at_start(self, chi2: float) -> Damping:
         """Of the first trial after a start with this chi2."""
         self._begin(chi2)
         return self.damping(self._accuracy)

@@ -19,11 +19,11 @@ from dataclasses import dataclass
 
 import numpy as np
 
+from graphopt.linear.vectors import dot, norm
 from graphopt.optimizer.algorithm import Outcome, Signals, Step, promise
 from graphopt.optimizer.options import AutoOptions
 from graphopt.solver.block_solver import BlockSolver
 from graphopt.solver.trial import Damping
-from graphopt.solver.vectors import dot, norm
 
 _ACCEPT = 1e-4  # actual over predicted gain of an accepted step
 _GOOD, _POOR = 0.75, 0.25  # above: the radius may grow; below: it shrinks

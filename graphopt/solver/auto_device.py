@@ -21,14 +21,15 @@ from typing import TYPE_CHECKING
 
 from graphopt.cpu_kernels import kernels
 from graphopt.errors import DeviceError
+from graphopt.linear.table import factorizes
+from graphopt.problem.split import LARGEST_BLOCK
+from graphopt.problem.structure import Structure
 from graphopt.pyglslang import ShaderError
 from graphopt.solver.block_solver import BlockSolver
 from graphopt.solver.devices import device_row
-from graphopt.solver.linear.table import factorizes
-from graphopt.solver.structure import Structure
 
 if TYPE_CHECKING:
-    from graphopt.solver.registry import SolverOptions
+    from graphopt.linear.options import SolverOptions
 
 LARGE = 200_000
 """Edges from which on a GPU pays in a first call."""
@@ -42,8 +43,6 @@ EDGE_SECONDS = 8e-7
 """Of a core, per image and iteration: linearise, eliminate, update."""
 GPU_FACTORED, GPU_ELIMINATED = 4e-3, 5e-4
 """What an iteration of a small problem takes on a GPU, by launches and round trips alone [s]."""
-LARGEST_BLOCK = 15
-"""Rows of a block that kernels keep in registers; larger vertices are split, see `has_small_blocks`."""
 
 
 def choose_device(structure: Structure, options: SolverOptions) -> str:

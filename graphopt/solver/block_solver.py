@@ -15,8 +15,8 @@ from typing import Protocol
 
 import numpy as np
 
+from graphopt.problem.structure import EdgeGroup, Structure
 from graphopt.solver.external import ExternalPart, ExternalPlaces
-from graphopt.solver.structure import EdgeGroup, Structure
 from graphopt.solver.trial import Damping, Trial
 
 

@@ -10,7 +10,7 @@ from dataclasses import fields, replace
 from difflib import get_close_matches
 
 from graphopt.errors import OptionError
-from graphopt.solver.registry import SolverOptions
+from graphopt.linear.options import SolverOptions
 
 CONFIGURATIONS: dict[str, SolverOptions] = {
     "LLT (CPU)": SolverOptions("cpu", "cholesky", "explicit"),

@@ -19,14 +19,15 @@ from graphopt.cpu_kernels import isa, kernels
 from graphopt.errors import DeviceError, GraphError
 from graphopt.graph import Graph, ParameterSet
 from graphopt.graph.sets import VertexSet
+from graphopt.linear import SparseCholesky
+from graphopt.linear.options import SolverOptions
+from graphopt.linear.pcg import PCG_TOLERANCE
+from graphopt.linear.systems import block_pattern, choose_system
+from graphopt.problem.structure import EdgeGroup, Structure
+from graphopt.problem.working import WorkingEstimates
 from graphopt.solver.devices import Device
 from graphopt.solver.external import ExternalPart, ExternalPlaces, HostExternal
-from graphopt.solver.linear.pcg import PCG_TOLERANCE
-from graphopt.solver.linear_systems import block_pattern, choose_system
-from graphopt.solver.registry import SolverOptions
-from graphopt.solver.structure import EdgeGroup, Structure
 from graphopt.solver.trial import Damping, Trial, TrialsByParts
-from graphopt.solver.working import WorkingEstimates
 from graphopt.types.base import working_edge_type
 from graphopt.types.cache import per_type_cache
 from graphopt.types.robust_kernels import robust_kernel
@@ -427,4 +428,4 @@ def edge_data(group: EdgeGroup, some: np.ndarray | None = None) -> tuple[np.ndar
     return measurement, information, np.ascontiguousarray(taken(edge_set.look("kernel_width")))
 
 
-DEVICE = Device(CpuBlockSolver)
+DEVICE = Device(CpuBlockSolver, lambda pattern, device: SparseCholesky(pattern))

@@ -7,17 +7,18 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import dataclass
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from graphopt import option_names
 from graphopt.errors import DeviceError, OptionError
 from graphopt.graph import Graph
+from graphopt.linear.pattern import BlockPattern
 from graphopt.plugins import Table
+from graphopt.problem.structure import Structure
 from graphopt.solver.block_solver import BlockSolver
-from graphopt.solver.structure import Structure
 
 if TYPE_CHECKING:
-    from graphopt.solver.registry import SolverOptions
+    from graphopt.linear.options import SolverOptions
 
 Factory = Callable[[Graph, Structure, "SolverOptions"], BlockSolver]
 
@@ -28,8 +29,10 @@ class Device:
 
     make: Factory
     """(graph, structure, options) -> block solver."""
+    cholesky: Callable[[BlockPattern, str], Any] | None = None
+    """(pattern, device) -> a solver with `factorize`, `solve` and `marginals` there; None: there is none."""
     has_small_blocks: bool = False
-    """It holds blocks of `auto_device.LARGEST_BLOCK` rows at most: larger vertices are split for it."""
+    """It holds blocks of `problem.split.LARGEST_BLOCK` rows at most: larger vertices are split for it."""
 
 
 DEVICES = Table("graphopt.devices", "device", option_names.DEVICES, Device)
@@ -55,4 +58,4 @@ def register_block_solver(device: str, factory: Factory, *, has_small_blocks: bo
     """
     if not callable(factory):
         raise OptionError(f"device '{device}': factory is {factory!r}, expected a function.")
-    DEVICES.register(device, Device(factory, has_small_blocks))
+    DEVICES.register(device, Device(factory, has_small_blocks=has_small_blocks))

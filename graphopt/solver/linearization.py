@@ -18,9 +18,9 @@ import scipy.sparse
 from graphopt.errors import GraphError
 from graphopt.graph import EdgeSet, Graph, residuals
 from graphopt.graph.selection import EdgeSelection
-from graphopt.solver.computed.inline import with_values_inlined
+from graphopt.problem.inline import with_values_inlined
+from graphopt.problem.structure import Structure
 from graphopt.solver.cpu import compiled_edge
-from graphopt.solver.structure import Structure
 from graphopt.types.base import working_edge_type
 from graphopt.types.robust_kernels import robust_kernel
 

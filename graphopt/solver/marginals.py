@@ -15,20 +15,21 @@ import numpy as np
 
 from graphopt.errors import GraphError, OptionError, SolverError
 from graphopt.graph import Graph, Vertex
-from graphopt.solver.computed.inline import with_values_inlined
-from graphopt.solver.cpu import CpuBlockSolver
-from graphopt.solver.gauge import choose_gauge
-from graphopt.solver.held import without_held
-from graphopt.solver.linear import BlockPattern, SparseCholesky
-from graphopt.solver.linear.null_space import (
+from graphopt.linear import BlockPattern
+from graphopt.linear.null_space import (
     GeneralizedInverse,
     NullSpace,
     diagonal_of,
     find_null_space,
 )
-from graphopt.solver.linear_systems import block_pattern
-from graphopt.solver.registry import SolverOptions
-from graphopt.solver.structure import Structure
+from graphopt.linear.options import SolverOptions
+from graphopt.linear.systems import block_pattern
+from graphopt.problem.gauge import choose_gauge
+from graphopt.problem.held import without_held
+from graphopt.problem.inline import with_values_inlined
+from graphopt.problem.structure import Structure
+from graphopt.solver.cpu import CpuBlockSolver
+from graphopt.solver.devices import device_row
 from graphopt.suggestions import knows_its_options
 
 Pair = tuple[int, int]
@@ -156,21 +157,11 @@ def _what_optimize_holds(graph: Graph, structure: Structure) -> str:
 
 def _factorized(pattern: BlockPattern, values: np.ndarray, damping: np.ndarray | None, device: str) -> Any:
     """A solver on the device; None if H is not positive definite."""
-    solver = SparseCholesky(pattern) if device == "cpu" else _on_device(pattern, device)
+    factorization = device_row(device).cholesky
+    if factorization is None:
+        raise OptionError(f"device '{device}' computes no covariances. Use device='cpu'.")
+    solver = factorization(pattern, device)
     return solver if solver.factorize(values, damping) else None
-
-
-def _on_device(pattern: BlockPattern, device: str) -> Any:
-    from graphopt.device.shared import shared_device
-    from graphopt.solver.vulkan.cholesky import DeviceCholesky
-
-    name, _, which = device.partition(":")
-    if name != "vulkan":
-        raise OptionError(f"device is {device!r}, expected 'cpu', 'vulkan' or 'vulkan:' and a device.")
-    opened = shared_device(which or None)
-    if not opened.has_float64:
-        raise OptionError(f"{opened.name} has no float64, which covariances need. Use device='cpu'.")
-    return DeviceCholesky(opened, pattern)
 
 
 def _is_singular(solver: Any, pattern: BlockPattern, values: np.ndarray) -> bool:

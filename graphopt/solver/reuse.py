@@ -27,11 +27,12 @@ from graphopt.graph import Graph, Selection
 from graphopt.graph.residuals import errors
 from graphopt.graph.select import forget as forget_selection
 from graphopt.graph.sets import EdgeSet
+from graphopt.linear.options import SolverOptions
+from graphopt.problem.structure import EdgeGroup, Structure, information_variant
 from graphopt.solver.auto_device import FAILURES, device_for_more, say_why
 from graphopt.solver.block_solver import BlockSolver
 from graphopt.solver.cpu import CpuBlockSolver, HostEquations
-from graphopt.solver.registry import SolverOptions, create_block_solver
-from graphopt.solver.structure import EdgeGroup, Structure, information_variant
+from graphopt.solver.create import create_block_solver
 from graphopt.solver.trial import Damping
 from graphopt.types.base import EdgeType, working_edge_type
 from graphopt.types.cache import per_type_cache

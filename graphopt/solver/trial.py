@@ -15,7 +15,7 @@ from typing import Any
 
 import numpy as np
 
-from graphopt.solver.vectors import dot
+from graphopt.linear.vectors import dot
 
 
 @dataclass(frozen=True)

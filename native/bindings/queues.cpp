@@ -1,4 +1,4 @@
-// Work queues of the block solver, as numpy arrays; see graphopt/solver/vulkan/queues.py.
+// Work queues of the block solver, as numpy arrays; see graphopt/vulkan/queues.py.
 #include "vulkan/queues.h"
 
 #include <pybind11/numpy.h>

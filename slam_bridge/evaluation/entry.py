@@ -13,11 +13,11 @@ from typing import Any
 import numpy as np
 
 from graphopt.errors import OptionError
-from graphopt.eval.trajectories import Trajectory, compare, curve
+from graphopt.evaluate.report.thumbnails import COLUMNS, WIDTH, frustum_rows
+from graphopt.evaluate.trajectories import Trajectory, compare, curve
 from graphopt.io.files import write_bytes
 from graphopt.io.trajectory import write_tum
 from graphopt.option_names import ALIGNMENTS
-from graphopt.report.thumbnails import COLUMNS, WIDTH, frustum_rows
 from slam_bridge.map import Map
 from slam_bridge.options import SolveOptions
 from slam_bridge.pipeline.options import PipelineOptions
@@ -49,7 +49,7 @@ def evaluate(
 ) -> dict[str, Any]:
     """Run a sequence `runs` times; trajectories (TUM) are written to the folder `output`.
 
-    live: port of a page that shows the run (`graphopt.report.live`), "rerun" for that viewer, a file for a
+    live: port of a page that shows the run (`evaluate.report.live`), "rerun" for that viewer, a file for a
     recording of it; None: nothing.
     """
     sequence = open_sequence(kind, folder, calibration).first(max_frames)
@@ -96,7 +96,7 @@ def _shown(sequence: Sequence, options: PipelineOptions, live: int | str | None,
 
         with RerunView(live, title) as viewer:
             return run(sequence, options, viewer)
-    from graphopt.report.live import LiveView
+    from graphopt.evaluate.report.live import LiveView
     from slam_bridge.evaluation.live import Watch
 
     with LiveView(live) as view:
@@ -174,7 +174,7 @@ def _write_points(path: Path, world: Map, alignment: tuple[float, np.ndarray, np
 
 
 def _write_images(path: Path, sequence: Sequence, times: np.ndarray) -> None:
-    """Left images at some of a curve's times [s], small ones in one file (`graphopt.report.thumbnails`)."""
+    """Left images at some of a curve's times [s], small ones in one file (`evaluate.report.thumbnails`)."""
     rows = list(frustum_rows(len(times)))
     frames = np.searchsorted(sequence.stamps, np.rint(1e9 * times[rows] - 1e6).astype(np.int64))
     shown = [sequence.images(row)[0] for row in np.minimum(frames, len(sequence) - 1).tolist()]

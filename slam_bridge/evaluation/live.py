@@ -8,9 +8,9 @@ from typing import Any
 
 import numpy as np
 
+from graphopt.evaluate.report.live import LiveView
+from graphopt.evaluate.report.viewer import trajectory_document
 from graphopt.geometry import SO3
-from graphopt.report.live import LiveView
-from graphopt.report.viewer import trajectory_document
 from slam_bridge.pipeline.system import Pipeline
 from slam_bridge.readers.sequence import opencv
 

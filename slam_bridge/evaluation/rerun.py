@@ -13,7 +13,7 @@ from types import TracebackType
 import numpy as np
 
 from graphopt.errors import OptionError
-from graphopt.eval import optional
+from graphopt.evaluate import optional
 from slam_bridge.pipeline.system import Pipeline
 from slam_bridge.pipeline.two_view import camera_pose
 

@@ -12,8 +12,8 @@ from typing import Any
 import numpy as np
 
 from graphopt.errors import GraphOptError
+from graphopt.evaluate.report.trajectory import alignment
 from graphopt.geometry import SE3, SO3
-from graphopt.report.trajectory import alignment
 from slam_bridge.exchange.problem import Truth
 from slam_bridge.imu import GRAVITY
 from slam_bridge.map import Map

@@ -28,7 +28,7 @@ import graphopt
 from graphopt.errors import OptionError
 from graphopt.geometry import SE3
 from graphopt.graph.sets import EdgeSet
-from graphopt.optimizer.quantiles import chi2_quantile
+from graphopt.strategies.quantiles import chi2_quantile
 from graphopt.types import inertial, sba, slam3d, visual_inertial
 from graphopt.types.robust_kernels import robust_kernel
 from slam_bridge.cameras import Camera, world_T_body_from_cam_T_world

@@ -8,8 +8,8 @@ from pathlib import Path
 
 import numpy as np
 
-from graphopt.datasets.registry import data_folders
 from graphopt.errors import FormatError
+from graphopt.evaluate.datasets.registry import data_folders
 from graphopt.io.files import read_bytes
 from slam_bridge.generator.characters import Character, plain_name
 from slam_bridge.generator.trajectory import Trajectory, TrajectoryError

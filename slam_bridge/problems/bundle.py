@@ -24,8 +24,8 @@ import numpy as np
 import graphopt
 from graphopt.cpu_kernels import kernels
 from graphopt.errors import OptionError
-from graphopt.optimizer.quantiles import chi2_quantile
 from graphopt.solver.marginals import compute_marginals
+from graphopt.strategies.quantiles import chi2_quantile
 from graphopt.types import slam3d
 from slam_bridge.map import Map
 from slam_bridge.marginal_prior import LANDMARK, POSE

@@ -21,7 +21,7 @@ import graphopt
 from graphopt import edge_errors
 from graphopt.errors import OptionError
 from graphopt.geometry import SE3, SO3, Sim3
-from graphopt.optimizer.quantiles import chi2_quantile
+from graphopt.strategies.quantiles import chi2_quantile
 from slam_bridge.map import Map
 from slam_bridge.options import NOT_BEGUN, Clock, SolveOptions, has_begun, is_usable, optimize
 from slam_bridge.problems.result import Result, States

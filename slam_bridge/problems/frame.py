@@ -26,8 +26,8 @@ from graphopt.optimizer.algorithm import Outcome
 from graphopt.optimizer.native_loop import native_loop_for
 from graphopt.optimizer.run import ENDINGS
 from graphopt.optimizer.signals import StopSignals
+from graphopt.problem.structure import Structure
 from graphopt.solver.cpu import CpuBlockSolver
-from graphopt.solver.structure import Structure
 from graphopt.types import slam3d, visual_inertial
 from graphopt.types.base import EdgeType
 from graphopt.types.robust_kernels import robust_kernel

@@ -23,7 +23,7 @@ from itertools import combinations
 import numpy as np
 
 from graphopt.geometry import SE3
-from graphopt.optimizer.quantiles import chi2_quantile
+from graphopt.strategies.quantiles import chi2_quantile
 from slam_bridge.rays import triangulate
 from slam_bridge.selection import Selection
 

@@ -12,7 +12,7 @@ import numpy as np
 
 import graphopt
 from graphopt.errors import OptionError
-from graphopt.optimizer.quantiles import chi2_quantile
+from graphopt.strategies.quantiles import chi2_quantile
 from slam_bridge.cameras import Rig
 from slam_bridge.map import Map
 from slam_bridge.options import NOT_BEGUN, Clock, SolveOptions, has_begun

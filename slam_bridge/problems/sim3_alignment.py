@@ -19,9 +19,9 @@ import numpy as np
 import graphopt
 from graphopt import edge_errors
 from graphopt.errors import OptionError
+from graphopt.evaluate.report.trajectory import alignment
 from graphopt.geometry import SO3, Sim3
-from graphopt.optimizer.quantiles import chi2_quantile
-from graphopt.report.trajectory import alignment
+from graphopt.strategies.quantiles import chi2_quantile
 from graphopt.types.sim3 import VertexSim3Expmap
 from graphopt.types.visual_inertial import EdgeInverseSim3Ray, EdgeSim3Ray
 from slam_bridge.cameras import Camera

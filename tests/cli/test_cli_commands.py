@@ -6,8 +6,9 @@ import os
 import numpy as np
 import pytest
 
-from graphopt import datasets, io
+from graphopt import io
 from graphopt.cli.main import main
+from graphopt.evaluate import datasets
 
 
 @pytest.fixture

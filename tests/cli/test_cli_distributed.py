@@ -61,7 +61,7 @@ def test_what_cannot_be(file, arguments, words):
 def test_reading_in_parts(tmp_path):
     """An archive of which no rank has all; the result is an archive."""
     path, out = tmp_path / "a.npz", tmp_path / "b.npz"
-    graphopt.write(graphopt.datasets.bundle_adjustment.ba(8, 80, seed=1), path)
+    graphopt.write(graphopt.evaluate.datasets.bundle_adjustment.ba(8, 80, seed=1), path)
     arguments = (str(path), "--distributed", "--read-in-parts", "--method", "lm", "-o", str(out), "--json")
     done = launch(2, *COMMAND, *arguments)
     assert done.returncode == 0, done.stderr

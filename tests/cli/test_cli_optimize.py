@@ -8,9 +8,10 @@ import numpy as np
 import pytest
 
 import graphopt
-from graphopt import datasets, io
+from graphopt import io
 from graphopt.cli import output
 from graphopt.cli.main import main
+from graphopt.evaluate import datasets
 
 SUMMARY_KEYS = {
     "vertices",

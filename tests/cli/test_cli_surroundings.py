@@ -10,8 +10,9 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from graphopt import datasets, io
+from graphopt import io
 from graphopt.cli.main import main
+from graphopt.evaluate import datasets
 
 
 @pytest.fixture(scope="module")

@@ -12,9 +12,9 @@ import slam_bridge as sb
 from graphopt.codegen.machine_code import fingerprint, lines_of, programs_of
 from graphopt.codegen.program import Program
 from graphopt.cpu_kernels import kernels
+from graphopt.linear.options import SolverOptions
+from graphopt.problem.structure import Structure
 from graphopt.solver import cpu
-from graphopt.solver.registry import SolverOptions
-from graphopt.solver.structure import Structure
 from slam_bridge.selection import select
 
 LINES = lines_of(Path(__file__).parents[2] / "native" / "machine_code.txt")

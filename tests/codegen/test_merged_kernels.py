@@ -17,9 +17,9 @@ from graphopt.codegen.gpu.merged_kernels import (
 from graphopt.codegen.gpu.merged_tiles import merged_name
 from graphopt.codegen.gpu.packed_products import recomputed_product
 from graphopt.errors import OptionError
-from graphopt.solver.vulkan.data.views import EdgeView
-from graphopt.solver.vulkan.schedules.merged import union_tiles
 from graphopt.types import registry
+from graphopt.vulkan.data.views import EdgeView
+from graphopt.vulkan.schedules.merged import union_tiles
 
 VARIANTS = [
     (access, arithmetic)

@@ -3,8 +3,8 @@
 import numpy as np
 import pytest
 
-from graphopt import datasets
 from graphopt.errors import OptionError
+from graphopt.evaluate import datasets
 from graphopt.geometry import SE2, SE3
 
 KINDS = {
@@ -87,7 +87,7 @@ def test_graphs_are_sound(kind):
 @pytest.mark.parametrize("count", [1, 2, 3, 7, 64, 65])
 def test_chaining_by_doubling_is_chaining_one_by_one(group, count):
     """`chain` equals the sequential product for lengths around powers of two."""
-    from graphopt.datasets.noise import chain, small_motions_2d, small_motions_3d
+    from graphopt.evaluate.datasets.noise import chain, small_motions_2d, small_motions_3d
 
     rng = np.random.default_rng(count)
     motions = small_motions_2d if group is SE2 else small_motions_3d

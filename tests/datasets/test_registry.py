@@ -15,10 +15,10 @@ from typing import ClassVar
 import pytest
 
 from graphopt.cli.main import main
-from graphopt.datasets import registry
-from graphopt.datasets.fetch import DownloadError, fetch
-from graphopt.datasets.registry import collections, datasets, find
 from graphopt.errors import OptionError
+from graphopt.evaluate.datasets import registry
+from graphopt.evaluate.datasets.fetch import DownloadError, fetch
+from graphopt.evaluate.datasets.registry import collections, datasets, find
 
 CONTENT = bytes(range(256)) * 20_000
 

@@ -13,7 +13,7 @@ import pytest
 from graphopt.device import VulkanDevice
 from graphopt.device.built import BuiltOnce
 from graphopt.device.listing import find_device
-from graphopt.solver.vulkan.program import Context, Program
+from graphopt.vulkan.program import Context, Program
 
 
 def test_many_threads_one_build():

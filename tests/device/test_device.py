@@ -341,7 +341,7 @@ def test_threads_share_a_device():
     """Optimizations in several threads give the same bits as one after the other."""
     from concurrent.futures import ThreadPoolExecutor
 
-    from graphopt import datasets
+    from graphopt.evaluate import datasets
     from graphopt.optimizer import optimize
 
     def final(seed):

@@ -19,9 +19,9 @@ from vulkan_problems import make_problem
 from graphopt.device import DeviceError, open_device
 from graphopt.device.kompute import KomputeDevice
 from graphopt.optimizer import optimize
-from graphopt.solver.vulkan.kernels.system import DampedSystem
-from graphopt.solver.vulkan.plan.configuration import Configuration
-from graphopt.solver.vulkan.program import Context
+from graphopt.vulkan.kernels.system import DampedSystem
+from graphopt.vulkan.plan.configuration import Configuration
+from graphopt.vulkan.program import Context
 
 STEP_TOLERANCE = {"double": 1e-9, "mixed": 1e-4}
 

@@ -8,7 +8,7 @@ from graphopt.distributed import reading
 from graphopt.distributed.communicator import run_as_threads
 from graphopt.distributed.vectors import rank_vector
 from graphopt.geometry import SE3
-from graphopt.solver.vectors import dot, norm
+from graphopt.linear.vectors import dot, norm
 
 KEPT = 3
 WHOLE = np.random.default_rng(0).normal(size=(2, 8))  # two vectors: three kept entries, then 2, 0 and 3

@@ -84,7 +84,7 @@ def test_ranks_that_do_not_find_each_other(tmp_path, distributed):
     if distributed:
         pytest.importorskip("mpi4py")
     path = tmp_path / "a.g2o"
-    graphopt.write(graphopt.datasets.pose_graphs.sphere(4, 3), path)
+    graphopt.write(graphopt.evaluate.datasets.pose_graphs.sphere(4, 3), path)
     command = [sys.executable, "-m", "graphopt", "optimize", str(path), *["--distributed"] * distributed]
     environment = {**os.environ, "SLURM_STEP_NUM_TASKS": "4", "SLURM_LOCALID": "2"}
     done = subprocess.run(command, env=environment, capture_output=True, text=True, check=False)

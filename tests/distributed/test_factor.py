@@ -8,8 +8,8 @@ import graphopt
 from graphopt.device.shared import shared_device
 from graphopt.distributed.communicator import run_as_threads
 from graphopt.distributed.factor import SpokenFactor
-from graphopt.solver.linear import BlockPattern
-from graphopt.solver.vulkan.cholesky import DeviceCholesky
+from graphopt.linear import BlockPattern
+from graphopt.vulkan.cholesky import DeviceCholesky
 
 EXACT = {"method": "lm", "max_iterations": 4, "linear_solver": "cholesky"}
 

@@ -94,7 +94,7 @@ def test_a_checkpoint_is_the_estimates(tmp_path):
 def test_checkpoints_of_other_graphs_are_refused(tmp_path):
     """And nothing is changed."""
     path, graph = str(tmp_path / "c.npz"), adjustment()
-    write_checkpoint(path, pieces_of(graphopt.datasets.pose_graphs.sphere(4, 3)), 0, 1.0)
+    write_checkpoint(path, pieces_of(graphopt.evaluate.datasets.pose_graphs.sphere(4, 3)), 0, 1.0)
     before = [vertex_set.estimate.copy() for vertex_set in graph.vertex_sets]
     with pytest.raises(FormatError, match="the same graph"):
         read_checkpoint(path, graph)
@@ -168,7 +168,7 @@ def test_every_is_a_number_of_iterations(tmp_path, every):
 def test_checkpoints_of_what_was_read_in_parts(tmp_path):
     """Another number of ranks goes on from them, each with its part."""
     path, kept = tmp_path / "a.npz", str(tmp_path / "c.npz")
-    graphopt.write(graphopt.datasets.bundle_adjustment.ba(10, 120, seed=5), path)
+    graphopt.write(graphopt.evaluate.datasets.bundle_adjustment.ba(10, 120, seed=5), path)
 
     def run(num_ranks, **options):
         def work(comm):

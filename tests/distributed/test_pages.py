@@ -16,7 +16,7 @@ from graphopt.distributed.optimize import Wanted, optimize_rank
 from graphopt.distributed.pages import aligned_zeros
 from graphopt.distributed.resident import ResidentIterating
 from graphopt.errors import DeviceError, OptionError
-from graphopt.solver.registry import SolverOptions
+from graphopt.linear.options import SolverOptions
 
 pytest.importorskip("graphopt._vulkan", reason="graphopt was built without Vulkan")
 

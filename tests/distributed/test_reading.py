@@ -13,13 +13,13 @@ from graphopt.distributed import reading, writing
 from graphopt.distributed.communicator import RankError, run_as_threads
 from graphopt.distributed.optimize import Wanted, optimize_rank
 from graphopt.errors import FormatError, OptionError
-from graphopt.solver.registry import SolverOptions
+from graphopt.linear.options import SolverOptions
 from graphopt.types.robust_kernels import robust_kernel
 
 
 def landmarks():
     """Poses on a plane that see landmarks, with the first pose fixed, kernels, and edges of another level."""
-    graph = graphopt.datasets.pose_graphs.manhattan(40, seed=3)
+    graph = graphopt.evaluate.datasets.pose_graphs.manhattan(40, seed=3)
     poses = graph.vertex_sets[0]
     rng = np.random.default_rng(0)
     ids = 1000 + np.arange(120)
@@ -36,7 +36,7 @@ def landmarks():
 
 def adjustment():
     """Cameras and points; points are marked as marginalized."""
-    return graphopt.datasets.bundle_adjustment.ba(12, 150, seed=2)
+    return graphopt.evaluate.datasets.bundle_adjustment.ba(12, 150, seed=2)
 
 
 PROBLEMS = {"sphere": sphere, "landmarks": landmarks, "adjustment": adjustment}

@@ -136,7 +136,7 @@ def run_alone(device):
     """One rank, in the code of several."""
     from graphopt.distributed.communicator import ThreadCommunicator
     from graphopt.distributed.optimize import Wanted, optimize_rank
-    from graphopt.solver.registry import SolverOptions
+    from graphopt.linear.options import SolverOptions
 
     wanted = Wanted("lm", 3, solver=SolverOptions(device=device, schur="implicit"))
     return optimize_rank(adjustment(), ThreadCommunicator(), wanted)

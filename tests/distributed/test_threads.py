@@ -112,7 +112,7 @@ def test_what_cannot_be(options, error, words):
 def test_measurements_and_models_take_several_devices(devices):
     """`graphopt eval` and `graphopt.colmap` optimize over what is named."""
     from graphopt.colmap import adjust
-    from graphopt.eval.solve import measure
+    from graphopt.evaluate.solve import measure
 
     options = {"method": "lm", "max_iterations": 2, "device": devices}
     entry, _ = measure(adjustment(), "auto", options, 1)

@@ -9,7 +9,7 @@ import pytest
 import graphopt.colmap
 from graphopt.cli.main import main
 from graphopt.errors import OptionError
-from graphopt.eval.results import load
+from graphopt.evaluate.results import load
 from graphopt.io.extra_types import COLMAP_MODELS
 
 pycolmap = pytest.importorskip("pycolmap", reason="pycolmap, the oracle of COLMAP models, is not installed")

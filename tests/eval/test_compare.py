@@ -6,8 +6,8 @@ import pytest
 
 from graphopt.cli.main import main
 from graphopt.errors import OptionError
-from graphopt.eval.compare import compare
-from graphopt.eval.results import Results
+from graphopt.evaluate.compare import compare
+from graphopt.evaluate.results import Results
 
 
 def results(**entries: dict) -> Results:

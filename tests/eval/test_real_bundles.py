@@ -3,7 +3,7 @@
 import pytest
 
 from graphopt.cli.main import main
-from graphopt.eval.results import load
+from graphopt.evaluate.results import load
 
 pytestmark = pytest.mark.data
 

@@ -15,10 +15,10 @@ import pytest
 import graphopt
 from graphopt.cli.main import main
 from graphopt.errors import FormatError, OptionError
-from graphopt.eval import pictures, report, results, runner
-from graphopt.eval.results import Results
-from graphopt.eval.runner import Unit
-from graphopt.report import figure
+from graphopt.evaluate import html_report, pictures, results, runner
+from graphopt.evaluate.report import figure
+from graphopt.evaluate.results import Results
+from graphopt.evaluate.runner import Unit
 
 
 class Silent:
@@ -96,7 +96,7 @@ def test_a_report_without_matplotlib_has_no_pictures(tmp_path: Path, monkeypatch
     """It is written all the same, and says what is missing."""
     runner.run(Results("pose-graph", {}), units(tmp_path, "a b"), tmp_path, watcher=Silent())
     monkeypatch.setitem(sys.modules, "matplotlib", None)
-    written = report.write(tmp_path)
+    written = html_report.write(tmp_path)
     assert [path.suffix for path in written] == [".html", ".json"]
     assert "pip install 'graphopt[plot]'" in html.unescape(written[0].read_text())
 
@@ -173,7 +173,7 @@ def test_a_pose_graph_from_the_command_line_to_the_report(
 
 
 def test_sparsity_is_that_of_the_matrices() -> None:
-    from graphopt.eval.sparsity import patterns, raster
+    from graphopt.evaluate.sparsity import patterns, raster
 
     graph = graphopt.datasets.ba(cameras=4, points=30, seed=0)
     found = patterns(graph)
@@ -191,8 +191,8 @@ def test_ctrl_c_keeps_what_was_done(tmp_path: Path) -> None:
     script = (
         "import signal, sys, threading, _thread, time\n"
         "signal.signal(signal.SIGINT, signal.default_int_handler)\n"
-        "from graphopt.eval import runner, results\n"
-        "from graphopt.eval.runner import Unit\n"
+        "from graphopt.evaluate import runner, results\n"
+        "from graphopt.evaluate.runner import Unit\n"
         "from pathlib import Path\n"
         "class Watcher:\n"
         "    def begin(self, key): print(key, flush=True)\n"
@@ -227,7 +227,7 @@ def test_ctrl_c_says_what_there_is_and_how_to_go_on(tmp_path: Path, jobs: int) -
         f"sys.path.insert(0, {str(Path(eval_units.__file__).parent)!r})\n"
         "from graphopt.cli import eval as command\n"
         "from graphopt.cli.main import main\n"
-        "from graphopt.eval.runner import Unit\n"
+        "from graphopt.evaluate.runner import Unit\n"
         "seconds = {'quick': 0.0, 'long': 60.0, 'longer': 60.0}\n"
         "units = [Unit(key, 'eval_units:slow', {'seconds': one}) for key, one in seconds.items()]\n"
         "command._KINDS['pose-graph'] = lambda args: (units, {})\n"
@@ -263,7 +263,7 @@ def test_report_is_made_from_the_json_alone(tmp_path: Path) -> None:
     Results(
         "bal", {}, "graphopt eval bal x", "now", {"graphopt": "0"}, {"a": entry, "c": {"error": "no & such"}}
     ).save(tmp_path)
-    written = report.write(tmp_path)
+    written = html_report.write(tmp_path)
     page = written[0].read_text()
     assert "a &lt;b&gt;" in page and "no &amp; such" in page and "1.25" in page
 

@@ -6,8 +6,8 @@ import numpy as np
 import pytest
 
 from graphopt.errors import FormatError, OptionError
-from graphopt.eval import trajectories
-from graphopt.eval.trajectories import Trajectory, compare
+from graphopt.evaluate import trajectories
+from graphopt.evaluate.trajectories import Trajectory, compare
 from graphopt.geometry import SE3, SO3
 from graphopt.io.trajectory import write_kitti, write_tum
 

@@ -8,7 +8,7 @@ from both import assert_same, estimates, isometry, optimizer_of, ring
 from test_g2o_devices import on_device  # noqa: F401 - a fixture
 
 import graphopt.g2o as ours
-from graphopt.solver.registry import SolverOptions
+from graphopt.linear.options import SolverOptions
 
 
 def mixed_graph(g2o, linear: str = "Eigen"):
@@ -216,8 +216,8 @@ def test_only_their_vertices_are_downloaded(on_device, monkeypatch):  # noqa: F8
 
     The copies of all estimates that are made now and then, in case the device gets lost, are left out.
     """
-    from graphopt.solver.vulkan import solver as resident
-    from graphopt.solver.vulkan.data.estimates import DeviceEstimates
+    from graphopt.vulkan import solver as resident
+    from graphopt.vulkan.data.estimates import DeviceEstimates
 
     monkeypatch.setattr(resident, "BRINGING_SECONDS", np.inf)
     whole, rows = [], []

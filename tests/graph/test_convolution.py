@@ -6,10 +6,10 @@ import scipy.ndimage
 from examples_modules import own_types
 
 import graphopt
+from graphopt.computed.materialized import MaterializedSolver
 from graphopt.errors import GraphError, OptionError, ShapeError
 from graphopt.graph.convolution import MANY_TERMS
-from graphopt.solver.computed.materialized import MaterializedSolver
-from graphopt.solver.registry import SolverOptions
+from graphopt.linear.options import SolverOptions
 
 __all__ = ["own_types"]  # a fixture of this module
 pytestmark = pytest.mark.usefixtures("own_types")

@@ -11,9 +11,9 @@ import pytest
 from spawned import optimized
 
 import graphopt
-from graphopt import datasets
 from graphopt.errors import GraphError, GraphOptError, TypeRegistryError, UnknownIdError
-from graphopt.solver.registry import SolverOptions
+from graphopt.evaluate import datasets
+from graphopt.linear.options import SolverOptions
 from graphopt.types import registry
 
 

@@ -8,7 +8,7 @@ from graphopt._native import component_roots, iteration_order
 from graphopt.errors import UnknownIdError
 from graphopt.graph import Graph
 from graphopt.graph.components import connected_components
-from graphopt.solver.gauge import choose_gauge
+from graphopt.problem.gauge import choose_gauge
 
 
 def chain(num_vertices=6):

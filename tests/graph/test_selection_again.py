@@ -7,9 +7,9 @@ import numpy as np
 import pytest
 
 import graphopt
-from graphopt.datasets import ba
+from graphopt.evaluate.datasets import ba
+from graphopt.problem.gauge import choose_gauge, known_gauge
 from graphopt.solver import reuse
-from graphopt.solver.gauge import choose_gauge, known_gauge
 
 
 def fix(graph):

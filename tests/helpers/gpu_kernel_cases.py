@@ -11,10 +11,10 @@ from vulkan_devices import shared_device
 from graphopt.codegen import compile_edge, pack_information
 from graphopt.codegen.gpu import EDGE_BLOCK, TILE, EdgeSignature, narrow_record_dim, record_dim
 from graphopt.device import VulkanDevice
-from graphopt.solver.vulkan.data.images import plane_table
 from graphopt.symbolic import sampling
 from graphopt.types.base import VariadicEdgeType, working_edge_type
 from graphopt.types.robust_kernels import KERNELS
+from graphopt.vulkan.data.images import plane_table
 
 NOTHING = 0xFFFFFFFF
 

@@ -6,9 +6,9 @@ import numpy as np
 
 from graphopt.codegen.interpreter import pack_program
 from graphopt.codegen.program import Program
-from graphopt.solver.vulkan.data.array import pack_wide, unpack_wide
-from graphopt.solver.vulkan.program import Program as program_of
-from graphopt.solver.vulkan.schedules.interpreted import _IN_ORDER, Interpreter
+from graphopt.vulkan.data.array import pack_wide, unpack_wide
+from graphopt.vulkan.program import Program as program_of
+from graphopt.vulkan.schedules.interpreted import _IN_ORDER, Interpreter
 
 
 def run_on_device(

@@ -6,7 +6,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from graphopt.solver.linear import BlockPattern
+from graphopt.linear import BlockPattern
 
 
 def make_pattern(dims, edges) -> BlockPattern:

@@ -28,19 +28,19 @@ HERE = Path(__file__).resolve()
 
 def adjustment() -> Graph:
     """Bundle adjustment whose first two cameras are fixed."""
-    return graphopt.datasets.bundle_adjustment.ba(9, 120, camera="expmap", seed=3)
+    return graphopt.evaluate.datasets.bundle_adjustment.ba(9, 120, camera="expmap", seed=3)
 
 
 def free_adjustment() -> Graph:
     """Bundle adjustment in which nothing is fixed, with robust kernels."""
-    graph = graphopt.datasets.bundle_adjustment.ba(8, 100, camera="bal", outliers=0.02, seed=4)
+    graph = graphopt.evaluate.datasets.bundle_adjustment.ba(8, 100, camera="bal", outliers=0.02, seed=4)
     graph.set_robust_kernel("Huber", 2.0)
     return graph
 
 
 def sphere() -> Graph:
     """A pose graph in space."""
-    return graphopt.datasets.pose_graphs.sphere(8, 5)
+    return graphopt.evaluate.datasets.pose_graphs.sphere(8, 5)
 
 
 def mixed() -> Graph:

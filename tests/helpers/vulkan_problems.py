@@ -6,7 +6,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from graphopt.solver.vulkan.data.layout import BlockLayout
+from graphopt.vulkan.data.layout import BlockLayout
 
 
 @dataclass

@@ -7,7 +7,7 @@ from graphopt.errors import OptionError
 from graphopt.geometry import SE2, SE3, Sim3
 from graphopt.graph import Graph
 from graphopt.graph.relative_poses import pose_graphs
-from graphopt.initialization import METHODS, initialize
+from graphopt.strategies.initialization import METHODS, initialize
 
 
 def random_poses(group, num, rng):

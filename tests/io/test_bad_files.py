@@ -9,9 +9,10 @@ import numpy as np
 import pytest
 
 import graphopt.g2o as g2o
-from graphopt import datasets, io
+from graphopt import io
 from graphopt.cli.main import main
 from graphopt.errors import FormatError
+from graphopt.evaluate import datasets
 from graphopt.g2o.files import IoFormat, read, tree_of, write
 
 SUFFIXES = [".g2o", ".graph", ".isam", ".bal", ".npz", ".out", ".tum", ".kitti", ".txt", ".g2o.gz", ".g2o.xz"]

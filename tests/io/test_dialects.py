@@ -5,8 +5,8 @@ import pytest
 
 from graphopt import io
 from graphopt.cli.main import main
-from graphopt.datasets import ba
 from graphopt.errors import OptionError
+from graphopt.evaluate.datasets import ba
 from graphopt.geometry import SE3, Sim3
 from graphopt.graph import Graph
 

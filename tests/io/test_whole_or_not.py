@@ -24,12 +24,13 @@ pytestmark = pytest.mark.skipif(not hasattr(os, "fork"), reason="needs fork")
 SCRIPT = """
 import json, os, random, resource, signal, sys, time
 from pathlib import Path
-from graphopt import datasets, io
+from graphopt import io
+from graphopt.evaluate import datasets
 from graphopt.cli import g2o_output
 from graphopt.g2o import files
 from graphopt.g2o.files import IoFormat
 from graphopt.io.files import write_bytes, append
-from graphopt.report.figure import new_figure, save
+from graphopt.evaluate.report.figure import new_figure, save
 
 folder = Path(sys.argv[1])
 graphs = [datasets.manhattan(nodes=n) for n in (400, 500)]

@@ -7,9 +7,9 @@ import pytest
 from linear_problems import make_pattern, spd_values, to_dense
 from vulkan_devices import shared_device
 
-from graphopt.solver.vulkan.cholesky import TrialFactorization, analyse
-from graphopt.solver.vulkan.cholesky.bordered import BorderedCholesky, is_possible
-from graphopt.solver.vulkan.program import Context, Program
+from graphopt.vulkan.cholesky import TrialFactorization, analyse
+from graphopt.vulkan.cholesky.bordered import BorderedCholesky, is_possible
+from graphopt.vulkan.program import Context, Program
 
 SIZES = [
     [1],

@@ -7,7 +7,7 @@ import pytest
 from linear_problems import from_dense, make_pattern
 
 from graphopt.cpu_kernels import kernels
-from graphopt.solver.linear import SparseCholesky
+from graphopt.linear import SparseCholesky
 
 COUNT = 400
 TINY = np.finfo(np.float64).tiny

@@ -16,10 +16,10 @@ from vulkan_devices import VARIANTS, shared_device
 from graphopt.device import VulkanDevice
 from graphopt.device.errors import DeviceMemoryError
 from graphopt.errors import DeviceLimitError, OptionError, ShapeError, SolverError
-from graphopt.solver.linear import SparseCholesky
-from graphopt.solver.vulkan.cholesky import DeviceCholesky, RefinedCholesky, analyse, factor, memory, work
-from graphopt.solver.vulkan.cholesky import analysis as analysis_module
-from graphopt.solver.vulkan.cholesky import inverse as inverse_module
+from graphopt.linear import SparseCholesky
+from graphopt.vulkan.cholesky import DeviceCholesky, RefinedCholesky, analyse, factor, memory, work
+from graphopt.vulkan.cholesky import analysis as analysis_module
+from graphopt.vulkan.cholesky import inverse as inverse_module
 
 UNIT = {"double": 2.2e-16, "mixed": 1.2e-7}
 

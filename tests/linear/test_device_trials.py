@@ -12,13 +12,13 @@ from linear_problems import make_pattern, spd_values, to_dense
 from vulkan_devices import shared_device
 
 import graphopt
-from graphopt import datasets
-from graphopt.solver.linear import BlockPattern
-from graphopt.solver.vulkan.cholesky import TrialFactorization, analyse, choice, factorization_on_device
-from graphopt.solver.vulkan.data.layout import BlockLayout
-from graphopt.solver.vulkan.kernels.system import DampedSystem
-from graphopt.solver.vulkan.plan.configuration import Configuration
-from graphopt.solver.vulkan.program import Context, Program
+from graphopt.evaluate import datasets
+from graphopt.linear import BlockPattern
+from graphopt.vulkan.cholesky import TrialFactorization, analyse, choice, factorization_on_device
+from graphopt.vulkan.data.layout import BlockLayout
+from graphopt.vulkan.kernels.system import DampedSystem
+from graphopt.vulkan.plan.configuration import Configuration
+from graphopt.vulkan.program import Context, Program
 
 GRAPHS = {
     "sphere": lambda: datasets.sphere(8, 8),

@@ -7,7 +7,7 @@ import pytest
 
 from graphopt.cpu_kernels import kernels
 from graphopt.errors import ShapeError
-from graphopt.solver.vectors import dot, norm
+from graphopt.linear.vectors import dot, norm
 
 
 @pytest.mark.parametrize("size", [0, 1, 15, 17, 4096, 4097, 300_001])

@@ -6,11 +6,11 @@ import numpy as np
 import pytest
 
 import graphopt
-from graphopt import datasets
+from graphopt.evaluate import datasets
+from graphopt.linear import BlockPattern, Pcg
+from graphopt.linear.options import SolverOptions
+from graphopt.problem.structure import Structure
 from graphopt.solver.cpu import CpuBlockSolver
-from graphopt.solver.linear import BlockPattern, Pcg
-from graphopt.solver.registry import SolverOptions
-from graphopt.solver.structure import Structure
 from graphopt.solver.trial import Damping
 
 

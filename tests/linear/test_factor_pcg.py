@@ -12,12 +12,12 @@ from linear_problems import make_pattern, spd_values, to_dense
 from vulkan_devices import shared_device
 
 import graphopt
-from graphopt import datasets
 from graphopt.errors import OptionError, SolverError
-from graphopt.solver.linear import FactorPcg
-from graphopt.solver.linear.factor_pcg import clusters_of, within_clusters
-from graphopt.solver.registry import SolverOptions
-from graphopt.solver.vulkan.kernels.factor_pcg import FactorPcg as DeviceFactorPcg
+from graphopt.evaluate import datasets
+from graphopt.linear import FactorPcg
+from graphopt.linear.factor_pcg import clusters_of, within_clusters
+from graphopt.linear.options import SolverOptions
+from graphopt.vulkan.kernels.factor_pcg import FactorPcg as DeviceFactorPcg
 
 GRAPHS = {"sphere": lambda: datasets.sphere(7, 7), "bundle": lambda: datasets.ba(6, 60)}
 

@@ -11,7 +11,7 @@ import pytest
 from linear_problems import from_dense, make_pattern
 
 from graphopt.cpu_kernels import kernels
-from graphopt.solver.linear import DenseCholesky, SparseCholesky
+from graphopt.linear import DenseCholesky, SparseCholesky
 
 SEEDS = range(40)
 EPS = np.finfo(np.float64).eps

@@ -9,8 +9,8 @@ from vulkan_devices import shared_device
 
 from graphopt.cpu_kernels import kernels
 from graphopt.errors import ShapeError, SolverError
-from graphopt.solver.linear import DenseCholesky, SparseCholesky
-from graphopt.solver.vulkan.cholesky import DeviceCholesky
+from graphopt.linear import DenseCholesky, SparseCholesky
+from graphopt.vulkan.cholesky import DeviceCholesky
 
 EDGES = [(k, k + 1) for k in range(29)] + [(0, 29), (3, 20)]
 

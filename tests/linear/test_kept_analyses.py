@@ -4,10 +4,10 @@ from __future__ import annotations
 
 import numpy as np
 
-from graphopt.solver.linear import BlockPattern
-from graphopt.solver.vulkan.cholesky import analysis as analysis_module
-from graphopt.solver.vulkan.cholesky.analysis import MOST_KEPT, analyse, analyse_once
-from graphopt.solver.vulkan.cholesky.work import Work
+from graphopt.linear import BlockPattern
+from graphopt.vulkan.cholesky import analysis as analysis_module
+from graphopt.vulkan.cholesky.analysis import MOST_KEPT, analyse, analyse_once
+from graphopt.vulkan.cholesky.work import Work
 
 
 def chain(count, dim=3):

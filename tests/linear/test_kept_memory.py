@@ -10,9 +10,9 @@ import pytest
 import graphopt
 from graphopt.cpu_kernels import kernels
 from graphopt.errors import ShapeError
+from graphopt.linear.options import SolverOptions
+from graphopt.problem.structure import Structure
 from graphopt.solver.cpu import CpuBlockSolver
-from graphopt.solver.registry import SolverOptions
-from graphopt.solver.structure import Structure
 from graphopt.types import slam2d
 
 MIB = 1 << 17  # numbers of one

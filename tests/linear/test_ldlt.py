@@ -8,7 +8,7 @@ from linear_problems import from_dense, make_pattern, spd_values, to_dense
 
 from graphopt.cpu_kernels import kernels
 from graphopt.errors import OptionError
-from graphopt.solver.linear import DenseCholesky, SparseCholesky
+from graphopt.linear import DenseCholesky, SparseCholesky
 
 
 def indefinite(dims, edges, seed=0):

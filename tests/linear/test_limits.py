@@ -8,8 +8,8 @@ from linear_problems import from_dense, make_pattern, spd_values
 from vulkan_devices import shared_device
 
 from graphopt.errors import SolverError
-from graphopt.solver.linear import DenseCholesky, SparseCholesky, memory
-from graphopt.solver.vulkan.cholesky import DeviceCholesky
+from graphopt.linear import DenseCholesky, SparseCholesky, memory
+from graphopt.vulkan.cholesky import DeviceCholesky
 
 CHAIN = [(k, k + 1) for k in range(99)]
 

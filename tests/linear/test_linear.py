@@ -10,7 +10,7 @@ from linear_problems import bundle, chain_with_loops, from_dense, make_pattern, 
 
 from graphopt.cpu_kernels import kernels
 from graphopt.errors import OptionError, ShapeError, SolverError
-from graphopt.solver.linear import BlockPattern, DenseCholesky, Pcg, SchurComplement, SparseCholesky
+from graphopt.linear import BlockPattern, DenseCholesky, Pcg, SchurComplement, SparseCholesky
 
 
 def _through_schur(problem, mode):
@@ -270,7 +270,7 @@ def test_patterns_are_checked(dims, col_ptr, row_idx, message):
 
 def test_blocks_as_a_scipy_matrix():
     """Both triangles, blocks of different sizes."""
-    from graphopt.solver.linear.as_scipy import symmetric_matrix
+    from graphopt.linear.as_scipy import symmetric_matrix
 
     pattern = BlockPattern(np.array([2, 3], np.int32), np.array([0, 1, 3]), np.array([0, 0, 1], np.int32))
     values = np.arange(1.0, 20.0)

@@ -10,7 +10,7 @@ from linear_problems import bundle, chain_with_loops, make_problem, to_dense
 
 from graphopt.cpu_kernels import kernels
 from graphopt.errors import OptionError, ShapeError, SolverError
-from graphopt.solver.linear import BlockPattern, Pcg, SchurComplement, SparseCholesky
+from graphopt.linear import BlockPattern, Pcg, SchurComplement, SparseCholesky
 
 SHAPES = {
     "9-3": ([9], [3]),

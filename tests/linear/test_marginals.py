@@ -11,10 +11,10 @@ import pytest
 from linear_problems import from_dense, make_pattern, spd_values, to_dense
 
 import graphopt
-from graphopt import datasets
 from graphopt.errors import OptionError, SolverError
-from graphopt.solver.linear import BlockPattern
-from graphopt.solver.linear.null_space import GeneralizedInverse, find_null_space
+from graphopt.evaluate import datasets
+from graphopt.linear import BlockPattern
+from graphopt.linear.null_space import GeneralizedInverse, find_null_space
 from graphopt.solver.marginals import _linearized
 
 GRAPHS = {

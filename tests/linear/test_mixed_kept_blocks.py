@@ -3,7 +3,7 @@
 import numpy as np
 import pytest
 
-from graphopt.solver.linear import BlockPattern, SchurComplement
+from graphopt.linear import BlockPattern, SchurComplement
 
 
 def system(rng, poses=6, points=15):

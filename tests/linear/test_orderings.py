@@ -7,8 +7,8 @@ import pytest
 
 from graphopt.cpu_kernels import kernels
 from graphopt.errors import Stopped
-from graphopt.solver.linear import BlockPattern, SparseCholesky
-from graphopt.solver.linear.as_scipy import symmetric_matrix
+from graphopt.linear import BlockPattern, SparseCholesky
+from graphopt.linear.as_scipy import symmetric_matrix
 
 
 def pattern_of(dims: np.ndarray, edges: np.ndarray) -> BlockPattern:

@@ -9,13 +9,13 @@ from vulkan_devices import shared_device
 
 from graphopt.errors import GraphOptError
 from graphopt.io.formats import read_with_report
+from graphopt.linear import BlockPattern, SparseCholesky
+from graphopt.linear.as_scipy import symmetric_matrix
+from graphopt.linear.null_space import diagonal_of
+from graphopt.linear.options import SolverOptions
+from graphopt.problem.structure import Structure
 from graphopt.solver.cpu import CpuBlockSolver
-from graphopt.solver.linear import BlockPattern, SparseCholesky
-from graphopt.solver.linear.as_scipy import symmetric_matrix
-from graphopt.solver.linear.null_space import diagonal_of
-from graphopt.solver.registry import SolverOptions
-from graphopt.solver.structure import Structure
-from graphopt.solver.vulkan.cholesky import DeviceCholesky, analyse
+from graphopt.vulkan.cholesky import DeviceCholesky, analyse
 
 SUFFIXES = (".g2o", ".g2o.xz", ".graph", ".toro", ".txt.xz", ".txt")
 DEVICE_FLOPS = 2e8

@@ -8,7 +8,7 @@ from linear_problems import lattice
 
 from graphopt.cpu_kernels import kernels
 from graphopt.errors import Stopped
-from graphopt.solver.linear import BlockPattern, SparseCholesky
+from graphopt.linear import BlockPattern, SparseCholesky
 
 THREADS = (2, 3, 5, 8)
 

@@ -10,7 +10,7 @@ import pytest
 from linear_problems import bundle, chain_with_loops, make_problem
 
 from graphopt.cpu_kernels import kernels
-from graphopt.solver.linear import Pcg, SchurComplement, SparseCholesky
+from graphopt.linear import Pcg, SchurComplement, SparseCholesky
 
 PROBLEMS = {
     "chain": lambda: make_problem(*chain_with_loops(300, [6], 3, 150), 3, damped=True),

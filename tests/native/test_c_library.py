@@ -12,8 +12,8 @@ from c_library import EXAMPLES, ROOT, Handle, run
 import graphopt
 from graphopt import io
 from graphopt.cli.main import main
-from graphopt.datasets.bundle_adjustment import ba
 from graphopt.errors import GraphError
+from graphopt.evaluate.datasets.bundle_adjustment import ba
 from graphopt.io.export import export_graph
 from graphopt.io.export_types import builtin_types_text
 

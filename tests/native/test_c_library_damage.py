@@ -12,7 +12,7 @@ from c_library import EXAMPLES, Handle
 import graphopt
 from graphopt import io
 from graphopt.cli.main import main
-from graphopt.datasets.bundle_adjustment import ba
+from graphopt.evaluate.datasets.bundle_adjustment import ba
 from graphopt.io.export import export_graph
 
 WORDS = [

@@ -34,7 +34,7 @@ def test_every_type_in_g2o_files(library, tmp_path, kind):
 @pytest.mark.parametrize("dialect", ["g2o", "g2opy"])
 def test_dialects(library, tmp_path, dialect):
     """Poses that C++ g2o writes inverted: by the comment, asked for, and found out."""
-    from graphopt.datasets.bundle_adjustment import ba
+    from graphopt.evaluate.datasets.bundle_adjustment import ba
 
     graph = ba(cameras=4, points=30, camera="expmap", seed=1)
     path = tmp_path / "in.g2o"

@@ -11,7 +11,7 @@ import pytest
 from c_library import Callback, Handle
 
 import graphopt
-from graphopt.datasets.bundle_adjustment import ba
+from graphopt.evaluate.datasets.bundle_adjustment import ba
 from graphopt.io.export import export_graph
 from graphopt.optimizer import DoglegOptions, LevenbergMarquardtOptions
 

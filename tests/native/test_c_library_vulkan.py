@@ -9,9 +9,9 @@ from c_library import EXAMPLES, Handle, run
 
 import graphopt
 from graphopt.cli.main import main
-from graphopt.datasets.bundle_adjustment import ba
 from graphopt.device import list_devices
 from graphopt.device.errors import DeviceError
+from graphopt.evaluate.datasets.bundle_adjustment import ba
 from graphopt.io.export import export_graph
 from graphopt.types.robust_kernels import KERNELS
 

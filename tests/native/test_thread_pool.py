@@ -10,7 +10,7 @@ import numpy as np
 import pytest
 
 import graphopt
-import graphopt.datasets
+import graphopt.evaluate.datasets
 from graphopt.cpu_kernels import kernels
 
 
@@ -108,7 +108,7 @@ def test_teams_of_a_caller_alone(threads):
 
 
 FOUR_COPIES = """
-import graphopt, graphopt.datasets
+import graphopt, graphopt.evaluate.datasets
 from graphopt.cpu_kernels import kernels
 kernels.set_num_threads(2)
 graph = graphopt.datasets.ba(60, 2000, seed=0)

@@ -19,7 +19,7 @@ import itertools, signal, threading, time
 import numpy as np
 from graphopt.cpu_kernels import kernels
 from graphopt.errors import SolverError, Stopped
-from graphopt.solver.linear import BlockPattern, DenseCholesky, Pcg, SparseCholesky
+from graphopt.linear import BlockPattern, DenseCholesky, Pcg, SparseCholesky
 
 {inspect.getsource(lattice)}
 class watching:

@@ -5,7 +5,7 @@ import pytest
 
 import graphopt
 from graphopt.geometry import SE3
-from graphopt.optimizer.consistency import confirmed
+from graphopt.strategies.consistency import confirmed
 
 
 def with_wrong_closures(graph: graphopt.Graph, share: float, seed: int) -> tuple[graphopt.Graph, int]:

@@ -4,12 +4,12 @@ import numpy as np
 import pytest
 
 import graphopt
-from graphopt.datasets import ba, manhattan
+from graphopt.evaluate.datasets import ba, manhattan
 from graphopt.geometry import SE2
 from graphopt.optimizer import TerminationType, optimize
-from graphopt.optimizer.contest import has_convex_kernels
-from graphopt.solver.relaxation import Relaxation
-from graphopt.solver.structure import Structure
+from graphopt.problem.structure import Structure
+from graphopt.strategies.contest import has_convex_kernels
+from graphopt.strategies.relaxation import Relaxation
 from graphopt.types.robust_kernels import KERNELS, robust_kernel
 
 REAL = (

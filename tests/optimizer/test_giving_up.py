@@ -6,8 +6,8 @@ import numpy as np
 import pytest
 
 import graphopt
-from graphopt.datasets import manhattan, sphere
 from graphopt.errors import OptionError
+from graphopt.evaluate.datasets import manhattan, sphere
 from graphopt.optimizer import AutoOptions
 
 

@@ -5,10 +5,10 @@ import pytest
 
 import graphopt
 from graphopt.cli.main import main
-from graphopt.datasets import manhattan, sphere
 from graphopt.errors import OptionError
+from graphopt.evaluate.datasets import manhattan, sphere
 from graphopt.optimizer import TerminationType, optimize
-from graphopt.optimizer.graduated import _weights
+from graphopt.strategies.graduated import _weights
 
 
 def with_wrong_closures(graph, share, seed=0):

@@ -7,8 +7,9 @@ import pytest
 import scipy.optimize
 
 import graphopt
-from graphopt import datasets, io
+from graphopt import io
 from graphopt.errors import FormatError, GraphError, UnknownIdError
+from graphopt.evaluate import datasets
 from graphopt.geometry import SE2
 
 SOLVERS = {

@@ -6,11 +6,12 @@ import pytest
 from nist_problems import PROBLEMS
 
 import graphopt
+from graphopt.linear.options import SolverOptions
 from graphopt.optimizer.algorithm import promise
 from graphopt.optimizer.levenberg_marquardt import LevenbergMarquardt
 from graphopt.optimizer.options import LevenbergMarquardtOptions
-from graphopt.solver.registry import SolverOptions, create_block_solver
-from graphopt.solver.structure import Structure
+from graphopt.problem.structure import Structure
+from graphopt.solver.create import create_block_solver
 
 STARTS = [(name, start) for name in PROBLEMS for start in (0, 1)]
 

@@ -16,8 +16,8 @@ from graphopt.optimizer import METHODS, TerminationType, optimize
 from graphopt.optimizer.run import run
 from graphopt.optimizer.signals import StopSignals
 from graphopt.optimizer.summary import Summary
+from graphopt.problem.structure import Structure
 from graphopt.solver import reuse
-from graphopt.solver.structure import Structure
 
 
 def gradient(graph, fixed):

@@ -4,15 +4,16 @@ import numpy as np
 import pytest
 
 import graphopt
-import graphopt.datasets
+import graphopt.evaluate.datasets
 from graphopt.geometry import quaternion
 from graphopt.graph import Graph
-from graphopt.optimizer.auto import has_uniform_units
+from graphopt.linear.options import SolverOptions
 from graphopt.optimizer.dogleg import _dogleg_step
 from graphopt.optimizer.trust_region import _Model
-from graphopt.solver.registry import SolverOptions, create_block_solver
-from graphopt.solver.relaxation import Relaxation, nearest_rotations
-from graphopt.solver.structure import Structure
+from graphopt.problem.structure import Structure
+from graphopt.solver.create import create_block_solver
+from graphopt.strategies.auto import has_uniform_units
+from graphopt.strategies.relaxation import Relaxation, nearest_rotations
 
 
 def random_model(seed, damping):
@@ -187,7 +188,7 @@ def test_the_schedule_is_chosen_by_the_vertices():
 @pytest.mark.parametrize("kind", ["manhattan", "sphere"])
 def test_the_relaxation_is_reached_by_one_update(kind):
     """Updating by `step` gives `estimates`, in the plane and in space."""
-    datasets = graphopt.datasets
+    datasets = graphopt.evaluate.datasets
     graph = datasets.manhattan(nodes=60, seed=1) if kind == "manhattan" else datasets.sphere(10, 8, seed=1)
     graph.set_fixed([0])
     structure = Structure(graph.select())
@@ -241,7 +242,7 @@ def test_the_block_solver_multiplies_by_the_whole_symmetric_matrix():
 
 def test_coarse_conjugate_gradients_do_not_end_it(monkeypatch):
     """Where a coarsely solved step gains little, a finely solved one has the last word."""
-    from graphopt.solver.vulkan.solver import ResidentBlockSolver
+    from graphopt.vulkan.solver import ResidentBlockSolver
 
     accuracies, trial = [], ResidentBlockSolver.trial
 

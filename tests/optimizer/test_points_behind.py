@@ -4,7 +4,7 @@ import numpy as np
 import pytest
 
 import graphopt
-from graphopt.datasets import ba
+from graphopt.evaluate.datasets import ba
 
 
 @pytest.mark.parametrize("camera", ["bal", "expmap"])

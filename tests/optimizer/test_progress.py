@@ -6,7 +6,7 @@ import logging
 import pytest
 
 import graphopt
-from graphopt import datasets
+from graphopt.evaluate import datasets
 
 
 def run(**options):

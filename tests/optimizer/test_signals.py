@@ -11,9 +11,9 @@ from optimizer_graphs import noisy_ring, tangled
 import graphopt
 from graphopt.cpu_kernels import kernels
 from graphopt.errors import OptionError, Stopped
+from graphopt.linear import BlockPattern, DenseCholesky, Pcg, SparseCholesky
 from graphopt.optimizer import TerminationType, optimize
 from graphopt.optimizer.signals import StopSignals, UsersCode
-from graphopt.solver.linear import BlockPattern, DenseCholesky, Pcg, SparseCholesky
 
 
 @pytest.fixture(autouse=True)

@@ -7,15 +7,15 @@ import pytest
 
 import graphopt
 from graphopt.cpu_kernels import kernels
-from graphopt.datasets import ba, manhattan
 from graphopt.errors import Stopped
+from graphopt.evaluate.datasets import ba, manhattan
+from graphopt.linear import SchurComplement
+from graphopt.linear.systems import block_pattern, elimination_flops
 from graphopt.optimizer import StopFlag
+from graphopt.problem.structure import Structure
+from graphopt.problem.working import WorkingEstimates
 from graphopt.solver.cpu import make_linearizer
-from graphopt.solver.linear import SchurComplement
-from graphopt.solver.linear_systems import block_pattern, elimination_flops
-from graphopt.solver.relaxation import Relaxation
-from graphopt.solver.structure import Structure
-from graphopt.solver.working import WorkingEstimates
+from graphopt.strategies.relaxation import Relaxation
 
 
 def structure_of(graph):

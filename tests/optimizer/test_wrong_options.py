@@ -8,7 +8,7 @@ import pytest
 
 from graphopt import AutoOptions, Graph, SolverOptions, compute_covariances, compute_marginals, optimize
 from graphopt.errors import DeviceError, GraphOptError, OptionError
-from graphopt.solver.registry import SolverChanges
+from graphopt.linear.options import SolverChanges
 
 
 def two_poses():

@@ -8,7 +8,7 @@ import sys
 FIRST_CALL = """
 import sys
 import graphopt
-from graphopt import datasets
+from graphopt.evaluate import datasets
 graph = datasets.manhattan(40)
 graphopt.optimize(graph, method="{method}")
 graphopt.optimize(datasets.ba(3, 60))

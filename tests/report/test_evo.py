@@ -3,8 +3,8 @@
 import numpy as np
 import pytest
 
+from graphopt.evaluate.report.trajectory import alignment, match_by_time, trajectory_errors
 from graphopt.geometry import SE3
-from graphopt.report.trajectory import alignment, match_by_time, trajectory_errors
 
 evo = pytest.importorskip("evo")
 from evo.core import metrics, sync  # noqa: E402

@@ -9,8 +9,8 @@ import numpy as np
 import pytest
 
 from graphopt.errors import OptionError
-from graphopt.report.live import LiveView
-from graphopt.report.viewer import trajectory_document
+from graphopt.evaluate.report.live import LiveView
+from graphopt.evaluate.report.viewer import trajectory_document
 
 
 def fetch(address, path="", host=None):

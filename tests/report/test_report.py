@@ -3,12 +3,9 @@
 import numpy as np
 import pytest
 
-from graphopt import datasets
 from graphopt.errors import GraphError, OptionError, ShapeError
-from graphopt.eval.trajectories import Trajectory, compare
-from graphopt.geometry import SE3, SO3
-from graphopt.graph import Graph
-from graphopt.report import (
+from graphopt.evaluate import datasets
+from graphopt.evaluate.report import (
     alignment,
     figure,
     match_by_time,
@@ -20,8 +17,11 @@ from graphopt.report import (
     poses_of_graph,
     trajectory_errors,
 )
-from graphopt.report.scene import scene
-from graphopt.report.sparsity import block_pattern
+from graphopt.evaluate.report.scene import scene
+from graphopt.evaluate.report.sparsity import block_pattern
+from graphopt.evaluate.trajectories import Trajectory, compare
+from graphopt.geometry import SE3, SO3
+from graphopt.graph import Graph
 
 SMALL = {
     "sphere": lambda **kw: datasets.sphere(nodes_per_level=12, laps=6, **kw),

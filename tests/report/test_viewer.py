@@ -11,9 +11,9 @@ from processes import page_in_browser
 import graphopt
 from graphopt.cli.main import main
 from graphopt.errors import GraphError
-from graphopt.eval.results import Results
-from graphopt.report import thumbnails
-from graphopt.report.viewer import graph_page
+from graphopt.evaluate.report import thumbnails
+from graphopt.evaluate.report.viewer import graph_page
+from graphopt.evaluate.results import Results
 
 
 def dump(page: Path, folder: Path, script: str) -> dict:

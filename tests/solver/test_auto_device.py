@@ -5,13 +5,13 @@ from __future__ import annotations
 import pytest
 
 import graphopt
-from graphopt import datasets
 from graphopt.errors import DeviceLimitError
+from graphopt.evaluate import datasets
+from graphopt.linear.options import SolverOptions
+from graphopt.problem.structure import Structure
 from graphopt.solver import auto_device
 from graphopt.solver.auto_device import choose_device, device_for_more, has_small_blocks
 from graphopt.solver.configurations import configured
-from graphopt.solver.registry import SolverOptions
-from graphopt.solver.structure import Structure
 
 
 @pytest.fixture
@@ -112,8 +112,8 @@ def test_the_cpu_goes_on_where_a_graph_is_too_large_for_the_gpu(monkeypatch, cal
         monkeypatch.setattr(auto_device, "_open_gpu", lambda: 0)
         graphopt.optimize(graph, "lm", 1)
     else:
-        monkeypatch.setattr("graphopt.solver.registry.choose_device", lambda *_: "vulkan:0")
-    monkeypatch.setattr("graphopt.solver.vulkan.data.layout.MAX_VALUES", 10)
+        monkeypatch.setattr("graphopt.solver.create.choose_device", lambda *_: "vulkan:0")
+    monkeypatch.setattr("graphopt.vulkan.data.layout.MAX_VALUES", 10)
     with pytest.warns(RuntimeWarning, match="queues count to 9.*Solving on the CPU instead"):
         assert graphopt.optimize(graph, "lm", 2).device.startswith("cpu")
     with pytest.raises(DeviceLimitError, match="device='cpu'"):

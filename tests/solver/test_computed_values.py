@@ -21,9 +21,9 @@ from value_graphs import (
 from vulkan_devices import shared_device
 
 import graphopt
+from graphopt.computed.materialized import FormedSystem, MaterializedSolver
 from graphopt.errors import GraphError, OptionError, ShapeError
-from graphopt.solver.computed.materialized import FormedSystem, MaterializedSolver
-from graphopt.solver.registry import SolverOptions
+from graphopt.linear.options import SolverOptions
 
 __all__ = ["own_types", "own_types_of_module", "types"]  # fixtures of this module
 pytestmark = pytest.mark.usefixtures("own_types")

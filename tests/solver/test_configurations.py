@@ -6,8 +6,8 @@ import re
 
 import pytest
 
-from graphopt import datasets
 from graphopt.errors import OptionError
+from graphopt.evaluate import datasets
 from graphopt.optimizer import optimize
 
 

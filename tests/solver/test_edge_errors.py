@@ -4,7 +4,7 @@ import numpy as np
 import pytest
 
 import graphopt
-from graphopt.datasets import ba, manhattan, sphere
+from graphopt.evaluate.datasets import ba, manhattan, sphere
 from graphopt.graph.residuals import errors
 from graphopt.solver.reuse import edge_errors
 

@@ -7,10 +7,10 @@ import pytest
 
 from graphopt import Graph, codegen
 from graphopt.cpu_kernels import kernels
+from graphopt.linear.options import SolverOptions
+from graphopt.problem.structure import Structure
 from graphopt.solver.cpu import CpuBlockSolver
-from graphopt.solver.landmark_problem import chi2_by_vertex
-from graphopt.solver.registry import SolverOptions
-from graphopt.solver.structure import Structure
+from graphopt.strategies.landmark_problem import chi2_by_vertex
 
 MANY = 100_000
 

@@ -4,10 +4,11 @@ import numpy as np
 import pytest
 
 import graphopt
-from graphopt.datasets import ba
-from graphopt.solver.linear_systems import elimination_flops
-from graphopt.solver.registry import SolverOptions, create_block_solver
-from graphopt.solver.structure import Structure
+from graphopt.evaluate.datasets import ba
+from graphopt.linear.options import SolverOptions
+from graphopt.linear.systems import elimination_flops
+from graphopt.problem.structure import Structure
+from graphopt.solver.create import create_block_solver
 
 
 def few_points(cameras=150, points=9):

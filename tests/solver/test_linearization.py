@@ -5,11 +5,11 @@ import pytest
 import scipy.sparse.linalg
 
 import graphopt
-from graphopt import datasets
 from graphopt.errors import GraphError
+from graphopt.evaluate import datasets
+from graphopt.linear.options import SolverOptions
+from graphopt.problem.structure import Structure
 from graphopt.solver.cpu import CpuBlockSolver
-from graphopt.solver.registry import SolverOptions
-from graphopt.solver.structure import Structure
 
 GRAPHS = {
     "poses": lambda: datasets.sphere(nodes_per_level=8, laps=4, seed=1),

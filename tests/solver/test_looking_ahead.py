@@ -5,11 +5,11 @@ import pytest
 
 import graphopt
 from graphopt.cpu_kernels import kernels
+from graphopt.linear.options import SolverOptions
 from graphopt.optimizer.options import LevenbergMarquardtOptions
+from graphopt.problem.structure import Structure
 from graphopt.solver import cpu
 from graphopt.solver.cpu import CpuBlockSolver
-from graphopt.solver.registry import SolverOptions
-from graphopt.solver.structure import Structure
 from graphopt.types import slam2d, slam3d
 
 

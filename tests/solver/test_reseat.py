@@ -7,16 +7,16 @@ import pytest
 
 import graphopt
 from graphopt.cpu_kernels import kernels
-from graphopt.datasets import ba
+from graphopt.evaluate.datasets import ba
 from graphopt.geometry import SE3
 from graphopt.geometry.cameras import CAMERA_MODELS
 from graphopt.graph import Graph
 from graphopt.io.extra_types import CAMERA_VERTEX, PROJECTION_EDGE
 from graphopt.optimizer import AutoOptions
-from graphopt.solver.landmark_problem import LandmarkProblem, PointEdges
-from graphopt.solver.reseat import reseat_landmarks
-from graphopt.solver.structure import Structure
-from graphopt.solver.viewing_rays import usual_places, viewing_rays
+from graphopt.problem.structure import Structure
+from graphopt.strategies.landmark_problem import LandmarkProblem, PointEdges
+from graphopt.strategies.reseat import reseat_landmarks
+from graphopt.strategies.viewing_rays import usual_places, viewing_rays
 from graphopt.types.g2o_maps import rotate_by_angle_axis
 
 NEVER = AutoOptions(reseat_gain=float("inf"))

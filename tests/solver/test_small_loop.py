@@ -10,8 +10,8 @@ import numpy as np
 import pytest
 
 import graphopt
-from graphopt.datasets import manhattan
 from graphopt.errors import GraphError
+from graphopt.evaluate.datasets import manhattan
 from graphopt.optimizer import run as run_module
 from graphopt.optimizer.native_loop import native_loop_for
 from graphopt.optimizer.options import DoglegOptions, GaussNewtonOptions, LevenbergMarquardtOptions

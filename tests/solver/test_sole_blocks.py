@@ -7,9 +7,9 @@ import pytest
 
 import graphopt
 from graphopt.cpu_kernels import kernels
+from graphopt.linear.options import SolverOptions
+from graphopt.problem.structure import Structure
 from graphopt.solver.cpu import CpuBlockSolver
-from graphopt.solver.registry import SolverOptions
-from graphopt.solver.structure import Structure
 from graphopt.types import slam3d
 
 POSES, POINTS = 9, 700

@@ -6,10 +6,11 @@ from reference import ReferenceSolver
 
 from graphopt.errors import DeviceError, GraphError, OptionError
 from graphopt.graph import Graph
+from graphopt.linear.options import SolverOptions
+from graphopt.problem.independent_set import independent_set
+from graphopt.problem.structure import Structure
 from graphopt.solver.cpu import CpuBlockSolver
-from graphopt.solver.independent_set import independent_set
-from graphopt.solver.registry import SolverOptions, create_block_solver
-from graphopt.solver.structure import Structure
+from graphopt.solver.create import create_block_solver
 
 
 def mixed_graph(seed=0, *, marginalized=False, num_poses=9, num_points=6):

@@ -7,11 +7,11 @@ from value_graphs import everything, own_types_of_module, skinned, types, with_v
 from vulkan_devices import shared_device
 
 import graphopt
+from graphopt.computed.device_solver import DeviceValuesSolver
+from graphopt.computed.materialized import MaterializedSolver
+from graphopt.computed.structure import ValuesStructure
 from graphopt.errors import DeviceLimitError, OptionError
-from graphopt.solver.computed.device_solver import DeviceValuesSolver
-from graphopt.solver.computed.materialized import MaterializedSolver
-from graphopt.solver.computed.structure import ValuesStructure
-from graphopt.solver.registry import SolverOptions
+from graphopt.linear.options import SolverOptions
 from graphopt.solver.trial import Damping
 
 __all__ = ["own_types", "own_types_of_module", "types"]  # fixtures of this module

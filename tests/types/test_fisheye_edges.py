@@ -6,8 +6,9 @@ import pytest
 import graphopt
 from graphopt.geometry import CAMERA_MODELS
 from graphopt.io.extra_types import CAMERA_VERTEX, PROJECTION_EDGE
-from graphopt.solver.registry import SolverOptions, create_block_solver
-from graphopt.solver.structure import Structure
+from graphopt.linear.options import SolverOptions
+from graphopt.problem.structure import Structure
+from graphopt.solver.create import create_block_solver
 
 INTRINSICS = np.array([300.0, 301.0, 320.0, 240.0, -0.02, 0.01, -3e-3, 4e-4])
 

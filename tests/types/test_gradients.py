@@ -4,8 +4,8 @@ import numpy as np
 import pytest
 
 import graphopt
-from graphopt.datasets import ba, sphere
 from graphopt.errors import ShapeError
+from graphopt.evaluate.datasets import ba, sphere
 from graphopt.geometry import SE2
 from graphopt.types import registry
 

@@ -158,7 +158,7 @@ def test_a_users_type():
 
 def test_many_images_are_not_passed_over_in_silence(monkeypatch):
     """Where there are too many to look at, the summary says so."""
-    from graphopt.datasets import ba
+    from graphopt.evaluate.datasets import ba
 
     graph = ba(cameras=4, points=30)
     monkeypatch.setattr(sys.modules["graphopt.optimizer.optimize"], "MOST_VIEWS", 10)

@@ -4,12 +4,13 @@ import numpy as np
 import pytest
 
 import graphopt
-from graphopt import io, report
+from graphopt import io
 from graphopt.errors import GraphError, OptionError
+from graphopt.evaluate import report
+from graphopt.evaluate.report.scene import scene
 from graphopt.geometry import SE2, SE3, Sim3
 from graphopt.graph.poses import poses_of_graph
-from graphopt.report.scene import scene
-from graphopt.solver.gauge import choose_gauge
+from graphopt.problem.gauge import choose_gauge
 from graphopt.types import registry
 from graphopt.types.poses import POSE_ROLES, ROLES, in_space
 

@@ -64,7 +64,7 @@ def test_results_are_kept_by_the_latest_type():
         return [kinds, more]
 
     pose = registry.vertex_type("VERTEX_SE2")
-    edge = graphopt.types.subset.subset_vertex_type(pose, (0, 1))
+    edge = graphopt.problem.subset_types.subset_vertex_type(pose, (0, 1))
     assert described((pose, edge)) is described((pose, edge))
     assert described(edge, more=3)[1] == 3 and calls == [0, 3]
     with pytest.raises(TypeError, match="No type"):

@@ -7,9 +7,9 @@ import numpy as np
 import pytest
 
 import graphopt
-from graphopt import datasets
 from graphopt.codegen.program import build_program
 from graphopt.codegen.trace import trace_edge
+from graphopt.evaluate import datasets
 from graphopt.geometry import SE3, SE3Matrix, quaternion
 from graphopt.geometry.se3_matrix import QuaternionDerivative
 from graphopt.solver.reuse import forget

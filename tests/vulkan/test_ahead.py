@@ -8,9 +8,9 @@ from vulkan_graphs import bundle_adjustment, pose_graph
 
 from graphopt.optimizer import optimize
 from graphopt.solver import reuse
-from graphopt.solver.vulkan.kernels.system import DampedSystem
-from graphopt.solver.vulkan.program import Program
-from graphopt.solver.vulkan.solver import ResidentBlockSolver
+from graphopt.vulkan.kernels.system import DampedSystem
+from graphopt.vulkan.program import Program
+from graphopt.vulkan.solver import ResidentBlockSolver
 
 OPTIONS = {"device": "vulkan", "precision": "double", "max_iterations": 3}
 

@@ -9,12 +9,12 @@ import pytest
 from vulkan_devices import shared_device
 from vulkan_graphs import bundle_adjustment, pose_graph
 
+from graphopt.linear.options import SolverOptions
 from graphopt.optimizer import LevenbergMarquardtOptions, optimize
-from graphopt.solver.registry import SolverOptions
-from graphopt.solver.structure import Structure
+from graphopt.problem.structure import Structure
 from graphopt.solver.trial import Damping
-from graphopt.solver.vulkan import solver as module
-from graphopt.solver.vulkan.solver import ResidentBlockSolver, create
+from graphopt.vulkan import solver as module
+from graphopt.vulkan.solver import ResidentBlockSolver, create
 
 OPTIONS = {"device": "vulkan", "precision": "double", "linear_solver": "cholesky", "max_iterations": 8}
 FAR_OFF = {"method": "lm", "options": LevenbergMarquardtOptions(initial_lambda=1e-12)}

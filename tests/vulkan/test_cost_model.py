@@ -12,18 +12,19 @@ from long_graphs import curve_fit
 from resident_graphs import mixed_plane, mixed_space
 from vulkan_devices import shared_device
 
-from graphopt import datasets, io
+from graphopt import io
 from graphopt.cli.main import main
 from graphopt.cli.measure_schedules import measure_schedules
 from graphopt.device.figures import DeviceFigures
 from graphopt.errors import OptionError
-from graphopt.solver.registry import SolverOptions
-from graphopt.solver.structure import Structure
-from graphopt.solver.vulkan.plan import search as cost
-from graphopt.solver.vulkan.plan.choice import choose_plan, configuration_of
-from graphopt.solver.vulkan.plan.problem import problem_size
-from graphopt.solver.vulkan.plan.search import cheapest, predict
-from graphopt.solver.vulkan.schedules.expressions import Expressions
+from graphopt.evaluate import datasets
+from graphopt.linear.options import SolverOptions
+from graphopt.problem.structure import Structure
+from graphopt.vulkan.plan import search as cost
+from graphopt.vulkan.plan.choice import choose_plan, configuration_of
+from graphopt.vulkan.plan.problem import problem_size
+from graphopt.vulkan.plan.search import cheapest, predict
+from graphopt.vulkan.schedules.expressions import Expressions
 
 PRODUCTS = ("blocks", "matrix-free", "jacobians")
 BY_TAG = [
@@ -145,7 +146,7 @@ def test_expensive_edges_are_evaluated_once(bundle):
 def test_records_of_more_than_4_gib_are_refused(bundle, monkeypatch):
     """The cost model leaves them out; who pins them is told so."""
     structure, device = structure_of(bundle), shared_device("address")
-    monkeypatch.setattr("graphopt.solver.vulkan.schedules.scatter.NEAR_BYTES", 1000)
+    monkeypatch.setattr("graphopt.vulkan.schedules.scatter.NEAR_BYTES", 1000)
     found = predict(problem_size(structure, "double"), H200, "double")
     assert found and all(prediction.evaluations == ("gather",) for prediction in found)
     configuration = configuration_of(SolverOptions("vulkan", "pcg"), "double")
@@ -195,7 +196,7 @@ def test_what_work_queues_cannot_count_is_left_out(bundle, monkeypatch):
 
 def test_a_pin_that_cannot_be_is_refused(bundle, monkeypatch):
     """With the numbers."""
-    monkeypatch.setattr("graphopt.solver.vulkan.plan.search.MAX_QUEUE_ITEMS", 10)
+    monkeypatch.setattr("graphopt.vulkan.plan.search.MAX_QUEUE_ITEMS", 10)
     device, structure = shared_device("address"), structure_of(bundle)
     configuration = configuration_of(SolverOptions("vulkan", "pcg"), "double")
     with pytest.raises(OptionError, match=r"scalars of H and .* Use schedule='matrix-free' or 'jacobians'"):

@@ -7,13 +7,13 @@ import pytest
 from vulkan_devices import shared_device
 from vulkan_graphs import bundle_adjustment, pose_graph
 
+from graphopt.linear.options import SolverOptions
+from graphopt.problem.structure import Structure
 from graphopt.solver.cpu import CpuBlockSolver
-from graphopt.solver.registry import SolverOptions
-from graphopt.solver.structure import Structure
 from graphopt.solver.trial import Damping
-from graphopt.solver.vulkan.data.array import DeviceArray
-from graphopt.solver.vulkan.program import Places
-from graphopt.solver.vulkan.solver import ResidentBlockSolver, create
+from graphopt.vulkan.data.array import DeviceArray
+from graphopt.vulkan.program import Places
+from graphopt.vulkan.solver import ResidentBlockSolver, create
 
 PER_OBSERVATION = 8 + 16 + 8 + 4
 """Rows of both ends and measurement by points; rows and where the measurement is by cameras."""

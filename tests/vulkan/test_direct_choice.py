@@ -15,15 +15,15 @@ from vulkan_devices import shared_device
 import graphopt
 from graphopt.device.figures import DeviceFigures
 from graphopt.graph import Graph
-from graphopt.solver.registry import SolverOptions
-from graphopt.solver.structure import Structure
+from graphopt.linear.options import SolverOptions
+from graphopt.problem.structure import Structure
 from graphopt.solver.trial import Damping
-from graphopt.solver.vulkan.kernels import iterations
-from graphopt.solver.vulkan.plan import choice, reduced
-from graphopt.solver.vulkan.plan.choice import choose_plan, configuration_of
-from graphopt.solver.vulkan.plan.direct import factor_seconds, iterations_of
-from graphopt.solver.vulkan.plan.reduced import ReducedShape, reduced_shape
-from graphopt.solver.vulkan.solver import create
+from graphopt.vulkan.kernels import iterations
+from graphopt.vulkan.plan import choice, reduced
+from graphopt.vulkan.plan.choice import choose_plan, configuration_of
+from graphopt.vulkan.plan.direct import factor_seconds, iterations_of
+from graphopt.vulkan.plan.reduced import ReducedShape, reduced_shape
+from graphopt.vulkan.solver import create
 
 LARGE_GPU = DeviceFigures("a large GPU", 4.0e12, 5.6e13, 2.8e13, 1.4e11, 2e-6, 4e-5)
 
@@ -173,7 +173,7 @@ def test_iterations_that_creep_end_in_a_factorization(monkeypatch, is_software):
     """An explicit S that was planned for conjugate gradients; each run starts with them, with equal bits."""
     device, solves = shared_device("address"), []
     monkeypatch.setitem(device.info, "kind", "cpu" if is_software else "discrete")
-    monkeypatch.setattr("graphopt.solver.vulkan.plan.configuration.DIRECT_MAX_DIM", 0)
+    monkeypatch.setattr("graphopt.vulkan.plan.configuration.DIRECT_MAX_DIM", 0)
     monkeypatch.setattr(choice, "is_factored", lambda *arguments, **options: False)
     monkeypatch.setattr(iterations, "LEAST_FACTORED", 1e-9)
     monkeypatch.setattr(iterations, "expected_seconds", lambda device, layout: 1e-9)
@@ -205,7 +205,7 @@ def test_iterations_that_creep_end_in_a_factorization(monkeypatch, is_software):
 
 def test_a_solve_that_takes_too_long_is_given_up(monkeypatch):
     """The step is then a factorization's, and the rest of its iterations does not run."""
-    monkeypatch.setattr("graphopt.solver.vulkan.plan.configuration.DIRECT_MAX_DIM", 0)
+    monkeypatch.setattr("graphopt.vulkan.plan.configuration.DIRECT_MAX_DIM", 0)
     monkeypatch.setattr(choice, "is_factored", lambda *arguments, **options: False)
     monkeypatch.setattr(iterations, "LEAST_FACTORED", 1e-9)
     monkeypatch.setattr(iterations, "expected_seconds", lambda device, layout: 1e-9)

@@ -7,13 +7,13 @@ import pytest
 from vulkan_devices import shared_device
 from vulkan_graphs import bundle_adjustment
 
-from graphopt.solver.registry import SolverOptions
-from graphopt.solver.structure import Structure
+from graphopt.linear.options import SolverOptions
+from graphopt.problem.structure import Structure
 from graphopt.solver.trial import Damping
-from graphopt.solver.vulkan.kernels import products
-from graphopt.solver.vulkan.plan.configuration import Configuration
-from graphopt.solver.vulkan.program import Program
-from graphopt.solver.vulkan.solver import create
+from graphopt.vulkan.kernels import products
+from graphopt.vulkan.plan.configuration import Configuration
+from graphopt.vulkan.program import Program
+from graphopt.vulkan.solver import create
 
 DAMPING = Damping(1e-3, True, 1e-6, 1e32)
 

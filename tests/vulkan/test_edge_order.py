@@ -13,8 +13,8 @@ from graphopt.cli.main import main
 from graphopt.codegen.gpu import TILE
 from graphopt.graph import Graph
 from graphopt.optimizer import optimize
-from graphopt.solver.structure import Structure
-from graphopt.solver.vulkan.data.order import WORTH, edge_order, ordered
+from graphopt.problem.structure import Structure
+from graphopt.vulkan.data.order import WORTH, edge_order, ordered
 
 
 def bundle(shuffled: bool) -> Graph:

@@ -25,13 +25,14 @@ from graphopt.device import (
     shared,
 )
 from graphopt.errors import DeviceLimitError
+from graphopt.linear.options import SolverOptions
 from graphopt.optimizer import optimize
+from graphopt.problem.structure import Structure
 from graphopt.solver import auto_device
 from graphopt.solver.cpu import CpuBlockSolver
-from graphopt.solver.registry import SolverOptions, create_block_solver
-from graphopt.solver.structure import Structure
-from graphopt.solver.vulkan import set_up
-from graphopt.solver.vulkan.program import FAR_SLOTS, LARGE
+from graphopt.solver.create import create_block_solver
+from graphopt.vulkan import set_up
+from graphopt.vulkan.program import FAR_SLOTS, LARGE
 
 SHADERS = Path(__file__).resolve().parents[2] / "shaders"
 
@@ -151,7 +152,7 @@ def found_again():
 @pytest.mark.usefixtures("found_again")
 def test_a_lost_device_keeps_the_best_estimate_so_far(monkeypatch):
     """Not the start: what an iteration before, or the one before that, has reached is in the graph."""
-    monkeypatch.setattr("graphopt.solver.vulkan.solver.BRINGING_SHARE", 1e9)  # as where iterations take long
+    monkeypatch.setattr("graphopt.vulkan.solver.BRINGING_SHARE", 1e9)  # as where iterations take long
     path = optimize(bundle_adjustment(), "lm", 8, device="vulkan", **OPTIONS)
     graph = bundle_adjustment()
     with pytest.raises(DeviceLostError):
@@ -163,7 +164,7 @@ def test_a_lost_device_keeps_the_best_estimate_so_far(monkeypatch):
 @pytest.mark.usefixtures("found_again")
 def test_the_cpu_goes_on_from_there(gpu_by_default, monkeypatch):
     """Where nobody asked for the device."""
-    monkeypatch.setattr("graphopt.solver.vulkan.solver.BRINGING_SHARE", 1e9)
+    monkeypatch.setattr("graphopt.vulkan.solver.BRINGING_SHARE", 1e9)
     expected = optimize(bundle_adjustment(), device="cpu")
     with pytest.warns(RuntimeWarning, match="did not answer. Solving on the CPU"):
         found = optimize(bundle_adjustment(), callback=LostAfter(monkeypatch, 3))
@@ -174,7 +175,7 @@ def test_the_cpu_goes_on_from_there(gpu_by_default, monkeypatch):
 
 def test_a_refresh_waits_for_views_that_are_being_made(monkeypatch):
     """What changes while a thread makes a view from the old data is taken all the same."""
-    from graphopt.solver.vulkan.kernels.edges import ViewArrays
+    from graphopt.vulkan.kernels.edges import ViewArrays
 
     make = ViewArrays.__init__
 
@@ -216,7 +217,7 @@ def test_what_grows_with_the_edges_is_reached_with_64_bits(schedule, precision, 
         bundle_adjustment(), "lm", 2, device="vulkan", schedule=schedule, precision=precision, **OPTIONS
     )
     monkeypatch.setattr(VulkanDevice, "generated", noted)
-    monkeypatch.setattr("graphopt.solver.vulkan.program.LARGE_BYTES", 3000)
+    monkeypatch.setattr("graphopt.vulkan.program.LARGE_BYTES", 3000)
     large = optimize(
         bundle_adjustment(), "lm", 2, device="vulkan", schedule=schedule, precision=precision, **OPTIONS
     )
@@ -238,7 +239,7 @@ def test_what_grows_with_the_edges_is_reached_with_64_bits(schedule, precision, 
 
 def test_a_buffer_past_what_a_kernel_reaches_is_refused(monkeypatch):
     """With the kernel's and the buffer's name, before anything is computed."""
-    monkeypatch.setattr("graphopt.solver.vulkan.program.NEAR_BYTES", 100)
+    monkeypatch.setattr("graphopt.vulkan.program.NEAR_BYTES", 100)
     with pytest.raises(
         DeviceLimitError, match=r"Kernel '.*' reads '.*', which takes \d+ bytes.*device='cpu'"
     ):
@@ -246,13 +247,13 @@ def test_a_buffer_past_what_a_kernel_reaches_is_refused(monkeypatch):
 
 
 def test_more_entries_than_32_bits_count_are_refused_when_planned(monkeypatch):
-    monkeypatch.setattr("graphopt.solver.vulkan.plan.problem.MAX_ENTRIES", 500)
+    monkeypatch.setattr("graphopt.vulkan.plan.problem.MAX_ENTRIES", 500)
     with pytest.raises(
         DeviceLimitError, match=r"edges EDGE_\w+ take \d+ numbers in one array; kernels count to 499"
     ):
         optimize(bundle_adjustment(), "lm", 2, device="vulkan", **OPTIONS)
-    monkeypatch.setattr("graphopt.solver.vulkan.plan.problem.MAX_ENTRIES", 1 << 32)
-    monkeypatch.setattr("graphopt.solver.vulkan.data.layout.MAX_ROWS", 30)
+    monkeypatch.setattr("graphopt.vulkan.plan.problem.MAX_ENTRIES", 1 << 32)
+    monkeypatch.setattr("graphopt.vulkan.data.layout.MAX_ROWS", 30)
     with pytest.raises(DeviceLimitError, match="scalar rows"):
         optimize(bundle_adjustment(), "lm", 2, device="vulkan", **OPTIONS)
 

@@ -8,11 +8,11 @@ from vulkan_graphs import bundle_adjustment
 
 from graphopt import Graph, types
 from graphopt.optimizer import optimize
+from graphopt.problem.structure import Structure
 from graphopt.solver import reuse
-from graphopt.solver.structure import Structure
-from graphopt.solver.vulkan.plan.few_edges import is_collected
-from graphopt.solver.vulkan.schedules import collect
 from graphopt.types import marginal
+from graphopt.vulkan.plan.few_edges import is_collected
+from graphopt.vulkan.schedules import collect
 
 
 def chain(num_edges, kind):

@@ -10,14 +10,14 @@ import pytest
 
 from graphopt.errors import GraphOptError
 from graphopt.option_names import EVALUATIONS, PRODUCTS
-from graphopt.solver.vulkan import program
-from graphopt.solver.vulkan.schedules import schedule
+from graphopt.vulkan import program
+from graphopt.vulkan.schedules import schedule
 
 CHECKOUT = Path(__file__).resolve().parents[2]
 SHADERS = CHECKOUT / "shaders"
 
 ROOT = Path(program.__file__).parent
-NAME = "graphopt.solver.vulkan"
+NAME = "graphopt.vulkan"
 ORDER = [
     "program",
     "programs",

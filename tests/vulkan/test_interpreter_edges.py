@@ -14,9 +14,12 @@ from vulkan_devices import VARIANTS, shared_device
 from graphopt.codegen import compile_edge, compile_vertex
 from graphopt.codegen.gpu import linearize_kernel, narrow_record_dim, pair_kernel, record_dim
 from graphopt.codegen.interpreter import pack_program
-from graphopt.solver.vulkan.program import Context, Program
-from graphopt.solver.vulkan.schedules.gather import OutputLayout, gather_lists
-from graphopt.solver.vulkan.schedules.interpreted import (
+from graphopt.types import BUILTIN_TYPES
+from graphopt.types.base import EdgeType, VariadicEdgeType, VertexType
+from graphopt.types.robust_kernels import KERNELS
+from graphopt.vulkan.program import Context, Program
+from graphopt.vulkan.schedules.gather import OutputLayout, gather_lists
+from graphopt.vulkan.schedules.interpreted import (
     EdgeArrays,
     InterpretedEdges,
     InterpretedLinearization,
@@ -24,9 +27,6 @@ from graphopt.solver.vulkan.schedules.interpreted import (
     Interpreter,
     Records,
 )
-from graphopt.types import BUILTIN_TYPES
-from graphopt.types.base import EdgeType, VariadicEdgeType, VertexType
-from graphopt.types.robust_kernels import KERNELS
 
 EDGES = [kind for kind in BUILTIN_TYPES if isinstance(kind, (EdgeType, VariadicEdgeType))]
 EVERYTHING = os.environ.get("GRAPHOPT_TEST_ALL_KERNELS", "0") not in ("", "0")

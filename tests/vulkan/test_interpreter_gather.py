@@ -7,9 +7,9 @@ import pytest
 from vulkan_devices import VARIANTS, shared_device
 
 from graphopt.errors import DeviceError
-from graphopt.solver.vulkan.program import Context, Program
-from graphopt.solver.vulkan.schedules.gather import GatherList, OutputLayout, gather_lists
-from graphopt.solver.vulkan.schedules.interpreted import Gather, Interpreter
+from graphopt.vulkan.program import Context, Program
+from graphopt.vulkan.schedules.gather import GatherList, OutputLayout, gather_lists
+from graphopt.vulkan.schedules.interpreted import Gather, Interpreter
 
 DIMS = (3, 2, 3)
 NUM_OUTPUTS = 1 + 6 + 6 + 9 + 3 + 6 + 6 + 8

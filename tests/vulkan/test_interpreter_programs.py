@@ -19,8 +19,6 @@ from graphopt.codegen.interpreter import COPY, pack_program
 from graphopt.codegen.program import Program
 from graphopt.device import VulkanDevice
 from graphopt.errors import SymbolicError
-from graphopt.solver.vulkan.program import Context
-from graphopt.solver.vulkan.schedules.interpreted import Interpreter
 from graphopt.types import BUILTIN_TYPES
 from graphopt.types.base import (
     EdgeType,
@@ -30,6 +28,8 @@ from graphopt.types.base import (
     working_vertex_type,
 )
 from graphopt.types.robust_kernels import KERNELS, robust_kernel
+from graphopt.vulkan.program import Context
+from graphopt.vulkan.schedules.interpreted import Interpreter
 
 EDGES = [
     builtin_type.instantiate(3) if isinstance(builtin_type, VariadicEdgeType) else builtin_type

@@ -11,13 +11,13 @@ from vulkan_devices import VARIANTS, shared_device
 from vulkan_graphs import bundle_adjustment, pose_graph
 
 import graphopt
-from graphopt import datasets
 from graphopt.device import ShaderError, VulkanDevice, tiers
+from graphopt.evaluate import datasets
 from graphopt.graph import Graph
+from graphopt.linear.options import SolverOptions
+from graphopt.problem.structure import Structure
 from graphopt.solver.cpu import CpuBlockSolver
-from graphopt.solver.registry import SolverOptions
-from graphopt.solver.structure import Structure
-from graphopt.solver.vulkan.solver import create
+from graphopt.vulkan.solver import create
 
 
 def robust_sphere() -> Graph:

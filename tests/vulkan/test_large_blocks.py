@@ -8,8 +8,8 @@ from vulkan_devices import shared_device
 import graphopt
 from graphopt.errors import DeviceLimitError
 from graphopt.geometry import SE3
-from graphopt.solver.held import without_held
-from graphopt.solver.split import in_small_blocks, pieces_of
+from graphopt.problem.held import without_held
+from graphopt.problem.split import in_small_blocks, pieces_of
 
 __all__ = ["own_types"]  # a fixture of this module
 

@@ -15,15 +15,15 @@ from vulkan_graphs import bundle_adjustment, pose_graph
 from graphopt import io
 from graphopt.cli.main import main
 from graphopt.errors import OptionError
+from graphopt.linear.options import SolverOptions
 from graphopt.optimizer import optimize
+from graphopt.problem.structure import Structure
 from graphopt.solver.cpu import CpuBlockSolver
-from graphopt.solver.registry import SolverOptions
-from graphopt.solver.structure import Structure
 from graphopt.solver.trial import Damping
-from graphopt.solver.vulkan.data import views as long_sums
-from graphopt.solver.vulkan.data.views import edge_view
-from graphopt.solver.vulkan.plan.configuration import Configuration
-from graphopt.solver.vulkan.solver import create
+from graphopt.vulkan.data import views as long_sums
+from graphopt.vulkan.data.views import edge_view
+from graphopt.vulkan.plan.configuration import Configuration
+from graphopt.vulkan.solver import create
 
 SMALL = {"plane": mixed_plane, "space": mixed_space, "bundle": bundle_adjustment, "poses": pose_graph}
 PRODUCTS = ["blocks", "matrix-free", "jacobians"]

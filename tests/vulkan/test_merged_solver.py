@@ -22,15 +22,15 @@ from graphopt.cli.main import main
 from graphopt.device import tiers
 from graphopt.errors import OptionError
 from graphopt.graph import Graph
+from graphopt.linear.options import SolverOptions
 from graphopt.optimizer import optimize
-from graphopt.solver.registry import SolverOptions
-from graphopt.solver.structure import Structure
-from graphopt.solver.vulkan.plan.choice import choose_plan, configuration_of
-from graphopt.solver.vulkan.plan.configuration import Configuration
-from graphopt.solver.vulkan.plan.problem import problem_size
-from graphopt.solver.vulkan.plan.search import predict
-from graphopt.solver.vulkan.schedules.merged import UnitWriter
-from graphopt.solver.vulkan.solver import ResidentBlockSolver
+from graphopt.problem.structure import Structure
+from graphopt.vulkan.plan.choice import choose_plan, configuration_of
+from graphopt.vulkan.plan.configuration import Configuration
+from graphopt.vulkan.plan.problem import problem_size
+from graphopt.vulkan.plan.search import predict
+from graphopt.vulkan.schedules.merged import UnitWriter
+from graphopt.vulkan.solver import ResidentBlockSolver
 
 PRODUCTS = ("blocks", "matrix-free", "jacobians")
 

@@ -9,14 +9,14 @@ from typing import Any
 import pytest
 from vulkan_devices import shared_device
 
-from graphopt import datasets
 from graphopt.device.figures import DeviceFigures
-from graphopt.solver.registry import SolverOptions
-from graphopt.solver.structure import Structure
-from graphopt.solver.vulkan import solver as solvers
-from graphopt.solver.vulkan.plan import choice
-from graphopt.solver.vulkan.plan.choice import choose_plan, configuration_of, pays_in_mixed
-from graphopt.solver.vulkan.solver import AS_FAST_IN_DOUBLE, create
+from graphopt.evaluate import datasets
+from graphopt.linear.options import SolverOptions
+from graphopt.problem.structure import Structure
+from graphopt.vulkan import solver as solvers
+from graphopt.vulkan.plan import choice
+from graphopt.vulkan.plan.choice import choose_plan, configuration_of, pays_in_mixed
+from graphopt.vulkan.solver import AS_FAST_IN_DOUBLE, create
 
 FAST = DeviceFigures("launches take longer than passes", 4e12, 5.6e13, 2.8e13, 1.4e11, 2e-6, 4e-5)
 SLOW = DeviceFigures("passes take longer than launches", 4e9, 5.6e10, 2.8e10, 1.4e9, 1e-8, 4e-5)

@@ -14,13 +14,13 @@ from graphopt import io
 from graphopt.cli.main import main
 from graphopt.device.errors import DeviceMemoryError
 from graphopt.graph import Graph
+from graphopt.linear.options import SolverOptions
 from graphopt.optimizer import optimize
 from graphopt.optimizer.options import AutoOptions
 from graphopt.optimizer.summary import TerminationType
+from graphopt.problem.structure import Structure
 from graphopt.solver.cpu import CpuBlockSolver
-from graphopt.solver.registry import SolverOptions
-from graphopt.solver.structure import Structure
-from graphopt.solver.vulkan.solver import FACTORIZED_IN_DOUBLE, ResidentBlockSolver, create
+from graphopt.vulkan.solver import FACTORIZED_IN_DOUBLE, ResidentBlockSolver, create
 
 LARGEST_DIFFERENCE = 1e-6
 REAL = [

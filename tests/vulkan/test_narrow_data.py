@@ -7,10 +7,10 @@ import pytest
 from vulkan_devices import shared_device
 from vulkan_graphs import bundle_adjustment, pose_graph
 
-from graphopt.solver.registry import SolverOptions
-from graphopt.solver.structure import Structure
+from graphopt.linear.options import SolverOptions
+from graphopt.problem.structure import Structure
 from graphopt.solver.trial import Damping
-from graphopt.solver.vulkan.solver import ResidentBlockSolver, create
+from graphopt.vulkan.solver import ResidentBlockSolver, create
 
 
 def solver_of(graph, schur) -> ResidentBlockSolver:

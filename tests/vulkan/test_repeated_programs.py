@@ -9,10 +9,10 @@ from resident_graphs import mixed_space
 from vulkan_devices import shared_device
 from vulkan_graphs import bundle_adjustment
 
-from graphopt.solver.registry import SolverOptions
-from graphopt.solver.structure import Structure
-from graphopt.solver.vulkan.program import Launch, Program
-from graphopt.solver.vulkan.solver import ResidentBlockSolver, create
+from graphopt.linear.options import SolverOptions
+from graphopt.problem.structure import Structure
+from graphopt.vulkan.program import Launch, Program
+from graphopt.vulkan.solver import ResidentBlockSolver, create
 
 
 def described(program):

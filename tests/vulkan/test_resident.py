@@ -16,14 +16,14 @@ from vulkan_graphs import assert_same_path, bundle_adjustment, pose_graph
 from graphopt import io
 from graphopt.device import VulkanDevice, open_device
 from graphopt.errors import OptionError, SolverError
+from graphopt.linear.options import SolverOptions
 from graphopt.optimizer import optimize
+from graphopt.problem.structure import Structure
 from graphopt.solver.cpu import CpuBlockSolver
 from graphopt.solver.external import ExternalPlaces
-from graphopt.solver.registry import SolverOptions
-from graphopt.solver.structure import Structure
 from graphopt.solver.trial import Damping
-from graphopt.solver.vulkan.plan.configuration import Configuration
-from graphopt.solver.vulkan.solver import ResidentBlockSolver, create
+from graphopt.vulkan.plan.configuration import Configuration
+from graphopt.vulkan.solver import ResidentBlockSolver, create
 
 GRAPHS = {"plane": mixed_plane, "space": mixed_space, "bundle": bundle_adjustment, "poses": pose_graph}
 RESIDENT = [
@@ -191,7 +191,7 @@ def test_estimates_are_remembered_to_any_depth(access):
 
 def test_only_what_changed_is_uploaded(monkeypatch):
     """A second optimization writes the estimates that moved; new measurements, widths, parameters count."""
-    from graphopt.solver.vulkan.data.array import DeviceArray
+    from graphopt.vulkan.data.array import DeviceArray
 
     graph = mixed_space()
     solver = resident(graph)
@@ -322,7 +322,7 @@ def test_a_graph_that_goes_takes_its_device_memory_along(schedule, precision, ti
 
 def test_a_trial_is_one_submission_and_one_small_readback(monkeypatch):
     """Nothing but a submission, and no download of a vector, from linearisation to the next trial."""
-    from graphopt.solver.vulkan.program import Program
+    from graphopt.vulkan.program import Program
 
     solver = resident(bundle_adjustment(), schur="implicit", schedule="matrix-free")
     solver.linearize()
@@ -389,7 +389,7 @@ def test_long_work_is_cut_into_several_submissions(monkeypatch):
     trials = []
     for budget in (None, 1e-9):
         if budget is not None:
-            monkeypatch.setattr("graphopt.solver.vulkan.program.SUBMISSION_SECONDS", budget)
+            monkeypatch.setattr("graphopt.vulkan.program.SUBMISSION_SECONDS", budget)
         solver = resident(bundle_adjustment(), schur="implicit", schedule="matrix-free")
         solver.linearize()
         trial = solver.trial(Damping(1.0))
@@ -399,7 +399,7 @@ def test_long_work_is_cut_into_several_submissions(monkeypatch):
 
 def test_numbers_past_4_gib_are_reached_with_64_bits(monkeypatch):
     """Kernels of large stored numbers are those for large buffers, though H itself is small."""
-    from graphopt.solver.vulkan.program import LARGE
+    from graphopt.vulkan.program import LARGE
 
     graph = bundle_adjustment()
     options = {"linear_solver": "pcg", "schur": "implicit", "schedule": "jacobians", "device": "vulkan"}
@@ -411,7 +411,7 @@ def test_numbers_past_4_gib_are_reached_with_64_bits(monkeypatch):
         return make(device, kernel, constants)
 
     size = min(view.nbytes for view in stored_views(graph))
-    monkeypatch.setattr("graphopt.solver.vulkan.program.LARGE_BYTES", size)
+    monkeypatch.setattr("graphopt.vulkan.program.LARGE_BYTES", size)
     monkeypatch.setattr(VulkanDevice, "generated", noted)
     large = optimize(graph, "lm", 3, **options)
     assert [iteration.chi2 for iteration in large.iterations] == [

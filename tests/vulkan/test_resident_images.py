@@ -11,13 +11,13 @@ from vulkan_devices import shared_device
 
 import graphopt
 from graphopt.device import VulkanDevice
+from graphopt.linear.options import SolverOptions
 from graphopt.optimizer import optimize
-from graphopt.solver.registry import SolverOptions
-from graphopt.solver.structure import Structure
+from graphopt.problem.structure import Structure
 from graphopt.solver.trial import Damping
-from graphopt.solver.vulkan.plan.problem import problem_size
-from graphopt.solver.vulkan.plan.search import predict
-from graphopt.solver.vulkan.solver import create
+from graphopt.vulkan.plan.problem import problem_size
+from graphopt.vulkan.plan.search import predict
+from graphopt.vulkan.solver import create
 
 
 @pytest.fixture(autouse=True)

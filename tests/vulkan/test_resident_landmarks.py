@@ -8,13 +8,13 @@ from vulkan_devices import VARIANTS, shared_device
 from vulkan_graphs import bundle_adjustment
 
 import graphopt
-from graphopt.solver.landmark_problem import chi2_by_vertex
-from graphopt.solver.registry import SolverOptions
-from graphopt.solver.reseat import reseat_landmarks
-from graphopt.solver.structure import Structure
+from graphopt.linear.options import SolverOptions
+from graphopt.problem.structure import Structure
 from graphopt.solver.trial import Damping
-from graphopt.solver.vulkan.data import views
-from graphopt.solver.vulkan.solver import create
+from graphopt.strategies.landmark_problem import chi2_by_vertex
+from graphopt.strategies.reseat import reseat_landmarks
+from graphopt.vulkan.data import views
+from graphopt.vulkan.solver import create
 
 POINTS = 1  # number of the landmarks' vertex set, and their slot
 

@@ -11,13 +11,13 @@ from vulkan_devices import shared_device
 from vulkan_graphs import assert_same_path
 
 from graphopt.errors import OptionError
+from graphopt.linear.options import SolverOptions
 from graphopt.optimizer import optimize
+from graphopt.problem.structure import Structure
 from graphopt.solver.cpu import CpuBlockSolver
-from graphopt.solver.registry import SolverOptions
-from graphopt.solver.structure import Structure
 from graphopt.solver.trial import Damping
-from graphopt.solver.vulkan.plan.configuration import Configuration
-from graphopt.solver.vulkan.solver import create
+from graphopt.vulkan.plan.configuration import Configuration
+from graphopt.vulkan.solver import create
 
 PLANE = "EDGE_SE2", "EDGE_SE2_XY", "EDGE_SE2_LOTSOFXY", "EDGE_TEST_MIDPOINT"
 MIXED = [

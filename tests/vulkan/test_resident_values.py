@@ -18,14 +18,14 @@ from graphopt import io
 from graphopt.cli.main import main
 from graphopt.device.figures import DeviceFigures
 from graphopt.optimizer import optimize
-from graphopt.solver.structure import Structure
+from graphopt.problem.structure import Structure
 from graphopt.solver.trial import Damping
-from graphopt.solver.vulkan.plan import search as cost
-from graphopt.solver.vulkan.plan.passes import EdgeCosts
-from graphopt.solver.vulkan.plan.problem import problem_size
-from graphopt.solver.vulkan.plan.search import predict
-from graphopt.solver.vulkan.schedules.expressions import Expressions, balance_of
-from graphopt.solver.vulkan.schedules.jp import Jp
+from graphopt.vulkan.plan import search as cost
+from graphopt.vulkan.plan.passes import EdgeCosts
+from graphopt.vulkan.plan.problem import problem_size
+from graphopt.vulkan.plan.search import predict
+from graphopt.vulkan.schedules.expressions import Expressions, balance_of
+from graphopt.vulkan.schedules.jp import Jp
 
 LARGE_GPU = DeviceFigures("large", 4.0e12, 4.8e13, 3.0e13, 2.5e11, 2e-6, 3e-5)
 SLOW_DOUBLE = DeviceFigures("slow in double", 4.0e12, 4.8e13, 6.0e12, 2.5e11, 2e-6, 3e-5)
@@ -50,7 +50,7 @@ def figures(monkeypatch):
     """What a test says the device can do: cuts depend on it. Afterwards the validation layer is silent."""
     chosen = [LARGE_GPU]
     for module in ("schedules.expressions", "plan.choice"):
-        monkeypatch.setattr(f"graphopt.solver.vulkan.{module}.device_figures", lambda device: chosen[0])
+        monkeypatch.setattr(f"graphopt.vulkan.{module}.device_figures", lambda device: chosen[0])
     monkeypatch.setattr("graphopt.device.figures.device_figures", lambda device: chosen[0])
     yield lambda value: chosen.__setitem__(0, value)
     for access in ("address", "storage"):

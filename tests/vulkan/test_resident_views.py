@@ -11,9 +11,9 @@ from vulkan_graphs import bundle_adjustment
 
 from graphopt.codegen.gpu import EDGE_BLOCK, TILE, EdgeSignature
 from graphopt.cpu_kernels import kernels
-from graphopt.solver.structure import Structure
-from graphopt.solver.vulkan.data.array import pack_wide, unpack_wide
-from graphopt.solver.vulkan.data.views import (
+from graphopt.problem.structure import Structure
+from graphopt.vulkan.data.array import pack_wide, unpack_wide
+from graphopt.vulkan.data.views import (
     TRANSPOSED,
     edge_view,
     loop_lists,

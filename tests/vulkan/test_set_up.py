@@ -9,8 +9,8 @@ from vulkan_graphs import bundle_adjustment
 from graphopt.errors import SolverError, Stopped
 from graphopt.optimizer import optimize
 from graphopt.solver import reuse
-from graphopt.solver.vulkan import set_up
-from graphopt.solver.vulkan.set_up import Later, SetUp
+from graphopt.vulkan import set_up
+from graphopt.vulkan.set_up import Later, SetUp
 
 OPTIONS = {"device": "vulkan", "precision": "double", "max_iterations": 3}
 SOLVERS = [

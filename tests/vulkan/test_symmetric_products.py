@@ -6,14 +6,14 @@ import numpy as np
 import pytest
 from vulkan_devices import shared_device
 
-from graphopt.solver.vulkan.data.layout import BlockLayout
-from graphopt.solver.vulkan.kernels.blocks import (
+from graphopt.vulkan.data.layout import BlockLayout
+from graphopt.vulkan.kernels.blocks import (
     RowProduct,
     SymmetricProduct,
     symmetric_product,
     symmetric_uses,
 )
-from graphopt.solver.vulkan.program import Context, Program
+from graphopt.vulkan.program import Context, Program
 
 KINDS = {
     "columns": SymmetricProduct,

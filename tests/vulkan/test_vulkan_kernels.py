@@ -10,16 +10,16 @@ from vulkan_devices import VARIANTS, shared_device
 from vulkan_problems import DenseProblem, make_problem, unpack
 
 import graphopt
-import graphopt.datasets
+import graphopt.evaluate.datasets
 from graphopt.device import VulkanDevice
 from graphopt.errors import DeviceLimitError, OptionError, SolverError
-from graphopt.solver.vulkan.data.array import DeviceArray
-from graphopt.solver.vulkan.data.layout import BlockLayout, split_segments
-from graphopt.solver.vulkan.kernels.blocks import BlockInverse
-from graphopt.solver.vulkan.kernels.schur import LandmarkLists, cut_launches
-from graphopt.solver.vulkan.kernels.system import DampedSystem
-from graphopt.solver.vulkan.plan.configuration import Configuration
-from graphopt.solver.vulkan.program import SUBMISSION_SECONDS, Context, Launch, Program
+from graphopt.vulkan.data.array import DeviceArray
+from graphopt.vulkan.data.layout import BlockLayout, split_segments
+from graphopt.vulkan.kernels.blocks import BlockInverse
+from graphopt.vulkan.kernels.schur import LandmarkLists, cut_launches
+from graphopt.vulkan.kernels.system import DampedSystem
+from graphopt.vulkan.plan.configuration import Configuration
+from graphopt.vulkan.program import SUBMISSION_SECONDS, Context, Launch, Program
 
 DAMPING = 0.37
 
@@ -59,8 +59,8 @@ def relative_error(actual: np.ndarray, expected: np.ndarray) -> float:
 def context(request, monkeypatch):
     """One device per variant; no validation message may be left after a test."""
     # Short chunks, so that small problems have queues that are split.
-    monkeypatch.setattr("graphopt.solver.vulkan.kernels.schur.PAIRS_PER_CHUNK", 40)
-    monkeypatch.setattr("graphopt.solver.vulkan.kernels.blocks.ITEMS_PER_CHUNK", 24)
+    monkeypatch.setattr("graphopt.vulkan.kernels.schur.PAIRS_PER_CHUNK", 40)
+    monkeypatch.setattr("graphopt.vulkan.kernels.blocks.ITEMS_PER_CHUNK", 24)
     access, precision = request.param
     device = shared_device(access)
     yield Context(device, precision)
@@ -370,7 +370,7 @@ def test_long_work_is_cut_into_several_submissions(monkeypatch):
     context = Context(shared_device("address"), "double")
     for budget in (1e9, 2e4):  # bytes, on a device of any speed
         seconds = budget * SUBMISSION_SECONDS / context.submission_bytes
-        monkeypatch.setattr("graphopt.solver.vulkan.program.SUBMISSION_SECONDS", seconds)
+        monkeypatch.setattr("graphopt.vulkan.program.SUBMISSION_SECONDS", seconds)
         systems.append(start(Context(context.device, "double"), problem, schur="explicit"))
         assert systems[-1].solve(DAMPING)
     of_trial = [
@@ -390,7 +390,7 @@ def test_blocks_with_addresses_of_their_own_give_the_same_step(context, monkeypa
     problem = PROBLEMS["mixed dimensions"]()
     steps = []
     for limit in (1 << 32, 0):
-        monkeypatch.setattr("graphopt.solver.vulkan.program.LARGE_BYTES", limit)
+        monkeypatch.setattr("graphopt.vulkan.program.LARGE_BYTES", limit)
         system = start(context, problem, schur=schur)
         assert system.solve(DAMPING)
         steps.append(system.dx.copy())
@@ -450,7 +450,7 @@ def test_a_thousand_solves_leave_nothing_behind():
 
 def test_queues_that_cannot_be_counted_are_refused(monkeypatch):
     """A queue of 2^30 items is an error that names the way out, not a wrong answer."""
-    monkeypatch.setattr("graphopt.solver.vulkan.program.MAX_QUEUE_ITEMS", 20)
+    monkeypatch.setattr("graphopt.vulkan.program.MAX_QUEUE_ITEMS", 20)
     problem = make_problem([6] * 3, [3] * 12, degree=2)
     system = start(Context(shared_device("address"), "double"), problem, schur="explicit")
     with pytest.raises(DeviceLimitError, match="implicit"):
@@ -489,7 +489,7 @@ def test_walks_through_long_lists_are_cut(monkeypatch, work_queues):
     steps, launches = [], []
     for budget in (1e9, 2e4):
         seconds = budget * SUBMISSION_SECONDS / context.submission_bytes
-        monkeypatch.setattr("graphopt.solver.vulkan.program.SUBMISSION_SECONDS", seconds)
+        monkeypatch.setattr("graphopt.vulkan.program.SUBMISSION_SECONDS", seconds)
         cut = Context(context.device, "double")
         system = start(cut, problem, schur="explicit", work_queues=work_queues)
         assert system.solve(DAMPING)

@@ -10,13 +10,14 @@ from vulkan_graphs import assert_same_path, bundle_adjustment, pose_graph
 from graphopt import io
 from graphopt.device import DeviceError, VulkanDevice
 from graphopt.errors import OptionError
+from graphopt.linear.options import SolverOptions
 from graphopt.optimizer import optimize
+from graphopt.problem.structure import Structure
 from graphopt.solver import reuse
 from graphopt.solver.configurations import CONFIGURATIONS, configured
-from graphopt.solver.registry import SolverOptions, create_block_solver
-from graphopt.solver.structure import Structure
-from graphopt.solver.vulkan.plan.configuration import Configuration
-from graphopt.solver.vulkan.schedules.host import HostLinearizedSolver
+from graphopt.solver.create import create_block_solver
+from graphopt.vulkan.plan.configuration import Configuration
+from graphopt.vulkan.schedules.host import HostLinearizedSolver
 
 GRAPHS = {"bundle adjustment": bundle_adjustment, "pose graph": pose_graph}
 SETTINGS = [

@@ -20,9 +20,9 @@ PROGRAM = """
 import hashlib, json, sys
 sys.path[:0] = sys.argv[1:]
 from graphopt.device import VulkanDevice
-from graphopt.solver.vulkan.plan.configuration import Configuration
-from graphopt.solver.vulkan.kernels.system import DampedSystem
-from graphopt.solver.vulkan.program import Context
+from graphopt.vulkan.plan.configuration import Configuration
+from graphopt.vulkan.kernels.system import DampedSystem
+from graphopt.vulkan.program import Context
 from vulkan_problems import make_problem
 
 device = VulkanDevice(validation=True)

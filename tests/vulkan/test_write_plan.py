@@ -5,7 +5,7 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
-from graphopt.solver.vulkan.kernels.sums import plan_writes
+from graphopt.vulkan.kernels.sums import plan_writes
 
 
 def run(plan, writes, num_rows):

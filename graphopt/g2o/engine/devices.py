@@ -5,7 +5,7 @@ from __future__ import annotations
 import os
 from functools import cache
 
-from graphopt.solver.registry import SolverOptions
+from graphopt.linear.options import SolverOptions
 
 ENVIRONMENT_VARIABLE = "GRAPHOPT_G2O_DEVICE"
 """Device for programs that cannot be changed, such as "vulkan"."""

@@ -10,8 +10,8 @@ import numpy as np
 from graphopt.errors import GraphError, OptionError
 from graphopt.g2o.elements.base import native
 from graphopt.g2o.engine.sparse_block_matrix import SparseBlockMatrixX
-from graphopt.solver.linear import SparseCholesky
-from graphopt.solver.linear_systems import block_pattern
+from graphopt.linear import SparseCholesky
+from graphopt.linear.systems import block_pattern
 
 
 def compute_marginals(optimizer: Any, arguments: Sequence[Any]) -> tuple[SparseBlockMatrixX, bool]:

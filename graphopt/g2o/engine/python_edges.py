@@ -26,8 +26,8 @@ from graphopt.g2o.elements.numeric_jacobians import numeric_jacobians
 from graphopt.g2o.engine.lists import EdgeList
 from graphopt.g2o.engine.problem import Problem
 from graphopt.optimizer.signals import UsersCode
+from graphopt.problem.structure import EdgeGroup, Structure
 from graphopt.solver.external import ExternalPlaces
-from graphopt.solver.structure import EdgeGroup, Structure
 from graphopt.solver.trial import Damping, Trial, TrialsByParts
 from graphopt.types.robust_kernels import robust_kernel
 

@@ -1,4 +1,4 @@
-// Which vertices to hold so that the answer is determined: graphopt/solver/gauge.py says which and why.
+// Which vertices to hold so that the answer is determined: graphopt/problem/gauge.py says which and why.
 #include "graph/gauge.h"
 
 #include <algorithm>

@@ -1,5 +1,5 @@
 // (H + D) dx = b: a linear solver, with or without the Schur complement. What is left open is decided as in
-// graphopt/solver/linear_systems.py.
+// graphopt/linear/systems.py.
 #pragma once
 
 #include <memory>

@@ -13,7 +13,7 @@ void copy_row(std::vector<T>& to, const std::vector<T>& from, std::size_t row, s
             from.begin() + static_cast<std::ptrdiff_t>((row + 1) * size));
 }
 
-// Distinct pseudo-random numbers, those of graphopt/solver/independent_set.py.
+// Distinct pseudo-random numbers, those of graphopt/problem/independent_set.py.
 std::uint64_t scramble(std::uint64_t number) {
   number *= 0x9E3779B97F4A7C15u;
   number ^= number >> 29;

@@ -37,7 +37,7 @@ struct Group {
 // Edges of a level that have a free vertex.
 std::vector<Group> select_edges(const Graph& graph, int level, const std::vector<Place>& held);
 
-// One vertex of each part of the graph that nothing holds, as graphopt/solver/gauge.py chooses them.
+// One vertex of each part of the graph that nothing holds, as graphopt/problem/gauge.py chooses them.
 std::vector<Place> gauge(const Graph& graph, const std::vector<Group>& groups);
 
 class Problem {

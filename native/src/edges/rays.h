@@ -15,7 +15,7 @@ struct Rays {
   bool* known = nullptr;                           // (m,)
 };
 
-// As graphopt/solver/viewing_rays.py says. Edge k has its own point k; points (m, 3), the starts, move.
+// As graphopt/strategies/viewing_rays.py says. Edge k has its own point k; points (m, 3), the starts, move.
 void viewing_rays(const PointEdges& edges, std::int64_t num_edges, double* points, double spread,
                   const Rays& out);
 

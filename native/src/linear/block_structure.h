@@ -1,5 +1,5 @@
 // From the vertices and edges of a graph to the blocks of H: numbers of the blocks, their pattern, and where
-// each edge adds its parts. See graphopt/solver/structure.py for the layout.
+// each edge adds its parts. See graphopt/problem/structure.py for the layout.
 #pragma once
 
 #include <cstdint>

@@ -10,8 +10,8 @@ from processes import page_in_browser
 
 from graphopt.cli.main import main
 from graphopt.errors import OptionError
-from graphopt.eval import optional
-from graphopt.report.live import LiveView
+from graphopt.evaluate import optional
+from graphopt.evaluate.report.live import LiveView
 from slam_bridge.evaluation.live import Watch, state
 from slam_bridge.evaluation.rerun import RerunView
 from slam_bridge.pipeline import Pipeline, PipelineOptions, open_sequence, run

@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 
 from graphopt.cli.main import main
-from graphopt.eval.trajectories import Trajectory, compare
+from graphopt.evaluate.trajectories import Trajectory, compare
 from graphopt.geometry import SE3
 from slam_bridge.generator import SequenceOptions, plan_sequence
 from slam_bridge.pipeline import Pipeline, PipelineOptions, SequenceError, find_sequences, open_sequence, run

@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 
 from graphopt.cli.main import main
-from graphopt.eval.trajectories import Trajectory, compare
+from graphopt.evaluate.trajectories import Trajectory, compare
 from slam_bridge.pipeline import PipelineOptions, find_sequences, open_sequence, run, tracking
 from slam_bridge.pipeline.system import Pipeline, without_pose
 from slam_bridge.pipeline.tracking import Status

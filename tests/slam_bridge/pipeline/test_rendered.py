@@ -4,7 +4,7 @@ import numpy as np
 import pytest
 
 from graphopt.cli.main import main
-from graphopt.eval.trajectories import Trajectory, compare
+from graphopt.evaluate.trajectories import Trajectory, compare
 from slam_bridge.pipeline import PipelineOptions, open_sequence, run
 
 pytest.importorskip("cv2")

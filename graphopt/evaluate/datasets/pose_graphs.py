@@ -1,0 +1,231 @@
+"""Synthetic pose graphs: sphere, torus, Manhattan world, cubic grid.
+
+Each walks along a path of true poses, measures consecutive poses and some revisits (loop closures) with
+noise, and starts the estimates from the chained measurements, as a robot would. The same seed gives the same
+graph, and `start="truth"` the same measurements with the true poses as estimates.
+"""
+
+from __future__ import annotations
+
+from typing import Literal
+
+import numpy as np
+from numpy.typing import NDArray
+
+from graphopt.errors import OptionError
+from graphopt.evaluate.datasets import noise
+from graphopt.geometry import SE2, SE3, SO3, quaternion
+from graphopt.graph import Graph
+
+Array = NDArray[np.float64]
+Pairs = NDArray[np.int64]
+Start = Literal["odometry", "truth"]
+
+
+def sphere(
+    nodes_per_level: int = 50,
+    laps: int = 50,
+    radius: float = 100.0,
+    noise_translation: float = 0.01,
+    noise_rotation: float = 0.005,
+    seed: int = 0,
+    start: Start = "odometry",
+) -> Graph:
+    """Poses on a spiral from pole to pole of a sphere, as g2o's `create_sphere` makes it.
+
+    Each pose is joined to the next and to its three neighbours one lap later. `radius` and
+    `noise_translation` are in metres, `noise_rotation` in radians.
+    """
+    count = nodes_per_level * laps
+    index = np.arange(count)
+    longitude = -np.pi + 2.0 * np.pi * (index % nodes_per_level) / nodes_per_level
+    latitude = -0.5 * np.pi + np.pi * index / count
+    rotation = _about_z(longitude) @ _about_y(latitude)
+    poses = _pose_storage(rotation, radius * rotation[..., :, 0])
+    closures = _neighbours_on_next_lap(nodes_per_level, laps)
+    return _graph_3d(poses, closures, noise_translation, noise_rotation, seed, start)
+
+
+def torus(
+    nodes_per_ring: int = 50,
+    rings: int = 50,
+    radius: float = 100.0,
+    tube: float = 40.0,
+    noise_translation: float = 0.01,
+    noise_rotation: float = 0.005,
+    seed: int = 0,
+    start: Start = "odometry",
+) -> Graph:
+    """Poses on a spiral around a torus, closed: the last ring meets the first.
+
+    `radius` is that of the torus' centre line, `tube` that of its cross section [m].
+    """
+    if tube >= radius:
+        raise OptionError(f"tube is {tube}, must be smaller than radius ({radius}).")
+    count = nodes_per_ring * rings
+    index = np.arange(count)
+    around = 2.0 * np.pi * index / count
+    across = 2.0 * np.pi * (index % nodes_per_ring) / nodes_per_ring
+    rotation = _about_z(around) @ _about_y(across)
+    centre = radius * np.stack([np.cos(around), np.sin(around), np.zeros(count)], axis=-1)
+    poses = _pose_storage(rotation, centre + tube * rotation[..., :, 0])
+    closures = _neighbours_on_next_lap(nodes_per_ring, rings)
+    seam = np.stack([index[:nodes_per_ring], index[-nodes_per_ring:]], axis=-1)
+    return _graph_3d(poses, np.concatenate([closures, seam]), noise_translation, noise_rotation, seed, start)
+
+
+def manhattan(
+    nodes: int = 3500,
+    block: int = 5,
+    closures: float = 0.5,
+    noise_translation: float = 0.05,
+    noise_rotation: float = 0.02,
+    seed: int = 0,
+    start: Start = "odometry",
+) -> Graph:
+    """Planar poses of a random walk, one metre a step, that turns left, right or not at every crossing.
+
+    A pose that returns to a place is joined to the last pose that was there with probability `closures`.
+    `block` is the number of steps between crossings.
+    """
+    rng = np.random.default_rng(seed)
+    turns = np.where(np.arange(nodes) % block == block - 1, rng.integers(-1, 2, nodes), 0)
+    quarter = np.concatenate([[0], np.cumsum(turns)[:-1]])
+    heading = 0.5 * np.pi * quarter
+    step = np.stack([np.cos(heading), np.sin(heading)], axis=-1).round()
+    place = np.concatenate([np.zeros((1, 2)), np.cumsum(step, axis=0)[:-1]])
+    poses = np.concatenate([place, _wrap(heading)[:, None]], axis=-1)
+    pairs = _thin(rng, _revisits(place.astype(np.int64)), closures)
+    return _graph_2d(poses, pairs, noise_translation, noise_rotation, rng, start)
+
+
+def grid(
+    size: int = 10,
+    step: float = 1.0,
+    closures: float = 0.5,
+    noise_translation: float = 0.02,
+    noise_rotation: float = 0.01,
+    seed: int = 0,
+    start: Start = "odometry",
+) -> Graph:
+    """Poses on a cubic grid of size^3 places, walked row by row in alternating direction.
+
+    Neighbours that are not consecutive on the walk are joined with probability `closures`. `step` is the
+    distance between neighbours [m]; each pose looks along its way with a random roll.
+    """
+    rng = np.random.default_rng(seed)
+    place = _snake(size)
+    turn = rng.normal(0.0, 1.0, (len(place), 3))
+    poses = SE3.from_parts(step * place, SO3.exp(turn).storage).storage
+    pairs = _thin(rng, _grid_neighbours(place, size), closures)
+    return _graph_3d(poses, pairs, noise_translation, noise_rotation, seed, start)
+
+
+def _graph_3d(
+    poses: Array, closures: Pairs, translation: float, rotation: float, seed: int, start: Start
+) -> Graph:
+    rng = np.random.default_rng([seed, 3])
+    pairs = _with_odometry(len(poses), closures)
+    true_step = SE3(poses[pairs[:, 0]]).inverse() * SE3(poses[pairs[:, 1]])
+    measured = true_step * noise.small_motions_3d(rng, len(pairs), translation, rotation)
+    steps = SE3(measured.storage[: len(poses) - 1])
+    return _assemble(
+        ("VERTEX_SE3:QUAT", "EDGE_SE3:QUAT"),
+        poses if start == "truth" else noise.chain(poses[0], steps),
+        pairs,
+        measured.storage,
+        noise.information_3d(translation, rotation),
+    )
+
+
+def _graph_2d(
+    poses: Array,
+    closures: Pairs,
+    translation: float,
+    rotation: float,
+    rng: np.random.Generator,
+    start: Start,
+) -> Graph:
+    pairs = _with_odometry(len(poses), closures)
+    true_step = SE2(poses[pairs[:, 0]]).inverse() * SE2(poses[pairs[:, 1]])
+    measured = true_step * noise.small_motions_2d(rng, len(pairs), translation, rotation)
+    steps = SE2(measured.storage[: len(poses) - 1])
+    return _assemble(
+        ("VERTEX_SE2", "EDGE_SE2"),
+        poses if start == "truth" else noise.chain(poses[0], steps),
+        pairs,
+        measured.storage,
+        noise.information_2d(translation, rotation),
+    )
+
+
+def _assemble(
+    types: tuple[str, str], estimates: Array, pairs: Pairs, measured: Array, information: Array
+) -> Graph:
+    vertex_type, edge_type = types
+    fixed = np.arange(len(estimates)) == 0
+    graph = Graph()
+    graph.add_vertices(vertex_type, np.arange(len(estimates)), estimates, fixed=fixed)
+    graph.add_edges(edge_type, pairs, measured, information)
+    return graph
+
+
+def _with_odometry(num_poses: int, closures: Pairs) -> Pairs:
+    """Return (pose, next pose) for the whole path, then the closures that are no such step."""
+    path = np.stack([np.arange(num_poses - 1), np.arange(1, num_poses)], axis=-1)
+    far = closures[np.abs(closures[:, 0] - closures[:, 1]) > 1]
+    return np.concatenate([path, far]).astype(np.int64)
+
+
+def _neighbours_on_next_lap(per_lap: int, laps: int) -> Pairs:
+    """Join every pose to the three poses nearest to it on the following lap."""
+    pose = np.arange(per_lap * (laps - 1))
+    pairs = np.stack([np.repeat(pose, 3), (pose[:, None] + per_lap + [-1, 0, 1]).ravel()], axis=-1)
+    return pairs[pairs[:, 1] < per_lap * laps]
+
+
+def _revisits(place: NDArray[np.int64]) -> Pairs:
+    """Join every pose to the last earlier pose at the same place, if there is one."""
+    _, label = np.unique(place, axis=0, return_inverse=True)
+    order = np.argsort(label.ravel(), kind="stable")
+    same = np.diff(label.ravel()[order]) == 0
+    return np.stack([order[:-1][same], order[1:][same]], axis=-1)
+
+
+def _snake(size: int) -> NDArray[np.int64]:
+    """Return the (size^3, 3) places of a cubic grid on a walk whose steps all have length one."""
+    z, y, x = np.unravel_index(np.arange(size**3), (size, size, size))
+    x = np.where((z * size + y) % 2 == 1, size - 1 - x, x)
+    y = np.where(z % 2 == 1, size - 1 - y, y)
+    return np.stack([x, y, z], axis=-1)
+
+
+def _grid_neighbours(place: NDArray[np.int64], size: int) -> Pairs:
+    index = np.empty((size,) * 3, np.int64)
+    index[tuple(place.T)] = np.arange(len(place))
+    along = [(index.take(range(size - 1), axis), index.take(range(1, size), axis)) for axis in range(3)]
+    pairs = np.concatenate([np.stack([a.ravel(), b.ravel()], axis=-1) for a, b in along])
+    return np.sort(pairs, axis=1)
+
+
+def _thin(rng: np.random.Generator, pairs: Pairs, share: float) -> Pairs:
+    return pairs[rng.random(len(pairs)) < share]
+
+
+def _wrap(angle: Array) -> Array:
+    return np.remainder(angle + np.pi, 2.0 * np.pi) - np.pi
+
+
+def _about_z(angle: Array) -> Array:
+    c, s, o, i = np.cos(angle), np.sin(angle), np.zeros_like(angle), np.ones_like(angle)
+    return np.stack([c, -s, o, s, c, o, o, o, i], axis=-1).reshape(*angle.shape, 3, 3)
+
+
+def _about_y(angle: Array) -> Array:
+    c, s, o, i = np.cos(angle), np.sin(angle), np.zeros_like(angle), np.ones_like(angle)
+    return np.stack([c, o, s, o, i, o, -s, o, c], axis=-1).reshape(*angle.shape, 3, 3)
+
+
+def _pose_storage(rotation: Array, translation: Array) -> Array:
+    """Return SE(3) storage (n, 7) of rotation matrices (n, 3, 3) and translations (n, 3)."""
+    return SE3.from_parts(translation, quaternion.from_matrix(rotation)).storage

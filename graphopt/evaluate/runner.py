@@ -1,0 +1,146 @@
+"""Running the units of an evaluation: one after the other or in processes, resumed, failures kept apart."""
+
+from __future__ import annotations
+
+import importlib
+import shlex
+import signal
+import sys
+import time
+import traceback
+from collections.abc import Iterable, Iterator, Sequence
+from concurrent.futures import Future, ProcessPoolExecutor, ThreadPoolExecutor, as_completed
+from dataclasses import dataclass, field
+from multiprocessing import active_children, get_context
+from pathlib import Path
+from typing import Any, Protocol
+
+from graphopt.errors import GraphOptError, OptionError
+from graphopt.evaluate import machine
+from graphopt.evaluate.results import FILE, Results, load
+
+
+@dataclass(frozen=True)
+class Unit:
+    """One measurement: a function of a module, called in this process or in another."""
+
+    key: str
+    """Name in `results.json`."""
+    function: str
+    """ "package.module:function"; it returns the entry as a dictionary."""
+    arguments: dict[str, Any] = field(default_factory=dict)
+    measures_process: bool = False
+    """The entry has figures of the whole process, such as its peak memory: it gets one of its own."""
+
+    def run(self) -> dict[str, Any]:
+        """The entry; of a unit that failed, the sentence of its error."""
+        module, _, name = self.function.partition(":")
+        started = time.perf_counter()
+        try:
+            entry = getattr(importlib.import_module(module), name)(**self.arguments)
+        except (GraphOptError, OSError, MemoryError, ImportError) as error:
+            entry = {"error": f"{type(error).__name__}: {error}"}
+        except Exception as error:  # an entry of its own, so that the other units go on
+            entry = {"error": f"{type(error).__name__}: {error}", "traceback": traceback.format_exc()}
+        return {**entry, "wall_seconds": time.perf_counter() - started}
+
+
+class Watcher(Protocol):
+    """Shows progress."""
+
+    def begin(self, key: str) -> None:
+        """A unit starts."""
+
+    def end(self, key: str, entry: dict[str, Any]) -> None:
+        """A unit has ended."""
+
+
+def run(
+    results: Results,
+    units: Sequence[Unit],
+    folder: Path,
+    *,
+    jobs: int = 1,
+    fresh: bool = False,
+    watcher: Watcher,
+) -> Results:
+    """Run the units that `folder` has no good entry for yet; returns all entries, in the units' order.
+
+    fresh: begin anew where the folder has results of other options; without it that is an `OptionError`.
+    """
+    keys = [unit.key for unit in units]
+    if len(set(keys)) != len(keys):
+        raise OptionError(f"Named twice: {', '.join(sorted({key for key in keys if keys.count(key) > 1}))}.")
+    results = _resumed(results, folder, fresh)
+    results.command = results.command or shlex.join(["graphopt", *sys.argv[1:]])
+    results.started = results.started or time.strftime("%Y-%m-%dT%H:%M:%S%z")
+    results.machine = machine.describe()
+    left = [unit for unit in units if unit.key not in results.entries or "error" in results.entries[unit.key]]
+    results.save(folder)
+    for key, entry in _entries(left, jobs, watcher):
+        results.entries[key] = entry
+        results.entries = {key: results.entries[key] for key in _ordered(keys, results.entries)}
+        results.save(folder)
+        watcher.end(key, entry)
+    return results
+
+
+def _resumed(results: Results, folder: Path, fresh: bool) -> Results:
+    if fresh or not (folder / FILE).exists():
+        return results
+    before = load(folder)
+    if (before.kind, before.options) != (results.kind, results.options):
+        raise OptionError(
+            f"{folder} has results of another evaluation ({before.command or before.kind}). "
+            "Write to another folder, or begin anew with --fresh."
+        )
+    return before
+
+
+def _ordered(keys: list[str], entries: Iterable[str]) -> list[str]:
+    """Entries in the order of the units; those of earlier calls behind."""
+    present = list(entries)
+    return [key for key in keys if key in present] + [key for key in present if key not in keys]
+
+
+def _entries(units: Sequence[Unit], jobs: int, watcher: Watcher) -> Iterator[tuple[str, dict[str, Any]]]:
+    if jobs == 1:
+        for unit in units:
+            watcher.begin(unit.key)
+            is_alone = unit.measures_process and len(units) > 1
+            yield unit.key, _in_a_process(unit) if is_alone else unit.run()
+        return
+    with ThreadPoolExecutor(jobs, initializer=_block_interrupts) as pool:
+        running: dict[Future, str] = {}
+        for unit in units:
+            watcher.begin(unit.key)
+            running[pool.submit(_in_a_process, unit)] = unit.key
+        try:
+            for future in as_completed(running):
+                yield running[future], future.result()
+        except BaseException:
+            pool.shutdown(wait=False, cancel_futures=True)
+            while not all(future.done() for future in running):  # a process may just be starting
+                for process in active_children():
+                    process.terminate()
+                time.sleep(0.02)
+            raise
+
+
+def _block_interrupts() -> None:
+    """Processes that this thread starts get no SIGINT: this one says what there is, and ends them."""
+    if hasattr(signal, "pthread_sigmask"):
+        signal.pthread_sigmask(signal.SIG_BLOCK, {signal.SIGINT})
+
+
+def _in_a_process(unit: Unit) -> dict[str, Any]:
+    """The entry of a unit, from a process that runs nothing else."""
+    with ProcessPoolExecutor(1, mp_context=get_context("spawn")) as pool:
+        return _entry_of(pool.submit(unit.run))
+
+
+def _entry_of(future: Future) -> dict[str, Any]:
+    try:
+        return future.result()
+    except Exception as error:  # the process died
+        return {"error": f"{type(error).__name__}: {error or 'the process ended before its result'}"}

@@ -1,0 +1,174 @@
+"""Directions in which a positive semidefinite block matrix is singular, and inverses that cope with them.
+
+    H v = lambda D v,  D = diag H:   lambda is free of units, and 0 for a direction that changes no residual
+
+Found by subspace iteration with a factorisation of H + shift D. A symmetric generalized inverse is made of
+G = (H + E K E')^-1, where springs K hold one scalar per direction (E):
+
+    C = T G T',   T = I - N M      pseudo-inverse: M = N';   hold: M = (E' N)^-1 E', held scalars do not move
+
+with directions N: orthonormal for the pseudo-inverse, any basis for hold. Scalars are held, and that basis is
+chosen, in units of D^1/2: a point far away moves by large numbers although little holds it. Reference: Golub
+and Van Loan, Matrix Computations, section 8.2.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from functools import cached_property
+
+import numpy as np
+import scipy.linalg
+
+from graphopt.cpu_kernels import kernels
+from graphopt.errors import SolverError
+from graphopt.linear.cholesky import SparseCholesky
+from graphopt.linear.pattern import BlockPattern
+
+SINGULAR = 1e-13
+"""lambda of a direction that counts as singular: rounding leaves 1e-16 to 1e-14."""
+_SHIFT = 1e-11
+_FIRST, _MOST = 8, 64  # directions that are looked for at once
+_SPARE = 2
+"""Directions beyond the singular ones: the last of a subspace converge slowly."""
+_ITERATIONS, _CONVERGED = 40, 0.05
+
+
+@dataclass(frozen=True, eq=False)
+class NullSpace:
+    """Singular directions of a matrix."""
+
+    pattern: BlockPattern
+    scaled: np.ndarray
+    """(dim, k) float64: D^1/2 v, orthonormal columns."""
+    root: np.ndarray
+    """(dim, 1): D^1/2."""
+
+    @cached_property
+    def basis(self) -> np.ndarray:
+        """(dim, k) directions v, orthonormal columns."""
+        found = self.scaled / self.root
+        return np.linalg.qr(found)[0] if found.size else found
+
+    @property
+    def num_directions(self) -> int:
+        """k."""
+        return self.scaled.shape[1]
+
+    def movement(self) -> np.ndarray:
+        """(num_blocks,) how much of all directions is in each block: of 0 it does not move."""
+        squares = (self.basis**2).sum(axis=1)
+        return np.sqrt(np.add.reduceat(squares, self.pattern.offsets[:-1]))
+
+    def moved_blocks(self, share: float = 1e-6) -> np.ndarray:
+        """Blocks that move by at least `share` of the one that moves most, most moved first."""
+        movement = self.movement()
+        order = np.argsort(-movement, kind="stable")
+        return order[movement[order] > share * movement.max(initial=0.0)]
+
+    def scalars_to_hold(self) -> np.ndarray:
+        """(k,) scalars which, held, leave nothing that moves and H as well conditioned as can be."""
+        return _pivots(self.scaled)
+
+
+def _pivots(basis: np.ndarray) -> np.ndarray:
+    """(k,) rows of a basis (dim, k), ascending: the pivots of a QR decomposition."""
+    pivots = np.asarray(scipy.linalg.qr(basis.T, mode="r", pivoting=True)[-1])
+    return np.sort(pivots[: basis.shape[1]])
+
+
+def find_null_space(pattern: BlockPattern, values: np.ndarray) -> NullSpace:
+    """Singular directions of a positive semidefinite H; raises `SolverError` if it is indefinite.
+
+    values: (values_size,) in the layout of the pattern. At most 64 directions are found.
+    """
+    diagonal = _scales(pattern, values)
+    solver = SparseCholesky(pattern)
+    if not solver.factorize(values, _SHIFT * diagonal):
+        raise SolverError(
+            f"H is not positive semidefinite (found at block {solver.failed_block}): its singular directions "
+            "say nothing about the graph. Check informations and robust kernels."
+        )
+    num = min(_FIRST, pattern.dim)
+    while True:
+        found = _smallest(pattern, values, diagonal, solver, num)
+        if found.shape[1] <= num - _SPARE or num >= min(_MOST, pattern.dim):
+            break
+        num = min(2 * num, _MOST, pattern.dim)
+    return NullSpace(pattern, found, np.sqrt(diagonal)[:, None])
+
+
+def diagonal_of(pattern: BlockPattern, values: np.ndarray) -> np.ndarray:
+    """(dim,) the scalars on the diagonal of H."""
+    starts = np.repeat(pattern.value_offsets[pattern.col_ptr[1:] - 1], pattern.dims)
+    dims = np.repeat(pattern.dims, pattern.dims).astype(np.int64)
+    within = np.arange(pattern.dim) - np.repeat(pattern.offsets[:-1], pattern.dims)
+    return values[starts + within * (dims + 1)]
+
+
+def _scales(pattern: BlockPattern, values: np.ndarray) -> np.ndarray:
+    """(dim,) the diagonal, where it is 0 the largest entry of it."""
+    diagonal = diagonal_of(pattern, values)
+    return np.where(diagonal > 0.0, diagonal, max(diagonal.max(initial=0.0), 1e-300))
+
+
+def _smallest(
+    pattern: BlockPattern, values: np.ndarray, diagonal: np.ndarray, solver: SparseCholesky, num: int
+) -> np.ndarray:
+    """Singular ones among the `num` smallest directions, (dim, at most num), as `NullSpace.scaled`."""
+    product, root = kernels.SymmetricProduct(pattern), np.sqrt(diagonal)[:, None]
+    x = np.random.default_rng(0).standard_normal((pattern.dim, num))
+    before = np.full(num, np.inf)
+    for _ in range(_ITERATIONS):
+        x = np.linalg.qr(root * solver.solve(root * x))[0]  # x stands for D^1/2 v
+        v = x / root
+        image = np.stack([product.multiply(values, np.ascontiguousarray(column)) for column in v.T], axis=1)
+        quotient, turn = np.linalg.eigh(v.T @ image)
+        x = x @ turn
+        if np.all((quotient < SINGULAR) | (np.abs(quotient - before) < _CONVERGED * quotient)):
+            break
+        before = quotient
+    return x[:, quotient < SINGULAR]
+
+
+class GeneralizedInverse:
+    """Blocks of a generalized inverse of a singular H.
+
+    kind: "pseudo-inverse", or "hold": covariances given that `held` scalars do not move.
+    """
+
+    def __init__(self, null_space: NullSpace, values: np.ndarray, kind: str):
+        pattern = null_space.pattern
+        if kind == "hold":
+            basis, self.held = null_space.scaled / null_space.root, null_space.scalars_to_hold()
+        else:  # T has little to take away where what moves most is held
+            basis, self.held = null_space.basis, _pivots(null_space.basis)
+        springs = np.zeros(pattern.dim)
+        springs[self.held] = _scales(pattern, values)[self.held]
+        self._pattern, self._basis = pattern, basis
+        self._solver = SparseCholesky(pattern)
+        if not self._solver.factorize(values, springs):
+            other = "" if kind == "hold" else " Use singular='hold', for which it is scaled."
+            raise SolverError(
+                f"H stays singular with its singular directions held: it is too ill-conditioned.{other}"
+            )
+        chosen = np.zeros(basis.shape)
+        if kind == "hold":
+            chosen[self.held] = np.linalg.inv(basis[self.held]).T
+        else:
+            chosen = np.ascontiguousarray(basis)
+        self._image = self._solver.solve(chosen)  # G M', (dim, k)
+        self._core = chosen.T @ self._image  # M G M'
+
+    def marginals(self, pairs: np.ndarray) -> list[np.ndarray]:
+        """Blocks (row, col) of C, one array per pair."""
+        return [
+            block - self._correction(int(i), int(j))
+            for (i, j), block in zip(pairs, self._solver.marginals(pairs), strict=True)
+        ]
+
+    def _correction(self, i: int, j: int) -> np.ndarray:
+        rows, cols = (slice(int(self._pattern.offsets[k]), int(self._pattern.offsets[k + 1])) for k in (i, j))
+        left, right = self._basis[rows], self._basis[cols]
+        cross = left @ self._image[cols].T + self._image[rows] @ right.T
+        return cross - left @ self._core @ right.T

@@ -1,0 +1,274 @@
+"""Ways to solve (H + D) dx = b: a linear solver, with or without the Schur complement.
+
+    H dx = b                                         whole system
+    S dx_p = b_s,   dx_l = inv(H_ll) (b_l - H_lp dx_p)     marginalized vertices eliminated
+
+`choose_system` picks by size and density and says what it picked.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Any, Protocol, cast
+
+import numpy as np
+
+from graphopt.cpu_kernels import kernels
+from graphopt.errors import OptionError
+from graphopt.linear import (
+    BlockPattern,
+    DenseCholesky,
+    FactorPcg,
+    Pcg,
+    SchurComplement,
+    SparseCholesky,
+)
+from graphopt.linear.options import SolverOptions
+from graphopt.linear.pcg import conjugate_gradients, pcg_of
+from graphopt.linear.table import LINEAR_SOLVERS, DirectSolver, factorizes, iterates
+from graphopt.option_names import FACTOR_PRECONDITIONERS
+from graphopt.problem.structure import Structure
+
+_DENSE_DIM = 90  # below: a dense factorisation is at least as fast as a sparse one
+_DENSE_DENSITY = 0.4  # stored scalars of the triangle / all of it, above which dense wins
+_MAX_DENSE_DIM = 12_000  # 1.2 GB
+_MAX_EXPLICIT_PAIRS = 400_000_000  # pairs of poses over all landmarks: work of forming S
+_MAX_FACTOR_FLOPS = 2e14  # beyond, an iterative solver is faster
+_WORTH_A_COUNT = 1e8  # operations of a step: below, an ordering of the whole system takes longer
+Solver = DirectSolver | Pcg | FactorPcg
+Direct = tuple[SchurComplement | None, Any]
+
+
+class LinearSystem(Protocol):
+    """Solves the damped normal equations."""
+
+    linear_solver: str
+    schur: str
+
+    def solve(self, values: np.ndarray, damping: np.ndarray | None, b: np.ndarray, dx: np.ndarray) -> bool:
+        """Write the solution to `dx`; False: not positive definite."""
+        ...
+
+    @property
+    def pcg(self) -> Pcg | FactorPcg | None:
+        """The conjugate gradients, if it is them."""
+        ...
+
+    @property
+    def direct(self) -> Direct | None:
+        """Who eliminates, if anybody does, and who factorizes; None where native code does not know it."""
+        ...
+
+    @property
+    def memory_bytes(self) -> int:
+        """Memory of factors and work space."""
+        ...
+
+
+class Whole:
+    """H as it is, by a direct solver or by PCG."""
+
+    schur = "off"
+
+    def __init__(self, name: str, solver: Solver):
+        self.linear_solver = name
+        self._solver = solver
+
+    def solve(self, values: np.ndarray, damping: np.ndarray | None, b: np.ndarray, dx: np.ndarray) -> bool:
+        """Factorize and solve."""
+        if not self._solver.factorize(values, damping):
+            return False
+        self._solver.solve(b, out=dx)
+        return True
+
+    @property
+    def factor_flops(self) -> float:
+        """Operations of one factorization; 0 where there is none or nobody counts them."""
+        return float(getattr(self._solver, "flops", 0.0))
+
+    @property
+    def direct(self) -> Direct | None:
+        """The solver, if native code can call it."""
+        return (None, self._solver) if LINEAR_SOLVERS[self.linear_solver].native else None
+
+    @property
+    def pcg(self) -> Pcg | FactorPcg | None:
+        """The solver, if it iterates."""
+        return cast("Pcg | FactorPcg", self._solver) if iterates(self.linear_solver) else None
+
+    @property
+    def memory_bytes(self) -> int:
+        """Memory of the factor."""
+        return int(getattr(self._solver, "memory_bytes", 0))
+
+
+class Explicit:
+    """The reduced matrix S is formed and solved by a direct solver or by PCG."""
+
+    schur = "explicit"
+
+    def __init__(self, schur: SchurComplement, name: str, solver: Solver):
+        self.linear_solver = name
+        self._schur = schur
+        self._solver = solver
+
+    def solve(self, values: np.ndarray, damping: np.ndarray | None, b: np.ndarray, dx: np.ndarray) -> bool:
+        """Eliminate, solve for the rest, substitute back."""
+        if not self._schur.form(values, damping, b):
+            return False
+        if not self._solver.factorize(self._schur.reduced_values):
+            return False
+        self._schur.back_substitute(self._solver.solve(self._schur.reduced_b), out=dx)
+        return True
+
+    @property
+    def direct(self) -> Direct | None:
+        """The Schur complement, and the solver of S, if native code can call it."""
+        return (self._schur, self._solver) if LINEAR_SOLVERS[self.linear_solver].native else None
+
+    @property
+    def pcg(self) -> Pcg | FactorPcg | None:
+        """The solver of S, if it iterates."""
+        return cast("Pcg | FactorPcg", self._solver) if iterates(self.linear_solver) else None
+
+    @property
+    def memory_bytes(self) -> int:
+        """Memory of S and its factor."""
+        return 8 * self._schur.reduced_pattern.values_size + int(getattr(self._solver, "memory_bytes", 0))
+
+
+class Implicit:
+    """S is never formed: PCG multiplies by H_pp - H_pl inv(H_ll) H_lp."""
+
+    schur = "implicit"
+    linear_solver = "pcg"
+
+    def __init__(self, schur: SchurComplement, options: SolverOptions):
+        self._schur = schur
+        self._pcg = pcg_of(schur, options)
+
+    def solve(self, values: np.ndarray, damping: np.ndarray | None, b: np.ndarray, dx: np.ndarray) -> bool:
+        """Eliminate, iterate, substitute back."""
+        if not self._schur.form(values, damping, b) or not self._pcg.factorize():
+            return False
+        self._schur.back_substitute(self._pcg.solve(self._schur.reduced_b), out=dx)
+        return True
+
+    @property
+    def direct(self) -> Direct | None:
+        """None: it iterates."""
+        return None
+
+    @property
+    def pcg(self) -> Pcg:
+        """The solver of S."""
+        return self._pcg
+
+    @property
+    def memory_bytes(self) -> int:
+        """Work space is small beside H."""
+        return 0
+
+
+def block_pattern(structure: Structure) -> BlockPattern:
+    """The pattern of H for the native solvers."""
+    return BlockPattern(structure.dims, structure.col_ptr, structure.row_idx)
+
+
+def choose_system(structure: Structure, options: SolverOptions) -> LinearSystem:
+    """The linear system for a structure; what `options` leave open is decided by size and density."""
+    pattern = block_pattern(structure)
+    if options.schur in ("explicit", "implicit") and not structure.has_schur:
+        raise OptionError(
+            f"schur '{options.schur}' needs marginalized vertices beside others that stay; this graph has "
+            f"{structure.num_blocks - structure.num_kept} to eliminate and {structure.num_kept} to keep. "
+            "Mark landmarks with vertex_set.marginalized = True, or use schur='off'."
+        )
+    if options.schur == "off" or not structure.has_schur:
+        return Whole(*solver_for(pattern, options))
+    is_free = options.schur == "auto" and options.linear_solver == "auto"
+    if is_free and _may_cost_more_than_it_saves(structure):
+        whole = SparseCholesky(pattern)
+        if whole.flops < elimination_flops(structure):
+            return Whole("cholesky", whole)
+    implicit = options.schur == "implicit"
+    if options.schur == "auto" and options.preconditioner not in FACTOR_PRECONDITIONERS:
+        implicit = not factorizes(options.linear_solver) and too_large_to_form(ReducedSize.of(structure))
+    if implicit:
+        return Implicit(SchurComplement(pattern, structure.num_kept, mode="implicit"), options)
+    schur = SchurComplement(pattern, structure.num_kept, mode="explicit")
+    name, solver = solver_for(schur.reduced_pattern, options)
+    return Explicit(schur, name, solver)
+
+
+def elimination_flops(structure: Structure, of_kept: bool = False) -> float:
+    """Operations of one step by eliminating the marginalized blocks; of_kept: the kept ones, at most.
+
+    Forming S takes 2 d^2 e for each pair of neighbours of a block (sizes d of the neighbours, e its own), and
+    the factor of S at most n^3 / 3. Where S has room for more blocks than there are pairs, the pairs count.
+    """
+    kept = np.arange(structure.num_blocks) < structure.num_kept
+    gone = kept if of_kept else ~kept
+    kernels.check_stop()
+    if of_kept:
+        across = structure.row_idx[structure.col_ptr[structure.num_kept] :]
+        degrees = np.bincount(across[across < structure.num_kept], minlength=structure.num_kept).astype(float)
+    else:  # an eliminated block's column has its kept neighbours and itself
+        degrees = np.diff(structure.col_ptr)[structure.num_kept :] - 1.0
+    kernels.check_stop()
+    left_dim, num_left = float(structure.dims[~gone].sum()), np.count_nonzero(~gone)
+    block = left_dim / num_left
+    pairs = 0.5 * degrees**2
+    forming = float((2.0 * pairs * structure.dims[gone]).sum()) * block**2
+    is_filled = of_kept or pairs.sum() > _DENSE_DENSITY * 0.5 * num_left**2
+    return forming + (left_dim**3 / 3.0 if is_filled else 0.0)
+
+
+def _may_cost_more_than_it_saves(structure: Structure) -> bool:
+    """Elimination takes long; that of the other side, as an ordering of all would do it, much less."""
+    flops = elimination_flops(structure)
+    return flops > _WORTH_A_COUNT and elimination_flops(structure, of_kept=True) < 0.5 * flops
+
+
+def solver_for(pattern: BlockPattern, options: SolverOptions) -> tuple[str, Solver]:
+    """The solver that is asked for, on a pattern."""
+    name = options.linear_solver
+    if name != "auto":
+        return name, LINEAR_SOLVERS.row(name).create(pattern, options)
+    if _is_dense(pattern):
+        return "dense", DenseCholesky(pattern)
+    sparse = SparseCholesky(pattern)
+    if sparse.flops > _MAX_FACTOR_FLOPS:
+        return "pcg", conjugate_gradients(pattern, options)
+    return "cholesky", sparse
+
+
+def _is_dense(pattern: BlockPattern) -> bool:
+    dim = pattern.dim
+    if dim <= _DENSE_DIM:
+        return True
+    return dim <= _MAX_DENSE_DIM and pattern.values_size > _DENSE_DENSITY * 0.5 * dim * dim
+
+
+@dataclass(frozen=True)
+class ReducedSize:
+    """What forming S takes."""
+
+    pairs: float
+    """Pairs of kept neighbours over all eliminated blocks."""
+    kept_dim: int
+    num_kept: int
+
+    @classmethod
+    def of(cls, structure: Structure) -> ReducedSize:
+        """Of a structure."""
+        degrees = np.diff(structure.col_ptr)[structure.num_kept :] - 1  # poses of each landmark
+        return cls(float((degrees.astype(float) ** 2).sum()) / 2.0, structure.kept_dim, structure.num_kept)
+
+
+def too_large_to_form(size: ReducedSize) -> bool:
+    """S would take too much work or memory: iterate on the implicit one instead."""
+    full = 0.5 * float(size.kept_dim) ** 2
+    mean_block = (size.kept_dim / max(size.num_kept, 1)) ** 2
+    filled = min(size.pairs * mean_block, full)
+    return size.pairs > _MAX_EXPLICIT_PAIRS or (size.kept_dim > _MAX_DENSE_DIM and filled > 0.1 * full)

@@ -1,0 +1,301 @@
+"""Structure of the normal equations: everything that depends on the shape of the graph only.
+
+    (H + D) dx = b        H = sum J' w Omega J,   b = -sum J' w Omega e
+
+Free active vertices are *blocks*: first those that stay, then those that the Schur complement eliminates,
+each by ascending id. An eliminated block shares no edge with another eliminated one: of marginalized
+neighbours an independent set is eliminated and the others stay.
+
+Of the symmetric H the upper triangle of blocks is stored, by block column, rows ascending (diagonal last):
+
+    dims     (nb,)        col_ptr (nb + 1,)       row_idx (nnzb,)        block_ptr (nnzb + 1,)
+
+Block k is dims[row] x dims[col], column-major. `block_ptr` says where it starts in `values`. All
+of this is vectorised.
+"""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Sequence
+from dataclasses import dataclass
+from functools import cached_property
+from itertools import combinations
+from typing import TYPE_CHECKING
+
+import numpy as np
+
+from graphopt import codegen
+from graphopt.cpu_kernels import kernels
+from graphopt.errors import GraphError
+from graphopt.problem.independent_set import independent_set
+from graphopt.problem.pattern import BlockPlaces, PairPlaces, Pattern, find_pattern
+
+if TYPE_CHECKING:
+    from graphopt.graph import Selection
+    from graphopt.graph.selection import EdgeSelection
+    from graphopt.graph.sets import EdgeSet
+
+
+@dataclass(frozen=True, eq=False)
+class EdgeGroup:
+    """Active edges of one edge set with the same robust kernel: one compiled program runs them all."""
+
+    edge_set: EdgeSet
+    rows: np.ndarray
+    """(m,) int64: rows of the edge set."""
+    information: str
+    """"identity", "diagonal" or "full": what all information matrices of the group are."""
+    kernel: int
+    """Number of the robust kernel, 0 for none."""
+    vertex_sets: tuple[int, ...]
+    vertex_rows: np.ndarray
+    """(m, arity) int32."""
+    parameter_sets: tuple[int, ...]
+    parameter_rows: np.ndarray
+    """(m, num_parameters) int32."""
+    places: PairPlaces
+    """Where the blocks of the group's pairs are, once it is asked."""
+
+    @property
+    def chosen_rows(self) -> np.ndarray | None:
+        """`rows`, None if these are all rows of the edge set."""
+        return None if len(self.rows) == len(self.edge_set) else self.rows
+
+    def data_columns(self) -> list[tuple[np.ndarray, list[int]]]:
+        """Arrays of the edge set (n, k), to read only, and which columns of them the programs take.
+
+        Measurement, information, and with a robust kernel its width.
+        """
+        own, dim = self.edge_set, self.edge_set.type.residual_dim
+        widths = {"measurement": own.type.measurement_dim, "information": dim * dim, "kernel_width": 1}
+        return [
+            (own.look(name).reshape(len(own), widths[name]), columns)
+            for name, columns in self._data_taken.items()
+        ]
+
+    def data_fingerprint(self) -> bytes:
+        """Of the arrays that the programs take, by contents (see `EdgeSet.fingerprint`)."""
+        own = self.edge_set
+        return b"".join([own.fingerprint(name) for name in self._data_taken]) + len(own).to_bytes(8, "little")
+
+    @cached_property
+    def _data_taken(self) -> dict[str, list[int]]:
+        """Arrays of the edge set from which the programs take columns, and these columns."""
+        kind = self.edge_set.type
+        columns = {
+            "measurement": list(range(kind.measurement_dim)),
+            "information": codegen.information_columns(kind.residual_dim, self.information),
+            "kernel_width": [0] if self.kernel else [],
+        }
+        return {name: taken for name, taken in columns.items() if taken}
+
+    @cached_property
+    def block_offset(self) -> np.ndarray:
+        """(m, num_pairs) int64 into `values`, -1: not optimized. Pairs (0,0), (0,1), ..., (1,1), ..."""
+        return self.places.offset()
+
+    @cached_property
+    def block_transposed(self) -> np.ndarray:
+        """(m, num_pairs) bool: the stored block is the transpose of the pair's."""
+        return self.places.transposed()
+
+
+@dataclass(frozen=True, eq=False)
+class SortedEdges:
+    """Edges of a group sorted by the block of their vertex in one slot, otherwise in the group's order."""
+
+    order: np.ndarray
+    """(m,) uint32: rows of the group; those whose vertex is not optimized come last."""
+    first: np.ndarray
+    """(num_destinations + 1,) uint32: edges first[d] to first[d + 1] belong to destination d."""
+    blocks: np.ndarray
+    """(num_destinations,) int64, ascending: block of each destination."""
+
+
+class Structure:
+    """Numbering, block pattern and edge groups of a selection."""
+
+    terms: Sequence[EdgeGroup] = ()
+    """Terms of computed values that are optimized along: no part of H, see `computed.structure`."""
+
+    def __init__(self, selection: Selection):
+        self.selection = selection
+        self._number_blocks()
+        self._pattern = Pattern(selection.edges, self.vertex_blocks, self.dims)
+        self._sorted: dict[tuple[EdgeGroup, int], SortedEdges] = {}
+        self._sorting = threading.Lock()
+        self.groups: list[EdgeGroup] = []
+        """What the block solver evaluates."""
+        self.external: list[EdgeGroup] = []
+        """Edges of external types: they have places in H, and who evaluates them adds to it."""
+        for number, edges in enumerate(selection.edges):
+            groups = self.external if edges.edge_set.type.is_external else self.groups
+            groups.extend(_split(edges, self._pattern, number))
+
+    # ---------------------------------------------------------------- sizes
+
+    @property
+    def num_blocks(self) -> int:
+        """Free active vertices."""
+        return len(self.dims)
+
+    @property
+    def dim(self) -> int:
+        """Length of dx and b."""
+        return int(self.offsets[-1])
+
+    @property
+    def kept_dim(self) -> int:
+        """Scalars of the blocks that the Schur complement keeps."""
+        return int(self.offsets[self.num_kept])
+
+    @property
+    def col_ptr(self) -> np.ndarray:
+        """(nb + 1,) int64: first block of each column."""
+        return self._pattern.blocks.col_ptr
+
+    @property
+    def row_idx(self) -> np.ndarray:
+        """(nnzb,) int32: block row of each stored block."""
+        return self._pattern.blocks.row_idx
+
+    @property
+    def block_ptr(self) -> np.ndarray:
+        """(nnzb + 1,) int64: first scalar of each block in `values`."""
+        return self._pattern.blocks.block_ptr
+
+    @property
+    def values_size(self) -> int:
+        """Scalars of the stored blocks of H."""
+        return int(self.block_ptr[-1])
+
+    @property
+    def has_kernels(self) -> bool:
+        """Some active edge has a robust kernel."""
+        return any(group.kernel for group in self.groups)
+
+    def pattern_of(self, groups: Sequence[EdgeGroup]) -> BlockPlaces:
+        """The pattern of an H of these groups only, with all diagonal blocks; places per group."""
+        edges = [(group.vertex_sets, group.vertex_rows) for group in groups]
+        return find_pattern(self.dims, self.vertex_blocks, edges)
+
+    @property
+    def num_edges(self) -> int:
+        """Active edges."""
+        return self.selection.num_active_edges
+
+    @property
+    def has_schur(self) -> bool:
+        """There are blocks to keep and blocks to eliminate."""
+        return 0 < self.num_kept < self.num_blocks
+
+    @property
+    def nbytes(self) -> int:
+        """Memory of the index arrays."""
+        arrays = [self.dims, self.offsets, *self.vertex_offsets]
+        for group in (*self.groups, *self.external):
+            arrays += [group.vertex_rows, group.parameter_rows]
+        return self._pattern.nbytes + sum(array.nbytes for array in arrays)
+
+    def block_of(self, set_number: int, row: int) -> int:
+        """Block of a vertex, -1 if it is not optimized."""
+        return int(self.vertex_blocks[set_number][row])
+
+    def sorted_edges(self, group: EdgeGroup, slot: int) -> SortedEdges:
+        """The edges of a group by the block of a slot; found once."""
+        with self._sorting:
+            if (group, slot) not in self._sorted:
+                blocks = self.vertex_blocks[group.vertex_sets[slot]]
+                found = kernels.sort_by_key(group.vertex_rows, slot, blocks, self.num_blocks)
+                self._sorted[group, slot] = SortedEdges(*found)
+            return self._sorted[group, slot]
+
+    # ---------------------------------------------------------------- numbering
+
+    def _number_blocks(self) -> None:
+        selection = self.selection
+        sets = selection.vertex_sets
+        free = [selection.free(number) for number in range(len(sets))]
+        if not any(map(np.count_nonzero, free)):
+            raise GraphError("There is nothing to optimize: no active edge has a vertex that is not fixed.")
+        numbering = kernels.number_blocks(
+            free,
+            self._placed_last(free),
+            [set_.ids for set_ in sets],
+            [set_.type.tangent_dim for set_ in sets],
+        )
+        dims, ids, offsets, num_kept, blocks, vertex_offsets = numbering
+        self.dims: np.ndarray = dims
+        """(nb,) int32: size of each block."""
+        self.ids: np.ndarray = ids
+        """(nb,) int64: vertex of each block."""
+        self.num_kept: int = num_kept
+        """Blocks before this one stay, the others may be eliminated."""
+        self.offsets: np.ndarray = offsets
+        """(nb + 1,) int64: first scalar of each block."""
+        self.vertex_blocks: list[np.ndarray] = blocks
+        """Per vertex set (n,) int64: block of each vertex, -1 where not optimized."""
+        self.vertex_offsets: list[np.ndarray] = vertex_offsets
+        """Per vertex set (n,) int64: first scalar in dx, -1 where not optimized."""
+
+    def _placed_last(self, free: list[np.ndarray]) -> list[np.ndarray]:
+        """Per vertex set (n,) bool: free vertices whose blocks come from `num_kept` on."""
+        return eliminated_vertices(self.selection, free)
+
+
+def eliminated_vertices(selection: Selection, free: list[np.ndarray]) -> list[np.ndarray]:
+    """Per vertex set (n,) bool: free, marginalized and eliminated (no two of them share an edge).
+
+    free: per vertex set (n,) bool.
+    """
+    wanted = [
+        mask & vertex_set.marginalized for vertex_set, mask in zip(selection.vertex_sets, free, strict=True)
+    ]
+    if not any(map(np.count_nonzero, wanted)):
+        return wanted
+    first = np.concatenate([[0], np.cumsum([len(mask) for mask in free])])
+    is_wanted = np.concatenate(wanted)
+    conflicts = []
+    for edges in selection.edges:
+        slots = [k for k, number in enumerate(edges.vertex_sets) if wanted[number].any()]
+        pairs = list(combinations(slots, 2))
+        if not pairs:
+            continue
+        numbers = edges.vertex_rows + first[list(edges.vertex_sets)]
+        for i, j in pairs:
+            both = is_wanted[numbers[:, i]] & is_wanted[numbers[:, j]]
+            both &= numbers[:, i] != numbers[:, j]  # an edge may name a vertex twice
+            conflicts.append(numbers[both][:, [i, j]])
+    found = np.concatenate(conflicts) if conflicts else np.empty((0, 2), np.int64)
+    return np.split(independent_set(is_wanted, found), first[1:-1])
+
+
+def _split(edges: EdgeSelection, pattern: Pattern, number: int) -> list[EdgeGroup]:
+    """One group per robust kernel that the edges have."""
+    edge_set = edges.edge_set
+    kernel = edge_set.look("kernel") if edges.takes_all else edge_set.look("kernel")[edges.rows]
+    masks: list[tuple[int, slice | np.ndarray]]
+    if bool((kernel == kernel[0]).all()):
+        masks = [(int(kernel[0]), slice(None))]
+    else:
+        masks = [(number, kernel == number) for number in np.unique(kernel).tolist()]
+    return [
+        EdgeGroup(
+            edge_set,
+            rows := edges.rows[mask],
+            information_variant(edge_set, rows),
+            robust,
+            edges.vertex_sets,
+            np.ascontiguousarray(edges.vertex_rows[mask]),
+            edges.parameter_sets,
+            np.ascontiguousarray(edges.parameter_rows[mask]),
+            PairPlaces(pattern, number, mask),
+        )
+        for robust, mask in masks
+    ]
+
+
+def information_variant(edge_set: EdgeSet, rows: np.ndarray) -> str:
+    """What the information matrices of these rows have in common: "identity", "diagonal" or "full"."""
+    return edge_set.information_kind(None if len(rows) == len(edge_set) else rows)

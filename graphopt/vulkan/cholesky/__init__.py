@@ -1,0 +1,24 @@
+"""Sparse and dense Cholesky factorisation on a Vulkan device: see `factor.DeviceCholesky`."""
+
+from graphopt.vulkan.cholesky.analysis import Analysis, analyse
+from graphopt.vulkan.cholesky.choice import (
+    expected_seconds,
+    factorization_on_device,
+    is_faster_from_host,
+    is_faster_on_device,
+)
+from graphopt.vulkan.cholesky.factor import DeviceCholesky
+from graphopt.vulkan.cholesky.refine import RefinedCholesky
+from graphopt.vulkan.cholesky.trial import TrialFactorization
+
+__all__ = [
+    "Analysis",
+    "DeviceCholesky",
+    "RefinedCholesky",
+    "TrialFactorization",
+    "analyse",
+    "expected_seconds",
+    "factorization_on_device",
+    "is_faster_from_host",
+    "is_faster_on_device",
+]

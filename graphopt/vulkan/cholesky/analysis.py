@@ -1,0 +1,214 @@
+"""The structure of a factorisation on a device: fronts, levels of the tree, where everything is kept.
+
+    P (H + D) P' = L S L'      front s:  n pivots, m rows below, f = n + m
+
+    factor    [f x n] column-major, for good, at `factor_offset`
+    update    [m x m] column-major: the front's Schur complement, in the arena of its level's parity, until
+              the parent, one level further up, has taken it
+
+Levels are counted from the roots down and numbered from the leaves up, so that a parent is always exactly one
+level above its children: two arenas suffice. Ordering, tree and supernodes come from native code
+(native/src/linear/supernodes.cpp), with the front costs of a device.
+"""
+
+from __future__ import annotations
+
+import threading
+from collections import OrderedDict
+from dataclasses import dataclass
+from functools import cached_property
+from typing import Any
+
+import numpy as np
+
+from graphopt.cpu_kernels import kernels
+from graphopt.errors import DeviceLimitError, OptionError
+from graphopt.linear import BlockPattern
+
+ORDERINGS = ("auto", "amd", "metis", "dissection", "natural", "dense")
+SMALL_ROWS = 64
+"""Rows of a front that one workgroup factors in shared memory."""
+BLOCK = 32
+"""Columns of a panel; `BLOCK` of chol.glsl."""
+MOST_DENSE = 20_000
+"""Rows of a system that may be taken as dense: 3.2 GB."""
+NOWHERE = 0xFFFFFFFF
+MAX_INDICES = 1 << 30
+"""Entries of an array of indices, which stays below 4 GiB."""
+_FULL = 0.7  # share of stored entries beyond which no ordering helps
+_ALIGN = 16  # scalars: a front starts on a cache line
+_LEVEL_SECONDS = 3.5e-5  # of a level: its dispatches and its longest chain of pivots
+_PANEL_SECONDS = 2.3e-5  # of 32 pivots, one after the other, and of both solves with them
+_RATE = 5e12  # operations per second, to choose between orderings
+_FACTORIZATIONS = 24  # of one structure
+_DISSECTION_SECONDS = 4e-6  # per block, on one core
+_MANY_BLOCKS = 20_000  # from which on METIS, which works on one core, takes longer than our dissection
+
+
+@dataclass(frozen=True, eq=False)
+class Analysis:
+    """Fronts in elimination order, children before parents. Arrays have one entry per front."""
+
+    symbolic: Any
+    """Native: permutation, tree, rows."""
+    pattern: BlockPattern
+    level: np.ndarray
+    """int64; 0: the leaves furthest from their root."""
+    factor_offset: np.ndarray
+    """(fronts + 1,) int64 scalars."""
+    update_offset: np.ndarray
+    """int64 scalars, in the arena of the level's parity."""
+    arena_size: tuple[int, int]
+    """Scalars of the arenas of even and odd levels."""
+
+    @cached_property
+    def num_pivots(self) -> np.ndarray:
+        """n, int64."""
+        return self.symbolic.num_pivots.astype(np.int64)
+
+    @cached_property
+    def num_below(self) -> np.ndarray:
+        """m, int64."""
+        return self.symbolic.num_below.astype(np.int64)
+
+    @cached_property
+    def num_rows(self) -> np.ndarray:
+        """f = n + m, int64."""
+        return self.num_pivots + self.num_below
+
+    @property
+    def num_levels(self) -> int:
+        """Levels of the tree."""
+        return int(self.level.max(initial=-1)) + 1
+
+    @property
+    def dim(self) -> int:
+        """Scalar rows of the matrix."""
+        return self.pattern.dim
+
+    @property
+    def factor_size(self) -> int:
+        """Scalars of all factors."""
+        return int(self.factor_offset[-1])
+
+    @property
+    def num_carried(self) -> int:
+        """Rows below of all fronts."""
+        return len(self.symbolic.rows)
+
+    @cached_property
+    def flops(self) -> float:
+        """Multiplications and additions of a factorisation, with the zeros that merging fronts has stored."""
+        n, m = self.num_pivots.astype(float), self.num_below.astype(float)
+        return float((n**3 / 3 + n**2 * m + n * m**2).sum())
+
+    @cached_property
+    def is_small(self) -> np.ndarray:
+        """Whether one workgroup takes the front in shared memory."""
+        return self.num_rows <= SMALL_ROWS
+
+    @cached_property
+    def places(self) -> np.ndarray:
+        """Where each number of the pattern is in the factor; `NOWHERE`: above the diagonal."""
+        return self.symbolic.places(self.factor_offset[:-1])
+
+    def diagonal_places(self) -> np.ndarray:
+        """(dim,) int64: where each pivot is in the factor, in the order of elimination."""
+        n, f = self.num_pivots, self.num_rows
+        within = np.arange(self.dim) - np.repeat(self.symbolic.first_pivot.astype(np.int64), n)
+        return np.repeat(self.factor_offset[:-1], n) + within * (np.repeat(f, n) + 1)
+
+    def expected_seconds(self, panel: float = _LEVEL_SECONDS) -> float:
+        """Rough time on a large GPU, to choose an ordering. panel: seconds of 32 pivots in a row."""
+        n_max = np.zeros(self.num_levels)
+        np.maximum.at(n_max, self.level, self.num_pivots)
+        return self.flops / _RATE + float((_LEVEL_SECONDS + panel * n_max / BLOCK).sum())
+
+
+def analyse(pattern: BlockPattern, ordering: str = "auto") -> Analysis:
+    """Choose the order of elimination and lay everything out.
+
+    ordering: "amd", "metis", "dissection" (on all cores), "natural", "dense" (natural, all in one front), or
+    "auto": AMD; METIS, or dissection of large graphs, as well where two dozen factorizations take longer than
+    it does; and "dense". The shortest expected time wins.
+    """
+    if ordering not in ORDERINGS:
+        raise OptionError(f"ordering is {ordering!r}, expected one of {', '.join(ORDERINGS)}.")
+    if ordering != "auto":
+        return _lay_out(pattern, ordering)
+    full = 0.5 * pattern.dim * (pattern.dim + 1.0)
+    if pattern.dim <= SMALL_ROWS or pattern.values_size >= _FULL * full:
+        return _lay_out(pattern, "dense")
+    best = _lay_out(pattern, "amd")
+    if _FACTORIZATIONS * best.expected_seconds() > _DISSECTION_SECONDS * pattern.num_blocks:
+        other = "dissection" if pattern.num_blocks >= _MANY_BLOCKS else "metis"
+        best = min(best, _lay_out(pattern, other), key=Analysis.expected_seconds)
+    dense = pattern.dim**3 / 3.0 / _RATE + _LEVEL_SECONDS + _PANEL_SECONDS * pattern.dim / BLOCK
+    is_dense = pattern.dim <= MOST_DENSE and dense <= best.expected_seconds(_PANEL_SECONDS)
+    return _lay_out(pattern, "dense") if is_dense else best
+
+
+MOST_KEPT, MOST_KEPT_BLOCKS = 8, 1 << 10
+"""Analyses of small patterns that are kept: a window that slides has the same S again and again."""
+_kept: OrderedDict[tuple[Any, ...], Analysis] = OrderedDict()
+_keeping = threading.Lock()
+
+
+def analyse_once(pattern: BlockPattern, ordering: str = "auto") -> Analysis:
+    """As `analyse`; of small patterns that were analysed before the same object."""
+    if pattern.num_blocks > MOST_KEPT_BLOCKS:
+        return analyse(pattern, ordering)
+    digests = (kernels.fingerprint(part) for part in (pattern.dims, pattern.col_ptr, pattern.row_idx))
+    key = (ordering, pattern.num_blocks, *digests)
+    with _keeping:
+        if key in _kept:
+            _kept.move_to_end(key)
+            return _kept[key]
+    found = analyse(pattern, ordering)
+    with _keeping:
+        _kept[key] = found
+        while len(_kept) > MOST_KEPT:
+            _kept.popitem(last=False)
+    return found
+
+
+def _lay_out(pattern: BlockPattern, ordering: str) -> Analysis:
+    symbolic = kernels.DeviceSymbolic(pattern, ordering)
+    n, m = symbolic.num_pivots.astype(np.int64), symbolic.num_below.astype(np.int64)
+    counted = max(pattern.values_size, len(symbolic.rows))
+    if counted >= MAX_INDICES:
+        raise DeviceLimitError(
+            f"The matrix has {pattern.values_size} stored scalars, its factor {len(symbolic.rows)} rows "
+            f"below pivots; a device counts to {MAX_INDICES - 1}. Use linear_solver='pcg', or device='cpu'."
+        )
+    factor_offset = np.concatenate([[0], np.cumsum(_aligned((n + m) * n))])
+    if factor_offset[-1] >= NOWHERE:
+        raise DeviceLimitError(
+            f"The factor has {factor_offset[-1]} scalars; a device counts to {NOWHERE - 1}. "
+            "Use linear_solver='pcg', or device='cpu'."
+        )
+    level = _levels(symbolic.parent)
+    order = np.argsort(level, kind="stable")
+    sizes = _aligned(m * m)[order]
+    ends = np.cumsum(sizes)
+    first = np.searchsorted(level[order], np.arange(level.max(initial=-1) + 2))
+    starts = np.concatenate([[0], ends])
+    update_offset = np.empty(len(n), np.int64)
+    update_offset[order] = ends - sizes - starts[first[level[order]]]
+    totals = np.diff(starts[first])
+    arenas = int(totals[0::2].max(initial=0)), int(totals[1::2].max(initial=0))
+    return Analysis(symbolic, pattern, level, factor_offset, update_offset, arenas)
+
+
+def _aligned(sizes: np.ndarray) -> np.ndarray:
+    return (sizes + _ALIGN - 1) // _ALIGN * _ALIGN
+
+
+def _levels(parent: np.ndarray) -> np.ndarray:
+    """Distance from the deepest leaf's level, roots last."""
+    depth = np.zeros(len(parent), np.int64)
+    above = parent.astype(np.int64)
+    while (alive := np.flatnonzero(above >= 0)).size:
+        depth[alive] += 1
+        above[alive] = parent[above[alive]]
+    return depth.max(initial=0) - depth

@@ -1,0 +1,302 @@
+"""Estimates and parameters on the device: one record per row, 16-byte aligned.
+
+Estimates exist in several versions, so that a step can be taken back: `oplus` reads the current version and
+writes a free one, `push` only notes which one is current. Two versions suffice for any number of trials.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+import numpy as np
+
+from graphopt.codegen.gpu import narrow_record_dim, record_dim
+from graphopt.cpu_kernels import kernels
+from graphopt.problem.structure import Structure
+from graphopt.problem.working import WorkingEstimates
+from graphopt.vulkan.data.array import (
+    WIDE,
+    WIDE_BYTES,
+    DeviceArray,
+    Width,
+    digest_of,
+    pack_wide,
+    unpack_wide,
+)
+from graphopt.vulkan.program import NOTHING, Context, Program
+
+
+class RecordSet:
+    """Records of one vertex or parameter set, in one version; in mixed precision with a float32 copy."""
+
+    def __init__(self, context: Context, num_rows: int, dim: int):
+        self._has_float64 = context.device.has_float64
+        self._width: Width = "float64" if self._has_float64 else "two_floats"
+        self._num_rows, self._dim, self._record = num_rows, dim, record_dim(dim)
+        self.wide = DeviceArray(context, num_rows * self._record, WIDE)
+        self.digest = b""
+        """Of the graph's numbers that these were made from; empty: of none, a kernel has written them."""
+        self.narrow: DeviceArray | None = None
+        if context.precision == "mixed":
+            self.narrow = DeviceArray(context, num_rows * narrow_record_dim(dim), np.float32)
+
+    @property
+    def buffers(self) -> list[Any]:
+        """The records', then their float32 copy's."""
+        return [self.wide.buffer, *([] if self.narrow is None else [self.narrow.buffer])]
+
+    @property
+    def nbytes(self) -> int:
+        """Device memory."""
+        return self.wide.nbytes + (0 if self.narrow is None else self.narrow.nbytes)
+
+    def write(self, values: np.ndarray, digest: bytes) -> None:
+        """Take (n, dim) numbers, made from numbers of the graph with this digest."""
+        self.digest = digest
+        self._fill(self.wide, values, self._record, self._width)
+        if self.narrow is not None:
+            self._fill(self.narrow, values, narrow_record_dim(self._dim), "float32")
+
+    def is_of(self, values: np.ndarray) -> bool:
+        """These were made from such numbers of the graph."""
+        return self.digest != b"" and self.digest == digest_of(values)
+
+    def _fill(self, target: DeviceArray, values: np.ndarray, record: int, width: Width) -> None:
+        values = np.ascontiguousarray(values, np.float64)
+        target.fill(
+            record * (4 if width == "float32" else WIDE_BYTES),
+            self._num_rows,
+            lambda first, out: kernels.pad_rows(values, record, first, width, out),
+        )
+
+    @property
+    def row_bytes(self) -> int:
+        """From one record to the next."""
+        return self._record * WIDE_BYTES
+
+    def unpack(self, words: np.ndarray) -> np.ndarray:
+        """(k, dim) float64 numbers of downloaded records, as float64 bit patterns."""
+        return unpack_wide(words, self._has_float64).reshape(-1, self._record)[:, : self._dim]
+
+    def write_rows(self, rows: np.ndarray, values: np.ndarray) -> None:
+        """Take the (k, dim) numbers of some rows."""
+        records = np.zeros((len(rows), self._record))
+        records[:, : self._dim] = values
+        self.wide.write_rows(rows, pack_wide(records, self._has_float64).view(WIDE))
+        if self.narrow is not None:
+            narrow = np.zeros((len(rows), narrow_record_dim(self._dim)), np.float32)
+            narrow[:, : self._dim] = values
+            self.narrow.write_rows(rows, narrow)
+
+    def record_copy(self, program: Program, target: RecordSet) -> None:
+        """Copy all records."""
+        program.copy(self.wide.buffer, target.wide.buffer, self.wide.nbytes)
+        if self.narrow is not None and target.narrow is not None:
+            program.copy(self.narrow.buffer, target.narrow.buffer, self.narrow.nbytes)
+
+    def bring(self, words: np.ndarray, chosen: np.ndarray, values: np.ndarray) -> None:
+        """Take what `wide.read` has brought into the chosen rows (n,) of float64 numbers (n, dim)."""
+        kernels.unpad_rows(words, self._record, self._width, chosen, values)
+
+
+class DeviceParameters:
+    """The parameter sets that edges refer to."""
+
+    def __init__(self, context: Context, structure: Structure):
+        self._sets = structure.selection.parameter_sets
+        used = {number for group in (*structure.groups, *structure.terms) for number in group.parameter_sets}
+        self.records = {
+            number: RecordSet(context, len(self._sets[number]), self._sets[number].type.storage_dim)
+            for number in sorted(used)
+        }
+        self.refresh()
+
+    def refresh(self) -> bool:
+        """Take the graph's values where they have changed; False: nowhere."""
+        changed = False
+        for number, records in self.records.items():
+            digest = digest_of(self._sets[number].values)
+            if records.digest != digest:
+                records.write(self._sets[number].values, digest)
+                changed = True
+        return changed
+
+
+class DeviceEstimates:
+    """The vertex sets that edges refer to, in versions."""
+
+    def __init__(self, context: Context, structure: Structure):
+        self._context = context
+        sets = structure.selection.vertex_sets
+        groups = (*structure.groups, *structure.external, *structure.terms)
+        self.numbers = sorted({number for group in groups for number in group.vertex_sets})
+        """Vertex sets that are on the device."""
+        self._sets = {number: sets[number] for number in self.numbers}
+        self.working = {number: WorkingEstimates(sets[number]) for number in self.numbers}
+        offsets = {number: structure.vertex_offsets[number] for number in self.numbers}
+        self._is_optimized = {number: offset >= 0 for number, offset in offsets.items()}
+        self.moving = [number for number in self.numbers if (offsets[number] >= 0).any()]
+        """Of these, the ones with optimized vertices."""
+        self.offsets = {
+            number: DeviceArray.shared(context, _offsets(offsets[number])) for number in self.numbers
+        }
+        """Per set (n,) uint32: first scalar in dx, or NOTHING."""
+        kept_dim = structure.kept_dim
+        self.has_kept = {
+            number: bool(((offset >= 0) & (offset < kept_dim)).any()) for number, offset in offsets.items()
+        }
+        """By vertex set: some optimized vertex stays."""
+        self.kept_offsets = {
+            number: self.offsets[number]
+            if (offset < kept_dim).all()
+            else DeviceArray.shared(context, _offsets(np.where(offset < kept_dim, offset, -1)))
+            for number, offset in offsets.items()
+            if self.has_kept[number]
+        }
+        """The same with NOTHING for vertices that Schur eliminates; of sets that have others."""
+        self._versions: list[dict[int, RecordSet]] = [
+            {number: self._new_records(number) for number in self.numbers}
+        ]
+        self._stack: list[int] = []
+        self.current = 0
+        """Version that holds the estimates."""
+        self.held = -1
+        """Version at which H is linearised, if it is; it is not written either."""
+        self._old_narrow: set[int] = set()
+        """Versions that a solver in double has written, which leaves their float32 copies as they were."""
+        self.refresh()
+
+    def _new_records(self, number: int) -> RecordSet:
+        array = self.working[number].array
+        return RecordSet(self._context, len(array), array.shape[1])
+
+    def version(self, which: int) -> dict[int, RecordSet]:
+        """Records by vertex set."""
+        return self._versions[which]
+
+    def buffers_of(self, versions: Sequence[int], others: Sequence[int]) -> dict[Any, Any]:
+        """By each buffer of some versions, that of other ones, which take their places."""
+        return {
+            before: after
+            for which, other in zip(versions, others, strict=True)
+            for number in self.moving
+            for before, after in zip(
+                self._versions[which][number].buffers, self._versions[other][number].buffers, strict=True
+            )
+        }
+
+    def free_version(self) -> int:
+        """A version that is neither current nor remembered; made if there is none."""
+        taken = {self.current, self.held, *self._stack}
+        for which in range(len(self._versions)):
+            if which not in taken:
+                return which
+        first = self._versions[0]
+        moved = {number: self._new_records(number) for number in self.moving}
+        self._versions.append({**first, **moved})  # sets without optimized vertices are the same in all
+        return len(self._versions) - 1
+
+    def free_after(self, target: int) -> int | None:
+        """What `free_version` will be once H is linearised at `target`, if it is there already."""
+        taken = {target, *self._stack}
+        return next((which for which in range(len(self._versions)) if which not in taken), None)
+
+    def hold(self) -> None:
+        """H is linearised at the current version."""
+        self.held = self.current
+
+    def arrive(self, which: int, *, in_double: bool = False) -> None:
+        """A kernel has written a version; it is the current one now. in_double: without float32 copies."""
+        self.current = which
+        self._old_narrow.discard(which)
+        if in_double and self._context.precision == "mixed":
+            self._old_narrow.add(which)
+        for number in self.moving:
+            self._versions[which][number].digest = b""
+
+    def push(self) -> None:
+        """Remember the current version."""
+        self._stack.append(self.current)
+
+    def pop(self) -> None:
+        """Return to the version of the last push."""
+        self.current = self._stack.pop()
+
+    def discard_top(self) -> None:
+        """Forget the last push."""
+        self._stack.pop()
+
+    def refresh(self) -> bool:
+        """Take the graph's estimates; False: they are those that are here."""
+        digests = {number: digest_of(set_.estimate) for number, set_ in self._sets.items()}
+        here = self._versions[self.current]
+        changed = [number for number in self.numbers if here[number].digest != digests[number]]
+        if changed and self.current in (*self._stack, self.held):  # what was remembered stays
+            self.current = self.free_version()
+            here, changed = self._versions[self.current], self.numbers
+        if self.current in self._old_narrow:
+            self._old_narrow.discard(self.current)
+            changed = self.numbers
+        for number in changed:
+            self.working[number].read()
+            here[number].write(self.working[number].array, digests[number])
+        return bool(changed)
+
+    def download(self) -> None:
+        """Bring the current version into the working arrays of the host, all of it or nothing."""
+        here = self._versions[self.current]
+        brought = [np.empty(here[number].wide.count, WIDE) for number in self.moving]
+        buffers = [here[number].wide.buffer for number in self.moving]
+        self._context.device.read(
+            [(buffer, 0, words) for buffer, words in zip(buffers, brought, strict=True)]
+        )
+        for number, words in zip(self.moving, brought, strict=True):
+            records, array = here[number], self.working[number].array
+            records.bring(words, self._is_optimized[number], array)
+            own = array is self._sets[number].estimate  # else the graph's numbers make others, a little off
+            own = own and self.current not in self._old_narrow
+            records.digest = digest_of(array) if own else b""
+
+    def receive(self, number: int, rows: np.ndarray, numbers: np.ndarray) -> None:
+        """Bring downloaded numbers (k, dim) of some rows of a vertex set into the graph."""
+        optimized = self._is_optimized[number][rows]
+        rows = rows[optimized]
+        self.working[number].array[rows] = numbers[optimized]
+        self.working[number].write(rows)
+
+    def leave_remembered(self) -> None:
+        """Go to a copy of the current version where that is remembered or held, since it is to be changed."""
+        if self.current not in (*self._stack, self.held):
+            return
+        source, which = self.current, self.free_version()
+        program = Program(self._context)
+        for number in self.moving:
+            self._versions[source][number].record_copy(program, self._versions[which][number])
+        program.run()
+        self.arrive(which, in_double=source in self._old_narrow)
+
+    def take(self, number: int, rows: np.ndarray) -> None:
+        """Take the graph's numbers of some rows of a vertex set into the current version."""
+        records = self._versions[self.current][number]
+        self.working[number].read(rows)
+        records.write_rows(rows, self.working[number].array[rows])
+        records.digest = b""
+
+    def finish(self) -> None:
+        """Bring the estimates into the graph, where they are not there."""
+        here = self._versions[self.current]
+        if not all(here[number].is_of(self._sets[number].estimate) for number in self.moving):
+            self.download()
+            for number in self.moving:
+                self.working[number].write()
+
+    @property
+    def nbytes(self) -> int:
+        """Device memory."""
+        distinct = {id(array): array for version in self._versions for array in version.values()}
+        return sum(array.nbytes for array in distinct.values())
+
+
+def _offsets(offsets: np.ndarray) -> np.ndarray:
+    return np.where(offsets < 0, NOTHING, offsets).astype(np.uint32)

@@ -1,0 +1,181 @@
+"""A trial by Cholesky of H + D, or of the reduced system S.
+
+    DeviceFactor             where the matrix is: the whole trial is one submission
+    HostReduced, HostWhole   S, or all of H, goes down, and the step comes up again
+
+All implement `method.Method`.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+
+from graphopt.solver.trial import Damping
+from graphopt.vulkan.cholesky import TrialFactorization
+from graphopt.vulkan.data.array import DeviceArray
+from graphopt.vulkan.kernels.damping import DeviceDamping
+from graphopt.vulkan.kernels.equations import Equations, HostNumbers
+from graphopt.vulkan.kernels.pcg import INDEFINITE
+from graphopt.vulkan.kernels.reduction import SchurReduction, record_end
+from graphopt.vulkan.program import Program
+from graphopt.vulkan.programs import Programs
+
+
+class Exact:
+    """What `method.Method` asks for besides a solution, where it has no stop rules; see `finish` of each."""
+
+    factorized_on = "cpu"
+    is_one_program = False
+
+    def reset(self) -> None:
+        """Nothing is kept from one trial to the next."""
+
+    def set_rules(self, damping: Damping | None) -> None:
+        """There are none."""
+
+    def is_coarse(self, damping: Damping) -> bool:
+        """It is exact."""
+        return False
+
+    def first_program(self, kind: str, tail: Program) -> Program | None:
+        """The host has its part in a trial."""
+        return None
+
+
+class DeviceFactor(Exact):
+    """A factor in device memory."""
+
+    factorized_on = "device"
+    is_one_program = True
+
+    def __init__(
+        self,
+        equations: Equations,
+        reduction: SchurReduction | None,
+        factorization: TrialFactorization,
+        damping: DeviceDamping,
+        programs: Programs,
+    ):
+        """reduction: that forms S, None: H itself is factored."""
+        self._equations, self._reduction, self.factorization = equations, reduction, factorization
+        self._damping, self._programs = damping, programs
+
+    def first_program(self, kind: str, tail: Program) -> Program:
+        """All of it."""
+        return self._programs.get(("factorize", kind, tail), self._record, kind, tail)
+
+    def finish(self, kind: str, tail: Program, damping: Any) -> bool:
+        """Whether it went well."""
+        return self.factorization.is_definite
+
+    def _record(self, program: Program, kind: str, tail: Program) -> None:
+        equations, reduction, factorization = self._equations, self._reduction, self.factorization
+        factorization.record_clear(program.phase("schur").fill(equations.status))
+        self._damping.record(program, kind)
+        matrix, damping, rhs = equations.values, equations.damping, equations.b
+        if reduction is not None:
+            assert reduction.schur is not None
+            reduction.record(program, factorization.residual)
+            matrix, damping, rhs = reduction.schur.buffer, None, factorization.residual
+        factorization.record(program.phase("linear_solver"), matrix, damping, rhs, equations.dx)
+        factorization.record_outcome(program, equations.status)
+        record_end(program, reduction, tail)
+
+
+class HostReduced(Exact):
+    """S is factored on the host."""
+
+    def __init__(
+        self,
+        equations: Equations,
+        reduction: SchurReduction,
+        linear_solver: str,
+        damping: DeviceDamping,
+        programs: Programs,
+    ):
+        assert reduction.schur is not None
+        self._equations, self._reduction = equations, reduction
+        self._damping, self._programs = damping, programs
+        self._matrix, context = reduction.schur.matrix, equations.context
+        self._residual, self._step = (DeviceArray(context, equations.layout.kept_dim) for _ in range(2))
+        self._solver = _host_solver(reduction.reduced, linear_solver)
+
+    def finish(self, kind: str, tail: Program, damping: Any) -> bool:
+        """All of it."""
+        self._programs.run(("reduce", kind), self._record_reduce, kind)
+        if not self._solve():
+            return False
+        self._programs.run(("substitute", tail), self._record_substitute, tail)
+        return True
+
+    def _record_reduce(self, program: Program, kind: str) -> None:
+        state = self._equations.state
+        self._damping.record(program.phase("schur"), kind)
+        program.fill(state.buffer).barrier()
+        self._reduction.record(program, self._residual.buffer)
+        for array in (self._matrix, self._residual, state):
+            array.record_download(program)
+
+    def _solve(self) -> bool:
+        """S x = r with what has come."""
+        if self._equations.state.downloaded[INDEFINITE]:
+            return False
+        matrix, residual = (
+            np.ascontiguousarray(array.downloaded, np.float64) for array in (self._matrix, self._residual)
+        )
+        if not self._solver.factorize(matrix, None):
+            return False
+        self._step.staging[:] = self._solver.solve(residual)
+        self._step.commit()
+        return True
+
+    def _record_substitute(self, program: Program, tail: Program) -> None:
+        """x into the kept part of dx, and on."""
+        self._step.record_upload(program.phase("landmarks"))
+        program.barrier().copy(self._step.buffer, self._equations.dx, self._step.nbytes).barrier()
+        record_end(program, self._reduction, tail)
+
+
+class HostWhole(Exact):
+    """All of H is factored on the host."""
+
+    def __init__(
+        self,
+        equations: Equations,
+        numbers: HostNumbers,
+        linear_solver: str,
+        damping: DeviceDamping,
+        programs: Programs,
+    ):
+        self._layout, self._numbers = equations.layout, numbers
+        self._damping, self._programs = damping, programs
+        self._solver = _host_solver(equations.layout, linear_solver)
+
+    def finish(self, kind: str, tail: Program, damping: float | np.ndarray | Damping) -> bool:
+        """All of it."""
+        values, b, step = self._numbers.values, self._numbers.b, self._numbers.step
+        if isinstance(damping, Damping):
+            damping = damping.of(values[self._layout.diagonal_scalars]) if damping.scaled else damping.value
+        shift = np.ascontiguousarray(np.broadcast_to(damping, self._layout.dim), np.float64)
+        if not self._solver.factorize(values, shift):
+            return False
+        step.staging[:] = self._solver.solve(b)
+        step.commit()
+        self._programs.run(("tail", kind, tail), self._record, kind, tail)
+        return True
+
+    def _record(self, program: Program, kind: str, tail: Program) -> None:
+        self._numbers.step.record_upload(program.phase("landmarks"))
+        self._damping.record(program, kind)
+        program.append(tail)
+
+
+def _host_solver(layout: Any, linear_solver: str) -> Any:
+    """layout: with `dims`, `col_ptr` and `row_idx`."""
+    # Imported here: conjugate gradients need no CPU module.
+    from graphopt.linear import LINEAR_SOLVERS, BlockPattern
+
+    pattern = BlockPattern(layout.dims, layout.col_ptr, layout.row_idx)
+    return LINEAR_SOLVERS.row(linear_solver).make_direct(pattern)

@@ -1,0 +1,266 @@
+"""H, b, chi2 and oplus by kernels: what `cpu.CpuBlockSolver` asks of the native Linearizer, on the device.
+
+    chi2        one pass over the primary view of each group; parts are added up in a fixed order
+    linearize   per group and slot the diagonal blocks and b of the slot's vertices, then what else is stored
+                of the group: off-diagonal blocks by the pair lists, or Jacobians
+    oplus       per vertex set, from one version of the estimates into another
+
+Views with the same vertices as destinations may be summed by one launch (`merging`). Launches that write the
+same block of H run one after the other, the first one assigns and the others add (`write_plan`).
+"""
+
+from __future__ import annotations
+
+import copy
+from collections.abc import Iterator
+from typing import Any
+
+import numpy as np
+
+from graphopt.codegen import gpu
+from graphopt.device.tiers import Tier
+from graphopt.problem.structure import Structure
+from graphopt.vulkan.data.array import WIDE, WIDE_BYTES, DeviceArray, unpack_wide
+from graphopt.vulkan.data.estimates import DeviceEstimates, DeviceParameters
+from graphopt.vulkan.data.images import DevicePlanes, captured_handles, parameter_handles
+from graphopt.vulkan.kernels.edges import DeviceEdges
+from graphopt.vulkan.kernels.sums import plan_writes, steps_of
+from graphopt.vulkan.kernels.writers import Chi2Launches, Writer, plan_writers, writers_of
+from graphopt.vulkan.plan.storage import Storage
+from graphopt.vulkan.program import Context, Launch, Program
+from graphopt.vulkan.schedules import schedule
+
+SUM_GROUPS = 256
+"""Workgroups that add up the parts of chi2, before one adds up theirs."""
+PARTS_PER_SUM = 1024
+"""Parts of chi2 that one workgroup adds up, where that makes no more workgroups."""
+
+
+class DeviceLinearizer:
+    """Kernels over all edges of a structure."""
+
+    def __init__(
+        self, context: Context, structure: Structure, storage: Storage, merged: frozenset[int] = frozenset()
+    ):
+        """merged: numbers of the vertex sets whose sums come from one launch."""
+        self._context, self._structure, self.storage = context, structure, storage
+        layout = storage.layout
+        self.estimates = DeviceEstimates(context, structure)
+        self.parameters = DeviceParameters(context, structure)
+        self._captured = captured_handles(structure)
+        self.planes = DevicePlanes(context, self._captured | parameter_handles(structure))
+        """Images that edges sample."""
+        self._has_moved = False  # the planes are in other buffers than launches say
+        self._generation = 0
+        self.edges = [
+            DeviceEdges(context, structure, group, layout, self.estimates, self.parameters, self.planes)
+            for group in structure.groups
+        ]
+        counts = [edge.num_chi2_partials for edge in self.edges]
+        self._first_partials = np.concatenate([[0], np.cumsum(counts)]).astype(int).tolist()
+        self._partial = context.device.allocate(WIDE_BYTES * max(self._first_partials[-1], 1))
+        self._sums = context.device.allocate(WIDE_BYTES * SUM_GROUPS)
+        self._total = DeviceArray(context, 1, WIDE, is_mapped=False)
+        self._chi2_launches = Chi2Launches(context, self.edges, self._first_partials)
+        self.merging = schedule("merged")(context, structure, layout, merged)
+        """Which views are summed together."""
+        self._writers: list[Writer] = []
+        self._plan = plan_writes([], 0)
+
+    def prepare(self) -> None:
+        """Make what only the linearisation needs: the other views, pair lists, kernels."""
+        for edges, places, evaluation in zip(
+            self.edges, self.storage.places, self.storage.evaluations, strict=True
+        ):
+            alone = self.storage.is_whole and schedule(evaluation).writes_alone
+            edges.prepare(places, only_primary=alone)
+        uses_diagonal = self.uses_diagonal
+        chosen = zip(self.edges, self.storage.products, self.storage.evaluations, strict=True)
+        for edges, products, evaluation in chosen:
+            edges.follow(
+                schedule(products)(self._context, edges, uses_diagonal),
+                schedule(evaluation)(self._context, edges),
+            )
+        self._plan_writers()
+
+    def in_context(self, context: Context) -> DeviceLinearizer | None:
+        """The same over the same arrays in another precision, once prepared; None: it has to be made anew."""
+        own = copy.copy(self)
+        own._context = context
+        own.edges = [edge.in_context(context) for edge in self.edges]
+        own._chi2_launches = Chi2Launches(context, own.edges, own._first_partials)
+        own._plan_writers()
+        return own
+
+    @property
+    def uses_diagonal(self) -> bool:
+        """Products leave out what H's diagonal blocks hold.
+
+        Not where an edge names a vertex twice, nor where the one schedule of all multiplies it anyway.
+        """
+        twice = any(edges.names_a_vertex_twice for edges in self.edges)
+        kinds = set(self.storage.products)
+        return not twice and not (len(kinds) == 1 and schedule(*kinds).needs_diagonal(self.edges))
+
+    # ---------------------------------------------------------------- tiers, see `tiered`
+
+    @property
+    def tier(self) -> Tier:
+        """What evaluates the edges."""
+        return "compiled"
+
+    @property
+    def tier_seconds(self) -> dict[Tier, float]:
+        """From the start until each tier was ready; empty where there is only one."""
+        return {}
+
+    def advance(self) -> bool:
+        """Call between submissions; True: launches are others now, record anew."""
+        changed, self._has_moved = self._has_moved, False
+        self._generation += changed
+        return changed
+
+    @property
+    def generation(self) -> int:
+        """Changes with each `advance` that is True: a key for recorded programs."""
+        return self._generation
+
+    @property
+    def edge_bytes(self) -> float:
+        """What one pass over all edges moves."""
+        return sum(edge.bytes_of(edge.primary.view.num_edges) for edge in self.edges)
+
+    @property
+    def nbytes(self) -> int:
+        """Device memory."""
+        own = self.estimates.nbytes + self.planes.nbytes + self.merging.nbytes
+        return own + sum(edge.nbytes for edge in self.edges)
+
+    def refresh(self) -> bool:
+        """Take what has changed in the graph beside estimates; False: nothing."""
+        images, moved = self.planes.update(self._captured | parameter_handles(self._structure))
+        self._has_moved |= moved
+        changed = [
+            images,
+            self.parameters.refresh(),
+            *[edge.refresh() for edge in self.edges],
+        ]
+        return any(changed)
+
+    # ---------------------------------------------------------------- plan
+
+    def _plan_writers(self) -> None:
+        """Order of the launches, and which of them assign."""
+        layout = self.storage.layout
+        self._writers = writers_of(self._context, self.edges, self.merging, layout, self.storage.places)
+        self._plan = plan_writers(self._writers, layout)
+
+    def kernels(self) -> Iterator[gpu.GpuKernel]:
+        """What the launches of chi2 and the linearisation run; made one after the other."""
+        yield from self._chi2_launches.kernels()
+        for edges in self.edges:
+            yield from edges.evaluation.kernels()
+            yield from edges.landmark_kernels()
+        for writer in self._writers:
+            yield from writer.kernels()
+
+    # ---------------------------------------------------------------- recording
+
+    def record_chi2(self, program: Program, version: int) -> None:
+        """The sum of all edges, and its way to the host."""
+        firsts = self._first_partials
+        for step in self.chi2_steps(version, self._partial, firsts):
+            program.step(step)
+        groups = min(SUM_GROUPS, -(-firsts[-1] // PARTS_PER_SUM))
+        if groups > 1:
+            program.step([self._sum(self._partial, firsts[-1], groups, self._sums)])
+        source, count = (self._sums, groups) if groups > 1 else (self._partial, firsts[-1])
+        program.step([self._sum(source, count, 1, self._total.buffer)])
+        self._total.record_download(program)
+
+    @property
+    def sums_by_vertex(self) -> bool:
+        """A kernel does `record_chi2_by_vertex` now."""
+        return True
+
+    def record_chi2_by_vertex(
+        self, program: Program, version: int, number: int, slot: int, sums: Any
+    ) -> None:
+        """chi2 of group `number` by the vertices of a slot, an accumulator each in the order of the view."""
+        records = self.estimates.version(version)
+        program.step(self.edges[number].chi2_by_vertex_launches(slot, records, sums))
+
+    def _sum(self, source: Any, count: int, groups: int, target: Any) -> Launch:
+        precision = "double" if self._context.device.has_float64 else "mixed"
+        params = (0, count, groups, 0)
+        return self._context.launch("sum_partials", (source, target), params, groups, precision=precision)
+
+    def record_linearize(self, program: Program, version: int, values: Any, b: Any) -> None:
+        """H and b."""
+        if self.clears:
+            program.fill(values).fill(b).barrier()
+        for step in self.linearize_steps(version, values, b):
+            program.step(step)
+
+    def chi2_steps(self, version: int, partial: Any, firsts: list[int]) -> Iterator[list[Launch]]:
+        """Independent launches, then others: the parts of each group's chi2 from its entry of `firsts` on."""
+        yield self._chi2_launches.launches(self.estimates.version(version), partial)
+
+    @property
+    def clears(self) -> bool:
+        """H and b must be zeros before `linearize_steps`."""
+        return self._plan.clears
+
+    def linearize_steps(self, version: int, values: Any, b: Any) -> Iterator[list[Launch]]:
+        """Independent launches, then others: H and b."""
+        records = self.estimates.version(version)
+        before = [launch for edges in self.edges for launch in edges.schedule.store_launches(records)]
+        evaluations = [launch for edges in self.edges for launch in edges.evaluation.launches(records)]
+        if evaluations:
+            yield [*evaluations, *before]
+            before = []
+        passes = [
+            writer.write(records, values, b, accumulate=adds)
+            for writer, adds in zip(self._writers, self._plan.adds, strict=True)
+        ]
+        yield from steps_of(passes, self._plan.steps, before)
+
+    def record_oplus(self, program: Program, dx: Any, source: int, target: int) -> None:
+        """Version `target` = version `source` oplus dx."""
+        for step in self.oplus_steps(dx, source, target):
+            program.step(step)
+
+    def oplus_steps(self, dx: Any, source: int, target: int) -> Iterator[list[Launch]]:
+        """Independent launches, then others: version `target`."""
+        before, after = self.estimates.version(source), self.estimates.version(target)
+        planes, pixels = self.planes.buffers
+        step = []
+        for number, kernel in zip(self.estimates.moving, self.oplus_kernels(), strict=True):
+            working = self.estimates.working[number]
+            buffers = {
+                "estimate_in": before[number].wide.buffer,
+                "estimate_out": after[number].wide.buffer,
+                "dx": dx,
+                "offset": self.estimates.offsets[number].buffer,
+                "planes": planes,
+                "pixels": pixels,
+            }
+            narrow = after[number].narrow
+            if narrow is not None:
+                buffers["narrow_out"] = narrow.buffer
+            num = len(working.array)
+            groups = -(-num // kernel.workgroup_size)
+            nbytes = 2.0 * num * working.type.storage_dim * WIDE_BYTES
+            step.append(self._context.generated(kernel, buffers, {"num_rows": num}, groups, nbytes))
+        yield step
+
+    def oplus_kernels(self) -> Iterator[gpu.GpuKernel]:
+        """One per vertex set with optimized vertices."""
+        for number in self.estimates.moving:
+            yield gpu.oplus_kernel(self.estimates.working[number].type, self._context.arithmetic)
+
+    @property
+    def chi2(self) -> float:
+        """What the last run of `record_chi2` has found."""
+        words = self._total.downloaded.copy()
+        return float(unpack_wide(words, self._context.device.has_float64)[0])

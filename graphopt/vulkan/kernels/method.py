@@ -1,0 +1,40 @@
+"""How a trial gets from lambda to a step: by conjugate gradients or by a factorization, here or there."""
+
+from __future__ import annotations
+
+from typing import Any, Protocol
+
+from graphopt.solver.trial import Damping
+from graphopt.vulkan.program import Program
+
+
+class Method(Protocol):
+    """One of `iterations` or `factorize`.
+
+    kind: of program that makes D, see `damping`. tail: what follows a solution.
+    """
+
+    factorized_on: str
+    """Where Cholesky runs: "device", "cpu", or "" for conjugate gradients."""
+    is_one_program: bool
+    """A trial is `first_program`, always: nothing reads H after it."""
+
+    def reset(self) -> None:
+        """At the start of an optimization."""
+        ...
+
+    def set_rules(self, damping: Damping | None) -> None:
+        """Before a trial: bring what `first_program` reads besides D."""
+        ...
+
+    def is_coarse(self, damping: Damping) -> bool:
+        """A trial with this damping stops before the tolerance."""
+        ...
+
+    def first_program(self, kind: str, tail: Program) -> Program | None:
+        """The first submission of a trial, which may begin ahead; None: `finish` does it all."""
+        ...
+
+    def finish(self, kind: str, tail: Program, damping: Any) -> bool | None:
+        """After that has run: the rest. False: not positive definite; None: given up for a factorization."""
+        ...

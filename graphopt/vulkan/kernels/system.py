@@ -1,0 +1,378 @@
+"""The damped normal equations on a device: everything between a linearisation and a step.
+
+    [ H_pp + D_p   H_pl       ] [ x_p ]   [ b_p ]      S   = H_pp + D_p - H_pl (H_ll + D_l)^-1 H_pl'
+    [ H_pl'        H_ll + D_l ] [ x_l ] = [ b_l ]      r   = b_p - H_pl (H_ll + D_l)^-1 b_l
+                                                       S x_p = r,   x_l = (H_ll + D_l)^-1 (b_l - H_pl' x_p)
+
+The damping D stays a vector of its own: H is never changed, so there is nothing to back up and restore
+between trials of lambda, and what does not depend on lambda (queues, kernels, recorded programs, H and b on
+the device) is reused. A `method.Method` gets from lambda to dx: `iterations`, or one of `factorize`.
+
+Who writes H and b: the host, into `values` and `b` (then `upload`), or kernels. They can be written as soon
+as the object exists: work queues, kernels and programs are prepared by a thread beside the first
+linearisation; the first `solve` waits for it. What follows a solution on the device, such as moving the
+estimates, is a program of its own, the tail, which `solve` appends: one submission with conjugate gradients.
+"""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable, Hashable
+from dataclasses import replace
+from typing import Any
+
+import numpy as np
+
+from graphopt.linear.table import iterates
+from graphopt.solver.trial import Damping
+from graphopt.vulkan.ahead import TrialAhead
+from graphopt.vulkan.cholesky import factorization_on_device
+from graphopt.vulkan.data.array import WIDE, DeviceArray, unpack_wide
+from graphopt.vulkan.data.layout import BlockLayout
+from graphopt.vulkan.kernels.blocks import record_stored_product
+from graphopt.vulkan.kernels.damping import DeviceDamping
+from graphopt.vulkan.kernels.equations import Equations, HostNumbers
+from graphopt.vulkan.kernels.factorize import DeviceFactor, HostReduced, HostWhole
+from graphopt.vulkan.kernels.iterations import Iterations, make_iterations
+from graphopt.vulkan.kernels.method import Method
+from graphopt.vulkan.kernels.pcg import PcgOutcome, Reduction
+from graphopt.vulkan.kernels.reduction import SchurReduction, WholeReduction
+from graphopt.vulkan.kernels.sums import gather_scalars
+from graphopt.vulkan.plan.configuration import Configuration
+from graphopt.vulkan.program import Context, InThread, Launch, Program, Running
+from graphopt.vulkan.programs import Programs
+from graphopt.vulkan.set_up import Later, SetUp
+
+PHASES = ("schur", "linear_solver", "landmarks", "update", "linearize")
+MakeReduction = Callable[[Equations], Reduction]
+
+
+class DampedSystem:
+    """H, b, and the step dx, on one device in one configuration."""
+
+    def __init__(
+        self,
+        context: Context,
+        layout: BlockLayout,
+        configuration: Configuration,
+        make_reduction: MakeReduction | None = None,
+        *,
+        host_writes: bool = True,
+        set_up: SetUp | None = None,
+    ):
+        """Reserve H and b now; prepare the rest as `set_up` says, None: in a thread.
+
+        make_reduction: instead of those from stored blocks, then `layout` may have diagonal blocks only.
+        host_writes: H and b; else kernels do, which also leave its largest entries with `record_diagonal`.
+        """
+        self.context, self.layout = context, layout
+        self.configuration = self._planned = configuration.resolve(layout)
+        self.device_seconds: dict[str, float] = dict.fromkeys(PHASES, 0.0)
+        """Time on the device since the start, by phase (timestamps of the device)."""
+        self.programs = Programs(context, self.device_seconds)
+        self._numbers = HostNumbers(context, layout, self.programs, host_writes=host_writes)
+        self.step = self._numbers.step
+        """dx: written by `solve`, or through `step.host`."""
+        self.damping = DeviceDamping(context, layout.dim)
+        values, b, dx = self._numbers.buffers
+        state = DeviceArray(context, 8, np.uint32, is_mapped=False)
+        self.equations = Equations(context, layout, values, b, self.damping.buffer, dx, state)
+        self._diagonal: np.ndarray | None = None  # on the host, once it was asked for
+        self._largest = DeviceArray(context, 2, WIDE)  # |H_ii| and |b_i|, accumulators
+        self.prepare_seconds = 0.0
+        """Time that the preparation took, in its own thread."""
+        self.prepare_wait_seconds = 0.0
+        """How long the first solve waited for it; the rest of it ran beside the host's work."""
+        self._overlap_told = False
+        self._ahead: TrialAhead | None = None
+        self._no_tail = Program(context)
+        self._set_up = set_up
+        start = InThread if set_up is None else set_up.start
+        self._ready = start("graphopt-prepare", self._prepare, make_reduction)
+
+    # ---------------------------------------------------------------- preparation
+
+    def prepare_meanwhile(self) -> None:
+        """What the caller prepares itself, now that the device has something to do."""
+        if isinstance(self._ready, Later):
+            self._ready.result()
+
+    def wait_prepared(self) -> None:
+        """Block until queues, kernels and buffers are there; raises what the preparation raised."""
+        if not self._ready.done():
+            start = time.perf_counter()
+            self._ready.result()
+            self.prepare_wait_seconds += time.perf_counter() - start
+        self._ready.result()
+        if self._set_up is not None:
+            self._set_up.note_done()
+            self._set_up = None
+
+    @property
+    def is_prepared(self) -> bool:
+        """Nobody has to wait for queues, kernels and buffers."""
+        return self._ready.done()
+
+    def overlap(self) -> dict[str, float]:
+        """Seconds of preparation beside the host's work, and waited for in `solve`; 0 after a reset."""
+        self._overlap_told = self._ready.done()
+        wait = self.prepare_wait_seconds
+        return {"prepare_beside": max(0.0, self.prepare_seconds - wait), "prepare_wait": wait}
+
+    def _prepare(self, make_reduction: MakeReduction | None) -> None:
+        start = time.perf_counter()
+        chosen, equations = self.configuration, self.equations
+        self.reduction: Reduction | None = None
+        self.iterations: Iterations | None = None
+        self._factoring: Method | None = None
+        if make_reduction is not None:
+            self.reduction = make_reduction(equations)
+        elif chosen.schur != "off":
+            self.reduction = SchurReduction(equations, chosen)
+        elif iterates(chosen.linear_solver):
+            self.reduction = WholeReduction(equations)
+        if iterates(chosen.linear_solver):
+            assert self.reduction is not None
+            parts = equations, self.reduction, chosen, self.damping, self.programs
+            self.iterations = make_iterations(*parts)
+        self._method: Method = self.iterations or self._make_factoring()
+        self.prepare_seconds = time.perf_counter() - start
+
+    def _make_factoring(self) -> Method:
+        """Cholesky on the device, or where `auto` finds that faster on the host."""
+        chosen, reduction = self.configuration, self.reduction
+        assert reduction is None or isinstance(reduction, SchurReduction)
+        layout = self.layout if reduction is None else reduction.reduced
+        factorization = factorization_on_device(
+            self.context, layout, chosen.linear_solver, is_chosen=chosen.is_chosen
+        )
+        equations, shared = self.equations, (self.damping, self.programs)
+        if factorization is not None:
+            return DeviceFactor(equations, reduction, factorization, *shared)
+        if reduction is not None:
+            return HostReduced(equations, reduction, chosen.linear_solver, *shared)
+        return HostWhole(equations, self._numbers, chosen.linear_solver, *shared)
+
+    @property
+    def factorized_on(self) -> str:
+        """Where Cholesky runs: "device", "cpu", or "" for conjugate gradients."""
+        self.wait_prepared()
+        return self._method.factorized_on
+
+    @property
+    def method(self) -> Method:
+        """How it is solved now."""
+        self.wait_prepared()
+        return self._method
+
+    # ---------------------------------------------------------------- H and b
+
+    @property
+    def values(self) -> np.ndarray:
+        """(values_size,) float64: H; a copy where kernels have written it, else to be written."""
+        return self._numbers.values
+
+    @property
+    def b(self) -> np.ndarray:
+        """(dim,) float64: b, likewise."""
+        return self._numbers.b
+
+    def upload(self) -> None:
+        """Call after writing `values` and `b`, which the host does where kernels do not."""
+        self._numbers.upload()
+
+    def wait_upload(self) -> None:
+        """Before `values` and `b` are written again: the copy of the last ones is done."""
+        self._numbers.wait_upload()
+
+    def note_linearized(self, point: Hashable = None) -> None:
+        """Kernels have written H and b anew, and H's diagonal. point: what programs from edges depend on."""
+        self.programs.point = point
+        self._numbers.note_linearized()
+        self._diagonal = None
+
+    @property
+    def diagonal(self) -> np.ndarray:
+        """(dim,) float64: diagonal of H, where kernels have written it."""
+        if self._diagonal is None:
+            found = DeviceArray(self.context, self.layout.dim, is_mapped=False)
+            Program(self.context).step([self.diagonal_launch(found.buffer, self.layout.dim)]).run()
+            self._diagonal = found.read().astype(np.float64)
+        return self._diagonal
+
+    def diagonal_launch(self, target: Any, num_rows: int) -> Launch:
+        """The first entries of H's diagonal into a buffer; once `record_diagonal` has told where they are."""
+        context, groups = self.context, self.context.vector_groups(num_rows)
+        assert self.damping.diagonal is not None
+        places, runs, values = self.damping.diagonal
+        buffers = (places, values, self.equations.b, target, context.accumulators(2 * groups))
+        return context.launch("gather_diagonal", buffers, (num_rows, groups), groups, {1: runs})
+
+    def record_diagonal(self, program: Program, places: Any = None, values: Any = None) -> None:
+        """The largest absolute entries of H's diagonal and of b to the host; of kernels' H.
+
+        places, values: where its entries are, None: in H.
+        """
+        context, dim, equations = self.context, self.layout.dim, self.equations
+        if self.damping.diagonal is None:
+            table, runs = (places, 0) if places is not None else self.layout.diagonal_places
+            own = table if places is not None else context.indices(table)
+            self.damping.diagonal = own, runs, values or equations.values
+        own, runs, source = self.damping.diagonal
+        groups = context.vector_groups(dim)
+        partial = context.accumulators(2 * groups)
+        buffers = (own, source, equations.b, equations.b, partial)
+        constants = {1: runs, 2: 0}
+        program.step([context.launch("gather_diagonal", buffers, (dim, groups), groups, constants)])
+        program.step([gather_scalars(context, partial, groups, self._largest.buffer, sums=False)])
+        self._largest.record_download(program)
+
+    def largest_entries(self) -> tuple[float, float]:
+        """Largest absolute entries of H's diagonal and of b, once `record_diagonal` has run."""
+        words = self._largest.downloaded.copy()
+        diagonal, gradient = unpack_wide(words, self.context.precision == "double").tolist()
+        return diagonal, gradient
+
+    def scratch(self, nbytes: int) -> Any:
+        """A buffer for what runs between solves."""
+        self.drop()  # more iterations of its trial would need D
+        return self.damping.scratch(nbytes)
+
+    # ---------------------------------------------------------------- solution
+
+    @property
+    def dx(self) -> np.ndarray:
+        """(dim,) the solution of `solve`."""
+        return self.step.host
+
+    @property
+    def outcome(self) -> PcgOutcome | None:
+        """How the last run of the conjugate gradients ended."""
+        self.wait_prepared()
+        return None if self.iterations is None else self.iterations.outcome
+
+    def describe(self) -> dict[str, Any]:
+        """What solves what, where."""
+        device = self.context.device
+        return {
+            "linear_solver": self.configuration.linear_solver,
+            "factorized_on": self.factorized_on,
+            "schur": self.configuration.schur,
+            "device": device.spec,
+            "device_name": device.name,
+            "precision": self.context.precision,
+            "seconds": self.overlap(),
+        }
+
+    def reset(self) -> None:
+        """At the start of an optimization: forget where the conjugate gradients stopped last, and times."""
+        if self._overlap_told:
+            self.prepare_seconds = self.prepare_wait_seconds = 0.0
+        if not self._ready.done() or self.iterations is None:
+            return
+        self.iterations.reset()
+        self.configuration, self._method = self._planned, self.iterations  # each goes the same way
+
+    def begin(self, damping: Damping, tail: Program) -> None:
+        """Submit what `solve` will, if it is asked for the same next, and it begins with one submission."""
+        self.drop()
+        kind = self.damping.set(damping)
+        self._method.set_rules(damping)
+        program = self._method.first_program(kind, tail)
+        if program is not None:
+            self._ahead = TrialAhead(damping, tail, kind, program, program.submit())
+
+    @property
+    def begun(self) -> Running | None:
+        """What `begin` has submitted and `solve` not taken."""
+        return None if self._ahead is None else self._ahead.running
+
+    def drop(self) -> None:
+        """Wait for what `begin` has submitted and forget it."""
+        if self._ahead is not None:
+            self._ahead.running.wait(self.device_seconds)
+            self._ahead = None
+
+    def is_coarse(self, damping: Damping) -> bool:
+        """Conjugate gradients stop at the damping's accuracy, before their tolerance."""
+        return self._method.is_coarse(damping)
+
+    def solve(
+        self,
+        damping: float | np.ndarray | Damping,
+        tail: Program | None = None,
+        meanwhile: Callable[[], Program | None] | None = None,
+    ) -> bool:
+        """Solve (H + D) dx = b; damping: a number, (dim,), or its rule. False: not positive definite.
+
+        tail: runs after a solution, in the same submission where that can be. meanwhile: called while the
+        device works on a trial that is one program; returns the tail of the trial after it, if it is known.
+        """
+        self.wait_prepared()
+        tail = tail or self._no_tail
+        solved = self._solve(damping, tail, meanwhile)
+        if isinstance(self._method, Iterations) and self._method.is_given_up:
+            self._factor_from_now_on()
+            solved = self._solve(damping, tail) if solved is None else solved
+        if solved:
+            self.step.note_written()
+        return bool(solved)
+
+    def _solve(
+        self,
+        damping: float | np.ndarray | Damping,
+        tail: Program,
+        meanwhile: Callable[[], Program | None] | None = None,
+    ) -> bool | None:
+        """None: by something else."""
+        if self._ahead is not None and not self._ahead.is_of(damping, tail):
+            self.drop()
+        ahead, self._ahead = self._ahead, None
+        if ahead is None:
+            kind = self.damping.set(damping)
+            self._method.set_rules(damping if isinstance(damping, Damping) else None)
+        else:
+            kind = ahead.kind
+        program = self._method.first_program(kind, tail)
+        running = None if ahead is None else ahead.running
+        if program is not None and (ahead is None or ahead.program is not program):
+            if running is not None:
+                running.wait(self.device_seconds)
+            running = program.submit()
+        if meanwhile is not None and self._method.is_one_program:
+            following = meanwhile()
+            if following is not None:
+                next_trial = self._method.first_program(kind, following)
+                assert next_trial is not None
+                next_trial.prepare()
+        if running is not None:
+            running.wait(self.device_seconds)
+        return self._method.finish(kind, tail, damping)
+
+    def _factor_from_now_on(self) -> None:
+        """For the rest of this optimization."""
+        self.configuration = replace(self.configuration, linear_solver="cholesky")
+        self._factoring = self._factoring or self._make_factoring()
+        self._method = self._factoring
+
+    # ---------------------------------------------------------------- products with H
+
+    def multiply(self, vector: np.ndarray) -> np.ndarray:
+        """H times a vector (dim,), without damping."""
+        self.wait_prepared()
+        if not hasattr(self, "_factor"):
+            self._factor, self._product = (DeviceArray(self.context, self.layout.dim) for _ in range(2))
+        self._factor.staging[:] = vector
+        self._factor.commit()
+        self.programs.run("multiply", self._record_multiply)
+        return self._product.downloaded.astype(np.float64)
+
+    def _record_multiply(self, program: Program) -> None:
+        equations, x, y = self.equations, self._factor.buffer, self._product.buffer
+        self._factor.record_upload(program.phase("linear_solver"))
+        program.barrier()
+        if self.reduction is None:
+            record_stored_product(program, equations, x, y)
+        else:
+            self.reduction.record_whole_product(program, x, y)
+        self._product.record_download(program)

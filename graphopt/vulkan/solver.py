@@ -1,0 +1,710 @@
+"""The device-resident block solver: after the first upload a Levenberg-Marquardt trial stays on the device.
+
+    linearize()     H and b by kernels, into the memory that `DampedSystem` solves from; nothing is waited for
+    trial(damping)  damping, Schur complement, PCG, back-substitution, oplus, chi2 and the scalars that the
+                    algorithm looks at: one submission, and one readback of a few numbers
+
+What the host asks for besides (b, dx, the diagonal, the estimates) is downloaded when it is asked for. With a
+factorization on the host, the reduced system or H goes there and dx comes back; the rest is the same.
+`create` makes this one, or that of schedule "host".
+"""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable, Hashable
+from dataclasses import replace
+from functools import partial
+from typing import Any
+
+import numpy as np
+
+from graphopt.device import VulkanDevice, open_device
+from graphopt.device.kompute import KomputeDevice
+from graphopt.device.protocol import Precision
+from graphopt.errors import SolverError
+from graphopt.graph import Graph, ParameterSet
+from graphopt.linear.options import SolverOptions
+from graphopt.problem.structure import EdgeGroup, Structure
+from graphopt.problem.working import WorkingEstimates
+from graphopt.solver.block_solver import BlockSolver
+from graphopt.solver.cpu import make_linearizer, name_of_non_finite
+from graphopt.solver.external import ExternalPart, ExternalPlaces
+from graphopt.solver.trial import Damping, Trial
+from graphopt.vulkan.ahead import Ahead, Beyond
+from graphopt.vulkan.data.array import WIDE, DeviceArray, unpack_wide
+from graphopt.vulkan.external import DeviceExternal
+from graphopt.vulkan.kernels.equations import Equations
+from graphopt.vulkan.kernels.linearize import DeviceLinearizer
+from graphopt.vulkan.kernels.pcg import Reduction
+from graphopt.vulkan.kernels.reduction import matrix_free_reduction
+from graphopt.vulkan.kernels.sums import gather_scalars
+from graphopt.vulkan.kernels.system import DampedSystem, MakeReduction
+from graphopt.vulkan.plan.choice import (
+    check_schur,
+    choose_plan,
+    choose_precision,
+    configuration_of,
+    in_double,
+    pays_in_mixed,
+)
+from graphopt.vulkan.plan.configuration import Configuration
+from graphopt.vulkan.plan.storage import Evaluation, Products, Storage, describe_products
+from graphopt.vulkan.program import (
+    ACCUMULATOR_BYTES,
+    Command,
+    Context,
+    InThread,
+    Program,
+    Running,
+)
+from graphopt.vulkan.schedules.host import HostLinearizedSolver
+from graphopt.vulkan.schedules.interpreter import make_device_linearizer
+from graphopt.vulkan.set_up import Later, SetUp, kind_of
+
+FACTORIZED_IN_DOUBLE = (
+    "Computed in double: the CPU factorizes the whole H in float64, so float32 would only round it before."
+)
+AS_FAST_IN_DOUBLE = (
+    "Computed in double: on this device an iteration of this size takes about as long in float64, and what "
+    "float32 finds would be checked in float64."
+)
+MOST_EDGES_BEYOND = 1 << 17
+"""That are linearised before it is known whether a step is taken; with more the host's part is small."""
+BRINGING_SECONDS, BRINGING_BYTES_PER_SECOND = 2e-4, 1e9
+"""What bringing the estimates into the graph takes, before it was done once."""
+BRINGING_SHARE = 0.02
+"""Of the time that it may take during a run."""
+
+
+def create(
+    graph: Graph,
+    structure: Structure,
+    options: SolverOptions,
+    *,
+    device: VulkanDevice | KomputeDevice | None = None,
+    configuration: Configuration | None = None,
+) -> BlockSolver:
+    """The block solver for `options`.
+
+    device: an open one, None: that of `options.device`. configuration: instead of what `options` say about
+    the linear solver.
+    """
+    device = device or open_device(options.device)
+    precision = choose_precision(device, options.precision)
+    wanted = configuration or configuration_of(options, precision)
+    check_schur(wanted, structure)
+    plan = choose_plan(options.schedule, device, structure, wanted, precision)
+    note = ""
+    if precision == "mixed" and device.has_float64:
+        if not plan.uses_float32:
+            precision, note = "double", FACTORIZED_IN_DOUBLE
+        elif configuration is None and not pays_in_mixed(plan, device, structure):
+            precision, note = "double", AS_FAST_IN_DOUBLE
+            wanted = configuration_of(options, precision)
+            plan = choose_plan(options.schedule, device, structure, wanted, precision)
+    if plan.schedule == "host":
+        options = replace(options, precision=precision)
+        solver: Any = HostLinearizedSolver(
+            graph, structure, options, device=device, configuration=plan.configuration
+        )
+    else:
+        solver = ResidentBlockSolver(
+            graph.parameter_sets,
+            structure,
+            device,
+            plan.configuration,
+            precision,
+            plan.products,
+            plan.merged,
+            evaluations=plan.evaluations,
+        )
+    solver.precision_note = note
+    return solver
+
+
+class ResidentBlockSolver:
+    """Implements `BlockSolver`; see the module's header."""
+
+    linearizes_beyond = True
+    """It heeds `looks_ahead`."""
+
+    def __init__(
+        self,
+        parameter_sets: list[ParameterSet],
+        structure: Structure,
+        device: VulkanDevice | KomputeDevice,
+        configuration: Configuration,
+        precision: Precision,
+        products: tuple[Products, ...],
+        merged: frozenset[int] = frozenset(),
+        linearizer: DeviceLinearizer | None = None,
+        evaluations: tuple[Evaluation, ...] = (),
+    ):
+        """configuration: without "auto". products: per group of the structure. linearizer: a prepared one.
+
+        merged: numbers of the vertex sets whose sums come from one launch. evaluations: per group, none:
+        "gather".
+        parameter_sets: the graph's. The graph itself must not be kept alive by its solver.
+        """
+        self.structure, self.dim, self.device = structure, structure.dim, device
+        self._configuration, self._merged = configuration, merged
+        self._parameter_sets = parameter_sets
+        self._context = context = Context(device, precision)
+        num_kept = structure.num_blocks if configuration.schur == "off" else structure.num_kept
+        storage = (
+            Storage.of(structure, num_kept, products, evaluations)
+            if linearizer is None
+            else linearizer.storage
+        )
+        tags = [group.edge_set.type.tag for group in structure.groups]
+        self.schedule = describe_products(tags, products, storage.evaluations)
+        self._linearizer = linearizer or make_device_linearizer(context, structure, storage, merged)
+        self._estimates = self._linearizer.estimates
+        prepare = self._linearizer.prepare if linearizer is None else _nothing
+        kind = kind_of(context, structure, storage, configuration, merged)
+        set_up = SetUp(context, structure, kind)
+        self._prepared: InThread[None] | Later[None] = set_up.start("graphopt-views", prepare)
+        reduction = self._reduction_maker(storage, self._prepared)
+        self.system = DampedSystem(
+            context, storage.layout, configuration, reduction, host_writes=False, set_up=set_up
+        )
+        self._scalars = DeviceArray(context, 2, WIDE, is_mapped=False)  # gain, step size
+        self._programs: dict[Hashable, Program] = {}
+        self._commands: dict[Hashable, tuple[tuple[int, ...], list[Command]]] = {}
+        """Of the first program of a kind, with the versions that it was recorded for."""
+        self._known_chi2: dict[int, float] = {}
+        self._double: ResidentBlockSolver | None = None
+        self.precision_note = ""
+        """Why the precision is not the one that was asked for."""
+        self._linearizing: tuple[Running, ...] = ()
+        self._brought = time.perf_counter()
+        self._bringing_seconds = BRINGING_SECONDS + self._estimates.nbytes / BRINGING_BYTES_PER_SECOND
+        self._ahead: Ahead | None = None
+        self._sums_back: dict[tuple[int, int], Any] = {}
+        """Of chi2 by vertex, begun ahead, by group and slot."""
+        self._changes = False
+        """The last `refresh` has found more than estimates to be new."""
+        self.looks_ahead = False
+        """A step that is taken is likely to be followed by another one."""
+        self._is_hopeful = True
+        """The last step was taken."""
+        self._has_come_back = False
+        """In this optimization somebody has asked for H or b at the start of a step that was taken."""
+        self._beyond: Beyond | None = None
+        self._has_largest, self._is_asked = False, True
+        """The largest entries of H and b come with them; somebody has asked for those before."""
+
+    def _reduction_maker(
+        self, storage: Storage, prepared: InThread[None] | Later[None]
+    ) -> MakeReduction | None:
+        """What makes the reduction from the equations, in a thread; None: the system itself."""
+        if storage.is_whole:
+            return None
+        return partial(_reduction_from_edges, prepared, self._linearizer, self.structure, self._configuration)
+
+    @property
+    def precision(self) -> str:
+        """Of H and the steps: "double" or "mixed"."""
+        return self._context.precision
+
+    def in_double(self) -> ResidentBlockSolver | None:
+        """The same at the same estimates in float64.
+
+        It shares the edges and estimates and is kept; a new one each time where the interpreter runs.
+        """
+        if self.precision == "double" or not self.device.has_float64:
+            return None
+        if self._double is not None:
+            return self._double
+        self._prepared.result()
+        shared = self._linearizer.in_context(Context(self.device, "double"))
+        if shared is None:
+            self.finish()
+        storage = self._linearizer.storage
+        twin = ResidentBlockSolver(
+            self._parameter_sets,
+            self.structure,
+            self.device,
+            in_double(self._configuration),
+            "double",
+            storage.products,
+            self._merged,
+            shared,
+            storage.evaluations,
+        )
+        if shared is not None:
+            twin._known_chi2 = self._known_chi2
+            self._double = twin
+        return twin
+
+    # ---------------------------------------------------------------- vectors
+
+    @property
+    def b(self) -> np.ndarray:
+        """(dim,) right-hand side, downloaded when first asked for."""
+        self._come_back()
+        return self.system.b
+
+    @property
+    def values(self) -> np.ndarray:
+        """(values_size,) H, downloaded when first asked for; `SolverError` where it is not stored."""
+        if not self._linearizer.storage.is_whole:
+            raise SolverError(
+                f"schedule '{self.schedule}' does not store all blocks of H. Use schedule='blocks'."
+            )
+        self._come_back()
+        return self.system.values
+
+    @property
+    def dx(self) -> np.ndarray:
+        """(dim,) step, downloaded when first asked for."""
+        return self.system.step.host
+
+    @dx.setter
+    def dx(self, step: np.ndarray) -> None:
+        self.system.step.host = step
+
+    @property
+    def diagonal(self) -> np.ndarray:
+        """(dim,) diagonal of H, downloaded when first asked for."""
+        self._come_back()
+        return self.system.diagonal
+
+    def largest_diagonal(self) -> float:
+        """Largest absolute entry of H's diagonal."""
+        self._find_largest()
+        return self.system.largest_entries()[0]
+
+    def largest_gradient(self) -> float:
+        """Largest absolute entry of b."""
+        self._find_largest()
+        return self.system.largest_entries()[1]
+
+    # ---------------------------------------------------------------- evaluation
+
+    def chi2(self) -> float:
+        """Robustified chi2 at the estimates."""
+        self._advance()
+        current = self._estimates.current
+        if current not in self._known_chi2:
+            ahead = None if self._ahead is None else self._ahead.take_chi2(current)
+            if ahead is None:
+                self.system.drop()  # its trial brings chi2 the same way
+                running = self._program("chi2", self._record_chi2, (current,)).submit()
+                if isinstance(self._prepared, Later):
+                    self._prepared.result()  # while the device evaluates the edges
+                running.wait(self.system.device_seconds)
+            else:
+                ahead.wait(self.system.device_seconds)
+            self._known_chi2[current] = self._linearizer.chi2
+        return self._known_chi2[current]
+
+    def chi2_by_vertex(self, group: EdgeGroup, slot: int) -> np.ndarray | None:
+        """chi2 of a group's edges by the vertices of a slot, see `BlockSolver`."""
+        self._advance()
+        number, current = self.structure.groups.index(group), self._estimates.current
+        if slot not in self._linearizer.edges[number].views:
+            self._prepared.result()
+        views = self._linearizer.edges[number].views
+        if slot not in views or not self._linearizer.sums_by_vertex:
+            self.finish()
+            return None
+        view = views[slot].view
+        ahead = None if self._ahead is None else self._ahead.take_sums(current, number, slot)
+        if ahead is None:
+            sums = self.system.scratch(view.num_destinations * ACCUMULATOR_BYTES)
+            self._run(("sums", number, slot, sums), self._record_sums, (current,), number, slot, sums)
+            words = self.device.download(sums, WIDE, view.num_destinations)
+        else:
+            ahead.wait(self.system.device_seconds)
+            words = self._sums_back[number, slot].array(WIDE, 0, view.num_destinations)
+        found = unpack_wide(words, self.precision == "double")
+        return found if view.long is None else found[np.argsort(view.blocks)]
+
+    def _record_sums(self, program: Program, version: int, number: int, slot: int, sums: Any) -> None:
+        self._linearizer.record_chi2_by_vertex(program.phase("linearize"), version, number, slot, sums)
+
+    def linearize(self) -> float:
+        """H and b at the estimates; returns the robustified chi2. They are being computed when it returns."""
+        chi2 = self.chi2()
+        if self._ahead is not None and self._ahead.take_linearized(self._estimates.current):
+            return chi2
+        self._prepared.result()
+        self.wait_linearized()
+        self._bring_now_and_then()
+        self._estimates.hold()
+        if self._beyond is None or self._beyond.version != self._estimates.held:
+            self._submit_linearize()
+        else:
+            self._note_linearizing(self._beyond.running)
+            self._has_largest = False
+            if self._is_asked:
+                self._submit_largest()
+            self._is_asked = False
+        return chi2
+
+    def _submit_linearize(self) -> None:
+        """At the version that is held."""
+        program = self._program("linearize", self._record_linearize, (self._estimates.held,))
+        self._note_linearizing(program.submit())
+
+    def _note_linearizing(self, *running: Running) -> None:
+        self._linearizing, self._beyond = running, None
+        self._has_largest = True
+        self.system.note_linearized(0 if self._linearizer.storage.is_whole else self._estimates.held)
+
+    def _submit_largest(self) -> None:
+        """The largest entries alone."""
+        self._linearizing = *self._linearizing, self._program("largest", self._record_largest, ()).submit()
+        self._has_largest = True
+
+    def _find_largest(self) -> None:
+        """The largest entries of H and b at the version that is held are on the host."""
+        self._is_asked = True
+        if not self._has_largest:
+            self._come_back()
+        if not self._has_largest:
+            self._submit_largest()
+        self.wait_linearized()
+
+    def _record_chi2(self, program: Program, version: int) -> None:
+        self._linearizer.record_chi2(program.phase("linearize"), version)
+
+    def _record_linearize(self, program: Program, version: int) -> None:
+        equations = self.system.equations
+        self._linearizer.record_linearize(program.phase("linearize"), version, equations.values, equations.b)
+        self.system.record_diagonal(program)
+
+    def _record_beyond(self, program: Program, version: int) -> None:
+        """H and b; the largest entries on the host stay those of before."""
+        equations = self.system.equations
+        self._linearizer.record_linearize(program.phase("linearize"), version, equations.values, equations.b)
+
+    def _record_largest(self, program: Program) -> None:
+        self.system.record_diagonal(program.phase("linearize"))
+
+    def wait_linearized(self) -> None:
+        """H, b and H's diagonal are there."""
+        if self._linearizing:
+            self.system.prepare_meanwhile()
+            for running in self._linearizing:
+                running.wait(self.system.device_seconds)
+            self._linearizing = ()
+
+    # ---------------------------------------------------------------- ahead of a call
+
+    def begin(self, looks: list[tuple[EdgeGroup, int]]) -> None:
+        """Take the graph's estimates, and start chi2, chi2 of these groups by the vertices of slots, H and b.
+
+        For a call that is likely to find nothing else changed, before it has looked: `refresh` does, and
+        forgets all that where it was wrong. Not after a call where it was.
+        """
+        if getattr(self.device, "is_lost", False):
+            return
+        self.forget_begun()
+        ready = self._prepared.done() and self.system.is_prepared and not self._advance()
+        if not ready or self._changes or self.structure.external:
+            return
+        self.wait_linearized()
+        if self._estimates.refresh():
+            self._known_chi2.clear()
+        current = self._estimates.current
+        ahead = self._ahead = Ahead(current)
+        if current not in self._known_chi2:
+            ahead.chi2 = self._program("chi2", self._record_chi2, (current,)).submit()
+        for group, slot in looks:
+            number = self.structure.groups.index(group)
+            if slot in self._linearizer.edges[number].views and self._linearizer.sums_by_vertex:
+                key = "sums ahead", number, slot
+                program = self._program(key, self._record_sums_ahead, (current,), number, slot)
+                ahead.sums[number, slot] = program.submit()
+        self._estimates.hold()
+        self._submit_linearize()
+        ahead.is_linearized = True
+
+    def _record_sums_ahead(self, program: Program, version: int, number: int, slot: int) -> None:
+        """With their way to the host: scratch is others' by the time they are asked for."""
+        nbytes = self._linearizer.edges[number].views[slot].view.num_destinations * ACCUMULATOR_BYTES
+        if (number, slot) not in self._sums_back:
+            self._sums_back[number, slot] = self.device.allocate(nbytes, "readback")
+        sums = self.system.scratch(nbytes)
+        self._record_sums(program, version, number, slot, sums)
+        program.copy(sums, self._sums_back[number, slot], nbytes)
+
+    def begin_trial(self, first_damping: Callable[[float], Damping | None]) -> None:
+        """After `begin`: start the first trial, with the damping that is likely at this chi2; None: not."""
+        if self._ahead is None:
+            return
+        chi2 = self.chi2()
+        damping = first_damping(chi2) if np.isfinite(chi2) else None
+        if damping is not None:
+            self.system.reset()
+            self.system.begin(damping, self.prepare_move()[1])
+
+    def forget_begun(self) -> None:
+        """What `begin` has begun is of no use, or has been used."""
+        if self._ahead is not None:
+            self._ahead.wait()
+            self._ahead = None
+        self.system.drop()
+
+    # ---------------------------------------------------------------- ahead of a step
+
+    def _go_on(self, target: int) -> Program | None:
+        """While the device works on a trial: let it linearise at its end; the next trial's tail."""
+        if not (self.looks_ahead and self._is_hopeful and self._may_look_ahead):
+            return None
+        program = self._program("beyond", self._record_beyond, (target,))
+        self._beyond = Beyond(target, program.submit())
+        free = self._estimates.free_after(target)
+        return None if free is None else self._program("trial", self._record_tail, (target, free))
+
+    @property
+    def _may_look_ahead(self) -> bool:
+        """Nobody else moves the estimates or looks back, and a linearisation in vain costs little."""
+        if self._has_come_back:
+            return False
+        return self.precision == "double" and self.structure.num_edges <= MOST_EDGES_BEYOND
+
+    def _come_back(self) -> None:
+        """H and b are those of the version that is held, where a step has not been taken."""
+        if self._beyond is not None:
+            self._has_come_back |= self._beyond.version == self._estimates.current
+            self._beyond.running.wait(self.system.device_seconds)
+            self._submit_linearize()
+
+    def _leave(self) -> None:
+        """Estimates are others now than those at which H and b may have been computed."""
+        if self._beyond is not None:
+            self._beyond.version = -1
+
+    # ---------------------------------------------------------------- steps
+
+    def solve(self, damping: float | np.ndarray) -> bool:
+        """(H + D) dx = b."""
+        self._come_back()
+        return self.system.solve(damping)
+
+    def trial(self, damping: Damping) -> Trial:
+        """Solve, push, update and chi2 in one submission."""
+        start, before = time.perf_counter(), dict(self.system.device_seconds)
+        self._come_back()
+        target, tail = self.prepare_move()
+        if not self.system.solve(damping, tail, partial(self._go_on, target)):
+            return Trial(False, seconds=self._split(start, before))
+        moved, is_coarse = self.arrive(target), self.system.is_coarse(damping)
+        return replace(moved, seconds=self._split(start, before), is_coarse=is_coarse)
+
+    def prepare_move(self) -> tuple[int, Program]:
+        """Before a trial: the version that `arrive` is told, and the program that follows a solution."""
+        self._advance()
+        source, target = self._estimates.current, self._estimates.free_version()
+        return target, self._program("trial", self._record_tail, (source, target))
+
+    def arrive(self, target: int) -> Trial:
+        """After the program of `prepare_move` has run."""
+        self._arrive(target)
+        gain, step_size = unpack_wide(self._scalars.downloaded.copy(), self.precision == "double").tolist()
+        return Trial(True, self._known_chi2[target], gain, step_size)
+
+    def move(self) -> Trial:
+        """Push, update by dx, and chi2 there, in one submission."""
+        start, before = time.perf_counter(), dict(self.system.device_seconds)
+        self._advance()
+        self._leave()
+        source, target = self._estimates.current, self._estimates.free_version()
+        self._run("move", self._record_move, (source, target))
+        self._arrive(target)
+        return Trial(True, self._known_chi2[target], seconds=self._split(start, before))
+
+    def update(self) -> None:
+        """Estimates <- estimates oplus dx."""
+        self._advance()
+        self._leave()
+        source, target = self._estimates.current, self._estimates.free_version()
+        self.forget_begun()
+        self._run("update", self._record_oplus, (source, target))
+        self._known_chi2.pop(target, None)
+        self._estimates.arrive(target, in_double=self.precision == "double")
+
+    def _record_tail(self, program: Program, source: int, target: int) -> None:
+        """What follows the solution of a trial: dx' (D dx + b) and the largest |dx_i| beside the move."""
+        context, equations, dim = self._context, self.system.equations, self.dim
+        groups = context.vector_groups(dim)
+        partial_sums = context.accumulators(2 * groups)
+        buffers = (equations.dx, equations.damping, equations.b, partial_sums)
+        program.phase("update").launch(context.launch("step_scalars", buffers, (dim, groups), groups))
+        self._record_oplus(program, source, target)
+        gather = gather_scalars(context, partial_sums, groups, self._scalars.buffer, sums=True)
+        program.phase("linearize").launch(gather)
+        self._record_chi2(program, target)
+        self._scalars.record_download(program)
+
+    def _record_move(self, program: Program, source: int, target: int) -> None:
+        self._record_oplus(program, source, target)
+        self._record_chi2(program, target)
+
+    def _record_oplus(self, program: Program, source: int, target: int) -> None:
+        self._linearizer.record_oplus(program.phase("update"), self.system.equations.dx, source, target)
+
+    def _arrive(self, target: int) -> None:
+        self._ahead = None  # done, since what came after it is
+        self._estimates.push()
+        self._estimates.arrive(target, in_double=self.precision == "double")
+        self._known_chi2[target] = self._linearizer.chi2
+
+    def _split(self, start: float, before: dict[str, float]) -> dict[str, float]:
+        """Seconds since `start` by part, as the device's timestamps divide them."""
+        on_device = {
+            name: self.system.device_seconds[name] - before[name] for name in ("update", "linearize")
+        }
+        return {"solve": max(time.perf_counter() - start - sum(on_device.values()), 0.0), **on_device}
+
+    def push(self) -> None:
+        """Remember the estimates."""
+        self._estimates.push()
+
+    def pop(self) -> None:
+        """Return to the last push."""
+        self._is_hopeful = False
+        self._estimates.pop()
+
+    def discard_top(self) -> None:
+        """Forget the last push."""
+        self._is_hopeful = True
+        self._estimates.discard_top()
+
+    def external(self, places: ExternalPlaces) -> ExternalPart:
+        """For edges that are evaluated elsewhere, see `solver.external`."""
+        self.looks_ahead = False
+        return DeviceExternal(self.system, self._estimates, places)
+
+    def multiply(self, vector: np.ndarray) -> np.ndarray:
+        """H times a vector, on the device."""
+        self._come_back()
+        return self.system.multiply(vector)
+
+    # ---------------------------------------------------------------- the graph
+
+    def refresh(self) -> None:
+        """Take what has changed in the graph; the stop rule of PCG starts anew."""
+        self._prepared.result()  # data of views that are being made would be missed
+        self._leave()
+        self._is_hopeful, self._has_come_back = True, False
+        moved = self._take_estimates()
+        self._changes = self._linearizer.refresh()
+        if moved or self._changes:
+            self._known_chi2.clear()
+        if self._changes:
+            self.forget_begun()
+        self.system.reset()
+
+    def _take_estimates(self) -> bool:
+        """Take the graph's estimates, unless `begin` has just done that; False: they are here already."""
+        if self._ahead is None or not self._ahead.is_new:
+            self.forget_begun()
+            return self._estimates.refresh()
+        self._ahead.is_new = False
+        if self.device.memory_scheme != "staged":
+            self._wait_for_programs()  # what is new is written in place
+        return False
+
+    def _wait_for_programs(self) -> None:
+        """Nothing that was begun runs any more; what it has found stays."""
+        assert self._ahead is not None
+        for running in (self._ahead.chi2, *self._ahead.sums.values(), *self._linearizing, self.system.begun):
+            if running is not None:
+                running.wait()
+
+    def take(self, number: int, rows: np.ndarray) -> None:
+        """Take the graph's estimates of some rows of a vertex set; what was remembered stays."""
+        self._advance()
+        self._leave()
+        self.forget_begun()
+        self._estimates.leave_remembered()
+        self._estimates.take(number, rows)
+        self._known_chi2.pop(self._estimates.current, None)
+
+    def finish(self) -> None:
+        """Bring the estimates into the graph; of a lost device those that were brought last stay there."""
+        if not getattr(self.device, "is_lost", False):
+            start = time.perf_counter()
+            self._estimates.finish()
+            self._brought = time.perf_counter()
+            self._bringing_seconds = self._brought - start
+
+    def _bring_now_and_then(self) -> None:
+        """Bring the estimates into the graph where that takes little of the time: a device may get lost."""
+        if time.perf_counter() - self._brought > self._bringing_seconds / BRINGING_SHARE:
+            self.finish()
+
+    def first_non_finite(self) -> str | None:
+        """Name the first edge whose error or Jacobian is not finite; found by the CPU."""
+        self._estimates.finish()
+        working = [WorkingEstimates(vertex_set) for vertex_set in self.structure.selection.vertex_sets]
+        return name_of_non_finite(*make_linearizer(self._parameter_sets, self.structure, working))
+
+    def describe(self) -> dict[str, Any]:
+        """What solves what, where."""
+        return {
+            **self.system.describe(),
+            "schedule": self.schedule,
+            "precision_note": self.precision_note,
+            "tier": self._linearizer.tier,
+            "tier_seconds": self._linearizer.tier_seconds,
+            "memory_bytes": self.structure.nbytes + self.device.memory_statistics()["used"],
+        }
+
+    # ---------------------------------------------------------------- programs
+
+    def _advance(self) -> bool:
+        """Take compiled kernels that have become ready or larger images; what was recorded is old then."""
+        if not self._linearizer.advance():
+            return False
+        self.forget_begun()
+        self._programs.clear()
+        self._commands.clear()
+        self._double = None
+        self.system.programs.forget()
+        return True
+
+    def _program(
+        self, kind: Hashable, record: Callable[..., None], versions: tuple[int, ...], *arguments: Any
+    ) -> Program:
+        """The program that record(program, *versions, *arguments) makes, recorded at its first use.
+
+        Those of one kind differ by the estimates' buffers alone: what to launch is found out once.
+        """
+        key = kind, versions
+        if key not in self._programs:
+            program = Program(self._context)
+            if kind in self._commands:
+                recorded_for, commands = self._commands[kind]
+                program.repeat(commands, self._estimates.buffers_of(recorded_for, versions))
+            else:
+                record(program, *versions, *arguments)
+                self._commands[kind] = versions, list(program.commands)
+            self._programs[key] = program
+        return self._programs[key]
+
+    def _run(
+        self, kind: Hashable, record: Callable[..., None], versions: tuple[int, ...], *arguments: Any
+    ) -> None:
+        self._program(kind, record, versions, *arguments).run(self.system.device_seconds)
+
+
+def _nothing() -> None:
+    """A prepared linearizer is ready."""
+
+
+def _reduction_from_edges(
+    views: InThread[None] | Later[None],
+    linearizer: DeviceLinearizer,
+    structure: Structure,
+    configuration: Configuration,
+    equations: Equations,
+) -> Reduction:
+    """Products from the edges, once their views are there."""
+    views.result()
+    return matrix_free_reduction(equations, linearizer, structure, configuration)
