@@ -90,8 +90,13 @@ def test_imports_by_name_are_seen():
 
 PRIVATE = """
 cpu_kernels.kernels
-datasets.registry.data_folders
-eval.optional
+evaluate.datasets.registry.data_folders
+evaluate.optional
+evaluate.report.live.LiveView
+evaluate.report.thumbnails.COLUMNS
+evaluate.report.thumbnails.WIDTH
+evaluate.report.thumbnails.frustum_rows
+evaluate.report.viewer.trajectory_document
 geometry.quaternion
 geometry.rig_cameras.RigCameraModel
 geometry.rig_cameras.rig_camera_model
@@ -105,20 +110,15 @@ io.colmap.rigs.to_storage
 io.files.read_bytes
 io.files.write_bytes
 io.files.write_together
-option_names.ALIGNMENTS
-option_names.SEQUENCE_MODES
 optimizer.native_loop.native_loop_for
 optimizer.options
-optimizer.quantiles.chi2_quantile
 optimizer.run.ENDINGS
 optimizer.signals.StopSignals
-report.live.LiveView
-report.thumbnails.COLUMNS
-report.thumbnails.WIDTH
-report.thumbnails.frustum_rows
-report.viewer.trajectory_document
+option_names.ALIGNMENTS
+option_names.SEQUENCE_MODES
+problem.structure.Structure
 solver.cpu.CpuBlockSolver
-solver.structure.Structure
+strategies.quantiles.chi2_quantile
 temporary_files.temporary_folder
 types.inertial.FIELDS
 types.inertial.InertialMeasurement

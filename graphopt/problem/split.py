@@ -1,6 +1,6 @@
 """Optimizations on devices whose blocks have at most so many rows: larger vertices are taken apart.
 
-The block solver gets an ordinary graph in which each piece of a vertex is a vertex (`problem.split_types`), made
+The block solver gets an ordinary graph in which each piece of a vertex is a vertex (`split_types`), made
 for one optimization; estimates are brought back into the user's. Chi2, H and b are those of the graph itself.
 Which components of a vertex belong together follows from its traced oplus.
 """

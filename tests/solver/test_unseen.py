@@ -8,7 +8,7 @@ from graphopt.errors import SymbolicError
 from graphopt.graph import Graph
 from graphopt.graph.behind import edges_behind
 from graphopt.io import extra_types  # noqa: F401
-from graphopt.solver import unseen
+from graphopt.problem import unseen
 from graphopt.types import registry
 from graphopt.types.base import EdgeType
 

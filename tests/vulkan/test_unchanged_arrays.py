@@ -8,7 +8,7 @@ from vulkan_graphs import bundle_adjustment, pose_graph
 
 from graphopt.graph.columns import Columns
 from graphopt.optimizer import optimize
-from graphopt.solver import unseen
+from graphopt.problem import unseen
 
 EDGE_ARRAYS = ("vertices", "measurement", "information", "kernel", "kernel_width", "level", "parameters")
 
