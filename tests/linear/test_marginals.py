@@ -168,5 +168,5 @@ def test_wrong_options_are_refused():
     graph = fixed(GRAPHS["manhattan"]())
     with pytest.raises(OptionError, match="expected one of error, hold"):
         graphopt.compute_covariances(graph, singular="ignore")
-    with pytest.raises(DeviceError, match="There is no device 'cuda' here; .* cpu, vulkan"):
+    with pytest.raises(DeviceError, match=r"There is no device 'cuda' here; .* cpu, vulkan"):
         graphopt.compute_marginals(graph, [5], device="cuda")
