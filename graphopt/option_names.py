@@ -75,5 +75,5 @@ ROBUST_KERNELS = (
 Alignment = Literal["none", "se3", "sim3", "yaw"]
 ALIGNMENTS: tuple[Alignment, ...] = ("se3", "sim3", "yaw", "none")
 DELTA_UNITS = ("frames", "m", "s")
-SEQUENCE_MODES = ("stereo-inertial", "mono-inertial", "stereo", "mono")
+SEQUENCE_MODES = ("stereo-inertial", "mono-inertial", "rgbd-inertial", "stereo", "mono", "rgbd")
 """Sensors that the pipeline of `slam_bridge` takes."""

@@ -20,6 +20,7 @@ from __future__ import annotations
 import os
 import threading
 from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
 from functools import wraps
 from typing import TYPE_CHECKING, Any, TypeVar
 
@@ -94,6 +95,21 @@ def _locked(method: _Method) -> _Method:
     return holding  # type: ignore[return-value]
 
 
+@dataclass(frozen=True, eq=False)
+class Features:
+    """What a keyframe looks like: corners of its first camera with their descriptors, to recognise it by."""
+
+    pixel: np.ndarray
+    """(n, 2) float64 [px]; equal to the `pixel` of an observation where the corner shows a landmark."""
+    descriptor: np.ndarray
+    """(n, 32) uint8: 256 bits that are compared one by one, as ORB's."""
+
+    @property
+    def nbytes(self) -> int:
+        """Memory of both."""
+        return self.pixel.nbytes + self.descriptor.nbytes
+
+
 class Map:
     """Keyframes, landmarks, observations, IMU measurements, loops and priors of one world."""
 
@@ -114,6 +130,8 @@ class Map:
         self.pose_priors = Table("pose prior", POSE_PRIOR_COLUMNS)
         self.preintegrated: dict[int, Preintegrated] = {}
         """Per id of `imu` the measurement with its samples."""
+        self.features: dict[int, Features] = {}
+        """Per id of a keyframe what it looks like; see `set_features`."""
         self.priors: list[MarginalPrior] = []
         """What marginalized states left behind, see `problems.marginalize`."""
         self.lock = threading.RLock()
@@ -145,8 +163,9 @@ class Map:
 
     @property
     def nbytes(self) -> int:
-        """Memory of all tables."""
-        return sum(table.nbytes for table in self.tables.values())
+        """Memory of all tables and features."""
+        parts = (*self.tables.values(), *self.features.values())
+        return sum(part.nbytes for part in parts)
 
     # ---------------------------------------------------------------- adding
 
@@ -366,6 +385,22 @@ class Map:
         values = {"keyframe": owner, "world_T_body": poses, "information": information}
         return self.pose_priors.append(count, values)
 
+    @_locked
+    def set_features(self, keyframe: int, pixel: Any, descriptor: Any) -> None:
+        """Corners (n, 2) [px] of a keyframe's first camera and their descriptors (n, 32) uint8.
+
+        They are saved with the map, so that a later run recognises the place.
+        """
+        self.keyframes.rows(keyframe)
+        pixels = _numbers("pixel", np.asarray(pixel, float).reshape(-1, 2), (-1, 2))
+        bits = np.asarray(descriptor)
+        if bits.shape != (len(pixels), 32) or bits.dtype != np.uint8:
+            raise MapError(
+                f"set_features: descriptor has shape {bits.shape} and type {bits.dtype}, expected "
+                f"({len(pixels)}, 32) of uint8."
+            )
+        self.features[int(keyframe)] = Features(pixels, bits)
+
     # ---------------------------------------------------------------- removing and joining
 
     @_locked
@@ -385,6 +420,8 @@ class Map:
         self.pose_priors.keep(~np.isin(self.pose_priors["keyframe"], gone))
         self.loops.keep(~(np.isin(self.loops["first"], gone) | np.isin(self.loops["second"], gone)))
         self._forget(keyframes=gone)
+        for keyframe in gone.tolist():
+            self.features.pop(keyframe, None)
         self.keyframes.remove(gone)
         lost = np.isin(self.landmarks["reference"], gone)
         self.landmarks["reference"][lost] = self._first_observers(self.landmarks.ids[lost])
@@ -522,8 +559,45 @@ class Map:
         for name, table in self.tables.items():
             setattr(other, name, table.copy())
         other.preintegrated = dict(self.preintegrated)
+        other.features = dict(self.features)
         other.priors = list(self.priors)
         return other
+
+    @_locked
+    def follow(self, earlier: Map) -> None:
+        """Give out ids from where another map's end, so that `prepend` can bring both together."""
+        if any(table.next_id for table in self.tables.values()):
+            raise MapError("follow: the map has given out ids already.")
+        with earlier.lock:
+            for name, table in self.tables.items():
+                table.next_id = earlier.tables[name].next_id
+
+    @_locked
+    def prepend(self, earlier: Map) -> None:
+        """Take in all rows of another map, whose ids are below those of this one (`follow`), as they are.
+
+        Both must have the same cameras and be in the same frame: `transform` one of them first.
+        """
+        with earlier.lock:
+            if (self.rig is None) != (earlier.rig is None) or not (
+                self.rig is None or earlier.rig is None or self.rig.is_same(earlier.rig)
+            ):
+                raise MapError("prepend: the maps have other cameras.")
+            for name, table in self.tables.items():
+                ids, theirs = table.ids, earlier.tables[name].ids
+                if len(ids) and len(theirs) and int(ids[0]) <= int(theirs[-1]):
+                    raise MapError(
+                        f"prepend: {table.kind} {int(ids[0])} of this map is not above {int(theirs[-1])}, the "
+                        "last of the other one. Begin this map with `follow`."
+                    )
+            for name, table in self.tables.items():
+                mine, theirs = table.arrays(), earlier.tables[name].arrays()
+                joined = {key: np.concatenate([theirs[key], mine[key]]) for key in mine if key != "next_id"}
+                last = max(int(theirs["next_id"]), int(mine["next_id"]))
+                table.fill({**joined, "next_id": np.array(last)})
+            self.preintegrated = {**earlier.preintegrated, **self.preintegrated}
+            self.features = {**earlier.features, **self.features}
+            self.priors = [*earlier.priors, *self.priors]
 
     @_locked
     def apply(self, changed: Map, keyframes: Iterable[int] | None = None) -> None:

@@ -23,7 +23,7 @@ from graphopt.errors import FormatError
 from graphopt.io.files import write_bytes
 from slam_bridge.cameras import Camera, Rig
 from slam_bridge.imu import ImuNoise, ImuSamples
-from slam_bridge.map import Map
+from slam_bridge.map import Features, Map
 from slam_bridge.map_check import check_map
 from slam_bridge.marginal_prior import MarginalPrior
 from slam_bridge.preintegration import Preintegrated
@@ -55,6 +55,7 @@ def map_arrays(map: Map) -> dict[str, Any]:
         arrays: dict[str, Any] = {"gravity": map.gravity.copy()}
         for name, table in map.tables.items():
             arrays |= {f"{name}/{column}": values.copy() for column, values in table.arrays().items()}
+        arrays |= _feature_arrays(map.features)
         return arrays | _rig_arrays(map.rig) | _measured_arrays(map) | _prior_arrays(map.priors)
 
 
@@ -87,6 +88,7 @@ def map_of_arrays(arrays: dict[str, Any]) -> Map:
     for name, table in map.tables.items():
         table.fill({column: arrays[f"{name}/{column}"] for column in ("id", "next_id", *table.columns)})
     map.preintegrated = _measured_of(arrays, map.imu.ids)
+    map.features = _features_of(arrays, map)
     map.priors = _priors_of(arrays)
     check_map(map)
     return map
@@ -145,6 +147,33 @@ def _measured_of(arrays: dict[str, np.ndarray], ids: np.ndarray) -> dict[int, Pr
         numbers["dt"] = float(numbers["dt"])
         result[id_] = Preintegrated(samples, noise, **numbers, rule=str(arrays["measured/rule"][k]))
     return result
+
+
+def _feature_arrays(features: dict[int, Features]) -> dict[str, Any]:
+    """Corners of all keyframes, one after the other."""
+    found = list(features.values())
+    return {
+        "features/keyframe": np.array(list(features), np.int64),
+        "features/ends": np.cumsum([len(one.pixel) for one in found], dtype=np.int64),
+        "features/pixel": np.concatenate([np.zeros((0, 2)), *(one.pixel for one in found)]),
+        "features/descriptor": np.concatenate(
+            [np.zeros((0, 32), np.uint8), *(one.descriptor for one in found)]
+        ),
+    }
+
+
+def _features_of(arrays: dict[str, np.ndarray], map: Map) -> dict[int, Features]:
+    """Files of older versions have none."""
+    if "features/keyframe" not in arrays:
+        return {}
+    ends = arrays["features/ends"].tolist()
+    for keyframe, first, last in zip(
+        arrays["features/keyframe"].tolist(), [0, *ends][: len(ends)], ends, strict=True
+    ):
+        map.set_features(
+            keyframe, arrays["features/pixel"][first:last], arrays["features/descriptor"][first:last]
+        )
+    return map.features
 
 
 def _prior_arrays(priors: list[MarginalPrior]) -> dict[str, Any]:

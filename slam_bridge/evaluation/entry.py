@@ -21,7 +21,8 @@ from graphopt.option_names import ALIGNMENTS
 from slam_bridge.map import Map
 from slam_bridge.options import SolveOptions
 from slam_bridge.pipeline.options import PipelineOptions
-from slam_bridge.pipeline.system import PipelineResult, peak_memory, run
+from slam_bridge.pipeline.result import PipelineResult
+from slam_bridge.pipeline.system import peak_memory, run
 from slam_bridge.readers.sequence import Sequence, opencv
 from slam_bridge.readers.sequences import find_sequences, open_sequence
 

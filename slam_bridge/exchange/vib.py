@@ -43,6 +43,7 @@ _PLACES = {
     "rig": "calibration",
     "measured": "preintegrated/measured",
     "samples": "preintegrated/samples",
+    "features": "variables/features",
 }
 """Where each group of a map's arrays stands."""
 _COMPRESSED_FROM = 1 << 12  # bytes

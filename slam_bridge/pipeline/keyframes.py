@@ -1,4 +1,4 @@
-"""What a new keyframe adds to the map: corners, stereo matches, landmarks by stereo and by motion.
+"""What a new keyframe adds to the map: corners, matches in other cameras, landmarks by stereo, depth, motion.
 
 A corner without landmark is kept with its rays in the last keyframes (`View`). Its landmark is made as soon
 as two rays make an angle of `min_parallax` times their error: those of a stereo pair, or those of the oldest
@@ -8,13 +8,16 @@ view and the present one.
 from __future__ import annotations
 
 from collections import deque
-from dataclasses import dataclass
+from collections.abc import Callable
+from dataclasses import dataclass, field
 
 import numpy as np
 
 from graphopt.geometry import SE3
+from slam_bridge.cameras import Rig
 from slam_bridge.map import Map
 from slam_bridge.pipeline.features import Detector, Tracks, follow
+from slam_bridge.pipeline.inputs import Frame
 from slam_bridge.pipeline.options import PipelineOptions
 from slam_bridge.pipeline.two_view import (
     angular_sigma,
@@ -24,7 +27,6 @@ from slam_bridge.pipeline.two_view import (
     turned,
 )
 from slam_bridge.rays import triangulate
-from slam_bridge.readers.sequence import Sequence
 
 LIMIT = 2.45
 """Angles beyond so many times their error are wrong: 95 % of two numbers."""
@@ -32,6 +34,37 @@ FARTHEST = 1.0
 """Landmarks of the first stereo pair have a parallax of at least so many errors of a ray: where all is far,
 a map has to begin with points whose distance is hardly known. Motion tells more soon."""
 _NUM_VIEWS = 10
+_FLAT = 0.05
+"""Depths beside a corner differ by this fraction at most: at an edge a depth is of one side or the other."""
+Motion = Callable[[int], np.ndarray]
+
+
+def standing(lag: int) -> np.ndarray:
+    """body_T_later (7,) of a body that does not move."""
+    return np.array(SE3.identity_storage, float)
+
+
+def depth_sigma(depth: np.ndarray) -> np.ndarray:
+    """Standard deviation [m] of depths [m] of structured light.
+
+    Nguyen, Izadi and Lovell, Modeling Kinect Sensor Noise, 3DIMPVT 2012, equation for axial noise.
+    """
+    return 0.0012 + 0.0019 * (depth - 0.4) ** 2
+
+
+def measured_depths(image: np.ndarray, pixel: np.ndarray, farthest: float) -> np.ndarray:
+    """(n,) depths [m] at pixels (n, 2) of a depth image, NaN: none, beyond `farthest`, or at an edge."""
+    height, width = image.shape
+    column, row = np.rint(pixel).astype(int).T if len(pixel) else np.zeros((2, 0), int)
+    steps = np.arange(-1, 2)
+    rows = np.clip(row[:, None, None] + steps[:, None], 0, height - 1)
+    columns = np.clip(column[:, None, None] + steps, 0, width - 1)
+    around = image[rows, columns].reshape(len(pixel), 9).astype(float)
+    middle = around[:, 4].copy()
+    with np.errstate(invalid="ignore"):
+        known = np.where(np.isfinite(around) & (around > 0.0), around, middle[:, None])
+        good = (middle > 0.0) & (middle <= farthest) & (np.ptp(known, axis=1) <= _FLAT * middle)
+    return np.where(good, middle, np.nan)
 
 
 @dataclass(frozen=True, eq=False)
@@ -46,8 +79,10 @@ class View:
     """(n, 2) in the left image."""
     ray: np.ndarray
     """(n, 3) in the left camera's frame."""
-    right: np.ndarray
-    """(n, 2) in the right image, NaN: not matched."""
+    others: dict[int, np.ndarray] = field(default_factory=dict)
+    """By number of another camera (n, 2) its pixels at the moment of the first image, NaN: not matched."""
+    depth: np.ndarray | None = None
+    """(n,) z in the first camera [m], NaN: not measured."""
 
     def find(self, ids: np.ndarray) -> np.ndarray:
         """Rows of tracks, -1 where they are not in this view."""
@@ -56,12 +91,27 @@ class View:
         return np.where(self.ids[place] == ids, place, -1) if len(self.ids) else np.full(len(ids), -1)
 
 
+@dataclass(frozen=True, eq=False)
+class Prepared:
+    """What the images of a keyframe show, before the map has it."""
+
+    tracks: Tracks
+    others: dict[int, np.ndarray]
+    """As in `View`."""
+    depth: np.ndarray | None
+    """As in `View`."""
+    points: np.ndarray
+    """(n, 3) in the body's frame [m]."""
+    parallax: np.ndarray
+    """(n,) [rad] of the rays that the points come from; infinite where a depth was measured, 0: no point."""
+
+
 class KeyframeMaker:
     """Adds keyframes to a map."""
 
-    def __init__(self, sequence: Sequence, options: PipelineOptions, world: Map):
+    def __init__(self, rig: Rig, options: PipelineOptions, world: Map):
         self._options, self._world = options, world
-        self._rig, self._widest = sequence.rig, sequence.widest
+        self._rig, self._widest = rig, options.widest
         self._sigma = [angular_sigma(camera, options.sigma) for camera in self._rig]
         self._detector: Detector | None = None
         self._next_track = 0
@@ -111,40 +161,78 @@ class KeyframeMaker:
         mask[:8] = mask[-8:] = mask[:, :8] = mask[:, -8:] = False
         return mask
 
-    def stereo(
-        self, images: list[np.ndarray], tracks: Tracks, world_T_body: np.ndarray
+    def prepare(
+        self, frame: Frame, tracks: Tracks, world_T_body: np.ndarray, motion: Motion = standing
+    ) -> Prepared:
+        """Corners, matches in other cameras, and points of a frame at about this pose.
+
+        motion: body_T_later (7,) after so many nanoseconds, for images that are not of one moment.
+        """
+        tracks = self.detected(frame.left, tracks)
+        count = len(tracks)
+        points, parallax = np.zeros((count, 3)), np.zeros(count)
+        others, depth = {}, None
+        if self._options.is_stereo:
+            for place, camera in enumerate(frame.cameras[1:], 1):
+                later = motion(frame.lags[place]) if frame.lags[place] else None
+                pair = frame.left, frame.images[place]
+                there, seen, angle = self.match(pair, camera, tracks, world_T_body, later)
+                others[camera] = there
+                better = angle > parallax
+                points[better], parallax[better] = seen[better], angle[better]
+        elif self._options.has_depth and frame.depth is not None:
+            depth = measured_depths(frame.depth, tracks.pixel, self._options.max_depth)
+            has = np.isfinite(depth)
+            local = tracks.ray / tracks.ray[:, 2:] * depth[:, None]
+            points[has] = placed(SE3(self._rig[0].body_T_cam), local[has])
+            parallax[has] = np.inf
+        return Prepared(tracks, others, depth, points, parallax)
+
+    def match(
+        self,
+        images: tuple[np.ndarray, np.ndarray],
+        camera: int,
+        tracks: Tracks,
+        world_T_body: np.ndarray,
+        body_T_later: np.ndarray | None = None,
     ) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
-        """Pixels (n, 2) in the right image, NaN: none; points (n, 3) in the world; parallax (n,) [rad].
+        """Pixels (n, 2) in another camera, NaN: none; points (n, 3) in the body; parallax (n,) [rad].
 
         Searched where the landmark is, or where points of the landmarks' median distance would be; a match
-        has to meet its ray within `LIMIT` errors ahead of both cameras.
+        has to meet its ray within `LIMIT` errors ahead of both cameras. body_T_later: how the body moved up to
+        the other image; its pixels are then moved to where they were at the moment of the first one.
         """
-        left, right = self._rig[0], self._rig[1]
+        left, right = self._rig[0], self._rig[camera]
         rays, body_T_left, body_T_right = tracks.ray, SE3(left.body_T_cam), SE3(right.body_T_cam)
-        distance = self._distances(tracks, world_T_body)
+        body_T_then = body_T_right if body_T_later is None else SE3(body_T_later) * body_T_right
+        distance = self._distances(tracks, world_T_body, camera)
         with np.errstate(all="ignore"):
-            point = placed(body_T_right.inverse() * body_T_left, rays * distance[:, None])
+            point = placed(body_T_then.inverse() * body_T_left, rays * distance[:, None])
             guess = right.project(point)
         there, found = follow(images[0], images[1], tracks.pixel, guess, self._options)
         right_rays = rays_of(right, there, self._widest)
         found &= np.isfinite(right_rays).all(axis=1)
-        centres = [np.asarray(pose.translation) for pose in (body_T_left, body_T_right)]
+        centres = [np.asarray(pose.translation) for pose in (body_T_left, body_T_then)]
         seen = triangulate(
             centres[0],
             turned(body_T_left.rotation, rays),
             centres[1],
-            turned(body_T_right.rotation, right_rays),
+            turned(body_T_then.rotation, right_rays),
         )
         parallel = seen.parallax < max(self._sigma) * LIMIT  # too far to say more than where it is not
         found &= (seen.error <= LIMIT * max(self._sigma)) | (parallel & found)
+        if body_T_later is not None:
+            with np.errstate(all="ignore"):
+                then = right.project(placed(body_T_then.inverse(), seen.points))
+                there = there + right.project(placed(body_T_right.inverse(), seen.points)) - then
+            found &= np.isfinite(there).all(axis=1)
         there[~found] = np.nan
-        points = placed(SE3(world_T_body), seen.points)
-        return there, points, np.where(found & np.isfinite(seen.error), seen.parallax, 0.0)
+        return there, seen.points, np.where(found & np.isfinite(seen.error), seen.parallax, 0.0)
 
-    def _distances(self, tracks: Tracks, world_T_body: np.ndarray) -> np.ndarray:
+    def _distances(self, tracks: Tracks, world_T_body: np.ndarray, camera: int) -> np.ndarray:
         """(n,) [m] from the left camera to landmarks; of the others the median one, or 20 baselines."""
         centre = np.asarray(camera_pose(world_T_body, self._rig[0]).translation)
-        base = np.linalg.norm(self._rig[0].body_T_cam[:3] - self._rig[1].body_T_cam[:3])
+        base = np.linalg.norm(self._rig[0].body_T_cam[:3] - self._rig[camera].body_T_cam[:3])
         result = np.full(len(tracks), 20.0 * base)
         with self._world.lock:
             rows = self._world.landmarks.find(tracks.landmark)
@@ -155,21 +243,21 @@ class KeyframeMaker:
             result[~known] = np.median(result[known])
         return result
 
-    def insert(
-        self, keyframe: int, stamp: int, images: list[np.ndarray], tracks: Tracks, world_T_body: np.ndarray
-    ) -> tuple[Tracks, View]:
+    def insert(self, keyframe: int, stamp: int, prepared: Prepared) -> tuple[Tracks, View]:
         """Observations and new landmarks of a keyframe that the map has already; returns tracks with them."""
-        tracks = self.detected(images[0], tracks)
-        count = len(tracks)
-        right, points, parallax = np.full((count, 2), np.nan), np.zeros((count, 3)), np.zeros(count)
-        if self._options.is_stereo:
-            right, points, parallax = self.stereo(images, tracks, world_T_body)
-        view = View(keyframe, stamp, tracks.ids, tracks.pixel.copy(), tracks.ray.copy(), right)
+        tracks, parallax = prepared.tracks, prepared.parallax
+        view = View(
+            keyframe, stamp, tracks.ids, tracks.pixel.copy(), tracks.ray.copy(),
+            prepared.others, prepared.depth,
+        )  # fmt: skip
         with self._world.lock:
+            frames = self._world.keyframes
+            pose = SE3(frames["world_T_body"][frames.rows(keyframe)].copy())
             tracks.landmark[self._world.landmarks.find(tracks.landmark) < 0] = -1
             self._observe(view, np.flatnonzero(tracks.landmark >= 0), tracks.landmark)
             fresh = np.flatnonzero((tracks.landmark < 0) & (parallax > self.least_parallax))
-            tracks.landmark[fresh] = self._world.add_landmarks(points[fresh], keyframe)
+            points = placed(pose, prepared.points[fresh])
+            tracks.landmark[fresh] = self._world.add_landmarks(points, keyframe)
             self._observe(view, fresh, tracks.landmark)
             self.views.append(view)
             tracks = self._by_motion(tracks, view)
@@ -179,10 +267,19 @@ class KeyframeMaker:
         """Add observations of rows of a view; `landmark` has one id per row of the view."""
         sigma = self._options.sigma
         if len(rows):
-            self._world.add_observations(view.keyframe, landmark[rows], view.pixel[rows], 0, sigma=sigma)
-        rows = rows[np.isfinite(view.right[rows, 0])]
-        if len(rows):
-            self._world.add_observations(view.keyframe, landmark[rows], view.right[rows], 1, sigma=sigma)
+            depths = {}
+            if view.depth is not None:
+                depth = view.depth[rows]
+                depths = {"depth": depth, "depth_sigma": depth_sigma(depth)}
+            self._world.add_observations(
+                view.keyframe, landmark[rows], view.pixel[rows], 0, sigma=sigma, **depths
+            )
+        for camera, there in view.others.items():
+            seen = rows[np.isfinite(there[rows, 0])]
+            if len(seen):
+                self._world.add_observations(
+                    view.keyframe, landmark[seen], there[seen], camera, sigma=sigma
+                )
 
     def _by_motion(self, tracks: Tracks, view: View) -> Tracks:
         """Landmarks of tracks whose oldest ray and present one meet; tracks whose rays miss are dropped."""

@@ -17,24 +17,43 @@ from typing import Any
 import numpy as np
 
 from graphopt.geometry import SE3
+from slam_bridge.cameras import Rig
 from slam_bridge.map import Map
-from slam_bridge.pipeline.features import Detector
+from slam_bridge.pipeline.features import Detector, matched
 from slam_bridge.pipeline.options import PipelineOptions
 from slam_bridge.pipeline.places import Place, PlaceIndex, common, look
+from slam_bridge.pipeline.tracking import Recognised
 from slam_bridge.problems import (
     FrameObservations,
     essential_graph_optimization,
     relocalize,
     sim3_alignment,
 )
-from slam_bridge.readers.sequence import Sequence
 
 _POSITION_SIGMA, _ROTATION_SIGMA, _SCALE_SIGMA = 0.05, 0.01, 0.01
 """Of a loop, as of the links of the essential graph [m, rad, none]."""
 _DENSE = 4
 """So many times the corners of a frame are described where a place is to be recognised: 1000 in ORB-SLAM3."""
+_NEIGHBOURS = 10
+"""Keyframes whose landmarks are looked for where a map is only read."""
+_RADIUS = 20.0
+"""[px] around where they should be: the pose was tracked up to now."""
+BEFORE_ALL = int(np.iinfo(np.int64).min // 2)
+"""Stamp of keyframes of an earlier run, whose clock may have been another."""
 _PAUSE = 5
 """Keyframes after a loop that are not looked at; ORB-SLAM3: 10 of its denser ones."""
+
+
+@dataclass(frozen=True, eq=False)
+class FoundPose:
+    """Where a view is, from landmarks of a keyframe."""
+
+    relative: np.ndarray
+    """keyframe_T_body (7,)."""
+    rows: np.ndarray
+    """(m,) corners of the view that agree."""
+    landmark: np.ndarray
+    """(m,) ids of what they show."""
 
 
 @dataclass(frozen=True, eq=False)
@@ -52,8 +71,8 @@ class Loop:
 class Loops:
     """Finds loops and closes them."""
 
-    def __init__(self, sequence: Sequence, options: PipelineOptions, world: Map):
-        self._rig, self._options, self._world = sequence.rig, options, world
+    def __init__(self, rig: Rig, options: PipelineOptions, world: Map):
+        self._rig, self._options, self._world = rig, options, world
         self.index = PlaceIndex()
         self._detector: Detector | None = None
         self.found: list[Loop] = []
@@ -66,6 +85,13 @@ class Loops:
             self._detector = Detector(image.shape[:2], np.ones(image.shape[:2], bool), dense)
         return look(image, self._detector, keyframe, stamp, pixel)
 
+    def restore(self) -> None:
+        """Index the keyframes whose features came with the map; they are older than whatever comes."""
+        with self._world.lock:
+            found = {key: one for key, one in self._world.features.items() if key in self._world.keyframes}
+        for keyframe, one in found.items():
+            self.index.add(Place(keyframe, BEFORE_ALL, one.descriptor, one.pixel, len(one.pixel)))
+
     def find(self, place: Place, may_close: bool) -> bool:
         """Add a keyframe to the index; True where it closes a loop, which `close` then does."""
         candidates: list[Place] = []
@@ -73,13 +99,60 @@ class Loops:
             before = place.stamp - int(1e9 * self._options.loop_gap)
             candidates = self.index.query(place.descriptor, before)
         self._pause -= 1
-        self.index.add(place)
+        self.add(place)
         for old in candidates:
             loop = self._verified(place, old)
             if loop is not None:
                 self.found.append(loop)
                 return True
         return False
+
+    def add(self, place: Place) -> None:
+        """Remember a keyframe's look, in the index and in the map."""
+        self.index.add(place)
+        with self._world.lock:
+            if place.keyframe in self._world.keyframes:
+                stored = self.index.places[place.keyframe]
+                self._world.set_features(place.keyframe, stored.pixel, stored.descriptor)
+
+    def recognised(self, here: Place) -> Recognised | None:
+        """Where a view is among the keyframes; None: nowhere that it could tell."""
+        for old in self.index.query(here.descriptor, here.stamp):
+            found = self.pose_among(here, old, self._options.min_inliers)
+            if found is not None:
+                return Recognised(old.keyframe, found.relative, here.pixel[found.rows], found.landmark)
+        return None
+
+    def visible(self, here: Place, world_T_body: np.ndarray, near: int) -> Recognised | None:
+        """Landmarks of keyframes about `near` that a view shows where its pose (7,) says; None: too few.
+
+        The keyframe that shows most of them is the one that the pose is then counted from.
+        """
+        camera, world = self._rig[0], self._world
+        with world.lock:
+            keyframes = [near, *world.covisible([near])[0][:_NEIGHBOURS].tolist()]
+            places = [self.index.places[key] for key in keyframes if key in self.index.places]
+            found = [(self.landmarks_of(place), place) for place in places]
+            landmark = np.concatenate([np.zeros(0, np.int64), *(ids[ids >= 0] for ids, _ in found)])
+            bits = np.concatenate(
+                [np.zeros((0, 32), np.uint8), *(place.descriptor[ids >= 0] for ids, place in found)]
+            )
+            local = camera.in_camera(world_T_body, world.landmarks["position"][world.landmarks.rows(landmark)])
+        with np.errstate(all="ignore"):
+            inside = camera.sees(local)
+            expected = camera.project(local)
+        landmark, bits, expected = landmark[inside], bits[inside], expected[inside]
+        landmark, first = np.unique(landmark, return_index=True)
+        pairs = matched(here.descriptor, bits[first])
+        off = np.linalg.norm(here.pixel[pairs[:, 0]] - expected[first][pairs[:, 1]], axis=1)
+        pairs = pairs[off <= _RADIUS]
+        if len(pairs) < self._options.min_inliers:
+            return None
+        chosen = landmark[pairs[:, 1]]
+        counts = [int(np.isin(ids, chosen).sum()) for ids, _ in found]
+        best = found[int(np.argmax(counts))][1]
+        relative = (SE3(self._pose(best)).inverse() * SE3(world_T_body)).storage
+        return Recognised(best.keyframe, np.array(relative), here.pixel[pairs[:, 0]], chosen)
 
     @property
     def _enough(self) -> int:
@@ -92,53 +165,73 @@ class Loops:
         found = self.pose_among(now, old, self._enough)
         if found is None:
             return None
-        pose, rows, theirs = found
-        mine = self.landmarks_of(now)[rows]
-        relative = np.asarray((SE3(self._pose(old)).inverse() * SE3(pose)).storage)
-        same = (mine >= 0) & (mine != theirs)
-        pairs = np.stack([theirs[same], mine[same]], axis=1)
-        return Loop(old.keyframe, now.keyframe, np.append(relative, 1.0), pairs)
+        mine = self.landmarks_of(now)[found.rows]
+        same = (mine >= 0) & (mine != found.landmark)
+        pairs = np.stack([found.landmark[same], mine[same]], axis=1)
+        return Loop(old.keyframe, now.keyframe, np.append(found.relative, 1.0), pairs)
 
-    def pose_among(
-        self, now: Place, old: Place, least: int
-    ) -> tuple[np.ndarray, np.ndarray, np.ndarray] | None:
-        """Where a view is, from an old one's landmarks: world_T_body (7,), and rows and landmarks that agree.
+    def joining(self, now: Place, theirs: Loops) -> Loop | None:
+        """A place of another map, `theirs`, that a keyframe of this one shows; landmarks are of both maps."""
+        for old in theirs.index.query(now.descriptor, now.stamp):
+            if self._options.mode == "mono":
+                loop = self._similar(now, old, theirs)
+            else:
+                loop = self._placed_in(now, old, theirs)
+            if loop is not None:
+                return loop
+        return None
 
-        None where these are fewer than `least`.
-        """
+    def _placed_in(self, now: Place, old: Place, theirs: Loops) -> Loop | None:
+        found = theirs.pose_among(now, old, self._enough)
+        if found is None:
+            return None
+        mine = self.landmarks_of(now)[found.rows]
+        pairs = np.stack([found.landmark[mine >= 0], mine[mine >= 0]], axis=1)
+        return Loop(old.keyframe, now.keyframe, np.append(found.relative, 1.0), pairs)
+
+    def pose_among(self, now: Place, old: Place, least: int) -> FoundPose | None:
+        """Where a view is, from an old one's landmarks; None where fewer than `least` agree."""
         rows, rows_old = common(now, old)
         with self._world.lock:
             landmark = self.landmarks_of(old)[rows_old]
             rows, landmark = rows[landmark >= 0], landmark[landmark >= 0]
             points = self._world.landmarks["position"][self._world.landmarks.rows(landmark)].copy()
-        if len(rows) < least:
-            return None
+            if len(rows) < least:
+                return None
+            anchor = self._pose(old)
         seen = FrameObservations.of(points, now.pixel[rows], sigma=self._options.detected_sigma)
         found = relocalize(self._rig, seen, min_inliers=least)
         if not found.is_usable:
             return None
-        return found.keyframes.world_T_body[0], rows[found.inliers], landmark[found.inliers]
+        relative = (SE3(anchor).inverse() * SE3(found.keyframes.world_T_body[0])).storage
+        return FoundPose(np.array(relative), rows[found.inliers], landmark[found.inliers])
 
-    def _similar(self, now: Place, old: Place) -> Loop | None:
-        """Sim3 between both views' landmarks, each in its own camera, which is the body of a mono map."""
+    def _similar(self, now: Place, old: Place, of_old: Loops | None = None) -> Loop | None:
+        """Sim3 between both views' landmarks, each in its own camera, which is the body of a mono map.
+
+        of_old: of the old view's map, if that is another one.
+        """
+        of_old = of_old or self
         rows_now, rows_old = common(now, old)
-        camera, landmarks = self._rig[0], self._world.landmarks
-        with self._world.lock:
-            mine, theirs = self.landmarks_of(now)[rows_now], self.landmarks_of(old)[rows_old]
+        with self._world.lock, of_old._world.lock:
+            mine, theirs = self.landmarks_of(now)[rows_now], of_old.landmarks_of(old)[rows_old]
             has = (mine >= 0) & (theirs >= 0)
-            first, second = (
-                camera.in_camera(self._pose(view), landmarks["position"][landmarks.rows(ids[has])])
-                for view, ids in ((old, theirs), (now, mine))
-            )
+            first, second = of_old._in_camera(old, theirs[has]), self._in_camera(now, mine[has])
         if int(has.sum()) < self._enough:
             return None
         pixels, sigma = (old.pixel[rows_old[has]], now.pixel[rows_now[has]]), self._options.detected_sigma
+        camera = self._rig[0]
         found = sim3_alignment(first, second, (camera, camera), pixels[0], pixels[1], sigma=sigma)
         if not found.is_usable or found.num_inliers < self._enough:
             return None
         pairs = np.stack([theirs[has], mine[has]], axis=1)
-        same = found.inliers & (pairs[:, 0] != pairs[:, 1])
+        same = found.inliers & ((pairs[:, 0] != pairs[:, 1]) | (of_old is not self))
         return Loop(old.keyframe, now.keyframe, found.extra["first_S_second"], pairs[same])
+
+    def _in_camera(self, place: Place, landmarks: np.ndarray) -> np.ndarray:
+        """Landmarks (n,) in the camera of a place (n, 3)."""
+        table = self._world.landmarks
+        return self._rig[0].in_camera(self._pose(place), table["position"][table.rows(landmarks)])
 
     def _pose(self, place: Place) -> np.ndarray:
         with self._world.lock:
@@ -166,7 +259,7 @@ class Loops:
         information = np.diag(np.repeat([_ROTATION_SIGMA, _POSITION_SIGMA, _SCALE_SIGMA], (3, 3, 1)) ** -2.0)
         before = world.keyframes["world_T_body"][world.keyframes.rows(loop.now)].copy()
         world.add_loops([loop.old], [loop.now], loop.old_S_now[None, :7], information, loop.old_S_now[7:])
-        mode = {"stereo": "se3", "mono": "sim3"}.get(self._options.mode, "4dof")
+        mode = {"stereo": "se3", "rgbd": "se3", "mono": "sim3"}.get(self._options.mode, "4dof")
         found = essential_graph_optimization(world, mode)
         with world.lock:
             pairs = loop.landmarks[(world.landmarks.find(loop.landmarks) >= 0).all(axis=1)]

@@ -13,7 +13,7 @@ from __future__ import annotations
 import queue
 import threading
 import time
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from typing import Any
 
@@ -24,6 +24,7 @@ from slam_bridge.map import Map
 from slam_bridge.pipeline.keyframes import View
 from slam_bridge.pipeline.loops import Loops
 from slam_bridge.pipeline.options import PipelineOptions
+from slam_bridge.pipeline.places import Place
 from slam_bridge.pipeline.tracking import Tracker
 from slam_bridge.pipeline.trajectory import FrameLog
 from slam_bridge.problems import (
@@ -70,9 +71,20 @@ class Turns:
 class Mapper:
     """Takes keyframes and improves the map."""
 
-    def __init__(self, tracker: Tracker, world: Map, log: FrameLog, loops: Loops, options: PipelineOptions):
+    def __init__(
+        self,
+        tracker: Tracker,
+        world: Map,
+        log: FrameLog,
+        loops: Loops,
+        options: PipelineOptions,
+        join: Callable[[Place], dict[str, Any] | None] = lambda place: None,
+    ):
+        """join: brings another map together with this one where a place shows both; says what it did."""
         self._tracker, self._world, self._log, self._loops = tracker, world, log, loops
-        self._options = options
+        self._options, self._join = options, join
+        self._first = world.keyframes.next_id
+        """First keyframe of this run; those of an earlier one are not part of windows."""
         self.turns = Turns()
         self.calls: list[dict[str, Any]] = []
         """Every local bundle adjustment: stamp [ns], seconds, sizes, phases."""
@@ -150,16 +162,21 @@ class Mapper:
                     self._tracker.moved()
         self._cull_keyframe()
         place = self._loops.look(image, view.keyframe, view.stamp, view.pixel)
-        is_closed = self._loops.find(place, self._tracker.is_inertial or not options.is_inertial)
-        if is_closed:
+        may_close = self._tracker.is_inertial or not options.is_inertial
+        if self._loops.find(place, may_close):
             with self.turns.alone():
                 self.steps.append(self._loops.close(self._tracker))
+        elif may_close and (joined := self._join(place)) is not None:
+            self.steps.append(joined)
+            self._local(view)
 
     def _local(self, view: View) -> None:
         """Local bundle adjustment of the last keyframes."""
         world, options = self._world, self._options
-        recent = world.keyframes.ids[-options.local_keyframes :].copy()
-        if len(recent) < 2 and not options.is_stereo:
+        with world.lock:
+            ids = world.keyframes.ids
+            recent = ids[ids >= self._first][-options.local_keyframes :].copy()
+        if len(recent) < 2 and not options.is_metric:
             return
         inertial = self._tracker.is_inertial
         everything = len(world.keyframes) == len(recent)
@@ -208,7 +225,7 @@ class Mapper:
         with world.lock:
             ids, stamps = world.keyframes.ids, world.keyframes["stamp"]
             row = len(ids) - options.local_keyframes - 1
-            if row < 1:
+            if row < 1 or ids[row - 1] < self._first:
                 return
             gap = 1e-9 * float(stamps[row + 1] - stamps[row - 1])
             if options.is_inertial and gap > _LONGEST_LINK:
@@ -253,7 +270,7 @@ class Mapper:
         with self.turns.alone():
             started = time.perf_counter()
             before = frames["world_T_body"].copy()
-            initial = InitializationOptions(with_scale=not options.is_stereo)
+            initial = InitializationOptions(with_scale=not options.is_metric)
             if initial.with_scale:
                 self._place_bodies(initial)
             found = inertial_initialization(
@@ -307,7 +324,7 @@ class Mapper:
         if options.is_inertial and not self._tracker.is_inertial:
             tried = [step["refused"] for step in self.steps if step["step"] == "inertial initialization"]
             return "the IMU was never initialized. " + (tried or ["There were too few keyframes for it."])[-1]
-        if not options.is_inertial or options.is_stereo or found is None:
+        if not options.is_inertial or options.is_metric or found is None:
             return ""
         off, spread = scale_by_stages(self._world, options.solve.with_changes(iterations=20))
         deviation = max(scale_deviation(found), float(np.hypot(off, spread)))

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 from dataclasses import dataclass, field, fields
 
+import numpy as np
+
 from graphopt.errors import OptionError
 from graphopt.option_names import SEQUENCE_MODES
 from slam_bridge.options import SolveOptions
@@ -76,12 +78,30 @@ class PipelineOptions:
     """Optimize everything at the end."""
     max_queue: int = 2
     """Keyframes that may wait for the mapping thread; tracking waits beyond."""
+    when_busy: str = "wait"
+    """What `Slam.add_images` does while `max_frames` wait: "wait" for tracking, or "drop" the oldest of them."""
+    max_frames: int = 4
+    """Frames that may wait for tracking."""
+    imu_wait: float = 0.2
+    """A frame waits for its IMU samples until frames so much later are there."""
+    localization: bool = False
+    """Only find poses in the map that was given, which stays as it is; memory does not grow with time."""
+    equalize: bool = False
+    """Even out the contrast of images (CLAHE), as ORB-SLAM3 does with TUM-VI's."""
+    widest: float = float(np.deg2rad(80.0))
+    """Rays further from a camera's axis than this are not used [rad]: vignetting."""
+    depth_scale: float = 1e-3
+    """Metres per unit of a depth image of whole numbers; TUM RGB-D: 1 / 5000."""
+    max_depth: float = 8.0
+    """Depths beyond are not used [m]; structured light and time of flight measure to 4 to 10 m."""
 
     def __post_init__(self) -> None:
         if self.mode not in SEQUENCE_MODES:
             raise OptionError(
                 f"PipelineOptions.mode is {self.mode!r}, expected one of {', '.join(SEQUENCE_MODES)}."
             )
+        if self.when_busy not in ("wait", "drop"):
+            raise OptionError(f"PipelineOptions.when_busy is {self.when_busy!r}, expected 'wait' or 'drop'.")
         for option in fields(self):
             least = {"int": 1, "float": 0.0}.get(str(option.type))
             value = getattr(self, option.name)
@@ -98,5 +118,15 @@ class PipelineOptions:
 
     @property
     def is_stereo(self) -> bool:
-        """Two cameras take part."""
+        """Two cameras or more take part."""
         return self.mode.startswith("stereo")
+
+    @property
+    def has_depth(self) -> bool:
+        """A depth image belongs to each frame."""
+        return self.mode.startswith("rgbd")
+
+    @property
+    def is_metric(self) -> bool:
+        """The images alone show metres."""
+        return self.is_stereo or self.has_depth

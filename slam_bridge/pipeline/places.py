@@ -77,6 +77,22 @@ class PlaceIndex:
         """Keyframes by key of their samples."""
         self._lock = threading.Lock()
 
+    def __len__(self) -> int:
+        return len(self._samples)
+
+    @property
+    def nbytes(self) -> int:
+        """Memory of descriptors, pixels, samples and keys."""
+        with self._lock:
+            held = [array for place in self.places.values() for array in (place.descriptor, place.pixel)]
+            keys = sum(56 + 8 * len(keyframes) + 100 for keyframes in self._holders.values())
+            return keys + sum(array.nbytes for array in (*held, *self._samples.values()))
+
+    def take_in(self, other: PlaceIndex) -> None:
+        """Add the keyframes of another index, which are older."""
+        for place in list(other.places.values()):
+            self.add(place)
+
     def add(self, place: Place) -> None:
         """Add a keyframe."""
         with self._lock:

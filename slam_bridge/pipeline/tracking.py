@@ -20,6 +20,7 @@ from graphopt.geometry import SE3
 from slam_bridge.map import Map
 from slam_bridge.marginal_prior import MarginalPrior
 from slam_bridge.pipeline.features import Tracks, follow
+from slam_bridge.pipeline.inputs import Frame, Sensors
 from slam_bridge.pipeline.keyframes import KeyframeMaker, View
 from slam_bridge.pipeline.options import PipelineOptions
 from slam_bridge.pipeline.trajectory import FrameLog
@@ -41,9 +42,10 @@ from slam_bridge.problems import (
     pose_inertial_optimization,
     pose_optimization,
 )
-from slam_bridge.readers.sequence import Sequence
 
 _IDENTITY = np.array(SE3.identity_storage, float)
+_MOST_WAITING = 200
+"""Frames before a mono map's second keyframe whose poses are found afterwards: of a camera at rest the last."""
 
 
 class Status(Enum):
@@ -53,6 +55,7 @@ class Status(Enum):
     TRACKING = "tracking"
     BRIDGING = "too few landmarks; the IMU says where the frame is"
     LOST = "lost; looking for a place seen before"
+    SKIPPED = "left out, because tracking was busy"
 
 
 @dataclass(frozen=True, eq=False)
@@ -70,13 +73,26 @@ class Predicted:
     """What is known about the last frame; None: from a keyframe."""
 
 
-class Tracker:
-    """Follows one sequence and asks for keyframes."""
+@dataclass(frozen=True, eq=False)
+class Recognised:
+    """Where a frame is in a map, and what it shows of it."""
 
-    def __init__(self, sequence: Sequence, options: PipelineOptions, world: Map, log: FrameLog):
-        self._sequence, self._options, self._world, self._log = sequence, options, world, log
-        self._rig = sequence.rig
-        self.maker = KeyframeMaker(sequence, options, world)
+    keyframe: int
+    keyframe_T_body: np.ndarray
+    """(7,)."""
+    pixel: np.ndarray
+    """(m, 2) in the first camera."""
+    landmark: np.ndarray
+    """(m,) ids."""
+
+
+class Tracker:
+    """Follows frames and asks for keyframes."""
+
+    def __init__(self, sensors: Sensors, options: PipelineOptions, world: Map, log: FrameLog):
+        self._sensors, self._options, self._world, self._log = sensors, options, world, log
+        self._rig = sensors.rig
+        self.maker = KeyframeMaker(sensors.rig, options, world)
         self.tracks = Tracks.none()
         self.status = Status.STARTING
         self.is_inertial = False
@@ -90,6 +106,8 @@ class Tracker:
         """(7,) motion of the last frame."""
         self.image = np.zeros((0, 0), np.uint8)
         """Left image of the last frame."""
+        self._step_seconds = 0.0
+        """Time that `step` took."""
         self._graph = FrameGraph(self._rig)
         self._inertial_graphs = [InertialFrameGraph(self._rig, is_free) for is_free in (False, True)]
         self._num_reference = 0
@@ -106,47 +124,71 @@ class Tracker:
 
     # ---------------------------------------------------------------- frames
 
-    def process(self, stamp: int, images: list[np.ndarray]) -> View | None:
+    def process(self, frame: Frame) -> View | None:
         """Take one frame; the view of a new keyframe that mapping should see."""
-        view = self._start(stamp, images) if self.status is Status.STARTING else self._track(stamp, images)
-        self.image, self._last_stamp = images[0], stamp
+        view = self._start(frame) if self.status is Status.STARTING else self._track(frame)
+        self.image, self._last_stamp = frame.left, frame.stamp
         return view
+
+    @property
+    def oldest_needed(self) -> int:
+        """Stamp [ns] from which on IMU samples are needed."""
+        return self._reference_stamp if self.reference >= 0 else self._first[0] if self._first else self._last_stamp
 
     @property
     def has_pose(self) -> bool:
         """The last frame's pose is known."""
         return self.status in (Status.TRACKING, Status.BRIDGING)
 
-    def _track(self, stamp: int, images: list[np.ndarray]) -> View | None:
+    def _track(self, frame: Frame) -> View | None:
+        stamp = frame.stamp
+        if self.reference < 0:  # in a map of an earlier run, not yet recognised
+            self._miss(stamp)
+            return None
         predicted = self._predicted(stamp)
-        self._follow(images[0], predicted.world_T_body)
+        self._follow(frame.left, predicted.world_T_body)
         pose, inliers, anchor = self._pose(predicted)
         if inliers >= self._options.min_inliers:
             self.status, self.lost_since = Status.TRACKING, None
         else:
             self._miss(stamp)
             pose, anchor = predicted.world_T_body, predicted.world_T_reference
-        self._advance(pose, anchor)
+        self._advance(pose, anchor, stamp)
         if self.status is Status.LOST:
             return None
         self._log.add(stamp, self.reference, self.reference_T_body.copy())
-        if self._needs_keyframe(stamp, inliers):
-            return self.add_keyframe(stamp, images, pose)
+        if not self._options.localization and self._needs_keyframe(stamp, inliers):
+            return self.add_keyframe(frame)
         return None
 
     def _miss(self, stamp: int) -> None:
-        self.lost_since = self.lost_since or stamp
+        self.lost_since = stamp if self.lost_since is None else self.lost_since
         bridged = self.is_inertial and stamp - self.lost_since <= 1_000_000_000
         self.status = Status.BRIDGING if bridged else Status.LOST
 
-    def _advance(self, pose: np.ndarray, anchor: np.ndarray) -> None:
+    def _advance(self, pose: np.ndarray, anchor: np.ndarray, stamp: int) -> None:
         """The frame's pose relative to the last keyframe, and the motion that led to it.
 
         anchor (7,): of that keyframe, read together with what the pose was found from.
         """
         now = np.asarray((SE3(anchor).inverse() * SE3(pose)).storage)
         self.step = np.asarray((SE3(self.reference_T_body).inverse() * SE3(now)).storage)
-        self.reference_T_body = now
+        self.reference_T_body, self._step_seconds = now, 1e-9 * (stamp - self._last_stamp)
+
+    def motion_in(self, lag: int) -> np.ndarray:
+        """body_T_later (7,) after a lag [ns], if the body goes on as it did between the last two frames."""
+        share = 1e-9 * lag / self._step_seconds if self._step_seconds > 0.0 else 0.0
+        return np.asarray(SE3.exp(share * np.asarray(SE3(self.step).log())).storage)
+
+    def pose(self) -> np.ndarray:
+        """world_T_body (7,) of the last frame as the map is now."""
+        return self._placed(self.reference, self.reference_T_body)
+
+    def _placed(self, keyframe: int, relative: np.ndarray) -> np.ndarray:
+        """world_T_body (7,) of keyframe_T_body (7,); keyframe -1: the world."""
+        if keyframe < 0:
+            return relative.copy()
+        return np.array((SE3(self._keyframe_pose(keyframe)) * SE3(relative)).storage)
 
     def _keyframe_pose(self, keyframe: int) -> np.ndarray:
         with self._world.lock:
@@ -156,7 +198,7 @@ class Tracker:
     # ---------------------------------------------------------------- prediction
 
     def _predicted(self, stamp: int) -> Predicted:
-        if self.is_inertial:
+        if self.is_inertial and self._has_velocity():
             with self._world.lock:
                 previous, start, prior = self._known_state()
                 anchor = self._keyframe_pose(self.reference)
@@ -170,6 +212,12 @@ class Tracker:
         if recent is not None:
             step[3:] = recent.delta_rotation
         return Predicted(np.asarray((last * SE3(step)).storage), state.world_T_body)
+
+    def _has_velocity(self) -> bool:
+        """The last frame's velocity is known: not of a place that was just recognised, without an IMU link."""
+        with self._world.lock:
+            frames = self._world.keyframes
+            return self._state is not None or bool(frames["has_states"][frames.rows(self.reference)])
 
     def _known_state(self) -> tuple[FrameState, int, MarginalPrior | None]:
         """State to go on from and its stamp: a keyframe that mapping just optimized, else the last frame."""
@@ -186,11 +234,11 @@ class Tracker:
             return FrameState(*(frames[name][row].copy() for name in names))
 
     def _measured(self, start: int, end: int, state: FrameState) -> Preintegrated | None:
-        sequence = self._sequence
-        if not self._options.is_inertial or sequence.imu is None or sequence.noise is None or end <= start:
+        noise = self._sensors.noise
+        if not self._options.is_inertial or noise is None or end <= start:
             return None
-        part = sequence.imu.between_or_none(start, end)
-        return None if part is None else preintegrate(part, sequence.noise, state.gyro_bias, state.acc_bias)
+        part = self._sensors.imu.between_or_none(start, end)
+        return None if part is None else preintegrate(part, noise, state.gyro_bias, state.acc_bias)
 
     def _follow(self, image: np.ndarray, predicted: np.ndarray) -> None:
         """Move the tracks to this image; those that are lost go."""
@@ -209,7 +257,7 @@ class Tracker:
         """Follow the tracks from the last image into this one."""
         pixel, found = follow(self.image, image, self.tracks.pixel, guess, self._options)
         tracks = replace(self.tracks, pixel=pixel, age=self.tracks.age + 1).keep(found)
-        tracks.ray = rays_of(self._rig[0], tracks.pixel, self._sequence.widest)
+        tracks.ray = rays_of(self._rig[0], tracks.pixel, self._options.widest)
         self.tracks = tracks.keep(np.isfinite(tracks.ray[:, 0]))
 
     def _landmarks(self, tracks: Tracks) -> tuple[np.ndarray, np.ndarray]:
@@ -278,26 +326,51 @@ class Tracker:
         cosine = np.clip(np.einsum("ni,ni->n", view.ray[rows[has]], now), -1.0, 1.0)
         return float(np.nanmean(np.arccos(cosine)))
 
-    def add_keyframe(self, stamp: int, images: list[np.ndarray], pose: np.ndarray) -> View:
-        """Make the present frame a keyframe, linked to the last one by the IMU where there is one."""
-        state, measured = FrameState(pose, *np.zeros((3, 3))), None
-        if self.reference >= 0 and self._options.is_inertial:
-            before = self._state_of(self.reference)
-            measured = self._measured(self._reference_stamp, stamp, before)
-            state = replace(self._keyframe_state(before, measured), world_T_body=pose)
+    def add_keyframe(self, frame: Frame, at: tuple[int, np.ndarray] | None = None) -> View:
+        """Make the present frame a keyframe, linked to the last one by the IMU where there is one.
+
+        at: a keyframe and keyframe_T_body (7,), of which the pose follows wherever mapping has the keyframe now;
+        None: as tracked from the last one; keyframe -1: the world. The map gets the keyframe with all that it
+        sees in one step: nobody finds half of it.
+        """
+        stamp, at = frame.stamp, at or (self.reference, self.reference_T_body)
+        prepared = self.maker.prepare(frame, self.tracks, self._placed(*at), self.motion_in)
         with self._world.lock:
+            where = self._placed(*at)
+            state, measured, has_velocity = FrameState(where, *np.zeros((3, 3))), None, True
+            if self.reference >= 0 and self._options.is_inertial:
+                before = self._state_of(self.reference)
+                measured = self._measured(self._reference_stamp, stamp, before)
+                has_velocity = measured is not None or not self.is_inertial
+                if measured is not None and self.is_inertial and not self._has_velocity():
+                    before = self._moving(before, where, measured)
+                state = replace(self._keyframe_state(before, measured), world_T_body=where)
+            elif self.is_inertial:
+                has_velocity = False
             keyframe = self._world.add_keyframe(
-                stamp, pose, state.velocity if self._options.is_inertial else None,
+                stamp, where, state.velocity if self._options.is_inertial and has_velocity else None,
                 gyro_bias=state.gyro_bias, acc_bias=state.acc_bias,
             )  # fmt: skip
             if measured is not None:
                 self._world.add_imu(self.reference, keyframe, measured)
-        self._log.add_keyframe(stamp, keyframe)
-        self.tracks, view = self.maker.insert(keyframe, stamp, images, self.tracks, pose)
+            self._log.add_keyframe(stamp, keyframe)
+            self.tracks, view = self.maker.insert(keyframe, stamp, prepared)
         self.reference, self._reference_stamp = keyframe, stamp
         self.reference_T_body = _IDENTITY.copy()
         self._num_reference = int((self.tracks.landmark >= 0).sum())
         return view
+
+    def _moving(self, before: FrameState, now: np.ndarray, measured: Preintegrated) -> FrameState:
+        """The last keyframe's state with the velocity that leads to a pose (7,), written into the map.
+
+        p = p_0 + v t + g t^2 / 2 + R_0 dp, solved for v.
+        """
+        dt, gravity = measured.dt, self._world.gravity
+        fall = np.asarray(SE3(before.world_T_body).rotation.act(measured.delta_position))
+        velocity = (now[:3] - before.world_T_body[:3] - fall) / dt - 0.5 * dt * gravity
+        frames = self._world.keyframes
+        frames["velocity"][frames.rows(self.reference)] = velocity
+        return replace(before, velocity=velocity)
 
     def _keyframe_state(self, before: FrameState, measured: Preintegrated | None) -> FrameState:
         """Velocity and biases: as the frame's optimization found, else as the IMU says since the last one."""
@@ -309,41 +382,43 @@ class Tracker:
 
     # ---------------------------------------------------------------- start
 
-    def _start(self, stamp: int, images: list[np.ndarray]) -> View | None:
-        start = self._start_stereo if self._options.is_stereo else self._start_mono
-        return start(stamp, images)
+    def _start(self, frame: Frame) -> View | None:
+        start = self._start_metric if self._options.is_metric else self._start_mono
+        return start(frame)
 
-    def _start_stereo(self, stamp: int, images: list[np.ndarray]) -> View | None:
-        """The first pair that shows enough landmarks is the map's first keyframe, at the origin."""
+    def _start_metric(self, frame: Frame) -> View | None:
+        """The first frame that shows enough landmarks is the map's first keyframe, at the origin."""
         self.tracks = Tracks.none()
-        trial = self.maker.detected(images[0], self.tracks)
-        parallax = self.maker.stereo(images, trial, _IDENTITY)[2]
-        if int((parallax > self.maker.least_parallax).sum()) < self._options.keyframe_features // 2:
+        trial = self.maker.prepare(frame, self.tracks, _IDENTITY)
+        if int((trial.parallax > self.maker.least_parallax).sum()) < self._options.keyframe_features // 2:
             return None
-        view = self.add_keyframe(stamp, images, _IDENTITY.copy())
+        view = self.add_keyframe(frame, (-1, _IDENTITY))
         self.status = Status.TRACKING
-        self._log.add(stamp, view.keyframe, _IDENTITY.copy())
+        self._log.add(frame.stamp, view.keyframe, _IDENTITY.copy())
         return view
 
-    def _start_mono(self, stamp: int, images: list[np.ndarray]) -> View | None:
+    def _start_mono(self, frame: Frame) -> View | None:
         """Two frames with enough parallax give the first two keyframes; the median distance is 1."""
+        stamp = frame.stamp
         if self._first is not None:
-            self._carry(images[0], self.tracks.pixel.copy())
+            self._carry(frame.left, self.tracks.pixel.copy())
         if self._first is None or len(self.tracks) < self._options.keyframe_features:
-            self.tracks = self.maker.detected(images[0], Tracks.none())
+            self.tracks = self.maker.detected(frame.left, Tracks.none())
             self._first, self._waiting = (stamp, replace(self.tracks, pixel=self.tracks.pixel.copy())), []
             return None
         first_stamp, first = self._first
         pose = self._two_view_pose(first)
         if pose is None:
             self._waiting.append((stamp, self.tracks))
+            if len(self._waiting) > _MOST_WAITING:
+                del self._waiting[0]
             return None
         before, now = first.keep(np.isin(first.ids, self.tracks.ids)), self.tracks
         self.tracks = before
         self._first_keyframe(first_stamp, before)
         self.tracks, self._origin = now, self.reference
         self._log.add(first_stamp, self._origin, _IDENTITY.copy())
-        view = self.add_keyframe(stamp, images, pose)
+        view = self.add_keyframe(frame, (-1, pose))
         self._settle(view)
         self.status = Status.TRACKING
         self._shown = self.tracks.ids.copy(), self.tracks.landmark.copy()
@@ -400,8 +475,7 @@ class Tracker:
         self.reference = self._world.add_keyframe(stamp, _IDENTITY, zero)
         self._reference_stamp = stamp
         self._log.add_keyframe(stamp, self.reference)
-        none = np.full((len(tracks), 2), np.nan)
-        self.maker.views.append(View(self.reference, stamp, tracks.ids, tracks.pixel, tracks.ray, none))
+        self.maker.views.append(View(self.reference, stamp, tracks.ids, tracks.pixel, tracks.ray))
 
     def _settle(self, view: View) -> None:
         """Optimize the first two keyframes of a mono map, and bring the median distance back to 1."""
@@ -421,13 +495,37 @@ class Tracker:
         self.moved()
         self.reference_T_body[:3] *= factor
 
-    def relocalized(self, stamp: int, images: list[np.ndarray], pose: np.ndarray, tracks: Tracks) -> View:
-        """Go on from a pose that landmarks gave, with tracks that show them."""
-        self.tracks, self.status, self.lost_since = tracks, Status.TRACKING, None
+    def relocalized(self, frame: Frame, found: Recognised) -> View | None:
+        """Go on from a place that was recognised; the view of a new keyframe there, unless nothing is mapped."""
+        self.tracks = self.maker.tracks_of(found.pixel, found.landmark)
+        self.status, self.lost_since = Status.TRACKING, None
         self.moved()
-        view = self.add_keyframe(stamp, images, pose)
-        self._log.add(stamp, view.keyframe, _IDENTITY.copy())
+        if self._options.localization:
+            self.refer_to(found, frame.stamp)
+            self._log.add(frame.stamp, self.reference, self.reference_T_body.copy())
+            return None
+        view = self.add_keyframe(frame, (found.keyframe, found.keyframe_T_body))
+        self._log.add(frame.stamp, view.keyframe, _IDENTITY.copy())
         return view
+
+    def refer_to(self, found: Recognised, stamp: int) -> None:
+        """Count the last frame's pose from another keyframe, which shows most of what is tracked."""
+        self.reference, self.reference_T_body = found.keyframe, found.keyframe_T_body.copy()
+        self._reference_stamp = stamp
+        self._num_reference = len(self.tracks)
+
+    def needs_landmarks(self) -> bool:
+        """So few are left of those that were tracked that others of the map have to be found."""
+        shown = len(self.tracks)
+        few = shown < self._options.keyframe_features or shown < self._options.keyframe_ratio * self._num_reference
+        return self.status is Status.TRACKING and few
+
+    def show(self, found: Recognised, stamp: int) -> None:
+        """Track landmarks (m,) of the map that the last frame shows at pixels (m, 2) beside the present ones."""
+        fresh = ~np.isin(found.landmark, self.tracks.landmark)
+        more = self.maker.tracks_of(found.pixel[fresh], found.landmark[fresh])
+        self.tracks = self.tracks.joined(more)
+        self.refer_to(found, stamp)
 
     def renamed(self, kept: np.ndarray, gone: np.ndarray) -> None:
         """Landmarks were merged: tracks of the ones that are gone show those that were kept."""

@@ -9,6 +9,8 @@ so that the trajectory passes through both, however far a loop or a bundle adjus
 
 from __future__ import annotations
 
+from array import array
+
 import numpy as np
 
 from graphopt.geometry import SE3
@@ -19,12 +21,14 @@ class FrameLog:
     """Frames with a pose relative to a keyframe, and keyframes that have left the map."""
 
     def __init__(self) -> None:
-        self._stamps: list[int] = []
-        self._keyframes: list[int] = []
-        self._relative: list[np.ndarray] = []
+        self._stamps, self._keyframes = array("q"), array("q")
+        self._relative = array("d")
+        """7 numbers per frame."""
         self._parents: dict[int, tuple[int, np.ndarray]] = {}
         self._stamp_of: dict[int, int] = {}
         """Of keyframes, in the order of time."""
+        self._breaks: set[int] = set()
+        """Keyframes before which tracking began anew: nothing leads to them from the one before."""
 
     def __len__(self) -> int:
         return len(self._stamps)
@@ -33,7 +37,7 @@ class FrameLog:
         """Add a frame [ns]."""
         self._stamps.append(stamp)
         self._keyframes.append(keyframe)
-        self._relative.append(keyframe_T_frame)
+        self._relative.extend(keyframe_T_frame.tolist())
 
     def add_keyframe(self, stamp: int, keyframe: int) -> None:
         """The frame at this stamp [ns] is this keyframe of the map."""
@@ -45,8 +49,26 @@ class FrameLog:
 
     def scale(self, factor: float) -> None:
         """The map's unit changed: lengths become `factor` times as long."""
-        for log_pose in (*self._relative, *(pose for _, pose in self._parents.values())):
-            log_pose[:3] *= factor
+        moved = self._poses()
+        moved[:, :3] *= factor
+        self._relative = array("d", moved.ravel().tobytes())
+        for _, pose in self._parents.values():
+            pose[:3] *= factor
+
+    def prepend(self, earlier: FrameLog) -> None:
+        """Take in the frames of an earlier map, whose keyframes are in this one's map now."""
+        self._stamps = earlier._stamps + self._stamps
+        self._keyframes = earlier._keyframes + self._keyframes
+        self._relative = earlier._relative + self._relative
+        self._parents = {**earlier._parents, **self._parents}
+        self._breaks |= earlier._breaks
+        if self._stamp_of:
+            self._breaks.add(next(iter(self._stamp_of)))
+        self._stamp_of = {**earlier._stamp_of, **self._stamp_of}
+
+    def _poses(self) -> np.ndarray:
+        """keyframe_T_frame (n, 7), a copy."""
+        return np.array(self._relative).reshape(-1, 7)
 
     def poses(self, world: Map) -> tuple[np.ndarray, np.ndarray]:
         """Stamps (n,) [ns] and world_T_body (n, 7) as the map has its keyframes now."""
@@ -54,7 +76,7 @@ class FrameLog:
             return np.zeros(0, np.int64), np.zeros((0, 7))
         places = self._places(world)
         anchors = SE3(np.stack([places[keyframe] for keyframe in self._keyframes]))
-        relative = self._corrected(np.stack(self._relative), places)
+        relative = self._corrected(self._poses(), places)
         poses = np.array((anchors * SE3(relative)).storage)
         poses[:, 3:] /= np.linalg.norm(poses[:, 3:], axis=1, keepdims=True)
         stamps = np.array(self._stamps, np.int64)
@@ -77,6 +99,8 @@ class FrameLog:
         keyframes, stamps = np.array(self._keyframes), np.array(self._stamps, np.int64)
         pairs = list(zip(self._stamp_of, list(self._stamp_of)[1:], strict=False))
         for first, second in pairs:
+            if second in self._breaks:
+                continue
             start, end = self._stamp_of[first], self._stamp_of[second]
             last = np.flatnonzero((keyframes == first) & (stamps == end))
             if not len(last):

@@ -1,0 +1,139 @@
+"""One map that is being built or only read: tracking, mapping, places; and how two of them become one.
+
+A frame of which tracking knows nothing is looked up among the places seen before. Where that fails for
+`lost_seconds` a new map begins (`Slam`); as soon as one of its keyframes shows a place of an earlier map, both
+are joined (Campos et al., ORB-SLAM3, section VI): the present map is moved to where the earlier one is, by a
+similarity with one camera alone, by position and heading where both know gravity, else by a pose.
+"""
+
+from __future__ import annotations
+
+import time
+from typing import Any
+
+import numpy as np
+
+from graphopt.geometry import SO3, Sim3
+from slam_bridge.imu import gravity_of
+from slam_bridge.map import Map
+from slam_bridge.pipeline.inputs import Frame, Sensors
+from slam_bridge.pipeline.loops import Loop, Loops
+from slam_bridge.pipeline.mapping import Mapper
+from slam_bridge.pipeline.options import PipelineOptions
+from slam_bridge.pipeline.places import Place
+from slam_bridge.pipeline.tracking import Status, Tracker
+from slam_bridge.pipeline.trajectory import FrameLog
+
+
+class Session:
+    """One map with what works on it."""
+
+    def __init__(
+        self, sensors: Sensors, options: PipelineOptions, others: list[Session], world: Map | None = None
+    ):
+        """others: sessions whose maps this one may be joined with; world: a map of an earlier run."""
+        self.options, self._others = options, others
+        self.world = world if world is not None else Map(sensors.rig, gravity_of(sensors.gravity))
+        if world is None and others:
+            self.world.follow(others[-1].world)
+        self.log = FrameLog()
+        self.tracker = Tracker(sensors, options, self.world, self.log)
+        self.loops = Loops(sensors.rig, options, self.world)
+        self.mapper = Mapper(self.tracker, self.world, self.log, self.loops, options, self._join)
+        if world is not None:
+            self.loops.restore()
+            self.tracker.status = Status.LOST
+            self.tracker.is_inertial = options.is_inertial and not options.localization and _is_upright(world)
+
+    def process(self, frame: Frame) -> None:
+        """Take a frame."""
+        tracker = self.tracker
+        with self.mapper.turns.frame():
+            view = tracker.process(frame)
+            if tracker.status is Status.LOST:
+                here = self.loops.look(frame.left, -1, frame.stamp, np.zeros((0, 2)))
+                found = self.loops.recognised(here)
+                view = None if found is None else tracker.relocalized(frame, found)
+            elif self.options.localization and tracker.needs_landmarks():
+                here = self.loops.look(frame.left, -1, frame.stamp, np.zeros((0, 2)))
+                found = self.loops.visible(here, tracker.pose(), tracker.reference)
+                if found is not None:
+                    tracker.show(found, frame.stamp)
+        if view is not None:
+            self.mapper.submit(view, frame.left)
+
+    def lost_for(self, stamp: int) -> float:
+        """Seconds since tracking was lost."""
+        since = self.tracker.lost_since
+        if self.tracker.status is not Status.LOST or since is None:
+            return 0.0
+        return 1e-9 * (stamp - since)
+
+    def _join(self, place: Place) -> dict[str, Any] | None:
+        """Join with the first of the other maps that a keyframe shows; what was done, None: nothing."""
+        for other in self._others:
+            if len(other.loops.index) and self._fits(other):
+                loop = self.loops.joining(place, other.loops)
+                if loop is not None:
+                    with self.mapper.turns.alone():
+                        return self._take_in(other, loop)
+        return None
+
+    def _fits(self, other: Session) -> bool:
+        """Both maps have the same unit and, with an IMU, know gravity."""
+        if not self.options.is_inertial:
+            return True
+        return other.tracker.is_inertial and self.tracker.is_inertial
+
+    def _take_in(self, other: Session, loop: Loop) -> dict[str, Any]:
+        """Move this map to where another one is, and take its keyframes in; tracking stands still."""
+        started = time.perf_counter()
+        with self.world.lock, other.world.lock:
+            motion = self._motion_to(other, loop)
+            self.world.transform(motion)
+            self.world.prepend(other.world)
+            if motion[7] != 1.0:
+                self.log.scale(float(motion[7]))
+                self.tracker.rescaled(float(motion[7]))
+            pairs = loop.landmarks
+            pairs = pairs[(self.world.landmarks.find(pairs) >= 0).all(axis=1)]
+            pairs = pairs[np.unique(pairs[:, 1], return_index=True)[1]]
+            if len(pairs):
+                self.world.merge_landmarks(pairs[:, 0], pairs[:, 1])
+                self.tracker.renamed(pairs[:, 0], pairs[:, 1])
+            self.log.prepend(other.log)
+            self.loops.index.take_in(other.loops.index)
+        self.tracker.moved()
+        self._others.remove(other)
+        return {
+            "step": "join",
+            "keyframes": [loop.old, loop.now],
+            "landmarks": len(pairs),
+            "scale": float(motion[7]),
+            "seconds": time.perf_counter() - started,
+        }
+
+    def _motion_to(self, other: Session, loop: Loop) -> np.ndarray:
+        """theirs_S_ours (8,) between the worlds."""
+        poses = [
+            np.append(world.keyframes["world_T_body"][world.keyframes.rows(keyframe)], 1.0)
+            for world, keyframe in ((other.world, loop.old), (self.world, loop.now))
+        ]
+        motion = Sim3(poses[0]) * Sim3(loop.old_S_now) * Sim3(poses[1]).inverse()
+        found = np.array(motion.storage)
+        if not self.options.is_inertial:
+            return found
+        # both worlds are upright: of the turn only that about gravity is taken, about the keyframe's place
+        axis = self.world.gravity / np.linalg.norm(self.world.gravity)
+        quaternion = found[3:7]
+        along = np.append(axis * (quaternion[:3] @ axis), quaternion[3])
+        heading = along / np.linalg.norm(along)
+        there = np.asarray(motion.act(poses[1][:3]))
+        shift = there - np.asarray(SO3(heading).act(poses[1][:3]))
+        return np.concatenate([shift, heading, [1.0]])
+
+
+def _is_upright(world: Map) -> bool:
+    """The map has inertial states that an initialization found."""
+    return bool(len(world.imu)) and bool((world.keyframes["velocity"] != 0.0).any())
+

@@ -1,0 +1,437 @@
+"""A SLAM that is fed while it runs: IMU samples and images in, the present pose and a map out.
+
+    slam = Slam(read_calibration("camchain.yaml", "imu.yaml"), PipelineOptions(mode="stereo-inertial"))
+    slam.add_imu(stamp, gyro, acc)               # any thread; stamps in nanoseconds
+    slam.add_images(stamp, left, right)
+    slam.state().world_T_body
+    result = slam.stop()
+    result.world.save("map.vib")
+
+Frames are tracked in a thread of their own (`Session`), keyframes go to the mapping thread; with
+`single_thread` both happen inside `add_images`, and results depend on the input alone. Every method may be
+called from any thread. Sources that feed one: `slam_bridge.pipeline.sources`.
+"""
+
+from __future__ import annotations
+
+import threading
+import time
+from array import array
+from bisect import insort
+from collections.abc import Callable
+from dataclasses import replace
+from typing import Any
+
+import numpy as np
+
+from graphopt.errors import OptionError
+from graphopt.geometry import SE3
+from slam_bridge.cameras import Camera, Rig
+from slam_bridge.imu import ImuNoise
+from slam_bridge.map import Map
+from slam_bridge.pipeline.inputs import Complaints, Frame, FrameMaker, ImuBuffer, Sensors
+from slam_bridge.pipeline.latency import Latencies
+from slam_bridge.pipeline.options import PipelineOptions
+from slam_bridge.pipeline.result import PipelineResult, SlamState, without_pose
+from slam_bridge.pipeline.session import Session
+from slam_bridge.pipeline.tracking import Status
+from slam_bridge.readers.calibration import Calibration
+from slam_bridge.readers.sequence import SequenceError
+
+_STATUSES = tuple(Status)
+_PAUSE = 1_000_000_000
+"""[ns] between frames that is worth a note."""
+Watch = Callable[[int, "Slam"], None]
+
+
+class Slam:
+    """One run; `stop` ends it."""
+
+    def __init__(
+        self,
+        rig: Calibration | Rig | Camera,
+        options: PipelineOptions | None = None,
+        map: Map | None = None,
+        *,
+        noise: ImuNoise | None = None,
+        gravity: float | None = None,
+        watch: Watch | None = None,
+    ):
+        """rig: cameras, or a calibration that has them with the IMU's noise and gravity [m/s^2].
+
+        map: of an earlier run (`PipelineResult.world`, `Map.load`): it is recognised, and goes on from there;
+        with `options.localization` it stays as it is. The map given is changed otherwise; its `snapshot` is
+        not. watch: called after each frame with its number and this object, in the thread that tracks.
+
+        Raises `SequenceError` where the mode needs cameras or noise that are not there, `OptionError` for a map
+        without features or of other cameras.
+        """
+        self.options = options = options or PipelineOptions()
+        known = rig if isinstance(rig, Calibration) else Calibration(rig=Rig.of(rig))
+        self._correction = known.imu
+        noise = noise or known.noise
+        if known.rig is None:
+            raise SequenceError("Slam: the calibration has no cameras.")
+        if options.is_inertial and noise is None:
+            raise SequenceError(
+                f"mode {options.mode} needs the noise of an IMU: Slam(rig, noise=ImuNoise(...)), or a "
+                f"calibration file that has it. Choose mode {options.mode.removesuffix('-inertial')!r} without."
+            )
+        cameras = _of_mode(known.rig, options)
+        self.complaints = Complaints()
+        imu = ImuBuffer(noise, self.complaints)
+        self.sensors = Sensors(cameras, noise, gravity or known.gravity or 9.81, imu)
+        self._frames = FrameMaker(cameras, options.equalize, options.depth_scale, self.complaints)
+        if map is not None:
+            _refuse_map(map, cameras)
+        elif options.localization:
+            raise OptionError("localization needs a map: Slam(rig, options, map=Map.load(...)).")
+        self._others: list[Session] = []
+        self.session = Session(self.sensors, options, self._others, map)
+        self._watch = watch
+        self._stamps, self._codes, self._spent = array("q"), array("b"), array("d")
+        self._latencies = Latencies()
+        self._num_frames = self._num_dropped = 0
+        self._last_in = self._last_done = np.iinfo(np.int64).min
+        self.waited = 0.0
+        """Seconds that tracking waited for mapping."""
+        self._inbox: list[tuple[int, Frame]] = []
+        self._changed = threading.Condition()
+        self._is_stopping = self._is_over = False
+        self._error: BaseException | None = None
+        self._started: float | None = None
+        self._messages: list[str] = []
+        self._thread: threading.Thread | None = None
+        if not options.single_thread:
+            self._thread = threading.Thread(target=self._run, name="tracking", daemon=True)
+            self._thread.start()
+
+    # ---------------------------------------------------------------- what others read
+
+    @property
+    def world(self) -> Map:
+        """The present map; hold its lock while you read several of its arrays."""
+        return self.session.world
+
+    @property
+    def tracker(self) -> Any:
+        """The present session's `Tracker`."""
+        return self.session.tracker
+
+    @property
+    def log(self) -> Any:
+        """The present session's `FrameLog`."""
+        return self.session.log
+
+    @property
+    def mapper(self) -> Any:
+        """The present session's `Mapper`."""
+        return self.session.mapper
+
+    @property
+    def loops(self) -> Any:
+        """The present session's `Loops`."""
+        return self.session.loops
+
+    @property
+    def message(self) -> str:
+        """What happened to the run so far: where tracking was lost for good and a new map began."""
+        return " ".join(self._messages)
+
+    # ---------------------------------------------------------------- input
+
+    def add_imu(self, stamp: Any, gyro: Any, acc: Any) -> None:
+        """Add one sample or n: stamp int or (n,) int64 [ns], gyro (n, 3) [rad/s], acc (n, 3) [m/s^2].
+
+        The order does not matter, as long as samples are not older than the last keyframe.
+        """
+        self._refuse_end()
+        if self._correction is not None:
+            acc = np.asarray(acc, float) @ np.linalg.inv(self._correction.acc_matrix).T
+            turn = np.asarray(gyro, float) - acc @ self._correction.gyro_D_acc.T
+            gyro = turn @ np.linalg.inv(self._correction.gyro_matrix).T
+        self.sensors.imu.add(stamp, gyro, acc)
+        with self._changed:
+            self._changed.notify_all()
+        if self._thread is None:
+            self._pump()
+
+    def add_images(self, stamp: int, *images: Any, depth: Any = None, stamps: Any = None) -> bool:
+        """Hand in the images of one moment; False where they were left out, `state().notes` says why.
+
+        stamp [ns]: of the first camera; its `time_offset` is added to get the IMU's time. images: one array per
+        camera, (height, width) or BGR, of 8 or 16 bits; None for a camera that has none. depth: (height, width)
+        of the first camera, in metres if floats. stamps (n,) [ns]: of each image, where they were not taken
+        together. With `when_busy="wait"` this returns once there is room for the frame.
+        """
+        self._refuse_end()
+        arrived = time.perf_counter()
+        self._started = arrived if self._started is None else self._started
+        images = images[: len(self.sensors.rig)]
+        frame = self._frames.frame(int(stamp), images, depth, stamps, arrived)
+        if frame is None or not self._is_new(frame.stamp):
+            return False
+        for camera in range(len(images), len(self.sensors.rig)):
+            self.complaints.add(f"frames have no image of camera {camera}", frame.stamp)
+        with self._changed:
+            if self.options.is_inertial and not self.sensors.imu.covers(frame.stamp):
+                self.complaints.add("frames waited for their IMU samples", frame.stamp)
+            self._make_room()
+            insort(self._inbox, (frame.stamp, frame), key=lambda item: item[0])
+            self._num_frames += 1
+            self._changed.notify_all()
+        if self._thread is None:
+            self._pump()
+        self._raise()
+        return True
+
+    def _is_new(self, stamp: int) -> bool:
+        """The frame's stamp fits behind those that were tracked."""
+        with self._changed:
+            waiting = [one for one, _ in self._inbox]
+            if stamp in waiting or stamp == self._last_done:
+                self.complaints.add("frames with a stamp that was there already were left out", stamp)
+                return False
+            if stamp < self._last_done:
+                self.complaints.add("frames came after later ones had been tracked, and were left out", stamp)
+                return False
+            if stamp < self._last_in:
+                self.complaints.add("frames came out of order", stamp)
+            elif 0 <= self._last_in < stamp - _PAUSE:
+                self.complaints.add("pauses between frames are longer than 1 s", self._last_in)
+            self._last_in = max(self._last_in, stamp)
+            return True
+
+    def _make_room(self) -> None:
+        """Wait until fewer than `max_frames` wait, or drop the oldest; the lock is held.
+
+        Frames that wait for IMU samples count for nothing: whoever has these may be the caller.
+        """
+        while self._thread is not None and len(self._inbox) >= self.options.max_frames and self._is_ready():
+            if self._error is not None:
+                return
+            if self.options.when_busy == "wait":
+                self._changed.wait(0.1)
+                continue
+            stamp, _ = self._inbox.pop(0)
+            self._num_dropped += 1
+            self._note(stamp, Status.SKIPPED, 0.0)
+            self.complaints.add("frames were dropped because tracking was busy", stamp)
+
+    # ---------------------------------------------------------------- tracking
+
+    def _is_ready(self) -> bool:
+        """The oldest frame that waits has its IMU samples, or will not get them; the lock is held."""
+        if not self._inbox:
+            return False
+        stamp = self._inbox[0][0]
+        if not self.options.is_inertial or self._is_stopping or self.sensors.imu.covers(stamp):
+            return True
+        return self._inbox[-1][0] - stamp > 1e9 * self.options.imu_wait
+
+    def _next(self) -> Frame | None:
+        """The oldest frame, if it is ready; the lock is held."""
+        if not self._is_ready():
+            return None
+        stamp, frame = self._inbox.pop(0)
+        if self.options.is_inertial and not self.sensors.imu.covers(stamp):
+            self.complaints.add("frames were tracked without the IMU, whose samples did not come", stamp)
+        self._last_done = stamp
+        self._changed.notify_all()
+        return frame
+
+    def _pump(self) -> None:
+        """Track what is ready, in the caller's thread."""
+        while True:
+            with self._changed:
+                frame = self._next()
+            if frame is None:
+                return
+            self._take(frame)
+
+    def _run(self) -> None:
+        """Track what is ready, in a thread."""
+        try:
+            while True:
+                with self._changed:
+                    while (frame := self._next()) is None:
+                        if self._is_stopping:
+                            return
+                        self._changed.wait()
+                self._take(frame)
+        except BaseException as error:
+            with self._changed:
+                self._error = error
+                self._changed.notify_all()
+
+    def _take(self, frame: Frame) -> None:
+        begin, waited = time.perf_counter(), self.mapper.waited
+        session, options = self.session, self.options
+        session.process(frame)
+        waited = self.mapper.waited - waited
+        now = time.perf_counter()
+        self.waited += waited
+        self._latencies.add(now - frame.arrived)
+        self._note(frame.stamp, session.tracker.status, now - begin - waited)
+        self.sensors.imu.forget_before(session.tracker.oldest_needed)
+        if session.lost_for(frame.stamp) > options.lost_seconds and not options.localization:
+            self._begin_anew(frame.stamp)
+        if self._watch is not None:
+            self._watch(len(self._stamps) - 1, self)
+
+    def _note(self, stamp: int, status: Status, seconds: float) -> None:
+        self._stamps.append(stamp)
+        self._codes.append(_STATUSES.index(status))
+        self._spent.append(seconds)
+
+    def _begin_anew(self, stamp: int) -> None:
+        """Put the present map aside and begin another one."""
+        session = self.session
+        session.mapper.wait()
+        since = session.tracker.lost_since
+        if since is not None and len(session.log):
+            self._messages.append(
+                f"tracking was lost at {1e-9 * since:.3f} s and no place was recognised for "
+                f"{self.options.lost_seconds:g} s; a new map began at {1e-9 * stamp:.3f} s."
+            )
+        if len(session.loops.index):
+            self._others.append(session)
+            self.session = Session(self.sensors, self.options, self._others)
+        else:  # nothing of it could be recognised
+            self.session = Session(self.sensors, self.options, self._others)
+
+    # ---------------------------------------------------------------- output
+
+    def state(self) -> SlamState:
+        """How the run stands."""
+        session = self.session
+        with self._changed:
+            counts = self._num_frames, self._num_dropped, len(self._inbox)
+            stamp = int(self._last_done) if len(self._stamps) else None
+        tracker, pose = session.tracker, None
+        with session.world.lock:
+            if tracker.has_pose and tracker.reference in session.world.keyframes:
+                pose = tracker.pose()
+            sizes = len(session.world.keyframes), len(session.world.landmarks)
+        return SlamState(
+            stamp,
+            tracker.status,
+            pose,
+            self.options.is_metric or tracker.is_inertial,
+            *counts,
+            *sizes,
+            maps=1 + len(self._others),
+            latency=self._latencies.summary(),
+            notes=self.complaints.sentences(),
+        )
+
+    def stop(self) -> PipelineResult:
+        """Track what waits, optimize the map at the end, and return all poses.
+
+        Raises what tracking or mapping failed with.
+        """
+        self._refuse_end()
+        with self._changed:
+            self._is_stopping = True
+            self._changed.notify_all()
+        if self._thread is None:
+            self._pump()
+        else:
+            self._thread.join()
+        self._is_over = True
+        self._raise()
+        self.mapper.wait()
+        ended = time.perf_counter()
+        started = ended if self._started is None else self._started
+        session = max((*self._others, self.session), key=lambda one: len(one.log))
+        stamps, poses, refused = self._finished(session)
+        now = time.perf_counter()
+        spent = np.array(self._spent)
+        return PipelineResult(
+            stamps,
+            poses,
+            len(self._stamps),
+            self._said(session, stamps, refused),
+            session.world,
+            spent,
+            [call for one in (*self._others, self.session) for call in one.mapper.calls],
+            [step for one in (*self._others, self.session) for step in one.mapper.steps],
+            now - started,
+            ended - started,
+            {"track": float(spent.sum()), "wait for mapping": self.waited, "end": now - ended},
+            self._latencies.summary(),
+            self._num_dropped,
+            1 + len(self._others),
+        )
+
+    def _finished(self, session: Session) -> tuple[np.ndarray, np.ndarray, str]:
+        """Stamps and poses after the last optimization, and what was refused."""
+        refused = ""
+        if not self.options.localization:
+            refused = session.mapper.finish()
+            if len(session.log):
+                session.tracker.look_back()
+        stamps, poses = session.log.poses(session.world)
+        if not len(stamps):
+            starting = self.session.tracker.status is Status.STARTING or not len(self._stamps)
+            why = Status.STARTING.value if starting else "no place of the map was recognised"
+            return stamps, poses, ("no frame has a pose: " if self.options.localization else
+                                   "the map never started: ") + why + "."
+        if refused and not self.options.is_metric:  # nothing else measures lengths
+            refused += " There are no poses in metres; --mode mono gives some without."
+            return stamps[:0], poses[:0], refused
+        return stamps, poses, refused
+
+    def _said(self, session: Session, stamps: np.ndarray, refused: str) -> str:
+        parts = [*self._messages, refused]
+        if self._others:
+            parts.append(
+                f"There are {1 + len(self._others)} maps that no place joins; the poses are those of the one "
+                "with most frames."
+            )
+        if not refused:
+            statuses = [(stamp, _STATUSES[code]) for stamp, code in zip(self._stamps, self._codes, strict=True)]
+            parts.append(without_pose(statuses, stamps))
+        parts += [f"{sentence}." for sentence in self.complaints.sentences()]
+        return " ".join(part for part in parts if part)
+
+    def abandon(self) -> None:
+        """End without a result, after a failure elsewhere."""
+        with self._changed:
+            self._error = self._error or RuntimeError("the run was abandoned")
+            self._inbox.clear()
+            self._is_stopping = self._is_over = True
+            self._changed.notify_all()
+        for session in (*self._others, self.session):
+            session.mapper.abandon()
+
+    def _refuse_end(self) -> None:
+        self._raise()
+        if self._is_over:
+            raise SequenceError("this Slam was stopped; make a new one, with the result's map to go on in it.")
+
+    def _raise(self) -> None:
+        if self._error is not None:
+            raise self._error
+
+
+def _of_mode(rig: Rig, options: PipelineOptions) -> Rig:
+    """The cameras that a mode uses. Without an IMU a mono map knows no lever arm: the camera is the body."""
+    if options.is_stereo and len(rig) < 2:
+        raise SequenceError("the rig has 1 camera, a stereo mode needs two. Choose mode 'mono'.")
+    cameras = list(rig) if options.is_stereo else [rig[0]]
+    if options.mode == "mono":
+        identity = np.array(SE3.identity_storage, float)
+        cameras = [replace(cameras[0], body_T_cam=identity)]
+    return Rig(cameras)
+
+
+def _refuse_map(world: Map, rig: Rig) -> None:
+    if not world.features:
+        raise OptionError(
+            "the map has no features to recognise its places by (Map.features); maps of the pipeline have them."
+        )
+    if world.rig is None or not world.rig.is_same(rig):
+        raise OptionError(
+            "the map was made with other cameras, or in another mode: take the calibration and mode of then."
+        )
