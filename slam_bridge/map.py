@@ -587,7 +587,8 @@ class Map:
                 ids, theirs = table.ids, earlier.tables[name].ids
                 if len(ids) and len(theirs) and int(ids[0]) <= int(theirs[-1]):
                     raise MapError(
-                        f"prepend: {table.kind} {int(ids[0])} of this map is not above {int(theirs[-1])}, the "
+                        f"prepend: {table.kind} {int(ids[0])} of this map is not above {int(theirs[-1])}, "
+                        f"the "
                         "last of the other one. Begin this map with `follow`."
                     )
             for name, table in self.tables.items():

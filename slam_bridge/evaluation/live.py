@@ -11,7 +11,7 @@ import numpy as np
 from graphopt.evaluate.report.live import LiveView
 from graphopt.evaluate.report.viewer import trajectory_document
 from graphopt.geometry import SO3
-from slam_bridge.pipeline.system import Pipeline
+from slam_bridge.pipeline.slam import Slam
 from slam_bridge.readers.sequence import opencv
 
 _PAUSE = 0.4
@@ -25,7 +25,7 @@ class Watch:
     def __init__(self, view: LiveView, title: str):
         self._view, self._title, self._last = view, title, -np.inf
 
-    def __call__(self, number: int, pipeline: Pipeline) -> None:
+    def __call__(self, number: int, pipeline: Slam) -> None:
         """Frame `number` of the run is done."""
         now = time.monotonic()
         if self._view.is_watched and now - self._last > _PAUSE:
@@ -33,22 +33,23 @@ class Watch:
             self._view.show(state(pipeline, number, self._title))
 
 
-def state(pipeline: Pipeline, number: int, title: str) -> dict[str, Any]:
+def state(pipeline: Slam, number: int, title: str) -> dict[str, Any]:
     """The document of a page after frame `number`."""
     stamps, poses = pipeline.log.poses(pipeline.world)
     rows = np.unique(np.linspace(0, max(len(stamps) - 1, 0), min(_MOST_POSES, len(stamps))).astype(int))
     with pipeline.world.lock:
         points = pipeline.world.landmarks["position"].copy()
     points = points[:: max(1, len(points) // _MOST_POINTS)]
-    camera = SO3(np.tile(pipeline.sequence.rig[0].body_T_cam[3:], (len(rows), 1)))
+    camera = SO3(np.tile(pipeline.sensors.rig[0].body_T_cam[3:], (len(rows), 1)))
     curve = {
         "estimate": poses[rows, :3],
         "truth": [],
         "error_m": np.zeros(len(rows)),
-        "times_s": 1e-9 * (stamps[rows] - pipeline.sequence.stamps[0]),
+        "times_s": 1e-9 * (stamps[rows] - stamps[:1]),
         "world_R_cam": np.asarray((SO3(poses[rows, 3:]) * camera).storage),
     }
-    status = f"frame {number + 1} of {len(pipeline.sequence)}: {pipeline.tracker.status.value}"
+    expected = "" if pipeline.num_expected is None else f" of {pipeline.num_expected}"
+    status = f"frame {number + 1}{expected}: {pipeline.tracker.status.value}"
     return {
         **trajectory_document({title: curve}, title, points, middle=np.zeros(3)),
         "is_live": True,

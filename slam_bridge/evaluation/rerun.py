@@ -14,7 +14,7 @@ import numpy as np
 
 from graphopt.errors import OptionError
 from graphopt.evaluate import optional
-from slam_bridge.pipeline.system import Pipeline
+from slam_bridge.pipeline.slam import Slam
 from slam_bridge.pipeline.two_view import camera_pose
 
 VIEWER = "rerun"
@@ -34,12 +34,11 @@ class RerunView:
         except (OSError, RuntimeError) as error:
             raise OptionError(f"--live {target}: {error}") from error
 
-    def __call__(self, number: int, pipeline: Pipeline) -> None:
+    def __call__(self, number: int, pipeline: Slam) -> None:
         """Frame `number` of the run is done."""
-        tracker, camera = pipeline.tracker, pipeline.sequence.rig[0]
+        tracker, camera = pipeline.tracker, pipeline.sensors.rig[0]
         stream, rr = self._stream, self._rr
-        stamps = pipeline.sequence.stamps
-        stream.set_time("sequence", duration=1e-9 * float(stamps[number] - stamps[0]))
+        stream.set_time("sequence", duration=pipeline.seconds)
         stream.log("status", rr.TextLog(tracker.status.value))
         stream.log("world/camera/image", rr.Image(tracker.image, color_model="L").compress())
         stream.log("world/camera/image/tracks", rr.Points2D(tracker.tracks.pixel, radii=2.0))

@@ -17,6 +17,7 @@ from slam_bridge.pipeline.latency import Latency
 from slam_bridge.pipeline.options import PipelineOptions
 from slam_bridge.pipeline.result import PipelineResult, SlamState
 from slam_bridge.pipeline.slam import Slam
+from slam_bridge.pipeline.sources import Source, open_source
 from slam_bridge.pipeline.system import Pipeline, run
 from slam_bridge.pipeline.tracking import Status
 from slam_bridge.readers.sequence import Sequence, SequenceError
@@ -32,8 +33,10 @@ __all__ = [
     "SequenceError",
     "Slam",
     "SlamState",
+    "Source",
     "Status",
     "find_sequences",
     "open_sequence",
+    "open_source",
     "run",
 ]

@@ -74,7 +74,8 @@ class ImuBuffer:
         times = np.atleast_1d(np.asarray(stamps))
         if times.dtype.kind not in "iu" or times.ndim != 1:
             raise SequenceError(
-                f"add_imu: stamps have type {times.dtype} and shape {times.shape}, expected int64 nanoseconds."
+                f"add_imu: stamps have type {times.dtype} and shape {times.shape}, expected int64 "
+                f"nanoseconds."
             )
         values = [np.array(value, float).reshape(-1, 3) for value in (gyro, acc)]
         if not len(times) == len(values[0]) == len(values[1]):

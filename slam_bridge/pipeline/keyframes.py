@@ -199,8 +199,8 @@ class KeyframeMaker:
         """Pixels (n, 2) in another camera, NaN: none; points (n, 3) in the body; parallax (n,) [rad].
 
         Searched where the landmark is, or where points of the landmarks' median distance would be; a match
-        has to meet its ray within `LIMIT` errors ahead of both cameras. body_T_later: how the body moved up to
-        the other image; its pixels are then moved to where they were at the moment of the first one.
+        has to meet its ray within `LIMIT` errors ahead of both cameras. body_T_later: how the body moved up
+        to the other image; its pixels are then moved to where they were at the moment of the first one.
         """
         left, right = self._rig[0], self._rig[camera]
         rays, body_T_left, body_T_right = tracks.ray, SE3(left.body_T_cam), SE3(right.body_T_cam)
@@ -277,9 +277,7 @@ class KeyframeMaker:
         for camera, there in view.others.items():
             seen = rows[np.isfinite(there[rows, 0])]
             if len(seen):
-                self._world.add_observations(
-                    view.keyframe, landmark[seen], there[seen], camera, sigma=sigma
-                )
+                self._world.add_observations(view.keyframe, landmark[seen], there[seen], camera, sigma=sigma)
 
     def _by_motion(self, tracks: Tracks, view: View) -> Tracks:
         """Landmarks of tracks whose oldest ray and present one meet; tracks whose rays miss are dropped."""

@@ -98,6 +98,7 @@ class Loops:
         if self._options.loops and may_close and self._pause <= 0:
             before = place.stamp - int(1e9 * self._options.loop_gap)
             candidates = self.index.query(place.descriptor, before)
+            candidates = [old for old in candidates if old.keyframe not in self._connected(place.keyframe)]
         self._pause -= 1
         self.add(place)
         for old in candidates:
@@ -106,6 +107,12 @@ class Loops:
                 self.found.append(loop)
                 return True
         return False
+
+    def _connected(self, keyframe: int) -> set[int]:
+        """Keyframes that share so many landmarks with this one that there is no loop to close."""
+        with self._world.lock:
+            ids, counts = self._world.covisible([keyframe])
+        return set(ids[counts >= self._options.min_inliers].tolist())
 
     def add(self, place: Place) -> None:
         """Remember a keyframe's look, in the index and in the map."""
@@ -137,7 +144,9 @@ class Loops:
             bits = np.concatenate(
                 [np.zeros((0, 32), np.uint8), *(place.descriptor[ids >= 0] for ids, place in found)]
             )
-            local = camera.in_camera(world_T_body, world.landmarks["position"][world.landmarks.rows(landmark)])
+            local = camera.in_camera(
+                world_T_body, world.landmarks["position"][world.landmarks.rows(landmark)]
+            )
         with np.errstate(all="ignore"):
             inside = camera.sees(local)
             expected = camera.project(local)

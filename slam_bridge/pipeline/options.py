@@ -79,7 +79,8 @@ class PipelineOptions:
     max_queue: int = 2
     """Keyframes that may wait for the mapping thread; tracking waits beyond."""
     when_busy: str = "wait"
-    """What `Slam.add_images` does while `max_frames` wait: "wait" for tracking, or "drop" the oldest of them."""
+    """What `Slam.add_images` does while `max_frames` wait: "wait" for tracking, or "drop" the oldest of
+    them."""
     max_frames: int = 4
     """Frames that may wait for tracking."""
     imu_wait: float = 0.2

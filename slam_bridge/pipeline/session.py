@@ -1,9 +1,9 @@
 """One map that is being built or only read: tracking, mapping, places; and how two of them become one.
 
 A frame of which tracking knows nothing is looked up among the places seen before. Where that fails for
-`lost_seconds` a new map begins (`Slam`); as soon as one of its keyframes shows a place of an earlier map, both
-are joined (Campos et al., ORB-SLAM3, section VI): the present map is moved to where the earlier one is, by a
-similarity with one camera alone, by position and heading where both know gravity, else by a pose.
+`lost_seconds` a new map begins (`Slam`); as soon as one of its keyframes shows a place of an earlier map,
+both are joined (Campos et al., ORB-SLAM3, section VI): the present map is moved to where the earlier one is,
+by a similarity with one camera alone, by position and heading where both know gravity, else by a pose.
 """
 
 from __future__ import annotations
@@ -136,4 +136,3 @@ class Session:
 def _is_upright(world: Map) -> bool:
     """The map has inertial states that an initialization found."""
     return bool(len(world.imu)) and bool((world.keyframes["velocity"] != 0.0).any())
-

@@ -63,8 +63,8 @@ class Slam:
         with `options.localization` it stays as it is. The map given is changed otherwise; its `snapshot` is
         not. watch: called after each frame with its number and this object, in the thread that tracks.
 
-        Raises `SequenceError` where the mode needs cameras or noise that are not there, `OptionError` for a map
-        without features or of other cameras.
+        Raises `SequenceError` where the mode needs cameras or noise that are not there, `OptionError` for a
+        map without features or of other cameras.
         """
         self.options = options = options or PipelineOptions()
         known = rig if isinstance(rig, Calibration) else Calibration(rig=Rig.of(rig))
@@ -75,7 +75,8 @@ class Slam:
         if options.is_inertial and noise is None:
             raise SequenceError(
                 f"mode {options.mode} needs the noise of an IMU: Slam(rig, noise=ImuNoise(...)), or a "
-                f"calibration file that has it. Choose mode {options.mode.removesuffix('-inertial')!r} without."
+                f"calibration file that has it. Choose mode {options.mode.removesuffix('-inertial')!r} "
+                f"without."
             )
         cameras = _of_mode(known.rig, options)
         self.complaints = Complaints()
@@ -93,6 +94,8 @@ class Slam:
         self._latencies = Latencies()
         self._num_frames = self._num_dropped = 0
         self._last_in = self._last_done = np.iinfo(np.int64).min
+        self.num_expected: int | None = None
+        """Frames that there will be, for who watches; None: nobody knows."""
         self.waited = 0.0
         """Seconds that tracking waited for mapping."""
         self._inbox: list[tuple[int, Frame]] = []
@@ -134,6 +137,11 @@ class Slam:
         return self.session.loops
 
     @property
+    def seconds(self) -> float:
+        """From the first frame's stamp to the last tracked one's."""
+        return 1e-9 * (self._stamps[-1] - self._stamps[0]) if self._stamps else 0.0
+
+    @property
     def message(self) -> str:
         """What happened to the run so far: where tracking was lost for good and a new map began."""
         return " ".join(self._messages)
@@ -159,10 +167,10 @@ class Slam:
     def add_images(self, stamp: int, *images: Any, depth: Any = None, stamps: Any = None) -> bool:
         """Hand in the images of one moment; False where they were left out, `state().notes` says why.
 
-        stamp [ns]: of the first camera; its `time_offset` is added to get the IMU's time. images: one array per
-        camera, (height, width) or BGR, of 8 or 16 bits; None for a camera that has none. depth: (height, width)
-        of the first camera, in metres if floats. stamps (n,) [ns]: of each image, where they were not taken
-        together. With `when_busy="wait"` this returns once there is room for the frame.
+        stamp [ns]: of the first camera; its `time_offset` is added to get the IMU's time. images: one array
+        per camera, (height, width) or BGR, of 8 or 16 bits; None for a camera that has none. depth (height,
+        width): of the first camera, in metres if floats. stamps (n,) [ns]: of each image, where they were not
+        taken together. With `when_busy="wait"` this returns once there is room for the frame.
         """
         self._refuse_end()
         arrived = time.perf_counter()
@@ -174,8 +182,7 @@ class Slam:
         for camera in range(len(images), len(self.sensors.rig)):
             self.complaints.add(f"frames have no image of camera {camera}", frame.stamp)
         with self._changed:
-            if self.options.is_inertial and not self.sensors.imu.covers(frame.stamp):
-                self.complaints.add("frames waited for their IMU samples", frame.stamp)
+            self._note_late_samples()
             self._make_room()
             insort(self._inbox, (frame.stamp, frame), key=lambda item: item[0])
             self._num_frames += 1
@@ -201,6 +208,13 @@ class Slam:
                 self.complaints.add("pauses between frames are longer than 1 s", self._last_in)
             self._last_in = max(self._last_in, stamp)
             return True
+
+    def _note_late_samples(self) -> None:
+        """Say that a frame still waits for IMU samples when the next one comes; the lock is held."""
+        if self._inbox and self.options.is_inertial:
+            stamp = self._inbox[-1][0]
+            if not self.sensors.imu.covers(stamp):
+                self.complaints.add("frames waited for IMU samples that came later than the next frame", stamp)
 
     def _make_room(self) -> None:
         """Wait until fewer than `max_frames` wait, or drop the oldest; the lock is held.
@@ -375,8 +389,13 @@ class Slam:
         if not len(stamps):
             starting = self.session.tracker.status is Status.STARTING or not len(self._stamps)
             why = Status.STARTING.value if starting else "no place of the map was recognised"
-            return stamps, poses, ("no frame has a pose: " if self.options.localization else
-                                   "the map never started: ") + why + "."
+            return (
+                stamps,
+                poses,
+                ("no frame has a pose: " if self.options.localization else "the map never started: ")
+                + why
+                + ".",
+            )
         if refused and not self.options.is_metric:  # nothing else measures lengths
             refused += " There are no poses in metres; --mode mono gives some without."
             return stamps[:0], poses[:0], refused
@@ -390,7 +409,9 @@ class Slam:
                 "with most frames."
             )
         if not refused:
-            statuses = [(stamp, _STATUSES[code]) for stamp, code in zip(self._stamps, self._codes, strict=True)]
+            statuses = [
+                (stamp, _STATUSES[code]) for stamp, code in zip(self._stamps, self._codes, strict=True)
+            ]
             parts.append(without_pose(statuses, stamps))
         parts += [f"{sentence}." for sentence in self.complaints.sentences()]
         return " ".join(part for part in parts if part)
@@ -408,7 +429,9 @@ class Slam:
     def _refuse_end(self) -> None:
         self._raise()
         if self._is_over:
-            raise SequenceError("this Slam was stopped; make a new one, with the result's map to go on in it.")
+            raise SequenceError(
+                "this Slam was stopped; make a new one, with the result's map to go on in it."
+            )
 
     def _raise(self) -> None:
         if self._error is not None:
@@ -429,7 +452,8 @@ def _of_mode(rig: Rig, options: PipelineOptions) -> Rig:
 def _refuse_map(world: Map, rig: Rig) -> None:
     if not world.features:
         raise OptionError(
-            "the map has no features to recognise its places by (Map.features); maps of the pipeline have them."
+            "the map has no features to recognise its places by (Map.features); maps of the pipeline have "
+            "them."
         )
     if world.rig is None or not world.rig.is_same(rig):
         raise OptionError(

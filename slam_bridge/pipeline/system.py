@@ -1,19 +1,21 @@
-"""Sequences through the pipeline: `run` feeds a `Slam` with a folder's samples and images.
+"""A whole source through a `Slam`: `run`.
 
-    sequence = open_sequence("euroc", "MH_01_easy")
-    result = run(sequence, PipelineOptions(mode="stereo-inertial"))
-    result.stamps, result.world_T_body, result.message
+result = run(open_sequence("euroc", "MH_01_easy"), PipelineOptions(mode="stereo-inertial"))
+result = run(open_source("run.bag", "camchain.yaml"), PipelineOptions(mode="stereo"))
+result.stamps, result.world_T_body, result.message
 """
 
 from __future__ import annotations
 
+import queue
 import resource
 import sys
+import threading
 import time
 from collections.abc import Callable, Iterator
-from concurrent.futures import ThreadPoolExecutor
 from dataclasses import replace
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 
@@ -21,95 +23,146 @@ from slam_bridge.map import Map
 from slam_bridge.pipeline.options import PipelineOptions
 from slam_bridge.pipeline.result import PipelineResult
 from slam_bridge.pipeline.slam import Slam
-from slam_bridge.readers.calibration import Calibration
+from slam_bridge.pipeline.sources import ImuEvent, Source
+from slam_bridge.readers.folders import FolderSource, samples_until
 from slam_bridge.readers.sequence import Sequence, SequenceError, opencv
 
-_AHEAD = 4
-"""Frames that are read while others are tracked."""
+_AHEAD = 8
+"""Events that are read while frames are tracked."""
 
 
 class Pipeline(Slam):
     """A `Slam` for one sequence, fed frame by frame; `run` does all of it."""
 
-    def __init__(
-        self,
-        sequence: Sequence,
-        options: PipelineOptions | None = None,
-        map: Map | None = None,
-        watch: Callable[[int, Slam], None] | None = None,
-    ):
-        options = replace(options or PipelineOptions(), widest=sequence.widest)
-        if options.is_inertial and (sequence.imu is None or sequence.noise is None):
-            raise SequenceError(
-                f"{sequence.name}: mode {options.mode} needs IMU samples and their noise, which this "
-                + "; ".join(("sequence does not have", *sequence.notes))
-                + f". Choose --mode {options.mode.removesuffix('-inertial')}."
-            )
-        sequence = sequence.with_cameras(2 if options.is_stereo else 1)
-        self.sequence = sequence if options.mode != "mono" else sequence.of_camera()
+    def __init__(self, sequence: Sequence, options: PipelineOptions | None = None, map: Map | None = None):
+        source, options = FolderSource.of(sequence), options or PipelineOptions()
+        source.refuse(options)
+        self.sequence = sequence
+        super().__init__(source.calibration, replace(options, widest=sequence.widest), map)
+        self.num_expected = len(sequence)
         self._next_sample = 0
-        calibration = Calibration(rig=self.sequence.rig, noise=sequence.noise, gravity=sequence.gravity)
-        super().__init__(calibration, options, map, watch=watch)
 
-    def process(self, stamp: int, images: list[np.ndarray]) -> bool:
+    def process(self, stamp: int, images: list[np.ndarray], depth: np.ndarray | None = None) -> bool:
         """Feed a frame [ns, in the IMU's time] after the samples up to it; False where it was left out."""
         imu = self.sequence.imu
         if self.options.is_inertial and imu is not None:
-            last = min(int(np.searchsorted(imu.stamps, stamp)) + 1, len(imu))
-            rows = slice(self._next_sample, last)
-            self._next_sample = max(last, self._next_sample)
+            rows = samples_until(imu, self._next_sample, stamp)
+            self._next_sample = max(self._next_sample, rows.stop)
             self.add_imu(imu.stamps[rows], imu.gyro[rows], imu.acc[rows])
-        return self.add_images(stamp - round(1e9 * self.sensors.rig[0].time_offset), *images)
+        return self.add_images(stamp - round(1e9 * self.sensors.rig[0].time_offset), *images, depth=depth)
 
 
 def run(
-    sequence: Sequence,
+    source: Sequence | Source,
     options: PipelineOptions | None = None,
     watch: Callable[[int, Slam], None] | None = None,
     map: Map | None = None,
+    max_frames: int | None = None,
 ) -> PipelineResult:
-    """Run over a whole sequence. watch: called after each frame with its number and the `Slam`.
+    """Run over all frames of a source, or the first of them.
 
-    map: of an earlier run, see `Slam`. OpenCV has one or two threads while it runs, and as many as before
-    afterwards.
+    watch: called after each frame with its number and the `Slam`. map: of an earlier run, see `Slam`. Ctrl-C
+    ends a live source and keeps what was found. OpenCV has one or two threads meanwhile, and as many as
+    before afterwards. Raises `SequenceError` where no frame can be read; later ones that cannot are in the
+    message.
     """
+    options = options or PipelineOptions()
+    if isinstance(source, Sequence):
+        options = replace(options, widest=source.widest)
+        source = FolderSource.of(source)
     cv2 = opencv()
     threads = cv2.getNumThreads()
-    cv2.setNumThreads(1 if options is not None and options.single_thread else 2)
+    cv2.setNumThreads(1 if options.single_thread else 2)
     try:
-        pipeline = Pipeline(sequence, options, map, watch)
-        try:
-            read = 0.0
-            frames = _frames(pipeline.sequence, pipeline.options.single_thread)
-            while True:
-                begin = time.perf_counter()
-                item = next(frames, None)
-                read += time.perf_counter() - begin
-                if item is None:
-                    break
-                pipeline.process(*item)
-            found = pipeline.stop()
-            return replace(found, num_frames=len(sequence), phases={"read": read, **found.phases})
-        except BaseException:
-            pipeline.abandon()
-            raise
+        return _run(source, options, watch, map, max_frames)
     finally:
         cv2.setNumThreads(threads)
 
 
-def _frames(sequence: Sequence, in_line: bool) -> Iterator[tuple[int, list[np.ndarray]]]:
-    """Stamps and images; read ahead in another thread unless `in_line`."""
-    stamps = sequence.stamps.tolist()
-    if in_line:
-        yield from zip(stamps, map(sequence.images, range(len(stamps))), strict=True)
-        return
-    with ThreadPoolExecutor(1) as pool:
-        waiting = [pool.submit(sequence.images, row) for row in range(min(_AHEAD, len(stamps)))]
-        for row, stamp in enumerate(stamps):
-            images = waiting.pop(0).result()
-            if row + _AHEAD < len(stamps):
-                waiting.append(pool.submit(sequence.images, row + _AHEAD))
-            yield stamp, images
+def _run(
+    source: Source,
+    options: PipelineOptions,
+    watch: Callable[[int, Slam], None] | None,
+    map: Map | None,
+    max_frames: int | None,
+) -> PipelineResult:
+    slam = Slam(source.calibration, options, map, watch=watch)
+    slam.num_expected = len(source) if isinstance(source, FolderSource) else None
+    count, read, fault = 0, 0.0, ""
+    events = source.events(options)
+    if not (options.single_thread or source.is_live):
+        events = _ahead(events)
+    try:
+        while max_frames is None or count < max_frames:
+            begin = time.perf_counter()
+            try:
+                event = next(events, None)
+            except SequenceError as error:
+                if not count:
+                    raise
+                fault = f"The source ended early: {error}"
+                break
+            read += time.perf_counter() - begin
+            if event is None:
+                break
+            if isinstance(event, ImuEvent):
+                if options.is_inertial:
+                    slam.add_imu(event.stamps, event.gyro, event.acc)
+                continue
+            count += 1
+            slam.add_images(event.stamp, *event.images, depth=event.depth, stamps=event.stamps)
+    except KeyboardInterrupt:
+        if not source.is_live:
+            slam.abandon()
+            raise
+    except BaseException:
+        slam.abandon()
+        raise
+    finally:
+        events.close()  # type: ignore[attr-defined]
+    if not count:
+        slam.abandon()
+        raise SequenceError(f"{source.name}: no images came.")
+    found = slam.stop()
+    message = " ".join(part for part in (found.message, fault) if part)
+    return replace(found, message=message, num_frames=count, phases={"read": read, **found.phases})
+
+
+def _ahead(events: Iterator[Any]) -> Iterator[Any]:
+    """The same events, read ahead in another thread."""
+    waiting: queue.Queue[tuple[Any, BaseException | None]] = queue.Queue(_AHEAD)
+    is_over = threading.Event()
+
+    def put(item: tuple[Any, BaseException | None]) -> None:
+        while not is_over.is_set():
+            try:
+                return waiting.put(item, timeout=0.1)
+            except queue.Full:
+                continue
+
+    def read() -> None:
+        try:
+            for event in events:
+                put((event, None))
+                if is_over.is_set():
+                    return
+            put((None, None))
+        except BaseException as error:
+            put((None, error))
+
+    reader = threading.Thread(target=read, name="reading", daemon=True)
+    reader.start()
+    try:
+        while True:
+            event, error = waiting.get()
+            if error is not None:
+                raise error
+            if event is None:
+                return
+            yield event
+    finally:
+        is_over.set()
+        reader.join()
 
 
 def peak_memory() -> int:

@@ -44,8 +44,11 @@ from slam_bridge.problems import (
 )
 
 _IDENTITY = np.array(SE3.identity_storage, float)
+_FAR_ENOUGH = 4.0
+"""Times the parallax that a mono map starts with: where two views do not agree then, others are tried."""
 _MOST_WAITING = 200
-"""Frames before a mono map's second keyframe whose poses are found afterwards: of a camera at rest the last."""
+"""Frames before a mono map's second keyframe whose poses are found afterwards: of a camera at rest the
+last."""
 
 
 class Status(Enum):
@@ -133,7 +136,13 @@ class Tracker:
     @property
     def oldest_needed(self) -> int:
         """Stamp [ns] from which on IMU samples are needed."""
-        return self._reference_stamp if self.reference >= 0 else self._first[0] if self._first else self._last_stamp
+        return (
+            self._reference_stamp
+            if self.reference >= 0
+            else self._first[0]
+            if self._first
+            else self._last_stamp
+        )
 
     @property
     def has_pose(self) -> bool:
@@ -163,7 +172,7 @@ class Tracker:
 
     def _miss(self, stamp: int) -> None:
         self.lost_since = stamp if self.lost_since is None else self.lost_since
-        bridged = self.is_inertial and stamp - self.lost_since <= 1_000_000_000
+        bridged = self.is_inertial and self.reference >= 0 and stamp - self.lost_since <= 1_000_000_000
         self.status = Status.BRIDGING if bridged else Status.LOST
 
     def _advance(self, pose: np.ndarray, anchor: np.ndarray, stamp: int) -> None:
@@ -214,7 +223,7 @@ class Tracker:
         return Predicted(np.asarray((last * SE3(step)).storage), state.world_T_body)
 
     def _has_velocity(self) -> bool:
-        """The last frame's velocity is known: not of a place that was just recognised, without an IMU link."""
+        """The last frame's velocity is known; not so at a place that was just recognised."""
         with self._world.lock:
             frames = self._world.keyframes
             return self._state is not None or bool(frames["has_states"][frames.rows(self.reference)])
@@ -329,9 +338,9 @@ class Tracker:
     def add_keyframe(self, frame: Frame, at: tuple[int, np.ndarray] | None = None) -> View:
         """Make the present frame a keyframe, linked to the last one by the IMU where there is one.
 
-        at: a keyframe and keyframe_T_body (7,), of which the pose follows wherever mapping has the keyframe now;
-        None: as tracked from the last one; keyframe -1: the world. The map gets the keyframe with all that it
-        sees in one step: nobody finds half of it.
+        at: a keyframe and keyframe_T_body (7,), of which the pose follows wherever mapping has the keyframe
+        now; None: as tracked from the last one; keyframe -1: the world. The map gets the keyframe with all
+        that it sees in one step: nobody finds half of it.
         """
         stamp, at = frame.stamp, at or (self.reference, self.reference_T_body)
         prepared = self.maker.prepare(frame, self.tracks, self._placed(*at), self.motion_in)
@@ -345,8 +354,9 @@ class Tracker:
                 if measured is not None and self.is_inertial and not self._has_velocity():
                     before = self._moving(before, where, measured)
                 state = replace(self._keyframe_state(before, measured), world_T_body=where)
-            elif self.is_inertial:
-                has_velocity = False
+            elif self.is_inertial:  # recognised in a map of an earlier run: its biases are a start
+                latest = self._state_of(int(self._world.keyframes.ids[-1]))
+                has_velocity, state = False, replace(latest, world_T_body=where)
             keyframe = self._world.add_keyframe(
                 stamp, where, state.velocity if self._options.is_inertial and has_velocity else None,
                 gyro_bias=state.gyro_bias, acc_bias=state.acc_bias,
@@ -408,6 +418,9 @@ class Tracker:
             return None
         first_stamp, first = self._first
         pose = self._two_view_pose(first)
+        if pose is None and self._moved_since(first) > _FAR_ENOUGH * self._options.keyframe_parallax / 460.0:
+            self._first = None  # more parallax than that makes no better start: begin with this frame
+            return self._start_mono(frame)
         if pose is None:
             self._waiting.append((stamp, self.tracks))
             if len(self._waiting) > _MOST_WAITING:
@@ -447,13 +460,17 @@ class Tracker:
                 self._log.add(stamp, self._origin, np.array((anchor * SE3(pose)).storage))
         self._waiting = []
 
+    def _moved_since(self, first: Tracks) -> float:
+        """Median angle [rad] between the rays of tracks in an earlier frame and now."""
+        rays = first.ray[np.searchsorted(first.ids, self.tracks.ids)]
+        return float(np.median(np.linalg.norm(rays - self.tracks.ray, axis=1))) if len(rays) else 0.0
+
     def _two_view_pose(self, first: Tracks) -> np.ndarray | None:
         """world_T_body (7,) of the present frame with the first one at the origin; None: not yet."""
         camera, options = self._rig[0], self._options
         rays = first.ray[np.searchsorted(first.ids, self.tracks.ids)], self.tracks.ray
         sigma = angular_sigma(camera, options.sigma)
-        moved = np.linalg.norm(rays[0] - rays[1], axis=1)
-        if not len(moved) or np.median(moved) < options.keyframe_parallax / 460.0:
+        if not self._moved_since(first) >= options.keyframe_parallax / 460.0:
             return None
         found = two_views(*rays, sigma)
         if found is None:
@@ -496,7 +513,7 @@ class Tracker:
         self.reference_T_body[:3] *= factor
 
     def relocalized(self, frame: Frame, found: Recognised) -> View | None:
-        """Go on from a place that was recognised; the view of a new keyframe there, unless nothing is mapped."""
+        """Go on from a place that was recognised; the view of a new keyframe, where a map is made."""
         self.tracks = self.maker.tracks_of(found.pixel, found.landmark)
         self.status, self.lost_since = Status.TRACKING, None
         self.moved()
@@ -517,11 +534,14 @@ class Tracker:
     def needs_landmarks(self) -> bool:
         """So few are left of those that were tracked that others of the map have to be found."""
         shown = len(self.tracks)
-        few = shown < self._options.keyframe_features or shown < self._options.keyframe_ratio * self._num_reference
+        few = (
+            shown < self._options.keyframe_features
+            or shown < self._options.keyframe_ratio * self._num_reference
+        )
         return self.status is Status.TRACKING and few
 
     def show(self, found: Recognised, stamp: int) -> None:
-        """Track landmarks (m,) of the map that the last frame shows at pixels (m, 2) beside the present ones."""
+        """Track landmarks of the map that the last frame shows, beside the present ones."""
         fresh = ~np.isin(found.landmark, self.tracks.landmark)
         more = self.maker.tracks_of(found.pixel[fresh], found.landmark[fresh])
         self.tracks = self.tracks.joined(more)

@@ -44,6 +44,12 @@ class Sequence:
     """Rays further from the axis than this are not used [rad]: vignetting."""
     notes: tuple[str, ...] = ()
     """What the reader left out."""
+    lags: np.ndarray | None = None
+    """(n, cameras) int64 [ns] by which images are later than the first camera's; None: all of one moment."""
+    depth_paths: tuple[Path | None, ...] = ()
+    """(n,) depth images in the first camera, None: none; empty where there are none at all."""
+    depth_per_metre: float = 1000.0
+    """Of depth images of whole numbers."""
 
     def __len__(self) -> int:
         return len(self.stamps)
@@ -57,11 +63,33 @@ class Sequence:
         """Images (height, width) uint8 of one frame; `SequenceError` names a file that cannot be read."""
         return [_image(path, self.rig[k], self.equalize) for k, path in enumerate(self.paths[row])]
 
+    def depth(self, row: int) -> np.ndarray | None:
+        """Depth image (height, width) float32 [m] of one frame, 0: not measured; None: it has none."""
+        path = self.depth_paths[row] if self.depth_paths else None
+        if path is None:
+            return None
+        image = opencv().imread(str(path), -1)
+        if image is None or image.ndim != 2:
+            raise SequenceError(f"{path}: missing, or no depth image that OpenCV reads.")
+        return image.astype(np.float32) / np.float32(self.depth_per_metre)
+
+    def stamps_of(self, row: int, count: int) -> tuple[int, ...] | None:
+        """Stamps [ns] of a frame's images in their cameras' time; None: all of one moment."""
+        if self.lags is None:
+            return None
+        offsets = [round(1e9 * camera.time_offset) for camera in self.rig]
+        start = int(self.stamps[row])
+        return tuple(start + int(self.lags[row, k]) - offsets[k] for k in range(count))
+
     def first(self, count: int | None) -> Sequence:
         """The first `count` frames; None: all."""
-        if count is None or count >= len(self):
-            return self
-        return replace(self, stamps=self.stamps[:count], paths=self.paths[:count])
+        return self if count is None or count >= len(self) else self.part(slice(count))
+
+    def part(self, rows: slice) -> Sequence:
+        """Some of the frames."""
+        lags = None if self.lags is None else self.lags[rows]
+        parts = {"paths": self.paths[rows], "depth_paths": self.depth_paths[rows], "lags": lags}
+        return replace(self, stamps=self.stamps[rows], **parts)
 
     def with_cameras(self, count: int) -> Sequence:
         """With the first cameras only."""
@@ -70,7 +98,8 @@ class Sequence:
                 f"{self.name}: has {len(self.rig)} camera, a stereo mode needs two. Choose --mode mono."
             )
         rig = Rig(list(self.rig)[:count])
-        return replace(self, rig=rig, paths=tuple(path[:count] for path in self.paths))
+        lags = None if self.lags is None else self.lags[:, :count]
+        return replace(self, rig=rig, paths=tuple(path[:count] for path in self.paths), lags=lags)
 
     def of_camera(self) -> Sequence:
         """The same with the left camera as body: without an IMU a mono map knows no lever arm in metres."""

@@ -10,7 +10,8 @@ import pytest
 from graphopt.cli.main import main
 from graphopt.evaluate.trajectories import Trajectory, compare
 from slam_bridge.pipeline import PipelineOptions, find_sequences, open_sequence, run, tracking
-from slam_bridge.pipeline.system import Pipeline, without_pose
+from slam_bridge.pipeline.result import without_pose
+from slam_bridge.pipeline.system import Pipeline
 from slam_bridge.pipeline.tracking import Status
 
 pytestmark = pytest.mark.data
