@@ -112,7 +112,7 @@ class Loops:
         """Keyframes that share so many landmarks with this one that there is no loop to close."""
         with self._world.lock:
             ids, counts = self._world.covisible([keyframe])
-        return set(ids[counts >= self._options.min_inliers].tolist())
+        return set(ids[counts >= self._options.keyframe_features].tolist())
 
     def add(self, place: Place) -> None:
         """Remember a keyframe's look, in the index and in the map."""

@@ -54,9 +54,10 @@ class Session:
                 here = self.loops.look(frame.left, -1, frame.stamp, np.zeros((0, 2)))
                 found = self.loops.recognised(here)
                 view = None if found is None else tracker.relocalized(frame, found)
-            elif self.options.localization and tracker.needs_landmarks():
+            elif self.options.localization and tracker.needs_landmarks(frame.stamp):
                 here = self.loops.look(frame.left, -1, frame.stamp, np.zeros((0, 2)))
                 found = self.loops.visible(here, tracker.pose(), tracker.reference)
+                tracker.looked(frame.stamp)
                 if found is not None:
                     tracker.show(found, frame.stamp)
         if view is not None:

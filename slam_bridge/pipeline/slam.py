@@ -214,7 +214,9 @@ class Slam:
         if self._inbox and self.options.is_inertial:
             stamp = self._inbox[-1][0]
             if not self.sensors.imu.covers(stamp):
-                self.complaints.add("frames waited for IMU samples that came later than the next frame", stamp)
+                self.complaints.add(
+                    "frames waited for IMU samples that came later than the next frame", stamp
+                )
 
     def _make_room(self) -> None:
         """Wait until fewer than `max_frames` wait, or drop the oldest; the lock is held.

@@ -132,8 +132,8 @@ def open_source(
     """The source that a path is.
 
     A folder of EuRoC, TUM-VI, KITTI or TUM RGB-D, a bag, a video, or the number of a webcam ("0").
-    calibration: a file of Kalibr, OpenVINS, ORB-SLAM3, where the source has none. imu: EuRoC's data.csv, for a
-    video. topics: of a bag, see `BagSource`. start [ns]: of a video's first frame in the IMU's time. Raises
+    calibration: a file of Kalibr, OpenVINS, ORB-SLAM3, where the source has none. imu: EuRoC's data.csv, for
+    a video. topics: of a bag, see `BagSource`. start [ns]: of a video's first frame in the IMU's time. Raises
     `SequenceError` for what is none of these.
     """
     from slam_bridge.readers.folders import FolderSource, folder_kind

@@ -531,20 +531,21 @@ class Tracker:
         self._reference_stamp = stamp
         self._num_reference = len(self.tracks)
 
-    def needs_landmarks(self) -> bool:
-        """So few are left of those that were tracked that others of the map have to be found."""
-        shown = len(self.tracks)
-        few = (
-            shown < self._options.keyframe_features
-            or shown < self._options.keyframe_ratio * self._num_reference
-        )
-        return self.status is Status.TRACKING and few
+    def needs_landmarks(self, stamp: int) -> bool:
+        """Landmarks of the map have to be looked for: few are left, or the present ones were found long ago."""
+        shown, options = len(self.tracks), self._options
+        few = shown < options.keyframe_features or shown < options.keyframe_ratio * self._num_reference
+        is_late = 1e-9 * (stamp - self._reference_stamp) >= options.keyframe_seconds
+        return self.status is Status.TRACKING and (few or is_late)
+
+    def looked(self, stamp: int) -> None:
+        """Landmarks were looked for at a stamp [ns], found or not."""
+        self._reference_stamp = stamp
 
     def show(self, found: Recognised, stamp: int) -> None:
-        """Track landmarks of the map that the last frame shows, beside the present ones."""
-        fresh = ~np.isin(found.landmark, self.tracks.landmark)
-        more = self.maker.tracks_of(found.pixel[fresh], found.landmark[fresh])
-        self.tracks = self.tracks.joined(more)
+        """Track landmarks of the map that the last frame shows; those found anew from where they were found."""
+        kept = self.tracks.keep(~np.isin(self.tracks.landmark, found.landmark))
+        self.tracks = kept.joined(self.maker.tracks_of(found.pixel, found.landmark))
         self.refer_to(found, stamp)
 
     def renamed(self, kept: np.ndarray, gone: np.ndarray) -> None:

@@ -31,3 +31,14 @@ def _clip(folder):
     if not folder.is_dir():
         pytest.skip(f"no {folder}")
     return folder
+
+
+@pytest.fixture(scope="session")
+def room(tmp_path_factory):
+    """Three and a half seconds of stereo and IMU in a room, 70 small images: a folder of EuRoC's layout."""
+    from graphopt.cli.main import main
+
+    folder = tmp_path_factory.mktemp("rendered") / "V1_02"
+    arguments = ["--like", "V1_02", "--start", "4", "--seconds", "3.5", "--image-scale", "0.35"]
+    assert main(["generate", "vi-sequence", *arguments, "--supersample", "1", "-o", str(folder)]) == 0
+    return folder

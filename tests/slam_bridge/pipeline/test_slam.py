@@ -1,0 +1,419 @@
+"""A SLAM that is fed while it runs: every feeder gives the same poses, every fault of the input is said."""
+
+import threading
+import time
+from dataclasses import replace
+
+import numpy as np
+import pytest
+
+from graphopt.errors import OptionError
+from graphopt.evaluate.trajectories import Trajectory, compare
+from slam_bridge import Map
+from slam_bridge.pipeline import (
+    Pipeline,
+    PipelineOptions,
+    SequenceError,
+    Slam,
+    Status,
+    open_sequence,
+    open_source,
+    run,
+)
+from slam_bridge.readers.calibration import read_calibration
+
+pytest.importorskip("cv2")
+STEREO = PipelineOptions(mode="stereo", single_thread=True)
+INERTIAL = PipelineOptions(mode="stereo-inertial", single_thread=True)
+
+
+@pytest.fixture(scope="module")
+def sequence(room):
+    """The sequence of that folder."""
+    return open_sequence("euroc", room)
+
+
+@pytest.fixture(scope="module")
+def whole(sequence):
+    """A run over the folder with stereo and IMU."""
+    return run(sequence, INERTIAL)
+
+
+def feed(slam, sequence, rows, ahead=0):
+    """Hand in frames of these rows, each behind the samples up to it and `ahead` [ns] more, one by one."""
+    given, imu = 0, sequence.imu
+    for row in rows:
+        stamp = int(sequence.stamps[row])
+        while given < len(imu) and imu.stamps[given] <= stamp + ahead:
+            slam.add_imu(int(imu.stamps[given]), imu.gyro[given], imu.acc[given])
+            given += 1
+        slam.add_images(stamp, *sequence.images(row))
+    slam.add_imu(imu.stamps[given:], imu.gyro[given:], imu.acc[given:])
+
+
+def rmse(found, truth, align="se3"):
+    """Absolute error [m] and scale."""
+    errors = compare(
+        Trajectory(found.stamps * 1e-9, found.world_T_body),
+        Trajectory(truth.stamps * 1e-9, truth.world_T_body),
+        align=align,
+    )
+    return float(np.sqrt(np.mean(errors.absolute**2))), errors.scale
+
+
+# ---------------------------------------------------------------------- feeders
+
+
+@pytest.mark.parametrize("ahead", [5_000_000, -1, -60_000_000])
+def test_samples_one_by_one_give_the_poses_of_the_folder(room, sequence, whole, ahead):
+    """Bit by bit, whether the samples come before the image, with it, or 60 ms late."""
+    slam = Slam(read_calibration(room / "mav0"), INERTIAL)
+    feed(slam, sequence, range(len(sequence)), ahead)
+    found = slam.stop()
+    np.testing.assert_array_equal(found.stamps, whole.stamps)
+    np.testing.assert_array_equal(found.world_T_body, whole.world_T_body)
+    assert any("initialization" in step["step"] for step in whole.steps)
+
+
+@pytest.mark.parametrize("version", [1, 2])
+def test_bags_give_the_poses_of_the_folder(room, sequence, whole, tmp_path, version):
+    """ROS 1 and 2, topics guessed and said."""
+    pytest.importorskip("rosbags")
+    path = tmp_path / ("run.bag" if version == 1 else "run")
+    write_bag(path, sequence, version)
+    source = open_source(path, room / "mav0")
+    assert "/cam0/image_raw, /cam1/image_raw" in source.notes[0] and "/imu0" in source.notes[0]
+    found = run(source, INERTIAL)
+    np.testing.assert_array_equal(found.world_T_body, whole.world_T_body)
+    named = {"images": ["/cam1/image_raw"], "imu": "/imu0"}
+    with pytest.raises(SequenceError, match=r"one topic of images \(/cam1/image_raw\)"):
+        run(open_source(path, room / "mav0", topics=named), STEREO)
+    with pytest.raises(SequenceError, match=r"no topic /x\. There are: /cam0/image_raw \(sensor_msgs"):
+        open_source(path, room / "mav0", topics={"imu": "/x"})
+
+
+def write_bag(path, sequence, version):
+    """A sequence as a bag with a message per image and sample."""
+    from rosbags.rosbag1 import Writer as First
+    from rosbags.rosbag2 import Writer as Second
+    from rosbags.typesys import Stores, get_typestore
+
+    store = get_typestore(Stores.ROS1_NOETIC if version == 1 else Stores.LATEST)
+    packages = {"builtin_interfaces": ("Time",), "geometry_msgs": ("Quaternion", "Vector3")}
+    packages |= {"std_msgs": ("Header",), "sensor_msgs": ("Image", "Imu")}
+    kinds = {name: store.types[f"{package}/msg/{name}"] for package, of in packages.items() for name in of}
+    pack = store.serialize_ros1 if version == 1 else store.serialize_cdr
+
+    def header(stamp):
+        moment = kinds["Time"](sec=int(stamp // 10**9), nanosec=int(stamp % 10**9))
+        return kinds["Header"](**({"seq": 0} if version == 1 else {}), stamp=moment, frame_id="")
+
+    with First(path) if version == 1 else Second(path, version=9) as writer:
+        topics = {
+            topic: (writer.add_connection(topic, kinds[kind].__msgtype__, typestore=store), kinds[kind])
+            for topic, kind in (
+                ("/cam0/image_raw", "Image"),
+                ("/cam1/image_raw", "Image"),
+                ("/imu0", "Imu"),
+            )
+        }
+
+        def write(topic, stamp, **values):
+            connection, kind = topics[topic]
+            writer.write(connection, stamp, pack(kind(header=header(stamp), **values), kind.__msgtype__))
+
+        given, none = 0, np.zeros(9)
+        for row, stamp in enumerate(sequence.stamps.tolist()):
+            for camera, image in enumerate(sequence.images(row)):
+                values = {"encoding": "mono8", "is_bigendian": 0, "step": image.shape[1]}
+                size = {"height": image.shape[0], "width": image.shape[1]}
+                write(f"/cam{camera}/image_raw", stamp, **size, **values, data=image.ravel())
+            while given < len(sequence.imu) and sequence.imu.stamps[given] <= stamp + 10_000_000:
+                write(
+                    "/imu0",
+                    int(sequence.imu.stamps[given]),
+                    orientation=kinds["Quaternion"](0.0, 0.0, 0.0, 1.0),
+                    orientation_covariance=none,
+                    angular_velocity=kinds["Vector3"](*sequence.imu.gyro[given]),
+                    angular_velocity_covariance=none,
+                    linear_acceleration=kinds["Vector3"](*sequence.imu.acc[given]),
+                    linear_acceleration_covariance=none,
+                )
+                given += 1
+
+
+def test_a_video_with_a_table_of_samples(room, sequence, tmp_path):
+    """Frames and samples of the file are those of the folder."""
+    cv2 = pytest.importorskip("cv2")
+    path = tmp_path / "run.avi"
+    image = sequence.images(0)[0]
+    writer = cv2.VideoWriter(str(path), cv2.VideoWriter_fourcc(*"FFV1"), 20.0, image.shape[::-1])
+    for row in range(12):
+        writer.write(cv2.cvtColor(sequence.images(row)[0], cv2.COLOR_GRAY2BGR))
+    writer.release()
+    start, table = int(sequence.stamps[0]), room / "mav0" / "imu0" / "data.csv"
+    options = replace(INERTIAL, mode="mono-inertial")
+    source = open_source(path, room / "mav0", imu=table, start=start)
+    events = [event for event in source.events(options) if hasattr(event, "images")]
+    assert [event.stamp for event in events] == [start + 50_000_000 * k for k in range(12)]
+    shown = events[7].images[0][:, :, 0]
+    np.testing.assert_array_equal(shown, sequence.images(7)[0][:, : shown.shape[1]])  # even widths alone
+    with pytest.raises(SequenceError, match="needs the IMU's samples: --imu"):
+        run(open_source(path, room / "mav0"), options)
+
+
+def test_a_webcam_runs_until_it_ends(sequence, room):
+    """Images as OpenCV delivers them, stamped when they come; mono without IMU."""
+    from slam_bridge.readers.video import WebcamSource
+
+    class Capture:
+        def __init__(self):
+            self.row, self.is_open = 0, True
+
+        def isOpened(self):
+            return self.is_open
+
+        def read(self):
+            self.row += 1
+            return self.row <= 30, sequence.images(min(self.row, 30))[0]
+
+        def release(self):
+            self.is_open = False
+
+    capture = Capture()
+    source = WebcamSource(0, read_calibration(room / "mav0"), capture)
+    found = run(source, PipelineOptions(mode="mono", single_thread=True))
+    assert found.num_frames == 30 and len(found.stamps) > 15 and not capture.is_open
+    with pytest.raises(SequenceError, match="a webcam has one camera and no IMU"):
+        run(WebcamSource(0, read_calibration(room / "mav0"), Capture()), STEREO)
+
+
+# ---------------------------------------------------------------------- faults of the input
+
+FAULTS = {
+    "out of order": (lambda rows: [*rows[:20], rows[21], rows[20], *rows[22:]], "came after later ones"),
+    "repeated": (lambda rows: [*rows[:20], rows[19], *rows[20:]], "with a stamp that was there already"),
+    "missing for 2 s": (lambda rows: [*rows[:15], *rows[55:]], "pauses between frames are longer than 1 s"),
+}
+
+
+@pytest.mark.parametrize("fault", FAULTS)
+def test_frames_that_do_not_follow_each_other(room, sequence, fault):
+    """What was wrong is in the message with its time; all other frames have poses of the usual accuracy."""
+    change, said = FAULTS[fault]
+    rows = change(list(range(len(sequence))))
+    slam = Slam(read_calibration(room / "mav0"), STEREO)
+    feed(slam, sequence, rows, 5_000_000)
+    found = slam.stop()
+    assert said in found.message and "the first at 15000" in found.message
+    if fault != "missing for 2 s":
+        assert len(found.stamps) == len(sequence) - (fault == "out of order")
+        assert rmse(found, sequence.truth)[0] < 0.05
+
+
+def test_samples_that_come_late_are_waited_for(room, sequence, whole):
+    """By 60 ms, in threads: said, and no frame is tracked without them."""
+    slam = Slam(read_calibration(room / "mav0"), replace(INERTIAL, single_thread=False))
+    feed(slam, sequence, range(30), -60_000_000)
+    notes = slam.state().notes
+    found = slam.stop()
+    assert any("waited for IMU samples that came later than the next frame" in note for note in notes)
+    assert "without the IMU" not in found.message and len(found.stamps) == 30
+
+
+def test_samples_that_never_come_do_not_stop_the_run(room, sequence):
+    """Frames wait for `imu_wait`, then go on without; the message says how many did."""
+    slam = Slam(read_calibration(room / "mav0"), INERTIAL)
+    for row in range(25):
+        slam.add_images(int(sequence.stamps[row]), *sequence.images(row))
+    found = slam.stop()
+    assert len(found.stamps) == 25
+    assert "25 frames were tracked without the IMU, whose samples did not come" in found.message
+    assert "the IMU was never initialized" in found.message
+
+
+def test_a_camera_that_stops(room, sequence):
+    """The right one ends after 30 frames: the left one goes on, and the message says so."""
+    slam = Slam(read_calibration(room / "mav0"), STEREO)
+    for row in range(45):
+        left, right = sequence.images(row)
+        slam.add_images(int(sequence.stamps[row]), left, right if row < 30 else None)
+    found = slam.stop()
+    assert len(found.stamps) == 45 and "15 frames have no image of camera 1" in found.message
+
+
+def test_images_of_another_size(room, sequence):
+    """Left out one by one; a kind of array that is no image is refused at once, and the run goes on."""
+    slam = Slam(read_calibration(room / "mav0"), STEREO)
+    with pytest.raises(SequenceError, match="type float64, expected"):
+        slam.add_images(1, np.zeros((10, 10)), np.zeros((10, 10)))
+    for row in range(20):
+        images = sequence.images(row)
+        if row in (8, 9):
+            images = [image[:-2] for image in images]
+        assert slam.add_images(int(sequence.stamps[row]), *images) == (row not in (8, 9))
+    found = slam.stop()
+    assert len(found.stamps) == 18
+    assert "2 images of camera 0 were left out: " in found.message and ", expected " in found.message
+
+
+def test_samples_that_are_none(room, sequence):
+    """NaN and repeated samples are left out and counted; a wrong shape is refused."""
+    slam = Slam(read_calibration(room / "mav0"), INERTIAL)
+    slam.add_imu(5, [np.nan, 0.0, 0.0], np.zeros(3))
+    slam.add_imu([7, 7], np.zeros((2, 3)), np.zeros((2, 3)))
+    with pytest.raises(SequenceError, match="2 stamps, 1 samples of the gyroscope"):
+        slam.add_imu([7, 8], np.zeros(3), np.zeros(3))
+    with pytest.raises(SequenceError, match="expected int64 nanoseconds"):
+        slam.add_imu(0.5, np.zeros(3), np.zeros(3))
+    slam.add_images(6, *sequence.images(0))
+    notes = " ".join(slam.state().notes)
+    assert "1 IMU samples with NaN" in notes and "1 IMU samples with a stamp that was there" in notes
+    slam.abandon()
+
+
+# ---------------------------------------------------------------------- threads
+
+
+def test_frames_are_dropped_and_counted_or_waited_for(room, sequence):
+    """A slow watcher keeps tracking busy: "drop" leaves out the oldest, "wait" none."""
+    for when_busy in ("drop", "wait"):
+        options = replace(STEREO, single_thread=False, when_busy=when_busy, max_frames=2)
+        slam = Slam(read_calibration(room / "mav0"), options, watch=lambda number, slam: time.sleep(0.02))
+        for row in range(20):
+            slam.add_images(int(sequence.stamps[row]), *sequence.images(row))
+        found = slam.stop()
+        assert found.num_frames == 20 and found.latency.count == 20 - found.num_dropped
+        assert found.latency.median <= found.latency.p99 <= found.latency.worst
+        if when_busy == "drop":
+            assert found.num_dropped > 0
+            assert f"{found.num_dropped} frames were dropped because tracking was busy" in found.message
+            assert "left out, because tracking was busy" in found.message
+        else:
+            assert found.num_dropped == 0 and len(found.stamps) == 20
+
+
+def test_state_while_it_runs(room, sequence):
+    """Pose, status and sizes of the present moment; after the end nothing more is taken."""
+    slam = Slam(read_calibration(room / "mav0"), STEREO)
+    assert slam.state().stamp is None and slam.state().world_T_body is None
+    for row in range(5):
+        slam.add_images(int(sequence.stamps[row]), *sequence.images(row))
+    state = slam.state()
+    assert state.status is Status.TRACKING and state.is_metric and state.num_frames == 5
+    assert state.stamp == sequence.stamps[4] and state.keyframes >= 1 and state.landmarks > 50
+    found = slam.stop()
+    np.testing.assert_allclose(found.world_T_body[-1], state.world_T_body, atol=0.02)
+    with pytest.raises(SequenceError, match="was stopped"):
+        slam.add_images(1, *sequence.images(0))
+
+
+def test_nobody_finds_half_a_keyframe(room, sequence):
+    """Whoever holds the map's lock sees keyframes with all their observations, and landmarks with theirs."""
+    slam = Slam(read_calibration(room / "mav0"), replace(INERTIAL, single_thread=False))
+    halves, is_over = [], threading.Event()
+
+    def look():
+        while not is_over.is_set():
+            world = slam.world
+            with world.lock:
+                seen = set(world.observations["keyframe"].tolist())
+                halves.extend(set(world.keyframes.ids.tolist()) - seen)
+                known = world.landmarks.find(world.observations["landmark"])
+                halves.extend(np.flatnonzero(known < 0).tolist())
+            time.sleep(1e-4)
+
+    watcher = threading.Thread(target=look)
+    watcher.start()
+    feed(slam, sequence, range(len(sequence)), 5_000_000)
+    found = slam.stop()
+    is_over.set()
+    watcher.join()
+    assert halves == [] and len(found.world.keyframes) > 5
+
+
+def test_a_failure_in_a_thread_reaches_the_caller(room, sequence):
+    """The exception of a watcher is raised by the next call."""
+
+    def watch(number, slam):
+        raise ValueError("watcher")
+
+    slam = Slam(read_calibration(room / "mav0"), replace(STEREO, single_thread=False), watch=watch)
+    with pytest.raises(ValueError, match="watcher"):
+        for row in range(20):
+            slam.add_images(int(sequence.stamps[row]), *sequence.images(row))
+        slam.stop()
+
+
+def test_what_a_mode_needs_is_said(room):
+    """Cameras, noise, a map with features of the same cameras."""
+    known = read_calibration(room / "mav0")
+    with pytest.raises(SequenceError, match="a stereo mode needs two"):
+        Slam(known.rig[0], STEREO)
+    with pytest.raises(SequenceError, match="needs the noise of an IMU"):
+        Slam(known.rig, INERTIAL)
+    with pytest.raises(OptionError, match="localization needs a map"):
+        Slam(known, replace(STEREO, localization=True))
+    with pytest.raises(OptionError, match="no features"):
+        Slam(known, STEREO, Map(known.rig))
+
+
+# ---------------------------------------------------------------------- maps that stay
+
+
+@pytest.mark.parametrize("options", [STEREO, INERTIAL], ids=lambda options: options.mode)
+def test_a_saved_map_is_recognised(sequence, tmp_path, options):
+    """A run begins in the middle of an earlier one's map: only localised, in the map's frame, nothing changes."""
+    first = run(sequence, options)
+    path = tmp_path / "map.vib"
+    first.world.save(path)
+    world = Map.load(path)
+    assert sum(len(one.pixel) for one in world.features.values()) > 500
+    before = world.snapshot()
+    later = sequence.part(slice(20, 65))
+    found = run(later, replace(options, localization=True), map=world)
+    assert found.message == "" and len(found.stamps) == 45
+    _, mine, theirs = np.intersect1d(found.stamps, first.stamps, return_indices=True)
+    off = np.linalg.norm(found.world_T_body[mine, :3] - first.world_T_body[theirs, :3], axis=1)
+    assert np.median(off) < 0.04 and off.max() < 0.12  # a pixel is 2 cm there
+    for name, table in world.tables.items():
+        for column in table.columns:
+            np.testing.assert_array_equal(table[column], before.tables[name][column])
+
+
+def test_a_saved_map_is_extended(sequence):
+    """The first half's map, and all frames again: one map, in the first one's frame, with more keyframes."""
+    first = run(sequence.first(35), STEREO)
+    count = len(first.world.keyframes)
+    found = run(sequence, STEREO, map=first.world.snapshot())
+    assert found.maps == 1 and len(found.stamps) == len(sequence)
+    assert len(found.world.keyframes) > count
+    _, mine, theirs = np.intersect1d(found.stamps, first.stamps, return_indices=True)
+    off = np.linalg.norm(found.world_T_body[mine, :3] - first.world_T_body[theirs, :3], axis=1)
+    assert off.max() < 0.05
+    assert rmse(found, sequence.truth)[0] < 0.05
+
+
+@pytest.mark.parametrize("mode", ["stereo", "mono"])
+def test_a_lost_run_begins_a_map_that_is_joined(sequence, mode):
+    """Half a second in the dark, then back along the way: two maps become one, and a mono one gets its scale."""
+    rows = [*range(0, 40), *([40] * 12), *range(41, 69), *range(68, 0, -1)]
+    stamps = int(sequence.stamps[0]) + 50_000_000 * np.arange(len(rows))
+    options = PipelineOptions(mode=mode, single_thread=True, lost_seconds=0.3)
+    pipeline = Pipeline(sequence, options)
+    most = 1
+    for number, (row, stamp) in enumerate(zip(rows, stamps.tolist(), strict=True)):
+        images = sequence.images(row)
+        if 40 <= number < 52:
+            images = [np.zeros_like(image) for image in images]
+        pipeline.process(stamp, images)
+        most = max(most, pipeline.state().maps)
+    found = pipeline.stop()
+    assert most == 2 and found.maps == 1
+    assert any(step["step"] == "join" for step in found.steps)
+    assert "no place was recognised for 0.3 s; a new map began at" in found.message
+    reference = sequence.of_camera() if mode == "mono" else sequence
+    of_row = np.searchsorted(reference.truth.stamps, sequence.stamps[rows])
+    truth = replace(reference.truth, stamps=stamps, world_T_body=reference.truth.world_T_body[of_row])
+    truth = replace(truth, velocity=None, gyro_bias=None, acc_bias=None)
+    assert rmse(found, truth, "sim3" if mode == "mono" else "se3")[0] < 0.06
