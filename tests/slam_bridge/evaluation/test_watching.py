@@ -60,7 +60,7 @@ def test_a_run_is_recorded_for_rerun(sequence: Path, tmp_path: Path) -> None:
     """The recording opens and has images of every frame, the trajectory, the map and the camera."""
     pytest.importorskip("rerun", reason="rerun is not installed")
     out, recording = tmp_path / "out", tmp_path / "run.rrd"
-    arguments = ["--mode", "stereo", "--single-thread", "--max-frames", "12", "--live", str(recording)]
+    arguments = ["--modes", "stereo", "--single-thread", "--max-frames", "12", "--live", str(recording)]
     assert main(["eval", "euroc", "--root", str(sequence), *arguments, "-o", str(out)]) == 0
     content = recording.read_bytes()
     for path in (b"/world/points", b"/world/trajectory", b"/world/camera/image/tracks", b"/status"):
@@ -71,7 +71,7 @@ def test_what_cannot_be_watched_is_said(
     sequence: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture
 ) -> None:
     """No rerun, several runs into one recording, no port."""
-    arguments = ["eval", "euroc", "--root", str(sequence), "-o", str(tmp_path / "out"), "--mode", "stereo"]
+    arguments = ["eval", "euroc", "--root", str(sequence), "-o", str(tmp_path / "out"), "--modes", "stereo"]
     monkeypatch.setitem(sys.modules, "rerun", None)
     for target in ("rerun", "a.rrd"):
         assert main([*arguments, "--live", target]) == 2
