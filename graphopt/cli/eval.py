@@ -79,23 +79,20 @@ def _add_sequences(parser: Parser) -> None:
     parser.add_argument("--calibration", metavar="FILE", help=about)
     parser.add_argument(
         "--live",
-        type=live_target,
+        type=port,
         nargs="?",
         const=8123,
-        metavar="PORT|rerun|FILE.rrd",
-        help="show the run while it lasts, at http://127.0.0.1:PORT/ of this machine only (default: 8123), "
-        "or in the rerun viewer where it is installed; or record it for that",
+        metavar="PORT",
+        help="show the run while it lasts, at http://127.0.0.1:PORT/ of this machine only (default: 8123)",
     )
     _add_errors(parser, None)
     _add_output(parser)
 
 
-def live_target(text: str) -> int | str:
-    """Parse a port, "rerun" or the name of a recording."""
-    if text == "rerun" or text.endswith(".rrd"):
-        return text
+def port(text: str) -> int:
+    """Parse a port."""
     if not text.isdigit() or not 0 < int(text) < 65536:
-        raise argparse.ArgumentTypeError(f"'{text}' is no port (1 to 65535), rerun, or FILE.rrd")
+        raise argparse.ArgumentTypeError(f"'{text}' is no port (1 to 65535)")
     return int(text)
 
 
@@ -260,7 +257,7 @@ def _trajectory(args: argparse.Namespace) -> tuple[list[Any], dict[str, Any]]:
 
 
 def _sequences(args: argparse.Namespace) -> tuple[list[Any], dict[str, Any]]:
-    from graphopt.evaluate import optional, sequences
+    from graphopt.evaluate import sequences
 
     _check_configurations(args.configurations)
     options = {
@@ -282,14 +279,8 @@ def _sequences(args: argparse.Namespace) -> tuple[list[Any], dict[str, Any]]:
             raise OptionError(
                 f"--live shows one run at a time, --jobs is {args.jobs}. Leave one of them out."
             )
-        if isinstance(args.live, int):
-            print(f"live view: http://127.0.0.1:{args.live}/ (this machine only)", file=sys.stderr)
-        else:
-            optional.load("rerun", "rerun-sdk")
+        print(f"live view: http://127.0.0.1:{args.live}/ (this machine only)", file=sys.stderr)
     units = sequences.units(args.kind, found, modes, args.configurations, options, folder, args.live)
-    num_runs = len(units) * options["runs"]
-    if isinstance(args.live, str) and args.live.endswith(".rrd") and num_runs > 1:
-        raise OptionError(f"--live {args.live} records one run, these are {num_runs}. Add --runs 1.")
     return units, {**options, "modes": modes, "configurations": args.configurations}
 
 
