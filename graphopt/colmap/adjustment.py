@@ -20,11 +20,12 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
+from graphopt.colmap.folders import read_colmap
+from graphopt.colmap.graph import graph_of, model_of
+from graphopt.colmap.model import ColmapModel
+from graphopt.colmap.rigs import CAMERA, ColmapRig, places_of
 from graphopt.errors import OptionError
 from graphopt.geometry import SE3
-from graphopt.io.colmap import ColmapModel, read_colmap
-from graphopt.io.colmap.graph import graph_of, model_of
-from graphopt.io.colmap.rigs import CAMERA, ColmapRig, places_of
 from graphopt.io.extra_types import POINT_TAG, POSE_TAG, SENSOR_TAG, Refined
 from graphopt.io.read_report import ReadReport
 from graphopt.optimizer.options import AutoOptions
