@@ -39,6 +39,7 @@ from slam_bridge.readers.calibration import Calibration
 from slam_bridge.readers.sequence import SequenceError
 
 _STATUSES = tuple(Status)
+_LATE = "frames waited for IMU samples that came later than the next frame"
 _PAUSE = 1_000_000_000
 """[ns] between frames that is worth a note."""
 Watch = Callable[[int, "Slam"], None]
@@ -214,9 +215,7 @@ class Slam:
         if self._inbox and self.options.is_inertial:
             stamp = self._inbox[-1][0]
             if not self.sensors.imu.covers(stamp):
-                self.complaints.add(
-                    "frames waited for IMU samples that came later than the next frame", stamp
-                )
+                self.complaints.add(_LATE, stamp)
 
     def _make_room(self) -> None:
         """Wait until fewer than `max_frames` wait, or drop the oldest; the lock is held.

@@ -532,7 +532,7 @@ class Tracker:
         self._num_reference = len(self.tracks)
 
     def needs_landmarks(self, stamp: int) -> bool:
-        """Landmarks of the map have to be looked for: few are left, or the present ones were found long ago."""
+        """Landmarks of the map have to be looked for: few are left, or they were found long ago."""
         shown, options = len(self.tracks), self._options
         few = shown < options.keyframe_features or shown < options.keyframe_ratio * self._num_reference
         is_late = 1e-9 * (stamp - self._reference_stamp) >= options.keyframe_seconds
@@ -543,7 +543,7 @@ class Tracker:
         self._reference_stamp = stamp
 
     def show(self, found: Recognised, stamp: int) -> None:
-        """Track landmarks of the map that the last frame shows; those found anew from where they were found."""
+        """Track landmarks of the map from where the last frame shows them."""
         kept = self.tracks.keep(~np.isin(self.tracks.landmark, found.landmark))
         self.tracks = kept.joined(self.maker.tracks_of(found.pixel, found.landmark))
         self.refer_to(found, stamp)

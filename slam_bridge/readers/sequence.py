@@ -95,7 +95,7 @@ class Sequence:
         """With the first cameras only."""
         if len(self.rig) < count:
             raise SequenceError(
-                f"{self.name}: has {len(self.rig)} camera, a stereo mode needs two. Choose --mode mono."
+                f"{self.name}: has {len(self.rig)} camera, a stereo mode needs two. Choose --modes mono."
             )
         rig = Rig(list(self.rig)[:count])
         lags = None if self.lags is None else self.lags[:, :count]

@@ -363,7 +363,7 @@ def test_what_a_mode_needs_is_said(room):
 
 @pytest.mark.parametrize("options", [STEREO, INERTIAL], ids=lambda options: options.mode)
 def test_a_saved_map_is_recognised(sequence, tmp_path, options):
-    """A run begins in the middle of an earlier one's map: only localised, in the map's frame, nothing changes."""
+    """A run begins in the middle of an earlier one's map: it is localised there, and nothing changes."""
     first = run(sequence, options)
     path = tmp_path / "map.vib"
     first.world.save(path)
@@ -396,7 +396,7 @@ def test_a_saved_map_is_extended(sequence):
 
 @pytest.mark.parametrize("mode", ["stereo", "mono"])
 def test_a_lost_run_begins_a_map_that_is_joined(sequence, mode):
-    """Half a second in the dark, then back along the way: two maps become one, and a mono one gets its scale."""
+    """Half a second in the dark, then back along the way: two maps become one, to scale."""
     rows = [*range(0, 40), *([40] * 12), *range(41, 69), *range(68, 0, -1)]
     stamps = int(sequence.stamps[0]) + 50_000_000 * np.arange(len(rows))
     options = PipelineOptions(mode=mode, single_thread=True, lost_seconds=0.3)
