@@ -5,6 +5,7 @@ world = slam_bridge.Map(rig)
 result = slam_bridge.local_inertial_ba(world, keyframes)
 """
 
+from slam_bridge.backend import Backend
 from slam_bridge.cameras import (
     Camera,
     CameraError,
@@ -65,6 +66,7 @@ from slam_bridge.window import Window
 
 __all__ = [
     "GRAVITY",
+    "Backend",
     "Calibration",
     "Camera",
     "CameraError",

@@ -26,6 +26,7 @@ from typing import TYPE_CHECKING, Any, TypeVar
 
 import numpy as np
 
+from graphopt.errors import OptionError
 from graphopt.geometry import SE3, Sim3
 from slam_bridge.cameras import Camera, Rig
 from slam_bridge.imu import GRAVITY
@@ -652,17 +653,25 @@ class Map:
         points[finite] = similarity.act(points[finite])
 
     def save(self, path: str | os.PathLike[str]) -> None:
-        """Write the map to a file (numpy's .npz); all of it, or nothing."""
-        from slam_bridge.map_file import write_map
+        """Write the map to a .vib file (HDF5, needs h5py); all of it, or nothing.
 
-        write_map(self, path)
+        Features are in it, so that a later run recognises its places (`pipeline.Slam`). Raises `OptionError`
+        for another suffix.
+        """
+        from slam_bridge.exchange.vib import is_vib, write_vib
+
+        if not is_vib(path):
+            raise OptionError(
+                f"{os.fspath(path)}: a map is saved as .vib; `graphopt convert` makes other files."
+            )
+        write_vib(self, path)
 
     @classmethod
     def load(cls, path: str | os.PathLike[str]) -> Map:
-        """Read a map that `save` wrote; `FormatError` says what is wrong with a file."""
-        from slam_bridge.map_file import read_map
+        """Read a map that `save` wrote, or an older version's .npz; `FormatError` where it is damaged."""
+        from slam_bridge.map_file import load_map
 
-        return read_map(path)
+        return load_map(path)
 
 
 def _numbers(name: str, array: np.ndarray, shape: tuple[int, ...]) -> np.ndarray:

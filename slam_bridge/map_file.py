@@ -1,4 +1,4 @@
-"""Maps in files: numpy's .npz with one array per column, written whole or not at all.
+"""Maps as named arrays: what .vib files hold (`exchange.vib`), and older versions' archives, read only.
 
 format                 "slam_bridge map"; version 1
 rig/k/...              cameras
@@ -20,7 +20,6 @@ from zipfile import BadZipFile
 import numpy as np
 
 from graphopt.errors import FormatError
-from graphopt.io.files import write_bytes
 from slam_bridge.cameras import Camera, Rig
 from slam_bridge.imu import ImuNoise, ImuSamples
 from slam_bridge.map import Features, Map
@@ -42,11 +41,13 @@ _MEASURED = (
 _NOISE = tuple(ImuNoise.__dataclass_fields__)
 
 
-def write_map(map: Map, path: str | os.PathLike[str]) -> None:
-    """Write a map; a file that is there stays until the new one is complete."""
-    buffer = io.BytesIO()
-    np.savez(buffer, **{"format": FORMAT, "version": VERSION, **map_arrays(map)})
-    write_bytes(path, buffer.getvalue())
+def load_map(path: str | os.PathLike[str]) -> Map:
+    """Read the map in a .vib file, or in an archive of an older version."""
+    from slam_bridge.exchange.vib import read_vib
+
+    if file_bytes(path, "a map of slam_bridge")[:2] == b"PK":
+        return read_map(path)
+    return read_vib(path).map
 
 
 def map_arrays(map: Map) -> dict[str, Any]:
@@ -60,7 +61,7 @@ def map_arrays(map: Map) -> dict[str, Any]:
 
 
 def read_map(path: str | os.PathLike[str]) -> Map:
-    """Read a map that `write_map` wrote."""
+    """Read a map from an archive (.npz), as older versions wrote them: `map_arrays`, format and version."""
     name = os.fspath(path)
     data = file_bytes(path, "a map of slam_bridge")
     try:

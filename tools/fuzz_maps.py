@@ -39,7 +39,7 @@ from slam_bridge.exchange import (
 )
 from slam_bridge.generator.problem import generate_problem
 from slam_bridge.map_check import check_map
-from slam_bridge.map_file import read_map, write_map
+from slam_bridge.map_file import FORMAT, VERSION, map_arrays, read_map
 
 VALUES: list[Any] = [
     *(None, True, -1, 0, 1, 3, 10**6, 2**31, 2**62, 2**63, 10**30, 1e300, float("nan"), float("inf")),
@@ -111,7 +111,7 @@ def make_seeds(folder: Path) -> list[Seed]:
     fisheye.map.add_loops(0, 2, np.array([0.1, 0, 0, 0, 0, 0, 1.0]), np.eye(7))
     fisheye.map.add_pose_priors(1, fisheye.map.keyframes["world_T_body"][1], 0.1, 0.1)
     write_vib(fisheye, folder / "a.vib")
-    write_map(pinhole, folder / "a.npz")
+    np.savez(folder / "a.npz", **{"format": FORMAT, "version": VERSION, **map_arrays(pinhole)})
     write_pyslam_map(pinhole, folder / "map.json")
     write_osmap(pinhole, folder / "orb.yaml")
     write_colmap_map(pinhole, folder / "text", as_text=True)

@@ -25,6 +25,7 @@ COMMANDS = {
     "generate": "make a synthetic graph",
     "devices": "list what can optimize here",
     "g2o": "the g2o program: its flags, messages and files",
+    "slam": "a SLAM over a folder, a bag, a video or a webcam",
     "eval": "measure on data sets, beside other solvers, and write a report",
     "datasets": "public data sets: list, describe, download",
     "view": "an interactive 3-D page of a graph or a result",

@@ -65,7 +65,7 @@ def published(kind: str, name: str, mode: str) -> dict[str, Any]:
     """
     key, found = _key(name), {}
     names, errors = _ERRORS.get(kind, ((), {}))
-    if key in names and (error := errors[mode][names.index(key)]) is not None:
+    if key in names and (error := errors.get(mode, (None,) * len(names))[names.index(key)]) is not None:
         found["orb_slam3_ate_m"] = error
     for line in _LOCAL_BA.split("\n"):
         sequence, *numbers = line.split() or [""]

@@ -26,7 +26,14 @@ from slam_bridge.pipeline.system import peak_memory, run
 from slam_bridge.readers.sequence import Sequence, opencv
 from slam_bridge.readers.sequences import find_sequences, open_sequence
 
-DEFAULT_ALIGNMENT = {"stereo-inertial": "se3", "stereo": "se3", "mono-inertial": "sim3", "mono": "sim3"}
+DEFAULT_ALIGNMENT = {
+    "stereo-inertial": "se3",
+    "stereo": "se3",
+    "rgbd-inertial": "se3",
+    "rgbd": "se3",
+    "mono-inertial": "sim3",
+    "mono": "sim3",
+}
 
 
 def evaluate(

@@ -1,7 +1,7 @@
 """Maps from one program's file to another's: what `graphopt convert` does where one of them is a map.
 
 .vib                 visual-inertial problem                read, written
-.npz                 `Map.save`                             read, written
+.npz                 a map of an older version              read
 .json, its folder    pySLAM's map                           read, written
 .yaml                ORB-SLAM by Osmap                      read, written
 folder               COLMAP sparse model                    read, written
@@ -76,7 +76,7 @@ def write_map_file(problem: VibProblem | Map, path: str | os.PathLike[str]) -> l
     if kind == "vib":
         write_vib(problem, path)
     elif kind == "npz":
-        world.save(path)
+        raise OptionError(f"{os.fspath(path)}: archives of older versions are only read; write a .vib file.")
     elif kind == "colmap":
         write_colmap_map(world, path)
     elif kind == "pyslam":

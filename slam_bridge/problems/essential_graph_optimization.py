@@ -33,7 +33,7 @@ MODES = {
     "se3": ("VERTEX_SE3:QUAT", "EDGE_SE3:QUAT", 6),
 }
 """Mode -> tags of vertex and edge, numbers of an error."""
-_DEFAULTS = SolveOptions(iterations=50, rounds=6, kernel="Cauchy", confidence=0.99)
+DEFAULTS = SolveOptions(iterations=50, rounds=6, kernel="Cauchy", confidence=0.99)
 _WORST = 0.1
 """Loops with a chi2 beyond this share of the worst one's go together."""
 
@@ -115,7 +115,7 @@ def essential_graph_optimization(
     (ids), "loop_chi2", "loop_inliers", and "scale" (k,) of the keyframes with "sim3": landmarks and positions
     are in the new scale, IMU measurements know only metres.
     """
-    options = options or _DEFAULTS
+    options = options or DEFAULTS
     clock = Clock(options)
     if mode not in MODES:
         raise OptionError(f"mode is {mode!r}, expected one of {', '.join(MODES)}.")

@@ -8,10 +8,11 @@ import threading
 
 import numpy as np
 import pytest
+from archives import damage, write_old_map
 from simulation import CAMERA, observe, poses_and_velocities, samples
 
 import slam_bridge as sb
-from graphopt.errors import FormatError
+from graphopt.errors import FormatError, OptionError
 from graphopt.geometry import SE3
 from slam_bridge.tables import Table
 
@@ -149,9 +150,13 @@ def test_file_brings_everything_back(tmp_path):
     world.add_pose_priors(world.keyframes.ids[:1], world.keyframes["world_T_body"][:1], 0.1, 0.01)
     owner = world.keyframes.ids[[0, 0]]
     world.priors.append(sb.MarginalPrior([0, 1], owner, np.ones((2, 7)), np.eye(9), np.arange(9.0)))
-    world.save(tmp_path / "world.npz")
-    again = sb.Map.load(tmp_path / "world.npz")
+    first = int(world.keyframes.ids[0])
+    world.set_features(first, [[3.25, 4.5]], np.arange(32, dtype=np.uint8)[None])
+    world.save(tmp_path / "world.vib")
+    again = sb.Map.load(tmp_path / "world.vib")
     assert_same(world, again)
+    np.testing.assert_array_equal(again.features[first].pixel, [[3.25, 4.5]])
+    np.testing.assert_array_equal(again.features[first].descriptor[0], np.arange(32))
     np.testing.assert_array_equal(again.rig[0].intrinsics, CAMERA.intrinsics)
     assert again.rig[0].baseline == CAMERA.baseline
     for key, measured in world.preintegrated.items():
@@ -163,10 +168,15 @@ def test_file_brings_everything_back(tmp_path):
     assert again.add_keyframe(5, world.keyframes["world_T_body"][0]) == world.keyframes.next_id
 
 
-def test_damaged_files_are_named(tmp_path):
-    """Half a file, another file and a wrong column are a FormatError with the path."""
-    path = tmp_path / "world.npz"
-    simulated().save(path)
+def test_archives_of_older_versions_are_read(tmp_path):
+    """All tables; what is damaged is a FormatError with the path. Nothing writes them any more."""
+    path, world = tmp_path / "world.npz", simulated()
+    write_old_map(world, path)
+    again = sb.Map.load(path)
+    assert_same(world, again)
+    assert again.features == {}
+    with pytest.raises(OptionError, match=r"a map is saved as \.vib"):
+        world.save(path)
     data = path.read_bytes()
     path.write_bytes(data[: len(data) // 2])
     with pytest.raises(FormatError, match="damaged"):
@@ -175,12 +185,33 @@ def test_damaged_files_are_named(tmp_path):
     with pytest.raises(FormatError, match="expected 'slam_bridge map'"):
         sb.Map.load(path)
     path.write_bytes(data)
-    with np.load(path) as found:
-        arrays = {name: found[name] for name in found.files}
-    arrays["landmarks/position"] = arrays["landmarks/position"][:, :2]
-    np.savez(path, **arrays)
+    damage(path, "landmarks/position", lambda positions: positions[:, :2])
     with pytest.raises(FormatError, match="'position' has shape"):
         sb.Map.load(path)
+
+
+def test_two_maps_become_one():
+    """`follow` gives ids beyond the other map's; `prepend` has all rows of both."""
+    earlier, later = simulated(), sb.Map(CAMERA)
+    later.follow(earlier)
+    pose = [0.0, 0, 0, 0, 0, 0, 1]
+    key = later.add_keyframe(10**12, pose)
+    points = later.add_landmarks([[0.0, 0, 5], [1, 0, 5]], key)
+    later.add_observations(key, points, [[1.0, 2], [3, 4]])
+    later.set_features(key, [[1.0, 2]], np.zeros((1, 32), np.uint8))
+    counts = {name: len(table) for name, table in later.tables.items()}
+    later.prepend(earlier)
+    for name, table in later.tables.items():
+        assert len(table) == counts[name] + len(earlier.tables[name])
+    assert key in later.keyframes and later.features.keys() == {key}
+    assert later.preintegrated.keys() == earlier.preintegrated.keys()
+    assert later.observed_landmarks([key]).tolist() == points.tolist()
+    with pytest.raises(sb.MapError, match="is not above"):
+        earlier.prepend(later)
+    with pytest.raises(sb.MapError, match="given out ids already"):
+        later.follow(earlier)
+    later.remove_keyframes([key])
+    assert not later.features
 
 
 @pytest.mark.parametrize("again", [lambda world: pickle.loads(pickle.dumps(world)), copy.copy, copy.deepcopy])

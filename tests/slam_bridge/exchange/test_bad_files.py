@@ -10,6 +10,7 @@ from pathlib import Path
 import h5py
 import numpy as np
 import pytest
+from archives import write_old_map
 
 from graphopt.errors import FormatError
 from slam_bridge import read_calibration
@@ -25,7 +26,7 @@ from slam_bridge.exchange import (
 )
 from slam_bridge.exchange.osmap import _field, _messages, _number
 from slam_bridge.generator.problem import generate_problem
-from slam_bridge.map_file import read_map, write_map
+from slam_bridge.map_file import read_map
 from slam_bridge.tables import Table
 
 
@@ -38,7 +39,7 @@ def problem():
 def files(problem, tmp_path):
     """One map in all formats."""
     write_vib(problem, tmp_path / "a.vib")
-    write_map(problem.map, tmp_path / "a.npz")
+    write_old_map(problem.map, tmp_path / "a.npz")
     write_pyslam_map(problem.map, tmp_path / "map.json")
     write_osmap(problem.map, tmp_path / "orb.yaml")
     write_colmap_map(problem.map, tmp_path / "model", as_text=True)
@@ -241,10 +242,10 @@ def test_written_files_have_the_permissions_of_others(problem, files):
     """New ones as the umask says, those that replace a file its own; nothing temporary stays."""
     mask = os.umask(0o027)
     try:
-        write_map(problem.map, files / "new.npz")
+        write_vib(problem, files / "new.vib")
     finally:
         os.umask(mask)
-    assert (files / "new.npz").stat().st_mode & 0o777 == 0o640
+    assert (files / "new.vib").stat().st_mode & 0o777 == 0o640
     names = sorted(path.name for path in files.iterdir())
     for name, write in {"a.vib": write_vib, "map.json": write_pyslam_map, "orb.yaml": write_osmap}.items():
         (files / name).chmod(0o604)
