@@ -14,10 +14,12 @@ from pathlib import Path
 from graphopt.evaluate import pictures
 from graphopt.evaluate.report import figure
 from graphopt.evaluate.results import FILE, Results, load, plain
-from graphopt.evaluate.tables import columns
+from graphopt.evaluate.tables import accuracy, columns
 from graphopt.io.files import write_bytes
 
 PAGE = "report.html"
+ACCURACY = "accuracy.md"
+"""Of sequences: the table that documents show."""
 
 _TITLES = {
     "bal": "Bundle adjustment in the large",
@@ -50,7 +52,11 @@ def write(folder: Path) -> list[Path]:
     missing = figure.missing_matplotlib()
     drawn = pictures.draw(results, folder) if missing is None else []
     write_bytes(folder / PAGE, _page(results, drawn, missing).encode(errors="replace"))
-    return [folder / PAGE, folder / FILE, *(path for path, _ in drawn)]
+    written = [folder / PAGE, folder / FILE, *(path for path, _ in drawn)]
+    if results.kind in ("euroc", "tumvi", "kitti"):
+        write_bytes(folder / ACCURACY, accuracy(results).encode())
+        written.insert(2, folder / ACCURACY)
+    return written
 
 
 def _page(results: Results, drawn: list[tuple[Path, str]], missing: str | None) -> str:

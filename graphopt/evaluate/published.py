@@ -21,6 +21,21 @@ _ORB_SLAM3 = {
     "stereo-inertial": (0.037, 0.031, 0.026, 0.059, 0.086, 0.037, 0.014, 0.023, 0.037, 0.014, 0.029),
 }
 """By mode, in the order of `_EUROC` [m]; None: not successful."""
+_VINS = {
+    "mono-inertial": (0.084, 0.105, 0.074, 0.122, 0.147, 0.047, 0.066, 0.180, 0.056, 0.090, 0.244),
+    "stereo": (0.540, 0.460, 0.330, 0.780, 0.500, 0.550, 0.230, None, 0.230, 0.200, None),
+    "stereo-inertial": (0.166, 0.152, 0.125, 0.280, 0.284, 0.076, 0.069, 0.114, 0.066, 0.091, 0.096),
+}
+"""VINS-Mono and VINS-Fusion, as the same table has them."""
+_FRAMES = {
+    "euroc": dict(
+        zip(_EUROC, (3682, 3040, 2700, 2033, 2273, 2912, 1710, 2149, 2280, 2348, 1922), strict=True)
+    ),
+    "tumvi": dict.fromkeys(_ROOMS, 2200),
+    "kitti": {"00": 4541, "01": 1101, "02": 4661, "03": 801, "04": 271, "05": 2761, "06": 1101}
+    | {"07": 1101, "08": 4071, "09": 1591, "10": 1201},
+}
+"""Images of whole sequences; of the rooms at least so many."""
 _ORB_SLAM3_ROOMS = {
     "mono": (0.042, 0.026, 0.028, 0.046, 0.046, 0.043),
     "stereo": (0.077, 0.055, 0.076, 0.071, 0.066, 0.063),
@@ -61,12 +76,16 @@ room6 73.85 17.20 54.79 15.04 54.29 15.04
 def published(kind: str, name: str, mode: str) -> dict[str, Any]:
     """What was published about a sequence in a mode; empty where nothing is known.
 
-    "orb_slam3_ate_m", and "local_ba_cpu_s", "local_ba_gpu_4_1_s", "local_ba_gpu_5_13_s" with mean and std.
+    "orb_slam3_ate_m", "vins_ate_m", and "local_ba_cpu_s", "local_ba_gpu_4_1_s", "local_ba_gpu_5_13_s" with
+    mean and std.
     """
     key, found = _key(name), {}
     names, errors = _ERRORS.get(kind, ((), {}))
     if key in names and (error := errors.get(mode, (None,) * len(names))[names.index(key)]) is not None:
         found["orb_slam3_ate_m"] = error
+    if key in names and kind == "euroc" and mode in _VINS:
+        if (error := _VINS[mode][names.index(key)]) is not None:
+            found["vins_ate_m"] = error
     for line in _LOCAL_BA.split("\n"):
         sequence, *numbers = line.split() or [""]
         if sequence == key and mode == "stereo-inertial" and kind in ("euroc", "tumvi"):
@@ -75,6 +94,12 @@ def published(kind: str, name: str, mode: str) -> dict[str, Any]:
                 mean, deviation = values[2 * place : 2 * place + 2]
                 found[f"local_ba_{label}_s"] = {"mean": mean, "std": deviation}
     return found
+
+
+def is_whole(kind: str, name: str, frames: int) -> bool:
+    """A sequence has the images of the published one, but for a few; others are clips, or were rendered."""
+    count = _FRAMES.get(kind, {}).get(_key(name.split()[0]))
+    return count is not None and frames >= 0.95 * count
 
 
 def _key(name: str) -> str:

@@ -91,6 +91,7 @@ _SEQUENCE = (
     Column("mode", "mode"),
     Column("ATE rmse [m]", "ate_rmse_m", _short, "lower", True),
     Column("ORB-SLAM3 [m]", "published.orb_slam3_ate_m", _short, is_detail=True),
+    Column("VINS [m]", "published.vins_ate_m", _short, is_detail=True),
     Column("of path", "ate_of_path", _share),
     Column("RPE [m]", "rpe.translation_m.rmse", _short, "lower", True, is_detail=True),
     Column("RPE [deg]", "rpe.rotation_deg.rmse", _short, "lower", True, is_detail=True),
@@ -161,3 +162,31 @@ def rows(results: Results, with_details: bool = True) -> list[list[str]]:
     return [
         [column.text(entry) for column in shown] for entry in results.entries.values() if "error" not in entry
     ]
+
+
+_ACCURACY = (
+    Column("sequence", "label"),
+    Column("mode", "mode"),
+    Column("images", "frames", _count),
+    Column("path", "path_length_m", lambda length: f"{length:.1f} m"),
+    Column("ATE", "ate_rmse_m", lambda error: f"{error:.3f} m"),
+    Column("of path", "ate_of_path", lambda share: f"{100.0 * share:.2f} %"),
+    Column("scale error", "scale_error", lambda error: f"{100.0 * error:.2f} %"),
+    Column("tracked", "tracked_fraction", _share),
+    Column("ORB-SLAM3", "published.orb_slam3_ate_m", lambda error: f"{error:.3f} m"),
+    Column("VINS", "published.vins_ate_m", lambda error: f"{error:.3f} m"),
+)
+
+
+def accuracy(results: Results) -> str:
+    """Accuracy of sequences as a table in Markdown: errors and scale of the run with the median error."""
+    entries = [entry for entry in results.entries.values() if "ate_rmse_m" in entry]
+    rows = []
+    for entry in entries:
+        scale = None if entry["mode"] in ("mono",) else abs(entry["scale"] - 1.0)
+        label = entry["sequence"].split()[0] + (" (clip)" if entry.get("is_clip") else "")
+        rows.append({**entry, "scale_error": scale, "label": label})
+    shown = [column for column in _ACCURACY if any(column.value(row) is not None for row in rows)]
+    lines = [[column.title for column in shown], ["--:" if column.is_number else "---" for column in shown]]
+    lines += [[column.text(row) for column in shown] for row in rows]
+    return "".join(f"| {' | '.join(line)} |\n" for line in lines)

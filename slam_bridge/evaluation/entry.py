@@ -13,6 +13,7 @@ from typing import Any
 import numpy as np
 
 from graphopt.errors import OptionError
+from graphopt.evaluate.published import is_whole
 from graphopt.evaluate.report.thumbnails import COLUMNS, WIDTH, frustum_rows
 from graphopt.evaluate.trajectories import Trajectory, compare, curve
 from graphopt.io.files import write_bytes
@@ -88,7 +89,8 @@ def evaluate(
         "configuration": configuration or "auto",
         "alignment": align,
         **middle,
-        "published": published or {},
+        "is_clip": not is_whole(kind, name, len(sequence)),
+        "published": (published or {}) if is_whole(kind, name, len(sequence)) else {},
         "runs": [{key: entry[key] for key in short if key in entry} for entry in entries],
     }
 

@@ -28,7 +28,7 @@ def test_the_index_finds_what_looks_alike():
 
 
 def test_a_long_index_compares_few_places(monkeypatch):
-    """Of 400 places 30 are compared bit by bit, and every one of which a quarter is seen again is found."""
+    """Of 400 places 20 are compared bit by bit, and every one of which a quarter is seen again is found."""
     rng = np.random.default_rng(1)
     index, looks = PlaceIndex(), rng.integers(0, 256, (400, 100, 32), np.uint8)
     for number, look in enumerate(looks):
