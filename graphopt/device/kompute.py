@@ -271,6 +271,9 @@ class KomputeDevice:
             self._kernels[key] = KomputeKernel(kernel.name, code, values)
         return self._kernels[key]
 
+    start_shader, start_generated = shader, generated
+    """kp makes pipelines when they are recorded."""
+
     def record(self, label: str = "") -> KomputeRecorder:
         """A new recorder; kp has no use for the label."""
         return KomputeRecorder(self)

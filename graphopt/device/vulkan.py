@@ -274,9 +274,20 @@ class VulkanDevice:
         self, name: str, precision: Precision, num_buffers: int, num_params: int, constants: Mapping[int, int]
     ) -> Any:
         """Kernel of `shaders/<name>.comp`, specialised; equal arguments return the same kernel."""
+        return self._kernels.get(*self._shader(name, precision, num_buffers, num_params, constants))
+
+    def start_shader(
+        self, name: str, precision: Precision, num_buffers: int, num_params: int, constants: Mapping[int, int]
+    ) -> Any:
+        """As `shader`; where it is not built yet a `Future` of it, which another thread builds."""
+        return self._kernels.start(*self._shader(name, precision, num_buffers, num_params, constants))
+
+    def _shader(
+        self, name: str, precision: Precision, num_buffers: int, num_params: int, constants: Mapping[int, int]
+    ) -> tuple[Hashable, Callable[[], Any]]:
+        """Key, and what builds it."""
         if precision == "double" and not self.has_float64:
             raise DeviceError(f"{self.name} has no float64; use precision='mixed'.")
-        key = (name, precision, tuple(sorted(constants.items())))
 
         def make() -> Any:
             code = spirv.load(name, self.access, precision)
@@ -284,13 +295,23 @@ class VulkanDevice:
                 code, name=name, num_buffers=num_buffers, num_params=num_params, constants=constants
             )
 
-        return self._kernels.get(key, make)
+        return (name, precision, tuple(sorted(constants.items()))), make
 
     def generated(self, kernel: Any, constants: Mapping[int, int] | None = None) -> Any:
         """Kernel of a `codegen.gpu.GpuKernel`; equal arguments return the same kernel.
 
         constants: specialization constants instead of the kernel's own, id -> unsigned value.
         """
+        return self._kernels.get(*self._generated(kernel, constants))
+
+    def start_generated(self, kernel: Any, constants: Mapping[int, int] | None = None) -> Any:
+        """As `generated`; where it is not built yet a `Future` of it, which another thread builds."""
+        return self._kernels.start(*self._generated(kernel, constants))
+
+    def _generated(
+        self, kernel: Any, constants: Mapping[int, int] | None
+    ) -> tuple[Hashable, Callable[[], Any]]:
+        """Key, and what builds it."""
         if kernel.arithmetic != "two_float" and not self.has_float64:
             raise DeviceError(
                 f"{self.name} has no float64; make kernel '{kernel.name}' with arithmetic='two_float'."
@@ -314,7 +335,7 @@ class VulkanDevice:
             )
             return TableKernel(native) if by_table else native
 
-        return self._kernels.get(key, make)
+        return key, make
 
     def record(self, label: str = "") -> VulkanRecorder:
         """A new recorder; label: what errors call the program."""

@@ -17,12 +17,6 @@ GRAPHS = {"plane": mixed_plane, "space": mixed_space, "bundle": bundle_adjustmen
 TOLERANCE = {"double": 1e-11, "mixed": 2e-6}
 
 
-@pytest.fixture(autouse=True)
-def compiled(monkeypatch):
-    """Compiled kernels from the start."""
-    monkeypatch.setenv("GRAPHOPT_TIER", "compiled")
-
-
 @pytest.mark.parametrize("variant", [VARIANTS[0], VARIANTS[3]], ids="-".join)
 @pytest.mark.parametrize("name", GRAPHS)
 def test_every_kind_of_edge(name, variant):

@@ -99,7 +99,7 @@ def test_shaders_exist_that_launches_name():
     for path in files():
         for name in re.findall(r'\.launch\(\s*"(\w+)"', path.read_text()):
             stem = SHADERS / f"{name}.comp"
-            assert stem.is_file() or name == "interpret_load", (path.name, name)
+            assert stem.is_file(), (path.name, name)
 
 
 def test_unknown_schedules_are_errors():

@@ -12,13 +12,14 @@ same block of H run one after the other, the first one assigns and the others ad
 from __future__ import annotations
 
 import copy
+from collections import deque
 from collections.abc import Iterator
+from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
 
 from graphopt.codegen import gpu
-from graphopt.device.tiers import Tier
 from graphopt.problem.structure import Structure
 from graphopt.vulkan.data.array import WIDE, WIDE_BYTES, DeviceArray, unpack_wide
 from graphopt.vulkan.data.estimates import DeviceEstimates, DeviceParameters
@@ -34,6 +35,13 @@ SUM_GROUPS = 256
 """Workgroups that add up the parts of chi2, before one adds up theirs."""
 PARTS_PER_SUM = 1024
 """Parts of chi2 that one workgroup adds up, where that makes no more workgroups."""
+
+
+@dataclass(frozen=True)
+class Sized:
+    """What a launch asks of a buffer while its kernel is chosen."""
+
+    size: int
 
 
 class DeviceLinearizer:
@@ -67,8 +75,11 @@ class DeviceLinearizer:
         self._writers: list[Writer] = []
         self._plan = plan_writes([], 0)
 
-    def prepare(self) -> None:
-        """Make what only the linearisation needs: the other views, pair lists, kernels."""
+    def prepare(self, *, starts_kernels: bool = False) -> None:
+        """Make what only the linearisation needs: the other views, pair lists, the plan.
+
+        starts_kernels: have all kernels of the linearisation built meanwhile.
+        """
         for edges, places, evaluation in zip(
             self.edges, self.storage.places, self.storage.evaluations, strict=True
         ):
@@ -82,9 +93,18 @@ class DeviceLinearizer:
                 schedule(evaluation)(self._context, edges),
             )
         self._plan_writers()
+        if starts_kernels:
+            self._start_kernels()
 
-    def in_context(self, context: Context) -> DeviceLinearizer | None:
-        """The same over the same arrays in another precision, once prepared; None: it has to be made anew."""
+    def _start_kernels(self) -> None:
+        """Make the launches for buffers that have sizes only: that starts to build what they run."""
+        layout, current = self.storage.layout, self.estimates.current
+        values, b = (Sized(n * self._context.real.itemsize) for n in (layout.values_size, layout.dim))
+        deque(self.linearize_steps(current, values, b), maxlen=0)
+        deque(self.oplus_steps(b, current, current), maxlen=0)
+
+    def in_context(self, context: Context) -> DeviceLinearizer:
+        """The same over the same arrays in another precision, once prepared."""
         own = copy.copy(self)
         own._context = context
         own.edges = [edge.in_context(context) for edge in self.edges]
@@ -101,18 +121,6 @@ class DeviceLinearizer:
         twice = any(edges.names_a_vertex_twice for edges in self.edges)
         kinds = set(self.storage.products)
         return not twice and not (len(kinds) == 1 and schedule(*kinds).needs_diagonal(self.edges))
-
-    # ---------------------------------------------------------------- tiers, see `tiered`
-
-    @property
-    def tier(self) -> Tier:
-        """What evaluates the edges."""
-        return "compiled"
-
-    @property
-    def tier_seconds(self) -> dict[Tier, float]:
-        """From the start until each tier was ready; empty where there is only one."""
-        return {}
 
     def advance(self) -> bool:
         """Call between submissions; True: launches are others now, record anew."""
@@ -155,15 +163,6 @@ class DeviceLinearizer:
         self._writers = writers_of(self._context, self.edges, self.merging, layout, self.storage.places)
         self._plan = plan_writers(self._writers, layout)
 
-    def kernels(self) -> Iterator[gpu.GpuKernel]:
-        """What the launches of chi2 and the linearisation run; made one after the other."""
-        yield from self._chi2_launches.kernels()
-        for edges in self.edges:
-            yield from edges.evaluation.kernels()
-            yield from edges.landmark_kernels()
-        for writer in self._writers:
-            yield from writer.kernels()
-
     # ---------------------------------------------------------------- recording
 
     def record_chi2(self, program: Program, version: int) -> None:
@@ -177,11 +176,6 @@ class DeviceLinearizer:
         source, count = (self._sums, groups) if groups > 1 else (self._partial, firsts[-1])
         program.step([self._sum(source, count, 1, self._total.buffer)])
         self._total.record_download(program)
-
-    @property
-    def sums_by_vertex(self) -> bool:
-        """A kernel does `record_chi2_by_vertex` now."""
-        return True
 
     def record_chi2_by_vertex(
         self, program: Program, version: int, number: int, slot: int, sums: Any
@@ -235,8 +229,9 @@ class DeviceLinearizer:
         before, after = self.estimates.version(source), self.estimates.version(target)
         planes, pixels = self.planes.buffers
         step = []
-        for number, kernel in zip(self.estimates.moving, self.oplus_kernels(), strict=True):
+        for number in self.estimates.moving:
             working = self.estimates.working[number]
+            kernel = gpu.oplus_kernel(working.type, self._context.arithmetic)
             buffers = {
                 "estimate_in": before[number].wide.buffer,
                 "estimate_out": after[number].wide.buffer,
@@ -253,11 +248,6 @@ class DeviceLinearizer:
             nbytes = 2.0 * num * working.type.storage_dim * WIDE_BYTES
             step.append(self._context.generated(kernel, buffers, {"num_rows": num}, groups, nbytes))
         yield step
-
-    def oplus_kernels(self) -> Iterator[gpu.GpuKernel]:
-        """One per vertex set with optimized vertices."""
-        for number in self.estimates.moving:
-            yield gpu.oplus_kernel(self.estimates.working[number].type, self._context.arithmetic)
 
     @property
     def chi2(self) -> float:

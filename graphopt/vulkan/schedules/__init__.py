@@ -3,7 +3,7 @@
     blocks, matrix-free, jacobians, expressions, jp    what products of the conjugate gradients start from
     gather, scatter, collect                           who evaluates edges for H and b
     merged                                             sums of several edge sets by one kernel
-    interpreter, host                                  who linearises, where no kernels are compiled
+    host                                               the CPU linearises, where no kernels are compiled
     lookup                                             an explicit Schur complement without a work queue
 
 `interface` says what a schedule is. The core knows names only; `auto` takes none whose `wins` is False.

@@ -15,14 +15,13 @@ from __future__ import annotations
 
 import threading
 from collections import OrderedDict
-from collections.abc import Callable, Hashable, Iterable, Sequence
+from collections.abc import Callable, Hashable, Sequence
 from dataclasses import dataclass
 from itertools import combinations, combinations_with_replacement
 from typing import Any
 
 import numpy as np
 
-from graphopt.codegen import gpu
 from graphopt.codegen.gpu.scattered import Scattered, evaluate_kernel, record_layout
 from graphopt.option_names import Evaluation as EvaluationName
 from graphopt.option_names import Products
@@ -112,17 +111,14 @@ class Collect(Evaluation):
 
     # ---------------------------------------------------------------- launches
 
-    def kernels(self) -> list[gpu.GpuKernel]:
-        """Those that leave the records."""
-        return [evaluate_kernel(piece, self.context.arithmetic) for piece in self._pieces]
-
     def evaluate_launches(self, version: Version) -> list[Launch]:
         """All records."""
         edges, launches = self.edges, []
         num = edges.primary.view.num_edges
         named = {**edges.buffers(edges.primary, version), "numbers": self._numbers}
         nbytes = edges.bytes_of(num) + self._record_bytes / len(self._pieces)
-        for kernel, first in zip(self.kernels(), self._first_number.tolist(), strict=True):
+        for piece, first in zip(self._pieces, self._first_number.tolist(), strict=True):
+            kernel = evaluate_kernel(piece, self.context.arithmetic)
             params = {"num_edges": num, "first_word": first // 4}
             groups = -(-num // kernel.workgroup_size)
             launches.append(self.context.generated(kernel, named, params, groups, nbytes))
@@ -243,10 +239,6 @@ class RecordWriter:
             self.table, self.stored, self.number, values, b, accumulate=accumulate
         )
         return Pass([], before, [sums])
-
-    def kernels(self) -> Iterable[gpu.GpuKernel]:
-        """None beside the evaluation's."""
-        return ()
 
 
 Targets = tuple[np.ndarray, np.ndarray]

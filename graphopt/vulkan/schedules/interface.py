@@ -167,10 +167,6 @@ class Evaluation:
         """Before the sums."""
         return []
 
-    def kernels(self) -> list[gpu.GpuKernel]:
-        """What `launches` run."""
-        return []
-
     def own_writers(self, layout: BlockLayout, places: BlocksOfPairs) -> list[Writer]:
         """Of one that `writes_alone`. places: of the group's off-diagonal blocks."""
         raise NotImplementedError(self.name)

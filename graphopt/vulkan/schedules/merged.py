@@ -13,7 +13,7 @@ have other shapes.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -200,17 +200,14 @@ class UnitWriter:
 
     def write(self, version: Version, values: Any, b: Any, *, accumulate: bool) -> Pass:
         """As `Writer`."""
-        members, (kernel,) = self.views.members, self.kernels()
+        members = self.views.members
+        summed = tuple((edges.signature, slot) for edges, slot in members)
+        kernel = merged_linearize_kernel(summed, self.context.arithmetic)
         named = [edges.buffers(edges.views[slot], version) for edges, slot in members]
         buffers = self.views.buffers(named) | {"values": values, "b": b}
         nbytes = sum(edges.view_bytes(slot) for edges, slot in members)
         params, tiles = {"accumulate": int(accumulate)}, (0, self.views.tiles.num_tiles)
         return Pass(self.views.launches(self.context, kernel, buffers, params, tiles, nbytes))
-
-    def kernels(self) -> Iterable[gpu.GpuKernel]:
-        """As `Writer`."""
-        members = tuple((edges.signature, slot) for edges, slot in self.views.members)
-        return (merged_linearize_kernel(members, self.context.arithmetic),)
 
 
 SCHEDULES = {"merged": Merging}

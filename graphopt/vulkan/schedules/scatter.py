@@ -72,13 +72,9 @@ class Scatter(Evaluation):
         """H_ab."""
         return scattered_pair_kernel(self._records, *slots, self.context.arithmetic)
 
-    def kernels(self) -> list[GpuKernel]:
-        """The one that leaves the records."""
-        return [evaluate_kernel(self._records, self.context.arithmetic)]
-
     def launches(self, version: Version) -> list[Launch]:
         """Evaluate all edges."""
-        (kernel,), edges = self.kernels(), self.edges
+        kernel, edges = evaluate_kernel(self._records, self.context.arithmetic), self.edges
         num = edges.primary.view.num_edges
         named = {**edges.buffers(edges.primary, version), "numbers": self._numbers}
         nbytes = edges.bytes_of(num) + self._record_bytes
