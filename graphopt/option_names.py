@@ -29,7 +29,7 @@ FactorPreconditioner = Literal["factor", "clusters"]
 FACTOR_PRECONDITIONERS: tuple[FactorPreconditioner, ...] = get_args(FactorPreconditioner)
 JACOBI_PRECONDITIONERS = ("hschur", "hpp")
 PRECONDITIONERS = (*JACOBI_PRECONDITIONERS, *FACTOR_PRECONDITIONERS)
-Products = Literal["blocks", "matrix-free", "jacobians", "expressions", "jp"]
+Products = Literal["blocks", "matrix-free", "jacobians", "jp"]
 """What is stored of H for products, see `vulkan.plan.storage`."""
 PRODUCTS: tuple[Products, ...] = get_args(Products)
 Evaluation = Literal["gather", "scatter", "collect"]

@@ -6,7 +6,6 @@ import argparse
 from typing import TYPE_CHECKING, Any
 
 from graphopt.cli import output
-from graphopt.cli.explain_expressions import describe_expressions, print_expressions
 
 if TYPE_CHECKING:
     from graphopt.cli.measure_schedules import Measurement
@@ -83,7 +82,6 @@ def _schedules(graph: Any, structure: Structure, args: argparse.Namespace) -> di
     """What the cost model says on the device, and with --measure what the device says."""
     from graphopt.cli.measure_schedules import measure_schedules
     from graphopt.device import VulkanDevice, open_device
-    from graphopt.device.figures import device_figures
     from graphopt.errors import DeviceError
     from graphopt.linear.options import SolverOptions
     from graphopt.vulkan.plan.choice import choose_plan, choose_precision, configuration_of
@@ -105,9 +103,6 @@ def _schedules(graph: Any, structure: Structure, args: argparse.Namespace) -> di
     if args.measure and isinstance(device, VulkanDevice):
         asked = [*plan.predictions, *plan.others]
         measured = measure_schedules(graph, structure, device, precision, asked)
-    expressions = []
-    if plan.predictions:
-        expressions = describe_expressions(structure, device_figures(device), precision)
     return {
         "device": device.spec,
         "device_name": device.name,
@@ -122,7 +117,6 @@ def _schedules(graph: Any, structure: Structure, args: argparse.Namespace) -> di
         "sums": _sums(plan, measured),
         "orders": _orders(structure),
         "schedules": _rows(plan, measured),
-        "expressions": expressions,
     }
 
 
@@ -217,7 +211,6 @@ def _on_the_cpu(structure: Structure, args: argparse.Namespace) -> dict[str, Any
         "sums": [],
         "orders": [],
         "schedules": [],
-        "expressions": [],
     }
 
 
@@ -255,9 +248,6 @@ def _print(document: dict[str, Any]) -> None:
     if document["schedules"]:
         print()
         _print_schedules(document["schedules"])
-    if document["expressions"]:
-        print()
-        print_expressions(document["expressions"])
 
 
 def _sum_words(total: dict[str, Any]) -> str:

@@ -9,7 +9,7 @@
 
 Terms are edges with the residual value + term (`types.computed.chained_type`): off-diagonal blocks of their
 J'J are L. So products, stored derivatives and sums over views are the edges' own kernels; a schedule of an
-edge set ("matrix-free", "jacobians", "expressions") is one of the terms, too.
+edge set ("matrix-free", "jacobians") is one of the terms, too.
 """
 
 from __future__ import annotations
@@ -35,7 +35,7 @@ from graphopt.vulkan.kernels.sums import plan_writes, steps_of
 from graphopt.vulkan.program import Context, Launch, Program
 from graphopt.vulkan.schedules import schedule
 
-TERM_SCHEDULES = ("jacobians", "matrix-free", "expressions")
+TERM_SCHEDULES = ("jacobians", "matrix-free")
 """What a set of terms may keep; the first one where nobody says."""
 
 

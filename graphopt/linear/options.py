@@ -37,10 +37,10 @@ class SolverOptions:
     """"double" or "mixed" (single precision where it does not change the answer)."""
     schedule: Schedule = "auto"
     """On a GPU: "blocks" (kernels compute H), "matrix-free" (products compute Jacobians anew), "jacobians"
-    (products read stored ones), "expressions" (they start from stored values), "jp" (they compute J x per
-    edge first), "host": the CPU. For H and b "gather" evaluates edges anew in each sum, "scatter" and
-    "collect" once; "blocks+scatter" says both. All but "host" also by edge type's tag, others are "auto". By
-    vertex type's tag: "merged" (one kernel sums over all edge types) or "separate"."""
+    (products read stored ones), "jp" (they compute J x per edge first), "host": the CPU. For H and b "gather"
+    evaluates edges anew in each sum, "scatter" and "collect" once; "blocks+scatter" says both. All but "host"
+    also by edge type's tag, others are "auto". By vertex type's tag: "merged" (one kernel sums over all edge
+    types) or "separate"."""
     preconditioner: str = "hschur"
     """Of pcg: block-Jacobi ("hschur"; with an implicit S also "hpp": of H_pp, cheaper and weaker), or a
     Cholesky factor: "factor", of an older damping or linearization; "clusters", of the blocks within groups

@@ -38,7 +38,7 @@ def usage_error(*words):
         (("optimize", "a.g2o", "--device", "vulcan"), "vulkan"),
         (("optimize", "a.g2o", "--schedule", "jacobian"), "jacobians"),
         (("explain", "a.g2o", "--schedule", "EDGE_SE2=bloks"), "blocks"),
-        (("optimize", "a.g2o", "--schedule", "expression"), "expressions"),
+        (("optimize", "a.g2o", "--schedule", "jacobian"), "jacobians"),
         (("explain", "a.g2o", "--schedule", "EDGE_SE2=jpp"), "jp"),
         (("optimize", "a.g2o", "--initialize", "spaning-tree"), "spanning-tree"),
         (("generate", "spere", "-o", "x"), "sphere"),

@@ -196,9 +196,7 @@ def test_a_refresh_waits_for_views_that_are_being_made(monkeypatch):
 FAR = ("rows", "data", "data_narrow", "numbers", "moved", "stored", "inverse", "values")
 
 
-@pytest.mark.parametrize(
-    "schedule", ["blocks", "blocks+scatter", "matrix-free", "jacobians", "expressions", "jp"]
-)
+@pytest.mark.parametrize("schedule", ["blocks", "blocks+scatter", "matrix-free", "jacobians", "jp"])
 @pytest.mark.parametrize("precision", ["double", "mixed"])
 def test_what_grows_with_the_edges_is_reached_with_64_bits(schedule, precision, monkeypatch):
     """No kernel reads edges, records or H by 32-bit offsets; those of large buffers say so."""

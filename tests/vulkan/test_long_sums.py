@@ -27,7 +27,7 @@ from graphopt.vulkan.solver import create
 
 SMALL = {"plane": mixed_plane, "space": mixed_space, "bundle": bundle_adjustment, "poses": pose_graph}
 PRODUCTS = ["blocks", "matrix-free", "jacobians"]
-ALL_PRODUCTS = [*PRODUCTS, "expressions", "jp"]
+ALL_PRODUCTS = [*PRODUCTS, "jp"]
 SCHEDULES = [
     *(f"{all_product}+gather" for all_product in ALL_PRODUCTS),
     *(f"{product}+scatter" for product in PRODUCTS),

@@ -112,7 +112,7 @@ def views_together(solver):
 
 @pytest.mark.parametrize(
     "access,products",
-    [*(("address", product) for product in (*PRODUCTS, "expressions", "jp")), ("storage", "jacobians")],
+    [*(("address", product) for product in (*PRODUCTS, "jp")), ("storage", "jacobians")],
 )
 @pytest.mark.parametrize("name", ALL)
 def test_everything_equals_the_cpus(name, access, products):

@@ -12,9 +12,8 @@ packed_products products that compute Jacobians anew
 stored_products products that read what one kernel has stored
 merged_tiles    what kernels over several edge sets have in common
 merged_kernels  chi2, linearize and products of several edge sets
-cuts            which values of a function to store: minimum cuts (max_flow)
 moved_products  products in two halves, J x first
-expression_cuts, expression_products   products that start from stored values of their programs (kept_cuts)
+live_order      statements in an order with few live values (kept_orders: on disk)
 scattered       records of edges that are evaluated once, and the sums that read them
 schur_kernel    diagonal blocks of a Schur complement
 vertex_kernels  oplus

@@ -4,7 +4,6 @@ host          the CPU computes residuals, Jacobians, H and b; the device solves
 blocks        kernels compute H's blocks into device memory
 matrix-free   only H's diagonal blocks are stored; products compute the Jacobians anew
 jacobians     beside the diagonal blocks, what products read of the Jacobians is stored
-expressions   likewise, but values of the products' programs
 jp            as matrix-free, but products compute J x per edge first
 
 All but the first may differ between edge sets, see `storage`, and be joined to who evaluates edges for H and

@@ -8,7 +8,6 @@ of Thallo (Mara et al. 2021), with the Schur complement as a part of it.
 
 from __future__ import annotations
 
-import math
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from itertools import product
@@ -18,15 +17,13 @@ from graphopt.device.figures import DeviceFigures
 from graphopt.device.protocol import Precision
 from graphopt.option_names import EVALUATIONS, PRODUCTS, Evaluation, Products
 from graphopt.vulkan.data.layout import MAX_VALUES
-from graphopt.vulkan.plan.cost import SETUP_ITERATIONS, Elimination, Prediction, predict_one
+from graphopt.vulkan.plan.cost import Elimination, Prediction, predict_one
 from graphopt.vulkan.plan.passes import EdgeCosts, bytes_of
 from graphopt.vulkan.plan.problem import GroupSize, ProblemSize
 from graphopt.vulkan.plan.storage import describe_products, split_pin
 from graphopt.vulkan.program import MAX_QUEUE_ITEMS
 from graphopt.vulkan.schedules import schedule
 
-CUT_SECONDS = 0.3
-"""What finding the cuts of an edge type takes, once per type and device: shorter runs do without."""
 MAX_COMBINATIONS = 27
 """Of the edge sets' schedules that are all compared; of more, those that differ in one edge set at a time."""
 WORTH = 0.95
@@ -52,20 +49,11 @@ def predict(
 
 
 def _by_gathering(costs: EdgeCosts, pins: Mapping[str, str]) -> list[Prediction]:
-    """Without a choice of who evaluates; with "expressions" where that is worth looking for cuts."""
+    """Without a choice of who evaluates."""
     asked = [split_pin(pins.get(tag, "auto"))[0] for tag in costs.size.tags]
-    without: list[Products] = [
-        each_product for each_product in PRODUCTS if each_product != "expressions"
-    ]  # which takes CUT_SECONDS
-    plain: list[list[Products]] = [
-        [products for products in without if pin in ("auto", products)] for pin in asked
+    choices: list[list[Products]] = [
+        [products for products in PRODUCTS if pin in ("auto", products)] for pin in asked
     ]
-    if all(plain):
-        found = _of_choices(costs, plain, pins)
-        best = min((prediction.total for prediction in found), default=math.inf)
-        if "auto" not in asked or best * SETUP_ITERATIONS < CUT_SECONDS:
-            return found
-    choices = [_choices(costs, tag, pin) for tag, pin in zip(costs.size.tags, asked, strict=True)]
     return _of_choices(costs, choices, pins)
 
 
@@ -97,16 +85,6 @@ def other_summations(
         for other in ["separate" if sum_choice.is_merged else "merged"]
     ]
     return [_evaluated(costs, other, prediction.evaluations) for other in others]
-
-
-def _choices(costs: EdgeCosts, tag: str, pin: str) -> list[Products]:
-    """Of an edge set: those that do not come to another schedule."""
-    groups = [g for g in costs.size.groups if g.tag == tag]
-    asked: list[Products] = [each_product for each_product in PRODUCTS if pin in ("auto", each_product)]
-    found = [schedule(name).instead(costs, groups) for name in asked]
-    return (
-        found if pin != "auto" else [name for name, other in zip(asked, found, strict=True) if name == other]
-    )
 
 
 def cheapest(predictions: Sequence[Prediction], memory_limit: float) -> Prediction:

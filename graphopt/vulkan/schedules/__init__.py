@@ -1,6 +1,6 @@
 """Ways to store H, to evaluate edges and to sum over them, each in a file of its own and found by its name.
 
-    blocks, matrix-free, jacobians, expressions, jp    what products of the conjugate gradients start from
+    blocks, matrix-free, jacobians, jp                 what products of the conjugate gradients start from
     gather, scatter, collect                           who evaluates edges for H and b
     merged                                             sums of several edge sets by one kernel
     host                                               the CPU linearises, where no kernels are compiled

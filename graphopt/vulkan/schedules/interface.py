@@ -98,11 +98,6 @@ class EdgeSchedule:
     # ---------------------------------------------------------------- what it costs
 
     @classmethod
-    def instead(cls, costs: EdgeCosts, groups: Iterable[GroupSize]) -> Products:
-        """The schedule that this one comes to, for the groups of an edge set."""
-        return cls.name
-
-    @classmethod
     def stored_numbers(
         cls, costs: EdgeCosts, g: GroupSize, slot: int, everybody: Sequence[Products] = (), schur: str = "off"
     ) -> int:

@@ -1,8 +1,7 @@
-"""Schedules "expressions" and "jp" on the device, as a part of whole solvers, against the CPU."""
+"""Schedule "jp" on the device, as a part of whole solvers, against the CPU."""
 
 from __future__ import annotations
 
-import json
 from dataclasses import replace
 
 import numpy as np
@@ -11,25 +10,18 @@ from image_edges import photo_graph
 from reference import ReferenceSolver
 from resident_graphs import mixed_plane, mixed_space
 from test_resident import close, on_cpu, resident
-from vulkan_devices import shared_device
 from vulkan_graphs import assert_same_path, bundle_adjustment, pose_graph
 
-from graphopt import io
-from graphopt.cli.main import main
 from graphopt.device.figures import DeviceFigures
 from graphopt.optimizer import optimize
 from graphopt.problem.structure import Structure
 from graphopt.solver.trial import Damping
-from graphopt.vulkan.plan import search as cost
 from graphopt.vulkan.plan.passes import EdgeCosts
 from graphopt.vulkan.plan.problem import problem_size
 from graphopt.vulkan.plan.search import predict
-from graphopt.vulkan.schedules.expressions import Expressions, balance_of
 from graphopt.vulkan.schedules.jp import Jp
 
 LARGE_GPU = DeviceFigures("large", 4.0e12, 4.8e13, 3.0e13, 2.5e11, 2e-6, 3e-5)
-SLOW_DOUBLE = DeviceFigures("slow in double", 4.0e12, 4.8e13, 6.0e12, 2.5e11, 2e-6, 3e-5)
-SLOW_MEMORY = DeviceFigures("slow memory", 4.0e11, 4.8e13, 3.0e13, 2.5e11, 2e-6, 3e-5)
 
 
 def robust_bundle():
@@ -42,26 +34,7 @@ def robust_bundle():
 
 
 GRAPHS = {"plane": mixed_plane, "space": mixed_space, "bundle": robust_bundle, "photo": photo_graph}
-SCHEDULES = ["expressions", "jp"]
-
-
-@pytest.fixture(autouse=True)
-def figures(monkeypatch):
-    """What a test says the device can do: cuts depend on it. Afterwards the validation layer is silent."""
-    chosen = [LARGE_GPU]
-    for module in ("schedules.expressions", "plan.choice"):
-        monkeypatch.setattr(f"graphopt.vulkan.{module}.device_figures", lambda device: chosen[0])
-    monkeypatch.setattr("graphopt.device.figures.device_figures", lambda device: chosen[0])
-    yield lambda value: chosen.__setitem__(0, value)
-    for access in ("address", "storage"):
-        assert shared_device(access).messages == []
-
-
-def stored_numbers(solver):
-    """Numbers per edge of all views."""
-    solver._prepared.result()
-    stored = [getattr(edges.schedule, "stored", {}) for edges in solver._linearizer.edges]
-    return [view.count for views in stored for view in views.values()]
+SCHEDULES = ["jp"]
 
 
 @pytest.mark.parametrize("schur", ["off", "implicit"])
@@ -69,9 +42,8 @@ def stored_numbers(solver):
 @pytest.mark.parametrize(
     "name,access", [*((name, "address") for name in GRAPHS), ("space", "storage"), ("bundle", "storage")]
 )
-def test_products_and_trials_equal_the_cpus(name, schedule, schur, access, figures):
+def test_products_and_trials_equal_the_cpus(name, schedule, schur, access):
     """H x, b, the diagonal; then steps and chi2 of trials, also after a step."""
-    figures(SLOW_MEMORY if name == "photo" else LARGE_GPU)
     device = resident(GRAPHS[name](), access, "pcg", schur, schedule, tolerance=1e-24)
     assert schedule in device.describe()["schedule"]
     host = on_cpu(GRAPHS[name]())
@@ -158,83 +130,6 @@ def test_beside_other_schedules(schedule):
         assert schedule in device.describe()["schedule"]
 
 
-# -------------------------------------------------------------------- expressions
-
-
-def test_cuts_are_those_of_the_device(figures):
-    """Of robust observations the weight is stored, and where float64 is slow the camera's rotation, too."""
-    few = resident(robust_bundle(), "address", "pcg", "implicit", "matrix-free")
-    assert stored_numbers(few) == []
-    counts = []
-    for gpu in (LARGE_GPU, SLOW_DOUBLE):
-        figures(gpu)
-        solver = resident(robust_bundle(), "address", "pcg", "implicit", "expressions")
-        solver.linearize()
-        assert solver.describe()["schedule"] == "expressions"
-        size = problem_size(solver.structure, "double")
-        costs = EdgeCosts(size, gpu, "double")
-        expected = [Expressions.stored_numbers(costs, size.groups[0], slot) for slot in (0, 1)]
-        counts.append(sorted(stored_numbers(solver)))
-        assert counts[-1] == sorted(expected)
-    assert counts[0] != counts[1] and min(counts[0]) >= 1
-
-
-def test_figures_that_differ_a_little_make_the_same_cuts():
-    """The balance is of powers of two."""
-    near = DeviceFigures("near", 4.1e12, 4.7e13, 2.9e13, 2.6e11, 2e-6, 3e-5)
-    for precision in ("double", "mixed"):
-        assert balance_of(near, precision) == balance_of(LARGE_GPU, precision)
-    without = DeviceFigures("no float64", 1e11, 1e12, 0.0, 1e10, 2e-6, 3e-5)
-    assert balance_of(without, "mixed").wide == 16.0
-
-
-def test_a_cut_at_an_end_is_that_schedule(figures, monkeypatch):
-    """Pinned or not; nothing is called "expressions" that is not."""
-    monkeypatch.setattr(cost, "CUT_SECONDS", 0.0)
-    plain = bundle_adjustment()
-    size = problem_size(Structure(plain.select()), "mixed")
-    names = {prediction.schedule for prediction in predict(size, LARGE_GPU, "mixed")}
-    known = {"blocks", "matrix-free", "jacobians", "jp"}
-    assert names == known | {f"{name}+scatter" for name in known}
-    summary = optimize(
-        plain,
-        "lm",
-        1,
-        device="vulkan",
-        linear_solver="pcg",
-        schur="implicit",
-        schedule="expressions",
-        precision="mixed",
-    )
-    assert summary.schedule == "matrix-free"
-    robust = problem_size(Structure(robust_bundle().select()), "mixed")
-    assert "expressions" in {prediction.schedule for prediction in predict(robust, LARGE_GPU, "mixed")}
-
-
-def test_explain_shows_what_is_stored(tmp_path, capsys):
-    """Names, formulas, numbers and operations; or which schedule it is instead."""
-    path = tmp_path / "space.g2o"
-    io.write(mixed_space(), path)
-    words = ["explain", str(path), "--device", "vulkan", "--linear-solver", "pcg", "--schur", "implicit"]
-    assert main([*words, "--json"]) == 0
-    groups = json.loads(capsys.readouterr().out)["expressions"]
-    assert {group["edge"] for group in groups} == {"EDGE_SE3:QUAT", "EDGE_SE3_TRACKXYZ"}
-    views = [view for group in groups for view in group["views"]]
-    assert {view["vertex"] for view in views} == {"first", "second", "pose", "point"}
-    for view in views:
-        if view["cut"] == "between":
-            assert len(view["stored"]) == view["numbers"] > 0
-            assert view["operations"] < view["operations_computed_anew"]
-        if view["cut"] == "inputs":
-            assert view["operations"] == view["operations_computed_anew"] and not view["stored"]
-    assert any(view["cut"] == "between" for view in views)
-    assert main(words) == 0
-    text = capsys.readouterr().out
-    assert "expressions stores" in text and " = " in text and "J_0" in text
-    assert main([*words, "--precision", "mixed", "--schedule", "EDGE_SE3_TRACKXYZ=expresions"]) == 2
-    assert "Did you mean 'expressions'?" in capsys.readouterr().err
-
-
 # -------------------------------------------------------------------- jp
 
 
@@ -272,7 +167,7 @@ def test_edges_of_many_vertices_cost_less_in_halves():
     (group,) = few.groups
     more = {"record_words": (2,) * 4, "tangent_dims": (3,) * 4, "is_eliminated": (False,) * 4}
     more |= {"num_destinations": (40,) * 4, "vertex_sets": (0,) * 4, "may_merge": (False,) * 4}
-    many = replace(few, groups=(replace(group, num_edges=10**7, is_shared=(False,) * 4, **more),))
+    many = replace(few, groups=(replace(group, num_edges=10**7, **more),))
     pins = {"EDGE_SE2": "matrix-free"}, {"EDGE_SE2": "jp"}
     slow = replace(LARGE_GPU, float64_flops=1e11)
     anew, halves = (predict(many, slow, "double", pin)[0] for pin in pins)
