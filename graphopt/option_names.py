@@ -25,10 +25,8 @@ Elimination = Literal["explicit", "implicit", "off"]
 SCHUR_CHOICES = ("auto", *get_args(Elimination))
 WORK_QUEUES = ("auto", "cpu", "gpu", "lookup")
 PRECISIONS = ("auto", "double", "mixed")
-FactorPreconditioner = Literal["factor", "clusters"]
-FACTOR_PRECONDITIONERS: tuple[FactorPreconditioner, ...] = get_args(FactorPreconditioner)
-JACOBI_PRECONDITIONERS = ("hschur", "hpp")
-PRECONDITIONERS = (*JACOBI_PRECONDITIONERS, *FACTOR_PRECONDITIONERS)
+PRECONDITIONERS = ("hschur", "hpp")
+"""Block-Jacobi of S, of H_pp."""
 Products = Literal["blocks", "matrix-free", "jacobians", "jp"]
 """What is stored of H for products, see `vulkan.plan.storage`."""
 PRODUCTS: tuple[Products, ...] = get_args(Products)

@@ -77,7 +77,6 @@ def _measure(
         "pcg",
         prediction.schur,
         tolerance=_NEVER,
-        absolute_tolerance=False,
         max_iterations=PCG_ITERATIONS,
     )
     solver = ResidentBlockSolver(

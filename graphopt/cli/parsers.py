@@ -264,7 +264,7 @@ def add_optimize(commands: Any) -> None:
         "--preconditioner",
         choices=PRECONDITIONERS,
         default="hschur",
-        help="of pcg: block-Jacobi of S or H_pp, or a Cholesky factor, older or of clusters",
+        help="of pcg: block-Jacobi of S or H_pp",
     )
     parser.add_argument(
         "--pcg-tolerance",

@@ -111,7 +111,7 @@ def test_kernel_names_are_those_of_the_graph():
 
 def test_names_of_tables_are_compared_nowhere():
     """What a linear solver, an algorithm or a preconditioner can do is asked of its row, not of its name."""
-    names = {*option_names.LINEAR_SOLVERS, *option_names.METHODS, *option_names.JACOBI_PRECONDITIONERS}
+    names = {*option_names.LINEAR_SOLVERS, *option_names.METHODS, *option_names.PRECONDITIONERS}
     root, compared = Path(graphopt.__file__).parent, []
     for path in root.rglob("*.py"):
         if path.name == "contest.py":

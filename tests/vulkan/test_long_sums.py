@@ -54,7 +54,7 @@ def resident(graph, variant=("address", "double"), schur="off", schedule="blocks
     """A resident solver on the shared device."""
     access, precision = variant
     options = SolverOptions("vulkan", "pcg", schur, precision, schedule)
-    configuration = Configuration("pcg", schur, tolerance=1e-24, absolute_tolerance=False)
+    configuration = Configuration("pcg", schur, tolerance=1e-24)
     structure = Structure(graph.select())
     return create(graph, structure, options, device=shared_device(access), configuration=configuration)
 

@@ -80,7 +80,7 @@ def solver_of(graph, merged, access="address", schur="off", products="matrix-fre
     """A resident solver; merged: all vertex sets, or none."""
     structure = Structure(graph.select())
     tolerance = 1e-24 if precision == "double" else 1e-9
-    configuration = Configuration("pcg", schur, tolerance=tolerance, absolute_tolerance=False)
+    configuration = Configuration("pcg", schur, tolerance=tolerance)
     sets = frozenset(range(len(structure.selection.vertex_sets)) if merged else ())
     chosen = (products,) * len(structure.groups)
     return ResidentBlockSolver(

@@ -49,7 +49,7 @@ def access(request):
 def resident(graph, access="address", linear_solver="pcg", schur="off", schedule="blocks", tolerance=1e-12):
     """A resident solver on the shared device."""
     options = SolverOptions("vulkan", linear_solver, schur, "double", schedule)
-    configuration = Configuration(linear_solver, schur, tolerance=tolerance, absolute_tolerance=False)
+    configuration = Configuration(linear_solver, schur, tolerance=tolerance)
     structure = Structure(graph.select())
     solver = create(graph, structure, options, device=shared_device(access), configuration=configuration)
     assert isinstance(solver, ResidentBlockSolver)

@@ -37,6 +37,7 @@ from graphopt.codegen.gpu.product_shapes import (
     word_dim,
 )
 from graphopt.codegen.gpu.programs import (
+    guide_names,
     product_program,
     vector_names,
 )
@@ -134,7 +135,7 @@ class Recomputed:
         self.loads = self._loads()
         program, self.sums, moving = self.function()
         inputs = [load.name for group in self.loads for load in group] + [*moving]
-        whole = assign(program, inputs, self.sums)
+        whole = assign(program, inputs, [*self.sums, *guide_names(signature, ())])
         self.assignment = whole.keep(self.sums)
         self.wide = closed_forms(whole, self.loads) if arithmetic != "double" else set()
         self.kinds = dict.fromkeys(inputs, "real")

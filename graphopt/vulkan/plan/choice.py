@@ -71,7 +71,6 @@ def configuration_of(options: SolverOptions, precision: str) -> Configuration:
         options.preconditioner,
         options.work_queues,
         tolerance=options.pcg_tolerance or tolerance,
-        absolute_tolerance=False,
         max_iterations=options.pcg_iterations or 0,
     )
 
