@@ -50,7 +50,7 @@ def _kernels(group: EdgeGroup, signature: Any, arithmetic: Any) -> list[Any]:
     arity = len(group.vertex_sets)
     slots = range(arity)
     found = [gpu.chi2_kernel(signature, arithmetic)]
-    found += [gpu.linearize_kernel(signature, slot, False, arithmetic) for slot in slots]
+    found += [gpu.linearize_kernel(signature, slot, arithmetic) for slot in slots]
     found += [gpu.pair_kernel(signature, a, b, arithmetic) for a in slots for b in slots if a < b]
     found.append(moved_kernel(signature, tuple(slots), arithmetic))
     found += scattered_kernels(signature, arithmetic)

@@ -7,7 +7,6 @@ rewrites    what is done to expressions, and what each rewrite is worth
 lower       expression graph -> instructions
 blocks      sums of products that share factors
 order       few live registers
-accumulate  long sums in pieces, for fewer still
 allocate    registers
 bytecode    the instruction set: encoding, printing, reference interpreter
 program     the compiled function

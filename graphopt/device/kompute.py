@@ -94,17 +94,6 @@ class KomputeRecorder:
         self._dispatches.append((self._algorithms[key], push))
         return self
 
-    def dispatch_indirect(
-        self,
-        kernel: KomputeKernel,
-        buffers: Sequence[Any],
-        params: Sequence[int],
-        groups: Any,
-        place: int = 0,
-    ) -> KomputeRecorder:
-        """Refused: kp has no indirect dispatch."""
-        raise DeviceError("kompute cannot let the device choose numbers of workgroups; use device='vulkan'.")
-
     def barrier(self) -> KomputeRecorder:
         """End a step."""
         if self._dispatches:

@@ -58,12 +58,6 @@ class Recorder(Protocol):
         """Run `groups` workgroups of a kernel."""
         ...
 
-    def dispatch_indirect(
-        self, kernel: Any, buffers: Sequence[Any], params: Sequence[int], groups: Any, place: int = 0
-    ) -> Recorder:
-        """Run as many workgroups as three uint32 at byte `place` of the buffer `groups` say by then."""
-        ...
-
     def barrier(self) -> Recorder:
         """Finish everything before, and make it visible to everything after."""
         ...

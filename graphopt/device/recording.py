@@ -29,18 +29,6 @@ class VulkanRecorder:
         self._native.dispatch(kernel, buffers, words, groups)
         return self
 
-    def dispatch_indirect(
-        self, kernel: Any, buffers: Sequence[Any], params: Sequence[int], groups: Any, place: int = 0
-    ) -> VulkanRecorder:
-        """Run as many workgroups as the device says when it gets there.
-
-        groups: buffer with three uint32 (x, y, z) from byte `place` on, written before the last barrier; a 0
-        among them skips the dispatch. At most `info["max_groups_x"]` in x; kernels count x first.
-        """
-        kernel, buffers, words = self._arguments(kernel, buffers, params)
-        self._native.dispatch_indirect(kernel, buffers, words, groups, place)
-        return self
-
     def begin_unless(self, flag: Any, place: int = 0) -> VulkanRecorder:
         """Dispatches up to `end_unless` run only where a uint32 on the device is 0 when it gets here.
 

@@ -25,7 +25,7 @@ from graphopt.device.errors import DeviceError, DeviceLostError
 from graphopt.device.listing import find_device, native_module, validation_asked
 from graphopt.device.protocol import Precision, Usage
 from graphopt.device.recording import TableKernel, VulkanRecorder, VulkanTicket
-from graphopt.errors import OptionError, Stopped
+from graphopt.errors import Stopped
 
 _TIMEOUT = 60.0  # [s] a program is split long before it runs this long
 _WAIT = 0.02  # [s] between two questions whether to stop
@@ -35,18 +35,6 @@ MOST_KERNELS = 1000
 MOST_ON_CPU = 250  # llvmpipe's machine code of a kernel takes 1.6 MB of the host's memory
 """Of a device that are kept for who asks next: a solver of many edge types has some hundred, and drivers take
 up to a MiB for each. Programs keep those that they launch."""
-ALLOCATIONS = ("pooled", "on demand")
-
-
-def is_on_demand(asked: str = "") -> bool:
-    """Whether each buffer gets memory of its own; asked: empty: what GRAPHOPT_ALLOCATION says."""
-    chosen = asked or os.environ.get("GRAPHOPT_ALLOCATION", "") or ALLOCATIONS[0]
-    if chosen not in ALLOCATIONS:
-        name = "allocation" if asked else "GRAPHOPT_ALLOCATION"
-        raise OptionError(
-            f"{name} is '{chosen}', expected {' or '.join(repr(allowed) for allowed in ALLOCATIONS)}."
-        )
-    return chosen == "on demand"
 
 
 class VulkanDevice:
@@ -59,7 +47,6 @@ class VulkanDevice:
         validation: bool | None = None,
         masked_features: Iterable[str] = (),
         memory_scheme: str = "",
-        allocation: str = "",
     ):
         """Open a device.
 
@@ -71,8 +58,6 @@ class VulkanDevice:
             added to those in GRAPHOPT_MASK_FEATURES (separated by commas).
         memory_scheme: "single", "staged" or "rebar"; empty: single where host and device share memory, else
         staged.
-        allocation: "pooled" (a few large blocks, kept for what comes next) or "on demand" (memory of its own
-        for each buffer, given back with it); empty: GRAPHOPT_ALLOCATION, or pooled.
         """
         self.runtime = native_module()
         masked = {name for name in os.environ.get("GRAPHOPT_MASK_FEATURES", "").split(",") if name}
@@ -83,7 +68,6 @@ class VulkanDevice:
             validation_asked() if validation is None else validation,
             masked | set(masked_features),
             memory_scheme,
-            is_on_demand(allocation),
         )
         if (pipelines := disk_cache.load(self.native.pipeline_cache_name)) is not None:
             self.native.create_pipeline_cache(pipelines)

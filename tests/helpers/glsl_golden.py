@@ -51,7 +51,7 @@ def edge_kernels(kind, arithmetic: str) -> Iterator[GpuKernel]:
     last = signature.arity - 1
     yield chi2_kernel(signature, arithmetic)
     yield chi2_by_vertex_kernel(signature, last, arithmetic)
-    yield linearize_kernel(signature, last, True, arithmetic)
+    yield linearize_kernel(signature, last, arithmetic)
     yield packed_tiles_kernel(signature, 0, tuple(range(signature.arity)), arithmetic)
     if last:
         yield store_kernel(signature, 0, tuple(range(1, signature.arity)), arithmetic)
@@ -92,7 +92,7 @@ def whole_texts() -> Iterator[GpuKernel]:
     planar = EdgeSignature(registry.edge_type("EdgeSE2PointXY"), "full", 0)
     snavely = EdgeSignature(registry.edge_type("EdgeObservationBAL"), "identity", 1)
     yield chi2_kernel(snavely, "mixed")
-    yield linearize_kernel(planar, 0, True, "double")
+    yield linearize_kernel(planar, 0, "double")
     yield pair_kernel(planar, 0, 1, "mixed")
     yield packed_tiles_kernel(snavely, 1, (0,), "mixed")
     yield store_kernel(snavely, 1, (0,), "mixed")

@@ -266,5 +266,5 @@ def test_far_slots_are_those_of_the_shaders():
 def test_declarations_say_what_is_far():
     """The set that launches check is that of the text."""
     signature = gpu.EdgeSignature(bundle_adjustment().edge_sets[0].type, "identity")
-    kernel = gpu.linearize_kernel(signature, 0, False)
+    kernel = gpu.linearize_kernel(signature, 0)
     assert {"rows", "data", "values"} <= kernel.far and "b" not in kernel.far

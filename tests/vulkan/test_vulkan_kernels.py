@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import gc
-
 import numpy as np
 import pytest
 from vulkan_devices import VARIANTS, shared_device
@@ -406,29 +404,6 @@ def test_memory_schemes_give_the_same_bits():
         steps.append(system.dx)
         assert device.messages == []
     assert np.array_equal(steps[0], steps[1]) and np.array_equal(steps[0], steps[2])
-
-
-def test_memory_on_demand_is_given_back():
-    """The same bits as of pooled memory; what is not used is not reserved."""
-    problem = PROBLEMS["mixed dimensions"]()
-    steps = []
-    for allocation in ("pooled", "on demand"):
-        device = VulkanDevice(validation=True, allocation=allocation)
-        system = start(Context(device, "double"), problem, schur="implicit")
-        assert system.solve(DAMPING)
-        steps.append(system.dx)
-        if allocation == "on demand":
-            statistics = device.memory_statistics()
-            assert statistics["blocks"] >= statistics["allocations"] and statistics["cached"] == 0
-        del system
-        gc.collect()
-        device.allocate(16)  # finished submissions let go of what they hold
-        left = device.memory_statistics()
-        assert (left["cached"] == 0) == (allocation == "on demand")
-        assert device.messages == []
-    assert np.array_equal(*steps)
-    with pytest.raises(OptionError, match="'pooled' or 'on demand'"):
-        VulkanDevice(allocation="sometimes")
 
 
 def test_a_thousand_solves_leave_nothing_behind():

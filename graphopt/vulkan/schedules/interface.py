@@ -168,9 +168,7 @@ class Evaluation:
 
     def linearize_kernel(self, slot: int, parts: bool) -> gpu.GpuKernel:
         """H_aa and b_a of a slot."""
-        return gpu.linearize_kernel(
-            self.edges.views[slot].signature, slot, False, self.context.arithmetic, parts
-        )
+        return gpu.linearize_kernel(self.edges.views[slot].signature, slot, self.context.arithmetic, parts)
 
     def pair_kernel(self, slots: tuple[int, int]) -> gpu.GpuKernel:
         """H_ab."""
