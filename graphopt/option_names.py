@@ -49,6 +49,11 @@ DEVICES = {
     "kompute": "graphopt.vulkan:KOMPUTE",
 }
 """Devices that optimize -> row of `solver.devices`."""
+DRIVERS = {
+    "vulkan": "graphopt.device.shared:DRIVER",
+    "kompute": "graphopt.device.kompute:DRIVER",
+}
+"""What the GPU's block solver runs on -> row of `graphopt.device.DRIVERS`."""
 ROBUST_METHODS = {"graduated": "graphopt.strategies.graduated:optimize_graduated"}
 """What finds edges that may be wrong -> row of `optimizer.optimize`."""
 ROBUST = ("kernels", *ROBUST_METHODS)

@@ -81,7 +81,7 @@ def _edges(structure: Structure) -> list[dict[str, Any]]:
 def _schedules(graph: Any, structure: Structure, args: argparse.Namespace) -> dict[str, Any]:
     """What the cost model says on the device, and with --measure what the device says."""
     from graphopt.cli.measure_schedules import measure_schedules
-    from graphopt.device import VulkanDevice, open_device
+    from graphopt.device import open_device
     from graphopt.errors import DeviceError
     from graphopt.linear.options import SolverOptions
     from graphopt.vulkan.plan.choice import choose_plan, choose_precision, configuration_of
@@ -100,7 +100,7 @@ def _schedules(graph: Any, structure: Structure, args: argparse.Namespace) -> di
     configuration = configuration_of(options, precision)
     plan = choose_plan(options.schedule, device, structure, configuration, precision)
     measured: list[Measurement] = []
-    if args.measure and isinstance(device, VulkanDevice):
+    if args.measure and device.submits_whole_programs:
         asked = [*plan.predictions, *plan.others]
         measured = measure_schedules(graph, structure, device, precision, asked)
     return {

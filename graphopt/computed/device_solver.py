@@ -19,7 +19,7 @@ import numpy as np
 
 from graphopt.computed.device_chain import TERM_SCHEDULES, DeviceChain
 from graphopt.computed.structure import ValuesStructure
-from graphopt.device import VulkanDevice, open_device
+from graphopt.device import Device, open_device
 from graphopt.errors import DeviceLimitError, OptionError
 from graphopt.graph import Graph, Selection
 from graphopt.linear.options import Schedule, SolverOptions
@@ -153,9 +153,7 @@ class ValuesReduction:
 class DeviceValuesSolver(ResidentBlockSolver):
     """Implements `BlockSolver`; see the module's header."""
 
-    def __init__(
-        self, graph: Graph, structure: ValuesStructure, options: SolverOptions, device: VulkanDevice
-    ):
+    def __init__(self, graph: Graph, structure: ValuesStructure, options: SolverOptions, device: Device):
         precision = choose_precision(device, options.precision)
         kept, schedule = _split_schedule(options.schedule, structure)
         configuration = configuration_of(replace(options, linear_solver="pcg", schur="off"), precision)
@@ -292,7 +290,7 @@ def device_values_solver(
     if options.device.partition(":")[0] != "vulkan" or factorizes(options.linear_solver):
         return None
     device = open_device(options.device)
-    if not isinstance(device, VulkanDevice) or options.schedule == "host":
+    if not device.submits_whole_programs or options.schedule == "host":
         return None
     for vertex_set in selection.vertex_sets:
         if vertex_set.type.tangent_dim > MAX_BLOCK_DIM:

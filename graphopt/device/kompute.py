@@ -19,8 +19,8 @@ import numpy as np
 
 from graphopt.device import spirv
 from graphopt.device.errors import DeviceError, DeviceMemoryError
-from graphopt.device.listing import list_devices, native_module
-from graphopt.device.protocol import Precision, Usage
+from graphopt.device.listing import find_device, list_devices
+from graphopt.device.protocol import Driver, Precision, Usage
 
 _MAX_GROUPS = 65535  # in one dimension, on every device
 _ROW_OF_GROUPS = 32768
@@ -152,7 +152,7 @@ class KomputeTicket:
 
     done = True
 
-    def wait(self, timeout: float = 0.0) -> None:
+    def wait(self, timeout: float | None = None) -> None:
         """Return at once."""
 
 
@@ -162,11 +162,11 @@ class KomputeDevice:
     access = "storage"
     memory_scheme = "single"
     is_lost = False  # kp does not say
+    submits_whole_programs = False
 
     def __init__(self, index: int = 0):
         """index: as in `list_devices`, which is the driver's order."""
         self._kp = _kp()
-        self.runtime = native_module()
         known = list_devices()
         if not 0 <= index < len(known):
             raise DeviceError(f"Vulkan device {index} does not exist: there are {len(known)}.")
@@ -282,3 +282,6 @@ class KomputeDevice:
     def memory_statistics(self) -> dict[str, int]:
         """Bytes asked for since the device was opened; kp does not say what it released."""
         return {"used": self._allocated, "allocations": 0}
+
+
+DRIVER = Driver(lambda which: KomputeDevice(find_device(which)))

@@ -5,18 +5,15 @@ from __future__ import annotations
 import struct
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import numpy as np
-
-if TYPE_CHECKING:
-    from graphopt.device.vulkan import VulkanDevice
 
 
 class VulkanRecorder:
     """Collects the commands of a program; see `protocol.Recorder`. Every method returns the recorder."""
 
-    def __init__(self, device: VulkanDevice, label: str = ""):
+    def __init__(self, device: Any, label: str = ""):
         self._native = device.runtime.Recorder(device.native, label)
         self._device = device
         self._tables: dict[tuple[int, ...], Any] = {}
@@ -96,7 +93,7 @@ class TableKernel:
 class VulkanTicket:
     """A submission. The device keeps its program until it is done: nobody has to wait for it."""
 
-    def __init__(self, device: VulkanDevice, program: Any):
+    def __init__(self, device: Any, program: Any):
         self._device = device
         self._native = device.runtime.Ticket(program)
 

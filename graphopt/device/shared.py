@@ -12,6 +12,7 @@ import os
 import threading
 
 from graphopt.device.listing import find_device, validation_asked
+from graphopt.device.protocol import Driver
 from graphopt.device.vulkan import VulkanDevice
 from graphopt.errors import GraphOptError
 
@@ -66,6 +67,9 @@ def open_ahead(which: int | str | None) -> None:
 def _open_quietly(which: int | str | None) -> None:
     with contextlib.suppress(GraphOptError):
         shared_device(which)
+
+
+DRIVER = Driver(shared_device)
 
 
 @atexit.register

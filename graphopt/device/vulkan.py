@@ -40,6 +40,8 @@ up to a MiB for each. Programs keep those that they launch."""
 class VulkanDevice:
     """One opened Vulkan device; see `protocol.Device`. Several may be open at once."""
 
+    submits_whole_programs = True
+
     def __init__(
         self,
         which: int | str | None = None,

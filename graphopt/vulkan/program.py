@@ -24,8 +24,7 @@ import numpy as np
 from graphopt.codegen.glsl import Arithmetic
 from graphopt.codegen.gpu import GpuKernel
 from graphopt.cpu_kernels import kernels
-from graphopt.device import VulkanDevice
-from graphopt.device.kompute import KomputeDevice
+from graphopt.device import Device
 from graphopt.device.protocol import Precision
 from graphopt.errors import DeviceLimitError
 
@@ -109,7 +108,7 @@ class Places:
 class Context:
     """A device used in one precision."""
 
-    def __init__(self, device: VulkanDevice | KomputeDevice, precision: Precision):
+    def __init__(self, device: Device, precision: Precision):
         self.device = device
         self.precision: Precision = precision
         self.real = np.dtype(np.float64 if precision == "double" else np.float32)

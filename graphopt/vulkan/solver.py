@@ -19,8 +19,7 @@ from typing import Any
 
 import numpy as np
 
-from graphopt.device import VulkanDevice, open_device
-from graphopt.device.kompute import KomputeDevice
+from graphopt.device import Device, open_device
 from graphopt.device.protocol import Precision
 from graphopt.errors import SolverError
 from graphopt.graph import Graph, ParameterSet
@@ -81,7 +80,7 @@ def create(
     structure: Structure,
     options: SolverOptions,
     *,
-    device: VulkanDevice | KomputeDevice | None = None,
+    device: Device | None = None,
     configuration: Configuration | None = None,
 ) -> BlockSolver:
     """The block solver for `options`.
@@ -132,7 +131,7 @@ class ResidentBlockSolver:
         self,
         parameter_sets: list[ParameterSet],
         structure: Structure,
-        device: VulkanDevice | KomputeDevice,
+        device: Device,
         configuration: Configuration,
         precision: Precision,
         products: tuple[Products, ...],

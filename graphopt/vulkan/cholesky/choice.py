@@ -15,7 +15,6 @@ import numpy as np
 from graphopt.cpu_kernels import kernels
 from graphopt.device.errors import DeviceMemoryError
 from graphopt.device.figures import device_figures
-from graphopt.device.vulkan import VulkanDevice
 from graphopt.linear import LINEAR_SOLVERS, BlockPattern
 from graphopt.vulkan.cholesky import memory
 from graphopt.vulkan.cholesky.analysis import BLOCK, Analysis, analyse, analyse_once
@@ -95,8 +94,8 @@ def factorization_on_device(
     ordering = LINEAR_SOLVERS.row(linear_solver).ordering
     if ordering is None:
         return None
-    if not isinstance(context.device, VulkanDevice):
-        return None  # Kompute has no 64-bit constants and no indirect dispatches
+    if not context.device.submits_whole_programs:
+        return None
     pattern = BlockPattern(layout.dims, layout.col_ptr, layout.row_idx)
     if is_chosen and context.device.info.get("kind") == "cpu":
         return None

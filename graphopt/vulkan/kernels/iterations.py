@@ -10,7 +10,6 @@ from __future__ import annotations
 
 import numpy as np
 
-from graphopt.device import VulkanDevice
 from graphopt.device.figures import device_figures
 from graphopt.solver.trial import Damping
 from graphopt.vulkan.cholesky import expected_seconds
@@ -58,7 +57,7 @@ class Iterations:
         self.pcg = Pcg(equations, reduction)
         is_formed = configuration.schur == "explicit" and isinstance(reduction, SchurReduction)
         context = equations.context
-        self._may_factor = is_formed and configuration.may_factor and isinstance(context.device, VulkanDevice)
+        self._may_factor = is_formed and configuration.may_factor and context.device.submits_whole_programs
         self._skips = context.has_conditions and not self._may_factor
         self._chunk = iterations_per_submission(context, reduction.bytes_per_product, skips=self._skips)
         self.outcome: PcgOutcome | None = None
@@ -121,7 +120,7 @@ class Iterations:
         reduction, context = self.reduction, self._equations.context
         if not self._may_factor:
             return False
-        assert isinstance(reduction, SchurReduction) and isinstance(context.device, VulkanDevice)
+        assert isinstance(reduction, SchurReduction)
         iteration = Pass(nbytes=0.5 * reduction.bytes_per_product, dispatches=_DISPATCHES)
         spent = iterations * iteration.seconds(device_figures(context.device), context.precision)
         if spent < LEAST_FACTORED:

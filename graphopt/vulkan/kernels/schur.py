@@ -21,6 +21,7 @@ from typing import Any
 
 import numpy as np
 
+from graphopt.device.listing import native_module
 from graphopt.errors import DeviceLimitError
 from graphopt.vulkan.data.array import DeviceArray
 from graphopt.vulkan.data.layout import (
@@ -76,7 +77,7 @@ class LandmarkLists:
                 "Use work_queues='cpu'."
             )
         items = layout.items
-        ptr, block, scalar = context.device.runtime.row_queue(
+        ptr, block, scalar = native_module().row_queue(
             layout.num_kept,
             1,
             layout.item_row,
@@ -321,7 +322,7 @@ def explicit_schur(
     work_queues = choose_work_queues(work_queues, context, layout)
     landmark_dims, classes = dim_classes(layout.dims[layout.num_kept :])
     if work_queues == "cpu":
-        col_ptr, row_idx, pair_ptr, *pairs = context.device.runtime.schur_queue(
+        col_ptr, row_idx, pair_ptr, *pairs = native_module().schur_queue(
             len(landmark_dims),
             layout.landmark_items,
             layout.item_row,

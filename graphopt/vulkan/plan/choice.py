@@ -17,9 +17,8 @@ from __future__ import annotations
 from dataclasses import dataclass, replace
 
 from graphopt import pyglslang
-from graphopt.device import VulkanDevice
+from graphopt.device import Device
 from graphopt.device.figures import device_figures
-from graphopt.device.kompute import KomputeDevice
 from graphopt.device.protocol import Precision
 from graphopt.errors import DeviceError, OptionError
 from graphopt.linear.options import Schedule, SolverOptions
@@ -51,7 +50,7 @@ WEAK_FLOAT64 = 0.25
 """Of the rate in float32: below, float64 is what an iteration waits for at any size."""
 
 
-def choose_precision(device: VulkanDevice | KomputeDevice, asked: str) -> Precision:
+def choose_precision(device: Device, asked: str) -> Precision:
     """What "auto" stands for; `DeviceError` where the device cannot do what was asked."""
     if asked == "auto":
         return "double" if device.has_float64 else "mixed"
@@ -75,7 +74,7 @@ def configuration_of(options: SolverOptions, precision: str) -> Configuration:
     )
 
 
-def pays_in_mixed(plan: Plan, device: VulkanDevice | KomputeDevice, structure: Structure) -> bool:
+def pays_in_mixed(plan: Plan, device: Device, structure: Structure) -> bool:
     """Whether a plan in mixed precision is expected to be faster than one in double, checks included.
 
     Not for small problems, whose iterations take as long as their launches, nor where a factorization in
@@ -137,7 +136,7 @@ class Plan:
 
 def choose_plan(
     asked: Schedule,
-    device: VulkanDevice | KomputeDevice,
+    device: Device,
     structure: Structure,
     configuration: Configuration,
     precision: Precision,
@@ -167,7 +166,7 @@ def choose_plan(
         schur = configuration.schur if eliminates else "off"
     is_chosen = configuration.is_chosen or configuration.linear_solver == "auto"
     resolved = replace(configuration, linear_solver=linear_solver, schur=schur, is_chosen=is_chosen)
-    if asked == "auto" and (isinstance(device, KomputeDevice) or not pyglslang.is_available()):
+    if asked == "auto" and (not device.submits_whole_programs or not pyglslang.is_available()):
         asked = "host"  # a submission per step there is slow; without a compiler there are no kernels
     if structure.external and asked != "host":
         asked, pins = ("blocks", ["blocks"] * len(pins)) if structure.groups else ("host", [])
@@ -342,6 +341,6 @@ def _words(asked: Schedule) -> str:
     )
 
 
-def device_memory(device: VulkanDevice | KomputeDevice) -> float:
+def device_memory(device: Device) -> float:
     """Bytes of the device's largest local heap."""
     return float(max((heap["size"] for heap in device.info["heaps"] if heap["device_local"]), default=0))

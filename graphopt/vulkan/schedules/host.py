@@ -15,8 +15,7 @@ from typing import Any
 
 import numpy as np
 
-from graphopt.device import VulkanDevice, open_device
-from graphopt.device.kompute import KomputeDevice
+from graphopt.device import Device, open_device
 from graphopt.graph import Graph
 from graphopt.linear.options import SolverOptions
 from graphopt.problem.structure import Structure
@@ -37,7 +36,7 @@ class HostLinearizedSolver(HostEquations):
         structure: Structure,
         options: SolverOptions,
         *,
-        device: VulkanDevice | KomputeDevice | None = None,
+        device: Device | None = None,
         configuration: Configuration | None = None,
     ):
         """device: an open one, None: that of `options.device`. configuration overrides `options`."""
