@@ -17,10 +17,11 @@ from typing import Any
 
 import numpy as np
 
-from graphopt.device import spirv
 from graphopt.device.errors import DeviceError, DeviceMemoryError
 from graphopt.device.listing import find_device, list_devices
 from graphopt.device.protocol import Driver, Precision, Usage
+from graphopt.device.spirv import compile_generated
+from graphopt.device.spirv import load as load_spirv
 
 _MAX_GROUPS = 65535  # in one dimension, on every device
 _ROW_OF_GROUPS = 32768
@@ -248,7 +249,7 @@ class KomputeDevice:
         """Kernel of `shaders/<name>.comp`, specialised; equal arguments return the same kernel."""
         key = (name, precision, tuple(sorted(constants.items())))
         if key not in self._kernels:
-            self._kernels[key] = KomputeKernel(name, spirv.load(name, "storage", precision), constants)
+            self._kernels[key] = KomputeKernel(name, load_spirv(name, "storage", precision), constants)
         return self._kernels[key]
 
     def generated(self, kernel: Any, constants: Mapping[int, int] | None = None) -> KomputeKernel:
@@ -256,7 +257,7 @@ class KomputeDevice:
         values = {**kernel.constants, **(constants or {})}
         key = (kernel.source, tuple(sorted(values.items())))
         if key not in self._kernels:
-            code = spirv.compile_generated(kernel.name, kernel.source, "storage", kernel.precision)
+            code = compile_generated(kernel.name, kernel.source, "storage", kernel.precision)
             self._kernels[key] = KomputeKernel(kernel.name, code, values)
         return self._kernels[key]
 

@@ -83,18 +83,30 @@ class Recorder(Protocol):
 class Device(Protocol):
     """One opened device, and what it can do."""
 
-    info: Mapping[str, Any]
-    """kind ("discrete", "integrated", "cpu", ...), driver_info, heaps (size, device_local), conditional
-    (`Recorder.begin_unless`), max_storage_range [byte], max_storage_buffers, max_workgroup_invocations,
-    max_shared_memory [byte]."""
     spec: str
     """What `open_device` opens it with: "vulkan:0"."""
-    memory_scheme: str
-    """"single": host and device share mapped buffers; "staged": a host buffer and a device buffer with copies
-    between them; "rebar": as staged, but the host writes straight into device memory."""
     submits_whole_programs: bool
     """A program is one submission, however many steps it has. Else each step is waited for, so that `auto`
     keeps to the host what would take many steps."""
+
+    @property
+    def info(self) -> dict[str, Any]:
+        """Features and limits by name.
+
+        kind ("discrete", "integrated", "cpu", ...), driver_info, heaps (size, device_local), conditional
+        (`Recorder.begin_unless`), max_storage_range [byte], max_storage_buffers, max_workgroup_invocations,
+        max_shared_memory [byte].
+        """
+        ...
+
+    @property
+    def memory_scheme(self) -> str:
+        """How host and device share arrays.
+
+        "single": mapped buffers; "staged": a host buffer and a device buffer with copies between them;
+        "rebar": as staged, but the host writes straight into device memory.
+        """
+        ...
 
     @property
     def name(self) -> str:

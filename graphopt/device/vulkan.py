@@ -19,12 +19,13 @@ import numpy as np
 
 from graphopt import disk_cache
 from graphopt.cpu_kernels import kernels
-from graphopt.device import spirv
 from graphopt.device.built import BuiltOnce
 from graphopt.device.errors import DeviceError, DeviceLostError
 from graphopt.device.listing import find_device, native_module, validation_asked
 from graphopt.device.protocol import Precision, Usage
 from graphopt.device.recording import TableKernel, VulkanRecorder, VulkanTicket
+from graphopt.device.spirv import compile_generated
+from graphopt.device.spirv import load as load_spirv
 from graphopt.errors import Stopped
 
 _TIMEOUT = 60.0  # [s] a program is split long before it runs this long
@@ -276,7 +277,7 @@ class VulkanDevice:
             raise DeviceError(f"{self.name} has no float64; use precision='mixed'.")
 
         def make() -> Any:
-            code = spirv.load(name, self.access, precision)
+            code = load_spirv(name, self.access, precision)
             return self.kernel(
                 code, name=name, num_buffers=num_buffers, num_params=num_params, constants=constants
             )
@@ -310,7 +311,7 @@ class VulkanDevice:
             weakref.finalize(kernel, _forget, weakref.ref(self), key, id(kernel)).atexit = False
 
         def make() -> Any:
-            code = spirv.compile_generated(kernel.name, kernel.source, self.access, kernel.precision)
+            code = compile_generated(kernel.name, kernel.source, self.access, kernel.precision)
             by_table = kernel.has_table and self.access == "address"
             native = self.kernel(
                 code,

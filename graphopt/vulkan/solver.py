@@ -33,12 +33,14 @@ from graphopt.solver.trial import Damping, Trial
 from graphopt.vulkan.ahead import Ahead, Beyond
 from graphopt.vulkan.data.array import WIDE, DeviceArray, unpack_wide
 from graphopt.vulkan.external import DeviceExternal
+from graphopt.vulkan.host import HostLinearizedSolver
 from graphopt.vulkan.kernels.equations import Equations
 from graphopt.vulkan.kernels.linearize import DeviceLinearizer
 from graphopt.vulkan.kernels.pcg import Reduction
 from graphopt.vulkan.kernels.reduction import matrix_free_reduction
 from graphopt.vulkan.kernels.sums import gather_scalars
 from graphopt.vulkan.kernels.system import DampedSystem, MakeReduction
+from graphopt.vulkan.operators.table import operators_of
 from graphopt.vulkan.plan.choice import (
     check_schur,
     choose_plan,
@@ -57,7 +59,6 @@ from graphopt.vulkan.program import (
     Program,
     Running,
 )
-from graphopt.vulkan.schedules.host import HostLinearizedSolver
 from graphopt.vulkan.set_up import Later, SetUp, kind_of
 
 FACTORIZED_IN_DOUBLE = (
@@ -157,7 +158,9 @@ class ResidentBlockSolver:
         )
         tags = [group.edge_set.type.tag for group in structure.groups]
         self.schedule = describe_products(tags, products, storage.evaluations)
-        self._linearizer = linearizer or DeviceLinearizer(context, structure, storage, merged)
+        self._linearizer = linearizer or DeviceLinearizer(
+            context, structure, storage, operators_of(storage.products, storage.evaluations), merged
+        )
         self._estimates = self._linearizer.estimates
         kind = kind_of(context, structure, storage, configuration, merged)
         set_up = SetUp(context, structure, kind)

@@ -125,7 +125,7 @@ def test_expensive_edges_are_evaluated_once(bundle):
 def test_records_of_more_than_4_gib_are_refused(bundle, monkeypatch):
     """The cost model leaves them out; who pins them is told so."""
     structure, device = structure_of(bundle), shared_device("address")
-    monkeypatch.setattr("graphopt.vulkan.schedules.scatter.NEAR_BYTES", 1000)
+    monkeypatch.setattr("graphopt.vulkan.operators.scatter.NEAR_BYTES", 1000)
     found = predict(problem_size(structure, "double"), H200, "double")
     assert found and all(prediction.evaluations == ("gather",) for prediction in found)
     configuration = configuration_of(SolverOptions("vulkan", "pcg"), "double")

@@ -23,11 +23,11 @@ from graphopt.graph import Graph
 from graphopt.linear.options import SolverOptions
 from graphopt.optimizer import optimize
 from graphopt.problem.structure import Structure
+from graphopt.vulkan.kernels.merging import UnitWriter
 from graphopt.vulkan.plan.choice import choose_plan, configuration_of
 from graphopt.vulkan.plan.configuration import Configuration
 from graphopt.vulkan.plan.problem import problem_size
 from graphopt.vulkan.plan.search import predict
-from graphopt.vulkan.schedules.merged import UnitWriter
 from graphopt.vulkan.solver import ResidentBlockSolver
 
 PRODUCTS = ("blocks", "matrix-free", "jacobians")

@@ -16,10 +16,10 @@ from graphopt.device.figures import DeviceFigures
 from graphopt.optimizer import optimize
 from graphopt.problem.structure import Structure
 from graphopt.solver.trial import Damping
+from graphopt.vulkan.operators.jp import Jp
 from graphopt.vulkan.plan.passes import EdgeCosts
 from graphopt.vulkan.plan.problem import problem_size
 from graphopt.vulkan.plan.search import predict
-from graphopt.vulkan.schedules.jp import Jp
 
 LARGE_GPU = DeviceFigures("large", 4.0e12, 4.8e13, 3.0e13, 2.5e11, 2e-6, 3e-5)
 

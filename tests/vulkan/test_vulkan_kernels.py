@@ -14,7 +14,7 @@ from graphopt.errors import DeviceLimitError, OptionError, SolverError
 from graphopt.vulkan.data.array import DeviceArray
 from graphopt.vulkan.data.layout import BlockLayout, split_segments
 from graphopt.vulkan.kernels.blocks import BlockInverse
-from graphopt.vulkan.kernels.schur import LandmarkLists, cut_launches
+from graphopt.vulkan.kernels.schur_queue import LandmarkLists, cut_launches
 from graphopt.vulkan.kernels.system import DampedSystem
 from graphopt.vulkan.plan.configuration import Configuration
 from graphopt.vulkan.program import SUBMISSION_SECONDS, Context, Launch, Program

@@ -3,7 +3,8 @@
 layout          records, blocked edge arrays, EdgeSignature
 programs        what the kernels evaluate per edge
 inputs          where an edge's numbers are read
-kernel          GpuKernel; header, buffers, statements
+interface       buffers and push constants of a kernel
+kernel          GpuKernel; header, statements
 segments        sums over tiles of edges
 shared_memory   sum of chi2, writes of whole blocks
 edge_kernels    chi2, linearize, pair

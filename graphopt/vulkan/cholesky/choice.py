@@ -16,8 +16,8 @@ from graphopt.cpu_kernels import kernels
 from graphopt.device.errors import DeviceMemoryError
 from graphopt.device.figures import device_figures
 from graphopt.linear import LINEAR_SOLVERS, BlockPattern
-from graphopt.vulkan.cholesky import memory
 from graphopt.vulkan.cholesky.analysis import BLOCK, Analysis, analyse, analyse_once
+from graphopt.vulkan.cholesky.memory import check_memory
 from graphopt.vulkan.cholesky.rates import (
     CORE_FLOPS,
     ROUND_TRIP,
@@ -34,7 +34,7 @@ _HOST_TRIPS = 7  # submissions of a factorisation and a solve with numbers of th
 def device_seconds(device: Any, analysis: Analysis) -> float:
     """Expected time of a factorisation and a solve on the device; infinite where it cannot hold them."""
     try:
-        memory.check(device, analysis, 8 if device.has_float64 else 4)
+        check_memory(device, analysis, 8 if device.has_float64 else 4)
     except DeviceMemoryError:
         return float("inf")
     figures = device_figures(device)

@@ -27,9 +27,9 @@ import numpy as np
 from graphopt.errors import OptionError, ShapeError, SolverError
 from graphopt.linear import BlockPattern
 from graphopt.linear.refined import SignedSystem
-from graphopt.vulkan.cholesky import memory
 from graphopt.vulkan.cholesky.analysis import Analysis, analyse
 from graphopt.vulkan.cholesky.inverse import SelectedInverse
+from graphopt.vulkan.cholesky.memory import check_memory, predict_memory
 from graphopt.vulkan.cholesky.solve import Solves
 from graphopt.vulkan.cholesky.work import (
     BLOCK,
@@ -81,8 +81,8 @@ class DeviceCholesky:
         self.number = np.dtype(np.float32) if narrow_numbers else self.real
         """Of matrices and vectors that are handed in."""
         self.analysis = analysis or analyse(pattern, ordering)
-        memory.check(device, self.analysis, self.real.itemsize)
-        self.memory_bytes = sum(memory.predict(self.analysis, self.real.itemsize).values())
+        check_memory(device, self.analysis, self.real.itemsize)
+        self.memory_bytes = sum(predict_memory(self.analysis, self.real.itemsize).values())
         """Device memory, predicted."""
         self.work = Work.of(self.analysis)
         self._upload_structure()

@@ -25,11 +25,12 @@ from graphopt.vulkan.data.array import WIDE, WIDE_BYTES, DeviceArray, unpack_wid
 from graphopt.vulkan.data.estimates import DeviceEstimates, DeviceParameters
 from graphopt.vulkan.data.images import DevicePlanes, captured_handles, parameter_handles
 from graphopt.vulkan.kernels.edges import DeviceEdges
+from graphopt.vulkan.kernels.merging import Merging
 from graphopt.vulkan.kernels.sums import plan_writes, steps_of
 from graphopt.vulkan.kernels.writers import Chi2Launches, Writer, plan_writers, writers_of
+from graphopt.vulkan.operators.interface import Operators
 from graphopt.vulkan.plan.storage import Storage
 from graphopt.vulkan.program import Context, Launch, Program
-from graphopt.vulkan.schedules import schedule
 
 SUM_GROUPS = 256
 """Workgroups that add up the parts of chi2, before one adds up theirs."""
@@ -48,10 +49,16 @@ class DeviceLinearizer:
     """Kernels over all edges of a structure."""
 
     def __init__(
-        self, context: Context, structure: Structure, storage: Storage, merged: frozenset[int] = frozenset()
+        self,
+        context: Context,
+        structure: Structure,
+        storage: Storage,
+        operators: Operators,
+        merged: frozenset[int] = frozenset(),
     ):
-        """merged: numbers of the vertex sets whose sums come from one launch."""
+        """operators: those of `storage`. merged: vertex sets, by number, whose sums come from one launch."""
         self._context, self._structure, self.storage = context, structure, storage
+        self._operators = operators
         layout = storage.layout
         self.estimates = DeviceEstimates(context, structure)
         self.parameters = DeviceParameters(context, structure)
@@ -70,7 +77,7 @@ class DeviceLinearizer:
         self._sums = context.device.allocate(WIDE_BYTES * SUM_GROUPS)
         self._total = DeviceArray(context, 1, WIDE, is_mapped=False)
         self._chi2_launches = Chi2Launches(context, self.edges, self._first_partials)
-        self.merging = schedule("merged")(context, structure, layout, merged)
+        self.merging = Merging(context, structure, layout, merged)
         """Which views are summed together."""
         self._writers: list[Writer] = []
         self._plan = plan_writes([], 0)
@@ -80,17 +87,14 @@ class DeviceLinearizer:
 
         starts_kernels: have all kernels of the linearisation built meanwhile.
         """
-        for edges, places, evaluation in zip(
-            self.edges, self.storage.places, self.storage.evaluations, strict=True
-        ):
-            alone = self.storage.is_whole and schedule(evaluation).writes_alone
-            edges.prepare(places, only_primary=alone)
+        products, evaluations = self._operators.products, self._operators.evaluations
+        for edges, places, evaluation in zip(self.edges, self.storage.places, evaluations, strict=True):
+            edges.prepare(places, only_primary=self.storage.is_whole and evaluation.writes_alone)
         uses_diagonal = self.uses_diagonal
-        chosen = zip(self.edges, self.storage.products, self.storage.evaluations, strict=True)
-        for edges, products, evaluation in chosen:
+        for edges, stored, evaluation in zip(self.edges, products, evaluations, strict=True):
             edges.follow(
-                schedule(products)(self._context, edges, uses_diagonal),
-                schedule(evaluation)(self._context, edges),
+                stored(self._context, edges, uses_diagonal),
+                evaluation(self._context, edges),
             )
         self._plan_writers()
         if starts_kernels:
@@ -119,8 +123,8 @@ class DeviceLinearizer:
         Not where an edge names a vertex twice, nor where the one schedule of all multiplies it anyway.
         """
         twice = any(edges.names_a_vertex_twice for edges in self.edges)
-        kinds = set(self.storage.products)
-        return not twice and not (len(kinds) == 1 and schedule(*kinds).needs_diagonal(self.edges))
+        kinds = set(self._operators.products)
+        return not twice and not (len(kinds) == 1 and kinds.pop().needs_diagonal(self.edges))
 
     def advance(self) -> bool:
         """Call between submissions; True: launches are others now, record anew."""

@@ -24,10 +24,11 @@ from graphopt.errors import DeviceError, OptionError
 from graphopt.linear.options import Schedule, SolverOptions
 from graphopt.linear.pcg import MIXED_PCG_TOLERANCE, PCG_TOLERANCE
 from graphopt.linear.table import iterates
-from graphopt.option_names import EDGE_SCHEDULES, EVALUATIONS, SUMMATIONS, Evaluation, Products
+from graphopt.option_names import EDGE_SCHEDULES, SUMMATIONS, Evaluation, Products
 from graphopt.problem.structure import Structure
 from graphopt.vulkan.data.layout import MAX_VALUES, BlockLayout
 from graphopt.vulkan.data.views import MANY_EDGES
+from graphopt.vulkan.operators.table import EVALUATIONS
 from graphopt.vulkan.plan.configuration import Configuration
 from graphopt.vulkan.plan.cost import Prediction
 from graphopt.vulkan.plan.direct import is_factored
@@ -37,7 +38,6 @@ from graphopt.vulkan.plan.reduced import reduced_shape
 from graphopt.vulkan.plan.search import cheapest, of_winners, other_summations, predict
 from graphopt.vulkan.plan.storage import describe_products, join_pin, split_pin
 from graphopt.vulkan.program import MAX_QUEUE_ITEMS
-from graphopt.vulkan.schedules import schedule
 
 COMFORTABLE_SHARE = 0.6
 """Of the device's memory that a schedule may take."""
@@ -310,12 +310,18 @@ def _impossible(
 ) -> OptionError:
     """Why no schedule is what was asked for."""
     for g, evaluation in zip(size.groups, evaluations, strict=True):
-        if evaluation != "auto" and "blocks" not in pins and schedule(evaluation).writes_alone:
+        if (
+            evaluation != "auto"
+            and "blocks" not in pins
+            and EVALUATIONS[_EVALUATION_OF_PIN[evaluation]].writes_alone
+        ):
             return OptionError(
                 f"schedule '{_words(asked)}': '{evaluation}' writes blocks of H, which are not stored for "
                 f"the edges {g.tag}. Use 'blocks+{evaluation}', or 'gather'."
             )
-        if evaluation != "auto" and not schedule(evaluation).is_possible(g, "matrix-free", 8):
+        if evaluation != "auto" and not EVALUATIONS[_EVALUATION_OF_PIN[evaluation]].is_possible(
+            g, "matrix-free", 8
+        ):
             return OptionError(
                 f"schedule '{_words(asked)}' stores a record for each of {g.num_edges} edges {g.tag}, more "
                 "than the 4 GiB that kernels can count. Use 'gather'."

@@ -15,14 +15,14 @@ from math import prod
 
 from graphopt.device.figures import DeviceFigures
 from graphopt.device.protocol import Precision
-from graphopt.option_names import EVALUATIONS, PRODUCTS, Evaluation, Products
+from graphopt.option_names import Evaluation, Products
 from graphopt.vulkan.data.layout import MAX_VALUES
+from graphopt.vulkan.operators.table import EVALUATIONS, PRODUCTS
 from graphopt.vulkan.plan.cost import Elimination, Prediction, predict_one
 from graphopt.vulkan.plan.passes import EdgeCosts, bytes_of
 from graphopt.vulkan.plan.problem import GroupSize, ProblemSize
 from graphopt.vulkan.plan.storage import describe_products, split_pin
 from graphopt.vulkan.program import MAX_QUEUE_ITEMS
-from graphopt.vulkan.schedules import schedule
 
 MAX_COMBINATIONS = 27
 """Of the edge sets' schedules that are all compared; of more, those that differ in one edge set at a time."""
@@ -111,9 +111,11 @@ def of_winners(
         prediction
         for prediction in predictions
         if all(
-            name in pinned or schedule(name).wins
-            for names in (prediction.products, prediction.evaluations)
-            for name, pinned in zip(names, asked, strict=True)
+            (stored in pinned or PRODUCTS[stored].wins)
+            and (evaluation in pinned or EVALUATIONS[evaluation].wins)
+            for stored, evaluation, pinned in zip(
+                prediction.products, prediction.evaluations, asked, strict=True
+            )
         )
     ]
 
@@ -185,12 +187,12 @@ def _allowed(
     """Evaluations of a group: for a single sum only "gather", unless the user says so."""
     real, pin = bytes_of(costs.precision), split_pin(pins.get(g.tag, "auto"))[1]
     possible: list[Evaluation] = [
-        evaluation for evaluation in EVALUATIONS if schedule(evaluation).is_possible(g, stored, real)
+        evaluation for evaluation in EVALUATIONS if EVALUATIONS[evaluation].is_possible(g, stored, real)
     ]
     if pin != "auto":
         return tuple(evaluation for evaluation in possible if evaluation == pin)
     predicted: tuple[Evaluation, ...] = tuple(
-        evaluation for evaluation in possible if schedule(evaluation).is_predicted
+        evaluation for evaluation in possible if EVALUATIONS[evaluation].is_predicted
     )
     return predicted if g.arity > 1 else predicted[:1]
 
@@ -215,7 +217,7 @@ def _combined(
 
 def _seconds(costs: EdgeCosts, g: GroupSize, stored: Products, evaluation: Evaluation) -> float:
     """Of the linearisation of a group."""
-    passes = schedule(evaluation).passes(g, stored, bytes_of(costs.precision))
+    passes = EVALUATIONS[evaluation].passes(g, stored, bytes_of(costs.precision))
     return sum(pass_.seconds(costs.figures, costs.precision) for pass_ in passes)
 
 
@@ -225,7 +227,7 @@ def _evaluated(costs: EdgeCosts, prediction: Prediction, evaluations: tuple[Eval
     more, memory = 0.0, 0.0
     for g, stored, evaluation in zip(size.groups, prediction.products, evaluations, strict=True):
         more += _seconds(costs, g, stored, evaluation) - _seconds(costs, g, stored, "gather")
-        memory += schedule(evaluation).memory(g, stored, real)
+        memory += EVALUATIONS[evaluation].memory(g, stored, real)
     return replace(
         prediction,
         evaluations=evaluations,

@@ -7,7 +7,7 @@ Factorizations and an explicit Schur complement need them; products come from th
 from __future__ import annotations
 
 from graphopt.option_names import Products
-from graphopt.vulkan.schedules.interface import EdgeSchedule
+from graphopt.vulkan.operators.interface import EdgeSchedule
 
 
 class Blocks(EdgeSchedule):
@@ -19,6 +19,3 @@ class Blocks(EdgeSchedule):
     def reads_estimate(self, slot: int) -> bool:
         """Not even x."""
         return False
-
-
-SCHEDULES = {"blocks": Blocks}

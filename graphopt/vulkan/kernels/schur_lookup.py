@@ -1,4 +1,4 @@
-"""Schedule "lookup" of an explicit Schur complement: no work queue, pairs are found at each use.
+"""An explicit Schur complement without a work queue ("lookup"): pairs are found at each use.
 
 A walk through the sorted landmark lists of i and j finds the landmarks that both see, in the multiplication
 itself (schur_lookup.comp); set-up is the pattern alone.
@@ -14,7 +14,7 @@ import numpy as np
 
 from graphopt.vulkan.data.array import DeviceArray
 from graphopt.vulkan.data.layout import BlockLayout
-from graphopt.vulkan.kernels.schur import LandmarkLists, cut_launches
+from graphopt.vulkan.kernels.schur_queue import LandmarkLists, cut_launches
 from graphopt.vulkan.program import NOTHING, Context, Launch
 
 LOOKUP_WORKGROUP = 128
@@ -77,6 +77,3 @@ class SchurLookup:
     def combine_launches(self, values: Any, damping: Any) -> list[Launch]:
         """Nothing is left to combine."""
         return []
-
-
-SCHEDULES = {"lookup": SchurLookup}

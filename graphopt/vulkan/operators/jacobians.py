@@ -14,10 +14,10 @@ from graphopt.codegen.gpu.product_shapes import EdgeProduct
 from graphopt.codegen.gpu.stored_products import StoredProduct, store_kernel, stored_entries
 from graphopt.option_names import Products
 from graphopt.vulkan.kernels.edges import Version
+from graphopt.vulkan.operators.interface import EdgeSchedule
 from graphopt.vulkan.plan.passes import STREAM_EFFICIENCY, EdgeCosts, Pass, bytes_of
 from graphopt.vulkan.plan.problem import GroupSize
 from graphopt.vulkan.program import Launch
-from graphopt.vulkan.schedules.interface import EdgeSchedule
 
 
 class StoredView:
@@ -117,6 +117,3 @@ class Jacobians(EdgeSchedule):
     def live_values(cls, g: GroupSize) -> int:
         """J x."""
         return g.residual_dim
-
-
-SCHEDULES = {"jacobians": Jacobians}

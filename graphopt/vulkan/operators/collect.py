@@ -31,11 +31,11 @@ from graphopt.vulkan.data.layout import BlockLayout
 from graphopt.vulkan.kernels.edges import BlocksOfPairs, DeviceEdges, Version
 from graphopt.vulkan.kernels.sums import Pass
 from graphopt.vulkan.kernels.writers import Writer
+from graphopt.vulkan.operators.interface import Evaluation
 from graphopt.vulkan.plan.passes import Pass as Cost
 from graphopt.vulkan.plan.passes import edge_pass
 from graphopt.vulkan.plan.problem import GroupSize
 from graphopt.vulkan.program import VECTOR_WORKGROUP, Context, Launch
-from graphopt.vulkan.schedules.interface import Evaluation
 
 SUBTRACTED = 1 << 31
 """Bit of a source, as in sum_records.comp."""
@@ -394,6 +394,3 @@ def _record_dim(g: GroupSize) -> int:
     """Numbers of an edge's record, if none is constant or there twice."""
     vertices = sum(d * (d + 3) // 2 for d in g.tangent_dims)
     return vertices + sum(a * b for a, b in combinations(g.tangent_dims, 2))
-
-
-SCHEDULES = {"collect": Collect}

@@ -20,10 +20,10 @@ from graphopt.option_names import Products
 from graphopt.vulkan.data.array import DeviceArray
 from graphopt.vulkan.kernels.edges import DeviceEdges
 from graphopt.vulkan.kernels.parts import PackedRecords
+from graphopt.vulkan.operators.interface import EdgeSchedule
 from graphopt.vulkan.plan.passes import PRODUCT_FLOPS, EdgeCosts, Pass, bytes_of, edge_pass
 from graphopt.vulkan.plan.problem import GroupSize
 from graphopt.vulkan.program import Launch
-from graphopt.vulkan.schedules.interface import EdgeSchedule
 
 
 class Jp(EdgeSchedule):
@@ -140,6 +140,3 @@ def _half_flops(costs: EdgeCosts, g: GroupSize) -> float:
 def _num_kept(g: GroupSize, schur: str) -> int:
     """Slots that Schur does not eliminate."""
     return g.arity - sum(g.is_eliminated) if schur == "implicit" else g.arity
-
-
-SCHEDULES = {"jp": Jp}

@@ -1,4 +1,4 @@
-"""What a schedule is: what it stores, what it launches, what it costs.
+"""What an operator is: what it stores, what it launches, what it costs.
 
 `EdgeSchedule` is for the products of the conjugate gradients,
 
@@ -13,6 +13,7 @@ from __future__ import annotations
 import copy
 import weakref
 from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass
 from itertools import combinations
 from typing import Any, ClassVar
 
@@ -28,6 +29,14 @@ from graphopt.vulkan.kernels.writers import Writer
 from graphopt.vulkan.plan.passes import EdgeCosts, Pass, edge_pass
 from graphopt.vulkan.plan.problem import GroupSize
 from graphopt.vulkan.program import Context, Launch
+
+
+@dataclass(frozen=True)
+class Operators:
+    """What the linearisation and the products of a problem are made of, per edge group."""
+
+    products: tuple[type[EdgeSchedule], ...]
+    evaluations: tuple[type[Evaluation], ...]
 
 
 class EdgeSchedule:
@@ -195,6 +204,3 @@ class Evaluation:
         pairs = len(list(combinations(range(g.arity), 2))) if stored == "blocks" else 0
         views = [edge_pass(g, flops, skip=slot) for slot in range(g.arity)]
         return [*views, *(pairs * [edge_pass(g, flops)])]
-
-
-SCHEDULES = {"gather": Evaluation}

@@ -25,10 +25,10 @@ from graphopt.option_names import Evaluation as EvaluationName
 from graphopt.option_names import Products
 from graphopt.vulkan.data.array import DeviceArray
 from graphopt.vulkan.kernels.edges import DeviceEdges, Version
+from graphopt.vulkan.operators.interface import Evaluation
 from graphopt.vulkan.plan.passes import WORD, Pass, edge_pass
 from graphopt.vulkan.plan.problem import GroupSize
 from graphopt.vulkan.program import NEAR_BYTES, Context, Launch
-from graphopt.vulkan.schedules.interface import Evaluation
 
 
 class Scatter(Evaluation):
@@ -125,6 +125,3 @@ def record_dim(g: GroupSize, stored: Products) -> int:
 
 def _factors(g: GroupSize, dims: Iterable[int]) -> int:
     return g.residual_dim * (sum(dims) + 1) + g.weight_dim
-
-
-SCHEDULES = {"scatter": Scatter}

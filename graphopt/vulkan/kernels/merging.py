@@ -1,4 +1,4 @@
-"""Schedule "merged" of a vertex set: one kernel sums several views with these destinations.
+"""Sums of a vertex set that are "merged": one kernel sums several views with these destinations.
 
 No barriers, and every sum is written once. It pays where dispatches take longer than edges: on images of
 128 x 128 pixels with five views an iteration takes 0.6 of the time, at 1024 x 1024 longer than without.
@@ -208,6 +208,3 @@ class UnitWriter:
         nbytes = sum(edges.view_bytes(slot) for edges, slot in members)
         params, tiles = {"accumulate": int(accumulate)}, (0, self.views.tiles.num_tiles)
         return Pass(self.views.launches(self.context, kernel, buffers, params, tiles, nbytes))
-
-
-SCHEDULES = {"merged": Merging}

@@ -6,11 +6,8 @@ bundle adjustments of the benchmark.
 
 from __future__ import annotations
 
-from graphopt.vulkan.schedules.interface import EdgeSchedule
+from graphopt.vulkan.operators.interface import EdgeSchedule
 
 
 class MatrixFree(EdgeSchedule):
     """As the interface has it."""
-
-
-SCHEDULES = {"matrix-free": MatrixFree}
