@@ -17,7 +17,7 @@ from typing import Any
 
 import numpy as np
 
-from graphopt.computed.device_chain import TERM_SCHEDULES, DeviceChain
+from graphopt.computed.device_chain import TERM_OPERATORS, DeviceChain
 from graphopt.computed.structure import ValuesStructure
 from graphopt.device import Device, open_device
 from graphopt.errors import DeviceLimitError, OptionError
@@ -270,13 +270,13 @@ def _make_reduction(
 def _split_schedule(asked: Schedule, structure: ValuesStructure) -> tuple[dict[str, str], Schedule]:
     """Schedules of the terms by tag ("": of all), and what is left for the edges."""
     if isinstance(asked, str):
-        return ({"": asked} if asked in TERM_SCHEDULES else {}), asked
+        return ({"": asked} if asked in TERM_OPERATORS else {}), asked
     tags = {group.edge_set.type.tag for group in structure.terms}
     by_tag = dict(asked)
     for tag in tags & by_tag.keys():
-        if by_tag[tag] not in (*TERM_SCHEDULES, "auto"):
+        if by_tag[tag] not in (*TERM_OPERATORS, "auto"):
             raise OptionError(
-                f"schedule of '{tag}' is '{by_tag[tag]}', expected one of {', '.join(TERM_SCHEDULES)}: "
+                f"schedule of '{tag}' is '{by_tag[tag]}', expected one of {', '.join(TERM_OPERATORS)}: "
                 "these are terms of computed values."
             )
     kept = {tag: name for tag, name in by_tag.items() if tag in tags and name != "auto"}

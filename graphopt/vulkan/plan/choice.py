@@ -310,18 +310,15 @@ def _impossible(
 ) -> OptionError:
     """Why no schedule is what was asked for."""
     for g, evaluation in zip(size.groups, evaluations, strict=True):
-        if (
-            evaluation != "auto"
-            and "blocks" not in pins
-            and EVALUATIONS[_EVALUATION_OF_PIN[evaluation]].writes_alone
-        ):
+        if evaluation == "auto":
+            continue
+        row = EVALUATIONS[_EVALUATION_OF_PIN[evaluation]]
+        if "blocks" not in pins and row.writes_alone:
             return OptionError(
                 f"schedule '{_words(asked)}': '{evaluation}' writes blocks of H, which are not stored for "
                 f"the edges {g.tag}. Use 'blocks+{evaluation}', or 'gather'."
             )
-        if evaluation != "auto" and not EVALUATIONS[_EVALUATION_OF_PIN[evaluation]].is_possible(
-            g, "matrix-free", 8
-        ):
+        if not row.is_possible(g, "matrix-free", 8):
             return OptionError(
                 f"schedule '{_words(asked)}' stores a record for each of {g.num_edges} edges {g.tag}, more "
                 "than the 4 GiB that kernels can count. Use 'gather'."
