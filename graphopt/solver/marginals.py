@@ -24,8 +24,8 @@ from graphopt.linear.null_space import (
 )
 from graphopt.linear.options import SolverOptions
 from graphopt.linear.systems import block_pattern
+from graphopt.problem.fixed_components import FIXED_COMPONENTS
 from graphopt.problem.gauge import choose_gauge
-from graphopt.problem.held import without_held
 from graphopt.problem.inline import with_values_inlined
 from graphopt.problem.structure import Structure
 from graphopt.solver.cpu import CpuBlockSolver
@@ -107,8 +107,8 @@ def describe(space: NullSpace, structure: Structure) -> str:
 
 
 def _linearized(graph: Graph, level: int) -> tuple[Graph, Structure, np.ndarray]:
-    """The graph without held components, its structure, H."""
-    problem = without_held(*with_values_inlined(graph, graph.select(level)))
+    """The graph without fixed components, its structure, H."""
+    problem = with_values_inlined(graph, graph.select(level)).apply(FIXED_COMPONENTS)
     structure = Structure(problem.selection)
     solver = CpuBlockSolver(problem.graph, structure, SolverOptions())
     solver.linearize()
