@@ -12,8 +12,8 @@ from typing import TYPE_CHECKING, Any
 from graphopt import option_names
 from graphopt.errors import DeviceError, OptionError
 from graphopt.graph import Graph
-from graphopt.linear.pattern import BlockPattern
 from graphopt.plugins import Table
+from graphopt.problem.pattern import BlockPattern
 from graphopt.problem.structure import Structure
 from graphopt.solver.block_solver import BlockSolver
 
