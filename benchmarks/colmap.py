@@ -19,10 +19,9 @@ from typing import Any
 import numpy as np
 
 import graphopt
-from graphopt.colmap import Options, adjust, graph_of_model
+from graphopt.colmap import ColmapModel, Options, adjust, graph_of_model, read_colmap, write_colmap
+from graphopt.colmap.model import ColmapCamera, ColmapImages, ColmapPoints
 from graphopt.geometry import SE3, SO3
-from graphopt.io.colmap import ColmapModel, read_colmap, write_colmap
-from graphopt.io.colmap.model import ColmapCamera, ColmapImages, ColmapPoints
 
 SIZE = (1920, 1280)
 FOCAL, RADIAL = 1500.0, -0.02

@@ -56,6 +56,11 @@ ROBUST_METHODS = {"graduated": "graphopt.strategies.graduated:optimize_graduated
 ROBUST = ("kernels", *ROBUST_METHODS)
 COMPUTED = ("auto", "inline", "materialize")
 """What is done with computed values."""
+FOLDER_FORMATS = {
+    "colmap": "graphopt.colmap.folders:BINARY",
+    "colmap_text": "graphopt.colmap.folders:TEXT",
+}
+"""Formats that are a folder, not a file -> row of `io.FORMATS`; the first is what a folder is written as."""
 PARTITIONS = ("auto", "slabs", "metis")
 TRANSPORTS = ("auto", "host", "pages")
 INITIALIZATIONS = ("odometry", "spanning-tree", "chordal")

@@ -21,6 +21,7 @@ LAYERS = (
     "computed",
     "optimizer",
     "strategies",
+    "derivatives",
     "io",
     "distributed",
     "colmap",
@@ -91,7 +92,6 @@ def test_imports_by_name_are_seen():
 PRIVATE = """
 cpu_kernels.kernels
 evaluate.datasets.registry.data_folders
-evaluate.optional
 evaluate.report.live.LiveView
 evaluate.report.thumbnails.COLUMNS
 evaluate.report.thumbnails.WIDTH
@@ -102,11 +102,11 @@ geometry.rig_cameras.RigCameraModel
 geometry.rig_cameras.rig_camera_model
 geometry.so3.exp_coefficients
 graph.columns.Columns
-io.colmap.rigs.CAMERA
-io.colmap.rigs.add_trivial
-io.colmap.rigs.from_storage
-io.colmap.rigs.places_of
-io.colmap.rigs.to_storage
+colmap.rigs.CAMERA
+colmap.rigs.add_trivial
+colmap.rigs.from_storage
+colmap.rigs.places_of
+colmap.rigs.to_storage
 io.files.read_bytes
 io.files.write_bytes
 io.files.write_together

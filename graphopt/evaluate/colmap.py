@@ -13,14 +13,15 @@ from pathlib import Path
 from typing import Any
 
 import graphopt.colmap
+from graphopt.colmap.folders import read_colmap, write_colmap
+from graphopt.colmap.graph import model_of
+from graphopt.colmap.model import ColmapModel
 from graphopt.errors import OptionError
 from graphopt.evaluate import optional
 from graphopt.evaluate.bal import errors
 from graphopt.evaluate.runner import Unit
 from graphopt.evaluate.solve import measure
 from graphopt.evaluate.sparsity import patterns
-from graphopt.io.colmap import ColmapModel, read_colmap, write_colmap
-from graphopt.io.colmap.graph import model_of
 
 PEERS = ("pycolmap",)
 

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import os
-from pathlib import Path
 
 import numpy as np
 
@@ -153,20 +152,3 @@ def _is_number(token: bytes) -> bool:
 
 def _is_integer(token: bytes) -> bool:
     return token.lstrip(b"+-").isdigit()
-
-
-def colmap_folder(path: PathLike) -> Path | None:
-    """Folder of a COLMAP model: the path itself, or its parent for one of the model's files."""
-    from graphopt.io.colmap import is_model
-
-    target = Path(path)
-    if target.is_dir():
-        return target
-    name = strip_compression(target)
-    if (
-        name.stem in ("cameras", "images", "points3D", "rigs", "frames")
-        and name.suffix in (".bin", ".txt")
-        and is_model(target.parent)
-    ):
-        return target.parent
-    return None

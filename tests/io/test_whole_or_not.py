@@ -145,7 +145,7 @@ import os, resource, signal, sys
 from pathlib import Path
 sys.path.append(sys.argv[2])
 from graphopt import io
-from tests.io.test_colmap_rigs import rig_model
+from tests.colmap.test_rigs import rig_model
 
 folder = Path(sys.argv[1])
 io.write_colmap(rig_model(num_points=40), folder)

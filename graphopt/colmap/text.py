@@ -6,9 +6,9 @@ from collections.abc import Iterator
 
 import numpy as np
 
+from graphopt.colmap.model import MODELS, ColmapCamera, ColmapImages, ColmapPoints
+from graphopt.colmap.rigs import SENSOR_TYPES, ColmapFrames, ColmapRig, ColmapSensor
 from graphopt.errors import FormatError
-from graphopt.io.colmap.model import MODELS, ColmapCamera, ColmapImages, ColmapPoints
-from graphopt.io.colmap.rigs import SENSOR_TYPES, ColmapFrames, ColmapRig, ColmapSensor
 from graphopt.io.numbers import RaggedRows, format_ragged, to_integers
 
 

@@ -20,11 +20,12 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
+from graphopt.colmap.folders import read_colmap
+from graphopt.colmap.graph import graph_of, model_of
+from graphopt.colmap.model import ColmapModel
+from graphopt.colmap.rigs import CAMERA, ColmapRig, places_of
 from graphopt.errors import OptionError
 from graphopt.geometry import SE3
-from graphopt.io.colmap import ColmapModel, read_colmap
-from graphopt.io.colmap.graph import graph_of, model_of
-from graphopt.io.colmap.rigs import CAMERA, ColmapRig, places_of
 from graphopt.io.extra_types import POINT_TAG, POSE_TAG, SENSOR_TAG, Refined
 from graphopt.io.read_report import ReadReport
 from graphopt.optimizer.options import AutoOptions
@@ -44,13 +45,17 @@ class Options:
     """What is refined and how; names and defaults are those of `pycolmap.BundleAdjustmentOptions`."""
 
     refine_focal_length: bool = True
+    """Focal lengths."""
     refine_principal_point: bool = False
+    """Principal points."""
     refine_extra_params: bool = True
+    """Distortion parameters."""
     refine_rig_from_world: bool = True
     """The poses."""
     refine_sensor_from_rig: bool = True
     """The places of cameras on their rigs, but for the reference."""
     refine_points3D: bool = True
+    """The points."""
     loss_function_type: str = "TRIVIAL"
     """TRIVIAL, SOFT_L1, CAUCHY or HUBER."""
     loss_function_scale: float = 1.0

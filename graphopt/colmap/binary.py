@@ -19,9 +19,9 @@ import struct
 
 import numpy as np
 
+from graphopt.colmap.model import MODEL_NAMES, MODELS, ColmapCamera, ColmapImages, ColmapPoints
+from graphopt.colmap.rigs import SENSOR_TYPES, ColmapFrames, ColmapRig, ColmapSensor
 from graphopt.errors import FormatError
-from graphopt.io.colmap.model import MODEL_NAMES, MODELS, ColmapCamera, ColmapImages, ColmapPoints
-from graphopt.io.colmap.rigs import SENSOR_TYPES, ColmapFrames, ColmapRig, ColmapSensor
 
 KEYPOINT = np.dtype([("x", "<f8"), ("y", "<f8"), ("point_id", "<i8")])
 TRACK = np.dtype([("image", "<u4"), ("keypoint", "<u4")])

@@ -7,11 +7,11 @@ import pytest
 
 import graphopt
 from graphopt import io
+from graphopt.colmap import binary, text
+from graphopt.colmap.rigs import add_trivial, image_poses, places_of, to_storage
 from graphopt.errors import FormatError
 from graphopt.geometry import SE3
-from graphopt.io.colmap import binary, text
-from graphopt.io.colmap.rigs import add_trivial, image_poses, places_of, to_storage
-from tests.io.test_io_colmap import make_model
+from tests.colmap.test_files import make_model
 
 
 @pytest.fixture(scope="module")

@@ -18,13 +18,7 @@ from __future__ import annotations
 
 import numpy as np
 
-from graphopt.errors import FormatError
-from graphopt.geometry import SE3
-from graphopt.geometry.cameras import CAMERA_MODELS
-from graphopt.graph import EdgeSet, Graph
-from graphopt.graph.residuals import errors
-from graphopt.io import extra_types
-from graphopt.io.colmap.model import (
+from graphopt.colmap.model import (
     NO_POINT,
     UNKNOWN_ERROR,
     ColmapCamera,
@@ -32,7 +26,7 @@ from graphopt.io.colmap.model import (
     ColmapModel,
     ColmapPoints,
 )
-from graphopt.io.colmap.rigs import (
+from graphopt.colmap.rigs import (
     CAMERA,
     ColmapFrames,
     Places,
@@ -42,6 +36,12 @@ from graphopt.io.colmap.rigs import (
     places_of,
     to_storage,
 )
+from graphopt.errors import FormatError
+from graphopt.geometry import SE3
+from graphopt.geometry.cameras import CAMERA_MODELS
+from graphopt.graph import EdgeSet, Graph
+from graphopt.graph.residuals import errors
+from graphopt.io import extra_types
 from graphopt.io.extra_types import AS_COLMAP, Refined
 from graphopt.io.g2o_write import check_finite
 from graphopt.io.read_report import ReadReport

@@ -10,10 +10,10 @@ from dataclasses import dataclass, field
 
 import numpy as np
 
+from graphopt.colmap import rigs
+from graphopt.colmap.rigs import ColmapFrames, ColmapRig
 from graphopt.errors import FormatError
 from graphopt.geometry.cameras import CAMERA_MODELS, CameraModel
-from graphopt.io.colmap import rigs
-from graphopt.io.colmap.rigs import ColmapFrames, ColmapRig
 
 MODELS: dict[str, CameraModel] = {
     name: model for name, model in CAMERA_MODELS.items() if model.colmap_id is not None

@@ -18,7 +18,7 @@ from graphopt.errors import FormatError
 from graphopt.geometry import SE3
 
 if TYPE_CHECKING:
-    from graphopt.io.colmap.model import ColmapModel
+    from graphopt.colmap.model import ColmapModel
 
 CAMERA = 0
 SENSOR_TYPES = {-1: "INVALID", CAMERA: "CAMERA", 1: "IMU"}

@@ -6,11 +6,11 @@ import numpy as np
 import pytest
 
 from graphopt import io
+from graphopt.colmap import binary, text
+from graphopt.colmap.model import ColmapCamera, ColmapImages, ColmapModel, ColmapPoints
 from graphopt.errors import FormatError
 from graphopt.geometry import CAMERA_MODELS, SE3
 from graphopt.io import extra_types
-from graphopt.io.colmap import binary, text
-from graphopt.io.colmap.model import ColmapCamera, ColmapImages, ColmapModel, ColmapPoints
 
 ALL_MODELS = {
     "SIMPLE_PINHOLE": [500, 320, 240],

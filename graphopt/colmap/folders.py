@@ -7,39 +7,29 @@ COLMAP reads the poses, stay beside new images.
 from __future__ import annotations
 
 import os
-from collections.abc import Callable, Mapping
 from dataclasses import replace
+from functools import partial
 from pathlib import Path
-from typing import IO, Any
+from typing import Any
 
+from graphopt.colmap import binary, text
+from graphopt.colmap.graph import graph_of, model_of
+from graphopt.colmap.model import ColmapModel
+from graphopt.colmap.rigs import add_trivial, num_outdated
 from graphopt.errors import FormatError
 from graphopt.graph import Graph
-from graphopt.io.colmap import binary, text
-from graphopt.io.colmap.graph import graph_of, model_of
-from graphopt.io.colmap.model import ColmapCamera, ColmapImages, ColmapModel, ColmapPoints
-from graphopt.io.colmap.rigs import ColmapFrames, ColmapRig, ColmapSensor, add_trivial, num_outdated
-from graphopt.io.files import COMPRESSION_SUFFIXES, Content, PathLike, check_writable, read_bytes
+from graphopt.io.files import (
+    COMPRESSION_SUFFIXES,
+    Content,
+    PathLike,
+    check_writable,
+    read_bytes,
+    strip_compression,
+)
 from graphopt.io.folders import in_folder, write_folder
+from graphopt.io.formats import Folder, Format
 from graphopt.io.read_report import ReadReport
 
-__all__ = [
-    "ColmapCamera",
-    "ColmapFrames",
-    "ColmapImages",
-    "ColmapModel",
-    "ColmapPoints",
-    "ColmapRig",
-    "ColmapSensor",
-    "check_folder_writable",
-    "find_part",
-    "is_model",
-    "parse_colmap",
-    "read_colmap",
-    "read_colmap_graph",
-    "write_colmap",
-    "write_colmap_graph",
-    "write_contents",
-]
 _PARTS = ("cameras", "images", "points3D")
 _RIG_PARTS = ("rigs", "frames")
 _PARSED = ("cameras", "images", "points", "rigs", "frames")
@@ -54,6 +44,16 @@ def find_part(folder: PathLike, part: str) -> Path | None:
             if path.is_file():
                 return path
     return None
+
+
+def find_folder(path: PathLike) -> Path | None:
+    """Folder of a model: any folder, or the parent for one of a model's files; None for other files."""
+    target = Path(path)
+    if target.is_dir():
+        return target
+    name = strip_compression(target)
+    is_part = name.stem in (*_PARTS, *_RIG_PARTS) and name.suffix in (".bin", ".txt")
+    return target.parent if is_part and is_model(target.parent) else None
 
 
 def is_model(folder: PathLike) -> bool:
@@ -106,13 +106,6 @@ def write_colmap(model: ColmapModel, folder: PathLike, as_text: bool = False) ->
     A model without rigs gets one per camera. A part in another form (text beside binary, or packed) would
     contradict the new one and is refused.
     """
-    write_contents(model, folder, as_text, {})
-
-
-def write_contents(
-    model: ColmapModel, folder: PathLike, as_text: bool, given: Mapping[str, Callable[[IO[bytes]], None]]
-) -> None:
-    """As `write_colmap`; given: what writes the files of some parts ("images", "points3D") instead."""
     target = Path(folder)
     form, suffix = (text, ".txt") if as_text else (binary, ".bin")
     _refuse_other_forms(target, suffix)
@@ -122,8 +115,8 @@ def write_contents(
     assert model.frames is not None
     contents: dict[str, Content] = {
         "cameras": form.format_cameras(model.cameras),
-        "images": given.get("images") or form.format_images(model.images),
-        "points3D": given.get("points3D") or form.format_points(model.points),
+        "images": form.format_images(model.images),
+        "points3D": form.format_points(model.points),
         "rigs": form.format_rigs(model.rigs),
         "frames": form.format_frames(model.frames),
     }
@@ -162,3 +155,30 @@ def write_colmap_graph(graph: Graph, folder: PathLike, as_text: bool = False) ->
     model, warnings = model_of(graph)
     write_colmap(model, folder, as_text)
     return warnings
+
+
+def _as_folder(as_text: bool) -> Folder:
+    return Folder(
+        find_folder,
+        read_colmap_graph,
+        partial(write_colmap_graph, as_text=as_text),
+        partial(check_folder_writable, as_text=as_text),
+    )
+
+
+BINARY = Format(
+    "colmap",
+    "COLMAP sparse model, a folder (read: binary or text; written: binary)",
+    None,
+    None,
+    _as_folder(as_text=False),
+    check=model_of,
+)
+TEXT = Format(
+    "colmap_text",
+    "COLMAP sparse model, a folder, written as text",
+    None,
+    None,
+    _as_folder(as_text=True),
+    check=model_of,
+)
