@@ -72,7 +72,7 @@ def blocks_of_edges(
     """
     pattern, found = kernels.block_pattern(dims, vertex_blocks, edges)
     offsets, transposed = [each[0] for each in found], [each[1] for each in found]
-    return EdgeBlocks(cast("BlockPattern", pattern), offsets, transposed)
+    return EdgeBlocks(cast("BlockPattern", pattern), offsets, transposed)  # the Python class documents it
 
 
 class DeferredBlocks:
