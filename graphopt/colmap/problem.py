@@ -133,7 +133,7 @@ def problem_of(model: ColmapModel, options: Options, config: Config | None = Non
     problem = Problem(model, graph, places, np.unique(places.owner))
     taking_part = np.unique(image_row[is_inside])
     _fix_cameras(problem, config, taking_part)
-    _fix_frames(problem, options, config)
+    _fix_frames(problem, options, config, taking_part)
     _fix_sensors(problem, options, config, taking_part)
     _fix_points(problem, options, config, is_inside | is_outside, point_row)
     if is_outside.any():
@@ -204,9 +204,10 @@ def _frame_ids(problem: Problem) -> np.ndarray:
     )
 
 
-def _fix_frames(problem: Problem, options: Options, config: Config) -> None:
+def _fix_frames(problem: Problem, options: Options, config: Config, taking_part: np.ndarray) -> None:
     frames = problem.graph.vertex_set(FRAME_TAG)
     is_constant = _chosen(_frame_ids(problem), config.constant_rig_from_world_poses)
+    is_constant |= ~np.isin(frames.ids, problem.places.owner[taking_part])
     frames.fixed[:] = is_constant | (not options.refine_rig_from_world)
     if options.constant_rig_from_world_rotation:
         problem.graph.hold(frames.ids[~frames.fixed], range(3))
@@ -319,10 +320,11 @@ def _has_free_scale(problem: Problem) -> bool:
     """Whether nothing but the second frame would hold the scale."""
     graph = problem.graph
     frames, points = graph.vertex_set(FRAME_TAG), graph.vertex_set(POINT_TAG)
-    used = np.zeros(len(points), bool)
+    used, seeing = np.zeros(len(points), bool), np.zeros(problem.first_outside + problem.first_camera, bool)
     for edges in graph.edge_sets:
         used[edges.vertices[:, 1] - problem.first_point] = True
-    if frames.fixed.sum() > 1 or (points.fixed & used).any():
+        seeing[edges.vertices[:, 0]] = True
+    if (frames.fixed & seeing[frames.ids]).sum() > 1 or (points.fixed & used).any():
         return False
     for parameters in graph.parameter_sets:
         if np.abs(parameters.values[:, :3]).max(initial=0.0) > 0.0:
