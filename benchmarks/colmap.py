@@ -19,7 +19,7 @@ from typing import Any
 import numpy as np
 
 import graphopt
-from graphopt.colmap import ColmapModel, Options, read_colmap, write_colmap
+from graphopt.colmap import ColmapModel, Options, problem_of, read_colmap, solve, write_colmap
 from graphopt.colmap.model import ColmapCamera, ColmapImages, ColmapPoints
 from graphopt.geometry import SE3, SO3
 

@@ -21,6 +21,7 @@ LAYERS = (
     "computed",
     "optimizer",
     "strategies",
+    "derivatives",
     "io",
     "distributed",
     "colmap",
@@ -91,7 +92,6 @@ def test_imports_by_name_are_seen():
 PRIVATE = """
 cpu_kernels.kernels
 evaluate.datasets.registry.data_folders
-evaluate.optional
 evaluate.report.live.LiveView
 evaluate.report.thumbnails.COLUMNS
 evaluate.report.thumbnails.WIDTH

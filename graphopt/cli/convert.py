@@ -5,9 +5,26 @@ from __future__ import annotations
 import argparse
 import sys
 
-from graphopt.cli import streams
+from graphopt.cli import arguments, streams
 from graphopt.errors import OptionError
 from graphopt.suggestions import did_you_mean
+
+
+def add_arguments(parser: argparse.ArgumentParser) -> None:
+    """What the command takes."""
+    parser.description = (
+        "Read a graph and write it in the format that the output's name stands for. Maps of keyframes and "
+        "landmarks (.vib, pySLAM's .json, Osmap's .yaml) likewise, to each other, .g2o and COLMAP folders."
+    )
+    graph = "graph file, or a map's; - for standard input"
+    parser.add_argument("input", metavar="IN", type=streams.input_file, help=graph)
+    target = "file to write, - for standard output; .gz .bz2 .xz compress it"
+    parser.add_argument("output", metavar="OUT", type=streams.output_file, help=target)
+    parser.add_argument("--from", dest="input_format", metavar="FORMAT", help="format of IN, if unclear")
+    parser.add_argument("--to", dest="output_format", metavar="FORMAT", help="format of OUT, if unclear")
+    arguments.add_dialect(parser)
+    dialect = "dialect of OUT (default: that of IN, if OUT's format has it)"
+    parser.add_argument("--to-dialect", metavar="NAME", help=dialect)
 
 
 def run(args: argparse.Namespace) -> int:

@@ -6,7 +6,23 @@ import argparse
 import sys
 from typing import Any
 
-from graphopt.cli import output
+from graphopt.cli import arguments, output
+
+
+def add_arguments(parser: argparse.ArgumentParser) -> None:
+    """What the command takes."""
+    parser.description = "Public data sets by name. $GRAPHOPT_DATA names folders that have copies already."
+    actions = parser.add_subparsers(dest="action", metavar="ACTION", required=True)
+    listing = actions.add_parser("list", help="all data sets, and where they are on this machine")
+    listing.add_argument("collection", nargs="?", help="only of this collection: bal, euroc, tumvi, ...")
+    info = actions.add_parser("info", help="licence, citation, address of a data set or collection")
+    info.add_argument("name")
+    fetch = actions.add_parser("fetch", help="download; an interrupted download goes on where it stopped")
+    fetch.add_argument("names", nargs="+", metavar="NAME")
+    path = actions.add_parser("path", help="print where a data set is on this machine")
+    path.add_argument("name")
+    for action in (listing, info):
+        arguments.add_json(action)
 
 
 def run(args: argparse.Namespace) -> int:

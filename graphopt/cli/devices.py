@@ -4,7 +4,13 @@ from __future__ import annotations
 
 import argparse
 
-from graphopt.cli import output
+from graphopt.cli import arguments, output
+
+
+def add_arguments(parser: argparse.ArgumentParser) -> None:
+    """What the command takes."""
+    parser.description = "List the processors and GPUs that `--device` can name on this machine."
+    arguments.add_json(parser)
 
 
 def run(args: argparse.Namespace) -> int:

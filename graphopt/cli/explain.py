@@ -5,14 +5,34 @@ from __future__ import annotations
 import argparse
 from typing import TYPE_CHECKING, Any
 
-from graphopt.cli import output
+from graphopt.cli import arguments, output
 from graphopt.cli.explain_expressions import describe_expressions, print_expressions
+from graphopt.cli.parsers import Parser
 
 if TYPE_CHECKING:
     from graphopt.cli.measure_schedules import Measurement
     from graphopt.problem.structure import Structure
     from graphopt.vulkan.plan.choice import Plan
     from graphopt.vulkan.plan.cost import Prediction
+
+
+def add_arguments(parser: Parser) -> None:
+    """What the command takes."""
+    parser.description = (
+        "Show the compiled edge types, the schedules that the device allows with predicted times (and with "
+        "--measure the real ones), and which one is taken."
+    )
+    arguments.add_input(parser)
+    arguments.add_solver(parser, parser, ("linear_solver", "schur", "device", "precision", "schedule"))
+    parser.add_argument("--measure", action="store_true", help="also run every schedule and show its time")
+    parser.add_argument(
+        "--source",
+        metavar="EDGE",
+        nargs="?",
+        const="",
+        help="print the generated kernels (GLSL) instead, of all edge types or of this one",
+    )
+    arguments.add_json(parser)
 
 
 def run(args: argparse.Namespace) -> int:

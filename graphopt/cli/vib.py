@@ -7,7 +7,7 @@ import sys
 import time
 from typing import TYPE_CHECKING, Any
 
-from graphopt.cli import output
+from graphopt.cli import output, parsers
 from graphopt.cli.interrupt import StopOnInterrupt
 from graphopt.errors import OptionError
 
@@ -15,14 +15,11 @@ if TYPE_CHECKING:
     from slam_bridge.exchange import VibProblem
 
 DEFAULT_PROBLEM = "full-inertial"
-# options of `optimize` that a map has no place for, with their defaults
-_FOR_GRAPHS: dict[str, Any] = {
-    **dict.fromkeys(("dialect", "pcg_tolerance", "pcg_iterations", "robust_kernel", "initialize", "plot")),
-    **dict.fromkeys(("checkpoint", "resume"), None),
-    **dict.fromkeys(("distributed", "read_in_parts", "verbose"), False),
-    **{"preconditioner": "hschur", "fix": "auto", "robust": "kernels", "partition": "auto"},
-    **{"transport": "auto", "every": 10},
+_TAKEN = {
+    *("command", "input", "output", "problem", "stats", "json", "method", "max_iterations", "time_limit"),
+    *("configuration", "device", "linear_solver", "schur", "precision", "schedule"),
 }
+"""Options of `optimize` that a map has a place for."""
 
 
 def is_vib(path: str) -> bool:
@@ -115,12 +112,14 @@ def check(args: argparse.Namespace) -> None:
     """`OptionError` for options of `optimize` that such a problem has no use for."""
     from graphopt.io import check_writable
 
-    for name, default in _FOR_GRAPHS.items():
-        if getattr(args, name) != default:
+    defaults = vars(parsers.parse(["optimize", args.input], ""))
+    flags = {"every": "checkpoint-every"}
+    for name, value in vars(args).items():
+        if name not in _TAKEN and value != defaults[name]:
             raise OptionError(
-                f"--{name.replace('_', '-')} is for graphs; {args.input} is a visual-inertial problem, which "
-                "slam_bridge solves. Its options: --problem, --method, -i, --device, --configuration, "
-                "--linear-solver, --schur, --schedule, --precision, --time-limit."
+                f"--{flags.get(name, name).replace('_', '-')} is for graphs; {args.input} is a "
+                "visual-inertial problem, which slam_bridge solves. Its options: --problem, --method, -i, "
+                "--device, --configuration, --linear-solver, --schur, --schedule, --precision, --time-limit."
             )
     if args.output is not None and not is_vib(args.output):
         raise OptionError(f"{args.output}: the result of a .vib file is written as .vib.")
@@ -144,8 +143,8 @@ def _options(args: argparse.Namespace, stop: Any) -> Any:
     }
     if args.method != "auto":
         named["method"] = args.method
-    if args.iterations is not None:
-        named["iterations"] = args.iterations
+    if args.max_iterations is not None:
+        named["iterations"] = args.max_iterations
     return SolveOptions(**named)
 
 

@@ -164,7 +164,7 @@ class Scene:
             frame.rig_from_world = _rigid(refined.frames.pose[row])
         for before, rig in zip(self.model.rigs, refined.rigs, strict=True):
             for old, sensor in zip(before.sensors, rig.sensors, strict=True):
-                if sensor.pose is not None and not np.array_equal(old.pose, sensor.pose):
+                if sensor.pose is not None and (old.pose is None or (old.pose != sensor.pose).any()):
                     _put_sensor(self.reconstruction.rig(rig.id), sensor)
 
     def _put_points(self, xyz: np.ndarray) -> None:

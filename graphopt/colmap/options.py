@@ -25,13 +25,17 @@ class Options:
     """What is refined and how; names and defaults are those of `pycolmap.BundleAdjustmentOptions`."""
 
     refine_focal_length: bool = True
+    """Focal lengths."""
     refine_principal_point: bool = False
+    """Principal points."""
     refine_extra_params: bool = True
+    """Distortion parameters."""
     refine_rig_from_world: bool = True
     """The poses."""
     refine_sensor_from_rig: bool = True
     """The places of cameras on their rigs, but for the reference."""
     refine_points3D: bool = True
+    """The points."""
     loss_function_type: str = "TRIVIAL"
     """TRIVIAL, SOFT_L1, CAUCHY or HUBER."""
     loss_function_scale: float = 1.0

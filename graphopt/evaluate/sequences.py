@@ -37,7 +37,7 @@ def units(
     configurations: list[str],
     options: dict[str, Any],
     folder: Path,
-    live: int | str | None = None,
+    live: int | None = None,
 ) -> list[Unit]:
     """One unit per sequence, mode and configuration; keys name what there is more than one of."""
     found = []

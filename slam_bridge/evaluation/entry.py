@@ -45,12 +45,11 @@ def evaluate(
     configuration: str | None = None,
     device: str = "auto",
     published: dict[str, Any] | None = None,
-    live: int | str | None = None,
+    live: int | None = None,
 ) -> dict[str, Any]:
     """Run a sequence `runs` times; trajectories (TUM) are written to the folder `output`.
 
-    live: port of a page that shows the run (`evaluate.report.live`), "rerun" for that viewer, a file for a
-    recording of it; None: nothing.
+    live: port of a page that shows the run (`evaluate.report.live`); None: nothing.
     """
     sequence = open_sequence(kind, folder, calibration).first(max_frames)
     options = PipelineOptions(
@@ -86,16 +85,11 @@ def evaluate(
     }
 
 
-def _shown(sequence: Sequence, options: PipelineOptions, live: int | str | None, name: str) -> PipelineResult:
+def _shown(sequence: Sequence, options: PipelineOptions, live: int | None, name: str) -> PipelineResult:
     """One run, shown while it lasts where `live` asks for it."""
     if live is None:
         return run(sequence, options)
     title = f"{name} ({options.mode})"
-    if isinstance(live, str):
-        from slam_bridge.evaluation.rerun import RerunView
-
-        with RerunView(live, title) as viewer:
-            return run(sequence, options, viewer)
     from graphopt.evaluate.report.live import LiveView
     from slam_bridge.evaluation.live import Watch
 

@@ -263,7 +263,7 @@ def test_the_evaluation_writes_what_colmap_opens(tmp_path) -> None:
     (tmp_path / "house" / "sparse" / "0").mkdir(parents=True)
     made.write_binary(tmp_path / "house" / "sparse" / "0")
     source, folder = tmp_path / "house" / "sparse" / "0", tmp_path / "out"
-    arguments = ["eval", "colmap", str(source), "--peer", "pycolmap", "--runs", "1", "-o", str(folder)]
+    arguments = ["eval", "colmap", str(source), "--peers", "pycolmap", "--runs", "1", "-o", str(folder)]
     assert main([*arguments, "--device", "cpu"]) == 0
     entries = load(folder).entries
     assert list(entries) == ["house auto", "house pycolmap"]

@@ -33,8 +33,14 @@ def sphere(
 ) -> Graph:
     """Poses on a spiral from pole to pole of a sphere, as g2o's `create_sphere` makes it.
 
-    Each pose is joined to the next and to its three neighbours one lap later. `radius` and
-    `noise_translation` are in metres, `noise_rotation` in radians.
+    Each pose is joined to the next and to its three neighbours one lap later.
+
+    nodes_per_level: poses per lap.
+    laps: from pole to pole.
+    radius: of the sphere [m].
+    noise_translation, noise_rotation: standard deviations of measurements [m], [rad].
+    seed: of the random numbers.
+    start: estimates: "odometry" (integrated noisy measurements) or "truth".
     """
     count = nodes_per_level * laps
     index = np.arange(count)
@@ -58,7 +64,13 @@ def torus(
 ) -> Graph:
     """Poses on a spiral around a torus, closed: the last ring meets the first.
 
-    `radius` is that of the torus' centre line, `tube` that of its cross section [m].
+    nodes_per_ring: poses per small circle.
+    rings: small circles.
+    radius: of the torus' centre line [m].
+    tube: radius of its cross section [m].
+    noise_translation, noise_rotation: standard deviations of measurements [m], [rad].
+    seed: of the random numbers.
+    start: estimates: "odometry" (integrated noisy measurements) or "truth".
     """
     if tube >= radius:
         raise OptionError(f"tube is {tube}, must be smaller than radius ({radius}).")
@@ -85,8 +97,12 @@ def manhattan(
 ) -> Graph:
     """Planar poses of a random walk, one metre a step, that turns left, right or not at every crossing.
 
-    A pose that returns to a place is joined to the last pose that was there with probability `closures`.
-    `block` is the number of steps between crossings.
+    nodes: poses.
+    block: steps between crossings.
+    closures: probability that a pose that returns to a place is joined to the last pose that was there.
+    noise_translation, noise_rotation: standard deviations of measurements [m], [rad].
+    seed: of the random numbers.
+    start: estimates: "odometry" (integrated noisy measurements) or "truth".
     """
     rng = np.random.default_rng(seed)
     turns = np.where(np.arange(nodes) % block == block - 1, rng.integers(-1, 2, nodes), 0)
@@ -110,8 +126,14 @@ def grid(
 ) -> Graph:
     """Poses on a cubic grid of size^3 places, walked row by row in alternating direction.
 
-    Neighbours that are not consecutive on the walk are joined with probability `closures`. `step` is the
-    distance between neighbours [m]; each pose looks along its way with a random roll.
+    Each pose looks along its way with a random roll.
+
+    size: poses along each side.
+    step: distance between neighbours [m].
+    closures: probability that neighbours that are not consecutive on the walk are joined.
+    noise_translation, noise_rotation: standard deviations of measurements [m], [rad].
+    seed: of the random numbers.
+    start: estimates: "odometry" (integrated noisy measurements) or "truth".
     """
     rng = np.random.default_rng(seed)
     place = _snake(size)

@@ -1,7 +1,7 @@
 """`graphopt g2o`: the g2o program's flags, messages and files.
 
 It stands for the C++ program, so .g2o files are in its dialect unless `--dialect` names another.
-`add_parser` is for the main parser; `main(words)` runs the command alone.
+`main(words)` runs the command alone.
 """
 
 from __future__ import annotations
@@ -14,8 +14,8 @@ import traceback
 from pathlib import Path
 from typing import Any
 
-from graphopt.cli.g2o_flags import add_flags
-from graphopt.cli.g2o_solvers import SolverName, property_lines, set_properties, solver_list, solver_names
+from graphopt.cli.g2o.flags import add_flags
+from graphopt.cli.g2o.solvers import SolverName, property_lines, set_properties, solver_list, solver_names
 from graphopt.errors import GraphOptError
 
 ITERATIONS, INCREMENTAL_ITERATIONS = 5, 1
@@ -32,30 +32,17 @@ exit status: 0 done, 1 empty graph or a file cannot be written, 2 bad usage or i
 suit the graph"""
 
 
-def add_parser(commands: Any) -> argparse.ArgumentParser:
-    """Register the command with argparse's subparsers."""
-    parser = commands.add_parser(
-        "g2o",
-        help="the g2o program: its flags, messages and files",
-        description=ABOUT,
-        epilog=EXIT_STATUS,
-        formatter_class=argparse.RawDescriptionHelpFormatter,
-    )
+def add_arguments(parser: argparse.ArgumentParser) -> None:
+    """Add the flags to a parser, and what its help says around them."""
+    parser.description, parser.epilog = ABOUT, EXIT_STATUS
+    parser.formatter_class = argparse.RawDescriptionHelpFormatter
     add_flags(parser)
-    parser.set_defaults(command="g2o_command")
-    return parser
 
 
 def main(words: list[str] | None = None) -> int:
     """Parse and run."""
-    parser = argparse.ArgumentParser(
-        "graphopt g2o",
-        description=ABOUT,
-        epilog=EXIT_STATUS,
-        formatter_class=argparse.RawDescriptionHelpFormatter,
-        allow_abbrev=False,
-    )
-    add_flags(parser)
+    parser = argparse.ArgumentParser("graphopt g2o", allow_abbrev=False)
+    add_arguments(parser)
     return run(parser.parse_args(words))
 
 
@@ -301,14 +288,14 @@ class _Run:
         return args.gain_iterations
 
     def _incremental(self) -> None:
-        from graphopt.cli.g2o_incremental import Incremental
+        from graphopt.cli.g2o.incremental import Incremental
 
         args = self.args
         iterations = self._iterations(INCREMENTAL_ITERATIONS)
         Incremental(self.optimizer, iterations, args.update, args.verbose, args.gui).run()
 
     def _batch(self) -> None:
-        from graphopt.cli import g2o_output
+        from graphopt.cli.g2o import output
         from graphopt.io.files import append, write_bytes
 
         args, optimizer = self.args, self.optimizer
@@ -327,13 +314,13 @@ class _Run:
         if iterations > 0 and done == 0:
             _say("Cholesky failed, result might be invalid")
         elif args.compute_marginals:
-            _say("\n".join(g2o_output.marginal_lines(optimizer)) or "Cholesky failed, no marginals")
+            _say("\n".join(output.marginal_lines(optimizer)) or "Cholesky failed, no marginals")
         optimizer.compute_active_errors()
-        for line in g2o_output.behind_lines(optimizer):
+        for line in output.behind_lines(optimizer):
             _say(line)
         if args.summary:
             values = {
-                **g2o_output.count_summary(optimizer),
+                **output.count_summary(optimizer),
                 "filename": args.input,
                 "load_chi": load_chi2,
                 "init_chi": initial_chi2,
@@ -344,10 +331,10 @@ class _Run:
                 "realIterations": done,
                 "seconds": seconds,
             }
-            append(args.summary, g2o_output.summary_text(values))
+            append(args.summary, output.summary_text(values))
         if args.stats:
             _say(f'writing stats to file "{args.stats}" ... ', end="")
-            lines = map(g2o_output.statistics_line, optimizer.batch_statistics())
+            lines = map(output.statistics_line, optimizer.batch_statistics())
             write_bytes(args.stats, "".join(lines).encode())
             _say("done.")
 
@@ -379,14 +366,14 @@ class _Run:
         return graph
 
     def _save(self) -> int:
-        from graphopt.cli import g2o_output
+        from graphopt.cli.g2o import output
         from graphopt.g2o import files
         from graphopt.g2o.files import IoFormat
 
         args, optimizer = self.args, self.optimizer
         try:
             if args.gnudump:
-                for path in g2o_output.save_gnuplot(args.gnudump, optimizer):
+                for path in output.save_gnuplot(args.gnudump, optimizer):
                     _say(f"# saving {path} ... done.")
         except OSError as error:
             _say(f"Error while writing gnuplot files: {error}")

@@ -6,7 +6,7 @@ import sys
 import time
 from typing import Any
 
-from graphopt.cli.g2o_output import dump_edges
+from graphopt.cli.g2o.output import dump_edges
 
 
 class Incremental:
