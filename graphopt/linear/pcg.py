@@ -16,9 +16,9 @@ from typing import TYPE_CHECKING
 
 from graphopt.cpu_kernels import kernels
 from graphopt.errors import OptionError
-from graphopt.linear.pattern import BlockPattern
 from graphopt.linear.schur import SchurComplement
 from graphopt.linear.table import PRECONDITIONERS, LinearSolver
+from graphopt.problem.pattern import BlockPattern
 
 if TYPE_CHECKING:
     from graphopt.linear.options import SolverOptions
