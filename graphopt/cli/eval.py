@@ -314,7 +314,7 @@ def _check_configurations(names: list[str]) -> None:
 
     for name in names:
         if name != "auto":
-            configured(name, SolverOptions())
+            configured(SolverOptions(configuration=name))
 
 
 def _paths(inputs: list[str]) -> dict[str, Path]:
