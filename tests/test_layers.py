@@ -113,6 +113,7 @@ def test_imports_by_name_are_seen():
 PRIVATE = """
 cpu_kernels.kernels
 evaluate.datasets.registry.data_folders
+evaluate.published.is_whole
 evaluate.report.live.LiveView
 evaluate.report.thumbnails.COLUMNS
 evaluate.report.thumbnails.WIDTH

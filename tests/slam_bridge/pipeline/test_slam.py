@@ -445,6 +445,7 @@ class Rendered:
         self.stamps = self.planned.image_stamps.tolist()
 
     def image(self, camera, stamp):
+        """What a camera sees at a time [ns]."""
         pose = self.planned.trajectory.at(np.array([stamp])).world_T_body[0]
         return np.clip(self._renderers[camera].render(pose).grey, 0.0, 255.0).astype(np.uint8)
 
@@ -468,7 +469,7 @@ def test_cameras_that_are_not_triggered_together(by):
 
 
 def test_a_rig_of_three_cameras():
-    """Corners of the first are matched in both others; a landmark may have three observations per keyframe."""
+    """Corners of the first are matched in both others; landmarks are seen by all three."""
     rendered = Rendered([0.11, -0.11], seconds=0.8)
     slam = Slam(rendered.rig, STEREO)
     for stamp in rendered.stamps:
@@ -481,7 +482,7 @@ def test_a_rig_of_three_cameras():
 
 
 def test_pairs_by_the_nearest_stamp():
-    """Each image of the first camera with the nearest one of the second, within half a frame; none is waited for."""
+    """Each image of the first camera with the nearest of the second, within half a frame."""
     pairing = Pairing((0, 0))
     order = [(0, 100), (1, 104), (0, 150), (1, 153), (0, 200), (0, 250), (1, 252), (0, 300), (0, 350)]
     frames = [frame for camera, stamp in order for frame in pairing.add(camera, stamp, np.zeros((1, 1)))]
@@ -493,7 +494,7 @@ def test_pairs_by_the_nearest_stamp():
 
 
 def test_depth_images(tmp_path):
-    """A folder of TUM RGB-D's layout, depth 4 ms off the colour images: metres to 1 % without a second camera."""
+    """A folder of TUM RGB-D's layout, depth 4 ms off: metres to 1 % without a second camera."""
     cv2 = pytest.importorskip("cv2")
     rendered = Rendered([])
     camera = rendered.rig[0]
