@@ -68,7 +68,7 @@ def host(values: Any, what: str = "values") -> Any:
         if kind == _ON_CUDA:
             return _of_cuda_capsule(_capsule(values, what), number)
         raise DeviceError(
-            f"{what} is on a device of kind {kind} (DLDeviceType), which is not read. Copy it to the host first."
+            f"{what} is on a device of kind {kind} (DLDeviceType), which is not read. Copy it to the host."
         )
     if hasattr(values, "__cuda_array_interface__"):
         return _of_cuda_interface(values.__cuda_array_interface__)
@@ -211,7 +211,7 @@ def _library() -> Any:
         library = ctypes.CDLL("libcuda.so.1")
     except OSError as error:
         raise DeviceError(
-            f"An array is on a CUDA device, and the driver is not there: {error}. Copy the array to the host first."
+            f"An array is on a CUDA device, and its driver is not there: {error}. Copy the array to the host."
         ) from None
     if (code := library.cuInit(0)) != 0:
         raise DeviceError(f"An array is on a CUDA device, and the driver does not start: error {code}.")
