@@ -45,9 +45,9 @@ def run(args: argparse.Namespace) -> int:
     warnings = [*report.warnings, *written]
     for warning in warnings:
         print(f"graphopt: {warning}", file=sys.stderr)
-    told = sys.stderr if args.output == streams.OUTPUT else sys.stdout
+    stream = sys.stderr if args.output == streams.OUTPUT else sys.stdout
     counts = f"{graph.num_vertices} vertices, {graph.num_edges} edges"
-    print(f"{args.output}: {counts} from {args.input}", file=told)
+    print(f"{args.output}: {counts} from {args.input}", file=stream)
     return 0
 
 

@@ -84,11 +84,11 @@ def print_expressions(groups: list[dict[str, Any]]) -> None:
     output.print_table(columns, rows, numeric=("numbers", "operations", "bytes", "reads"))
     for group in groups:
         for view in group["views"]:
-            own = {k: v for k, v in view["stored"].items() if not _is_jacobian(k)}
-            for name, formula in list(own.items())[:MAX_LISTED]:
+            values = {k: v for k, v in view["stored"].items() if not _is_jacobian(k)}
+            for name, formula in list(values.items())[:MAX_LISTED]:
                 print(f"  {group['edge']}, {view['vertex']}: {name} = {formula}")
-            if len(own) > MAX_LISTED:
-                print(f"  {group['edge']}, {view['vertex']}: ... and {len(own) - MAX_LISTED} others")
+            if len(values) > MAX_LISTED:
+                print(f"  {group['edge']}, {view['vertex']}: ... and {len(values) - MAX_LISTED} others")
     for tag, other in {g["edge"]: g["schedule"] for g in groups}.items():
         if other != "expressions":
             print(f"  {tag}: schedule expressions is the same as {other} here, and not offered.")

@@ -181,11 +181,11 @@ def read(args: argparse.Namespace) -> Input:
     import graphopt
 
     started = time.perf_counter()
-    graph, found = graphopt.io.read_with_report(args.input, dialect=args.dialect)
+    graph, report = graphopt.io.read_with_report(args.input, dialect=args.dialect)
     seconds = time.perf_counter() - started
-    _warn(found.warnings)
-    _prepare(graph, found, args)
-    return Input(graph, found, seconds, graph.copy() if args.plot else None)
+    _warn(report.warnings)
+    _prepare(graph, report, args)
+    return Input(graph, report, seconds, graph.copy() if args.plot else None)
 
 
 def report(args: argparse.Namespace, given: Input, comm: Any = None) -> int:

@@ -222,24 +222,24 @@ def graph_of(owner: Any, level: int) -> Graph:
 
 def fill(owner: Any, graph: Graph) -> None:
     """Make objects of everything in a graph."""
-    own = native(owner)
+    target = native(owner)
     for parameter_set in graph.parameter_sets:
         cls = parameter_class(parameter_set.type)
         for id, values in zip(parameter_set.ids.tolist(), parameter_set.values, strict=True):
             parameter = cls()
             parameter.set_id(id)
             parameter._values()[:] = values
-            own.add_parameter(owner, parameter)
+            target.add_parameter(owner, parameter)
     made: list[tuple[int, Any]] = []
     for vertex_set in graph.vertex_sets:
         made += zip(vertex_set.sequence.tolist(), _make_vertices(vertex_set), strict=True)
     for _, vertex in sorted(made, key=lambda pair: pair[0]):
-        own.add_vertex(owner, vertex)
+        target.add_vertex(owner, vertex)
     made = []
     for edge_set in graph.edge_sets:
         made += zip(edge_set.sequence.tolist(), _make_edges(owner, edge_set), strict=True)
     for _, edge in sorted(made, key=lambda pair: pair[0]):
-        own.add_edge(owner, edge)
+        target.add_edge(owner, edge)
 
 
 def _make_vertices(vertex_set: Any) -> list[Any]:

@@ -154,8 +154,8 @@ def detect_format(path: PathLike) -> str:
 
     Raises FormatError if nothing fits, OSError if it cannot be read.
     """
-    found = _folder_format(path)
-    return found[0].name if found else _added_format(path) or detect(files.read_bytes(path), path)
+    of_folder = _folder_format(path)
+    return of_folder[0].name if of_folder else _added_format(path) or detect(files.read_bytes(path), path)
 
 
 def _folder_format(path: PathLike) -> tuple[Format, Path] | None:
@@ -193,23 +193,23 @@ def read_with_report(
     """Like `read`, with a report of what was found: counts, unknown lines, the dialect, warnings."""
     path = os.fsdecode(path)
     start = time.perf_counter()
-    asked = None if format is None else FORMATS.row(format)
+    requested = None if format is None else FORMATS.row(format)
     if dialect is not None:
         look_up_dialect(dialect, format)
-    found = _folder_format(path)
-    if found is not None and (asked is None or asked.is_folder):
-        row, folder = found
+    of_folder = _folder_format(path)
+    if of_folder is not None and (requested is None or requested.is_folder):
+        row, folder = of_folder
         if dialect is not None:
             look_up_dialect(dialect, row.name)
         report = ReadReport(os.fspath(path), row.name)
         assert row.folder is not None
         graph = row.folder.read(folder, report)
     else:
-        if asked is not None and asked.is_folder:
-            raise FormatError(f"{os.fspath(path)}: a {asked.description.split(',')[0]} is a folder")
+        if requested is not None and requested.is_folder:
+            raise FormatError(f"{os.fspath(path)}: a {requested.description.split(',')[0]} is a folder")
         data = files.read_bytes(path)
         preferred = None if dialect is None else look_up_dialect(dialect).format
-        chosen = asked or FORMATS[_added_format(path) or detect(data, path, preferred)]
+        chosen = requested or FORMATS[_added_format(path) or detect(data, path, preferred)]
         if dialect is not None:
             look_up_dialect(dialect, chosen.name)
         report = ReadReport(os.fspath(path), chosen.name, dialect)
@@ -313,11 +313,11 @@ def check_writable(path: PathLike, format: str | None = None) -> None:
 
     For callers that compute for a long time before they write.
     """
-    asked = None if format is None else FORMATS.row(format)
-    if asked is None and Path(path).is_dir():
-        asked = FORMATS[next(iter(FOLDER_FORMATS))]
-    if asked is not None and asked.folder is not None:
-        asked.folder.check_writable(path)
+    requested = None if format is None else FORMATS.row(format)
+    if requested is None and Path(path).is_dir():
+        requested = FORMATS[next(iter(FOLDER_FORMATS))]
+    if requested is not None and requested.folder is not None:
+        requested.folder.check_writable(path)
     elif not Path(path).absolute().parent.is_dir():
         parent = os.fspath(Path(path).absolute().parent)
         raise FileNotFoundError(errno.ENOENT, "The folder to write into does not exist", parent)

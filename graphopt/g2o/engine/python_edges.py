@@ -75,9 +75,9 @@ class PythonEdgeSolver(TrialsByParts):
         total = self._inner.linearize()
         if self._edges.groups:
             with self._users_code():
-                own, values, b = self._edges.linearize()
+                chi2, values, b = self._edges.linearize()
             self._external.add(values, b)
-            total += own
+            total += chi2
         self._chi2 = total
         return total
 
