@@ -152,7 +152,7 @@ def gauge(text: str) -> str | list[int]:
 
 def run(args: argparse.Namespace) -> int:
     """Run the command; return 0 if solved, 1 if the optimizer failed or was interrupted."""
-    if vib.is_vib(args.input):
+    if vib.holds_map(args.input):
         vib.check(args)
         distributed.refuse(args, has_distributed=False)
         return vib.optimize(args)

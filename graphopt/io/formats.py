@@ -19,6 +19,7 @@ from graphopt.io import (
     bundler,
     files,
     g2o_file,
+    g2o_tree,
     g2o_write,
     graph_npz,
     gtsam_stereo,
@@ -88,6 +89,8 @@ class Format:
 
 _BUILT_IN = (
     Format("g2o", "g2o's text format", g2o_file.read_g2o, g2o_write.write_g2o, check=g2o_write.check_finite),
+    Format("g2o_json", "g2o's JSON", g2o_tree.read_json, g2o_tree.write_json),
+    Format("g2o_cbor", "g2o's binary format (CBOR)", g2o_tree.read_cbor, g2o_tree.write_cbor),
     Format("toro", "TORO .graph, 2-D and 3-D, with GTSAM's BR lines", toro.read_toro, toro.write_toro),
     Format("isam", "iSAM text, and GTSAM's with covariances", isam.read_isam, isam_write.write_isam),
     Format(
