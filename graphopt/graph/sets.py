@@ -36,7 +36,6 @@ from graphopt.graph.columns import Columns
 if TYPE_CHECKING:
     from collections.abc import Iterable
 
-    from graphopt.graph.stencils import StencilDomain
     from graphopt.graph.store import GraphStore
     from graphopt.symbolic.images import Image
     from graphopt.types import EdgeType, ParameterType, VertexType
@@ -151,9 +150,14 @@ class VertexSet(_Set):
         return self._columns["held"]
 
     @property
+    def has_room_for_components(self) -> bool:
+        """`held` is there: some vertex may hold a component, or did once."""
+        return self._columns.has("held")
+
+    @property
     def holds_components(self) -> bool:
         """Some vertex holds a component."""
-        return self.held is not None and bool(self.held.any())
+        return self._columns.has("held") and bool(self.look("held").any())
 
     def copy(self) -> VertexSet:
         """Independent set with the same vertices."""
@@ -259,8 +263,6 @@ class EdgeSet(_Set):
             )
         )
         self.type = edge_type
-        self.domains: list[StencilDomain] = []
-        """Runs of edges whose vertex rows follow from offsets on a grid; forgotten when edges are removed."""
         self._owner: weakref.ref[GraphStore] | None = None
 
     def __repr__(self) -> str:
