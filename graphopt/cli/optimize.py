@@ -45,11 +45,6 @@ def add_arguments(parser: Parser) -> None:
     expert = parser.add_argument_group("expert options: the linear solver")
     solver = declared("graphopt/linear/options.py", "SolverOptions")
     arguments.add_solver(expert, parser, [name for name in solver if name != "device"])
-    expert.add_argument(
-        "--configuration",
-        metavar="NAME",
-        help="device and solver by name: LLT (CPU), PCG (GPU), pcg-implicit-gpu, pcg-implicit-hpp-gpu, ...",
-    )
     _add_distributed(parser.add_argument_group("expert options: several ranks or devices"), parser)
 
 
@@ -98,11 +93,12 @@ def _add_distributed(parser: Any, owner: Parser) -> None:
         action="store_true",
         help="with --distributed: every rank reads its rows of a graph archive (.npz); no rank has all of it",
     )
+    ranks = declared("graphopt/distributed/optimize.py", "RankOptions")
     add_options(
         parser,
         owner,
-        declared("graphopt/distributed/optimize.py", "optimize"),
-        ("partition", "transport", "checkpoint", "every", "resume"),
+        ranks,
+        ranks,
         partition={"choices": PARTITIONS, "help": "with --distributed: how landmarks are partitioned"},
         transport={
             "choices": TRANSPORTS,
@@ -296,7 +292,6 @@ def solve(graph: Any, args: argparse.Namespace, comm: Any = None, speaks: bool =
         return optimizing(
             method=args.method,
             max_iterations=args.max_iterations,
-            configuration=args.configuration,
             fix=args.fix,
             time_limit=args.time_limit,
             callback=progress.update,
