@@ -21,6 +21,7 @@ LAYERS = (
     "computed",
     "optimizer",
     "strategies",
+    "derivatives",
     "io",
     "distributed",
     "colmap",

@@ -49,6 +49,10 @@ class LinearSystem(Protocol):
         """Write the solution to `dx`; False: not positive definite."""
         ...
 
+    def solve_again(self, b: np.ndarray, dx: np.ndarray) -> None:
+        """Another right-hand side, with what the last `solve` has factorized."""
+        ...
+
     @property
     def pcg(self) -> Pcg | FactorPcg | None:
         """The conjugate gradients, if it is them."""
@@ -81,6 +85,10 @@ class Whole:
         self._solver.solve(b, out=dx)
         return True
 
+    def solve_again(self, b: np.ndarray, dx: np.ndarray) -> None:
+        """Solve with the same factor."""
+        self._solver.solve(b, out=dx)
+
     @property
     def factor_flops(self) -> float:
         """Operations of one factorization; 0 where there is none or nobody counts them."""
@@ -111,15 +119,22 @@ class Explicit:
         self.linear_solver = name
         self._schur = schur
         self._solver = solver
+        self._formed: tuple[np.ndarray, np.ndarray | None]
 
     def solve(self, values: np.ndarray, damping: np.ndarray | None, b: np.ndarray, dx: np.ndarray) -> bool:
         """Eliminate, solve for the rest, substitute back."""
+        self._formed = values, damping
         if not self._schur.form(values, damping, b):
             return False
         if not self._solver.factorize(self._schur.reduced_values):
             return False
         self._schur.back_substitute(self._solver.solve(self._schur.reduced_b), out=dx)
         return True
+
+    def solve_again(self, b: np.ndarray, dx: np.ndarray) -> None:
+        """Eliminate once more, solve with the same factor of S, substitute back."""
+        self._schur.form(*self._formed, b)
+        self._schur.back_substitute(self._solver.solve(self._schur.reduced_b), out=dx)
 
     @property
     def direct(self) -> Direct | None:
@@ -146,13 +161,19 @@ class Implicit:
     def __init__(self, schur: SchurComplement, options: SolverOptions):
         self._schur = schur
         self._pcg = pcg_of(schur, options)
+        self._formed: tuple[np.ndarray, np.ndarray | None]
 
     def solve(self, values: np.ndarray, damping: np.ndarray | None, b: np.ndarray, dx: np.ndarray) -> bool:
         """Eliminate, iterate, substitute back."""
+        self._formed = values, damping
         if not self._schur.form(values, damping, b) or not self._pcg.factorize():
             return False
         self._schur.back_substitute(self._pcg.solve(self._schur.reduced_b), out=dx)
         return True
+
+    def solve_again(self, b: np.ndarray, dx: np.ndarray) -> None:
+        """Eliminate and iterate once more."""
+        self.solve(*self._formed, b, dx)
 
     @property
     def direct(self) -> Direct | None:
