@@ -1,23 +1,28 @@
-"""A solve as a differentiable function of jax arrays, also within `jax.jit` and `jax.vmap`.
+"""A solve as a differentiable function of jax arrays, and edges whose residual jax computes.
 
     estimates = graphopt.jax.solve(graph, {"EDGE_SE2.information": information})
     loss = ((estimates["VERTEX_SE2"] - truth) ** 2).sum()
 
-Computed is on the host in float64. Estimates have jax's widest float: float64 with
-`jax.config.update("jax_enable_x64", True)`, otherwise float32, which costs digits. Derivatives of derivatives
-and forward mode are not defined.
+`solve` may stand within `jax.jit` and `jax.vmap`. Computed is on the host in float64. Estimates have jax's
+widest float: float64 with `jax.config.update("jax_enable_x64", True)`, otherwise float32, which costs digits.
+Derivatives of derivatives and forward mode are not defined.
 """
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+import importlib
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
 import numpy as np
 
 from graphopt.derivatives.call import Call, call_of
 from graphopt.derivatives.problem import Doubts
+from graphopt.errors import OptionError
 from graphopt.graph import Graph
+from graphopt.types.base import EdgeType, ParameterType, VertexType
+from graphopt.types.identity import home_of
+from graphopt.types.outside import outside_edge_type
 
 try:
     import jax
@@ -28,7 +33,7 @@ except ImportError as error:
         "graphopt.jax needs JAX, which is not installed: pip install 'graphopt[jax]'."
     ) from error
 
-__all__ = ["solve"]
+__all__ = ["edge_type", "solve"]
 
 
 def solve(graph: Graph, inputs: Mapping[str, Any], **options: Any) -> dict[str, Any]:
@@ -97,3 +102,62 @@ def _called(function: Any, results: Any, *arguments: Any) -> Any:
     if any(isinstance(leaf, Tracer) for leaf in jax.tree_util.tree_leaves(arguments)):
         return jax.pure_callback(function, results, *arguments, vmap_method="sequential")
     return tuple(jnp.asarray(array) for array in function(*arguments))
+
+
+def edge_type(
+    *,
+    tag: str,
+    vertices: Sequence[str | VertexType],
+    residual_dim: int,
+    measurement_dim: int = 0,
+    parameters: Sequence[str | ParameterType] = (),
+    jacobian: str = "reverse",
+) -> Callable[[Callable[..., Any]], EdgeType]:
+    """Decorator: an edge type whose residual a function of jax arrays computes, of all its edges at once.
+
+    The function takes and returns what that of `graphopt.torch.edge_type` does, as float64 arrays, and is
+    compiled (`jax.jit`). jacobian: "reverse" differentiates by jax, "differences" by central differences.
+    """
+    if jacobian not in ("reverse", "differences"):
+        raise OptionError(f"jacobian is {jacobian!r}, expected 'reverse' or 'differences'.")
+    count = len(vertices)
+
+    def decorate(function: Callable[..., Any]) -> EdgeType:
+        compiled = jax.jit(function)
+
+        @jax.jit
+        def differentiated(*arrays: Any) -> Any:
+            residual, pull = jax.vjp(lambda *moving: function(*moving, *arrays[count:]), *arrays[:count])
+            one_hot = jnp.eye(residual.shape[-1], dtype=residual.dtype)[:, None, :]
+            cotangents = jnp.broadcast_to(one_hot, (residual.shape[-1], *residual.shape))
+            return residual, [jnp.moveaxis(block, 0, 1) for block in jax.vmap(pull)(cotangents)]
+
+        def evaluate(*arrays: np.ndarray) -> np.ndarray:
+            with _double():
+                return np.asarray(compiled(*arrays))
+
+        def linearize(*arrays: np.ndarray) -> tuple[np.ndarray, list[np.ndarray]]:
+            with _double():
+                residual, blocks = differentiated(*arrays)
+                return np.asarray(residual), [np.asarray(block) for block in blocks]
+
+        evaluate.__doc__ = function.__doc__
+        return outside_edge_type(
+            evaluate,
+            linearize if jacobian == "reverse" else None,
+            tag=tag,
+            vertices=vertices,
+            residual_dim=residual_dim,
+            measurement_dim=measurement_dim,
+            parameters=parameters,
+            home=home_of(function),
+        )
+
+    return decorate
+
+
+def _double() -> Any:
+    """float64 within it, whatever the program has configured."""
+    if hasattr(jax, "enable_x64"):
+        return jax.enable_x64(True)
+    return importlib.import_module("jax.experimental").enable_x64()  # of earlier versions

@@ -1,4 +1,4 @@
-"""A solve as a differentiable function of torch tensors.
+"""A solve as a differentiable function of torch tensors, and edges whose residual torch computes.
 
     solution = graphopt.torch.solve(graph, {"EDGE_SE2.information": information})
     loss = ((solution["VERTEX_SE2"] - truth) ** 2).sum()
@@ -7,11 +7,15 @@
 Computed is on the CPU in float64 (the forward solve wherever `device` says), whatever the tensors' device and
 dtype; estimates are float64 tensors on the device of the first input, gradients have their input's dtype and
 device. Derivatives of derivatives are not defined.
+
+    @graphopt.torch.edge_type(tag="EDGE_HEIGHT", vertices=["VERTEX_SE3:QUAT"], residual_dim=1)
+    def height(poses):  # (m, 7) of all edges
+        return network(poses[:, :3])  # (m, 1)
 """
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -22,6 +26,9 @@ from graphopt.derivatives.problem import Doubts
 from graphopt.errors import OptionError
 from graphopt.graph import Graph
 from graphopt.optimizer.summary import Summary
+from graphopt.types.base import EdgeType, ParameterType, VertexType
+from graphopt.types.identity import home_of
+from graphopt.types.outside import outside_edge_type
 
 try:
     import torch
@@ -30,7 +37,7 @@ except ImportError as error:
         "graphopt.torch needs PyTorch, which is not installed: pip install 'graphopt[torch]'."
     ) from error
 
-__all__ = ["Solution", "solve"]
+__all__ = ["Solution", "edge_type", "solve"]
 
 
 @dataclass(frozen=True)
@@ -126,3 +133,72 @@ class _Solve(torch.autograd.Function):
 
 def _numpy(tensor: torch.Tensor) -> np.ndarray:
     return tensor.detach().to("cpu", torch.float64).contiguous().numpy()
+
+
+def edge_type(
+    *,
+    tag: str,
+    vertices: Sequence[str | VertexType],
+    residual_dim: int,
+    measurement_dim: int = 0,
+    parameters: Sequence[str | ParameterType] = (),
+    jacobian: str = "reverse",
+    device: str = "cpu",
+    dtype: torch.dtype = torch.float64,
+) -> Callable[[Callable[..., torch.Tensor]], EdgeType]:
+    """Decorator: an edge type whose residual a function of tensors computes, of all its edges at once.
+
+    The function takes stored estimates (m, storage_dim) per vertex, stored parameters (m, storage_dim) each,
+    and the measurements (m, measurement_dim) if there are any, as tensors of `dtype` on `device`; it returns
+    (m, residual_dim), in which row k depends on rows k only. It is called once per linearization and once per
+    chi2; its edges are mixed with compiled ones and have information, robust kernels and levels as these.
+
+    jacobian: "reverse" differentiates by torch, one backward pass per component; "differences" by central
+        differences of stored numbers, for functions that torch cannot differentiate.
+
+    Raises `ShapeError` when the function returns another shape.
+    """
+    if jacobian not in ("reverse", "differences"):
+        raise OptionError(f"jacobian is {jacobian!r}, expected 'reverse' or 'differences'.")
+    count = len(vertices)
+
+    def tensors(arrays: Sequence[np.ndarray]) -> list[torch.Tensor]:
+        return [torch.from_numpy(array).to(device, dtype) for array in arrays]
+
+    def decorate(function: Callable[..., torch.Tensor]) -> EdgeType:
+        def evaluate(*arrays: np.ndarray) -> np.ndarray:
+            with torch.no_grad():
+                return _numpy(function(*tensors(arrays)))
+
+        def linearize(*arrays: np.ndarray) -> tuple[np.ndarray, list[np.ndarray]]:
+            given = tensors(arrays)
+            moving = [tensor.detach().requires_grad_() for tensor in given[:count]]
+            with torch.enable_grad():
+                residual = function(*moving, *given[count:])
+            columns = []
+            for component in range(residual.shape[-1]):
+                total = residual[..., component].sum()
+                found = (None,) * count
+                if total.requires_grad:
+                    found = torch.autograd.grad(total, moving, retain_graph=True, allow_unused=True)
+                columns.append(
+                    [
+                        np.zeros(tuple(tensor.shape)) if gradient is None else _numpy(gradient)
+                        for gradient, tensor in zip(found, moving, strict=True)
+                    ]
+                )
+            return _numpy(residual), [np.stack(blocks, axis=1) for blocks in zip(*columns, strict=True)]
+
+        evaluate.__doc__ = function.__doc__
+        return outside_edge_type(
+            evaluate,
+            linearize if jacobian == "reverse" else None,
+            tag=tag,
+            vertices=vertices,
+            residual_dim=residual_dim,
+            measurement_dim=measurement_dim,
+            parameters=parameters,
+            home=home_of(function),
+        )
+
+    return decorate

@@ -114,7 +114,7 @@ def _add_refinement(parser: Parser) -> None:
     add_options(parser, parser, options, _refined(options), **settings)
 
 
-_REFINEMENT = ("graphopt/colmap/adjustment.py", "Options")
+_REFINEMENT = ("graphopt/colmap/options.py", "Options")
 
 
 def _refined(names: Iterable[str]) -> list[str]:
@@ -314,7 +314,7 @@ def _check_configurations(names: list[str]) -> None:
 
     for name in names:
         if name != "auto":
-            configured(name, SolverOptions())
+            configured(SolverOptions(configuration=name))
 
 
 def _paths(inputs: list[str]) -> dict[str, Path]:

@@ -66,7 +66,7 @@ def _problem(structure: Structure) -> dict[str, Any]:
         "eliminated": structure.num_blocks - structure.num_kept,
         "dimension": structure.dim,
         "kept_dimension": structure.kept_dim,
-        "blocks_of_h": len(structure.row_idx),
+        "blocks_of_h": len(structure.pattern.row_idx),
         "numbers_of_h": structure.values_size,
     }
 

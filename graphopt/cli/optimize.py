@@ -290,6 +290,7 @@ def solve(graph: Any, args: argparse.Namespace, comm: Any = None, speaks: bool =
         over = {name: getattr(args, name) for name in names}
         optimizing: Any = partial(graphopt.distributed.optimize, graph, comm, **over)
     else:
+        assert graph is not None
         optimizing = partial(graphopt.optimize, graph, robust=args.robust)
     with StopOnInterrupt() as interrupt, progress:
         return optimizing(

@@ -91,6 +91,20 @@ def compile_pullback(vertex_type: VertexType) -> Program:
 
 
 @per_type_cache
+def compile_oplus_jacobian(vertex_type: VertexType) -> Program:
+    """Storage -> derivative of oplus by delta at 0, (storage_dim, tangent_dim) row by row."""
+    with workspace():
+        vertex = trace_oplus(vertex_type)
+        storage = as_exprs(vertex.storage)
+
+        def outputs() -> list[Expr]:
+            seeds = vertex.seeds(vertex_type.name)
+            return [seed[x] for x in storage for seed in seeds]
+
+        return cached(f"{vertex_type.name}.oplus_jacobian", storage, Definition(vertex.moved), outputs)
+
+
+@per_type_cache
 def _stored_edge_type(kind: EdgeType) -> EdgeType:
     """The edge type on stored numbers that computes what it computes in working forms."""
     working = working_edge_type(kind)

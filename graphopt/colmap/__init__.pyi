@@ -1,9 +1,14 @@
-from .adjustment import Options, adjust, bundle_adjustment, graph_of_model, options_of, settings_of
+from .adjustment import bundle_adjustment, graph_of_model, solve
 from .folders import read_colmap, write_colmap
 from .model import ColmapCamera, ColmapImages, ColmapModel, ColmapPoints
+from .options import Config, Options, PriorOptions, settings_of
+from .priors import IntrinsicsPrior, PosePrior
+from .problem import Problem, problem_of
 from .rigs import ColmapFrames, ColmapRig, ColmapSensor
+from .summary import BundleAdjustmentSummary
 
 __all__ = [
+    "BundleAdjustmentSummary",
     "ColmapCamera",
     "ColmapFrames",
     "ColmapImages",
@@ -11,12 +16,17 @@ __all__ = [
     "ColmapPoints",
     "ColmapRig",
     "ColmapSensor",
+    "Config",
+    "IntrinsicsPrior",
     "Options",
-    "adjust",
+    "PosePrior",
+    "PriorOptions",
+    "Problem",
     "bundle_adjustment",
     "graph_of_model",
-    "options_of",
+    "problem_of",
     "read_colmap",
     "settings_of",
+    "solve",
     "write_colmap",
 ]

@@ -19,6 +19,7 @@ import struct
 
 import numpy as np
 
+from graphopt._native import join_records, split_records
 from graphopt.colmap.model import MODEL_NAMES, MODELS, ColmapCamera, ColmapImages, ColmapPoints
 from graphopt.colmap.rigs import SENSOR_TYPES, ColmapFrames, ColmapRig, ColmapSensor
 from graphopt.errors import FormatError
@@ -27,7 +28,7 @@ KEYPOINT = np.dtype([("x", "<f8"), ("y", "<f8"), ("point_id", "<i8")])
 TRACK = np.dtype([("image", "<u4"), ("keypoint", "<u4")])
 _CAMERA = struct.Struct("<IiQQ")
 IMAGE = struct.Struct("<I7dI")
-POINT = struct.Struct("<Q3d3BdQ")
+POINT = np.dtype([("id", "<u8"), ("xyz", "<f8", 3), ("rgb", "u1", 3), ("error", "<f8"), ("length", "<u8")])
 _RIG = struct.Struct("<II")
 _SENSOR = struct.Struct("<iI")
 _FRAME = struct.Struct("<II7dI")
@@ -108,11 +109,6 @@ def parse_images(data: bytes, path: str) -> ColmapImages:
         what = f"keypoints of image {heads[-1][0]}"
         keypoints.append(cursor.array(KEYPOINT, cursor.count(what, KEYPOINT.itemsize), what))
     cursor.end()
-    return images_of(heads, names, keypoints)
-
-
-def images_of(heads: list[tuple], names: list[str], keypoints: list[np.ndarray]) -> ColmapImages:
-    """Images of `IMAGE` tuples, names and `KEYPOINT` arrays."""
     table = np.array(heads, np.float64).reshape(-1, 9)
     every = np.concatenate(keypoints) if keypoints else np.empty(0, KEYPOINT)
     return ColmapImages(
@@ -130,27 +126,24 @@ def images_of(heads: list[tuple], names: list[str], keypoints: list[np.ndarray])
 def parse_points(data: bytes, path: str) -> ColmapPoints:
     """Read points3D.bin."""
     cursor = _Cursor(data, path)
-    heads, tracks = [], []
-    for _ in range(cursor.count("points", POINT.size)):
-        head = cursor.take(POINT, "a point")
-        if head[0] >= 1 << 63:
-            raise FormatError(f"{path}: point id {head[0]} does not fit into 63 bits")
-        heads.append(head)
-        tracks.append(cursor.array(TRACK, head[8], f"the track of point {head[0]}"))
+    count = cursor.count("points", POINT.itemsize)
+    whole = split_records(bytes(data), cursor.offset, count, POINT.itemsize, TRACK.itemsize)
+    heads, elements = np.frombuffer(whole[0], POINT), np.frombuffer(whole[1], TRACK)
+    large = np.flatnonzero(heads["id"] >= 1 << 63)
+    if len(large):
+        raise FormatError(f"{path}: point id {heads['id'][large[0]]} does not fit into 63 bits")
+    cursor.offset = whole[3]
+    if len(heads) < count:
+        head = cursor.array(POINT, 1, "a point")[0]
+        cursor.array(TRACK, int(head["length"]), f"the track of point {head['id']}")
     cursor.end()
-    return points_of(heads, tracks)
-
-
-def points_of(heads: list[tuple], tracks: list[np.ndarray]) -> ColmapPoints:
-    """Points of `POINT` tuples and `TRACK` arrays."""
-    every = np.concatenate(tracks) if tracks else np.empty(0, TRACK)
     return ColmapPoints(
-        ids=np.array([head[0] for head in heads], np.int64),
-        xyz=np.array([head[1:4] for head in heads], np.float64).reshape(-1, 3),
-        rgb=np.array([head[4:7] for head in heads], np.uint8).reshape(-1, 3),
-        error=np.array([head[7] for head in heads], np.float64),
-        track_start=np.cumsum([0] + [len(track) for track in tracks]),
-        track=np.stack([every["image"], every["keypoint"]], axis=1).astype(np.int64),
+        ids=heads["id"].astype(np.int64),
+        xyz=heads["xyz"].astype(np.float64),
+        rgb=heads["rgb"].copy(),
+        error=heads["error"].astype(np.float64),
+        track_start=whole[2],
+        track=np.stack([elements["image"], elements["keypoint"]], axis=1).astype(np.int64),
     )
 
 
@@ -201,17 +194,7 @@ def format_cameras(cameras: list[ColmapCamera]) -> bytes:
 
 def format_images(images: ColmapImages) -> bytes:
     """Content of images.bin."""
-    return images_header(len(images.ids)) + image_entries(images)
-
-
-def images_header(num_images: int, num_seen: int = 0) -> bytes:
-    """What stands before the first image."""
-    return struct.pack("<Q", num_images)
-
-
-def image_entries(images: ColmapImages) -> bytes:
-    """One image after the other."""
-    parts = []
+    parts = [struct.pack("<Q", len(images.ids))]
     keypoints = np.empty(len(images.xy), KEYPOINT)
     keypoints["x"], keypoints["y"], keypoints["point_id"] = images.xy[:, 0], images.xy[:, 1], images.point_ids
     for row, image_id in enumerate(images.ids.tolist()):
@@ -225,24 +208,14 @@ def image_entries(images: ColmapImages) -> bytes:
 
 def format_points(points: ColmapPoints) -> bytes:
     """Content of points3D.bin."""
-    return points_header(len(points.ids)) + point_entries(points)
-
-
-def points_header(num_points: int, num_elements: int = 0) -> bytes:
-    """What stands before the first point."""
-    return struct.pack("<Q", num_points)
-
-
-def point_entries(points: ColmapPoints) -> bytes:
-    """One point after the other."""
-    parts = []
-    track = np.empty(len(points.track), TRACK)
+    heads, track = np.empty(len(points.ids), POINT), np.empty(len(points.track), TRACK)
     track["image"], track["keypoint"] = points.track[:, 0], points.track[:, 1]
-    for row, point_id in enumerate(points.ids.tolist()):
-        begin, end = points.track_start[row : row + 2].tolist()
-        values = (*points.xyz[row].tolist(), *points.rgb[row].tolist(), float(points.error[row]))
-        parts.append(POINT.pack(point_id, *values, end - begin) + track[begin:end].tobytes())
-    return b"".join(parts)
+    heads["id"], heads["xyz"], heads["rgb"] = points.ids, points.xyz, points.rgb
+    heads["error"], heads["length"] = points.error, np.diff(points.track_start)
+    entries = join_records(
+        heads.tobytes(), track.tobytes(), points.track_start, POINT.itemsize, TRACK.itemsize
+    )
+    return struct.pack("<Q", len(heads)) + entries
 
 
 def format_rigs(rigs: list[ColmapRig]) -> bytes:

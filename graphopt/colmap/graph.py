@@ -57,12 +57,14 @@ def graph_of(
     refined: Refined = AS_COLMAP,
     refine_sensors: bool = False,
     hides: bool = False,
+    chosen: np.ndarray | None = None,
 ) -> Graph:
     """Graph of a model.
 
     refined: which intrinsics an optimization moves; cameras of which nothing moves are fixed.
     refine_sensors: the places of cameras on rigs are vertices (`extra_types.sensor_vertex`), not parameters.
-    hides: observations of points behind their camera count nothing (`extra_types.projection_types`).
+    hides: poses and observations are those of COLMAP's adjustment (`extra_types.projection_types`).
+    chosen: rows of the observations that become edges, None: all.
     """
     images, points = model.images, model.points
     num_images, num_cameras = len(images.ids), len(model.cameras)
@@ -71,7 +73,8 @@ def graph_of(
     places = places_of(model, path)
     owners = np.unique(places.owner)
     poses = _frame_poses(model)[places.frame[owners]]
-    graph.add_vertices(extra_types.POSE_TAG, owners, poses, order=owners)
+    pose_type = extra_types.frame_vertex() if hides else extra_types.POSE_TAG
+    graph.add_vertices(pose_type, owners, poses, order=owners)
     types = {
         each_camera.model: extra_types.projection_types(each_camera.model, refined, hides)
         for each_camera in model.cameras
@@ -86,6 +89,9 @@ def graph_of(
     ids = first_point + np.arange(len(points.ids))
     graph.add_vertices(extra_types.POINT_TAG, ids, points.xyz, marginalized=True, order=ids)
     image_row, point_row, pixel = model.observations()
+    element = np.arange(len(image_row)) if chosen is None else chosen
+    if chosen is not None:
+        image_row, point_row, pixel = image_row[chosen], point_row[chosen], pixel[chosen]
     camera_row = _camera_rows(model)[image_row]
     offset = places.offset[image_row]
     num_offsets = len(places.offsets)
@@ -93,7 +99,7 @@ def graph_of(
         sensors = np.asarray(SE3(places.offsets).inverse().storage)
         graph.add_vertices(extra_types.sensor_vertex(), num_vertices + np.arange(num_offsets), sensors)
     elif num_offsets:
-        order = num_vertices + len(points.track) + np.arange(num_offsets)
+        order = num_vertices + len(model.observations()[0]) + np.arange(num_offsets)
         graph.add_parameters(OFFSET_TAG, np.arange(num_offsets), places.offsets, order=order)
         report.parameters[OFFSET_TAG] = num_offsets
     every = np.stack([places.owner[image_row], first_point + point_row, num_images + camera_row], axis=1)
@@ -108,7 +114,7 @@ def graph_of(
             if on_rig and refine_sensors:
                 edge_type, parameters = extra_types.free_rig_edge(name, refined, hides), None
                 ends = np.concatenate([ends, num_vertices + offset[mine, None]], axis=1)
-            order = num_vertices + mine
+            order = num_vertices + element[mine]
             graph.add_edges(edge_type, ends, pixel[mine], parameters=parameters, order=order)
             report.edges[edge_type.tag] = len(mine)
     report.vertices.update({extra_types.POSE_TAG: len(owners), extra_types.POINT_TAG: len(points.ids)})

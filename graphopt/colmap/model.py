@@ -77,12 +77,23 @@ class ColmapModel:
     frames: ColmapFrames | None = None
     """Frames; None for models of COLMAP before 3.12, which have the poses with the images."""
 
+    seen: tuple[np.ndarray, np.ndarray, np.ndarray] | None = None
+    """`observations` of a model without tracks and keypoints, one that was taken from memory."""
+
     def observations(self) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
         """Image row (m,), point row (m,) and pixel (m, 2) of every track element."""
+        if self.seen is not None:
+            return self.seen
         image_row = _rows_of(self.images.ids, self.points.track[:, 0])
         point_row = np.repeat(np.arange(len(self.points.ids)), np.diff(self.points.track_start))
         pixel = self.images.xy[self.images.keypoint_start[image_row] + self.points.track[:, 1]]
         return image_row, point_row, pixel
+
+    def track_lengths(self) -> np.ndarray:
+        """(points,) number of observations of each point."""
+        if self.seen is not None:
+            return np.bincount(self.seen[1], minlength=len(self.points.ids))
+        return np.diff(self.points.track_start)
 
     def check(self, path: str) -> None:
         """Raise FormatError for ids used twice and references to what does not exist."""

@@ -16,7 +16,6 @@ from graphopt.codegen.second_order import compile_curvature
 from graphopt.errors import GradientError, SolverError
 from graphopt.graph import Graph
 from graphopt.linear.null_space import find_null_space
-from graphopt.linear.systems import block_pattern
 from graphopt.problem.structure import EdgeGroup
 from graphopt.solver.cpu import CpuBlockSolver, add_programs, edge_data, make_linearizer
 from graphopt.solver.marginals import describe
@@ -119,7 +118,7 @@ class ExactEquations:
             return "The Hessian is not finite: a function has no second derivative there."
         self.solver.linearize()
         try:
-            space = find_null_space(block_pattern(self.structure), self.solver.values)
+            space = find_null_space(self.structure.pattern, self.solver.values)
         except SolverError as error:
             return str(error)
         if space.num_directions == 0:

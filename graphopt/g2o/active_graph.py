@@ -159,9 +159,11 @@ class ActiveGraph(OptimizableGraph):
         solver, block = self._block_of(vertex)
         solver = self._with_blocks(solver)
         structure = solver.structure
-        last = int(structure.col_ptr[block + 1]) - 1
+        last = int(structure.pattern.col_ptr[block + 1]) - 1
         dim = int(structure.dims[block])
-        values = solver.values[structure.block_ptr[last] : structure.block_ptr[last + 1]]
+        values = solver.values[
+            structure.pattern.value_offsets[last] : structure.pattern.value_offsets[last + 1]
+        ]
         return values.reshape(dim, dim).copy()
 
     def _with_blocks(self, solver: Any) -> Any:

@@ -151,9 +151,14 @@ class VertexSet(_Set):
         return self._columns["held"]
 
     @property
+    def has_room_for_components(self) -> bool:
+        """`held` is there: some vertex may hold a component, or did once."""
+        return self._columns.has("held")
+
+    @property
     def holds_components(self) -> bool:
         """Some vertex holds a component."""
-        return self.held is not None and bool(self.held.any())
+        return self._columns.has("held") and bool(self.look("held").any())
 
     def copy(self) -> VertexSet:
         """Independent set with the same vertices."""

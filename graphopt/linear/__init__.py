@@ -13,10 +13,10 @@ one object serves one call at a time. Arrays are C-contiguous float64; anything 
 
 from graphopt.linear.cholesky import DenseCholesky, SparseCholesky
 from graphopt.linear.factor_pcg import FactorPcg
-from graphopt.linear.pattern import BlockPattern
 from graphopt.linear.pcg import Pcg
 from graphopt.linear.schur import SchurComplement
 from graphopt.linear.table import LINEAR_SOLVERS, LinearSolver, register_linear_solver
+from graphopt.problem.pattern import BlockPattern
 
 __all__ = [
     "LINEAR_SOLVERS",

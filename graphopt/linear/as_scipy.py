@@ -5,7 +5,7 @@ from __future__ import annotations
 import numpy as np
 import scipy.sparse as sp
 
-from graphopt.linear.pattern import BlockPattern
+from graphopt.problem.pattern import BlockPattern
 
 
 def symmetric_matrix(pattern: BlockPattern, values: np.ndarray) -> sp.csc_matrix:

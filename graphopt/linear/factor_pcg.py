@@ -25,8 +25,8 @@ import numpy as np
 from graphopt.cpu_kernels import kernels
 from graphopt.errors import SolverError
 from graphopt.linear.cholesky import SparseCholesky
-from graphopt.linear.pattern import BlockPattern
 from graphopt.option_names import FactorPreconditioner
+from graphopt.problem.pattern import BlockPattern
 
 CLUSTER_ROWS = 600
 _FLOPS_PER_BYTE = 2.0

@@ -10,6 +10,7 @@ from typing import TypedDict
 from graphopt.errors import OptionError
 from graphopt.linear.table import PRECONDITIONERS, check_linear_solver, factorizes, iterates
 from graphopt.option_names import (
+    COMPUTED,
     EDGE_SCHEDULES,
     FACTOR_PRECONDITIONERS,
     PRECISIONS,
@@ -52,6 +53,10 @@ class SolverOptions:
     work_queues: str = "auto"
     """On a GPU with schur="explicit", who finds the pairs of observations of each block of S: "cpu", "gpu",
     or "lookup" (nobody before: the kernel does, each time)."""
+    configuration: str | None = None
+    """Name of a set of these options, such as "PCG Implicit (GPU)", see `solver.configurations`."""
+    computed: str = "auto"
+    """Of computed values: "inline", "materialize", or "auto" by the size of what inlining makes."""
 
     def __post_init__(self) -> None:
         if not isinstance(self.device, str):
@@ -72,6 +77,7 @@ class SolverOptions:
             ("schedule", SCHEDULES),
             ("preconditioner", PRECONDITIONERS),
             ("work_queues", WORK_QUEUES),
+            ("computed", COMPUTED),
         ):
             if name == "schedule" and not isinstance(self.schedule, str):
                 continue
@@ -125,6 +131,8 @@ class SolverChanges(TypedDict, total=False):
     pcg_tolerance: float | None
     pcg_iterations: int | None
     work_queues: str
+    configuration: str | None
+    computed: str
 
 
 def _by_tag(schedule: Mapping[str, str] | tuple[tuple[str, str], ...]) -> tuple[tuple[str, str], ...]:

@@ -17,10 +17,10 @@ from typing import TYPE_CHECKING, cast
 from graphopt.cpu_kernels import kernels
 from graphopt.errors import OptionError
 from graphopt.linear.factor_pcg import FactorPcg
-from graphopt.linear.pattern import BlockPattern
 from graphopt.linear.schur import SchurComplement
 from graphopt.linear.table import PRECONDITIONERS, LinearSolver
 from graphopt.option_names import FACTOR_PRECONDITIONERS, JACOBI_PRECONDITIONERS
+from graphopt.problem.pattern import BlockPattern
 
 if TYPE_CHECKING:
     from graphopt.linear.options import SolverOptions

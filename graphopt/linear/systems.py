@@ -191,14 +191,9 @@ class Implicit:
         return 0
 
 
-def block_pattern(structure: Structure) -> BlockPattern:
-    """The pattern of H for the native solvers."""
-    return BlockPattern(structure.dims, structure.col_ptr, structure.row_idx)
-
-
 def choose_system(structure: Structure, options: SolverOptions) -> LinearSystem:
     """The linear system for a structure; what `options` leave open is decided by size and density."""
-    pattern = block_pattern(structure)
+    pattern = structure.pattern
     if options.schur in ("explicit", "implicit") and not structure.has_schur:
         raise OptionError(
             f"schur '{options.schur}' needs marginalized vertices beside others that stay; this graph has "
@@ -232,10 +227,10 @@ def elimination_flops(structure: Structure, of_kept: bool = False) -> float:
     gone = kept if of_kept else ~kept
     kernels.check_stop()
     if of_kept:
-        across = structure.row_idx[structure.col_ptr[structure.num_kept] :]
+        across = structure.pattern.row_idx[structure.pattern.col_ptr[structure.num_kept] :]
         degrees = np.bincount(across[across < structure.num_kept], minlength=structure.num_kept).astype(float)
     else:  # an eliminated block's column has its kept neighbours and itself
-        degrees = np.diff(structure.col_ptr)[structure.num_kept :] - 1.0
+        degrees = np.diff(structure.pattern.col_ptr)[structure.num_kept :] - 1.0
     kernels.check_stop()
     left_dim, num_left = float(structure.dims[~gone].sum()), np.count_nonzero(~gone)
     block = left_dim / num_left
@@ -283,7 +278,7 @@ class ReducedSize:
     @classmethod
     def of(cls, structure: Structure) -> ReducedSize:
         """Of a structure."""
-        degrees = np.diff(structure.col_ptr)[structure.num_kept :] - 1  # poses of each landmark
+        degrees = np.diff(structure.pattern.col_ptr)[structure.num_kept :] - 1  # poses of each landmark
         return cls(float((degrees.astype(float) ** 2).sum()) / 2.0, structure.kept_dim, structure.num_kept)
 
 

@@ -22,8 +22,8 @@ import numpy as np
 
 from graphopt import option_names
 from graphopt.errors import OptionError, PluginError
-from graphopt.linear.pattern import BlockPattern
 from graphopt.plugins import Table
+from graphopt.problem.pattern import BlockPattern
 
 if TYPE_CHECKING:
     from graphopt.linear.options import SolverOptions

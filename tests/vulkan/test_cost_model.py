@@ -53,8 +53,8 @@ def sphere():
 def test_sizes_are_those_of_the_structure(bundle):
     structure = structure_of(bundle)
     size = problem_size(structure, "double")
-    columns = np.repeat(np.arange(structure.num_blocks), np.diff(structure.col_ptr))
-    rows, kept = structure.row_idx, structure.num_kept
+    columns = np.repeat(np.arange(structure.num_blocks), np.diff(structure.pattern.col_ptr))
+    rows, kept = structure.pattern.row_idx, structure.num_kept
     scalars = structure.dims[rows].astype(int) * structure.dims[columns]
     coupling = (columns >= kept) & (rows != columns)
     assert size.values == structure.values_size

@@ -16,7 +16,7 @@ from graphopt.cpu_kernels import kernels
 from graphopt.device.errors import DeviceMemoryError
 from graphopt.device.figures import device_figures
 from graphopt.device.vulkan import VulkanDevice
-from graphopt.linear import LINEAR_SOLVERS, BlockPattern
+from graphopt.linear import LINEAR_SOLVERS
 from graphopt.vulkan.cholesky import memory
 from graphopt.vulkan.cholesky.analysis import BLOCK, Analysis, analyse, analyse_once
 from graphopt.vulkan.cholesky.rates import (
@@ -63,7 +63,7 @@ def cpu_seconds(analysis: Analysis) -> float:
 
 def expected_seconds(device: Any, layout: Any) -> float:
     """Time of a factorisation of a block layout with a solve, by device or CPU, whichever is faster."""
-    analysis = analyse(BlockPattern(layout.dims, layout.col_ptr, layout.row_idx))
+    analysis = analyse(layout.pattern)
     on_cpu = cpu_seconds(analysis)
     return on_cpu if device.info.get("kind") == "cpu" else min(on_cpu, device_seconds(device, analysis))
 
@@ -97,7 +97,7 @@ def factorization_on_device(
         return None
     if not isinstance(context.device, VulkanDevice):
         return None  # Kompute has no 64-bit constants and no indirect dispatches
-    pattern = BlockPattern(layout.dims, layout.col_ptr, layout.row_idx)
+    pattern = layout.pattern
     if is_chosen and context.device.info.get("kind") == "cpu":
         return None
     analysis = analyse_once(pattern, ordering)

@@ -16,7 +16,6 @@ import numpy as np
 
 from graphopt.device import VulkanDevice
 from graphopt.errors import OptionError
-from graphopt.linear import BlockPattern
 from graphopt.linear.factor_pcg import clusters_of, iterations_worth_a_factorization, within_clusters
 from graphopt.vulkan.cholesky import DeviceCholesky
 from graphopt.vulkan.data.layout import BlockLayout
@@ -47,7 +46,7 @@ class FactorPcg(Pcg):
                 f"preconditioner '{kind}' needs device 'vulkan' or 'cpu', got {context.device.name}. "
                 "Use preconditioner='hschur'."
             )
-        pattern = own = BlockPattern(layout.dims, layout.col_ptr, layout.row_idx)
+        pattern = own = layout.pattern
         taken = None
         if kind == "clusters":
             own, taken = within_clusters(pattern, clusters_of(pattern))

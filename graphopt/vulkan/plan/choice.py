@@ -228,7 +228,7 @@ def _for_host(resolved: Configuration, structure: Structure, eliminates: bool) -
     if not iterates(resolved.linear_solver):
         return resolved
     num_kept = structure.num_kept if eliminates else structure.num_blocks
-    layout = BlockLayout(structure.dims, structure.col_ptr, structure.row_idx, num_kept)
+    layout = BlockLayout.of(structure.pattern, num_kept)
     return resolved.resolve(layout)
 
 

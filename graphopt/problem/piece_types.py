@@ -4,7 +4,7 @@
 
 A vector of forty weights becomes three of at most fifteen, a pose with forty weights a pose and these. H, b
 and the residuals are the same, in more and smaller blocks. Which components belong together says
-`problem.split`.
+`problem.small_blocks`.
 """
 
 from __future__ import annotations
