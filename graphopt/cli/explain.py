@@ -6,7 +6,6 @@ import argparse
 from typing import TYPE_CHECKING, Any
 
 from graphopt.cli import arguments, output
-from graphopt.cli.explain_expressions import describe_expressions, print_expressions
 from graphopt.cli.parsers import Parser
 
 if TYPE_CHECKING:
@@ -102,8 +101,7 @@ def _edges(structure: Structure) -> list[dict[str, Any]]:
 def _schedules(graph: Any, structure: Structure, args: argparse.Namespace) -> dict[str, Any]:
     """What the cost model says on the device, and with --measure what the device says."""
     from graphopt.cli.measure_schedules import measure_schedules
-    from graphopt.device import VulkanDevice, open_device
-    from graphopt.device.figures import device_figures
+    from graphopt.device import open_device
     from graphopt.errors import DeviceError
     from graphopt.linear.options import SolverOptions
     from graphopt.vulkan.plan.choice import choose_plan, choose_precision, configuration_of
@@ -122,12 +120,9 @@ def _schedules(graph: Any, structure: Structure, args: argparse.Namespace) -> di
     configuration = configuration_of(options, precision)
     plan = choose_plan(options.schedule, device, structure, configuration, precision)
     measured: list[Measurement] = []
-    if args.measure and isinstance(device, VulkanDevice):
+    if args.measure and device.submits_whole_programs:
         asked = [*plan.predictions, *plan.others]
         measured = measure_schedules(graph, structure, device, precision, asked)
-    expressions = []
-    if plan.predictions:
-        expressions = describe_expressions(structure, device_figures(device), precision)
     return {
         "device": device.spec,
         "device_name": device.name,
@@ -142,7 +137,6 @@ def _schedules(graph: Any, structure: Structure, args: argparse.Namespace) -> di
         "sums": _sums(plan, measured),
         "orders": _orders(structure),
         "schedules": _rows(plan, measured),
-        "expressions": expressions,
     }
 
 
@@ -237,7 +231,6 @@ def _on_the_cpu(structure: Structure, args: argparse.Namespace) -> dict[str, Any
         "sums": [],
         "orders": [],
         "schedules": [],
-        "expressions": [],
     }
 
 
@@ -275,9 +268,6 @@ def _print(document: dict[str, Any]) -> None:
     if document["schedules"]:
         print()
         _print_schedules(document["schedules"])
-    if document["expressions"]:
-        print()
-        print_expressions(document["expressions"])
 
 
 def _sum_words(total: dict[str, Any]) -> str:

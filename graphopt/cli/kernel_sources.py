@@ -50,7 +50,7 @@ def _kernels(group: EdgeGroup, signature: Any, arithmetic: Any) -> list[Any]:
     arity = len(group.vertex_sets)
     slots = range(arity)
     found = [gpu.chi2_kernel(signature, arithmetic)]
-    found += [gpu.linearize_kernel(signature, slot, False, arithmetic) for slot in slots]
+    found += [gpu.linearize_kernel(signature, slot, arithmetic) for slot in slots]
     found += [gpu.pair_kernel(signature, a, b, arithmetic) for a in slots for b in slots if a < b]
     found.append(moved_kernel(signature, tuple(slots), arithmetic))
     found += scattered_kernels(signature, arithmetic)
@@ -64,24 +64,7 @@ def _kernels(group: EdgeGroup, signature: Any, arithmetic: Any) -> list[Any]:
             found += [stored_tiles_kernel(stored), stored_rows_kernel(stored)]
             product = transposed_product(signature, slot, tuple(slots), slot == 0, arithmetic)
             found += [stored_tiles_kernel(product), stored_rows_kernel(product)]
-            found += _expression_kernels(signature, slot, others, arithmetic)
     return found
-
-
-def _expression_kernels(signature: Any, slot: int, sources: tuple[int, ...], arithmetic: Any) -> list[Any]:
-    """What stores the expressions of a view and what reads them, on a large GPU; none at an end."""
-    from graphopt.codegen.gpu.cuts import Balance
-    from graphopt.codegen.gpu.expression_cuts import view_cut
-    from graphopt.codegen.gpu.expression_products import expression_product, store_expressions_kernel
-    from graphopt.codegen.gpu.stored_products import stored_rows_kernel, stored_tiles_kernel
-
-    cut = view_cut(signature, slot, sources, arithmetic, Balance(), False)
-    if cut.where != "between":
-        return []
-    holds = (True,) * signature.arity
-    product = expression_product(signature, slot, sources, sources, holds, cut, arithmetic)
-    store = store_expressions_kernel(signature, slot, sources, cut, arithmetic)
-    return [store, stored_tiles_kernel(product), stored_rows_kernel(product)]
 
 
 def _merged_kernels(groups: Sequence[EdgeGroup], structure: Structure, arithmetic: Any) -> Iterator[Any]:
