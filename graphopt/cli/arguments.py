@@ -55,7 +55,8 @@ SOLVER_SETTINGS: dict[str, dict[str, Any]] = {
     "work_queues": {"choices": WORK_QUEUES},
     "computed": {"choices": COMPUTED},
     "configuration": {
-        "help": "device and solver by name: LLT (CPU), PCG (GPU), pcg-implicit-gpu, pcg-implicit-hpp-gpu, ..."
+        "metavar": "NAME",
+        "help": "device and solver by name: LLT (CPU), pcg-implicit-gpu, pcg-implicit-hpp-gpu, ...",
     },
 }
 METHOD_SETTINGS: dict[str, dict[str, Any]] = {

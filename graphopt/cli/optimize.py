@@ -93,12 +93,11 @@ def _add_distributed(parser: Any, owner: Parser) -> None:
         action="store_true",
         help="with --distributed: every rank reads its rows of a graph archive (.npz); no rank has all of it",
     )
-    ranks = declared("graphopt/distributed/optimize.py", "RankOptions")
     add_options(
         parser,
         owner,
-        ranks,
-        ranks,
+        declared("graphopt/distributed/optimize.py", "RankOptions"),
+        ("partition", "transport", "checkpoint", "every", "resume"),
         partition={"choices": PARTITIONS, "help": "with --distributed: how landmarks are partitioned"},
         transport={
             "choices": TRANSPORTS,
