@@ -36,7 +36,6 @@ from graphopt.graph.columns import Columns
 if TYPE_CHECKING:
     from collections.abc import Iterable
 
-    from graphopt.graph.stencils import StencilDomain
     from graphopt.graph.store import GraphStore
     from graphopt.symbolic.images import Image
     from graphopt.types import EdgeType, ParameterType, VertexType
@@ -264,8 +263,6 @@ class EdgeSet(_Set):
             )
         )
         self.type = edge_type
-        self.domains: list[StencilDomain] = []
-        """Runs of edges whose vertex rows follow from offsets on a grid; forgotten when edges are removed."""
         self._owner: weakref.ref[GraphStore] | None = None
 
     def __repr__(self) -> str:

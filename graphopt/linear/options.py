@@ -8,11 +8,10 @@ from numbers import Integral, Real
 from typing import TypedDict
 
 from graphopt.errors import OptionError
-from graphopt.linear.table import PRECONDITIONERS, check_linear_solver, factorizes, iterates
+from graphopt.linear.table import PRECONDITIONERS, check_linear_solver, factorizes
 from graphopt.option_names import (
     COMPUTED,
     EDGE_SCHEDULES,
-    FACTOR_PRECONDITIONERS,
     PRECISIONS,
     SCHEDULES,
     SCHUR_CHOICES,
@@ -38,14 +37,12 @@ class SolverOptions:
     """"double" or "mixed" (single precision where it does not change the answer)."""
     schedule: Schedule = "auto"
     """On a GPU: "blocks" (kernels compute H), "matrix-free" (products compute Jacobians anew), "jacobians"
-    (products read stored ones), "expressions" (they start from stored values), "jp" (they compute J x per
-    edge first), "host": the CPU. For H and b "gather" evaluates edges anew in each sum, "scatter" and
-    "collect" once; "blocks+scatter" says both. All but "host" also by edge type's tag, others are "auto". By
-    vertex type's tag: "merged" (one kernel sums over all edge types) or "separate"."""
+    (products read stored ones), "jp" (they compute J x per edge first), "host": the CPU. For H and b "gather"
+    evaluates edges anew in each sum, "scatter" and "collect" once; "blocks+scatter" says both. All but "host"
+    also by edge type's tag, others are "auto". By vertex type's tag: "merged" (one kernel sums over all edge
+    types) or "separate"."""
     preconditioner: str = "hschur"
-    """Of pcg: block-Jacobi ("hschur"; with an implicit S also "hpp": of H_pp, cheaper and weaker), or a
-    Cholesky factor: "factor", of an older damping or linearization; "clusters", of the blocks within groups
-    of neighbours. See `linear.factor_pcg`."""
+    """Of pcg: block-Jacobi ("hschur"; with an implicit S also "hpp": of H_pp, cheaper and weaker)."""
     pcg_tolerance: float | None = None
     """pcg stops when r' inv(M) r fell by this factor; None: 1e-12, in float32 1e-9."""
     pcg_iterations: int | None = None
@@ -97,14 +94,6 @@ class SolverOptions:
             raise OptionError(
                 f"preconditioner '{self.preconditioner}' is for schur='implicit', got schur='{self.schur}': "
                 "elsewhere the diagonal blocks of the matrix itself are at hand."
-            )
-        if self.preconditioner in FACTOR_PRECONDITIONERS and (
-            not iterates(self.linear_solver) or self.schur == "implicit"
-        ):
-            raise OptionError(
-                f"preconditioner '{self.preconditioner}' is for linear_solver='pcg' and a matrix that is "
-                f"formed, got linear_solver='{self.linear_solver}', schur='{self.schur}'. Use "
-                "linear_solver='pcg' with schur='explicit' or 'off'."
             )
         if self.pcg_tolerance is not None and not 0.0 < self.pcg_tolerance < 1.0:
             raise OptionError(f"pcg_tolerance is {self.pcg_tolerance}, must be between 0 and 1.")

@@ -85,7 +85,6 @@ class Preconditioner:
 PRECONDITIONERS = {
     "hschur": Preconditioner(),
     "hpp": Preconditioner(is_of_h=True),
-    **dict.fromkeys(option_names.FACTOR_PRECONDITIONERS, Preconditioner()),
 }
 LINEAR_SOLVERS = Table("graphopt.linear_solvers", "linear_solver", option_names.LINEAR_SOLVERS, LinearSolver)
 

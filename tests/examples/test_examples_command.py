@@ -154,7 +154,6 @@ def image_results(device, **options):
 def test_a_gpu_gives_the_same_pictures(monkeypatch):
     """All examples on images by compiled kernels, sampled images among them, under the validation layer."""
     monkeypatch.setenv("GRAPHOPT_VALIDATION", "1")
-    monkeypatch.setenv("GRAPHOPT_TIER", "compiled")
     expected, found = image_results("cpu"), image_results("vulkan")
     for name, (numbers, summary) in found.items():
         assert summary.device.startswith("vulkan"), name
@@ -163,9 +162,8 @@ def test_a_gpu_gives_the_same_pictures(monkeypatch):
     assert shared_device("address").messages == []
 
 
-def test_optical_flow_without_a_stored_matrix(monkeypatch):
+def test_optical_flow_without_a_stored_matrix():
     """Products from the edges take the path of those from stored blocks, and end where the CPU ends."""
-    monkeypatch.setenv("GRAPHOPT_TIER", "compiled")
     frames = [images.gray(frame) for frame in optical_flow.generated(16)[:2]]
     options = {"device": "vulkan", "linear_solver": "pcg"}
     (flow, free), (expected, stored) = (

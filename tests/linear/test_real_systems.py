@@ -5,12 +5,12 @@ from __future__ import annotations
 import numpy as np
 import pytest
 import scipy.sparse as sp
+from as_scipy import symmetric_matrix
 from vulkan_devices import shared_device
 
 from graphopt.errors import GraphOptError
 from graphopt.io.formats import read_with_report
 from graphopt.linear import SparseCholesky
-from graphopt.linear.as_scipy import symmetric_matrix
 from graphopt.linear.null_space import diagonal_of
 from graphopt.linear.options import SolverOptions
 from graphopt.problem.structure import Structure

@@ -16,8 +16,8 @@ from graphopt.problem.structure import Structure
 from graphopt.solver import reuse
 from graphopt.solver.configurations import CONFIGURATIONS, configured
 from graphopt.solver.create import create_block_solver
+from graphopt.vulkan.host import HostLinearizedSolver
 from graphopt.vulkan.plan.configuration import Configuration
-from graphopt.vulkan.schedules.host import HostLinearizedSolver
 
 GRAPHS = {"bundle adjustment": bundle_adjustment, "pose graph": pose_graph}
 SETTINGS = [

@@ -15,10 +15,9 @@ import numpy as np
 from graphopt.cpu_kernels import kernels
 from graphopt.device.errors import DeviceMemoryError
 from graphopt.device.figures import device_figures
-from graphopt.device.vulkan import VulkanDevice
 from graphopt.linear import LINEAR_SOLVERS
-from graphopt.vulkan.cholesky import memory
 from graphopt.vulkan.cholesky.analysis import BLOCK, Analysis, analyse, analyse_once
+from graphopt.vulkan.cholesky.memory import check_memory
 from graphopt.vulkan.cholesky.rates import (
     CORE_FLOPS,
     ROUND_TRIP,
@@ -35,7 +34,7 @@ _HOST_TRIPS = 7  # submissions of a factorisation and a solve with numbers of th
 def device_seconds(device: Any, analysis: Analysis) -> float:
     """Expected time of a factorisation and a solve on the device; infinite where it cannot hold them."""
     try:
-        memory.check(device, analysis, 8 if device.has_float64 else 4)
+        check_memory(device, analysis, 8 if device.has_float64 else 4)
     except DeviceMemoryError:
         return float("inf")
     figures = device_figures(device)
@@ -95,8 +94,8 @@ def factorization_on_device(
     ordering = LINEAR_SOLVERS.row(linear_solver).ordering
     if ordering is None:
         return None
-    if not isinstance(context.device, VulkanDevice):
-        return None  # Kompute has no 64-bit constants and no indirect dispatches
+    if not context.device.submits_whole_programs:
+        return None
     pattern = layout.pattern
     if is_chosen and context.device.info.get("kind") == "cpu":
         return None
