@@ -79,15 +79,15 @@ class Rows:
             for slot, id_ in zip(self.residual.slots, ids, strict=True):
                 _place(problem, slot, id_, kinds, vertices, parameters)
             placed.setdefault(tuple(kinds), []).append((row, vertices, parameters))
-        for kinds, rows in placed.items():
+        for placed_kinds, rows in placed.items():
             chosen = [row for row, _, _ in rows]
-            kind = self.residual.edge_of(kinds, problem)
+            kind = self.residual.edge_of(placed_kinds, problem)
             information = self.information
             if isinstance(information, float):
                 information = information * np.eye(kind.residual_dim)
             elif information is not None and information.ndim == 3:
                 information = information[chosen]
-            parameters = [numbers for _, _, numbers in rows]
+            offsets = np.array([numbers for _, _, numbers in rows])
             problem.graph.add_edges(
                 kind,
                 np.array([vertices for _, vertices, _ in rows]),
@@ -95,7 +95,7 @@ class Rows:
                 information,
                 kernel=LOSSES[self.loss],
                 kernel_width=self.loss_scale,
-                parameters=np.array(parameters) if parameters[0] else None,
+                parameters=offsets if offsets.size else None,
             )
 
 
