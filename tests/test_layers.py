@@ -34,6 +34,7 @@ LAYERS = (
 
 FOR_ALL = {
     "errors",
+    "foreign_arrays",
     "cpu_kernels",
     "disk_cache",
     "temporary_files",
