@@ -79,6 +79,12 @@ class OptimumProblem:
             raise OptionError(f"steps is {self.steps!r}, expected a whole number >= 1.")
         refuse_what_has_none(self.graph)
         self.inputs: list[Input] = resolve(self.graph, self.names)
+        for one in self.inputs:
+            if one.column == "estimate" and one.rows.holds_components:
+                raise GradientError(
+                    f"{one.name}: vertices hold single components (Graph.hold), whose start values decide the "
+                    "optimum in a way that is not differentiated. Fix whole vertices, or leave this input out."
+                )
 
     @property
     def tags(self) -> list[str]:
