@@ -210,6 +210,8 @@ def test_wrong_inputs_are_named(pose_graph):
             graphopt.torch.solve(pose_graph, inputs)
     with pytest.raises(OptionError, match="gradient"):
         graphopt.torch.solve(pose_graph, {"EDGE_SE2.measurement": good}, gradient="unrolled")
+    with pytest.raises(OptionError, match="robust"):
+        graphopt.torch.solve(pose_graph, {"EDGE_SE2.measurement": good}, robust="graduated")
 
 
 @pytest.mark.parametrize(("module", "package"), [("torch", "torch"), ("jax", "jax")])
