@@ -1,4 +1,5 @@
 import ast
+import graphlib
 import importlib
 from pathlib import Path
 
@@ -33,6 +34,7 @@ LAYERS = (
 
 FOR_ALL = {
     "errors",
+    "foreign_arrays",
     "cpu_kernels",
     "disk_cache",
     "temporary_files",
@@ -81,6 +83,26 @@ def test_every_folder_is_a_known_layer():
     """A new folder must be given its place in the order."""
     folders = {path.parent.name for path in ROOT.glob("*/__init__.py")}
     assert folders <= set(LAYERS), sorted(folders - set(LAYERS))
+
+
+@pytest.mark.parametrize("layer", ["codegen", "device", "vulkan", "computed"])
+def test_modules_of_a_layer_have_an_order(layer):
+    """Imports make no circle: at load time, in functions, for types, and by name."""
+    names = {
+        ".".join(("graphopt", *path.relative_to(ROOT).with_suffix("").parts)).removesuffix(".__init__"): path
+        for path in (ROOT / layer).rglob("*.py")
+    }
+    before = {}
+    for name, path in names.items():
+        imported = imported_names(path.read_text())
+        wanted = {module for module, _ in imported} | {
+            f"{module}.{own}" for module, all_ in imported for own in all_
+        }
+        before[name] = (wanted & names.keys()) - {name}
+    try:
+        tuple(graphlib.TopologicalSorter(before).static_order())
+    except graphlib.CycleError as error:
+        pytest.fail(f"a circle: {' -> '.join(error.args[1])}")
 
 
 def test_imports_by_name_are_seen():

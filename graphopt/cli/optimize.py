@@ -152,7 +152,7 @@ def gauge(text: str) -> str | list[int]:
 
 def run(args: argparse.Namespace) -> int:
     """Run the command; return 0 if solved, 1 if the optimizer failed or was interrupted."""
-    if vib.is_vib(args.input):
+    if vib.holds_map(args.input):
         vib.check(args)
         distributed.refuse(args, has_distributed=False)
         return vib.optimize(args)
@@ -181,11 +181,11 @@ def read(args: argparse.Namespace) -> Input:
     import graphopt
 
     started = time.perf_counter()
-    graph, found = graphopt.io.read_with_report(args.input, dialect=args.dialect)
+    graph, report = graphopt.io.read_with_report(args.input, dialect=args.dialect)
     seconds = time.perf_counter() - started
-    _warn(found.warnings)
-    _prepare(graph, found, args)
-    return Input(graph, found, seconds, graph.copy() if args.plot else None)
+    _warn(report.warnings)
+    _prepare(graph, report, args)
+    return Input(graph, report, seconds, graph.copy() if args.plot else None)
 
 
 def report(args: argparse.Namespace, given: Input, comm: Any = None) -> int:
@@ -290,6 +290,7 @@ def solve(graph: Any, args: argparse.Namespace, comm: Any = None, speaks: bool =
         over = {name: getattr(args, name) for name in names}
         optimizing: Any = partial(graphopt.distributed.optimize, graph, comm, **over)
     else:
+        assert graph is not None
         optimizing = partial(graphopt.optimize, graph, robust=args.robust)
     with StopOnInterrupt() as interrupt, progress:
         return optimizing(

@@ -18,7 +18,7 @@ import numpy as np
 from graphopt.colmap.folders import read_colmap, write_colmap
 from graphopt.colmap.memory import Scene
 from graphopt.colmap.model import ColmapModel
-from graphopt.colmap.options import Options, config_of, prior_options_of, settings_of
+from graphopt.colmap.options import LOCAL, Options, config_of, prior_options_of, settings_of
 from graphopt.colmap.priors import (
     PosePrior,
     add_priors,
@@ -31,6 +31,7 @@ from graphopt.colmap.priors import (
 from graphopt.colmap.problem import Problem, everything, keep_gauge, problem_of, refined_model
 from graphopt.colmap.summary import BundleAdjustmentSummary, summary_of
 from graphopt.errors import OptionError
+from graphopt.optimizer.options import AutoOptions
 
 if TYPE_CHECKING:
     from graphopt.graph import Graph
@@ -116,6 +117,8 @@ def solve(problem: Problem, **optimize: Any) -> BundleAdjustmentSummary:
     """Optimize the graph of a problem, on one device or several; the gauge stays."""
     import graphopt
 
+    if optimize.get("method", "auto") == "auto" and "options" not in optimize:
+        optimize["options"] = AutoOptions(**LOCAL)
     several = "," in optimize.get("device", "auto")
     summary = (graphopt.distributed.optimize if several else graphopt.optimize)(problem.graph, **optimize)
     keep_gauge(problem)

@@ -6,6 +6,7 @@ default. What becomes of those of Ceres stands in the tables below.
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable, Collection
 from dataclasses import dataclass, fields
 from typing import Any, NamedTuple
@@ -176,6 +177,9 @@ _RULES = {
     "gradient_tolerance": "gradient_tolerance",
 }
 """Ceres' stop rules -> those of `AutoOptions`; at pycolmap's defaults `AutoOptions` has its own."""
+LOCAL: dict[str, Any] = {"relax_above": math.inf, "reseat_gain": math.inf, "contest": False}
+"""Of `AutoOptions`: descend from where the model is, as COLMAP does. Landmarks that are placed anew may come
+to lie behind their cameras, where COLMAP's residuals are zero."""
 _SHOWN = {"minimizer_progress_to_stdout": True, "logging_type": "PER_MINIMIZER_ITERATION"}
 """Options of Ceres that print a line per iteration -> at which value."""
 _DIRECT: dict[str, Callable[[Any], dict[str, Any]]] = {
@@ -189,9 +193,10 @@ _SEEN_ELSEWHERE = {
 }
 
 
-def settings_of(options: Any) -> Settings:
+def settings_of(options: Any, defaults: Any = None) -> Settings:
     """`Options`, and what pycolmap's options say to `graphopt.optimize`.
 
+    defaults: pycolmap's options that ask for nothing; None: pycolmap's own defaults.
     `OptionError` names options that differ from pycolmap's defaults and have no meaning here.
     """
     if options is None or isinstance(options, Options):
@@ -199,8 +204,8 @@ def settings_of(options: Any) -> Settings:
     if not hasattr(options, "refine_focal_length") or not hasattr(options, "todict"):
         kind = type(options).__name__
         raise OptionError(f"options are a {kind}, expected Options or pycolmap.BundleAdjustmentOptions.")
-    given, defaults = _flat(options.todict()), _flat(type(options)().todict())
-    changed = {name: value for name, value in given.items() if value != defaults[name]}
+    given, known = _flat(options.todict()), _flat((defaults or type(options)()).todict())
+    changed = {name: value for name, value in given.items() if value != known[name]}
     own = {field.name for field in fields(Options)} - {"constant_images", "constant_cameras"}
     chosen = {name: given[name] for name in own & given.keys()}
     chosen["loss_function_type"] = _name(given["loss_function_type"])
@@ -224,15 +229,14 @@ def _optimize_settings(given: dict[str, Any], changed: dict[str, Any]) -> dict[s
     settings: dict[str, Any] = {}
     for name in _DIRECT.keys() & changed.keys():
         settings |= _DIRECT[name](changed[name])
-    if given.get("use_gpu"):
+    if changed.get("use_gpu"):
         number = str(given.get("gpu_index", "-1"))
         if number != "-1" and not number.isdigit():
             raise OptionError(f"gpu_index is '{number}', expected one number, or -1 for any.")
         settings["device"] = f"vulkan:{number}" if number.isdigit() else "vulkan"
-    if not given.get("auto_select_solver_type", True):
+    is_chosen = not given.get("auto_select_solver_type", False)  # pycolmap 3.12 has no such switch
+    if is_chosen and changed.keys() & {"auto_select_solver_type", "linear_solver_type"}:
         settings |= _solver_settings(given, changed)
-    elif "linear_solver_type" in changed and "auto_select_solver_type" not in given:
-        settings |= _solver_settings(given, changed)  # pycolmap 3.12 has no such switch
     rules = {_RULES[name]: changed[name] for name in _RULES.keys() & changed.keys()}
     if _name(given.get("trust_region_strategy_type", "LEVENBERG_MARQUARDT")) == "DOGLEG":
         if _name(given.get("dogleg_type", "TRADITIONAL_DOGLEG")) != "TRADITIONAL_DOGLEG":
@@ -240,7 +244,7 @@ def _optimize_settings(given: dict[str, Any], changed: dict[str, Any]) -> dict[s
         settings["method"] = "dogleg"
         settings["options"] = DoglegOptions(**{"max_iterations": given["max_num_iterations"], **rules})
     elif rules.keys() - {"max_iterations"}:
-        settings["options"] = AutoOptions(**rules)
+        settings["options"] = AutoOptions(**LOCAL, **rules)
     elif rules:
         settings["max_iterations"] = rules["max_iterations"]
     if any(name in changed and _name(changed[name]) == str(value) for name, value in _SHOWN.items()):

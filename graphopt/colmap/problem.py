@@ -114,8 +114,14 @@ def _chosen(ids: np.ndarray, wanted: Collection[int]) -> np.ndarray:
     return np.isin(ids, np.fromiter(wanted, np.int64, len(wanted)))
 
 
-def problem_of(model: ColmapModel, options: Options, config: Config | None = None) -> Problem:
-    """The problem of a model; config None: all of it, as `everything` says."""
+def problem_of(
+    model: ColmapModel, options: Options, config: Config | None = None, hold_scale: bool = False
+) -> Problem:
+    """The problem of a model; config None: all of it, as `everything` says.
+
+    hold_scale: a gauge by two cameras holds its coordinate in the graph, even where nothing else holds the
+    scale.
+    """
     config = everything(model, options) if config is None else _with_constants(model, options, config)
     _check(model, config)
     image_row, point_row, _ = model.observations()
@@ -142,6 +148,9 @@ def problem_of(model: ColmapModel, options: Options, config: Config | None = Non
     if kernel is not None:
         graph.set_robust_kernel(kernel, options.loss_function_scale)
     fix_gauge(problem, options, config.fixed_gauge, taking_part)
+    if problem.scale is not None and (hold_scale or not _has_free_scale(problem)):
+        graph.hold([problem.scale.second], [3 + problem.scale.coordinate])
+        problem.scale = None
     return problem
 
 
@@ -303,9 +312,6 @@ def _fix_two_frames(problem: Problem, options: Options, taking_part: np.ndarray)
     frames.fixed[first] = True
     value = float(frames.estimate[second, coordinate])
     problem.scale = ScaleGauge(int(frames.ids[first]), int(frames.ids[second]), coordinate, value)
-    if not _has_free_scale(problem):
-        problem.graph.hold([problem.scale.second], [3 + coordinate])
-        problem.scale = None
 
 
 def _has_known_place(problem: Problem, options: Options, images: np.ndarray) -> np.ndarray:

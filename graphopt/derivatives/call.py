@@ -11,7 +11,7 @@ from graphopt.derivatives.inputs import resolve
 from graphopt.derivatives.problem import OptimumProblem
 from graphopt.errors import OptionError, ShapeError
 from graphopt.graph import Graph
-from graphopt.optimizer.optimize import hold
+from graphopt.optimizer.request import fix_gauge
 
 SETTINGS = ("gradient", "steps", "on_doubt", "singular", "warm_start")
 
@@ -79,5 +79,5 @@ def _options_of_copies(graph: Graph, count: int, options: Mapping[str, Any]) -> 
                 f"{name} chooses a part of one graph. Leave the others out of the graph of a batch."
             )
     selection = graph.select(options.get("level", 0))
-    _, held = hold(graph, selection, options.get("fix", "auto"))
+    _, held = fix_gauge(graph, selection, options.get("fix", "auto"))
     return {**options, "fix": ids_of_copies(graph, held, count) if held else "none"}

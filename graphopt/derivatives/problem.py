@@ -24,7 +24,8 @@ from graphopt.derivatives.refine import Doubts, refine
 from graphopt.errors import GradientError, OptionError
 from graphopt.graph import Graph
 from graphopt.linear.options import SolverOptions
-from graphopt.optimizer.optimize import hold, optimize
+from graphopt.optimizer.optimize import optimize
+from graphopt.optimizer.request import fix_gauge
 from graphopt.optimizer.summary import Summary
 from graphopt.solver.configurations import configured
 from graphopt.solver.cpu import CpuBlockSolver
@@ -174,9 +175,9 @@ class OptimumProblem:
         options = self.options
         chosen = {name: options[name] for name in _SELECTING if name in options}
         selection = self.graph.select(**chosen)
-        selection, _ = hold(self.graph, selection, options.get("fix", "auto"))
+        selection, _ = fix_gauge(self.graph, selection, options.get("fix", "auto"))
         asked = SolverOptions(**{name: options[name] for name in _SOLVER_FIELDS if name in options})
-        asked = configured(options.get("configuration"), asked)
+        asked = configured(asked)
         solver = prepared_solver(self.graph, selection, asked, {"analyze": 0.0, "prepare": 0.0})
         known = _equations.get(self.graph)
         if not isinstance(solver, CpuBlockSolver):

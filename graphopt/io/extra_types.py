@@ -307,10 +307,10 @@ def define(tag: str) -> bool:
     if tag in (SENSOR_TAG, FRAME_TAG):
         (sensor_vertex if tag == SENSOR_TAG else frame_vertex)()
         return True
-    found = _MADE.fullmatch(tag)
-    if found is None:
+    match = _MADE.fullmatch(tag)
+    if match is None:
         return tag in entry_points_of(registry.ENTRY_POINTS) and registry.find(tag) is not None
-    _, model, place, letters, ahead = found.groups()
+    _, model, place, letters, ahead = match.groups()
     refined = AS_COLMAP if letters is None else Refined(*(letter in letters for letter in "FCD"))
     make = free_rig_edge if place == "_SENSOR" else projection_types
     make(model, refined, ahead is not None)

@@ -22,7 +22,7 @@ from graphopt.graph.sets import VertexSet
 from graphopt.linear import SparseCholesky
 from graphopt.linear.options import SolverOptions
 from graphopt.linear.pcg import PCG_TOLERANCE
-from graphopt.linear.systems import block_pattern, choose_system
+from graphopt.linear.systems import choose_system
 from graphopt.problem.structure import EdgeGroup, Structure
 from graphopt.problem.working import WorkingEstimates
 from graphopt.solver.devices import Device
@@ -78,7 +78,7 @@ class HostEquations(TrialsByParts):
         self._dx = np.zeros(self.dim)
         self._estimates = [WorkingEstimates(vertex_set) for vertex_set in structure.selection.vertex_sets]
         self._linearizer, self._groups = make_linearizer(graph.parameter_sets, structure, self._estimates)
-        self._diagonal = kernels.diagonal_places(structure.dims, structure.col_ptr, structure.block_ptr)
+        self._diagonal = structure.pattern.diagonal_indices()
 
     def refresh(self) -> None:
         """Take the graph's present estimates, measurements, information and kernel widths."""
@@ -331,7 +331,7 @@ class CpuBlockSolver(HostEquations):
 
     def _symmetric_product(self) -> Any:
         if self._product is None:
-            self._product = kernels.SymmetricProduct(block_pattern(self.structure))
+            self._product = kernels.SymmetricProduct(self.structure.pattern)
         return self._product
 
     def describe(self) -> dict[str, object]:

@@ -40,7 +40,7 @@ def usage_error(*words):
         (("optimize", "a.g2o", "--device", "vulcan"), "vulkan"),
         (("optimize", "a.g2o", "--schedule", "jacobian"), "jacobians"),
         (("explain", "a.g2o", "--schedule", "EDGE_SE2=bloks"), "blocks"),
-        (("optimize", "a.g2o", "--schedule", "expression"), "expressions"),
+        (("optimize", "a.g2o", "--schedule", "jacobian"), "jacobians"),
         (("explain", "a.g2o", "--schedule", "EDGE_SE2=jpp"), "jp"),
         (("optimize", "a.g2o", "--initialize", "spaning-tree"), "spanning-tree"),
         (("generate", "spere", "-o", "x"), "sphere"),
@@ -113,7 +113,7 @@ def test_kernel_names_are_those_of_the_graph():
 
 def test_names_of_tables_are_compared_nowhere():
     """What a linear solver, an algorithm or a preconditioner can do is asked of its row, not of its name."""
-    names = {*option_names.LINEAR_SOLVERS, *option_names.METHODS, *option_names.JACOBI_PRECONDITIONERS}
+    names = {*option_names.LINEAR_SOLVERS, *option_names.METHODS, *option_names.PRECONDITIONERS}
     root, compared = Path(graphopt.__file__).parent, []
     for path in root.rglob("*.py"):
         if path.name == "contest.py":
