@@ -32,7 +32,8 @@ from graphopt.linear.table import LINEAR_SOLVERS, DirectSolver, factorizes, iter
 from graphopt.problem.inline import refuse_missing_values
 from graphopt.problem.structure import Structure
 from graphopt.problem.working import WorkingEstimates
-from graphopt.solver.cpu import HostEquations, make_linearizer
+from graphopt.solver.capabilities import capabilities_of
+from graphopt.solver.cpu import make_linearizer
 from graphopt.solver.create import create_block_solver
 from graphopt.solver.trial import Damping, Trial, TrialsByParts
 
@@ -93,7 +94,7 @@ class MaterializedSolver(TrialsByParts):
                     "Use linear_solver='pcg'."
                 )
             return None
-        if not is_asked and not isinstance(self.inner, HostEquations):
+        if not is_asked and not capabilities_of(self.inner).snapshot:
             return None
         work = float(np.diff(matrix.indptr).astype(float) @ np.diff(matrix.indptr))
         if not is_asked and work >= MOST_FORMED:
@@ -217,7 +218,7 @@ class MaterializedSolver(TrialsByParts):
         """The values, and the present estimates for who evaluates the edges."""
         self._chain.compute()
         self.finish()
-        if isinstance(self.inner, HostEquations):
+        if capabilities_of(self.inner).snapshot:
             self.inner.take_all_estimates()
         else:
             self.inner.refresh()

@@ -25,7 +25,6 @@ import numpy as np
 
 from graphopt.linear.table import iterates
 from graphopt.solver.trial import Damping
-from graphopt.vulkan.ahead import TrialAhead
 from graphopt.vulkan.cholesky import factorization_on_device
 from graphopt.vulkan.data.array import WIDE, DeviceArray, unpack_wide
 from graphopt.vulkan.data.layout import BlockLayout
@@ -39,9 +38,10 @@ from graphopt.vulkan.kernels.pcg import PcgOutcome, Reduction
 from graphopt.vulkan.kernels.reduction import SchurReduction, WholeReduction
 from graphopt.vulkan.kernels.sums import gather_scalars
 from graphopt.vulkan.plan.configuration import Configuration
-from graphopt.vulkan.program import Context, InThread, Launch, Program, Running
+from graphopt.vulkan.program import Context, InThread, Launch, Program
 from graphopt.vulkan.programs import Programs
 from graphopt.vulkan.set_up import Later, SetUp
+from graphopt.vulkan.speculation import Speculation, SpeculativeTrial
 
 PHASES = ("schur", "linear_solver", "landmarks", "update", "linearize")
 MakeReduction = Callable[[Equations], Reduction]
@@ -84,7 +84,7 @@ class DampedSystem:
         self.prepare_wait_seconds = 0.0
         """How long the first solve waited for it; the rest of it ran beside the host's work."""
         self._overlap_told = False
-        self._ahead: TrialAhead | None = None
+        self.speculation = Speculation()
         self._no_tail = Program(context)
         self._set_up = set_up
         start = InThread if set_up is None else set_up.start
@@ -235,7 +235,7 @@ class DampedSystem:
 
     def scratch(self, nbytes: int) -> Any:
         """A buffer for what runs between solves."""
-        self.drop()  # more iterations of its trial would need D
+        self.speculation.discard_trial(self.device_seconds)  # more iterations of it would need D
         return self.damping.scratch(nbytes)
 
     # ---------------------------------------------------------------- solution
@@ -275,23 +275,12 @@ class DampedSystem:
 
     def begin(self, damping: Damping, tail: Program) -> None:
         """Submit what `solve` will, if it is asked for the same next, and it begins with one submission."""
-        self.drop()
+        self.speculation.discard_trial(self.device_seconds)
         kind = self.damping.set(damping)
         self._method.set_rules(damping)
         program = self._method.first_program(kind, tail)
         if program is not None:
-            self._ahead = TrialAhead(damping, tail, kind, program, program.submit())
-
-    @property
-    def begun(self) -> Running | None:
-        """What `begin` has submitted and `solve` not taken."""
-        return None if self._ahead is None else self._ahead.running
-
-    def drop(self) -> None:
-        """Wait for what `begin` has submitted and forget it."""
-        if self._ahead is not None:
-            self._ahead.running.wait(self.device_seconds)
-            self._ahead = None
+            self.speculation.begin_trial(SpeculativeTrial(damping, tail, kind, program, program.submit()))
 
     def is_coarse(self, damping: Damping) -> bool:
         """Conjugate gradients stop at the damping's accuracy, before their tolerance."""
@@ -325,17 +314,15 @@ class DampedSystem:
         meanwhile: Callable[[], Program | None] | None = None,
     ) -> bool | None:
         """None: by something else."""
-        if self._ahead is not None and not self._ahead.is_of(damping, tail):
-            self.drop()
-        ahead, self._ahead = self._ahead, None
-        if ahead is None:
+        begun = self.speculation.take_trial(damping, tail, self.device_seconds)
+        if begun is None:
             kind = self.damping.set(damping)
             self._method.set_rules(damping if isinstance(damping, Damping) else None)
         else:
-            kind = ahead.kind
+            kind = begun.kind
         program = self._method.first_program(kind, tail)
-        running = None if ahead is None else ahead.running
-        if program is not None and (ahead is None or ahead.program is not program):
+        running = None if begun is None else begun.running
+        if program is not None and (begun is None or begun.program is not program):
             if running is not None:
                 running.wait(self.device_seconds)
             running = program.submit()
