@@ -45,11 +45,6 @@ def add_arguments(parser: Parser) -> None:
     expert = parser.add_argument_group("expert options: the linear solver")
     solver = declared("graphopt/linear/options.py", "SolverOptions")
     arguments.add_solver(expert, parser, [name for name in solver if name != "device"])
-    expert.add_argument(
-        "--configuration",
-        metavar="NAME",
-        help="device and solver by name: LLT (CPU), PCG (GPU), pcg-implicit-gpu, pcg-implicit-hpp-gpu, ...",
-    )
     _add_distributed(parser.add_argument_group("expert options: several ranks or devices"), parser)
 
 
@@ -101,7 +96,7 @@ def _add_distributed(parser: Any, owner: Parser) -> None:
     add_options(
         parser,
         owner,
-        declared("graphopt/distributed/optimize.py", "optimize"),
+        declared("graphopt/distributed/optimize.py", "RankOptions"),
         ("partition", "transport", "checkpoint", "every", "resume"),
         partition={"choices": PARTITIONS, "help": "with --distributed: how landmarks are partitioned"},
         transport={
@@ -296,7 +291,6 @@ def solve(graph: Any, args: argparse.Namespace, comm: Any = None, speaks: bool =
         return optimizing(
             method=args.method,
             max_iterations=args.max_iterations,
-            configuration=args.configuration,
             fix=args.fix,
             time_limit=args.time_limit,
             callback=progress.update,

@@ -27,6 +27,7 @@ from graphopt.linear.options import SolverOptions
 from graphopt.problem.structure import EdgeGroup, Structure
 from graphopt.problem.working import WorkingEstimates
 from graphopt.solver.block_solver import BlockSolver
+from graphopt.solver.capabilities import Capabilities
 from graphopt.solver.cpu import make_linearizer, name_of_non_finite
 from graphopt.solver.external import ExternalPart, ExternalPlaces
 from graphopt.solver.trial import Damping, Trial
@@ -125,8 +126,7 @@ def create(
 class ResidentBlockSolver:
     """Implements `BlockSolver`; see the module's header."""
 
-    linearizes_beyond = True
-    """It heeds `looks_ahead`."""
+    capabilities = Capabilities(looks_ahead=True, speculates=True)
 
     def __init__(
         self,
