@@ -1,4 +1,4 @@
-from . import codegen, distributed, errors, geometry, graph, io, optimizer, solver, types
+from . import codegen, distributed, errors, evaluate, geometry, graph, io, optimizer, solver, types
 from .codegen.gradients import check_gradients
 from .errors import GraphOptError
 from .evaluate import datasets, report
@@ -13,6 +13,7 @@ from .expressions import (
     fit_batch,
     to_device,
 )
+from .foreign_arrays import empty
 from .graph import (
     Edge,
     EdgeSet,
@@ -98,7 +99,9 @@ __all__ = [
     "distributed",
     "edge_errors",
     "edge_type",
+    "empty",
     "errors",
+    "evaluate",
     "evaluate_batch",
     "everywhere",
     "find_singular_directions",

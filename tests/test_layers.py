@@ -34,6 +34,7 @@ LAYERS = (
 
 FOR_ALL = {
     "errors",
+    "foreign_arrays",
     "cpu_kernels",
     "disk_cache",
     "temporary_files",
@@ -114,11 +115,6 @@ PRIVATE = """
 cpu_kernels.kernels
 evaluate.datasets.registry.data_folders
 evaluate.published.is_whole
-evaluate.report.live.LiveView
-evaluate.report.thumbnails.COLUMNS
-evaluate.report.thumbnails.WIDTH
-evaluate.report.thumbnails.frustum_rows
-evaluate.report.viewer.trajectory_document
 geometry.quaternion
 geometry.rig_cameras.RigCameraModel
 geometry.rig_cameras.rig_camera_model

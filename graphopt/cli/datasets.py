@@ -84,11 +84,11 @@ def _path(args: argparse.Namespace) -> int:
     from graphopt.evaluate.datasets.registry import find, missing_message
 
     dataset = find(args.name)
-    found = dataset.path()
-    if found is None:
+    path = dataset.path()
+    if path is None:
         print(f"graphopt: {missing_message(dataset)}", file=sys.stderr)
         return 1
-    print(found)
+    print(path)
     return 0
 
 
@@ -98,14 +98,14 @@ def _collection_facts(collection: Any) -> dict[str, Any]:
 
 
 def _facts(dataset: Any) -> dict[str, Any]:
-    found = dataset.path()
+    path = dataset.path()
     return {
         **_collection_facts(dataset.collection),
         "name": dataset.name,
         "collection": dataset.collection.name,
         "url": dataset.url,
         "checksum": dataset.verification(),
-        "here": str(found) if found else None,
+        "here": str(path) if path else None,
         "fetched to": str(dataset.destination()),
     }
 

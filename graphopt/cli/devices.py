@@ -17,8 +17,8 @@ def run(args: argparse.Namespace) -> int:
     """Print the devices; return 0."""
     from graphopt.evaluate import machine
 
-    found, why_none = machine.accelerators()
-    devices = [machine.describe_cpu(), *found]
+    gpus, why_none = machine.accelerators()
+    devices = [machine.describe_cpu(), *gpus]
     if args.json:
         output.print_json({"devices": devices})
         return 0

@@ -212,17 +212,17 @@ def _vib(args: argparse.Namespace) -> tuple[list[Any], dict[str, Any]]:
     options = _solver_options(args)
     if "max_iterations" in options:
         options["iterations"] = options.pop("max_iterations")
-    own = {"problem": args.problem, "options": options, "runs": args.runs}
-    found = [
+    common = {"problem": args.problem, "options": options, "runs": args.runs}
+    units = [
         runner.Unit(
             f"{name} {configuration}",
             "slam_bridge.exchange.evaluate:evaluate",
-            {"name": name, "path": str(path), "configuration": configuration, **own},
+            {"name": name, "path": str(path), "configuration": configuration, **common},
         )
         for name, path in paths.items()
         for configuration in args.configurations
     ]
-    return found, own
+    return units, common
 
 
 def _colmap(args: argparse.Namespace) -> tuple[list[Any], dict[str, Any]]:
@@ -233,8 +233,8 @@ def _colmap(args: argparse.Namespace) -> tuple[list[Any], dict[str, Any]]:
     refine = {name: getattr(args, name) for name in _refined(vars(args))}
     folder = Path(args.output or f"eval-{args.kind}")
     paths = {_model_name(path): path for path in map(Path, args.inputs)}
-    found = colmap.units(paths, args.configurations, args.peers, refine, options, args.runs, folder)
-    return found, {**options, **refine, "runs": args.runs}
+    units = colmap.units(paths, args.configurations, args.peers, refine, options, args.runs, folder)
+    return units, {**options, **refine, "runs": args.runs}
 
 
 def _model_name(path: Path) -> str:
@@ -252,8 +252,8 @@ def _trajectory(args: argparse.Namespace) -> tuple[list[Any], dict[str, Any]]:
         "delta_unit": args.delta_unit,
         "tolerance": args.max_time_difference,
     }
-    found = trajectories.units(_paths(args.inputs), Path(args.truth), options)
-    return found, {**options, "truth": args.truth}
+    units = trajectories.units(_paths(args.inputs), Path(args.truth), options)
+    return units, {**options, "truth": args.truth}
 
 
 def _sequences(args: argparse.Namespace) -> tuple[list[Any], dict[str, Any]]:
@@ -272,7 +272,7 @@ def _sequences(args: argparse.Namespace) -> tuple[list[Any], dict[str, Any]]:
         "device": args.device,
     }
     modes = args.modes or [sequences.default_mode(args.kind)]
-    found = sequences.find(args.kind, args.root, args.sequences)
+    folders = sequences.find(args.kind, args.root, args.sequences)
     folder = Path(args.output or f"eval-{args.kind}")
     if args.live is not None:
         if args.jobs > 1:
@@ -280,7 +280,7 @@ def _sequences(args: argparse.Namespace) -> tuple[list[Any], dict[str, Any]]:
                 f"--live shows one run at a time, --jobs is {args.jobs}. Leave one of them out."
             )
         print(f"live view: http://127.0.0.1:{args.live}/ (this machine only)", file=sys.stderr)
-    units = sequences.units(args.kind, found, modes, args.configurations, options, folder, args.live)
+    units = sequences.units(args.kind, folders, modes, args.configurations, options, folder, args.live)
     return units, {**options, "modes": modes, "configurations": args.configurations}
 
 
@@ -319,7 +319,7 @@ def _check_configurations(names: list[str]) -> None:
 
 def _paths(inputs: list[str]) -> dict[str, Path]:
     """Files by the names that the report gives them: paths as they are, others from the registry."""
-    found: dict[str, Path] = {}
+    by_name: dict[str, Path] = {}
     for word in inputs:
         path = Path(word)
         name = path.name
@@ -327,10 +327,10 @@ def _paths(inputs: list[str]) -> dict[str, Path]:
             path, name = _registered(word)
         while Path(name).suffix in (".xz", ".gz", ".bz2", ".txt", ".g2o", ".graph", ".csv", ".npz", ".vib"):
             name = Path(name).stem
-        if name in found:
+        if name in by_name:
             name = str(path)
-        found[name] = path
-    return found
+        by_name[name] = path
+    return by_name
 
 
 def _registered(word: str) -> tuple[Path, str]:
@@ -362,9 +362,9 @@ def _print(results: Any, written: list[Path]) -> None:
         numbers = [column.title for column in shown if column.is_number]
         output.print_table([column.title for column in shown], rows(results, with_details=False), numbers)
     for key, entry in results.entries.items():
-        for said in (entry.get("message"), entry.get("notes")):
-            if said:
-                print(f"{key}: {said}")
+        for sentence in (entry.get("message"), entry.get("notes")):
+            if sentence:
+                print(f"{key}: {sentence}")
     output.print_facts([("written", str(path)) for path in written])
 
 

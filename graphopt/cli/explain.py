@@ -76,7 +76,7 @@ def _edges(structure: Structure) -> list[dict[str, Any]]:
     from graphopt.types.base import working_edge_type
     from graphopt.types.robust_kernels import robust_kernel
 
-    found = []
+    rows = []
     for group in structure.groups:
         edge_type = working_edge_type(group.edge_set.type)
         programs = {
@@ -86,7 +86,7 @@ def _edges(structure: Structure) -> list[dict[str, Any]]:
             ]
             for kind in ("chi2", "linearize")
         }
-        found.append(
+        rows.append(
             {
                 "edge": group.edge_set.type.tag,
                 "count": len(group.rows),
@@ -95,7 +95,7 @@ def _edges(structure: Structure) -> list[dict[str, Any]]:
                 "programs": programs,
             }
         )
-    return found
+    return rows
 
 
 def _schedules(graph: Any, structure: Structure, args: argparse.Namespace) -> dict[str, Any]:
@@ -121,8 +121,8 @@ def _schedules(graph: Any, structure: Structure, args: argparse.Namespace) -> di
     plan = choose_plan(options.schedule, device, structure, configuration, precision)
     measured: list[Measurement] = []
     if args.measure and device.submits_whole_programs:
-        asked = [*plan.predictions, *plan.others]
-        measured = measure_schedules(graph, structure, device, precision, asked)
+        candidates = [*plan.predictions, *plan.others]
+        measured = measure_schedules(graph, structure, device, precision, candidates)
     return {
         "device": device.spec,
         "device_name": device.name,
@@ -145,14 +145,14 @@ def _orders(structure: Structure) -> list[dict[str, Any]]:
     from graphopt.codegen.gpu.layout import argument_names
     from graphopt.vulkan.data.order import edge_order
 
-    found = []
+    orders = []
     for group in structure.groups:
         names = argument_names(group.edge_set.type)
         for slot in range(len(group.vertex_sets)):
             chosen = edge_order(structure, group, slot)
             if chosen is not None:
                 by = "as in the graph" if chosen.other is None else f"by {names[chosen.other]}"
-                found.append(
+                orders.append(
                     {
                         "edge": group.edge_set.type.tag,
                         "slot": names[slot],
@@ -160,7 +160,7 @@ def _orders(structure: Structure) -> list[dict[str, Any]]:
                         "moves_per_edge": {"graph": chosen.moves, "sorted": chosen.sorted_moves},
                     }
                 )
-    return found
+    return orders
 
 
 def _rows(plan: Plan, measured: list[Measurement]) -> list[dict[str, Any]]:
@@ -175,8 +175,8 @@ def _rows(plan: Plan, measured: list[Measurement]) -> list[dict[str, Any]]:
             "memory_bytes": prediction.memory_bytes,
         }
         if id(prediction) in times:
-            own = times[id(prediction)]
-            row["measured_seconds"] = {**own.seconds, "total": own.total}
+            measurement = times[id(prediction)]
+            row["measured_seconds"] = {**measurement.seconds, "total": measurement.total}
         rows.append(row)
     return rows
 
@@ -194,10 +194,10 @@ def _taken(plan: Plan) -> Prediction:
 def _sums(plan: Plan, measured: list[Measurement]) -> list[dict[str, Any]]:
     """Vertex sets that several views sum to, and what an iteration takes merged and separately."""
     times = {id(schedule.prediction): schedule.total for schedule in measured}
-    found = []
+    sums = []
     for place, choice in enumerate(_taken(plan).merging if plan.predictions else ()):
         both = {choice.name: _taken(plan), plan.others[place].merging[place].name: plan.others[place]}
-        found.append(
+        sums.append(
             {
                 "vertices": choice.tag,
                 "views": choice.num_views,
@@ -210,7 +210,7 @@ def _sums(plan: Plan, measured: list[Measurement]) -> list[dict[str, Any]]:
                 },
             }
         )
-    return found
+    return sums
 
 
 def _on_the_cpu(structure: Structure, args: argparse.Namespace) -> dict[str, Any]:

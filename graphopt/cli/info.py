@@ -21,7 +21,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 def run(args: argparse.Namespace) -> int:
     """Print what the file holds; return 0."""
-    if vib.is_vib(args.input):
+    if vib.holds_map(args.input):
         return vib.info(args)
     from graphopt.io import read_with_report
 

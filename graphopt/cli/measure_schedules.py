@@ -56,13 +56,13 @@ def measure_schedules(
 
     Estimates of the graph stay as they are. A schedule that does not fit into the device is left out.
     """
-    found = []
+    measurements = []
     for prediction in predictions:
         try:
-            found.append(_measure(graph, structure, device, precision, prediction, repetitions))
+            measurements.append(_measure(graph, structure, device, precision, prediction, repetitions))
         except DeviceMemoryError:
             continue
-    return found
+    return measurements
 
 
 def _measure(

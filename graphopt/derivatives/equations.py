@@ -16,6 +16,7 @@ from graphopt.codegen.second_order import compile_curvature
 from graphopt.errors import GradientError, SolverError
 from graphopt.graph import Graph
 from graphopt.linear.null_space import find_null_space
+from graphopt.linear.vectors import norm
 from graphopt.problem.structure import EdgeGroup
 from graphopt.solver.cpu import CpuBlockSolver, add_programs, edge_data, make_linearizer
 from graphopt.solver.marginals import describe
@@ -25,7 +26,7 @@ GROWTH = 1e12
 """Of a vector under inv(K) D: beyond, K is singular up to rounding."""
 DAMPING = 1e-8
 """Share of K's diagonal that singular="damp" adds to it."""
-_EXACT = 1e-13  # residual of a solution, relative, that is not refined
+_EXACT = 1e-10  # residual of a solution, relative, that is not refined
 _REFINEMENTS = 3
 
 
@@ -81,11 +82,12 @@ class ExactEquations:
 
     def _refined(self, x: np.ndarray, right: np.ndarray) -> np.ndarray:
         """Iterative refinement, where a solution is not exact (conjugate gradients, bad condition)."""
-        size = float(np.linalg.norm(right))
+        weight = 1.0 / np.sqrt(np.maximum(np.abs(self.solver.diagonal), 1e-300))
+        size = norm(weight * right)
         before = np.inf
         for _ in range(_REFINEMENTS):
             rest = right - self.multiply(x)
-            left = float(np.linalg.norm(rest))
+            left = norm(weight * rest)
             if not _EXACT * size < left < 0.5 * before:
                 break
             before = left
@@ -107,7 +109,7 @@ class ExactEquations:
         """How much inv(K) D lets a vector grow: 1 of a diagonal matrix, without bound of a singular one."""
         root = np.sqrt(np.abs(self.solver.diagonal))
         x = np.random.default_rng(0).standard_normal(len(root))
-        return float(np.linalg.norm(root * self.solve_again(root * x)) / np.linalg.norm(x))
+        return norm(root * self.solve_again(root * x)) / norm(x)
 
     def why_not_definite(self) -> str:
         """A sentence about a K that could not be factorized, or hardly; Gauss-Newton's H takes its place.

@@ -11,6 +11,7 @@ from dataclasses import dataclass
 import numpy as np
 
 from graphopt.derivatives.equations import GROWTH, ExactEquations
+from graphopt.linear.vectors import dot
 from graphopt.problem.structure import EdgeGroup
 from graphopt.types.robust_kernels import robust_kernel
 
@@ -86,7 +87,7 @@ def refine(equations: ExactEquations, damp: bool) -> Doubts:
             growth = equations.growth()
             if not growth < GROWTH:
                 break
-        left = _share_left(float(right @ step), chi2, step, equations)
+        left = _share_left(dot(right, step), chi2, step, equations)
         if left > _NEAR or not _takes(equations, step, chi2) or left <= _REACHED:
             break
     return Doubts(left, growth, _kinks(equations))

@@ -19,6 +19,7 @@ from graphopt.io import (
     bundler,
     files,
     g2o_file,
+    g2o_tree,
     g2o_write,
     graph_npz,
     gtsam_stereo,
@@ -88,6 +89,8 @@ class Format:
 
 _BUILT_IN = (
     Format("g2o", "g2o's text format", g2o_file.read_g2o, g2o_write.write_g2o, check=g2o_write.check_finite),
+    Format("g2o_json", "g2o's JSON", g2o_tree.read_json, g2o_tree.write_json),
+    Format("g2o_cbor", "g2o's binary format (CBOR)", g2o_tree.read_cbor, g2o_tree.write_cbor),
     Format("toro", "TORO .graph, 2-D and 3-D, with GTSAM's BR lines", toro.read_toro, toro.write_toro),
     Format("isam", "iSAM text, and GTSAM's with covariances", isam.read_isam, isam_write.write_isam),
     Format(
@@ -154,8 +157,8 @@ def detect_format(path: PathLike) -> str:
 
     Raises FormatError if nothing fits, OSError if it cannot be read.
     """
-    found = _folder_format(path)
-    return found[0].name if found else _added_format(path) or detect(files.read_bytes(path), path)
+    of_folder = _folder_format(path)
+    return of_folder[0].name if of_folder else _added_format(path) or detect(files.read_bytes(path), path)
 
 
 def _folder_format(path: PathLike) -> tuple[Format, Path] | None:
@@ -193,23 +196,23 @@ def read_with_report(
     """Like `read`, with a report of what was found: counts, unknown lines, the dialect, warnings."""
     path = os.fsdecode(path)
     start = time.perf_counter()
-    asked = None if format is None else FORMATS.row(format)
+    requested = None if format is None else FORMATS.row(format)
     if dialect is not None:
         look_up_dialect(dialect, format)
-    found = _folder_format(path)
-    if found is not None and (asked is None or asked.is_folder):
-        row, folder = found
+    of_folder = _folder_format(path)
+    if of_folder is not None and (requested is None or requested.is_folder):
+        row, folder = of_folder
         if dialect is not None:
             look_up_dialect(dialect, row.name)
         report = ReadReport(os.fspath(path), row.name)
         assert row.folder is not None
         graph = row.folder.read(folder, report)
     else:
-        if asked is not None and asked.is_folder:
-            raise FormatError(f"{os.fspath(path)}: a {asked.description.split(',')[0]} is a folder")
+        if requested is not None and requested.is_folder:
+            raise FormatError(f"{os.fspath(path)}: a {requested.description.split(',')[0]} is a folder")
         data = files.read_bytes(path)
         preferred = None if dialect is None else look_up_dialect(dialect).format
-        chosen = asked or FORMATS[_added_format(path) or detect(data, path, preferred)]
+        chosen = requested or FORMATS[_added_format(path) or detect(data, path, preferred)]
         if dialect is not None:
             look_up_dialect(dialect, chosen.name)
         report = ReadReport(os.fspath(path), chosen.name, dialect)
@@ -313,11 +316,11 @@ def check_writable(path: PathLike, format: str | None = None) -> None:
 
     For callers that compute for a long time before they write.
     """
-    asked = None if format is None else FORMATS.row(format)
-    if asked is None and Path(path).is_dir():
-        asked = FORMATS[next(iter(FOLDER_FORMATS))]
-    if asked is not None and asked.folder is not None:
-        asked.folder.check_writable(path)
+    requested = None if format is None else FORMATS.row(format)
+    if requested is None and Path(path).is_dir():
+        requested = FORMATS[next(iter(FOLDER_FORMATS))]
+    if requested is not None and requested.folder is not None:
+        requested.folder.check_writable(path)
     elif not Path(path).absolute().parent.is_dir():
         parent = os.fspath(Path(path).absolute().parent)
         raise FileNotFoundError(errno.ENOENT, "The folder to write into does not exist", parent)

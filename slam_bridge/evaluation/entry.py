@@ -5,7 +5,6 @@ The numbers of an entry are those of the run with the median error; `runs` has a
 
 from __future__ import annotations
 
-import json
 from io import BytesIO
 from pathlib import Path
 from typing import Any
@@ -14,7 +13,7 @@ import numpy as np
 
 from graphopt.errors import OptionError
 from graphopt.evaluate.published import is_whole
-from graphopt.evaluate.report.thumbnails import COLUMNS, WIDTH, frustum_rows
+from graphopt.evaluate.report import frustum_rows, write_atlas
 from graphopt.evaluate.trajectories import Trajectory, compare, curve
 from graphopt.io.files import write_bytes
 from graphopt.io.trajectory import write_tum
@@ -70,15 +69,15 @@ def evaluate(
     rules = {"delta": delta, "delta_unit": delta_unit, "tolerance": tolerance}
     entries = []
     for number in range(runs):
-        found = _shown(sequence, options, live, name)
+        result = _shown(sequence, options, live, name)
         file = Path(output) / "trajectories" / f"{_file_name(name)}-{number + 1}.txt"
         file.parent.mkdir(parents=True, exist_ok=True)
-        write_tum(file, found.stamps * 1e-9, found.world_T_body)
+        write_tum(file, result.stamps * 1e-9, result.world_T_body)
         seen = sequence.of_camera() if mode == "mono" else sequence
         errors = {}
-        if seen.truth is not None and len(found.stamps) >= 3:
-            errors = _errors(found, seen, align, rules, Path(output) / "maps" / f"{file.stem}.npy")
-        entries.append({"trajectory": str(file), **_facts(sequence, found), **errors})
+        if seen.truth is not None and len(result.stamps) >= 3:
+            errors = _errors(result, seen, align, rules, Path(output) / "maps" / f"{file.stem}.npy")
+        entries.append({"trajectory": str(file), **_facts(sequence, result), **errors})
     ranks = [entry.get("ate_rmse_m", float(number)) for number, entry in enumerate(entries)]
     middle = entries[int(np.argsort(ranks, kind="stable")[(runs - 1) // 2])]
     short = ("ate_rmse_m", "scale", "tracked_fraction", "real_time_factor", "message", "trajectory")
@@ -107,34 +106,34 @@ def _shown(sequence: Sequence, options: PipelineOptions, live: int | None, name:
         return run(sequence, options, Watch(view, title))
 
 
-def _facts(sequence: Sequence, found: PipelineResult) -> dict[str, Any]:
+def _facts(sequence: Sequence, result: PipelineResult) -> dict[str, Any]:
     """What a run says without a truth."""
-    spent = found.frame_seconds
+    spent = result.frame_seconds
     return {
-        "frames": found.num_frames,
-        "tracked_fraction": found.tracked_fraction,
-        "real_time_factor": sequence.seconds / found.tracking_wall_seconds,
+        "frames": result.num_frames,
+        "tracked_fraction": result.tracked_fraction,
+        "real_time_factor": sequence.seconds / result.tracking_wall_seconds,
         "duration_s": sequence.seconds,
         "tracking": _statistics(spent),
         "local_ba": {
-            **_statistics(np.array([call["seconds"] for call in found.calls])),
-            "calls": found.calls,
+            **_statistics(np.array([call["seconds"] for call in result.calls])),
+            "calls": result.calls,
         },
-        "phases": _summed([call["phases"] for call in found.calls]),
-        "pipeline_phases": found.phases,
-        "steps": found.steps,
-        "keyframes": len(found.world.keyframes),
-        "points": len(found.world.landmarks),
-        "loops": len(found.world.loops),
-        "map_bytes": found.world.nbytes,
+        "phases": _summed([call["phases"] for call in result.calls]),
+        "pipeline_phases": result.phases,
+        "steps": result.steps,
+        "keyframes": len(result.world.keyframes),
+        "points": len(result.world.landmarks),
+        "loops": len(result.world.loops),
+        "map_bytes": result.world.nbytes,
         "memory_bytes": peak_memory(),
-        "message": found.message,
+        "message": result.message,
         "notes": "; ".join(sequence.notes),
     }
 
 
 def _errors(
-    found: PipelineResult, sequence: Sequence, align: str, rules: dict[str, Any], points: Path
+    result: PipelineResult, sequence: Sequence, align: str, rules: dict[str, Any], points: Path
 ) -> dict[str, Any]:
     """Errors after the alignment asked for, and the absolute ones after each alignment.
 
@@ -142,7 +141,7 @@ def _errors(
     """
     truth = sequence.truth
     assert truth is not None
-    estimate = Trajectory(found.stamps * 1e-9, found.world_T_body)
+    estimate = Trajectory(result.stamps * 1e-9, result.world_T_body)
     reference = Trajectory(truth.stamps * 1e-9, truth.world_T_body)
     errors = compare(estimate, reference, align=align, **rules)  # type: ignore[arg-type]
     statistics = errors.statistics()
@@ -152,7 +151,7 @@ def _errors(
         if name != "none"  # type: ignore[arg-type]
     }
     drawn = curve(errors, body_R_cam=sequence.rig[0].body_T_cam[3:])
-    _write_points(points, found.world, errors.alignment)
+    _write_points(points, result.world, errors.alignment)
     images = points.with_suffix(".jpg")
     _write_images(images, sequence, errors.times[0] + np.array(drawn["times_s"]))
     rmse = {name: float(np.sqrt(np.mean(other.absolute**2))) for name, other in others.items()}
@@ -178,20 +177,11 @@ def _write_points(path: Path, world: Map, alignment: tuple[float, np.ndarray, np
 
 
 def _write_images(path: Path, sequence: Sequence, times: np.ndarray) -> None:
-    """Left images at some of a curve's times [s], small ones in one file (`evaluate.report.thumbnails`)."""
+    """Left images at some of a curve's times [s], small ones in one file."""
     rows = list(frustum_rows(len(times)))
     frames = np.searchsorted(sequence.stamps, np.rint(1e9 * times[rows] - 1e6).astype(np.int64))
-    shown = [sequence.images(row)[0] for row in np.minimum(frames, len(sequence) - 1).tolist()]
-    height = round(WIDTH * shown[0].shape[0] / shown[0].shape[1])
-    atlas = np.zeros((-(-len(rows) // COLUMNS) * height, COLUMNS * WIDTH), np.uint8)
-    cv2 = opencv()
-    for k, image in enumerate(shown):
-        top, left = k // COLUMNS * height, k % COLUMNS * WIDTH
-        small = cv2.resize(image, (WIDTH, height), interpolation=cv2.INTER_AREA)
-        atlas[top : top + height, left : left + WIDTH] = small
-    layout = {"rows": rows, "columns": COLUMNS, "width": WIDTH, "height": height}
-    write_bytes(path, cv2.imencode(".jpg", atlas, (cv2.IMWRITE_JPEG_QUALITY, 75))[1].tobytes())
-    write_bytes(path.with_suffix(".json"), json.dumps(layout).encode())
+    images = [sequence.images(row)[0] for row in np.minimum(frames, len(sequence) - 1).tolist()]
+    write_atlas(path, rows, images)
 
 
 def _statistics(seconds: np.ndarray) -> dict[str, float]:

@@ -46,6 +46,8 @@ OUTPUTS = {
     "volumetric_deformation": "png",
 }
 """Example -> suffix of what it writes."""
+LEARNING = {"learn_distortion", "learn_noise", "torch_factor"}
+"""Run by test_examples_learning.py."""
 OLDER = {"bundle_adjustment", "custom_edge", "trajectory_errors", "slam_backend"}
 HELPERS = {"command", "images", "meshes"}
 
@@ -90,7 +92,7 @@ def test_older_examples_run(name):
 def test_no_example_is_left_out():
     """A new one gets its test."""
     found = {path.stem for path in FOLDER.glob("*.py")}
-    assert found == set(OUTPUTS) | OLDER | HELPERS
+    assert found == set(OUTPUTS) | OLDER | LEARNING | HELPERS
 
 
 @pytest.mark.parametrize(

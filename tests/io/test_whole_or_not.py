@@ -26,7 +26,7 @@ import json, os, random, resource, signal, sys, time
 from pathlib import Path
 from graphopt import io
 from graphopt.evaluate import datasets
-from graphopt.cli import g2o_output
+from graphopt.cli.g2o import output as g2o_output
 from graphopt.g2o import files
 from graphopt.g2o.files import IoFormat
 from graphopt.io.files import write_bytes, append

@@ -217,17 +217,17 @@ class _Run:
     def _fix_gauge(self) -> int:
         args, optimizer = self.args, self.optimizer
         has_freedom = optimizer.gauge_freedom()
-        wanted = args.gauge_list or ([args.gauge_id] if args.gauge_id >= 0 else [])
-        for id in wanted:
+        ids = args.gauge_list or ([args.gauge_id] if args.gauge_id >= 0 else [])
+        for id in ids:
             vertex = optimizer.vertex(id)
             if vertex is None:
                 _say(f"fatal, not found the vertex of id {id} in the gaugeList. Aborting")
                 return 2
             vertex.set_fixed(True)
-        if wanted:
-            _say(f"Fixing gauges: {' '.join(map(str, wanted))}")
-        gauge = optimizer.vertex(wanted[0]) if wanted else optimizer.find_gauge()
-        if has_freedom and not wanted:
+        if ids:
+            _say(f"Fixing gauges: {' '.join(map(str, ids))}")
+        gauge = optimizer.vertex(ids[0]) if ids else optimizer.find_gauge()
+        if has_freedom and not ids:
             _say(f"# graph is fixed by node {gauge.id()}")
             gauge.set_fixed(True)
         else:
@@ -277,9 +277,9 @@ class _Run:
 
     def _iterations(self, default: int) -> int:
         args = self.args
-        wanted = default if args.iterations is None else args.iterations
-        if wanted >= 0:
-            return wanted
+        iterations = default if args.iterations is None else args.iterations
+        if iterations >= 0:
+            return iterations
         _say("# setup termination criterion based on the gain of the iteration")
         action = self.g2o.SparseOptimizerTerminateAction()
         action.set_gain_threshold(args.gain)

@@ -37,9 +37,9 @@ def compute_marginals(optimizer: Any, arguments: Sequence[Any]) -> tuple[SparseB
     cholesky = SparseCholesky(structure.pattern)
     if not cholesky.factorize(solver.values):
         return result, False
-    wanted = np.array([(block[i], block[j]) for i, j in pairs], np.int32).reshape(-1, 2)
-    for (i, j), found in zip(pairs, cholesky.marginals(wanted), strict=True):
-        result._set(i, j, np.array(found))
+    requested = np.array([(block[i], block[j]) for i, j in pairs], np.int32).reshape(-1, 2)
+    for (i, j), covariance in zip(pairs, cholesky.marginals(requested), strict=True):
+        result._set(i, j, np.array(covariance))
     return result, True
 
 
