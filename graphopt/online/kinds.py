@@ -10,8 +10,9 @@ from graphopt import codegen
 from graphopt.errors import GraphError
 from graphopt.graph import Graph
 from graphopt.online.additions import CheckedEdges
+from graphopt.online.frames import online_edge_type, online_vertex_type
 from graphopt.solver.cpu import compiled_edge, compiled_vertex
-from graphopt.types.base import EdgeType, VertexType, working_edge_type, working_vertex_type
+from graphopt.types.base import EdgeType, VertexType
 
 
 class Kinds:
@@ -33,7 +34,7 @@ class Kinds:
         """Number of a vertex type, which is added if it is new."""
         number = self._vertex_numbers.get(vertex_type)
         if number is None:
-            working = working_vertex_type(vertex_type)
+            working = online_vertex_type(vertex_type)
             program = compiled_vertex(working).native
             number = self._session.add_vertex_kind(program, working.storage_dim)
             self._vertex_numbers[vertex_type] = number
@@ -70,7 +71,7 @@ class Kinds:
         key = (edge_type, information, kernel)
         number = self._edge_numbers.get(key)
         if number is None:
-            compiled = compiled_edge(working_edge_type(edge_type), information, kernel)
+            compiled = compiled_edge(online_edge_type(edge_type), information, kernel)
             columns = len(codegen.information_columns(edge_type.residual_dim, information))
             number = self._session.add_edge_kind(
                 compiled.linearize.native,

@@ -10,7 +10,6 @@ Reference: Kaess et al., iSAM2: Incremental smoothing and mapping using the Baye
 from __future__ import annotations
 
 from collections.abc import Iterable
-from dataclasses import replace as with_fields
 from typing import Any
 
 import numpy as np
@@ -19,13 +18,16 @@ from graphopt.cpu_kernels import kernels
 from graphopt.errors import DeviceError, GraphError, OptionError, UnknownIdError
 from graphopt.graph import Graph
 from graphopt.online.additions import CheckedEdges, Edges, Vertices, as_edges, as_vertices
+from graphopt.online.frames import world_of_body
 from graphopt.online.kinds import Kinds
 from graphopt.online.report import OnlineReport, Snapshot
 from graphopt.problem.gauge import choose_gauge
 
-_CUT = 1e-3
-"""Share of the tolerated decrease below which the step of a clique is left out."""
-_FULL_CHECK = 50
+_ABSOLUTE = 1e-9
+"""Predicted decrease that is rounding, whatever chi2 is."""
+_CUT = 0.3
+"""Share of the tolerated decrease that the steps which are left out may have together."""
+_FULL_CHECK = 200
 """Updates after which the gradient of all vertices is looked at, not only near what changed."""
 
 
@@ -48,14 +50,14 @@ class Online:
         graph: Graph | None = None,
         *,
         device: str = "cpu",
-        tolerance: float = 1e-4,
+        tolerance: float = 5e-4,
         max_iterations: int = 10,
         lag: int | None = None,
     ):
         if device not in ("cpu", "auto"):
             raise DeviceError(f"device is '{device}': Online computes on the CPU. Use device='cpu'.")
         if not 0.0 < tolerance < 1.0:
-            raise OptionError(f"tolerance is {tolerance}, expected a number between 0 and 1, such as 1e-4.")
+            raise OptionError(f"tolerance is {tolerance}, expected a number between 0 and 1, such as 5e-4.")
         if max_iterations < 1:
             raise OptionError(f"max_iterations is {max_iterations}, expected 1 or more.")
         if lag is not None and lag < 1:
@@ -200,12 +202,15 @@ class Online:
         try:
             if ids is None:
                 return {
-                    kind.tag: session.all_covariances(number, relinearize)
+                    kind.tag: self._all_marginals(number, relinearize)
                     for number, kind in enumerate(self._kinds.vertex_types)
                 }
             rows = np.atleast_1d(np.asarray(ids, np.int64))
             columns = rows if others is None else np.atleast_1d(np.asarray(others, np.int64))
-            return np.asarray(session.covariance(rows, columns, relinearize))
+            found = np.asarray(session.covariance(rows, columns, relinearize))
+            left = self._basis(rows)
+            right = left if others is None else self._basis(columns)
+            return found if left is None and right is None else _product(left, found, right)
         except kernels.OnlineRefused as error:
             raise GraphError(str(error)) from None
 
@@ -271,7 +276,40 @@ class Online:
             self._ages = dict(snapshot._ages)
 
     def __getstate__(self) -> dict[str, Any]:
-        raise GraphError("pickle: not there yet")
+        """Vertices, edges with their handles, and priors; the factor is made again."""
+        session, kinds = self._session, self._kinds
+        return {
+            "options": self._options,
+            "parameters": kinds.parameters,
+            "vertex_types": kinds.vertex_types,
+            "edge_kinds": kinds.edge_kinds,
+            "vertices": session.vertices(),
+            "edges": session.edges(),
+            "priors": session.priors(),
+            "next_handle": session.next_handle,
+            "updates": self._updates,
+            "ages": self._ages,
+        }
+
+    def __setstate__(self, state: dict[str, Any]) -> None:
+        self.__init__(None, **state["options"])
+        session, kinds = self._session, self._kinds
+        for parameter_set in state["parameters"].parameter_sets:
+            self.add_parameters(parameter_set.type, parameter_set.ids, parameter_set.values)
+        session.begin()
+        for kind, (ids, working, fixed) in zip(state["vertex_types"], state["vertices"], strict=True):
+            session.add_vertices(kinds.vertex_kind(kind), ids, working, fixed.astype(bool))
+        for key, (handles, vertices, parameters, data, off, _) in zip(state["edge_kinds"], state["edges"], strict=True):
+            session.put_edges(handles, kinds.edge_kind(*key), vertices, parameters, data)
+            session.switch_edges(handles[off != 0], True)
+        for handle, ids, origin, H, b, constant, off in state["priors"]:
+            session.put_prior(handle, ids, origin, H, b, constant)
+            if off:
+                session.switch_edges(np.array([handle]), True)
+        session.next_handle = state["next_handle"]
+        session.set(self._options["tolerance"], _ABSOLUTE, _CUT, 0, _FULL_CHECK, 0.0)
+        session.commit(False)
+        self._updates, self._ages = state["updates"], state["ages"]
 
     # ---------------------------------------------------------------- inside
 
@@ -279,13 +317,32 @@ class Online:
         if budget is not None and not budget > 0.0:
             raise OptionError(f"budget is {budget}, expected seconds above 0, or None.")
         tolerance, most = self._options["tolerance"], self._options["max_iterations"]
-        self._session.set(tolerance, 1e-9, _CUT, most, _FULL_CHECK, budget or 0.0)
+        self._session.set(tolerance, _ABSOLUTE, _CUT, most, _FULL_CHECK, budget or 0.0)
 
     def _kind_of(self, vertex_id: int) -> int:
         try:
             return self._session.kind_of(vertex_id)
         except kernels.OnlineRefused as error:
             raise UnknownIdError(str(error)) from None
+
+    def _all_marginals(self, number: int, relinearize: bool) -> tuple[np.ndarray, np.ndarray]:
+        kind = self._kinds.vertex_types[number]
+        ids, blocks = self._session.all_covariances(number, relinearize)
+        basis = world_of_body(kind, self.estimate(ids)) if len(ids) else None
+        return ids, blocks if basis is None else basis @ blocks @ basis.transpose(0, 2, 1)
+
+    def _basis(self, ids: np.ndarray) -> np.ndarray | None:
+        """The tangents of these vertices in those that a session computes with; None: the same."""
+        kinds = [self._kinds.vertex_types[self._kind_of(int(id_))] for id_ in ids]
+        blocks = [world_of_body(kind, self.estimate([id_])) for kind, id_ in zip(kinds, ids, strict=True)]
+        if all(block is None for block in blocks):
+            return None
+        dims = [kind.tangent_dim for kind in kinds]
+        basis = np.eye(sum(dims))
+        for first, dim, block in zip(np.cumsum([0, *dims[:-1]]), dims, blocks, strict=True):
+            if block is not None:
+                basis[first : first + dim, first : first + dim] = block[0]
+        return basis
 
     def _add(self, edges: CheckedEdges) -> np.ndarray:
         handles = np.empty(len(edges.vertices), np.int64)
@@ -365,6 +422,11 @@ class Online:
             for id_ in one.vertices.ravel().tolist():
                 if self._ages.pop(id_, None) is not None:
                     self._ages[id_] = self._updates
+
+
+def _product(left: np.ndarray | None, middle: np.ndarray, right: np.ndarray | None) -> np.ndarray:
+    found = middle if left is None else left @ middle
+    return found if right is None else found @ right.T
 
 
 def _given(ids: Any) -> bool:

@@ -259,6 +259,30 @@ void bind_online(py::module_& m) {
              self.run([&](Session& s) { s.replace_edge(handle, kind, a.vertices.data(), a.parameters.data(), a.data.data()); });
            },
            py::arg("handle"), py::arg("kind"), py::arg("vertices"), py::arg("parameters"), py::arg("data"))
+      .def("put_edges",
+           [](BoundSession& self, const Ids& handles, int kind, const py::object& vertices, const py::object& parameters, const py::object& data) {
+             const EdgeArrays a = edge_arrays(self, kind, vertices, parameters, data);
+             require(handles.size() == a.vertices.shape(0), "one handle per edge is expected");
+             self.run([&](Session& s) {
+               for (py::ssize_t k = 0; k < handles.size(); ++k)
+                 s.put_edge(handles.data()[k], kind, a.vertices.data() + k * a.vertices.shape(1), a.parameters.data() + k * a.parameters.shape(1),
+                            a.data.data() + k * a.data.shape(1));
+             });
+           },
+           py::arg("handles"), py::arg("kind"), py::arg("vertices"), py::arg("parameters"), py::arg("data"))
+      .def("put_prior",
+           [](BoundSession& self, std::int64_t handle, const std::vector<std::int64_t>& ids, std::vector<double> origin,
+              const py::array_t<double, py::array::c_style>& H, std::vector<double> b, double constant) {
+             Prior prior;
+             prior.origin = std::move(origin);
+             prior.H.assign(H.data(), H.data() + H.size());
+             prior.b = std::move(b);
+             prior.constant = constant;
+             require(prior.H.size() == prior.b.size() * prior.b.size(), "H of a prior has the wrong size");
+             self.run([&](Session& s) { s.put_prior(handle, std::move(prior), ids); });
+           },
+           py::arg("handle"), py::arg("ids"), py::arg("origin"), py::arg("H"), py::arg("b"), py::arg("constant"))
+      .def_property("next_handle", [](BoundSession& self) { return self.session.next_handle(); }, [](BoundSession& self, std::int64_t handle) { self.session.set_next_handle(handle); })
       .def("remove_edges", [](BoundSession& self, const Ids& handles) { self.run([&](Session& s) { s.remove_edges(handles.data(), handles.size()); }); }, py::arg("handles"))
       .def("switch_edges", [](BoundSession& self, const Ids& handles, bool off) { self.run([&](Session& s) { s.switch_edges(handles.data(), handles.size(), off); }); },
            py::arg("handles"), py::arg("off"))

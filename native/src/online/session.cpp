@@ -13,6 +13,8 @@ constexpr int kBatchIterations = 200;
 constexpr int kHalvings = 10;            // of a step that does not lower chi2
 constexpr double kPoorDecrease = 0.5;    // of what a step promised: the factor is too old
 constexpr double kPoorConvergence = 0.3; // of the prediction before
+constexpr double kLeastWaiting = 0.05;    // of the goal: a prediction that the next update has to know of
+constexpr double kLargeGain = 10.0;      // of the goal: below it rounding and what was left out count
 constexpr std::size_t kNamedVertices = 10;
 
 double seconds_since(std::chrono::steady_clock::time_point start) {
@@ -21,10 +23,11 @@ double seconds_since(std::chrono::steady_clock::time_point start) {
 
 }  // namespace
 
-Session::Session() : problem_(journal_), tree_(journal_, problem_), next_handle_(journal_), updates_(journal_), is_unsolved_(journal_) {
+Session::Session() : problem_(journal_), tree_(journal_, problem_), next_handle_(journal_), updates_(journal_), is_unsolved_(journal_), waiting_(journal_) {
   next_handle_.push_back(0);
   updates_.push_back(0);
   is_unsolved_.push_back(0);
+  waiting_.push_back({});
 }
 
 void Session::check_open() const {
@@ -146,6 +149,24 @@ void Session::replace_edge(std::int64_t handle, int kind, const std::int64_t* ve
   add_edges(kind, vertices, parameter_rows, data, 1);
   next_handle_.set(0, next);
   if (is_off) switch_edges(&handle, 1, true);
+}
+
+void Session::put_edge(std::int64_t its_handle, int kind, const std::int64_t* vertices,
+                       const std::int32_t* parameter_rows, const double* data) {
+  next_handle_.set(0, its_handle);
+  add_edges(kind, vertices, parameter_rows, data, 1);
+}
+
+void Session::put_prior(std::int64_t its_handle, Prior prior, const std::vector<std::int64_t>& ids) {
+  check_open();
+  prior.first.assign(1, 0);
+  for (const std::int64_t id : ids) {
+    prior.vertices.push_back(vertex(id));
+    prior.first.push_back(prior.first.back() + problem_.dim(prior.vertices.back()));
+  }
+  prior.gradient.assign(prior.b.size(), 0.0);
+  if (prior.first.back() != static_cast<int>(prior.b.size())) throw Refused("The prior does not fit its vertices.");
+  insert_edge(problem_.add_prior(std::make_shared<const Prior>(std::move(prior)), its_handle));
 }
 
 void Session::remove_edges(const std::int64_t* handles, std::int64_t count) {
@@ -273,8 +294,10 @@ void Session::refresh(const std::vector<std::int32_t>& edges, Report& report) {
   report.eliminate_seconds += seconds_since(start);
 }
 
-// Take the step, or a part of it that lowers chi2; edges: those of its vertices. Whether the whole was good.
-bool Session::try_step(const Tree::Step& step, const std::vector<std::int32_t>& edges, Report& report) {
+// Take the step, or a part of it after which chi2 is higher by `slack` at most. edges: those of its vertices.
+// Whether the whole was taken.
+bool Session::try_step(const Tree::Step& step, const std::vector<std::int32_t>& edges, double slack,
+                       int halvings, Report& report) {
   const double before = problem_.chi2();
   std::vector<std::vector<double>> kept;
   for (const std::int32_t v : step.vertices) {
@@ -289,7 +312,7 @@ bool Session::try_step(const Tree::Step& step, const std::vector<std::int32_t>& 
     }
   };
   double scale = 1.0;
-  for (int halving = 0; halving <= kHalvings; ++halving, scale *= 0.5) {
+  for (int halving = 0; halving <= halvings; ++halving, scale *= 0.5) {
     problem_.oplus(step.vertices, tree_.step(), scale);
     report.evaluated += static_cast<std::int64_t>(edges.size());
     bool is_good = true;
@@ -298,7 +321,7 @@ bool Session::try_step(const Tree::Step& step, const std::vector<std::int32_t>& 
     } catch (const Refused&) {
       is_good = false;
     }
-    if (is_good && problem_.chi2() <= before * (1.0 + 1e-13) + 1e-18) return halving == 0;
+    if (is_good && problem_.chi2() <= before + slack) return halving == 0;
     put_back();
   }
   problem_.evaluate(edges);
@@ -337,6 +360,7 @@ void Session::eliminate(Report& report) {
 
 void Session::solve(bool is_batch, Report& report, Clock::time_point start) {
   std::vector<std::int32_t> candidates = touched_;
+  candidates.insert(candidates.end(), waiting_[0].begin(), waiting_[0].end());
   collect_ends(new_edges_, candidates);
   bool looks_at_all = false;
   const auto look_at_all = [&] {
@@ -346,7 +370,10 @@ void Session::solve(bool is_batch, Report& report, Clock::time_point start) {
     for (std::int32_t v = 0; v < problem_.num_places(); ++v)
       if (problem_.is_free(v) && tree_.has_clique(v)) candidates.push_back(v);
   };
-  if (is_batch || is_unsolved_[0] != 0 || updates_[0] % settings.full_check == 0) look_at_all();
+  if (is_batch || is_unsolved_[0] != 0 || updates_[0] % settings.full_check == 0) {
+    look_at_all();
+    if (is_unsolved_[0] != 0) is_unsolved_.set(0, 0);
+  }
   const int most = is_batch ? kBatchIterations : settings.max_iterations;
   double previous = 0.0;
   bool is_poor = false;
@@ -366,7 +393,7 @@ void Session::solve(bool is_batch, Report& report, Clock::time_point start) {
     }
     const auto solving = Clock::now();
     const double goal = is_batch ? kBatchTolerance * problem_.chi2() : std::max(settings.absolute, settings.tolerance * problem_.chi2());
-    const double cut = is_batch ? 0.0 : settings.cut * goal;
+    const double cut = is_batch ? 0.0 : settings.cut * goal / static_cast<double>(std::max<std::int64_t>(1, tree_.num_cliques()));
     std::vector<std::int32_t> active;
     for (const std::int32_t v : candidates) {
       double share = 0.0;
@@ -380,6 +407,12 @@ void Session::solve(bool is_batch, Report& report, Clock::time_point start) {
     report.converged = report.remaining <= goal || (is_batch && iteration > 3 && report.remaining > 0.5 * previous && report.remaining < 1e-11 * problem_.chi2());
     const bool is_late = settings.budget > 0.0 && seconds_since(start) > settings.budget;
     if (report.converged || iteration == most || is_late) {
+      if (!is_batch && report.remaining > kLeastWaiting * goal) {
+        waiting_.set(0, looks_at_all ? std::vector<std::int32_t>() : active);
+        if (looks_at_all) is_unsolved_.set(0, 1);
+      } else if (!waiting_[0].empty()) {
+        waiting_.set(0, {});
+      }
       report.solve_seconds += seconds_since(solving);
       break;
     }
@@ -389,7 +422,7 @@ void Session::solve(bool is_batch, Report& report, Clock::time_point start) {
     const auto evaluating = Clock::now();
     const double before = problem_.chi2();
     const std::vector<std::int32_t> edges = edges_of(step.vertices);
-    const bool is_whole = try_step(step, edges, report);
+    const bool is_whole = try_step(step, edges, is_batch ? 1e-13 * before : goal, is_batch || is_poor ? kHalvings : 0, report);
     for (const std::int32_t e : edges)
       if (!(problem_.flags[e] & (kStale | kPending))) {
         problem_.flags.set(e, static_cast<std::uint8_t>(problem_.flags[e] | kStale));
@@ -397,7 +430,9 @@ void Session::solve(bool is_batch, Report& report, Clock::time_point start) {
       }
     report.moved += static_cast<std::int64_t>(step.vertices.size());
     ++report.iterations;
-    is_poor = !is_whole || before - problem_.chi2() < kPoorDecrease * report.remaining || (iteration > 0 && report.remaining > kPoorConvergence * previous);
+    const bool is_large = report.remaining > kLargeGain * goal;
+    is_poor = !is_whole || (is_large && before - problem_.chi2() < kPoorDecrease * report.remaining) ||
+              (iteration > 1 && report.remaining > kPoorConvergence * previous);
     previous = report.remaining;
     if (!is_whole && !looks_at_all) {
       look_at_all();
@@ -407,7 +442,6 @@ void Session::solve(bool is_batch, Report& report, Clock::time_point start) {
     }
     report.evaluate_seconds += seconds_since(evaluating);
   }
-  if ((is_unsolved_[0] != 0) == report.converged) is_unsolved_.set(0, report.converged ? 0 : 1);
 }
 
 Report Session::commit(bool is_batch) {

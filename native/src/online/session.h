@@ -24,7 +24,7 @@ namespace graphopt::online {
 struct Settings {
   double tolerance = 1e-4;    // predicted decrease that may be left, relative to chi2
   double absolute = 1e-9;     // the same as a number
-  double cut = 1e-3;          // of the tolerance: energy of a clique's step below which it is left out
+  double cut = 0.3;           // of the tolerance: energy of all cliques' steps that may be left out
   double lazy = 0.0;          // share of chi2 that edges may have which wait for their elimination
   int max_iterations = 10;
   int full_check = 50;        // updates after which all of b is looked at
@@ -55,6 +55,12 @@ class Session {
   // vertices (count, arity) ids; returns the first handle, the others follow.
   std::int64_t add_edges(int kind, const std::int64_t* vertices, const std::int32_t* parameter_rows,
                          const double* data, std::int64_t count);
+  // Edges and priors with handles that they had in another session.
+  void put_edge(std::int64_t handle, int kind, const std::int64_t* vertices, const std::int32_t* parameter_rows,
+                const double* data);
+  void put_prior(std::int64_t handle, Prior prior, const std::vector<std::int64_t>& ids);
+  std::int64_t next_handle() const { return next_handle_[0]; }
+  void set_next_handle(std::int64_t handle) { next_handle_.set(0, handle); }
   // An edge in the place of another one, with its handle.
   void replace_edge(std::int64_t handle, int kind, const std::int64_t* vertices, const std::int32_t* parameter_rows,
                     const double* data);
@@ -74,7 +80,6 @@ class Session {
 
   // The factor at the present estimates.
   void make_fresh();
-  void inverse(const std::vector<std::int32_t>& vertices, std::vector<double>& out);
   Tree& tree() { return tree_; }
   std::int32_t vertex(std::int64_t id) const;
   std::int32_t edge(std::int64_t handle) const;
@@ -91,7 +96,7 @@ class Session {
   void solve(bool is_batch, Report& report, Clock::time_point start);
   std::vector<std::int32_t> edges_of(const std::vector<std::int32_t>& vertices);
   void collect_ends(const std::vector<std::int32_t>& edges, std::vector<std::int32_t>& vertices);
-  bool try_step(const Tree::Step& step, const std::vector<std::int32_t>& edges, Report& report);
+  bool try_step(const Tree::Step& step, const std::vector<std::int32_t>& edges, double slack, int halvings, Report& report);
   void refresh(const std::vector<std::int32_t>& edges, Report& report);
   void settle(std::int32_t edge);
   void check_open() const;
@@ -100,7 +105,8 @@ class Session {
   Problem problem_;
   Tree tree_;
   Journaled<std::int64_t> next_handle_, updates_;  // one number each
-  Journaled<std::uint8_t> is_unsolved_;            // one: the last update ended before its goal
+  Journaled<std::uint8_t> is_unsolved_;            // one: all of b has to be looked at
+  Journaled<std::vector<std::int32_t>> waiting_;   // one: vertices whose b is left from earlier updates
   bool is_open_ = false;
   Journal::Mark start_;
   std::map<std::int64_t, Journal::Mark> snapshots_;

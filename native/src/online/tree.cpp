@@ -462,7 +462,7 @@ void Tree::assemble(const Job& job, bool into_update) {
 
 void Tree::add_children(const Job& job, bool into_update) {
   const Front front = job.numbers->front();
-  const int n = front.num_pivots, m = front.num_below;
+  const int n = front.num_pivots;
   for (const Clique* child : job.children) {
     const int size = child->shape->num_below;
     row_.resize(static_cast<std::size_t>(size) + kStrip);
@@ -510,7 +510,6 @@ void Tree::add_children(const Job& job, bool into_update) {
       }
     }
   }
-  (void)m;
 }
 
 void Tree::clear_local(const Shape& shape) {
@@ -736,7 +735,7 @@ void Tree::inverse_columns(std::int32_t v, const std::vector<std::int32_t>& of, 
     rows += problem_.dim(w);
   }
   const std::vector<std::int32_t> down = path_to_root(cliques);
-  std::vector<double> x(y_.size(), 0.0);
+  x_.resize(y_.size(), 0.0);
   double gain = 0.0;
   for (int column = 0; column < problem_.dim(v); ++column) {
     y_[static_cast<std::size_t>(problem_.offset[v] + column)] = 1.0;
@@ -748,7 +747,7 @@ void Tree::inverse_columns(std::int32_t v, const std::vector<std::int32_t>& of, 
       padded_.resize(std::max(padded_.size(), room));
       std::size_t k = 0;
       for (const std::int32_t w : shape.separator)
-        for (int i = 0; i < problem_.dim(w); ++i) padded_[k++] = x[static_cast<std::size_t>(problem_.offset[w] + i)];
+        for (int i = 0; i < problem_.dim(w); ++i) padded_[k++] = x_[static_cast<std::size_t>(problem_.offset[w] + i)];
       std::fill(padded_.begin() + static_cast<std::ptrdiff_t>(k), padded_.begin() + static_cast<std::ptrdiff_t>(room), 0.0);
       k = 0;
       for (const std::int32_t w : shape.frontals)
@@ -756,11 +755,11 @@ void Tree::inverse_columns(std::int32_t v, const std::vector<std::int32_t>& of, 
       backward_front(front_of(*c), buffer_.data(), padded_.data());
       k = 0;
       for (const std::int32_t w : shape.frontals)
-        for (int i = 0; i < problem_.dim(w); ++i) x[static_cast<std::size_t>(problem_.offset[w] + i)] = buffer_[k++];
+        for (int i = 0; i < problem_.dim(w); ++i) x_[static_cast<std::size_t>(problem_.offset[w] + i)] = buffer_[k++];
     }
     double* target = out + column * rows;
     for (const std::int32_t w : of)
-      for (int i = 0; i < problem_.dim(w); ++i) *target++ = x[static_cast<std::size_t>(problem_.offset[w] + i)];
+      for (int i = 0; i < problem_.dim(w); ++i) *target++ = x_[static_cast<std::size_t>(problem_.offset[w] + i)];
     for (const std::int32_t c : up)
       for (const std::int32_t w : cliques_[c].shape->frontals) std::fill_n(y_.begin() + problem_.offset[w], problem_.dim(w), 0.0);
   }

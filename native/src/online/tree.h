@@ -164,6 +164,7 @@ class Tree {
   vm::AlignedVector<double> buffer_, padded_;
   std::vector<vm::AlignedVector<double>> outputs_;  // per edge kind
   std::vector<std::vector<double>> prior_outputs_;
+  std::vector<double> x_;       // of inverse_columns(), whatever it left
   std::vector<double> y_, dx_;          // per scalar; zero beside the last pass
   std::vector<std::int32_t> path_;      // cliques of the last forward pass, children first
   std::vector<std::int32_t> stepped_;   // vertices of the last backward pass
