@@ -21,6 +21,7 @@ LAYERS = (
     "computed",
     "optimizer",
     "strategies",
+    "online",
     "io",
     "distributed",
     "colmap",

@@ -91,7 +91,10 @@ class Edges:
         kind, vertices = edge_type_and_vertices(self.type, self.vertices)
         tag, count, dim = kind.tag, len(vertices), kind.residual_dim
         if kind.is_external:
-            raise GraphError(f"{tag} is evaluated by a program outside of graphopt; Online needs a residual that it can compile.")
+            raise GraphError(
+                f"{tag} is evaluated by a program outside of graphopt; Online needs a residual that it can "
+                "compile."
+            )
         measurements = neutral_measurement(kind) if self.measurements is None else self.measurements
         measurements = validate.as_rows(measurements, count, (kind.measurement_dim,), f"{tag} measurements")
         measurements = np.broadcast_to(measurements, (count, kind.measurement_dim))
@@ -103,7 +106,8 @@ class Edges:
         if information is not None:
             information = validate.as_rows(information, count, (dim, dim), f"{tag} information")
             validate.check_finite(information, 2, f"{tag} information", vertices)
-            validate.check_symmetric(np.atleast_3d(information) if information.ndim == 3 else information[None], f"{tag} information", vertices)
+            matrices = information if information.ndim == 3 else information[None]
+            validate.check_symmetric(matrices, f"{tag} information", vertices)
             information = np.broadcast_to(information, (count, dim, dim))
         kernels = np.broadcast_to(kernel_numbers(self.kernel, count), count)
         widths = np.broadcast_to(kernel_widths(self.kernel_width, count), count)

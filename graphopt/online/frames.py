@@ -44,7 +44,9 @@ def online_edge_type(kind: EdgeType) -> EdgeType:
     working = working_edge_type(kind)
     if VertexSE2 not in kind.vertices:
         return working
-    vertices = tuple(online_vertex_type(vertex) if vertex is VertexSE2 else vertex for vertex in working.vertices)
+    vertices = tuple(
+        online_vertex_type(vertex) if vertex is VertexSE2 else vertex for vertex in working.vertices
+    )
     return replace(working, name=f"{kind.name}InBody", vertices=vertices, jacobian=None, made_by=None)
 
 

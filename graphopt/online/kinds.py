@@ -65,7 +65,6 @@ class Kinds:
             for row, id_ in enumerate(parameter_set.ids.tolist()):
                 self._parameter_rows[id_] = (parameter_set.type, row)
 
-
     def edge_kind(self, edge_type: EdgeType, information: str, kernel: int) -> int:
         """Number of a compiled edge type."""
         key = (edge_type, information, kernel)
@@ -86,7 +85,9 @@ class Kinds:
 
     def _parameter_set(self, parameter_type: Any) -> int:
         if parameter_type not in self._parameter_numbers:
-            raise GraphError(f"There are no parameters of type {parameter_type.tag}: add them first, with `add_parameters`.")
+            raise GraphError(
+                f"There are no parameters of type {parameter_type.tag}; `add_parameters` adds them."
+            )
         return self._parameter_numbers[parameter_type]
 
     def parameter_rows(self, edges: CheckedEdges) -> np.ndarray:
@@ -99,7 +100,9 @@ class Kinds:
             for k, id_ in enumerate(edges.parameters[:, slot].tolist()):
                 known = self._parameter_rows.get(id_)
                 if known is None or known[0] is not kind:
-                    raise GraphError(f"{edges.type.tag} {k} refers to parameter {id_}: there is none of type {kind.tag}.")
+                    raise GraphError(
+                        f"{edges.type.tag} {k} refers to parameter {id_}; no {kind.tag} has this id."
+                    )
                 rows[k, slot] = known[1]
         return rows
 
@@ -149,6 +152,8 @@ class Kinds:
 
 
 def _variant(information: np.ndarray) -> str:
+    """What (m, d, d) matrices are: "diagonal" if nothing stands beside their diagonals, else "full"."""
     dim = information.shape[-1]
-    off = information.reshape(len(information), -1)[:, 1:].reshape(len(information), dim - 1, dim + 1)[..., :-1] if dim > 1 else information[..., :0]
-    return "full" if off.any() else "diagonal"
+    beside = information.reshape(len(information), dim * dim)[:, 1:]  # rows of d + 1, the diagonal last
+    beside = beside.reshape(len(information), dim - 1, dim + 1)[..., :-1]
+    return "full" if beside.any() else "diagonal"

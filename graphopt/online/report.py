@@ -50,8 +50,6 @@ class OnlineReport:
     """Per entry of `edges` its (m,) int64 handles, for `remove`, `replace` and `switch_off`."""
     marginalized: tuple[int, ...] = ()
     """Ids of vertices that the lag marginalized."""
-    outliers: tuple[int, ...] = ()
-    """Handles of edges that are taken for outliers after this update."""
 
     def brief(self) -> str:
         """One line."""

@@ -130,7 +130,9 @@ class Online:
             old = self._left_behind(new_edges, new_vertices)
             leaving = _ids(marginalize, "marginalize")
             if old:
-                leaving = np.concatenate([leaving, np.array([id_ for id_ in old if id_ not in leaving], np.int64)])
+                leaving = np.concatenate(
+                    [leaving, np.array([id_ for id_ in old if id_ not in leaving], np.int64)]
+                )
             if len(leaving):
                 session.marginalize(leaving)
             found = session.commit(False)
@@ -242,16 +244,26 @@ class Online:
     def graph(self) -> Graph:
         """A graph of the same vertices, edges that are switched on, and parameters; without priors."""
         if self._session.priors():
-            raise GraphError("This Online holds priors of marginalized vertices, which no edge of a graph expresses.")
+            raise GraphError("Marginalized vertices left priors, which no edge of a graph expresses.")
         found = self._kinds.parameters.copy()
-        for kind, (ids, working, fixed) in zip(self._kinds.vertex_types, self._session.vertices(), strict=True):
+        for kind, (ids, working, fixed) in zip(
+            self._kinds.vertex_types, self._session.vertices(), strict=True
+        ):
             found.add_vertices(kind, ids, self._kinds.decode(kind, working), fixed=fixed.astype(bool))
         for number, (_, vertices, parameters, data, off, _) in enumerate(self._session.edges()):
             kind, _, kernel = self._kinds.edge_kinds[number]
             measurement, information, width = self._kinds.unpacked(number, data)
             on = off == 0
             own = self._kinds.parameter_ids(kind, parameters[on])
-            found.add_edges(kind, vertices[on], measurement[on], information[on], kernel=kernel, kernel_width=width[on], parameters=own)
+            found.add_edges(
+                kind,
+                vertices[on],
+                measurement[on],
+                information[on],
+                kernel=kernel,
+                kernel_width=width[on],
+                parameters=own,
+            )
         return found
 
     # ---------------------------------------------------------------- versions
@@ -299,7 +311,9 @@ class Online:
         session.begin()
         for kind, (ids, working, fixed) in zip(state["vertex_types"], state["vertices"], strict=True):
             session.add_vertices(kinds.vertex_kind(kind), ids, working, fixed.astype(bool))
-        for key, (handles, vertices, parameters, data, off, _) in zip(state["edge_kinds"], state["edges"], strict=True):
+        for key, (handles, vertices, parameters, data, off, _) in zip(
+            state["edge_kinds"], state["edges"], strict=True
+        ):
             session.put_edges(handles, kinds.edge_kind(*key), vertices, parameters, data)
             session.switch_edges(handles[off != 0], True)
         for handle, ids, origin, H, b, constant, off in state["priors"]:
@@ -356,10 +370,16 @@ class Online:
     def _replace(self, handle: int, changes: dict[str, Any]) -> None:
         unknown = set(changes) - {"measurement", "information", "kernel", "kernel_width"}
         if unknown:
-            raise OptionError(f"replace: {', '.join(sorted(unknown))} cannot be replaced; expected measurement, information, kernel or kernel_width.")
+            raise OptionError(
+                f"replace: {', '.join(sorted(unknown))} cannot be replaced; expected measurement, "
+                "information, kernel or kernel_width."
+            )
         number, vertices, parameters, data = self._session.edge(handle)
         if number < 0:
-            raise GraphError(f"Edge {handle} is the prior of marginalized vertices; it can be removed or switched off, not replaced.")
+            raise GraphError(
+                f"Edge {handle} is the prior of marginalized vertices; it can be removed or switched off, "
+                "not replaced."
+            )
         kind, _, kernel = self._kinds.edge_kinds[number]
         measurement, information, width = self._kinds.unpacked(number, data[None])
         changed = Edges(
@@ -376,7 +396,10 @@ class Online:
 
     def _take(self, graph: Graph) -> None:
         if any(vertex_set.holds_components for vertex_set in graph.vertex_sets):
-            raise GraphError("Online does not hold single components of vertices (`Graph.hold`): fix the vertices, or add edges that hold them.")
+            raise GraphError(
+                "Online does not hold single components of vertices (`Graph.hold`): fix the vertices, or add "
+                "edges that hold them."
+            )
         for parameter_set in graph.parameter_sets:
             self.add_parameters(parameter_set.type, parameter_set.ids, parameter_set.values)
         gauge = {}
@@ -392,8 +415,13 @@ class Online:
             own = np.flatnonzero(edge_set.level == 0)
             edges.append(
                 Edges(
-                    edge_set.type, edge_set.vertices[own], edge_set.measurement[own], edge_set.information[own],
-                    edge_set.kernel[own], edge_set.kernel_width[own], edge_set.parameters[own] if edge_set.type.parameters else None,
+                    edge_set.type,
+                    edge_set.vertices[own],
+                    edge_set.measurement[own],
+                    edge_set.information[own],
+                    edge_set.kernel[own],
+                    edge_set.kernel_width[own],
+                    edge_set.parameters[own] if edge_set.type.parameters else None,
                 )
             )
         self.update(vertices, edges)
@@ -438,5 +466,5 @@ def _ids(values: Any, what: str) -> np.ndarray:
     if array.size == 0:
         return np.empty(0, np.int64)
     if array.dtype.kind not in "iu" or array.ndim != 1:
-        raise GraphError(f"{what} is an array of {array.dtype} of shape {array.shape}, expected integers (n,).")
+        raise GraphError(f"{what} has shape {array.shape} of {array.dtype}, expected (n,) integers.")
     return np.ascontiguousarray(array, np.int64)

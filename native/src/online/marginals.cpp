@@ -59,7 +59,8 @@ void Tree::all_marginals(const std::vector<std::int64_t>& first, double* out) {
         for (int i = 0; i < problem_.dim(v); ++i) rows.push_back(row[static_cast<std::size_t>(v)] + i);
       for (int j = 0; j < m; ++j)
         for (int i = 0; i < m; ++i)
-          (*z)(n + i, n + j) = (*parent)(rows[static_cast<std::size_t>(i)], rows[static_cast<std::size_t>(j)]);
+          (*z)(n + i, n + j) =
+              (*parent)(rows[static_cast<std::size_t>(i)], rows[static_cast<std::size_t>(j)]);
       const MatrixXd x = own.below * lower_inverse;
       z->bottomLeftCorner(m, n).noalias() = -z->bottomRightCorner(m, m) * x;
       z->topLeftCorner(n, n).noalias() -= x.transpose() * z->bottomLeftCorner(m, n);
@@ -99,7 +100,8 @@ std::vector<std::shared_ptr<const Prior>> Tree::marginalize(const std::vector<st
   std::vector<Job> jobs(count);
   std::vector<Clique> cliques(count);
   std::vector<std::int32_t> position(static_cast<std::size_t>(problem_.num_places()), -1);
-  for (std::size_t k = 0; k < plan.order.size(); ++k) position[static_cast<std::size_t>(plan.order[k])] = static_cast<std::int32_t>(k);
+  for (std::size_t k = 0; k < plan.order.size(); ++k)
+    position[static_cast<std::size_t>(plan.order[k])] = static_cast<std::int32_t>(k);
   for (std::size_t k = 0; k < count; ++k) {
     Job& job = jobs[k];
     job.clique = static_cast<std::int32_t>(k);
@@ -111,11 +113,14 @@ std::vector<std::shared_ptr<const Prior>> Tree::marginalize(const std::vector<st
         std::int32_t owner = v;
         for (int s = 0; s < problem_.arity(e); ++s) {
           const std::int32_t w = problem_.vertices_of(e)[s];
-          if (is_inner[static_cast<std::size_t>(w)] && position[static_cast<std::size_t>(w)] < position[static_cast<std::size_t>(owner)]) owner = w;
+          if (is_inner[static_cast<std::size_t>(w)] &&
+              position[static_cast<std::size_t>(w)] < position[static_cast<std::size_t>(owner)])
+            owner = w;
         }
         if (owner == v) job.edges.push_back(e);
       }
-    if (plan.nodes[k].parent >= 0) jobs[static_cast<std::size_t>(plan.nodes[k].parent)].children.push_back(&cliques[k]);
+    if (plan.nodes[k].parent >= 0)
+      jobs[static_cast<std::size_t>(plan.nodes[k].parent)].children.push_back(&cliques[k]);
   }
   EliminationCounts counts;
   evaluate(jobs, counts);
@@ -157,14 +162,18 @@ std::vector<std::shared_ptr<const Prior>> Tree::marginalize(const std::vector<st
       constant[k] += constant[c];
       int i = 0;
       for (const std::int32_t v : child->shape->separator)
-        for (int d = 0; d < problem_.dim(v); ++d) b[static_cast<std::size_t>(row[v] + d)] += rest[c][static_cast<std::size_t>(i++)];
+        for (int d = 0; d < problem_.dim(v); ++d)
+          b[static_cast<std::size_t>(row[v] + d)] += rest[c][static_cast<std::size_t>(i++)];
       rest[c].clear();
     }
     vm::AlignedVector<double> product(static_cast<std::size_t>(num_strips(m) * kStrip), 0.0);
     forward_front(job.numbers->front(), b.data(), product.data());
-    for (int i = 0; i < n; ++i) constant[k] -= b[static_cast<std::size_t>(i)] * b[static_cast<std::size_t>(i)];
+    for (int i = 0; i < n; ++i)
+      constant[k] -= b[static_cast<std::size_t>(i)] * b[static_cast<std::size_t>(i)];
     rest[k].resize(static_cast<std::size_t>(m));
-    for (int i = 0; i < m; ++i) rest[k][static_cast<std::size_t>(i)] = b[static_cast<std::size_t>(n + i)] - product[static_cast<std::size_t>(i)];
+    for (int i = 0; i < m; ++i)
+      rest[k][static_cast<std::size_t>(i)] =
+          b[static_cast<std::size_t>(n + i)] - product[static_cast<std::size_t>(i)];
     if (plan.nodes[k].parent >= 0 || m == 0) continue;
     auto prior = std::make_shared<Prior>();
     prior->vertices = shape.separator;
@@ -172,7 +181,9 @@ std::vector<std::shared_ptr<const Prior>> Tree::marginalize(const std::vector<st
     for (const std::int32_t v : shape.separator) {
       prior->first.push_back(prior->first.back() + problem_.dim(v));
       const double* const estimate = problem_.estimate(v);
-      prior->origin.insert(prior->origin.end(), estimate, estimate + problem_.kinds[static_cast<std::size_t>(problem_.kind[v])]->storage_dim);
+      prior->origin.insert(
+          prior->origin.end(), estimate,
+          estimate + problem_.kinds[static_cast<std::size_t>(problem_.kind[v])]->storage_dim);
     }
     prior->H.resize(static_cast<std::size_t>(m) * static_cast<std::size_t>(m));
     for (int i = 0; i < m; ++i)

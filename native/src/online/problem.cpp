@@ -197,8 +197,8 @@ std::int32_t Problem::add_prior(std::shared_ptr<const Prior> prior, std::int64_t
   const std::vector<std::int32_t> vertices = prior->vertices;
   priors.set(r, std::move(prior));
   prior_chi2_.set(r, 0.0);
-  const std::int32_t e =
-      new_edge(-1, static_cast<std::int32_t>(r), its_handle, vertices.data(), static_cast<int>(vertices.size()));
+  const std::int32_t e = new_edge(-1, static_cast<std::int32_t>(r), its_handle, vertices.data(),
+                                  static_cast<int>(vertices.size()));
   return e;
 }
 
@@ -290,14 +290,16 @@ void Problem::linearize(int k, const std::int32_t* edges, std::int64_t count, do
   const bool is_narrow = program.narrow_code != nullptr;
   const int width = is_narrow ? kVectorLanes : kLanes;
   Frames& own = frames();
-  double* const frame = Frames::of(is_narrow ? own.narrow : own.wide, g.linearize).prepare(g.linearize, width);
+  double* const frame =
+      Frames::of(is_narrow ? own.narrow : own.wide, g.linearize).prepare(g.linearize, width);
   vm::RobustContext robust;
   alignas(64) double widths[kLanes];
   if (g.kernel) robust = {g.kernel.get(), own.kernel.prepare(g.kernel, kLanes), widths};
   const int row_stride = stride(k), arity = g.arity();
   for (std::int64_t begin = 0; begin < count; begin += width) {
     const int lanes = static_cast<int>(std::min<std::int64_t>(width, count - begin));
-    const int filled = is_narrow ? kVectorLanes : std::min(kLanes, (lanes + kVectorLanes - 1) / kVectorLanes * kVectorLanes);
+    const int filled =
+        is_narrow ? kVectorLanes : std::min(kLanes, (lanes + kVectorLanes - 1) / kVectorLanes * kVectorLanes);
     std::int32_t edge[kLanes], rows[kLanes];
     for (int l = 0; l < filled; ++l) edge[l] = edges[begin + std::min(l, lanes - 1)];
     const std::int32_t* input = program.input_registers.data();
@@ -311,7 +313,8 @@ void Problem::linearize(int k, const std::int32_t* edges, std::int64_t count, do
     };
     for (int s = 0; s < arity; ++s) {
       for (int l = 0; l < filled; ++l) rows[l] = row[entry_vertex[first_entry[edge[l]] + s]];
-      const VertexKind& vertex_kind = *kinds[static_cast<std::size_t>(g.vertex_kinds[static_cast<std::size_t>(s)])];
+      const VertexKind& vertex_kind =
+          *kinds[static_cast<std::size_t>(g.vertex_kinds[static_cast<std::size_t>(s)])];
       load(vertex_kind.estimate.data(), vertex_kind.storage_dim);
     }
     for (std::size_t p = 0; p < g.parameter_sets.size(); ++p) {
@@ -328,7 +331,8 @@ void Problem::linearize(int k, const std::int32_t* edges, std::int64_t count, do
     for (int c = 0; c < columns; ++c, ++input) {
       if (*input < 0) continue;
       double* const target = frame + static_cast<std::size_t>(*input) * static_cast<std::size_t>(width);
-      for (int l = 0; l < filled; ++l) target[l] = g.data[static_cast<std::int64_t>(rows[l]) * g.data_dim + c];
+      for (int l = 0; l < filled; ++l)
+        target[l] = g.data[static_cast<std::int64_t>(rows[l]) * g.data_dim + c];
     }
     if (g.kernel)
       for (int l = 0; l < filled; ++l)
@@ -341,9 +345,11 @@ void Problem::linearize(int k, const std::int32_t* edges, std::int64_t count, do
     double* target = out + begin * row_stride;
     if (lanes == filled) {
       if (is_narrow) {
-        vm::lanes_to_rows<kVectorLanes>(frame, g.output_registers.data(), g.num_outputs, target, row_stride, filled);
+        vm::lanes_to_rows<kVectorLanes>(frame, g.output_registers.data(), g.num_outputs, target, row_stride,
+                                        filled);
       } else {
-        vm::lanes_to_rows<kLanes>(frame, g.output_registers.data(), g.num_outputs, target, row_stride, filled);
+        vm::lanes_to_rows<kLanes>(frame, g.output_registers.data(), g.num_outputs, target, row_stride,
+                                  filled);
       }
     } else {
       for (int l = 0; l < lanes; ++l)
@@ -432,7 +438,8 @@ void Problem::take_prior(std::int32_t e) {
     const std::int64_t first = offset[prior->vertices[s]];
     for (int i = prior->first[s]; i < prior->first[s + 1]; ++i) {
       const std::int64_t at = first + i - prior->first[s];
-      gradient.set(at, gradient[at] + b[static_cast<std::size_t>(i)] - prior->gradient[static_cast<std::size_t>(i)]);
+      gradient.set(
+          at, gradient[at] + b[static_cast<std::size_t>(i)] - prior->gradient[static_cast<std::size_t>(i)]);
     }
   }
   changed->gradient = std::move(b);
@@ -472,8 +479,9 @@ void Problem::sum_again() {
     if (!is_active(e)) continue;
     total += chi2_of(e);
     const bool is_prior = edge_kind[e] < 0;
-    const double* segment = is_prior ? priors[edge_row[e]]->gradient.data()
-                                     : kind_of(e).state.data() + static_cast<std::int64_t>(edge_row[e]) * kind_of(e).state_dim;
+    const double* segment =
+        is_prior ? priors[edge_row[e]]->gradient.data()
+                 : kind_of(e).state.data() + static_cast<std::int64_t>(edge_row[e]) * kind_of(e).state_dim;
     for (int s = 0; s < arity(e); ++s) {
       const std::int32_t v = entry_vertex[first_entry[e] + s];
       for (int i = 0; i < dim(v); ++i) g[static_cast<std::size_t>(offset[v] + i)] += *segment++;
@@ -591,7 +599,8 @@ void Problem::oplus(const std::vector<std::int32_t>& vertices, const double* dx,
   for (std::size_t k = 0; k < kinds.size(); ++k) {
     VertexKind& own = *kinds[k];
     const int s = own.storage_dim, t = own.tangent_dim;
-    std::vector<double> moved(static_cast<std::size_t>(s) * kLanes), scaled(static_cast<std::size_t>(t) * kLanes);
+    std::vector<double> moved(static_cast<std::size_t>(s) * kLanes),
+        scaled(static_cast<std::size_t>(t) * kLanes);
     for (std::size_t begin = 0; begin < by_kind[k].size(); begin += kLanes) {
       const int lanes = static_cast<int>(std::min<std::size_t>(kLanes, by_kind[k].size() - begin));
       const double *estimates[kLanes], *steps[kLanes];

@@ -52,9 +52,9 @@ struct VertexKind {
         estimate(journal) {}
   vm::ProgramPtr oplus;
   int storage_dim, tangent_dim;
-  Places places;                // rows of `estimate`
-  Places scalars;               // freed segments of dx of this size
-  Journaled<double> estimate;   // (rows, storage_dim)
+  Places places;               // rows of `estimate`
+  Places scalars;              // freed segments of dx of this size
+  Journaled<double> estimate;  // (rows, storage_dim)
 };
 
 struct EdgeKind {
@@ -67,9 +67,9 @@ struct EdgeKind {
   int num_outputs = 0;    // of `linearize`
   int first_segment = 0;  // output where b begins
   Places places;
-  Journaled<double> data;        // (rows, data_dim)
-  Journaled<double> state;       // (rows, state_dim): b of the edge as it was last evaluated
-  Journaled<double> chi2_terms;  // (rows): rho
+  Journaled<double> data;                  // (rows, data_dim)
+  Journaled<double> state;                 // (rows, state_dim): b of the edge as it was last evaluated
+  Journaled<double> chi2_terms;            // (rows): rho
   Journaled<std::int32_t> parameter_rows;  // (rows, number of parameters)
   std::vector<std::int32_t> data_registers, output_registers;
   int arity() const { return static_cast<int>(vertex_kinds.size()); }
@@ -87,10 +87,9 @@ struct Prior {
 
 enum EdgeFlag : std::uint8_t {
   kUsed = 1,
-  kOff = 2,      // switched off
-  kPending = 4,  // not in the factor yet
-  kStale = 8,    // its vertices have moved since it went into the factor
-  kIdle = 16     // all its vertices are fixed
+  kOff = 2,    // switched off
+  kStale = 4,  // its vertices have moved since it went into the factor
+  kIdle = 8    // all its vertices are fixed
 };
 
 class Problem {
@@ -125,7 +124,9 @@ class Problem {
                             : edge_kinds[static_cast<std::size_t>(edge_kind[e])]->arity();
   }
   const std::int32_t* vertices_of(std::int32_t e) const { return entry_vertex.data() + first_entry[e]; }
-  const EdgeKind& kind_of(std::int32_t e) const { return *edge_kinds[static_cast<std::size_t>(edge_kind[e])]; }
+  const EdgeKind& kind_of(std::int32_t e) const {
+    return *edge_kinds[static_cast<std::size_t>(edge_kind[e])];
+  }
   double chi2_of(std::int32_t e) const;
   std::string name(std::int32_t e) const;
 
@@ -165,10 +166,10 @@ class Problem {
   Journaled<std::int64_t> id;  // per vertex
   Journaled<VertexState> state;
   Journaled<std::int16_t> kind;
-  Journaled<std::int32_t> row;          // of its kind's estimates
-  Journaled<std::int64_t> offset;       // first scalar of dx and of the gradient
-  Journaled<std::int32_t> first_of;     // entry that begins the list of its edges, -1
-  Journaled<double> gradient;           // b, per scalar
+  Journaled<std::int32_t> row;       // of its kind's estimates
+  Journaled<std::int64_t> offset;    // first scalar of dx and of the gradient
+  Journaled<std::int32_t> first_of;  // entry that begins the list of its edges, -1
+  Journaled<double> gradient;        // b, per scalar
 
   Journaled<std::int16_t> edge_kind;    // per edge; -1: prior
   Journaled<std::int32_t> edge_row;     // of its kind

@@ -8,13 +8,13 @@ namespace graphopt::online {
 namespace {
 
 constexpr double kBatchTolerance = 1e-15;  // of chi2, predicted decrease that batch leaves
-constexpr double kShareOfCut = 1e-4;     // that a vertex' part of b must have: many small ones add up
+constexpr double kShareOfCut = 1e-4;       // that a vertex' part of b must have: many small ones add up
 constexpr int kBatchIterations = 200;
-constexpr int kHalvings = 10;            // of a step that does not lower chi2
-constexpr double kPoorDecrease = 0.5;    // of what a step promised: the factor is too old
-constexpr double kPoorConvergence = 0.3; // of the prediction before
+constexpr int kHalvings = 10;             // of a step that does not lower chi2
+constexpr double kPoorDecrease = 0.5;     // of what a step promised: the factor is too old
+constexpr double kPoorConvergence = 0.3;  // of the prediction before
 constexpr double kLeastWaiting = 0.05;    // of the goal: a prediction that the next update has to know of
-constexpr double kLargeGain = 10.0;      // of the goal: below it rounding and what was left out count
+constexpr double kLargeGain = 10.0;       // of the goal: below it rounding and what was left out count
 constexpr std::size_t kNamedVertices = 10;
 
 double seconds_since(std::chrono::steady_clock::time_point start) {
@@ -23,7 +23,13 @@ double seconds_since(std::chrono::steady_clock::time_point start) {
 
 }  // namespace
 
-Session::Session() : problem_(journal_), tree_(journal_, problem_), next_handle_(journal_), updates_(journal_), is_unsolved_(journal_), waiting_(journal_) {
+Session::Session()
+    : problem_(journal_),
+      tree_(journal_, problem_),
+      next_handle_(journal_),
+      updates_(journal_),
+      is_unsolved_(journal_),
+      waiting_(journal_) {
   next_handle_.push_back(0);
   updates_.push_back(0);
   is_unsolved_.push_back(0);
@@ -63,13 +69,16 @@ std::int32_t Session::vertex(std::int64_t id) const {
 
 std::int32_t Session::edge(std::int64_t handle) const {
   const std::int32_t e = problem_.edge_of_handle.find(handle);
-  if (e < 0) throw Refused("There is no edge with handle " + std::to_string(handle) + ": it was removed, or marginalized with its vertices.");
+  if (e < 0)
+    throw Refused("There is no edge with handle " + std::to_string(handle) +
+                  ": it was removed, or marginalized with its vertices.");
   return e;
 }
 
 // ---------------------------------------------------------------------- changes
 
-void Session::add_vertices(int kind, const std::int64_t* ids, const double* estimates, const bool* fixed, std::int64_t count) {
+void Session::add_vertices(int kind, const std::int64_t* ids, const double* estimates, const bool* fixed,
+                           std::int64_t count) {
   check_open();
   const int storage = problem_.kinds[static_cast<std::size_t>(kind)]->storage_dim;
   for (std::int64_t k = 0; k < count; ++k) {
@@ -93,7 +102,8 @@ void Session::touch_edge(std::int32_t e) {
 // Whether an edge takes part follows from its vertices.
 void Session::settle(std::int32_t e) {
   bool is_idle = true;
-  for (int s = 0; s < problem_.arity(e); ++s) is_idle = is_idle && !problem_.is_free(problem_.vertices_of(e)[s]);
+  for (int s = 0; s < problem_.arity(e); ++s)
+    is_idle = is_idle && !problem_.is_free(problem_.vertices_of(e)[s]);
   const std::uint8_t flags = problem_.flags[e];
   if (((flags & kIdle) != 0) == is_idle) return;
   if (is_idle && problem_.is_active(e)) problem_.drop_share(e);
@@ -126,21 +136,28 @@ std::int64_t Session::add_edges(int kind, const std::int64_t* vertices, const st
     for (int s = 0; s < arity; ++s) {
       const std::int64_t id = vertices[k * arity + s];
       const std::int32_t v = problem_.vertex_of_id.find(id);
-      if (v < 0) throw Refused("Edge " + std::to_string(k) + " of those to add refers to vertex " + std::to_string(id) + ", which does not exist.");
+      if (v < 0)
+        throw Refused("Edge " + std::to_string(k) + " of those to add refers to vertex " +
+                      std::to_string(id) + ", which does not exist.");
       if (problem_.kind[v] != own.vertex_kinds[static_cast<std::size_t>(s)])
-        throw Refused("Edge " + std::to_string(k) + " of those to add refers to vertex " + std::to_string(id) + ", which has another type.");
+        throw Refused("Edge " + std::to_string(k) + " of those to add refers to vertex " +
+                      std::to_string(id) + ", which has another type.");
       for (int before = 0; before < s; ++before)
-        if (places[static_cast<std::size_t>(before)] == v) throw Refused("Edge " + std::to_string(k) + " of those to add names vertex " + std::to_string(id) + " twice.");
+        if (places[static_cast<std::size_t>(before)] == v)
+          throw Refused("Edge " + std::to_string(k) + " of those to add names vertex " + std::to_string(id) +
+                        " twice.");
       places[static_cast<std::size_t>(s)] = v;
     }
-    added.push_back(problem_.add_edge(kind, places.data(), parameter_rows + k * num_parameters, data + k * own.data_dim, first + k));
+    added.push_back(problem_.add_edge(kind, places.data(), parameter_rows + k * num_parameters,
+                                      data + k * own.data_dim, first + k));
   }
   next_handle_.set(0, first + count);
   for (const std::int32_t e : added) insert_edge(e);
   return first;
 }
 
-void Session::replace_edge(std::int64_t handle, int kind, const std::int64_t* vertices, const std::int32_t* parameter_rows, const double* data) {
+void Session::replace_edge(std::int64_t handle, int kind, const std::int64_t* vertices,
+                           const std::int32_t* parameter_rows, const double* data) {
   const std::int32_t old = edge(handle);
   const bool is_off = (problem_.flags[old] & kOff) != 0;
   take_out(old);
@@ -165,7 +182,8 @@ void Session::put_prior(std::int64_t its_handle, Prior prior, const std::vector<
     prior.first.push_back(prior.first.back() + problem_.dim(prior.vertices.back()));
   }
   prior.gradient.assign(prior.b.size(), 0.0);
-  if (prior.first.back() != static_cast<int>(prior.b.size())) throw Refused("The prior does not fit its vertices.");
+  if (prior.first.back() != static_cast<int>(prior.b.size()))
+    throw Refused("The prior does not fit its vertices.");
   insert_edge(problem_.add_prior(std::make_shared<const Prior>(std::move(prior)), its_handle));
 }
 
@@ -193,11 +211,13 @@ void Session::set_fixed(const std::int64_t* ids, std::int64_t count, bool fixed)
     const std::int32_t v = vertex(ids[k]);
     if ((problem_.state[v] == VertexState::kFixed) == fixed) continue;
     touched_.push_back(v);
-    for (std::int32_t entry = problem_.first_of[v]; entry >= 0; entry = problem_.entry_next[entry]) touch_edge(problem_.entry_edge[entry]);
+    for (std::int32_t entry = problem_.first_of[v]; entry >= 0; entry = problem_.entry_next[entry])
+      touch_edge(problem_.entry_edge[entry]);
     problem_.state.set(v, fixed ? VertexState::kFixed : VertexState::kFree);
     problem_.count(Problem::kFreeVertices, fixed ? -1 : 1);
     problem_.count(Problem::kScalars, fixed ? -problem_.dim(v) : problem_.dim(v));
-    for (std::int32_t entry = problem_.first_of[v]; entry >= 0; entry = problem_.entry_next[entry]) settle(problem_.entry_edge[entry]);
+    for (std::int32_t entry = problem_.first_of[v]; entry >= 0; entry = problem_.entry_next[entry])
+      settle(problem_.entry_edge[entry]);
   }
 }
 
@@ -205,7 +225,8 @@ void Session::set_estimate(std::int64_t id, const double* estimate) {
   check_open();
   const std::int32_t v = vertex(id);
   VertexKind& kind = *problem_.kinds[static_cast<std::size_t>(problem_.kind[v])];
-  kind.estimate.write(static_cast<std::int64_t>(problem_.row[v]) * kind.storage_dim, estimate, kind.storage_dim);
+  kind.estimate.write(static_cast<std::int64_t>(problem_.row[v]) * kind.storage_dim, estimate,
+                      kind.storage_dim);
   for (const std::int32_t e : edges_of({v})) {
     new_edges_.push_back(e);
     touch_edge(e);
@@ -230,7 +251,8 @@ void Session::marginalize(const std::int64_t* ids, std::int64_t count) {
   std::vector<std::int32_t> vertices;
   for (std::int64_t k = 0; k < count; ++k) {
     vertices.push_back(vertex(ids[k]));
-    if (std::count(ids, ids + k, ids[k]) > 0) throw Refused("Vertex " + std::to_string(ids[k]) + " is to be marginalized twice.");
+    if (std::count(ids, ids + k, ids[k]) > 0)
+      throw Refused("Vertex " + std::to_string(ids[k]) + " is to be marginalized twice.");
     if (!problem_.is_free(vertices.back()))
       throw Refused("Vertex " + std::to_string(ids[k]) + " is fixed: remove it instead of marginalizing it.");
   }
@@ -239,12 +261,16 @@ void Session::marginalize(const std::int64_t* ids, std::int64_t count) {
   try {
     priors = tree_.marginalize(vertices);
   } catch (const Singular& singular) {
-    throw Refused("The vertices to marginalize are not determined by their edges: " +
-                  std::to_string(problem_.id[singular.vertices.empty() ? vertices[0] : singular.vertices[0]]) + " can move.");
+    throw Refused(
+        "The vertices to marginalize are not determined by their edges: " +
+        std::to_string(problem_.id[singular.vertices.empty() ? vertices[0] : singular.vertices[0]]) +
+        " can move.");
   }
   for (const std::int32_t v : vertices)
     while (problem_.first_of[v] >= 0) take_out(problem_.entry_edge[problem_.first_of[v]]);
-  new_edges_.erase(std::remove_if(new_edges_.begin(), new_edges_.end(), [&](std::int32_t e) { return !problem_.is_active(e); }), new_edges_.end());
+  new_edges_.erase(std::remove_if(new_edges_.begin(), new_edges_.end(),
+                                  [&](std::int32_t e) { return !problem_.is_active(e); }),
+                   new_edges_.end());
   remove_vertices(ids, count);
   for (auto& prior : priors) {
     const std::int32_t e = problem_.add_prior(std::move(prior), next_handle_[0]);
@@ -257,7 +283,9 @@ void Session::marginalize(const std::int64_t* ids, std::int64_t count) {
 
 std::vector<std::int32_t> Session::edges_of(const std::vector<std::int32_t>& vertices) {
   std::vector<std::int32_t> edges;
-  stamp_.resize(std::max<std::size_t>(stamp_.size(), static_cast<std::size_t>(std::max<std::int64_t>(problem_.edge_kind.size(), problem_.num_places()))), 0);
+  stamp_.resize(std::max<std::size_t>(stamp_.size(), static_cast<std::size_t>(std::max<std::int64_t>(
+                                                         problem_.edge_kind.size(), problem_.num_places()))),
+                0);
   ++stamp_now_;
   for (const std::int32_t v : vertices)
     for (std::int32_t entry = problem_.first_of[v]; entry >= 0; entry = problem_.entry_next[entry]) {
@@ -271,11 +299,14 @@ std::vector<std::int32_t> Session::edges_of(const std::vector<std::int32_t>& ver
 
 // Free vertices of the edges, each once, without those that have no clique.
 void Session::collect_ends(const std::vector<std::int32_t>& edges, std::vector<std::int32_t>& vertices) {
-  stamp_.resize(std::max<std::size_t>(stamp_.size(), static_cast<std::size_t>(std::max<std::int64_t>(problem_.edge_kind.size(), problem_.num_places()))), 0);
+  stamp_.resize(std::max<std::size_t>(stamp_.size(), static_cast<std::size_t>(std::max<std::int64_t>(
+                                                         problem_.edge_kind.size(), problem_.num_places()))),
+                0);
   ++stamp_now_;
   std::size_t kept = 0;
   const auto add = [&](std::int32_t v) {
-    if (!problem_.is_free(v) || !tree_.has_clique(v) || stamp_[static_cast<std::size_t>(v)] == stamp_now_) return false;
+    if (!problem_.is_free(v) || !tree_.has_clique(v) || stamp_[static_cast<std::size_t>(v)] == stamp_now_)
+      return false;
     stamp_[static_cast<std::size_t>(v)] = stamp_now_;
     return true;
   };
@@ -308,7 +339,8 @@ bool Session::try_step(const Tree::Step& step, const std::vector<std::int32_t>& 
     for (std::size_t k = 0; k < kept.size(); ++k) {
       const std::int32_t v = step.vertices[k];
       VertexKind& kind = *problem_.kinds[static_cast<std::size_t>(problem_.kind[v])];
-      kind.estimate.write(static_cast<std::int64_t>(problem_.row[v]) * kind.storage_dim, kept[k].data(), kind.storage_dim);
+      kind.estimate.write(static_cast<std::int64_t>(problem_.row[v]) * kind.storage_dim, kept[k].data(),
+                          kind.storage_dim);
     }
   };
   double scale = 1.0;
@@ -338,7 +370,8 @@ void Session::eliminate(Report& report) {
   std::reverse(last.begin(), last.end());  // the newest are to be the very last, however often they are named
   std::vector<std::int32_t> distinct;
   for (const std::int32_t v : last)
-    if (std::find(distinct.begin(), distinct.end(), v) == distinct.end() && distinct.size() < 64) distinct.push_back(v);
+    if (std::find(distinct.begin(), distinct.end(), v) == distinct.end() && distinct.size() < 64)
+      distinct.push_back(v);
   std::reverse(distinct.begin(), distinct.end());
   try {
     const EliminationCounts counts = tree_.eliminate(touched_, distinct);
@@ -350,9 +383,12 @@ void Session::eliminate(Report& report) {
     for (const std::int32_t v : singular.vertices) ids.push_back(problem_.id[v]);
     std::sort(ids.begin(), ids.end());
     std::string names;
-    for (std::size_t k = 0; k < std::min(ids.size(), kNamedVertices); ++k) names += (k > 0 ? ", " : "") + std::to_string(ids[k]);
+    for (std::size_t k = 0; k < std::min(ids.size(), kNamedVertices); ++k)
+      names += (k > 0 ? ", " : "") + std::to_string(ids[k]);
     if (ids.size() > kNamedVertices) names += ", ... (" + std::to_string(ids.size()) + " in all)";
-    throw Refused((ids.size() == 1 ? "Vertex " : "Vertices ") + names + " can move without a change of chi2: the edges do not determine " + (ids.size() == 1 ? "it" : "them") +
+    throw Refused((ids.size() == 1 ? "Vertex " : "Vertices ") + names +
+                  " can move without a change of chi2: the edges do not determine " +
+                  (ids.size() == 1 ? "it" : "them") +
                   ". Fix a vertex, or add an edge or a prior that holds the direction.");
   }
   report.eliminate_seconds += seconds_since(start);
@@ -392,8 +428,11 @@ void Session::solve(bool is_batch, Report& report, Clock::time_point start) {
       refresh(stale, report);
     }
     const auto solving = Clock::now();
-    const double goal = is_batch ? kBatchTolerance * problem_.chi2() : std::max(settings.absolute, settings.tolerance * problem_.chi2());
-    const double cut = is_batch ? 0.0 : settings.cut * goal / static_cast<double>(std::max<std::int64_t>(1, tree_.num_cliques()));
+    const double goal = is_batch ? kBatchTolerance * problem_.chi2()
+                                 : std::max(settings.absolute, settings.tolerance * problem_.chi2());
+    const double cut =
+        is_batch ? 0.0
+                 : settings.cut * goal / static_cast<double>(std::max<std::int64_t>(1, tree_.num_cliques()));
     std::vector<std::int32_t> active;
     for (const std::int32_t v : candidates) {
       double share = 0.0;
@@ -404,7 +443,9 @@ void Session::solve(bool is_batch, Report& report, Clock::time_point start) {
       if (share > kShareOfCut * cut) active.push_back(v);
     }
     report.remaining = tree_.forward(active, problem_.gradient.data());
-    report.converged = report.remaining <= goal || (is_batch && iteration > 3 && report.remaining > 0.5 * previous && report.remaining < 1e-11 * problem_.chi2());
+    report.converged =
+        report.remaining <= goal || (is_batch && iteration > 3 && report.remaining > 0.5 * previous &&
+                                     report.remaining < 1e-11 * problem_.chi2());
     const bool is_late = settings.budget > 0.0 && seconds_since(start) > settings.budget;
     if (report.converged || iteration == most || is_late) {
       if (!is_batch && report.remaining > kLeastWaiting * goal) {
@@ -422,9 +463,10 @@ void Session::solve(bool is_batch, Report& report, Clock::time_point start) {
     const auto evaluating = Clock::now();
     const double before = problem_.chi2();
     const std::vector<std::int32_t> edges = edges_of(step.vertices);
-    const bool is_whole = try_step(step, edges, is_batch ? 1e-13 * before : goal, is_batch || is_poor ? kHalvings : 0, report);
+    const bool is_whole =
+        try_step(step, edges, is_batch ? 1e-13 * before : goal, is_batch || is_poor ? kHalvings : 0, report);
     for (const std::int32_t e : edges)
-      if (!(problem_.flags[e] & (kStale | kPending))) {
+      if (!(problem_.flags[e] & kStale)) {
         problem_.flags.set(e, static_cast<std::uint8_t>(problem_.flags[e] | kStale));
         problem_.count(Problem::kStaleEdges, 1);
       }
@@ -482,7 +524,8 @@ std::int64_t Session::snapshot() {
 
 void Session::restore(std::int64_t number) {
   const auto found = snapshots_.find(number);
-  if (found == snapshots_.end()) throw Refused("This snapshot is gone: an older one was restored, or it was taken of another object.");
+  if (found == snapshots_.end())
+    throw Refused("This snapshot is gone: an older one was restored, or it was taken of another object.");
   if (is_open_) throw std::logic_error("Online: an update is being made");
   journal_.undo_to(found->second);
   snapshots_.erase(std::next(found), snapshots_.end());

@@ -22,13 +22,12 @@
 namespace graphopt::online {
 
 struct Settings {
-  double tolerance = 1e-4;    // predicted decrease that may be left, relative to chi2
-  double absolute = 1e-9;     // the same as a number
-  double cut = 0.3;           // of the tolerance: energy of all cliques' steps that may be left out
-  double lazy = 0.0;          // share of chi2 that edges may have which wait for their elimination
+  double tolerance = 1e-4;  // predicted decrease that may be left, relative to chi2
+  double absolute = 1e-9;   // the same as a number
+  double cut = 0.3;         // of the tolerance: energy of all cliques' steps that may be left out
   int max_iterations = 10;
-  int full_check = 50;        // updates after which all of b is looked at
-  double budget = 0.0;        // seconds, 0: none
+  int full_check = 50;  // updates after which all of b is looked at
+  double budget = 0.0;  // seconds, 0: none
 };
 
 struct Report {
@@ -36,7 +35,7 @@ struct Report {
   double remaining = 0.0;  // predicted decrease of chi2 that was left
   std::int64_t iterations = 0, moved = 0, evaluated = 0;
   std::int64_t eliminated_vertices = 0, eliminated_cliques = 0, refreshed_cliques = 0, visited_cliques = 0;
-  std::int64_t vertices = 0, edges = 0, free_vertices = 0, pending = 0;
+  std::int64_t vertices = 0, edges = 0, free_vertices = 0;
   bool converged = false, ordered = false;
   double eliminate_seconds = 0.0, solve_seconds = 0.0, evaluate_seconds = 0.0, seconds = 0.0;
 };
@@ -51,19 +50,20 @@ class Session {
   void begin();
   void abort();
   // Everything below is part of an update.
-  void add_vertices(int kind, const std::int64_t* ids, const double* estimates, const bool* fixed, std::int64_t count);
+  void add_vertices(int kind, const std::int64_t* ids, const double* estimates, const bool* fixed,
+                    std::int64_t count);
   // vertices (count, arity) ids; returns the first handle, the others follow.
   std::int64_t add_edges(int kind, const std::int64_t* vertices, const std::int32_t* parameter_rows,
                          const double* data, std::int64_t count);
   // Edges and priors with handles that they had in another session.
-  void put_edge(std::int64_t handle, int kind, const std::int64_t* vertices, const std::int32_t* parameter_rows,
-                const double* data);
+  void put_edge(std::int64_t handle, int kind, const std::int64_t* vertices,
+                const std::int32_t* parameter_rows, const double* data);
   void put_prior(std::int64_t handle, Prior prior, const std::vector<std::int64_t>& ids);
   std::int64_t next_handle() const { return next_handle_[0]; }
   void set_next_handle(std::int64_t handle) { next_handle_.set(0, handle); }
   // An edge in the place of another one, with its handle.
-  void replace_edge(std::int64_t handle, int kind, const std::int64_t* vertices, const std::int32_t* parameter_rows,
-                    const double* data);
+  void replace_edge(std::int64_t handle, int kind, const std::int64_t* vertices,
+                    const std::int32_t* parameter_rows, const double* data);
   void remove_edges(const std::int64_t* handles, std::int64_t count);
   void switch_edges(const std::int64_t* handles, std::int64_t count, bool off);
   void set_fixed(const std::int64_t* ids, std::int64_t count, bool fixed);
@@ -96,7 +96,8 @@ class Session {
   void solve(bool is_batch, Report& report, Clock::time_point start);
   std::vector<std::int32_t> edges_of(const std::vector<std::int32_t>& vertices);
   void collect_ends(const std::vector<std::int32_t>& edges, std::vector<std::int32_t>& vertices);
-  bool try_step(const Tree::Step& step, const std::vector<std::int32_t>& edges, double slack, int halvings, Report& report);
+  bool try_step(const Tree::Step& step, const std::vector<std::int32_t>& edges, double slack, int halvings,
+                Report& report);
   void refresh(const std::vector<std::int32_t>& edges, Report& report);
   void settle(std::int32_t edge);
   void check_open() const;

@@ -132,7 +132,7 @@ Tree::Plan Tree::plan(const std::vector<std::int32_t>& vertices, const std::vect
     };
     for (std::int32_t entry = problem_.first_of[v]; entry >= 0; entry = problem_.entry_next[entry]) {
       const std::int32_t e = problem_.entry_edge[entry];
-      if (!problem_.is_active(e) || (problem_.flags[e] & kPending)) continue;
+      if (!problem_.is_active(e)) continue;
       const int arity = problem_.arity(e);
       const std::int32_t* const ends = problem_.vertices_of(e);
       bool is_inside = true, is_inner = boundary.empty();
@@ -173,8 +173,10 @@ Tree::Plan Tree::plan(const std::vector<std::int32_t>& vertices, const std::vect
   } else {
     std::vector<std::int32_t> begin{0}, neighbor;
     for (const std::int32_t i : early) {
-      for (std::int32_t p = graph.begin[static_cast<std::size_t>(i)]; p < graph.begin[static_cast<std::size_t>(i) + 1]; ++p) {
-        const std::int32_t j = early_number[static_cast<std::size_t>(graph.neighbor[static_cast<std::size_t>(p)])];
+      for (std::int32_t p = graph.begin[static_cast<std::size_t>(i)];
+           p < graph.begin[static_cast<std::size_t>(i) + 1]; ++p) {
+        const std::int32_t j =
+            early_number[static_cast<std::size_t>(graph.neighbor[static_cast<std::size_t>(p)])];
         if (j >= 0) neighbor.push_back(j);
       }
       begin.push_back(static_cast<std::int32_t>(neighbor.size()));
@@ -210,7 +212,8 @@ Tree::Plan Tree::plan(const std::vector<std::int32_t>& vertices, const std::vect
     number_of[static_cast<std::size_t>(s)] = static_cast<std::int32_t>(found.nodes.size());
     Plan::Node node;
     node.first = static_cast<int>(found.order.size());
-    for (std::int32_t run = nodes[static_cast<std::size_t>(s)].first_run; run != -1; run = nodes[static_cast<std::size_t>(run)].next_run) {
+    for (std::int32_t run = nodes[static_cast<std::size_t>(s)].first_run; run != -1;
+         run = nodes[static_cast<std::size_t>(run)].next_run) {
       const TreeNode& own = nodes[static_cast<std::size_t>(run)];
       for (std::int32_t k = own.first_step; k < own.first_step + own.num_steps; ++k) {
         const std::int32_t i = tree.perm[static_cast<std::size_t>(k)];
@@ -233,13 +236,17 @@ Tree::Plan Tree::plan(const std::vector<std::int32_t>& vertices, const std::vect
     const int end = node.first + node.count;
     std::vector<std::int32_t>& own = below[k];
     const auto add = [&](std::int32_t j) {
-      if (position[static_cast<std::size_t>(j)] < end || seen[static_cast<std::size_t>(j)] == static_cast<int>(k)) return;
+      if (position[static_cast<std::size_t>(j)] < end ||
+          seen[static_cast<std::size_t>(j)] == static_cast<int>(k))
+        return;
       seen[static_cast<std::size_t>(j)] = static_cast<std::int32_t>(k);
       own.push_back(j);
     };
     for (int p = node.first; p < end; ++p) {
-      const auto i = static_cast<std::size_t>(number_[static_cast<std::size_t>(found.order[static_cast<std::size_t>(p)])]);
-      for (std::int32_t q = graph.begin[i]; q < graph.begin[i + 1]; ++q) add(graph.neighbor[static_cast<std::size_t>(q)]);
+      const auto i = static_cast<std::size_t>(
+          number_[static_cast<std::size_t>(found.order[static_cast<std::size_t>(p)])]);
+      for (std::int32_t q = graph.begin[i]; q < graph.begin[i + 1]; ++q)
+        add(graph.neighbor[static_cast<std::size_t>(q)]);
     }
     for (const int child : children[k])
       for (const std::int32_t j : below[static_cast<std::size_t>(child)]) add(j);
@@ -257,7 +264,8 @@ Tree::Plan Tree::plan(const std::vector<std::int32_t>& vertices, const std::vect
   return found;
 }
 
-EliminationCounts Tree::eliminate(const std::vector<std::int32_t>& touched, const std::vector<std::int32_t>& last) {
+EliminationCounts Tree::eliminate(const std::vector<std::int32_t>& touched,
+                                  const std::vector<std::int32_t>& last) {
   require_scalars();
   collect(touched);
   EliminationCounts counts;
@@ -283,7 +291,8 @@ EliminationCounts Tree::eliminate(const std::vector<std::int32_t>& touched, cons
     }
   }
   std::vector<std::int32_t> job_of(static_cast<std::size_t>(cliques_.size()), -1);
-  for (std::size_t k = 0; k < jobs.size(); ++k) job_of[static_cast<std::size_t>(jobs[k].clique)] = static_cast<std::int32_t>(k);
+  for (std::size_t k = 0; k < jobs.size(); ++k)
+    job_of[static_cast<std::size_t>(jobs[k].clique)] = static_cast<std::int32_t>(k);
   for (const std::int32_t o : orphans_) {
     std::int32_t first = -1;
     for (const std::int32_t v : cliques_[o].shape->separator)
@@ -347,7 +356,7 @@ void Tree::find_edges(Job& job) const {
   for (const std::int32_t v : job.shape->frontals) {
     for (std::int32_t entry = problem_.first_of[v]; entry >= 0; entry = problem_.entry_next[entry]) {
       const std::int32_t e = problem_.entry_edge[entry];
-      if (!problem_.is_active(e) || (problem_.flags[e] & kPending)) continue;
+      if (!problem_.is_active(e)) continue;
       if (owner(e) == v) job.edges.push_back(e);
     }
   }
@@ -374,7 +383,8 @@ void Tree::evaluate(std::vector<Job>& jobs, EliminationCounts& counts) {
     if (edges[k].empty()) continue;
     const auto size = edges[k].size() * static_cast<std::size_t>(problem_.stride(static_cast<int>(k)));
     if (outputs_[k].size() < size) outputs_[k].resize(size);
-    problem_.linearize(static_cast<int>(k), edges[k].data(), static_cast<std::int64_t>(edges[k].size()), outputs_[k].data());
+    problem_.linearize(static_cast<int>(k), edges[k].data(), static_cast<std::int64_t>(edges[k].size()),
+                       outputs_[k].data());
   }
   std::vector<std::size_t> next(num_kinds, 0);
   for (Job& job : jobs) {
@@ -387,7 +397,8 @@ void Tree::evaluate(std::vector<Job>& jobs, EliminationCounts& counts) {
         job.shares.push_back({e, prior_outputs_.back().data()});
       } else {
         const auto k = static_cast<std::size_t>(problem_.edge_kind[e]);
-        job.shares.push_back({e, outputs_[k].data() + next[k]++ * static_cast<std::size_t>(problem_.stride(static_cast<int>(k)))});
+        job.shares.push_back({e, outputs_[k].data() + next[k]++ * static_cast<std::size_t>(
+                                                                      problem_.stride(static_cast<int>(k)))});
       }
       if (problem_.flags[e] & kStale) {
         problem_.flags.set(e, static_cast<std::uint8_t>(problem_.flags[e] & ~kStale));
@@ -422,13 +433,18 @@ void Tree::assemble(const Job& job, bool into_update) {
       const int m = prior.first.back();
       for (int a = 0; a < arity; ++a)
         for (int b = 0; b < arity; ++b) {
-          const int ra = local_[static_cast<std::size_t>(ends[a])], rb = local_[static_cast<std::size_t>(ends[b])];
+          const int ra = local_[static_cast<std::size_t>(ends[a])],
+                    rb = local_[static_cast<std::size_t>(ends[b])];
           if (ra < rb || rb < 0 || (rb >= n) != into_update) continue;
-          for (int j = prior.first[static_cast<std::size_t>(b)]; j < prior.first[static_cast<std::size_t>(b) + 1]; ++j)
-            for (int i = prior.first[static_cast<std::size_t>(a)]; i < prior.first[static_cast<std::size_t>(a) + 1]; ++i) {
-              const int row = ra + i - prior.first[static_cast<std::size_t>(a)], col = rb + j - prior.first[static_cast<std::size_t>(b)];
+          for (int j = prior.first[static_cast<std::size_t>(b)];
+               j < prior.first[static_cast<std::size_t>(b) + 1]; ++j)
+            for (int i = prior.first[static_cast<std::size_t>(a)];
+                 i < prior.first[static_cast<std::size_t>(a) + 1]; ++i) {
+              const int row = ra + i - prior.first[static_cast<std::size_t>(a)],
+                        col = rb + j - prior.first[static_cast<std::size_t>(b)];
               if (row < col) continue;
-              const double value = share.outputs[static_cast<std::size_t>(j) * static_cast<std::size_t>(m) + static_cast<std::size_t>(i)];
+              const double value = share.outputs[static_cast<std::size_t>(j) * static_cast<std::size_t>(m) +
+                                                 static_cast<std::size_t>(i)];
               element(front, row, col) += value;
               if (row == col) gross_[static_cast<std::size_t>(row)] += value;
             }
@@ -473,16 +489,20 @@ void Tree::add_children(const Job& job, bool into_update) {
       const int dim = problem_.dim(v);
       for (int i = 0; i < dim; ++i, ++k) {
         row_[static_cast<std::size_t>(k)] = local_[static_cast<std::size_t>(v)] + i;
-        ascends = ascends && (k == 0 || row_[static_cast<std::size_t>(k)] > row_[static_cast<std::size_t>(k) - 1]);
+        ascends =
+            ascends && (k == 0 || row_[static_cast<std::size_t>(k)] > row_[static_cast<std::size_t>(k) - 1]);
       }
     }
     const Numbers& numbers = *child->numbers;
     if (!into_update)
-      for (int i = 0; i < size; ++i) gross_[static_cast<std::size_t>(row_[static_cast<std::size_t>(i)])] += numbers.gross[static_cast<std::size_t>(i)];
+      for (int i = 0; i < size; ++i)
+        gross_[static_cast<std::size_t>(row_[static_cast<std::size_t>(i)])] +=
+            numbers.gross[static_cast<std::size_t>(i)];
     if (ascends) {
       ChildColumns columns;
       columns.m = size;
-      const auto split = static_cast<int>(std::lower_bound(row_.begin(), row_.begin() + size, n) - row_.begin());
+      const auto split =
+          static_cast<int>(std::lower_bound(row_.begin(), row_.begin() + size, n) - row_.begin());
       columns.first = into_update ? split : 0;
       columns.last = into_update ? size : split;
       if (columns.first == columns.last) continue;
@@ -490,8 +510,8 @@ void Tree::add_children(const Job& job, bool into_update) {
       for (int i = columns.first; i < size; ++i) {
         const int row = row_[static_cast<std::size_t>(i)];
         position_[static_cast<std::size_t>(i)] = into_update ? triangle_row(row - n)
-                                        : row < n   ? triangle_row(row)
-                                                    : below + rectangle_row(row - n, n);
+                                                 : row < n   ? triangle_row(row)
+                                                             : below + rectangle_row(row - n, n);
       }
       columns.source = numbers.update();
       columns.row = row_.data();
@@ -506,7 +526,8 @@ void Tree::add_children(const Job& job, bool into_update) {
       const int ri = row_[static_cast<std::size_t>(i)];
       for (int j = 0; j <= i; ++j) {
         const int rj = row_[static_cast<std::size_t>(j)], low = std::min(ri, rj);
-        if ((low >= n) == into_update) element(front, std::max(ri, rj), low) += values[static_cast<std::int64_t>(j) * kStrip];
+        if ((low >= n) == into_update)
+          element(front, std::max(ri, rj), low) += values[static_cast<std::int64_t>(j) * kStrip];
       }
     }
   }
@@ -534,7 +555,8 @@ void Tree::compute(Job& job) {
   add_children(job, false);
   // what the separator gets is added after the factorization, but its diagonal counts already
   min_pivot_.resize(static_cast<std::size_t>(n));
-  for (int i = 0; i < n; ++i) min_pivot_[static_cast<std::size_t>(i)] = kLeastPivot * gross_[static_cast<std::size_t>(i)];
+  for (int i = 0; i < n; ++i)
+    min_pivot_[static_cast<std::size_t>(i)] = kLeastPivot * gross_[static_cast<std::size_t>(i)];
   int failed = -1;
   const int pivot = factor_front(front, min_pivot_.data(), Team{}, &failed);
   if (pivot >= 0) {
@@ -552,15 +574,19 @@ void Tree::finish(const Job& job) {
   int row = 0;
   for (const std::int32_t v : job.shape->frontals)
     for (int i = 0; i < problem_.dim(v); ++i, ++row)
-      scale_.set(problem_.offset[v] + i, front.diagonal[triangle_row(row) + static_cast<std::int64_t>(row) * kStrip]);
+      scale_.set(problem_.offset[v] + i,
+                 front.diagonal[triangle_row(row) + static_cast<std::int64_t>(row) * kStrip]);
   cliques_.set(job.clique, {job.shape, job.numbers});
 }
 
 // Vertices that the direction moves along which this pivot has no information: L' x = 0 with x = 1 there.
 std::vector<std::int32_t> Tree::unsupported(const Job& job, int pivot) const {
   const Front front = job.numbers->front();
-  std::vector<double> x(static_cast<std::size_t>(problem_.gradient.size()), 0.0), own(static_cast<std::size_t>(pivot) + 1, 0.0);
-  const auto lower = [&](int r, int c) { return front.diagonal[triangle_row(r) + static_cast<std::int64_t>(c) * kStrip]; };
+  std::vector<double> x(static_cast<std::size_t>(problem_.gradient.size()), 0.0),
+      own(static_cast<std::size_t>(pivot) + 1, 0.0);
+  const auto lower = [&](int r, int c) {
+    return front.diagonal[triangle_row(r) + static_cast<std::int64_t>(c) * kStrip];
+  };
   own[static_cast<std::size_t>(pivot)] = 1.0;
   for (int c = pivot; c-- > 0;) {
     double sum = 0.0;
@@ -605,7 +631,8 @@ std::vector<std::int32_t> Tree::unsupported(const Job& job, int pivot) const {
       take(v, y.data() + at);
       at += problem_.dim(v);
     }
-    for (const std::int32_t child : children_[clique_of_[clique.shape->frontals[0]]]) stack.push_back(&cliques_[child]);
+    for (const std::int32_t child : children_[clique_of_[clique.shape->frontals[0]]])
+      stack.push_back(&cliques_[child]);
   }
   return found;
 }
@@ -634,7 +661,8 @@ void Tree::forward_path(const std::vector<std::int32_t>& path, double* gain) {
     padded_.resize(std::max(padded_.size(), static_cast<std::size_t>(num_strips(shape.num_below) * kStrip)));
     int k = 0;
     for (const std::int32_t v : shape.frontals)
-      for (int i = 0; i < problem_.dim(v); ++i) buffer_[static_cast<std::size_t>(k++)] = y_[static_cast<std::size_t>(problem_.offset[v] + i)];
+      for (int i = 0; i < problem_.dim(v); ++i)
+        buffer_[static_cast<std::size_t>(k++)] = y_[static_cast<std::size_t>(problem_.offset[v] + i)];
     forward_front(front_of(c), buffer_.data(), padded_.data());
     k = 0;
     for (const std::int32_t v : shape.frontals)
@@ -644,7 +672,8 @@ void Tree::forward_path(const std::vector<std::int32_t>& path, double* gain) {
       }
     k = 0;
     for (const std::int32_t v : shape.separator)
-      for (int i = 0; i < problem_.dim(v); ++i) y_[static_cast<std::size_t>(problem_.offset[v] + i)] -= padded_[static_cast<std::size_t>(k++)];
+      for (int i = 0; i < problem_.dim(v); ++i)
+        y_[static_cast<std::size_t>(problem_.offset[v] + i)] -= padded_[static_cast<std::size_t>(k++)];
   }
 }
 
@@ -657,7 +686,8 @@ double Tree::forward(const std::vector<std::int32_t>& active, const double* b) {
   std::vector<std::int32_t> cliques;
   for (const std::int32_t v : active) {
     cliques.push_back(clique_of_[v]);
-    for (int i = 0; i < problem_.dim(v); ++i) y_[static_cast<std::size_t>(problem_.offset[v] + i)] = b[problem_.offset[v] + i];
+    for (int i = 0; i < problem_.dim(v); ++i)
+      y_[static_cast<std::size_t>(problem_.offset[v] + i)] = b[problem_.offset[v] + i];
   }
   path_ = path_to_root(cliques);
   double gain = 0.0;
@@ -689,7 +719,8 @@ Tree::Step Tree::backward(double threshold) {
         moves = moves || padded_[k] != 0.0;
       }
     if (!moves) continue;
-    std::fill(padded_.begin() + static_cast<std::ptrdiff_t>(k), padded_.begin() + static_cast<std::ptrdiff_t>(room), 0.0);
+    std::fill(padded_.begin() + static_cast<std::ptrdiff_t>(k),
+              padded_.begin() + static_cast<std::ptrdiff_t>(room), 0.0);
     k = 0;
     for (const std::int32_t v : shape.frontals)
       for (int i = 0; i < problem_.dim(v); ++i, ++k) {
@@ -712,7 +743,8 @@ Tree::Step Tree::backward(double threshold) {
     } else {
       k = 0;
       for (const std::int32_t v : shape.frontals) {
-        for (int i = 0; i < problem_.dim(v); ++i, ++k) dx_[static_cast<std::size_t>(problem_.offset[v] + i)] = buffer_[k];
+        for (int i = 0; i < problem_.dim(v); ++i, ++k)
+          dx_[static_cast<std::size_t>(problem_.offset[v] + i)] = buffer_[k];
         stepped_.push_back(v);
       }
     }
@@ -747,21 +779,27 @@ void Tree::inverse_columns(std::int32_t v, const std::vector<std::int32_t>& of, 
       padded_.resize(std::max(padded_.size(), room));
       std::size_t k = 0;
       for (const std::int32_t w : shape.separator)
-        for (int i = 0; i < problem_.dim(w); ++i) padded_[k++] = x_[static_cast<std::size_t>(problem_.offset[w] + i)];
-      std::fill(padded_.begin() + static_cast<std::ptrdiff_t>(k), padded_.begin() + static_cast<std::ptrdiff_t>(room), 0.0);
+        for (int i = 0; i < problem_.dim(w); ++i)
+          padded_[k++] = x_[static_cast<std::size_t>(problem_.offset[w] + i)];
+      std::fill(padded_.begin() + static_cast<std::ptrdiff_t>(k),
+                padded_.begin() + static_cast<std::ptrdiff_t>(room), 0.0);
       k = 0;
       for (const std::int32_t w : shape.frontals)
-        for (int i = 0; i < problem_.dim(w); ++i) buffer_[k++] = y_[static_cast<std::size_t>(problem_.offset[w] + i)];
+        for (int i = 0; i < problem_.dim(w); ++i)
+          buffer_[k++] = y_[static_cast<std::size_t>(problem_.offset[w] + i)];
       backward_front(front_of(*c), buffer_.data(), padded_.data());
       k = 0;
       for (const std::int32_t w : shape.frontals)
-        for (int i = 0; i < problem_.dim(w); ++i) x_[static_cast<std::size_t>(problem_.offset[w] + i)] = buffer_[k++];
+        for (int i = 0; i < problem_.dim(w); ++i)
+          x_[static_cast<std::size_t>(problem_.offset[w] + i)] = buffer_[k++];
     }
     double* target = out + column * rows;
     for (const std::int32_t w : of)
-      for (int i = 0; i < problem_.dim(w); ++i) *target++ = x_[static_cast<std::size_t>(problem_.offset[w] + i)];
+      for (int i = 0; i < problem_.dim(w); ++i)
+        *target++ = x_[static_cast<std::size_t>(problem_.offset[w] + i)];
     for (const std::int32_t c : up)
-      for (const std::int32_t w : cliques_[c].shape->frontals) std::fill_n(y_.begin() + problem_.offset[w], problem_.dim(w), 0.0);
+      for (const std::int32_t w : cliques_[c].shape->frontals)
+        std::fill_n(y_.begin() + problem_.offset[w], problem_.dim(w), 0.0);
   }
 }
 

@@ -67,7 +67,8 @@ class Tree {
 
   // Eliminate anew what depends on these vertices: free ones, new ones among them, and those that have just
   // stopped being free (their clique, if it is still there). `last`: to be eliminated last, in this order.
-  EliminationCounts eliminate(const std::vector<std::int32_t>& touched, const std::vector<std::int32_t>& last);
+  EliminationCounts eliminate(const std::vector<std::int32_t>& touched,
+                              const std::vector<std::int32_t>& last);
   // The same structure with new numbers: cliques of the owners of these edges, and what is above.
   EliminationCounts refresh(const std::vector<std::int32_t>& edges);
 
@@ -105,7 +106,7 @@ class Tree {
       int first, count;  // of `order`
       int parent;        // node or -1
     };
-    std::vector<Node> nodes;  // children first
+    std::vector<Node> nodes;                           // children first
     std::vector<std::shared_ptr<const Shape>> shapes;  // of the nodes
     double flops = 0.0;
   };
@@ -164,10 +165,10 @@ class Tree {
   vm::AlignedVector<double> buffer_, padded_;
   std::vector<vm::AlignedVector<double>> outputs_;  // per edge kind
   std::vector<std::vector<double>> prior_outputs_;
-  std::vector<double> x_;       // of inverse_columns(), whatever it left
-  std::vector<double> y_, dx_;          // per scalar; zero beside the last pass
-  std::vector<std::int32_t> path_;      // cliques of the last forward pass, children first
-  std::vector<std::int32_t> stepped_;   // vertices of the last backward pass
+  std::vector<double> x_;              // of inverse_columns(), whatever it left
+  std::vector<double> y_, dx_;         // per scalar; zero beside the last pass
+  std::vector<std::int32_t> path_;     // cliques of the last forward pass, children first
+  std::vector<std::int32_t> stepped_;  // vertices of the last backward pass
 };
 
 }  // namespace graphopt::online
