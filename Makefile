@@ -27,14 +27,14 @@ SOURCES := pyproject.toml CMakeLists.txt README.md $(shell find graphopt slam_br
 demo: $(VENV)/.installed
 	$(BIN)/python tools/demo.py demo
 
-# Each module's tests run in one process, as many processes as there are cores; in a folder without the source tree,
+# As many processes as there are cores, which take over tests from each other at the end; in a folder without the source tree,
 # so that processes which tests start find the installed package too. A test that hangs ends, with the stacks of its threads.
 # Matplotlib's list of fonts is written once before, in a folder of this build: processes that write it at the same
 # time report each other's lock on stderr, and one that was killed leaves its lock in the user's folder for ever.
 export MPLCONFIGDIR := $(CURDIR)/build/matplotlib
 PYTEST = mkdir -p build/run && rm -f build/matplotlib/*.matplotlib-lock && \
   $(BIN)/python -c "import matplotlib.font_manager" && cd build/run && GRAPHOPT_TEST_INSTALLED=1 $(CURDIR)/$(BIN)/pytest \
-  -c $(CURDIR)/pyproject.toml --rootdir $(CURDIR) -q -n auto --dist loadfile --timeout-method thread
+  -c $(CURDIR)/pyproject.toml --rootdir $(CURDIR) -q -n auto --dist worksteal --durations 30 --timeout-method thread
 
 test: $(VENV)/.installed-strict $(VENV)/.kompute
 	tools/check.sh $(BIN)

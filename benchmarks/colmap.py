@@ -19,10 +19,9 @@ from typing import Any
 import numpy as np
 
 import graphopt
-from graphopt.colmap import Options, adjust, graph_of_model
+from graphopt.colmap import ColmapModel, Options, problem_of, read_colmap, solve, write_colmap
+from graphopt.colmap.model import ColmapCamera, ColmapImages, ColmapPoints
 from graphopt.geometry import SE3, SO3
-from graphopt.io.colmap import ColmapModel, read_colmap, write_colmap
-from graphopt.io.colmap.model import ColmapCamera, ColmapImages, ColmapPoints
 
 SIZE = (1920, 1280)
 FOCAL, RADIAL = 1500.0, -0.02
@@ -88,13 +87,13 @@ def ours(model: ColmapModel, device: str, precision: str, calls: int) -> None:
     spent = []
     for _ in range(calls):
         began = time.perf_counter()
-        graph = graph_of_model(model, Options())
-        summary = adjust(graph, device=device, precision=precision)
+        problem = problem_of(model, Options())
+        summary = solve(problem, device=device, precision=precision)
         spent.append(time.perf_counter() - began)
     print(
         f"graphopt {device} {precision}: first {spent[0]:.3f} s, later {min(spent[1:]):.3f} s, of which "
         f"optimize {summary.seconds['total']:.3f} s, {len(summary.iterations)} iterations, "
-        f"chi2 {graph.chi2():.6f}",
+        f"chi2 {problem.graph.chi2():.6f}",
         flush=True,
     )
 
@@ -125,7 +124,7 @@ def colmaps(model: ColmapModel, threads: int, calls: int) -> None:
             inside.append(time.perf_counter() - began)
     with tempfile.TemporaryDirectory() as folder:
         theirs.write_binary(folder)
-        chi2 = graph_of_model(read_colmap(folder), Options()).chi2()
+        chi2 = problem_of(read_colmap(folder), Options()).graph.chi2()
     print(f"pycolmap, {threads} threads: {min(whole):.3f} s, chi2 {chi2:.6f}")
     print(f"graphopt.colmap.bundle_adjustment of the same reconstruction, auto: {min(inside):.3f} s")
 

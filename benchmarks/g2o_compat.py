@@ -55,13 +55,13 @@ def main() -> None:
 def _report(case: str, repeat: int) -> None:
     runs: dict[str, list[dict[str, float]]] = {"g2opy": [], "graphopt.g2o": []}
     for _ in range(repeat):
-        for module, found in runs.items():
-            found.append(_in_process(module, case))
-    for module, found in runs.items():
-        values = [statistics.median(run[phase] for run in found) for phase in PHASES]
-        values.append(statistics.median(map(_total, found)))
+        for module, times in runs.items():
+            times.append(_in_process(module, case))
+    for module, times in runs.items():
+        values = [statistics.median(run[phase] for run in times) for phase in PHASES]
+        values.append(statistics.median(map(_total, times)))
         cells = " ".join(f"{1e3 * value:9.2f}" for value in values)
-        print(f"{case:12} {module:13} {cells}  {found[0]['chi2']:.9g}")
+        print(f"{case:12} {module:13} {cells}  {times[0]['chi2']:.9g}")
     ratios = sorted(_total(a) / _total(b) for a, b in zip(*runs.values(), strict=True))
     print(
         f"{case:12} {statistics.median(ratios):.2f} times faster ({ratios[0]:.2f} to {ratios[-1]:.2f})",

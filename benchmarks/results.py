@@ -1,7 +1,8 @@
-"""Render docs/results.md and the README's table from docs/results.json: `python benchmarks/results.py`.
+"""Render docs/results.md and the table of README and home page from docs/results.json: this file, run.
 
 The JSON holds what was measured: per table the machine, commit and command; per row a problem with seconds by
-kind of call, chi2, and what other solvers need, each with its source. Rows marked `readme` are shown there.
+kind of call, chi2, and what other solvers need, each with its source. Rows marked `readme` are shown on the
+first pages.
 """
 
 from __future__ import annotations
@@ -11,7 +12,9 @@ from pathlib import Path
 from typing import Any
 
 ROOT = Path(__file__).resolve().parents[1]
-RESULTS, PAGE, README = ROOT / "docs" / "results.json", ROOT / "docs" / "results.md", ROOT / "README.md"
+RESULTS, PAGE = ROOT / "docs" / "results.json", ROOT / "docs" / "results.md"
+FIRST_PAGES = ROOT / "README.md", ROOT / "docs" / "index.md"
+"""Pages that show the rows marked `readme`, between these marks."""
 BEGIN, END = "<!-- results: begin -->\n", "<!-- results: end -->"
 
 CALLS = {
@@ -109,21 +112,20 @@ def readme_table(document: dict[str, Any]) -> str:
 
 
 def with_table(readme: str, table: str) -> str:
-    """The README with this table between its marks."""
+    """A first page with this table between its marks."""
     before, begin, rest = readme.partition(BEGIN)
     _, end, after = rest.partition(END)
     if not (begin and end):
-        raise SystemExit(f"README.md has no marks '{BEGIN.strip()}' and '{END}'.")
+        raise SystemExit(f"the page has no marks '{BEGIN.strip()}' and '{END}'.")
     return before + begin + table + end + after
 
 
 def main() -> None:
-    """Write both."""
+    """Write all."""
     document = json.loads(RESULTS.read_text(encoding="utf-8"))
     PAGE.write_text(page(document), encoding="utf-8")
-    README.write_text(
-        with_table(README.read_text(encoding="utf-8"), readme_table(document)), encoding="utf-8"
-    )
+    for path in FIRST_PAGES:
+        path.write_text(with_table(path.read_text("utf-8"), readme_table(document)), "utf-8")
 
 
 if __name__ == "__main__":

@@ -70,17 +70,17 @@ def main(argv: list[str] | None = None) -> dict[str, np.ndarray]:
     parser = command.parser(__doc__, data="file with rows x, y; default: generated", output="plot, .png")
     args = parser.parse_args(argv)
     samples = read(command.existing(args.data, 1, "one .csv file")[0]) if args.data else generated()
-    found = {}
+    fits = {}
     for kernel in (None, "Cauchy"):
-        found[kernel or "none"], summary = fit(samples, kernel, args.device)
-        print(f"kernel {kernel}: amplitude, decay, frequency = {found[kernel or 'none'].round(4)}")
+        fits[kernel or "none"], summary = fit(samples, kernel, args.device)
+        print(f"kernel {kernel}: amplitude, decay, frequency = {fits[kernel or 'none'].round(4)}")
         print(f"  {summary.brief_report()}")
     if args.output:
-        plot(samples, found, args.output)
-    return found
+        plot(samples, fits, args.output)
+    return fits
 
 
-def plot(samples: np.ndarray, found: dict[str, np.ndarray], path: Path) -> None:
+def plot(samples: np.ndarray, fits: dict[str, np.ndarray], path: Path) -> None:
     """Samples and both curves."""
     import matplotlib
 
@@ -90,7 +90,7 @@ def plot(samples: np.ndarray, found: dict[str, np.ndarray], path: Path) -> None:
     x = np.linspace(samples[:, 0].min(), samples[:, 0].max(), 400)
     pyplot.figure(figsize=(6.0, 3.5))
     pyplot.plot(samples[:, 0], samples[:, 1], "k.", label="samples")
-    for kernel, coefficients in found.items():
+    for kernel, coefficients in fits.items():
         pyplot.plot(x, oscillation(coefficients, x), label=f"kernel: {kernel}")
     pyplot.legend()
     pyplot.savefig(path, dpi=100)

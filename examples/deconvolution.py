@@ -126,14 +126,14 @@ def main(argv: list[str] | None = None):
     truth = images.gray(images.read(data)) if data else generated(args.size)
     weights = varying_motion(args.blur, truth.shape) if args.varying else disk(args.blur)
     counted = counted_photons(truth, weights, args.photons)
-    found, summary = sharpen(counted, weights, device=args.device)
+    sharp, summary = sharpen(counted, weights, device=args.device)
     print(f"{truth.shape[0]} x {truth.shape[1]} pixels, a blur of {args.blur} x {args.blur}")
     print(summary.brief_report())
-    before, after = (np.sqrt(np.mean((image / args.photons - truth) ** 2)) for image in (counted, found))
+    before, after = (np.sqrt(np.mean((image / args.photons - truth) ** 2)) for image in (counted, sharp))
     print(f"error of the counts {before:.4f}, of the result {after:.4f}")
     if args.output:
-        images.write(args.output, np.hstack([truth, counted / args.photons, found / args.photons]))
-    return truth, counted, found, summary
+        images.write(args.output, np.hstack([truth, counted / args.photons, sharp / args.photons]))
+    return truth, counted, sharp, summary
 
 
 if __name__ == "__main__":

@@ -119,10 +119,12 @@ def _read_ply(data: bytes) -> tuple[list, list]:
         elif key == "property":
             elements[-1][2].append(words)
     numbers = _PlyNumbers(body, order)
-    found = {name: [numbers.row(properties) for _ in range(count)] for name, count, properties in elements}
+    elements_by_name = {
+        name: [numbers.row(properties) for _ in range(count)] for name, count, properties in elements
+    }
     lists = ("vertex_indices", "vertex_index")
-    faces = [next(row[name] for name in lists if name in row) for row in found["face"]]
-    return [[row["x"], row["y"], row["z"]] for row in found["vertex"]], faces
+    faces = [next(row[name] for name in lists if name in row) for row in elements_by_name["face"]]
+    return [[row["x"], row["y"], row["z"]] for row in elements_by_name["vertex"]], faces
 
 
 class _PlyNumbers:

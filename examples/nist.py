@@ -243,11 +243,11 @@ def main(argv: list[str] | None = None) -> list[tuple]:
     for problem in problems:
         for number, start in enumerate(problem.starts, 1):
             options = METHODS[args.method]
-            found, summary = fit(problem, start, method=args.method, options=options, device=args.device)
+            parameters, summary = fit(problem, start, method=args.method, options=options, device=args.device)
             row = (
                 problem.name,
                 number,
-                digits(found, problem.certified, problem.name),
+                digits(parameters, problem.certified, problem.name),
                 summary.final_chi2,
                 len(summary.iterations),
             )
@@ -260,14 +260,14 @@ def main(argv: list[str] | None = None) -> list[tuple]:
 
 
 def _files(paths: list[Path]) -> list[Path]:
-    found = [
+    files = [
         file
         for path in command.existing(paths)
         for file in (sorted(path.glob("*.dat")) if path.is_dir() else [path])
     ]
-    if not found:
+    if not files:
         raise command.ExampleError(f"no .dat file in {', '.join(map(str, paths))}.")
-    return found
+    return files
 
 
 if __name__ == "__main__":

@@ -7,6 +7,8 @@ Run: python examples/online_pose_graph.py [--data GRAPH.g2o] [--device cpu]
 
 from __future__ import annotations
 
+from itertools import pairwise
+
 import command
 import numpy as np
 
@@ -27,7 +29,7 @@ def feed(given: graphopt.Graph, device: str = "cpu") -> graphopt.Online:
     newest = edges.vertices.max(axis=1)
     online = graphopt.Online(device=device)
     online.update([(pose_type, [ids[0]], given.vertex(ids[0]).estimate[None], True)])
-    for before, id_ in zip(ids, ids[1:], strict=False):
+    for before, id_ in pairwise(ids):
         rows = np.flatnonzero(newest == id_)
         motion = [row for row in rows.tolist() if edges.vertices[row].tolist() == [before, id_]]
         if not motion:

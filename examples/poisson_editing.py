@@ -29,8 +29,8 @@ def paste(target: np.ndarray, source: np.ndarray, mask: np.ndarray, **options):
     graph = graphopt.Graph()
     pixels = graph.add_grid(Color, mask.shape, estimates=target, fixed=~mask)
     for offset in ((0, 1), (1, 0)):
-        wanted = source - images.shifted(source, offset)
-        graph.add_stencil(EdgeGradient, pixels, [(0, 0), offset], wanted)
+        gradients = source - images.shifted(source, offset)
+        graph.add_stencil(EdgeGradient, pixels, [(0, 0), offset], gradients)
     summary = graphopt.optimize(graph, "gn", 1, **options)
     return pixels.estimate.copy(), summary
 

@@ -149,12 +149,12 @@ def read(folder: Path, factor: int) -> Scan:
     """Opt's files, shrunk by a factor."""
 
     def dump(name):
-        found = [
+        files = [
             path for path in folder.glob(f"default_{name}.imagedump*") if path.suffix in (".imagedump", ".xz")
         ]
-        if not found:
+        if not files:
             raise command.ExampleError(f"{folder} has no default_{name}.imagedump.")
-        return images.read_dump(found[0])
+        return images.read_dump(files[0])
 
     def worst(picture):
         return -images.largest(-picture.astype(float), factor)

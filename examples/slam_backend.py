@@ -103,8 +103,8 @@ def close_loop(world: sb.Map, tracks: dict[int, list[int]]) -> str:
                 shared.setdefault((one, two), []).append((first, second))
     if not shared:
         return "no place was seen twice"
-    (one, two), found = max(shared.items(), key=lambda item: len(item[1]))
-    rows = np.array(found).T
+    (one, two), pairs = max(shared.items(), key=lambda item: len(item[1]))
+    rows = np.array(pairs).T
     points = [
         rig[0].in_camera(
             frames["world_T_body"][frames.rows(frame)],

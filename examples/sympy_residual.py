@@ -85,7 +85,7 @@ def main(argv: list[str] | None = None) -> np.ndarray:
     parser = command.parser(__doc__, data="rows of angles and x, y; default: generated", output="table, .csv")
     args = parser.parse_args(argv)
     readings = read(command.existing(args.data, 1, "one .csv file")[0]) if args.data else generated()
-    found, summary = calibrate(readings, device=args.device)
+    estimate, summary = calibrate(readings, device=args.device)
     print(summary.brief_report())
     names = (
         "x",
@@ -93,11 +93,13 @@ def main(argv: list[str] | None = None) -> np.ndarray:
         *(f"length {i + 1}" for i in range(NUM_JOINTS)),
         *(f"zero {i + 1}" for i in range(NUM_JOINTS)),
     )
-    for name, before, after in zip(names, NOMINAL, found, strict=True):
+    for name, before, after in zip(names, NOMINAL, estimate, strict=True):
         print(f"{name:9} {before:8.4f} -> {after:8.4f}")
     if args.output:
-        command.write_table(args.output, ("number", "value"), list(zip(names, found.tolist(), strict=True)))
-    return found
+        command.write_table(
+            args.output, ("number", "value"), list(zip(names, estimate.tolist(), strict=True))
+        )
+    return estimate
 
 
 if __name__ == "__main__":

@@ -13,6 +13,7 @@ from .expressions import (
     fit_batch,
     to_device,
 )
+from .foreign_arrays import empty
 from .graph import (
     Edge,
     EdgeSet,
@@ -101,6 +102,7 @@ __all__ = [
     "distributed",
     "edge_errors",
     "edge_type",
+    "empty",
     "errors",
     "evaluate_batch",
     "everywhere",

@@ -53,6 +53,10 @@ class SolverError(GraphOptError, RuntimeError):
     """The optimizer or a linear solver failed."""
 
 
+class GradientError(SolverError):
+    """The derivative of an optimum does not exist, or cannot be trusted."""
+
+
 class DeviceError(GraphOptError, RuntimeError):
     """A device is missing, lost, or lacks what was asked of it."""
 

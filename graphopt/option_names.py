@@ -25,11 +25,9 @@ Elimination = Literal["explicit", "implicit", "off"]
 SCHUR_CHOICES = ("auto", *get_args(Elimination))
 WORK_QUEUES = ("auto", "cpu", "gpu", "lookup")
 PRECISIONS = ("auto", "double", "mixed")
-FactorPreconditioner = Literal["factor", "clusters"]
-FACTOR_PRECONDITIONERS: tuple[FactorPreconditioner, ...] = get_args(FactorPreconditioner)
-JACOBI_PRECONDITIONERS = ("hschur", "hpp")
-PRECONDITIONERS = (*JACOBI_PRECONDITIONERS, *FACTOR_PRECONDITIONERS)
-Products = Literal["blocks", "matrix-free", "jacobians", "expressions", "jp"]
+PRECONDITIONERS = ("hschur", "hpp")
+"""Block-Jacobi of S, of H_pp."""
+Products = Literal["blocks", "matrix-free", "jacobians", "jp"]
 """What is stored of H for products, see `vulkan.plan.storage`."""
 PRODUCTS: tuple[Products, ...] = get_args(Products)
 Evaluation = Literal["gather", "scatter", "collect"]
@@ -51,11 +49,21 @@ DEVICES = {
     "kompute": "graphopt.vulkan:KOMPUTE",
 }
 """Devices that optimize -> row of `solver.devices`."""
+DRIVERS = {
+    "vulkan": "graphopt.device.shared:DRIVER",
+    "kompute": "graphopt.device.kompute:DRIVER",
+}
+"""What the GPU's block solver runs on -> row of `graphopt.device.DRIVERS`."""
 ROBUST_METHODS = {"graduated": "graphopt.strategies.graduated:optimize_graduated"}
 """What finds edges that may be wrong -> row of `optimizer.optimize`."""
 ROBUST = ("kernels", *ROBUST_METHODS)
 COMPUTED = ("auto", "inline", "materialize")
 """What is done with computed values."""
+FOLDER_FORMATS = {
+    "colmap": "graphopt.colmap.folders:BINARY",
+    "colmap_text": "graphopt.colmap.folders:TEXT",
+}
+"""Formats that are a folder, not a file -> row of `io.FORMATS`; the first is what a folder is written as."""
 PARTITIONS = ("auto", "slabs", "metis")
 TRANSPORTS = ("auto", "host", "pages")
 INITIALIZATIONS = ("odometry", "spanning-tree", "chordal")

@@ -1,6 +1,5 @@
 #version 450
-// dn = r' J r, and the threshold it must fall under: d0 = tolerance * dn, or the one kept from the call before
-// where that is positive and larger (g2o's absolute tolerance). One workgroup.
+// dn = r' J r, and the threshold it must fall under: d0 = tolerance * dn. One workgroup.
 #extension GL_GOOGLE_include_directive : require
 #define NUM_BUFFERS 3
 #include "common.glsl"
@@ -15,7 +14,7 @@ void main() {
   SUM_PARTIALS(total, dots, push.num_groups)
   if (LANE != 0) return;
   const real dn = value(total);
-  const real threshold = max(scalars.at[TOLERANCE] * dn, scalars.at[KEPT_THRESHOLD]);
+  const real threshold = scalars.at[TOLERANCE] * dn;
   scalars.at[SQUARED_NORM] = dn;
   scalars.at[THRESHOLD] = threshold;
   scalars.at[TOTAL_GAIN] = ZERO;

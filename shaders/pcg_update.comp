@@ -1,7 +1,6 @@
 #version 450
-// alpha = dn / d'q; x += alpha d; r_new = r - alpha q; where PRECONDITIONS (block-Jacobi) also u = J r_new, into packed
-// records, too, where PACKS, and the end of the iteration (pcg_end.glsl); else these are for what applies its own
-// preconditioner. d, q = A d and the parts of d'q come from the end of the product. r is read and r_new written: a row
+// alpha = dn / d'q; x += alpha d; r_new = r - alpha q; u = J r_new (block-Jacobi), into packed records, too, where
+// PACKS, and the end of the iteration (pcg_end.glsl). d, q = A d and the parts of d'q come from the end of the product. r is read and r_new written: a row
 // of J needs the whole block. d'q <= 0 means that A is not positive definite: noted, and x stays.
 #extension GL_GOOGLE_include_directive : require
 #define NUM_BUFFERS 14
@@ -9,8 +8,7 @@
 #include "reduce.glsl"
 #include "pcg_state.glsl"
 layout(constant_id = 1) const uint DIM = 0;  // of all blocks; 0: jacobi_rows has it
-layout(constant_id = 2) const uint PRECONDITIONS = 1;
-layout(constant_id = 3) const uint PACKS = 0;
+layout(constant_id = 2) const uint PACKS = 0;
 PARAMETERS(uint num_rows; uint num_groups; uint parity; uint num_dots;)
 INPUT(0, uint, jacobi_rows)    // (num_rows, 3): offset of the row in J, first row of the block, its dimension
 LARGE_INPUT(1, jacobi)
@@ -67,7 +65,7 @@ real preconditioned(Row row, real alpha) {
 
 void main() {
   if (status.at[STOPPED + push.parity] != 0) {
-    if (PRECONDITIONS != 0) pcg_hand_on();
+    pcg_hand_on();
     return;
   }
   const uint stride = push.num_groups * WORKGROUP_SIZE;
@@ -83,19 +81,12 @@ void main() {
     const real ri = row.r - alpha * row.q;
     x.at[i] = row.x + alpha * row.d;
     r_new.at[i] = ri;
-    if (PRECONDITIONS != 0) {
-      const real ui = preconditioned(row, alpha);
-      u.at[i] = ui;
-      if (PACKS != 0) AT(packed, row.place, 0) = ui;
-      dot = add_product(dot, ri, ui);
-    }
+    const real ui = preconditioned(row, alpha);
+    u.at[i] = ui;
+    if (PACKS != 0) AT(packed, row.place, 0) = ui;
+    dot = add_product(dot, ri, ui);
     i += stride;
     if (i < push.num_rows) row = load(i);
   }
-  if (PRECONDITIONS != 0) {
-    pcg_end_iteration(dot, alpha * dn, definite);
-  } else if (LANE == 0 && WORKGROUP == 0) {
-    scalars.at[GAIN] = alpha * dn;
-    if (!definite) status.at[INDEFINITE] = 1;
-  }
+  pcg_end_iteration(dot, alpha * dn, definite);
 }

@@ -38,11 +38,13 @@ _PLACES: WeakKeyDictionary[Structure, tuple[np.ndarray, np.ndarray]] = WeakKeyDi
 
 def _places_of_values(structure: Structure) -> tuple[np.ndarray, np.ndarray]:
     """Where each of a solver's values stands in a dense H, and where its mirror image."""
-    offsets, ends = structure.offsets, structure.block_ptr
+    offsets, ends = structure.offsets, structure.pattern.value_offsets
     every = np.arange(structure.dim**2).reshape(structure.dim, structure.dim)
     places = np.zeros((2, structure.values_size), np.int64)
-    columns = np.repeat(np.arange(structure.num_blocks), np.diff(structure.col_ptr))
-    for place, (row, column) in enumerate(zip(structure.row_idx.tolist(), columns.tolist(), strict=True)):
+    columns = np.repeat(np.arange(structure.num_blocks), np.diff(structure.pattern.col_ptr))
+    for place, (row, column) in enumerate(
+        zip(structure.pattern.row_idx.tolist(), columns.tolist(), strict=True)
+    ):
         height, width = structure.dims[row], structure.dims[column]
         rows, across = (
             slice(offsets[start], offsets[start] + size) for start, size in ((row, height), (column, width))

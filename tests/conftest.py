@@ -7,9 +7,6 @@ from pathlib import Path
 
 import pytest
 
-# tests of the device run compiled kernels from the start; those of the interpreter and the change ask for it
-os.environ.setdefault("GRAPHOPT_TIER", "compiled")
-
 # a shell starts background jobs with Ctrl-C ignored; tests press it
 signal.signal(signal.SIGINT, signal.default_int_handler)
 

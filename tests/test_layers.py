@@ -1,4 +1,5 @@
 import ast
+import graphlib
 import importlib
 from pathlib import Path
 
@@ -22,6 +23,7 @@ LAYERS = (
     "optimizer",
     "strategies",
     "online",
+    "derivatives",
     "io",
     "distributed",
     "colmap",
@@ -33,6 +35,7 @@ LAYERS = (
 
 FOR_ALL = {
     "errors",
+    "foreign_arrays",
     "cpu_kernels",
     "disk_cache",
     "temporary_files",
@@ -83,6 +86,26 @@ def test_every_folder_is_a_known_layer():
     assert folders <= set(LAYERS), sorted(folders - set(LAYERS))
 
 
+@pytest.mark.parametrize("layer", ["codegen", "device", "vulkan", "computed"])
+def test_modules_of_a_layer_have_an_order(layer):
+    """Imports make no circle: at load time, in functions, for types, and by name."""
+    names = {
+        ".".join(("graphopt", *path.relative_to(ROOT).with_suffix("").parts)).removesuffix(".__init__"): path
+        for path in (ROOT / layer).rglob("*.py")
+    }
+    before = {}
+    for name, path in names.items():
+        imported = imported_names(path.read_text())
+        wanted = {module for module, _ in imported} | {
+            f"{module}.{own}" for module, all_ in imported for own in all_
+        }
+        before[name] = (wanted & names.keys()) - {name}
+    try:
+        tuple(graphlib.TopologicalSorter(before).static_order())
+    except graphlib.CycleError as error:
+        pytest.fail(f"a circle: {' -> '.join(error.args[1])}")
+
+
 def test_imports_by_name_are_seen():
     """A string given to `import_module` counts like a statement."""
     source = "import importlib\nimportlib.import_module('graphopt.distributed.optimize')\n"
@@ -92,7 +115,6 @@ def test_imports_by_name_are_seen():
 PRIVATE = """
 cpu_kernels.kernels
 evaluate.datasets.registry.data_folders
-evaluate.optional
 evaluate.report.live.LiveView
 evaluate.report.thumbnails.COLUMNS
 evaluate.report.thumbnails.WIDTH
@@ -103,11 +125,11 @@ geometry.rig_cameras.RigCameraModel
 geometry.rig_cameras.rig_camera_model
 geometry.so3.exp_coefficients
 graph.columns.Columns
-io.colmap.rigs.CAMERA
-io.colmap.rigs.add_trivial
-io.colmap.rigs.from_storage
-io.colmap.rigs.places_of
-io.colmap.rigs.to_storage
+colmap.rigs.CAMERA
+colmap.rigs.add_trivial
+colmap.rigs.from_storage
+colmap.rigs.places_of
+colmap.rigs.to_storage
 io.files.read_bytes
 io.files.write_bytes
 io.files.write_together

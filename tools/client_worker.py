@@ -38,16 +38,16 @@ class NeedsError(Exception):
 
 def provide(module: str) -> Any:
     """Let `import g2o` and `import g2opy` find the module."""
-    found: Any = importlib.import_module(module)
+    provided: Any = importlib.import_module(module)
     if module == OURS:
         for name in NAMES:
-            found.install_as(name)
-        return found
+            provided.install_as(name)
+        return provided
     parts = {name: each_module for name, each_module in sys.modules.items() if name.startswith(f"{module}.")}
     for name in NAMES:
-        sys.modules[name] = found
+        sys.modules[name] = provided
         sys.modules.update({name + key[len(module) :]: part for key, part in parts.items()})
-    return found
+    return provided
 
 
 def note_optimizations(g2o: Any, noted: list[list[float]]) -> None:
@@ -149,15 +149,15 @@ def pyslam_optimizer(folder: Path) -> Path | None:
 
 def modules_of_the_program(source: Path, package: str) -> list[str]:
     """What a file of a package imports besides the standard library, numpy and the bindings."""
-    found: list[str] = []
+    modules: list[str] = []
     for node in ast.walk(ast.parse(source.read_text())):
         if isinstance(node, ast.Import):
-            found += [name.name for name in node.names]
+            modules += [name.name for name in node.names]
         elif isinstance(node, ast.ImportFrom):
             base = importlib.util.resolve_name("." * node.level + (node.module or ""), package)
-            found += [base] if node.module else [f"{base}.{name.name}" for name in node.names]
+            modules += [base] if node.module else [f"{base}.{name.name}" for name in node.names]
     known = {*sys.stdlib_module_names, "numpy", *NAMES}
-    names = [fromkey for fromkey in dict.fromkeys(found) if fromkey.split(".")[0] not in known]
+    names = [fromkey for fromkey in dict.fromkeys(modules) if fromkey.split(".")[0] not in known]
     parents = [".".join(name.split(".")[:i]) for name in names for i in range(1, name.count(".") + 1)]
     return [name for name in dict.fromkeys([*parents, *names]) if name not in sys.modules]
 

@@ -180,8 +180,8 @@ def _closed(file: h5py.File, buffer: io.BytesIO) -> bytes:
 
 def change_npz(data: bytes, rng: random.Random) -> bytes:
     """Change, replace or remove one array."""
-    with np.load(io.BytesIO(data)) as found:
-        arrays = {name: found[name] for name in found.files}
+    with np.load(io.BytesIO(data)) as archive:
+        arrays = {name: archive[name] for name in archive.files}
     name = rng.choice(list(arrays))
     changed = changed_array(arrays.pop(name), rng)
     if changed is not None:

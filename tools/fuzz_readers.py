@@ -28,14 +28,14 @@ from pathlib import Path
 
 import numpy as np
 
+from graphopt.colmap import binary, text
+from graphopt.colmap import folders as colmap_files
+from graphopt.colmap.graph import graph_of, model_of
+from graphopt.colmap.model import ColmapCamera, ColmapImages, ColmapModel, ColmapPoints
+from graphopt.colmap.rigs import ColmapFrames, ColmapRig, ColmapSensor
 from graphopt.errors import FormatError
 from graphopt.graph import Graph
 from graphopt.io import bal_problem, extra_types
-from graphopt.io import colmap as colmap_files
-from graphopt.io.colmap import binary, text
-from graphopt.io.colmap.graph import graph_of, model_of
-from graphopt.io.colmap.model import ColmapCamera, ColmapImages, ColmapModel, ColmapPoints
-from graphopt.io.colmap.rigs import ColmapFrames, ColmapRig, ColmapSensor
 from graphopt.io.detect import detect
 from graphopt.io.files import unpack
 from graphopt.io.formats import FORMATS, content_of, read_content

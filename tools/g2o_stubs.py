@@ -72,19 +72,19 @@ def stubs() -> str:
     aliases: list[str] = []
     rest: list[str] = []
     for name in g2o.__all__:
-        found = getattr(g2o, name)
-        if inspect.isclass(found):
-            for base in reversed(found.__mro__[1:-1]):
+        value = getattr(g2o, name)
+        if inspect.isclass(value):
+            for base in reversed(value.__mro__[1:-1]):
                 if base.__module__.startswith("graphopt.g2o") and base not in classes.values():
                     classes[base.__name__] = base
-            if found.__name__ != name:
-                aliases.append(f"{name} = {found.__name__}")
-            if found not in classes.values():
-                classes[found.__name__] = found
-        elif inspect.isfunction(found):
-            rest.append(f"def {name}{_signature(found)}: ...")
+            if value.__name__ != name:
+                aliases.append(f"{name} = {value.__name__}")
+            if value not in classes.values():
+                classes[value.__name__] = value
+        elif inspect.isfunction(value):
+            rest.append(f"def {name}{_signature(value)}: ...")
         else:
-            rest.append(f"{name}: {type(found).__name__}")
+            rest.append(f"{name}: {type(value).__name__}")
     for extra in _nested(classes):
         classes.setdefault(extra.__name__, extra)
     parts = [_class(name, cls) for name, cls in _ordered(classes)]
@@ -93,16 +93,16 @@ def stubs() -> str:
 
 def _nested(classes: dict[str, type]) -> list[type]:
     """Classes that are attributes of others."""
-    found = []
+    nested = []
     for class_ in list(classes.values()):
         for value in vars(class_).values():
             if inspect.isclass(value) and value.__module__.startswith("graphopt.g2o"):
-                found += [
+                nested += [
                     base
                     for base in reversed(value.__mro__[:-1])
                     if base.__module__.startswith("graphopt.g2o")
                 ]
-    return found
+    return nested
 
 
 def _ordered(classes: dict[str, type]) -> list[tuple[str, type]]:

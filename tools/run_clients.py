@@ -47,8 +47,8 @@ TOLERANCE = 1e-6
 
 def _package_folder() -> Path:
     """Where graphopt is imported from: where it is installed, else the source tree."""
-    found = importlib.util.find_spec("graphopt")
-    return Path(found.origin).parents[1] if found is not None and found.origin else ROOT
+    spec = importlib.util.find_spec("graphopt")
+    return Path(spec.origin).parents[1] if spec is not None and spec.origin else ROOT
 
 
 @dataclass(frozen=True)
@@ -100,8 +100,8 @@ def relative_difference(ours: list[float], theirs: list[float]) -> float:
     if ours[1] == theirs[1] or (ours[1] != ours[1] and theirs[1] != theirs[1]):
         return 0.0
     scale = max(abs(theirs[1]), abs(ours[1]), 1e-9 * abs(theirs[0]))
-    found = abs(ours[1] - theirs[1]) / scale
-    return found if found == found else float("inf")
+    difference = abs(ours[1] - theirs[1]) / scale
+    return difference if difference == difference else float("inf")
 
 
 # -------------------------------------------------------------------- finding clients
@@ -110,13 +110,13 @@ def relative_difference(ours: list[float], theirs: list[float]) -> float:
 def clients_of(folder: Path, is_checkout: bool = True) -> list[Client]:
     """Clients of one folder by the files that it has; is_checkout: also by those in folders below."""
     tests, examples = folder / "python" / "tests", folder / "python" / "examples"
-    found = []
+    clients = []
     if tests.is_dir() and any(tests.glob("test_*.py")):
-        found.append(Client(f"{folder.name}: tests", "tests", tests))
+        clients.append(Client(f"{folder.name}: tests", "tests", tests))
     if examples.is_dir():
-        found += scripts_of(folder.name, examples)
-    if found:
-        return found
+        clients += scripts_of(folder.name, examples)
+    if clients:
+        return clients
     if (folder / "optimization.py").exists() and (folder / "loopclosing.py").exists():
         return [Client(folder.name, "ptam", folder)]
     if (folder / "optimize_g2o.py").exists():

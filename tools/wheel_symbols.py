@@ -22,7 +22,7 @@ def complaints(name: str, elf: ELFFile) -> list[str]:
     sections = list(elf.iter_sections())
     dynamic = next(section for section in sections if isinstance(section, DynamicSection))
     needed = [tag.needed for tag in dynamic.iter_tags("DT_NEEDED")]  # type: ignore[attr-defined]
-    found = [f"{name} needs {library}" for library in needed if library not in GLIBC]
+    sentences = [f"{name} needs {library}" for library in needed if library not in GLIBC]
     versions = next(section for section in sections if isinstance(section, GNUVerSymSection))
     table = next(
         section
@@ -34,19 +34,19 @@ def complaints(name: str, elf: ELFFile) -> list[str]:
         weak = symbol["st_info"]["bind"] == WEAK_OR_OPTIONAL
         bare = versions.get_symbol(number)["ndx"] in ("VER_NDX_LOCAL", "VER_NDX_GLOBAL")
         if undefined and bare and not weak and not symbol.name.startswith(("Py", "_Py")):
-            found.append(f"{name} asks for {symbol.name}, which no library promises")
-    return found
+            sentences.append(f"{name} asks for {symbol.name}, which no library promises")
+    return sentences
 
 
 def main(wheel: str) -> int:
     """Print every complaint; 1 if there is one."""
-    found = []
+    sentences = []
     with zipfile.ZipFile(wheel) as files:
         for name in files.namelist():
             if name.endswith(".so") or ".so." in name:
-                found += complaints(name, ELFFile(io.BytesIO(files.read(name))))
-    print("\n".join(found) or f"{wheel}: nothing but glibc is needed")
-    return 1 if found else 0
+                sentences += complaints(name, ELFFile(io.BytesIO(files.read(name))))
+    print("\n".join(sentences) or f"{wheel}: nothing but glibc is needed")
+    return 1 if sentences else 0
 
 
 if __name__ == "__main__":

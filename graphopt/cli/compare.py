@@ -4,9 +4,25 @@ from __future__ import annotations
 
 import argparse
 
-from graphopt.cli import output
+from graphopt.cli import arguments, output
+from graphopt.cli.parsers import non_negative_float
 
 _MARKS = {"better": "+", "worse": "-", "failed": "-", "mended": "+"}
+
+
+def add_arguments(parser: argparse.ArgumentParser) -> None:
+    """What the command takes."""
+    parser.description = "Compare two results of graphopt eval by entry. Exit status 1: something got worse."
+    parser.add_argument("before", metavar="A", help="folder or results.json")
+    parser.add_argument("after", metavar="B", help="folder or results.json")
+    parser.add_argument(
+        "--tolerance",
+        type=non_negative_float,
+        default=0.1,
+        metavar="X",
+        help="relative change of times and memory that counts (default: 0.1); of errors a hundredth",
+    )
+    arguments.add_json(parser)
 
 
 def run(args: argparse.Namespace) -> int:

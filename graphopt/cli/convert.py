@@ -3,16 +3,34 @@
 from __future__ import annotations
 
 import argparse
+import os
 import sys
 
-from graphopt.cli import streams
+from graphopt.cli import arguments, streams, vib
 from graphopt.errors import OptionError
 from graphopt.suggestions import did_you_mean
 
 
+def add_arguments(parser: argparse.ArgumentParser) -> None:
+    """What the command takes."""
+    parser.description = (
+        "Read a graph and write it in the format that the output's name stands for. Maps of keyframes and "
+        "landmarks (.vib, pySLAM's .json, Osmap's .yaml) likewise, to each other, .g2o and COLMAP folders."
+    )
+    graph = "graph file, or a map's; - for standard input"
+    parser.add_argument("input", metavar="IN", type=streams.input_file, help=graph)
+    target = "file to write, - for standard output; .gz .bz2 .xz compress it"
+    parser.add_argument("output", metavar="OUT", type=streams.output_file, help=target)
+    parser.add_argument("--from", dest="input_format", metavar="FORMAT", help="format of IN, if unclear")
+    parser.add_argument("--to", dest="output_format", metavar="FORMAT", help="format of OUT, if unclear")
+    arguments.add_dialect(parser)
+    dialect = "dialect of OUT (default: that of IN, if OUT's format has it)"
+    parser.add_argument("--to-dialect", metavar="NAME", help=dialect)
+
+
 def run(args: argparse.Namespace) -> int:
     """Convert the file; return 0."""
-    if _is_map(args.input) or _is_map(args.output):
+    if _holds_map(args):
         return _convert_map(args)
     from graphopt import io
 
@@ -28,18 +46,34 @@ def run(args: argparse.Namespace) -> int:
     warnings = [*report.warnings, *written]
     for warning in warnings:
         print(f"graphopt: {warning}", file=sys.stderr)
-    told = sys.stderr if args.output == streams.OUTPUT else sys.stdout
+    stream = sys.stderr if args.output == streams.OUTPUT else sys.stdout
     counts = f"{graph.num_vertices} vertices, {graph.num_edges} edges"
-    print(f"{args.output}: {counts} from {args.input}", file=told)
+    print(f"{args.output}: {counts} from {args.input}", file=stream)
     return 0
 
 
-_MAPS = (".vib", ".json", ".yaml", ".yml", ".osa")
+_MAPS = (".vib", ".yaml", ".yml", ".osa")
 """Endings of files that hold a map of keyframes and landmarks, not a graph."""
 
 
-def _is_map(path: str) -> bool:
-    return path.lower().endswith(_MAPS)
+def _holds_map(args: argparse.Namespace) -> bool:
+    """One of the files is a map. JSON is pySLAM's unless its content, --from or --to say that it is g2o's."""
+    source, target = args.input.lower(), args.output.lower()
+    if source.endswith(_MAPS) or target.endswith(_MAPS) or vib.is_map_archive(args.input):
+        return True
+    if "g2o_json" in (args.input_format, args.output_format):
+        return False
+    return target.endswith(".json") if not source.endswith(".json") else not _is_tree(args.input)
+
+
+def _is_tree(path: str) -> bool:
+    """A JSON file of g2o's."""
+    if not os.path.isfile(path):
+        return False
+    from graphopt.io.g2o_tree import tree_format
+
+    with open(path, "rb") as file:
+        return tree_format(file.read(1000)) is not None
 
 
 def _convert_map(args: argparse.Namespace) -> int:

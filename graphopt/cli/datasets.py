@@ -6,7 +6,23 @@ import argparse
 import sys
 from typing import Any
 
-from graphopt.cli import output
+from graphopt.cli import arguments, output
+
+
+def add_arguments(parser: argparse.ArgumentParser) -> None:
+    """What the command takes."""
+    parser.description = "Public data sets by name. $GRAPHOPT_DATA names folders that have copies already."
+    actions = parser.add_subparsers(dest="action", metavar="ACTION", required=True)
+    listing = actions.add_parser("list", help="all data sets, and where they are on this machine")
+    listing.add_argument("collection", nargs="?", help="only of this collection: bal, euroc, tumvi, ...")
+    info = actions.add_parser("info", help="licence, citation, address of a data set or collection")
+    info.add_argument("name")
+    fetch = actions.add_parser("fetch", help="download; an interrupted download goes on where it stopped")
+    fetch.add_argument("names", nargs="+", metavar="NAME")
+    path = actions.add_parser("path", help="print where a data set is on this machine")
+    path.add_argument("name")
+    for action in (listing, info):
+        arguments.add_json(action)
 
 
 def run(args: argparse.Namespace) -> int:
@@ -68,11 +84,11 @@ def _path(args: argparse.Namespace) -> int:
     from graphopt.evaluate.datasets.registry import find, missing_message
 
     dataset = find(args.name)
-    found = dataset.path()
-    if found is None:
+    path = dataset.path()
+    if path is None:
         print(f"graphopt: {missing_message(dataset)}", file=sys.stderr)
         return 1
-    print(found)
+    print(path)
     return 0
 
 
@@ -82,14 +98,14 @@ def _collection_facts(collection: Any) -> dict[str, Any]:
 
 
 def _facts(dataset: Any) -> dict[str, Any]:
-    found = dataset.path()
+    path = dataset.path()
     return {
         **_collection_facts(dataset.collection),
         "name": dataset.name,
         "collection": dataset.collection.name,
         "url": dataset.url,
         "checksum": dataset.verification(),
-        "here": str(found) if found else None,
+        "here": str(path) if path else None,
         "fetched to": str(dataset.destination()),
     }
 

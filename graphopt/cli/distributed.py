@@ -6,7 +6,6 @@ import argparse
 import time
 from typing import Any
 
-from graphopt.distributed.communicator import agreed
 from graphopt.errors import GraphOptError, OptionError
 
 
@@ -58,6 +57,7 @@ def _in_parts(args: argparse.Namespace, comm: Any, leads: bool) -> int:
     """Read, solve and write without the whole graph on any rank."""
     import graphopt.distributed
     from graphopt.cli import optimize, output
+    from graphopt.distributed.communicator import agreed
     from graphopt.io.files import write_bytes
 
     for name in ("plot", "initialize"):

@@ -5,11 +5,164 @@ from __future__ import annotations
 import argparse
 import sys
 import time
+from collections.abc import Iterable
 from pathlib import Path
 from typing import Any
 
-from graphopt.cli import output
+from graphopt.cli import arguments, output
+from graphopt.cli.declared import add_options, declared
+from graphopt.cli.parsers import Parser, positive_float, positive_int
 from graphopt.errors import OptionError
+from graphopt.option_names import ALIGNMENTS, DELTA_UNITS, SEQUENCE_MODES
+
+PEERS = {"bal": ("pyceres", "gtsam"), "pose-graph": ("g2opy", "gtsam"), "colmap": ("pycolmap",), "vib": ()}
+LOSSES = ("TRIVIAL", "SOFT_L1", "CAUCHY", "HUBER")
+_PROBLEMS = {
+    "bal": ("bundle adjustment in the large: time, iterations, error, memory", "FILE|NAME", "BAL file"),
+    "pose-graph": ("pose graphs and other graph files: time and chi2", "FILE|NAME", "graph file"),
+    "vib": (
+        "visual-inertial problems: time, chi2, memory, errors against the truth",
+        "FILE.vib",
+        "made by generate vi",
+    ),
+    "colmap": ("COLMAP models: refined with all their cameras and rigs", "MODEL", "folder of a sparse model"),
+}
+_SEQUENCES = {
+    "euroc": "EuRoC MAV: folders with mav0 in them",
+    "tumvi": "TUM VI, exported 512: folders dataset-*_512_16",
+    "kitti": "KITTI odometry (sequences/NN) and raw (DATE_drive_NNNN_sync)",
+}
+
+
+def add_arguments(parser: Parser) -> None:
+    """What the command takes, for each kind."""
+    parser.description = (
+        "Run problems or sequences; write results.json, report.html and pictures into a folder."
+    )
+    kinds = parser.add_subparsers(dest="kind", metavar="KIND", required=True)
+    for kind, (text, metavar, what) in _PROBLEMS.items():
+        problem = kinds.add_parser(kind, help=text)
+        named = ", or a name of graphopt datasets" if "NAME" in metavar else ""
+        problem.add_argument("inputs", nargs="+", metavar=metavar, help=what + named)
+        if kind == "vib":
+            about = "what of them is solved (default: full-inertial)"
+            problem.add_argument(
+                "--problem", choices=arguments.VIB_PROBLEMS, default="full-inertial", help=about
+            )
+        if kind == "colmap":
+            _add_refinement(problem)
+        _add_solving(problem, PEERS[kind])
+    trajectory = kinds.add_parser("trajectory", help="errors of trajectory files against a truth, as evo's")
+    trajectory.add_argument("inputs", nargs="+", metavar="FILE", help="estimates: TUM, KITTI or EuRoC")
+    truth = "true trajectory: TUM, KITTI or EuRoC"
+    trajectory.add_argument("--truth", required=True, metavar="FILE", help=truth)
+    _add_errors(trajectory, "se3")
+    _add_output(trajectory)
+    for kind, text in _SEQUENCES.items():
+        _add_sequences(kinds.add_parser(kind, help=f"a SLAM over image sequences: {text}"))
+
+
+def _add_sequences(parser: Parser) -> None:
+    parser.add_argument("--root", required=True, metavar="DIR", help="folder at or above the sequences")
+    parser.add_argument("--sequences", type=arguments.names, metavar="NAMES", help="only these: MH_01,V1_02")
+    about = f"{', '.join(SEQUENCE_MODES)} (default: stereo-inertial; of kitti stereo)"
+    modes = arguments.chosen_from(SEQUENCE_MODES)
+    _add_list(parser, "--modes", "--mode", type=modes, metavar="MODES", help=about)
+    _add_configurations(parser)
+    arguments.add_solver(parser, parser, ("device",))
+    about = "runs of each, the one with the median error counts (default: 5, with --single-thread 1)"
+    parser.add_argument("--runs", type=positive_int, metavar="N", help=about)
+    about = "mapping in line: the same answer every time"
+    parser.add_argument("--single-thread", action="store_true", help=about)
+    parser.add_argument("--max-frames", type=positive_int, metavar="N", help="only the first N frames")
+    about = "of Kalibr, OpenVINS or ORB-SLAM3, where the folder has none"
+    parser.add_argument("--calibration", metavar="FILE", help=about)
+    parser.add_argument(
+        "--live",
+        type=port,
+        nargs="?",
+        const=8123,
+        metavar="PORT",
+        help="show the run while it lasts, at http://127.0.0.1:PORT/ of this machine only (default: 8123)",
+    )
+    _add_errors(parser, None)
+    _add_output(parser)
+
+
+def port(text: str) -> int:
+    """Parse a port."""
+    if not text.isdigit() or not 0 < int(text) < 65536:
+        raise argparse.ArgumentTypeError(f"'{text}' is no port (1 to 65535)")
+    return int(text)
+
+
+def _add_refinement(parser: Parser) -> None:
+    """What of a model is refined: options of `graphopt.colmap.Options`, by pycolmap's names."""
+    for old, new in {
+        "--fix-focal-length": "--no-refine-focal-length",
+        "--fix-distortion": "--no-refine-extra-params",
+        "--fix-points": "--no-refine-points3D",
+        "--fix-poses": "--no-refine-rig-from-world",
+        "--fix-rigs": "--no-refine-sensor-from-rig",
+    }.items():
+        parser.renamed[old] = new
+    settings: dict[str, dict[str, Any]] = {
+        "loss_function_type": {"choices": LOSSES, "old": ("--loss",), "help": "loss function"},
+        "loss_function_scale": {"old": ("--loss-scale",), "metavar": "PX", "help": "its width"},
+    }
+    options = declared(*_REFINEMENT)
+    add_options(parser, parser, options, _refined(options), **settings)
+
+
+_REFINEMENT = ("graphopt/colmap/options.py", "Options")
+
+
+def _refined(names: Iterable[str]) -> list[str]:
+    return [name for name in names if name.startswith(("refine_", "loss_function_"))]
+
+
+def _add_list(parser: Parser, flag: str, old: str, **settings: Any) -> None:
+    """A flag that takes several names, which was in the singular before."""
+    parser.renamed[old] = flag
+    parser.add_argument(flag, **settings)
+
+
+def _add_configurations(parser: Parser) -> None:
+    about = "of the solver: auto, llt-cpu, pcg-gpu, pcg-implicit-gpu, ... (default: auto)"
+    settings: dict[str, Any] = {"type": arguments.names, "default": ["auto"], "metavar": "NAMES"}
+    _add_list(parser, "--configurations", "--config", **settings, help=about)
+
+
+def _add_solving(parser: Parser, peers: tuple[str, ...]) -> None:
+    _add_configurations(parser)
+    arguments.add_method(parser, parser)
+    arguments.add_solver(parser, parser, ("device", "precision"))
+    if peers:
+        kind = arguments.chosen_from(peers)
+        about = f"beside it: {', '.join(peers)}"
+        _add_list(parser, "--peers", "--peer", type=kind, default=[], metavar="NAMES", help=about)
+    about = "runs, the median counts (default: 3)"
+    parser.add_argument("--runs", type=positive_int, default=3, metavar="N", help=about)
+    _add_output(parser)
+
+
+def _add_errors(parser: Parser, default: str | None) -> None:
+    about = f"alignment with the truth (default: {default or 'se3, with one camera sim3'})"
+    parser.add_argument("--align", choices=ALIGNMENTS, default=default, help=about)
+    about = "distance of the two ends of a relative error (default: 1)"
+    parser.add_argument("--delta", type=positive_float, default=1.0, metavar="X", help=about)
+    about = "unit of --delta (default: frames)"
+    parser.add_argument("--delta-unit", choices=DELTA_UNITS, default="frames", help=about)
+    about = "between an estimate and its truth (default: 0.01)"
+    parser.add_argument("--max-time-difference", type=positive_float, default=0.01, metavar="S", help=about)
+
+
+def _add_output(parser: Parser) -> None:
+    parser.add_argument("-o", "--output", metavar="DIR", help="folder of the report (default: eval-KIND)")
+    about = "processes (default: 1)"
+    parser.add_argument("--jobs", type=positive_int, default=1, metavar="N", help=about)
+    parser.add_argument("--fresh", action="store_true", help="measure again what the folder has already")
+    arguments.add_json(parser, "results.json")
 
 
 def run(args: argparse.Namespace) -> int:
@@ -45,52 +198,43 @@ def _graphs(args: argparse.Namespace) -> tuple[list[Any], dict[str, Any]]:
     from graphopt.evaluate import bal, pose_graphs
 
     paths = _paths(args.inputs)
-    _check_configurations(args.config)
+    _check_configurations(args.configurations)
     options = _solver_options(args)
     units = {"bal": bal.units, "pose-graph": pose_graphs.units}[args.kind]
-    return units(paths, args.config, args.peer, options, args.runs), {**options, "runs": args.runs}
+    return units(paths, args.configurations, args.peers, options, args.runs), {**options, "runs": args.runs}
 
 
 def _vib(args: argparse.Namespace) -> tuple[list[Any], dict[str, Any]]:
     from graphopt.evaluate import runner
 
     paths = _paths(args.inputs)
-    _check_configurations(args.config)
+    _check_configurations(args.configurations)
     options = _solver_options(args)
     if "max_iterations" in options:
         options["iterations"] = options.pop("max_iterations")
-    own = {"problem": args.problem, "options": options, "runs": args.runs}
-    found = [
+    common = {"problem": args.problem, "options": options, "runs": args.runs}
+    units = [
         runner.Unit(
             f"{name} {configuration}",
             "slam_bridge.exchange.evaluate:evaluate",
-            {"name": name, "path": str(path), "configuration": configuration, **own},
+            {"name": name, "path": str(path), "configuration": configuration, **common},
         )
         for name, path in paths.items()
-        for configuration in args.config
+        for configuration in args.configurations
     ]
-    return found, own
+    return units, common
 
 
 def _colmap(args: argparse.Namespace) -> tuple[list[Any], dict[str, Any]]:
     from graphopt.evaluate import colmap
 
-    _check_configurations(args.config)
+    _check_configurations(args.configurations)
     options = _solver_options(args)
-    refine = {
-        "refine_focal_length": not args.fix_focal_length,
-        "refine_principal_point": args.refine_principal_point,
-        "refine_extra_params": not args.fix_distortion,
-        "refine_points3D": not args.fix_points,
-        "refine_rig_from_world": not args.fix_poses,
-        "refine_sensor_from_rig": not args.fix_rigs,
-        "loss_function_type": args.loss,
-        "loss_function_scale": args.loss_scale,
-    }
+    refine = {name: getattr(args, name) for name in _refined(vars(args))}
     folder = Path(args.output or f"eval-{args.kind}")
     paths = {_model_name(path): path for path in map(Path, args.inputs)}
-    found = colmap.units(paths, args.config, args.peer, refine, options, args.runs, folder)
-    return found, {**options, **refine, "runs": args.runs}
+    units = colmap.units(paths, args.configurations, args.peers, refine, options, args.runs, folder)
+    return units, {**options, **refine, "runs": args.runs}
 
 
 def _model_name(path: Path) -> str:
@@ -108,14 +252,14 @@ def _trajectory(args: argparse.Namespace) -> tuple[list[Any], dict[str, Any]]:
         "delta_unit": args.delta_unit,
         "tolerance": args.max_time_difference,
     }
-    found = trajectories.units(_paths(args.inputs), Path(args.truth), options)
-    return found, {**options, "truth": args.truth}
+    units = trajectories.units(_paths(args.inputs), Path(args.truth), options)
+    return units, {**options, "truth": args.truth}
 
 
 def _sequences(args: argparse.Namespace) -> tuple[list[Any], dict[str, Any]]:
-    from graphopt.evaluate import optional, sequences
+    from graphopt.evaluate import sequences
 
-    _check_configurations(args.config)
+    _check_configurations(args.configurations)
     options = {
         "runs": args.runs or (1 if args.single_thread else 5),
         "single_thread": args.single_thread,
@@ -127,23 +271,17 @@ def _sequences(args: argparse.Namespace) -> tuple[list[Any], dict[str, Any]]:
         "tolerance": args.max_time_difference,
         "device": args.device,
     }
-    modes = args.mode or [sequences.default_mode(args.kind)]
-    found = sequences.find(args.kind, args.root, args.sequences)
+    modes = args.modes or [sequences.default_mode(args.kind)]
+    folders = sequences.find(args.kind, args.root, args.sequences)
     folder = Path(args.output or f"eval-{args.kind}")
     if args.live is not None:
         if args.jobs > 1:
             raise OptionError(
                 f"--live shows one run at a time, --jobs is {args.jobs}. Leave one of them out."
             )
-        if isinstance(args.live, int):
-            print(f"live view: http://127.0.0.1:{args.live}/ (this machine only)", file=sys.stderr)
-        else:
-            optional.load("rerun", "rerun-sdk")
-    units = sequences.units(args.kind, found, modes, args.config, options, folder, args.live)
-    num_runs = len(units) * options["runs"]
-    if isinstance(args.live, str) and args.live.endswith(".rrd") and num_runs > 1:
-        raise OptionError(f"--live {args.live} records one run, these are {num_runs}. Add --runs 1.")
-    return units, {**options, "modes": modes, "configurations": args.config}
+        print(f"live view: http://127.0.0.1:{args.live}/ (this machine only)", file=sys.stderr)
+    units = sequences.units(args.kind, folders, modes, args.configurations, options, folder, args.live)
+    return units, {**options, "modes": modes, "configurations": args.configurations}
 
 
 _KINDS = {
@@ -161,7 +299,7 @@ _KINDS = {
 def _solver_options(args: argparse.Namespace) -> dict[str, Any]:
     named = {
         "method": args.method,
-        "max_iterations": args.iterations,
+        "max_iterations": args.max_iterations,
         "device": args.device,
         "precision": args.precision,
         "time_limit": args.time_limit,
@@ -176,12 +314,12 @@ def _check_configurations(names: list[str]) -> None:
 
     for name in names:
         if name != "auto":
-            configured(name, SolverOptions())
+            configured(SolverOptions(configuration=name))
 
 
 def _paths(inputs: list[str]) -> dict[str, Path]:
     """Files by the names that the report gives them: paths as they are, others from the registry."""
-    found: dict[str, Path] = {}
+    by_name: dict[str, Path] = {}
     for word in inputs:
         path = Path(word)
         name = path.name
@@ -189,10 +327,10 @@ def _paths(inputs: list[str]) -> dict[str, Path]:
             path, name = _registered(word)
         while Path(name).suffix in (".xz", ".gz", ".bz2", ".txt", ".g2o", ".graph", ".csv", ".npz", ".vib"):
             name = Path(name).stem
-        if name in found:
+        if name in by_name:
             name = str(path)
-        found[name] = path
-    return found
+        by_name[name] = path
+    return by_name
 
 
 def _registered(word: str) -> tuple[Path, str]:
@@ -224,9 +362,9 @@ def _print(results: Any, written: list[Path]) -> None:
         numbers = [column.title for column in shown if column.is_number]
         output.print_table([column.title for column in shown], rows(results, with_details=False), numbers)
     for key, entry in results.entries.items():
-        for said in (entry.get("message"), entry.get("notes")):
-            if said:
-                print(f"{key}: {said}")
+        for sentence in (entry.get("message"), entry.get("notes")):
+            if sentence:
+                print(f"{key}: {sentence}")
     output.print_facts([("written", str(path)) for path in written])
 
 

@@ -5,14 +5,33 @@ from __future__ import annotations
 import argparse
 from typing import TYPE_CHECKING, Any
 
-from graphopt.cli import output
-from graphopt.cli.explain_expressions import describe_expressions, print_expressions
+from graphopt.cli import arguments, output
+from graphopt.cli.parsers import Parser
 
 if TYPE_CHECKING:
     from graphopt.cli.measure_schedules import Measurement
     from graphopt.problem.structure import Structure
     from graphopt.vulkan.plan.choice import Plan
     from graphopt.vulkan.plan.cost import Prediction
+
+
+def add_arguments(parser: Parser) -> None:
+    """What the command takes."""
+    parser.description = (
+        "Show the compiled edge types, the schedules that the device allows with predicted times (and with "
+        "--measure the real ones), and which one is taken."
+    )
+    arguments.add_input(parser)
+    arguments.add_solver(parser, parser, ("linear_solver", "schur", "device", "precision", "schedule"))
+    parser.add_argument("--measure", action="store_true", help="also run every schedule and show its time")
+    parser.add_argument(
+        "--source",
+        metavar="EDGE",
+        nargs="?",
+        const="",
+        help="print the generated kernels (GLSL) instead, of all edge types or of this one",
+    )
+    arguments.add_json(parser)
 
 
 def run(args: argparse.Namespace) -> int:
@@ -46,7 +65,7 @@ def _problem(structure: Structure) -> dict[str, Any]:
         "eliminated": structure.num_blocks - structure.num_kept,
         "dimension": structure.dim,
         "kept_dimension": structure.kept_dim,
-        "blocks_of_h": len(structure.row_idx),
+        "blocks_of_h": len(structure.pattern.row_idx),
         "numbers_of_h": structure.values_size,
     }
 
@@ -57,7 +76,7 @@ def _edges(structure: Structure) -> list[dict[str, Any]]:
     from graphopt.types.base import working_edge_type
     from graphopt.types.robust_kernels import robust_kernel
 
-    found = []
+    rows = []
     for group in structure.groups:
         edge_type = working_edge_type(group.edge_set.type)
         programs = {
@@ -67,7 +86,7 @@ def _edges(structure: Structure) -> list[dict[str, Any]]:
             ]
             for kind in ("chi2", "linearize")
         }
-        found.append(
+        rows.append(
             {
                 "edge": group.edge_set.type.tag,
                 "count": len(group.rows),
@@ -76,14 +95,13 @@ def _edges(structure: Structure) -> list[dict[str, Any]]:
                 "programs": programs,
             }
         )
-    return found
+    return rows
 
 
 def _schedules(graph: Any, structure: Structure, args: argparse.Namespace) -> dict[str, Any]:
     """What the cost model says on the device, and with --measure what the device says."""
     from graphopt.cli.measure_schedules import measure_schedules
-    from graphopt.device import VulkanDevice, open_device
-    from graphopt.device.figures import device_figures
+    from graphopt.device import open_device
     from graphopt.errors import DeviceError
     from graphopt.linear.options import SolverOptions
     from graphopt.vulkan.plan.choice import choose_plan, choose_precision, configuration_of
@@ -102,12 +120,9 @@ def _schedules(graph: Any, structure: Structure, args: argparse.Namespace) -> di
     configuration = configuration_of(options, precision)
     plan = choose_plan(options.schedule, device, structure, configuration, precision)
     measured: list[Measurement] = []
-    if args.measure and isinstance(device, VulkanDevice):
-        asked = [*plan.predictions, *plan.others]
-        measured = measure_schedules(graph, structure, device, precision, asked)
-    expressions = []
-    if plan.predictions:
-        expressions = describe_expressions(structure, device_figures(device), precision)
+    if args.measure and device.submits_whole_programs:
+        candidates = [*plan.predictions, *plan.others]
+        measured = measure_schedules(graph, structure, device, precision, candidates)
     return {
         "device": device.spec,
         "device_name": device.name,
@@ -122,7 +137,6 @@ def _schedules(graph: Any, structure: Structure, args: argparse.Namespace) -> di
         "sums": _sums(plan, measured),
         "orders": _orders(structure),
         "schedules": _rows(plan, measured),
-        "expressions": expressions,
     }
 
 
@@ -131,14 +145,14 @@ def _orders(structure: Structure) -> list[dict[str, Any]]:
     from graphopt.codegen.gpu.layout import argument_names
     from graphopt.vulkan.data.order import edge_order
 
-    found = []
+    orders = []
     for group in structure.groups:
         names = argument_names(group.edge_set.type)
         for slot in range(len(group.vertex_sets)):
             chosen = edge_order(structure, group, slot)
             if chosen is not None:
                 by = "as in the graph" if chosen.other is None else f"by {names[chosen.other]}"
-                found.append(
+                orders.append(
                     {
                         "edge": group.edge_set.type.tag,
                         "slot": names[slot],
@@ -146,7 +160,7 @@ def _orders(structure: Structure) -> list[dict[str, Any]]:
                         "moves_per_edge": {"graph": chosen.moves, "sorted": chosen.sorted_moves},
                     }
                 )
-    return found
+    return orders
 
 
 def _rows(plan: Plan, measured: list[Measurement]) -> list[dict[str, Any]]:
@@ -161,8 +175,8 @@ def _rows(plan: Plan, measured: list[Measurement]) -> list[dict[str, Any]]:
             "memory_bytes": prediction.memory_bytes,
         }
         if id(prediction) in times:
-            own = times[id(prediction)]
-            row["measured_seconds"] = {**own.seconds, "total": own.total}
+            measurement = times[id(prediction)]
+            row["measured_seconds"] = {**measurement.seconds, "total": measurement.total}
         rows.append(row)
     return rows
 
@@ -180,10 +194,10 @@ def _taken(plan: Plan) -> Prediction:
 def _sums(plan: Plan, measured: list[Measurement]) -> list[dict[str, Any]]:
     """Vertex sets that several views sum to, and what an iteration takes merged and separately."""
     times = {id(schedule.prediction): schedule.total for schedule in measured}
-    found = []
+    sums = []
     for place, choice in enumerate(_taken(plan).merging if plan.predictions else ()):
         both = {choice.name: _taken(plan), plan.others[place].merging[place].name: plan.others[place]}
-        found.append(
+        sums.append(
             {
                 "vertices": choice.tag,
                 "views": choice.num_views,
@@ -196,7 +210,7 @@ def _sums(plan: Plan, measured: list[Measurement]) -> list[dict[str, Any]]:
                 },
             }
         )
-    return found
+    return sums
 
 
 def _on_the_cpu(structure: Structure, args: argparse.Namespace) -> dict[str, Any]:
@@ -217,7 +231,6 @@ def _on_the_cpu(structure: Structure, args: argparse.Namespace) -> dict[str, Any
         "sums": [],
         "orders": [],
         "schedules": [],
-        "expressions": [],
     }
 
 
@@ -255,9 +268,6 @@ def _print(document: dict[str, Any]) -> None:
     if document["schedules"]:
         print()
         _print_schedules(document["schedules"])
-    if document["expressions"]:
-        print()
-        print_expressions(document["expressions"])
 
 
 def _sum_words(total: dict[str, Any]) -> str:

@@ -5,11 +5,27 @@ from __future__ import annotations
 import argparse
 import runpy
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 from graphopt.errors import OptionError
-from graphopt.graph import Graph
+
+if TYPE_CHECKING:
+    from graphopt.graph import Graph
 
 BUILTIN = "builtin"
+
+
+def add_arguments(parser: argparse.ArgumentParser) -> None:
+    """What the command takes."""
+    parser.description = (
+        "Write the programs of a problem's types (types.txt) and its graph (graph.txt), which the C library "
+        "(native/embed/README.md) loads."
+    )
+    problem = "graph file, Python program with a variable 'graph', or 'builtin': every built-in type"
+    parser.add_argument("problem", metavar="PROBLEM", help=problem)
+    parser.add_argument("-o", "--output", metavar="DIR", required=True, help="folder to write to")
+    about = "vulkan: kernels as SPIR-V, too (default: cpu)"
+    parser.add_argument("--device", choices=("cpu", "vulkan"), default="cpu", help=about)
 
 
 def run(args: argparse.Namespace) -> int:
@@ -28,6 +44,8 @@ def run(args: argparse.Namespace) -> int:
 
 def problem_graph(path: str) -> Graph:
     """Graph of a file, or the variable `graph` of a Python program, which may define types."""
+    from graphopt.graph import Graph
+
     if Path(path).suffix != ".py":
         from graphopt import io
 

@@ -1,19 +1,57 @@
-"""`graphopt generate`: make a synthetic graph and write it."""
+"""`graphopt generate`: make a synthetic graph, or a visual-inertial sequence or problem, and write it."""
 
 from __future__ import annotations
 
 import argparse
+from typing import Any
 
-_VISUAL_INERTIAL = {"vi-sequence": "run_sequence", "vi": "run_problem"}
-"""Kinds that `slam_bridge` makes."""
+from graphopt.cli import generate_vi
+from graphopt.cli.declared import add_options, declared
+from graphopt.cli.parsers import Parser, fraction, non_negative_float, non_negative_int
+
+KINDS = {
+    "sphere": "3D poses on a spiral over a sphere",
+    "torus": "3D poses on a spiral over a torus",
+    "manhattan": "2D random walk along the streets of a city",
+    "grid": "3D poses on a cubic grid",
+    "ba": "bundle adjustment: cameras around a scene of points",
+}
+"""Functions of `graphopt.evaluate.datasets`."""
+_SIGMA = {"type": non_negative_float, "metavar": "SIGMA"}
+_SETTINGS: dict[str, dict[str, Any]] = {
+    "noise_translation": _SIGMA,
+    "noise_rotation": _SIGMA,
+    "noise_pixel": _SIGMA,
+    "closures": {"type": fraction, "metavar": "P"},
+    "outliers": {"type": fraction, "metavar": "P"},
+    "seed": {"type": non_negative_int},
+    "camera": {"choices": ("bal", "expmap")},
+    "start": {"choices": ("odometry", "truth")},
+}
+
+
+def add_arguments(parser: Parser) -> None:
+    """What the command takes, for each kind."""
+    parser.description = (
+        "Make a synthetic graph with known ground truth, measurement noise and loop closures."
+    )
+    kinds = parser.add_subparsers(dest="kind", metavar="KIND", required=True)
+    for kind, text in KINDS.items():
+        made = kinds.add_parser(kind, help=text)
+        made.add_argument("-o", "--output", metavar="FILE", required=True, help="graph file to write")
+        options = declared(f"graphopt/evaluate/datasets/{_module(kind)}.py", kind)
+        add_options(made, made, options, options, **_SETTINGS)
+    generate_vi.add_kinds(kinds)
+
+
+def _module(kind: str) -> str:
+    return "bundle_adjustment" if kind == "ba" else "pose_graphs"
 
 
 def run(args: argparse.Namespace) -> int:
     """Generate the graph; return 0."""
-    if args.kind in _VISUAL_INERTIAL:
-        from graphopt.cli import generate_vi
-
-        return getattr(generate_vi, _VISUAL_INERTIAL[args.kind])(args)
+    if args.kind in generate_vi.KINDS:
+        return generate_vi.KINDS[args.kind](args)
     from graphopt import io
     from graphopt.evaluate import datasets
 

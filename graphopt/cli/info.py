@@ -5,16 +5,23 @@ from __future__ import annotations
 import argparse
 from typing import TYPE_CHECKING, Any
 
-from graphopt.cli import output, vib
+from graphopt.cli import arguments, output, vib
 
 if TYPE_CHECKING:
     from graphopt.graph import Graph
     from graphopt.io import ReadReport
 
 
+def add_arguments(parser: argparse.ArgumentParser) -> None:
+    """What the command takes."""
+    parser.description = "Count vertices, edges and parameters by type, and report what may be wrong."
+    arguments.add_input(parser)
+    arguments.add_json(parser)
+
+
 def run(args: argparse.Namespace) -> int:
     """Print what the file holds; return 0."""
-    if vib.is_vib(args.input):
+    if vib.holds_map(args.input):
         return vib.info(args)
     from graphopt.io import read_with_report
 

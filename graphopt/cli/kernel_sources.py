@@ -17,12 +17,12 @@ def sources(structure: Structure, args: argparse.Namespace) -> str:
     from graphopt.types.base import working_edge_type, working_vertex_type
 
     arithmetic = "mixed" if args.precision == "mixed" else "double"
-    wanted = [g for g in structure.groups if args.source in ("", g.edge_set.type.tag, g.edge_set.type.name)]
-    if not wanted:
+    groups = [g for g in structure.groups if args.source in ("", g.edge_set.type.tag, g.edge_set.type.name)]
+    if not groups:
         known = ", ".join(dict.fromkeys(g.edge_set.type.tag for g in structure.groups))
         raise OptionError(f"{args.input} has no active edges of type '{args.source}'. It has: {known}.")
     kernels: dict[str, str] = {}
-    for group in wanted:
+    for group in groups:
         edge_type = working_edge_type(group.edge_set.type)
         signature = gpu.EdgeSignature(edge_type, group.information, group.kernel)
         for kernel in _kernels(group, signature, arithmetic):
@@ -30,7 +30,7 @@ def sources(structure: Structure, args: argparse.Namespace) -> str:
         for vertex_type in group.edge_set.type.vertices:
             kernel = gpu.oplus_kernel(working_vertex_type(vertex_type), arithmetic)
             kernels[kernel.name] = kernel.source
-    for kernel in _merged_kernels(wanted, structure, arithmetic):
+    for kernel in _merged_kernels(groups, structure, arithmetic):
         kernels[kernel.name] = kernel.source
     return "\n".join(f"// ---- {name}\n{source}" for name, source in kernels.items())
 
@@ -49,39 +49,22 @@ def _kernels(group: EdgeGroup, signature: Any, arithmetic: Any) -> list[Any]:
 
     arity = len(group.vertex_sets)
     slots = range(arity)
-    found = [gpu.chi2_kernel(signature, arithmetic)]
-    found += [gpu.linearize_kernel(signature, slot, False, arithmetic) for slot in slots]
-    found += [gpu.pair_kernel(signature, a, b, arithmetic) for a in slots for b in slots if a < b]
-    found.append(moved_kernel(signature, tuple(slots), arithmetic))
-    found += scattered_kernels(signature, arithmetic)
+    kernels = [gpu.chi2_kernel(signature, arithmetic)]
+    kernels += [gpu.linearize_kernel(signature, slot, arithmetic) for slot in slots]
+    kernels += [gpu.pair_kernel(signature, a, b, arithmetic) for a in slots for b in slots if a < b]
+    kernels.append(moved_kernel(signature, tuple(slots), arithmetic))
+    kernels += scattered_kernels(signature, arithmetic)
     for slot in slots:
         others = tuple(t for t in slots if t != slot)
         if others:
-            found.append(packed_tiles_kernel(signature, slot, others, arithmetic))
-            found.append(packed_rows_kernel(signature, slot, others, arithmetic))
+            kernels.append(packed_tiles_kernel(signature, slot, others, arithmetic))
+            kernels.append(packed_rows_kernel(signature, slot, others, arithmetic))
             stored = StoredProduct(signature, slot, others, others, (False,) * arity, arithmetic)
-            found.append(store_kernel(signature, slot, others, arithmetic))
-            found += [stored_tiles_kernel(stored), stored_rows_kernel(stored)]
+            kernels.append(store_kernel(signature, slot, others, arithmetic))
+            kernels += [stored_tiles_kernel(stored), stored_rows_kernel(stored)]
             product = transposed_product(signature, slot, tuple(slots), slot == 0, arithmetic)
-            found += [stored_tiles_kernel(product), stored_rows_kernel(product)]
-            found += _expression_kernels(signature, slot, others, arithmetic)
-    return found
-
-
-def _expression_kernels(signature: Any, slot: int, sources: tuple[int, ...], arithmetic: Any) -> list[Any]:
-    """What stores the expressions of a view and what reads them, on a large GPU; none at an end."""
-    from graphopt.codegen.gpu.cuts import Balance
-    from graphopt.codegen.gpu.expression_cuts import view_cut
-    from graphopt.codegen.gpu.expression_products import expression_product, store_expressions_kernel
-    from graphopt.codegen.gpu.stored_products import stored_rows_kernel, stored_tiles_kernel
-
-    cut = view_cut(signature, slot, sources, arithmetic, Balance(), False)
-    if cut.where != "between":
-        return []
-    holds = (True,) * signature.arity
-    product = expression_product(signature, slot, sources, sources, holds, cut, arithmetic)
-    store = store_expressions_kernel(signature, slot, sources, cut, arithmetic)
-    return [store, stored_tiles_kernel(product), stored_rows_kernel(product)]
+            kernels += [stored_tiles_kernel(product), stored_rows_kernel(product)]
+    return kernels
 
 
 def _merged_kernels(groups: Sequence[EdgeGroup], structure: Structure, arithmetic: Any) -> Iterator[Any]:
@@ -99,13 +82,13 @@ def _merged_kernels(groups: Sequence[EdgeGroup], structure: Structure, arithmeti
         for slot, may in enumerate(mergeable_slots(structure, group)):
             if may:
                 views.setdefault(group.vertex_sets[slot], []).append((signature, slot))
-    for own in views.values():
+    for view in views.values():
         products = [
             recomputed_product(signature, slot, others, arithmetic)
-            for signature, slot in own[:MAX_VIEWS]
+            for signature, slot in view[:MAX_VIEWS]
             if (others := tuple(k for k in range(signature.arity) if k != slot))
         ]
-        if len(own) > 1:
-            yield merged_linearize_kernel(tuple(own[:MAX_VIEWS]), arithmetic)
+        if len(view) > 1:
+            yield merged_linearize_kernel(tuple(view[:MAX_VIEWS]), arithmetic)
         if len(products) > 1:
             yield merged_product_kernel(tuple(products))

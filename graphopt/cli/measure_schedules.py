@@ -8,7 +8,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from graphopt.device import VulkanDevice
+from graphopt.device import Device
 from graphopt.device.errors import DeviceMemoryError
 from graphopt.device.protocol import Precision
 from graphopt.graph import Graph
@@ -47,7 +47,7 @@ class Measurement:
 def measure_schedules(
     graph: Graph,
     structure: Structure,
-    device: VulkanDevice,
+    device: Device,
     precision: Precision,
     predictions: Iterable[Prediction],
     repetitions: int = 5,
@@ -56,19 +56,19 @@ def measure_schedules(
 
     Estimates of the graph stay as they are. A schedule that does not fit into the device is left out.
     """
-    found = []
+    measurements = []
     for prediction in predictions:
         try:
-            found.append(_measure(graph, structure, device, precision, prediction, repetitions))
+            measurements.append(_measure(graph, structure, device, precision, prediction, repetitions))
         except DeviceMemoryError:
             continue
-    return found
+    return measurements
 
 
 def _measure(
     graph: Graph,
     structure: Structure,
-    device: VulkanDevice,
+    device: Device,
     precision: Precision,
     prediction: Prediction,
     repetitions: int,
@@ -77,7 +77,6 @@ def _measure(
         "pcg",
         prediction.schur,
         tolerance=_NEVER,
-        absolute_tolerance=False,
         max_iterations=PCG_ITERATIONS,
     )
     solver = ResidentBlockSolver(

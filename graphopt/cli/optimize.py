@@ -14,9 +14,13 @@ from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from graphopt.cli import distributed, output, vib
+from graphopt.cli import arguments, distributed, output, vib
+from graphopt.cli.declared import add_options, declared
 from graphopt.cli.interrupt import StopOnInterrupt
+from graphopt.cli.parsers import EPILOG, Parser, positive_float, positive_int
 from graphopt.errors import OptionError
+from graphopt.option_names import INITIALIZATIONS, PARTITIONS, ROBUST, ROBUST_KERNELS, TRANSPORTS
+from graphopt.suggestions import did_you_mean
 
 if TYPE_CHECKING:
     from graphopt.graph import Graph
@@ -24,9 +28,131 @@ if TYPE_CHECKING:
     from graphopt.optimizer.summary import Summary
 
 
+def add_arguments(parser: Parser) -> None:
+    """What the command takes."""
+    parser.description = "Read a graph, minimize the sum of e' Omega e over its edges, and save the estimate."
+    parser.epilog = EPILOG
+    what = "graph file: .g2o, BAL, COLMAP, TORO, iSAM, Bundler; or .vib"
+    arguments.add_input(parser, what)
+    parser.add_argument("-o", "--output", metavar="OUT", help="where the optimized graph goes")
+    arguments.add_method(parser, parser)
+    arguments.add_solver(parser, parser, ("device",))
+    parser.add_argument("--stats", metavar="FILE.json", help="write the summary as JSON to this file")
+    arguments.add_json(parser, "the summary as JSON")
+    parser.add_argument("--plot", metavar="FILE", help="draw before, after and convergence (.png .pdf .svg)")
+    parser.add_argument("-v", "--verbose", action="store_true", help="one line per iteration")
+    _add_problem(parser.add_argument_group("the problem"))
+    expert = parser.add_argument_group("expert options: the linear solver")
+    solver = declared("graphopt/linear/options.py", "SolverOptions")
+    arguments.add_solver(expert, parser, [name for name in solver if name != "device"])
+    expert.add_argument(
+        "--configuration",
+        metavar="NAME",
+        help="device and solver by name: LLT (CPU), PCG (GPU), pcg-implicit-gpu, pcg-implicit-hpp-gpu, ...",
+    )
+    _add_distributed(parser.add_argument_group("expert options: several ranks or devices"), parser)
+
+
+def _add_problem(parser: Any) -> None:
+    """What is minimized, and from where."""
+    parser.add_argument(
+        "--problem",
+        choices=arguments.VIB_PROBLEMS,
+        help="what of a .vib file is solved (default: full-inertial)",
+    )
+    parser.add_argument(
+        "--robust-kernel",
+        type=robust_kernel,
+        metavar="NAME[:WIDTH]",
+        help="robust kernel for every edge: " + ", ".join(ROBUST_KERNELS),
+    )
+    parser.add_argument(
+        "--robust",
+        choices=ROBUST,
+        default="kernels",
+        help="graduated: find out by graduated non-convexity which edges are wrong, among those with a "
+        "robust kernel or, where none has one, the loop closures",
+    )
+    parser.add_argument(
+        "--initialize",
+        choices=("none", *INITIALIZATIONS),
+        help="compute start values first (default: spanning-tree for files without estimates, else none)",
+    )
+    parser.add_argument(
+        "--fix",
+        type=gauge,
+        default="auto",
+        metavar="auto|none|ID,ID",
+        help="vertices that are fixed; auto fixes one where nothing else fixes the gauge",
+    )
+
+
+def _add_distributed(parser: Any, owner: Parser) -> None:
+    parser.add_argument(
+        "--distributed",
+        action="store_true",
+        help="over the ranks of mpirun or srun: mpirun -n 4 graphopt optimize FILE --distributed",
+    )
+    parser.add_argument(
+        "--read-in-parts",
+        action="store_true",
+        help="with --distributed: every rank reads its rows of a graph archive (.npz); no rank has all of it",
+    )
+    add_options(
+        parser,
+        owner,
+        declared("graphopt/distributed/optimize.py", "optimize"),
+        ("partition", "transport", "checkpoint", "every", "resume"),
+        partition={"choices": PARTITIONS, "help": "with --distributed: how landmarks are partitioned"},
+        transport={
+            "choices": TRANSPORTS,
+            "help": "over several GPUs: how the rows that they share travel in each iteration",
+        },
+        checkpoint={"metavar": "FILE.npz", "help": "with --distributed: write the estimates on the way"},
+        every={
+            "flags": ("--checkpoint-every",),
+            "old": ("--every",),
+            "type": positive_int,
+            "help": "iterations between two checkpoints",
+        },
+        resume={
+            "metavar": "FILE.npz",
+            "help": "with --distributed: start from a checkpoint of any run of INPUT",
+        },
+    )
+
+
+def robust_kernel(text: str) -> tuple[str, float]:
+    """Parse NAME[:WIDTH] into the kernel's name as g2o writes it and its width (1 if none is given)."""
+    name, _, width = text.partition(":")
+    by_lower = {known.lower(): known for known in ROBUST_KERNELS}
+    if name.lower() not in by_lower:
+        known = ", ".join(ROBUST_KERNELS)
+        raise argparse.ArgumentTypeError(
+            f"unknown robust kernel '{name}'.{did_you_mean(name, ROBUST_KERNELS)} Known: {known}."
+        )
+    try:
+        float(width or 1.0)
+    except ValueError:
+        raise argparse.ArgumentTypeError(f"'{width}' is not a width; write {name}:1.5") from None
+    return by_lower[name.lower()], positive_float(width) if ":" in text else 1.0
+
+
+def gauge(text: str) -> str | list[int]:
+    """Parse auto, none, or a list of vertex ids separated by commas."""
+    if text in ("auto", "none"):
+        return text
+    try:
+        return [int(word) for word in text.split(",") if word.strip()]
+    except ValueError:
+        raise argparse.ArgumentTypeError(
+            f"'{text}' is neither auto, none nor a list of vertex ids such as 0 or 0,17"
+        ) from None
+
+
 def run(args: argparse.Namespace) -> int:
     """Run the command; return 0 if solved, 1 if the optimizer failed or was interrupted."""
-    if vib.is_vib(args.input):
+    if vib.holds_map(args.input):
         vib.check(args)
         distributed.refuse(args, has_distributed=False)
         return vib.optimize(args)
@@ -55,11 +181,11 @@ def read(args: argparse.Namespace) -> Input:
     import graphopt
 
     started = time.perf_counter()
-    graph, found = graphopt.io.read_with_report(args.input, dialect=args.dialect)
+    graph, report = graphopt.io.read_with_report(args.input, dialect=args.dialect)
     seconds = time.perf_counter() - started
-    _warn(found.warnings)
-    _prepare(graph, found, args)
-    return Input(graph, found, seconds, graph.copy() if args.plot else None)
+    _warn(report.warnings)
+    _prepare(graph, report, args)
+    return Input(graph, report, seconds, graph.copy() if args.plot else None)
 
 
 def report(args: argparse.Namespace, given: Input, comm: Any = None) -> int:
@@ -151,7 +277,9 @@ def solve(graph: Any, args: argparse.Namespace, comm: Any = None, speaks: bool =
 
     speaks = speaks and graph is not None
     quiet = args.json or not speaks
-    progress = output.Progress(verbose=args.verbose and speaks, as_json=quiet, num_iterations=args.iterations)
+    progress = output.Progress(
+        verbose=args.verbose and speaks, as_json=quiet, num_iterations=args.max_iterations
+    )
     if comm is not None or "," in args.device or args.transport != "auto":
         if args.robust != "kernels":
             raise OptionError(
@@ -162,24 +290,18 @@ def solve(graph: Any, args: argparse.Namespace, comm: Any = None, speaks: bool =
         over = {name: getattr(args, name) for name in names}
         optimizing: Any = partial(graphopt.distributed.optimize, graph, comm, **over)
     else:
+        assert graph is not None
         optimizing = partial(graphopt.optimize, graph, robust=args.robust)
     with StopOnInterrupt() as interrupt, progress:
         return optimizing(
             method=args.method,
-            max_iterations=args.iterations,
-            linear_solver=args.linear_solver,
-            schur=args.schur,
-            device=args.device,
-            precision=args.precision,
-            schedule=args.schedule,
-            preconditioner=args.preconditioner,
-            pcg_tolerance=args.pcg_tolerance,
-            pcg_iterations=args.pcg_iterations,
+            max_iterations=args.max_iterations,
             configuration=args.configuration,
             fix=args.fix,
             time_limit=args.time_limit,
             callback=progress.update,
             stop=interrupt.stop,
+            **arguments.solver_options(args),
         )
 
 

@@ -1,13 +1,14 @@
-"""`graphopt info | optimize` of .vib files: visual-inertial problems, solved by `slam_bridge`."""
+"""`graphopt info | optimize` of maps (.vib, and .npz as `Map.save` writes it), solved by `slam_bridge`."""
 
 from __future__ import annotations
 
 import argparse
+import os
 import sys
 import time
 from typing import TYPE_CHECKING, Any
 
-from graphopt.cli import output
+from graphopt.cli import output, parsers
 from graphopt.cli.interrupt import StopOnInterrupt
 from graphopt.errors import OptionError
 
@@ -15,27 +16,34 @@ if TYPE_CHECKING:
     from slam_bridge.exchange import VibProblem
 
 DEFAULT_PROBLEM = "full-inertial"
-# options of `optimize` that a map has no place for, with their defaults
-_FOR_GRAPHS: dict[str, Any] = {
-    **dict.fromkeys(("dialect", "pcg_tolerance", "pcg_iterations", "robust_kernel", "initialize", "plot")),
-    **dict.fromkeys(("checkpoint", "resume"), None),
-    **dict.fromkeys(("distributed", "read_in_parts", "verbose"), False),
-    **{"preconditioner": "hschur", "fix": "auto", "robust": "kernels", "partition": "auto"},
-    **{"transport": "auto", "every": 10},
+_TAKEN = {
+    *("command", "input", "output", "problem", "stats", "json", "method", "max_iterations", "time_limit"),
+    *("configuration", "device", "linear_solver", "schur", "precision", "schedule"),
 }
+"""Options of `optimize` that a map has a place for."""
 
 
-def is_vib(path: str) -> bool:
-    """The name says that the file holds a visual-inertial problem."""
-    return path.lower().endswith(".vib")
+def holds_map(path: str) -> bool:
+    """A file of a visual-inertial problem by its name, or an archive with a map by its content."""
+    return path.lower().endswith(".vib") or is_map_archive(path)
+
+
+def is_map_archive(path: str) -> bool:
+    """An archive (.npz) of a map."""
+    if not (path.lower().endswith(".npz") and os.path.isfile(path)):
+        return False
+    from graphopt.io import detect
+
+    with open(path, "rb") as file:
+        return detect.is_map_archive(file.read(100))
 
 
 def info(args: argparse.Namespace) -> int:
     """Print what the file holds; return 0."""
-    from slam_bridge.exchange import read_vib
+    from slam_bridge.exchange.convert import read_map_file
 
     started = time.perf_counter()
-    document = describe(read_vib(args.input), args.input)
+    document = describe(read_map_file(args.input), args.input)
     document["seconds"] = time.perf_counter() - started
     if args.json:
         output.print_json(document)
@@ -58,7 +66,7 @@ def describe(problem: VibProblem, path: str) -> dict[str, Any]:
     seen = world.observations
     return {
         "path": path,
-        "format": "vib",
+        "format": "vib" if path.lower().endswith(".vib") else "map",
         "counts": {name: len(table) for name, table in world.tables.items()},
         "stereo_observations": int((seen["right"] == seen["right"]).sum()),
         "cameras": [
@@ -76,16 +84,18 @@ def describe(problem: VibProblem, path: str) -> dict[str, Any]:
 
 def optimize(args: argparse.Namespace) -> int:
     """Solve the problem, write, report; return 0 if solved, 1 if the optimizer failed or was interrupted."""
-    from slam_bridge.exchange import read_vib, solve_problem, write_vib
+    from slam_bridge.exchange import solve_problem
+    from slam_bridge.exchange.convert import read_map_file, write_map_file
 
     started = time.perf_counter()
-    problem = read_vib(args.input)
+    problem = read_map_file(args.input)
     read_seconds = time.perf_counter() - started
     kind = args.problem or DEFAULT_PROBLEM
     with StopOnInterrupt() as interrupt:
         solved = solve_problem(problem, kind, _options(args, interrupt.stop))
     if args.output is not None:
-        write_vib(problem, args.output)
+        for warning in write_map_file(problem, args.output):
+            print(f"graphopt: {warning}", file=sys.stderr)
     result = solved.result
     document = result.summary.to_dict()
     document["seconds"] = {"read": read_seconds, **result.seconds}
@@ -115,15 +125,17 @@ def check(args: argparse.Namespace) -> None:
     """`OptionError` for options of `optimize` that such a problem has no use for."""
     from graphopt.io import check_writable
 
-    for name, default in _FOR_GRAPHS.items():
-        if getattr(args, name) != default:
+    defaults = vars(parsers.parse(["optimize", args.input], ""))
+    flags = {"every": "checkpoint-every"}
+    for name, value in vars(args).items():
+        if name not in _TAKEN and value != defaults[name]:
             raise OptionError(
-                f"--{name.replace('_', '-')} is for graphs; {args.input} is a visual-inertial problem, which "
-                "slam_bridge solves. Its options: --problem, --method, -i, --device, --configuration, "
-                "--linear-solver, --schur, --schedule, --precision, --time-limit."
+                f"--{flags.get(name, name).replace('_', '-')} is for graphs; {args.input} is a "
+                "visual-inertial problem, which slam_bridge solves. Its options: --problem, --method, -i, "
+                "--device, --configuration, --linear-solver, --schur, --schedule, --precision, --time-limit."
             )
-    if args.output is not None and not is_vib(args.output):
-        raise OptionError(f"{args.output}: the result of a .vib file is written as .vib.")
+    if args.output is not None and not args.output.lower().endswith((".vib", ".npz")):
+        raise OptionError(f"{args.output}: the result is a map, which is written as .vib or .npz.")
     for path in (args.output, args.stats):
         if path is not None:
             check_writable(path)
@@ -144,8 +156,8 @@ def _options(args: argparse.Namespace, stop: Any) -> Any:
     }
     if args.method != "auto":
         named["method"] = args.method
-    if args.iterations is not None:
-        named["iterations"] = args.iterations
+    if args.max_iterations is not None:
+        named["iterations"] = args.max_iterations
     return SolveOptions(**named)
 
 

@@ -11,6 +11,17 @@ from graphopt.cli import output
 from graphopt.errors import OptionError
 
 
+def add_arguments(parser: argparse.ArgumentParser) -> None:
+    """What the command takes."""
+    parser.description = "Write one self-contained page: poses, edges, points, errors as colour; no network."
+    source = "graph file, trajectory, or folder of graphopt eval"
+    parser.add_argument("input", metavar="FILE|RESULT", help=source)
+    target = "page to write (default: NAME.html in the present folder, NAME as in NAME.g2o)"
+    parser.add_argument("-o", "--output", metavar="FILE.html", help=target)
+    parser.add_argument("--before", metavar="FILE", help="graph with the estimates before the optimization")
+    parser.add_argument("--open", action="store_true", help="open it in the browser")
+
+
 def run(args: argparse.Namespace) -> int:
     """Write the page; return 0."""
     from graphopt.io import check_writable

@@ -7,11 +7,9 @@ rewrites    what is done to expressions, and what each rewrite is worth
 lower       expression graph -> instructions
 blocks      sums of products that share factors
 order       few live registers
-accumulate  long sums in pieces, for fewer still
 allocate    registers
 bytecode    the instruction set: encoding, printing, reference interpreter
 program     the compiled function
-interpreter programs packed for the interpreter on a device
 cache       compiled functions on disk
 serialize   programs as bytes
 assignment  programs in single assignment form, for text

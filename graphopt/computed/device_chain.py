@@ -9,7 +9,7 @@
 
 Terms are edges with the residual value + term (`types.computed.chained_type`): off-diagonal blocks of their
 J'J are L. So products, stored derivatives and sums over views are the edges' own kernels; a schedule of an
-edge set ("matrix-free", "jacobians", "expressions") is one of the terms, too.
+edge set ("matrix-free", "jacobians") is one of the terms, too.
 """
 
 from __future__ import annotations
@@ -32,11 +32,15 @@ from graphopt.vulkan.kernels.linearize import DeviceLinearizer
 from graphopt.vulkan.kernels.parts import PackedRecords, Part, ProductPlan, Unit
 from graphopt.vulkan.kernels.products import EdgeProducts
 from graphopt.vulkan.kernels.sums import plan_writes, steps_of
+from graphopt.vulkan.operators.interface import EdgeSchedule
+from graphopt.vulkan.operators.jacobians import Jacobians
+from graphopt.vulkan.operators.matrix_free import MatrixFree
 from graphopt.vulkan.program import Context, Launch, Program
-from graphopt.vulkan.schedules import schedule
 
-TERM_SCHEDULES = ("jacobians", "matrix-free", "expressions")
-"""What a set of terms may keep; the first one where nobody says."""
+TERM_OPERATORS: dict[str, type[EdgeSchedule]] = {"jacobians": Jacobians, "matrix-free": MatrixFree}
+"""What a set of terms may keep, by name."""
+TERM_SCHEDULE = "jacobians"
+"""Where nobody says."""
 
 
 class DeviceTerms(DeviceEdges):
@@ -115,8 +119,8 @@ class DeviceChain(EdgeProducts):
                 terms.find_rows(begun[terms.group.vertex_sets[0]])
         self._edges: list[Any] = [terms for terms in self._terms if 0 in terms.views]
         for terms in self._edges:
-            name = kept.get(terms.group.edge_set.type.tag, kept.get("", TERM_SCHEDULES[0]))
-            terms.follow(schedule(name)(context, terms, True), None)
+            name = kept.get(terms.group.edge_set.type.tag, kept.get("", TERM_SCHEDULE))
+            terms.follow(TERM_OPERATORS[name](context, terms, True), None)
         self._grids = [
             DeviceGrid(context, structure, convolution, self.layout.diagonal_offset, begun[convolution[2]])
             for convolution in structure.convolutions

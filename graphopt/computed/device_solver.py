@@ -17,9 +17,9 @@ from typing import Any
 
 import numpy as np
 
-from graphopt.computed.device_chain import TERM_SCHEDULES, DeviceChain
+from graphopt.computed.device_chain import TERM_OPERATORS, DeviceChain
 from graphopt.computed.structure import ValuesStructure
-from graphopt.device import VulkanDevice, open_device
+from graphopt.device import Device, open_device
 from graphopt.errors import DeviceLimitError, OptionError
 from graphopt.graph import Graph, Selection
 from graphopt.linear.options import Schedule, SolverOptions
@@ -153,9 +153,7 @@ class ValuesReduction:
 class DeviceValuesSolver(ResidentBlockSolver):
     """Implements `BlockSolver`; see the module's header."""
 
-    def __init__(
-        self, graph: Graph, structure: ValuesStructure, options: SolverOptions, device: VulkanDevice
-    ):
+    def __init__(self, graph: Graph, structure: ValuesStructure, options: SolverOptions, device: Device):
         precision = choose_precision(device, options.precision)
         kept, schedule = _split_schedule(options.schedule, structure)
         configuration = configuration_of(replace(options, linear_solver="pcg", schur="off"), precision)
@@ -272,13 +270,13 @@ def _make_reduction(
 def _split_schedule(asked: Schedule, structure: ValuesStructure) -> tuple[dict[str, str], Schedule]:
     """Schedules of the terms by tag ("": of all), and what is left for the edges."""
     if isinstance(asked, str):
-        return ({"": asked} if asked in TERM_SCHEDULES else {}), asked
+        return ({"": asked} if asked in TERM_OPERATORS else {}), asked
     tags = {group.edge_set.type.tag for group in structure.terms}
     by_tag = dict(asked)
     for tag in tags & by_tag.keys():
-        if by_tag[tag] not in (*TERM_SCHEDULES, "auto"):
+        if by_tag[tag] not in (*TERM_OPERATORS, "auto"):
             raise OptionError(
-                f"schedule of '{tag}' is '{by_tag[tag]}', expected one of {', '.join(TERM_SCHEDULES)}: "
+                f"schedule of '{tag}' is '{by_tag[tag]}', expected one of {', '.join(TERM_OPERATORS)}: "
                 "these are terms of computed values."
             )
     kept = {tag: name for tag, name in by_tag.items() if tag in tags and name != "auto"}
@@ -292,7 +290,7 @@ def device_values_solver(
     if options.device.partition(":")[0] != "vulkan" or factorizes(options.linear_solver):
         return None
     device = open_device(options.device)
-    if not isinstance(device, VulkanDevice) or options.schedule == "host":
+    if not device.submits_whole_programs or options.schedule == "host":
         return None
     for vertex_set in selection.vertex_sets:
         if vertex_set.type.tangent_dim > MAX_BLOCK_DIM:

@@ -278,11 +278,11 @@ class FormedSystem:
 
     def __init__(self, structure: Structure, linear_solver: str):
         self.linear_solver = linear_solver
-        blocks, dims = structure, structure.dims.astype(np.int64)
+        blocks, dims = structure.pattern, structure.dims.astype(np.int64)
         row, col = blocks.row_idx.astype(np.int64), np.repeat(np.arange(len(dims)), np.diff(blocks.col_ptr))
         sizes = dims[row] * dims[col]
         owner = np.repeat(np.arange(len(row)), sizes)
-        within = np.arange(len(owner)) - np.repeat(blocks.block_ptr[:-1], sizes)
+        within = np.arange(len(owner)) - np.repeat(blocks.value_offsets[:-1], sizes)
         self._rows = structure.offsets[row][owner] + within % dims[row][owner]
         self._columns = structure.offsets[col][owner] + within // dims[row][owner]
         self._is_below = self._rows > self._columns  # of diagonal blocks, which are stored in full

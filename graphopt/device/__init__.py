@@ -2,8 +2,7 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
-
+from graphopt import option_names
 from graphopt.device.errors import (
     DeviceError,
     DeviceLimitError,
@@ -11,19 +10,20 @@ from graphopt.device.errors import (
     DeviceMemoryError,
     ShaderError,
 )
-from graphopt.device.listing import DeviceInfo, find_device, list_devices
-from graphopt.device.shared import shared_device
+from graphopt.device.listing import DeviceInfo, list_devices
+from graphopt.device.protocol import Device, Driver
 from graphopt.device.vulkan import VulkanDevice
-
-if TYPE_CHECKING:
-    from graphopt.device.kompute import KomputeDevice
+from graphopt.plugins import Table
 
 __all__ = [
+    "DRIVERS",
+    "Device",
     "DeviceError",
     "DeviceInfo",
     "DeviceLimitError",
     "DeviceLostError",
     "DeviceMemoryError",
+    "Driver",
     "ShaderError",
     "VulkanDevice",
     "list_devices",
@@ -31,16 +31,17 @@ __all__ = [
 ]
 
 
-def open_device(spec: str) -> VulkanDevice | KomputeDevice:
+DRIVERS = Table("graphopt.device_drivers", "device", option_names.DRIVERS, Driver)
+"""What opens devices that the block solver of `graphopt.vulkan` runs on, by the first word of their name."""
+
+
+def open_device(spec: str) -> Device:
     """The device that `--device` names: "vulkan", "vulkan:1", "vulkan:radeon", "kompute", ...
 
     A Vulkan device is opened once per process, with its kernels and memory, and again after it was lost.
     """
     kind, _, which = spec.partition(":")
-    if kind == "vulkan":
-        return shared_device(which or None)
-    if kind == "kompute":
-        from graphopt.device.kompute import KomputeDevice
-
-        return KomputeDevice(find_device(which or None))
-    raise DeviceError(f"Device '{spec}' is unknown; expected vulkan or kompute, with :INDEX or :NAME.")
+    if kind not in DRIVERS:
+        known = ", ".join(DRIVERS.names())
+        raise DeviceError(f"Device '{spec}' is unknown; expected {known}, with :INDEX or :NAME.")
+    return DRIVERS[kind].open(which or None)

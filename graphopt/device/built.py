@@ -2,14 +2,18 @@
 
 from __future__ import annotations
 
+import os
 import threading
 from collections.abc import Callable, Hashable
+from concurrent.futures import Future, ThreadPoolExecutor
 from typing import Any, Generic, TypeVar
 
 T = TypeVar("T")
 
 
 _MISSING: Any = object()
+MAX_BUILDERS = max(4, (os.cpu_count() or 4) // 2)
+"""Things that are built at the same time: GLSL compilers and drivers run without Python's lock."""
 
 
 class BuiltOnce(Generic[T]):
@@ -24,6 +28,8 @@ class BuiltOnce(Generic[T]):
         """The one that was asked for last comes last."""
         self._in_work: dict[Hashable, threading.Event] = {}
         self._lock = threading.Lock()
+        self._builders: ThreadPoolExecutor | None = None
+        self._coming: dict[Hashable, Future[T]] = {}
 
     def __len__(self) -> int:
         return len(self._built)
@@ -31,6 +37,27 @@ class BuiltOnce(Generic[T]):
     def forget(self, key: Hashable) -> None:
         """Keep the thing of this key no longer. Takes no lock: a garbage collection may call it anywhere."""
         self._built.pop(key, None)
+
+    def start(self, key: Hashable, build: Callable[[], T]) -> T | Future[T]:
+        """The thing of this key, or what it will be: another thread builds it then."""
+        with self._lock:
+            found = self._built.pop(key, _MISSING)
+            if found is not _MISSING:
+                self._built[key] = found
+                return found
+            coming = self._coming.get(key)
+            if coming is None:
+                if self._builders is None:
+                    self._builders = ThreadPoolExecutor(MAX_BUILDERS, "graphopt-kernel")
+                coming = self._coming[key] = self._builders.submit(self._arrive, key, build)
+        return coming
+
+    def _arrive(self, key: Hashable, build: Callable[[], T]) -> T:
+        try:
+            return self.get(key, build)
+        finally:
+            with self._lock:
+                self._coming.pop(key, None)
 
     def get(self, key: Hashable, build: Callable[[], T]) -> T:
         """The thing of this key. An error of `build` is raised, and the next who asks tries again."""

@@ -17,10 +17,11 @@ from typing import Any
 
 import numpy as np
 
-from graphopt.device import spirv
 from graphopt.device.errors import DeviceError, DeviceMemoryError
-from graphopt.device.listing import list_devices, native_module
-from graphopt.device.protocol import Precision, Usage
+from graphopt.device.listing import find_device, list_devices
+from graphopt.device.protocol import Driver, Precision, Usage
+from graphopt.device.spirv import compile_generated
+from graphopt.device.spirv import load as load_spirv
 
 _MAX_GROUPS = 65535  # in one dimension, on every device
 _ROW_OF_GROUPS = 32768
@@ -94,17 +95,6 @@ class KomputeRecorder:
         self._dispatches.append((self._algorithms[key], push))
         return self
 
-    def dispatch_indirect(
-        self,
-        kernel: KomputeKernel,
-        buffers: Sequence[Any],
-        params: Sequence[int],
-        groups: Any,
-        place: int = 0,
-    ) -> KomputeRecorder:
-        """Refused: kp has no indirect dispatch."""
-        raise DeviceError("kompute cannot let the device choose numbers of workgroups; use device='vulkan'.")
-
     def barrier(self) -> KomputeRecorder:
         """End a step."""
         if self._dispatches:
@@ -163,7 +153,7 @@ class KomputeTicket:
 
     done = True
 
-    def wait(self, timeout: float = 0.0) -> None:
+    def wait(self, timeout: float | None = None) -> None:
         """Return at once."""
 
 
@@ -173,11 +163,11 @@ class KomputeDevice:
     access = "storage"
     memory_scheme = "single"
     is_lost = False  # kp does not say
+    submits_whole_programs = False
 
     def __init__(self, index: int = 0):
         """index: as in `list_devices`, which is the driver's order."""
         self._kp = _kp()
-        self.runtime = native_module()
         known = list_devices()
         if not 0 <= index < len(known):
             raise DeviceError(f"Vulkan device {index} does not exist: there are {len(known)}.")
@@ -259,7 +249,7 @@ class KomputeDevice:
         """Kernel of `shaders/<name>.comp`, specialised; equal arguments return the same kernel."""
         key = (name, precision, tuple(sorted(constants.items())))
         if key not in self._kernels:
-            self._kernels[key] = KomputeKernel(name, spirv.load(name, "storage", precision), constants)
+            self._kernels[key] = KomputeKernel(name, load_spirv(name, "storage", precision), constants)
         return self._kernels[key]
 
     def generated(self, kernel: Any, constants: Mapping[int, int] | None = None) -> KomputeKernel:
@@ -267,9 +257,12 @@ class KomputeDevice:
         values = {**kernel.constants, **(constants or {})}
         key = (kernel.source, tuple(sorted(values.items())))
         if key not in self._kernels:
-            code = spirv.compile_generated(kernel.name, kernel.source, "storage", kernel.precision)
+            code = compile_generated(kernel.name, kernel.source, "storage", kernel.precision)
             self._kernels[key] = KomputeKernel(kernel.name, code, values)
         return self._kernels[key]
+
+    start_shader, start_generated = shader, generated
+    """kp makes pipelines when they are recorded."""
 
     def record(self, label: str = "") -> KomputeRecorder:
         """A new recorder; kp has no use for the label."""
@@ -290,3 +283,6 @@ class KomputeDevice:
     def memory_statistics(self) -> dict[str, int]:
         """Bytes asked for since the device was opened; kp does not say what it released."""
         return {"used": self._allocated, "allocations": 0}
+
+
+DRIVER = Driver(lambda which: KomputeDevice(find_device(which)))

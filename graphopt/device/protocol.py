@@ -12,6 +12,7 @@ device.read([(buffer, 0, array), ...])  # many arrays, one trip
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
 from typing import Any, Literal, Protocol
 
 import numpy as np
@@ -46,7 +47,7 @@ class Ticket(Protocol):
         """Whether the device has finished it."""
         ...
 
-    def wait(self, timeout: float) -> None:
+    def wait(self, timeout: float = ...) -> None:
         """Block until finished; `DeviceLostError` after `timeout` seconds or when the device is lost."""
         ...
 
@@ -56,12 +57,6 @@ class Recorder(Protocol):
 
     def dispatch(self, kernel: Any, buffers: Sequence[Any], params: Sequence[int], groups: int) -> Recorder:
         """Run `groups` workgroups of a kernel."""
-        ...
-
-    def dispatch_indirect(
-        self, kernel: Any, buffers: Sequence[Any], params: Sequence[int], groups: Any, place: int = 0
-    ) -> Recorder:
-        """Run as many workgroups as three uint32 at byte `place` of the buffer `groups` say by then."""
         ...
 
     def barrier(self) -> Recorder:
@@ -86,30 +81,66 @@ class Recorder(Protocol):
 
 
 class Device(Protocol):
-    """One opened device."""
+    """One opened device, and what it can do."""
 
-    name: str
-    has_float64: bool
-    memory_scheme: str
-    """"single": host and device share mapped buffers; "staged": a host buffer and a device buffer with copies
-    between them; "rebar": as staged, but the host writes straight into device memory."""
+    spec: str
+    """What `open_device` opens it with: "vulkan:0"."""
+    submits_whole_programs: bool
+    """A program is one submission, however many steps it has. Else each step is waited for, so that `auto`
+    keeps to the host what would take many steps."""
 
-    def allocate(self, nbytes: int, usage: Usage) -> Any:
+    @property
+    def info(self) -> dict[str, Any]:
+        """Features and limits by name.
+
+        kind ("discrete", "integrated", "cpu", ...), driver_info, heaps (size, device_local), conditional
+        (`Recorder.begin_unless`), max_storage_range [byte], max_storage_buffers, max_workgroup_invocations,
+        max_shared_memory [byte].
+        """
+        ...
+
+    @property
+    def memory_scheme(self) -> str:
+        """How host and device share arrays.
+
+        "single": mapped buffers; "staged": a host buffer and a device buffer with copies between them;
+        "rebar": as staged, but the host writes straight into device memory.
+        """
+        ...
+
+    @property
+    def name(self) -> str:
+        """The driver's name for it."""
+        ...
+
+    @property
+    def has_float64(self) -> bool:
+        """Whether kernels may compute in float64."""
+        ...
+
+    @property
+    def access(self) -> str:
+        """How kernels reach buffers: "address" or "storage"."""
+        ...
+
+    @property
+    def is_lost(self) -> bool:
+        """It takes no more work; every call raises the first `DeviceLostError` again."""
+        ...
+
+    # ---------------------------------------------------------------- memory
+
+    def allocate(self, nbytes: int, usage: Usage = "device") -> Any:
         """Memory from the pool; `DeviceMemoryError` where there is none."""
         ...
 
-    def shader(
-        self, name: str, precision: Precision, num_buffers: int, num_params: int, constants: Mapping[int, int]
-    ) -> Any:
-        """Kernel of a shader in `shaders/`, specialised; equal arguments return the same kernel."""
+    def upload(self, array: np.ndarray) -> Any:
+        """A new buffer that only kernels touch, with the contents of an array; see `write`."""
         ...
 
-    def generated(self, kernel: Any, constants: Mapping[int, int] | None = None) -> Any:
-        """Kernel of a `codegen.gpu.GpuKernel`; `constants` replace its own specialization constants."""
+    def download(self, buffer: Any, dtype: Any, count: int) -> np.ndarray:
+        """A copy of the first `count` elements of a buffer, after everything submitted before."""
         ...
-
-    is_lost: bool
-    """It takes no more work; every call raises the first `DeviceLostError` again."""
 
     def write(self, buffer: Any, array: np.ndarray, offset: int = 0) -> None:
         """Write an array before every program that is submitted from now on; it may change at once."""
@@ -130,13 +161,49 @@ class Device(Protocol):
         ...
 
     def read(self, wanted: Sequence[tuple[Any, int, np.ndarray]]) -> None:
-        """Copy (buffer, first byte, array to fill) after everything submitted before, in one trip."""
+        """Copy (buffer, first byte, array to fill) after everything submitted before, in one round trip."""
         ...
+
+    def memory_statistics(self) -> dict[str, int]:
+        """Bytes that buffers use now (`used`), and what else the device knows."""
+        ...
+
+    # ---------------------------------------------------------------- kernels
+
+    def shader(
+        self, name: str, precision: Precision, num_buffers: int, num_params: int, constants: Mapping[int, int]
+    ) -> Any:
+        """Kernel of a shader in `shaders/`, specialised; equal arguments return the same kernel."""
+        ...
+
+    def generated(self, kernel: Any, constants: Mapping[int, int] | None = None) -> Any:
+        """Kernel of a `codegen.gpu.GpuKernel`; `constants` replace its own specialization constants."""
+        ...
+
+    def start_shader(
+        self, name: str, precision: Precision, num_buffers: int, num_params: int, constants: Mapping[int, int]
+    ) -> Any:
+        """As `shader`, or a `Future` of the kernel where it is being built."""
+        ...
+
+    def start_generated(self, kernel: Any, constants: Mapping[int, int] | None = None) -> Any:
+        """As `generated`, or a `Future` of the kernel where it is being built."""
+        ...
+
+    # ---------------------------------------------------------------- programs
 
     def record(self, label: str = "") -> Any:
         """A new `Recorder`; errors call its program by the label."""
         ...
 
-    def submit(self, program: Any) -> Ticket:
-        """Start a program after those submitted before it."""
+    def submit(self, program: Any) -> Any:
+        """Start a program after those submitted before it; returns its `Ticket`."""
         ...
+
+
+@dataclass(frozen=True)
+class Driver:
+    """A row of the table of what opens devices (`graphopt.device.DRIVERS`)."""
+
+    open: Callable[[str | None], Device]
+    """(index or part of the name, None: the best one) -> the device."""

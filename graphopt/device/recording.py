@@ -5,18 +5,15 @@ from __future__ import annotations
 import struct
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import numpy as np
-
-if TYPE_CHECKING:
-    from graphopt.device.vulkan import VulkanDevice
 
 
 class VulkanRecorder:
     """Collects the commands of a program; see `protocol.Recorder`. Every method returns the recorder."""
 
-    def __init__(self, device: VulkanDevice, label: str = ""):
+    def __init__(self, device: Any, label: str = ""):
         self._native = device.runtime.Recorder(device.native, label)
         self._device = device
         self._tables: dict[tuple[int, ...], Any] = {}
@@ -27,18 +24,6 @@ class VulkanRecorder:
         """Run `groups` workgroups; params are unsigned 32-bit integers in the shader's order."""
         kernel, buffers, words = self._arguments(kernel, buffers, params)
         self._native.dispatch(kernel, buffers, words, groups)
-        return self
-
-    def dispatch_indirect(
-        self, kernel: Any, buffers: Sequence[Any], params: Sequence[int], groups: Any, place: int = 0
-    ) -> VulkanRecorder:
-        """Run as many workgroups as the device says when it gets there.
-
-        groups: buffer with three uint32 (x, y, z) from byte `place` on, written before the last barrier; a 0
-        among them skips the dispatch. At most `info["max_groups_x"]` in x; kernels count x first.
-        """
-        kernel, buffers, words = self._arguments(kernel, buffers, params)
-        self._native.dispatch_indirect(kernel, buffers, words, groups, place)
         return self
 
     def begin_unless(self, flag: Any, place: int = 0) -> VulkanRecorder:
@@ -108,7 +93,7 @@ class TableKernel:
 class VulkanTicket:
     """A submission. The device keeps its program until it is done: nobody has to wait for it."""
 
-    def __init__(self, device: VulkanDevice, program: Any):
+    def __init__(self, device: Any, program: Any):
         self._device = device
         self._native = device.runtime.Ticket(program)
 

@@ -12,7 +12,8 @@ import os
 import threading
 
 from graphopt.device.listing import find_device, validation_asked
-from graphopt.device.vulkan import VulkanDevice, is_on_demand
+from graphopt.device.protocol import Driver
+from graphopt.device.vulkan import VulkanDevice
 from graphopt.errors import GraphOptError
 
 _open: dict[tuple, VulkanDevice] = {}
@@ -25,7 +26,7 @@ def shared_device(which: int | str | None) -> VulkanDevice:
     with _opening:
         index = _index(which)
         masked, cache = (os.environ.get(f"GRAPHOPT_{name}", "") for name in ("MASK_FEATURES", "CACHE_DIR"))
-        key = os.getpid(), index, validation_asked(), masked, cache, is_on_demand()
+        key = os.getpid(), index, validation_asked(), masked, cache
         device = _open.get(key)
         if device is None or device.is_lost:
             device = _open[key] = VulkanDevice(index)
@@ -66,6 +67,9 @@ def open_ahead(which: int | str | None) -> None:
 def _open_quietly(which: int | str | None) -> None:
     with contextlib.suppress(GraphOptError):
         shared_device(which)
+
+
+DRIVER = Driver(shared_device)
 
 
 @atexit.register

@@ -19,13 +19,14 @@ import numpy as np
 
 from graphopt import disk_cache
 from graphopt.cpu_kernels import kernels
-from graphopt.device import spirv
 from graphopt.device.built import BuiltOnce
 from graphopt.device.errors import DeviceError, DeviceLostError
 from graphopt.device.listing import find_device, native_module, validation_asked
 from graphopt.device.protocol import Precision, Usage
 from graphopt.device.recording import TableKernel, VulkanRecorder, VulkanTicket
-from graphopt.errors import OptionError, Stopped
+from graphopt.device.spirv import compile_generated
+from graphopt.device.spirv import load as load_spirv
+from graphopt.errors import Stopped
 
 _TIMEOUT = 60.0  # [s] a program is split long before it runs this long
 _WAIT = 0.02  # [s] between two questions whether to stop
@@ -35,22 +36,12 @@ MOST_KERNELS = 1000
 MOST_ON_CPU = 250  # llvmpipe's machine code of a kernel takes 1.6 MB of the host's memory
 """Of a device that are kept for who asks next: a solver of many edge types has some hundred, and drivers take
 up to a MiB for each. Programs keep those that they launch."""
-ALLOCATIONS = ("pooled", "on demand")
-
-
-def is_on_demand(asked: str = "") -> bool:
-    """Whether each buffer gets memory of its own; asked: empty: what GRAPHOPT_ALLOCATION says."""
-    chosen = asked or os.environ.get("GRAPHOPT_ALLOCATION", "") or ALLOCATIONS[0]
-    if chosen not in ALLOCATIONS:
-        name = "allocation" if asked else "GRAPHOPT_ALLOCATION"
-        raise OptionError(
-            f"{name} is '{chosen}', expected {' or '.join(repr(allowed) for allowed in ALLOCATIONS)}."
-        )
-    return chosen == "on demand"
 
 
 class VulkanDevice:
     """One opened Vulkan device; see `protocol.Device`. Several may be open at once."""
+
+    submits_whole_programs = True
 
     def __init__(
         self,
@@ -59,7 +50,6 @@ class VulkanDevice:
         validation: bool | None = None,
         masked_features: Iterable[str] = (),
         memory_scheme: str = "",
-        allocation: str = "",
     ):
         """Open a device.
 
@@ -71,8 +61,6 @@ class VulkanDevice:
             added to those in GRAPHOPT_MASK_FEATURES (separated by commas).
         memory_scheme: "single", "staged" or "rebar"; empty: single where host and device share memory, else
         staged.
-        allocation: "pooled" (a few large blocks, kept for what comes next) or "on demand" (memory of its own
-        for each buffer, given back with it); empty: GRAPHOPT_ALLOCATION, or pooled.
         """
         self.runtime = native_module()
         masked = {name for name in os.environ.get("GRAPHOPT_MASK_FEATURES", "").split(",") if name}
@@ -83,7 +71,6 @@ class VulkanDevice:
             validation_asked() if validation is None else validation,
             masked | set(masked_features),
             memory_scheme,
-            is_on_demand(allocation),
         )
         if (pipelines := disk_cache.load(self.native.pipeline_cache_name)) is not None:
             self.native.create_pipeline_cache(pipelines)
@@ -274,23 +261,44 @@ class VulkanDevice:
         self, name: str, precision: Precision, num_buffers: int, num_params: int, constants: Mapping[int, int]
     ) -> Any:
         """Kernel of `shaders/<name>.comp`, specialised; equal arguments return the same kernel."""
+        return self._kernels.get(*self._shader(name, precision, num_buffers, num_params, constants))
+
+    def start_shader(
+        self, name: str, precision: Precision, num_buffers: int, num_params: int, constants: Mapping[int, int]
+    ) -> Any:
+        """As `shader`; where it is not built yet a `Future` of it, which another thread builds."""
+        return self._kernels.start(*self._shader(name, precision, num_buffers, num_params, constants))
+
+    def _shader(
+        self, name: str, precision: Precision, num_buffers: int, num_params: int, constants: Mapping[int, int]
+    ) -> tuple[Hashable, Callable[[], Any]]:
+        """Key, and what builds it."""
         if precision == "double" and not self.has_float64:
             raise DeviceError(f"{self.name} has no float64; use precision='mixed'.")
-        key = (name, precision, tuple(sorted(constants.items())))
 
         def make() -> Any:
-            code = spirv.load(name, self.access, precision)
+            code = load_spirv(name, self.access, precision)
             return self.kernel(
                 code, name=name, num_buffers=num_buffers, num_params=num_params, constants=constants
             )
 
-        return self._kernels.get(key, make)
+        return (name, precision, tuple(sorted(constants.items()))), make
 
     def generated(self, kernel: Any, constants: Mapping[int, int] | None = None) -> Any:
         """Kernel of a `codegen.gpu.GpuKernel`; equal arguments return the same kernel.
 
         constants: specialization constants instead of the kernel's own, id -> unsigned value.
         """
+        return self._kernels.get(*self._generated(kernel, constants))
+
+    def start_generated(self, kernel: Any, constants: Mapping[int, int] | None = None) -> Any:
+        """As `generated`; where it is not built yet a `Future` of it, which another thread builds."""
+        return self._kernels.start(*self._generated(kernel, constants))
+
+    def _generated(
+        self, kernel: Any, constants: Mapping[int, int] | None
+    ) -> tuple[Hashable, Callable[[], Any]]:
+        """Key, and what builds it."""
         if kernel.arithmetic != "two_float" and not self.has_float64:
             raise DeviceError(
                 f"{self.name} has no float64; make kernel '{kernel.name}' with arithmetic='two_float'."
@@ -303,7 +311,7 @@ class VulkanDevice:
             weakref.finalize(kernel, _forget, weakref.ref(self), key, id(kernel)).atexit = False
 
         def make() -> Any:
-            code = spirv.compile_generated(kernel.name, kernel.source, self.access, kernel.precision)
+            code = compile_generated(kernel.name, kernel.source, self.access, kernel.precision)
             by_table = kernel.has_table and self.access == "address"
             native = self.kernel(
                 code,
@@ -314,7 +322,7 @@ class VulkanDevice:
             )
             return TableKernel(native) if by_table else native
 
-        return self._kernels.get(key, make)
+        return key, make
 
     def record(self, label: str = "") -> VulkanRecorder:
         """A new recorder; label: what errors call the program."""

@@ -40,10 +40,8 @@ def device_factor(
 
 def _offers(part: HostPart, is_chosen: bool) -> bool:
     """Whether this rank has a device that may take it."""
-    from graphopt.device.vulkan import VulkanDevice
-
     device = getattr(part.solver, "device", None)
-    if not isinstance(device, VulkanDevice) or not device.has_float64:
+    if device is None or not (device.submits_whole_programs and device.has_float64):
         return False
     return not (is_chosen and device.info.get("kind") == "cpu")
 

@@ -12,7 +12,7 @@ from graphopt.distributed.communicator import Communicator
 from graphopt.distributed.gather import gathered, put
 from graphopt.distributed.scattering import Scattered, Share
 from graphopt.graph import Graph
-from graphopt.problem.held import Problem
+from graphopt.problem.rewrite import Rewrite
 
 T = TypeVar("T")
 
@@ -103,7 +103,7 @@ def bring_back(
     comm: Communicator,
     share: Share,
     graph: Graph | None,
-    problem: Problem | None,
+    problem: Rewrite | None,
     scattered: Scattered | None,
 ) -> None:
     """The present estimates of all shares into the graphs of those who have one. Collective.
@@ -112,5 +112,5 @@ def bring_back(
     """
     collect(comm, share, None if problem is None else problem.graph, scattered)
     if problem is not None:
-        problem.bring_back()
+        problem.write_back()
     tell_all(comm, graph)

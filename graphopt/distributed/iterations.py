@@ -14,10 +14,10 @@ from graphopt.optimizer.progress import watching
 from graphopt.optimizer.run import Callback
 from graphopt.optimizer.signals import UsersCode
 from graphopt.optimizer.summary import Iteration, Summary
-from graphopt.problem.held import Problem
+from graphopt.problem.rewrite import Rewrite
 
 if TYPE_CHECKING:
-    from graphopt.distributed.optimize import Wanted
+    from graphopt.distributed.optimize import RankRequest
 
 
 class EachIteration:
@@ -34,11 +34,11 @@ class EachIteration:
         comm: Communicator,
         share: Share,
         graph: Graph | None,
-        problem: Problem | None,
+        problem: Rewrite | None,
         scattered: Scattered | None,
         signals: AgreedSignals,
         summary: Summary,
-        wanted: Wanted,
+        wanted: RankRequest,
     ):
         self._comm, self._share, self._graph, self._problem = comm, share, graph, problem
         self._scattered, self._signals = scattered, signals

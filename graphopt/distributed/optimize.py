@@ -11,7 +11,8 @@ from __future__ import annotations
 
 import time
 from collections.abc import Hashable
-from dataclasses import dataclass, field, fields, replace
+from dataclasses import dataclass, fields, replace
+from functools import partial
 from numbers import Integral
 from typing import TYPE_CHECKING, Any
 
@@ -42,18 +43,20 @@ from graphopt.errors import GraphError, OptionError
 from graphopt.graph import Graph, Selection
 from graphopt.linear.options import SolverChanges, SolverOptions
 from graphopt.optimizer.algorithm import Algorithm
-from graphopt.optimizer.computed import inlining_values
-from graphopt.optimizer.fallback import staying_on_the_cpu
-from graphopt.optimizer.given_graph import holding_the_graph
+from graphopt.optimizer.computed import check_computed, materializes
+from graphopt.optimizer.ending import chi2_within, close_seconds, raise_if_unusable
+from graphopt.optimizer.fallback import or_on_the_cpu
 from graphopt.optimizer.methods import METHODS
-from graphopt.optimizer.optimize import algorithm_of, chi2_within, close_seconds, hold, raise_if_unusable
 from graphopt.optimizer.options import AutoOptions, StopRules
 from graphopt.optimizer.progress import tell_end, tell_start
+from graphopt.optimizer.request import Request, check_graph, fix_gauge
 from graphopt.optimizer.run import Callback, run
 from graphopt.optimizer.signals import Settable
 from graphopt.optimizer.summary import Summary
 from graphopt.optimizer.unit_quaternions import make_unit, rough_rows
-from graphopt.problem.held import Problem, without_held
+from graphopt.problem.fixed_components import FIXED_COMPONENTS
+from graphopt.problem.inline import INLINED_VALUES
+from graphopt.problem.rewrite import Rewrite
 from graphopt.solver.configurations import configured
 from graphopt.suggestions import knowing_options
 
@@ -62,29 +65,34 @@ if TYPE_CHECKING:
 
 
 @dataclass(frozen=True)
-class Wanted:
-    """How to optimize: what `optimize` was asked for."""
+class RankOptions:
+    """How ranks work together."""
 
-    method: str = "auto"
-    max_iterations: int | None = None
-    options: StopRules | None = None
-    solver: SolverOptions = field(default_factory=SolverOptions)
-    configuration: str | None = None
-    fix: str | list[int] = "auto"
-    level: int = 0
-    vertices: Any = None
-    edges: Any = None
-    time_limit: float | None = None
-    callback: Callback | None = None
-    stop: Settable | None = None
-    on_interrupt: str = "raise"
     partition: str = "auto"
+    """Who gets what: "slabs", "metis", or "auto", see `distributed.partition`."""
     transport: str = "auto"
-    throw: bool = False
-    verbose: bool = False
+    """How rows that GPUs share get from one to the others in each conjugate gradient iteration: "host",
+    "pages" or "auto" (`distributed.transport`). Same results."""
     checkpoint: str | None = None
+    """A file that gets the estimates after every `every` iterations, whole or not at all."""
     every: int = 10
     resume: str | None = None
+    """A checkpoint to start from, made with any number of ranks."""
+
+
+@dataclass(frozen=True)
+class RankRequest(Request, RankOptions):
+    """Options of `optimize`."""
+
+
+class RankChanges(SolverChanges, total=False):
+    """Fields of `SolverOptions` and `RankOptions` as keywords of `optimize`."""
+
+    partition: str
+    transport: str
+    checkpoint: str | None
+    every: int
+    resume: str | None
 
 
 def distributed_rules(rules: StopRules) -> StopRules:
@@ -95,12 +103,9 @@ def distributed_rules(rules: StopRules) -> StopRules:
 
 
 @knowing_options(
-    [field.name for field in fields(SolverOptions)],
+    [field.name for kind in (SolverOptions, RankOptions) for field in fields(kind)],
     {"robust": "Graduated non-convexity runs on one rank: graphopt.optimize has it."},
 )
-@holding_the_graph
-@inlining_values
-@staying_on_the_cpu
 def optimize(
     graph: Graph | PartedGraph | None,
     comm: Any = None,
@@ -108,7 +113,6 @@ def optimize(
     max_iterations: int | None = None,
     *,
     options: StopRules | None = None,
-    configuration: str | None = None,
     fix: str | list[int] = "auto",
     level: int = 0,
     vertices: Any = None,
@@ -117,15 +121,9 @@ def optimize(
     callback: Callback | None = None,
     stop: Settable | None = None,
     on_interrupt: str = "raise",
-    computed: str = "auto",
-    partition: str = "auto",
-    transport: str = "auto",
-    checkpoint: str | None = None,
-    every: int = 10,
-    resume: str | None = None,
     throw: bool = False,
     verbose: bool = False,
-    **solver_changes: Unpack[SolverChanges],
+    **changes: Unpack[RankChanges],
 ) -> Summary:
     """Optimize rank 0's graph over a communicator, or over several devices of this process. Collective.
 
@@ -136,24 +134,56 @@ def optimize(
         too. Of a `PartedGraph` (`read`) every rank gives its own, whose share has the result.
     comm: an mpi4py communicator such as `MPI.COMM_WORLD`. None: a thread of this process for each device that
         `device` names, as in "vulkan:0,vulkan:1". With `comm`, such a list gives one to each rank of a host.
-    computed: "inline", or "auto", which is the same here: materialized values are evaluated by one rank.
-    partition: who gets what: "slabs", "metis", or "auto", see `distributed.partition`.
-    transport: how rows that GPUs share get from one to the others in each conjugate gradient iteration:
-        "host", "pages" or "auto" (`distributed.transport`). Same results.
-    checkpoint: a file that gets the estimates after every `every` iterations, whole or not at all.
-    resume: a checkpoint to start from, made with any number of ranks.
+    changes: fields of `SolverOptions` and `RankOptions` by name: partition, transport, checkpoint, every,
+        resume. computed is "inline", or "auto", which is the same here: materialized values are evaluated by
+        one rank.
     Raises what one rank raises during set-up on all of them: `RankError` names it.
     """
-    wanted = Wanted(
-        method, max_iterations, options, SolverOptions(**solver_changes), configuration, fix, level, vertices,
-        edges, time_limit, callback, stop, on_interrupt, partition, transport, throw, verbose, checkpoint,
-        every, resume,
-    )  # type: ignore[arg-type]  # fmt: skip
+    check_graph(graph, callback, may_be_none=True)
+    names = {field.name for field in fields(RankOptions)}
+    ranks: dict[str, Any] = {name: value for name, value in changes.items() if name in names}
+    solver: dict[str, Any] = {name: value for name, value in changes.items() if name not in names}
+    wanted = RankRequest(
+        method=method, max_iterations=max_iterations, options=options, fix=fix, level=level,
+        vertices=vertices, edges=edges, time_limit=time_limit, callback=callback, stop=stop,
+        on_interrupt=on_interrupt, throw=throw, verbose=verbose, solver=SolverOptions(**solver), **ranks,
+    )  # fmt: skip
+    check_computed(graph, wanted.solver)
+    if not isinstance(graph, Graph):
+        return or_on_the_cpu(partial(_optimize, comm), graph, wanted)
+    with graph.held_still():
+        if not graph.has_computed():
+            return or_on_the_cpu(partial(_optimize, comm), graph, wanted)
+        return _with_values_inlined(graph, comm, wanted)
+
+
+def _with_values_inlined(graph: Graph, comm: Any, wanted: RankRequest) -> Summary:
+    """Of a graph with computed values."""
+    graph.compute()
+    rewrite = Rewrite(graph, wanted.select(graph))
+    if materializes(graph, rewrite.selection, wanted.solver):
+        raise OptionError(
+            "Computed values that are materialized are evaluated by one rank. Use computed='inline', or "
+            "graphopt.optimize."
+        )
+    rewrite.apply(INLINED_VALUES)
+    chosen = rewrite.selection.edges if rewrite.selection.chosen_by_edges else ()
+    wanted = replace(
+        wanted, level=-1, vertices=None, edges={edges.edge_set: edges.rows for edges in chosen} or None,
+        callback=rewrite.callback(wanted.callback), solver=replace(wanted.solver, computed="auto"),
+    )  # fmt: skip
+    try:
+        return or_on_the_cpu(partial(_optimize, comm), rewrite.graph, wanted)
+    finally:
+        graph.compute()
+
+
+def _optimize(comm: Any, graph: Graph | PartedGraph | None, wanted: RankRequest) -> Summary:
     if comm is None:
-        if transport != "auto" and len(rank_devices(wanted.solver.device)) == 1:
+        if wanted.transport != "auto" and len(rank_devices(wanted.solver.device)) == 1:
             raise OptionError(
-                f"transport is '{transport}', but one device has nobody to talk to: name several, as in "
-                "device='vulkan:0,vulkan:1', or give comm."
+                f"transport is '{wanted.transport}', but one device has nobody to talk to: name several, as "
+                "in device='vulkan:0,vulkan:1', or give comm."
             )
         if isinstance(graph, PartedGraph):
             raise OptionError("A graph that was read in parts is optimized with the comm that read it.")
@@ -173,7 +203,7 @@ def optimize(
     return _told(summary, signals, wanted)
 
 
-def _in_threads(graph: Graph | None, wanted: Wanted) -> Summary:
+def _in_threads(graph: Graph | None, wanted: RankRequest) -> Summary:
     size = len(rank_devices(wanted.solver.device))
     if size == 1:
         return optimize_rank(graph, ThreadCommunicator(), wanted)
@@ -189,7 +219,7 @@ def _in_threads(graph: Graph | None, wanted: Wanted) -> Summary:
 class _Whole:
     """What rank 0 knows."""
 
-    problem: Problem
+    problem: Rewrite
     selection: Selection
     """Before anything was held for the gauge."""
     summary: Summary
@@ -201,12 +231,12 @@ class _Whole:
     """See `optimizer.unit_quaternions`."""
 
 
-def optimize_rank(graph: Graph | PartedGraph | None, comm: Communicator, wanted: Wanted) -> Summary:
+def optimize_rank(graph: Graph | PartedGraph | None, comm: Communicator, wanted: RankRequest) -> Summary:
     """What each rank does."""
     return _told(*_solve(graph, comm, wanted), wanted)
 
 
-def _told(summary: Summary, signals: AgreedSignals, wanted: Wanted) -> Summary:
+def _told(summary: Summary, signals: AgreedSignals, wanted: RankRequest) -> Summary:
     """The summary, or what it means for the caller; all ranks do the same, and none waits any more."""
     signals.raise_at_last(summary)
     raise_if_unusable(summary, wanted.throw)
@@ -214,12 +244,12 @@ def _told(summary: Summary, signals: AgreedSignals, wanted: Wanted) -> Summary:
 
 
 def _solve(
-    graph: Graph | PartedGraph | None, comm: Communicator, wanted: Wanted
+    graph: Graph | PartedGraph | None, comm: Communicator, wanted: RankRequest
 ) -> tuple[Summary, AgreedSignals]:
     start = time.perf_counter()
     _check_agreement(comm, wanted)
     rules, algorithm = together(comm, lambda: _algorithm(wanted))
-    options = together(comm, lambda: configured(wanted.configuration, wanted.solver))
+    options = together(comm, lambda: configured(wanted.solver))
     assignment = assign_device(comm, options.device)
     signals = together(
         comm, lambda: AgreedSignals(comm, wanted.stop, wanted.time_limit, start, wanted.on_interrupt)
@@ -273,13 +303,12 @@ def _solve(
 
 
 _ALIKE = (
-    "method", "max_iterations", "options", "solver", "configuration", "partition", "transport", "checkpoint",
-    "every",
+    "method", "max_iterations", "options", "solver", "partition", "transport", "checkpoint", "every",
 )  # fmt: skip
 """Options that lead all ranks the same way."""
 
 
-def _check_agreement(comm: Communicator, wanted: Wanted) -> None:
+def _check_agreement(comm: Communicator, wanted: RankRequest) -> None:
     """`OptionError` on all ranks where one has another option: they would wait for each other. Collective."""
     alike = replace(wanted, solver=replace(wanted.solver, device=""))
     told = comm.share({name: repr(getattr(alike, name)) for name in _ALIKE})
@@ -316,41 +345,35 @@ def _check_graphs(comm: Communicator, graph: Graph | None) -> None:
         )
 
 
-def _algorithm(wanted: Wanted) -> tuple[StopRules, Algorithm]:
+def _algorithm(wanted: RankRequest) -> tuple[StopRules, Algorithm]:
     """Rules and algorithm, which look at no more than the ranks know together."""
-    if wanted.time_limit is not None and not wanted.time_limit > 0.0:
-        raise OptionError(f"time_limit is {wanted.time_limit!r}, must be a number > 0 of seconds.")
+    wanted.check_time_limit()
     if not isinstance(wanted.every, Integral) or wanted.every < 1:
         raise OptionError(f"every is {wanted.every!r}, must be a number of iterations, at least 1.")
     check_transport(wanted.transport)
-    rules, _ = algorithm_of(wanted.method, wanted.options, wanted.max_iterations)
-    rules = distributed_rules(rules)
-    return rules, METHODS.row(wanted.method).make(rules)
+    return wanted.algorithm(distributed_rules)
 
 
-def _whole(graph: Graph | None, wanted: Wanted, options: SolverOptions, comm: Communicator) -> _Whole:
+def _whole(graph: Graph | None, wanted: RankRequest, options: SolverOptions, comm: Communicator) -> _Whole:
     """On rank 0: the problem, and whether the last optimization was of the same."""
     if graph is None:
         raise GraphError("The graph of rank 0 is what is optimized, and it is None there.")
-    if graph.has_computed():  # those that are inlined are gone
-        raise OptionError(
-            "Computed values that are materialized are evaluated by one rank. Use computed='inline', or "
-            "graphopt.optimize."
-        )
     if wanted.checkpoint is not None:
         check_path(wanted.checkpoint)
     if wanted.resume is not None:
         read_checkpoint(wanted.resume, graph)
-    chosen = graph.select(wanted.level, wanted.vertices, wanted.edges)
-    selection, held = hold(graph, chosen, wanted.fix)
+    chosen = wanted.select(graph)
+    selection, fixed = fix_gauge(graph, chosen, wanted.fix)
     rough = rough_rows(selection)
     if rough and METHODS.row(wanted.method).has_tolerances:
         make_unit(rough)
         rough = []
-    problem = without_held(graph, selection)
+    problem = Rewrite(graph, selection).apply(FIXED_COMPONENTS)
     summary = Summary(selection.num_active_vertices, selection.num_active_edges, wanted.method)
-    summary.fixed_by_gauge = held
-    known = session.find(graph, chosen, _key(wanted, options, comm.size)) if problem.graph is graph else None
+    summary.fixed_by_gauge = fixed
+    known = (
+        session.find(graph, chosen, _key(wanted, options, comm.size)) if not problem.is_other_graph else None
+    )
     scattered = None if known is None else known.scattered
     return _Whole(problem, chosen, summary, known, scattered, bool(rough))
 
@@ -362,7 +385,7 @@ def _final_chi2(graph: Graph | None, whole: _Whole | None, summary: Summary) -> 
     return chi2_within(graph, whole.selection.edges, np.inf)
 
 
-def _key(wanted: Wanted, options: SolverOptions, size: int) -> Hashable:
+def _key(wanted: RankRequest, options: SolverOptions, size: int) -> Hashable:
     """What shares and block solvers depend on, besides the graph."""
     fix = wanted.fix if isinstance(wanted.fix, str) else tuple(wanted.fix)
     return fix, wanted.partition, wanted.transport, options, size
@@ -386,7 +409,7 @@ def _kept(comm: Communicator, whole: _Whole | None, device: str) -> session.Own 
     return own
 
 
-def _dealt(comm: Communicator, whole: _Whole | None, wanted: Wanted, options: SolverOptions) -> Share:
+def _dealt(comm: Communicator, whole: _Whole | None, wanted: RankRequest, options: SolverOptions) -> Share:
     """This rank's share. Collective."""
 
     def deal() -> Scattered | None:
@@ -400,7 +423,7 @@ def _dealt(comm: Communicator, whole: _Whole | None, wanted: Wanted, options: So
         return comm.deal(None)
     graph, whole.scattered = whole.problem.graph, scattered
     share = comm.deal(lambda rank: scattered.share(graph, rank))
-    if not whole.problem.parts:
+    if not whole.problem.is_other_graph:
         key = _key(wanted, options, comm.size)
         whole.known = session.known_of(whole.selection, key, scattered, comm)
     return share
@@ -414,7 +437,7 @@ def _keep(comm: Communicator, graph: Graph | None, whole: _Whole | None, own: se
         session.keep(graph if comm.rank == 0 else None, known, number, comm, own)
 
 
-def _given(parted: PartedGraph | None, wanted: Wanted) -> tuple[Summary, Share]:
+def _given(parted: PartedGraph | None, wanted: RankRequest) -> tuple[Summary, Share]:
     """Of a graph that was read in parts: an empty summary and the share."""
     if parted is None:
         raise GraphError("Some ranks have a graph that was read in parts, and this one has none.")

@@ -22,7 +22,6 @@ from graphopt.distributed.scattering import Share
 from graphopt.graph.residuals import robust_chi2
 from graphopt.linear import SchurComplement
 from graphopt.linear.options import SolverOptions
-from graphopt.linear.systems import block_pattern
 from graphopt.problem.structure import Structure
 from graphopt.solver.create import create_block_solver
 
@@ -204,7 +203,7 @@ class SolverPart(RankPart):
         self.solver: Any = create_block_solver(share.graph, structure, own)
         self._values = np.empty(0)
         self._schur: Any = SchurComplement(
-            block_pattern(structure), structure.num_kept, mode="explicit" if forms else "implicit"
+            structure.pattern, structure.num_kept, mode="explicit" if forms else "implicit"
         )
         self._damping = np.zeros(structure.dim)
 
@@ -245,10 +244,10 @@ class SolverPart(RankPart):
     def _h_places(self) -> np.ndarray:
         """Where the numbers of the kept diagonal blocks of H are."""
         structure = self._structure
-        blocks = structure.col_ptr[1 : structure.num_kept + 1] - 1
+        blocks = structure.pattern.col_ptr[1 : structure.num_kept + 1] - 1
         sizes = structure.dims[: structure.num_kept].astype(np.int64) ** 2
         within = np.arange(sizes.sum()) - np.repeat(np.cumsum(sizes) - sizes, sizes)
-        return np.repeat(structure.block_ptr[blocks], sizes) + within
+        return np.repeat(structure.pattern.value_offsets[blocks], sizes) + within
 
     def reduced_pattern(self) -> tuple[np.ndarray, np.ndarray]:
         """Blocks of S_r."""

@@ -22,6 +22,7 @@ from typing import Any
 
 import numpy as np
 
+from graphopt.device.listing import native_module
 from graphopt.distributed.interface import Interface, Places
 from graphopt.distributed.iterating import TAIL, Iterating
 from graphopt.distributed.messages import (
@@ -299,7 +300,7 @@ class ResidentIterating:
         programs = [self._advance_program(number).recorded for number in range(self._message.turns)]
         is_double = self._context.precision == "double"
         ways = self._message.natively()
-        return Submissions(device.runtime, programs, *ways, is_double, device.timeout)
+        return Submissions(native_module(), programs, *ways, is_double, device.timeout)
 
     def _record_advance(self, program: Program, turn: int) -> None:
         pcg, message = self._pcg, self._message

@@ -32,7 +32,6 @@ from graphopt.linear.options import SolverOptions
 from graphopt.linear.pcg import MIXED_PCG_TOLERANCE, PCG_TOLERANCE
 from graphopt.linear.systems import ReducedSize, too_large_to_form
 from graphopt.linear.table import PRECONDITIONERS, factorizes, iterates
-from graphopt.option_names import FACTOR_PRECONDITIONERS
 from graphopt.problem.structure import Structure
 from graphopt.solver.external import ExternalPart, ExternalPlaces
 from graphopt.solver.trial import Damping, Trial, TrialsByParts
@@ -425,13 +424,6 @@ def make_solver(
     share: Share, options: SolverOptions, comm: Communicator, transport: str = "auto"
 ) -> FormedBlockSolver | IteratingBlockSolver:
     """The block solver for what `options` say and what is cheaper. Collective."""
-    if options.preconditioner in FACTOR_PRECONDITIONERS:
-        raise agreed(
-            OptionError(
-                f"preconditioner '{options.preconditioner}' works on one device, not over several ranks. "
-                "Use preconditioner='hschur', or linear_solver='cholesky'."
-            )
-        )
     structure = together(comm, lambda: _structure(share))
     forms, exact = _ways(comm, share, structure, options)
     part: Part = together(comm, lambda: _make_part(share, structure, options, forms))

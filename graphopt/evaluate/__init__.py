@@ -6,3 +6,7 @@
 
 Sequences of images are run by `slam_bridge.pipeline`, which hands its units to the same runner.
 """
+
+import lazy_loader
+
+__getattr__, __dir__, __all__ = lazy_loader.attach(__name__, submodules=["datasets", "report"])

@@ -26,17 +26,19 @@ def units(
 
     paths: problems by name. configurations: names of `solver.configurations`, or "auto".
     """
-    found = []
+    units_of_all = []
     for name, path in paths.items():
         common = {"name": name, "path": str(path)}
         for configuration in configurations:
             own = {"configuration": configuration, "options": options, "runs": runs}
-            found.append(Unit(f"{name} {configuration}", "graphopt.evaluate.bal:evaluate", {**common, **own}))
+            units_of_all.append(
+                Unit(f"{name} {configuration}", "graphopt.evaluate.bal:evaluate", {**common, **own})
+            )
         for peer in peers:
-            found.append(
+            units_of_all.append(
                 Unit(f"{name} {peer}", "graphopt.evaluate.peers:bal", {**common, "peer": peer, "runs": runs})
             )
-    return found
+    return units_of_all
 
 
 def evaluate(name: str, path: str, configuration: str, options: dict[str, Any], runs: int) -> dict[str, Any]:

@@ -13,14 +13,15 @@ from pathlib import Path
 from typing import Any
 
 import graphopt.colmap
+from graphopt.colmap.folders import read_colmap, write_colmap
+from graphopt.colmap.graph import model_of
+from graphopt.colmap.model import ColmapModel
 from graphopt.errors import OptionError
 from graphopt.evaluate import optional
 from graphopt.evaluate.bal import errors
 from graphopt.evaluate.runner import Unit
 from graphopt.evaluate.solve import measure
 from graphopt.evaluate.sparsity import patterns
-from graphopt.io.colmap import ColmapModel, read_colmap, write_colmap
-from graphopt.io.colmap.graph import model_of
 
 PEERS = ("pycolmap",)
 
@@ -38,19 +39,21 @@ def units(
 
     refine: fields of `graphopt.colmap.Options`. folder: where the refined models go.
     """
-    found = []
+    units_of_all = []
     for name, path in paths.items():
         common = {"name": name, "path": str(path), "refine": refine, "runs": runs}
         for number, configuration in enumerate(configurations):
             refined = None if number else str(folder / f"{name}-refined")
             own = {"configuration": configuration, "options": options, "refined": refined}
-            found.append(
+            units_of_all.append(
                 Unit(f"{name} {configuration}", "graphopt.evaluate.colmap:evaluate", {**common, **own})
             )
         for peer in peers:
             own = {"peer": peer}
-            found.append(Unit(f"{name} {peer}", "graphopt.evaluate.colmap:evaluate_peer", {**common, **own}))
-    return found
+            units_of_all.append(
+                Unit(f"{name} {peer}", "graphopt.evaluate.colmap:evaluate_peer", {**common, **own})
+            )
+    return units_of_all
 
 
 def evaluate(

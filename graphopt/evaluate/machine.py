@@ -49,10 +49,10 @@ def accelerators() -> tuple[list[dict[str, Any]], str]:
     from graphopt.errors import DeviceError
 
     try:
-        found = [entry.describe() for entry in list_devices()]
+        devices = [entry.describe() for entry in list_devices()]
     except DeviceError as error:
         return [], str(error)
-    return found, "" if found else "No Vulkan 1.2 device was found; graphopt optimizes on the CPU only."
+    return devices, "" if devices else "No Vulkan 1.2 device was found; graphopt optimizes on the CPU only."
 
 
 def _cpu_name() -> str:

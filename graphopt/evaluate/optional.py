@@ -13,7 +13,7 @@ def load(name: str, package: str | None = None) -> Any:
     try:
         return importlib.import_module(name)
     except ImportError as error:
-        wanted = package or name
+        distribution = package or name
         raise OptionError(
-            f"{name} cannot be imported ({error}). Install it with: pip install {wanted}"
+            f"{name} cannot be imported ({error}). Install it with: pip install {distribution}"
         ) from None

@@ -54,9 +54,9 @@ def _arrays(graph: Any) -> tuple[Any, Any, Any, np.ndarray, np.ndarray]:
     return cameras, points, observations, rows[0], rows[1]
 
 
-def _rows(ids: np.ndarray, wanted: np.ndarray) -> np.ndarray:
+def _rows(ids: np.ndarray, requested: np.ndarray) -> np.ndarray:
     order = np.argsort(ids)
-    return order[np.searchsorted(ids[order], wanted)]
+    return order[np.searchsorted(ids[order], requested)]
 
 
 def _flipped_cameras(cameras: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
@@ -146,10 +146,11 @@ def _gtsam(graph: Any) -> tuple[float, int, Any]:
     seconds = time.perf_counter() - started
 
     solved = graph.copy()
-    found = [result.atPinholeCameraCal3Bundler(camera_key(row)) for row in range(len(cameras))]
-    poses = [vertex.pose().inverse() for vertex in found]
+    refined = [result.atPinholeCameraCal3Bundler(camera_key(row)) for row in range(len(cameras))]
+    poses = [vertex.pose().inverse() for vertex in refined]
     inner = [
-        [camera.calibration().fx(), camera.calibration().k1(), camera.calibration().k2()] for camera in found
+        [camera.calibration().fx(), camera.calibration().k1(), camera.calibration().k2()]
+        for camera in refined
     ]
     _take(
         solved,

@@ -42,11 +42,11 @@ def draw(results: Results, folder: Path) -> Drawn:
 
 def _groups(entries: dict[str, dict[str, Any]], field: str) -> dict[str, list[dict[str, Any]]]:
     """Entries that have a field, by problem."""
-    found: dict[str, list[dict[str, Any]]] = {}
+    groups: dict[str, list[dict[str, Any]]] = {}
     for key, entry in entries.items():
         if entry.get(field):
-            found.setdefault(entry.get("problem", key), []).append(entry)
-    return found
+            groups.setdefault(entry.get("problem", key), []).append(entry)
+    return groups
 
 
 def _file_name(text: str) -> str:

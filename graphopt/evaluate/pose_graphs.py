@@ -29,20 +29,20 @@ def units(
     runs: int,
 ) -> list[Unit]:
     """One unit per graph and configuration, and per graph and peer."""
-    found = []
+    units_of_all = []
     for name, path in paths.items():
         common = {"name": name, "path": str(path), "runs": runs}
         for configuration in configurations:
             own = {"configuration": configuration, "options": options}
-            found.append(
+            units_of_all.append(
                 Unit(f"{name} {configuration}", "graphopt.evaluate.pose_graphs:evaluate", {**common, **own})
             )
         for peer in peers:
             own = {"peer": peer}
-            found.append(
+            units_of_all.append(
                 Unit(f"{name} {peer}", "graphopt.evaluate.pose_graphs:evaluate_peer", {**common, **own})
             )
-    return found
+    return units_of_all
 
 
 def evaluate(name: str, path: str, configuration: str, options: dict[str, Any], runs: int) -> dict[str, Any]:

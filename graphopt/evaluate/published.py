@@ -63,18 +63,18 @@ def published(kind: str, name: str, mode: str) -> dict[str, Any]:
 
     "orb_slam3_ate_m", and "local_ba_cpu_s", "local_ba_gpu_4_1_s", "local_ba_gpu_5_13_s" with mean and std.
     """
-    key, found = _key(name), {}
+    key, results = _key(name), {}
     names, errors = _ERRORS.get(kind, ((), {}))
     if key in names and (error := errors[mode][names.index(key)]) is not None:
-        found["orb_slam3_ate_m"] = error
+        results["orb_slam3_ate_m"] = error
     for line in _LOCAL_BA.split("\n"):
         sequence, *numbers = line.split() or [""]
         if sequence == key and mode == "stereo-inertial" and kind in ("euroc", "tumvi"):
             values = [1e-3 * float(number) for number in numbers]
             for place, label in enumerate(("cpu", "gpu_4_1", "gpu_5_13")):
                 mean, deviation = values[2 * place : 2 * place + 2]
-                found[f"local_ba_{label}_s"] = {"mean": mean, "std": deviation}
-    return found
+                results[f"local_ba_{label}_s"] = {"mean": mean, "std": deviation}
+    return results
 
 
 def _key(name: str) -> str:

@@ -61,10 +61,10 @@ def load(path: str | Path) -> Results:
         ) from None
     except (UnicodeDecodeError, json.JSONDecodeError) as error:
         raise FormatError(f"{file}: this is no results.json of graphopt eval: {error}") from None
-    wanted = {"kind", "options", "entries"}
-    if not isinstance(document, dict) or not wanted <= document.keys():
+    required = {"kind", "options", "entries"}
+    if not isinstance(document, dict) or not required <= document.keys():
         raise FormatError(
-            f"{file}: this is no results.json of graphopt eval: {', '.join(sorted(wanted))} missing."
+            f"{file}: this is no results.json of graphopt eval: {', '.join(sorted(required))} missing."
         )
     if document.pop("format", None) != FORMAT:
         raise FormatError(f"{file}: written by another version of graphopt, expected format {FORMAT}.")

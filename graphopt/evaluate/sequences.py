@@ -37,10 +37,10 @@ def units(
     configurations: list[str],
     options: dict[str, Any],
     folder: Path,
-    live: int | str | None = None,
+    live: int | None = None,
 ) -> list[Unit]:
     """One unit per sequence, mode and configuration; keys name what there is more than one of."""
-    found = []
+    units_of_all = []
     for name, path in sequences.items():
         for mode in modes:
             for configuration in configurations:
@@ -59,5 +59,5 @@ def units(
                     "live": live,
                     **options,
                 }
-                found.append(Unit(key, f"{MODULE}:evaluate", arguments, measures_process=True))
-    return found
+                units_of_all.append(Unit(key, f"{MODULE}:evaluate", arguments, measures_process=True))
+    return units_of_all

@@ -53,7 +53,7 @@ def solver_options(graph: Graph, configuration: str, options: Mapping[str, Any])
     if configuration == "auto" or any(vertex_set.marginalized.any() for vertex_set in graph.vertex_sets):
         return {**options, **({} if configuration == "auto" else {"configuration": configuration})}
     known = {name: options[name] for name in ("device", "precision") if name in options}
-    chosen = configured(configuration, SolverOptions(**known))
+    chosen = configured(SolverOptions(**known, configuration=configuration))
     return {**options, "device": chosen.device, "linear_solver": chosen.linear_solver, "schur": "off"}
 
 

@@ -22,10 +22,10 @@ PIXELS = 320
 def patterns(graph: Graph) -> dict[str, dict[str, Any]]:
     """H, and H_schur where vertices are marginalized: rows, numbers stored, and the raster."""
     dims, pairs, num_kept = block_pattern(graph)
-    found = {"H": _pattern(dims, pairs)}
+    by_name = {"H": _pattern(dims, pairs)}
     if 0 < num_kept < len(dims):
-        found["H_schur"] = _pattern(dims[:num_kept], _reduced_pairs(pairs, num_kept, len(dims)))
-    return found
+        by_name["H_schur"] = _pattern(dims[:num_kept], _reduced_pairs(pairs, num_kept, len(dims)))
+    return by_name
 
 
 def raster(pattern: dict[str, Any]) -> np.ndarray:

@@ -33,10 +33,10 @@ class Column:
 
     def value(self, entry: dict[str, Any]) -> Any:
         """The number of an entry; None if it has none."""
-        found: Any = entry
+        value: Any = entry
         for key in self.path.split("."):
-            found = found.get(key) if isinstance(found, dict) else None
-        return found
+            value = value.get(key) if isinstance(value, dict) else None
+        return value
 
     def text(self, entry: dict[str, Any]) -> str:
         """What the table shows."""

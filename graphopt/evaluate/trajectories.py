@@ -10,16 +10,10 @@ import numpy as np
 from numpy.typing import NDArray
 
 from graphopt.errors import FormatError, OptionError
-from graphopt.evaluate.report.trajectory import (
-    ALIGNMENTS,
-    DELTA_UNITS,
-    Alignment,
-    PoseErrors,
-    compare_poses,
-    match_by_time,
-)
+from graphopt.evaluate.report.trajectory import PoseErrors, compare_poses, match_by_time
 from graphopt.evaluate.runner import Unit
 from graphopt.geometry import SO3
+from graphopt.option_names import ALIGNMENTS, DELTA_UNITS, Alignment
 
 __all__ = [
     "ALIGNMENTS",

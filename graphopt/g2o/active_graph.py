@@ -159,9 +159,11 @@ class ActiveGraph(OptimizableGraph):
         solver, block = self._block_of(vertex)
         solver = self._with_blocks(solver)
         structure = solver.structure
-        last = int(structure.col_ptr[block + 1]) - 1
+        last = int(structure.pattern.col_ptr[block + 1]) - 1
         dim = int(structure.dims[block])
-        values = solver.values[structure.block_ptr[last] : structure.block_ptr[last + 1]]
+        values = solver.values[
+            structure.pattern.value_offsets[last] : structure.pattern.value_offsets[last + 1]
+        ]
         return values.reshape(dim, dim).copy()
 
     def _with_blocks(self, solver: Any) -> Any:
@@ -169,9 +171,9 @@ class ActiveGraph(OptimizableGraph):
         if hasattr(solver, "values"):
             return solver
         problem = self._active_problem("hessian")
-        found = CpuBlockSolver(problem.graph, solver.structure, SolverOptions("cpu"))
-        found.linearize()
-        return found
+        with_blocks = CpuBlockSolver(problem.graph, solver.structure, SolverOptions("cpu"))
+        with_blocks.linearize()
+        return with_blocks
 
     def _b_block(self, vertex: Any) -> np.ndarray:
         solver, block = self._block_of(vertex)
@@ -204,8 +206,8 @@ class ActiveGraph(OptimizableGraph):
 
     def find_gauge(self) -> Any:
         """The vertex that g2o would fix, None for an empty graph."""
-        found = self._flagged_graph().find_gauge()
-        return None if found is None else self._vertices.get(found)
+        vertex = self._flagged_graph().find_gauge()
+        return None if vertex is None else self._vertices.get(vertex)
 
     def is_connected(self, level: int = 0) -> bool:
         """All vertices of the level's edges are connected."""

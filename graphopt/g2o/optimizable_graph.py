@@ -49,10 +49,11 @@ class OptimizableGraph(HyperGraph):
         return True
 
     def _parameters_fit(self, edge: Any) -> bool:
-        found = [self._parameter_container.get_parameter(param_id) for param_id in edge.param_ids()]
+        parameters = [self._parameter_container.get_parameter(param_id) for param_id in edge.param_ids()]
         kinds = edge._type.parameters
         return all(
-            vertex is not None and vertex._type is kind for vertex, kind in zip(found, kinds, strict=True)
+            vertex is not None and vertex._type is kind
+            for vertex, kind in zip(parameters, kinds, strict=True)
         )
 
     def add_parameter(self, p: Parameter) -> bool:

@@ -188,12 +188,12 @@ class Simulator:
     def _visible(self, truth: Any) -> list[tuple[int, np.ndarray]]:
         """(number, position in the robot's frame) of landmarks in the field of view."""
         inverse = truth.inverse()
-        found = []
+        visible = []
         for number, position in enumerate(self._landmarks):
             local = inverse * position
             if np.linalg.norm(local) < _RANGE and abs(np.arctan2(local[1], local[0])) < _FIELD:
-                found.append((number, local))
-        return found
+                visible.append((number, local))
+        return visible
 
 
 class Simulator2D(Simulator):

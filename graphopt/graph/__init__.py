@@ -6,7 +6,7 @@ from graphopt.graph.graph import Graph
 from graphopt.graph.grids import Grid
 from graphopt.graph.selection import EdgeSelection, Selection
 from graphopt.graph.sets import EdgeSet, ParameterSet, VertexSet
-from graphopt.graph.stencils import StencilDomain, everywhere
+from graphopt.graph.stencils import everywhere
 from graphopt.graph.store import UnparsedLine
 from graphopt.graph.views import Edge, Vertex
 
@@ -20,7 +20,6 @@ __all__ = [
     "GridEdges",
     "ParameterSet",
     "Selection",
-    "StencilDomain",
     "UnparsedLine",
     "Vertex",
     "VertexSet",

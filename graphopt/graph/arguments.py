@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from graphopt.errors import GraphError, OptionError, ShapeError
+from graphopt.foreign_arrays import host
 from graphopt.graph import validate
 from graphopt.types import registry
 from graphopt.types.base import EdgeType, VariadicEdgeType
@@ -88,7 +89,7 @@ def checked_ids(ids: Any, tag: str) -> np.ndarray:
 
 def checked_flags(values: Any, count: int, what: str) -> np.ndarray:
     """One bool or (n,) bool."""
-    flags = np.asarray(values)
+    flags = np.asarray(host(values, what))
     if flags.dtype != bool or flags.shape not in ((), (count,)):
         raise ShapeError(
             f"{what} has shape {flags.shape} of {flags.dtype}, expected one bool or ({count},) bool."
@@ -111,7 +112,7 @@ def kernel_numbers(kernel: Any, count: int) -> np.ndarray:
 def kernel_widths(width: Any, count: int) -> np.ndarray:
     """Positive widths: one, or (n,)."""
     try:
-        widths = np.asarray(width, np.float64)
+        widths = np.asarray(host(width, "kernel_width"), np.float64)
     except (TypeError, ValueError) as error:
         raise ShapeError(f"kernel_width cannot be read as float64: {error}.") from None
     if widths.shape not in ((), (count,)):

@@ -24,6 +24,8 @@ from typing import Any, TypeVar
 
 import numpy as np
 
+from graphopt.foreign_arrays import shared
+
 Fact = TypeVar("Fact")
 _NOTHING_KNOWN: tuple[object, dict[Hashable, Any]] = (object(), {})
 
@@ -58,6 +60,11 @@ class Columns:
         capacity = len(next(iter(self._buffers.values())))
         self._buffers[name] = np.zeros((capacity, *shape), dtype)
         self._views[name] = self._buffers[name][: self.num_rows]
+
+    @property
+    def names(self) -> list[str]:
+        """Of all columns."""
+        return list(self._buffers)
 
     def has(self, name: str) -> bool:
         """There is a column of this name."""
@@ -125,11 +132,33 @@ class Columns:
     def append(self, num_rows: int, values: Mapping[str, object]) -> None:
         """Add rows; each value broadcasts to its column's new rows."""
         first, last = self.num_rows, self.num_rows + num_rows
+        taken = {} if first else self._take(num_rows, values)
         self.reserve(last)
         for name, buffer in self._buffers.items():
-            buffer[first:last] = values.get(name, 0)
+            if name not in taken:
+                buffer[first:last] = values.get(name, 0)
         self.num_rows = last
         self._refresh()
+
+    def _take(self, num_rows: int, values: Mapping[str, object]) -> set[str]:
+        """Of the first rows: arrays of `foreign_arrays.empty` become buffers; returns their names."""
+        taken = {
+            name: memory
+            for name, value in values.items()
+            if isinstance(value, np.ndarray)
+            and name in self._buffers
+            and value.shape == (num_rows, *self._buffers[name].shape[1:])
+            and value.dtype == self._buffers[name].dtype
+            and (memory := shared(value)) is not None
+        }
+        if taken:
+            others = {
+                name: np.empty((num_rows, *buffer.shape[1:]), buffer.dtype)
+                for name, buffer in self._buffers.items()
+            }
+            self._buffers = {**others, **taken}
+            self._become_stale()
+        return set(taken)
 
     def keep(self, mask: np.ndarray) -> None:
         """Drop the rows where `mask` is False; the others keep their order."""

@@ -193,7 +193,6 @@ class GraphDomains(GraphStore):
     ) -> tuple[EdgeSet, int, np.ndarray]:
         """Append the edges of a part; its ids are right by construction, nothing is looked up."""
         number, edge_set = set_of(self.edge_sets, part.type, EdgeSet)
-        domain = stencil.domain(part, len(edge_set))
         columns = {
             "sequence": self._orders(None, len(part.places), edge_set),
             "vertices": part.vertices,
@@ -202,8 +201,6 @@ class GraphDomains(GraphStore):
             **constants,
         }
         self._append(self.edge_sets, number, edge_set, columns, None)
-        if domain is not None:
-            edge_set.domains.append(domain)
         return edge_set, int(columns["sequence"][0]), part.places
 
     # ---------------------------------------------------------------- images

@@ -43,7 +43,6 @@ from graphopt.graph.id_index import IdIndex
 from graphopt.graph.kernels import renumber_kernels, used_own_kernels
 from graphopt.graph.select import select, select_connected
 from graphopt.graph.sets import EdgeSet, ParameterSet, VertexSet
-from graphopt.graph.stencils import domain_of_accesses
 from graphopt.graph.views import Edge, Vertex
 from graphopt.html import html_table
 from graphopt.suggestions import knows_its_options
@@ -159,9 +158,8 @@ class Graph(GraphComputed):
         for numbers that are not finite. Information matrices must be symmetric; that they are positive
         semi-definite is reported by `check()`, not required.
         """
-        accesses = vertices
-        if is_access(accesses):
-            vertices = accessed_ids(resolved_edge_type(edge_type), accesses, measurements)
+        if is_access(vertices):
+            vertices = accessed_ids(resolved_edge_type(edge_type), vertices, measurements)
         checked = self._checked_edges(
             edge_type,
             vertices,
@@ -173,11 +171,7 @@ class Graph(GraphComputed):
             parameters=parameters,
             order=order,
         )
-        rows = self._add_checked_edges(*checked, order)
-        domain = domain_of_accesses(accesses, rows) if is_access(accesses) else None
-        if domain is not None:
-            existing_set(self.edge_sets, checked[0], "edges").domains.append(domain)
-        return rows
+        return self._add_checked_edges(*checked, order)
 
     def _checked_edges(
         self,
@@ -419,7 +413,6 @@ class Graph(GraphComputed):
         gone = np.sort(ids)
         for edge_set in self.edge_sets:
             touched = np.isin(edge_set.vertices, gone).any(axis=1)
-            edge_set.domains.clear()
             if touched.any():
                 edge_set._columns.keep(np.logical_not(touched))
         for number in np.unique(numbers).tolist():
@@ -437,7 +430,6 @@ class Graph(GraphComputed):
         except IndexError as error:
             raise UnknownIdError(f"{found.type.tag} has {len(found)} edges: {error}.") from None
         self._note_change()
-        found.domains.clear()
         found._columns.keep(keep)
 
     def remove_parameters(self, ids: Any) -> None:

@@ -52,6 +52,8 @@ def errors(graph: Graph, edge_set: EdgeSet, rows: np.ndarray) -> np.ndarray:
 
 def errors_of(edge_set: EdgeSet, values: list[np.ndarray]) -> np.ndarray:
     """(k, residual_dim) errors for these `arguments`, (k, dim) each."""
+    if edge_set.type.outside is not None:
+        return edge_set.type.outside.residual_of(edge_set.type, values)
     edge_type = working_edge_type(edge_set.type)
     encoded, arity = _in_working_form(edge_set, values), edge_set.arity
     residual = edge_type.error(tuple(encoded[:arity]), tuple(encoded[arity:-1]), encoded[-1])

@@ -30,13 +30,13 @@ import numpy as np
 
 from graphopt.cpu_kernels import kernels
 from graphopt.errors import GraphError, UnknownIdError
+from graphopt.foreign_arrays import host
 from graphopt.graph import residuals
 from graphopt.graph.columns import Columns
 
 if TYPE_CHECKING:
     from collections.abc import Iterable
 
-    from graphopt.graph.stencils import StencilDomain
     from graphopt.graph.store import GraphStore
     from graphopt.symbolic.images import Image
     from graphopt.types import EdgeType, ParameterType, VertexType
@@ -69,6 +69,19 @@ class _Set:
     def look(self, name: str) -> np.ndarray:
         """The array of a name to read only; what is known of it stays so (see `columns`)."""
         return self._columns.look(name)
+
+    def device_array(self, name: str) -> np.ndarray:
+        """The array of a name for other libraries: `torch.from_dlpack(vertex_set.device_array("estimate"))`.
+
+        The same memory, not a copy: what is written there changes the graph, and it stays valid as long as
+        anybody has it (but is another graph's memory no more once the set has grown or lost rows, as every
+        view). It is host memory: a graph that was optimized on a GPU has its estimates there afterwards.
+        Raises `UnknownIdError` for a name that there is not.
+        """
+        if not self._columns.has(name):
+            known = ", ".join(self._columns.names)
+            raise UnknownIdError(f"There is no array {name!r} here, expected one of {known}.")
+        return self._columns.look(name) if name in ("ids", "sequence") else self._columns[name]
 
     def touch(self) -> None:
         """Say that arrays of this set were written by an address, which nothing else can see."""
@@ -115,7 +128,7 @@ class VertexSet(_Set):
 
     @estimate.setter
     def estimate(self, values: object) -> None:
-        self._columns["estimate"][...] = values
+        self._columns["estimate"][...] = host(values, "estimate")
 
     @property
     def fixed(self) -> np.ndarray:
@@ -124,7 +137,7 @@ class VertexSet(_Set):
 
     @fixed.setter
     def fixed(self, values: object) -> None:
-        self._columns["fixed"][...] = values
+        self._columns["fixed"][...] = host(values, "fixed")
 
     @property
     def marginalized(self) -> np.ndarray:
@@ -133,7 +146,7 @@ class VertexSet(_Set):
 
     @marginalized.setter
     def marginalized(self, values: object) -> None:
-        self._columns["marginalized"][...] = values
+        self._columns["marginalized"][...] = host(values, "marginalized")
 
     @property
     def held(self) -> np.ndarray | None:
@@ -142,7 +155,7 @@ class VertexSet(_Set):
 
     @held.setter
     def held(self, values: object) -> None:
-        self.make_room_to_hold()[...] = values
+        self.make_room_to_hold()[...] = host(values, "held")
 
     def make_room_to_hold(self) -> np.ndarray:
         """`held`, which is there from now on."""
@@ -151,9 +164,14 @@ class VertexSet(_Set):
         return self._columns["held"]
 
     @property
+    def has_room_for_components(self) -> bool:
+        """`held` is there: some vertex may hold a component, or did once."""
+        return self._columns.has("held")
+
+    @property
     def holds_components(self) -> bool:
         """Some vertex holds a component."""
-        return self.held is not None and bool(self.held.any())
+        return self._columns.has("held") and bool(self.look("held").any())
 
     def copy(self) -> VertexSet:
         """Independent set with the same vertices."""
@@ -192,7 +210,7 @@ class ParameterSet(_Set):
 
     @values.setter
     def values(self, values: object) -> None:
-        self._columns["values"][...] = values
+        self._columns["values"][...] = host(values, "values")
 
     @property
     def images(self) -> list[Image]:
@@ -259,8 +277,6 @@ class EdgeSet(_Set):
             )
         )
         self.type = edge_type
-        self.domains: list[StencilDomain] = []
-        """Runs of edges whose vertex rows follow from offsets on a grid; forgotten when edges are removed."""
         self._owner: weakref.ref[GraphStore] | None = None
 
     def __repr__(self) -> str:
@@ -290,6 +306,10 @@ class EdgeSet(_Set):
     def errors(self, rows: object = None) -> np.ndarray:
         """(k, residual_dim) errors at the present estimates, of all edges or of `rows` (numbers, mask)."""
         return residuals.errors(self.graph, self, self._chosen(rows))
+
+    def device_array(self, name: str) -> np.ndarray:
+        """As of the other sets; "residuals" are computed at the present estimates, (m, residual_dim)."""
+        return self.errors() if name == "residuals" else super().device_array(name)
 
     def chi2(self, rows: object = None, *, robust: bool = True) -> np.ndarray:
         """(k,) rho(e' Omega e) of each edge at the present estimates; `robust=False` leaves rho out."""
@@ -321,7 +341,7 @@ class EdgeSet(_Set):
 
     @measurement.setter
     def measurement(self, values: object) -> None:
-        self._columns["measurement"][...] = values
+        self._columns["measurement"][...] = host(values, "measurement")
 
     @property
     def information(self) -> np.ndarray:
@@ -330,7 +350,7 @@ class EdgeSet(_Set):
 
     @information.setter
     def information(self, values: object) -> None:
-        self._columns["information"][...] = values
+        self._columns["information"][...] = host(values, "information")
 
     def information_kind(self, rows: np.ndarray | None = None) -> str:
         """What the information matrices of rows (None: all) all are: "identity", "diagonal" or "full"."""
@@ -345,7 +365,7 @@ class EdgeSet(_Set):
 
     @kernel.setter
     def kernel(self, values: object) -> None:
-        self._columns["kernel"][...] = values
+        self._columns["kernel"][...] = host(values, "kernel")
 
     @property
     def kernel_width(self) -> np.ndarray:
@@ -354,7 +374,7 @@ class EdgeSet(_Set):
 
     @kernel_width.setter
     def kernel_width(self, values: object) -> None:
-        self._columns["kernel_width"][...] = values
+        self._columns["kernel_width"][...] = host(values, "kernel_width")
 
     @property
     def level(self) -> np.ndarray:
@@ -363,7 +383,7 @@ class EdgeSet(_Set):
 
     @level.setter
     def level(self, values: object) -> None:
-        self._columns["level"][...] = values
+        self._columns["level"][...] = host(values, "level")
 
     @property
     def parameters(self) -> np.ndarray:

@@ -1,8 +1,8 @@
 """Edges at every place of a grid, without index arrays: the domains of Opt.
 
 A stencil has one offset per slot. The edge at place p joins the vertices p + offset. Places whose stencil
-lies inside the grid are a box, the *interior*: vertex rows follow from the offsets alone there, see
-`StencilDomain`. At the border a rule says what happens:
+lies inside the grid are the *interior*: ids follow from the offsets alone. At the border a rule says what
+happens:
 
     skip      there is no edge
     clamp     the nearest place of the border            -1 -> 0        n -> n - 1
@@ -33,37 +33,6 @@ Offset = tuple[int, ...]
 
 
 @dataclass(frozen=True, eq=False)
-class StencilDomain:
-    """Edges whose vertex rows need no index array: rows `first_edge + k` of an edge set.
-
-    With the place p = origin + unravel(k, extent) (row-major), slot s of edge k is row
-
-        first_row[s] + ravel(p + offsets[s], shape)          of the vertex set of the slot's type,
-
-    where offsets[s] is None: row first_row[s] for all edges.
-    """
-
-    first_edge: int
-    shape: tuple[int, ...]
-    origin: tuple[int, ...]
-    extent: tuple[int, ...]
-    offsets: tuple[Offset | None, ...]
-    grids: tuple[Grid, ...]
-    places: tuple[int, ...]
-    """Per slot: place in its grid that `first_row` names: 0, the shared vertex, or a sequence's first."""
-
-    @property
-    def num_edges(self) -> int:
-        """Edges of the domain."""
-        return int(np.prod(self.extent))
-
-    @property
-    def first_row(self) -> tuple[int, ...]:
-        """Per slot: row of the grid's first vertex, or of the shared vertex, at the moment."""
-        return tuple(grid.first_row + place for grid, place in zip(self.grids, self.places, strict=True))
-
-
-@dataclass(frozen=True, eq=False)
 class Part:
     """Edges of one type and where they are."""
 
@@ -72,8 +41,6 @@ class Part:
     """(m,) int64: flat place of each edge in the grid."""
     vertices: np.ndarray
     """(m, arity of `type`) int64 ids."""
-    domain: tuple[tuple[int, ...], tuple[int, ...]] | None
-    """(origin, extent) where the edges are a box."""
 
 
 class Stencil:
@@ -103,7 +70,7 @@ class Stencil:
         wanted = inside if mask is None else inside & mask
         places = np.flatnonzero(wanted)
         ids = self._interior_ids(places)
-        yield Part(self.type, places, ids, (origin, extent) if mask is None else None)
+        yield Part(self.type, places, ids)
         if self.boundary == "skip":
             return
         border = ~inside if mask is None else ~inside & mask
@@ -123,7 +90,7 @@ class Stencil:
             here = number == k
             kept = np.unique(first)
             pattern = tuple(np.searchsorted(kept, first).tolist())
-            yield Part(merged_edge_type(self.type, pattern), places[here], ids[here][:, kept], None)
+            yield Part(merged_edge_type(self.type, pattern), places[here], ids[here][:, kept])
 
     def _interior_ids(self, places: np.ndarray) -> np.ndarray:
         """(m, arity) vertex ids of the edges at flat places whose stencil lies inside the grid."""
@@ -155,32 +122,6 @@ class Stencil:
             ]
             ids[:, slot] = each_slot.first_id + np.ravel_multi_index(moved, self.shape)
         return ids
-
-    def domain(self, part: Part, first_edge: int) -> StencilDomain | None:
-        """Description of a part that is a box, None for others."""
-        if part.domain is None:
-            return None
-        origin, extent = part.domain
-        grids = tuple(slot.grid if isinstance(slot, Access) else slot for slot in self.slots)
-        places = tuple(slot.start if isinstance(slot, Access) else 0 for slot in self.slots)
-        return StencilDomain(first_edge, self.shape, origin, extent, self.offsets, grids, places)
-
-
-def domain_of_accesses(accesses: Access | Sequence[Access], rows: slice) -> StencilDomain | None:
-    """Description of edges by accesses, None where one of them is by index or none is sequential."""
-    slots = [accesses] if isinstance(accesses, Access) else list(accesses)
-    kinds = {slot.kind for slot in slots}
-    if "indexed" in kinds or "sequential" not in kinds or rows.start == rows.stop:
-        return None
-    return StencilDomain(
-        rows.start,
-        (rows.stop - rows.start,),
-        (0,),
-        (rows.stop - rows.start,),
-        tuple((0,) if slot.kind == "sequential" else None for slot in slots),
-        tuple(slot.grid for slot in slots),
-        tuple(slot.start for slot in slots),
-    )
 
 
 def everywhere(mask: Any, offsets: Sequence[Sequence[int]]) -> np.ndarray:

@@ -12,6 +12,7 @@ import numpy as np
 
 from graphopt.cpu_kernels import kernels
 from graphopt.errors import GraphError, ShapeError
+from graphopt.foreign_arrays import host
 from graphopt.geometry import quaternion
 
 _CHUNK = 1 << 14  # rows per chunk
@@ -20,7 +21,7 @@ _SYMMETRY_TOLERANCE = 1e-9  # relative to the largest entry of an information ma
 
 def as_ids(values: object, what: str, shape: tuple[int, ...] | None = None) -> np.ndarray:
     """`values` as an int64 array; whole numbers only."""
-    array = np.asarray(values)
+    array = np.asarray(host(values, what))
     if array.size == 0:
         array = array.astype(np.int64)
     if array.dtype == object or array.dtype.kind == "b" or array.dtype.kind not in "iu":
@@ -49,6 +50,7 @@ def _whole_numbers(array: np.ndarray) -> np.ndarray | None:
 
 def as_rows(values: object, num_rows: int, shape: tuple[int, ...], what: str) -> np.ndarray:
     """`values` as float64 of shape (num_rows, *shape), or `shape` for one value that all rows share."""
+    values = host(values, what)
     try:
         array = np.asarray(values)
         if array.dtype.kind == "c" or np.ma.is_masked(values):

@@ -1,20 +1,15 @@
 """Reading and writing graphs: .g2o, TORO, iSAM, BAL, Bundler, COLMAP, libmv, and trajectories.
 
-docs/formats.md has the details.
+docs/formats.md has the details. What reads and writes COLMAP models as arrays is in `graphopt.colmap`;
+its names can be imported from here as well.
 """
 
+from __future__ import annotations
+
+from importlib import import_module
+from typing import Any
+
 from graphopt.io.bal_problem import BalProblem
-from graphopt.io.colmap import (
-    ColmapCamera,
-    ColmapFrames,
-    ColmapImages,
-    ColmapModel,
-    ColmapPoints,
-    ColmapRig,
-    ColmapSensor,
-    read_colmap,
-    write_colmap,
-)
 from graphopt.io.dialects import DIALECTS, Dialect
 from graphopt.io.formats import (
     FORMATS,
@@ -30,18 +25,12 @@ from graphopt.io.formats import (
 )
 from graphopt.io.read_report import ReadReport
 from graphopt.io.trajectory import poses_of, read_kitti, read_tum, write_kitti, write_tum
+from graphopt.option_names import FOLDER_FORMATS
 
 __all__ = [
     "DIALECTS",
     "FORMATS",
     "BalProblem",
-    "ColmapCamera",
-    "ColmapFrames",
-    "ColmapImages",
-    "ColmapModel",
-    "ColmapPoints",
-    "ColmapRig",
-    "ColmapSensor",
     "Dialect",
     "Format",
     "ReadReport",
@@ -51,13 +40,30 @@ __all__ = [
     "format_for_writing",
     "poses_of",
     "read",
-    "read_colmap",
     "read_kitti",
     "read_tum",
     "read_with_report",
     "register_format",
     "write",
-    "write_colmap",
     "write_kitti",
     "write_tum",
 ]
+
+_COLMAP = (
+    "ColmapCamera",
+    "ColmapFrames",
+    "ColmapImages",
+    "ColmapModel",
+    "ColmapPoints",
+    "ColmapRig",
+    "ColmapSensor",
+    "read_colmap",
+    "write_colmap",
+)
+
+
+def __getattr__(name: str) -> Any:
+    """Names of `graphopt.colmap`, which stands above this package."""
+    if name not in _COLMAP:
+        raise AttributeError(f"module 'graphopt.io' has no attribute '{name}'")
+    return getattr(import_module(FOLDER_FORMATS["colmap"].rpartition(".")[0]), name)

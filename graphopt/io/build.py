@@ -115,11 +115,6 @@ class GraphBuilder:
         """Likewise."""
         return self._parameters
 
-    @property
-    def edge_rows(self) -> list[_EdgeRows]:
-        """Likewise."""
-        return self._edges
-
     def build(self) -> Graph:
         """Make the graph.
 

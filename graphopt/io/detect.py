@@ -3,13 +3,13 @@
 from __future__ import annotations
 
 import os
-from pathlib import Path
 
 import numpy as np
 
 from graphopt.errors import FormatError
 from graphopt.io import gtsam_stereo
 from graphopt.io.files import PathLike, strip_compression
+from graphopt.io.g2o_tree import tree_format
 from graphopt.io.graph_npz import MEMBER
 
 _ISAM_TAGS = {b"ODOMETRY", b"LANDMARK", b"POINT3"}
@@ -34,6 +34,7 @@ SUFFIXES = {
     ".isam": "isam",
     ".bal": "bal",
     ".npz": "graph_npz",
+    ".json": "g2o_json",
     ".out": "bundler",
     ".tum": "tum",
     ".kitti": "kitti",
@@ -54,7 +55,10 @@ def detect(data: bytes, path: PathLike, preferred: str | None = None) -> str:
     if not data.strip():
         raise FormatError(f"{os.fspath(path)}:1: the file is empty")
     if data.startswith(b"PK\x03\x04"):
-        return "graph_npz" if data[30 : 30 + len(MEMBER)] == MEMBER.encode() else "bal_npz"
+        return _detect_archive(data, path)
+    tree = tree_format(data)
+    if tree is not None:
+        return tree
     if data[:2] in (b"vP", b"vN", b"VP", b"VN") and any(byte < 9 or byte > 126 for byte in data[2:64]):
         return "libmv"
     _refuse_no_text(data, path)
@@ -68,6 +72,26 @@ def detect(data: bytes, path: PathLike, preferred: str | None = None) -> str:
     if _is_number(lines[0][0]):
         return _detect_numbers([b" ".join(tokens).split() for tokens in lines[:2]], lines, path)
     return _detect_tagged({tokens[0] for tokens in lines}, path, preferred)
+
+
+def _detect_archive(data: bytes, path: PathLike) -> str:
+    """Which of the archives of arrays (.npz) it is; FormatError for those that hold no graph."""
+    first = data[30:80]
+    if first.startswith(MEMBER.encode()):
+        return "graph_npz"
+    if is_map_archive(data):
+        raise FormatError(
+            f"{os.fspath(path)}: a map of slam_bridge, and no graph: graphopt convert MAP.npz OUT.g2o makes "
+            "one"
+        )
+    if first.startswith(b"kind.npy"):
+        raise FormatError(f"{os.fspath(path)}: a checkpoint, and no graph: --resume goes on from it")
+    return "bal_npz"
+
+
+def is_map_archive(data: bytes) -> bool:
+    """An archive that begins as `slam_bridge.Map.save` writes it: its first member is `format`."""
+    return data.startswith(b"PK\x03\x04") and data[30:40] == b"format.npy"
 
 
 def _refuse_no_text(data: bytes, path: PathLike) -> None:
@@ -153,20 +177,3 @@ def _is_number(token: bytes) -> bool:
 
 def _is_integer(token: bytes) -> bool:
     return token.lstrip(b"+-").isdigit()
-
-
-def colmap_folder(path: PathLike) -> Path | None:
-    """Folder of a COLMAP model: the path itself, or its parent for one of the model's files."""
-    from graphopt.io.colmap import is_model
-
-    target = Path(path)
-    if target.is_dir():
-        return target
-    name = strip_compression(target)
-    if (
-        name.stem in ("cameras", "images", "points3D", "rigs", "frames")
-        and name.suffix in (".bin", ".txt")
-        and is_model(target.parent)
-    ):
-        return target.parent
-    return None

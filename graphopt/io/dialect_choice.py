@@ -58,8 +58,8 @@ def mark(dialect: Dialect) -> bytes:
 
 def marked(data: bytes) -> Dialect | None:
     """Dialect that a comment at the start of a file names, if it is one of g2o's."""
-    found = _MARK.search(data[:_HEAD])
-    name = found[1].decode() if found else ""
+    match = _MARK.search(data[:_HEAD])
+    name = match[1].decode() if match else ""
     return DIALECTS[name] if name in DIALECTS and DIALECTS[name].format == "g2o" else None
 
 
@@ -72,13 +72,13 @@ class TokenEvidence(NamedTuple):
 
 def token_evidence(groups: Iterable[TaggedRows]) -> list[TokenEvidence]:
     """What the numbers of tokens say, one entry for each kind of line."""
-    found = []
+    evidence = []
     for group in groups:
         dialect = _only_reader(group)
         if dialect is not None:
             where = f"{group.tag} with {group.values.shape[1]} numbers (line {group.lines[0]})"
-            found.append(TokenEvidence(dialect, where))
-    return found
+            evidence.append(TokenEvidence(dialect, where))
+    return evidence
 
 
 def _only_reader(group: TaggedRows) -> Dialect | None:
@@ -236,17 +236,17 @@ def settle(
 
 
 def _choose(
-    asked: Dialect | None, verdict: Verdict | None, evidence: list[TokenEvidence], report: ReadReport
+    requested: Dialect | None, verdict: Verdict | None, evidence: list[TokenEvidence], report: ReadReport
 ) -> tuple[Dialect, str]:
     by_tokens = {token.dialect.name for token in evidence}
     sentences = "; ".join(token.sentence for token in evidence)
-    if asked is not None:
-        if verdict is not None and verdict.is_certain and verdict.dialect is not asked:
+    if requested is not None:
+        if verdict is not None and verdict.is_certain and verdict.dialect is not requested:
             report.warnings.append(
-                f"read in the dialect {asked.name}, but the file looks like {verdict.dialect.name}: "
+                f"read in the dialect {requested.name}, but the file looks like {verdict.dialect.name}: "
                 f"{verdict.reason}. To read it so: dialect='{verdict.dialect.name}'"
             )
-        return asked, report.dialect_reason
+        return requested, report.dialect_reason
     if len(by_tokens) == 1:
         chosen = look_up(by_tokens.pop())
         if verdict is not None and verdict.is_certain and verdict.dialect is not chosen:

@@ -127,22 +127,22 @@ def look_up(name: str, format: str | None = None) -> Dialect:
         close = get_close_matches(name, DIALECTS, n=1)
         hint = f" Did you mean '{close[0]}'?" if close else ""
         raise OptionError(f"dialect '{name}' is unknown.{hint} Known dialects: {_listed(DIALECTS.values())}.")
-    found = DIALECTS[name]
-    if format is not None and found.format != format:
+    dialect = DIALECTS[name]
+    if format is not None and dialect.format != format:
         fitting = dialects_of(format)
         known = f"Dialects of {format}: {_listed(fitting)}." if fitting else f"{format} has no dialects."
-        raise OptionError(f"dialect '{name}' is one of the format {found.format}, not of {format}. {known}")
-    return found
+        raise OptionError(f"dialect '{name}' is one of the format {dialect.format}, not of {format}. {known}")
+    return dialect
 
 
 def _listed(dialects: Any) -> str:
     return ", ".join(f"{dialect.name} ({dialect.program})" for dialect in dialects)
 
 
-def for_writing(graph: Graph, format: str, asked: str | None) -> Dialect | None:
+def for_writing(graph: Graph, format: str, requested: str | None) -> Dialect | None:
     """Dialect to write in: the one asked for, else the one the graph was read in, else the default's."""
-    if asked is not None:
-        return look_up(asked, format)
+    if requested is not None:
+        return look_up(requested, format)
     known = dialects_of(format)
     came_from = graph.attachments.get(ATTACHMENT)
     return next((dialect for dialect in known if dialect.name == came_from), known[0] if known else None)

@@ -59,13 +59,13 @@ def kernel_source(edge: EdgeType, kind: str, robust: str) -> str:
     data = [f"data_{i}" for i in range(num_data)]
     outputs = ["rho", *(f"out_{k}" for k in range(1, program.num_outputs))]
     assigned = assign(program, [*records, *data[:-1]], outputs, "call", data[-1])
-    wanted = outputs[:1] if kind == "chi2" else outputs
-    kept = assigned.keep(wanted)
+    emitted = outputs[:1] if kind == "chi2" else outputs
+    kept = assigned.keep(emitted)
     reads = _reads(kept, groups, num_data)
     text = write(kept, dict.fromkeys((*records, *data), "real"), "double")
     stores = [
-        f"contributions.at[push.first_contribution + e * {len(wanted) - 1} + {k}] = {text.outputs[name]};"
-        for k, name in enumerate(wanted[1:])
+        f"contributions.at[push.first_contribution + e * {len(emitted) - 1} + {k}] = {text.outputs[name]};"
+        for k, name in enumerate(emitted[1:])
     ]
     inside = [*reads, *text.lines, *stores, f"sums[LANE] = {text.outputs['rho']};"]
     return _TEMPLATE.format(

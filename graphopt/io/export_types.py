@@ -171,11 +171,11 @@ def _layout_lines(kind: Kind) -> list[str]:
     names = [kind.tag, *kind.aliases]
     for tag in (kind.tag, *kind.alias_files):
         python, cpp = (_lines_of(kind, tag, dialect) for dialect in ("g2opy", "g2o"))
-        for dialect, found in (("any", python),) if python == cpp else (("g2opy", python), ("g2o", cpp)):
+        for dialect, layouts in (("any", python),) if python == cpp else (("g2opy", python), ("g2o", cpp)):
             lines += [
                 f"layout {tag} {dialect} {layout.num_tokens} {int(layout.is_written and tag == kind.tag)}\n"
                 f"{layout.programs}"
-                for layout in found
+                for layout in layouts
             ]
     head = f"names {len(names)} {' '.join(names)} {int(kind.tag in SAME_TOKENS)} layouts {len(lines)}"
     return [head, *lines]

@@ -22,16 +22,17 @@ from typing import NamedTuple
 
 import numpy as np
 
-from graphopt.geometry import SE3
-from graphopt.geometry.arrays import Array, components, normalize_angle, stack, where
+from graphopt.geometry import SE3, SO3
+from graphopt.geometry.arrays import Array, components, concatenate, normalize_angle, stack, where
 from graphopt.geometry.cameras import CAMERA_MODELS, CameraModel, perspective, radial_tangential
 from graphopt.plugins import entry_points_of
 from graphopt.types import EdgeType, VertexType, edge_type, registry, vertex_type
-from graphopt.types.sba import oplus_expmap
+from graphopt.types.poses import stored_pose
 
 POSE_TAG = "VERTEX_SE3:EXPMAP"
 POINT_TAG = "VERTEX_TRACKXYZ"
 SENSOR_TAG = "VERTEX_SENSOR_SE3"
+FRAME_TAG = "VERTEX_FRAME_SE3"
 COLMAP_MODELS = tuple(name for name, model in CAMERA_MODELS.items() if model.colmap_id is not None)
 """COLMAP's models that have a projection here."""
 
@@ -140,13 +141,15 @@ def _define_projection(
     suffix: str = "",
     hides: bool = False,
 ) -> EdgeType:
+    hidden = hides and _sees_ahead(model)
+
     def residual(cam_T_world, point_world: Array, intrinsics: Array, pixel: Array) -> Array:
         """Projected minus measured pixel."""
-        return _residual_of(project, cam_T_world.act(point_world), intrinsics, pixel, hides)
+        return _residual_of(project, cam_T_world.act(point_world), intrinsics, pixel, hidden)
 
     define = edge_type(
         tag=f"EDGE_PROJECT_{model}{suffix}",
-        vertices=(POSE_TAG, POINT_TAG, camera),
+        vertices=(_pose(hides), POINT_TAG, camera),
         measurement_dim=2,
         name=f"EdgeProject{model.title().replace('_', '')}{suffix}",
         sees=_sees(model, lambda cam_T_world, point_world, *rest: cam_T_world.act(point_world)),
@@ -161,17 +164,19 @@ def _define_rig_projection(
     suffix: str = "",
     hides: bool = False,
 ) -> EdgeType:
+    hidden = hides and _sees_ahead(model)
+
     def in_camera(rig_T_world, point_world: Array, intrinsics: Array, rig_T_cam, pixel: Array) -> Array:
         return rig_T_cam.inverse_act(rig_T_world.act(point_world))
 
     def residual(rig_T_world, point_world: Array, intrinsics: Array, rig_T_cam, pixel: Array) -> Array:
         """Projected minus measured pixel."""
         point = in_camera(rig_T_world, point_world, intrinsics, rig_T_cam, pixel)
-        return _residual_of(project, point, intrinsics, pixel, hides)
+        return _residual_of(project, point, intrinsics, pixel, hidden)
 
     define = edge_type(
         tag=f"EDGE_PROJECT_{model}_RIG{suffix}",
-        vertices=(POSE_TAG, POINT_TAG, camera),
+        vertices=(_pose(hides), POINT_TAG, camera),
         parameters=("PARAMS_SE3OFFSET",),
         measurement_dim=2,
         name=f"EdgeProject{model.title().replace('_', '')}Rig{suffix}",
@@ -181,18 +186,19 @@ def _define_rig_projection(
 
 
 def _as_defined(model: str, refined: Refined, hides: bool) -> tuple[Refined, bool]:
-    """What types there are: the default's where nothing is refined, one kind where all points are seen."""
+    """What types there are: the default's where nothing is refined."""
     known = CAMERA_MODELS[model]
     moves = any(refined.moves(name) for name in known.parameter_names)
-    return refined if moves else AS_COLMAP, hides and known.sees_ahead
+    return refined if moves else AS_COLMAP, hides
 
 
 def projection_types(model: str, refined: Refined = AS_COLMAP, hides: bool = False) -> ProjectionTypes:
     """Types of one of `COLMAP_MODELS`.
 
-    Where nothing is refined, those of the default; the cameras are to be fixed then. hides: observations of
-    points that are not ahead of the camera (z > 0) count nothing, as in COLMAP's own adjustment; their tags
-    end in _AHEAD. Else such a point is mapped to where nothing was seen.
+    Where nothing is refined, those of the default; the cameras are to be fixed then. hides: as in COLMAP's
+    own adjustment, observations of points that are not ahead of the camera (z > 0) count nothing, and poses
+    are of the type `frame_vertex`; the tags end in _AHEAD. Else such a point is mapped to where nothing was
+    seen.
     """
     return _projection_types(model, *_as_defined(model, refined, hides))
 
@@ -225,16 +231,17 @@ def free_rig_edge(model: str, refined: Refined = AS_COLMAP, hides: bool = False)
 @functools.cache
 def _free_rig_edge(model: str, refined: Refined, hides: bool) -> EdgeType:
     project = CAMERA_MODELS[model].project
+    hidden = hides and _sees_ahead(model)
 
     def residual(rig_T_world, point_world: Array, intrinsics: Array, sensor_T_rig, pixel: Array) -> Array:
         """Projected minus measured pixel."""
         point = sensor_T_rig.act(rig_T_world.act(point_world))
-        return _residual_of(project, point, intrinsics, pixel, hides)
+        return _residual_of(project, point, intrinsics, pixel, hidden)
 
     suffix = _suffix(refined) + ("_AHEAD" if hides else "")
     define = edge_type(
         tag=f"EDGE_PROJECT_{model}_SENSOR{suffix}",
-        vertices=(POSE_TAG, POINT_TAG, projection_types(model, refined).camera, sensor_vertex()),
+        vertices=(_pose(hides), POINT_TAG, projection_types(model, refined).camera, sensor_vertex()),
         measurement_dim=2,
         name=f"EdgeProject{model.title().replace('_', '')}Sensor{suffix}",
         sees=_sees(
@@ -247,13 +254,43 @@ def _free_rig_edge(model: str, refined: Refined, hides: bool) -> EdgeType:
     return define(residual)
 
 
+def _oplus_apart(storage: Array, delta: Array) -> Array:
+    """Ceres' update of COLMAP's poses: R <- exp(omega) R, t <- t + v, for a delta (omega, v)."""
+    turned = SO3.exp(delta[..., :3]) * SO3(storage[..., 3:7])
+    return concatenate(storage[..., :3] + delta[..., 3:6], turned.storage)
+
+
 @functools.cache
 def sensor_vertex() -> VertexType:
-    """Where a sensor is on its rig: sensor_T_rig, updated as VERTEX_SE3:EXPMAP."""
+    """Where a sensor is on its rig: sensor_T_rig."""
     define = vertex_type(
         tag=SENSOR_TAG, tangent_dim=6, storage_dim=7, wrap=SE3, identity=SE3.identity_storage, pose=None
     )
-    return define(oplus_expmap)
+    return define(_oplus_apart)
+
+
+@functools.cache
+def frame_vertex() -> VertexType:
+    """Pose of a frame, rig_T_world, with rotation and translation updated apart from each other."""
+    define = vertex_type(
+        tag=FRAME_TAG,
+        name="VertexFrameSE3",
+        tangent_dim=6,
+        storage_dim=7,
+        wrap=SE3,
+        identity=SE3.identity_storage,
+        role="camera_pose",
+        **stored_pose(SE3, inverted=True),
+    )
+    return define(_oplus_apart)
+
+
+def _pose(hides: bool) -> VertexType | str:
+    return frame_vertex() if hides else POSE_TAG
+
+
+def _sees_ahead(model: str) -> bool:
+    return CAMERA_MODELS.get(model, _AHEAD).sees_ahead
 
 
 _MADE = re.compile(
@@ -267,13 +304,13 @@ def define(tag: str) -> bool:
 
     Those of installed packages are looked for, too (`registry.find`).
     """
-    if tag == SENSOR_TAG:
-        sensor_vertex()
+    if tag in (SENSOR_TAG, FRAME_TAG):
+        (sensor_vertex if tag == SENSOR_TAG else frame_vertex)()
         return True
-    found = _MADE.fullmatch(tag)
-    if found is None:
+    match = _MADE.fullmatch(tag)
+    if match is None:
         return tag in entry_points_of(registry.ENTRY_POINTS) and registry.find(tag) is not None
-    _, model, place, letters, ahead = found.groups()
+    _, model, place, letters, ahead = match.groups()
     refined = AS_COLMAP if letters is None else Refined(*(letter in letters for letter in "FCD"))
     make = free_rig_edge if place == "_SENSOR" else projection_types
     make(model, refined, ahead is not None)

@@ -17,9 +17,9 @@ from graphopt.graph import Graph
 from graphopt.io import (
     bal,
     bundler,
-    colmap,
     files,
     g2o_file,
+    g2o_tree,
     g2o_write,
     graph_npz,
     gtsam_stereo,
@@ -29,15 +29,30 @@ from graphopt.io import (
     toro,
     trajectory,
 )
-from graphopt.io.detect import SUFFIXES, colmap_folder, detect, suffix_format
+from graphopt.io.detect import SUFFIXES, detect, suffix_format
 from graphopt.io.dialects import dialects_of, for_writing
 from graphopt.io.dialects import look_up as look_up_dialect
 from graphopt.io.files import PathLike
 from graphopt.io.read_report import ReadReport
+from graphopt.option_names import FOLDER_FORMATS
 from graphopt.plugins import Table
 
 Reader = Callable[[bytes, str, ReadReport], Graph]
 Writer = Callable[..., tuple[bytes, list[str]]]
+
+
+@dataclass(frozen=True)
+class Folder:
+    """How a format that is a folder is found, read and written."""
+
+    find: Callable[[PathLike], Path | None]
+    """The folder that a path stands for: itself, or that of one of its files; None: it is no such folder."""
+    read: Callable[[Path, ReadReport], Graph]
+    """(folder, report to fill) -> graph"""
+    write: Callable[[Graph, PathLike], list[str]]
+    """Writes the folder whole or not at all; returns what was lost."""
+    check_writable: Callable[[PathLike], None]
+    """Raises OSError or FormatError if `write` could not work later."""
 
 
 @dataclass(frozen=True)
@@ -51,9 +66,15 @@ class Format:
     write: Writer | None
     """graph (and a dialect, if the format has some) -> content and what was lost; None where it cannot be
     written or is a folder."""
-    is_folder: bool = False
+    folder: Folder | None = None
+    """Where the format is a folder; `name` is the attachment of graphs that came from one."""
     check: Callable[[Graph], object] | None = None
     """Raises FormatError for a graph that the format cannot hold, cheaper than `write`; None: as `write`."""
+
+    @property
+    def is_folder(self) -> bool:
+        """The format is a folder, not a file."""
+        return self.folder is not None
 
     @property
     def dialects(self) -> tuple[str, ...]:
@@ -68,6 +89,8 @@ class Format:
 
 _BUILT_IN = (
     Format("g2o", "g2o's text format", g2o_file.read_g2o, g2o_write.write_g2o, check=g2o_write.check_finite),
+    Format("g2o_json", "g2o's JSON", g2o_tree.read_json, g2o_tree.write_json),
+    Format("g2o_cbor", "g2o's binary format (CBOR)", g2o_tree.read_cbor, g2o_tree.write_cbor),
     Format("toro", "TORO .graph, 2-D and 3-D, with GTSAM's BR lines", toro.read_toro, toro.write_toro),
     Format("isam", "iSAM text, and GTSAM's with covariances", isam.read_isam, isam_write.write_isam),
     Format(
@@ -96,14 +119,6 @@ _BUILT_IN = (
         bal.write_fixed_intrinsics,
     ),
     Format("bundler", "Bundler v0.3 bundle.out", bundler.read_bundler, bundler.write_bundler),
-    Format(
-        "colmap",
-        "COLMAP sparse model, a folder (read: binary or text; written: binary)",
-        None,
-        None,
-        True,
-    ),
-    Format("colmap_text", "COLMAP sparse model, a folder, written as text", None, None, True),
     Format("libmv", "libmv (Blender) bundle adjustment problem", libmv.read_libmv, None),
     Format(
         "gtsam_stereo",
@@ -114,7 +129,9 @@ _BUILT_IN = (
     Format("tum", "TUM trajectory", trajectory.read_tum_graph, trajectory.write_tum_graph),
     Format("kitti", "KITTI trajectory", trajectory.read_kitti_graph, trajectory.write_kitti_graph),
 )
-FORMATS = Table("graphopt.formats", "format", {row.name: row for row in _BUILT_IN}, Format)
+FORMATS = Table(
+    "graphopt.formats", "format", {**{row.name: row for row in _BUILT_IN}, **FOLDER_FORMATS}, Format
+)
 """Name -> format."""
 
 
@@ -130,7 +147,8 @@ def register_format(format: Format) -> None:
 def _added_format(path: PathLike) -> str | None:
     """The format, of a program or an installed package, that the suffix names; None if it names none."""
     name = files.strip_compression(path).suffix.lower().removeprefix(".")
-    is_added = name and name not in {row.name for row in _BUILT_IN} and name in FORMATS
+    is_own = name in FOLDER_FORMATS or name in {row.name for row in _BUILT_IN}
+    is_added = name and not is_own and name in FORMATS
     return name if is_added else None
 
 
@@ -139,9 +157,18 @@ def detect_format(path: PathLike) -> str:
 
     Raises FormatError if nothing fits, OSError if it cannot be read.
     """
-    if colmap_folder(path) is not None:
-        return "colmap"
-    return _added_format(path) or detect(files.read_bytes(path), path)
+    of_folder = _folder_format(path)
+    return of_folder[0].name if of_folder else _added_format(path) or detect(files.read_bytes(path), path)
+
+
+def _folder_format(path: PathLike) -> tuple[Format, Path] | None:
+    """The format of a folder, and the folder; None for files of their own."""
+    for name in FOLDER_FORMATS:
+        row = FORMATS[name]
+        folder = row.folder.find(path) if row.folder is not None else None
+        if folder is not None:
+            return row, folder
+    return None
 
 
 def read(path: PathLike, format: str | None = None, dialect: str | None = None) -> Graph:
@@ -169,21 +196,23 @@ def read_with_report(
     """Like `read`, with a report of what was found: counts, unknown lines, the dialect, warnings."""
     path = os.fsdecode(path)
     start = time.perf_counter()
-    asked = None if format is None else FORMATS.row(format)
+    requested = None if format is None else FORMATS.row(format)
     if dialect is not None:
         look_up_dialect(dialect, format)
-    folder = colmap_folder(path)
-    if folder is not None and (asked is None or asked.is_folder):
+    of_folder = _folder_format(path)
+    if of_folder is not None and (requested is None or requested.is_folder):
+        row, folder = of_folder
         if dialect is not None:
-            look_up_dialect(dialect, "colmap")
-        report = ReadReport(os.fspath(path), "colmap")
-        graph = colmap.read_colmap_graph(folder, report)
+            look_up_dialect(dialect, row.name)
+        report = ReadReport(os.fspath(path), row.name)
+        assert row.folder is not None
+        graph = row.folder.read(folder, report)
     else:
-        if asked is not None and asked.is_folder:
-            raise FormatError(f"{os.fspath(path)}: a COLMAP model is a folder")
+        if requested is not None and requested.is_folder:
+            raise FormatError(f"{os.fspath(path)}: a {requested.description.split(',')[0]} is a folder")
         data = files.read_bytes(path)
         preferred = None if dialect is None else look_up_dialect(dialect).format
-        chosen = asked or FORMATS[_added_format(path) or detect(data, path, preferred)]
+        chosen = requested or FORMATS[_added_format(path) or detect(data, path, preferred)]
         if dialect is not None:
             look_up_dialect(dialect, chosen.name)
         report = ReadReport(os.fspath(path), chosen.name, dialect)
@@ -225,8 +254,8 @@ def write(graph: Graph, path: PathLike, format: str | None = None, dialect: str 
     that does not exist or does not fit.
     """
     chosen = _writable(graph, path, format, dialect)
-    if chosen.is_folder:
-        return colmap.write_colmap_graph(graph, path, as_text=chosen.name == "colmap_text")
+    if chosen.folder is not None:
+        return chosen.folder.write(graph, path)
     data, warnings = content_of(graph, chosen, dialect)
     files.write_bytes(path, data)
     return warnings
@@ -258,9 +287,7 @@ def check_representable(
     For callers that compute for a long time before they write. Raises FormatError, OptionError.
     """
     chosen = _writable(graph, path, format, dialect)
-    if chosen.is_folder:
-        colmap.model_of(graph)
-    elif chosen.check is not None:
+    if chosen.check is not None:
         chosen.check(graph)
     else:
         content_of(graph, chosen, dialect)
@@ -271,8 +298,9 @@ def format_for_writing(graph: Graph, path: PathLike) -> str:
 
     Raises FormatError where the suffix says nothing and the graph leaves it open.
     """
-    if Path(path).is_dir() or (not Path(path).suffix and "colmap" in graph.attachments):
-        return "colmap"
+    for name in FOLDER_FORMATS:
+        if Path(path).is_dir() or (not Path(path).suffix and name in graph.attachments):
+            return name
     named = suffix_format(path) or _added_format(path)
     if named is not None:
         return named
@@ -288,10 +316,11 @@ def check_writable(path: PathLike, format: str | None = None) -> None:
 
     For callers that compute for a long time before they write.
     """
-    asked = None if format is None else FORMATS.row(format)
-    as_text = asked is not None and asked.name == "colmap_text"
-    if (asked is None and Path(path).is_dir()) or (asked is not None and asked.is_folder):
-        colmap.check_folder_writable(path, as_text)
+    requested = None if format is None else FORMATS.row(format)
+    if requested is None and Path(path).is_dir():
+        requested = FORMATS[next(iter(FOLDER_FORMATS))]
+    if requested is not None and requested.folder is not None:
+        requested.folder.check_writable(path)
     elif not Path(path).absolute().parent.is_dir():
         parent = os.fspath(Path(path).absolute().parent)
         raise FileNotFoundError(errno.ENOENT, "The folder to write into does not exist", parent)

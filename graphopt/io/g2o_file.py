@@ -73,11 +73,11 @@ def read_g2o(data: bytes, path: str, report: ReadReport) -> Graph:
 
     Raises FormatError with path and line.
     """
-    asked = None if report.dialect is None else look_up(report.dialect, "g2o")
-    named = marked(data) if asked is None else None
-    if asked or named:
-        report.dialect_reason = "as asked for" if asked else "a comment in the file names it"
-    dialect = asked or named or DIALECTS["g2opy"]
+    requested = None if report.dialect is None else look_up(report.dialect, "g2o")
+    named = marked(data) if requested is None else None
+    if requested or named:
+        report.dialect_reason = "as asked for" if requested else "a comment in the file names it"
+    dialect = requested or named or DIALECTS["g2opy"]
     types, rules = tag_table()
     text = read_tagged(data, path, rules)
     tags = dict.fromkeys(tag_of(line) for _, line in text.unknown)
@@ -95,7 +95,7 @@ def read_g2o(data: bytes, path: str, report: ReadReport) -> Graph:
     builder.keep_unparsed(text.unknown)
     refuse_foreign(text.groups, text.unknown, path)
     graph = builder.build()
-    settle(graph, dialect, bool(asked or named), token_evidence(text.groups), report)
+    settle(graph, dialect, bool(requested or named), token_evidence(text.groups), report)
     take_kernels(data, graph, path)
     if report.dialect is not None:
         graph.attachments[ATTACHMENT] = report.dialect
@@ -166,10 +166,10 @@ def _choose_layout(
         )
         group = group._replace(values=group.values[:, :longest])
     count = group.values.shape[1]
-    own = dialect.layout(kind, group.tag).for_tokens(count) if dialect is not None else None
+    of_dialect = dialect.layout(kind, group.tag).for_tokens(count) if dialect is not None else None
     if dialect is not None and group.tag not in kind.alias_files:
         group = group._replace(values=dialect.normalized(kind.tag, group.values))
-    chosen = own or layout.for_tokens(count)
+    chosen = of_dialect or layout.for_tokens(count)
     assert chosen is not None, "the tokenizer lets only token_counts pass"
     loses = getattr(chosen, "loses", "")
     if loses:

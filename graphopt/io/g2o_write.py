@@ -123,7 +123,7 @@ def _rows_with_bars(tag: str, ids: np.ndarray, tokens: np.ndarray) -> bytes:
 
 def ignored_numbers(graph: Graph, dialect: Dialect) -> list[str]:
     """Sentences about numbers that are written behind those that g2o reads: intrinsics, a fixed scale."""
-    found = []
+    sentences = []
     for elements in (*graph.vertex_sets, *graph.edge_sets):
         if len(elements) == 0 or elements.type.tag not in G2O_TAGS:
             continue
@@ -133,11 +133,11 @@ def ignored_numbers(graph: Graph, dialect: Dialect) -> list[str]:
             chosen = _edge_layout(elements, dialect)
         extra = chosen.num_tokens - dialect.layout(elements.type, elements.type.tag).num_tokens
         if extra > 0:
-            found.append(
+            sentences.append(
                 f"{extra} constants at the end of each of {len(elements)} {elements.type.tag} lines (camera "
                 "intrinsics and the like) are read by graphopt; g2o ignores them and takes its defaults"
             )
-    return found
+    return sentences
 
 
 def unparsed_block(graph: Graph) -> Block:
@@ -202,28 +202,30 @@ def fix_lines(graph: Graph) -> bytes:
 
 def losses(graph: Graph) -> list[str]:
     """Sentences about what a .g2o file of this graph does not hold, or g2o does not read."""
-    found = []
+    sentences = []
     kernels = sum(int((edge_set.kernel != 0).sum()) for edge_set in graph.edge_sets)
     if kernels:
-        found.append(
+        sentences.append(
             f"robust kernels of {kernels} edges are comments: graphopt reads them, g2o has to be told"
         )
     levels = sum(int((edge_set.level != 0).sum()) for edge_set in graph.edge_sets)
     if levels:
-        found.append(f"levels of {levels} edges are not kept")
+        sentences.append(f"levels of {levels} edges are not kept")
     marginalized = sum(int(vertex_set.marginalized.sum()) for vertex_set in graph.vertex_sets)
     if marginalized:
-        found.append(f"the marginalized flags of {marginalized} vertices are not kept")
+        sentences.append(f"the marginalized flags of {marginalized} vertices are not kept")
     others = sorted(set(graph.attachments) - {ATTACHMENT})
     if others:
-        found.append(f"what only {', '.join(others)} files hold is not kept")
+        sentences.append(f"what only {', '.join(others)} files hold is not kept")
     for elements in (*graph.vertex_sets, *graph.edge_sets, *graph.parameter_sets):
         if len(elements) and elements.type.tag not in G2O_TAGS:
-            found.append(f"{elements.type.tag} is a tag of this package: g2o skips its {len(elements)} lines")
+            sentences.append(
+                f"{elements.type.tag} is a tag of this package: g2o skips its {len(elements)} lines"
+            )
     large = sum(int((np.abs(vertex_set.ids) > 2**31 - 1).sum()) for vertex_set in graph.vertex_sets)
     if large:
-        found.append(f"{large} vertex ids do not fit into g2o's 32 bits")
+        sentences.append(f"{large} vertex ids do not fit into g2o's 32 bits")
     negative = sum(int((vertex_set.ids < 0).sum()) for vertex_set in graph.vertex_sets)
     if negative:
-        found.append(f"{negative} vertex ids are negative: g2o skips these vertices and their edges")
-    return found
+        sentences.append(f"{negative} vertex ids are negative: g2o skips these vertices and their edges")
+    return sentences

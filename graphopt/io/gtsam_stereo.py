@@ -41,15 +41,15 @@ def _companion(path: str, part: str) -> Path:
     same = folder / name.replace(_FACTORS, part)
     if _FACTORS in name and same.is_file():
         return same
-    found = sorted(
+    candidates = sorted(
         each_path for each_path in folder.iterdir() if part in each_path.name and each_path.is_file()
     )
-    if len(found) != 1:
-        names = ", ".join(member.name for member in found) or "none"
+    if len(candidates) != 1:
+        names = ", ".join(member.name for member in candidates) or "none"
         raise FormatError(
             f"{path}: stereo factors need a file whose name contains '{part}' beside them, found {names}"
         )
-    return found[0]
+    return candidates[0]
 
 
 def _table(path: Path, columns: int, layout: str) -> tuple[np.ndarray, np.ndarray]:

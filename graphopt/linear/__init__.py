@@ -4,7 +4,6 @@
     SparseCholesky, DenseCholesky    direct: factorize(values, damping), solve(b), marginals(block_pairs)
     SchurComplement                  eliminates mutually independent blocks (landmarks)
     Pcg                              conjugate gradients on a pattern or on the implicit Schur complement
-    FactorPcg                        the same on a pattern, preconditioned by a Cholesky factor
 
 Structure is analysed once per pattern; numbers may change any number of times and nothing is allocated
 after the first. Results are bitwise reproducible for a fixed number of threads. Long calls release the GIL;
@@ -12,17 +11,15 @@ one object serves one call at a time. Arrays are C-contiguous float64; anything 
 """
 
 from graphopt.linear.cholesky import DenseCholesky, SparseCholesky
-from graphopt.linear.factor_pcg import FactorPcg
-from graphopt.linear.pattern import BlockPattern
 from graphopt.linear.pcg import Pcg
 from graphopt.linear.schur import SchurComplement
 from graphopt.linear.table import LINEAR_SOLVERS, LinearSolver, register_linear_solver
+from graphopt.problem.pattern import BlockPattern
 
 __all__ = [
     "LINEAR_SOLVERS",
     "BlockPattern",
     "DenseCholesky",
-    "FactorPcg",
     "LinearSolver",
     "Pcg",
     "SchurComplement",

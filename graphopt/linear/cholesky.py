@@ -31,9 +31,9 @@ import numpy as np
 from graphopt.cpu_kernels import kernels
 from graphopt.errors import OptionError, ShapeError
 from graphopt.linear import memory
-from graphopt.linear.pattern import BlockPattern
 from graphopt.linear.refined import SignedSystem
 from graphopt.linear.table import LinearSolver
+from graphopt.problem.pattern import BlockPattern
 
 ORDERINGS = ("auto", "amd", "metis", "dissection", "natural")
 METHODS = ("llt", "ldlt")

@@ -23,7 +23,7 @@ import scipy.linalg
 from graphopt.cpu_kernels import kernels
 from graphopt.errors import SolverError
 from graphopt.linear.cholesky import SparseCholesky
-from graphopt.linear.pattern import BlockPattern
+from graphopt.problem.pattern import BlockPattern
 
 SINGULAR = 1e-13
 """lambda of a direction that counts as singular: rounding leaves 1e-16 to 1e-14."""
@@ -100,10 +100,7 @@ def find_null_space(pattern: BlockPattern, values: np.ndarray) -> NullSpace:
 
 def diagonal_of(pattern: BlockPattern, values: np.ndarray) -> np.ndarray:
     """(dim,) the scalars on the diagonal of H."""
-    starts = np.repeat(pattern.value_offsets[pattern.col_ptr[1:] - 1], pattern.dims)
-    dims = np.repeat(pattern.dims, pattern.dims).astype(np.int64)
-    within = np.arange(pattern.dim) - np.repeat(pattern.offsets[:-1], pattern.dims)
-    return values[starts + within * (dims + 1)]
+    return values[pattern.diagonal_indices()]
 
 
 def _scales(pattern: BlockPattern, values: np.ndarray) -> np.ndarray:

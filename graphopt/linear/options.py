@@ -8,10 +8,10 @@ from numbers import Integral, Real
 from typing import TypedDict
 
 from graphopt.errors import OptionError
-from graphopt.linear.table import PRECONDITIONERS, check_linear_solver, factorizes, iterates
+from graphopt.linear.table import PRECONDITIONERS, check_linear_solver, factorizes
 from graphopt.option_names import (
+    COMPUTED,
     EDGE_SCHEDULES,
-    FACTOR_PRECONDITIONERS,
     PRECISIONS,
     SCHEDULES,
     SCHUR_CHOICES,
@@ -37,14 +37,12 @@ class SolverOptions:
     """"double" or "mixed" (single precision where it does not change the answer)."""
     schedule: Schedule = "auto"
     """On a GPU: "blocks" (kernels compute H), "matrix-free" (products compute Jacobians anew), "jacobians"
-    (products read stored ones), "expressions" (they start from stored values), "jp" (they compute J x per
-    edge first), "host": the CPU. For H and b "gather" evaluates edges anew in each sum, "scatter" and
-    "collect" once; "blocks+scatter" says both. All but "host" also by edge type's tag, others are "auto". By
-    vertex type's tag: "merged" (one kernel sums over all edge types) or "separate"."""
+    (products read stored ones), "jp" (they compute J x per edge first), "host": the CPU. For H and b "gather"
+    evaluates edges anew in each sum, "scatter" and "collect" once; "blocks+scatter" says both. All but "host"
+    also by edge type's tag, others are "auto". By vertex type's tag: "merged" (one kernel sums over all edge
+    types) or "separate"."""
     preconditioner: str = "hschur"
-    """Of pcg: block-Jacobi ("hschur"; with an implicit S also "hpp": of H_pp, cheaper and weaker), or a
-    Cholesky factor: "factor", of an older damping or linearization; "clusters", of the blocks within groups
-    of neighbours. See `linear.factor_pcg`."""
+    """Of pcg: block-Jacobi ("hschur"; with an implicit S also "hpp": of H_pp, cheaper and weaker)."""
     pcg_tolerance: float | None = None
     """pcg stops when r' inv(M) r fell by this factor; None: 1e-12, in float32 1e-9."""
     pcg_iterations: int | None = None
@@ -52,6 +50,10 @@ class SolverOptions:
     work_queues: str = "auto"
     """On a GPU with schur="explicit", who finds the pairs of observations of each block of S: "cpu", "gpu",
     or "lookup" (nobody before: the kernel does, each time)."""
+    configuration: str | None = None
+    """Name of a set of these options, such as "PCG Implicit (GPU)", see `solver.configurations`."""
+    computed: str = "auto"
+    """Of computed values: "inline", "materialize", or "auto" by the size of what inlining makes."""
 
     def __post_init__(self) -> None:
         if not isinstance(self.device, str):
@@ -72,6 +74,7 @@ class SolverOptions:
             ("schedule", SCHEDULES),
             ("preconditioner", PRECONDITIONERS),
             ("work_queues", WORK_QUEUES),
+            ("computed", COMPUTED),
         ):
             if name == "schedule" and not isinstance(self.schedule, str):
                 continue
@@ -91,14 +94,6 @@ class SolverOptions:
             raise OptionError(
                 f"preconditioner '{self.preconditioner}' is for schur='implicit', got schur='{self.schur}': "
                 "elsewhere the diagonal blocks of the matrix itself are at hand."
-            )
-        if self.preconditioner in FACTOR_PRECONDITIONERS and (
-            not iterates(self.linear_solver) or self.schur == "implicit"
-        ):
-            raise OptionError(
-                f"preconditioner '{self.preconditioner}' is for linear_solver='pcg' and a matrix that is "
-                f"formed, got linear_solver='{self.linear_solver}', schur='{self.schur}'. Use "
-                "linear_solver='pcg' with schur='explicit' or 'off'."
             )
         if self.pcg_tolerance is not None and not 0.0 < self.pcg_tolerance < 1.0:
             raise OptionError(f"pcg_tolerance is {self.pcg_tolerance}, must be between 0 and 1.")
@@ -125,6 +120,8 @@ class SolverChanges(TypedDict, total=False):
     pcg_tolerance: float | None
     pcg_iterations: int | None
     work_queues: str
+    configuration: str | None
+    computed: str
 
 
 def _by_tag(schedule: Mapping[str, str] | tuple[tuple[str, str], ...]) -> tuple[tuple[str, str], ...]:

@@ -12,19 +12,16 @@ before. The iteration starts at x = 0.
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, cast
+from typing import TYPE_CHECKING
 
 from graphopt.cpu_kernels import kernels
 from graphopt.errors import OptionError
-from graphopt.linear.factor_pcg import FactorPcg
-from graphopt.linear.pattern import BlockPattern
 from graphopt.linear.schur import SchurComplement
 from graphopt.linear.table import PRECONDITIONERS, LinearSolver
-from graphopt.option_names import FACTOR_PRECONDITIONERS, JACOBI_PRECONDITIONERS
+from graphopt.problem.pattern import BlockPattern
 
 if TYPE_CHECKING:
     from graphopt.linear.options import SolverOptions
-    from graphopt.option_names import FactorPreconditioner
 
 
 PCG_TOLERANCE = 1e-12
@@ -70,9 +67,9 @@ class Pcg(kernels.Pcg):
             raise OptionError(f"tolerance is {tolerance}, must be >= 0.")
         if max_iterations is not None and max_iterations < 0:
             raise OptionError(f"max_iterations is {max_iterations}, must be >= 0, or None for dim.")
-        if preconditioner not in JACOBI_PRECONDITIONERS:
+        if preconditioner not in PRECONDITIONERS:
             raise OptionError(
-                f"preconditioner is '{preconditioner}', expected one of {', '.join(JACOBI_PRECONDITIONERS)}."
+                f"preconditioner is '{preconditioner}', expected one of {', '.join(PRECONDITIONERS)}."
             )
         super().__init__(
             matrix, tolerance, absolute_tolerance, max_iterations, PRECONDITIONERS[preconditioner].is_of_h
@@ -90,12 +87,4 @@ def pcg_of(matrix: BlockPattern | SchurComplement, options: SolverOptions) -> Pc
     )
 
 
-def conjugate_gradients(pattern: BlockPattern, options: SolverOptions) -> Pcg | FactorPcg:
-    """Those of a matrix that the options ask for."""
-    if options.preconditioner in FACTOR_PRECONDITIONERS:
-        kind = cast("FactorPreconditioner", options.preconditioner)
-        return FactorPcg(pattern, options.pcg_tolerance or PCG_TOLERANCE, options.pcg_iterations, kind)
-    return pcg_of(pattern, options)
-
-
-PCG = LinearSolver(iterate=conjugate_gradients)
+PCG = LinearSolver(iterate=pcg_of)

@@ -16,7 +16,7 @@ import numpy as np
 
 from graphopt.cpu_kernels import kernels
 from graphopt.errors import SolverError
-from graphopt.linear.pattern import BlockPattern
+from graphopt.problem.pattern import BlockPattern
 
 STEPS = 4
 """Refinements of a solve at most."""

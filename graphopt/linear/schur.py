@@ -12,7 +12,7 @@ from __future__ import annotations
 
 from graphopt.cpu_kernels import kernels
 from graphopt.errors import OptionError, ShapeError
-from graphopt.linear.pattern import BlockPattern
+from graphopt.problem.pattern import BlockPattern
 
 MODES = ("explicit", "implicit")
 

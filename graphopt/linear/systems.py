@@ -18,15 +18,13 @@ from graphopt.errors import OptionError
 from graphopt.linear import (
     BlockPattern,
     DenseCholesky,
-    FactorPcg,
     Pcg,
     SchurComplement,
     SparseCholesky,
 )
 from graphopt.linear.options import SolverOptions
-from graphopt.linear.pcg import conjugate_gradients, pcg_of
+from graphopt.linear.pcg import pcg_of
 from graphopt.linear.table import LINEAR_SOLVERS, DirectSolver, factorizes, iterates
-from graphopt.option_names import FACTOR_PRECONDITIONERS
 from graphopt.problem.structure import Structure
 
 _DENSE_DIM = 90  # below: a dense factorisation is at least as fast as a sparse one
@@ -35,7 +33,7 @@ _MAX_DENSE_DIM = 12_000  # 1.2 GB
 _MAX_EXPLICIT_PAIRS = 400_000_000  # pairs of poses over all landmarks: work of forming S
 _MAX_FACTOR_FLOPS = 2e14  # beyond, an iterative solver is faster
 _WORTH_A_COUNT = 1e8  # operations of a step: below, an ordering of the whole system takes longer
-Solver = DirectSolver | Pcg | FactorPcg
+Solver = DirectSolver | Pcg
 Direct = tuple[SchurComplement | None, Any]
 
 
@@ -49,8 +47,12 @@ class LinearSystem(Protocol):
         """Write the solution to `dx`; False: not positive definite."""
         ...
 
+    def solve_again(self, b: np.ndarray, dx: np.ndarray) -> None:
+        """Another right-hand side, with what the last `solve` has factorized."""
+        ...
+
     @property
-    def pcg(self) -> Pcg | FactorPcg | None:
+    def pcg(self) -> Pcg | None:
         """The conjugate gradients, if it is them."""
         ...
 
@@ -81,6 +83,10 @@ class Whole:
         self._solver.solve(b, out=dx)
         return True
 
+    def solve_again(self, b: np.ndarray, dx: np.ndarray) -> None:
+        """Solve with the same factor."""
+        self._solver.solve(b, out=dx)
+
     @property
     def factor_flops(self) -> float:
         """Operations of one factorization; 0 where there is none or nobody counts them."""
@@ -92,9 +98,9 @@ class Whole:
         return (None, self._solver) if LINEAR_SOLVERS[self.linear_solver].native else None
 
     @property
-    def pcg(self) -> Pcg | FactorPcg | None:
+    def pcg(self) -> Pcg | None:
         """The solver, if it iterates."""
-        return cast("Pcg | FactorPcg", self._solver) if iterates(self.linear_solver) else None
+        return cast("Pcg", self._solver) if iterates(self.linear_solver) else None
 
     @property
     def memory_bytes(self) -> int:
@@ -111,9 +117,11 @@ class Explicit:
         self.linear_solver = name
         self._schur = schur
         self._solver = solver
+        self._formed: tuple[np.ndarray, np.ndarray | None]
 
     def solve(self, values: np.ndarray, damping: np.ndarray | None, b: np.ndarray, dx: np.ndarray) -> bool:
         """Eliminate, solve for the rest, substitute back."""
+        self._formed = values, damping
         if not self._schur.form(values, damping, b):
             return False
         if not self._solver.factorize(self._schur.reduced_values):
@@ -121,15 +129,20 @@ class Explicit:
         self._schur.back_substitute(self._solver.solve(self._schur.reduced_b), out=dx)
         return True
 
+    def solve_again(self, b: np.ndarray, dx: np.ndarray) -> None:
+        """Eliminate once more, solve with the same factor of S, substitute back."""
+        self._schur.form(*self._formed, b)
+        self._schur.back_substitute(self._solver.solve(self._schur.reduced_b), out=dx)
+
     @property
     def direct(self) -> Direct | None:
         """The Schur complement, and the solver of S, if native code can call it."""
         return (self._schur, self._solver) if LINEAR_SOLVERS[self.linear_solver].native else None
 
     @property
-    def pcg(self) -> Pcg | FactorPcg | None:
+    def pcg(self) -> Pcg | None:
         """The solver of S, if it iterates."""
-        return cast("Pcg | FactorPcg", self._solver) if iterates(self.linear_solver) else None
+        return cast("Pcg", self._solver) if iterates(self.linear_solver) else None
 
     @property
     def memory_bytes(self) -> int:
@@ -146,13 +159,19 @@ class Implicit:
     def __init__(self, schur: SchurComplement, options: SolverOptions):
         self._schur = schur
         self._pcg = pcg_of(schur, options)
+        self._formed: tuple[np.ndarray, np.ndarray | None]
 
     def solve(self, values: np.ndarray, damping: np.ndarray | None, b: np.ndarray, dx: np.ndarray) -> bool:
         """Eliminate, iterate, substitute back."""
+        self._formed = values, damping
         if not self._schur.form(values, damping, b) or not self._pcg.factorize():
             return False
         self._schur.back_substitute(self._pcg.solve(self._schur.reduced_b), out=dx)
         return True
+
+    def solve_again(self, b: np.ndarray, dx: np.ndarray) -> None:
+        """Eliminate and iterate once more."""
+        self.solve(*self._formed, b, dx)
 
     @property
     def direct(self) -> Direct | None:
@@ -170,14 +189,9 @@ class Implicit:
         return 0
 
 
-def block_pattern(structure: Structure) -> BlockPattern:
-    """The pattern of H for the native solvers."""
-    return BlockPattern(structure.dims, structure.col_ptr, structure.row_idx)
-
-
 def choose_system(structure: Structure, options: SolverOptions) -> LinearSystem:
     """The linear system for a structure; what `options` leave open is decided by size and density."""
-    pattern = block_pattern(structure)
+    pattern = structure.pattern
     if options.schur in ("explicit", "implicit") and not structure.has_schur:
         raise OptionError(
             f"schur '{options.schur}' needs marginalized vertices beside others that stay; this graph has "
@@ -192,7 +206,7 @@ def choose_system(structure: Structure, options: SolverOptions) -> LinearSystem:
         if whole.flops < elimination_flops(structure):
             return Whole("cholesky", whole)
     implicit = options.schur == "implicit"
-    if options.schur == "auto" and options.preconditioner not in FACTOR_PRECONDITIONERS:
+    if options.schur == "auto":
         implicit = not factorizes(options.linear_solver) and too_large_to_form(ReducedSize.of(structure))
     if implicit:
         return Implicit(SchurComplement(pattern, structure.num_kept, mode="implicit"), options)
@@ -211,10 +225,10 @@ def elimination_flops(structure: Structure, of_kept: bool = False) -> float:
     gone = kept if of_kept else ~kept
     kernels.check_stop()
     if of_kept:
-        across = structure.row_idx[structure.col_ptr[structure.num_kept] :]
+        across = structure.pattern.row_idx[structure.pattern.col_ptr[structure.num_kept] :]
         degrees = np.bincount(across[across < structure.num_kept], minlength=structure.num_kept).astype(float)
     else:  # an eliminated block's column has its kept neighbours and itself
-        degrees = np.diff(structure.col_ptr)[structure.num_kept :] - 1.0
+        degrees = np.diff(structure.pattern.col_ptr)[structure.num_kept :] - 1.0
     kernels.check_stop()
     left_dim, num_left = float(structure.dims[~gone].sum()), np.count_nonzero(~gone)
     block = left_dim / num_left
@@ -239,7 +253,7 @@ def solver_for(pattern: BlockPattern, options: SolverOptions) -> tuple[str, Solv
         return "dense", DenseCholesky(pattern)
     sparse = SparseCholesky(pattern)
     if sparse.flops > _MAX_FACTOR_FLOPS:
-        return "pcg", conjugate_gradients(pattern, options)
+        return "pcg", pcg_of(pattern, options)
     return "cholesky", sparse
 
 
@@ -262,7 +276,7 @@ class ReducedSize:
     @classmethod
     def of(cls, structure: Structure) -> ReducedSize:
         """Of a structure."""
-        degrees = np.diff(structure.col_ptr)[structure.num_kept :] - 1  # poses of each landmark
+        degrees = np.diff(structure.pattern.col_ptr)[structure.num_kept :] - 1  # poses of each landmark
         return cls(float((degrees.astype(float) ** 2).sum()) / 2.0, structure.kept_dim, structure.num_kept)
 
 

@@ -22,8 +22,8 @@ import numpy as np
 
 from graphopt import option_names
 from graphopt.errors import OptionError, PluginError
-from graphopt.linear.pattern import BlockPattern
 from graphopt.plugins import Table
+from graphopt.problem.pattern import BlockPattern
 
 if TYPE_CHECKING:
     from graphopt.linear.options import SolverOptions
@@ -85,7 +85,6 @@ class Preconditioner:
 PRECONDITIONERS = {
     "hschur": Preconditioner(),
     "hpp": Preconditioner(is_of_h=True),
-    **dict.fromkeys(option_names.FACTOR_PRECONDITIONERS, Preconditioner()),
 }
 LINEAR_SOLVERS = Table("graphopt.linear_solvers", "linear_solver", option_names.LINEAR_SOLVERS, LinearSolver)
 

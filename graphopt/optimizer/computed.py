@@ -1,21 +1,15 @@
-"""Which way an optimization goes with computed values, and the one that inlines them."""
+"""Whether computed values are put into the edges that name them, or kept in arrays."""
 
 from __future__ import annotations
 
-import inspect
-from collections.abc import Callable, Mapping
-from functools import wraps
 from typing import Any
 
 import numpy as np
 
 from graphopt.errors import OptionError
 from graphopt.graph import Graph, Selection
+from graphopt.linear.options import SolverOptions
 from graphopt.linear.table import factorizes, iterates
-from graphopt.optimizer.summary import Summary
-from graphopt.option_names import COMPUTED
-from graphopt.problem.held import brought_up_to_date
-from graphopt.problem.inline import inlined
 from graphopt.types.base import EdgeType
 from graphopt.types.computed import ComputedVertexType
 
@@ -27,53 +21,29 @@ FEW_VERTICES = 16
 """Of an inlined edge, up to which "auto" inlines: each pair of them is a block of H."""
 
 
-def inlining_values(function: Callable[..., Summary]) -> Callable[..., Summary]:
-    """Let `optimize` see a graph without computed values, where these are to be inlined."""
-    signature = inspect.signature(function)
-
-    @wraps(function)
-    def optimize(graph: Graph, *arguments: Any, **named: Any) -> Summary:
-        way = named.get("computed", "auto")
-        if way not in COMPUTED:
-            raise OptionError(f"computed is '{way}', expected one of {', '.join(COMPUTED)}.")
-        if not isinstance(graph, Graph) or not graph.has_computed():  # another rank has it
-            if way != "auto":
-                raise OptionError(f"computed is '{way}', but the graph has no computed values.")
-            return function(graph, *arguments, **named)
-        given = signature.bind(graph, *arguments, **named).arguments
-        for parameter in signature.parameters.values():
-            if parameter.kind is parameter.VAR_KEYWORD:
-                given |= given.pop(parameter.name, {})
-        graph.compute()
-        selection = graph.select(given.get("level", 0), given.get("vertices"), given.get("edges"))
-        if way == "auto":
-            few = is_small(graph, selection) and not pays_on_device(graph, selection, given)
-            way = "inline" if few else "materialize"
-        if way == "materialize":
-            return function(**given)
-        other, chosen = inlined(graph, selection)
-        edges = {edge.edge_set: edge.rows for edge in chosen.edges} if chosen.chosen_by_edges else None
-        callback = brought_up_to_date(graph.compute, given.get("callback"))
-        changed = {"graph": other, "level": -1, "vertices": None, "edges": edges, "computed": "auto"}
-        try:
-            return function(**{**given, **changed, "callback": callback})
-        finally:
-            graph.compute()
-
-    return optimize
+def check_computed(graph: Any, options: SolverOptions) -> None:
+    """`OptionError` where a way is asked for and there are no computed values."""
+    if options.computed != "auto" and isinstance(graph, Graph) and not graph.has_computed():
+        raise OptionError(f"computed is '{options.computed}', but the graph has no computed values.")
 
 
-def pays_on_device(graph: Graph, selection: Selection, given: Mapping[str, Any]) -> bool:
-    """Whether values are kept on a Vulkan device although inlining is possible; given: options of the call.
+def materializes(graph: Graph, selection: Selection, options: SolverOptions) -> bool:
+    """Values and derivatives are kept in arrays; otherwise the functions stand inside those of edges."""
+    if options.computed != "auto":
+        return options.computed == "materialize"
+    return not is_small(graph, selection) or pays_on_device(graph, selection, options)
+
+
+def pays_on_device(graph: Graph, selection: Selection, options: SolverOptions) -> bool:
+    """Whether values are kept on a Vulkan device although inlining is possible.
 
     Conjugate gradients multiply by the chain rule there: of images with `MANY_EDGES` that takes a quarter of
     the time of inlined edges, of fewer a factorization is as fast. Poses hang
     together in chains, where conjugate gradients are slow: only for who asks for them.
     """
-    if str(given.get("device", "auto")).partition(":")[0] != "vulkan" or given.get("configuration"):
+    if options.device.partition(":")[0] != "vulkan" or options.configuration is not None:
         return False
-    solver, schur = given.get("linear_solver", "auto"), given.get("schur", "auto")
-    if factorizes(solver) or schur not in ("auto", "off"):
+    if factorizes(options.linear_solver) or options.schur not in ("auto", "off"):
         return False
     if any(vertex_set.holds_components for vertex_set in selection.vertex_sets):
         return False
@@ -81,7 +51,7 @@ def pays_on_device(graph: Graph, selection: Selection, given: Mapping[str, Any])
         return False
     has_poses = any(vertex_set.type.pose is not None for vertex_set in selection.vertex_sets)
     names = [len(edge.rows) for edge in selection.edges if _names_values(edge.edge_set.type)]
-    return (iterates(solver) or not has_poses) and sum(names) >= MANY_EDGES
+    return (iterates(options.linear_solver) or not has_poses) and sum(names) >= MANY_EDGES
 
 
 def _names_values(kind: EdgeType) -> bool:

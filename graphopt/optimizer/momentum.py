@@ -12,13 +12,17 @@ chi2 and its slope at the start and chi2 at its end; each where that lowers chi2
 
 from __future__ import annotations
 
+from collections import deque
+
 import numpy as np
 
 from graphopt.linear.vectors import dot
 from graphopt.solver.block_solver import BlockSolver
 
 _SLOW = 0.2  # of the decrease before: less is fast convergence
+_FAST = 0.05  # of the decrease before: what follows is less than a tenth of this one
 _LONGER, _LONGEST = 1.2, 8.0  # factors of a step that are worth an evaluation of chi2
+_NUM_RECENT = 5  # decreases in a row that must be small together: single ones vary by factors of 10
 
 
 class Momentum:
@@ -27,9 +31,19 @@ class Momentum:
     def __init__(self, solver: BlockSolver):
         self._solver = solver
         self._decrease = np.inf
+        self._recent: deque[float] = deque([np.inf] * _NUM_RECENT, maxlen=_NUM_RECENT)
         self._b: np.ndarray | None = None
         self._direction: np.ndarray | None = None
         self._slope = 0.0
+
+    def has_settled(self, decrease: float, tolerance: float) -> bool:
+        """Whether chi2, which fell by `decrease` in the last step, would fall by little more (both absolute).
+
+        The model knows only what a step gains, and conjugate directions gain in turns.
+        """
+        self._recent.append(decrease)
+        is_fast = decrease <= _FAST * self._recent[-2]
+        return decrease <= tolerance and (is_fast or sum(self._recent) <= tolerance)
 
     def carry(self, before: float, chi2: float) -> float:
         """Go on from a step that was accepted, from chi2 `before` to `chi2`; returns chi2 there."""

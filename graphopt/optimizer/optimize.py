@@ -3,39 +3,45 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Callable, Iterable
-from dataclasses import asdict, fields, replace
+from collections.abc import Callable
+from contextlib import nullcontext
+from dataclasses import dataclass, fields, replace
 from functools import partial
-from numbers import Real
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
 from graphopt import option_names
-from graphopt.errors import OptionError, SolverError, Stopped
+from graphopt.errors import OptionError, Stopped
 from graphopt.graph import EdgeSet, Graph, Selection
-from graphopt.graph.behind import num_images
-from graphopt.graph.residuals import edge_chi2, robust_chi2
-from graphopt.graph.selection import EdgeSelection
 from graphopt.linear.options import SolverChanges, SolverOptions
-from graphopt.optimizer.algorithm import Algorithm, AlgorithmBase, is_below_zero
-from graphopt.optimizer.computed import inlining_values
-from graphopt.optimizer.fallback import staying_on_the_cpu
-from graphopt.optimizer.given_graph import holding_the_graph
+from graphopt.optimizer.algorithm import AlgorithmBase, is_below_zero
+from graphopt.optimizer.computed import check_computed, materializes
+from graphopt.optimizer.ending import (
+    chi2_within,
+    close_seconds,
+    count_behind,
+    lowest_edge,
+    note_stop_before_chi2,
+    raise_if_unusable,
+)
+from graphopt.optimizer.fallback import or_on_the_cpu
 from graphopt.optimizer.methods import METHODS
 from graphopt.optimizer.options import AutoOptions, StopRules
 from graphopt.optimizer.progress import tell_end, tell_start, watching
+from graphopt.optimizer.request import Request, check_graph, fix_gauge
 from graphopt.optimizer.run import Callback, run
 from graphopt.optimizer.signals import Settable, StopSignals
 from graphopt.optimizer.summary import Summary
 from graphopt.optimizer.unit_quaternions import make_unit, rough_rows
 from graphopt.option_names import ROBUST
 from graphopt.plugins import Table
-from graphopt.problem.gauge import known_gauge
-from graphopt.problem.held import Problem, without_held
-from graphopt.problem.split import in_small_blocks
-from graphopt.problem.unseen import points_unseen
+from graphopt.problem.fixed_components import FIXED_COMPONENTS
+from graphopt.problem.inline import INLINED_VALUES
+from graphopt.problem.rewrite import Rewrite
+from graphopt.problem.small_blocks import SMALL_BLOCKS
 from graphopt.solver.auto_device import has_small_blocks, open_ahead
+from graphopt.solver.block_solver import BlockSolver
 from graphopt.solver.configurations import configured
 from graphopt.solver.reuse import begin_ahead, prepared_solver
 from graphopt.suggestions import knowing_options
@@ -43,12 +49,6 @@ from graphopt.suggestions import knowing_options
 if TYPE_CHECKING:
     from typing_extensions import Unpack
 
-MOST_VIEWS = 200_000
-"""Images of points up to which those behind their cameras are counted at the end; more would take long."""
-NOT_LOOKED_FOR = "Points behind their cameras were not looked for among {} images; Graph.points_behind does."
-_LAST_SECONDS = 0.02
-"""For chi2 after an end during the set-up."""
-_ROWS_AT_ONCE = 10_000
 _ROUGH = (
     "{} quaternions of the start are not unit: its chi2 is that of matrices which are no rotations, and "
     "rotations may not reach it. method='auto' makes them unit before it starts."
@@ -63,16 +63,12 @@ OF_RANKS: dict[str, str] = dict.fromkeys(
 
 
 @knowing_options([field.name for field in fields(SolverOptions)], OF_RANKS)
-@holding_the_graph
-@inlining_values
-@staying_on_the_cpu
 def optimize(
     graph: Graph,
     method: str = "auto",
     max_iterations: int | None = None,
     *,
     options: StopRules | None = None,
-    configuration: str | None = None,
     fix: str | list[int] = "auto",
     level: int = 0,
     vertices: Any = None,
@@ -82,7 +78,6 @@ def optimize(
     stop: Settable | None = None,
     on_interrupt: str = "raise",
     robust: str = "kernels",
-    computed: str = "auto",
     look_behind: bool = True,
     throw: bool = False,
     verbose: bool = False,
@@ -96,7 +91,10 @@ def optimize(
     solver_changes: fields of `SolverOptions` by name: device, linear_solver, schur, precision, schedule,
         preconditioner, pcg_tolerance, pcg_iterations, work_queues. The summary says what "auto" took.
         schedule may name edge and vertex types: {"EDGE_SE3:QUAT": "jacobians", "VERTEX_SE3:QUAT": "merged"}.
-    configuration: name of a set of these (`solver.configurations`), such as "PCG Implicit (GPU)".
+        configuration: name of a set of these (`solver.configurations`), such as "PCG Implicit (GPU)".
+        computed: of a graph with computed values (`Graph.add_computed`): "inline" puts their functions into
+        those of the edges, "materialize" keeps values and derivatives in arrays and multiplies by the chain
+        rule; "auto" inlines where no edge gets many vertices by it (`computed`).
     fix: "auto" holds one pose of each part of the graph that nothing else holds (of points alone, one point;
     see `problem.gauge`), in this call only;
         "none" holds none; a list of ids holds these. `summary.fixed_by_gauge` names them.
@@ -115,136 +113,85 @@ def optimize(
         with a robust kernel; where none has one, those between vertices whose ids are not neighbours) count
         fully or not at all, which is found out by graduated non-convexity (`strategies.graduated`);
         `summary.outliers` names those that were left out.
-    computed: of a graph with computed values (`Graph.add_computed`): "inline" puts their functions into those
-        of the edges, "materialize" keeps values and derivatives in arrays and multiplies by the chain rule;
-        "auto" inlines where no edge gets many vertices by it (`computed`).
     look_behind: False leaves `summary.points_behind` empty, for programs that judge themselves what cameras
         see: looking takes as long as some of a small problem's iterations.
     throw: raise `SolverError` if the summary is not usable, instead of returning it.
     """
-    start = time.perf_counter()
-    if robust not in ROBUST:
-        raise OptionError(f"robust is '{robust}', expected one of {', '.join(ROBUST)}.")
-    asked = SolverOptions(**solver_changes)  # type: ignore[arg-type]
-    if "," in asked.device:
-        raise OptionError(f"device '{asked.device}' names several. {SEVERAL}")
-    rules, algorithm = algorithm_of(method, options, max_iterations)
-    materialize = graph.has_computed()  # those that are inlined are gone
-    if materialize and fix == "auto":
-        fix = "none"  # what holds poses through values is not looked into; damping takes care
-    if time_limit is not None and not (isinstance(time_limit, Real) and time_limit > 0.0):
-        raise OptionError(f"time_limit is {time_limit!r}, must be a number > 0 of seconds.")
-    signals = StopSignals(stop, time_limit, start, on_interrupt=on_interrupt)
-    solver_options = configured(configuration, asked)
-    if robust in ROBUST_METHODS:
-        selection, held = hold(graph, graph.select(level, vertices, edges), fix)
-
-        def inner(chosen: dict[EdgeSet, np.ndarray], num_iterations: int | None) -> Summary:
-            left = None if time_limit is None else max(start + time_limit - time.perf_counter(), 1e-9)
-            return optimize(
-                graph, method, options=_inner_rules(rules, num_iterations), configuration=configuration,
-                fix=held or "none", vertices=vertices, edges=chosen, time_limit=left, callback=callback,
-                stop=stop, on_interrupt=on_interrupt, verbose=verbose, computed=computed, **asdict(asked),
-            )  # fmt: skip
-
-        summary: Summary = ROBUST_METHODS[robust](graph, selection, inner)
-        summary.fixed_by_gauge = held
-        raise_if_unusable(summary, throw)
-        return summary
-    open_ahead(solver_options.device)
-    summary = Summary(0, 0, method)
-    selection: Selection | None = None
-    with signals.catching_interrupts(at_once=True):
-        try:
-            with signals.watching():
-                is_whole = vertices is None and edges is None and not materialize
-                go_on = _begin_ahead(graph, solver_options, algorithm) if is_whole else None
-                selection, held = hold(graph, graph.select(level, vertices, edges), fix)
-                rough = rough_rows(selection)
-                if rough and METHODS.row(method).has_tolerances:
-                    make_unit(rough)
-                    rough, go_on = [], None  # that began with the old ones
-                signals.check()
-                summary.vertices, summary.edges = selection.num_active_vertices, selection.num_active_edges
-                summary.fixed_by_gauge = held
-                summary.seconds["analyze"] = time.perf_counter() - start
-                problem = Problem(graph, selection) if materialize else without_held(graph, selection)
-                if not materialize and has_small_blocks(solver_options):
-                    problem = in_small_blocks(problem)
-                make = partial(prepared_solver, go_on=go_on if problem.graph is graph else None)
-                if materialize:
-                    from graphopt.computed.materialized import (
-                        materialized_solver as make,
-                    )  # loads scipy
-                solver = make(problem.graph, problem.selection, solver_options, summary.seconds)
-        except Stopped:
-            selection = selection or graph.select(level, vertices, edges)
-            summary.vertices, summary.edges = selection.num_active_vertices, selection.num_active_edges
-            _note_stop_before_chi2(summary, signals, graph, selection)
-            close_seconds(summary.seconds, time.perf_counter() - start)
-            signals.raise_if_interrupted(summary)
-            return summary
-        tell_start(summary, verbose)
-        told = watching(summary, verbose, problem.callback(callback))
-        try:
-            run(algorithm, rules, solver, summary, signals, told)
-        finally:
-            if signals.reason is not None and np.isnan(summary.initial_chi2):
-                _note_stop_before_chi2(summary, signals, graph, selection)
-            problem.bring_back()
-            if materialize:
-                graph.compute()
-            if rough:  # what was optimized were no rotations, and what was written are
-                summary.final_chi2 = chi2_within(graph, selection.edges, np.inf)
-                if summary.final_chi2 > summary.initial_chi2:
-                    summary.message = (
-                        f"{summary.message} {_ROUGH.format(sum(len(rows) for _, rows in rough))}".strip()
-                    )
-    if is_below_zero(summary.final_chi2, summary.initial_chi2):
-        summary.message = f"{_lowest_edge(graph, selection.edges)} {summary.message}".strip()
-    if look_behind:
-        _count_behind(graph, selection, summary)
-    close_seconds(summary.seconds, time.perf_counter() - start)
-    summary.take_description(solver.describe())  # its overlap is no part of the total
-    summary.memory_bytes += graph.nbytes
-    tell_end(summary, verbose)
+    check_graph(graph, callback)
+    request = _Request(
+        method, max_iterations, options, fix, level, vertices, edges, time_limit, callback, stop,
+        on_interrupt, throw, verbose, SolverOptions(**solver_changes), robust, look_behind,
+    )  # fmt: skip
+    with graph.held_still() if isinstance(graph, Graph) else nullcontext():
+        summary = or_on_the_cpu(_optimize, graph, request)
     raise_if_unusable(summary, throw)
     return summary
 
 
-def _begin_ahead(graph: Graph, options: SolverOptions, algorithm: Algorithm) -> Callable[[], None] | None:
-    """Let a device start as the algorithm will, see `reuse.begin_ahead`."""
-    if isinstance(algorithm, AlgorithmBase):
-        return begin_ahead(graph, options, algorithm.first_looks, algorithm.first_damping)
-    return begin_ahead(graph, options, lambda structure: [], lambda structure, chi2: None)
+@dataclass(frozen=True)
+class _Request(Request):
+    """Options of `optimize`."""
+
+    robust: str = "kernels"
+    look_behind: bool = True
 
 
-def _count_behind(graph: Graph, selection: Selection, summary: Summary) -> None:
-    """Fill `points_behind`."""
-    count = num_images(selection.edges)
-    if count > MOST_VIEWS:
-        summary.message = f"{summary.message} {NOT_LOOKED_FOR.format(count)}".strip()
-    else:
-        summary.points_behind = points_unseen(graph, selection.edges)
+def _optimize(given: Graph, request: _Request) -> Summary:
+    start = time.perf_counter()
+    check_computed(given, request.solver)
+    if request.robust not in ROBUST:
+        raise OptionError(f"robust is '{request.robust}', expected one of {', '.join(ROBUST)}.")
+    if "," in request.solver.device:
+        raise OptionError(f"device '{request.solver.device}' names several. {SEVERAL}")
+    request.check_time_limit()
+    values: Rewrite | None = None
+    is_materialized = False
+    graph = given
+    if given.has_computed():
+        given.compute()
+        values = Rewrite(given, request.select(given))
+        is_materialized = materializes(given, values.selection, request.solver)
+        if not is_materialized:
+            graph = values.apply(INLINED_VALUES).graph
+            request = replace(
+                request, level=-1, vertices=None, edges=_same_edges(values.selection),
+                callback=values.callback(request.callback), solver=replace(request.solver, computed="auto"),
+            )  # fmt: skip
+        elif request.fix == "auto":  # what holds poses through values is not looked into; damping takes care
+            request = replace(request, fix="none")
+    try:
+        if request.robust in ROBUST_METHODS:
+            return _with_robust_method(graph, request, start)
+        return _Optimization(graph, request, start, is_materialized).run()
+    finally:
+        if values is not None:
+            given.compute()
 
 
-def raise_if_unusable(summary: Summary, throw: bool) -> None:
-    """`SolverError` for a summary that is not usable, if asked for."""
-    if throw and not summary.is_usable:
-        raise SolverError(f"{summary.termination.value} {summary.message}".strip())
+def _same_edges(selection: Selection) -> dict[EdgeSet, np.ndarray] | None:
+    """To select the same again, None where all edges are selected by level."""
+    return {edges.edge_set: edges.rows for edges in selection.edges} if selection.chosen_by_edges else None
 
 
-def _lowest_edge(graph: Graph, parts: Iterable[EdgeSelection]) -> str:
-    """Name the edge with the lowest chi2, where that is below zero."""
-    lowest, name = 0.0, ""
-    for part in parts:
-        squared = edge_chi2(graph, part.edge_set, part.rows)
-        row = int(np.argmin(squared))
-        if squared[row] < lowest:
-            lowest = float(squared[row])
-            ids = ", ".join(map(str, part.edge_set.look("vertices")[part.rows[row]].tolist()))
-            name = f"{part.edge_set.type.tag} between vertices {ids}"
-    return f"That of {name} is {lowest:.3g}; Graph.check() counts such information matrices." if name else ""
+def _with_robust_method(graph: Graph, request: _Request, start: float) -> Summary:
+    """Let the row of `robust` find out which edges are wrong, by optimizations of some edges."""
+    rules, _ = request.algorithm()
+    selection, fixed = fix_gauge(graph, request.select(graph), request.fix)
+
+    def inner(chosen: dict[EdgeSet, np.ndarray], num_iterations: int | None) -> Summary:
+        left = request.time_limit
+        if left is not None:
+            left = max(start + left - time.perf_counter(), 1e-9)
+        options = _inner_rules(rules, num_iterations)
+        of_these = replace(
+            request, max_iterations=None, options=options, fix=fixed or "none", level=0, edges=chosen,
+            time_limit=left, robust="kernels",
+        )  # fmt: skip
+        return or_on_the_cpu(_optimize, graph, of_these)
+
+    summary: Summary = ROBUST_METHODS[request.robust](graph, selection, inner)
+    summary.fixed_by_gauge = fixed
+    return summary
 
 
 def _inner_rules(rules: StopRules, num_iterations: int | None) -> StopRules:
@@ -256,60 +203,118 @@ def _inner_rules(rules: StopRules, num_iterations: int | None) -> StopRules:
     return replace(rules, max_iterations=min(num_iterations, rules.max_iterations))
 
 
-def _note_stop_before_chi2(
-    summary: Summary, signals: StopSignals, graph: Graph, selection: Selection
-) -> None:
-    """An optimization was asked to stop before it knew chi2 of its start."""
-    assert signals.reason is not None
-    summary.termination = signals.reason
-    summary.initial_chi2 = summary.final_chi2 = chi2_within(graph, selection.edges, _LAST_SECONDS)
-    summary.message = "That was during the set-up: no iteration was done."
-    if np.isnan(summary.final_chi2):
-        summary.message += " chi2 was not computed."
+class _Optimization:
+    """One optimization: set-up, iterations, and what is said at the end."""
 
-
-def chi2_within(graph: Graph, parts: Iterable[EdgeSelection], seconds: float) -> float:
-    """chi2 of these edges, NaN if that takes longer; the first rows of each are evaluated in any case."""
-    end = time.perf_counter() + seconds
-    total = 0.0
-    for part in parts:
-        for first in range(0, len(part.rows), _ROWS_AT_ONCE):
-            if first and time.perf_counter() > end:
-                return float("nan")
-            total += float(robust_chi2(graph, part.edge_set, part.rows[first : first + _ROWS_AT_ONCE]).sum())
-    return total
-
-
-def close_seconds(seconds: dict[str, float], total: float) -> None:
-    """What no part has taken is "other"."""
-    seconds["other"] = max(total - sum(seconds.values()), 0.0)
-    seconds["total"] = sum(seconds.values())
-
-
-def algorithm_of(
-    method: str, options: StopRules | None, max_iterations: int | None
-) -> tuple[StopRules, Algorithm]:
-    """The rules and the algorithm of a method's name."""
-    row = METHODS.row(method)
-    rules = row.options() if options is None else options
-    if type(rules) is not row.options:
-        raise OptionError(
-            f"method '{method}' takes {row.options.__name__}, got options of type {type(rules).__name__}."
+    def __init__(self, graph: Graph, request: _Request, start: float, is_materialized: bool):
+        """is_materialized: computed values are kept in arrays."""
+        self._graph, self._request, self._start = graph, request, start
+        self._is_materialized = is_materialized
+        self._options = configured(request.solver)
+        if self._options.computed != "auto":
+            self._options = replace(self._options, computed="auto")
+        self._rules, self._algorithm = request.algorithm()
+        self._signals = StopSignals(
+            request.stop, request.time_limit, start, on_interrupt=request.on_interrupt
         )
-    if max_iterations is not None:
-        rules = replace(rules, max_iterations=max_iterations)
-    return rules, row.make(rules)
+        self._summary = Summary(0, 0, request.method)
+        self._selection: Selection | None = None
+        self._rough: list[tuple[Any, np.ndarray]] = []
+        """Quaternions of the start that are not unit: vertex set, rows."""
 
+    def run(self) -> Summary:
+        """Optimize; the estimates are in the graph at the end."""
+        open_ahead(self._options.device)
+        summary, signals, verbose = self._summary, self._signals, self._request.verbose
+        with signals.catching_interrupts(at_once=True):
+            try:
+                with signals.watching():
+                    problem, solver = self._set_up()
+            except Stopped:
+                return self._stopped_in_set_up()
+            tell_start(summary, verbose)
+            called = watching(summary, verbose, problem.callback(self._request.callback))
+            try:
+                run(self._algorithm, self._rules, solver, summary, signals, called)
+            finally:
+                self._finish(problem)
+        self._report(solver)
+        return summary
 
-def hold(graph: Graph, selection: Selection, fix: str | list[int]) -> tuple[Selection, list[int]]:
-    """The selection with the vertices of `fix` held, and their ids."""
-    if isinstance(fix, str):
-        if fix not in ("auto", "none"):
-            raise OptionError(f"fix is '{fix}', expected 'auto', 'none' or a list of vertex ids.")
-        places = known_gauge(graph, selection) if fix == "auto" else []
-    elif not isinstance(fix, Iterable):
-        raise OptionError(f"fix is {fix!r}, expected 'auto', 'none' or a list of vertex ids.")
-    else:
-        places = [graph.vertex_place(id_) for id_ in fix]
-    ids = [int(selection.vertex_sets[number].ids[row]) for number, row in places]
-    return selection.with_fixed(places), ids
+    def _set_up(self) -> tuple[Rewrite, BlockSolver]:
+        """The problem that the solver sees, and the solver."""
+        graph, options, summary = self._graph, self._options, self._summary
+        go_on = None
+        if self._request.takes_level and not self._is_materialized:
+            go_on = self._begin_ahead()
+        selection = self._select()
+        if self._rough and METHODS.row(summary.method).has_tolerances:
+            make_unit(self._rough)
+            self._rough, go_on = [], None  # that began with the old ones
+        self._signals.check()
+        summary.seconds["analyze"] = time.perf_counter() - self._start
+        problem = Rewrite(graph, selection)
+        if self._is_materialized:
+            from graphopt.computed.materialized import materialized_solver  # loads scipy
+
+            return problem, materialized_solver(graph, selection, options, summary.seconds)
+        problem.apply(FIXED_COMPONENTS)
+        if has_small_blocks(options):
+            problem.apply(SMALL_BLOCKS)
+        make = partial(prepared_solver, go_on=None if problem.is_other_graph else go_on)
+        return problem, make(problem.graph, problem.selection, options, summary.seconds)
+
+    def _begin_ahead(self) -> Callable[[], None] | None:
+        """Let a device start as the algorithm will, see `reuse.begin_ahead`."""
+        algorithm = self._algorithm
+        if isinstance(algorithm, AlgorithmBase):
+            return begin_ahead(self._graph, self._options, algorithm.first_looks, algorithm.first_damping)
+        return begin_ahead(self._graph, self._options, lambda structure: [], lambda structure, chi2: None)
+
+    def _select(self) -> Selection:
+        """The part that takes part, with the gauge fixed."""
+        selection = self._request.select(self._graph)
+        selection, fixed = fix_gauge(self._graph, selection, self._request.fix)
+        self._selection, self._summary.fixed_by_gauge = selection, fixed
+        self._note_sizes(selection)
+        self._rough = rough_rows(selection)
+        return selection
+
+    def _note_sizes(self, selection: Selection) -> None:
+        self._summary.vertices = selection.num_active_vertices
+        self._summary.edges = selection.num_active_edges
+
+    def _stopped_in_set_up(self) -> Summary:
+        selection = self._selection or self._request.select(self._graph)
+        self._note_sizes(selection)
+        note_stop_before_chi2(self._summary, self._signals, self._graph, selection)
+        close_seconds(self._summary.seconds, time.perf_counter() - self._start)
+        self._signals.raise_if_interrupted(self._summary)
+        return self._summary
+
+    def _finish(self, problem: Rewrite) -> None:
+        """Bring the estimates back; chi2 where none was found, or that of the solver is another one."""
+        summary, signals, selection = self._summary, self._signals, self._selection
+        assert selection is not None
+        if signals.reason is not None and np.isnan(summary.initial_chi2):
+            note_stop_before_chi2(summary, signals, self._graph, selection)
+        problem.write_back()
+        if self._is_materialized:
+            self._graph.compute()
+        if self._rough:  # what was optimized were no rotations, and what was written are
+            summary.final_chi2 = chi2_within(self._graph, selection.edges, np.inf)
+            if summary.final_chi2 > summary.initial_chi2:
+                count = sum(len(rows) for _, rows in self._rough)
+                summary.message = f"{summary.message} {_ROUGH.format(count)}".strip()
+
+    def _report(self, solver: BlockSolver) -> None:
+        graph, summary, selection = self._graph, self._summary, self._selection
+        assert selection is not None
+        if is_below_zero(summary.final_chi2, summary.initial_chi2):
+            summary.message = f"{lowest_edge(graph, selection.edges)} {summary.message}".strip()
+        if self._request.look_behind:
+            count_behind(graph, selection, summary)
+        close_seconds(summary.seconds, time.perf_counter() - self._start)
+        summary.take_description(solver.describe())  # its overlap is no part of the total
+        summary.memory_bytes += graph.nbytes
+        tell_end(summary, self._request.verbose)

@@ -75,6 +75,8 @@ class ScaledDamping:
         row are an end in any case.
         """
         self._num_small = self._num_small + 1 if decrease <= tolerance else 0
+        if self._momentum is not None and not self._momentum.has_settled(decrease, tolerance):
+            return False
         if not self._num_small:
             return False
         if self._weakest > _WEAK and self._num_small < _MOST_SMALL:

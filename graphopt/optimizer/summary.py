@@ -97,10 +97,6 @@ class Summary:
     """First iteration in double of a run that began in mixed precision; None: it did not change over."""
     schedule: str = "host"
     """Who computes H: "host" (the CPU); or what a device stores of it, see `SolverOptions`."""
-    tier: str = ""
-    """Of a device's kernels of edges: "interpreter" or "compiled"; "" where there is no choice."""
-    tier_seconds: dict[str, float] = field(default_factory=dict)
-    """From the set-up on until each tier was ready."""
     seconds: dict[str, float] = field(default_factory=_no_seconds)
     """read, analyze (selection, gauge, structure), prepare (compile, memory), linearize (with chi2), solve,
     update, restart (relaxation, re-seating), verify (float32's result in double), other (what is left:

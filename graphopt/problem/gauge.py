@@ -30,17 +30,19 @@ _DIRECTION = np.array([0.61, -0.47, 0.83])
 """In which points are moved together, to see whether errors change."""
 _SAME = 1e-9
 """Share of an error and of the step that rounding may change."""
-_known: WeakKeyDictionary[Selection, list[tuple[int, int]]] = WeakKeyDictionary()
+_known: WeakKeyDictionary[Selection, tuple[tuple[bytes, ...], list[tuple[int, int]]]] = WeakKeyDictionary()
+"""Per selection which components were fixed, and the gauge."""
 
 
 def known_gauge(graph: Graph, selection: Selection) -> list[tuple[int, int]]:
     """`choose_gauge`, which need not look again at a selection that it has seen."""
-    if any(vertex_set.holds_components for vertex_set in selection.vertex_sets):
-        return choose_gauge(graph, selection)  # which components are held may change
-    places = _known.get(selection)
-    if places is None:
-        places = _known[selection] = choose_gauge(graph, selection)
-    return places
+    components = tuple(
+        [each.fingerprint("held") for each in selection.vertex_sets if each.has_room_for_components]
+    )
+    known = _known.get(selection)
+    if known is None or known[0] != components:
+        known = _known[selection] = components, choose_gauge(graph, selection)
+    return known[1]
 
 
 def choose_gauge(graph: Graph, selection: Selection) -> list[tuple[int, int]]:
@@ -111,7 +113,9 @@ def _where_components_are_held(selection: Selection, part: np.ndarray, first: np
         return first
     holds = np.concatenate(
         [
-            np.zeros(len(vertex_set), bool) if vertex_set.held is None else vertex_set.held.any(axis=1)
+            np.zeros(len(vertex_set), bool)
+            if not vertex_set.has_room_for_components
+            else vertex_set.look("held").any(axis=1)
             for vertex_set in selection.vertex_sets
         ]
     )

@@ -13,15 +13,22 @@ import numpy as np
 
 from graphopt.errors import GraphError
 from graphopt.graph import EdgeSet, Graph, Selection
-from graphopt.graph.columns import Columns
 from graphopt.graph.computed import without_values
+from graphopt.problem.rewrite import (
+    EdgeCopy,
+    Rewrite,
+    Rewriter,
+    Rewritten,
+    Sources,
+    edge_set_of,
+    select_all,
+)
 from graphopt.types.base import EdgeType
 from graphopt.types.computed import ComputedVertexType, inlined_edge_type
 from graphopt.types.merged import merged_edge_type
 
 MOST_SLOTS = 64
 """Vertices of one inlined edge: all pairs of them have blocks in H."""
-_COLUMNS = ("sequence", "information", "kernel", "kernel_width", "level")
 
 
 @dataclass
@@ -30,14 +37,12 @@ class _Edges:
 
     type: EdgeType
     vertices: np.ndarray
-    measurement: np.ndarray
-    parameters: np.ndarray
-    rest: dict[str, np.ndarray]
-    """Columns that stay."""
+    sources: Sources
 
     def taken(self, rows: np.ndarray) -> _Edges:
-        rest = {name: column[rows] for name, column in self.rest.items()}
-        return _Edges(self.type, self.vertices[rows], self.measurement[rows], self.parameters[rows], rest)
+        return _Edges(
+            self.type, self.vertices[rows], tuple((source, at[rows]) for source, at in self.sources)
+        )
 
 
 class _Terms:
@@ -48,7 +53,7 @@ class _Terms:
         self.ids = first_id
         """(n,) int64 vertex ids of the values, ascending."""
         self.sets = sets
-        owner = np.concatenate([np.searchsorted(self.ids, set_.vertices[:, 0]) for set_ in sets])
+        owner = np.concatenate([np.searchsorted(self.ids, set_.look("vertices")[:, 0]) for set_ in sets])
         number = np.repeat(np.arange(len(sets)), [len(set_) for set_ in sets])
         row = np.concatenate([np.arange(len(set_)) for set_ in sets])
         order = np.lexsort((row, number, owner))
@@ -70,38 +75,47 @@ class _Terms:
         return found
 
 
-def inlined(graph: Graph, selection: Selection) -> tuple[Graph, Selection]:
-    """A graph of the selected edges without computed values, and all of it selected.
+def _make(graph: Graph, selection: Selection) -> Rewritten:
+    """A graph of the selected edges without computed values, which shares the vertices of `graph`.
 
-    It shares the vertices of `graph`: an optimization of it moves these. Raises `GraphError` where an edge
-    names a value that has no term, or would have more than `MOST_SLOTS` vertices.
+    Raises `GraphError` where an edge names a value that has no term, or would have more than `MOST_SLOTS`
+    vertices.
     """
     refuse_missing_values(graph, selection)
     if graph.convolutions:
         raise GraphError("Sums over a grid (add_convolution) cannot be inlined; use computed='materialize'.")
-    other = Graph()
+    made = Graph()
     for vertex_set in graph.vertex_sets:
         if not isinstance(vertex_set.type, ComputedVertexType):
-            other.adopt(vertex_set)
-    other.parameter_sets.extend(graph.parameter_sets)
+            made.adopt(vertex_set)
+    made.parameter_sets.extend(graph.parameter_sets)
     terms = _terms_by_type(graph)
     finished: dict[EdgeType, list[_Edges]] = {}
     for chosen in selection.edges:
-        for edges in _without_values(_edges_of(chosen.edge_set, chosen.rows), terms):
-            finished.setdefault(edges.type, []).append(edges)
+        edges = _Edges(
+            chosen.edge_set.type,
+            chosen.edge_set.look("vertices")[chosen.rows],
+            ((chosen.edge_set, chosen.rows),),
+        )
+        for without in _without_values(edges, terms):
+            finished.setdefault(without.type, []).append(without)
+    copies: list[EdgeCopy] = []
     for kind, parts in finished.items():
-        other.adopt(EdgeSet(kind, Columns.holding(_joined(parts))))
-    by_edges = {edge_set: slice(None) for edge_set in other.edge_sets} if selection.chosen_by_edges else None
-    found = other.select(-1, edges=by_edges)
-    return other, _with_fixed(found, selection)
+        edge_set, its_copies = _joined(kind, parts)
+        made.adopt(edge_set)
+        copies += its_copies
+    found = _with_fixed(select_all(made, selection), selection)
+    return Rewritten(made, found, (), copies, has_values_inlined=True)
 
 
-def with_values_inlined(graph: Graph, selection: Selection) -> tuple[Graph, Selection]:
-    """`inlined`, after the values were computed; the graph itself where it has none."""
-    if not graph.has_computed():
-        return graph, selection
-    graph.compute()
-    return inlined(graph, selection)
+INLINED_VALUES = Rewriter(lambda graph, selection: graph.has_computed(), _make)
+
+
+def with_values_inlined(graph: Graph, selection: Selection) -> Rewrite:
+    """The problem of a selection without computed values, once these were computed."""
+    if graph.has_computed():
+        graph.compute()
+    return Rewrite(graph, selection).apply(INLINED_VALUES)
 
 
 def refuse_missing_values(graph: Graph, selection: Selection) -> None:
@@ -142,13 +156,6 @@ def _terms_by_type(graph: Graph) -> dict[ComputedVertexType, _Terms]:
     return {kind: _Terms(kind, sets, np.sort(graph.vertex_set(kind).ids)) for kind, sets in by_type.items()}
 
 
-def _edges_of(edge_set: EdgeSet, rows: np.ndarray) -> _Edges:
-    columns = edge_set._columns
-    rest = {name: columns[name][rows] for name in _COLUMNS}
-    arrays = (edge_set.vertices[rows], edge_set.measurement[rows], edge_set.parameters[rows])
-    return _Edges(edge_set.type, *arrays, rest)
-
-
 def _without_values(edges: _Edges, terms: dict[ComputedVertexType, _Terms]) -> list[_Edges]:
     """The same edges, of types that name no computed value and no vertex twice."""
     waiting, finished = [edges], []
@@ -179,16 +186,12 @@ def _put_in(edges: _Edges, slot: int, sets: list[EdgeSet], rows: np.ndarray) -> 
             f"{edges.type.tag} would have {num_slots} vertices with the terms of its values inlined, at most "
             f"{MOST_SLOTS} are taken. Use computed='materialize'."
         )
-    inputs = [set_.vertices[rows[:, k], 1:] for k, set_ in enumerate(sets)]
-    data = [set_.measurement[rows[:, k]] for k, set_ in enumerate(sets)]
-    constants = [set_.parameters[rows[:, k]] for k, set_ in enumerate(sets)]
+    inputs = [set_.look("vertices")[rows[:, k], 1:] for k, set_ in enumerate(sets)]
     own = edges.vertices
     return _Edges(
         inlined_edge_type(edges.type, tuple(spread)),
         np.concatenate([own[:, :slot], *inputs, own[:, slot + 1 :]], axis=1),
-        np.concatenate([edges.measurement, *data], axis=1),
-        np.concatenate([edges.parameters, *constants], axis=1),
-        edges.rest,
+        (*edges.sources, *((set_, rows[:, k]) for k, set_ in enumerate(sets))),
     )
 
 
@@ -212,10 +215,12 @@ def _merged(edges: _Edges) -> list[_Edges]:
     return found
 
 
-def _joined(parts: list[_Edges]) -> dict[str, np.ndarray]:
-    """Columns of an edge set, in the order in which its edges were added."""
-    columns = {name: np.concatenate([part.rest[name] for part in parts]) for name in _COLUMNS}
-    for name in ("vertices", "measurement", "parameters"):
-        columns[name] = np.concatenate([getattr(part, name) for part in parts])
-    order = np.argsort(columns["sequence"], kind="stable")
-    return {name: np.ascontiguousarray(column[order]) for name, column in columns.items()}
+def _joined(kind: EdgeType, parts: list[_Edges]) -> tuple[EdgeSet, list[EdgeCopy]]:
+    """An edge set of these, in the order in which its edges were added."""
+    sequences = [part.sources[0][0].look("sequence")[part.sources[0][1]] for part in parts]
+    order = np.argsort(np.concatenate(sequences), kind="stable")
+    row = np.empty(len(order), np.int64)  # in the set, of each edge of the parts
+    row[order] = np.arange(len(order))
+    rows = np.split(row, np.cumsum([len(sequence) for sequence in sequences])[:-1])
+    vertices = np.concatenate([part.vertices for part in parts])[order]
+    return edge_set_of(kind, vertices, [(at, part.sources) for at, part in zip(rows, parts, strict=True)])

@@ -6,12 +6,7 @@ Free active vertices are *blocks*: first those that stay, then those that the Sc
 each by ascending id. An eliminated block shares no edge with another eliminated one: of marginalized
 neighbours an independent set is eliminated and the others stay.
 
-Of the symmetric H the upper triangle of blocks is stored, by block column, rows ascending (diagonal last):
-
-    dims     (nb,)        col_ptr (nb + 1,)       row_idx (nnzb,)        block_ptr (nnzb + 1,)
-
-Block k is dims[row] x dims[col], column-major. `block_ptr` says where it starts in `values`. All
-of this is vectorised.
+Of the symmetric H the upper triangle of blocks is stored (`problem.pattern.BlockPattern`).
 """
 
 from __future__ import annotations
@@ -29,7 +24,7 @@ from graphopt import codegen
 from graphopt.cpu_kernels import kernels
 from graphopt.errors import GraphError
 from graphopt.problem.independent_set import independent_set
-from graphopt.problem.pattern import BlockPlaces, PairPlaces, Pattern, find_pattern
+from graphopt.problem.pattern import BlockPattern, DeferredBlocks, EdgeBlocks, blocks_of_edges
 
 if TYPE_CHECKING:
     from graphopt.graph import Selection
@@ -54,8 +49,12 @@ class EdgeGroup:
     parameter_sets: tuple[int, ...]
     parameter_rows: np.ndarray
     """(m, num_parameters) int32."""
-    places: PairPlaces
-    """Where the blocks of the group's pairs are, once it is asked."""
+    blocks: DeferredBlocks
+    """Those of all edges, once they are asked for."""
+    selection: int
+    """Number of the group's edge selection among them."""
+    mask: slice | np.ndarray
+    """Which edges of that are in the group."""
 
     @property
     def chosen_rows(self) -> np.ndarray | None:
@@ -93,12 +92,12 @@ class EdgeGroup:
     @cached_property
     def block_offset(self) -> np.ndarray:
         """(m, num_pairs) int64 into `values`, -1: not optimized. Pairs (0,0), (0,1), ..., (1,1), ..."""
-        return self.places.offset()
+        return np.ascontiguousarray(self.blocks.get().offsets[self.selection][self.mask])
 
     @cached_property
     def block_transposed(self) -> np.ndarray:
         """(m, num_pairs) bool: the stored block is the transpose of the pair's."""
-        return self.places.transposed()
+        return np.ascontiguousarray(self.blocks.get().transposed[self.selection][self.mask])
 
 
 @dataclass(frozen=True, eq=False)
@@ -122,7 +121,7 @@ class Structure:
     def __init__(self, selection: Selection):
         self.selection = selection
         self._number_blocks()
-        self._pattern = Pattern(selection.edges, self.vertex_blocks, self.dims)
+        self._blocks = DeferredBlocks(selection.edges, self.vertex_blocks, self.dims)
         self._sorted: dict[tuple[EdgeGroup, int], SortedEdges] = {}
         self._sorting = threading.Lock()
         self.groups: list[EdgeGroup] = []
@@ -131,7 +130,7 @@ class Structure:
         """Edges of external types: they have places in H, and who evaluates them adds to it."""
         for number, edges in enumerate(selection.edges):
             groups = self.external if edges.edge_set.type.is_external else self.groups
-            groups.extend(_split(edges, self._pattern, number))
+            groups.extend(_split(edges, self._blocks, number))
 
     # ---------------------------------------------------------------- sizes
 
@@ -151,34 +150,24 @@ class Structure:
         return int(self.offsets[self.num_kept])
 
     @property
-    def col_ptr(self) -> np.ndarray:
-        """(nb + 1,) int64: first block of each column."""
-        return self._pattern.blocks.col_ptr
-
-    @property
-    def row_idx(self) -> np.ndarray:
-        """(nnzb,) int32: block row of each stored block."""
-        return self._pattern.blocks.row_idx
-
-    @property
-    def block_ptr(self) -> np.ndarray:
-        """(nnzb + 1,) int64: first scalar of each block in `values`."""
-        return self._pattern.blocks.block_ptr
+    def pattern(self) -> BlockPattern:
+        """Where the blocks of H are."""
+        return self._blocks.get().pattern
 
     @property
     def values_size(self) -> int:
         """Scalars of the stored blocks of H."""
-        return int(self.block_ptr[-1])
+        return self.pattern.values_size
 
     @property
     def has_kernels(self) -> bool:
         """Some active edge has a robust kernel."""
         return any(group.kernel for group in self.groups)
 
-    def pattern_of(self, groups: Sequence[EdgeGroup]) -> BlockPlaces:
-        """The pattern of an H of these groups only, with all diagonal blocks; places per group."""
+    def blocks_of(self, groups: Sequence[EdgeGroup]) -> EdgeBlocks:
+        """The blocks of an H of these groups only, with all diagonal ones; where they are per group."""
         edges = [(group.vertex_sets, group.vertex_rows) for group in groups]
-        return find_pattern(self.dims, self.vertex_blocks, edges)
+        return blocks_of_edges(self.dims, self.vertex_blocks, edges)
 
     @property
     def num_edges(self) -> int:
@@ -196,7 +185,7 @@ class Structure:
         arrays = [self.dims, self.offsets, *self.vertex_offsets]
         for group in (*self.groups, *self.external):
             arrays += [group.vertex_rows, group.parameter_rows]
-        return self._pattern.nbytes + sum(array.nbytes for array in arrays)
+        return self._blocks.nbytes + sum(array.nbytes for array in arrays)
 
     def block_of(self, set_number: int, row: int) -> int:
         """Block of a vertex, -1 if it is not optimized."""
@@ -271,7 +260,7 @@ def eliminated_vertices(selection: Selection, free: list[np.ndarray]) -> list[np
     return np.split(independent_set(is_wanted, found), first[1:-1])
 
 
-def _split(edges: EdgeSelection, pattern: Pattern, number: int) -> list[EdgeGroup]:
+def _split(edges: EdgeSelection, blocks: DeferredBlocks, number: int) -> list[EdgeGroup]:
     """One group per robust kernel that the edges have."""
     edge_set = edges.edge_set
     kernel = edge_set.look("kernel") if edges.takes_all else edge_set.look("kernel")[edges.rows]
@@ -279,7 +268,7 @@ def _split(edges: EdgeSelection, pattern: Pattern, number: int) -> list[EdgeGrou
     if bool((kernel == kernel[0]).all()):
         masks = [(int(kernel[0]), slice(None))]
     else:
-        masks = [(number, kernel == number) for number in np.unique(kernel).tolist()]
+        masks = [(robust, kernel == robust) for robust in np.unique(kernel).tolist()]
     return [
         EdgeGroup(
             edge_set,
@@ -290,7 +279,9 @@ def _split(edges: EdgeSelection, pattern: Pattern, number: int) -> list[EdgeGrou
             np.ascontiguousarray(edges.vertex_rows[mask]),
             edges.parameter_sets,
             np.ascontiguousarray(edges.parameter_rows[mask]),
-            PairPlaces(pattern, number, mask),
+            blocks,
+            number,
+            mask,
         )
         for robust, mask in masks
     ]

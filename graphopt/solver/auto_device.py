@@ -22,7 +22,7 @@ from typing import TYPE_CHECKING
 from graphopt.cpu_kernels import kernels
 from graphopt.errors import DeviceError
 from graphopt.linear.table import factorizes
-from graphopt.problem.split import LARGEST_BLOCK
+from graphopt.problem.small_blocks import LARGEST_BLOCK
 from graphopt.problem.structure import Structure
 from graphopt.pyglslang import ShaderError
 from graphopt.solver.block_solver import BlockSolver

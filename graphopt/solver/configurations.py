@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from dataclasses import fields, replace
 from difflib import get_close_matches
+from typing import Any
 
 from graphopt.errors import OptionError
 from graphopt.linear.options import SolverOptions
@@ -24,12 +25,13 @@ CONFIGURATIONS: dict[str, SolverOptions] = {
 }
 
 
-def configured(name: str | None, options: SolverOptions) -> SolverOptions:
-    """`options` with what the configuration `name` says; None: as they are.
+def configured(options: SolverOptions) -> SolverOptions:
+    """`options` with what their configuration says; without one as they are.
 
     Any spelling does that has the name's letters in their order: "pcg-implicit-gpu". `OptionError` for names
     that there are not, and where an option says something else than the configuration.
     """
+    name = options.configuration
     if name is None:
         return options
     by_letters = {_letters(known): known for known in CONFIGURATIONS}
@@ -39,7 +41,7 @@ def configured(name: str | None, options: SolverOptions) -> SolverOptions:
         raise OptionError(f"configuration '{name}' is unknown.{hint} Known: {', '.join(CONFIGURATIONS)}.")
     title = by_letters[_letters(name)]
     wanted = CONFIGURATIONS[title]
-    said = {}
+    said: dict[str, Any] = {"configuration": None}
     for field in fields(SolverOptions):
         given, own = getattr(options, field.name), getattr(wanted, field.name)
         if own == field.default:

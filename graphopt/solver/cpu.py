@@ -7,7 +7,7 @@ which `finish` brings back; adding or removing vertices while an optimization ru
 from __future__ import annotations
 
 import platform
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import replace
 from typing import Any
@@ -22,7 +22,7 @@ from graphopt.graph.sets import VertexSet
 from graphopt.linear import SparseCholesky
 from graphopt.linear.options import SolverOptions
 from graphopt.linear.pcg import PCG_TOLERANCE
-from graphopt.linear.systems import block_pattern, choose_system
+from graphopt.linear.systems import choose_system
 from graphopt.problem.structure import EdgeGroup, Structure
 from graphopt.problem.working import WorkingEstimates
 from graphopt.solver.devices import Device
@@ -78,7 +78,7 @@ class HostEquations(TrialsByParts):
         self._dx = np.zeros(self.dim)
         self._estimates = [WorkingEstimates(vertex_set) for vertex_set in structure.selection.vertex_sets]
         self._linearizer, self._groups = make_linearizer(graph.parameter_sets, structure, self._estimates)
-        self._diagonal = kernels.diagonal_places(structure.dims, structure.col_ptr, structure.block_ptr)
+        self._diagonal = structure.pattern.diagonal_indices()
 
     def refresh(self) -> None:
         """Take the graph's present estimates, measurements, information and kernel widths."""
@@ -120,6 +120,11 @@ class HostEquations(TrialsByParts):
         """Take the graph's estimates of some rows of a vertex set."""
         self._ahead_chi2 = None
         self._estimates[number].read(rows)
+
+    @property
+    def estimates(self) -> Sequence[WorkingEstimates]:
+        """The present estimates by vertex set, in the form that steps are taken in."""
+        return self._estimates
 
     def present(self, vertex_set: VertexSet) -> np.ndarray:
         """The present estimates of a vertex set, in the form that steps are taken in; only to look at."""
@@ -281,6 +286,12 @@ class CpuBlockSolver(HostEquations):
             self._damping.fill(damping)
         return self._system.solve(self.values, self._damping, self._b, self._dx)
 
+    def solve_again(self, b: np.ndarray) -> np.ndarray:
+        """x (dim,) of (H + D) x = b with the factor of the last `solve`."""
+        x = np.empty(self.dim)
+        self._system.solve_again(np.ascontiguousarray(b), x)
+        return x
+
     def trial(self, damping: Damping) -> Trial:
         """Solve, push, update and chi2.
 
@@ -312,11 +323,15 @@ class CpuBlockSolver(HostEquations):
 
     def multiply(self, vector: np.ndarray) -> np.ndarray:
         """H times a vector."""
-        return self._symmetric_product().multiply(self.values, vector)
+        return self.product(self.values, vector)
+
+    def product(self, values: np.ndarray, vector: np.ndarray) -> np.ndarray:
+        """A vector times the symmetric matrix that other values of H's blocks are."""
+        return self._symmetric_product().multiply(values, np.ascontiguousarray(vector))
 
     def _symmetric_product(self) -> Any:
         if self._product is None:
-            self._product = kernels.SymmetricProduct(block_pattern(self.structure))
+            self._product = kernels.SymmetricProduct(self.structure.pattern)
         return self._product
 
     def describe(self) -> dict[str, object]:
@@ -346,11 +361,12 @@ def make_linearizer(
     structure: Structure,
     estimates: Sequence[WorkingEstimates],
     groups: Sequence[EdgeGroup] | None = None,
+    add_group: Callable[[Any, EdgeGroup], int] | None = None,
 ) -> tuple[Any, list[tuple[int, EdgeGroup]]]:
     """The native Linearizer of a structure, or of some of its groups, and each group's number in it.
 
     estimates: one per vertex set; vertex sets without a working form, and parameter sets, keep the graph's
-    numbers.
+    numbers. add_group: adds a group with other programs (`derivatives.equations`).
     """
     linearizer = kernels.Linearizer()
     for number, working in enumerate(estimates):
@@ -359,7 +375,8 @@ def make_linearizer(
     for parameter_set in parameter_sets:
         linearizer.add_parameter_set(parameter_set.values)
     wanted = structure.groups if groups is None else groups
-    numbered = [(_add_group(linearizer, group), group) for group in wanted]
+    add = add_group or _add_group
+    numbered = [(add(linearizer, group), group) for group in wanted]
     linearizer.prepare(structure.values_size, structure.dim)
     return linearizer, numbered
 
@@ -367,15 +384,24 @@ def make_linearizer(
 def _add_group(linearizer: Any, group: EdgeGroup) -> int:
     edge_type = working_edge_type(group.edge_set.type)
     compiled = compiled_edge(edge_type, group.information, group.kernel)
+    programs = compiled.chi2, compiled.linearize, compiled.kernel
+    return add_programs(linearizer, group, programs, edge_data(group))
+
+
+def add_programs(
+    linearizer: Any,
+    group: EdgeGroup,
+    programs: tuple[codegen.Program, codegen.Program, codegen.Program | None],
+    data: tuple[np.ndarray, np.ndarray, np.ndarray],
+) -> int:
+    """Add a group with its programs (chi2, linearize, robust kernel) and its data; returns its number."""
     return linearizer.add_edge_group(
-        compiled.chi2.native,
-        compiled.linearize.native,
-        None if compiled.kernel is None else compiled.kernel.native,
+        *(None if program is None else program.native for program in programs),
         list(group.vertex_sets),
         group.vertex_rows,
         list(group.parameter_sets),
         group.parameter_rows,
-        *edge_data(group),
+        *data,
         group.block_offset,
         group.block_transposed,
     )

@@ -12,8 +12,8 @@ from typing import TYPE_CHECKING, Any
 from graphopt import option_names
 from graphopt.errors import DeviceError, OptionError
 from graphopt.graph import Graph
-from graphopt.linear.pattern import BlockPattern
 from graphopt.plugins import Table
+from graphopt.problem.pattern import BlockPattern
 from graphopt.problem.structure import Structure
 from graphopt.solver.block_solver import BlockSolver
 
@@ -32,7 +32,7 @@ class Device:
     cholesky: Callable[[BlockPattern, str], Any] | None = None
     """(pattern, device) -> a solver with `factorize`, `solve` and `marginals` there; None: there is none."""
     has_small_blocks: bool = False
-    """It holds blocks of `problem.split.LARGEST_BLOCK` rows at most: larger vertices are split for it."""
+    """It holds blocks of `problem.small_blocks.LARGEST_BLOCK` rows at most: larger vertices are divided."""
 
 
 DEVICES = Table("graphopt.devices", "device", option_names.DEVICES, Device)

@@ -78,7 +78,8 @@ def linearize(graph: Graph, level: int = 0, *, vertices: Any = None, edges: Any 
     between what they follow from. Raises `GraphError` where nothing is to be optimized, or an
     edge type is evaluated elsewhere (`EdgeType.is_external`).
     """
-    graph, selection = with_values_inlined(graph, graph.select(level, vertices, edges))
+    problem = with_values_inlined(graph, graph.select(level, vertices, edges))
+    graph, selection = problem.graph, problem.selection
     structure = Structure(selection)
     moves = _moving(structure)
     parts = [_Part(graph, structure, edge) for edge in structure.selection.edges]

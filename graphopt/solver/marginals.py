@@ -23,9 +23,8 @@ from graphopt.linear.null_space import (
     find_null_space,
 )
 from graphopt.linear.options import SolverOptions
-from graphopt.linear.systems import block_pattern
+from graphopt.problem.fixed_components import FIXED_COMPONENTS
 from graphopt.problem.gauge import choose_gauge
-from graphopt.problem.held import without_held
 from graphopt.problem.inline import with_values_inlined
 from graphopt.problem.structure import Structure
 from graphopt.solver.cpu import CpuBlockSolver
@@ -89,7 +88,7 @@ def find_singular_directions(graph: Graph, *, level: int = 0) -> tuple[dict[int,
     orthonormal directions. Empty if H is regular.
     """
     _, structure, values = _linearized(graph, level)
-    space = find_null_space(block_pattern(structure), values)
+    space = find_null_space(structure.pattern, values)
     offsets, moved = space.pattern.offsets, space.moved_blocks() if space.num_directions else []
     parts = {int(structure.ids[k]): space.basis[offsets[k] : offsets[k + 1]].T.copy() for k in moved}
     return parts, describe(space, structure)
@@ -107,8 +106,8 @@ def describe(space: NullSpace, structure: Structure) -> str:
 
 
 def _linearized(graph: Graph, level: int) -> tuple[Graph, Structure, np.ndarray]:
-    """The graph without held components, its structure, H."""
-    problem = without_held(*with_values_inlined(graph, graph.select(level)))
+    """The graph without fixed components, its structure, H."""
+    problem = with_values_inlined(graph, graph.select(level)).apply(FIXED_COMPONENTS)
     structure = Structure(problem.selection)
     solver = CpuBlockSolver(problem.graph, structure, SolverOptions())
     solver.linearize()
@@ -120,7 +119,7 @@ def _linearized(graph: Graph, level: int) -> tuple[Graph, Structure, np.ndarray]
 
 def _inverse(graph: Graph, structure: Structure, values: np.ndarray, singular: str, device: str) -> Any:
     """Something with `marginals`."""
-    pattern = block_pattern(structure)
+    pattern = structure.pattern
     if singular == "damp":
         damping = DAMPING * diagonal_of(pattern, values)
         solver = _factorized(pattern, values, damping, device)

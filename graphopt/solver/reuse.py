@@ -28,6 +28,7 @@ from graphopt.graph.residuals import errors
 from graphopt.graph.select import forget as forget_selection
 from graphopt.graph.sets import EdgeSet
 from graphopt.linear.options import SolverOptions
+from graphopt.problem.rewrite import forget as forget_rewritten
 from graphopt.problem.structure import EdgeGroup, Structure, information_variant
 from graphopt.solver.auto_device import FAILURES, device_for_more, say_why
 from graphopt.solver.block_solver import BlockSolver
@@ -211,6 +212,7 @@ def forget(graph: Graph) -> None:
     _last.pop(graph, None)
     for forget_also in _others:
         forget_also(graph)
+    forget_rewritten(graph)
     forget_selection(graph)
 
 

@@ -212,7 +212,7 @@ class _Assembly:
         dims = np.empty(structure.num_blocks, np.int32)
         for set_dim, blocks in zip(self.set_dims, structure.vertex_blocks, strict=True):
             dims[blocks[blocks >= 0]] = set_dim
-        self._pattern = BlockPattern(dims, structure.col_ptr, structure.row_idx)
+        self._pattern = BlockPattern(dims, structure.pattern.col_ptr, structure.pattern.row_idx)
         self.offsets: np.ndarray = self._pattern.offsets
         self._block_ptr = self._pattern.value_offsets
         self._values = np.zeros(self._pattern.values_size)
@@ -269,7 +269,7 @@ class _Assembly:
     def _add_block(self, group: EdgeGroup, pair: int, product: np.ndarray) -> None:
         """Add (m, dim_i, dim_j) blocks to the values, column-major, transposed where the pattern wants it."""
         offset, transposed = group.block_offset[:, pair], group.block_transposed[:, pair]
-        number = np.searchsorted(self._structure.block_ptr, offset)
+        number = np.searchsorted(self._structure.pattern.value_offsets, offset)
         for mask, blocks in (
             ((offset >= 0) & ~transposed, np.swapaxes(product, 1, 2)),
             ((offset >= 0) & transposed, product),
@@ -316,7 +316,7 @@ class _Assembly:
             multiplier = 0.5 * (multiplier + np.swapaxes(multiplier, 1, 2))
             residual[index] -= multiplier @ unknowns[index]
             inner = np.arange(1, num)
-            diagonal = self._block_ptr[structure.col_ptr[free + 1] - 1]
+            diagonal = self._block_ptr[structure.pattern.col_ptr[free + 1] - 1]
             values[diagonal[:, None, None] + num * inner[:, None] + inner] -= multiplier
         if not self._solver.factorize(values):
             return np.inf

@@ -23,6 +23,7 @@ from graphopt.types.identity import KnownByTag
 
 if TYPE_CHECKING:
     from graphopt.types.images import ImageFormat
+    from graphopt.types.outside import Outside
 
 Array = Any
 
@@ -202,6 +203,8 @@ class EdgeType(KnownByTag):
     it. None: the edge is no image."""
     is_external: bool = False
     """Somebody else computes its errors: block solvers only make room for it in H (`solver.external`)."""
+    outside: Outside | None = None
+    """Functions of arrays that evaluate an external type (`types.outside`), unless its program does."""
     defines: bool = False
     """No error: what the function returns is a term of the computed value in slot 0 (`types.computed`)."""
     home: str = ""
@@ -223,6 +226,8 @@ class EdgeType(KnownByTag):
 
     def error(self, estimates: tuple[Array, ...], parameters: tuple[Array, ...], measurement: Array) -> Array:
         """Evaluate the residual on stored numbers: (..., storage_dim) each -> (..., residual_dim)."""
+        if self.outside is not None:
+            return self.outside.residual_of(self, (*estimates, *parameters, measurement))
         if not self.is_batched:
             from graphopt.types.batches import row_by_row
 

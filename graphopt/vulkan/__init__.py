@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING
 from graphopt.errors import OptionError
 from graphopt.graph import Graph
 from graphopt.linear.options import SolverOptions
-from graphopt.linear.pattern import BlockPattern
+from graphopt.problem.pattern import BlockPattern
 from graphopt.problem.structure import Structure
 from graphopt.solver.block_solver import BlockSolver
 from graphopt.solver.devices import Device

@@ -13,7 +13,7 @@ is cut into several submissions. Timestamps between phases say where the time go
 from __future__ import annotations
 
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
-from concurrent.futures import ThreadPoolExecutor, wait
+from concurrent.futures import Future, ThreadPoolExecutor, wait
 from contextlib import contextmanager
 from dataclasses import dataclass, replace
 from itertools import pairwise
@@ -24,8 +24,7 @@ import numpy as np
 from graphopt.codegen.glsl import Arithmetic
 from graphopt.codegen.gpu import GpuKernel
 from graphopt.cpu_kernels import kernels
-from graphopt.device import VulkanDevice
-from graphopt.device.kompute import KomputeDevice
+from graphopt.device import Device
 from graphopt.device.protocol import Precision
 from graphopt.errors import DeviceLimitError
 
@@ -50,7 +49,7 @@ LARGE = 15  # the specialization constant of common.glsl
 ACCUMULATOR_BYTES = 8  # one float64 or two float32
 _FAR = """\
 add_entries 2; apply_inverse 1; copy_entries 2; finish_product 1; fold_parts 3; gather_diagonal 1;
-gather_sum 5; gather_sum_wide 5; gather_sum_wide_two_float 5; invert_blocks 1 3 5;
+invert_blocks 1 3 5;
 landmark_product 5 6; pcg_init 1 7; pcg_update 1 13; ranks_collect 2;
 ranks_precondition 1 7; row_product 3; scale_damping 2; schur_combine 2 4;
 schur_lookup 5 6 8; schur_pairs 4 5 7; schur_tiles 4 5 7; sum_records 2; symmetric_product 3"""
@@ -79,6 +78,7 @@ class Launch:
     """One dispatch: kernel, buffers, parameters, number of workgroups."""
 
     kernel: Any
+    """Of the device, or a `Future` of one that is being built."""
     buffers: tuple[Any, ...]
     params: tuple[int, ...]
     groups: int
@@ -108,7 +108,7 @@ class Places:
 class Context:
     """A device used in one precision."""
 
-    def __init__(self, device: VulkanDevice | KomputeDevice, precision: Precision):
+    def __init__(self, device: Device, precision: Precision):
         self.device = device
         self.precision: Precision = precision
         self.real = np.dtype(np.float64 if precision == "double" else np.float32)
@@ -158,7 +158,9 @@ class Context:
         values = {0: VECTOR_WORKGROUP, **(constants or {})}
         if _is_large(name, range(len(buffers)), buffers, far):
             values[LARGE] = 1
-        kernel = self.device.shader(name, precision or self.precision, len(buffers), len(params), values)
+        kernel = self.device.start_shader(
+            name, precision or self.precision, len(buffers), len(params), values
+        )
         return Launch(kernel, tuple(buffers), tuple(params), groups, nbytes)
 
     def generated(
@@ -177,7 +179,7 @@ class Context:
         taken = tuple(buffer() if callable(buffer) else buffer for buffer in found.values())
         regular = {kernel.places[name]: 1 for name, place in places.items() if place.are_regular}
         large = {LARGE: 1} if _is_large(kernel.name, kernel.buffers, taken, kernel.far) else {}
-        compiled = self.device.generated(kernel, {**large, **regular, **(constants or {})})
+        compiled = self.device.start_generated(kernel, {**large, **regular, **(constants or {})})
         return Launch(compiled, taken, tuple(params[name] for name in kernel.params), groups, nbytes)
 
     def cut(self, run: tuple[int, int], nbytes: float) -> list[tuple[int, int, float]]:
@@ -224,9 +226,19 @@ class InThread(Generic[T]):
 
     def result(self) -> T:
         """What the function returns, or raises; `Stopped` where the caller's watch says so meanwhile."""
-        while not wait([self._future], _WAIT).done:
-            kernels.check_stop()
-        return self._future.result()
+        return _result(self._future)
+
+
+def _result(future: Future[T]) -> T:
+    """What it brings, or raises; `Stopped` where the caller's watch says so meanwhile."""
+    while not wait([future], _WAIT).done:
+        kernels.check_stop()
+    return future.result()
+
+
+def _built(kernel: Any) -> Any:
+    """A kernel, once it is built."""
+    return _result(kernel) if isinstance(kernel, Future) else kernel
 
 
 Command = tuple[str, Any]
@@ -385,7 +397,9 @@ class _Recording:
         if name == "launch":
             self._spend(argument.nbytes)
             assert self._recorder is not None
-            self._recorder.dispatch(argument.kernel, argument.buffers, argument.params, argument.groups)
+            self._recorder.dispatch(
+                _built(argument.kernel), argument.buffers, argument.params, argument.groups
+            )
             return
         getattr(self._recorder, name)(*argument)
         if name in ("begin_unless", "end_unless"):

@@ -80,7 +80,9 @@ class SetUp:
     def __init__(self, context: Context, structure: Structure, kind: Hashable):
         self._device, self._kind = context.device, kind
         places = sum(group.vertex_rows.size for group in structure.groups)
-        self.by_caller = places <= FEW_EDGES and kind in _prepared.get(context.device, ())
+        self.has_kernels = kind in _prepared.get(context.device, ())
+        """They are built."""
+        self.by_caller = places <= FEW_EDGES and self.has_kernels
         """The kernels are there, and little is left to do."""
 
     def start(self, name: str, function: Callable[..., T], *arguments: Any) -> InThread[T] | Later[T]:

@@ -19,8 +19,7 @@ from typing import Any
 
 import numpy as np
 
-from graphopt.device import VulkanDevice, open_device
-from graphopt.device.kompute import KomputeDevice
+from graphopt.device import Device, open_device
 from graphopt.device.protocol import Precision
 from graphopt.errors import SolverError
 from graphopt.graph import Graph, ParameterSet
@@ -34,12 +33,14 @@ from graphopt.solver.trial import Damping, Trial
 from graphopt.vulkan.ahead import Ahead, Beyond
 from graphopt.vulkan.data.array import WIDE, DeviceArray, unpack_wide
 from graphopt.vulkan.external import DeviceExternal
+from graphopt.vulkan.host import HostLinearizedSolver
 from graphopt.vulkan.kernels.equations import Equations
 from graphopt.vulkan.kernels.linearize import DeviceLinearizer
 from graphopt.vulkan.kernels.pcg import Reduction
 from graphopt.vulkan.kernels.reduction import matrix_free_reduction
 from graphopt.vulkan.kernels.sums import gather_scalars
 from graphopt.vulkan.kernels.system import DampedSystem, MakeReduction
+from graphopt.vulkan.operators.table import operators_of
 from graphopt.vulkan.plan.choice import (
     check_schur,
     choose_plan,
@@ -58,8 +59,6 @@ from graphopt.vulkan.program import (
     Program,
     Running,
 )
-from graphopt.vulkan.schedules.host import HostLinearizedSolver
-from graphopt.vulkan.schedules.interpreter import make_device_linearizer
 from graphopt.vulkan.set_up import Later, SetUp, kind_of
 
 FACTORIZED_IN_DOUBLE = (
@@ -82,7 +81,7 @@ def create(
     structure: Structure,
     options: SolverOptions,
     *,
-    device: VulkanDevice | KomputeDevice | None = None,
+    device: Device | None = None,
     configuration: Configuration | None = None,
 ) -> BlockSolver:
     """The block solver for `options`.
@@ -133,7 +132,7 @@ class ResidentBlockSolver:
         self,
         parameter_sets: list[ParameterSet],
         structure: Structure,
-        device: VulkanDevice | KomputeDevice,
+        device: Device,
         configuration: Configuration,
         precision: Precision,
         products: tuple[Products, ...],
@@ -159,12 +158,16 @@ class ResidentBlockSolver:
         )
         tags = [group.edge_set.type.tag for group in structure.groups]
         self.schedule = describe_products(tags, products, storage.evaluations)
-        self._linearizer = linearizer or make_device_linearizer(context, structure, storage, merged)
+        self._linearizer = linearizer or DeviceLinearizer(
+            context, structure, storage, operators_of(storage.products, storage.evaluations), merged
+        )
         self._estimates = self._linearizer.estimates
-        prepare = self._linearizer.prepare if linearizer is None else _nothing
         kind = kind_of(context, structure, storage, configuration, merged)
         set_up = SetUp(context, structure, kind)
-        self._prepared: InThread[None] | Later[None] = set_up.start("graphopt-views", prepare)
+        prepare = partial(self._linearizer.prepare, starts_kernels=not set_up.has_kernels)
+        self._prepared: InThread[None] | Later[None] = set_up.start(
+            "graphopt-views", prepare if linearizer is None else _nothing
+        )
         reduction = self._reduction_maker(storage, self._prepared)
         self.system = DampedSystem(
             context, storage.layout, configuration, reduction, host_writes=False, set_up=set_up
@@ -211,7 +214,7 @@ class ResidentBlockSolver:
     def in_double(self) -> ResidentBlockSolver | None:
         """The same at the same estimates in float64.
 
-        It shares the edges and estimates and is kept; a new one each time where the interpreter runs.
+        It shares the edges and estimates and is kept.
         """
         if self.precision == "double" or not self.device.has_float64:
             return None
@@ -219,8 +222,6 @@ class ResidentBlockSolver:
             return self._double
         self._prepared.result()
         shared = self._linearizer.in_context(Context(self.device, "double"))
-        if shared is None:
-            self.finish()
         storage = self._linearizer.storage
         twin = ResidentBlockSolver(
             self._parameter_sets,
@@ -233,9 +234,8 @@ class ResidentBlockSolver:
             shared,
             storage.evaluations,
         )
-        if shared is not None:
-            twin._known_chi2 = self._known_chi2
-            self._double = twin
+        twin._known_chi2 = self._known_chi2
+        self._double = twin
         return twin
 
     # ---------------------------------------------------------------- vectors
@@ -307,7 +307,7 @@ class ResidentBlockSolver:
         if slot not in self._linearizer.edges[number].views:
             self._prepared.result()
         views = self._linearizer.edges[number].views
-        if slot not in views or not self._linearizer.sums_by_vertex:
+        if slot not in views:
             self.finish()
             return None
         view = views[slot].view
@@ -415,7 +415,7 @@ class ResidentBlockSolver:
             ahead.chi2 = self._program("chi2", self._record_chi2, (current,)).submit()
         for group, slot in looks:
             number = self.structure.groups.index(group)
-            if slot in self._linearizer.edges[number].views and self._linearizer.sums_by_vertex:
+            if slot in self._linearizer.edges[number].views:
                 key = "sums ahead", number, slot
                 program = self._program(key, self._record_sums_ahead, (current,), number, slot)
                 ahead.sums[number, slot] = program.submit()
@@ -651,15 +651,13 @@ class ResidentBlockSolver:
             **self.system.describe(),
             "schedule": self.schedule,
             "precision_note": self.precision_note,
-            "tier": self._linearizer.tier,
-            "tier_seconds": self._linearizer.tier_seconds,
             "memory_bytes": self.structure.nbytes + self.device.memory_statistics()["used"],
         }
 
     # ---------------------------------------------------------------- programs
 
     def _advance(self) -> bool:
-        """Take compiled kernels that have become ready or larger images; what was recorded is old then."""
+        """Take larger images, where there are any; what was recorded is old then."""
         if not self._linearizer.advance():
             return False
         self.forget_begun()

@@ -89,23 +89,12 @@ py::tuple bound_block_pattern(const Array<std::int32_t>& dims, const std::vector
     places.append(py::make_tuple(std::move(offset), std::move(transposed)));
   }
   const std::vector<std::int32_t> sizes(dims.data(), dims.data() + dims.size());
-  Pattern pattern;
+  std::shared_ptr<BlockPattern> pattern;
   {
     const py::gil_scoped_release release;
     pattern = block_pattern(sizes, edges);
   }
-  return py::make_tuple(as_array(pattern.col_ptr), as_array(pattern.row_idx), as_array(pattern.block_ptr),
-                        places);
-}
-
-Array<std::int64_t> diagonal_places(const Array<std::int32_t>& dims, const Array<std::int64_t>& col_ptr,
-                                    const Array<std::int64_t>& block_ptr) {
-  std::vector<std::int64_t> places;
-  for (py::ssize_t block = 0; block < dims.size(); ++block) {
-    const std::int64_t dim = dims.at(block), last = col_ptr.at(block + 1) - 1;  // of the column
-    for (std::int64_t k = 0; k < dim; ++k) places.push_back(block_ptr.at(last) + k * (dim + 1));
-  }
-  return as_array(places);
+  return py::make_tuple(std::move(pattern), places);
 }
 
 py::array bound_graph_parts(const Array<std::int32_t>& begin, const Array<std::int32_t>& neighbor,
@@ -140,10 +129,8 @@ void bind_block_structure(py::module_& m) {
         "and "
         "per vertex set the block and the first scalar of each vertex.");
   m.def("block_pattern", &bound_block_pattern, py::arg("dims"), py::arg("blocks"), py::arg("edges"),
-        "Pattern of H for edges (vertex sets, vertex rows); returns col_ptr, row_idx, block_ptr, and per "
-        "selection block_offset and block_transposed.");
-  m.def("diagonal_places", &diagonal_places, py::arg("dims"), py::arg("col_ptr"), py::arg("block_ptr"),
-        "(dim,) where the diagonal of H is in its values.");
+        "BlockPattern of H for edges (vertex sets, vertex rows), and per selection block_offset and "
+        "block_transposed.");
   m.def("partition_graph", &bound_graph_parts, py::arg("begin"), py::arg("neighbor"),
         py::arg("vertex_weight"), py::arg("edge_weight"), py::arg("num_parts"),
         "(n,) int32: part of each vertex of a symmetric graph, balanced by weight, by METIS.");

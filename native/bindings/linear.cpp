@@ -201,6 +201,12 @@ void bind_pattern(py::module_& m) {
       .def_property_readonly("num_stored_blocks", &BlockPattern::num_stored_blocks)
       .def_property_readonly("dim", &BlockPattern::dim)
       .def_property_readonly("values_size", &BlockPattern::values_size)
+      .def_property_readonly("nbytes", &BlockPattern::nbytes)
+      .def("diagonal_indices",
+           [](const BlockPattern& self) {
+             const std::vector<std::int64_t> found = self.diagonal_indices();
+             return py::array_t<std::int64_t>(static_cast<py::ssize_t>(found.size()), found.data());
+           })
       .def_property_readonly("dims",
                              [](const py::object& self) { return view_of(pattern_of(self).dims(), self); })
       .def_property_readonly("col_ptr",

@@ -3,11 +3,13 @@
 
 namespace py = pybind11;
 
+void bind_colmap(py::module_& m);      // colmap.cpp: models of COLMAP
 void bind_components(py::module_& m);  // components.cpp: connected components
 void bind_text(py::module_& m);        // text.cpp: parsers and writers of text formats
 
 PYBIND11_MODULE(_native, m) {
   m.doc() = "Native helpers of graphopt: text parsing and formatting, connected components.";
+  bind_colmap(m);
   bind_components(m);
   bind_text(m);
 }

@@ -73,12 +73,11 @@ py::list list_devices(bool validation) {
 void close_device(Device* device);
 
 std::shared_ptr<Device> open_device(std::size_t index, bool validation, const std::set<std::string>& masked,
-                                    const std::string& memory_scheme, bool allocate_on_demand) {
+                                    const std::string& memory_scheme) {
   DeviceOptions options;
   options.validation = validation;
   options.masked = masked;
   options.memory_scheme = memory_scheme;
-  options.allocate_on_demand = allocate_on_demand;
   py::gil_scoped_release unlocked;
   return {new Device(index, options), close_device};
 }
@@ -228,7 +227,7 @@ void bind_device(py::module_& m) {
   m.def("list_devices", &list_devices, py::arg("validation") = false);
   py::class_<Device, std::shared_ptr<Device>>(m, "Device")
       .def(py::init(&open_device), py::arg("index"), py::arg("validation"), py::arg("masked"),
-           py::arg("memory_scheme"), py::arg("allocate_on_demand") = false)
+           py::arg("memory_scheme"))
       .def("describe", [](Device& d) { return describe(d.physical()); })
       .def_property_readonly("memory_scheme", &Device::memory_scheme)
       .def_property_readonly("pipeline_cache_name", &Device::pipeline_cache_name)
@@ -307,13 +306,6 @@ void bind_program(py::module_& m) {
              const std::vector<std::shared_ptr<Buffer>>& buffers, const py::bytes& params,
              std::uint64_t groups) { r.dispatch(kernel, buffers, params, groups); },
           py::arg("kernel"), py::arg("buffers"), py::arg("params"), py::arg("groups"))
-      .def(
-          "dispatch_indirect",
-          [](Recorder& r, const std::shared_ptr<Kernel>& kernel,
-             const std::vector<std::shared_ptr<Buffer>>& buffers, const py::bytes& params,
-             const std::shared_ptr<Buffer>& groups,
-             std::uint64_t place) { r.dispatch_indirect(kernel, buffers, params, groups, place); },
-          py::arg("kernel"), py::arg("buffers"), py::arg("params"), py::arg("groups"), py::arg("place"))
       .def("begin_unless", &Recorder::begin_unless, py::arg("flag"), py::arg("place"))
       .def("end_unless", &Recorder::end_unless)
       .def("keep", &Recorder::keep, py::arg("buffer"))

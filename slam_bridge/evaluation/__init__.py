@@ -2,5 +2,4 @@
 
 entry      one entry of `results.json`
 live       states of a run for the page of `--live`
-rerun      the same for the rerun viewer
 """

@@ -45,12 +45,11 @@ def evaluate(
     configuration: str | None = None,
     device: str = "auto",
     published: dict[str, Any] | None = None,
-    live: int | str | None = None,
+    live: int | None = None,
 ) -> dict[str, Any]:
     """Run a sequence `runs` times; trajectories (TUM) are written to the folder `output`.
 
-    live: port of a page that shows the run (`evaluate.report.live`), "rerun" for that viewer, a file for a
-    recording of it; None: nothing.
+    live: port of a page that shows the run (`evaluate.report.live`); None: nothing.
     """
     sequence = open_sequence(kind, folder, calibration).first(max_frames)
     options = PipelineOptions(
@@ -62,15 +61,15 @@ def evaluate(
     rules = {"delta": delta, "delta_unit": delta_unit, "tolerance": tolerance}
     entries = []
     for number in range(runs):
-        found = _shown(sequence, options, live, name)
+        result = _shown(sequence, options, live, name)
         file = Path(output) / "trajectories" / f"{_file_name(name)}-{number + 1}.txt"
         file.parent.mkdir(parents=True, exist_ok=True)
-        write_tum(file, found.stamps * 1e-9, found.world_T_body)
+        write_tum(file, result.stamps * 1e-9, result.world_T_body)
         seen = sequence.of_camera() if mode == "mono" else sequence
         errors = {}
-        if seen.truth is not None and len(found.stamps) >= 3:
-            errors = _errors(found, seen, align, rules, Path(output) / "maps" / f"{file.stem}.npy")
-        entries.append({"trajectory": str(file), **_facts(sequence, found), **errors})
+        if seen.truth is not None and len(result.stamps) >= 3:
+            errors = _errors(result, seen, align, rules, Path(output) / "maps" / f"{file.stem}.npy")
+        entries.append({"trajectory": str(file), **_facts(sequence, result), **errors})
     ranks = [entry.get("ate_rmse_m", float(number)) for number, entry in enumerate(entries)]
     middle = entries[int(np.argsort(ranks, kind="stable")[(runs - 1) // 2])]
     short = ("ate_rmse_m", "scale", "tracked_fraction", "real_time_factor", "message", "trajectory")
@@ -86,16 +85,11 @@ def evaluate(
     }
 
 
-def _shown(sequence: Sequence, options: PipelineOptions, live: int | str | None, name: str) -> PipelineResult:
+def _shown(sequence: Sequence, options: PipelineOptions, live: int | None, name: str) -> PipelineResult:
     """One run, shown while it lasts where `live` asks for it."""
     if live is None:
         return run(sequence, options)
     title = f"{name} ({options.mode})"
-    if isinstance(live, str):
-        from slam_bridge.evaluation.rerun import RerunView
-
-        with RerunView(live, title) as viewer:
-            return run(sequence, options, viewer)
     from graphopt.evaluate.report.live import LiveView
     from slam_bridge.evaluation.live import Watch
 
@@ -103,34 +97,34 @@ def _shown(sequence: Sequence, options: PipelineOptions, live: int | str | None,
         return run(sequence, options, Watch(view, title))
 
 
-def _facts(sequence: Sequence, found: PipelineResult) -> dict[str, Any]:
+def _facts(sequence: Sequence, result: PipelineResult) -> dict[str, Any]:
     """What a run says without a truth."""
-    spent = found.frame_seconds
+    spent = result.frame_seconds
     return {
-        "frames": found.num_frames,
-        "tracked_fraction": found.tracked_fraction,
-        "real_time_factor": sequence.seconds / found.tracking_wall_seconds,
+        "frames": result.num_frames,
+        "tracked_fraction": result.tracked_fraction,
+        "real_time_factor": sequence.seconds / result.tracking_wall_seconds,
         "duration_s": sequence.seconds,
         "tracking": _statistics(spent),
         "local_ba": {
-            **_statistics(np.array([call["seconds"] for call in found.calls])),
-            "calls": found.calls,
+            **_statistics(np.array([call["seconds"] for call in result.calls])),
+            "calls": result.calls,
         },
-        "phases": _summed([call["phases"] for call in found.calls]),
-        "pipeline_phases": found.phases,
-        "steps": found.steps,
-        "keyframes": len(found.world.keyframes),
-        "points": len(found.world.landmarks),
-        "loops": len(found.world.loops),
-        "map_bytes": found.world.nbytes,
+        "phases": _summed([call["phases"] for call in result.calls]),
+        "pipeline_phases": result.phases,
+        "steps": result.steps,
+        "keyframes": len(result.world.keyframes),
+        "points": len(result.world.landmarks),
+        "loops": len(result.world.loops),
+        "map_bytes": result.world.nbytes,
         "memory_bytes": peak_memory(),
-        "message": found.message,
+        "message": result.message,
         "notes": "; ".join(sequence.notes),
     }
 
 
 def _errors(
-    found: PipelineResult, sequence: Sequence, align: str, rules: dict[str, Any], points: Path
+    result: PipelineResult, sequence: Sequence, align: str, rules: dict[str, Any], points: Path
 ) -> dict[str, Any]:
     """Errors after the alignment asked for, and the absolute ones after each alignment.
 
@@ -138,7 +132,7 @@ def _errors(
     """
     truth = sequence.truth
     assert truth is not None
-    estimate = Trajectory(found.stamps * 1e-9, found.world_T_body)
+    estimate = Trajectory(result.stamps * 1e-9, result.world_T_body)
     reference = Trajectory(truth.stamps * 1e-9, truth.world_T_body)
     errors = compare(estimate, reference, align=align, **rules)  # type: ignore[arg-type]
     statistics = errors.statistics()
@@ -148,7 +142,7 @@ def _errors(
         if name != "none"  # type: ignore[arg-type]
     }
     drawn = curve(errors, body_R_cam=sequence.rig[0].body_T_cam[3:])
-    _write_points(points, found.world, errors.alignment)
+    _write_points(points, result.world, errors.alignment)
     images = points.with_suffix(".jpg")
     _write_images(images, sequence, errors.times[0] + np.array(drawn["times_s"]))
     rmse = {name: float(np.sqrt(np.mean(other.absolute**2))) for name, other in others.items()}

@@ -19,11 +19,9 @@ from typing import Any
 
 import numpy as np
 
-from graphopt.errors import FormatError, OptionError
-from graphopt.geometry import SE3
-from graphopt.io.colmap import read_colmap, write_colmap
-from graphopt.io.colmap.model import ColmapCamera, ColmapImages, ColmapModel, ColmapPoints
-from graphopt.io.colmap.rigs import (
+from graphopt.colmap import read_colmap, write_colmap
+from graphopt.colmap.model import ColmapCamera, ColmapImages, ColmapModel, ColmapPoints
+from graphopt.colmap.rigs import (
     CAMERA,
     ColmapFrames,
     ColmapRig,
@@ -33,6 +31,8 @@ from graphopt.io.colmap.rigs import (
     places_of,
     to_storage,
 )
+from graphopt.errors import FormatError, OptionError
+from graphopt.geometry import SE3
 from slam_bridge.cameras import Camera, Rig
 from slam_bridge.map import Map
 from slam_bridge.map_check import check_map

@@ -40,13 +40,13 @@ _KEPT = {
 
 def map_format(path: str | os.PathLike[str]) -> str:
     """Format of a map's file by its name; `OptionError` for others."""
-    found = _SUFFIXES.get(Path(path).suffix.lower())
-    if found is None:
+    format = _SUFFIXES.get(Path(path).suffix.lower())
+    if format is None:
         known = ", ".join(suffix for suffix in _SUFFIXES if suffix)
         raise OptionError(f"{os.fspath(path)}: no file of a map, expected {known}, or a folder for COLMAP.")
-    if found == "colmap" and (Path(path) / "map.json").is_file():
+    if format == "colmap" and (Path(path) / "map.json").is_file():
         return "pyslam"
-    return found
+    return format
 
 
 def read_map_file(path: str | os.PathLike[str]) -> VibProblem:

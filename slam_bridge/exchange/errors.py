@@ -30,10 +30,10 @@ def truth_errors(world: Map, truth: Truth, inertial: bool = True) -> dict[str, A
     """
     rows = world.keyframes.find(truth.keyframes)
     kept = rows >= 0
-    found = {name: world.keyframes[name][rows[kept]] for name in _STATES}
+    estimates = {name: world.keyframes[name][rows[kept]] for name in _STATES}
     true = {name: getattr(truth, name)[kept] for name in _STATES}
-    motion = aligning(found["world_T_body"], true["world_T_body"], inertial, world.gravity)
-    moved = motion * SE3(found["world_T_body"])
+    motion = aligning(estimates["world_T_body"], true["world_T_body"], inertial, world.gravity)
+    moved = motion * SE3(estimates["world_T_body"])
     away = np.asarray(moved.translation) - true["world_T_body"][:, :3]
     turned = np.asarray((moved.rotation.inverse() * SO3(true["world_T_body"][:, 3:])).log())
     errors: dict[str, Any] = {
@@ -41,13 +41,13 @@ def truth_errors(world: Map, truth: Truth, inertial: bool = True) -> dict[str, A
         "position_m": _rms(away),
         "position_max_m": float(np.linalg.norm(away, axis=1).max()),
         "rotation_deg": float(np.degrees(_rms(turned))),
-        "scale": alignment(found["world_T_body"][:, :3], true["world_T_body"][:, :3], "sim3")[0],
+        "scale": alignment(estimates["world_T_body"][:, :3], true["world_T_body"][:, :3], "sim3")[0],
     }
     if inertial:
         errors |= {
-            "velocity_mps": _rms(np.asarray(motion.rotation.act(found["velocity"])) - true["velocity"]),
-            "gyro_bias_rps": _rms(found["gyro_bias"] - true["gyro_bias"]),
-            "acc_bias_mps2": _rms(found["acc_bias"] - true["acc_bias"]),
+            "velocity_mps": _rms(np.asarray(motion.rotation.act(estimates["velocity"])) - true["velocity"]),
+            "gyro_bias_rps": _rms(estimates["gyro_bias"] - true["gyro_bias"]),
+            "acc_bias_mps2": _rms(estimates["acc_bias"] - true["acc_bias"]),
         }
     return {**errors, **_landmark_errors(world, truth, motion)}
 
@@ -69,16 +69,16 @@ def _landmark_errors(world: Map, truth: Truth, motion: SE3) -> dict[str, Any]:
     return {"landmarks": len(away), "landmark_median_m": float(np.median(away))}
 
 
-def aligning(found: np.ndarray, true: np.ndarray, inertial: bool, gravity: Any = GRAVITY) -> SE3:
+def aligning(estimate: np.ndarray, true: np.ndarray, inertial: bool, gravity: Any = GRAVITY) -> SE3:
     """The motion that brings poses (n, 7) nearest to the true ones: 4 directions, 6 if not inertial."""
-    if not inertial and len(found) > 2:
-        _, rotation, shift = alignment(found[:, :3], true[:, :3], "se3")
+    if not inertial and len(estimate) > 2:
+        _, rotation, shift = alignment(estimate[:, :3], true[:, :3], "se3")
         return SE3(np.concatenate([shift, np.asarray(SO3.from_matrix(rotation).storage)]))
     down = np.asarray(gravity, float) / np.linalg.norm(gravity)
-    a, b = found[:, :3] - found[:, :3].mean(axis=0), true[:, :3] - true[:, :3].mean(axis=0)
+    a, b = estimate[:, :3] - estimate[:, :3].mean(axis=0), true[:, :3] - true[:, :3].mean(axis=0)
     turn = np.arctan2(np.sum(np.cross(a, b) @ down), np.sum(a * b) - np.sum((a @ down) * (b @ down)))
     rotation = SO3.exp(turn * down)
-    shift = true[:, :3].mean(axis=0) - np.asarray(rotation.act(found[:, :3].mean(axis=0)))
+    shift = true[:, :3].mean(axis=0) - np.asarray(rotation.act(estimate[:, :3].mean(axis=0)))
     return SE3.from_parts(shift, rotation.storage)
 
 
@@ -95,13 +95,13 @@ def normalised_errors(
         return {}
     picked = common[np.unique(np.linspace(0, len(common) - 1, _NORMALISED + 1).round().astype(int))[1:]]
     try:
-        found = normalised_squares(result, truth, ids[picked], inertial, gravity, held)
+        squares = normalised_squares(result, truth, ids[picked], inertial, gravity, held)
     except GraphOptError as error:
         return {"normalised": None, "normalised_note": str(error)}
     dim = 15 if inertial else 6
     return {
-        "normalised": float(np.mean(found)) / dim,
-        "normalised_keyframes": len(found),
+        "normalised": float(np.mean(squares)) / dim,
+        "normalised_keyframes": len(squares),
         "normalised_dim": dim,
     }
 
@@ -144,15 +144,15 @@ def normalised_squares(
     return np.array(values)
 
 
-def _first_motion(found: np.ndarray, true: np.ndarray, inertial: bool, gravity: Any) -> SE3:
+def _first_motion(estimate: np.ndarray, true: np.ndarray, inertial: bool, gravity: Any) -> SE3:
     """found = motion true for one keyframe: position and the turn about gravity, or the whole pose."""
-    whole = SE3(found) * SE3(true).inverse()
+    whole = SE3(estimate) * SE3(true).inverse()
     if not inertial:
         return whole
     down = np.asarray(gravity, float) / np.linalg.norm(gravity)
     quaternion = np.asarray(whole.storage)[3:]
     rotation = SO3.exp(2.0 * np.arctan2(quaternion[:3] @ down, quaternion[3]) * down)
-    return SE3.from_parts(found[:3] - np.asarray(rotation.act(true[:3])), rotation.storage)
+    return SE3.from_parts(estimate[:3] - np.asarray(rotation.act(true[:3])), rotation.storage)
 
 
 def _rms(rows: np.ndarray) -> float:

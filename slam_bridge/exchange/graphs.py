@@ -198,9 +198,9 @@ def _set_of(sets: Any, kind: Any) -> Any:
 
 def _constants(graph: graphopt.Graph, kind: Any, ids: np.ndarray) -> np.ndarray:
     """(n, d) values of parameters by id."""
-    found = _set_of(graph.parameter_sets, kind)
-    order = np.argsort(found.ids)
-    return found.values[order[np.searchsorted(found.ids[order], ids)]]
+    parameters = _set_of(graph.parameter_sets, kind)
+    order = np.argsort(parameters.ids)
+    return parameters.values[order[np.searchsorted(parameters.ids[order], ids)]]
 
 
 class _Part:
@@ -224,12 +224,12 @@ class _Part:
 def _poses(graph: graphopt.Graph) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
     """Ids, world_T_body (k, 7) and fixed of the vertices that are poses."""
     for kind in (sba.VertexSE3Expmap, slam3d.VertexSE3):
-        found = _set_of(graph.vertex_sets, kind)
-        if found is not None and len(found):
-            values = found.estimate
+        vertices = _set_of(graph.vertex_sets, kind)
+        if vertices is not None and len(vertices):
+            values = vertices.estimate
             if kind is sba.VertexSE3Expmap:
                 values = world_T_body_from_cam_T_world(values, _IDENTITY)
-            return found.ids, np.array(values), found.fixed
+            return vertices.ids, np.array(values), vertices.fixed
     raise OptionError("the graph has no poses: expected VERTEX_SE3:EXPMAP or VERTEX_SE3:QUAT.")
 
 
@@ -241,10 +241,10 @@ def _parts(graph: graphopt.Graph, edges: EdgeSet, visual_only: bool) -> list[_Pa
         if edges.parameters.shape[1]:
             f, cx, cy, baseline = _constants(graph, sba.CameraParameters, edges.parameters[:, 0]).T
             constants = np.stack([f, f, cx, cy, f * baseline], axis=1)[:, : 5 if dim == 3 else 4]
-        found, of = np.unique(constants, axis=0, return_inverse=True)
+        distinct, of = np.unique(constants, axis=0, return_inverse=True)
         return [
             _Part(edges, np.flatnonzero(of.ravel() == k), _pinhole(camera), True)
-            for k, camera in enumerate(found)
+            for k, camera in enumerate(distinct)
         ]
     if tag in _VI:
         pairs, of = np.unique(edges.parameters, axis=0, return_inverse=True)

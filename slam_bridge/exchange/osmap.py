@@ -58,8 +58,11 @@ def read_osmap(path: str | os.PathLike[str], sigma: float = 1.0, scale: float = 
         content = {part: _part(yaml, text, part) for part in _PARTS}
         frames = [_keyframe(message) for message in _messages(content["keyframes"])]
         points = [_mappoint(message) for message in _messages(content["mappoints"])]
-        for part, kind, found in (("keyframes", "nKeyframes", frames), ("mappoints", "nMappoints", points)):
-            _refuse_missing(text, kind, len(found), part)
+        for part, kind, messages in (
+            ("keyframes", "nKeyframes", frames),
+            ("mappoints", "nMappoints", points),
+        ):
+            _refuse_missing(text, kind, len(messages), part)
         parts = _pieces(content["features"], "FEATURES_FILE_DELIMITED" in text)
         features = [_features(message) for part in parts for message in _messages(part)]
         world = _map_of(cameras, frames, points, features, sigma, scale)
@@ -71,12 +74,12 @@ def _cameras(text: str, name: str) -> list[np.ndarray]:
     """fx fy cx cy of each matrix."""
     number = r"([-+.0-9eE]+)"
     pattern = r"fx\s*:\s*" + number + "".join(rf"[\s,]*{key}\s*:\s*" + number for key in ("fy", "cx", "cy"))
-    found = [np.array([float(group) for group in groups]) for groups in re.findall(pattern, text)]
-    if not found:
+    matrices = [np.array([float(group) for group in groups]) for groups in re.findall(pattern, text)]
+    if not matrices:
         raise FormatError(
             f"{name}: no camera matrix, expected 'fx: .. fy: .. cx: .. cy: ..', as Osmap writes."
         )
-    return found
+    return matrices
 
 
 def _part(yaml: Path, text: str, part: str) -> bytes:
@@ -90,16 +93,16 @@ def _part(yaml: Path, text: str, part: str) -> bytes:
     return file_bytes(file, f"the {part} of Osmap")
 
 
-def _refuse_missing(text: str, kind: str, found: int, part: str) -> None:
+def _refuse_missing(text: str, kind: str, count: int, part: str) -> None:
     """A file that was cut between two messages looks whole; the header counts them."""
-    said = re.search(rf"^\s*{kind}\s*:\s*(\d+)\s*$", text, re.MULTILINE)
-    if said and found < int(said[1]):
-        raise ValueError(f"the header says {said[1]} {part}, their file holds {found}: cut off")
+    match = re.search(rf"^\s*{kind}\s*:\s*(\d+)\s*$", text, re.MULTILINE)
+    if match and count < int(match[1]):
+        raise ValueError(f"the header says {match[1]} {part}, their file holds {count}: cut off")
 
 
 def _file_of(text: str, part: str, name: str) -> str:
-    found = re.search(rf"^\s*{part}File\s*:\s*\"?([^\"\s]+)\"?\s*$", text, re.MULTILINE)
-    file = found[1] if found else f"{Path(name).stem}.{part}"
+    match = re.search(rf"^\s*{part}File\s*:\s*\"?([^\"\s]+)\"?\s*$", text, re.MULTILINE)
+    file = match[1] if match else f"{Path(name).stem}.{part}"
     return Path(file).name
 
 
@@ -249,11 +252,11 @@ def _features(data: bytes) -> tuple[int, list[tuple[float, ...]]]:
 
 def _numbered(data: bytes, count: int) -> list[float]:
     """Floats that are fields 1 to `count`; those left out are zero."""
-    found = [0.0] * count
+    values = [0.0] * count
     for field, value in _fields(data):
         if 1 <= field <= count:
-            found[field - 1] = _floats(value)[0]
-    return found
+            values[field - 1] = _floats(value)[0]
+    return values
 
 
 # ------------------------------------------------------------------------ writing
@@ -326,12 +329,12 @@ def _content(world: Map, camera: Camera, sigma: float | None, scale: float) -> d
 
 
 def _encoded(value: int) -> bytes:
-    found = bytearray()
+    encoded = bytearray()
     while value > 127:
-        found.append(value & 127 | 128)
+        encoded.append(value & 127 | 128)
         value >>= 7
-    found.append(value)
-    return bytes(found)
+    encoded.append(value)
+    return bytes(encoded)
 
 
 def _number(field: int, value: int) -> bytes:

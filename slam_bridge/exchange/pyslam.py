@@ -40,10 +40,10 @@ def read_pyslam_map(path: str | os.PathLike[str], sigma: float = 1.0, scale: flo
 
     Raises `FormatError` for anything else, a damaged file, and for keyframes of different cameras.
     """
-    found = Path(path)
-    found = found / "map.json" if found.is_dir() else found
-    name = os.fspath(found)
-    data = file_bytes(found, "map.json of pySLAM")
+    file = Path(path)
+    file = file / "map.json" if file.is_dir() else file
+    name = os.fspath(file)
+    data = file_bytes(file, "map.json of pySLAM")
     with refused_as(name, "no map of pySLAM, or a damaged one; expected JSON with keyframes and points"):
         content = json.loads(data)
         content = content.get("map", content)
@@ -261,7 +261,7 @@ def _points(world: Map, places: np.ndarray) -> list[dict[str, Any]]:
     start = np.searchsorted(row[order], np.arange(len(landmarks) + 1)).tolist()
     pairs = np.stack([seen["keyframe"], places], axis=1)[order].tolist()
     number = dict(zip(world.keyframes.ids.tolist(), range(len(world.keyframes)), strict=True))
-    found = []
+    points = []
     for m, (id_, place, reference) in enumerate(
         zip(
             landmarks.ids.tolist(),
@@ -272,7 +272,7 @@ def _points(world: Map, places: np.ndarray) -> list[dict[str, Any]]:
     ):
         views = pairs[start[m] : start[m + 1]]
         seen_from = reference if reference >= 0 else (views[0][0] if views else None)
-        found.append(
+        points.append(
             {
                 "id": id_,
                 "_observations": views,
@@ -293,7 +293,7 @@ def _points(world: Map, places: np.ndarray) -> list[dict[str, Any]]:
                 "kf_ref": seen_from,
             }
         )
-    return found
+    return points
 
 
 def _described(camera: Camera) -> dict[str, Any]:

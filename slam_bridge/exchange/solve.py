@@ -91,9 +91,9 @@ def _part(problem: VibProblem, keyframes: np.ndarray, local: bool) -> Truth:
 def _mismatches(result: Result, truth: Truth) -> dict[str, float]:
     """Shares of the wrong observations that were found, and of the right ones that were lost."""
     wrong = np.isin(result.observations, truth.mismatches)
-    found: dict[str, float] = {}
+    statistics: dict[str, float] = {}
     if wrong.any():
-        found["mismatches_rejected"] = float(np.mean(~result.inliers[wrong]))
+        statistics["mismatches_rejected"] = float(np.mean(~result.inliers[wrong]))
     if not wrong.all():
-        found["matches_rejected"] = float(np.mean(~result.inliers[~wrong]))
-    return found
+        statistics["matches_rejected"] = float(np.mean(~result.inliers[~wrong]))
+    return statistics

@@ -133,12 +133,12 @@ def _refuse_non_finite(group: str, arrays: dict[str, np.ndarray]) -> None:
 
 
 def _imu_arrays(problem: VibProblem) -> dict[str, Any]:
-    found: dict[str, Any] = {}
+    arrays: dict[str, Any] = {}
     if problem.imu is not None:
-        found |= {f"imu/{name}": getattr(problem.imu, name) for name in ("stamps", "gyro", "acc")}
+        arrays |= {f"imu/{name}": getattr(problem.imu, name) for name in ("stamps", "gyro", "acc")}
     if problem.noise is not None:
-        found["imu/noise"] = np.array(list(vars(problem.noise).values()))
-    return found
+        arrays["imu/noise"] = np.array(list(vars(problem.noise).values()))
+    return arrays
 
 
 def _put(file: Any, h5py: Any, name: str, value: np.ndarray) -> None:
@@ -167,19 +167,19 @@ def _check_kind(file: Any, name: str) -> None:
 
 
 def _arrays(file: Any, h5py: Any, name: str) -> dict[str, Any]:
-    found: dict[str, Any] = {}
+    arrays: dict[str, Any] = {}
 
     def take(key: str, item: Any) -> None:
         if isinstance(item, h5py.Dataset):
             try:
                 text = h5py.check_string_dtype(item.dtype) is not None
                 value = item.asstr()[()] if text else item[()]
-                found[key] = np.asarray(value, dtype=str) if text else np.asarray(value)
+                arrays[key] = np.asarray(value, dtype=str) if text else np.asarray(value)
             except (OSError, RuntimeError) as error:
                 raise FormatError(f"{name}: the data set {key} is damaged ({error}).") from error
 
     file.visititems(take)
-    return found
+    return arrays
 
 
 def _place_of(key: str) -> str:

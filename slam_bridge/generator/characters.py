@@ -56,7 +56,7 @@ def _euroc() -> list[Character]:
 
 def _tumvi() -> list[Character]:
     rooms = ((141, 146), (144, 142), (141, 135), (111, 68), (142, 131), (131, 67))
-    found = [
+    characters = [
         Character(f"room{k + 1}", time, length, "room", "tumvi") for k, (time, length) in enumerate(rooms)
     ]
     for place, kind, lengths in (
@@ -65,11 +65,11 @@ def _tumvi() -> list[Character]:
         ("outdoors", "outdoors", (2656, 1601, 1531, 928, 1168, 2045, 1748, 986)),
         ("slides", "corridor", (289, 299, 383)),
     ):
-        found += [
+        characters += [
             Character(f"{place}{k + 1}", round(length / _WALKING), length, kind, "tumvi")
             for k, length in enumerate(lengths)
         ]
-    return found
+    return characters
 
 
 CHARACTERS = {character.name: character for character in (*_euroc(), *_tumvi())}

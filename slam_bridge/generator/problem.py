@@ -125,13 +125,13 @@ def _part_of(trajectory: Trajectory, seconds: float | None) -> Trajectory:
 def _counts(known: Character, options: ProblemOptions) -> tuple[int, int, int]:
     given = (options.keyframes, options.landmarks, options.observations)
     table = SIZES.get(known.name, (None, None, None))
-    found = [mine if mine is not None else theirs for mine, theirs in zip(given, table, strict=True)]
-    if None in found:
+    counts = [mine if mine is not None else theirs for mine, theirs in zip(given, table, strict=True)]
+    if None in counts:
         raise OptionError(
             f"{known.name} is not in the table of sizes ({', '.join(SIZES)}); say how many keyframes, "
             "landmarks and observations."
         )
-    return tuple(found)  # type: ignore[return-value]
+    return tuple(counts)  # type: ignore[return-value]
 
 
 def _sensors(known: Character, options: ProblemOptions) -> Sensors:
@@ -164,11 +164,13 @@ def keyframe_stamps(trajectory: Trajectory, count: int, rate: float, depth: floa
         + 1.0
     )
     done = np.concatenate([[0.0], np.cumsum(0.5 * (change[1:] + change[:-1]))])
-    wanted = np.rint(np.interp(np.linspace(0.0, done[-1], count), done, np.arange(len(frames)))).astype(int)
+    frames_at = np.rint(np.interp(np.linspace(0.0, done[-1], count), done, np.arange(len(frames)))).astype(
+        int
+    )
     order = np.arange(count)
-    wanted = np.maximum.accumulate(wanted - order) + order
-    wanted = np.minimum(wanted, len(frames) - count + order)
-    return frames[wanted]
+    frames_at = np.maximum.accumulate(frames_at - order) + order
+    frames_at = np.minimum(frames_at, len(frames) - count + order)
+    return frames[frames_at]
 
 
 def _start(

@@ -164,7 +164,7 @@ def _boxes(
     grid = [np.arange(low[k] + 0.5 * look.spacing, high[k], look.spacing) for k in range(2)]
     places = np.stack(np.meshgrid(*grid), axis=-1).reshape(-1, 2)
     places = places + generator.uniform(-0.35, 0.35, places.shape) * look.spacing
-    found = []
+    boxes = []
     for place in places[generator.permutation(len(places))]:
         half = np.append(generator.uniform(*look.sizes, 2), 0.5 * generator.uniform(*look.heights))
         yaw = float(generator.uniform(0.0, np.pi))
@@ -175,12 +175,12 @@ def _boxes(
         free = near.query(place)[0] > radius + look.clearance
         apart = all(
             np.linalg.norm(place - blocker.centre[:2]) > radius + np.linalg.norm(blocker.half[:2])
-            for blocker in found
+            for blocker in boxes
         )
         if not (inside and free and apart):
             continue
         faces = tuple(Face(pool[c], (float(o[0]), float(o[1]))) for c, o in zip(chosen, offsets, strict=True))
-        found.append(Box(np.append(place, low[2] + half[2]), half, yaw, faces))
-        if len(found) == _MAX_BOXES:
+        boxes.append(Box(np.append(place, low[2] + half[2]), half, yaw, faces))
+        if len(boxes) == _MAX_BOXES:
             break
-    return tuple(found)
+    return tuple(boxes)

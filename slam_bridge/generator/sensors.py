@@ -88,7 +88,7 @@ def sensors(kind: str, calibration: tuple[str, ...] = ()) -> Sensors:
     """Sensors of a data set, with the numbers of calibration files where given."""
     if kind not in SENSORS:
         raise OptionError(f"sensor is {kind!r}, expected one of {', '.join(SENSORS)}.")
-    found = SENSORS[kind]()
+    rig = SENSORS[kind]()
     if calibration and kind.startswith("kitti"):
         raise OptionError(f"{kind} has KITTI's own cameras and IMU: leave the calibration out.")
-    return found.joined(read_calibration(*calibration)) if calibration else found
+    return rig.joined(read_calibration(*calibration)) if calibration else rig

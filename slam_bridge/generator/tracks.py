@@ -57,17 +57,17 @@ def tracks(
             f"{num_landmarks} landmarks with {num_observations} observations: each needs two at least."
         )
     generator = np.random.default_rng([seed, 5])
-    found, tried, asked = None, 0, 2 * num_landmarks + 50
-    while found is None or tried < _MOST_TRIED * num_landmarks:
-        more = _all_tracks(rig, poses, scene, asked, generator)
-        found, tried = more if found is None else _joined(found, more), tried + asked
-        counts = np.bincount(found.landmark, minlength=len(found.points))
+    kept, tried, batch = None, 0, 2 * num_landmarks + 50
+    while kept is None or tried < _MOST_TRIED * num_landmarks:
+        more = _all_tracks(rig, poses, scene, batch, generator)
+        kept, tried = more if kept is None else _joined(kept, more), tried + batch
+        counts = np.bincount(kept.landmark, minlength=len(kept.points))
         usable, most = int((counts >= 2).sum()), int(np.sort(counts)[-num_landmarks:].sum())
         if usable >= num_landmarks and most >= num_observations:
-            return thinned(found, num_landmarks, num_observations, generator)
+            return thinned(kept, num_landmarks, num_observations, generator)
         missing = 1.1 * num_landmarks * max(tried / max(usable, 1), num_observations / max(most, 1)) - tried
-        asked = int(np.clip(missing, 0.2 * tried, 2.0 * tried))
-    assert found is not None
+        batch = int(np.clip(missing, 0.2 * tried, 2.0 * tried))
+    assert kept is not None
     raise OptionError(
         f"{len(poses)} keyframes see {usable} landmarks at least twice, at most {most} times in all; asked "
         f"for: {num_landmarks} landmarks with {num_observations} observations. Ask for fewer, or for more "
@@ -221,25 +221,25 @@ def _crossing(box: Box, starts: np.ndarray, rays: np.ndarray) -> tuple[np.ndarra
 
 
 def thinned(
-    found: Tracks, num_landmarks: int, num_observations: int, generator: np.random.Generator
+    seen: Tracks, num_landmarks: int, num_observations: int, generator: np.random.Generator
 ) -> Tracks:
     """Exactly that many landmarks and observations out of those that are possible."""
-    counts = np.bincount(found.landmark, minlength=len(found.points))
+    counts = np.bincount(seen.landmark, minlength=len(seen.points))
     chosen = _chosen(counts, num_landmarks, num_observations, generator)
     lengths = _lengths(counts[chosen], num_observations, generator)
-    wanted = np.zeros(len(found.points), np.int64)
-    wanted[chosen] = lengths
+    quota = np.zeros(len(seen.points), np.int64)
+    quota[chosen] = lengths
     begins = np.concatenate([[0], np.cumsum(counts)[:-1]])
-    rank = np.arange(len(found.landmark)) - begins[found.landmark]
-    kept = rank < wanted[found.landmark]
-    number = np.full(len(found.points), -1)
+    rank = np.arange(len(seen.landmark)) - begins[seen.landmark]
+    kept = rank < quota[seen.landmark]
+    number = np.full(len(seen.points), -1)
     number[chosen] = np.arange(num_landmarks)
     return Tracks(
-        found.points[chosen],
-        found.reference[chosen],
-        number[found.landmark[kept]],
-        found.keyframe[kept],
-        found.camera[kept],
+        seen.points[chosen],
+        seen.reference[chosen],
+        number[seen.landmark[kept]],
+        seen.keyframe[kept],
+        seen.camera[kept],
     )
 
 

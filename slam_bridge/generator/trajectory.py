@@ -93,23 +93,23 @@ class Trajectory:
             raise TrajectoryError(f"{len(poses)} poses over {times[-1]:.2f} s are too few for a trajectory.")
         position = make_lsq_spline(dense_times, dense[:, :3], knots, DEGREE)
         rotation = make_lsq_spline(dense_times, dense[:, 3:], knots, DEGREE)
-        found = cls(int(np.asarray(stamps)[0]), float(times[-1]), position, rotation, source)
-        return cls(found.start, found.duration, position, rotation, source, found._deviation(times, poses))
+        fitted = cls(int(np.asarray(stamps)[0]), float(times[-1]), position, rotation, source)
+        return cls(fitted.start, fitted.duration, position, rotation, source, fitted._deviation(times, poses))
 
     def _deviation(self, times: np.ndarray, poses: np.ndarray) -> tuple[float, float]:
         away = np.linalg.norm(self.position(times) - poses[:, :3], axis=1)
-        found = SO3(quaternion.normalize(self.rotation(times)))
-        turned = np.linalg.norm((found.inverse() * SO3(poses[:, 3:])).log(), axis=1)
+        rotations = SO3(quaternion.normalize(self.rotation(times)))
+        turned = np.linalg.norm((rotations.inverse() * SO3(poses[:, 3:])).log(), axis=1)
         return float(np.sqrt(np.mean(away**2))), float(np.sqrt(np.mean(turned**2)))
 
     def at(self, stamps: Any) -> Motion:
         """States at stamps (n,) int64 [ns]; `TrajectoryError` outside of the trajectory."""
-        wanted = np.atleast_1d(np.asarray(stamps, np.int64))
-        times = (wanted - self.start) * 1e-9
+        instants = np.atleast_1d(np.asarray(stamps, np.int64))
+        times = (instants - self.start) * 1e-9
         if len(times) and not (times.min() >= -1e-9 and times.max() <= self.duration + 1e-9):
             raise TrajectoryError(
-                f"stamps from {wanted.min()} to {wanted.max()} ns; the trajectory lasts from {self.start} to "
-                f"{self.end} ns."
+                f"stamps from {instants.min()} to {instants.max()} ns; the trajectory lasts from "
+                f"{self.start} to {self.end} ns."
             )
         times = np.clip(times, 0.0, self.duration)
         s, s1, s2 = (self.rotation(times, order) for order in range(3))
@@ -119,7 +119,7 @@ class Trajectory:
         along = np.sum(s * s1, axis=1, keepdims=True) / squared
         turning = 2.0 * quaternion.multiply(inverse, s2)[:, :3] / squared - 2.0 * along * rate
         poses = np.concatenate([self.position(times), s / np.sqrt(squared)], axis=1)
-        return Motion(wanted, poses, self.position(times, 1), self.position(times, 2), rate, turning)
+        return Motion(instants, poses, self.position(times, 1), self.position(times, 2), rate, turning)
 
     def stamps(self, rate: float, start: float = 0.0, seconds: float | None = None) -> np.ndarray:
         """Stamps (n,) int64 [ns] at a rate [Hz], from `start` [s] after the begin, for some seconds.

@@ -21,31 +21,31 @@ _TRUTH_NAME = re.compile(r"(gt|groundtruth)(_tum)?\.(csv|txt)(\.(xz|gz|bz2))?$",
 
 def read_truth(path: str | os.PathLike[str], knot_spacing: float | None = None) -> Trajectory:
     """Trajectory through a truth: EuRoC's or TUM-VI's .csv, TUM's text, or a folder mav0 that has one."""
-    found = Path(path)
-    if found.is_dir():
-        inside = [found / base / name for base in ("", "mav0") for name in _IN_FOLDER]
-        found = next((path for path in inside if path.exists()), found)
-        if found.is_dir():
+    file = Path(path)
+    if file.is_dir():
+        inside = [file / base / name for base in ("", "mav0") for name in _IN_FOLDER]
+        file = next((path for path in inside if path.exists()), file)
+        if file.is_dir():
             raise FormatError(f"{path}: has none of {', '.join(_IN_FOLDER)}, here or in mav0.")
-    stamps, poses = _poses(found)
+    stamps, poses = _poses(file)
     try:
-        return Trajectory.fit(stamps, poses, knot_spacing, str(found))
+        return Trajectory.fit(stamps, poses, knot_spacing, str(file))
     except TrajectoryError as error:
-        raise FormatError(f"{found}: {error}") from error
+        raise FormatError(f"{file}: {error}") from error
 
 
 def find_truth(character: Character) -> Path | None:
     """A ground truth of the sequence below the folders of $GRAPHOPT_DATA; None if there is none."""
-    wanted = plain_name(character.name)
+    plain = plain_name(character.name)
     for root in data_folders():
         for folder, folders, files in os.walk(root):
             folders.sort()
-            if plain_name(Path(folder).name) == wanted:
+            if plain_name(Path(folder).name) == plain:
                 inside = [Path(folder, base, name) for base in ("", "mav0") for name in _IN_FOLDER]
                 if present := [path for path in inside if path.exists()]:
                     return present[0]
             for name in sorted(files):
-                if _TRUTH_NAME.search(name) and plain_name(_TRUTH_NAME.sub("", name)) == wanted:
+                if _TRUTH_NAME.search(name) and plain_name(_TRUTH_NAME.sub("", name)) == plain:
                     return Path(folder, name)
     return None
 

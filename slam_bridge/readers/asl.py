@@ -114,7 +114,7 @@ def _asl_images(camera: Path) -> tuple[np.ndarray, list[Path], str]:
 
 def _listed(table: Path) -> list[tuple[int, str]]:
     """Stamps [ns] and file names of a data.csv."""
-    found = []
+    rows = []
     for number, line in enumerate(table.read_text().splitlines(), 1):
         words = [word.strip() for word in line.split(",")]
         if not line.strip() or line.startswith("#"):
@@ -124,8 +124,8 @@ def _listed(table: Path) -> list[tuple[int, str]]:
                 f"{table}, line {number}: {line[:60]!r}; expected a stamp [ns] and a file name, separated by "
                 "a comma. Is the file complete?"
             )
-        found.append((int(words[0]), words[1]))
-    return found
+        rows.append((int(words[0]), words[1]))
+    return rows
 
 
 def _asl_truth(mav: Path) -> StateTable | None:

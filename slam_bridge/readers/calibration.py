@@ -67,9 +67,9 @@ def _read(path: Path) -> Calibration:
     if path.is_dir():
         return _euroc_folder(path)
     content = _yaml(path)
-    found = [_converted(convert, content, path) for fits, convert in _KINDS if fits(content)]
-    if found:  # cameras and IMU may share a file
-        return reduce(Calibration.joined, found)
+    converted = [_converted(convert, content, path) for fits, convert in _KINDS if fits(content)]
+    if converted:  # cameras and IMU may share a file
+        return reduce(Calibration.joined, converted)
     raise FormatError(
         f"{path}: no calibration that is known here; it has {', '.join(map(str, list(content)[:8]))}. "
         "Known are Kalibr's camchain and imu files, EuRoC's sensor.yaml, OpenVINS' estimator_config.yaml, "
@@ -86,9 +86,9 @@ def _converted(convert: Callable[[Content, Path], Calibration], content: Content
             except KeyError as error:
                 raise FormatError(f"{path}: {error} is missing.") from error
     except FormatError as error:
-        said = str(error).removeprefix(f"{path}: ")
-        if str(path.parent) + os.sep in said:  # of another file, which it names
-            raise FormatError(said) from error
+        sentence = str(error).removeprefix(f"{path}: ")
+        if str(path.parent) + os.sep in sentence:  # of another file, which it names
+            raise FormatError(sentence) from error
         raise
 
 
@@ -284,8 +284,8 @@ def _is_openvins(content: Content) -> bool:
 
 def _openvins(content: Content, path: Path) -> Calibration:
     gravity = Calibration(gravity=float(content["gravity_mag"]) if "gravity_mag" in content else None)
-    found = [_beside(path, str(content[name])) for name in ("relative_config_imucam", "relative_config_imu")]
-    return gravity.joined(read_calibration(*found))
+    files = [_beside(path, str(content[name])) for name in ("relative_config_imucam", "relative_config_imu")]
+    return gravity.joined(read_calibration(*files))
 
 
 def _beside(path: Path, name: str) -> Path:

@@ -44,8 +44,8 @@ def refused_as(name: str, expected: str) -> Iterator[None]:
     except KeyError as error:
         raise FormatError(f"{name}: {expected} ({error} is missing, or names nothing in it).") from error
     except _SIGNS as error:
-        said = str(error) or type(error).__name__
-        raise FormatError(f"{name}: {expected} ({said}).") from error
+        sentence = str(error) or type(error).__name__
+        raise FormatError(f"{name}: {expected} ({sentence}).") from error
 
 
 def nanoseconds(seconds: np.ndarray, what: str) -> np.ndarray:

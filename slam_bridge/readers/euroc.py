@@ -43,18 +43,18 @@ class StateTable:
 
     def nearest(self, stamps: np.ndarray, tolerance: int = 2_500_000) -> np.ndarray:
         """Rows nearest to stamps [ns]; `ImuDataError` where none is within the tolerance [ns]."""
-        wanted = np.asarray(stamps, np.int64)
+        instants = np.asarray(stamps, np.int64)
         if len(self) == 0:
             raise ImuDataError("the table of states is empty.")
-        after = np.clip(np.searchsorted(self.stamps, wanted), 1, max(len(self) - 1, 1))
+        after = np.clip(np.searchsorted(self.stamps, instants), 1, max(len(self) - 1, 1))
         pair = np.stack([after - 1, np.minimum(after, len(self) - 1)])
-        distance = np.abs(self.stamps[pair] - wanted)
+        distance = np.abs(self.stamps[pair] - instants)
         rows = np.take_along_axis(pair, distance.argmin(axis=0)[None], axis=0)[0]
         far = np.flatnonzero(distance.min(axis=0) > tolerance)
         if len(far):
             raise ImuDataError(
-                f"no state within {tolerance} ns of {wanted[far[0]]} ns: the nearest is at "
-                f"{self.stamps[rows[far[0]]]} ns ({len(far)} of {len(wanted)} stamps are too far)."
+                f"no state within {tolerance} ns of {instants[far[0]]} ns: the nearest is at "
+                f"{self.stamps[rows[far[0]]]} ns ({len(far)} of {len(instants)} stamps are too far)."
             )
         return rows
 

@@ -79,14 +79,14 @@ def open_drive(folder: Path, noise: ImuNoise | None) -> Sequence:
 
 def read_lines(path: Path) -> dict[str, np.ndarray]:
     """Lines "name: numbers" of KITTI's calibration files."""
-    found = {}
+    lines = {}
     for line in path.read_text().splitlines():
         name, _, rest = line.partition(":")
         try:
-            found[name.strip()] = np.array([float(word) for word in rest.split()])
+            lines[name.strip()] = np.array([float(word) for word in rest.split()])
         except ValueError:
             continue  # dates
-    return found
+    return lines
 
 
 def matrix_of(lines: dict[str, np.ndarray], name: str, shape: tuple[int, ...], path: Path) -> np.ndarray:
@@ -288,11 +288,11 @@ class Records:
 def _motion(folder: Path, stamps: np.ndarray) -> tuple[Records | None, ImuSamples | None, list[str]]:
     """Records of a drive, IMU samples where the rate suffices, and what there is to say about them."""
     name = folder.resolve().name
-    dense, own = f"{name.removesuffix('_sync')}_extract", folder / "oxts"
+    dense, sparse = f"{name.removesuffix('_sync')}_extract", folder / "oxts"
     beside = _of_day(folder.resolve().parent, f"{dense}/oxts/data") if name.endswith("_sync") else None
-    source = own if beside is None else beside.parent
+    source = sparse if beside is None else beside.parent
     if not (source / "data").is_dir():
-        return None, None, [f"{own}: missing, so there is neither truth nor IMU"]
+        return None, None, [f"{sparse}: missing, so there is neither truth nor IMU"]
     records, notes = read_oxts(source, stamps if name.endswith("_sync") and beside is None else None)
     if records.rate < LEAST_RATE:
         return records, None, [
@@ -321,15 +321,15 @@ def read_oxts(folder: Path, stamps: np.ndarray | None = None) -> tuple[Records, 
     values = np.array([_record(file) for file in files])
     kept = np.argsort(order, kind="stable")
     kept = kept[np.append(True, np.diff(order[kept]) > 0)]
-    found = Records(order[kept], values[kept])
+    records = Records(order[kept], values[kept])
     notes = []
     if (np.diff(order) <= 0).any():
         notes.append(f"{folder}: {int((np.diff(order) <= 0).sum())} records are not after the one before")
-    pauses = np.diff(found.stamps) * 1e-9
+    pauses = np.diff(records.stamps) * 1e-9
     long = pauses > max(_PAUSE, 3.0 * float(np.median(pauses)))
     if long.any():
         notes.append(f"{folder}: {int(long.sum())} pauses of up to {pauses.max():.2f} s")
-    return found, notes
+    return records, notes
 
 
 def _record(path: Path) -> list[float]:

@@ -67,7 +67,7 @@ class Sequence:
         """With the first cameras only."""
         if len(self.rig) < count:
             raise SequenceError(
-                f"{self.name}: has {len(self.rig)} camera, a stereo mode needs two. Choose --mode mono."
+                f"{self.name}: has {len(self.rig)} camera, a stereo mode needs two. Choose --modes mono."
             )
         rig = Rig(list(self.rig)[:count])
         return replace(self, rig=rig, paths=tuple(path[:count] for path in self.paths))

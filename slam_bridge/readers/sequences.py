@@ -33,22 +33,22 @@ def find_sequences(kind: str, root: str | Path, names: Iterable[str] | None = No
         raise OptionError(f"kind is {kind!r}, expected one of {', '.join(KINDS)}.")
     if not root.is_dir():
         raise SequenceError(f"{root}: no such folder.")
-    found = (_find_kitti if kind == "kitti" else _find_asl)(root)
-    if not found:
+    folders = (_find_kitti if kind == "kitti" else _find_asl)(root)
+    if not folders:
         packed = sorted(path.name for path in root.iterdir() if path.name.endswith(_PACKED))
         hint = f" Unpack {', '.join(packed[:3])} there first." if packed else ""
         raise SequenceError(f"{root}: holds no sequence of {kind}. Expected {_EXPECTED[kind]}.{hint}")
     if names is None:
-        return found
+        return folders
     chosen: dict[str, Path] = {}
     for name in names:
-        fits = [sequence for sequence in found if sequence == name] or [
-            sequence for sequence in found if name in sequence
+        fits = [sequence for sequence in folders if sequence == name] or [
+            sequence for sequence in folders if name in sequence
         ]
         if len(fits) != 1:
-            several = f"fits {', '.join(fits)}" if fits else f"is not among {', '.join(found)}"
+            several = f"fits {', '.join(fits)}" if fits else f"is not among {', '.join(folders)}"
             raise SequenceError(f"{root}: sequence {name!r} {several}.")
-        chosen[fits[0]] = found[fits[0]]
+        chosen[fits[0]] = folders[fits[0]]
     return chosen
 
 
@@ -63,18 +63,18 @@ _EXPECTED = {
 def _find_asl(root: Path) -> dict[str, Path]:
     if root.name == "mav0":
         root = root.parent
-    found = {}
+    folders = {}
     for pattern in ("mav0", "*/mav0", "*/*/mav0", "*/*/*/mav0"):
         for path in sorted(root.glob(pattern)):
             if (path / "cam0").is_dir():
-                found.setdefault(path.parent.resolve().name, path.parent)
+                folders.setdefault(path.parent.resolve().name, path.parent)
     for pattern in ("cam0", "*/cam0", "*/*/cam0"):  # extracted from bags by Kalibr
         for each_path in sorted(root.glob(pattern)):
             if each_path.parent.name != "mav0" and any(
                 path.suffix.lower() in IMAGES for path in each_path.iterdir()
             ):
-                found.setdefault(each_path.parent.resolve().name, each_path.parent)
-    return found
+                folders.setdefault(each_path.parent.resolve().name, each_path.parent)
+    return folders
 
 
 def _find_kitti(root: Path) -> dict[str, Path]:

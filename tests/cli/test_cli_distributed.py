@@ -26,7 +26,7 @@ def test_distributed(file, tmp_path):
     """Options as without; the JSON names the ranks, and rank 0 writes."""
     out, stats = tmp_path / "b.g2o", tmp_path / "s.json"
     arguments = (str(file), "--distributed", "--method", "lm", "-o", str(out), "--stats", str(stats))
-    done = launch(2, *COMMAND, *arguments, "--checkpoint", str(tmp_path / "c.npz"), "--every", "5")
+    done = launch(2, *COMMAND, *arguments, "--checkpoint", str(tmp_path / "c.npz"), "--checkpoint-every", "5")
     assert done.returncode == 0, done.stderr
     document = json.loads(stats.read_text())
     assert [rank["rank"] for rank in document["ranks"]] == [0, 1]

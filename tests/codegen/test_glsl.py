@@ -54,7 +54,7 @@ def test_text_of_every_edge_type(kind):
     rng = np.random.default_rng(5)
     loads, values = edge_inputs(case, rng)
     slots = tuple(range(signature.arity))
-    checks = [(linearize_program(signature, last), linearize_kernel(signature, last, True))]
+    checks = [(linearize_program(signature, last), linearize_kernel(signature, last))]
     checks.append((product_program(signature, 0, slots), packed_tiles_kernel(signature, 0, slots, "double")))
     if last:
         checks.append((pair_program(signature, 0, last), pair_kernel(signature, 0, last)))

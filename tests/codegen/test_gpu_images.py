@@ -156,7 +156,7 @@ def test_borders_and_handles(interpolation, runner):
     finally:
         for number in planes:
             del sampling._planes[number]
-    kernel = linearize_kernel(case.signature, 0, False, runner.arithmetic)
+    kernel = linearize_kernel(case.signature, 0, runner.arithmetic)
     values, b = runner.run(kernel, arrays, view_params(view), view.num_tiles, ["values", "b"])
     hessian = np.einsum("nia,nib->nab", jacobian, jacobian)
     missing = ~np.isin(case.parameter_rows[:, 0], range(4)) | np.isnan(case.estimates[0]).any(axis=1)
@@ -175,5 +175,5 @@ def test_borders_and_handles(interpolation, runner):
 def test_only_kernels_that_sample_have_images():
     """Their buffers are bound where pixels are read, nowhere else."""
     case = Case(photo_edge(), 4, images=images())
-    assert "pixels" in linearize_kernel(case.signature, 0, True).buffers
+    assert "pixels" in linearize_kernel(case.signature, 0).buffers
     assert "pixels" not in oplus_kernel(case.type.vertices[0]).buffers

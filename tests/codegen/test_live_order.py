@@ -76,11 +76,11 @@ def test_an_order_is_looked_for_once(tmp_path, monkeypatch, found):
     with monkeypatch.context() as patched:
         patched.setattr(live_order, "_best", None)
         assert with_few_live(whole, words).statements == first.statements
-    (path,) = tmp_path.glob("*.cut")
+    (path,) = tmp_path.glob("*.order")
     path.write_text(found)
     assert with_few_live(whole, words).statements == first.statements
     assert with_few_live(whole, {f"x{i}": i // 4 for i in range(32)}).statements != first.statements
-    assert len(list(tmp_path.glob("*.cut"))) == 2
+    assert len(list(tmp_path.glob("*.order"))) == 2
 
 
 def test_statements_that_nothing_reads_stay():

@@ -19,7 +19,7 @@ from graphopt.codegen.gpu.packed_products import recomputed_product
 from graphopt.errors import OptionError
 from graphopt.types import registry
 from graphopt.vulkan.data.views import EdgeView
-from graphopt.vulkan.schedules.merged import union_tiles
+from graphopt.vulkan.kernels.merging import union_tiles
 
 VARIANTS = [
     (access, arithmetic)

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-import os
 import struct
 import subprocess
 import sys
@@ -351,30 +350,6 @@ def test_threads_share_a_device():
     expected = [final(seed) for seed in range(4)]
     with ThreadPoolExecutor(4) as pool:
         assert list(pool.map(final, range(4))) == expected
-
-
-def test_a_wrong_variable_is_one_sentence():
-    """The thread that opens a device ahead says nothing; who asked for the device hears what is wrong."""
-    script = """
-import graphopt
-from graphopt.device import shared
-from graphopt.errors import OptionError
-shared.open_ahead(None)
-try:
-    shared.shared_device(None)
-except OptionError as error:
-    print(error)
-"""
-    done = subprocess.run(
-        [sys.executable, "-c", script],
-        check=True,
-        cwd=Path(graphopt.__file__).parents[1],
-        env={**os.environ, "GRAPHOPT_ALLOCATION": "never"},
-        capture_output=True,
-        text=True,
-    )
-    assert done.stdout.strip() == "GRAPHOPT_ALLOCATION is 'never', expected 'pooled' or 'on demand'."
-    assert not done.stderr
 
 
 def test_a_device_is_opened_ahead_of_its_use():

@@ -67,7 +67,6 @@ def test_damaged_entries_count_as_missing(kind, folder):
 def test_an_optimization_makes_damaged_entries_anew(kind, tmp_path, monkeypatch):
     """Programs, SPIR-V and pipelines, all of them damaged: same result, whole entries."""
     monkeypatch.setenv("GRAPHOPT_CACHE_DIR", str(tmp_path))
-    monkeypatch.setenv("GRAPHOPT_TIER", "compiled")
 
     def optimize() -> tuple[str, str]:
         done = completed([sys.executable, "-c", PROGRAM], timeout=300)

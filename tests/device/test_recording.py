@@ -17,15 +17,15 @@ from graphopt.errors import Stopped
 
 INCLUDE = Path(__file__).resolve().parents[2] / "shaders" / "include"
 
-# Newton's square root of push.number, one step per dispatch, until a step changes nothing: then the numbers
-# of workgroups of all later steps become 0. log[0] counts the entries that follow.
+# Newton's square root of push.number, one step per dispatch, until a step changes nothing: then the flag
+# says that the work is done. log[0] counts the entries that follow.
 STEP = """#version 450
 #extension GL_GOOGLE_include_directive : require
 #define NUM_BUFFERS 3
 #include "common.glsl"
 PARAMETERS(uint number; uint step;)
 INOUT(0, uint, state)   // x
-INOUT(1, uint, groups)  // (3)
+INOUT(1, uint, stopped)  // (1)
 INOUT(2, uint, log)     // (1 + 2 * steps): number of entries, then (step, x) of each
 void main() {
   if (LANE != 0) return;
@@ -35,7 +35,7 @@ void main() {
   log.at[2 + 2 * entry] = next;
   log.at[0] = entry + 1;
   state.at[0] = next;
-  if (next >= x) groups.at[0] = 0;
+  if (next >= x) stopped.at[0] = 1;
 }
 """
 
@@ -67,50 +67,20 @@ def newton(number: int, start: int, most: int) -> list[tuple[int, int]]:
     return entries
 
 
-@pytest.mark.parametrize("most", [1, 5, 40])
-def test_a_stop_flag_on_the_device_ends_the_work(device, most):
-    """40 steps recorded in one submission; those after the stop run no workgroup, and the log says so."""
-    state, groups = device.upload(np.array([1 << 20], np.uint32)), device.upload(np.ones(3, np.uint32))
-    log = device.upload(np.zeros(1 + 2 * most, np.uint32))
-    kernel = step_kernel(device)
-    recorder = device.record("newton")
-    for step in range(most):
-        recorder.dispatch_indirect(kernel, (state, groups, log), (12345, step), groups).barrier()
-    program = recorder.finish()
-    device.submit(program).wait()
-    words = np.empty(1 + 2 * most, np.uint32)
-    device.read([(log, 0, words)])
-    expected = newton(12345, 1 << 20, most)
-    assert words[0] == len(expected) <= most
-    assert list(map(tuple, words[1 : 1 + 2 * len(expected)].reshape(-1, 2).tolist())) == expected
-    assert not words[1 + 2 * len(expected) :].any()
-    assert (device.download(groups, np.uint32, 3)[0] == 0) == (
-        len(expected) < most or most == len(expected) > 15
-    )
-    assert program.label == "newton" and program.num_dispatches == most
-
-
 def test_the_same_program_runs_on_from_where_it_stopped(device):
     """State and flag live on the device: a second submission continues, several may be in flight."""
-    state, groups = device.upload(np.array([1 << 20], np.uint32)), device.upload(np.ones(3, np.uint32))
+    state, stopped = device.upload(np.array([1 << 20], np.uint32)), device.upload(np.zeros(1, np.uint32))
     log = device.upload(np.zeros(101, np.uint32))
     kernel, recorder = step_kernel(device), device.record()
     for step in range(4):
-        recorder.dispatch_indirect(kernel, (state, groups, log), (99, step), groups).barrier()
+        recorder.begin_unless(stopped).dispatch(kernel, (state, stopped, log), (99, step), 1)
+        recorder.end_unless().barrier()
     program = recorder.finish()
     tickets = [device.submit(program) for _ in range(8)]
     tickets[-1].wait()
     assert all(ticket.done for ticket in tickets)
     count = int(device.download(log, np.uint32, 1)[0])
     assert count == len(newton(99, 1 << 20, 32)) and device.download(state, np.uint32, 1)[0] in (9, 10)
-
-
-def test_wrong_places_of_group_counts_are_refused(device):
-    """Not a multiple of 4, or past the end."""
-    kernel, buffer = step_kernel(device), device.allocate(16)
-    for place in (2, 8):
-        with pytest.raises(DeviceError, match=f"at byte {place} of a buffer of 16"):
-            device.record().dispatch_indirect(kernel, [buffer] * 3, (1, 1), buffer, place)
 
 
 def test_phases_are_timed_by_timestamps(device):
@@ -131,13 +101,13 @@ def test_what_a_flag_says_is_skipped_and_what_follows_runs(device):
     assert device.info["conditional"]
     flags = device.upload(np.array([0, 7], np.uint32))
     state, log = device.upload(np.array([1 << 20], np.uint32)), device.upload(np.zeros(101, np.uint32))
-    groups = device.upload(np.ones(3, np.uint32))
+    stopped = device.upload(np.zeros(1, np.uint32))
     kernel, recorder = step_kernel(device), device.record()
     for step, place in enumerate((0, 4, 4, 0)):
         recorder.begin_unless(flags, place)
-        recorder.dispatch(kernel, (state, groups, log), (99, step), 1).barrier().end_unless()
-    recorder.dispatch(kernel, (state, groups, log), (99, 4), 1).barrier()
-    recorder.begin_unless(state).dispatch(kernel, (state, groups, log), (99, 5), 1).end_unless()
+        recorder.dispatch(kernel, (state, stopped, log), (99, step), 1).barrier().end_unless()
+    recorder.dispatch(kernel, (state, stopped, log), (99, 4), 1).barrier()
+    recorder.begin_unless(state).dispatch(kernel, (state, stopped, log), (99, 5), 1).end_unless()
     device.submit(recorder.finish()).wait()
     words = device.download(log, np.uint32, 7)
     assert words[0] == 3 and words[1::2].tolist() == [0, 3, 4]

@@ -12,7 +12,7 @@ from graphopt.device.vulkan import VulkanDevice
 from graphopt.distributed import pages as host_pages
 from graphopt.distributed import solver, transport
 from graphopt.distributed.communicator import ThreadCommunicator, run_as_threads
-from graphopt.distributed.optimize import Wanted, optimize_rank
+from graphopt.distributed.optimize import RankRequest, optimize_rank
 from graphopt.distributed.pages import aligned_zeros
 from graphopt.distributed.resident import ResidentIterating
 from graphopt.errors import DeviceError, OptionError
@@ -138,7 +138,7 @@ def test_ranks_of_several_hosts(monkeypatch):
     """They share no memory."""
     monkeypatch.setattr(ThreadCommunicator, "host_of", lambda comm: f"node{comm.rank}")
     solver_options = SolverOptions(device="vulkan:0", schur="implicit")
-    wanted = Wanted("lm", 2, solver=solver_options, transport="pages")
+    wanted = RankRequest("lm", 2, solver=solver_options, transport="pages")
     with pytest.raises(DeviceError, match=r"shares no memory with ranks of another host \(node0, node1\)"):
         run_as_threads(2, lambda comm: optimize_rank(adjustment() if comm.rank == 0 else None, comm, wanted))
 

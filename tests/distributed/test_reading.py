@@ -11,7 +11,7 @@ from rank_programs import sphere
 import graphopt
 from graphopt.distributed import reading, writing
 from graphopt.distributed.communicator import RankError, run_as_threads
-from graphopt.distributed.optimize import Wanted, optimize_rank
+from graphopt.distributed.optimize import RankRequest, optimize_rank
 from graphopt.errors import FormatError, OptionError
 from graphopt.linear.options import SolverOptions
 from graphopt.types.robust_kernels import robust_kernel
@@ -54,9 +54,9 @@ def path(request, tmp_path):
 def model(tmp_path, shared_data):
     """A real COLMAP model with noise (chi2 of the model itself is rounding only), converted to an archive."""
     source = next(each_path.parent for each_path in sorted((shared_data / "colmap").rglob("cameras.*")))
-    reconstruction = graphopt.io.colmap.read_colmap(source)
+    reconstruction = graphopt.io.read_colmap(source)
     reconstruction.images.xy += np.random.default_rng(1).normal(0.0, 0.5, reconstruction.images.xy.shape)
-    graphopt.io.colmap.write_colmap(reconstruction, tmp_path / "model")
+    graphopt.io.write_colmap(reconstruction, tmp_path / "model")
     graphopt.write(graphopt.read(tmp_path / "model"), tmp_path / "model.npz")
     return tmp_path / "model.npz"
 
@@ -109,7 +109,7 @@ def optimized_in_parts(path, out, num_ranks=3, method="lm"):
 
     def work(comm):
         parted = reading.read(path, comm)
-        summary = optimize_rank(parted, comm, Wanted(method, 4, solver=SolverOptions()))
+        summary = optimize_rank(parted, comm, RankRequest(method, 4, solver=SolverOptions()))
         writing.write(parted, out, comm)
         return summary
 
@@ -192,7 +192,7 @@ def test_what_needs_the_whole_graph_says_so(path):
     """Instead of doing something else."""
 
     def work(comm):
-        return optimize_rank(reading.read(path, comm), comm, Wanted(fix=[0]))
+        return optimize_rank(reading.read(path, comm), comm, RankRequest(fix=[0]))
 
     with pytest.raises(OptionError, match="fix needs the whole graph on rank 0"):
         run_as_threads(2, work)

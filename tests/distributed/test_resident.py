@@ -135,10 +135,10 @@ def test_a_rank_that_fails_ends_those_who_wait_for_it_natively(monkeypatch):
 def run_alone(device):
     """One rank, in the code of several."""
     from graphopt.distributed.communicator import ThreadCommunicator
-    from graphopt.distributed.optimize import Wanted, optimize_rank
+    from graphopt.distributed.optimize import RankRequest, optimize_rank
     from graphopt.linear.options import SolverOptions
 
-    wanted = Wanted("lm", 3, solver=SolverOptions(device=device, schur="implicit"))
+    wanted = RankRequest("lm", 3, solver=SolverOptions(device=device, schur="implicit"))
     return optimize_rank(adjustment(), ThreadCommunicator(), wanted)
 
 

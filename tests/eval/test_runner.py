@@ -140,7 +140,7 @@ def test_a_pose_graph_from_the_command_line_to_the_report(
         "eval",
         "pose-graph",
         str(path),
-        "--config",
+        "--configurations",
         "auto,llt-cpu",
         "--runs",
         "1",
@@ -273,8 +273,8 @@ def test_typos_are_answered(tmp_path: Path, capsys: pytest.CaptureFixture) -> No
     for arguments, words in (
         (["eval", "pose-graf", path], "pose-graph"),
         (["eval", "pose-graph", "nothere.g2o"], "no such file"),
-        (["eval", "pose-graph", path, "--config", "llt-cpuu"], "Did you mean"),
-        (["eval", "bal", path, "--peer", "cerse"], "Known: pyceres"),
+        (["eval", "pose-graph", path, "--configurations", "llt-cpuu"], "Did you mean"),
+        (["eval", "bal", path, "--peers", "cerse"], "Known: pyceres"),
         (["eval", "pose-graph", path, "-o", path], "expected a folder"),
     ):
         assert main(arguments) == 2

@@ -46,6 +46,8 @@ OUTPUTS = {
     "volumetric_deformation": "png",
 }
 """Example -> suffix of what it writes."""
+LEARNING = {"learn_distortion", "learn_noise", "torch_factor"}
+"""Run by test_examples_learning.py."""
 OLDER = {"bundle_adjustment", "custom_edge", "trajectory_errors", "slam_backend"}
 HELPERS = {"command", "images", "meshes"}
 
@@ -90,7 +92,7 @@ def test_older_examples_run(name):
 def test_no_example_is_left_out():
     """A new one gets its test."""
     found = {path.stem for path in FOLDER.glob("*.py")}
-    assert found == set(OUTPUTS) | OLDER | HELPERS
+    assert found == set(OUTPUTS) | OLDER | LEARNING | HELPERS
 
 
 @pytest.mark.parametrize(
@@ -154,7 +156,6 @@ def image_results(device, **options):
 def test_a_gpu_gives_the_same_pictures(monkeypatch):
     """All examples on images by compiled kernels, sampled images among them, under the validation layer."""
     monkeypatch.setenv("GRAPHOPT_VALIDATION", "1")
-    monkeypatch.setenv("GRAPHOPT_TIER", "compiled")
     expected, found = image_results("cpu"), image_results("vulkan")
     for name, (numbers, summary) in found.items():
         assert summary.device.startswith("vulkan"), name
@@ -163,9 +164,8 @@ def test_a_gpu_gives_the_same_pictures(monkeypatch):
     assert shared_device("address").messages == []
 
 
-def test_optical_flow_without_a_stored_matrix(monkeypatch):
+def test_optical_flow_without_a_stored_matrix():
     """Products from the edges take the path of those from stored blocks, and end where the CPU ends."""
-    monkeypatch.setenv("GRAPHOPT_TIER", "compiled")
     frames = [images.gray(frame) for frame in optical_flow.generated(16)[:2]]
     options = {"device": "vulkan", "linear_solver": "pcg"}
     (flow, free), (expected, stored) = (

@@ -8,7 +8,8 @@ from both import ring
 
 import graphopt.g2o as ours
 from graphopt import io
-from graphopt.cli.g2o_command import main, solver_names
+from graphopt.cli.g2o import main
+from graphopt.cli.g2o.solvers import solver_names
 
 
 @pytest.fixture

@@ -153,10 +153,8 @@ def pairs_of_poses(g2o):
     return optimizer, edges
 
 
-@pytest.mark.parametrize("tier", ["interpreter", "compiled"])
-def test_rejected_trials(on_device, monkeypatch, tier):  # noqa: F811
+def test_rejected_trials(on_device):  # noqa: F811
     """A trial that raises chi2 is taken back, on the device and for Python; H starts from zero each time."""
-    monkeypatch.setenv("GRAPHOPT_TIER", tier)
     summaries = []
 
     def script():
@@ -253,13 +251,6 @@ def test_mixed_precision(on_device, monkeypatch):  # noqa: F811
 
     on_cpu, actual = on_device(script)
     assert_same(actual[1:], on_cpu[1:], rtol=1e-4, atol=1e-4)
-
-
-def test_interpreted(on_device, monkeypatch):  # noqa: F811
-    """The interpreter on the device leaves room for them as well."""
-    monkeypatch.setenv("GRAPHOPT_TIER", "interpreter")
-    on_cpu, actual = on_device(lambda: results(*mixed_graph(ours)))
-    assert_same(actual, on_cpu, rtol=1e-6, atol=1e-6)
 
 
 def test_only_python_edges(on_device):  # noqa: F811

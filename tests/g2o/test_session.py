@@ -60,9 +60,13 @@ def test_marginals_are_blocks_of_the_inverse():
     hessian = np.zeros((42, 42))
     values = optimizer._solver.values
     for col in range(structure.num_blocks):
-        for k in range(structure.col_ptr[col], structure.col_ptr[col + 1]):
-            row = structure.row_idx[k]
-            block = values[structure.block_ptr[k] : structure.block_ptr[k + 1]].reshape(6, 6).T
+        for k in range(structure.pattern.col_ptr[col], structure.pattern.col_ptr[col + 1]):
+            row = structure.pattern.row_idx[k]
+            block = (
+                values[structure.pattern.value_offsets[k] : structure.pattern.value_offsets[k + 1]]
+                .reshape(6, 6)
+                .T
+            )
             hessian[6 * row : 6 * row + 6, 6 * col : 6 * col + 6] = block
             hessian[6 * col : 6 * col + 6, 6 * row : 6 * row + 6] = block.T
     np.testing.assert_allclose(covariance, np.linalg.inv(hessian), rtol=1e-8, atol=1e-12)

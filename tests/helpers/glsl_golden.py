@@ -21,9 +21,6 @@ from graphopt.codegen.gpu import (
     oplus_kernel,
     pair_kernel,
 )
-from graphopt.codegen.gpu.cuts import Balance
-from graphopt.codegen.gpu.expression_cuts import view_cut
-from graphopt.codegen.gpu.expression_products import expression_product, store_expressions_kernel
 from graphopt.codegen.gpu.merged_kernels import merged_linearize_kernel, merged_product_kernel
 from graphopt.codegen.gpu.moved_products import moved_kernel, transposed_product
 from graphopt.codegen.gpu.packed_products import packed_tiles_kernel, recomputed_product
@@ -54,13 +51,10 @@ def edge_kernels(kind, arithmetic: str) -> Iterator[GpuKernel]:
     last = signature.arity - 1
     yield chi2_kernel(signature, arithmetic)
     yield chi2_by_vertex_kernel(signature, last, arithmetic)
-    yield linearize_kernel(signature, last, True, arithmetic)
+    yield linearize_kernel(signature, last, arithmetic)
     yield packed_tiles_kernel(signature, 0, tuple(range(signature.arity)), arithmetic)
     if last:
         yield store_kernel(signature, 0, tuple(range(1, signature.arity)), arithmetic)
-    if signature.arity == 2 and arithmetic == "mixed":
-        cut = view_cut(signature, 0, (1,), arithmetic, Balance(), False)
-        yield from expression_kernels(signature, 0, (1,), cut, arithmetic)
     if last:
         yield pair_kernel(signature, 0, last, arithmetic)
         scattered = Scattered(signature, tuple(range(signature.arity)), ((0, last),))
@@ -77,16 +71,6 @@ def merged_kernels(members, arithmetic: str) -> Iterator[GpuKernel]:
     yield merged_linearize_kernel(tuple(members), arithmetic)
     products = [recomputed_product(signature, slot, (1 - slot,), arithmetic) for signature, slot in members]
     yield merged_product_kernel(tuple(products))
-
-
-def expression_kernels(signature, slot, sources, cut, arithmetic: str) -> Iterator[GpuKernel]:
-    """What stores the values of a cut, and the product; none where the cut is at an end."""
-    if cut.where == "between":
-        yield store_expressions_kernel(signature, slot, sources, cut, arithmetic)
-        holds = (True,) * signature.arity
-        yield stored_tiles_kernel(
-            expression_product(signature, slot, sources, sources, holds, cut, arithmetic)
-        )
 
 
 def kernels_of(kind) -> Iterator[GpuKernel]:
@@ -108,14 +92,11 @@ def whole_texts() -> Iterator[GpuKernel]:
     planar = EdgeSignature(registry.edge_type("EdgeSE2PointXY"), "full", 0)
     snavely = EdgeSignature(registry.edge_type("EdgeObservationBAL"), "identity", 1)
     yield chi2_kernel(snavely, "mixed")
-    yield linearize_kernel(planar, 0, True, "double")
+    yield linearize_kernel(planar, 0, "double")
     yield pair_kernel(planar, 0, 1, "mixed")
     yield packed_tiles_kernel(snavely, 1, (0,), "mixed")
     yield store_kernel(snavely, 1, (0,), "mixed")
     yield stored_tiles_kernel(StoredProduct(snavely, 1, (0,), (0,), (False, False), "mixed"))
-    slow = Balance(2.0, 16.0, 4.0)  # float64
-    cut = view_cut(snavely, 1, (0,), "double", slow, False)
-    yield from expression_kernels(snavely, 1, (0,), cut, "double")
     yield moved_kernel(planar, (0, 1), "mixed")
     yield stored_tiles_kernel(transposed_product(planar, 1, (0, 1), False, "mixed"))
     odometry = EdgeSignature(registry.edge_type("EdgeSE2"), "diagonal", 0)

@@ -13,7 +13,8 @@ from graphopt import io
 from graphopt.cli.main import main
 from graphopt.errors import FormatError
 from graphopt.evaluate import datasets
-from graphopt.g2o.files import IoFormat, read, tree_of, write
+from graphopt.g2o.files import IoFormat, read, write
+from graphopt.io.g2o_tree import tree_of
 
 SUFFIXES = [".g2o", ".graph", ".isam", ".bal", ".npz", ".out", ".tum", ".kitti", ".txt", ".g2o.gz", ".g2o.xz"]
 GARBAGE = np.random.default_rng(0).integers(0, 256, 5000).astype(np.uint8).tobytes()

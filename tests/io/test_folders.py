@@ -11,7 +11,7 @@ from processes import completed
 import graphopt
 from graphopt import io
 from graphopt.io import folders
-from tests.io.test_colmap_rigs import rig_model
+from tests.colmap.test_rigs import rig_model
 
 FIVE = ("cameras.bin", "images.bin", "points3D.bin", "rigs.bin", "frames.bin")
 ROOT = Path(__file__).resolve().parents[2]
@@ -38,7 +38,7 @@ from pathlib import Path
 sys.path.append(sys.argv[2])
 from graphopt import io
 from tests.io.test_folders import contents
-from tests.io.test_colmap_rigs import rig_model
+from tests.colmap.test_rigs import rig_model
 
 folder = Path(sys.argv[1])
 models = [rig_model(num_points=n) for n in (40, 90)]

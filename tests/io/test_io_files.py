@@ -10,6 +10,7 @@ import pytest
 
 from graphopt import io
 from graphopt.errors import FormatError, OptionError
+from graphopt.evaluate import datasets
 from graphopt.graph import Graph
 from graphopt.io import files
 
@@ -167,3 +168,14 @@ def test_detection(tmp_path):
         io.read(tmp_path)
     with pytest.raises(IsADirectoryError, match="Is a folder, expected a file: pass one of the files"):
         io.read(tmp_path, format="g2o")
+
+
+@pytest.mark.parametrize(("name", "format"), [("a.json", "g2o_json"), ("a.bin", "g2o_cbor")])
+def test_trees_of_g2o_are_read_as_other_files(name, format, tmp_path):
+    """JSON and binary files are found by their content, and hold what the text holds."""
+    graph = datasets.manhattan(nodes=30)
+    io.write(graph, tmp_path / name, format)
+    assert io.detect_format(tmp_path / name) == format
+    again = io.read(tmp_path / name)
+    assert again.chi2() == pytest.approx(graph.chi2(), rel=1e-12)
+    assert [len(edges) for edges in again.edge_sets] == [len(edges) for edges in graph.edge_sets]

@@ -26,7 +26,7 @@ import json, os, random, resource, signal, sys, time
 from pathlib import Path
 from graphopt import io
 from graphopt.evaluate import datasets
-from graphopt.cli import g2o_output
+from graphopt.cli.g2o import output as g2o_output
 from graphopt.g2o import files
 from graphopt.g2o.files import IoFormat
 from graphopt.io.files import write_bytes, append
@@ -145,7 +145,7 @@ import os, resource, signal, sys
 from pathlib import Path
 sys.path.append(sys.argv[2])
 from graphopt import io
-from tests.io.test_colmap_rigs import rig_model
+from tests.colmap.test_rigs import rig_model
 
 folder = Path(sys.argv[1])
 io.write_colmap(rig_model(num_points=40), folder)

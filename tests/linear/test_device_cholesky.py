@@ -338,9 +338,9 @@ def test_memory_is_predicted(monkeypatch):
     with pytest.raises(DeviceMemoryError, match=r"one buffer may have 0 MiB.*precision='mixed'"):
         DeviceCholesky(device, pattern)
     assert device.memory_statistics()["used"] == before
-    parts = memory.predict(solver.analysis, 8)
+    parts = memory.predict_memory(solver.analysis, 8)
     assert parts["factor"] == 8 * solver.analysis.factor_size
-    assert memory.predict(solver.analysis, 4)["factor"] == parts["factor"] // 2
+    assert memory.predict_memory(solver.analysis, 4)["factor"] == parts["factor"] // 2
 
 
 def test_wrong_input_is_refused():

@@ -270,7 +270,7 @@ def test_patterns_are_checked(dims, col_ptr, row_idx, message):
 
 def test_blocks_as_a_scipy_matrix():
     """Both triangles, blocks of different sizes."""
-    from graphopt.linear.as_scipy import symmetric_matrix
+    from as_scipy import symmetric_matrix
 
     pattern = BlockPattern(np.array([2, 3], np.int32), np.array([0, 1, 3]), np.array([0, 0, 1], np.int32))
     values = np.arange(1.0, 20.0)

@@ -13,7 +13,6 @@ from linear_problems import from_dense, make_pattern, spd_values, to_dense
 import graphopt
 from graphopt.errors import DeviceError, OptionError, SolverError
 from graphopt.evaluate import datasets
-from graphopt.linear import BlockPattern
 from graphopt.linear.null_space import GeneralizedInverse, find_null_space
 from graphopt.solver.marginals import _linearized
 
@@ -34,7 +33,7 @@ def fixed(graph):
 def dense_of(graph):
     """H of a graph, and its structure and pattern."""
     _, structure, values = _linearized(graph, 0)
-    pattern = BlockPattern(structure.dims, structure.col_ptr, structure.row_idx)
+    pattern = structure.pattern
     return to_dense(pattern, values), structure, pattern
 
 

@@ -4,11 +4,11 @@ from __future__ import annotations
 
 import numpy as np
 import pytest
+from as_scipy import symmetric_matrix
 
 from graphopt.cpu_kernels import kernels
 from graphopt.errors import Stopped
 from graphopt.linear import BlockPattern, SparseCholesky
-from graphopt.linear.as_scipy import symmetric_matrix
 
 
 def pattern_of(dims: np.ndarray, edges: np.ndarray) -> BlockPattern:

@@ -5,12 +5,12 @@ from __future__ import annotations
 import numpy as np
 import pytest
 import scipy.sparse as sp
+from as_scipy import symmetric_matrix
 from vulkan_devices import shared_device
 
 from graphopt.errors import GraphOptError
 from graphopt.io.formats import read_with_report
-from graphopt.linear import BlockPattern, SparseCholesky
-from graphopt.linear.as_scipy import symmetric_matrix
+from graphopt.linear import SparseCholesky
 from graphopt.linear.null_space import diagonal_of
 from graphopt.linear.options import SolverOptions
 from graphopt.problem.structure import Structure
@@ -43,7 +43,7 @@ def systems(shared_data):
             continue
         solver = CpuBlockSolver(graph, structure, SolverOptions())
         solver.linearize()
-        pattern = BlockPattern(structure.dims, structure.col_ptr, structure.row_idx)
+        pattern = structure.pattern
         diagonal = diagonal_of(pattern, solver.values)
         yield path.name, pattern, solver.values, 1e-6 * np.maximum(diagonal, 1e-6 * diagonal.max())
 

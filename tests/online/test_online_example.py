@@ -13,7 +13,7 @@ from graphopt import optimize, write
 from graphopt.evaluate.datasets import manhattan, sphere
 
 
-@pytest.mark.parametrize("graph", [manhattan(nodes=120, seed=3), sphere(nodes_per_level=8, levels=6)])
+@pytest.mark.parametrize("graph", [manhattan(nodes=120, seed=3), sphere(nodes_per_level=8, laps=6)])
 def test_the_answer_is_that_of_batch(graph, tmp_path):
     """Pose by pose from a file chi2 ends where optimizing the whole graph does."""
     write(graph, tmp_path / "graph.g2o")

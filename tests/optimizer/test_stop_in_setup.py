@@ -10,7 +10,7 @@ from graphopt.cpu_kernels import kernels
 from graphopt.errors import Stopped
 from graphopt.evaluate.datasets import ba, manhattan
 from graphopt.linear import SchurComplement
-from graphopt.linear.systems import block_pattern, elimination_flops
+from graphopt.linear.systems import elimination_flops
 from graphopt.optimizer import StopFlag
 from graphopt.problem.structure import Structure
 from graphopt.problem.working import WorkingEstimates
@@ -34,9 +34,9 @@ def linearizer(structure):
 
 
 PARTS = {
-    "pattern": lambda s: s.block_ptr,
+    "pattern": lambda s: s.pattern,
     "linearizer": linearizer,
-    "schur": lambda s: SchurComplement(block_pattern(s), s.num_kept, mode="explicit"),
+    "schur": lambda s: SchurComplement(s.pattern, s.num_kept, mode="explicit"),
     "count of operations": elimination_flops,
 }
 
@@ -73,7 +73,7 @@ def test_relaxation_asks():
 @pytest.mark.parametrize("seconds", [1e3, -1.0])
 def test_chi2_after_a_stop_in_the_set_up(seconds, monkeypatch):
     """It is computed where that takes no time; else it is not a number, and the summary says so."""
-    module = sys.modules["graphopt.optimizer.optimize"]
+    module = sys.modules["graphopt.optimizer.ending"]
     monkeypatch.setattr(module, "_LAST_SECONDS", seconds)
     monkeypatch.setattr(module, "_ROWS_AT_ONCE", 7)
     graph = manhattan(nodes=50)

@@ -19,6 +19,8 @@ RUN = (
     "gpu.md",
     "g2o.md",
     "visual_inertial.md",
+    "arrays.md",
+    "from_theseus.md",
     "api/expressions.md",
 )
 """Pages whose code runs here. That of types.md and grids.md runs in tests/language, that of examples.md in

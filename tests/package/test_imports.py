@@ -26,3 +26,10 @@ def test_an_optimization_does_not_load_scipy():
             check=True,
         )
         assert done.stdout.split() == ["[]"]
+
+
+def test_every_public_name_can_be_loaded():
+    """Also in a process that has loaded nothing yet, and without a warning."""
+    script = "import graphopt\nfor name in graphopt.__all__: getattr(graphopt, name)"
+    done = subprocess.run([sys.executable, "-W", "error", "-c", script], capture_output=True, text=True)
+    assert done.returncode == 0, done.stderr

@@ -1,4 +1,4 @@
-"""docs/results.md and the README's table are what the command makes of docs/results.json."""
+"""docs/results.md and the tables of the first pages are what the command makes of docs/results.json."""
 
 import importlib.util
 import json
@@ -24,11 +24,12 @@ def document(results):
     return json.loads(results.RESULTS.read_text(encoding="utf-8"))
 
 
-def test_page_and_readme_are_up_to_date(results, document):
+def test_pages_are_up_to_date(results, document):
     """After a change of the JSON: `python benchmarks/results.py`."""
     assert results.PAGE.read_text(encoding="utf-8") == results.page(document)
-    readme = results.README.read_text(encoding="utf-8")
-    assert readme == results.with_table(readme, results.readme_table(document))
+    for page in results.FIRST_PAGES:
+        text = page.read_text(encoding="utf-8")
+        assert text == results.with_table(text, results.readme_table(document))
 
 
 def test_every_number_names_its_call_and_source(results, document):

@@ -89,8 +89,8 @@ def test_a_call_of_the_same_structure_moves_to_the_gpu(monkeypatch):
 @pytest.mark.parametrize(
     "options, small",
     [
-        (configured("PCG (GPU)", SolverOptions()), True),
-        (configured("PCG (CPU)", SolverOptions()), False),
+        (configured(SolverOptions(configuration="PCG (GPU)")), True),
+        (configured(SolverOptions(configuration="PCG (CPU)")), False),
         (SolverOptions("kompute"), True),
         (SolverOptions(schedule="blocks"), True),
         (SolverOptions(precision="mixed"), True),

@@ -45,10 +45,12 @@ def dense_hessian(structure, values):
     """The full matrix from the stored blocks."""
     dense = np.zeros((structure.dim, structure.dim))
     for col in range(structure.num_blocks):
-        for k in range(structure.col_ptr[col], structure.col_ptr[col + 1]):
-            row = structure.row_idx[k]
+        for k in range(structure.pattern.col_ptr[col], structure.pattern.col_ptr[col + 1]):
+            row = structure.pattern.row_idx[k]
             shape = (structure.dims[row], structure.dims[col])
-            block = values[structure.block_ptr[k] : structure.block_ptr[k + 1]].reshape(shape, order="F")
+            block = values[
+                structure.pattern.value_offsets[k] : structure.pattern.value_offsets[k + 1]
+            ].reshape(shape, order="F")
             rows = slice(structure.offsets[row], structure.offsets[row + 1])
             cols = slice(structure.offsets[col], structure.offsets[col + 1])
             dense[rows, cols] = block
@@ -82,7 +84,7 @@ def test_pattern_holds_exactly_the_blocks_of_edges():
         expected.update((i, j) for n, i in enumerate(blocks) for j in blocks[n:])
     found = []
     for col in range(structure.num_blocks):
-        rows = structure.row_idx[structure.col_ptr[col] : structure.col_ptr[col + 1]]
+        rows = structure.pattern.row_idx[structure.pattern.col_ptr[col] : structure.pattern.col_ptr[col + 1]]
         assert rows[-1] == col
         assert (np.diff(rows) > 0).all()
         found += [(int(row), col) for row in rows]

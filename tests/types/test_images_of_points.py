@@ -161,7 +161,7 @@ def test_many_images_are_not_passed_over_in_silence(monkeypatch):
     from graphopt.evaluate.datasets import ba
 
     graph = ba(cameras=4, points=30)
-    monkeypatch.setattr(sys.modules["graphopt.optimizer.optimize"], "MOST_VIEWS", 10)
+    monkeypatch.setattr(sys.modules["graphopt.optimizer.ending"], "MOST_VIEWS", 10)
     summary = graphopt.optimize(graph, "lm", 1)
     assert "not looked for" in summary.message
 

@@ -39,9 +39,8 @@ def _optimized(number: int, device: str) -> tuple[weakref.ref, float]:
 
 
 @pytest.mark.parametrize("device", ["cpu", pytest.param("vulkan", marks=pytest.mark.slow)])
-def test_types_that_are_gone_leave_no_programs_and_no_pipelines(device, monkeypatch):
+def test_types_that_are_gone_leave_no_programs_and_no_pipelines(device):
     """Live types and pipelines of a device stay the same in number after the first."""
-    monkeypatch.setenv("GRAPHOPT_TIER", "compiled")
     kept, alive, pipelines = [], [], []
     for number in range(8):
         reference, chi2 = _optimized(number, device)

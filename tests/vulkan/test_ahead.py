@@ -77,7 +77,6 @@ def story(make, **options):
     [
         (bundle_adjustment, {}),
         (bundle_adjustment, {"linear_solver": "pcg", "schur": "implicit"}),
-        (bundle_adjustment, {"linear_solver": "pcg", "schur": "explicit", "preconditioner": "clusters"}),
         (bundle_adjustment, {"method": "lm"}),
         (pose_graph, {}),
     ],

@@ -11,16 +11,10 @@ from vulkan_graphs import bundle_adjustment, pose_graph
 
 from graphopt.errors import OptionError
 from graphopt.optimizer import optimize
-from graphopt.vulkan.schedules.collect import RecordWriter
+from graphopt.vulkan.operators.collect import RecordWriter
 
 GRAPHS = {"plane": mixed_plane, "space": mixed_space, "bundle": bundle_adjustment, "poses": pose_graph}
 TOLERANCE = {"double": 1e-11, "mixed": 2e-6}
-
-
-@pytest.fixture(autouse=True)
-def compiled(monkeypatch):
-    """Compiled kernels from the start."""
-    monkeypatch.setenv("GRAPHOPT_TIER", "compiled")
 
 
 @pytest.mark.parametrize("variant", [VARIANTS[0], VARIANTS[3]], ids="-".join)

@@ -20,11 +20,9 @@ from graphopt.errors import OptionError
 from graphopt.evaluate import datasets
 from graphopt.linear.options import SolverOptions
 from graphopt.problem.structure import Structure
-from graphopt.vulkan.plan import search as cost
 from graphopt.vulkan.plan.choice import choose_plan, configuration_of
 from graphopt.vulkan.plan.problem import problem_size
 from graphopt.vulkan.plan.search import cheapest, predict
-from graphopt.vulkan.schedules.expressions import Expressions
 
 PRODUCTS = ("blocks", "matrix-free", "jacobians")
 BY_TAG = [
@@ -53,8 +51,8 @@ def sphere():
 def test_sizes_are_those_of_the_structure(bundle):
     structure = structure_of(bundle)
     size = problem_size(structure, "double")
-    columns = np.repeat(np.arange(structure.num_blocks), np.diff(structure.col_ptr))
-    rows, kept = structure.row_idx, structure.num_kept
+    columns = np.repeat(np.arange(structure.num_blocks), np.diff(structure.pattern.col_ptr))
+    rows, kept = structure.pattern.row_idx, structure.num_kept
     scalars = structure.dims[rows].astype(int) * structure.dims[columns]
     coupling = (columns >= kept) & (rows != columns)
     assert size.values == structure.values_size
@@ -67,17 +65,16 @@ def test_sizes_are_those_of_the_structure(bundle):
     assert size.groups[0].is_eliminated == (False, True)
 
 
-def test_every_schedule_is_predicted_and_sorted(bundle, sphere, monkeypatch):
-    monkeypatch.setattr(cost, "CUT_SECONDS", 0.0)
+def test_every_schedule_is_predicted_and_sorted(bundle, sphere):
     for graph, names in [
         (
             bundle,
             {
                 "explicit, blocks",
-                *(f"implicit, {each_product}" for each_product in (*PRODUCTS, "expressions", "jp")),
+                *(f"implicit, {each_product}" for each_product in (*PRODUCTS, "jp")),
             },
         ),
-        (sphere, {f"off, {each_product}" for each_product in (*PRODUCTS, "expressions", "jp")}),
+        (sphere, {f"off, {each_product}" for each_product in (*PRODUCTS, "jp")}),
         (mixed_space(), {f"implicit, {name}" for name in BY_TAG} | {"explicit, blocks"}),
     ]:
         found = predict(problem_size(structure_of(graph), "double"), H200, "double")
@@ -87,24 +84,6 @@ def test_every_schedule_is_predicted_and_sorted(bundle, sphere, monkeypatch):
         )
         totals = [prediction.total for prediction in found]
         assert totals == sorted(totals) and min(totals) > 0.0
-
-
-def test_cuts_are_looked_for_where_a_run_takes_longer(bundle, monkeypatch):
-    """Or where somebody asks for them; finding them takes the time of many iterations of a small problem."""
-    size = problem_size(structure_of(bundle), "double")
-    (group,) = size.groups
-
-    def has_expressions(factor: int, pins=None) -> bool:
-        larger = replace(size, groups=(replace(group, num_edges=factor * group.num_edges),))
-        return any(
-            "expressions" in prediction.products for prediction in predict(larger, H200, "double", pins)
-        )
-
-    assert has_expressions(1, {group.tag: "expressions"})
-    assert has_expressions(10_000_000)
-    monkeypatch.setattr(Expressions, "instead", None)  # who calls it fails
-    assert not has_expressions(1)
-    assert not has_expressions(1, {group.tag: "jacobians"})
 
 
 def test_more_edges_cost_more_and_a_slower_device_takes_longer(bundle):
@@ -146,7 +125,7 @@ def test_expensive_edges_are_evaluated_once(bundle):
 def test_records_of_more_than_4_gib_are_refused(bundle, monkeypatch):
     """The cost model leaves them out; who pins them is told so."""
     structure, device = structure_of(bundle), shared_device("address")
-    monkeypatch.setattr("graphopt.vulkan.schedules.scatter.NEAR_BYTES", 1000)
+    monkeypatch.setattr("graphopt.vulkan.operators.scatter.NEAR_BYTES", 1000)
     found = predict(problem_size(structure, "double"), H200, "double")
     assert found and all(prediction.evaluations == ("gather",) for prediction in found)
     configuration = configuration_of(SolverOptions("vulkan", "pcg"), "double")
@@ -177,15 +156,14 @@ def test_of_many_edge_sets_one_at_a_time_is_changed():
         assert pins.items() <= dict(zip(tags, prediction.products, strict=True)).items()
 
 
-def test_what_work_queues_cannot_count_is_left_out(bundle, monkeypatch):
+def test_what_work_queues_cannot_count_is_left_out(bundle):
     """2^30 pairs, 2^31 scalars of S or H; who pins it is told so."""
-    monkeypatch.setattr(cost, "CUT_SECONDS", 0.0)
     size = problem_size(structure_of(bundle), "double")
 
     def names(**more):
         return {prediction.name for prediction in predict(replace(size, **more), H200, "double")}
 
-    by_gathering = {f"implicit, {each_product}" for each_product in (*PRODUCTS, "expressions", "jp")}
+    by_gathering = {f"implicit, {each_product}" for each_product in (*PRODUCTS, "jp")}
     implicit = {f"{name}{more}" for name in by_gathering for more in ("", "+scatter")}
     explicit = {"explicit, blocks", "explicit, blocks+scatter"}
     assert names(num_pairs=2.0**30 - 1) == implicit | explicit

@@ -20,7 +20,7 @@ DAMPING = Damping(1e-3, True, 1e-6, 1e32)
 
 def solver_of(graph, schur="implicit", schedule="matrix-free", precision="double", access="address"):
     """A solver of a graph with conjugate gradients, linearised."""
-    configuration = Configuration("pcg", schur, tolerance=1e-12, absolute_tolerance=False)
+    configuration = Configuration("pcg", schur, tolerance=1e-12)
     options = SolverOptions("vulkan", "pcg", schur, precision, schedule=schedule)
     solver = create(
         graph,

@@ -78,9 +78,8 @@ def test_a_graph_in_order_stays_as_it_is():
 
 
 @pytest.mark.parametrize("schedule", ["blocks", "matrix-free", "jacobians"])
-def test_the_answers_are_the_cpus(schedule, monkeypatch):
+def test_the_answers_are_the_cpus(schedule):
     """And the same bits in two runs."""
-    monkeypatch.setenv("GRAPHOPT_TIER", "compiled")
     options = {"linear_solver": "pcg", "schur": "implicit"}
     expected = optimize(bundle(True), "lm", 3, device="cpu", **options)
     runs = [optimize(bundle(True), "lm", 3, device="vulkan", schedule=schedule, **options) for _ in range(2)]

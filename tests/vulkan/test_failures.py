@@ -39,11 +39,6 @@ SHADERS = Path(__file__).resolve().parents[2] / "shaders"
 OPTIONS = {"linear_solver": "pcg", "schur": "implicit"}
 
 
-@pytest.fixture(autouse=True)
-def compiled(monkeypatch):
-    monkeypatch.setenv("GRAPHOPT_TIER", "compiled")
-
-
 @pytest.fixture
 def gpu_by_default(monkeypatch):
     """The software driver counts as a discrete GPU, and small problems as large."""
@@ -201,9 +196,7 @@ def test_a_refresh_waits_for_views_that_are_being_made(monkeypatch):
 FAR = ("rows", "data", "data_narrow", "numbers", "moved", "stored", "inverse", "values")
 
 
-@pytest.mark.parametrize(
-    "schedule", ["blocks", "blocks+scatter", "matrix-free", "jacobians", "expressions", "jp"]
-)
+@pytest.mark.parametrize("schedule", ["blocks", "blocks+scatter", "matrix-free", "jacobians", "jp"])
 @pytest.mark.parametrize("precision", ["double", "mixed"])
 def test_what_grows_with_the_edges_is_reached_with_64_bits(schedule, precision, monkeypatch):
     """No kernel reads edges, records or H by 32-bit offsets; those of large buffers say so."""
@@ -261,19 +254,17 @@ def test_more_entries_than_32_bits_count_are_refused_when_planned(monkeypatch):
 def test_far_slots_are_those_of_the_shaders():
     """The table that launches check says what the text of `shaders/` declares."""
     declared = {}
-    for path in (*SHADERS.glob("*.comp"), *(SHADERS / "include").glob("gather_sum.glsl")):
+    for path in SHADERS.glob("*.comp"):
         slots = re.findall(
             r"^(?:LARGE_\w+|FAR_\w+)\((\d+),|^GRAPHOPT_LARGE\(restrict, (\d+),", path.read_text(), re.M
         )
         if slots and not path.stem.startswith("chol_"):  # whose launches check sizes by themselves
             declared[path.stem] = frozenset(int(slot or other) for slot, other in slots)
-    for name in ("gather_sum_wide", "gather_sum_wide_two_float"):
-        declared[name] = declared["gather_sum"]
     assert declared == FAR_SLOTS
 
 
 def test_declarations_say_what_is_far():
     """The set that launches check is that of the text."""
     signature = gpu.EdgeSignature(bundle_adjustment().edge_sets[0].type, "identity")
-    kernel = gpu.linearize_kernel(signature, 0, False)
+    kernel = gpu.linearize_kernel(signature, 0)
     assert {"rows", "data", "values"} <= kernel.far and "b" not in kernel.far

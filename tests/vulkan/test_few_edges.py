@@ -11,8 +11,8 @@ from graphopt.optimizer import optimize
 from graphopt.problem.structure import Structure
 from graphopt.solver import reuse
 from graphopt.types import marginal
+from graphopt.vulkan.operators import collect
 from graphopt.vulkan.plan.few_edges import is_collected
-from graphopt.vulkan.schedules import collect
 
 
 def chain(num_edges, kind):

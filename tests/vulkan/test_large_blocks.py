@@ -8,8 +8,9 @@ from vulkan_devices import shared_device
 import graphopt
 from graphopt.errors import DeviceLimitError
 from graphopt.geometry import SE3
-from graphopt.problem.held import without_held
-from graphopt.problem.split import in_small_blocks, pieces_of
+from graphopt.problem.fixed_components import FIXED_COMPONENTS
+from graphopt.problem.rewrite import Rewrite
+from graphopt.problem.small_blocks import SMALL_BLOCKS, pieces_of
 
 __all__ = ["own_types"]  # a fixture of this module
 
@@ -67,9 +68,9 @@ def test_the_equations_are_the_same():
     """H, b of the pieces are those of the whole in another order; held components stay held."""
     graph, _ = mixed_problem()
     graph.hold([1], [3, 20])
-    problem = without_held(graph, graph.select())
-    parts = in_small_blocks(problem)
-    whole, split = graphopt.linearize(problem.graph), graphopt.linearize(parts.graph)
+    problem = Rewrite(graph, graph.select()).apply(FIXED_COMPONENTS)
+    whole = graphopt.linearize(problem.graph)
+    split = graphopt.linearize(problem.apply(SMALL_BLOCKS).graph)
     assert split.chi2 == pytest.approx(whole.chi2, rel=1e-13)
     assert split.H.shape == whole.H.shape and np.diff(split.offsets).max() <= 15
     np.testing.assert_allclose(np.sort(split.b), np.sort(whole.b), rtol=1e-11, atol=1e-13)

@@ -6,7 +6,7 @@ import json
 
 import numpy as np
 import pytest
-from long_graphs import TRUE_CALIBRATION, TRUE_CURVE, curve_fit, shared_calibration
+from long_graphs import curve_fit, shared_calibration
 from reference import ReferenceSolver
 from resident_graphs import mixed_plane, mixed_space
 from vulkan_devices import VARIANTS, shared_device
@@ -27,18 +27,12 @@ from graphopt.vulkan.solver import create
 
 SMALL = {"plane": mixed_plane, "space": mixed_space, "bundle": bundle_adjustment, "poses": pose_graph}
 PRODUCTS = ["blocks", "matrix-free", "jacobians"]
-ALL_PRODUCTS = [*PRODUCTS, "expressions", "jp"]
+ALL_PRODUCTS = [*PRODUCTS, "jp"]
 SCHEDULES = [
     *(f"{all_product}+gather" for all_product in ALL_PRODUCTS),
     *(f"{product}+scatter" for product in PRODUCTS),
 ]
 TOLERANCE = {"double": 1e-11, "mixed": 2e-6}
-
-
-@pytest.fixture(autouse=True)
-def compiled(monkeypatch):
-    """Compiled kernels from the start; there is one test of the interpreter."""
-    monkeypatch.setenv("GRAPHOPT_TIER", "compiled")
 
 
 @pytest.fixture
@@ -60,7 +54,7 @@ def resident(graph, variant=("address", "double"), schur="off", schedule="blocks
     """A resident solver on the shared device."""
     access, precision = variant
     options = SolverOptions("vulkan", "pcg", schur, precision, schedule)
-    configuration = Configuration("pcg", schur, tolerance=1e-24, absolute_tolerance=False)
+    configuration = Configuration("pcg", schur, tolerance=1e-24)
     structure = Structure(graph.select())
     return create(graph, structure, options, device=shared_device(access), configuration=configuration)
 
@@ -242,22 +236,6 @@ def test_two_runs_give_the_same_bits(schedule, precision):
         np.testing.assert_array_equal(array, other)
 
 
-@pytest.mark.parametrize(
-    "make,truth", [(curve_fit, TRUE_CURVE), (lambda: shared_calibration(12, 250), TRUE_CALIBRATION)]
-)
-def test_interpreted(make, truth, monkeypatch):
-    """The interpreter sums them, too: the minimum is near what the measurements were made with."""
-    monkeypatch.setenv("GRAPHOPT_TIER", "interpreter")
-    graph, host = make(), make()
-    actual = optimize(graph, "lm", 4, device="vulkan", linear_solver="cholesky", schedule="blocks")
-    expected = optimize(host, "lm", 4, device="cpu", linear_solver="cholesky")
-    assert actual.final_chi2 == pytest.approx(expected.final_chi2, rel=1e-9)
-    [found] = [
-        vertex_set.estimate[0] for vertex_set in graph.vertex_sets if vertex_set.estimate.shape == (1, 3)
-    ]
-    np.testing.assert_allclose(found[0], truth[0], rtol=0.02)
-
-
 def test_parts_cover_all_edges_of_long_destinations():
     """Every edge of a long destination is in one part, of at most PART edges, in the order of its view."""
     structure = Structure(curve_fit(num_devices=4, marginalized=np.arange(4) % 2 == 0).select())
@@ -318,10 +296,6 @@ def test_pins_by_edge_type():
     words = dict(word.split("=") for word in solver.schedule.split(", "))
     assert words["EDGE_SE2"].endswith("+scatter") and words["EDGE_SE2_XY"] == "jacobians+scatter"
     assert not words["EDGE_SE2_LOTSOFXY"].endswith("+scatter")
-    kernels = [kernel.name for kernel in solver._linearizer.kernels()]
-    for edges in solver._linearizer.edges:
-        name = f"{edges.signature.edge_type.name}.evaluate."
-        assert any(kernel.startswith(name) for kernel in kernels) == (edges.evaluation.name == "scatter")
 
 
 @pytest.mark.parametrize("products", PRODUCTS)
@@ -331,9 +305,6 @@ def test_beside_merged_sums(products):
     pins |= dict.fromkeys(("EDGE_SE2", "EDGE_SE2_LOTSOFXY", "EDGE_TEST_MIDPOINT"), f"{products}+gather")
     device, host = resident(mixed_plane(), schedule=pins), on_cpu(mixed_plane())
     check_linearization(device, host, TOLERANCE["double"], products == "blocks")
-    kernels = [kernel.name for kernel in device._linearizer.kernels()]
-    assert any("EdgeSE2PointXY.evaluate." in kernel for kernel in kernels)
-    assert any("merged" in kernel and "linearize" in kernel for kernel in kernels)
 
 
 @pytest.mark.parametrize("schedule", ["scatter+blocks", "host+scatter", "blocks+blocks"])

@@ -211,14 +211,6 @@ def test_the_double_solver_shares_edges_and_estimates(schedule, access):
     assert shared_device(access).messages == []
 
 
-def test_the_interpreter_goes_on_in_double_too(monkeypatch):
-    """There the double solver is a new one, from the estimates in the graph."""
-    monkeypatch.setenv("GRAPHOPT_TIER", "interpreter")
-    summary = run(stiff_chain(12), "gn", 40, linear_solver="pcg", schedule="blocks")
-    assert summary.switched_at is not None
-    assert summary.final_chi2 < 1e-9 * summary.initial_chi2
-
-
 def test_a_second_run_starts_where_double_ended():
     """The solver that is kept takes the estimates, its float32 copies included."""
     graph = stiff_chain()

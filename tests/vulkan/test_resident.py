@@ -49,7 +49,7 @@ def access(request):
 def resident(graph, access="address", linear_solver="pcg", schur="off", schedule="blocks", tolerance=1e-12):
     """A resident solver on the shared device."""
     options = SolverOptions("vulkan", linear_solver, schur, "double", schedule)
-    configuration = Configuration(linear_solver, schur, tolerance=tolerance, absolute_tolerance=False)
+    configuration = Configuration(linear_solver, schur, tolerance=tolerance)
     structure = Structure(graph.select())
     solver = create(graph, structure, options, device=shared_device(access), configuration=configuration)
     assert isinstance(solver, ResidentBlockSolver)
@@ -298,11 +298,9 @@ def test_many_trials_leave_nothing_behind(linear_solver, schur, schedule):
     assert device.memory_statistics()["allocations"] == before
 
 
-@pytest.mark.parametrize("tier", ["compiled", "interpreter"])
 @pytest.mark.parametrize("precision", ["double", "mixed"])
 @pytest.mark.parametrize("schedule", ["host", "blocks", "matrix-free", "jacobians"])
-def test_a_graph_that_goes_takes_its_device_memory_along(schedule, precision, tier, monkeypatch):
-    monkeypatch.setenv("GRAPHOPT_TIER", tier)
+def test_a_graph_that_goes_takes_its_device_memory_along(schedule, precision):
     device = open_device("vulkan")
     gc.collect()
     before = device.memory_statistics()["used"]

@@ -43,7 +43,7 @@ def access(request):
 def solver_of(graph, schur, schedule, access="address"):
     """A resident solver whose conjugate gradients go on to the end."""
     options = SolverOptions("vulkan", "pcg", schur, "double", schedule)
-    configuration = Configuration("pcg", schur, tolerance=1e-24, absolute_tolerance=False)
+    configuration = Configuration("pcg", schur, tolerance=1e-24)
     structure = Structure(graph.select())
     return create(graph, structure, options, device=shared_device(access), configuration=configuration)
 

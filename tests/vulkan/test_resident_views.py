@@ -89,7 +89,9 @@ def test_pair_lists_hold_every_off_diagonal_block(structure):
                 pair += 1
         found = []
         lists = pair_lists(group, view, group.block_offset, group.block_transposed)
-        lists += loop_lists(structure, group, view, structure.block_ptr[structure.col_ptr[1:] - 1])
+        lists += loop_lists(
+            structure, group, view, structure.pattern.value_offsets[structure.pattern.col_ptr[1:] - 1]
+        )
         for list_ in lists:
             for k, offset in enumerate(list_.offset):
                 for entry in list_.edge[list_.first[k] : list_.first[k + 1]]:

@@ -16,8 +16,8 @@ from graphopt.problem.structure import Structure
 from graphopt.solver import reuse
 from graphopt.solver.configurations import CONFIGURATIONS, configured
 from graphopt.solver.create import create_block_solver
+from graphopt.vulkan.host import HostLinearizedSolver
 from graphopt.vulkan.plan.configuration import Configuration
-from graphopt.vulkan.schedules.host import HostLinearizedSolver
 
 GRAPHS = {"bundle adjustment": bundle_adjustment, "pose graph": pose_graph}
 SETTINGS = [
@@ -87,7 +87,7 @@ def test_mixed_precision_reaches_the_minimum(device, monkeypatch):
 def test_named_configurations_solve(name, schedule):
     """Every row of the thesis' table 5.3 reaches the same minimum, and a second run repeats every bit."""
     runs = []
-    options = configured(name, SolverOptions(schedule=schedule))
+    options = configured(SolverOptions(schedule=schedule, configuration=name))
     for _ in range(2):
         graph = bundle_adjustment()
         solver = create_block_solver(graph, Structure(graph.select()), options)

@@ -3,7 +3,8 @@
 layout          records, blocked edge arrays, EdgeSignature
 programs        what the kernels evaluate per edge
 inputs          where an edge's numbers are read
-kernel          GpuKernel; header, buffers, statements
+interface       buffers and push constants of a kernel
+kernel          GpuKernel; header, statements
 segments        sums over tiles of edges
 shared_memory   sum of chi2, writes of whole blocks
 edge_kernels    chi2, linearize, pair
@@ -12,9 +13,8 @@ packed_products products that compute Jacobians anew
 stored_products products that read what one kernel has stored
 merged_tiles    what kernels over several edge sets have in common
 merged_kernels  chi2, linearize and products of several edge sets
-cuts            which values of a function to store: minimum cuts (max_flow)
 moved_products  products in two halves, J x first
-expression_cuts, expression_products   products that start from stored values of their programs (kept_cuts)
+live_order      statements in an order with few live values (kept_orders: on disk)
 scattered       records of edges that are evaluated once, and the sums that read them
 schur_kernel    diagonal blocks of a Schur complement
 vertex_kernels  oplus

@@ -31,12 +31,11 @@ from graphopt.codegen.gpu.programs import (
 )
 from graphopt.codegen.gpu.segments import (
     TILE_START,
-    TILE_START_PRIMARY,
     Total,
     tile_declarations,
     tile_sums,
 )
-from graphopt.codegen.gpu.shared_memory import CHI2_OF_TILE, CHI2_SUM, staged_writes, staging
+from graphopt.codegen.gpu.shared_memory import CHI2_SUM, staged_writes, staging
 from graphopt.codegen.program import Program
 from graphopt.errors import OptionError
 from graphopt.types.cache import per_type_cache
@@ -109,15 +108,10 @@ def chi2_by_vertex_kernel(
 def linearize_kernel(
     signature: EdgeSignature,
     slot: int,
-    primary: bool,
     arithmetic: Arithmetic = "double",
     parts: bool = False,
 ) -> GpuKernel:
     """H_aa (both triangles) into `values` and b_a into `b`, per destination of slot a; a workgroup per tile.
-
-    primary: chi2 of each tile goes to partial[first_partial + tile], also of edges whose vertex in this slot
-    is fixed: after the num_tiles tiles of destinations come tiles of TILE edges each, from
-    first[num_destinations] to num_edges.
 
     parts: destinations are parts of longer ones; the sums go to `parts`, per part both triangles of H_aa by
     columns, then b_a, all of them accumulators.
@@ -127,30 +121,21 @@ def linearize_kernel(
     dim = signature.edge_type.vertices[slot].tangent_dim
     totals = vertex_totals(dim)
     sums = [total.output for total in totals]
-    wanted = [*sums, *(["rho"] if primary else [])]
     loads = edge_loads(signature, False, arithmetic)
-    body = edge_statements(program, signature, [*sums, "rho"], wanted, loads, arithmetic, guided=(slot,))
-    params = ("num_tiles", "first_tile", *(() if parts else ("accumulate",)))
-    interface = Interface((*params, "num_destinations", "num_edges", "first_partial") if primary else params)
+    body = edge_statements(program, signature, [*sums, "rho"], sums, loads, arithmetic, guided=(slot,))
+    interface = Interface(("num_tiles", "first_tile", *(() if parts else ("accumulate",))))
     declare_inputs(interface, signature)
     declare_sums(interface, parts)
-    if primary:
-        interface.add("partial", "OUTPUT(%, wide, partial)")
-    main = [
-        *(TILE_START_PRIMARY if primary else TILE_START),
-        *_edge_loop(signature, loads, body, totals, primary),
-        *(CHI2_OF_TILE if primary else []),
-        *tile_sums(totals),
-    ]
+    main = [*TILE_START, *edge_loop(signature, loads, body, totals), *tile_sums(totals)]
     header = [
         f"linearize slot {slot}: H = J' w omega J and b = -J' w omega e of the vertex "
-        f"{argument_names(signature.edge_type)[slot]}{', and chi2' if primary else ''}"
+        f"{argument_names(signature.edge_type)[slot]}"
         f"{', parts of long sums' if parts else ''}",
         *describe_type(signature),
     ]
-    declarations = [*sum_declarations(dim, parts), *([CHI2_SUM] if primary else [])]
-    name = _name(signature, f"linearize{slot}{'.primary' if primary else ''}{'.parts' if parts else ''}")
-    return compose(name, interface, header, main, arithmetic, body, TILE, len(wanted), declarations)
+    name = _name(signature, f"linearize{slot}{'.parts' if parts else ''}")
+    declarations = sum_declarations(dim, parts)
+    return compose(name, interface, header, main, arithmetic, body, TILE, len(sums), declarations)
 
 
 def vertex_totals(dim: int) -> list[Total]:
@@ -272,12 +257,11 @@ def edge_statements(
     return edge_body(assignment, wide, wanted, all_inputs, arithmetic, ["rho"] if "rho" in wanted else [])
 
 
-def _edge_loop(
+def edge_loop(
     signature: EdgeSignature,
     loads: Sequence[Sequence[Load]],
     body: Body,
     totals: Sequence[Total],
-    primary: bool,
     more: Sequence[str] = (),
     rows_read: Sequence[str] = (),
 ) -> list[str]:
@@ -289,11 +273,9 @@ def _edge_loop(
         *more,
         *body.lines,
         *(total.add(body.outputs[total.output]) for total in totals),
-        *([f"chi2 = wide_sum(chi2, {body.outputs['rho']});"] if primary else []),
     ]
     return [
         *(total.start for total in totals),
-        *(["wide chi2 = WIDE_ZERO;"] if primary else []),
         *ahead,
         "for (uint e = begin + LANE; e < end; e += WORKGROUP_SIZE) {",
         *indent(inside),

@@ -9,10 +9,10 @@ from __future__ import annotations
 import re
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
-from typing import TYPE_CHECKING
 
 from graphopt.codegen.edge import information_dim
 from graphopt.codegen.glsl import Arithmetic
+from graphopt.codegen.gpu.interface import Interface
 from graphopt.codegen.gpu.layout import (
     EdgeSignature,
     argument_names,
@@ -21,9 +21,6 @@ from graphopt.codegen.gpu.layout import (
     record_dim,
 )
 from graphopt.types.robust_kernels import robust_kernel
-
-if TYPE_CHECKING:
-    from graphopt.codegen.gpu.kernel import Interface
 
 
 @dataclass(frozen=True)

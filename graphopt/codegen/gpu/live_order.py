@@ -18,7 +18,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import replace
 
 from graphopt.codegen.assignment import Assignment, Statement
-from graphopt.codegen.gpu.kept_cuts import kept
+from graphopt.codegen.gpu.kept_orders import kept
 
 MOST_ATTEMPTS, LEAST_ATTEMPTS = 24, 8
 WORK = 220_000
@@ -45,7 +45,7 @@ def with_few_live(assignment: Assignment, words: Mapping[str, int]) -> Assignmen
         return {"order": _best(_Graph(assignment.statements, words), attempts)}
 
     plain = [tuple(statement) for statement in assignment.statements]
-    order = kept((), ("order", plain, sorted(words.items())), find).get("order", [])
+    order = kept(("order", plain, sorted(words.items())), find).get("order", [])
     if sorted(order) != list(range(num)):  # somebody else's file
         order = find()["order"]
     return replace(assignment, statements=tuple([assignment.statements[i] for i in order]))

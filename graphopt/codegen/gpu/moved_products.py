@@ -72,11 +72,11 @@ def transposed_product(
 class _Moved(Recomputed):
     """The first half."""
 
-    def function(self, explicit: bool) -> tuple[Program, Sequence[str], Sequence[str], Sequence[int]]:
-        """Program, names of its outputs, names of its last inputs, slots whose Jacobians are guides."""
+    def function(self) -> tuple[Program, Sequence[str], Sequence[str]]:
+        """Program, names of its outputs, names of its last inputs."""
         vectors = [name for vector in vector_names(self.signature, self.sources) for name in vector]
         sums = numbered("t", self.signature.edge_type.residual_dim)
-        return moved_program(self.signature, self.sources), sums, vectors, ()
+        return moved_program(self.signature, self.sources), sums, vectors
 
 
 class TransposedProduct(Recomputed):
@@ -97,10 +97,10 @@ class TransposedProduct(Recomputed):
         self._is_ordered = is_ordered
         self.description = "J x, weighted, is read; Jacobians of this slot are computed anew"
 
-    def function(self, explicit: bool) -> tuple[Program, Sequence[str], Sequence[str], Sequence[int]]:
-        """Program, names of its outputs, names of its last inputs, slots whose Jacobians are guides."""
+    def function(self) -> tuple[Program, Sequence[str], Sequence[str]]:
+        """Program, names of its outputs, names of its last inputs."""
         sums = numbered("y", self.signature.edge_type.vertices[self.slot].tangent_dim)
-        return transposed_program(self.signature, self.slot), sums, moved_names(self.signature), ()
+        return transposed_program(self.signature, self.slot), sums, moved_names(self.signature)
 
     def places(self, k: int) -> dict[str, int]:
         """Place in the packed record of slot k, by the name of a value: estimates only."""

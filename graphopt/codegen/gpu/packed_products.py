@@ -37,7 +37,6 @@ from graphopt.codegen.gpu.product_shapes import (
     word_dim,
 )
 from graphopt.codegen.gpu.programs import (
-    explicit_product_program,
     guide_names,
     product_program,
     vector_names,
@@ -127,30 +126,25 @@ class Recomputed:
         slot: int,
         sources: tuple[int, ...],
         arithmetic: Arithmetic,
-        explicit: bool = False,
     ):
-        """explicit: all entries of the Jacobians are values of the program."""
         check_product(signature, slot, sources)
         self.signature, self.slot, self.sources = signature, slot, sources
         self.arithmetic: Arithmetic = arithmetic
         self.description = "Jacobians are computed anew"
         self.names = argument_names(signature.edge_type)
         self.loads = self._loads()
-        program, self.sums, moving, guided = self.function(explicit)
+        program, self.sums, moving = self.function()
         inputs = [load.name for group in self.loads for load in group] + [*moving]
-        whole = assign(program, inputs, [*self.sums, *guide_names(signature, guided)])
+        whole = assign(program, inputs, [*self.sums, *guide_names(signature, ())])
         self.assignment = whole.keep(self.sums)
         self.wide = closed_forms(whole, self.loads) if arithmetic != "double" else set()
         self.kinds = dict.fromkeys(inputs, "real")
 
-    def function(self, explicit: bool) -> tuple[Program, Sequence[str], Sequence[str], Sequence[int]]:
-        """Program, names of its outputs, names of its last inputs, slots whose Jacobians are guides."""
+    def function(self) -> tuple[Program, Sequence[str], Sequence[str]]:
+        """Program, names of its outputs, names of its last inputs."""
         vectors = [name for vector in vector_names(self.signature, self.sources) for name in vector]
         sums = numbered("y", self.signature.edge_type.vertices[self.slot].tangent_dim)
-        if explicit:
-            program = explicit_product_program(self.signature, self.slot, self.sources)
-            return program, sums, vectors, sorted({self.slot, *self.sources})
-        return product_program(self.signature, self.slot, self.sources), sums, vectors, ()
+        return product_program(self.signature, self.slot, self.sources), sums, vectors
 
     def _loads(self) -> list[list[Load]]:
         """Inputs per vertex, parameter and data; those of vertices in words of their packed records."""

@@ -142,23 +142,6 @@ def product_program(signature: EdgeSignature, slot: int, sources: tuple[int, ...
     return compile_program(signature, name, outputs, [name for vector in names for name in vector])
 
 
-def explicit_product_program(signature: EdgeSignature, slot: int, sources: tuple[int, ...]) -> Program:
-    """-> the same, with all entries of the Jacobians as values, then guides with these Jacobians.
-
-    More operations, but more values that can be stored: `expression_cuts`.
-    """
-    names = vector_names(signature, sources)
-
-    def outputs(edge: SymbolicEdge) -> list[Expr]:
-        moved = _jacobians_times(edge, sources, [[var(name) for name in vector] for vector in names])
-        vector = edge.information_times(moved)
-        return [dot(column, vector) for column in edge.columns(slot)]
-
-    more = [name for vector in names for name in vector]
-    name = f"explicit_product{slot}.{'_'.join(map(str, sources))}"
-    return compile_program(signature, name, outputs, more, _distinct(slot, sources))
-
-
 def moved_program(signature: EdgeSignature, sources: tuple[int, ...]) -> Program:
     """-> w Omega sum_t J_t x_t, guides. Inputs end with x_t for each t of `sources`."""
     names = vector_names(signature, sources)

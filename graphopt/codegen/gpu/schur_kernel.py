@@ -14,8 +14,8 @@ from graphopt.codegen.edge import dot
 from graphopt.codegen.glsl import Arithmetic
 from graphopt.codegen.gpu.edge_kernels import (
     _check_slot,
-    _edge_loop,
     _name,
+    edge_loop,
     edge_statements,
     hessian_names,
     place_table,
@@ -129,7 +129,7 @@ def schur_diagonal_kernel(
     ]
     main = [
         *TILE_START,
-        *_edge_loop(signature, loads, body, totals, False, gather, [names[other]]),
+        *edge_loop(signature, loads, body, totals, gather, [names[other]]),
         *tile_sums(totals),
     ]
     header = [

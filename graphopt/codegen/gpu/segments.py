@@ -111,19 +111,6 @@ num_here = tiles.at[tile + 1] - first_destination;
 begin = first.at[first_destination];
 end = first.at[first_destination + num_here];""".splitlines()
 
-TILE_START_PRIMARY = """\
-// After the last destination come tiles of edges whose vertex in this slot is fixed: they have only a chi2.
-const uint tile = push.first_tile + WORKGROUP;
-const bool is_fixed = tile >= push.num_tiles;
-first_destination = is_fixed ? push.num_destinations : tiles.at[tile];
-num_here = is_fixed ? 0 : tiles.at[tile + 1] - first_destination;
-begin = first.at[first_destination];
-end = first.at[first_destination + num_here];
-if (is_fixed) {
-  begin += (tile - push.num_tiles) * TILE;
-  end = min(begin + TILE, push.num_edges);
-}""".splitlines()
-
 
 def tile_sums(totals: Sequence[Total]) -> list[str]:
     """Add up the invocations' sums per destination and store them."""

@@ -53,8 +53,3 @@ wide workgroup_chi2(wide mine) {  // a binary tree; the result is in every invoc
   }
   return chi2_scratch[0];
 }"""
-
-CHI2_OF_TILE = """\
-chi2 = workgroup_chi2(chi2);
-if (LANE == 0) partial.at[push.first_partial + tile] = chi2;
-if (is_fixed) return;""".splitlines()

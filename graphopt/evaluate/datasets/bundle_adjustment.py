@@ -56,11 +56,19 @@ def ba(
     seed: int = 0,
     start: Literal["odometry", "truth"] = "odometry",
 ) -> Graph:
-    """Cameras around a scene of points, with pixel noise of `noise_pixel` and a share of wrong matches.
+    """Cameras around a scene of points.
 
     Points that fewer than two cameras see are left out; points are marginalized. Observations have unit
     information in pixels, so chi2 / (2 m) at the optimum tends to the square of `noise_pixel`. The first two
     cameras of "expmap" are fixed, which fixes the gauge with its scale; "bal" fixes nothing, as BAL files do.
+
+    cameras: around the scene, at least 2.
+    points: of the scene.
+    camera: "bal" (9 parameters) or "expmap" (SE3Expmap with K).
+    noise_pixel: standard deviation of observations [px].
+    outliers: fraction of wrong matches.
+    seed: of the random numbers.
+    start: estimates: "odometry" (noisy) or "truth".
     """
     if cameras < 2:
         raise OptionError(f"cameras is {cameras}, must be at least 2.")

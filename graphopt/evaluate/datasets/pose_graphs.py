@@ -7,7 +7,9 @@ graph, and `start="truth"` the same measurements with the true poses as estimate
 
 from __future__ import annotations
 
-from typing import Literal
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Any, Literal
 
 import numpy as np
 from numpy.typing import NDArray
@@ -33,8 +35,14 @@ def sphere(
 ) -> Graph:
     """Poses on a spiral from pole to pole of a sphere, as g2o's `create_sphere` makes it.
 
-    Each pose is joined to the next and to its three neighbours one lap later. `radius` and
-    `noise_translation` are in metres, `noise_rotation` in radians.
+    Each pose is joined to the next and to its three neighbours one lap later.
+
+    nodes_per_level: poses per lap.
+    laps: from pole to pole.
+    radius: of the sphere [m].
+    noise_translation, noise_rotation: standard deviations of measurements [m], [rad].
+    seed: of the random numbers.
+    start: estimates: "odometry" (integrated noisy measurements) or "truth".
     """
     count = nodes_per_level * laps
     index = np.arange(count)
@@ -43,7 +51,7 @@ def sphere(
     rotation = _about_z(longitude) @ _about_y(latitude)
     poses = _pose_storage(rotation, radius * rotation[..., :, 0])
     closures = _neighbours_on_next_lap(nodes_per_level, laps)
-    return _graph_3d(poses, closures, noise_translation, noise_rotation, seed, start)
+    return _graph(_SPACE, poses, closures, (noise_translation, noise_rotation), _measuring(seed), start)
 
 
 def torus(
@@ -58,7 +66,13 @@ def torus(
 ) -> Graph:
     """Poses on a spiral around a torus, closed: the last ring meets the first.
 
-    `radius` is that of the torus' centre line, `tube` that of its cross section [m].
+    nodes_per_ring: poses per small circle.
+    rings: small circles.
+    radius: of the torus' centre line [m].
+    tube: radius of its cross section [m].
+    noise_translation, noise_rotation: standard deviations of measurements [m], [rad].
+    seed: of the random numbers.
+    start: estimates: "odometry" (integrated noisy measurements) or "truth".
     """
     if tube >= radius:
         raise OptionError(f"tube is {tube}, must be smaller than radius ({radius}).")
@@ -71,7 +85,8 @@ def torus(
     poses = _pose_storage(rotation, centre + tube * rotation[..., :, 0])
     closures = _neighbours_on_next_lap(nodes_per_ring, rings)
     seam = np.stack([index[:nodes_per_ring], index[-nodes_per_ring:]], axis=-1)
-    return _graph_3d(poses, np.concatenate([closures, seam]), noise_translation, noise_rotation, seed, start)
+    pairs = np.concatenate([closures, seam])
+    return _graph(_SPACE, poses, pairs, (noise_translation, noise_rotation), _measuring(seed), start)
 
 
 def manhattan(
@@ -85,8 +100,12 @@ def manhattan(
 ) -> Graph:
     """Planar poses of a random walk, one metre a step, that turns left, right or not at every crossing.
 
-    A pose that returns to a place is joined to the last pose that was there with probability `closures`.
-    `block` is the number of steps between crossings.
+    nodes: poses.
+    block: steps between crossings.
+    closures: probability that a pose that returns to a place is joined to the last pose that was there.
+    noise_translation, noise_rotation: standard deviations of measurements [m], [rad].
+    seed: of the random numbers.
+    start: estimates: "odometry" (integrated noisy measurements) or "truth".
     """
     rng = np.random.default_rng(seed)
     turns = np.where(np.arange(nodes) % block == block - 1, rng.integers(-1, 2, nodes), 0)
@@ -96,7 +115,7 @@ def manhattan(
     place = np.concatenate([np.zeros((1, 2)), np.cumsum(step, axis=0)[:-1]])
     poses = np.concatenate([place, _wrap(heading)[:, None]], axis=-1)
     pairs = _thin(rng, _revisits(place.astype(np.int64)), closures)
-    return _graph_2d(poses, pairs, noise_translation, noise_rotation, rng, start)
+    return _graph(_PLANE, poses, pairs, (noise_translation, noise_rotation), rng, start)
 
 
 def grid(
@@ -110,63 +129,57 @@ def grid(
 ) -> Graph:
     """Poses on a cubic grid of size^3 places, walked row by row in alternating direction.
 
-    Neighbours that are not consecutive on the walk are joined with probability `closures`. `step` is the
-    distance between neighbours [m]; each pose looks along its way with a random roll.
+    Each pose looks along its way with a random roll.
+
+    size: poses along each side.
+    step: distance between neighbours [m].
+    closures: probability that neighbours that are not consecutive on the walk are joined.
+    noise_translation, noise_rotation: standard deviations of measurements [m], [rad].
+    seed: of the random numbers.
+    start: estimates: "odometry" (integrated noisy measurements) or "truth".
     """
     rng = np.random.default_rng(seed)
     place = _snake(size)
     turn = rng.normal(0.0, 1.0, (len(place), 3))
     poses = SE3.from_parts(step * place, SO3.exp(turn).storage).storage
     pairs = _thin(rng, _grid_neighbours(place, size), closures)
-    return _graph_3d(poses, pairs, noise_translation, noise_rotation, seed, start)
+    return _graph(_SPACE, poses, pairs, (noise_translation, noise_rotation), _measuring(seed), start)
 
 
-def _graph_3d(
-    poses: Array, closures: Pairs, translation: float, rotation: float, seed: int, start: Start
+def _measuring(seed: int) -> np.random.Generator:
+    """Random numbers of measurements, others than those of a path from the same seed."""
+    return np.random.default_rng([seed, 3])
+
+
+@dataclass(frozen=True)
+class _Kind:
+    """What tells planar graphs from those in space."""
+
+    group: type[SE2] | type[SE3]
+    vertex: str
+    edge: str
+    small_motions: Callable[..., SE2 | SE3]
+    information: Callable[[float, float], Array]
+
+
+_PLANE = _Kind(SE2, "VERTEX_SE2", "EDGE_SE2", noise.small_motions_2d, noise.information_2d)
+_SPACE = _Kind(SE3, "VERTEX_SE3:QUAT", "EDGE_SE3:QUAT", noise.small_motions_3d, noise.information_3d)
+
+
+def _graph(
+    kind: _Kind, poses: Array, closures: Pairs, sigmas: tuple[float, float], rng: Any, start: Start
 ) -> Graph:
-    rng = np.random.default_rng([seed, 3])
+    """Noisy measurements along the path and of the closures; sigmas: of translations [m], rotations [rad]."""
+    group: Any = kind.group
     pairs = _with_odometry(len(poses), closures)
-    true_step = SE3(poses[pairs[:, 0]]).inverse() * SE3(poses[pairs[:, 1]])
-    measured = true_step * noise.small_motions_3d(rng, len(pairs), translation, rotation)
-    steps = SE3(measured.storage[: len(poses) - 1])
-    return _assemble(
-        ("VERTEX_SE3:QUAT", "EDGE_SE3:QUAT"),
-        poses if start == "truth" else noise.chain(poses[0], steps),
-        pairs,
-        measured.storage,
-        noise.information_3d(translation, rotation),
-    )
-
-
-def _graph_2d(
-    poses: Array,
-    closures: Pairs,
-    translation: float,
-    rotation: float,
-    rng: np.random.Generator,
-    start: Start,
-) -> Graph:
-    pairs = _with_odometry(len(poses), closures)
-    true_step = SE2(poses[pairs[:, 0]]).inverse() * SE2(poses[pairs[:, 1]])
-    measured = true_step * noise.small_motions_2d(rng, len(pairs), translation, rotation)
-    steps = SE2(measured.storage[: len(poses) - 1])
-    return _assemble(
-        ("VERTEX_SE2", "EDGE_SE2"),
-        poses if start == "truth" else noise.chain(poses[0], steps),
-        pairs,
-        measured.storage,
-        noise.information_2d(translation, rotation),
-    )
-
-
-def _assemble(
-    types: tuple[str, str], estimates: Array, pairs: Pairs, measured: Array, information: Array
-) -> Graph:
-    vertex_type, edge_type = types
-    fixed = np.arange(len(estimates)) == 0
+    true_step = group(poses[pairs[:, 0]]).inverse() * group(poses[pairs[:, 1]])
+    measured = true_step * kind.small_motions(rng, len(pairs), *sigmas)
+    steps = group(measured.storage[: len(poses) - 1])
+    estimates = poses if start == "truth" else noise.chain(poses[0], steps)
+    ids = np.arange(len(poses))
     graph = Graph()
-    graph.add_vertices(vertex_type, np.arange(len(estimates)), estimates, fixed=fixed)
-    graph.add_edges(edge_type, pairs, measured, information)
+    graph.add_vertices(kind.vertex, ids, estimates, fixed=ids == 0)
+    graph.add_edges(kind.edge, pairs, measured.storage, kind.information(*sigmas))
     return graph
 
 

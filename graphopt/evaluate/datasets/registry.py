@@ -132,19 +132,19 @@ def data_folders() -> list[Path]:
 @functools.lru_cache(maxsize=1)
 def _present(roots: tuple[Path, ...]) -> dict[str, Path]:
     """Files and folders below some folders by name; the first of a name."""
-    found: dict[str, Path] = {}
+    paths: dict[str, Path] = {}
     for root in roots:
         for folder, folders, files in os.walk(root):
             folders.sort()
             for name in sorted((*files, *folders)):
-                found.setdefault(name, Path(folder, name))
-    return found
+                paths.setdefault(name, Path(folder, name))
+    return paths
 
 
 @functools.lru_cache(maxsize=1)
 def datasets() -> dict[str, Dataset]:
     """All data sets by name."""
-    found: dict[str, Dataset] = {}
+    by_name: dict[str, Dataset] = {}
     for name, table in tomllib.loads(_registry_text()).items():
         collection = Collection(
             name, *(table[field] for field in ("title", "homepage", "licence", "citation", "format"))
@@ -156,8 +156,8 @@ def datasets() -> dict[str, Dataset]:
                 table["url"].format(**item),
                 hash_url=table["hash_url"].format(**item) if "hash_url" in table else None,
             )
-            found[dataset.name] = dataset
-    return found
+            by_name[dataset.name] = dataset
+    return by_name
 
 
 def collections() -> dict[str, Collection]:
@@ -173,9 +173,9 @@ def find(name: str) -> Dataset:
     known = datasets()
     if name in known:
         return known[name]
-    wanted = _without_compression(name)
+    plain = _without_compression(name)
     same_file = [
-        dataset for dataset in known.values() if wanted in (dataset.stem, dataset.stem.removesuffix(".txt"))
+        dataset for dataset in known.values() if plain in (dataset.stem, dataset.stem.removesuffix(".txt"))
     ]
     starts = [known[key] for key in known if _starts_with(key, name)]
     for matches in (same_file, starts):

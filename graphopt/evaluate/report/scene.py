@@ -118,11 +118,11 @@ def scene(graph: Graph) -> Scene:
 def _lines(graph: Graph, ids: NDArray[np.int64]) -> NDArray[np.int64]:
     """Return the edges between exactly two drawn vertices as rows of `ids`."""
     order = np.argsort(ids)
-    found = [np.empty((0, 2), np.int64)]
+    lines = [np.empty((0, 2), np.int64)]
     for edge_set in graph.edge_sets:
         if edge_set.arity == 2 and len(edge_set):
             ends = np.asarray(edge_set.vertices)
             place = np.minimum(np.searchsorted(ids, ends, sorter=order), len(ids) - 1)
             rows = order[place]
-            found.append(rows[(ids[rows] == ends).all(axis=1)])
-    return np.concatenate(found)
+            lines.append(rows[(ids[rows] == ends).all(axis=1)])
+    return np.concatenate(lines)

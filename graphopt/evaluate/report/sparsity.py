@@ -51,11 +51,11 @@ def block_pattern(graph: Graph) -> tuple[NDArray[np.int64], NDArray[np.int64], i
 
 
 def _blocks_of(
-    wanted: NDArray[np.int64], ids: NDArray[np.int64], by_id: NDArray[np.int64]
+    requested: NDArray[np.int64], ids: NDArray[np.int64], by_id: NDArray[np.int64]
 ) -> NDArray[np.int64]:
     """Return the place of each id in `ids`, -1 where it is not there."""
-    place = by_id[np.minimum(np.searchsorted(ids, wanted, sorter=by_id), len(ids) - 1)]
-    return np.where(ids[place] == wanted, place, -1)
+    place = by_id[np.minimum(np.searchsorted(ids, requested, sorter=by_id), len(ids) - 1)]
+    return np.where(ids[place] == requested, place, -1)
 
 
 def plot_sparsity(path: str | Path, graph: Graph) -> None:

@@ -28,12 +28,12 @@ def frustum_rows(count: int) -> range:
 
 def embedded(files: dict[str, Path]) -> dict[str, dict[str, Any]]:
     """Atlases by name with the image as a data URL, for `viewer.trajectory_document`; up to `MAX_BYTES`."""
-    found, left = {}, MAX_BYTES
+    atlases, left = {}, MAX_BYTES
     for name, path in files.items():
         layout = path.with_suffix(".json")
         if not (path.is_file() and layout.is_file()) or path.stat().st_size > left:
             continue
         left -= path.stat().st_size
         image = base64.b64encode(path.read_bytes()).decode()
-        found[name] = {**json.loads(layout.read_text()), "image": f"data:image/jpeg;base64,{image}"}
-    return found
+        atlases[name] = {**json.loads(layout.read_text()), "image": f"data:image/jpeg;base64,{image}"}
+    return atlases

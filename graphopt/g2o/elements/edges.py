@@ -301,10 +301,10 @@ class OptimizableGraph_Edge(Edge):
         graph = self._graph or next(
             (vertex._graph for vertex in self._vertices if vertex is not None and vertex._graph), None
         )
-        found = None if graph is None else graph.parameter(self.param_ids()[i])
-        if found is None:
+        parameter = None if graph is None else graph.parameter(self.param_ids()[i])
+        if parameter is None:
             raise GraphError(f"{self!r}: parameter {i} (id {self.param_ids()[i]}) is not in the graph.")
-        return found
+        return parameter
 
     def internal_id(self) -> int:
         """How many edges were added to the graph before this one; -1 before it is added."""

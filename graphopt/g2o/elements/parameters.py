@@ -260,10 +260,10 @@ class ParameterContainer:
 
     def detach_parameter(self, id: int) -> Parameter | None:
         """Take a parameter out and return it, None if there is none."""
-        found = self._by_id.pop(id, None)
-        if found is not None:
+        parameter = self._by_id.pop(id, None)
+        if parameter is not None:
             self._changed()
-        return found
+        return parameter
 
     def clear(self) -> None:
         """Remove all."""

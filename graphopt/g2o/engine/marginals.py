@@ -11,7 +11,6 @@ from graphopt.errors import GraphError, OptionError
 from graphopt.g2o.elements.base import native
 from graphopt.g2o.engine.sparse_block_matrix import SparseBlockMatrixX
 from graphopt.linear import SparseCholesky
-from graphopt.linear.systems import block_pattern
 
 
 def compute_marginals(optimizer: Any, arguments: Sequence[Any]) -> tuple[SparseBlockMatrixX, bool]:
@@ -35,12 +34,12 @@ def compute_marginals(optimizer: Any, arguments: Sequence[Any]) -> tuple[SparseB
     ends = np.cumsum([vertex.dimension() for vertex in mapping]).tolist()
     result = target if target is not None else SparseBlockMatrixX()
     result._row_ends, result._col_ends = list(ends), list(ends)
-    cholesky = SparseCholesky(block_pattern(structure))
+    cholesky = SparseCholesky(structure.pattern)
     if not cholesky.factorize(solver.values):
         return result, False
-    wanted = np.array([(block[i], block[j]) for i, j in pairs], np.int32).reshape(-1, 2)
-    for (i, j), found in zip(pairs, cholesky.marginals(wanted), strict=True):
-        result._set(i, j, np.array(found))
+    requested = np.array([(block[i], block[j]) for i, j in pairs], np.int32).reshape(-1, 2)
+    for (i, j), covariance in zip(pairs, cholesky.marginals(requested), strict=True):
+        result._set(i, j, np.array(covariance))
     return result, True
 
 

@@ -54,20 +54,20 @@ class Problem:
 
     def _strangers(self, owner: Any, edges: list[Any]) -> list[Any]:
         """Vertices of edges that were not added to the graph; g2o optimizes them all the same."""
-        own = owner._vertices
-        found = dict.fromkeys(v for edge in edges for v in edge._vertices if own.get(v._id) is not v)
-        next_id = max((element._id for element in (*own.values(), *found)), default=0) + 1
-        taken = set(own)
-        for vertex in found:
+        vertices = owner._vertices
+        strangers = dict.fromkeys(v for edge in edges for v in edge._vertices if vertices.get(v._id) is not v)
+        next_id = max((element._id for element in (*vertices.values(), *strangers)), default=0) + 1
+        taken = set(vertices)
+        for vertex in strangers:
             if vertex._id < 0 or vertex._id in taken:
                 self._ids[vertex] = next_id
                 next_id += 1
             taken.add(vertex._id)
-        return list(found)
+        return list(strangers)
 
     def _id_of(self, vertex: Any) -> int:
-        found = self._ids.get(vertex) if self._ids else None
-        return vertex._id if found is None else found
+        id = self._ids.get(vertex) if self._ids else None
+        return vertex._id if id is None else id
 
     def _add_vertices(self, vertices: list[Any]) -> None:
         groups: dict[VertexType, list[int]] = {}
@@ -178,10 +178,10 @@ class Problem:
 
     def choose_edges(self, edges: Iterable[Any]) -> None:
         """Exactly these edges."""
-        wanted = set(edges)
+        chosen = set(edges)
         self._choose(
             [
-                np.fromiter((e in wanted for e in edge_list.objects), bool, len(edge_list.objects))
+                np.fromiter((e in chosen for e in edge_list.objects), bool, len(edge_list.objects))
                 for edge_list in self.edge_lists
             ]
         )
@@ -240,17 +240,17 @@ class Problem:
         """Vertices of active edges by ascending id, as in g2o."""
         if self.selection is None:
             return []
-        found = [
+        vertices = [
             vertex_list.objects[row]
             for vertex_list, active in zip(self.vertex_lists, self.selection.active, strict=True)
             for row in np.flatnonzero(active).tolist()
         ]
-        return sorted(found, key=lambda vertex: vertex._id)
+        return sorted(vertices, key=lambda vertex: vertex._id)
 
     def active_edges(self) -> list[Any]:
         """Active edges in the order in which they were added."""
-        found = [edge for edge_list in self.edge_lists for edge in edge_list.active_objects()]
-        return sorted(found, key=lambda edge: edge._internal_id)
+        edges = [edge for edge_list in self.edge_lists for edge in edge_list.active_objects()]
+        return sorted(edges, key=lambda edge: edge._internal_id)
 
     # ---------------------------------------------------------------- moving values
 

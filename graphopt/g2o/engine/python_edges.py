@@ -14,7 +14,6 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from contextlib import contextmanager
-from dataclasses import replace
 from itertools import combinations_with_replacement
 from typing import Any
 
@@ -27,59 +26,35 @@ from graphopt.g2o.engine.lists import EdgeList
 from graphopt.g2o.engine.problem import Problem
 from graphopt.optimizer.signals import UsersCode
 from graphopt.problem.structure import EdgeGroup, Structure
+from graphopt.solver.added import AddedEdgesSolver
 from graphopt.solver.external import ExternalPlaces
 from graphopt.solver.trial import Damping, Trial, TrialsByParts
 from graphopt.types.robust_kernels import robust_kernel
 
 
-class PythonEdgeSolver(TrialsByParts):
+class PythonEdgeSolver(AddedEdgesSolver):
     """Implements `BlockSolver` around another one."""
 
     def __init__(self, inner: Any, problem: Problem):
-        self._inner = inner
         self._problem = problem
-        self.structure: Structure = inner.structure
-        self.dim = inner.dim
-        self._edges = PythonEdges(self.structure, problem)
-        self._external = inner.external(self._edges.places)
+        self._edges = PythonEdges(inner.structure, problem)
+        super().__init__(inner, self._edges.places)
         self._planes = [
             edge_list for edge_list in problem.edge_lists if edge_list.has_planes and len(edge_list.active)
         ]
-        self._chi2 = np.nan
-        """At the present estimates, where it is known."""
-        self._pushed: list[float] = []
-        """The same of the estimates that were pushed."""
         self._is_interrupted = False
 
     def __getattr__(self, name: str) -> Any:
         return getattr(self._inner, name)
 
-    @property
-    def precision(self) -> str:
-        """That of the other edges' solver."""
-        return self._inner.precision
-
-    @property
-    def dx(self) -> np.ndarray:
-        """(dim,) step."""
-        return self._inner.dx
-
-    @dx.setter
-    def dx(self, step: np.ndarray) -> None:
-        self._inner.dx = step
-
     def linearize(self) -> float:
         """H, b and robust chi2 of all edges; a device computes its part meanwhile."""
         self._set_plane_information()
-        self._bring_estimates()
-        total = self._inner.linearize()
-        if self._edges.groups:
-            with self._users_code():
-                own, values, b = self._edges.linearize()
-            self._external.add(values, b)
-            total += own
-        self._chi2 = total
-        return total
+        return super().linearize()
+
+    def _added(self) -> tuple[float, np.ndarray, np.ndarray]:
+        with self._users_code():
+            return self._edges.linearize()
 
     def chi2(self) -> float:
         """Robust chi2 of all edges.
@@ -89,11 +64,9 @@ class PythonEdgeSolver(TrialsByParts):
         if self._is_interrupted:
             return self._chi2
         self._set_plane_information()
-        self._chi2 = self._inner.chi2() + self._own_chi2()
-        return self._chi2
+        return super().chi2()
 
-    def _own_chi2(self) -> float:
-        self._bring_estimates()
+    def _added_chi2(self) -> float:
         with self._users_code():
             return self._edges.chi2()
 
@@ -125,40 +98,14 @@ class PythonEdgeSolver(TrialsByParts):
     def trial(self, damping: Damping) -> Trial:
         """In one piece where Python only evaluates edges."""
         if self._edges.moved or self._planes:
-            return super().trial(damping)
-        return self._with_own_chi2(self._inner.trial(damping))
+            return TrialsByParts.trial(self, damping)
+        return super().trial(damping)
 
     def move(self) -> Trial:
         """In one piece where Python only evaluates edges."""
         if self._edges.moved or self._planes:
-            return super().move()
-        return self._with_own_chi2(self._inner.move())
-
-    def _with_own_chi2(self, done: Trial) -> Trial:
-        if not done.solved:
-            return done
-        self._pushed.append(self._chi2)
-        try:
-            self._chi2 = done.chi2 + self._own_chi2()
-        except BaseException:
-            self.pop()
-            raise
-        return replace(done, chi2=self._chi2)
-
-    def push(self) -> None:
-        """Remember the estimates."""
-        self._inner.push()
-        self._pushed.append(self._chi2)
-
-    def pop(self) -> None:
-        """Return to the last push."""
-        self._inner.pop()
-        self._chi2 = self._pushed.pop()
-
-    def discard_top(self) -> None:
-        """Forget the last push."""
-        self._inner.discard_top()
-        self._pushed.pop()
+            return TrialsByParts.move(self)
+        return super().move()
 
     def update(self) -> None:
         """Move all vertices."""
@@ -169,14 +116,6 @@ class PythonEdgeSolver(TrialsByParts):
             with self._users_code():
                 self._edges.move(number, rows, self._inner.dx)
             self._external.write_estimates(number, rows)
-
-    def largest_diagonal(self) -> float:
-        """Largest absolute entry of H's diagonal."""
-        return self._inner.largest_diagonal()
-
-    def largest_gradient(self) -> float:
-        """Largest absolute entry of b."""
-        return self._inner.largest_gradient()
 
 
 class PythonEdges:

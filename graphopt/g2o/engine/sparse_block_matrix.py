@@ -78,10 +78,10 @@ class SparseBlockMatrixX:
 
     def block(self, r: int, c: int, alloc: bool = False) -> np.ndarray:
         """The stored block, live; an empty array, or with `alloc` a new zero block, if it is not stored."""
-        found = self._blocks.get((r, c))
-        if found is None and alloc:
-            found = self._blocks[r, c] = np.zeros((self.rows_of_block(r), self.cols_of_block(c)))
-        return np.zeros((0, 0)) if found is None else found
+        block = self._blocks.get((r, c))
+        if block is None and alloc:
+            block = self._blocks[r, c] = np.zeros((self.rows_of_block(r), self.cols_of_block(c)))
+        return np.zeros((0, 0)) if block is None else block
 
     block_ptr = block
 

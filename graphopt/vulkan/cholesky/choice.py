@@ -15,10 +15,9 @@ import numpy as np
 from graphopt.cpu_kernels import kernels
 from graphopt.device.errors import DeviceMemoryError
 from graphopt.device.figures import device_figures
-from graphopt.device.vulkan import VulkanDevice
-from graphopt.linear import LINEAR_SOLVERS, BlockPattern
-from graphopt.vulkan.cholesky import memory
+from graphopt.linear import LINEAR_SOLVERS
 from graphopt.vulkan.cholesky.analysis import BLOCK, Analysis, analyse, analyse_once
+from graphopt.vulkan.cholesky.memory import check_memory
 from graphopt.vulkan.cholesky.rates import (
     CORE_FLOPS,
     ROUND_TRIP,
@@ -35,7 +34,7 @@ _HOST_TRIPS = 7  # submissions of a factorisation and a solve with numbers of th
 def device_seconds(device: Any, analysis: Analysis) -> float:
     """Expected time of a factorisation and a solve on the device; infinite where it cannot hold them."""
     try:
-        memory.check(device, analysis, 8 if device.has_float64 else 4)
+        check_memory(device, analysis, 8 if device.has_float64 else 4)
     except DeviceMemoryError:
         return float("inf")
     figures = device_figures(device)
@@ -63,7 +62,7 @@ def cpu_seconds(analysis: Analysis) -> float:
 
 def expected_seconds(device: Any, layout: Any) -> float:
     """Time of a factorisation of a block layout with a solve, by device or CPU, whichever is faster."""
-    analysis = analyse(BlockPattern(layout.dims, layout.col_ptr, layout.row_idx))
+    analysis = analyse(layout.pattern)
     on_cpu = cpu_seconds(analysis)
     return on_cpu if device.info.get("kind") == "cpu" else min(on_cpu, device_seconds(device, analysis))
 
@@ -95,9 +94,9 @@ def factorization_on_device(
     ordering = LINEAR_SOLVERS.row(linear_solver).ordering
     if ordering is None:
         return None
-    if not isinstance(context.device, VulkanDevice):
-        return None  # Kompute has no 64-bit constants and no indirect dispatches
-    pattern = BlockPattern(layout.dims, layout.col_ptr, layout.row_idx)
+    if not context.device.submits_whole_programs:
+        return None
+    pattern = layout.pattern
     if is_chosen and context.device.info.get("kind") == "cpu":
         return None
     analysis = analyse_once(pattern, ordering)

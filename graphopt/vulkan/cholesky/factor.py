@@ -27,9 +27,9 @@ import numpy as np
 from graphopt.errors import OptionError, ShapeError, SolverError
 from graphopt.linear import BlockPattern
 from graphopt.linear.refined import SignedSystem
-from graphopt.vulkan.cholesky import memory
-from graphopt.vulkan.cholesky.analysis import NOWHERE, Analysis, analyse
+from graphopt.vulkan.cholesky.analysis import Analysis, analyse
 from graphopt.vulkan.cholesky.inverse import SelectedInverse
+from graphopt.vulkan.cholesky.memory import check_memory, predict_memory
 from graphopt.vulkan.cholesky.solve import Solves
 from graphopt.vulkan.cholesky.work import (
     BLOCK,
@@ -71,12 +71,8 @@ class DeviceCholesky:
         ordering: str = "auto",
         analysis: Analysis | None = None,
         narrow_numbers: bool = False,
-        taken: np.ndarray | None = None,
     ):
-        """narrow_numbers: matrix, damping, right-hand sides and solutions are float32 in any precision.
-
-        taken: places of the pattern's numbers among those of a larger matrix, which is handed in instead.
-        """
+        """narrow_numbers: matrix, damping, right-hand sides and solutions are float32 in any precision."""
         if method not in ("llt", "ldlt"):
             raise OptionError(f"method is {method!r}, expected 'llt' or 'ldlt'.")
         self.device, self.pattern, self.method = device, pattern, method
@@ -85,11 +81,11 @@ class DeviceCholesky:
         self.number = np.dtype(np.float32) if narrow_numbers else self.real
         """Of matrices and vectors that are handed in."""
         self.analysis = analysis or analyse(pattern, ordering)
-        memory.check(device, self.analysis, self.real.itemsize)
-        self.memory_bytes = sum(memory.predict(self.analysis, self.real.itemsize).values())
+        check_memory(device, self.analysis, self.real.itemsize)
+        self.memory_bytes = sum(predict_memory(self.analysis, self.real.itemsize).values())
         """Device memory, predicted."""
         self.work = Work.of(self.analysis)
-        self._upload_structure(taken)
+        self._upload_structure()
         self._reserve()
         self._solves: dict[int, Solves] = {}
         self._host: Any = None
@@ -97,7 +93,7 @@ class DeviceCholesky:
 
     # ---------------------------------------------------------------- structure and memory
 
-    def _upload_structure(self, taken: np.ndarray | None) -> None:
+    def _upload_structure(self) -> None:
         own, symbolic = self.analysis, self.analysis.symbolic
         first, bounds = tile_bounds(own)
         fronts = np.zeros((max(1, len(own.level)), 12), np.uint32)
@@ -112,12 +108,7 @@ class DeviceCholesky:
         self.rows = self._indices(symbolic.rows)
         self.words = self._indices(self.work.words)
         self._bounds = self._indices(bounds)
-        places = own.places
-        if taken is not None:
-            all_places = np.full(int(taken.max(initial=-1)) + 1, NOWHERE, np.uint32)
-            all_places[taken] = places
-            places = all_places
-        self._num_values, self._places = len(places), self._indices(places)
+        self._num_values, self._places = len(own.places), self._indices(own.places)
         self._diagonal = self._indices(own.diagonal_places())
         self.source = self._indices(symbolic.scalar_source)
 

@@ -13,7 +13,7 @@ device has no room for a level of Z.
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import numpy as np
 
@@ -21,9 +21,6 @@ from graphopt.device.errors import DeviceMemoryError
 from graphopt.errors import ShapeError
 from graphopt.vulkan.cholesky.memory import fits
 from graphopt.vulkan.cholesky.work import Run, Words, repeat, tiles, triangle
-
-if TYPE_CHECKING:
-    from graphopt.vulkan.cholesky.factor import DeviceCholesky
 
 _TILE, _ROWS, _VECTOR = 32, 64, 128
 _MOST_ENTRIES = 1 << 32
@@ -35,7 +32,7 @@ _SIDES = 64
 class SelectedInverse:
     """The lists and arenas of one factorisation; kept for further calls."""
 
-    def __init__(self, owner: DeviceCholesky):
+    def __init__(self, owner: Any):
         self._owner = owner
         own = owner.analysis
         n, f = own.num_pivots, own.num_rows

@@ -11,7 +11,7 @@ _SHARED_BYTES = 32 << 10
 """Shared memory that the kernels need."""
 
 
-def predict(analysis: Analysis, itemsize: int, num_rhs: int = 1) -> dict[str, int]:
+def predict_memory(analysis: Analysis, itemsize: int, num_rhs: int = 1) -> dict[str, int]:
     """Bytes by purpose: factor, updates, vectors, indices (lists of work not included: a few percent)."""
     pattern = analysis.pattern
     vectors = 3 * pattern.dim + num_rhs * (2 * pattern.dim + analysis.num_carried)
@@ -24,7 +24,7 @@ def predict(analysis: Analysis, itemsize: int, num_rhs: int = 1) -> dict[str, in
     }
 
 
-def check(device: Any, analysis: Analysis, itemsize: int) -> None:
+def check_memory(device: Any, analysis: Analysis, itemsize: int) -> None:
     """Raise `DeviceMemoryError` where the device cannot hold the factorisation, before anything is taken."""
     info = device.info
     shared = info.get("max_shared_memory", _SHARED_BYTES)
@@ -33,7 +33,7 @@ def check(device: Any, analysis: Analysis, itemsize: int) -> None:
             f"{device.name} has {shared} bytes of shared memory per workgroup; Cholesky on the device needs "
             f"{_SHARED_BYTES}. Use linear_solver='pcg', or device='cpu'."
         )
-    need = predict(analysis, itemsize)
+    need = predict_memory(analysis, itemsize)
     total = sum(need.values())
     heaps = [heap["size"] for heap in info.get("heaps", ()) if heap["device_local"]]
     room = max(heaps, default=total)

@@ -11,7 +11,6 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
-    from graphopt.vulkan.cholesky.factor import DeviceCholesky
     from graphopt.vulkan.cholesky.work import Level, Run
 
 _VECTOR = 128
@@ -20,7 +19,7 @@ _VECTOR = 128
 class Solves:
     """The vectors of solves with a number of right-hand sides, and their commands."""
 
-    def __init__(self, owner: DeviceCholesky, num_rhs: int):
+    def __init__(self, owner: Any, num_rhs: int):
         self._owner, self._num = owner, num_rhs
         self._y = owner.reals(owner.analysis.dim * num_rhs)
         self._z = owner.reals(owner.analysis.dim * num_rhs)

@@ -14,6 +14,7 @@ from functools import cached_property
 import numpy as np
 
 from graphopt.errors import DeviceLimitError, SolverError
+from graphopt.problem.pattern import BlockPattern
 from graphopt.problem.structure import Structure
 
 MAX_BLOCK_DIM = 15
@@ -63,6 +64,18 @@ class BlockLayout:
                 "Use linear_solver='pcg' and schur='implicit' or 'off', with schedule='matrix-free' or "
                 "'jacobians', or device='cpu'."
             )
+
+    @classmethod
+    def of(cls, pattern: BlockPattern, num_kept: int) -> BlockLayout:
+        """The layout of a pattern."""
+        made = cls(pattern.dims, pattern.col_ptr, pattern.row_idx, num_kept)
+        made.__dict__["pattern"] = pattern
+        return made
+
+    @cached_property
+    def pattern(self) -> BlockPattern:
+        """Where the blocks are, for native code."""
+        return BlockPattern(self.dims, self.col_ptr, self.row_idx)
 
     @cached_property
     def col(self) -> np.ndarray:
@@ -151,7 +164,7 @@ class BlockLayout:
 
 def whole_layout(structure: Structure, num_kept: int) -> BlockLayout:
     """All stored blocks of H; blocks from `num_kept` on are eliminated."""
-    return BlockLayout(structure.dims, structure.col_ptr, structure.row_idx, num_kept)
+    return BlockLayout.of(structure.pattern, num_kept)
 
 
 class DiagonalLayout(BlockLayout):

@@ -22,6 +22,7 @@ from typing import Any
 import numpy as np
 
 from graphopt.cpu_kernels import kernels
+from graphopt.device.listing import native_module
 from graphopt.vulkan.data.layout import (
     MAX_BLOCK_DIM,
     BlockLayout,
@@ -144,7 +145,7 @@ class RowProduct:
         self.num_scalars = int(layout.scalar[num_rows])
         distinct, classes = dim_classes(layout.dims)
         num_classes = len(distinct)
-        segment_ptr, item_block, item_scalar = context.device.runtime.row_queue(
+        segment_ptr, item_block, item_scalar = native_module().row_queue(
             num_rows,
             num_classes,
             layout.row_idx[blocks],

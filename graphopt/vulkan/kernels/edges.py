@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import copy
 import threading
-from collections.abc import Iterator, Mapping
+from collections.abc import Mapping
 from dataclasses import replace
 from functools import cached_property
 from typing import Any
@@ -343,12 +343,6 @@ class DeviceEdges:
         groups = -(-num // kernel.workgroup_size)
         return self._context.generated(kernel, buffers, params, groups, self.bytes_of(num))
 
-    def landmark_kernels(self) -> Iterator[gpu.GpuKernel]:
-        """What a look at landmarks runs, where the edges are images of any (`strategies.reseat`)."""
-        view = self.primary.view
-        if self.signature.edge_type.residual_dim == 2 and view.num_kept_tiles < view.num_tiles:
-            yield gpu.chi2_by_vertex_kernel(self.signature, view.slot, self._arithmetic)
-
     def chi2_by_vertex_launches(self, slot: int, version: Version, sums: Any) -> list[Launch]:
         """chi2 of each destination of a slot, an accumulator each."""
         arrays = self.views[slot]
@@ -367,14 +361,6 @@ class DeviceEdges:
         estimates = [version[number].wide.buffer for number in self.group.vertex_sets]
         slots = range(len(self.group.parameter_sets))
         return [*estimates, *(self._parameter_buffers[f"parameter{slot}"] for slot in slots)]
-
-    def linearize_kernels(self, slot: int) -> Iterator[gpu.GpuKernel]:
-        """What `linearize_pass` runs."""
-        view = self.views[slot].view
-        if view.short_tiles((0, view.num_tiles)):
-            yield self._linearize_kernel(slot)
-        if view.long is not None:
-            yield self._linearize_kernel(slot, parts=True)
 
     def _linearize_kernel(self, slot: int, parts: bool = False) -> gpu.GpuKernel:
         return self.evaluation.linearize_kernel(slot, parts)

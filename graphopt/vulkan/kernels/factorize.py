@@ -175,7 +175,7 @@ class HostWhole(Exact):
 def _host_solver(layout: Any, linear_solver: str) -> Any:
     """layout: with `dims`, `col_ptr` and `row_idx`."""
     # Imported here: conjugate gradients need no CPU module.
-    from graphopt.linear import LINEAR_SOLVERS, BlockPattern
+    from graphopt.linear import LINEAR_SOLVERS
 
-    pattern = BlockPattern(layout.dims, layout.col_ptr, layout.row_idx)
+    pattern = layout.pattern
     return LINEAR_SOLVERS.row(linear_solver).make_direct(pattern)

@@ -10,13 +10,11 @@ from __future__ import annotations
 
 import numpy as np
 
-from graphopt.device import VulkanDevice
 from graphopt.device.figures import device_figures
 from graphopt.solver.trial import Damping
 from graphopt.vulkan.cholesky import expected_seconds
 from graphopt.vulkan.kernels.damping import DeviceDamping
 from graphopt.vulkan.kernels.equations import Equations
-from graphopt.vulkan.kernels.factor_pcg import AT_ONCE, FactorPcg
 from graphopt.vulkan.kernels.pcg import Pcg, PcgOutcome, Reduction, iterations_per_submission
 from graphopt.vulkan.kernels.reduction import SchurReduction, record_end
 from graphopt.vulkan.plan.configuration import Configuration
@@ -41,7 +39,7 @@ _DISPATCHES = 8  # that take as long as the four of an iteration with a stored S
 
 
 class Iterations:
-    """Implements `method.Method` with a preconditioner that each trial makes anew."""
+    """Implements `method.Method`."""
 
     factorized_on = ""
     is_one_program = False
@@ -56,15 +54,14 @@ class Iterations:
     ):
         self._equations, self.reduction, self._configuration = equations, reduction, configuration
         self._damping, self._programs = damping, programs
-        self.pcg = self._make_pcg()
+        self.pcg = Pcg(equations, reduction)
         is_formed = configuration.schur == "explicit" and isinstance(reduction, SchurReduction)
         context = equations.context
-        self._may_factor = is_formed and configuration.may_factor and isinstance(context.device, VulkanDevice)
+        self._may_factor = is_formed and configuration.may_factor and context.device.submits_whole_programs
         self._skips = context.has_conditions and not self._may_factor
         self._chunk = iterations_per_submission(context, reduction.bytes_per_product, skips=self._skips)
         self.outcome: PcgOutcome | None = None
         """How the last run ended."""
-        self._kept_threshold = 0.0
         self._is_first = True
         """None has run in this optimization."""
         self._first_count = 0  # of the first solve of the optimization before
@@ -73,12 +70,9 @@ class Iterations:
         self.is_given_up = False
         """A factorization is expected to be faster, in the rest of this optimization."""
 
-    def _make_pcg(self) -> Pcg:
-        return Pcg(self._equations, self.reduction)
-
     def reset(self) -> None:
-        """At the start of an optimization: forget where the last one stopped."""
-        self._kept_threshold, self._is_first, self.is_given_up = 0.0, True, False
+        """At the start of an optimization: forget how the last one went."""
+        self._is_first, self.is_given_up = True, False
 
     # ---------------------------------------------------------------- a trial
 
@@ -86,10 +80,10 @@ class Iterations:
         """Before a trial: when to stop."""
         limit = self._configuration.max_iterations or self.pcg.num_rows
         if damping is None or damping.accuracy is None:
-            self.pcg.set_rules(self._tolerance(None), self._kept_threshold, limit)
+            self.pcg.set_rules(self._tolerance(None), limit)
         else:
             share = self._tolerance(damping.accuracy)
-            self.pcg.set_rules(share, self._kept_threshold, limit, share, damping.worth, self._patience())
+            self.pcg.set_rules(share, limit, share, damping.worth, self._patience())
 
     def first_program(self, kind: str, tail: Program) -> Program | None:
         """The first submission of a trial; `tail` is part of it if it may end it."""
@@ -113,8 +107,6 @@ class Iterations:
         self.outcome, self._is_first = outcome, False
         if not outcome.is_definite or not np.isfinite(outcome.squared_norm):
             return False
-        if self._configuration.absolute_tolerance:
-            self._kept_threshold = 0.5 * outcome.squared_norm
         if not is_done:
             self._programs.run(("end", tail), self._record_end, tail)
         self._factor_if_faster(outcome.iterations)
@@ -128,7 +120,7 @@ class Iterations:
         reduction, context = self.reduction, self._equations.context
         if not self._may_factor:
             return False
-        assert isinstance(reduction, SchurReduction) and isinstance(context.device, VulkanDevice)
+        assert isinstance(reduction, SchurReduction)
         iteration = Pass(nbytes=0.5 * reduction.bytes_per_product, dispatches=_DISPATCHES)
         spent = iterations * iteration.seconds(device_figures(context.device), context.precision)
         if spent < LEAST_FACTORED:
@@ -190,61 +182,3 @@ class Iterations:
 
     def _record_end(self, program: Program, tail: Program) -> None:
         record_end(program, self.reduction, tail)
-
-
-class FactorIterations(Iterations):
-    """Conjugate gradients from a factor; a new one if that of before leads nowhere in time."""
-
-    pcg: FactorPcg
-
-    def _make_pcg(self) -> FactorPcg:
-        kind, equations, reduction = self._configuration.preconditioner, self._equations, self.reduction
-        assert kind in ("factor", "clusters")
-        if isinstance(reduction, SchurReduction):
-            assert reduction.schur is not None
-            return FactorPcg(equations, reduction, reduction.reduced, (reduction.schur.buffer, None), kind)
-        matrix = equations.values, equations.damping
-        return FactorPcg(equations, reduction, equations.layout, matrix, kind)
-
-    def reset(self) -> None:
-        """The next solve factors, too."""
-        super().reset()
-        self.pcg.forget()
-
-    def first_program(self, kind: str, tail: Program) -> None:
-        """What it does depends on the factor."""
-
-    def finish(self, kind: str, tail: Program, damping: object) -> bool:
-        """All of it."""
-        outcome = self._iterate(kind)
-        if not (outcome.stopped and self.pcg.is_good(outcome)) and not self.pcg.is_due:
-            self.pcg.is_due = True
-            outcome = self._iterate(kind)
-        self.outcome, solved = outcome, self.pcg.is_good(outcome)
-        self.pcg.note(solved=solved)
-        if solved:
-            self._programs.run(("end", tail), self._record_end, tail)
-        return solved
-
-    def _iterate(self, kind: str) -> PcgOutcome:
-        """Until the end, or until a factor of before is given up."""
-        pcg = self.pcg
-        count = 2 if pcg.is_due else AT_ONCE
-        self._programs.run(("trial", kind, count, None, pcg.is_due), self.record_trial, kind, count, None)
-        outcome = pcg.outcome()
-        while not outcome.stopped and not pcg.takes_too_long(outcome):
-            self._programs.run(("more", AT_ONCE), self.record_more, AT_ONCE)
-            outcome = pcg.outcome()
-        return outcome
-
-
-def make_iterations(
-    equations: Equations,
-    reduction: Reduction,
-    configuration: Configuration,
-    damping: DeviceDamping,
-    programs: Programs,
-) -> Iterations:
-    """By the preconditioner that the configuration names."""
-    kind = FactorIterations if configuration.preconditioner in ("factor", "clusters") else Iterations
-    return kind(equations, reduction, configuration, damping, programs)

@@ -12,23 +12,25 @@ same block of H run one after the other, the first one assigns and the others ad
 from __future__ import annotations
 
 import copy
+from collections import deque
 from collections.abc import Iterator
+from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
 
 from graphopt.codegen import gpu
-from graphopt.device.tiers import Tier
 from graphopt.problem.structure import Structure
 from graphopt.vulkan.data.array import WIDE, WIDE_BYTES, DeviceArray, unpack_wide
 from graphopt.vulkan.data.estimates import DeviceEstimates, DeviceParameters
 from graphopt.vulkan.data.images import DevicePlanes, captured_handles, parameter_handles
 from graphopt.vulkan.kernels.edges import DeviceEdges
+from graphopt.vulkan.kernels.merging import Merging
 from graphopt.vulkan.kernels.sums import plan_writes, steps_of
 from graphopt.vulkan.kernels.writers import Chi2Launches, Writer, plan_writers, writers_of
+from graphopt.vulkan.operators.interface import Operators
 from graphopt.vulkan.plan.storage import Storage
 from graphopt.vulkan.program import Context, Launch, Program
-from graphopt.vulkan.schedules import schedule
 
 SUM_GROUPS = 256
 """Workgroups that add up the parts of chi2, before one adds up theirs."""
@@ -36,14 +38,27 @@ PARTS_PER_SUM = 1024
 """Parts of chi2 that one workgroup adds up, where that makes no more workgroups."""
 
 
+@dataclass(frozen=True)
+class Sized:
+    """What a launch asks of a buffer while its kernel is chosen."""
+
+    size: int
+
+
 class DeviceLinearizer:
     """Kernels over all edges of a structure."""
 
     def __init__(
-        self, context: Context, structure: Structure, storage: Storage, merged: frozenset[int] = frozenset()
+        self,
+        context: Context,
+        structure: Structure,
+        storage: Storage,
+        operators: Operators,
+        merged: frozenset[int] = frozenset(),
     ):
-        """merged: numbers of the vertex sets whose sums come from one launch."""
+        """operators: those of `storage`. merged: vertex sets, by number, whose sums come from one launch."""
         self._context, self._structure, self.storage = context, structure, storage
+        self._operators = operators
         layout = storage.layout
         self.estimates = DeviceEstimates(context, structure)
         self.parameters = DeviceParameters(context, structure)
@@ -62,29 +77,38 @@ class DeviceLinearizer:
         self._sums = context.device.allocate(WIDE_BYTES * SUM_GROUPS)
         self._total = DeviceArray(context, 1, WIDE, is_mapped=False)
         self._chi2_launches = Chi2Launches(context, self.edges, self._first_partials)
-        self.merging = schedule("merged")(context, structure, layout, merged)
+        self.merging = Merging(context, structure, layout, merged)
         """Which views are summed together."""
         self._writers: list[Writer] = []
         self._plan = plan_writes([], 0)
 
-    def prepare(self) -> None:
-        """Make what only the linearisation needs: the other views, pair lists, kernels."""
-        for edges, places, evaluation in zip(
-            self.edges, self.storage.places, self.storage.evaluations, strict=True
-        ):
-            alone = self.storage.is_whole and schedule(evaluation).writes_alone
-            edges.prepare(places, only_primary=alone)
+    def prepare(self, *, starts_kernels: bool = False) -> None:
+        """Make what only the linearisation needs: the other views, pair lists, the plan.
+
+        starts_kernels: have all kernels of the linearisation built meanwhile.
+        """
+        products, evaluations = self._operators.products, self._operators.evaluations
+        for edges, places, evaluation in zip(self.edges, self.storage.places, evaluations, strict=True):
+            edges.prepare(places, only_primary=self.storage.is_whole and evaluation.writes_alone)
         uses_diagonal = self.uses_diagonal
-        chosen = zip(self.edges, self.storage.products, self.storage.evaluations, strict=True)
-        for edges, products, evaluation in chosen:
+        for edges, stored, evaluation in zip(self.edges, products, evaluations, strict=True):
             edges.follow(
-                schedule(products)(self._context, edges, uses_diagonal),
-                schedule(evaluation)(self._context, edges),
+                stored(self._context, edges, uses_diagonal),
+                evaluation(self._context, edges),
             )
         self._plan_writers()
+        if starts_kernels:
+            self._start_kernels()
 
-    def in_context(self, context: Context) -> DeviceLinearizer | None:
-        """The same over the same arrays in another precision, once prepared; None: it has to be made anew."""
+    def _start_kernels(self) -> None:
+        """Make the launches for buffers that have sizes only: that starts to build what they run."""
+        layout, current = self.storage.layout, self.estimates.current
+        values, b = (Sized(n * self._context.real.itemsize) for n in (layout.values_size, layout.dim))
+        deque(self.linearize_steps(current, values, b), maxlen=0)
+        deque(self.oplus_steps(b, current, current), maxlen=0)
+
+    def in_context(self, context: Context) -> DeviceLinearizer:
+        """The same over the same arrays in another precision, once prepared."""
         own = copy.copy(self)
         own._context = context
         own.edges = [edge.in_context(context) for edge in self.edges]
@@ -99,20 +123,8 @@ class DeviceLinearizer:
         Not where an edge names a vertex twice, nor where the one schedule of all multiplies it anyway.
         """
         twice = any(edges.names_a_vertex_twice for edges in self.edges)
-        kinds = set(self.storage.products)
-        return not twice and not (len(kinds) == 1 and schedule(*kinds).needs_diagonal(self.edges))
-
-    # ---------------------------------------------------------------- tiers, see `tiered`
-
-    @property
-    def tier(self) -> Tier:
-        """What evaluates the edges."""
-        return "compiled"
-
-    @property
-    def tier_seconds(self) -> dict[Tier, float]:
-        """From the start until each tier was ready; empty where there is only one."""
-        return {}
+        kinds = set(self._operators.products)
+        return not twice and not (len(kinds) == 1 and kinds.pop().needs_diagonal(self.edges))
 
     def advance(self) -> bool:
         """Call between submissions; True: launches are others now, record anew."""
@@ -155,15 +167,6 @@ class DeviceLinearizer:
         self._writers = writers_of(self._context, self.edges, self.merging, layout, self.storage.places)
         self._plan = plan_writers(self._writers, layout)
 
-    def kernels(self) -> Iterator[gpu.GpuKernel]:
-        """What the launches of chi2 and the linearisation run; made one after the other."""
-        yield from self._chi2_launches.kernels()
-        for edges in self.edges:
-            yield from edges.evaluation.kernels()
-            yield from edges.landmark_kernels()
-        for writer in self._writers:
-            yield from writer.kernels()
-
     # ---------------------------------------------------------------- recording
 
     def record_chi2(self, program: Program, version: int) -> None:
@@ -177,11 +180,6 @@ class DeviceLinearizer:
         source, count = (self._sums, groups) if groups > 1 else (self._partial, firsts[-1])
         program.step([self._sum(source, count, 1, self._total.buffer)])
         self._total.record_download(program)
-
-    @property
-    def sums_by_vertex(self) -> bool:
-        """A kernel does `record_chi2_by_vertex` now."""
-        return True
 
     def record_chi2_by_vertex(
         self, program: Program, version: int, number: int, slot: int, sums: Any
@@ -235,8 +233,9 @@ class DeviceLinearizer:
         before, after = self.estimates.version(source), self.estimates.version(target)
         planes, pixels = self.planes.buffers
         step = []
-        for number, kernel in zip(self.estimates.moving, self.oplus_kernels(), strict=True):
+        for number in self.estimates.moving:
             working = self.estimates.working[number]
+            kernel = gpu.oplus_kernel(working.type, self._context.arithmetic)
             buffers = {
                 "estimate_in": before[number].wide.buffer,
                 "estimate_out": after[number].wide.buffer,
@@ -253,11 +252,6 @@ class DeviceLinearizer:
             nbytes = 2.0 * num * working.type.storage_dim * WIDE_BYTES
             step.append(self._context.generated(kernel, buffers, {"num_rows": num}, groups, nbytes))
         yield step
-
-    def oplus_kernels(self) -> Iterator[gpu.GpuKernel]:
-        """One per vertex set with optimized vertices."""
-        for number in self.estimates.moving:
-            yield gpu.oplus_kernel(self.estimates.working[number].type, self._context.arithmetic)
 
     @property
     def chi2(self) -> float:

@@ -1,6 +1,6 @@
 """Preconditioned conjugate gradients on the device, with g2o's stop rule (thesis, algorithm 5).
 
-    r = b, u = J r, dn = r'u, d0 = max(tolerance dn, kept), beta = 0
+    r = b, u = J r, dn = r'u, d0 = tolerance dn, beta = 0
     until dn <= d0:  d = u + beta d;  q = A u + beta q;  alpha = dn / d'q    the end of the product A u
                      x += alpha d;  r -= alpha q;  u = J r;  beta = r'u / dn;  dn = r'u    `pcg_update`
 
@@ -31,8 +31,8 @@ MOST_SKIPPED = 128
 PAIRS_AT_ONCE = 2
 """Pairs of iterations between two of its looks at the flag."""
 INDEFINITE = 4  # place in status; pcg_state.glsl
-_NUM_SCALARS = 13  # likewise
-_NUM_SETTINGS, _FIRST_SETTING = 6, 3  # among them
+_NUM_SCALARS = 10  # likewise
+_NUM_SETTINGS, _FIRST_SETTING = 5, 3  # among them
 
 
 @dataclass(frozen=True)
@@ -132,18 +132,17 @@ class Pcg:
     def set_rules(
         self,
         tolerance: float,
-        kept_threshold: float,
         max_iterations: int,
         share: float = 0.0,
         worth: float = 0.0,
         patience: int = 0,
     ) -> None:
-        """Before a run: the stop rules. kept_threshold 0: none; share, worth 0: g2o's rule only.
+        """Before a run: the stop rules. share, worth 0: g2o's rule only.
 
         share, worth: of the quadratic model 2 b'x - x'A x, relative and absolute, what may be left, once
         `patience` iterations have run.
         """
-        self._settings.staging[:] = tolerance, kept_threshold, share, worth, max_iterations, patience
+        self._settings.staging[:] = tolerance, share, worth, max_iterations, patience
         self._settings.commit()
 
     def record_reset(self, program: Program) -> None:
@@ -203,8 +202,8 @@ class Pcg:
         """What the end of a product reads to make d, and q in the place of A u."""
         return self.d, self.scalars.buffer
 
-    def _update(self, parity: int, *, preconditions: bool = True) -> Launch:
-        """preconditions: with J, and the end of the iteration; else the caller's part."""
+    def _update(self, parity: int) -> Launch:
+        """All of an iteration but its product."""
         places, packed = self.packing or (self._jacobi_rows, self.dots_dq)
         buffers = (
             self._jacobi_rows,
@@ -223,5 +222,5 @@ class Pcg:
             packed,
         )
         params = (self.num_rows, self.num_groups, parity, self._num_dots)
-        constants = {1: self._dim, 2: int(preconditions), 3: int(self.packing is not None)}
+        constants = {1: self._dim, 2: int(self.packing is not None)}
         return self._context.launch("pcg_update", buffers, params, self.num_groups, constants)

@@ -10,7 +10,7 @@ twice, the diagonal block has its cross terms too, so then all slots are sources
     kept         y_p = (H_pp without diagonal) x_p + H_pl x_l
     whole        both, with all sources
 
-Jacobians are computed anew; groups of schedule "jacobians" or "expressions" read what they have stored
+Jacobians are computed anew; groups of schedule "jacobians" read what they have stored
 (`stored_numbers`), those of schedule "jp" J x (`moved_vectors`). Parts with the same vertices as
 destinations may be summed by one launch (`merging`); launches that write the same rows run one after the
 other and add, as in `linearization`; groups of schedule "blocks" have no part in them,

@@ -41,6 +41,7 @@ from graphopt.vulkan.kernels.linearize import DeviceLinearizer
 from graphopt.vulkan.kernels.pcg import Pcg, Reduction
 from graphopt.vulkan.kernels.products import EdgeProducts
 from graphopt.vulkan.kernels.schur import SchurBlocks, explicit_schur, schur_diagonal
+from graphopt.vulkan.kernels.schur_lookup import SchurLookup
 from graphopt.vulkan.plan.configuration import Configuration
 from graphopt.vulkan.program import NOTHING, VECTOR_WORKGROUP, Context, Launch, Program
 
@@ -58,7 +59,7 @@ class WholeReduction:
     """No elimination: A = H + D."""
 
     landmark_inverse: BlockInverse | None = None
-    schur: SchurBlocks | None = None
+    schur: SchurBlocks | SchurLookup | None = None
     packing: tuple[Any, Any] | None = None
 
     def __init__(self, equations: Equations):
@@ -122,7 +123,7 @@ class SchurReduction:
         self.direction = self._work = context.reals(layout.dim)
         self.jacobi: BlockInverse | None = None
         self.num_dots = 0
-        self.schur: SchurBlocks | None = None
+        self.schur: SchurBlocks | SchurLookup | None = None
         self.reduced: BlockLayout = self._kept
         """Layout of S, where it is formed."""
         items = layout.items

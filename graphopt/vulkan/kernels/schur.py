@@ -1,27 +1,18 @@
-"""The Schur complement's work queue on the GPU, and the variant that needs none.
-
-    pattern      which blocks S_ij are not zero: one bit each, set from the landmarks          queue_pattern
-    estimation   how many landmarks i and j share: walk both sorted lists                       queue_pairs
-    construction the same walk writes the pairs, from a running sum of the counts on            queue_pairs
-    lookup       the walk happens in the multiplication, at every use: set-up is the pattern    schur_lookup
-
-For landmarks of one dimension; others take the queue of the CPU. The pairs are the CPU's, in the same order.
-
-The Schur complement on the device, and its block diagonal.
+"""The Schur complement on the device, and its block diagonal.
 
     S = H_pp + D_pp - H_pl (H_ll + D_ll)^-1 H_pl'   upper triangle, from pairs sorted by destination
 
 H_pl H_ll^-1 is recomputed for each pair, never stored. The block diagonal needs one pair per H_pl block only.
+Who finds the pairs: the CPU, the GPU (`schur_queue`), or nobody before they are used (`schur_lookup`).
 """
 
 from __future__ import annotations
 
-from dataclasses import replace
 from typing import Any
 
 import numpy as np
 
-from graphopt.errors import DeviceLimitError
+from graphopt.device.listing import native_module
 from graphopt.vulkan.data.array import DeviceArray
 from graphopt.vulkan.data.layout import (
     MAX_BLOCK_DIM,
@@ -33,126 +24,13 @@ from graphopt.vulkan.data.layout import (
     sort_into_bins,
     split_segments,
 )
-from graphopt.vulkan.program import NOTHING, Context, Launch, Program, check_queue
-from graphopt.vulkan.schedules import schedule
-
-WORKGROUP = 64
-LOOKUP_WORKGROUP = 128
-BYTES_PER_STEP = 64
-"""Of a walk through a list: each step waits for a number from somewhere in it, which costs a cache line."""
-
-
-def cut_launches(context: Context, whole: Launch, steps: np.ndarray, per_group: int) -> list[Launch]:
-    """A launch in parts, cut so that none takes longer than a submission may.
-
-    steps: of each piece of work, `per_group` of which a workgroup takes. The first two parameters become the
-    first piece and one past the last.
-    """
-    moved = BYTES_PER_STEP * np.concatenate([[0], np.cumsum(steps + 1, dtype=np.int64)])
-    count = max(1, int(-(-moved[-1] // context.submission_bytes)))
-    edges = np.unique(np.searchsorted(moved, np.linspace(0, moved[-1], count + 1)))
-    edges[0], edges[-1] = 0, len(steps)
-    launches = []
-    for first, last in zip(edges[:-1].tolist(), edges[1:].tolist(), strict=True):
-        groups = -(-(last - first) // per_group)
-        params, nbytes = (first, last, *whole.params[2:]), float(moved[last] - moved[first])
-        launches.append(replace(whole, params=params, groups=groups, nbytes=nbytes))
-    return launches
-
-
-def run_now(context: Context, launches: list[Launch]) -> None:
-    """Submit launches, in as many programs as they need, and wait."""
-    Program(context).step(launches).run()
-
-
-class LandmarkLists:
-    """For each kept vertex its landmarks, ascending, with the places of their H_pl blocks; on the device."""
-
-    def __init__(self, context: Context, layout: BlockLayout, inverse_offset: np.ndarray):
-        dims = np.unique(layout.dims[layout.num_kept :])
-        if len(dims) != 1:
-            raise DeviceLimitError(
-                f"Work queues on the GPU need landmarks of one dimension, these have {dims}. "
-                "Use work_queues='cpu'."
-            )
-        items = layout.items
-        ptr, block, scalar = context.device.runtime.row_queue(
-            layout.num_kept,
-            1,
-            layout.item_row,
-            layout.col[items],
-            np.ones(len(items), np.uint8),
-            layout.block_offset[items],
-            layout.scalar,
-            np.zeros(layout.num_blocks, np.uint8),
-        )
-        self.dim = int(dims[0])
-        self.ptr: np.ndarray = ptr
-        """(num_kept + 1,) int64: first entry of each kept vertex."""
-        self.landmark: np.ndarray = (scalar.astype(np.int64) - layout.kept_dim) // self.dim
-        """(num_items,) int64: landmarks of a vertex, ascending."""
-        self.row_items = context.indices(ptr)
-        self.entry_landmark = context.indices(self.landmark)
-        self.entry_block = context.indices(block)
-        self.inverse_offset = context.indices(inverse_offset)
-
-    def walk_steps(self, reduced: BlockLayout) -> np.ndarray:
-        """(num_blocks,): how many entries a walk through the lists of i and j passes, for each S_ij."""
-        length = np.diff(self.ptr)
-        return length[reduced.row_idx] + length[reduced.col]
-
-
-def gpu_pattern(context: Context, layout: BlockLayout) -> BlockLayout:
-    """Layout of the Schur complement."""
-    num_kept, num_items = layout.num_kept, len(layout.items)
-    words = -(-num_kept // 32)
-    landmark = np.repeat(np.arange(layout.num_landmarks), np.diff(layout.landmark_items))
-    bitmap = context.device.allocate(4 * num_kept * words)
-    arrays = (layout.item_row, landmark, layout.landmark_items)
-    buffers = (*(context.indices(array) for array in arrays), bitmap)
-    Program(context).fill(bitmap).run()
-    whole = context.launch("queue_pattern", buffers, (0, 0, words), 0, {0: WORKGROUP})
-    before = np.arange(num_items) - layout.landmark_items[landmark]
-    run_now(context, cut_launches(context, whole, before, WORKGROUP))
-    bits = context.device.download(bitmap, np.uint32, num_kept * words).view(np.uint8)
-    mask = np.unpackbits(bits.reshape(num_kept, 4 * words), axis=1, count=num_kept, bitorder="little")
-    kept = layout.kept()
-    mask[kept.col, kept.row_idx] = 1
-    col, row = np.nonzero(mask)
-    counts = np.bincount(col, minlength=num_kept)
-    col_ptr = np.concatenate([[0], np.cumsum(counts, dtype=np.int64)])
-    return BlockLayout(kept.dims, col_ptr, row.astype(np.int32), num_kept)
-
-
-def gpu_pairs(
-    context: Context, lists: LandmarkLists, reduced: BlockLayout
-) -> tuple[np.ndarray, tuple[Any, ...]]:
-    """pair_ptr (num_blocks + 1,) and the buffers of left, right and inverse offsets."""
-    device = context.device
-    num_blocks = len(reduced.row_idx)
-    blocks = context.indices(np.stack([reduced.row_idx, reduced.col], axis=1))
-    counts = device.allocate(4 * num_blocks)
-    shared = (blocks, lists.row_items, lists.entry_landmark, lists.entry_block, lists.inverse_offset)
-    steps = lists.walk_steps(reduced)
-
-    def run(construct: int, first: Any, pairs: tuple[Any, ...]) -> None:
-        buffers, constants = (*shared, first, counts, *pairs), {0: WORKGROUP, 1: construct}
-        whole = context.launch("queue_pairs", buffers, (0, 0), 0, constants)
-        run_now(context, cut_launches(context, whole, steps, WORKGROUP))
-
-    run(0, counts, (counts, counts, counts))
-    pair_ptr = np.concatenate(
-        [[0], np.cumsum(device.download(counts, np.uint32, num_blocks), dtype=np.int64)]
-    )
-    if pair_ptr[-1] >= 2**32:
-        raise DeviceLimitError(
-            f"{pair_ptr[-1]} pairs of observations are too many for a queue. Use schur='implicit', or "
-            "device='cpu'."
-        )
-    pairs = tuple(device.allocate(4 * max(1, int(pair_ptr[-1]))) for _ in range(3))
-    run(1, context.indices(pair_ptr[:-1]), pairs)
-    return pair_ptr, pairs
-
+from graphopt.vulkan.kernels.schur_lookup import SchurLookup
+from graphopt.vulkan.kernels.schur_queue import (
+    LandmarkLists,
+    gpu_pairs,
+    gpu_pattern,
+)
+from graphopt.vulkan.program import NOTHING, Context, Launch, check_queue
 
 PAIR_WORKGROUP = 128
 PAIRS_PER_CHUNK = 128
@@ -315,13 +193,13 @@ def choose_work_queues(asked: str, context: Context, layout: BlockLayout) -> str
 
 def explicit_schur(
     context: Context, layout: BlockLayout, inverse_offset: np.ndarray, work_queues: str = "auto"
-) -> tuple[SchurBlocks, BlockLayout]:
+) -> tuple[SchurBlocks | SchurLookup, BlockLayout]:
     """All blocks of S, and their layout. work_queues: "cpu", "gpu", "lookup" (none) or "auto"."""
     kept = layout.kept()
     work_queues = choose_work_queues(work_queues, context, layout)
     landmark_dims, classes = dim_classes(layout.dims[layout.num_kept :])
     if work_queues == "cpu":
-        col_ptr, row_idx, pair_ptr, *pairs = context.device.runtime.schur_queue(
+        col_ptr, row_idx, pair_ptr, *pairs = native_module().schur_queue(
             len(landmark_dims),
             layout.landmark_items,
             layout.item_row,
@@ -337,7 +215,7 @@ def explicit_schur(
         lists = LandmarkLists(context, layout, inverse_offset)
         reduced = gpu_pattern(context, layout)
         if work_queues == "lookup":
-            return schedule("lookup")(context, layout, lists, reduced, _find_blocks(kept, reduced)), reduced
+            return SchurLookup(context, layout, lists, reduced, _find_blocks(kept, reduced)), reduced
         pair_ptr, uploaded = gpu_pairs(context, lists, reduced)
     hpp = _find_blocks(kept, reduced)
     blocks = SchurBlocks(

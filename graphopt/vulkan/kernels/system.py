@@ -33,7 +33,7 @@ from graphopt.vulkan.kernels.blocks import record_stored_product
 from graphopt.vulkan.kernels.damping import DeviceDamping
 from graphopt.vulkan.kernels.equations import Equations, HostNumbers
 from graphopt.vulkan.kernels.factorize import DeviceFactor, HostReduced, HostWhole
-from graphopt.vulkan.kernels.iterations import Iterations, make_iterations
+from graphopt.vulkan.kernels.iterations import Iterations
 from graphopt.vulkan.kernels.method import Method
 from graphopt.vulkan.kernels.pcg import PcgOutcome, Reduction
 from graphopt.vulkan.kernels.reduction import SchurReduction, WholeReduction
@@ -134,7 +134,7 @@ class DampedSystem:
         if iterates(chosen.linear_solver):
             assert self.reduction is not None
             parts = equations, self.reduction, chosen, self.damping, self.programs
-            self.iterations = make_iterations(*parts)
+            self.iterations = Iterations(*parts)
         self._method: Method = self.iterations or self._make_factoring()
         self.prepare_seconds = time.perf_counter() - start
 

@@ -6,7 +6,7 @@ is not on the diagonal is row num_blocks + k; where one pair list writes all of 
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, Protocol
 
@@ -38,10 +38,6 @@ class Writer(Protocol):
         """The launches, of which no two write one row."""
         ...
 
-    def kernels(self) -> Iterable[gpu.GpuKernel]:
-        """What they run."""
-        ...
-
 
 @dataclass(frozen=True)
 class ViewWriter:
@@ -59,10 +55,6 @@ class ViewWriter:
         """As `Writer`."""
         return self.edges.linearize_pass(self.slot, version, values, b, accumulate=accumulate)
 
-    def kernels(self) -> Iterable[gpu.GpuKernel]:
-        """As `Writer`."""
-        return self.edges.linearize_kernels(self.slot)
-
 
 @dataclass(frozen=True)
 class PairWriter:
@@ -75,10 +67,6 @@ class PairWriter:
     def write(self, version: Version, values: Any, b: Any, *, accumulate: bool) -> Pass:
         """As `Writer`."""
         return self.edges.pair_pass(self.pairs, version, values, accumulate=accumulate)
-
-    def kernels(self) -> Iterable[gpu.GpuKernel]:
-        """As `Writer`."""
-        return (self.edges.pair_kernel(self.pairs),)
 
 
 def writers_of(
@@ -216,11 +204,6 @@ class Chi2Launches:
             nbytes = sum(self._edges[k].bytes_of(self._edges[k].primary.view.num_edges) for k in unit)
             found.append(self._context.generated(kernel, buffers, {"num_groups": groups}, groups, nbytes))
         return found
-
-    def kernels(self) -> list[gpu.GpuKernel]:
-        """What they run."""
-        own = [gpu.chi2_kernel(self._edges[k].signature, self._context.arithmetic) for k in self._single]
-        return [*own, *self._merged_kernels()]
 
     def _merged_kernels(self) -> list[gpu.GpuKernel]:
         arithmetic = self._context.arithmetic

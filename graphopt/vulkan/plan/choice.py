@@ -4,7 +4,6 @@ host          the CPU computes residuals, Jacobians, H and b; the device solves
 blocks        kernels compute H's blocks into device memory
 matrix-free   only H's diagonal blocks are stored; products compute the Jacobians anew
 jacobians     beside the diagonal blocks, what products read of the Jacobians is stored
-expressions   likewise, but values of the products' programs
 jp            as matrix-free, but products compute J x per edge first
 
 All but the first may differ between edge sets, see `storage`, and be joined to who evaluates edges for H and
@@ -18,18 +17,18 @@ from __future__ import annotations
 from dataclasses import dataclass, replace
 
 from graphopt import pyglslang
-from graphopt.device import VulkanDevice
+from graphopt.device import Device
 from graphopt.device.figures import device_figures
-from graphopt.device.kompute import KomputeDevice
 from graphopt.device.protocol import Precision
 from graphopt.errors import DeviceError, OptionError
 from graphopt.linear.options import Schedule, SolverOptions
 from graphopt.linear.pcg import MIXED_PCG_TOLERANCE, PCG_TOLERANCE
 from graphopt.linear.table import iterates
-from graphopt.option_names import EDGE_SCHEDULES, EVALUATIONS, SUMMATIONS, Evaluation, Products
+from graphopt.option_names import EDGE_SCHEDULES, SUMMATIONS, Evaluation, Products
 from graphopt.problem.structure import Structure
 from graphopt.vulkan.data.layout import MAX_VALUES, BlockLayout
 from graphopt.vulkan.data.views import MANY_EDGES
+from graphopt.vulkan.operators.table import EVALUATIONS
 from graphopt.vulkan.plan.configuration import Configuration
 from graphopt.vulkan.plan.cost import Prediction
 from graphopt.vulkan.plan.direct import is_factored
@@ -39,7 +38,6 @@ from graphopt.vulkan.plan.reduced import reduced_shape
 from graphopt.vulkan.plan.search import cheapest, of_winners, other_summations, predict
 from graphopt.vulkan.plan.storage import describe_products, join_pin, split_pin
 from graphopt.vulkan.program import MAX_QUEUE_ITEMS
-from graphopt.vulkan.schedules import schedule
 
 COMFORTABLE_SHARE = 0.6
 """Of the device's memory that a schedule may take."""
@@ -52,7 +50,7 @@ WEAK_FLOAT64 = 0.25
 """Of the rate in float32: below, float64 is what an iteration waits for at any size."""
 
 
-def choose_precision(device: VulkanDevice | KomputeDevice, asked: str) -> Precision:
+def choose_precision(device: Device, asked: str) -> Precision:
     """What "auto" stands for; `DeviceError` where the device cannot do what was asked."""
     if asked == "auto":
         return "double" if device.has_float64 else "mixed"
@@ -72,12 +70,11 @@ def configuration_of(options: SolverOptions, precision: str) -> Configuration:
         options.preconditioner,
         options.work_queues,
         tolerance=options.pcg_tolerance or tolerance,
-        absolute_tolerance=False,
         max_iterations=options.pcg_iterations or 0,
     )
 
 
-def pays_in_mixed(plan: Plan, device: VulkanDevice | KomputeDevice, structure: Structure) -> bool:
+def pays_in_mixed(plan: Plan, device: Device, structure: Structure) -> bool:
     """Whether a plan in mixed precision is expected to be faster than one in double, checks included.
 
     Not for small problems, whose iterations take as long as their launches, nor where a factorization in
@@ -139,7 +136,7 @@ class Plan:
 
 def choose_plan(
     asked: Schedule,
-    device: VulkanDevice | KomputeDevice,
+    device: Device,
     structure: Structure,
     configuration: Configuration,
     precision: Precision,
@@ -169,7 +166,7 @@ def choose_plan(
         schur = configuration.schur if eliminates else "off"
     is_chosen = configuration.is_chosen or configuration.linear_solver == "auto"
     resolved = replace(configuration, linear_solver=linear_solver, schur=schur, is_chosen=is_chosen)
-    if asked == "auto" and (isinstance(device, KomputeDevice) or not pyglslang.is_available()):
+    if asked == "auto" and (not device.submits_whole_programs or not pyglslang.is_available()):
         asked = "host"  # a submission per step there is slow; without a compiler there are no kernels
     if structure.external and asked != "host":
         asked, pins = ("blocks", ["blocks"] * len(pins)) if structure.groups else ("host", [])
@@ -228,7 +225,7 @@ def _for_host(resolved: Configuration, structure: Structure, eliminates: bool) -
     if not iterates(resolved.linear_solver):
         return resolved
     num_kept = structure.num_kept if eliminates else structure.num_blocks
-    layout = BlockLayout(structure.dims, structure.col_ptr, structure.row_idx, num_kept)
+    layout = BlockLayout.of(structure.pattern, num_kept)
     return resolved.resolve(layout)
 
 
@@ -313,12 +310,15 @@ def _impossible(
 ) -> OptionError:
     """Why no schedule is what was asked for."""
     for g, evaluation in zip(size.groups, evaluations, strict=True):
-        if evaluation != "auto" and "blocks" not in pins and schedule(evaluation).writes_alone:
+        if evaluation == "auto":
+            continue
+        row = EVALUATIONS[_EVALUATION_OF_PIN[evaluation]]
+        if "blocks" not in pins and row.writes_alone:
             return OptionError(
                 f"schedule '{_words(asked)}': '{evaluation}' writes blocks of H, which are not stored for "
                 f"the edges {g.tag}. Use 'blocks+{evaluation}', or 'gather'."
             )
-        if evaluation != "auto" and not schedule(evaluation).is_possible(g, "matrix-free", 8):
+        if not row.is_possible(g, "matrix-free", 8):
             return OptionError(
                 f"schedule '{_words(asked)}' stores a record for each of {g.num_edges} edges {g.tag}, more "
                 "than the 4 GiB that kernels can count. Use 'gather'."
@@ -344,6 +344,6 @@ def _words(asked: Schedule) -> str:
     )
 
 
-def device_memory(device: VulkanDevice | KomputeDevice) -> float:
+def device_memory(device: Device) -> float:
     """Bytes of the device's largest local heap."""
     return float(max((heap["size"] for heap in device.info["heaps"] if heap["device_local"]), default=0))

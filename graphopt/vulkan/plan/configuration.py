@@ -7,7 +7,6 @@ from dataclasses import dataclass, replace
 from graphopt.errors import OptionError
 from graphopt.linear.table import check_linear_solver, factorizes, iterates
 from graphopt.option_names import (
-    FACTOR_PRECONDITIONERS,
     PRECONDITIONERS,
     SCHUR_CHOICES,
     WORK_QUEUES,
@@ -24,14 +23,11 @@ class Configuration:
     schur: str = "auto"
     """Elimination of landmarks: "explicit" (S is stored), "implicit" (only products with S), "off"."""
     preconditioner: str = "hschur"
-    """Block-Jacobi of the Schur complement, or "hpp": of H_pp, cheaper and weaker (implicit only); or a
-    Cholesky factor, see `linear.factor_pcg`."""
+    """Block-Jacobi of the Schur complement, or "hpp": of H_pp, cheaper and weaker (implicit only)."""
     work_queues: str = "auto"
     """Pairs of an explicit S: listed by the "cpu", by the "gpu", or found at each use ("lookup")."""
     tolerance: float = 1e-6
     """PCG stops when r' J r fell by this factor (g2o's `_tolerance`)."""
-    absolute_tolerance: bool = True
-    """PCG also stops where the call before stopped, if that is earlier (g2o's `_absoluteTolerance`)."""
     max_iterations: int = 0
     """PCG iterations at most; 0: as many as there are rows (g2o)."""
     is_chosen: bool = False
@@ -53,8 +49,8 @@ class Configuration:
 
     @property
     def needs_blocks(self) -> bool:
-        """The matrix must be formed: to factor it, or some of it for a preconditioner."""
-        return not iterates(self.linear_solver) or self.preconditioner in FACTOR_PRECONDITIONERS
+        """The matrix must be formed to factor it."""
+        return not iterates(self.linear_solver)
 
     @property
     def may_factor(self) -> bool:

@@ -18,6 +18,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 
 from graphopt.option_names import Elimination, Evaluation, Products
+from graphopt.vulkan.operators.table import PRODUCTS
 from graphopt.vulkan.plan.passes import EdgeCosts, Pass, bytes_of, edge_pass
 from graphopt.vulkan.plan.problem import GroupSize, ProblemSize
 from graphopt.vulkan.plan.storage import describe_products
@@ -30,7 +31,6 @@ from graphopt.vulkan.plan.summation import (
     product_views,
 )
 from graphopt.vulkan.program import ACCUMULATOR_BYTES
-from graphopt.vulkan.schedules import schedule
 
 PCG_ITERATIONS = 20
 SETUP_ITERATIONS = 50
@@ -135,7 +135,7 @@ def _linearize(costs: EdgeCosts, products: Sequence[Products]) -> list[Pass]:
                     written = g.num_edges * real * dims[a] * dims[b]
                     passes.append(edge_pass(g, flops, more_bytes=float(written)))
         for slot in range(g.arity):
-            if numbers := schedule(stored).stored_numbers(costs, g, slot):
+            if numbers := PRODUCTS[stored].stored_numbers(costs, g, slot):
                 written = float(g.num_edges * real * numbers)
                 passes.append(edge_pass(g, flops, skip=slot, more_bytes=written))
     return passes
@@ -176,8 +176,8 @@ def _product(costs: EdgeCosts, schur: Elimination, products: Sequence[Products])
         Pass(nbytes=float(real * (size.diagonal + 3 * size.kept_dim))),
     ]
     for g, stored in zip(size.groups, products, strict=True):
-        passes += schedule(stored).first_passes(costs, g, products, schur)
-        if schedule(stored).stores_blocks:
+        passes += PRODUCTS[stored].first_passes(costs, g, products, schur)
+        if PRODUCTS[stored].stores_blocks:
             passes += _own_blocks(g, real)
     return passes
 
@@ -213,10 +213,10 @@ def _memory(costs: EdgeCosts, schur: Elimination, products: Sequence[Products]) 
     views = size.image_bytes + sum(g.num_edges * g.edge_bytes * g.arity for g in size.groups)
     numbers = float(size.diagonal)
     for g, stored in zip(size.groups, products, strict=True):
-        own = schedule(stored)
+        own = PRODUCTS[stored]
         per_edge = sum(own.stored_numbers(costs, g, slot) for slot in range(g.arity))
         numbers += g.num_edges * (per_edge + own.shared_numbers(costs, g, products, schur))
-        if stored == "blocks":
+        if own.stores_blocks:
             numbers += g.kept_off_diagonal + g.coupling
             views += 2 * _ITEM_BYTES * g.num_blocks
     explicit = real * size.schur + PAIR_BYTES * size.num_pairs if schur == "explicit" else 0.0

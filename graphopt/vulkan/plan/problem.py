@@ -47,12 +47,6 @@ def mergeable_slots(structure: Structure, group: EdgeGroup) -> tuple[bool, ...]:
     )
 
 
-def shared_slots(structure: Structure, group: EdgeGroup) -> tuple[bool, ...]:
-    """Per slot whether its vertices have so many edges each that products take a workgroup per vertex."""
-    counts = [int((structure.vertex_blocks[number] >= 0).sum()) for number in group.vertex_sets]
-    return tuple(len(group.rows) >= MANY_EDGES * max(count, 1) for count in counts)
-
-
 @dataclass(frozen=True)
 class GroupSize:
     """What of an edge group the cost depends on."""
@@ -80,8 +74,6 @@ class GroupSize:
     """Numbers of the information times the weight of the robust kernel that depend on the edge."""
     signature: EdgeSignature
     """What its kernels are made from."""
-    is_shared: tuple[bool, ...]
-    """Per slot, see `shared_slots`."""
     pixel_words: int = 0
     """Scattered reads of 16 bytes for the images that an edge samples."""
     vertex_sets: tuple[int, ...] = ()
@@ -271,7 +263,6 @@ def _group_size(
         num_blocks=num_blocks,
         weight_dim=information_dim(edge_type.residual_dim, group.information) or int(group.kernel != 0),
         signature=EdgeSignature(edge_type, group.information, group.kernel),
-        is_shared=shared_slots(structure, group),
         pixel_words=sampled_runs(compiled.chi2),
         vertex_sets=tuple(group.vertex_sets),
         num_destinations=tuple(int(np.count_nonzero(b >= 0)) for b in blocks),

@@ -8,7 +8,6 @@ of Thallo (Mara et al. 2021), with the Schur complement as a part of it.
 
 from __future__ import annotations
 
-import math
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from itertools import product
@@ -16,17 +15,15 @@ from math import prod
 
 from graphopt.device.figures import DeviceFigures
 from graphopt.device.protocol import Precision
-from graphopt.option_names import EVALUATIONS, PRODUCTS, Evaluation, Products
+from graphopt.option_names import Evaluation, Products
 from graphopt.vulkan.data.layout import MAX_VALUES
-from graphopt.vulkan.plan.cost import SETUP_ITERATIONS, Elimination, Prediction, predict_one
+from graphopt.vulkan.operators.table import EVALUATIONS, PRODUCTS
+from graphopt.vulkan.plan.cost import Elimination, Prediction, predict_one
 from graphopt.vulkan.plan.passes import EdgeCosts, bytes_of
 from graphopt.vulkan.plan.problem import GroupSize, ProblemSize
 from graphopt.vulkan.plan.storage import describe_products, split_pin
 from graphopt.vulkan.program import MAX_QUEUE_ITEMS
-from graphopt.vulkan.schedules import schedule
 
-CUT_SECONDS = 0.3
-"""What finding the cuts of an edge type takes, once per type and device: shorter runs do without."""
 MAX_COMBINATIONS = 27
 """Of the edge sets' schedules that are all compared; of more, those that differ in one edge set at a time."""
 WORTH = 0.95
@@ -52,20 +49,11 @@ def predict(
 
 
 def _by_gathering(costs: EdgeCosts, pins: Mapping[str, str]) -> list[Prediction]:
-    """Without a choice of who evaluates; with "expressions" where that is worth looking for cuts."""
+    """Without a choice of who evaluates."""
     asked = [split_pin(pins.get(tag, "auto"))[0] for tag in costs.size.tags]
-    without: list[Products] = [
-        each_product for each_product in PRODUCTS if each_product != "expressions"
-    ]  # which takes CUT_SECONDS
-    plain: list[list[Products]] = [
-        [products for products in without if pin in ("auto", products)] for pin in asked
+    choices: list[list[Products]] = [
+        [products for products in PRODUCTS if pin in ("auto", products)] for pin in asked
     ]
-    if all(plain):
-        found = _of_choices(costs, plain, pins)
-        best = min((prediction.total for prediction in found), default=math.inf)
-        if "auto" not in asked or best * SETUP_ITERATIONS < CUT_SECONDS:
-            return found
-    choices = [_choices(costs, tag, pin) for tag, pin in zip(costs.size.tags, asked, strict=True)]
     return _of_choices(costs, choices, pins)
 
 
@@ -99,16 +87,6 @@ def other_summations(
     return [_evaluated(costs, other, prediction.evaluations) for other in others]
 
 
-def _choices(costs: EdgeCosts, tag: str, pin: str) -> list[Products]:
-    """Of an edge set: those that do not come to another schedule."""
-    groups = [g for g in costs.size.groups if g.tag == tag]
-    asked: list[Products] = [each_product for each_product in PRODUCTS if pin in ("auto", each_product)]
-    found = [schedule(name).instead(costs, groups) for name in asked]
-    return (
-        found if pin != "auto" else [name for name, other in zip(asked, found, strict=True) if name == other]
-    )
-
-
 def cheapest(predictions: Sequence[Prediction], memory_limit: float) -> Prediction:
     """The schedule predicted to be fastest of those that fit; that with the least memory if none does.
 
@@ -133,9 +111,11 @@ def of_winners(
         prediction
         for prediction in predictions
         if all(
-            name in pinned or schedule(name).wins
-            for names in (prediction.products, prediction.evaluations)
-            for name, pinned in zip(names, asked, strict=True)
+            (stored in pinned or PRODUCTS[stored].wins)
+            and (evaluation in pinned or EVALUATIONS[evaluation].wins)
+            for stored, evaluation, pinned in zip(
+                prediction.products, prediction.evaluations, asked, strict=True
+            )
         )
     ]
 
@@ -207,12 +187,12 @@ def _allowed(
     """Evaluations of a group: for a single sum only "gather", unless the user says so."""
     real, pin = bytes_of(costs.precision), split_pin(pins.get(g.tag, "auto"))[1]
     possible: list[Evaluation] = [
-        evaluation for evaluation in EVALUATIONS if schedule(evaluation).is_possible(g, stored, real)
+        evaluation for evaluation in EVALUATIONS if EVALUATIONS[evaluation].is_possible(g, stored, real)
     ]
     if pin != "auto":
         return tuple(evaluation for evaluation in possible if evaluation == pin)
     predicted: tuple[Evaluation, ...] = tuple(
-        evaluation for evaluation in possible if schedule(evaluation).is_predicted
+        evaluation for evaluation in possible if EVALUATIONS[evaluation].is_predicted
     )
     return predicted if g.arity > 1 else predicted[:1]
 
@@ -237,7 +217,7 @@ def _combined(
 
 def _seconds(costs: EdgeCosts, g: GroupSize, stored: Products, evaluation: Evaluation) -> float:
     """Of the linearisation of a group."""
-    passes = schedule(evaluation).passes(g, stored, bytes_of(costs.precision))
+    passes = EVALUATIONS[evaluation].passes(g, stored, bytes_of(costs.precision))
     return sum(pass_.seconds(costs.figures, costs.precision) for pass_ in passes)
 
 
@@ -247,7 +227,7 @@ def _evaluated(costs: EdgeCosts, prediction: Prediction, evaluations: tuple[Eval
     more, memory = 0.0, 0.0
     for g, stored, evaluation in zip(size.groups, prediction.products, evaluations, strict=True):
         more += _seconds(costs, g, stored, evaluation) - _seconds(costs, g, stored, "gather")
-        memory += schedule(evaluation).memory(g, stored, real)
+        memory += EVALUATIONS[evaluation].memory(g, stored, real)
     return replace(
         prediction,
         evaluations=evaluations,

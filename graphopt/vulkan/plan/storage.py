@@ -58,9 +58,9 @@ class Storage:
         if not any(chosen):
             return cls(diagonal_layout(structure, num_kept), products, (None,) * len(products), evaluations)
         stored = [group for group, wanted in zip(structure.groups, chosen, strict=True) if wanted]
-        pattern = structure.pattern_of(stored)
-        found = iter(zip(pattern.offsets, pattern.transposed, strict=True))
-        layout = BlockLayout(structure.dims, pattern.col_ptr, pattern.row_idx, num_kept)
+        blocks = structure.blocks_of(stored)
+        found = iter(zip(blocks.offsets, blocks.transposed, strict=True))
+        layout = BlockLayout.of(blocks.pattern, num_kept)
         places = tuple(next(found) if wanted else None for wanted in chosen)
         return cls(layout, products, places, evaluations)
 

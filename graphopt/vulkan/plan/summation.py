@@ -23,9 +23,9 @@ from graphopt.codegen.gpu import TILE
 from graphopt.device.figures import DeviceFigures
 from graphopt.device.protocol import Precision
 from graphopt.option_names import Products
+from graphopt.vulkan.operators.table import PRODUCTS
 from graphopt.vulkan.plan.passes import EdgeCosts, Pass, bytes_of, edge_pass
 from graphopt.vulkan.plan.problem import MAX_VIEWS, GroupSize
-from graphopt.vulkan.schedules import schedule
 
 SIMD = 32
 """Invocations that run one text together."""
@@ -83,7 +83,7 @@ def product_views(costs: EdgeCosts, products: Sequence[Products]) -> list[ViewWo
     real = bytes_of(costs.precision)
     return [
         _view(g, slot, own.product_pass(costs, g, slot), real, d, own.live_values(g))
-        for g, own in zip(costs.size.groups, map(schedule, products), strict=True)
+        for g, own in zip(costs.size.groups, [PRODUCTS[name] for name in products], strict=True)
         for slot, d in enumerate(g.tangent_dims)
         if not own.stores_blocks and costs.sources(g, slot)
     ]

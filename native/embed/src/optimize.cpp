@@ -19,14 +19,6 @@ double seconds_since(Clock::time_point start) {
   return std::chrono::duration<double>(Clock::now() - start).count();
 }
 
-std::vector<std::int64_t> diagonal_places(const BlockPattern& pattern) {
-  std::vector<std::int64_t> places;
-  for (int block = 0; block < pattern.num_blocks(); ++block)
-    for (int i = 0; i < pattern.block_dim(block); ++i)
-      places.push_back(pattern.value_offset(pattern.diagonal(block)) + i * (pattern.block_dim(block) + 1));
-  return places;
-}
-
 int termination_of(vm::LoopEnding ending) {
   switch (ending) {
     case vm::LoopEnding::kRules:
@@ -54,7 +46,7 @@ class Run {
         values_(static_cast<std::size_t>(problem.pattern->values_size()), 0.0),
         b_(static_cast<std::size_t>(problem.dim()), 0.0),
         dx_(b_),
-        diagonal_(diagonal_places(*problem.pattern)),
+        diagonal_(problem.pattern->diagonal_indices()),
         product_(problem.pattern) {
     vm::SmallSystem small;
     small.edges = &edges;
@@ -185,7 +177,7 @@ void covariances(const Graph& graph, int level, const std::int64_t* ids, std::in
   SparseCholesky cholesky(problem.pattern, "auto");
   bool is_regular = cholesky.factorize(values.data(), nullptr);
   if (is_regular) {  // rounding alone may have made the pivots positive: inv(H) D lets a vector grow
-    const std::vector<std::int64_t> diagonal = diagonal_places(*problem.pattern);
+    const std::vector<std::int64_t> diagonal = problem.pattern->diagonal_indices();
     double before = 0.0, after = 0.0;
     for (std::size_t i = 0; i < x.size(); ++i) {
       scale[i] = std::sqrt(values[static_cast<std::size_t>(diagonal[i])]);

@@ -165,8 +165,7 @@ void Problem::make_structure(const Graph& graph) {
     one.block_transposed = group.block_transposed.get();
     slots.push_back(std::move(one));
   }
-  const Pattern found = block_pattern(numbering.dims, slots);
-  pattern = std::make_shared<const BlockPattern>(numbering.dims, found.col_ptr, found.row_idx);
+  pattern = block_pattern(numbering.dims, slots);
 }
 
 void Problem::make_linearizer(const Graph& graph) {

@@ -70,7 +70,6 @@ class Problem {
   Flags free_, eliminated_;
   std::vector<std::vector<std::int64_t>> blocks_, offsets_;
   std::vector<std::vector<double>> known_;  // estimates that are in the graph
-  std::vector<std::int64_t> block_ptr_;
 };
 
 double chi2(const Graph& graph, int level);

@@ -67,6 +67,16 @@ void BlockPattern::check() const {
   }
 }
 
+std::vector<std::int64_t> BlockPattern::diagonal_indices() const {
+  std::vector<std::int64_t> indices;
+  indices.reserve(static_cast<std::size_t>(dim()));
+  for (int block = 0; block < num_blocks(); ++block) {
+    const std::int64_t first = value_offset(diagonal(block)), rows = block_dim(block);
+    for (std::int64_t k = 0; k < rows; ++k) indices.push_back(first + k * (rows + 1));
+  }
+  return indices;
+}
+
 int BlockPattern::block_of(std::int64_t scalar_row) const {
   return static_cast<int>(std::upper_bound(offsets_.begin(), offsets_.end(), scalar_row) - offsets_.begin()) -
          1;

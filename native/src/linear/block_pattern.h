@@ -29,9 +29,16 @@ class BlockPattern {
   int row(std::int64_t k) const { return row_idx_[k]; }
   std::int64_t value_offset(std::int64_t k) const { return value_offsets_[k]; }
 
+  // Indices of the matrix's diagonal in `values` (dim).
+  std::vector<std::int64_t> diagonal_indices() const;
+
   // Block that holds a scalar row.
   int block_of(std::int64_t scalar_row) const;
 
+  std::size_t nbytes() const {
+    return 4 * (dims_.size() + row_idx_.size()) +
+           8 * (col_ptr_.size() + offsets_.size() + value_offsets_.size());
+  }
   const std::vector<std::int32_t>& dims() const { return dims_; }
   const std::vector<std::int64_t>& col_ptr() const { return col_ptr_; }
   const std::vector<std::int32_t>& row_idx() const { return row_idx_; }

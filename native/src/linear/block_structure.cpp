@@ -81,7 +81,8 @@ Numbering number_blocks(const std::vector<VertexFlags>& sets) {
   return result;
 }
 
-Pattern block_pattern(const std::vector<std::int32_t>& dims, const std::vector<EdgeSlots>& edges) {
+std::shared_ptr<BlockPattern> block_pattern(const std::vector<std::int32_t>& dims,
+                                            const std::vector<EdgeSlots>& edges) {
   const std::size_t num_blocks = dims.size();
   // rows of the off-diagonal blocks of each column, with repetitions
   std::vector<std::int64_t> first(num_blocks + 1, 0);
@@ -99,37 +100,31 @@ Pattern block_pattern(const std::vector<std::int32_t>& dims, const std::vector<E
       rows[static_cast<std::size_t>(at++)] = static_cast<std::int32_t>(std::min(a, b));
     });
 
-  Pattern pattern;
-  pattern.col_ptr.resize(num_blocks + 1, 0);
-  pattern.row_idx.reserve(rows.size() + num_blocks);
-  pattern.block_ptr.reserve(rows.size() + num_blocks + 1);
-  pattern.block_ptr.push_back(0);
-  const auto add = [&](std::int32_t row, std::size_t col) {
-    pattern.row_idx.push_back(row);
-    pattern.block_ptr.push_back(pattern.block_ptr.back() +
-                                static_cast<std::int64_t>(dims[static_cast<std::size_t>(row)]) * dims[col]);
-  };
+  std::vector<std::int64_t> col_ptr(num_blocks + 1, 0);
+  std::vector<std::int32_t> row_idx;
+  row_idx.reserve(rows.size() + num_blocks);
   for (std::size_t col = 0; col < num_blocks; ++col) {
     throw_if_stopped_at(static_cast<std::int64_t>(col));
     const auto begin = rows.begin() + first[col], end = rows.begin() + first[col + 1];
     if (!std::is_sorted(begin, end)) std::sort(begin, end);
     for (auto row = begin; row != end; ++row)
-      if (row == begin || *row != row[-1]) add(*row, col);
-    add(static_cast<std::int32_t>(col), col);
-    pattern.col_ptr[col + 1] = static_cast<std::int64_t>(pattern.row_idx.size());
+      if (row == begin || *row != row[-1]) row_idx.push_back(*row);
+    row_idx.push_back(static_cast<std::int32_t>(col));
+    col_ptr[col + 1] = static_cast<std::int64_t>(row_idx.size());
   }
+  auto made = std::make_shared<BlockPattern>(dims, std::move(col_ptr), std::move(row_idx));
+  const BlockPattern& pattern = *made;
 
   for (const EdgeSlots& one : edges) {
     const int num_pairs = one.arity * (one.arity + 1) / 2;
     const auto place = [&](std::int64_t i, int pair, std::int64_t a, std::int64_t b) {
       std::int64_t offset = -1;
       if (a >= 0 && b >= 0) {
-        const auto begin =
-            pattern.row_idx.begin() + pattern.col_ptr[static_cast<std::size_t>(std::max(a, b))];
-        const auto end =
-            pattern.row_idx.begin() + pattern.col_ptr[static_cast<std::size_t>(std::max(a, b)) + 1];
+        const int col = static_cast<int>(std::max(a, b));
+        const auto first_row = pattern.row_idx().begin();
+        const auto begin = first_row + pattern.column_begin(col), end = first_row + pattern.column_end(col);
         const auto found = a == b ? end - 1 : std::lower_bound(begin, end, std::min(a, b));
-        offset = pattern.block_ptr[static_cast<std::size_t>(found - pattern.row_idx.begin())];
+        offset = pattern.value_offset(found - first_row);
       }
       one.block_offset[i * num_pairs + pair] = offset;
       one.block_transposed[i * num_pairs + pair] = offset >= 0 && a > b;
@@ -137,7 +132,7 @@ Pattern block_pattern(const std::vector<std::int32_t>& dims, const std::vector<E
     for_each_share(one.size, ThreadPool::instance().threads_for(one.size, kEdgesPerThread),
                    [&](int, std::int64_t begin, std::int64_t end) { for_each_pair(one, begin, end, place); });
   }
-  return pattern;
+  return made;
 }
 
 }  // namespace graphopt

@@ -3,7 +3,10 @@
 #pragma once
 
 #include <cstdint>
+#include <memory>
 #include <vector>
+
+#include "linear/block_pattern.h"
 
 namespace graphopt {
 
@@ -38,13 +41,8 @@ struct EdgeSlots {
   bool* block_transposed = nullptr;        // out (size, pairs)
 };
 
-struct Pattern {
-  std::vector<std::int64_t> col_ptr;    // (nb + 1)
-  std::vector<std::int32_t> row_idx;    // (nnzb)
-  std::vector<std::int64_t> block_ptr;  // (nnzb + 1)
-};
-
 // The upper triangle of blocks that the edges touch, by columns, and each edge's places in it.
-Pattern block_pattern(const std::vector<std::int32_t>& dims, const std::vector<EdgeSlots>& edges);
+std::shared_ptr<BlockPattern> block_pattern(const std::vector<std::int32_t>& dims,
+                                            const std::vector<EdgeSlots>& edges);
 
 }  // namespace graphopt

@@ -27,7 +27,6 @@ struct DeviceOptions {
   std::set<std::string> masked;     // features treated as missing: float64, buffer_address,
                                     // subgroup_size_control, conditional, exports_memory, imports_host
   std::string memory_scheme;        // "single", "staged", "rebar"; empty: chosen by the kind of device
-  bool allocate_on_demand = false;  // each buffer memory of its own, given back at once
 };
 
 // What commands are recorded into. Taking it from a driver takes longer than recording a short program.
@@ -55,7 +54,6 @@ class Device : public std::enable_shared_from_this<Device> {
   // Of a program that does not run any more; others may use it, or it goes. Never throws.
   void give_recording_memory(const RecordingMemory& memory, bool is_reusable) noexcept;
 
-  bool allocates_on_demand() const { return options_.allocate_on_demand; }
   VkPipelineCache pipeline_cache() const { return pipeline_cache_; }
 
   Transfers& transfers() { return *transfers_; }

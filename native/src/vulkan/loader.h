@@ -32,7 +32,7 @@ namespace graphopt::vulkan {
   X(vkCreateDescriptorSetLayout) X(vkDestroyDescriptorSetLayout) X(vkCreateDescriptorPool) \
   X(vkDestroyDescriptorPool) X(vkAllocateDescriptorSets) X(vkUpdateDescriptorSets) X(vkCreateCommandPool) \
   X(vkDestroyCommandPool) X(vkResetCommandPool) X(vkAllocateCommandBuffers) X(vkBeginCommandBuffer) \
-  X(vkEndCommandBuffer) X(vkQueueSubmit) X(vkCmdBindPipeline) X(vkCmdPushConstants) X(vkCmdDispatch) X(vkCmdDispatchIndirect) \
+  X(vkEndCommandBuffer) X(vkQueueSubmit) X(vkCmdBindPipeline) X(vkCmdPushConstants) X(vkCmdDispatch) \
   X(vkCmdPipelineBarrier) \
   X(vkCmdCopyBuffer) X(vkCmdFillBuffer) X(vkCmdBindDescriptorSets) X(vkCmdWriteTimestamp) \
   X(vkCmdResetQueryPool) X(vkCreateQueryPool) X(vkDestroyQueryPool) X(vkGetQueryPoolResults) \

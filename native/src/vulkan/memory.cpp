@@ -159,8 +159,8 @@ std::optional<MemoryRange> MemoryPool::take_from_blocks(std::uint64_t size, Usag
 }
 
 MemoryRange MemoryPool::take(std::uint64_t size, Usage usage) {
-  const bool on_demand = device_.allocates_on_demand() || usage == Usage::exported;
-  if (!on_demand) {
+  const bool is_alone = usage == Usage::exported;
+  if (!is_alone) {
     if (const auto range = take_from_blocks(size, usage)) return *range;
   }
   // Blocks double from 16 to 256 MiB; what is larger than half of the next one gets its own.
@@ -168,7 +168,7 @@ MemoryRange MemoryPool::take(std::uint64_t size, Usage usage) {
   for (auto& block : blocks_) {
     if (block->usage == usage) block_size = std::min(largest_block, std::max(block_size, 2 * block->size));
   }
-  const bool own = on_demand || rounded(size) > block_size / 2;
+  const bool own = is_alone || rounded(size) > block_size / 2;
   MemoryBlock* home = new_block(own ? rounded(size) : block_size, usage, size);
   const auto offset = home->ranges->allocate(size);
   if (!offset) throw DeviceError("A fresh memory block does not hold the buffer it was made for.");
@@ -185,8 +185,7 @@ void MemoryPool::release(MemoryBlock* block, std::uint64_t offset) {
 }
 
 std::uint64_t MemoryPool::kept_bytes(const MemoryBlock& like) const {
-  if (device_.allocates_on_demand() || like.usage == Usage::exported || like.usage == Usage::imported)
-    return 0;
+  if (like.usage == Usage::exported || like.usage == Usage::imported) return 0;
   const std::uint64_t most =
       like.usage == Usage::device || like.usage == Usage::shared ? most_kept_on_device : most_kept_on_host;
   return std::min(most, device_.physical().heaps.at(like.heap).size / 8);
@@ -253,8 +252,8 @@ void MemoryPool::allocate_memory(MemoryBlock& block, std::uint64_t asked) {
   VkBufferCreateInfo info{};
   info.sType = VK_STRUCTURE_TYPE_BUFFER_CREATE_INFO;
   info.size = block.size;
-  info.usage = VK_BUFFER_USAGE_STORAGE_BUFFER_BIT | VK_BUFFER_USAGE_INDIRECT_BUFFER_BIT |
-               VK_BUFFER_USAGE_TRANSFER_SRC_BIT | VK_BUFFER_USAGE_TRANSFER_DST_BIT;
+  info.usage = VK_BUFFER_USAGE_STORAGE_BUFFER_BIT | VK_BUFFER_USAGE_TRANSFER_SRC_BIT |
+               VK_BUFFER_USAGE_TRANSFER_DST_BIT;
   if (device_.physical().conditional) info.usage |= VK_BUFFER_USAGE_CONDITIONAL_RENDERING_BIT_EXT;
   const bool is_exported = block.usage == Usage::exported, is_imported = block.host != nullptr;
   const bool addresses = device_.physical().buffer_address && !is_imported;

@@ -42,32 +42,6 @@ void Recorder::dispatch(const std::shared_ptr<Kernel>& kernel,
                                          static_cast<std::uint32_t>(height), 1);
 }
 
-void Recorder::dispatch_indirect(const std::shared_ptr<Kernel>& kernel,
-                                 const std::vector<std::shared_ptr<Buffer>>& buffers,
-                                 const std::string& params, const std::shared_ptr<Buffer>& groups,
-                                 std::uint64_t place) {
-  check_arguments(*kernel, buffers, params);
-  if (place % 4 != 0 || place + 12 > groups->size()) {
-    throw DeviceError("The numbers of workgroups of kernel '" + kernel->name() + "' are to be at byte " +
-                      std::to_string(place) + " of a buffer of " + std::to_string(groups->size()) +
-                      " bytes; expected a multiple of 4, with three numbers of 4 bytes from there on.");
-  }
-  const DeviceApi& api = program_->device_->api();
-  if (!groups_visible_) {
-    VkMemoryBarrier memory{};
-    memory.sType = VK_STRUCTURE_TYPE_MEMORY_BARRIER;
-    memory.srcAccessMask = VK_ACCESS_SHADER_WRITE_BIT | VK_ACCESS_TRANSFER_WRITE_BIT;
-    memory.dstAccessMask = VK_ACCESS_INDIRECT_COMMAND_READ_BIT;
-    api.vkCmdPipelineBarrier(program_->commands_,
-                             VK_PIPELINE_STAGE_COMPUTE_SHADER_BIT | VK_PIPELINE_STAGE_TRANSFER_BIT,
-                             VK_PIPELINE_STAGE_DRAW_INDIRECT_BIT, 0, 1, &memory, 0, nullptr, 0, nullptr);
-    groups_visible_ = true;
-  }
-  bind(kernel, buffers, params);
-  program_->keep(groups);
-  api.vkCmdDispatchIndirect(program_->commands_, groups->handle(), groups->offset() + place);
-}
-
 void Recorder::begin_unless(const std::shared_ptr<Buffer>& flag, std::uint64_t place) {
   require_open();
   const DeviceApi& api = program_->device_->api();
@@ -203,7 +177,6 @@ void Recorder::keep(const std::shared_ptr<Buffer>& buffer) {
 
 void Recorder::barrier() {
   require_open();
-  groups_visible_ = false;
   constexpr VkPipelineStageFlags stages =
       VK_PIPELINE_STAGE_COMPUTE_SHADER_BIT | VK_PIPELINE_STAGE_TRANSFER_BIT;
   VkMemoryBarrier memory{};

@@ -88,11 +88,6 @@ class Recorder {
   // groups workgroups in all; folded into two dimensions where one is not enough.
   void dispatch(const std::shared_ptr<Kernel>& kernel, const std::vector<std::shared_ptr<Buffer>>& buffers,
                 const std::string& params, std::uint64_t groups);
-  // As many workgroups as three uint32 at `place` of a buffer say when the device gets there: x, y, z. A
-  // kernel wrote them before the last barrier; 0 skips the dispatch.
-  void dispatch_indirect(const std::shared_ptr<Kernel>& kernel,
-                         const std::vector<std::shared_ptr<Buffer>>& buffers, const std::string& params,
-                         const std::shared_ptr<Buffer>& groups, std::uint64_t place);
   // Dispatches from here to end_unless run only where the uint32 at `place` of a buffer is 0 when the device
   // gets here. Copies, fills and timestamps run anyway.
   void begin_unless(const std::shared_ptr<Buffer>& flag, std::uint64_t place);
@@ -118,7 +113,6 @@ class Recorder {
   VkPipeline bound_ = VK_NULL_HANDLE;
   std::uint32_t sets_left_ = 0;
   bool is_conditional_ = false;
-  bool groups_visible_ = false;  // to indirect dispatches, since the last barrier
 };
 
 // A submission. The device keeps its program alive until it is done; a ticket may be dropped at any time.

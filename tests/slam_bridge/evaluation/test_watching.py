@@ -1,19 +1,15 @@
-"""Runs can be watched: on a page in a browser of this machine, in rerun, in a recording."""
+"""Runs can be watched on a page in a browser of this machine."""
 
 import json
 import re
-import sys
 from pathlib import Path
 
 import pytest
 from processes import page_in_browser
 
 from graphopt.cli.main import main
-from graphopt.errors import OptionError
-from graphopt.evaluate import optional
 from graphopt.evaluate.report.live import LiveView
 from slam_bridge.evaluation.live import Watch, state
-from slam_bridge.evaluation.rerun import RerunView
 from slam_bridge.pipeline import Pipeline, PipelineOptions, open_sequence, run
 
 pytest.importorskip("cv2")
@@ -56,30 +52,8 @@ def test_a_watcher_makes_states_only_while_somebody_looks(sequence: Path) -> Non
     assert (status, kind) == (200, "application/json") and json.loads(content)["num_poses"] >= 1
 
 
-def test_a_run_is_recorded_for_rerun(sequence: Path, tmp_path: Path) -> None:
-    """The recording opens and has images of every frame, the trajectory, the map and the camera."""
-    pytest.importorskip("rerun", reason="rerun is not installed")
-    out, recording = tmp_path / "out", tmp_path / "run.rrd"
-    arguments = ["--mode", "stereo", "--single-thread", "--max-frames", "12", "--live", str(recording)]
-    assert main(["eval", "euroc", "--root", str(sequence), *arguments, "-o", str(out)]) == 0
-    content = recording.read_bytes()
-    for path in (b"/world/points", b"/world/trajectory", b"/world/camera/image/tracks", b"/status"):
-        assert path in content
-
-
-def test_what_cannot_be_watched_is_said(
-    sequence: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture
-) -> None:
-    """No rerun, several runs into one recording, no port."""
-    arguments = ["eval", "euroc", "--root", str(sequence), "-o", str(tmp_path / "out"), "--mode", "stereo"]
-    monkeypatch.setitem(sys.modules, "rerun", None)
-    for target in ("rerun", "a.rrd"):
-        assert main([*arguments, "--live", target]) == 2
-        assert "pip install rerun-sdk" in capsys.readouterr().err
-    with pytest.raises(OptionError, match="pip install rerun-sdk"):
-        RerunView("rerun", "x")
-    monkeypatch.setattr(optional, "load", lambda *_: None)
-    assert main([*arguments, "--live", "a.rrd"]) == 2
-    assert "records one run, these are 5. Add --runs 1" in capsys.readouterr().err
-    assert main([*arguments, "--live", "70000"]) == 2
-    assert "no port (1 to 65535), rerun, or FILE.rrd" in capsys.readouterr().err
+@pytest.mark.parametrize("target", ["70000", "0", "localhost"])
+def test_what_is_no_port_is_refused(target: str, capsys: pytest.CaptureFixture) -> None:
+    """Before anything is looked for."""
+    assert main(["eval", "euroc", "--root", "nowhere", "--modes", "stereo", "--live", target]) == 2
+    assert "is no port (1 to 65535)" in capsys.readouterr().err

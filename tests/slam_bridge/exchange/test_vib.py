@@ -265,7 +265,7 @@ def test_command_line(tmp_path, capsys):
     assert main([*arguments, "--iterations", "3"]) == 0
     assert "truth position_m" in capsys.readouterr().out
     shutil.copy(path, tmp_path / "q.vib")
-    options = ["--config", "llt-cpu", "--runs", "1", "-o", str(tmp_path / "report"), "--json"]
+    options = ["--configurations", "llt-cpu", "--runs", "1", "-o", str(tmp_path / "report"), "--json"]
     assert main(["eval", "vib", str(path), str(tmp_path / "q.vib"), *options]) == 0
     entries = json.loads(capsys.readouterr().out)["entries"]
     assert {entry["problem"] for entry in entries.values()} == {"p", "q"}

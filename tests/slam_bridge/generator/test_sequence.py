@@ -108,7 +108,16 @@ def test_command_line(tmp_path, capsys):
     truth = tmp_path / "gt.txt"
     times = np.arange(0.0, 4.0, 0.05)
     truth.write_text("".join(f"{t:.3f} {np.sin(t)} {0.2 * t} 1.5 0 0 0 1\n" for t in times))
-    words = ["generate", "vi-sequence", "--like", "V1_02", "-o", str(tmp_path / "out"), "--truth", str(truth)]
+    words = [
+        "generate",
+        "vi-sequence",
+        "--like",
+        "V1_02",
+        "-o",
+        str(tmp_path / "out"),
+        "--trajectory",
+        str(truth),
+    ]
     assert (
         main([*words, "--seconds", "0.2", "--image-scale", "0.1", "--shutter", "0.01", "--perfect-imu"]) == 0
     )

@@ -93,7 +93,7 @@ def test_one_thread_gives_the_same_answer_twice(euroc_clip):
 
 def test_command_line(euroc_clip, tmp_path, capsys):
     """`graphopt eval euroc` writes trajectory, report and the numbers that the table shows."""
-    arguments = ["--mode", "stereo", "--single-thread", "--max-frames", "20"]
+    arguments = ["--modes", "stereo", "--single-thread", "--max-frames", "20"]
     output = tmp_path / "out"
     assert main(["eval", "euroc", "--root", str(euroc_clip), *arguments, "-o", str(output)]) == 0
     entries = json.loads((output / "results.json").read_text())["entries"]
@@ -113,7 +113,7 @@ def test_one_failed_sequence_does_not_stop_the_others(euroc_clip, tmp_path, caps
     (tmp_path / "root").mkdir()
     (tmp_path / "root" / "good").symlink_to(euroc_clip)
     (tmp_path / "root" / "bad" / "mav0" / "cam0").mkdir(parents=True)
-    arguments = ["--mode", "stereo", "--single-thread", "--max-frames", "4", "-o", str(tmp_path / "out")]
+    arguments = ["--modes", "stereo", "--single-thread", "--max-frames", "4", "-o", str(tmp_path / "out")]
     assert main(["eval", "euroc", "--root", str(tmp_path / "root"), *arguments]) == 1
     entries = json.loads((tmp_path / "out" / "results.json").read_text())["entries"]
     assert "no calibration" in entries["bad"]["error"]

@@ -1,0 +1,227 @@
+"""Programs of an edge type's second derivatives, for derivatives of an optimum.
+
+With f = rho(s) / 2, s = e' Omega e, weight w = rho'(s), Jacobians J_a per vertex:
+
+    gradient    g_a  = w J_a' Omega e
+    curvature   K_ab = w J_a' Omega J_b + w sum_k (Omega e)_k d2 e_k + 2 w' (J_a' Omega e) (J_b' Omega e)'
+    adjoint     d phi / d input,   phi = sum_a lambda_a' g_a
+
+J is the derivative of the residual here, also where a type has a Jacobian of its own. Second derivatives are
+taken along the directions of oplus at 0; where the gradient vanishes their sum does not depend on the choice.
+
+`curvature` has the outputs of `edge`'s linearize (K instead of J' w Omega J, b = -g) and stands in its place;
+the kernel's width is a number behind the measurement, as the kernel is part of the program.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+from typing import Any
+
+from graphopt.codegen.cache import Definition, cached
+from graphopt.codegen.edge import Information, RobustKernel, dot
+from graphopt.codegen.program import Program
+from graphopt.codegen.trace import TracedEdge, call_with_symbols, trace_edge, trace_oplus
+from graphopt.codegen.workspace import workspace
+from graphopt.symbolic import Expr, as_exprs, const, jacobian, lift, make, substitute, var, variables
+from graphopt.types.base import EdgeType, VertexType, working_edge_type
+from graphopt.types.cache import per_type_cache
+from graphopt.types.robust_kernels import robust_kernel
+
+ADJOINT_INPUTS = ("estimate", "values", "measurement", "kernel_width", "information")
+"""What an edge's objective depends on: storage of its vertices and of its parameters, and its own data."""
+
+
+@dataclass(frozen=True, eq=False)
+class CurvatureKernels:
+    """Programs that stand where those of `edge.EdgeKernels` do."""
+
+    chi2: Program
+    """-> rho, e' Omega e, e"""
+    linearize: Program
+    """-> rho, upper triangle of the Hessian of f by pairs, minus its gradient"""
+
+
+@per_type_cache
+def compile_curvature(edge_type: EdgeType, information: str, kernel: int) -> CurvatureKernels:
+    """Curvature of an edge type between working forms.
+
+    information: variant as in `edge`; kernel: number of the robust kernel.
+    """
+    with workspace():
+        objective = _Objective(edge_type, information, robust_kernel(kernel).function)
+        name = f"{edge_type.name}.{{}}.{information}.{kernel}"
+        definition = Definition(objective.definition())
+        programs = [
+            cached(name.format(kind), objective.inputs(), definition, outputs)
+            for kind, outputs in (("objective", objective.chi2), ("curvature", objective.curvature))
+        ]
+        return CurvatureKernels(*programs)
+
+
+@per_type_cache
+def compile_adjoint(edge_type: EdgeType, kernel: int, wanted: tuple[str, ...]) -> Program:
+    """Derivatives of phi by the `wanted` of `ADJOINT_INPUTS`, one after the other, of one edge.
+
+    Inputs: per vertex storage (not its working form) and lambda, then storage of the parameters, measurement,
+    the kernel's width, information (full: upper triangle, row by row; so are its derivatives, in which an
+    entry off the diagonal counts for both of its places).
+    """
+    with workspace():
+        objective = _Objective(_stored_edge_type(edge_type), "full", robust_kernel(kernel).function)
+        name = f"{edge_type.name}.adjoint.{kernel}.{'+'.join(wanted)}"
+        definition = Definition(objective.definition())
+        return cached(name, objective.adjoint_inputs(), definition, lambda: objective.adjoint(wanted))
+
+
+@per_type_cache
+def compile_pullback(vertex_type: VertexType) -> Program:
+    """Storage, then a cotangent of it (storage_dim) -> cotangent of oplus's delta at 0 (tangent_dim)."""
+    with workspace():
+        vertex = trace_oplus(vertex_type)
+        cotangent = as_exprs(variables("cotangent", vertex_type.storage_dim))
+        storage = as_exprs(vertex.storage)
+
+        def outputs() -> list[Expr]:
+            return [dot([seed[x] for x in storage], cotangent) for seed in vertex.seeds(vertex_type.name)]
+
+        name = f"{vertex_type.name}.pullback"
+        return cached(name, storage + cotangent, Definition(vertex.moved), outputs)
+
+
+@per_type_cache
+def compile_oplus_jacobian(vertex_type: VertexType) -> Program:
+    """Storage -> derivative of oplus by delta at 0, (storage_dim, tangent_dim) row by row."""
+    with workspace():
+        vertex = trace_oplus(vertex_type)
+        storage = as_exprs(vertex.storage)
+
+        def outputs() -> list[Expr]:
+            seeds = vertex.seeds(vertex_type.name)
+            return [seed[x] for x in storage for seed in seeds]
+
+        return cached(f"{vertex_type.name}.oplus_jacobian", storage, Definition(vertex.moved), outputs)
+
+
+@per_type_cache
+def _stored_edge_type(kind: EdgeType) -> EdgeType:
+    """The edge type on stored numbers that computes what it computes in working forms."""
+    working = working_edge_type(kind)
+    vertices = tuple(map(_stored_vertex_type, kind.vertices))
+    return replace(working, vertices=vertices, jacobian=None, working_jacobian=None, made_by=None)
+
+
+def _stored_vertex_type(kind: VertexType) -> VertexType:
+    form = kind.working
+    if form is None:
+        return kind
+    return replace(kind, working=None, wrap=lambda storage: form.wrap(form.encode(storage)))
+
+
+class _Objective:
+    """f of one edge as expressions."""
+
+    def __init__(self, edge_type: EdgeType, variant: str, kernel: RobustKernel):
+        self._edge: TracedEdge = trace_edge(replace(edge_type, jacobian=None, made_by=None))
+        self._information = Information(variant, len(self._edge.residual))
+        self._seeds = [
+            vertex.seeds(name) for vertex, name in zip(self._edge.moved, self._edge.vertex_names, strict=True)
+        ]
+        self._omega_e = [dot(row, self._edge.residual) for row in self._information.matrix]
+        self._squared = dot(self._edge.residual, self._omega_e)
+        self.width = var("kernel_width")
+        chi2 = var("chi2")
+        found = call_with_symbols(f"{edge_type.name}: the robust kernel", kernel, [chi2, self.width])
+        rho, weight = (lift(x) for x in found)
+        slope = jacobian([weight], [{chi2: const(1.0)}])[0][0]
+        self.rho, self.weight, self.slope = substitute([rho, weight, slope], {chi2: self._squared})
+
+    def definition(self) -> list[Expr]:
+        """Everything that determines the programs."""
+        return [*self._edge.definition(), self.rho, self.weight]
+
+    def inputs(self) -> list[Expr]:
+        """Of the programs of curvature."""
+        return [*self._edge.inputs, self.width, *self._information.inputs]
+
+    def chi2(self) -> list[Expr]:
+        """-> rho, s, e."""
+        return [self.rho, self._squared, *self._edge.residual]
+
+    def curvature(self) -> list[Expr]:
+        """-> rho, K by pairs, -g."""
+        residual = self._edge.residual
+        flat = [seed for of_vertex in self._seeds for seed in of_vertex]
+        columns = _columns(jacobian(residual, flat))
+        pull = as_exprs(variables("pull", len(residual)))
+        bent = jacobian([dot(pull, column) for column in columns], flat)
+        weighted = [make("mul", self.weight, x) for x in self._omega_e]
+        gradient = [dot(column, self._omega_e) for column in columns]
+        twice_slope = make("mul", const(2.0), self.slope)
+        matrix = [[make("mul", self.weight, x) for x in row] for row in self._information.matrix]
+        products = [[dot(row, column) for row in matrix] for column in columns]
+        pairs = self._pairs()
+        second = substitute([bent[i][j] for i, j in pairs], dict(zip(pull, weighted, strict=True)))
+        outputs = [self.rho]
+        for (i, j), bend in zip(pairs, second, strict=True):
+            along = make("mul", make("mul", twice_slope, gradient[i]), gradient[j])
+            outputs.append(make("add", make("add", dot(columns[i], products[j]), bend), along))
+        return [*outputs, *(make("neg", make("mul", self.weight, x)) for x in gradient)]
+
+    def _pairs(self) -> list[tuple[int, int]]:
+        """(row, column) of the Hessian in the order of linearize's outputs."""
+        dims = [len(of_vertex) for of_vertex in self._seeds]
+        first = [sum(dims[:k]) for k in range(len(dims) + 1)]
+        return [
+            (first[a] + i, first[b] + j)
+            for a in range(len(dims))
+            for b in range(a, len(dims))
+            for j in range(dims[b])
+            for i in range(j + 1 if a == b else dims[a])
+        ]
+
+    def adjoint_inputs(self) -> list[Expr]:
+        """See `compile_adjoint`."""
+        storages = [as_exprs(vertex.storage) for vertex in self._edge.moved]
+        others = self._edge.inputs[sum(map(len, storages)) :]
+        vertices = [x for pair in zip(storages, self._lambdas(), strict=True) for part in pair for x in part]
+        return [*vertices, *others, self.width, *self._information.inputs]
+
+    def _lambdas(self) -> list[list[Expr]]:
+        return [as_exprs(variables(f"lambda{k}", len(seeds))) for k, seeds in enumerate(self._seeds)]
+
+    def adjoint(self, wanted: Sequence[str]) -> list[Expr]:
+        """See `compile_adjoint`."""
+        direction: dict[Expr, Expr] = {}
+        for seeds, factors, vertex in zip(self._seeds, self._lambdas(), self._edge.moved, strict=True):
+            for x in as_exprs(vertex.storage):
+                direction[x] = dot(factors, [seed[x] for seed in seeds])
+        rates = [row[0] for row in jacobian(self._edge.residual, [direction])]
+        phi = make("mul", self.weight, dot(rates, self._omega_e))
+        inputs = [x for kind in wanted for x in self._inputs_of(kind)]
+        return jacobian([phi], [{x: const(1.0)} for x in inputs])[0]
+
+    def _inputs_of(self, kind: str) -> list[Expr]:
+        edge = self._edge
+        names = {"values": "parameter", "measurement": "measurement"}
+        if kind == "estimate":
+            return [x for vertex in edge.moved for x in as_exprs(vertex.storage)]
+        if kind == "kernel_width":
+            return [self.width]
+        if kind == "information":
+            return self._information.inputs
+        return [x for x in edge.inputs if str(x.value).startswith(names[kind])]
+
+
+def _columns(rows: list[list[Expr]]) -> list[list[Expr]]:
+    return [list(column) for column in zip(*rows, strict=True)]
+
+
+__all__: list[Any] = [
+    "ADJOINT_INPUTS",
+    "CurvatureKernels",
+    "compile_adjoint",
+    "compile_curvature",
+    "compile_pullback",
+]

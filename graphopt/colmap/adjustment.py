@@ -1,0 +1,154 @@
+"""Bundle adjustment of COLMAP models: in place of `pycolmap.bundle_adjustment`, on any GPU or on the CPU.
+
+The residuals are COLMAP's reprojection errors, of which a point behind its camera has none; options, config
+and priors have COLMAP's names, and its defaults.
+"""
+
+from __future__ import annotations
+
+import os
+import sys
+import time
+from collections.abc import Callable, Sequence
+from dataclasses import replace
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+
+from graphopt.colmap.folders import read_colmap, write_colmap
+from graphopt.colmap.memory import Scene
+from graphopt.colmap.model import ColmapModel
+from graphopt.colmap.options import LOCAL, Options, config_of, prior_options_of, settings_of
+from graphopt.colmap.priors import (
+    PosePrior,
+    add_priors,
+    aligned,
+    centres_of,
+    in_metres,
+    priors_of,
+    transformed,
+)
+from graphopt.colmap.problem import Problem, everything, keep_gauge, problem_of, refined_model
+from graphopt.colmap.summary import BundleAdjustmentSummary, summary_of
+from graphopt.errors import OptionError
+from graphopt.optimizer.options import AutoOptions
+
+if TYPE_CHECKING:
+    from graphopt.graph import Graph
+
+
+def bundle_adjustment(
+    reconstruction: Any,
+    options: Any = None,
+    *,
+    config: Any = None,
+    pose_priors: Sequence[Any] | None = None,
+    prior_options: Any = None,
+    device: str = "auto",
+    callback: Callable[..., Any] | None = None,
+    residuals: Callable[[Problem], Any] | None = None,
+    **optimize: Any,
+) -> BundleAdjustmentSummary:
+    """Refine a model in place: its poses, points and intrinsics.
+
+    reconstruction: a `pycolmap.Reconstruction` (3.12 or later), a `ColmapModel`, or a folder, which is
+        written anew.
+    options: `Options`, or a `pycolmap.BundleAdjustmentOptions`; docs/colmap.md has what becomes of those of
+        Ceres.
+    config: `Config` or `pycolmap.BundleAdjustmentConfig`; None: all images, gauge by two cameras.
+    pose_priors: of `PosePrior`, `IntrinsicsPrior`, `pycolmap.PosePrior`. Where some have a position, the
+        model is moved onto these before. prior_options: `PriorOptions`, or a
+        `pycolmap.PosePriorBundleAdjustmentOptions`.
+    device: "auto", "cpu", "vulkan", "vulkan:1", ...; at "auto" the GPU that options may ask for.
+    callback: called with each finished iteration; `False` stops.
+    residuals: called with the `Problem` before it is solved, to add a user's edges to `problem.graph`.
+    optimize: precision, configuration, max_iterations, time_limit, ... of `graphopt.optimize`; they come
+        before what `options` say.
+
+    A summary that is not usable leaves the reconstruction as it was. Raises `OptionError` for what cannot be
+    refined here or is not an option here, and where a GPU that was asked for is missing.
+    """
+    chosen, settings = settings_of(options)
+    settings = settings | optimize
+    if device != "auto" or "device" not in settings:
+        settings["device"] = device
+    if callback is not None:
+        settings["callback"] = callback
+    poses, intrinsics = priors_of(pose_priors or ())
+    asked = prior_options_of(prior_options)
+    if prior_options is not None and not pose_priors:
+        raise OptionError("prior_options are given, but no pose_priors.")
+    began = time.perf_counter()
+    model, put = opened(reconstruction)
+    poses = in_metres(poses)
+    moved, shift = _placed(model, poses, asked)
+    if config is None and any(prior.position is not None for prior in poses):
+        config = replace(everything(model, chosen), fixed_gauge="UNSPECIFIED")
+    problem = problem_of(moved, chosen, None if config is None else config_of(config))
+    problem.shift = shift
+    add_priors(problem, poses, intrinsics, asked)
+    if residuals is not None:
+        residuals(problem)
+    converted = time.perf_counter() - began
+    summary = solve(problem, **settings)
+    began = time.perf_counter()
+    if summary.is_solution_usable():
+        refined = refined_model(problem)
+        put(transformed(refined, 1.0, np.eye(3), shift) if shift.any() else refined)
+        if config is None and hasattr(reconstruction, "update_point_3d_errors"):
+            reconstruction.update_point_3d_errors()  # as pycolmap.bundle_adjustment does
+    summary.seconds["convert"] = converted
+    summary.seconds["put_back"] = time.perf_counter() - began
+    if chosen.print_summary:
+        print(summary.report(), file=sys.stderr)
+    return summary
+
+
+def _placed(model: ColmapModel, priors: list[PosePrior], options: Any) -> tuple[ColmapModel, np.ndarray]:
+    """The model on its priors' positions, less a shift (3,) that keeps coordinates small."""
+    if not any(prior.position is not None for prior in priors):
+        return model, np.zeros(3)
+    moved = aligned(model, priors, options)
+    shift = np.asarray(centres_of(moved).mean(axis=0))
+    return transformed(moved, 1.0, np.eye(3), -shift), shift
+
+
+def solve(problem: Problem, **optimize: Any) -> BundleAdjustmentSummary:
+    """Optimize the graph of a problem, on one device or several; the gauge stays."""
+    import graphopt
+
+    if optimize.get("method", "auto") == "auto" and "options" not in optimize:
+        optimize["options"] = AutoOptions(**LOCAL)
+    several = "," in optimize.get("device", "auto")
+    summary = (graphopt.distributed.optimize if several else graphopt.optimize)(problem.graph, **optimize)
+    keep_gauge(problem)
+    return summary_of(summary, problem.graph, problem.scale is not None)
+
+
+def opened(reconstruction: Any) -> tuple[ColmapModel, Callable[[ColmapModel], None]]:
+    """The model of what a user gave, and what puts a refined one back."""
+    if isinstance(reconstruction, ColmapModel):
+        return reconstruction, lambda refined: _put(reconstruction, refined)
+    if isinstance(reconstruction, (str, os.PathLike)):
+        folder = os.fspath(reconstruction)
+        model = read_colmap(folder)
+        as_text = not os.path.exists(os.path.join(folder, "images.bin"))
+        return model, lambda refined: write_colmap(refined, folder, as_text)
+    if not all(hasattr(reconstruction, name) for name in ("frames", "rigs", "images", "points3D")):
+        kind = type(reconstruction).__name__
+        raise OptionError(
+            f"the reconstruction is a {kind}, expected a pycolmap.Reconstruction of pycolmap 3.12 or later, "
+            "a graphopt.colmap.ColmapModel, or a folder."
+        )
+    scene = Scene(reconstruction)
+    return scene.model, scene.put
+
+
+def _put(target: ColmapModel, refined: ColmapModel) -> None:
+    target.cameras, target.images, target.points = refined.cameras, refined.images, refined.points
+    target.rigs, target.frames = refined.rigs, refined.frames
+
+
+def graph_of_model(model: ColmapModel, options: Options) -> Graph:
+    """The graph of all of a model under these options; what is constant is fixed."""
+    return problem_of(model, options).graph

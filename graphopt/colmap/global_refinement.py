@@ -1,0 +1,174 @@
+"""GLOMAP's loop of bundle adjustments and filters (`GlobalMapper::IterativeBundleAdjustment` of COLMAP 4).
+
+    repeat up to ba_num_iterations times:
+        adjust with rotations held, then everything
+        remove observations with a normalized reprojection error above s max_normalized_reproj_error,
+        s = 3, 2, 1; where that removes less than 0.1 % of the points, with the next s at once
+    remove those above max_normalized_reproj_error, and points seen under less than min_tri_angle_deg
+
+The normalized error is that in the plane z = 1. Filters and normalization are pycolmap's.
+"""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, field, replace
+from typing import Any
+
+from graphopt.colmap.adjustment import bundle_adjustment
+from graphopt.colmap.options import Options, settings_of
+from graphopt.colmap.summary import BundleAdjustmentSummary
+from graphopt.errors import OptionError
+
+AS_GLOMAP = Options(loss_function_type="HUBER", loss_function_scale=1.0, min_track_length=3)
+"""GLOMAP's defaults."""
+_FEW = 1e-3
+"""Filtered observations per point that end an iteration's filters."""
+_LOOSEST = 3
+
+
+@dataclass
+class RefineSummary:
+    """What `refine` did."""
+
+    adjustments: list[tuple[str, BundleAdjustmentSummary]] = field(default_factory=list)
+    """Stage ("fixed rotations" or "joint") and its summary, in order."""
+    num_filtered_observations: int = 0
+    """Removed by both filters."""
+    num_iterations: int = 0
+
+    def is_solution_usable(self) -> bool:
+        """All adjustments were."""
+        return all(summary.is_solution_usable() for _, summary in self.adjustments)
+
+
+def refine(
+    reconstruction: Any,
+    options: Any = None,
+    *,
+    ba_num_iterations: int = 3,
+    ba_skip_fixed_rotation_stage: bool = False,
+    ba_skip_joint_optimization_stage: bool = False,
+    max_normalized_reproj_error: float = 1e-2,
+    min_tri_angle_deg: float = 1.0,
+    pose_priors: Sequence[Any] | None = None,
+    prior_options: Any = None,
+    device: str = "auto",
+    callback: Callable[..., Any] | None = None,
+    **optimize: Any,
+) -> RefineSummary:
+    """Refine and filter a `pycolmap.Reconstruction` (4.x) in place, or a folder, as GLOMAP's mapper does.
+
+    options: `Options`, `pycolmap.BundleAdjustmentOptions`, or `pycolmap.GlobalMapperOptions`, which have the
+    following four and their defaults as well; None: `AS_GLOMAP`. With pose_priors the model is not
+    normalized. An adjustment without a usable result ends the loop. Others as of `bundle_adjustment`.
+    """
+    pycolmap = _pycolmap()
+    if isinstance(reconstruction, (str, os.PathLike)):
+        scene = pycolmap.Reconstruction(os.fspath(reconstruction))
+        given = {name: value for name, value in locals().items() if name in _FORWARDED}
+        summary = refine(scene, options, **given, **optimize)
+        scene.write(os.fspath(reconstruction))
+        return summary
+    if hasattr(options, "get_bundle_adjustment"):
+        taken = {name: getattr(options, name) for name in _OF_MAPPER}
+        chosen, settings = settings_of(
+            options.get_bundle_adjustment(), type(options)().get_bundle_adjustment()
+        )
+        given = {"pose_priors": pose_priors, "prior_options": prior_options, "device": device}
+        settings = settings | given | {"callback": callback} | optimize
+        return _loop(pycolmap, reconstruction, chosen, settings, **taken)
+    chosen, settings = settings_of(AS_GLOMAP if options is None else options)
+    given = {"pose_priors": pose_priors, "prior_options": prior_options, "callback": callback}
+    if device != "auto" or "device" not in settings:
+        given["device"] = device
+    return _loop(
+        pycolmap,
+        reconstruction,
+        chosen,
+        settings | given | optimize,
+        ba_num_iterations=ba_num_iterations,
+        ba_skip_fixed_rotation_stage=ba_skip_fixed_rotation_stage,
+        ba_skip_joint_optimization_stage=ba_skip_joint_optimization_stage,
+        max_normalized_reproj_error=max_normalized_reproj_error,
+        min_tri_angle_deg=min_tri_angle_deg,
+    )
+
+
+_OF_MAPPER = (
+    "ba_num_iterations",
+    "ba_skip_fixed_rotation_stage",
+    "ba_skip_joint_optimization_stage",
+    "max_normalized_reproj_error",
+    "min_tri_angle_deg",
+)
+_FORWARDED = (*_OF_MAPPER, "pose_priors", "prior_options", "device", "callback")
+
+
+def _pycolmap() -> Any:
+    try:
+        import pycolmap
+    except ImportError as error:
+        raise OptionError(
+            "refine filters with pycolmap, which is not installed: pip install pycolmap."
+        ) from error
+    if not hasattr(pycolmap, "ReprojectionErrorType"):
+        raise OptionError(
+            f"refine needs pycolmap 4 or later, whose filters know normalized errors; "
+            f"{pycolmap.__version__} is installed."
+        )
+    return pycolmap
+
+
+def _loop(
+    pycolmap: Any,
+    scene: Any,
+    options: Options,
+    settings: dict[str, Any],
+    *,
+    ba_num_iterations: int,
+    ba_skip_fixed_rotation_stage: bool,
+    ba_skip_joint_optimization_stage: bool,
+    max_normalized_reproj_error: float,
+    min_tri_angle_deg: float,
+) -> RefineSummary:
+    summary = RefineSummary()
+    held = replace(options, constant_rig_from_world_rotation=True)
+    stages = [] if ba_skip_fixed_rotation_stage else [("fixed rotations", held)]
+    stages += [] if ba_skip_joint_optimization_stage else [("joint", options)]
+    has_priors = bool(settings["pose_priors"])
+    number = 0
+    while number < ba_num_iterations:
+        for stage, chosen in stages:
+            summary.adjustments.append((stage, bundle_adjustment(scene, chosen, **settings)))
+            if not summary.is_solution_usable():
+                return summary
+        if not has_priors:
+            scene.normalize()
+        summary.num_iterations += 1
+        filtered, is_done = 0, True
+        while is_done and number < ba_num_iterations:
+            largest = max(_LOOSEST - number, 1) * max_normalized_reproj_error
+            filtered += _filter_errors(pycolmap, scene, largest)
+            if filtered > _FEW * scene.num_points3D():
+                is_done = False
+            else:
+                number += 1
+        summary.num_filtered_observations += filtered
+        if is_done:
+            break
+        number += 1
+    summary.num_filtered_observations += _filter_errors(pycolmap, scene, max_normalized_reproj_error)
+    manager = pycolmap.ObservationManager(scene)
+    summary.num_filtered_observations += manager.filter_points3D_with_small_triangulation_angle(
+        min_tri_angle_deg, scene.point3D_ids()
+    )
+    scene.update_point_3d_errors()
+    return summary
+
+
+def _filter_errors(pycolmap: Any, scene: Any, largest: float) -> int:
+    manager = pycolmap.ObservationManager(scene)
+    kind = pycolmap.ReprojectionErrorType.NORMALIZED
+    return int(manager.filter_points3D_with_large_reprojection_error(largest, scene.point3D_ids(), kind))

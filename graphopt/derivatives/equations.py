@@ -1,0 +1,174 @@
+"""The exact Hessian and gradient of chi2 / 2, in the arrays of a block solver on the CPU.
+
+    (K + D) dx = b,    K = sum d2 (rho / 2),    b = -sum d (rho / 2)
+
+K has the block pattern of the normal equations, so whatever solves these solves it: the block solver's H is
+overwritten by K, and nothing but the edges' data is held twice.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+
+from graphopt.codegen.second_order import compile_curvature
+from graphopt.errors import GradientError, SolverError
+from graphopt.graph import Graph
+from graphopt.linear.null_space import find_null_space
+from graphopt.linear.vectors import norm
+from graphopt.problem.structure import EdgeGroup
+from graphopt.solver.cpu import CpuBlockSolver, add_programs, edge_data, make_linearizer
+from graphopt.solver.marginals import describe
+from graphopt.types.base import working_edge_type
+
+GROWTH = 1e12
+"""Of a vector under inv(K) D: beyond, K is singular up to rounding."""
+DAMPING = 1e-8
+"""Share of K's diagonal that singular="damp" adds to it."""
+_EXACT = 1e-10  # residual of a solution, relative, that is not refined
+_REFINEMENTS = 3
+
+
+class ExactEquations:
+    """K and b at the estimates of a block solver, which solves with them."""
+
+    def __init__(self, graph: Graph, solver: CpuBlockSolver):
+        self.solver, self.structure = solver, solver.structure
+        self._linearizer, self._groups = make_linearizer(
+            graph.parameter_sets, solver.structure, solver.estimates, add_group=_add_group
+        )
+        self._holds = _held_scalars(solver)
+        self._damping: np.ndarray | None = None
+
+    def refresh(self) -> None:
+        """Take the graph's present measurements, information and kernel widths."""
+        for number, group in self._groups:
+            self._linearizer.set_edge_data(number, *_data(group))
+        self._holds = _held_scalars(self.solver)
+
+    def linearize(self) -> float:
+        """K and b at the present estimates; returns chi2."""
+        with self.solver.changing_equations():
+            return self._linearizer.linearize(self.solver.values, self.solver.b)
+
+    def chi2(self) -> float:
+        """Robustified chi2 at the present estimates."""
+        return self._linearizer.chi2()
+
+    def edge_chi2(self) -> list[tuple[EdgeGroup, np.ndarray]]:
+        """(m,) e' Omega e of each group, without robust kernels."""
+        return [(group, self._linearizer.edge_chi2(number)) for number, group in self._groups]
+
+    def factorize(self, right: np.ndarray, damp: bool) -> np.ndarray | None:
+        """x (dim,) of (K + D) x = right; None: K + D is not positive definite.
+
+        D holds components that the graph holds, and with `damp` is a share of K's diagonal.
+        """
+        diagonal = self.solver.diagonal
+        damping = DAMPING * np.abs(diagonal) if damp else np.zeros(len(diagonal))
+        damping[self._holds] = 1e30 * max(float(np.abs(diagonal).max()), 1.0)
+        self._damping = damping if damp or self._holds.any() else None
+        right = np.where(self._holds, 0.0, right)
+        self.solver.b[:] = right
+        if not self.solver.solve(0.0 if self._damping is None else damping):
+            return None
+        return self._refined(self.solver.dx.copy(), right)
+
+    def solve_again(self, right: np.ndarray) -> np.ndarray:
+        """Another right-hand side, with the factor of `factorize`."""
+        right = np.where(self._holds, 0.0, right)
+        return self._refined(self.solver.solve_again(right), right)
+
+    def _refined(self, x: np.ndarray, right: np.ndarray) -> np.ndarray:
+        """Iterative refinement, where a solution is not exact (conjugate gradients, bad condition)."""
+        weight = 1.0 / np.sqrt(np.maximum(np.abs(self.solver.diagonal), 1e-300))
+        size = norm(weight * right)
+        before = np.inf
+        for _ in range(_REFINEMENTS):
+            rest = right - self.multiply(x)
+            left = norm(weight * rest)
+            if not _EXACT * size < left < 0.5 * before:
+                break
+            before = left
+            x = x + self.solver.solve_again(rest)
+        return np.where(self._holds, 0.0, x)
+
+    def multiply(self, x: np.ndarray) -> np.ndarray:
+        """(K + D) x, with what the last `factorize` has factorized."""
+        return self.product(self.solver.values, x)
+
+    def product(self, values: np.ndarray, x: np.ndarray) -> np.ndarray:
+        """(K + D) x with other values (see `Structure`) of K."""
+        product = self.solver.product(values, x)
+        if self._damping is not None:
+            product = product + self._damping * x
+        return product
+
+    def growth(self) -> float:
+        """How much inv(K) D lets a vector grow: 1 of a diagonal matrix, without bound of a singular one."""
+        root = np.sqrt(np.abs(self.solver.diagonal))
+        x = np.random.default_rng(0).standard_normal(len(root))
+        return norm(root * self.solve_again(root * x)) / norm(x)
+
+    def why_not_definite(self) -> str:
+        """A sentence about a K that could not be factorized, or hardly; Gauss-Newton's H takes its place.
+
+        Directions that change no error are looked for in J' w Omega J: away from the optimum K has none.
+        """
+        if not np.isfinite(self.solver.values).all():
+            return "The Hessian is not finite: a function has no second derivative there."
+        self.solver.linearize()
+        try:
+            space = find_null_space(self.structure.pattern, self.solver.values)
+        except SolverError as error:
+            return str(error)
+        if space.num_directions == 0:
+            return (
+                "The Hessian is indefinite, or too ill-conditioned to be factorized: this is no minimum, or "
+                "a robust kernel is so steep that the end is a saddle. Optimize further, or start elsewhere."
+            )
+        return (
+            f"The Hessian is singular: {describe(space, self.structure)}. Fix vertices, hold components "
+            "(Graph.hold), add priors, or pass singular='damp' where the loss does not depend on them."
+        )
+
+
+def _add_group(linearizer: Any, group: EdgeGroup) -> int:
+    kind = working_edge_type(group.edge_set.type)
+    programs = compile_curvature(kind, group.information, group.kernel)
+    return add_programs(linearizer, group, (programs.chi2, programs.linearize, None), _data(group))
+
+
+def _data(group: EdgeGroup) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
+    """As `edge_data`, with the kernel's width behind the measurement."""
+    measurement, information, width = edge_data(group)
+    return np.concatenate([measurement, width[:, None]], axis=1), information, width
+
+
+def _held_scalars(solver: CpuBlockSolver) -> np.ndarray:
+    """(dim,) bool: components that vertices hold."""
+    structure = solver.structure
+    holds = np.zeros(structure.dim, bool)
+    for vertex_set, offsets in zip(structure.selection.vertex_sets, structure.vertex_offsets, strict=True):
+        if vertex_set.held is not None:
+            rows = np.flatnonzero(offsets >= 0)
+            places = offsets[rows, None] + np.arange(vertex_set.type.tangent_dim)
+            holds[places.ravel()] = vertex_set.held[rows].ravel()
+    return holds
+
+
+def refuse_what_has_none(graph: Graph) -> None:
+    """`GradientError` for graphs whose optimum has no derivative here."""
+    if graph.has_computed():
+        raise GradientError(
+            "The graph has computed values (Graph.add_computed), whose optimum is not differentiated. Write "
+            "the function into the residual."
+        )
+    for edge_set in graph.edge_sets:
+        if edge_set.type.is_external:
+            raise GradientError(
+                f"{edge_set.type.tag} is evaluated outside: its second derivatives are not known, so the "
+                "optimum is not differentiated. Write the residual with numpy functions "
+                "(graphopt.edge_type), or leave these edges out."
+            )

@@ -1,0 +1,209 @@
+"""The optimum of a graph as a function of some of its arrays, and vector-Jacobian products of it.
+
+    x*(inputs) = argmin chi2(x, inputs)
+
+`solve` optimizes, then refines by Newton's steps (`refine`). `vjp` needs inputs and optimum only, whoever
+computed it when: one exact linearization, one factorization, one pass over the edges. The graph is a template
+that is left as it was found.
+"""
+
+from __future__ import annotations
+
+import warnings
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field, replace
+from typing import Any
+from weakref import WeakKeyDictionary
+
+import numpy as np
+
+from graphopt.derivatives.adjoint import AdjointPass, pulled_back
+from graphopt.derivatives.equations import ExactEquations, refuse_what_has_none
+from graphopt.derivatives.inputs import Input, holding, resolve
+from graphopt.derivatives.refine import Doubts, refine
+from graphopt.errors import GradientError, OptionError
+from graphopt.graph import Graph
+from graphopt.linear.options import SolverOptions
+from graphopt.optimizer.optimize import optimize
+from graphopt.optimizer.request import fix_gauge
+from graphopt.optimizer.summary import Summary
+from graphopt.solver.configurations import configured
+from graphopt.solver.cpu import CpuBlockSolver
+from graphopt.solver.reuse import on_forget, prepared_solver
+
+GRADIENTS = ("implicit", "truncated")
+ON_DOUBT = ("raise", "warn")
+SINGULAR = ("error", "damp")
+_SELECTING = ("level", "vertices", "edges")
+_SOLVER_FIELDS = tuple(SolverOptions.__dataclass_fields__)
+
+
+@dataclass(frozen=True)
+class Solved:
+    """What a solve has found."""
+
+    estimates: tuple[np.ndarray, ...]
+    """Per vertex set of the graph (n, storage_dim)."""
+    summary: Summary
+    doubts: Doubts
+
+
+@dataclass(eq=False)
+class OptimumProblem:
+    """A graph, the arrays that are inputs, and how it is solved."""
+
+    graph: Graph
+    names: Sequence[str]
+    """See `inputs`."""
+    gradient: str = "implicit"
+    """"implicit": of the optimum. "truncated": through the last `steps` Gauss-Newton iterations only, as
+    backpropagation through them would give it (Shaban et al., Truncated Back-propagation for Bilevel
+    Optimization, AISTATS 2019); with more steps it converges to the other."""
+    steps: int = 5
+    """Of gradient="truncated"."""
+    on_doubt: str = "raise"
+    """What `vjp` does where a derivative cannot be trusted: "raise" `GradientError`, or "warn"."""
+    singular: str = "error"
+    """"damp": a share of 1e-8 of the Hessian's diagonal is added to it, for graphs that can move without
+    changing chi2, and losses that do not change with it."""
+    warm_start: bool = False
+    """Leave the optimum in the graph, for the next solve to start from."""
+    options: Mapping[str, Any] = field(default_factory=dict)
+    """Of `optimize`."""
+
+    def __post_init__(self) -> None:
+        for name, known in (("gradient", GRADIENTS), ("on_doubt", ON_DOUBT), ("singular", SINGULAR)):
+            if getattr(self, name) not in known:
+                raise OptionError(f"{name} is {getattr(self, name)!r}, expected one of {', '.join(known)}.")
+        if not isinstance(self.steps, int) or self.steps < 1:
+            raise OptionError(f"steps is {self.steps!r}, expected a whole number >= 1.")
+        refuse_what_has_none(self.graph)
+        self.inputs: list[Input] = resolve(self.graph, self.names)
+
+    @property
+    def tags(self) -> list[str]:
+        """Names of the outputs: tags of the vertex sets."""
+        return [vertex_set.type.tag for vertex_set in self.graph.vertex_sets]
+
+    def solve(self, values: Sequence[np.ndarray]) -> Solved:
+        """Optimize with these inputs, in the order of `names`."""
+        given = {one: one.checked(value) for one, value in zip(self.inputs, values, strict=True)}
+        sets = self.graph.vertex_sets
+        after = [vertex_set.look("estimate").copy() for vertex_set in sets]
+        try:
+            with holding(given, {}):
+                summary = optimize(self.graph, **self.options)
+                equations = self._exact_equations()
+                doubts = refine(equations, self.singular == "damp")
+                equations.solver.finish()
+                estimates = tuple(vertex_set.look("estimate").copy() for vertex_set in sets)
+            if self.warm_start:
+                after = list(estimates)
+        finally:
+            for vertex_set, estimate in zip(sets, after, strict=True):
+                vertex_set.estimate = estimate
+        return Solved(estimates, summary, doubts)
+
+    def vjp(
+        self,
+        values: Sequence[np.ndarray],
+        estimates: Sequence[np.ndarray],
+        doubts: Doubts,
+        cotangents: Sequence[np.ndarray | None],
+    ) -> list[np.ndarray]:
+        """Cotangents of the inputs, of those of the estimates (None: zero); all other arguments of `solve`.
+
+        Raises `GradientError` where they cannot be trusted, see `on_doubt`.
+        """
+        given = {one: one.checked(value) for one, value in zip(self.inputs, values, strict=True)}
+        sets = self.graph.vertex_sets
+        optimum = {rows: np.asarray(array, np.float64) for rows, array in zip(sets, estimates, strict=True)}
+        with holding({one: array for one, array in given.items() if one.column != "estimate"}, optimum):
+            given_back = {
+                rows: np.asarray(array, np.float64)
+                for rows, array in zip(sets, cotangents, strict=True)
+                if array is not None
+            }
+            return self._vjp(doubts, given_back)
+
+    def _vjp(self, doubts: Doubts, cotangents: Mapping[Any, np.ndarray]) -> list[np.ndarray]:
+        equations = self._exact_equations()
+        structure = equations.structure
+        v = pulled_back(structure, cotangents)
+        lambda_ = self._truncated(equations, v) if self.gradient == "truncated" else None
+        if lambda_ is None:
+            equations.linearize()
+            self._tell(doubts, equations)
+            lambda_ = equations.factorize(v, self.singular == "damp")
+            if lambda_ is None:
+                raise GradientError(equations.why_not_definite())
+        else:
+            self._tell(doubts, equations)
+        found = AdjointPass(self.graph, structure, lambda_).gradients(self.inputs, cotangents)
+        return [found[one] for one in self.inputs]
+
+    def _truncated(self, equations: ExactEquations, v: np.ndarray) -> np.ndarray:
+        """inv(H) sum_i (I - K inv(H))^i v with Gauss-Newton's H, i < steps."""
+        solver = equations.solver
+        equations.linearize()
+        exact = solver.values.copy()
+        solver.refresh()
+        solver.linearize()
+        rest, total = v, np.zeros(len(v))
+        for step in range(self.steps):
+            moved = equations.factorize(rest, self.singular == "damp") if step == 0 else None
+            if step == 0 and moved is None:
+                raise GradientError(f"Gauss-Newton's H is not definite. {equations.why_not_definite()}")
+            moved = equations.solve_again(rest) if moved is None else moved
+            total = total + moved
+            rest = rest - equations.product(exact, moved)
+        return total
+
+    def _tell(self, doubts: Doubts, equations: ExactEquations) -> None:
+        sentences = list(doubts.sentences)
+        if not sentences:
+            return
+        if doubts.is_singular:
+            sentences[0] = equations.why_not_definite()
+        text = " ".join(sentences)
+        if self.on_doubt == "raise":
+            raise GradientError(f"{text} on_doubt='warn' returns the derivative nevertheless.")
+        warnings.warn(text, GradientWarning, stacklevel=2)
+
+    def _exact_equations(self) -> ExactEquations:
+        """Of the graph as it is now."""
+        options = self.options
+        chosen = {name: options[name] for name in _SELECTING if name in options}
+        selection = self.graph.select(**chosen)
+        selection, _ = fix_gauge(self.graph, selection, options.get("fix", "auto"))
+        asked = SolverOptions(**{name: options[name] for name in _SOLVER_FIELDS if name in options})
+        asked = configured(asked)
+        solver = prepared_solver(self.graph, selection, asked, {"analyze": 0.0, "prepare": 0.0})
+        known = _equations.get(self.graph)
+        if not isinstance(solver, CpuBlockSolver):
+            if known is not None and known.structure is solver.structure:
+                known.solver.refresh()
+                known.refresh()
+                return known
+            plain = replace(asked, device="cpu", precision="auto", schedule="auto", work_queues="auto")
+            solver = CpuBlockSolver(self.graph, solver.structure, plain)
+        if known is not None and known.solver is solver:
+            known.refresh()
+            return known
+        made = _equations[self.graph] = ExactEquations(self.graph, solver)
+        return made
+
+
+_equations: WeakKeyDictionary[Graph, ExactEquations] = WeakKeyDictionary()
+"""The last ones of each graph."""
+
+
+def _forget(graph: Graph) -> None:
+    _equations.pop(graph, None)
+
+
+on_forget(_forget)
+
+
+class GradientWarning(UserWarning):
+    """A derivative of an optimum that cannot be trusted."""

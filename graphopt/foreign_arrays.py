@@ -1,0 +1,245 @@
+"""Arrays of other libraries: taken as they are where memory allows, copied from a GPU, refused by name.
+
+    host()      anything with `__dlpack__` or `__cuda_array_interface__` as a numpy array
+    empty()     memory that a graph can take without a copy
+
+Strides and offsets are kept. Memory of a CUDA device is copied in the order of its stream, by the driver
+(libcuda), which is loaded when the first such array comes. Layout of dlpack's structures: dlpack.h 0.8.
+"""
+
+from __future__ import annotations
+
+import ctypes
+import functools
+import weakref
+from typing import Any
+
+import numpy as np
+
+from graphopt.errors import DeviceError, ShapeError
+
+_ON_HOST = (1, 3, 11, 13)  # kDLCPU, kDLCUDAHost, kDLROCMHost, kDLCUDAManaged
+_ON_CUDA = 2
+_LEGACY_STREAM = 1  # of dlpack: CUDA's legacy default stream, with which plain copies are in order
+_KINDS = {0: "i", 1: "u", 2: "f", 5: "c", 6: "b"}  # of DLDataType.code
+
+
+class SharedArray(np.ndarray):
+    """What `empty` returns."""
+
+
+_shared: weakref.WeakValueDictionary[int, SharedArray] = weakref.WeakValueDictionary()
+"""By address."""
+
+
+def empty(shape: int | tuple[int, ...], dtype: Any = np.float64) -> SharedArray:
+    """An array to fill and hand to a graph, which keeps this memory instead of a copy of it.
+
+    `torch.from_dlpack(empty(...))` and the like are the same memory. Where a set of the graph is new, its
+    column is this memory (`add_vertices`, `add_edges`): what is written there later changes the graph. It is
+    float64 of the column's whole shape; quaternions that are not unit are normalised in a copy.
+    """
+    made = np.empty(shape, dtype).view(SharedArray)
+    if made.size:
+        _shared[made.ctypes.data] = made
+    return made
+
+
+def shared(array: np.ndarray) -> np.ndarray | None:
+    """The memory of `empty`, where the array is the whole of it by whatever way it came; else None."""
+    owner = _shared.get(array.ctypes.data) if array.size else None
+    if owner is None or owner.nbytes != array.nbytes or owner.dtype != array.dtype:
+        return None
+    return owner.view(np.ndarray).reshape(array.shape) if array.flags.c_contiguous else None
+
+
+def host(values: Any, what: str = "values") -> Any:
+    """A numpy array of an array of another library; anything else as it is.
+
+    Raises `ShapeError` for numbers that numpy has not (bfloat16) and for tensors that require gradients,
+    `DeviceError` for memory of a device that cannot be read.
+    """
+    if isinstance(values, (np.ndarray, list, tuple, float, int)) or values is None:
+        return values
+    if hasattr(values, "__dlpack__") and hasattr(values, "__dlpack_device__"):
+        kind, number = (int(part) for part in values.__dlpack_device__())
+        if kind in _ON_HOST:
+            return _of_host(values, what)
+        if kind == _ON_CUDA:
+            return _of_cuda_capsule(_capsule(values, what), number)
+        raise DeviceError(
+            f"{what} is on a device of kind {kind} (DLDeviceType), which is not read. Copy it to the host."
+        )
+    if hasattr(values, "__cuda_array_interface__"):
+        return _of_cuda_interface(values.__cuda_array_interface__)
+    return values
+
+
+def _of_host(values: Any, what: str) -> np.ndarray:
+    try:
+        return np.from_dlpack(values)
+    except (BufferError, TypeError, RuntimeError, ValueError) as error:
+        if getattr(values, "requires_grad", False):
+            raise ShapeError(
+                f"{what} requires gradients, which a graph does not record. Pass {what}.detach(), or use "
+                "graphopt.torch.solve, through which gradients flow."
+            ) from None
+        try:
+            found = np.asarray(values)
+        except (TypeError, RuntimeError, ValueError):
+            found = np.asarray(None)
+        if found.dtype.kind in "fiub":
+            return found
+        dtype = getattr(values, "dtype", "unknown")
+        raise ShapeError(
+            f"{what} of dtype {dtype} cannot be read: {error}. Convert it to float64 first."
+        ) from None
+
+
+def _capsule(values: Any, what: str) -> Any:
+    if getattr(values, "requires_grad", False):
+        raise ShapeError(f"{what} requires gradients, which a graph does not record. Pass {what}.detach().")
+    return values.__dlpack__(stream=_LEGACY_STREAM)
+
+
+# ---------------------------------------------------------------- dlpack
+
+
+class _Tensor(ctypes.Structure):
+    """DLTensor."""
+
+    _fields_ = (
+        ("data", ctypes.c_void_p),
+        ("device_type", ctypes.c_int32),
+        ("device_id", ctypes.c_int32),
+        ("ndim", ctypes.c_int32),
+        ("code", ctypes.c_uint8),
+        ("bits", ctypes.c_uint8),
+        ("lanes", ctypes.c_uint16),
+        ("shape", ctypes.POINTER(ctypes.c_int64)),
+        ("strides", ctypes.POINTER(ctypes.c_int64)),
+        ("byte_offset", ctypes.c_uint64),
+    )
+
+
+def _of_cuda_capsule(capsule: Any, device: int) -> np.ndarray:
+    """Copy what a capsule "dltensor" describes; its deleter runs when the capsule goes."""
+    pointer_of = ctypes.pythonapi.PyCapsule_GetPointer
+    pointer_of.restype, pointer_of.argtypes = ctypes.c_void_p, (ctypes.py_object, ctypes.c_char_p)
+    tensor = _Tensor.from_address(pointer_of(capsule, b"dltensor"))
+    shape = tuple(tensor.shape[k] for k in range(tensor.ndim))
+    dtype = _dtype(tensor.code, tensor.bits, tensor.lanes)
+    strides = None
+    if tensor.strides:
+        strides = tuple(tensor.strides[k] * dtype.itemsize for k in range(tensor.ndim))
+    return _copied((tensor.data or 0) + tensor.byte_offset, shape, strides, dtype, device)
+
+
+def _dtype(code: int, bits: int, lanes: int) -> np.dtype:
+    if lanes != 1 or code not in _KINDS or bits % 8 or bits > 128:
+        raise ShapeError(
+            f"An array has numbers of type code {code} with {bits} bits (DLDataType), which numpy has not "
+            "(bfloat16 has code 4). Convert it to float64 first."
+        )
+    return np.dtype(f"{_KINDS[code]}{bits // 8}")
+
+
+# ---------------------------------------------------------------- CUDA
+
+
+def _of_cuda_interface(interface: dict[str, Any]) -> np.ndarray:
+    """Copy what `__cuda_array_interface__` (version 3) describes, after its stream."""
+    if interface.get("mask") is not None:
+        raise ShapeError("A CUDA array with a mask is not read. Fill masked places first.")
+    address, _ = interface["data"]
+    cuda = _Cuda()
+    device = cuda.device_of(address)
+    stream = interface.get("stream")
+    if stream is not None:
+        with cuda.context(device):
+            cuda.call("cuStreamSynchronize", ctypes.c_void_p(0 if stream == _LEGACY_STREAM else stream))
+    strides = interface.get("strides")
+    return _copied(address, tuple(interface["shape"]), strides, np.dtype(interface["typestr"]), device)
+
+
+def _copied(
+    address: int, shape: tuple[int, ...], strides: tuple[int, ...] | None, dtype: np.dtype, device: int
+) -> np.ndarray:
+    """The array on the host: the span of memory that it lies in is copied at once, then viewed."""
+    if 0 in shape:
+        return np.empty(shape, dtype)
+    if strides is None:
+        strides = np.empty(shape, np.uint8).strides
+        strides = tuple(stride * dtype.itemsize for stride in strides)
+    if any(stride < 0 for stride in strides):
+        raise ShapeError(f"A CUDA array has strides {strides}: negative ones are not read. Copy it first.")
+    span = sum((size - 1) * stride for size, stride in zip(shape, strides, strict=True)) + dtype.itemsize
+    buffer = np.empty(span, np.uint8)
+    cuda = _Cuda()
+    with cuda.context(device):
+        cuda.call(
+            "cuMemcpyDtoH_v2",
+            ctypes.c_void_p(buffer.ctypes.data),
+            ctypes.c_uint64(address),
+            ctypes.c_size_t(span),
+        )
+    return np.ndarray(shape, dtype, buffer, 0, strides)
+
+
+class _Context:
+    """A device's primary context, current within `with`."""
+
+    def __init__(self, cuda: _Cuda, device: int):
+        self._cuda, self._device = cuda, device
+
+    def __enter__(self) -> None:
+        handle = ctypes.c_int()
+        self._cuda.call("cuDeviceGet", ctypes.byref(handle), self._device)
+        self._handle = handle
+        context = ctypes.c_void_p()
+        self._cuda.call("cuDevicePrimaryCtxRetain", ctypes.byref(context), handle)
+        self._cuda.call("cuCtxPushCurrent_v2", context)
+
+    def __exit__(self, *error: object) -> None:
+        self._cuda.call("cuCtxPopCurrent_v2", ctypes.byref(ctypes.c_void_p()))
+        self._cuda.call("cuDevicePrimaryCtxRelease_v2", self._handle)
+
+
+@functools.cache
+def _library() -> Any:
+    try:
+        library = ctypes.CDLL("libcuda.so.1")
+    except OSError as error:
+        raise DeviceError(
+            f"An array is on a CUDA device, and its driver is not there: {error}. Copy the array to the host."
+        ) from None
+    if (code := library.cuInit(0)) != 0:
+        raise DeviceError(f"An array is on a CUDA device, and the driver does not start: error {code}.")
+    return library
+
+
+class _Cuda:
+    """The driver's functions that are called."""
+
+    def __init__(self) -> None:
+        self._driver = _library()
+
+    def call(self, name: str, *arguments: Any) -> None:
+        """Call a function; `DeviceError` with its code and name where it fails."""
+        code = getattr(self._driver, name)(*arguments)
+        if code != 0:
+            text = ctypes.c_char_p()
+            self._driver.cuGetErrorName(code, ctypes.byref(text))
+            known = (text.value or b"unknown").decode()
+            raise DeviceError(f"Reading an array of a CUDA device: {name} failed with {known} ({code}).")
+
+    def context(self, device: int) -> _Context:
+        """Make a device's primary context current."""
+        return _Context(self, device)
+
+    def device_of(self, address: int) -> int:
+        """Ordinal of the device that an address belongs to."""
+        ordinal = ctypes.c_int()
+        attribute = 9  # CU_POINTER_ATTRIBUTE_DEVICE_ORDINAL
+        self.call("cuPointerGetAttribute", ctypes.byref(ordinal), attribute, ctypes.c_uint64(address))
+        return ordinal.value

@@ -1,0 +1,163 @@
+"""A solve as a differentiable function of jax arrays, and edges whose residual jax computes.
+
+    estimates = graphopt.jax.solve(graph, {"EDGE_SE2.information": information})
+    loss = ((estimates["VERTEX_SE2"] - truth) ** 2).sum()
+
+`solve` may stand within `jax.jit` and `jax.vmap`. Computed is on the host in float64. Estimates have jax's
+widest float: float64 with `jax.config.update("jax_enable_x64", True)`, otherwise float32, which costs digits.
+Derivatives of derivatives and forward mode are not defined.
+"""
+
+from __future__ import annotations
+
+import importlib
+from collections.abc import Callable, Mapping, Sequence
+from typing import Any
+
+import numpy as np
+
+from graphopt.derivatives.call import Call, call_of
+from graphopt.derivatives.problem import Doubts
+from graphopt.errors import OptionError
+from graphopt.graph import Graph
+from graphopt.types.base import EdgeType, ParameterType, VertexType
+from graphopt.types.identity import home_of
+from graphopt.types.outside import outside_edge_type
+
+try:
+    import jax
+    import jax.numpy as jnp
+    from jax.core import Tracer
+except ImportError as error:
+    raise ImportError(
+        "graphopt.jax needs JAX, which is not installed: pip install 'graphopt[jax]'."
+    ) from error
+
+__all__ = ["edge_type", "solve"]
+
+
+def solve(graph: Graph, inputs: Mapping[str, Any], **options: Any) -> dict[str, Any]:
+    """The optimum of `graph` with these inputs, through which gradients flow back to them.
+
+    Inputs and options as of `graphopt.torch.solve`. Returns the estimates by tag of the vertex type
+    (n, storage_dim), of a batch (b, n, storage_dim).
+
+    Errors are raised as there; within `jax.jit` jax wraps them. The graph must not be changed while compiled
+    functions that solve it are in use.
+    """
+    arrays = {name: jnp.asarray(value) for name, value in inputs.items()}
+    call = call_of(graph, {name: array.shape for name, array in arrays.items()}, options)
+    shaped = [
+        jnp.broadcast_to(array, full).reshape(whole)
+        for array, full, whole in zip(arrays.values(), call.broadcast, call.reshape, strict=True)
+    ]
+    found = _differentiable(call)(*shaped)
+    return {
+        tag: estimate.reshape(shape)
+        for tag, estimate, shape in zip(call.problem.tags, found, call.output_shapes, strict=True)
+    }
+
+
+def _differentiable(call: Call) -> Any:
+    """The function of arrays that have the shapes of the graph's."""
+    problem = call.problem
+    widest = jax.dtypes.canonicalize_dtype(np.float64)
+    rows = [vertex_set.look("estimate").shape for vertex_set in problem.graph.vertex_sets]
+    results = (*(jax.ShapeDtypeStruct(shape, widest) for shape in rows), jax.ShapeDtypeStruct((3,), widest))
+
+    def forward(*values: Any) -> tuple[np.ndarray, ...]:
+        solved = problem.solve([np.asarray(value, np.float64) for value in values])
+        found = (*solved.estimates, solved.doubts.numbers())
+        return tuple(array.astype(widest) for array in found)
+
+    def backward(values: Any, found: Any, cotangents: Any) -> tuple[np.ndarray, ...]:
+        *estimates, numbers = (np.asarray(array, np.float64) for array in found)
+        given = [np.asarray(cotangent, np.float64) for cotangent in cotangents]
+        inputs = [np.asarray(value, np.float64) for value in values]
+        gradients = problem.vjp(inputs, estimates, Doubts.of_numbers(numbers), given)
+        return tuple(gradient.astype(value.dtype) for gradient, value in zip(gradients, values, strict=True))
+
+    def solved(*values: Any) -> Any:
+        return _called(forward, results, *values)
+
+    @jax.custom_vjp
+    def function(*values: Any) -> Any:
+        return solved(*values)[:-1]
+
+    def remember(*values: Any) -> Any:
+        found = solved(*values)
+        return found[:-1], (values, found)
+
+    def pull(saved: Any, cotangents: Any) -> Any:
+        values, found = saved
+        shapes = tuple(jax.ShapeDtypeStruct(value.shape, value.dtype) for value in values)
+        return tuple(_called(backward, shapes, values, found, tuple(cotangents)))
+
+    function.defvjp(remember, pull)
+    return function
+
+
+def _called(function: Any, results: Any, *arguments: Any) -> Any:
+    """On the host: at once where there are numbers, so that errors are our own, else when jax runs it."""
+    if any(isinstance(leaf, Tracer) for leaf in jax.tree_util.tree_leaves(arguments)):
+        return jax.pure_callback(function, results, *arguments, vmap_method="sequential")
+    return tuple(jnp.asarray(array) for array in function(*arguments))
+
+
+def edge_type(
+    *,
+    tag: str,
+    vertices: Sequence[str | VertexType],
+    residual_dim: int,
+    measurement_dim: int = 0,
+    parameters: Sequence[str | ParameterType] = (),
+    jacobian: str = "reverse",
+) -> Callable[[Callable[..., Any]], EdgeType]:
+    """Decorator: an edge type whose residual a function of jax arrays computes, of all its edges at once.
+
+    The function takes and returns what that of `graphopt.torch.edge_type` does, as float64 arrays, and is
+    compiled (`jax.jit`). jacobian: "reverse" differentiates by jax, "differences" by central differences.
+    """
+    if jacobian not in ("reverse", "differences"):
+        raise OptionError(f"jacobian is {jacobian!r}, expected 'reverse' or 'differences'.")
+    count = len(vertices)
+
+    def decorate(function: Callable[..., Any]) -> EdgeType:
+        compiled = jax.jit(function)
+
+        @jax.jit
+        def differentiated(*arrays: Any) -> Any:
+            residual, pull = jax.vjp(lambda *moving: function(*moving, *arrays[count:]), *arrays[:count])
+            one_hot = jnp.eye(residual.shape[-1], dtype=residual.dtype)[:, None, :]
+            cotangents = jnp.broadcast_to(one_hot, (residual.shape[-1], *residual.shape))
+            return residual, [jnp.moveaxis(block, 0, 1) for block in jax.vmap(pull)(cotangents)]
+
+        def evaluate(*arrays: np.ndarray) -> np.ndarray:
+            with _double():
+                return np.asarray(compiled(*arrays))
+
+        def linearize(*arrays: np.ndarray) -> tuple[np.ndarray, list[np.ndarray]]:
+            with _double():
+                residual, blocks = differentiated(*arrays)
+                return np.asarray(residual), [np.asarray(block) for block in blocks]
+
+        evaluate.__doc__ = function.__doc__
+        return outside_edge_type(
+            evaluate,
+            linearize if jacobian == "reverse" else None,
+            tag=tag,
+            vertices=vertices,
+            residual_dim=residual_dim,
+            measurement_dim=measurement_dim,
+            parameters=parameters,
+            home=home_of(function),
+        )
+
+    return decorate
+
+
+def _double() -> Any:
+    """float64 within it, whatever the program has configured."""
+    if hasattr(jax, "enable_x64"):
+        return jax.enable_x64(True)
+    return importlib.import_module("jax.experimental").enable_x64()  # of earlier versions

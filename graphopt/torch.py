@@ -1,0 +1,204 @@
+"""A solve as a differentiable function of torch tensors, and edges whose residual torch computes.
+
+    solution = graphopt.torch.solve(graph, {"EDGE_SE2.information": information})
+    loss = ((solution["VERTEX_SE2"] - truth) ** 2).sum()
+    loss.backward()
+
+Computed is on the CPU in float64 (the forward solve wherever `device` says), whatever the tensors' device and
+dtype; estimates are float64 tensors on the device of the first input, gradients have their input's dtype and
+device. Derivatives of derivatives are not defined.
+
+    @graphopt.torch.edge_type(tag="EDGE_HEIGHT", vertices=["VERTEX_SE3:QUAT"], residual_dim=1)
+    def height(poses):  # (m, 7) of all edges
+        return network(poses[:, :3])  # (m, 1)
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+
+from graphopt.derivatives.call import Call, call_of
+from graphopt.derivatives.problem import Doubts
+from graphopt.errors import OptionError
+from graphopt.graph import Graph
+from graphopt.optimizer.summary import Summary
+from graphopt.types.base import EdgeType, ParameterType, VertexType
+from graphopt.types.identity import home_of
+from graphopt.types.outside import outside_edge_type
+
+try:
+    import torch
+except ImportError as error:
+    raise ImportError(
+        "graphopt.torch needs PyTorch, which is not installed: pip install 'graphopt[torch]'."
+    ) from error
+
+__all__ = ["Solution", "edge_type", "solve"]
+
+
+@dataclass(frozen=True)
+class Solution:
+    """The optimum; `solution["VERTEX_SE2"]` are the estimates of a vertex type."""
+
+    estimates: dict[str, torch.Tensor]
+    """By tag of the vertex type (n, storage_dim), of a batch (b, n, storage_dim)."""
+    summary: Summary
+    doubts: Doubts
+    """`doubts.sentences` says what makes derivatives doubtful; empty if nothing does."""
+
+    def __getitem__(self, tag: str) -> torch.Tensor:
+        return self.estimates[tag]
+
+
+def solve(graph: Graph, inputs: Mapping[str, torch.Tensor], **options: Any) -> Solution:
+    """The optimum of `graph` with these inputs, through which gradients flow back to them.
+
+    inputs: by name (see `graphopt.derivatives.inputs`) tensors that stand for arrays of the graph:
+        "TAG.measurement", "TAG.information", "TAG.kernel_width" of edges, "TAG.values" of parameters,
+        "TAG.estimate" of vertices (fixed ones are inputs, others start there). Shorter shapes broadcast: one
+        (d, d) information for all edges. With one dimension more they are a batch: as many problems are
+        solved, as one graph of copies.
+    options: of `graphopt.optimize`, and
+        gradient="implicit": of the optimum, by the implicit function theorem with the exact Hessian;
+            "truncated": through the last `steps` (5) Gauss-Newton iterations only.
+        on_doubt="raise": `backward` raises `GradientError` where the derivative cannot be trusted: the step
+            that was left promises more than 1e-6 of chi2, the Hessian is singular, or an edge is at a kink
+            of its robust kernel; "warn" warns.
+        singular="error"; "damp" adds 1e-8 of the Hessian's diagonal, for graphs that can move as a whole and
+            losses that do not change with it.
+        warm_start=True leaves the optimum in the graph; by default the graph stays as it is.
+
+    Raises `ShapeError`, `OptionError`, `GraphError`; `GradientError` for graphs whose optimum has no
+    derivative here (computed values, edges that are evaluated outside).
+    """
+    for name, tensor in inputs.items():
+        if not isinstance(tensor, torch.Tensor):
+            raise OptionError(f"input {name!r} is {type(tensor).__name__}, expected a torch tensor.")
+    call = call_of(graph, {name: tensor.shape for name, tensor in inputs.items()}, options)
+    shaped = [
+        tensor.expand(full).reshape(whole)
+        for tensor, full, whole in zip(inputs.values(), call.broadcast, call.reshape, strict=True)
+    ]
+    told: dict[str, Any] = {}
+    found = _Solve.apply(call, told, *shaped)
+    tags = call.problem.tags
+    return Solution(dict(zip(tags, found, strict=True)), told["summary"], told["doubts"])
+
+
+class _Solve(torch.autograd.Function):
+    @staticmethod
+    def forward(ctx: Any, call: Call, told: dict[str, Any], *tensors: torch.Tensor) -> Any:
+        values = [_numpy(tensor) for tensor in tensors]
+        solved = call.problem.solve(values)
+        told["summary"], told["doubts"] = solved.summary, solved.doubts
+        device = tensors[0].device
+        outputs = tuple(
+            torch.from_numpy(estimate.reshape(shape)).to(device)
+            for estimate, shape in zip(solved.estimates, call.output_shapes, strict=True)
+        )
+        ctx.call, ctx.doubts = call, solved.doubts
+        ctx.save_for_backward(*tensors, *outputs)
+        ctx.set_materialize_grads(False)
+        return outputs
+
+    @staticmethod
+    @torch.autograd.function.once_differentiable
+    def backward(ctx: Any, *gradients: torch.Tensor | None) -> Any:
+        call: Call = ctx.call
+        saved, count = ctx.saved_tensors, len(call.reshape)
+        tensors, outputs = saved[:count], saved[count:]
+        rows = [vertex_set.look("estimate").shape for vertex_set in call.problem.graph.vertex_sets]
+        cotangents = [
+            None if gradient is None else _numpy(gradient).reshape(shape)
+            for gradient, shape in zip(gradients, rows, strict=True)
+        ]
+        if all(cotangent is None for cotangent in cotangents):
+            return (None,) * (2 + count)
+        estimates = [_numpy(output).reshape(shape) for output, shape in zip(outputs, rows, strict=True)]
+        values = [_numpy(tensor) for tensor in tensors]
+        found = call.problem.vjp(values, estimates, ctx.doubts, cotangents)
+        return (
+            None,
+            None,
+            *(
+                torch.from_numpy(array).to(tensor) if needed else None
+                for array, tensor, needed in zip(found, tensors, ctx.needs_input_grad[2:], strict=True)
+            ),
+        )
+
+
+def _numpy(tensor: torch.Tensor) -> np.ndarray:
+    return tensor.detach().to("cpu", torch.float64).contiguous().numpy()
+
+
+def edge_type(
+    *,
+    tag: str,
+    vertices: Sequence[str | VertexType],
+    residual_dim: int,
+    measurement_dim: int = 0,
+    parameters: Sequence[str | ParameterType] = (),
+    jacobian: str = "reverse",
+    device: str = "cpu",
+    dtype: torch.dtype = torch.float64,
+) -> Callable[[Callable[..., torch.Tensor]], EdgeType]:
+    """Decorator: an edge type whose residual a function of tensors computes, of all its edges at once.
+
+    The function takes stored estimates (m, storage_dim) per vertex, stored parameters (m, storage_dim) each,
+    and the measurements (m, measurement_dim) if there are any, as tensors of `dtype` on `device`; it returns
+    (m, residual_dim), in which row k depends on rows k only. It is called once per linearization and once per
+    chi2; its edges are mixed with compiled ones and have information, robust kernels and levels as these.
+
+    jacobian: "reverse" differentiates by torch, one backward pass per component; "differences" by central
+        differences of stored numbers, for functions that torch cannot differentiate.
+
+    Raises `ShapeError` when the function returns another shape.
+    """
+    if jacobian not in ("reverse", "differences"):
+        raise OptionError(f"jacobian is {jacobian!r}, expected 'reverse' or 'differences'.")
+    count = len(vertices)
+
+    def tensors(arrays: Sequence[np.ndarray]) -> list[torch.Tensor]:
+        return [torch.from_numpy(array).to(device, dtype) for array in arrays]
+
+    def decorate(function: Callable[..., torch.Tensor]) -> EdgeType:
+        def evaluate(*arrays: np.ndarray) -> np.ndarray:
+            with torch.no_grad():
+                return _numpy(function(*tensors(arrays)))
+
+        def linearize(*arrays: np.ndarray) -> tuple[np.ndarray, list[np.ndarray]]:
+            given = tensors(arrays)
+            moving = [tensor.detach().requires_grad_() for tensor in given[:count]]
+            with torch.enable_grad():
+                residual = function(*moving, *given[count:])
+            columns = []
+            for component in range(residual.shape[-1]):
+                total = residual[..., component].sum()
+                found = (None,) * count
+                if total.requires_grad:
+                    found = torch.autograd.grad(total, moving, retain_graph=True, allow_unused=True)
+                columns.append(
+                    [
+                        np.zeros(tuple(tensor.shape)) if gradient is None else _numpy(gradient)
+                        for gradient, tensor in zip(found, moving, strict=True)
+                    ]
+                )
+            return _numpy(residual), [np.stack(blocks, axis=1) for blocks in zip(*columns, strict=True)]
+
+        evaluate.__doc__ = function.__doc__
+        return outside_edge_type(
+            evaluate,
+            linearize if jacobian == "reverse" else None,
+            tag=tag,
+            vertices=vertices,
+            residual_dim=residual_dim,
+            measurement_dim=measurement_dim,
+            parameters=parameters,
+            home=home_of(function),
+        )
+
+    return decorate

@@ -1,0 +1,136 @@
+// Models of COLMAP: records of its binary files, and pycolmap's own memory.
+#include <pybind11/numpy.h>
+#include <pybind11/pybind11.h>
+
+#include <cstring>
+#include <stdexcept>
+#include <vector>
+
+#include "graph/linked_nodes.h"
+#include "text/records.h"
+
+namespace py = pybind11;
+
+namespace {
+
+using Ints = py::array_t<int64_t, py::array::c_style | py::array::forcecast>;
+using Doubles = py::array_t<double, py::array::c_style | py::array::forcecast>;
+
+template <class T>
+py::array_t<T> copied(const std::vector<T>& data) {
+  return py::array_t<T>(static_cast<py::ssize_t>(data.size()), data.data());
+}
+
+py::tuple split_records(const py::bytes& data, int64_t first, int64_t count, int64_t head_size,
+                        int64_t element_size) {
+  const std::string_view view(data);
+  graphopt::text::Records found;
+  {
+    const py::gil_scoped_release release;
+    found = graphopt::text::split_records(view, first, count, head_size, element_size);
+  }
+  return py::make_tuple(py::bytes(found.heads.data(), found.heads.size()),
+                        py::bytes(found.elements.data(), found.elements.size()), copied(found.starts),
+                        found.end);
+}
+
+py::bytes join_records(const py::bytes& heads, const py::bytes& elements, const Ints& starts,
+                       int64_t head_size, int64_t element_size) {
+  const std::string_view head_view(heads), element_view(elements);
+  const auto records = static_cast<int64_t>(starts.size()) - 1;
+  if (records < 0 || static_cast<int64_t>(head_view.size()) != records * head_size ||
+      static_cast<int64_t>(element_view.size()) != starts.at(records) * element_size)
+    throw py::value_error("heads, elements and starts do not belong together");
+  PyObject* made =
+      PyBytes_FromStringAndSize(nullptr, static_cast<py::ssize_t>(head_view.size() + element_view.size()));
+  if (made == nullptr) throw py::error_already_set();
+  graphopt::text::join_records(head_view, element_view, starts.data(), records, head_size, element_size,
+                               PyBytes_AS_STRING(made));
+  return py::reinterpret_steal<py::bytes>(made);
+}
+
+graphopt::NodeLayout layout_of(const py::tuple& offsets) {
+  return {offsets[0].cast<int64_t>(), offsets[1].cast<int64_t>(), offsets[2].cast<int64_t>()};
+}
+
+// The GIL is kept: nobody may change the map meanwhile.
+py::tuple read_nodes(uintptr_t first, int64_t count, const py::tuple& offsets) {
+  const graphopt::NodeLayout layout = layout_of(offsets);
+  py::array_t<int64_t> keys(count);
+  py::array_t<double> values({count, int64_t{3}});
+  int64_t* key = keys.mutable_data();
+  double* value = values.mutable_data();
+  const int64_t found = graphopt::walk_nodes(
+      reinterpret_cast<const char*>(first), count, layout, [&](int64_t k, const char* node) {
+        std::memcpy(key + k, node + layout.key, sizeof(int64_t));
+        std::memcpy(value + 3 * k, node + layout.value, 3 * sizeof(double));
+      });
+  return py::make_tuple(keys, values, found);
+}
+
+int64_t write_nodes(uintptr_t first, const py::tuple& offsets, const Ints& keys, const Doubles& values) {
+  const graphopt::NodeLayout layout = layout_of(offsets);
+  const auto count = static_cast<int64_t>(keys.size());
+  if (values.size() != 3 * count) throw py::value_error("values must be (count, 3)");
+  int64_t others = 0;
+  const int64_t found =
+      graphopt::walk_nodes(reinterpret_cast<const char*>(first), count, layout, [&](int64_t k, char* node) {
+        int64_t key = 0;
+        std::memcpy(&key, node + layout.key, sizeof key);
+        if (key != keys.data()[k]) {
+          ++others;
+          return;
+        }
+        std::memcpy(node + layout.value, values.data() + 3 * k, 3 * sizeof(double));
+      });
+  if (others > 0 || found != count) throw std::runtime_error("the points changed while they were refined");
+  return found;
+}
+
+// Keypoints (x, y doubles, then somewhere an id) of all images that name a point.
+py::tuple read_keypoints(const Ints& addresses, const Ints& counts, int64_t stride, int64_t id_offset) {
+  const auto images = static_cast<int64_t>(addresses.size());
+  constexpr int64_t none = -1;
+  std::vector<int64_t> starts{0};
+  for (int64_t i = 0; i < images; ++i) {
+    const char* keypoint = reinterpret_cast<const char*>(addresses.data()[i]);
+    int64_t seen = 0;
+    for (int64_t k = 0; k < counts.data()[i]; ++k, keypoint += stride) {
+      int64_t id = 0;
+      std::memcpy(&id, keypoint + id_offset, sizeof id);
+      seen += id != none ? 1 : 0;
+    }
+    starts.push_back(starts.back() + seen);
+  }
+  py::array_t<double> pixels({starts.back(), int64_t{2}});
+  py::array_t<int64_t> ids(starts.back()), numbers(starts.back());
+  double* pixel = pixels.mutable_data();
+  int64_t *point = ids.mutable_data(), *number = numbers.mutable_data();
+  for (int64_t i = 0; i < images; ++i) {
+    const char* keypoint = reinterpret_cast<const char*>(addresses.data()[i]);
+    for (int64_t k = 0; k < counts.data()[i]; ++k, keypoint += stride) {
+      int64_t id = 0;
+      std::memcpy(&id, keypoint + id_offset, sizeof id);
+      if (id == none) continue;
+      std::memcpy(pixel, keypoint, 2 * sizeof(double));
+      pixel += 2;
+      *point++ = id;
+      *number++ = k;
+    }
+  }
+  return py::make_tuple(copied(starts), pixels, ids, numbers);
+}
+
+}  // namespace
+
+void bind_colmap(py::module_& m) {
+  m.def("split_records", &split_records, py::arg("data"), py::arg("first"), py::arg("count"),
+        py::arg("head_size"), py::arg("element_size"));
+  m.def("join_records", &join_records, py::arg("heads"), py::arg("elements"), py::arg("starts"),
+        py::arg("head_size"), py::arg("element_size"));
+  m.def("read_nodes", &read_nodes, py::arg("first"), py::arg("count"), py::arg("offsets"));
+  m.def("write_nodes", &write_nodes, py::arg("first"), py::arg("offsets"), py::arg("keys"),
+        py::arg("values"));
+  m.def("read_keypoints", &read_keypoints, py::arg("addresses"), py::arg("counts"), py::arg("stride"),
+        py::arg("id_offset"));
+}

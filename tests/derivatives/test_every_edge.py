@@ -1,0 +1,45 @@
+"""Vector-Jacobian products of a whole solve, of every edge type, against central differences."""
+
+import numpy as np
+import pytest
+from builtin_edges import EDGES
+from derivative_problems import difference, directions, held_graph, inputs_of
+
+from graphopt.derivatives import OptimumProblem
+from graphopt.types.robust_kernels import KERNELS
+
+SMOOTH = [kernel.number for kernel in KERNELS if kernel.name not in ("None", "ScaleDelta")]
+CASES = [(kind, SMOOTH[number % len(SMOOTH)]) for number, kind in enumerate(EDGES)]
+
+
+@pytest.mark.parametrize(("kind", "kernel"), CASES, ids=[f"{k.tag}-{KERNELS[n].name}" for k, n in CASES])
+def test_product_of_every_edge_type(kind, kernel):
+    """By measurement, information, kernel width, parameters and a fixed vertex at once: to 1e-6."""
+    graph = held_graph(kind, kernel)
+    problem = OptimumProblem(graph, inputs_of(graph, kind))
+    values = [one.rows.look(one.column).copy() for one in problem.inputs]
+    solved = problem.solve(values)
+    rng = np.random.default_rng(5)
+    cotangents = [rng.standard_normal(estimate.shape) for estimate in solved.estimates]
+    steps = directions(problem, rng)
+    gradients = problem.vjp(values, solved.estimates, solved.doubts, cotangents)
+    parts = [float((gradient * step).sum()) for gradient, step in zip(gradients, steps, strict=True)]
+    expected = difference(problem, values, steps, cotangents)
+    assert abs(sum(parts) - expected) <= 1e-6 * max(np.abs(parts).sum(), 1e-3)
+
+
+@pytest.mark.parametrize("kernel", SMOOTH, ids=[KERNELS[number].name for number in SMOOTH])
+@pytest.mark.parametrize("column", ["measurement", "information", "kernel_width"])
+def test_every_kernel_and_input_alone(kernel, column):
+    """One input at a time under every robust kernel."""
+    kind = next(edge for edge in EDGES if edge.tag == "EDGE_SE2")
+    graph = held_graph(kind, kernel)
+    problem = OptimumProblem(graph, [f"EDGE_SE2.{column}"])
+    values = [problem.inputs[0].rows.look(column).copy()]
+    solved = problem.solve(values)
+    rng = np.random.default_rng(7)
+    cotangents = [rng.standard_normal(estimate.shape) for estimate in solved.estimates]
+    steps = directions(problem, rng)
+    (gradient,) = problem.vjp(values, solved.estimates, solved.doubts, cotangents)
+    expected = difference(problem, values, steps, cotangents)
+    assert abs(float((gradient * steps[0]).sum()) - expected) <= 1e-6 * max(np.abs(gradient).sum(), 1e-3)

@@ -1,0 +1,145 @@
+"""Edges whose residual torch or jax computes, beside the same residual compiled."""
+
+import jax.numpy as jnp
+import numpy as np
+import pytest
+import torch
+
+import graphopt
+import graphopt.jax
+import graphopt.torch
+from graphopt.errors import GradientError, OptionError, ShapeError
+from graphopt.types import registry
+
+CALLS = []
+
+
+def torch_bearing(poses, points, measured):
+    """Position of a point in the frame of a pose, minus the measured one."""
+    CALLS.append(len(poses))
+    step = points - poses[:, :2]
+    c, s = torch.cos(poses[:, 2]), torch.sin(poses[:, 2])
+    seen = torch.stack([c * step[:, 0] + s * step[:, 1], c * step[:, 1] - s * step[:, 0]], dim=1)
+    return seen - measured
+
+
+def jax_bearing(poses, points, measured):
+    """Compute the same in jax."""
+    step = points - poses[:, :2]
+    c, s = jnp.cos(poses[:, 2]), jnp.sin(poses[:, 2])
+    seen = jnp.stack([c * step[:, 0] + s * step[:, 1], c * step[:, 1] - s * step[:, 0]], axis=1)
+    return seen - measured
+
+
+def of(package, function, tag, **options):
+    return package.edge_type(
+        tag=tag, vertices=["VERTEX_SE2", "VERTEX_XY"], residual_dim=2, measurement_dim=2, **options
+    )(function)
+
+
+@pytest.fixture(scope="module")
+def kinds():
+    made = {
+        "torch": of(graphopt.torch, torch_bearing, "EDGE_TEST_TORCH"),
+        "jax": of(graphopt.jax, jax_bearing, "EDGE_TEST_JAX"),
+        "differences": of(graphopt.torch, torch_bearing, "EDGE_TEST_DIFF", jacobian="differences"),
+    }
+    yield made
+    for kind in made.values():
+        registry.unregister(kind)
+
+
+def landmark_graph(kind):
+    """Poses and points; the observations are `kind`, g2o's EDGE_SE2_XY or its twin; two are outliers."""
+    rng = np.random.default_rng(2)
+    graph = graphopt.Graph()
+    poses = np.arange(8)[:, None] * [1.0, 0.2, 0.1]
+    points = rng.uniform(-2, 9, (5, 2))
+    graph.add_vertices(
+        "VERTEX_SE2", range(8), poses + 0.05 * rng.standard_normal((8, 3)), fixed=np.arange(8) == 0
+    )
+    graph.add_vertices(
+        "VERTEX_XY", range(10, 15), points + 0.2 * rng.standard_normal((5, 2)), marginalized=True
+    )
+    graph.add_edges("EDGE_SE2", [(i, i + 1) for i in range(7)], [1.0, 0.1, 0.1], np.diag([9.0, 9.0, 40.0]))
+    pairs = [(i, 10 + k) for i in range(8) for k in range(5)]
+    measured = []
+    for i, k in pairs:
+        x, y, angle = poses[i]
+        d = points[k - 10] - [x, y]
+        c, s = np.cos(angle), np.sin(angle)
+        measured.append([c * d[0] + s * d[1], c * d[1] - s * d[0]] + 0.05 * rng.standard_normal(2))
+    measured[3] += 4.0
+    graph.add_edges(
+        kind, pairs, measured, np.array([[20.0, 3.0], [3.0, 10.0]]), kernel="Huber", kernel_width=1.0
+    )
+    return graph
+
+
+@pytest.mark.parametrize("method", ["lm", "gn", "dogleg", "auto"])
+@pytest.mark.parametrize("name", ["torch", "jax", "differences"])
+def test_the_optimum_of_compiled_edges(kinds, name, method):
+    """Chi2 of every iteration and the estimates are those of the compiled residual."""
+    graphs = [landmark_graph(kind) for kind in ("EDGE_SE2_XY", kinds[name])]
+    summaries = [graphopt.optimize(graph, method) for graph in graphs]
+    expected, found = ([step.chi2 for step in summary.iterations] for summary in summaries)
+    np.testing.assert_allclose(found[:5], expected[:5], rtol=1e-6)
+    np.testing.assert_allclose(summaries[1].final_chi2, summaries[0].final_chi2, rtol=1e-8)
+    for one, other in zip(graphs[0].vertex_sets, graphs[1].vertex_sets, strict=True):
+        np.testing.assert_allclose(other.estimate, one.estimate, atol=1e-4)
+
+
+def test_chi2_and_errors_without_an_optimization(kinds):
+    """`Graph.chi2` and `EdgeSet.errors`."""
+    compiled, outside = (landmark_graph(kind) for kind in ("EDGE_SE2_XY", kinds["torch"]))
+    assert outside.chi2() == pytest.approx(compiled.chi2(), rel=1e-12)
+    np.testing.assert_allclose(
+        outside.edge_set(kinds["torch"]).errors(), compiled.edge_set("EDGE_SE2_XY").errors(), atol=1e-12
+    )
+
+
+def test_called_once_per_linearization_and_chi2(kinds):
+    """With all edges at once."""
+    graph = landmark_graph(kinds["torch"])
+    CALLS.clear()
+    summary = graphopt.optimize(graph, "lm", 4)
+    trials = sum(step.trials for step in summary.iterations)
+    assert set(CALLS) == {40}
+    assert len(CALLS) <= len(summary.iterations) + trials + 2
+
+
+def test_a_wrong_shape_is_named(kinds):
+    """Of the residual."""
+    kind = graphopt.torch.edge_type(tag="EDGE_TEST_SHAPE", vertices=["VERTEX_XY"], residual_dim=2)(
+        lambda points: points[:, :1]
+    )
+    try:
+        graph = graphopt.Graph()
+        graph.add_vertices("VERTEX_XY", [0, 1])
+        graph.add_edges(kind, [[0], [1]])
+        with pytest.raises(
+            ShapeError, match=r"EDGE_TEST_SHAPE: the residual has shape \(2, 1\), expected \(2, 2\)"
+        ):
+            graphopt.optimize(graph)
+    finally:
+        registry.unregister(kind)
+
+
+def test_what_has_no_second_derivatives_is_refused(kinds):
+    """Gradients through a solve with outside edges; options that there are not."""
+    graph = landmark_graph(kinds["torch"])
+    measurement = torch.tensor(graph.edge_set("EDGE_SE2").measurement.copy())
+    with pytest.raises(GradientError, match="EDGE_TEST_TORCH is evaluated outside"):
+        graphopt.torch.solve(graph, {"EDGE_SE2.measurement": measurement})
+    for package in (graphopt.torch, graphopt.jax):
+        with pytest.raises(OptionError, match="jacobian"):
+            of(package, torch_bearing, "EDGE_TEST_NONE", jacobian="guess")
+
+
+def test_a_residual_that_is_not_finite_is_named(kinds):
+    """By vertices."""
+    graph = landmark_graph(kinds["torch"])
+    graph.edge_set(kinds["torch"]).measurement[7] = np.nan
+    summary = graphopt.optimize(graph)
+    assert not summary.is_usable
+    assert "EDGE_TEST_TORCH between vertices 1, 12" in summary.message
