@@ -12,7 +12,6 @@ namespace graphopt {
 
 // Symmetric adjacency of the blocks, without the diagonal, both directions.
 struct BlockGraph {
-  BlockGraph() = default;
   explicit BlockGraph(const BlockPattern& pattern);
   int size() const { return static_cast<int>(begin.size()) - 1; }
 

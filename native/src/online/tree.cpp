@@ -117,9 +117,8 @@ Tree::Plan Tree::plan(const std::vector<std::int32_t>& vertices, const std::vect
     for (const std::int32_t v : cliques_[o].shape->separator)
       orphans_of_[static_cast<std::size_t>(number_[static_cast<std::size_t>(v)])].push_back(o);
 
-  BlockGraph graph;
+  BlockGraph graph(BlockPattern({}, {0}, {}));  // empty, filled here
   graph.begin.reserve(static_cast<std::size_t>(n) + 1);
-  graph.begin.push_back(0);
   std::vector<std::int32_t> seen(static_cast<std::size_t>(n), -1);
   for (int i = 0; i < n; ++i) {
     const std::int32_t v = vertex[static_cast<std::size_t>(i)];
