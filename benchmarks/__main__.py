@@ -13,7 +13,7 @@ from pathlib import Path
 
 from harness import Report, compare
 
-NAMES = ("startup", "reading", "pose_graphs", "bundle_adjustment", "calls")
+NAMES = ("startup", "reading", "pose_graphs", "bundle_adjustment", "calls", "gradients")
 
 
 def main() -> int:

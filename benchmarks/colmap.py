@@ -1,27 +1,35 @@
-"""Bundle adjustment of a COLMAP model, beside `pycolmap.bundle_adjustment` where it is installed.
+"""Bundle adjustment of a COLMAP model by phase, beside pycolmap's where it is installed.
 
     python benchmarks/colmap.py [--images 400] [--points 20000] [--track 6] [--device cpu --device vulkan]
 
 A model of images on a ring about a cloud of points, each point seen by neighbouring images, keypoints with a
-pixel of noise, poses and points disturbed; one SIMPLE_RADIAL camera for all, or `--cameras N`. Per device and
-precision: seconds of the first and of the best later call, from the model in memory to the refined graph
-(what `graphopt.colmap.bundle_adjustment` does between taking the reconstruction's numbers and putting them
-back), iterations, chi2 [px^2]. Of pycolmap: the whole call, and chi2 of its answer by the same formula.
+pixel of noise, poses and points disturbed; one SIMPLE_RADIAL camera for all, or `--cameras N`. Seconds of
+reading, converting, solving, putting back and writing: from files, of a `pycolmap.Reconstruction`, and of
+pycolmap's own adjustment with the same options. The cost is half of chi2 [px^2].
 """
 
 from __future__ import annotations
 
 import argparse
+import os
 import tempfile
 import time
+from collections.abc import Callable
 from typing import Any
 
 import numpy as np
 
-import graphopt
+import graphopt.colmap
 from graphopt.colmap import ColmapModel, Options, problem_of, read_colmap, solve, write_colmap
 from graphopt.colmap.model import ColmapCamera, ColmapImages, ColmapPoints
+from graphopt.colmap.problem import refined_model
 from graphopt.geometry import SE3, SO3
+
+pycolmap: Any
+try:
+    import pycolmap
+except ImportError:
+    pycolmap = None
 
 SIZE = (1920, 1280)
 FOCAL, RADIAL = 1500.0, -0.02
@@ -82,51 +90,70 @@ def make(images: int, points: int, track: int, cameras: int, seed: int = 0) -> C
     )
 
 
-def ours(model: ColmapModel, device: str, precision: str, calls: int) -> None:
-    """Print one line."""
-    spent = []
-    for _ in range(calls):
-        began = time.perf_counter()
-        problem = problem_of(model, Options())
-        summary = solve(problem, device=device, precision=precision)
-        spent.append(time.perf_counter() - began)
-    print(
-        f"graphopt {device} {precision}: first {spent[0]:.3f} s, later {min(spent[1:]):.3f} s, of which "
-        f"optimize {summary.seconds['total']:.3f} s, {len(summary.iterations)} iterations, "
-        f"chi2 {problem.graph.chi2():.6f}",
-        flush=True,
-    )
+PHASES = ("read", "convert", "solve", "put back", "write")
 
 
-def colmaps(model: ColmapModel, threads: int, calls: int) -> None:
-    """Print one line of pycolmap, and one of ours in its place."""
-    try:
-        import pycolmap
-    except ImportError:
-        print("pycolmap is not installed")
-        return
-    pycolmap.logging.minloglevel = pycolmap.logging.Level.WARNING.value
+def clocked(
+    phases: dict[str, float], name: str, function: Callable[..., Any], *arguments: Any, **options: Any
+) -> Any:
+    """Call a function, and note its seconds."""
+    began = time.perf_counter()
+    result = function(*arguments, **options)
+    phases[name] = phases.get(name, 0.0) + time.perf_counter() - began
+    return result
+
+
+def of_folder(folder: str, out: str, device: str, precision: str) -> tuple[dict[str, float], Any]:
+    """From files to files, without pycolmap."""
+    phases: dict[str, float] = {}
+    model = clocked(phases, "read", read_colmap, folder)
+    problem = clocked(phases, "convert", problem_of, model, Options())
+    summary = clocked(phases, "solve", solve, problem, device=device, precision=precision)
+    refined = clocked(phases, "put back", refined_model, problem)
+    clocked(phases, "write", write_colmap, refined, out)
+    return phases, summary
+
+
+def in_place(folder: str, out: str, device: str, precision: str) -> tuple[dict[str, float], Any]:
+    """A reconstruction of pycolmap's, refined here."""
+    phases: dict[str, float] = {}
+    scene = clocked(phases, "read", pycolmap.Reconstruction, folder)
+    config = graphopt.colmap.Config(images=frozenset(scene.images), fixed_gauge="TWO_CAMS_FROM_WORLD")
+    summary = graphopt.colmap.bundle_adjustment(scene, config=config, device=device, precision=precision)
+    phases["convert"], phases["put back"] = summary.seconds["convert"], summary.seconds["put_back"]
+    phases["solve"] = summary.seconds["total"]
+    clocked(phases, "write", scene.write_binary, out)
+    return phases, summary
+
+
+def ceres(folder: str, out: str, threads: int) -> tuple[dict[str, float], Any]:
+    """pycolmap's own adjustment."""
+    phases: dict[str, float] = {}
+    scene = clocked(phases, "read", pycolmap.Reconstruction, folder)
     options = pycolmap.BundleAdjustmentOptions()
     options.print_summary = False
-    solver: Any = getattr(options, "ceres", options)
-    solver = solver.solver_options
-    solver.num_threads = threads
-    whole, inside = [], []
-    with tempfile.TemporaryDirectory() as folder:
-        write_colmap(model, folder)
-        for _ in range(calls):
-            theirs, mine = pycolmap.Reconstruction(folder), pycolmap.Reconstruction(folder)
-            began = time.perf_counter()
-            pycolmap.bundle_adjustment(theirs, options)
-            whole.append(time.perf_counter() - began)
-            began = time.perf_counter()
-            graphopt.colmap.bundle_adjustment(mine)
-            inside.append(time.perf_counter() - began)
-    with tempfile.TemporaryDirectory() as folder:
-        theirs.write_binary(folder)
-        chi2 = problem_of(read_colmap(folder), Options()).graph.chi2()
-    print(f"pycolmap, {threads} threads: {min(whole):.3f} s, chi2 {chi2:.6f}")
-    print(f"graphopt.colmap.bundle_adjustment of the same reconstruction, auto: {min(inside):.3f} s")
+    options.ceres.solver_options.num_threads = threads
+    config = pycolmap.BundleAdjustmentConfig()
+    for image in scene.images:
+        config.add_image(image)
+    config.fix_gauge(pycolmap.BundleAdjustmentGauge.TWO_CAMS_FROM_WORLD)
+    make = pycolmap.create_default_bundle_adjuster
+    adjuster = clocked(phases, "convert", make, options, config, scene)
+    summary = clocked(phases, "solve", adjuster.solve).ceres_summary
+    clocked(phases, "write", scene.write_binary, out)
+    return phases, summary
+
+
+def show(name: str, runs: list[tuple[dict[str, float], Any]]) -> None:
+    """One line: the phases of the first and of the fastest later run, and the cost."""
+    for which, (phases, summary) in (("first", runs[0]), ("best", min(runs[1:] or runs, key=_seconds))):
+        seconds = ", ".join(f"{phase} {phases.get(phase, 0.0):.3f}" for phase in PHASES)
+        total = sum(phases.values())
+        print(f"{name}, {which}: {seconds}; {total:.3f} s, cost {summary.final_cost:.9g}", flush=True)
+
+
+def _seconds(run: tuple[dict[str, float], Any]) -> float:
+    return sum(run[0].values())
 
 
 def main() -> None:
@@ -143,10 +170,25 @@ def main() -> None:
     args = parser.parse_args()
     model = make(args.images, args.points, args.track, args.cameras)
     print(f"{args.images} images, {args.points} points, {len(model.points.track)} observations")
-    for device in args.device or ("cpu",):
-        for precision in args.precision or ("double",):
-            ours(model, device, precision, args.calls)
-    colmaps(model, args.threads, args.calls)
+    with tempfile.TemporaryDirectory() as folder:
+        source, out = f"{folder}/source", f"{folder}/out"
+        write_colmap(model, source)
+        os.mkdir(out)
+        for device in args.device or ("cpu",):
+            for precision in args.precision or ("double",):
+                where = f"{device} {precision}"
+                runs = [of_folder(source, f"{folder}/ours", device, precision) for _ in range(args.calls)]
+                show(f"files, {where}", runs)
+                if pycolmap is not None:
+                    runs = [in_place(source, out, device, precision) for _ in range(args.calls)]
+                    show(f"reconstruction, {where}", runs)
+        if pycolmap is None:
+            print("pycolmap is not installed")
+        else:
+            show(
+                f"pycolmap, {args.threads} threads",
+                [ceres(source, out, args.threads) for _ in range(args.calls)],
+            )
 
 
 if __name__ == "__main__":

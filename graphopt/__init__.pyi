@@ -1,4 +1,4 @@
-from . import codegen, distributed, errors, geometry, graph, io, online, optimizer, solver, types
+from . import codegen, distributed, errors, evaluate, geometry, graph, io, online, optimizer, solver, types
 from .codegen.gradients import check_gradients
 from .errors import GraphOptError
 from .evaluate import datasets, report
@@ -104,6 +104,7 @@ __all__ = [
     "edge_type",
     "empty",
     "errors",
+    "evaluate",
     "evaluate_batch",
     "everywhere",
     "find_singular_directions",

@@ -12,6 +12,7 @@ from graphopt.cli.parsers import Parser, TableNames, non_negative_int, positive_
 from graphopt.cli.schedules import ScheduleAction
 from graphopt.cli.streams import input_file
 from graphopt.option_names import (
+    COMPUTED,
     DEVICES,
     LINEAR_SOLVERS,
     METHODS,
@@ -52,6 +53,11 @@ SOLVER_SETTINGS: dict[str, dict[str, Any]] = {
     "schedule": {"action": ScheduleAction, "metavar": "NAME|TAG=NAME,..."},
     "preconditioner": {"choices": PRECONDITIONERS},
     "work_queues": {"choices": WORK_QUEUES},
+    "computed": {"choices": COMPUTED},
+    "configuration": {
+        "metavar": "NAME",
+        "help": "device and solver by name: LLT (CPU), pcg-implicit-gpu, pcg-implicit-hpp-gpu, ...",
+    },
 }
 METHOD_SETTINGS: dict[str, dict[str, Any]] = {
     "method": {

@@ -17,7 +17,7 @@ from typing import TYPE_CHECKING, Any
 from graphopt.cli import arguments, distributed, output, vib
 from graphopt.cli.declared import add_options, declared
 from graphopt.cli.interrupt import StopOnInterrupt
-from graphopt.cli.parsers import EPILOG, Parser, positive_float, positive_int
+from graphopt.cli.parsers import EPILOG, Parser, number, positive_float, positive_int, whole_number
 from graphopt.errors import OptionError
 from graphopt.option_names import INITIALIZATIONS, PARTITIONS, ROBUST, ROBUST_KERNELS, TRANSPORTS
 from graphopt.suggestions import did_you_mean
@@ -45,11 +45,6 @@ def add_arguments(parser: Parser) -> None:
     expert = parser.add_argument_group("expert options: the linear solver")
     solver = declared("graphopt/linear/options.py", "SolverOptions")
     arguments.add_solver(expert, parser, [name for name in solver if name != "device"])
-    expert.add_argument(
-        "--configuration",
-        metavar="NAME",
-        help="device and solver by name: LLT (CPU), PCG (GPU), pcg-implicit-gpu, pcg-implicit-hpp-gpu, ...",
-    )
     _add_distributed(parser.add_argument_group("expert options: several ranks or devices"), parser)
 
 
@@ -101,7 +96,7 @@ def _add_distributed(parser: Any, owner: Parser) -> None:
     add_options(
         parser,
         owner,
-        declared("graphopt/distributed/optimize.py", "optimize"),
+        declared("graphopt/distributed/optimize.py", "RankOptions"),
         ("partition", "transport", "checkpoint", "every", "resume"),
         partition={"choices": PARTITIONS, "help": "with --distributed: how landmarks are partitioned"},
         transport={
@@ -132,8 +127,8 @@ def robust_kernel(text: str) -> tuple[str, float]:
             f"unknown robust kernel '{name}'.{did_you_mean(name, ROBUST_KERNELS)} Known: {known}."
         )
     try:
-        float(width or 1.0)
-    except ValueError:
+        number(width or "1")
+    except argparse.ArgumentTypeError:
         raise argparse.ArgumentTypeError(f"'{width}' is not a width; write {name}:1.5") from None
     return by_lower[name.lower()], positive_float(width) if ":" in text else 1.0
 
@@ -143,8 +138,8 @@ def gauge(text: str) -> str | list[int]:
     if text in ("auto", "none"):
         return text
     try:
-        return [int(word) for word in text.split(",") if word.strip()]
-    except ValueError:
+        return [whole_number(word) for word in text.split(",") if word.strip()]
+    except argparse.ArgumentTypeError:
         raise argparse.ArgumentTypeError(
             f"'{text}' is neither auto, none nor a list of vertex ids such as 0 or 0,17"
         ) from None
@@ -296,7 +291,6 @@ def solve(graph: Any, args: argparse.Namespace, comm: Any = None, speaks: bool =
         return optimizing(
             method=args.method,
             max_iterations=args.max_iterations,
-            configuration=args.configuration,
             fix=args.fix,
             time_limit=args.time_limit,
             callback=progress.update,

@@ -6,6 +6,7 @@ from .model import ColmapCamera, ColmapImages, ColmapModel, ColmapPoints
 from .options import Config, Options, PriorOptions, settings_of
 from .priors import IntrinsicsPrior, PosePrior
 from .problem import Problem, problem_of
+from .residuals import Intrinsics, Residual, View, residual
 from .rigs import ColmapFrames, ColmapRig, ColmapSensor
 from .summary import BundleAdjustmentSummary
 
@@ -20,6 +21,7 @@ __all__ = [
     "ColmapRig",
     "ColmapSensor",
     "Config",
+    "Intrinsics",
     "IntrinsicsPrior",
     "ModelCovariance",
     "Options",
@@ -27,12 +29,15 @@ __all__ = [
     "PriorOptions",
     "Problem",
     "RefineSummary",
+    "Residual",
+    "View",
     "bundle_adjustment",
     "covariance",
     "graph_of_model",
     "problem_of",
     "read_colmap",
     "refine",
+    "residual",
     "settings_of",
     "solve",
     "write_colmap",

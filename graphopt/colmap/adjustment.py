@@ -29,7 +29,9 @@ from graphopt.colmap.priors import (
     transformed,
 )
 from graphopt.colmap.problem import Problem, everything, keep_gauge, problem_of, refined_model
+from graphopt.colmap.residuals import add_residuals
 from graphopt.colmap.summary import BundleAdjustmentSummary, summary_of
+from graphopt.distributed.devices import threads_of_ranks
 from graphopt.errors import OptionError
 from graphopt.optimizer.options import AutoOptions
 
@@ -46,7 +48,7 @@ def bundle_adjustment(
     prior_options: Any = None,
     device: str = "auto",
     callback: Callable[..., Any] | None = None,
-    residuals: Callable[[Problem], Any] | None = None,
+    residuals: Sequence[Any] = (),
     **optimize: Any,
 ) -> BundleAdjustmentSummary:
     """Refine a model in place: its poses, points and intrinsics.
@@ -61,7 +63,7 @@ def bundle_adjustment(
         `pycolmap.PosePriorBundleAdjustmentOptions`.
     device: "auto", "cpu", "vulkan", "vulkan:1", ...; at "auto" the GPU that options may ask for.
     callback: called with each finished iteration; `False` stops.
-    residuals: called with the `Problem` before it is solved, to add a user's edges to `problem.graph`.
+    residuals: a user's own, see `graphopt.colmap.residual`.
     optimize: precision, configuration, max_iterations, time_limit, ... of `graphopt.optimize`; they come
         before what `options` say.
 
@@ -87,8 +89,7 @@ def bundle_adjustment(
     problem = problem_of(moved, chosen, None if config is None else config_of(config))
     problem.shift = shift
     add_priors(problem, poses, intrinsics, asked)
-    if residuals is not None:
-        residuals(problem)
+    add_residuals(problem, residuals)
     converted = time.perf_counter() - began
     summary = solve(problem, **settings)
     began = time.perf_counter()
@@ -113,14 +114,15 @@ def _placed(model: ColmapModel, priors: list[PosePrior], options: Any) -> tuple[
     return transformed(moved, 1.0, np.eye(3), -shift), shift
 
 
-def solve(problem: Problem, **optimize: Any) -> BundleAdjustmentSummary:
+def solve(problem: Problem, num_threads: int | None = None, **optimize: Any) -> BundleAdjustmentSummary:
     """Optimize the graph of a problem, on one device or several; the gauge stays."""
     import graphopt
 
     if optimize.get("method", "auto") == "auto" and "options" not in optimize:
         optimize["options"] = AutoOptions(**LOCAL)
     several = "," in optimize.get("device", "auto")
-    summary = (graphopt.distributed.optimize if several else graphopt.optimize)(problem.graph, **optimize)
+    with threads_of_ranks(num_threads):
+        summary = (graphopt.distributed.optimize if several else graphopt.optimize)(problem.graph, **optimize)
     keep_gauge(problem)
     return summary_of(summary, problem.graph, problem.scale is not None)
 

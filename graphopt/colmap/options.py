@@ -186,6 +186,7 @@ _DIRECT: dict[str, Callable[[Any], dict[str, Any]]] = {
     "max_solver_time_in_seconds": lambda value: {"time_limit": value},
     "use_explicit_schur_complement": lambda value: {"schur": "explicit"} if value else {},
     "max_linear_solver_iterations": lambda value: {"pcg_iterations": value},
+    "num_threads": lambda value: {"num_threads": value} if value > 0 else {},
 }
 _SEEN_ELSEWHERE = {
     *("use_gpu", "gpu_index", "auto_select_solver_type", "linear_solver_type", "preconditioner_type"),

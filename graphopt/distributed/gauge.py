@@ -18,8 +18,7 @@ from scipy.sparse.csgraph import connected_components as components_of
 from graphopt._native import iteration_order
 from graphopt.distributed.communicator import Communicator
 from graphopt.graph import Graph
-from graphopt.graph.components import connected_components
-from graphopt.problem.gauge import held_parts
+from graphopt.graph.components import connected_parts
 from graphopt.types.poses import POSE_ROLES
 
 
@@ -77,7 +76,7 @@ def _places_of(comm: Communicator, ids: np.ndarray, order: np.ndarray, wanted: n
 def _of_rank(graph: Graph) -> tuple[_Free, np.ndarray]:
     """Free vertices by part of this rank; and (parts,) bool: something of this rank holds the part."""
     selection = graph.select()
-    count, labels = connected_components(selection, through_fixed=False)
+    labels, is_held = connected_parts(selection, through_fixed=False)
     sets = selection.vertex_sets
     part = np.concatenate([np.empty(0, np.int64), *labels]).astype(np.int64)
     columns = (
@@ -90,7 +89,7 @@ def _of_rank(graph: Graph) -> tuple[_Free, np.ndarray]:
     ids, dim, is_pose, is_kept = (
         np.concatenate([empty, *column])[part >= 0] for empty, column in zip(nothing, columns, strict=True)
     )
-    return _Free(ids, part[part >= 0], dim, is_pose, is_kept), held_parts(selection, labels, count)
+    return _Free(ids, part[part >= 0], dim, is_pose, is_kept), is_held
 
 
 def _of_all(comm: Communicator, free: _Free, is_held: np.ndarray) -> tuple[_Free, np.ndarray]:

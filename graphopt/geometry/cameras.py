@@ -200,6 +200,12 @@ def _divided(point: Array, k: Array) -> Array:
     return stack(factor * x, factor * y)
 
 
+def _is_divided(parameters: Array, point: Array) -> Array:
+    """Whether x = x' / (1 + k |x'|^2) has a solution; k is the last parameter."""
+    x, y, z = components(point)
+    return z * z > 4.0 * components(parameters)[-1] * (x * x + y * y)
+
+
 def project_simple_division(parameters: Array, point: Array) -> Array:
     """Parameters f, cx, cy, k."""
     f, cx, cy, k = components(parameters)
@@ -250,6 +256,8 @@ class CameraModel:
     """Number in COLMAP's binary files."""
     sees_ahead: bool = True
     """Only points with z > 0 have an image; COLMAP's fisheye models are such, too."""
+    has_image: Callable[[Array, Array], Array] | None = None
+    """(parameters, point) -> whether there is an image, where that is another question than z > 0."""
 
     @property
     def num_params(self) -> int:
@@ -292,8 +300,10 @@ CAMERA_MODELS: dict[str, CameraModel] = {
             project_rad_tan_thin_prism_fisheye,
             11,
         ),
-        CameraModel("SIMPLE_DIVISION", ("f", "cx", "cy", "k"), project_simple_division, 12, False),
-        CameraModel("DIVISION", ("fx", "fy", "cx", "cy", "k"), project_division, 13, False),
+        CameraModel(
+            "SIMPLE_DIVISION", ("f", "cx", "cy", "k"), project_simple_division, 12, False, _is_divided
+        ),
+        CameraModel("DIVISION", ("fx", "fy", "cx", "cy", "k"), project_division, 13, False, _is_divided),
         CameraModel("SIMPLE_FISHEYE", ("f", "cx", "cy"), project_simple_fisheye, 14),
         CameraModel("FISHEYE", ("fx", "fy", "cx", "cy"), project_fisheye, 15),
         CameraModel("EUCM", ("fx", "fy", "cx", "cy", "alpha", "beta"), project_eucm, 16),

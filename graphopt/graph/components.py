@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
-from graphopt import _native
+from graphopt.cpu_kernels import kernels
 
 if TYPE_CHECKING:
     from graphopt.graph.selection import Selection
@@ -62,33 +62,23 @@ def connected_components(
     Inactive vertices have component -1. With `through_fixed=False` fixed vertices join nothing and have -1 as
     well.
     """
+    labels, held = connected_parts(selection, through_fixed=through_fixed)
+    return len(held), labels
+
+
+def connected_parts(
+    selection: Selection, *, through_fixed: bool
+) -> tuple[tuple[np.ndarray, ...], np.ndarray]:
+    """As `connected_components`, and (components,) bool: a fixed neighbour or a unary edge determines it."""
     taken = [
         active if through_fixed else active & ~fixed
         for active, fixed in zip(selection.active, selection.fixed, strict=True)
     ]
     if not taken:
-        return 0, ()
-    mask = np.concatenate(taken)
-    pairs = _pairs(selection, mask)
-    labels = _native.component_roots(len(mask), pairs)
-    component = np.full(len(mask), -1, np.int64)
-    names, compact = np.unique(labels[mask], return_inverse=True)
-    component[mask] = compact
-    splits = np.cumsum([len(rows) for rows in taken])[:-1]
-    return len(names), tuple(np.split(component, splits))
-
-
-def _pairs(selection: Selection, mask: np.ndarray) -> np.ndarray:
-    """(p, 2) pairs of taken vertices that share an edge, enough to connect the taken ones of each edge."""
-    first = np.concatenate(
-        [[0], np.cumsum([len(vertex_set) for vertex_set in selection.vertex_sets], dtype=np.int64)]
-    )
-    found = [np.empty((0, 2), np.int64)]
-    for edges in selection.edges:
-        numbers = edges.vertex_rows + first[list(edges.vertex_sets)]
-        inside = mask[numbers]
-        hub = numbers[np.arange(len(numbers)), np.argmax(inside, axis=1)]  # the edge's first taken vertex
-        for slot in range(1, numbers.shape[1]):
-            both = inside[:, slot] & (numbers[:, slot] != hub)
-            found.append(np.stack([hub[both], numbers[both, slot]], axis=1))
-    return np.concatenate(found)
+        return (), np.zeros(0, bool)
+    first = np.cumsum([0, *map(len, taken)]).tolist()
+    edges = [
+        (edges.vertex_rows, [first[number] for number in edges.vertex_sets]) for edges in selection.edges
+    ]
+    labels, held = kernels.connected_parts(np.concatenate(taken), edges)
+    return tuple(np.split(labels, first[1:-1])), held

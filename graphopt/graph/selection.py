@@ -108,10 +108,10 @@ class Selection:
 
 def _without_fixed(edges: EdgeSelection, fixed: tuple[np.ndarray, ...]) -> EdgeSelection:
     """Leave out the edges whose vertices are all fixed."""
-    keep = np.zeros(len(edges.rows), bool)
-    for slot, number in enumerate(edges.vertex_sets):
-        keep |= ~fixed[number][edges.vertex_rows[:, slot]]
-    if keep.all():
+    keep, num_kept = kernels.edges_with_free_vertex(
+        edges.vertex_rows, [fixed[number] for number in edges.vertex_sets]
+    )
+    if num_kept == len(keep):
         return edges
     return replace(
         edges,

@@ -121,17 +121,37 @@ def _sees(model: str, in_camera: Callable[..., Array]) -> Callable[..., Array] |
     return lambda *arguments: components(in_camera(*arguments))[2] > 0.0
 
 
+Shown = Callable[[Array, Array], Array]
+"""(intrinsics, point in the camera's frame) -> whether an observation counts."""
+
+
 def _residual_of(
-    project: Callable[[Array, Array], Array], point: Array, intrinsics: Array, pixel: Array, hides: bool
+    project: Callable[[Array, Array], Array],
+    point: Array,
+    intrinsics: Array,
+    pixel: Array,
+    shown: Shown | None,
 ) -> Array:
-    """Projected minus measured pixel; hides: nothing of points that are not ahead, as COLMAP has it."""
-    if not hides:
+    """Projected minus measured pixel; nothing of points that are not shown, as COLMAP has it."""
+    if shown is None:
         return project(intrinsics, point) - pixel
     x, y, z = components(point)
-    is_ahead = z > np.finfo(float).eps
-    seen = stack(where(is_ahead, x, 0.0), where(is_ahead, y, 0.0), where(is_ahead, z, 1.0))
+    is_shown = shown(intrinsics, point)
+    seen = stack(where(is_shown, x, 0.0), where(is_shown, y, 0.0), where(is_shown, z, 1.0))
     u, v = components(project(intrinsics, seen) - pixel)
-    return stack(where(is_ahead, u, 0.0), where(is_ahead, v, 0.0))
+    return stack(where(is_shown, u, 0.0), where(is_shown, v, 0.0))
+
+
+def _is_ahead(intrinsics: Array, point: Array) -> Array:
+    return components(point)[2] > np.finfo(float).eps
+
+
+def _shown(model: str, hides: bool) -> Shown | None:
+    """What COLMAP's adjustment counts of a model; None: everything."""
+    known = CAMERA_MODELS.get(model, _AHEAD)
+    if not hides:
+        return None
+    return _is_ahead if known.sees_ahead else known.has_image
 
 
 def _define_projection(
@@ -141,11 +161,11 @@ def _define_projection(
     suffix: str = "",
     hides: bool = False,
 ) -> EdgeType:
-    hidden = hides and _sees_ahead(model)
+    shown = _shown(model, hides)
 
     def residual(cam_T_world, point_world: Array, intrinsics: Array, pixel: Array) -> Array:
         """Projected minus measured pixel."""
-        return _residual_of(project, cam_T_world.act(point_world), intrinsics, pixel, hidden)
+        return _residual_of(project, cam_T_world.act(point_world), intrinsics, pixel, shown)
 
     define = edge_type(
         tag=f"EDGE_PROJECT_{model}{suffix}",
@@ -164,7 +184,7 @@ def _define_rig_projection(
     suffix: str = "",
     hides: bool = False,
 ) -> EdgeType:
-    hidden = hides and _sees_ahead(model)
+    shown = _shown(model, hides)
 
     def in_camera(rig_T_world, point_world: Array, intrinsics: Array, rig_T_cam, pixel: Array) -> Array:
         return rig_T_cam.inverse_act(rig_T_world.act(point_world))
@@ -172,7 +192,7 @@ def _define_rig_projection(
     def residual(rig_T_world, point_world: Array, intrinsics: Array, rig_T_cam, pixel: Array) -> Array:
         """Projected minus measured pixel."""
         point = in_camera(rig_T_world, point_world, intrinsics, rig_T_cam, pixel)
-        return _residual_of(project, point, intrinsics, pixel, hidden)
+        return _residual_of(project, point, intrinsics, pixel, shown)
 
     define = edge_type(
         tag=f"EDGE_PROJECT_{model}_RIG{suffix}",
@@ -231,12 +251,12 @@ def free_rig_edge(model: str, refined: Refined = AS_COLMAP, hides: bool = False)
 @functools.cache
 def _free_rig_edge(model: str, refined: Refined, hides: bool) -> EdgeType:
     project = CAMERA_MODELS[model].project
-    hidden = hides and _sees_ahead(model)
+    shown = _shown(model, hides)
 
     def residual(rig_T_world, point_world: Array, intrinsics: Array, sensor_T_rig, pixel: Array) -> Array:
         """Projected minus measured pixel."""
         point = sensor_T_rig.act(rig_T_world.act(point_world))
-        return _residual_of(project, point, intrinsics, pixel, hidden)
+        return _residual_of(project, point, intrinsics, pixel, shown)
 
     suffix = _suffix(refined) + ("_AHEAD" if hides else "")
     define = edge_type(
@@ -287,10 +307,6 @@ def frame_vertex() -> VertexType:
 
 def _pose(hides: bool) -> VertexType | str:
     return frame_vertex() if hides else POSE_TAG
-
-
-def _sees_ahead(model: str) -> bool:
-    return CAMERA_MODELS.get(model, _AHEAD).sees_ahead
 
 
 _MADE = re.compile(

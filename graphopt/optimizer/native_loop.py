@@ -10,7 +10,7 @@ from graphopt.optimizer.options import StopRules
 from graphopt.optimizer.signals import StopSignals
 from graphopt.optimizer.summary import Iteration, Summary
 from graphopt.solver.block_solver import BlockSolver
-from graphopt.solver.small import native_loop
+from graphopt.solver.capabilities import native_loop_of
 
 
 class NativeLoop:
@@ -66,5 +66,5 @@ def native_loop_for(algorithm: Algorithm, solver: BlockSolver) -> NativeLoop | N
     """
     if "native_method" not in vars(type(algorithm)):
         return None
-    loop = native_loop(solver, getattr(algorithm, "multiplies", False))
+    loop = native_loop_of(solver, getattr(algorithm, "multiplies", False))
     return None if loop is None else NativeLoop(loop, algorithm)

@@ -130,7 +130,7 @@ def _loop(
     callback: Callback | None,
 ) -> None:
     looks_ahead = callback is None or not getattr(callback, "looks_at_graph", True)
-    chi2 = solver.begin() if rules.max_iterations > 0 else solver.chi2()
+    chi2 = solver.start() if rules.max_iterations > 0 else solver.chi2()
     summary.initial_chi2 = summary.final_chi2 = chi2
     if not np.isfinite(chi2):
         summary.termination = TerminationType.NON_FINITE

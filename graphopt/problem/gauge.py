@@ -22,7 +22,7 @@ import numpy as np
 
 from graphopt._native import gauge_of_parts, iteration_order
 from graphopt.graph import Graph, Selection
-from graphopt.graph.components import connected_components
+from graphopt.graph.components import connected_parts
 from graphopt.graph.residuals import arguments, errors_of
 from graphopt.types.poses import POSE_ROLES
 
@@ -51,8 +51,7 @@ def choose_gauge(graph: Graph, selection: Selection) -> list[tuple[int, int]]:
         return []  # unary edges hold every part
     if not any(vertex_set.type.role in (*POSE_ROLES, "point") for vertex_set in selection.vertex_sets):
         return []  # nothing that could be held
-    count, labels = connected_components(selection, through_fixed=False)
-    held = held_parts(selection, labels, count)
+    labels, held = connected_parts(selection, through_fixed=False)
     if held.all():
         return []
     part = np.concatenate(labels)
@@ -64,7 +63,7 @@ def choose_gauge(graph: Graph, selection: Selection) -> list[tuple[int, int]]:
     chosen = first[first >= 0]
     taken = is_pose[chosen]
     if not taken.all():
-        taken[~taken] = _moves_freely(graph, selection, labels, count)[part[chosen[~taken]]]
+        taken[~taken] = _moves_freely(graph, selection, labels, len(held))[part[chosen[~taken]]]
     chosen = np.sort(chosen[taken])
     starts = np.concatenate([[0], np.cumsum(sizes)])
     sets = np.searchsorted(starts, chosen, side="right") - 1
@@ -76,7 +75,7 @@ def _moves_freely(
 ) -> np.ndarray:
     """(count,) bool: parts of points only, all of whose errors stay when they move by one vector.
 
-    labels: by vertex set, as `connected_components` returns them.
+    labels: by vertex set, as `connected_parts` returns them.
     """
     free = np.ones(count, bool)
     for vertex_set, label in zip(selection.vertex_sets, labels, strict=True):
@@ -127,25 +126,11 @@ def _where_components_are_held(selection: Selection, part: np.ndarray, first: np
     return changed
 
 
-def held_parts(selection: Selection, labels: tuple[np.ndarray, ...], count: int) -> np.ndarray:
-    """(count,) bool: a fixed neighbour or a unary edge determines the part.
-
-    labels: by vertex set, as `connected_components` returns them.
-    """
-    held = np.zeros(count, bool)
-    for edges in selection.edges:
-        parts = np.stack(
-            [labels[number][edges.vertex_rows[:, slot]] for slot, number in enumerate(edges.vertex_sets)],
-            axis=1,
-        )
-        absolute = parts[(parts < 0).any(axis=1)] if parts.shape[1] > 1 else parts
-        held[absolute[absolute >= 0]] = True
-    return held
-
-
 def _ranked(selection: Selection) -> np.ndarray:
     """The vertices of all sets in the order in which g2o looks at them."""
     sequence = np.concatenate([vertex_set.sequence for vertex_set in selection.vertex_sets])
+    ids = np.concatenate([vertex_set.ids for vertex_set in selection.vertex_sets])
+    if bool((sequence[1:] > sequence[:-1]).all()):
+        return iteration_order(ids)
     added = np.argsort(sequence, kind="stable")
-    ids = np.concatenate([vertex_set.ids for vertex_set in selection.vertex_sets])[added]
-    return added[iteration_order(ids)]
+    return added[iteration_order(ids[added])]

@@ -25,6 +25,7 @@ from graphopt.linear.pcg import PCG_TOLERANCE
 from graphopt.linear.systems import choose_system
 from graphopt.problem.structure import EdgeGroup, Structure
 from graphopt.problem.working import WorkingEstimates
+from graphopt.solver.capabilities import Capabilities
 from graphopt.solver.devices import Device
 from graphopt.solver.external import ExternalPart, ExternalPlaces, HostExternal
 from graphopt.solver.trial import Damping, Trial, TrialsByParts
@@ -34,7 +35,8 @@ from graphopt.types.robust_kernels import robust_kernel
 
 _MACHINE = platform.machine()
 SMALL_DIM = 60
-"""Scalars of dx up to which a loop without Python takes over, see `solver.small`: it does not look ahead."""
+"""Scalars of dx up to which `CpuBlockSolver.native_loop` iterates without Python: it does not look
+ahead."""
 _MOST_AHEAD = 1 << 23  # numbers of a second H: 64 MiB
 
 
@@ -57,6 +59,7 @@ class HostEquations(TrialsByParts):
     The part of a `BlockSolver` that does not solve: `solve`, `multiply` and `describe` are the subclass's.
     """
 
+    capabilities = Capabilities(snapshot=True, narrow=True)
     looks_ahead = False
     """`chi2` finds H and b as well, in arrays of their own, for a `linearize` that follows: one pass over
     the edges instead of two. Not after a trial that was taken back, until one was not."""
@@ -244,7 +247,20 @@ class HostEquations(TrialsByParts):
 
 
 class CpuBlockSolver(HostEquations):
-    """Implements `BlockSolver` with the native modules."""
+    """Implements `BlockSolver` with the native modules.
+
+    A class derived from it that changes estimates between its methods has `capabilities` of its own.
+    """
+
+    capabilities = Capabilities(
+        snapshot=True,
+        narrow=True,
+        begins_linearized=True,
+        looks_ahead=True,
+        native_loop=True,
+        factor_flops=True,
+        may_move=True,
+    )
 
     def __init__(self, graph: Graph, structure: Structure, options: SolverOptions):
         if options.precision == "mixed":
@@ -262,14 +278,30 @@ class CpuBlockSolver(HostEquations):
         direct = self._system.direct
         self._trials: Any = None if direct is None else kernels.Trials(self._linearizer, *direct)
         self._description: dict[str, object] = {}
-        self.small_loops: dict[bool, Any] = {}
-        """See `solver.small`."""
+        self._loops: dict[bool, Any] = {}
+        """See `native_loop`."""
 
     def refresh(self) -> None:
         """Take the graph's present numbers; conjugate gradients start anew."""
         super().refresh()
         if self._system.pcg is not None:
             self._system.pcg.reset()
+
+    def native_loop(self, with_product: bool) -> Any:
+        """A `kernels.SmallLoop` over these arrays, None for what has to be driven from Python.
+
+        A system of a few vertices is linearized and solved in microseconds, less than Python needs between
+        the two: g2o's algorithms run as a whole, with the same numbers. It is kept for the next time.
+        with_product: the algorithm multiplies by H.
+        """
+        direct = self._system.direct
+        if self.dim > SMALL_DIM or direct is None or direct[0] is not None:
+            return None
+        if with_product not in self._loops:
+            product = self._symmetric_product() if with_product else None
+            arrays = self.values, self._b, self._dx, self._diagonal
+            self._loops[with_product] = kernels.SmallLoop(self._linearizer, direct[1], product, *arrays)
+        return self._loops[with_product]
 
     @property
     def factor_flops(self) -> float:

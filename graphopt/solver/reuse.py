@@ -15,7 +15,7 @@ import time
 from collections.abc import Callable
 from dataclasses import dataclass, replace
 from functools import partial
-from typing import Protocol, runtime_checkable
+from typing import Any
 from weakref import WeakKeyDictionary
 
 import numpy as np
@@ -32,7 +32,7 @@ from graphopt.problem.rewrite import forget as forget_rewritten
 from graphopt.problem.structure import EdgeGroup, Structure, information_variant
 from graphopt.solver.auto_device import FAILURES, device_for_more, say_why
 from graphopt.solver.block_solver import BlockSolver
-from graphopt.solver.cpu import CpuBlockSolver, HostEquations
+from graphopt.solver.capabilities import capabilities_of, factor_flops_of
 from graphopt.solver.create import create_block_solver
 from graphopt.solver.trial import Damping
 from graphopt.types.base import EdgeType, working_edge_type
@@ -50,7 +50,8 @@ class _Prepared:
     kernel_digests: tuple[bytes, ...]
     """Of `kernels`."""
     structure: Structure
-    solver: BlockSolver
+    solver: Any
+    """A `BlockSolver`."""
     masks: tuple[np.ndarray, ...] | None = None
     """Per group of the structure who takes part; None: all do."""
     stays: bool = False
@@ -81,7 +82,7 @@ def prepared_solver(
     if last is not None:
         if go_on is not None:
             go_on()
-        elif isinstance(last.solver, BeginsAhead):
+        elif capabilities_of(last.solver).speculates:
             last.solver.forget_begun()
         last = _adapted(last, graph, selection, options, may_narrow)
     if last is not None:
@@ -118,23 +119,6 @@ def _num_abandoned(solver: BlockSolver) -> int:
     return getattr(getattr(solver, "device", None), "num_abandoned", 0)
 
 
-@runtime_checkable
-class BeginsAhead(Protocol):
-    """A block solver that can start while the host looks whether anything but estimates has changed."""
-
-    def begin(self, looks: list[tuple[EdgeGroup, int]]) -> None:
-        """Start chi2, chi2 of groups by the vertices of slots, and the linearisation."""
-        ...
-
-    def begin_trial(self, first_damping: Callable[[float], Damping | None]) -> None:
-        """Start the first trial, damped as is likely at this chi2; None: not."""
-        ...
-
-    def forget_begun(self) -> None:
-        """Nothing of it is of use."""
-        ...
-
-
 def begin_ahead(
     graph: Graph,
     options: SolverOptions,
@@ -150,7 +134,7 @@ def begin_ahead(
     if last is None or last.version != graph.version or last.options != options or last.masks is not None:
         return None
     solver, structure = last.solver, last.structure
-    if not isinstance(solver, BeginsAhead) or last.num_abandoned != _num_abandoned(solver):
+    if not capabilities_of(solver).speculates or last.num_abandoned != _num_abandoned(solver):
         return None
     solver.begin(looks(structure))
     return partial(solver.begin_trial, partial(first_damping, structure))
@@ -158,9 +142,9 @@ def begin_ahead(
 
 def _move_to_gpu(last: _Prepared, graph: Graph) -> None:
     """Give further calls a GPU's block solver where that has become the better choice of "auto"."""
-    if last.stays or not isinstance(last.solver, CpuBlockSolver):
+    if last.stays or not capabilities_of(last.solver).may_move:
         return
-    device = device_for_more(last.structure, last.options, last.solver.factor_flops)
+    device = device_for_more(last.structure, last.options, factor_flops_of(last.solver))
     if device == "cpu":
         return
     try:
@@ -235,7 +219,7 @@ def _adapted(
     if chosen is None or selection.num_active_edges == last.selection.num_active_edges:
         return _narrowed(last, None)
     solver = last.solver
-    if not may_narrow or last.structure.external or not isinstance(solver, HostEquations):
+    if not may_narrow or last.structure.external or not capabilities_of(solver).narrow:
         return None
     numbers = {id(edges.edge_set): number for number, edges in enumerate(last.selection.edges)}
     masks = [chosen[numbers[id(group.edge_set)]] for group in last.structure.groups]
@@ -247,7 +231,7 @@ def _narrowed(last: _Prepared, masks: tuple[np.ndarray, ...] | None) -> _Prepare
     """Let these edges of each group take part, None: all."""
     if masks is None and last.masks is None:
         return last
-    assert isinstance(last.solver, HostEquations)  # no other one is ever narrowed
+    assert capabilities_of(last.solver).narrow
     if masks is None:
         chosen = [np.ones(len(group.rows), bool) for group in last.structure.groups]
     else:

@@ -56,8 +56,8 @@ from graphopt.optimizer.signals import StopSignals
 from graphopt.optimizer.trust_region import TrustRegion
 from graphopt.problem.structure import EdgeGroup, Structure
 from graphopt.solver.block_solver import BlockSolver
-from graphopt.solver.places import present_places
-from graphopt.solver.small import LARGEST_DIM
+from graphopt.solver.capabilities import factor_flops_of, snapshot
+from graphopt.solver.cpu import SMALL_DIM
 from graphopt.solver.trial import Damping
 from graphopt.strategies.contest import Contest, has_convex_kernels
 from graphopt.strategies.relaxation import Relaxation
@@ -122,10 +122,10 @@ class Auto(AlgorithmBase):
         self._algorithm = TrustRegion(self.options) if uniform else ScaledDamping(self.options)
         self._algorithm.start(solver, chi2)
         structure = solver.structure
-        self._is_small = structure.dim <= LARGEST_DIM and structure.num_kept == structure.num_blocks
+        self._is_small = structure.dim <= SMALL_DIM and structure.num_kept == structure.num_blocks
         self._is_affordable = structure.num_edges <= _AFFORDABLE
         may_contest = self.options.contest and (uniform or self._is_small or self._is_affordable)
-        self._start = present_places(solver) if may_contest else None
+        self._start = snapshot(solver) if may_contest else None
 
     def first_looks(self, structure: Structure) -> list[tuple[EdgeGroup, int]]:
         """Groups and slots whose chi2 by vertex the first iteration asks for."""
@@ -238,7 +238,7 @@ class Auto(AlgorithmBase):
             return False
         last = [previous for previous in self._creeping if chi2 > (1.0 - _CREEPING) * previous]
         self._creeping = [*last, chi2]
-        flops = getattr(getattr(self._solver, "inner", self._solver), "factor_flops", 0.0)
+        flops = factor_flops_of(self._solver)
         is_long = len(last) >= _FEWEST and len(last) * flops > self.options.patience
         return is_long and chi2 > _CONTRADICTION * self._num_residuals()
 

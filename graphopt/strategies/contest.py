@@ -38,7 +38,7 @@ from graphopt.optimizer.signals import StopSignals
 from graphopt.optimizer.summary import Summary
 from graphopt.problem.structure import Structure
 from graphopt.solver.block_solver import BlockSolver
-from graphopt.solver.places import go_to
+from graphopt.solver.capabilities import restore
 from graphopt.types.robust_kernels import robust_kernel
 
 RIVALS: dict[str, Callable[[], Algorithm]] = {
@@ -105,7 +105,7 @@ class Contest:
     def _try(self, name: str) -> None:
         """Run one rival."""
         solver = self._solver
-        go_to(solver, self._start)
+        restore(solver, self._start)
         rival = RIVALS[name]()
         native = native_loop_for(rival, getattr(solver, "inner", solver))
         if native is not None:

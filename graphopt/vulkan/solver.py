@@ -27,10 +27,10 @@ from graphopt.linear.options import SolverOptions
 from graphopt.problem.structure import EdgeGroup, Structure
 from graphopt.problem.working import WorkingEstimates
 from graphopt.solver.block_solver import BlockSolver
+from graphopt.solver.capabilities import Capabilities
 from graphopt.solver.cpu import make_linearizer, name_of_non_finite
 from graphopt.solver.external import ExternalPart, ExternalPlaces
 from graphopt.solver.trial import Damping, Trial
-from graphopt.vulkan.ahead import Ahead, Beyond
 from graphopt.vulkan.data.array import WIDE, DeviceArray, unpack_wide
 from graphopt.vulkan.external import DeviceExternal
 from graphopt.vulkan.host import HostLinearizedSolver
@@ -60,6 +60,7 @@ from graphopt.vulkan.program import (
     Running,
 )
 from graphopt.vulkan.set_up import Later, SetUp, kind_of
+from graphopt.vulkan.speculation import Evaluations
 
 FACTORIZED_IN_DOUBLE = (
     "Computed in double: the CPU factorizes the whole H in float64, so float32 would only round it before."
@@ -68,7 +69,7 @@ AS_FAST_IN_DOUBLE = (
     "Computed in double: on this device an iteration of this size takes about as long in float64, and what "
     "float32 finds would be checked in float64."
 )
-MOST_EDGES_BEYOND = 1 << 17
+MOST_SPECULATED_EDGES = 1 << 17
 """That are linearised before it is known whether a step is taken; with more the host's part is small."""
 BRINGING_SECONDS, BRINGING_BYTES_PER_SECOND = 2e-4, 1e9
 """What bringing the estimates into the graph takes, before it was done once."""
@@ -125,8 +126,7 @@ def create(
 class ResidentBlockSolver:
     """Implements `BlockSolver`; see the module's header."""
 
-    linearizes_beyond = True
-    """It heeds `looks_ahead`."""
+    capabilities = Capabilities(looks_ahead=True, speculates=True)
 
     def __init__(
         self,
@@ -183,18 +183,13 @@ class ResidentBlockSolver:
         self._linearizing: tuple[Running, ...] = ()
         self._brought = time.perf_counter()
         self._bringing_seconds = BRINGING_SECONDS + self._estimates.nbytes / BRINGING_BYTES_PER_SECOND
-        self._ahead: Ahead | None = None
+        self._speculation = self.system.speculation
         self._sums_back: dict[tuple[int, int], Any] = {}
-        """Of chi2 by vertex, begun ahead, by group and slot."""
+        """Of chi2 by vertex, where a call begins with them, by group and slot."""
         self._changes = False
         """The last `refresh` has found more than estimates to be new."""
         self.looks_ahead = False
         """A step that is taken is likely to be followed by another one."""
-        self._is_hopeful = True
-        """The last step was taken."""
-        self._has_come_back = False
-        """In this optimization somebody has asked for H or b at the start of a step that was taken."""
-        self._beyond: Beyond | None = None
         self._has_largest, self._is_asked = False, True
         """The largest entries of H and b come with them; somebody has asked for those before."""
 
@@ -243,7 +238,7 @@ class ResidentBlockSolver:
     @property
     def b(self) -> np.ndarray:
         """(dim,) right-hand side, downloaded when first asked for."""
-        self._come_back()
+        self._relinearize_if_replaced()
         return self.system.b
 
     @property
@@ -253,7 +248,7 @@ class ResidentBlockSolver:
             raise SolverError(
                 f"schedule '{self.schedule}' does not store all blocks of H. Use schedule='blocks'."
             )
-        self._come_back()
+        self._relinearize_if_replaced()
         return self.system.values
 
     @property
@@ -268,7 +263,7 @@ class ResidentBlockSolver:
     @property
     def diagonal(self) -> np.ndarray:
         """(dim,) diagonal of H, downloaded when first asked for."""
-        self._come_back()
+        self._relinearize_if_replaced()
         return self.system.diagonal
 
     def largest_diagonal(self) -> float:
@@ -288,15 +283,16 @@ class ResidentBlockSolver:
         self._advance()
         current = self._estimates.current
         if current not in self._known_chi2:
-            ahead = None if self._ahead is None else self._ahead.take_chi2(current)
-            if ahead is None:
-                self.system.drop()  # its trial brings chi2 the same way
+            begun = self._speculation.evaluations
+            evaluated = None if begun is None else begun.take_chi2(current)
+            if evaluated is None:
+                self._speculation.discard_trial(self.system.device_seconds)  # it brings chi2 the same way
                 running = self._program("chi2", self._record_chi2, (current,)).submit()
                 if isinstance(self._prepared, Later):
                     self._prepared.result()  # while the device evaluates the edges
                 running.wait(self.system.device_seconds)
             else:
-                ahead.wait(self.system.device_seconds)
+                evaluated.wait(self.system.device_seconds)
             self._known_chi2[current] = self._linearizer.chi2
         return self._known_chi2[current]
 
@@ -311,13 +307,14 @@ class ResidentBlockSolver:
             self.finish()
             return None
         view = views[slot].view
-        ahead = None if self._ahead is None else self._ahead.take_sums(current, number, slot)
-        if ahead is None:
+        begun = self._speculation.evaluations
+        evaluated = None if begun is None else begun.take_sums(current, number, slot)
+        if evaluated is None:
             sums = self.system.scratch(view.num_destinations * ACCUMULATOR_BYTES)
             self._run(("sums", number, slot, sums), self._record_sums, (current,), number, slot, sums)
             words = self.device.download(sums, WIDE, view.num_destinations)
         else:
-            ahead.wait(self.system.device_seconds)
+            evaluated.wait(self.system.device_seconds)
             words = self._sums_back[number, slot].array(WIDE, 0, view.num_destinations)
         found = unpack_wide(words, self.precision == "double")
         return found if view.long is None else found[np.argsort(view.blocks)]
@@ -328,16 +325,17 @@ class ResidentBlockSolver:
     def linearize(self) -> float:
         """H and b at the estimates; returns the robustified chi2. They are being computed when it returns."""
         chi2 = self.chi2()
-        if self._ahead is not None and self._ahead.take_linearized(self._estimates.current):
+        if self._speculation.take_point(self._estimates.current):
             return chi2
         self._prepared.result()
         self.wait_linearized()
         self._bring_now_and_then()
         self._estimates.hold()
-        if self._beyond is None or self._beyond.version != self._estimates.held:
+        running = self._speculation.take_replacing(self._estimates.held)
+        if running is None:
             self._submit_linearize()
         else:
-            self._note_linearizing(self._beyond.running)
+            self._note_linearizing(running)
             self._has_largest = False
             if self._is_asked:
                 self._submit_largest()
@@ -350,7 +348,8 @@ class ResidentBlockSolver:
         self._note_linearizing(program.submit())
 
     def _note_linearizing(self, *running: Running) -> None:
-        self._linearizing, self._beyond = running, None
+        self._linearizing = running
+        self._speculation.settle()
         self._has_largest = True
         self.system.note_linearized(0 if self._linearizer.storage.is_whole else self._estimates.held)
 
@@ -363,7 +362,7 @@ class ResidentBlockSolver:
         """The largest entries of H and b at the version that is held are on the host."""
         self._is_asked = True
         if not self._has_largest:
-            self._come_back()
+            self._relinearize_if_replaced()
         if not self._has_largest:
             self._submit_largest()
         self.wait_linearized()
@@ -376,7 +375,7 @@ class ResidentBlockSolver:
         self._linearizer.record_linearize(program.phase("linearize"), version, equations.values, equations.b)
         self.system.record_diagonal(program)
 
-    def _record_beyond(self, program: Program, version: int) -> None:
+    def _record_speculative(self, program: Program, version: int) -> None:
         """H and b; the largest entries on the host stay those of before."""
         equations = self.system.equations
         self._linearizer.record_linearize(program.phase("linearize"), version, equations.values, equations.b)
@@ -392,7 +391,7 @@ class ResidentBlockSolver:
                 running.wait(self.system.device_seconds)
             self._linearizing = ()
 
-    # ---------------------------------------------------------------- ahead of a call
+    # ---------------------------------------------------------------- speculation, before a call has looked
 
     def begin(self, looks: list[tuple[EdgeGroup, int]]) -> None:
         """Take the graph's estimates, and start chi2, chi2 of these groups by the vertices of slots, H and b.
@@ -410,18 +409,18 @@ class ResidentBlockSolver:
         if self._estimates.refresh():
             self._known_chi2.clear()
         current = self._estimates.current
-        ahead = self._ahead = Ahead(current)
+        begun = self._speculation.evaluations = Evaluations(current)
         if current not in self._known_chi2:
-            ahead.chi2 = self._program("chi2", self._record_chi2, (current,)).submit()
+            begun.chi2 = self._program("chi2", self._record_chi2, (current,)).submit()
         for group, slot in looks:
             number = self.structure.groups.index(group)
             if slot in self._linearizer.edges[number].views:
                 key = "sums ahead", number, slot
                 program = self._program(key, self._record_sums_ahead, (current,), number, slot)
-                ahead.sums[number, slot] = program.submit()
+                begun.sums[number, slot] = program.submit()
         self._estimates.hold()
         self._submit_linearize()
-        ahead.is_linearized = True
+        self._speculation.linearize(current)
 
     def _record_sums_ahead(self, program: Program, version: int, number: int, slot: int) -> None:
         """With their way to the host: scratch is others' by the time they are asked for."""
@@ -434,7 +433,7 @@ class ResidentBlockSolver:
 
     def begin_trial(self, first_damping: Callable[[float], Damping | None]) -> None:
         """After `begin`: start the first trial, with the damping that is likely at this chi2; None: not."""
-        if self._ahead is None:
+        if self._speculation.evaluations is None:
             return
         chi2 = self.chi2()
         damping = first_damping(chi2) if np.isfinite(chi2) else None
@@ -444,54 +443,45 @@ class ResidentBlockSolver:
 
     def forget_begun(self) -> None:
         """What `begin` has begun is of no use, or has been used."""
-        if self._ahead is not None:
-            self._ahead.wait()
-            self._ahead = None
-        self.system.drop()
+        self._speculation.discard_begun()
+        self._speculation.discard_trial(self.system.device_seconds)
 
-    # ---------------------------------------------------------------- ahead of a step
+    # ---------------------------------------------------------------- speculation, before a step is taken
 
-    def _go_on(self, target: int) -> Program | None:
+    def _speculate(self, target: int) -> Program | None:
         """While the device works on a trial: let it linearise at its end; the next trial's tail."""
-        if not (self.looks_ahead and self._is_hopeful and self._may_look_ahead):
+        if not (self.looks_ahead and self._speculation.was_accepted and self._may_speculate):
             return None
-        program = self._program("beyond", self._record_beyond, (target,))
-        self._beyond = Beyond(target, program.submit())
+        program = self._program("speculative", self._record_speculative, (target,))
+        self._speculation.linearize(target, program.submit())
         free = self._estimates.free_after(target)
         return None if free is None else self._program("trial", self._record_tail, (target, free))
 
     @property
-    def _may_look_ahead(self) -> bool:
+    def _may_speculate(self) -> bool:
         """Nobody else moves the estimates or looks back, and a linearisation in vain costs little."""
-        if self._has_come_back:
+        if self._speculation.host_reads:
             return False
-        return self.precision == "double" and self.structure.num_edges <= MOST_EDGES_BEYOND
+        return self.precision == "double" and self.structure.num_edges <= MOST_SPECULATED_EDGES
 
-    def _come_back(self) -> None:
-        """H and b are those of the version that is held, where a step has not been taken."""
-        if self._beyond is not None:
-            self._has_come_back |= self._beyond.version == self._estimates.current
-            self._beyond.running.wait(self.system.device_seconds)
+    def _relinearize_if_replaced(self) -> None:
+        """H and b are those of the linearization point, where a step has not been taken."""
+        if self._speculation.discard_replacing(self.system.device_seconds, self._estimates.current):
             self._submit_linearize()
-
-    def _leave(self) -> None:
-        """Estimates are others now than those at which H and b may have been computed."""
-        if self._beyond is not None:
-            self._beyond.version = -1
 
     # ---------------------------------------------------------------- steps
 
     def solve(self, damping: float | np.ndarray) -> bool:
         """(H + D) dx = b."""
-        self._come_back()
+        self._relinearize_if_replaced()
         return self.system.solve(damping)
 
     def trial(self, damping: Damping) -> Trial:
         """Solve, push, update and chi2 in one submission."""
         start, before = time.perf_counter(), dict(self.system.device_seconds)
-        self._come_back()
+        self._relinearize_if_replaced()
         target, tail = self.prepare_move()
-        if not self.system.solve(damping, tail, partial(self._go_on, target)):
+        if not self.system.solve(damping, tail, partial(self._speculate, target)):
             return Trial(False, seconds=self._split(start, before))
         moved, is_coarse = self.arrive(target), self.system.is_coarse(damping)
         return replace(moved, seconds=self._split(start, before), is_coarse=is_coarse)
@@ -512,7 +502,7 @@ class ResidentBlockSolver:
         """Push, update by dx, and chi2 there, in one submission."""
         start, before = time.perf_counter(), dict(self.system.device_seconds)
         self._advance()
-        self._leave()
+        self._speculation.leave()
         source, target = self._estimates.current, self._estimates.free_version()
         self._run("move", self._record_move, (source, target))
         self._arrive(target)
@@ -521,7 +511,7 @@ class ResidentBlockSolver:
     def update(self) -> None:
         """Estimates <- estimates oplus dx."""
         self._advance()
-        self._leave()
+        self._speculation.leave()
         source, target = self._estimates.current, self._estimates.free_version()
         self.forget_begun()
         self._run("update", self._record_oplus, (source, target))
@@ -549,7 +539,7 @@ class ResidentBlockSolver:
         self._linearizer.record_oplus(program.phase("update"), self.system.equations.dx, source, target)
 
     def _arrive(self, target: int) -> None:
-        self._ahead = None  # done, since what came after it is
+        self._speculation.arrive()
         self._estimates.push()
         self._estimates.arrive(target, in_double=self.precision == "double")
         self._known_chi2[target] = self._linearizer.chi2
@@ -567,12 +557,12 @@ class ResidentBlockSolver:
 
     def pop(self) -> None:
         """Return to the last push."""
-        self._is_hopeful = False
+        self._speculation.was_accepted = False
         self._estimates.pop()
 
     def discard_top(self) -> None:
         """Forget the last push."""
-        self._is_hopeful = True
+        self._speculation.was_accepted = True
         self._estimates.discard_top()
 
     def external(self, places: ExternalPlaces) -> ExternalPart:
@@ -582,7 +572,7 @@ class ResidentBlockSolver:
 
     def multiply(self, vector: np.ndarray) -> np.ndarray:
         """H times a vector, on the device."""
-        self._come_back()
+        self._relinearize_if_replaced()
         return self.system.multiply(vector)
 
     # ---------------------------------------------------------------- the graph
@@ -590,8 +580,8 @@ class ResidentBlockSolver:
     def refresh(self) -> None:
         """Take what has changed in the graph; the stop rule of PCG starts anew."""
         self._prepared.result()  # data of views that are being made would be missed
-        self._leave()
-        self._is_hopeful, self._has_come_back = True, False
+        self._speculation.leave()
+        self._speculation.was_accepted, self._speculation.host_reads = True, False
         moved = self._take_estimates()
         self._changes = self._linearizer.refresh()
         if moved or self._changes:
@@ -602,25 +592,25 @@ class ResidentBlockSolver:
 
     def _take_estimates(self) -> bool:
         """Take the graph's estimates, unless `begin` has just done that; False: they are here already."""
-        if self._ahead is None or not self._ahead.is_new:
+        begun = self._speculation.evaluations
+        if begun is None or not begun.is_new:
             self.forget_begun()
             return self._estimates.refresh()
-        self._ahead.is_new = False
+        begun.is_new = False
         if self.device.memory_scheme != "staged":
-            self._wait_for_programs()  # what is new is written in place
+            self._wait_for_programs(begun)  # what is new is written in place
         return False
 
-    def _wait_for_programs(self) -> None:
+    def _wait_for_programs(self, begun: Evaluations) -> None:
         """Nothing that was begun runs any more; what it has found stays."""
-        assert self._ahead is not None
-        for running in (self._ahead.chi2, *self._ahead.sums.values(), *self._linearizing, self.system.begun):
+        for running in (begun.chi2, *begun.sums.values(), *self._linearizing, self._speculation.trial):
             if running is not None:
                 running.wait()
 
     def take(self, number: int, rows: np.ndarray) -> None:
         """Take the graph's estimates of some rows of a vertex set; what was remembered stays."""
         self._advance()
-        self._leave()
+        self._speculation.leave()
         self.forget_begun()
         self._estimates.leave_remembered()
         self._estimates.take(number, rows)

@@ -1,12 +1,8 @@
-// Connected components, and the vertices that fix a graph as a whole.
-#include "graph/components.h"
-
+// The vertices that fix a graph as a whole.
 #include <pybind11/numpy.h>
 #include <pybind11/pybind11.h>
 
 #include <cstdint>
-#include <stdexcept>
-#include <string>
 #include <vector>
 
 #include "graph/gauge.h"
@@ -17,33 +13,6 @@ namespace {
 
 using Numbers = py::array_t<std::int64_t, py::array::c_style | py::array::forcecast>;
 using Flags = py::array_t<bool, py::array::c_style | py::array::forcecast>;
-
-// (n,) smallest number of each vertex' component.
-Numbers component_roots(std::int64_t num_vertices, const Numbers& pairs) {
-  if (num_vertices < 0) throw py::value_error("component_roots: num_vertices is negative");
-  if (pairs.ndim() != 2 || pairs.shape(1) != 2)
-    throw py::value_error("component_roots: pairs must have shape (p, 2)");
-  Numbers result(num_vertices);
-  std::int64_t* root = result.mutable_data();
-  const std::int64_t *pair = pairs.data(), *end = pair + pairs.size();
-  std::int64_t wrong = -1;
-  {
-    const py::gil_scoped_release release;
-    graphopt::Components components(root, num_vertices);
-    for (; pair != end && wrong < 0; pair += 2) {
-      for (int k = 0; k < 2; ++k) {
-        if (pair[k] < 0 || pair[k] >= num_vertices) wrong = (pair - pairs.data()) / 2;
-      }
-      if (wrong < 0) components.join(pair[0], pair[1]);
-    }
-    components.flatten();
-  }
-  if (wrong >= 0) {
-    throw py::index_error("component_roots: pair " + std::to_string(wrong) + " names a vertex outside 0 .. " +
-                          std::to_string(num_vertices - 1));
-  }
-  return result;
-}
 
 Numbers to_numpy(const std::vector<std::int64_t>& values) {
   return Numbers(static_cast<py::ssize_t>(values.size()), values.data());
@@ -74,8 +43,6 @@ Numbers gauge_of_parts(const Numbers& order, const Numbers& part, const Numbers&
 }  // namespace
 
 void bind_components(py::module_& m) {
-  m.def("component_roots", &component_roots, py::arg("num_vertices"), py::arg("pairs"),
-        "(n,) int64: the smallest number in each vertex' component; pairs (p, 2) are the edges.");
   m.def("iteration_order", &iteration_order, py::arg("ids"),
         "(n,) int64: positions in ids in the order in which g2o's map iterates over them.");
   m.def("gauge_of_parts", &gauge_of_parts, py::arg("order"), py::arg("part"), py::arg("dims"),

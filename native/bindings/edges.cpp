@@ -13,6 +13,7 @@
 #include "edges/chi2.h"
 #include "edges/columns.h"
 #include "edges/order.h"
+#include "edges/parts.h"
 #include "edges/points.h"
 #include "edges/rays.h"
 #include "edges/scan.h"
@@ -202,6 +203,48 @@ void bound_mark(const py::object& rows, int slot, const py::object& mask) {
   bool* flags = m.mutable_data();
   const py::gil_scoped_release release;
   mark(r.data() + slot, static_cast<int>(r.shape(1)), r.shape(0), flags);
+}
+
+// (labels (n,), is held (parts,)); edges: (vertex rows (m, arity), number of the first row of each slot's
+// set).
+py::tuple bound_connected_parts(const py::object& taken,
+                                const std::vector<std::pair<py::object, std::vector<std::int64_t>>>& edges) {
+  const auto t = exact<bool>(taken, "taken", 1);
+  std::vector<EdgeRows> sets;
+  for (const auto& [object, first] : edges) {
+    const auto rows = exact<std::int32_t>(object, "vertex rows", 2);
+    require(rows.shape(1) == static_cast<py::ssize_t>(first.size()), "first has not one entry per slot");
+    sets.push_back({rows.data(), rows.shape(0), first});
+  }
+  Array<std::int64_t> label(t.size());
+  std::int64_t* out = label.mutable_data();
+  std::vector<bool> is_held;
+  {
+    const py::gil_scoped_release release;
+    is_held = connected_parts(t.data(), t.size(), sets, out);
+  }
+  Array<bool> held(static_cast<py::ssize_t>(is_held.size()));
+  std::copy(is_held.begin(), is_held.end(), held.mutable_data());
+  return py::make_tuple(std::move(label), std::move(held));
+}
+
+py::tuple bound_edges_with_free_vertex(const py::object& rows, const std::vector<py::object>& fixed) {
+  const auto r = exact<std::int32_t>(rows, "rows", 2);
+  require(r.shape(1) == static_cast<py::ssize_t>(fixed.size()), "fixed has not one mask per slot");
+  std::vector<Array<bool>> kept_alive;
+  std::vector<const bool*> masks;
+  for (const py::object& mask : fixed) {
+    kept_alive.push_back(exact<bool>(mask, "a mask", 1));
+    masks.push_back(kept_alive.back().data());
+  }
+  Array<bool> keep(r.shape(0));
+  bool* out = keep.mutable_data();
+  std::int64_t count;
+  {
+    const py::gil_scoped_release release;
+    count = edges_with_free_vertex(r.data(), r.shape(0), masks, out);
+  }
+  return py::make_tuple(std::move(keep), count);
 }
 
 std::string bound_kind(const py::object& information, const py::object& rows) {
@@ -492,6 +535,12 @@ void bind_edges(py::module_& m) {
         "table[id - low] or -1 for ids (m, k), as int32, and the smallest of them (0 at most).");
   m.def("mark", &bound_mark, py::arg("rows"), py::arg("slot"), py::arg("mask"),
         "mask[row in the slot] = True for all edges.");
+  m.def(
+      "connected_parts", &bound_connected_parts, py::arg("taken"), py::arg("edges"),
+      "Part of each vertex (n,), -1: not taken, and (parts,) bool: an edge of it has one vertex only or one "
+      "that is not taken; edges: (vertex rows (m, arity), first number of each slot).");
+  m.def("edges_with_free_vertex", &bound_edges_with_free_vertex, py::arg("rows"), py::arg("fixed"),
+        "(m,) bool: an edge has a vertex that is not fixed, and how many have; fixed: a mask per slot.");
   m.def("information_kind", &bound_kind, py::arg("information"), py::arg("rows"),
         "\"identity\", \"diagonal\" or \"full\": what these matrices (n, d, d) all are.");
   m.def(

@@ -4,7 +4,8 @@ import numpy as np
 import pytest
 import scipy.sparse.csgraph
 
-from graphopt._native import component_roots, iteration_order
+from graphopt._native import iteration_order
+from graphopt.cpu_kernels import kernels
 from graphopt.errors import UnknownIdError
 from graphopt.graph import Graph
 from graphopt.graph.components import connected_components
@@ -88,20 +89,26 @@ def test_components_with_and_without_fixed_vertices():
     assert labels[0].tolist() == [0, 0, 1, -1, 2, 2]
 
 
-@pytest.mark.parametrize("seed", range(10))
-def test_component_roots_agree_with_scipy(seed):
-    """Random sparse graphs, long chains in random order, and no pairs at all."""
+@pytest.mark.parametrize("seed", range(12))
+def test_connected_parts_agree_with_scipy(seed):
+    """Edges of three vertices of two sets: none, sparse and many ones, on all threads."""
     rng = np.random.default_rng(seed)
-    count = int(rng.integers(1, 400))
-    order = rng.permutation(count)
-    chain_pairs = np.stack([order[:-1], order[1:]], axis=1)[rng.random(count - 1) < 0.9]
-    pairs = [np.empty((0, 2), int), chain_pairs, rng.integers(0, count, (count // 2, 2))][seed % 3]
-    matrix = scipy.sparse.coo_matrix((np.ones(len(pairs)), (pairs[:, 0], pairs[:, 1])), (count, count))
+    sizes = rng.integers(1, 400, 2) * (1 if seed < 9 else 300)
+    count, first = int(sizes.sum()), [0, 0, int(sizes[0])]
+    num_edges = [0, count // 2, 3 * count][seed % 3]
+    rows = np.stack([rng.integers(0, size, num_edges) for size in sizes[[0, 0, 1]]], axis=1).astype(np.int32)
+    taken = rng.random(count) < 0.9
+    label, held = kernels.connected_parts(taken, [(rows, first)])
+    numbers = rows + np.array(first)
+    pairs = np.concatenate([numbers[:, [0, 1]], numbers[:, [1, 2]], numbers[:, [0, 2]]])
+    pairs = pairs[taken[pairs].all(axis=1)]
+    matrix = scipy.sparse.coo_matrix((np.ones(len(pairs)), pairs.T), (count, count))
     _, expected = scipy.sparse.csgraph.connected_components(matrix, directed=False)
-    roots = component_roots(count, pairs)
-    smallest = np.full(count, count)
-    np.minimum.at(smallest, expected, np.arange(count))
-    np.testing.assert_array_equal(roots, smallest[expected])
+    assert (label < 0).tolist() == (~taken).tolist()
+    _, by_first, compact = np.unique(expected[taken], return_index=True, return_inverse=True)
+    np.testing.assert_array_equal(label[taken], np.argsort(np.argsort(by_first))[compact])
+    beside = numbers[(~taken[numbers]).any(axis=1)]
+    assert set(np.flatnonzero(held)) == set(label[beside[taken[beside]]])
 
 
 def test_each_part_that_nothing_holds_gets_one_vertex():

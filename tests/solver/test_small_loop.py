@@ -16,7 +16,7 @@ from graphopt.optimizer import run as run_module
 from graphopt.optimizer.native_loop import native_loop_for
 from graphopt.optimizer.options import DoglegOptions, GaussNewtonOptions, LevenbergMarquardtOptions
 from graphopt.optimizer.signals import StopFlag, StopSignals
-from graphopt.solver.small import LARGEST_DIM
+from graphopt.solver.cpu import SMALL_DIM
 
 CAMERA = [500.0, 500.0, 320.0, 240.0]
 
@@ -199,10 +199,10 @@ def test_exception_in_stop():
 
 
 def test_large_systems_run_in_python(monkeypatch):
-    """More scalars than LARGEST_DIM: no native loop."""
+    """More scalars than SMALL_DIM: no native loop."""
     found = []
     monkeypatch.setattr(run_module, "native_loop_for", lambda *pair: found.append(native_loop_for(*pair)))
-    graphopt.optimize(manhattan(LARGEST_DIM, seed=1), "lm")
+    graphopt.optimize(manhattan(SMALL_DIM, seed=1), "lm")
     assert found == [None]
 
 

@@ -6,7 +6,7 @@
 
 The damping D stays a vector of its own: H is never changed, so there is nothing to back up and restore
 between trials of lambda, and what does not depend on lambda (queues, kernels, recorded programs, H and b on
-the device) is reused. A `method.Method` gets from lambda to dx: `iterations`, or one of `factorize`.
+the device) is reused. A `TrialSolver` gets from lambda to dx: `iterations`, or one of `factorize`.
 
 Who writes H and b: the host, into `values` and `b` (then `upload`), or kernels. They can be written as soon
 as the object exists: work queues, kernels and programs are prepared by a thread beside the first
@@ -25,7 +25,6 @@ import numpy as np
 
 from graphopt.linear.table import iterates
 from graphopt.solver.trial import Damping
-from graphopt.vulkan.ahead import TrialAhead
 from graphopt.vulkan.cholesky import factorization_on_device
 from graphopt.vulkan.data.array import WIDE, DeviceArray, unpack_wide
 from graphopt.vulkan.data.layout import BlockLayout
@@ -34,14 +33,15 @@ from graphopt.vulkan.kernels.damping import DeviceDamping
 from graphopt.vulkan.kernels.equations import Equations, HostNumbers
 from graphopt.vulkan.kernels.factorize import DeviceFactor, HostReduced, HostWhole
 from graphopt.vulkan.kernels.iterations import Iterations
-from graphopt.vulkan.kernels.method import Method
 from graphopt.vulkan.kernels.pcg import PcgOutcome, Reduction
 from graphopt.vulkan.kernels.reduction import SchurReduction, WholeReduction
 from graphopt.vulkan.kernels.sums import gather_scalars
+from graphopt.vulkan.kernels.trial_solver import TrialSolver
 from graphopt.vulkan.plan.configuration import Configuration
-from graphopt.vulkan.program import Context, InThread, Launch, Program, Running
+from graphopt.vulkan.program import Context, InThread, Launch, Program
 from graphopt.vulkan.programs import Programs
 from graphopt.vulkan.set_up import Later, SetUp
+from graphopt.vulkan.speculation import Speculation, SpeculativeTrial
 
 PHASES = ("schur", "linear_solver", "landmarks", "update", "linearize")
 MakeReduction = Callable[[Equations], Reduction]
@@ -84,7 +84,7 @@ class DampedSystem:
         self.prepare_wait_seconds = 0.0
         """How long the first solve waited for it; the rest of it ran beside the host's work."""
         self._overlap_told = False
-        self._ahead: TrialAhead | None = None
+        self.speculation = Speculation()
         self._no_tail = Program(context)
         self._set_up = set_up
         start = InThread if set_up is None else set_up.start
@@ -124,7 +124,7 @@ class DampedSystem:
         chosen, equations = self.configuration, self.equations
         self.reduction: Reduction | None = None
         self.iterations: Iterations | None = None
-        self._factoring: Method | None = None
+        self._factoring: TrialSolver | None = None
         if make_reduction is not None:
             self.reduction = make_reduction(equations)
         elif chosen.schur != "off":
@@ -135,10 +135,10 @@ class DampedSystem:
             assert self.reduction is not None
             parts = equations, self.reduction, chosen, self.damping, self.programs
             self.iterations = Iterations(*parts)
-        self._method: Method = self.iterations or self._make_factoring()
+        self._method: TrialSolver = self.iterations or self._make_factoring()
         self.prepare_seconds = time.perf_counter() - start
 
-    def _make_factoring(self) -> Method:
+    def _make_factoring(self) -> TrialSolver:
         """Cholesky on the device, or where `auto` finds that faster on the host."""
         chosen, reduction = self.configuration, self.reduction
         assert reduction is None or isinstance(reduction, SchurReduction)
@@ -160,7 +160,7 @@ class DampedSystem:
         return self._method.factorized_on
 
     @property
-    def method(self) -> Method:
+    def method(self) -> TrialSolver:
         """How it is solved now."""
         self.wait_prepared()
         return self._method
@@ -235,7 +235,7 @@ class DampedSystem:
 
     def scratch(self, nbytes: int) -> Any:
         """A buffer for what runs between solves."""
-        self.drop()  # more iterations of its trial would need D
+        self.speculation.discard_trial(self.device_seconds)  # more iterations of it would need D
         return self.damping.scratch(nbytes)
 
     # ---------------------------------------------------------------- solution
@@ -275,23 +275,12 @@ class DampedSystem:
 
     def begin(self, damping: Damping, tail: Program) -> None:
         """Submit what `solve` will, if it is asked for the same next, and it begins with one submission."""
-        self.drop()
+        self.speculation.discard_trial(self.device_seconds)
         kind = self.damping.set(damping)
         self._method.set_rules(damping)
         program = self._method.first_program(kind, tail)
         if program is not None:
-            self._ahead = TrialAhead(damping, tail, kind, program, program.submit())
-
-    @property
-    def begun(self) -> Running | None:
-        """What `begin` has submitted and `solve` not taken."""
-        return None if self._ahead is None else self._ahead.running
-
-    def drop(self) -> None:
-        """Wait for what `begin` has submitted and forget it."""
-        if self._ahead is not None:
-            self._ahead.running.wait(self.device_seconds)
-            self._ahead = None
+            self.speculation.begin_trial(SpeculativeTrial(damping, tail, kind, program, program.submit()))
 
     def is_coarse(self, damping: Damping) -> bool:
         """Conjugate gradients stop at the damping's accuracy, before their tolerance."""
@@ -325,17 +314,15 @@ class DampedSystem:
         meanwhile: Callable[[], Program | None] | None = None,
     ) -> bool | None:
         """None: by something else."""
-        if self._ahead is not None and not self._ahead.is_of(damping, tail):
-            self.drop()
-        ahead, self._ahead = self._ahead, None
-        if ahead is None:
+        begun = self.speculation.take_trial(damping, tail, self.device_seconds)
+        if begun is None:
             kind = self.damping.set(damping)
             self._method.set_rules(damping if isinstance(damping, Damping) else None)
         else:
-            kind = ahead.kind
+            kind = begun.kind
         program = self._method.first_program(kind, tail)
-        running = None if ahead is None else ahead.running
-        if program is not None and (ahead is None or ahead.program is not program):
+        running = None if begun is None else begun.running
+        if program is not None and (begun is None or begun.program is not program):
             if running is not None:
                 running.wait(self.device_seconds)
             running = program.submit()
@@ -360,19 +347,19 @@ class DampedSystem:
     def multiply(self, vector: np.ndarray) -> np.ndarray:
         """H times a vector (dim,), without damping."""
         self.wait_prepared()
-        if not hasattr(self, "_factor"):
-            self._factor, self._product = (DeviceArray(self.context, self.layout.dim) for _ in range(2))
-        self._factor.staging[:] = vector
-        self._factor.commit()
+        if not hasattr(self, "_x"):
+            self._x, self._y = (DeviceArray(self.context, self.layout.dim) for _ in range(2))
+        self._x.staging[:] = vector
+        self._x.commit()
         self.programs.run("multiply", self._record_multiply)
-        return self._product.downloaded.astype(np.float64)
+        return self._y.downloaded.astype(np.float64)
 
     def _record_multiply(self, program: Program) -> None:
-        equations, x, y = self.equations, self._factor.buffer, self._product.buffer
-        self._factor.record_upload(program.phase("linear_solver"))
+        equations, x, y = self.equations, self._x.buffer, self._y.buffer
+        self._x.record_upload(program.phase("linear_solver"))
         program.barrier()
         if self.reduction is None:
             record_stored_product(program, equations, x, y)
         else:
             self.reduction.record_whole_product(program, x, y)
-        self._product.record_download(program)
+        self._y.record_download(program)

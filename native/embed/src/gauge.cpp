@@ -5,7 +5,8 @@
 #include <memory>
 #include <numeric>
 
-#include "graph/components.h"
+#include "edges/parts.h"
+#include "edges/scan.h"
 #include "problem.h"
 
 namespace graphopt::embed {
@@ -24,39 +25,27 @@ std::vector<Place> gauge(const Graph& graph, const std::vector<Group>& groups) {
   const auto set_of = [&](std::size_t number) -> const VertexSet& {
     return graph.vertex_sets[static_cast<std::size_t>(places[number].set)];
   };
-  const auto is_free = [&](std::size_t number) {
-    return set_of(number).fixed[static_cast<std::size_t>(places[number].row)] == 0;
-  };
   const auto count = static_cast<std::int64_t>(places.size());
-  std::vector<std::int64_t> part(places.size());
-  Components components(part.data(), count);
-  std::vector<char> active(places.size(), 0), touched(places.size(), 0);
-  for (const Group& group : groups)
-    for (std::size_t e = 0; e < static_cast<std::size_t>(group.size); ++e) {
-      std::vector<std::size_t> moving;
-      for (std::size_t slot = 0; slot < group.arity(); ++slot) {
-        const std::size_t number = first[static_cast<std::size_t>(group.vertex_sets[slot])] +
-                                   static_cast<std::size_t>(group.vertex_rows[e * group.arity() + slot]);
-        if (is_free(number)) moving.push_back(number);
-      }
-      const bool is_absolute = group.arity() == 1 || moving.size() < group.arity();
-      for (const std::size_t number : moving) {
-        active[number] = 1;
-        touched[number] |= is_absolute ? 1 : 0;
-        components.join(static_cast<std::int64_t>(number), static_cast<std::int64_t>(moving.front()));
-      }
+  const auto taken = std::make_unique<bool[]>(places.size());  // active, not fixed
+  std::vector<edges::EdgeRows> edge_sets;
+  for (const Group& group : groups) {
+    std::vector<std::int64_t> first_of_slot;
+    for (std::size_t slot = 0; slot < group.arity(); ++slot) {
+      const std::size_t start = first[static_cast<std::size_t>(group.vertex_sets[slot])];
+      edges::mark(group.vertex_rows.data() + slot, static_cast<int>(group.arity()), group.size,
+                  taken.get() + start);
+      first_of_slot.push_back(static_cast<std::int64_t>(start));
     }
-  components.flatten();
-  const auto is_held = std::make_unique<bool[]>(places.size());
-  std::vector<std::int64_t> dims(places.size());
+    edge_sets.push_back({group.vertex_rows.data(), group.size, first_of_slot});
+  }
+  std::vector<std::int64_t> dims(places.size()), part(places.size());
   for (std::size_t k = 0; k < places.size(); ++k) {
     dims[k] = set_of(k).type->tangent_dim;
-    if (active[k] == 0) {
-      part[k] = -1;
-    } else {
-      is_held[static_cast<std::size_t>(part[k])] |= touched[k] != 0;
-    }
+    if (set_of(k).fixed[static_cast<std::size_t>(places[k].row)] != 0) taken[k] = false;
   }
+  const std::vector<bool> held = edges::connected_parts(taken.get(), count, edge_sets, part.data());
+  const auto is_held = std::make_unique<bool[]>(held.size());
+  std::copy(held.begin(), held.end(), is_held.get());
   std::vector<std::int64_t> order(places.size());
   std::iota(order.begin(), order.end(), std::int64_t{0});
   std::stable_sort(order.begin(), order.end(), [&](std::int64_t a, std::int64_t b) {
@@ -69,8 +58,8 @@ std::vector<Place> gauge(const Graph& graph, const std::vector<Group>& groups) {
   }
   std::vector<std::int64_t> ranked = iteration_order(ids.data(), count);
   for (std::int64_t& position : ranked) position = order[static_cast<std::size_t>(position)];
-  std::vector<std::int64_t> vertices =
-      gauge_of_parts(ranked.data(), part.data(), dims.data(), count, is_held.get(), count);
+  std::vector<std::int64_t> vertices = gauge_of_parts(ranked.data(), part.data(), dims.data(), count,
+                                                      is_held.get(), static_cast<std::int64_t>(held.size()));
   std::sort(vertices.begin(), vertices.end());  // -1: a part that is held
   std::vector<Place> chosen;
   for (const std::int64_t k : vertices) {

@@ -14,7 +14,8 @@ from graphopt.optimizer import LevenbergMarquardtOptions, optimize
 from graphopt.problem.structure import Structure
 from graphopt.solver.trial import Damping
 from graphopt.vulkan import solver as module
-from graphopt.vulkan.solver import ResidentBlockSolver, create
+from graphopt.vulkan.solver import create
+from graphopt.vulkan.speculation import Speculation
 
 OPTIONS = {"device": "vulkan", "precision": "double", "linear_solver": "cholesky", "max_iterations": 8}
 FAR_OFF = {"method": "lm", "options": LevenbergMarquardtOptions(initial_lambda=1e-12)}
@@ -32,22 +33,21 @@ def far_off():
 def story(make, monkeypatch, ahead, **options):
     """All iterations and the end of two runs; how often a step was looked beyond, and come back from."""
     counts = {"beyond": 0, "back": 0}
-    go_on, come_back = ResidentBlockSolver._go_on, ResidentBlockSolver._come_back
+    linearize, discard = Speculation.linearize, Speculation.discard_replacing
 
-    def noted_go_on(self, target):
-        found = go_on(self, target)
-        counts["beyond"] += self._beyond is not None
-        return found
+    def noted_linearize(self, version, replacing=None):
+        counts["beyond"] += replacing is not None
+        linearize(self, version, replacing)
 
-    def noted_come_back(self):
-        counts["back"] += self._beyond is not None
-        come_back(self)
+    def noted_discard(self, seconds, current):
+        counts["back"] += self.replaces
+        return discard(self, seconds, current)
 
     with monkeypatch.context() as patched:
-        patched.setattr(ResidentBlockSolver, "_go_on", noted_go_on)
-        patched.setattr(ResidentBlockSolver, "_come_back", noted_come_back)
+        patched.setattr(Speculation, "linearize", noted_linearize)
+        patched.setattr(Speculation, "discard_replacing", noted_discard)
         if not ahead:
-            patched.setattr(module, "MOST_EDGES_BEYOND", 0)
+            patched.setattr(module, "MOST_SPECULATED_EDGES", 0)
         graph, found = make(), []
         for _ in range(2):
             summary = optimize(graph, **OPTIONS, **options)
@@ -119,11 +119,11 @@ def test_until_the_next_linearisation_all_is_that_of_the_start(taken):
     for solver in (ahead, plain):
         assert solver.trial(Damping(1e-3)).solved
         solver.discard_top() if taken else solver.pop()
-    assert ahead._beyond is not None and plain._beyond is None
+    assert ahead.system.speculation.replaces and not plain.system.speculation.replaces
     assert (ahead.largest_diagonal(), ahead.largest_gradient()) == tuple(start[-2:])
-    assert ahead._beyond is not None, "they are still on the host"
+    assert ahead.system.speculation.replaces, "they are still on the host"
     assert_equal(numbers(ahead), start)
-    assert ahead._beyond is None
+    assert not ahead.system.speculation.replaces
     assert ahead.linearize() == plain.linearize()
     assert_equal(numbers(ahead), numbers(plain))
 

@@ -1,0 +1,79 @@
+"""What a block solver can do beside `BlockSolver`: asked of a value that it carries, never of its class.
+
+A solver says so by an attribute `capabilities`; one without has none of them. What needs a capability has
+another way where it is missing.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+
+
+@dataclass(frozen=True)
+class Capabilities:
+    """Names of methods and attributes of `solver`, where it has what stands here."""
+
+    snapshot: bool = False
+    """Estimates are on the host, in the form that steps are taken in: `snapshot()`, `restore(estimates)`, and
+    `take_all_estimates()` from the graph."""
+    narrow: bool = False
+    """`choose_edges(masks)`: only some edges of each group take part, in the structure of all."""
+    begins_linearized: bool = False
+    """`begin()`: chi2 before the first iteration, with H and b for the `linearize` that follows."""
+    looks_ahead: bool = False
+    """`looks_ahead` may be set: `chi2` finds H and b as well, for a `linearize` that follows."""
+    speculates: bool = False
+    """`begin(looks)`, `begin_trial(first_damping)`, `forget_begun()`: it starts while the host looks whether
+    anything but estimates has changed (`solver.reuse`)."""
+    native_loop: bool = False
+    """`native_loop(with_product)`: a `kernels.SmallLoop` over its arrays, None where Python iterates."""
+    factor_flops: bool = False
+    """`factor_flops`: operations of one factorization of H, 0 where nobody counts them."""
+    may_move: bool = False
+    """Device "auto" may give its structure to a GPU for further calls."""
+
+
+_NONE = Capabilities()
+
+
+def capabilities_of(solver: Any) -> Capabilities:
+    """What a block solver can do."""
+    return getattr(solver, "capabilities", _NONE)
+
+
+def factor_flops_of(solver: Any) -> float:
+    """Operations of one factorization of H; 0: none, or not known."""
+    return float(solver.factor_flops) if capabilities_of(solver).factor_flops else 0.0
+
+
+def native_loop_of(solver: Any, with_product: bool) -> Any:
+    """The native loop over a block solver's arrays, None: it is driven from Python.
+
+    with_product: the algorithm multiplies by H.
+    """
+    return solver.native_loop(with_product) if capabilities_of(solver).native_loop else None
+
+
+def snapshot(solver: Any) -> list[np.ndarray]:
+    """Copies of all estimates, to come back to any number of times; the stack of `push` is another.
+
+    Where the solver has no snapshots they go through the graph: of a vertex type with a working form
+    (`types.base.WorkingForm`) coming back then differs by the rounding of its storage.
+    """
+    if capabilities_of(solver).snapshot:
+        return solver.snapshot()
+    solver.finish()
+    return [vertex_set.estimate.copy() for vertex_set in solver.structure.selection.vertex_sets]
+
+
+def restore(solver: Any, estimates: list[np.ndarray]) -> None:
+    """Set the estimates to what `snapshot` gave; the stack of `push` stays."""
+    if capabilities_of(solver).snapshot:
+        solver.restore(estimates)
+        return
+    for vertex_set, estimate in zip(solver.structure.selection.vertex_sets, estimates, strict=True):
+        vertex_set.estimate[:] = estimate
+    solver.refresh()
