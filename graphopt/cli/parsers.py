@@ -67,6 +67,11 @@ class Parser(argparse.ArgumentParser):
         self.renamed: dict[str, str] = {}
         """Old spelling of a flag -> its name."""
 
+    @property
+    def actions(self) -> list[argparse.Action]:
+        """Its options, arguments and kinds, in the order of `--help`."""
+        return list(self._actions)
+
     def error(self, message: str) -> NoReturn:
         """Raise `UsageError` instead of leaving the process."""
         raise UsageError(message[:1].upper() + message[1:], f"Try: {self.prog} --help")
