@@ -114,11 +114,6 @@ def test_imports_by_name_are_seen():
 PRIVATE = """
 cpu_kernels.kernels
 evaluate.datasets.registry.data_folders
-evaluate.report.live.LiveView
-evaluate.report.thumbnails.COLUMNS
-evaluate.report.thumbnails.WIDTH
-evaluate.report.thumbnails.frustum_rows
-evaluate.report.viewer.trajectory_document
 geometry.quaternion
 geometry.rig_cameras.RigCameraModel
 geometry.rig_cameras.rig_camera_model

@@ -17,7 +17,7 @@ from typing import TYPE_CHECKING, Any
 from graphopt.cli import arguments, distributed, output, vib
 from graphopt.cli.declared import add_options, declared
 from graphopt.cli.interrupt import StopOnInterrupt
-from graphopt.cli.parsers import EPILOG, Parser, positive_float, positive_int
+from graphopt.cli.parsers import EPILOG, Parser, number, positive_float, positive_int, whole_number
 from graphopt.errors import OptionError
 from graphopt.option_names import INITIALIZATIONS, PARTITIONS, ROBUST, ROBUST_KERNELS, TRANSPORTS
 from graphopt.suggestions import did_you_mean
@@ -127,8 +127,8 @@ def robust_kernel(text: str) -> tuple[str, float]:
             f"unknown robust kernel '{name}'.{did_you_mean(name, ROBUST_KERNELS)} Known: {known}."
         )
     try:
-        float(width or 1.0)
-    except ValueError:
+        number(width or "1")
+    except argparse.ArgumentTypeError:
         raise argparse.ArgumentTypeError(f"'{width}' is not a width; write {name}:1.5") from None
     return by_lower[name.lower()], positive_float(width) if ":" in text else 1.0
 
@@ -138,8 +138,8 @@ def gauge(text: str) -> str | list[int]:
     if text in ("auto", "none"):
         return text
     try:
-        return [int(word) for word in text.split(",") if word.strip()]
-    except ValueError:
+        return [whole_number(word) for word in text.split(",") if word.strip()]
+    except argparse.ArgumentTypeError:
         raise argparse.ArgumentTypeError(
             f"'{text}' is neither auto, none nor a list of vertex ids such as 0 or 0,17"
         ) from None

@@ -67,6 +67,11 @@ class Parser(argparse.ArgumentParser):
         self.renamed: dict[str, str] = {}
         """Old spelling of a flag -> its name."""
 
+    @property
+    def actions(self) -> list[argparse.Action]:
+        """Its options, arguments and kinds, in the order of `--help`."""
+        return list(self._actions)
+
     def error(self, message: str) -> NoReturn:
         """Raise `UsageError` instead of leaving the process."""
         raise UsageError(message[:1].upper() + message[1:], f"Try: {self.prog} --help")
@@ -115,18 +120,25 @@ class Parser(argparse.ArgumentParser):
         self.error(f"unknown {what} '{value}'.{hint} Known: {listed}.")
 
 
+def _without_underscores(text: str) -> str:
+    """The text; `ValueError` where Python alone would take it for a number."""
+    if "_" in text:
+        raise ValueError
+    return text
+
+
 def whole_number(text: str) -> int:
-    """Parse an integer."""
+    """Parse an integer, as files have them: Python would take 1_0 for 10."""
     try:
-        return int(text)
+        return int(_without_underscores(text))
     except ValueError:
         raise argparse.ArgumentTypeError(f"'{text}' is no whole number") from None
 
 
 def number(text: str) -> float:
-    """Parse a number."""
+    """Parse a number, as files have them."""
     try:
-        return float(text)
+        return float(_without_underscores(text))
     except ValueError:
         raise argparse.ArgumentTypeError(f"'{text}' is no number") from None
 

@@ -21,11 +21,11 @@ import scipy.sparse
 from graphopt.computed.chain import Chain
 from graphopt.computed.device_solver import DeviceValuesSolver, device_values_solver
 from graphopt.computed.structure import outer_selection
-from graphopt.cpu_kernels import kernels
 from graphopt.device import open_device
 from graphopt.errors import GraphError, OptionError
 from graphopt.graph import Graph, Selection
 from graphopt.linear import BlockPattern
+from graphopt.linear.conjugate_gradients import conjugate_gradients
 from graphopt.linear.options import SolverOptions
 from graphopt.linear.pcg import PCG_TOLERANCE
 from graphopt.linear.table import LINEAR_SOLVERS, DirectSolver, factorizes, iterates
@@ -99,7 +99,7 @@ class MaterializedSolver(TrialsByParts):
         work = float(np.diff(matrix.indptr).astype(float) @ np.diff(matrix.indptr))
         if not is_asked and work >= MOST_FORMED:
             return None
-        return FormedSystem(self._inner_structure, options.linear_solver if is_asked else "cholesky")
+        return FormedSystem(self._inner_structure.pattern, options.linear_solver if is_asked else "cholesky")
 
     # ---------------------------------------------------------------- evaluation
 
@@ -173,27 +173,13 @@ class MaterializedSolver(TrialsByParts):
         shifted = self._diagonal + damping
         if not (shifted > 0.0).all():
             return False
-        x, r = np.zeros(self.dim), self._b.copy()
-        s = r / shifted
-        d, power = s.copy(), float(r @ s)
-        bound = tolerance * power
-        for _ in range(self._most):
-            if power <= bound:
-                break
-            kernels.check_stop()
-            q = self.multiply(d) + damping * d
-            curvature = float(d @ q)
-            if not curvature > 0.0:
-                return False
-            alpha = power / curvature
-            x += alpha * d
-            r -= alpha * q
-            s = r / shifted
-            before, power = power, float(r @ s)
-            d *= power / before
-            d += s
+        found = conjugate_gradients(
+            lambda d: self.multiply(d) + damping * d, lambda r: r / shifted, self._b, tolerance, self._most
+        )
+        if not found.is_definite:
+            return False
         self._was_coarse = tolerance > PCG_TOLERANCE
-        self._dx[:] = x
+        self._dx[:] = found.x
         return True
 
     def update(self) -> None:
@@ -277,17 +263,17 @@ def materialized_solver(
 class FormedSystem:
     """H = E' H_in E as a sparse matrix of scalars, and its factor."""
 
-    def __init__(self, structure: Structure, linear_solver: str):
+    def __init__(self, pattern: BlockPattern, linear_solver: str):
         self.linear_solver = linear_solver
-        blocks, dims = structure.pattern, structure.dims.astype(np.int64)
+        blocks, dims = pattern, pattern.dims.astype(np.int64)
         row, col = blocks.row_idx.astype(np.int64), np.repeat(np.arange(len(dims)), np.diff(blocks.col_ptr))
         sizes = dims[row] * dims[col]
         owner = np.repeat(np.arange(len(row)), sizes)
         within = np.arange(len(owner)) - np.repeat(blocks.value_offsets[:-1], sizes)
-        self._rows = structure.offsets[row][owner] + within % dims[row][owner]
-        self._columns = structure.offsets[col][owner] + within // dims[row][owner]
+        self._rows = pattern.offsets[row][owner] + within % dims[row][owner]
+        self._columns = pattern.offsets[col][owner] + within // dims[row][owner]
         self._is_below = self._rows > self._columns  # of diagonal blocks, which are stored in full
-        self._dim = structure.dim
+        self._dim = pattern.dim
         self._solver: DirectSolver | None = None
         self._matrix: Any = None
 

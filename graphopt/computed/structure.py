@@ -79,5 +79,5 @@ def _term_group(graph: Graph, edge_set: EdgeSet) -> EdgeGroup:
     chained = EdgeSet(chained_type(edge_set.type), edge_set._columns)
     every = np.arange(len(edge_set))
     return EdgeGroup(
-        chained, every, "identity", 0, tuple(sets), rows, tuple(parameter_sets), parameter_rows, None  # type: ignore[arg-type]
+        chained, every, "identity", 0, tuple(sets), rows, tuple(parameter_sets), parameter_rows
     )  # fmt: skip

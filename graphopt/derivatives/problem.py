@@ -77,8 +77,19 @@ class OptimumProblem:
                 raise OptionError(f"{name} is {getattr(self, name)!r}, expected one of {', '.join(known)}.")
         if not isinstance(self.steps, int) or self.steps < 1:
             raise OptionError(f"steps is {self.steps!r}, expected a whole number >= 1.")
+        if self.options.get("robust", "kernels") != "kernels":
+            raise OptionError(
+                f"robust is {self.options['robust']!r}, which chooses edges in jumps: the optimum has no "
+                "derivative. Use robust kernels (kernel='Cauchy'), or remove the outliers first."
+            )
         refuse_what_has_none(self.graph)
         self.inputs: list[Input] = resolve(self.graph, self.names)
+        for one in self.inputs:
+            if one.column == "estimate" and one.rows.holds_components:
+                raise GradientError(
+                    f"{one.name}: vertices hold single components (Graph.hold), whose start values are not "
+                    "differentiated. Fix whole vertices, or leave this input out."
+                )
 
     @property
     def tags(self) -> list[str]:

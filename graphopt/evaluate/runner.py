@@ -42,7 +42,13 @@ class Unit:
             entry = {"error": f"{type(error).__name__}: {error}"}
         except Exception as error:  # an entry of its own, so that the other units go on
             entry = {"error": f"{type(error).__name__}: {error}", "traceback": traceback.format_exc()}
-        return {**entry, "wall_seconds": time.perf_counter() - started}
+        return {**entry, "wall_seconds": time.perf_counter() - started, "files": self.files()}
+
+    def files(self) -> dict[str, list[int]]:
+        """Size [bytes] and time of the last change [ns] of the files among the arguments."""
+        paths = {path for path in map(str, _texts(self.arguments)) if Path(path).is_file()}
+        stats = {path: Path(path).stat() for path in sorted(paths)}
+        return {path: [stat.st_size, stat.st_mtime_ns] for path, stat in stats.items()}
 
 
 class Watcher(Protocol):
@@ -75,7 +81,7 @@ def run(
     results.command = results.command or shlex.join(["graphopt", *sys.argv[1:]])
     results.started = results.started or time.strftime("%Y-%m-%dT%H:%M:%S%z")
     results.machine = machine.describe()
-    left = [unit for unit in units if unit.key not in results.entries or "error" in results.entries[unit.key]]
+    left = [unit for unit in units if not _is_measured(unit, results.entries.get(unit.key))]
     results.save(folder)
     for key, entry in _entries(left, jobs, watcher):
         results.entries[key] = entry
@@ -83,6 +89,22 @@ def run(
         results.save(folder)
         watcher.end(key, entry)
     return results
+
+
+def _is_measured(unit: Unit, entry: dict[str, Any] | None) -> bool:
+    """Whether there is a good entry of the files as they are now."""
+    return entry is not None and "error" not in entry and entry.get("files") == unit.files()
+
+
+def _texts(value: Any) -> Iterator[str | Path]:
+    """Strings and paths in an argument."""
+    if isinstance(value, (str, Path)):
+        yield value
+    elif isinstance(value, (list, tuple)):
+        for item in value:
+            yield from _texts(item)
+    elif isinstance(value, dict):
+        yield from _texts(list(value.values()))
 
 
 def _resumed(results: Results, folder: Path, fresh: bool) -> Results:

@@ -49,12 +49,12 @@ class EdgeGroup:
     parameter_sets: tuple[int, ...]
     parameter_rows: np.ndarray
     """(m, num_parameters) int32."""
-    blocks: DeferredBlocks
-    """Those of all edges, once they are asked for."""
-    selection: int
+    blocks: DeferredBlocks | None = None
+    """Those of all edges, once they are asked for; None: the group has no part in H."""
+    selection: int = 0
     """Number of the group's edge selection among them."""
-    mask: slice | np.ndarray
-    """Which edges of that are in the group."""
+    mask: np.ndarray | None = None
+    """Which edges of that are in the group, None: all."""
 
     @property
     def chosen_rows(self) -> np.ndarray | None:
@@ -92,12 +92,17 @@ class EdgeGroup:
     @cached_property
     def block_offset(self) -> np.ndarray:
         """(m, num_pairs) int64 into `values`, -1: not optimized. Pairs (0,0), (0,1), ..., (1,1), ..."""
-        return np.ascontiguousarray(self.blocks.get().offsets[self.selection][self.mask])
+        assert self.blocks is not None
+        return self._of_group(self.blocks.get().offsets[self.selection])
 
     @cached_property
     def block_transposed(self) -> np.ndarray:
         """(m, num_pairs) bool: the stored block is the transpose of the pair's."""
-        return np.ascontiguousarray(self.blocks.get().transposed[self.selection][self.mask])
+        assert self.blocks is not None
+        return self._of_group(self.blocks.get().transposed[self.selection])
+
+    def _of_group(self, pairs: np.ndarray) -> np.ndarray:
+        return pairs if self.mask is None else np.ascontiguousarray(pairs[self.mask])
 
 
 @dataclass(frozen=True, eq=False)
@@ -281,7 +286,7 @@ def _split(edges: EdgeSelection, blocks: DeferredBlocks, number: int) -> list[Ed
             np.ascontiguousarray(edges.parameter_rows[mask]),
             blocks,
             number,
-            mask,
+            None if isinstance(mask, slice) else mask,
         )
         for robust, mask in masks
     ]

@@ -5,7 +5,6 @@ The numbers of an entry are those of the run with the median error; `runs` has a
 
 from __future__ import annotations
 
-import json
 from io import BytesIO
 from pathlib import Path
 from typing import Any
@@ -13,7 +12,7 @@ from typing import Any
 import numpy as np
 
 from graphopt.errors import OptionError
-from graphopt.evaluate.report.thumbnails import COLUMNS, WIDTH, frustum_rows
+from graphopt.evaluate.report import frustum_rows, write_atlas
 from graphopt.evaluate.trajectories import Trajectory, compare, curve
 from graphopt.io.files import write_bytes
 from graphopt.io.trajectory import write_tum
@@ -168,20 +167,11 @@ def _write_points(path: Path, world: Map, alignment: tuple[float, np.ndarray, np
 
 
 def _write_images(path: Path, sequence: Sequence, times: np.ndarray) -> None:
-    """Left images at some of a curve's times [s], small ones in one file (`evaluate.report.thumbnails`)."""
+    """Left images at some of a curve's times [s], small ones in one file."""
     rows = list(frustum_rows(len(times)))
     frames = np.searchsorted(sequence.stamps, np.rint(1e9 * times[rows] - 1e6).astype(np.int64))
-    shown = [sequence.images(row)[0] for row in np.minimum(frames, len(sequence) - 1).tolist()]
-    height = round(WIDTH * shown[0].shape[0] / shown[0].shape[1])
-    atlas = np.zeros((-(-len(rows) // COLUMNS) * height, COLUMNS * WIDTH), np.uint8)
-    cv2 = opencv()
-    for k, image in enumerate(shown):
-        top, left = k // COLUMNS * height, k % COLUMNS * WIDTH
-        small = cv2.resize(image, (WIDTH, height), interpolation=cv2.INTER_AREA)
-        atlas[top : top + height, left : left + WIDTH] = small
-    layout = {"rows": rows, "columns": COLUMNS, "width": WIDTH, "height": height}
-    write_bytes(path, cv2.imencode(".jpg", atlas, (cv2.IMWRITE_JPEG_QUALITY, 75))[1].tobytes())
-    write_bytes(path.with_suffix(".json"), json.dumps(layout).encode())
+    images = [sequence.images(row)[0] for row in np.minimum(frames, len(sequence) - 1).tolist()]
+    write_atlas(path, rows, images)
 
 
 def _statistics(seconds: np.ndarray) -> dict[str, float]:

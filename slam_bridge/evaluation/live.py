@@ -8,8 +8,8 @@ from typing import Any
 
 import numpy as np
 
+from graphopt.evaluate.report import trajectory_document
 from graphopt.evaluate.report.live import LiveView
-from graphopt.evaluate.report.viewer import trajectory_document
 from graphopt.geometry import SO3
 from slam_bridge.pipeline.system import Pipeline
 from slam_bridge.readers.sequence import opencv

@@ -96,6 +96,8 @@ def test_a_disk_that_fills_names_the_file(sphere, tmp_path, monkeypatch, capsys)
         (["generate", "sphere", "--seed", "-1", "-o", "x.g2o"], "'-1' must be 0 or above"),
         (["generate", "vi", "--like", "MH01", "--seed", "-1", "-o", "x.vib"], "'-1' must be 0 or above"),
         (["optimize", "-i", "x", "a.g2o"], "'x' is no whole number"),
+        (["optimize", "-i", "1_0", "a.g2o"], "'1_0' is no whole number"),
+        (["optimize", "--time-limit", "1_0.5", "a.g2o"], "'1_0.5' is no number"),
         (["optimize", "--time-limit", "1s", "a.g2o"], "'1s' is no number"),
         (["optimize", "--pcg-iterations", "1.5", "a.g2o"], "'1.5' is no whole number"),
     ],

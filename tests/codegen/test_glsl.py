@@ -361,22 +361,9 @@ def test_a_kernel_needs_a_compiler(monkeypatch):
 # ---------------------------------------------------------------- golden files
 
 
-@pytest.fixture(scope="module")
-def golden_lines():
-    """Lines of kernels.txt."""
-    return set((glsl_golden.FOLDER / "kernels.txt").read_text().splitlines())
-
-
-@pytest.mark.parametrize("kind", glsl_golden.golden_types(), ids=lambda kind: kind.name)
-def test_kernels_of_built_in_types_are_the_golden_ones(kind, golden_lines):
-    """Operations and live values of every kernel."""
-    lines = {glsl_golden.line_of(kernel) for kernel in glsl_golden.kernels_of(kind)}
-    assert lines <= golden_lines, f"{sorted(lines - golden_lines)} differ. {glsl_golden.UPDATE}"
-
-
 def test_golden_texts():
     """Text by text; no file is left over."""
-    kernels = list(glsl_golden.whole_texts())
+    kernels = list(glsl_golden.golden_kernels())
     for kernel in kernels:
         assert glsl_golden.text_path(kernel).read_text() == kernel.source, glsl_golden.UPDATE
     assert {path.name for path in glsl_golden.FOLDER.glob("*.glsl")} == {

@@ -131,6 +131,9 @@ def test_held_components_do_not_move(pose_graph):
         return graphopt.torch.solve(pose_graph, {f"{EDGE}.measurement": measurement})["VERTEX_SE2"]
 
     assert torch.autograd.gradcheck(function, (measurement,), eps=1e-5, atol=1e-7)
+    start = torch.tensor(pose_graph.vertex_set("VERTEX_SE2").estimate.copy())
+    with pytest.raises(GradientError, match="hold single components"):
+        graphopt.torch.solve(pose_graph, {"VERTEX_SE2.estimate": start})
 
 
 def test_a_singular_hessian_is_refused_by_name(pose_graph):
@@ -207,6 +210,8 @@ def test_wrong_inputs_are_named(pose_graph):
             graphopt.torch.solve(pose_graph, inputs)
     with pytest.raises(OptionError, match="gradient"):
         graphopt.torch.solve(pose_graph, {"EDGE_SE2.measurement": good}, gradient="unrolled")
+    with pytest.raises(OptionError, match="robust"):
+        graphopt.torch.solve(pose_graph, {"EDGE_SE2.measurement": good}, robust="graduated")
 
 
 @pytest.mark.parametrize(("module", "package"), [("torch", "torch"), ("jax", "jax")])

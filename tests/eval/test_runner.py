@@ -47,6 +47,18 @@ def test_failures_do_not_stop_the_others_and_are_tried_again(tmp_path: Path) -> 
     assert list(results.load(tmp_path).entries) == ["a", "bad", "b", "c"]
 
 
+def test_a_file_that_was_changed_is_measured_again(tmp_path: Path) -> None:
+    """Also where the file is one of several in a list."""
+    data = tmp_path / "data.txt"
+    data.write_text("1 2 3")
+    unit = Unit("a", "eval_units:sizes", {"paths": [str(data)]})
+    for text, size in (("1 2 3", 5), ("1 2 3", 5), ("1 2", 3)):
+        if data.read_text() != text:
+            data.write_text(text)
+        found = runner.run(Results("pose-graph", {}), [unit], tmp_path / "out", watcher=Silent())
+        assert found.entries["a"]["sizes"] == [size]
+
+
 def test_a_bug_in_a_unit_is_kept_with_its_traceback(tmp_path: Path) -> None:
     found = runner.run(Results("pose-graph", {}), units(tmp_path, "worse a"), tmp_path, watcher=Silent())
     assert "ZeroDivisionError" in found.entries["worse"]["traceback"]

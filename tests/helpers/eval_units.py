@@ -38,3 +38,8 @@ def slow(seconds: float) -> dict[str, Any]:
     """A unit that takes its time."""
     time.sleep(seconds)
     return {"seconds": seconds}
+
+
+def sizes(paths: list[str]) -> dict[str, list[int]]:
+    """Of files."""
+    return {"sizes": [Path(path).stat().st_size for path in paths]}

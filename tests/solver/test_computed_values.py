@@ -1,7 +1,6 @@
 """Computed values: inlined or kept in arrays, on any device, it is the problem that one writes by hand."""
 
 import pickle
-from types import SimpleNamespace
 
 import numpy as np
 import pytest
@@ -23,6 +22,7 @@ from vulkan_devices import shared_device
 import graphopt
 from graphopt.computed.materialized import FormedSystem, MaterializedSolver
 from graphopt.errors import GraphError, OptionError, ShapeError
+from graphopt.linear import BlockPattern
 from graphopt.linear.options import SolverOptions
 
 __all__ = ["own_types", "own_types_of_module", "types"]  # fixtures of this module
@@ -203,12 +203,8 @@ def test_a_file_has_no_place_for_values(types, tmp_path):
 
 def test_the_sparsity_of_the_chain_rule_may_change():
     """Derivatives that are zero, also of all values by a component, and then others."""
-    structure = SimpleNamespace(
-        dims=np.array([3]), row_idx=np.array([0]), col_ptr=np.array([0, 1]), block_ptr=np.array([0, 9]),
-        offsets=np.array([0, 3]), dim=3,
-    )  # fmt: skip
     hessian = np.diag([2.0, 3.0, 4.0]) + 0.5
-    system = FormedSystem(structure, "cholesky")
+    system = FormedSystem(BlockPattern([3], [0, 1], [0]), "cholesky")
     lower = np.tril(np.ones((3, 3)))
     for chain in (np.eye(3), np.diag([1.0, 0.0, 1.0]), lower, lower.T, np.diag([0.0, 1.0, 1.0])):
         expected = chain.T @ hessian @ chain

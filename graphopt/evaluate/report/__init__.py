@@ -2,6 +2,7 @@
 
 from graphopt.evaluate.report.pictures import plot_before_after, plot_convergence, plot_graph, plot_run
 from graphopt.evaluate.report.sparsity import plot_sparsity
+from graphopt.evaluate.report.thumbnails import frustum_rows, write_atlas
 from graphopt.evaluate.report.trajectory import (
     TrajectoryErrors,
     alignment,
@@ -9,10 +10,12 @@ from graphopt.evaluate.report.trajectory import (
     poses_of_graph,
     trajectory_errors,
 )
+from graphopt.evaluate.report.viewer import trajectory_document
 
 __all__ = [
     "TrajectoryErrors",
     "alignment",
+    "frustum_rows",
     "match_by_time",
     "plot_before_after",
     "plot_convergence",
@@ -20,5 +23,7 @@ __all__ = [
     "plot_run",
     "plot_sparsity",
     "poses_of_graph",
+    "trajectory_document",
     "trajectory_errors",
+    "write_atlas",
 ]

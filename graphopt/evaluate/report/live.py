@@ -19,6 +19,8 @@ import numpy as np
 from graphopt.errors import OptionError
 from graphopt.evaluate.report.viewer import filled, trajectory_document
 
+__all__ = ["LiveView"]
+
 HOST = "127.0.0.1"
 _PATIENCE = 3.0
 """[s] after its last question a page counts as gone."""

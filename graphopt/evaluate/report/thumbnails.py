@@ -10,8 +10,15 @@ from __future__ import annotations
 
 import base64
 import json
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from graphopt.evaluate import optional
+from graphopt.io.files import write_bytes
 
 MAX_FRUSTA = 150
 """Of one trajectory, and so of its images."""
@@ -24,6 +31,23 @@ WIDTH, COLUMNS = 96, 12
 def frustum_rows(count: int) -> range:
     """Which of `count` poses get a frustum."""
     return range(0, count, max(1, -(-count // MAX_FRUSTA)))
+
+
+def write_atlas(path: Path, rows: Sequence[int], images: Sequence[NDArray[np.uint8]]) -> None:
+    """Write grey images (h, w), those of the poses `rows` of a curve, as one JPEG with its layout beside it.
+
+    Needs OpenCV.
+    """
+    cv2 = optional.load("cv2", "opencv-python-headless")
+    height = round(WIDTH * images[0].shape[0] / images[0].shape[1])
+    atlas = np.zeros((-(-len(rows) // COLUMNS) * height, COLUMNS * WIDTH), np.uint8)
+    for k, image in enumerate(images):
+        top, left = k // COLUMNS * height, k % COLUMNS * WIDTH
+        small = cv2.resize(image, (WIDTH, height), interpolation=cv2.INTER_AREA)
+        atlas[top : top + height, left : left + WIDTH] = small
+    layout = {"rows": list(rows), "columns": COLUMNS, "width": WIDTH, "height": height}
+    write_bytes(path, cv2.imencode(".jpg", atlas, (cv2.IMWRITE_JPEG_QUALITY, 75))[1].tobytes())
+    write_bytes(path.with_suffix(".json"), json.dumps(layout).encode())
 
 
 def embedded(files: dict[str, Path]) -> dict[str, dict[str, Any]]:

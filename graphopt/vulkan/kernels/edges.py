@@ -41,7 +41,7 @@ from graphopt.vulkan.data.views import (
     write_places,
     write_rows,
 )
-from graphopt.vulkan.kernels.sums import LongArrays, LongBlocks, Pass
+from graphopt.vulkan.kernels.sums import LaunchGroup, LongArrays, LongBlocks
 from graphopt.vulkan.program import Context, Launch
 
 
@@ -425,7 +425,9 @@ class DeviceEdges:
             launches.append(self._context.generated(kernel, buffers, own, end - begin, nbytes))
         return launches
 
-    def linearize_pass(self, slot: int, version: Version, values: Any, b: Any, *, accumulate: bool) -> Pass:
+    def linearize_pass(
+        self, slot: int, version: Version, values: Any, b: Any, *, accumulate: bool
+    ) -> LaunchGroup:
         """Diagonal blocks and b of the destinations of a slot."""
         arrays = self.views[slot]
         view, long = arrays.view, arrays.long
@@ -439,9 +441,11 @@ class DeviceEdges:
             pieces = self.long_pieces(slot, (0, long.num_sums))
             parts = self._in_pieces(kernel, buffers | long.buffers, {}, pieces)
             folds = long.fold_linearized(self._context, values, b, accumulate=accumulate)
-        return Pass(direct, parts, folds)
+        return LaunchGroup(direct, parts, folds)
 
-    def pair_pass(self, arrays: PairArrays, version: Version, values: Any, *, accumulate: bool) -> Pass:
+    def pair_pass(
+        self, arrays: PairArrays, version: Version, values: Any, *, accumulate: bool
+    ) -> LaunchGroup:
         """The blocks of a pair list."""
         kernel = self.pair_kernel(arrays)
         buffers = self._sum_buffers(self.primary, version) | arrays.buffers | {"values": values}
@@ -459,7 +463,7 @@ class DeviceEdges:
             own = nbytes * (1 - arrays.short_share)
             parts = [self._context.generated(kernel, buffers | long.buffers, params, groups, own)]
             folds = [long.fold(self._context, values, accumulate=accumulate)]
-        return Pass(direct, parts, folds)
+        return LaunchGroup(direct, parts, folds)
 
     def product_buffers(self, slot: int) -> dict[str, Any]:
         """What products over a slot's view read of its edges."""
@@ -475,7 +479,7 @@ class DeviceEdges:
         values: Any,
         *,
         adds: bool = False,
-    ) -> Pass:
+    ) -> LaunchGroup:
         """Subtract W M W' of the slots' vertices from the diagonal blocks of kept destinations.
 
         offsets: by vertex set, buffers of where each eliminated vertex has its inverse M. adds: to the blocks
@@ -497,4 +501,4 @@ class DeviceEdges:
             )
             parts = self._in_pieces(kernel, buffers | arrays.long.buffers, {}, self.long_pieces(slot, kept))
             folds = [arrays.long.fold_schur_diagonal(self._context, values, kept, adds=adds)]
-        return Pass(direct, parts, folds)
+        return LaunchGroup(direct, parts, folds)

@@ -3,7 +3,7 @@
     DeviceFactor             where the matrix is: the whole trial is one submission
     HostReduced, HostWhole   S, or all of H, goes down, and the step comes up again
 
-All implement `method.Method`.
+All implement `trial_solver.TrialSolver`.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ from graphopt.vulkan.programs import Programs
 
 
 class Exact:
-    """What `method.Method` asks for besides a solution, where it has no stop rules; see `finish` of each."""
+    """What a `TrialSolver` does besides a solution, where it has no stop rules; see `finish` of each."""
 
     factorized_on = "cpu"
     is_one_program = False

@@ -18,7 +18,7 @@ from graphopt.vulkan.kernels.equations import Equations
 from graphopt.vulkan.kernels.pcg import Pcg, PcgOutcome, Reduction, iterations_per_submission
 from graphopt.vulkan.kernels.reduction import SchurReduction, record_end
 from graphopt.vulkan.plan.configuration import Configuration
-from graphopt.vulkan.plan.passes import Pass
+from graphopt.vulkan.plan.passes import PassCost
 from graphopt.vulkan.program import Program
 from graphopt.vulkan.programs import Programs
 
@@ -39,7 +39,7 @@ _DISPATCHES = 8  # that take as long as the four of an iteration with a stored S
 
 
 class Iterations:
-    """Implements `method.Method`."""
+    """Implements `trial_solver.TrialSolver`."""
 
     factorized_on = ""
     is_one_program = False
@@ -121,7 +121,7 @@ class Iterations:
         if not self._may_factor:
             return False
         assert isinstance(reduction, SchurReduction)
-        iteration = Pass(nbytes=0.5 * reduction.bytes_per_product, dispatches=_DISPATCHES)
+        iteration = PassCost(nbytes=0.5 * reduction.bytes_per_product, dispatches=_DISPATCHES)
         spent = iterations * iteration.seconds(device_figures(context.device), context.precision)
         if spent < LEAST_FACTORED:
             return False

@@ -28,7 +28,7 @@ from graphopt.vulkan.data.array import DeviceArray
 from graphopt.vulkan.data.layout import BlockLayout
 from graphopt.vulkan.data.views import EdgeView
 from graphopt.vulkan.kernels.edges import DeviceEdges, Version
-from graphopt.vulkan.kernels.sums import Pass
+from graphopt.vulkan.kernels.sums import LaunchGroup
 from graphopt.vulkan.kernels.writers import has_room, merged_buffers
 from graphopt.vulkan.plan.problem import is_mergeable
 from graphopt.vulkan.program import Context, Launch
@@ -198,7 +198,7 @@ class UnitWriter:
         """Blocks of the destinations of all."""
         return self.views.tiles.blocks
 
-    def write(self, version: Version, values: Any, b: Any, *, accumulate: bool) -> Pass:
+    def write(self, version: Version, values: Any, b: Any, *, accumulate: bool) -> LaunchGroup:
         """As `Writer`."""
         members = self.views.members
         summed = tuple((edges.signature, slot) for edges, slot in members)
@@ -207,4 +207,4 @@ class UnitWriter:
         buffers = self.views.buffers(named) | {"values": values, "b": b}
         nbytes = sum(edges.view_bytes(slot) for edges, slot in members)
         params, tiles = {"accumulate": int(accumulate)}, (0, self.views.tiles.num_tiles)
-        return Pass(self.views.launches(self.context, kernel, buffers, params, tiles, nbytes))
+        return LaunchGroup(self.views.launches(self.context, kernel, buffers, params, tiles, nbytes))

@@ -48,7 +48,7 @@ from graphopt.vulkan.kernels.parts import (
     tiles_of,
     units_of,
 )
-from graphopt.vulkan.kernels.sums import Pass, plan_writes, steps_of
+from graphopt.vulkan.kernels.sums import LaunchGroup, plan_writes, steps_of
 from graphopt.vulkan.program import NOTHING, Context, Launch, Places, Program
 
 
@@ -278,10 +278,10 @@ class EdgeProducts:
         ]
         return list(steps_of(passes, plan.writes.steps))
 
-    def _product_pass(self, unit: Unit, y: Any, status: Any, parity: int | None, adds: bool) -> Pass:
+    def _product_pass(self, unit: Unit, y: Any, status: Any, parity: int | None, adds: bool) -> LaunchGroup:
         more, params = {"y": y, "status": status}, {"accumulate": int(adds)}
         if unit.views is not None:
-            return Pass(self._merged_launches(unit, more, params, parity))
+            return LaunchGroup(self._merged_launches(unit, more, params, parity))
         (part,) = unit.parts
         edges, slot = part.edges, part.slot
         direct, parts, folds = [], [], []
@@ -295,7 +295,7 @@ class EdgeProducts:
             parts = self._launches(part, kernel, more, {"accumulate": 0}, parity, pieces, are_parts=True)
             fold = long.fold_product(self._context, y, part.long, (status, parity), adds)
             folds = [fold]
-        return Pass(direct, parts, folds)
+        return LaunchGroup(direct, parts, folds)
 
     def _ending_launches(self, part: Part, more: Mapping[str, Any], parity: int | None) -> list[Launch]:
         pieces = part.edges.pieces(part.slot, part.tiles, reads_stored=True)

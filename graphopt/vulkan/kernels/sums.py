@@ -191,7 +191,7 @@ class LongBlocks:
 
 
 @dataclass(frozen=True)
-class Pass:
+class LaunchGroup:
     """The launches of one pass of sums over edges."""
 
     direct: Sequence[Launch]
@@ -203,7 +203,7 @@ class Pass:
 
 
 def steps_of(
-    passes: Sequence[Pass], steps: Sequence[Sequence[int]], before: Sequence[Launch] = ()
+    passes: Sequence[LaunchGroup], steps: Sequence[Sequence[int]], before: Sequence[Launch] = ()
 ) -> Iterator[list[Launch]]:
     """Launches of one step do not depend on each other, a barrier follows each. before: of the first step.
 

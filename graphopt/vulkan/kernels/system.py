@@ -6,7 +6,7 @@
 
 The damping D stays a vector of its own: H is never changed, so there is nothing to back up and restore
 between trials of lambda, and what does not depend on lambda (queues, kernels, recorded programs, H and b on
-the device) is reused. A `method.Method` gets from lambda to dx: `iterations`, or one of `factorize`.
+the device) is reused. A `TrialSolver` gets from lambda to dx: `iterations`, or one of `factorize`.
 
 Who writes H and b: the host, into `values` and `b` (then `upload`), or kernels. They can be written as soon
 as the object exists: work queues, kernels and programs are prepared by a thread beside the first
@@ -33,10 +33,10 @@ from graphopt.vulkan.kernels.damping import DeviceDamping
 from graphopt.vulkan.kernels.equations import Equations, HostNumbers
 from graphopt.vulkan.kernels.factorize import DeviceFactor, HostReduced, HostWhole
 from graphopt.vulkan.kernels.iterations import Iterations
-from graphopt.vulkan.kernels.method import Method
 from graphopt.vulkan.kernels.pcg import PcgOutcome, Reduction
 from graphopt.vulkan.kernels.reduction import SchurReduction, WholeReduction
 from graphopt.vulkan.kernels.sums import gather_scalars
+from graphopt.vulkan.kernels.trial_solver import TrialSolver
 from graphopt.vulkan.plan.configuration import Configuration
 from graphopt.vulkan.program import Context, InThread, Launch, Program
 from graphopt.vulkan.programs import Programs
@@ -124,7 +124,7 @@ class DampedSystem:
         chosen, equations = self.configuration, self.equations
         self.reduction: Reduction | None = None
         self.iterations: Iterations | None = None
-        self._factoring: Method | None = None
+        self._factoring: TrialSolver | None = None
         if make_reduction is not None:
             self.reduction = make_reduction(equations)
         elif chosen.schur != "off":
@@ -135,10 +135,10 @@ class DampedSystem:
             assert self.reduction is not None
             parts = equations, self.reduction, chosen, self.damping, self.programs
             self.iterations = Iterations(*parts)
-        self._method: Method = self.iterations or self._make_factoring()
+        self._method: TrialSolver = self.iterations or self._make_factoring()
         self.prepare_seconds = time.perf_counter() - start
 
-    def _make_factoring(self) -> Method:
+    def _make_factoring(self) -> TrialSolver:
         """Cholesky on the device, or where `auto` finds that faster on the host."""
         chosen, reduction = self.configuration, self.reduction
         assert reduction is None or isinstance(reduction, SchurReduction)
@@ -160,7 +160,7 @@ class DampedSystem:
         return self._method.factorized_on
 
     @property
-    def method(self) -> Method:
+    def method(self) -> TrialSolver:
         """How it is solved now."""
         self.wait_prepared()
         return self._method
@@ -347,19 +347,19 @@ class DampedSystem:
     def multiply(self, vector: np.ndarray) -> np.ndarray:
         """H times a vector (dim,), without damping."""
         self.wait_prepared()
-        if not hasattr(self, "_factor"):
-            self._factor, self._product = (DeviceArray(self.context, self.layout.dim) for _ in range(2))
-        self._factor.staging[:] = vector
-        self._factor.commit()
+        if not hasattr(self, "_x"):
+            self._x, self._y = (DeviceArray(self.context, self.layout.dim) for _ in range(2))
+        self._x.staging[:] = vector
+        self._x.commit()
         self.programs.run("multiply", self._record_multiply)
-        return self._product.downloaded.astype(np.float64)
+        return self._y.downloaded.astype(np.float64)
 
     def _record_multiply(self, program: Program) -> None:
-        equations, x, y = self.equations, self._factor.buffer, self._product.buffer
-        self._factor.record_upload(program.phase("linear_solver"))
+        equations, x, y = self.equations, self._x.buffer, self._y.buffer
+        self._x.record_upload(program.phase("linear_solver"))
         program.barrier()
         if self.reduction is None:
             record_stored_product(program, equations, x, y)
         else:
             self.reduction.record_whole_product(program, x, y)
-        self._product.record_download(program)
+        self._y.record_download(program)

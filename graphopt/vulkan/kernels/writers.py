@@ -18,7 +18,7 @@ from graphopt.codegen.gpu.merged_tiles import merged_name
 from graphopt.types.cache import per_type_cache
 from graphopt.vulkan.data.layout import BlockLayout
 from graphopt.vulkan.kernels.edges import BlocksOfPairs, DeviceEdges, PairArrays, Version
-from graphopt.vulkan.kernels.sums import Pass, WritePlan, plan_writes
+from graphopt.vulkan.kernels.sums import LaunchGroup, WritePlan, plan_writes
 from graphopt.vulkan.plan.problem import MAX_VIEWS
 from graphopt.vulkan.program import Context, Launch
 
@@ -34,7 +34,7 @@ class Writer(Protocol):
         """Distinct, see the module's header."""
         ...
 
-    def write(self, version: Version, values: Any, b: Any, *, accumulate: bool) -> Pass:
+    def write(self, version: Version, values: Any, b: Any, *, accumulate: bool) -> LaunchGroup:
         """The launches, of which no two write one row."""
         ...
 
@@ -51,7 +51,7 @@ class ViewWriter:
         """Blocks of the destinations."""
         return self.edges.views[self.slot].view.blocks
 
-    def write(self, version: Version, values: Any, b: Any, *, accumulate: bool) -> Pass:
+    def write(self, version: Version, values: Any, b: Any, *, accumulate: bool) -> LaunchGroup:
         """As `Writer`."""
         return self.edges.linearize_pass(self.slot, version, values, b, accumulate=accumulate)
 
@@ -64,7 +64,7 @@ class PairWriter:
     pairs: PairArrays
     rows: np.ndarray
 
-    def write(self, version: Version, values: Any, b: Any, *, accumulate: bool) -> Pass:
+    def write(self, version: Version, values: Any, b: Any, *, accumulate: bool) -> LaunchGroup:
         """As `Writer`."""
         return self.edges.pair_pass(self.pairs, version, values, accumulate=accumulate)
 

@@ -29,11 +29,10 @@ from graphopt.types.cache import per_type_cache
 from graphopt.vulkan.data.array import DeviceArray, digest_of
 from graphopt.vulkan.data.layout import BlockLayout
 from graphopt.vulkan.kernels.edges import BlocksOfPairs, DeviceEdges, Version
-from graphopt.vulkan.kernels.sums import Pass
+from graphopt.vulkan.kernels.sums import LaunchGroup
 from graphopt.vulkan.kernels.writers import Writer
 from graphopt.vulkan.operators.interface import Evaluation
-from graphopt.vulkan.plan.passes import Pass as Cost
-from graphopt.vulkan.plan.passes import edge_pass
+from graphopt.vulkan.plan.passes import PassCost, edge_pass
 from graphopt.vulkan.plan.problem import GroupSize
 from graphopt.vulkan.program import VECTOR_WORKGROUP, Context, Launch
 
@@ -155,12 +154,12 @@ class Collect(Evaluation):
         return float(g.num_edges * _record_dim(g) * (real + 16))
 
     @classmethod
-    def passes(cls, g: GroupSize, stored: Products, real: int) -> list[Cost]:
+    def passes(cls, g: GroupSize, stored: Products, real: int) -> list[PassCost]:
         """The evaluation, and sums that read every number about twice."""
         record = float(g.num_edges * _record_dim(g))
         evaluation = edge_pass(g, float(g.linearize_flops), more_bytes=record * real)
-        sums = Cost(nbytes=record * (4 * real + 16), gathers=2.0 * record)
-        return [evaluation, sums, *(len(set(g.vertex_sets)) * [Cost()])]
+        sums = PassCost(nbytes=record * (4 * real + 16), gathers=2.0 * record)
+        return [evaluation, sums, *(len(set(g.vertex_sets)) * [PassCost()])]
 
     # ---------------------------------------------------------------- the table
 
@@ -232,13 +231,13 @@ class RecordWriter:
         """As `Writer`."""
         return self.table.rows[self.number]
 
-    def write(self, version: Version, values: Any, b: Any, *, accumulate: bool) -> Pass:
+    def write(self, version: Version, values: Any, b: Any, *, accumulate: bool) -> LaunchGroup:
         """As `Writer`."""
         before = self.evaluation.evaluate_launches(version) if self.number == 0 else []
         sums = self.evaluation.sum_launch(
             self.table, self.stored, self.number, values, b, accumulate=accumulate
         )
-        return Pass([], before, [sums])
+        return LaunchGroup([], before, [sums])
 
 
 Targets = tuple[np.ndarray, np.ndarray]

@@ -26,7 +26,7 @@ from graphopt.vulkan.data.layout import BlockLayout
 from graphopt.vulkan.kernels.edges import BlocksOfPairs, DeviceEdges, Version
 from graphopt.vulkan.kernels.parts import PackedRecords
 from graphopt.vulkan.kernels.writers import Writer
-from graphopt.vulkan.plan.passes import EdgeCosts, Pass, edge_pass
+from graphopt.vulkan.plan.passes import EdgeCosts, PassCost, edge_pass
 from graphopt.vulkan.plan.problem import GroupSize
 from graphopt.vulkan.program import Context, Launch
 
@@ -119,14 +119,14 @@ class EdgeSchedule:
         return 0
 
     @classmethod
-    def product_pass(cls, costs: EdgeCosts, g: GroupSize, slot: int) -> Pass:
+    def product_pass(cls, costs: EdgeCosts, g: GroupSize, slot: int) -> PassCost:
         """A product over the view of a slot."""
         return costs.anew(g, slot)
 
     @classmethod
     def first_passes(
         cls, costs: EdgeCosts, g: GroupSize, everybody: Sequence[Products], schur: str
-    ) -> list[Pass]:
+    ) -> list[PassCost]:
         """What precedes the sums of a product."""
         return []
 
@@ -198,7 +198,7 @@ class Evaluation:
         return 0.0
 
     @classmethod
-    def passes(cls, g: GroupSize, stored: Products, real: int) -> list[Pass]:
+    def passes(cls, g: GroupSize, stored: Products, real: int) -> list[PassCost]:
         """Over the edges for H_aa and b_a of all slots, and for H_ab; without writing these."""
         flops = float(g.linearize_flops)
         pairs = len(list(combinations(range(g.arity), 2))) if stored == "blocks" else 0

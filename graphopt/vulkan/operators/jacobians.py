@@ -15,7 +15,7 @@ from graphopt.codegen.gpu.stored_products import StoredProduct, store_kernel, st
 from graphopt.option_names import Products
 from graphopt.vulkan.kernels.edges import Version
 from graphopt.vulkan.operators.interface import EdgeSchedule
-from graphopt.vulkan.plan.passes import STREAM_EFFICIENCY, EdgeCosts, Pass, bytes_of
+from graphopt.vulkan.plan.passes import STREAM_EFFICIENCY, EdgeCosts, PassCost, bytes_of
 from graphopt.vulkan.plan.problem import GroupSize
 from graphopt.vulkan.program import Launch
 
@@ -103,10 +103,10 @@ class Jacobians(EdgeSchedule):
         return g.stored_dim(slot)
 
     @classmethod
-    def product_pass(cls, costs: EdgeCosts, g: GroupSize, slot: int) -> Pass:
+    def product_pass(cls, costs: EdgeCosts, g: GroupSize, slot: int) -> PassCost:
         """Reads numbers, rows of the other ends, and x there."""
         numbers = g.stored_dim(slot)
-        return Pass(
+        return PassCost(
             nbytes=float(g.num_edges * (bytes_of(costs.precision) * numbers + 4 * (g.arity - 1))),
             flops=2.0 * g.num_edges * numbers,
             gathers=float(g.num_edges * costs.words_of_x(g, slot)),

@@ -21,7 +21,7 @@ from graphopt.vulkan.data.array import DeviceArray
 from graphopt.vulkan.kernels.edges import DeviceEdges
 from graphopt.vulkan.kernels.parts import PackedRecords
 from graphopt.vulkan.operators.interface import EdgeSchedule
-from graphopt.vulkan.plan.passes import PRODUCT_FLOPS, EdgeCosts, Pass, bytes_of, edge_pass
+from graphopt.vulkan.plan.passes import PRODUCT_FLOPS, EdgeCosts, PassCost, bytes_of, edge_pass
 from graphopt.vulkan.plan.problem import GroupSize
 from graphopt.vulkan.program import Launch
 
@@ -119,7 +119,7 @@ class Jp(EdgeSchedule):
     @classmethod
     def first_passes(
         cls, costs: EdgeCosts, g: GroupSize, everybody: Sequence[Products], schur: str
-    ) -> list[Pass]:
+    ) -> list[PassCost]:
         """J x per edge."""
         real = bytes_of(costs.precision)
         moved, words = float(g.num_edges * real * g.residual_dim), costs.words_of_x(g, 0)
@@ -127,7 +127,7 @@ class Jp(EdgeSchedule):
         return cls.num_moved(costs, g, everybody, schur) * [half]
 
     @classmethod
-    def product_pass(cls, costs: EdgeCosts, g: GroupSize, slot: int) -> Pass:
+    def product_pass(cls, costs: EdgeCosts, g: GroupSize, slot: int) -> PassCost:
         """The second half."""
         read = float(g.num_edges * (bytes_of(costs.precision) * g.residual_dim + 4))
         return edge_pass(g, _half_flops(costs, g), skip=slot, more_bytes=read)

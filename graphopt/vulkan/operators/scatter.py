@@ -26,7 +26,7 @@ from graphopt.option_names import Products
 from graphopt.vulkan.data.array import DeviceArray
 from graphopt.vulkan.kernels.edges import DeviceEdges, Version
 from graphopt.vulkan.operators.interface import Evaluation
-from graphopt.vulkan.plan.passes import WORD, Pass, edge_pass
+from graphopt.vulkan.plan.passes import WORD, PassCost, edge_pass
 from graphopt.vulkan.plan.problem import GroupSize
 from graphopt.vulkan.program import NEAR_BYTES, Context, Launch
 
@@ -94,7 +94,7 @@ class Scatter(Evaluation):
         return float(g.num_edges * (real * record_dim(g, stored) + 4 * g.arity))
 
     @classmethod
-    def passes(cls, g: GroupSize, stored: Products, real: int) -> list[Pass]:
+    def passes(cls, g: GroupSize, stored: Products, real: int) -> list[PassCost]:
         """One slot's view has the records in its own order."""
         record = record_dim(g, stored)
         evaluation = edge_pass(g, float(g.linearize_flops), more_bytes=float(g.num_edges * real * record))
@@ -105,11 +105,11 @@ class Scatter(Evaluation):
         return [evaluation, *(_sum_pass(g, slots, real, slots == (primary,)) for slots in sums)]
 
 
-def _sum_pass(g: GroupSize, slots: tuple[int, ...], real: int, in_order: bool) -> Pass:
+def _sum_pass(g: GroupSize, slots: tuple[int, ...], real: int, in_order: bool) -> PassCost:
     dims = [g.tangent_dims[slot] for slot in slots]
     read = min(_factors(g, dims), dims[0] * (dims[0] + 3) // 2 if len(dims) == 1 else dims[0] * dims[1])
     words = 0 if in_order else -(-read * real // WORD)
-    return Pass(
+    return PassCost(
         nbytes=float(g.num_edges * (real * read + 4)),
         flops=2.0 * g.num_edges * g.residual_dim * dims[0] * (g.residual_dim + dims[-1]),
         gathers=2.0 * g.num_edges * words,  # no two edges share a record

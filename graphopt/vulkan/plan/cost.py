@@ -19,7 +19,7 @@ from dataclasses import dataclass
 
 from graphopt.option_names import Elimination, Evaluation, Products
 from graphopt.vulkan.operators.table import PRODUCTS
-from graphopt.vulkan.plan.passes import EdgeCosts, Pass, bytes_of, edge_pass
+from graphopt.vulkan.plan.passes import EdgeCosts, PassCost, bytes_of, edge_pass
 from graphopt.vulkan.plan.problem import GroupSize, ProblemSize
 from graphopt.vulkan.plan.storage import describe_products
 from graphopt.vulkan.plan.summation import (
@@ -100,7 +100,7 @@ def predict_one(
             *(PCG_ITERATIONS * product),
             *(PCG_ITERATIONS * _vectors(size.dim if schur == "off" else size.kept_dim, real)),
         ],
-        "update": [*_residuals(size), Pass(nbytes=4.0 * 8 * size.dim)],
+        "update": [*_residuals(size), PassCost(nbytes=4.0 * 8 * size.dim)],
     }
     seconds = {
         name: sum(pass_.seconds(figures, precision) for pass_ in passes) for name, passes in phases.items()
@@ -111,9 +111,9 @@ def predict_one(
     return Prediction(schur, products, schedule, seconds, memory, setup, merging)
 
 
-def _residuals(size: ProblemSize) -> list[Pass]:
+def _residuals(size: ProblemSize) -> list[PassCost]:
     return [
-        Pass(
+        PassCost(
             nbytes=float(g.num_edges * g.edge_bytes),
             flops=float(g.num_edges * g.chi2_flops),
             gathers=float(g.num_edges * (sum(g.record_words) + g.pixel_words)),
@@ -122,10 +122,10 @@ def _residuals(size: ProblemSize) -> list[Pass]:
     ]
 
 
-def _linearize(costs: EdgeCosts, products: Sequence[Products]) -> list[Pass]:
+def _linearize(costs: EdgeCosts, products: Sequence[Products]) -> list[PassCost]:
     """Beside `linearized_views`: writing sums; passes for blocks or stored numbers."""
     size, real = costs.size, bytes_of(costs.precision)
-    passes = [Pass(nbytes=float(real * (size.diagonal + size.dim)), dispatches=1)]
+    passes = [PassCost(nbytes=float(real * (size.diagonal + size.dim)), dispatches=1)]
     for g, stored in zip(size.groups, products, strict=True):
         flops = float(g.linearize_flops)
         if stored == "blocks":
@@ -142,20 +142,20 @@ def _linearize(costs: EdgeCosts, products: Sequence[Products]) -> list[Pass]:
 
 
 def _eliminate(
-    costs: EdgeCosts, schur: Elimination, products: Sequence[Products], product: Sequence[Pass]
-) -> list[Pass]:
+    costs: EdgeCosts, schur: Elimination, products: Sequence[Products], product: Sequence[PassCost]
+) -> list[PassCost]:
     """Inverses of H_ll, S or its diagonal, the reduced right-hand side. product: a whole one."""
     size, real = costs.size, bytes_of(costs.precision)
     if schur == "off":
-        return [Pass(nbytes=2.0 * real * size.diagonal)]
+        return [PassCost(nbytes=2.0 * real * size.diagonal)]
     if schur == "implicit" and set(products) != {"blocks"}:
-        once = Pass(nbytes=2.0 * real * size.diagonal, dispatches=5)
+        once = PassCost(nbytes=2.0 * real * size.diagonal, dispatches=5)
         diagonal = [edge_pass(g, float(g.linearize_flops)) for g in size.groups if any(g.is_eliminated)]
         return [once, *diagonal, *product]
-    once = Pass(nbytes=real * (size.coupling + 2.0 * size.diagonal), dispatches=5)
+    once = PassCost(nbytes=real * (size.coupling + 2.0 * size.diagonal), dispatches=5)
     if schur == "implicit":
         return [once]
-    queue = Pass(
+    queue = PassCost(
         nbytes=PAIR_BYTES * size.num_pairs + real * (size.schur + size.coupling),
         flops=size.pair_flops,
         efficiency=_PAIR_EFFICIENCY,
@@ -164,16 +164,16 @@ def _eliminate(
     return [once, queue]
 
 
-def _product(costs: EdgeCosts, schur: Elimination, products: Sequence[Products]) -> list[Pass]:
+def _product(costs: EdgeCosts, schur: Elimination, products: Sequence[Products]) -> list[PassCost]:
     """What a product of the conjugate gradients is beside `product_views`."""
     size, real = costs.size, bytes_of(costs.precision)
     if schur == "explicit":
-        return [Pass(nbytes=real * size.schur, dispatches=2)]
+        return [PassCost(nbytes=real * size.schur, dispatches=2)]
     if set(products) == {"blocks"}:
         return list(_whole_blocks(size, real, schur))
     passes = [
-        Pass(nbytes=2.0 * real * size.dim),
-        Pass(nbytes=float(real * (size.diagonal + 3 * size.kept_dim))),
+        PassCost(nbytes=2.0 * real * size.dim),
+        PassCost(nbytes=float(real * (size.diagonal + 3 * size.kept_dim))),
     ]
     for g, stored in zip(size.groups, products, strict=True):
         passes += PRODUCTS[stored].first_passes(costs, g, products, schur)
@@ -182,29 +182,29 @@ def _product(costs: EdgeCosts, schur: Elimination, products: Sequence[Products])
     return passes
 
 
-def _whole_blocks(size: ProblemSize, real: int, schur: Elimination) -> Iterator[Pass]:
+def _whole_blocks(size: ProblemSize, real: int, schur: Elimination) -> Iterator[PassCost]:
     """Of all blocks of H: of each block of a symmetric product a vector is written and read."""
     if schur == "off":
         count = sum(g.num_blocks for g in size.groups)
         vectors = 2.0 * ACCUMULATOR_BYTES * (count * size.kept_off_diagonal) ** 0.5
-        yield Pass(nbytes=real * size.values + vectors, dispatches=2)
+        yield PassCost(nbytes=real * size.values + vectors, dispatches=2)
     else:
-        yield Pass(nbytes=float(real * size.coupling))
-        yield Pass(nbytes=float(real * (size.coupling + 2 * size.kept_off_diagonal)), dispatches=2)
+        yield PassCost(nbytes=float(real * size.coupling))
+        yield PassCost(nbytes=float(real * (size.coupling + 2 * size.kept_off_diagonal)), dispatches=2)
 
 
-def _own_blocks(g: GroupSize, real: int) -> list[Pass]:
+def _own_blocks(g: GroupSize, real: int) -> list[PassCost]:
     """Of one group's blocks, by block rows: each is read twice."""
     passes = []
     if g.coupling:
-        passes.append(Pass(nbytes=real * g.coupling + _ITEM_BYTES * g.num_blocks, dispatches=2))
+        passes.append(PassCost(nbytes=real * g.coupling + _ITEM_BYTES * g.num_blocks, dispatches=2))
     values = g.coupling + 2.0 * g.kept_off_diagonal
-    return [*passes, Pass(nbytes=real * values + 2.0 * _ITEM_BYTES * g.num_blocks, dispatches=2)]
+    return [*passes, PassCost(nbytes=real * values + 2.0 * _ITEM_BYTES * g.num_blocks, dispatches=2)]
 
 
-def _vectors(dim: int, real: int) -> list[Pass]:
+def _vectors(dim: int, real: int) -> list[PassCost]:
     """Updates of the conjugate gradients."""
-    return [Pass(nbytes=10.0 * real * dim, dispatches=2)]
+    return [PassCost(nbytes=10.0 * real * dim, dispatches=2)]
 
 
 def _memory(costs: EdgeCosts, schur: Elimination, products: Sequence[Products]) -> float:

@@ -20,7 +20,7 @@ WORD = 16  # bytes of a scattered read
 
 
 @dataclass(frozen=True)
-class Pass:
+class PassCost:
     """Work between two barriers."""
 
     nbytes: float = 0.0
@@ -67,7 +67,7 @@ class EdgeCosts:
         real = bytes_of(self.precision)
         return sum(-(-g.tangent_dims[t] * real // WORD) for t in g.others(slot))
 
-    def anew(self, g: GroupSize, slot: int) -> Pass:
+    def anew(self, g: GroupSize, slot: int) -> PassCost:
         """One product over a view's edges that computes the Jacobians anew."""
         flops = PRODUCT_FLOPS[self.precision] * g.chi2_flops
         return edge_pass(g, flops, skip=slot, more_words=self.words_of_x(g, slot))
@@ -75,10 +75,10 @@ class EdgeCosts:
 
 def edge_pass(
     g: GroupSize, flops_per_edge: float, skip: int | None = None, more_bytes: float = 0.0, more_words: int = 0
-) -> Pass:
+) -> PassCost:
     """A pass over the edges of a view; records of the slot that it is sorted by are read once."""
     words = sum(w for slot, w in enumerate(g.record_words) if slot != skip) + g.pixel_words + more_words
-    return Pass(
+    return PassCost(
         nbytes=g.num_edges * g.edge_bytes + more_bytes,
         flops=g.num_edges * flops_per_edge,
         gathers=float(g.num_edges * words),

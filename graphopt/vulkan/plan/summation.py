@@ -24,7 +24,7 @@ from graphopt.device.figures import DeviceFigures
 from graphopt.device.protocol import Precision
 from graphopt.option_names import Products
 from graphopt.vulkan.operators.table import PRODUCTS
-from graphopt.vulkan.plan.passes import EdgeCosts, Pass, bytes_of, edge_pass
+from graphopt.vulkan.plan.passes import EdgeCosts, PassCost, bytes_of, edge_pass
 from graphopt.vulkan.plan.problem import MAX_VIEWS, GroupSize
 
 SIMD = 32
@@ -39,7 +39,7 @@ FREE_REGISTERS = 128
 class ViewWork:
     """A launch over a view's edges, without what its sums cost to write."""
 
-    work: Pass
+    work: PassCost
     vertex_set: int
     """Of the destinations."""
     may_merge: bool
@@ -89,14 +89,14 @@ def product_views(costs: EdgeCosts, products: Sequence[Products]) -> list[ViewWo
     ]
 
 
-def _view(g: GroupSize, slot: int, work: Pass, real: int, num_sums: int, num_values: int) -> ViewWork:
+def _view(g: GroupSize, slot: int, work: PassCost, real: int, num_sums: int, num_values: int) -> ViewWork:
     """num_sums: numbers per destination. num_values: alive at the same time."""
     num = g.num_destinations[slot]
     registers = real / 4.0 * (num_values + num_sums)
     return ViewWork(work, g.vertex_sets[slot], g.may_merge[slot], float(real * num_sums * num), registers)
 
 
-def passes_of(views: Sequence[ViewWork], merged: frozenset[int], figures: DeviceFigures) -> list[Pass]:
+def passes_of(views: Sequence[ViewWork], merged: frozenset[int], figures: DeviceFigures) -> list[PassCost]:
     """The launches over these views, where those of some vertex sets are merged."""
     passes = []
     for number in dict.fromkeys(view.vertex_set for view in views):
@@ -111,7 +111,7 @@ def passes_of(views: Sequence[ViewWork], merged: frozenset[int], figures: Device
     return passes
 
 
-def _together(unit: Sequence[ViewWork], figures: DeviceFigures) -> Pass:
+def _together(unit: Sequence[ViewWork], figures: DeviceFigures) -> PassCost:
     """One launch over several views."""
     if len(unit) == 1:
         return unit[0].work

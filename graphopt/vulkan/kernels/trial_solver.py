@@ -8,7 +8,7 @@ from graphopt.solver.trial import Damping
 from graphopt.vulkan.program import Program
 
 
-class Method(Protocol):
+class TrialSolver(Protocol):
     """One of `iterations` or `factorize`.
 
     kind: of program that makes D, see `damping`. tail: what follows a solution.
