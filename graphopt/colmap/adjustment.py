@@ -33,6 +33,7 @@ from graphopt.colmap.residuals import add_residuals
 from graphopt.colmap.summary import BundleAdjustmentSummary, summary_of
 from graphopt.distributed.devices import threads_of_ranks
 from graphopt.errors import OptionError
+from graphopt.optimizer import Summary, TerminationType
 from graphopt.optimizer.options import AutoOptions
 
 if TYPE_CHECKING:
@@ -118,6 +119,10 @@ def solve(problem: Problem, num_threads: int | None = None, **optimize: Any) -> 
     """Optimize the graph of a problem, on one device or several; the gauge stays."""
     import graphopt
 
+    if all(vertices.fixed.all() for vertices in problem.graph.vertex_sets):
+        nothing = Summary(0, 0, "auto", TerminationType.CONVERGENCE, 0.0, 0.0)
+        nothing.message = "Everything that is seen is constant."
+        return summary_of(nothing, problem.graph)
     if optimize.get("method", "auto") == "auto" and "options" not in optimize:
         optimize["options"] = AutoOptions(**LOCAL)
     several = "," in optimize.get("device", "auto")

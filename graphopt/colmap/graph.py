@@ -16,6 +16,8 @@ take their images, points and track elements with them; the points' errors are c
 
 from __future__ import annotations
 
+from typing import Any
+
 import numpy as np
 
 from graphopt.colmap.model import (
@@ -102,21 +104,26 @@ def graph_of(
         order = num_vertices + len(model.observations()[0]) + np.arange(num_offsets)
         graph.add_parameters(OFFSET_TAG, np.arange(num_offsets), places.offsets, order=order)
         report.parameters[OFFSET_TAG] = num_offsets
-    every = np.stack([places.owner[image_row], first_point + point_row, num_images + camera_row], axis=1)
+    every = np.empty((len(image_row), 3), np.int64)
+    every[:, 0], every[:, 1], every[:, 2] = places.owner[image_row], point_row, camera_row
+    every[:, 1:] += first_point, num_images
     for name in sorted(types):
         with_model = np.array([camera.model == name for camera in model.cameras])
         report.vertices[types[name].camera.tag] = int(with_model.sum())
         for edge_type, on_rig in ((types[name].edge, False), (types[name].rig_edge, True)):
-            mine = np.flatnonzero(with_model[camera_row] & ((offset >= 0) == on_rig))
-            if len(mine) == 0 and on_rig:
+            is_mine = (offset >= 0) == on_rig
+            if not with_model.all():
+                is_mine &= with_model[camera_row]
+            if on_rig and not is_mine.any():
                 continue
+            mine: Any = slice(None) if is_mine.all() else np.flatnonzero(is_mine)
             ends, parameters = every[mine], offset[mine, None] if on_rig else None
             if on_rig and refine_sensors:
                 edge_type, parameters = extra_types.free_rig_edge(name, refined, hides), None
                 ends = np.concatenate([ends, num_vertices + offset[mine, None]], axis=1)
             order = num_vertices + element[mine]
             graph.add_edges(edge_type, ends, pixel[mine], parameters=parameters, order=order)
-            report.edges[edge_type.tag] = len(mine)
+            report.edges[edge_type.tag] = len(ends)
     report.vertices.update({extra_types.POSE_TAG: len(owners), extra_types.POINT_TAG: len(points.ids)})
     graph.attachments[ATTACHMENT] = model
     return graph

@@ -137,7 +137,7 @@ def problem_of(
         chosen=None if is_inside.all() else np.flatnonzero(is_inside),
     )
     problem = Problem(model, graph, places, np.unique(places.owner))
-    taking_part = np.unique(image_row[is_inside])
+    taking_part = np.flatnonzero(np.bincount(image_row[is_inside], minlength=len(model.images.ids)))
     _fix_cameras(problem, config, taking_part)
     _fix_frames(problem, options, config, taking_part)
     _fix_sensors(problem, options, config, taking_part)
@@ -174,9 +174,10 @@ def _check(model: ColmapModel, config: Config) -> None:
         ("camera", cameras, config.constant_cam_intrinsics | config.constant_sensor_from_rig_poses),
         ("frame", frames, config.constant_rig_from_world_poses),
     ):
-        missing = np.setdiff1d(np.fromiter(wanted, np.int64, len(wanted)), ids)
+        named = np.fromiter(wanted, np.int64, len(wanted))
+        missing = named[~np.isin(named, ids)] if len(named) else named
         if len(missing):
-            raise OptionError(f"the config names {what} {missing[0]}, but the model has no such {what}.")
+            raise OptionError(f"the config names {what} {missing.min()}, but the model has no such {what}.")
 
 
 def _observations(model: ColmapModel, options: Options, config: Config) -> tuple[np.ndarray, np.ndarray]:
@@ -184,9 +185,13 @@ def _observations(model: ColmapModel, options: Options, config: Config) -> tuple
     image_row, point_row, _ = model.observations()
     ids = model.points.ids
     point_counts = model.track_lengths() >= max(options.min_track_length, 0)
-    point_counts &= ~_chosen(ids, config.ignored_points)
+    if config.ignored_points:
+        point_counts &= ~_chosen(ids, config.ignored_points)
     image_counts = _chosen(model.images.ids, config.images)
-    is_inside = image_counts[image_row] & point_counts[point_row]
+    is_inside = np.ones(len(image_row), bool)
+    for counts, row in ((image_counts, image_row), (point_counts, point_row)):
+        if not counts.all():
+            is_inside &= counts[row]
     named = config.variable_points | config.constant_points
     is_outside = np.zeros(len(image_row), bool)
     if named:
@@ -248,8 +253,9 @@ def _fix_points(
     points, model = problem.graph.vertex_set(POINT_TAG), problem.model
     lengths = model.track_lengths()
     count = lengths if takes_part.all() else np.bincount(point_row[takes_part], minlength=len(lengths))
-    points.fixed[:] = (lengths > count) | (not options.refine_points3D)
-    points.fixed[_chosen(model.points.ids, config.constant_points)] = True
+    points.fixed[:] = (lengths > count) | (count == 0) | (not options.refine_points3D)
+    if config.constant_points:
+        points.fixed[_chosen(model.points.ids, config.constant_points)] = True
     if not options.refine_points3D:
         points.marginalized[:] = False
 

@@ -74,6 +74,15 @@ class IdIndex:
             self._table = _ArrayTable(self._sets)
         return self._table.find(ids)
 
+    def find_sets(self, ids: np.ndarray) -> np.ndarray:
+        """Set numbers of many ids, of their shape; -1 where unknown."""
+        if ids.ndim == 2 and ids.size > _SMALL:
+            self._table = self._table or _ArrayTable(self._sets)
+            direct = self._table.direct_sets()
+            if direct is not None:
+                return kernels.look_up(ids, *direct)[0]
+        return self.find(ids)[0]
+
     def find_rows(self, ids: np.ndarray) -> tuple[np.ndarray, int]:
         """Rows (m, k) int32 in their sets, -1 for unknown ids, and the smallest of them (0 at most)."""
         if ids.size > _SMALL:
@@ -123,6 +132,13 @@ class _ArrayTable:
         if self._direct_rows is None:
             self._direct_rows = np.where(self._direct >= 0, self._row[self._direct], -1).astype(np.int32)
         return self._low, self._direct_rows
+
+    def direct_sets(self) -> tuple[int, np.ndarray] | None:
+        """As `direct_rows`, the number of the set of each id."""
+        if self._direct is None:
+            return None
+        numbers = np.where(self._direct >= 0, self._set_number[self._direct], -1)
+        return self._low, numbers.astype(np.int32)
 
     def _positions(self, ids: np.ndarray) -> np.ndarray:
         """Index into all ids, -1 where unknown."""

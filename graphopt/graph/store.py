@@ -276,7 +276,7 @@ class GraphStore:
             raise GraphError(f"{tag} of row {row}: vertex {int(ids[row])} exists already, as a {there}.")
 
     def _check_slots(self, vertices: np.ndarray, edge_type: EdgeType) -> None:
-        numbers, _ = self._vertex_index.find(vertices)
+        numbers = self._vertex_index.find_sets(vertices)
         for slot, vertex_type in enumerate(edge_type.vertices):
             expected = number_of(self.vertex_sets, vertex_type)
             wrong = (numbers[:, slot] != expected) | (numbers[:, slot] < 0)

@@ -1,0 +1,87 @@
+"""pycolmap's memory is read as pycolmap says it, in one pass or one by one, and nothing else is touched."""
+
+import copy
+from typing import Any
+
+import numpy as np
+import pytest
+
+import graphopt.colmap
+from graphopt.colmap import memory
+from graphopt.errors import FormatError
+from tests.colmap.test_adjustment import scene
+
+pycolmap = pytest.importorskip("pycolmap", reason="pycolmap, the oracle of COLMAP models, is not installed")
+
+
+@pytest.fixture(params=["one pass", "one by one"])
+def way(request: Any, monkeypatch: pytest.MonkeyPatch) -> str:
+    if request.param == "one by one":
+        monkeypatch.setattr(memory, "layout", lambda: None)
+    return request.param
+
+
+def test_this_pycolmap_is_read_in_one_pass() -> None:
+    assert memory.layout() is not None
+
+
+@pytest.mark.parametrize("cameras", [1, 2])
+def test_numbers_are_pycolmaps(way: str, cameras: int) -> None:
+    made = scene(seed=61, cameras_per_rig=cameras)
+    made.delete_point3D(sorted(made.points3D)[7])
+    model = memory.Scene(made).model
+    assert model.points.ids.tolist() == sorted(made.points3D)
+    for id_, xyz in zip(model.points.ids.tolist(), model.points.xyz, strict=True):
+        np.testing.assert_array_equal(xyz, made.points3D[id_].xyz)
+    expected = {
+        (image, keypoint.point3D_id): keypoint.xy
+        for image, value in made.images.items()
+        for keypoint in value.points2D
+        if keypoint.has_point3D()
+    }
+    image_row, point_row, pixel = model.observations()
+    assert len(pixel) == len(expected)
+    for row in range(len(pixel)):
+        key = int(model.images.ids[image_row[row]]), int(model.points.ids[point_row[row]])
+        np.testing.assert_array_equal(pixel[row], expected[key])
+
+
+def test_what_is_constant_keeps_its_digits(way: str, tmp_path: Any) -> None:
+    """Nothing refined: the files are the same, byte for byte."""
+    made = scene(seed=62, cameras_per_rig=2)
+    made.update_point_3d_errors()
+    folders = []
+    for name in ("before", "after"):
+        folders.append(tmp_path / name)
+        folders[-1].mkdir()
+        made.write_binary(folders[-1])
+        options = graphopt.colmap.Options(
+            refine_focal_length=False,
+            refine_extra_params=False,
+            refine_rig_from_world=False,
+            refine_sensor_from_rig=False,
+            refine_points3D=False,
+        )
+        graphopt.colmap.bundle_adjustment(made, options, device="cpu")
+    for file in sorted(folders[0].iterdir()):
+        assert file.read_bytes() == (folders[1] / file.name).read_bytes(), file.name
+
+
+def test_both_ways_have_one_result(monkeypatch: pytest.MonkeyPatch) -> None:
+    made = scene(seed=63)
+    first, second = copy.deepcopy(made), copy.deepcopy(made)
+    graphopt.colmap.bundle_adjustment(first, device="cpu")
+    monkeypatch.setattr(memory, "layout", lambda: None)
+    graphopt.colmap.bundle_adjustment(second, device="cpu")
+    for point in made.points3D:
+        np.testing.assert_array_equal(first.points3D[point].xyz, second.points3D[point].xyz)
+
+
+def test_points_that_changed_meanwhile_are_refused() -> None:
+    made = scene(seed=64)
+    taken = memory.Scene(made)
+    refined = copy.deepcopy(taken.model)
+    refined.points.xyz += 1.0
+    made.delete_point3D(next(iter(made.points3D)))
+    with pytest.raises((FormatError, RuntimeError), match="changed while"):
+        taken.put(refined)
