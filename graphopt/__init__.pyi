@@ -1,4 +1,4 @@
-from . import codegen, distributed, errors, evaluate, geometry, graph, io, optimizer, solver, types
+from . import codegen, distributed, errors, evaluate, geometry, graph, io, online, optimizer, solver, types
 from .codegen.gradients import check_gradients
 from .errors import GraphOptError
 from .evaluate import datasets, report
@@ -31,6 +31,7 @@ from .graph import (
 from .io import read, write
 from .linear import register_linear_solver
 from .linear.options import SolverOptions
+from .online import Online, OnlineReport
 from .optimizer import (
     AutoOptions,
     DoglegOptions,
@@ -82,6 +83,8 @@ __all__ = [
     "Iteration",
     "LevenbergMarquardtOptions",
     "Linearization",
+    "Online",
+    "OnlineReport",
     "ParameterSet",
     "SolverOptions",
     "StopFlag",
@@ -115,6 +118,7 @@ __all__ = [
     "initialize",
     "io",
     "linearize",
+    "online",
     "optimize",
     "optimizer",
     "pairwise",

@@ -22,6 +22,7 @@ LAYERS = (
     "computed",
     "optimizer",
     "strategies",
+    "online",
     "derivatives",
     "io",
     "distributed",

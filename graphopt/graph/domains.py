@@ -26,6 +26,7 @@ from graphopt.graph.grids import Grid, as_places, checked_shape
 from graphopt.graph.sets import EdgeSet
 from graphopt.graph.stencils import Part, Stencil
 from graphopt.graph.store import GraphStore
+from graphopt.suggestions import knows_its_options
 from graphopt.symbolic.images import Image
 from graphopt.types.base import EdgeType, ParameterType, VariadicEdgeType
 from graphopt.types.images import image_handles
@@ -80,6 +81,7 @@ class GridEdges:
 class GraphDomains(GraphStore):
     """Grids, stencils and images of a graph."""
 
+    @knows_its_options
     def add_grid(
         self, vertex_type: VertexType | str, shape: Any, estimates: Any = None, *, fixed: Any = False
     ) -> Grid:
@@ -101,6 +103,7 @@ class GraphDomains(GraphStore):
         graph.add_vertices(resolved, ids, estimates, fixed=flags if flags.ndim == 0 else flags.ravel())
         return Grid(graph, resolved, lengths, first)
 
+    @knows_its_options
     def add_array(
         self,
         vertex_type: VertexType | str,
@@ -127,6 +130,7 @@ class GraphDomains(GraphStore):
         graph.add_vertices(resolved, ids, array, fixed=fixed, marginalized=marginalized)
         return Grid(graph, resolved, (len(array),), first)
 
+    @knows_its_options
     def add_stencil(
         self,
         edge_type: AnyEdgeType | str,

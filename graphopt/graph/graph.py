@@ -226,6 +226,7 @@ class Graph(GraphComputed):
         orders = self._orders(order, len(columns["vertices"]), edge_set)
         return self._append(self.edge_sets, number, edge_set, {**columns, "sequence": orders}, None)
 
+    @knows_its_options
     def add_parameters(
         self, parameter_type: ParameterType | str, ids: Any, values: Any, *, order: Any = None
     ) -> slice:
@@ -518,6 +519,7 @@ class Graph(GraphComputed):
         """
         return points_behind(self, self.select(level).edges)
 
+    @knows_its_options
     def select(self, level: int = 0, vertices: Any = None, edges: Any = None) -> Selection:
         """The active part of the graph, as g2o's `initializeOptimization` chooses it; see `selection`.
 

@@ -36,6 +36,7 @@ from graphopt.io.files import PathLike
 from graphopt.io.read_report import ReadReport
 from graphopt.option_names import FOLDER_FORMATS
 from graphopt.plugins import Table
+from graphopt.suggestions import knows_its_options
 
 Reader = Callable[[bytes, str, ReadReport], Graph]
 Writer = Callable[..., tuple[bytes, list[str]]]
@@ -171,6 +172,7 @@ def _folder_format(path: PathLike) -> tuple[Format, Path] | None:
     return None
 
 
+@knows_its_options
 def read(path: PathLike, format: str | None = None, dialect: str | None = None) -> Graph:
     """Read a graph; format and dialect None: found from content and suffix. .gz .bz2 .xz are unpacked.
 
@@ -185,7 +187,7 @@ def read(path: PathLike, format: str | None = None, dialect: str | None = None) 
             f"{report.path} holds no estimates: all {graph.num_vertices} vertices are at the identity. "
             "graphopt.initialize(graph) computes start values from the edges.",
             UserWarning,
-            stacklevel=2,
+            stacklevel=3,
         )
     return graph
 
@@ -244,6 +246,7 @@ def content_of(graph: Graph, format_: Format, dialect: str | None = None) -> tup
         return format_.write(graph) if chosen is None else format_.write(graph, chosen)
 
 
+@knows_its_options
 def write(graph: Graph, path: PathLike, format: str | None = None, dialect: str | None = None) -> list[str]:
     """Write a graph; format None: the one that `format_for_writing` names.
 

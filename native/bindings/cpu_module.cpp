@@ -22,6 +22,7 @@ void bind_stopping(py::module_& m);         // stopping.cpp: ending long calls e
 void bind_rows(py::module_& m);             // rows.cpp: objects of the g2o interface
 void bind_expressions(py::module_& m);      // expressions.cpp: batches of expressions
 void bind_inertial(py::module_& m);         // inertial.cpp: preintegration of IMU samples
+void bind_online(py::module_& m);           // online.cpp: problems that are kept solved
 
 PYBIND11_MODULE(GRAPHOPT_CPU_MODULE, m) {
   m.doc() = "Arithmetic of graphopt on the CPU, compiled for one instruction set.";
@@ -68,4 +69,5 @@ PYBIND11_MODULE(GRAPHOPT_CPU_MODULE, m) {
   bind_dealing(m);
   bind_expressions(m);
   bind_inertial(m);
+  bind_online(m);
 }

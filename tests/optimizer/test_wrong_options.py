@@ -6,6 +6,7 @@ from dataclasses import fields
 
 import pytest
 
+import graphopt
 from graphopt import AutoOptions, Graph, SolverOptions, compute_covariances, compute_marginals, optimize
 from graphopt.errors import DeviceError, GraphOptError, OptionError
 from graphopt.linear.options import SolverChanges
@@ -45,6 +46,11 @@ def test_the_option_is_named(option, sentence):
             "optimize has no .*Did you mean 'max_iterations'",
         ),
         (lambda graph: AutoOptions(max_iteration=3), r"AutoOptions has no .*Did you mean 'max_iterations'\?"),
+        (lambda graph: graphopt.read("a.g2o", fromat="g2o"), r"Did you mean 'format'\?"),
+        (lambda graph: graphopt.write(graph, "a.g2o", dialct="g2o"), r"Did you mean 'dialect'\?"),
+        (lambda graph: graphopt.initialize(graph, metod="chordal"), r"Did you mean 'method'\?"),
+        (lambda graph: graph.add_grid("VERTEX_XY", shap=(2, 2)), r"Did you mean 'shape'\?"),
+        (lambda graph: graph.select(levl=1), r"Did you mean 'level'\?"),
         (lambda graph: compute_covariances(graph, singlar="hold"), r"Did you mean 'singular'\?"),
         (lambda graph: compute_marginals(graph, [0], devce="cpu"), r"Did you mean 'device'\?"),
         (lambda graph: graph.add_edges("EDGE_SE2", [[0, 1]], measurment=0), r"Did you mean 'measurement"),

@@ -17,6 +17,7 @@ from graphopt.option_names import INITIALIZATIONS
 from graphopt.strategies.initialization.chordal import chordal_poses
 from graphopt.strategies.initialization.landmarks import place_landmarks
 from graphopt.strategies.initialization.spanning_tree import chain_poses
+from graphopt.suggestions import knows_its_options
 
 Array = Any
 
@@ -43,6 +44,7 @@ class Initialization:
         return text
 
 
+@knows_its_options
 def initialize(graph: Graph, method: str = "chordal") -> Initialization:
     """Compute start values for the poses and landmarks of `graph`, in place.
 

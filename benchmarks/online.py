@@ -1,0 +1,200 @@
+"""Pose graphs fed pose by pose to `graphopt.Online`, and to gtsam's ISAM2 beside it.
+
+    python benchmarks/online.py M3500.g2o sphere2500.g2o --json online.json
+    python benchmarks/online.py city --steps 2000             a generated city
+    python benchmarks/online.py M3500.g2o --no-isam2
+
+Both get the same poses in the same order: pose k with its edges to poses before it, its start from the edge
+to pose k - 1. Timed is `update`, in wall-clock and processor time of the calling thread. ISAM2 relinearizes
+in each update (relinearizeSkip 1, threshold 0.1).
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import time
+from collections.abc import Iterator
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+import graphopt
+from graphopt import Graph, Online
+from graphopt.errors import GraphError
+from graphopt.evaluate.datasets import manhattan
+from graphopt.geometry import SE2, SE3
+
+GROUPS = {"EDGE_SE2": SE2, "EDGE_SE3:QUAT": SE3}
+
+
+@dataclass(frozen=True)
+class Step:
+    """A pose and its edges to poses before it."""
+
+    id: int
+    first: np.ndarray | None
+    """Start of the first pose; None: of the others, from `odometry`."""
+    vertices: np.ndarray
+    measurement: np.ndarray
+    information: np.ndarray
+    odometry: tuple[int, np.ndarray]
+    """Pose before, and the motion from there."""
+
+
+def steps_of(graph: Graph, most: int | None) -> tuple[Any, Iterator[Step]]:
+    """Edge type and steps of a graph whose edges are motions of one type."""
+    if len(graph.edge_sets) != 1 or graph.edge_sets[0].type.tag not in GROUPS:
+        raise GraphError(f"expected a graph of {' or '.join(GROUPS)} edges only.")
+    edges = graph.edge_sets[0]
+    ids = np.sort(graph.vertex_sets[0].ids)[:most]
+    order = np.argsort(edges.vertices.max(axis=1), kind="stable")
+    newest = edges.vertices.max(axis=1)[order]
+    return edges.type, _steps(graph, edges, ids, order, newest)
+
+
+def _steps(
+    graph: Graph, edges: Any, ids: np.ndarray, order: np.ndarray, newest: np.ndarray
+) -> Iterator[Step]:
+    group = GROUPS[edges.type.tag]
+    for k, id_ in enumerate(ids.tolist()):
+        rows = order[np.searchsorted(newest, id_) : np.searchsorted(newest, id_, side="right")]
+        vertices, measurement = edges.vertices[rows], edges.measurement[rows]
+        first = graph.vertex(id_).estimate.copy() if k == 0 else None
+        odometry = (id_, np.asarray(group.identity_storage))
+        if k > 0:
+            before = ids[k - 1]
+            found = np.flatnonzero((vertices == before).any(axis=1))
+            if not len(found):
+                raise GraphError(f"pose {id_} has no edge to the pose before it, {before}.")
+            z = group(measurement[found[0]])
+            z = z if vertices[found[0], 0] == before else z.inverse()
+            odometry = (int(before), np.asarray(z.storage))
+        yield Step(id_, first, vertices, measurement, edges.information[rows], odometry)
+
+
+class Feed:
+    """Seconds of the updates."""
+
+    def __init__(self) -> None:
+        self.wall: list[float] = []
+        self.processor: list[float] = []
+
+    def timed(self, task: Any) -> None:
+        """Run a task and note how long it took."""
+        wall, processor = time.perf_counter(), time.thread_time()
+        task()
+        self.processor.append(time.thread_time() - processor)
+        self.wall.append(time.perf_counter() - wall)
+
+    def record(self) -> dict[str, float]:
+        """Seconds in all and milliseconds of one."""
+        wall = np.array(self.wall)
+        return {
+            "seconds": float(wall.sum()),
+            "processor_seconds": float(np.sum(self.processor)),
+            "mean_ms": 1e3 * float(wall.mean()),
+            "p99_ms": 1e3 * float(np.quantile(wall, 0.99)),
+            "worst_ms": 1e3 * float(wall.max()),
+        }
+
+
+def run_online(graph: Graph, most: int | None) -> dict[str, float]:
+    """Ours: times, chi2 at the end and of batch."""
+    kind, steps = steps_of(graph, most)
+    group, pose_type = GROUPS[kind.tag], kind.vertices[0]
+    online, feed = Online(), Feed()
+    for step in steps:
+        if step.first is not None:
+            online.update([(pose_type, [step.id], step.first[None], True)])
+            continue
+        before, motion = step.odometry
+        start = np.asarray((group(online.estimate(before)) * group(motion)).storage)
+        edges = (kind, step.vertices, step.measurement, step.information)
+        feed.timed(lambda: online.update([(pose_type, [step.id], start[None])], [edges]))  # noqa: B023
+    chi2 = online.chi2
+    return {**feed.record(), "chi2": chi2, "batch_chi2": online.batch().chi2}
+
+
+def run_isam2(graph: Graph, most: int | None) -> dict[str, float]:
+    """gtsam's: times."""
+    import gtsam
+
+    kind, steps = steps_of(graph, most)
+    is_plane = kind.tag == "EDGE_SE2"
+    params = gtsam.ISAM2Params()
+    params.setRelinearizeThreshold(0.1)
+    params.relinearizeSkip = 1
+    isam, feed = gtsam.ISAM2(params), Feed()
+
+    def pose(x: np.ndarray) -> Any:
+        if is_plane:
+            return gtsam.Pose2(*x)
+        return gtsam.Pose3(gtsam.Rot3.Quaternion(x[6], x[3], x[4], x[5]), x[:3])
+
+    def noise(information: np.ndarray) -> Any:
+        if not is_plane:  # rotation first, as an angle instead of a quaternion's vector
+            order, scale = [3, 4, 5, 0, 1, 2], np.array([0.5, 0.5, 0.5, 1.0, 1.0, 1.0])
+            information = information[np.ix_(order, order)] * np.outer(scale, scale)
+        return gtsam.noiseModel.Gaussian.Information(information)
+
+    for step in steps:
+        factors, values = gtsam.NonlinearFactorGraph(), gtsam.Values()
+        if step.first is not None:
+            start = pose(step.first)
+            held = gtsam.PriorFactorPose2 if is_plane else gtsam.PriorFactorPose3
+            factors.add(held(step.id, start, gtsam.noiseModel.Isotropic.Sigma(3 if is_plane else 6, 1e-6)))
+        else:
+            before, motion = step.odometry
+            at = isam.calculateEstimatePose2 if is_plane else isam.calculateEstimatePose3
+            start = at(before).compose(pose(motion))
+        values.insert(step.id, start)
+        between = gtsam.BetweenFactorPose2 if is_plane else gtsam.BetweenFactorPose3
+        for (i, j), z, information in zip(
+            step.vertices.tolist(), step.measurement, step.information, strict=True
+        ):
+            factors.add(between(i, j, pose(z), noise(information)))
+        feed.timed(lambda: isam.update(factors, values))  # noqa: B023
+        isam.calculateEstimate()
+    return feed.record()
+
+
+def load(name: str, steps: int | None) -> Graph:
+    """A file, or the generated city of 10,000 poses and about 20,700 edges."""
+    if name == "city":
+        return manhattan(nodes=steps or 10_000, closures=1.0, seed=1)
+    return graphopt.read(name)
+
+
+def main() -> None:
+    """Command line."""
+    parser = argparse.ArgumentParser(
+        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
+    )
+    parser.add_argument("graphs", nargs="+", metavar="FILE", help="pose graphs, or 'city'")
+    parser.add_argument("--json", type=Path, metavar="OUT", help="write the numbers here")
+    parser.add_argument("--steps", type=int, help="only so many poses")
+    parser.add_argument("--no-isam2", action="store_true", help="only graphopt")
+    args = parser.parse_args()
+    records = {}
+    for name in args.graphs:
+        graph = load(name, args.steps)
+        record: dict[str, Any] = run_online(graph, args.steps)
+        line = f"{Path(name).name}: {record['seconds']:.2f} s, worst {record['worst_ms']:.1f} ms, chi2 "
+        line += f"{record['chi2']:.6g} (batch {record['batch_chi2']:.6g})"
+        if not args.no_isam2:
+            record["isam2"] = run_isam2(graph, args.steps)
+            record["ratio"] = record["isam2"]["seconds"] / record["seconds"]
+            theirs = record["isam2"]
+            line += f", ISAM2 {theirs['seconds']:.2f} s, worst {theirs['worst_ms']:.1f} ms"
+            line += f", ratio {record['ratio']:.2f}"
+        print(line, flush=True)
+        records[Path(name).name] = record
+    if args.json is not None:
+        args.json.write_text(json.dumps(records, indent=2) + "\n")
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,7 @@
+"""A back end that grows: see `Online`."""
+
+from graphopt.online.additions import Edges, Vertices
+from graphopt.online.report import OnlineReport, Snapshot
+from graphopt.online.session import Online
+
+__all__ = ["Edges", "Online", "OnlineReport", "Snapshot", "Vertices"]

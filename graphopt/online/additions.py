@@ -1,0 +1,145 @@
+"""Vertices and edges for an update, as `Graph.add_vertices` and `Graph.add_edges` take them."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+
+from graphopt.errors import GraphError, ShapeError
+from graphopt.graph import validate
+from graphopt.graph.arguments import (
+    checked_flags,
+    checked_ids,
+    checked_parameter_ids,
+    edge_type_and_vertices,
+    kernel_numbers,
+    kernel_widths,
+    neutral_measurement,
+    resolved_vertex_type,
+)
+from graphopt.types.base import EdgeType, VertexType
+
+
+@dataclass(frozen=True)
+class Vertices:
+    """Vertices of one type to add."""
+
+    type: VertexType | str
+    """Type, tag or class name."""
+    ids: Any
+    """(n,) integers."""
+    estimates: Any = None
+    """(n, storage_dim), one that all share, or None for the type's identity."""
+    fixed: Any = False
+    """(n,) bool, or one."""
+
+    def checked(self) -> tuple[VertexType, np.ndarray, np.ndarray, np.ndarray]:
+        """Type, ids (n,), estimates (n, storage_dim), fixed (n,). Raises `GraphError` or `ShapeError`."""
+        kind = resolved_vertex_type(self.type)
+        ids = checked_ids(self.ids, kind.tag)
+        estimates = kind.identity if self.estimates is None else self.estimates
+        estimates = validate.as_rows(estimates, len(ids), (kind.storage_dim,), f"{kind.tag} estimates")
+        estimates = np.broadcast_to(estimates, (len(ids), kind.storage_dim))
+        validate.check_finite(estimates, 1, f"{kind.tag} estimate", ids)
+        estimates = validate.with_unit_quaternions(estimates, kind.wrap, f"{kind.tag} estimate", ids)
+        fixed = np.broadcast_to(checked_flags(self.fixed, len(ids), "fixed"), len(ids))
+        return kind, np.ascontiguousarray(ids), estimates, np.ascontiguousarray(fixed)
+
+
+@dataclass(frozen=True)
+class CheckedEdges:
+    """Arrays of edges of one type."""
+
+    type: EdgeType
+    vertices: np.ndarray
+    """(m, arity) int64 ids."""
+    measurements: np.ndarray
+    """(m, measurement_dim)."""
+    information: np.ndarray | None
+    """(m, d, d); None: the identity."""
+    kernels: np.ndarray
+    """(m,) numbers of robust kernels."""
+    widths: np.ndarray
+    """(m,)."""
+    parameters: np.ndarray
+    """(m, num_parameters) ids."""
+
+
+@dataclass(frozen=True)
+class Edges:
+    """Edges of one type to add."""
+
+    type: Any
+    """Type, tag or class name."""
+    vertices: Any
+    """(m, arity) ids."""
+    measurements: Any = None
+    """(m, measurement_dim), one that all share, or None for zeros (of a group: its neutral element)."""
+    information: Any = None
+    """(m, d, d), one (d, d) that all share, or None for the identity."""
+    kernel: Any = None
+    """Name or number of a robust kernel for all, or (m,) numbers."""
+    kernel_width: Any = 1.0
+    """One number or (m,)."""
+    parameters: Any = None
+    """(m, num_parameters) ids, or one per slot that all share."""
+
+    def checked(self) -> CheckedEdges:
+        """The arrays. Raises `GraphError` or `ShapeError` naming the row."""
+        kind, vertices = edge_type_and_vertices(self.type, self.vertices)
+        tag, count, dim = kind.tag, len(vertices), kind.residual_dim
+        if kind.is_external:
+            raise GraphError(
+                f"{tag} is evaluated by a program outside of graphopt; Online needs a residual that it can "
+                "compile."
+            )
+        measurements = neutral_measurement(kind) if self.measurements is None else self.measurements
+        measurements = validate.as_rows(measurements, count, (kind.measurement_dim,), f"{tag} measurements")
+        measurements = np.broadcast_to(measurements, (count, kind.measurement_dim))
+        validate.check_finite(measurements, 1, f"{tag} measurement", vertices)
+        measurements = validate.with_unit_quaternions(
+            measurements, kind.wrap_measurement, f"{tag} measurement", vertices
+        )
+        information = self.information
+        if information is not None:
+            information = validate.as_rows(information, count, (dim, dim), f"{tag} information")
+            validate.check_finite(information, 2, f"{tag} information", vertices)
+            matrices = information if information.ndim == 3 else information[None]
+            validate.check_symmetric(matrices, f"{tag} information", vertices)
+            information = np.broadcast_to(information, (count, dim, dim))
+        kernels = np.broadcast_to(kernel_numbers(self.kernel, count), count)
+        widths = np.broadcast_to(kernel_widths(self.kernel_width, count), count)
+        parameters = checked_parameter_ids(self.parameters, count, kind)
+        return CheckedEdges(kind, vertices, measurements, information, kernels, widths, parameters)
+
+
+def as_vertices(given: Any) -> list[Vertices]:
+    """What `Online.update` takes as `vertices`: one `Vertices` or tuple of its fields, or several."""
+    return _listed(given, Vertices, "vertices")
+
+
+def as_edges(given: Any) -> list[Edges]:
+    """What `Online.update` takes as `edges`."""
+    return _listed(given, Edges, "edges")
+
+
+def _listed(given: Any, kind: Any, what: str) -> list[Any]:
+    if given is None:
+        return []
+    if isinstance(given, kind):
+        return [given]
+    if isinstance(given, tuple) and given and isinstance(given[0], (str, VertexType, EdgeType)):
+        return [kind(*given)]
+    found = []
+    for one in given:
+        if isinstance(one, kind):
+            found.append(one)
+        elif isinstance(one, tuple):
+            found.append(kind(*one))
+        else:
+            raise ShapeError(
+                f"{what} hold {type(one).__name__}, expected {kind.__name__} or a tuple of its fields."
+            )
+    return found

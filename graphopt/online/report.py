@@ -1,0 +1,74 @@
+"""What an update of an `Online` did."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+
+
+@dataclass(frozen=True)
+class OnlineReport:
+    """Result of `Online.update` and `Online.batch`. Times in seconds."""
+
+    chi2: float
+    """Robustified chi2 of all edges, priors of marginalized vertices included."""
+    remaining: float
+    """Predicted decrease of chi2 that is left: about how far chi2 is above the batch answer."""
+    converged: bool
+    """`remaining` is below the tolerance. False if the budget or the iterations ended first."""
+    iterations: int
+    """Steps taken."""
+    moved: int
+    """Vertices that moved, counted once per step."""
+    evaluated: int
+    """Edges that were evaluated for chi2 and its gradient."""
+    eliminated_vertices: int
+    """Vertices whose elimination was redone."""
+    eliminated_cliques: int
+    """Cliques that they make up."""
+    refreshed_cliques: int
+    """Cliques that were linearized again because a step kept less than it promised."""
+    visited_cliques: int
+    """Cliques that back-substitution went through."""
+    vertices: int
+    """Vertices in all."""
+    free_vertices: int
+    """Those that are not fixed."""
+    edges: int
+    """Edges in all, priors included."""
+    seconds: float
+    """Of the whole update, in native code."""
+    eliminate_seconds: float
+    """Ordering, linearizing and factorizing."""
+    solve_seconds: float
+    """Substitutions."""
+    evaluate_seconds: float
+    """Moving vertices and evaluating their edges."""
+    handles: tuple[np.ndarray, ...] = ()
+    """Per entry of `edges` its (m,) int64 handles, for `remove`, `replace` and `switch_off`."""
+    marginalized: tuple[int, ...] = ()
+    """Ids of vertices that the lag marginalized."""
+
+    def brief(self) -> str:
+        """One line."""
+        state = "converged" if self.converged else f"{self.remaining:.3g} left"
+        return (
+            f"chi2 {self.chi2:.6g}, {state}, {self.iterations} steps, {self.moved} moved, "
+            f"{self.eliminated_vertices} eliminated, {1e3 * self.seconds:.2f} ms"
+        )
+
+
+class Snapshot:
+    """A state of an `Online` to which `restore` returns. What changed since is kept as long as this lives."""
+
+    def __init__(self, session: Any, number: int, ages: dict[int, int] | None):
+        self._session = session
+        self._number = number
+        self._ages = ages
+
+    def __del__(self) -> None:
+        session = getattr(self, "_session", None)
+        if session is not None:
+            session.forget(self._number)

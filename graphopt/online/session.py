@@ -1,0 +1,470 @@
+"""`Online`: a graph that grows, and is kept solved.
+
+    chi2(x) = sum of e' W Omega e,    b = -J' W Omega e at x,    x <- x oplus (L L')^-1 b
+
+L L' is the factor of H, renewed where the graph changes and where it has become too old; b is exact. An
+update ends when the decrease that it predicts, |L^-1 b|^2, is a small part of chi2.
+Reference: Kaess et al., iSAM2: Incremental smoothing and mapping using the Bayes tree, IJRR 2012.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from typing import Any
+
+import numpy as np
+
+from graphopt.cpu_kernels import kernels
+from graphopt.errors import DeviceError, GraphError, OptionError, UnknownIdError
+from graphopt.graph import Graph
+from graphopt.online.additions import CheckedEdges, Edges, Vertices, as_edges, as_vertices
+from graphopt.online.frames import world_of_body
+from graphopt.online.kinds import Kinds
+from graphopt.online.report import OnlineReport, Snapshot
+from graphopt.problem.gauge import choose_gauge
+
+_ABSOLUTE = 1e-9
+"""Predicted decrease that is rounding, whatever chi2 is."""
+_CUT = 0.3
+"""Share of the tolerated decrease that the steps which are left out may have together."""
+_FULL_CHECK = 200
+"""Updates after which the gradient of all vertices is looked at, not only near what changed."""
+
+
+class Online:
+    """A least-squares problem over a graph to which vertices and edges are added while it is solved.
+
+    graph: what it begins with; it is copied. Of each part that nothing holds one vertex is fixed, as
+    `Graph.optimize` does. Parts that are added later have to be determined by their edges or by `fix`.
+    tolerance: predicted decrease that an update may leave, relative to chi2.
+    max_iterations: steps of an update at most; what is left goes on in the next one.
+    lag: vertices to which no edge has been added for so many updates are marginalized; None: never.
+    device: "cpu".
+
+    Two calls at the same time take turns. The same sequence of calls gives the same bits, for any number of
+    threads, as long as no budget ends an update.
+    """
+
+    def __init__(
+        self,
+        graph: Graph | None = None,
+        *,
+        device: str = "cpu",
+        tolerance: float = 5e-4,
+        max_iterations: int = 10,
+        lag: int | None = None,
+    ):
+        if device not in ("cpu", "auto"):
+            raise DeviceError(f"device is '{device}': Online computes on the CPU. Use device='cpu'.")
+        if not 0.0 < tolerance < 1.0:
+            raise OptionError(f"tolerance is {tolerance}, expected a number between 0 and 1, such as 5e-4.")
+        if max_iterations < 1:
+            raise OptionError(f"max_iterations is {max_iterations}, expected 1 or more.")
+        if lag is not None and lag < 1:
+            raise OptionError(f"lag is {lag}, expected 1 update or more, or None.")
+        self._options = {"tolerance": tolerance, "max_iterations": max_iterations, "lag": lag}
+        self._lag = lag
+        self._session = kernels.OnlineSession()
+        self._kinds = Kinds(self._session)
+        self._set_budget(None)
+        self._updates = 0
+        self._ages: dict[int, int] = {}
+        """With a lag: update in which each free vertex got its last edge, oldest first."""
+        if graph is not None:
+            self._take(graph)
+
+    # ---------------------------------------------------------------- updates
+
+    def update(
+        self,
+        vertices: Vertices | Iterable[Any] | None = None,
+        edges: Edges | Iterable[Any] | None = None,
+        *,
+        remove: Any = (),
+        replace: Iterable[tuple[int, dict[str, Any]]] = (),
+        switch_off: Any = (),
+        switch_on: Any = (),
+        fix: Any = (),
+        free: Any = (),
+        remove_vertices: Any = (),
+        marginalize: Any = (),
+        budget: float | None = None,
+    ) -> OnlineReport:
+        """Change the graph and bring the estimates up to date: all of it, or nothing.
+
+        vertices, edges: to add, `Vertices` and `Edges` or tuples of their fields, one or several.
+        remove, switch_off, switch_on: handles of edges (`OnlineReport.handles`).
+        replace: (handle, {"measurement": ..., "information": ..., "kernel": ..., "kernel_width": ...}) pairs;
+        what is not given stays.
+        fix, free, remove_vertices, marginalize: ids. A vertex is removed with its edges; of one that is
+        marginalized a prior on its neighbours stays.
+        budget: seconds after which no further step begins.
+
+        Raises `GraphError` for an unknown id or handle, numbers that are not finite, and directions that no
+        edge determines, which are named by the vertices that can move. Then nothing has changed, to the bit.
+        """
+        new_vertices = [one.checked() for one in as_vertices(vertices)]
+        new_edges = [one.checked() for one in as_edges(edges)]
+        self._set_budget(budget)
+        session = self._session
+        session.begin()
+        try:
+            for kind, ids, estimates, fixed in new_vertices:
+                number = self._kinds.vertex_kind(kind)
+                session.add_vertices(number, ids, self._kinds.encode(kind, estimates), fixed)
+            if _given(free):
+                session.set_fixed(_ids(free, "free"), False)
+            handles = tuple(self._add(one) for one in new_edges)
+            if _given(remove):
+                session.remove_edges(_ids(remove, "remove"))
+            for handle, changes in replace:
+                self._replace(handle, changes)
+            if _given(switch_off):
+                session.switch_edges(_ids(switch_off, "switch_off"), True)
+            if _given(switch_on):
+                session.switch_edges(_ids(switch_on, "switch_on"), False)
+            if _given(fix):
+                session.set_fixed(_ids(fix, "fix"), True)
+            if _given(remove_vertices):
+                session.remove_vertices(_ids(remove_vertices, "remove_vertices"))
+            old = self._left_behind(new_edges, new_vertices)
+            leaving = _ids(marginalize, "marginalize")
+            if old:
+                leaving = np.concatenate(
+                    [leaving, np.array([id_ for id_ in old if id_ not in leaving], np.int64)]
+                )
+            if len(leaving):
+                session.marginalize(leaving)
+            found = session.commit(False)
+        except kernels.OnlineRefused as error:
+            session.abort()
+            raise GraphError(str(error)) from None
+        except BaseException:
+            session.abort()
+            raise
+        self._updates += 1
+        if self._lag is not None:
+            self._note_ages(new_vertices, new_edges, [*leaving.tolist(), *_ids(remove_vertices, "").tolist()])
+        return OnlineReport(**found, handles=handles, marginalized=tuple(old))
+
+    def batch(self) -> OnlineReport:
+        """The exact answer: Gauss-Newton from the present estimates until nothing is left to gain."""
+        self._set_budget(None)
+        self._session.begin()
+        try:
+            found = self._session.commit(True)
+        except BaseException as error:
+            self._session.abort()
+            if isinstance(error, kernels.OnlineRefused):
+                raise GraphError(str(error)) from None
+            raise
+        return OnlineReport(**found)
+
+    def add_parameters(self, parameter_type: Any, ids: Any, values: Any) -> None:
+        """Add parameters that edges refer to, as `Graph.add_parameters` does; not part of an update."""
+        self._kinds.add_parameters(parameter_type, ids, values)
+
+    # ---------------------------------------------------------------- answers
+
+    def estimate(self, ids: Any) -> np.ndarray:
+        """(n, storage_dim) estimates of vertices of one type, or (storage_dim,) of one id.
+
+        Raises `UnknownIdError` for an id that is not there.
+        """
+        wanted = np.atleast_1d(np.asarray(ids, np.int64))
+        if len(wanted) == 0:
+            return np.empty((0, 0))
+        number = self._kind_of(int(wanted[0]))
+        try:
+            working = self._session.estimates(number, wanted)
+        except kernels.OnlineRefused as error:
+            raise UnknownIdError(str(error)) from None
+        found = self._kinds.decode(self._kinds.vertex_types[number], working)
+        return found[0] if np.ndim(ids) == 0 else found
+
+    def estimates(self) -> dict[str, tuple[np.ndarray, np.ndarray]]:
+        """Per tag of a vertex type ids (n,) and estimates (n, storage_dim) of all vertices."""
+        found = {}
+        for kind, (ids, working, _) in zip(self._kinds.vertex_types, self._session.vertices(), strict=True):
+            found[kind.tag] = (ids, self._kinds.decode(kind, working))
+        return found
+
+    def marginals(self, ids: Any = None, *, others: Any = None, relinearize: bool = True) -> Any:
+        """Covariances in the tangent space, each vertex's rows in the order of its oplus.
+
+        ids: one id or several: the joint covariance (d, d) of these vertices. With `others` the
+        cross-covariance between `ids` (rows) and `others` (columns). None: all vertices, per tag of their
+        type ids (n,) and diagonal blocks (n, d, d).
+        relinearize: at the present estimates, as batch gives them; False: of the factor as it is, at
+        estimates of up to some updates before.
+
+        Covariances are conditional on the fixed vertices. Raises `GraphError` for one of them.
+        """
+        session = self._session
+        try:
+            if ids is None:
+                return {
+                    kind.tag: self._all_marginals(number, relinearize)
+                    for number, kind in enumerate(self._kinds.vertex_types)
+                }
+            rows = np.atleast_1d(np.asarray(ids, np.int64))
+            columns = rows if others is None else np.atleast_1d(np.asarray(others, np.int64))
+            found = np.asarray(session.covariance(rows, columns, relinearize))
+            left = self._basis(rows)
+            right = left if others is None else self._basis(columns)
+            return found if left is None and right is None else _product(left, found, right)
+        except kernels.OnlineRefused as error:
+            raise GraphError(str(error)) from None
+
+    @property
+    def chi2(self) -> float:
+        """Robustified chi2 at the present estimates."""
+        return self._session.chi2
+
+    @property
+    def num_edges(self) -> int:
+        """Edges, with those that are switched off and priors of marginalized vertices."""
+        return self._session.num_edges
+
+    @property
+    def memory_bytes(self) -> int:
+        """Memory of the factor and of what snapshots keep."""
+        return self._session.memory_bytes
+
+    def __len__(self) -> int:
+        """Number of vertices."""
+        return self._session.num_vertices
+
+    def __contains__(self, vertex_id: int) -> bool:
+        return self._session.has_vertex(vertex_id)
+
+    def __repr__(self) -> str:
+        return f"Online({len(self)} vertices, {self.num_edges} edges, chi2 {self.chi2:.6g})"
+
+    def graph(self) -> Graph:
+        """A graph of the same vertices, edges that are switched on, and parameters; without priors."""
+        if self._session.priors():
+            raise GraphError("Marginalized vertices left priors, which no edge of a graph expresses.")
+        found = self._kinds.parameters.copy()
+        for kind, (ids, working, fixed) in zip(
+            self._kinds.vertex_types, self._session.vertices(), strict=True
+        ):
+            found.add_vertices(kind, ids, self._kinds.decode(kind, working), fixed=fixed.astype(bool))
+        for number, (_, vertices, parameters, data, off, _) in enumerate(self._session.edges()):
+            kind, _, kernel = self._kinds.edge_kinds[number]
+            measurement, information, width = self._kinds.unpacked(number, data)
+            on = off == 0
+            own = self._kinds.parameter_ids(kind, parameters[on])
+            found.add_edges(
+                kind,
+                vertices[on],
+                measurement[on],
+                information[on],
+                kernel=kernel,
+                kernel_width=width[on],
+                parameters=own,
+            )
+        return found
+
+    # ---------------------------------------------------------------- versions
+
+    def snapshot(self) -> Snapshot:
+        """The present state, in constant time; `restore` returns to it, as often as one likes."""
+        ages = None if self._lag is None else dict(self._ages)
+        return Snapshot(self._session, self._session.snapshot(), ages)
+
+    def restore(self, snapshot: Snapshot) -> None:
+        """Take back all updates since the snapshot, to the bit. Later snapshots are gone.
+
+        Takes as long as writing back what has changed.
+        """
+        if snapshot._session is not self._session:
+            raise GraphError("This snapshot was taken of another Online.")
+        try:
+            self._session.restore(snapshot._number)
+        except kernels.OnlineRefused as error:
+            raise GraphError(str(error)) from None
+        if snapshot._ages is not None:
+            self._ages = dict(snapshot._ages)
+
+    def __getstate__(self) -> dict[str, Any]:
+        """Vertices, edges with their handles, and priors; the factor is made again."""
+        session, kinds = self._session, self._kinds
+        return {
+            "options": self._options,
+            "parameters": kinds.parameters,
+            "vertex_types": kinds.vertex_types,
+            "edge_kinds": kinds.edge_kinds,
+            "vertices": session.vertices(),
+            "edges": session.edges(),
+            "priors": session.priors(),
+            "next_handle": session.next_handle,
+            "updates": self._updates,
+            "ages": self._ages,
+        }
+
+    def __setstate__(self, state: dict[str, Any]) -> None:
+        self.__init__(None, **state["options"])
+        session, kinds = self._session, self._kinds
+        for parameter_set in state["parameters"].parameter_sets:
+            self.add_parameters(parameter_set.type, parameter_set.ids, parameter_set.values)
+        session.begin()
+        for kind, (ids, working, fixed) in zip(state["vertex_types"], state["vertices"], strict=True):
+            session.add_vertices(kinds.vertex_kind(kind), ids, working, fixed.astype(bool))
+        for key, (handles, vertices, parameters, data, off, _) in zip(
+            state["edge_kinds"], state["edges"], strict=True
+        ):
+            session.put_edges(handles, kinds.edge_kind(*key), vertices, parameters, data)
+            session.switch_edges(handles[off != 0], True)
+        for handle, ids, origin, H, b, constant, off in state["priors"]:
+            session.put_prior(handle, ids, origin, H, b, constant)
+            if off:
+                session.switch_edges(np.array([handle]), True)
+        session.next_handle = state["next_handle"]
+        session.set(self._options["tolerance"], _ABSOLUTE, _CUT, 0, _FULL_CHECK, 0.0)
+        session.commit(False)
+        self._updates, self._ages = state["updates"], state["ages"]
+
+    # ---------------------------------------------------------------- inside
+
+    def _set_budget(self, budget: float | None) -> None:
+        if budget is not None and not budget > 0.0:
+            raise OptionError(f"budget is {budget}, expected seconds above 0, or None.")
+        tolerance, most = self._options["tolerance"], self._options["max_iterations"]
+        self._session.set(tolerance, _ABSOLUTE, _CUT, most, _FULL_CHECK, budget or 0.0)
+
+    def _kind_of(self, vertex_id: int) -> int:
+        try:
+            return self._session.kind_of(vertex_id)
+        except kernels.OnlineRefused as error:
+            raise UnknownIdError(str(error)) from None
+
+    def _all_marginals(self, number: int, relinearize: bool) -> tuple[np.ndarray, np.ndarray]:
+        kind = self._kinds.vertex_types[number]
+        ids, blocks = self._session.all_covariances(number, relinearize)
+        basis = world_of_body(kind, self.estimate(ids)) if len(ids) else None
+        return ids, blocks if basis is None else basis @ blocks @ basis.transpose(0, 2, 1)
+
+    def _basis(self, ids: np.ndarray) -> np.ndarray | None:
+        """The tangents of these vertices in those that a session computes with; None: the same."""
+        kinds = [self._kinds.vertex_types[self._kind_of(int(id_))] for id_ in ids]
+        blocks = [world_of_body(kind, self.estimate([id_])) for kind, id_ in zip(kinds, ids, strict=True)]
+        if all(block is None for block in blocks):
+            return None
+        dims = [kind.tangent_dim for kind in kinds]
+        basis = np.eye(sum(dims))
+        for first, dim, block in zip(np.cumsum([0, *dims[:-1]]), dims, blocks, strict=True):
+            if block is not None:
+                basis[first : first + dim, first : first + dim] = block[0]
+        return basis
+
+    def _add(self, edges: CheckedEdges) -> np.ndarray:
+        handles = np.empty(len(edges.vertices), np.int64)
+        parameters = self._kinds.parameter_rows(edges)
+        for number, rows, data in self._kinds.packed(edges):
+            own = np.ascontiguousarray(edges.vertices[rows])
+            first = self._session.add_edges(number, own, np.ascontiguousarray(parameters[rows]), data)
+            handles[rows] = np.arange(first, first + len(rows))
+        return handles
+
+    def _replace(self, handle: int, changes: dict[str, Any]) -> None:
+        unknown = set(changes) - {"measurement", "information", "kernel", "kernel_width"}
+        if unknown:
+            raise OptionError(
+                f"replace: {', '.join(sorted(unknown))} cannot be replaced; expected measurement, "
+                "information, kernel or kernel_width."
+            )
+        number, vertices, parameters, data = self._session.edge(handle)
+        if number < 0:
+            raise GraphError(
+                f"Edge {handle} is the prior of marginalized vertices; it can be removed or switched off, "
+                "not replaced."
+            )
+        kind, _, kernel = self._kinds.edge_kinds[number]
+        measurement, information, width = self._kinds.unpacked(number, data[None])
+        changed = Edges(
+            kind,
+            vertices[None],
+            changes.get("measurement", measurement),
+            changes.get("information", information),
+            changes.get("kernel", kernel),
+            changes.get("kernel_width", width),
+            self._kinds.parameter_ids(kind, parameters[None]),
+        ).checked()
+        ((number, _, packed),) = self._kinds.packed(changed)
+        self._session.replace_edge(handle, number, vertices[None], parameters[None], packed)
+
+    def _take(self, graph: Graph) -> None:
+        if any(vertex_set.holds_components for vertex_set in graph.vertex_sets):
+            raise GraphError(
+                "Online does not hold single components of vertices (`Graph.hold`): fix the vertices, or add "
+                "edges that hold them."
+            )
+        for parameter_set in graph.parameter_sets:
+            self.add_parameters(parameter_set.type, parameter_set.ids, parameter_set.values)
+        gauge = {}
+        if any(len(edge_set) for edge_set in graph.edge_sets):
+            for number, row in choose_gauge(graph, selection := graph.select()):
+                gauge.setdefault(id(selection.vertex_sets[number]), []).append(row)
+        vertices, edges = [], []
+        for vertex_set in graph.vertex_sets:
+            fixed = np.array(vertex_set.fixed)
+            fixed[gauge.get(id(vertex_set), [])] = True
+            vertices.append(Vertices(vertex_set.type, vertex_set.ids, vertex_set.estimate, fixed))
+        for edge_set in graph.edge_sets:
+            own = np.flatnonzero(edge_set.level == 0)
+            edges.append(
+                Edges(
+                    edge_set.type,
+                    edge_set.vertices[own],
+                    edge_set.measurement[own],
+                    edge_set.information[own],
+                    edge_set.kernel[own],
+                    edge_set.kernel_width[own],
+                    edge_set.parameters[own] if edge_set.type.parameters else None,
+                )
+            )
+        self.update(vertices, edges)
+
+    def _left_behind(self, edges: list[CheckedEdges], vertices: list[Any]) -> list[int]:
+        """Ids of the vertices that the lag marginalizes in this update."""
+        if self._lag is None:
+            return []
+        seen = {id_ for one in edges for id_ in one.vertices.ravel().tolist()}
+        found = []
+        for id_, age in self._ages.items():
+            if age > self._updates - self._lag:
+                break
+            if id_ not in seen:
+                found.append(id_)
+        return found
+
+    def _note_ages(self, vertices: list[Any], edges: list[CheckedEdges], gone: list[int]) -> None:
+        for id_ in gone:
+            self._ages.pop(id_, None)
+        for _, ids, _, fixed in vertices:
+            for id_, is_fixed in zip(ids.tolist(), fixed.tolist(), strict=True):
+                if not is_fixed:
+                    self._ages[id_] = self._updates
+        for one in edges:
+            for id_ in one.vertices.ravel().tolist():
+                if self._ages.pop(id_, None) is not None:
+                    self._ages[id_] = self._updates
+
+
+def _product(left: np.ndarray | None, middle: np.ndarray, right: np.ndarray | None) -> np.ndarray:
+    found = middle if left is None else left @ middle
+    return found if right is None else found @ right.T
+
+
+def _given(ids: Any) -> bool:
+    return ids is not None and not (isinstance(ids, tuple) and not ids)
+
+
+def _ids(values: Any, what: str) -> np.ndarray:
+    array = np.atleast_1d(np.asarray(values))
+    if array.size == 0:
+        return np.empty(0, np.int64)
+    if array.dtype.kind not in "iu" or array.ndim != 1:
+        raise GraphError(f"{what} has shape {array.shape} of {array.dtype}, expected (n,) integers.")
+    return np.ascontiguousarray(array, np.int64)

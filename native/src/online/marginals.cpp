@@ -1,0 +1,201 @@
+// Schur complements and inverses from the tree of cliques.
+#include <Eigen/Dense>
+#include <algorithm>
+#include <unordered_map>
+
+#include "online/tree.h"
+
+namespace graphopt::online {
+namespace {
+
+using Eigen::MatrixXd;
+
+struct FrontMatrices {
+  MatrixXd lower, below;  // L11, L21
+};
+
+FrontMatrices matrices_of(const Front& front) {
+  const int n = front.num_pivots, m = front.num_below;
+  FrontMatrices found{MatrixXd::Zero(n, n), MatrixXd(m, n)};
+  for (int r = 0; r < n; ++r) {
+    for (int c = 0; c <= r; ++c)
+      found.lower(r, c) = front.diagonal[triangle_row(r) + static_cast<std::int64_t>(c) * kStrip];
+    found.lower(r, r) = 1.0 / found.lower(r, r);  // stored inverted
+  }
+  for (int r = 0; r < m; ++r)
+    for (int c = 0; c < n; ++c)
+      found.below(r, c) = front.below[rectangle_row(r, n) + static_cast<std::int64_t>(c) * kStrip];
+  return found;
+}
+
+}  // namespace
+
+// Z of each front from that of its parent, see linear/selected_inverse.h.
+void Tree::all_marginals(const std::vector<std::int64_t>& first, double* out) {
+  require_scalars();
+  std::vector<std::int32_t> row(static_cast<std::size_t>(problem_.num_places()), -1);  // in the parent's Z
+  std::vector<std::pair<std::int32_t, std::shared_ptr<const MatrixXd>>> stack;
+  for (std::int64_t c = 0; c < cliques_.size(); ++c)
+    if (cliques_[c].shape && parent_[c] == -1) stack.emplace_back(static_cast<std::int32_t>(c), nullptr);
+  while (!stack.empty()) {
+    const auto [c, parent] = stack.back();
+    stack.pop_back();
+    const Shape& shape = *cliques_[c].shape;
+    const int n = shape.num_pivots, m = shape.num_below;
+    const FrontMatrices own = matrices_of(front_of(c));
+    const MatrixXd lower_inverse = own.lower.triangularView<Eigen::Lower>().solve(MatrixXd::Identity(n, n));
+    auto z = std::make_shared<MatrixXd>(n + m, n + m);
+    z->topLeftCorner(n, n).noalias() = lower_inverse.transpose() * lower_inverse;
+    if (m > 0) {
+      const Shape& above = *cliques_[parent_[c]].shape;
+      int at = 0;
+      for (const auto* vertices : {&above.frontals, &above.separator})
+        for (const std::int32_t v : *vertices) {
+          row[static_cast<std::size_t>(v)] = at;
+          at += problem_.dim(v);
+        }
+      std::vector<int> rows;
+      for (const std::int32_t v : shape.separator)
+        for (int i = 0; i < problem_.dim(v); ++i) rows.push_back(row[static_cast<std::size_t>(v)] + i);
+      for (int j = 0; j < m; ++j)
+        for (int i = 0; i < m; ++i)
+          (*z)(n + i, n + j) =
+              (*parent)(rows[static_cast<std::size_t>(i)], rows[static_cast<std::size_t>(j)]);
+      const MatrixXd x = own.below * lower_inverse;
+      z->bottomLeftCorner(m, n).noalias() = -z->bottomRightCorner(m, m) * x;
+      z->topLeftCorner(n, n).noalias() -= x.transpose() * z->bottomLeftCorner(m, n);
+      z->topRightCorner(n, m) = z->bottomLeftCorner(m, n).transpose();
+    }
+    int at = 0;
+    for (const std::int32_t v : shape.frontals) {
+      const int dim = problem_.dim(v);
+      if (first[static_cast<std::size_t>(v)] >= 0)
+        Eigen::Map<MatrixXd>(out + first[static_cast<std::size_t>(v)], dim, dim) = z->block(at, at, dim, dim);
+      at += dim;
+    }
+    for (const std::int32_t child : children_[c]) stack.emplace_back(child, z);
+  }
+}
+
+std::vector<std::shared_ptr<const Prior>> Tree::marginalize(const std::vector<std::int32_t>& vertices) {
+  require_scalars();
+  std::vector<char> is_inner(static_cast<std::size_t>(problem_.num_places()), 0);
+  std::vector<std::int32_t> boundary;
+  for (const std::int32_t v : vertices) is_inner[static_cast<std::size_t>(v)] = 1;
+  std::vector<char> is_seen = is_inner;
+  for (const std::int32_t v : vertices)
+    for (std::int32_t entry = problem_.first_of[v]; entry >= 0; entry = problem_.entry_next[entry]) {
+      const std::int32_t e = problem_.entry_edge[entry];
+      if (!problem_.is_active(e)) continue;
+      for (int s = 0; s < problem_.arity(e); ++s) {
+        const std::int32_t w = problem_.vertices_of(e)[s];
+        if (!problem_.is_free(w) || is_seen[static_cast<std::size_t>(w)]) continue;
+        is_seen[static_cast<std::size_t>(w)] = 1;
+        boundary.push_back(w);
+      }
+    }
+  std::sort(boundary.begin(), boundary.end());
+  const Plan plan = this->plan(vertices, {}, {}, boundary);
+  const std::size_t count = plan.nodes.size();
+  std::vector<Job> jobs(count);
+  std::vector<Clique> cliques(count);
+  std::vector<std::int32_t> position(static_cast<std::size_t>(problem_.num_places()), -1);
+  for (std::size_t k = 0; k < plan.order.size(); ++k)
+    position[static_cast<std::size_t>(plan.order[k])] = static_cast<std::int32_t>(k);
+  for (std::size_t k = 0; k < count; ++k) {
+    Job& job = jobs[k];
+    job.clique = static_cast<std::int32_t>(k);
+    job.shape = plan.shapes[k];
+    for (const std::int32_t v : job.shape->frontals)
+      for (std::int32_t entry = problem_.first_of[v]; entry >= 0; entry = problem_.entry_next[entry]) {
+        const std::int32_t e = problem_.entry_edge[entry];
+        if (!problem_.is_active(e)) continue;
+        std::int32_t owner = v;
+        for (int s = 0; s < problem_.arity(e); ++s) {
+          const std::int32_t w = problem_.vertices_of(e)[s];
+          if (is_inner[static_cast<std::size_t>(w)] &&
+              position[static_cast<std::size_t>(w)] < position[static_cast<std::size_t>(owner)])
+            owner = w;
+        }
+        if (owner == v) job.edges.push_back(e);
+      }
+    if (plan.nodes[k].parent >= 0)
+      jobs[static_cast<std::size_t>(plan.nodes[k].parent)].children.push_back(&cliques[k]);
+  }
+  EliminationCounts counts;
+  evaluate(jobs, counts);
+  std::vector<std::shared_ptr<const Prior>> found;
+  // what a front passes on: the right-hand side of its separator, and chi2 that is left
+  std::vector<std::vector<double>> rest(count);
+  std::vector<double> constant(count, 0.0);
+  for (std::size_t k = 0; k < count; ++k) {
+    Job& job = jobs[k];
+    const Shape& shape = *job.shape;
+    const int n = shape.num_pivots, m = shape.num_below;
+    compute(job);
+    cliques[k] = {job.shape, job.numbers};
+    std::unordered_map<std::int32_t, int> row;
+    int at = 0;
+    for (const auto* list : {&shape.frontals, &shape.separator})
+      for (const std::int32_t v : *list) {
+        row[v] = at;
+        at += problem_.dim(v);
+      }
+    vm::AlignedVector<double> b(static_cast<std::size_t>(n + m), 0.0);
+    for (const Share& share : job.shares) {
+      const std::int32_t e = share.edge;
+      const bool is_prior = problem_.edge_kind[e] < 0;
+      const double* segment = is_prior ? problem_.priors[problem_.edge_row[e]]->gradient.data()
+                                       : share.outputs + problem_.kind_of(e).first_segment;
+      constant[k] += is_prior ? problem_.chi2_of(e) : share.outputs[0];
+      for (int s = 0; s < problem_.arity(e); ++s) {
+        const std::int32_t v = problem_.vertices_of(e)[s];
+        const int dim = problem_.dim(v);
+        const auto place = row.find(v);
+        if (problem_.is_free(v) && place != row.end())
+          for (int i = 0; i < dim; ++i) b[static_cast<std::size_t>(place->second + i)] += segment[i];
+        segment += dim;
+      }
+    }
+    for (const Clique* child : job.children) {
+      const auto c = static_cast<std::size_t>(child - cliques.data());
+      constant[k] += constant[c];
+      int i = 0;
+      for (const std::int32_t v : child->shape->separator)
+        for (int d = 0; d < problem_.dim(v); ++d)
+          b[static_cast<std::size_t>(row[v] + d)] += rest[c][static_cast<std::size_t>(i++)];
+      rest[c].clear();
+    }
+    vm::AlignedVector<double> product(static_cast<std::size_t>(num_strips(m) * kStrip), 0.0);
+    forward_front(job.numbers->front(), b.data(), product.data());
+    for (int i = 0; i < n; ++i)
+      constant[k] -= b[static_cast<std::size_t>(i)] * b[static_cast<std::size_t>(i)];
+    rest[k].resize(static_cast<std::size_t>(m));
+    for (int i = 0; i < m; ++i)
+      rest[k][static_cast<std::size_t>(i)] =
+          b[static_cast<std::size_t>(n + i)] - product[static_cast<std::size_t>(i)];
+    if (plan.nodes[k].parent >= 0 || m == 0) continue;
+    auto prior = std::make_shared<Prior>();
+    prior->vertices = shape.separator;
+    prior->first.push_back(0);
+    for (const std::int32_t v : shape.separator) {
+      prior->first.push_back(prior->first.back() + problem_.dim(v));
+      const double* const estimate = problem_.estimate(v);
+      prior->origin.insert(
+          prior->origin.end(), estimate,
+          estimate + problem_.kinds[static_cast<std::size_t>(problem_.kind[v])]->storage_dim);
+    }
+    prior->H.resize(static_cast<std::size_t>(m) * static_cast<std::size_t>(m));
+    for (int i = 0; i < m; ++i)
+      for (int j = 0; j <= i; ++j)
+        prior->H[static_cast<std::size_t>(i * m + j)] = prior->H[static_cast<std::size_t>(j * m + i)] =
+            job.numbers->update()[triangle_row(i) + static_cast<std::int64_t>(j) * kStrip];
+    prior->b = rest[k];
+    prior->constant = constant[k];
+    prior->gradient.assign(static_cast<std::size_t>(m), 0.0);
+    found.push_back(std::move(prior));
+  }
+  return found;
+}
+
+}  // namespace graphopt::online

@@ -1,0 +1,197 @@
+// Vertices and edges of a graph that grows and shrinks, and their evaluation.
+//
+// Places (of a vertex, an edge, a row of numbers) are used again once they are free, so that a window that
+// moves keeps its memory. Whatever is written goes through a journal (journal.h).
+#pragma once
+
+#include <cstdint>
+#include <memory>
+#include <stdexcept>
+#include <string>
+#include <vector>
+
+#include "online/journal.h"
+#include "vm/lanes.h"
+#include "vm/linearizer.h"
+#include "vm/program.h"
+
+namespace graphopt::online {
+
+// An update that cannot be done; the caller takes everything back.
+struct Refused : std::invalid_argument {
+  using std::invalid_argument::invalid_argument;
+};
+
+// Freed places of one kind, the last one first.
+class Places {
+ public:
+  explicit Places(Journal& journal) : free_(journal), end_(journal) { end_.push_back(0); }
+  // `size` consecutive places.
+  std::int64_t take(std::int64_t size) {
+    if (!free_.empty()) return free_.pop_back();
+    const std::int64_t first = end_[0];
+    end_.set(0, first + size);
+    return first;
+  }
+  void give_back(std::int64_t first) { free_.push_back(first); }
+  std::int64_t end() const { return end_[0]; }
+
+ private:
+  Journaled<std::int64_t> free_, end_;
+};
+
+enum class VertexState : std::uint8_t { kUnused, kFree, kFixed };
+
+struct VertexKind {
+  VertexKind(Journal& journal, vm::ProgramPtr program, int storage, int tangent)
+      : oplus(std::move(program)),
+        storage_dim(storage),
+        tangent_dim(tangent),
+        places(journal),
+        scalars(journal),
+        estimate(journal) {}
+  vm::ProgramPtr oplus;
+  int storage_dim, tangent_dim;
+  Places places;               // rows of `estimate`
+  Places scalars;              // freed segments of dx of this size
+  Journaled<double> estimate;  // (rows, storage_dim)
+};
+
+struct EdgeKind {
+  explicit EdgeKind(Journal& journal)
+      : places(journal), data(journal), state(journal), chi2_terms(journal), parameter_rows(journal) {}
+  vm::ProgramPtr linearize, kernel;  // kernel may be null
+  std::vector<int> vertex_kinds, parameter_sets, dims;
+  int data_dim = 0;       // measurement, information, width of a kernel
+  int state_dim = 0;      // b: scalars of all vertices
+  int num_outputs = 0;    // of `linearize`
+  int first_segment = 0;  // output where b begins
+  Places places;
+  Journaled<double> data;                  // (rows, data_dim)
+  Journaled<double> state;                 // (rows, state_dim): b of the edge as it was last evaluated
+  Journaled<double> chi2_terms;            // (rows): rho
+  Journaled<std::int32_t> parameter_rows;  // (rows, number of parameters)
+  std::vector<std::int32_t> data_registers, output_registers;
+  int arity() const { return static_cast<int>(vertex_kinds.size()); }
+};
+
+// What is left of marginalized vertices: chi2 = d' H d - 2 b' d + constant, with x = origin oplus d.
+struct Prior {
+  std::vector<std::int32_t> vertices;
+  std::vector<int> first;      // scalar of each vertex's d, and the end
+  std::vector<double> origin;  // estimates one after the other
+  std::vector<double> H, b;    // (m, m) column-major, (m)
+  double constant = 0.0;
+  std::vector<double> gradient;  // (m) b as it was last evaluated
+};
+
+enum EdgeFlag : std::uint8_t {
+  kUsed = 1,
+  kOff = 2,    // switched off
+  kStale = 4,  // its vertices have moved since it went into the factor
+  kIdle = 8    // all its vertices are fixed
+};
+
+class Problem {
+ public:
+  explicit Problem(Journal& journal);
+
+  int add_vertex_kind(vm::ProgramPtr oplus, int storage_dim);
+  int add_parameter_set(int columns);
+  void set_parameters(int set, std::vector<double> values);
+  int add_edge_kind(vm::ProgramPtr linearize, vm::ProgramPtr kernel, std::vector<int> vertex_kinds,
+                    std::vector<int> parameter_sets, int data_dim);
+
+  std::int32_t add_vertex(int kind, std::int64_t id, const double* estimate, bool fixed);
+  void remove_vertex(std::int32_t vertex);  // that no edge has any more, and no id
+  std::int32_t add_edge(int kind, const std::int32_t* vertices, const std::int32_t* parameter_rows,
+                        const double* data, std::int64_t handle);
+  std::int32_t add_prior(std::shared_ptr<const Prior> prior, std::int64_t handle);
+  void remove_edge(std::int32_t edge);
+
+  // ------------------------------------------------------------------ vertices
+  std::int32_t num_places() const { return static_cast<std::int32_t>(state.size()); }
+  int dim(std::int32_t v) const { return kinds[static_cast<std::size_t>(kind[v])]->tangent_dim; }
+  bool is_free(std::int32_t v) const { return state[v] == VertexState::kFree; }
+  const double* estimate(std::int32_t v) const {
+    const VertexKind& k = *kinds[static_cast<std::size_t>(kind[v])];
+    return k.estimate.data() + static_cast<std::int64_t>(row[v]) * k.storage_dim;
+  }
+  // ------------------------------------------------------------------ edges
+  bool is_active(std::int32_t e) const { return (flags[e] & (kUsed | kOff | kIdle)) == kUsed; }
+  int arity(std::int32_t e) const {
+    return edge_kind[e] < 0 ? static_cast<int>(priors[edge_row[e]]->vertices.size())
+                            : edge_kinds[static_cast<std::size_t>(edge_kind[e])]->arity();
+  }
+  const std::int32_t* vertices_of(std::int32_t e) const { return entry_vertex.data() + first_entry[e]; }
+  const EdgeKind& kind_of(std::int32_t e) const {
+    return *edge_kinds[static_cast<std::size_t>(edge_kind[e])];
+  }
+  double chi2_of(std::int32_t e) const;
+  std::string name(std::int32_t e) const;
+
+  // ------------------------------------------------------------------ evaluation
+  // Outputs of `linearize` for edges of one kind, `stride(kind)` numbers each.
+  void linearize(int kind, const std::int32_t* edges, std::int64_t count, double* out) const;
+  int stride(int kind) const;
+  // H (m, m) column-major and b (m) of a prior at the estimates; returns its chi2.
+  double linearize_prior(const Prior& prior, std::vector<double>& H, std::vector<double>& b) const;
+
+  // Take chi2 and b of an edge as evaluated: brings `gradient` and the total up to date. Throws Refused
+  // where a number is not finite.
+  void take_outputs(std::int32_t e, const double* outputs);
+  void take_prior(std::int32_t e);
+  // Evaluate edges of any kinds and take what they give.
+  void evaluate(const std::vector<std::int32_t>& edges);
+  // Take an edge's share out of the total and the gradient.
+  void drop_share(std::int32_t e);
+
+  // Estimates of these vertices <- oplus their scalars of dx, times `scale`.
+  void oplus(const std::vector<std::int32_t>& vertices, const double* dx, double scale);
+
+  double chi2() const { return total_[0] + total_[1]; }
+  // Sum of all shares anew, without the rounding of many updates.
+  void sum_again();
+
+  Journal& journal;
+  std::vector<std::unique_ptr<VertexKind>> kinds;
+  std::vector<std::unique_ptr<EdgeKind>> edge_kinds;
+  struct Parameters {
+    int columns;
+    std::vector<double> values;
+  };
+  std::vector<Parameters> parameters;
+
+  JournaledMap vertex_of_id, edge_of_handle;
+  Journaled<std::int64_t> id;  // per vertex
+  Journaled<VertexState> state;
+  Journaled<std::int16_t> kind;
+  Journaled<std::int32_t> row;       // of its kind's estimates
+  Journaled<std::int64_t> offset;    // first scalar of dx and of the gradient
+  Journaled<std::int32_t> first_of;  // entry that begins the list of its edges, -1
+  Journaled<double> gradient;        // b, per scalar
+
+  Journaled<std::int16_t> edge_kind;    // per edge; -1: prior
+  Journaled<std::int32_t> edge_row;     // of its kind
+  Journaled<std::int64_t> first_entry;  // its vertices' entries follow each other
+  Journaled<std::uint8_t> flags;
+  Journaled<std::int64_t> handle;
+  Journaled<std::int32_t> entry_vertex, entry_edge, entry_next, entry_previous;
+  Journaled<std::shared_ptr<const Prior>> priors;
+  Journaled<std::int64_t> counts;  // see the enumeration
+  enum Count { kVertices, kFreeVertices, kEdges, kScalars, kStaleEdges, kNumCounts };
+  void count(Count what, std::int64_t change) { counts.set(what, counts[what] + change); }
+
+ private:
+  void add_share(double rho, double sign);
+  void link(std::int64_t entry, std::int32_t vertex, std::int32_t edge);
+  std::int32_t new_edge(int kind, std::int32_t row, std::int64_t handle, const std::int32_t* vertices,
+                        int arity);
+
+  Places vertex_places_, edge_places_, prior_places_;
+  std::vector<std::unique_ptr<Places>> entry_places_;  // by arity
+  Journaled<double> total_;                            // chi2 as a sum of two
+  Journaled<double> prior_chi2_;
+};
+
+}  // namespace graphopt::online

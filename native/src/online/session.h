@@ -1,0 +1,120 @@
+// A least-squares problem that is kept solved while it changes.
+//
+//   b = -sum J' W Omega e at the present estimates,   H ~ L L' as the tree has it,   dx = (L L')^-1 b
+//
+// b is exact, since edges of vertices that moved are evaluated again; L may be older. So the estimates go to
+// where b = 0, the answer of batch, whatever L is, and |L^-1 b|^2 predicts by how much chi2 may still fall.
+// After a change the cliques that it touches are eliminated anew, and steps are taken until the prediction is
+// below a share of chi2. A step that keeps less than it promises makes the cliques fresh that have moved.
+//
+// An update begins with begin() and ends with commit() or abort(), which restores every bit.
+#pragma once
+
+#include <chrono>
+#include <cstdint>
+#include <map>
+#include <memory>
+#include <string>
+#include <vector>
+
+#include "online/tree.h"
+
+namespace graphopt::online {
+
+struct Settings {
+  double tolerance = 1e-4;  // predicted decrease that may be left, relative to chi2
+  double absolute = 1e-9;   // the same as a number
+  double cut = 0.3;         // of the tolerance: energy of all cliques' steps that may be left out
+  int max_iterations = 10;
+  int full_check = 50;  // updates after which all of b is looked at
+  double budget = 0.0;  // seconds, 0: none
+};
+
+struct Report {
+  double chi2 = 0.0;
+  double remaining = 0.0;  // predicted decrease of chi2 that was left
+  std::int64_t iterations = 0, moved = 0, evaluated = 0;
+  std::int64_t eliminated_vertices = 0, eliminated_cliques = 0, refreshed_cliques = 0, visited_cliques = 0;
+  std::int64_t vertices = 0, edges = 0, free_vertices = 0;
+  bool converged = false, ordered = false;
+  double eliminate_seconds = 0.0, solve_seconds = 0.0, evaluate_seconds = 0.0, seconds = 0.0;
+};
+
+class Session {
+ public:
+  Session();
+
+  Problem& problem() { return problem_; }
+  Settings settings;
+
+  void begin();
+  void abort();
+  // Everything below is part of an update.
+  void add_vertices(int kind, const std::int64_t* ids, const double* estimates, const bool* fixed,
+                    std::int64_t count);
+  // vertices (count, arity) ids; returns the first handle, the others follow.
+  std::int64_t add_edges(int kind, const std::int64_t* vertices, const std::int32_t* parameter_rows,
+                         const double* data, std::int64_t count);
+  // Edges and priors with handles that they had in another session.
+  void put_edge(std::int64_t handle, int kind, const std::int64_t* vertices,
+                const std::int32_t* parameter_rows, const double* data);
+  void put_prior(std::int64_t handle, Prior prior, const std::vector<std::int64_t>& ids);
+  std::int64_t next_handle() const { return next_handle_[0]; }
+  void set_next_handle(std::int64_t handle) { next_handle_.set(0, handle); }
+  // An edge in the place of another one, with its handle.
+  void replace_edge(std::int64_t handle, int kind, const std::int64_t* vertices,
+                    const std::int32_t* parameter_rows, const double* data);
+  void remove_edges(const std::int64_t* handles, std::int64_t count);
+  void switch_edges(const std::int64_t* handles, std::int64_t count, bool off);
+  void set_fixed(const std::int64_t* ids, std::int64_t count, bool fixed);
+  void set_estimate(std::int64_t id, const double* estimate);
+  void remove_vertices(const std::int64_t* ids, std::int64_t count);
+  void marginalize(const std::int64_t* ids, std::int64_t count);
+  // Eliminate, solve, and keep; throws Refused after which abort() has to follow.
+  Report commit(bool is_batch);
+
+  // Constant time; 0 is never a snapshot.
+  std::int64_t snapshot();
+  void restore(std::int64_t snapshot);
+  void forget(std::int64_t snapshot);
+
+  // The factor at the present estimates.
+  void make_fresh();
+  Tree& tree() { return tree_; }
+  std::int32_t vertex(std::int64_t id) const;
+  std::int32_t edge(std::int64_t handle) const;
+  std::int64_t journal_bytes() const { return journal_.bytes(); }
+  bool is_open() const { return is_open_; }
+
+ private:
+  using Clock = std::chrono::steady_clock;
+  void touch_edge(std::int32_t edge);
+  void touch(std::int32_t vertex);
+  void insert_edge(std::int32_t edge);
+  void take_out(std::int32_t edge);
+  void eliminate(Report& report);
+  void solve(bool is_batch, Report& report, Clock::time_point start);
+  std::vector<std::int32_t> edges_of(const std::vector<std::int32_t>& vertices);
+  void collect_ends(const std::vector<std::int32_t>& edges, std::vector<std::int32_t>& vertices);
+  bool try_step(const Tree::Step& step, const std::vector<std::int32_t>& edges, double slack, int halvings,
+                Report& report);
+  void refresh(const std::vector<std::int32_t>& edges, Report& report);
+  void settle(std::int32_t edge);
+  void check_open() const;
+
+  Journal journal_;
+  Problem problem_;
+  Tree tree_;
+  Journaled<std::int64_t> next_handle_, updates_;  // one number each
+  Journaled<std::uint8_t> is_unsolved_;            // one: all of b has to be looked at
+  Journaled<std::vector<std::int32_t>> waiting_;   // one: vertices whose b is left from earlier updates
+  bool is_open_ = false;
+  Journal::Mark start_;
+  std::map<std::int64_t, Journal::Mark> snapshots_;
+  std::int64_t next_snapshot_ = 1;
+  std::vector<std::int32_t> touched_, last_, new_edges_, leaving_;
+  std::vector<std::uint32_t> stamp_;  // per edge or vertex
+  std::uint32_t stamp_now_ = 0;
+};
+
+}  // namespace graphopt::online
