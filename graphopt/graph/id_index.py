@@ -80,7 +80,7 @@ class IdIndex:
             self._table = self._table or _ArrayTable(self._sets)
             direct = self._table.direct_sets()
             if direct is not None:
-                return kernels.look_up(ids, *direct)[0]
+                return kernels.look_up(np.ascontiguousarray(ids, np.int64), *direct)[0]
         return self.find(ids)[0]
 
     def find_rows(self, ids: np.ndarray) -> tuple[np.ndarray, int]:

@@ -395,3 +395,14 @@ def test_unknown_sets_and_rows_are_refused():
         graph.edge("EDGE_SE2", 9)
     with pytest.raises(UnknownIdError, match="no vertex 9"):
         graph.set_fixed([0, 9])
+
+
+def test_ids_of_edges_may_have_any_layout():
+    """Rows of ids that are a transposed or strided view, of many edges."""
+    graph = graphopt.Graph()
+    graph.add_vertices("VERTEX_SE2", np.arange(1000))
+    ends = np.stack([np.arange(999), np.arange(1, 1000)])
+    graph.add_edges("EDGE_SE2", ends.T)
+    graph.add_edges("EDGE_SE2", np.asfortranarray(ends.T)[::2])
+    assert graph.num_edges == 999 + 500
+    np.testing.assert_array_equal(graph.edge_sets[0].vertices[:999], ends.T)
