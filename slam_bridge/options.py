@@ -83,6 +83,11 @@ class Clock:
         self._start = self._last = time.perf_counter()
         self.seconds: dict[str, float] = {}
 
+    @property
+    def options(self) -> SolveOptions:
+        """With the time limit and the stop flag."""
+        return self._options
+
     def lap(self, phase: str) -> None:
         """Book the time since the last call on a phase."""
         now = time.perf_counter()

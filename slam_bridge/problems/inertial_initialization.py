@@ -116,7 +116,8 @@ def initialize(
     options. Check `is_usable` before you use the start: `refused` says what the motion did not show.
     """
     options = InitializationOptions(**{**vars(options or InitializationOptions()), **changes})
-    return _initialize(map_T_body, imu, options, gravity, SolveOptions(), Clock(SolveOptions()))
+    clock = clock or Clock(SolveOptions())
+    return _initialize(map_T_body, imu, options, gravity, clock.options, clock)
 
 
 def _initialize(

@@ -22,6 +22,8 @@ from simulation import (
 
 import slam_bridge as sb
 from graphopt.geometry import SE3, SO3
+from slam_bridge.generator.problem import generate_problem
+from slam_bridge.options import Clock, SolveOptions
 from slam_bridge.problems import full_inertial_ba
 
 STAMPS = np.rint(TIMES * 1e9).astype(np.int64)
@@ -249,3 +251,12 @@ def test_lasting_errors_of_poses_count():
         )
         squares.append((np.log(start.scale / SCALE) / start.deviations["log_scale"]) ** 2)
     assert np.mean(squares) < 1.88  # 99 % of chi-square of 20 numbers, over 20
+
+
+def test_a_clock_that_is_over_ends_stage_1():
+    """`initialize` obeys the time limit of the clock that it is given."""
+    world = generate_problem("MH01", keyframes=10, landmarks=20, observations=100, seed=0).map
+    imu = [world.preintegrated[link] for link in world.imu.ids.tolist()]
+    clock = Clock(SolveOptions(time_limit=1e-9))
+    start = sb.initialize(world.keyframes["world_T_body"], imu, clock=clock)
+    assert not start.is_usable and start.refused.startswith("Stopped before gravity")
