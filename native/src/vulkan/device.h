@@ -24,9 +24,9 @@ class Program;
 
 struct DeviceOptions {
   bool validation = false;
-  std::set<std::string> masked;     // features treated as missing: float64, buffer_address,
-                                    // subgroup_size_control, conditional, exports_memory, imports_host
-  std::string memory_scheme;        // "single", "staged", "rebar"; empty: chosen by the kind of device
+  std::set<std::string> masked;  // features treated as missing: float64, buffer_address,
+                                 // subgroup_size_control, conditional, exports_memory, imports_host
+  std::string memory_scheme;     // "single", "staged", "rebar"; empty: chosen by the kind of device
 };
 
 // What commands are recorded into. Taking it from a driver takes longer than recording a short program.
