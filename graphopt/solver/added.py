@@ -19,6 +19,7 @@ import numpy as np
 from graphopt.codegen.second_order import compile_oplus_jacobian
 from graphopt.graph import Graph
 from graphopt.problem.structure import EdgeGroup, Structure
+from graphopt.solver.capabilities import Capabilities
 from graphopt.solver.external import ExternalPlaces
 from graphopt.solver.trial import Damping, Trial, TrialsByParts
 from graphopt.types.robust_kernels import robust_kernel
@@ -26,6 +27,9 @@ from graphopt.types.robust_kernels import robust_kernel
 
 class AddedEdgesSolver(TrialsByParts):
     """Implements `BlockSolver` around another one."""
+
+    capabilities = Capabilities()
+    """None of the other solver's: they would leave the added edges out."""
 
     def __init__(self, inner: Any, places: ExternalPlaces):
         self._inner = inner
