@@ -81,7 +81,7 @@ class RankOptions:
 
 
 @dataclass(frozen=True)
-class RankRequest(Request, RankOptions):
+class RankRequest(RankOptions, Request):
     """Options of `optimize`."""
 
 
