@@ -48,6 +48,8 @@ OUTPUTS = {
 """Example -> suffix of what it writes."""
 LEARNING = {"learn_distortion", "learn_noise", "torch_factor"}
 """Run by test_examples_learning.py."""
+ONLINE = {"online_pose_graph"}
+"""Run by tests/online."""
 OLDER = {"bundle_adjustment", "custom_edge", "trajectory_errors", "slam_backend"}
 HELPERS = {"command", "images", "meshes"}
 
@@ -92,7 +94,7 @@ def test_older_examples_run(name):
 def test_no_example_is_left_out():
     """A new one gets its test."""
     found = {path.stem for path in FOLDER.glob("*.py")}
-    assert found == set(OUTPUTS) | OLDER | LEARNING | HELPERS
+    assert found == set(OUTPUTS) | OLDER | LEARNING | ONLINE | HELPERS
 
 
 @pytest.mark.parametrize(
