@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from concurrent.futures import Future
 from itertools import permutations
 
 import pytest
@@ -15,10 +16,15 @@ from graphopt.vulkan.program import Launch, Program
 from graphopt.vulkan.solver import ResidentBlockSolver, create
 
 
+def built(kernel):
+    """A kernel, once another thread has built it."""
+    return kernel.result() if isinstance(kernel, Future) else kernel
+
+
 def described(program):
     """Commands in values that can be compared; of scratch, which each recording takes anew, its size."""
     return [
-        (name, (argument.kernel, argument.params, argument.groups, len(argument.buffers)))
+        (name, (built(argument.kernel), argument.params, argument.groups, len(argument.buffers)))
         if isinstance(argument, Launch)
         else (name, repr(argument) if name == "phase" else len(argument))
         for name, argument in program.commands

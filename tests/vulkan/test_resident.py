@@ -402,7 +402,7 @@ def test_numbers_past_4_gib_are_reached_with_64_bits(monkeypatch):
     graph = bundle_adjustment()
     options = {"linear_solver": "pcg", "schur": "implicit", "schedule": "jacobians", "device": "vulkan"}
     usual = optimize(graph.copy(), "lm", 3, **options)
-    made, make = [], VulkanDevice.generated
+    made, make = [], VulkanDevice.start_generated
 
     def noted(device, kernel, constants):
         made.append((kernel.buffers, constants.get(LARGE, 0)))
@@ -410,7 +410,7 @@ def test_numbers_past_4_gib_are_reached_with_64_bits(monkeypatch):
 
     size = min(view.nbytes for view in stored_views(graph))
     monkeypatch.setattr("graphopt.vulkan.program.LARGE_BYTES", size)
-    monkeypatch.setattr(VulkanDevice, "generated", noted)
+    monkeypatch.setattr(VulkanDevice, "start_generated", noted)
     large = optimize(graph, "lm", 3, **options)
     assert [iteration.chi2 for iteration in large.iterations] == [
         iteration.chi2 for iteration in usual.iterations
