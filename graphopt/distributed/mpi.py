@@ -37,6 +37,10 @@ _attribute: int | None = None
 """Key under which an mpi4py communicator has its `MpiCommunicator`."""
 
 
+_EAGER_TESTS, _PAUSE_SECONDS = 1000, 1e-4
+"""Tests of a request without a pause, about a millisecond, and the pause between later ones."""
+
+
 class MpiCommunicator:
     """One rank of an MPI communicator."""
 
@@ -82,9 +86,13 @@ class MpiCommunicator:
         ]
 
     def _wait(self, request: Any) -> None:
-        """Until it is done, or another rank has failed."""
+        """Until it is done, or another rank has failed; long waits leave the core to the ranks that work."""
+        num_tests = 0
         while not request.test()[0]:
             self._raise_if_failed()
+            num_tests += 1
+            if num_tests > _EAGER_TESTS:
+                time.sleep(_PAUSE_SECONDS)
 
     def _raise_if_failed(self) -> None:
         if self._failures.Iprobe():
