@@ -14,7 +14,7 @@ from graphopt.geometry import SE3
 from tests.colmap.test_adjustment import cost, scene
 
 pycolmap = pytest.importorskip("pycolmap", reason="pycolmap, the oracle of COLMAP models, is not installed")
-EXAMPLES = Path(graphopt.__file__).parent.parent / "examples" / "colmap"
+EXAMPLES = Path(__file__).resolve().parents[2] / "examples" / "colmap"
 ARM = np.array([0.1, -0.3, 0.05])
 
 
