@@ -3,8 +3,8 @@
 chi2 = e' Omega e is replaced by rho(chi2), and the edge's part of H and b is multiplied by weight =
 rho'(chi2). These are g2o's rho[0] and rho[1]; the width is its delta. They work on floats, float arrays and
 symbolic scalars, and every derivative is finite at chi2 = 0. Below 0, where an information matrix is not
-positive semidefinite, a kernel goes on as the straight line that touches it at 0: rho = chi2, weight 1. (g2o's
-formulas have poles and logarithms of negative numbers there.)
+positive semidefinite, a kernel goes on as the straight line that touches it at 0: rho = chi2, weight 1.
+(g2o's formulas have poles and logarithms of negative numbers there.)
 
     Huber          chi2                          below width^2, else 2 width sqrt(chi2) - width^2
     PseudoHuber    2 w^2 (sqrt(1 + chi2/w^2) - 1)
