@@ -14,7 +14,7 @@ from typing import Any
 import numpy as np
 
 from graphopt.colmap.problem import Problem
-from graphopt.errors import GraphError, OptionError
+from graphopt.errors import GraphError, OptionError, ShapeError
 from graphopt.geometry.arrays import components
 from graphopt.geometry.cameras import CAMERA_MODELS
 from graphopt.graph import EdgeSet
@@ -89,7 +89,7 @@ def add_bounds(problem: Problem, bounds: Bounds, refined: Refined) -> None:
             )
             try:
                 graph.set_bounds([vertex_id], *chosen)
-            except GraphError as error:
+            except (GraphError, ShapeError) as error:
                 raise OptionError(f"bounds of camera {camera.id}: {error}") from None
     if bounds.min_depth is not None:
         for edges in list(graph.edge_sets):

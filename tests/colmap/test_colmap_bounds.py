@@ -58,7 +58,9 @@ def test_bounds_that_are_not_reached() -> None:
     made = scene(seed=3)
     free, ours = copy.deepcopy(made), copy.deepcopy(made)
     expected = graphopt.colmap.bundle_adjustment(free)
-    bounds = Bounds(min_focal_length_ratio=0.1, max_focal_length_ratio=10.0, max_extra_param=1.0, min_depth=0.1)
+    bounds = Bounds(
+        min_focal_length_ratio=0.1, max_focal_length_ratio=10.0, max_extra_param=1.0, min_depth=0.1
+    )
     summary = graphopt.colmap.bundle_adjustment(ours, bounds=bounds)
     assert summary.final_cost == pytest.approx(expected.final_cost, rel=1e-6)
     assert summary.kkt.bounds == () == summary.kkt.inequalities
