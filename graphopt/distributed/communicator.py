@@ -84,6 +84,10 @@ class Communicator(Protocol):
         """Name of the machine that this rank runs on."""
         ...
 
+    def group(self, size: int) -> Communicator | None:
+        """That of the first `size` ranks, the same in every call; None on the others. All ranks call it."""
+        ...
+
 
 class DoneSum:
     """A sum that was done at once."""
@@ -111,14 +115,21 @@ class ThreadRanks:
     read.
     """
 
-    def __init__(self, size: int):
-        self.size = size
+    def __init__(self, size: int, whole: ThreadRanks | None = None):
+        """whole: the ranks of which these are the first."""
+        self.size, self.whole = size, whole or self
         self.slots: list[list[Any]] = [[None] * size, [None] * size]
         self.barrier = threading.Barrier(size)
         self._lock = threading.Lock()
         self._meeting: Any = None
         self.is_aborted = False
+        self._groups: dict[int, ThreadRanks] = {}
         self.members = [ThreadCommunicator(self, rank) for rank in range(size)]
+
+    def group(self, size: int) -> ThreadRanks:
+        """The first of these ranks."""
+        with self._lock:
+            return self._groups.setdefault(size, ThreadRanks(size, self))
 
     def meeting(self, runtime: Any) -> Any:
         """Where native code of the ranks meets: one of the Vulkan runtime's, made for whoever comes first."""
@@ -136,6 +147,8 @@ class ThreadRanks:
             if self._meeting is not None:
                 self._meeting.abort()
         self.barrier.abort()
+        for group in list(self._groups.values()):
+            group.abort()
 
 
 class ThreadCommunicator:
@@ -195,6 +208,12 @@ class ThreadCommunicator:
     def host_of(self) -> str:
         """This machine."""
         return platform.node()
+
+    def group(self, size: int) -> ThreadCommunicator | None:
+        """The first ranks."""
+        if size == self.size:
+            return self
+        return self.ranks.group(size).members[self.rank] if self.rank < size else None
 
 
 def run_as_threads(

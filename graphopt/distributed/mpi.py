@@ -44,12 +44,17 @@ _EAGER_TESTS, _PAUSE_SECONDS = 1000, 1e-4
 class MpiCommunicator:
     """One rank of an MPI communicator."""
 
-    def __init__(self, comm: Any):
-        """comm: an `mpi4py.MPI.Intracomm`; duplicates of it are used, so that messages do not mix."""
+    def __init__(self, comm: Any, whole: MpiCommunicator | None = None):
+        """comm: an `mpi4py.MPI.Intracomm`; duplicates of it are used, so that messages do not mix.
+
+        whole: the ranks of which those of `comm`, which this object frees, are the first.
+        """
         from mpi4py import MPI
 
-        self._mpi = MPI
-        self._comm, self._failures = comm.Dup(), comm.Dup()
+        self._mpi, self._whole = MPI, whole or self
+        self._comm = comm.Dup() if whole is None else comm
+        self._failures = comm.Dup() if whole is None else whole._failures
+        self._groups: dict[int, MpiCommunicator | None] = {}
         self.rank, self.size = self._comm.rank, self._comm.size
         self.seconds = 0.0
         self._has_failed = False
@@ -80,7 +85,7 @@ class MpiCommunicator:
 
     def fail(self, sentence: str) -> None:
         """Tell all other ranks, who raise `RankError` with this sentence wherever they wait for this one."""
-        self._has_failed = True
+        self._whole._has_failed = True
         self._told = [
             self._failures.isend(sentence, other) for other in range(self.size) if other != self.rank
         ]
@@ -96,7 +101,7 @@ class MpiCommunicator:
 
     def _raise_if_failed(self) -> None:
         if self._failures.Iprobe():
-            self._has_failed = True
+            self._whole._has_failed = True
             raise agreed(RankError(self._failures.recv()))
 
     def sum(self, values: np.ndarray) -> np.ndarray:
@@ -155,9 +160,22 @@ class MpiCommunicator:
         """Name of the machine."""
         return self._mpi.Get_processor_name()
 
+    def group(self, size: int) -> MpiCommunicator | None:
+        """The first ranks."""
+        if size == self.size:
+            return self
+        if size not in self._groups:
+            is_in = self.rank < size
+            part = self._comm.Split(0 if is_in else self._mpi.UNDEFINED, self.rank)
+            self._groups[size] = MpiCommunicator(part, self) if is_in else None
+        return self._groups[size]
+
     def free(self) -> None:
         """Give the duplicates back; after a failure they may still be in use."""
         if not self._has_failed:
+            for part in self._groups.values():
+                if part is not None:
+                    part._comm.Free()
             self._comm.Free()
             self._failures.Free()
 

@@ -3,13 +3,13 @@
 import numpy as np
 import pytest
 from archives import damage
-from rank_programs import HERE, adjustment, answer, launch, why_not
+from rank_programs import HERE, adjustment, answer, launch, on_all, request_all, why_not
 
 import graphopt
 from graphopt.distributed import reading
 from graphopt.distributed.checkpoint import pieces_of, read_checkpoint, write_checkpoint
 from graphopt.distributed.communicator import run_as_threads
-from graphopt.distributed.optimize import RankRequest, optimize_rank
+from graphopt.distributed.optimize import optimize_rank
 from graphopt.errors import FormatError, GraphError, OptionError
 
 with_ranks = pytest.mark.skipif(why_not() is not None, reason=str(why_not()))
@@ -65,7 +65,7 @@ def test_another_graph_on_another_rank():
     for graph, words in ((moved, "other estimates of VERTEX_"), (smaller, "other vertices of VERTEX_")):
 
         def work(comm, graph=graph):
-            return optimize_rank(adjustment() if comm.rank == 0 else graph, comm, RankRequest("lm", 1))
+            return optimize_rank(adjustment() if comm.rank == 0 else graph, comm, request_all("lm", 1))
 
         with pytest.raises(GraphError, match=f"The graph of rank 1 has {words}.*Pass None there"):
             run_as_threads(2, work)
@@ -148,7 +148,7 @@ def test_other_options_on_other_ranks(name, values):
     """They are told apart, where ranks would wait for each other for ever."""
 
     def work(comm):
-        wanted = RankRequest(**{name: values[int(comm.rank == 2)]})
+        wanted = request_all(**{name: values[int(comm.rank == 2)]})
         return optimize_rank(adjustment() if comm.rank == 0 else None, comm, wanted)
 
     with pytest.raises(OptionError, match=f"different options: {name} is .* on rank 0 and .* on rank 2"):
@@ -160,9 +160,7 @@ def test_every_is_a_number_of_iterations(tmp_path, every):
     """Others are refused before anything is done."""
     path = str(tmp_path / "c.npz")
     with pytest.raises(OptionError, match=r"every is .* at least 1"):
-        graphopt.distributed.optimize(
-            adjustment(), None, "lm", 2, device="cpu,cpu", checkpoint=path, every=every
-        )
+        on_all(adjustment(), None, "lm", 2, device="cpu,cpu", checkpoint=path, every=every)
 
 
 def test_checkpoints_of_what_was_read_in_parts(tmp_path):
@@ -172,7 +170,7 @@ def test_checkpoints_of_what_was_read_in_parts(tmp_path):
 
     def run(num_ranks, **options):
         def work(comm):
-            return optimize_rank(reading.read(path, comm), comm, RankRequest("lm", **options))
+            return optimize_rank(reading.read(path, comm), comm, request_all("lm", **options))
 
         return run_as_threads(num_ranks, work)[0]
 

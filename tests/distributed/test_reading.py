@@ -6,12 +6,12 @@ import zipfile
 import numpy as np
 import pytest
 from archives import damage
-from rank_programs import sphere
+from rank_programs import request_all, sphere
 
 import graphopt
 from graphopt.distributed import reading, writing
 from graphopt.distributed.communicator import RankError, run_as_threads
-from graphopt.distributed.optimize import RankRequest, optimize_rank
+from graphopt.distributed.optimize import optimize_rank
 from graphopt.errors import FormatError, OptionError
 from graphopt.linear.options import SolverOptions
 from graphopt.types.robust_kernels import robust_kernel
@@ -109,7 +109,7 @@ def optimized_in_parts(path, out, num_ranks=3, method="lm"):
 
     def work(comm):
         parted = reading.read(path, comm)
-        summary = optimize_rank(parted, comm, RankRequest(method, 4, solver=SolverOptions()))
+        summary = optimize_rank(parted, comm, request_all(method, 4, solver=SolverOptions()))
         writing.write(parted, out, comm)
         return summary
 
@@ -192,7 +192,7 @@ def test_what_needs_the_whole_graph_says_so(path):
     """Instead of doing something else."""
 
     def work(comm):
-        return optimize_rank(reading.read(path, comm), comm, RankRequest(fix=[0]))
+        return optimize_rank(reading.read(path, comm), comm, request_all(fix=[0]))
 
     with pytest.raises(OptionError, match="fix needs the whole graph on rank 0"):
         run_as_threads(2, work)
