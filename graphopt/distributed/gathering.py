@@ -38,9 +38,8 @@ def _spoken(comm: Communicator, share: Share) -> list[np.ndarray]:
 def each_rank(comm: Communicator, own: list[T]) -> Iterator[list[T]]:
     """On rank 0 the pieces of one rank after the other; nothing on the others. Collective."""
     for rank in range(comm.size):
-        sent = [own if comm.rank == rank and to == 0 else None for to in range(comm.size)]
-        received = comm.exchange(sent)
-        if comm.rank == 0:
+        received = comm.collect(own if comm.rank == rank else None)
+        if received is not None:
             yield received[rank]
 
 

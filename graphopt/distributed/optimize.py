@@ -41,7 +41,7 @@ from graphopt.distributed.scattering import Scattered, Share, scatter
 from graphopt.distributed.signals import AgreedSignals
 from graphopt.distributed.solver import make_solver
 from graphopt.distributed.transport import check_transport
-from graphopt.distributed.worth import RankPower, Worth, ranks_worth
+from graphopt.distributed.worth import RankPower, Worth, check_ranks, ranks_worth
 from graphopt.errors import GraphError, GraphOptError, OptionError
 from graphopt.graph import Graph, Selection
 from graphopt.linear.options import SolverChanges, SolverOptions
@@ -58,7 +58,6 @@ from graphopt.optimizer.run import Callback, run
 from graphopt.optimizer.signals import Settable
 from graphopt.optimizer.summary import Summary, TerminationType
 from graphopt.optimizer.unit_quaternions import make_unit, rough_rows
-from graphopt.option_names import RANKS
 from graphopt.problem.fixed_components import FIXED_COMPONENTS
 from graphopt.problem.inline import INLINED_VALUES
 from graphopt.problem.rewrite import Rewrite
@@ -256,6 +255,7 @@ def _solve(graph: Graph | None, comm: Communicator, wanted: RankRequest) -> tupl
     _check_agreement(comm, wanted)
     together(comm, lambda: _algorithm(wanted))
     options = together(comm, lambda: configured(wanted.solver))
+    together(comm, lambda: check_ranks(wanted.ranks, options))
     assignment = assign_device(comm, options.device)
     signals = together(
         comm, lambda: AgreedSignals(comm, wanted.stop, wanted.time_limit, start, wanted.on_interrupt)
@@ -498,8 +498,6 @@ def _algorithm(wanted: RankRequest) -> tuple[StopRules, Algorithm]:
     if not isinstance(wanted.every, Integral) or wanted.every < 1:
         raise OptionError(f"every is {wanted.every!r}, must be a number of iterations, at least 1.")
     check_transport(wanted.transport)
-    if wanted.ranks not in RANKS:
-        raise OptionError(f"ranks is '{wanted.ranks}', expected one of {', '.join(RANKS)}.")
     return wanted.algorithm(distributed_rules)
 
 

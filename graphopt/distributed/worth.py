@@ -21,6 +21,7 @@ from graphopt.graph import Selection
 from graphopt.linear.options import SolverOptions
 from graphopt.linear.systems import ReducedSize, too_large_to_form
 from graphopt.linear.table import factorizes, iterates
+from graphopt.option_names import RANKS
 
 ITERATED = 600
 """Scalars of kept vertices from which on devices iterate."""
@@ -63,20 +64,23 @@ class Worth:
     """One rank, which optimizes without regard to others."""
 
 
+def check_ranks(asked: str, options: SolverOptions) -> None:
+    """`OptionError` for an unknown choice, and for a factorization by all ranks, which one does."""
+    if asked not in RANKS:
+        raise OptionError(f"ranks is '{asked}', expected one of {', '.join(RANKS)}.")
+    if asked == "all" and factorizes(options.linear_solver):
+        raise OptionError(
+            f"linear_solver='{options.linear_solver}' factorizes on one rank. Use linear_solver='pcg' with "
+            "ranks='all', or ranks='auto'."
+        )
+
+
 def ranks_worth(
     selection: Selection, options: SolverOptions, ranks: Sequence[RankPower], asked: str
 ) -> Worth:
-    """How many of the ranks to use. asked: "auto" or "all".
-
-    `OptionError` where all are asked for, and a factorization, which is that of one rank.
-    """
+    """How many of the ranks to use. asked: "auto" or "all"."""
     size = len(ranks)
     if asked == "all":
-        if factorizes(options.linear_solver) and size > 1:
-            raise OptionError(
-                f"linear_solver='{options.linear_solver}' factorizes on one rank. Use linear_solver='pcg' "
-                "with ranks='all', or ranks='auto'."
-            )
         return Worth(size, "all ranks were asked for")
     if size == 1:
         return Worth(1, "there is one rank", is_alone=True)

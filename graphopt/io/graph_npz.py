@@ -127,8 +127,6 @@ def map_graph_npz(path: str) -> Graph:
         return _graph_of(arrays)
     except KeyError as error:
         raise FormatError(f"{path}: the archive has no array {error}; is it one of a graph?") from error
-    except FormatError:
-        raise
     except GraphOptError as error:
         raise FormatError(f"{path}: {error}") from error
     except (zipfile.BadZipFile, ValueError, EOFError, NotImplementedError, struct.error) as error:
@@ -191,7 +189,7 @@ def _mapped(path: str, file: IO[bytes], member: zipfile.ZipInfo) -> np.ndarray:
     """An array of an archive, mapped where it stands in the file; what is written there stays in memory."""
     if member.compress_type != zipfile.ZIP_STORED:
         raise FormatError(
-            f"{path}: {member.filename} is packed, so that its rows cannot be read by themselves; "
+            f"{member.filename} is packed, so that its rows cannot be read by themselves; "
             "graphopt.write packs nothing."
         )
     file.seek(member.header_offset)
@@ -204,10 +202,10 @@ def _mapped(path: str, file: IO[bytes], member: zipfile.ZipInfo) -> np.ndarray:
     )
     shape, is_fortran, dtype = read_header(file)
     if dtype.hasobject:
-        raise FormatError(f"{path}: {member.filename} holds Python objects, expected numbers.")
+        raise FormatError(f"{member.filename} holds Python objects, expected numbers.")
     start, size = file.tell(), dtype.itemsize * math.prod(shape)
     if start + size > member.header_offset + 30 + name_length + extra_length + member.file_size:
-        raise FormatError(f"{path}: {member.filename} is shorter than its shape {shape} says.")
+        raise FormatError(f"{member.filename} is shorter than its shape {shape} says.")
     order = "F" if is_fortran else "C"
     if not size:
         return np.empty(shape, dtype)

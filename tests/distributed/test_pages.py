@@ -116,10 +116,10 @@ def test_a_driver_that_cannot(monkeypatch):
 
 
 def test_where_there_are_no_pages():
-    """A rank on the CPU; S that is factorized."""
+    """A rank on the CPU; S_r that are formed there."""
     with pytest.raises(DeviceError, match="rank 1: it computes on the CPU"):
         on_all(adjustment(), None, "lm", 2, device="vulkan:0,cpu", schur="implicit", transport="pages")
-    with pytest.raises(OptionError, match="transport='pages' carries the messages of conjugate gradients"):
+    with pytest.raises(DeviceError, match="rank 0: it computes on the CPU"):
         on_all(adjustment(), None, "lm", 2, device=TWO, schur="explicit", transport="pages")
 
 

@@ -73,7 +73,7 @@ def test_what_is_not_cleared_is_found(monkeypatch):
 SYNCHRONIZATION = """
 import gc, json, sys
 sys.path.insert(0, sys.argv[1])
-from rank_programs import PROBLEMS
+from rank_programs import PROBLEMS, on_all
 import graphopt
 from graphopt.device.recording import VulkanRecorder
 from graphopt.device.vulkan import VulkanDevice

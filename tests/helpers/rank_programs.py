@@ -11,6 +11,7 @@ import signal
 import subprocess
 import sys
 import tempfile
+import time
 from functools import cache
 from pathlib import Path
 
@@ -248,6 +249,47 @@ def again() -> list:
     return comm.allgather([len(made), *found])
 
 
+def fewer() -> list:
+    """Of one rank and of two of three: iterations that each rank hears of, how it ends, chi2 of its graph.
+
+    Rank 2 stops in the second iteration.
+    """
+    from graphopt.distributed import optimize as module
+    from graphopt.distributed.worth import Worth
+
+    comm, found = _world(), []
+    for worth in (Worth(1, "alone", is_alone=True), Worth(2, "two")):
+        sys.modules[module.__module__].ranks_worth = lambda *given, worth=worth: worth
+        graph, seen = adjustment(), []
+
+        def watch(done, seen=seen):
+            seen.append(done.iteration)
+            return not (comm.rank == 2 and done.iteration == 1)
+
+        summary = graphopt.distributed.optimize(graph, comm, "lm", 10, callback=watch)
+        ranks = [rank["rank"] for rank in summary.ranks]
+        found.append([seen, summary.termination.name, ranks, summary.final_chi2, graph.chi2()])
+    return comm.allgather(found)
+
+
+def disagreeing() -> list:
+    """What each rank is told where an option or a graph of rank 1 is another one, and the seconds."""
+    comm, found = _world(), []
+    other = adjustment() if comm.rank == 0 else sphere()
+    for graph, options in (
+        (adjustment() if comm.rank == 0 else None, {"method": "lm" if comm.rank == 0 else "gn"}),
+        (adjustment() if comm.rank == 0 else None, {"time_limit": None if comm.rank == 0 else -1.0}),
+        (other, {}),
+    ):
+        start = time.perf_counter()
+        try:
+            graphopt.distributed.optimize(graph, comm, **options)
+            found.append(["nothing", 0.0])
+        except graphopt.GraphOptError as error:
+            found.append([f"{type(error).__name__}: {error}", time.perf_counter() - start])
+    return comm.allgather(found)
+
+
 def by_pages() -> list:
     """Chi2 per iteration, and estimates, with messages through shared pages, and by the host."""
     comm, found = _world(), []
@@ -259,7 +301,19 @@ def by_pages() -> list:
     return found
 
 
-_PROGRAMS = (cases, on_device, dying, resumed, raising, failing, stopping, again, by_pages)
+_PROGRAMS = (
+    cases,
+    on_device,
+    dying,
+    resumed,
+    raising,
+    failing,
+    stopping,
+    again,
+    fewer,
+    disagreeing,
+    by_pages,
+)
 PROGRAMS = {program.__name__: program for program in _PROGRAMS}
 
 
