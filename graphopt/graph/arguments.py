@@ -7,9 +7,9 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
+import graphopt.graph.validate as validate
 from graphopt.errors import GraphError, OptionError, ShapeError
 from graphopt.foreign_arrays import host
-from graphopt.graph import validate
 from graphopt.types import registry
 from graphopt.types.base import EdgeType, VariadicEdgeType
 from graphopt.types.robust_kernels import RobustKernel, num_kernels, robust_kernel

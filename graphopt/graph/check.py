@@ -20,9 +20,9 @@ from graphopt.types.robust_kernels import num_kernels
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
-    from graphopt.graph.graph import Graph
     from graphopt.graph.selection import Selection
     from graphopt.graph.sets import EdgeSet
+    from graphopt.graph.store import GraphStore
 
 _NEGATIVE_TOLERANCE = 1e-9  # eigenvalues this small relative to the largest count as zero
 _SHOWN = 5  # ids in a message
@@ -40,7 +40,7 @@ class Finding:
     message: str
 
 
-def check(graph: Graph, level: int = 0) -> list[Finding]:
+def check(graph: GraphStore, level: int = 0) -> list[Finding]:
     """All findings about the edges of one level."""
     findings = list(_values(graph))
     if any(finding.severity == "error" for finding in findings):
@@ -55,7 +55,7 @@ def check(graph: Graph, level: int = 0) -> list[Finding]:
     return findings
 
 
-def _values(graph: Graph) -> Iterator[Finding]:
+def _values(graph: GraphStore) -> Iterator[Finding]:
     """What live views may have broken: numbers, kernels, vertex ids of edges."""
     arrays: list[tuple[str, np.ndarray, object]] = [
         *(
@@ -122,7 +122,7 @@ def _information(edge_set: EdgeSet) -> Iterator[Finding]:
             )
 
 
-def _topology(graph: Graph, selection: Selection, level: int) -> Iterator[Finding]:
+def _topology(graph: GraphStore, selection: Selection, level: int) -> Iterator[Finding]:
     if not selection.num_active_edges:
         what = (
             "no edges" if not graph.num_edges else f"no edge of level {level} with a vertex that is not fixed"
@@ -158,7 +158,7 @@ def _topology(graph: Graph, selection: Selection, level: int) -> Iterator[Findin
         )
 
 
-def _behind(graph: Graph, selection: Selection) -> Iterator[Finding]:
+def _behind(graph: GraphStore, selection: Selection) -> Iterator[Finding]:
     for tag, rows in points_behind(graph, selection.edges).items():
         yield Finding(
             "points-behind",

@@ -17,8 +17,9 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
+import graphopt.graph.residuals as residuals
+import graphopt.graph.validate as validate
 from graphopt.errors import GraphError, ShapeError, UnknownIdError
-from graphopt.graph import residuals, validate
 from graphopt.graph.access import accessed_ids, is_access
 from graphopt.graph.arguments import (
     checked_flags,

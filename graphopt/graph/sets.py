@@ -28,10 +28,10 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
+import graphopt.graph.residuals as residuals
 from graphopt.cpu_kernels import kernels
 from graphopt.errors import GraphError, UnknownIdError
 from graphopt.foreign_arrays import host
-from graphopt.graph import residuals
 from graphopt.graph.columns import Columns
 
 if TYPE_CHECKING:

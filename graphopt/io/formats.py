@@ -12,23 +12,21 @@ from pathlib import Path
 
 import numpy as np
 
+import graphopt.io.bal as bal
+import graphopt.io.bundler as bundler
+import graphopt.io.files as files
+import graphopt.io.g2o_file as g2o_file
+import graphopt.io.g2o_tree as g2o_tree
+import graphopt.io.g2o_write as g2o_write
+import graphopt.io.graph_npz as graph_npz
+import graphopt.io.gtsam_stereo as gtsam_stereo
+import graphopt.io.isam as isam
+import graphopt.io.isam_write as isam_write
+import graphopt.io.libmv as libmv
+import graphopt.io.toro as toro
+import graphopt.io.trajectory as trajectory
 from graphopt.errors import FormatError, GraphOptError
 from graphopt.graph import Graph
-from graphopt.io import (
-    bal,
-    bundler,
-    files,
-    g2o_file,
-    g2o_tree,
-    g2o_write,
-    graph_npz,
-    gtsam_stereo,
-    isam,
-    isam_write,
-    libmv,
-    toro,
-    trajectory,
-)
 from graphopt.io.detect import SUFFIXES, detect, suffix_format
 from graphopt.io.dialects import dialects_of, for_writing
 from graphopt.io.dialects import look_up as look_up_dialect

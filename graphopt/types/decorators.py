@@ -23,10 +23,10 @@ from typing import Any
 
 import numpy as np
 
+import graphopt.types.registry as registry
 from graphopt.errors import GraphOptError, ShapeError
 from graphopt.geometry.arrays import stack
 from graphopt.symbolic.source import defining_line, raising_line
-from graphopt.types import registry
 from graphopt.types.base import EdgeType, ParameterType, VertexType, unwrapped
 from graphopt.types.batches import works_on_batches
 from graphopt.types.define import scalar
