@@ -14,7 +14,7 @@ from graphopt.distributed.communicator import ThreadCommunicator, run_as_threads
 from graphopt.distributed.optimize import optimize_rank
 from graphopt.distributed.pages import aligned_zeros
 from graphopt.distributed.resident import ResidentIterating
-from graphopt.errors import DeviceError, OptionError
+from graphopt.errors import DeviceError
 from graphopt.linear.options import SolverOptions
 
 pytest.importorskip("graphopt._vulkan", reason="graphopt was built without Vulkan")
