@@ -21,6 +21,8 @@ from graphopt.errors import DeviceError, GraphError, OptionError, SolverError
 from graphopt.graph import Graph, Selection
 from graphopt.linear.options import SolverChanges, SolverOptions
 from graphopt.optimizer.algorithm import is_below_zero
+from graphopt.optimizer.bounds import has_bounds
+from graphopt.optimizer.inequalities import has_inequalities
 from graphopt.optimizer.methods import METHODS
 from graphopt.optimizer.options import StopRules
 from graphopt.optimizer.request import Request, fix_gauge
@@ -154,6 +156,11 @@ def _check_graph(graph: Graph) -> None:
     """Refuse what the native loop does not evaluate."""
     if graph.has_computed():
         raise GraphError("optimize_batch does not take graphs with computed values (`add_computed`).")
+    if has_bounds(graph) or has_inequalities(graph):
+        raise GraphError(
+            "optimize_batch does not take bounds (`set_bounds`) and inequality edges; optimize() does, one "
+            "graph at a time."
+        )
     for vertex_set in graph.vertex_sets:
         if vertex_set.holds_components:
             raise GraphError(

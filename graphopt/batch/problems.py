@@ -227,7 +227,7 @@ def _unit(array: np.ndarray, wrap: object, what: str) -> np.ndarray:
     """NaN and infinity stay: they fail their problem alone."""
     for first in getattr(wrap, "quaternions", ()):
         q = array[..., first : first + 4]
-        finite = np.isfinite(q).all(axis=-1)
+        finite = np.asarray(np.isfinite(q).all(axis=-1))
         bad = finite & ~quaternion.has_direction(q)
         if bad.any():
             problem, row = np.argwhere(bad)[0].tolist()

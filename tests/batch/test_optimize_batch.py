@@ -336,3 +336,15 @@ def test_wrong_arguments_are_named(given: dict[str, Any], error: type[Exception]
     graph, _ = pnp(2, 20)
     with pytest.raises(error, match=said):
         optimize_batch(graph, **given)
+
+
+@pytest.mark.parametrize("what", ["bounds", "components"])
+def test_what_only_optimize_does_is_refused(what: str) -> None:
+    """A graph with bounds or held components is refused by name, not solved without them."""
+    graph, given = pnp(2, 20)
+    if what == "bounds":
+        graph.set_bounds([3], lower=0.0, components=[2])
+    else:
+        graph.hold([0], [0])
+    with pytest.raises(GraphError, match=what):
+        optimize_batch(graph, **given)
