@@ -101,6 +101,8 @@ class Summary:
     """First iteration in double of a run that began in mixed precision; None: it did not change over."""
     schedule: str = "host"
     """Who computes H: "host" (the CPU); or what a device stores of it, see `SolverOptions`."""
+    schedule_note: str = ""
+    """Why the CPU computes H on a device that was asked to solve, where nobody asked for that."""
     seconds: dict[str, float] = field(default_factory=_no_seconds)
     """read, analyze (selection, gauge, structure), prepare (compile, memory), linearize (with chi2), solve,
     update, restart (relaxation, re-seating), verify (float32's result in double), other (what is left:
@@ -177,8 +179,7 @@ class Summary:
             lines.append(f"{len(rows)} points behind their cameras: {tag}, edges {named}")
         if self.kkt is not None:
             lines.append(self.kkt.line())
-        if self.precision_note:
-            lines.append(self.precision_note)
+        lines += [note for note in (self.precision_note, self.schedule_note) if note]
         lines.append(self.termination.value + (f" {self.message}" if self.message else ""))
         return "\n".join(lines)
 
@@ -250,6 +251,7 @@ class Summary:
             "precision_note": self.precision_note,
             "switched_at": self.switched_at,
             "schedule": self.schedule,
+            "schedule_note": self.schedule_note,
             "points_behind": {tag: len(rows) for tag, rows in self.points_behind.items()},
             "outliers": [list(outlier) for outlier in self.outliers],
             "fixed_by_gauge": list(self.fixed_by_gauge),
