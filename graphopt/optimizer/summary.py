@@ -6,10 +6,13 @@ import json
 import math
 from dataclasses import dataclass, field
 from enum import Enum
-from typing import Any, NamedTuple
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 from graphopt.html import html_table
 from graphopt.optimizer.progress import HEAD, line_of
+
+if TYPE_CHECKING:
+    from graphopt.optimizer.kkt import KktConditions
 
 
 class TerminationType(Enum):
@@ -24,6 +27,7 @@ class TerminationType(Enum):
     USER_STOP = "The callback or the stop flag asked to stop; the best estimate so far is kept."
     USER_INTERRUPT = "Interrupted by the user; the best estimate so far is kept."
     LINEAR_SOLVER_FAILURE = "The linear system is not positive definite; the estimate before it is kept."
+    INFEASIBLE = "The inequalities were not met; the estimate violates them little, but does."
     REFUSED = "The data do not determine what was asked for; nothing was changed."
     NON_FINITE = "An error, a Jacobian or a step became NaN or infinite; the last finite estimate is kept."
 
@@ -97,6 +101,8 @@ class Summary:
     """First iteration in double of a run that began in mixed precision; None: it did not change over."""
     schedule: str = "host"
     """Who computes H: "host" (the CPU); or what a device stores of it, see `SolverOptions`."""
+    schedule_note: str = ""
+    """Why the CPU computes H on a device that was asked to solve, where nobody asked for that."""
     seconds: dict[str, float] = field(default_factory=_no_seconds)
     """read, analyze (selection, gauge, structure), prepare (compile, memory), linearize (with chi2), solve,
     update, restart (relaxation, re-seating), verify (float32's result in double), other (what is left:
@@ -119,9 +125,12 @@ class Summary:
     `eliminated` vertices, `memory_bytes`, `seconds` of the iterations and how many of these it communicated,
     waiting for others included (`seconds_communicating`)."""
     partition: dict[str, Any] = field(default_factory=dict)
-    """Of a distributed optimization: `method` of the partition; `kept` vertices and their copies on all ranks
+    """Of a distributed optimization: how many `ranks` of how many (`of`) took part and the `reason`; of
+    several the `method` of the partition; `kept` vertices and their copies on all ranks
     together (`kept_copies`); largest over mean number of edges (`edge_imbalance`) and of seconds of computing
     (`imbalance`); `communication_share` of the iterations' seconds."""
+    kkt: KktConditions | None = None
+    """With bounds or inequalities: which are active, and how well the conditions of an optimum hold."""
     message: str = ""
     """What else there is to say, such as the edge whose error is not finite."""
 
@@ -169,8 +178,9 @@ class Summary:
         for tag, rows in self.points_behind.items():
             named = ", ".join(map(str, rows[:10])) + (", ..." if len(rows) > 10 else "")
             lines.append(f"{len(rows)} points behind their cameras: {tag}, edges {named}")
-        if self.precision_note:
-            lines.append(self.precision_note)
+        if self.kkt is not None:
+            lines.append(self.kkt.line())
+        lines += [note for note in (self.precision_note, self.schedule_note) if note]
         lines.append(self.termination.value + (f" {self.message}" if self.message else ""))
         return "\n".join(lines)
 
@@ -183,7 +193,11 @@ class Summary:
             f"{rank['seconds_communicating']:.4g} s communicating"
             for rank in self.ranks
         ]
-        if self.partition:
+        if self.partition.get("ranks", 0) < self.partition.get("of", 0):
+            lines.append(
+                f"{self.partition['ranks']} of {self.partition['of']} ranks: {self.partition['reason']}"
+            )
+        if "kept" in self.partition:
             lines.append(
                 f"partition {self.partition['method']}: {self.partition['kept_copies']} copies of "
                 f"{self.partition['kept']} kept vertices, imbalance of edges "
@@ -242,11 +256,13 @@ class Summary:
             "precision_note": self.precision_note,
             "switched_at": self.switched_at,
             "schedule": self.schedule,
+            "schedule_note": self.schedule_note,
             "points_behind": {tag: len(rows) for tag, rows in self.points_behind.items()},
             "outliers": [list(outlier) for outlier in self.outliers],
             "fixed_by_gauge": list(self.fixed_by_gauge),
             "ranks": [dict(rank) for rank in self.ranks],
             "partition": dict(self.partition),
+            "kkt": None if self.kkt is None else self.kkt.to_dict(),
             "seconds": dict(self.seconds),
             "memory_bytes": self.memory_bytes,
         }
