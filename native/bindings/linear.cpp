@@ -373,10 +373,10 @@ void bind_schur(py::module_& m) {
 void bind_pcg(py::module_& m) {
   m.def("patience_after", &ConjugateRule::patience_after, py::arg("iterations"));
   py::class_<ConjugateSteps>(m, "ConjugateSteps")
-      .def(py::init([](double tolerance, std::int64_t most, double share, double worth,
-                       std::int64_t patience) {
-             return ConjugateSteps({tolerance, share, worth, most, patience});
-           }),
+      .def(py::init(
+               [](double tolerance, std::int64_t most, double share, double worth, std::int64_t patience) {
+                 return ConjugateSteps({tolerance, share, worth, most, patience});
+               }),
            py::arg("tolerance"), py::arg("most"), py::arg("share"), py::arg("worth"), py::arg("patience"))
       .def("take", &ConjugateSteps::take, py::arg("gamma"), py::arg("delta"), py::arg("is_indefinite"))
       .def_readonly("alpha", &ConjugateSteps::alpha)

@@ -23,7 +23,8 @@ struct ConjugateRule {
            static_cast<double>(iterations) * gain < std::max(share * total_gain, worth);
   }
 
-  // Soft modes come late, as late as in the solve before, which took so many iterations; < 0: it is the first.
+  // Soft modes come late, as late as in the solve before, which took so many iterations; < 0: it is the
+  // first.
   static std::int64_t patience_after(std::int64_t before) {
     constexpr std::int64_t least = 10, most = 30, part = 4;
     return before < 0 ? most : std::clamp(before / part, least, most);
