@@ -43,6 +43,7 @@ from graphopt.errors import GraphError, OptionError
 from graphopt.graph import Graph, Selection
 from graphopt.linear.options import SolverChanges, SolverOptions
 from graphopt.optimizer.algorithm import Algorithm
+from graphopt.optimizer.certificate import Certifier
 from graphopt.optimizer.computed import check_computed, materializes
 from graphopt.optimizer.ending import chi2_within, close_seconds, raise_if_unusable
 from graphopt.optimizer.fallback import or_on_the_cpu
@@ -295,6 +296,8 @@ def _solve(
             summary.final_chi2 = comm.share(_final_chi2(given, whole, summary))[0]
             _keep(comm, given, whole, own)
     summary.take_description(solver.describe())
+    if given is not None:
+        summary.certifier = Certifier.of(given, wanted)
     close_seconds(summary.seconds, time.perf_counter() - start)
     describe_ranks(summary, comm, share, solver, iterating, waited)
     if comm.rank == 0:
