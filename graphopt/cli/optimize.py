@@ -337,6 +337,8 @@ def _print_summary(document: dict[str, Any], args: argparse.Namespace) -> None:
     ]
     if document["precision_note"]:
         rows.insert(-1, ("precision", document["precision_note"]))
+    if document["schedule_note"]:
+        rows.insert(-1, ("schedule", document["schedule_note"]))
     fixed = document.get("fixed_by_gauge") or []
     if fixed:
         ids = ", ".join(str(identifier) for identifier in fixed)

@@ -14,6 +14,7 @@ from graphopt.optimizer.progress import HEAD, line_of
 
 if TYPE_CHECKING:
     from graphopt.optimizer.certificate import Certificate, Certifier
+    from graphopt.optimizer.kkt import KktConditions
 
 
 class TerminationType(Enum):
@@ -28,6 +29,7 @@ class TerminationType(Enum):
     USER_STOP = "The callback or the stop flag asked to stop; the best estimate so far is kept."
     USER_INTERRUPT = "Interrupted by the user; the best estimate so far is kept."
     LINEAR_SOLVER_FAILURE = "The linear system is not positive definite; the estimate before it is kept."
+    INFEASIBLE = "The inequalities were not met; the estimate violates them little, but does."
     REFUSED = "The data do not determine what was asked for; nothing was changed."
     NON_FINITE = "An error, a Jacobian or a step became NaN or infinite; the last finite estimate is kept."
 
@@ -116,6 +118,8 @@ class Summary:
     """First iteration in double of a run that began in mixed precision; None: it did not change over."""
     schedule: str = "host"
     """Who computes H: "host" (the CPU); or what a device stores of it, see `SolverOptions`."""
+    schedule_note: str = ""
+    """Why the CPU computes H on a device that was asked to solve, where nobody asked for that."""
     seconds: dict[str, float] = field(default_factory=_no_seconds)
     """read, analyze (selection, gauge, structure), prepare (compile, memory), linearize (with chi2), solve,
     update, restart (relaxation, re-seating), verify (float32's result in double), other (what is left:
@@ -141,6 +145,8 @@ class Summary:
     """Of a distributed optimization: `method` of the partition; `kept` vertices and their copies on all ranks
     together (`kept_copies`); largest over mean number of edges (`edge_imbalance`) and of seconds of computing
     (`imbalance`); `communication_share` of the iterations' seconds."""
+    kkt: KktConditions | None = None
+    """With bounds or inequalities: which are active, and how well the conditions of an optimum hold."""
     message: str = ""
     """What else there is to say, such as the edge whose error is not finite."""
 
@@ -158,6 +164,10 @@ class Summary:
         is on another rank.
         """
         if self.known_certificate is None:
+            if self.kkt is not None:
+                raise SolverError(
+                    "With bounds or inequalities chi2 alone has no minimum at the end: see summary.kkt."
+                )
             if self.certifier is None:
                 raise SolverError(
                     "There is no certificate: this summary came without its graph (from another process or "
@@ -171,8 +181,12 @@ class Summary:
     def is_minimum(self, tolerance: float = 1e-6) -> bool:
         """Whether the quadratic model promises to lower chi2 by at most this share, see `Certificate`.
 
-        Raises as `certificate` does.
+        With bounds or inequalities: whether no single component promises more, the conditions of `kkt` given,
+        and no inequality is violated by more than `tolerance`. Raises as `certificate` does.
         """
+        if self.kkt is not None:
+            stationary = self.kkt.scaled_stationarity**2 <= tolerance
+            return bool(stationary and self.kkt.violation <= tolerance)
         return self.certificate.is_minimum(tolerance)
 
     @property
@@ -240,8 +254,9 @@ class Summary:
         for tag, rows in self.points_behind.items():
             named = ", ".join(map(str, rows[:10])) + (", ..." if len(rows) > 10 else "")
             lines.append(f"{len(rows)} points behind their cameras: {tag}, edges {named}")
-        if self.precision_note:
-            lines.append(self.precision_note)
+        if self.kkt is not None:
+            lines.append(self.kkt.line())
+        lines += [note for note in (self.precision_note, self.schedule_note) if note]
         lines.append(self.termination.value + (f" {self.message}" if self.message else ""))
         return "\n".join(lines)
 
@@ -313,11 +328,13 @@ class Summary:
             "precision_note": self.precision_note,
             "switched_at": self.switched_at,
             "schedule": self.schedule,
+            "schedule_note": self.schedule_note,
             "points_behind": {tag: len(rows) for tag, rows in self.points_behind.items()},
             "outliers": [list(outlier) for outlier in self.outliers],
             "fixed_by_gauge": list(self.fixed_by_gauge),
             "ranks": [dict(rank) for rank in self.ranks],
             "partition": dict(self.partition),
+            "kkt": None if self.kkt is None else self.kkt.to_dict(),
             "seconds": dict(self.seconds),
             "phases": [phase._asdict() for phase in self.phases],
             "certificate": None if self.known_certificate is None else asdict(self.known_certificate),
