@@ -13,13 +13,16 @@ import resource, sys
 import graphopt
 from graphopt.evaluate import datasets
 sys.path.insert(0, sys.argv[1])
-from vulkan_graphs import bundle_adjustment, pose_graph
-sphere = lambda: datasets.sphere(5, 6, radius=20.0, seed=1)
-make = {"plane": pose_graph, "space": sphere, "bundle": bundle_adjustment}
+from vulkan_graphs import pose_graph
+make = {
+    "plane": pose_graph,
+    "space": lambda: datasets.sphere(5, 6, radius=20.0, seed=1),
+    "bundle": lambda: datasets.ba(cameras=6, points=60, seed=1),
+}
 graph, alone = make[sys.argv[2]](), make[sys.argv[2]]()
-summary = graphopt.optimize(graph, "lm", device="vulkan")
+summary = graphopt.optimize(graph, "lm", 30, device="vulkan")
 assert "SwiftShader" in summary.device_name, summary.device_name
-print(summary.final_chi2, graphopt.optimize(alone, "lm", device="cpu").final_chi2)
+print(summary.final_chi2, graphopt.optimize(alone, "lm", 30, device="cpu").final_chi2)
 print(resource.getrusage(resource.RUSAGE_SELF).ru_maxrss)
 """
 
