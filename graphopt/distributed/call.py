@@ -37,6 +37,7 @@ from graphopt.errors import GraphError, GraphOptError, OptionError
 from graphopt.graph import Graph, Selection
 from graphopt.linear.options import SolverOptions
 from graphopt.optimizer.algorithm import Algorithm
+from graphopt.optimizer.certificate import Certifier
 from graphopt.optimizer.ending import chi2_within, close_seconds, raise_if_unusable
 from graphopt.optimizer.methods import METHODS
 from graphopt.optimizer.optimize import optimize as optimize_alone
@@ -103,6 +104,7 @@ def solve(graph: Graph | None, comm: Communicator, wanted: RankRequest) -> tuple
             summary = call.alone(worth)
         else:
             summary = call.in_group(summary, whole, worth)
+    summary.certifier = None if graph is None else Certifier.of(graph, wanted)
     return summary, signals
 
 
