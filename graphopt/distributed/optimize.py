@@ -12,7 +12,7 @@ out of method "auto" here: with `distributed_rules(options)` one rank does the s
 
 from __future__ import annotations
 
-from dataclasses import fields, replace
+from dataclasses import replace
 from functools import partial
 from typing import TYPE_CHECKING, Any
 
@@ -26,17 +26,14 @@ from graphopt.distributed.communicator import (
 )
 from graphopt.distributed.devices import rank_devices
 from graphopt.distributed.mpi import MpiCommunicator, is_mpi
-from graphopt.distributed.options import RankChanges, RankOptions, RankRequest
+from graphopt.distributed.options import RankChanges, RankRequest, names_of
 from graphopt.errors import OptionError
 from graphopt.graph import Graph
 from graphopt.graph.bounds import constraints_of
 from graphopt.linear.options import SolverOptions
 from graphopt.optimizer.computed import check_computed, materializes
 from graphopt.optimizer.fallback import or_on_the_cpu
-from graphopt.optimizer.options import StopRules
 from graphopt.optimizer.request import check_graph
-from graphopt.optimizer.run import Callback
-from graphopt.optimizer.signals import Settable
 from graphopt.optimizer.summary import Summary
 from graphopt.problem.inline import INLINED_VALUES
 from graphopt.problem.rewrite import Rewrite
@@ -47,7 +44,7 @@ if TYPE_CHECKING:
 
 
 @knowing_options(
-    [field.name for kind in (SolverOptions, RankOptions) for field in fields(kind)],
+    [name for kind in (RankRequest, SolverOptions) for name in names_of(kind)],
     {"robust": "Graduated non-convexity runs on one rank: graphopt.optimize has it."},
 )
 def optimize(
@@ -55,43 +52,25 @@ def optimize(
     comm: Any = None,
     method: str = "auto",
     max_iterations: int | None = None,
-    *,
-    options: StopRules | None = None,
-    fix: str | list[int] = "auto",
-    level: int = 0,
-    vertices: Any = None,
-    edges: Any = None,
-    time_limit: float | None = None,
-    callback: Callback | None = None,
-    stop: Settable | None = None,
-    on_interrupt: str = "raise",
-    throw: bool = False,
-    verbose: bool = False,
     **changes: Unpack[RankChanges],
 ) -> Summary:
     """Optimize rank 0's graph over a communicator, or over several devices of this process. Collective.
 
-    What is not said here is as in `graphopt.optimize`. All ranks call this with the same options (callback,
-    stop and device may differ), and all get the same summary.
+    All ranks call this with the same options (callback, stop and device may differ), and all get the same
+    summary.
 
     graph: that of rank 0 counts and is dealt out; others may pass None, and a graph of theirs gets the result
         too.
     comm: an mpi4py communicator such as `MPI.COMM_WORLD`. None: a thread of this process for each device that
         `device` names, as in "vulkan:0,vulkan:1". With `comm`, such a list gives one to each rank of a host.
-    changes: fields of `SolverOptions` and `RankOptions` by name: partition, transport, checkpoint, every,
-        resume, ranks. computed is "inline", or "auto", which is the same here: materialized values are
-        evaluated by one rank.
+    changes: options, fix, level, vertices, edges, time_limit, callback, stop, on_interrupt, throw and verbose
+        as in `graphopt.optimize`; fields of `SolverOptions`; and those of `RankOptions`: partition,
+        transport, checkpoint, every, resume, ranks. computed is "inline", or "auto", which is the same here:
+        materialized values are evaluated by one rank.
     Raises what one rank raises during set-up on all of them: `RankError` names it.
     """
-    check_graph(graph, callback, may_be_none=True)
-    names = {field.name for field in fields(RankOptions)}
-    ranks: dict[str, Any] = {name: value for name, value in changes.items() if name in names}
-    solver: dict[str, Any] = {name: value for name, value in changes.items() if name not in names}
-    wanted = RankRequest(
-        method=method, max_iterations=max_iterations, options=options, fix=fix, level=level,
-        vertices=vertices, edges=edges, time_limit=time_limit, callback=callback, stop=stop,
-        on_interrupt=on_interrupt, throw=throw, verbose=verbose, solver=SolverOptions(**solver), **ranks,
-    )  # fmt: skip
+    wanted = RankRequest.of(method, max_iterations, changes)
+    check_graph(graph, wanted.callback, may_be_none=True)
     check_computed(graph, wanted.solver)
     if not isinstance(graph, Graph):
         return or_on_the_cpu(partial(_optimize, comm), graph, wanted)

@@ -2,13 +2,16 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, fields, replace
+from typing import Any
 
 import numpy as np
 
-from graphopt.linear.options import SolverChanges
+from graphopt.linear.options import SolverChanges, SolverOptions
 from graphopt.optimizer.options import AutoOptions, StopRules
 from graphopt.optimizer.request import Request
+from graphopt.optimizer.run import Callback
+from graphopt.optimizer.signals import Settable
 
 
 @dataclass(frozen=True)
@@ -33,10 +36,34 @@ class RankOptions:
 class RankRequest(RankOptions, Request):
     """Options of `optimize`."""
 
+    @classmethod
+    def of(cls, method: str, max_iterations: int | None, changes: RankChanges) -> RankRequest:
+        """From keywords."""
+        given: dict[str, Any] = dict(changes)
+        solver = {name: given.pop(name) for name in names_of(SolverOptions) if name in given}
+        return cls(method=method, max_iterations=max_iterations, solver=SolverOptions(**solver), **given)
+
+
+def names_of(kind: Any) -> list[str]:
+    """Fields of a dataclass that are further keywords of `optimize`."""
+    others = ("method", "max_iterations", "solver")
+    return [each.name for each in fields(kind) if each.name not in others]
+
 
 class RankChanges(SolverChanges, total=False):
-    """Fields of `SolverOptions` and `RankOptions` as keywords of `optimize`."""
+    """Fields of `Request`, `SolverOptions` and `RankOptions` as keywords of `optimize`."""
 
+    options: StopRules | None
+    fix: str | list[int]
+    level: int
+    vertices: Any
+    edges: Any
+    time_limit: float | None
+    callback: Callback | None
+    stop: Settable | None
+    on_interrupt: str
+    throw: bool
+    verbose: bool
     partition: str
     transport: str
     checkpoint: str | None
