@@ -17,12 +17,12 @@ wide to_wide(float x) { return vec2(x, 0.0); }
 
 // high + low, where |high| >= |low|; infinities and NaN have no low part, nor has what overflowed in exact_product.
 const float LARGEST_FLOAT = 3.40282347e38;
-bool is_finite(float x) { return abs(x) <= LARGEST_FLOAT; }
+bool float_is_finite(float x) { return abs(x) <= LARGEST_FLOAT; }
 wide renormalized(float high, float low) {
-  precise float part = mix(0.0, low, is_finite(low));
+  precise float part = mix(0.0, low, float_is_finite(low));
   precise float total = high + part;
   precise float rest = part - (total - high);
-  return vec2(total, mix(0.0, rest, is_finite(total)));
+  return vec2(total, mix(0.0, rest, float_is_finite(total)));
 }
 wide exact_sum(float a, float b) {
   precise float total = a + b;
@@ -42,7 +42,7 @@ wide wide_add(wide a, wide b) {
   wide s = exact_sum(a.x, b.x);
   const wide t = exact_sum(a.y, b.y);
   precise float low = s.y + t.x;
-  low = mix(0.0, low, is_finite(low));
+  low = mix(0.0, low, float_is_finite(low));
   precise float total = s.x + low;
   precise float rest = (low - (total - s.x)) + t.y;
   return renormalized(total, rest);
@@ -69,7 +69,7 @@ wide wide_div(wide a, wide b) {
   const wide first = renormalized(q, correction);
   const wide again = wide_sub(a, wide_mul(first, b));
   precise float last = first.y + again.x / b.x;
-  const bool has_low = all(bvec3(q != 0.0, is_finite(q), is_finite(b.x)));
+  const bool has_low = all(bvec3(q != 0.0, float_is_finite(q), float_is_finite(b.x)));
   return mix(vec2(q, 0.0), renormalized(first.x, last), bvec2(has_low));
 }
 wide wide_recip(wide a) { return wide_div(vec2(1.0, 0.0), a); }
@@ -80,7 +80,7 @@ wide wide_sqrt(wide a) {
   const wide first = renormalized(root, correction);
   const wide again = wide_sub(a, wide_mul(first, first));
   precise float last = first.y + again.x / (2.0 * root);
-  const bool has_low = all(bvec2(root != 0.0, is_finite(root)));
+  const bool has_low = all(bvec2(root != 0.0, float_is_finite(root)));
   return mix(vec2(root, 0.0), renormalized(first.x, last), bvec2(has_low));
 }
 
@@ -90,7 +90,7 @@ bool wide_le(wide a, wide b) { return mix(a.x < b.x, a.y <= b.y, a.x == b.x); }
 wide wide_abs(wide a) { return mix(vec2(abs(a.x), a.y), -a, bvec2(a.x < 0.0)); }
 wide wide_floor(wide a) {
   const float high = floor(a.x);
-  const bool has_low = all(bvec2(high == a.x, is_finite(a.x)));
+  const bool has_low = all(bvec2(high == a.x, float_is_finite(a.x)));
   return mix(vec2(high, 0.0), renormalized(high, floor(a.y)), bvec2(has_low));
 }
 // 2^k a, -126 <= k <= 127
