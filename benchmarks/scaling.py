@@ -124,7 +124,7 @@ def optimized(graph: Any, comm: Any, device: str, products: int | None, **option
     import graphopt
     from graphopt.distributed.optimize import distributed_rules
 
-    options["pcg_iterations"] = WHOLE
+    options |= {"pcg_iterations": WHOLE, "ranks": "all" if comm is not None or "," in device else "auto"}
     options["options"] = distributed_rules(graphopt.AutoOptions())  # on one rank, too
     if products is not None:
         options |= {"method": "lm", "max_iterations": STEPS, "schur": "implicit"}

@@ -312,6 +312,40 @@ class Trials:
         next: tuple[np.ndarray, np.ndarray] | None,
     ) -> tuple[bool, float, float, float, float, float, float]: ...
 
+class BatchWorker:
+    """Optimizes one problem of a batch after the other."""
+
+    def __init__(
+        self,
+        linearizer: Linearizer,
+        schur: Any,
+        solver: Any,
+        values: np.ndarray,
+        b: np.ndarray,
+        dx: np.ndarray,
+        diagonal: np.ndarray,
+    ) -> None: ...
+
+class Alone:
+    """Within a `with`, parallel regions of this thread are its own alone."""
+
+    def __init__(self) -> None: ...
+    def __enter__(self) -> None: ...
+    def __exit__(self, *error: Any) -> None: ...
+
+def run_batch(
+    workers: list[BatchWorker],
+    method: GaussNewton | Levenberg | Dogleg,
+    rules: Any,
+    count: int,
+    estimates: list[tuple[int, np.ndarray]],
+    parameters: list[tuple[int, np.ndarray]],
+    groups: list[tuple[int, np.ndarray, np.ndarray, np.ndarray, np.ndarray | None]],
+    unobserved: np.ndarray | None,
+    covariances: list[tuple[int, int]],
+    outcome: tuple[np.ndarray | None, ...],
+) -> bool: ...
+
 class SmallLoop:
     """g2o's algorithms on a small system without Python in between."""
 

@@ -3,6 +3,9 @@
     rank 0 has the graph   ->  shares are dealt   ->  every rank runs the same algorithm over
     `DistributedBlockSolver`   ->  estimates are collected into rank 0's graph, and told to graphs of others
 
+Where fewer ranks are expected to be faster (`worth`), those work, and the others follow: they hear of each
+iteration, and may stop it. One rank alone optimizes as `graphopt.optimize` does.
+
 What looks at the whole graph at once (convex relaxation, contest of methods, re-seating of landmarks) is left
 out of method "auto" here: with `distributed_rules(options)` one rank does the same steps.
 """
@@ -10,7 +13,7 @@ out of method "auto" here: with `distributed_rules(options)` one rank does the s
 from __future__ import annotations
 
 import time
-from collections.abc import Hashable
+from collections.abc import Hashable, Sequence
 from dataclasses import dataclass, fields, replace
 from functools import partial
 from numbers import Integral
@@ -29,17 +32,17 @@ from graphopt.distributed.communicator import (
     sentence_of,
     together,
 )
-from graphopt.distributed.devices import assign_device, rank_devices, threads_of_ranks
-from graphopt.distributed.gathering import bring_back
+from graphopt.distributed.devices import Assignment, assign_device, rank_devices, threads_of_ranks
+from graphopt.distributed.gathering import bring_back, tell_all
 from graphopt.distributed.iterations import EachIteration
 from graphopt.distributed.mpi import MpiCommunicator, is_mpi
-from graphopt.distributed.report import describe_ranks
+from graphopt.distributed.report import describe_alone, describe_ranks
 from graphopt.distributed.scattering import Scattered, Share, scatter
 from graphopt.distributed.signals import AgreedSignals
 from graphopt.distributed.solver import make_solver
-from graphopt.distributed.tables import PartedGraph
 from graphopt.distributed.transport import check_transport
-from graphopt.errors import GraphError, OptionError
+from graphopt.distributed.worth import RankPower, Worth, check_ranks, ranks_worth
+from graphopt.errors import GraphError, GraphOptError, OptionError
 from graphopt.graph import Graph, Selection
 from graphopt.graph.bounds import constraints_of
 from graphopt.linear.options import SolverChanges, SolverOptions
@@ -48,12 +51,13 @@ from graphopt.optimizer.computed import check_computed, materializes
 from graphopt.optimizer.ending import chi2_within, close_seconds, raise_if_unusable
 from graphopt.optimizer.fallback import or_on_the_cpu
 from graphopt.optimizer.methods import METHODS
+from graphopt.optimizer.optimize import optimize as optimize_alone
 from graphopt.optimizer.options import AutoOptions, StopRules
-from graphopt.optimizer.progress import tell_end, tell_start
+from graphopt.optimizer.progress import tell_end, tell_start, watching
 from graphopt.optimizer.request import Request, check_graph, fix_gauge
 from graphopt.optimizer.run import Callback, run
 from graphopt.optimizer.signals import Settable
-from graphopt.optimizer.summary import Summary
+from graphopt.optimizer.summary import Summary, TerminationType
 from graphopt.optimizer.unit_quaternions import make_unit, rough_rows
 from graphopt.problem.fixed_components import FIXED_COMPONENTS
 from graphopt.problem.inline import INLINED_VALUES
@@ -79,6 +83,8 @@ class RankOptions:
     every: int = 10
     resume: str | None = None
     """A checkpoint to start from, made with any number of ranks."""
+    ranks: str = "auto"
+    """"auto": as many as are expected to be fastest, one where S is better factorized; "all": all."""
 
 
 @dataclass(frozen=True)
@@ -94,6 +100,7 @@ class RankChanges(SolverChanges, total=False):
     checkpoint: str | None
     every: int
     resume: str | None
+    ranks: str
 
 
 def distributed_rules(rules: StopRules) -> StopRules:
@@ -108,7 +115,7 @@ def distributed_rules(rules: StopRules) -> StopRules:
     {"robust": "Graduated non-convexity runs on one rank: graphopt.optimize has it."},
 )
 def optimize(
-    graph: Graph | PartedGraph | None,
+    graph: Graph | None,
     comm: Any = None,
     method: str = "auto",
     max_iterations: int | None = None,
@@ -132,12 +139,12 @@ def optimize(
     stop and device may differ), and all get the same summary.
 
     graph: that of rank 0 counts and is dealt out; others may pass None, and a graph of theirs gets the result
-        too. Of a `PartedGraph` (`read`) every rank gives its own, whose share has the result.
+        too.
     comm: an mpi4py communicator such as `MPI.COMM_WORLD`. None: a thread of this process for each device that
         `device` names, as in "vulkan:0,vulkan:1". With `comm`, such a list gives one to each rank of a host.
     changes: fields of `SolverOptions` and `RankOptions` by name: partition, transport, checkpoint, every,
-        resume. computed is "inline", or "auto", which is the same here: materialized values are evaluated by
-        one rank.
+        resume, ranks. computed is "inline", or "auto", which is the same here: materialized values are
+        evaluated by one rank.
     Raises what one rank raises during set-up on all of them: `RankError` names it.
     """
     check_graph(graph, callback, may_be_none=True)
@@ -182,15 +189,13 @@ def _with_values_inlined(graph: Graph, comm: Any, wanted: RankRequest) -> Summar
         graph.compute()
 
 
-def _optimize(comm: Any, graph: Graph | PartedGraph | None, wanted: RankRequest) -> Summary:
+def _optimize(comm: Any, graph: Graph | None, wanted: RankRequest) -> Summary:
     if comm is None:
         if wanted.transport != "auto" and len(rank_devices(wanted.solver.device)) == 1:
             raise OptionError(
                 f"transport is '{wanted.transport}', but one device has nobody to talk to: name several, as "
                 "in device='vulkan:0,vulkan:1', or give comm."
             )
-        if isinstance(graph, PartedGraph):
-            raise OptionError("A graph that was read in parts is optimized with the comm that read it.")
         return _in_threads(graph, wanted)
     if not is_mpi(comm):
         if not hasattr(comm, "share"):
@@ -227,15 +232,17 @@ class _Whole:
     selection: Selection
     """Before anything was held for the gauge."""
     summary: Summary
-    known: session.Known | None
+    worth: Worth
+    """How many ranks take part."""
+    known: session.Known | None = None
     """What the last optimization has left, and what is kept for the next one."""
-    scattered: Scattered | None
+    scattered: Scattered | None = None
     """How it is dealt."""
-    has_rough_quaternions: bool
+    has_rough_quaternions: bool = False
     """See `optimizer.unit_quaternions`."""
 
 
-def optimize_rank(graph: Graph | PartedGraph | None, comm: Communicator, wanted: RankRequest) -> Summary:
+def optimize_rank(graph: Graph | None, comm: Communicator, wanted: RankRequest) -> Summary:
     """What each rank does."""
     return _told(*_solve(graph, comm, wanted), wanted)
 
@@ -247,67 +254,207 @@ def _told(summary: Summary, signals: AgreedSignals, wanted: RankRequest) -> Summ
     return summary
 
 
-def _solve(
-    graph: Graph | PartedGraph | None, comm: Communicator, wanted: RankRequest
-) -> tuple[Summary, AgreedSignals]:
+def _solve(graph: Graph | None, comm: Communicator, wanted: RankRequest) -> tuple[Summary, AgreedSignals]:
     start = time.perf_counter()
     _check_agreement(comm, wanted)
-    rules, algorithm = together(comm, lambda: _algorithm(wanted))
+    together(comm, lambda: _algorithm(wanted))
     options = together(comm, lambda: configured(wanted.solver))
+    together(comm, lambda: check_ranks(wanted.ranks, options))
     assignment = assign_device(comm, options.device)
     signals = together(
         comm, lambda: AgreedSignals(comm, wanted.stop, wanted.time_limit, start, wanted.on_interrupt)
     )
+    call = _Call(comm, graph, wanted, options, assignment, signals, start)
     with signals.catching_interrupts(), threads_of_ranks(assignment.threads):
-        parted = graph if isinstance(graph, PartedGraph) else None
-        given = None if isinstance(graph, PartedGraph) else graph
-        _check_graphs(comm, given)
-        whole: _Whole | None = None
-        own: session.Own | None = None
-        is_parted = any(comm.share(parted is not None))
-        if is_parted:
-            summary, share = together(comm, lambda: _given(parted, wanted))
+        _check_graphs(comm, graph)
+        ranks = comm.share(call.ranks())
+        whole = together(comm, lambda: call.whole(ranks) if comm.rank == 0 else None)
+        worth, told = comm.share(None if whole is None else (whole.worth, whole.summary))[0]
+        summary: Summary = replace(told, seconds=dict(told.seconds), iterations=[])
+        if worth.is_alone:
+            summary = call.alone(worth)
         else:
-            whole = together(comm, lambda: _whole(given, wanted, options, comm) if comm.rank == 0 else None)
-            summary = _own_summary(comm, whole)
-            own = _kept(comm, whole, assignment.device)
-            if own is None:
-                with threads_of_ranks(assignment.threads_alone if comm.rank == 0 else None):
-                    share = _dealt(comm, whole, wanted, options)
-                    comm.share(None)  # ranks that are threads pick their edges with those threads too
-            else:
-                share = own.share
-        summary.seconds["analyze"] = time.perf_counter() - start
-        if own is None:
-            own_options = replace(options, device=assignment.device)
-            solver = make_solver(share, own_options, comm, wanted.transport)
-            own = session.Own(comm, assignment.device, share, solver)
-        else:
-            solver = own.solver
-            together(comm, solver.refresh)
-        summary.seconds["prepare"] = time.perf_counter() - start - summary.seconds["analyze"]
-        problem = None if whole is None else whole.problem
-        scattered = None if whole is None else whole.scattered
-        told = EachIteration(comm, share, given, problem, scattered, signals, summary, wanted)
-        if comm.rank == 0:
-            tell_start(summary, wanted.verbose)
-        waited, begun = comm.seconds, time.perf_counter()
-        run(algorithm, rules, solver, summary, signals, told.callback())
-        waited, iterating = comm.seconds - waited, time.perf_counter() - begun
-        if not is_parted:
-            bring_back(comm, share, given, problem, scattered)
-            summary.final_chi2 = comm.share(_final_chi2(given, whole, summary))[0]
-            _keep(comm, given, whole, own)
-    summary.take_description(solver.describe())
-    close_seconds(summary.seconds, time.perf_counter() - start)
-    describe_ranks(summary, comm, share, solver, iterating, waited)
-    if comm.rank == 0:
-        tell_end(summary, wanted.verbose)
+            summary = call.in_group(summary, whole, worth)
     return summary, signals
 
 
+@dataclass(eq=False)
+class _Call:
+    """One rank's part of an optimization."""
+
+    comm: Communicator
+    """All ranks."""
+    graph: Graph | None
+    wanted: RankRequest
+    options: SolverOptions
+    assignment: Assignment
+    signals: AgreedSignals
+    start: float
+
+    def ranks(self) -> RankPower:
+        """What this rank brings."""
+        own = self.assignment
+        return RankPower(own.device, own.threads, own.threads_alone)
+
+    def whole(self, ranks: Sequence[RankPower]) -> _Whole:
+        """On rank 0: the problem, how many ranks it is worth, and whether the last one was of the same."""
+        graph, wanted = self.graph, self.wanted
+        if graph is None:
+            raise GraphError("The graph of rank 0 is what is optimized, and it is None there.")
+        if wanted.checkpoint is not None:
+            check_path(wanted.checkpoint)
+        if wanted.resume is not None:
+            read_checkpoint(wanted.resume, graph)
+        chosen = wanted.select(graph)
+        selection, fixed = fix_gauge(graph, chosen, wanted.fix)
+        summary = Summary(selection.num_active_vertices, selection.num_active_edges, wanted.method)
+        summary.fixed_by_gauge = fixed
+        worth = ranks_worth(selection, self.options, ranks, wanted.ranks)
+        problem = Rewrite(graph, selection)
+        if worth.is_alone:
+            return _Whole(problem, chosen, summary, worth)
+        rough = rough_rows(selection)
+        if rough and METHODS.row(wanted.method).has_tolerances:
+            make_unit(rough)
+            rough = []
+        problem.apply(FIXED_COMPONENTS)
+        known = None
+        if not problem.is_other_graph:
+            known = session.find(graph, chosen, self._key(worth.count))
+        scattered = None if known is None else known.scattered
+        return _Whole(problem, chosen, summary, worth, known, scattered, bool(rough))
+
+    # ---------------------------------------------------------------- one rank
+
+    def alone(self, worth: Worth) -> Summary:
+        """Rank 0 optimizes as `graphopt.optimize` does, and the others follow. Collective."""
+        comm, signals = self.comm, self.signals
+        each = EachIteration(comm, self.graph, signals, self.wanted.callback, self.wanted)
+        result: Summary | GraphOptError
+        if comm.rank or self.graph is None:
+            result = signals.follow(each.heard)
+        else:
+            each.tells = True
+            with threads_of_ranks(self.assignment.threads_alone):
+                result = self._alone(self.graph, each.to_call())
+            signals.tell("end", result)
+        tell_all(comm, self.graph)
+        if isinstance(result, GraphOptError):
+            raise agreed(result)
+        summary = replace(result, seconds=dict(result.seconds), iterations=list(result.iterations))
+        describe_alone(summary, comm, worth)
+        return summary
+
+    def _alone(self, graph: Graph, callback: Callback | None) -> Summary | GraphOptError:
+        """On rank 0; an error of the library is for all."""
+        wanted, signals = self.wanted, self.signals
+        solver = {each.name: getattr(wanted.solver, each.name) for each in fields(SolverOptions)}
+        solver["device"] = self.assignment.device
+        try:
+            summary = optimize_alone(
+                graph, wanted.method, wanted.max_iterations, options=wanted.options, fix=wanted.fix,
+                level=wanted.level, vertices=wanted.vertices, edges=wanted.edges, callback=callback,
+                stop=signals, on_interrupt="stop", verbose=wanted.verbose, **solver,
+            )  # fmt: skip
+        except GraphOptError as error:
+            if is_agreed(error):  # others raise it, too, and do not follow any more
+                raise
+            return error
+        if summary.termination is TerminationType.USER_STOP and signals.reason is not None:
+            summary.termination = signals.reason
+        return summary
+
+    # ---------------------------------------------------------------- several ranks
+
+    def in_group(self, summary: Summary, whole: _Whole | None, worth: Worth) -> Summary:
+        """The first ranks optimize, and the others follow. Collective."""
+        comm, signals, wanted = self.comm, self.signals, self.wanted
+        group = comm.group(worth.count)
+        watched = watching(summary, wanted.verbose and comm.rank == 0, wanted.callback)
+        each = EachIteration(comm, self.graph, signals, watched, wanted)
+        each.tells = worth.count < comm.size
+        if group is None:
+            summary = signals.follow(each.heard)
+            summary = replace(summary, seconds=dict(summary.seconds), iterations=list(summary.iterations))
+        else:
+            self._run(group, summary, whole, each, worth)
+            if each.tells:
+                signals.tell("end", summary)
+        tell_all(comm, self.graph)
+        if comm.rank == 0:
+            tell_end(summary, wanted.verbose)
+        return summary
+
+    def _run(
+        self, comm: Communicator, summary: Summary, whole: _Whole | None, each: EachIteration, worth: Worth
+    ) -> None:
+        """What a rank of the group does."""
+        own = self._prepared(comm, summary, whole, worth.count)
+        share, solver = own.share, own.solver
+        rules, algorithm = _algorithm(self.wanted)
+        problem = None if whole is None else whole.problem
+        each.bring_back = lambda: bring_back(comm, share, problem, None if whole is None else whole.scattered)
+        if comm.rank == 0:
+            tell_start(summary, self.wanted.verbose)
+        waited, begun = comm.seconds, time.perf_counter()
+        run(algorithm, rules, solver, summary, self.signals, each.to_call())
+        waited, iterating = comm.seconds - waited, time.perf_counter() - begun
+        each.bring_back()
+        summary.final_chi2 = comm.share(_final_chi2(self.graph, whole, summary))[0]
+        _keep(comm, self.graph, whole, own)
+        summary.take_description(solver.describe())
+        close_seconds(summary.seconds, time.perf_counter() - self.start)
+        describe_ranks(summary, comm, share, solver, iterating, waited)
+        summary.partition |= {"ranks": worth.count, "of": self.comm.size, "reason": worth.reason}
+
+    def _prepared(
+        self, comm: Communicator, summary: Summary, whole: _Whole | None, count: int
+    ) -> session.Own:
+        """This rank's share and block solver, of the last optimization where that was alike. Collective."""
+        device, wanted = self.assignment.device, self.wanted
+        own = _kept(comm, whole, device)
+        if own is not None:
+            summary.seconds["analyze"] = time.perf_counter() - self.start
+            together(comm, own.solver.refresh)
+        else:
+            with threads_of_ranks(self.assignment.threads_alone if comm.rank == 0 else None):
+                share = self._dealt(comm, whole, count)
+                comm.share(None)  # ranks that are threads pick their edges with those threads too
+            summary.seconds["analyze"] = time.perf_counter() - self.start
+            solver = make_solver(share, replace(self.options, device=device), comm, wanted.transport)
+            own = session.Own(comm, device, share, solver)
+        summary.seconds["prepare"] = time.perf_counter() - self.start - summary.seconds["analyze"]
+        return own
+
+    def _dealt(self, comm: Communicator, whole: _Whole | None, count: int) -> Share:
+        """This rank's share. Collective."""
+
+        def deal() -> Scattered | None:
+            if whole is None:
+                return None
+            problem = whole.problem
+            return scatter(
+                problem.graph, problem.selection, comm.size, self.options.schur, self.wanted.partition
+            )
+
+        scattered = together(comm, deal)
+        if whole is None or scattered is None:
+            return comm.deal(None)
+        graph, whole.scattered = whole.problem.graph, scattered
+        share = comm.deal(lambda rank: scattered.share(graph, rank))
+        if not whole.problem.is_other_graph:
+            whole.known = session.known_of(whole.selection, self._key(count), scattered, comm)
+        return share
+
+    def _key(self, count: int) -> Hashable:
+        """What shares and block solvers depend on, besides the graph."""
+        wanted = self.wanted
+        fix = wanted.fix if isinstance(wanted.fix, str) else tuple(wanted.fix)
+        return fix, wanted.partition, wanted.transport, self.options, count
+
+
 _ALIKE = (
-    "method", "max_iterations", "options", "solver", "partition", "transport", "checkpoint", "every",
+    "method", "max_iterations", "options", "solver", "partition", "transport", "checkpoint", "every", "ranks",
 )  # fmt: skip
 """Options that lead all ranks the same way."""
 
@@ -358,41 +505,11 @@ def _algorithm(wanted: RankRequest) -> tuple[StopRules, Algorithm]:
     return wanted.algorithm(distributed_rules)
 
 
-def _whole(graph: Graph | None, wanted: RankRequest, options: SolverOptions, comm: Communicator) -> _Whole:
-    """On rank 0: the problem, and whether the last optimization was of the same."""
-    if graph is None:
-        raise GraphError("The graph of rank 0 is what is optimized, and it is None there.")
-    if wanted.checkpoint is not None:
-        check_path(wanted.checkpoint)
-    if wanted.resume is not None:
-        read_checkpoint(wanted.resume, graph)
-    chosen = wanted.select(graph)
-    selection, fixed = fix_gauge(graph, chosen, wanted.fix)
-    rough = rough_rows(selection)
-    if rough and METHODS.row(wanted.method).has_tolerances:
-        make_unit(rough)
-        rough = []
-    problem = Rewrite(graph, selection).apply(FIXED_COMPONENTS)
-    summary = Summary(selection.num_active_vertices, selection.num_active_edges, wanted.method)
-    summary.fixed_by_gauge = fixed
-    known = (
-        session.find(graph, chosen, _key(wanted, options, comm.size)) if not problem.is_other_graph else None
-    )
-    scattered = None if known is None else known.scattered
-    return _Whole(problem, chosen, summary, known, scattered, bool(rough))
-
-
 def _final_chi2(graph: Graph | None, whole: _Whole | None, summary: Summary) -> float:
     """On rank 0: of the graph; where quaternions were not unit the last iteration's was of other numbers."""
     if graph is None or whole is None or not whole.has_rough_quaternions:
         return summary.final_chi2
     return chi2_within(graph, whole.selection.edges, np.inf)
-
-
-def _key(wanted: RankRequest, options: SolverOptions, size: int) -> Hashable:
-    """What shares and block solvers depend on, besides the graph."""
-    fix = wanted.fix if isinstance(wanted.fix, str) else tuple(wanted.fix)
-    return fix, wanted.partition, wanted.transport, options, size
 
 
 def _kept(comm: Communicator, whole: _Whole | None, device: str) -> session.Own | None:
@@ -413,54 +530,9 @@ def _kept(comm: Communicator, whole: _Whole | None, device: str) -> session.Own 
     return own
 
 
-def _dealt(comm: Communicator, whole: _Whole | None, wanted: RankRequest, options: SolverOptions) -> Share:
-    """This rank's share. Collective."""
-
-    def deal() -> Scattered | None:
-        if whole is None:
-            return None
-        problem = whole.problem
-        return scatter(problem.graph, problem.selection, comm.size, options.schur, wanted.partition)
-
-    scattered = together(comm, deal)
-    if whole is None or scattered is None:
-        return comm.deal(None)
-    graph, whole.scattered = whole.problem.graph, scattered
-    share = comm.deal(lambda rank: scattered.share(graph, rank))
-    if not whole.problem.is_other_graph:
-        key = _key(wanted, options, comm.size)
-        whole.known = session.known_of(whole.selection, key, scattered, comm)
-    return share
-
-
 def _keep(comm: Communicator, graph: Graph | None, whole: _Whole | None, own: session.Own) -> None:
     """For the next optimization. Collective."""
     known = None if whole is None else whole.known
     number = comm.share(None if known is None else known.number)[0]
     if number is not None:
         session.keep(graph if comm.rank == 0 else None, known, number, comm, own)
-
-
-def _given(parted: PartedGraph | None, wanted: RankRequest) -> tuple[Summary, Share]:
-    """Of a graph that was read in parts: an empty summary and the share."""
-    if parted is None:
-        raise GraphError("Some ranks have a graph that was read in parts, and this one has none.")
-    chosen = {"fix": wanted.fix != "auto", "vertices": wanted.vertices, "edges": wanted.edges}
-    for name, value in {**chosen, "level": wanted.level != 0}.items():
-        if value is not None and value is not False:
-            raise OptionError(f"{name} needs the whole graph on rank 0; this one was read in parts.")
-    if wanted.solver.schur == "off":
-        raise OptionError("schur='off' needs the whole graph on rank 0; this one was read in parts.")
-    if wanted.checkpoint is not None:
-        check_path(wanted.checkpoint)
-    if wanted.resume is not None:
-        read_checkpoint(wanted.resume, parted.share.graph, is_part=True)
-    summary = Summary(parted.num_vertices, parted.num_edges, wanted.method)
-    summary.fixed_by_gauge = list(parted.held)
-    return summary, parted.share
-
-
-def _own_summary(comm: Communicator, whole: _Whole | None) -> Summary:
-    """A summary of this rank's own, with what rank 0 knows of the graph."""
-    told: Summary = comm.share(None if whole is None else whole.summary)[0]
-    return replace(told, seconds=dict(told.seconds), iterations=[])

@@ -125,7 +125,8 @@ class Summary:
     `eliminated` vertices, `memory_bytes`, `seconds` of the iterations and how many of these it communicated,
     waiting for others included (`seconds_communicating`)."""
     partition: dict[str, Any] = field(default_factory=dict)
-    """Of a distributed optimization: `method` of the partition; `kept` vertices and their copies on all ranks
+    """Of a distributed optimization: how many `ranks` of how many (`of`) took part and the `reason`; of
+    several the `method` of the partition; `kept` vertices and their copies on all ranks
     together (`kept_copies`); largest over mean number of edges (`edge_imbalance`) and of seconds of computing
     (`imbalance`); `communication_share` of the iterations' seconds."""
     kkt: KktConditions | None = None
@@ -192,7 +193,11 @@ class Summary:
             f"{rank['seconds_communicating']:.4g} s communicating"
             for rank in self.ranks
         ]
-        if self.partition:
+        if self.partition.get("ranks", 0) < self.partition.get("of", 0):
+            lines.append(
+                f"{self.partition['ranks']} of {self.partition['of']} ranks: {self.partition['reason']}"
+            )
+        if "kept" in self.partition:
             lines.append(
                 f"partition {self.partition['method']}: {self.partition['kept_copies']} copies of "
                 f"{self.partition['kept']} kept vertices, imbalance of edges "

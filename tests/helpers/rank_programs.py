@@ -11,6 +11,7 @@ import signal
 import subprocess
 import sys
 import tempfile
+import time
 from functools import cache
 from pathlib import Path
 
@@ -18,6 +19,7 @@ import numpy as np
 from processes import completed
 
 import graphopt
+from graphopt.distributed.optimize import RankRequest
 from graphopt.distributed.part import SolverPart
 from graphopt.errors import DeviceError
 from graphopt.graph import Graph
@@ -64,37 +66,46 @@ PROBLEMS = {
     name: globals()[name] for name in ("adjustment", "free_adjustment", "sphere", "mixed", "triangle")
 }
 
+EXACTLY = {"linear_solver": "pcg", "pcg_tolerance": 1e-26}
 EXACT = [
-    ("adjustment", {"method": "lm"}),
-    ("adjustment", {"method": "gn"}),
-    ("adjustment", {"method": "dogleg"}),
-    ("adjustment", {"method": "auto"}),
-    ("adjustment", {"method": "auto", "schur": "off"}),
-    ("adjustment", {"method": "lm", "linear_solver": "cholesky"}),
-    ("free_adjustment", {"method": "lm"}),
-    ("mixed", {"method": "lm"}),
-    ("sphere", {"method": "gn"}),
-    ("sphere", {"method": "dogleg"}),
-    ("sphere", {"method": "auto"}),
-    ("triangle", {"method": "gn"}),
+    ("adjustment", {"method": "lm", **EXACTLY}),
+    ("adjustment", {"method": "gn", **EXACTLY}),
+    ("adjustment", {"method": "dogleg", **EXACTLY}),
+    ("adjustment", {"method": "lm", "schur": "explicit", **EXACTLY}),
+    ("free_adjustment", {"method": "lm", **EXACTLY}),
+    ("mixed", {"method": "lm", "schur": "implicit", **EXACTLY}),
+    ("sphere", {"method": "gn", **EXACTLY}),
+    ("sphere", {"method": "dogleg", **EXACTLY}),
+    ("triangle", {"method": "gn", **EXACTLY}),
 ]
-"""Problem and options of runs with exact solves."""
+"""Problem and options of runs whose steps are exact to rounding."""
 
 ON_DEVICE = [
-    ("adjustment", {"method": "lm"}),
-    ("adjustment", {"method": "lm", "schur": "implicit", "pcg_tolerance": 1e-20}),
-    ("mixed", {"method": "lm", "schur": "implicit", "pcg_tolerance": 1e-20}),
-    ("sphere", {"method": "gn"}),
-    ("triangle", {"method": "gn"}),
+    ("adjustment", {"method": "lm", "schur": "implicit", **EXACTLY}),
+    ("mixed", {"method": "lm", "schur": "implicit", **EXACTLY}),
+    ("sphere", {"method": "gn", **EXACTLY}),
+    ("triangle", {"method": "gn", **EXACTLY}),
 ]
 
 ITERATED = [
     ("adjustment", {"method": "lm", "linear_solver": "pcg"}),
+    ("adjustment", {"method": "auto"}),
+    ("adjustment", {"method": "auto", "schur": "off"}),
     ("adjustment", {"method": "lm", "schur": "implicit", "preconditioner": "hpp"}),
     ("mixed", {"method": "auto", "schur": "implicit"}),
-    ("sphere", {"method": "auto", "linear_solver": "pcg"}),
+    ("sphere", {"method": "auto"}),
 ]
 """Runs with conjugate gradients."""
+
+
+def on_all(graph, comm, *arguments, **options):
+    """`graphopt.distributed.optimize` over all ranks, also where fewer would be faster."""
+    return graphopt.distributed.optimize(graph, comm, *arguments, **{"ranks": "all", **options})
+
+
+def request_all(*arguments, **options):
+    """What `on_all` asks for."""
+    return RankRequest(*arguments, **{"ranks": "all", **options})
 
 
 def estimates(graph: Graph) -> list:
@@ -110,7 +121,7 @@ def _world():
 
 def _solved(comm, name: str, options: dict) -> dict:
     graph = PROBLEMS[name]() if comm.rank == 0 else None
-    summary = graphopt.distributed.optimize(graph, comm, max_iterations=MOST_ITERATIONS, **options)
+    summary = on_all(graph, comm, max_iterations=MOST_ITERATIONS, **options)
     document = summary.to_dict()
     document["graph_chi2"] = None if graph is None else graph.chi2()
     document["estimates"] = None if graph is None else estimates(graph)
@@ -141,7 +152,7 @@ def dying(path: str, how: str) -> None:
                 os.kill(os.getpid(), signal.SIGKILL)
             SolverPart.linearize = out_of_memory if how == "memory" else lost_device
 
-    graphopt.distributed.optimize(graph, comm, "lm", 10, callback=act, checkpoint=path, every=1)
+    on_all(graph, comm, "lm", 10, callback=act, checkpoint=path, every=1)
 
 
 def out_of_memory(part):
@@ -170,7 +181,7 @@ def raising() -> list[str]:
     found = []
     for options in ({"callback": fail}, {"method": "newton"}, {"schur": "implicit", "fix": [10**6]}):
         try:
-            graphopt.distributed.optimize(adjustment() if comm.rank == 0 else None, comm, **options)
+            on_all(adjustment() if comm.rank == 0 else None, comm, **options)
             found.append("nothing")
         except graphopt.GraphOptError as error:
             found.append(f"{type(error).__name__}: {error}")
@@ -189,7 +200,7 @@ def failing() -> list:
         if comm.rank == 1:
             setattr(SolverPart, name, lambda part, *given: out_of_memory(part))
         try:
-            graphopt.distributed.optimize(adjustment() if comm.rank == 0 else None, comm, "lm", 3)
+            on_all(adjustment() if comm.rank == 0 else None, comm, "lm", 3)
             caught.append("nothing")
         except (graphopt.GraphOptError, MemoryError) as error:
             caught.append(f"{type(error).__name__}: {error}")
@@ -200,7 +211,7 @@ def failing() -> list:
         duplicate = comm.Dup()
         MpiCommunicator.of(duplicate).sum(np.ones(3))
         duplicate.Free()
-    summary = graphopt.distributed.optimize(adjustment() if comm.rank == 0 else None, comm, "lm", 3)
+    summary = on_all(adjustment() if comm.rank == 0 else None, comm, "lm", 3)
     expected = graphopt.optimize(adjustment(), "lm", 3).final_chi2
     return comm.allgather([caught, summary.final_chi2, expected])
 
@@ -216,7 +227,7 @@ def stopping() -> list:
             seen.append([done.chi2, graph.chi2()])
         return not (comm.rank == 1 and done.iteration == 1)
 
-    summary = graphopt.distributed.optimize(graph, comm, "lm", 10, callback=watch)
+    summary = on_all(graph, comm, "lm", 10, callback=watch)
     return [comm.allgather([len(summary.iterations), summary.termination.name]), seen]
 
 
@@ -233,9 +244,50 @@ def again() -> list:
     for _ in range(2):
         for number, values in enumerate(start):
             graph.vertex_sets[number].estimate[...] = values
-        summary = graphopt.distributed.optimize(graph, comm, "lm", 4)
+        summary = on_all(graph, comm, "lm", 4)
         found.append([iteration.chi2 for iteration in summary.iterations])
     return comm.allgather([len(made), *found])
+
+
+def fewer() -> list:
+    """Of one rank and of two of three: iterations that each rank hears of, how it ends, chi2 of its graph.
+
+    Rank 2 stops in the second iteration.
+    """
+    from graphopt.distributed import optimize as module
+    from graphopt.distributed.worth import Worth
+
+    comm, found = _world(), []
+    for worth in (Worth(1, "alone", is_alone=True), Worth(2, "two")):
+        sys.modules[module.__module__].ranks_worth = lambda *given, worth=worth: worth
+        graph, seen = adjustment(), []
+
+        def watch(done, seen=seen):
+            seen.append(done.iteration)
+            return not (comm.rank == 2 and done.iteration == 1)
+
+        summary = graphopt.distributed.optimize(graph, comm, "lm", 10, callback=watch)
+        ranks = [rank["rank"] for rank in summary.ranks]
+        found.append([seen, summary.termination.name, ranks, summary.final_chi2, graph.chi2()])
+    return comm.allgather(found)
+
+
+def disagreeing() -> list:
+    """What each rank is told where an option or a graph of rank 1 is another one, and the seconds."""
+    comm, found = _world(), []
+    other = adjustment() if comm.rank == 0 else sphere()
+    for graph, options in (
+        (adjustment() if comm.rank == 0 else None, {"method": "lm" if comm.rank == 0 else "gn"}),
+        (adjustment() if comm.rank == 0 else None, {"time_limit": None if comm.rank == 0 else -1.0}),
+        (other, {}),
+    ):
+        start = time.perf_counter()
+        try:
+            graphopt.distributed.optimize(graph, comm, **options)
+            found.append(["nothing", 0.0])
+        except graphopt.GraphOptError as error:
+            found.append([f"{type(error).__name__}: {error}", time.perf_counter() - start])
+    return comm.allgather(found)
 
 
 def by_pages() -> list:
@@ -249,7 +301,19 @@ def by_pages() -> list:
     return found
 
 
-_PROGRAMS = (cases, on_device, dying, resumed, raising, failing, stopping, again, by_pages)
+_PROGRAMS = (
+    cases,
+    on_device,
+    dying,
+    resumed,
+    raising,
+    failing,
+    stopping,
+    again,
+    fewer,
+    disagreeing,
+    by_pages,
+)
 PROGRAMS = {program.__name__: program for program in _PROGRAMS}
 
 
