@@ -199,6 +199,20 @@ class SymmetricProduct:
     def __init__(self, pattern: BlockPattern) -> None: ...
     def multiply(self, values: np.ndarray, x: np.ndarray) -> np.ndarray: ...
 
+def patience_after(iterations: int) -> int: ...
+
+class ConjugateSteps:
+    """Scalars of conjugate gradients with one reduction per iteration, and when they stop."""
+
+    alpha: float
+    beta: float
+    is_definite: bool
+    iterations: int
+    def __init__(self, tolerance: float, most: int, share: float, worth: float, patience: int) -> None: ...
+    def take(self, gamma: float, delta: float, is_indefinite: bool) -> bool:
+        """Take r's and s'A s of an iteration; False: it is the last one."""
+        ...
+
 class Pcg:
     def __init__(
         self,

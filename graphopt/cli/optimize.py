@@ -99,7 +99,7 @@ def _add_distributed(parser: Any, owner: Parser) -> None:
     add_options(
         parser,
         owner,
-        declared("graphopt/distributed/optimize.py", "RankOptions"),
+        declared("graphopt/distributed/options.py", "RankOptions"),
         _OF_RANKS,
         ranks={"choices": RANKS, "help": "with --distributed: those that are expected to help, or all"},
         partition={"choices": PARTITIONS, "help": "with --distributed: how landmarks are partitioned"},

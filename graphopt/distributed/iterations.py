@@ -15,7 +15,7 @@ from graphopt.optimizer.signals import UsersCode
 from graphopt.optimizer.summary import Iteration
 
 if TYPE_CHECKING:
-    from graphopt.distributed.optimize import RankRequest
+    from graphopt.distributed.options import RankRequest
 
 
 class EachIteration:

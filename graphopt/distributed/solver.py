@@ -18,11 +18,11 @@ from typing import Any, cast
 
 import numpy as np
 
+from graphopt.cpu_kernels import kernels
 from graphopt.distributed.communicator import Communicator, RankError, agreed, together
 from graphopt.distributed.interface import interface
-from graphopt.distributed.native import iterate_natively, iterates_natively
 from graphopt.distributed.part import NoPart, Part, SolverPart
-from graphopt.distributed.pcg import StopRule, iterate, patience_after
+from graphopt.distributed.pcg import StopRule, iterate, iterate_natively, iterates_natively
 from graphopt.distributed.scattering import Share
 from graphopt.distributed.transport import connect
 from graphopt.distributed.vectors import RankVector, rank_vector
@@ -42,6 +42,8 @@ class _TypeOfVertices:
     """Stands for the vertex sets of one type on all ranks."""
 
     type: VertexType
+    has_bounds: bool = False
+    """Graphs with bounds are optimized by one rank."""
 
 
 @dataclass(frozen=True)
@@ -314,7 +316,8 @@ class DistributedBlockSolver(TrialsByParts):
         if accuracy is None or not isinstance(damping, Damping):
             return StopRule(self._tolerance, most)
         share = max(accuracy**2, self._tolerance)
-        return StopRule(share, most, share, damping.worth, patience_after(self.iterations))
+        patience = kernels.patience_after(-1 if self.iterations is None else self.iterations)
+        return StopRule(share, most, share, damping.worth, patience)
 
     def describe(self) -> dict[str, Any]:
         """Of this rank; memory is its own."""

@@ -6,9 +6,9 @@ from archives import damage
 from rank_programs import HERE, adjustment, answer, launch, on_all, request_all, why_not
 
 import graphopt
+from graphopt.distributed.call import optimize_rank
 from graphopt.distributed.checkpoint import read_checkpoint, write_checkpoint
 from graphopt.distributed.communicator import run_as_threads
-from graphopt.distributed.optimize import optimize_rank
 from graphopt.errors import FormatError, GraphError, OptionError
 
 with_ranks = pytest.mark.skipif(why_not() is not None, reason=str(why_not()))

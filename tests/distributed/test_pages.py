@@ -10,8 +10,8 @@ from graphopt.device.listing import list_devices
 from graphopt.device.vulkan import VulkanDevice
 from graphopt.distributed import pages as host_pages
 from graphopt.distributed import solver, transport
+from graphopt.distributed.call import optimize_rank
 from graphopt.distributed.communicator import ThreadCommunicator, run_as_threads
-from graphopt.distributed.optimize import optimize_rank
 from graphopt.distributed.pages import aligned_zeros
 from graphopt.distributed.resident import ResidentIterating
 from graphopt.errors import DeviceError

@@ -17,7 +17,7 @@ from rank_programs import (
 )
 
 import graphopt
-from graphopt.distributed.optimize import distributed_rules
+from graphopt.distributed.options import distributed_rules
 
 pytestmark = pytest.mark.skipif(why_not() is not None, reason=str(why_not()))
 

@@ -9,8 +9,8 @@ from archives import damage
 from rank_programs import EXACTLY, request_all, sphere
 
 import graphopt
+from graphopt.distributed.call import optimize_rank
 from graphopt.distributed.communicator import run_as_threads
-from graphopt.distributed.optimize import optimize_rank
 from graphopt.errors import FormatError, OptionError
 from graphopt.io.graph_npz import map_graph_npz, map_with_report
 from graphopt.linear.options import SolverOptions

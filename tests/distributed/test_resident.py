@@ -9,7 +9,7 @@ from rank_programs import PROBLEMS, adjustment, estimates, on_all, request_all
 import graphopt
 from graphopt.distributed import solver
 from graphopt.distributed.communicator import RankError
-from graphopt.distributed.optimize import distributed_rules
+from graphopt.distributed.options import distributed_rules
 from graphopt.distributed.resident import ResidentPart
 
 pytest.importorskip("graphopt._vulkan", reason="graphopt was built without Vulkan")
@@ -132,8 +132,8 @@ def test_a_rank_that_fails_ends_those_who_wait_for_it_natively(monkeypatch):
 
 def run_alone(device):
     """One rank, in the code of several."""
+    from graphopt.distributed.call import optimize_rank
     from graphopt.distributed.communicator import ThreadCommunicator
-    from graphopt.distributed.optimize import optimize_rank
     from graphopt.linear.options import SolverOptions
 
     wanted = request_all("lm", 3, solver=SolverOptions(device=device, schur="implicit"))

@@ -13,7 +13,7 @@ from graphopt.distributed import session
 from graphopt.distributed.communicator import RankError
 from graphopt.solver.reuse import forget
 
-optimize = importlib.import_module("graphopt.distributed.optimize")
+optimize = importlib.import_module("graphopt.distributed.call")
 
 CASES = [
     ("adjustment", {"device": "cpu,cpu"}),

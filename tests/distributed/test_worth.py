@@ -6,14 +6,14 @@ import pytest
 from rank_programs import adjustment, answer, estimates, on_all, request_all, sphere, why_not
 
 import graphopt
+from graphopt.distributed.call import optimize_rank
 from graphopt.distributed.communicator import run_as_threads
-from graphopt.distributed.optimize import optimize_rank
 from graphopt.distributed.worth import RankPower, Worth, ranks_worth
 from graphopt.errors import OptionError
 from graphopt.linear.options import SolverOptions
 
 with_ranks = pytest.mark.skipif(why_not() is not None, reason=str(why_not()))
-optimize = importlib.import_module("graphopt.distributed.optimize")
+optimize = importlib.import_module("graphopt.distributed.call")
 
 
 class Sizes:

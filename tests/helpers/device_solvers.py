@@ -17,6 +17,7 @@ from graphopt.linear.options import SolverOptions
 from graphopt.problem.structure import Structure
 from graphopt.solver.cpu import CpuBlockSolver
 from graphopt.solver.trial import Damping
+from graphopt.vulkan.plan.choice import Plan
 from graphopt.vulkan.plan.configuration import Configuration
 from graphopt.vulkan.solver import ResidentBlockSolver, create
 
@@ -95,10 +96,8 @@ def merged(graph, variant="address", schur="off", products="matrix-free", *, is_
     structure = Structure(graph.select())
     configuration = Configuration("pcg", schur, tolerance=1e-24)
     sets = frozenset(range(len(structure.selection.vertex_sets)) if is_merged else ())
-    device, chosen = shared_device(access), (products,) * len(structure.groups)
-    return ResidentBlockSolver(
-        graph.parameter_sets, structure, device, configuration, precision, chosen, sets
-    )
+    plan = Plan(configuration, products, (products,) * len(structure.groups), merged=sets)
+    return ResidentBlockSolver(graph.parameter_sets, structure, shared_device(access), plan, precision)
 
 
 def on_cpu(graph, linear_solver="cholesky"):

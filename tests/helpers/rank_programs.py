@@ -14,12 +14,13 @@ import tempfile
 import time
 from functools import cache
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 from processes import completed
 
 import graphopt
-from graphopt.distributed.optimize import RankRequest
+from graphopt.distributed.options import RankRequest
 from graphopt.distributed.part import SolverPart
 from graphopt.errors import DeviceError
 from graphopt.graph import Graph
@@ -233,7 +234,7 @@ def stopping() -> list:
 
 def again() -> list:
     """Of each rank: block solvers made in two calls from the same estimates, and chi2 of both."""
-    optimize = sys.modules["graphopt.distributed.optimize"]
+    optimize = sys.modules["graphopt.distributed.call"]
 
     comm = _world()
     graph = adjustment() if comm.rank == 0 else None
@@ -254,12 +255,11 @@ def fewer() -> list:
 
     Rank 2 stops in the second iteration.
     """
-    from graphopt.distributed import optimize as module
     from graphopt.distributed.worth import Worth
 
     comm, found = _world(), []
     for worth in (Worth(1, "alone", is_alone=True), Worth(2, "two")):
-        sys.modules[module.__module__].ranks_worth = lambda *given, worth=worth: worth
+        sys.modules["graphopt.distributed.call"].ranks_worth = lambda *given, worth=worth: worth
         graph, seen = adjustment(), []
 
         def watch(done, seen=seen):
@@ -290,6 +290,13 @@ def disagreeing() -> list:
     return comm.allgather(found)
 
 
+def hosts() -> list:
+    """Names of the ranks' hosts; chi2 per iteration, and estimates."""
+    document = _solved(_world(), "adjustment", {"method": "lm", "schur": "implicit"})
+    chi2 = [iteration["chi2"] for iteration in document["iterations"]]
+    return [[rank["host"] for rank in document["ranks"]], chi2, document["estimates"]]
+
+
 def by_pages() -> list:
     """Chi2 per iteration, and estimates, with messages through shared pages, and by the host."""
     comm, found = _world(), []
@@ -312,13 +319,16 @@ _PROGRAMS = (
     again,
     fewer,
     disagreeing,
+    hosts,
     by_pages,
 )
 PROGRAMS = {program.__name__: program for program in _PROGRAMS}
 
 
-def launch(num_ranks: int, *arguments: str, timeout: float = 120.0, **environment: str):
-    """The finished process of `num_ranks` ranks."""
+def launch(
+    num_ranks: int, *arguments: str, timeout: float = 120.0, inside=(), options=(), **environment: str
+):
+    """The finished process of `num_ranks` ranks; inside: what starts mpirun, options: more of its own."""
     settings = {
         "OMPI_ALLOW_RUN_AS_ROOT": "1",
         "OMPI_ALLOW_RUN_AS_ROOT_CONFIRM": "1",
@@ -327,7 +337,9 @@ def launch(num_ranks: int, *arguments: str, timeout: float = 120.0, **environmen
         "PYTHONPATH": os.pathsep.join([str(Path(graphopt.__file__).parents[1]), str(HERE.parent)]),
     }
     command = [
+        *inside,
         mpirun() or "mpirun",
+        *options,
         "--oversubscribe",
         "--bind-to",
         "none",
@@ -338,7 +350,7 @@ def launch(num_ranks: int, *arguments: str, timeout: float = 120.0, **environmen
     return completed([*command, *arguments], timeout=timeout, env={**os.environ, **settings, **environment})
 
 
-def answer(num_ranks: int, *arguments: str, **environment: str):
+def answer(num_ranks: int, *arguments: str, **environment: Any):
     """What a program of this module finds."""
     with tempfile.TemporaryDirectory() as folder:
         path = Path(folder) / "answer.json"
