@@ -32,6 +32,8 @@ class Capabilities:
     """`native_loop(with_product)`: a `kernels.SmallLoop` over its arrays, None where Python iterates."""
     factor_flops: bool = False
     """`factor_flops`: operations of one factorization of H, 0 where nobody counts them."""
+    keeps_bounds: bool = False
+    """Its steps stay within bounds of estimates (`solver.bounded`)."""
     may_move: bool = False
     """Device "auto" may give its structure to a GPU for further calls."""
 

@@ -35,7 +35,7 @@ bool of_parameters;
 real output_value(uint word) {
   return (word >> 16) != 0 ? shared_scalars[word & 0xffffu] : vector_value(word & 0xffffu);
 }
-bool is_finite(lm x) { return abs(x) <= LM_LARGEST; }  // false for NaN
+bool is_finite_lm(lm x) { return abs(x) <= LM_LARGEST; }  // false for NaN
 lm tolerance(uint bits) { return lm(uintBitsToFloat(bits)); }
 lm at(uint k) { return state.at[first + k]; }
 uint diagonal(uint i) { return MATRIX + i * N - i * (i + 1) / 2 + i; }
@@ -50,7 +50,7 @@ bool solve(lm lambda, out lm x[ROOM]) {
     lm pivot = l[j * N + j] + lambda * (scale > LM(0.0) ? scale : LM(1.0));  // without influence: it stays
     const lm least = pivot * LM_EPSILON;
     for (uint k = 0; k < j; ++k) pivot -= l[j * N + k] * l[j * N + k];
-    if (!(pivot > least) || !is_finite(pivot)) return false;
+    if (!(pivot > least) || !is_finite_lm(pivot)) return false;
     l[j * N + j] = sqrt(pivot);
     for (uint i = j + 1; i < N; ++i) {
       lm sum = l[i * N + j];
@@ -105,7 +105,7 @@ bool is_flat() {
 // Take the sums at the trial; trials: evaluated before. Returns a status.
 uint take(lm sums[SUMS], uint trials) {
   bool finite = true;
-  for (uint k = 0; k < SUMS; ++k) finite = finite && is_finite(sums[k]);
+  for (uint k = 0; k < SUMS; ++k) finite = finite && is_finite_lm(sums[k]);
   const lm square = at(SQUARE), predicted = at(PREDICTED), lambda = at(LAMBDA), growth = at(GROWTH);
   const lm decrease = square - sums[0];
   if (trials > 0 && !(finite && sums[0] < square && decrease >= LM(1e-4) * predicted)) {
