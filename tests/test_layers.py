@@ -44,6 +44,7 @@ FOR_ALL = {
     "option_names",
     "plugins",
     "suggestions",
+    "switches",
     "_native",
 }
 ROOT = Path(graphopt.__file__).parent

@@ -17,7 +17,7 @@ import numpy as np
 
 from graphopt.colmap.bounds import Bounds, add_bounds
 from graphopt.colmap.folders import read_colmap, write_colmap
-from graphopt.colmap.memory import Scene
+from graphopt.colmap.memory import Scene, refuse_lost_sensors
 from graphopt.colmap.model import ColmapModel
 from graphopt.colmap.options import LOCAL, Options, config_of, prior_options_of, settings_of
 from graphopt.colmap.priors import (
@@ -97,6 +97,7 @@ def bundle_adjustment(
     add_priors(problem, poses, intrinsics, asked)
     add_residuals(problem, residuals)
     add_bounds(problem, limits, chosen.refined)
+    refuse_lost_sensors(reconstruction, problem.graph)
     converted = time.perf_counter() - began
     summary = solve(problem, **settings)
     began = time.perf_counter()

@@ -23,7 +23,9 @@ from graphopt.colmap.model import (
     ColmapPoints,
 )
 from graphopt.colmap.rigs import CAMERA, SENSOR_TYPES, ColmapFrames, ColmapRig, ColmapSensor
-from graphopt.errors import FormatError
+from graphopt.errors import FormatError, OptionError
+from graphopt.graph import Graph
+from graphopt.io.extra_types import SENSOR_TAG
 
 _NUMBERS = {word: number for number, word in SENSOR_TYPES.items()}
 _AROUND = 4
@@ -124,6 +126,19 @@ def _points(reconstruction: Any, where: Layout | None) -> tuple[np.ndarray, np.n
     if found != count:
         raise FormatError(f"the reconstruction has {count} points, {found} were found")
     return ids, xyz, first
+
+
+def refuse_lost_sensors(reconstruction: Any, graph: Graph) -> None:
+    """`OptionError` where sensor poses would be refined that this pycolmap cannot write (3.12)."""
+    free = any((~each.look("fixed")).any() for each in graph.vertex_sets if each.type.tag == SENSOR_TAG)
+    rigs: Any = getattr(reconstruction, "rigs", None)
+    if not free or not hasattr(rigs, "values"):  # a model of our own or a folder
+        return
+    if not all(hasattr(rig, "set_sensor_from_rig") for rig in rigs.values()):
+        raise OptionError(
+            "this version of pycolmap cannot set poses of sensors in rigs (no Rig.set_sensor_from_rig). "
+            "Set options.refine_sensor_from_rig = False, use a newer pycolmap, or give the model's folder."
+        )
 
 
 class Scene:

@@ -34,6 +34,7 @@ from graphopt.linear import memory
 from graphopt.linear.refined import SignedSystem
 from graphopt.linear.table import LinearSolver
 from graphopt.problem.pattern import BlockPattern
+from graphopt.switches import is_off
 
 ORDERINGS = ("auto", "amd", "metis", "dissection", "natural")
 METHODS = ("llt", "ldlt")
@@ -90,6 +91,8 @@ class SparseCholesky(_Solves, kernels.SparseCholesky):
         """
         if ordering not in ORDERINGS:
             raise OptionError(f"ordering is {ordering!r}, expected one of {', '.join(ORDERINGS)}.")
+        if ordering == "auto" and is_off("dissection"):
+            ordering = "amd"
         kernels.SparseCholesky.__init__(self, pattern, ordering, _is_signed(method))
         self._system = _system_of(pattern, method)
         memory.require(self.required_bytes, f"The factor of {pattern.dim} rows")

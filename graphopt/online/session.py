@@ -32,6 +32,9 @@ _FULL_CHECK = 200
 """Updates after which the gradient of all vertices is looked at, not only near what changed."""
 
 
+_NO_IDS = np.empty(0, np.int64)
+
+
 class Online:
     """A least-squares problem over a graph to which vertices and edges are added while it is solved.
 
@@ -67,6 +70,7 @@ class Online:
         self._lag = lag
         self._session = kernels.OnlineSession()
         self._kinds = Kinds(self._session)
+        self._budget: float | None = -1.0  # of the session; none yet
         self._set_budget(None)
         self._updates = 0
         self._ages: dict[int, int] = {}
@@ -129,7 +133,7 @@ class Online:
             if _given(remove_vertices):
                 session.remove_vertices(_ids(remove_vertices, "remove_vertices"))
             old = self._left_behind(new_edges, new_vertices)
-            leaving = _ids(marginalize, "marginalize")
+            leaving = _ids(marginalize, "marginalize") if _given(marginalize) else _NO_IDS
             if old:
                 leaving = np.concatenate(
                     [leaving, np.array([id_ for id_ in old if id_ not in leaving], np.int64)]
@@ -323,6 +327,7 @@ class Online:
                 session.switch_edges(np.array([handle]), True)
         session.next_handle = state["next_handle"]
         session.set(self._options["tolerance"], _ABSOLUTE, _CUT, 0, _FULL_CHECK, 0.0)
+        self._budget = -1.0
         session.commit(False)
         self._updates, self._ages = state["updates"], state["ages"]
 
@@ -331,8 +336,10 @@ class Online:
     def _set_budget(self, budget: float | None) -> None:
         if budget is not None and not budget > 0.0:
             raise OptionError(f"budget is {budget}, expected seconds above 0, or None.")
-        tolerance, most = self._options["tolerance"], self._options["max_iterations"]
-        self._session.set(tolerance, _ABSOLUTE, _CUT, most, _FULL_CHECK, budget or 0.0)
+        if budget != self._budget:
+            tolerance, most = self._options["tolerance"], self._options["max_iterations"]
+            self._session.set(tolerance, _ABSOLUTE, _CUT, most, _FULL_CHECK, budget or 0.0)
+            self._budget = budget
 
     def _kind_of(self, vertex_id: int) -> int:
         try:
@@ -365,7 +372,7 @@ class Online:
         for number, rows, data in self._kinds.packed(edges):
             own = np.ascontiguousarray(edges.vertices[rows])
             first = self._session.add_edges(number, own, np.ascontiguousarray(parameters[rows]), data)
-            handles[rows] = np.arange(first, first + len(rows))
+            handles[rows] = np.arange(first, first + len(own))
         return handles
 
     def _replace(self, handle: int, changes: dict[str, Any]) -> None:

@@ -11,6 +11,7 @@ import numpy as np
 from graphopt.solver.block_solver import BlockSolver
 from graphopt.solver.capabilities import capabilities_of
 from graphopt.solver.trial import Damping, Trial
+from graphopt.switches import is_off
 
 _Base: Any = BlockSolver if TYPE_CHECKING else object
 _TIMED = {
@@ -71,7 +72,7 @@ class MeteredSolver(_Base):
     def look_ahead(self, looks: bool) -> None:
         """Let a solver linearize where it is asked for chi2 only: an iteration follows, or not."""
         if capabilities_of(self.inner).looks_ahead:
-            self.inner.looks_ahead = looks  # type: ignore[attr-defined]
+            self.inner.looks_ahead = looks and not is_off("speculation")  # type: ignore[attr-defined]
 
     def trial(self, damping: Damping) -> Trial:
         """Solve, push, update, chi2."""

@@ -5,6 +5,7 @@ rho = (chi2 - chi2_new) / (dx' (lambda diag(H) dx + b))
 rho > 0.75: lambda <- lambda / 5         rho > 0.5:  lambda <- lambda / 3
 rho < 0.25: lambda <- 2 lambda           rejected:   lambda <- lambda nu,  nu <- 2 nu
 accepted after a rejection: lambda <- lambda max(1/3, 1 - (2 rho - 1)^3), nu <- 2 (Nielsen)
+rejected below the lambda of the last accepted step: back to that one
 
 Lambda falls fast: points far away move along their rays by about 1 / sqrt(lambda), so while chi2 falls by
 them, a lambda that falls slowly sets the pace. An occasional rejected step costs less than that.
@@ -66,6 +67,10 @@ class ScaledDamping:
         self._weakest, self._predicted = np.inf, np.inf
         self._num_small = 0
         self._floor = _SMALLEST_LAMBDA
+        self._accepted_lambda = 0.0
+        """Of the last accepted step."""
+        self._has_probed = False
+        """A weak lambda was tried where chi2 fell little, and chi2 rose: it is not tried again."""
 
     def has_settled(self, decrease: float, tolerance: float) -> bool:
         """Whether a decrease of chi2, absolute like `tolerance`, ends the run.
@@ -80,7 +85,7 @@ class ScaledDamping:
         if not self._num_small:
             return False
         if self._weakest > _WEAK and self._num_small < _MOST_SMALL:
-            if self._num_small == 1:
+            if self._num_small == 1 and not self._has_probed:
                 self._lambda, self._nu = min(self._lambda, _WEAK), 2.0
             return False
         return self._predicted <= tolerance or self._num_small >= _MOST_SMALL
@@ -131,6 +136,7 @@ class ScaledDamping:
             if not solved:  # where H + D was indefinite before, nothing weaker can be solved
                 self._weakest, self._predicted = self._lambda if trial == 1 else 0.0, found.gain
             solved = True
+            self._has_probed |= self._num_small > 0 and self._weakest <= _WEAK and not found.chi2 <= current
             if self._accepts(found, current, trial):
                 chi2 = found.chi2
                 if self._momentum is not None:
@@ -148,6 +154,7 @@ class ScaledDamping:
         rho = (current - found.chi2) / found.gain if found.gain > 0.0 else -np.inf
         if np.isfinite(found.chi2) and rho > _ACCEPT:
             self._solver.discard_top()
+            self._accepted_lambda = self._lambda
             self._lambda = max(self._lambda * _factor(rho, trial), self._floor)
             self._nu = 2.0
             fell = max(1.0 - found.chi2 / current, 0.0) if current > 0.0 else 0.0
@@ -159,6 +166,9 @@ class ScaledDamping:
 
     def _reject(self) -> None:
         self.was_limited = True
+        if self._lambda < self._accepted_lambda:
+            self._lambda = self._accepted_lambda
+            return
         self._lambda *= self._nu
         self._nu *= 2.0
 

@@ -76,7 +76,7 @@ def bounded_rows(structure: Structure) -> list[BoundedRows]:
 class BoundedSolver(TrialsByParts):
     """Implements `BlockSolver` around another one; see the module's header."""
 
-    capabilities = Capabilities()
+    capabilities = Capabilities(keeps_bounds=True)
     """None of the other solver's: they would leave the bounds out."""
 
     def __init__(self, inner: Any, bounded: list[BoundedRows]):

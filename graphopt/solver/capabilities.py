@@ -11,6 +11,8 @@ from typing import Any
 
 import numpy as np
 
+from graphopt.switches import is_off
+
 
 @dataclass(frozen=True)
 class Capabilities:
@@ -32,6 +34,8 @@ class Capabilities:
     """`native_loop(with_product)`: a `kernels.SmallLoop` over its arrays, None where Python iterates."""
     factor_flops: bool = False
     """`factor_flops`: operations of one factorization of H, 0 where nobody counts them."""
+    keeps_bounds: bool = False
+    """Its steps stay within bounds of estimates (`solver.bounded`)."""
     may_move: bool = False
     """Device "auto" may give its structure to a GPU for further calls."""
 
@@ -54,7 +58,8 @@ def native_loop_of(solver: Any, with_product: bool) -> Any:
 
     with_product: the algorithm multiplies by H.
     """
-    return solver.native_loop(with_product) if capabilities_of(solver).native_loop else None
+    has_loop = capabilities_of(solver).native_loop and not is_off("native_loop")
+    return solver.native_loop(with_product) if has_loop else None
 
 
 def snapshot(solver: Any) -> list[np.ndarray]:

@@ -66,12 +66,22 @@ def compute_marginals(
 
 @knows_its_options
 def compute_covariances(
-    graph: Graph, *, level: int = 0, singular: str = "error", device: str = "cpu"
+    graph: Graph,
+    ids: Iterable[Any] | None = None,
+    *,
+    level: int = 0,
+    singular: str = "error",
+    device: str = "cpu",
 ) -> dict[int, np.ndarray]:
-    """Covariances of all optimized vertices, poses and landmarks, in one call: {id: (tangent_dim,) * 2}.
+    """Covariances of optimized vertices, poses and landmarks, in one call: {id: (tangent_dim,) * 2}.
 
-    Options and errors as of `compute_marginals`.
+    `ids`: of which (ids or `Vertex` objects), by default of all. Landmarks that are not named are eliminated
+    only, so all poses of a bundle adjustment take a small part of the time of everything. Options and errors
+    as of `compute_marginals`.
     """
+    if ids is not None:
+        found = compute_marginals(graph, ids, level=level, singular=singular, device=device)
+        return {vertex_id: block for (vertex_id, _), block in found.items()}
     if singular not in SINGULAR_CHOICES:
         raise OptionError(f"singular is {singular!r}, expected one of {', '.join(SINGULAR_CHOICES)}.")
     graph, structure, values = _linearized(graph, level)

@@ -35,6 +35,7 @@ from graphopt.solver.block_solver import BlockSolver
 from graphopt.solver.capabilities import capabilities_of, factor_flops_of
 from graphopt.solver.create import create_block_solver
 from graphopt.solver.trial import Damping
+from graphopt.switches import is_off
 from graphopt.types.base import EdgeType, working_edge_type
 from graphopt.types.cache import per_type_cache
 
@@ -77,6 +78,8 @@ def prepared_solver(
     """
     start = time.perf_counter()
     last = _last.pop(graph, None)
+    if is_off("reuse"):
+        last = None
     if last is not None and last.num_abandoned != _num_abandoned(last.solver):
         last = None  # what it has submitted may still run
     if last is not None:
@@ -131,6 +134,8 @@ def begin_ahead(
     it takes, which goes on with the first trial once chi2 is there; None: nothing has started.
     """
     last = _last.get(graph)
+    if is_off("reuse") or is_off("speculation"):
+        return None
     if last is None or last.version != graph.version or last.options != options or last.masks is not None:
         return None
     solver, structure = last.solver, last.structure

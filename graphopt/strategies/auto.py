@@ -56,7 +56,7 @@ from graphopt.optimizer.signals import StopSignals
 from graphopt.optimizer.trust_region import TrustRegion
 from graphopt.problem.structure import EdgeGroup, Structure
 from graphopt.solver.block_solver import BlockSolver
-from graphopt.solver.capabilities import factor_flops_of, snapshot
+from graphopt.solver.capabilities import capabilities_of, factor_flops_of, snapshot
 from graphopt.solver.cpu import SMALL_DIM
 from graphopt.solver.trial import Damping
 from graphopt.strategies.contest import Contest, has_convex_kernels
@@ -84,8 +84,6 @@ _ROUNDING = 1e-28  # chi2 below this fraction of its start is rounding error
 
 def has_uniform_units(structure: Structure) -> bool:
     """Every optimized vertex is a pose or a point of a map, and none is eliminated."""
-    if any(vertex_set.has_bounds for vertex_set in structure.selection.vertex_sets):
-        return False  # a damped step within bounds is the minimum of its model, a shortened one is not
     return structure.num_kept == structure.num_blocks and all(
         vertex_set.type.role in _POSES_AND_POINTS
         for vertex_set, blocks in zip(structure.selection.vertex_sets, structure.vertex_blocks, strict=True)
@@ -120,7 +118,8 @@ class Auto(AlgorithmBase):
         """Pick by what the block solver says about the problem."""
         self._solver = solver
         self._chi2 = self._initial_chi2 = chi2
-        uniform = has_uniform_units(solver.structure)
+        # a damped step within bounds is the minimum of its model, a shortened one is not
+        uniform = has_uniform_units(solver.structure) and not capabilities_of(solver).keeps_bounds
         self._algorithm = TrustRegion(self.options) if uniform else ScaledDamping(self.options)
         self._algorithm.start(solver, chi2)
         structure = solver.structure

@@ -31,13 +31,13 @@ from graphopt.strategies.viewing_rays import Rays, usual_places, viewing_rays
 from graphopt.types.base import EdgeType
 from graphopt.types.slam3d import VertexPointXYZ
 
-FRACTIONS = (0.03, 0.1, 0.3, 1.0, 10.0)
+FRACTIONS = (0.03, 0.06, 0.1, 0.3, 1.0, 10.0)
 """Distances tried along the mean ray, relative to what is usual for these cameras."""
 _SUSPICIOUS = 20.0  # times the median chi2 per observation: landmarks worth looking at
 _MOST, _LARGEST_SHARE = 50, 0.02  # of them, by chi2: this many, or this share of all landmarks
 _MEDIAN_SAMPLES = 1 << 13  # landmarks whose chi2 says what is usual, about
 _ROUNDS, _ITERATIONS = 4, 5  # of each round
-_HOPEFUL = 100.0  # times the present chi2: candidates worth another round
+_HOPEFUL = 1e4  # times the present chi2: candidates worth another round
 _SPREAD_SAMPLES = 1 << 12  # landmarks whose extent is measured, about
 _LOWER = 1e-3  # a candidate must lower a landmark's chi2 by this fraction
 

@@ -25,7 +25,7 @@ from graphopt.cpu_kernels import kernels
 from graphopt.problem.structure import EdgeGroup, Structure
 from graphopt.strategies.landmark_problem import PointEdges, native_edges
 
-_SAMPLES = 31  # points per camera whose median is the start
+_SAMPLES = 127  # points per camera whose median is the start
 
 
 @dataclass(frozen=True, eq=False)

@@ -47,7 +47,13 @@ def _open_odometry(folder: Path) -> Sequence:
         stamps = np.rint(1e9 * np.loadtxt(times, ndmin=1)).astype(np.int64)
     except ValueError as error:
         raise SequenceError(f"{times}: {error}; expected one time [s] per line.") from None
-    pair = next(pair for pair in _PAIRS if (folder / pair[0]).is_dir())
+    pair = next((pair for pair in _PAIRS if (folder / pair[0]).is_dir()), None)
+    if pair is None:
+        there = ", ".join(sorted(path.name for path in folder.iterdir() if path.is_dir())) or "none"
+        raise SequenceError(
+            f"{folder}: no folder of images; KITTI calls the left camera's image_0 (grey) or "
+            f"image_2 (colour). Folders that are there: {there}."
+        )
     names = [name for name in pair if (folder / name).is_dir()]
     rows, paths, notes = _frames(folder, names, len(stamps))
     calibration = folder / "calib.txt"

@@ -205,6 +205,19 @@ def test_a_thousand_rounds_leave_nothing_behind():
     assert device.memory_statistics()["allocations"] == 0
 
 
+def test_what_is_left_of_a_full_device_is_handed_out():
+    """Less than a block of the pool is free: small buffers take it, until they are refused as well."""
+    device = VulkanDevice()
+    heap = max(h["size"] for h in device.info["heaps"])
+    device.allocate(200 << 20)  # the next block of the pool would have twice this size
+    held = []
+    with pytest.raises(DeviceMemoryError):
+        for _ in range(2 * heap // (300 << 20)):
+            held.append(device.allocate(300 << 20))
+    small = [device.allocate(1 << 20) for _ in range(16)]
+    assert device.memory_statistics()["allocations"] == len(held) + len(small)
+
+
 def test_out_of_memory_says_how_much_and_what_helps():
     """The error is also a MemoryError and the device works on."""
     device = VulkanDevice()

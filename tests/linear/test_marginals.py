@@ -11,8 +11,10 @@ import pytest
 from linear_problems import from_dense, make_pattern, spd_values, to_dense
 
 import graphopt
+from graphopt.cpu_kernels import kernels
 from graphopt.errors import DeviceError, OptionError, SolverError
 from graphopt.evaluate import datasets
+from graphopt.linear import SparseCholesky
 from graphopt.linear.null_space import GeneralizedInverse, find_null_space
 from graphopt.solver.marginals import _linearized
 
@@ -169,3 +171,38 @@ def test_wrong_options_are_refused():
         graphopt.compute_covariances(graph, singular="ignore")
     with pytest.raises(DeviceError, match=r"There is no device 'cuda' here; .* cpu, vulkan"):
         graphopt.compute_marginals(graph, [5], device="cuda")
+
+
+def test_chosen_vertices_have_the_covariances_of_all():
+    """Poses alone, points eliminated."""
+    graph = fixed(GRAPHS["bundle"]())
+    everything = graphopt.compute_covariances(graph)
+    ids = [int(vertex_id) for vertex_id in graph.vertex_sets[0].ids[2:]]
+    chosen = graphopt.compute_covariances(graph, ids)
+    assert list(chosen) == ids
+    for vertex_id, block in chosen.items():
+        np.testing.assert_allclose(block, everything[vertex_id], rtol=1e-9, atol=1e-14)
+
+
+@pytest.mark.parametrize("links", [150, 3], ids=["one front", "many fronts"])
+def test_large_fronts_by_any_number_of_threads(links):
+    """Against the dense inverse; one thread and three give the same bits."""
+    num = 150
+    pairs = [(i, j) for i in range(num) for j in range(max(i - links, 0), i)]
+    pattern = make_pattern([6] * num, pairs)
+    values = spd_values(pattern, np.random.default_rng(0))
+    expected = np.linalg.inv(to_dense(pattern, values))
+    wanted = np.array([(k, k) for k in range(num)])
+    before, found = kernels.num_threads(), []
+    try:
+        for threads in (1, 3):
+            kernels.set_num_threads(threads)
+            solver = SparseCholesky(pattern)
+            assert solver.factorize(values)
+            found.append(solver.marginals(wanted))
+    finally:
+        kernels.set_num_threads(before)
+    for k, (one, three) in enumerate(zip(*found, strict=True)):
+        np.testing.assert_array_equal(one, three)
+        rows = slice(6 * k, 6 * k + 6)
+        np.testing.assert_allclose(one, expected[rows, rows], rtol=1e-9, atol=1e-12)

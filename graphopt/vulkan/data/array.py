@@ -20,6 +20,7 @@ from typing import Any, Literal
 import numpy as np
 
 from graphopt.cpu_kernels import kernels
+from graphopt.switches import is_off
 from graphopt.vulkan.program import Context, Places, Program
 
 WIDE_BYTES = 8
@@ -101,7 +102,12 @@ class DeviceArray:
         """Places that generated kernels read, two numbers where they are regular."""
         values = np.asarray(values)
         steps = np.diff(values)
-        are_regular = len(steps) > 1 and steps[0] >= 0 and bool((steps == steps[0]).all())
+        are_regular = (
+            not is_off("regular_places")
+            and len(steps) > 1
+            and steps[0] >= 0
+            and bool((steps == steps[0]).all())
+        )
         stored = np.array([values[0], steps[0]]) if are_regular else values
         return Places(cls.shared(context, stored), are_regular)
 

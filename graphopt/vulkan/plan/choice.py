@@ -26,6 +26,7 @@ from graphopt.linear.pcg import MIXED_PCG_TOLERANCE, PCG_TOLERANCE
 from graphopt.linear.table import iterates
 from graphopt.option_names import EDGE_SCHEDULES, SUMMATIONS, Evaluation, Products
 from graphopt.problem.structure import Structure
+from graphopt.switches import is_off
 from graphopt.vulkan.data.layout import MAX_VALUES, BlockLayout
 from graphopt.vulkan.data.views import MANY_EDGES
 from graphopt.vulkan.operators.table import EVALUATIONS
@@ -56,7 +57,7 @@ def choose_precision(device: Device, asked: str) -> Precision:
     if asked == "auto":
         return "double" if device.has_float64 else "mixed"
     if asked == "mixed":
-        return "mixed"
+        return "double" if is_off("mixed") and device.has_float64 else "mixed"
     if not device.has_float64:
         raise DeviceError(f"{device.name} has no float64. Use precision='mixed' or 'auto'.")
     return "double"
@@ -266,12 +267,13 @@ def summation_pins(asked: Schedule, structure: Structure) -> dict[int, str]:
 
     `OptionError` where there is nothing to merge.
     """
-    if isinstance(asked, str):
+    every = "separate" if is_off("fused_kernels") else "auto"
+    if isinstance(asked, str) and every == "auto":
         return {}
-    by_tag = dict(asked)
+    by_tag = {} if isinstance(asked, str) else dict(asked)
     pins = {}
     for number, tag in enumerate(_vertex_tags(structure)):
-        pin = by_tag.get(tag, "auto")
+        pin = by_tag.get(tag, every)
         if pin == "auto":
             continue
         count = sum(

@@ -2,8 +2,35 @@
 
 #include <Eigen/Dense>
 #include <algorithm>
+#include <functional>
+
+#include "parallel/stopping.h"
+#include "parallel/thread_pool.h"
 
 namespace graphopt {
+namespace {
+
+constexpr int kPanel = 64;               // columns of a part of a dense operation
+constexpr double kSmallestShared = 2e6;  // operations of one that several threads do
+constexpr double kLargeFront = 5e8;      // of a front that all threads make together
+
+double operations(double n, double m) {
+  return 2.0 * m * m * n + 3.0 * m * n * n + n * n * n + (n + m) * (n + m);
+}
+
+// task(first, count) for panels of `size` columns: the same parts for any number of threads.
+template <class Task>
+void for_panels(int size, double work, const Task& task) {
+  const int num = (size + kPanel - 1) / kPanel;
+  const auto panel = [&](int p) { task(p * kPanel, std::min(kPanel, size - p * kPanel)); };
+  if (work < kSmallestShared) {
+    for (int p = 0; p < num; ++p) panel(p);
+  } else {
+    ThreadPool::instance().run_shares(num, std::ref(panel));
+  }
+}
+
+}  // namespace
 
 SelectedInverse::SelectedInverse(SparseCholesky& factor) : factor_(factor), symbolic_(factor.symbolic_) {}
 
@@ -59,7 +86,7 @@ double SelectedInverse::tree_cost(const std::vector<Request>& requests) const {
   for (std::size_t s = 0; s < needed.size(); ++s) {
     if (!needed[s]) continue;
     const double n = symbolic_.supernodes[s].num_pivots, m = symbolic_.supernodes[s].num_below;
-    cost += 2.0 * m * m * n + 3.0 * m * n * n + n * n * n + (n + m) * (n + m);
+    cost += operations(n, m);
   }
   return cost;
 }
@@ -74,65 +101,156 @@ double SelectedInverse::solve_cost(const std::vector<Request>& requests) const {
   return scalars * 8.0 * static_cast<double>(symbolic_.factor_size);  // bound by memory: counts double
 }
 
+namespace {
+
+// inv(L) of a lower triangular matrix.
+Eigen::MatrixXd inverse_of_triangle(const Eigen::MatrixXd& lower) {
+  const int n = static_cast<int>(lower.rows());
+  Eigen::MatrixXd result(n, n);
+  for_panels(n, 0.3 * n * n * n, [&](int first, int count) {
+    const int left = n - first;
+    result.block(0, first, first, count).setZero();
+    auto columns = result.block(first, first, left, count);
+    columns.setIdentity();
+    lower.block(first, first, left, left).triangularView<Eigen::Lower>().solveInPlace(columns);
+  });
+  return result;
+}
+
+}  // namespace
+
+// L of a front: its triangle, and what is below.
+void SelectedInverse::unpack(const Supernode& node, Eigen::MatrixXd& lower, Eigen::MatrixXd& below) const {
+  const int n = node.num_pivots, m = node.num_below;
+  lower.resize(n, n);
+  below.resize(m, n);
+  const double* diagonal = factor_.factor_.data() + node.diagonal;
+  const double* rectangle = factor_.factor_.data() + node.below;
+  for_panels(n, 4.0 * n * (n + m), [&](int first, int count) {
+    for (int c = first; c < first + count; ++c) {
+      std::fill_n(lower.col(c).data(), c, 0.0);
+      for (int r = c; r < n; ++r)
+        lower(r, c) = diagonal[triangle_row(r) + static_cast<std::int64_t>(c) * kStrip];
+      lower(c, c) = 1.0 / lower(c, c);  // stored inverted
+      for (int r = 0; r < m; ++r)
+        below(r, c) = rectangle[rectangle_row(r, n) + static_cast<std::int64_t>(c) * kStrip];
+    }
+  });
+}
+
+// The rows and columns of a front in inv(H):
+//
+//   inv(L)' inv(L) + X' P X   -X' P       X = L_below inv(L),  P: those of its rows below, in the parent's
+//   -P X                       P
 Eigen::MatrixXd SelectedInverse::front_inverse(int s, const Eigen::MatrixXd* parent) const {
   const Supernode& node = symbolic_.supernodes[s];
   const int n = node.num_pivots, m = node.num_below;
-  Eigen::MatrixXd lower = Eigen::MatrixXd::Zero(n, n), below(m, n);
-  const double* diagonal = factor_.factor_.data() + node.diagonal;
-  const double* rectangle = factor_.factor_.data() + node.below;
-  for (int r = 0; r < n; ++r) {
-    for (int c = 0; c <= r; ++c)
-      lower(r, c) = diagonal[triangle_row(r) + static_cast<std::int64_t>(c) * kStrip];
-    lower(r, r) = 1.0 / lower(r, r);  // stored inverted
+  Eigen::MatrixXd lower, below;
+  unpack(node, lower, below);
+  const Eigen::MatrixXd lower_inverse = inverse_of_triangle(lower);
+  lower.resize(0, 0);
+  Eigen::MatrixXd inverse(n + m, n + m), x(m, n);
+  if (m > 0) {
+    const std::int32_t* row = symbolic_.parent_row.data() + node.rows_begin;
+    for_panels(m, 4.0 * m * m, [&](int first, int count) {
+      for (int c = first; c < first + count; ++c) {
+        const double* from = parent->col(row[c]).data();
+        double* to = inverse.col(n + c).data() + n;
+        for (int r = 0; r < m; ++r) to[r] = from[row[r]];
+      }
+    });
+    for_panels(n, 1.0 * m * n * n, [&](int first, int count) {
+      x.middleCols(first, count).noalias() =
+          below.rightCols(n - first) * lower_inverse.block(first, first, n - first, count);
+    });
+    for_panels(m, 2.0 * m * m * n, [&](int first, int count) {  // P is symmetric: rows by its columns
+      inverse.block(n + first, 0, count, n).noalias() =
+          -inverse.block(n, n + first, m, count).transpose() * x;
+    });
   }
-  for (int r = 0; r < m; ++r) {
-    for (int c = 0; c < n; ++c)
-      below(r, c) = rectangle[rectangle_row(r, n) + static_cast<std::int64_t>(c) * kStrip];
-  }
-  Eigen::MatrixXd inverse(n + m, n + m);
-  const Eigen::MatrixXd lower_inverse =
-      lower.triangularView<Eigen::Lower>().solve(Eigen::MatrixXd::Identity(n, n));
-  if (factor_.signs_.empty()) {
-    inverse.topLeftCorner(n, n).noalias() = lower_inverse.transpose() * lower_inverse;
-  } else {
-    const Eigen::Map<const Eigen::VectorXd> signs(factor_.signs_.data() + node.first_pivot, n);
-    inverse.topLeftCorner(n, n).noalias() = lower_inverse.transpose() * signs.asDiagonal() * lower_inverse;
-  }
-  if (m == 0) return inverse;
-  const std::int32_t* row = symbolic_.parent_row.data() + node.rows_begin;
-  for (int c = 0; c < m; ++c) {
-    for (int r = 0; r < m; ++r) inverse(n + r, n + c) = (*parent)(row[r], row[c]);
-  }
-  const Eigen::MatrixXd x = below * lower_inverse;
-  inverse.bottomLeftCorner(m, n).noalias() = -inverse.bottomRightCorner(m, m) * x;
-  inverse.topLeftCorner(n, n).noalias() -= x.transpose() * inverse.bottomLeftCorner(m, n);
-  inverse.topRightCorner(n, m) = inverse.bottomLeftCorner(m, n).transpose();
+  for_panels(n, 0.5 * n * n * (n + 2.0 * m), [&](int first, int count) {
+    const int left = n - first;
+    auto columns = inverse.block(first, first, left, count);
+    const auto triangle = lower_inverse.block(first, first, left, left).triangularView<Eigen::Lower>();
+    if (factor_.signs_.empty()) {
+      columns.noalias() = triangle.transpose() * lower_inverse.block(first, first, left, count);
+    } else {
+      const Eigen::Map<const Eigen::VectorXd> signs(factor_.signs_.data() + node.first_pivot + first, left);
+      const Eigen::MatrixXd scaled = signs.asDiagonal() * lower_inverse.block(first, first, left, count);
+      columns.noalias() = triangle.transpose() * scaled;
+    }
+    if (m > 0) columns.noalias() -= x.middleCols(first, left).transpose() * inverse.block(n, first, m, count);
+  });
+  for_panels(n, 4.0 * n * (n + m), [&](int first, int count) {  // the upper triangle
+    for (int c = first; c < first + count; ++c) {
+      for (int r = 0; r < c; ++r) inverse(r, c) = inverse(c, r);
+    }
+  });
+  for_panels(m, 4.0 * n * m, [&](int first, int count) {
+    inverse.block(0, n + first, n, count) = inverse.block(n + first, 0, count, n).transpose();
+  });
   return inverse;
 }
 
+void SelectedInverse::copy_blocks(int s, const Eigen::MatrixXd& inverse,
+                                  const std::vector<const Request*>& requests) const {
+  const Supernode& node = symbolic_.supernodes[s];
+  for (const Request* request : requests) {
+    const int rows = factor_.pattern_->block_dim(request->row),
+              cols = factor_.pattern_->block_dim(request->col);
+    const int row = front_row(node, symbolic_.step_offset[symbolic_.inverse[request->row]]);
+    const int col = front_row(node, symbolic_.step_offset[symbolic_.inverse[request->col]]);
+    Eigen::Map<Eigen::MatrixXd>(request->out, rows, cols) = inverse.block(row, col, rows, cols);
+  }
+}
+
+// From the roots down, one generation of fronts after the other: large fronts by all threads together, small
+// ones side by side. A front is kept until its children are done.
 void SelectedInverse::from_tree(const std::vector<Request>& requests) {
   const std::vector<bool> needed = needed_supernodes(requests);
   const int num = static_cast<int>(needed.size());
   std::vector<std::vector<const Request*>> of_supernode(num);
   for (const Request& request : requests) of_supernode[supernode(request)].push_back(&request);
-  std::vector<Eigen::MatrixXd> inverse(num);
-  std::vector<int> users(num, 0);
-  for (int s = 0; s < num; ++s) {
-    if (needed[s] && symbolic_.supernodes[s].parent != -1) ++users[symbolic_.supernodes[s].parent];
-  }
+  std::vector<int> depth(num, 0);
+  std::vector<char> has_children(num, 0);
+  std::vector<std::vector<int>> generations;
   for (int s = num - 1; s >= 0; --s) {
     if (!needed[s]) continue;
-    const Supernode& node = symbolic_.supernodes[s];
-    inverse[s] = front_inverse(s, node.parent == -1 ? nullptr : &inverse[node.parent]);
-    if (node.parent != -1 && --users[node.parent] == 0) inverse[node.parent].resize(0, 0);
-    for (const Request* request : of_supernode[s]) {
-      const int rows = factor_.pattern_->block_dim(request->row),
-                cols = factor_.pattern_->block_dim(request->col);
-      const int row = front_row(node, symbolic_.step_offset[symbolic_.inverse[request->row]]);
-      const int col = front_row(node, symbolic_.step_offset[symbolic_.inverse[request->col]]);
-      Eigen::Map<Eigen::MatrixXd>(request->out, rows, cols) = inverse[s].block(row, col, rows, cols);
+    const int parent = symbolic_.supernodes[s].parent;
+    if (parent != -1) depth[s] = depth[parent] + 1, has_children[parent] = 1;
+    if (static_cast<int>(generations.size()) <= depth[s]) generations.resize(depth[s] + 1);
+    generations[depth[s]].push_back(s);
+  }
+  std::vector<Eigen::MatrixXd> inverse(num);
+  const auto make = [&](int s) {
+    const int parent = symbolic_.supernodes[s].parent;
+    Eigen::MatrixXd made = front_inverse(s, parent == -1 ? nullptr : &inverse[parent]);
+    copy_blocks(s, made, of_supernode[s]);
+    if (has_children[s]) inverse[s].swap(made);
+  };
+  for (std::size_t g = 0; g < generations.size(); ++g) {
+    throw_if_stopped();
+    std::vector<int> small;
+    double work = 0.0;
+    for (const int s : generations[g]) {
+      const double own = operations(symbolic_.supernodes[s].num_pivots, symbolic_.supernodes[s].num_below);
+      if (own > kLargeFront) {
+        make(s);
+      } else {
+        small.push_back(s);
+        work += own;
+      }
     }
-    if (users[s] == 0) inverse[s].resize(0, 0);
+    const int count = static_cast<int>(small.size());
+    const int shares = work < kSmallestShared ? 1 : std::min(count, 1024);
+    const auto share = [&](int t) {
+      std::int64_t begin, end;
+      partition(count, t, shares, begin, end);
+      for (std::int64_t k = begin; k < end; ++k) make(small[static_cast<std::size_t>(k)]);
+    };
+    if (count > 0) ThreadPool::instance().run_shares(shares, std::ref(share));
+    if (g > 0)
+      for (const int s : generations[g - 1]) inverse[s].resize(0, 0);
   }
 }
 

@@ -33,7 +33,9 @@ class SelectedInverse {
   double solve_cost(const std::vector<Request>& requests) const;
   void from_tree(const std::vector<Request>& requests);
   void from_solves(std::vector<Request> requests);
+  void unpack(const Supernode& node, Eigen::MatrixXd& lower, Eigen::MatrixXd& below) const;
   Eigen::MatrixXd front_inverse(int s, const Eigen::MatrixXd* parent) const;
+  void copy_blocks(int s, const Eigen::MatrixXd& inverse, const std::vector<const Request*>& requests) const;
   int front_row(const Supernode& node, int scalar) const;
   std::vector<bool> needed_supernodes(const std::vector<Request>& requests) const;
 

@@ -1,6 +1,8 @@
 #include "vm/program.h"
 
 #include <algorithm>
+#include <cstdlib>
+#include <cstring>
 #include <stdexcept>
 #include <string>
 
@@ -67,6 +69,8 @@ Program::Program(std::vector<std::uint16_t> code_, std::vector<double> constants
     uses_robust |= opcode == OP_ROBUST;
     ++num_instructions;
   }
+  const char* const off = std::getenv("GRAPHOPT_WITHOUT");  // graphopt.switches
+  if (off != nullptr && std::strstr(off, "machine_code") != nullptr) return;
   if (const MachineCode* const found = find_machine_code(*this)) {
     machine_code = found->run;
     narrow_code = found->narrow;

@@ -169,10 +169,22 @@ MemoryRange MemoryPool::take(std::uint64_t size, Usage usage) {
     if (block->usage == usage) block_size = std::min(largest_block, std::max(block_size, 2 * block->size));
   }
   const bool own = is_alone || rounded(size) > block_size / 2;
-  MemoryBlock* home = new_block(own ? rounded(size) : block_size, usage, size);
+  MemoryBlock* home = own ? new_block(rounded(size), usage, size) : new_shared_block(block_size, usage, size);
   const auto offset = home->ranges->allocate(size);
   if (!offset) throw DeviceError("A fresh memory block does not hold the buffer it was made for.");
   return {home, *offset, size};
+}
+
+// A block that others will share; of half the size, and so on, where the device has little left.
+MemoryBlock* MemoryPool::new_shared_block(std::uint64_t block_size, Usage usage, std::uint64_t asked) {
+  while (block_size > rounded(asked)) {
+    try {
+      return new_block(block_size, usage, asked);
+    } catch (const DeviceMemoryError&) {
+      block_size /= 2;
+    }
+  }
+  return new_block(rounded(asked), usage, asked);
 }
 
 void MemoryPool::release(MemoryBlock* block, std::uint64_t offset) {

@@ -109,6 +109,7 @@ class MemoryPool {
   void release(MemoryBlock* block, std::uint64_t offset);
   std::uint64_t kept_bytes(const MemoryBlock& like) const;
   MemoryBlock* new_block(std::uint64_t size, Usage usage, std::uint64_t asked, void* host = nullptr);
+  MemoryBlock* new_shared_block(std::uint64_t block_size, Usage usage, std::uint64_t asked);
   void allocate_memory(MemoryBlock& block, std::uint64_t asked);
   void map(MemoryBlock& block);
   void drop_empty(Usage usage, std::uint64_t keep);

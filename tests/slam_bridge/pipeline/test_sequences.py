@@ -207,6 +207,16 @@ def test_an_empty_folder_says_what_was_expected(tmp_path, kind):
         find_sequences(kind, tmp_path)
 
 
+def test_a_kitti_folder_without_its_images_says_which_it_looked_for(tmp_path):
+    """Folders of other names are listed."""
+    folder = tmp_path / "06"
+    (folder / "image_l").mkdir(parents=True)
+    (folder / "times.txt").write_text("0.0\n0.1\n")
+    (folder / "calib.txt").write_text("")
+    with pytest.raises(SequenceError, match=r"06: no folder of images; .*image_0 .*there: image_l\."):
+        open_sequence("kitti", folder)
+
+
 def test_names_that_fit_nothing_or_several(tmp_path):
     """Known sequences are listed."""
     write_asl(tmp_path / "MH_01_easy")
