@@ -148,14 +148,14 @@ def analyse(pattern: BlockPattern, ordering: str = "auto") -> Analysis:
     return _lay_out(pattern, "dense") if is_dense else best
 
 
-MOST_KEPT, MOST_KEPT_BLOCKS = 8, 1 << 10
-"""Analyses of small patterns that are kept: a window that slides has the same S again and again."""
+MOST_KEPT, MOST_KEPT_BLOCKS = 8, 1 << 16
+"""Analyses that are kept: a window that slides has the same S again and again, and so has a copy of a graph."""
 _kept: OrderedDict[tuple[Any, ...], Analysis] = OrderedDict()
 _keeping = threading.Lock()
 
 
 def analyse_once(pattern: BlockPattern, ordering: str = "auto") -> Analysis:
-    """As `analyse`; of small patterns that were analysed before the same object."""
+    """as `analyse`; of patterns that were analysed before the same object."""
     if pattern.num_blocks > MOST_KEPT_BLOCKS:
         return analyse(pattern, ordering)
     digests = (kernels.fingerprint(part) for part in (pattern.dims, pattern.col_ptr, pattern.row_idx))
