@@ -13,7 +13,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from typing import Any
 from weakref import ref
 
@@ -74,14 +74,16 @@ class Certifier:
     """What `certify` needs of a run. It does not keep the graph."""
 
     graph: Callable[[], Graph | None]
-    request: Request
+    part: tuple[int, Any, Any]
+    """level, vertices and edges of `Graph.select`."""
+    solver: SolverOptions
     has_kernels: bool = True
     """False: edges counted without their robust kernels, as `robust="graduated"` has it at the end."""
 
     @classmethod
     def of(cls, graph: Graph, request: Request) -> Certifier:
         """Of a run; objects that may belong to other threads or hold other things stay out of it."""
-        return cls(ref(graph), replace(request, callback=None, stop=None))
+        return cls(ref(graph), (request.level, request.vertices, request.edges), request.solver)
 
     def __reduce__(self) -> Any:
         """In a pickle, None: graphs do not travel with summaries."""
@@ -96,7 +98,7 @@ class Certifier:
         if graph is None:
             raise SolverError("There is no certificate: the graph that was optimized is gone.")
         with graph.held_still(), _kernels_off(graph, self) if not self.has_kernels else _nothing():
-            solver = _solver(graph, replace(self.request, fix=fixed or "none"))
+            solver = _solver(graph, self, fixed)
             chi2 = solver.linearize()
             scale = max(abs(chi2), abs(final_chi2))
             found = _certificate(graph, solver, chi2)
@@ -120,7 +122,7 @@ def _nothing() -> Iterator[None]:
 @contextmanager
 def _kernels_off(graph: Graph, certifier: Certifier) -> Iterator[None]:
     """Within it the edges that took part have no robust kernels."""
-    parts = [(each.edge_set, each.rows) for each in certifier.request.select(graph).edges]
+    parts = [(each.edge_set, each.rows) for each in graph.select(*certifier.part).edges]
     before = [edge_set.kernel[rows] for edge_set, rows in parts]
     for edge_set, rows in parts:
         edge_set.kernel[rows] = 0
@@ -131,13 +133,13 @@ def _kernels_off(graph: Graph, certifier: Certifier) -> Iterator[None]:
             edge_set.kernel[rows] = kernel
 
 
-def _solver(graph: Graph, request: Request) -> Any:
+def _solver(graph: Graph, certifier: Certifier, fixed: list[int]) -> Any:
     """A block solver on the CPU, of what was optimized."""
     options = SolverOptions(device="cpu")
-    selection = fix_gauge(graph, request.select(graph), request.fix)[0]
+    selection = fix_gauge(graph, graph.select(*certifier.part), fixed)[0]
     problem = Rewrite(graph, selection)
     if graph.has_computed():
-        if materializes(graph, selection, request.solver):
+        if materializes(graph, selection, certifier.solver):
             from graphopt.computed.materialized import materialized_solver  # loads scipy
 
             return materialized_solver(graph, selection, options, {"analyze": 0.0, "prepare": 0.0})
