@@ -149,7 +149,7 @@ def analyse(pattern: BlockPattern, ordering: str = "auto") -> Analysis:
 
 
 MOST_KEPT, MOST_KEPT_BLOCKS = 8, 1 << 16
-"""Analyses that are kept: a window that slides has the same S again and again, a copy of a graph the same H."""
+"""Analyses that are kept: a window that slides has the same S again and again, and a copy the same H."""
 _kept: OrderedDict[tuple[Any, ...], Analysis] = OrderedDict()
 _keeping = threading.Lock()
 
