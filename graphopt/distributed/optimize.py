@@ -41,6 +41,7 @@ from graphopt.distributed.tables import PartedGraph
 from graphopt.distributed.transport import check_transport
 from graphopt.errors import GraphError, OptionError
 from graphopt.graph import Graph, Selection
+from graphopt.graph.bounds import constraints_of
 from graphopt.linear.options import SolverChanges, SolverOptions
 from graphopt.optimizer.algorithm import Algorithm
 from graphopt.optimizer.computed import check_computed, materializes
@@ -151,6 +152,9 @@ def optimize(
     check_computed(graph, wanted.solver)
     if not isinstance(graph, Graph):
         return or_on_the_cpu(partial(_optimize, comm), graph, wanted)
+    constraints = constraints_of(graph)
+    if constraints is not None:
+        raise OptionError(f"Ranks do not keep to {constraints}: use graphopt.optimize on one device.")
     with graph.held_still():
         if not graph.has_computed():
             return or_on_the_cpu(partial(_optimize, comm), graph, wanted)

@@ -122,6 +122,19 @@ def kernel_widths(width: Any, count: int) -> np.ndarray:
     return widths
 
 
+def refuse_weights(edge_type: EdgeType, information: Any, kernel: Any) -> None:
+    """`GraphError` for an inequality that is to be weighted: it holds, or it does not."""
+    if not edge_type.inequality:
+        return
+    dim = edge_type.residual_dim
+    if information is not None and not bool(
+        (np.asarray(host(information, "information")) == np.eye(dim)).all()
+    ):
+        raise GraphError(f"{edge_type.tag} is an inequality, which has no information: leave it out.")
+    if np.any(np.asarray(kernel_numbers(kernel, 1) if np.ndim(kernel) == 0 else kernel) != 0):
+        raise GraphError(f"{edge_type.tag} is an inequality, which has no robust kernel: leave it out.")
+
+
 def checked_levels(level: Any, count: int) -> np.ndarray:
     """Levels: one, or (n,)."""
     levels = validate.as_ids(level, "level")

@@ -13,6 +13,7 @@ import numpy as np
 
 from graphopt.geometry import quaternion
 from graphopt.graph.behind import points_behind
+from graphopt.graph.bounds import bound_findings
 from graphopt.graph.components import connected_components
 from graphopt.graph.select import select_connected
 from graphopt.types.robust_kernels import num_kernels
@@ -34,7 +35,8 @@ class Finding:
 
     kind: str
     """"no-edges", "non-finite", "zero-quaternion", "unknown-kernel", "information-indefinite",
-    "information-singular", "isolated-vertices", "components", "gauge", "points-behind"."""
+    "information-singular", "isolated-vertices", "components", "gauge", "points-behind", "bounds-crossed",
+    "bounds-violated"."""
     severity: str
     """"error", "warning" or "note"."""
     message: str
@@ -47,6 +49,7 @@ def check(graph: GraphStore, level: int = 0) -> list[Finding]:
         return findings
     for edge_set in graph.edge_sets:
         findings.extend(_information(edge_set))
+    findings.extend(Finding(*found) for found in bound_findings(graph.vertex_sets))
     selection = graph.select(level)
     if not graph.convolutions:  # what is connected through these is not looked into
         connected = select_connected(graph, level) if graph.has_computed() else selection

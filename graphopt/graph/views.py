@@ -96,6 +96,20 @@ class Vertex:
         self._graph.hold([self.id], components)
 
     @property
+    def bounds(self) -> tuple[np.ndarray, np.ndarray]:
+        """(storage_dim,) lower and upper bounds of the estimate, infinite where there is none."""
+        vertex_set, row = self._place()
+        lower, upper = vertex_set.lower, vertex_set.upper
+        if lower is None or upper is None:
+            dim = vertex_set.type.storage_dim
+            return np.full(dim, -np.inf), np.full(dim, np.inf)
+        return lower[row].copy(), upper[row].copy()
+
+    @bounds.setter
+    def bounds(self, bounds: tuple[Any, Any]) -> None:
+        self._graph.set_bounds([self.id], *bounds)
+
+    @property
     def marginalized(self) -> bool:
         """Eliminated by the Schur complement."""
         vertex_set, row = self._place()

@@ -69,6 +69,8 @@ class Format:
     """Where the format is a folder; `name` is the attachment of graphs that came from one."""
     check: Callable[[Graph], object] | None = None
     """Raises FormatError for a graph that the format cannot hold, cheaper than `write`; None: as `write`."""
+    keeps_bounds: bool = False
+    """It has a place for bounds of estimates."""
 
     @property
     def is_folder(self) -> bool:
@@ -110,6 +112,7 @@ _BUILT_IN = (
         "every array of a graph, numpy archive",
         graph_npz.read_graph_npz,
         graph_npz.write_graph_npz,
+        keeps_bounds=True,
     ),
     Format(
         "bal_fixed_k",
@@ -272,6 +275,12 @@ def _writable(graph: Graph, path: PathLike, format: str | None, dialect: str | N
         raise FormatError(
             f"{os.fspath(path)}: some {holding} hold single components (Graph.hold), which no file format "
             "can say. Free them first, graph.hold(ids, components, held=False), or keep the graph by pickle."
+        )
+    bounded = next((vertex_set.type.tag for vertex_set in graph.vertex_sets if vertex_set.has_bounds), None)
+    if bounded is not None and not chosen.keeps_bounds:
+        raise FormatError(
+            f"{os.fspath(path)}: some {bounded} have bounds (Graph.set_bounds), for which {chosen.name} has "
+            "no place. Write .npz, keep the graph by pickle, or remove them, graph.set_bounds(ids)."
         )
     if dialect is not None:
         look_up_dialect(dialect, chosen.name)

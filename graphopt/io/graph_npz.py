@@ -2,6 +2,7 @@
 
     graphopt                                                    version of the layout, 2
     v0_tag v0_ids v0_estimate v0_fixed v0_marginalized v0_order ...   a set of vertices
+    v0_lower v0_upper                                           where some of them have bounds
     p0_tag p0_ids p0_values ...                                 a set of parameters
     e0_tag e0_vertices e0_measurement e0_information e0_kernel (names) e0_kernel_width e0_level e0_parameters
     e0_order ...                                                a set of edges of one type and arity
@@ -33,6 +34,8 @@ VERSION = 2
 MEMBER = "graphopt.npy"
 """First member of such an archive."""
 _VERTICES = ("ids", "estimate", "fixed", "marginalized")
+_BOUNDS = ("lower", "upper")
+"""Columns of vertices, where some have bounds."""
 _PARAMETERS = ("ids", "values")
 _EDGES = ("vertices", "measurement", "information", "kernel_width", "level", "parameters")
 _SHARED = ("information", "kernel", "kernel_width", "level")
@@ -49,6 +52,8 @@ def write_graph_npz(graph: Graph) -> tuple[bytes, list[str]]:
             **{f"v{k}_{name}": getattr(vertex_set, name) for name in _VERTICES},
         }
         arrays[f"v{k}_order"] = vertex_set.sequence
+        if vertex_set.has_bounds:
+            arrays |= {f"v{k}_{name}": vertex_set.look(name) for name in _BOUNDS}
     for k, parameter_set in enumerate(graph.parameter_sets):
         if parameter_set.type.image is not None:
             raise FormatError(f"{parameter_set.type.tag} holds images, which this format has no place for.")
@@ -101,6 +106,8 @@ def _graph_of(arrays: dict[str, np.ndarray]) -> Graph:
         tag = str(arrays[f"v{k}_tag"])
         order = arrays[f"v{k}_order"]
         graph.add_vertices(tag, ids, estimate, fixed=fixed, marginalized=marginalized, order=order)
+        if f"v{k}_lower" in arrays:
+            graph.set_bounds(ids, *(arrays[f"v{k}_{name}"] for name in _BOUNDS))
     for k in range(_count(arrays, "p")):
         graph.add_parameters(str(arrays[f"p{k}_tag"]), arrays[f"p{k}_ids"], arrays[f"p{k}_values"])
     for k in range(_count(arrays, "e")):

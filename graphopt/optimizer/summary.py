@@ -6,10 +6,13 @@ import json
 import math
 from dataclasses import dataclass, field
 from enum import Enum
-from typing import Any, NamedTuple
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 from graphopt.html import html_table
 from graphopt.optimizer.progress import HEAD, line_of
+
+if TYPE_CHECKING:
+    from graphopt.optimizer.kkt import KktConditions
 
 
 class TerminationType(Enum):
@@ -24,6 +27,7 @@ class TerminationType(Enum):
     USER_STOP = "The callback or the stop flag asked to stop; the best estimate so far is kept."
     USER_INTERRUPT = "Interrupted by the user; the best estimate so far is kept."
     LINEAR_SOLVER_FAILURE = "The linear system is not positive definite; the estimate before it is kept."
+    INFEASIBLE = "The inequalities were not met; the estimate violates them little, but does."
     REFUSED = "The data do not determine what was asked for; nothing was changed."
     NON_FINITE = "An error, a Jacobian or a step became NaN or infinite; the last finite estimate is kept."
 
@@ -122,6 +126,8 @@ class Summary:
     """Of a distributed optimization: `method` of the partition; `kept` vertices and their copies on all ranks
     together (`kept_copies`); largest over mean number of edges (`edge_imbalance`) and of seconds of computing
     (`imbalance`); `communication_share` of the iterations' seconds."""
+    kkt: KktConditions | None = None
+    """With bounds or inequalities: which are active, and how well the conditions of an optimum hold."""
     message: str = ""
     """What else there is to say, such as the edge whose error is not finite."""
 
@@ -169,6 +175,8 @@ class Summary:
         for tag, rows in self.points_behind.items():
             named = ", ".join(map(str, rows[:10])) + (", ..." if len(rows) > 10 else "")
             lines.append(f"{len(rows)} points behind their cameras: {tag}, edges {named}")
+        if self.kkt is not None:
+            lines.append(self.kkt.line())
         if self.precision_note:
             lines.append(self.precision_note)
         lines.append(self.termination.value + (f" {self.message}" if self.message else ""))
@@ -247,6 +255,7 @@ class Summary:
             "fixed_by_gauge": list(self.fixed_by_gauge),
             "ranks": [dict(rank) for rank in self.ranks],
             "partition": dict(self.partition),
+            "kkt": None if self.kkt is None else self.kkt.to_dict(),
             "seconds": dict(self.seconds),
             "memory_bytes": self.memory_bytes,
         }

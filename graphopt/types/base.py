@@ -224,6 +224,8 @@ class EdgeType(KnownByTag):
     `relative_pose`."""
     measure: Callable[..., Any] | None = None
     """(*vertices, *parameters), wrapped -> measurement, stored or wrapped, at which the error vanishes."""
+    inequality: bool = False
+    """No error: what the function returns is to be >= 0, number by number (`optimizer.inequalities`)."""
     made_by: tuple[Callable[..., EdgeType], tuple[Any, ...]] | None = None
     """Function and arguments that made this type of another one, where it is not registered itself."""
 
@@ -308,6 +310,7 @@ class EdgeType(KnownByTag):
             "measurement_dim": self.measurement_dim,
             "residual_dim": self.residual_dim,
             "own_jacobian": self.jacobian is not None,
+            "inequality": self.inequality,
             "tokens": list(self.file.token_counts),
             "doc": self.doc,
         }
