@@ -3,7 +3,7 @@
     rank 0 has the graph   ->  shares are dealt   ->  every rank runs the same algorithm over
     `DistributedBlockSolver`   ->  estimates are collected into rank 0's graph, and told to graphs of others
 
-What looks at the whole graph at once (convex relaxation, contest of methods, re-seating of landmarks) is left
+What looks at the whole graph at once (convex relaxation, multi-start, re-triangulation of landmarks) is left
 out of method "auto" here: with `distributed_rules(options)` one rank does the same steps.
 """
 
