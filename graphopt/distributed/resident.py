@@ -35,8 +35,8 @@ from graphopt.distributed.messages import (
     Rows,
     Sum,
 )
-from graphopt.distributed.native import Submissions
 from graphopt.distributed.part import RankPart, diagonal_places
+from graphopt.distributed.pcg import Submissions
 from graphopt.distributed.scattering import Share
 from graphopt.linear.options import SolverOptions
 from graphopt.problem.structure import Structure

@@ -37,7 +37,7 @@ from graphopt.plugins import Table
 from graphopt.suggestions import knows_its_options
 
 Reader = Callable[[bytes, str, ReadReport], Graph]
-Writer = Callable[..., tuple[bytes, list[str]]]
+Writer = Callable[..., tuple[files.Content, list[str]]]
 
 
 @dataclass(frozen=True)
@@ -239,7 +239,7 @@ def read_content(format_: Format, data: bytes, report: ReadReport) -> Graph:
         raise FormatError(f"{report.path}: {error}") from error
 
 
-def content_of(graph: Graph, format_: Format, dialect: str | None = None) -> tuple[bytes, list[str]]:
+def content_of(graph: Graph, format_: Format, dialect: str | None = None) -> tuple[files.Content, list[str]]:
     """Content of a file of a graph, and what the format does not hold. Raises FormatError, OptionError."""
     assert format_.write is not None
     chosen = for_writing(graph, format_.name, dialect)
@@ -261,7 +261,7 @@ def write(graph: Graph, path: PathLike, format: str | None = None, dialect: str 
     if chosen.folder is not None:
         return chosen.folder.write(graph, path)
     data, warnings = content_of(graph, chosen, dialect)
-    files.write_bytes(path, data)
+    files.write_content(path, data)
     return warnings
 
 

@@ -17,6 +17,7 @@ from graphopt.graph import EdgeSet, Graph, Selection
 from graphopt.linear.options import SolverChanges, SolverOptions
 from graphopt.optimizer.algorithm import AlgorithmBase, is_below_zero
 from graphopt.optimizer.bounds import has_bounds, refuse_materialized, start_within_bounds
+from graphopt.optimizer.certificate import Certifier
 from graphopt.optimizer.computed import check_computed, materializes
 from graphopt.optimizer.ending import (
     chi2_within,
@@ -144,6 +145,7 @@ class _Request(Request):
 
 def _optimize(given: Graph, request: _Request) -> Summary:
     start = time.perf_counter()
+    asked = request
     check_computed(given, request.solver)
     if request.robust not in ROBUST:
         raise OptionError(f"robust is '{request.robust}', expected one of {', '.join(ROBUST)}.")
@@ -171,7 +173,9 @@ def _optimize(given: Graph, request: _Request) -> Summary:
     try:
         if request.robust in ROBUST_METHODS:
             return _with_robust_method(graph, request, start)
-        return _Optimization(graph, request, start, is_materialized).run()
+        summary = _Optimization(graph, request, start, is_materialized).run()
+        summary.certifier = Certifier.of(given, asked)
+        return summary
     finally:
         if values is not None:
             given.compute()

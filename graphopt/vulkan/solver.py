@@ -108,6 +108,7 @@ def create(
         solver: Any = HostLinearizedSolver(
             graph, structure, options, device=device, configuration=plan.configuration
         )
+        solver.schedule_note = plan.note
     else:
         solver = ResidentBlockSolver(
             graph.parameter_sets,
