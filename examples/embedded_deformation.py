@@ -54,12 +54,12 @@ def EdgeNodeMarker(first, second, third, fourth, data):
 def deform(mesh: meshes.Mesh, rows: np.ndarray, targets: np.ndarray, num_nodes: int = 60, **options):
     """The mesh with vertices `rows` drawn to `targets`, the summary; places and estimates of the nodes."""
     places = mesh.points[_spread(mesh.points, min(num_nodes, len(mesh.points)))]
-    near, weights = _influence(mesh.points, places)
+    near, weights = influence(mesh.points, places)
     graph = graphopt.Graph()
     identity = np.r_[np.eye(3).ravel(), np.zeros(3)]
     nodes = graph.add_array(Node, np.tile(identity, (len(places), 1)))
     graph.add_edges(EdgeNodeRotation, (graphopt.sequential(nodes),), information=np.eye(6))
-    i, j = _neighbours(near).T
+    i, j = neighbours(near).T
     ends = graphopt.indexed(nodes, i), graphopt.indexed(nodes, j)
     graph.add_edges(EdgeNodeSmooth, ends, places[j] - places[i], 10.0 * np.eye(3))
     from_node = mesh.points[rows, None] - places[near[rows]]
@@ -74,7 +74,7 @@ def deform(mesh: meshes.Mesh, rows: np.ndarray, targets: np.ndarray, num_nodes: 
 
 def deformed_points(points: np.ndarray, places: np.ndarray, nodes: np.ndarray) -> np.ndarray:
     """Points (n, 3), moved with their nearest nodes (k, 12)."""
-    near, weights = _influence(points, places)
+    near, weights = influence(points, places)
     affine, shift = nodes[near, :9].reshape(*near.shape, 3, 3), nodes[near, 9:]
     moved = np.einsum("nkij,nkj->nki", affine, points[:, None] - places[near]) + places[near] + shift
     return np.einsum("nk,nki->ni", weights, moved)
@@ -89,14 +89,14 @@ def _spread(points: np.ndarray, count: int) -> np.ndarray:
     return np.array(chosen)
 
 
-def _influence(points: np.ndarray, places: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+def influence(points: np.ndarray, places: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
     """Nearest nodes (n, 4) and weights (1 - d / d_max)^2 that sum to 1; d_max: distance of the fifth."""
     distance, near = cKDTree(places).query(points, NEAREST + 1)
     weights = (1.0 - distance[:, :NEAREST] / np.maximum(distance[:, -1:], 1e-12)) ** 2 + 1e-9
     return near[:, :NEAREST], weights / weights.sum(axis=1, keepdims=True)
 
 
-def _neighbours(near: np.ndarray) -> np.ndarray:
+def neighbours(near: np.ndarray) -> np.ndarray:
     """(m, 2) ordered pairs of nodes that move a vertex together."""
     pairs = np.concatenate([near[:, [a, b]] for a in range(NEAREST) for b in range(NEAREST) if a != b])
     return np.unique(pairs, axis=0)

@@ -6,7 +6,7 @@
 Where fewer ranks are expected to be faster (`worth`), those work, and the others follow: they hear of each
 iteration, and may stop it. One rank alone optimizes as `graphopt.optimize` does.
 
-What looks at the whole graph at once (convex relaxation, contest of methods, re-seating of landmarks) is left
+What looks at the whole graph at once (convex relaxation, multi-start, re-triangulation of landmarks) is left
 out of method "auto" here: with `distributed_rules(options)` one rank does the same steps.
 """
 

@@ -150,7 +150,8 @@ class ActiveGraph(OptimizableGraph):
 
     # ---------------------------------------------------------------- Hessian
 
-    def _block_solver(self) -> Any:
+    def block_solver(self) -> Any:
+        """The block solver that the last `optimize` ran with, as of `graphopt.optimize`."""
         if self._solver is None:
             raise GraphError("There is no Hessian: call optimize() first.")
         return self._solver
@@ -181,7 +182,7 @@ class ActiveGraph(OptimizableGraph):
         return solver.b[first : first + int(solver.structure.dims[block])].copy()
 
     def _block_of(self, vertex: Any) -> tuple[Any, int]:
-        solver = self._block_solver()
+        solver = self.block_solver()
         block = solver.structure.block_of(*self._active_problem("hessian").place_of(vertex))
         if block < 0:
             raise GraphError(f"{vertex!r} is fixed or has no active edge: it has no Hessian block.")

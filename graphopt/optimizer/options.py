@@ -103,12 +103,12 @@ class AutoOptions(StopRules):
     steps were Gauss-Newton's. `inf` never does."""
     reseat_gain: float = 1e-3
     """Where chi2 first falls slowly, and at the end, eliminated landmarks with a large chi2 are tried in
-    other places (`strategies.reseat`). Go on there if that lowers chi2 by this fraction or more; `inf`:
-    never."""
+    other places (`strategies.retriangulation`). Go on there if that lowers chi2 by this fraction or more;
+    `inf`: never."""
     contest: bool = True
     """Where poses and points of a map may have ended in one of several minima (the steps were not
     Gauss-Newton's, or a robust kernel is not convex, and no proof says otherwise), run gn, dogleg and lm from
-    the start, too, and go on from the lowest point (`strategies.contest`)."""
+    the start, too, and go on from the lowest point (`strategies.multi_start`)."""
     patience: float = 2e11
     """A graph of poses without robust kernels whose chi2 is above 10 per residual (closures contradict each
     other) is given up once chi2 has fallen by less than a tenth over so many operations of factorizations on

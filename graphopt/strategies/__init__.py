@@ -2,8 +2,8 @@
 
 auto             which algorithm, and what else when chi2 falls slowly
 relaxation       a start from linear least squares
-contest          multi-start: gn, dogleg and lm from the start too
-reseat           re-triangulation of landmarks
+multi_start      gn, dogleg and lm from the start too
+retriangulation  re-triangulation of landmarks
 viewing_rays     on which ray an image sees a point
 landmark_problem many points at once, each alone
 graduated        graduated non-convexity

@@ -16,7 +16,7 @@ local method closes, and fewer iterations for the others.
 
 At the end of such runs the relaxation may prove that no other minimum is much lower (`Relaxation.gap`). Where
 it does not, and where robust kernels are not convex, g2o's methods run from the start as well, and the lowest
-point of all is kept (`contest`): a jump that lowers chi2 is not always worth it in the end. So do bundle
+point of all is kept (`multi_start`): a jump that lowers chi2 is not always worth it in the end. So do bundle
 adjustments of up to 50,000 edges where kernels are not convex or chi2 is far above noise.
 
 Neither is done in large problems where chi2 of the start is the number of residuals, or chi2 of the end the
@@ -24,8 +24,9 @@ number of residuals less that of unknowns, within the spread of the chi-square d
 the truth, or the end explains all measurements to their noise.
 
 Where chi2 first falls slowly, and again before the end if that helped, eliminated landmarks with a large
-chi2 are tried in other places (`strategies.reseat`): a few of them behind their cameras or far away make all
-others wait, and no joint step brings them back. At the start this is done where they hold most of chi2.
+chi2 are tried in other places (`strategies.retriangulation`): a few of them behind their cameras or far away
+make all others wait, and no joint step brings them back. At the start this is done where they hold most of
+chi2.
 
 Where closures contradict each other, chi2 may creep for hundreds of expensive iterations: such a run is given
 up (`AutoOptions.patience`), and says so.
@@ -59,9 +60,9 @@ from graphopt.solver.block_solver import BlockSolver
 from graphopt.solver.capabilities import capabilities_of, factor_flops_of, snapshot
 from graphopt.solver.cpu import SMALL_DIM
 from graphopt.solver.trial import Damping
-from graphopt.strategies.contest import Contest, has_convex_kernels
+from graphopt.strategies.multi_start import MultiStart, has_convex_kernels
 from graphopt.strategies.relaxation import Relaxation
-from graphopt.strategies.reseat import images_of_landmarks, reseat_landmarks
+from graphopt.strategies.retriangulation import images_of_landmarks, retriangulate_landmarks
 
 _POSES_AND_POINTS = ("pose", "point")  # roles whose units are metres and radians
 _LARGEST_RATIO = 0.99  # of two decreases in a row, for the sum of those to come
@@ -107,9 +108,9 @@ class Auto(AlgorithmBase):
         self._decrease = np.inf
         self._relaxation: Relaxation | None = None
         self._start: list[np.ndarray] | None = None
-        self._jumped = self._contested = self._is_small = self._is_affordable = False
+        self._jumped = self._has_multi_started = self._is_small = self._is_affordable = False
         self._loosened_at = np.inf
-        self._num_reseated = 0
+        self._num_retriangulated = 0
         self._looked_early = False
         self._creeping: list[float] = []
         """chi2 from where it was last higher by more than `_CREEPING` on."""
@@ -125,8 +126,8 @@ class Auto(AlgorithmBase):
         structure = solver.structure
         self._is_small = structure.dim <= SMALL_DIM and structure.num_kept == structure.num_blocks
         self._is_affordable = structure.num_edges <= _AFFORDABLE
-        may_contest = self.options.contest and (uniform or self._is_small or self._is_affordable)
-        self._start = snapshot(solver) if may_contest else None
+        may_multi_start = self.options.contest and (uniform or self._is_small or self._is_affordable)
+        self._start = snapshot(solver) if may_multi_start else None
 
     def first_looks(self, structure: Structure) -> list[tuple[EdgeGroup, int]]:
         """Groups and slots whose chi2 by vertex the first iteration asks for."""
@@ -159,7 +160,7 @@ class Auto(AlgorithmBase):
         before = self._chi2
         waste = 0.0
         if iteration == 0 and self._has_landmarks():
-            first = self._reseat(Step(Outcome.CONTINUE, before, None, 0), _DOMINANT)
+            first = self._retriangulate(Step(Outcome.CONTINUE, before, None, 0), _DOMINANT)
             before, waste = first.chi2, first.restart_seconds
         step = self._algorithm.step(iteration, signals)
         step = replace(step, settles_chi2=True, restart_seconds=waste)
@@ -168,13 +169,13 @@ class Auto(AlgorithmBase):
         if self._is_stuck(iteration, before, step.chi2):
             step = self._relax(step)
         step = self._settle(step, before)
-        if self._may_reseat(step, before):
+        if self._may_retriangulate(step, before):
             self._looked_early = True
-            step = self._reseat(step, self.options.reseat_gain)
+            step = self._retriangulate(step, self.options.reseat_gain)
         if step.outcome is Outcome.CONTINUE and self._is_hopeless(step.chi2):
             return self._give_up(step)
-        if self._may_contest(step, iteration):
-            step = self._contest(step, iteration, signals)
+        if self._may_multi_start(step, iteration):
+            step = self._multi_start(step, iteration, signals)
         self._chi2 = step.chi2
         return step
 
@@ -276,11 +277,11 @@ class Auto(AlgorithmBase):
             step, outcome=Outcome.CONTINUE, chi2=chi2, lambda_=None, trials=step.trials + 1, step_size=np.inf
         )
 
-    def _may_contest(self, step: Step, iteration: int) -> bool:
+    def _may_multi_start(self, step: Step, iteration: int) -> bool:
         """It ends or takes long, in a minimum that may be one of several."""
         due = step.outcome in (Outcome.CONVERGED, Outcome.NO_IMPROVEMENT, Outcome.LINEAR_SOLVER_FAILURE)
         due |= iteration + 1 == max(int(_LONG * self.options.max_iterations), 1)
-        if self._contested or self._start is None or not due:
+        if self._has_multi_started or self._start is None or not due:
             return False
         assert isinstance(self._algorithm, TrustRegion | ScaledDamping)
         structure = self._solver.structure
@@ -292,26 +293,26 @@ class Auto(AlgorithmBase):
             return step.chi2 > _CONTRADICTION * self._num_residuals()
         return self._jumped or self._algorithm.was_limited
 
-    def _contest(self, step: Step, iteration: int, signals: StopSignals) -> Step:
+    def _multi_start(self, step: Step, iteration: int, signals: StopSignals) -> Step:
         """Go on from the best point that other methods find, unless this one is known to be it."""
         assert self._start is not None and isinstance(self._algorithm, TrustRegion | ScaledDamping)
         solver = self._solver
         if not solver.structure.has_kernels and self._is_proven():
             return step
-        self._contested = True
+        self._has_multi_started = True
         uniform = isinstance(self._algorithm, TrustRegion)
         is_newton = uniform and not self._jumped and not self._algorithm.was_limited
-        contest = Contest(solver, self._start, signals, self.options.max_iterations)
-        verdict = contest.run(step.chi2, iteration + 1, is_newton, has_plateaus=uniform)
-        step = replace(step, trials=step.trials + verdict.num_steps)
-        if verdict.winner is None:
+        candidates = MultiStart(solver, self._start, signals, self.options.max_iterations)
+        result = candidates.run(step.chi2, iteration + 1, is_newton, has_plateaus=uniform)
+        step = replace(step, trials=step.trials + result.num_steps)
+        if result.winner is None:
             return step
         self._decrease = np.inf
-        self._algorithm.start(solver, verdict.chi2)
+        self._algorithm.start(solver, result.chi2)
         if uniform:
             self._algorithm.resume()
-        self.note = f"Went on from where {verdict.winner} led from the start, chi2 {verdict.chi2:.6g}."
-        return replace(step, outcome=Outcome.CONTINUE, chi2=verdict.chi2, step_size=np.inf)
+        self.note = f"Went on from where {result.winner} led from the start, chi2 {result.chi2:.6g}."
+        return replace(step, outcome=Outcome.CONTINUE, chi2=result.chi2, step_size=np.inf)
 
     def _is_proven(self) -> bool:
         """The relaxation shows that no other minimum is much lower."""
@@ -326,7 +327,7 @@ class Auto(AlgorithmBase):
         structure = self._solver.structure
         return np.isfinite(self.options.reseat_gain) and structure.num_kept < structure.num_blocks
 
-    def _may_reseat(self, step: Step, before: float) -> bool:
+    def _may_retriangulate(self, step: Step, before: float) -> bool:
         """It has slowed down for the first time, or would end and the last look was not in vain."""
         if not self._has_landmarks():
             return False
@@ -334,14 +335,14 @@ class Auto(AlgorithmBase):
             slow = np.isfinite(step.step_size) and before - step.chi2 <= _SLOW * before
             return slow and not self._looked_early
         ending = step.outcome in (Outcome.CONVERGED, Outcome.NO_IMPROVEMENT)
-        return ending and (self._num_reseated > 0 or not self._looked_early)
+        return ending and (self._num_retriangulated > 0 or not self._looked_early)
 
-    def _reseat(self, step: Step, share: float) -> Step:
+    def _retriangulate(self, step: Step, share: float) -> Step:
         """Go on from better places of the landmarks if chi2 is lower by this share there."""
         assert self._algorithm is not None
         solver = self._solver
         start = time.perf_counter()
-        result = reseat_landmarks(solver.structure, share * step.chi2, solver)
+        result = retriangulate_landmarks(solver.structure, share * step.chi2, solver)
         for number, rows in result.moved:
             solver.take(number, rows)
         seconds = step.restart_seconds + time.perf_counter() - start
@@ -349,10 +350,10 @@ class Auto(AlgorithmBase):
         if not result.num_landmarks:
             return step
         chi2 = solver.chi2()
-        self._num_reseated += result.num_landmarks
+        self._num_retriangulated += result.num_landmarks
         self._decrease = np.inf
         self._algorithm.start(solver, chi2)
-        self.note = f"Moved {self._num_reseated} landmarks to other places, each to a lower chi2."
+        self.note = f"Moved {self._num_retriangulated} landmarks to other places, each to a lower chi2."
         return replace(step, outcome=Outcome.CONTINUE, chi2=chi2, step_size=np.inf)
 
 

@@ -148,10 +148,9 @@ def _known(num_image: int) -> type[KnownPoint]:
     return type(name, (KnownPoint,), values)
 
 
-def _define_model(model: RigCameraModel) -> tuple[ParameterType, VertexType, EdgeType, EdgeType, EdgeType]:
-    """Parameter, vertex and edge types of one camera model."""
-    parameter, vertex = _intrinsics_parameter(model), _intrinsics_vertex(model)
-    label, tag, project = _camel(model.name), model.name.upper(), model.project
+def _residuals(model: RigCameraModel) -> tuple[Any, ...]:
+    """Residuals of a landmark, of a known one, and with calibration; whether a camera sees either."""
+    project = model.project
 
     def pixel(pose: SE3, point: Array, mounting: SE3, intrinsics: Array, measured: Array) -> Array:
         return project(intrinsics, _in_camera(pose, mounting, point)) - measured
@@ -177,6 +176,14 @@ def _define_model(model: RigCameraModel) -> tuple[ParameterType, VertexType, Edg
     calib_pixel.__doc__ = (
         f"The same with calibration and time offset; measured: u, v and their velocity ({model.name})."
     )
+    return pixel, pose_pixel, calib_pixel, sees, sees_known
+
+
+def _define_model(model: RigCameraModel) -> tuple[ParameterType, VertexType, EdgeType, EdgeType, EdgeType]:
+    """Parameter, vertex and edge types of one camera model."""
+    parameter, vertex = _intrinsics_parameter(model), _intrinsics_vertex(model)
+    label, tag = _camel(model.name), model.name.upper()
+    pixel, pose_pixel, calib_pixel, sees, sees_known = _residuals(model)
     constants = (ParameterSE3Offset, parameter)
     return (
         parameter,

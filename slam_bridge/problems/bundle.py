@@ -98,16 +98,7 @@ def bundle(
 ) -> Result:
     """Optimize a selection and, if asked, write the result into the map."""
     estimate = (estimate,) if isinstance(estimate, str) else tuple(estimate)
-    if selection.fixed.all() and (selection.points_fixed or not len(selection.landmarks)):
-        raise OptionError(
-            f"{name}: every keyframe is fixed and there are no free landmarks; nothing to optimize."
-        )
-    selection.refuse_non_finite()
-    if "time_offset" in estimate and len(selection.observations) and not selection.observations.flow.any():
-        raise OptionError(
-            f"{name}: no observation has the velocity of its pixel, without which none shows a time offset: "
-            "add_observations(..., flow=) [px/s]."
-        )
+    _refuse_impossible(name, selection, estimate)
     window = window or Window()
     start, holds = selection, selection.holds()
     far = selection.landmarks_far()
@@ -158,6 +149,20 @@ def bundle(
     clock.lap("write")
     result.seconds.update(clock.total())
     return result
+
+
+def _refuse_impossible(name: str, selection: Selection, estimate: tuple[str, ...]) -> None:
+    """`OptionError` where nothing is free, a number is not finite, or no pixel shows a time offset."""
+    if selection.fixed.all() and (selection.points_fixed or not len(selection.landmarks)):
+        raise OptionError(
+            f"{name}: every keyframe is fixed and there are no free landmarks; nothing to optimize."
+        )
+    selection.refuse_non_finite()
+    if "time_offset" in estimate and len(selection.observations) and not selection.observations.flow.any():
+        raise OptionError(
+            f"{name}: no observation has the velocity of its pixel, without which none shows a time offset: "
+            "add_observations(..., flow=) [px/s]."
+        )
 
 
 def _lost_stay(start: Selection, found: Selection, now: Judgement) -> Selection:

@@ -121,51 +121,27 @@ def essential_graph_optimization(
         raise OptionError(f"mode is {mode!r}, expected one of {', '.join(MODES)}.")
     if not len(world.keyframes):
         raise OptionError("essential_graph_optimization: the map has no keyframes.")
-    with world.lock:
-        links = links or essential_links(world)
-        loops, frames = world.loops, world.keyframes
-        ids, poses, loop_ids = frames.ids.copy(), frames["world_T_body"].copy(), loops.ids.copy()
-        closures = Links(
-            *(loops[name].copy() for name in ("first", "second", "first_S_second", "information"))
-        )
-        held = ids[[np.argmin(frames["stamp"])]] if fixed is None else np.atleast_1d(whole_numbers(fixed))
-        frames.rows(held)  # refuses ids that the map does not have
-        held_mask = np.isin(ids, held) | frames["fixed"]
-        velocity, biases = frames["velocity"].copy(), (frames["gyro_bias"].copy(), frames["acc_bias"].copy())
-    if not held_mask.any():
-        raise OptionError(f"fixed is {fixed!r}: at least one keyframe of the map has to stay.")
+    links, state = _state(world, links, fixed)
+    ids, poses, loop_ids, stays = state.ids, state.poses, state.loop_ids, state.stays
     start = np.concatenate([poses, np.ones((len(poses), 1))], axis=1)
     for key, similarity in (corrected or {}).items():
         start[int(world.keyframes.rows(key))] = _corrected(key, similarity)
     clock.lap("select")
     up = _up(world.gravity) if mode == "4dof" else None
     turned_up = start if up is None else np.asarray((Sim3(up) * Sim3(start)).storage)
-    graph, loop_set = _graph(mode, ids, turned_up, held_mask, links, closures, options)
+    graph, loop_set = _graph(mode, ids, turned_up, stays, links, state.closures, options)
     clock.lap("build")
-    inliers = np.ones(len(loop_ids), bool)
-    summary, rounds = optimize(graph, options, clock), 1
-    chi2 = _chi2(graph, loop_set)
-    limit = chi2_quantile(options.confidence, MODES[mode][2])
-    while rounds < options.rounds and is_usable(summary) and not clock.is_over:
-        now = _judged(chi2, limit, inliers, rounds + 1 == options.rounds)
-        if np.array_equal(now, inliers):
-            break
-        inliers = now
-        _take_part(graph, loop_set, _measured(mode, closures)[1], inliers)
-        summary, rounds = optimize(graph, options, clock), rounds + 1
-        chi2 = _chi2(graph, loop_set, closures, mode)
+    summary, rounds, chi2, inliers = _rounds(graph, loop_set, mode, state.closures, options, clock)
     found = _poses(mode, graph)
     if up is not None:
         found = np.asarray((Sim3(up).inverse() * Sim3(found)).storage)
-        found[held_mask] = start[held_mask]
+        found[stays] = start[stays]
     moved = _moved(
         world, ids, start if corrected is None else np.column_stack([poses, np.ones(len(ids))]), found
     )
     clock.lap("landmarks")
-    turned = _turned(velocity, poses, found)
-    states = States(
-        ids[~held_mask], found[~held_mask, :7], turned[~held_mask], *(biase[~held_mask] for biase in biases)
-    )
+    turned = _turned(state.velocity, poses, found)
+    states = States(ids[~stays], found[~stays, :7], turned[~stays], *(bias[~stays] for bias in state.biases))
     refused = "" if rounds > 1 or has_begun(summary) else NOT_BEGUN
     if options.update and is_usable(summary) and not refused:
         _write(world, ids, found, turned, moved, loop_ids, inliers)
@@ -184,6 +160,66 @@ def essential_graph_optimization(
         extra=extra,
         refused=refused,
     )
+
+
+@dataclass(frozen=True, eq=False)
+class _State:
+    """Copies of what a map says of its k keyframes and of its loops."""
+
+    ids: np.ndarray
+    poses: np.ndarray
+    """(k, 7) world_T_body."""
+    velocity: np.ndarray
+    biases: tuple[np.ndarray, np.ndarray]
+    """Of gyroscope and accelerometer, (k, 3) each."""
+    stays: np.ndarray
+    """(k,) bool: the pose is fixed."""
+    loop_ids: np.ndarray
+    closures: Links
+
+
+def _state(world: Map, links: Links | None, fixed: Any) -> tuple[Links, _State]:
+    """Links and copies, taken under the map's lock; `fixed` as of `essential_graph_optimization`."""
+    with world.lock:
+        links = links or essential_links(world)
+        loops, frames = world.loops, world.keyframes
+        ids = frames.ids.copy()
+        closures = Links(
+            *(loops[name].copy() for name in ("first", "second", "first_S_second", "information"))
+        )
+        chosen = ids[[np.argmin(frames["stamp"])]] if fixed is None else np.atleast_1d(whole_numbers(fixed))
+        frames.rows(chosen)  # refuses ids that the map does not have
+        state = _State(
+            ids,
+            frames["world_T_body"].copy(),
+            frames["velocity"].copy(),
+            (frames["gyro_bias"].copy(), frames["acc_bias"].copy()),
+            np.isin(ids, chosen) | frames["fixed"],
+            loops.ids.copy(),
+            closures,
+        )
+    if not state.stays.any():
+        raise OptionError(f"fixed is {fixed!r}: at least one keyframe of the map has to stay.")
+    return links, state
+
+
+def _rounds(
+    graph: graphopt.Graph, loops: slice, mode: str, closures: Links, options: SolveOptions, clock: Clock
+) -> tuple[graphopt.Summary, int, np.ndarray, np.ndarray]:
+    """Optimize until the loops' verdicts repeat: summary, rounds, chi2 of the loops, which are inliers."""
+    inliers = np.ones(len(closures.first), bool)
+    summary, rounds = optimize(graph, options, clock), 1
+    chi2 = _chi2(graph, loops)
+    limit = chi2_quantile(options.confidence, MODES[mode][2])
+    while rounds < options.rounds and is_usable(summary) and not clock.is_over:
+        now = _judged(chi2, limit, inliers, rounds + 1 == options.rounds)
+        if np.array_equal(now, inliers):
+            break
+        inliers = now
+        _take_part(graph, loops, _measured(mode, closures)[1], inliers)
+        summary, rounds = optimize(graph, options, clock), rounds + 1
+        chi2 = _chi2(graph, loops, closures, mode)
+    return summary, rounds, chi2, inliers
 
 
 def _corrected(key: int, given: Any) -> np.ndarray:

@@ -168,26 +168,8 @@ def pose_inertial_optimization(
     """
     options = options or DEFAULTS
     clock, rig = Clock(options), Rig.of(rig)
-    for name, given_state in (("frame", frame), ("previous", previous)):
-        if given_state is not None:
-            _refuse_state(name, given_state)
-    if not isinstance(measured, Preintegrated):
-        raise OptionError(
-            f"measured is {measured!r}, expected Preintegrated. Where samples are missing there is none: "
-            "`pose_optimization`."
-        )
-    down = np.asarray(gravity, float)
-    if down.shape != (3,) or not np.isfinite(down).all():
-        raise OptionError(f"gravity is {gravity!r}, expected three finite numbers [m/s^2].")
-    if prior is not None and not np.array_equal(prior.kind, _STATE):
-        raise OptionError(
-            f"the prior is over kinds {prior.kind.tolist()}, expected one state: pose, velocity, biases of "
-            "gyroscope and accelerometer."
-        )
-    graph = graph or InertialFrameGraph(rig, prior is not None)
-    if graph.previous_is_free != (prior is not None):
-        raise OptionError("the graph was made with previous_is_free the other way round; make another one.")
-    graph.refuse_other(rig)
+    down = _checked(frame, previous, measured, prior, gravity)
+    graph = _graph_of(graph, rig, prior is not None)
     measured = measured.near(previous.gyro_bias, previous.acc_bias)
     start = frame or previous.predicted(measured, down)
     seen = widened(rig, start.world_T_body, seen)
@@ -229,6 +211,42 @@ def pose_inertial_optimization(
         refused=refused,
         covariance_of=covariance_of_frame(lambda: new_prior.information, owner),
     )
+
+
+def _graph_of(graph: InertialFrameGraph | None, rig: Rig, previous_is_free: bool) -> InertialFrameGraph:
+    """The graph that was given, checked, or a new one."""
+    graph = graph or InertialFrameGraph(rig, previous_is_free)
+    if graph.previous_is_free != previous_is_free:
+        raise OptionError("the graph was made with previous_is_free the other way round; make another one.")
+    graph.refuse_other(rig)
+    return graph
+
+
+def _checked(
+    frame: FrameState | None,
+    previous: FrameState,
+    measured: Preintegrated,
+    prior: MarginalPrior | None,
+    gravity: Any,
+) -> np.ndarray:
+    """Gravity (3,) [m/s^2]; `OptionError` for a state, measurement or prior that is none."""
+    for name, given_state in (("frame", frame), ("previous", previous)):
+        if given_state is not None:
+            _refuse_state(name, given_state)
+    if not isinstance(measured, Preintegrated):
+        raise OptionError(
+            f"measured is {measured!r}, expected Preintegrated. Where samples are missing there is none: "
+            "`pose_optimization`."
+        )
+    down = np.asarray(gravity, float)
+    if down.shape != (3,) or not np.isfinite(down).all():
+        raise OptionError(f"gravity is {gravity!r}, expected three finite numbers [m/s^2].")
+    if prior is not None and not np.array_equal(prior.kind, _STATE):
+        raise OptionError(
+            f"the prior is over kinds {prior.kind.tolist()}, expected one state: pose, velocity, biases of "
+            "gyroscope and accelerometer."
+        )
+    return down
 
 
 def _refuse_state(name: str, state: FrameState) -> None:

@@ -60,22 +60,8 @@ def sim3_alignment(
     """
     options = options or _DEFAULTS
     clock = Clock(options)
-    given = [
-        np.asarray(values, float) for values in (points_first, points_second, pixels_first, pixels_second)
-    ]
-    n = len(given[0])
-    for one, width in zip(given, (3, 3, 2, 2), strict=True):
-        if one.shape != (n, width):
-            raise OptionError(f"sim3_alignment got shape {one.shape}, expected ({n}, {width}).")
-    one, two = given[:2]
-    rays = [_rays(camera, pixel) for camera, pixel in zip(cameras, given[2:], strict=True)]
-    numbers = np.concatenate([*(ray.reshape(n, 9) for ray in rays), one, two], axis=1)
-    usable = np.asarray(np.isfinite(numbers).all(axis=1))
-    with np.errstate(invalid="ignore"):
-        for points, ray in zip((one, two), rays, strict=True):
-            usable &= np.einsum("nd,nd->n", points, ray[:, 2]) > 0.0
-    one, two = (np.where(usable[:, None], points, 1.0) for points in (one, two))
-    rays = [np.where(usable[:, None, None], ray, np.eye(3)) for ray in rays]
+    one, two, rays, usable = _pairs(cameras, points_first, points_second, pixels_first, pixels_second)
+    n = len(usable)
     weights = _weights(sigma, n)
     limit = chi2_quantile(options.confidence, 2)
     if start is None:
@@ -116,6 +102,25 @@ def sim3_alignment(
         extra={"first_S_second": similarity, "information": information},
         refused=refused,
     )
+
+
+def _pairs(
+    cameras: tuple[Camera, Camera], *arrays: Any
+) -> tuple[np.ndarray, np.ndarray, list[np.ndarray], np.ndarray]:
+    """Points (n, 3) of both, rays (n, 3, 3) of both, and (n,) bool: all is finite and before its camera."""
+    given = [np.asarray(values, float) for values in arrays]
+    n = len(given[0])
+    for values, width in zip(given, (3, 3, 2, 2), strict=True):
+        if values.shape != (n, width):
+            raise OptionError(f"sim3_alignment got shape {values.shape}, expected ({n}, {width}).")
+    rays = [_rays(camera, pixel) for camera, pixel in zip(cameras, given[2:], strict=True)]
+    numbers = np.concatenate([*(ray.reshape(n, 9) for ray in rays), *given[:2]], axis=1)
+    usable = np.asarray(np.isfinite(numbers).all(axis=1))
+    with np.errstate(invalid="ignore"):
+        for points, ray in zip(given[:2], rays, strict=True):
+            usable &= np.einsum("nd,nd->n", points, ray[:, 2]) > 0.0
+    first, second = (np.where(usable[:, None], points, 1.0) for points in given[:2])
+    return first, second, [np.where(usable[:, None, None], ray, np.eye(3)) for ray in rays], usable
 
 
 def _weights(sigma: Any, n: int) -> np.ndarray:

@@ -10,6 +10,7 @@ import numpy as np
 
 from slam_bridge.imu import ImuSamples
 from slam_bridge.readers.calibration import Calibration
+from slam_bridge.readers.events import ImageEvent, ImuEvent
 from slam_bridge.readers.kitti import is_odometry
 from slam_bridge.readers.kitti_raw import is_drive
 from slam_bridge.readers.sequence import Sequence, SequenceError
@@ -18,7 +19,6 @@ from slam_bridge.readers.tum_rgbd import is_tum_rgbd, open_tum_rgbd
 
 if TYPE_CHECKING:
     from slam_bridge.pipeline.options import PipelineOptions
-    from slam_bridge.pipeline.sources import ImageEvent, ImuEvent
 
 
 def folder_kind(folder: Path) -> str:
@@ -83,8 +83,6 @@ class FolderSource:
 
     def events(self, options: PipelineOptions) -> Iterator[ImuEvent | ImageEvent]:
         """Samples up to each frame and one beyond, then the frame."""
-        from slam_bridge.pipeline.sources import ImageEvent, ImuEvent
-
         self.refuse(options)
         sequence, first = self.sequence, 0
         count = len(sequence.rig) if options.is_stereo else 1

@@ -18,12 +18,11 @@ import numpy as np
 from graphopt.errors import OptionError
 from slam_bridge.readers.calibration import Calibration
 from slam_bridge.readers.euroc import StateTable
+from slam_bridge.readers.events import ImageEvent, ImuEvent, Pairing
 from slam_bridge.readers.sequence import SequenceError, opencv
 
 if TYPE_CHECKING:
     from slam_bridge.pipeline.options import PipelineOptions
-    from slam_bridge.pipeline.sources import ImageEvent, ImuEvent
-
 _IMAGES = ("sensor_msgs/msg/Image", "sensor_msgs/msg/CompressedImage")
 _IMU = "sensor_msgs/msg/Imu"
 _CHANNELS = {
@@ -87,8 +86,6 @@ class BagSource:
 
     def events(self, options: PipelineOptions) -> Iterator[ImuEvent | ImageEvent]:
         """Messages in the order of the bag; raises `SequenceError` where a mode's topic is missing."""
-        from slam_bridge.pipeline.sources import ImuEvent, Pairing
-
         count = len(self.images) if options.is_stereo else 1
         if options.is_stereo and count < 2:
             raise SequenceError(
@@ -143,8 +140,6 @@ def _raw(topic: str) -> str:
 
 def _with_depth(frame: ImageEvent, has_depth: bool) -> ImageEvent:
     """The last of the images is the depth image, in metres."""
-    from slam_bridge.pipeline.sources import ImageEvent
-
     if not has_depth:
         return frame
     *images, depth = frame.images

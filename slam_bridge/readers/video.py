@@ -10,12 +10,12 @@ from typing import TYPE_CHECKING, Any
 from slam_bridge.imu import ImuSamples
 from slam_bridge.readers.calibration import Calibration
 from slam_bridge.readers.euroc import StateTable, read_imu
+from slam_bridge.readers.events import ImageEvent, ImuEvent
 from slam_bridge.readers.folders import samples_until
 from slam_bridge.readers.sequence import SequenceError, opencv
 
 if TYPE_CHECKING:
     from slam_bridge.pipeline.options import PipelineOptions
-    from slam_bridge.pipeline.sources import ImageEvent, ImuEvent
 
 
 class VideoSource:
@@ -38,8 +38,6 @@ class VideoSource:
 
     def events(self, options: PipelineOptions) -> Iterator[ImuEvent | ImageEvent]:
         """Samples up to and past each frame, then the frame."""
-        from slam_bridge.pipeline.sources import ImageEvent, ImuEvent
-
         if options.is_stereo or options.has_depth:
             raise SequenceError(f"{self.name}: a video is of one camera; choose mode mono or mono-inertial.")
         if options.is_inertial and self._imu is None:
@@ -81,8 +79,6 @@ class WebcamSource:
 
     def events(self, options: PipelineOptions) -> Iterator[ImuEvent | ImageEvent]:
         """Images until the camera stops or the consumer does."""
-        from slam_bridge.pipeline.sources import ImageEvent
-
         if options.mode != "mono":
             raise SequenceError(
                 f"{self.name}: mode is {options.mode}; a webcam has one camera and no IMU: mode mono."

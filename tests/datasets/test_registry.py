@@ -63,7 +63,7 @@ class Publisher(http.server.BaseHTTPRequestHandler):
 def publisher(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[str]:
     monkeypatch.setenv("GRAPHOPT_CACHE_DIR", str(tmp_path / "cache"))
     monkeypatch.delenv("GRAPHOPT_DATA", raising=False)
-    registry._present.cache_clear()
+    registry.files_below.cache_clear()
     Publisher.files, Publisher.break_after, Publisher.asked = {"/one.bin": CONTENT}, None, []
     Publisher.states_version = True
     server = http.server.ThreadingHTTPServer(("127.0.0.1", 0), Publisher)
@@ -104,11 +104,11 @@ def test_copies_are_found_below_graphopt_data(tmp_path: Path, monkeypatch: pytes
         find("intel").path()
     deep = tmp_path / "data" / "some" / "where"
     deep.mkdir(parents=True)
-    registry._present.cache_clear()
+    registry.files_below.cache_clear()
     assert find("intel").path() is None
     (deep / "problem-49-7776-pre.txt.xz").write_bytes(b"x")
     (deep / "MH_01_easy").mkdir()
-    registry._present.cache_clear()
+    registry.files_below.cache_clear()
     assert find("ladybug-49").path() == deep / "problem-49-7776-pre.txt.xz"
     assert find("MH_01").path() == deep / "MH_01_easy"
 

@@ -67,8 +67,8 @@ def test_embedded_deformation_has_numpys_energy():
     a, t = nodes[:, :9].reshape(-1, 3, 3), nodes[:, 9:]
     gram = np.einsum("nki,nkj->nij", a, a)
     rotation = (gram[:, [0, 0, 1], [1, 2, 2]] ** 2).sum() + ((gram[:, range(3), range(3)] - 1.0) ** 2).sum()
-    near, _ = embedded_deformation._influence(mesh.points, places)
-    i, j = embedded_deformation._neighbours(near).T
+    near, _ = embedded_deformation.influence(mesh.points, places)
+    i, j = embedded_deformation.neighbours(near).T
     smooth = np.einsum("nij,nj->ni", a[i], places[j] - places[i]) + places[i] + t[i] - places[j] - t[j]
     fit = 100.0 * ((deformed.points[rows] - targets) ** 2).sum()
     assert rotation + 10.0 * (smooth**2).sum() + fit == pytest.approx(summary.final_chi2, rel=1e-9)

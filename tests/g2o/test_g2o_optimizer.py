@@ -286,12 +286,12 @@ def test_estimates_can_be_changed_between_runs():
     optimizer = ring(ours)
     optimizer.initialize_optimization()
     optimizer.optimize(10)
-    best, first = optimizer.active_chi2(), optimizer._solver
+    best, first = optimizer.active_chi2(), optimizer.block_solver()
     start = optimizer.vertex(3).estimate()
     optimizer.vertex(3).set_estimate(isometry(ours, [3.0, 0.0, 0.0]))
     optimizer.initialize_optimization()
     optimizer.optimize(10)
-    assert optimizer._solver is first
+    assert optimizer.block_solver() is first
     assert optimizer.active_chi2() == pytest.approx(best, rel=1e-9)
     np.testing.assert_allclose(optimizer.vertex(3).estimate().matrix(), start.matrix(), atol=1e-5)
     edge = next(iter(optimizer.edges()))

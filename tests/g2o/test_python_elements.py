@@ -266,7 +266,7 @@ def test_no_python_edges_stay_native():
     optimizer = ring(ours)
     optimizer.initialize_optimization()
     optimizer.optimize(1)
-    assert type(optimizer._solver).__name__ == "CpuBlockSolver"
+    assert type(optimizer.block_solver()).__name__ == "CpuBlockSolver"
 
 
 def _derived_between_poses(g2o, algorithm):

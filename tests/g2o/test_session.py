@@ -59,9 +59,9 @@ def test_marginals_are_blocks_of_the_inverse():
     )
     upper = matrix.to_array()
     covariance = np.triu(upper) + np.triu(upper, 1).T
-    structure = optimizer._solver.structure
+    structure = optimizer.block_solver().structure
     hessian = np.zeros((42, 42))
-    values = optimizer._solver.values
+    values = optimizer.block_solver().values
     for col in range(structure.num_blocks):
         for k in range(structure.pattern.col_ptr[col], structure.pattern.col_ptr[col + 1]):
             row = structure.pattern.row_idx[k]

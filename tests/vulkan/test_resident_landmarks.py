@@ -12,7 +12,7 @@ from graphopt.linear.options import SolverOptions
 from graphopt.problem.structure import Structure
 from graphopt.solver.trial import Damping
 from graphopt.strategies.landmark_problem import chi2_by_vertex
-from graphopt.strategies.reseat import reseat_landmarks
+from graphopt.strategies.retriangulation import retriangulate_landmarks
 from graphopt.vulkan.data import views
 from graphopt.vulkan.solver import create
 
@@ -79,9 +79,9 @@ def test_the_device_finds_the_landmarks_that_the_host_finds(variant):
     """And they move to the same places; the host's estimates are the device's before."""
     graph = thrown(bundle_adjustment())
     expected = graph.copy()
-    found = reseat_landmarks(Structure(expected.select()))
+    found = retriangulate_landmarks(Structure(expected.select()))
     solver = solver_of(graph, variant)
-    result = reseat_landmarks(solver.structure, 0.0, solver)
+    result = retriangulate_landmarks(solver.structure, 0.0, solver)
     assert result.num_landmarks == found.num_landmarks >= 3
     assert result.gain == pytest.approx(found.gain, rel=1e-12)
     for (number, rows), (own_number, own_rows) in zip(found.moved, result.moved, strict=True):
@@ -95,8 +95,8 @@ def test_nothing_moves_that_gains_less_than_asked_for():
     """The estimates stay, though candidates were better."""
     graph = thrown(bundle_adjustment())
     before = graph.vertex_set("VERTEX_TRACKXYZ").estimate.copy()
-    gain = reseat_landmarks(Structure(graph.copy().select())).gain
-    assert reseat_landmarks(Structure(graph.select()), 1.001 * gain).num_landmarks == 0
+    gain = retriangulate_landmarks(Structure(graph.copy().select())).gain
+    assert retriangulate_landmarks(Structure(graph.select()), 1.001 * gain).num_landmarks == 0
     np.testing.assert_array_equal(graph.vertex_set("VERTEX_TRACKXYZ").estimate, before)
 
 

@@ -105,7 +105,7 @@ class Dataset:
         if self.destination().exists():
             yield self.destination()
         names = (self.file_name, self.stem, *(f"{self.stem}{ending}" for ending in _COMPRESSED), self.name)
-        present = _present(tuple(data_folders()))
+        present = files_below(tuple(data_folders()))
         yield from (present[name] for name in names if name in present)
 
 
@@ -130,7 +130,7 @@ def data_folders() -> list[Path]:
 
 
 @functools.lru_cache(maxsize=1)
-def _present(roots: tuple[Path, ...]) -> dict[str, Path]:
+def files_below(roots: tuple[Path, ...]) -> dict[str, Path]:
     """Files and folders below some folders by name; the first of a name."""
     paths: dict[str, Path] = {}
     for root in roots:

@@ -2,15 +2,12 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any, ClassVar
+from typing import Any, ClassVar
 
 from graphopt.cpu_kernels import kernels
 from graphopt.g2o.elements.base import INVALID_ID, Data, DataContainer, HyperGraphElementType
 from graphopt.g2o.elements.vertices import Vertex
 from graphopt.g2o.engine.storage import fast_method
-
-if TYPE_CHECKING:
-    from graphopt.g2o.optimizable_graph import OptimizableGraph
 
 
 class Edge(DataContainer, kernels.EdgeRow):
@@ -22,7 +19,7 @@ class Edge(DataContainer, kernels.EdgeRow):
 
     def __init__(self, id: int = INVALID_ID) -> None:
         self._id = id
-        self._graph: OptimizableGraph | None = None
+        self._graph: Any = None  # the graph that has it
         self._data: list[Data] | None = None
         self._vertices = []
 

@@ -2,19 +2,15 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+from typing import Any
 
 import numpy as np
-
-if TYPE_CHECKING:
-    from graphopt.g2o.elements.edges import OptimizableGraph_Edge
-    from graphopt.g2o.elements.vertices import OptimizableGraph_Vertex
 
 NUMERIC_STEP = 1e-9
 """Step of numeric Jacobians, g2o's own."""
 
 
-def numeric_jacobians(edge: OptimizableGraph_Edge) -> list[np.ndarray]:
+def numeric_jacobians(edge: Any) -> list[np.ndarray]:
     """Central differences through each vertex' oplus, with g2o's step."""
     result = []
     before = edge._chunk.error[edge._row].copy()
@@ -32,9 +28,7 @@ def numeric_jacobians(edge: OptimizableGraph_Edge) -> list[np.ndarray]:
     return result
 
 
-def _moved_error(
-    edge: OptimizableGraph_Edge, vertex: OptimizableGraph_Vertex, step: np.ndarray
-) -> np.ndarray:
+def _moved_error(edge: Any, vertex: Any, step: np.ndarray) -> np.ndarray:
     vertex.push()
     try:
         vertex.oplus_impl(step)

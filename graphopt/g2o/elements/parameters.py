@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any, ClassVar
+from typing import Any, ClassVar
 from weakref import ref
 
 import numpy as np
@@ -14,9 +14,6 @@ from graphopt.g2o.values import scalar
 from graphopt.g2o.values.isometries import Isometry2d, Isometry3d
 from graphopt.g2o.values.se2 import SE2
 from graphopt.types import ParameterType, registry
-
-if TYPE_CHECKING:
-    from graphopt.g2o.optimizable_graph import OptimizableGraph
 
 
 class Parameter(HyperGraphElement, kernels.Row):
@@ -235,7 +232,7 @@ class ParameterContainer:
 
     __slots__ = ("_by_id", "_graph")
 
-    def __init__(self, graph: OptimizableGraph | None = None) -> None:
+    def __init__(self, graph: Any = None) -> None:
         self._by_id: dict[int, Parameter] = {}
         self._graph = None if graph is None else ref(graph)
 

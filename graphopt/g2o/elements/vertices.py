@@ -29,7 +29,6 @@ LARGEST_ID = 2**63 - 1
 
 if TYPE_CHECKING:
     from graphopt.g2o.elements.edges import OptimizableGraph_Edge
-    from graphopt.g2o.optimizable_graph import OptimizableGraph
 
 
 class Vertex(DataContainer, kernels.VertexRow):
@@ -39,7 +38,7 @@ class Vertex(DataContainer, kernels.VertexRow):
 
     def __init__(self, id: int = UNASSIGNED_ID) -> None:
         self._id = id
-        self._graph: OptimizableGraph | None = None
+        self._graph: Any = None  # the graph that has it
         self._data: list[Data] | None = None
 
     def id(self) -> int:

@@ -26,7 +26,7 @@ def compute_marginals(optimizer: Any, arguments: Sequence[Any]) -> tuple[SparseB
     if hasattr(arguments[0], "hessian_index") and arguments[0].hessian_index() < 0:
         return SparseBlockMatrixX() if target is None else target, False  # as g2o says of a fixed vertex
     pairs = _pairs(optimizer, arguments[0])
-    solver = optimizer._with_blocks(optimizer._block_solver())
+    solver = optimizer._with_blocks(optimizer.block_solver())
     structure = solver.structure
     problem = optimizer._active_problem("compute_marginals")
     block = [structure.block_of(*problem.place_of(vertex)) for vertex in mapping]

@@ -135,7 +135,7 @@ class Solver:
             raise OptionError(
                 "This block solver belongs to no optimizer yet; see SparseOptimizer.set_algorithm."
             )
-        return optimizer._block_solver()
+        return optimizer.block_solver()
 
     def vector_size(self) -> int:
         """Length of x and b of the last optimization."""

@@ -441,13 +441,13 @@ class Rendered:
             for shift in (0.0, *baselines)
         ]
         self.rig = Rig(cameras)
-        self._renderers = [Renderer(camera, self.planned.scene, 1) for camera in cameras]
+        self.renderers = [Renderer(camera, self.planned.scene, 1) for camera in cameras]
         self.stamps = self.planned.image_stamps.tolist()
 
     def image(self, camera, stamp):
         """What a camera sees at a time [ns]."""
         pose = self.planned.trajectory.at(np.array([stamp])).world_T_body[0]
-        return np.clip(self._renderers[camera].render(pose).grey, 0.0, 255.0).astype(np.uint8)
+        return np.clip(self.renderers[camera].render(pose).grey, 0.0, 255.0).astype(np.uint8)
 
     def error(self, found):
         """Absolute error [m] and scale."""
@@ -506,7 +506,7 @@ def test_depth_images(tmp_path):
         (tmp_path / kind).mkdir()
     for stamp in rendered.stamps:
         pose = rendered.planned.trajectory.at(np.array([stamp])).world_T_body[0]
-        view, name = rendered._renderers[0].render(pose), f"{1e-9 * stamp:.6f}"
+        view, name = rendered.renderers[0].render(pose), f"{1e-9 * stamp:.6f}"
         depth = np.where(np.isfinite(view.depth), view.depth * along, 0.0)
         cv2.imwrite(str(tmp_path / "rgb" / f"{name}.png"), np.clip(view.grey, 0, 255).astype(np.uint8))
         cv2.imwrite(

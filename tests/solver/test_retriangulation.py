@@ -15,7 +15,7 @@ from graphopt.io.extra_types import CAMERA_VERTEX, PROJECTION_EDGE
 from graphopt.optimizer import AutoOptions
 from graphopt.problem.structure import Structure
 from graphopt.strategies.landmark_problem import LandmarkProblem, PointEdges
-from graphopt.strategies.reseat import reseat_landmarks
+from graphopt.strategies.retriangulation import retriangulate_landmarks
 from graphopt.strategies.viewing_rays import usual_places, viewing_rays
 from graphopt.types.g2o_maps import rotate_by_angle_axis
 
@@ -93,7 +93,7 @@ def test_other_landmarks_are_left_alone():
     graph.add_parameters("PARAMS_SE3OFFSET", [0], [[0, 0, 0, 0, 0, 0, 1.0]])
     graph.add_edges("EDGE_SE3_TRACKXYZ", [[0, 2], [1, 2]], rng.normal(size=(2, 3)), parameters=[[0], [0]])
     before = graph.vertex_set("VERTEX_TRACKXYZ").estimate.copy()
-    assert reseat_landmarks(Structure(graph.select())).num_landmarks == 0
+    assert retriangulate_landmarks(Structure(graph.select())).num_landmarks == 0
     np.testing.assert_array_equal(graph.vertex_set("VERTEX_TRACKXYZ").estimate, before)
 
 
@@ -160,7 +160,7 @@ def test_landmarks_behind_their_cameras_come_back(camera):
     points.estimate[wrong[:6]] = (2.0 * one_centre - best)[wrong[:6]]
     points.estimate[wrong[6:]] = (one_centre + 300.0 * (best - one_centre))[wrong[6:]]
     worse = graph.chi2()
-    result = reseat_landmarks(Structure(graph.select()))
+    result = retriangulate_landmarks(Structure(graph.select()))
     assert result.num_landmarks == len(wrong)
     assert worse - graph.chi2() == pytest.approx(result.gain, rel=1e-9)
     assert graph.chi2() == pytest.approx(chi2, rel=1e-6)
@@ -192,7 +192,7 @@ def test_a_good_optimum_is_left_alone():
     graph = scene("bal", noise_pixel=0.5)
     summary = graphopt.optimize(graph)
     assert summary.message == ""
-    assert reseat_landmarks(Structure(graph.select())).num_landmarks == 0
+    assert retriangulate_landmarks(Structure(graph.select())).num_landmarks == 0
 
 
 def stereo_drive(seed=0, num_poses=20, num_points=300):

@@ -8,7 +8,7 @@ from graphopt.evaluate.datasets import ba, manhattan
 from graphopt.geometry import SE2
 from graphopt.optimizer import TerminationType, optimize
 from graphopt.problem.structure import Structure
-from graphopt.strategies.contest import has_convex_kernels
+from graphopt.strategies.multi_start import has_convex_kernels
 from graphopt.strategies.relaxation import Relaxation
 from graphopt.types.robust_kernels import KERNELS, robust_kernel
 
@@ -22,13 +22,13 @@ REAL = (
     "kitti_07.g2o",
     "w100.graph",
 )
-RIVALS = {
+CANDIDATES = {
     "gn": graphopt.GaussNewtonOptions(60, function_tolerance=1e-8),
     "lm": graphopt.LevenbergMarquardtOptions(150, function_tolerance=1e-8),
     "dogleg": graphopt.DoglegOptions(150, function_tolerance=1e-8),
 }
 TOLERANCE = 1e-5
-"""Of chi2: rivals that end slowly differ by as much among themselves."""
+"""Of chi2: candidates that end slowly differ by as much among themselves."""
 
 
 def add_wrong_closures(graph, count, seed):
@@ -50,7 +50,10 @@ def set_kernels(graph, name):
 
 def assert_auto_is_no_worse(graph):
     """Than the best of g2o's methods, from the same start."""
-    ends = {name: optimize(graph.copy(), name, options=rival).final_chi2 for name, rival in RIVALS.items()}
+    ends = {
+        name: optimize(graph.copy(), name, options=candidate).final_chi2
+        for name, candidate in CANDIDATES.items()
+    }
     best = min(chi2 for chi2 in ends.values() if np.isfinite(chi2))
     found = optimize(graph)
     assert found.final_chi2 <= best * (1.0 + TOLERANCE), (ends, found.brief_report(), found.message)
@@ -159,7 +162,7 @@ def test_nothing_is_below_the_bound(seed):
 
 
 def test_a_contest_that_is_interrupted_keeps_the_best():
-    """Stopped anywhere, also while a rival is far above."""
+    """Stopped anywhere, also while a candidate is far above."""
     graph = loop(40)
     add_wrong_closures(graph, 10, seed=3)
     start = graph.chi2()

@@ -43,7 +43,7 @@ _LOWER = 1e-3  # a candidate must lower a landmark's chi2 by this fraction
 
 
 @dataclass(frozen=True)
-class Reseated:
+class Retriangulated:
     """What was gained."""
 
     num_landmarks: int = 0
@@ -54,7 +54,9 @@ class Reseated:
     """Vertex sets, and their rows (k,) that moved."""
 
 
-def reseat_landmarks(structure: Structure, worth: float = 0.0, solver: BlockSolver | None = None) -> Reseated:
+def retriangulate_landmarks(
+    structure: Structure, worth: float = 0.0, solver: BlockSolver | None = None
+) -> Retriangulated:
     """Move eliminated landmarks to better places; the estimates of the graph change.
 
     Landmarks are VERTEX_TRACKXYZ vertices that are eliminated and whose edges all are images of them. Since
@@ -72,18 +74,18 @@ def reseat_landmarks(structure: Structure, worth: float = 0.0, solver: BlockSolv
         if solver is not None:
             solver.finish()
         estimate = structure.selection.vertex_sets[landmarks.number].estimate
-        found.append((landmarks.number, estimate, *_reseat(structure, landmarks, estimate, rows)))
+        found.append((landmarks.number, estimate, *_retriangulate(structure, landmarks, estimate, rows)))
     gain = sum(float(gains.sum()) for *_, gains in found)
     if not gain >= worth:
-        return Reseated()
+        return Retriangulated()
     for _, estimate, rows, places, _ in found:
         estimate[rows] = places
     moved = tuple((number, rows) for number, _, rows, *_ in found if len(rows))
-    return Reseated(sum(len(rows) for _, rows in moved), gain, moved)
+    return Retriangulated(sum(len(rows) for _, rows in moved), gain, moved)
 
 
 def images_of_landmarks(structure: Structure) -> list[tuple[EdgeGroup, int]]:
-    """Groups and slots whose chi2 by vertex `reseat_landmarks` looks at first."""
+    """Groups and slots whose chi2 by vertex `retriangulate_landmarks` looks at first."""
     return [image for landmarks in _landmarks(structure) for image in landmarks.images]
 
 
@@ -158,7 +160,7 @@ def _measured_places(structure: Structure, edges: PointEdges, estimate: np.ndarr
     return places
 
 
-def _reseat(
+def _retriangulate(
     structure: Structure, landmarks: _Landmarks, estimate: np.ndarray, chosen: np.ndarray
 ) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
     """Rows (k,) of the chosen ones that gain in other places, these (k, 3), and what each gains (k,)."""

@@ -1,18 +1,18 @@
-"""A contest with other methods from the same start, for problems with many minima.
+"""Multi-start: other methods from the same start, for problems with many minima.
 
 Where a descent leads depends on its steps. On a graph with wrong loop closures or a folded start, each of
 Gauss-Newton, Levenberg-Marquardt and dogleg ends in another minimum, and none is always best. So where `auto`
 cannot know that it is in the right one, g2o's methods run from the start as well, and the lowest point of all
 is kept.
 
-Each rival stops where it ends by itself, where it falls slowly below all others (whoever goes on from there
-does it faster), or where it can hardly win any more: it has done as many steps as `auto` did, and the largest
+Each candidate stops where it ends by itself, where it falls slowly below all others (it is faster to go on
+from there), or where it can hardly win any more: it has done as many steps as `auto` did, and the largest
 of the last decreases, `_PATIENCE_OF_DESCENT` times over, would not bring it below the best, or twice as many
 steps have not. On maps of poses and points it goes on within a tenth of the best: plateaus differ there.
 
 Small systems run in the native loop, to their end: a thousand iterations there take milliseconds.
 
-The best point is on the solver's stack all the time: whatever ends the contest early, it is returned to.
+The best point is on the solver's stack all the time: whatever ends the search early, it is returned to.
 """
 
 from __future__ import annotations
@@ -41,37 +41,37 @@ from graphopt.solver.block_solver import BlockSolver
 from graphopt.solver.capabilities import restore
 from graphopt.types.robust_kernels import robust_kernel
 
-RIVALS: dict[str, Callable[[], Algorithm]] = {
+CANDIDATES: dict[str, Callable[[], Algorithm]] = {
     "gn": lambda: GaussNewton(GaussNewtonOptions()),
     "dogleg": lambda: Dogleg(DoglegOptions()),
     "lm": lambda: LevenbergMarquardt(LevenbergMarquardtOptions()),
 }
-_SLOW = 1e-6  # relative decrease at which a rival that is best hands over
+_SLOW = 1e-6  # relative decrease at which a candidate that is best hands over
 _CONVERGED = 1e-9  # relative decrease at which any has ended
-_FEW = 10  # iterations before a rival is judged by its decreases, at least
+_FEW = 10  # iterations before a candidate is judged by its decreases, at least
 _RECENT = 5  # decreases that are looked at
-_PATIENCE_OF_DESCENT = 100  # decreases like the recent ones that a rival may still need
+_PATIENCE_OF_DESCENT = 100  # decreases like the recent ones that a candidate may still need
 _SMALL_RULES = StopRules(20_000, function_tolerance=1e-12)
 _NEAR = 0.1  # of its chi2: nearer to the best, poses and points of a map may do all iterations
-_LONGEST = 2  # times the steps before it is judged: then a rival that is not near has had its time
+_LONGEST = 2  # times the steps before it is judged: then a candidate that is not near has had its time
 _PATIENCE = 15  # iterations of Gauss-Newton without a new lowest point
-_SAME = 3  # first steps that show that two rivals are one
+_SAME = 3  # first steps that show that two candidates are one
 
 
 @dataclass(frozen=True)
-class Verdict:
-    """How a contest ended."""
+class MultiStartResult:
+    """What was found."""
 
     winner: str | None
-    """Name of the rival that found the lowest point; None: nobody found a lower one."""
+    """Name of the candidate that found the lowest point; None: nobody found a lower one."""
     chi2: float
     """At the estimates."""
     num_steps: int
-    """Linearizations of all rivals."""
+    """Linearizations of all candidates."""
 
 
-class Contest:
-    """Runs rivals from one start; see the module's header."""
+class MultiStart:
+    """Runs candidates from one start; see the module's header."""
 
     def __init__(
         self, solver: BlockSolver, start: list[np.ndarray], signals: StopSignals, max_iterations: int
@@ -83,12 +83,12 @@ class Contest:
         self._num_steps = 0
         self._patience, self._near = _FEW, 0.0
         self._chi2s: dict[str, list[float]] = {}
-        """Of each rival, from the start on."""
+        """Of each candidate, from the start on."""
 
-    def run(self, chi2: float, num_steps: int, same_as_newton: bool, has_plateaus: bool) -> Verdict:
+    def run(self, chi2: float, num_steps: int, same_as_newton: bool, has_plateaus: bool) -> MultiStartResult:
         """Find out if anybody gets below `chi2`, that of the present estimates, and go there.
 
-        num_steps: that were taken to the present estimates; rivals may do as many before they are judged.
+        num_steps: that were taken to the present estimates; candidates may do as many before they are judged.
         same_as_newton: Gauss-Newton and dogleg would only do again what was done.
         has_plateaus: chi2 may rest for long and fall again, as in maps of poses and points; not in bundles.
         """
@@ -96,24 +96,24 @@ class Contest:
         self._patience = max(num_steps, _FEW)
         self._near = _NEAR if has_plateaus else 0.0
         self._solver.push()
-        for name in ["lm"] if same_as_newton else RIVALS:
+        for name in ["lm"] if same_as_newton else CANDIDATES:
             if not self._signals.should_stop():
                 self._try(name)
         self._solver.pop()
-        return Verdict(self._winner, self._best, self._num_steps)
+        return MultiStartResult(self._winner, self._best, self._num_steps)
 
     def _try(self, name: str) -> None:
-        """Run one rival."""
+        """Run one candidate."""
         solver = self._solver
         restore(solver, self._start)
-        rival = RIVALS[name]()
-        native = native_loop_for(rival, getattr(solver, "inner", solver))
+        candidate = CANDIDATES[name]()
+        native = native_loop_for(candidate, getattr(solver, "inner", solver))
         if native is not None:
             return self._run_native(name, native)
         chi2s = self._chi2s[name] = [solver.chi2()]
-        rival.start(solver, chi2s[0])
+        candidate.start(solver, chi2s[0])
         for number in range(self._max_iterations):
-            step = rival.step(number, self._signals)
+            step = candidate.step(number, self._signals)
             self._num_steps += 1
             chi2s.append(step.chi2)
             if step.chi2 < (1.0 - _SLOW) * self._best:
@@ -129,7 +129,7 @@ class Contest:
             self._keep(name, summary.final_chi2)
 
     def _is_over(self, name: str) -> bool:
-        """There is nothing more to expect from a rival."""
+        """There is nothing more to expect from a candidate."""
         chi2s = self._chi2s[name]
         change = abs(chi2s[-2] - chi2s[-1])
         if change <= (_SLOW if chi2s[-1] <= self._best else _CONVERGED) * chi2s[-2]:
