@@ -140,15 +140,17 @@ def _check_options(options: SolverOptions) -> None:
 
 def _algorithm(method: str, max_iterations: int | None, options: StopRules | None) -> tuple[StopRules, Any]:
     """The rules and an algorithm with a native loop."""
-    row = METHODS.row(method)
-    if options is None and issubclass(row.options, StopRules) and method in ("lm", "gn", "dogleg"):
-        options = row.options(max_iterations=50, function_tolerance=1e-8, gradient_tolerance=1e-12)
     rules, algorithm = Request(method, max_iterations, options).algorithm()
     if "native_method" not in vars(type(algorithm)):
         raise OptionError(
             f"method '{method}' is not for optimize_batch: it decides in Python between iterations. "
             "Use 'lm', 'gn' or 'dogleg'."
         )
+    if options is None:
+        options = METHODS.row(method).options(
+            max_iterations=50, function_tolerance=1e-8, gradient_tolerance=1e-12
+        )
+        return Request(method, max_iterations, options).algorithm()
     return rules, algorithm
 
 

@@ -150,14 +150,14 @@ def test_a_block_that_fails_halfway_is_given_back(call):
 
 
 def test_out_of_memory_says_what_was_refused_and_why():
-    """A small buffer needs a block of 16 MiB: the driver refuses it although nothing is full."""
+    """The driver refuses blocks of every size although nothing is full: the smallest one is named."""
     device = VulkanDevice()
     device.native.break_call("vkAllocateMemory", "VK_ERROR_OUT_OF_DEVICE_MEMORY")
     with pytest.raises(DeviceMemoryError) as refused:
         device.allocate(1000)
     text = str(refused.value)
     assert ": 1000 bytes were asked for" in text and "full" not in text
-    assert "the driver refused a block of 16.0 MiB (VK_ERROR_OUT_OF_DEVICE_MEMORY)" in text
+    assert "the driver refused a block of " in text and "(VK_ERROR_OUT_OF_DEVICE_MEMORY)" in text
     device.native.mend_calls()
     heap = max(heap["size"] for heap in device.info["heaps"])
     with pytest.raises(DeviceMemoryError, match=r"does not fit|promises at most") as large:
