@@ -82,11 +82,8 @@ def graph_of(
         for each_camera in model.cameras
     }
     for name in sorted(types):
-        rows = np.array([j for j, camera in enumerate(model.cameras) if camera.model == name])
-        params = np.array([model.cameras[j].params for j in rows])
-        camera_type = types[name].camera
         is_fixed = not any(map(refined.moves, CAMERA_MODELS[name].parameter_names))
-        graph.add_vertices(camera_type, num_images + rows, params, fixed=is_fixed, order=num_images + rows)
+        _add_cameras(graph, model, name, types[name].camera, is_fixed)
     first_point = num_images + num_cameras
     ids = first_point + np.arange(len(points.ids))
     graph.add_vertices(extra_types.POINT_TAG, ids, points.xyz, marginalized=True, order=ids)
@@ -127,6 +124,14 @@ def graph_of(
     report.vertices.update({extra_types.POSE_TAG: len(owners), extra_types.POINT_TAG: len(points.ids)})
     graph.attachments[ATTACHMENT] = model
     return graph
+
+
+def _add_cameras(graph: Graph, model: ColmapModel, name: str, camera_type: Any, is_fixed: bool) -> None:
+    """Vertices of the cameras of one camera model; their ids follow those of the images."""
+    rows = np.array([j for j, camera in enumerate(model.cameras) if camera.model == name])
+    params = np.array([model.cameras[j].params for j in rows])
+    ids = len(model.images.ids) + rows
+    graph.add_vertices(camera_type, ids, params, fixed=is_fixed, order=ids)
 
 
 def _frame_poses(model: ColmapModel) -> np.ndarray:

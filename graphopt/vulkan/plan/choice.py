@@ -186,12 +186,7 @@ def choose_plan(
     size = problem_size(structure, precision)
     if configuration.schur == "off":
         size = replace(size, num_pairs=0.0)
-    by_tag = {
-        g.tag: join_pin(*pin)
-        for g, *pin in zip(size.groups, pins, evaluations, strict=True)
-        if set(pin) != {"auto"}
-    }
-    by_tag |= {size.vertex_tags[number]: summation for number, summation in summations.items()}
+    by_tag = _pins_by_tag(size, pins, evaluations, summations)
     possible = predict(size, device_figures(device), precision, by_tag)
     found = [
         prediction
@@ -213,6 +208,18 @@ def choose_plan(
 
 
 _EVALUATION_OF_PIN: dict[str, Evaluation] = {name: name for name in EVALUATIONS}
+
+
+def _pins_by_tag(
+    size: ProblemSize, pins: list[str], evaluations: list[str], summations: dict[int, str]
+) -> dict[str, str]:
+    """What was asked for, by tag of edges and vertices."""
+    by_tag = {
+        group.tag: join_pin(*pin)
+        for group, *pin in zip(size.groups, pins, evaluations, strict=True)
+        if set(pin) != {"auto"}
+    }
+    return by_tag | {size.vertex_tags[number]: summation for number, summation in summations.items()}
 
 
 def _factored(
