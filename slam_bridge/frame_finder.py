@@ -13,7 +13,7 @@ from typing import Any
 import numpy as np
 
 from slam_bridge.cameras import Rig
-from slam_bridge.marginal_prior import ACC_BIAS, GYRO_BIAS, POSE, VELOCITY, MarginalPrior
+from slam_bridge.marginal_prior import MarginalPrior
 from slam_bridge.preintegration import Preintegrated
 from slam_bridge.problems import (
     FrameObservations,
@@ -24,7 +24,7 @@ from slam_bridge.problems import (
     relocalize,
 )
 from slam_bridge.problems.frame import FrameGraph
-from slam_bridge.problems.pose_inertial_optimization import InertialFrameGraph
+from slam_bridge.problems.pose_inertial_optimization import STATE_KINDS, InertialFrameGraph
 from slam_bridge.problems.pose_optimization import by_chance
 
 NEEDED = 6
@@ -53,10 +53,8 @@ class FrameFinder:
         self, last: FrameState, measured: Preintegrated, seen: FrameObservations, gravity: Any
     ) -> FrameState:
         """From the landmarks and the IMU together; from one of them where they contradict each other."""
-        reference = np.zeros((4, 7))
-        for row, numbers in zip(reference, (last.world_T_body, *last.vectors), strict=True):
-            row[: len(numbers)] = numbers
-        prior = replace(self._prior, reference=reference, offset=np.zeros(len(self._prior.offset)))
+        offset = np.zeros(len(self._prior.offset))
+        prior = replace(self._prior, reference=last.reference, offset=offset)
         predicted = last.predicted(measured, gravity)
 
         def solve(start: FrameState) -> Result:
@@ -92,10 +90,8 @@ class FrameFinder:
 def _first_prior(knows_velocity: bool) -> MarginalPrior:
     """Of a frame's state that only its sigmas are known of."""
     sigma = np.repeat([*_PLACE, _VELOCITY[knows_velocity], *_BIAS], 3)
-    kinds = [POSE, VELOCITY, GYRO_BIAS, ACC_BIAS]
-    return MarginalPrior(
-        np.array(kinds), np.zeros(4), np.zeros((4, 7)), np.diag(sigma**-2.0), np.zeros(len(sigma))
-    )
+    information, offset = np.diag(sigma**-2.0), np.zeros(len(sigma))
+    return MarginalPrior(STATE_KINDS, np.zeros(4), np.zeros((4, 7)), information, offset)
 
 
 def _agrees(found: Result) -> bool:

@@ -19,10 +19,9 @@ from graphopt.batch.result import BatchSummary
 from graphopt.batch.workers import Workers, structure_of
 from graphopt.errors import DeviceError, GraphError, OptionError, SolverError
 from graphopt.graph import Graph, Selection
+from graphopt.graph.bounds import constraints_of
 from graphopt.linear.options import SolverChanges, SolverOptions
 from graphopt.optimizer.algorithm import is_below_zero
-from graphopt.optimizer.bounds import has_bounds
-from graphopt.optimizer.inequalities import has_inequalities
 from graphopt.optimizer.methods import METHODS
 from graphopt.optimizer.options import StopRules
 from graphopt.optimizer.request import Request, fix_gauge
@@ -100,15 +99,15 @@ def optimize_batch(
     solver = SolverOptions(**solver_changes)
     _check_options(solver)
     rules, algorithm = _algorithm(method, max_iterations, options)
-    problems = checked_problems(
-        graph,
-        estimates=estimates,
-        measurements=measurements,
-        information=information,
-        kernel_widths=kernel_widths,
-        parameters=parameters,
-        masks=masks,
-    )
+    given = {
+        "estimates": estimates,
+        "measurements": measurements,
+        "information": information,
+        "kernel_widths": kernel_widths,
+        "parameters": parameters,
+        "masks": masks,
+    }
+    problems = checked_problems(graph, given)
     Request(time_limit=time_limit).check_time_limit()
     signals = StopSignals(stop, time_limit, start, on_interrupt=on_interrupt)
     with graph.held_still():
@@ -158,11 +157,9 @@ def _check_graph(graph: Graph) -> None:
     """Refuse what the native loop does not evaluate."""
     if graph.has_computed():
         raise GraphError("optimize_batch does not take graphs with computed values (`add_computed`).")
-    if has_bounds(graph) or has_inequalities(graph):
-        raise GraphError(
-            "optimize_batch does not take bounds (`set_bounds`) and inequality edges; optimize() does, one "
-            "graph at a time."
-        )
+    constraints = constraints_of(graph)
+    if constraints is not None:
+        raise GraphError(f"optimize_batch does not take {constraints}; optimize() does, one graph at a time.")
     for vertex_set in graph.vertex_sets:
         if vertex_set.holds_components:
             raise GraphError(

@@ -6,7 +6,7 @@ place of some of its own. Arrays are checked as a whole; errors name the problem
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from typing import Any
 
@@ -74,27 +74,14 @@ class ProblemArrays:
         return str(kernels.information_kind(chosen.reshape(-1, *chosen.shape[2:]), None))
 
 
-def checked_problems(
-    graph: Graph,
-    *,
-    estimates: Mapping[Any, Any] | None = None,
-    measurements: Mapping[Any, Any] | None = None,
-    information: Mapping[Any, Any] | None = None,
-    kernel_widths: Mapping[Any, Any] | None = None,
-    parameters: Mapping[Any, Any] | None = None,
-    masks: Mapping[Any, Any] | None = None,
-) -> ProblemArrays:
-    """Arrays of `optimize_batch` by set, checked. Raises `ShapeError` and `GraphError`."""
+def checked_problems(graph: Graph, given: Mapping[str, Mapping[Any, Any] | None]) -> ProblemArrays:
+    """Arrays of `optimize_batch` by argument and set, checked. Raises `ShapeError` and `GraphError`."""
     reader = _Reader(graph)
     found = {
-        "estimates": reader.read("estimates", VertexSet, estimates, lambda kind: [(kind.storage_dim,)]),
-        "measurements": reader.read(
-            "measurements", EdgeSet, measurements, lambda kind: [(kind.measurement_dim,)]
-        ),
-        "information": reader.read("information", EdgeSet, information, _shapes_of_information),
-        "kernel_widths": reader.read("kernel_widths", EdgeSet, kernel_widths, lambda kind: [()]),
-        "parameters": reader.read("parameters", ParameterSet, parameters, lambda kind: [(kind.storage_dim,)]),
-        "masks": reader.read("masks", EdgeSet, masks, lambda kind: [()], bool),
+        argument: reader.read(
+            argument, set_class, given[argument], shapes, bool if argument == "masks" else float
+        )
+        for argument, (set_class, shapes) in _ARGUMENTS.items()
     }
     if reader.count is None:
         raise ShapeError(
@@ -109,6 +96,17 @@ def checked_problems(
 def _shapes_of_information(kind: Any) -> list[tuple[int, ...]]:
     dim = kind.residual_dim
     return [(dim, dim), (dim,)]
+
+
+_ARGUMENTS: Mapping[str, tuple[type, Callable[[Any], list[tuple[int, ...]]]]] = {
+    "estimates": (VertexSet, lambda kind: [(kind.storage_dim,)]),
+    "measurements": (EdgeSet, lambda kind: [(kind.measurement_dim,)]),
+    "information": (EdgeSet, _shapes_of_information),
+    "kernel_widths": (EdgeSet, lambda kind: [()]),
+    "parameters": (ParameterSet, lambda kind: [(kind.storage_dim,)]),
+    "masks": (EdgeSet, lambda kind: [()]),
+}
+"""Of `optimize_batch`: what its keys name, and the shapes that one row may have."""
 
 
 class _Reader:

@@ -12,7 +12,7 @@ estimates, SIAM J. Sci. Stat. Comput. 5, 1984: never above the norms, seldom bel
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, nullcontext
 from dataclasses import dataclass
 from typing import Any
 from weakref import ref
@@ -97,7 +97,7 @@ class Certifier:
         graph = self.graph()
         if graph is None:
             raise SolverError("There is no certificate: the graph that was optimized is gone.")
-        with graph.held_still(), _kernels_off(graph, self) if not self.has_kernels else _nothing():
+        with graph.held_still(), nullcontext() if self.has_kernels else _kernels_off(graph, self):
             solver = _solver(graph, self, fixed)
             chi2 = solver.linearize()
             scale = max(abs(chi2), abs(final_chi2))
@@ -112,11 +112,6 @@ class Certifier:
 
 def _none() -> None:
     return None
-
-
-@contextmanager
-def _nothing() -> Iterator[None]:
-    yield
 
 
 @contextmanager

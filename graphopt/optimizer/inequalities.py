@@ -238,11 +238,7 @@ def _renumbered(
 
 def _joined(total: Summary, summary: Summary) -> Summary:
     """The summary of a further round, with the iterations and seconds of those before."""
-    first = len(total.iterations)
-    renumbered = [each._replace(iteration=first + each.iteration) for each in summary.iterations]
-    summary.iterations = [*total.iterations, *renumbered]
-    for name, seconds in total.seconds.items():
-        summary.seconds[name] = summary.seconds.get(name, 0.0) + seconds
+    summary.count_in([total])
     said = total.message if total.message not in summary.message else ""
     summary.message = f"{said} {summary.message}".strip()
     return summary

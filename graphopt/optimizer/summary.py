@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import math
+from collections.abc import Sequence
 from dataclasses import asdict, dataclass, field
 from enum import Enum
 from typing import TYPE_CHECKING, Any, NamedTuple
@@ -311,6 +312,14 @@ class Summary:
         iterations = html_table(rows, ["iteration", "chi2", "lambda", "trials", "ms"])
         summary = f"{len(self.iterations)} iterations"
         return f"{html_table(facts)}<details><summary>{summary}</summary>{iterations}</details>"
+
+    def count_in(self, earlier: Sequence[Summary]) -> None:
+        """Take the iterations and seconds of earlier parts of the same optimization as one's own."""
+        iterations = [each for summary in (*earlier, self) for each in summary.iterations]
+        self.iterations = [each._replace(iteration=number) for number, each in enumerate(iterations)]
+        for summary in earlier:
+            for name, seconds in summary.seconds.items():
+                self.seconds[name] = self.seconds.get(name, 0.0) + seconds
 
     def to_dict(self) -> dict[str, Any]:
         """For JSON: plain numbers, strings, lists and dictionaries."""

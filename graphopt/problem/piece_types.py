@@ -10,11 +10,11 @@ and the residuals are the same, in more and smaller blocks. Which components bel
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from typing import Any
 
 from graphopt.geometry.arrays import components, stack
-from graphopt.types.base import EdgeType, VertexType, unwrapped
+from graphopt.types.base import WITHOUT_GEOMETRY, EdgeType, VertexType, derived_type, unwrapped
 from graphopt.types.cache import per_type_cache
 
 Array = Any
@@ -32,7 +32,7 @@ class Piece:
 def piece_type(kind: VertexType, piece: Piece) -> VertexType:
     """The vertex type of a piece; not registered."""
     label = f"{kind.tag}[{piece.tangent[0]}-{piece.tangent[-1]}]"
-    return replace(
+    return derived_type(
         kind,
         name=label,
         tag=label,
@@ -41,9 +41,6 @@ def piece_type(kind: VertexType, piece: Piece) -> VertexType:
         oplus=_oplus_of(kind, piece),
         wrap=unwrapped,
         identity=tuple(kind.identity[k] for k in piece.storage),
-        aliases=(),
-        alias_files={},
-        home="",
         pose=None,
         place=None,
         role="",
@@ -72,7 +69,7 @@ def split_edge_type(kind: EdgeType, pieces: tuple[tuple[Piece, ...], ...]) -> Ed
     vertices: list[VertexType] = []
     for vertex, some in zip(kind.vertices, pieces, strict=True):
         vertices += [vertex] if len(some) == 1 else [piece_type(vertex, piece) for piece in some]
-    return replace(
+    return derived_type(
         kind,
         name=f"{kind.name}[{','.join(each_vertex.name for each_vertex in vertices)}]",
         tag=f"{kind.tag}[{','.join(each_vertex.tag for each_vertex in vertices)}]",
@@ -80,13 +77,8 @@ def split_edge_type(kind: EdgeType, pieces: tuple[tuple[Piece, ...], ...]) -> Ed
         residual=_joining(kind.residual, kind, pieces),
         jacobian=_cut(kind.jacobian, kind, pieces),
         working_jacobian=_cut(kind.working_jacobian, kind, pieces),
-        aliases=(),
-        alias_files={},
-        home="",
-        sees=None,
-        relative_pose=None,
-        predict={},
         made_by=None,
+        **WITHOUT_GEOMETRY,
     )
 
 

@@ -15,7 +15,7 @@ from typing import Any
 
 from graphopt.errors import GraphError
 from graphopt.geometry.arrays import components, stack
-from graphopt.types.base import EdgeType, VertexType
+from graphopt.types.base import EdgeType, VertexType, derived_type
 from graphopt.types.cache import per_type_cache
 
 Array = Any
@@ -30,16 +30,13 @@ def subset_vertex_type(kind: VertexType, free: tuple[int, ...]) -> VertexType:
     working = kind.working
     if working is not None:
         working = replace(working, oplus=_embedded(working.oplus, kind.tangent_dim, free))
-    return replace(
+    return derived_type(
         kind,
         name=f"{kind.name}[{label}]",
         tag=f"{kind.tag}[{label}]",
         tangent_dim=len(free),
         oplus=_embedded(kind.oplus, kind.tangent_dim, free),
         working=working,
-        aliases=(),
-        alias_files={},
-        home="",
     )
 
 
@@ -63,16 +60,13 @@ def subset_edge_type(kind: EdgeType, vertices: tuple[VertexType, ...], free: tup
             f"{kind.tag} is evaluated outside the block solver, which cannot hold components of its "
             "vertices. Fix the whole vertex, or define the edge with graphopt.edge_type."
         )
-    return replace(
+    return derived_type(
         kind,
         name=f"{kind.name}[{','.join(vertex.name for vertex in vertices)}]",
         tag=f"{kind.tag}[{','.join(vertex.tag for vertex in vertices)}]",
         vertices=vertices,
         jacobian=_columns(kind.jacobian, free),
         working_jacobian=_columns(kind.working_jacobian, free),
-        aliases=(),
-        alias_files={},
-        home="",
         made_by=None,
     )
 

@@ -19,22 +19,17 @@ import numpy as np
 from graphopt.codegen.second_order import compile_oplus_jacobian
 from graphopt.graph import Graph
 from graphopt.problem.structure import EdgeGroup, Structure
-from graphopt.solver.capabilities import Capabilities
-from graphopt.solver.external import ExternalPart, ExternalPlaces
-from graphopt.solver.trial import Damping, Trial, TrialsByParts
+from graphopt.solver.around import SolverAround
+from graphopt.solver.external import ExternalPlaces
+from graphopt.solver.trial import Damping, Trial
 from graphopt.types.robust_kernels import robust_kernel
 
 
-class AddedEdgesSolver(TrialsByParts):
-    """Implements `BlockSolver` around another one."""
-
-    capabilities = Capabilities()
-    """None of the other solver's: they would leave the added edges out."""
+class AddedEdgesSolver(SolverAround):
+    """Adds edges to those of another block solver."""
 
     def __init__(self, inner: Any, places: ExternalPlaces):
-        self._inner = inner
-        self.structure: Structure = inner.structure
-        self.dim: int = inner.dim
+        super().__init__(inner)
         self._external = inner.external(places)
         self._chi2 = np.nan
         """At the present estimates, where it is known."""
@@ -57,30 +52,6 @@ class AddedEdgesSolver(TrialsByParts):
 
     # ---------------------------------------------------------------- BlockSolver
 
-    @property
-    def precision(self) -> str:
-        """That of the other edges' solver."""
-        return self._inner.precision
-
-    @property
-    def b(self) -> np.ndarray:
-        """(dim,) right-hand side of all edges."""
-        return self._inner.b
-
-    @property
-    def dx(self) -> np.ndarray:
-        """(dim,) step."""
-        return self._inner.dx
-
-    @dx.setter
-    def dx(self, step: np.ndarray) -> None:
-        self._inner.dx = step
-
-    @property
-    def diagonal(self) -> np.ndarray:
-        """(dim,) diagonal of H."""
-        return self._inner.diagonal
-
     def linearize(self) -> float:
         """H, b and robust chi2 of all edges; a device computes its part meanwhile."""
         self._bring_estimates()
@@ -99,10 +70,6 @@ class AddedEdgesSolver(TrialsByParts):
     def _chi2_here(self) -> float:
         self._bring_estimates()
         return self._added_chi2()
-
-    def solve(self, damping: float | np.ndarray) -> bool:
-        """(H + D) dx = b."""
-        return self._inner.solve(damping)
 
     def trial(self, damping: Damping) -> Trial:
         """Solve, push, update, and chi2 of all edges."""
@@ -138,14 +105,6 @@ class AddedEdgesSolver(TrialsByParts):
         self._inner.discard_top()
         self._pushed.pop()
 
-    def update(self) -> None:
-        """Move all vertices."""
-        self._inner.update()
-
-    def multiply(self, vector: np.ndarray) -> np.ndarray:
-        """H of all edges times a vector."""
-        return self._inner.multiply(vector)
-
     def largest_diagonal(self) -> float:
         """Largest absolute entry of H's diagonal."""
         return self._inner.largest_diagonal()
@@ -153,26 +112,6 @@ class AddedEdgesSolver(TrialsByParts):
     def largest_gradient(self) -> float:
         """Largest absolute entry of b."""
         return self._inner.largest_gradient()
-
-    def external(self, places: ExternalPlaces) -> ExternalPart:
-        """The other edges' solver's: what is added to H and b is added to those of all edges."""
-        return self._inner.external(places)
-
-    def refresh(self) -> None:
-        """Take the graph's present numbers."""
-        self._inner.refresh()
-
-    def finish(self) -> None:
-        """Bring the estimates into the graph."""
-        self._inner.finish()
-
-    def first_non_finite(self) -> str | None:
-        """Name the first compiled edge that is not finite."""
-        return self._inner.first_non_finite()
-
-    def describe(self) -> dict[str, object]:
-        """That of the other edges' solver."""
-        return self._inner.describe()
 
 
 class OutsideEdgesSolver(AddedEdgesSolver):

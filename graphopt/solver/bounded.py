@@ -27,9 +27,10 @@ from typing import Any
 import numpy as np
 
 from graphopt.problem.structure import EdgeGroup, Structure
+from graphopt.solver.around import SolverAround
 from graphopt.solver.capabilities import Capabilities, capabilities_of
 from graphopt.solver.external import ExternalPart, ExternalPlaces
-from graphopt.solver.trial import Damping, Trial, TrialsByParts
+from graphopt.solver.trial import Damping, Trial
 from graphopt.types.bounds import STAYS, added_components
 
 _STIFF = {"double": 1e30, "mixed": 1e15}
@@ -73,16 +74,14 @@ def bounded_rows(structure: Structure) -> list[BoundedRows]:
     return found
 
 
-class BoundedSolver(TrialsByParts):
-    """Implements `BlockSolver` around another one; see the module's header."""
+class BoundedSolver(SolverAround):
+    """Keeps another block solver's steps within bounds; see the module's header."""
 
     capabilities = Capabilities(keeps_bounds=True)
     """None of the other solver's: they would leave the bounds out."""
 
     def __init__(self, inner: Any, bounded: list[BoundedRows]):
-        self._inner = inner
-        self.structure: Structure = inner.structure
-        self.dim: int = inner.dim
+        super().__init__(inner)
         self._bounded = bounded
         self._scalars = np.concatenate([each.scalars for each in bounded])
         self._lower = np.concatenate([each.lower for each in bounded])
@@ -193,11 +192,6 @@ class BoundedSolver(TrialsByParts):
 
     # ---------------------------------------------------------------- BlockSolver
 
-    @property
-    def precision(self) -> str:
-        """That of the other solver."""
-        return self._inner.precision
-
     def in_double(self) -> BoundedSolver | None:
         """The same around the other solver's in double."""
         double = self._inner.in_double()
@@ -207,15 +201,6 @@ class BoundedSolver(TrialsByParts):
     def b(self) -> np.ndarray:
         """(dim,) right-hand side, 0 for active components: half of the negative projected gradient."""
         return self._inner.b if self._kept_b is None else self._kept_b
-
-    @property
-    def dx(self) -> np.ndarray:
-        """(dim,) step."""
-        return self._inner.dx
-
-    @dx.setter
-    def dx(self, step: np.ndarray) -> None:
-        self._inner.dx = step
 
     @property
     def diagonal(self) -> np.ndarray:
@@ -230,10 +215,6 @@ class BoundedSolver(TrialsByParts):
         if self.active.any():
             self._hold(self.active)
         return chi2
-
-    def chi2(self) -> float:
-        """Robust chi2."""
-        return self._inner.chi2()
 
     def solve(self, damping: float | np.ndarray) -> bool:
         """(H + D) dx = b within the bounds."""
@@ -283,22 +264,6 @@ class BoundedSolver(TrialsByParts):
         self._restore()
         return self._inner.multiply(vector)
 
-    def external(self, places: ExternalPlaces) -> ExternalPart:
-        """The other solver's."""
-        return self._inner.external(places)
-
-    def push(self) -> None:
-        """Remember the estimates."""
-        self._inner.push()
-
-    def pop(self) -> None:
-        """Return to the last push."""
-        self._inner.pop()
-
-    def discard_top(self) -> None:
-        """Forget the last push."""
-        self._inner.discard_top()
-
     def chi2_by_vertex(self, group: EdgeGroup, slot: int) -> np.ndarray | None:
         """The other solver's."""
         return self._inner.chi2_by_vertex(group, slot)
@@ -334,14 +299,6 @@ class BoundedSolver(TrialsByParts):
                 inside[close] = bound[close]
             if (inside != x).any():
                 vertex_set.estimate[each.rows, each.places] = inside
-
-    def first_non_finite(self) -> str | None:
-        """Name the first edge that is not finite."""
-        return self._inner.first_non_finite()
-
-    def describe(self) -> dict[str, object]:
-        """That of the other solver."""
-        return self._inner.describe()
 
 
 def _rounding(bounds: np.ndarray) -> np.ndarray:

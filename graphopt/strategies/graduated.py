@@ -308,11 +308,7 @@ def _joined(summaries: list[Summary], candidates: list[_Candidates]) -> Summary:
     last = summaries[-1]
     if last.certifier is not None:
         last.certifier = replace(last.certifier, has_kernels=False)
-    iterations = [iteration for summary in summaries for iteration in summary.iterations]
-    last.iterations = [iteration._replace(iteration=number) for number, iteration in enumerate(iterations)]
-    for summary in summaries[:-1]:
-        for name, value in summary.seconds.items():
-            last.seconds[name] += value
+    last.count_in(summaries[:-1])
     for candidate in candidates:
         for row in candidate.rows[candidate.weight == 0.0].tolist():
             last.outliers.append((candidate.edge_set.type.tag, row))

@@ -12,7 +12,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field, replace
-from typing import Any
+from typing import Any, TypeVar
 
 import numpy as np
 
@@ -323,6 +323,16 @@ class EdgeType(KnownByTag):
 
     def __repr__(self) -> str:
         return f"<EdgeType {self.name} {self.tag}>"
+
+
+_Kind = TypeVar("_Kind", VertexType, EdgeType)
+WITHOUT_GEOMETRY: Mapping[str, Any] = {"sees": None, "relative_pose": None, "predict": {}}
+"""Of an edge type whose arguments are no longer those that these functions take."""
+
+
+def derived_type(kind: _Kind, **changes: Any) -> _Kind:
+    """A type made from another one: it has no other tags, is not registered and in no module."""
+    return replace(kind, aliases=(), alias_files={}, home="", **changes)
 
 
 @per_type_cache

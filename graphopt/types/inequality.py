@@ -9,12 +9,11 @@ programming, SIAM J. Control 12 (1974).
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import replace
 from typing import Any
 
 import numpy as np
 
-from graphopt.types.base import EdgeType, unwrapped
+from graphopt.types.base import WITHOUT_GEOMETRY, EdgeType, derived_type, unwrapped
 from graphopt.types.cache import per_type_cache
 
 Array = Any
@@ -23,7 +22,7 @@ Array = Any
 @per_type_cache
 def augmented_edge_type(kind: EdgeType) -> EdgeType:
     """The residual of an inequality; its measurement goes on with m (residual_dim,)."""
-    return replace(
+    return derived_type(
         kind,
         name=f"{kind.name}[augmented]",
         tag=f"{kind.tag}[augmented]",
@@ -32,15 +31,10 @@ def augmented_edge_type(kind: EdgeType) -> EdgeType:
         jacobian=None,
         working_jacobian=None,
         wrap_measurement=unwrapped,
-        aliases=(),
-        alias_files={},
-        home="",
-        sees=None,
-        relative_pose=None,
-        predict={},
         measure=None,
         inequality=False,
         made_by=None,
+        **WITHOUT_GEOMETRY,
     )
 
 

@@ -63,10 +63,7 @@ class BoundWorker {
     };
     SolveAgain again;
     if (schur == nullptr) {
-      system.factorize = [&direct](const double* h, const double* damping) {
-        return direct.factorize(h, damping);
-      };
-      system.substitute = [&direct](const double* b, double* x) { direct.solve(b, x); };
+      use_direct(system, direct);
       again = [&direct](const double*, const double* b, double* x) { direct.solve(b, x); };
     } else {
       const double* const right = system.b.data;

@@ -47,10 +47,7 @@ void use_solver(SmallSystem& system, const py::object& solver, std::int64_t valu
   Direct& direct = solver.cast<Direct&>();
   if (direct.pattern().values_size() != values_size || direct.pattern().dim() != system.b.size())
     throw py::value_error("SmallLoop: the solver was made for another pattern");
-  system.factorize = [&direct](const double* values, const double* damping) {
-    return direct.factorize(values, damping);
-  };
-  system.substitute = [&direct](const double* b, double* x) { direct.solve(b, x); };
+  use_direct(system, direct);
 }
 
 std::unique_ptr<BoundLoop> make_loop(const py::object& linearizer, const py::object& solver,

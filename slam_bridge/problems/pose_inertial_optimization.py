@@ -43,7 +43,8 @@ from slam_bridge.problems.result import Result, States
 _VECTORS = (inertial.VertexVelocity, inertial.VertexGyroBias, inertial.VertexAccBias)
 _PREVIOUS = 4  # vertex ids: 0 to 3 the frame's state, 4 to 7 the previous one's
 _AGREEING = 10  # landmarks that may contradict an IMU
-_STATE = np.arange(POSE, ACC_BIAS + 1)
+STATE_KINDS = np.arange(POSE, ACC_BIAS + 1)
+"""Of a `MarginalPrior` over a frame's state."""
 
 
 @dataclass(frozen=True, eq=False)
@@ -63,6 +64,15 @@ class FrameState:
     def vectors(self) -> tuple[np.ndarray, ...]:
         """Velocity and biases."""
         return self.velocity, self.gyro_bias, self.acc_bias
+
+    @property
+    def reference(self) -> np.ndarray:
+        """(4, 7) of a `MarginalPrior` over it."""
+        numbers = np.zeros((4, 7))
+        numbers[0] = self.world_T_body
+        for row, values in zip(numbers[1:], self.vectors, strict=True):
+            row[:3] = values
+        return numbers
 
     def predicted(self, measured: Preintegrated, gravity: Any = GRAVITY) -> FrameState:
         """The state after an IMU measurement, the biases unchanged.
@@ -241,7 +251,7 @@ def _checked(
     down = np.asarray(gravity, float)
     if down.shape != (3,) or not np.isfinite(down).all():
         raise OptionError(f"gravity is {gravity!r}, expected three finite numbers [m/s^2].")
-    if prior is not None and not np.array_equal(prior.kind, _STATE):
+    if prior is not None and not np.array_equal(prior.kind, STATE_KINDS):
         raise OptionError(
             f"the prior is over kinds {prior.kind.tolist()}, expected one state: pose, velocity, biases of "
             "gyroscope and accelerometer."
@@ -294,9 +304,5 @@ def _prior_of(
     h, b = dense_hessian(solver)[order[:, None], order], solver.b[order]
     if gone.any():
         h, b = eliminated(h, b, gone)
-    reference = np.zeros((4, 7))
-    reference[0] = state.world_T_body
-    for k, values in enumerate(state.vectors, 1):
-        reference[k, :3] = values
     clock.lap("marginalize")
-    return MarginalPrior(_STATE, np.full(4, owner), reference, h, offset_of(h, b))
+    return MarginalPrior(STATE_KINDS, np.full(4, owner), state.reference, h, offset_of(h, b))

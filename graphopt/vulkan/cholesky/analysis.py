@@ -155,7 +155,7 @@ _keeping = threading.Lock()
 
 
 def analyse_once(pattern: BlockPattern, ordering: str = "auto") -> Analysis:
-    """as `analyse`; of patterns that were analysed before the same object."""
+    """As `analyse`; of patterns that were analysed before the same object."""
     if pattern.num_blocks > MOST_KEPT_BLOCKS:
         return analyse(pattern, ordering)
     digests = (kernels.fingerprint(part) for part in (pattern.dims, pattern.col_ptr, pattern.row_idx))

@@ -10,6 +10,7 @@ from __future__ import annotations
 
 import numpy as np
 
+from graphopt.cpu_kernels import kernels
 from graphopt.device.figures import device_figures
 from graphopt.solver.trial import Damping
 from graphopt.vulkan.cholesky import expected_seconds
@@ -24,8 +25,6 @@ from graphopt.vulkan.programs import Programs
 
 FEWEST_ITERATIONS = 8
 """Conjugate gradient iterations of a trial's submission at least; more if the last trial took more."""
-LEAST_PATIENCE, MOST_PATIENCE, _PATIENCE_SHARE = 10, 30, 4
-"""Of conjugate gradients; as in native/src/linear/pcg.cpp."""
 LEAST_FACTORED = 5e-4
 """Seconds of conjugate gradients in one solve from which on a factorization is thought of."""
 WORTH_FACTORING = 1.5
@@ -143,9 +142,9 @@ class Iterations:
     def _patience(self) -> int:
         """Iterations before their gain counts: soft modes come late, as late as in the solve before."""
         if self._is_first:
-            return MOST_PATIENCE
+            return kernels.patience_after(-1)
         assert self.outcome is not None
-        return min(max(self.outcome.iterations // _PATIENCE_SHARE, LEAST_PATIENCE), MOST_PATIENCE)
+        return kernels.patience_after(self.outcome.iterations)
 
     def _count_at_once(self) -> tuple[int, bool]:
         """Iterations to submit before looking: about as many as the last run took; whether they may suffice.
