@@ -23,10 +23,10 @@ def nearest(word: str, known: Iterable[str]) -> str | None:
 
 
 def did_you_mean(word: str, known: Iterable[str]) -> str:
-    """Return ' Did you mean ...?', with longer words that contain this one; nothing if none comes close."""
+    """Return ' Did you mean ...?', with names that end in the word too; nothing if none comes close."""
     names = list(known)
     match = nearest(word, names)
-    longer = [name for name in names if word.lower() in name.lower() and name != match][:2] if match else []
+    longer = [name for name in names if name.endswith(f"_{word}") and name != match] if match else []
     return f" Did you mean {' or '.join(repr(name) for name in [match, *longer])}?" if match else ""
 
 

@@ -119,8 +119,8 @@ def kernel_widths(width: Any, count: int) -> np.ndarray:
         raise ShapeError(f"kernel_width has shape {widths.shape}, expected one number or ({count},).")
     if widths.size and not (np.isfinite(widths).all() and (widths > 0).all()):
         row = int(np.argmin(np.isfinite(widths) & (widths > 0)))
-        where = f"kernel_width of row {row} is" if widths.ndim else "kernel_width is"
-        raise GraphError(f"{where} {widths.flat[row]:g}, must be finite and positive.")
+        where = f"row {row}" if widths.ndim else "it"
+        raise GraphError(f"kernel_width must be finite and positive; {where} is {widths.flat[row]:g}.")
     return widths
 
 
