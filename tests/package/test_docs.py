@@ -6,7 +6,6 @@ from pathlib import Path
 import pytest
 
 from graphopt.cli import parsers
-from graphopt.types import registry
 
 ROOT = Path(__file__).resolve().parents[2]
 DOCS = ROOT / "docs"
@@ -18,7 +17,10 @@ RUN = (
     "bundle_adjustment.md",
     "gpu.md",
     "g2o.md",
+    "batches.md",
+    "constraints.md",
     "visual_inertial.md",
+    "visual_inertial_problems.md",
     "arrays.md",
     "from_theseus.md",
     "api/expressions.md",
@@ -38,17 +40,12 @@ def blocks(page: Path) -> list[str]:
 
 
 @pytest.mark.parametrize("page", RUN)
-def test_code_of_a_page_runs(page, tmp_path, monkeypatch, capsys):
+def test_code_of_a_page_runs(page, tmp_path, monkeypatch, capsys, own_types):
     """All blocks of a page in one session; what stands behind a print is printed, up to an ellipsis."""
     code = "\n".join(blocks(DOCS / page))
     assert code
     monkeypatch.chdir(tmp_path)
-    known = set(registry.all_types())
-    try:
-        exec(compile(code, page, "exec"), {"__name__": "documentation"})
-    finally:
-        for kind in set(registry.all_types()) - known:
-            registry.unregister(kind)
+    exec(compile(code, page, "exec"), {"__name__": "documentation"})
     printed = capsys.readouterr().out
     for line in re.findall(r"print\(.*\)  # (.*)", code):
         assert line.partition("...")[0] in printed, line
