@@ -12,12 +12,14 @@ from __future__ import annotations
 
 import threading
 from dataclasses import dataclass
+from functools import cached_property
 from typing import Any
 
 import numpy as np
 
 from slam_bridge.cameras import Rig
 from slam_bridge.imu import ImuNoise, ImuSamples
+from slam_bridge.pipeline.features import Corners
 from slam_bridge.readers.sequence import SequenceError, opencv
 
 _LONGEST = 30_000_000_000
@@ -169,6 +171,11 @@ class Frame:
     def left(self) -> np.ndarray:
         """The first camera's image."""
         return self.images[0]
+
+    @cached_property
+    def corners(self) -> Corners:
+        """Of the first camera's image."""
+        return Corners.of(self.left)
 
 
 class FrameMaker:

@@ -21,6 +21,7 @@ import numpy as np
 
 from graphopt.geometry import SE3
 from slam_bridge.map import Map
+from slam_bridge.pipeline.inputs import Frame
 from slam_bridge.pipeline.keyframes import View
 from slam_bridge.pipeline.loops import Loops
 from slam_bridge.pipeline.options import PipelineOptions
@@ -97,7 +98,7 @@ class Mapper:
         self._next_start = 0
         """Earliest stamp of the next trial [ns]."""
         self._refinements = list(options.refine_seconds)
-        self._queue: queue.Queue[tuple[View, np.ndarray] | None] = queue.Queue(options.max_queue)
+        self._queue: queue.Queue[tuple[View, Frame] | None] = queue.Queue(options.max_queue)
         self._error: BaseException | None = None
         self._thread: threading.Thread | None = None
         if not options.single_thread:
@@ -106,17 +107,17 @@ class Mapper:
 
     # ---------------------------------------------------------------- thread
 
-    def submit(self, view: View, image: np.ndarray) -> None:
-        """Hand over a keyframe and its left image; waits while `max_queue` of them wait.
+    def submit(self, view: View, frame: Frame) -> None:
+        """Hand over a keyframe; waits while `max_queue` of them wait.
 
         Raises what mapping failed with.
         """
         self._raise()
         begin = time.perf_counter()
         if self._thread is None:
-            self._process(view, image)
+            self._process(view, frame)
         else:
-            self._queue.put((view, image))
+            self._queue.put((view, frame))
         self.waited += time.perf_counter() - begin
 
     def wait(self) -> None:
@@ -149,7 +150,7 @@ class Mapper:
 
     # ---------------------------------------------------------------- one keyframe
 
-    def _process(self, view: View, image: np.ndarray) -> None:
+    def _process(self, view: View, frame: Frame) -> None:
         options = self._options
         if options.is_inertial and not self._tracker.is_inertial:
             self._start_inertial(view.stamp)
@@ -161,7 +162,7 @@ class Mapper:
                     self._whole("refinement")
                     self._tracker.moved()
         self._cull_keyframe()
-        place = self._loops.look(image, view.keyframe, view.stamp, view.pixel)
+        place = self._loops.look(frame, view.keyframe, view.pixel)
         may_close = self._tracker.is_inertial or not options.is_inertial
         if self._loops.find(place, may_close):
             with self.turns.alone():

@@ -51,17 +51,17 @@ class Session:
         with self.mapper.turns.frame():
             view = tracker.process(frame)
             if tracker.status is Status.LOST:
-                here = self.loops.look(frame.left, -1, frame.stamp, np.zeros((0, 2)))
+                here = self.loops.look(frame)
                 found = self.loops.recognised(here)
                 view = None if found is None else tracker.relocalized(frame, found)
             elif self.options.localization and tracker.needs_landmarks(frame.stamp):
-                here = self.loops.look(frame.left, -1, frame.stamp, np.zeros((0, 2)))
+                here = self.loops.look(frame)
                 found = self.loops.visible(here, tracker.pose(), tracker.reference)
                 tracker.looked(frame.stamp)
                 if found is not None:
                     tracker.show(found, frame.stamp)
         if view is not None:
-            self.mapper.submit(view, frame.left)
+            self.mapper.submit(view, frame)
 
     def lost_for(self, stamp: int) -> float:
         """Seconds since tracking was lost."""

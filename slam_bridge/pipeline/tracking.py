@@ -260,11 +260,11 @@ class Tracker:
             local = turned(turn, tracks.ray)
             local[known] = placed(world_T_cam.inverse(), points[known])
             guess = camera.project(local)
-        self._carry(image, guess)
+        self._carry(image, guess, is_near=True)
 
-    def _carry(self, image: np.ndarray, guess: np.ndarray) -> None:
+    def _carry(self, image: np.ndarray, guess: np.ndarray, is_near: bool = False) -> None:
         """Follow the tracks from the last image into this one."""
-        pixel, found = follow(self.image, image, self.tracks.pixel, guess, self._options)
+        pixel, found = follow(self.image, image, self.tracks.pixel, guess, self._options, is_near)
         tracks = replace(self.tracks, pixel=pixel, age=self.tracks.age + 1).keep(found)
         tracks.ray = rays_of(self._rig[0], tracks.pixel, self._options.widest)
         self.tracks = tracks.keep(np.isfinite(tracks.ray[:, 0]))
@@ -413,14 +413,15 @@ class Tracker:
         if self._first is not None:
             self._carry(frame.left, self.tracks.pixel.copy())
         if self._first is None or len(self.tracks) < self._options.keyframe_features:
-            self.tracks = self.maker.detected(frame.left, Tracks.none())
-            self._first, self._waiting = (stamp, replace(self.tracks, pixel=self.tracks.pixel.copy())), []
+            self._waiting = []
+            self._begin_with(frame, Tracks.none())
             return None
         first_stamp, first = self._first
         pose = self._two_view_pose(first)
         if pose is None and self._moved_since(first) > _FAR_ENOUGH * self._options.keyframe_parallax / 460.0:
-            self._first = None  # more parallax than that makes no better start: begin with this frame
-            return self._start_mono(frame)
+            self._waiting.append(self._first)  # more parallax than that makes no better start
+            self._begin_with(frame, self.tracks)
+            return None
         if pose is None:
             self._waiting.append((stamp, self.tracks))
             if len(self._waiting) > _MOST_WAITING:
@@ -438,6 +439,11 @@ class Tracker:
         self._log.add(stamp, view.keyframe, _IDENTITY.copy())
         return view
 
+    def _begin_with(self, frame: Frame, tracks: Tracks) -> None:
+        """Take a frame as the first of the two that start a mono map; tracks: that are known in it."""
+        self.tracks = self.maker.detected(frame, tracks)
+        self._first = frame.stamp, replace(self.tracks, pixel=self.tracks.pixel.copy())
+
     def look_back(self) -> None:
         """Poses of the frames that waited for a mono map to start, from the landmarks it began with."""
         if not self._waiting:
@@ -446,18 +452,22 @@ class Tracker:
         with self._world.lock:
             rows = self._world.landmarks.find(landmark)
             ids, points = ids[rows >= 0], self._world.landmarks["position"][rows[rows >= 0]]
-        pose = self._keyframe_pose(self._origin)
-        anchor = SE3(pose).inverse()
-        for stamp, tracks in self._waiting:
-            known = np.flatnonzero(np.isin(tracks.ids, ids))
-            if len(known) < self._options.min_inliers:
-                continue
-            shown = points[np.searchsorted(ids, tracks.ids[known])]
-            seen = FrameObservations.of(shown, tracks.pixel[known], sigma=self._options.sigma)
-            found = pose_optimization(self._rig, pose, seen, graph=self._graph)
-            if found.is_usable and found.num_inliers >= self._options.min_inliers:
-                pose = found.keyframes.world_T_body[0]
-                self._log.add(stamp, self._origin, np.array((anchor * SE3(pose)).storage))
+        start, stamp_of_origin = self._keyframe_pose(self._origin), self._log.stamp_of(self._origin)
+        anchor = SE3(start).inverse()
+        in_order = sorted(self._waiting, key=lambda one: one[0])
+        early = [one for one in in_order if one[0] < stamp_of_origin]
+        for waiting in (early[::-1], in_order[len(early) :]):
+            pose = start
+            for stamp, tracks in waiting:
+                known = np.flatnonzero(np.isin(tracks.ids, ids))
+                if len(known) < self._options.min_inliers:
+                    continue
+                shown = points[np.searchsorted(ids, tracks.ids[known])]
+                seen = FrameObservations.of(shown, tracks.pixel[known], sigma=self._options.sigma)
+                found = pose_optimization(self._rig, pose, seen, graph=self._graph)
+                if found.is_usable and found.num_inliers >= self._options.min_inliers:
+                    pose = found.keyframes.world_T_body[0]
+                    self._log.add(stamp, self._origin, np.array((anchor * SE3(pose)).storage))
         self._waiting = []
 
     def _moved_since(self, first: Tracks) -> float:
