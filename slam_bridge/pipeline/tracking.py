@@ -59,6 +59,8 @@ class Status(Enum):
     BRIDGING = "too few landmarks; the IMU says where the frame is"
     LOST = "lost; looking for a place seen before"
     SKIPPED = "left out, because tracking was busy"
+    BLIND = "the first camera gave no image of its size"
+    LATE = "came after later frames, whose landmarks it does not show"
 
 
 @dataclass(frozen=True, eq=False)
@@ -102,7 +104,8 @@ class Tracker:
         """The IMU is initialized: the mapper says so."""
         self.reference = -1
         """Last keyframe."""
-        self._reference_stamp = self._last_stamp = 0
+        self._reference_stamp = self.last_stamp = 0
+        """[ns] of the last keyframe, and of the last frame."""
         self.reference_T_body = _IDENTITY.copy()
         """(7,) of the last frame."""
         self.step = _IDENTITY.copy()
@@ -130,7 +133,7 @@ class Tracker:
     def process(self, frame: Frame) -> View | None:
         """Take one frame; the view of a new keyframe that mapping should see."""
         view = self._start(frame) if self.status is Status.STARTING else self._track(frame)
-        self.image, self._last_stamp = frame.left, frame.stamp
+        self.image, self.last_stamp = frame.left, frame.stamp
         return view
 
     @property
@@ -141,7 +144,7 @@ class Tracker:
             if self.reference >= 0
             else self._first[0]
             if self._first
-            else self._last_stamp
+            else self.last_stamp
         )
 
     @property
@@ -182,7 +185,7 @@ class Tracker:
         """
         now = np.asarray((SE3(anchor).inverse() * SE3(pose)).storage)
         self.step = np.asarray((SE3(self.reference_T_body).inverse() * SE3(now)).storage)
-        self.reference_T_body, self._step_seconds = now, 1e-9 * (stamp - self._last_stamp)
+        self.reference_T_body, self._step_seconds = now, 1e-9 * (stamp - self.last_stamp)
 
     def motion_in(self, lag: int) -> np.ndarray:
         """body_T_later (7,) after a lag [ns], if the body goes on as it did between the last two frames."""
@@ -217,7 +220,7 @@ class Tracker:
                 return Predicted(np.asarray(pose), anchor, previous, measured, prior)
         state = self._state_of(self.reference)
         last, step = SE3(state.world_T_body) * SE3(self.reference_T_body), self.step.copy()
-        recent = self._measured(self._last_stamp, stamp, state)
+        recent = self._measured(self.last_stamp, stamp, state)
         if recent is not None:
             step[3:] = recent.delta_rotation
         return Predicted(np.asarray((last * SE3(step)).storage), state.world_T_body)
@@ -233,7 +236,7 @@ class Tracker:
         if self.optimized == self.reference or self._prior is None or self._state is None:
             self.optimized = -1
             return self._state_of(self.reference), self._reference_stamp, None
-        return self._state, self._last_stamp, self._prior
+        return self._state, self.last_stamp, self._prior
 
     def _state_of(self, keyframe: int) -> FrameState:
         with self._world.lock:
@@ -251,6 +254,10 @@ class Tracker:
 
     def _follow(self, image: np.ndarray, predicted: np.ndarray) -> None:
         """Move the tracks to this image; those that are lost go."""
+        self._carry(image, self._expected(predicted), is_near=True)
+
+    def _expected(self, predicted: np.ndarray) -> np.ndarray:
+        """Pixels (n, 2) of the tracks from a pose (7,); without a landmark they only turn."""
         tracks, camera = self.tracks, self._rig[0]
         points, known = self._landmarks(tracks)
         last = SE3(self._keyframe_pose(self.reference)) * SE3(self.reference_T_body)
@@ -259,8 +266,28 @@ class Tracker:
             turn = world_T_cam.rotation.inverse() * camera_pose(np.asarray(last.storage), camera).rotation
             local = turned(turn, tracks.ray)
             local[known] = placed(world_T_cam.inverse(), points[known])
-            guess = camera.project(local)
-        self._carry(image, guess, is_near=True)
+            return camera.project(local)
+
+    def look_aside(self, frame: Frame) -> Status:
+        """Take a frame that is older than the last one: its pose from the landmarks that both show."""
+        if self.status is not Status.TRACKING:
+            return Status.LATE
+        start = np.array((SE3(self.pose()) * SE3(self.motion_in(frame.stamp - self.last_stamp))).storage)
+        guess = self._expected(start)
+        pixel, found = follow(self.image, frame.left, self.tracks.pixel, guess, self._options, is_near=True)
+        with self._world.lock:
+            points, known = self._landmarks(self.tracks)
+            anchor = self._keyframe_pose(self.reference)
+        rows = np.flatnonzero(known & found)
+        if len(rows) < self._options.min_inliers:
+            return Status.LATE
+        seen = FrameObservations.of(points[rows], pixel[rows], sigma=self._options.sigma)
+        there = pose_optimization(self._rig, start, seen, graph=self._graph)
+        if not there.is_usable or there.num_inliers < self._options.min_inliers:
+            return Status.LATE
+        relative = (SE3(anchor).inverse() * SE3(there.keyframes.world_T_body[0])).storage
+        self._log.add(frame.stamp, self.reference, np.array(relative))
+        return Status.TRACKING
 
     def _carry(self, image: np.ndarray, guess: np.ndarray, is_near: bool = False) -> None:
         """Follow the tracks from the last image into this one."""

@@ -194,7 +194,11 @@ def test_a_webcam_runs_until_it_ends(sequence, room):
 # ---------------------------------------------------------------------- faults of the input
 
 FAULTS = {
-    "out of order": (lambda rows: [*rows[:20], rows[21], rows[20], *rows[22:]], "came after later ones"),
+    "out of order": (lambda rows: [*rows[:20], rows[21], rows[20], *rows[22:]], "1 frames came out of order"),
+    "too late": (
+        lambda rows: [*rows[:9], *rows[10:40], 9, *rows[40:]],
+        "came more than 1 s after later ones",
+    ),
     "repeated": (lambda rows: [*rows[:20], rows[19], *rows[20:]], "with a stamp that was there already"),
     "missing for 2 s": (lambda rows: [*rows[:15], *rows[55:]], "pauses between frames are longer than 1 s"),
 }
@@ -210,7 +214,7 @@ def test_frames_that_do_not_follow_each_other(room, sequence, fault):
     found = slam.stop()
     assert said in found.message and "the first at 15000" in found.message
     if fault != "missing for 2 s":
-        assert len(found.stamps) == len(sequence) - (fault == "out of order")
+        assert len(found.stamps) == len(sequence) - (fault == "too late")
         assert rmse(found, sequence.truth)[0] < 0.05
 
 
@@ -255,9 +259,12 @@ def test_images_of_another_size(room, sequence):
         if row in (8, 9):
             images = [image[:-2] for image in images]
         assert slam.add_images(int(sequence.stamps[row]), *images) == (row not in (8, 9))
+        state = slam.state()
+        assert (state.status is Status.BLIND) == (row in (8, 9)) == (state.world_T_body is None)
     found = slam.stop()
-    assert len(found.stamps) == 18
+    assert len(found.stamps) == 18 and found.num_frames == 20
     assert "2 images of camera 0 were left out: " in found.message and ", expected " in found.message
+    assert "2 of 20 frames have no pose" in found.message
 
 
 def test_samples_that_are_none(room, sequence):
