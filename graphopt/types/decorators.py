@@ -334,10 +334,18 @@ def _call(what: str, function: Callable[..., Array], *arguments: Any) -> Array:
             ) from error
         shapes = ", ".join(_shape_of(argument) for argument in arguments)
         raise ShapeError(
-            f"{what} cannot be called with arguments ({shapes}): {type(error).__name__}: {error}.\n"
+            f"{what} cannot be called with arguments ({shapes}): {type(error).__name__}: {error}."
+            f"{_has(error)}\n"
             f"  {raising_line(error)}\n"
             "An edge's function takes its vertices, then its parameters, then the measurement."
         ) from error
+
+
+def _has(error: Exception) -> str:
+    """What there is in place of an attribute that there is not."""
+    owner = getattr(error, "obj", None) if isinstance(error, AttributeError) else None
+    names = [name for name in dir(owner) if not name.startswith("_")] if hasattr(owner, "storage") else []
+    return f" It has {', '.join(names)}." if names else ""
 
 
 def _shape_of(argument: Any) -> str:

@@ -74,9 +74,8 @@ def test_images(form, runner):
 
 
 @pytest.fixture
-def users_types():
+def users_types(own_types):
     """Edges of one and three vertices; constants and repetitions in Jacobians; an argument called t."""
-    start = set(registry.all_types())
     edge = partial(graphopt.edge_type, measurement_dim=2)
 
     @edge(tag="EDGE_TEST_ALONE", vertices=("VERTEX_XY",))
@@ -95,9 +94,7 @@ def users_types():
         """Second difference, and something that is not linear."""
         return first - 2.0 * second + third * third - measured
 
-    yield EdgeTestAlone, EdgeTestThree, EdgeTestBend
-    for kind in set(registry.all_types()) - start:
-        registry.unregister(kind)
+    return EdgeTestAlone, EdgeTestThree, EdgeTestBend
 
 
 @pytest.mark.parametrize("form", ["recomputed", "stored", "halves"])

@@ -122,14 +122,12 @@ def test_points_end_in_the_same_bits_whatever_the_number_of_threads():
     """Alone or among others, in rounds or not moved at all; those that have arrived stop."""
     graph = ba(cameras=12, points=400, camera="bal", seed=2)
     structure, edges, points = image_edges(graph)
-    before = kernels.num_threads()
     found = []
     for threads in (1, 3):
         kernels.set_num_threads(threads)
         problem = LandmarkProblem(structure, [edges], points.estimate)
         chi2, falls = problem.minimise(5, 3, np.full(len(points), np.inf))
         found.append((chi2, falls, problem.points))
-    kernels.set_num_threads(before)
     for array, other in zip(*found, strict=True):
         np.testing.assert_array_equal(array, other)
     some = edges.point < 7
