@@ -69,7 +69,8 @@ class Slam:
         Raises `SequenceError` where the mode needs cameras or noise that are not there, `OptionError` for a
         map without features or of other cameras.
         """
-        self.options = options = options or PipelineOptions()
+        self.options = options = PipelineOptions() if options is None else options
+        _refuse_kinds(rig, options, map, noise)
         known = rig if isinstance(rig, Calibration) else Calibration(rig=Rig.of(rig))
         self._correction = known.imu
         noise = noise or known.noise
@@ -82,10 +83,11 @@ class Slam:
                 f"without."
             )
         cameras = _of_mode(known.rig, options)
+        self._num_given = len(known.rig)
         self.complaints = Complaints()
         imu = ImuBuffer(noise, self.complaints)
         self.sensors = Sensors(cameras, noise, gravity or known.gravity or 9.81, imu)
-        self._frames = FrameMaker(cameras, options.equalize, options.depth_scale, self.complaints)
+        self._frames = FrameMaker(cameras, options, self.complaints)
         if map is not None:
             _refuse_map(map, cameras)
         elif options.localization:
@@ -178,8 +180,14 @@ class Slam:
         self._refuse_end()
         arrived = time.perf_counter()
         self._started = arrived if self._started is None else self._started
-        images = images[: len(self.sensors.rig)]
-        frame = self._frames.frame(int(stamp), images, depth, stamps, arrived)
+        if len(images) > self._num_given:
+            raise SequenceError(
+                f"add_images: {len(images)} images, the calibration has {self._num_given} cameras. Depth "
+                "images are given as depth=."
+            )
+        count = len(self.sensors.rig)  # one camera of a mode that takes no more
+        stamps = None if stamps is None else list(stamps)[:count]
+        frame = self._frames.frame(stamp, images[:count], depth, stamps, arrived)
         if frame is None:
             self._note_blind(int(stamp if stamps is None else stamps[0]))
             return False
@@ -405,8 +413,10 @@ class Slam:
             if len(session.log):
                 session.tracker.look_back()
         stamps, poses = session.log.poses(session.world)
+        if not len(self._stamps):
+            return stamps, poses, "no frames were given."
         if not len(stamps):
-            starting = self.session.tracker.status is Status.STARTING or not len(self._stamps)
+            starting = self.session.tracker.status is Status.STARTING
             why = Status.STARTING.value if starting else "no place of the map was recognised"
             return (
                 stamps,
@@ -457,10 +467,27 @@ class Slam:
             raise self._error
 
 
+def _refuse_kinds(rig: Any, options: Any, world: Any, noise: Any) -> None:
+    """`OptionError` for arguments of another kind than they should be, with how to make that."""
+    for name, value, kinds, way in (
+        ("rig", rig, (Calibration, Rig, Camera, list, tuple), 'read_calibration("camchain.yaml")'),
+        ("options", options, (PipelineOptions,), 'PipelineOptions(mode="stereo")'),
+        ("map", world, (Map, type(None)), 'Map.load("map.vib")'),
+        ("noise", noise, (ImuNoise, type(None)), "ImuNoise(gyro_noise, acc_noise, gyro_walk, acc_walk)"),
+    ):
+        if not isinstance(value, kinds):
+            raise OptionError(f"Slam: {name} is {value!r}, expected {kinds[0].__name__}, as {way} makes.")
+
+
 def _of_mode(rig: Rig, options: PipelineOptions) -> Rig:
     """The cameras that a mode uses. Without an IMU a mono map knows no lever arm: the camera is the body."""
     if options.is_stereo and len(rig) < 2:
         raise SequenceError("the rig has 1 camera, a stereo mode needs two. Choose mode 'mono'.")
+    if options.is_stereo and not max(np.ptp([camera.body_T_cam[:3] for camera in rig], axis=0)) > 0.0:
+        raise SequenceError(
+            "all cameras of the rig are at the same place, a stereo mode needs a baseline. Check their "
+            "body_T_cam (T_cam_imu, T_cn_cnm1 of Kalibr), or choose mode 'mono'."
+        )
     cameras = list(rig) if options.is_stereo else [rig[0]]
     if options.mode == "mono":
         identity = np.array(SE3.identity_storage, float)

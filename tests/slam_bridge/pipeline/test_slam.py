@@ -10,7 +10,7 @@ import pytest
 from graphopt.errors import OptionError
 from graphopt.evaluate.trajectories import Trajectory, compare
 from graphopt.geometry import SE3
-from slam_bridge import Map
+from slam_bridge import Map, Rig
 from slam_bridge.pipeline import (
     Pipeline,
     PipelineOptions,
@@ -272,7 +272,7 @@ def test_samples_that_are_none(room, sequence):
     slam = Slam(read_calibration(room / "mav0"), INERTIAL)
     slam.add_imu(5, [np.nan, 0.0, 0.0], np.zeros(3))
     slam.add_imu([7, 7], np.zeros((2, 3)), np.zeros((2, 3)))
-    with pytest.raises(SequenceError, match="2 stamps, 1 samples of the gyroscope"):
+    with pytest.raises(SequenceError, match=r"2 stamps, and gyro of shape \(3,\), expected \(2, 3\)"):
         slam.add_imu([7, 8], np.zeros(3), np.zeros(3))
     with pytest.raises(SequenceError, match="expected int64 nanoseconds"):
         slam.add_imu(0.5, np.zeros(3), np.zeros(3))
@@ -366,6 +366,31 @@ def test_what_a_mode_needs_is_said(room):
         Slam(known, replace(STEREO, localization=True))
     with pytest.raises(OptionError, match="no features"):
         Slam(known, STEREO, Map(known.rig))
+    with pytest.raises(SequenceError, match="at the same place, a stereo mode needs a baseline"):
+        Slam(Rig([known.rig[0], known.rig[0]]), STEREO)
+    for arguments, said in {
+        ("camchain.yaml",): "rig is 'camchain.yaml', expected Calibration, as read_calibration",
+        (known, "mono"): "options is 'mono', expected PipelineOptions",
+        (known, STEREO, "map.vib"): r"map is 'map.vib', expected Map, as Map.load",
+    }.items():
+        with pytest.raises(OptionError, match=said):
+            Slam(*arguments)
+
+
+def test_what_is_handed_in_is_checked(room, sequence):
+    """Stamps in seconds, too many images, depth where the mode has none, or none where it needs one."""
+    known, images = read_calibration(room / "mav0"), sequence.images(0)
+    slam = Slam(known, STEREO)
+    with pytest.raises(SequenceError, match=r"stamp is 1.5, expected whole nanoseconds: round\(1e9"):
+        slam.add_images(1.5, *images)
+    with pytest.raises(SequenceError, match="3 images, the calibration has 2 cameras"):
+        slam.add_images(1, *images, images[0])
+    with pytest.raises(SequenceError, match="of which mode 'stereo' makes no use"):
+        slam.add_images(1, *images, depth=np.ones(images[0].shape))
+    assert slam.stop().message == "no frames were given."
+    slam = Slam(known, replace(STEREO, mode="rgbd"))
+    slam.add_images(1, images[0])
+    assert slam.state().notes == ("1 frames have no depth image, the first at 0.000 s",)
 
 
 # ---------------------------------------------------------------------- maps that stay
