@@ -95,7 +95,7 @@ class Slam:
         self._others: list[Session] = []
         self.session = Session(self.sensors, options, self._others, map)
         self._watch = watch
-        self._stamps, self._codes, self._spent = array("q"), array("b"), array("d")
+        self._stamps, self._codes, self._spent = array("q"), array("b"), array("f")
         self._latencies = Latencies()
         self._num_frames = self._num_dropped = 0
         self._last_in = self._last_done = np.iinfo(np.int64).min
@@ -387,7 +387,7 @@ class Slam:
         session = max((*self._others, self.session), key=lambda one: len(one.log))
         stamps, poses, refused = self._finished(session)
         now = time.perf_counter()
-        spent = np.array(self._spent)
+        spent = np.array(self._spent, float)
         return PipelineResult(
             stamps,
             poses,
