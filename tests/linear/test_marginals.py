@@ -58,6 +58,24 @@ def test_all_covariances_in_one_call(name, device):
     assert np.abs(block - expected).max() < 1e-7 * np.abs(inverse).max()
 
 
+@pytest.mark.parametrize("singular", ["error", "damp"])
+@pytest.mark.parametrize("device", ["cpu", "vulkan"])
+def test_covariances_of_poses_come_from_the_schur_complement(device, singular):
+    """Of poses of a bundle alone, and of a pair: blocks of the dense inverse of all of H."""
+    graph = fixed(GRAPHS["bundle"]())
+    dense, structure, pattern = dense_of(graph)
+    assert structure.num_kept < structure.num_blocks
+    if singular == "damp":
+        dense = dense + 1e-8 * np.diag(np.diag(dense))
+    inverse = np.linalg.inv(dense)
+    ids = structure.ids[: structure.num_kept].tolist()
+    pairs = [*ids, (ids[0], ids[-1])]
+    found = graphopt.compute_marginals(graph, pairs, singular=singular, device=device)
+    for (i, j), block in found.items():
+        rows, cols = (slice(pattern.offsets[k], pattern.offsets[k + 1]) for k in (ids.index(i), ids.index(j)))
+        assert np.abs(block - inverse[rows, cols]).max() < 1e-7 * np.abs(inverse[rows, rows]).max()
+
+
 @pytest.mark.parametrize(("name", "directions"), [("sphere", 6), ("manhattan", 3)])
 def test_a_free_pose_graph_moves_as_a_whole(name, directions):
     """As many directions as a pose has, and every vertex in them; they change no residual."""

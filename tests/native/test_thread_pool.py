@@ -104,7 +104,7 @@ import graphopt, graphopt.evaluate.datasets
 from graphopt.cpu_kernels import kernels
 kernels.set_num_threads(2)
 graph = graphopt.datasets.ba(60, 2000, seed=0)
-summaries = [graphopt.optimize(graph.copy(), device="cpu", max_iterations=4) for _ in range(6)]
+summaries = [graphopt.optimize(graph.copy(), device="cpu", max_iterations=4) for _ in range(3)]
 print({summary.iterations[-1].chi2 for summary in summaries})
 """
 
