@@ -36,6 +36,7 @@ LAYERS = (
 
 FOR_ALL = {
     "errors",
+    "error_codes",
     "foreign_arrays",
     "cpu_kernels",
     "disk_cache",

@@ -170,7 +170,7 @@ class DeviceValuesSolver(ResidentBlockSolver):
         )
         made = (
             self._structure,
-            self._linearizer,
+            self.linearizer,
             self._kept,
             self._blocks,
             storage.is_whole,
@@ -191,7 +191,7 @@ class DeviceValuesSolver(ResidentBlockSolver):
 
     def _record_equations(self, program: Program, version: int) -> None:
         own, chain = self.system.equations, self._chain
-        self._linearizer.record_linearize(program.phase("linearize"), version, own.values, own.b)
+        self.linearizer.record_linearize(program.phase("linearize"), version, own.values, own.b)
         chain.record_derivatives(program, version)
         chain.record_start(program)
         self._record_own_blocks(program)

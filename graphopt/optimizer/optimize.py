@@ -27,6 +27,7 @@ from graphopt.optimizer.ending import (
     lowest_edge,
     note_stop_before_chi2,
     raise_if_unusable,
+    undetermined,
 )
 from graphopt.optimizer.fallback import or_on_the_cpu
 from graphopt.optimizer.inequalities import Multipliers, has_inequalities
@@ -37,7 +38,7 @@ from graphopt.optimizer.progress import tell_end, tell_start, watching
 from graphopt.optimizer.request import Request, check_graph, fix_gauge
 from graphopt.optimizer.run import Callback, run
 from graphopt.optimizer.signals import Settable, StopSignals
-from graphopt.optimizer.summary import Summary
+from graphopt.optimizer.summary import Summary, TerminationType
 from graphopt.optimizer.unit_quaternions import make_unit, rough_rows
 from graphopt.option_names import ROBUST
 from graphopt.plugins import Table
@@ -349,6 +350,8 @@ class _Optimization:
         assert selection is not None
         if is_below_zero(summary.final_chi2, summary.initial_chi2):
             summary.message = f"{lowest_edge(graph, selection.edges)} {summary.message}".strip()
+        if summary.termination is TerminationType.LINEAR_SOLVER_FAILURE and not summary.message:
+            summary.message = undetermined(graph, self._request.level)
         if self._request.look_behind:
             count_behind(graph, selection, summary)
         close_seconds(summary.seconds, time.perf_counter() - self._start)

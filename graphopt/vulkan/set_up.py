@@ -28,7 +28,7 @@ from graphopt.vulkan.program import Context, InThread
 T = TypeVar("T")
 FEW_EDGES = 1 << 16
 """Vertices of edges, up to which sorting them takes no longer than what else there is to set up."""
-_prepared: WeakKeyDictionary[Any, set[Hashable]] = WeakKeyDictionary()
+prepared_kinds: WeakKeyDictionary[Any, set[Hashable]] = WeakKeyDictionary()
 """By device: kinds of problems whose kernels a solver of this process has built."""
 
 
@@ -80,7 +80,7 @@ class SetUp:
     def __init__(self, context: Context, structure: Structure, kind: Hashable):
         self._device, self._kind = context.device, kind
         places = sum(group.vertex_rows.size for group in structure.groups)
-        self.has_kernels = kind in _prepared.get(context.device, ())
+        self.has_kernels = kind in prepared_kinds.get(context.device, ())
         """They are built."""
         self.by_caller = places <= FEW_EDGES and self.has_kernels
         """The kernels are there, and little is left to do."""
@@ -94,4 +94,4 @@ class SetUp:
     def note_done(self) -> None:
         """All parts are done: another solver of this kind finds its kernels."""
         if not self.by_caller:
-            _prepared.setdefault(self._device, set()).add(self._kind)
+            prepared_kinds.setdefault(self._device, set()).add(self._kind)

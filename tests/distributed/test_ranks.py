@@ -15,6 +15,7 @@ from rank_programs import (
     estimates,
     why_not,
 )
+from vulkan_devices import vulkan_runtime
 
 import graphopt
 from graphopt.distributed.options import distributed_rules
@@ -70,7 +71,7 @@ def test_conjugate_gradients_find_the_same_answer(runs):
 
 def test_ranks_on_a_vulkan_device(runs):
     """Each linearizes and moves its estimates there; chi2 per iteration is that of one process on the CPU."""
-    pytest.importorskip("graphopt._vulkan", reason="graphopt was built without Vulkan")
+    vulkan_runtime()
     for (name, options), document in zip(ON_DEVICE, answer(runs[0], "on_device"), strict=True):
         expected = [iteration.chi2 for iteration in alone(name, options)[1].iterations]
         np.testing.assert_allclose(

@@ -12,11 +12,12 @@ from pathlib import Path
 import numpy as np
 import pytest
 from rank_programs import PROBLEMS, estimates, on_all
+from vulkan_devices import vulkan_runtime
 
 from graphopt.device.vulkan import VulkanDevice
 from graphopt.distributed.resident import ResidentIterating
 
-pytest.importorskip("graphopt._vulkan", reason="graphopt was built without Vulkan")
+vulkan_runtime()
 
 DEVICES = "vulkan:0,vulkan:0"
 WAYS = [

@@ -100,7 +100,7 @@ def test_arrays_of_another_size_are_refused() -> None:
     with pytest.raises(ShapeError, match="damping"):
         trials.run(solver.values, np.ones(4), solver.b, solver.dx, None)
     with pytest.raises(ShapeError, match="another pattern"):
-        kernels.Trials(solver._linearizer, direct[0], others[1])
+        kernels.Trials(solver.linearizer, direct[0], others[1])
 
 
 def test_poses_of_a_plane_take_the_same_way() -> None:

@@ -49,11 +49,11 @@ def gpu_by_default(monkeypatch):
     """The software driver counts as a discrete GPU, and small problems as large."""
     for device in (devices := list_devices()):
         object.__setattr__(device, "kind", "discrete")
-    auto_device._discrete_gpu.cache_clear()
+    auto_device.discrete_gpu.cache_clear()
     monkeypatch.setattr("graphopt.device.list_devices", lambda: devices)
     monkeypatch.setattr(auto_device, "LARGE", 20)
     yield
-    auto_device._discrete_gpu.cache_clear()
+    auto_device.discrete_gpu.cache_clear()
 
 
 def failing(monkeypatch, name: str, error: Exception, at: int | None) -> list[str]:
@@ -87,7 +87,7 @@ FAULTS = [
 @pytest.fixture(autouse=True)
 def unknown_kernels():
     """Solvers are set up by threads, whatever this process has solved before."""
-    set_up._prepared.clear()
+    set_up.prepared_kinds.clear()
 
 
 @pytest.mark.parametrize("by_caller", [False, True])
@@ -106,7 +106,7 @@ def test_every_failure_of_the_set_up_is_one_named_error(method, error, schedule,
     for at in np.unique(np.linspace(0, len(threads) - 1, 12).astype(int)).tolist():
         with monkeypatch.context() as patch:
             if not by_caller:
-                set_up._prepared.clear()
+                set_up.prepared_kinds.clear()
             failing(patch, method, error, at)
             with pytest.raises(type(error), match=str(error)):
                 optimize(bundle_adjustment(), "lm", 2, **options)
@@ -153,7 +153,7 @@ class LostAfter:
 def found_again():
     """A device that only a test has lost."""
     yield
-    shared._open.clear()
+    shared.opened.clear()
 
 
 @pytest.mark.usefixtures("found_again")
