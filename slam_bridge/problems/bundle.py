@@ -144,8 +144,9 @@ def bundle(
         result.extra["calibration"] = window.calibration(selection)
     if rounds == 1 and not has_begun(summary):
         result = replace(result, refused=NOT_BEGUN)
+    result = replace(result, writer=lambda target: write_back(target, selection, now))
     if options.update and world is not None and result.is_usable:
-        write_back(world, selection, now)
+        result.write_to(world)
     clock.lap("write")
     result.seconds.update(clock.total())
     return result

@@ -387,8 +387,9 @@ def inertial_initialization(
         moved, result = _refined(moved, initial, options, clock, facts)
     if not result.is_usable:
         return _refusal(result.summary, result.refused, facts, clock)
+    result = replace(result, writer=moved.write_to)
     if options.update:
-        moved.write_to(world)
+        result.write_to(world)
         clock.lap("write")
     return replace(result, seconds=clock.total())
 
