@@ -50,7 +50,7 @@ def test_what_one_rank_raises_all_raise():
     found = answer(2, "raising")
     assert found[0] == found[1]
     callback, method, fixed = found[0]
-    assert callback == "RankError: Rank 1: KeyError: 'mine'"
+    assert callback.startswith("RankError: Rank 1: KeyError: 'mine'")
     assert method.startswith("OptionError: method is 'newton'")
     assert fixed.startswith("RankError: Rank 0: There is no vertex 1000000")
 
@@ -60,8 +60,8 @@ def test_what_one_rank_raises_all_raise():
 def test_the_program_goes_on_after_a_rank_has_failed(num_ranks):
     """Wherever the others waited, all raise, and the next call works; communicators are freed."""
     for rank, (caught, chi2, expected) in enumerate(answer(num_ranks, "failing")):
-        words = ["MemoryError: "] if rank == 1 else ["RankError: Rank 1: out of memory."]
-        assert caught == words * 3
+        words = "MemoryError: " if rank == 1 else "RankError: Rank 1: out of memory."
+        assert len(caught) == 3 and all(each.startswith(words) for each in caught)
         assert chi2 == pytest.approx(expected, rel=1e-9)
 
 
