@@ -14,6 +14,7 @@ import numpy as np
 from graphopt import option_names
 from graphopt.errors import OptionError, Stopped
 from graphopt.graph import EdgeSet, Graph, Selection
+from graphopt.host_memory import memory_for
 from graphopt.linear.options import SolverChanges, SolverOptions
 from graphopt.optimizer.algorithm import AlgorithmBase, is_below_zero
 from graphopt.optimizer.bounds import has_bounds, refuse_materialized, start_within_bounds
@@ -128,10 +129,21 @@ def optimize(
         method, max_iterations, options, fix, level, vertices, edges, time_limit, callback, stop,
         on_interrupt, throw, verbose, SolverOptions(**solver_changes), robust, look_behind,
     )  # fmt: skip
-    with graph.held_still() if isinstance(graph, Graph) else nullcontext():
+    with (
+        graph.held_still() if isinstance(graph, Graph) else nullcontext(),
+        memory_for(lambda: _needed(graph)),
+    ):
         summary = or_on_the_cpu(_optimize, graph, request)
     raise_if_unusable(summary, throw)
     return summary
+
+
+def _needed(graph: Any) -> str:
+    return (
+        f"optimizing {graph.num_vertices} vertices and {graph.num_edges} edges needs more than the system "
+        "gives. The graph holds estimates that are no worse than before. linear_solver='pcg' with "
+        "schur='implicit' needs the least."
+    )
 
 
 @dataclass(frozen=True)
