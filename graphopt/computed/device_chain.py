@@ -102,7 +102,7 @@ class DeviceChain(EdgeProducts):
         kept: Mapping[str, str],
     ):
         """linearizer: of the edges; estimates are shared. kept: schedules of terms by tag."""
-        self._context, self._structure, self.linearizer = context, structure, linearizer
+        self._context, self._structure, self._linearizer = context, structure, linearizer
         self.layout: BlockLayout = diagonal_layout(structure, structure.num_moved)
         """Of the diagonal blocks."""
         estimates = linearizer.estimates
@@ -166,13 +166,13 @@ class DeviceChain(EdgeProducts):
         writes = plan_writes(rows, num_blocks, blocks[blocks >= 0])
         if number is None:
             writes = replace(writes, adds=[True] * len(parts), clears=False)
-        return ProductPlan(name, units, writes, self.linearizer.estimates.offsets)
+        return ProductPlan(name, units, writes, self._linearizer.estimates.offsets)
 
     # ---------------------------------------------------------------- recording
 
     def record_values(self, program: Program, number: int) -> None:
         """Values of a version of the estimates, into it; with last barrier."""
-        version = self.linearizer.estimates.version(number)
+        version = self._linearizer.estimates.version(number)
         for level in self._levels:
             for terms, definition in zip(level.terms, level.definitions, strict=True):
                 program.step([terms.values_launch(version, definition)])
@@ -181,7 +181,7 @@ class DeviceChain(EdgeProducts):
 
     def record_derivatives(self, program: Program, number: int) -> None:
         """What is kept of the derivatives at a version, with last barrier."""
-        version = self.linearizer.estimates.version(number)
+        version = self._linearizer.estimates.version(number)
         program.step([launch for edge in self._edges for launch in edge.schedule.store_launches(version)])
 
     def record_start(self, program: Program) -> None:
@@ -213,7 +213,7 @@ class DeviceChain(EdgeProducts):
 
     def record_blocks(self, program: Program, number: int, blocks: Any, status: Any) -> None:
         """Add to the diagonal blocks of what values follow from theirs, with last barrier."""
-        version = self.linearizer.estimates.version(number)
+        version = self._linearizer.estimates.version(number)
         for level in reversed(self._levels):
             for terms in level.terms:
                 for slot in terms.schedule.sources.get(0, ()):
