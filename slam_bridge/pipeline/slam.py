@@ -252,7 +252,7 @@ class Slam:
         """The frame is none that was there already, and not too late."""
         with self._changed:
             waiting = [one for one, _ in self._inbox]
-            if stamp in waiting or stamp in self._stamps[-_RECENT:]:
+            if stamp in waiting or stamp == self._last_done or stamp in self._stamps[-_RECENT:]:
                 self.complaints.add("frames with a stamp that was there already were left out", stamp)
                 return False
             if stamp < self._last_done - _PAUSE:
