@@ -1,6 +1,8 @@
 """What the package needs with some extras, one requirement a line, without building it.
 
-python tools/requirements.py test oracle > requirements.txt
+    python tools/requirements.py test oracle > requirements.txt
+
+Extras of the package that an extra names are followed.
 """
 
 from __future__ import annotations

@@ -205,7 +205,7 @@ def one_call_fails(call, result, at):
 
     Then the error is one of devices, the estimates are no worse than before, and the next call works.
     """
-    shared._open.clear()
+    shared.opened.clear()
     device = shared.shared_device(None)
     graph = bundle_adjustment()
     before = graph.chi2()
