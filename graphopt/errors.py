@@ -70,6 +70,10 @@ class GradientError(SolverError):
     """The derivative of an optimum does not exist, or cannot be trusted."""
 
 
+class HostMemoryError(GraphOptError, MemoryError):
+    """The host has too little memory. The message says what it was needed for."""
+
+
 class DeviceError(GraphOptError, RuntimeError):
     """A device is missing, lost, or lacks what was asked of it."""
 

@@ -40,6 +40,7 @@ FOR_ALL = {
     "foreign_arrays",
     "cpu_kernels",
     "disk_cache",
+    "host_memory",
     "temporary_files",
     "html",
     "option_names",
@@ -129,6 +130,7 @@ colmap.rigs.add_trivial
 colmap.rigs.from_storage
 colmap.rigs.places_of
 colmap.rigs.to_storage
+io.files.packed_bytes
 io.files.read_bytes
 io.files.write_bytes
 io.files.write_together

@@ -121,12 +121,12 @@ def solve(
         _check_graphs(comm, graph)
         ranks = comm.share(call.ranks())
         whole = together(comm, lambda: call.whole(ranks) if comm.rank == 0 else None)
-        worth, empty = comm.share(None if whole is None else (whole.worth, whole.summary))[0]
+        told_worth, empty = comm.share(None if whole is None else (whole.worth, whole.summary))[0]
         summary: Summary = replace(empty, seconds=dict(empty.seconds), iterations=[])
-        if worth.is_alone:
-            summary = call.alone(worth)
+        if told_worth.is_alone:
+            summary = call.alone(told_worth)
         else:
-            summary = call.in_group(summary, whole, worth)
+            summary = call.in_group(summary, whole, told_worth)
     summary.certifier = None if graph is None else Certifier.of(graph, wanted)
     return summary, signals
 

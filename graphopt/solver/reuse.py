@@ -70,11 +70,11 @@ def prepared_solver(
     options: SolverOptions,
     seconds: dict[str, float],
     may_narrow: bool = False,
-    go_on: Callable[[], None] | None = None,
+    commit: Callable[[], None] | None = None,
 ) -> BlockSolver:
     """The block solver for a selection; adds to `seconds["analyze"]` and `seconds["prepare"]`.
 
-    go_on: what `begin_ahead` has returned in the same call.
+    commit: what `speculate` has returned in the same call.
     """
     start = time.perf_counter()
     last = last_solvers.pop(graph, None)
@@ -83,8 +83,8 @@ def prepared_solver(
     if last is not None and last.num_abandoned != _num_abandoned(last.solver):
         last = None  # what it has submitted may still run
     if last is not None:
-        if go_on is not None:
-            go_on()
+        if commit is not None:
+            commit()
         elif capabilities_of(last.solver).speculates:
             last.solver.forget_begun()
         last = _adapted(last, graph, selection, options, may_narrow)
@@ -122,7 +122,7 @@ def _num_abandoned(solver: BlockSolver) -> int:
     return getattr(getattr(solver, "device", None), "num_abandoned", 0)
 
 
-def begin_ahead(
+def speculate(
     graph: Graph,
     options: SolverOptions,
     looks: Callable[[Structure], list[tuple[EdgeGroup, int]]],

@@ -60,7 +60,7 @@ from graphopt.vulkan.program import (
     Program,
     Running,
 )
-from graphopt.vulkan.set_up import Later, SetUp, kind_of
+from graphopt.vulkan.set_up import Deferred, SetUp, kind_of
 from graphopt.vulkan.speculation import Evaluations
 
 FACTORIZED_IN_DOUBLE = (
@@ -153,7 +153,7 @@ class ResidentBlockSolver:
         kind = kind_of(context, structure, storage, configuration, merged)
         set_up = SetUp(context, structure, kind)
         prepare = partial(self.linearizer.prepare, starts_kernels=not set_up.has_kernels)
-        self._prepared: InThread[None] | Later[None] = set_up.start(
+        self._prepared: InThread[None] | Deferred[None] = set_up.start(
             "graphopt-views", prepare if linearizer is None else _nothing
         )
         reduction = self._reduction_maker(storage, self._prepared)
@@ -182,7 +182,7 @@ class ResidentBlockSolver:
         """The largest entries of H and b come with them; somebody has asked for those before."""
 
     def _reduction_maker(
-        self, storage: Storage, prepared: InThread[None] | Later[None]
+        self, storage: Storage, prepared: InThread[None] | Deferred[None]
     ) -> MakeReduction | None:
         """What makes the reduction from the equations, in a thread; None: the system itself."""
         if storage.is_whole:
@@ -268,7 +268,7 @@ class ResidentBlockSolver:
             if evaluated is None:
                 self._speculation.discard_trial(self.system.device_seconds)  # it brings chi2 the same way
                 running = self._program("chi2", self._record_chi2, (current,)).submit()
-                if isinstance(self._prepared, Later):
+                if isinstance(self._prepared, Deferred):
                     self._prepared.result()  # while the device evaluates the edges
                 running.wait(self.system.device_seconds)
             else:
@@ -671,7 +671,7 @@ def _nothing() -> None:
 
 
 def _reduction_from_edges(
-    views: InThread[None] | Later[None],
+    views: InThread[None] | Deferred[None],
     linearizer: DeviceLinearizer,
     structure: Structure,
     configuration: Configuration,

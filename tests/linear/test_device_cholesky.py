@@ -187,7 +187,11 @@ def test_refinement_of_a_float32_factor(access, name):
 
 
 @pytest.mark.parametrize("room", ["all levels", "no level"])
-@pytest.mark.parametrize("method", ["llt", "ldlt"])
+@pytest.mark.parametrize(
+    ("method", "variant"),
+    [("llt", VARIANTS[0]), ("ldlt", VARIANTS[0]), ("ldlt", VARIANTS[3])],
+    indirect=["variant"],
+)
 @pytest.mark.parametrize("name", ["two chains", "cube", "mixed sizes", "full, below one panel", "wide"])
 def test_blocks_of_the_inverse(variant, name, method, room, monkeypatch):
     """All diagonal blocks, those of the structure, and some that L does not have.

@@ -356,16 +356,6 @@ def test_a_second_call_sees_new_numbers_and_a_new_structure():
         assert again.final_chi2 == pytest.approx(expected.final_chi2, rel=1e-12)
 
 
-def test_the_same_input_gives_bitwise_the_same_result():
-    """No run depends on chance or on the run before it."""
-    results = []
-    for _ in range(2):
-        graph = noisy_ring(200, noise=0.2)
-        optimize(graph)
-        results.append(graph.vertex_set("VERTEX_SE2").estimate.copy())
-    np.testing.assert_array_equal(results[0], results[1])
-
-
 def test_restriction_to_a_level_and_to_vertices():
     """What is not selected does not move."""
     graph = noisy_ring(noise=0.3)
