@@ -1,7 +1,7 @@
 """Pose graphs fed pose by pose to `graphopt.Online`, and to gtsam's ISAM2 beside it.
 
     python benchmarks/online.py M3500.g2o sphere2500.g2o --json online.json
-    python benchmarks/online.py city --steps 2000             a generated city
+    python benchmarks/online.py city world --steps 2000       generated ones
     python benchmarks/online.py M3500.g2o --no-isam2
 
 Both get the same poses in the same order: pose k with its edges to poses before it, its start from the edge
@@ -24,7 +24,6 @@ import numpy as np
 import graphopt
 from graphopt import Graph, Online
 from graphopt.errors import GraphError
-from graphopt.evaluate.datasets import manhattan
 from graphopt.geometry import SE2, SE3
 
 GROUPS = {"EDGE_SE2": SE2, "EDGE_SE3:QUAT": SE3}
@@ -161,10 +160,54 @@ def run_isam2(graph: Graph, most: int | None) -> dict[str, float]:
     return feed.record()
 
 
+def streets(poses: int, edges: int, size: int, seed: int = 1) -> Graph:
+    """A walk of 1 m steps along the streets of a square town, with edges to earlier poses within 1 m.
+
+    size: of the town in blocks of 5 m. The walk turns at random crossings and stays inside; the closures are
+    drawn from all pairs of poses at most 1 m apart, so that there are `edges` in all.
+    """
+    rng, block = np.random.default_rng(seed), 5
+    place, heading = np.array([size // 2 * block, size // 2 * block]), 0
+    truth, visited, candidates = np.empty((poses, 3)), {}, []
+    ways = np.array([[1, 0], [0, 1], [-1, 0], [0, -1]])
+    for k in range(poses):
+        truth[k] = [*place, (heading + 1) % 4 * np.pi / 2 - np.pi / 2]
+        for offset in ([0, 0], *ways.tolist()):
+            near = visited.get((place[0] + offset[0], place[1] + offset[1]), [])
+            candidates += [(j, k) for j in near if j < k - 1]
+        visited.setdefault((place[0], place[1]), []).append(k)
+        if (place % block == 0).all():
+            turns = [(heading + turn) % 4 for turn in (0, 0, 1, 3, 2)]
+            inside = [way for way in turns if ((place + block * ways[way]) // block <= size).all()]
+            inside = [way for way in inside if (place + block * ways[way] >= 0).all()]
+            heading = inside[rng.integers(len(inside[:-1]) or 1)]
+        place = place + ways[heading]
+    drawn = rng.choice(len(candidates), min(len(candidates), edges - poses + 1), replace=False)
+    pairs = np.concatenate(
+        [np.stack([np.arange(poses - 1), np.arange(1, poses)], axis=1), np.array(candidates)[np.sort(drawn)]]
+    )
+    sigma = np.array([0.05, 0.05, 0.01])
+    motion = (SE2(truth[pairs[:, 0]]).inverse() * SE2(truth[pairs[:, 1]])).storage
+    motion = np.asarray(motion) + sigma * rng.normal(size=(len(pairs), 3))
+    graph, start = Graph(), np.zeros((poses, 3))
+    start[0] = truth[0]
+    for k in range(1, poses):
+        start[k] = (SE2(start[k - 1]) * SE2(motion[k - 1])).storage
+    graph.add_vertices("VERTEX_SE2", np.arange(poses), start)
+    graph.add_edges("EDGE_SE2", pairs, motion, np.diag(sigma**-2.0))
+    return graph
+
+
+GENERATED = {"city": (10_000, 20_687, 30), "world": (10_000, 64_000, 18)}
+"""Poses, edges, and size in blocks."""
+
+
 def load(name: str, steps: int | None) -> Graph:
-    """A file, or the generated city of 10,000 poses and about 20,700 edges."""
-    if name == "city":
-        return manhattan(nodes=steps or 10_000, closures=1.0, seed=1)
+    """A file, or a generated graph, of which `steps` poses have the same share of edges."""
+    if name in GENERATED:
+        poses, edges, size = GENERATED[name]
+        share = min(1.0, (steps or poses) / poses)
+        return streets(round(share * poses), round(share * edges), max(3, round(size * share**0.5)))
     return graphopt.read(name)
 
 
@@ -173,7 +216,7 @@ def main() -> None:
     parser = argparse.ArgumentParser(
         description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
     )
-    parser.add_argument("graphs", nargs="+", metavar="FILE", help="pose graphs, or 'city'")
+    parser.add_argument("graphs", nargs="+", metavar="FILE", help="pose graphs, 'city' or 'world'")
     parser.add_argument("--json", type=Path, metavar="OUT", help="write the numbers here")
     parser.add_argument("--steps", type=int, help="only so many poses")
     parser.add_argument("--no-isam2", action="store_true", help="only graphopt")

@@ -21,6 +21,9 @@ from graphopt.graph.arguments import (
 )
 from graphopt.types.base import EdgeType, VertexType
 
+_NO_WIDTH = 1.0
+"""Width of a kernel that nobody has given."""
+
 
 @dataclass(frozen=True)
 class Vertices:
@@ -41,10 +44,12 @@ class Vertices:
         ids = checked_ids(self.ids, kind.tag)
         estimates = kind.identity if self.estimates is None else self.estimates
         estimates = validate.as_rows(estimates, len(ids), (kind.storage_dim,), f"{kind.tag} estimates")
-        estimates = np.broadcast_to(estimates, (len(ids), kind.storage_dim))
+        estimates = _spread(estimates, (len(ids), kind.storage_dim))
         validate.check_finite(estimates, 1, f"{kind.tag} estimate", ids)
         estimates = validate.with_unit_quaternions(estimates, kind.wrap, f"{kind.tag} estimate", ids)
-        fixed = np.broadcast_to(checked_flags(self.fixed, len(ids), "fixed"), len(ids))
+        if self.fixed is False:
+            return kind, np.ascontiguousarray(ids), estimates, np.zeros(len(ids), bool)
+        fixed = _spread(checked_flags(self.fixed, len(ids), "fixed"), (len(ids),))
         return kind, np.ascontiguousarray(ids), estimates, np.ascontiguousarray(fixed)
 
 
@@ -59,10 +64,10 @@ class CheckedEdges:
     """(m, measurement_dim)."""
     information: np.ndarray | None
     """(m, d, d); None: the identity."""
-    kernels: np.ndarray
-    """(m,) numbers of robust kernels."""
-    widths: np.ndarray
-    """(m,)."""
+    kernels: np.ndarray | None
+    """(m,) numbers of robust kernels; None: there are none."""
+    widths: np.ndarray | None
+    """(m,); None: there are no kernels."""
     parameters: np.ndarray
     """(m, num_parameters) ids."""
 
@@ -81,7 +86,7 @@ class Edges:
     """(m, d, d), one (d, d) that all share, or None for the identity."""
     kernel: Any = None
     """Name or number of a robust kernel for all, or (m,) numbers."""
-    kernel_width: Any = 1.0
+    kernel_width: Any = _NO_WIDTH
     """One number or (m,)."""
     parameters: Any = None
     """(m, num_parameters) ids, or one per slot that all share."""
@@ -97,7 +102,7 @@ class Edges:
             )
         measurements = neutral_measurement(kind) if self.measurements is None else self.measurements
         measurements = validate.as_rows(measurements, count, (kind.measurement_dim,), f"{tag} measurements")
-        measurements = np.broadcast_to(measurements, (count, kind.measurement_dim))
+        measurements = _spread(measurements, (count, kind.measurement_dim))
         validate.check_finite(measurements, 1, f"{tag} measurement", vertices)
         measurements = validate.with_unit_quaternions(
             measurements, kind.wrap_measurement, f"{tag} measurement", vertices
@@ -108,11 +113,17 @@ class Edges:
             validate.check_finite(information, 2, f"{tag} information", vertices)
             matrices = information if information.ndim == 3 else information[None]
             validate.check_symmetric(matrices, f"{tag} information", vertices)
-            information = np.broadcast_to(information, (count, dim, dim))
-        kernels = np.broadcast_to(kernel_numbers(self.kernel, count), count)
-        widths = np.broadcast_to(kernel_widths(self.kernel_width, count), count)
+            information = _spread(information, (count, dim, dim))
+        kernels = widths = None
+        if self.kernel is not None or self.kernel_width is not _NO_WIDTH:
+            kernels = _spread(kernel_numbers(self.kernel, count), (count,))
+            widths = _spread(kernel_widths(self.kernel_width, count), (count,))
         parameters = checked_parameter_ids(self.parameters, count, kind)
         return CheckedEdges(kind, vertices, measurements, information, kernels, widths, parameters)
+
+
+def _spread(values: np.ndarray, shape: tuple[int, ...]) -> np.ndarray:
+    return values if values.shape == shape else np.broadcast_to(values, shape)
 
 
 def as_vertices(given: Any) -> list[Vertices]:

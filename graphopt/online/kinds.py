@@ -113,23 +113,22 @@ class Kinds:
         sets = {one.type: one.ids for one in self.parameters.parameter_sets}
         return np.stack([sets[kind][rows[:, slot]] for slot, kind in enumerate(edge_type.parameters)], axis=1)
 
-    def packed(self, edges: CheckedEdges) -> list[tuple[int, np.ndarray, np.ndarray]]:
-        """(number of the kind, rows of the edges, data) by robust kernel."""
+    def packed(self, edges: CheckedEdges) -> list[tuple[int, Any, np.ndarray]]:
+        """(number of the kind, index of the edges, data) by robust kernel."""
         variant = "identity" if edges.information is None else _variant(edges.information)
         count = len(edges.vertices)
-        first = int(edges.kernels[0]) if count else 0
-        if count == 0 or (edges.kernels == first).all():
-            groups = [(first, np.arange(count))]
+        if edges.kernels is None or count == 0:
+            groups = [(0, slice(None))]
         else:
             groups = [(int(k), np.flatnonzero(edges.kernels == k)) for k in np.unique(edges.kernels)]
         found = []
         for kernel, rows in groups:
             parts = [edges.measurements[rows]]
-            if variant != "identity" and edges.information is not None:
+            if edges.information is not None:
                 parts.append(codegen.pack_information(edges.information[rows], variant))
-            if kernel:
+            if kernel and edges.widths is not None:
                 parts.append(edges.widths[rows, None])
-            data = np.ascontiguousarray(np.concatenate(parts, axis=1))
+            data = np.concatenate(parts, axis=1) if len(parts) > 1 else np.ascontiguousarray(parts[0])
             found.append((self.edge_kind(edges.type, variant, kernel), rows, data))
         return found
 

@@ -2,8 +2,9 @@
 
     chi2(x) = sum of e' W Omega e,    b = -J' W Omega e at x,    x <- x oplus (L L')^-1 b
 
-L L' is the factor of H, renewed where the graph changes and where it has become too old; b is exact. An
-update ends when the decrease that it predicts, |L^-1 b|^2, is a small part of chi2.
+L L' is the factor of H, renewed where the graph changes and where H has changed. b follows from quadratic
+models of the edges, which are tested as their vertices move (native/src/online/session.h). An update ends when
+the decrease that it predicts, |L^-1 b|^2, is a small part of chi2.
 Reference: Kaess et al., iSAM2: Incremental smoothing and mapping using the Bayes tree, IJRR 2012.
 """
 
@@ -29,6 +30,9 @@ _CUT = 0.3
 """Share of the tolerated decrease that the steps which are left out may have together."""
 _FULL_CHECK = 200
 """Updates after which the gradient of all vertices is looked at, not only near what changed."""
+
+
+_NO_IDS = np.empty(0, np.int64)
 
 
 class Online:
@@ -66,6 +70,7 @@ class Online:
         self._lag = lag
         self._session = kernels.OnlineSession()
         self._kinds = Kinds(self._session)
+        self._budget: float | None = -1.0  # of the session; none yet
         self._set_budget(None)
         self._updates = 0
         self._ages: dict[int, int] = {}
@@ -128,7 +133,7 @@ class Online:
             if _given(remove_vertices):
                 session.remove_vertices(_ids(remove_vertices, "remove_vertices"))
             old = self._left_behind(new_edges, new_vertices)
-            leaving = _ids(marginalize, "marginalize")
+            leaving = _ids(marginalize, "marginalize") if _given(marginalize) else _NO_IDS
             if old:
                 leaving = np.concatenate(
                     [leaving, np.array([id_ for id_ in old if id_ not in leaving], np.int64)]
@@ -218,7 +223,7 @@ class Online:
 
     @property
     def chi2(self) -> float:
-        """Robustified chi2 at the present estimates."""
+        """Robustified chi2 at the present estimates, evaluated."""
         return self._session.chi2
 
     @property
@@ -322,6 +327,7 @@ class Online:
                 session.switch_edges(np.array([handle]), True)
         session.next_handle = state["next_handle"]
         session.set(self._options["tolerance"], _ABSOLUTE, _CUT, 0, _FULL_CHECK, 0.0)
+        self._budget = -1.0
         session.commit(False)
         self._updates, self._ages = state["updates"], state["ages"]
 
@@ -330,8 +336,10 @@ class Online:
     def _set_budget(self, budget: float | None) -> None:
         if budget is not None and not budget > 0.0:
             raise OptionError(f"budget is {budget}, expected seconds above 0, or None.")
-        tolerance, most = self._options["tolerance"], self._options["max_iterations"]
-        self._session.set(tolerance, _ABSOLUTE, _CUT, most, _FULL_CHECK, budget or 0.0)
+        if budget != self._budget:
+            tolerance, most = self._options["tolerance"], self._options["max_iterations"]
+            self._session.set(tolerance, _ABSOLUTE, _CUT, most, _FULL_CHECK, budget or 0.0)
+            self._budget = budget
 
     def _kind_of(self, vertex_id: int) -> int:
         try:
@@ -364,7 +372,7 @@ class Online:
         for number, rows, data in self._kinds.packed(edges):
             own = np.ascontiguousarray(edges.vertices[rows])
             first = self._session.add_edges(number, own, np.ascontiguousarray(parameters[rows]), data)
-            handles[rows] = np.arange(first, first + len(rows))
+            handles[rows] = np.arange(first, first + len(own))
         return handles
 
     def _replace(self, handle: int, changes: dict[str, Any]) -> None:

@@ -15,9 +15,9 @@ constexpr double kLargeGain = 10.0;       // of the goal: steps that may be take
 constexpr double kLooseH = 0.15;          // change of H beside its diagonal that matters
 constexpr double kTightH = 1e-3;          // the same in batch, which ends closer
 constexpr double kPoorConvergence = 0.3;  // of the prediction before: the factor is too old
-constexpr double kTested = 1e-2;          // of the goal: what models of all vertices may miss
-constexpr double kWidest = 4.0;           // growth of a tested range at once
-constexpr double kNarrowest = 0.5;
+constexpr double kTested = 1e-3;          // of the goal: what models of all vertices may miss
+constexpr double kWidest = 2.0;           // growth of a tested range at once
+constexpr double kNarrowest = 0.01;
 constexpr double kOtherScalars = 0.3;  // of the range of the scalar that moved most
 constexpr std::size_t kNamedVertices = 10;
 
@@ -106,9 +106,7 @@ void Session::widen(const std::vector<std::int32_t>& vertices, const std::vector
     for (int i = 0; i < dim; ++i) {
       const std::int64_t k = problem_.offset[v] + i;
       const double step = factor * std::max(std::abs(at[2 * i]), kOtherScalars * largest * tree_.scale(k));
-      const double range = problem_.ranges[k];
-      problem_.ranges.set(k, factor < 1.0 && range > 0.0 ? std::min(range, std::max(step, kNarrowest * range))
-                                                         : std::max(range, step));
+      problem_.ranges.set(k, factor < 1.0 ? step : std::max(problem_.ranges[k], step));
     }
     at += 2 * dim;
   }
@@ -190,7 +188,7 @@ bool Session::take(const Tree::Step& step, const Trial& trial, Report& report) {
     problem_.add_steps(step.vertices, tree_.step(), scale);
     std::vector<std::int32_t> tested;
     for (const std::int32_t v : step.vertices)
-      if (trial.is_exact || problem_.is_out_of_range(v)) tested.push_back(v);
+      if (may_return || problem_.is_out_of_range(v)) tested.push_back(v);
     problem_.add_chi2(-gain);
     const double change = relinearize(tested, trial.tolerance, trial.goal, report);
     if (!may_return || (std::isfinite(change) && problem_.chi2() <= before + trial.slack)) break;
@@ -263,6 +261,8 @@ Report Session::commit(bool is_batch) {
   Report report;
   updates_.set(0, updates_[0] + 1);
   evaluate_anew(new_edges_);
+  for (const std::int32_t v : ends_of(new_edges_))  // ranges were tested without these edges
+    for (int i = 0; i < problem_.dim(v); ++i) problem_.ranges.set(problem_.offset[v] + i, 0.0);
   report.evaluated += static_cast<std::int64_t>(new_edges_.size());
   report.evaluate_seconds += seconds_since(start);
   if (!touched_.empty()) {
