@@ -122,9 +122,9 @@ def devices(device: str, ranks: int) -> str:
 def optimized(graph: Any, comm: Any, device: str, products: int | None, **options: Any) -> tuple[Any, float]:
     """The summary and seconds of a call; products: of each step, None: an ordinary call."""
     import graphopt
-    from graphopt.distributed.optimize import distributed_rules
+    from graphopt.distributed.options import distributed_rules
 
-    options["pcg_iterations"] = WHOLE
+    options |= {"pcg_iterations": WHOLE, "ranks": "all" if comm is not None or "," in device else "auto"}
     options["options"] = distributed_rules(graphopt.AutoOptions())  # on one rank, too
     if products is not None:
         options |= {"method": "lm", "max_iterations": STEPS, "schur": "implicit"}

@@ -1,4 +1,5 @@
 from . import codegen, distributed, errors, evaluate, geometry, graph, io, online, optimizer, solver, types
+from .batch import BatchSummary, optimize_batch
 from .codegen.gradients import check_gradients
 from .errors import GraphOptError
 from .evaluate import datasets, report
@@ -67,6 +68,7 @@ from .types import (
 __all__ = [
     "AutoOptions",
     "BatchFit",
+    "BatchSummary",
     "DeviceArray",
     "DoglegOptions",
     "Edge",
@@ -120,6 +122,7 @@ __all__ = [
     "linearize",
     "online",
     "optimize",
+    "optimize_batch",
     "optimizer",
     "pairwise",
     "parameter_type",

@@ -199,6 +199,20 @@ class SymmetricProduct:
     def __init__(self, pattern: BlockPattern) -> None: ...
     def multiply(self, values: np.ndarray, x: np.ndarray) -> np.ndarray: ...
 
+def patience_after(iterations: int) -> int: ...
+
+class ConjugateSteps:
+    """Scalars of conjugate gradients with one reduction per iteration, and when they stop."""
+
+    alpha: float
+    beta: float
+    is_definite: bool
+    iterations: int
+    def __init__(self, tolerance: float, most: int, share: float, worth: float, patience: int) -> None: ...
+    def take(self, gamma: float, delta: float, is_indefinite: bool) -> bool:
+        """Take r's and s'A s of an iteration; False: it is the last one."""
+        ...
+
 class Pcg:
     def __init__(
         self,
@@ -311,6 +325,40 @@ class Trials:
         dx: np.ndarray,
         next: tuple[np.ndarray, np.ndarray] | None,
     ) -> tuple[bool, float, float, float, float, float, float]: ...
+
+class BatchWorker:
+    """Optimizes one problem of a batch after the other."""
+
+    def __init__(
+        self,
+        linearizer: Linearizer,
+        schur: Any,
+        solver: Any,
+        values: np.ndarray,
+        b: np.ndarray,
+        dx: np.ndarray,
+        diagonal: np.ndarray,
+    ) -> None: ...
+
+class Alone:
+    """Within a `with`, parallel regions of this thread are its own alone."""
+
+    def __init__(self) -> None: ...
+    def __enter__(self) -> None: ...
+    def __exit__(self, *error: Any) -> None: ...
+
+def run_batch(
+    workers: list[BatchWorker],
+    method: GaussNewton | Levenberg | Dogleg,
+    rules: Any,
+    count: int,
+    estimates: list[tuple[int, np.ndarray]],
+    parameters: list[tuple[int, np.ndarray]],
+    groups: list[tuple[int, np.ndarray, np.ndarray, np.ndarray, np.ndarray | None]],
+    unobserved: np.ndarray | None,
+    covariances: list[tuple[int, int]],
+    outcome: tuple[np.ndarray | None, ...],
+) -> bool: ...
 
 class SmallLoop:
     """g2o's algorithms on a small system without Python in between."""

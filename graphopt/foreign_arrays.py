@@ -2,6 +2,7 @@
 
     host()      anything with `__dlpack__` or `__cuda_array_interface__` as a numpy array
     empty()     memory that a graph can take without a copy
+    adopted()   an array as such memory
 
 Strides and offsets are kept. Memory of a CUDA device is copied in the order of its stream, by the driver
 (libcuda), which is loaded when the first such array comes. Layout of dlpack's structures: dlpack.h 0.8.
@@ -39,7 +40,12 @@ def empty(shape: int | tuple[int, ...], dtype: Any = np.float64) -> SharedArray:
     column is this memory (`add_vertices`, `add_edges`): what is written there later changes the graph. It is
     float64 of the column's whole shape; quaternions that are not unit are normalised in a copy.
     """
-    made = np.empty(shape, dtype).view(SharedArray)
+    return adopted(np.empty(shape, dtype))
+
+
+def adopted(array: np.ndarray) -> SharedArray:
+    """A view of an array (a file's pages, one row that stands for all) that a graph takes as `empty`'s."""
+    made = array.view(SharedArray)
     if made.size:
         _shared[made.ctypes.data] = made
     return made
@@ -50,6 +56,8 @@ def shared(array: np.ndarray) -> np.ndarray | None:
     owner = _shared.get(array.ctypes.data) if array.size else None
     if owner is None or owner.nbytes != array.nbytes or owner.dtype != array.dtype:
         return None
+    if owner.strides == array.strides:
+        return owner.view(np.ndarray)
     return owner.view(np.ndarray).reshape(array.shape) if array.flags.c_contiguous else None
 
 

@@ -66,6 +66,7 @@ FOLDER_FORMATS = {
 """Formats that are a folder, not a file -> row of `io.FORMATS`; the first is what a folder is written as."""
 PARTITIONS = ("auto", "slabs", "metis")
 TRANSPORTS = ("auto", "host", "pages")
+RANKS = ("auto", "all")
 INITIALIZATIONS = ("odometry", "spanning-tree", "chordal")
 ROBUST_KERNELS = (
     "Huber",

@@ -1,15 +1,18 @@
 #version 450
-// The diagonal: factor[places[i]] += damping[source[i]], and what pivot i must exceed.
+// The diagonal: factor[places[i]] += D of row source[i], and what pivot i must exceed.
 #extension GL_GOOGLE_include_directive : require
 #define NUM_BUFFERS 5
 #include "common.glsl"
 #include "chol.glsl"
+#include "damping.glsl"
 layout(constant_id = 1) const uint DAMPED = 1;  // 0: D = 0
 PARAMETERS(uint dim;)
 INPUT(0, uint, places)   // (dim,) in the order of elimination
 INPUT(1, uint, source)   // (dim,) scalar of the matrix
-INPUT(2, real, damping)  // (dim,) in the order of the matrix
+INPUT(2, real, damping)  // see damping.glsl, in the order of the matrix
 INPUT(2, float, narrow_damping)
+DAMPING_OF(damping_of, damping)
+DAMPING_OF(narrow_damping_of, narrow_damping)
 FRONT_INOUT(3, factor)
 OUTPUT(4, real, thresholds)
 
@@ -20,7 +23,7 @@ void main() {
   real diagonal = AT(factor, place, 0);
   if (DAMPED != 0) {
     const uint scalar = source.at[i];
-    diagonal += NARROW != 0 ? real(narrow_damping.at[scalar]) : damping.at[scalar];
+    diagonal += NARROW != 0 ? narrow_damping_of(scalar) : damping_of(scalar);
     AT(factor, place, 0) = diagonal;
   }
   thresholds.at[i] = PIVOT_TOLERANCE * abs(diagonal);

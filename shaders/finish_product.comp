@@ -5,6 +5,7 @@
 #extension GL_GOOGLE_include_directive : require
 #define NUM_BUFFERS 10
 #include "common.glsl"
+#include "damping.glsl"
 #include "reduce.glsl"
 #include "pcg_state.glsl"
 #include "pcg_recurrence.glsl"
@@ -16,7 +17,8 @@ PARAMETERS(uint num_rows; uint num_groups; uint parity;)
 INPUT(0, uint, rows)           // (num_rows, 3): offset of the row in values, first row of the block, its dimension
 LARGE_INPUT(1, values)         // diagonal blocks, both triangles
 INPUT(2, real, x)
-INPUT(3, real, damping)
+INPUT(3, real, damping)  // see damping.glsl
+DAMPING_OF(damping_of, damping)
 INOUT(4, real, y)              // (num_rows,)
 OUTPUT(5, accumulator, dots)   // (num_groups,)
 INPUT(6, uint, status)
@@ -35,7 +37,7 @@ void main() {
       const uint start = rows.at[3 * i], first = rows.at[3 * i + 1], dim = rows.at[3 * i + 2];
       for (uint c = 0; c < dim; ++c) s = add_product(s, AT(values, start, dim * c), x.at[first + c]);
     }
-    if (DAMPED != 0) s = add_product(s, damping.at[i], xi);
+    if (DAMPED != 0) s = add_product(s, damping_of(i), xi);
     const real yi = value(s);
     if (FOLLOWS != 0) {
       const real di = pcg_follow(xi, beta, d.at[i]), qi = pcg_follow(yi, beta, q.at[i]);

@@ -8,6 +8,7 @@
 #extension GL_GOOGLE_include_directive : require
 #define NUM_BUFFERS 6
 #include "common.glsl"
+#include "damping.glsl"
 #include "pcg_state.glsl"
 layout(constant_id = 1) const uint DIM = 3;
 layout(constant_id = 2) const uint DAMPED = 1;  // 0: A without D
@@ -18,7 +19,8 @@ INPUT(0, uint, blocks)      // (num_blocks_of_all_dims, 3 + SPARE): offsets of A
 #define COLUMNS (3 + SPARE)
 #include "block_places.glsl"
 LARGE_INPUT(1, values)      // column-major blocks
-INPUT(2, real, damping)     // (dim,)
+INPUT(2, real, damping)  // see damping.glsl
+DAMPING_OF(damping_of, damping)
 LARGE_OUTPUT(3, inverse)    // column-major blocks, both triangles but where UPPER
 INOUT(4, uint, status)
 LARGE_INPUT(5, spare)       // column-major blocks; values where there is no SPARE
@@ -70,7 +72,7 @@ void main() {
   if (busy) {
     const uint source = block_place(k, 0, AREA);
     for (uint c = 0; c < DIM; ++c) factor[base + row + DIM * c] = AT(values, source, row + DIM * c);
-    if (DAMPED != 0) factor[base + row + DIM * row] += damping.at[block_place(k, 1, DIM) + row];
+    if (DAMPED != 0) factor[base + row + DIM * row] += damping_of(block_place(k, 1, DIM) + row);
   }
   bool is_definite = factorize(busy, base, row);
   if (SPARE != 0) {
@@ -78,7 +80,7 @@ void main() {
     if (again) {
       const uint source = block_place(k, 3, AREA);
       for (uint c = 0; c < DIM; ++c) factor[base + row + DIM * c] = AT(spare, source, row + DIM * c);
-      factor[base + row + DIM * row] += damping.at[block_place(k, 1, DIM) + row];
+      factor[base + row + DIM * row] += damping_of(block_place(k, 1, DIM) + row);
     }
     if (again) is_definite = true;
     if (!factorize(again, base, row)) is_definite = false;

@@ -7,6 +7,7 @@
 #extension GL_GOOGLE_include_directive : require
 #define NUM_BUFFERS 10
 #include "common.glsl"
+#include "damping.glsl"
 #include "reduce.glsl"
 #include "pcg_state.glsl"
 #include "pcg_recurrence.glsl"
@@ -18,7 +19,8 @@ PARAMETERS(uint num_rows; uint num_groups; uint parity;)
 INPUT(0, uint, rows)             // (num_rows, 3): first partial, number of chunks, distance between chunks
 INPUT(1, accumulator, partial)
 INPUT(2, real, x)                // (num_rows or more,)
-INPUT(3, real, damping)
+INPUT(3, real, damping)  // see damping.glsl
+DAMPING_OF(damping_of, damping)
 INPUT(4, real, base)
 INOUT(5, real, y)               // (num_rows,)
 OUTPUT(6, accumulator, dots)     // (num_groups,)
@@ -36,7 +38,7 @@ void main() {
     for (uint k = 0; k < count; ++k) s = merge(s, partial.at[first + k * stride]);
     if (MODE == 0) {
       const real xi = x.at[i];
-      if (DAMPED != 0) s = add_product(s, damping.at[i], xi);
+      if (DAMPED != 0) s = add_product(s, damping_of(i), xi);
       if (FOLLOWS != 0) {
         const real di = pcg_follow(xi, beta, d.at[i]), qi = pcg_follow(value(s), beta, y.at[i]);
         d.at[i] = di;

@@ -6,6 +6,7 @@
 #extension GL_GOOGLE_include_directive : require
 #define NUM_BUFFERS 9
 #include "common.glsl"
+#include "damping.glsl"
 #include "pcg_state.glsl"
 #include "pcg_recurrence.glsl"
 layout(constant_id = 1) const uint DIM = 6;
@@ -16,7 +17,8 @@ PARAMETERS(uint num_rows; uint num_groups; uint parity;)
 INPUT(0, uint, rows)             // (num_rows + 1,): first vector of each block row
 INPUT(1, accumulator, partial)   // (num_vectors, DIM)
 INPUT(2, real, x)                // (num_rows * DIM or more,)
-INPUT(3, real, damping)
+INPUT(3, real, damping)  // see damping.glsl
+DAMPING_OF(damping_of, damping)
 INOUT(4, real, y)
 OUTPUT(5, accumulator, dots)     // (num_groups,)
 INPUT(6, uint, status)
@@ -55,7 +57,7 @@ void main() {
       const uint i = row * DIM + LANE;
       const real xi = x.at[i];
       s = scratch[LANE];
-      if (DAMPED != 0) s = add_product(s, damping.at[i], xi);
+      if (DAMPED != 0) s = add_product(s, damping_of(i), xi);
       if (FOLLOWS != 0) {
         const real di = pcg_follow(xi, beta, d.at[i]), qi = pcg_follow(value(s), beta, y.at[i]);
         d.at[i] = di;

@@ -4,6 +4,7 @@
 #extension GL_GOOGLE_include_directive : require
 #define NUM_BUFFERS 5
 #include "common.glsl"
+#include "damping.glsl"
 layout(constant_id = 1) const uint ROWS = 6;
 layout(constant_id = 2) const uint COLS = 6;
 PARAMETERS(uint first_block; uint num_blocks;)
@@ -11,7 +12,8 @@ INPUT(0, uint, blocks)         // (num_blocks, 6): first partial, number of part
                                // rows + 256 * cols
 INPUT(1, accumulator, partial)
 LARGE_INPUT(2, values)
-INPUT(3, real, damping)
+INPUT(3, real, damping)  // see damping.glsl
+DAMPING_OF(damping_of, damping)
 LARGE_OUTPUT(4, schur)
 
 const uint AREA = ROWS != 0 ? ROWS * COLS : MAX_DIM * MAX_DIM;
@@ -30,6 +32,6 @@ void main() {
   for (uint k = 0; k < blocks.at[entry + 1]; ++k) s = merge(s, partial.at[blocks.at[entry] + k * area + element]);
   const uint block = blocks.at[entry + 3], diagonal = blocks.at[entry + 4];
   real h = block == NOTHING ? ZERO : AT(values, block, element);
-  if (diagonal != NOTHING && element % rows == element / rows) h += damping.at[diagonal + element % rows];
+  if (diagonal != NOTHING && element % rows == element / rows) h += damping_of(diagonal + element % rows);
   AT(schur, blocks.at[entry + 2], element) = h - value(s);
 }

@@ -6,6 +6,7 @@
 #extension GL_GOOGLE_include_directive : require
 #define NUM_BUFFERS 9
 #include "common.glsl"
+#include "damping.glsl"
 layout(constant_id = 1) const uint ROWS = 6;
 layout(constant_id = 2) const uint DIM = 3;
 layout(constant_id = 3) const uint PARALLEL = 4;
@@ -18,7 +19,8 @@ INPUT(3, uint, entry_block)     // (num_items,)
 INPUT(4, uint, inverse_offset)  // (num_landmarks,)
 LARGE_INPUT(5, values)
 LARGE_INPUT(6, inverse)
-INPUT(7, real, damping)
+INPUT(7, real, damping)  // see damping.glsl
+DAMPING_OF(damping_of, damping)
 LARGE_OUTPUT(8, schur)
 
 const uint TILE = 3, SIDE = (ROWS + TILE - 1) / TILE, TEAM = SIDE * ((COLS + TILE - 1) / TILE);
@@ -89,7 +91,7 @@ void main() {
     if (row >= ROWS || col >= COLS) continue;
     const uint element = row + ROWS * col;
     real h = h_block == NOTHING ? ZERO : AT(values, h_block, element);
-    if (diagonal != NOTHING && row == col) h += damping.at[diagonal + row];
+    if (diagonal != NOTHING && row == col) h += damping_of(diagonal + row);
     AT(schur, to, element) = h - value(scratch[e * WORKGROUP_SIZE + LANE]);
   }
 }

@@ -9,6 +9,7 @@
 #extension GL_GOOGLE_include_directive : require
 #define NUM_BUFFERS 9
 #include "common.glsl"
+#include "damping.glsl"
 layout(constant_id = 1) const uint ROWS = 6;
 layout(constant_id = 2) const uint COLS = 6;
 layout(constant_id = 3) const uint DIM = 3;
@@ -21,7 +22,8 @@ INPUT(2, uint, pair_right)     // (num_pairs,): offset of W_jl
 INPUT(3, uint, pair_inverse)   // (num_pairs,): offset of H_ll^-1
 LARGE_INPUT(4, values)
 LARGE_INPUT(5, inverse)
-INPUT(6, real, damping)
+INPUT(6, real, damping)  // see damping.glsl
+DAMPING_OF(damping_of, damping)
 LARGE_OUTPUT(7, schur)
 OUTPUT(8, accumulator, partial)
 
@@ -95,7 +97,7 @@ void main() {
       partial.at[(target & ~IS_PARTIAL) + element] = s;
     } else {
       real h = block == NOTHING ? ZERO : AT(values, block, element);
-      if (diagonal != NOTHING && row == col) h += damping.at[diagonal + row];
+      if (diagonal != NOTHING && row == col) h += damping_of(diagonal + row);
       AT(schur, target, element) = h - value(s);
     }
   }

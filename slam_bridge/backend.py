@@ -25,6 +25,7 @@ from __future__ import annotations
 
 import threading
 from collections.abc import Callable, Mapping
+from dataclasses import replace
 from typing import Any
 
 import numpy as np
@@ -32,8 +33,10 @@ import numpy as np
 from graphopt.errors import OptionError
 from graphopt.geometry import SE3
 from slam_bridge.cameras import Camera, Rig, pose_of_matrix
+from slam_bridge.frame_finder import NEEDED, FrameFinder
 from slam_bridge.imu import GRAVITY, ImuNoise, ImuSamples
 from slam_bridge.map import Map
+from slam_bridge.marginal_prior import STATE_COLUMNS
 from slam_bridge.options import SolveOptions
 from slam_bridge.preintegration import Preintegrated, preintegrate
 from slam_bridge.problems import (
@@ -43,13 +46,12 @@ from slam_bridge.problems import (
     essential_graph_optimization,
     full_inertial_ba,
     global_ba,
+    landmark_covariances,
     local_ba,
     local_inertial_ba,
     marginalize,
-    pose_optimization,
 )
 from slam_bridge.problems.essential_graph_optimization import DEFAULTS as LOOP_OPTIONS
-from slam_bridge.problems.frame import FrameGraph
 from slam_bridge.rays import triangulate
 from slam_bridge.tables import MapError, whole_numbers
 from slam_bridge.window import Window
@@ -63,8 +65,6 @@ _PARALLAX = 4.0
 """A landmark is made where two rays make an angle of so many times their error."""
 _LIMIT = 2.45
 """Rays that miss each other by more times their error are of different points: 95 % of two numbers."""
-_NEEDED = 6
-"""Known landmarks from which a frame's pose is found where the client gives none."""
 
 
 class Backend:
@@ -99,7 +99,7 @@ class Backend:
         self._options = SolveOptions(device=device)
         self._lag, self._size, self._sigma = lag, window, float(sigma)
         self._windows = {"local": Window(), "all": Window()}
-        self._frames = FrameGraph(self._rig)
+        self._finder = FrameFinder(self._rig)
         self._callbacks: list[Moved] = []
         self._solving, self._input = threading.Lock(), threading.RLock()
         self._as_matrix = False
@@ -201,7 +201,7 @@ class Backend:
         return preintegrate(part, self._noise, frames["gyro_bias"][row], frames["acc_bias"][row])
 
     def _state(
-        self, before: int | None, measured: Preintegrated | None, pose: Any, velocity: Any, seen: Any
+        self, before: int | None, measured: Preintegrated | None, pose: Any, velocity: Any, tracks: Any
     ) -> FrameState:
         """Pose, velocity and biases of a new frame."""
         zero = np.zeros(3)
@@ -210,39 +210,39 @@ class Backend:
             if given is None:
                 given = np.array(SE3.identity_storage, float)
             start = zero if velocity is None else np.asarray(velocity, float)
+            self._finder.begin(knows_velocity=velocity is not None)
             return FrameState(given, start, zero.copy(), zero.copy())
-        frames = self.map.keyframes
-        row = frames.rows(before)
-        last = FrameState(
-            *(frames[name][row].copy() for name in ("world_T_body", "velocity", "gyro_bias", "acc_bias"))
-        )
-        state = last if measured is None else last.predicted(measured, self.map.gravity)
-        if given is None:
-            given = self._found(state.world_T_body, *seen)
-        if given is None and measured is None:
+        last = self._state_of(before)
+        if given is None and measured is not None:
+            return self._finder.with_imu(last, measured, self._landmarks_among(*tracks), self.map.gravity)
+        self._finder.begin(knows_velocity=False)
+        if given is not None:
+            state = last if measured is None else last.predicted(measured, self.map.gravity)
+            return replace(state, world_T_body=given)
+        found = self._finder.by_images(last.world_T_body, self._landmarks_among(*tracks))
+        if found is None:
             raise MapError(
                 "add_frame: no pose was given, no samples of an IMU lead to this frame, and fewer than "
-                f"{_NEEDED} of its tracks have a landmark that agrees."
+                f"{NEEDED} of its tracks have a landmark that agrees."
             )
-        where = state.world_T_body if given is None else given
-        return FrameState(where, state.velocity, state.gyro_bias, state.acc_bias)
+        return replace(last, world_T_body=found)
 
-    def _found(
-        self, start: np.ndarray, ids: np.ndarray, pixel: np.ndarray, columns: dict[str, np.ndarray]
-    ) -> np.ndarray | None:
-        """world_T_body (7,) from the landmarks that tracks have; None: too few agree."""
+    def _state_of(self, frame: int) -> FrameState:
+        frames = self.map.keyframes
+        row = frames.rows(frame)
+        return FrameState(*(frames[name][row].copy() for name in STATE_COLUMNS))
+
+    def _landmarks_among(
+        self, ids: np.ndarray, pixel: np.ndarray, columns: dict[str, np.ndarray]
+    ) -> FrameObservations:
+        """Observations of the landmarks that tracks have."""
         known = np.array([track in self._landmark for track in ids.tolist()], bool)
-        if np.count_nonzero(known) < _NEEDED:
-            return None
-        rows = self.map.landmarks.rows([self._landmark[track] for track in ids[known].tolist()])
-        seen = FrameObservations.of(
-            self.map.landmarks["position"][rows], pixel[known], columns["camera"][known],
-            columns["right"][known], sigma=self._sigma,
+        landmarks = [self._landmark[track] for track in ids[known].tolist()]
+        return FrameObservations.of(
+            self.map.landmarks["position"][self.map.landmarks.rows(landmarks)], pixel[known],
+            columns["camera"][known], columns["right"][known], sigma=self._sigma,
+            covariance=landmark_covariances(self.map, landmarks),
         )  # fmt: skip
-        found = pose_optimization(self._rig, start, seen, graph=self._frames)
-        if not found.is_usable or found.num_inliers < _NEEDED:
-            return None
-        return found.keyframes.world_T_body[0]
 
     def _add(self, stamp: int, state: FrameState, before: int | None, measured: Preintegrated | None) -> int:
         is_inertial = self._noise is not None

@@ -22,6 +22,7 @@ LAYERS = (
     "computed",
     "optimizer",
     "strategies",
+    "batch",
     "online",
     "derivatives",
     "io",

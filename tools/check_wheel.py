@@ -55,6 +55,7 @@ def main() -> None:
     assert "site-packages" in package.parts, package
     assert not any(map(shutil.which, ("cc", "gcc", "g++", "c++", "clang", "glslangValidator"))), "a compiler"
     assert (package / "py.typed").is_file() and (package.parent / "slam_bridge" / "py.typed").is_file()
+    assert "class EdgeSE3(" in (package / "g2o" / "__init__.pyi").read_text()
     if len(sys.argv) > 1:  # one instruction set, in a process of its own
         assert isa == sys.argv[1]
         check_solution(linear_solver="cholesky", device="cpu")

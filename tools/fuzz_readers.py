@@ -37,7 +37,7 @@ from graphopt.errors import FormatError
 from graphopt.graph import Graph
 from graphopt.io import bal_problem, extra_types
 from graphopt.io.detect import detect
-from graphopt.io.files import unpack
+from graphopt.io.files import bytes_of, unpack
 from graphopt.io.formats import FORMATS, content_of, read_content
 from graphopt.io.read_report import ReadReport
 from graphopt.types import BUILTIN_TYPES, VariadicEdgeType, registry
@@ -378,7 +378,7 @@ def read_once(form: str, name: str, data: bytes, parts: dict[str, bytes]) -> str
     if chosen.write is None:
         return "read"
     try:
-        written, _ = content_of(graph, chosen)
+        written = bytes_of(content_of(graph, chosen)[0])
     except FormatError:
         return "read, cannot be written"
     again = read_content(chosen, written, ReadReport(name, chosen.name))

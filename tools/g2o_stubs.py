@@ -1,7 +1,6 @@
-"""Write graphopt/g2o/__init__.pyi, the type stubs of the drop-in, from the classes themselves.
+"""Write the type stubs of graphopt.g2o from its classes; the build installs them beside the package.
 
-    python tools/g2o_stubs.py            write
-    python tools/g2o_stubs.py --check    exit status 1 if the file is not what would be written
+    python tools/g2o_stubs.py OUTPUT [FOLDER]    FOLDER: where the native modules are, if not in the package
 
 Most vertex and edge classes are made at run time from the type registry; the stubs spell them out, with the
 types of their estimates and measurements.
@@ -15,12 +14,17 @@ from enum import Enum
 from pathlib import Path
 from typing import Any
 
-import graphopt.g2o as g2o
-from graphopt.cpu_kernels import kernels
-from graphopt.g2o.elements.edges import OptimizableGraph_Edge
-from graphopt.g2o.elements.vertices import OptimizableGraph_Vertex
+import numpy as np
 
-PATH = Path(g2o.__file__).with_suffix(".pyi")
+import graphopt
+
+graphopt.__path__[:0] = sys.argv[2:3]  # modules that are built, but not installed yet
+
+import graphopt.g2o as g2o  # noqa: E402
+from graphopt.cpu_kernels import kernels  # noqa: E402
+from graphopt.g2o.elements.edges import OptimizableGraph_Edge  # noqa: E402
+from graphopt.g2o.elements.vertices import OptimizableGraph_Vertex  # noqa: E402
+
 HEADER = '''# ruff: noqa
 # fmt: off
 """Type stubs of graphopt.g2o, written by tools/g2o_stubs.py."""
@@ -55,15 +59,6 @@ NATIVE_BASES = (
 )
 SPECIAL = ("__init__", "__mul__", "__imul__", "__getitem__", "__len__", "__call__")
 NUMBERS = ("EdgeSE2PointXYBearing", "EdgeSBAScale")
-
-
-def main() -> int:
-    """Write or check."""
-    text = stubs()
-    if "--check" in sys.argv[1:]:
-        return int(not PATH.exists() or PATH.read_text() != text)
-    PATH.write_text(text)
-    return 0
 
 
 def stubs() -> str:
@@ -130,14 +125,7 @@ def _class(name: str, cls: type) -> str:
             f'    """{inspect.cleandoc(cls.__doc__)}"""'.replace("\n", "\n    ").replace("    \n", "\n")
         )
     for member, value in sorted(vars(cls).items()):
-        if not member.startswith("_") or member in (
-            "__init__",
-            "__mul__",
-            "__imul__",
-            "__getitem__",
-            "__len__",
-            "__call__",
-        ):
+        if not member.startswith("_") or member in SPECIAL:
             lines += _member(member, value)
     lines += _typed(name, cls)
     if len(lines) == 1:
@@ -182,18 +170,11 @@ def _member(name: str, value: Any) -> list[str]:
         return [f"    {name}: ClassVar[type[{value.__name__}]]"]
     if isinstance(value, Enum):
         return [f"    {name}: ClassVar[{type(value).__name__}]"]
-    if isinstance(value, np_types()):
+    if isinstance(value, np.ndarray):
         return [f"    {name}: np.ndarray"]
     if inspect.ismemberdescriptor(value):
         return [f"    {name}: Any"]
     return []
-
-
-def np_types() -> tuple[type, ...]:
-    """Array classes."""
-    import numpy as np
-
-    return (np.ndarray,)
 
 
 def _returns(function: Any) -> str:
@@ -212,4 +193,4 @@ def _signature(function: Any) -> str:
 
 
 if __name__ == "__main__":
-    sys.exit(main())
+    Path(sys.argv[1]).write_text(stubs())

@@ -3,8 +3,6 @@
 from __future__ import annotations
 
 import argparse
-import time
-from typing import Any
 
 from graphopt.errors import GraphOptError, OptionError
 
@@ -40,9 +38,6 @@ def run(args: argparse.Namespace) -> int:
     ranks = MpiCommunicator.of(comm)
     leads = ranks.rank == 0
     try:
-        if args.read_in_parts:
-            together(ranks, lambda: optimize.check_outputs(args) if leads else None)
-            return _in_parts(args, comm, leads)
         given = together(ranks, lambda: optimize.read(args) if leads else None)
         if given is not None:
             return optimize.report(args, given, comm)
@@ -51,32 +46,3 @@ def run(args: argparse.Namespace) -> int:
         if leads or not is_agreed(error):
             raise
         return 2  # rank 0 says it
-
-
-def _in_parts(args: argparse.Namespace, comm: Any, leads: bool) -> int:
-    """Read, solve and write without the whole graph on any rank."""
-    import graphopt.distributed
-    from graphopt.cli import optimize, output
-    from graphopt.distributed.communicator import agreed
-    from graphopt.io.files import write_bytes
-
-    for name in ("plot", "initialize"):
-        if getattr(args, name) is not None:
-            raise agreed(OptionError(f"--{name} needs the whole graph on rank 0: leave out --read-in-parts."))
-    started = time.perf_counter()
-    parted = graphopt.distributed.read(args.input, comm)
-    seconds = time.perf_counter() - started
-    if args.robust_kernel is not None:
-        parted.share.graph.set_robust_kernel(*args.robust_kernel)
-    summary = optimize.solve(parted, args, comm, speaks=leads)
-    if args.output is not None:
-        graphopt.distributed.write(parted, args.output, comm)
-    if leads:
-        document = summary.to_dict() | {"input": args.input, "output": args.output, "dialect": None}
-        document |= {"unknown_tags": {}, "warnings": []}
-        document["seconds"]["read"] = seconds
-        document["seconds"]["total"] += seconds
-        if args.stats:
-            write_bytes(args.stats, (output.to_json(document) + "\n").encode())
-        optimize.tell(args, document, summary)
-    return 0 if summary.is_usable else 1

@@ -14,6 +14,7 @@ from graphopt.device.protocol import Precision
 from graphopt.graph import Graph
 from graphopt.problem.structure import Structure
 from graphopt.solver.trial import Damping
+from graphopt.vulkan.plan.choice import Plan
 from graphopt.vulkan.plan.configuration import Configuration
 from graphopt.vulkan.plan.cost import PCG_ITERATIONS, Prediction
 from graphopt.vulkan.solver import ResidentBlockSolver
@@ -79,16 +80,14 @@ def _measure(
         tolerance=_NEVER,
         max_iterations=PCG_ITERATIONS,
     )
-    solver = ResidentBlockSolver(
-        graph.parameter_sets,
-        structure,
-        device,
+    plan = Plan(
         configuration,
-        precision,
+        prediction.schedule,
         prediction.products,
+        prediction.evaluations,
         prediction.merged,
-        evaluations=prediction.evaluations,
     )
+    solver = ResidentBlockSolver(graph.parameter_sets, structure, device, plan, precision)
     for _ in range(2):
         _iteration(solver)  # compiles and records
     end = time.perf_counter() + (0.0 if device.info["kind"] == "cpu" else _WARM_UP)

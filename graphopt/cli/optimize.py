@@ -19,7 +19,7 @@ from graphopt.cli.declared import add_options, declared
 from graphopt.cli.interrupt import StopOnInterrupt
 from graphopt.cli.parsers import EPILOG, Parser, number, positive_float, positive_int, whole_number
 from graphopt.errors import OptionError
-from graphopt.option_names import INITIALIZATIONS, PARTITIONS, ROBUST, ROBUST_KERNELS, TRANSPORTS
+from graphopt.option_names import INITIALIZATIONS, PARTITIONS, RANKS, ROBUST, ROBUST_KERNELS, TRANSPORTS
 from graphopt.suggestions import did_you_mean
 
 if TYPE_CHECKING:
@@ -82,6 +82,9 @@ def _add_problem(parser: Any) -> None:
     )
 
 
+_OF_RANKS = ("ranks", "partition", "transport", "checkpoint", "every", "resume")
+
+
 def _add_distributed(parser: Any, owner: Parser) -> None:
     parser.add_argument(
         "--distributed",
@@ -91,13 +94,14 @@ def _add_distributed(parser: Any, owner: Parser) -> None:
     parser.add_argument(
         "--read-in-parts",
         action="store_true",
-        help="with --distributed: every rank reads its rows of a graph archive (.npz); no rank has all of it",
+        help="with --distributed: a graph archive (.npz) stays in its file, from which ranks get their parts",
     )
     add_options(
         parser,
         owner,
-        declared("graphopt/distributed/optimize.py", "RankOptions"),
-        ("partition", "transport", "checkpoint", "every", "resume"),
+        declared("graphopt/distributed/options.py", "RankOptions"),
+        _OF_RANKS,
+        ranks={"choices": RANKS, "help": "with --distributed: those that are expected to help, or all"},
         partition={"choices": PARTITIONS, "help": "with --distributed: how landmarks are partitioned"},
         transport={
             "choices": TRANSPORTS,
@@ -174,9 +178,11 @@ def read(args: argparse.Namespace) -> Input:
     """Read and prepare the graph, after a look at where the results will go."""
     check_outputs(args)
     import graphopt
+    from graphopt.io.graph_npz import map_with_report
 
     started = time.perf_counter()
-    graph, report = graphopt.io.read_with_report(args.input, dialect=args.dialect)
+    read_graph = map_with_report if args.read_in_parts else graphopt.io.read_with_report
+    graph, report = read_graph(args.input, dialect=args.dialect)
     seconds = time.perf_counter() - started
     _warn(report.warnings)
     _prepare(graph, report, args)
@@ -236,6 +242,7 @@ def check_outputs(args: argparse.Namespace) -> None:
 def _prepare(graph: Graph, report: ReadReport, args: argparse.Namespace) -> None:
     """Compute start values and set the robust kernel, as asked for."""
     import graphopt
+    from graphopt.problem.structure import marginalize_points
 
     if args.output is not None:
         graphopt.io.check_representable(graph, args.output)  # raises now what would be raised after the work
@@ -247,18 +254,7 @@ def _prepare(graph: Graph, report: ReadReport, args: argparse.Namespace) -> None
     if args.robust_kernel is not None:
         name, width = args.robust_kernel
         graph.set_robust_kernel(name, width)
-    _mark_landmarks(graph, args.schur)
-
-
-def _mark_landmarks(graph: Graph, schur: str) -> None:
-    """Marginalize the points where none is marked (.g2o files cannot): if asked, or if they prevail."""
-    if schur == "off" or any(vertex_set.marginalized.any() for vertex_set in graph.vertex_sets):
-        return
-    points = [vertex_set for vertex_set in graph.vertex_sets if vertex_set.type.role == "point"]
-    num_points = sum(len(point) for point in points)
-    if schur != "auto" or num_points > graph.num_vertices - num_points:
-        for point in points:
-            point.marginalized[:] = True
+    marginalize_points(graph, args.schur)
 
 
 def _warn(sentences: list[str]) -> None:
@@ -266,11 +262,11 @@ def _warn(sentences: list[str]) -> None:
         print(f"graphopt: {sentence}", file=sys.stderr)
 
 
-def solve(graph: Any, args: argparse.Namespace, comm: Any = None, speaks: bool = True) -> Summary:
+def solve(graph: Any, args: argparse.Namespace, comm: Any = None) -> Summary:
     """Optimize with progress; graph: None on the ranks of `comm` but the first, which are quiet."""
     import graphopt
 
-    speaks = speaks and graph is not None
+    speaks = graph is not None
     quiet = args.json or not speaks
     progress = output.Progress(
         verbose=args.verbose and speaks, as_json=quiet, num_iterations=args.max_iterations
@@ -281,8 +277,7 @@ def solve(graph: Any, args: argparse.Namespace, comm: Any = None, speaks: bool =
                 f"--robust {args.robust} runs on one rank. Leave out --distributed and --transport, and name "
                 "one device."
             )
-        names = ("partition", "transport", "checkpoint", "every", "resume")
-        over = {name: getattr(args, name) for name in names}
+        over = {name: getattr(args, name) for name in _OF_RANKS}
         optimizing: Any = partial(graphopt.distributed.optimize, graph, comm, **over)
     else:
         assert graph is not None
@@ -337,6 +332,8 @@ def _print_summary(document: dict[str, Any], args: argparse.Namespace) -> None:
     ]
     if document["precision_note"]:
         rows.insert(-1, ("precision", document["precision_note"]))
+    if document["schedule_note"]:
+        rows.insert(-1, ("schedule", document["schedule_note"]))
     fixed = document.get("fixed_by_gauge") or []
     if fixed:
         ids = ", ".join(str(identifier) for identifier in fixed)

@@ -115,7 +115,7 @@ class _Writer:
         if wanted == "wide" and self.arithmetic == "two_float":
             high = np.float32(value)
             low = np.float32(value - float(high)) if np.isfinite(high) else np.float32(0.0)
-            return f"wide_pair({_float(float(high))}, {_float(float(low))})"
+            return f"wide({_float(float(high))}, {_float(float(low))})"
         if wanted == "wide" or self.arithmetic == "double":
             return _double(value)
         return _float(value)
@@ -221,15 +221,12 @@ def _sum(statement: Statement, sources: list[str]) -> str:
 _PAIR_FUNCTIONS: dict[str, Callable[..., str]] = {
     "ADD": lambda a, b: f"wide_add({a}, {b})",
     "SUB": lambda a, b: f"wide_sub({a}, {b})",
-    "MUL": lambda a, b: f"wide_mul({a}, {b})",
     "NEG": lambda a: f"-{a}",
-    "FMA": lambda a, b, c: f"wide_add(wide_mul({a}, {b}), {c})",
-    "FMS": lambda a, b, c: f"wide_sub(wide_mul({a}, {b}), {c})",
-    "FNMA": lambda a, b, c: f"wide_sub({c}, wide_mul({a}, {b}))",
-    "DOT2": lambda a, b, c, d: f"wide_add(wide_mul({a}, {b}), wide_mul({c}, {d}))",
-    "DOT3": lambda a, b, c, d, e, f: (
-        f"wide_add(wide_add(wide_mul({a}, {b}), wide_mul({c}, {d})), wide_mul({e}, {f}))"
-    ),
+    "FMA": lambda a, b, c: _pair_sum([(1, a, b)], [(1, c)]),
+    "FMS": lambda a, b, c: _pair_sum([(1, a, b)], [(-1, c)]),
+    "FNMA": lambda a, b, c: _pair_sum([(-1, a, b)], [(1, c)]),
+    "DOT2": lambda a, b, c, d: _pair_sum([(1, a, b), (1, c, d)], []),
+    "DOT3": lambda a, b, c, d, e, f: _pair_sum([(1, a, b), (1, c, d), (1, e, f)], []),
     "RECIP": lambda a: f"wide_recip({a})",
     "SQRT": lambda a: f"wide_sqrt({a})",
     "ABS": lambda a: f"wide_abs({a})",
@@ -238,16 +235,26 @@ _PAIR_FUNCTIONS: dict[str, Callable[..., str]] = {
 
 
 def _pair_expression(statement: Statement, sources: list[str]) -> str:
+    if statement.operation == "MUL":
+        for source, text in zip(reversed(statement.sources), sources, strict=True):
+            if not isinstance(source, str) and abs(np.frexp(source)[0]) == 0.5:  # a power of two: exact
+                return f"{text} * {_float(source)}"
+        return f"wide_mul({', '.join(sources)})"
     if statement.operation != "SUM":
         return _PAIR_FUNCTIONS[statement.operation](*sources)
-    products, terms = _split_sum(statement, sources)
-    parts = [(sign, f"wide_mul({a}, {b})") for sign, a, b in products]
-    parts = [*terms[:1], *parts, *terms[1:]] if terms and terms[0][0] > 0 else [*parts, *terms]
-    sign, text = parts[0]
-    text = text if sign > 0 else f"-{text}"
-    for sign, part in parts[1:]:
-        text = f"{'wide_add' if sign > 0 else 'wide_sub'}({text}, {part})"
-    return text
+    return _pair_sum(*_split_sum(statement, sources))
+
+
+def _pair_sum(products: list[tuple[int, str, str]], terms: list[tuple[int, str]]) -> str:
+    """The terms in order, then the products, whose sum is brought into form once."""
+    signed = [text if sign > 0 else f"-{text}" for sign, text in terms]
+    text = signed[0] if signed else ""
+    for term in signed[1:]:
+        text = f"wide_add({text}, {term})"
+    for sign, a, b in products:
+        factors = f"{a if sign > 0 else f'-{a}'}, {b}"
+        text = f"wide_plus_product({text}, {factors})" if text else f"wide_product({factors})"
+    return f"wide_total({text})" if products else text
 
 
 def constant(value: float, arithmetic: Arithmetic) -> str:

@@ -16,6 +16,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass, field
 
 from graphopt.codegen.bytecode import Instruction
+from graphopt.codegen.order import before_use
 from graphopt.symbolic.expr import Expr, topological
 
 _MEMBERS = {
@@ -159,21 +160,7 @@ class _Lowering:
 
 def _place_pairs_first(instructions: list[Instruction]) -> list[Instruction]:
     """Sort so that all results of an instruction come before their first use."""
-    producer = {d: i for i in instructions for d in i.destinations}
-    missing = set(producer)  # what is not placed yet
-    result: list[Instruction] = []
-    for instruction in instructions:
-        stack = [instruction]
-        while stack:
-            top = stack[-1]
-            if top.destinations[0] not in missing:
-                stack.pop()
-            elif missing.isdisjoint(top.sources):
-                missing.difference_update(top.destinations)
-                result.append(stack.pop())
-            else:
-                stack += [producer[s] for s in top.sources if s in missing]
-    return result
+    return before_use(instructions, instructions, lambda sources: sources)
 
 
 def lower(outputs: Sequence[Expr], fuses: bool = True, joins: bool = True) -> list[Instruction]:

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import heapq
 from collections import Counter
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from itertools import count
 from operator import add
 
@@ -27,10 +27,27 @@ def depth_first(instructions: list[Instruction], outputs: Sequence[int]) -> list
     """Each output with everything that it needs and that is not there yet, one after the other."""
     producer = {d: i for i in instructions for d in i.destinations}
     weight = _weights(instructions)
+
+    def heaviest_first(sources: list[int]) -> list[int]:
+        return sorted(dict.fromkeys(sources), key=weight.__getitem__, reverse=True)[::-1]
+
+    return before_use(instructions, [producer[o] for o in outputs if o in producer], heaviest_first)
+
+
+def before_use(
+    instructions: Sequence[Instruction],
+    roots: Sequence[Instruction],
+    arranged: Callable[[list[int]], list[int]],
+) -> list[Instruction]:
+    """Roots, one after the other, each with what it needs and what is not there yet before it.
+
+    arranged: values that are waited for, the one to place first last.
+    """
+    producer = {d: i for i in instructions for d in i.destinations}
     missing = set(producer)  # what is not placed yet
     result: list[Instruction] = []
-    for output in outputs:
-        stack = [producer[output]] if output in missing else []
+    for root in roots:
+        stack = [root]
         while stack:
             top = stack[-1]
             if top.destinations[0] not in missing:
@@ -39,9 +56,7 @@ def depth_first(instructions: list[Instruction], outputs: Sequence[int]) -> list
                 missing.difference_update(top.destinations)
                 result.append(stack.pop())
             else:
-                waiting = [s for s in dict.fromkeys(top.sources) if s in missing]
-                waiting.sort(key=weight.__getitem__, reverse=True)
-                stack += [producer[s] for s in reversed(waiting)]
+                stack += [producer[s] for s in arranged([s for s in top.sources if s in missing])]
     return result
 
 

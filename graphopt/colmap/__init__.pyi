@@ -1,4 +1,5 @@
 from .adjustment import bundle_adjustment, graph_of_model, solve
+from .bounds import Bounds
 from .covariances import ModelCovariance, covariance
 from .folders import read_colmap, write_colmap
 from .global_refinement import AS_GLOMAP, RefineSummary, refine
@@ -12,6 +13,7 @@ from .summary import BundleAdjustmentSummary
 
 __all__ = [
     "AS_GLOMAP",
+    "Bounds",
     "BundleAdjustmentSummary",
     "ColmapCamera",
     "ColmapFrames",

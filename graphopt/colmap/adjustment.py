@@ -15,6 +15,7 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
+from graphopt.colmap.bounds import Bounds, add_bounds
 from graphopt.colmap.folders import read_colmap, write_colmap
 from graphopt.colmap.memory import Scene
 from graphopt.colmap.model import ColmapModel
@@ -50,6 +51,7 @@ def bundle_adjustment(
     device: str = "auto",
     callback: Callable[..., Any] | None = None,
     residuals: Sequence[Any] = (),
+    bounds: Bounds | None = None,
     **optimize: Any,
 ) -> BundleAdjustmentSummary:
     """Refine a model in place: its poses, points and intrinsics.
@@ -65,6 +67,7 @@ def bundle_adjustment(
     device: "auto", "cpu", "vulkan", "vulkan:1", ...; at "auto" the GPU that options may ask for.
     callback: called with each finished iteration; `False` stops.
     residuals: a user's own, see `graphopt.colmap.residual`.
+    bounds: of intrinsics and depths, see `graphopt.colmap.Bounds`; `summary.kkt` says which are active.
     optimize: precision, configuration, max_iterations, time_limit, ... of `graphopt.optimize`; they come
         before what `options` say.
 
@@ -87,10 +90,13 @@ def bundle_adjustment(
     moved, shift = _placed(model, poses, asked)
     if config is None and any(prior.position is not None for prior in poses):
         config = replace(everything(model, chosen), fixed_gauge="UNSPECIFIED")
-    problem = problem_of(moved, chosen, None if config is None else config_of(config))
+    limits = bounds or Bounds()
+    holds_scale = limits.min_depth is not None  # a depth has no meaning up to scale
+    problem = problem_of(moved, chosen, None if config is None else config_of(config), holds_scale)
     problem.shift = shift
     add_priors(problem, poses, intrinsics, asked)
     add_residuals(problem, residuals)
+    add_bounds(problem, limits, chosen.refined)
     converted = time.perf_counter() - began
     summary = solve(problem, **settings)
     began = time.perf_counter()

@@ -152,6 +152,8 @@ def _fixed_cost(graph: Graph, selection: Selection) -> float:
     active = {id(edges.edge_set): edges.rows for edges in selection.edges}
     total = 0.0
     for edge_set in graph.edge_sets:
+        if edge_set.type.inequality:
+            continue
         rows = active.get(id(edge_set), np.empty(0, np.int64))
         if len(rows) < len(edge_set):
             others = np.setdiff1d(np.arange(len(edge_set)), rows)

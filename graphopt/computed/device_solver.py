@@ -161,16 +161,7 @@ class DeviceValuesSolver(ResidentBlockSolver):
         self._kept = kept
         self._structure = structure
         self._made: Future[DeviceChain] = Future()
-        super().__init__(
-            graph.parameter_sets,
-            structure,
-            device,
-            plan.configuration,
-            precision,
-            plan.products,
-            plan.merged,
-            evaluations=plan.evaluations,
-        )
+        super().__init__(graph.parameter_sets, structure, device, plan, precision)
 
     def _reduction_maker(self, storage: Storage, prepared: InThread[None] | Later[None]) -> Any:
         self._blocks = self._context.reals(int((self._structure.dims.astype(np.int64) ** 2).sum()) + 1)
@@ -198,7 +189,7 @@ class DeviceValuesSolver(ResidentBlockSolver):
         self.system.wait_prepared()
         return super().linearize()
 
-    def _record_linearize(self, program: Program, version: int) -> None:
+    def _record_equations(self, program: Program, version: int) -> None:
         own, chain = self.system.equations, self._chain
         self._linearizer.record_linearize(program.phase("linearize"), version, own.values, own.b)
         chain.record_derivatives(program, version)
@@ -207,7 +198,7 @@ class DeviceValuesSolver(ResidentBlockSolver):
         chain.record_blocks(program, version, self._blocks, own.status)
         chain.record_backward(program, own.b, own.status, None)
         chain.record_clear(program, own.b)
-        self.system.record_diagonal(program, self._diagonal_places(), self._blocks)
+        self.system.diagonal_is(self._diagonal_places(), self._blocks)
 
     def _record_own_blocks(self, program: Program) -> None:
         """Diagonal blocks of H_in, in the chain's layout."""

@@ -35,7 +35,7 @@ from graphopt.problem.working import WorkingEstimates
 from graphopt.solver.capabilities import capabilities_of
 from graphopt.solver.cpu import make_linearizer
 from graphopt.solver.create import create_block_solver
-from graphopt.solver.trial import Damping, Trial, TrialsByParts
+from graphopt.solver.trial import Damping, HostVectors, Trial
 
 MOST_FORMED = 40_000_000
 """Multiplications of one product E' H_in E up to which H is formed and factorized."""
@@ -56,7 +56,7 @@ def check_values(graph: Graph, selection: Selection, options: SolverOptions) -> 
             )
 
 
-class MaterializedSolver(TrialsByParts):
+class MaterializedSolver(HostVectors):
     """Implements `BlockSolver`; see the module's header."""
 
     def __init__(self, graph: Graph, selection: Selection, options: SolverOptions):
@@ -107,20 +107,6 @@ class MaterializedSolver(TrialsByParts):
     def precision(self) -> str:
         """Of the edges' H; the chain rule is in double."""
         return self.inner.precision
-
-    @property
-    def b(self) -> np.ndarray:
-        """(dim,) right-hand side."""
-        return self._b
-
-    @property
-    def dx(self) -> np.ndarray:
-        """(dim,) step."""
-        return self._dx
-
-    @dx.setter
-    def dx(self, step: np.ndarray) -> None:
-        self._dx[:] = step
 
     @property
     def diagonal(self) -> np.ndarray:

@@ -15,6 +15,7 @@ import numpy as np
 from graphopt.codegen.second_order import compile_curvature
 from graphopt.errors import GradientError, SolverError
 from graphopt.graph import Graph
+from graphopt.graph.bounds import constraints_of
 from graphopt.linear.null_space import find_null_space
 from graphopt.linear.vectors import norm
 from graphopt.problem.structure import EdgeGroup
@@ -160,6 +161,12 @@ def _held_scalars(solver: CpuBlockSolver) -> np.ndarray:
 
 def refuse_what_has_none(graph: Graph) -> None:
     """`GradientError` for graphs whose optimum has no derivative here."""
+    constraints = constraints_of(graph)
+    if constraints is not None:
+        raise GradientError(
+            f"The graph has {constraints}: where one becomes active, the optimum has no derivative. Fix what "
+            "stays at its bound (Graph.hold) and remove the constraints."
+        )
     if graph.has_computed():
         raise GradientError(
             "The graph has computed values (Graph.add_computed), whose optimum is not differentiated. Write "

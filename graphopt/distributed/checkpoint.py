@@ -7,67 +7,52 @@ starts anew.
 
 from __future__ import annotations
 
-import io
 import zipfile
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 
-from graphopt.distributed.gathering import Piece
 from graphopt.errors import FormatError
 from graphopt.graph import Graph
-from graphopt.io.files import check_writable, write_bytes
+from graphopt.io.files import check_writable, write_together
 
 _KIND = "graphopt checkpoint 1"
 
 
-def write_checkpoint(path: str, pieces: list[Piece], iteration: int, chi2: float) -> None:
-    """Write estimates, whole or not at all. OSError where that fails."""
-    arrays: dict[str, Any] = {"kind": _KIND, "iteration": iteration, "chi2": chi2, "num_sets": len(pieces)}
-    for number, piece in enumerate(pieces):
-        arrays[f"tag_{number}"] = piece.tag
-        arrays[f"ids_{number}"], arrays[f"estimate_{number}"] = piece.ids, piece.estimates
-    buffer = io.BytesIO()
-    np.savez(buffer, **arrays)
-    write_bytes(path, buffer.getvalue())
+def write_checkpoint(path: str, graph: Graph, iteration: int, chi2: float) -> None:
+    """Write a graph's estimates, whole or not at all. OSError where that fails."""
+    sets = graph.vertex_sets
+    arrays: dict[str, Any] = {"kind": _KIND, "iteration": iteration, "chi2": chi2, "num_sets": len(sets)}
+    for number, vertex_set in enumerate(sets):
+        arrays[f"tag_{number}"] = vertex_set.type.tag
+        arrays[f"ids_{number}"], arrays[f"estimate_{number}"] = vertex_set.ids, vertex_set.estimate
+    write_together({Path(path): lambda file: np.savez(file, **arrays)})
 
 
-def pieces_of(graph: Graph) -> list[Piece]:
-    """All estimates of a graph."""
-    return [
-        Piece(vertex_set.type.tag, vertex_set.ids, vertex_set.estimate) for vertex_set in graph.vertex_sets
-    ]
-
-
-def read_checkpoint(path: str, graph: Graph, *, is_part: bool = False) -> int:
+def read_checkpoint(path: str, graph: Graph) -> int:
     """Put a checkpoint's estimates into the graph that it was made of; returns how many iterations it had.
 
-    is_part: the graph is one rank's part, which must find its free vertices. `FormatError` where it is no
-    checkpoint or one of another graph, which then is unchanged.
+    `FormatError` where it is no checkpoint or one of another graph, which then is unchanged.
     """
     arrays = _arrays_of(path)
-    pieces = []
-    for number in range(int(arrays["num_sets"])):
-        tag, ids, estimates = (arrays[f"{name}_{number}"] for name in ("tag", "ids", "estimate"))
-        piece = Piece(str(tag), ids, estimates)
-        pieces.append(_known(piece, graph) if is_part else piece)
-        _check(path, graph, pieces[-1])
-    found = sum(len(each_piece.ids) for each_piece in pieces)
-    expected = graph.num_vertices
-    if is_part:
-        expected = sum(int((~vertex_set.fixed).sum()) for vertex_set in graph.vertex_sets)
-        found = sum(int((~_fixed(graph, each_piece.ids)).sum()) for each_piece in pieces)
-    if found != expected:
+    sets = [
+        (str(arrays[f"tag_{number}"]), arrays[f"ids_{number}"], arrays[f"estimate_{number}"])
+        for number in range(int(arrays["num_sets"]))
+    ]
+    places = [_places(path, graph, *one) for one in sets]
+    every = np.concatenate([np.empty(0, np.int64), *(ids for _, ids, _ in sets)])
+    if len(every) != graph.num_vertices:
         raise FormatError(
-            f"{path}: the checkpoint has {found} vertices, the graph {expected}. It must be of the same "
-            "graph."
+            f"{path}: the checkpoint has {len(every)} vertices, the graph {graph.num_vertices}. It must be "
+            "of the same graph."
         )
-    every = np.concatenate([np.empty(0, np.int64), *(piece.ids for piece in pieces)])
     if len(np.unique(every)) != len(every):
         raise FormatError(f"{path}: the checkpoint is damaged: it has a vertex twice.")
-    for piece in pieces:
-        piece.write(graph)
+    for (numbers, rows), (_, _, estimates) in zip(places, sets, strict=True):
+        for number in np.unique(numbers).tolist():
+            chosen = numbers == number
+            graph.vertex_sets[number].estimate[rows[chosen]] = estimates[chosen]
     return int(arrays["iteration"]) + 1
 
 
@@ -108,37 +93,26 @@ def _check_arrays(path: str, arrays: dict[str, np.ndarray], expected: dict[str, 
             )
 
 
-def _known(piece: Piece, graph: Graph) -> Piece:
-    """What a part of the graph has of it."""
-    known = graph.find_vertices(piece.ids)[0] >= 0
-    return Piece(piece.tag, piece.ids[known], piece.estimates[known])
-
-
-def _fixed(graph: Graph, ids: np.ndarray) -> np.ndarray:
+def _places(
+    path: str, graph: Graph, tag: str, ids: np.ndarray, estimates: np.ndarray
+) -> tuple[np.ndarray, np.ndarray]:
+    """Numbers of vertex sets and rows of vertices that have to be there."""
     numbers, rows = graph.find_vertices(ids)
-    fixed = np.zeros(len(ids), bool)
-    for number in np.unique(numbers).tolist():
-        mine = numbers == number
-        fixed[mine] = graph.vertex_sets[number].fixed[rows[mine]]
-    return fixed
-
-
-def _check(path: str, graph: Graph, piece: Piece) -> None:
-    numbers, _ = graph.find_vertices(piece.ids)
     for row in np.flatnonzero(numbers < 0)[:1]:
         raise FormatError(
-            f"{path}: vertex {int(piece.ids[row])} ({piece.tag}) is not in the graph. The checkpoint must be "
-            "of the same graph."
+            f"{path}: vertex {int(ids[row])} ({tag}) is not in the graph. The checkpoint must be of the same "
+            "graph."
         )
     for number in np.unique(numbers).tolist():
         kind = graph.vertex_sets[number].type
-        if kind.tag != piece.tag or piece.estimates.shape[1] != kind.storage_dim:
+        if kind.tag != tag or estimates.shape[1] != kind.storage_dim:
             raise FormatError(
-                f"{path}: the checkpoint has {piece.tag} where the graph has {kind.tag}. It must be of the "
-                "same graph."
+                f"{path}: the checkpoint has {tag} where the graph has {kind.tag}. It must be of the same "
+                "graph."
             )
-    if not np.isfinite(piece.estimates).all():
-        raise FormatError(f"{path}: an estimate of {piece.tag} is not finite.")
+    if not np.isfinite(estimates).all():
+        raise FormatError(f"{path}: an estimate of {tag} is not finite.")
+    return numbers, rows
 
 
 def check_path(path: str) -> None:

@@ -1,10 +1,9 @@
 """What the ranks of a distributed optimization need from each other: a handful of collectives.
 
     sum(x)        x_0 + x_1 + ... + x_(n-1), added in the order of the ranks, the same bits on all of them
-    begin_sum(x)  the same in the background; `PendingSum.wait()` has the result
     share(object) the objects of all ranks, by rank
     deal(make)    make(rank) of one rank to each
-    exchange      one object from each rank to each
+    collect       the objects of all ranks, on one
 
 A sum in a fixed order makes a run repeatable bit by bit for a number of ranks, whatever the transport does.
 `mpi.MpiCommunicator` is MPI through mpi4py; `ThreadRanks` are threads of one process.
@@ -40,14 +39,6 @@ def is_agreed(error: BaseException) -> bool:
     return getattr(error, "is_agreed", False)
 
 
-class PendingSum(Protocol):
-    """A sum that has begun."""
-
-    def wait(self) -> np.ndarray:
-        """The result; to be called once, by all ranks in the same order."""
-        ...
-
-
 class Communicator(Protocol):
     """Collectives: every rank calls the same ones in the same order."""
 
@@ -58,10 +49,6 @@ class Communicator(Protocol):
 
     def sum(self, values: np.ndarray) -> np.ndarray:
         """Sum of arrays (n,) float64 in the order of the ranks."""
-        ...
-
-    def begin_sum(self, values: np.ndarray) -> PendingSum:
-        """`sum` that goes on while this rank computes; `values` must stay as they are until `wait`."""
         ...
 
     def share(self, value: Any) -> list[Any]:
@@ -76,24 +63,13 @@ class Communicator(Protocol):
         """The objects of all ranks on rank `root`, None on the others."""
         ...
 
-    def exchange(self, objects: Sequence[Any]) -> list[Any]:
-        """Object i of each rank goes to rank i; the answer has one from each rank."""
-        ...
-
     def host_of(self) -> str:
         """Name of the machine that this rank runs on."""
         ...
 
-
-class DoneSum:
-    """A sum that was done at once."""
-
-    def __init__(self, total: np.ndarray):
-        self._total = total
-
-    def wait(self) -> np.ndarray:
-        """The result."""
-        return self._total
+    def group(self, size: int) -> Communicator | None:
+        """That of the first `size` ranks, the same in every call; None on the others. All ranks call it."""
+        ...
 
 
 def add_in_order(parts: Sequence[np.ndarray] | np.ndarray) -> np.ndarray:
@@ -111,14 +87,21 @@ class ThreadRanks:
     read.
     """
 
-    def __init__(self, size: int):
-        self.size = size
+    def __init__(self, size: int, whole: ThreadRanks | None = None):
+        """whole: the ranks of which these are the first."""
+        self.size, self.whole = size, whole or self
         self.slots: list[list[Any]] = [[None] * size, [None] * size]
         self.barrier = threading.Barrier(size)
         self._lock = threading.Lock()
         self._meeting: Any = None
         self.is_aborted = False
+        self._groups: dict[int, ThreadRanks] = {}
         self.members = [ThreadCommunicator(self, rank) for rank in range(size)]
+
+    def group(self, size: int) -> ThreadRanks:
+        """The first of these ranks."""
+        with self._lock:
+            return self._groups.setdefault(size, ThreadRanks(size, self))
 
     def meeting(self, runtime: Any) -> Any:
         """Where native code of the ranks meets: one of the Vulkan runtime's, made for whoever comes first."""
@@ -136,6 +119,8 @@ class ThreadRanks:
             if self._meeting is not None:
                 self._meeting.abort()
         self.barrier.abort()
+        for group in list(self._groups.values()):
+            group.abort()
 
 
 class ThreadCommunicator:
@@ -175,10 +160,6 @@ class ThreadCommunicator:
         self.seconds = waited + time.perf_counter() - start
         return total
 
-    def begin_sum(self, values: np.ndarray) -> DoneSum:
-        """Threads share memory: there is nothing to hide."""
-        return DoneSum(self.sum(values))
-
     def deal(self, make: Callable[[int], Any] | None, root: int = 0) -> Any:
         """Each thread makes its own."""
         return self.share(make)[root](self.rank)
@@ -188,13 +169,15 @@ class ThreadCommunicator:
         found = self.share(value)
         return found if self.rank == root else None
 
-    def exchange(self, objects: Sequence[Any]) -> list[Any]:
-        """One object from each rank."""
-        return [row[self.rank] for row in self.share(list(objects))]
-
     def host_of(self) -> str:
         """This machine."""
         return platform.node()
+
+    def group(self, size: int) -> ThreadCommunicator | None:
+        """The first ranks."""
+        if size == self.size:
+            return self
+        return self.ranks.group(size).members[self.rank] if self.rank < size else None
 
 
 def run_as_threads(

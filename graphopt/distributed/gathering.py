@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
-from dataclasses import dataclass
 from typing import TypeVar
 
 import numpy as np
@@ -15,33 +14,6 @@ from graphopt.graph import Graph
 from graphopt.problem.rewrite import Rewrite
 
 T = TypeVar("T")
-
-
-@dataclass(frozen=True, eq=False)
-class Piece:
-    """Estimates of vertices of one type."""
-
-    tag: str
-    ids: np.ndarray
-    """(n,) int64."""
-    estimates: np.ndarray
-    """(n, storage_dim)."""
-
-    def write(self, graph: Graph) -> None:
-        """Into a graph that has these vertices."""
-        numbers, rows = graph.find_vertices(self.ids)
-        for number in np.unique(numbers[numbers >= 0]).tolist():
-            chosen = numbers == number
-            graph.vertex_sets[number].estimate[rows[chosen]] = self.estimates[chosen]
-
-
-def own_pieces(comm: Communicator, share: Share) -> list[Piece]:
-    """Estimates of the free vertices that this rank speaks for: each vertex has one such rank. Collective."""
-    sets = share.graph.vertex_sets
-    return [
-        Piece(vertex_set.type.tag, _rows(vertex_set.ids, mine), _rows(vertex_set.estimate, mine))
-        for vertex_set, mine in zip(sets, _spoken(comm, share), strict=True)
-    ]
 
 
 def _rows(values: np.ndarray, chosen: np.ndarray) -> np.ndarray:
@@ -66,9 +38,8 @@ def _spoken(comm: Communicator, share: Share) -> list[np.ndarray]:
 def each_rank(comm: Communicator, own: list[T]) -> Iterator[list[T]]:
     """On rank 0 the pieces of one rank after the other; nothing on the others. Collective."""
     for rank in range(comm.size):
-        sent = [own if comm.rank == rank and to == 0 else None for to in range(comm.size)]
-        received = comm.exchange(sent)
-        if comm.rank == 0:
+        received = comm.collect(own if comm.rank == rank else None)
+        if received is not None:
             yield received[rank]
 
 
@@ -85,32 +56,26 @@ def collect(comm: Communicator, share: Share, graph: Graph | None, scattered: Sc
 
 
 def tell_all(comm: Communicator, graph: Graph | None) -> None:
-    """Write the estimates of rank 0's graph into those that other ranks have. Collective."""
+    """Write the estimates of rank 0's graph into those of the same vertices on other ranks. Collective."""
     if not any(comm.share(graph is not None)[1:]):
         return
-    own = []
-    if comm.rank == 0 and graph is not None:
-        own = [
-            Piece(vertex_set.type.tag, vertex_set.ids, vertex_set.estimate)
-            for vertex_set in graph.vertex_sets
-        ]
-    for piece in comm.share(own)[0]:
-        if comm.rank and graph is not None:
-            piece.write(graph)
+    own = {} if graph is None or comm.rank else {set_.type.tag: set_.estimate for set_ in graph.vertex_sets}
+    told = comm.share(own)[0]
+    for vertex_set in graph.vertex_sets if graph is not None and comm.rank else ():
+        if len(vertex_set):
+            vertex_set.estimate[...] = told[vertex_set.type.tag]
 
 
 def bring_back(
     comm: Communicator,
     share: Share,
-    graph: Graph | None,
     problem: Rewrite | None,
     scattered: Scattered | None,
 ) -> None:
-    """The present estimates of all shares into the graphs of those who have one. Collective.
+    """The present estimates of all shares into rank 0's graph. Collective.
 
     problem, scattered: what rank 0 has dealt, and how; None on other ranks.
     """
     collect(comm, share, None if problem is None else problem.graph, scattered)
     if problem is not None:
         problem.write_back()
-    tell_all(comm, graph)

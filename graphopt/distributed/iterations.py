@@ -2,22 +2,20 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from typing import TYPE_CHECKING
 
-from graphopt.distributed.checkpoint import pieces_of, write_checkpoint
+from graphopt.distributed.checkpoint import write_checkpoint
 from graphopt.distributed.communicator import Communicator, together
-from graphopt.distributed.gathering import Piece, bring_back, each_rank, own_pieces
-from graphopt.distributed.scattering import Scattered, Share
+from graphopt.distributed.gathering import tell_all
 from graphopt.distributed.signals import AgreedSignals
 from graphopt.graph import Graph
-from graphopt.optimizer.progress import watching
 from graphopt.optimizer.run import Callback
 from graphopt.optimizer.signals import UsersCode
-from graphopt.optimizer.summary import Iteration, Summary
-from graphopt.problem.rewrite import Rewrite
+from graphopt.optimizer.summary import Iteration
 
 if TYPE_CHECKING:
-    from graphopt.distributed.optimize import RankRequest
+    from graphopt.distributed.options import RankRequest
 
 
 class EachIteration:
@@ -27,57 +25,60 @@ class EachIteration:
     a callback raises on one rank, all ranks raise; `False` of one stops all.
     """
 
-    looks_at_graph = True
-
     def __init__(
         self,
         comm: Communicator,
-        share: Share,
         graph: Graph | None,
-        problem: Rewrite | None,
-        scattered: Scattered | None,
         signals: AgreedSignals,
-        summary: Summary,
+        callback: Callback | None,
         wanted: RankRequest,
     ):
-        self._comm, self._share, self._graph, self._problem = comm, share, graph, problem
-        self._scattered, self._signals = scattered, signals
-        self._told = watching(summary, wanted.verbose and comm.rank == 0, wanted.callback)
+        """callback: this rank's."""
+        self._comm, self._graph, self._signals, self._callback = comm, graph, signals, callback
         looks = wanted.callback is not None and getattr(wanted.callback, "looks_at_graph", True)
-        asked = comm.share((self._told is not None, looks, problem is not None))
+        asked = comm.share((callback is not None, looks))
         self._is_heard = any(request[0] for request in asked)
-        self._is_parted = not any(request[2] for request in asked)
-        self._is_looked_at = any(request[1] for request in asked) and not self._is_parted
-        """Of a graph that was read in parts, each rank's share has the estimates anyway."""
+        self._is_looked_at = any(request[1] for request in asked)
         self._checkpoint, self._every = wanted.checkpoint, wanted.every
+        self.looks_at_graph = self._is_looked_at or self._checkpoint is not None
+        self.bring_back: Callable[[], None] = lambda: None
+        """Brings the present estimates into rank 0's graph; of some ranks, together."""
+        self.tells = False
+        """Ranks that follow have to hear of each iteration."""
 
-    def callback(self) -> Callback | None:
+    def to_call(self) -> Callback | None:
         """What `run` calls, None where no rank listens."""
         return self if self._is_heard or self._checkpoint is not None else None
 
     def __call__(self, done: Iteration) -> object:
-        """Once per iteration, on all ranks."""
-        is_due = self._checkpoint is not None and (done.iteration + 1) % self._every == 0
-        if self._is_looked_at or (is_due and not self._is_parted):
-            bring_back(self._comm, self._share, self._graph, self._problem, self._scattered)
-        if is_due:
-            own = own_pieces(self._comm, self._share) if self._is_parted else []
-            pieces = [piece for part in each_rank(self._comm, own) for piece in part]
-            together(self._comm, lambda: self._write(done, pieces))
-        return together(self._comm, lambda: self._tell(done))
+        """Once per iteration, on the ranks that run."""
+        if self.tells:
+            self._signals.tell("done", done)
+        return self.heard(done)
 
-    def _write(self, done: Iteration, pieces: list[Piece]) -> None:
+    def heard(self, done: Iteration) -> object:
+        """Once per iteration, on all ranks; False: stop."""
+        is_due = self._checkpoint is not None and (done.iteration + 1) % self._every == 0
+        if self._is_looked_at or is_due:
+            self.bring_back()
+        if self._is_looked_at:
+            tell_all(self._comm, self._graph)
+        if is_due:
+            together(self._comm, lambda: self._write(done))
+        says = together(self._comm, lambda: self._tell(done))
+        return not any(self._comm.share(says is False))
+
+    def _write(self, done: Iteration) -> None:
         if self._comm.rank == 0:
-            assert self._checkpoint is not None
-            found = pieces if self._graph is None else pieces_of(self._graph)
-            write_checkpoint(self._checkpoint, found, done.iteration, done.chi2)
+            assert self._checkpoint is not None and self._graph is not None
+            write_checkpoint(self._checkpoint, self._graph, done.iteration, done.chi2)
 
     def _tell(self, done: Iteration) -> object:
-        if self._told is None:
+        if self._callback is None:
             return None
         try:
             with UsersCode():
-                return self._told(done)
+                return self._callback(done)
         except KeyboardInterrupt:
             self._signals.note_interrupt()
             return None

@@ -17,12 +17,12 @@ from __future__ import annotations
 
 import os
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 from typing import Any
 
 import numpy as np
 
-from graphopt.distributed.communicator import DoneSum, RankError, add_in_order, agreed
+from graphopt.distributed.communicator import RankError, add_in_order, agreed
 from graphopt.errors import OptionError
 
 FEW = 256
@@ -39,22 +39,28 @@ _attribute: int | None = None
 
 _EAGER_TESTS, _PAUSE_SECONDS = 1000, 1e-4
 """Tests of a request without a pause, about a millisecond, and the pause between later ones."""
+_abandoned: list[Any] = []
+"""Requests that never end, and with them their memory."""
 
 
 class MpiCommunicator:
     """One rank of an MPI communicator."""
 
-    def __init__(self, comm: Any):
-        """comm: an `mpi4py.MPI.Intracomm`; duplicates of it are used, so that messages do not mix."""
+    def __init__(self, comm: Any, whole: MpiCommunicator | None = None):
+        """comm: an `mpi4py.MPI.Intracomm`; duplicates of it are used, so that messages do not mix.
+
+        whole: the ranks of which those of `comm`, which this object frees, are the first.
+        """
         from mpi4py import MPI
 
-        self._mpi = MPI
-        self._comm, self._failures = comm.Dup(), comm.Dup()
+        self._mpi, self._whole = MPI, whole or self
+        self._comm = comm.Dup() if whole is None else comm
+        self._failures = comm.Dup() if whole is None else whole._failures
+        self._groups: dict[int, MpiCommunicator | None] = {}
         self.rank, self.size = self._comm.rank, self._comm.size
         self.seconds = 0.0
         self._has_failed = False
         """A rank has failed while others were waiting; what they waited for never ends."""
-        self._told: list[Any] = []
 
     @classmethod
     def of(cls, comm: Any) -> MpiCommunicator:
@@ -80,44 +86,52 @@ class MpiCommunicator:
 
     def fail(self, sentence: str) -> None:
         """Tell all other ranks, who raise `RankError` with this sentence wherever they wait for this one."""
-        self._has_failed = True
-        self._told = [
-            self._failures.isend(sentence, other) for other in range(self.size) if other != self.rank
-        ]
+        self._whole._has_failed = True
+        others = (other for other in range(self.size) if other != self.rank)
+        _abandoned.append([self._failures.isend(sentence, other) for other in others])
 
     def _wait(self, request: Any) -> None:
         """Until it is done, or another rank has failed; long waits leave the core to the ranks that work."""
+        self._until(lambda: request.test()[0], request)
+
+    def _until(self, is_done: Callable[[], Any], *kept: Any) -> None:
+        """kept: what others may still write to, where one of them has failed."""
         num_tests = 0
-        while not request.test()[0]:
-            self._raise_if_failed()
+        while not is_done():
+            if self._failures.Iprobe():
+                self._whole._has_failed = True
+                _abandoned.append(kept)
+                raise agreed(RankError(self._failures.recv()))
             num_tests += 1
             if num_tests > _EAGER_TESTS:
                 time.sleep(_PAUSE_SECONDS)
 
-    def _raise_if_failed(self) -> None:
-        if self._failures.Iprobe():
-            self._has_failed = True
-            raise agreed(RankError(self._failures.recv()))
-
     def sum(self, values: np.ndarray) -> np.ndarray:
         """Sum in the order of the ranks."""
-        return self.begin_sum(values).wait()
-
-    def begin_sum(self, values: np.ndarray) -> DoneSum | _Pieces:
-        """Sum in the background."""
         start = time.perf_counter()
         values = np.ascontiguousarray(values, np.float64)
-        pending: DoneSum | _Pieces
         if self.size == 1:
-            pending = DoneSum(values.copy())
+            total = values.copy()
         elif values.size <= FEW:
             gathered = np.empty((self.size, values.size))
             self._wait(self._comm.Iallgather(values, gathered))
-            pending = DoneSum(add_in_order(gathered))
+            total = add_in_order(gathered)
         else:
-            pending = _Pieces(self, values)
+            total = self._sum_of_pieces(values)
         self.seconds += time.perf_counter() - start
-        return pending
+        return total
+
+    def _sum_of_pieces(self, values: np.ndarray) -> np.ndarray:
+        """Each rank adds one piece of everybody's array."""
+        size, double = self.size, self._mpi.DOUBLE
+        bounds = (np.arange(size + 1) * values.size) // size
+        counts, first = np.diff(bounds), bounds[:-1]
+        mine = int(counts[self.rank])
+        received, total = np.empty((size, mine)), np.empty(values.size)
+        to, of = [values, counts, first, double], [np.full(size, mine), np.arange(size) * mine, double]
+        self._wait(self._comm.Ialltoallv(to, [received, *of]))
+        self._wait(self._comm.Iallgatherv(add_in_order(received), [total, counts, first, double]))
+        return total
 
     def share(self, value: Any) -> list[Any]:
         """The objects of all ranks."""
@@ -137,9 +151,8 @@ class MpiCommunicator:
                 else:
                     self._wait(comm.isend(make(rank), rank))
         else:
-            while (message := comm.improbe(root)) is None:
-                self._raise_if_failed()
-            own = message.recv()
+            self._until(lambda: comm.iprobe(root))
+            own = comm.recv(source=root)
         self.seconds += time.perf_counter() - start
         return own
 
@@ -147,17 +160,26 @@ class MpiCommunicator:
         """All objects on `root`."""
         return self._timed(self._comm.gather, value, root)
 
-    def exchange(self, objects: Sequence[Any]) -> list[Any]:
-        """One object from each rank."""
-        return self._timed(self._comm.alltoall, list(objects))
-
     def host_of(self) -> str:
         """Name of the machine."""
         return self._mpi.Get_processor_name()
 
+    def group(self, size: int) -> MpiCommunicator | None:
+        """The first ranks."""
+        if size == self.size:
+            return self
+        if size not in self._groups:
+            is_in = self.rank < size
+            part = self._comm.Split(0 if is_in else self._mpi.UNDEFINED, self.rank)
+            self._groups[size] = MpiCommunicator(part, self) if is_in else None
+        return self._groups[size]
+
     def free(self) -> None:
         """Give the duplicates back; after a failure they may still be in use."""
         if not self._has_failed:
+            for part in self._groups.values():
+                if part is not None:
+                    part._comm.Free()
             self._comm.Free()
             self._failures.Free()
 
@@ -173,35 +195,6 @@ class MpiCommunicator:
 def _free_with(comm: Any, key: int, ranks: MpiCommunicator) -> None:
     """A communicator is freed, or gets another `MpiCommunicator`."""
     ranks.free()
-
-
-class _Pieces:
-    """A sum under way: pieces go to those who add them."""
-
-    def __init__(self, owner: MpiCommunicator, values: np.ndarray):
-        self._owner, self._values = owner, values
-        size = owner.size
-        self._bounds = (np.arange(size + 1) * values.size) // size
-        self._counts = np.diff(self._bounds)
-        mine = int(self._counts[owner.rank])
-        self._received = np.empty((size, mine))
-        self._request = owner._comm.Ialltoallv(
-            [values, self._counts, self._bounds[:-1], owner._mpi.DOUBLE],
-            [self._received, np.full(size, mine), np.arange(size) * mine, owner._mpi.DOUBLE],
-        )
-
-    def wait(self) -> np.ndarray:
-        """Add this rank's piece, and collect those of the others."""
-        owner = self._owner
-        start = time.perf_counter()
-        owner._wait(self._request)
-        total = np.empty(self._values.size)
-        mine = add_in_order(self._received)
-        owner._wait(
-            owner._comm.Iallgatherv(mine, [total, self._counts, self._bounds[:-1], owner._mpi.DOUBLE])
-        )
-        owner.seconds += time.perf_counter() - start
-        return total
 
 
 TASKS = ("OMPI_COMM_WORLD_SIZE", "PMI_SIZE", "MV2_COMM_WORLD_SIZE", "SLURM_STEP_NUM_TASKS")

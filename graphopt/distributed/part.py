@@ -75,14 +75,6 @@ class HostPart(Part, Protocol):
         """The diagonal blocks of S_r, or of H_pp,r, without damping, column-major, one after the other."""
         ...
 
-    def reduced_pattern(self) -> tuple[np.ndarray, np.ndarray]:
-        """(col_ptr, row_idx) of S_r over the rank's kept vertices; only where S_r is formed."""
-        ...
-
-    def reduced_values(self) -> np.ndarray:
-        """S_r on that pattern."""
-        ...
-
     def back_substitute(self, x_kept: np.ndarray) -> np.ndarray:
         """(kept_dim + own_dim,) the step, from that of the kept vertices."""
         ...
@@ -94,21 +86,6 @@ def scalars_of(blocks: np.ndarray, dims: np.ndarray) -> np.ndarray:
     sizes = dims[blocks].astype(np.int64)
     within = np.arange(sizes.sum()) - np.repeat(np.cumsum(sizes) - sizes, sizes)
     return np.repeat(first, sizes) + within
-
-
-def pairs_of(structure: Structure) -> float:
-    """Pairs of kept neighbours over the eliminated blocks, from the edges: H's pattern is not needed."""
-    count = np.zeros(structure.num_blocks + 1)  # the last one: not optimized
-    for group in structure.groups:
-        blocks = [
-            structure.vertex_blocks[number][group.vertex_rows[:, slot]]
-            for slot, number in enumerate(group.vertex_sets)
-        ]
-        kept = sum(((block >= 0) & (block < structure.num_kept)).astype(float) for block in blocks)
-        for block in blocks:
-            gone = np.where(block >= structure.num_kept, block, structure.num_blocks)
-            count += np.bincount(gone, weights=kept, minlength=len(count))
-    return float((count[:-1] ** 2).sum()) / 2.0
 
 
 def diagonal_places(dims: np.ndarray) -> np.ndarray:
@@ -157,14 +134,6 @@ class NoPart:
         """None."""
         return np.empty(0)
 
-    def reduced_pattern(self) -> tuple[np.ndarray, np.ndarray]:
-        """Without blocks."""
-        return np.zeros(1, np.int64), np.empty(0, np.int32)
-
-    def reduced_values(self) -> np.ndarray:
-        """None."""
-        return np.empty(0)
-
     def back_substitute(self, x_kept: np.ndarray) -> np.ndarray:
         """Nothing."""
         return np.empty(0)
@@ -193,8 +162,7 @@ class RankPart:
 class SolverPart(RankPart):
     """A rank's edges on its device, which computes chi2, H and b and moves estimates; the CPU eliminates."""
 
-    def __init__(self, share: Share, structure: Structure, options: SolverOptions, forms: bool):
-        """forms: S_r itself is asked for, not only its products."""
+    def __init__(self, share: Share, structure: Structure, options: SolverOptions):
         super().__init__(share, structure)
         # the rank's block solver does not solve anything by itself: conjugate gradients need no set-up
         own = replace(options, linear_solver="pcg", schur="off", preconditioner="hschur")
@@ -203,7 +171,9 @@ class SolverPart(RankPart):
         self.solver: Any = create_block_solver(share.graph, structure, own)
         self._values = np.empty(0)
         self._schur: Any = SchurComplement(
-            structure.pattern, structure.num_kept, mode="explicit" if forms else "implicit"
+            structure.pattern,
+            structure.num_kept,
+            mode="explicit" if options.schur == "explicit" else "implicit",
         )
         self._damping = np.zeros(structure.dim)
 
@@ -248,15 +218,6 @@ class SolverPart(RankPart):
         sizes = structure.dims[: structure.num_kept].astype(np.int64) ** 2
         within = np.arange(sizes.sum()) - np.repeat(np.cumsum(sizes) - sizes, sizes)
         return np.repeat(structure.pattern.value_offsets[blocks], sizes) + within
-
-    def reduced_pattern(self) -> tuple[np.ndarray, np.ndarray]:
-        """Blocks of S_r."""
-        pattern = self._schur.reduced_pattern
-        return pattern.col_ptr, pattern.row_idx
-
-    def reduced_values(self) -> np.ndarray:
-        """Numbers of S_r."""
-        return self._schur.reduced_values
 
     def back_substitute(self, x_kept: np.ndarray) -> np.ndarray:
         """The whole step."""

@@ -76,10 +76,7 @@ def partition(incidence: Incidence, num_ranks: int, method: str = "auto") -> Par
     if method not in PARTITIONS:
         raise OptionError(f"partition is '{method}', expected one of {', '.join(PARTITIONS)}.")
     if num_ranks > MOST_RANKS:
-        raise OptionError(
-            f"A graph in memory is dealt to at most {MOST_RANKS} ranks, these are {num_ranks}: read it in "
-            "parts."
-        )
+        raise OptionError(f"A graph is dealt to at most {MOST_RANKS} ranks, these are {num_ranks}.")
     count = incidence.num_kept
     dealing = kernels.Dealing(incidence.kept, incidence.eliminated, count, incidence.num_eliminated)
     if num_ranks == 1 or count < 2:

@@ -4,27 +4,24 @@
 
 With block-Jacobi, the form of Chronopoulos and Gear (1989), in which the two scalar products of an iteration
 belong to the vector that is summed anyway: one all-reduce per iteration is all that ranks say to each other.
+Scalars and the stop rule are native (`linear/conjugate_steps.h`); what each rank does: `iterating`.
 
-    s = J r;  w = S s;  gamma = r's;  delta = s'w                w, gamma, delta: summed over the ranks
-    beta = gamma / gamma_before;  alpha = gamma / (delta - beta gamma / alpha_before)
-    d = s + beta d;  q = w + beta q;  x += alpha d;  r -= alpha q
-
-What each rank does of it: `iterating`.
-
-Stop rule: r' inv(M) r <= tolerance * b' inv(M) b; where less will do also when iterations no longer gain much
-(Nash and Sofer 1990), as on one device: see `shaders/pcg_direction.comp`.
+Ranks that are threads with a device each iterate in native code as a whole: the message of the device is read
+where it arrives, added to those of the others, and the next submission started, while no thread waits for
+another one's Python. Ranks of MPI, and those with one on a CPU, do the same from here.
 """
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+import threading
+from dataclasses import astuple, dataclass
+from typing import Any
 
 import numpy as np
 
-from graphopt.distributed.communicator import Communicator
+from graphopt.cpu_kernels import kernels
+from graphopt.distributed.communicator import Communicator, ThreadCommunicator
 from graphopt.distributed.iterating import TAIL, Iterating
-
-_LEAST_PATIENCE, _MOST_PATIENCE, _PATIENCE_SHARE = 10, 30, 4  # as on one device, `kernels.iterations`
 
 
 @dataclass(frozen=True)
@@ -39,15 +36,27 @@ class StopRule:
     """Of the gain of the quadratic model, what may be left, ..."""
     worth: float = 0.0
     """... or so much of it, ..."""
-    patience: int = _MOST_PATIENCE
-    """... once so many iterations have run."""
+    patience: int = 0
+    """... once so many iterations have run (`kernels.patience_after`)."""
 
 
-def patience_after(iterations: int | None) -> int:
-    """Iterations before their gain counts; iterations: of the solve before, None: it is the first."""
-    if iterations is None:
-        return _MOST_PATIENCE
-    return min(max(iterations // _PATIENCE_SHARE, _LEAST_PATIENCE), _MOST_PATIENCE)
+@dataclass(frozen=True)
+class Submissions:
+    """An iteration of one rank's device."""
+
+    runtime: Any
+    """The native module."""
+    programs: list[list[Any]]
+    """Of iteration 0, 1, ..., which repeat; of each in their order."""
+    message: Any
+    """Mapped buffer that they leave the message in."""
+    total: Any
+    """Mapped buffer that they take the sums, alpha and beta from."""
+    rows: int
+    """Of the message that go through the host."""
+    is_double: bool
+    timeout: float
+    """Seconds."""
 
 
 def iterate(comm: Communicator, own: Iterating, total: np.ndarray, rule: StopRule) -> int | None:
@@ -55,27 +64,30 @@ def iterate(comm: Communicator, own: Iterating, total: np.ndarray, rule: StopRul
 
     total: the sum over the ranks of what `own.reduce` gave.
     """
-    message = own.start(total)
-    gamma = alpha = beta = gain = total_gain = threshold = 0.0
-    number = 0
+    message, steps = own.start(total), kernels.ConjugateSteps(*astuple(rule))
     while True:
         total = comm.sum(message)
-        before = gamma
-        gamma, delta, failed = total[-TAIL] + total[-4], total[-3] + total[-2], total[-1]
-        if failed or not np.isfinite(gamma):
-            return None
-        if number == 0:
-            threshold = rule.tolerance * gamma
-        enough = max(rule.share * total_gain, rule.worth)
-        is_enough = number >= rule.patience and number * gain < enough
-        if not gamma > threshold or number >= rule.most or is_enough:
-            return number
-        beta = gamma / before if number else 0.0
-        curvature = delta - beta * gamma / alpha if number else delta
-        if not curvature > 0.0:  # not definite, or not finite
-            return number or None
-        alpha = gamma / curvature
-        gain = alpha * gamma
-        total_gain += gain
-        message = own.advance(total, alpha, beta)
-        number += 1
+        if not steps.take(total[-TAIL] + total[-4], total[-3] + total[-2], total[-1] != 0.0):
+            return steps.iterations if steps.is_definite else None
+        message = own.advance(total, steps.alpha, steps.beta)
+
+
+def iterates_natively(comm: Communicator, own: Iterating) -> bool:
+    """All ranks are threads with a device each. Collective."""
+    is_ready = isinstance(comm, ThreadCommunicator) and hasattr(own, "submissions")
+    return all(comm.share(is_ready))
+
+
+def iterate_natively(comm: Any, own: Any, total: np.ndarray, rule: StopRule) -> int | None:
+    """`iterate`, without Python between submissions. Collective."""
+    own.start(total)
+    each: Submissions = own.submissions()
+    buffers = each.message, each.total, each.rows, each.is_double
+    try:
+        iterations, is_definite, seconds = comm.meeting(each.runtime).iterate(
+            comm.rank, each.programs, *buffers, *astuple(rule), each.timeout
+        )
+    except each.runtime.MeetingBroken as error:
+        raise threading.BrokenBarrierError from error
+    comm.seconds += seconds
+    return iterations if is_definite else None

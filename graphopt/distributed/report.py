@@ -9,7 +9,18 @@ import numpy as np
 from graphopt.distributed.communicator import Communicator
 from graphopt.distributed.scattering import Share
 from graphopt.distributed.solver import DistributedBlockSolver
+from graphopt.distributed.worth import Worth
 from graphopt.optimizer.summary import Summary
+
+
+def describe_alone(summary: Summary, comm: Communicator, worth: Worth) -> None:
+    """Fill `ranks` and `partition` where rank 0 has done all."""
+    told = {"rank": 0, "host": comm.host_of(), "device": summary.device, "device_name": summary.device_name}
+    sizes = {"edges": summary.edges, "kept": summary.vertices, "eliminated": 0}
+    seconds = sum(iteration.seconds for iteration in summary.iterations)
+    times = {"memory_bytes": summary.memory_bytes, "seconds": seconds, "seconds_communicating": 0.0}
+    summary.ranks = comm.share([told | sizes | times])[0]
+    summary.partition = {"method": "none", "ranks": 1, "of": comm.size, "reason": worth.reason}
 
 
 def describe_ranks(

@@ -35,8 +35,8 @@ from graphopt.distributed.messages import (
     Rows,
     Sum,
 )
-from graphopt.distributed.native import Submissions
 from graphopt.distributed.part import RankPart, diagonal_places
+from graphopt.distributed.pcg import Submissions
 from graphopt.distributed.scattering import Share
 from graphopt.linear.options import SolverOptions
 from graphopt.problem.structure import Structure
@@ -45,6 +45,7 @@ from graphopt.solver.trial import Damping, Trial
 from graphopt.vulkan.data.array import DeviceArray
 from graphopt.vulkan.data.layout import first_of_each
 from graphopt.vulkan.kernels.blocks import BlockInverse, row_table
+from graphopt.vulkan.kernels.damping import HEADER, given
 from graphopt.vulkan.kernels.pcg import INDEFINITE
 from graphopt.vulkan.kernels.reduction import record_end
 from graphopt.vulkan.program import Launch, Program
@@ -121,7 +122,8 @@ class ResidentIterating:
         self._x, self._total = own(max(rows, 1), is_mapped=False), own(max(rows, 1))
         self._message: Message = HostMessage(context, rows)
         self._reduced: Sum = HostSum(context, rows + numbers)
-        self._spoken_damping, self._kept_damping, self._diagonal = (own(self._dim) for _ in range(3))
+        self._spoken_damping, self._diagonal = own(self._dim), own(self._dim)
+        self._kept_damping = own(HEADER + self._dim)
         every = (shared.rows, shared.spoken, shared.numbers)
         self._places = {places: OnDevice.of(context, places) for places in every}
         self._after_rows = context.indices(rows + shared.numbers.message)
@@ -225,24 +227,24 @@ class ResidentIterating:
         """Eliminate."""
         self._target, self._tail = self._solver.prepare_move()
         if isinstance(damping, Damping):
-            kind = self._system.damping.set(damping)
+            self._system.damping.set(damping, given_rows=self._dim)
         else:
-            kind = self._system.damping.set(np.concatenate([kept, damping]))
+            self._system.damping.set(np.concatenate([kept, damping]))
         self._spoken_damping.staging[:] = np.where(self._shared.speaks, kept, 0.0)
         self._spoken_damping.commit()
-        self._kept_damping.staging[:] = kept
+        self._kept_damping.staging[:] = given(kept)
         self._kept_damping.commit()
-        self._system.programs.get(("ranks: reduce", kind), self._record_reduce, kind).run()
+        self._system.programs.get("ranks: reduce", self._record_reduce).run()
         failed = self._equations.state.downloaded[INDEFINITE] != 0
         return np.concatenate([self._reduced.sent(), [float(failed)]])
 
-    def _record_reduce(self, program: Program, kind: str) -> None:
+    def _record_reduce(self, program: Program) -> None:
         equations, shared, sent = self._equations, self._shared, self._reduced.buffer
-        self._system.damping.record(program.phase("schur"), kind)
+        self._system.damping.record(program.phase("schur"))
         self._spoken_damping.record_upload(program)
         program.fill(equations.status).barrier()
-        nbytes = self._dim * self._context.real.itemsize
-        program.copy(self._spoken_damping.buffer, equations.damping, nbytes).barrier()
+        self._system.damping.record_given(program, self._spoken_damping.buffer, self._dim)
+        program.barrier()
         self._reduction.record(program, self._pcg.r[0])
         program.barrier()
         found = self._reduction.record_blocks(program)

@@ -45,8 +45,6 @@ class Share:
     kept_dims: np.ndarray
     """(num_kept,) int32."""
     partition: str = "slabs"
-    copies: int = 0
-    """Kept vertices of all ranks together."""
 
     def select(self) -> Selection:
         """All edges of the share."""
@@ -109,7 +107,7 @@ class Scattered:
         for number, rows in edges:
             part.adopt(_edges(selection.edges[number], rows))
         chosen = selection.chosen_by_edges
-        return Share(part, chosen, numbers.kept_ids, numbers.kept_dims, dealt.method, dealt.copies)
+        return Share(part, chosen, numbers.kept_ids, numbers.kept_dims, dealt.method)
 
     def renewal(self, graph: Graph, rank: int, changed: Collection[int]) -> Renewal:
         """The graph's present estimates, and measurements of the edge sets of the selection that changed."""

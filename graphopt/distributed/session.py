@@ -99,7 +99,7 @@ def renewals(known: Known, graph: Graph) -> Callable[[int], Renewal]:
 
 def known_of(selection: Selection, key: Hashable, scattered: Scattered, comm: Communicator) -> Known:
     """What rank 0 will keep of a graph that it has just dealt."""
-    ranks = comm.ranks if isinstance(comm, ThreadCommunicator) else None
+    ranks = comm.ranks.whole if isinstance(comm, ThreadCommunicator) else None
     measured = _measured(selection)
     return Known(next(_numbers), key, selection, _digests(selection), measured, scattered, ranks)
 
@@ -139,4 +139,6 @@ def _measured(selection: Selection) -> list[bytes]:
 
 
 def _digest(array: np.ndarray) -> bytes:
+    if array.ndim > 1 and array.strides[0] == 0:
+        array = array[:1]  # one row for all
     return kernels.fingerprint(np.ascontiguousarray(array))

@@ -7,9 +7,18 @@ Native code goes on until then.
 
 from __future__ import annotations
 
+import time
+from collections.abc import Callable
+from typing import Any
+
+import numpy as np
+
 from graphopt.distributed.communicator import Communicator
 from graphopt.optimizer.signals import Settable, StopSignals
 from graphopt.optimizer.summary import Summary, TerminationType
+
+_PERIOD = 5e-3
+"""Seconds between two questions of one rank to all."""
 
 
 class AgreedSignals(StopSignals):
@@ -26,6 +35,7 @@ class AgreedSignals(StopSignals):
         super().__init__(stop, time_limit, start, on_interrupt=on_interrupt)
         self._comm = comm
         self._asked: TerminationType | None = None
+        self._last = -np.inf
 
     def ask(self, reason: TerminationType) -> None:
         """Note it until all ranks ask."""
@@ -33,15 +43,47 @@ class AgreedSignals(StopSignals):
 
     def should_stop(self) -> bool:
         """Collective: true on all ranks once one has a reason."""
-        if self.reason is not None:
-            return True
+        if self.reason is None:
+            self._agree(self._comm.share(("ask", self._own())))
+        return self.reason is not None
+
+    def is_set(self) -> bool:
+        """`should_stop` for an optimization that one rank does, which asks more often than is needed."""
+        now = time.perf_counter()
+        if self.reason is None and now - self._last > _PERIOD:
+            self._last = now
+            return self.should_stop()
+        return self.reason is not None
+
+    def tell(self, event: str, value: Any) -> None:
+        """Let those who `follow` know; every rank that does not calls this."""
+        self._comm.share((event, value))
+
+    def follow(self, heard: Callable[[Any], object]) -> Any:
+        """Take part in what other ranks ask and tell, until the "end", whose value is returned.
+
+        heard: called with the value of other events, where those who told it go on with the same.
+        """
+        while True:
+            told = self._comm.share(("ask", self._own() if self.reason is None else None))
+            event, value = told[0]
+            if event == "end":
+                return value
+            if event != "ask":
+                heard(value)
+            elif self.reason is None:
+                self._agree(told)
+
+    def _own(self) -> TerminationType | None:
+        """This rank's reason, which is none before all know it."""
         super().should_stop()
         own, self.reason = self.reason or self._asked, None
-        told = self._comm.share(own)
-        self.reason = next((reason for reason in told if reason is not None), None)
+        return own
+
+    def _agree(self, told: list[Any]) -> None:
+        self.reason = next((reason for _, reason in told if reason is not None), None)
         if self.reason is TerminationType.USER_INTERRUPT:
             self._interrupted = True
-        return self.reason is not None
 
     def raise_if_interrupted(self, summary: Summary) -> None:
         """Not yet: the estimates of all ranks have to be collected first."""

@@ -4,9 +4,9 @@ It implements `solver.block_solver.BlockSolver`, so that every algorithm, stop r
 one rank. Its vectors are `vectors.RankVector`: the kept vertices of all ranks, then this rank's eliminated
 ones. Collectives per call:
 
-    linearize   one sum: chi2, b and H's diagonal, of the kept vertices (iterating: of those of several ranks)
-    solve       exact: one sum of S and b_s;  conjugate gradients: one of b_s and of diagonal blocks, and one
-                per iteration, of the rows that several ranks have
+    linearize   one sum: chi2, and b and H's diagonal of the kept vertices that several ranks have
+    solve       one sum of b_s and of diagonal blocks of S, and one per iteration of the conjugate gradients,
+                of the rows that several ranks have
     trial       solve, and chi2, gain and step size
 """
 
@@ -18,33 +18,23 @@ from typing import Any, cast
 
 import numpy as np
 
+from graphopt.cpu_kernels import kernels
 from graphopt.distributed.communicator import Communicator, RankError, agreed, together
 from graphopt.distributed.interface import interface
-from graphopt.distributed.native import iterate_natively, iterates_natively
-from graphopt.distributed.part import HostPart, NoPart, Part, SolverPart, pairs_of
-from graphopt.distributed.pcg import StopRule, iterate, patience_after
+from graphopt.distributed.part import NoPart, Part, SolverPart
+from graphopt.distributed.pcg import StopRule, iterate, iterate_natively, iterates_natively
 from graphopt.distributed.scattering import Share
-from graphopt.distributed.system import FactorizedSystem
 from graphopt.distributed.transport import connect
 from graphopt.distributed.vectors import RankVector, rank_vector
 from graphopt.errors import DeviceError, GraphError, OptionError
 from graphopt.linear.options import SolverOptions
 from graphopt.linear.pcg import MIXED_PCG_TOLERANCE, PCG_TOLERANCE
-from graphopt.linear.systems import ReducedSize, too_large_to_form
-from graphopt.linear.table import PRECONDITIONERS, factorizes, iterates
+from graphopt.linear.systems import no_schur
+from graphopt.linear.table import PRECONDITIONERS
 from graphopt.problem.structure import Structure
 from graphopt.solver.external import ExternalPart, ExternalPlaces
 from graphopt.solver.trial import Damping, Trial, TrialsByParts
 from graphopt.types.base import VertexType
-
-ON_DEVICE = 600
-"""Scalars of kept vertices from which on ranks with devices iterate: the CPU forms S and factorizes it."""
-
-
-_FORMED = (
-    "transport='{}' carries the messages of conjugate gradients that run on devices; here S is formed and "
-    "factorized. Use transport='host', or schur='implicit' where vertices are eliminated."
-)
 
 
 @dataclass(frozen=True)
@@ -52,6 +42,8 @@ class _TypeOfVertices:
     """Stands for the vertex sets of one type on all ranks."""
 
     type: VertexType
+    has_bounds: bool = False
+    """Graphs with bounds are optimized by one rank."""
 
 
 @dataclass(frozen=True)
@@ -90,23 +82,41 @@ class WholeStructure:
 
 
 class DistributedBlockSolver(TrialsByParts):
-    """Implements `BlockSolver` over the ranks of a communicator; every call is collective."""
+    """Implements `BlockSolver` over the ranks of a communicator; every call is collective.
 
-    linear_solver = ""
-    transport = "host"
-    """How messages of conjugate gradients go, see `transport`."""
-    part: Part
+    Steps are those of conjugate gradients, each rank with products of its own S_r, whose sum is never formed.
+    """
 
-    def __init__(self, share: Share, comm: Communicator, part: Part):
-        self.comm, self.part, self._share = comm, part, share
+    linear_solver = "pcg"
+
+    def __init__(self, share: Share, options: SolverOptions, comm: Communicator, part: Part, transport: str):
+        """transport: how messages of conjugate gradients go, see `transport`."""
+        self.comm, self.part, self._share, self._options = comm, part, share, options
         self.kept_dim = int(share.kept_dims.sum())
         self.structure: Any = WholeStructure(comm, share, part)
         if not self.structure.num_blocks:
             raise agreed(
                 GraphError("There is nothing to optimize: no active edge has a vertex that is not fixed.")
             )
+        if options.schur in ("explicit", "implicit") and not self.structure.has_schur:
+            raise agreed(OptionError(no_schur(options.schur, self.structure)))
         self.dim = self.kept_dim + part.own_dim
-        self._kept = {name: np.zeros(self.kept_dim) for name in ("b", "diagonal", "dx")}
+        self._kept: dict[str, np.ndarray] = {}
+        """b, diagonal and dx of the kept vertices of all ranks, once they are asked for."""
+        self._shared = interface(comm, part.kept_blocks, share.kept_dims)
+        dims, of_h = share.kept_dims[part.kept_blocks], PRECONDITIONERS[options.preconditioner].is_of_h
+        self._own = together(comm, lambda: part.iterating(self._shared, dims, of_h))
+        self.transport = connect(comm, self._own, transport)
+        is_mixed = part.solver is not None and part.solver.precision == "mixed"
+        self._precision = "mixed" if any(comm.share(is_mixed)) else "double"
+        coarse = MIXED_PCG_TOLERANCE if self._precision == "mixed" else PCG_TOLERANCE
+        self._tolerance = options.pcg_tolerance or coarse
+        self._iterate = iterate_natively if iterates_natively(comm, self._own) else iterate
+        self._double: DistributedBlockSolver | None = None
+        self._local_kept: dict[str, np.ndarray] = {}
+        """b and diag(H) of all ranks, in the rank's own kept rows."""
+        self.iterations: int | None = None
+        """Of the last solve of this optimization."""
 
     # ---------------------------------------------------------------- vectors
 
@@ -121,7 +131,14 @@ class DistributedBlockSolver(TrialsByParts):
         return np.concatenate([vector[self.part.kept_scalars], vector[self.kept_dim :]])
 
     def _kept_vector(self, name: str) -> np.ndarray:
-        """(kept_dim,) b, diagonal or dx of the kept vertices of all ranks."""
+        """Put together when it is asked for, from what each rank speaks for. Collective then."""
+        if name not in self._kept:
+            packed, places, speaks = np.zeros(self.kept_dim), self.part.kept_scalars, self._shared.speaks
+            if name == "dx" and self.part.solver is not None:
+                packed[places[speaks]] = np.asarray(self.part.solver.dx)[: len(places)][speaks]
+            elif name != "dx":
+                packed[places[speaks]] = self._local_kept[name][speaks]
+            self._kept[name] = self.comm.sum(packed)
         return self._kept[name]
 
     @property
@@ -145,19 +162,6 @@ class DistributedBlockSolver(TrialsByParts):
         self._kept["dx"] = plain[: self.kept_dim].copy()
         if self.part.solver is not None:
             self.part.solver.dx = self._local(plain)
-
-    # ---------------------------------------------------------------- BlockSolver
-
-    def linearize(self) -> float:
-        """Each rank its part; one sum."""
-        chi2, b, diagonal = self.part.linearize()
-        kept, places = self.kept_dim, self.part.kept_scalars
-        packed = np.zeros(1 + 2 * kept)
-        packed[0] = chi2
-        packed[1 + places], packed[1 + kept + places] = b, diagonal
-        total = self.comm.sum(packed)
-        self._kept["b"], self._kept["diagonal"] = total[1 : 1 + kept], total[1 + kept :]
-        return float(total[0])
 
     def chi2(self) -> float:
         """Of all ranks."""
@@ -198,11 +202,12 @@ class DistributedBlockSolver(TrialsByParts):
             self.part.solver.discard_top()
 
     def refresh(self) -> None:
-        """Take the numbers of each rank's share."""
+        """Take the numbers of each rank's share; every optimization takes the same way."""
         if isinstance(self.part, NoPart):
             self.part.refresh()
         elif self.part.solver is not None:
             self.part.solver.refresh()
+        self.iterations, self._double = None, None
 
     def finish(self) -> None:
         """Bring the estimates into each rank's share; no collective."""
@@ -220,101 +225,12 @@ class DistributedBlockSolver(TrialsByParts):
         own = None if self.part.solver is None else self.part.solver.first_non_finite()
         return next((found for found in self.comm.share(own) if found is not None), None)
 
-    def describe(self) -> dict[str, Any]:
-        """Of this rank; memory is its own."""
-        own: dict[str, Any] = {
-            "device": "none",
-            "device_name": "no edges",
-            "precision": "double",
-            "memory_bytes": 0,
-        }
-        if self.part.solver is not None:
-            own = dict(self.part.solver.describe())
-        own["memory_bytes"] += 24 * self.kept_dim
-        return own | {"linear_solver": self.linear_solver, "precision": self.precision}
-
-    @property
-    def precision(self) -> str:
-        """Of the steps."""
-        return "double"
-
-
-class FormedBlockSolver(DistributedBlockSolver):
-    """Each rank forms its S_r; their sum is factorized."""
-
-    part: HostPart
-
-    def __init__(self, share: Share, comm: Communicator, part: HostPart, system: FactorizedSystem):
-        super().__init__(share, comm, part)
-        self._system = system
-        self.linear_solver = system.linear_solver
-
-    def solve(self, damping: float | np.ndarray) -> bool:
-        """Eliminate on each rank, solve for the kept vertices, substitute back on each rank."""
-        full = np.empty(self.dim)
-        full[:] = damping
-        places = self.part.kept_scalars
-        # the kept vertices are damped once for all ranks, by the system
-        formed = self.part.reduce(np.concatenate([np.zeros(len(places)), full[self.kept_dim :]]))
-        kept = self._system.solve(formed, full[: self.kept_dim])
-        if kept is None:
-            return False
-        self._kept["dx"] = kept
-        if self.part.solver is not None:
-            self.part.solver.dx = self.part.back_substitute(np.ascontiguousarray(kept[places]))
-        return True
-
-    def describe(self) -> dict[str, Any]:
-        """With what the system takes."""
-        own = super().describe()
-        own["memory_bytes"] += self._system.memory_bytes
-        schur = "explicit" if self.structure.num_kept < self.structure.num_blocks else "off"
-        return own | {"factorized_on": self._system.place, "schur": schur}
-
-
-class IteratingBlockSolver(DistributedBlockSolver):
-    """Conjugate gradients, each rank with products of its own S_r, whose sum is never formed."""
-
-    linear_solver = "pcg"
-
-    def __init__(
-        self,
-        share: Share,
-        options: SolverOptions,
-        comm: Communicator,
-        part: Part,
-        forms: bool,
-        transport: str,
-    ):
-        """forms: the parts form their S_r."""
-        super().__init__(share, comm, part)
-        self._options, self._forms = options, forms
-        self._shared = interface(comm, part.kept_blocks, share.kept_dims)
-        dims, of_h = share.kept_dims[part.kept_blocks], PRECONDITIONERS[options.preconditioner].is_of_h
-        self._own = together(comm, lambda: part.iterating(self._shared, dims, of_h))
-        self.transport = connect(comm, self._own, transport)
-        is_mixed = part.solver is not None and part.solver.precision == "mixed"
-        self._precision = "mixed" if any(comm.share(is_mixed)) else "double"
-        coarse = MIXED_PCG_TOLERANCE if self._precision == "mixed" else PCG_TOLERANCE
-        self._tolerance = options.pcg_tolerance or coarse
-        self._iterate = iterate_natively if iterates_natively(comm, self._own) else iterate
-        self._double: IteratingBlockSolver | None = None
-        self._local_kept: dict[str, np.ndarray] = {}
-        """b and diag(H) of all ranks, in the rank's own kept rows."""
-        self.iterations: int | None = None
-        """Of the last solve of this optimization."""
-
-    def refresh(self) -> None:
-        """Take the numbers of each rank's share; every optimization takes the same way."""
-        super().refresh()
-        self.iterations, self._double = None, None
-
     @property
     def precision(self) -> str:
         """Mixed, where a rank computes so."""
         return self._precision
 
-    def in_double(self) -> IteratingBlockSolver | None:
+    def in_double(self) -> DistributedBlockSolver | None:
         """The same at the same estimates; None: a rank cannot. Made once."""
         if self._precision == "double":
             return None
@@ -325,8 +241,8 @@ class IteratingBlockSolver(DistributedBlockSolver):
                 raise agreed(DeviceError(str(error))) from error
             if any(self.comm.share(part is None)):
                 return None
-            self._double = IteratingBlockSolver(
-                self._share, self._options, self.comm, cast("Part", part), self._forms, self.transport
+            self._double = DistributedBlockSolver(
+                self._share, self._options, self.comm, cast("Part", part), self.transport
             )
         return self._double
 
@@ -341,17 +257,6 @@ class IteratingBlockSolver(DistributedBlockSolver):
         self._kept.clear()
         self._own.linearized(**self._local_kept)
         return float(total[-1])
-
-    def _kept_vector(self, name: str) -> np.ndarray:
-        """Put together when it is asked for, from what each rank speaks for. Collective then."""
-        if name not in self._kept:
-            packed, places, speaks = np.zeros(self.kept_dim), self.part.kept_scalars, self._shared.speaks
-            if name == "dx" and self.part.solver is not None:
-                packed[places[speaks]] = np.asarray(self.part.solver.dx)[: len(places)][speaks]
-            elif name != "dx":
-                packed[places[speaks]] = self._local_kept[name][speaks]
-            self._kept[name] = self.comm.sum(packed)
-        return self._kept[name]
 
     def largest_diagonal(self) -> float:
         """Of the kept vertices, and of each rank's own."""
@@ -411,77 +316,39 @@ class IteratingBlockSolver(DistributedBlockSolver):
         if accuracy is None or not isinstance(damping, Damping):
             return StopRule(self._tolerance, most)
         share = max(accuracy**2, self._tolerance)
-        return StopRule(share, most, share, damping.worth, patience_after(self.iterations))
+        patience = kernels.patience_after(-1 if self.iterations is None else self.iterations)
+        return StopRule(share, most, share, damping.worth, patience)
 
     def describe(self) -> dict[str, Any]:
-        """Whether ranks form their S_r."""
-        form = "explicit" if self._forms else "implicit"
-        schur = form if self.structure.num_kept < self.structure.num_blocks else "off"
-        return super().describe() | {"factorized_on": "", "schur": schur}
+        """Of this rank; memory is its own."""
+        own: dict[str, Any] = {"device": "none", "device_name": "no edges", "memory_bytes": 0}
+        if self.part.solver is not None:
+            own = dict(self.part.solver.describe())
+        own["memory_bytes"] += 24 * self.kept_dim
+        schur = "explicit" if self._options.schur == "explicit" else "implicit"
+        return own | {
+            "linear_solver": self.linear_solver, "precision": self.precision, "factorized_on": "",
+            "schur": schur if self.structure.has_schur else "off",
+        }  # fmt: skip
 
 
 def make_solver(
     share: Share, options: SolverOptions, comm: Communicator, transport: str = "auto"
-) -> FormedBlockSolver | IteratingBlockSolver:
-    """The block solver for what `options` say and what is cheaper. Collective."""
-    structure = together(comm, lambda: _structure(share))
-    forms, exact = _ways(comm, share, structure, options)
-    part: Part = together(comm, lambda: _make_part(share, structure, options, forms))
-    if exact:
-        system = FactorizedSystem(comm, cast("HostPart", part), share.kept_dims, options)
-        if factorizes(system.linear_solver):  # the same on all ranks: they have the same pattern
-            if transport not in ("auto", "host"):
-                raise agreed(OptionError(_FORMED.format(transport)))
-            return FormedBlockSolver(share, comm, cast("HostPart", part), system)
-    return IteratingBlockSolver(share, options, comm, part, forms, transport)
+) -> DistributedBlockSolver:
+    """The block solver of the ranks. Collective."""
+    part = together(comm, lambda: _make_part(share, options))
+    return DistributedBlockSolver(share, options, comm, part, transport)
 
 
-def _structure(share: Share) -> Structure | None:
+def _make_part(share: Share, options: SolverOptions) -> Part:
     selection = share.select()
     if not any(selection.free(number).any() for number in range(len(selection.vertex_sets))):
-        return None
-    return Structure(selection)
-
-
-def _make_part(share: Share, structure: Structure | None, options: SolverOptions, forms: bool) -> Part:
-    if structure is None:
         return NoPart(share)
-    if not forms and options.device.startswith("vulkan") and structure.num_kept:
+    structure = Structure(selection)
+    if options.schur != "explicit" and options.device.startswith("vulkan") and structure.num_kept:
         from graphopt.distributed.resident import ResidentPart
 
         resident = ResidentPart.of(share, structure, options)
         if resident is not None:
             return resident
-    return SolverPart(share, structure, options, forms)
-
-
-def _ways(
-    comm: Communicator, share: Share, structure: Structure | None, options: SolverOptions
-) -> tuple[bool, bool]:
-    """Whether the ranks' S_r are formed, and whether S is factorized. Collective."""
-    pairs, num_own = 0.0, 0
-    if structure is not None:
-        num_own = structure.num_blocks - structure.num_kept
-        decides = options.schur != "implicit" and options.device == "cpu"
-        pairs = pairs_of(structure) if decides else 0.0
-    told = comm.share((pairs, num_own, options.device != "cpu"))
-    has_schur = len(share.kept_ids) > 0 and any(told_size[1] for told_size in told)
-    if options.schur in ("explicit", "implicit") and not has_schur:
-        sentence = (
-            f"schur '{options.schur}' needs marginalized vertices beside others that stay; this graph has "
-            f"{sum(told_size[1] for told_size in told)} to eliminate and {len(share.kept_ids)} to keep. "
-            "Mark landmarks with vertex_set.marginalized = True, or use schur='off'."
-        )
-        raise agreed(OptionError(sentence))
-    may_factorize = not iterates(options.linear_solver)
-    if options.schur == "implicit":
-        return False, False
-    if factorizes(options.linear_solver) or options.schur == "explicit" or not has_schur:
-        return may_factorize or has_schur, may_factorize
-    size = ReducedSize(
-        sum(told_size[0] for told_size in told), int(share.kept_dims.sum()), len(share.kept_ids)
-    )
-    is_large = (
-        size.kept_dim > ON_DEVICE if any(told_size[2] for told_size in told) else too_large_to_form(size)
-    )
-    return (False, False) if is_large else (True, may_factorize)
+    return SolverPart(share, structure, options)

@@ -73,7 +73,7 @@ def _by_pages(comm: Communicator, own: Any, is_asked: bool) -> str:
 
 def _obstacle(device: Any, alignment: int, hosts: Sequence[str]) -> str | None:
     if device is None:
-        return "it computes on the CPU, or has no edges. Use transport='host'."
+        return "it computes on the CPU (as with schur='explicit'), or has no edges. Use transport='host'."
     if not alignment:
         return (
             f"the driver of {device.name} does not work on memory of the host (VK_EXT_external_memory_host). "

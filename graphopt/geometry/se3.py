@@ -8,7 +8,7 @@ exp(omega, upsilon) = (R = exp(omega), t = V(omega) upsilon),   V: left Jacobian
 
 from __future__ import annotations
 
-from graphopt.geometry import quaternion
+import graphopt.geometry.quaternion as quaternion
 from graphopt.geometry.arrays import Array, components, concatenate, matrix, skew
 from graphopt.geometry.group import LieGroup
 from graphopt.geometry.so3 import (

@@ -22,7 +22,7 @@ from typing import Any
 
 import numpy as np
 
-from graphopt.geometry import quaternion
+import graphopt.geometry.quaternion as quaternion
 from graphopt.geometry.arrays import Array, components, concatenate, dot, matrix, matvec, scale, stack, where
 from graphopt.geometry.se3 import SE3
 

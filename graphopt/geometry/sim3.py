@@ -22,7 +22,7 @@ import math
 
 import numpy as np
 
-from graphopt.geometry import quaternion
+import graphopt.geometry.quaternion as quaternion
 from graphopt.geometry.arrays import Array, components, concatenate, dot, matrix, scale, skew, stack, where
 from graphopt.geometry.group import LieGroup
 from graphopt.geometry.so3 import (

@@ -14,7 +14,7 @@ from __future__ import annotations
 
 import numpy as np
 
-from graphopt.geometry import quaternion
+import graphopt.geometry.quaternion as quaternion
 from graphopt.geometry.arrays import Array, components, dot, scale, skew, stack, where
 from graphopt.geometry.group import LieGroup
 

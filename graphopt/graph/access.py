@@ -17,8 +17,8 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
+import graphopt.graph.validate as validate
 from graphopt.errors import GraphError, ShapeError
-from graphopt.graph import validate
 from graphopt.types.base import VariadicEdgeType
 
 if TYPE_CHECKING:

@@ -7,9 +7,9 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
+import graphopt.graph.validate as validate
 from graphopt.errors import GraphError, OptionError, ShapeError
 from graphopt.foreign_arrays import host
-from graphopt.graph import validate
 from graphopt.types import registry
 from graphopt.types.base import EdgeType, VariadicEdgeType
 from graphopt.types.robust_kernels import RobustKernel, num_kernels, robust_kernel
@@ -120,6 +120,19 @@ def kernel_widths(width: Any, count: int) -> np.ndarray:
     if widths.size and not (np.isfinite(widths).all() and (widths > 0).all()):
         raise GraphError("kernel_width must be finite and positive.")
     return widths
+
+
+def refuse_weights(edge_type: EdgeType, information: Any, kernel: Any) -> None:
+    """`GraphError` for an inequality that is to be weighted: it holds, or it does not."""
+    if not edge_type.inequality:
+        return
+    dim = edge_type.residual_dim
+    if information is not None and not bool(
+        (np.asarray(host(information, "information")) == np.eye(dim)).all()
+    ):
+        raise GraphError(f"{edge_type.tag} is an inequality, which has no information: leave it out.")
+    if np.any(np.asarray(kernel_numbers(kernel, 1) if np.ndim(kernel) == 0 else kernel) != 0):
+        raise GraphError(f"{edge_type.tag} is an inequality, which has no robust kernel: leave it out.")
 
 
 def checked_levels(level: Any, count: int) -> np.ndarray:

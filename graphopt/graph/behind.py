@@ -16,7 +16,7 @@ from graphopt.graph.residuals import arguments
 from graphopt.graph.selection import EdgeSelection
 
 if TYPE_CHECKING:
-    from graphopt.graph.graph import Graph
+    from graphopt.graph.store import GraphStore
 
 MOST_AT_ONCE = 200_000
 """Images of points for which arrays are made at the same time."""
@@ -27,7 +27,7 @@ def num_images(parts: Iterable[EdgeSelection]) -> int:
     return sum(len(part.rows) for part in parts if part.edge_set.type.sees is not None)
 
 
-def edges_behind(graph: Graph, part: EdgeSelection) -> np.ndarray:
+def edges_behind(graph: GraphStore, part: EdgeSelection) -> np.ndarray:
     """Rows (k,) of the edges of a selection that no camera sees; none for other edges than images.
 
     Numbers that are not finite are not seen.
@@ -42,7 +42,7 @@ def edges_behind(graph: Graph, part: EdgeSelection) -> np.ndarray:
     )
 
 
-def points_behind(graph: Graph, parts: Iterable[EdgeSelection]) -> dict[str, list[int]]:
+def points_behind(graph: GraphStore, parts: Iterable[EdgeSelection]) -> dict[str, list[int]]:
     """Tag of the edge set -> rows of the edges whose point is not where the camera sees."""
     found: dict[str, list[int]] = {}
     for part in parts:

@@ -13,6 +13,7 @@ import numpy as np
 
 from graphopt.geometry import quaternion
 from graphopt.graph.behind import points_behind
+from graphopt.graph.bounds import bound_findings
 from graphopt.graph.components import connected_components
 from graphopt.graph.select import select_connected
 from graphopt.types.robust_kernels import num_kernels
@@ -20,9 +21,9 @@ from graphopt.types.robust_kernels import num_kernels
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
-    from graphopt.graph.graph import Graph
     from graphopt.graph.selection import Selection
     from graphopt.graph.sets import EdgeSet
+    from graphopt.graph.store import GraphStore
 
 _NEGATIVE_TOLERANCE = 1e-9  # eigenvalues this small relative to the largest count as zero
 _SHOWN = 5  # ids in a message
@@ -34,19 +35,21 @@ class Finding:
 
     kind: str
     """"no-edges", "non-finite", "zero-quaternion", "unknown-kernel", "information-indefinite",
-    "information-singular", "isolated-vertices", "components", "gauge", "points-behind"."""
+    "information-singular", "isolated-vertices", "components", "gauge", "points-behind", "bounds-crossed",
+    "bounds-violated"."""
     severity: str
     """"error", "warning" or "note"."""
     message: str
 
 
-def check(graph: Graph, level: int = 0) -> list[Finding]:
+def check(graph: GraphStore, level: int = 0) -> list[Finding]:
     """All findings about the edges of one level."""
     findings = list(_values(graph))
     if any(finding.severity == "error" for finding in findings):
         return findings
     for edge_set in graph.edge_sets:
         findings.extend(_information(edge_set))
+    findings.extend(Finding(*found) for found in bound_findings(graph.vertex_sets))
     selection = graph.select(level)
     if not graph.convolutions:  # what is connected through these is not looked into
         connected = select_connected(graph, level) if graph.has_computed() else selection
@@ -55,7 +58,7 @@ def check(graph: Graph, level: int = 0) -> list[Finding]:
     return findings
 
 
-def _values(graph: Graph) -> Iterator[Finding]:
+def _values(graph: GraphStore) -> Iterator[Finding]:
     """What live views may have broken: numbers, kernels, vertex ids of edges."""
     arrays: list[tuple[str, np.ndarray, object]] = [
         *(
@@ -122,7 +125,7 @@ def _information(edge_set: EdgeSet) -> Iterator[Finding]:
             )
 
 
-def _topology(graph: Graph, selection: Selection, level: int) -> Iterator[Finding]:
+def _topology(graph: GraphStore, selection: Selection, level: int) -> Iterator[Finding]:
     if not selection.num_active_edges:
         what = (
             "no edges" if not graph.num_edges else f"no edge of level {level} with a vertex that is not fixed"
@@ -158,7 +161,7 @@ def _topology(graph: Graph, selection: Selection, level: int) -> Iterator[Findin
         )
 
 
-def _behind(graph: Graph, selection: Selection) -> Iterator[Finding]:
+def _behind(graph: GraphStore, selection: Selection) -> Iterator[Finding]:
     for tag, rows in points_behind(graph, selection.edges).items():
         yield Finding(
             "points-behind",

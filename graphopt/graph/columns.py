@@ -39,6 +39,8 @@ class Columns:
     def __init__(self, layout: Mapping[str, tuple[tuple[int, ...], type]]):
         self._buffers = {name: np.empty((0, *shape), dtype) for name, (shape, dtype) in layout.items()}
         self._views: dict[str, np.ndarray] = dict(self._buffers)
+        self._fill: dict[str, float] = {}
+        """What rows get where nothing is said, unless it is zero."""
         self._nobody_looks()
         self.num_rows = 0
         self.generation = 0
@@ -50,15 +52,18 @@ class Columns:
         made = cls.__new__(cls)
         made._buffers = dict(arrays)
         made._views = dict(arrays)
+        made._fill = {}
         made._nobody_looks()
         made.num_rows = len(next(iter(arrays.values())))
         made.generation = 0
         return made
 
-    def add_column(self, name: str, shape: tuple[int, ...], dtype: type) -> None:
-        """One more column, zero in all rows and, where nothing is said, in rows to come."""
+    def add_column(self, name: str, shape: tuple[int, ...], dtype: type, fill: float = 0) -> None:
+        """One more column, `fill` in all rows and, where nothing is said, in rows to come."""
         capacity = len(next(iter(self._buffers.values())))
-        self._buffers[name] = np.zeros((capacity, *shape), dtype)
+        self._buffers[name] = np.full((capacity, *shape), fill, dtype)
+        if fill:
+            self._fill[name] = fill
         self._views[name] = self._buffers[name][: self.num_rows]
 
     @property
@@ -136,7 +141,7 @@ class Columns:
         self.reserve(last)
         for name, buffer in self._buffers.items():
             if name not in taken:
-                buffer[first:last] = values.get(name, 0)
+                buffer[first:last] = values.get(name, self._fill.get(name, 0))
         self.num_rows = last
         self._refresh()
 
@@ -173,6 +178,7 @@ class Columns:
         other._buffers = {name: view.copy() for name, view in self._views.items()}
         other.num_rows = self.num_rows
         other.generation = 0
+        other._fill = dict(self._fill)
         other._nobody_looks()
         other._refresh()
         return other
@@ -180,11 +186,12 @@ class Columns:
     def __getstate__(self) -> dict[str, object]:
         """Only the rows that are in use travel."""
         self.touch()  # whoever gets them may write
-        return {"arrays": self._views, "num_rows": self.num_rows}
+        return {"arrays": self._views, "num_rows": self.num_rows, "fill": self._fill}
 
     def __setstate__(self, state: dict) -> None:
         """Columns over the arrays as they were read."""
         self._buffers = dict(state["arrays"])
+        self._fill = state.get("fill", {})
         self._nobody_looks()
         self.num_rows, self.generation = state["num_rows"], 0
         self._refresh()

@@ -3,12 +3,12 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import TYPE_CHECKING, Any, cast
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
+import graphopt.graph.residuals as residuals
 from graphopt.errors import GraphError
-from graphopt.graph import residuals
 from graphopt.graph.access import Access, accessed_ids
 from graphopt.graph.convolution import checked_convolution
 from graphopt.graph.domains import GraphDomains
@@ -17,7 +17,6 @@ from graphopt.types.base import EdgeType, VertexType
 from graphopt.types.computed import ComputedVertexType, is_vector_space
 
 if TYPE_CHECKING:
-    from graphopt.graph.graph import Graph
     from graphopt.graph.sets import EdgeSet
 
 
@@ -43,20 +42,19 @@ class GraphComputed(GraphDomains):
         many values as rows. `measurements`: the terms' data, as of edges.
         """
         definition = _definition(kind)
-        graph = cast("Graph", self)
         if offsets is None:
             accesses = [inputs] if isinstance(inputs, (Access, Grid)) else list(inputs)
             count = _num_rows(accesses, measurements, definition.measurement_dim)
-            values = graph.add_array(kind, np.zeros((count, kind.storage_dim)))
-            graph.add_terms(values, np.arange(count), accesses, measurements, parameters=parameters)
+            values = self.add_array(kind, np.zeros((count, kind.storage_dim)))
+            self.add_terms(values, np.arange(count), accesses, measurements, parameters=parameters)
             return values
         slots = [inputs] * len(offsets) if isinstance(inputs, Grid) else list(inputs)  # type: ignore[arg-type]
         shaped = next((slot for slot in slots if isinstance(slot, Grid)), None)
         if shaped is None:
             raise GraphError(f"{kind.tag}: no input is a grid; leave out offsets and pass accesses.")
-        values = graph.add_grid(kind, shaped.shape)
+        values = self.add_grid(kind, shaped.shape)
         centre = (0,) * len(shaped.shape)
-        graph.add_stencil(
+        self.add_stencil(
             definition,
             [values, *slots],
             [centre, *offsets],
@@ -82,7 +80,7 @@ class GraphComputed(GraphDomains):
         ids = accessed_ids(
             definition, (Access("indexed", values, index=target, count=len(target)), *accesses), None
         )
-        cast("Graph", self).add_edges(definition, ids, measurements, parameters=parameters)
+        self.add_edges(definition, ids, measurements, parameters=parameters)
         self.compute()
 
     def add_convolution(
@@ -109,11 +107,10 @@ class GraphComputed(GraphDomains):
                 f"{kind.tag} sums vectors of {kind.storage_dim}, {source.type.tag} stores "
                 f"{source.type.storage_dim} numbers; it must be a vector whose oplus is x + d."
             )
-        graph = cast("Graph", self)
         if source.graph is not self:
             raise GraphError(f"{kind.tag}: the grid belongs to another graph.")
         checked_convolution(kind, source, source, weights, offsets, boundary)
-        values = graph.add_grid(kind, source.shape)
+        values = self.add_grid(kind, source.shape)
         self.convolutions.append(checked_convolution(kind, source, values, weights, offsets, boundary))
         self.version += 1
         self.compute()
@@ -159,9 +156,8 @@ class GraphComputed(GraphDomains):
 
     def rows_of(self, convolution: Any) -> tuple[slice, slice]:
         """Rows of a convolution's sources and values in their vertex sets."""
-        graph = cast("Graph", self)
-        source = Grid(graph, convolution.source_type, convolution.shape, convolution.first_source)
-        values = Grid(graph, convolution.value_type, convolution.shape, convolution.first_value)
+        source = Grid(self, convolution.source_type, convolution.shape, convolution.first_source)
+        values = Grid(self, convolution.value_type, convolution.shape, convolution.first_value)
         return source._rows()[1], values._rows()[1]
 
     def _add_terms_of(self, edge_set: EdgeSet, number: int, total: np.ndarray, moves: np.ndarray) -> None:
@@ -198,7 +194,7 @@ def _num_rows(accesses: list[Any], measurements: Any, measurement_dim: int) -> i
     return counts.pop() if counts else 1
 
 
-def without_values(graph: Graph) -> dict[int, np.ndarray]:
+def without_values(graph: GraphComputed) -> dict[int, np.ndarray]:
     """Per number of a set of computed values (n,) bool: it has no term, no edge may name it."""
     missing = {}
     for number, vertex_set in enumerate(graph.vertex_sets):

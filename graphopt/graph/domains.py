@@ -5,12 +5,12 @@ from __future__ import annotations
 import math
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any, cast
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
+import graphopt.graph.validate as validate
 from graphopt.errors import GraphError, ShapeError, UnknownIdError
-from graphopt.graph import validate
 from graphopt.graph.access import Access
 from graphopt.graph.arguments import (
     checked_levels,
@@ -32,7 +32,6 @@ from graphopt.types.base import EdgeType, ParameterType, VariadicEdgeType
 from graphopt.types.images import image_handles
 
 if TYPE_CHECKING:
-    from graphopt.graph.graph import Graph
     from graphopt.types.base import VertexType
     from graphopt.types.registry import AnyEdgeType
 
@@ -98,10 +97,9 @@ class GraphDomains(GraphStore):
         flags = np.asarray(fixed)
         if flags.shape not in ((), lengths):
             raise ShapeError(f"fixed has shape {flags.shape}, expected one bool or {lengths}.")
-        graph = cast("Graph", self)
         ids = np.arange(first, first + math.prod(lengths), dtype=np.int64)
-        graph.add_vertices(resolved, ids, estimates, fixed=flags if flags.ndim == 0 else flags.ravel())
-        return Grid(graph, resolved, lengths, first)
+        self.add_vertices(resolved, ids, estimates, fixed=flags if flags.ndim == 0 else flags.ravel())
+        return Grid(self, resolved, lengths, first)
 
     @knows_its_options
     def add_array(
@@ -125,10 +123,9 @@ class GraphDomains(GraphStore):
                 f"{resolved.tag} estimates have shape {array.shape}, expected (n, {resolved.storage_dim})."
             )
         first = self.max_vertex_id() + 1
-        graph = cast("Graph", self)
         ids = np.arange(first, first + len(array), dtype=np.int64)
-        graph.add_vertices(resolved, ids, array, fixed=fixed, marginalized=marginalized)
-        return Grid(graph, resolved, (len(array),), first)
+        self.add_vertices(resolved, ids, array, fixed=fixed, marginalized=marginalized)
+        return Grid(self, resolved, (len(array),), first)
 
     @knows_its_options
     def add_stencil(
@@ -235,7 +232,7 @@ class GraphDomains(GraphStore):
 
     def _add_images(self, images: NewImages) -> None:
         for parameter_id, (kind, image) in images.items():
-            cast("Graph", self).add_parameters(kind, [parameter_id], image)
+            self.add_parameters(kind, [parameter_id], image)
 
     def set_image(self, parameter_id: int, image: Image) -> None:
         """Let the parameter with this id be another image; edges that use it see that from now on."""

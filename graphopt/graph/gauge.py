@@ -19,7 +19,7 @@ import numpy as np
 from graphopt._native import iteration_order
 
 if TYPE_CHECKING:
-    from graphopt.graph.graph import Graph
+    from graphopt.graph.store import GraphStore
 
 
 def gauge_vertex(ids: np.ndarray, tangent_dims: np.ndarray) -> int | None:
@@ -31,7 +31,7 @@ def gauge_vertex(ids: np.ndarray, tangent_dims: np.ndarray) -> int | None:
     return int(order[np.argmax(largest)])
 
 
-def gauge_freedom(graph: Graph) -> bool:
+def gauge_freedom(graph: GraphStore) -> bool:
     """True if nothing fixes the graph as a whole, by g2o's rule."""
     occupied = [vertex_set for vertex_set in graph.vertex_sets if len(vertex_set)]
     if not occupied:

@@ -17,8 +17,10 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
+import graphopt.graph.bounds as bounds
+import graphopt.graph.residuals as residuals
+import graphopt.graph.validate as validate
 from graphopt.errors import GraphError, ShapeError, UnknownIdError
-from graphopt.graph import residuals, validate
 from graphopt.graph.access import accessed_ids, is_access
 from graphopt.graph.arguments import (
     checked_flags,
@@ -30,6 +32,7 @@ from graphopt.graph.arguments import (
     kernel_numbers,
     kernel_widths,
     neutral_measurement,
+    refuse_weights,
     resolved_edge_type,
     resolved_parameter_type,
     resolved_vertex_type,
@@ -46,14 +49,14 @@ from graphopt.graph.sets import EdgeSet, ParameterSet, VertexSet
 from graphopt.graph.views import Edge, Vertex
 from graphopt.html import html_table
 from graphopt.suggestions import knows_its_options
-from graphopt.types.base import VariadicEdgeType
+from graphopt.types.base import VariadicEdgeType, VertexType
 from graphopt.types.images import image_handles
 from graphopt.types.robust_kernels import robust_kernel
 
 if TYPE_CHECKING:
     from graphopt.graph.check import Finding
     from graphopt.graph.selection import Selection
-    from graphopt.types.base import EdgeType, ParameterType, VertexType
+    from graphopt.types.base import EdgeType, ParameterType
     from graphopt.types.registry import AnyEdgeType
     from graphopt.types.robust_kernels import RobustKernel
 
@@ -188,6 +191,7 @@ class Graph(GraphComputed):
     ) -> tuple[EdgeType, dict[str, Any], NewImages]:
         """Type, columns and new images of edges that may be added; nothing is added yet."""
         resolved, vertices = edge_type_and_vertices(edge_type, vertices)
+        refuse_weights(resolved, information, kernel)
         tag, dim, count = resolved.tag, resolved.residual_dim, len(vertices)
         measurements = neutral_measurement(resolved) if measurements is None else measurements
         parameters, images = self.parameter_ids(parameters, resolved)
@@ -391,6 +395,34 @@ class Graph(GraphComputed):
             mask = vertex_set.make_room_to_hold()
             mask[np.ix_(rows[numbers == number], np.array(chosen, np.int64))] = held
 
+    def set_bounds(
+        self, vertices: Any, lower: Any = None, upper: Any = None, components: Iterable[int] | None = None
+    ) -> None:
+        """Keep numbers of estimates between bounds while they are optimized: lower <= x <= upper.
+
+        vertices: ids, or a vertex type or its tag for all vertices of that type that are there now.
+        lower, upper: one number, (k,) or (n, k) for the k `components` of n vertices, -inf and inf where
+        there is no bound; None: none at all. components: numbers of the estimate; None: all. What is given
+        replaces both bounds of these components, so `set_bounds(ids)` removes them.
+
+        Numbers can be bounded to which the update adds one of its own (points, vectors, intrinsics; of
+        VERTEX_SE2 x and y), also of marginalized vertices. Optimizations by all methods and devices keep to
+        them (`solver.bounded`); one that starts outside is moved in first, and says so. `Summary.kkt` tells
+        which bounds are active. No file format but .npz has a place for them; `copy` and `pickle` keep them.
+
+        Raises `UnknownIdError` for an id that does not exist, `GraphError` for NaN, a lower bound above the
+        upper one, or a component that does not exist or cannot be bounded (poses, quaternions), by name.
+        """
+        if isinstance(vertices, (str, VertexType)):
+            vertex_set = self.vertex_set(vertices)
+            bounds.set_bounds([(vertex_set, np.arange(len(vertex_set)))], lower, upper, components)
+            return
+        numbers, rows = self._places(vertices)
+        of_sets = [(self.vertex_sets[k], rows[numbers == k]) for k in np.unique(numbers).tolist()]
+        if len(of_sets) > 1 and any(np.ndim(given) == 2 for given in (lower, upper)):
+            raise ShapeError("bounds (n, k) are for vertices of one type; call set_bounds once per type.")
+        bounds.set_bounds(of_sets, lower, upper, components)
+
     def set_robust_kernel(
         self,
         kernel: str | int | RobustKernel | None,
@@ -402,6 +434,8 @@ class Graph(GraphComputed):
         kernel_widths(width, 1)
         resolved = None if edge_type is None else resolved_edge_type(edge_type)
         for edge_set in self.edge_sets:
+            if edge_set.type.inequality:
+                continue
             if resolved is None or edge_set.type.tag == resolved.tag:
                 edge_set.kernel = number
                 edge_set.kernel_width = width

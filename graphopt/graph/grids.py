@@ -14,7 +14,6 @@ import numpy as np
 from graphopt.errors import GraphError, ShapeError
 
 if TYPE_CHECKING:
-    from graphopt.graph.graph import Graph
     from graphopt.graph.sets import VertexSet
     from graphopt.types.base import VertexType
 
@@ -22,7 +21,7 @@ if TYPE_CHECKING:
 class Grid:
     """Vertices of one type with a shape, part of a graph. Made by `Graph.add_grid` and `Graph.add_array`."""
 
-    def __init__(self, graph: Graph, vertex_type: VertexType, shape: tuple[int, ...], first_id: int):
+    def __init__(self, graph: Any, vertex_type: VertexType, shape: tuple[int, ...], first_id: int):
         self._graph = graph
         self.type = vertex_type
         self.shape = shape
@@ -37,8 +36,8 @@ class Grid:
         return f"<Grid {self.type.tag} {' x '.join(map(str, self.shape))}>"
 
     @property
-    def graph(self) -> Graph:
-        """The graph that has these vertices."""
+    def graph(self) -> Any:
+        """The `Graph` that has these vertices."""
         return self._graph
 
     @property

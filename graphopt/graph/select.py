@@ -8,22 +8,22 @@ from weakref import WeakKeyDictionary
 
 import numpy as np
 
+import graphopt.graph.validate as validate
 from graphopt.cpu_kernels import kernels
 from graphopt.errors import UnknownIdError
-from graphopt.graph import validate
 from graphopt.graph.selection import EdgeSelection, Selection
 from graphopt.graph.sets import EdgeSet
 from graphopt.graph.views import Edge, Vertex
 
 if TYPE_CHECKING:
-    from graphopt.graph.graph import Graph
+    from graphopt.graph.store import GraphStore
 
 
-_last: WeakKeyDictionary[Graph, tuple[Hashable, Selection]] = WeakKeyDictionary()
+_last: WeakKeyDictionary[GraphStore, tuple[Hashable, Selection]] = WeakKeyDictionary()
 """Of each graph what was chosen last by level, and from what."""
 
 
-def select(graph: Graph, level: int, vertices: Any, edges: Any) -> Selection:
+def select(graph: GraphStore, level: int, vertices: Any, edges: Any) -> Selection:
     """Choose by level, by vertices or by edges; see `selection` for the rules.
 
     By level the same object as last time, while everything that it depends on is the same.
@@ -37,17 +37,17 @@ def select(graph: Graph, level: int, vertices: Any, edges: Any) -> Selection:
     return last[1]
 
 
-def select_connected(graph: Graph, level: int) -> Selection:
+def select_connected(graph: GraphStore, level: int) -> Selection:
     """The same with the terms of computed values as edges: what is connected through them."""
     return _select(graph, level, None, None, with_terms=True)
 
 
-def forget(graph: Graph) -> None:
+def forget(graph: GraphStore) -> None:
     """Release what was chosen last."""
     _last.pop(graph, None)
 
 
-def _fingerprint(graph: Graph) -> Hashable:
+def _fingerprint(graph: GraphStore) -> Hashable:
     """Of all that a selection by level and its structure depend on; one pass over what may be new."""
     chosen = (
         (graph.vertex_sets, ("ids", "fixed", "marginalized")),
@@ -59,14 +59,14 @@ def _fingerprint(graph: Graph) -> Hashable:
     return graph.version, tuple([(id(columns), len(columns)) for columns, _ in found]), digests
 
 
-def _select(graph: Graph, level: int, vertices: Any, edges: Any, with_terms: bool = False) -> Selection:
+def _select(graph: GraphStore, level: int, vertices: Any, edges: Any, with_terms: bool = False) -> Selection:
     fixed = tuple(vertex_set.look("fixed").copy() for vertex_set in graph.vertex_sets)
     inside = None if vertices is None else _vertex_masks(graph, vertices)
     chosen = None if edges is None else _edge_masks(graph, edges)
     active = tuple(np.zeros(len(vertex_set), bool) for vertex_set in graph.vertex_sets)
     selected = []
     for edge_set in graph.edge_sets:
-        if edge_set.type.defines and not with_terms:
+        if edge_set.type.inequality or (edge_set.type.defines and not with_terms):
             continue
         if chosen is not None:
             rows = np.flatnonzero(chosen.get(id(edge_set), False))
@@ -96,7 +96,7 @@ def _rows_of_level(edge_set: EdgeSet, level: int) -> np.ndarray:
 
 
 def _take(
-    graph: Graph,
+    graph: GraphStore,
     edge_set: EdgeSet,
     rows: np.ndarray,
     fixed: tuple[np.ndarray, ...] | None,
@@ -133,7 +133,7 @@ def _all_of(masks: tuple[np.ndarray, ...], vertex_sets: list[int], vertex_rows: 
     return result
 
 
-def _vertex_masks(graph: Graph, vertices: Any) -> tuple[np.ndarray, ...]:
+def _vertex_masks(graph: GraphStore, vertices: Any) -> tuple[np.ndarray, ...]:
     if not isinstance(vertices, np.ndarray):
         vertices = [vertex.id if isinstance(vertex, Vertex) else vertex for vertex in vertices]
     ids = np.atleast_1d(validate.as_ids(vertices, "vertex ids"))
@@ -146,7 +146,7 @@ def _vertex_masks(graph: Graph, vertices: Any) -> tuple[np.ndarray, ...]:
     return masks
 
 
-def _edge_masks(graph: Graph, edges: Any) -> dict[int, np.ndarray]:
+def _edge_masks(graph: GraphStore, edges: Any) -> dict[int, np.ndarray]:
     masks = {id(each_edge_set): np.zeros(len(each_edge_set), bool) for each_edge_set in graph.edge_sets}
     if isinstance(edges, Mapping):
         for edge_set, rows in edges.items():

@@ -1,6 +1,7 @@
 """Vertex, edge and parameter sets: one type each, one array per property.
 
-    VertexSet      ids (n,), estimate (n, storage_dim), fixed (n,), marginalized (n,)
+    VertexSet      ids (n,), estimate (n, storage_dim), fixed (n,), marginalized (n,); where some vertex has
+                   them, held (n, tangent_dim), lower and upper (n, storage_dim)
     EdgeSet        vertices (m, arity), measurement (m, measurement_dim), information (m, d, d), kernel (m,),
                    kernel_width (m,), level (m,), parameters (m, num_parameters)
     ParameterSet   ids (p,), values (p, storage_dim)
@@ -28,10 +29,10 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
+import graphopt.graph.residuals as residuals
 from graphopt.cpu_kernels import kernels
 from graphopt.errors import GraphError, UnknownIdError
 from graphopt.foreign_arrays import host
-from graphopt.graph import residuals
 from graphopt.graph.columns import Columns
 
 if TYPE_CHECKING:
@@ -69,6 +70,10 @@ class _Set:
     def look(self, name: str) -> np.ndarray:
         """The array of a name to read only; what is known of it stays so (see `columns`)."""
         return self._columns.look(name)
+
+    def has(self, name: str) -> bool:
+        """There is an array of this name."""
+        return self._columns.has(name)
 
     def device_array(self, name: str) -> np.ndarray:
         """The array of a name for other libraries: `torch.from_dlpack(vertex_set.device_array("estimate"))`.
@@ -172,6 +177,30 @@ class VertexSet(_Set):
     def holds_components(self) -> bool:
         """Some vertex holds a component."""
         return self._columns.has("held") and bool(self.look("held").any())
+
+    @property
+    def lower(self) -> np.ndarray | None:
+        """(n, storage_dim) lower bounds of estimates, -inf: none; None while no vertex has a bound."""
+        return self._columns["lower"] if self._columns.has("lower") else None
+
+    @property
+    def upper(self) -> np.ndarray | None:
+        """(n, storage_dim) upper bounds of estimates, inf: none; None while no vertex has a bound."""
+        return self._columns["upper"] if self._columns.has("upper") else None
+
+    def make_room_for_bounds(self) -> tuple[np.ndarray, np.ndarray]:
+        """`lower` and `upper`, which are there from now on."""
+        for name, fill in (("lower", -np.inf), ("upper", np.inf)):
+            if not self._columns.has(name):
+                self._columns.add_column(name, (self.type.storage_dim,), np.float64, fill)
+        return self._columns["lower"], self._columns["upper"]
+
+    @property
+    def has_bounds(self) -> bool:
+        """Some vertex has a bound."""
+        return self._columns.has("lower") and not (
+            bool((self.look("lower") == -np.inf).all()) and bool((self.look("upper") == np.inf).all())
+        )
 
     def copy(self) -> VertexSet:
         """Independent set with the same vertices."""

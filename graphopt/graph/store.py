@@ -10,8 +10,8 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
+import graphopt.graph.validate as validate
 from graphopt.errors import GraphError, OptionError, UnknownIdError
-from graphopt.graph import validate
 from graphopt.graph.arguments import (
     comma_separated,
     defined_again,
@@ -45,7 +45,28 @@ class UnparsedLine:
     """Line in the file it came from, from 1."""
 
 
-class GraphStore:
+if TYPE_CHECKING:
+
+    class _GraphMethods:
+        """Methods of `Graph` that the parts it is made of call on it."""
+
+        def has_computed(self) -> bool: ...
+        def add_vertices(self, *arguments: Any, **options: Any) -> slice: ...
+        def add_edges(self, *arguments: Any, **options: Any) -> slice: ...
+        def add_parameters(self, *arguments: Any, **options: Any) -> slice: ...
+        def remove_vertices(self, ids: Any) -> None: ...
+        def remove_edges(self, edge_set: Any, rows: Any) -> None: ...
+        def edges_of(self, vertex_id: int) -> list[Any]: ...
+        def hold(self, ids: Any, components: Iterable[int], held: bool = True) -> None: ...
+        def select(self, level: int = 0, vertices: Any = None, edges: Any = None) -> Any: ...
+        def gauge_freedom(self) -> bool: ...
+        def find_gauge(self) -> int | None: ...
+
+else:
+    _GraphMethods = object
+
+
+class GraphStore(_GraphMethods):
     """Sets of vertices, edges and parameters, and where an id is in them."""
 
     def __init__(self) -> None:

@@ -11,16 +11,17 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
+import graphopt.graph.residuals as residuals
+import graphopt.graph.validate as validate
 from graphopt.errors import UnknownIdError
-from graphopt.graph import residuals, validate
 from graphopt.graph.arguments import checked_levels
 from graphopt.types.robust_kernels import robust_kernel
 
 if TYPE_CHECKING:
     from collections.abc import Iterable
 
-    from graphopt.graph.graph import Graph
     from graphopt.graph.sets import EdgeSet, VertexSet
+    from graphopt.graph.store import GraphStore
     from graphopt.types import EdgeType, VertexType
 
 
@@ -34,7 +35,7 @@ class Vertex:
 
     __slots__ = ("_graph", "id")
 
-    def __init__(self, graph: Graph, vertex_id: int):
+    def __init__(self, graph: GraphStore, vertex_id: int):
         self._graph = graph
         self.id = vertex_id
 
@@ -95,6 +96,20 @@ class Vertex:
         self._graph.hold([self.id], components)
 
     @property
+    def bounds(self) -> tuple[np.ndarray, np.ndarray]:
+        """(storage_dim,) lower and upper bounds of the estimate, infinite where there is none."""
+        vertex_set, row = self._place()
+        lower, upper = vertex_set.lower, vertex_set.upper
+        if lower is None or upper is None:
+            dim = vertex_set.type.storage_dim
+            return np.full(dim, -np.inf), np.full(dim, np.inf)
+        return lower[row].copy(), upper[row].copy()
+
+    @bounds.setter
+    def bounds(self, bounds: tuple[Any, Any]) -> None:
+        self._graph.set_bounds([self.id], *bounds)
+
+    @property
     def marginalized(self) -> bool:
         """Eliminated by the Schur complement."""
         vertex_set, row = self._place()
@@ -119,7 +134,7 @@ class Edge:
 
     __slots__ = ("_edge_set", "_graph", "sequence")
 
-    def __init__(self, graph: Graph, edge_set: EdgeSet, sequence: int):
+    def __init__(self, graph: GraphStore, edge_set: EdgeSet, sequence: int):
         self._graph = graph
         self._edge_set = edge_set
         self.sequence = sequence

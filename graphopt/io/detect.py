@@ -6,8 +6,8 @@ import os
 
 import numpy as np
 
+import graphopt.io.gtsam_stereo as gtsam_stereo
 from graphopt.errors import FormatError
-from graphopt.io import gtsam_stereo
 from graphopt.io.files import PathLike, strip_compression
 from graphopt.io.g2o_tree import tree_format
 from graphopt.io.graph_npz import MEMBER

@@ -20,6 +20,7 @@ import numpy as np
 
 from graphopt.errors import GraphError, OptionError
 from graphopt.graph import Graph
+from graphopt.graph.bounds import constraints_of
 from graphopt.io.export_spirv import spirv_files
 from graphopt.io.export_types import builtin_kinds, exported_tag, types_text
 from graphopt.io.files import write_together
@@ -73,6 +74,11 @@ def _refuse(graph: Graph) -> None:
     ):
         raise GraphError(
             "The graph has computed values, which the C library does not have. Write them into the residuals."
+        )
+    constraints = constraints_of(graph)
+    if constraints is not None:
+        raise GraphError(
+            f"The graph has {constraints}, which the C library does not keep to. Remove them first."
         )
     for vertex_set in graph.vertex_sets:
         if vertex_set.holds_components:

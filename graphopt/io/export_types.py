@@ -27,11 +27,11 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
+import graphopt.io.extra_types as extra_types
 from graphopt import codegen
 from graphopt.codegen.cache import Definition, cached
 from graphopt.codegen.workspace import workspace
 from graphopt.errors import GraphError
-from graphopt.io import extra_types
 from graphopt.io.dialects import DIALECTS, SAME_TOKENS
 from graphopt.io.export_spirv import file_name
 from graphopt.symbolic import Expr, as_exprs, variables

@@ -125,6 +125,27 @@ def write_bytes(path: PathLike, data: bytes) -> None:
     sync_directory(target.parent)
 
 
+def write_content(path: PathLike, content: Content) -> None:
+    """`write_bytes`; what writes itself goes into a plain file piece by piece."""
+    target = Path(path)
+    is_plain = target.suffix.lower() not in COMPRESSION_SUFFIXES and os.fspath(path) not in _STREAMS
+    if not callable(content):
+        write_bytes(path, content)
+    elif is_plain and (target.is_file() or not target.exists()):
+        write_together({target: content})
+    else:
+        write_bytes(path, bytes_of(content))
+
+
+def bytes_of(content: Content) -> bytes:
+    """All of it."""
+    if not callable(content):
+        return content
+    buffer = io.BytesIO()
+    content(buffer)
+    return buffer.getvalue()
+
+
 def _write_directly(path: str, data: bytes) -> None:
     """To a pipe or a terminal; a stream goes on where the process has written to last."""
     try:

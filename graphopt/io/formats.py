@@ -12,23 +12,21 @@ from pathlib import Path
 
 import numpy as np
 
+import graphopt.io.bal as bal
+import graphopt.io.bundler as bundler
+import graphopt.io.files as files
+import graphopt.io.g2o_file as g2o_file
+import graphopt.io.g2o_tree as g2o_tree
+import graphopt.io.g2o_write as g2o_write
+import graphopt.io.graph_npz as graph_npz
+import graphopt.io.gtsam_stereo as gtsam_stereo
+import graphopt.io.isam as isam
+import graphopt.io.isam_write as isam_write
+import graphopt.io.libmv as libmv
+import graphopt.io.toro as toro
+import graphopt.io.trajectory as trajectory
 from graphopt.errors import FormatError, GraphOptError
 from graphopt.graph import Graph
-from graphopt.io import (
-    bal,
-    bundler,
-    files,
-    g2o_file,
-    g2o_tree,
-    g2o_write,
-    graph_npz,
-    gtsam_stereo,
-    isam,
-    isam_write,
-    libmv,
-    toro,
-    trajectory,
-)
 from graphopt.io.detect import SUFFIXES, detect, suffix_format
 from graphopt.io.dialects import dialects_of, for_writing
 from graphopt.io.dialects import look_up as look_up_dialect
@@ -39,7 +37,7 @@ from graphopt.plugins import Table
 from graphopt.suggestions import knows_its_options
 
 Reader = Callable[[bytes, str, ReadReport], Graph]
-Writer = Callable[..., tuple[bytes, list[str]]]
+Writer = Callable[..., tuple[files.Content, list[str]]]
 
 
 @dataclass(frozen=True)
@@ -71,6 +69,8 @@ class Format:
     """Where the format is a folder; `name` is the attachment of graphs that came from one."""
     check: Callable[[Graph], object] | None = None
     """Raises FormatError for a graph that the format cannot hold, cheaper than `write`; None: as `write`."""
+    keeps_bounds: bool = False
+    """It has a place for bounds of estimates."""
 
     @property
     def is_folder(self) -> bool:
@@ -112,6 +112,7 @@ _BUILT_IN = (
         "every array of a graph, numpy archive",
         graph_npz.read_graph_npz,
         graph_npz.write_graph_npz,
+        keeps_bounds=True,
     ),
     Format(
         "bal_fixed_k",
@@ -238,7 +239,7 @@ def read_content(format_: Format, data: bytes, report: ReadReport) -> Graph:
         raise FormatError(f"{report.path}: {error}") from error
 
 
-def content_of(graph: Graph, format_: Format, dialect: str | None = None) -> tuple[bytes, list[str]]:
+def content_of(graph: Graph, format_: Format, dialect: str | None = None) -> tuple[files.Content, list[str]]:
     """Content of a file of a graph, and what the format does not hold. Raises FormatError, OptionError."""
     assert format_.write is not None
     chosen = for_writing(graph, format_.name, dialect)
@@ -260,7 +261,7 @@ def write(graph: Graph, path: PathLike, format: str | None = None, dialect: str 
     if chosen.folder is not None:
         return chosen.folder.write(graph, path)
     data, warnings = content_of(graph, chosen, dialect)
-    files.write_bytes(path, data)
+    files.write_content(path, data)
     return warnings
 
 
@@ -274,6 +275,12 @@ def _writable(graph: Graph, path: PathLike, format: str | None, dialect: str | N
         raise FormatError(
             f"{os.fspath(path)}: some {holding} hold single components (Graph.hold), which no file format "
             "can say. Free them first, graph.hold(ids, components, held=False), or keep the graph by pickle."
+        )
+    bounded = next((vertex_set.type.tag for vertex_set in graph.vertex_sets if vertex_set.has_bounds), None)
+    if bounded is not None and not chosen.keeps_bounds:
+        raise FormatError(
+            f"{os.fspath(path)}: some {bounded} have bounds (Graph.set_bounds), for which {chosen.name} has "
+            "no place. Write .npz, keep the graph by pickle, or remove them, graph.set_bounds(ids)."
         )
     if dialect is not None:
         look_up_dialect(dialect, chosen.name)

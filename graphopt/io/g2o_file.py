@@ -18,10 +18,10 @@ from typing import Any
 
 import numpy as np
 
+import graphopt.io.extra_types as extra_types
 from graphopt.errors import FormatError
 from graphopt.geometry import quaternion
 from graphopt.graph import Graph
-from graphopt.io import extra_types
 from graphopt.io.build import GraphBuilder
 from graphopt.io.dialect_choice import marked, settle, token_evidence
 from graphopt.io.dialects import ATTACHMENT, DIALECTS, Dialect, look_up

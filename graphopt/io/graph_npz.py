@@ -2,12 +2,13 @@
 
     graphopt                                                    version of the layout, 2
     v0_tag v0_ids v0_estimate v0_fixed v0_marginalized v0_order ...   a set of vertices
+    v0_lower v0_upper                                           where some of them have bounds
     p0_tag p0_ids p0_values ...                                 a set of parameters
     e0_tag e0_vertices e0_measurement e0_information e0_kernel (names) e0_kernel_width e0_level e0_parameters
     e0_order ...                                                a set of edges of one type and arity
 
 Information, kernels, widths and levels that all edges of a set share are one row (since layout 2). Arrays are
-not packed, so that `ArchiveRows` reads some rows of one without the others, as ranks do.
+not packed: `map_graph_npz` makes a graph whose arrays are pages of the file.
 
 Types are found by their tags: those of one's own must be defined before a file with them is read.
 """
@@ -17,14 +18,17 @@ from __future__ import annotations
 import io
 import math
 import struct
+import time
 import zipfile
 from typing import IO, Any
 
 import numpy as np
 
-from graphopt.errors import FormatError, GraphOptError
+from graphopt.errors import FormatError, GraphOptError, OptionError
+from graphopt.foreign_arrays import adopted
 from graphopt.graph import Graph
 from graphopt.io.bal_problem import refuse_oversized
+from graphopt.io.files import Content
 from graphopt.io.read_report import ReadReport
 from graphopt.types.computed import ComputedVertexType
 from graphopt.types.robust_kernels import robust_kernel
@@ -33,14 +37,16 @@ VERSION = 2
 MEMBER = "graphopt.npy"
 """First member of such an archive."""
 _VERTICES = ("ids", "estimate", "fixed", "marginalized")
+_BOUNDS = ("lower", "upper")
+"""Columns of vertices, where some have bounds."""
 _PARAMETERS = ("ids", "values")
 _EDGES = ("vertices", "measurement", "information", "kernel_width", "level", "parameters")
 _SHARED = ("information", "kernel", "kernel_width", "level")
 """Columns of edges that are one row where all edges have the same."""
 
 
-def write_graph_npz(graph: Graph) -> tuple[bytes, list[str]]:
-    """Archive of a graph, and what was lost. FormatError for computed values and images."""
+def write_graph_npz(graph: Graph) -> tuple[Content, list[str]]:
+    """What writes the archive of a graph, and what was lost. FormatError for computed values and images."""
     arrays: dict[str, Any] = {"graphopt": np.array(VERSION)}
     for k, vertex_set in enumerate(graph.vertex_sets):
         _refuse_computed(vertex_set.type)
@@ -49,6 +55,8 @@ def write_graph_npz(graph: Graph) -> tuple[bytes, list[str]]:
             **{f"v{k}_{name}": getattr(vertex_set, name) for name in _VERTICES},
         }
         arrays[f"v{k}_order"] = vertex_set.sequence
+        if vertex_set.has_bounds:
+            arrays |= {f"v{k}_{name}": vertex_set.look(name) for name in _BOUNDS}
     for k, parameter_set in enumerate(graph.parameter_sets):
         if parameter_set.type.image is not None:
             raise FormatError(f"{parameter_set.type.tag} holds images, which this format has no place for.")
@@ -64,11 +72,10 @@ def write_graph_npz(graph: Graph) -> tuple[bytes, list[str]]:
                 columns[name] = columns[name][:1]
         arrays |= {f"e{k}_{name}": values for name, values in columns.items()}
         arrays |= {f"e{k}_tag": edge_set.type.tag, f"e{k}_order": edge_set.look("sequence")}
-    file = io.BytesIO()
-    np.savez(file, **arrays)
     held = any(vertex_set.holds_components for vertex_set in graph.vertex_sets)
     lost = ["which components of vertices are held"] if held else []
-    return file.getvalue(), [*lost, *(["lines of unknown tags"] if graph.unparsed else [])]
+    lost += ["lines of unknown tags"] if graph.unparsed else []
+    return lambda file: np.savez(file, **arrays), lost
 
 
 def _refuse_computed(kind: Any) -> None:
@@ -84,7 +91,6 @@ def read_graph_npz(data: bytes, path: str, report: ReadReport) -> Graph:
     try:
         with np.load(io.BytesIO(data), allow_pickle=False) as archive:
             arrays = {name: archive[name] for name in archive.files}
-        _check_version(int(arrays["graphopt"]))
         return _graph_of(arrays)
     except KeyError as error:
         raise FormatError(f"{path}: the archive has no array {error}") from error
@@ -94,13 +100,54 @@ def read_graph_npz(data: bytes, path: str, report: ReadReport) -> Graph:
         raise FormatError(f"{path}: damaged .npz archive ({type(error).__name__}: {error})") from error
 
 
+def map_with_report(path: str, dialect: str | None = None) -> tuple[Graph, ReadReport]:
+    """`map_graph_npz`, with a report. `OptionError` for another format, which ranks do not get parts of."""
+    if not path.endswith(".npz") or dialect is not None:
+        raise OptionError(
+            f"{path}: ranks read parts of a graph archive (.npz) only. Make one with `graphopt convert "
+            f"{path} graph.npz`, or let rank 0 read the file and deal it."
+        )
+    start = time.perf_counter()
+    graph, report = map_graph_npz(path), ReadReport(path, "graph_npz")
+    report.seconds = time.perf_counter() - start
+    return graph, report
+
+
+def map_graph_npz(path: str) -> Graph:
+    """Graph of an archive whose arrays of vertices and edges are pages of the file, which stays as it is.
+
+    Memory is taken by what is written (estimates), and by kernels and levels. Information that all edges of a
+    set share can be read only. Raises `FormatError` where the archive is damaged, packed, or none of a graph,
+    and `OSError` where it cannot be read.
+    """
+    arrays: dict[str, np.ndarray] = {}
+    try:
+        with zipfile.ZipFile(path) as archive, open(path, "rb") as file:
+            for member in archive.infolist():
+                arrays[member.filename.removesuffix(".npy")] = _mapped(path, file, member)
+        for name, values in arrays.items():
+            if name.endswith("_information") and len(values) == 1:
+                count = len(arrays[name.replace("_information", "_vertices")])
+                arrays[name] = adopted(_of_all(values, count))
+        return _graph_of(arrays)
+    except KeyError as error:
+        raise FormatError(f"{path}: the archive has no array {error}; is it one of a graph?") from error
+    except GraphOptError as error:
+        raise FormatError(f"{path}: {error}") from error
+    except (zipfile.BadZipFile, ValueError, EOFError, NotImplementedError, struct.error) as error:
+        raise FormatError(f"{path}: damaged or truncated .npz archive ({error})") from error
+
+
 def _graph_of(arrays: dict[str, np.ndarray]) -> Graph:
+    _check_version(int(arrays["graphopt"]))
     graph = Graph()
     for k in range(_count(arrays, "v")):
         ids, estimate, fixed, marginalized = (arrays[f"v{k}_{name}"] for name in _VERTICES)
         tag = str(arrays[f"v{k}_tag"])
         order = arrays[f"v{k}_order"]
         graph.add_vertices(tag, ids, estimate, fixed=fixed, marginalized=marginalized, order=order)
+        if f"v{k}_lower" in arrays:
+            graph.set_bounds(ids, *(arrays[f"v{k}_{name}"] for name in _BOUNDS))
     for k in range(_count(arrays, "p")):
         graph.add_parameters(str(arrays[f"p{k}_tag"]), arrays[f"p{k}_ids"], arrays[f"p{k}_values"])
     for k in range(_count(arrays, "e")):
@@ -145,65 +192,11 @@ def _count(arrays: dict[str, np.ndarray], kind: str) -> int:
     return sum(name.startswith(kind) and name.endswith("_tag") for name in arrays)
 
 
-class ArchiveRows:
-    """Rows of an archive's arrays; no array is read as a whole unless it is asked for.
-
-    Raises `FormatError` where the archive is damaged, packed, or none of a graph, and `OSError` where it
-    cannot be read.
-    """
-
-    def __init__(self, path: str):
-        self.path = path
-        self._arrays: dict[str, np.ndarray] = {}
-        """By name: memory maps of the file."""
-        try:
-            with zipfile.ZipFile(path) as archive, open(path, "rb") as file:
-                for member in archive.infolist():
-                    self._arrays[member.filename.removesuffix(".npy")] = _mapped(path, file, member)
-        except (zipfile.BadZipFile, ValueError, EOFError, NotImplementedError, struct.error) as error:
-            raise FormatError(f"{path}: damaged or truncated .npz archive ({error})") from error
-        try:
-            _check_version(int(self._array("graphopt")))
-        except FormatError as error:
-            raise FormatError(f"{path}: {error}") from error
-
-    def num_sets(self, kind: str) -> int:
-        """Sets of vertices ("v"), parameters ("p") or edges ("e")."""
-        return _count(self._arrays, kind)
-
-    def tag(self, prefix: str) -> str:
-        """Tag of a set's type."""
-        return str(self._array(f"{prefix}_tag"))
-
-    def length(self, name: str) -> int:
-        """Rows of an array."""
-        return len(self._array(name))
-
-    def rows(
-        self, name: str, first: int = 0, last: int | None = None, count: int | None = None
-    ) -> np.ndarray:
-        """Rows first to last of an array, a copy.
-
-        count: rows that the array must have, or one that stands for all.
-        """
-        array = self._array(name)
-        if count is not None and len(array) == 1 < count:
-            return np.repeat(array, (count if last is None else last) - first, axis=0)
-        if count is not None and len(array) != count:
-            raise FormatError(f"{self.path}: {name} has {len(array)} rows, expected {count}.")
-        return np.array(array[first:last])
-
-    def _array(self, name: str) -> np.ndarray:
-        if name not in self._arrays:
-            raise FormatError(f"{self.path}: the archive has no array {name!r}; is it one of a graph?")
-        return self._arrays[name]
-
-
 def _mapped(path: str, file: IO[bytes], member: zipfile.ZipInfo) -> np.ndarray:
-    """An array of an archive, mapped where it stands in the file."""
+    """An array of an archive, mapped where it stands in the file; what is written there stays in memory."""
     if member.compress_type != zipfile.ZIP_STORED:
         raise FormatError(
-            f"{path}: {member.filename} is packed, so that its rows cannot be read by themselves; "
+            f"{member.filename} is packed, so that its rows cannot be read by themselves; "
             "graphopt.write packs nothing."
         )
     file.seek(member.header_offset)
@@ -216,11 +209,11 @@ def _mapped(path: str, file: IO[bytes], member: zipfile.ZipInfo) -> np.ndarray:
     )
     shape, is_fortran, dtype = read_header(file)
     if dtype.hasobject:
-        raise FormatError(f"{path}: {member.filename} holds Python objects, expected numbers.")
+        raise FormatError(f"{member.filename} holds Python objects, expected numbers.")
     start, size = file.tell(), dtype.itemsize * math.prod(shape)
     if start + size > member.header_offset + 30 + name_length + extra_length + member.file_size:
-        raise FormatError(f"{path}: {member.filename} is shorter than its shape {shape} says.")
+        raise FormatError(f"{member.filename} is shorter than its shape {shape} says.")
     order = "F" if is_fortran else "C"
     if not size:
         return np.empty(shape, dtype)
-    return np.memmap(path, dtype, "r", start, shape, order)
+    return adopted(np.memmap(path, dtype, "c", start, shape, order))

@@ -16,10 +16,10 @@ from __future__ import annotations
 
 import numpy as np
 
+import graphopt.io.extra_types as extra_types
 from graphopt.errors import FormatError
 from graphopt.geometry import SO3
 from graphopt.graph import Graph
-from graphopt.io import extra_types
 from graphopt.io.read_report import ReadReport
 
 _CAMERA = [("image", "i4"), ("rotation", "f4", 9), ("translation", "f4", 3)]

@@ -14,9 +14,9 @@ from __future__ import annotations
 
 import numpy as np
 
+import graphopt.io.extra_types as extra_types
 from graphopt.errors import FormatError
 from graphopt.graph import Graph
-from graphopt.io import extra_types
 from graphopt.io.build import GraphBuilder
 from graphopt.io.dialects import Dialect
 from graphopt.io.g2o_file import POSE_DIM, ReadableType, add_fix, add_group, refuse_foreign, tag_table

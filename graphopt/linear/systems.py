@@ -193,11 +193,7 @@ def choose_system(structure: Structure, options: SolverOptions) -> LinearSystem:
     """The linear system for a structure; what `options` leave open is decided by size and density."""
     pattern = structure.pattern
     if options.schur in ("explicit", "implicit") and not structure.has_schur:
-        raise OptionError(
-            f"schur '{options.schur}' needs marginalized vertices beside others that stay; this graph has "
-            f"{structure.num_blocks - structure.num_kept} to eliminate and {structure.num_kept} to keep. "
-            "Mark landmarks with vertex_set.marginalized = True, or use schur='off'."
-        )
+        raise OptionError(no_schur(options.schur, structure))
     if options.schur == "off" or not structure.has_schur:
         return Whole(*solver_for(pattern, options))
     is_free = options.schur == "auto" and options.linear_solver == "auto"
@@ -213,6 +209,15 @@ def choose_system(structure: Structure, options: SolverOptions) -> LinearSystem:
     schur = SchurComplement(pattern, structure.num_kept, mode="explicit")
     name, solver = solver_for(schur.reduced_pattern, options)
     return Explicit(schur, name, solver)
+
+
+def no_schur(schur: str, structure: Any) -> str:
+    """A sentence: there is no Schur complement to take."""
+    return (
+        f"schur '{schur}' needs marginalized vertices beside others that stay; this graph has "
+        f"{structure.num_blocks - structure.num_kept} to eliminate and {structure.num_kept} to keep. "
+        "Mark landmarks with vertex_set.marginalized = True, or use schur='off'."
+    )
 
 
 def elimination_flops(structure: Structure, of_kept: bool = False) -> float:

@@ -18,6 +18,7 @@ import numpy as np
 from graphopt.cpu_kernels import kernels
 from graphopt.errors import DeviceError, GraphError, OptionError, UnknownIdError
 from graphopt.graph import Graph
+from graphopt.graph.bounds import constraints_of
 from graphopt.online.additions import CheckedEdges, Edges, Vertices, as_edges, as_vertices
 from graphopt.online.frames import world_of_body
 from graphopt.online.kinds import Kinds
@@ -403,6 +404,9 @@ class Online:
         self._session.replace_edge(handle, number, vertices[None], parameters[None], packed)
 
     def _take(self, graph: Graph) -> None:
+        constraints = constraints_of(graph)
+        if constraints is not None:
+            raise GraphError(f"Online does not keep to {constraints}: remove them, or use graphopt.optimize.")
         if any(vertex_set.holds_components for vertex_set in graph.vertex_sets):
             raise GraphError(
                 "Online does not hold single components of vertices (`Graph.hold`): fix the vertices, or add "

@@ -16,6 +16,8 @@ from graphopt.errors import OptionError, Stopped
 from graphopt.graph import EdgeSet, Graph, Selection
 from graphopt.linear.options import SolverChanges, SolverOptions
 from graphopt.optimizer.algorithm import AlgorithmBase, is_below_zero
+from graphopt.optimizer.bounds import has_bounds, refuse_materialized, start_within_bounds
+from graphopt.optimizer.certificate import Certifier
 from graphopt.optimizer.computed import check_computed, materializes
 from graphopt.optimizer.ending import (
     chi2_within,
@@ -26,6 +28,8 @@ from graphopt.optimizer.ending import (
     raise_if_unusable,
 )
 from graphopt.optimizer.fallback import or_on_the_cpu
+from graphopt.optimizer.inequalities import Multipliers, has_inequalities
+from graphopt.optimizer.kkt import kkt_of
 from graphopt.optimizer.methods import METHODS
 from graphopt.optimizer.options import AutoOptions, StopRules
 from graphopt.optimizer.progress import tell_end, tell_start, watching
@@ -42,6 +46,7 @@ from graphopt.problem.rewrite import Rewrite
 from graphopt.problem.small_blocks import SMALL_BLOCKS
 from graphopt.solver.auto_device import has_small_blocks, open_ahead
 from graphopt.solver.block_solver import BlockSolver
+from graphopt.solver.bounded import BoundedSolver, within_bounds
 from graphopt.solver.configurations import configured
 from graphopt.solver.reuse import begin_ahead, prepared_solver
 from graphopt.suggestions import knowing_options
@@ -134,23 +139,29 @@ class _Request(Request):
 
     robust: str = "kernels"
     look_behind: bool = True
+    wants_kkt: bool = False
+    """The summary gets KKT conditions, also without bounds."""
 
 
 def _optimize(given: Graph, request: _Request) -> Summary:
     start = time.perf_counter()
+    asked = request
     check_computed(given, request.solver)
     if request.robust not in ROBUST:
         raise OptionError(f"robust is '{request.robust}', expected one of {', '.join(ROBUST)}.")
     if "," in request.solver.device:
         raise OptionError(f"device '{request.solver.device}' names several. {SEVERAL}")
     request.check_time_limit()
+    if has_inequalities(given):
+        return Multipliers(given, request, partial(or_on_the_cpu, _optimize)).run()
+    refuse_materialized(given, request.solver)
     values: Rewrite | None = None
     is_materialized = False
     graph = given
     if given.has_computed():
         given.compute()
         values = Rewrite(given, request.select(given))
-        is_materialized = materializes(given, values.selection, request.solver)
+        is_materialized = not has_bounds(given) and materializes(given, values.selection, request.solver)
         if not is_materialized:
             graph = values.apply(INLINED_VALUES).graph
             request = replace(
@@ -162,7 +173,9 @@ def _optimize(given: Graph, request: _Request) -> Summary:
     try:
         if request.robust in ROBUST_METHODS:
             return _with_robust_method(graph, request, start)
-        return _Optimization(graph, request, start, is_materialized).run()
+        summary = _Optimization(graph, request, start, is_materialized).run()
+        summary.certifier = Certifier.of(given, asked)
+        return summary
     finally:
         if values is not None:
             given.compute()
@@ -236,18 +249,29 @@ class _Optimization:
             called = watching(summary, verbose, problem.callback(self._request.callback))
             try:
                 run(self._algorithm, self._rules, solver, summary, signals, called)
+                self._note_kkt(solver, problem)
             finally:
                 self._finish(problem)
         self._report(solver)
         return summary
 
+    def _note_kkt(self, solver: BlockSolver, problem: Rewrite) -> None:
+        """KKT conditions, before estimates go back: those at a bound get its digits."""
+        is_asked = isinstance(solver, BoundedSolver) or self._request.wants_kkt
+        if is_asked and self._summary.is_usable and self._signals.reason is None:
+            self._summary.kkt = kkt_of(solver, problem)
+            solver.finish()
+
     def _set_up(self) -> tuple[Rewrite, BlockSolver]:
         """The problem that the solver sees, and the solver."""
         graph, options, summary = self._graph, self._options, self._summary
         go_on = None
-        if self._request.takes_level and not self._is_materialized:
+        is_bounded = has_bounds(graph)
+        if self._request.takes_level and not self._is_materialized and not is_bounded:
             go_on = self._begin_ahead()
         selection = self._select()
+        if is_bounded:
+            summary.message = start_within_bounds(selection)
         if self._rough and METHODS.row(summary.method).has_tolerances:
             make_unit(self._rough)
             self._rough, go_on = [], None  # that began with the old ones
@@ -262,7 +286,8 @@ class _Optimization:
         if has_small_blocks(options):
             problem.apply(SMALL_BLOCKS)
         make = partial(prepared_solver, go_on=None if problem.is_other_graph else go_on)
-        return problem, make(problem.graph, problem.selection, options, summary.seconds)
+        solver = make(problem.graph, problem.selection, options, summary.seconds)
+        return problem, within_bounds(solver) if is_bounded else solver
 
     def _begin_ahead(self) -> Callable[[], None] | None:
         """Let a device start as the algorithm will, see `reuse.begin_ahead`."""

@@ -167,7 +167,8 @@ def _loop(
                 _name_non_finite(summary, solver)
             break
         chi2 = step.chi2
-    summary.message = summary.message or algorithm.note
+    if algorithm.note not in summary.message:
+        summary.message = f"{summary.message} {algorithm.note}".strip()
     if signals.reason is not None and summary.termination is TerminationType.NO_CONVERGENCE:
         summary.termination = signals.reason
 

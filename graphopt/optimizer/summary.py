@@ -4,12 +4,17 @@ from __future__ import annotations
 
 import json
 import math
-from dataclasses import dataclass, field
+from dataclasses import asdict, dataclass, field
 from enum import Enum
-from typing import Any, NamedTuple
+from typing import TYPE_CHECKING, Any, NamedTuple
 
+from graphopt.errors import SolverError
 from graphopt.html import html_table
 from graphopt.optimizer.progress import HEAD, line_of
+
+if TYPE_CHECKING:
+    from graphopt.optimizer.certificate import Certificate, Certifier
+    from graphopt.optimizer.kkt import KktConditions
 
 
 class TerminationType(Enum):
@@ -24,6 +29,7 @@ class TerminationType(Enum):
     USER_STOP = "The callback or the stop flag asked to stop; the best estimate so far is kept."
     USER_INTERRUPT = "Interrupted by the user; the best estimate so far is kept."
     LINEAR_SOLVER_FAILURE = "The linear system is not positive definite; the estimate before it is kept."
+    INFEASIBLE = "The inequalities were not met; the estimate violates them little, but does."
     REFUSED = "The data do not determine what was asked for; nothing was changed."
     NON_FINITE = "An error, a Jacobian or a step became NaN or infinite; the last finite estimate is kept."
 
@@ -64,6 +70,21 @@ class Iteration(NamedTuple):
         }
 
 
+class Phase(NamedTuple):
+    """A part of an optimization: who did it, how long, in which arithmetic."""
+
+    name: str
+    """As in `Summary.seconds`."""
+    device: str
+    """"cpu", or the device of the summary."""
+    milliseconds: float
+    precision: str
+    """Of the phases that compute: "double", "mixed", or both where the run changed over."""
+
+
+_ON_THE_DEVICE = ("linearize", "solve", "update")
+
+
 def _no_seconds() -> dict[str, float]:
     measured = ("read", "analyze", "prepare", "linearize", "solve", "update", "restart", "verify")
     return dict.fromkeys((*measured, "other", "total"), 0.0)
@@ -97,6 +118,8 @@ class Summary:
     """First iteration in double of a run that began in mixed precision; None: it did not change over."""
     schedule: str = "host"
     """Who computes H: "host" (the CPU); or what a device stores of it, see `SolverOptions`."""
+    schedule_note: str = ""
+    """Why the CPU computes H on a device that was asked to solve, where nobody asked for that."""
     seconds: dict[str, float] = field(default_factory=_no_seconds)
     """read, analyze (selection, gauge, structure), prepare (compile, memory), linearize (with chi2), solve,
     update, restart (relaxation, re-seating), verify (float32's result in double), other (what is left:
@@ -119,11 +142,68 @@ class Summary:
     `eliminated` vertices, `memory_bytes`, `seconds` of the iterations and how many of these it communicated,
     waiting for others included (`seconds_communicating`)."""
     partition: dict[str, Any] = field(default_factory=dict)
-    """Of a distributed optimization: `method` of the partition; `kept` vertices and their copies on all ranks
+    """Of a distributed optimization: how many `ranks` of how many (`of`) took part and the `reason`; of
+    several the `method` of the partition; `kept` vertices and their copies on all ranks
     together (`kept_copies`); largest over mean number of edges (`edge_imbalance`) and of seconds of computing
     (`imbalance`); `communication_share` of the iterations' seconds."""
+    kkt: KktConditions | None = None
+    """With bounds or inequalities: which are active, and how well the conditions of an optimum hold."""
     message: str = ""
     """What else there is to say, such as the edge whose error is not finite."""
+
+    certifier: Certifier | None = field(default=None, repr=False, compare=False)
+    """Finds the `certificate` when asked for it; None: nothing can, as in another process."""
+    known_certificate: Certificate | None = field(default=None, repr=False, compare=False)
+    """The certificate, where it was found before."""
+
+    @property
+    def certificate(self) -> Certificate:
+        """How far from a minimum the estimates are and how well the data determine them.
+
+        Computed at the first look: one linearization and factorization on the CPU in double, whatever ran the
+        optimization. `SolverError` where it cannot be known: the graph is gone or has changed since, or
+        is on another rank.
+        """
+        if self.known_certificate is None:
+            if self.kkt is not None:
+                raise SolverError(
+                    "With bounds or inequalities chi2 alone has no minimum at the end: see summary.kkt."
+                )
+            if self.certifier is None:
+                raise SolverError(
+                    "There is no certificate: this summary came without its graph (from another process or "
+                    "rank, or from a call that optimizes no graph of the caller's)."
+                )
+            self.known_certificate = self.certifier.certify(
+                self.fixed_by_gauge, self.final_chi2, self.precision if self.switched_at is None else "mixed"
+            )
+        return self.known_certificate
+
+    def is_minimum(self, tolerance: float = 1e-6) -> bool:
+        """Whether the quadratic model promises to lower chi2 by at most this share, see `Certificate`.
+
+        With bounds or inequalities: whether no single component promises more, the conditions of `kkt` given,
+        and no inequality is violated by more than `tolerance`. Raises as `certificate` does.
+        """
+        if self.kkt is not None:
+            stationary = self.kkt.scaled_stationarity**2 <= tolerance
+            return bool(stationary and self.kkt.violation <= tolerance)
+        return self.certificate.is_minimum(tolerance)
+
+    @property
+    def phases(self) -> list[Phase]:
+        """Who did what, how long, in which precision, of the phases that took time."""
+        both = f"mixed, double from iteration {self.switched_at}"
+        precision = self.precision if self.switched_at is None else both
+        found = []
+        for name, seconds in self.seconds.items():
+            computes = name in _ON_THE_DEVICE
+            on_cpu = not computes or (name == "solve" and self.factorized_on == "cpu")
+            device = "cpu" if on_cpu else self.device
+            arithmetic = precision if computes else "double" if name in ("restart", "verify") else ""
+            if seconds > 0.0 and name != "total":
+                found.append(Phase(name, device, 1e3 * seconds, arithmetic))
+        return found
 
     @property
     def is_usable(self) -> bool:
@@ -164,13 +244,20 @@ class Summary:
         lines.append(HEAD)
         lines.append(f"{'start':>9} {self.initial_chi2:16.9g}")
         lines += map(line_of, self.iterations)
-        lines.append("seconds: " + ", ".join(f"{name} {value:.4f}" for name, value in self.seconds.items()))
+        lines.append(f"{'phase':<14} {'device':<10} {'ms':>12}  precision")
+        for phase in self.phases:
+            line = f"{phase.name:<14} {phase.device:<10} {phase.milliseconds:12.3f}  {phase.precision}"
+            lines.append(line.rstrip())
+        lines.append(f"{'total':<25} {1e3 * self.seconds['total']:12.3f}")
+        if self.known_certificate is not None:
+            lines.append(self.known_certificate.sentence())
         lines += self.rank_lines()
         for tag, rows in self.points_behind.items():
             named = ", ".join(map(str, rows[:10])) + (", ..." if len(rows) > 10 else "")
             lines.append(f"{len(rows)} points behind their cameras: {tag}, edges {named}")
-        if self.precision_note:
-            lines.append(self.precision_note)
+        if self.kkt is not None:
+            lines.append(self.kkt.line())
+        lines += [note for note in (self.precision_note, self.schedule_note) if note]
         lines.append(self.termination.value + (f" {self.message}" if self.message else ""))
         return "\n".join(lines)
 
@@ -183,7 +270,11 @@ class Summary:
             f"{rank['seconds_communicating']:.4g} s communicating"
             for rank in self.ranks
         ]
-        if self.partition:
+        if self.partition.get("ranks", 0) < self.partition.get("of", 0):
+            lines.append(
+                f"{self.partition['ranks']} of {self.partition['of']} ranks: {self.partition['reason']}"
+            )
+        if "kept" in self.partition:
             lines.append(
                 f"partition {self.partition['method']}: {self.partition['kept_copies']} copies of "
                 f"{self.partition['kept']} kept vertices, imbalance of edges "
@@ -242,12 +333,16 @@ class Summary:
             "precision_note": self.precision_note,
             "switched_at": self.switched_at,
             "schedule": self.schedule,
+            "schedule_note": self.schedule_note,
             "points_behind": {tag: len(rows) for tag, rows in self.points_behind.items()},
             "outliers": [list(outlier) for outlier in self.outliers],
             "fixed_by_gauge": list(self.fixed_by_gauge),
             "ranks": [dict(rank) for rank in self.ranks],
             "partition": dict(self.partition),
+            "kkt": None if self.kkt is None else self.kkt.to_dict(),
             "seconds": dict(self.seconds),
+            "phases": [phase._asdict() for phase in self.phases],
+            "certificate": None if self.known_certificate is None else asdict(self.known_certificate),
             "memory_bytes": self.memory_bytes,
         }
 

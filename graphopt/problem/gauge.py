@@ -37,7 +37,12 @@ _known: WeakKeyDictionary[Selection, tuple[tuple[bytes, ...], list[tuple[int, in
 def known_gauge(graph: Graph, selection: Selection) -> list[tuple[int, int]]:
     """`choose_gauge`, which need not look again at a selection that it has seen."""
     components = tuple(
-        [each.fingerprint("held") for each in selection.vertex_sets if each.has_room_for_components]
+        [
+            each.fingerprint(name)
+            for each in selection.vertex_sets
+            for name in ("held", "lower", "upper")
+            if each.has(name)
+        ]
     )
     known = _known.get(selection)
     if known is None or known[0] != components:
@@ -52,6 +57,7 @@ def choose_gauge(graph: Graph, selection: Selection) -> list[tuple[int, int]]:
     if not any(vertex_set.type.role in (*POSE_ROLES, "point") for vertex_set in selection.vertex_sets):
         return []  # nothing that could be held
     labels, held = connected_parts(selection, through_fixed=False)
+    _hold_by_bounds(selection, labels, held)
     if held.all():
         return []
     part = np.concatenate(labels)
@@ -68,6 +74,14 @@ def choose_gauge(graph: Graph, selection: Selection) -> list[tuple[int, int]]:
     starts = np.concatenate([[0], np.cumsum(sizes)])
     sets = np.searchsorted(starts, chosen, side="right") - 1
     return list(zip(sets.tolist(), (chosen - starts[sets]).tolist(), strict=True))
+
+
+def _hold_by_bounds(selection: Selection, labels: tuple[np.ndarray, ...], held: np.ndarray) -> None:
+    """A part with a bounded pose or point cannot be moved as a whole: it holds itself."""
+    for vertex_set, label in zip(selection.vertex_sets, labels, strict=True):
+        if vertex_set.type.role in (*POSE_ROLES, "point") and vertex_set.has_bounds:
+            bounded = np.isfinite(vertex_set.look("lower")) | np.isfinite(vertex_set.look("upper"))
+            held[label[bounded.any(axis=1) & (label >= 0)]] = True
 
 
 def _moves_freely(

@@ -46,6 +46,12 @@ class VertexCopy:
         """Give the estimates back."""
         self.source.estimate[self.index] = self.made.estimate
 
+    def origin(self, rows: np.ndarray, places: np.ndarray) -> tuple[VertexSet, np.ndarray, np.ndarray]:
+        """The source, and where some rows' components of the estimate are in it."""
+        if isinstance(self.index, tuple):
+            return self.source, rows, np.asarray(self.index[1])[places]
+        return self.source, np.asarray(self.index)[rows], places
+
 
 class EdgeCopy:
     """Edges of the rewritten graph and where their numbers come from."""
@@ -123,6 +129,17 @@ class Rewrite:
         if any(step.has_values_inlined for step in self._steps):
             self._given.compute()
 
+    def origin(
+        self, vertex_set: VertexSet, rows: np.ndarray, places: np.ndarray
+    ) -> tuple[VertexSet, np.ndarray, np.ndarray]:
+        """The user's vertex set, and where some rows' components of the estimate are in it."""
+        for step in reversed(self._steps):
+            for copy in step.vertices:
+                if copy.made is vertex_set:
+                    vertex_set, rows, places = copy.origin(rows, places)
+                    break
+        return vertex_set, rows, places
+
     def callback(self, users: Callable[[Any], object] | None) -> Callable[[Any], object] | None:
         """The user's callback, which finds the present estimates in the user's graph."""
         if not self._steps or users is None or not getattr(users, "looks_at_graph", True):
@@ -167,7 +184,8 @@ def _state(graph: Graph) -> Hashable:
     flags = [
         vertex_set.fingerprint(name)
         for vertex_set in graph.vertex_sets
-        for name in (("marginalized", "held") if vertex_set.has_room_for_components else ("marginalized",))
+        for name in ("marginalized", "held", "lower", "upper")
+        if vertex_set.has(name)
     ]
     terms = [
         edge_set.fingerprint(name)
@@ -201,10 +219,10 @@ def vertex_copy(
 
     columns: `sequence`, `ids` and `marginalized`, (n,) each; fixed: (n,) bool.
     """
-    estimate = np.ascontiguousarray(source.look("estimate")[index])
-    return VertexCopy(
-        VertexSet(kind, Columns.holding({**columns, "estimate": estimate, "fixed": fixed})), source, index
-    )
+    for name in ("estimate", "lower", "upper"):
+        if source.has(name):
+            columns[name] = np.ascontiguousarray(source.look(name)[index])
+    return VertexCopy(VertexSet(kind, Columns.holding({**columns, "fixed": fixed})), source, index)
 
 
 def edge_set_of(

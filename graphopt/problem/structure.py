@@ -27,7 +27,7 @@ from graphopt.problem.independent_set import independent_set
 from graphopt.problem.pattern import BlockPattern, DeferredBlocks, EdgeBlocks, blocks_of_edges
 
 if TYPE_CHECKING:
-    from graphopt.graph import Selection
+    from graphopt.graph import Graph, Selection
     from graphopt.graph.selection import EdgeSelection
     from graphopt.graph.sets import EdgeSet
 
@@ -236,6 +236,17 @@ class Structure:
     def _placed_last(self, free: list[np.ndarray]) -> list[np.ndarray]:
         """Per vertex set (n,) bool: free vertices whose blocks come from `num_kept` on."""
         return eliminated_vertices(self.selection, free)
+
+
+def marginalize_points(graph: Graph, schur: str = "auto") -> None:
+    """Marginalize the points where none is marked (.g2o files cannot): if asked, or if they prevail."""
+    if schur == "off" or any(vertex_set.marginalized.any() for vertex_set in graph.vertex_sets):
+        return
+    points = [vertex_set for vertex_set in graph.vertex_sets if vertex_set.type.role == "point"]
+    num_points = sum(len(point) for point in points)
+    if schur != "auto" or num_points > graph.num_vertices - num_points:
+        for point in points:
+            point.marginalized[:] = True
 
 
 def eliminated_vertices(selection: Selection, free: list[np.ndarray]) -> list[np.ndarray]:

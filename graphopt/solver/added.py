@@ -20,7 +20,7 @@ from graphopt.codegen.second_order import compile_oplus_jacobian
 from graphopt.graph import Graph
 from graphopt.problem.structure import EdgeGroup, Structure
 from graphopt.solver.capabilities import Capabilities
-from graphopt.solver.external import ExternalPlaces
+from graphopt.solver.external import ExternalPart, ExternalPlaces
 from graphopt.solver.trial import Damping, Trial, TrialsByParts
 from graphopt.types.robust_kernels import robust_kernel
 
@@ -153,6 +153,10 @@ class AddedEdgesSolver(TrialsByParts):
     def largest_gradient(self) -> float:
         """Largest absolute entry of b."""
         return self._inner.largest_gradient()
+
+    def external(self, places: ExternalPlaces) -> ExternalPart:
+        """The other edges' solver's: what is added to H and b is added to those of all edges."""
+        return self._inner.external(places)
 
     def refresh(self) -> None:
         """Take the graph's present numbers."""

@@ -28,7 +28,7 @@ from graphopt.problem.working import WorkingEstimates
 from graphopt.solver.capabilities import Capabilities
 from graphopt.solver.devices import Device
 from graphopt.solver.external import ExternalPart, ExternalPlaces, HostExternal
-from graphopt.solver.trial import Damping, Trial, TrialsByParts
+from graphopt.solver.trial import Damping, HostVectors, Trial
 from graphopt.types.base import working_edge_type
 from graphopt.types.cache import per_type_cache
 from graphopt.types.robust_kernels import robust_kernel
@@ -53,7 +53,7 @@ def compiled_vertex(vertex_type: Any) -> codegen.Program:
     return codegen.compile_vertex(vertex_type)
 
 
-class HostEquations(TrialsByParts):
+class HostEquations(HostVectors):
     """H, b, chi2 and the estimates on the host, by the native Linearizer.
 
     The part of a `BlockSolver` that does not solve: `solve`, `multiply` and `describe` are the subclass's.
@@ -155,20 +155,6 @@ class HostEquations(TrialsByParts):
         self._linearizer.choose_edges(masks)
 
     # ---------------------------------------------------------------- BlockSolver
-
-    @property
-    def b(self) -> np.ndarray:
-        """(dim,) right-hand side."""
-        return self._b
-
-    @property
-    def dx(self) -> np.ndarray:
-        """(dim,) step."""
-        return self._dx
-
-    @dx.setter
-    def dx(self, step: np.ndarray) -> None:
-        self._dx[:] = step
 
     @property
     def diagonal(self) -> np.ndarray:

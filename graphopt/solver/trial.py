@@ -117,3 +117,24 @@ class TrialsByParts:
     def largest_gradient(self) -> float:
         """Largest absolute entry of b."""
         return float(np.abs(self.b).max())
+
+
+class HostVectors(TrialsByParts):
+    """b and dx in arrays of the host, which stay the same ones."""
+
+    _b: np.ndarray
+    _dx: np.ndarray
+
+    @property
+    def b(self) -> np.ndarray:
+        """(dim,) right-hand side."""
+        return self._b
+
+    @property
+    def dx(self) -> np.ndarray:
+        """(dim,) step."""
+        return self._dx
+
+    @dx.setter
+    def dx(self, step: np.ndarray) -> None:
+        self._dx[:] = step

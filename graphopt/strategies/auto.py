@@ -84,6 +84,8 @@ _ROUNDING = 1e-28  # chi2 below this fraction of its start is rounding error
 
 def has_uniform_units(structure: Structure) -> bool:
     """Every optimized vertex is a pose or a point of a map, and none is eliminated."""
+    if any(vertex_set.has_bounds for vertex_set in structure.selection.vertex_sets):
+        return False  # a damped step within bounds is the minimum of its model, a shortened one is not
     return structure.num_kept == structure.num_blocks and all(
         vertex_set.type.role in _POSES_AND_POINTS
         for vertex_set, blocks in zip(structure.selection.vertex_sets, structure.vertex_blocks, strict=True)

@@ -31,7 +31,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import numpy as np
 from scipy.sparse import coo_matrix
@@ -306,6 +306,8 @@ def _changing(candidates: list[_Candidates]) -> Iterator[Callable[[], None]]:
 def _joined(summaries: list[Summary], candidates: list[_Candidates]) -> Summary:
     """The last summary, with the iterations and seconds of all, and the edges that were left out."""
     last = summaries[-1]
+    if last.certifier is not None:
+        last.certifier = replace(last.certifier, has_kernels=False)
     iterations = [iteration for summary in summaries for iteration in summary.iterations]
     last.iterations = [iteration._replace(iteration=number) for number, iteration in enumerate(iterations)]
     for summary in summaries[:-1]:

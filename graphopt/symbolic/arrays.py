@@ -14,8 +14,8 @@ from typing import Any
 
 import numpy as np
 
+import graphopt.symbolic.functions as functions
 from graphopt.errors import SymbolicError
-from graphopt.symbolic import functions
 from graphopt.symbolic.expr import Expr, const, div, lift, make, power
 from graphopt.symbolic.source import user_line
 

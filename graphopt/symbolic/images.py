@@ -16,8 +16,8 @@ from typing import Any
 
 import numpy as np
 
+import graphopt.symbolic.sampling as sampling
 from graphopt.errors import OptionError, ShapeError
-from graphopt.symbolic import sampling
 from graphopt.symbolic.arrays import symbolic_array
 from graphopt.symbolic.expr import Expr, lift, make
 

@@ -11,7 +11,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from graphopt.symbolic import sampling
+import graphopt.symbolic.sampling as sampling
 
 
 @dataclass(frozen=True)

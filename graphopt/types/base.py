@@ -12,18 +12,16 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field, replace
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import numpy as np
 
 from graphopt.errors import GraphError
+from graphopt.types.batches import row_by_row
 from graphopt.types.cache import per_type_cache
 from graphopt.types.files import EdgeFile, VertexFile
 from graphopt.types.identity import KnownByTag
-
-if TYPE_CHECKING:
-    from graphopt.types.images import ImageFormat
-    from graphopt.types.outside import Outside
+from graphopt.types.outside_functions import Outside
 
 Array = Any
 
@@ -118,6 +116,15 @@ class VertexType(KnownByTag):
 
     def __repr__(self) -> str:
         return f"<VertexType {self.name} {self.tag}>"
+
+
+@dataclass(frozen=True)
+class ImageFormat:
+    """What the images of a parameter type have in common."""
+
+    channels: int
+    interpolation: str
+    """"bilinear" or "bicubic": how residuals sample; an image's own setting is for images outside graphs."""
 
 
 @dataclass(frozen=True, eq=False)
@@ -217,6 +224,8 @@ class EdgeType(KnownByTag):
     `relative_pose`."""
     measure: Callable[..., Any] | None = None
     """(*vertices, *parameters), wrapped -> measurement, stored or wrapped, at which the error vanishes."""
+    inequality: bool = False
+    """No error: what the function returns is to be >= 0, number by number (`optimizer.inequalities`)."""
     made_by: tuple[Callable[..., EdgeType], tuple[Any, ...]] | None = None
     """Function and arguments that made this type of another one, where it is not registered itself."""
 
@@ -229,8 +238,6 @@ class EdgeType(KnownByTag):
         if self.outside is not None:
             return self.outside.residual_of(self, (*estimates, *parameters, measurement))
         if not self.is_batched:
-            from graphopt.types.batches import row_by_row
-
             return row_by_row(self, (*estimates, *parameters, measurement))
         wrapped = [kind.wrap(x) for kind, x in zip(self.vertices, estimates, strict=True)]
         constants = [kind.wrap(x) for kind, x in zip(self.parameters, parameters, strict=True)]
@@ -303,6 +310,7 @@ class EdgeType(KnownByTag):
             "measurement_dim": self.measurement_dim,
             "residual_dim": self.residual_dim,
             "own_jacobian": self.jacobian is not None,
+            "inequality": self.inequality,
             "tokens": list(self.file.token_counts),
             "doc": self.doc,
         }

@@ -13,7 +13,7 @@ for instance, is a fault of the function and refuses the definition.
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import numpy as np
 
@@ -21,15 +21,13 @@ from graphopt.errors import GraphOptError, ShapeError, SymbolicError
 from graphopt.symbolic import Expr, as_exprs, evaluate, fresh_table, variables
 from graphopt.symbolic.source import raising_line
 from graphopt.types.cache import per_type_cache
-
-if TYPE_CHECKING:
-    from graphopt.types.base import EdgeType
+from graphopt.types.signature import Residual
 
 Array = Any
 _OF_SHAPES = (ValueError, TypeError, IndexError, AttributeError, GraphOptError)
 
 
-def works_on_batches(kind: EdgeType, values: Sequence[np.ndarray]) -> tuple[bool, str]:
+def works_on_batches(kind: Residual, values: Sequence[np.ndarray]) -> tuple[bool, str]:
     """Whether the residual of arrays `values` (k, dim) equals that of each row, and what arrays raised.
 
     Raises `ShapeError` for an error that shapes do not cause.
@@ -50,7 +48,7 @@ def works_on_batches(kind: EdgeType, values: Sequence[np.ndarray]) -> tuple[bool
     ), ""
 
 
-def row_by_row(kind: EdgeType, values: Sequence[Array]) -> Array:
+def row_by_row(kind: Residual, values: Sequence[Array]) -> Array:
     """(..., residual_dim) residuals of arrays (..., dim), for a function of one edge."""
     names, outputs = _traced(kind)
     found = {
@@ -63,7 +61,7 @@ def row_by_row(kind: EdgeType, values: Sequence[Array]) -> Array:
 
 
 @per_type_cache
-def _traced(kind: EdgeType) -> tuple[list[list[str]], list[Expr]]:
+def _traced(kind: Residual) -> tuple[list[list[str]], list[Expr]]:
     """Names of the numbers of each argument, and the residual as expressions."""
     with fresh_table():
         dims = [slot_type.storage_dim for slot_type in (*kind.vertices, *kind.parameters)] + [
@@ -82,7 +80,7 @@ def _traced(kind: EdgeType) -> tuple[list[list[str]], list[Expr]]:
         return [[e.value for e in as_exprs(x)] for x in symbols], outputs
 
 
-def _call(kind: EdgeType, values: Sequence[Any]) -> Any:
+def _call(kind: Residual, values: Sequence[Any]) -> Any:
     """The residual of stored numbers."""
     wraps = [*(slot_type.wrap for slot_type in (*kind.vertices, *kind.parameters)), kind.wrap_measurement]
     with np.errstate(all="ignore"):

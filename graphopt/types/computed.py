@@ -20,8 +20,8 @@ from typing import Any
 
 import numpy as np
 
+import graphopt.types.registry as registry
 from graphopt.errors import GraphError, ShapeError
-from graphopt.types import registry
 from graphopt.types.base import EdgeType, ParameterType, VertexType, unwrapped
 from graphopt.types.cache import per_type_cache
 from graphopt.types.decorators import default_tag, edge_type

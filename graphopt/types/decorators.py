@@ -23,10 +23,10 @@ from typing import Any
 
 import numpy as np
 
+import graphopt.types.registry as registry
 from graphopt.errors import GraphOptError, ShapeError
 from graphopt.geometry.arrays import stack
 from graphopt.symbolic.source import defining_line, raising_line
-from graphopt.types import registry
 from graphopt.types.base import EdgeType, ParameterType, VertexType, unwrapped
 from graphopt.types.batches import works_on_batches
 from graphopt.types.define import scalar
@@ -149,6 +149,7 @@ def edge_type(
     relative_pose: Callable[..., Any] | None = None,
     predict: Mapping[int, Callable[..., Array]] | None = None,
     measure: Callable[..., Any] | None = None,
+    inequality: bool = False,
 ) -> Callable[[Callable[..., Array]], EdgeType]:
     """Define an edge type from its residual: (*vertices, *parameters, measurement) -> (residual_dim,).
 
@@ -164,6 +165,9 @@ def edge_type(
 
     `relative_pose`, (*parameters, measurement) -> i_T_j, and `predict`, {slot: (*other vertices, *parameters,
     measurement) -> estimate}, give start values (`EdgeType`).
+
+    With `inequality` the function is no residual: an optimization keeps each of its numbers >= 0 at its end
+    (`optimizer.inequalities`). Such edges count in no chi2 and have neither information nor a robust kernel.
     """
     given = dict(locals())
     return lambda function: registry.register(made_edge_type(function, **given))
@@ -187,6 +191,7 @@ def made_edge_type(
     relative_pose: Callable[..., Any] | None = None,
     predict: Mapping[int, Callable[..., Array]] | None = None,
     measure: Callable[..., Any] | None = None,
+    inequality: bool = False,
 ) -> EdgeType:
     """The type that `edge_type` registers."""
     vertex_kinds = tuple(registry.vertex_type(vertex) for vertex in vertices)
@@ -220,6 +225,7 @@ def made_edge_type(
         relative_pose=relative_pose,
         predict=dict(predict or {}),
         measure=measure,
+        inequality=inequality,
     )
     if check and jacobian is not None:
         refuse_wrong_jacobian(kind, samples)

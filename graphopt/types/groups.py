@@ -14,11 +14,11 @@ from typing import Any
 
 import numpy as np
 
+import graphopt.types.registry as registry
 from graphopt.errors import OptionError, ShapeError
 from graphopt.geometry import Sim3
 from graphopt.geometry.group import LieGroup
 from graphopt.geometry.product import VectorGroup, product_group, vector_group
-from graphopt.types import registry
 from graphopt.types.base import VertexType, unwrapped
 from graphopt.types.decorators import default_tag
 from graphopt.types.files import VertexFile, plain

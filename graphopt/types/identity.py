@@ -18,6 +18,13 @@ from graphopt.errors import TypeRegistryError
 
 _definitions = itertools.count()
 
+VERTICES: dict[str, Any] = {}
+PARAMETERS: dict[str, Any] = {}
+EDGES: dict[str, Any] = {}
+"""Registered types by tag, alias and class name; `types.registry` fills these tables."""
+_TABLES = {"VertexType": VERTICES, "ComputedVertexType": VERTICES, "ParameterType": PARAMETERS}
+"""By the name of a kind of types; others are kinds of edges."""
+
 
 class KnownByTag:
     """Base of the kinds of types: copies are the type itself, a pickle names it."""
@@ -43,9 +50,7 @@ class KnownByTag:
         derived = self._derivation()
         if derived is not None:
             return derived
-        from graphopt.types import registry
-
-        if registry.registered(self) is not self:  # type: ignore[arg-type]
+        if registered(type(self).__name__, self.tag) is not self:
             raise pickle.PicklingError(
                 f"{self!r} cannot be pickled: nobody would find it again under its tag. "
                 "Define it with graphopt.vertex_type, edge_type, parameter_type or group_type."
@@ -61,6 +66,11 @@ class KnownByTag:
         return ()
 
 
+def registered(kind: str, tag: str) -> Any:
+    """Type of a tag in the table of a kind ("VertexType", "ParameterType", or an edge's), or None."""
+    return _TABLES.get(kind, EDGES).get(tag)
+
+
 def import_home(home: str) -> None:
     """Import the module of a `home`, "module:qualified name", unless it is there or is a program."""
     module = home.partition(":")[0]
@@ -70,12 +80,10 @@ def import_home(home: str) -> None:
 
 def find_type(kind: str, tag: str, home: str, sizes: tuple[int, ...]) -> Any:
     """The registered type with this tag; the module that defines it is imported where it is not there yet."""
-    from graphopt.types import registry
-
-    found = registry.find_kind(kind, tag)
+    found = registered(kind, tag)
     if found is None and home:
         import_home(home)
-        found = registry.find_kind(kind, tag)
+        found = registered(kind, tag)
     if found is None:
         where = f"It is defined in {home.replace(':', ' as ')}; " if home else ""
         raise TypeRegistryError(

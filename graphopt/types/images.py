@@ -7,28 +7,18 @@ a `SampledImage` and calls it with column and row. The graph takes the `Image` i
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
 
+import graphopt.types.registry as registry
 from graphopt.errors import GraphError, OptionError, ShapeError
 from graphopt.symbolic.images import Image, SampledImage, checked_interpolation
-from graphopt.types import registry
-from graphopt.types.base import ParameterType
+from graphopt.types.base import ImageFormat, ParameterType
 from graphopt.types.files import VertexFile
 from graphopt.types.identity import home_of_caller
 
 Array = Any
-
-
-@dataclass(frozen=True)
-class ImageFormat:
-    """What the images of a parameter type have in common."""
-
-    channels: int
-    interpolation: str
-    """"bilinear" or "bicubic": how residuals sample; an image's own setting is for images outside graphs."""
 
 
 def image_type(

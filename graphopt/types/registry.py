@@ -12,15 +12,13 @@ from typing import TypeVar
 from graphopt.errors import PluginError, TypeRegistryError
 from graphopt.plugins import entry_points_of, load_entry_point
 from graphopt.types.base import AnyEdgeType, EdgeType, ParameterType, VariadicEdgeType, VertexType
+from graphopt.types.identity import EDGES, PARAMETERS, VERTICES
 
 AnyType = VertexType | ParameterType | EdgeType | VariadicEdgeType
 T = TypeVar("T", VertexType, ParameterType, EdgeType, VariadicEdgeType)
 
 ENTRY_POINTS = "graphopt.types"
 """Group of the entry points of packages that have types."""
-_vertices: dict[str, VertexType] = {}
-_parameters: dict[str, ParameterType] = {}
-_edges: dict[str, AnyEdgeType] = {}
 
 
 def names_of(kind: AnyType) -> tuple[str, ...]:
@@ -31,8 +29,8 @@ def names_of(kind: AnyType) -> tuple[str, ...]:
 
 def _table(kind: AnyType) -> dict:
     if isinstance(kind, VertexType):
-        return _vertices
-    return _parameters if isinstance(kind, ParameterType) else _edges
+        return VERTICES
+    return PARAMETERS if isinstance(kind, ParameterType) else EDGES
 
 
 def register(kind: T) -> T:
@@ -68,17 +66,17 @@ def unregister(kind: AnyType) -> None:
 
 def vertex_type(name: str | VertexType) -> VertexType:
     """Vertex type of a tag, alias or class name; a type is returned as it is."""
-    return name if isinstance(name, VertexType) else _look_up(_vertices, name, "vertex")
+    return name if isinstance(name, VertexType) else _look_up(VERTICES, name, "vertex")
 
 
 def parameter_type(name: str | ParameterType) -> ParameterType:
     """Parameter type of a tag, alias or class name; a type is returned as it is."""
-    return name if isinstance(name, ParameterType) else _look_up(_parameters, name, "parameter")
+    return name if isinstance(name, ParameterType) else _look_up(PARAMETERS, name, "parameter")
 
 
 def edge_type(name: str | AnyEdgeType) -> AnyEdgeType:
     """Edge type of a tag, alias or class name; a type is returned as it is."""
-    return name if isinstance(name, (EdgeType, VariadicEdgeType)) else _look_up(_edges, name, "edge")
+    return name if isinstance(name, (EdgeType, VariadicEdgeType)) else _look_up(EDGES, name, "edge")
 
 
 def find(name: str) -> AnyType | None:
@@ -88,7 +86,7 @@ def find(name: str) -> AnyType | None:
     module that defines the type, or anything in it.
     """
     for _ in range(2):
-        for table in (_vertices, _edges, _parameters):
+        for table in (VERTICES, EDGES, PARAMETERS):
             if name in table:
                 return table[name]
         if load_entry_point(ENTRY_POINTS, name) is None:
@@ -99,31 +97,19 @@ def find(name: str) -> AnyType | None:
     )
 
 
-def find_kind(kind: str, tag: str) -> AnyType | None:
-    """Type of a tag in the table of a kind ("VertexType", "ParameterType", or an edge's), or None."""
-    vertices = {"VertexType": _vertices, "ComputedVertexType": _vertices}
-    table = {**vertices, "ParameterType": _parameters}.get(kind, _edges)
-    return table.get(tag)
-
-
-def registered(kind: AnyType) -> AnyType | None:
-    """What is registered under the tag of a type: itself, another one, or None."""
-    return _table(kind).get(kind.tag)
-
-
 def vertex_types() -> tuple[VertexType, ...]:
     """All vertex types in the order of registration."""
-    return tuple(dict.fromkeys(_vertices.values()))
+    return tuple(dict.fromkeys(VERTICES.values()))
 
 
 def parameter_types() -> tuple[ParameterType, ...]:
     """All parameter types in the order of registration."""
-    return tuple(dict.fromkeys(_parameters.values()))
+    return tuple(dict.fromkeys(PARAMETERS.values()))
 
 
 def edge_types() -> tuple[AnyEdgeType, ...]:
     """All edge types in the order of registration."""
-    return tuple(dict.fromkeys(_edges.values()))
+    return tuple(dict.fromkeys(EDGES.values()))
 
 
 def all_types() -> Iterator[AnyType]:

@@ -2,7 +2,9 @@
 
 chi2 = e' Omega e is replaced by rho(chi2), and the edge's part of H and b is multiplied by weight =
 rho'(chi2). These are g2o's rho[0] and rho[1]; the width is its delta. They work on floats, float arrays and
-symbolic scalars, and every derivative is finite at chi2 = 0.
+symbolic scalars, and every derivative is finite at chi2 = 0. Below 0, where an information matrix is not
+positive semidefinite, a kernel goes on as the straight line that touches it at 0: rho = chi2, weight 1.
+(g2o's formulas have poles and logarithms of negative numbers there.)
 
     Huber          chi2                          below width^2, else 2 width sqrt(chi2) - width^2
     PseudoHuber    2 w^2 (sqrt(1 + chi2/w^2) - 1)
@@ -36,6 +38,18 @@ Array = Any
 KernelFunction = Callable[[Array, Array], tuple[Array, Array]]
 
 
+def straight_below_zero(kernel: KernelFunction) -> KernelFunction:
+    """Decorator: a kernel whose rho(0) is 0 and weight there 1, continued by rho = chi2 below."""
+
+    @wraps(kernel)
+    def continued(chi2: Array, width: Array) -> tuple[Array, Array]:
+        positive = np.maximum(chi2, 0.0)
+        rho, weight = kernel(positive, width)
+        return rho + (chi2 - positive), weight
+
+    return continued
+
+
 def huber(chi2: Array, width: Array) -> tuple[Array, Array]:
     """Quadratic, then linear in |e|."""
     squared = width * width
@@ -44,6 +58,7 @@ def huber(chi2: Array, width: Array) -> tuple[Array, Array]:
     return where(inside, chi2, 2.0 * width * root - squared), where(inside, 1.0, width / root)
 
 
+@straight_below_zero
 def pseudo_huber(chi2: Array, width: Array) -> tuple[Array, Array]:
     """Smooth variant of Huber."""
     squared = width * width
@@ -51,6 +66,7 @@ def pseudo_huber(chi2: Array, width: Array) -> tuple[Array, Array]:
     return 2.0 * squared * (root - 1.0), 1.0 / root
 
 
+@straight_below_zero
 def cauchy(chi2: Array, width: Array) -> tuple[Array, Array]:
     """Logarithm."""
     squared = width * width
@@ -58,12 +74,14 @@ def cauchy(chi2: Array, width: Array) -> tuple[Array, Array]:
     return squared * np.log(ratio), 1.0 / ratio
 
 
+@straight_below_zero
 def geman_mcclure(chi2: Array, width: Array) -> tuple[Array, Array]:
     """Bounded by the width; note that the width is not squared."""
     share = width / (width + chi2)
     return chi2 * share, share * share
 
 
+@straight_below_zero
 def welsch(chi2: Array, width: Array) -> tuple[Array, Array]:
     """Bounded by the squared width."""
     squared = width * width
@@ -71,6 +89,7 @@ def welsch(chi2: Array, width: Array) -> tuple[Array, Array]:
     return squared * (1.0 - weight), weight
 
 
+@straight_below_zero
 def fair(chi2: Array, width: Array) -> tuple[Array, Array]:
     """Quadratic, then almost linear in |e|."""
     zero = chi2 <= 0.0
@@ -78,6 +97,7 @@ def fair(chi2: Array, width: Array) -> tuple[Array, Array]:
     return 2.0 * width * width * (ratio - np.log(1.0 + ratio)), 1.0 / (1.0 + ratio)
 
 
+@straight_below_zero
 def tukey(chi2: Array, width: Array) -> tuple[Array, Array]:
     """Bounded, with weight zero beyond the width."""
     squared = width * width
@@ -92,6 +112,7 @@ def saturated(chi2: Array, width: Array) -> tuple[Array, Array]:
     return where(inside, chi2, squared), where(inside, 1.0, 0.0)
 
 
+@straight_below_zero
 def dcs(chi2: Array, width: Array) -> tuple[Array, Array]:
     """Dynamic covariance scaling (Agarwal et al., ICRA 2013); the weight is negative where chi2 > width."""
     total = width + chi2

@@ -18,8 +18,8 @@ from typing import Any
 
 import numpy as np
 
+import graphopt.types.sba_jacobians as derivatives
 from graphopt.geometry import SE3, components, concatenate, norm, quaternion, stack
-from graphopt.types import sba_jacobians as derivatives
 from graphopt.types.base import ParameterType, VertexType, unwrapped
 from graphopt.types.define import define_edge, scalar
 from graphopt.types.files import (

@@ -10,9 +10,9 @@ from typing import Any
 
 import numpy as np
 
+import graphopt.types.toro as toro
 from graphopt.geometry import SE2, components, matrix, normalize_angle, stack
 from graphopt.geometry.arrays import where
-from graphopt.types import toro
 from graphopt.types.base import EdgeType, ParameterType, VariadicEdgeType, VertexType, unwrapped
 from graphopt.types.define import add, define_edge, scalar
 from graphopt.types.files import counted, plain

@@ -15,10 +15,10 @@ from typing import Any
 
 import numpy as np
 
+import graphopt.types.toro as toro
 from graphopt.geometry import SE3, SE3Matrix, components, concatenate, matrix, quaternion, skew, stack
 from graphopt.geometry.se3 import block_matrix
 from graphopt.geometry.se3_matrix import QuaternionDerivative
-from graphopt.types import toro
 from graphopt.types.base import ParameterType, VariadicEdgeType, VertexType, WorkingForm, unwrapped
 from graphopt.types.define import add, define_edge
 from graphopt.types.files import VertexFile, plain

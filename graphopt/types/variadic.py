@@ -13,8 +13,8 @@ from collections.abc import Callable, Sequence
 from dataclasses import replace
 from typing import Any
 
+import graphopt.types.registry as registry
 from graphopt.errors import ShapeError
-from graphopt.types import registry
 from graphopt.types.base import EdgeType, VariadicEdgeType, VertexType, unwrapped
 from graphopt.types.decorators import default_tag, made_edge_type
 from graphopt.types.files import counted

@@ -42,6 +42,8 @@ class HostLinearizedSolver(HostEquations):
         """device: an open one, None: that of `options.device`. configuration overrides `options`."""
         self.precision_note = ""
         """Why the precision is not the one that was asked for."""
+        self.schedule_note = ""
+        """Why the CPU linearises although nobody asked for it."""
         self._options = options
         self._double: HostLinearizedSolver | None = None
         self.device = device or open_device(options.device)
@@ -110,5 +112,6 @@ class HostLinearizedSolver(HostEquations):
         return {
             **self.system.describe(),
             "precision_note": self.precision_note,
+            "schedule_note": self.schedule_note,
             "memory_bytes": self.structure.nbytes + self.device.memory_statistics()["used"],
         }

@@ -51,7 +51,7 @@ _FAR = """\
 add_entries 2; apply_inverse 1; copy_entries 2; finish_product 1; fold_parts 3; gather_diagonal 1;
 invert_blocks 1 3 5;
 landmark_product 5 6; pcg_init 1 7; pcg_update 1 13; ranks_collect 2;
-ranks_precondition 1 7; row_product 3; scale_damping 2; schur_combine 2 4;
+ranks_precondition 1 7; row_product 3; schur_combine 2 4;
 schur_lookup 5 6 8; schur_pairs 4 5 7; schur_tiles 4 5 7; sum_records 2; symmetric_product 3"""
 FAR_SLOTS = {name: frozenset(map(int, slots)) for name, *slots in (word.split() for word in _FAR.split(";"))}
 """Buffers of shaders that are reached with 64 bits, by slot, as their text declares them."""

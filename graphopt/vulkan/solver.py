@@ -42,6 +42,7 @@ from graphopt.vulkan.kernels.sums import gather_scalars
 from graphopt.vulkan.kernels.system import DampedSystem, MakeReduction
 from graphopt.vulkan.operators.table import operators_of
 from graphopt.vulkan.plan.choice import (
+    Plan,
     check_schur,
     choose_plan,
     choose_precision,
@@ -50,7 +51,7 @@ from graphopt.vulkan.plan.choice import (
     pays_in_mixed,
 )
 from graphopt.vulkan.plan.configuration import Configuration
-from graphopt.vulkan.plan.storage import Evaluation, Products, Storage, describe_products
+from graphopt.vulkan.plan.storage import Storage, describe_products
 from graphopt.vulkan.program import (
     ACCUMULATOR_BYTES,
     Command,
@@ -108,17 +109,9 @@ def create(
         solver: Any = HostLinearizedSolver(
             graph, structure, options, device=device, configuration=plan.configuration
         )
+        solver.schedule_note = plan.note
     else:
-        solver = ResidentBlockSolver(
-            graph.parameter_sets,
-            structure,
-            device,
-            plan.configuration,
-            precision,
-            plan.products,
-            plan.merged,
-            evaluations=plan.evaluations,
-        )
+        solver = ResidentBlockSolver(graph.parameter_sets, structure, device, plan, precision)
     solver.precision_note = note
     return solver
 
@@ -133,31 +126,26 @@ class ResidentBlockSolver:
         parameter_sets: list[ParameterSet],
         structure: Structure,
         device: Device,
-        configuration: Configuration,
+        plan: Plan,
         precision: Precision,
-        products: tuple[Products, ...],
-        merged: frozenset[int] = frozenset(),
         linearizer: DeviceLinearizer | None = None,
-        evaluations: tuple[Evaluation, ...] = (),
     ):
-        """configuration: without "auto". products: per group of the structure. linearizer: a prepared one.
+        """plan: of all but the linearizer, which is a prepared one where it is given.
 
-        merged: numbers of the vertex sets whose sums come from one launch. evaluations: per group, none:
-        "gather".
         parameter_sets: the graph's. The graph itself must not be kept alive by its solver.
         """
         self.structure, self.dim, self.device = structure, structure.dim, device
-        self._configuration, self._merged = configuration, merged
+        self._plan, configuration, merged = plan, plan.configuration, plan.merged
         self._parameter_sets = parameter_sets
         self._context = context = Context(device, precision)
         num_kept = structure.num_blocks if configuration.schur == "off" else structure.num_kept
         storage = (
-            Storage.of(structure, num_kept, products, evaluations)
+            Storage.of(structure, num_kept, plan.products, plan.evaluations)
             if linearizer is None
             else linearizer.storage
         )
         tags = [group.edge_set.type.tag for group in structure.groups]
-        self.schedule = describe_products(tags, products, storage.evaluations)
+        self.schedule = describe_products(tags, plan.products, storage.evaluations)
         self._linearizer = linearizer or DeviceLinearizer(
             context, structure, storage, operators_of(storage.products, storage.evaluations), merged
         )
@@ -199,7 +187,9 @@ class ResidentBlockSolver:
         """What makes the reduction from the equations, in a thread; None: the system itself."""
         if storage.is_whole:
             return None
-        return partial(_reduction_from_edges, prepared, self._linearizer, self.structure, self._configuration)
+        return partial(
+            _reduction_from_edges, prepared, self._linearizer, self.structure, self._plan.configuration
+        )
 
     @property
     def precision(self) -> str:
@@ -217,18 +207,8 @@ class ResidentBlockSolver:
             return self._double
         self._prepared.result()
         shared = self._linearizer.in_context(Context(self.device, "double"))
-        storage = self._linearizer.storage
-        twin = ResidentBlockSolver(
-            self._parameter_sets,
-            self.structure,
-            self.device,
-            in_double(self._configuration),
-            "double",
-            storage.products,
-            self._merged,
-            shared,
-            storage.evaluations,
-        )
+        plan = replace(self._plan, configuration=in_double(self._plan.configuration))
+        twin = ResidentBlockSolver(self._parameter_sets, self.structure, self.device, plan, "double", shared)
         twin._known_chi2 = self._known_chi2
         self._double = twin
         return twin
@@ -370,18 +350,22 @@ class ResidentBlockSolver:
     def _record_chi2(self, program: Program, version: int) -> None:
         self._linearizer.record_chi2(program.phase("linearize"), version)
 
-    def _record_linearize(self, program: Program, version: int) -> None:
+    def _record_equations(self, program: Program, version: int) -> None:
+        """H and b."""
         equations = self.system.equations
         self._linearizer.record_linearize(program.phase("linearize"), version, equations.values, equations.b)
+
+    def _record_linearize(self, program: Program, version: int) -> None:
+        self._record_equations(program, version)
         self.system.record_diagonal(program)
 
     def _record_speculative(self, program: Program, version: int) -> None:
-        """H and b; the largest entries on the host stay those of before."""
-        equations = self.system.equations
-        self._linearizer.record_linearize(program.phase("linearize"), version, equations.values, equations.b)
+        """The largest entries on the host stay those of before."""
+        self._record_equations(program, version)
+        self.system.record_diagonal(program, finds_largest=False)
 
     def _record_largest(self, program: Program) -> None:
-        self.system.record_diagonal(program.phase("linearize"))
+        self.system.record_diagonal(program.phase("linearize"), keeps=False)
 
     def wait_linearized(self) -> None:
         """H, b and H's diagonal are there."""

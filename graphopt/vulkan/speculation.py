@@ -39,8 +39,6 @@ class SpeculativeTrial:
 
     damping: Damping
     tail: Program
-    kind: str
-    """Of program that makes the damping."""
     program: Program
     running: Running
 

@@ -11,6 +11,7 @@ namespace py = pybind11;
 void bind_vm(py::module_& m);               // vm.cpp: bytecode interpreter, linearisation
 void bind_linear(py::module_& m);           // linear.cpp: block linear algebra
 void bind_small_loop(py::module_& m);       // small_loop.cpp: whole optimizations of small systems
+void bind_problem_batch(py::module_& m);    // problem_batch.cpp: many small systems at once
 void bind_trial(py::module_& m);            // trial.cpp: a damped step in one call
 void bind_block_structure(py::module_& m);  // block_structure.cpp: pattern of H
 void bind_edges(py::module_& m);            // edges.cpp: passes over all edges
@@ -63,6 +64,7 @@ PYBIND11_MODULE(GRAPHOPT_CPU_MODULE, m) {
   bind_linear(m);
   bind_block_structure(m);
   bind_small_loop(m);
+  bind_problem_batch(m);
   bind_trial(m);
   bind_rows(m);
   bind_edges(m);

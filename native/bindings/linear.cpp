@@ -7,6 +7,7 @@
 
 #include "bound_schur.h"
 #include "linear/block_pattern.h"
+#include "linear/conjugate_steps.h"
 #include "linear/dense_cholesky.h"
 #include "linear/dot.h"
 #include "linear/errors.h"
@@ -370,6 +371,18 @@ void bind_schur(py::module_& m) {
 }
 
 void bind_pcg(py::module_& m) {
+  m.def("patience_after", &ConjugateRule::patience_after, py::arg("iterations"));
+  py::class_<ConjugateSteps>(m, "ConjugateSteps")
+      .def(py::init(
+               [](double tolerance, std::int64_t most, double share, double worth, std::int64_t patience) {
+                 return ConjugateSteps({tolerance, share, worth, most, patience});
+               }),
+           py::arg("tolerance"), py::arg("most"), py::arg("share"), py::arg("worth"), py::arg("patience"))
+      .def("take", &ConjugateSteps::take, py::arg("gamma"), py::arg("delta"), py::arg("is_indefinite"))
+      .def_readonly("alpha", &ConjugateSteps::alpha)
+      .def_readonly("beta", &ConjugateSteps::beta)
+      .def_readonly("is_definite", &ConjugateSteps::is_definite)
+      .def_property_readonly("iterations", &ConjugateSteps::iterations);
   py::class_<PatternOperator>(m, "SymmetricProduct")
       .def(py::init([](std::shared_ptr<BlockPattern> pattern) {
              return std::make_unique<PatternOperator>(std::move(pattern));

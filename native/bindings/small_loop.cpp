@@ -12,6 +12,7 @@
 #include "linear/dense_cholesky.h"
 #include "linear/pcg.h"
 #include "linear/sparse_cholesky.h"
+#include "loop_options.h"
 #include "vm/frame_rounds.h"
 
 namespace py = pybind11;
@@ -78,15 +79,6 @@ std::unique_ptr<BoundLoop> make_loop(const py::object& linearizer, const py::obj
   *bound = {linearizer, solver, product, values, b, dx, diagonal, nullptr};
   bound->loop = std::make_unique<SmallLoop>(std::move(system));
   return bound;
-}
-
-StopRules rules_of(const py::object& options) {
-  StopRules rules;
-  rules.max_iterations = options.attr("max_iterations").cast<int>();
-  rules.function_tolerance = options.attr("function_tolerance").cast<double>();
-  rules.gradient_tolerance = options.attr("gradient_tolerance").cast<double>();
-  rules.step_tolerance = options.attr("step_tolerance").cast<double>();
-  return rules;
 }
 
 // Releases the interpreter lock; `locked` takes it for a moment. A function that throws keeps it.

@@ -28,8 +28,8 @@ layout(buffer_reference, std430, buffer_reference_align = 8) restrict readonly b
 #endif
 // Drivers may compute index * size in 32 bits (NVIDIA's 580 does): past 4 GiB each block gets its own address.
 layout(constant_id = 15) const uint LARGE = 0;  // 1: a buffer that AT reaches takes 4 GiB or more
+// first: 0 where LARGE is. No branches, nor in AT: some drivers' time for a loop doubles with each pair of them.
 uvec2 graphopt_advance(uvec2 address, uint first, uint shift) {
-  if (LARGE == 0) return address;
   uint carry;
   const uint low = uaddCarry(address.x, first << shift, carry);
   return uvec2(low, address.y + (first >> (32 - shift)) + carry);
@@ -37,7 +37,7 @@ uvec2 graphopt_advance(uvec2 address, uint first, uint shift) {
 #define GRAPHOPT_FAR(qualifiers, slot, type, shift, align, name)                                                \
   layout(buffer_reference, std430, buffer_reference_align = align) qualifiers buffer name##_block { type at[]; }; \
   name##_block name##_from(uint first) { return name##_block(graphopt_advance(ADDRESS(slot), first, shift)); }
-#define AT(name, first, i) name##_from(LARGE != 0 ? (first) : 0).at[LARGE != 0 ? (i) : (first) + (i)]
+#define AT(name, first, i) name##_from(mix(0u, uint(first), LARGE != 0)).at[(i) + mix(uint(first), 0u, LARGE != 0)]
 #define GRAPHOPT_BUFFER(qualifiers, slot, type, name)                                                        \
   layout(buffer_reference, std430, buffer_reference_align = 8) qualifiers buffer name##_block { type at[]; }; \
   name##_block name = name##_block(ADDRESS(slot));

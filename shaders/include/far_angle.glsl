@@ -16,9 +16,11 @@ const uint INVERSE_TURN[36] = uint[](
 void turns_left(uint high, uint low, int exponent, out int first, out uint second) {
   const int word = (exponent + 32) >> 5, bits = (exponent + 32) & 31;
   uint f[4];
+  uint here = INVERSE_TURN[word];
   for (int i = 0; i < 4; ++i) {
-    const uint here = INVERSE_TURN[word + i], beside = INVERSE_TURN[word + i + 1];
-    f[i] = bits == 0 ? here : (here << bits) | (beside >> (32 - bits));
+    const uint beside = INVERSE_TURN[word + i + 1];
+    f[i] = (here << bits) | ((beside >> 1) >> (31 - bits));
+    here = beside;
   }
   uint upper, lower, carry, total;
   umulExtended(high, f[3], total, lower);

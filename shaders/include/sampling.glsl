@@ -17,7 +17,7 @@ float sampled_pixel(uvec4 plane, int row, int column) {
 
 #if defined(GRAPHOPT_TWO_FLOAT)
 #define number wide
-#define n_number(x) wide_pair(float(x), 0.0)
+#define n_number(x) wide(float(x), 0.0)
 #define n_float(x) to_real(x)
 #define n_floor wide_floor
 #define n_sub wide_sub

@@ -6,8 +6,8 @@
 #define GRAPHOPT_TWO_FLOAT_MATH_GLSL
 
 wide math_sign(wide x) { return vec2(math_sign(x.x), 0.0); }
-wide math_min(wide x, wide y) { return wide_le(x, y) || isnan(x.x) ? x : y; }
-wide math_max(wide x, wide y) { return wide_le(y, x) || isnan(x.x) ? x : y; }
+wide math_min(wide x, wide y) { return any(bvec2(wide_le(x, y), isnan(x.x))) ? x : y; }
+wide math_max(wide x, wide y) { return any(bvec2(wide_le(y, x), isnan(x.x))) ? x : y; }
 
 wide near_angle_of_float(float x) {
   const uint bits = floatBitsToUint(x);
@@ -16,12 +16,16 @@ wide near_angle_of_float(float x) {
   turns_left(0u, (bits & 0x7fffffu) | 0x800000u, int((bits >> 23) & 0xffu) - 150, first, second);
   const float upper = float(first >> 8) * 5.9604645e-08;
   const float lower = float(((uint(first) & 0xffu) << 16) | (second >> 16)) * 3.5527137e-15;
-  const wide angle = wide_mul(renormalized(upper, lower), vec2(6.2831855, -1.7484556e-07));
-  return x < 0.0 ? -angle : angle;
+  return wide_mul(renormalized(upper, lower), (x < 0.0 ? -1.0 : 1.0) * vec2(6.2831855, -1.7484556e-07));
 }
 // The angle of at most about a turn that points where x does, |x| at least 2^20 and finite.
 wide near_angle(wide x) {
-  return wide_add(near_angle_of_float(x.x), abs(x.y) >= 4.0 ? near_angle_of_float(x.y) : vec2(x.y, 0.0));
+  wide angle = WIDE_ZERO;
+  for (int k = 0; k < 2; ++k) {
+    const bool is_far = abs(x[k]) >= 4.0;
+    angle = wide_add(angle, mix(vec2(x[k], 0.0), near_angle_of_float(mix(4.0, x[k], is_far)), bvec2(is_far)));
+  }
+  return angle;
 }
 void math_sincos(wide angle, out wide sine, out wide cosine) {
   wide x = angle;
@@ -45,8 +49,8 @@ void math_sincos(wide angle, out wide sine, out wide cosine) {
   c = wide_add(vec2(1.0, 0.0), wide_mul(z, c));
   const int quarter = int(n - 4.0 * floor(0.25 * n));
   const wide sine_part = (quarter & 1) == 0 ? s : c, cosine_part = (quarter & 1) == 0 ? c : s;
-  sine = (quarter & 2) == 0 ? sine_part : -sine_part;
-  cosine = ((quarter + 1) & 2) == 0 ? cosine_part : -cosine_part;
+  sine = sine_part * ((quarter & 2) == 0 ? 1.0 : -1.0);
+  cosine = cosine_part * (((quarter + 1) & 2) == 0 ? 1.0 : -1.0);
 }
 wide math_sin(wide x) { wide s, c; math_sincos(x, s, c); return s; }
 wide math_cos(wide x) { wide s, c; math_sincos(x, s, c); return c; }

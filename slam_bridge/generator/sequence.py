@@ -17,10 +17,10 @@ from typing import Any
 import numpy as np
 
 import graphopt
+import slam_bridge.generator.folders as folders
 from graphopt.errors import OptionError
 from graphopt.temporary_files import temporary_folder
 from slam_bridge.cameras import Rig
-from slam_bridge.generator import folders
 from slam_bridge.generator.characters import Character, character
 from slam_bridge.generator.images import ImageMaker, ImageOptions
 from slam_bridge.generator.imu import SimulatedImu, simulate_imu

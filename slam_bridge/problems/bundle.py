@@ -22,6 +22,7 @@ from typing import NamedTuple
 import numpy as np
 
 import graphopt
+import slam_bridge.problems.scale as scale
 from graphopt.cpu_kernels import kernels
 from graphopt.errors import OptionError
 from graphopt.solver.marginals import compute_marginals
@@ -31,7 +32,6 @@ from slam_bridge.map import Map
 from slam_bridge.marginal_prior import LANDMARK, POSE
 from slam_bridge.options import NOT_BEGUN, Clock, SolveOptions, has_begun, is_usable, optimize
 from slam_bridge.preintegration import combined_informations, measurements, reintegrate
-from slam_bridge.problems import scale
 from slam_bridge.problems.landmark_covariance import informations
 from slam_bridge.problems.lost_landmarks import few_inliers, placed_anew
 from slam_bridge.problems.pose_optimization import BY_CHANCE

@@ -25,8 +25,6 @@ from test_gpu_kernels import (
     view_arrays,
     view_params,
 )
-from test_packed_products import test_rows_and_tiles as rows_and_tiles
-from test_packed_products import test_solve_writes_packed_records as solve_writes
 
 import graphopt
 from graphopt.codegen.gpu import linearize_kernel, oplus_kernel, schur_diagonal_kernel
@@ -105,13 +103,6 @@ def schur_diagonals(case, runner, adds):
     params = {**view_params(view), "adds": adds}
     [values] = runner.run(kernel, arrays, params, view.num_tiles, ["values"])
     assert_close(values[3:], (1 - 2 * adds) * expected.ravel(), 10 * TOLERANCE[runner.arithmetic])
-
-
-def test_packed_products(problem):
-    """In tiles and rows, and with the solution of landmarks."""
-    _, runner = problem
-    rows_and_tiles(photo_edge().tag, runner, images())
-    solve_writes(60, runner, photo_edge().tag, images())
 
 
 def test_what_one_vertex_decides_is_sampled_once():

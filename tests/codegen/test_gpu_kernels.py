@@ -10,9 +10,8 @@ import os
 
 import numpy as np
 import pytest
+from edge_products import Products, Stored
 from gpu_kernel_cases import NOTHING, Case, runner_for
-from test_packed_products import Products
-from test_stored_products import Stored
 
 import graphopt
 from graphopt.codegen.gpu import (
@@ -242,12 +241,13 @@ def test_products_from_stored_numbers(problem):
     arity = case.signature.arity
     if arity == 1:
         pytest.skip("there is no other slot")
-    stored = Stored(case, runner, (False,) * arity)
+    stored = Stored(case, runner)
     slot, sources = arity - 1, tuple(range(arity - 1))
     view = case.view(slot, False)
-    arrays = stored.arrays(view) | {"stored": stored.stored(view, sources)}
-    kernel = stored_tiles_kernel(stored.product(slot, sources, sources))
-    [y] = runner.run(kernel, arrays, view_params(view), view.num_tiles, ["y"])
+    product, more = stored.form(view, sources)
+    [y] = runner.run(
+        stored_tiles_kernel(product), stored.arrays(view) | more, view_params(view), view.num_tiles, ["y"]
+    )
     expected, scale = stored.expected(view, sources)
     places = case.offsets[slot][view.destinations].astype(np.int64)[:, None]
     assert_close(y[places + np.arange(expected.shape[1])], expected, TOLERANCE[runner.arithmetic], scale)

@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import numpy as np
 import pytest
+from edge_products import Stored
 from gpu_kernel_cases import Case, instance, runner_for, upper_triangles
 from test_gpu_kernels import CHI2_TOLERANCE, PRODUCT_TOLERANCE, TOLERANCE
-from test_stored_products import Stored
 
 from graphopt.codegen.gpu import TILE, EdgeSignature
 from graphopt.codegen.gpu.merged_kernels import (
@@ -158,14 +158,13 @@ def test_products(union):
         dense = Stored(case, runner, (True,) * case.signature.arity)
         own = dense.arrays(view)
         if is_stored:
-            own |= {"stored": dense.stored(view, sources)}
-            products.append(dense.product(slot, sources, sources))
+            product, more = dense.form(view, sources)
+            own |= more
         else:
-            products.append(recomputed_product(case.signature, slot, sources, runner.arithmetic))
+            product = recomputed_product(case.signature, slot, sources, runner.arithmetic)
+        products.append(product)
         named.append(own)
-        moved = sum(
-            np.einsum("nij,nj->ni", dense.jacobians[t], dense.vectors[t][case.rows[:, t]]) for t in sources
-        )
+        moved = dense.moved(sources)
         per_edge.append(np.einsum("nia,nij,nj->na", dense.jacobians[slot], dense.omega, moved))
     expected, size = union.total(per_edge)
     kernel = merged_product_kernel(tuple(products))

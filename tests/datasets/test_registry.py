@@ -1,9 +1,12 @@
 """Data sets are found by name, on this machine or at their publisher; downloads resume and are verified."""
 
+import bz2
 import fcntl
+import gzip
 import hashlib
 import http.server
 import io
+import lzma
 import tarfile
 import threading
 import zipfile
@@ -12,6 +15,7 @@ from dataclasses import replace
 from pathlib import Path
 from typing import ClassVar
 
+import numpy as np
 import pytest
 
 from graphopt.cli.main import main
@@ -240,6 +244,21 @@ def test_archives_stay_in_their_folder(
     folder = fetch(dataset(publisher, "good.tar"))
     assert (folder / "in" / "a").read_bytes() == b"content"
     assert (folder / "in" / "b").stat().st_mode & 0o7777 == 0o644
+
+
+@pytest.mark.parametrize(("suffix", "module"), [("gz", gzip), ("xz", lzma), ("bz2", bz2)])
+def test_damaged_archives_are_refused(publisher: str, suffix: str, module) -> None:
+    """Cut short, or with other bytes inside: nothing of them is taken, and the error says what to do."""
+    content = np.random.default_rng(0).bytes(40_000)
+    packed = module.compress(tar_of(a=content, b=content[::-1]))
+    turned = bytearray(packed)
+    turned[len(packed) // 2] ^= 4
+    for name, damaged in (("cut", packed[: len(packed) // 2]), ("turned", bytes(turned))):
+        Publisher.files[f"/{name}-{suffix}.tar"] = damaged
+        bad = dataset(publisher, f"{name}-{suffix}.tar")
+        with pytest.raises(DownloadError, match="cannot be unpacked"):
+            fetch(bad)
+        assert not bad.destination().exists() and not bad.checksum_file().exists()
 
 
 def test_zip_archives_stay_in_their_folder(publisher: str, tmp_path: Path) -> None:

@@ -73,18 +73,18 @@ def test_kernels_of_a_device_are_bounded(monkeypatch):
     monkeypatch.setattr("graphopt.device.vulkan.MOST_KERNELS", 1)
     device = VulkanDevice(find_device(None))
     context = Context(device, "double")
-    rule, damping = device.upload(np.full(4, 2.5)), context.reals(8)
-    program = Program(context).step([context.launch("set_damping", (rule, damping), (8,), 1)])
+    base, rest = device.upload(np.full(8, 2.5)), device.upload(np.zeros(8))
+    program = Program(context).step([context.launch("subtract_from", (base, rest), (8,), 1)])
     released = weakref.ref(program.commands[0][1].kernel)
     total = context.accumulators(1)
-    other = Program(context).step([context.launch("sum_partials", (damping, total), (0, 8, 1, 0), 1)])
+    other = Program(context).step([context.launch("sum_partials", (rest, total), (0, 8, 1, 0), 1)])
     program.run()
     other.run()
     gc.collect()
     assert released() is None, "somebody keeps a kernel besides the program"
-    device.write(damping, np.zeros(8))
+    device.write(rest, np.ones(8))
     program.run()
-    np.testing.assert_array_equal(device.download(damping, np.float64, 8), 2.5)
+    np.testing.assert_array_equal(device.download(rest, np.float64, 8), 1.5)
     assert device.messages == []
 
 

@@ -88,7 +88,7 @@ def test_masked_features_look_missing():
     assert not device.has_float64 and device.access == "storage"
     assert not device.info["subgroup_size_control"]
     with pytest.raises(DeviceError, match="mixed"):
-        device.shader("set_damping", "double", 2, 1, {})
+        device.shader("subtract_from", "double", 2, 1, {})
     with pytest.raises(DeviceError, match="cannot be masked"):
         VulkanDevice(masked_features=["raytracing"])
 

@@ -6,7 +6,7 @@ import sys
 
 import numpy as np
 import pytest
-from rank_programs import adjustment
+from rank_programs import adjustment, on_all
 
 import graphopt
 from graphopt.distributed import devices, mpi
@@ -108,6 +108,6 @@ def test_a_thread_that_fails_in_the_middle(monkeypatch, error):
     graph = adjustment()
     before = [vertex_set.estimate.copy() for vertex_set in graph.vertex_sets]
     with pytest.raises(RankError, match=r"Rank [01]: (out of memory|vulkan:1 \(Some GPU\) was lost)"):
-        graphopt.distributed.optimize(graph, None, "lm", 10, device="cpu,cpu", schur="implicit")
+        on_all(graph, None, "lm", 10, device="cpu,cpu", schur="implicit")
     for vertex_set, values in zip(graph.vertex_sets, before, strict=True):
         np.testing.assert_array_equal(vertex_set.estimate, values)

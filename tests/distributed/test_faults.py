@@ -3,13 +3,12 @@
 import numpy as np
 import pytest
 from archives import damage
-from rank_programs import HERE, adjustment, answer, launch, why_not
+from rank_programs import HERE, adjustment, answer, launch, on_all, request_all, why_not
 
 import graphopt
-from graphopt.distributed import reading
-from graphopt.distributed.checkpoint import pieces_of, read_checkpoint, write_checkpoint
+from graphopt.distributed.call import optimize_rank
+from graphopt.distributed.checkpoint import read_checkpoint, write_checkpoint
 from graphopt.distributed.communicator import run_as_threads
-from graphopt.distributed.optimize import RankRequest, optimize_rank
 from graphopt.errors import FormatError, GraphError, OptionError
 
 with_ranks = pytest.mark.skipif(why_not() is not None, reason=str(why_not()))
@@ -65,7 +64,7 @@ def test_another_graph_on_another_rank():
     for graph, words in ((moved, "other estimates of VERTEX_"), (smaller, "other vertices of VERTEX_")):
 
         def work(comm, graph=graph):
-            return optimize_rank(adjustment() if comm.rank == 0 else graph, comm, RankRequest("lm", 1))
+            return optimize_rank(adjustment() if comm.rank == 0 else graph, comm, request_all("lm", 1))
 
         with pytest.raises(GraphError, match=f"The graph of rank 1 has {words}.*Pass None there"):
             run_as_threads(2, work)
@@ -83,7 +82,7 @@ def test_any_rank_may_stop_all():
 def test_a_checkpoint_is_the_estimates(tmp_path):
     """To the last bit."""
     graph, path = adjustment(), str(tmp_path / "c.npz")
-    write_checkpoint(path, pieces_of(graph), 4, 1.0)
+    write_checkpoint(path, graph, 4, 1.0)
     other = adjustment()
     other.vertex_sets[0].estimate += 1.0
     assert read_checkpoint(path, other) == 5
@@ -94,13 +93,13 @@ def test_a_checkpoint_is_the_estimates(tmp_path):
 def test_checkpoints_of_other_graphs_are_refused(tmp_path):
     """And nothing is changed."""
     path, graph = str(tmp_path / "c.npz"), adjustment()
-    write_checkpoint(path, pieces_of(graphopt.evaluate.datasets.pose_graphs.sphere(4, 3)), 0, 1.0)
+    write_checkpoint(path, graphopt.evaluate.datasets.pose_graphs.sphere(4, 3), 0, 1.0)
     before = [vertex_set.estimate.copy() for vertex_set in graph.vertex_sets]
     with pytest.raises(FormatError, match="the same graph"):
         read_checkpoint(path, graph)
     smaller = adjustment()
     smaller.remove_vertices([int(smaller.vertex_sets[1].ids[0])])
-    write_checkpoint(path, pieces_of(smaller), 0, 1.0)
+    write_checkpoint(path, smaller, 0, 1.0)
     with pytest.raises(FormatError, match="vertices, the graph"):
         read_checkpoint(path, graph)
     (tmp_path / "text.npz").write_text("no archive")
@@ -124,7 +123,7 @@ def test_checkpoints_of_other_graphs_are_refused(tmp_path):
 def test_damaged_checkpoints_are_refused(tmp_path, name, change, words):
     """With what is wrong, and nothing is changed."""
     path, graph = str(tmp_path / "c.npz"), adjustment()
-    write_checkpoint(path, pieces_of(graph), 0, 1.0)
+    write_checkpoint(path, graph, 0, 1.0)
     damage(path, name, change)
     before = [vertex_set.estimate.copy() for vertex_set in graph.vertex_sets]
     with pytest.raises(FormatError, match=f"c.npz: the checkpoint is damaged: .*{words}"):
@@ -148,7 +147,7 @@ def test_other_options_on_other_ranks(name, values):
     """They are told apart, where ranks would wait for each other for ever."""
 
     def work(comm):
-        wanted = RankRequest(**{name: values[int(comm.rank == 2)]})
+        wanted = request_all(**{name: values[int(comm.rank == 2)]})
         return optimize_rank(adjustment() if comm.rank == 0 else None, comm, wanted)
 
     with pytest.raises(OptionError, match=f"different options: {name} is .* on rank 0 and .* on rank 2"):
@@ -160,26 +159,16 @@ def test_every_is_a_number_of_iterations(tmp_path, every):
     """Others are refused before anything is done."""
     path = str(tmp_path / "c.npz")
     with pytest.raises(OptionError, match=r"every is .* at least 1"):
-        graphopt.distributed.optimize(
-            adjustment(), None, "lm", 2, device="cpu,cpu", checkpoint=path, every=every
-        )
+        on_all(adjustment(), None, "lm", 2, device="cpu,cpu", checkpoint=path, every=every)
 
 
-def test_checkpoints_of_what_was_read_in_parts(tmp_path):
-    """Another number of ranks goes on from them, each with its part."""
-    path, kept = tmp_path / "a.npz", str(tmp_path / "c.npz")
-    graphopt.write(graphopt.evaluate.datasets.bundle_adjustment.ba(10, 120, seed=5), path)
-
-    def run(num_ranks, **options):
-        def work(comm):
-            return optimize_rank(reading.read(path, comm), comm, RankRequest("lm", **options))
-
-        return run_as_threads(num_ranks, work)[0]
-
-    first = run(3, max_iterations=2, checkpoint=kept, every=2)
-    again = run(2, max_iterations=1, resume=kept)
+def test_another_number_of_ranks_goes_on_from_a_checkpoint(tmp_path):
+    """And other graphs do not."""
+    kept = str(tmp_path / "c.npz")
+    first = on_all(adjustment(), None, "lm", 2, device="cpu,cpu,cpu", checkpoint=kept, every=2)
+    again = on_all(adjustment(), None, "lm", 1, device="cpu,cpu", resume=kept)
     assert again.initial_chi2 == pytest.approx(first.final_chi2, rel=1e-9)
-    assert read_checkpoint(kept, graphopt.read(path)) == 2
-    write_checkpoint(kept, pieces_of(adjustment()), 0, 1.0)
+    assert read_checkpoint(kept, adjustment()) == 2
+    write_checkpoint(kept, graphopt.evaluate.datasets.bundle_adjustment.ba(10, 120, seed=5), 0, 1.0)
     with pytest.raises(graphopt.GraphOptError, match="the same graph"):
-        run(2, max_iterations=1, resume=kept)
+        on_all(adjustment(), None, "lm", 1, device="cpu,cpu", resume=kept)

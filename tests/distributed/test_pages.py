@@ -4,18 +4,17 @@ from pathlib import Path
 
 import numpy as np
 import pytest
-from rank_programs import PROBLEMS, adjustment, answer, estimates, why_not
+from rank_programs import PROBLEMS, adjustment, answer, estimates, on_all, request_all, why_not
 
-import graphopt
 from graphopt.device.listing import list_devices
 from graphopt.device.vulkan import VulkanDevice
 from graphopt.distributed import pages as host_pages
 from graphopt.distributed import solver, transport
+from graphopt.distributed.call import optimize_rank
 from graphopt.distributed.communicator import ThreadCommunicator, run_as_threads
-from graphopt.distributed.optimize import RankRequest, optimize_rank
 from graphopt.distributed.pages import aligned_zeros
 from graphopt.distributed.resident import ResidentIterating
-from graphopt.errors import DeviceError, OptionError
+from graphopt.errors import DeviceError
 from graphopt.linear.options import SolverOptions
 
 pytest.importorskip("graphopt._vulkan", reason="graphopt was built without Vulkan")
@@ -39,9 +38,7 @@ def by_both(name, **options):
     found = []
     for way in ("pages", "host"):
         graph = PROBLEMS[name]()
-        summary = graphopt.distributed.optimize(
-            graph, None, "lm", 5, schur="implicit", transport=way, **options
-        )
+        summary = on_all(graph, None, "lm", 5, schur="implicit", transport=way, **options)
         assert summary.partition["transport"] == way
         found.append((chi2_of(summary), estimates(graph)))
     return found
@@ -90,11 +87,11 @@ def test_the_host_adds_no_row(monkeypatch):
 
     monkeypatch.setattr(ResidentIterating, "reduce", reduce)
     options = {"device": TWO, "schur": "implicit", "transport": "pages"}
-    found = graphopt.distributed.optimize(adjustment(), None, "lm", 2, **options)
+    found = on_all(adjustment(), None, "lm", 2, **options)
     assert told and {(count, rows) for count, _, rows in told} == {(1, 0)} and told[0][1] > 0
     told.clear()
     monkeypatch.setattr(transport, "MOST_GATHERED", 0)
-    assert chi2_of(graphopt.distributed.optimize(adjustment(), None, "lm", 2, **options)) == chi2_of(found)
+    assert chi2_of(on_all(adjustment(), None, "lm", 2, **options)) == chi2_of(found)
     assert min(count for count, _, _ in told) > 1 and {rows for *_, rows in told} == {0}
 
 
@@ -102,14 +99,12 @@ def test_the_host_adds_no_row(monkeypatch):
 def test_large_messages_take_them_by_themselves(monkeypatch, large, expected):
     """Small ones do not."""
     monkeypatch.setattr(transport, "LARGE", large)
-    found = graphopt.distributed.optimize(adjustment(), None, "lm", 2, device=TWO, schur="implicit")
+    found = on_all(adjustment(), None, "lm", 2, device=TWO, schur="implicit")
     assert found.partition["transport"] == expected
-    mixed = graphopt.distributed.optimize(
-        adjustment(), None, "lm", 2, device="vulkan:0,cpu", schur="implicit"
-    )
+    mixed = on_all(adjustment(), None, "lm", 2, device="vulkan:0,cpu", schur="implicit")
     assert mixed.partition["transport"] == "host"
     monkeypatch.setenv("GRAPHOPT_MASK_FEATURES", "imports_host")
-    lacking = graphopt.distributed.optimize(adjustment(), None, "lm", 2, device=TWO, schur="implicit")
+    lacking = on_all(adjustment(), None, "lm", 2, device=TWO, schur="implicit")
     assert lacking.partition["transport"] == "host"
 
 
@@ -117,28 +112,22 @@ def test_a_driver_that_cannot(monkeypatch):
     """Says which, and what to do."""
     monkeypatch.setenv("GRAPHOPT_MASK_FEATURES", "imports_host")
     with pytest.raises(DeviceError, match=r"does not work on memory of the host .* Use transport='host'"):
-        graphopt.distributed.optimize(
-            adjustment(), None, "lm", 2, device=TWO, schur="implicit", transport="pages"
-        )
+        on_all(adjustment(), None, "lm", 2, device=TWO, schur="implicit", transport="pages")
 
 
 def test_where_there_are_no_pages():
-    """A rank on the CPU; S that is factorized."""
+    """A rank on the CPU; S_r that are formed there."""
     with pytest.raises(DeviceError, match="rank 1: it computes on the CPU"):
-        graphopt.distributed.optimize(
-            adjustment(), None, "lm", 2, device="vulkan:0,cpu", schur="implicit", transport="pages"
-        )
-    with pytest.raises(OptionError, match="transport='pages' carries the messages of conjugate gradients"):
-        graphopt.distributed.optimize(
-            adjustment(), None, "lm", 2, device=TWO, schur="explicit", transport="pages"
-        )
+        on_all(adjustment(), None, "lm", 2, device="vulkan:0,cpu", schur="implicit", transport="pages")
+    with pytest.raises(DeviceError, match="rank 0: it computes on the CPU"):
+        on_all(adjustment(), None, "lm", 2, device=TWO, schur="explicit", transport="pages")
 
 
 def test_ranks_of_several_hosts(monkeypatch):
     """They share no memory."""
     monkeypatch.setattr(ThreadCommunicator, "host_of", lambda comm: f"node{comm.rank}")
     solver_options = SolverOptions(device="vulkan:0", schur="implicit")
-    wanted = RankRequest("lm", 2, solver=solver_options, transport="pages")
+    wanted = request_all("lm", 2, solver=solver_options, transport="pages")
     with pytest.raises(DeviceError, match=r"shares no memory with ranks of another host \(node0, node1\)"):
         run_as_threads(2, lambda comm: optimize_rank(adjustment() if comm.rank == 0 else None, comm, wanted))
 

@@ -1,13 +1,23 @@
-"""One to four ranks compute what one process does: chi2 per iteration with exact solves, else the answer."""
+"""One to four ranks compute what one process does: chi2 per iteration with exact steps, else the answer."""
 
 from functools import cache
 
 import numpy as np
 import pytest
-from rank_programs import EXACT, ITERATED, MOST_ITERATIONS, ON_DEVICE, PROBLEMS, answer, estimates, why_not
+from rank_programs import (
+    EXACT,
+    EXACTLY,
+    ITERATED,
+    MOST_ITERATIONS,
+    ON_DEVICE,
+    PROBLEMS,
+    answer,
+    estimates,
+    why_not,
+)
 
 import graphopt
-from graphopt.distributed.optimize import distributed_rules
+from graphopt.distributed.options import distributed_rules
 
 pytestmark = pytest.mark.skipif(why_not() is not None, reason=str(why_not()))
 
@@ -15,8 +25,9 @@ pytestmark = pytest.mark.skipif(why_not() is not None, reason=str(why_not()))
 def alone(name, options):
     """The graph and the summary of one process."""
     graph = PROBLEMS[name]()
+    options = {name: value for name, value in options.items() if name not in EXACTLY}
     if options["method"] == "auto":
-        options = {**options, "options": distributed_rules(graphopt.AutoOptions())}
+        options["options"] = distributed_rules(graphopt.AutoOptions())
     return graph, graphopt.optimize(graph, max_iterations=MOST_ITERATIONS, **options)
 
 
@@ -32,14 +43,14 @@ def runs(request):
     return request.param, *found_by(request.param)
 
 
-def test_exact_solves_take_the_same_steps(runs):
-    """Chi2 per iteration to 1e-9, and the estimates come back."""
+def test_exact_steps_take_the_same_steps(runs):
+    """Chi2 per iteration to 1e-7 of factorized ones, and the estimates come back."""
     num_ranks, found, _ = runs
     for (name, options), document in zip(EXACT, found, strict=True):
         graph, summary = alone(name, options)
         chi2 = [iteration["chi2"] for iteration in document["iterations"]]
         np.testing.assert_allclose(
-            chi2, [iteration.chi2 for iteration in summary.iterations], rtol=1e-9, err_msg=f"{name} {options}"
+            chi2, [iteration.chi2 for iteration in summary.iterations], rtol=1e-7, err_msg=f"{name} {options}"
         )
         assert document["graph_chi2"] == pytest.approx(document["final_chi2"], rel=1e-9)
         assert [document["vertices"], document["edges"]] == [summary.vertices, summary.edges]
@@ -63,7 +74,7 @@ def test_ranks_on_a_vulkan_device(runs):
     for (name, options), document in zip(ON_DEVICE, answer(runs[0], "on_device"), strict=True):
         expected = [iteration.chi2 for iteration in alone(name, options)[1].iterations]
         np.testing.assert_allclose(
-            [iteration["chi2"] for iteration in document["iterations"]], expected, rtol=1e-9
+            [iteration["chi2"] for iteration in document["iterations"]], expected, rtol=1e-7
         )
         assert {rank["device"] for rank in document["ranks"] if rank["edges"]} == {"vulkan:0"}
 

@@ -4,12 +4,12 @@ import threading
 
 import numpy as np
 import pytest
-from rank_programs import PROBLEMS, adjustment, estimates
+from rank_programs import PROBLEMS, adjustment, estimates, on_all, request_all
 
 import graphopt
 from graphopt.distributed import solver
 from graphopt.distributed.communicator import RankError
-from graphopt.distributed.optimize import distributed_rules
+from graphopt.distributed.options import distributed_rules
 from graphopt.distributed.resident import ResidentPart
 
 pytest.importorskip("graphopt._vulkan", reason="graphopt was built without Vulkan")
@@ -28,7 +28,7 @@ def chi2_of(summary):
 def test_ranks_take_the_steps_of_one_process(name, device):
     """Chi2 per iteration to 1e-9, devices and cores together as well."""
     graph = PROBLEMS[name]()
-    found = graphopt.distributed.optimize(graph, None, "lm", 6, device=device, **EXACTLY)
+    found = on_all(graph, None, "lm", 6, device=device, **EXACTLY)
     expected = graphopt.optimize(PROBLEMS[name](), "lm", 6, device="cpu", **EXACTLY)
     np.testing.assert_allclose(chi2_of(found), chi2_of(expected), rtol=1e-9)
     assert graph.chi2() == pytest.approx(expected.final_chi2, rel=1e-9)
@@ -49,9 +49,7 @@ def test_ranks_take_the_steps_of_one_process(name, device):
 def test_ways_to_compute_it(options):
     """What is stored, what preconditions, and algorithms that ask for vectors."""
     device, options = options.copy(), {"method": "lm", **options}
-    found = graphopt.distributed.optimize(
-        adjustment(), None, max_iterations=5, device=DEVICES[0], **EXACTLY, **options
-    )
+    found = on_all(adjustment(), None, max_iterations=5, device=DEVICES[0], **EXACTLY, **options)
     on_cpu = {name: value for name, value in options.items() if name != "schedule"}
     if device.get("method") == "auto":
         on_cpu["options"] = distributed_rules(graphopt.AutoOptions())
@@ -62,7 +60,7 @@ def test_ways_to_compute_it(options):
 def test_mixed_precision_ends_as_on_one_device():
     """And goes on in double where that decides."""
     options = {"schur": "implicit", "precision": "mixed"}
-    found = graphopt.distributed.optimize(adjustment(), None, "lm", 20, device=DEVICES[0], **options)
+    found = on_all(adjustment(), None, "lm", 20, device=DEVICES[0], **options)
     expected = graphopt.optimize(adjustment(), "lm", 20, device="vulkan:0", **options)
     assert found.final_chi2 == pytest.approx(expected.final_chi2, rel=1e-6)
     assert found.precision == expected.precision
@@ -73,7 +71,7 @@ def test_the_same_bits_every_time():
     """For a number of ranks."""
     first, second = adjustment(), adjustment()
     chi2 = [
-        chi2_of(graphopt.distributed.optimize(graph, None, "lm", 6, device=DEVICES[2], schur="implicit"))
+        chi2_of(on_all(graph, None, "lm", 6, device=DEVICES[2], schur="implicit"))
         for graph in (first, second)
     ]
     assert chi2[0] == chi2[1]
@@ -108,9 +106,9 @@ def test_native_iterations_have_the_bits_of_python(monkeypatch, precision):
     """Ranks of MPI iterate in Python, threads in native code: the same steps."""
     options = {"device": DEVICES[2], "schur": "implicit", "precision": precision}
     first, second = adjustment(), adjustment()
-    natively = graphopt.distributed.optimize(first, None, "lm", 5, **options)
+    natively = on_all(first, None, "lm", 5, **options)
     monkeypatch.setattr(solver, "iterates_natively", lambda comm, own: False)
-    in_python = graphopt.distributed.optimize(second, None, "lm", 5, **options)
+    in_python = on_all(second, None, "lm", 5, **options)
     assert chi2_of(natively) == chi2_of(in_python)
     assert estimates(first) == estimates(second)
 
@@ -129,16 +127,16 @@ def test_a_rank_that_fails_ends_those_who_wait_for_it_natively(monkeypatch):
 
     monkeypatch.setattr(solver, "iterate_natively", failing)
     with pytest.raises(RankError, match="Rank 1: no memory left"):
-        graphopt.distributed.optimize(adjustment(), None, "lm", 5, device=DEVICES[0], schur="implicit")
+        on_all(adjustment(), None, "lm", 5, device=DEVICES[0], schur="implicit")
 
 
 def run_alone(device):
     """One rank, in the code of several."""
+    from graphopt.distributed.call import optimize_rank
     from graphopt.distributed.communicator import ThreadCommunicator
-    from graphopt.distributed.optimize import RankRequest, optimize_rank
     from graphopt.linear.options import SolverOptions
 
-    wanted = RankRequest("lm", 3, solver=SolverOptions(device=device, schur="implicit"))
+    wanted = request_all("lm", 3, solver=SolverOptions(device=device, schur="implicit"))
     return optimize_rank(adjustment(), ThreadCommunicator(), wanted)
 
 
@@ -149,7 +147,6 @@ def test_auto_iterates_on_devices(monkeypatch):
     monkeypatch.setattr(
         ResidentPart, "of", classmethod(lambda cls, *given: made.append(plain(cls, *given)) or made[-1])
     )
-    monkeypatch.setattr(solver, "ON_DEVICE", 30)
-    summary = graphopt.distributed.optimize(adjustment(), None, "lm", 3, device=DEVICES[0])
+    summary = on_all(adjustment(), None, "lm", 3, device=DEVICES[0])
     assert summary.schur == "implicit"
     assert [type(part) for part in made] == [ResidentPart] * 2

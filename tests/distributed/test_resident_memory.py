@@ -11,9 +11,8 @@ from pathlib import Path
 
 import numpy as np
 import pytest
-from rank_programs import PROBLEMS, estimates
+from rank_programs import PROBLEMS, estimates, on_all
 
-import graphopt
 from graphopt.device.vulkan import VulkanDevice
 from graphopt.distributed.resident import ResidentIterating
 
@@ -34,7 +33,7 @@ WAYS = [
 def run(name, options):
     """Chi2 per iteration and estimates."""
     graph = PROBLEMS[name]()
-    summary = graphopt.distributed.optimize(graph, None, "lm", 3, device=DEVICES, schur="implicit", **options)
+    summary = on_all(graph, None, "lm", 3, device=DEVICES, schur="implicit", **options)
     return [iteration.chi2 for iteration in summary.iterations], estimates(graph)
 
 
@@ -74,7 +73,7 @@ def test_what_is_not_cleared_is_found(monkeypatch):
 SYNCHRONIZATION = """
 import gc, json, sys
 sys.path.insert(0, sys.argv[1])
-from rank_programs import PROBLEMS
+from rank_programs import PROBLEMS, on_all
 import graphopt
 from graphopt.device.recording import VulkanRecorder
 from graphopt.device.vulkan import VulkanDevice
@@ -82,7 +81,7 @@ if sys.argv[2] == "without barriers":
     VulkanRecorder.barrier = lambda self: self
 for name, options in json.loads(sys.argv[3]):
     two = {"device": "vulkan:0,vulkan:0", "schur": "implicit"}
-    graphopt.distributed.optimize(PROBLEMS[name](), None, "lm", 2, **two, **options)
+    on_all(PROBLEMS[name](), None, "lm", 2, **two, **options)
 devices = [one for one in gc.get_objects() if isinstance(one, VulkanDevice)]
 print(json.dumps([[one.access for one in devices], [text for one in devices for text in one.messages]]))
 """

@@ -6,14 +6,14 @@ import weakref
 
 import numpy as np
 import pytest
-from rank_programs import PROBLEMS, adjustment, answer, estimates, free_adjustment, why_not
+from rank_programs import PROBLEMS, adjustment, answer, estimates, free_adjustment, on_all, why_not
 
 import graphopt
 from graphopt.distributed import session
 from graphopt.distributed.communicator import RankError
 from graphopt.solver.reuse import forget
 
-optimize = importlib.import_module("graphopt.distributed.optimize")
+optimize = importlib.import_module("graphopt.distributed.call")
 
 CASES = [
     ("adjustment", {"device": "cpu,cpu"}),
@@ -59,15 +59,15 @@ def test_the_second_call_has_the_bits_of_a_first_one(name, options, dealt):
         pytest.importorskip("graphopt._vulkan", reason="graphopt was built without Vulkan")
     graph = PROBLEMS[name]()
     start = [vertex_set.estimate.copy() for vertex_set in graph.vertex_sets]
-    graphopt.distributed.optimize(graph, None, **options)
+    on_all(graph, None, **options)
     ranks = options["device"].count(",") + 1
     assert len(dealt) == ranks
     for vertex_set, values in zip(graph.vertex_sets, start, strict=True):
         vertex_set.estimate[...] = values
-    again = graphopt.distributed.optimize(moved(graph), None, **options)
+    again = on_all(moved(graph), None, **options)
     assert len(dealt) == ranks
     other = moved(PROBLEMS[name]())
-    expected = graphopt.distributed.optimize(other, None, **options)
+    expected = on_all(other, None, **options)
     assert chi2_of(again) == chi2_of(expected)
     assert estimates(graph) == estimates(other)
     assert (again.vertices, again.edges, again.fixed_by_gauge) == (
@@ -111,50 +111,50 @@ def without_kernel(graph):
 def test_what_has_changed_is_seen(change, dealt):
     """Measurements go to the ranks, for the rest they are dealt anew."""
     graph, other = free_adjustment(), free_adjustment()
-    graphopt.distributed.optimize(graph, None, "lm", 2, device="cpu,cpu")
+    on_all(graph, None, "lm", 2, device="cpu,cpu")
     for mine, theirs in zip(graph.vertex_sets, other.vertex_sets, strict=True):
         theirs.estimate[...] = mine.estimate
     for changed in (graph, other):
         change(changed)
     before = len(dealt)
-    found = graphopt.distributed.optimize(graph, None, "lm", 3, device="cpu,cpu")
+    found = on_all(graph, None, "lm", 3, device="cpu,cpu")
     assert len(dealt) - before == (0 if change is measured else 2)
-    assert chi2_of(found) == chi2_of(graphopt.distributed.optimize(other, None, "lm", 3, device="cpu,cpu"))
+    assert chi2_of(found) == chi2_of(on_all(other, None, "lm", 3, device="cpu,cpu"))
 
 
 def test_other_options_and_ranks_are_others(dealt):
     """What was kept for three ranks serves no two."""
     graph = adjustment()
     for device, options in [("cpu,cpu,cpu", {}), ("cpu,cpu", {}), ("cpu,cpu", {"schur": "implicit"})]:
-        graphopt.distributed.optimize(graph, None, "lm", 2, device=device, **options)
+        on_all(graph, None, "lm", 2, device=device, **options)
     assert len(dealt) == 3 + 2 + 2
-    graphopt.distributed.optimize(graph, None, "lm", 2, device="cpu,cpu", schur="implicit")
+    on_all(graph, None, "lm", 2, device="cpu,cpu", schur="implicit")
     assert len(dealt) == 7
 
 
 def test_a_call_that_fails_leaves_nothing(dealt):
     """And the next one starts anew."""
     graph = adjustment()
-    graphopt.distributed.optimize(graph, None, "lm", 1, device="cpu,cpu")
+    on_all(graph, None, "lm", 1, device="cpu,cpu")
 
     def fail(done):
         raise ValueError("mine")
 
     with pytest.raises((RankError, ValueError), match="mine"):
-        graphopt.distributed.optimize(graph, None, "lm", 2, device="cpu,cpu", callback=fail)
+        on_all(graph, None, "lm", 2, device="cpu,cpu", callback=fail)
     assert graph not in session._known
-    graphopt.distributed.optimize(graph, None, "lm", 2, device="cpu,cpu")
+    on_all(graph, None, "lm", 2, device="cpu,cpu")
     assert len(dealt) == 4
     with pytest.raises(graphopt.GraphOptError):
-        graphopt.distributed.optimize(graph, None, "newton", device="cpu,cpu")
-    assert graphopt.distributed.optimize(graph, None, "lm", 2, device="cpu,cpu").iterations
+        on_all(graph, None, "newton", device="cpu,cpu")
+    assert on_all(graph, None, "lm", 2, device="cpu,cpu").iterations
 
 
 @pytest.mark.parametrize("how", ["deleted", "forgotten"])
 def test_what_is_kept_goes_with_the_graph(how):
     """Shares and block solvers of all ranks."""
     graph = adjustment()
-    graphopt.distributed.optimize(graph, None, "lm", 1, device="cpu,cpu")
+    on_all(graph, None, "lm", 1, device="cpu,cpu")
     number = session._known[graph].number
     kept = [weakref.ref(own.share) for own in session._own[number].values()]
     assert len(kept) == 2

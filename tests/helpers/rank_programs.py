@@ -11,13 +11,16 @@ import signal
 import subprocess
 import sys
 import tempfile
+import time
 from functools import cache
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 from processes import completed
 
 import graphopt
+from graphopt.distributed.options import RankRequest
 from graphopt.distributed.part import SolverPart
 from graphopt.errors import DeviceError
 from graphopt.graph import Graph
@@ -64,37 +67,46 @@ PROBLEMS = {
     name: globals()[name] for name in ("adjustment", "free_adjustment", "sphere", "mixed", "triangle")
 }
 
+EXACTLY = {"linear_solver": "pcg", "pcg_tolerance": 1e-26}
 EXACT = [
-    ("adjustment", {"method": "lm"}),
-    ("adjustment", {"method": "gn"}),
-    ("adjustment", {"method": "dogleg"}),
-    ("adjustment", {"method": "auto"}),
-    ("adjustment", {"method": "auto", "schur": "off"}),
-    ("adjustment", {"method": "lm", "linear_solver": "cholesky"}),
-    ("free_adjustment", {"method": "lm"}),
-    ("mixed", {"method": "lm"}),
-    ("sphere", {"method": "gn"}),
-    ("sphere", {"method": "dogleg"}),
-    ("sphere", {"method": "auto"}),
-    ("triangle", {"method": "gn"}),
+    ("adjustment", {"method": "lm", **EXACTLY}),
+    ("adjustment", {"method": "gn", **EXACTLY}),
+    ("adjustment", {"method": "dogleg", **EXACTLY}),
+    ("adjustment", {"method": "lm", "schur": "explicit", **EXACTLY}),
+    ("free_adjustment", {"method": "lm", **EXACTLY}),
+    ("mixed", {"method": "lm", "schur": "implicit", **EXACTLY}),
+    ("sphere", {"method": "gn", **EXACTLY}),
+    ("sphere", {"method": "dogleg", **EXACTLY}),
+    ("triangle", {"method": "gn", **EXACTLY}),
 ]
-"""Problem and options of runs with exact solves."""
+"""Problem and options of runs whose steps are exact to rounding."""
 
 ON_DEVICE = [
-    ("adjustment", {"method": "lm"}),
-    ("adjustment", {"method": "lm", "schur": "implicit", "pcg_tolerance": 1e-20}),
-    ("mixed", {"method": "lm", "schur": "implicit", "pcg_tolerance": 1e-20}),
-    ("sphere", {"method": "gn"}),
-    ("triangle", {"method": "gn"}),
+    ("adjustment", {"method": "lm", "schur": "implicit", **EXACTLY}),
+    ("mixed", {"method": "lm", "schur": "implicit", **EXACTLY}),
+    ("sphere", {"method": "gn", **EXACTLY}),
+    ("triangle", {"method": "gn", **EXACTLY}),
 ]
 
 ITERATED = [
     ("adjustment", {"method": "lm", "linear_solver": "pcg"}),
+    ("adjustment", {"method": "auto"}),
+    ("adjustment", {"method": "auto", "schur": "off"}),
     ("adjustment", {"method": "lm", "schur": "implicit", "preconditioner": "hpp"}),
     ("mixed", {"method": "auto", "schur": "implicit"}),
-    ("sphere", {"method": "auto", "linear_solver": "pcg"}),
+    ("sphere", {"method": "auto"}),
 ]
 """Runs with conjugate gradients."""
+
+
+def on_all(graph, comm, *arguments, **options):
+    """`graphopt.distributed.optimize` over all ranks, also where fewer would be faster."""
+    return graphopt.distributed.optimize(graph, comm, *arguments, **{"ranks": "all", **options})
+
+
+def request_all(*arguments, **options):
+    """What `on_all` asks for."""
+    return RankRequest(*arguments, **{"ranks": "all", **options})
 
 
 def estimates(graph: Graph) -> list:
@@ -110,7 +122,7 @@ def _world():
 
 def _solved(comm, name: str, options: dict) -> dict:
     graph = PROBLEMS[name]() if comm.rank == 0 else None
-    summary = graphopt.distributed.optimize(graph, comm, max_iterations=MOST_ITERATIONS, **options)
+    summary = on_all(graph, comm, max_iterations=MOST_ITERATIONS, **options)
     document = summary.to_dict()
     document["graph_chi2"] = None if graph is None else graph.chi2()
     document["estimates"] = None if graph is None else estimates(graph)
@@ -141,7 +153,7 @@ def dying(path: str, how: str) -> None:
                 os.kill(os.getpid(), signal.SIGKILL)
             SolverPart.linearize = out_of_memory if how == "memory" else lost_device
 
-    graphopt.distributed.optimize(graph, comm, "lm", 10, callback=act, checkpoint=path, every=1)
+    on_all(graph, comm, "lm", 10, callback=act, checkpoint=path, every=1)
 
 
 def out_of_memory(part):
@@ -170,7 +182,7 @@ def raising() -> list[str]:
     found = []
     for options in ({"callback": fail}, {"method": "newton"}, {"schur": "implicit", "fix": [10**6]}):
         try:
-            graphopt.distributed.optimize(adjustment() if comm.rank == 0 else None, comm, **options)
+            on_all(adjustment() if comm.rank == 0 else None, comm, **options)
             found.append("nothing")
         except graphopt.GraphOptError as error:
             found.append(f"{type(error).__name__}: {error}")
@@ -189,7 +201,7 @@ def failing() -> list:
         if comm.rank == 1:
             setattr(SolverPart, name, lambda part, *given: out_of_memory(part))
         try:
-            graphopt.distributed.optimize(adjustment() if comm.rank == 0 else None, comm, "lm", 3)
+            on_all(adjustment() if comm.rank == 0 else None, comm, "lm", 3)
             caught.append("nothing")
         except (graphopt.GraphOptError, MemoryError) as error:
             caught.append(f"{type(error).__name__}: {error}")
@@ -200,7 +212,7 @@ def failing() -> list:
         duplicate = comm.Dup()
         MpiCommunicator.of(duplicate).sum(np.ones(3))
         duplicate.Free()
-    summary = graphopt.distributed.optimize(adjustment() if comm.rank == 0 else None, comm, "lm", 3)
+    summary = on_all(adjustment() if comm.rank == 0 else None, comm, "lm", 3)
     expected = graphopt.optimize(adjustment(), "lm", 3).final_chi2
     return comm.allgather([caught, summary.final_chi2, expected])
 
@@ -216,13 +228,13 @@ def stopping() -> list:
             seen.append([done.chi2, graph.chi2()])
         return not (comm.rank == 1 and done.iteration == 1)
 
-    summary = graphopt.distributed.optimize(graph, comm, "lm", 10, callback=watch)
+    summary = on_all(graph, comm, "lm", 10, callback=watch)
     return [comm.allgather([len(summary.iterations), summary.termination.name]), seen]
 
 
 def again() -> list:
     """Of each rank: block solvers made in two calls from the same estimates, and chi2 of both."""
-    optimize = sys.modules["graphopt.distributed.optimize"]
+    optimize = sys.modules["graphopt.distributed.call"]
 
     comm = _world()
     graph = adjustment() if comm.rank == 0 else None
@@ -233,9 +245,56 @@ def again() -> list:
     for _ in range(2):
         for number, values in enumerate(start):
             graph.vertex_sets[number].estimate[...] = values
-        summary = graphopt.distributed.optimize(graph, comm, "lm", 4)
+        summary = on_all(graph, comm, "lm", 4)
         found.append([iteration.chi2 for iteration in summary.iterations])
     return comm.allgather([len(made), *found])
+
+
+def fewer() -> list:
+    """Of one rank and of two of three: iterations that each rank hears of, how it ends, chi2 of its graph.
+
+    Rank 2 stops in the second iteration.
+    """
+    from graphopt.distributed.worth import Worth
+
+    comm, found = _world(), []
+    for worth in (Worth(1, "alone", is_alone=True), Worth(2, "two")):
+        sys.modules["graphopt.distributed.call"].ranks_worth = lambda *given, worth=worth: worth
+        graph, seen = adjustment(), []
+
+        def watch(done, seen=seen):
+            seen.append(done.iteration)
+            return not (comm.rank == 2 and done.iteration == 1)
+
+        summary = graphopt.distributed.optimize(graph, comm, "lm", 10, callback=watch)
+        ranks = [rank["rank"] for rank in summary.ranks]
+        found.append([seen, summary.termination.name, ranks, summary.final_chi2, graph.chi2()])
+    return comm.allgather(found)
+
+
+def disagreeing() -> list:
+    """What each rank is told where an option or a graph of rank 1 is another one, and the seconds."""
+    comm, found = _world(), []
+    other = adjustment() if comm.rank == 0 else sphere()
+    for graph, options in (
+        (adjustment() if comm.rank == 0 else None, {"method": "lm" if comm.rank == 0 else "gn"}),
+        (adjustment() if comm.rank == 0 else None, {"time_limit": None if comm.rank == 0 else -1.0}),
+        (other, {}),
+    ):
+        start = time.perf_counter()
+        try:
+            graphopt.distributed.optimize(graph, comm, **options)
+            found.append(["nothing", 0.0])
+        except graphopt.GraphOptError as error:
+            found.append([f"{type(error).__name__}: {error}", time.perf_counter() - start])
+    return comm.allgather(found)
+
+
+def hosts() -> list:
+    """Names of the ranks' hosts; chi2 per iteration, and estimates."""
+    document = _solved(_world(), "adjustment", {"method": "lm", "schur": "implicit"})
+    chi2 = [iteration["chi2"] for iteration in document["iterations"]]
+    return [[rank["host"] for rank in document["ranks"]], chi2, document["estimates"]]
 
 
 def by_pages() -> list:
@@ -249,12 +308,27 @@ def by_pages() -> list:
     return found
 
 
-_PROGRAMS = (cases, on_device, dying, resumed, raising, failing, stopping, again, by_pages)
+_PROGRAMS = (
+    cases,
+    on_device,
+    dying,
+    resumed,
+    raising,
+    failing,
+    stopping,
+    again,
+    fewer,
+    disagreeing,
+    hosts,
+    by_pages,
+)
 PROGRAMS = {program.__name__: program for program in _PROGRAMS}
 
 
-def launch(num_ranks: int, *arguments: str, timeout: float = 120.0, **environment: str):
-    """The finished process of `num_ranks` ranks."""
+def launch(
+    num_ranks: int, *arguments: str, timeout: float = 120.0, inside=(), options=(), **environment: str
+):
+    """The finished process of `num_ranks` ranks; inside: what starts mpirun, options: more of its own."""
     settings = {
         "OMPI_ALLOW_RUN_AS_ROOT": "1",
         "OMPI_ALLOW_RUN_AS_ROOT_CONFIRM": "1",
@@ -263,7 +337,9 @@ def launch(num_ranks: int, *arguments: str, timeout: float = 120.0, **environmen
         "PYTHONPATH": os.pathsep.join([str(Path(graphopt.__file__).parents[1]), str(HERE.parent)]),
     }
     command = [
+        *inside,
         mpirun() or "mpirun",
+        *options,
         "--oversubscribe",
         "--bind-to",
         "none",
@@ -274,7 +350,7 @@ def launch(num_ranks: int, *arguments: str, timeout: float = 120.0, **environmen
     return completed([*command, *arguments], timeout=timeout, env={**os.environ, **settings, **environment})
 
 
-def answer(num_ranks: int, *arguments: str, **environment: str):
+def answer(num_ranks: int, *arguments: str, **environment: Any):
     """What a program of this module finds."""
     with tempfile.TemporaryDirectory() as folder:
         path = Path(folder) / "answer.json"

@@ -9,6 +9,7 @@ from vulkan_devices import shared_device
 
 from graphopt.vulkan.cholesky import TrialFactorization, analyse
 from graphopt.vulkan.cholesky.bordered import BorderedCholesky, is_possible
+from graphopt.vulkan.kernels.damping import HEADER, given
 from graphopt.vulkan.program import Context, Program
 
 SIZES = [
@@ -39,7 +40,7 @@ class Trials:
         self.context = context = Context(shared_device(access), "double")
         self.trial = TrialFactorization(context, pattern, dense=True)
         self.values, self.damping, self.b = (
-            context.reals(size) for size in (pattern.values_size, pattern.dim, pattern.dim)
+            context.reals(size) for size in (pattern.values_size, HEADER + pattern.dim, pattern.dim)
         )
         self.x = context.reals(pattern.dim + room)
         self.status = context.device.upload(np.zeros(8, np.uint32))
@@ -52,7 +53,7 @@ class Trials:
 
     def solve(self, values, damping, b):
         """x (dim,), and whether all pivots were good."""
-        for buffer, numbers in ((self.values, values), (self.damping, damping), (self.b, b)):
+        for buffer, numbers in ((self.values, values), (self.damping, given(damping)), (self.b, b)):
             self.context.device.write(buffer, numbers)
         self.program.run()
         return self.context.download(self.x, self.pattern.dim), self.trial.is_definite

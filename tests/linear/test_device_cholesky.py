@@ -20,6 +20,7 @@ from graphopt.linear import SparseCholesky
 from graphopt.vulkan.cholesky import DeviceCholesky, RefinedCholesky, analyse, factor, memory, work
 from graphopt.vulkan.cholesky import analysis as analysis_module
 from graphopt.vulkan.cholesky import inverse as inverse_module
+from graphopt.vulkan.kernels.damping import given
 
 UNIT = {"double": 2.2e-16, "mixed": 1.2e-7}
 
@@ -173,7 +174,7 @@ def test_refinement_of_a_float32_factor(access, name):
     analysis = analyse(pattern, ordering)
     solver = RefinedCholesky(device, pattern, analysis=analysis)
     assert solver.memory_bytes < DeviceCholesky(device, pattern, analysis=analysis).memory_bytes * 1.2
-    numbers, shift, rhs = (device.upload(array) for array in (values, damping, b))
+    numbers, shift, rhs = (device.upload(array) for array in (values, given(damping), b))
     x = device.allocate(8 * pattern.dim)
     for extra, dense in ((None, to_dense(pattern, values)), (shift, damped(pattern, values, damping))):
         recorder = device.record()

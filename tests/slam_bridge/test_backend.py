@@ -15,7 +15,7 @@ PATH = Path(__file__).parents[2] / "examples" / "slam_backend.py"
 IDENTITY = np.array([0.0, 0, 0, 0, 0, 0, 1])
 
 
-@pytest.mark.parametrize("seed", [0])
+@pytest.mark.parametrize("seed", [0, 3, 8])
 def test_a_back_end_maps_a_sequence(seed, capsys, monkeypatch):
     """The example: from IMU and pixels with mismatches to centimetres, and the loop is taken."""
     spec = importlib.util.spec_from_file_location("slam_backend", PATH)

@@ -3,6 +3,7 @@
 import numpy as np
 import pytest
 
+from graphopt import Graph, optimize
 from graphopt.errors import OptionError
 from graphopt.types.robust_kernels import KERNELS, robust_kernel
 
@@ -47,3 +48,32 @@ def test_unknown_kernel_is_refused(name):
     """The error lists the known kernels."""
     with pytest.raises(OptionError, match=r"Huber \(1\)"):
         robust_kernel(name)
+
+
+@pytest.mark.parametrize("kernel", KERNELS[1:], ids=lambda kernel: kernel.name)
+def test_below_zero_a_kernel_leaves_chi2_as_it_is(kernel):
+    """Of indefinite information: no logarithm, root or pole; no warning, at any size."""
+    chi2, width = -np.array([1e-12, 0.3, 1.0, 2.25, 7.0, 1e5, 1e200]), np.float64(1.5)
+    rho, weight = kernel.function(chi2, width)
+    np.testing.assert_array_equal(rho, chi2)
+    np.testing.assert_array_equal(weight, np.ones(len(chi2)))
+
+
+def two_edges(kernel, *signs):
+    """A chain of three poses; the information of each edge times its sign."""
+    graph = Graph()
+    graph.add_vertices("VERTEX_SE2", [0, 1, 2], [[0, 0, 0], [1, 0, 0], [2, 3, 0]])
+    measured = [[1.2, 0, 0.1], [1, 0, 0.1]]
+    information = [sign * np.diag([1.0, 4.0, 1.0]) for sign in signs]
+    graph.add_edges("EDGE_SE2", [[0, 1], [1, 2]], measured, information, kernel=kernel, kernel_width=1.0)
+    return graph
+
+
+@pytest.mark.parametrize("kernel", KERNELS[1:], ids=lambda kernel: kernel.name)
+def test_graphs_with_indefinite_information_have_a_chi2(kernel):
+    """In numpy and in the compiled program: the sum of a robustified square and a negative one."""
+    small, large = two_edges(None, 1, 0).chi2(), two_edges(None, 0, 1).chi2()
+    expected = float(kernel.function(np.float64(small), np.float64(1.0))[0]) - large
+    graph = two_edges(kernel.name, 1, -1)
+    np.testing.assert_allclose(graph.chi2(), expected, rtol=1e-12)
+    np.testing.assert_allclose(optimize(graph, "lm", 1).initial_chi2, expected, rtol=1e-12)

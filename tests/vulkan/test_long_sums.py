@@ -6,9 +6,8 @@ import json
 
 import numpy as np
 import pytest
+from device_solvers import close, num_cut, on_cpu, resident
 from long_graphs import curve_fit, shared_calibration
-from reference import ReferenceSolver
-from resident_graphs import mixed_plane, mixed_space
 from vulkan_devices import VARIANTS, shared_device
 from vulkan_graphs import bundle_adjustment, pose_graph
 
@@ -18,14 +17,10 @@ from graphopt.errors import OptionError
 from graphopt.linear.options import SolverOptions
 from graphopt.optimizer import optimize
 from graphopt.problem.structure import Structure
-from graphopt.solver.cpu import CpuBlockSolver
 from graphopt.solver.trial import Damping
 from graphopt.vulkan.data import views as long_sums
 from graphopt.vulkan.data.views import edge_view
-from graphopt.vulkan.plan.configuration import Configuration
-from graphopt.vulkan.solver import create
 
-SMALL = {"plane": mixed_plane, "space": mixed_space, "bundle": bundle_adjustment, "poses": pose_graph}
 PRODUCTS = ["blocks", "matrix-free", "jacobians"]
 ALL_PRODUCTS = [*PRODUCTS, "jp"]
 SCHEDULES = [
@@ -35,102 +30,11 @@ SCHEDULES = [
 TOLERANCE = {"double": 1e-11, "mixed": 2e-6}
 
 
-@pytest.fixture
-def everything_is_long(monkeypatch):
-    """Limits so low that small graphs have long destinations and blocks of many parts, beside short ones."""
-    limits = {"LONG": 6, "LONG_SHARE": 1 << 20, "PART": 4, "LONG_BLOCK": 1, "BLOCK_PART": 1}
-    for name, value in limits.items():
-        monkeypatch.setattr(long_sums, name, value)
-
-
 @pytest.fixture(params=[VARIANTS[0], VARIANTS[3]], ids="-".join)
 def variant(request):
     """Both kinds of buffers and both precisions; afterwards the validation layer has said nothing."""
     yield request.param
     assert shared_device(request.param[0]).messages == []
-
-
-def resident(graph, variant=("address", "double"), schur="off", schedule="blocks"):
-    """A resident solver on the shared device."""
-    access, precision = variant
-    options = SolverOptions("vulkan", "pcg", schur, precision, schedule)
-    configuration = Configuration("pcg", schur, tolerance=1e-24)
-    structure = Structure(graph.select())
-    return create(graph, structure, options, device=shared_device(access), configuration=configuration)
-
-
-def on_cpu(graph):
-    """The CPU's solver of a graph."""
-    return CpuBlockSolver(graph, Structure(graph.select()), SolverOptions("cpu", "cholesky"))
-
-
-def close(actual, expected, tolerance):
-    """Equal to `tolerance` of the largest entry."""
-    np.testing.assert_allclose(actual, expected, rtol=0, atol=tolerance * np.abs(expected).max())
-
-
-def num_long(solver):
-    """Destinations of all views that are cut, and blocks."""
-    edges = solver._linearizer.edges
-    views = [view.view.long for group in edges for view in group.views.values()]
-    destinations = sum(len(view.part) - 1 for view in views if view is not None)
-    blocks = sum(pair.pairs.num_blocks - pair.num_short for group in edges for pair in group.pairs)
-    return destinations, blocks
-
-
-def check_linearization(device, host, tolerance, all_of_h):
-    """chi2, H, b, its diagonal and a product."""
-    assert device.linearize() == pytest.approx(host.linearize(), rel=min(tolerance, 1e-9))
-    if all_of_h:
-        close(device.system.values, host.values, tolerance)
-    close(device.b, host.b, tolerance)
-    close(device.diagonal, host.diagonal, tolerance)
-    vector = np.random.default_rng(0).normal(size=host.dim)
-    close(device.multiply(vector), host.multiply(vector), 10 * tolerance)
-
-
-@pytest.mark.usefixtures("everything_is_long")
-@pytest.mark.parametrize("schedule", SCHEDULES)
-@pytest.mark.parametrize("name", SMALL)
-def test_every_kind_of_edge(name, schedule, variant):
-    """H, b and products are the CPU's where nearly every sum has parts, eliminated landmarks' too."""
-    device, host = resident(SMALL[name](), variant, schedule=schedule), on_cpu(SMALL[name]())
-    check_linearization(device, host, TOLERANCE[variant[1]], schedule.startswith("blocks"))
-    destinations, blocks = num_long(device)
-    assert destinations >= {"plane": 15, "space": 1, "bundle": 4, "poses": 0}[name]
-    assert blocks > 0 or name != "plane" or not schedule.startswith("blocks")
-
-
-@pytest.mark.usefixtures("everything_is_long")
-@pytest.mark.parametrize("schedule", SCHEDULES)
-@pytest.mark.parametrize("name", ["plane", "bundle"])
-def test_trials_with_schur_complements(name, schedule, variant):
-    """Steps through an implicit Schur complement whose landmarks are long: those of the CPU."""
-    device = resident(SMALL[name](), variant, "implicit", schedule)
-    host = on_cpu(SMALL[name]())
-    device.linearize()
-    host.linearize()
-    is_double = variant[1] == "double"
-    for damping in (Damping(0.3), Damping(0.5, True, 2.0, 40.0)):
-        actual, expected = device.trial(damping), host.trial(damping)
-        assert actual.solved
-        assert actual.chi2 == pytest.approx(expected.chi2, rel=1e-8 if is_double else 1e-4)
-        close(device.dx, host.dx, 1e-5 if is_double else 1e-3)
-        device.pop()
-        host.pop()
-
-
-@pytest.mark.usefixtures("everything_is_long")
-@pytest.mark.parametrize("schedule", SCHEDULES)
-def test_edges_that_name_a_vertex_twice(schedule):
-    """Their cross terms, which go to diagonal blocks, are cut as well."""
-    graph = mixed_plane(loops=True)
-    device = resident(graph, schedule=schedule)
-    reference = ReferenceSolver(graph, Structure(graph.select()))
-    assert device.linearize() == pytest.approx(reference.linearize(), rel=1e-12)
-    close(device.b, reference.b, 1e-7)
-    vector = np.random.default_rng(0).normal(size=device.dim)
-    close(device.multiply(vector), reference.multiply(vector), 1e-7)
 
 
 def curve_by_numpy(graph):
@@ -173,7 +77,7 @@ def test_a_curve_in_20000_edges(schedule, variant):
     close(device.diagonal, np.diag(h), tolerance)
     for vector in np.eye(4):
         close(device.multiply(vector), h @ vector, tolerance)
-    destinations, blocks = num_long(device)
+    destinations, blocks = num_cut(device)
     assert destinations == 3
     assert blocks == schedule.startswith("blocks")
 
@@ -183,13 +87,16 @@ def test_a_curve_in_20000_edges(schedule, variant):
 def test_long_landmarks(num_devices, cut, schedule):
     """Eliminated vertices with very many edges, in steps through the implicit Schur complement."""
     graphs = [curve_fit(num_devices=num_devices, marginalized=True) for _ in range(2)]
-    device, host = resident(graphs[0], schur="implicit", schedule=schedule), on_cpu(graphs[1])
+    device, host = (
+        resident(graphs[0], schur="implicit", schedule=schedule, tolerance=1e-24),
+        on_cpu(graphs[1]),
+    )
     assert device.linearize() == pytest.approx(host.linearize(), rel=1e-12)
     close(device.b, host.b, 1e-11)
     actual, expected = device.trial(Damping(1e-3)), host.trial(Damping(1e-3))
     assert actual.chi2 == pytest.approx(expected.chi2, rel=1e-9)
     close(device.dx, host.dx, 1e-6)
-    assert num_long(device)[0] == 2 + cut
+    assert num_cut(device)[0] == 2 + cut
 
 
 @pytest.mark.parametrize("schedule", SCHEDULES)
@@ -205,35 +112,6 @@ def test_a_shared_calibration(schur, schedule):
         [iteration.chi2 for iteration in expected.iterations],
         rtol=1e-7,
     )
-
-
-@pytest.mark.parametrize("masked", ["", "float64"])
-@pytest.mark.parametrize("schedule", SCHEDULES)
-def test_mixed_precision_reaches_the_minimum(schedule, masked, monkeypatch):
-    """With float64 for residuals or with two floats."""
-    monkeypatch.setenv("GRAPHOPT_MASK_FEATURES", masked)
-    expected = optimize(curve_fit(num_devices=4), "lm", 15, device="cpu")
-    graph = curve_fit(num_devices=4)
-    options = {"linear_solver": "pcg", "schur": "off", "schedule": schedule, "precision": "mixed"}
-    actual = optimize(graph, "lm", 15, device="vulkan", **options)
-    assert actual.precision == "mixed"
-    assert actual.final_chi2 == pytest.approx(expected.final_chi2, rel=1e-6)
-
-
-@pytest.mark.parametrize("precision", ["double", "mixed"])
-@pytest.mark.parametrize("schedule", SCHEDULES)
-def test_two_runs_give_the_same_bits(schedule, precision):
-    """Of chi2 in every iteration and of the estimates."""
-    runs = []
-    for _ in range(2):
-        graph = shared_calibration(20, 300)
-        options = {"linear_solver": "pcg", "schur": "implicit", "schedule": schedule, "precision": precision}
-        summary = optimize(graph, "lm", 3, device="vulkan", **options)
-        estimates = [vertex_set.estimate.copy() for vertex_set in graph.vertex_sets]
-        runs.append(([iteration.chi2 for iteration in summary.iterations], estimates))
-    assert runs[0][0] == runs[1][0]
-    for array, other in zip(runs[0][1], runs[1][1], strict=True):
-        np.testing.assert_array_equal(array, other)
 
 
 def test_parts_cover_all_edges_of_long_destinations():
@@ -268,7 +146,7 @@ def test_hundreds_of_equal_vertices_are_not_cut():
 
 def test_the_double_solver_of_a_mixed_one_has_records_of_its_own():
     """H and b of both, one after the other, from the same edges and estimates."""
-    mixed = resident(bundle_adjustment(), ("address", "mixed"), "implicit", "matrix-free+scatter")
+    mixed = resident(bundle_adjustment(), ("address", "mixed"), "pcg", "implicit", "matrix-free+scatter")
     mixed.linearize()
     double, host = mixed.in_double(), on_cpu(bundle_adjustment())
     assert double.schedule == mixed.schedule == "matrix-free+scatter"
@@ -278,33 +156,6 @@ def test_the_double_solver_of_a_mixed_one_has_records_of_its_own():
     mixed.linearize()
     close(mixed.b, host.b, TOLERANCE["mixed"])
     close(double.diagonal, host.diagonal, TOLERANCE["double"])
-
-
-def test_pins_by_edge_type():
-    """Some edge types evaluated once, others anew, with any products; the summary and explain say which."""
-    pins = {"EDGE_SE2": "scatter", "EDGE_SE2_XY": "jacobians+scatter", "EDGE_SE2_LOTSOFXY": "gather"}
-    options = {"linear_solver": "pcg", "schur": "off"}
-    expected = optimize(mixed_plane(), "lm", 3, device="cpu", **options)
-    actual = optimize(mixed_plane(), "lm", 3, device="vulkan", schedule=pins, **options)
-    np.testing.assert_allclose(
-        [iteration.chi2 for iteration in actual.iterations],
-        [iteration.chi2 for iteration in expected.iterations],
-        rtol=1e-8,
-    )
-    solver = resident(mixed_plane(), schedule=pins)
-    solver.linearize()
-    words = dict(word.split("=") for word in solver.schedule.split(", "))
-    assert words["EDGE_SE2"].endswith("+scatter") and words["EDGE_SE2_XY"] == "jacobians+scatter"
-    assert not words["EDGE_SE2_LOTSOFXY"].endswith("+scatter")
-
-
-@pytest.mark.parametrize("products", PRODUCTS)
-def test_beside_merged_sums(products):
-    """Vertices whose sums come from one kernel, and an edge type that is evaluated once."""
-    pins = {"VERTEX_SE2": "merged", "VERTEX_XY": "merged", "EDGE_SE2_XY": f"{products}+scatter"}
-    pins |= dict.fromkeys(("EDGE_SE2", "EDGE_SE2_LOTSOFXY", "EDGE_TEST_MIDPOINT"), f"{products}+gather")
-    device, host = resident(mixed_plane(), schedule=pins), on_cpu(mixed_plane())
-    check_linearization(device, host, TOLERANCE["double"], products == "blocks")
 
 
 @pytest.mark.parametrize("schedule", ["scatter+blocks", "host+scatter", "blocks+blocks"])

@@ -2,90 +2,26 @@
 
 from __future__ import annotations
 
-import functools
 import json
 from dataclasses import replace
 
-import numpy as np
 import pytest
-from reference import ReferenceSolver
-from resident_graphs import mixed_plane
+from device_solvers import SCENES, close, merged, on_cpu, picture, robust_bundle
 from test_cost_model import H200
-from test_resident import DAMPINGS, GRAPHS, close, on_cpu
 from vulkan_devices import shared_device
-from vulkan_graphs import assert_same_path, bundle_adjustment
+from vulkan_graphs import bundle_adjustment
 
-import graphopt
 from graphopt import io
 from graphopt.cli.main import main
 from graphopt.errors import OptionError
-from graphopt.graph import Graph
 from graphopt.linear.options import SolverOptions
-from graphopt.optimizer import optimize
 from graphopt.problem.structure import Structure
 from graphopt.vulkan.kernels.merging import UnitWriter
 from graphopt.vulkan.plan.choice import choose_plan, configuration_of
-from graphopt.vulkan.plan.configuration import Configuration
 from graphopt.vulkan.plan.problem import problem_size
 from graphopt.vulkan.plan.search import predict
-from graphopt.vulkan.solver import ResidentBlockSolver
 
 PRODUCTS = ("blocks", "matrix-free", "jacobians")
-
-
-def robust_bundle() -> Graph:
-    """Bundle adjustment with two robust kernels: two edge sets on the same cameras and points."""
-    graph = bundle_adjustment()
-    edges = graph.edge_sets[0]
-    edges.kernel[::3] = 1
-    edges.kernel_width[:] = 2.0
-    return graph
-
-
-@functools.cache
-def picture_types():
-    """Pixels, and two types of edges on them."""
-    pixel = graphopt.group_type("MergedPixel", 1)
-
-    @graphopt.edge_type(tag="EDGE_MERGED_FIT", vertices=(pixel,), measurement_dim=1)
-    def EdgeMergedFit(value, measured):
-        """Difference to what was measured."""
-        return value - measured
-
-    @graphopt.edge_type(tag="EDGE_MERGED_STEP", vertices=(pixel, pixel), measurement_dim=1)
-    def EdgeMergedStep(first, second, wanted):
-        """Not linear, so that Jacobians matter."""
-        return np.sin(first) - second - wanted
-
-    return pixel, EdgeMergedFit, EdgeMergedStep
-
-
-def picture(rows=9, columns=14) -> Graph:
-    """An image with three stencils on its pixels; two of them are edges of one type."""
-    pixel, fit, step = picture_types()
-    graph = Graph()
-    rng = np.random.default_rng(4)
-    values = rng.normal(size=(rows, columns, 1))
-    grid = graph.add_grid(pixel, (rows, columns), estimates=values)
-    graph.add_stencil(fit, grid, [(0, 0)], values + 0.1)
-    for offset in ((0, 1), (1, 0)):
-        graph.add_stencil(step, grid, [(0, 0), offset], 0.1 * rng.normal(size=values.shape))
-    return graph
-
-
-ALL = {**GRAPHS, "robust bundle": robust_bundle, "picture": picture}
-
-
-def solver_of(graph, merged, access="address", schur="off", products="matrix-free", precision="double"):
-    """A resident solver; merged: all vertex sets, or none."""
-    structure = Structure(graph.select())
-    tolerance = 1e-24 if precision == "double" else 1e-9
-    configuration = Configuration("pcg", schur, tolerance=tolerance)
-    sets = frozenset(range(len(structure.selection.vertex_sets)) if merged else ())
-    chosen = (products,) * len(structure.groups)
-    return ResidentBlockSolver(
-        graph.parameter_sets, structure, shared_device(access), configuration, precision, chosen, sets
-    )
 
 
 @pytest.fixture(autouse=True)
@@ -110,73 +46,16 @@ def views_together(solver):
     ]
 
 
-@pytest.mark.parametrize(
-    "access,products",
-    [*(("address", product) for product in (*PRODUCTS, "jp")), ("storage", "jacobians")],
-)
-@pytest.mark.parametrize("name", ALL)
-def test_everything_equals_the_cpus(name, access, products):
-    """H, b, chi2, products, a trial of each kind of damping; two solvers leave the same bits."""
-    schur = "implicit" if name in ("plane", "bundle", "robust bundle") else "off"
-    one, other = (solver_of(ALL[name](), True, access, schur, products) for _ in range(2))
-    host = on_cpu(ALL[name]())
-    vector = np.random.default_rng(0).normal(size=host.dim)
-    assert one.linearize() == pytest.approx(host.linearize(), rel=1e-12)
-    assert other.linearize() == one.linearize()
-    close(one.b, host.b)
-    close(one.diagonal, host.diagonal)
-    close(one.multiply(vector), host.multiply(vector))
-    np.testing.assert_array_equal(one.b, other.b)
-    np.testing.assert_array_equal(one.multiply(vector), other.multiply(vector))
-    for damping in DAMPINGS:
-        actual, again, expected = one.trial(damping), other.trial(damping), host.trial(damping)
-        assert actual.chi2 == pytest.approx(expected.chi2, rel=1e-8) and actual.chi2 == again.chi2
-        close(one.dx, host.dx, 1e-5)
-        np.testing.assert_array_equal(one.dx, other.dx)
-        for solver in (one, other, host):
-            solver.pop()
-
-
-@pytest.mark.parametrize("masked", ["", "float64"])
-@pytest.mark.parametrize("name,schedule", [("robust bundle", "jacobians"), ("poses", "matrix-free")])
-def test_mixed_precision(name, schedule, masked, monkeypatch):
-    """float32, with float64 or two floats where chi2 needs it: the minimum to 1e-6 of chi2."""
-    monkeypatch.setenv("GRAPHOPT_MASK_FEATURES", masked)
-    graph = ALL[name]()
-    pins = dict.fromkeys((edge_set.type.tag for edge_set in graph.edge_sets), schedule)
-    pins |= dict.fromkeys((vertex_set.type.tag for vertex_set in graph.vertex_sets), "merged")
-    expected = optimize(ALL[name](), "lm", 30, device="cpu", linear_solver="pcg")
-    actual = optimize(graph, "lm", 30, device="vulkan", linear_solver="pcg", precision="mixed", schedule=pins)
-    assert actual.precision == "mixed"
-    assert actual.final_chi2 == pytest.approx(expected.final_chi2, rel=1e-6)
-
-
-@pytest.mark.parametrize("schedule", PRODUCTS)
-@pytest.mark.parametrize("name", ["space", "picture"])
-def test_chi2_of_every_iteration_equals_the_cpus(name, schedule):
-    """Pinned by the user, edge sets and vertices; in one run after the other the same numbers."""
-    graph = ALL[name]()
-    pins = dict.fromkeys((edge_set.type.tag for edge_set in graph.edge_sets), schedule)
-    pins[graph.vertex_sets[0].type.tag] = "merged"
-    expected = optimize(ALL[name](), "lm", 4, device="cpu", linear_solver="pcg", schur="off")
-    runs = [
-        optimize(ALL[name](), "lm", 4, device="vulkan", linear_solver="pcg", schur="off", schedule=pins)
-        for _ in range(2)
-    ]
-    assert_same_path(expected, runs[0])
-    assert [i.chi2 for i in runs[0].iterations] == [i.chi2 for i in runs[1].iterations]
-
-
 def test_fewer_launches_and_barriers():
     """One launch per vertex set, none waits for another, and nothing is cleared."""
-    assert launches_of(solver_of(picture(), True)) == ([1], False)
-    assert launches_of(solver_of(picture(), False)) == ([1, 1, 1], False)
-    steps, clears = launches_of(solver_of(GRAPHS["plane"](), True, schur="implicit"))
+    assert launches_of(merged(picture())) == ([1], False)
+    assert launches_of(merged(picture(), is_merged=False)) == ([1, 1, 1], False)
+    steps, clears = launches_of(merged(SCENES["plane"](), schur="implicit"))
     assert (steps, clears) == ([2], False)
-    steps, _ = launches_of(solver_of(GRAPHS["plane"](), False, schur="implicit"))
+    steps, _ = launches_of(merged(SCENES["plane"](), schur="implicit", is_merged=False))
     assert len(steps) > 4 and sum(steps) > 10
     for is_merged in (True, False):
-        solver = solver_of(robust_bundle(), is_merged, schur="implicit")
+        solver = merged(robust_bundle(), schur="implicit", is_merged=is_merged)
         solver.linearize()
         assert solver.solve(0.1)
         assert solver.system.reduction._products.can_solve is is_merged
@@ -186,7 +65,7 @@ def test_views_with_many_edges_stay_alone():
     """Cameras that see hundreds of points: their sums are not merged, those of points are."""
     graph = bundle_adjustment(4, 300)
     graph.edge_sets[0].kernel[::2] = 1
-    solver = solver_of(graph, True, schur="implicit")
+    solver = merged(graph, schur="implicit")
     host = on_cpu(graph)
     assert solver.linearize() == pytest.approx(host.linearize(), rel=1e-12)
     assert views_together(solver) == [2]
@@ -199,7 +78,7 @@ def test_kernels_take_what_the_device_lets_them(monkeypatch):
     """With few storage buffers there are more kernels; the answers are the same."""
     device = shared_device("storage")
     monkeypatch.setitem(device.info, "max_storage_buffers", 20)
-    solver, host = solver_of(GRAPHS["plane"](), True, "storage"), on_cpu(GRAPHS["plane"]())
+    solver, host = merged(SCENES["plane"](), "storage"), on_cpu(SCENES["plane"]())
     assert solver.linearize() == pytest.approx(host.linearize(), rel=1e-12)
     assert 2 <= max(views_together(solver)) <= 3
     close(solver.b, host.b)
@@ -274,7 +153,7 @@ def test_pins_are_kept_and_bad_ones_refused():
 def test_explain_and_the_command_line(tmp_path, capsys):
     """Both ways with their times; what is pinned is taken."""
     path = tmp_path / "space.g2o"
-    io.write(GRAPHS["space"](), path)
+    io.write(SCENES["space"](), path)
     words = ["explain", str(path), "--device", "vulkan", "--linear-solver", "pcg", "--schur", "off"]
     words += ["--schedule", "EDGE_SE3:QUAT=jacobians,EDGE_SE3_TRACKXYZ=jacobians"]
     for pin in ("merged", "separate"):
@@ -291,24 +170,10 @@ def test_explain_and_the_command_line(tmp_path, capsys):
     assert "unknown schedule 'both' of 'VERTEX_SE3:QUAT'" in capsys.readouterr().err
 
 
-@pytest.mark.parametrize("products", PRODUCTS)
-def test_edges_that_name_a_vertex_twice(products):
-    """Their cross terms are added to merged diagonal blocks; products equal those of the plain reference."""
-    graph = mixed_plane(loops=True)
-    solver = solver_of(graph, True, schur="implicit", products=products)
-    reference = ReferenceSolver(graph, Structure(graph.select()))
-    assert solver.linearize() == pytest.approx(reference.linearize(), rel=1e-12)
-    close(solver.b, reference.b, 1e-7)
-    close(solver.diagonal, reference.diagonal, 1e-7)
-    vector = np.random.default_rng(0).normal(size=solver.dim)
-    close(solver.multiply(vector), reference.multiply(vector), 1e-7)
-    assert max(views_together(solver)) > 1
-
-
 def test_a_second_optimization_takes_new_measurements():
     """Merged kernels read the views' own arrays, which are written anew."""
     graph, other = picture(), picture()
-    device, host = solver_of(graph, True), on_cpu(other)
+    device, host = merged(graph), on_cpu(other)
     device.linearize()
     for graph_ in (graph, other):
         graph_.edge_sets[1].measurement[:] += 0.3

@@ -4,28 +4,22 @@ from __future__ import annotations
 
 import gc
 import weakref
-from itertools import product
 
 import numpy as np
 import pytest
-from reference import ReferenceSolver
+from device_solvers import close, on_cpu, resident
 from resident_graphs import mixed_plane, mixed_space
 from vulkan_devices import shared_device
-from vulkan_graphs import assert_same_path, bundle_adjustment, pose_graph
+from vulkan_graphs import bundle_adjustment
 
-from graphopt import io
 from graphopt.device import VulkanDevice, open_device
 from graphopt.errors import OptionError, SolverError
 from graphopt.linear.options import SolverOptions
 from graphopt.optimizer import optimize
-from graphopt.problem.structure import Structure
-from graphopt.solver.cpu import CpuBlockSolver
 from graphopt.solver.external import ExternalPlaces
 from graphopt.solver.trial import Damping
-from graphopt.vulkan.plan.configuration import Configuration
-from graphopt.vulkan.solver import ResidentBlockSolver, create
+from graphopt.vulkan.solver import ResidentBlockSolver
 
-GRAPHS = {"plane": mixed_plane, "space": mixed_space, "bundle": bundle_adjustment, "poses": pose_graph}
 RESIDENT = [
     ("cholesky", "auto", "blocks"),
     ("pcg", "off", "blocks"),
@@ -36,7 +30,6 @@ RESIDENT = [
     ("pcg", "off", "jacobians"),
     ("pcg", "implicit", "jacobians"),
 ]
-DAMPINGS = [Damping(0.3), Damping(1e-3, True, 1e-6, 1e32), Damping(0.5, True, 2.0, 40.0)]
 
 
 @pytest.fixture(params=["address", "storage"])
@@ -44,128 +37,6 @@ def access(request):
     """Both access variants; afterwards the validation layer has said nothing."""
     yield request.param
     assert shared_device(request.param).messages == []
-
-
-def resident(graph, access="address", linear_solver="pcg", schur="off", schedule="blocks", tolerance=1e-12):
-    """A resident solver on the shared device."""
-    options = SolverOptions("vulkan", linear_solver, schur, "double", schedule)
-    configuration = Configuration(linear_solver, schur, tolerance=tolerance)
-    structure = Structure(graph.select())
-    solver = create(graph, structure, options, device=shared_device(access), configuration=configuration)
-    assert isinstance(solver, ResidentBlockSolver)
-    return solver
-
-
-def on_cpu(graph, linear_solver="cholesky"):
-    """The CPU's solver of a graph."""
-    return CpuBlockSolver(graph, Structure(graph.select()), SolverOptions("cpu", linear_solver))
-
-
-def close(actual, expected, tolerance=1e-11):
-    """Equal to `tolerance` of the largest entry."""
-    np.testing.assert_allclose(actual, expected, rtol=0, atol=tolerance * np.abs(expected).max())
-
-
-@pytest.mark.parametrize("name", GRAPHS)
-def test_h_b_and_chi2_equal_the_cpus(name, access):
-    """Every block of H, b, diagonal, chi2, the largest entries; also after a step."""
-    device, host = resident(GRAPHS[name](), access), on_cpu(GRAPHS[name]())
-    rng = np.random.default_rng(0)
-    for _ in range(2):
-        assert device.chi2() == pytest.approx(host.chi2(), rel=1e-12)
-        assert device.linearize() == pytest.approx(host.linearize(), rel=1e-12)
-        close(device.system.values, host.values)
-        close(device.b, host.b)
-        close(device.diagonal, host.diagonal)
-        assert device.largest_diagonal() == pytest.approx(host.largest_diagonal(), rel=1e-12)
-        assert device.largest_gradient() == pytest.approx(host.largest_gradient(), rel=1e-9)
-        step = 0.01 * rng.normal(size=host.dim)
-        device.dx = host.dx = step
-        np.testing.assert_array_equal(device.dx, step)
-        device.update()
-        host.update()
-    device.finish()
-    host.finish()
-    sets = zip(device.structure.selection.vertex_sets, host.structure.selection.vertex_sets, strict=True)
-    for set_, other in sets:
-        np.testing.assert_allclose(set_.estimate, other.estimate, rtol=1e-12, atol=1e-12)
-
-
-def test_edges_that_name_a_vertex_twice(access):
-    """The CPU refuses them; H, b, chi2 and the products equal those of the plain reference."""
-    graph = mixed_plane(loops=True)
-    device = resident(graph, access)
-    reference = ReferenceSolver(graph, Structure(graph.select()))
-    expected = reference.linearize()
-    assert device.linearize() == pytest.approx(expected, rel=1e-12)
-    close(device.b, reference.b, 1e-7)
-    vector = np.random.default_rng(0).normal(size=device.dim)
-    expected = reference.multiply(vector)
-    close(device.multiply(vector), expected, 1e-7)
-    for schur, schedule in product(("off", "implicit"), ("matrix-free", "jacobians")):
-        free = resident(graph, access, schur=schur, schedule=schedule)
-        free.linearize()
-        close(free.diagonal, reference.diagonal, 1e-7)
-        close(free.multiply(vector), expected, 1e-7)
-
-
-@pytest.mark.parametrize("linear_solver,schur,schedule", RESIDENT)
-@pytest.mark.parametrize("name", ["plane", "bundle"])
-def test_a_trial_equals_the_cpus(name, linear_solver, schur, schedule, access):
-    """Step, gain, size and chi2 of a trial of each damping; a trial taken back leaves no trace."""
-    device = resident(GRAPHS[name](), access, linear_solver, schur, schedule, tolerance=1e-24)
-    host = on_cpu(GRAPHS[name]())
-    start = device.linearize()
-    host.linearize()
-    for damping in DAMPINGS:
-        actual, expected = device.trial(damping), host.trial(damping)
-        assert actual.solved
-        assert actual.chi2 == pytest.approx(expected.chi2, rel=1e-8)
-        assert actual.gain == pytest.approx(expected.gain, rel=1e-8)
-        assert actual.step_size == pytest.approx(expected.step_size, rel=1e-5)
-        close(device.dx, host.dx, 1e-5)
-        device.pop()
-        host.pop()
-        assert device.chi2() == start
-    vector = np.random.default_rng(0).normal(size=host.dim)
-    close(device.multiply(vector), host.multiply(vector))
-
-
-@pytest.mark.parametrize("linear_solver,schur,schedule", RESIDENT)
-@pytest.mark.parametrize("name", ["plane", "space", "poses"])
-def test_chi2_of_every_iteration_equals_the_cpus(name, linear_solver, schur, schedule):
-    """Levenberg-Marquardt in every configuration."""
-    if name == "poses" and schur in ("explicit", "implicit"):
-        pytest.skip("nothing is marginalized")
-    options = {"linear_solver": linear_solver, "schur": schur}
-    expected = optimize(GRAPHS[name](), "lm", 4, device="cpu", **options)
-    actual = optimize(GRAPHS[name](), "lm", 4, device="vulkan", schedule=schedule, **options)
-    assert_same_path(expected, actual)
-
-
-@pytest.mark.parametrize("method", ["auto", "gn", "dogleg"])
-@pytest.mark.parametrize("name", ["plane", "poses"])
-def test_other_algorithms_take_the_cpus_path(name, method):
-    """Vectors are downloaded for those that compute with them. Later iterations gain less than rounding."""
-    expected = optimize(GRAPHS[name](), method, 4, device="cpu", linear_solver="cholesky")
-    graph = GRAPHS[name]()
-    actual = optimize(graph, method, 4, device="vulkan", linear_solver="cholesky", schedule="blocks")
-    assert_same_path(expected, actual)
-    assert actual.final_chi2 == pytest.approx(graph.chi2(), rel=1e-12)
-
-
-@pytest.mark.parametrize("schedule", ["blocks", "matrix-free", "jacobians"])
-@pytest.mark.parametrize("masked", ["", "float64"])
-def test_mixed_precision_reaches_the_minimum(schedule, masked, monkeypatch):
-    """float32 for H and products, float64 or two floats for residuals: the minimum, to 1e-6 of chi2."""
-    monkeypatch.setenv("GRAPHOPT_MASK_FEATURES", masked)
-    options = {"linear_solver": "pcg", "schur": "implicit"}
-    expected = optimize(bundle_adjustment(), "lm", 30, device="cpu", **options)
-    actual = optimize(
-        bundle_adjustment(), "lm", 30, device="vulkan", schedule=schedule, precision="mixed", **options
-    )
-    assert actual.precision == "mixed"
-    assert actual.final_chi2 == pytest.approx(expected.final_chi2, rel=1e-6)
 
 
 def test_estimates_are_remembered_to_any_depth(access):
@@ -257,19 +128,6 @@ def test_a_repeated_optimization_reuses_the_solver(monkeypatch):
         runs.append(optimize(graph, "lm", 3, device="vulkan", linear_solver="pcg", schur="implicit"))
     assert [i.chi2 for i in runs[0].iterations] == [i.chi2 for i in runs[1].iterations]
     assert len(made) == 1
-
-
-@pytest.mark.parametrize("linear_solver,schur,schedule", RESIDENT)
-def test_two_runs_give_the_same_bits(linear_solver, schur, schedule):
-    """On one device: chi2 of every iteration and the estimates."""
-    runs = []
-    for _ in range(2):
-        graph = mixed_plane()
-        options = {"linear_solver": linear_solver, "schur": schur, "schedule": schedule}
-        summary = optimize(graph, "lm", 3, device="vulkan", **options)
-        estimates = [vertex_set.estimate.tobytes() for vertex_set in graph.vertex_sets]
-        runs.append(([iteration.chi2 for iteration in summary.iterations], estimates))
-    assert runs[0] == runs[1]
 
 
 @pytest.mark.parametrize("linear_solver,schur,schedule", [RESIDENT[0], RESIDENT[5], RESIDENT[7]])
@@ -452,26 +310,3 @@ def test_the_summary_says_which_schedule():
     facts = solver.describe()
     assert (facts["schedule"], facts["linear_solver"], facts["schur"]) == ("matrix-free", "pcg", "implicit")
     assert facts["memory_bytes"] > solver.structure.nbytes
-
-
-@pytest.mark.data
-@pytest.mark.parametrize(
-    "file,linear_solver",
-    [
-        ("dubrovnik-3-7-pre.txt", "dense"),
-        ("Balbianello.out", "pcg"),
-        ("w100.graph", "cholesky"),
-        ("data_bearing_only.g2o", "cholesky"),
-        ("example_br.graph", "cholesky"),
-        ("sphere400.isam.txt", "cholesky"),
-        ("MIT.g2o", "cholesky"),
-        ("world-2000-default.g2o", "cholesky"),
-    ],
-)
-def test_real_graphs_take_the_cpus_path(shared_data, file, linear_solver):
-    """chi2 of every iteration."""
-    path = next(shared_data.glob(f"**/{file}*"))
-    graph = io.read_with_report(path)[0]
-    expected = optimize(graph.copy(), "lm", 4, device="cpu", linear_solver=linear_solver)
-    actual = optimize(graph, "lm", 4, device="vulkan", linear_solver=linear_solver)
-    assert_same_path(expected, actual)

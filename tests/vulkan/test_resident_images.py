@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import numpy as np
 import pytest
+from device_solvers import close, on_cpu, resident
 from image_edges import brightness_edge, photo_graph, smooth
 from test_cost_model import H200
-from test_resident import RESIDENT, close, on_cpu, resident
 from vulkan_devices import shared_device
 
 import graphopt
@@ -26,48 +26,6 @@ def silent():
     yield
     for access in ("address", "storage"):
         assert shared_device(access).messages == []
-
-
-@pytest.mark.parametrize("access", ["address", "storage"])
-def test_h_b_and_chi2_equal_the_cpus(access):
-    """Every block of H, b and chi2; cameras, points and their own images."""
-    device, host = resident(photo_graph(), access), on_cpu(photo_graph())
-    assert device.linearize() == pytest.approx(host.linearize(), rel=1e-12)
-    close(device.system.values, host.values)
-    close(device.b, host.b)
-
-
-@pytest.mark.parametrize("linear_solver,schur,schedule", RESIDENT)
-def test_a_trial_equals_the_cpus(linear_solver, schur, schedule):
-    """Step and chi2, and products with H."""
-    device = resident(photo_graph(), "address", linear_solver, schur, schedule, tolerance=1e-24)
-    host = on_cpu(photo_graph())
-    device.linearize()
-    host.linearize()
-    actual, expected = device.trial(Damping(0.3)), host.trial(Damping(0.3))
-    assert actual.chi2 == pytest.approx(expected.chi2, rel=1e-8)
-    close(device.dx, host.dx, 1e-5)
-    vector = np.random.default_rng(0).normal(size=host.dim)
-    close(device.multiply(vector), host.multiply(vector))
-
-
-@pytest.mark.parametrize("schedule", ["blocks", "matrix-free"])
-def test_mixed_precision_reaches_the_same_minimum(schedule):
-    """Residuals and Jacobians are float64 there, products float32."""
-    options = {"linear_solver": "pcg", "schur": "implicit"}
-    expected = optimize(photo_graph(), "lm", max_iterations=25, device="cpu", **options)
-    actual = optimize(
-        photo_graph(),
-        "lm",
-        max_iterations=25,
-        device="vulkan",
-        precision="mixed",
-        schedule=schedule,
-        **options,
-    )
-    assert expected.final_chi2 < 0.8 * expected.initial_chi2
-    assert actual.initial_chi2 == pytest.approx(expected.initial_chi2, rel=1e-12)
-    assert actual.final_chi2 == pytest.approx(expected.final_chi2, rel=1e-5)
 
 
 def places(picture, other):

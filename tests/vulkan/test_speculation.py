@@ -31,7 +31,7 @@ def made(state):
     if state == "replacing":
         speculation.linearize(END, linearization)
     if state == "trial":
-        speculation.begin_trial(SpeculativeTrial(DAMPING, TAIL, "scalar", TAIL, trial))
+        speculation.begin_trial(SpeculativeTrial(DAMPING, TAIL, TAIL, trial))
     return speculation, linearization, trial
 
 

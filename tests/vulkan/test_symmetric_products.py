@@ -13,6 +13,7 @@ from graphopt.vulkan.kernels.blocks import (
     symmetric_product,
     symmetric_uses,
 )
+from graphopt.vulkan.kernels.damping import given
 from graphopt.vulkan.program import Context, Program
 
 KINDS = {
@@ -66,7 +67,7 @@ def test_it_is_that_of_the_dense_matrix(kind, width, dim, precision):
     expected = dense @ x + damping * x
     product = KINDS[kind](context, layout)
     buffers = []
-    for numbers in (values, x, damping):
+    for numbers in (values, x, given(damping)):
         buffers.append(context.reals(len(numbers)))
         device.write(buffers[-1], numbers.astype(context.real))
     y, dots, status = context.reals(layout.dim), context.accumulators(product.num_groups), device.allocate(64)

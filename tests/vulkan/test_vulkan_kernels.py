@@ -14,6 +14,7 @@ from graphopt.errors import DeviceLimitError, OptionError, SolverError
 from graphopt.vulkan.data.array import DeviceArray
 from graphopt.vulkan.data.layout import BlockLayout, split_segments
 from graphopt.vulkan.kernels.blocks import BlockInverse
+from graphopt.vulkan.kernels.damping import given
 from graphopt.vulkan.kernels.schur_queue import LandmarkLists, cut_launches
 from graphopt.vulkan.kernels.system import DampedSystem
 from graphopt.vulkan.plan.configuration import Configuration
@@ -263,7 +264,7 @@ def test_pivots_are_those_that_the_cpu_takes(context, dim, share):
         np.concatenate([block.ravel() for block in of]).astype(context.real) for of in (blocks, spare)
     ]
     values, others = (context.device.upload(values) for values in on_device)
-    zeros = context.device.upload(np.zeros(70 * dim, context.real))
+    zeros = context.device.upload(given(np.zeros(70 * dim)).astype(context.real))
     offsets = np.arange(70) * dim * dim
     inverse = BlockInverse(context, np.full(70, dim, np.int32), offsets, np.arange(70) * dim, offsets)
     fails = share < 1.0

@@ -196,7 +196,11 @@ def _compose(
         workgroup,
         len(product.sums),
         declarations,
-        macros=[packed_word(product.arithmetic), *PRODUCT_INCLUDES],
+        macros=[
+            packed_word(product.arithmetic),
+            *PRODUCT_INCLUDES,
+            *(['#include "damping.glsl"'] if shape == "ends" else []),
+        ],
     )
 
 
@@ -303,7 +307,7 @@ if (LANE < OUTPUTS) {
 
 _END_BUFFERS = {
     "values": "LARGE_INPUT(%, values)",
-    "damping": "INPUT(%, real, damping)",
+    "damping": "INPUT(%, real, damping) DAMPING_OF(damping_of, damping)",
     "pcg_u": "INPUT(%, real, pcg_u)",
     "pcg_d": "INOUT(%, real, pcg_d)",
     "pcg_q": "INOUT(%, real, pcg_q)",
@@ -324,7 +328,7 @@ _END_ROW = [
     "  [[unroll]] for (uint c = 0; c < OUTPUTS; ++c) {",
     "    rest = add_product(rest, AT(values, block, LANE + OUTPUTS * c), pcg_u.at[segment + c]);",
     "  }",
-    "  rest = add_product(rest, damping.at[segment + LANE], u_i);",
+    "  rest = add_product(rest, damping_of(segment + LANE), u_i);",
     "}",
     *_SUM_ROW,
     "if (LANE < OUTPUTS) {",

@@ -17,8 +17,8 @@ from typing import Literal
 import numpy as np
 from numpy.typing import NDArray
 
+import graphopt.evaluate.datasets.noise as noise
 from graphopt.errors import OptionError
-from graphopt.evaluate.datasets import noise
 from graphopt.geometry import SE3
 from graphopt.graph import Graph
 

@@ -6,6 +6,7 @@ pooch verifies and places the file; the transfer is ours because pooch's starts 
 from __future__ import annotations
 
 import fcntl
+import lzma
 import os
 import shutil
 import tarfile
@@ -147,6 +148,12 @@ class _Resuming:
             self._version.unlink(missing_ok=True)
 
 
+_DAMAGED = (
+    *(tarfile.TarError, zipfile.BadZipFile, zlib.error, lzma.LZMAError),
+    *(EOFError, OSError, ValueError, RuntimeError),
+)
+
+
 def _unpack(archive: Path, folder: Path) -> None:
     """Unpack beside the folder, then rename: whole or not at all. The archive is removed afterwards."""
     with temporary_folder(folder) as unpacked:
@@ -158,7 +165,7 @@ def _unpack(archive: Path, folder: Path) -> None:
                     packed.extractall(unpacked)
             else:
                 _unpack_tar(archive, unpacked)
-        except (tarfile.TarError, zipfile.BadZipFile, zlib.error, OSError, ValueError, RuntimeError) as error:
+        except _DAMAGED as error:
             raise DownloadError(
                 f"{archive}: it cannot be unpacked ({error}). Remove it and fetch again."
             ) from error
@@ -171,6 +178,8 @@ def _unpack_tar(archive: Path, folder: Path) -> None:
     """Regular files and folders only; the filter of newer Pythons takes away set-uid bits and owners, too."""
     with tarfile.open(archive) as packed:
         members = packed.getmembers()
+        while packed.fileobj.read(_CHUNK):  # to the end: there is the checksum of what was compressed
+            pass
         for member in members:
             _refuse_outside(member.name)
             if not (member.isreg() or member.isdir()):

@@ -14,8 +14,8 @@ from typing import Any, Literal
 import numpy as np
 from numpy.typing import NDArray
 
+import graphopt.evaluate.datasets.noise as noise
 from graphopt.errors import OptionError
-from graphopt.evaluate.datasets import noise
 from graphopt.geometry import SE2, SE3, SO3, quaternion
 from graphopt.graph import Graph
 

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 from numpy.typing import NDArray
 
-from graphopt.evaluate.report import figure
+import graphopt.evaluate.report.figure as figure
 from graphopt.evaluate.report.scene import Scene, scene
 
 if TYPE_CHECKING:

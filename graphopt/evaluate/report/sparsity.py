@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING
 import numpy as np
 from numpy.typing import NDArray
 
-from graphopt.evaluate.report import figure
+import graphopt.evaluate.report.figure as figure
 
 if TYPE_CHECKING:
     from graphopt.graph import Graph

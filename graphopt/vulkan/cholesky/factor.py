@@ -41,6 +41,7 @@ from graphopt.vulkan.cholesky.work import (
     Work,
     tile_bounds,
 )
+from graphopt.vulkan.kernels.damping import HEADER, given
 from graphopt.vulkan.program import Launch, Program
 
 Method = Literal["llt", "ldlt"]
@@ -160,7 +161,7 @@ class DeviceCholesky:
     ) -> None:
         """Record the factorisation of H + D; barriers before and after are part of it.
 
-        values: buffer of `pattern.values_size` reals. damping: buffer of `pattern.dim` reals, or None: D = 0.
+        values: buffer of `pattern.values_size` reals. damping: buffer of `kernels.damping`, or None: D = 0.
         is_clear: `record_clear` was recorded, and barriers after it and before this.
         """
         own = self.analysis
@@ -341,13 +342,18 @@ class DeviceCholesky:
         return 0 if self._host is None else int(self._host.words[1])
 
 
+def _check_shape(array: np.ndarray, size: int, name: str) -> None:
+    if np.shape(array) != (size,):
+        raise ShapeError(f"{name}: expected an array of shape ({size},), got {np.shape(array)}.")
+
+
 class _HostSide:
     """Moves numbers of the host to a factorisation and back."""
 
     def __init__(self, owner: DeviceCholesky):
         self._owner = owner
         self._values = owner.numbers(owner.pattern.values_size)
-        self._damping = owner.numbers(owner.pattern.dim)
+        self._damping = owner.numbers(HEADER + owner.pattern.dim)
         self._programs: dict[bool, Any] = {}
         self.words = np.zeros(STATUS_WORDS, np.uint32)
         self.is_factorized = False
@@ -356,8 +362,7 @@ class _HostSide:
             self.system = SignedSystem(owner.pattern, float(np.finfo(owner.real).eps))
 
     def _move(self, array: np.ndarray, buffer: Any, size: int, name: str) -> None:
-        if np.shape(array) != (size,):
-            raise ShapeError(f"{name}: expected an array of shape ({size},), got {np.shape(array)}.")
+        _check_shape(array, size, name)
         device, real = self._owner.device, self._owner.number
         staging = device.allocate(max(1, size) * real.itemsize, "upload")
         staging.array(real, 0, size)[:] = array
@@ -368,7 +373,8 @@ class _HostSide:
         self.is_factorized = False
         self._move(values, self._values, owner.pattern.values_size, "values")
         if damping is not None:
-            self._move(damping, self._damping, owner.pattern.dim, "damping")
+            _check_shape(damping, owner.pattern.dim, "damping")
+            self._move(given(damping), self._damping, HEADER + owner.pattern.dim, "damping")
         if is_damped not in self._programs:
             recorder = owner.device.record()
             owner.record_factorize(recorder, self._values, self._damping if is_damped else None)

@@ -17,6 +17,7 @@ from graphopt.device.errors import DeviceError
 from graphopt.linear import BlockPattern
 from graphopt.vulkan.cholesky.analysis import Analysis
 from graphopt.vulkan.cholesky.factor import MAX_GROUPS, DeviceCholesky, Method
+from graphopt.vulkan.kernels.damping import HEADER
 
 _VECTOR = 128
 STEPS = 4
@@ -43,7 +44,7 @@ class RefinedCholesky:
         rows, blocks = _row_blocks(pattern)
         self._rows, self._blocks = device.upload(rows), device.upload(blocks)
         self._values = self.inner.reals(pattern.values_size)
-        self._damping = self.inner.reals(pattern.dim)
+        self._damping = self.inner.reals(HEADER + pattern.dim)
         self._rest = self.inner.reals(pattern.dim)
         self._matrix: tuple[Any, Any] | None = None
 
@@ -69,7 +70,7 @@ class RefinedCholesky:
         recorder.barrier()
         self._round(recorder, values, self._values, self.pattern.values_size)
         if damping is not None:
-            self._round(recorder, damping, self._damping, self.pattern.dim)
+            self._round(recorder, damping, self._damping, HEADER + self.pattern.dim)
         recorder.barrier()
         self.inner.record_factorize(recorder, self._values, None if damping is None else self._damping)
         self._matrix = values, damping

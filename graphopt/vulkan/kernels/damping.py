@@ -1,10 +1,11 @@
-"""The damping D on a device: a vector of its own, so H is never changed.
+"""The damping D on a device: three numbers beside H's diagonal, so H is never changed.
 
-    D = value                                       "scalar"
-    D = clip(value H_ii, floor, ceiling) by row     "scaled", where kernels write H
-    D = numbers of the host                         "vector"
+    D_i = value                                 floor, ceiling: none
+    D_i = value clip(H_ii, floor, ceiling)      Marquardt's, where kernels write H
+    D_i = number i of the host                  for the first rows, or for all
 
-Of a rule three numbers go up, and a kernel makes D of them.
+A trial brings the header of `shaders/include/damping.glsl`; H's diagonal comes with the linearisation, and
+kernels make D_i of both where they need it.
 """
 
 from __future__ import annotations
@@ -15,64 +16,61 @@ import numpy as np
 
 from graphopt.solver.trial import Damping
 from graphopt.vulkan.data.array import DeviceArray
-from graphopt.vulkan.program import VECTOR_WORKGROUP, Context, Program
+from graphopt.vulkan.program import Context, Program
 
+HEADER = 8
+"""Numbers before the first row's: DAMPING_HEADER."""
 LARGEST_CEILING = 1e38  # finite in float32
 
 
+def header(damping: float | Damping, given_rows: int = 0) -> np.ndarray:
+    """(HEADER,) float64. given_rows: the first ones, of which D_i stands where H_ii would."""
+    value, floor, ceiling = damping.value if isinstance(damping, Damping) else damping, 0.0, 0.0
+    if isinstance(damping, Damping) and damping.scaled:
+        floor, ceiling = damping.floor, min(damping.ceiling, LARGEST_CEILING)
+        if not floor < ceiling:
+            value, floor, ceiling = value * ceiling, 0.0, 0.0
+    # float32 holds 24 bits of a number of rows
+    return np.array([value, floor, ceiling, given_rows >> 16, given_rows & 0xFFFF, 0.0, 0.0, 0.0])
+
+
+def given(damping: np.ndarray) -> np.ndarray:
+    """What a buffer of (HEADER + dim,) reals holds for a vector D (dim,)."""
+    return np.concatenate([header(0.0, len(damping)), damping])
+
+
 class DeviceDamping:
-    """The vector, and the ways to it."""
+    """The buffer, and the ways to it."""
 
     def __init__(self, context: Context, dim: int):
-        self._context, self._dim = context, dim
-        self._rule = DeviceArray(context, 3)  # value, floor, ceiling
-        self._vector = DeviceArray(context, dim, is_mapped=False)
-        self._spare: Any = None
-        self.diagonal: tuple[Any, int, Any] | None = None
-        """Places of H's diagonal, the length of their runs, and in which buffer; once kernels write H."""
+        self._dim, self._itemsize = dim, context.real.itemsize
+        self._header = DeviceArray(context, HEADER)
+        self._array = DeviceArray(context, HEADER + dim, is_mapped=False)
+        self.has_vector = False
+        """Numbers of the host stand where H's diagonal would."""
 
     @property
     def buffer(self) -> Any:
-        """(dim,) D."""
-        return self._vector.buffer
+        """(HEADER + dim,) reals."""
+        return self._array.buffer
 
-    def set(self, damping: float | np.ndarray | Damping) -> str:
-        """Bring D's numbers or rule to the device; returns the kind that `record` needs."""
-        if isinstance(damping, Damping):
-            self._rule.staging[:] = damping.value, damping.floor, min(damping.ceiling, LARGEST_CEILING)
-            kind = "scaled" if damping.scaled else "scalar"
-        elif np.ndim(damping) == 0:
-            self._rule.staging[0] = damping
-            kind = "scalar"
+    def set(self, damping: float | np.ndarray | Damping, given_rows: int = 0) -> None:
+        """Bring D's header to the device, or all of a vector."""
+        if isinstance(damping, Damping) or np.ndim(damping) == 0:
+            self._header.staging[:] = header(
+                damping if isinstance(damping, Damping) else float(damping), given_rows
+            )
         else:
-            self._vector.staging[:] = damping
-            self._vector.commit()
-            return "vector"
-        self._rule.commit()
-        return kind
+            self._header.staging[:] = header(0.0, self._dim)
+            self._array.write(given(np.asarray(damping)))
+            self.has_vector = True
+        self._header.commit()
 
-    def record(self, program: Program, kind: str) -> None:
-        """Make D of what `set` has brought."""
-        if kind == "vector":
-            self._vector.record_upload(program)
-            program.barrier()
-            return
-        if self._rule.record_upload(program):
-            program.barrier()
-        context, dim, rule = self._context, self._dim, self._rule.buffer
-        groups = -(-dim // VECTOR_WORKGROUP)
-        if kind == "scaled":
-            assert self.diagonal is not None, "only where kernels write H its diagonal is on the device"
-            places, runs, values = self.diagonal
-            buffers, constants = (rule, places, values, self.buffer), {1: runs}
-            program.step([context.launch("scale_damping", buffers, (dim,), groups, constants)])
-        else:
-            program.step([context.launch("set_damping", (rule, self.buffer), (dim,), groups)])
+    def record(self, program: Program) -> None:
+        """Take what `set` has brought."""
+        self._header.commit()
+        program.copy(self._header.leaving, self.buffer, HEADER * self._itemsize).barrier()
 
-    def scratch(self, nbytes: int) -> Any:
-        """A buffer for what runs between solves: that of D, which each solve makes anew, if it has room."""
-        if self._vector.nbytes >= nbytes:
-            return self.buffer
-        if self._spare is None or self._spare.size < nbytes:
-            self._spare = self._context.device.allocate(nbytes)
-        return self._spare
+    def record_given(self, program: Program, numbers: Any, rows: int) -> None:
+        """D of the first rows from a buffer, for `set` with as many given rows."""
+        program.copy(numbers, self.buffer, rows * self._itemsize, 0, HEADER * self._itemsize)

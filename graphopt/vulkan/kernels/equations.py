@@ -15,7 +15,7 @@ from graphopt.vulkan.programs import Programs
 
 @dataclass(frozen=True, eq=False)
 class Equations:
-    """Buffers of one system; the damping D is a vector of its own, H is never changed."""
+    """Buffers of one system; H is never changed, see `damping`."""
 
     context: Context
     layout: BlockLayout
@@ -23,6 +23,7 @@ class Equations:
     """Blocks of H; of a matrix-free product the diagonal ones only."""
     b: Any
     damping: Any
+    """(HEADER + dim,) see `damping`."""
     dx: Any
     state: DeviceArray
     """8 uint32, see pcg_state.glsl."""

@@ -39,7 +39,7 @@ class Exact:
         """It is exact."""
         return False
 
-    def first_program(self, kind: str, tail: Program) -> Program | None:
+    def first_program(self, tail: Program) -> Program | None:
         """The host has its part in a trial."""
         return None
 
@@ -62,18 +62,18 @@ class DeviceFactor(Exact):
         self._equations, self._reduction, self.factorization = equations, reduction, factorization
         self._damping, self._programs = damping, programs
 
-    def first_program(self, kind: str, tail: Program) -> Program:
+    def first_program(self, tail: Program) -> Program:
         """All of it."""
-        return self._programs.get(("factorize", kind, tail), self._record, kind, tail)
+        return self._programs.get(("factorize", tail), self._record, tail)
 
-    def finish(self, kind: str, tail: Program, damping: Any) -> bool:
+    def finish(self, tail: Program, damping: Any) -> bool:
         """Whether it went well."""
         return self.factorization.is_definite
 
-    def _record(self, program: Program, kind: str, tail: Program) -> None:
+    def _record(self, program: Program, tail: Program) -> None:
         equations, reduction, factorization = self._equations, self._reduction, self.factorization
         factorization.record_clear(program.phase("schur").fill(equations.status))
-        self._damping.record(program, kind)
+        self._damping.record(program)
         matrix, damping, rhs = equations.values, equations.damping, equations.b
         if reduction is not None:
             assert reduction.schur is not None
@@ -102,17 +102,17 @@ class HostReduced(Exact):
         self._residual, self._step = (DeviceArray(context, equations.layout.kept_dim) for _ in range(2))
         self._solver = _host_solver(reduction.reduced, linear_solver)
 
-    def finish(self, kind: str, tail: Program, damping: Any) -> bool:
+    def finish(self, tail: Program, damping: Any) -> bool:
         """All of it."""
-        self._programs.run(("reduce", kind), self._record_reduce, kind)
+        self._programs.run("reduce", self._record_reduce)
         if not self._solve():
             return False
         self._programs.run(("substitute", tail), self._record_substitute, tail)
         return True
 
-    def _record_reduce(self, program: Program, kind: str) -> None:
+    def _record_reduce(self, program: Program) -> None:
         state = self._equations.state
-        self._damping.record(program.phase("schur"), kind)
+        self._damping.record(program.phase("schur"))
         program.fill(state.buffer).barrier()
         self._reduction.record(program, self._residual.buffer)
         for array in (self._matrix, self._residual, state):
@@ -153,7 +153,7 @@ class HostWhole(Exact):
         self._damping, self._programs = damping, programs
         self._solver = _host_solver(equations.layout, linear_solver)
 
-    def finish(self, kind: str, tail: Program, damping: float | np.ndarray | Damping) -> bool:
+    def finish(self, tail: Program, damping: float | np.ndarray | Damping) -> bool:
         """All of it."""
         values, b, step = self._numbers.values, self._numbers.b, self._numbers.step
         if isinstance(damping, Damping):
@@ -163,12 +163,12 @@ class HostWhole(Exact):
             return False
         step.staging[:] = self._solver.solve(b)
         step.commit()
-        self._programs.run(("tail", kind, tail), self._record, kind, tail)
+        self._programs.run(("tail", tail), self._record, tail)
         return True
 
-    def _record(self, program: Program, kind: str, tail: Program) -> None:
+    def _record(self, program: Program, tail: Program) -> None:
         self._numbers.step.record_upload(program.phase("landmarks"))
-        self._damping.record(program, kind)
+        self._damping.record(program)
         program.append(tail)
 
 

@@ -85,13 +85,13 @@ class Iterations:
             share = self._tolerance(damping.accuracy)
             self.pcg.set_rules(share, limit, share, damping.worth, self._patience())
 
-    def first_program(self, kind: str, tail: Program) -> Program | None:
+    def first_program(self, tail: Program) -> Program | None:
         """The first submission of a trial; `tail` is part of it if it may end it."""
         count, self._may_stop = self._count_at_once()
         last = tail if self._may_stop else None
-        return self._programs.get(("trial", kind, count, last), self.record_trial, kind, count, last)
+        return self._programs.get(("trial", count, last), self.record_trial, count, last)
 
-    def finish(self, kind: str, tail: Program, damping: object) -> bool | None:
+    def finish(self, tail: Program, damping: object) -> bool | None:
         """What is left of it; None: it takes too long, and is given up."""
         outcome = self.pcg.outcome()
         is_done = outcome.stopped and self._may_stop
@@ -163,10 +163,10 @@ class Iterations:
 
     # ---------------------------------------------------------------- programs
 
-    def record_trial(self, program: Program, kind: str, iterations: int, tail: Program | None) -> None:
+    def record_trial(self, program: Program, iterations: int, tail: Program | None) -> None:
         """A whole trial, from lambda to what the host reads, as one program."""
         reduction = self.reduction
-        self._damping.record(program.phase("schur"), kind)
+        self._damping.record(program.phase("schur"))
         self.pcg.record_reset(program)
         reduction.record(program, self.pcg.r[0])
         reduction.record_jacobi(program.phase("linear_solver"))

@@ -77,6 +77,11 @@ class Reduction(Protocol):
         """Block-Jacobi; None where no conjugate gradients run."""
         ...
 
+    @property
+    def landmark_inverse(self) -> BlockInverse | None:
+        """Of eliminated blocks, made anew by each trial."""
+        ...
+
     def record(self, program: Program, residual: Any) -> None:
         """Everything that depends on the damping, and r."""
         ...

@@ -4,7 +4,7 @@
     [ H_pl'        H_ll + D_l ] [ x_l ] = [ b_l ]      r   = b_p - H_pl (H_ll + D_l)^-1 b_l
                                                        S x_p = r,   x_l = (H_ll + D_l)^-1 (b_l - H_pl' x_p)
 
-The damping D stays a vector of its own: H is never changed, so there is nothing to back up and restore
+The damping D stays beside H, which is never changed, so there is nothing to back up and restore
 between trials of lambda, and what does not depend on lambda (queues, kernels, recorded programs, H and b on
 the device) is reused. A `TrialSolver` gets from lambda to dx: `iterations`, or one of `factorize`.
 
@@ -29,7 +29,7 @@ from graphopt.vulkan.cholesky import factorization_on_device
 from graphopt.vulkan.data.array import WIDE, DeviceArray, unpack_wide
 from graphopt.vulkan.data.layout import BlockLayout
 from graphopt.vulkan.kernels.blocks import record_stored_product
-from graphopt.vulkan.kernels.damping import DeviceDamping
+from graphopt.vulkan.kernels.damping import HEADER, DeviceDamping
 from graphopt.vulkan.kernels.equations import Equations, HostNumbers
 from graphopt.vulkan.kernels.factorize import DeviceFactor, HostReduced, HostWhole
 from graphopt.vulkan.kernels.iterations import Iterations
@@ -70,12 +70,15 @@ class DampedSystem:
         self.device_seconds: dict[str, float] = dict.fromkeys(PHASES, 0.0)
         """Time on the device since the start, by phase (timestamps of the device)."""
         self.programs = Programs(context, self.device_seconds)
+        self._host_writes = host_writes
         self._numbers = HostNumbers(context, layout, self.programs, host_writes=host_writes)
         self.step = self._numbers.step
         """dx: written by `solve`, or through `step.host`."""
         self.damping = DeviceDamping(context, layout.dim)
         values, b, dx = self._numbers.buffers
         state = DeviceArray(context, 8, np.uint32, is_mapped=False)
+        self._places: tuple[Any, int, Any] | None = None
+        """Of H's diagonal, the length of their runs, and in which buffer; once kernels write H."""
         self.equations = Equations(context, layout, values, b, self.damping.buffer, dx, state)
         self._diagonal: np.ndarray | None = None  # on the host, once it was asked for
         self._largest = DeviceArray(context, 2, WIDE)  # |H_ii| and |b_i|, accumulators
@@ -84,6 +87,7 @@ class DampedSystem:
         self.prepare_wait_seconds = 0.0
         """How long the first solve waited for it; the rest of it ran beside the host's work."""
         self._overlap_told = False
+        self._scratch: Any = None
         self.speculation = Speculation()
         self._no_tail = Program(context)
         self._set_up = set_up
@@ -200,32 +204,41 @@ class DampedSystem:
             self._diagonal = found.read().astype(np.float64)
         return self._diagonal
 
-    def diagonal_launch(self, target: Any, num_rows: int) -> Launch:
-        """The first entries of H's diagonal into a buffer; once `record_diagonal` has told where they are."""
-        context, groups = self.context, self.context.vector_groups(num_rows)
-        assert self.damping.diagonal is not None
-        places, runs, values = self.damping.diagonal
-        buffers = (places, values, self.equations.b, target, context.accumulators(2 * groups))
-        return context.launch("gather_diagonal", buffers, (num_rows, groups), groups, {1: runs})
+    def diagonal_launch(self, target: Any, num_rows: int, first: int = 0, largest: Any = None) -> Launch:
+        """The first entries of H's diagonal into a buffer, from `first` on; of kernels' H.
 
-    def record_diagonal(self, program: Program, places: Any = None, values: Any = None) -> None:
-        """The largest absolute entries of H's diagonal and of b to the host; of kernels' H.
-
-        places, values: where its entries are, None: in H.
+        target: None: nowhere. largest: accumulators for largest entries of H's diagonal and b, by workgroup.
         """
-        context, dim, equations = self.context, self.layout.dim, self.equations
-        if self.damping.diagonal is None:
-            table, runs = (places, 0) if places is not None else self.layout.diagonal_places
-            own = table if places is not None else context.indices(table)
-            self.damping.diagonal = own, runs, values or equations.values
-        own, runs, source = self.damping.diagonal
-        groups = context.vector_groups(dim)
-        partial = context.accumulators(2 * groups)
-        buffers = (own, source, equations.b, equations.b, partial)
-        constants = {1: runs, 2: 0}
-        program.step([context.launch("gather_diagonal", buffers, (dim, groups), groups, constants)])
-        program.step([gather_scalars(context, partial, groups, self._largest.buffer, sums=False)])
-        self._largest.record_download(program)
+        context, groups = self.context, self.context.vector_groups(num_rows)
+        if self._places is None:
+            table, runs = self.layout.diagonal_places
+            self._places = context.indices(table), runs, self.equations.values
+        places, runs, values = self._places
+        partial = largest or context.accumulators(2 * groups)
+        buffers = (places, values, self.equations.b, target or self.equations.b, partial)
+        constants = {1: runs, 2: int(target is not None), 3: first}
+        return context.launch("gather_diagonal", buffers, (num_rows, groups), groups, constants)
+
+    def diagonal_is(self, places: Any, values: Any) -> None:
+        """Where the entries of H's diagonal are, if not in H: (dim,) uint32, and the numbers."""
+        self._places = places, 0, values
+
+    def record_diagonal(self, program: Program, *, finds_largest: bool = True, keeps: bool = True) -> None:
+        """What follows a linearisation by kernels, or numbers added to it.
+
+        finds_largest: the absolute entries of H's diagonal and of b, to the host. keeps: H's diagonal, for D.
+        """
+        context, dim = self.context, self.layout.dim
+        partial = context.accumulators(2 * context.vector_groups(dim))
+        target = self.damping.buffer if keeps else None
+        program.step([self.diagonal_launch(target, dim, HEADER, partial)])
+        if finds_largest:
+            groups = context.vector_groups(dim)
+            program.step([gather_scalars(context, partial, groups, self._largest.buffer, sums=False)])
+            self._largest.record_download(program)
+
+    def _record_kept_diagonal(self, program: Program) -> None:
+        self.record_diagonal(program, finds_largest=False)
 
     def largest_entries(self) -> tuple[float, float]:
         """Largest absolute entries of H's diagonal and of b, once `record_diagonal` has run."""
@@ -235,8 +248,13 @@ class DampedSystem:
 
     def scratch(self, nbytes: int) -> Any:
         """A buffer for what runs between solves."""
-        self.speculation.discard_trial(self.device_seconds)  # more iterations of it would need D
-        return self.damping.scratch(nbytes)
+        self.speculation.discard_trial(self.device_seconds)  # more iterations of it would need what is there
+        inverse = self.reduction.landmark_inverse if self._ready.done() and self.reduction else None
+        if inverse is not None and inverse.buffer.size >= nbytes:
+            return inverse.buffer  # each trial makes it anew
+        if self._scratch is None or self._scratch.size < nbytes:
+            self._scratch = self.context.device.allocate(nbytes)
+        return self._scratch
 
     # ---------------------------------------------------------------- solution
 
@@ -276,11 +294,11 @@ class DampedSystem:
     def begin(self, damping: Damping, tail: Program) -> None:
         """Submit what `solve` will, if it is asked for the same next, and it begins with one submission."""
         self.speculation.discard_trial(self.device_seconds)
-        kind = self.damping.set(damping)
+        self._set_damping(damping)
         self._method.set_rules(damping)
-        program = self._method.first_program(kind, tail)
+        program = self._method.first_program(tail)
         if program is not None:
-            self.speculation.begin_trial(SpeculativeTrial(damping, tail, kind, program, program.submit()))
+            self.speculation.begin_trial(SpeculativeTrial(damping, tail, program, program.submit()))
 
     def is_coarse(self, damping: Damping) -> bool:
         """Conjugate gradients stop at the damping's accuracy, before their tolerance."""
@@ -316,11 +334,9 @@ class DampedSystem:
         """None: by something else."""
         begun = self.speculation.take_trial(damping, tail, self.device_seconds)
         if begun is None:
-            kind = self.damping.set(damping)
+            self._set_damping(damping)
             self._method.set_rules(damping if isinstance(damping, Damping) else None)
-        else:
-            kind = begun.kind
-        program = self._method.first_program(kind, tail)
+        program = self._method.first_program(tail)
         running = None if begun is None else begun.running
         if program is not None and (begun is None or begun.program is not program):
             if running is not None:
@@ -329,12 +345,21 @@ class DampedSystem:
         if meanwhile is not None and self._method.is_one_program:
             following = meanwhile()
             if following is not None:
-                next_trial = self._method.first_program(kind, following)
+                next_trial = self._method.first_program(following)
                 assert next_trial is not None
                 next_trial.prepare()
         if running is not None:
             running.wait(self.device_seconds)
-        return self._method.finish(kind, tail, damping)
+        return self._method.finish(tail, damping)
+
+    def _set_damping(self, damping: float | np.ndarray | Damping) -> None:
+        """After a vector of the host H's diagonal has to be there again, where a rule asks for it."""
+        if isinstance(damping, Damping) and damping.scaled:
+            assert not self._host_writes, "H's diagonal is on the device where kernels write H"
+            if self.damping.has_vector:
+                self.programs.get("diagonal", self._record_kept_diagonal).run()
+                self.damping.has_vector = False
+        self.damping.set(damping)
 
     def _factor_from_now_on(self) -> None:
         """For the rest of this optimization."""

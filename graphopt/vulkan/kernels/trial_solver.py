@@ -9,10 +9,7 @@ from graphopt.vulkan.program import Program
 
 
 class TrialSolver(Protocol):
-    """One of `iterations` or `factorize`.
-
-    kind: of program that makes D, see `damping`. tail: what follows a solution.
-    """
+    """One of `iterations` or `factorize`; tail: what follows a solution."""
 
     factorized_on: str
     """Where Cholesky runs: "device", "cpu", or "" for conjugate gradients."""
@@ -31,10 +28,10 @@ class TrialSolver(Protocol):
         """A trial with this damping stops before the tolerance."""
         ...
 
-    def first_program(self, kind: str, tail: Program) -> Program | None:
+    def first_program(self, tail: Program) -> Program | None:
         """The first submission of a trial, which may begin ahead; None: `finish` does it all."""
         ...
 
-    def finish(self, kind: str, tail: Program, damping: Any) -> bool | None:
+    def finish(self, tail: Program, damping: Any) -> bool | None:
         """After that has run: the rest. False: not positive definite; None: given up for a factorization."""
         ...

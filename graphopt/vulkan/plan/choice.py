@@ -29,6 +29,7 @@ from graphopt.problem.structure import Structure
 from graphopt.vulkan.data.layout import MAX_VALUES, BlockLayout
 from graphopt.vulkan.data.views import MANY_EDGES
 from graphopt.vulkan.operators.table import EVALUATIONS
+from graphopt.vulkan.plan.compile_cost import host_note
 from graphopt.vulkan.plan.configuration import Configuration
 from graphopt.vulkan.plan.cost import Prediction
 from graphopt.vulkan.plan.direct import is_factored
@@ -127,6 +128,8 @@ class Plan:
     """Of all schedules that were compared, the fastest first; none where nothing was left to choose."""
     others: tuple[Prediction, ...] = ()
     """The one that is taken, with another choice of what is merged for one vertex set each."""
+    note: str = ""
+    """Why the CPU linearises although nobody asked for it."""
 
     @property
     def uses_float32(self) -> bool:
@@ -168,10 +171,13 @@ def choose_plan(
     resolved = replace(configuration, linear_solver=linear_solver, schur=schur, is_chosen=is_chosen)
     if asked == "auto" and (not device.submits_whole_programs or not pyglslang.is_available()):
         asked = "host"  # a submission per step there is slow; without a compiler there are no kernels
+    note = host_note(device, structure) if asked == "auto" else ""
+    if note:
+        asked = "host"
     if structure.external and asked != "host":
         asked, pins = ("blocks", ["blocks"] * len(pins)) if structure.groups else ("host", [])
     if asked == "host":
-        return Plan(_for_host(resolved, structure, eliminates), "host")
+        return Plan(_for_host(resolved, structure, eliminates), "host", note=note)
     if needs_blocks:
         if set(pins) - {"auto", "blocks"}:
             raise _needs_products(asked, resolved)

@@ -1,7 +1,6 @@
 #include <chrono>
 #include <cmath>
 #include <cstdio>
-#include <limits>
 
 #include "device_edges.h"
 #include "error.h"
@@ -65,7 +64,6 @@ class Run {
     loop_ = std::make_unique<vm::SmallLoop>(std::move(small));
   }
 
-  // An end by a small decrease of chi2 is doubted once where damping may be what made it small.
   template <class Method>
   void go(Method method) {
     vm::StopRules rules;
@@ -73,25 +71,14 @@ class Run {
     rules.function_tolerance = options_.function_tolerance;
     rules.gradient_tolerance = options_.gradient_tolerance;
     rules.step_tolerance = options_.step_tolerance;
-    double at_last_end = std::numeric_limits<double>::infinity();
-    for (bool is_first = true;; is_first = false) {
-      const vm::LoopResult result = loop_->run(
-          method, rules, [this] { return should_stop(); },
-          [this](int, const vm::LoopStep& step) { return tell(step); });
-      if (is_first) summary_.initial_chi2 = summary_.final_chi2 = result.initial_chi2;
-      summary_.termination = termination_of(result.ending);
-      summary_.seconds_evaluating += result.linearize_seconds;
-      summary_.seconds_solving += result.solve_seconds;
-      if (!result.steps.empty()) summary_.final_chi2 = result.steps.back().chi2;
-      rules.max_iterations -= static_cast<int>(result.steps.size());
-      const bool is_settled =
-          result.ending == vm::LoopEnding::kConverged || result.ending == vm::LoopEnding::kNoImprovement;
-      const double tolerance = rules.function_tolerance;
-      if (!is_settled || stop_ != 0 || tolerance == 0.0 || rules.max_iterations <= 0) break;
-      if (!(summary_.final_chi2 < (1.0 - tolerance) * at_last_end) || !method.loosen(*loop_, tolerance))
-        break;
-      at_last_end = summary_.final_chi2;
-    }
+    const vm::LoopResult result = loop_->run_to_end(
+        method, rules, [this] { return should_stop(); },
+        [this](int, const vm::LoopStep& step) { return tell(step); });
+    summary_.initial_chi2 = result.initial_chi2;
+    summary_.final_chi2 = result.steps.empty() ? result.initial_chi2 : result.steps.back().chi2;
+    summary_.termination = termination_of(result.ending);
+    summary_.seconds_evaluating += result.linearize_seconds;
+    summary_.seconds_solving += result.solve_seconds;
     if (stop_ != 0 && summary_.termination == GRAPHOPT_NO_CONVERGENCE) summary_.termination = stop_;
   }
 

@@ -5,15 +5,13 @@
 #include <mutex>
 #include <utility>
 
+#include "linear/conjugate_steps.h"
 #include "linear/errors.h"
 #include "linear/small_blocks.h"
 #include "parallel/stopping.h"
 
 namespace graphopt {
 namespace {
-
-// Iterations before their gain counts: soft modes come late, as late as in the solve before.
-constexpr std::int64_t kLeastPatience = 10, kMostPatience = 30, kPatienceShare = 4;
 
 // own += column block times x and, off the diagonal, its transpose.
 template <int Dim>
@@ -160,8 +158,8 @@ void Pcg::solve_team(const double* b, double* x, const Team& team) {
   double residual = dot(r, d, begin, end, team);
   double bound = std::max(tolerance_, share_) * residual;
   if (absolute_tolerance_) bound = std::max(bound, previous_residual_);
-  const std::int64_t patience =
-      is_first_ ? kMostPatience : std::clamp(iterations_ / kPatienceShare, kLeastPatience, kMostPatience);
+  const ConjugateRule rule{0.0, share_, worth_, max_iterations_,
+                           ConjugateRule::patience_after(is_first_ ? -1 : iterations_)};
   std::int64_t iteration = 0;
   double model = 0.0;
   bool is_enough = false;
@@ -181,8 +179,7 @@ void Pcg::solve_team(const double* b, double* x, const Team& team) {
     const double next = dot(r, s, begin, end, team);
     const double beta = next / residual, gain = alpha * residual;
     model += gain;
-    const double iterations = static_cast<double>(iteration + 1);
-    is_enough = iteration + 1 >= patience && iterations * gain < std::max(share_ * model, worth_);
+    is_enough = rule.is_enough(iteration + 1, gain, model);
     for (std::int64_t i = begin; i < end; ++i) d[i] = s[i] + beta * d[i];
     residual = next;
     team.wait();  // all of d is needed by the next product

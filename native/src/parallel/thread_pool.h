@@ -65,6 +65,19 @@ class ThreadPool {
   // happens, where there are fewer: num_threads() has changed.
   bool run_team(int threads, const std::function<void(int)>& task);
 
+  // While it lives, regions of its thread are that thread's alone, as within a region. What is made then is
+  // partitioned for one thread.
+  class Alone {
+   public:
+    Alone() : before_(is_inside_) { is_inside_ = true; }
+    ~Alone() { is_inside_ = before_; }
+    Alone(const Alone&) = delete;
+    Alone& operator=(const Alone&) = delete;
+
+   private:
+    const bool before_;
+  };
+
   // Leave regions to their callers for `seconds` from now, as where the machine is crowded.
   void give_way(double seconds);
 

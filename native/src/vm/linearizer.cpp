@@ -571,12 +571,14 @@ void Linearizer::oplus(const double* dx, std::int64_t size) {
 void Linearizer::push() {
   const std::lock_guard<CallMutex> lock(mutex_);
   for (VertexSet& set : vertex_sets_)
-    set.backups.emplace_back(set.estimate.data, set.estimate.data + set.estimate.size());
+    if (!set.optimized.empty())
+      set.backups.emplace_back(set.estimate.data, set.estimate.data + set.estimate.size());
 }
 
 void Linearizer::pop() {
   const std::lock_guard<CallMutex> lock(mutex_);
   for (VertexSet& set : vertex_sets_) {
+    if (set.optimized.empty()) continue;  // oplus does not move them
     if (set.backups.empty()) throw std::logic_error("Linearizer.pop: nothing was pushed");
     std::copy(set.backups.back().begin(), set.backups.back().end(), set.estimate.data);
     set.backups.pop_back();
@@ -586,6 +588,7 @@ void Linearizer::pop() {
 void Linearizer::discard_top() {
   const std::lock_guard<CallMutex> lock(mutex_);
   for (VertexSet& set : vertex_sets_) {
+    if (set.optimized.empty()) continue;
     if (set.backups.empty()) throw std::logic_error("Linearizer.discard_top: nothing was pushed");
     set.backups.pop_back();
   }

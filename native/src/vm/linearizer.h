@@ -171,6 +171,9 @@ class Linearizer final : public Evaluation {
   int add_vertex_set(View<double> estimate, ProgramPtr oplus, std::vector<std::int64_t> offset);
   int add_parameter_set(View<const double> values);
   int add_edge_group(EdgeGroupInput input);
+  // Refer to another array of the same shape from now on.
+  void refer_to_estimate(int set, double* estimate);
+  void refer_to_parameters(int set, const double* values);
   void set_edge_data(int group, View<const double> measurement, View<const double> information,
                      View<const double> kernel_width);
   // Information becomes weight (num_rows) times the identity, all kernels have this width.

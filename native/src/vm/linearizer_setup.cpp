@@ -207,6 +207,18 @@ int Linearizer::add_edge_group(EdgeGroupInput input) {
   return static_cast<int>(groups_.size()) - 1;
 }
 
+void Linearizer::refer_to_estimate(int set, double* estimate) {
+  const std::lock_guard<CallMutex> lock(mutex_);
+  CHECK(set >= 0 && set < static_cast<int>(vertex_sets_.size()), "there is no vertex set " + text(set));
+  vertex_sets_[static_cast<std::size_t>(set)].estimate.data = estimate;
+}
+
+void Linearizer::refer_to_parameters(int set, const double* values) {
+  const std::lock_guard<CallMutex> lock(mutex_);
+  CHECK(set >= 0 && set < static_cast<int>(parameter_sets_.size()), "there is no parameter set " + text(set));
+  parameter_sets_[static_cast<std::size_t>(set)].data = values;
+}
+
 void Linearizer::set_edge_data(int index, View<const double> measurement, View<const double> information,
                                View<const double> kernel_width) {
   const std::lock_guard<CallMutex> lock(mutex_);

@@ -196,9 +196,37 @@ LoopResult SmallLoop::run(Method& method, const StopRules& rules, const ShouldSt
   return result;
 }
 
-template LoopResult SmallLoop::run(GaussNewton&, const StopRules&, const ShouldStop&, const AfterStep&);
-template LoopResult SmallLoop::run(Levenberg&, const StopRules&, const ShouldStop&, const AfterStep&);
-template LoopResult SmallLoop::run(Dogleg&, const StopRules&, const ShouldStop&, const AfterStep&);
+template <class Method>
+LoopResult SmallLoop::run_to_end(Method& method, StopRules rules, const ShouldStop& should_stop,
+                                 const AfterStep& after) {
+  LoopResult all = run(method, rules, should_stop, after);
+  std::size_t done = all.steps.size();
+  double at_last_end = kInfinity;
+  for (;;) {
+    const bool is_settled = all.ending == LoopEnding::kConverged || all.ending == LoopEnding::kNoImprovement;
+    rules.max_iterations -= static_cast<int>(done);
+    const double tolerance = rules.function_tolerance;
+    if (!is_settled || tolerance == 0.0 || rules.max_iterations <= 0 || should_stop()) return all;
+    const double reached = all.steps.empty() ? all.initial_chi2 : all.steps.back().chi2;
+    if (!(reached < (1.0 - tolerance) * at_last_end) || !method.loosen(*this, tolerance)) return all;
+    at_last_end = reached;
+    const LoopResult next = run(method, rules, should_stop, after);
+    done = next.steps.size();
+    all.ending = next.ending;
+    all.steps.insert(all.steps.end(), next.steps.begin(), next.steps.end());
+    all.linearize_seconds += next.linearize_seconds;
+    all.solve_seconds += next.solve_seconds;
+    all.update_seconds += next.update_seconds;
+  }
+}
+
+#define INSTANTIATE(Method)                                                                           \
+  template LoopResult SmallLoop::run(Method&, const StopRules&, const ShouldStop&, const AfterStep&); \
+  template LoopResult SmallLoop::run_to_end(Method&, StopRules, const ShouldStop&, const AfterStep&);
+INSTANTIATE(GaussNewton)
+INSTANTIATE(Levenberg)
+INSTANTIATE(Dogleg)
+#undef INSTANTIATE
 
 // -------------------------------------------------------------------- Gauss-Newton
 

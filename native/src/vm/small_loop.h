@@ -99,6 +99,13 @@ class SmallLoop {
   LoopResult run(Method& method, const StopRules& rules, const ShouldStop& should_stop,
                  const AfterStep& after = {});
 
+  // The same, and on from an end where damping may be what made the last decrease small: `loosen` of the
+  // method. The next such end holds unless chi2 has fallen by more than the tolerance in between. The result
+  // has the steps of all.
+  template <class Method>
+  LoopResult run_to_end(Method& method, StopRules rules, const ShouldStop& should_stop,
+                        const AfterStep& after = {});
+
  private:
   friend struct GaussNewton;
   friend struct Levenberg;

@@ -2,7 +2,6 @@
 
 #include <algorithm>
 #include <chrono>
-#include <cmath>
 #include <string>
 
 namespace graphopt::vulkan {
@@ -52,40 +51,25 @@ void run(const RankLoop& loop, std::int64_t number) {
 
 }  // namespace
 
-RankOutcome iterate_ranks(Meeting& meeting, int rank, const RankLoop& loop, const RankRule& rule) {
+RankOutcome iterate_ranks(Meeting& meeting, int rank, const RankLoop& loop, const ConjugateRule& rule) {
   const Numbers message(loop.message, loop.rows + tail, loop.is_double, "message of a rank");
   const Numbers sums(loop.total, loop.rows + 2, loop.is_double, "sum of the ranks");
   std::vector<double> mine(loop.rows + tail), total(mine.size());
-  RankOutcome outcome;
-  double gamma = 0.0, alpha = 0.0, gain = 0.0, total_gain = 0.0, threshold = 0.0;
-  for (std::int64_t& number = outcome.iterations;; ++number) {
+  const double* end = total.data() + loop.rows;
+  ConjugateSteps steps(rule);
+  double seconds = 0.0;
+  while (true) {
     message.read(mine);
     const Clock::time_point start = Clock::now();
     meeting.sum(rank, mine.data(), total.data(), total.size());
-    outcome.seconds_communicating += std::chrono::duration<double>(Clock::now() - start).count();
-    const double* end = total.data() + loop.rows;
-    const double before = gamma, delta = end[2] + end[3];
-    gamma = end[0] + end[1];
-    outcome.is_definite = end[4] == 0.0 && std::isfinite(gamma);
-    if (!outcome.is_definite) return outcome;
-    if (number == 0) threshold = rule.tolerance * gamma;
-    const double enough = std::max(rule.share * total_gain, rule.worth);
-    const bool is_enough = number >= rule.patience && static_cast<double>(number) * gain < enough;
-    if (!(gamma > threshold) || number >= rule.most || is_enough) return outcome;
-    const double beta = number > 0 ? gamma / before : 0.0;
-    const double curvature = number > 0 ? delta - beta * gamma / alpha : delta;
-    if (!(curvature > 0.0)) {  // not definite, or not finite
-      outcome.is_definite = number > 0;
-      return outcome;
-    }
-    alpha = gamma / curvature;
-    gain = alpha * gamma;
-    total_gain += gain;
-    const double scalars[2] = {alpha, beta};
+    seconds += std::chrono::duration<double>(Clock::now() - start).count();
+    if (!steps.take(end[0] + end[1], end[2] + end[3], end[4] != 0.0)) break;
+    const double scalars[2] = {steps.alpha, steps.beta};
     sums.write(total.data(), loop.rows, 0);
     sums.write(scalars, 2, loop.rows);
-    run(loop, number);
+    run(loop, steps.iterations());
   }
+  return {steps.iterations(), steps.is_definite, seconds};
 }
 
 }  // namespace graphopt::vulkan

@@ -2,24 +2,18 @@
 //
 //   while not done:  message of the device -> sum over the ranks -> alpha, beta -> next submission
 //
-// The iteration and its stop rule are those of graphopt/distributed/pcg.py, number for number; what a
-// submission does is recorded by graphopt/distributed/resident.py.
+// What a submission does is recorded by graphopt/distributed/resident.py.
 #pragma once
 
 #include <cstdint>
 #include <memory>
 #include <vector>
 
+#include "linear/conjugate_steps.h"
 #include "vulkan/meeting.h"
 #include "vulkan/program.h"
 
 namespace graphopt::vulkan {
-
-// See StopRule of graphopt/distributed/pcg.py.
-struct RankRule {
-  double tolerance, share, worth;
-  std::int64_t most, patience;
-};
 
 struct RankLoop {
   std::vector<std::vector<std::shared_ptr<Program>>>
@@ -38,6 +32,6 @@ struct RankOutcome {
 };
 
 // Collective. The first message is there; the last sum is not taken to the device.
-RankOutcome iterate_ranks(Meeting& meeting, int rank, const RankLoop& loop, const RankRule& rule);
+RankOutcome iterate_ranks(Meeting& meeting, int rank, const RankLoop& loop, const ConjugateRule& rule);
 
 }  // namespace graphopt::vulkan

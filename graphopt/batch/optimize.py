@@ -1,0 +1,258 @@
+"""`optimize_batch`: thousands of small problems of one shape in one call.
+
+One graph says what the problems have in common: vertices, edges, robust kernels, what is fixed. Arrays with a
+leading dimension of problems say what differs. Each problem has its own damping and its own end; the
+algorithm is the native loop that `optimize` runs on small graphs, so both give the same digits.
+"""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass, fields
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+
+from graphopt.batch.problems import ProblemArrays, checked_problems
+from graphopt.batch.result import BatchSummary
+from graphopt.batch.workers import Workers, structure_of
+from graphopt.errors import DeviceError, GraphError, OptionError, SolverError
+from graphopt.graph import Graph, Selection
+from graphopt.linear.options import SolverChanges, SolverOptions
+from graphopt.optimizer.algorithm import is_below_zero
+from graphopt.optimizer.bounds import has_bounds
+from graphopt.optimizer.inequalities import has_inequalities
+from graphopt.optimizer.methods import METHODS
+from graphopt.optimizer.options import StopRules
+from graphopt.optimizer.request import Request, fix_gauge
+from graphopt.optimizer.signals import Settable, StopSignals
+from graphopt.optimizer.summary import Summary, TerminationType
+from graphopt.problem.structure import Structure
+from graphopt.suggestions import knowing_options
+
+if TYPE_CHECKING:
+    from typing_extensions import Unpack
+
+_ENDINGS = np.array(
+    [
+        TerminationType.NO_CONVERGENCE,
+        TerminationType.CONVERGENCE,
+        TerminationType.NO_IMPROVEMENT,
+        TerminationType.LINEAR_SOLVER_FAILURE,
+        TerminationType.NON_FINITE,
+        TerminationType.USER_STOP,
+    ],
+    object,
+)
+"""By number of the native ending."""
+_STOPPED = 5
+
+
+@knowing_options([field.name for field in fields(SolverOptions)])
+def optimize_batch(
+    graph: Graph,
+    *,
+    estimates: Mapping[Any, Any] | None = None,
+    measurements: Mapping[Any, Any] | None = None,
+    information: Mapping[Any, Any] | None = None,
+    kernel_widths: Mapping[Any, Any] | None = None,
+    parameters: Mapping[Any, Any] | None = None,
+    masks: Mapping[Any, Any] | None = None,
+    method: str = "lm",
+    max_iterations: int | None = None,
+    options: StopRules | None = None,
+    fix: str | list[int] = "auto",
+    level: int = 0,
+    covariances: Iterable[int] = (),
+    time_limit: float | None = None,
+    stop: Settable | None = None,
+    on_interrupt: str = "raise",
+    throw: bool = False,
+    **solver_changes: Unpack[SolverChanges],
+) -> BatchSummary:
+    """Optimize B problems that have the structure of `graph`, by all threads; the graph stays as it is.
+
+    What is not given is the same in all problems: that of the graph. Keys are sets of the graph, types or
+    tags; rows are those of the set.
+
+    estimates: vertex type -> (B, n, storage_dim), start of optimized vertices, place of fixed ones. Of a set
+        of one vertex also (B, storage_dim), and so for the others.
+    measurements: edge type -> (B, m, measurement_dim).
+    information: edge type -> (B, m, r, r), or (B, m, r) for diagonal matrices.
+    kernel_widths: edge type -> (B, m). parameters: parameter type -> (B, p, storage_dim).
+    masks: edge type -> (B, m) bool: the edges that a problem has, where their number differs; what the arrays
+        hold for the others is not looked at. A vertex without edges keeps its start.
+    method: "lm", "gn" or "dogleg", with the steps and digits of `optimize` on each graph alone. By default up
+        to 50 iterations, and an end where chi2 falls by less than 1e-8 of it (`optimize` runs 10 iterations
+        without tolerances); `options` are the method's own, `max_iterations` overrides theirs.
+    fix, level, time_limit, stop, on_interrupt: as of `optimize`. Problems that were not begun in time have
+        their start, chi2 NaN, and the termination that says why.
+    covariances: ids of vertices whose marginal covariances are wanted.
+    throw: raise `SolverError` if a problem's result is not usable, naming the first.
+    solver_changes: linear_solver, schur, device of `SolverOptions`; devices other than the CPU are refused.
+
+    A problem whose numbers are NaN or infinite fails alone. Results do not depend on the number of threads.
+    Raises `ShapeError` and `GraphError` for arrays of other shapes, asymmetric information or quaternions of
+    length 0, naming the problem; `OptionError`, `DeviceError`.
+    """
+    start = time.perf_counter()
+    solver = SolverOptions(**solver_changes)
+    _check_options(solver)
+    rules, algorithm = _algorithm(method, max_iterations, options)
+    problems = checked_problems(
+        graph,
+        estimates=estimates,
+        measurements=measurements,
+        information=information,
+        kernel_widths=kernel_widths,
+        parameters=parameters,
+        masks=masks,
+    )
+    Request(time_limit=time_limit).check_time_limit()
+    signals = StopSignals(stop, time_limit, start, on_interrupt=on_interrupt)
+    with graph.held_still():
+        _check_graph(graph)
+        selection, fixed = fix_gauge(graph, graph.select(level), fix)
+        batch = _Batch(problems, selection, solver, fixed, list(covariances))
+        summary = batch.run(method, rules, algorithm, signals, start)
+    _raise_if_unusable(summary, signals, throw)
+    return summary
+
+
+def _check_options(options: SolverOptions) -> None:
+    if options.device not in ("auto", "cpu"):
+        raise DeviceError(
+            f"optimize_batch runs on the CPU; device is '{options.device}'. Use device='cpu', or optimize() "
+            "on one graph with all problems in it, which share their damping there."
+        )
+    if options.precision == "mixed":
+        raise DeviceError(
+            "precision 'mixed' is for GPUs; optimize_batch computes in double. Use precision='auto'."
+        )
+    if options.schedule not in ("auto", "host"):
+        raise DeviceError(f"schedule '{options.schedule_words}' is for GPUs. Use schedule='auto'.")
+    if options.schur == "implicit":
+        raise OptionError(
+            "schur 'implicit' needs conjugate gradients, optimize_batch factorizes. Use 'auto'."
+        )
+
+
+def _algorithm(method: str, max_iterations: int | None, options: StopRules | None) -> tuple[StopRules, Any]:
+    """The rules and an algorithm with a native loop."""
+    row = METHODS.row(method)
+    if options is None and issubclass(row.options, StopRules) and method in ("lm", "gn", "dogleg"):
+        options = row.options(max_iterations=50, function_tolerance=1e-8, gradient_tolerance=1e-12)
+    rules, algorithm = Request(method, max_iterations, options).algorithm()
+    if "native_method" not in vars(type(algorithm)):
+        raise OptionError(
+            f"method '{method}' is not for optimize_batch: it decides in Python between iterations. "
+            "Use 'lm', 'gn' or 'dogleg'."
+        )
+    return rules, algorithm
+
+
+def _check_graph(graph: Graph) -> None:
+    """Refuse what the native loop does not evaluate."""
+    if graph.has_computed():
+        raise GraphError("optimize_batch does not take graphs with computed values (`add_computed`).")
+    if has_bounds(graph) or has_inequalities(graph):
+        raise GraphError(
+            "optimize_batch does not take bounds (`set_bounds`) and inequality edges; optimize() does, one "
+            "graph at a time."
+        )
+    for vertex_set in graph.vertex_sets:
+        if vertex_set.holds_components:
+            raise GraphError(
+                "optimize_batch does not take vertices that hold components (`graph.hold`): "
+                f"{vertex_set.type.tag}."
+            )
+    for edge_set in graph.edge_sets:
+        if edge_set.type.is_external:
+            raise GraphError(
+                f"optimize_batch does not take edges that are evaluated in Python: {edge_set.type.tag}."
+            )
+
+
+@dataclass
+class _Batch:
+    """One call."""
+
+    problems: ProblemArrays
+    selection: Selection
+    solver: SolverOptions
+    fixed: list[int]
+    covariances: list[int]
+
+    def run(
+        self, method: str, rules: StopRules, algorithm: Any, signals: StopSignals, start: float
+    ) -> BatchSummary:
+        structure = structure_of(self.selection, self.problems)
+        blocks = [self._block(structure, vertex_id) for vertex_id in self.covariances]
+        workers = Workers(structure, self.problems, self.solver)
+        count = self.problems.count
+        initial, chi2, lambdas = (np.full(count, np.nan) for _ in range(3))
+        iterations, trials = (np.zeros(count, np.int32) for _ in range(2))
+        ending = np.zeros(count, np.int8)
+        size = sum(int(structure.dims[k]) ** 2 for k in blocks)
+        covariances = np.full((count, size), np.nan) if size else None
+        native, _ = algorithm.native_method()
+        prepared = time.perf_counter()
+        with signals.catching_interrupts(), signals.watching():
+            workers.run(
+                native, rules, blocks, (initial, chi2, lambdas, iterations, trials, ending, covariances)
+            )
+        end = time.perf_counter()
+        termination = _ENDINGS[ending]
+        if signals.reason is not None:
+            termination[ending == _STOPPED] = signals.reason
+        below = is_below_zero_each(chi2, initial)
+        termination[below & (ending < 3)] = TerminationType.UNBOUNDED
+        results = workers.results()
+        total = time.perf_counter()
+        return BatchSummary(
+            self.problems, method, results, initial, chi2, iterations, trials, termination,
+            self._split(structure, blocks, covariances), self.fixed, workers.linear_solver, "cpu",
+            {"prepare": prepared - start, "optimize": end - prepared, "total": total - start},
+        )  # fmt: skip
+
+    def _block(self, structure: Structure, vertex_id: int) -> int:
+        number, row = self.problems.graph.vertex_place(vertex_id)
+        found = [
+            k
+            for k, each in enumerate(self.selection.vertex_sets)
+            if each is self.problems.graph.vertex_sets[number]
+        ]
+        block = structure.block_of(found[0], row) if found else -1
+        if block < 0:
+            raise GraphError(f"Vertex {vertex_id} is fixed or has no active edge: it has no covariance.")
+        return block
+
+    def _split(
+        self, structure: Structure, blocks: list[int], covariances: np.ndarray | None
+    ) -> dict[int, np.ndarray]:
+        if covariances is None:
+            return {}
+        dims = structure.dims[blocks].astype(int)
+        parts = np.split(covariances, np.cumsum(dims**2)[:-1], axis=1)
+        return {
+            vertex_id: part.reshape(-1, dim, dim)
+            for vertex_id, part, dim in zip(self.covariances, parts, dims.tolist(), strict=True)
+        }
+
+
+def is_below_zero_each(chi2: np.ndarray, initial: np.ndarray) -> np.ndarray:
+    """`is_below_zero` of every problem."""
+    negative = np.flatnonzero(chi2 < 0.0)
+    found = np.zeros(len(chi2), bool)
+    found[negative] = [is_below_zero(float(chi2[k]), float(initial[k])) for k in negative]
+    return found
+
+
+def _raise_if_unusable(summary: BatchSummary, signals: StopSignals, throw: bool) -> None:
+    if signals.reason is TerminationType.USER_INTERRUPT:
+        whole = Summary(0, 0, summary.method, TerminationType.USER_INTERRUPT)
+        signals.raise_if_interrupted(whole)
+    if throw and not summary.is_usable.all():
+        bad = np.flatnonzero(~summary.is_usable)
+        raise SolverError(f"{len(bad)} of {len(summary)} problems failed. {summary.message(int(bad[0]))}")
