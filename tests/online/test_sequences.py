@@ -404,7 +404,7 @@ def lag_memory(updates: int) -> list[int]:
     found = []
     for k in range(1, updates + 1):
         z = np.array([[1.0, 0.0, 0.0]]) + rng.normal(size=(1, 3)) * 0.01
-        start = online.estimate(k - 1) + [1.0, 0.0, 0.0]
+        start = online.estimate(k - 1) + np.array([1.0, 0.0, 0.0])
         online.update([("VERTEX_SE2", [k], start[None])], [("EDGE_SE2", [[k - 1, k]], z, INFORMATION)])
         if k % (updates // 10) == 0:
             found.append(online.memory_bytes)
