@@ -2,8 +2,9 @@
 
     chi2(x) = sum of e' W Omega e,    b = -J' W Omega e at x,    x <- x oplus (L L')^-1 b
 
-L L' is the factor of H, renewed where the graph changes and where it has become too old; b is exact. An
-update ends when the decrease that it predicts, |L^-1 b|^2, is a small part of chi2.
+L L' is the factor of H, renewed where the graph changes and where H has changed. b follows from quadratic
+models of the edges, which are tested as their vertices move (native/src/online/session.h). An update ends when
+the decrease that it predicts, |L^-1 b|^2, is a small part of chi2.
 Reference: Kaess et al., iSAM2: Incremental smoothing and mapping using the Bayes tree, IJRR 2012.
 """
 
@@ -223,7 +224,7 @@ class Online:
 
     @property
     def chi2(self) -> float:
-        """Robustified chi2 at the present estimates."""
+        """Robustified chi2 at the present estimates, evaluated."""
         return self._session.chi2
 
     @property

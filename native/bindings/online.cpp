@@ -104,8 +104,8 @@ py::array estimates(BoundSession& self, int kind, const Ids& ids) {
     for (const std::int32_t v : vertices_of(s, ids)) {
       if (s.problem().kind[v] != kind)
         throw Refused("Vertex " + std::to_string(s.problem().id[v]) + " has another type.");
-      const double* const x = s.problem().estimate(v);
-      values.insert(values.end(), x, x + storage);
+      values.resize(values.size() + static_cast<std::size_t>(storage));
+      s.problem().present(v, values.data() + values.size() - storage);
     }
   });
   return as_array(std::move(values)).reshape({ids.size(), static_cast<py::ssize_t>(storage)});
@@ -168,8 +168,8 @@ py::list vertex_state(BoundSession& self) {
     for (std::int32_t v = 0; v < p.num_places(); ++v) {
       if (p.state[v] == VertexState::kUnused || p.kind[v] != static_cast<std::int16_t>(k)) continue;
       ids.push_back(p.id[v]);
-      const double* const x = p.estimate(v);
-      values.insert(values.end(), x, x + storage);
+      values.resize(values.size() + static_cast<std::size_t>(storage));
+      p.present(v, values.data() + values.size() - storage);
       fixed.push_back(p.state[v] == VertexState::kFixed);
     }
     const auto count = static_cast<py::ssize_t>(ids.size());
@@ -200,7 +200,7 @@ py::list edge_state(BoundSession& self) {
                         own.parameter_rows.data() + (r + 1) * num_parameters);
       data.insert(data.end(), own.data.data() + r * own.data_dim, own.data.data() + (r + 1) * own.data_dim);
       off.push_back((p.flags[e] & kOff) != 0);
-      chi2.push_back(p.is_active(e) ? own.chi2_terms[r] : 0.0);
+      chi2.push_back(p.is_active(e) ? p.model_chi2(e) : 0.0);
     }
     const auto count = static_cast<py::ssize_t>(handles.size());
     found.append(py::make_tuple(
@@ -418,7 +418,9 @@ void bind_online(py::module_& m) {
             return self.session.problem().vertex_of_id.find(id) >= 0;
           },
           py::arg("id"))
-      .def_property_readonly("chi2", [](BoundSession& self) { return self.session.problem().chi2(); })
+      .def_property_readonly(
+          "chi2",
+          [](BoundSession& self) { return self.run([](Session& s) { return s.problem().exact_chi2(); }); })
       .def_property_readonly(
           "num_vertices",
           [](BoundSession& self) { return self.session.problem().counts[Problem::kVertices]; })

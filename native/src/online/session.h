@@ -2,10 +2,12 @@
 //
 //   b = -sum J' W Omega e at the present estimates,   H ~ L L' as the tree has it,   dx = (L L')^-1 b
 //
-// b is exact, since edges of vertices that moved are evaluated again; L may be older. So the estimates go to
-// where b = 0, the answer of batch, whatever L is, and |L^-1 b|^2 predicts by how much chi2 may still fall.
-// After a change the cliques that it touches are eliminated anew, and steps are taken until the prediction is
-// below a share of chi2. A step that keeps less than it promises makes the cliques fresh that have moved.
+// Each edge has a quadratic model (problem.h). A step changes b by H dx without evaluating an edge, as long
+// as the vertices stay within the range in which their models have been tested: then their edges are
+// evaluated, what the models missed is added to b, and the range grows or shrinks with it. An edge whose H
+// has changed by more than a share goes into the factor again. |L^-1 b|^2 predicts by how much chi2 may still
+// fall; after a change the cliques that it touches are eliminated anew, and steps are taken until the
+// prediction is below a share of chi2. A large step after which chi2 is higher is taken back and halved.
 //
 // An update begins with begin() and ends with commit() or abort(), which restores every bit.
 #pragma once
@@ -89,30 +91,43 @@ class Session {
  private:
   using Clock = std::chrono::steady_clock;
   void touch_edge(std::int32_t edge);
-  void touch(std::int32_t vertex);
   void insert_edge(std::int32_t edge);
   void take_out(std::int32_t edge);
-  void eliminate(Report& report);
-  void solve(bool is_batch, Report& report, Clock::time_point start);
-  std::vector<std::int32_t> edges_of(const std::vector<std::int32_t>& vertices);
-  void collect_ends(const std::vector<std::int32_t>& edges, std::vector<std::int32_t>& vertices);
-  bool try_step(const Tree::Step& step, const std::vector<std::int32_t>& edges, double slack, int halvings,
-                Report& report);
-  void refresh(const std::vector<std::int32_t>& edges, Report& report);
   void settle(std::int32_t edge);
   void check_open() const;
+  void fix(std::int32_t vertex);
+  void release(std::int32_t vertex);
+  // Evaluates edges for a factor to come.
+  void evaluate_anew(const std::vector<std::int32_t>& edges);
+  std::vector<std::int32_t> edges_of(const std::vector<std::int32_t>& vertices);
+  std::vector<std::int32_t> ends_of(const std::vector<std::int32_t>& edges);
+
+  void eliminate(Report& report);
+  void solve(bool is_batch, Report& report, Clock::time_point start);
+  void look_at_all(bool is_batch, Report& report);
+  void forward(double cut);
+  struct Trial {
+    double goal, slack, tolerance;
+    bool is_exact;  // evaluates all edges of what moves
+    int halvings;
+  };
+  bool take(const Tree::Step& step, const Trial& trial, Report& report);
+  double relinearize(const std::vector<std::int32_t>& vertices, double tolerance, double goal,
+                     Report& report);
+  void widen(const std::vector<std::int32_t>& vertices, const std::vector<double>& before, double goal);
+  bool refresh(std::vector<std::int32_t> edges, Report& report);
+  void stop_recording();
 
   Journal journal_;
   Problem problem_;
   Tree tree_;
   Journaled<std::int64_t> next_handle_, updates_;  // one number each
-  Journaled<std::uint8_t> is_unsolved_;            // one: all of b has to be looked at
-  Journaled<std::vector<std::int32_t>> waiting_;   // one: vertices whose b is left from earlier updates
+  Journaled<std::uint8_t> is_exact_;               // one: the factor is that of the present estimates
   bool is_open_ = false;
   Journal::Mark start_;
   std::map<std::int64_t, Journal::Mark> snapshots_;
   std::int64_t next_snapshot_ = 1;
-  std::vector<std::int32_t> touched_, last_, new_edges_, leaving_;
+  std::vector<std::int32_t> touched_, last_, new_edges_, leaving_, stale_;
   std::vector<std::uint32_t> stamp_;  // per edge or vertex
   std::uint32_t stamp_now_ = 0;
 };
