@@ -27,7 +27,7 @@ from graphopt.problem.gauge import choose_gauge
 
 _ABSOLUTE = 1e-9
 """Predicted decrease that is rounding, whatever chi2 is."""
-_CUT = 0.3
+_CUT = 0.03
 """Share of the tolerated decrease that the steps which are left out may have together."""
 _FULL_CHECK = 200
 """Updates after which the gradient of all vertices is looked at, not only near what changed."""

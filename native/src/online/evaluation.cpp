@@ -175,9 +175,11 @@ double Problem::take_model(std::int32_t e, const double* outputs, const Evaluati
     g.models.write(first, outputs, g.num_outputs);
     if (flags[e] & kStale) flags.set(e, static_cast<std::uint8_t>(flags[e] & ~kStale));
   } else {
-    const bool is_stale = differs(g, model + 1, outputs + 1, how.tolerance);
-    if (is_stale != ((flags[e] & kStale) != 0))
-      flags.set(e, static_cast<std::uint8_t>(is_stale ? flags[e] | kStale : flags[e] & ~kStale));
+    if (differs(g, model + 1, outputs + 1, how.tolerance)) {
+      g.models.write(first, outputs, g.num_outputs);
+      flags.set(e, static_cast<std::uint8_t>(flags[e] | kStale));
+      return change;
+    }
     g.models.set(first, outputs[0]);
     g.models.write(first + g.first_segment, outputs + g.first_segment, g.state_dim);
   }
@@ -206,11 +208,10 @@ double Problem::take_prior(std::int32_t e, const Evaluation& how) {
                   b[static_cast<std::size_t>(i)] - old.gradient[static_cast<std::size_t>(i)]);
   const double change = rho - old.chi2;
   const bool is_stale = !how.take_H && difference > how.tolerance * how.tolerance * size;
-  if (is_stale != ((flags[e] & kStale) != 0))
-    flags.set(e, static_cast<std::uint8_t>(is_stale ? flags[e] | kStale : flags[e] & ~kStale));
+  if (is_stale) flags.set(e, static_cast<std::uint8_t>(flags[e] | kStale));
   auto model = std::make_shared<PriorModel>();
   model->chi2 = rho;
-  model->H = how.take_H ? std::make_shared<const std::vector<double>>(std::move(H)) : old.H;
+  model->H = how.take_H || is_stale ? std::make_shared<const std::vector<double>>(std::move(H)) : old.H;
   model->gradient = std::move(b);
   prior_models.set(edge_row[e], std::move(model));
   return change;
@@ -247,20 +248,62 @@ double Problem::evaluate(const std::vector<std::int32_t>& edges, const Evaluatio
   return change;
 }
 
-double Problem::exact_chi2() const {
+// A new edge's model so far is zero, and so are its shares of chi2 and of the gradient.
+void Problem::evaluate_at(const std::vector<std::int32_t>& edges, const double* steps) {
+  Evaluation how;
+  how.take_H = how.must_be_finite = true;
+  std::vector<std::int32_t> vertices;
+  std::vector<double> before, now;
+  for (const std::int32_t e : edges)
+    for (int s = 0; s < arity(e); ++s) {
+      const std::int32_t v = vertices_of(e)[s];
+      if (is_free(v) && std::find(vertices.begin(), vertices.end(), v) == vertices.end())
+        vertices.push_back(v);
+    }
+  const auto put = [&](const std::vector<double>& values) {
+    const double* from = values.data();
+    for (const std::int32_t v : vertices) {
+      VertexKind& own = *kinds[static_cast<std::size_t>(kind[v])];
+      own.estimate.write(static_cast<std::int64_t>(row[v]) * own.storage_dim, from, own.storage_dim);
+      from += own.storage_dim;
+    }
+  };
+  for (const std::int32_t v : vertices) {
+    const auto storage = static_cast<std::size_t>(kinds[static_cast<std::size_t>(kind[v])]->storage_dim);
+    before.insert(before.end(), estimate(v), estimate(v) + storage);
+    now.resize(before.size());
+    present(v, steps + offset[v], now.data() + now.size() - storage);
+  }
+  std::vector<vm::AlignedVector<double>> outputs(edges.size());
+  put(now);
+  for (std::size_t k = 0; k < edges.size(); ++k) {
+    if (edge_kind[edges[k]] < 0) continue;
+    outputs[k].resize(static_cast<std::size_t>(stride(edge_kind[edges[k]])));
+    linearize(edge_kind[edges[k]], &edges[k], 1, outputs[k].data());
+  }
+  put(before);
+  double change = 0.0;
+  for (std::size_t k = 0; k < edges.size(); ++k) {
+    if (edge_kind[edges[k]] < 0) {  // its derivatives are far more work than its model is worth
+      change += take_prior(edges[k], how);
+    } else {
+      shift_model(edges[k], steps, outputs[k].data());
+      change += take_model(edges[k], outputs[k].data(), how);
+    }
+  }
+  add_chi2(change);
+}
+
+double Problem::exact_chi2(const double* steps) const {
   std::vector<std::vector<double>> moved(kinds.size());
   for (std::size_t k = 0; k < kinds.size(); ++k)
     moved[k].assign(kinds[k]->estimate.data(), kinds[k]->estimate.data() + kinds[k]->estimate.size());
   std::vector<std::vector<std::int32_t>> by_kind(kinds.size());
-  std::vector<char> is_moved(static_cast<std::size_t>(num_places()), 0);
-  for (std::int32_t v = 0; v < num_places(); ++v)
-    if (state[v] != VertexState::kUnused && has_step(v)) {
-      by_kind[static_cast<std::size_t>(kind[v])].push_back(v);
-      is_moved[static_cast<std::size_t>(v)] = 1;
-    }
+  for (std::int32_t v = 0; v < num_places() && steps != nullptr; ++v)
+    if (is_free(v)) by_kind[static_cast<std::size_t>(kind[v])].push_back(v);
   std::vector<double> values;
   for (std::size_t k = 0; k < kinds.size(); ++k) {
-    oplus(static_cast<int>(k), by_kind[k], values);
+    oplus(static_cast<int>(k), by_kind[k], steps, 1.0, values);
     const auto storage = static_cast<std::size_t>(kinds[k]->storage_dim);
     for (std::size_t i = 0; i < by_kind[k].size(); ++i)
       std::copy_n(values.data() + i * storage, storage,
@@ -270,12 +313,9 @@ double Problem::exact_chi2() const {
   std::vector<std::vector<std::int32_t>> edges(edge_kinds.size());
   for (std::int32_t e = 0; e < static_cast<std::int32_t>(edge_kind.size()); ++e) {
     if (!is_active(e)) continue;
-    bool is_dirty = false;
-    for (int s = 0; s < arity(e); ++s)
-      is_dirty = is_dirty || is_moved[static_cast<std::size_t>(vertices_of(e)[s])] != 0;
-    if (!is_dirty || edge_kind[e] < 0) {
+    if (edge_kind[e] < 0) {
       std::vector<double> H, b;
-      sum += is_dirty ? linearize_prior(*priors[edge_row[e]], H, b, &moved) : model_chi2(e);
+      sum += linearize_prior(*priors[edge_row[e]], H, b, &moved);
     } else {
       edges[static_cast<std::size_t>(edge_kind[e])].push_back(e);
     }

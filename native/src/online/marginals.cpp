@@ -142,7 +142,7 @@ std::vector<std::shared_ptr<const Prior>> Tree::marginalize(const std::vector<st
     vm::AlignedVector<double> b(static_cast<std::size_t>(n + m), 0.0);
     for (const std::int32_t e : job.edges) {
       const double* segment = problem_.gradient_of(e);
-      constant[k] += problem_.model_chi2(e);
+      constant[k] += problem_.rho_of(e);
       for (int s = 0; s < problem_.arity(e); ++s) {
         const std::int32_t v = problem_.vertices_of(e)[s];
         const int dim = problem_.dim(v);

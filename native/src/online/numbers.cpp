@@ -193,7 +193,7 @@ void Tree::finish(const Job& job) {
 // Vertices that the direction moves along which this pivot has no information: L' x = 0 with x = 1 there.
 std::vector<std::int32_t> Tree::unsupported(const Job& job, int pivot) const {
   const Front front = job.numbers->front();
-  std::vector<double> x(static_cast<std::size_t>(problem_.steps.size()), 0.0),
+  std::vector<double> x(static_cast<std::size_t>(problem_.pending.size()), 0.0),
       own(static_cast<std::size_t>(pivot) + 1, 0.0);
   const auto lower = [&](int r, int c) {
     return front.diagonal[triangle_row(r) + static_cast<std::int64_t>(c) * kStrip];

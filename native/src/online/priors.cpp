@@ -5,6 +5,7 @@
 
 #include "online/problem.h"
 #include "online/program_frames.h"
+#include "online/step_derivative.h"
 
 namespace graphopt::online {
 
@@ -72,9 +73,7 @@ Eigen::VectorXd difference(const VertexKind& kind, const double* from, const dou
     d += step;
     if (!(step.norm() > 1e-14 * (1.0 + d.norm()))) break;
   }
-  const Eigen::MatrixXd a = oplus_derivative(kind, from, d, nullptr);
-  const Eigen::MatrixXd b = oplus_derivative(kind, to, Eigen::VectorXd::Zero(kind.tangent_dim), nullptr);
-  *derivative = (a.transpose() * a).ldlt().solve(a.transpose() * b);
+  *derivative = step_derivative(kind, from, d.data()).inverse();
   return d;
 }
 
@@ -112,33 +111,60 @@ double Problem::linearize_prior(const Prior& prior, std::vector<double>& H, std:
   return d.dot(product) - 2.0 * given_b.dot(d) + prior.constant;
 }
 
-void Problem::oplus(int k, const std::vector<std::int32_t>& vertices, std::vector<double>& out) const {
+void Problem::oplus(int k, const std::vector<std::int32_t>& vertices, const double* dx, double scale,
+                    std::vector<double>& out) const {
   const VertexKind& own = *kinds[static_cast<std::size_t>(k)];
-  const auto s = static_cast<std::size_t>(own.storage_dim);
+  const auto s = static_cast<std::size_t>(own.storage_dim), t = static_cast<std::size_t>(own.tangent_dim);
   out.resize(std::max(out.size(), vertices.size() * s));
+  std::vector<double> scaled(t * kLanes);
   for (std::size_t begin = 0; begin < vertices.size(); begin += kLanes) {
     const int lanes = static_cast<int>(std::min<std::size_t>(kLanes, vertices.size() - begin));
     const double *estimates[kLanes], *moves[kLanes];
     double* outputs[kLanes];
     for (int l = 0; l < lanes; ++l) {
       const std::int32_t v = vertices[begin + static_cast<std::size_t>(l)];
+      double* const step = scaled.data() + static_cast<std::size_t>(l) * t;
+      for (std::size_t i = 0; i < t; ++i) step[i] = scale * dx[static_cast<std::size_t>(offset[v]) + i];
       estimates[l] = estimate(v);
-      moves[l] = steps.data() + offset[v];
+      moves[l] = step;
       outputs[l] = out.data() + (begin + static_cast<std::size_t>(l)) * s;
     }
     run_oplus(own.oplus, own.storage_dim, own.tangent_dim, estimates, moves, lanes, outputs);
   }
 }
 
-void Problem::present(std::int32_t v, double* out) const {
+void Problem::move(const std::vector<std::int32_t>& vertices, const double* dx, double scale) {
+  std::vector<std::vector<std::int32_t>> by_kind(kinds.size());
+  for (const std::int32_t v : vertices) by_kind[static_cast<std::size_t>(kind[v])].push_back(v);
+  std::vector<double> values;
+  for (std::size_t k = 0; k < kinds.size(); ++k) {
+    VertexKind& own = *kinds[k];
+    oplus(static_cast<int>(k), by_kind[k], dx, scale, values);
+    const double* from = values.data();
+    for (const std::int32_t v : by_kind[k]) {
+      own.estimate.write(static_cast<std::int64_t>(row[v]) * own.storage_dim, from, own.storage_dim);
+      from += own.storage_dim;
+    }
+  }
+}
+
+void Problem::present(std::int32_t v, const double* step, double* out) const {
   const VertexKind& own = *kinds[static_cast<std::size_t>(kind[v])];
   const double* const from = estimate(v);
-  if (!has_step(v)) {
+  if (step == nullptr || std::all_of(step, step + own.tangent_dim, [](double x) { return x == 0.0; })) {
     std::copy_n(from, own.storage_dim, out);
     return;
   }
-  const double* const step = steps.data() + offset[v];
   run_oplus(own.oplus, own.storage_dim, own.tangent_dim, &from, &step, 1, &out);
+}
+
+Eigen::MatrixXd step_derivative(const VertexKind& kind, const double* from, const double* d) {
+  Eigen::VectorXd value;
+  const Eigen::VectorXd step = Eigen::Map<const Eigen::VectorXd>(d, kind.tangent_dim);
+  const Eigen::MatrixXd a = oplus_derivative(kind, from, step, &value);
+  const Eigen::MatrixXd b =
+      oplus_derivative(kind, value.data(), Eigen::VectorXd::Zero(kind.tangent_dim), nullptr);
+  return (b.transpose() * b).ldlt().solve(b.transpose() * a);
 }
 
 }  // namespace graphopt::online

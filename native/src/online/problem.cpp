@@ -14,10 +14,7 @@ Problem::Problem(Journal& j)
       row(j),
       offset(j),
       first_of(j),
-      steps(j),
       pending(j),
-      drifts(j),
-      ranges(j),
       edge_kind(j),
       edge_row(j),
       first_entry(j),
@@ -99,9 +96,8 @@ std::int32_t Problem::add_vertex(int k, std::int64_t vertex_id, const double* va
   row.set(v, static_cast<std::int32_t>(r));
   std::int64_t first = own.scalars.take(0);
   if (first == 0) {  // there was none of this size to use again
-    first = steps.size() + 1;
-    for (Journaled<double>* scalars : {&steps, &pending, &drifts, &ranges})
-      scalars->grow(first - 1 + own.tangent_dim, 0.0);
+    first = pending.size() + 1;
+    pending.grow(first - 1 + own.tangent_dim, 0.0);
   }
   offset.set(v, first - 1);
   first_of.set(v, -1);
@@ -118,8 +114,7 @@ void Problem::remove_vertex(std::int32_t v) {
   own.places.give_back(row[v]);
   own.scalars.give_back(offset[v] + 1);
   const std::vector<double> zeros(static_cast<std::size_t>(own.tangent_dim), 0.0);
-  for (Journaled<double>* scalars : {&steps, &pending, &drifts, &ranges})
-    scalars->write(offset[v], zeros.data(), own.tangent_dim);
+  pending.write(offset[v], zeros.data(), own.tangent_dim);
   state.set(v, VertexState::kUnused);
   vertex_places_.give_back(v);
 }

@@ -69,7 +69,7 @@ struct EdgeKind {
   int first_segment = 0;  // output where b begins
   Places places;
   Journaled<double> data;                  // (rows, data_dim)
-  Journaled<double> models;                // (rows, num_outputs): rho, blocks of H, b; see Problem
+  Journaled<double> models;                // (rows, num_outputs): rho, blocks of H, g; see Problem
   Journaled<std::int32_t> parameter_rows;  // (rows, number of parameters)
   std::vector<std::int32_t> data_registers, output_registers;
   int arity() const { return static_cast<int>(vertex_kinds.size()); }
@@ -136,16 +136,15 @@ class Problem {
   std::string name(std::int32_t e) const;
 
   // ------------------------------------------------------------------ models
-  // Each edge has a model around the estimates of its vertices, with d their steps since then:
-  //   chi2_e(d) = rho - 2 g' d + d' H d,   gradient g - H d
-  // H is that of the factor; rho and g are renewed whenever the edge is evaluated.
+  // Each edge has a model at the estimates of its vertices, with d a step from there:
+  //   chi2_e(d) = rho - 2 g' d + d' H d
+  // rho and g are renewed whenever the edge is evaluated, H is that of the factor.
   const double* H_of(std::int32_t e) const;  // of a prior (m, m), else packed blocks
   const double* gradient_of(std::int32_t e) const;
   int state_dim(std::int32_t e) const;
-  double model_chi2(std::int32_t e) const;
-  void model_gradient(std::int32_t e, double* out) const;
-  // out <- H d, both (state_dim).
-  void times_H(std::int32_t e, const double* d, double* out) const;
+  double rho_of(std::int32_t e) const;
+  // chi2_e(d), d of all vertices by `offset`; null: zero.
+  double model_chi2(std::int32_t e, const double* d) const;
 
   // Outputs of `linearize` for edges of one kind at the estimates, `stride(kind)` numbers each; `moved`: the
   // estimates of each kind of vertex, null for those that are kept.
@@ -156,11 +155,6 @@ class Problem {
   double linearize_prior(const Prior& prior, std::vector<double>& H, std::vector<double>& b,
                          const std::vector<std::vector<double>>* moved = nullptr) const;
 
-  bool has_step(std::int32_t v) const {
-    for (int i = 0; i < dim(v); ++i)
-      if (steps[offset[v] + i] != 0.0) return true;
-    return false;
-  }
   void add_pending(std::int32_t v, int i, double change) {
     if (change == 0.0) return;
     pending.set(offset[v] + i, pending[offset[v] + i] + change);
@@ -170,35 +164,29 @@ class Problem {
     pending.write(offset[v], values, dim(v));
     note(v);
   }
-  bool is_out_of_range(std::int32_t v) const {
-    for (int i = 0; i < dim(v); ++i)
-      if (std::abs(drifts[offset[v] + i]) > ranges[offset[v] + i]) return true;
-    return false;
-  }
   void forget_changed();
-  // Estimates of these vertices take in their steps, which become zero, and models follow.
-  void recenter(const std::vector<std::int32_t>& vertices);
-  // Evaluate edges whose vertices have no steps; the gradient that this adds becomes `pending`. take_H: H is
-  // that of the factor to come; otherwise an edge whose H differs by more than `tolerance` becomes stale.
-  // Returns by how much chi2 is above that of the models; infinite where a number is not finite, unless
-  // `must_be_finite`, which throws Refused.
+  // Evaluate edges; the gradient that this adds becomes `pending`. take_H: H is that of the factor to come;
+  // otherwise an edge whose H differs by more than `tolerance` becomes stale. Returns by how much chi2 is
+  // above that of the models; infinite where a number is not finite, unless `must_be_finite`, which throws
+  // Refused.
   struct Evaluation {
     bool take_H = false, must_be_finite = false;
     double tolerance = 0.0;
   };
   double evaluate(const std::vector<std::int32_t>& edges, const Evaluation& how);
+  // The same for edges that are new, at estimates oplus `steps` (by `offset`): their models at the estimates.
+  void evaluate_at(const std::vector<std::int32_t>& edges, const double* steps);
   // Take an edge's model out of chi2 and the gradient.
   void drop_share(std::int32_t e);
-  // steps += scale dx
-  void add_steps(const std::vector<std::int32_t>& vertices, const double* dx, double scale);
-  // Estimate oplus step, storage_dim numbers.
-  void present(std::int32_t v, double* out) const;
-  // chi2 at the present estimates, evaluated.
-  double exact_chi2() const;
+  // estimates <- estimates oplus scale dx
+  void move(const std::vector<std::int32_t>& vertices, const double* dx, double scale);
+  // Estimate oplus step (tangent_dim), storage_dim numbers; step null: the estimate.
+  void present(std::int32_t v, const double* step, double* out) const;
+  // chi2 at the estimates oplus steps (by `offset`; null: zero), evaluated.
+  double exact_chi2(const double* steps) const;
 
-  // chi2 as the models have it.
+  // chi2 of the models at the estimates.
   double chi2() const { return total_[0] + total_[1]; }
-  void add_chi2(double change);
   // Sum of all models anew, without the rounding of many updates; the gradient of all free vertices to `g`.
   void sum_again(std::vector<double>& g);
 
@@ -218,10 +206,7 @@ class Problem {
   Journaled<std::int32_t> row;        // of its kind's estimates
   Journaled<std::int64_t> offset;     // first scalar of dx and of the gradient
   Journaled<std::int32_t> first_of;   // entry that begins the list of its edges, -1
-  Journaled<double> steps;            // per scalar: from the estimate to the present one
   Journaled<double> pending;          // per scalar: part of b that the tree has not got
-  Journaled<double> drifts;           // per scalar: sum of steps since its edges were all evaluated
-  Journaled<double> ranges;           // per scalar: drifts up to which models have been tested
   std::vector<std::int32_t> changed;  // vertices whose `pending` was added to; each once
 
   Journaled<std::int16_t> edge_kind;    // per edge; -1: prior
@@ -238,21 +223,21 @@ class Problem {
 
  private:
   void note(std::int32_t v);
-  void fold(std::int32_t e, const std::vector<char>& is_moving);
   double take_model(std::int32_t e, const double* outputs, const Evaluation& how);
   double take_prior(std::int32_t e, const Evaluation& how);
   bool differs(const EdgeKind& kind, const double* H, const double* other, double tolerance) const;
   void link(std::int64_t entry, std::int32_t vertex, std::int32_t edge);
   std::int32_t new_edge(int kind, std::int32_t row, std::int64_t handle, const std::int32_t* vertices,
                         int arity);
-  void oplus(int kind, const std::vector<std::int32_t>& vertices, std::vector<double>& out) const;
+  void add_chi2(double change);
+  void oplus(int kind, const std::vector<std::int32_t>& vertices, const double* dx, double scale,
+             std::vector<double>& out) const;
+  void shift_model(std::int32_t e, const double* steps, double* outputs) const;
 
   Places vertex_places_, edge_places_, prior_places_;
   std::vector<std::unique_ptr<Places>> entry_places_;  // by arity
   Journaled<double> total_;                            // chi2 as a sum of two
-  std::vector<char> is_noted_, is_moving_;             // per vertex
-  std::vector<std::uint32_t> edge_stamp_;
-  std::uint32_t stamp_ = 0;
+  std::vector<char> is_noted_;                         // per vertex
 };
 
 }  // namespace graphopt::online

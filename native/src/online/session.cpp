@@ -8,10 +8,15 @@ Session::Session()
       tree_(journal_, problem_),
       next_handle_(journal_),
       updates_(journal_),
-      is_exact_(journal_) {
+      is_exact_(journal_),
+      is_ahead_(journal_),
+      nonlinearity_(journal_) {
   next_handle_.push_back(0);
   updates_.push_back(0);
   is_exact_.push_back(0);
+  is_ahead_.push_back(0);
+  nonlinearity_.push_back(0.0);
+  nonlinearity_.push_back(0.0);
 }
 
 void Session::check_open() const {
@@ -182,7 +187,6 @@ void Session::switch_edges(const std::int64_t* handles, std::int64_t count, bool
 }
 
 void Session::fix(std::int32_t v) {
-  problem_.recenter({v});
   touched_.push_back(v);
   for (std::int32_t entry = problem_.first_of[v]; entry >= 0; entry = problem_.entry_next[entry])
     touch_edge(problem_.entry_edge[entry]);
@@ -199,13 +203,10 @@ void Session::release(std::int32_t v) {
   problem_.state.set(v, VertexState::kFree);
   problem_.count(Problem::kFreeVertices, 1);
   problem_.count(Problem::kScalars, problem_.dim(v));
-  std::vector<double> g;
   for (std::int32_t entry = problem_.first_of[v]; entry >= 0; entry = problem_.entry_next[entry]) {
     const std::int32_t e = problem_.entry_edge[entry];
     if (problem_.is_active(e)) {  // its gradient there did not count
-      g.resize(static_cast<std::size_t>(problem_.state_dim(e)));
-      problem_.model_gradient(e, g.data());
-      const double* segment = g.data();
+      const double* segment = problem_.gradient_of(e);
       for (int s = 0; problem_.vertices_of(e)[s] != v; ++s)
         segment += problem_.dim(problem_.vertices_of(e)[s]);
       for (int i = 0; i < problem_.dim(v); ++i) problem_.add_pending(v, i, segment[i]);
@@ -221,6 +222,7 @@ void Session::set_fixed(const std::int64_t* ids, std::int64_t count, bool fixed)
     const std::int32_t v = vertex(ids[k]);
     if ((problem_.state[v] == VertexState::kFixed) == fixed) continue;
     if (fixed) {
+      take_all_steps();
       fix(v);
     } else {
       release(v);
@@ -231,7 +233,7 @@ void Session::set_fixed(const std::int64_t* ids, std::int64_t count, bool fixed)
 void Session::set_estimate(std::int64_t id, const double* estimate) {
   check_open();
   const std::int32_t v = vertex(id);
-  problem_.recenter({v});
+  take_all_steps();
   VertexKind& kind = *problem_.kinds[static_cast<std::size_t>(problem_.kind[v])];
   kind.estimate.write(static_cast<std::int64_t>(problem_.row[v]) * kind.storage_dim, estimate,
                       kind.storage_dim);
@@ -264,6 +266,7 @@ void Session::marginalize(const std::int64_t* ids, std::int64_t count) {
     if (!problem_.is_free(vertices.back()))
       throw Refused("Vertex " + std::to_string(ids[k]) + " is fixed: remove it instead of marginalizing it.");
   }
+  take_all_steps();
   std::vector<std::int32_t> edges = edges_of(vertices);
   edges.insert(edges.end(), new_edges_.begin(), new_edges_.end());
   evaluate_anew(edges);
@@ -328,7 +331,6 @@ void Session::evaluate_anew(const std::vector<std::int32_t>& edges) {
   std::vector<std::int32_t> active;
   for (const std::int32_t e : edges)
     if (problem_.is_active(e)) active.push_back(e);
-  problem_.recenter(ends_of(active));
   Problem::Evaluation how;
   how.take_H = how.must_be_finite = true;
   problem_.evaluate(active, how);

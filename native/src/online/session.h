@@ -1,13 +1,13 @@
 // A least-squares problem that is kept solved while it changes.
 //
-//   b = -sum J' W Omega e at the present estimates,   H ~ L L' as the tree has it,   dx = (L L')^-1 b
+//   b = -sum J' W Omega e at the estimates,   H ~ L L' as the tree has it,   dx = (L L')^-1 b
 //
-// Each edge has a quadratic model (problem.h). A step changes b by H dx without evaluating an edge, as long
-// as the vertices stay within the range in which their models have been tested: then their edges are
-// evaluated, what the models missed is added to b, and the range grows or shrinks with it. An edge whose H
-// has changed by more than a share goes into the factor again. |L^-1 b|^2 predicts by how much chi2 may still
-// fall; after a change the cliques that it touches are eliminated anew, and steps are taken until the
-// prediction is below a share of chi2. A large step after which chi2 is higher is taken back and halved.
+// After a change the cliques that it touches are eliminated anew, which gives y = L^-1 b; |y|^2 predicts by how
+// much a step lowers chi2. As long as the steps before say that this one would miss little of that, it is not
+// taken: the session is ahead of its estimates, and where a vertex is, estimate oplus dx, follows from its path
+// to the root when somebody asks. Otherwise all vertices move, their edges are evaluated, an edge whose H has
+// changed by more than a share goes into the factor again, and what the step missed is measured. A large step
+// after which chi2 has not fallen is taken back and halved.
 //
 // An update begins with begin() and ends with commit() or abort(), which restores every bit.
 #pragma once
@@ -82,6 +82,9 @@ class Session {
 
   // The factor at the present estimates.
   void make_fresh();
+  // Steps from the estimates to where these vertices, or all, are, by `offset`; null: zero.
+  const double* steps_of(const std::vector<std::int32_t>& vertices);
+  const double* all_steps();
   Tree& tree() { return tree_; }
   std::int32_t vertex(std::int64_t id) const;
   std::int32_t edge(std::int64_t handle) const;
@@ -112,9 +115,13 @@ class Session {
     int halvings;
   };
   bool take(const Tree::Step& step, const Trial& trial, Report& report);
-  double relinearize(const std::vector<std::int32_t>& vertices, double tolerance, double goal,
-                     Report& report);
-  void widen(const std::vector<std::int32_t>& vertices, const std::vector<double>& before, double goal);
+  double relinearize(const std::vector<std::int32_t>& edges, double tolerance, Report& report);
+  std::vector<std::int32_t> active_edges() const;
+  void take_all_steps();
+  void evaluate_new(Report& report);
+  double expected_miss(double gain) const;
+  void learn_miss(double gain, double missed);
+  bool measured_at_all() const { return nonlinearity_[1] > 0.0; }
   bool refresh(std::vector<std::int32_t> edges, Report& report);
   void stop_recording();
 
@@ -123,6 +130,8 @@ class Session {
   Tree tree_;
   Journaled<std::int64_t> next_handle_, updates_;  // one number each
   Journaled<std::uint8_t> is_exact_;               // one: the factor is that of the present estimates
+  Journaled<std::uint8_t> is_ahead_;               // one: the present estimates are a full step further
+  Journaled<double> nonlinearity_;                 // share of its gain that a step missed, and that gain
   bool is_open_ = false;
   Journal::Mark start_;
   std::map<std::int64_t, Journal::Mark> snapshots_;

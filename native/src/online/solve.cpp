@@ -1,6 +1,8 @@
 // What follows a change: elimination, and steps until nothing is left that matters.
 #include <algorithm>
 #include <cmath>
+#include <cstdio>
+#include <cstdlib>
 
 #include "online/session.h"
 
@@ -12,14 +14,15 @@ constexpr double kShareOfCut = 1e-4;       // that a vertex' part of b must have
 constexpr int kBatchIterations = 200;
 constexpr int kHalvings = 10;             // of a step that does not lower chi2
 constexpr double kLargeGain = 10.0;       // of the goal: steps that may be taken back
-constexpr double kLooseH = 0.15;          // change of H beside its diagonal that matters
+const double kLooseH = getenv("ONL_H") ? atof(getenv("ONL_H")) : 3e-3;          // change of H beside its diagonal that matters
 constexpr double kTightH = 1e-3;          // the same in batch, which ends closer
 constexpr double kPoorConvergence = 0.3;  // of the prediction before: the factor is too old
-constexpr double kTested = 1e-3;          // of the goal: what models of all vertices may miss
-constexpr double kWidest = 2.0;           // growth of a tested range at once
-constexpr double kNarrowest = 0.01;
-constexpr double kOtherScalars = 0.3;  // of the range of the scalar that moved most
+const double kLeft = getenv("ONL_LEFT") ? atof(getenv("ONL_LEFT")) : 1.0;             // of the goal: what a step may miss that is not tested
+constexpr double kForget = 0.5;           // of the last steps' nonlinearity, with each step
+constexpr double kBeyond = 4.0;           // times the largest gain so far: how far what they missed grows in proportion
+constexpr double kSufficient = 0.1;       // of the promised decrease that a step has to reach
 constexpr std::size_t kNamedVertices = 10;
+constexpr std::size_t kFewEdges = 256;  // that may have models at other estimates than where they were evaluated
 
 double seconds_since(std::chrono::steady_clock::time_point start) {
   return std::chrono::duration<double>(std::chrono::steady_clock::now() - start).count();
@@ -61,55 +64,47 @@ void Session::eliminate(Report& report) {
   report.eliminate_seconds += seconds_since(start);
 }
 
-// Evaluate the edges of vertices, bring models and `pending` up to date and note stale edges. Returns by how
-// much chi2 is higher than the models had it.
-double Session::relinearize(const std::vector<std::int32_t>& vertices, double tolerance, double goal,
-                            Report& report) {
-  if (vertices.empty()) return 0.0;
-  const std::vector<std::int32_t> edges = edges_of(vertices);
-  std::vector<double> before;  // drift and pending of each scalar
-  for (const std::int32_t v : vertices)
-    for (int i = 0; i < problem_.dim(v); ++i) {
-      const std::int64_t k = problem_.offset[v] + i;
-      before.push_back(problem_.drifts[k]);
-      before.push_back(problem_.pending[k]);
-      problem_.drifts.set(k, 0.0);
-    }
-  problem_.recenter(ends_of(edges));
+// Evaluate edges and note stale ones. Returns by how much chi2 is higher than the models had it.
+double Session::relinearize(const std::vector<std::int32_t>& edges, double tolerance, Report& report) {
   Problem::Evaluation how;
   how.tolerance = tolerance;
   const double change = problem_.evaluate(edges, how);
   report.evaluated += static_cast<std::int64_t>(edges.size());
   for (const std::int32_t e : edges)
     if (problem_.flags[e] & kStale) stale_.push_back(e);
-  widen(vertices, before, goal);
   return change;
 }
 
-// What a model misses in b grows with the square of the step: the range up to which it misses little enough.
-void Session::widen(const std::vector<std::int32_t>& vertices, const std::vector<double>& before,
-                    double goal) {
-  const double most = kTested * goal /
-                      static_cast<double>(std::max<std::int64_t>(1, problem_.counts[Problem::kFreeVertices]));
-  const double* at = before.data();
-  for (const std::int32_t v : vertices) {
-    double missed = 0.0, largest = 0.0;
-    const int dim = problem_.dim(v);
-    for (int i = 0; i < dim; ++i) {
-      const std::int64_t k = problem_.offset[v] + i;
-      const double y = (problem_.pending[k] - at[2 * i + 1]) * tree_.scale(k);
-      missed += y * y;
-      largest = std::max(largest, std::abs(at[2 * i]) / tree_.scale(k));
-    }
-    const double factor =
-        missed > 0.0 ? std::min(kWidest, std::max(kNarrowest, std::sqrt(std::sqrt(most / missed)))) : kWidest;
-    for (int i = 0; i < dim; ++i) {
-      const std::int64_t k = problem_.offset[v] + i;
-      const double step = factor * std::max(std::abs(at[2 * i]), kOtherScalars * largest * tree_.scale(k));
-      problem_.ranges.set(k, factor < 1.0 ? step : std::max(problem_.ranges[k], step));
-    }
-    at += 2 * dim;
+std::vector<std::int32_t> Session::active_edges() const {
+  std::vector<std::int32_t> edges;
+  for (std::int32_t e = 0; e < static_cast<std::int32_t>(problem_.edge_kind.size()); ++e)
+    if (problem_.is_active(e)) edges.push_back(e);
+  return edges;
+}
+
+void Session::take_all_steps() {
+  if (is_ahead_[0] == 0) return;
+  const Tree::Step step = tree_.backward(0.0, nullptr);
+  problem_.move(step.vertices, tree_.step(), 1.0);
+  problem_.evaluate(edges_of(step.vertices), {});
+  is_ahead_.set(0, 0);
+}
+
+// Evaluates edges that are new, where their vertices are.
+void Session::evaluate_new(Report& report) {
+  report.evaluated += static_cast<std::int64_t>(new_edges_.size());
+  if (is_ahead_[0] != 0 && new_edges_.size() > kFewEdges) take_all_steps();
+  std::vector<std::int32_t> here, ahead;
+  for (const std::int32_t e : new_edges_) {
+    if (!problem_.is_active(e)) continue;
+    bool has_step = false;
+    for (int s = 0; s < problem_.arity(e) && is_ahead_[0] != 0; ++s)
+      has_step = has_step || (problem_.is_free(problem_.vertices_of(e)[s]) &&
+                              tree_.has_clique(problem_.vertices_of(e)[s]));
+    (has_step ? ahead : here).push_back(e);
   }
+  if (!here.empty()) evaluate_anew(here);
+  if (!ahead.empty()) problem_.evaluate_at(ahead, tree_.steps_of(ends_of(ahead)));
 }
 
 // Put the stale ones of these edges into the factor. False if that is impossible; then nothing has changed.
@@ -122,32 +117,21 @@ bool Session::refresh(std::vector<std::int32_t> edges, Report& report) {
       edges.end());
   if (edges.empty()) return true;
   const auto start = Clock::now();
-  journal_.set_records(true);
-  const Journal::Mark mark = journal_.mark();
   bool is_done = true;
   try {
-    evaluate_anew(edges);
     report.refreshed_cliques += tree_.refresh(edges).cliques;
+    for (const std::int32_t e : edges)
+      problem_.flags.set(e, static_cast<std::uint8_t>(problem_.flags[e] & ~kStale));
   } catch (const Singular&) {
     is_done = false;
-  } catch (const Refused&) {
-    is_done = false;
   }
-  if (!is_done) journal_.undo_to(mark);
-  stop_recording();
   report.eliminate_seconds += seconds_since(start);
   return is_done;
 }
 
-// All of b into the tree, evaluated where vertices have moved.
+// All of b into the tree.
 void Session::look_at_all(bool is_batch, Report& report) {
-  std::vector<std::int32_t> moved;
-  for (std::int32_t v = 0; v < problem_.num_places(); ++v)
-    if (problem_.is_free(v) && problem_.has_step(v)) moved.push_back(v);
-  relinearize(moved, is_batch ? kTightH : kLooseH, settings.tolerance * problem_.chi2(), report);
-  if (is_batch)
-    for (std::int32_t e = 0; e < static_cast<std::int32_t>(problem_.edge_kind.size()); ++e)
-      if (problem_.is_active(e) && (problem_.flags[e] & kStale)) stale_.push_back(e);
+  if (is_batch) relinearize(active_edges(), kTightH, report);
   std::vector<double> g;
   problem_.sum_again(g);
   tree_.clear_right_hand_side();
@@ -172,66 +156,84 @@ void Session::forward(double cut) {
   tree_.forward(active);
 }
 
-// Take the step; a large one only if chi2 does not rise, or as much of it as `halvings` allow. Whether all of
+// Take the step; a large one only if chi2 falls with it, or as much of it as `halvings` allow. Whether all of
 // it was taken.
 bool Session::take(const Tree::Step& step, const Trial& trial, Report& report) {
   const bool may_return = trial.is_exact || step.gain > kLargeGain * trial.goal;
   const double before = problem_.chi2();
+  const std::vector<std::int32_t> edges = edges_of(step.vertices);
   Journal::Mark mark;
   if (may_return) {
     journal_.set_records(true);
     mark = journal_.mark();
   }
   const std::size_t num_stale = stale_.size();
-  double gain = step.gain, scale = 1.0;
+  double scale = 1.0;
   for (int halving = 0;; ++halving) {
-    problem_.add_steps(step.vertices, tree_.step(), scale);
-    std::vector<std::int32_t> tested;
-    for (const std::int32_t v : step.vertices)
-      if (may_return || problem_.is_out_of_range(v)) tested.push_back(v);
-    problem_.add_chi2(-gain);
-    const double change = relinearize(tested, trial.tolerance, trial.goal, report);
-    if (!may_return || (std::isfinite(change) && problem_.chi2() <= before + trial.slack)) break;
+    problem_.move(step.vertices, tree_.step(), scale);
+    const double change = relinearize(edges, trial.tolerance, report);
+    const double promised = step.gain * scale * (2.0 - scale);
+    if (!may_return ||
+        (std::isfinite(change) && problem_.chi2() <= before - kSufficient * promised + trial.slack))
+      break;
     journal_.undo_to(mark);
     stale_.resize(num_stale);
     scale = halving >= trial.halvings ? 0.0 : 0.5 * scale;
-    gain = tree_.scale_step(scale);
     if (scale == 0.0) break;
   }
   if (may_return) stop_recording();
-  if (scale < 1.0) relinearize(step.vertices, kTightH, trial.goal, report);
+  if (scale == 0.0) relinearize(edges, kTightH, report);
   report.moved += static_cast<std::int64_t>(step.vertices.size());
   return scale == 1.0;
 }
 
+// By how much chi2 stays above its least after a step that promises `gain`, from what the steps before missed.
+double Session::expected_miss(double gain) const {
+  const double share = nonlinearity_[0], measured_at = nonlinearity_[1];
+  return share * gain * std::max(1.0, gain / (kBeyond * measured_at));
+}
+
+void Session::learn_miss(double gain, double missed) {
+  nonlinearity_.set(0, std::max(missed / gain, kForget * nonlinearity_[0]));
+  nonlinearity_.set(1, std::max(gain, kForget * nonlinearity_[1]));
+}
+
 void Session::solve(bool is_batch, Report& report, Clock::time_point start) {
   stale_.clear();
+  is_ahead_.set(0, 0);
   if (is_batch || updates_[0] % settings.full_check == 0) look_at_all(is_batch, report);
   const int most = is_batch ? kBatchIterations : settings.max_iterations;
   const bool has_deadline = settings.budget > 0.0 && !is_batch;
   const auto deadline =
       start + std::chrono::duration_cast<Clock::duration>(std::chrono::duration<double>(settings.budget));
-  double previous = 0.0;
+  double previous = 0.0, gain = 0.0;  // of the step before: predicted by all of it, and by what was taken
+  double cut = 0.0;
   bool is_poor = false, is_rejected = false;
   for (int iteration = 0;; ++iteration) {
     const auto solving = Clock::now();
-    const double goal = is_batch ? kBatchTolerance * problem_.chi2()
-                                 : std::max(settings.absolute, settings.tolerance * problem_.chi2());
-    const double cut =
-        is_batch ? 0.0
-                 : settings.cut * goal / static_cast<double>(std::max<std::int64_t>(1, tree_.num_cliques()));
-    forward(cut);
-    report.remaining = tree_.remaining();
     const bool is_late = has_deadline && Clock::now() > deadline;
-    if (!stale_.empty() && !is_late && report.remaining > goal) {
+    if (!stale_.empty() && !is_late) {
       refresh(std::move(stale_), report);
       stale_.clear();
-      forward(cut);
-      report.remaining = tree_.remaining();
     }
-    report.converged =
-        report.remaining <= goal || (is_batch && iteration > 3 && report.remaining > 0.5 * previous &&
-                                     report.remaining < 1e-11 * problem_.chi2());
+    forward(cut);
+    report.remaining = tree_.remaining();
+    const double chi2 = std::max(0.0, problem_.chi2() - report.remaining);
+    const double goal =
+        is_batch ? kBatchTolerance * chi2 : std::max(settings.absolute, settings.tolerance * chi2);
+    cut = is_batch ? 0.0
+                   : settings.cut * goal / static_cast<double>(std::max<std::int64_t>(1, tree_.num_cliques()));
+    if (iteration == 1 && gain > goal) learn_miss(gain, std::max(0.0, report.remaining - (previous - gain)));
+    if (getenv("ONL")) fprintf(stderr, "u %ld it %d E %.4g prev %.4g gain %.4g goal %.4g chi2 %.4g nl %.3g @ %.3g rej %d eval %ld ref %ld\n", (long)updates_[0], iteration, report.remaining, previous, gain, goal, chi2, nonlinearity_[0], nonlinearity_[1], (int)is_rejected, (long)report.evaluated, (long)report.refreshed_cliques);
+    const bool is_ahead = !is_batch && !is_rejected && measured_at_all() &&
+                          expected_miss(report.remaining) <= kLeft * goal;
+    if (is_ahead) {
+      is_ahead_.set(0, 1);
+      report.remaining = expected_miss(report.remaining);
+    }
+    report.converged = is_ahead || report.remaining <= goal ||
+                       (is_batch && iteration > 3 && report.remaining > 0.5 * previous &&
+                        report.remaining < 1e-11 * problem_.chi2());
     if (report.converged || iteration == most || is_late) {
       report.solve_seconds += seconds_since(solving);
       break;
@@ -250,6 +252,7 @@ void Session::solve(bool is_batch, Report& report, Clock::time_point start) {
     is_poor = is_poor || is_rejected || (iteration > 0 && report.remaining > kPoorConvergence * previous);
     ++report.iterations;
     previous = report.remaining;
+    gain = is_rejected ? 0.0 : step.gain;
     report.evaluate_seconds += seconds_since(taking);
   }
   if (report.iterations > 0) is_exact_.set(0, 0);
@@ -260,10 +263,7 @@ Report Session::commit(bool is_batch) {
   const auto start = Clock::now();
   Report report;
   updates_.set(0, updates_[0] + 1);
-  evaluate_anew(new_edges_);
-  for (const std::int32_t v : ends_of(new_edges_))  // ranges were tested without these edges
-    for (int i = 0; i < problem_.dim(v); ++i) problem_.ranges.set(problem_.offset[v] + i, 0.0);
-  report.evaluated += static_cast<std::int64_t>(new_edges_.size());
+  evaluate_new(report);
   report.evaluate_seconds += seconds_since(start);
   if (!touched_.empty()) {
     eliminate(report);
@@ -272,7 +272,7 @@ Report Session::commit(bool is_batch) {
   for (const std::int32_t v : leaving_) problem_.remove_vertex(v);
   stop_recording();  // from here on nothing can be refused
   solve(is_batch, report, start);
-  report.chi2 = problem_.chi2();
+  report.chi2 = problem_.chi2() - (is_ahead_[0] != 0 ? tree_.remaining() : 0.0);
   report.vertices = problem_.counts[Problem::kVertices];
   report.free_vertices = problem_.counts[Problem::kFreeVertices];
   report.edges = problem_.counts[Problem::kEdges];
@@ -281,13 +281,21 @@ Report Session::commit(bool is_batch) {
   return report;
 }
 
+const double* Session::steps_of(const std::vector<std::int32_t>& vertices) {
+  return is_ahead_[0] != 0 ? tree_.steps_of(vertices) : nullptr;
+}
+
+const double* Session::all_steps() {
+  if (is_ahead_[0] == 0) return nullptr;
+  tree_.backward(0.0, nullptr);
+  return tree_.step();
+}
+
 void Session::make_fresh() {
   if (is_exact_[0] != 0) return;
-  std::vector<std::int32_t> edges;
-  for (std::int32_t e = 0; e < static_cast<std::int32_t>(problem_.edge_kind.size()); ++e)
-    if (problem_.is_active(e)) edges.push_back(e);
-  problem_.recenter(ends_of(edges));
-  problem_.evaluate(edges, Problem::Evaluation());
+  take_all_steps();
+  std::vector<std::int32_t> edges = active_edges();
+  problem_.evaluate(edges, {});
   Report report;
   if (!refresh(std::move(edges), report))
     throw Refused("H at the present estimates is singular; batch() finds better ones.");

@@ -50,17 +50,10 @@ void Tree::forward_path(const std::vector<std::int32_t>& path, std::vector<doubl
 
 // ---------------------------------------------------------------------- the gradient that is left
 
-void Tree::light(std::int32_t c, double energy) {
+void Tree::set_energy(std::int32_t c, double energy) {
+  if (energy == energy_[c]) return;
+  total_energy_.set(0, total_energy_[0] + (energy - energy_[c]));
   energy_.set(c, energy);
-  if (energy > 0.0) lit_.edit(0).push_back(c);
-}
-
-void Tree::tidy_lit() {
-  std::vector<std::int32_t>& lit = lit_.edit(0);
-  std::sort(lit.begin(), lit.end());
-  lit.erase(std::unique(lit.begin(), lit.end()), lit.end());
-  lit.erase(std::remove_if(lit.begin(), lit.end(), [&](std::int32_t c) { return !(energy_[c] > 0.0); }),
-            lit.end());
 }
 
 // rhs_ <- L y of these cliques, which then have none.
@@ -93,7 +86,7 @@ void Tree::take_right_hand_side(const std::vector<std::int32_t>& cliques) {
           sum += lower[static_cast<std::int64_t>(p) * kStrip] * buffer_[static_cast<std::size_t>(p)];
         if (problem_.is_free(v)) rhs_[static_cast<std::size_t>(problem_.offset[v] + i)] += sum;
       }
-    energy_.set(c, 0.0);
+    set_energy(c, 0.0);
   }
 }
 
@@ -110,7 +103,7 @@ void Tree::forget_gradient() {
       for (int i = 0; i < problem_.dim(v); ++i) y_.set(problem_.offset[v] + i, 0.0);
     energy_.set(c, 0.0);
   }
-  lit_.set(0, {});
+  total_energy_.set(0, 0.0);
 }
 
 void Tree::forward(const std::vector<std::int32_t>& vertices) {
@@ -139,21 +132,14 @@ void Tree::forward(const std::vector<std::int32_t>& vertices) {
         change = 0.0;
         energy += y * y;
       }
-    if (has_changed) light(c, energy);
+    if (has_changed) set_energy(c, energy);
   }
   rhs_vertices_.clear();
 }
 
-double Tree::remaining() {
-  tidy_lit();
-  double sum = 0.0;
-  for (const std::int32_t c : lit_[0]) sum += energy_[c];
-  return sum;
-}
-
 // ---------------------------------------------------------------------- steps
 
-// Whether vertices that the clique or its subtree depends on have moved.
+// Whether the clique moves, or what is below it may.
 bool Tree::visit(std::int32_t c, double threshold, Step& step) {
   const Shape& shape = *cliques_[c].shape;
   const Front front = front_of(c);
@@ -169,53 +155,43 @@ bool Tree::visit(std::int32_t c, double threshold, Step& step) {
             padded_.begin() + static_cast<std::ptrdiff_t>(room), 0.0);
   gather(shape.frontals, y_.data(), buffer_.data());
   ++step.cliques;
-  visited_.push_back(c);
-  old_y_.insert(old_y_.end(), buffer_.begin(), buffer_.begin() + static_cast<std::ptrdiff_t>(n));
   if (is_pulled) subtract_below(front, buffer_.data(), padded_.data());
   double energy = 0.0;
   for (std::size_t i = 0; i < n; ++i) energy += buffer_[i] * buffer_[i];
   const bool moves = energy > threshold;
   step.gain += energy_[c] - (moves ? 0.0 : energy);
-  if (moves) {
-    new_y_.insert(new_y_.end(), n, 0.0);
-    backward_front(Front{front.num_pivots, 0, front.diagonal, nullptr, nullptr, nullptr}, buffer_.data(),
-                   nullptr);
-  } else {
-    new_y_.insert(new_y_.end(), buffer_.begin(), buffer_.begin() + static_cast<std::ptrdiff_t>(n));
-  }
+  if (!moves) return is_pulled;
+  backward_front(Front{front.num_pivots, 0, front.diagonal, nullptr, nullptr, nullptr}, buffer_.data(),
+                 nullptr);
   const double* values = buffer_.data();
   for (const std::int32_t v : shape.frontals) {
-    const std::int64_t first = problem_.offset[v];
-    for (int i = 0; i < problem_.dim(v); ++i, ++values) {
-      y_.set(first + i, moves ? 0.0 : *values);
-      if (moves) dx_[static_cast<std::size_t>(first + i)] = *values;
-    }
-    if (moves) stepped_.push_back(v);
+    std::copy_n(values, problem_.dim(v), dx_.data() + problem_.offset[v]);
+    values += problem_.dim(v);
+    step.vertices.push_back(v);
   }
-  if (moves) {
-    energy_.set(c, 0.0);
-  } else {
-    light(c, energy);
-  }
-  return moves || is_pulled;
+  return true;
+}
+
+// Cliques with more energy than the threshold, parents first.
+std::vector<std::int32_t> Tree::starts(double threshold) const {
+  std::vector<std::int32_t> found;
+  for (std::int32_t c = 0; c < static_cast<std::int32_t>(energy_.size()); ++c)
+    if (energy_[c] > threshold) found.push_back(c);
+  std::sort(found.begin(), found.end(), [&](std::int32_t a, std::int32_t b) {
+    return position_of_[cliques_[a].shape->frontals[0]] > position_of_[cliques_[b].shape->frontals[0]];
+  });
+  return found;
 }
 
 Tree::Step Tree::backward(double threshold, const Clock::time_point* deadline) {
-  for (const std::int32_t v : stepped_) std::fill_n(dx_.begin() + problem_.offset[v], problem_.dim(v), 0.0);
-  stepped_.clear();
-  visited_.clear();
-  old_y_.clear();
-  new_y_.clear();
+  require_scalars();
+  for (const std::int32_t v : stepped_)
+    if (problem_.offset[v] + problem_.dim(v) <= static_cast<std::int64_t>(dx_.size()))
+      std::fill_n(dx_.begin() + problem_.offset[v], problem_.dim(v), 0.0);
   Step step;
-  tidy_lit();
-  std::vector<std::int32_t> starts, stack, seen;
-  for (const std::int32_t c : lit_[0])
-    if (energy_[c] > threshold) starts.push_back(c);
-  std::sort(starts.begin(), starts.end(), [&](std::int32_t a, std::int32_t b) {
-    return position_of_[cliques_[a].shape->frontals[0]] > position_of_[cliques_[b].shape->frontals[0]];
-  });
+  std::vector<std::int32_t> stack, seen;
   constexpr std::int64_t kBetweenLooks = 32;
-  for (const std::int32_t start : starts) {
+  for (const std::int32_t start : starts(threshold)) {
     if (mark_[static_cast<std::size_t>(start)]) continue;
     stack.push_back(start);
     while (!stack.empty()) {
@@ -232,26 +208,41 @@ Tree::Step Tree::backward(double threshold, const Clock::time_point* deadline) {
     }
   }
   for (const std::int32_t c : seen) mark_[static_cast<std::size_t>(c)] = 0;
-  step.vertices = stepped_;
+  stepped_ = step.vertices;
   return step;
 }
 
-double Tree::scale_step(double scale) {
-  double gain = 0.0;
-  std::size_t at = 0;
-  for (const std::int32_t c : visited_) {
-    double before = 0.0, energy = 0.0;
-    for (const std::int32_t v : cliques_[c].shape->frontals)
-      for (int i = 0; i < problem_.dim(v); ++i, ++at) {
-        const double y = old_y_[at] + scale * (new_y_[at] - old_y_[at]);
-        y_.set(problem_.offset[v] + i, y);
-        before += old_y_[at] * old_y_[at];
-        energy += y * y;
-      }
-    light(c, energy);
-    gain += before - energy;
+const double* Tree::steps_of(const std::vector<std::int32_t>& vertices) {
+  require_scalars();
+  x_.resize(work_.size(), 0.0);
+  std::vector<std::int32_t> cliques;
+  for (const std::int32_t v : vertices) {
+    if (clique_of_[v] >= 0) {
+      cliques.push_back(clique_of_[v]);
+    } else {
+      std::fill_n(x_.begin() + problem_.offset[v], problem_.dim(v), 0.0);
+    }
   }
-  return gain;
+  const std::vector<std::int32_t> path = path_to_root(cliques);
+  for (auto c = path.rbegin(); c != path.rend(); ++c) backward_clique(*c, y_.data(), x_.data());
+  return x_.data();
+}
+
+// x of the clique's frontals from y and x of its separator.
+void Tree::backward_clique(std::int32_t c, const double* y, double* x) {
+  const Shape& shape = *cliques_[c].shape;
+  const auto room = static_cast<std::size_t>(num_strips(shape.num_below) * kStrip);
+  buffer_.resize(std::max(buffer_.size(), static_cast<std::size_t>(shape.num_pivots)));
+  padded_.resize(std::max(padded_.size(), room));
+  gather(shape.separator, x, padded_.data());
+  std::fill(padded_.begin() + shape.num_below, padded_.begin() + static_cast<std::ptrdiff_t>(room), 0.0);
+  gather(shape.frontals, y, buffer_.data());
+  backward_front(front_of(c), buffer_.data(), padded_.data());
+  const double* values = buffer_.data();
+  for (const std::int32_t v : shape.frontals) {
+    std::copy_n(values, problem_.dim(v), x + problem_.offset[v]);
+    values += problem_.dim(v);
+  }
 }
 
 void Tree::inverse_columns(std::int32_t v, const std::vector<std::int32_t>& of, double* out) {
@@ -268,27 +259,8 @@ void Tree::inverse_columns(std::int32_t v, const std::vector<std::int32_t>& of, 
   for (int column = 0; column < problem_.dim(v); ++column) {
     work_[static_cast<std::size_t>(problem_.offset[v] + column)] = 1.0;
     forward_path(up, work_);
-    for (auto c = down.rbegin(); c != down.rend(); ++c) {
-      const Shape& shape = *cliques_[*c].shape;
-      buffer_.resize(std::max(buffer_.size(), static_cast<std::size_t>(shape.num_pivots)));
-      const auto room = static_cast<std::size_t>(num_strips(shape.num_below) * kStrip);
-      padded_.resize(std::max(padded_.size(), room));
-      std::size_t k = 0;
-      for (const std::int32_t w : shape.separator)
-        for (int i = 0; i < problem_.dim(w); ++i)
-          padded_[k++] = x_[static_cast<std::size_t>(problem_.offset[w] + i)];
-      std::fill(padded_.begin() + static_cast<std::ptrdiff_t>(k),
-                padded_.begin() + static_cast<std::ptrdiff_t>(room), 0.0);
-      k = 0;
-      for (const std::int32_t w : shape.frontals)
-        for (int i = 0; i < problem_.dim(w); ++i)
-          buffer_[k++] = work_[static_cast<std::size_t>(problem_.offset[w] + i)];
-      backward_front(front_of(*c), buffer_.data(), padded_.data());
-      k = 0;
-      for (const std::int32_t w : shape.frontals)
-        for (int i = 0; i < problem_.dim(w); ++i)
-          x_[static_cast<std::size_t>(problem_.offset[w] + i)] = buffer_[k++];
-    }
+    for (auto c = down.rbegin(); c != down.rend(); ++c)
+      backward_clique(*c, work_.data(), x_.data());
     double* target = out + column * rows;
     for (const std::int32_t w : of)
       for (int i = 0; i < problem_.dim(w); ++i)

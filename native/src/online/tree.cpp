@@ -28,8 +28,8 @@ Tree::Tree(Journal& journal, Problem& problem)
       scale_(journal),
       y_(journal),
       energy_(journal),
-      lit_(journal) {
-  lit_.push_back({});
+      total_energy_(journal) {
+  total_energy_.push_back(0.0);
   next_position_.push_back(0);
   num_cliques_.push_back(0);
 }
@@ -50,7 +50,7 @@ std::int32_t Tree::new_clique() {
 void Tree::require_scalars() {
   clique_of_.grow(problem_.num_places(), -1);
   position_of_.grow(problem_.num_places(), 0);
-  const std::int64_t scalars = problem_.steps.size();
+  const std::int64_t scalars = problem_.pending.size();
   scale_.grow(scalars, 0.0);
   y_.grow(scalars, 0.0);
   number_.resize(static_cast<std::size_t>(problem_.num_places()), -1);
@@ -113,7 +113,7 @@ EliminationCounts Tree::eliminate(const std::vector<std::int32_t>& touched,
     cliques_.set(c, {});
     children_.set(c, {});
     parent_.set(c, -1);
-    energy_.set(c, 0.0);
+    set_energy(c, 0.0);
     places_.give_back(c);
     num_cliques_.set(0, num_cliques_[0] - 1);
   }
@@ -129,16 +129,16 @@ EliminationCounts Tree::eliminate(const std::vector<std::int32_t>& touched,
       next_position_.set(0, next_position_[0] + 1);
     }
   }
-  std::vector<std::int32_t> job_of(static_cast<std::size_t>(cliques_.size()), -1);
+  job_of_.resize(static_cast<std::size_t>(cliques_.size()), -1);
   for (std::size_t k = 0; k < jobs.size(); ++k)
-    job_of[static_cast<std::size_t>(jobs[k].clique)] = static_cast<std::int32_t>(k);
+    job_of_[static_cast<std::size_t>(jobs[k].clique)] = static_cast<std::int32_t>(k);
   for (const std::int32_t o : orphans_) {
     std::int32_t first = -1;
     for (const std::int32_t v : cliques_[o].shape->separator)
       if (first == -1 || position_of_[v] < position_of_[first]) first = v;
     const std::int32_t parent = clique_of_[first];
     parent_.set(o, parent);
-    children[static_cast<std::size_t>(job_of[static_cast<std::size_t>(parent)])].push_back(o);
+    children[static_cast<std::size_t>(job_of_[static_cast<std::size_t>(parent)])].push_back(o);
   }
   for (std::size_t k = 0; k < plan.nodes.size(); ++k) {
     if (plan.nodes[k].parent < 0) continue;
@@ -147,6 +147,7 @@ EliminationCounts Tree::eliminate(const std::vector<std::int32_t>& touched,
     children[parent].push_back(jobs[k].clique);
   }
   for (std::size_t k = 0; k < jobs.size(); ++k) {
+    job_of_[static_cast<std::size_t>(jobs[k].clique)] = -1;
     children_.set(jobs[k].clique, std::move(children[k]));
     find_edges(jobs[k]);
   }
@@ -174,21 +175,24 @@ EliminationCounts Tree::refresh(const std::vector<std::int32_t>& edges) {
   EliminationCounts counts;
   std::vector<Job> jobs(affected_.size());
   std::vector<Clique> fresh(affected_.size());  // put in place when all of them are there
-  std::vector<std::int32_t> job_of(static_cast<std::size_t>(cliques_.size()), -1);
+  job_of_.resize(static_cast<std::size_t>(cliques_.size()), -1);
   for (std::size_t k = 0; k < jobs.size(); ++k) {
     Job& job = jobs[k];
     job.clique = affected_[k];
-    job_of[static_cast<std::size_t>(job.clique)] = static_cast<std::int32_t>(k);
+    job_of_[static_cast<std::size_t>(job.clique)] = static_cast<std::int32_t>(k);
     job.shape = cliques_[job.clique].shape;
     counts.vertices += static_cast<std::int64_t>(job.shape->frontals.size());
     find_edges(job);
     counts.edges += static_cast<std::int64_t>(job.edges.size());
     for (const std::int32_t child : children_[job.clique]) {
-      const std::int32_t own = job_of[static_cast<std::size_t>(child)];
+      const std::int32_t own = job_of_[static_cast<std::size_t>(child)];
       job.children.push_back(own < 0 ? &cliques_[child] : &fresh[static_cast<std::size_t>(own)]);
     }
-    compute(job);
-    fresh[k] = {job.shape, job.numbers};
+  }
+  for (const std::int32_t c : affected_) job_of_[static_cast<std::size_t>(c)] = -1;
+  for (std::size_t k = 0; k < jobs.size(); ++k) {
+    compute(jobs[k]);
+    fresh[k] = {jobs[k].shape, jobs[k].numbers};
   }
   take_right_hand_side(affected_);
   for (const Job& job : jobs) finish(job);

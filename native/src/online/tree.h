@@ -7,9 +7,9 @@
 // below stay, with the Schur complements that they pass on (Kaess et al., iSAM2, IJRR 2012, here over dense
 // supernodes of any size). An edge belongs to the clique of the vertex that is eliminated first.
 //
-// The gradient b that is left is kept as y with b = L y, a piece per clique: the predicted decrease of chi2
-// is |y|^2, clique by clique, and a step that leaves out cliques leaves exactly their y. Where cliques are
-// replaced, their L y is the right-hand side of the new ones. No function calls itself.
+// The gradient b at the estimates is kept as y with b = L y, a piece per clique: the predicted decrease of
+// chi2 is |y|^2, clique by clique. The step dx with L' dx = y of a vertex needs the path from its clique to the
+// root. Where cliques are replaced, their L y is the right-hand side of the new ones. No function calls itself.
 #pragma once
 
 #include <chrono>
@@ -83,19 +83,19 @@ class Tree {
   // becomes zero.
   void forward(const std::vector<std::int32_t>& vertices);
   // |y|^2: the decrease of chi2 that a full step promises.
-  double remaining();
+  double remaining() const { return total_energy_[0]; }
   // The step dx of all cliques in which it has more energy than `threshold`; after `deadline` no further
-  // ones.
+  // ones. Nothing changes.
   struct Step {
-    double gain = 0.0;  // by which it lowers |y|^2
+    double gain = 0.0;  // by which it lowers chi2
     std::int64_t cliques = 0;
     std::vector<std::int32_t> vertices;  // with a step
   };
   using Clock = std::chrono::steady_clock;
   Step backward(double threshold, const Clock::time_point* deadline);
-  // y as after `scale` times the last step; the gain.
-  double scale_step(double scale);
-  const double* step() const { return dx_.data(); }
+  const double* step() const { return dx_.data(); }  // by `offset`, zero beside the last one's vertices
+  // The full step of these vertices alone, by `offset`; valid until the next call of something here.
+  const double* steps_of(const std::vector<std::int32_t>& vertices);
   // What eliminate() left, dropped with the update that it was of.
   void clear_right_hand_side();
   // y <- 0, before all of the gradient goes in again.
@@ -149,8 +149,9 @@ class Tree {
   void forward_path(const std::vector<std::int32_t>& path, std::vector<double>& y);
   void gather(const std::vector<std::int32_t>& vertices, const double* scalars, double* out) const;
   void take_right_hand_side(const std::vector<std::int32_t>& cliques);
-  void light(std::int32_t clique, double energy);
-  void tidy_lit();
+  void set_energy(std::int32_t clique, double energy);
+  std::vector<std::int32_t> starts(double threshold) const;
+  void backward_clique(std::int32_t clique, const double* y, double* x);
   bool visit(std::int32_t clique, double threshold, Step& step);
   std::int32_t new_clique();
   void require_scalars();
@@ -169,11 +170,12 @@ class Tree {
   Journaled<double> scale_;                   // per scalar: 1 / L_ii
   Journaled<double> y_;                       // per scalar
   Journaled<double> energy_;                  // per clique: |y|^2
-  Journaled<std::vector<std::int32_t>> lit_;  // one: cliques with a y
+  Journaled<double> total_energy_;            // one number
 
   // What follows holds nothing between calls.
   std::vector<std::int32_t> affected_, vertices_, orphans_;  // of collect()
   std::vector<char> mark_;                                   // per clique
+  std::vector<std::int32_t> job_of_;                         // per clique, -1
   std::vector<std::int32_t> number_;                         // per vertex, -1
   std::vector<std::int32_t> local_;                          // per vertex: first row of the front, or -1
   std::vector<std::vector<std::int32_t>> orphans_of_;        // per number of a vertex
@@ -181,13 +183,11 @@ class Tree {
   std::vector<std::int32_t> row_;
   std::vector<double> gross_, min_pivot_, pivots_, below_values_;
   vm::AlignedVector<double> buffer_, padded_;
-  std::vector<double> work_, x_;  // of inverse_columns(); x_: whatever it left
+  std::vector<double> work_, x_;  // x_: whatever the last solution left
   std::vector<double> rhs_;       // per scalar; zero beside rhs_vertices_
   std::vector<std::int32_t> rhs_vertices_;
   std::vector<double> dx_;             // per scalar; zero beside the last pass
   std::vector<std::int32_t> stepped_;  // vertices of the last backward pass
-  std::vector<std::int32_t> visited_;  // cliques of the last backward pass
-  std::vector<double> old_y_, new_y_;  // theirs before and after it
 };
 
 }  // namespace graphopt::online
