@@ -249,7 +249,7 @@ double Problem::evaluate(const std::vector<std::int32_t>& edges, const Evaluatio
 }
 
 // A new edge's model so far is zero, and so are its shares of chi2 and of the gradient.
-void Problem::evaluate_at(const std::vector<std::int32_t>& edges, const double* steps) {
+double Problem::evaluate_at(const std::vector<std::int32_t>& edges, const double* steps) {
   Evaluation how;
   how.take_H = how.must_be_finite = true;
   std::vector<std::int32_t> vertices;
@@ -282,16 +282,19 @@ void Problem::evaluate_at(const std::vector<std::int32_t>& edges, const double* 
     linearize(edge_kind[edges[k]], &edges[k], 1, outputs[k].data());
   }
   put(before);
-  double change = 0.0;
+  double change = 0.0, shift = 0.0;
   for (std::size_t k = 0; k < edges.size(); ++k) {
     if (edge_kind[edges[k]] < 0) {  // its derivatives are far more work than its model is worth
       change += take_prior(edges[k], how);
     } else {
+      const double present_rho = outputs[k][0];
       shift_model(edges[k], steps, outputs[k].data());
+      shift += outputs[k][0] - present_rho;
       change += take_model(edges[k], outputs[k].data(), how);
     }
   }
   add_chi2(change);
+  return shift;
 }
 
 double Problem::exact_chi2(const double* steps) const {

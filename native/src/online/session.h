@@ -119,8 +119,8 @@ class Session {
   std::vector<std::int32_t> active_edges() const;
   void take_all_steps();
   void evaluate_new(Report& report);
-  double expected_miss(double gain) const;
-  void learn_miss(double gain, double missed);
+  double expected_miss(double gain, double length_squared) const;
+  void learn_miss(double gain, double length_squared, double missed);
   bool measured_at_all() const { return nonlinearity_[1] > 0.0; }
   bool refresh(std::vector<std::int32_t> edges, Report& report);
   void stop_recording();
@@ -131,7 +131,9 @@ class Session {
   Journaled<std::int64_t> next_handle_, updates_;  // one number each
   Journaled<std::uint8_t> is_exact_;               // one: the factor is that of the present estimates
   Journaled<std::uint8_t> is_ahead_;               // one: the present estimates are a full step further
-  Journaled<double> nonlinearity_;                 // share of its gain that a step missed, and that gain
+  // share of its gain that a step missed, that gain, by how much chi2 of the models is above that of where
+  // new edges were evaluated, what was missed beside |y|^4, and updates since a step was taken
+  Journaled<double> nonlinearity_;
   bool is_open_ = false;
   Journal::Mark start_;
   std::map<std::int64_t, Journal::Mark> snapshots_;

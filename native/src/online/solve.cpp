@@ -1,8 +1,6 @@
 // What follows a change: elimination, and steps until nothing is left that matters.
 #include <algorithm>
 #include <cmath>
-#include <cstdio>
-#include <cstdlib>
 
 #include "online/session.h"
 
@@ -14,12 +12,13 @@ constexpr double kShareOfCut = 1e-4;       // that a vertex' part of b must have
 constexpr int kBatchIterations = 200;
 constexpr int kHalvings = 10;             // of a step that does not lower chi2
 constexpr double kLargeGain = 10.0;       // of the goal: steps that may be taken back
-const double kLooseH = getenv("ONL_H") ? atof(getenv("ONL_H")) : 3e-3;          // change of H beside its diagonal that matters
-constexpr double kTightH = 1e-3;          // the same in batch, which ends closer
+constexpr double kLooseH = 1e-4;          // change of H beside its diagonal that matters
+constexpr double kTightH = 0.0;          // the same in batch, which ends closer
 constexpr double kPoorConvergence = 0.3;  // of the prediction before: the factor is too old
-const double kLeft = getenv("ONL_LEFT") ? atof(getenv("ONL_LEFT")) : 1.0;             // of the goal: what a step may miss that is not tested
-constexpr double kForget = 0.5;           // of the last steps' nonlinearity, with each step
-constexpr double kBeyond = 4.0;           // times the largest gain so far: how far what they missed grows in proportion
+constexpr double kLeft = 1.0;             // of the goal: what a step may miss that is not tested
+constexpr double kForget = 0.7;           // of the last steps' nonlinearity, with each step
+constexpr double kBeyond = 2.0;           // times the largest gain so far: how far what they missed grows in proportion
+constexpr double kUntested = 20.0;        // updates at most between two tests
 constexpr double kSufficient = 0.1;       // of the promised decrease that a step has to reach
 constexpr std::size_t kNamedVertices = 10;
 constexpr std::size_t kFewEdges = 256;  // that may have models at other estimates than where they were evaluated
@@ -88,6 +87,7 @@ void Session::take_all_steps() {
   problem_.move(step.vertices, tree_.step(), 1.0);
   problem_.evaluate(edges_of(step.vertices), {});
   is_ahead_.set(0, 0);
+  nonlinearity_.set(2, 0.0);
 }
 
 // Evaluates edges that are new, where their vertices are.
@@ -104,7 +104,8 @@ void Session::evaluate_new(Report& report) {
     (has_step ? ahead : here).push_back(e);
   }
   if (!here.empty()) evaluate_anew(here);
-  if (!ahead.empty()) problem_.evaluate_at(ahead, tree_.steps_of(ends_of(ahead)));
+  if (!ahead.empty())
+    nonlinearity_.set(2, nonlinearity_[2] + problem_.evaluate_at(ahead, tree_.steps_of(ends_of(ahead))));
 }
 
 // Put the stale ones of these edges into the factor. False if that is impossible; then nothing has changed.
@@ -187,26 +188,31 @@ bool Session::take(const Tree::Step& step, const Trial& trial, Report& report) {
   return scale == 1.0;
 }
 
-// By how much chi2 stays above its least after a step that promises `gain`, from what the steps before missed.
-double Session::expected_miss(double gain) const {
-  const double share = nonlinearity_[0], measured_at = nonlinearity_[1];
-  return share * gain * std::max(1.0, gain / (kBeyond * measured_at));
+// By how much chi2 stays above its least after a step, from what the steps before missed: a share of its gain,
+// and in proportion to the square of its length, which is |y|.
+double Session::expected_miss(double gain, double length_squared) const {
+  const double share = nonlinearity_[0], measured_at = nonlinearity_[1], curvature = nonlinearity_[3];
+  return std::max(share * gain * std::max(1.0, gain / (kBeyond * measured_at)),
+                  curvature * length_squared * length_squared);
 }
 
-void Session::learn_miss(double gain, double missed) {
+void Session::learn_miss(double gain, double length_squared, double missed) {
   nonlinearity_.set(0, std::max(missed / gain, kForget * nonlinearity_[0]));
   nonlinearity_.set(1, std::max(gain, kForget * nonlinearity_[1]));
+  nonlinearity_.set(3, std::max(missed / (length_squared * length_squared), kForget * nonlinearity_[3]));
 }
 
 void Session::solve(bool is_batch, Report& report, Clock::time_point start) {
-  stale_.clear();
+  const auto num_edges = static_cast<std::int32_t>(problem_.edge_kind.size());  // some may be of a refused update
+  stale_.erase(std::remove_if(stale_.begin(), stale_.end(), [&](std::int32_t e) { return e >= num_edges; }),
+               stale_.end());
   is_ahead_.set(0, 0);
   if (is_batch || updates_[0] % settings.full_check == 0) look_at_all(is_batch, report);
   const int most = is_batch ? kBatchIterations : settings.max_iterations;
   const bool has_deadline = settings.budget > 0.0 && !is_batch;
   const auto deadline =
       start + std::chrono::duration_cast<Clock::duration>(std::chrono::duration<double>(settings.budget));
-  double previous = 0.0, gain = 0.0;  // of the step before: predicted by all of it, and by what was taken
+  double previous = 0.0, gain = 0.0, shift = 0.0;  // of the step before: predicted by all of it, and by what was taken
   double cut = 0.0;
   bool is_poor = false, is_rejected = false;
   for (int iteration = 0;; ++iteration) {
@@ -220,16 +226,19 @@ void Session::solve(bool is_batch, Report& report, Clock::time_point start) {
     report.remaining = tree_.remaining();
     const double chi2 = std::max(0.0, problem_.chi2() - report.remaining);
     const double goal =
-        is_batch ? kBatchTolerance * chi2 : std::max(settings.absolute, settings.tolerance * chi2);
+        is_batch ? kBatchTolerance * std::max(settings.absolute, chi2)
+                 : std::max(settings.absolute, settings.tolerance * chi2);
     cut = is_batch ? 0.0
                    : settings.cut * goal / static_cast<double>(std::max<std::int64_t>(1, tree_.num_cliques()));
-    if (iteration == 1 && gain > goal) learn_miss(gain, std::max(0.0, report.remaining - (previous - gain)));
-    if (getenv("ONL")) fprintf(stderr, "u %ld it %d E %.4g prev %.4g gain %.4g goal %.4g chi2 %.4g nl %.3g @ %.3g rej %d eval %ld ref %ld\n", (long)updates_[0], iteration, report.remaining, previous, gain, goal, chi2, nonlinearity_[0], nonlinearity_[1], (int)is_rejected, (long)report.evaluated, (long)report.refreshed_cliques);
-    const bool is_ahead = !is_batch && !is_rejected && measured_at_all() &&
-                          expected_miss(report.remaining) <= kLeft * goal;
+    if (iteration == 1 && gain - shift > goal)
+      learn_miss(gain - shift, gain, std::max(0.0, report.remaining - (previous - gain)));
+    const double missed = expected_miss(std::max(0.0, report.remaining - nonlinearity_[2]), report.remaining);
+    const bool is_ahead = !is_batch && !is_rejected && measured_at_all() && nonlinearity_[4] < kUntested &&
+                          missed <= kLeft * goal;
     if (is_ahead) {
       is_ahead_.set(0, 1);
-      report.remaining = expected_miss(report.remaining);
+      nonlinearity_.set(4, nonlinearity_[4] + 1.0);
+      report.remaining = missed;
     }
     report.converged = is_ahead || report.remaining <= goal ||
                        (is_batch && iteration > 3 && report.remaining > 0.5 * previous &&
@@ -253,6 +262,9 @@ void Session::solve(bool is_batch, Report& report, Clock::time_point start) {
     ++report.iterations;
     previous = report.remaining;
     gain = is_rejected ? 0.0 : step.gain;
+    shift = nonlinearity_[2];
+    nonlinearity_.set(2, 0.0);
+    nonlinearity_.set(4, 0.0);
     report.evaluate_seconds += seconds_since(taking);
   }
   if (report.iterations > 0) is_exact_.set(0, 0);
