@@ -36,28 +36,35 @@ PYTEST = mkdir -p build/run && rm -f build/matplotlib/*.matplotlib-lock && \
   $(BIN)/python -c "import matplotlib.font_manager" && cd build/run && GRAPHOPT_TEST_INSTALLED=1 $(CURDIR)/$(BIN)/pytest \
   -c $(CURDIR)/pyproject.toml --rootdir $(CURDIR) -q -n auto --dist worksteal --durations 30 --timeout-method thread
 
-test: $(VENV)/.installed-strict $(VENV)/.kompute
-	tools/check.sh $(BIN)
-	$(PYTEST) --timeout 300 -m "not slow and not nightly" $(CURDIR)/tests
+# The checks use one core: they run beside the tests, and their output follows.
+test: tested
+	@tools/check.sh $(BIN) >build/check.log 2>&1 & check=$$!; status=0; \
+	  ($(PYTEST) --timeout 300 -m "not slow and not nightly" $(CURDIR)/tests) || status=$$?; \
+	  wait $$check || status=$$?; cat build/check.log; exit $$status
 
-nightly: $(VENV)/.installed-strict $(VENV)/.kompute
+# The wheel, and beside its compilers what the tests use.
+.PHONY: tested
+tested:
+	+$(MAKE) --no-print-directory -j2 $(VENV)/.installed-strict $(VENV)/.kompute
+
+nightly: tested
 	$(PYTEST) --timeout 3600 -m "slow or nightly" $(CURDIR)/tests
 
-docs: $(VENV)/.docs gallery
+docs: tested gallery
 	$(BIN)/python tools/build_docs.py site
 
 # Pictures of the examples for docs/gallery.md.
-gallery: $(VENV)/.docs
+gallery: tested
 	$(BIN)/python tools/gallery.py docs/gallery
 
 PYTHONS ?= $(PYTHON)
 wheels: $(VENV)/.test-system
 	tools/build_wheels.sh $(PYTHONS)
 
-check: $(VENV)/.installed-strict
+check: tested
 	tools/check.sh $(BIN)
 
-format: $(VENV)/.installed-strict
+format: $(VENV)/.packages
 	tools/format.sh $(BIN)
 
 # Run from a folder without graphopt's source tree, so that the installed package is measured.
@@ -98,16 +105,17 @@ $(VENV)/.wheel: $(VENV)/.test-system $(SOURCES) $(wildcard tools/*wheel*)
 
 TESTED = $$(ls dist/graphopt-*-$$($(BIN)/python -c 'import sys; print("cp%d%d" % sys.version_info[:2])')-*.whl)
 
-$(VENV)/.installed-strict: $(VENV)/.build-requirements $(VENV)/.wheel
-	$(PIP) install "$(TESTED)[test,oracle]"
+$(VENV)/.installed-strict: $(VENV)/.packages $(VENV)/.wheel
 	$(PIP) install --force-reinstall --no-deps $(TESTED)
 	touch $(VENV)/.installed $@
 
-$(VENV)/.docs: $(VENV)/.installed-strict
-	$(PIP) install "$(TESTED)[docs]"
+# What the package and its extras need.
+$(VENV)/.packages: $(VENV)/.build-requirements tools/requirements.py pyproject.toml
+	$(BIN)/python tools/requirements.py test oracle docs >$(VENV)/requirements.txt
+	$(PIP) install -r $(VENV)/requirements.txt
 	touch $@
 
-$(VENV)/.kompute: $(VENV)/.build-requirements $(VENV)/.test-system tools/install_kompute.sh
+$(VENV)/.kompute: $(VENV)/.packages $(VENV)/.test-system tools/install_kompute.sh
 	tools/install_kompute.sh $(VENV)
 	touch $@
 

@@ -29,16 +29,14 @@ import subprocess
 import sys
 import tempfile
 import time
-from collections.abc import Callable
 from functools import lru_cache
 from pathlib import Path
-from typing import Any, TypeVar
+from typing import Any
 
 import numpy as np
 
 sys.path.append(str(Path(__file__).resolve().parents[1]))  # started as a file
 
-T = TypeVar("T")
 PUBLISHED = {
     "ladybug-49": (49, 7776, 31843),
     "venice-1778": (1778, 993923, 5001946),
@@ -47,6 +45,8 @@ PUBLISHED = {
 }
 FEW, MANY, STEPS = 10, 40, 10  # conjugate gradients per step, steps
 WHOLE = 100  # conjugate gradients per step of an ordinary call, at most: a street bends softly
+WARM_UP_CALLS = 4
+"""Of a kind, of which the last one is timed: idle devices run on low clocks."""
 LAMBDA = 1e-4
 """So little damping that no number of products above solves a system: all of them are done."""
 SIZES = (64, 1_000, 10_000, 100_000, 1_000_000)  # numbers of the sums that are timed
@@ -158,10 +158,10 @@ def run(args: argparse.Namespace, ranks: int, comm: Any) -> dict[str, Any]:
         return optimized(graph, comm, device, products, **options, **more)
 
     first, first_call = again(None, max_iterations=1)  # compiles
-    few, _ = again(FEW)
-    if args.profile:
-        few, _ = profiled(lambda: again(FEW))
-    many, many_call = again(MANY)
+    for _ in range(WARM_UP_CALLS):
+        few, _ = again(FEW)
+    for _ in range(WARM_UP_CALLS):
+        many, many_call = again(MANY)
     whole, call = again(None, max_iterations=args.iterations)
     repeated, second_call = again(None, max_iterations=args.iterations)  # with what the first one has left
     if graph is not None and starts is not None:
@@ -204,16 +204,6 @@ def run(args: argparse.Namespace, ranks: int, comm: Any) -> dict[str, Any]:
     }
 
 
-def profiled(call: Callable[[], T]) -> T:
-    """The call, and a table of what its ranks did printed."""
-    from benchmarks.rank_profile import described, measuring
-
-    with measuring() as calls:
-        result = call()
-    print("\n".join(described(calls)), flush=True)
-    return result
-
-
 def _seconds_of_trial(summary: Any) -> float:
     """Of the later steps: the first ones wait for what is being prepared, and record their programs."""
     steps = summary.iterations[len(summary.iterations) // 2 :]
@@ -254,7 +244,6 @@ def _over_mpi(args: argparse.Namespace, ranks: int) -> dict[str, Any]:
         command = [mpirun, "-n", str(ranks), "--bind-to", "none", *args.mpirun.split()]
         given = ["--device", args.device, "--precision", args.precision, "--problem", args.problem]
         given += ["--iterations", str(args.iterations), *(["--weak"] * args.weak)]
-        given += ["--profile"] * args.profile
         command += [sys.executable, __file__, "--worker", str(path), *given]
         allowed = {"OMPI_ALLOW_RUN_AS_ROOT": "1", "OMPI_ALLOW_RUN_AS_ROOT_CONFIRM": "1"}
         subprocess.run(command, check=True, env={**os.environ, **allowed})
@@ -417,7 +406,6 @@ def main() -> None:
     parser.add_argument("--problem", default="ladybug-49", help="a file, a published name, or three numbers")
     parser.add_argument("--iterations", type=int, default=10, help="of the ordinary call")
     parser.add_argument("--weak", action="store_true", help="problems that grow with the ranks")
-    parser.add_argument("--profile", action="store_true", help="where a rank's seconds go, call by call")
     parser.add_argument("--mpi", action="store_true", help="ranks of mpirun instead of threads")
     parser.add_argument("--mpirun", default="", help="more options of mpirun")
     parser.add_argument("--json", type=Path, help="add the runs to this file")

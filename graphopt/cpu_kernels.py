@@ -42,7 +42,8 @@ def _check_threads() -> None:
         )
 
 
-def _load() -> tuple[str, ModuleType]:
+def load_kernels() -> tuple[str, ModuleType]:
+    """Name of the instruction set and its module; `ImportError` says what is missing."""
     _check_threads()
     asked = os.environ.get("GRAPHOPT_ISA")
     if asked is not None and asked not in _REQUIRED_FLAGS:
@@ -71,4 +72,4 @@ def _load() -> tuple[str, ModuleType]:
     )
 
 
-isa, kernels = _load()
+isa, kernels = load_kernels()

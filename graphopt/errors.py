@@ -2,9 +2,28 @@
 
 from __future__ import annotations
 
+from graphopt.error_codes import cause_of, with_code, without_code
+
 
 class GraphOptError(Exception):
-    """Root of every error this package raises on purpose."""
+    """Root of every error this package raises on purpose.
+
+    Its text ends with the command that explains its `code`.
+    """
+
+    @property
+    def code(self) -> str:
+        """Code of the cause, such as "E302"; `graphopt explain E302` prints what it means and the way out."""
+        cause = cause_of(type(self), without_code(self._message()))
+        assert cause is not None, "GraphOptError itself has a cause"
+        return cause.code
+
+    def _message(self) -> str:
+        return str(self.args[0]) if len(self.args) == 1 else super().__str__()
+
+    def __str__(self) -> str:
+        text = without_code(self._message())
+        return with_code(text, self.code) if text else text
 
 
 class OptionError(GraphOptError, ValueError):
@@ -30,15 +49,9 @@ class GraphError(GraphOptError, ValueError):
 class UnknownIdError(GraphError, KeyError):
     """No vertex, edge or parameter has this id."""
 
-    def __str__(self) -> str:
-        return str(self.args[0]) if self.args else ""
-
 
 class TypeRegistryError(GraphOptError, KeyError):
     """A vertex, edge or parameter type is unknown or defined twice."""
-
-    def __str__(self) -> str:
-        return str(self.args[0]) if self.args else ""
 
 
 class FormatError(GraphOptError, ValueError):
@@ -55,6 +68,10 @@ class SolverError(GraphOptError, RuntimeError):
 
 class GradientError(SolverError):
     """The derivative of an optimum does not exist, or cannot be trusted."""
+
+
+class HostMemoryError(GraphOptError, MemoryError):
+    """The host has too little memory. The message says what it was needed for."""
 
 
 class DeviceError(GraphOptError, RuntimeError):

@@ -23,9 +23,11 @@ def nearest(word: str, known: Iterable[str]) -> str | None:
 
 
 def did_you_mean(word: str, known: Iterable[str]) -> str:
-    """Return ' Did you mean ...?', or nothing if no known word comes close."""
-    match = nearest(word, known)
-    return f" Did you mean '{match}'?" if match else ""
+    """Return ' Did you mean ...?', with names that end in the word too; nothing if none comes close."""
+    names = list(known)
+    match = nearest(word, names)
+    longer = [name for name in names if name.endswith(f"_{word}") and name != match] if match else []
+    return f" Did you mean {' or '.join(repr(name) for name in [match, *longer])}?" if match else ""
 
 
 def knows_its_options(function: Callable[P, R]) -> Callable[P, R]:

@@ -43,3 +43,37 @@ def reference_runs(shared_data: Path) -> dict:
     import json
 
     return json.loads((shared_data.parent / "reference" / "g2o_runs.json").read_text())
+
+
+@pytest.fixture
+def own_types():
+    """Types that a test defines are gone after it."""
+    from graphopt.types import registry
+
+    known = set(registry.all_types())
+    yield
+    for kind in set(registry.all_types()) - known:
+        registry.unregister(kind)
+
+
+@pytest.fixture(autouse=True)
+def number_of_threads():
+    """The pool has as many threads after a test as before it."""
+    try:
+        from graphopt.cpu_kernels import kernels
+    except ImportError:  # a source tree that was not built
+        yield
+        return
+    before = kernels.num_threads()
+    yield
+    if kernels.num_threads() != before:
+        kernels.set_num_threads(before)
+
+
+@pytest.fixture(params=[1, 3])
+def threads(request):
+    """So many threads, which are the fixture's parameter."""
+    from graphopt.cpu_kernels import kernels
+
+    kernels.set_num_threads(request.param)
+    return request.param

@@ -36,9 +36,11 @@ LAYERS = (
 
 FOR_ALL = {
     "errors",
+    "error_codes",
     "foreign_arrays",
     "cpu_kernels",
     "disk_cache",
+    "host_memory",
     "temporary_files",
     "html",
     "option_names",
@@ -128,6 +130,7 @@ colmap.rigs.add_trivial
 colmap.rigs.from_storage
 colmap.rigs.places_of
 colmap.rigs.to_storage
+io.files.packed_bytes
 io.files.read_bytes
 io.files.write_bytes
 io.files.write_together

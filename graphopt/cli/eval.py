@@ -205,7 +205,7 @@ def _graphs(args: argparse.Namespace) -> tuple[list[Any], dict[str, Any]]:
 
 
 def _vib(args: argparse.Namespace) -> tuple[list[Any], dict[str, Any]]:
-    from graphopt.evaluate import runner
+    from graphopt.evaluate.solve import units_of
 
     paths = _paths(args.inputs)
     _check_configurations(args.configurations)
@@ -213,16 +213,8 @@ def _vib(args: argparse.Namespace) -> tuple[list[Any], dict[str, Any]]:
     if "max_iterations" in options:
         options["iterations"] = options.pop("max_iterations")
     common = {"problem": args.problem, "options": options, "runs": args.runs}
-    units = [
-        runner.Unit(
-            f"{name} {configuration}",
-            "slam_bridge.exchange.evaluate:evaluate",
-            {"name": name, "path": str(path), "configuration": configuration, **common},
-        )
-        for name, path in paths.items()
-        for configuration in args.configurations
-    ]
-    return units, common
+    entries = "slam_bridge.exchange.evaluate:evaluate", ""
+    return units_of(entries, paths, args.configurations, (), **common), common
 
 
 def _colmap(args: argparse.Namespace) -> tuple[list[Any], dict[str, Any]]:

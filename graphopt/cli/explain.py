@@ -3,10 +3,14 @@
 from __future__ import annotations
 
 import argparse
+import os
+import re
 from typing import TYPE_CHECKING, Any
 
+from graphopt import error_codes
 from graphopt.cli import arguments, output
 from graphopt.cli.parsers import Parser
+from graphopt.errors import OptionError
 
 if TYPE_CHECKING:
     from graphopt.cli.measure_schedules import Measurement
@@ -19,9 +23,10 @@ def add_arguments(parser: Parser) -> None:
     """What the command takes."""
     parser.description = (
         "Show the compiled edge types, the schedules that the device allows with predicted times (and with "
-        "--measure the real ones), and which one is taken."
+        "--measure the real ones), and which one is taken. Of an error's code (E302): what it "
+        "means and what to do."
     )
-    arguments.add_input(parser)
+    arguments.add_input(parser, "graph file, or an error's code")
     arguments.add_solver(parser, parser, ("linear_solver", "schur", "device", "precision", "schedule"))
     parser.add_argument("--measure", action="store_true", help="also run every schedule and show its time")
     parser.add_argument(
@@ -35,7 +40,12 @@ def add_arguments(parser: Parser) -> None:
 
 
 def run(args: argparse.Namespace) -> int:
-    """Print edge types, kernels and schedules; return 0."""
+    """Print edge types, kernels and schedules, or the page of an error's code; return 0."""
+    if re.fullmatch(r"E\d{3}", args.input) and not os.path.exists(args.input):
+        if args.input not in error_codes.causes():
+            raise OptionError(f"'{args.input}' is unknown. Known: {', '.join(error_codes.causes())}.")
+        print(error_codes.pages(args.input), end="")
+        return 0
     from graphopt.io import read
     from graphopt.problem.gauge import choose_gauge
     from graphopt.problem.structure import Structure

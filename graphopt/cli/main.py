@@ -10,6 +10,7 @@ from collections.abc import Sequence
 
 from graphopt import __version__
 from graphopt.cli import parsers, streams
+from graphopt.error_codes import cause_of, with_code, without_code
 from graphopt.errors import GraphOptError, SolverError
 
 SOLVED, FAILED, BAD_INPUT = 0, 1, 2
@@ -61,11 +62,14 @@ def _sentence(error: BaseException) -> str:
 
 def _report(error: BaseException, status: int, as_json: bool, usage: str | None = None) -> int:
     """Print one error to stderr, and with `--json` as an object to stdout too; return the exit status."""
-    sentence = _sentence(error)
+    sentence = without_code(_sentence(error))
+    cause = cause_of(type(error), sentence)
+    code = cause.code if cause is not None else None
     if as_json:
         kind = "UsageError" if usage else type(error).__name__
-        print(json.dumps({"error": sentence, "error_type": kind, "exit_status": status}, indent=2))
-    print(f"graphopt: {sentence}", file=sys.stderr)
+        document = {"error": sentence, "error_type": kind, "code": code, "exit_status": status}
+        print(json.dumps(document, indent=2))
+    print(f"graphopt: {with_code(sentence, code) if code else sentence}", file=sys.stderr)
     if usage:
         print(usage, file=sys.stderr)
     return status

@@ -35,7 +35,7 @@ def builtin_program(origin: Any, name: str) -> Program | None:
     """Program called `name` of a type or robust kernel function; None: it has to be compiled."""
     if id(origin) not in _origins():
         return None
-    packed = _programs().find(name)
+    packed = carried_programs().find(name)
     return None if packed is None else deserialize(zlib.decompress(packed))
 
 
@@ -94,7 +94,8 @@ class CarriedPrograms:
 
 
 @cache
-def _programs() -> CarriedPrograms:
+def carried_programs() -> CarriedPrograms:
+    """Those of the installed package, read once."""
     try:
         return CarriedPrograms(BUILTIN_FILE.read_bytes())
     except OSError:

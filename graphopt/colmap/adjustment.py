@@ -9,7 +9,7 @@ from __future__ import annotations
 import os
 import sys
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
@@ -46,7 +46,7 @@ def bundle_adjustment(
     options: Any = None,
     *,
     config: Any = None,
-    pose_priors: Sequence[Any] | None = None,
+    pose_priors: Sequence[Any] | Mapping[int, Any] | None = None,
     prior_options: Any = None,
     device: str = "auto",
     callback: Callable[..., Any] | None = None,
@@ -61,8 +61,8 @@ def bundle_adjustment(
     options: `Options`, or a `pycolmap.BundleAdjustmentOptions`; docs/colmap.md has what becomes of those of
         Ceres.
     config: `Config` or `pycolmap.BundleAdjustmentConfig`; None: all images, gauge by two cameras.
-    pose_priors: of `PosePrior`, `IntrinsicsPrior`, `pycolmap.PosePrior`. Where some have a position, the
-        model is moved onto these before. prior_options: `PriorOptions`, or a
+    pose_priors: of `PosePrior`, `IntrinsicsPrior`, `pycolmap.PosePrior` (of 3.12: {image id: prior}). Where
+        some have a position, the model is moved onto these before. prior_options: `PriorOptions`, or a
         `pycolmap.PosePriorBundleAdjustmentOptions`.
     device: "auto", "cpu", "vulkan", "vulkan:1", ...; at "auto" the GPU that options may ask for.
     callback: called with each finished iteration; `False` stops.
@@ -97,7 +97,7 @@ def bundle_adjustment(
     add_priors(problem, poses, intrinsics, asked)
     add_residuals(problem, residuals)
     add_bounds(problem, limits, chosen.refined)
-    refuse_lost_sensors(reconstruction, problem.graph)
+    refuse_lost_sensors(reconstruction, problem.graph, moved is not model)
     converted = time.perf_counter() - began
     summary = solve(problem, **settings)
     began = time.perf_counter()

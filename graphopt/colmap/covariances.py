@@ -10,7 +10,7 @@ whole no covariance. COLMAP refuses rigs of several cameras.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Any
 
@@ -64,7 +64,7 @@ def covariance(
     *,
     options: Any = None,
     config: Any = None,
-    pose_priors: Sequence[Any] | None = None,
+    pose_priors: Sequence[Any] | Mapping[int, Any] | None = None,
     prior_options: Any = None,
     singular: str = "error",
     device: str = "cpu",

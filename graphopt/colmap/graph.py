@@ -42,11 +42,14 @@ from graphopt.errors import FormatError
 from graphopt.geometry import SE3
 from graphopt.geometry.cameras import CAMERA_MODELS
 from graphopt.graph import EdgeSet, Graph
+from graphopt.graph.columns import Columns
 from graphopt.graph.residuals import errors
+from graphopt.graph.validate import check_finite as check_finite_numbers
 from graphopt.io import extra_types
 from graphopt.io.extra_types import AS_COLMAP, Refined
 from graphopt.io.g2o_write import check_finite
 from graphopt.io.read_report import ReadReport
+from graphopt.types.base import EdgeType
 
 ATTACHMENT = "colmap"
 OFFSET_TAG = "PARAMS_SE3OFFSET"
@@ -91,8 +94,7 @@ def graph_of(
     element = np.arange(len(image_row)) if chosen is None else chosen
     if chosen is not None:
         image_row, point_row, pixel = image_row[chosen], point_row[chosen], pixel[chosen]
-    camera_row = _camera_rows(model)[image_row]
-    offset = places.offset[image_row]
+    camera_rows = _camera_rows(model)
     num_offsets = len(places.offsets)
     if num_offsets and refine_sensors:
         sensors = np.asarray(SE3(places.offsets).inverse().storage)
@@ -102,28 +104,54 @@ def graph_of(
         graph.add_parameters(OFFSET_TAG, np.arange(num_offsets), places.offsets, order=order)
         report.parameters[OFFSET_TAG] = num_offsets
     every = np.empty((len(image_row), 3), np.int64)
-    every[:, 0], every[:, 1], every[:, 2] = places.owner[image_row], point_row, camera_row
-    every[:, 1:] += first_point, num_images
+    np.take(places.owner, image_row, out=every[:, 0])
+    np.add(point_row, first_point, out=every[:, 1])
+    np.take(num_images + camera_rows, image_row, out=every[:, 2])
     for name in sorted(types):
         with_model = np.array([camera.model == name for camera in model.cameras])
         report.vertices[types[name].camera.tag] = int(with_model.sum())
         for edge_type, on_rig in ((types[name].edge, False), (types[name].rig_edge, True)):
-            is_mine = (offset >= 0) == on_rig
-            if not with_model.all():
-                is_mine &= with_model[camera_row]
-            if on_rig and not is_mine.any():
+            of_images = ((places.offset >= 0) == on_rig) & with_model[camera_rows]
+            mine: Any = slice(None) if of_images.all() else np.flatnonzero(of_images[image_row])
+            ends = every[mine]
+            if on_rig and not len(ends):
                 continue
-            mine: Any = slice(None) if is_mine.all() else np.flatnonzero(is_mine)
-            ends, parameters = every[mine], offset[mine, None] if on_rig else None
-            if on_rig and refine_sensors:
+            parameters = places.offset[image_row[mine], None] if on_rig else None
+            if parameters is not None and refine_sensors:
+                ends = np.concatenate([ends, num_vertices + parameters], axis=1)
                 edge_type, parameters = extra_types.free_rig_edge(name, refined, hides), None
-                ends = np.concatenate([ends, num_vertices + offset[mine, None]], axis=1)
             order = num_vertices + element[mine]
-            graph.add_edges(edge_type, ends, pixel[mine], parameters=parameters, order=order)
+            _add_observations(graph, edge_type, ends, pixel[mine], parameters, order)
             report.edges[edge_type.tag] = len(ends)
     report.vertices.update({extra_types.POSE_TAG: len(owners), extra_types.POINT_TAG: len(points.ids)})
     graph.attachments[ATTACHMENT] = model
     return graph
+
+
+def _add_observations(
+    graph: Graph,
+    edge_type: EdgeType,
+    ends: np.ndarray,
+    pixel: np.ndarray,
+    parameters: np.ndarray | None,
+    order: np.ndarray,
+) -> None:
+    """The edges of a type, whose vertices are in the graph."""
+    count, dim = len(ends), edge_type.residual_dim
+    check_finite_numbers(pixel, 1, f"{edge_type.tag} measurement", ends)
+    information = np.empty((count, dim, dim))
+    information[:] = np.eye(dim)
+    columns = {
+        "sequence": order,
+        "vertices": ends,
+        "measurement": np.array(pixel, np.float64),
+        "information": information,
+        "kernel": np.zeros(count, np.int32),
+        "kernel_width": np.ones(count),
+        "level": np.zeros(count, np.int32),
+        "parameters": np.empty((count, 0), np.int64) if parameters is None else parameters,
+    }
+    graph.adopt(EdgeSet(edge_type, Columns.holding(columns)))
 
 
 def _add_cameras(graph: Graph, model: ColmapModel, name: str, camera_type: Any, is_fixed: bool) -> None:

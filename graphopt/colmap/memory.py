@@ -128,16 +128,20 @@ def _points(reconstruction: Any, where: Layout | None) -> tuple[np.ndarray, np.n
     return ids, xyz, first
 
 
-def refuse_lost_sensors(reconstruction: Any, graph: Graph) -> None:
-    """`OptionError` where sensor poses would be refined that this pycolmap cannot write (3.12)."""
-    free = any((~each.look("fixed")).any() for each in graph.vertex_sets if each.type.tag == SENSOR_TAG)
+def refuse_lost_sensors(reconstruction: Any, graph: Graph, is_scaled: bool) -> None:
+    """`OptionError` where sensor poses would be refined or scaled, which pycolmap 3.12 cannot write."""
     rigs: Any = getattr(reconstruction, "rigs", None)
-    if not free or not hasattr(rigs, "values"):  # a model of our own or a folder
+    if not hasattr(rigs, "values"):  # a model of our own or a folder
+        return
+    changes = is_scaled and any(rig.non_ref_sensors for rig in rigs.values())
+    changes |= any((~each.look("fixed")).any() for each in graph.vertex_sets if each.type.tag == SENSOR_TAG)
+    if not changes:
         return
     if not all(hasattr(rig, "set_sensor_from_rig") for rig in rigs.values()):
         raise OptionError(
             "this version of pycolmap cannot set poses of sensors in rigs (no Rig.set_sensor_from_rig). "
-            "Set options.refine_sensor_from_rig = False, use a newer pycolmap, or give the model's folder."
+            "Set options.refine_sensor_from_rig = False and pass no pose_priors, which scale the model; use "
+            "a newer pycolmap; or give the model's folder."
         )
 
 

@@ -283,6 +283,14 @@ def prior_options_of(options: Any) -> PriorOptions:
     """`PriorOptions` from ours, pycolmap's, or the defaults."""
     if options is None or isinstance(options, PriorOptions):
         return options or PriorOptions()
+    if hasattr(options, "use_robust_loss_on_prior_position"):  # pycolmap 3.12
+        return PriorOptions(
+            prior_position_loss_function_type=(
+                "CAUCHY" if options.use_robust_loss_on_prior_position else "TRIVIAL"
+            ),
+            prior_position_loss_scale=options.prior_position_loss_scale,
+            alignment_max_error=options.ransac_max_error,
+        )
     if not hasattr(options, "prior_position_fallback_stddev") or not hasattr(options, "todict"):
         kind = type(options).__name__
         raise OptionError(

@@ -12,7 +12,7 @@ finds. WGS84 positions (latitude, longitude [deg], altitude [m]) become east, no
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import cache
 from typing import Any
@@ -76,10 +76,14 @@ class IntrinsicsPrior:
     """(n, n), or (n,) variances; infinity where nothing is known."""
 
 
-def priors_of(priors: Sequence[Any]) -> tuple[list[PosePrior], list[IntrinsicsPrior]]:
-    """Ours from ours and from `pycolmap.PosePrior`."""
+def priors_of(
+    priors: Sequence[Any] | Mapping[int, Any],
+) -> tuple[list[PosePrior], list[IntrinsicsPrior]]:
+    """Ours from ours and from `pycolmap.PosePrior`; those of pycolmap 3.12 by the ids of their images."""
     poses: list[PosePrior] = []
     intrinsics: list[IntrinsicsPrior] = []
+    if isinstance(priors, Mapping):
+        return [_of_pycolmap(prior, int(image)) for image, prior in priors.items()], intrinsics
     for prior in priors:
         if isinstance(prior, IntrinsicsPrior):
             intrinsics.append(prior)
@@ -87,7 +91,12 @@ def priors_of(priors: Sequence[Any]) -> tuple[list[PosePrior], list[IntrinsicsPr
             poses.append(prior)
         elif hasattr(prior, "corr_data_id") and hasattr(prior, "position_covariance"):
             if _name(prior.corr_data_id.sensor_id.type) == "CAMERA":
-                poses.append(_of_pycolmap(prior))
+                poses.append(_of_pycolmap(prior, int(prior.corr_data_id.id)))
+        elif hasattr(prior, "position_covariance"):
+            raise OptionError(
+                "a pycolmap.PosePrior of this version does not say of which image it is: pass pose_priors as "
+                "a dict {image id: prior}."
+            )
         else:
             raise OptionError(
                 f"a prior is a {type(prior).__name__}, expected pycolmap.PosePrior, or PosePrior or "
@@ -96,12 +105,12 @@ def priors_of(priors: Sequence[Any]) -> tuple[list[PosePrior], list[IntrinsicsPr
     return poses, intrinsics
 
 
-def _of_pycolmap(prior: Any) -> PosePrior:
+def _of_pycolmap(prior: Any, image: int) -> PosePrior:
     position, covariance = np.asarray(prior.position), np.asarray(prior.position_covariance)
     gravity = np.asarray(getattr(prior, "gravity", np.full(3, np.nan)))
     system = _name(prior.coordinate_system)
     return PosePrior(
-        int(prior.corr_data_id.id),
+        image,
         position if np.isfinite(position).all() else None,
         covariance if np.isfinite(covariance).all() else None,
         system if system == "WGS84" else "CARTESIAN",

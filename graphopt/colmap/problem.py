@@ -332,12 +332,14 @@ def _has_free_scale(problem: Problem) -> bool:
     """Whether nothing but the second frame would hold the scale."""
     graph = problem.graph
     frames, points = graph.vertex_set(FRAME_TAG), graph.vertex_set(POINT_TAG)
-    used, seeing = np.zeros(len(points), bool), np.zeros(problem.first_outside + problem.first_camera, bool)
-    for edges in graph.edge_sets:
-        used[edges.vertices[:, 1] - problem.first_point] = True
-        seeing[edges.vertices[:, 0]] = True
-    if (frames.fixed & seeing[frames.ids]).sum() > 1 or (points.fixed & used).any():
-        return False
+    if frames.fixed.sum() > 1 or points.fixed.any():
+        used = np.zeros(len(points), bool)
+        seeing = np.zeros(problem.first_outside + problem.first_camera, bool)
+        for edges in graph.edge_sets:
+            used[edges.vertices[:, 1] - problem.first_point] = True
+            seeing[edges.vertices[:, 0]] = True
+        if (frames.fixed & seeing[frames.ids]).sum() > 1 or (points.fixed & used).any():
+            return False
     for parameters in graph.parameter_sets:
         if np.abs(parameters.values[:, :3]).max(initial=0.0) > 0.0:
             return False

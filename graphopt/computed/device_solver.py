@@ -34,7 +34,7 @@ from graphopt.vulkan.kernels.reduction import finish_launch
 from graphopt.vulkan.plan.choice import choose_plan, choose_precision, configuration_of
 from graphopt.vulkan.plan.storage import Storage
 from graphopt.vulkan.program import InThread, Program
-from graphopt.vulkan.set_up import Later
+from graphopt.vulkan.set_up import Deferred
 from graphopt.vulkan.solver import ResidentBlockSolver
 
 
@@ -163,14 +163,14 @@ class DeviceValuesSolver(ResidentBlockSolver):
         self._made: Future[DeviceChain] = Future()
         super().__init__(graph.parameter_sets, structure, device, plan, precision)
 
-    def _reduction_maker(self, storage: Storage, prepared: InThread[None] | Later[None]) -> Any:
+    def _reduction_maker(self, storage: Storage, prepared: InThread[None] | Deferred[None]) -> Any:
         self._blocks = self._context.reals(int((self._structure.dims.astype(np.int64) ** 2).sum()) + 1)
         self._context.device.write(
             self._blocks, np.zeros(self._blocks.size // self._context.real.itemsize, self._context.real)
         )
         made = (
             self._structure,
-            self._linearizer,
+            self.linearizer,
             self._kept,
             self._blocks,
             storage.is_whole,
@@ -191,7 +191,7 @@ class DeviceValuesSolver(ResidentBlockSolver):
 
     def _record_equations(self, program: Program, version: int) -> None:
         own, chain = self.system.equations, self._chain
-        self._linearizer.record_linearize(program.phase("linearize"), version, own.values, own.b)
+        self.linearizer.record_linearize(program.phase("linearize"), version, own.values, own.b)
         chain.record_derivatives(program, version)
         chain.record_start(program)
         self._record_own_blocks(program)
@@ -247,7 +247,7 @@ def _make_reduction(
     kept: dict[str, str],
     blocks: Any,
     is_whole: bool,
-    prepared: InThread[None] | Later[None],
+    prepared: InThread[None] | Deferred[None],
     made: Future[DeviceChain],
     equations: Equations,
 ) -> ValuesReduction:

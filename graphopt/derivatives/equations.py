@@ -36,7 +36,7 @@ class ExactEquations:
 
     def __init__(self, graph: Graph, solver: CpuBlockSolver):
         self.solver, self.structure = solver, solver.structure
-        self._linearizer, self._groups = make_linearizer(
+        self.linearizer, self._groups = make_linearizer(
             graph.parameter_sets, solver.structure, solver.estimates, add_group=_add_group
         )
         self._holds = _held_scalars(solver)
@@ -45,21 +45,21 @@ class ExactEquations:
     def refresh(self) -> None:
         """Take the graph's present measurements, information and kernel widths."""
         for number, group in self._groups:
-            self._linearizer.set_edge_data(number, *_data(group))
+            self.linearizer.set_edge_data(number, *_data(group))
         self._holds = _held_scalars(self.solver)
 
     def linearize(self) -> float:
         """K and b at the present estimates; returns chi2."""
         with self.solver.changing_equations():
-            return self._linearizer.linearize(self.solver.values, self.solver.b)
+            return self.linearizer.linearize(self.solver.values, self.solver.b)
 
     def chi2(self) -> float:
         """Robustified chi2 at the present estimates."""
-        return self._linearizer.chi2()
+        return self.linearizer.chi2()
 
     def edge_chi2(self) -> list[tuple[EdgeGroup, np.ndarray]]:
         """(m,) e' Omega e of each group, without robust kernels."""
-        return [(group, self._linearizer.edge_chi2(number)) for number, group in self._groups]
+        return [(group, self.linearizer.edge_chi2(number)) for number, group in self._groups]
 
     def factorize(self, right: np.ndarray, damp: bool) -> np.ndarray | None:
         """x (dim,) of (K + D) x = right; None: K + D is not positive definite.

@@ -75,15 +75,15 @@ class DeviceFigures:
         return self.float64_flops if precision == "double" else self.float32_flops
 
 
-_known: dict[tuple, DeviceFigures] = {}
+known_figures: dict[tuple, DeviceFigures] = {}
 
 
 def device_figures(device: Any) -> DeviceFigures:
     """The figures of an open device: measured at the first call, later read from the cache folder."""
     key = _identity(device)
-    if key not in _known:
-        _known[key] = _kept_or_measured(device)
-    return _known[key]
+    if key not in known_figures:
+        known_figures[key] = _kept_or_measured(device)
+    return known_figures[key]
 
 
 def _kept_or_measured(device: Any) -> DeviceFigures:

@@ -16,7 +16,7 @@ from graphopt.device.protocol import Driver
 from graphopt.device.vulkan import VulkanDevice
 from graphopt.errors import GraphOptError
 
-_open: dict[tuple, VulkanDevice] = {}
+opened: dict[tuple, VulkanDevice] = {}
 _indices: dict[tuple, int] = {}
 _opening = threading.Lock()
 
@@ -27,15 +27,15 @@ def shared_device(which: int | str | None) -> VulkanDevice:
         index = _index(which)
         masked, cache = (os.environ.get(f"GRAPHOPT_{name}", "") for name in ("MASK_FEATURES", "CACHE_DIR"))
         key = os.getpid(), index, validation_asked(), masked, cache
-        device = _open.get(key)
+        device = opened.get(key)
         if device is None or device.is_lost:
-            device = _open[key] = VulkanDevice(index)
+            device = opened[key] = VulkanDevice(index)
         return device
 
 
 def open_discrete() -> int | None:
     """Index of an open discrete GPU that computes in float64, None if there is none."""
-    for (process, index, *_), device in list(_open.items()):
+    for (process, index, *_), device in list(opened.items()):
         if process == os.getpid() and not device.is_lost and device.has_float64:
             if device.info["kind"] == "discrete":
                 return index
@@ -75,4 +75,4 @@ DRIVER = Driver(shared_device)
 @atexit.register
 def _close() -> None:
     """Close the devices while the interpreter is whole; each keeps its pipelines for the next process."""
-    _open.clear()
+    opened.clear()

@@ -23,7 +23,12 @@ from graphopt.distributed.communicator import (
     is_agreed,
     together,
 )
-from graphopt.distributed.devices import Assignment, assign_device, threads_of_ranks
+from graphopt.distributed.devices import (
+    Assignment,
+    assign_device,
+    assignments_of_threads,
+    threads_of_ranks,
+)
 from graphopt.distributed.gathering import bring_back, tell_all
 from graphopt.distributed.iterations import EachIteration
 from graphopt.distributed.options import RankRequest, distributed_rules
@@ -70,9 +75,25 @@ class _Whole:
     """See `optimizer.unit_quaternions`."""
 
 
-def optimize_rank(graph: Graph | None, comm: Communicator, wanted: RankRequest) -> Summary:
-    """What each rank does."""
-    return told(*solve(graph, comm, wanted), wanted)
+def optimize_rank(
+    graph: Graph | None, comm: Communicator, wanted: RankRequest, worth: Worth | None = None
+) -> Summary:
+    """What each rank does. worth: where it is known how many ranks take part."""
+    return told(*solve(graph, comm, wanted, worth), wanted)
+
+
+def worth_of_threads(graph: Graph, wanted: RankRequest, names: Sequence[str]) -> Worth:
+    """How many of these devices of this process take part."""
+    options = configured(wanted.solver)
+    check_ranks(wanted.ranks, options)
+    selection, _ = fix_gauge(graph, wanted.select(graph), wanted.fix)
+    powers = [_power(each) for each in assignments_of_threads(names)]
+    return ranks_worth(selection, options, powers, wanted.ranks)
+
+
+def _power(own: Assignment) -> RankPower:
+    """What a rank computes with."""
+    return RankPower(own.device, own.threads, own.threads_alone)
 
 
 def told(summary: Summary, signals: AgreedSignals, wanted: RankRequest) -> Summary:
@@ -82,7 +103,9 @@ def told(summary: Summary, signals: AgreedSignals, wanted: RankRequest) -> Summa
     return summary
 
 
-def solve(graph: Graph | None, comm: Communicator, wanted: RankRequest) -> tuple[Summary, AgreedSignals]:
+def solve(
+    graph: Graph | None, comm: Communicator, wanted: RankRequest, worth: Worth | None = None
+) -> tuple[Summary, AgreedSignals]:
     """The summary, and what has ended the run early; nothing is raised for that yet. Collective."""
     start = time.perf_counter()
     _check_agreement(comm, wanted)
@@ -93,17 +116,17 @@ def solve(graph: Graph | None, comm: Communicator, wanted: RankRequest) -> tuple
     signals = together(
         comm, lambda: AgreedSignals(comm, wanted.stop, wanted.time_limit, start, wanted.on_interrupt)
     )
-    call = RankCall(comm, graph, wanted, options, assignment, signals, start)
+    call = RankCall(comm, graph, wanted, options, assignment, signals, start, worth)
     with signals.catching_interrupts(), threads_of_ranks(assignment.threads):
         _check_graphs(comm, graph)
         ranks = comm.share(call.ranks())
         whole = together(comm, lambda: call.whole(ranks) if comm.rank == 0 else None)
-        worth, empty = comm.share(None if whole is None else (whole.worth, whole.summary))[0]
+        told_worth, empty = comm.share(None if whole is None else (whole.worth, whole.summary))[0]
         summary: Summary = replace(empty, seconds=dict(empty.seconds), iterations=[])
-        if worth.is_alone:
-            summary = call.alone(worth)
+        if told_worth.is_alone:
+            summary = call.alone(told_worth)
         else:
-            summary = call.in_group(summary, whole, worth)
+            summary = call.in_group(summary, whole, told_worth)
     summary.certifier = None if graph is None else Certifier.of(graph, wanted)
     return summary, signals
 
@@ -120,11 +143,12 @@ class RankCall:
     assignment: Assignment
     signals: AgreedSignals
     start: float
+    worth: Worth | None
+    """Where it is known before."""
 
     def ranks(self) -> RankPower:
         """What this rank brings."""
-        own = self.assignment
-        return RankPower(own.device, own.threads, own.threads_alone)
+        return _power(self.assignment)
 
     def whole(self, ranks: Sequence[RankPower]) -> _Whole:
         """On rank 0: the problem, how many ranks it is worth, and whether the last one was of the same."""
@@ -139,7 +163,7 @@ class RankCall:
         selection, fixed = fix_gauge(graph, chosen, wanted.fix)
         summary = Summary(selection.num_active_vertices, selection.num_active_edges, wanted.method)
         summary.fixed_by_gauge = fixed
-        worth = ranks_worth(selection, self.options, ranks, wanted.ranks)
+        worth = self.worth or ranks_worth(selection, self.options, ranks, wanted.ranks)
         problem = Rewrite(graph, selection)
         if worth.is_alone:
             return _Whole(problem, chosen, summary, worth)

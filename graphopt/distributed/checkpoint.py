@@ -8,6 +8,7 @@ starts anew.
 from __future__ import annotations
 
 import zipfile
+from io import BytesIO
 from pathlib import Path
 from typing import Any
 
@@ -15,7 +16,7 @@ import numpy as np
 
 from graphopt.errors import FormatError
 from graphopt.graph import Graph
-from graphopt.io.files import check_writable, write_together
+from graphopt.io.files import check_writable, packed_bytes, write_together
 
 _KIND = "graphopt checkpoint 1"
 
@@ -60,7 +61,7 @@ def _arrays_of(path: str) -> dict[str, np.ndarray]:
     """The arrays of a checkpoint, of the kinds and shapes that belong there. `FormatError`, or `OSError`."""
     none = f"{path}: this is no checkpoint of graphopt; --checkpoint writes them."
     try:
-        with open(path, "rb") as file, np.load(file, allow_pickle=False) as archive:
+        with np.load(BytesIO(packed_bytes(path)), allow_pickle=False) as archive:
             arrays = {name: archive[name] for name in archive.files}
     except (ValueError, TypeError, AttributeError, zipfile.BadZipFile, EOFError) as error:
         raise FormatError(none) from error

@@ -12,9 +12,11 @@ A sum in a fixed order makes a run repeatable bit by bit for a number of ranks, 
 from __future__ import annotations
 
 import platform
+import sys
 import threading
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
 from typing import Any, Protocol, TypeVar
 
 import numpy as np
@@ -22,6 +24,8 @@ import numpy as np
 from graphopt.errors import GraphOptError
 
 T = TypeVar("T")
+SWITCH_SECONDS = 5e-5
+"""Of the interpreter, while ranks are threads."""
 
 
 class RankError(GraphOptError, RuntimeError):
@@ -202,13 +206,25 @@ def run_as_threads(
     threads = [
         threading.Thread(target=one, args=(rank,), name=f"graphopt-rank-{rank}") for rank in range(1, size)
     ]
-    for thread in threads:
-        thread.start()
-    one(0)
-    for thread in threads:
-        thread.join()
+    with _switching_often():
+        for thread in threads:
+            thread.start()
+        one(0)
+        for thread in threads:
+            thread.join()
     _raise_first(errors)
     return results
+
+
+@contextmanager
+def _switching_often() -> Iterator[None]:
+    """A rank that comes back from its device waits less for the Python of others (ordinarily up to 5 ms)."""
+    before = sys.getswitchinterval()
+    sys.setswitchinterval(min(before, SWITCH_SECONDS))
+    try:
+        yield
+    finally:
+        sys.setswitchinterval(before)
 
 
 def _raise_first(errors: Sequence[BaseException | None]) -> None:

@@ -74,6 +74,14 @@ def assign_device(comm: Communicator, device: str) -> Assignment:
     return Assignment("cpu" if name == "auto" else name, threads, _threads_alone(comm, threads, len(mates)))
 
 
+def assignments_of_threads(names: Sequence[str]) -> list[Assignment]:
+    """Those of ranks that will be threads of this process, in order, before they are started."""
+    cores = len(_cores())
+    threads = kernels.num_threads() if "GRAPHOPT_NUM_THREADS" in os.environ else max(cores // len(names), 1)
+    alone = threads if "GRAPHOPT_NUM_THREADS" in os.environ else max(cores, threads)
+    return [Assignment("cpu" if name == "auto" else name, threads, alone) for name in names]
+
+
 def local_rank_of_launcher() -> int | None:
     """Which of its host's ranks the launcher says that this process is; None: it says nothing."""
     for name in LOCAL_RANKS:

@@ -17,7 +17,7 @@ from functools import partial
 from typing import TYPE_CHECKING, Any
 
 from graphopt.distributed import session
-from graphopt.distributed.call import optimize_rank, solve, told
+from graphopt.distributed.call import optimize_rank, solve, told, worth_of_threads
 from graphopt.distributed.communicator import (
     ThreadCommunicator,
     is_agreed,
@@ -128,12 +128,19 @@ def _optimize(comm: Any, graph: Graph | None, wanted: RankRequest) -> Summary:
 
 
 def _in_threads(graph: Graph | None, wanted: RankRequest) -> Summary:
-    size = len(rank_devices(wanted.solver.device))
+    names = rank_devices(wanted.solver.device)
+    size = len(names)
     if size == 1:
         return optimize_rank(graph, ThreadCommunicator(), wanted)
+    worth = None if graph is None else worth_of_threads(graph, wanted, names)
+    if worth is not None and worth.is_alone:  # without threads that wait
+        first = replace(wanted, solver=replace(wanted.solver, device=names[0]))
+        summary = optimize_rank(graph, ThreadCommunicator(), first, worth)
+        summary.partition["of"] = size
+        return summary
 
     def work(comm: ThreadCommunicator) -> Summary:
         quiet = wanted if comm.rank == 0 else replace(wanted, callback=None, stop=None)
-        return optimize_rank(graph if comm.rank == 0 else None, comm, quiet)
+        return optimize_rank(graph if comm.rank == 0 else None, comm, quiet, worth)
 
     return run_as_threads(size, work, session.ranks_of(graph, size))[0]

@@ -57,33 +57,33 @@ class Own:
     solver: Any
 
 
-_known: weakref.WeakKeyDictionary[Graph, Known] = weakref.WeakKeyDictionary()
-_own: dict[int, dict[int, Own]] = {}
+known_graphs: weakref.WeakKeyDictionary[Graph, Known] = weakref.WeakKeyDictionary()
+own_parts: dict[int, dict[int, Own]] = {}
 """By number and rank, of this process; a process that does not have the graph keeps the last number only."""
 _numbers = itertools.count(1)
 
 
 def ranks_of(graph: Graph | None, size: int) -> ThreadRanks:
     """The threads' ranks of the graph's last optimization, or new ones."""
-    known = None if graph is None else _known.get(graph)
+    known = None if graph is None else known_graphs.get(graph)
     ranks = None if known is None else known.ranks
     return ranks if ranks is not None and ranks.size == size and not ranks.is_aborted else ThreadRanks(size)
 
 
 def find(graph: Graph, selection: Selection, key: Hashable) -> Known | None:
     """Take out what the last optimization has left, if this one is alike; rank 0's."""
-    known = _known.pop(graph, None)
+    known = known_graphs.pop(graph, None)
     if known is None:
         return None
     if known.key != key or known.selection is not selection or known.digests != _digests(selection):
-        _own.pop(known.number, None)
+        own_parts.pop(known.number, None)
         return None
     return known
 
 
 def take(number: int, comm: Communicator, device: str) -> Own | None:
     """Take out what this rank has kept under a number."""
-    own = _own.get(number, {}).pop(comm.rank, None)
+    own = own_parts.get(number, {}).pop(comm.rank, None)
     return own if own is not None and own.comm is comm and own.device == device else None
 
 
@@ -108,21 +108,21 @@ def keep(graph: Graph | None, known: Known | None, number: int, comm: Communicat
     """Put everything back after a call that went well; graph and known: rank 0's."""
     if known is None or graph is None:
         if comm.rank and not isinstance(comm, ThreadCommunicator):
-            _own.clear()  # nobody tells this process when rank 0's graph is gone
-        _own.setdefault(number, {})[comm.rank] = own
+            own_parts.clear()  # nobody tells this process when rank 0's graph is gone
+        own_parts.setdefault(number, {})[comm.rank] = own
         return
-    _own.setdefault(number, {})[0] = own
-    _known[graph] = known
+    own_parts.setdefault(number, {})[0] = own
+    known_graphs[graph] = known
     if not known.is_watched:
-        weakref.finalize(graph, _own.pop, number, None)
+        weakref.finalize(graph, own_parts.pop, number, None)
         known.is_watched = True
 
 
 def forget(graph: Graph) -> None:
     """Release what the graph's ranks of this process have kept."""
-    known = _known.pop(graph, None)
+    known = known_graphs.pop(graph, None)
     if known is not None:
-        _own.pop(known.number, None)
+        own_parts.pop(known.number, None)
 
 
 on_forget(forget)

@@ -33,7 +33,7 @@ from graphopt.linear.systems import no_schur
 from graphopt.linear.table import PRECONDITIONERS
 from graphopt.problem.structure import Structure
 from graphopt.solver.external import ExternalPart, ExternalPlaces
-from graphopt.solver.trial import Damping, Trial, TrialsByParts
+from graphopt.solver.trial import Damping, DefaultTrial, Trial
 from graphopt.types.base import VertexType
 
 
@@ -81,7 +81,7 @@ class WholeStructure:
         return 0 < self.num_kept < self.num_blocks
 
 
-class DistributedBlockSolver(TrialsByParts):
+class DistributedBlockSolver(DefaultTrial):
     """Implements `BlockSolver` over the ranks of a communicator; every call is collective.
 
     Steps are those of conjugate gradients, each rank with products of its own S_r, whose sum is never formed.

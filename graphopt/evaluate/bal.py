@@ -6,39 +6,13 @@ kernel.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-from pathlib import Path
+from functools import partial
 from typing import Any
 
-from graphopt.evaluate.runner import Unit
-from graphopt.evaluate.solve import measure
+from graphopt.evaluate.solve import measure, units_of
 from graphopt.evaluate.sparsity import patterns
 
-
-def units(
-    paths: dict[str, Path],
-    configurations: Sequence[str],
-    peers: Sequence[str],
-    options: dict[str, Any],
-    runs: int,
-) -> list[Unit]:
-    """One unit per problem and configuration, and per problem and peer.
-
-    paths: problems by name. configurations: names of `solver.configurations`, or "auto".
-    """
-    units_of_all = []
-    for name, path in paths.items():
-        common = {"name": name, "path": str(path)}
-        for configuration in configurations:
-            own = {"configuration": configuration, "options": options, "runs": runs}
-            units_of_all.append(
-                Unit(f"{name} {configuration}", "graphopt.evaluate.bal:evaluate", {**common, **own})
-            )
-        for peer in peers:
-            units_of_all.append(
-                Unit(f"{name} {peer}", "graphopt.evaluate.peers:bal", {**common, "peer": peer, "runs": runs})
-            )
-    return units_of_all
+units = partial(units_of, ("graphopt.evaluate.bal:evaluate", "graphopt.evaluate.peers:bal"))
 
 
 def evaluate(name: str, path: str, configuration: str, options: dict[str, Any], runs: int) -> dict[str, Any]:

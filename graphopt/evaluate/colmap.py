@@ -20,7 +20,7 @@ from graphopt.errors import OptionError
 from graphopt.evaluate import optional
 from graphopt.evaluate.bal import errors
 from graphopt.evaluate.runner import Unit
-from graphopt.evaluate.solve import measure
+from graphopt.evaluate.solve import chi2_before_and_after, measure, timed_peer, units_of
 from graphopt.evaluate.sparsity import patterns
 
 PEERS = ("pycolmap",)
@@ -39,21 +39,14 @@ def units(
 
     refine: fields of `graphopt.colmap.Options`. folder: where the refined models go.
     """
-    units_of_all = []
-    for name, path in paths.items():
-        common = {"name": name, "path": str(path), "refine": refine, "runs": runs}
-        for number, configuration in enumerate(configurations):
-            refined = None if number else str(folder / f"{name}-refined")
-            own = {"configuration": configuration, "options": options, "refined": refined}
-            units_of_all.append(
-                Unit(f"{name} {configuration}", "graphopt.evaluate.colmap:evaluate", {**common, **own})
-            )
-        for peer in peers:
-            own = {"peer": peer}
-            units_of_all.append(
-                Unit(f"{name} {peer}", "graphopt.evaluate.colmap:evaluate_peer", {**common, **own})
-            )
-    return units_of_all
+    entries = "graphopt.evaluate.colmap:evaluate", "graphopt.evaluate.colmap:evaluate_peer"
+    made = units_of(entries, paths, configurations, peers, options, runs, refine=refine)
+    for unit in made:
+        if "configuration" in unit.arguments:
+            is_first = unit.arguments["configuration"] == configurations[0]
+            refined = str(folder / f"{unit.arguments['name']}-refined") if is_first else None
+            unit.arguments["refined"] = refined
+    return made
 
 
 def evaluate(
@@ -87,17 +80,9 @@ def evaluate_peer(name: str, path: str, peer: str, refine: dict[str, Any], runs:
     model = read_colmap(path)
     chosen = graphopt.colmap.Options(**refine)
     graph = graphopt.colmap.graph_of_model(model, chosen)
-    timed = sorted((_colmap(model, chosen) for _ in range(runs)), key=lambda run: run[0])
-    seconds, scene = timed[(len(timed) - 1) // 2]
+    entry, (scene,) = timed_peer(lambda: _colmap(model, chosen), runs)
     solved = graphopt.colmap.graph_of_model(_model_of_scene(scene), chosen)
-    entry = {
-        "seconds": seconds,
-        "seconds_of_runs": [run[0] for run in timed],
-        "initial_chi2": graph.chi2(robust=False),
-        "chi2": solved.chi2(robust=False),
-        "robust_chi2": solved.chi2(),
-        "device": "cpu",
-    }
+    entry |= {**chi2_before_and_after(graph, solved), "robust_chi2": solved.chi2()}
     return {"problem": name, "solver": peer, **_sizes(model), **entry, **errors(graph, entry)}
 
 

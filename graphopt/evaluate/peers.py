@@ -19,6 +19,7 @@ import numpy as np
 
 from graphopt.evaluate import optional
 from graphopt.evaluate.bal import errors, sizes
+from graphopt.evaluate.solve import chi2_before_and_after, timed_peer
 
 PEERS = ("pyceres", "gtsam")
 _FLIP = np.diag([1.0, -1.0, -1.0])
@@ -30,16 +31,8 @@ def bal(name: str, path: str, peer: str, runs: int) -> dict[str, Any]:
 
     graph = graphopt.read(path)
     solve = {"pyceres": _ceres, "gtsam": _gtsam}[peer]
-    timed = sorted((solve(graph) for _ in range(runs)), key=lambda run: run[0])
-    seconds, iterations, solved = timed[(len(timed) - 1) // 2]
-    entry = {
-        "seconds": seconds,
-        "seconds_of_runs": [run[0] for run in timed],
-        "iterations": iterations,
-        "initial_chi2": graph.chi2(robust=False),
-        "chi2": solved.chi2(robust=False),
-        "device": "cpu",
-    }
+    entry, (iterations, solved) = timed_peer(lambda: solve(graph), runs)
+    entry |= {"iterations": iterations, **chi2_before_and_after(graph, solved)}
     return {"problem": name, "solver": peer, **sizes(graph), **entry, **errors(graph, entry)}
 
 

@@ -7,42 +7,19 @@ function of 3-D poses (its own charts), so its chi2 in g2o's convention is near,
 from __future__ import annotations
 
 import time
-from collections.abc import Sequence
+from functools import partial
 from pathlib import Path
 from typing import Any
 
 from graphopt.errors import OptionError
 from graphopt.evaluate import optional
-from graphopt.evaluate.runner import Unit
-from graphopt.evaluate.solve import measure
+from graphopt.evaluate.solve import chi2_before_and_after, measure, timed_peer, units_of
 from graphopt.evaluate.sparsity import patterns
 
 PEERS = ("g2opy", "gtsam")
 _PEER_ITERATIONS = 50
-
-
-def units(
-    paths: dict[str, Path],
-    configurations: Sequence[str],
-    peers: Sequence[str],
-    options: dict[str, Any],
-    runs: int,
-) -> list[Unit]:
-    """One unit per graph and configuration, and per graph and peer."""
-    units_of_all = []
-    for name, path in paths.items():
-        common = {"name": name, "path": str(path), "runs": runs}
-        for configuration in configurations:
-            own = {"configuration": configuration, "options": options}
-            units_of_all.append(
-                Unit(f"{name} {configuration}", "graphopt.evaluate.pose_graphs:evaluate", {**common, **own})
-            )
-        for peer in peers:
-            own = {"peer": peer}
-            units_of_all.append(
-                Unit(f"{name} {peer}", "graphopt.evaluate.pose_graphs:evaluate_peer", {**common, **own})
-            )
-    return units_of_all
+_ENTRIES = "graphopt.evaluate.pose_graphs:evaluate", "graphopt.evaluate.pose_graphs:evaluate_peer"
+units = partial(units_of, _ENTRIES)
 
 
 def evaluate(name: str, path: str, configuration: str, options: dict[str, Any], runs: int) -> dict[str, Any]:
@@ -63,20 +40,9 @@ def evaluate_peer(name: str, path: str, peer: str, runs: int) -> dict[str, Any]:
         start, end = f"{folder}/start.g2o", f"{folder}/end.g2o"
         graphopt.write(graph, start)
         solve = {"g2opy": _g2opy, "gtsam": _gtsam}[peer]
-        timed = sorted(solve(start, end) for _ in range(runs))
-        seconds, iterations = timed[(len(timed) - 1) // 2]
-        solved = graphopt.read(end)
-    return {
-        "problem": name,
-        "solver": peer,
-        **_sizes(graph),
-        "seconds": seconds,
-        "seconds_of_runs": [run[0] for run in timed],
-        "iterations": iterations,
-        "initial_chi2": graph.chi2(robust=False),
-        "chi2": solved.chi2(robust=False),
-        "device": "cpu",
-    }
+        entry, (iterations,) = timed_peer(lambda: solve(start, end), runs)
+        entry |= {"iterations": iterations, **chi2_before_and_after(graph, graphopt.read(end))}
+    return {"problem": name, "solver": peer, **_sizes(graph), **entry}
 
 
 def start_values(path: str) -> Any:

@@ -4,12 +4,52 @@ from __future__ import annotations
 
 import statistics
 import time
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping, Sequence
+from pathlib import Path
 from typing import TYPE_CHECKING, Any
+
+from graphopt.evaluate.runner import Unit
 
 if TYPE_CHECKING:
     from graphopt.graph import Graph
     from graphopt.optimizer.summary import Iteration, Summary
+
+
+def units_of(
+    entries: tuple[str, str],
+    paths: dict[str, Path],
+    configurations: Sequence[str],
+    peers: Sequence[str],
+    options: dict[str, Any],
+    runs: int,
+    **common: Any,
+) -> list[Unit]:
+    """One unit per problem and configuration, and per problem and peer.
+
+    entries: functions that make the entry of a configuration, and of a peer. paths: problems by name.
+    configurations: names of `solver.configurations`, or "auto". common: more arguments of both functions.
+    """
+    made = []
+    for name, path in paths.items():
+        given = {"name": name, "path": str(path), "runs": runs, **common}
+        for entry, argument, chosen, more in (
+            (entries[0], "configuration", configurations, {"options": options}),
+            (entries[1], "peer", peers, {}),
+        ):
+            made += [Unit(f"{name} {one}", entry, {**given, argument: one, **more}) for one in chosen]
+    return made
+
+
+def timed_peer(solve: Callable[[], tuple[Any, ...]], runs: int) -> tuple[dict[str, Any], list[Any]]:
+    """Seconds of the median run of another solver, for an entry, and what else `solve` returned in it."""
+    timed = sorted((solve() for _ in range(runs)), key=lambda run: run[0])
+    seconds, *rest = timed[(len(timed) - 1) // 2]
+    return {"seconds": seconds, "seconds_of_runs": [run[0] for run in timed], "device": "cpu"}, rest
+
+
+def chi2_before_and_after(graph: Graph, solved: Graph) -> dict[str, float]:
+    """In float64 on the CPU, without robust kernels."""
+    return {"initial_chi2": graph.chi2(robust=False), "chi2": solved.chi2(robust=False)}
 
 
 def measure(
@@ -25,8 +65,7 @@ def measure(
     seconds = [run["seconds"] for run, _ in timed]
     entry, solved = timed[seconds.index(statistics.median_low(seconds))]
     entry["seconds_of_runs"] = seconds
-    entry["initial_chi2"], entry["chi2"] = graph.chi2(robust=False), solved.chi2(robust=False)
-    return entry, solved
+    return entry | chi2_before_and_after(graph, solved), solved
 
 
 def _one(graph: Graph, options: Mapping[str, Any]) -> tuple[dict[str, Any], Graph]:

@@ -28,6 +28,8 @@ from graphopt.geometry.cameras import kannala_brandt, perspective, project_pinho
 from graphopt.geometry.so3 import polynomial
 
 _NEWTON_STEPS = 20
+_EXACT = 1e-15
+"""Newton's method ends where no error is larger: of rounding at the image's border."""
 
 
 def project_radtan(parameters: Array, point: Array) -> Array:
@@ -87,6 +89,8 @@ def _undistort(xy: np.ndarray, k1, k2, p1, p2, k3) -> np.ndarray:
         radial = 1.0 + r2 * (k1 + r2 * (k2 + r2 * k3))
         slope = 2.0 * (k1 + r2 * (2.0 * k2 + r2 * 3.0 * k3))
         error = radial_tangential(found, k1, k2, p1, p2, k3) - xy
+        if not (np.abs(error) > _EXACT).any():
+            break
         a = radial + slope * x * x + 2.0 * p1 * y + 6.0 * p2 * x
         b = slope * x * y + 2.0 * p1 * x + 2.0 * p2 * y
         d = radial + slope * y * y + 6.0 * p1 * y + 2.0 * p2 * x
@@ -126,6 +130,8 @@ def unproject_kb8(parameters: np.ndarray, pixel: np.ndarray) -> np.ndarray:
         for _ in range(_NEWTON_STEPS):
             t2 = theta * theta
             value = theta * polynomial(t2, 1.0, k1, k2, k3, k4) - radius
+            if not (np.abs(value) > _EXACT).any():
+                break
             theta = theta - value / polynomial(t2, 1.0, 3.0 * k1, 5.0 * k2, 7.0 * k3, 9.0 * k4)
         error = theta * polynomial(theta * theta, 1.0, k1, k2, k3, k4) - radius
         theta = np.where((np.abs(error) < 1e-9) & (theta >= 0.0) & (theta <= np.pi), theta, np.nan)

@@ -10,19 +10,16 @@ from __future__ import annotations
 
 import numpy as np
 
-from graphopt.geometry.arrays import Array, components, matrix, normalize_angle, stack, where
+from graphopt.geometry.arrays import Array, components, matrix, normalize_angle, stack
 from graphopt.geometry.group import LieGroup
 from graphopt.geometry.so2 import SO2
+from graphopt.geometry.so3 import exp_coefficients
 
 
 def _sinc_pair(angle: Array) -> tuple[Array, Array]:
     """(sin(a) / a, (1 - cos(a)) / a) with their limits and finite derivatives at zero."""
-    small = angle * angle < 1e-8
-    safe = where(small, 1.0, angle)
-    half = np.sin(0.5 * safe)
-    sinc = where(small, 1.0 - angle * angle / 6.0, np.sin(safe) / safe)
-    cosc = where(small, 0.5 * angle - angle * angle * angle / 24.0, 2.0 * half * half / safe)
-    return sinc, cosc
+    sinc, cosc, _ = exp_coefficients(angle * angle)
+    return sinc, cosc * angle
 
 
 class SE2(LieGroup):

@@ -6,10 +6,10 @@
     exp(omega, upsilon, sigma) = (s = e^sigma, R = exp(omega), t = W upsilon)
     W = integral over x in [0, 1] of e^(sigma x) exp(x [omega]) = A [omega] + B [omega]^2 + C I
 
-With t = |omega|, I_n = integral of x^n e^(sigma x):
+With t = |omega|, I_n = integral of x^n e^(sigma x), h = 2 s sin(t/2)^2 (written so that little cancels):
 
-    A = (s sin(t) sigma + (1 - s cos t) t) / (t (t^2 + sigma^2))  = I_1 - t^2/6 I_3 + ...
-    B = (C - ((s cos(t) - 1) sigma + s sin(t) t) / (t^2 + sigma^2)) / t^2 = I_2/2 - t^2/24 I_4 + ...
+    A = (sigma (s sin(t) - t C) + t h) / (t (t^2 + sigma^2))          = I_1 - t^2/6 I_3 + ...
+    B = (t^2 C + sigma h - t s sin(t)) / (t^2 (t^2 + sigma^2))        = I_2/2 - t^2/24 I_4 + ...
     C = (s - 1) / sigma = I_0
 
 Reference: H. Strasdat, Local Accuracy and Global Consistency for Efficient Visual SLAM, PhD thesis 2012,
@@ -32,11 +32,11 @@ from graphopt.geometry.so3 import (
     rotation_vector_to_quaternion,
 )
 
-_SIGMA_SERIES_BELOW = 0.3
-_ANGLE_SERIES_BELOW = 1e-2  # t^2
+_SIGMA_SERIES_BELOW = 0.25
+_ANGLE_SERIES_BELOW = 2.5e-3  # t^2
 
 
-def _exponential_moment(order: int, sigma: Array) -> Array:
+def exponential_moment(order: int, sigma: Array) -> Array:
     """I_n = integral over x in [0, 1] of x^n e^(sigma x), by its series where sigma is small."""
     small = sigma * sigma < _SIGMA_SERIES_BELOW**2
     safe = where(small, 1.0, sigma)
@@ -50,7 +50,7 @@ def _exponential_moment(order: int, sigma: Array) -> Array:
 
 def translation_coefficients(angle_squared: Array, sigma: Array) -> tuple[Array, Array, Array]:
     """Coefficients A, B, C of the matrix W."""
-    moment = [_exponential_moment(n, sigma) for n in range(9)]
+    moment = [exponential_moment(n, sigma) for n in range(9)]
     series_a = polynomial(
         angle_squared, moment[1], moment[3] * (-1 / 6), moment[5] * (1 / 120), moment[7] * (-1 / 5040)
     )
@@ -60,11 +60,11 @@ def translation_coefficients(angle_squared: Array, sigma: Array) -> tuple[Array,
     small = angle_squared < _ANGLE_SERIES_BELOW
     t2 = where(small, 1.0, angle_squared)
     t = np.sqrt(t2)
-    s = np.exp(sigma)
-    sin, cos = s * np.sin(t), s * np.cos(t)
+    s, half = np.exp(sigma), np.sin(0.5 * t)
+    sin, h = s * np.sin(t), 2.0 * s * half * half
     denominator = t2 + sigma * sigma
-    closed_a = (sin * sigma + (1.0 - cos) * t) / (t * denominator)
-    closed_b = (moment[0] - ((cos - 1.0) * sigma + sin * t) / denominator) / t2
+    closed_a = (sigma * (sin - t * moment[0]) + t * h) / (t * denominator)
+    closed_b = (t2 * moment[0] + sigma * h - t * sin) / (t2 * denominator)
     return where(small, series_a, closed_a), where(small, series_b, closed_b), moment[0]
 
 

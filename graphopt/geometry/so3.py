@@ -6,8 +6,8 @@
     exp(omega) = (sin(t/2)/t omega, cos(t/2)),  t = |omega|
     left Jacobian V(omega) = I + B [omega] + C [omega]^2,  B = (1 - cos t)/t^2,  C = (t - sin t)/t^3
 
-The quotients are replaced by their series below |omega|^2 = 0.1, where these are exact to rounding and the
-closed forms are not; so every derivative is finite at zero.
+The quotients are replaced by their series below |omega|^2 = 0.05, where these and their derivatives are exact
+to rounding and the closed forms are not; so every derivative is finite at zero.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ import graphopt.geometry.quaternion as quaternion
 from graphopt.geometry.arrays import Array, components, dot, scale, skew, stack, where
 from graphopt.geometry.group import LieGroup
 
-_SERIES_BELOW = 0.1  # |omega|^2; six terms are then exact to 1e-15
+_SERIES_BELOW = 0.05  # |omega|^2; the derivative of six terms is then exact to 4e-16
 
 
 def polynomial(x: Array, *coefficients: float) -> Array:

@@ -118,7 +118,9 @@ def kernel_widths(width: Any, count: int) -> np.ndarray:
     if widths.shape not in ((), (count,)):
         raise ShapeError(f"kernel_width has shape {widths.shape}, expected one number or ({count},).")
     if widths.size and not (np.isfinite(widths).all() and (widths > 0).all()):
-        raise GraphError("kernel_width must be finite and positive.")
+        row = int(np.argmin(np.isfinite(widths) & (widths > 0)))
+        where = f"row {row}" if widths.ndim else "it"
+        raise GraphError(f"kernel_width must be finite and positive; {where} is {widths.flat[row]:g}.")
     return widths
 
 

@@ -15,6 +15,7 @@ from graphopt.geometry import quaternion
 from graphopt.graph.behind import points_behind
 from graphopt.graph.bounds import bound_findings
 from graphopt.graph.components import connected_components
+from graphopt.graph.misread import misread
 from graphopt.graph.select import select_connected
 from graphopt.types.robust_kernels import num_kernels
 
@@ -36,7 +37,7 @@ class Finding:
     kind: str
     """"no-edges", "non-finite", "zero-quaternion", "unknown-kernel", "information-indefinite",
     "information-singular", "isolated-vertices", "components", "gauge", "points-behind", "bounds-crossed",
-    "bounds-violated"."""
+    "bounds-violated", "misread" (units, orders or directions of numbers)."""
     severity: str
     """"error", "warning" or "note"."""
     message: str
@@ -55,6 +56,8 @@ def check(graph: GraphStore, level: int = 0) -> list[Finding]:
         connected = select_connected(graph, level) if graph.has_computed() else selection
         findings.extend(_topology(graph, connected, level))
     findings.extend(_behind(graph, selection))
+    if not graph.has_computed():
+        findings.extend(Finding(kind, "warning", words) for kind, words in misread(graph, selection.edges))
     return findings
 
 

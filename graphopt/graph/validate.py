@@ -57,6 +57,8 @@ def as_rows(values: object, num_rows: int, shape: tuple[int, ...], what: str) ->
             kind = "complex" if array.dtype.kind == "c" else "masked"
             raise ShapeError(f"{what} hold {kind} numbers, expected real ones (float64).")
         array = array.astype(np.float64, copy=False)
+    except ShapeError:
+        raise
     except (TypeError, ValueError) as error:
         raise ShapeError(f"{what} cannot be read as float64: {error}.") from None
     if shape == (1,) and array.ndim < 2 and array.shape != (1,):
@@ -64,9 +66,10 @@ def as_rows(values: object, num_rows: int, shape: tuple[int, ...], what: str) ->
     if shape == (1, 1) and array.ndim < 2:
         array = array[..., None, None]
     if array.shape not in ((num_rows, *shape), shape):
+        way_out = " Of standard deviations: np.diag(1 / sigma**2)." if what.endswith("information") else ""
         raise ShapeError(
             f"{what} have shape {array.shape}, expected {(num_rows, *shape)}, "
-            f"or {shape} for one value that all share."
+            f"or {shape} for one value that all share.{way_out}"
         )
     return array
 

@@ -316,7 +316,7 @@ class GraphBuilder:
                 )
 
     def _check_information(self, edges: _EdgeRows) -> None:
-        suspicious = np.flatnonzero(~_native.positive_definite(edges.information))
+        suspicious = np.flatnonzero(~_native.positive_definite(np.ascontiguousarray(edges.information)))
         if len(suspicious) == 0:
             return
         matrices = edges.information[suspicious]

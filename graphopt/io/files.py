@@ -54,7 +54,17 @@ def read_bytes(path: PathLike) -> bytes:
         raise IsADirectoryError(
             errno.EISDIR, "Is a folder, expected a file: pass one of the files in it", os.fspath(path)
         )
-    return unpack(Path(path).read_bytes(), os.fspath(path))
+    return unpack(packed_bytes(path), os.fspath(path))
+
+
+def packed_bytes(path: PathLike) -> bytes:
+    """Content of a file as it is. Its OSError names the file, whichever call of the system failed."""
+    try:
+        return Path(path).read_bytes()
+    except OSError as error:
+        if error.filename is None:
+            error.filename = os.fspath(path)
+        raise
 
 
 def unpack(data: bytes, path: str) -> bytes:
@@ -185,7 +195,7 @@ def write_together(contents: Mapping[Path, Content]) -> None:
 def append(path: PathLike, text: str) -> None:
     """Add to the end of a file, whole or not at all. Raises OSError."""
     target = Path(path)
-    before = target.read_bytes() if target.is_file() else b""
+    before = packed_bytes(target) if target.is_file() else b""
     write_bytes(target, before + text.encode())
 
 

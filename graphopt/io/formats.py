@@ -27,6 +27,7 @@ import graphopt.io.toro as toro
 import graphopt.io.trajectory as trajectory
 from graphopt.errors import FormatError, GraphOptError
 from graphopt.graph import Graph
+from graphopt.host_memory import memory_for
 from graphopt.io.detect import SUFFIXES, detect, suffix_format
 from graphopt.io.dialects import dialects_of, for_writing
 from graphopt.io.dialects import look_up as look_up_dialect
@@ -197,7 +198,11 @@ def read_with_report(
     path: PathLike, format: str | None = None, dialect: str | None = None
 ) -> tuple[Graph, ReadReport]:
     """Like `read`, with a report of what was found: counts, unknown lines, the dialect, warnings."""
-    path = os.fsdecode(path)
+    with memory_for(lambda: f"{os.fsdecode(path)} needs more to be read than the system gives."):
+        return _read(os.fsdecode(path), format, dialect)
+
+
+def _read(path: str, format: str | None, dialect: str | None) -> tuple[Graph, ReadReport]:
     start = time.perf_counter()
     requested = None if format is None else FORMATS.row(format)
     if dialect is not None:
@@ -257,12 +262,13 @@ def write(graph: Graph, path: PathLike, format: str | None = None, dialect: str 
     all (nothing is written then), OSError if the path cannot be written, OptionError for a format or dialect
     that does not exist or does not fit.
     """
-    chosen = _writable(graph, path, format, dialect)
-    if chosen.folder is not None:
-        return chosen.folder.write(graph, path)
-    data, warnings = content_of(graph, chosen, dialect)
-    files.write_content(path, data)
-    return warnings
+    with memory_for(lambda: f"{os.fsdecode(path)} needs more to be written than the system gives."):
+        chosen = _writable(graph, path, format, dialect)
+        if chosen.folder is not None:
+            return chosen.folder.write(graph, path)
+        data, warnings = content_of(graph, chosen, dialect)
+        files.write_content(path, data)
+        return warnings
 
 
 def _writable(graph: Graph, path: PathLike, format: str | None, dialect: str | None) -> Format:

@@ -2,18 +2,20 @@
 
     H v = lambda D v,  D = diag H:   lambda is free of units, and 0 for a direction that changes no residual
 
-Found by subspace iteration with a factorisation of H + shift D. A symmetric generalized inverse is made of
-G = (H + E K E')^-1, where springs K hold one scalar per direction (E):
+Found by block Lanczos iterations with the inverse of H + shift D, from random directions until these show no
+more, and refined by an inverse iteration. A symmetric generalized inverse is made of G = (H + E K E')^-1,
+where springs K hold one scalar per direction (E):
 
     C = T G T',   T = I - N M      pseudo-inverse: M = N';   hold: M = (E' N)^-1 E', held scalars do not move
 
 with directions N: orthonormal for the pseudo-inverse, any basis for hold. Scalars are held, and that basis is
 chosen, in units of D^1/2: a point far away moves by large numbers although little holds it. Reference: Golub
-and Van Loan, Matrix Computations, section 8.2.
+and Van Loan, Matrix Computations, section 10.3.6.
 """
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from dataclasses import dataclass
 from functools import cached_property
 
@@ -28,10 +30,10 @@ from graphopt.problem.pattern import BlockPattern
 SINGULAR = 1e-13
 """lambda of a direction that counts as singular: rounding leaves 1e-16 to 1e-14."""
 _SHIFT = 1e-11
-_FIRST, _MOST = 8, 64  # directions that are looked for at once
-_SPARE = 2
-"""Directions beyond the singular ones: the last of a subspace converge slowly."""
-_ITERATIONS, _CONVERGED = 40, 0.05
+_MOST = 64  # directions that are looked for
+_BLOCK, _STEPS = 8, 8  # directions of one iteration, iterations from one start
+_CLOSE = 0.5  # of a singular direction's: Ritz values of the inverse that are looked at
+_LOST = 1e-12  # square of what orthogonalization leaves of a direction that is in the space already
 
 
 @dataclass(frozen=True, eq=False)
@@ -89,13 +91,7 @@ def find_null_space(pattern: BlockPattern, values: np.ndarray) -> NullSpace:
             f"H is not positive semidefinite (found at block {solver.failed_block}): its singular directions "
             "say nothing about the graph. Check informations and robust kernels."
         )
-    num = min(_FIRST, pattern.dim)
-    while True:
-        found = _smallest(pattern, values, diagonal, solver, num)
-        if found.shape[1] <= num - _SPARE or num >= min(_MOST, pattern.dim):
-            break
-        num = min(2 * num, _MOST, pattern.dim)
-    return NullSpace(pattern, found, np.sqrt(diagonal)[:, None])
+    return NullSpace(pattern, _singular(pattern, values, diagonal, solver), np.sqrt(diagonal)[:, None])
 
 
 def diagonal_of(pattern: BlockPattern, values: np.ndarray) -> np.ndarray:
@@ -109,23 +105,64 @@ def _scales(pattern: BlockPattern, values: np.ndarray) -> np.ndarray:
     return np.where(diagonal > 0.0, diagonal, max(diagonal.max(initial=0.0), 1e-300))
 
 
-def _smallest(
-    pattern: BlockPattern, values: np.ndarray, diagonal: np.ndarray, solver: SparseCholesky, num: int
+def _singular(
+    pattern: BlockPattern, values: np.ndarray, diagonal: np.ndarray, solver: SparseCholesky
 ) -> np.ndarray:
-    """Singular ones among the `num` smallest directions, (dim, at most num), as `NullSpace.scaled`."""
-    product, root = kernels.SymmetricProduct(pattern), np.sqrt(diagonal)[:, None]
-    x = np.random.default_rng(0).standard_normal((pattern.dim, num))
-    before = np.full(num, np.inf)
-    for _ in range(_ITERATIONS):
-        x = np.linalg.qr(root * solver.solve(root * x))[0]  # x stands for D^1/2 v
-        v = x / root
-        image = np.stack([product.multiply(values, np.ascontiguousarray(column)) for column in v.T], axis=1)
-        quotient, turn = np.linalg.eigh(v.T @ image)
-        x = x @ turn
-        if np.all((quotient < SINGULAR) | (np.abs(quotient - before) < _CONVERGED * quotient)):
+    """Singular directions, (dim, at most 64), as `NullSpace.scaled`."""
+    product, root = kernels.SymmetricProduct(pattern), np.sqrt(diagonal)
+    generator = np.random.default_rng(0)
+
+    def inverse(x: np.ndarray) -> np.ndarray:
+        return solver.solve(np.ascontiguousarray((root * x).T)).T * root
+
+    found = start = np.empty((0, pattern.dim))
+    num_new = _BLOCK
+    while num_new >= _BLOCK and len(found) < min(_MOST, pattern.dim):
+        fresh = generator.standard_normal((_BLOCK, pattern.dim))
+        ritz, theta = _largest(inverse, np.vstack([start, fresh]), found)
+        close = ritz[theta * (SINGULAR + _SHIFT) > _CLOSE]
+        v = close / root
+        quotient, turn = np.linalg.eigh(
+            v @ np.reshape([product.multiply(values, row) for row in v], v.shape).T
+        )
+        close, is_singular = turn.T @ close, quotient < SINGULAR
+        num_new = int(is_singular.sum())
+        found, start = np.vstack([found, close[is_singular]]), close[~is_singular]
+    found = found[:_MOST]
+    return (_orthonormal(inverse(found), found[:0]) if len(found) else found).T
+
+
+def _largest(
+    operator: Callable[[np.ndarray], np.ndarray], start: np.ndarray, known: np.ndarray
+) -> tuple[np.ndarray, np.ndarray]:
+    """Ritz vectors (k, dim), orthonormal and orthogonal to `known`, and Ritz values (k,) of an operator.
+
+    Of the space of start, operator(start), operator(operator(start)), ...; `known` is an invariant one.
+    """
+    basis = np.empty((len(known) + _STEPS * len(start), start.shape[1]))
+    images = np.empty_like(basis)
+    first = end = len(known)
+    basis[:first], block = known, start
+    for _ in range(_STEPS):
+        block = _orthonormal(block, basis[:end])
+        size = len(block)
+        if not size:
             break
-        before = quotient
-    return x[:, quotient < SINGULAR]
+        basis[end : end + size], images[end : end + size] = block, operator(block)
+        block, end = images[end : end + size], end + size
+    inverse, turn = np.linalg.eigh(basis[first:end] @ images[first:end].T)
+    return turn.T @ basis[first:end], inverse
+
+
+def _orthonormal(block: np.ndarray, basis: np.ndarray) -> np.ndarray:
+    """Orthonormal rows of what a block has beside an orthonormal basis."""
+    block = block / np.linalg.norm(block, axis=1, keepdims=True)
+    for _ in range(2):
+        block = block - (block @ basis.T) @ basis
+        square, turn = np.linalg.eigh(block @ block.T)
+        is_new = square > _LOST
+        block = (turn[:, is_new] / np.sqrt(square[is_new])).T @ block
+    return block
 
 
 class GeneralizedInverse:

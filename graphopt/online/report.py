@@ -15,7 +15,7 @@ class OnlineReport:
     chi2: float
     """Robustified chi2 of all edges and priors by their quadratic models; `Online.chi2` evaluates them."""
     remaining: float
-    """Predicted decrease of chi2 that is left: about how far chi2 is above the batch answer."""
+    """By how much chi2 is expected to be above the batch answer."""
     converged: bool
     """`remaining` is below the tolerance. False if the budget or the iterations ended first."""
     iterations: int

@@ -2,9 +2,9 @@
 
     chi2(x) = sum of e' W Omega e,    b = -J' W Omega e at x,    x <- x oplus (L L')^-1 b
 
-L L' is the factor of H, renewed where the graph changes and where H has changed. b follows from quadratic
-models of the edges, which are tested as their vertices move (native/src/online/session.h). An update ends when
-the decrease that it predicts, |L^-1 b|^2, is a small part of chi2.
+L L' is the factor of H, renewed where the graph changes and where H has changed. What a step would miss is
+known from those before it; while that is a small part of chi2 vertices do not move, and where they are
+follows from the factor (native/src/online/session.h). |L^-1 b|^2 is the decrease of chi2 that a step predicts.
 Reference: Kaess et al., iSAM2: Incremental smoothing and mapping using the Bayes tree, IJRR 2012.
 """
 

@@ -130,7 +130,7 @@ PROBES = (1e-16, 1e-14, 1e-12, 1e-10)
 _ACCURACY = 0.1  # of conjugate gradients in a probe
 
 
-def promise(solver: BlockSolver, tolerance: float) -> float:
+def predicted_relative_decrease(solver: BlockSolver, tolerance: float) -> float:
     """By what share a step that is hardly damped promises to lower chi2; 0 if there is none."""
     chi2 = solver.linearize()
     for value in PROBES:

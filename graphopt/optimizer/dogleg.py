@@ -23,7 +23,7 @@ import numpy as np
 
 from graphopt.cpu_kernels import kernels
 from graphopt.linear.vectors import dot, norm
-from graphopt.optimizer.algorithm import Outcome, Signals, Step, promise
+from graphopt.optimizer.algorithm import Outcome, Signals, Step, predicted_relative_decrease
 from graphopt.optimizer.methods import Method
 from graphopt.optimizer.options import DoglegOptions
 from graphopt.solver.block_solver import BlockSolver
@@ -80,7 +80,10 @@ class Dogleg:
 
     def loosen(self, tolerance: float) -> bool:
         """Back to the first radius, if it is smaller and a Gauss-Newton step promises more."""
-        if self._delta >= self.options.initial_delta or promise(self._solver, tolerance) <= tolerance:
+        if (
+            self._delta >= self.options.initial_delta
+            or predicted_relative_decrease(self._solver, tolerance) <= tolerance
+        ):
             return False
         self._delta = self.options.initial_delta
         return True

@@ -52,6 +52,13 @@ def lowest_edge(graph: Graph, parts: Iterable[EdgeSelection]) -> str:
     return f"That of {name} is {lowest:.3g}; Graph.check() counts such information matrices." if name else ""
 
 
+def undetermined(graph: Graph, level: int) -> str:
+    """What a graph whose H is singular lacks, as far as its structure and informations say."""
+    about = ("information-singular", "components", "misread")
+    found = [finding.message for finding in graph.check(level) if finding.kind in about]
+    return " ".join([*found, "graphopt.find_singular_directions(graph) names what is undetermined."])
+
+
 def note_stop_before_chi2(summary: Summary, signals: StopSignals, graph: Graph, selection: Selection) -> None:
     """An optimization was asked to stop before it knew chi2 of its start."""
     assert signals.reason is not None

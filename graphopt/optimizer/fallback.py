@@ -26,10 +26,10 @@ def or_on_the_cpu(optimize: Callable[[Any, R], Summary], graph: Any, request: R)
     try:
         return optimize(graph, request)
     except FAILURES as error:
+        forget(graph)  # the next call makes a solver of its own, on the device opened anew
         if not may_stay(configured(request.solver)):
             raise
         say_why(error)
-        forget(graph)
         limit = request.time_limit
         if limit is not None:
             limit = max(limit - (time.perf_counter() - start), 1e-3)

@@ -20,7 +20,7 @@ from typing import Any
 import numpy as np
 
 from graphopt.cpu_kernels import kernels
-from graphopt.optimizer.algorithm import Outcome, Signals, Step, promise
+from graphopt.optimizer.algorithm import Outcome, Signals, Step, predicted_relative_decrease
 from graphopt.optimizer.methods import Method
 from graphopt.optimizer.options import LevenbergMarquardtOptions
 from graphopt.solver.block_solver import BlockSolver
@@ -72,7 +72,7 @@ class LevenbergMarquardt:
     def loosen(self, tolerance: float) -> bool:
         """Down to a lambda that holds nothing back, if a step without promises more."""
         least = _LEAST_LAMBDA * self._solver.largest_diagonal()
-        if self._lambda <= least or promise(self._solver, tolerance) <= tolerance:
+        if self._lambda <= least or predicted_relative_decrease(self._solver, tolerance) <= tolerance:
             return False
         self._lambda = self._accepted_lambda = least
         self._nu = 2.0

@@ -14,6 +14,7 @@ import numpy as np
 from graphopt import option_names
 from graphopt.errors import OptionError, Stopped
 from graphopt.graph import EdgeSet, Graph, Selection
+from graphopt.host_memory import memory_for
 from graphopt.linear.options import SolverChanges, SolverOptions
 from graphopt.optimizer.algorithm import AlgorithmBase, is_below_zero
 from graphopt.optimizer.bounds import has_bounds, refuse_materialized, start_within_bounds
@@ -26,6 +27,7 @@ from graphopt.optimizer.ending import (
     lowest_edge,
     note_stop_before_chi2,
     raise_if_unusable,
+    undetermined,
 )
 from graphopt.optimizer.fallback import or_on_the_cpu
 from graphopt.optimizer.inequalities import Multipliers, has_inequalities
@@ -36,7 +38,7 @@ from graphopt.optimizer.progress import tell_end, tell_start, watching
 from graphopt.optimizer.request import Request, check_graph, fix_gauge
 from graphopt.optimizer.run import Callback, run
 from graphopt.optimizer.signals import Settable, StopSignals
-from graphopt.optimizer.summary import Summary
+from graphopt.optimizer.summary import Summary, TerminationType
 from graphopt.optimizer.unit_quaternions import make_unit, rough_rows
 from graphopt.option_names import ROBUST
 from graphopt.plugins import Table
@@ -48,7 +50,7 @@ from graphopt.solver.auto_device import has_small_blocks, open_ahead
 from graphopt.solver.block_solver import BlockSolver
 from graphopt.solver.bounded import BoundedSolver, within_bounds
 from graphopt.solver.configurations import configured
-from graphopt.solver.reuse import begin_ahead, prepared_solver
+from graphopt.solver.reuse import prepared_solver, speculate
 from graphopt.suggestions import knowing_options
 
 if TYPE_CHECKING:
@@ -127,10 +129,21 @@ def optimize(
         method, max_iterations, options, fix, level, vertices, edges, time_limit, callback, stop,
         on_interrupt, throw, verbose, SolverOptions(**solver_changes), robust, look_behind,
     )  # fmt: skip
-    with graph.held_still() if isinstance(graph, Graph) else nullcontext():
+    with (
+        graph.held_still() if isinstance(graph, Graph) else nullcontext(),
+        memory_for(lambda: _needed(graph)),
+    ):
         summary = or_on_the_cpu(_optimize, graph, request)
     raise_if_unusable(summary, throw)
     return summary
+
+
+def _needed(graph: Any) -> str:
+    return (
+        f"optimizing {graph.num_vertices} vertices and {graph.num_edges} edges needs more than the system "
+        "gives. The graph holds estimates that are no worse than before. linear_solver='pcg' with "
+        "schur='implicit' needs the least."
+    )
 
 
 @dataclass(frozen=True)
@@ -265,16 +278,16 @@ class _Optimization:
     def _set_up(self) -> tuple[Rewrite, BlockSolver]:
         """The problem that the solver sees, and the solver."""
         graph, options, summary = self._graph, self._options, self._summary
-        go_on = None
+        commit = None
         is_bounded = has_bounds(graph)
         if self._request.takes_level and not self._is_materialized and not is_bounded:
-            go_on = self._begin_ahead()
+            commit = self._speculate()
         selection = self._select()
         if is_bounded:
             summary.message = start_within_bounds(selection)
         if self._rough and METHODS.row(summary.method).has_tolerances:
             make_unit(self._rough)
-            self._rough, go_on = [], None  # that began with the old ones
+            self._rough, commit = [], None  # that began with the old ones
         self._signals.check()
         summary.seconds["analyze"] = time.perf_counter() - self._start
         problem = Rewrite(graph, selection)
@@ -285,16 +298,16 @@ class _Optimization:
         problem.apply(FIXED_COMPONENTS)
         if has_small_blocks(options):
             problem.apply(SMALL_BLOCKS)
-        make = partial(prepared_solver, go_on=None if problem.is_other_graph else go_on)
+        make = partial(prepared_solver, commit=None if problem.is_other_graph else commit)
         solver = make(problem.graph, problem.selection, options, summary.seconds)
         return problem, within_bounds(solver) if is_bounded else solver
 
-    def _begin_ahead(self) -> Callable[[], None] | None:
-        """Let a device start as the algorithm will, see `reuse.begin_ahead`."""
+    def _speculate(self) -> Callable[[], None] | None:
+        """Let a device start as the algorithm will, see `reuse.speculate`."""
         algorithm = self._algorithm
         if isinstance(algorithm, AlgorithmBase):
-            return begin_ahead(self._graph, self._options, algorithm.first_looks, algorithm.first_damping)
-        return begin_ahead(self._graph, self._options, lambda structure: [], lambda structure, chi2: None)
+            return speculate(self._graph, self._options, algorithm.first_looks, algorithm.first_damping)
+        return speculate(self._graph, self._options, lambda structure: [], lambda structure, chi2: None)
 
     def _select(self) -> Selection:
         """The part that takes part, with the gauge fixed."""
@@ -337,6 +350,8 @@ class _Optimization:
         assert selection is not None
         if is_below_zero(summary.final_chi2, summary.initial_chi2):
             summary.message = f"{lowest_edge(graph, selection.edges)} {summary.message}".strip()
+        if summary.termination is TerminationType.LINEAR_SOLVER_FAILURE and not summary.message:
+            summary.message = undetermined(graph, self._request.level)
         if self._request.look_behind:
             count_behind(graph, selection, summary)
         close_seconds(summary.seconds, time.perf_counter() - self._start)

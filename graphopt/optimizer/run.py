@@ -99,7 +99,7 @@ def _run_native(
     native: NativeLoop, rules: StopRules, solver: BlockSolver, summary: Summary, signals: StopSignals
 ) -> None:
     """All iterations without Python between them."""
-    end = HonestEnd(native.algorithm, rules)
+    end = PrematureStopGuard(native.algorithm, rules)
     native.algorithm.start(solver, np.nan)
     try:
         with signals.catching_interrupts():
@@ -138,7 +138,7 @@ def _loop(
         return
     algorithm.start(solver, chi2)
     guard = PrecisionGuard(solver, algorithm, summary)
-    end = HonestEnd(algorithm, rules)
+    end = PrematureStopGuard(algorithm, rules)
     for number in range(rules.max_iterations):
         if signals.should_stop():
             break
@@ -187,7 +187,7 @@ def _name_non_finite(summary: Summary, solver: BlockSolver) -> bool:
     return message is not None
 
 
-class HonestEnd:
+class PrematureStopGuard:
     """Doubts an end by `function_tolerance` where damping may be what made the last decrease small.
 
     Once the algorithm has loosened its damping, the next end holds unless chi2 has fallen by more than the

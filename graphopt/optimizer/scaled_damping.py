@@ -15,7 +15,7 @@ from __future__ import annotations
 
 import numpy as np
 
-from graphopt.optimizer.algorithm import Outcome, Signals, Step, promise
+from graphopt.optimizer.algorithm import Outcome, Signals, Step, predicted_relative_decrease
 from graphopt.optimizer.momentum import Momentum
 from graphopt.optimizer.options import AutoOptions
 from graphopt.solver.block_solver import BlockSolver
@@ -111,7 +111,10 @@ class ScaledDamping:
     def loosen(self, tolerance: float) -> bool:
         """Hardly damped, if such a step promises more; never with elimination, where landmarks may recede."""
         structure = self._solver.structure
-        if structure.num_kept < structure.num_blocks or promise(self._solver, tolerance) <= tolerance:
+        if (
+            structure.num_kept < structure.num_blocks
+            or predicted_relative_decrease(self._solver, tolerance) <= tolerance
+        ):
             return False
         self._lambda = _SMALLEST_LAMBDA
         self._nu = 2.0

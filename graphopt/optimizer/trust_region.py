@@ -20,7 +20,7 @@ from dataclasses import dataclass
 import numpy as np
 
 from graphopt.linear.vectors import dot, norm
-from graphopt.optimizer.algorithm import Outcome, Signals, Step, promise
+from graphopt.optimizer.algorithm import Outcome, Signals, Step, predicted_relative_decrease
 from graphopt.optimizer.options import AutoOptions
 from graphopt.solver.block_solver import BlockSolver
 from graphopt.solver.trial import Damping
@@ -100,7 +100,7 @@ class TrustRegion:
 
     def loosen(self, tolerance: float) -> bool:
         """Back to Gauss-Newton, if the last step was not one and the next would promise more."""
-        if not self._is_limited or promise(self._solver, tolerance) <= tolerance:
+        if not self._is_limited or predicted_relative_decrease(self._solver, tolerance) <= tolerance:
             return False
         self.resume()
         return True

@@ -16,6 +16,7 @@ whole without changing chi2. Fixing one of its poses removes exactly that freedo
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from weakref import WeakKeyDictionary
 
 import numpy as np
@@ -54,8 +55,10 @@ def choose_gauge(graph: Graph, selection: Selection) -> list[tuple[int, int]]:
     """(vertex set, row) of the vertices to fix, one per part of the graph that nothing holds."""
     if all(len(edges.vertex_sets) == 1 for edges in selection.edges):
         return []  # unary edges hold every part
-    if not any(vertex_set.type.role in (*POSE_ROLES, "point") for vertex_set in selection.vertex_sets):
-        return []  # nothing that could be held
+    if not any(vertex_set.type.role in POSE_ROLES for vertex_set in selection.vertex_sets):
+        of_points = [_are_points(selection, edges.vertex_sets) for edges in selection.edges]
+        if not any(of_points):
+            return []  # nothing that could be held: no part has points only
     labels, held = connected_parts(selection, through_fixed=False)
     _hold_by_bounds(selection, labels, held)
     if held.all():
@@ -74,6 +77,11 @@ def choose_gauge(graph: Graph, selection: Selection) -> list[tuple[int, int]]:
     starts = np.concatenate([[0], np.cumsum(sizes)])
     sets = np.searchsorted(starts, chosen, side="right") - 1
     return list(zip(sets.tolist(), (chosen - starts[sets]).tolist(), strict=True))
+
+
+def _are_points(selection: Selection, numbers: Sequence[int]) -> bool:
+    """All of these vertex sets are."""
+    return all(selection.vertex_sets[number].type.role == "point" for number in numbers)
 
 
 def _hold_by_bounds(selection: Selection, labels: tuple[np.ndarray, ...], held: np.ndarray) -> None:

@@ -37,7 +37,7 @@ def points_unseen(graph: Graph, parts: Iterable[EdgeSelection]) -> dict[str, lis
 def edges_unseen(graph: Graph, part: EdgeSelection) -> np.ndarray:
     """As `graph.behind.edges_behind`: rows (k,) of the edges that no camera sees."""
     kind, count = part.edge_set.type, len(part.rows)
-    program = None if kind.sees is None or count < FEW else _blindness(kind)
+    program = None if kind.sees is None or count < FEW else blindness(kind)
     if program is None:
         return edges_behind(graph, part)
     measured = np.ascontiguousarray(part.edge_set.look("measurement"))
@@ -57,7 +57,7 @@ def edges_unseen(graph: Graph, part: EdgeSelection) -> np.ndarray:
 
 
 @per_type_cache
-def _blindness(kind: Any) -> codegen.Program | None:
+def blindness(kind: Any) -> codegen.Program | None:
     """The program of 0 where an edge's camera sees its point, else 1; None: numpy has to say so."""
     assert kind.sees is not None
 

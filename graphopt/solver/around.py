@@ -9,10 +9,10 @@ import numpy as np
 from graphopt.problem.structure import Structure
 from graphopt.solver.capabilities import Capabilities
 from graphopt.solver.external import ExternalPart, ExternalPlaces
-from graphopt.solver.trial import Damping, Trial, TrialsByParts
+from graphopt.solver.trial import Damping, DefaultTrial, Trial
 
 
-class SolverAround(TrialsByParts):
+class SolverAround(DefaultTrial):
     """Implements `BlockSolver` by another one; subclasses change what they are for."""
 
     capabilities = Capabilities()

@@ -51,7 +51,7 @@ def choose_device(structure: Structure, options: SolverOptions) -> str:
         return "vulkan"
     if structure.num_edges < LARGE or not _may_move(structure, options):
         return "cpu"
-    index = _discrete_gpu()
+    index = discrete_gpu()
     return "cpu" if index is None else f"vulkan:{index}"
 
 
@@ -136,7 +136,7 @@ def _open_gpu() -> int | None:
 
 
 @cache
-def _discrete_gpu() -> int | None:
+def discrete_gpu() -> int | None:
     """Index of the first discrete GPU that computes in float64; looked for once per process."""
     from graphopt.device import list_devices
 

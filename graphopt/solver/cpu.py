@@ -80,7 +80,7 @@ class HostEquations(HostVectors):
         self._b = b
         self._dx = np.zeros(self.dim)
         self._estimates = [WorkingEstimates(vertex_set) for vertex_set in structure.selection.vertex_sets]
-        self._linearizer, self._groups = make_linearizer(graph.parameter_sets, structure, self._estimates)
+        self.linearizer, self._groups = make_linearizer(graph.parameter_sets, structure, self._estimates)
         self._diagonal = structure.pattern.diagonal_indices()
 
     def refresh(self) -> None:
@@ -104,16 +104,16 @@ class HostEquations(HostVectors):
         self._ahead_chi2 = None
         for number, group in self._groups:
             if known is None:
-                self._linearizer.set_edge_data(number, *edge_data(group))
+                self.linearizer.set_edge_data(number, *edge_data(group))
                 continue
             if number not in known:
                 known[number] = edge_data(group)[:2]
-            self._linearizer.set_edge_data(number, *known[number], edge_widths(group))
+            self.linearizer.set_edge_data(number, *known[number], edge_widths(group))
 
     def set_weights(self, number: int, weight: np.ndarray, kernel_width: float) -> None:
         """The information of a group's edges becomes weight (m,) times the identity, in the solver only."""
         self._ahead_chi2 = None
-        self._linearizer.set_weights(number, weight, kernel_width)
+        self.linearizer.set_weights(number, weight, kernel_width)
 
     def external(self, places: ExternalPlaces) -> ExternalPart:
         """For edges that are evaluated elsewhere, see `solver.external`."""
@@ -152,7 +152,7 @@ class HostEquations(HostVectors):
     def choose_edges(self, masks: list[np.ndarray]) -> None:
         """Let only some edges take part, per group of the structure a mask of its rows; then `refresh`."""
         self._ahead_chi2 = None
-        self._linearizer.choose_edges(masks)
+        self.linearizer.choose_edges(masks)
 
     # ---------------------------------------------------------------- BlockSolver
 
@@ -165,7 +165,7 @@ class HostEquations(HostVectors):
         """H, b and the robustified chi2."""
         chi2, self._ahead_chi2 = self._ahead_chi2, None
         if chi2 is None:
-            return self._linearizer.linearize(self.values, self._b)
+            return self.linearizer.linearize(self.values, self._b)
         if self._ahead is not None and not self._is_begun:
             found, self._ahead = self._ahead, (self.values, self._b)
             self.values, self._b = found
@@ -174,7 +174,7 @@ class HostEquations(HostVectors):
     def begin(self) -> float:
         """chi2 at the estimates, with H and b for the `linearize` that follows."""
         self._ahead_chi2, self._is_begun = None, True
-        chi2 = self._ahead_chi2 = self._linearizer.linearize(self.values, self._b)
+        chi2 = self._ahead_chi2 = self.linearizer.linearize(self.values, self._b)
         return chi2
 
     def chi2(self) -> float:
@@ -182,8 +182,8 @@ class HostEquations(HostVectors):
         self._ahead_chi2, self._is_begun = None, False
         arrays = self._arrays_ahead()
         if arrays is None:
-            return self._linearizer.chi2()
-        chi2 = self._ahead_chi2 = self._linearizer.linearize(*arrays)
+            return self.linearizer.chi2()
+        chi2 = self._ahead_chi2 = self.linearizer.linearize(*arrays)
         return chi2
 
     def _arrays_ahead(self) -> tuple[np.ndarray, np.ndarray] | None:
@@ -199,25 +199,25 @@ class HostEquations(HostVectors):
     def update(self) -> None:
         """Estimates <- estimates oplus dx."""
         self._ahead_chi2 = None
-        self._linearizer.oplus(self._dx)
+        self.linearizer.oplus(self._dx)
 
     def push(self) -> None:
         """Remember the estimates."""
-        self._linearizer.push()
+        self.linearizer.push()
 
     def pop(self) -> None:
         """Return to the last push."""
         self._ahead_chi2, self._is_hopeful = None, False
-        self._linearizer.pop()
+        self.linearizer.pop()
 
     def discard_top(self) -> None:
         """Forget the last push."""
         self._is_hopeful = True
-        self._linearizer.discard_top()
+        self.linearizer.discard_top()
 
     def first_non_finite(self) -> str | None:
         """Name the first edge whose error or Jacobian is not finite."""
-        return name_of_non_finite(self._linearizer, self._groups)
+        return name_of_non_finite(self.linearizer, self._groups)
 
     def finish(self) -> None:
         """Bring the estimates that changed into the graph."""
@@ -228,7 +228,7 @@ class HostEquations(HostVectors):
         """(m,) chi2 of a group's edges without robust kernels."""
         for number, known in self._groups:
             if known is group:
-                return self._linearizer.edge_chi2(number)
+                return self.linearizer.edge_chi2(number)
         raise GraphError(f"This block solver has no such group of {group.edge_set.type.tag}.")
 
 
@@ -262,7 +262,7 @@ class CpuBlockSolver(HostEquations):
         self._pcg_tolerance = options.pcg_tolerance or PCG_TOLERANCE
         self._product: Any = None
         direct = self._system.direct
-        self._trials: Any = None if direct is None else kernels.Trials(self._linearizer, *direct)
+        self._trials: Any = None if direct is None else kernels.Trials(self.linearizer, *direct)
         self._description: dict[str, object] = {}
         self._loops: dict[bool, Any] = {}
         """See `native_loop`."""
@@ -286,7 +286,7 @@ class CpuBlockSolver(HostEquations):
         if with_product not in self._loops:
             product = self._symmetric_product() if with_product else None
             arrays = self.values, self._b, self._dx, self._diagonal
-            self._loops[with_product] = kernels.SmallLoop(self._linearizer, direct[1], product, *arrays)
+            self._loops[with_product] = kernels.SmallLoop(self.linearizer, direct[1], product, *arrays)
         return self._loops[with_product]
 
     @property

@@ -45,7 +45,7 @@ def device_row(device: str) -> Device:
     except KeyError:
         raise DeviceError(
             f"There is no device '{device}' here; this installation can optimize on: "
-            f"{', '.join(DEVICES.names())}."
+            f"{', '.join(DEVICES.names())}. GPUs of all makers are vulkan, vulkan:1, ..."
         ) from None
 
 

@@ -23,6 +23,7 @@ from graphopt.linear.null_space import (
     find_null_space,
 )
 from graphopt.linear.options import SolverOptions
+from graphopt.linear.schur import SchurComplement
 from graphopt.problem.fixed_components import FIXED_COMPONENTS
 from graphopt.problem.gauge import choose_gauge
 from graphopt.problem.inline import with_values_inlined
@@ -60,7 +61,8 @@ def compute_marginals(
     wanted = [_pair(pair) for pair in pairs]
     graph, structure, values = _linearized(graph, level)
     blocks = np.array([[_block(graph, structure, ids) for ids in pair] for pair in wanted], np.int32)
-    found = _inverse(graph, structure, values, singular, device).marginals(blocks.reshape(-1, 2))
+    blocks = blocks.reshape(-1, 2)
+    found = _inverse(graph, structure, values, singular, device, blocks).marginals(blocks)
     return dict(zip(wanted, found, strict=True))
 
 
@@ -86,7 +88,8 @@ def compute_covariances(
         raise OptionError(f"singular is {singular!r}, expected one of {', '.join(SINGULAR_CHOICES)}.")
     graph, structure, values = _linearized(graph, level)
     every = np.arange(structure.num_blocks, dtype=np.int32)
-    found = _inverse(graph, structure, values, singular, device).marginals(np.stack([every, every], axis=1))
+    pairs = np.stack([every, every], axis=1)
+    found = _inverse(graph, structure, values, singular, device, pairs).marginals(pairs)
     return dict(zip(structure.ids.tolist(), found, strict=True))
 
 
@@ -127,17 +130,20 @@ def _linearized(graph: Graph, level: int) -> tuple[Graph, Structure, np.ndarray]
     return problem.graph, structure, solver.values
 
 
-def _inverse(graph: Graph, structure: Structure, values: np.ndarray, singular: str, device: str) -> Any:
-    """Something with `marginals`."""
+def _inverse(
+    graph: Graph, structure: Structure, values: np.ndarray, singular: str, device: str, pairs: np.ndarray
+) -> Any:
+    """Something with `marginals` of these pairs of blocks (n, 2)."""
     pattern = structure.pattern
+    num_kept = structure.num_kept if len(pairs) and pairs.max() < structure.num_kept else pattern.num_blocks
+    damping = DAMPING * diagonal_of(pattern, values) if singular == "damp" else None
+    solver = _factorized(pattern, values, damping, device, num_kept)
     if singular == "damp":
-        damping = DAMPING * diagonal_of(pattern, values)
-        solver = _factorized(pattern, values, damping, device)
         if solver is None:
             raise SolverError("H is not positive definite even when damped. Check informations and kernels.")
         return solver
-    solver = _factorized(pattern, values, None, device)
-    if solver is not None and not _is_singular(solver, pattern, values):
+    diagonal = diagonal_of(pattern, values)[: pattern.offsets[num_kept]]
+    if solver is not None and not _is_singular(solver, diagonal):
         return solver
     space = find_null_space(pattern, values)
     if singular == "error" or space.num_directions == 0:
@@ -164,20 +170,33 @@ def _what_optimize_holds(graph: Graph, structure: Structure) -> str:
     )
 
 
-def _factorized(pattern: BlockPattern, values: np.ndarray, damping: np.ndarray | None, device: str) -> Any:
-    """A solver on the device; None if H is not positive definite."""
+def _factorized(
+    pattern: BlockPattern, values: np.ndarray, damping: np.ndarray | None, device: str, num_kept: int
+) -> Any:
+    """A solver on the device for H, or for S where not all blocks are kept; None if not positive definite.
+
+    inv(S) is the part of inv(H) that belongs to the kept blocks, which come first.
+    """
     factorization = device_row(device).cholesky
     if factorization is None:
         raise OptionError(f"device '{device}' computes no covariances. Use device='cpu'.")
+    if num_kept < pattern.num_blocks:
+        complement = SchurComplement(pattern, num_kept)
+        if not complement.form(values, damping, np.zeros(pattern.dim)):
+            return None
+        pattern, values, damping = complement.reduced_pattern, complement.reduced_values, None
     solver = factorization(pattern, device)
     return solver if solver.factorize(values, damping) else None
 
 
-def _is_singular(solver: Any, pattern: BlockPattern, values: np.ndarray) -> bool:
-    """Whether rounding alone made the pivots positive: inv(H) D lets a vector grow beyond measure."""
-    diagonal = diagonal_of(pattern, values)
-    x = np.random.default_rng(0).standard_normal(pattern.dim)
-    grown = np.sqrt(diagonal) * solver.solve(np.sqrt(diagonal) * x)
+def _is_singular(solver: Any, diagonal: np.ndarray) -> bool:
+    """Whether rounding alone made the pivots positive: inv(H) D lets a vector grow beyond measure.
+
+    diagonal: (k,) of H, as far as the solver's system goes.
+    """
+    root = np.sqrt(diagonal)
+    x = np.random.default_rng(0).standard_normal(len(root))
+    grown = root * solver.solve(root * x)
     return bool(np.linalg.norm(grown) > _GROWTH * np.linalg.norm(x))
 
 

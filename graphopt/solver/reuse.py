@@ -61,7 +61,7 @@ class _Prepared:
     """`_num_abandoned` of the solver when it was last taken."""
 
 
-_last: WeakKeyDictionary[Graph, _Prepared] = WeakKeyDictionary()
+last_solvers: WeakKeyDictionary[Graph, _Prepared] = WeakKeyDictionary()
 
 
 def prepared_solver(
@@ -70,21 +70,21 @@ def prepared_solver(
     options: SolverOptions,
     seconds: dict[str, float],
     may_narrow: bool = False,
-    go_on: Callable[[], None] | None = None,
+    commit: Callable[[], None] | None = None,
 ) -> BlockSolver:
     """The block solver for a selection; adds to `seconds["analyze"]` and `seconds["prepare"]`.
 
-    go_on: what `begin_ahead` has returned in the same call.
+    commit: what `speculate` has returned in the same call.
     """
     start = time.perf_counter()
-    last = _last.pop(graph, None)
+    last = last_solvers.pop(graph, None)
     if is_off("reuse"):
         last = None
     if last is not None and last.num_abandoned != _num_abandoned(last.solver):
         last = None  # what it has submitted may still run
     if last is not None:
-        if go_on is not None:
-            go_on()
+        if commit is not None:
+            commit()
         elif capabilities_of(last.solver).speculates:
             last.solver.forget_begun()
         last = _adapted(last, graph, selection, options, may_narrow)
@@ -94,7 +94,7 @@ def prepared_solver(
         last.solver.refresh()
         last.num_abandoned = _num_abandoned(last.solver)
         seconds["prepare"] += time.perf_counter() - start
-        _last[graph] = last
+        last_solvers[graph] = last
         return last.solver
     structure = Structure(selection)
     kernels.check_stop()
@@ -103,7 +103,7 @@ def prepared_solver(
     solver = create_block_solver(graph, structure, options)
     seconds["prepare"] += time.perf_counter() - analyzed
     chosen_kernels = tuple([edges.edge_set.look("kernel").copy() for edges in selection.edges])
-    _last[graph] = _Prepared(
+    last_solvers[graph] = _Prepared(
         graph.version,
         options,
         selection,
@@ -122,7 +122,7 @@ def _num_abandoned(solver: BlockSolver) -> int:
     return getattr(getattr(solver, "device", None), "num_abandoned", 0)
 
 
-def begin_ahead(
+def speculate(
     graph: Graph,
     options: SolverOptions,
     looks: Callable[[Structure], list[tuple[EdgeGroup, int]]],
@@ -133,7 +133,7 @@ def begin_ahead(
     Called before that is known, so that a device works meanwhile; `prepared_solver` finds out. Returns what
     it takes, which goes on with the first trial once chi2 is there; None: nothing has started.
     """
-    last = _last.get(graph)
+    last = last_solvers.get(graph)
     if is_off("reuse") or is_off("speculation"):
         return None
     if last is None or last.version != graph.version or last.options != options or last.masks is not None:
@@ -198,7 +198,7 @@ def on_forget(forget_also: Callable[[Graph], None]) -> None:
 
 def forget(graph: Graph) -> None:
     """Release the graph's block solver, or those of its ranks, and their memory."""
-    _last.pop(graph, None)
+    last_solvers.pop(graph, None)
     for forget_also in _others:
         forget_also(graph)
     forget_rewritten(graph)

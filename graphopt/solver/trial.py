@@ -3,7 +3,7 @@
     (H + D) dx = b,   estimates <- estimates oplus dx,   chi2 there,   gain = dx' (D dx + b)
 
 `gain` is the decrease of chi2 that the damped quadratic model predicts. A device does all of it in one
-submission; `TrialsByParts` does it with the single calls of a block solver.
+submission; `DefaultTrial` does it with the single calls of a block solver.
 """
 
 from __future__ import annotations
@@ -57,7 +57,7 @@ class Trial:
     """Conjugate gradients were to stop at the damping's accuracy, before their own tolerance."""
 
 
-class TrialsByParts:
+class DefaultTrial:
     """The parts of `BlockSolver` that follow from its others: for solvers that have no faster way."""
 
     b: Any
@@ -119,7 +119,7 @@ class TrialsByParts:
         return float(np.abs(self.b).max())
 
 
-class HostVectors(TrialsByParts):
+class HostVectors(DefaultTrial):
     """b and dx in arrays of the host, which stay the same ones."""
 
     _b: np.ndarray

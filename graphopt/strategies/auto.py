@@ -26,7 +26,7 @@ the truth, or the end explains all measurements to their noise.
 Where chi2 first falls slowly, and again before the end if that helped, eliminated landmarks with a large
 chi2 are tried in other places (`strategies.retriangulation`): a few of them behind their cameras or far away
 make all others wait, and no joint step brings them back. At the start this is done where they hold most of
-chi2.
+chi2. Where kernels are not convex, landmarks are tried in their other minima at the end.
 
 Where closures contradict each other, chi2 may creep for hundreds of expensive iterations: such a run is given
 up (`AutoOptions.patience`), and says so.
@@ -80,6 +80,7 @@ _MANY, _SIGMAS = (
     10_000,
     5.0,
 )  # degrees of freedom from which chi2's agreement with them within these is a proof
+_LOOKS = 3  # for minima of landmarks by kernels that are not convex, each where the run would end
 _ROUNDING = 1e-28  # chi2 below this fraction of its start is rounding error
 
 
@@ -110,7 +111,7 @@ class Auto(AlgorithmBase):
         self._start: list[np.ndarray] | None = None
         self._jumped = self._has_multi_started = self._is_small = self._is_affordable = False
         self._loosened_at = np.inf
-        self._num_retriangulated = 0
+        self._num_retriangulated = self._num_looks = 0
         self._looked_early = False
         self._creeping: list[float] = []
         """chi2 from where it was last higher by more than `_CREEPING` on."""
@@ -172,6 +173,9 @@ class Auto(AlgorithmBase):
         if self._may_retriangulate(step, before):
             self._looked_early = True
             step = self._retriangulate(step, self.options.reseat_gain)
+        if self._may_look_for_minima(step):
+            self._num_looks += 1
+            step = self._retriangulate(step, self.options.function_tolerance, minima=True)
         if step.outcome is Outcome.CONTINUE and self._is_hopeless(step.chi2):
             return self._give_up(step)
         if self._may_multi_start(step, iteration):
@@ -337,12 +341,19 @@ class Auto(AlgorithmBase):
         ending = step.outcome in (Outcome.CONVERGED, Outcome.NO_IMPROVEMENT)
         return ending and (self._num_retriangulated > 0 or not self._looked_early)
 
-    def _retriangulate(self, step: Step, share: float) -> Step:
+    def _may_look_for_minima(self, step: Step) -> bool:
+        """It ends, and landmarks may be in one of several minima by kernels that are not convex."""
+        ending = step.outcome in (Outcome.CONVERGED, Outcome.NO_IMPROVEMENT)
+        structure = self._solver.structure
+        may = ending and self._num_looks < _LOOKS and structure.num_kept < structure.num_blocks
+        return may and not has_convex_kernels(structure)
+
+    def _retriangulate(self, step: Step, share: float, minima: bool = False) -> Step:
         """Go on from better places of the landmarks if chi2 is lower by this share there."""
         assert self._algorithm is not None
         solver = self._solver
         start = time.perf_counter()
-        result = retriangulate_landmarks(solver.structure, share * step.chi2, solver)
+        result = retriangulate_landmarks(solver.structure, share * step.chi2, solver, minima)
         for number, rows in result.moved:
             solver.take(number, rows)
         seconds = step.restart_seconds + time.perf_counter() - start

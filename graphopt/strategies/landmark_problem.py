@@ -56,13 +56,18 @@ def chi2_by_vertex(structure: Structure, group: EdgeGroup, slot: int) -> np.ndar
 
 
 class LandmarkProblem:
-    """Points (n, 3) with their edges, or k starts of each (k, n, 3); every other vertex stays as it is."""
+    """Points (n, 3) with their edges, or k starts of each (k, n, 3); every other vertex stays as it is.
 
-    def __init__(self, structure: Structure, edges: list[PointEdges], points: np.ndarray):
+    robust: with the edges' kernels.
+    """
+
+    def __init__(
+        self, structure: Structure, edges: list[PointEdges], points: np.ndarray, robust: bool = True
+    ):
         self.points = np.array(points, np.float64, order="C")
         self._flat = self.points.reshape(-1, 3)
         count = self.points.shape[-2]
-        self._edges = [native_edges(structure, edge, self._flat, count, robust=True) for edge in edges]
+        self._edges = [native_edges(structure, edge, self._flat, count, robust=robust) for edge in edges]
 
     def linearize(self) -> tuple[np.ndarray, np.ndarray]:
         """H (..., 3, 3) and b (..., 3) of all points at their present places."""

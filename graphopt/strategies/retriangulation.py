@@ -13,6 +13,13 @@ Of the candidates that lower chi2 those in front of all cameras go first. The ra
 (`viewing_rays`), so this serves every edge type that measures the image of a point of space by two numbers:
 BAL, g2o's EXPMAP projections, COLMAP's cameras, a user's own. Three numbers are a stereo image where the type
 says what it sees (`EdgeType.sees`).
+
+Where a robust kernel is not convex, a landmark has minima of its own, by which of its images count as
+outliers. There the starts are (`minima`)
+
+    x = argmin of all its edges but one, without kernels     for each edge, those with a large chi2 first
+
+and only places in front of all cameras are taken.
 """
 
 from __future__ import annotations
@@ -39,6 +46,8 @@ _MEDIAN_SAMPLES = 1 << 13  # landmarks whose chi2 says what is usual, about
 _ROUNDS, _ITERATIONS = 4, 5  # of each round
 _HOPEFUL = 1e4  # times the present chi2: candidates worth another round
 _SPREAD_SAMPLES = 1 << 12  # landmarks whose extent is measured, about
+_OUTLYING, _OUTLYING_SHARE = 2.0, 0.1  # as _SUSPICIOUS and _LARGEST_SHARE, for minima of robust kernels
+_MOST_LEFT_OUT = 6  # edges of a landmark
 _LOWER = 1e-3  # a candidate must lower a landmark's chi2 by this fraction
 
 
@@ -55,7 +64,7 @@ class Retriangulated:
 
 
 def retriangulate_landmarks(
-    structure: Structure, worth: float = 0.0, solver: BlockSolver | None = None
+    structure: Structure, worth: float = 0.0, solver: BlockSolver | None = None, minima: bool = False
 ) -> Retriangulated:
     """Move eliminated landmarks to better places; the estimates of the graph change.
 
@@ -63,18 +72,20 @@ def retriangulate_landmarks(
     no two of them share an edge, chi2 of the whole falls by the sum of what each one gains. Nothing is tried
     where the landmarks with a large chi2 do not hold at least `worth` of it together, and nothing moves where
     they do not gain that much. solver: at whose estimates; those come into the graph where something is
-    tried, None: they are there. It is not told what moves.
+    tried, None: they are there. It is not told what moves. minima: of robust kernels, see the module.
     """
     found = []
     for landmarks in _landmarks(structure):
         kernels.check_stop()
-        rows = _suspicious(structure, landmarks, worth, solver)
+        rows = _suspicious(structure, landmarks, worth, solver, minima)
         if not len(rows):
             continue
         if solver is not None:
             solver.finish()
         estimate = structure.selection.vertex_sets[landmarks.number].estimate
-        found.append((landmarks.number, estimate, *_retriangulate(structure, landmarks, estimate, rows)))
+        found.append(
+            (landmarks.number, estimate, *_retriangulate(structure, landmarks, estimate, rows, minima))
+        )
     gain = sum(float(gains.sum()) for *_, gains in found)
     if not gain >= worth:
         return Retriangulated()
@@ -161,7 +172,7 @@ def _measured_places(structure: Structure, edges: PointEdges, estimate: np.ndarr
 
 
 def _retriangulate(
-    structure: Structure, landmarks: _Landmarks, estimate: np.ndarray, chosen: np.ndarray
+    structure: Structure, landmarks: _Landmarks, estimate: np.ndarray, chosen: np.ndarray, minima: bool
 ) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
     """Rows (k,) of the chosen ones that gain in other places, these (k, 3), and what each gains (k,)."""
     edges = [_edges_of(structure, group, slot, chosen) for group, slot in landmarks.images]
@@ -173,8 +184,11 @@ def _retriangulate(
         for edge, ray in zip(images, rays, strict=True)
     ]
     present = estimate[chosen][None]
-    candidates = [kernels.candidate_places(seen, len(chosen), FRACTIONS)] if seen else []
-    for edge in edges:
+    if minima:
+        candidates = [_without_one(structure, edges, present)]
+    else:
+        candidates = [kernels.candidate_places(seen, len(chosen), FRACTIONS)] if seen else []
+    for edge in edges if not minima else ():
         if _is_stereo(edge.group.edge_set.type):
             measured = np.repeat(present, 2, axis=0)
             places = _measured_places(structure, edge, estimate)
@@ -189,6 +203,7 @@ def _retriangulate(
     places[0], chi2[0] = present[0], chi2_now
     front = kernels.mark_front(seen, places) if seen else np.ones(places.shape[:2], bool)
     lower = chi2 < (1.0 - _LOWER) * chi2[0]
+    lower &= front | (not minima)
     # smallest chi2 among those in front and lower, else among those lower
     rank = np.where(lower & front, chi2, np.where(lower, chi2 + chi2[0], np.inf))
     best = np.argmin(rank, axis=0)
@@ -198,8 +213,30 @@ def _retriangulate(
     return chosen[moves], places[best, each][moves], gains
 
 
+def _without_one(structure: Structure, edges: list[PointEdges], present: np.ndarray) -> np.ndarray:
+    """(k, n, 3) where all edges but one put n landmarks, without kernels; present: (1, n, 3)."""
+    each = [PointEdges(edge.group, edge.rows, edge.slot, np.arange(len(edge.rows))) for edge in edges]
+    chi2 = [
+        LandmarkProblem(structure, [one], present[0, edge.point]).chi2()
+        for one, edge in zip(each, edges, strict=True)
+    ]
+    point, count = np.concatenate([edge.point for edge in edges]), present.shape[1]
+    order = np.lexsort((-np.concatenate(chi2), point))
+    rank = np.empty(len(point), np.int64)
+    rank[order] = np.arange(len(point)) - np.searchsorted(point[order], point[order])
+    ranks = np.split(rank, np.cumsum([len(edge.rows) for edge in edges])[:-1])
+    places = np.repeat(present, min(int(rank.max()) + 1, _MOST_LEFT_OUT), axis=0)
+    parts = []
+    for edge, of_edge in zip(edges, ranks, strict=True):
+        left_out, at = np.nonzero(of_edge != np.arange(len(places))[:, None])
+        parts.append(PointEdges(edge.group, edge.rows[at], edge.slot, edge.point[at] + left_out * count))
+    problem = LandmarkProblem(structure, parts, places.reshape(-1, 3), robust=False)
+    problem.minimise(_ITERATIONS, _ROUNDS)
+    return problem.points.reshape(places.shape)
+
+
 def _suspicious(
-    structure: Structure, landmarks: _Landmarks, worth: float, solver: BlockSolver | None
+    structure: Structure, landmarks: _Landmarks, worth: float, solver: BlockSolver | None, minima: bool
 ) -> np.ndarray:
     """Rows (n,) of landmarks with a large chi2; none where together they do not hold `worth`.
 
@@ -213,11 +250,12 @@ def _suspicious(
     sample, count = sample[count > 0], count[count > 0]
     if not len(sample):
         return np.empty(0, np.int64)
-    found = kernels.large_sums(chi2, first, _SUSPICIOUS * float(np.median(chi2[sample] / count)))
+    factor, share = (_OUTLYING, _OUTLYING_SHARE) if minima else (_SUSPICIOUS, _LARGEST_SHARE)
+    found = kernels.large_sums(chi2, first, factor * float(np.median(chi2[sample] / count)))
     at = np.minimum(np.searchsorted(landmarks.blocks, found), num_seen - 1)
     is_own = landmarks.blocks[at] == found  # else a block of other sets, or with edges that are no images
     at, large = at[is_own], np.nan_to_num(chi2[found[is_own]], nan=np.inf, posinf=np.inf)
-    most = max(_MOST, int(_LARGEST_SHARE * num_seen))
+    most = max(_MOST, int(share * num_seen))
     if len(at) > most:
         worst = np.argsort(-large, kind="stable")[:most]
         at, large = at[worst], large[worst]

@@ -22,7 +22,14 @@ import numpy as np
 
 import graphopt.types.registry as registry
 from graphopt.errors import GraphError, ShapeError
-from graphopt.types.base import EdgeType, ParameterType, VertexType, unwrapped
+from graphopt.types.base import (
+    WITHOUT_GEOMETRY,
+    EdgeType,
+    ParameterType,
+    VertexType,
+    derived_type,
+    unwrapped,
+)
 from graphopt.types.cache import per_type_cache
 from graphopt.types.decorators import default_tag, edge_type
 from graphopt.types.files import EdgeFile, VertexFile
@@ -171,7 +178,7 @@ def inlined_edge_type(kind: EdgeType, terms: tuple[tuple[EdgeType, ...] | None, 
     label = ";".join(
         "" if slot is None else ",".join(definition.name for definition in slot) for slot in terms
     )
-    return replace(
+    return derived_type(
         kind,
         name=f"{kind.name}({label})",
         vertices=tuple(vertices),
@@ -186,13 +193,9 @@ def inlined_edge_type(kind: EdgeType, terms: tuple[tuple[EdgeType, ...] | None, 
         working_jacobian=None,
         wrap_measurement=unwrapped,
         file=EdgeFile(0, _refuse(kind.tag), _refuse(kind.tag)),
-        alias_files={},
-        aliases=(),
         is_batched=kind.is_batched and all(each_definition.is_batched for each_definition in definitions),
-        relative_pose=None,
-        predict={},
-        sees=None,
         made_by=(inlined_edge_type, (kind, terms)),
+        **WITHOUT_GEOMETRY,
     )
 
 

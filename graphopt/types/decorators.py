@@ -180,23 +180,17 @@ def made_edge_type(
     measurement_dim: int = 0,
     residual_dim: int | None = None,
     parameters: Sequence[str | ParameterType] = (),
-    jacobian: Callable[..., tuple[Array, ...]] | None = None,
-    wrap_measurement: Callable[[Array], Any] | None = None,
-    file: EdgeFile | None = None,
-    aliases: Sequence[str] = (),
+    tag: str | None = None,
     name: str | None = None,
     check: bool = True,
     sees: Callable[..., Array] | None = None,
-    tag: str | None = None,
-    relative_pose: Callable[..., Any] | None = None,
-    predict: Mapping[int, Callable[..., Array]] | None = None,
-    measure: Callable[..., Any] | None = None,
-    inequality: bool = False,
+    **fields: Any,
 ) -> EdgeType:
-    """The type that `edge_type` registers."""
+    """The type that `edge_type` registers; fields: further ones of `EdgeType`, None for its default."""
     vertex_kinds = tuple(registry.vertex_type(vertex) for vertex in vertices)
     parameter_kinds = tuple(registry.parameter_type(parameter) for parameter in parameters)
-    wrap = wrap_measurement or (scalar if measurement_dim == 1 else unwrapped)
+    given = {key: value for key, value in fields.items() if value is not None}
+    wrap = given.setdefault("wrap_measurement", scalar if measurement_dim == 1 else unwrapped)
 
     label = name or function.__name__
     taken = function if measurement_dim else _without_measurement(function)
@@ -207,7 +201,8 @@ def made_edge_type(
         residual_dim in (None, dim),
         f"residual of edge type {label} has {dim} numbers, expected residual_dim = {residual_dim}.",
     )
-    layout = file or measurement_then_information(plain(measurement_dim), dim)
+    given.setdefault("file", measurement_then_information(plain(measurement_dim), dim))
+    given.setdefault("jacobian", None)
     kind = EdgeType(
         label,
         tag or default_tag(label, "EDGE"),
@@ -216,18 +211,11 @@ def made_edge_type(
         measurement_dim,
         dim,
         residual,
-        jacobian,
-        wrap,
-        layout,
-        tuple(aliases),
         doc=_doc(function),
         home=home_of(function),
-        relative_pose=relative_pose,
-        predict=dict(predict or {}),
-        measure=measure,
-        inequality=inequality,
+        **given | {"aliases": tuple(given.get("aliases", ())), "predict": dict(given.get("predict", {}))},
     )
-    if check and jacobian is not None:
+    if check and kind.jacobian is not None:
         refuse_wrong_jacobian(kind, samples)
     seen = sees if sees is None or measurement_dim else _without_measurement(sees)
     is_batched, batch_error = works_on_batches(kind, samples)
@@ -334,10 +322,18 @@ def _call(what: str, function: Callable[..., Array], *arguments: Any) -> Array:
             ) from error
         shapes = ", ".join(_shape_of(argument) for argument in arguments)
         raise ShapeError(
-            f"{what} cannot be called with arguments ({shapes}): {type(error).__name__}: {error}.\n"
+            f"{what} cannot be called with arguments ({shapes}): {type(error).__name__}: {error}."
+            f"{_has(error)}\n"
             f"  {raising_line(error)}\n"
             "An edge's function takes its vertices, then its parameters, then the measurement."
         ) from error
+
+
+def _has(error: Exception) -> str:
+    """What there is in place of an attribute that there is not."""
+    owner = getattr(error, "obj", None) if isinstance(error, AttributeError) else None
+    names = [name for name in dir(owner) if not name.startswith("_")] if hasattr(owner, "storage") else []
+    return f" It has {', '.join(names)}." if names else ""
 
 
 def _shape_of(argument: Any) -> str:

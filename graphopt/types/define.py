@@ -34,13 +34,13 @@ def define_edge(
     measurement: VertexFile | None = None,
     measurement_dim: int | None = None,
     file: EdgeFile | None = None,
-    jacobian: Any = None,
-    **names: Any,
+    **fields: Any,
 ) -> EdgeType:
     """Register an edge type whose line holds the measurement, then the information.
 
     `measurement` is the layout of the measurement; by default its tokens are the residual_dim stored numbers.
-    `file` replaces the whole layout; then measurement_dim says how many numbers are stored.
+    `file` replaces the whole layout; then measurement_dim says how many numbers are stored. fields: further
+    ones of `EdgeType`.
     """
     layout = measurement or plain(residual_dim)
     return register(
@@ -52,10 +52,10 @@ def define_edge(
             measurement_dim or layout.num_tokens,
             residual_dim,
             residual,
-            jacobian,
+            fields.pop("jacobian", None),
             wrap_measurement,
             file or measurement_then_information(layout, residual_dim),
             doc=(residual.__doc__ or "").strip(),
-            **names,
+            **fields,
         )
     )

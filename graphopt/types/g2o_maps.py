@@ -16,34 +16,37 @@ import numpy as np
 
 from graphopt.geometry import SE3, Sim3, quaternion
 from graphopt.geometry.arrays import components, concatenate, dot, scale, skew, stack, where
-from graphopt.geometry.sim3 import apply_inverse_w, apply_w
-from graphopt.geometry.so3 import polynomial, rotation_vector_to_quaternion
+from graphopt.geometry.sim3 import apply_inverse_w, apply_w, exponential_moment, translation_coefficients
+from graphopt.geometry.so3 import exp_coefficients, polynomial, rotation_vector_to_quaternion
 
 Array = Any
 
 _EPSILON = 1e-5
 
 
-def _angle_and_sine_vector(q: Array) -> tuple[Array, Array, Array]:
-    """(cos t, t / sin t with 1 where t is small, sin(t) axis) of a unit quaternion."""
+def _rotation_vectors(q: Array) -> tuple[Array, Array, Array]:
+    """(cos t, t axis where cos t <= 1 - 1e-5, sin(t) axis) of a unit quaternion."""
     x, y, z, w = components(quaternion.canonical(q))
     squared = x * x + y * y + z * z
     cosine = 1.0 - 2.0 * squared
-    # the closed form is used by the callers where |cos t| < 1 - 1e-5 (or cos t < 1 - 1e-5) only
     regular = cosine <= 1.0 - _EPSILON
     length = np.sqrt(where(regular, squared, 1.0))
-    w_safe = where(regular, w, 0.5)
-    sine_half = 2.0 * length * w_safe
-    degenerate = sine_half <= 0.0
-    ratio = 2.0 * np.arctan2(length, w_safe) / where(degenerate, 1.0, sine_half)
-    return cosine, where(regular, ratio, 1.0), stack(2.0 * w * x, 2.0 * w * y, 2.0 * w * z)
+    ratio = 2.0 * np.arctan2(length, where(regular, w, 0.5)) / length
+    sine = 2.0 * w
+    return cosine, stack(ratio * x, ratio * y, ratio * z), stack(sine * x, sine * y, sine * z)
+
+
+def _choose(condition: Array, if_true: Array, if_false: Array) -> Array:
+    """One of two vectors (..., 3)."""
+    pairs = zip(components(if_true), components(if_false), strict=True)
+    return stack(*(where(condition, first, second) for first, second in pairs))
 
 
 def se3_log(pose: SE3) -> Array:
     """`SE3Quat::log`: (omega, upsilon)."""
-    cosine, ratio, sine_vector = _angle_and_sine_vector(pose.quaternion)
+    cosine, turn, sine_vector = _rotation_vectors(pose.quaternion)
     small = cosine * cosine > (1.0 - _EPSILON) * (1.0 - _EPSILON)
-    omega = scale(where(small, 1.0, ratio), sine_vector)
+    omega = _choose(small, sine_vector, turn)
     squared = where(small, 1.0, dot(omega, omega))
     half = 0.5 * np.sqrt(squared)
     d = where(small, 1.0 / 12.0, (1.0 - half * np.cos(half) / np.sin(half)) / squared)
@@ -54,30 +57,24 @@ def se3_log(pose: SE3) -> Array:
 
 
 def _sim3_coefficients(small_angle: Array, angle_squared: Array, sigma: Array) -> tuple[Array, Array, Array]:
-    """g2o's A, B, C of W = A [omega] + B [omega]^2 + C I; the notation of `geometry.sim3`."""
+    """g2o's A, B, C of W = A [omega] + B [omega]^2 + C I; the notation of `geometry.sim3`.
+
+    Where g2o has first terms of series they are these; where it has quotients that cancel, their values.
+    """
     small_sigma = np.abs(sigma) < _EPSILON
-    s = np.exp(sigma)
-    sigma_ = where(small_sigma, 1.0, sigma)
-    t2 = where(small_angle, 1.0, angle_squared)
-    t = np.sqrt(t2)
-    sin, cos = np.sin(t), np.cos(t)
-    c = where(small_sigma, 1.0, (s - 1.0) / sigma_)
-    denominator = t2 + sigma_ * sigma_
-    a_general = (s * sin * sigma_ + (1.0 - s * cos) * t) / (t * denominator)
-    b_general = (c - ((s * cos - 1.0) * sigma_ + s * sin * t) / denominator) / t2
-    a_small_angle = ((sigma_ - 1.0) * s + 1.0) / (sigma_ * sigma_)
-    b_small_angle = ((0.5 * sigma_ * sigma_ - sigma_ + 1.0) * s - 1.0) / (sigma_ * sigma_ * sigma_)
+    general_a, general_b, general_c = translation_coefficients(angle_squared, sigma)
+    _, no_scale_a, no_scale_b = exp_coefficients(angle_squared)
     a = where(
         small_sigma,
-        where(small_angle, 0.5, (1.0 - cos) / t2),
-        where(small_angle, a_small_angle, a_general),
+        where(small_angle, 0.5, no_scale_a),
+        where(small_angle, exponential_moment(1, sigma), general_a),
     )
     b = where(
         small_sigma,
-        where(small_angle, 1.0 / 6.0, (t - sin) / (t2 * t)),
-        where(small_angle, b_small_angle, b_general),
+        where(small_angle, 1.0 / 6.0, no_scale_b),
+        where(small_angle, 0.5 * exponential_moment(2, sigma), general_b),
     )
-    return a, b, c
+    return a, b, where(small_sigma, 1.0, general_c)
 
 
 def sim3_exp(tangent: Array) -> Sim3:
@@ -90,9 +87,9 @@ def sim3_exp(tangent: Array) -> Sim3:
 
 def sim3_log(similarity: Sim3) -> Array:
     """`Sim3::log`: (omega, upsilon, sigma)."""
-    cosine, ratio, sine_vector = _angle_and_sine_vector(similarity.quaternion)
+    cosine, turn, sine_vector = _rotation_vectors(similarity.quaternion)
     small = cosine > 1.0 - _EPSILON
-    omega = scale(where(small, 1.0, ratio), sine_vector)
+    omega = _choose(small, sine_vector, turn)
     sigma = np.log(similarity.scale)
     w = _sim3_coefficients(small, dot(omega, omega), sigma)
     return concatenate(omega, apply_inverse_w(omega, similarity.translation, *w), stack(sigma))

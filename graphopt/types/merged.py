@@ -7,11 +7,10 @@ the edge g(x_0, x_2) = f(x_0, x_0, x_2), whose derivative by x_0 is the sum of f
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import replace
 from typing import Any
 
 from graphopt.errors import GraphError
-from graphopt.types.base import EdgeType
+from graphopt.types.base import EdgeType, derived_type
 from graphopt.types.cache import per_type_cache
 from graphopt.types.files import EdgeFile
 
@@ -30,7 +29,7 @@ def merged_edge_type(kind: EdgeType, pattern: tuple[int, ...]) -> EdgeType:
                 f"{kind.tag}: slots {first[place]} and {slot} cannot be the same vertex, "
                 f"they take {kind.vertices[first[place]].tag} and {kind.vertices[slot].tag}."
             )
-    return replace(
+    return derived_type(
         kind,
         name=f"{kind.name}[{','.join(map(str, pattern))}]",
         vertices=tuple(kind.vertices[slot] for slot in first),
@@ -39,7 +38,6 @@ def merged_edge_type(kind: EdgeType, pattern: tuple[int, ...]) -> EdgeType:
         jacobian=_summed(kind.jacobian, pattern),
         working_jacobian=_summed(kind.working_jacobian, pattern),
         file=EdgeFile(kind.file.num_tokens, _refuse(kind), _refuse(kind)),
-        alias_files={},
         made_by=(merged_edge_type, (kind, pattern)),
     )
 

@@ -19,7 +19,7 @@ from typing import Any
 import numpy as np
 
 import graphopt.types.sba_jacobians as derivatives
-from graphopt.geometry import SE3, components, concatenate, norm, quaternion, stack
+from graphopt.geometry import SE3, components, concatenate, norm, quaternion, scale, stack
 from graphopt.types.base import ParameterType, VertexType, unwrapped
 from graphopt.types.define import define_edge, scalar
 from graphopt.types.files import (
@@ -217,7 +217,12 @@ def edge_project_psi2uv(
     psi: Array, cam_T_world: SE3, anchor_T_world: SE3, camera: StereoParameters, measured: Array
 ) -> Array:
     """Measured - pixel of the point (x/z, y/z, 1/z) = psi given in the frame of an anchor camera."""
-    u, v, _ = camera.project(cam_T_world * anchor_T_world.inverse_act(_point_of_psi(psi)))
+    x, y, inverse_depth = components(psi)
+    # times the inverse depth, which no pixel depends on: exact for points at any distance
+    ray = stack(x, y, 1.0) - scale(inverse_depth, anchor_T_world.translation)
+    ray_world = quaternion.rotate(quaternion.conjugate(anchor_T_world.quaternion), ray)
+    ray_cam = quaternion.rotate(cam_T_world.quaternion, ray_world)
+    u, v, _ = camera.project(ray_cam + scale(inverse_depth, cam_T_world.translation))
     return measured - stack(u, v)
 
 

@@ -1,7 +1,7 @@
 """Who sets a solver up: a thread beside the first evaluation, or its caller while the device works.
 
     InThread  a thread: kernels are built, or sorting many edges takes long; both run without the GIL
-    Later     the caller, at the latest when the result is asked for: kernels are there and edges are few
+    Deferred     the caller, at the latest when the result is asked for: kernels are there and edges are few
 
 What is left in the second case are thousands of short steps of Python. Two threads that share them wait for
 each other's GIL, up to 5 ms at a time, which takes longer than all steps in a row: a window of a SLAM
@@ -28,11 +28,11 @@ from graphopt.vulkan.program import Context, InThread
 T = TypeVar("T")
 FEW_EDGES = 1 << 16
 """Vertices of edges, up to which sorting them takes no longer than what else there is to set up."""
-_prepared: WeakKeyDictionary[Any, set[Hashable]] = WeakKeyDictionary()
+prepared_kinds: WeakKeyDictionary[Any, set[Hashable]] = WeakKeyDictionary()
 """By device: kinds of problems whose kernels a solver of this process has built."""
 
 
-class Later(Generic[T]):
+class Deferred(Generic[T]):
     """What a function returns, found out when somebody first asks; as `InThread`."""
 
     def __init__(self, function: Callable[..., T], *arguments: Any):
@@ -80,18 +80,18 @@ class SetUp:
     def __init__(self, context: Context, structure: Structure, kind: Hashable):
         self._device, self._kind = context.device, kind
         places = sum(group.vertex_rows.size for group in structure.groups)
-        self.has_kernels = kind in _prepared.get(context.device, ())
+        self.has_kernels = kind in prepared_kinds.get(context.device, ())
         """They are built."""
         self.by_caller = places <= FEW_EDGES and self.has_kernels
         """The kernels are there, and little is left to do."""
 
-    def start(self, name: str, function: Callable[..., T], *arguments: Any) -> InThread[T] | Later[T]:
+    def start(self, name: str, function: Callable[..., T], *arguments: Any) -> InThread[T] | Deferred[T]:
         """Have a function called, by a thread of this name or by who asks for its result."""
         if self.by_caller:
-            return Later(function, *arguments)
+            return Deferred(function, *arguments)
         return InThread(name, function, *arguments)
 
     def note_done(self) -> None:
         """All parts are done: another solver of this kind finds its kernels."""
         if not self.by_caller:
-            _prepared.setdefault(self._device, set()).add(self._kind)
+            prepared_kinds.setdefault(self._device, set()).add(self._kind)

@@ -60,7 +60,7 @@ from graphopt.vulkan.program import (
     Program,
     Running,
 )
-from graphopt.vulkan.set_up import Later, SetUp, kind_of
+from graphopt.vulkan.set_up import Deferred, SetUp, kind_of
 from graphopt.vulkan.speculation import Evaluations
 
 FACTORIZED_IN_DOUBLE = (
@@ -146,14 +146,14 @@ class ResidentBlockSolver:
         )
         tags = [group.edge_set.type.tag for group in structure.groups]
         self.schedule = describe_products(tags, plan.products, storage.evaluations)
-        self._linearizer = linearizer or DeviceLinearizer(
+        self.linearizer = linearizer or DeviceLinearizer(
             context, structure, storage, operators_of(storage.products, storage.evaluations), merged
         )
-        self._estimates = self._linearizer.estimates
+        self._estimates = self.linearizer.estimates
         kind = kind_of(context, structure, storage, configuration, merged)
         set_up = SetUp(context, structure, kind)
-        prepare = partial(self._linearizer.prepare, starts_kernels=not set_up.has_kernels)
-        self._prepared: InThread[None] | Later[None] = set_up.start(
+        prepare = partial(self.linearizer.prepare, starts_kernels=not set_up.has_kernels)
+        self._prepared: InThread[None] | Deferred[None] = set_up.start(
             "graphopt-views", prepare if linearizer is None else _nothing
         )
         reduction = self._reduction_maker(storage, self._prepared)
@@ -182,13 +182,13 @@ class ResidentBlockSolver:
         """The largest entries of H and b come with them; somebody has asked for those before."""
 
     def _reduction_maker(
-        self, storage: Storage, prepared: InThread[None] | Later[None]
+        self, storage: Storage, prepared: InThread[None] | Deferred[None]
     ) -> MakeReduction | None:
         """What makes the reduction from the equations, in a thread; None: the system itself."""
         if storage.is_whole:
             return None
         return partial(
-            _reduction_from_edges, prepared, self._linearizer, self.structure, self._plan.configuration
+            _reduction_from_edges, prepared, self.linearizer, self.structure, self._plan.configuration
         )
 
     @property
@@ -206,7 +206,7 @@ class ResidentBlockSolver:
         if self._double is not None:
             return self._double
         self._prepared.result()
-        shared = self._linearizer.in_context(Context(self.device, "double"))
+        shared = self.linearizer.in_context(Context(self.device, "double"))
         plan = replace(self._plan, configuration=in_double(self._plan.configuration))
         twin = ResidentBlockSolver(self._parameter_sets, self.structure, self.device, plan, "double", shared)
         twin._known_chi2 = self._known_chi2
@@ -224,7 +224,7 @@ class ResidentBlockSolver:
     @property
     def values(self) -> np.ndarray:
         """(values_size,) H, downloaded when first asked for; `SolverError` where it is not stored."""
-        if not self._linearizer.storage.is_whole:
+        if not self.linearizer.storage.is_whole:
             raise SolverError(
                 f"schedule '{self.schedule}' does not store all blocks of H. Use schedule='blocks'."
             )
@@ -268,21 +268,21 @@ class ResidentBlockSolver:
             if evaluated is None:
                 self._speculation.discard_trial(self.system.device_seconds)  # it brings chi2 the same way
                 running = self._program("chi2", self._record_chi2, (current,)).submit()
-                if isinstance(self._prepared, Later):
+                if isinstance(self._prepared, Deferred):
                     self._prepared.result()  # while the device evaluates the edges
                 running.wait(self.system.device_seconds)
             else:
                 evaluated.wait(self.system.device_seconds)
-            self._known_chi2[current] = self._linearizer.chi2
+            self._known_chi2[current] = self.linearizer.chi2
         return self._known_chi2[current]
 
     def chi2_by_vertex(self, group: EdgeGroup, slot: int) -> np.ndarray | None:
         """chi2 of a group's edges by the vertices of a slot, see `BlockSolver`."""
         self._advance()
         number, current = self.structure.groups.index(group), self._estimates.current
-        if slot not in self._linearizer.edges[number].views:
+        if slot not in self.linearizer.edges[number].views:
             self._prepared.result()
-        views = self._linearizer.edges[number].views
+        views = self.linearizer.edges[number].views
         if slot not in views:
             self.finish()
             return None
@@ -300,7 +300,7 @@ class ResidentBlockSolver:
         return found if view.long is None else found[np.argsort(view.blocks)]
 
     def _record_sums(self, program: Program, version: int, number: int, slot: int, sums: Any) -> None:
-        self._linearizer.record_chi2_by_vertex(program.phase("linearize"), version, number, slot, sums)
+        self.linearizer.record_chi2_by_vertex(program.phase("linearize"), version, number, slot, sums)
 
     def linearize(self) -> float:
         """H and b at the estimates; returns the robustified chi2. They are being computed when it returns."""
@@ -331,7 +331,7 @@ class ResidentBlockSolver:
         self._linearizing = running
         self._speculation.settle()
         self._has_largest = True
-        self.system.note_linearized(0 if self._linearizer.storage.is_whole else self._estimates.held)
+        self.system.note_linearized(0 if self.linearizer.storage.is_whole else self._estimates.held)
 
     def _submit_largest(self) -> None:
         """The largest entries alone."""
@@ -348,12 +348,12 @@ class ResidentBlockSolver:
         self.wait_linearized()
 
     def _record_chi2(self, program: Program, version: int) -> None:
-        self._linearizer.record_chi2(program.phase("linearize"), version)
+        self.linearizer.record_chi2(program.phase("linearize"), version)
 
     def _record_equations(self, program: Program, version: int) -> None:
         """H and b."""
         equations = self.system.equations
-        self._linearizer.record_linearize(program.phase("linearize"), version, equations.values, equations.b)
+        self.linearizer.record_linearize(program.phase("linearize"), version, equations.values, equations.b)
 
     def _record_linearize(self, program: Program, version: int) -> None:
         self._record_equations(program, version)
@@ -398,7 +398,7 @@ class ResidentBlockSolver:
             begun.chi2 = self._program("chi2", self._record_chi2, (current,)).submit()
         for group, slot in looks:
             number = self.structure.groups.index(group)
-            if slot in self._linearizer.edges[number].views:
+            if slot in self.linearizer.edges[number].views:
                 key = "sums ahead", number, slot
                 program = self._program(key, self._record_sums_ahead, (current,), number, slot)
                 begun.sums[number, slot] = program.submit()
@@ -408,7 +408,7 @@ class ResidentBlockSolver:
 
     def _record_sums_ahead(self, program: Program, version: int, number: int, slot: int) -> None:
         """With their way to the host: scratch is others' by the time they are asked for."""
-        nbytes = self._linearizer.edges[number].views[slot].view.num_destinations * ACCUMULATOR_BYTES
+        nbytes = self.linearizer.edges[number].views[slot].view.num_destinations * ACCUMULATOR_BYTES
         if (number, slot) not in self._sums_back:
             self._sums_back[number, slot] = self.device.allocate(nbytes, "readback")
         sums = self.system.scratch(nbytes)
@@ -520,13 +520,13 @@ class ResidentBlockSolver:
         self._record_chi2(program, target)
 
     def _record_oplus(self, program: Program, source: int, target: int) -> None:
-        self._linearizer.record_oplus(program.phase("update"), self.system.equations.dx, source, target)
+        self.linearizer.record_oplus(program.phase("update"), self.system.equations.dx, source, target)
 
     def _arrive(self, target: int) -> None:
         self._speculation.arrive()
         self._estimates.push()
         self._estimates.arrive(target, in_double=self.precision == "double")
-        self._known_chi2[target] = self._linearizer.chi2
+        self._known_chi2[target] = self.linearizer.chi2
 
     def _split(self, start: float, before: dict[str, float]) -> dict[str, float]:
         """Seconds since `start` by part, as the device's timestamps divide them."""
@@ -567,7 +567,7 @@ class ResidentBlockSolver:
         self._speculation.leave()
         self._speculation.was_accepted, self._speculation.host_reads = True, False
         moved = self._take_estimates()
-        self._changes = self._linearizer.refresh()
+        self._changes = self.linearizer.refresh()
         if moved or self._changes:
             self._known_chi2.clear()
         if self._changes:
@@ -632,7 +632,7 @@ class ResidentBlockSolver:
 
     def _advance(self) -> bool:
         """Take larger images, where there are any; what was recorded is old then."""
-        if not self._linearizer.advance():
+        if not self.linearizer.advance():
             return False
         self.forget_begun()
         self._programs.clear()
@@ -671,7 +671,7 @@ def _nothing() -> None:
 
 
 def _reduction_from_edges(
-    views: InThread[None] | Later[None],
+    views: InThread[None] | Deferred[None],
     linearizer: DeviceLinearizer,
     structure: Structure,
     configuration: Configuration,

@@ -9,10 +9,12 @@
 #include <utility>
 #include <vector>
 
+#include "exact_arrays.h"
 #include "linear/graph_parts.h"
 
 namespace py = pybind11;
 using namespace graphopt;
+using graphopt::bindings::copied;
 
 namespace {
 
@@ -25,11 +27,6 @@ const T* data_of(const py::handle& object, const char* name, py::ssize_t size) {
   const auto array = py::reinterpret_borrow<Array<T>>(object);
   if (array.size() != size) throw py::value_error(std::string(name) + " has the wrong length");
   return array.data();
-}
-
-template <class T>
-Array<T> as_array(const std::vector<T>& values) {
-  return Array<T>(static_cast<py::ssize_t>(values.size()), values.data());
 }
 
 py::tuple bound_number_blocks(const std::vector<py::object>& free, const std::vector<py::object>& eliminated,
@@ -56,7 +53,7 @@ py::tuple bound_number_blocks(const std::vector<py::object>& free, const std::ve
     const py::gil_scoped_release release;
     numbering = number_blocks(sets);
   }
-  return py::make_tuple(as_array(numbering.dims), as_array(numbering.ids), as_array(numbering.offsets),
+  return py::make_tuple(copied(numbering.dims), copied(numbering.ids), copied(numbering.offsets),
                         numbering.num_kept, blocks, offsets);
 }
 
@@ -117,7 +114,7 @@ py::array bound_graph_parts(const Array<std::int32_t>& begin, const Array<std::i
     py::gil_scoped_release release;
     parts = graph_parts(std::move(b), std::move(k), std::move(v), std::move(e), num_parts);
   }
-  return as_array(parts);
+  return copied(parts);
 }
 
 }  // namespace

@@ -6,20 +6,17 @@
 #include <stdexcept>
 #include <vector>
 
+#include "exact_arrays.h"
 #include "graph/linked_nodes.h"
 #include "text/records.h"
 
 namespace py = pybind11;
+using graphopt::bindings::copied;
 
 namespace {
 
 using Ints = py::array_t<int64_t, py::array::c_style | py::array::forcecast>;
 using Doubles = py::array_t<double, py::array::c_style | py::array::forcecast>;
-
-template <class T>
-py::array_t<T> copied(const std::vector<T>& data) {
-  return py::array_t<T>(static_cast<py::ssize_t>(data.size()), data.data());
-}
 
 py::tuple split_records(const py::bytes& data, int64_t first, int64_t count, int64_t head_size,
                         int64_t element_size) {

@@ -499,7 +499,7 @@ Array<std::int64_t> bound_large_sums(const py::object& sums, const py::object& f
     const py::gil_scoped_release release;
     return large_sums(s.data(), f.data(), s.size(), bound);
   }();
-  return Array<std::int64_t>(static_cast<py::ssize_t>(found.size()), found.data());
+  return copied(found);
 }
 
 bool is_plain(const py::array& array) {

@@ -4,6 +4,7 @@
 #include <pybind11/numpy.h>
 #include <pybind11/pybind11.h>
 
+#include <algorithm>
 #include <string>
 #include <utility>
 #include <vector>
@@ -26,6 +27,14 @@ ExactArray<T> exact(const py::handle& object, const std::string& name, py::ssize
                           std::string(py::str(py::dtype::of<T>())));
   auto array = py::reinterpret_borrow<ExactArray<T>>(object);
   if (array.ndim() != ndim) throw py::value_error(name + " has the wrong number of dimensions");
+  return array;
+}
+
+// A copy as an array. pybind11's own constructor overlooks that the copy got no memory.
+template <class T>
+ExactArray<T> copied(const std::vector<T>& values) {
+  ExactArray<T> array(static_cast<py::ssize_t>(values.size()));
+  std::copy(values.begin(), values.end(), array.mutable_data());
   return array;
 }
 

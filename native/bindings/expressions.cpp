@@ -13,6 +13,7 @@
 #include <vector>
 
 #include "batch/fit.h"
+#include "exact_arrays.h"
 #include "parallel/call_mutex.h"
 #include "parallel/thread_pool.h"
 
@@ -221,7 +222,7 @@ class ExpressionSet {
 
   template <class Value>
   static Array<Value> array_of(const std::vector<Value>& values) {
-    return Array<Value>(static_cast<py::ssize_t>(values.size()), values.data());
+    return graphopt::bindings::copied(values);
   }
 
   struct One {

@@ -6,6 +6,7 @@
 #include <vector>
 
 #include "bound_schur.h"
+#include "exact_arrays.h"
 #include "linear/block_pattern.h"
 #include "linear/conjugate_steps.h"
 #include "linear/dense_cholesky.h"
@@ -204,10 +205,7 @@ void bind_pattern(py::module_& m) {
       .def_property_readonly("values_size", &BlockPattern::values_size)
       .def_property_readonly("nbytes", &BlockPattern::nbytes)
       .def("diagonal_indices",
-           [](const BlockPattern& self) {
-             const std::vector<std::int64_t> found = self.diagonal_indices();
-             return py::array_t<std::int64_t>(static_cast<py::ssize_t>(found.size()), found.data());
-           })
+           [](const BlockPattern& self) { return graphopt::bindings::copied(self.diagonal_indices()); })
       .def_property_readonly("dims",
                              [](const py::object& self) { return view_of(pattern_of(self).dims(), self); })
       .def_property_readonly("col_ptr",

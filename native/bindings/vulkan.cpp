@@ -251,7 +251,7 @@ void bind_device(py::module_& m) {
       .def_property_readonly("is_lost", &Device::is_lost)
       .def("note_loss", &Device::note_loss, py::arg("text"), py::arg("running"))
       .def("running", &Device::running)
-      .def("break_call", &Device::break_call, py::arg("call"), py::arg("result"))
+      .def("break_call", &Device::break_call, py::arg("call"), py::arg("result"), py::arg("at") = -1)
       .def("mend_calls", &Device::mend_calls)
       .def(
           "finishes_within", [](Device& d, double seconds) { return d.wait(d.last_submitted(), seconds); },

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import tempfile
+from collections.abc import Callable
 from contextlib import nullcontext
 from pathlib import Path
 from typing import Any
@@ -37,7 +39,7 @@ def slam(
     live: int | None = None,
     device: str = "auto",
 ) -> dict[str, Any]:
-    """Run, write, and say what was found; a file that cannot be written does not keep others from it."""
+    """Run, write, and say what was found; a file that cannot be written goes to the temporary folder."""
     topics = {"images": images, "imu": imu, "depth": depth}
     is_table = imu is not None and Path(imu).is_file()
     named = {name: topic for name, topic in topics.items() if topic and not (name == "imu" and is_table)}
@@ -53,14 +55,11 @@ def slam(
     with _shown(live, f"{opened.name} ({mode})") as watch:
         found = run(opened, options, watch, world, max_frames)
     facts = _facts(opened, found, mode)
-    failed = []
-    for path, write in ((output, _write_trajectory), (save_map, _write_map)):
-        if path is None:
-            continue
-        try:
-            write(found, path)
-        except OSError as error:
-            failed.append(f"{path}: {error.strerror or error}; the file that was there stays as it was.")
+    failed = [
+        fault
+        for path, write in ((output, _write_trajectory), (save_map, _write_map))
+        if path is not None and (fault := _fault(path, write, found))
+    ]
     if len(found.stamps) >= 3:
         facts |= _errors(opened, found, truth, align or DEFAULT_ALIGNMENT[mode])
     return {**facts, "failed": failed}
@@ -78,6 +77,21 @@ def _shown(live: int | None, title: str) -> Any:
             return Watch(super().__enter__(), title)
 
     return Shown(live)
+
+
+def _fault(path: str, write: Callable[[PipelineResult, str], None], found: PipelineResult) -> str:
+    """Write a file, where that fails (a full disk) one in a folder for temporary ones; what is to be said."""
+    try:
+        write(found, path)
+        return ""
+    except OSError as error:
+        fault = f"{path}: {error.strerror or error}; the file that was there stays as it was"
+    try:
+        spare = str(Path(tempfile.mkdtemp(prefix="graphopt-")) / Path(path).name)
+        write(found, spare)
+    except OSError as error:
+        return f"{fault}, and {tempfile.gettempdir()} took none either: {error.strerror or error}."
+    return f"{fault}. What was found is in {spare}."
 
 
 def _write_trajectory(found: PipelineResult, path: str) -> None:

@@ -14,7 +14,22 @@ import numpy as np
 from slam_bridge.pipeline.options import PipelineOptions
 from slam_bridge.readers.sequence import opencv
 
+_NEAR_LEVELS, _MOSTLY = 2, 0.7
+"""Levels of the image pyramid where guesses are good, and the fraction of patches found that shows it; after
+VINS-Fusion, which takes 1 with a prediction."""
+_BACK = 0.1
+"""[px] to which the way back is found: what it is compared with is larger."""
 _HALF = 15  # of the patch that gives a corner its orientation, as in ORB
+
+
+def _moments() -> np.ndarray:
+    """(31 * 31, 2) float32 weights of a patch's first moments in x and y over a disc."""
+    offset = np.arange(-_HALF, _HALF + 1)
+    inside = (offset[:, None] ** 2 + offset**2) <= _HALF**2
+    return np.stack([offset * inside, offset[:, None] * inside], axis=-1).reshape(-1, 2).astype(np.float32)
+
+
+_MOMENTS = _moments()
 
 
 @dataclass(eq=False)
@@ -59,13 +74,53 @@ class Tracks:
         )
 
 
+@dataclass(frozen=True, eq=False)
+class Corners:
+    """Where an image has corners: peaks of the smaller eigenvalue of Shi and Tomasi's matrix."""
+
+    pixel: np.ndarray
+    """(n, 2) int64: column, row."""
+    strength: np.ndarray
+    """(n,) float32."""
+
+    @classmethod
+    def of(cls, image: np.ndarray) -> Corners:
+        """All peaks among their 7 x 7 neighbours."""
+        cv2 = opencv()
+        strength = cv2.cornerMinEigenVal(image, 5)
+        is_peak = cv2.compare(strength, cv2.dilate(strength, np.ones((7, 7), np.uint8)), cv2.CMP_GE)
+        row, column = np.divmod(np.flatnonzero(is_peak), image.shape[1])
+        return cls(np.stack([column, row], axis=1), strength[row, column])
+
+
 def follow(
-    before: np.ndarray, after: np.ndarray, pixel: np.ndarray, guess: np.ndarray, options: PipelineOptions
+    before: np.ndarray,
+    after: np.ndarray,
+    pixel: np.ndarray,
+    guess: np.ndarray,
+    options: PipelineOptions,
+    is_near: bool = False,
 ) -> tuple[np.ndarray, np.ndarray]:
     """Where pixels (n, 2) of one image are in another, from guesses (n, 2): (n, 2), and (n,) bool: found.
 
-    Found: the patch matches, inside the image, and tracked back it ends where it came from.
+    Found: the patch matches, inside the image, and tracked back it ends where it came from. is_near: guesses
+    are good to a few pixels; the coarsest levels of the pyramid are then searched only where few are found.
     """
+    if is_near and options.levels > _NEAR_LEVELS:
+        there, found = _followed(before, after, pixel, guess, options, _NEAR_LEVELS)
+        if found.sum() >= _MOSTLY * len(found):
+            return there, found
+    return _followed(before, after, pixel, guess, options, options.levels)
+
+
+def _followed(
+    before: np.ndarray,
+    after: np.ndarray,
+    pixel: np.ndarray,
+    guess: np.ndarray,
+    options: PipelineOptions,
+    levels: int,
+) -> tuple[np.ndarray, np.ndarray]:
     if not len(pixel):
         return np.zeros((0, 2)), np.zeros(0, bool)
     cv2 = opencv()
@@ -76,14 +131,18 @@ def follow(
     side = (options.window, options.window)
     rules: dict[str, Any] = {
         "winSize": side,
-        "criteria": (cv2.TERM_CRITERIA_COUNT + cv2.TERM_CRITERIA_EPS, 30, 0.01),
         "flags": cv2.OPTFLOW_USE_INITIAL_FLOW,
         "minEigThreshold": 1e-4,
     }
+    until = cv2.TERM_CRITERIA_COUNT + cv2.TERM_CRITERIA_EPS
     source = np.ascontiguousarray(pixel[:, None], np.float32)
     target = np.ascontiguousarray(start[:, None], np.float32)
-    there, ok, _ = cv2.calcOpticalFlowPyrLK(before, after, source, target, maxLevel=options.levels, **rules)
-    back, ok_back, _ = cv2.calcOpticalFlowPyrLK(after, before, there, source.copy(), maxLevel=1, **rules)
+    there, ok, _ = cv2.calcOpticalFlowPyrLK(
+        before, after, source, target, maxLevel=levels, criteria=(until, 30, 0.01), **rules
+    )
+    back, ok_back, _ = cv2.calcOpticalFlowPyrLK(
+        after, before, there, source.copy(), maxLevel=1, criteria=(until, 30, _BACK), **rules
+    )
     found = (ok[:, 0] > 0) & (ok_back[:, 0] > 0)
     found &= np.linalg.norm((back - source)[:, 0], axis=1) <= options.back_tolerance
     there = there[:, 0].astype(float)
@@ -101,25 +160,24 @@ class Detector:
         self.cell = max(8, int(np.sqrt(shape[0] * shape[1] / options.max_features)))
         self.grid = shape[0] // self.cell, shape[1] // self.cell
 
-    def detect(self, image: np.ndarray, occupied: np.ndarray) -> np.ndarray:
-        """Pixels (m, 2) of new corners; occupied (n, 2): tracks in the image."""
-        cv2 = opencv()
+    def detect(self, corners: Corners, occupied: np.ndarray) -> np.ndarray:
+        """Pixels (m, 2) of new corners among those of an image; occupied (n, 2): tracks in it."""
         size, (rows, columns) = self.cell, self.grid
-        strength = cv2.cornerMinEigenVal(image, 5)
-        peaks = strength >= cv2.dilate(strength, np.ones((7, 7), np.uint8))
-        limit = self._options.quality * float(strength[self._usable].max(initial=0.0))
-        strength = np.where(peaks & self._usable & (strength > limit), strength, 0.0)
-        cells = strength[: rows * size, : columns * size].reshape(rows, size, columns, size)
-        cells = cells.transpose(0, 2, 1, 3).reshape(rows * columns, size * size)
-        best = cells.argmax(axis=1)
-        free = cells[np.arange(len(cells)), best] > 0.0
+        usable = self._usable[corners.pixel[:, 1], corners.pixel[:, 0]]
+        pixel, strength = corners.pixel[usable], corners.strength[usable]
+        good = strength > self._options.quality * strength.max(initial=0.0)
+        cells = pixel // size
+        good &= (cells < [columns, rows]).all(axis=1)
+        is_free = np.ones((rows, columns), bool)
         taken = (occupied // size).astype(int)
         taken = taken[(taken < [columns, rows]).all(axis=1)]
-        free[taken[:, 1] * columns + taken[:, 0]] = False
-        number = np.flatnonzero(free)
-        x = (number % columns) * size + best[number] % size
-        y = (number // columns) * size + best[number] // size
-        found = np.stack([x, y], axis=1).astype(float)
+        is_free[taken[:, 1], taken[:, 0]] = False
+        good &= is_free[np.minimum(cells[:, 1], rows - 1), np.minimum(cells[:, 0], columns - 1)]
+        pixel, number = pixel[good], cells[good] @ [1, columns]
+        order = np.lexsort((-strength[good], number))
+        first = np.ones(len(order), bool)
+        first[1:] = number[order[1:]] != number[order[:-1]]
+        found = pixel[order[first]].astype(float)
         if len(occupied) and len(found):  # neighbours across the border of a cell
             near = ((found[:, None] - occupied[None]) ** 2).sum(axis=2).min(axis=1) < (0.5 * size) ** 2
             found = found[~near]
@@ -140,18 +198,13 @@ def descriptors(image: np.ndarray, pixel: np.ndarray) -> tuple[np.ndarray, np.nd
     )
     if not len(rows):
         return np.zeros((0, 32), np.uint8), rows
-    offset = np.arange(-_HALF, _HALF + 1)
-    disc = (offset[:, None] ** 2 + offset[None] ** 2) <= _HALF**2
-    patches = image[
-        row[rows, None, None] + offset[None, :, None], column[rows, None, None] + offset[None, None, :]
-    ]
-    weights = np.where(disc, patches, 0).astype(np.float32)
-    angle = np.degrees(
-        np.arctan2((weights.sum(axis=2) @ offset), (weights.sum(axis=1) @ offset))
-    )  # of the centroid, x to the right, y down
+    patches = np.lib.stride_tricks.sliding_window_view(image, (2 * _HALF + 1, 2 * _HALF + 1))
+    disc = patches[row[rows] - _HALF, column[rows] - _HALF].reshape(len(rows), -1).astype(np.float32)
+    moment = disc @ _MOMENTS
+    angle = np.degrees(np.arctan2(moment[:, 1], moment[:, 0]))  # of the centroid, x to the right, y down
     keypoints = [
-        cv2.KeyPoint(float(x), float(y), 31.0, float(a % 360.0), 1.0, 0, k)
-        for k, ((x, y), a) in enumerate(zip(pixel[rows], angle, strict=True))
+        cv2.KeyPoint(x, y, 31.0, turn, 1.0, 0, k)
+        for k, ((x, y), turn) in enumerate(zip(pixel[rows].tolist(), (angle % 360.0).tolist(), strict=True))
     ]
     kept, found = cv2.ORB_create(len(keypoints)).compute(image, keypoints)
     if found is None:

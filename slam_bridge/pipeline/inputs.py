@@ -12,12 +12,15 @@ from __future__ import annotations
 
 import threading
 from dataclasses import dataclass
+from functools import cached_property
 from typing import Any
 
 import numpy as np
 
 from slam_bridge.cameras import Rig
 from slam_bridge.imu import ImuNoise, ImuSamples
+from slam_bridge.pipeline.features import Corners
+from slam_bridge.pipeline.options import PipelineOptions
 from slam_bridge.readers.sequence import SequenceError, opencv
 
 _LONGEST = 30_000_000_000
@@ -77,12 +80,14 @@ class ImuBuffer:
                 f"add_imu: stamps have type {times.dtype} and shape {times.shape}, expected int64 "
                 f"nanoseconds."
             )
-        values = [np.array(value, float).reshape(-1, 3) for value in (gyro, acc)]
-        if not len(times) == len(values[0]) == len(values[1]):
-            raise SequenceError(
-                f"add_imu: {len(times)} stamps, {len(values[0])} samples of the gyroscope and "
-                f"{len(values[1])} of the accelerometer, expected one of each per stamp."
-            )
+        values = [np.array(value, float) for value in (gyro, acc)]
+        values = [value[None] if len(times) == 1 and value.ndim == 1 else value for value in values]
+        for name, value in zip(("gyro", "acc"), values, strict=True):
+            if value.shape != (len(times), 3):
+                raise SequenceError(
+                    f"add_imu: {len(times)} stamps, and {name} of shape {value.shape}, expected "
+                    f"({len(times)}, 3): a row per stamp."
+                )
         if not len(times):
             return
         times = times.astype(np.int64)
@@ -170,19 +175,22 @@ class Frame:
         """The first camera's image."""
         return self.images[0]
 
+    @cached_property
+    def corners(self) -> Corners:
+        """Of the first camera's image."""
+        return Corners.of(self.left)
+
 
 class FrameMaker:
     """Makes frames of images as they come; what is no image of its camera is left out."""
 
-    def __init__(self, rig: Rig, equalize: bool, depth_scale: float, complaints: Complaints):
-        self._rig, self._equalize, self._depth_scale = rig, equalize, depth_scale
-        self._complaints = complaints
+    def __init__(self, rig: Rig, options: PipelineOptions, complaints: Complaints):
+        self._rig, self._options, self._complaints = rig, options, complaints
         self._sizes: dict[int, tuple[int, ...]] = {}
-        self._missing = 0
 
     def frame(
         self,
-        stamp: int,
+        stamp: Any,
         images: tuple[Any, ...],
         depth: Any,
         stamps: Any,
@@ -192,10 +200,15 @@ class FrameMaker:
 
         Raises `SequenceError` for what is no array of pixels: that is a mistake of the program, not the data.
         """
-        if not 1 <= len(images) <= len(self._rig):
-            raise SequenceError(f"add_images: {len(images)} images, the rig has {len(self._rig)} cameras.")
+        if not images:
+            raise SequenceError(f"add_images: no images, the rig has {len(self._rig)} cameras.")
+        if depth is not None and not self._options.has_depth:
+            raise SequenceError(
+                f"add_images: a depth image, of which mode {self._options.mode!r} makes no use. Choose mode "
+                f"'rgbd', or 'rgbd-inertial'."
+            )
         offsets = [round(1e9 * camera.time_offset) for camera in self._rig]
-        moments = [stamp] * len(images) if stamps is None else [int(one) for one in stamps]
+        moments = [_nanoseconds(one) for one in ([stamp] * len(images) if stamps is None else stamps)]
         if len(moments) != len(images):
             raise SequenceError(f"add_images: {len(moments)} stamps for {len(images)} images.")
         start = moments[0] + offsets[0]
@@ -237,11 +250,13 @@ class FrameMaker:
             )
             return None
         pixels = np.ascontiguousarray(pixels)
-        return cv2.createCLAHE(3.0, (8, 8)).apply(pixels) if self._equalize else pixels
+        return cv2.createCLAHE(3.0, (8, 8)).apply(pixels) if self._options.equalize else pixels
 
     def _metres(self, depth: Any, image: np.ndarray, stamp: int) -> np.ndarray | None:
         """A depth image in metres."""
         if depth is None:
+            if self._options.has_depth:
+                self._complaints.add("frames have no depth image", stamp)
             return None
         values = np.asarray(depth)
         if values.shape != image.shape:
@@ -250,4 +265,13 @@ class FrameMaker:
             )
             return None
         scaled = values.astype(np.float32)
-        return scaled * np.float32(self._depth_scale) if values.dtype.kind in "iu" else scaled
+        return scaled * np.float32(self._options.depth_scale) if values.dtype.kind in "iu" else scaled
+
+
+def _nanoseconds(stamp: Any) -> int:
+    """A stamp; `SequenceError` where it is no whole number."""
+    if isinstance(stamp, (int, np.integer)):
+        return int(stamp)
+    raise SequenceError(
+        f"add_images: the stamp is {stamp!r}, expected whole nanoseconds: round(1e9 * seconds)."
+    )

@@ -130,11 +130,12 @@ class KeyframeMaker:
         tracks.landmark[:] = landmark
         return tracks.keep(np.isfinite(tracks.ray[:, 0]))
 
-    def detected(self, image: np.ndarray, tracks: Tracks) -> Tracks:
+    def detected(self, frame: Frame, tracks: Tracks) -> Tracks:
         """The tracks, and new corners where there were none."""
         if self._detector is None:
-            self._detector = Detector(image.shape[:2], self._usable(image.shape[:2]), self._options)
-        pixel = self._detector.detect(image, tracks.pixel)
+            shape = frame.left.shape
+            self._detector = Detector(shape, self._usable(shape), self._options)
+        pixel = self._detector.detect(frame.corners, tracks.pixel)
         return self._thinned(tracks).joined(self.tracks_of(pixel, np.full(len(pixel), -1)))
 
     def _thinned(self, tracks: Tracks) -> Tracks:
@@ -168,7 +169,7 @@ class KeyframeMaker:
 
         motion: body_T_later (7,) after so many nanoseconds, for images that are not of one moment.
         """
-        tracks = self.detected(frame.left, tracks)
+        tracks = self.detected(frame, tracks)
         count = len(tracks)
         points, parallax = np.zeros((count, 3)), np.zeros(count)
         others, depth = {}, None

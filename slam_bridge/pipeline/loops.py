@@ -20,6 +20,7 @@ from graphopt.geometry import SE3
 from slam_bridge.cameras import Rig
 from slam_bridge.map import Map
 from slam_bridge.pipeline.features import Detector, matched
+from slam_bridge.pipeline.inputs import Frame
 from slam_bridge.pipeline.options import PipelineOptions
 from slam_bridge.pipeline.places import Place, PlaceIndex, common, look
 from slam_bridge.pipeline.tracking import Recognised
@@ -32,6 +33,7 @@ from slam_bridge.problems import (
 
 _POSITION_SIGMA, _ROTATION_SIGMA, _SCALE_SIGMA = 0.05, 0.01, 0.01
 """Of a loop, as of the links of the essential graph [m, rad, none]."""
+_NO_PIXELS = np.zeros((0, 2))
 _DENSE = 4
 """So many times the corners of a frame are described where a place is to be recognised: 1000 in ORB-SLAM3."""
 _NEIGHBOURS = 10
@@ -78,12 +80,12 @@ class Loops:
         self.found: list[Loop] = []
         self._pause = 0
 
-    def look(self, image: np.ndarray, keyframe: int, stamp: int, pixel: np.ndarray) -> Place:
-        """Describe a view with tracks (n, 2)."""
+    def look(self, frame: Frame, keyframe: int = -1, pixel: np.ndarray = _NO_PIXELS) -> Place:
+        """Describe a frame with tracks (n, 2); of a keyframe, if it is one."""
         if self._detector is None:
             dense = replace(self._options, max_features=_DENSE * self._options.max_features)
-            self._detector = Detector(image.shape[:2], np.ones(image.shape[:2], bool), dense)
-        return look(image, self._detector, keyframe, stamp, pixel)
+            self._detector = Detector(frame.left.shape, np.ones(frame.left.shape, bool), dense)
+        return look(frame, self._detector, keyframe, pixel)
 
     def restore(self) -> None:
         """Index the keyframes whose features came with the map; they are older than whatever comes."""

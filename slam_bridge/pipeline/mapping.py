@@ -21,6 +21,8 @@ import numpy as np
 
 from graphopt.geometry import SE3
 from slam_bridge.map import Map
+from slam_bridge.marginal_prior import STATE_COLUMNS
+from slam_bridge.pipeline.inputs import Frame
 from slam_bridge.pipeline.keyframes import View
 from slam_bridge.pipeline.loops import Loops
 from slam_bridge.pipeline.options import PipelineOptions
@@ -28,6 +30,7 @@ from slam_bridge.pipeline.places import Place
 from slam_bridge.pipeline.tracking import Tracker
 from slam_bridge.pipeline.trajectory import FrameLog
 from slam_bridge.problems import (
+    FrameState,
     InitializationOptions,
     Result,
     full_inertial_ba,
@@ -97,7 +100,7 @@ class Mapper:
         self._next_start = 0
         """Earliest stamp of the next trial [ns]."""
         self._refinements = list(options.refine_seconds)
-        self._queue: queue.Queue[tuple[View, np.ndarray] | None] = queue.Queue(options.max_queue)
+        self._queue: queue.Queue[tuple[View, Frame] | None] = queue.Queue(options.max_queue)
         self._error: BaseException | None = None
         self._thread: threading.Thread | None = None
         if not options.single_thread:
@@ -106,17 +109,17 @@ class Mapper:
 
     # ---------------------------------------------------------------- thread
 
-    def submit(self, view: View, image: np.ndarray) -> None:
-        """Hand over a keyframe and its left image; waits while `max_queue` of them wait.
+    def submit(self, view: View, frame: Frame) -> None:
+        """Hand over a keyframe; waits while `max_queue` of them wait.
 
         Raises what mapping failed with.
         """
         self._raise()
         begin = time.perf_counter()
         if self._thread is None:
-            self._process(view, image)
+            self._process(view, frame)
         else:
-            self._queue.put((view, image))
+            self._queue.put((view, frame))
         self.waited += time.perf_counter() - begin
 
     def wait(self) -> None:
@@ -149,7 +152,7 @@ class Mapper:
 
     # ---------------------------------------------------------------- one keyframe
 
-    def _process(self, view: View, image: np.ndarray) -> None:
+    def _process(self, view: View, frame: Frame) -> None:
         options = self._options
         if options.is_inertial and not self._tracker.is_inertial:
             self._start_inertial(view.stamp)
@@ -157,11 +160,9 @@ class Mapper:
         if self._started_at is not None and self._refinements:
             if 1e-9 * (view.stamp - self._started_at) >= self._refinements[0]:
                 self._refinements.pop(0)
-                with self.turns.alone():
-                    self._whole("refinement")
-                    self._tracker.moved()
+                self._whole("refinement")
         self._cull_keyframe()
-        place = self._loops.look(image, view.keyframe, view.stamp, view.pixel)
+        place = self._loops.look(frame, view.keyframe, view.pixel)
         may_close = self._tracker.is_inertial or not options.is_inertial
         if self._loops.find(place, may_close):
             with self.turns.alone():
@@ -267,53 +268,52 @@ class Mapper:
         if stamp < self._next_start:
             return
         self._next_start = stamp + int(1e9 * options.keyframe_seconds)
+        started, trial, size, newest = time.perf_counter(), world, 1.0, int(frames.ids[-1])
+        initial = InitializationOptions(with_scale=not options.is_metric)
+        if initial.with_scale:
+            trial = world.snapshot()
+            size = self._scale_of(trial, initial)
+            move_bodies(trial, size)
+        later = options.solve.with_changes(iterations=20, update=False)
+        found = inertial_initialization(trial, initial=initial, options=later)
+        self.steps.append(
+            {
+                "step": "inertial initialization",
+                "stamp": stamp,
+                "seconds": time.perf_counter() - started,
+                "refused": found.refused,
+                "scale": float(found.extra["scale"]),
+            }
+        )
+        if not found.is_usable:
+            return
+        factor = float(found.extra["scale"])
         with self.turns.alone():
-            started = time.perf_counter()
-            before = frames["world_T_body"].copy()
-            initial = InitializationOptions(with_scale=not options.is_metric)
-            if initial.with_scale:
-                self._place_bodies(initial)
-            found = inertial_initialization(
-                world,
-                initial=initial,
-                options=options.solve.with_changes(iterations=20),
-            )
-            self.steps.append(
-                {
-                    "step": "inertial initialization",
-                    "stamp": stamp,
-                    "seconds": time.perf_counter() - started,
-                    "refused": found.refused,
-                    "scale": float(found.extra["scale"]),
-                }
-            )
-            if not found.is_usable:
-                frames["world_T_body"][:] = before
-                return
-            factor = float(found.extra["scale"])
+            move_bodies(world, size)
+            found.write_to(world)
+            pass_on_states(world, newest)
             self._log.scale(factor)
             self._tracker.rescaled(factor)
             self._tracker.is_inertial = True
-            self._started_at = stamp
+        self._started_at = stamp
 
-    def _place_bodies(self, initial: InitializationOptions) -> None:
-        """Move the bodies of a map of unknown unit: the lever arm to the camera is known in metres.
+    @staticmethod
+    def _scale_of(world: Map, initial: InitializationOptions) -> float:
+        """Metres per unit of a map in which levers were taken for metres; 1 where none fits.
 
-        With s metres per unit they are at position_cam - R lever / s; s is found by iterating.
+        Bodies are at position_cam - R lever / s: s is found by iterating.
         """
-        world = self._world
         chain, links = imu_chain(world)
         rows, imu = world.keyframes.rows(chain), [world.preintegrated[link] for link in links]
-        poses = world.keyframes["world_T_body"][rows]
-        lever = np.tile(world.rig[0].body_T_cam[:3], (len(poses), 1))  # type: ignore[index]
-        arm = np.asarray(SE3(poses).rotation.act(lever))
-        cameras = poses[:, :3] + arm
+        placed, arm, size = world.keyframes["world_T_body"][rows], _arms(world)[rows], 1.0
+        cameras = placed[:, :3] + arm
         for _ in range(3):
-            start = initialize(poses, imu, initial)
+            start = initialize(placed, imu, initial)
             if not 1e-3 < start.scale < 1e3:
                 break
-            poses[:, :3] = cameras - arm / start.scale
-        world.keyframes["world_T_body"][rows] = poses
+            size = start.scale
+            placed[:, :3] = cameras - arm / size
+        return size
 
     def finish(self) -> str:
         """Wait for all keyframes, then optimize the whole map; what the motion did not show, or nothing."""
@@ -337,10 +337,61 @@ class Mapper:
         )
 
     def _whole(self, step: str) -> Result:
-        options = self._options.solve.with_changes(iterations=20)
+        """Optimize the whole map; tracking waits while the result is written."""
+        options = self._options.solve.with_changes(iterations=20, update=False)
         solve = full_inertial_ba if self._tracker.is_inertial else global_ba
         found = solve(self._world, options=options)
-        self._drop(found)
+        with self.turns.alone(), self._world.lock:
+            if found.is_usable:
+                write_with_newer(self._world, found)
+            self._drop(found)
+            self._tracker.moved()
         size = len(found.keyframes)
         self.steps.append({"step": step, "seconds": found.seconds["total"], "keyframes": size})
         return found
+
+
+def _arms(world: Map) -> np.ndarray:
+    """(k, 3) from each keyframe's body to its first camera, in the world's axes."""
+    assert world.rig is not None
+    poses = world.keyframes["world_T_body"]
+    return np.asarray(SE3(poses).rotation.act(np.tile(world.rig[0].body_T_cam[:3], (len(poses), 1))))
+
+
+def move_bodies(world: Map, size: float) -> None:
+    """Bodies of a map of unknown unit, in which levers were taken for metres: of so many metres per unit."""
+    if size != 1.0:
+        world.keyframes["world_T_body"][:, :3] += _arms(world) * (1.0 - 1.0 / size)
+
+
+def pass_on_states(world: Map, last: int) -> None:
+    """Velocity and biases of the keyframes newer than `last`, as the IMU says from one to the next."""
+    with world.lock:
+        frames = world.keyframes
+        for link, first, second in zip(world.imu.ids, world.imu["first"], world.imu["second"], strict=True):
+            if second > last:
+                before, now = frames.rows([first, second])
+                state = FrameState(*(frames[name][before] for name in STATE_COLUMNS))
+                state = state.predicted(world.preintegrated[int(link)], world.gravity)
+                for name in STATE_COLUMNS[1:]:
+                    frames[name][now] = getattr(state, name)
+
+
+def write_with_newer(world: Map, found: Result) -> None:
+    """Write a result into the map; keyframes newer than its last move as that one does, with their landmarks.
+
+    Thus what was added while it was computed stays where it is seen (ORB-SLAM3: `RunGlobalBundleAdjustment`).
+    """
+    frames, last = world.keyframes, int(found.keyframes.ids[-1])
+    newer = frames.ids > last
+    if last not in frames or not newer.any():
+        found.write_to(world)
+        return
+    before = SE3(frames["world_T_body"][frames.rows(last)].copy())
+    found.write_to(world)
+    motion = SE3(frames["world_T_body"][frames.rows(last)].copy()) * before.inverse()
+    frames["world_T_body"][newer] = np.asarray((motion * SE3(frames["world_T_body"][newer])).storage)
+    frames["velocity"][newer] = np.asarray(motion.rotation.act(frames["velocity"][newer]))
+    fresh = ~np.isin(world.landmarks.ids, found.landmarks)
+    points = world.landmarks["position"]
+    points[fresh] = np.asarray(motion.act(points[fresh]))

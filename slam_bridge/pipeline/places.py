@@ -20,6 +20,7 @@ from itertools import chain
 import numpy as np
 
 from slam_bridge.pipeline.features import Detector, descriptors, matched, nearest
+from slam_bridge.pipeline.inputs import Frame
 
 SAMPLE = 64
 """Descriptors of a keyframe in the index, at most."""
@@ -57,13 +58,11 @@ class Place:
         return self.descriptor[: self.num_tracks]
 
 
-def look(image: np.ndarray, detector: Detector, keyframe: int, stamp: int, pixel: np.ndarray) -> Place:
+def look(frame: Frame, detector: Detector, keyframe: int, pixel: np.ndarray) -> Place:
     """Describe a view: its tracks (n, 2), and what a detector finds beside them."""
-    found, rows = descriptors(image, pixel)
-    beside = detector.detect(image, pixel)
-    more, rows_beside = descriptors(image, beside)
-    everything = np.concatenate([pixel[rows], beside[rows_beside]])
-    return Place(keyframe, stamp, np.concatenate([found, more]), everything, len(found))
+    everything = np.concatenate([pixel, detector.detect(frame.corners, pixel)])
+    found, rows = descriptors(frame.left, everything)
+    return Place(keyframe, frame.stamp, found, everything[rows], int((rows < len(pixel)).sum()))
 
 
 class PlaceIndex:

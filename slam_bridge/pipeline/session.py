@@ -45,23 +45,24 @@ class Session:
             self.tracker.status = Status.LOST
             self.tracker.is_inertial = options.is_inertial and not options.localization and _is_upright(world)
 
-    def process(self, frame: Frame) -> None:
-        """Take a frame."""
+    def process(self, frame: Frame) -> Status:
+        """Take a frame; what tracking did with it."""
         tracker = self.tracker
         with self.mapper.turns.frame():
+            if frame.stamp < tracker.last_stamp:
+                return tracker.look_aside(frame)
             view = tracker.process(frame)
             if tracker.status is Status.LOST:
-                here = self.loops.look(frame.left, -1, frame.stamp, np.zeros((0, 2)))
-                found = self.loops.recognised(here)
+                found = self.loops.recognised(self.loops.look(frame))
                 view = None if found is None else tracker.relocalized(frame, found)
             elif self.options.localization and tracker.needs_landmarks(frame.stamp):
-                here = self.loops.look(frame.left, -1, frame.stamp, np.zeros((0, 2)))
-                found = self.loops.visible(here, tracker.pose(), tracker.reference)
+                found = self.loops.visible(self.loops.look(frame), tracker.pose(), tracker.reference)
                 tracker.looked(frame.stamp)
                 if found is not None:
                     tracker.show(found, frame.stamp)
         if view is not None:
-            self.mapper.submit(view, frame.left)
+            self.mapper.submit(view, frame)
+        return tracker.status
 
     def lost_for(self, stamp: int) -> float:
         """Seconds since tracking was lost."""

@@ -40,8 +40,10 @@ from slam_bridge.readers.sequence import SequenceError
 
 _STATUSES = tuple(Status)
 _LATE = "frames waited for IMU samples that came later than the next frame"
+_RECENT = 256
+"""Frames back to which a repeated one is known as one."""
 _PAUSE = 1_000_000_000
-"""[ns] between frames that is worth a note."""
+"""[ns] between frames that is worth a note, and by which a frame may be late."""
 Watch = Callable[[int, "Slam"], None]
 
 
@@ -67,7 +69,8 @@ class Slam:
         Raises `SequenceError` where the mode needs cameras or noise that are not there, `OptionError` for a
         map without features or of other cameras.
         """
-        self.options = options = options or PipelineOptions()
+        self.options = options = PipelineOptions() if options is None else options
+        _refuse_kinds(rig, options, map, noise)
         known = rig if isinstance(rig, Calibration) else Calibration(rig=Rig.of(rig))
         self._correction = known.imu
         noise = noise or known.noise
@@ -80,10 +83,11 @@ class Slam:
                 f"without."
             )
         cameras = _of_mode(known.rig, options)
+        self._num_given = len(known.rig)
         self.complaints = Complaints()
         imu = ImuBuffer(noise, self.complaints)
         self.sensors = Sensors(cameras, noise, gravity or known.gravity or 9.81, imu)
-        self._frames = FrameMaker(cameras, options.equalize, options.depth_scale, self.complaints)
+        self._frames = FrameMaker(cameras, options, self.complaints)
         if map is not None:
             _refuse_map(map, cameras)
         elif options.localization:
@@ -91,7 +95,7 @@ class Slam:
         self._others: list[Session] = []
         self.session = Session(self.sensors, options, self._others, map)
         self._watch = watch
-        self._stamps, self._codes, self._spent = array("q"), array("b"), array("d")
+        self._stamps, self._codes, self._spent = array("q"), array("b"), array("f")
         self._latencies = Latencies()
         self._num_frames = self._num_dropped = 0
         self._last_in = self._last_done = np.iinfo(np.int64).min
@@ -101,7 +105,7 @@ class Slam:
         """Seconds that tracking waited for mapping."""
         self._inbox: list[tuple[int, Frame]] = []
         self._changed = threading.Condition()
-        self._is_stopping = self._is_over = False
+        self._is_stopping = self._is_over = self._is_blind = False
         self._error: BaseException | None = None
         self._started: float | None = None
         self._messages: list[str] = []
@@ -176,9 +180,18 @@ class Slam:
         self._refuse_end()
         arrived = time.perf_counter()
         self._started = arrived if self._started is None else self._started
-        images = images[: len(self.sensors.rig)]
-        frame = self._frames.frame(int(stamp), images, depth, stamps, arrived)
-        if frame is None or not self._is_new(frame.stamp):
+        if len(images) > self._num_given:
+            raise SequenceError(
+                f"add_images: {len(images)} images, the calibration has {self._num_given} cameras. Depth "
+                "images are given as depth=."
+            )
+        count = len(self.sensors.rig)  # one camera of a mode that takes no more
+        stamps = None if stamps is None else list(stamps)[:count]
+        frame = self._frames.frame(stamp, images[:count], depth, stamps, arrived)
+        if frame is None:
+            self._note_blind(int(stamp if stamps is None else stamps[0]))
+            return False
+        if not self._is_new(frame.stamp):
             return False
         for camera in range(len(images), len(self.sensors.rig)):
             self.complaints.add(f"frames have no image of camera {camera}", frame.stamp)
@@ -193,15 +206,25 @@ class Slam:
         self._raise()
         return True
 
+    def _note_blind(self, stamp: int) -> None:
+        """Count a frame without an image that tracking could use; stamp [ns] of the first camera."""
+        with self._changed:
+            moment = stamp + round(1e9 * self.sensors.rig[0].time_offset)
+            self._num_frames += 1
+            self._is_blind = True
+            self._note(moment, Status.BLIND, 0.0)
+
     def _is_new(self, stamp: int) -> bool:
-        """The frame's stamp fits behind those that were tracked."""
+        """The frame is none that was there already, and not too late."""
         with self._changed:
             waiting = [one for one, _ in self._inbox]
-            if stamp in waiting or stamp == self._last_done:
+            if stamp in waiting or stamp in self._stamps[-_RECENT:]:
                 self.complaints.add("frames with a stamp that was there already were left out", stamp)
                 return False
-            if stamp < self._last_done:
-                self.complaints.add("frames came after later ones had been tracked, and were left out", stamp)
+            if stamp < self._last_done - _PAUSE:
+                self.complaints.add(
+                    "frames came more than 1 s after later ones had been tracked, and were left out", stamp
+                )
                 return False
             if stamp < self._last_in:
                 self.complaints.add("frames came out of order", stamp)
@@ -251,7 +274,7 @@ class Slam:
         stamp, frame = self._inbox.pop(0)
         if self.options.is_inertial and not self.sensors.imu.covers(stamp):
             self.complaints.add("frames were tracked without the IMU, whose samples did not come", stamp)
-        self._last_done = stamp
+        self._last_done = max(self._last_done, stamp)
         self._changed.notify_all()
         return frame
 
@@ -282,12 +305,13 @@ class Slam:
     def _take(self, frame: Frame) -> None:
         begin, waited = time.perf_counter(), self.mapper.waited
         session, options = self.session, self.options
-        session.process(frame)
+        status = session.process(frame)
         waited = self.mapper.waited - waited
         now = time.perf_counter()
         self.waited += waited
         self._latencies.add(now - frame.arrived)
-        self._note(frame.stamp, session.tracker.status, now - begin - waited)
+        self._is_blind = False
+        self._note(frame.stamp, status, now - begin - waited)
         self.sensors.imu.forget_before(session.tracker.oldest_needed)
         if session.lost_for(frame.stamp) > options.lost_seconds and not options.localization:
             self._begin_anew(frame.stamp)
@@ -295,9 +319,10 @@ class Slam:
             self._watch(len(self._stamps) - 1, self)
 
     def _note(self, stamp: int, status: Status, seconds: float) -> None:
-        self._stamps.append(stamp)
-        self._codes.append(_STATUSES.index(status))
-        self._spent.append(seconds)
+        with self._changed:
+            self._stamps.append(stamp)
+            self._codes.append(_STATUSES.index(status))
+            self._spent.append(seconds)
 
     def _begin_anew(self, stamp: int) -> None:
         """Put the present map aside and begin another one."""
@@ -322,15 +347,16 @@ class Slam:
         session = self.session
         with self._changed:
             counts = self._num_frames, self._num_dropped, len(self._inbox)
-            stamp = int(self._last_done) if len(self._stamps) else None
+            stamp = int(self._last_done) if self._latencies.summary().count else None
+            is_blind = self._is_blind
         tracker, pose = session.tracker, None
         with session.world.lock:
-            if tracker.has_pose and tracker.reference in session.world.keyframes:
+            if not is_blind and tracker.has_pose and tracker.reference in session.world.keyframes:
                 pose = tracker.pose()
             sizes = len(session.world.keyframes), len(session.world.landmarks)
         return SlamState(
             stamp,
-            tracker.status,
+            Status.BLIND if is_blind else tracker.status,
             pose,
             self.options.is_metric or tracker.is_inertial,
             *counts,
@@ -361,7 +387,7 @@ class Slam:
         session = max((*self._others, self.session), key=lambda one: len(one.log))
         stamps, poses, refused = self._finished(session)
         now = time.perf_counter()
-        spent = np.array(self._spent)
+        spent = np.array(self._spent, float)
         return PipelineResult(
             stamps,
             poses,
@@ -387,8 +413,10 @@ class Slam:
             if len(session.log):
                 session.tracker.look_back()
         stamps, poses = session.log.poses(session.world)
+        if not len(self._stamps):
+            return stamps, poses, "no frames were given."
         if not len(stamps):
-            starting = self.session.tracker.status is Status.STARTING or not len(self._stamps)
+            starting = self.session.tracker.status is Status.STARTING
             why = Status.STARTING.value if starting else "no place of the map was recognised"
             return (
                 stamps,
@@ -439,10 +467,27 @@ class Slam:
             raise self._error
 
 
+def _refuse_kinds(rig: Any, options: Any, world: Any, noise: Any) -> None:
+    """`OptionError` for arguments of another kind than they should be, with how to make that."""
+    for name, value, kinds, way in (
+        ("rig", rig, (Calibration, Rig, Camera, list, tuple), 'read_calibration("camchain.yaml")'),
+        ("options", options, (PipelineOptions,), 'PipelineOptions(mode="stereo")'),
+        ("map", world, (Map, type(None)), 'Map.load("map.vib")'),
+        ("noise", noise, (ImuNoise, type(None)), "ImuNoise(gyro_noise, acc_noise, gyro_walk, acc_walk)"),
+    ):
+        if not isinstance(value, kinds):
+            raise OptionError(f"Slam: {name} is {value!r}, expected {kinds[0].__name__}, as {way} makes.")
+
+
 def _of_mode(rig: Rig, options: PipelineOptions) -> Rig:
     """The cameras that a mode uses. Without an IMU a mono map knows no lever arm: the camera is the body."""
     if options.is_stereo and len(rig) < 2:
         raise SequenceError("the rig has 1 camera, a stereo mode needs two. Choose mode 'mono'.")
+    if options.is_stereo and not max(np.ptp([camera.body_T_cam[:3] for camera in rig], axis=0)) > 0.0:
+        raise SequenceError(
+            "all cameras of the rig are at the same place, a stereo mode needs a baseline. Check their "
+            "body_T_cam (T_cam_imu, T_cn_cnm1 of Kalibr), or choose mode 'mono'."
+        )
     cameras = list(rig) if options.is_stereo else [rig[0]]
     if options.mode == "mono":
         identity = np.array(SE3.identity_storage, float)

@@ -59,6 +59,8 @@ class Status(Enum):
     BRIDGING = "too few landmarks; the IMU says where the frame is"
     LOST = "lost; looking for a place seen before"
     SKIPPED = "left out, because tracking was busy"
+    BLIND = "the first camera gave no image of its size"
+    LATE = "came after later frames, whose landmarks it does not show"
 
 
 @dataclass(frozen=True, eq=False)
@@ -102,7 +104,8 @@ class Tracker:
         """The IMU is initialized: the mapper says so."""
         self.reference = -1
         """Last keyframe."""
-        self._reference_stamp = self._last_stamp = 0
+        self._reference_stamp = self.last_stamp = 0
+        """[ns] of the last keyframe, and of the last frame."""
         self.reference_T_body = _IDENTITY.copy()
         """(7,) of the last frame."""
         self.step = _IDENTITY.copy()
@@ -130,7 +133,7 @@ class Tracker:
     def process(self, frame: Frame) -> View | None:
         """Take one frame; the view of a new keyframe that mapping should see."""
         view = self._start(frame) if self.status is Status.STARTING else self._track(frame)
-        self.image, self._last_stamp = frame.left, frame.stamp
+        self.image, self.last_stamp = frame.left, frame.stamp
         return view
 
     @property
@@ -141,7 +144,7 @@ class Tracker:
             if self.reference >= 0
             else self._first[0]
             if self._first
-            else self._last_stamp
+            else self.last_stamp
         )
 
     @property
@@ -182,7 +185,7 @@ class Tracker:
         """
         now = np.asarray((SE3(anchor).inverse() * SE3(pose)).storage)
         self.step = np.asarray((SE3(self.reference_T_body).inverse() * SE3(now)).storage)
-        self.reference_T_body, self._step_seconds = now, 1e-9 * (stamp - self._last_stamp)
+        self.reference_T_body, self._step_seconds = now, 1e-9 * (stamp - self.last_stamp)
 
     def motion_in(self, lag: int) -> np.ndarray:
         """body_T_later (7,) after a lag [ns], if the body goes on as it did between the last two frames."""
@@ -217,7 +220,7 @@ class Tracker:
                 return Predicted(np.asarray(pose), anchor, previous, measured, prior)
         state = self._state_of(self.reference)
         last, step = SE3(state.world_T_body) * SE3(self.reference_T_body), self.step.copy()
-        recent = self._measured(self._last_stamp, stamp, state)
+        recent = self._measured(self.last_stamp, stamp, state)
         if recent is not None:
             step[3:] = recent.delta_rotation
         return Predicted(np.asarray((last * SE3(step)).storage), state.world_T_body)
@@ -233,7 +236,7 @@ class Tracker:
         if self.optimized == self.reference or self._prior is None or self._state is None:
             self.optimized = -1
             return self._state_of(self.reference), self._reference_stamp, None
-        return self._state, self._last_stamp, self._prior
+        return self._state, self.last_stamp, self._prior
 
     def _state_of(self, keyframe: int) -> FrameState:
         with self._world.lock:
@@ -251,6 +254,10 @@ class Tracker:
 
     def _follow(self, image: np.ndarray, predicted: np.ndarray) -> None:
         """Move the tracks to this image; those that are lost go."""
+        self._carry(image, self._expected(predicted), is_near=True)
+
+    def _expected(self, predicted: np.ndarray) -> np.ndarray:
+        """Pixels (n, 2) of the tracks from a pose (7,); without a landmark they only turn."""
         tracks, camera = self.tracks, self._rig[0]
         points, known = self._landmarks(tracks)
         last = SE3(self._keyframe_pose(self.reference)) * SE3(self.reference_T_body)
@@ -259,12 +266,32 @@ class Tracker:
             turn = world_T_cam.rotation.inverse() * camera_pose(np.asarray(last.storage), camera).rotation
             local = turned(turn, tracks.ray)
             local[known] = placed(world_T_cam.inverse(), points[known])
-            guess = camera.project(local)
-        self._carry(image, guess)
+            return camera.project(local)
 
-    def _carry(self, image: np.ndarray, guess: np.ndarray) -> None:
+    def look_aside(self, frame: Frame) -> Status:
+        """Take a frame that is older than the last one: its pose from the landmarks that both show."""
+        if self.status is not Status.TRACKING:
+            return Status.LATE
+        start = np.array((SE3(self.pose()) * SE3(self.motion_in(frame.stamp - self.last_stamp))).storage)
+        guess = self._expected(start)
+        pixel, found = follow(self.image, frame.left, self.tracks.pixel, guess, self._options, is_near=True)
+        with self._world.lock:
+            points, known = self._landmarks(self.tracks)
+            anchor = self._keyframe_pose(self.reference)
+        rows = np.flatnonzero(known & found)
+        if len(rows) < self._options.min_inliers:
+            return Status.LATE
+        seen = FrameObservations.of(points[rows], pixel[rows], sigma=self._options.sigma)
+        there = pose_optimization(self._rig, start, seen, graph=self._graph)
+        if not there.is_usable or there.num_inliers < self._options.min_inliers:
+            return Status.LATE
+        relative = (SE3(anchor).inverse() * SE3(there.keyframes.world_T_body[0])).storage
+        self._log.add(frame.stamp, self.reference, np.array(relative))
+        return Status.TRACKING
+
+    def _carry(self, image: np.ndarray, guess: np.ndarray, is_near: bool = False) -> None:
         """Follow the tracks from the last image into this one."""
-        pixel, found = follow(self.image, image, self.tracks.pixel, guess, self._options)
+        pixel, found = follow(self.image, image, self.tracks.pixel, guess, self._options, is_near)
         tracks = replace(self.tracks, pixel=pixel, age=self.tracks.age + 1).keep(found)
         tracks.ray = rays_of(self._rig[0], tracks.pixel, self._options.widest)
         self.tracks = tracks.keep(np.isfinite(tracks.ray[:, 0]))
@@ -413,14 +440,15 @@ class Tracker:
         if self._first is not None:
             self._carry(frame.left, self.tracks.pixel.copy())
         if self._first is None or len(self.tracks) < self._options.keyframe_features:
-            self.tracks = self.maker.detected(frame.left, Tracks.none())
-            self._first, self._waiting = (stamp, replace(self.tracks, pixel=self.tracks.pixel.copy())), []
+            self._waiting = []
+            self._begin_with(frame, Tracks.none())
             return None
         first_stamp, first = self._first
         pose = self._two_view_pose(first)
         if pose is None and self._moved_since(first) > _FAR_ENOUGH * self._options.keyframe_parallax / 460.0:
-            self._first = None  # more parallax than that makes no better start: begin with this frame
-            return self._start_mono(frame)
+            self._waiting.append(self._first)  # more parallax than that makes no better start
+            self._begin_with(frame, self.tracks)
+            return None
         if pose is None:
             self._waiting.append((stamp, self.tracks))
             if len(self._waiting) > _MOST_WAITING:
@@ -438,6 +466,11 @@ class Tracker:
         self._log.add(stamp, view.keyframe, _IDENTITY.copy())
         return view
 
+    def _begin_with(self, frame: Frame, tracks: Tracks) -> None:
+        """Take a frame as the first of the two that start a mono map; tracks: that are known in it."""
+        self.tracks = self.maker.detected(frame, tracks)
+        self._first = frame.stamp, replace(self.tracks, pixel=self.tracks.pixel.copy())
+
     def look_back(self) -> None:
         """Poses of the frames that waited for a mono map to start, from the landmarks it began with."""
         if not self._waiting:
@@ -446,18 +479,22 @@ class Tracker:
         with self._world.lock:
             rows = self._world.landmarks.find(landmark)
             ids, points = ids[rows >= 0], self._world.landmarks["position"][rows[rows >= 0]]
-        pose = self._keyframe_pose(self._origin)
-        anchor = SE3(pose).inverse()
-        for stamp, tracks in self._waiting:
-            known = np.flatnonzero(np.isin(tracks.ids, ids))
-            if len(known) < self._options.min_inliers:
-                continue
-            shown = points[np.searchsorted(ids, tracks.ids[known])]
-            seen = FrameObservations.of(shown, tracks.pixel[known], sigma=self._options.sigma)
-            found = pose_optimization(self._rig, pose, seen, graph=self._graph)
-            if found.is_usable and found.num_inliers >= self._options.min_inliers:
-                pose = found.keyframes.world_T_body[0]
-                self._log.add(stamp, self._origin, np.array((anchor * SE3(pose)).storage))
+        start, stamp_of_origin = self._keyframe_pose(self._origin), self._log.stamp_of(self._origin)
+        anchor = SE3(start).inverse()
+        in_order = sorted(self._waiting, key=lambda one: one[0])
+        early = [one for one in in_order if one[0] < stamp_of_origin]
+        for waiting in (early[::-1], in_order[len(early) :]):
+            pose = start
+            for stamp, tracks in waiting:
+                known = np.flatnonzero(np.isin(tracks.ids, ids))
+                if len(known) < self._options.min_inliers:
+                    continue
+                shown = points[np.searchsorted(ids, tracks.ids[known])]
+                seen = FrameObservations.of(shown, tracks.pixel[known], sigma=self._options.sigma)
+                found = pose_optimization(self._rig, pose, seen, graph=self._graph)
+                if found.is_usable and found.num_inliers >= self._options.min_inliers:
+                    pose = found.keyframes.world_T_body[0]
+                    self._log.add(stamp, self._origin, np.array((anchor * SE3(pose)).storage))
         self._waiting = []
 
     def _moved_since(self, first: Tracks) -> float:

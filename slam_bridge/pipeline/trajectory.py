@@ -9,21 +9,71 @@ so that the trajectory passes through both, however far a loop or a bundle adjus
 
 from __future__ import annotations
 
-from array import array
+import os
+import struct
+import tempfile
+from typing import IO
 
 import numpy as np
 
 from graphopt.geometry import SE3
 from slam_bridge.map import Map
 
+_FRAME = np.dtype([("stamp", np.int64), ("keyframe", np.int64), ("keyframe_T_frame", float, 7)])
+_HELD = 8192 * _FRAME.itemsize
+"""Bytes of frames in memory, before they go to a temporary file: memory does not grow with time."""
+
+
+class _Frames:
+    """Records of frames in the order of their coming."""
+
+    def __init__(self) -> None:
+        self._recent, self._limit = bytearray(), _HELD
+        self._file: IO[bytes] | None = None
+        self._written = 0
+        """Bytes in the file."""
+
+    def __del__(self) -> None:
+        if self._file is not None:
+            self._file.close()
+
+    def __len__(self) -> int:
+        return (self._written + len(self._recent)) // _FRAME.itemsize
+
+    def append(self, stamp: int, keyframe: int, keyframe_T_frame: np.ndarray) -> None:
+        """Add a frame."""
+        self._recent += struct.pack("=qq7d", stamp, keyframe, *keyframe_T_frame.tolist())
+        if len(self._recent) >= self._limit:
+            self._write()
+
+    def _write(self) -> None:
+        """Move what is in memory to the file; where the disk is full it stays."""
+        try:
+            self._file = self._file or tempfile.TemporaryFile(prefix="graphopt-", buffering=0)
+            done = 0
+            while done < len(self._recent):
+                done += os.pwrite(self._file.fileno(), self._recent[done:], self._written + done)
+        except OSError:
+            self._limit = 2 * len(self._recent)
+            return
+        self._written += len(self._recent)
+        self._recent, self._limit = bytearray(), _HELD
+
+    def all(self) -> np.ndarray:
+        """(n,) records, a copy."""
+        written = b"" if self._file is None else os.pread(self._file.fileno(), self._written, 0)
+        return np.frombuffer(written + bytes(self._recent), _FRAME).copy()
+
+    def replace(self, frames: np.ndarray) -> None:
+        """Take other records (n,) instead."""
+        self._recent, self._written = bytearray(frames.tobytes()), 0
+
 
 class FrameLog:
     """Frames with a pose relative to a keyframe, and keyframes that have left the map."""
 
     def __init__(self) -> None:
-        self._stamps, self._keyframes = array("q"), array("q")
-        self._relative = array("d")
-        """7 numbers per frame."""
+        self._frames = _Frames()
         self._parents: dict[int, tuple[int, np.ndarray]] = {}
         self._stamp_of: dict[int, int] = {}
         """Of keyframes, in the order of time."""
@@ -31,17 +81,19 @@ class FrameLog:
         """Keyframes before which tracking began anew: nothing leads to them from the one before."""
 
     def __len__(self) -> int:
-        return len(self._stamps)
+        return len(self._frames)
 
     def add(self, stamp: int, keyframe: int, keyframe_T_frame: np.ndarray) -> None:
         """Add a frame [ns]."""
-        self._stamps.append(stamp)
-        self._keyframes.append(keyframe)
-        self._relative.extend(keyframe_T_frame.tolist())
+        self._frames.append(stamp, keyframe, keyframe_T_frame)
 
     def add_keyframe(self, stamp: int, keyframe: int) -> None:
         """The frame at this stamp [ns] is this keyframe of the map."""
         self._stamp_of[keyframe] = stamp
+
+    def stamp_of(self, keyframe: int) -> int:
+        """Stamp [ns] of a keyframe of this run."""
+        return self._stamp_of[keyframe]
 
     def remove_keyframe(self, keyframe: int, parent: int, parent_T_keyframe: np.ndarray) -> None:
         """A keyframe leaves the map; its frames then hang on another one."""
@@ -49,43 +101,37 @@ class FrameLog:
 
     def scale(self, factor: float) -> None:
         """The map's unit changed: lengths become `factor` times as long."""
-        moved = self._poses()
-        moved[:, :3] *= factor
-        self._relative = array("d", moved.ravel().tobytes())
+        frames = self._frames.all()
+        frames["keyframe_T_frame"][:, :3] *= factor
+        self._frames.replace(frames)
         for _, pose in self._parents.values():
             pose[:3] *= factor
 
     def prepend(self, earlier: FrameLog) -> None:
         """Take in the frames of an earlier map, whose keyframes are in this one's map now."""
-        self._stamps = earlier._stamps + self._stamps
-        self._keyframes = earlier._keyframes + self._keyframes
-        self._relative = earlier._relative + self._relative
+        self._frames.replace(np.concatenate([earlier._frames.all(), self._frames.all()]))
         self._parents = {**earlier._parents, **self._parents}
         self._breaks |= earlier._breaks
         if self._stamp_of:
             self._breaks.add(next(iter(self._stamp_of)))
         self._stamp_of = {**earlier._stamp_of, **self._stamp_of}
 
-    def _poses(self) -> np.ndarray:
-        """keyframe_T_frame (n, 7), a copy."""
-        return np.array(self._relative).reshape(-1, 7)
-
     def poses(self, world: Map) -> tuple[np.ndarray, np.ndarray]:
         """Stamps (n,) [ns] and world_T_body (n, 7) as the map has its keyframes now."""
-        if not self._stamps:
+        frames = self._frames.all()
+        if not len(frames):
             return np.zeros(0, np.int64), np.zeros((0, 7))
-        places = self._places(world)
-        anchors = SE3(np.stack([places[keyframe] for keyframe in self._keyframes]))
-        relative = self._corrected(self._poses(), places)
+        places = self._places(world, frames["keyframe"])
+        anchors = SE3(np.stack([places[keyframe] for keyframe in frames["keyframe"].tolist()]))
+        relative = self._corrected(frames, places)
         poses = np.array((anchors * SE3(relative)).storage)
         poses[:, 3:] /= np.linalg.norm(poses[:, 3:], axis=1, keepdims=True)
-        stamps = np.array(self._stamps, np.int64)
-        order = np.argsort(stamps, kind="stable")
-        return stamps[order], poses[order]
+        order = np.argsort(frames["stamp"], kind="stable")
+        return frames["stamp"][order], poses[order]
 
-    def _places(self, world: Map) -> dict[int, np.ndarray]:
+    def _places(self, world: Map, used: np.ndarray) -> dict[int, np.ndarray]:
         """world_T_body (7,) of every keyframe that there was, in the map or hanging on one."""
-        known = {*self._keyframes, *self._stamp_of}
+        known = {*used.tolist(), *self._stamp_of}
         with world.lock:
             ids, poses = world.keyframes.ids.tolist(), world.keyframes["world_T_body"].copy()
         places = dict(zip(ids, poses, strict=True))
@@ -94,9 +140,10 @@ class FrameLog:
             places[keyframe] = np.asarray((SE3(places[parent]) * SE3(step)).storage)
         return places
 
-    def _corrected(self, relative: np.ndarray, places: dict[int, np.ndarray]) -> np.ndarray:
+    def _corrected(self, frames: np.ndarray, places: dict[int, np.ndarray]) -> np.ndarray:
         """keyframe_T_frame (n, 7), with each frame's share of what moved the next keyframe since."""
-        keyframes, stamps = np.array(self._keyframes), np.array(self._stamps, np.int64)
+        keyframes, stamps = frames["keyframe"], frames["stamp"]
+        relative = frames["keyframe_T_frame"].copy()
         pairs = list(zip(self._stamp_of, list(self._stamp_of)[1:], strict=False))
         for first, second in pairs:
             if second in self._breaks:

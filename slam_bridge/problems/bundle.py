@@ -109,11 +109,15 @@ def bundle(
     placed = np.zeros(0, np.int64)
     clock.lap("judge")
     while more:
-        loose = _loose_landmarks(selection, now) if options.method == "gn" else None
-        taken = now.inliers if loose is None else now.inliers & ~loose[selection.observations.landmark]
+        undetermined = _undetermined_landmarks(selection, now) if options.method == "gn" else None
+        taken = (
+            now.inliers
+            if undetermined is None
+            else now.inliers & ~undetermined[selection.observations.landmark]
+        )
         graph = window.load(selection, options, taken, now.imu_inliers, estimate, imu_kernel)
-        if loose is not None:
-            window.hold(selection, _lost_keyframes(selection, now), _unlinked(selection, now), loose)
+        if undetermined is not None:
+            window.hold(selection, _lost_keyframes(selection, now), _unlinked(selection, now), undetermined)
         clock.lap("build")
         summary = optimize(graph, options, clock, summary)
         rounds += 1
@@ -144,8 +148,9 @@ def bundle(
         result.extra["calibration"] = window.calibration(selection)
     if rounds == 1 and not has_begun(summary):
         result = replace(result, refused=NOT_BEGUN)
+    result = replace(result, writer=lambda target: write_back(target, selection, now))
     if options.update and world is not None and result.is_usable:
-        write_back(world, selection, now)
+        result.write_to(world)
     clock.lap("write")
     result.seconds.update(clock.total())
     return result
@@ -326,24 +331,24 @@ def _covariances(
     something about rotations: they are held along their rays. Those that ended in a camera's centre, as of
     two views from one place, are left out.
     """
-    loose, lost = _loose_landmarks(s, now), _lost_keyframes(s, now)
+    undetermined, lost = _undetermined_landmarks(s, now), _lost_keyframes(s, now)
     known = _informations(s, now.inliers)
     with_some = known[:, 2] > 0.0
     if with_some.any():
-        loose |= known[:, 2] > _INSIDE * np.median(known[with_some, 2])
-    inliers = now.inliers & ~loose[s.observations.landmark]
+        undetermined |= known[:, 2] > _INSIDE * np.median(known[with_some, 2])
+    inliers = now.inliers & ~undetermined[s.observations.landmark]
     window = Window(gauge_sigma=_EXACT)
     graph = window.load(s, options.with_changes(kernel=None), inliers, now.imu_inliers, estimate)
     unlinked = _unlinked(s, now)
-    window.hold(s, lost, unlinked, loose)
-    parallel = ~loose & with_some & (known[:, 0] <= _PARALLEL * known[:, 2]) & ~s.landmarks_in_priors()
+    window.hold(s, lost, unlinked, undetermined)
+    parallel = ~undetermined & with_some & (known[:, 0] <= _PARALLEL * known[:, 2]) & ~s.landmarks_in_priors()
     if parallel.any():
         _hold_along_rays(graph, s, parallel, known[parallel, 2])
-        loose = loose | parallel
+        undetermined = undetermined | parallel
     for kind, id_ in wanted:
         if kind == "camera":
             continue
-        ids, open_ones = (s.keyframes, lost) if kind == "keyframe" else (s.landmarks, loose)
+        ids, open_ones = (s.keyframes, lost) if kind == "keyframe" else (s.landmarks, undetermined)
         if np.isin(id_, ids[open_ones]):
             raise OptionError(
                 f"{kind} {id_} has no covariance: its inliers do not determine it. `Result.inliers` says who "
@@ -410,7 +415,7 @@ def _unlinked(s: Selection, now: Judgement) -> np.ndarray:
     return ~known
 
 
-def _loose_landmarks(s: Selection, now: Judgement) -> np.ndarray:
+def _undetermined_landmarks(s: Selection, now: Judgement) -> np.ndarray:
     """(m,) bool: without a right column, a depth, pixels of two views, or a prior."""
     if s.points_fixed:
         return np.zeros(len(s.landmarks), bool)
@@ -421,8 +426,8 @@ def _loose_landmarks(s: Selection, now: Judgement) -> np.ndarray:
     some_view[landmark] = view
     says_more = view != some_view[landmark]
     says_more |= (np.isfinite(seen.right) | np.isfinite(seen.depth))[inliers]
-    loose = np.bincount(landmark[says_more], minlength=len(s.landmarks)) == 0
-    return loose & ~s.landmarks_in_priors()
+    undetermined = np.bincount(landmark[says_more], minlength=len(s.landmarks)) == 0
+    return undetermined & ~s.landmarks_in_priors()
 
 
 def _lost_keyframes(s: Selection, now: Judgement) -> np.ndarray:

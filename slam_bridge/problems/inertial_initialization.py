@@ -166,7 +166,7 @@ def _initialize(
     direction, scale, velocity = start
     turn = np.asarray((SO3(_turn_down_onto(down)) * SO3(direction).inverse()).storage)
     frames = _in_metres(poses, velocity, turn, scale, biases)
-    refused = _STOPPED if is_stopped else _verdict(deviations, summary, options)
+    refused = _STOPPED if is_stopped else _unobservable(deviations, summary, options)
     summary = _refused_summary(summary, refused)
     return InertialStart(turn, scale, frames, summary, deviations, refused, covariance)
 
@@ -309,7 +309,9 @@ def _deviations(covariance: np.ndarray | None, options: InitializationOptions) -
     }
 
 
-def _verdict(deviations: dict[str, float], summary: graphopt.Summary, options: InitializationOptions) -> str:
+def _unobservable(
+    deviations: dict[str, float], summary: graphopt.Summary, options: InitializationOptions
+) -> str:
     """Empty, or a sentence with what the motion does not show."""
     if summary.termination is graphopt.TerminationType.REFUSED:
         return summary.message
@@ -387,8 +389,9 @@ def inertial_initialization(
         moved, result = _refined(moved, initial, options, clock, facts)
     if not result.is_usable:
         return _refusal(result.summary, result.refused, facts, clock)
+    result = replace(result, writer=moved.write_to)
     if options.update:
-        moved.write_to(world)
+        result.write_to(world)
         clock.lap("write")
     return replace(result, seconds=clock.total())
 

@@ -9,6 +9,7 @@ from typing import Any
 import numpy as np
 
 import graphopt
+from slam_bridge.map import Map
 from slam_bridge.options import is_usable
 
 Covariances = dict[tuple[str, int], np.ndarray]
@@ -74,6 +75,18 @@ class Result:
     refused: str = ""
     """Why the problem was not solved, in a sentence; the map is as it was."""
     covariance_of: Callable[[list[tuple[str, int]]], Covariances] | None = None
+    writer: Callable[[Map], None] | None = None
+    """See `write_to`."""
+
+    def write_to(self, world: Map) -> None:
+        """Write what was found into the map, where it still has it, in one step.
+
+        What `SolveOptions.update` does at once, for callers that choose the moment. Raises `OptionError` of
+        a result that is not usable, or of a problem that has no map.
+        """
+        if self.writer is None or not self.is_usable:
+            raise graphopt.errors.OptionError(f"{self.problem} has nothing to write. {self.refused}".strip())
+        self.writer(world)
 
     @property
     def is_usable(self) -> bool:

@@ -11,6 +11,7 @@ from pathlib import Path
 import numpy as np
 
 from graphopt.errors import FormatError
+from graphopt.io.files import packed_bytes
 
 _SIGNS = (
     *(ArithmeticError, AttributeError, LookupError, MemoryError, RecursionError, TypeError, ValueError),
@@ -25,7 +26,7 @@ def file_bytes(path: str | os.PathLike[str], kind: str) -> bytes:
     """Content of a file; `FormatError` for a folder. Raises `FileNotFoundError` and its kin as they are."""
     if Path(path).is_dir():
         raise FormatError(f"{os.fspath(path)}: is a folder, expected {kind}.")
-    return Path(path).read_bytes()
+    return packed_bytes(path)
 
 
 @contextmanager

@@ -4,6 +4,7 @@ import json
 
 import pytest
 from rank_programs import adjustment, launch, why_not
+from vulkan_devices import vulkan_runtime
 
 import graphopt
 from graphopt.cli.main import main
@@ -98,7 +99,7 @@ def test_without_mpi4py(file, capsys, monkeypatch):
 
 def test_transport_of_threads(file, tmp_path, capsys):
     """Without mpirun; one device has nobody to talk to."""
-    pytest.importorskip("graphopt._vulkan", reason="graphopt was built without Vulkan")
+    vulkan_runtime()
     if not list_devices()[0].features["host_alignment"]:
         pytest.skip("needs a driver with VK_EXT_external_memory_host")
     stats = tmp_path / "s.json"

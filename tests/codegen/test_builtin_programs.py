@@ -26,9 +26,9 @@ def own_file(tmp_path, monkeypatch):
     path = tmp_path / "builtin_programs.bin"
     monkeypatch.setattr(builtin, "BUILTIN_FILE", path)
     monkeypatch.setenv("GRAPHOPT_CACHE", "off")
-    builtin._programs.cache_clear()
+    builtin.carried_programs.cache_clear()
     yield path
-    builtin._programs.cache_clear()
+    builtin.carried_programs.cache_clear()
 
 
 def compiled(edge=EDGE):
@@ -41,7 +41,7 @@ def test_a_carried_program_is_the_compiled_one(own_file):
     """Writing programs and finding them again changes nothing, and tracing is not done."""
     expected = compiled()
     own_file.write_bytes(builtin.encode_programs(expected))
-    builtin._programs.cache_clear()
+    builtin.carried_programs.cache_clear()
     for name, program in expected.items():
         found = builtin.builtin_program(EDGE, name)
         assert found is not None and found.name == name
@@ -52,7 +52,7 @@ def test_a_carried_program_is_the_compiled_one(own_file):
 def test_built_in_types_are_not_traced_where_the_file_has_them(own_file, monkeypatch):
     """compile_edge does not call the residual then."""
     own_file.write_bytes(builtin.encode_programs(compiled()))
-    builtin._programs.cache_clear()
+    builtin.carried_programs.cache_clear()
 
     def refuse(edge_type):
         raise AssertionError("traced")
@@ -66,7 +66,7 @@ def test_built_in_types_are_not_traced_where_the_file_has_them(own_file, monkeyp
 def test_a_type_of_the_same_name_is_another_type(own_file):
     """A user's edge or kernel that is called like a built-in one gets its own program."""
     own_file.write_bytes(builtin.encode_programs(compiled()))
-    builtin._programs.cache_clear()
+    builtin.carried_programs.cache_clear()
     other = dataclasses.replace(EDGE, residual=lambda pose, point, z: 2.0 * EDGE.residual(pose, point, z))
     inputs = np.random.default_rng(0).normal(size=(5, compiled()["EdgeSE2PointXY.chi2.full"].num_inputs))
     ours, theirs = (p["EdgeSE2PointXY.chi2.full"].run(inputs) for p in (compiled(), compiled(other)))
@@ -91,7 +91,7 @@ def test_a_file_of_other_sources_is_not_used(own_file, damage):
         data = b""
     if damage != "missing":
         own_file.write_bytes(data)
-    builtin._programs.cache_clear()
+    builtin.carried_programs.cache_clear()
     assert builtin.builtin_program(EDGE, "EdgeSE2PointXY.chi2.full") is None
     assert len(compiled()) == 2
 
@@ -104,7 +104,7 @@ def test_the_installed_package_carries_every_program():
     from graphopt.codegen import prebuild
 
     assert builtin.BUILTIN_FILE.exists()
-    names = set(builtin._programs().names())
+    names = set(builtin.carried_programs().names())
     for kind in prebuild.BUILTIN_TYPES:
         if isinstance(kind, prebuild.VertexType):
             assert f"{kind.name}.oplus" in names
@@ -136,6 +136,6 @@ def test_points_oplus_is_found(own_file):
     """compile_vertex looks the vertex's program up as well."""
     program = codegen.compile_vertex(POINT)
     own_file.write_bytes(builtin.encode_programs({program.name: program}))
-    builtin._programs.cache_clear()
+    builtin.carried_programs.cache_clear()
     assert codegen.compile_vertex(POINT).code.tolist() == program.code.tolist()
     assert builtin.builtin_program(POINT, "VertexPointXY.oplus") is not None

@@ -36,40 +36,6 @@ def edge_inputs(edge, count=50, seed=0):
     )
 
 
-@pytest.mark.parametrize("edge", examples.EDGES, ids=lambda e: e.name)
-def test_the_interpreter_equals_the_residual_on_floats(edge):
-    """The compiled residual has the values of the same function called with float arrays."""
-    values, measurement = edge_inputs(edge)
-    expected = edge.residual(*values, measurement).reshape(len(measurement), -1)
-    actual = codegen.compile_edge(edge).errors.run(np.concatenate([*values, measurement], axis=1))
-    np.testing.assert_allclose(actual, expected, rtol=1e-11, atol=1e-12)
-
-
-@pytest.mark.parametrize("edge", examples.EDGES, ids=lambda e: e.name)
-def test_jacobians_equal_finite_differences_in_the_tangent_space(edge):
-    """Column j of block k is the central difference of residual(x_k oplus h e_j)."""
-    values, measurement = edge_inputs(edge)
-    actual = codegen.compile_edge(edge).jacobians.run(np.concatenate([*values, measurement], axis=1))
-    step, at = 1e-6, 0
-    for k, vertex in enumerate(edge.vertices):
-        expected = np.empty((len(measurement), edge.residual_dim, vertex.tangent_dim))
-        for j in range(vertex.tangent_dim):
-            delta = step * np.eye(vertex.tangent_dim)[j]
-            ends = []
-            for sign in (1, -1):
-                moved = [*values]
-                moved[k] = vertex.oplus(
-                    values[k], np.broadcast_to(sign * delta, (len(measurement), len(delta)))
-                )
-                ends.append(edge.residual(*moved, measurement).reshape(len(measurement), -1))
-            expected[:, :, j] = (ends[0] - ends[1]) / (2 * step)
-        size = expected[0].size
-        block = actual[:, at : at + size].reshape(expected.shape)
-        scale = np.maximum(1.0, np.abs(expected).max(axis=(1, 2), keepdims=True))
-        np.testing.assert_allclose(block / scale, expected / scale, atol=2e-7, err_msg=f"vertex {k}")
-        at += size
-
-
 @pytest.mark.parametrize("variant", codegen.INFORMATION_VARIANTS)
 @pytest.mark.parametrize("edge", examples.EDGES, ids=lambda e: e.name)
 def test_native_and_reference_interpreter_agree_on_every_program(edge, variant):

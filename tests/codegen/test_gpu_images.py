@@ -105,17 +105,14 @@ def schur_diagonals(case, runner, adds):
     assert_close(values[3:], (1 - 2 * adds) * expected.ravel(), 10 * TOLERANCE[runner.arithmetic])
 
 
-def test_what_one_vertex_decides_is_sampled_once():
+def test_what_one_vertex_decides_is_sampled_once(own_types):
     """A captured image at the destination's own place is read before the loop over its edges."""
     picture = images()[-1]
-    before = set(registry.all_types())
 
     @graphopt.edge_type(vertices=("VERTEX_XY", "VERTEX_XY"))
     def EdgeOwnBrightness(first, second):
         return (picture(first[0], first[1])[..., 0] * second[0])[..., None]
 
-    for kind in set(registry.all_types()) - before:
-        registry.unregister(kind)
     kernel = packed_rows_kernel(Case(EdgeOwnBrightness, 4).signature, 0, (1,), "double")
     assert kernel.source.index("sample_bicubic(") < kernel.source.index("for (uint e = begin")
     assert kernel.buffers[-2:] == ("planes", "pixels")

@@ -5,6 +5,7 @@ from typing import Any
 
 import numpy as np
 import pytest
+from pycolmaps import ceres_of, ceres_summary, need_field
 
 import graphopt.colmap
 from graphopt.errors import OptionError
@@ -101,13 +102,13 @@ def both(name: str) -> tuple[Any, Any, Any, Any, Any]:
         frame.rig_from_world = pycolmap.Rigid3d(pose.rotation, moved)
     options = pycolmap.BundleAdjustmentOptions()
     options.print_summary = False
-    options.ceres.solver_options.max_num_iterations = 300
+    ceres_of(options).solver_options.max_num_iterations = 300
     for field, value in fields.items():
-        setattr(options, field, value)
+        need_field(options, field, value)
     ours, theirs = copy.deepcopy(made), copy.deepcopy(made)
     adjuster = pycolmap.create_default_bundle_adjuster(options, config_of(theirs), theirs)
-    ceres = adjuster.solve().ceres_summary
-    options.ceres.solver_options.max_num_iterations = 100
+    ceres = ceres_summary(adjuster)
+    ceres_of(options).solver_options.max_num_iterations = 100
     summary = graphopt.colmap.bundle_adjustment(ours, options, config=config_of(ours), device="cpu")
     return made, ours, theirs, summary, ceres
 

@@ -5,6 +5,7 @@ from typing import Any
 
 import numpy as np
 import pytest
+from pycolmaps import adjuster_for_covariances, need_field, need_sensor_poses
 
 import graphopt.colmap
 from graphopt.errors import OptionError, SolverError
@@ -45,9 +46,9 @@ def test_covariances_are_colmaps(name: str) -> None:
     options = pycolmap.BundleAdjustmentOptions()
     options.print_summary = False
     for field, value in fields.items():
-        setattr(options, field, value)
+        need_field(options, field, value)
     theirs = copy.deepcopy(made)
-    adjuster = pycolmap.create_default_ceres_bundle_adjuster(options, config_of(theirs), theirs)
+    adjuster = adjuster_for_covariances()(options, config_of(theirs), theirs)
     asked = pycolmap.BACovarianceOptions()
     asked.damping = 1e-12
     expected = pycolmap.estimate_ba_covariance(asked, theirs, adjuster)
@@ -71,6 +72,7 @@ def close(found: np.ndarray | None, expected: np.ndarray | None) -> None:
 
 def test_cameras_on_rigs_are_propagated() -> None:
     """Against finite differences of cam_T_world = sensor_T_rig rig_T_world, both uncertain."""
+    need_sensor_poses()
     made = scene(seed=32, cameras_per_rig=2)
     graphopt.colmap.bundle_adjustment(made, device="cpu")
     model = graphopt.colmap.memory.Scene(made).model

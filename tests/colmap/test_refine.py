@@ -5,6 +5,7 @@ from typing import Any
 
 import numpy as np
 import pytest
+from pycolmaps import need, need_field
 
 import graphopt.colmap
 from graphopt.errors import OptionError
@@ -28,8 +29,9 @@ def with_outliers(seed: int) -> Any:
 def glomap(made: Any, iterations: int = 3, largest: float = 1e-2, angle: float = 1.0) -> int:
     """COLMAP's loop, statement by statement, with Ceres; returns the filtered observations."""
     options = pycolmap.BundleAdjustmentOptions()
-    options.print_summary, options.min_track_length = False, 3
-    options.ceres.loss_function_type = pycolmap.LossFunctionType.HUBER
+    options.print_summary = False
+    need_field(options, "min_track_length", 3)
+    need(options, "ceres").loss_function_type = pycolmap.LossFunctionType.HUBER
     options.ceres.solver_options.max_num_iterations = 300
     total, number = 0, 0
     while number < iterations:
@@ -74,7 +76,7 @@ def test_options_of_the_mapper(tmp_path: Any) -> None:
     """Names of `pycolmap.GlobalMapperOptions`; a folder is refined in place."""
     made = with_outliers(42)
     made.write(tmp_path)
-    options = pycolmap.GlobalMapperOptions()
+    options = need(pycolmap, "GlobalMapperOptions")()
     options.ba_num_iterations, options.ba_skip_fixed_rotation_stage = 1, True
     summary = graphopt.colmap.refine(tmp_path, options, device="cpu")
     assert [stage for stage, _ in summary.adjustments] == ["joint"]

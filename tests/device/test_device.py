@@ -378,7 +378,7 @@ assert len(threads) <= 2
 opened = open_device("vulkan")
 for thread in threads:
     thread.join()
-assert [one for one in shared._open.values()] == [opened]
+assert [one for one in shared.opened.values()] == [opened]
 try:
     open_device("vulkan:no such device")
 except DeviceError:

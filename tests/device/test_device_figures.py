@@ -37,17 +37,17 @@ def test_without_float64_there_is_no_such_rate():
 def test_figures_are_kept_in_the_cache_folder(tmp_path, monkeypatch):
     monkeypatch.setenv("GRAPHOPT_CACHE_DIR", str(tmp_path))
     device = shared_device("address")
-    figures._known.clear()
+    figures.known_figures.clear()
     first = device_figures(device)
     (kept,) = (tmp_path / "devices").glob("*.json")
-    figures._known.clear()
+    figures.known_figures.clear()
     monkeypatch.setattr(figures, "measure", lambda device: pytest.fail("measured again"))
     assert device_figures(device) == first
     monkeypatch.setattr(figures, "measure", lambda device: replace(first, name="another"))
     kept.write_bytes(kept.read_bytes()[:-20])
-    figures._known.clear()
+    figures.known_figures.clear()
     assert device_figures(device).name == "another"  # what is kept is damaged
-    figures._known.clear()
+    figures.known_figures.clear()
 
 
 HOUR, MONTH = 3600.0, 30 * 86400.0
@@ -84,8 +84,8 @@ def test_figures_are_measured_until_two_measurements_agree(measurements, expecte
             before = datetime.fromisoformat(record["measured"]) - timedelta(seconds=passed)
             assert record["host_load"] >= 0.0 and record["host_cores"] >= 1
             disk_cache.store(name, json.dumps({**record, "measured": before.isoformat()}).encode())
-        figures._known.clear()
+        figures.known_figures.clear()
         monkeypatch.setattr(figures, "measure", lambda _, m=measured: m or pytest.fail("measured again"))
         result = device_figures(device)
-    figures._known.clear()
+    figures.known_figures.clear()
     assert result == expected

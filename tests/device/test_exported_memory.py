@@ -5,11 +5,12 @@ import os
 
 import numpy as np
 import pytest
-
-pytest.importorskip("graphopt._vulkan", reason="graphopt was built without Vulkan")
+from vulkan_devices import vulkan_runtime
 
 from graphopt.device.vulkan import VulkanDevice
 from graphopt.errors import DeviceError
+
+vulkan_runtime()
 
 
 @pytest.fixture

@@ -28,15 +28,6 @@ def items_of(kept, eliminated, num_eliminated):
     return item, num_eliminated + len(alone), item[edge], kept[edge, slot]
 
 
-@pytest.fixture(params=[1, 4])
-def threads(request):
-    """So many threads."""
-    before = kernels.num_threads()
-    kernels.set_num_threads(request.param)
-    yield request.param
-    kernels.set_num_threads(before)
-
-
 @pytest.fixture(params=[(300, 11, 40), (70_000, 500, 9_000)])
 def edges(request):
     """A few edges, and so many that they are shared by threads."""

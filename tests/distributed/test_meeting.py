@@ -4,10 +4,11 @@ import threading
 
 import numpy as np
 import pytest
+from vulkan_devices import vulkan_runtime
 
 from graphopt.distributed.communicator import add_in_order, run_as_threads
 
-runtime = pytest.importorskip("graphopt._vulkan", reason="graphopt was built without Vulkan")
+runtime = vulkan_runtime()
 
 
 @pytest.mark.parametrize("count", [0, 1, 54, 2048, 2049, 10_001])

@@ -5,6 +5,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 from rank_programs import PROBLEMS, adjustment, answer, estimates, on_all, request_all, why_not
+from vulkan_devices import vulkan_runtime
 
 from graphopt.device.listing import list_devices
 from graphopt.device.vulkan import VulkanDevice
@@ -17,7 +18,7 @@ from graphopt.distributed.resident import ResidentIterating
 from graphopt.errors import DeviceError
 from graphopt.linear.options import SolverOptions
 
-pytest.importorskip("graphopt._vulkan", reason="graphopt was built without Vulkan")
+vulkan_runtime()
 
 TWO, FOUR = "vulkan:0,vulkan:0", "vulkan:0,vulkan:0,vulkan:0,vulkan:0"
 

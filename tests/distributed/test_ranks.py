@@ -15,6 +15,7 @@ from rank_programs import (
     estimates,
     why_not,
 )
+from vulkan_devices import vulkan_runtime
 
 import graphopt
 from graphopt.distributed.options import distributed_rules
@@ -68,10 +69,11 @@ def test_conjugate_gradients_find_the_same_answer(runs):
         assert document["final_chi2"] == pytest.approx(summary.final_chi2, rel=1e-8), (name, options)
 
 
-def test_ranks_on_a_vulkan_device(runs):
+@pytest.mark.parametrize("num_ranks", [2, 3])
+def test_ranks_on_a_vulkan_device(num_ranks):
     """Each linearizes and moves its estimates there; chi2 per iteration is that of one process on the CPU."""
-    pytest.importorskip("graphopt._vulkan", reason="graphopt was built without Vulkan")
-    for (name, options), document in zip(ON_DEVICE, answer(runs[0], "on_device"), strict=True):
+    vulkan_runtime()
+    for (name, options), document in zip(ON_DEVICE, answer(num_ranks, "on_device"), strict=True):
         expected = [iteration.chi2 for iteration in alone(name, options)[1].iterations]
         np.testing.assert_allclose(
             [iteration["chi2"] for iteration in document["iterations"]], expected, rtol=1e-7

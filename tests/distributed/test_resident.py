@@ -5,6 +5,7 @@ import threading
 import numpy as np
 import pytest
 from rank_programs import PROBLEMS, adjustment, estimates, on_all, request_all
+from vulkan_devices import vulkan_runtime
 
 import graphopt
 from graphopt.distributed import solver
@@ -12,7 +13,7 @@ from graphopt.distributed.communicator import RankError
 from graphopt.distributed.options import distributed_rules
 from graphopt.distributed.resident import ResidentPart
 
-pytest.importorskip("graphopt._vulkan", reason="graphopt was built without Vulkan")
+vulkan_runtime()
 
 EXACTLY = {"schur": "implicit", "pcg_tolerance": 1e-20}
 DEVICES = ["vulkan:0,vulkan:0", "vulkan:0,cpu,vulkan:0", "vulkan:0,vulkan:0,vulkan:0,vulkan:0"]

@@ -7,6 +7,7 @@ import weakref
 import numpy as np
 import pytest
 from rank_programs import PROBLEMS, adjustment, answer, estimates, free_adjustment, on_all, why_not
+from vulkan_devices import vulkan_runtime
 
 import graphopt
 from graphopt.distributed import session
@@ -56,7 +57,7 @@ def test_the_second_call_has_the_bits_of_a_first_one(name, options, dealt):
     """With other estimates; nothing is dealt or prepared."""
     options = {"method": "lm", "max_iterations": 4, **options}
     if options["device"].startswith("vulkan"):
-        pytest.importorskip("graphopt._vulkan", reason="graphopt was built without Vulkan")
+        vulkan_runtime()
     graph = PROBLEMS[name]()
     start = [vertex_set.estimate.copy() for vertex_set in graph.vertex_sets]
     on_all(graph, None, **options)
@@ -142,7 +143,7 @@ def test_a_call_that_fails_leaves_nothing(dealt):
 
     with pytest.raises((RankError, ValueError), match="mine"):
         on_all(graph, None, "lm", 2, device="cpu,cpu", callback=fail)
-    assert graph not in session._known
+    assert graph not in session.known_graphs
     on_all(graph, None, "lm", 2, device="cpu,cpu")
     assert len(dealt) == 4
     with pytest.raises(graphopt.GraphOptError):
@@ -155,15 +156,15 @@ def test_what_is_kept_goes_with_the_graph(how):
     """Shares and block solvers of all ranks."""
     graph = adjustment()
     on_all(graph, None, "lm", 1, device="cpu,cpu")
-    number = session._known[graph].number
-    kept = [weakref.ref(own.share) for own in session._own[number].values()]
+    number = session.known_graphs[graph].number
+    kept = [weakref.ref(own.share) for own in session.own_parts[number].values()]
     assert len(kept) == 2
     if how == "deleted":
         del graph
     else:
         forget(graph)
     gc.collect()
-    assert number not in session._own
+    assert number not in session.own_parts
     assert [reference() for reference in kept] == [None, None]
 
 

@@ -104,14 +104,10 @@ def test_any_number_of_points_and_sets(num_points, dtype):
 def test_the_number_of_threads_changes_no_bit():
     """Work is cut by sizes, sums are added in their order."""
     data, sets = data_of(40000), np.random.default_rng(3).uniform(1, 2, (1, 300, 2))
-    threads = kernels.num_threads()
-    try:
-        found = []
-        for count in (1, 3):
-            kernels.set_num_threads(count)
-            found.append(graphopt.evaluate_batch(["sin(p1*x1)+p2"], data, sets, data[:, 2]))
-    finally:
-        kernels.set_num_threads(threads)
+    found = []
+    for count in (1, 3):
+        kernels.set_num_threads(count)
+        found.append(graphopt.evaluate_batch(["sin(p1*x1)+p2"], data, sets, data[:, 2]))
     np.testing.assert_array_equal(*found)
 
 

@@ -16,14 +16,7 @@ from graphopt.evaluate import datasets
 from graphopt.linear.options import SolverOptions
 from graphopt.types import registry
 
-
-@pytest.fixture(autouse=True)
-def own_types():
-    """Types that a test defines are gone after it."""
-    known = set(registry.all_types())
-    yield
-    for kind in set(registry.all_types()) - known:
-        registry.unregister(kind)
+pytestmark = pytest.mark.usefixtures("own_types")
 
 
 def small_graph() -> graphopt.Graph:

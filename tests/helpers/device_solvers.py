@@ -107,7 +107,7 @@ def on_cpu(graph, linear_solver="cholesky"):
 
 def num_cut(solver) -> tuple[int, int]:
     """Destinations of all views whose sums have parts, and such blocks."""
-    edges = solver._linearizer.edges
+    edges = solver.linearizer.edges
     views = [view.view.long for group in edges for view in group.views.values()]
     destinations = sum(len(view.part) - 1 for view in views if view is not None)
     return destinations, sum(

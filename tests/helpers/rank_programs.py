@@ -12,6 +12,8 @@ import subprocess
 import sys
 import tempfile
 import time
+from collections.abc import Iterator
+from contextlib import contextmanager
 from functools import cache
 from pathlib import Path
 from typing import Any
@@ -217,6 +219,59 @@ def failing() -> list:
     return comm.allgather([caught, summary.final_chi2, expected])
 
 
+COLLECTIVES = ("sum", "share", "deal", "collect")
+
+
+@contextmanager
+def failing_collective(kind: type, at: int) -> Iterator[list[str]]:
+    """Within it collective number `at` of rank 1 fails; the list has the name of what failed."""
+    plain = {name: getattr(kind, name) for name in COLLECTIVES}
+    seen: list[str] = []
+    fired: list[str] = []
+
+    def put(name: str) -> None:
+        def counted(self: Any, *given: Any, **more: Any) -> Any:
+            if self.rank == 1:
+                seen.append(name)
+                if len(seen) == at + 1:
+                    fired.append(name)
+                    raise ConnectionResetError(104, "Connection reset by peer")
+            return plain[name](self, *given, **more)
+
+        setattr(kind, name, counted)
+
+    for name in COLLECTIVES:
+        put(name)
+    try:
+        yield fired
+    finally:
+        for name in COLLECTIVES:
+            setattr(kind, name, plain[name])
+
+
+def in_turn() -> list:
+    """What each rank catches where each collective of rank 1 fails, and chi2 before, after and at last."""
+    from graphopt.distributed.mpi import MpiCommunicator
+
+    comm = _world()
+    caught, at = [], 0
+    while True:
+        graph = adjustment() if comm.rank == 0 else None
+        before = graph.chi2() if graph is not None else 0.0
+        words = ""
+        with failing_collective(MpiCommunicator, at) as fired:
+            try:
+                on_all(graph, comm, "lm", 3)
+            except (graphopt.GraphOptError, OSError) as error:
+                words = str(error)
+        if not comm.bcast(bool(fired), root=1):
+            break
+        caught.append([words, before, graph.chi2() if graph is not None else 0.0])
+        at += 1
+    last = on_all(adjustment() if comm.rank == 0 else None, comm, "lm", 3).final_chi2
+    return comm.allgather([caught, last])
+
+
 def stopping() -> list:
     """Iterations of each rank where rank 1 asks to stop in the second, and rank 0's graph on the way."""
     comm = _world()
@@ -315,6 +370,7 @@ _PROGRAMS = (
     resumed,
     raising,
     failing,
+    in_turn,
     stopping,
     again,
     fewer,

@@ -11,7 +11,7 @@ import numpy as np
 import scipy.sparse
 import scipy.sparse.linalg
 
-from graphopt.solver.trial import TrialsByParts
+from graphopt.solver.trial import DefaultTrial
 from graphopt.types.robust_kernels import robust_kernel
 
 STEP = 1e-6
@@ -19,7 +19,7 @@ STEP = 1e-6
 _DENSE_DIM = 600  # systems up to this size are solved densely
 
 
-class ReferenceSolver(TrialsByParts):
+class ReferenceSolver(DefaultTrial):
     """Implements `solver.BlockSolver` over a graph and a structure."""
 
     def __init__(self, graph, structure, step: float = STEP):

@@ -1,4 +1,4 @@
-"""Edge types for the tests of the compiler: written as a user writes them, with no other layer."""
+"""Edge types for the tests of the compiler: written as a user writes them, without the registry."""
 
 from __future__ import annotations
 
@@ -6,6 +6,8 @@ from collections.abc import Callable
 from dataclasses import dataclass
 
 import numpy as np
+
+from graphopt.geometry import SE2, SE3, SO3, quaternion
 
 
 @dataclass(frozen=True, eq=False)
@@ -33,56 +35,16 @@ class Edge:
     wrap_measurement: Callable | None = None
 
 
-def normalize_angle(theta):
-    """Angle in [-pi, pi)."""
-    return theta - 2 * np.pi * np.floor((theta + np.pi) / (2 * np.pi))
-
-
-def quaternion_product(p, q):
-    """Hamilton product, both x y z w."""
-    px, py, pz, pw = (p[..., i] for i in range(4))
-    qx, qy, qz, qw = (q[..., i] for i in range(4))
-    return np.stack(
-        [
-            pw * qx + px * qw + py * qz - pz * qy,
-            pw * qy + py * qw + pz * qx - px * qz,
-            pw * qz + pz * qw + px * qy - py * qx,
-            pw * qw - px * qx - py * qy - pz * qz,
-        ],
-        axis=-1,
-    )
-
-
-def conjugate(q):
-    """Inverse of a unit quaternion."""
-    return np.stack([-q[..., 0], -q[..., 1], -q[..., 2], q[..., 3]], axis=-1)
-
-
-def rotate(q, v):
-    """Vector v turned by the unit quaternion q."""
-    t = 2.0 * np.cross(q[..., :3], v)
-    return v + q[..., 3:4] * t + np.cross(q[..., :3], t)
-
-
 def se2_oplus(pose, delta):
-    """Add the rotated step to the translation, and the angle."""
-    c, s = np.cos(pose[..., 2]), np.sin(pose[..., 2])
-    x = pose[..., 0] + c * delta[..., 0] - s * delta[..., 1]
-    y = pose[..., 1] + s * delta[..., 0] + c * delta[..., 1]
-    return np.stack([x, y, normalize_angle(pose[..., 2] + delta[..., 2])], axis=-1)
+    """Right-multiplied: the rotated step is added to the translation, and the angle."""
+    return (SE2(pose) * SE2(delta)).storage
 
 
 def se3_oplus(pose, delta):
     """Right-multiplied: translation and the vector part of a unit quaternion."""
-    v = delta[..., 3:]
-    squared = np.sum(v * v, axis=-1)
-    w = np.sqrt(np.where(squared < 1.0, 1.0 - squared, 0.0))
-    step = np.concatenate([v, w[..., None]], axis=-1)
-    turned = quaternion_product(pose[..., 3:], step)
-    norm = np.sqrt(np.sum(turned * turned, axis=-1))
-    return np.concatenate(
-        [pose[..., :3] + rotate(pose[..., 3:], delta[..., :3]), turned / norm[..., None]], axis=-1
-    )
+    step = quaternion.from_vector_part(delta[..., 3:])
+    moved = SE3(pose) * SE3(np.concatenate([delta[..., :3], step], axis=-1))
+    return np.concatenate([moved.translation, quaternion.normalize(moved.quaternion)], axis=-1)
 
 
 VERTEX_SE2 = Vertex("VertexSE2", 3, 3, se2_oplus)
@@ -94,36 +56,18 @@ OFFSET = Vertex("ParameterOffset", 3, 0, None)
 
 def se2_residual(a, b, measured):
     """Relative pose from a to b, minus the measurement, in the measurement's frame."""
-    c, s = np.cos(a[..., 2]), np.sin(a[..., 2])
-    dx, dy = b[..., 0] - a[..., 0], b[..., 1] - a[..., 1]
-    x, y = c * dx + s * dy - measured[..., 0], -s * dx + c * dy - measured[..., 1]
-    c, s = np.cos(measured[..., 2]), np.sin(measured[..., 2])
-    angle = normalize_angle(b[..., 2] - a[..., 2] - measured[..., 2])
-    return np.stack([c * x + s * y, -s * x + c * y, angle], axis=-1)
+    return (SE2(measured).inverse() * SE2(a).inverse() * SE2(b)).storage
 
 
 def se3_residual(a, b, measured):
     """Vector of inv(measured) inv(a) b: translation, vector part of the quaternion."""
-    inverse_a = conjugate(a[..., 3:])
-    relative_t = rotate(inverse_a, b[..., :3] - a[..., :3])
-    relative_q = quaternion_product(inverse_a, b[..., 3:])
-    inverse_z = conjugate(measured[..., 3:])
-    t = rotate(inverse_z, relative_t - measured[..., :3])
-    q = quaternion_product(inverse_z, relative_q)
-    v = np.where(q[..., 3:4] < 0.0, -q[..., :3], q[..., :3])
-    return np.concatenate([t, v], axis=-1)
+    error = SE3(measured).inverse() * SE3(a).inverse() * SE3(b)
+    return np.concatenate([error.translation, quaternion.vector_part(error.quaternion)], axis=-1)
 
 
 def snavely_residual(camera, point, pixel):
     """Projection of the camera of Bundle Adjustment in the Large: rotation vector, translation, f, k1, k2."""
-    w = camera[..., :3]
-    squared = np.sum(w * w, axis=-1)
-    small = squared < 1e-20
-    theta = np.sqrt(np.where(small, 1.0, squared))
-    sin_by_theta = np.where(small, 1.0, np.sin(theta) / theta)[..., None]
-    versine = np.where(small, 0.5, (1.0 - np.cos(theta)) / (theta * theta))[..., None]
-    turned = np.cross(w, point)
-    p = point + sin_by_theta * turned + versine * np.cross(w, turned) + camera[..., 3:6]
+    p = SO3.exp(camera[..., :3]).act(point) + camera[..., 3:6]
     x, y = -p[..., 0] / p[..., 2], -p[..., 1] / p[..., 2]
     r2 = x * x + y * y
     scale = camera[..., 6] * (1.0 + r2 * (camera[..., 7] + r2 * camera[..., 8]))

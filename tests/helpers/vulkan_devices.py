@@ -5,6 +5,8 @@ from __future__ import annotations
 import functools
 import os
 
+import pytest
+
 os.environ.setdefault(
     "LP_NUM_THREADS", "0"
 )  # llvmpipe runs tiny dispatches ten times faster in the calling thread
@@ -19,3 +21,8 @@ def shared_device(access: str) -> VulkanDevice:
     """A device with or without buffer addresses; where there is no Vulkan, the tests fail."""
     masked = ["buffer_address"] if access == "storage" else []
     return VulkanDevice(validation=True, masked_features=masked)
+
+
+def vulkan_runtime():
+    """The native module of devices; without it (graphopt was built without Vulkan) the test is skipped."""
+    return pytest.importorskip("graphopt._vulkan", reason="graphopt was built without Vulkan")

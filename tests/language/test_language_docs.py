@@ -8,7 +8,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from graphopt.types import registry
+pytestmark = pytest.mark.usefixtures("own_types")
 
 DOCS = Path(__file__).resolve().parents[2] / "docs"
 
@@ -28,15 +28,6 @@ def session(page: str, folder: Path) -> dict:
             parts = [part.strip() for part in claim.split("...") if part.strip()]
             assert parts and all(part in printed.getvalue() for part in parts), printed.getvalue()
     return scope
-
-
-@pytest.fixture(autouse=True)
-def types_of_the_page_only():
-    """Types that a page registers go with its test."""
-    before = set(registry.all_types())
-    yield
-    for kind in set(registry.all_types()) - before:
-        registry.unregister(kind)
 
 
 def test_residuals_of_your_own_run(tmp_path):

@@ -10,18 +10,8 @@ from graphopt import codegen
 from graphopt.codegen.trace import trace_edge
 from graphopt.errors import GraphError, OptionError, ShapeError, SymbolicError
 from graphopt.symbolic import SampledImage, const, jacobian, sampling, symbolic_array, var
-from graphopt.types import registry
 
 MODES = ("bilinear", "bicubic")
-
-
-@pytest.fixture
-def own_types():
-    """Take away the types that a test registers."""
-    before = set(registry.all_types())
-    yield
-    for kind in set(registry.all_types()) - before:
-        registry.unregister(kind)
 
 
 def sampling_program(mode):

@@ -7,17 +7,9 @@ import graphopt
 from graphopt import codegen, indexed, pairwise, sequential, unique
 from graphopt.errors import OptionError, ShapeError, SymbolicError, TypeRegistryError
 from graphopt.geometry import SE2, SE3, SO3
-from graphopt.types import registry
 from graphopt.types.robust_kernels import KERNELS, num_kernels, robust_kernel
 
-
-@pytest.fixture(autouse=True)
-def own_types():
-    """Take away the types that a test registers."""
-    before = set(registry.all_types())
-    yield
-    for kind in set(registry.all_types()) - before:
-        registry.unregister(kind)
+pytestmark = pytest.mark.usefixtures("own_types")
 
 
 def scene(seed=0):

@@ -6,7 +6,6 @@ import numpy as np
 import pytest
 from linear_problems import from_dense, make_pattern
 
-from graphopt.cpu_kernels import kernels
 from graphopt.linear import SparseCholesky
 
 COUNT = 400
@@ -19,15 +18,7 @@ def chain():
     return make_pattern([3] * COUNT, [(k, k + 1) for k in range(COUNT - 1)])
 
 
-@pytest.fixture(params=[1, 3])
-def _threads(request):
-    before = kernels.num_threads()
-    kernels.set_num_threads(request.param)
-    yield
-    kernels.set_num_threads(before)
-
-
-@pytest.mark.usefixtures("_threads")
+@pytest.mark.usefixtures("threads")
 @pytest.mark.parametrize("method", ["llt", "ldlt"])
 def test_decay_ends_in_zero(method):
     """A column of the inverse: exact where normal, zero beyond; the caller's own denormals live on."""
@@ -45,7 +36,7 @@ def test_decay_ends_in_zero(method):
     assert np.all(np.full(64, TINY) / 2.0 > 0.0)
 
 
-@pytest.mark.usefixtures("_threads")
+@pytest.mark.usefixtures("threads")
 @pytest.mark.parametrize("scale", [1e-290, 1e-150, 1e150, 1e290])
 def test_extreme_scales_keep_their_digits(scale):
     """The same solver, an extreme system between two ordinary ones: no digits lost, no bits changed."""

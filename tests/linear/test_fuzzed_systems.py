@@ -17,14 +17,6 @@ SEEDS = range(40)
 EPS = np.finfo(np.float64).eps
 
 
-@pytest.fixture(autouse=True)
-def _keep_threads():
-    """Whatever a test sets."""
-    threads = kernels.num_threads()
-    yield
-    kernels.set_num_threads(threads)
-
-
 def structure(rng: np.random.Generator):
     """Chains, arrows, trees, scattered and full patterns, blocks of 1 to 20."""
     num = int(rng.integers(1, 30))

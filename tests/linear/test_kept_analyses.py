@@ -44,6 +44,6 @@ def test_few_small_ones_are_kept(monkeypatch):
     """The oldest one goes; large ones are never kept."""
     for count in range(5, 8 + MOST_KEPT):
         analyse_once(chain(count))
-    assert len(analysis_module._kept) == MOST_KEPT
+    assert len(analysis_module.kept_analyses) == MOST_KEPT
     monkeypatch.setattr(analysis_module, "MOST_KEPT_BLOCKS", 20)
     assert analyse_once(chain(21)) is not analyse_once(chain(21))

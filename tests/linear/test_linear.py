@@ -106,20 +106,16 @@ def test_bitwise_reproducible(solver, num_threads):
     edges = [(i, i + 1) for i in range(699) if i % 27 != 26] + [(i, i + 27) for i in range(673)]
     poses = make_problem([6] * 700, edges, 21) if "schur" not in solver else None
     system = poses or make_problem(*bundle(20, 600, [6], [3], 22), 22, num_kept=20)
-    before = kernels.num_threads()
-    try:
-        kernels.set_num_threads(num_threads)
-        first = SOLVERS[solver](system)
-        assert np.array_equal(first, SOLVERS[solver](system))
-        sparse = SparseCholesky(system.pattern)
-        results = [_direct(sparse, system)]
-        kernels.set_num_threads(num_threads % 3 + 1)
-        _direct(sparse, system)
-        kernels.set_num_threads(num_threads)
-        results.append(_direct(sparse, system))
-        assert np.array_equal(*results)
-    finally:
-        kernels.set_num_threads(before)
+    kernels.set_num_threads(num_threads)
+    first = SOLVERS[solver](system)
+    assert np.array_equal(first, SOLVERS[solver](system))
+    sparse = SparseCholesky(system.pattern)
+    results = [_direct(sparse, system)]
+    kernels.set_num_threads(num_threads % 3 + 1)
+    _direct(sparse, system)
+    kernels.set_num_threads(num_threads)
+    results.append(_direct(sparse, system))
+    assert np.array_equal(*results)
     assert np.linalg.norm(to_dense(system.pattern, system.values) @ first - system.b) < 1e-9
 
 

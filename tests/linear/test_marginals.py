@@ -58,6 +58,24 @@ def test_all_covariances_in_one_call(name, device):
     assert np.abs(block - expected).max() < 1e-7 * np.abs(inverse).max()
 
 
+@pytest.mark.parametrize("singular", ["error", "damp"])
+@pytest.mark.parametrize("device", ["cpu", "vulkan"])
+def test_covariances_of_poses_come_from_the_schur_complement(device, singular):
+    """Of poses of a bundle alone, and of a pair: blocks of the dense inverse of all of H."""
+    graph = fixed(GRAPHS["bundle"]())
+    dense, structure, pattern = dense_of(graph)
+    assert structure.num_kept < structure.num_blocks
+    if singular == "damp":
+        dense = dense + 1e-8 * np.diag(np.diag(dense))
+    inverse = np.linalg.inv(dense)
+    ids = structure.ids[: structure.num_kept].tolist()
+    pairs = [*ids, (ids[0], ids[-1])]
+    found = graphopt.compute_marginals(graph, pairs, singular=singular, device=device)
+    for (i, j), block in found.items():
+        rows, cols = (slice(pattern.offsets[k], pattern.offsets[k + 1]) for k in (ids.index(i), ids.index(j)))
+        assert np.abs(block - inverse[rows, cols]).max() < 1e-7 * np.abs(inverse[rows, rows]).max()
+
+
 @pytest.mark.parametrize(("name", "directions"), [("sphere", 6), ("manhattan", 3)])
 def test_a_free_pose_graph_moves_as_a_whole(name, directions):
     """As many directions as a pose has, and every vertex in them; they change no residual."""
@@ -193,15 +211,12 @@ def test_large_fronts_by_any_number_of_threads(links):
     values = spd_values(pattern, np.random.default_rng(0))
     expected = np.linalg.inv(to_dense(pattern, values))
     wanted = np.array([(k, k) for k in range(num)])
-    before, found = kernels.num_threads(), []
-    try:
-        for threads in (1, 3):
-            kernels.set_num_threads(threads)
-            solver = SparseCholesky(pattern)
-            assert solver.factorize(values)
-            found.append(solver.marginals(wanted))
-    finally:
-        kernels.set_num_threads(before)
+    found = []
+    for threads in (1, 3):
+        kernels.set_num_threads(threads)
+        solver = SparseCholesky(pattern)
+        assert solver.factorize(values)
+        found.append(solver.marginals(wanted))
     for k, (one, three) in enumerate(zip(*found, strict=True)):
         np.testing.assert_array_equal(one, three)
         rows = slice(6 * k, 6 * k + 6)

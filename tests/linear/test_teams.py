@@ -13,14 +13,6 @@ from graphopt.linear import BlockPattern, SparseCholesky
 THREADS = (2, 3, 5, 8)
 
 
-@pytest.fixture(autouse=True)
-def _keep_threads():
-    """Whatever a test sets."""
-    threads = kernels.num_threads()
-    yield
-    kernels.set_num_threads(threads)
-
-
 def factorized(pattern: BlockPattern, values: np.ndarray, damping: np.ndarray, threads: int) -> np.ndarray:
     """A solution by one thread from the factor of several: bits of the factor show."""
     kernels.set_num_threads(threads)

@@ -18,14 +18,6 @@ PROBLEMS = {
 }
 
 
-@pytest.fixture
-def threads():
-    """Give the pool its number of threads back."""
-    before = kernels.num_threads()
-    yield kernels.set_num_threads
-    kernels.set_num_threads(before)
-
-
 def _solutions(problem):
     """By solver the solution, and what the sparse one takes of memory."""
     found = {}
@@ -47,21 +39,21 @@ def _solutions(problem):
 
 
 @pytest.mark.parametrize("name", PROBLEMS)
-def test_a_larger_pool_is_not_asked_for_more(threads, name):
+def test_a_larger_pool_is_not_asked_for_more(name):
     """16 and 24 threads are both more than these are worth."""
     problem = PROBLEMS[name]()
-    threads(16)
+    kernels.set_num_threads(16)
     few = _solutions(problem)
-    threads(24)
+    kernels.set_num_threads(24)
     assert _solutions(problem) == few
 
 
-def test_the_pool_may_be_smaller(threads):
+def test_the_pool_may_be_smaller():
     """Between two factorizations the pool shrinks below the plan, and grows again."""
     problem = PROBLEMS["chain"]()
     solver = SparseCholesky(problem.pattern)
     for count in (4, 1, 2, 6):
-        threads(count)
+        kernels.set_num_threads(count)
         assert solver.factorize(problem.values, problem.damping)
         np.testing.assert_allclose(
             solver.solve(problem.b), problem.x, rtol=0, atol=1e-9 * abs(problem.x).max()

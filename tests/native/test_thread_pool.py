@@ -14,18 +14,10 @@ import graphopt.evaluate.datasets
 from graphopt.cpu_kernels import kernels
 
 
-@pytest.fixture
-def threads():
-    """Give the pool its number of threads back."""
-    before = kernels.num_threads()
-    yield kernels.set_num_threads
-    kernels.set_num_threads(before)
-
-
 @pytest.mark.parametrize("count", [1, 2, 3, 7])
-def test_regions_of_any_size_end(threads, count):
+def test_regions_of_any_size_end(count):
     """Fewer and more shares than threads; teams up to the number of threads, none beyond it."""
-    threads(count)
+    kernels.set_num_threads(count)
     for shares in (1, 2, count, 3 * count + 1, 2000):
         assert len(kernels.time_regions(shares, False, 0, 20)) == 20
     for team in range(1, count + 1):
@@ -33,16 +25,16 @@ def test_regions_of_any_size_end(threads, count):
     assert kernels.time_regions(count + 1, True, 0, 20) == []
 
 
-def test_regions_after_workers_fell_asleep(threads):
+def test_regions_after_workers_fell_asleep():
     """Sleeping workers wake for a team."""
-    threads(4)
+    kernels.set_num_threads(4)
     for pause in (50, 500, 3000):
         assert len(kernels.time_regions(4, True, pause, 10)) == 10
 
 
-def test_regions_of_several_callers_follow_each_other(threads):
+def test_regions_of_several_callers_follow_each_other():
     """Python threads that start regions and change the number of threads meanwhile."""
-    threads(3)
+    kernels.set_num_threads(3)
     done: list[int] = []
 
     def call(team: bool) -> None:
@@ -59,12 +51,12 @@ def test_regions_of_several_callers_follow_each_other(threads):
     assert len(done) == 80 and all(done)
 
 
-def test_results_do_not_depend_on_who_did_the_work(threads):
+def test_results_do_not_depend_on_who_did_the_work():
     """A pass in shares gives the same bits in every run, and for every number of threads."""
     array = np.random.default_rng(0).normal(size=300_000)
     found = set()
     for count in (1, 2, 5):
-        threads(count)
+        kernels.set_num_threads(count)
         found |= {bytes(kernels.fingerprint(array)) for _ in range(5)}
     assert len(found) == 1
 
@@ -87,11 +79,11 @@ assert all(mask <= before for mask in own), own
     subprocess.run([sys.executable, "-c", script], check=True)
 
 
-def test_teams_of_a_caller_alone(threads):
+def test_teams_of_a_caller_alone():
     """On a crowded machine the caller is the whole team: the same bits, and no worker is waited for."""
     graph = graphopt.datasets.ba(30, 1500, seed=0)
     for count in (2, 3, 7):
-        threads(count)
+        kernels.set_num_threads(count)
         found = set()
         for seconds in (0.0, 1000.0, 0.0):
             kernels.give_way(seconds)
@@ -112,7 +104,7 @@ import graphopt, graphopt.evaluate.datasets
 from graphopt.cpu_kernels import kernels
 kernels.set_num_threads(2)
 graph = graphopt.datasets.ba(60, 2000, seed=0)
-summaries = [graphopt.optimize(graph.copy(), device="cpu", max_iterations=4) for _ in range(6)]
+summaries = [graphopt.optimize(graph.copy(), device="cpu", max_iterations=4) for _ in range(3)]
 print({summary.iterations[-1].chi2 for summary in summaries})
 """
 

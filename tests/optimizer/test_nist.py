@@ -7,7 +7,7 @@ from nist_problems import PROBLEMS
 
 import graphopt
 from graphopt.linear.options import SolverOptions
-from graphopt.optimizer.algorithm import promise
+from graphopt.optimizer.algorithm import predicted_relative_decrease
 from graphopt.optimizer.levenberg_marquardt import LevenbergMarquardt
 from graphopt.optimizer.options import LevenbergMarquardtOptions
 from graphopt.problem.structure import Structure
@@ -56,7 +56,7 @@ def test_a_step_that_damping_made_small_is_no_end():
     rules = LevenbergMarquardtOptions(60)
     graphopt.optimize(graph, "lm", options=rules)
     solver = create_block_solver(graph, Structure(graph.select()), SolverOptions(device="cpu"))
-    assert promise(solver, 1e-9) > 0.1
+    assert predicted_relative_decrease(solver, 1e-9) > 0.1
     algorithm = LevenbergMarquardt(rules)
     algorithm.start(solver, solver.chi2())
     algorithm._lambda = 1e7

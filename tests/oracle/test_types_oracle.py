@@ -190,7 +190,9 @@ def test_expmap_logarithm_near_its_switches(make_edge, load, call):
                 case.measurement = value if len(case.measurement) == 7 else np.append(value, np.exp(sigma))
                 case.estimates = [np.array(k.identity) for k in case.kind.vertices]
                 _, edge = read_edge(case, load, call)
-                np.testing.assert_allclose(case.error(), np.ravel(call(edge.error)), rtol=1e-9, atol=1e-11)
+                # g2o's quotients lose digits just beyond the switches, ours do not (tools/digits.py)
+                rtol = 2e-8 if 1e-7 < sigma < 1e-4 else 1e-9
+                np.testing.assert_allclose(case.error(), np.ravel(call(edge.error)), rtol=rtol, atol=1e-11)
 
 
 def set_pose(vertex, number, storage):

@@ -8,7 +8,6 @@ from pathlib import Path
 import pytest
 
 from graphopt.cli import parsers
-from graphopt.types import registry
 
 ROOT = Path(__file__).resolve().parents[2]
 README = (ROOT / "README.md").read_text(encoding="utf-8")
@@ -16,16 +15,11 @@ BLOCKS = re.findall(r"```python\n(.*?)```", README, re.DOTALL)
 
 
 @pytest.mark.parametrize("code", BLOCKS)
-def test_code_prints_what_its_comment_says(code):
+def test_code_prints_what_its_comment_says(code, own_types):
     """Each block ends with a comment whose beginning is the last line that the block prints."""
     printed = io.StringIO()
-    before = set(registry.all_types())
-    try:
-        with contextlib.redirect_stdout(printed):
-            exec(compile(code, "README.md", "exec"), {})
-    finally:
-        for kind in set(registry.all_types()) - before:
-            registry.unregister(kind)
+    with contextlib.redirect_stdout(printed):
+        exec(compile(code, "README.md", "exec"), {})
     claim = re.sub(r"\s+", " ", code.strip().splitlines()[-1].lstrip("# "))
     result = re.sub(r"\s+", " ", printed.getvalue().strip().splitlines()[-1])
     assert claim.replace("[ ", "[").startswith(result.replace("[ ", "["))

@@ -3,11 +3,11 @@
 import numpy as np
 import pytest
 
-from graphopt.evaluate.report.trajectory import alignment, match_by_time, trajectory_errors
+from graphopt.evaluate.report.trajectory import alignment, match_by_time
 from graphopt.geometry import SE3
 
 evo = pytest.importorskip("evo")
-from evo.core import metrics, sync  # noqa: E402
+from evo.core import sync  # noqa: E402
 from evo.core.geometry import umeyama_alignment  # noqa: E402
 from evo.core.trajectory import PosePath3D, PoseTrajectory3D  # noqa: E402
 
@@ -30,29 +30,6 @@ def path_of(poses, times=None):
     """Evo's object: quaternions with w first."""
     parts = {"positions_xyz": poses[:, :3], "orientations_quat_wxyz": poses[:, [6, 3, 4, 5]]}
     return PosePath3D(**parts) if times is None else PoseTrajectory3D(**parts, timestamps=times)
-
-
-@pytest.mark.parametrize("seed", range(3))
-@pytest.mark.parametrize("align", ["none", "se3", "sim3"])
-@pytest.mark.parametrize("delta", [1, 7])
-def test_errors(seed, align, delta):
-    """Absolute and relative errors to rounding."""
-    reference, estimate = trajectories(seed)
-    truth, path = path_of(reference), path_of(estimate)
-    if align != "none":
-        path.align(truth, correct_scale=align == "sim3")
-    ours = trajectory_errors(estimate, reference, align=align, delta=delta)
-    ape = metrics.APE(metrics.PoseRelation.translation_part)
-    ape.process_data((truth, path))
-    assert ours.ate_rmse == pytest.approx(ape.get_statistic(metrics.StatisticsType.rmse), rel=1e-9)
-    assert ours.ate_max == pytest.approx(ape.get_statistic(metrics.StatisticsType.max), rel=1e-9)
-    for relation, value in (
-        (metrics.PoseRelation.translation_part, ours.rpe_translation_rmse),
-        (metrics.PoseRelation.rotation_angle_rad, ours.rpe_rotation_rmse),
-    ):
-        rpe = metrics.RPE(relation, delta=delta, delta_unit=metrics.Unit.frames)
-        rpe.process_data((truth, path))
-        assert value == pytest.approx(rpe.get_statistic(metrics.StatisticsType.rmse), rel=1e-6)
 
 
 @pytest.mark.parametrize("with_scale", [False, True])

@@ -6,9 +6,7 @@ import pytest
 from graphopt.errors import GraphError, OptionError, ShapeError
 from graphopt.evaluate import datasets
 from graphopt.evaluate.report import (
-    alignment,
     figure,
-    match_by_time,
     plot_before_after,
     plot_convergence,
     plot_graph,
@@ -103,45 +101,6 @@ def test_the_block_pattern_is_that_of_the_dense_hessian():
     assert len(pairs) == len(dims) + len(np.unique(free, axis=0))
 
 
-@pytest.mark.parametrize("kind", ["se3", "sim3"])
-def test_alignment_undoes_a_known_motion(kind):
-    """Errors vanish when the estimate is the reference moved (and scaled) as a whole."""
-    reference = random_trajectory(0)
-    move = random_trajectory(1, 1)
-    scale = 2.5 if kind == "sim3" else 1.0
-    moved = (SE3(np.repeat(move.storage, 50, axis=0)) * reference).storage.copy()
-    moved[:, :3] *= scale
-    errors = trajectory_errors(moved, reference.storage, align=kind)
-    assert errors.ate_rmse < 1e-10
-    assert errors.rpe_translation_rmse < 1e-10
-    assert errors.rpe_rotation_rmse < 1e-7
-    assert errors.scale == pytest.approx(1.0 / scale)
-
-
-def test_alignment_is_optimal():
-    """No small motion of an aligned trajectory brings it closer, and mirrored positions stay mirrored."""
-    rng = np.random.default_rng(3)
-    target = rng.normal(0.0, 1.0, (40, 3))
-    source = target * [1.0, 1.0, -1.0] + rng.normal(0.0, 0.1, (40, 3))
-    scale, rotation, shift = alignment(source, target, "se3")
-    assert np.linalg.det(rotation) == pytest.approx(1.0)
-    best = ((target - (scale * source @ rotation.T + shift)) ** 2).sum()
-    for _ in range(50):
-        nudge = SO3.exp(rng.normal(0.0, 0.02, 3)).to_matrix()
-        other = source @ (nudge @ rotation).T + shift + rng.normal(0.0, 0.02, 3)
-        assert ((target - other) ** 2).sum() > best
-
-
-def test_errors_of_a_known_offset():
-    """Without alignment a constant shift is the ATE, and leaves the relative error zero."""
-    reference = random_trajectory(5).storage
-    shifted = np.add(reference, [3.0, 4.0, 0.0, 0.0, 0.0, 0.0, 0.0])
-    errors = trajectory_errors(shifted, reference, align="none", delta=4)
-    assert errors.ate_rmse == pytest.approx(5.0)
-    assert errors.ate_max == pytest.approx(5.0)
-    assert errors.rpe_translation_rmse < 1e-12
-
-
 def test_trajectories_that_do_not_match_are_refused():
     """Different lengths and a step as long as the trajectory are errors that say what to do."""
     poses = random_trajectory(6).storage
@@ -149,19 +108,6 @@ def test_trajectories_that_do_not_match_are_refused():
         trajectory_errors(poses, poses[1:])
     with pytest.raises(OptionError, match="delta"):
         trajectory_errors(poses, poses, delta=50)
-
-
-def test_matching_by_time_takes_the_nearest_within_the_tolerance():
-    """Each pose of the shorter trajectory has the nearest one of the longer; brute force agrees."""
-    rng = np.random.default_rng(7)
-    left, right = np.sort(rng.uniform(0.0, 10.0, 200)), np.sort(rng.uniform(0.0, 10.0, 150))
-    rows, others = match_by_time(left, right, 0.02)
-    gaps = np.abs(left[:, None] - right)
-    expected = np.flatnonzero(gaps.min(axis=0) <= 0.02)
-    np.testing.assert_array_equal(others, expected)
-    np.testing.assert_array_equal(rows, gaps[:, expected].argmin(axis=0))
-    swapped = match_by_time(right, left, 0.02)
-    np.testing.assert_array_equal(swapped[0], others)
 
 
 @pytest.mark.parametrize("value", [1e200, np.nan, np.inf, -1e308])

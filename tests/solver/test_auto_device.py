@@ -17,7 +17,7 @@ from graphopt.solver.configurations import configured
 @pytest.fixture
 def gpu(monkeypatch):
     """A discrete GPU, number 1; graphs of 100 edges are large."""
-    monkeypatch.setattr(auto_device, "_discrete_gpu", lambda: 1)
+    monkeypatch.setattr(auto_device, "discrete_gpu", lambda: 1)
     monkeypatch.setattr(auto_device, "LARGE", 100)
 
 
@@ -44,7 +44,7 @@ def test_what_is_asked_for_may_keep_it_on_the_cpu(gpu, options):
 
 def test_without_a_gpu_it_is_the_cpu(monkeypatch):
     """However large."""
-    monkeypatch.setattr(auto_device, "_discrete_gpu", lambda: None)
+    monkeypatch.setattr(auto_device, "discrete_gpu", lambda: None)
     monkeypatch.setattr(auto_device, "LARGE", 1)
     assert choose_device(Structure(datasets.sphere(5, 30).select()), SolverOptions()) == "cpu"
 

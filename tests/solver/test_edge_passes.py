@@ -15,15 +15,6 @@ from graphopt.strategies.landmark_problem import chi2_by_vertex
 MANY = 100_000
 
 
-@pytest.fixture(params=[1, 3])
-def threads(request):
-    """Run with so many threads."""
-    before = kernels.num_threads()
-    kernels.set_num_threads(request.param)
-    yield request.param
-    kernels.set_num_threads(before)
-
-
 @pytest.mark.parametrize("num_keys", [1, 7, 2047, 2048, 50_000])
 @pytest.mark.parametrize("is_sorted", [False, True])
 def test_sort_by_key_is_stable(threads, num_keys, is_sorted):

@@ -13,7 +13,7 @@ from graphopt.errors import ShapeError
 from graphopt.linear.options import SolverOptions
 from graphopt.problem.structure import Structure
 from graphopt.solver.cpu import CpuBlockSolver
-from graphopt.solver.trial import Damping, TrialsByParts
+from graphopt.solver.trial import Damping, DefaultTrial
 from graphopt.types import slam2d, slam3d
 
 WAYS = [
@@ -57,7 +57,7 @@ def test_one_call_does_what_the_parts_do(way: dict[str, str], damping: Damping, 
         solver.looks_ahead = looks_ahead
     for keep in (True, False, True):
         assert native.linearize() == parts.linearize()
-        mine, theirs = native.trial(damping), TrialsByParts.trial(parts, damping)
+        mine, theirs = native.trial(damping), DefaultTrial.trial(parts, damping)
         assert mine.solved
         assert (mine.chi2, mine.gain, mine.step_size) == (theirs.chi2, theirs.gain, theirs.step_size)
         assert mine.seconds.keys() == theirs.seconds.keys()
@@ -100,7 +100,7 @@ def test_arrays_of_another_size_are_refused() -> None:
     with pytest.raises(ShapeError, match="damping"):
         trials.run(solver.values, np.ones(4), solver.b, solver.dx, None)
     with pytest.raises(ShapeError, match="another pattern"):
-        kernels.Trials(solver._linearizer, direct[0], others[1])
+        kernels.Trials(solver.linearizer, direct[0], others[1])
 
 
 def test_poses_of_a_plane_take_the_same_way() -> None:
@@ -119,5 +119,5 @@ def test_poses_of_a_plane_take_the_same_way() -> None:
         solver.linearize()
         assert solver.solve(shift)
     np.testing.assert_array_equal(native.dx, parts.dx)
-    mine, theirs = native.trial(Damping(0.5)), TrialsByParts.trial(parts, Damping(0.5))
+    mine, theirs = native.trial(Damping(0.5)), DefaultTrial.trial(parts, Damping(0.5))
     assert (mine.chi2, mine.gain, mine.step_size) == (theirs.chi2, theirs.gain, theirs.step_size)

@@ -18,6 +18,7 @@ from graphopt.strategies.landmark_problem import LandmarkProblem, PointEdges
 from graphopt.strategies.retriangulation import retriangulate_landmarks
 from graphopt.strategies.viewing_rays import usual_places, viewing_rays
 from graphopt.types.g2o_maps import rotate_by_angle_axis
+from graphopt.types.robust_kernels import robust_kernel
 
 NEVER = AutoOptions(reseat_gain=float("inf"))
 
@@ -122,14 +123,12 @@ def test_points_end_in_the_same_bits_whatever_the_number_of_threads():
     """Alone or among others, in rounds or not moved at all; those that have arrived stop."""
     graph = ba(cameras=12, points=400, camera="bal", seed=2)
     structure, edges, points = image_edges(graph)
-    before = kernels.num_threads()
     found = []
     for threads in (1, 3):
         kernels.set_num_threads(threads)
         problem = LandmarkProblem(structure, [edges], points.estimate)
         chi2, falls = problem.minimise(5, 3, np.full(len(points), np.inf))
         found.append((chi2, falls, problem.points))
-    kernels.set_num_threads(before)
     for array, other in zip(*found, strict=True):
         np.testing.assert_array_equal(array, other)
     some = edges.point < 7
@@ -231,3 +230,26 @@ def test_stereo_landmarks_behind_their_cameras_come_back(device):
     assert summary.final_chi2 == pytest.approx(best, rel=1e-6)
     assert not summary.points_behind
     assert "Moved 3 landmarks" in summary.message
+
+
+def test_landmarks_end_in_the_lowest_of_their_robust_minima():
+    """With Cauchy kernels and false matches, none is lower among those that two of its images alone give."""
+    graph = scene("expmap", outliers=0.1, start="truth")
+    (edges,) = graph.edge_sets
+    edges.kernel[:], edges.kernel_width[:] = robust_kernel("Cauchy").number, 1.0
+    assert graphopt.optimize(graph, options=AutoOptions(contest=False)).is_usable
+    structure, images, points = image_edges(graph)
+    present = points.estimate.copy()
+    order, rank = np.argsort(images.point, kind="stable"), np.empty(len(images.point), int)
+    rank[order] = np.arange(len(order)) - np.searchsorted(images.point[order], images.point[order])
+    best = LandmarkProblem(structure, [images], present).chi2()
+    total = best.sum()
+    for first in range(4):
+        for second in range(first + 1, 5):
+            pair = np.flatnonzero((rank == first) | (rank == second))
+            two = PointEdges(images.group, images.rows[pair], images.slot, images.point[pair])
+            start = LandmarkProblem(structure, [two], present, robust=False)
+            start.minimise(20)
+            other = LandmarkProblem(structure, [images], start.points)
+            best = np.fmin(best, other.minimise(20)[0])
+    assert total <= 1.001 * best.sum()

@@ -1,26 +1,15 @@
 """H is the sum over its edges whatever its memory held before, also where sums are stored, not added."""
 
-from collections.abc import Iterator
-
 import numpy as np
 import pytest
 
 import graphopt
-from graphopt.cpu_kernels import kernels
 from graphopt.linear.options import SolverOptions
 from graphopt.problem.structure import Structure
 from graphopt.solver.cpu import CpuBlockSolver
 from graphopt.types import slam3d
 
 POSES, POINTS = 9, 700
-
-
-@pytest.fixture(params=[1, 2])
-def threads(request: pytest.FixtureRequest) -> Iterator[int]:
-    before = kernels.num_threads()
-    kernels.set_num_threads(request.param)
-    yield request.param
-    kernels.set_num_threads(before)
 
 
 def solver_of(case: str) -> CpuBlockSolver:

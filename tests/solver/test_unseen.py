@@ -56,8 +56,8 @@ def test_the_same_edges_as_numpy(kind):
 def test_most_types_are_compiled_and_what_cannot_be_is_left_to_numpy(monkeypatch):
     """A `sees` that asks for numbers is no program; its answer is numpy's."""
     kind = registry.edge_type("EDGE_PROJECT_XYZ2UV:EXPMAP")
-    assert unseen._blindness(kind) is not None
-    assert sum(unseen._blindness(image) is not None for image in IMAGES) > 0.8 * len(IMAGES)
+    assert unseen.blindness(kind) is not None
+    assert sum(unseen.blindness(image) is not None for image in IMAGES) > 0.8 * len(IMAGES)
     graph = images(kind, unseen.FEW, np.random.default_rng(0))
     expected = unseen.edges_unseen(graph, graph.select(-1).edges[0]).tolist()
 
@@ -65,6 +65,6 @@ def test_most_types_are_compiled_and_what_cannot_be_is_left_to_numpy(monkeypatch
         raise SymbolicError(edge_type.name)
 
     monkeypatch.setattr(unseen.codegen, "compile_errors", refuse)
-    monkeypatch.setattr(unseen, "_blindness", unseen._blindness.__wrapped__)
-    assert unseen._blindness(kind) is None
+    monkeypatch.setattr(unseen, "blindness", unseen.blindness.__wrapped__)
+    assert unseen.blindness(kind) is None
     assert unseen.edges_unseen(graph, graph.select(-1).edges[0]).tolist() == expected != []

@@ -132,14 +132,6 @@ class DenseProblem:
         return hessian
 
 
-@pytest.fixture
-def threads():
-    """Set the number of threads, and restore it afterwards."""
-    before = kernels.num_threads()
-    yield kernels.set_num_threads
-    kernels.set_num_threads(before)
-
-
 @pytest.mark.parametrize("robust", [None, examples.huber], ids=["plain", "huber"])
 @pytest.mark.parametrize("variant", codegen.INFORMATION_VARIANTS)
 @pytest.mark.parametrize("edge", examples.EDGES, ids=lambda e: e.name)
@@ -158,9 +150,9 @@ def test_linearize_equals_the_dense_assembly(edge, variant, robust):
 
 @pytest.mark.parametrize("count", [1, 2])
 @pytest.mark.parametrize("edge", examples.EDGES, ids=lambda e: e.name)
-def test_many_edges_of_each_vertex_equal_the_dense_assembly(edge, count, threads):
+def test_many_edges_of_each_vertex_equal_the_dense_assembly(edge, count):
     """Vertices that follow each other in the order of the edges are summed before they are added."""
-    threads(count)
+    kernels.set_num_threads(count)
     problem = DenseProblem(edge, 8, 900 if count == 1 else 3000)
     lin = problem.linearizer()
     chi2, hessian, b = problem.reference()
@@ -175,11 +167,11 @@ def test_many_edges_of_each_vertex_equal_the_dense_assembly(edge, count, threads
 @pytest.mark.parametrize(
     "edge", [examples.EDGE_SE3, examples.EDGE_THREE, examples.EDGE_SNAVELY], ids=lambda e: e.name
 )
-def test_threads_change_rounding_only_and_repeat_bitwise(edge, threads):
+def test_threads_change_rounding_only_and_repeat_bitwise(edge):
     """Any number of threads gives the same sums up to rounding; the same number gives the same bits."""
     results = {}
     for count in (1, 2, 3):
-        threads(count)
+        kernels.set_num_threads(count)
         problem = DenseProblem(edge, 40, 3000)
         lin = problem.linearizer()
         runs = []

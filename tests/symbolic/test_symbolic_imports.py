@@ -12,7 +12,6 @@ from graphopt.errors import ShapeError, SymbolicError
 from graphopt.geometry import SE3
 from graphopt.symbolic import as_exprs, const, evaluate, jacobian, variables
 from graphopt.symbolic.sympy_functions import FUNCTIONS
-from graphopt.types import registry
 
 sympy = pytest.importorskip("sympy")
 x, y, z = sympy.symbols("x y z", real=True)
@@ -135,7 +134,7 @@ def test_matrices_and_shapes():
     assert graphopt.from_sympy(b[0] * b[1], [[b[0], b[1]]])(np.array([3.0, 4.0])) == 12.0
 
 
-def test_edge_type_is_optimized():
+def test_edge_type_is_optimized(own_types):
     """A range to a beacon: the same chi2 as with a residual written by hand."""
     u, v, theta, d = sympy.symbols("u v theta d")
     difference = sympy.sqrt((x - u) ** 2 + (y - v) ** 2) - d
@@ -155,7 +154,6 @@ def test_edge_type_is_optimized():
     )
     graphopt.optimize(graph, device="cpu")
     np.testing.assert_allclose(graph.vertex(3).estimate, beacon, atol=1e-6)
-    registry.unregister(edge)
 
 
 @pytest.mark.parametrize(
@@ -259,11 +257,10 @@ def documented_code():
     return re.findall(r"```python\n(.*?)```", text, re.DOTALL)
 
 
-def test_documented_code_for_sympy_runs():
+def test_documented_code_for_sympy_runs(own_types):
     """And gives a range."""
     names: dict = {}
     exec(documented_code()[0], names)
-    registry.unregister(names["EdgeRange"])
     assert names["residual"](np.array([0.0, 0.0, 1.0]), np.array([3.0, 4.0]), 2.0) == 3.0
 
 

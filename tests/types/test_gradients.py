@@ -7,17 +7,8 @@ import graphopt
 from graphopt.errors import ShapeError
 from graphopt.evaluate.datasets import ba, sphere
 from graphopt.geometry import SE2
-from graphopt.types import registry
 
-
-@pytest.fixture(autouse=True)
-def no_types_stay():
-    """Types of a test are gone after it."""
-    yield
-    for name in ("EdgeGradientRange", "EdgeGradientPair"):
-        kind = registry.find(name)
-        if kind is not None:
-            registry.unregister(kind)
+pytestmark = pytest.mark.usefixtures("own_types")
 
 
 def distance(point, measured):

@@ -129,7 +129,7 @@ def test_a_fisheye_sees_behind_90_degrees():
     assert graph.points_behind() == {}
 
 
-def test_a_users_type():
+def test_a_users_type(own_types):
     """`sees` of a type of one's own, and of one that is evaluated row by row; a wrong one is refused."""
     for batched in (True, False):
 
@@ -141,15 +141,12 @@ def test_a_users_type():
             tag=f"EDGE_FROM_ORIGIN_{batched}", name="EdgeFromOrigin", vertices=("VERTEX_TRACKXYZ",),
             sees=lambda point: point[..., 2] > 0.0,
         )(residual)  # fmt: skip
-        try:
-            assert kind.is_batched == batched
-            graph = Graph()
-            graph.add_vertices("VERTEX_TRACKXYZ", [0, 1, 2], [AHEAD, BEHIND, AHEAD])
-            graph.add_edges(kind, [[0], [1], [2]])
-            graph.vertex_sets[0].estimate[2, 2] = np.nan
-            assert graph.points_behind() == {kind.tag: [1, 2]}
-        finally:
-            registry.unregister(kind)
+        assert kind.is_batched == batched
+        graph = Graph()
+        graph.add_vertices("VERTEX_TRACKXYZ", [0, 1, 2], [AHEAD, BEHIND, AHEAD])
+        graph.add_edges(kind, [[0], [1], [2]])
+        graph.vertex_sets[0].estimate[2, 2] = np.nan
+        assert graph.points_behind() == {kind.tag: [1, 2]}
     with pytest.raises(ShapeError, match="one truth each"):
         graphopt.edge_type(
             tag="EDGE_BAD_SIGHT", vertices=("VERTEX_TRACKXYZ",), name="EdgeBadSight", sees=lambda p: p > 0.0

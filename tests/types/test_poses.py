@@ -14,16 +14,9 @@ from graphopt.problem.gauge import choose_gauge
 from graphopt.types import registry
 from graphopt.types.poses import POSE_ROLES, ROLES, in_space
 
+pytestmark = pytest.mark.usefixtures("own_types")
+
 N = 12
-
-
-@pytest.fixture(autouse=True)
-def own_types():
-    """Types that a test defines are gone after it."""
-    known = set(registry.all_types())
-    yield
-    for kind in set(registry.all_types()) - known:
-        registry.unregister(kind)
 
 
 WITH_POSE = [kind for kind in registry.vertex_types() if kind.pose is not None]

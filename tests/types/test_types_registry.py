@@ -10,15 +10,6 @@ from graphopt.types import registry
 from graphopt.types.base import VariadicEdgeType, VertexType
 
 
-@pytest.fixture
-def cleanup():
-    """Take the types away again that a test defines."""
-    before = set(registry.all_types())
-    yield
-    for kind in set(registry.all_types()) - before:
-        registry.unregister(kind)
-
-
 def test_lookup_by_every_name():
     """A type is found by its class name, its tag and all aliases, and a type finds itself."""
     for kind in types.BUILTIN_TYPES:
@@ -77,7 +68,7 @@ def test_variadic_edges_are_cached():
         lots.instantiate(1)
 
 
-def test_user_types(cleanup):
+def test_user_types(own_types):
     """Two decorators define a vertex and an edge; they are registered, evaluate, and have a file layout."""
 
     @types.vertex_type(tag="VERTEX_TEST_BIAS", tangent_dim=2)
@@ -100,7 +91,7 @@ def test_user_types(cleanup):
     np.testing.assert_array_equal(EdgeTestRange.error((pose[0], point[0]), (), measured[0]), [3.0])
 
 
-def test_user_edge_with_parameters(cleanup):
+def test_user_edge_with_parameters(own_types):
     """Parameters come between the vertices and the measurement, wrapped."""
 
     @types.parameter_type(tag="PARAMS_TEST_SCALE", storage_dim=1, identity=(1.0,))
@@ -124,7 +115,7 @@ def test_user_edge_with_parameters(cleanup):
     assert EdgeTestScaled.parameters == (ParameterTestScale,)
 
 
-def test_duplicate_tags_are_refused(cleanup):
+def test_duplicate_tags_are_refused(own_types):
     """The error says which name is taken by which type and how to free it; nothing is registered."""
     with pytest.raises(TypeRegistryError, match=r"'VERTEX_XYZ' is taken by <VertexType VertexPointXYZ"):
         types.vertex_type(tag="VERTEX_NEW", tangent_dim=1, aliases=("VERTEX_XYZ",), name="New")(
@@ -142,7 +133,7 @@ def test_duplicate_tags_are_refused(cleanup):
         ({}, lambda p, z: np.outer(p, z), r"returned shape \(2, 2\), expected \(residual_dim,\)"),
     ],
 )
-def test_wrong_edge_functions_are_refused(options, function, message, cleanup):
+def test_wrong_edge_functions_are_refused(options, function, message, own_types):
     """Dimensions and arguments are checked when the type is defined."""
     with pytest.raises(ShapeError, match=message):
         types.edge_type(
@@ -151,7 +142,7 @@ def test_wrong_edge_functions_are_refused(options, function, message, cleanup):
     assert registry.find("EDGE_BAD") is None
 
 
-def test_wrong_vertex_functions_are_refused(cleanup):
+def test_wrong_vertex_functions_are_refused(own_types):
     """An oplus of the wrong length says that storage_dim is missing."""
     with pytest.raises(
         ShapeError, match=r"returned shape \(3,\), expected \(storage_dim,\) = \(2,\).*storage_dim"

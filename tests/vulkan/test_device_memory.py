@@ -64,7 +64,7 @@ def test_measurements_of_cameras_are_those_of_points(access, schedule):
         graph.edge_sets[0].measurement += np.linspace(0.0, 3.0, graph.num_edges)[:, None]
         solver.refresh()
         host.refresh()
-    views = solver._linearizer.edges[0].views
+    views = solver.linearizer.edges[0].views
     assert ["data" in views[slot].buffers for slot in (0, 1)] == [False, True]
     assert shared_device(access).messages == []
 
@@ -79,7 +79,7 @@ def test_who_has_measurements_of_their_own():
     poses = create(graph, Structure(graph.select()), options, device=shared_device("address"))
     for solver in (few, solver_of(robust, "double"), poses):
         solver.linearize()
-        for edges in solver._linearizer.edges:
+        for edges in solver.linearizer.edges:
             assert all("data" in view.buffers for view in edges.views.values())
 
 
@@ -97,7 +97,7 @@ def test_regular_places_are_two_numbers(monkeypatch, precision, num_fixed):
         solver.linearize()
         trial = solver.trial(Damping(1e-3, True))
         found.append((trial.chi2, solver.b.tobytes(), solver.diagonal.tobytes()))
-        places = solver._linearizer.edges[0].views[1].buffers["dest_block"]
+        places = solver.linearizer.edges[0].views[1].buffers["dest_block"]
         assert places.are_regular is not in_table
         assert solver.structure.num_kept < solver.structure.num_blocks <= 203 - num_fixed
     assert found[0] == found[1]

@@ -5,6 +5,8 @@ Allocations, kernels and submissions are made to fail one after the other, also 
 
 from __future__ import annotations
 
+import functools
+import gc
 import re
 import threading
 import time
@@ -18,6 +20,7 @@ from vulkan_graphs import bundle_adjustment
 
 from graphopt.codegen import gpu
 from graphopt.device import (
+    DeviceError,
     DeviceLostError,
     DeviceMemoryError,
     ShaderError,
@@ -32,6 +35,7 @@ from graphopt.problem.structure import Structure
 from graphopt.solver import auto_device
 from graphopt.solver.cpu import CpuBlockSolver
 from graphopt.solver.create import create_block_solver
+from graphopt.solver.reuse import forget
 from graphopt.vulkan import set_up
 from graphopt.vulkan.program import FAR_SLOTS, LARGE
 
@@ -45,11 +49,11 @@ def gpu_by_default(monkeypatch):
     """The software driver counts as a discrete GPU, and small problems as large."""
     for device in (devices := list_devices()):
         object.__setattr__(device, "kind", "discrete")
-    auto_device._discrete_gpu.cache_clear()
+    auto_device.discrete_gpu.cache_clear()
     monkeypatch.setattr("graphopt.device.list_devices", lambda: devices)
     monkeypatch.setattr(auto_device, "LARGE", 20)
     yield
-    auto_device._discrete_gpu.cache_clear()
+    auto_device.discrete_gpu.cache_clear()
 
 
 def failing(monkeypatch, name: str, error: Exception, at: int | None) -> list[str]:
@@ -83,7 +87,7 @@ FAULTS = [
 @pytest.fixture(autouse=True)
 def unknown_kernels():
     """Solvers are set up by threads, whatever this process has solved before."""
-    set_up._prepared.clear()
+    set_up.prepared_kinds.clear()
 
 
 @pytest.mark.parametrize("by_caller", [False, True])
@@ -102,7 +106,7 @@ def test_every_failure_of_the_set_up_is_one_named_error(method, error, schedule,
     for at in np.unique(np.linspace(0, len(threads) - 1, 12).astype(int)).tolist():
         with monkeypatch.context() as patch:
             if not by_caller:
-                set_up._prepared.clear()
+                set_up.prepared_kinds.clear()
             failing(patch, method, error, at)
             with pytest.raises(type(error), match=str(error)):
                 optimize(bundle_adjustment(), "lm", 2, **options)
@@ -149,7 +153,7 @@ class LostAfter:
 def found_again():
     """A device that only a test has lost."""
     yield
-    shared._open.clear()
+    shared.opened.clear()
 
 
 @pytest.mark.usefixtures("found_again")
@@ -174,6 +178,90 @@ def test_the_cpu_goes_on_from_there(gpu_by_default, monkeypatch):
     assert found.device == "cpu"
     assert found.initial_chi2 < 0.9 * expected.initial_chi2
     assert found.final_chi2 == pytest.approx(expected.final_chi2, rel=1e-6)
+
+
+LOST, FULL, NO_HOST = "VK_ERROR_DEVICE_LOST", "VK_ERROR_OUT_OF_DEVICE_MEMORY", "VK_ERROR_OUT_OF_HOST_MEMORY"
+DRIVER_CALLS = [
+    ("vkQueueSubmit", LOST),
+    ("vkQueueSubmit", FULL),
+    ("vkWaitSemaphores", LOST),
+    ("vkGetSemaphoreCounterValue", LOST),
+    ("vkAllocateMemory", FULL),
+    ("vkCreateBuffer", NO_HOST),
+    ("vkBindBufferMemory", FULL),
+    ("vkMapMemory", "VK_ERROR_MEMORY_MAP_FAILED"),
+    ("vkCreateShaderModule", NO_HOST),
+    ("vkCreateComputePipelines", FULL),
+    ("vkCreatePipelineLayout", NO_HOST),
+    ("vkCreateCommandPool", NO_HOST),
+    ("vkAllocateCommandBuffers", NO_HOST),
+    ("vkBeginCommandBuffer", NO_HOST),
+    ("vkEndCommandBuffer", FULL),
+]
+
+
+def one_call_fails(call, result, at):
+    """Whether number `at` of a driver's calls came, and failed, in an optimization on a new device.
+
+    Then the error is one of devices, the estimates are no worse than before, and the next call works.
+    """
+    shared.opened.clear()
+    device = shared.shared_device(None)
+    graph = bundle_adjustment()
+    before = graph.chi2()
+    device.native.break_call(call, result, at)
+    raised = None
+    try:
+        optimize(graph, "lm", 4, device="vulkan", **OPTIONS)
+    except DeviceError as error:
+        raised = error.with_traceback(None)
+    fired = device.native.mend_calls()
+    if not fired:
+        assert raised is None
+        return False
+    if raised is not None:
+        assert result in str(raised) or call == "vkAllocateMemory", raised
+        assert isinstance(raised, DeviceLostError) == (result == LOST)
+        assert device.is_lost == (result == LOST)
+    assert graph.chi2() <= before * (1.0 + 1e-9)
+    assert optimize(graph, "lm", 4, device="vulkan", **OPTIONS).final_chi2 <= before
+    found = optimize(bundle_adjustment(), "lm", 4, device="vulkan", **OPTIONS)
+    assert found.final_chi2 == pytest.approx(chi2_of_cpu(), rel=1e-9)
+    forget(graph)
+    del graph, found, raised
+    end = time.perf_counter() + 5.0
+    while device.is_lost and device.memory_statistics()["allocations"] > 0:  # threads that set up still end
+        assert time.perf_counter() < end, device.memory_statistics()
+        gc.collect()
+        device.native.wait_idle()  # the driver still runs what a single fault has taken for lost
+    return True
+
+
+@functools.cache
+def chi2_of_cpu():
+    """After four iterations."""
+    return optimize(bundle_adjustment(), "lm", 4, device="cpu").final_chi2
+
+
+@pytest.mark.usefixtures("found_again")
+@pytest.mark.parametrize(
+    ("call", "result", "at"),
+    [("vkQueueSubmit", LOST, 4), ("vkAllocateMemory", FULL, 0), ("vkCreateComputePipelines", FULL, 7)],
+)
+def test_a_call_of_the_driver_fails_once(call, result, at):
+    """In the middle of an optimization, in the set-up, in a thread."""
+    assert one_call_fails(call, result, at)
+
+
+@pytest.mark.nightly
+@pytest.mark.usefixtures("found_again")
+@pytest.mark.parametrize(("call", "result"), DRIVER_CALLS)
+def test_every_call_of_the_driver_fails_once(call, result):
+    """All of them, one after the other: also each submission, so that the device is lost in each phase."""
+    count = 0
+    while one_call_fails(call, result, count):
+        count += 1
+    assert count > 0
 
 
 def test_a_refresh_waits_for_views_that_are_being_made(monkeypatch):

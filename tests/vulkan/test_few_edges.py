@@ -99,9 +99,9 @@ def test_a_kept_table_is_that_of_its_structure(at, monkeypatch):
 
     kept = [steps(graph) for graph in story()]
     monkeypatch.setattr(collect, "MOST_KEPT", 0)
-    collect._kept.clear()
+    collect.kept_tables.clear()
     for (chi2, estimate), graph in zip(kept, story(), strict=True):
         expected, there = steps(graph)
         assert chi2 == expected
         np.testing.assert_array_equal(estimate, there)
-    assert not collect._kept
+    assert not collect.kept_tables

@@ -34,7 +34,7 @@ def silent():
 def launches_of(solver):
     """Launches of the linearisation by step, and whether H is cleared before."""
     solver.linearize()
-    own, linearizer = solver.system.equations, solver._linearizer
+    own, linearizer = solver.system.equations, solver.linearizer
     steps = list(linearizer.linearize_steps(linearizer.estimates.current, own.values, own.b))
     return [len(step) for step in steps], linearizer.clears
 
@@ -42,7 +42,7 @@ def launches_of(solver):
 def views_together(solver):
     """Numbers of views that one launch of the linearisation sums."""
     return [
-        len(writer.views.members) for writer in solver._linearizer._writers if isinstance(writer, UnitWriter)
+        len(writer.views.members) for writer in solver.linearizer._writers if isinstance(writer, UnitWriter)
     ]
 
 

@@ -188,7 +188,7 @@ def test_the_double_solver_shares_edges_and_estimates(schedule, access):
     mixed.linearize()
     double = mixed.in_double()
     assert double is mixed.in_double()
-    assert double._linearizer.edges[0].primary is mixed._linearizer.edges[0].primary
+    assert double.linearizer.edges[0].primary is mixed.linearizer.edges[0].primary
     assert double._estimates is mixed._estimates
     host = CpuBlockSolver(graph, structure, SolverOptions())
     vector, step = np.random.default_rng(0).normal(size=(2, host.dim))

@@ -24,7 +24,7 @@ LARGE_GPU = DeviceFigures("large", 4.0e12, 4.8e13, 3.0e13, 2.5e11, 2e-6, 3e-5)
 
 def moved_vectors(solver):
     """Sources of each t that a solver has computed."""
-    halves = [edges.schedule for edges in solver._linearizer.edges if isinstance(edges.schedule, Jp)]
+    halves = [edges.schedule for edges in solver.linearizer.edges if isinstance(edges.schedule, Jp)]
     return sorted(tuple(sorted(sources)) for half in halves for sources in half._moved)
 
 
@@ -41,7 +41,7 @@ def test_slots_share_the_first_half_where_they_can():
         assert solver.trial(Damping(0.3)).solved
         assert moved_vectors(solver) == expected
         size = problem_size(solver.structure, "double")
-        costs, products = EdgeCosts(size, LARGE_GPU, "double"), solver._linearizer.storage.products
+        costs, products = EdgeCosts(size, LARGE_GPU, "double"), solver.linearizer.storage.products
         number = sum(
             Jp.num_moved(costs, g, products, schur)
             for g, product in zip(size.groups, products, strict=True)

@@ -26,7 +26,7 @@ def solver_of(graph, schur) -> ResidentBlockSolver:
 
 def copies(solver):
     """Per view, whether there is one."""
-    return [view._narrow is not None for edges in solver._linearizer.edges for view in edges.views.values()]
+    return [view._narrow is not None for edges in solver.linearizer.edges for view in edges.views.values()]
 
 
 def test_products_of_images_read_none():

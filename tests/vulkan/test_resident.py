@@ -87,7 +87,7 @@ def test_only_what_changed_is_uploaded(monkeypatch):
     assert refreshed() == 1
     graph.edge_set("EDGE_SE3:QUAT").kernel_width[3] = 0.1
     graph.edge_set("EDGE_SE3_TRACKXYZ").measurement[1] += 0.2
-    views = sum(len(edges.views) for edges in solver._linearizer.edges)
+    views = sum(len(edges.views) for edges in solver.linearizer.edges)
     assert refreshed() == views
     graph.parameter_set("PARAMS_SE3OFFSET").values[0, 0] += 0.1
     assert refreshed() == 1
@@ -147,9 +147,9 @@ def test_many_trials_leave_nothing_behind(linear_solver, schur, schedule):
             else:
                 solver.discard_top()
 
-    iterate(solver, 40)
+    iterate(solver, 20)
     settled = device.memory_statistics()["used"], len(solver._programs), len(solver.system.programs.known)
-    iterate(solver, 150)
+    iterate(solver, 40)
     after = device.memory_statistics()["used"], len(solver._programs), len(solver.system.programs.known)
     assert after == settled
     del solver
@@ -281,7 +281,7 @@ def stored_views(graph):
     """What schedule "jacobians" stores for the views of a graph."""
     solver = resident(graph, schedule="jacobians", schur="implicit")
     solver.linearize()
-    return [array for edges in solver._linearizer.edges for array in edges.schedule.stored.values()]
+    return [array for edges in solver.linearizer.edges for array in edges.schedule.stored.values()]
 
 
 def test_schedules_that_cannot_work_are_refused():

@@ -10,7 +10,7 @@ from graphopt.errors import SolverError, Stopped
 from graphopt.optimizer import optimize
 from graphopt.solver import reuse
 from graphopt.vulkan import set_up
-from graphopt.vulkan.set_up import Later, SetUp
+from graphopt.vulkan.set_up import Deferred, SetUp
 
 OPTIONS = {"device": "vulkan", "precision": "double", "max_iterations": 3}
 SOLVERS = [
@@ -130,7 +130,7 @@ def test_what_goes_wrong_is_raised_by_everyone_who_asks():
         calls.append(None)
         raise SolverError("no room")
 
-    later = Later(fails)
+    later = Deferred(fails)
     assert not later.done()
     for _ in range(2):
         with pytest.raises(SolverError, match="no room"):
@@ -150,7 +150,7 @@ def test_a_set_up_that_was_stopped_is_done_by_the_next_call(stop):
             raise stop
         return number
 
-    later = Later(stopped_once, 7)
+    later = Deferred(stopped_once, 7)
     with pytest.raises(stop):
         later.result()
     assert not later.done()

@@ -126,10 +126,10 @@ def test_a_call_that_was_broken_off_leaves_nothing_behind():
     """Begun, then not gone on with: the next solver of the graph takes its estimates anew."""
     graph = bundle_adjustment()
     optimize(graph, **OPTIONS)
-    options = reuse._last[graph].options
+    options = reuse.last_solvers[graph].options
     other_estimates(graph, 1)
-    go_on = reuse.begin_ahead(graph, options, lambda structure: [], lambda structure, chi2: None)
-    assert go_on is not None
+    commit = reuse.speculate(graph, options, lambda structure: [], lambda structure, chi2: None)
+    assert commit is not None
     other_estimates(graph, 2)
     solver = reuse.prepared_solver(graph, graph.select(), options, {"analyze": 0.0, "prepare": 0.0})
     expected = optimize(graph, device="cpu", max_iterations=1).initial_chi2

@@ -28,7 +28,7 @@ from graphopt.optimizer.signals import UsersCode
 from graphopt.problem.structure import EdgeGroup, Structure
 from graphopt.solver.added import AddedEdgesSolver
 from graphopt.solver.external import ExternalPlaces
-from graphopt.solver.trial import Damping, Trial, TrialsByParts
+from graphopt.solver.trial import Damping, DefaultTrial, Trial
 from graphopt.types.robust_kernels import robust_kernel
 
 
@@ -98,13 +98,13 @@ class PythonEdgeSolver(AddedEdgesSolver):
     def trial(self, damping: Damping) -> Trial:
         """In one piece where Python only evaluates edges."""
         if self._edges.moved or self._planes:
-            return TrialsByParts.trial(self, damping)
+            return DefaultTrial.trial(self, damping)
         return super().trial(damping)
 
     def move(self) -> Trial:
         """In one piece where Python only evaluates edges."""
         if self._edges.moved or self._planes:
-            return TrialsByParts.move(self)
+            return DefaultTrial.move(self)
         return super().move()
 
     def update(self) -> None:

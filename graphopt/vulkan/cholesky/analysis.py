@@ -150,7 +150,7 @@ def analyse(pattern: BlockPattern, ordering: str = "auto") -> Analysis:
 
 MOST_KEPT, MOST_KEPT_BLOCKS = 8, 1 << 16
 """Analyses that are kept: a window that slides has the same S again and again, and a copy the same H."""
-_kept: OrderedDict[tuple[Any, ...], Analysis] = OrderedDict()
+kept_analyses: OrderedDict[tuple[Any, ...], Analysis] = OrderedDict()
 _keeping = threading.Lock()
 
 
@@ -161,14 +161,14 @@ def analyse_once(pattern: BlockPattern, ordering: str = "auto") -> Analysis:
     digests = (kernels.fingerprint(part) for part in (pattern.dims, pattern.col_ptr, pattern.row_idx))
     key = (ordering, pattern.num_blocks, *digests)
     with _keeping:
-        if key in _kept:
-            _kept.move_to_end(key)
-            return _kept[key]
+        if key in kept_analyses:
+            kept_analyses.move_to_end(key)
+            return kept_analyses[key]
     found = analyse(pattern, ordering)
     with _keeping:
-        _kept[key] = found
-        while len(_kept) > MOST_KEPT:
-            _kept.popitem(last=False)
+        kept_analyses[key] = found
+        while len(kept_analyses) > MOST_KEPT:
+            kept_analyses.popitem(last=False)
     return found
 
 

@@ -40,7 +40,7 @@ from graphopt.vulkan.kernels.trial_solver import TrialSolver
 from graphopt.vulkan.plan.configuration import Configuration
 from graphopt.vulkan.program import Context, InThread, Launch, Program
 from graphopt.vulkan.programs import Programs
-from graphopt.vulkan.set_up import Later, SetUp
+from graphopt.vulkan.set_up import Deferred, SetUp
 from graphopt.vulkan.speculation import Speculation, SpeculativeTrial
 
 PHASES = ("schur", "linear_solver", "landmarks", "update", "linearize")
@@ -98,7 +98,7 @@ class DampedSystem:
 
     def prepare_meanwhile(self) -> None:
         """What the caller prepares itself, now that the device has something to do."""
-        if isinstance(self._ready, Later):
+        if isinstance(self._ready, Deferred):
             self._ready.result()
 
     def wait_prepared(self) -> None:

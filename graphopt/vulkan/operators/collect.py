@@ -246,7 +246,7 @@ Range = tuple[Targets, Targets, np.ndarray]
 """Of H, of b, and rows of `writers`."""
 MOST_KEPT = 8
 """Tables' sources that are kept: edges between vertices that stay have the same in a window that slides."""
-_kept: OrderedDict[Hashable, tuple[list[Range], np.ndarray]] = OrderedDict()
+kept_tables: OrderedDict[Hashable, tuple[list[Range], np.ndarray]] = OrderedDict()
 _keeping = threading.Lock()
 
 
@@ -275,14 +275,14 @@ def _targets_once(
 ) -> tuple[list[Range], np.ndarray]:
     """What was made with an equal key, if it is still there."""
     with _keeping:
-        if key in _kept:
-            _kept.move_to_end(key)
-            return _kept[key]
+        if key in kept_tables:
+            kept_tables.move_to_end(key)
+            return kept_tables[key]
     found = make()
     with _keeping:
-        _kept[key] = found
-        while len(_kept) > MOST_KEPT:
-            _kept.popitem(last=False)
+        kept_tables[key] = found
+        while len(kept_tables) > MOST_KEPT:
+            kept_tables.popitem(last=False)
     return found
 
 

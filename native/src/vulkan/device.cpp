@@ -398,11 +398,14 @@ void Device::wait_idle() {
   release_finished();
 }
 
-void Device::break_call(const std::string& call, const std::string& result) {
-  vulkan::break_call(api_, call, result);
+void Device::break_call(const std::string& call, const std::string& result, long at) {
+  vulkan::break_call(api_, call, result, at);
 }
 
-void Device::mend_calls() { api_ = load_device_api(instance_->api(), device_); }
+long Device::mend_calls() {
+  api_ = load_device_api(instance_->api(), device_);
+  return faults_since_last_asked();
+}
 
 std::string Device::pipeline_cache_name() const {
   char name[128];

@@ -88,8 +88,8 @@ class Device : public std::enable_shared_from_this<Device> {
                        std::vector<std::shared_ptr<Buffer>> needed, const std::shared_ptr<Program>& program);
   void wait_or_lose(std::uint64_t value, const char* what);
 
-  void break_call(const std::string& call, const std::string& result);  // for tests, see faults.h
-  void mend_calls();
+  void break_call(const std::string& call, const std::string& result, long at);  // for tests, see faults.h
+  long mend_calls();                                                             // returns how many failed
 
   // What drivers have compiled: to be given, unchanged and before the first kernel, to the next device of
   // this name. `take` returns nothing where nothing was added since, or where the device is lost.

