@@ -4,7 +4,7 @@
 
 L L' is the factor of H, renewed where the graph changes and where H has changed. What a step would miss is
 known from those before it; while that is a small part of chi2 vertices do not move, and where they are
-follows from the factor (native/src/online/session.h). |L^-1 b|^2 is the decrease of chi2 that a step predicts.
+follows from the factor (native/src/online/session.h). |L^-1 b|^2 is the decrease that a step predicts.
 Reference: Kaess et al., iSAM2: Incremental smoothing and mapping using the Bayes tree, IJRR 2012.
 """
 

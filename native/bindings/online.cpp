@@ -426,7 +426,9 @@ void bind_online(py::module_& m) {
           py::arg("id"))
       .def_property_readonly(
           "chi2",
-          [](BoundSession& self) { return self.run([](Session& s) { return s.problem().exact_chi2(s.all_steps()); }); })
+          [](BoundSession& self) {
+            return self.run([](Session& s) { return s.problem().exact_chi2(s.all_steps()); });
+          })
       .def_property_readonly(
           "num_vertices",
           [](BoundSession& self) { return self.session.problem().counts[Problem::kVertices]; })

@@ -87,8 +87,8 @@ void Problem::shift_model(std::int32_t e, const double* steps, double* outputs) 
     const int n = dim(v);
     if (is_free(v)) d.segment(first, n) = Eigen::Map<const VectorXd>(steps + offset[v], n);
     if (!d.segment(first, n).isZero(0.0)) {
-      M.block(first, first, n, n) = step_derivative(*kinds[static_cast<std::size_t>(kind[v])], estimate(v),
-                                                    d.data() + first);
+      M.block(first, first, n, n) =
+          step_derivative(*kinds[static_cast<std::size_t>(kind[v])], estimate(v), d.data() + first);
     }
     first += n;
   }

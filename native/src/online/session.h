@@ -2,12 +2,12 @@
 //
 //   b = -sum J' W Omega e at the estimates,   H ~ L L' as the tree has it,   dx = (L L')^-1 b
 //
-// After a change the cliques that it touches are eliminated anew, which gives y = L^-1 b; |y|^2 predicts by how
-// much a step lowers chi2. As long as the steps before say that this one would miss little of that, it is not
-// taken: the session is ahead of its estimates, and where a vertex is, estimate oplus dx, follows from its path
-// to the root when somebody asks. Otherwise all vertices move, their edges are evaluated, an edge whose H has
-// changed by more than a share goes into the factor again, and what the step missed is measured. A large step
-// after which chi2 has not fallen is taken back and halved.
+// After a change the cliques that it touches are eliminated anew, which gives y = L^-1 b; |y|^2 predicts by
+// how much a step lowers chi2. As long as the steps before say that this one would miss little of that, it is
+// not taken: the session is ahead of its estimates, and where a vertex is, estimate oplus dx, follows from
+// its path to the root when somebody asks. Otherwise all vertices move, their edges are evaluated, an edge
+// whose H has changed by more than a share goes into the factor again, and what the step missed is measured.
+// A large step after which chi2 has not fallen is taken back and halved.
 //
 // An update begins with begin() and ends with commit() or abort(), which restores every bit.
 #pragma once

@@ -13,15 +13,17 @@ constexpr int kBatchIterations = 200;
 constexpr int kHalvings = 10;             // of a step that does not lower chi2
 constexpr double kLargeGain = 10.0;       // of the goal: steps that may be taken back
 constexpr double kLooseH = 1e-4;          // change of H beside its diagonal that matters
-constexpr double kTightH = 0.0;          // the same in batch, which ends closer
+constexpr double kTightH = 0.0;           // the same in batch, which ends closer
 constexpr double kPoorConvergence = 0.3;  // of the prediction before: the factor is too old
 constexpr double kLeft = 1.0;             // of the goal: what a step may miss that is not tested
 constexpr double kForget = 0.7;           // of the last steps' nonlinearity, with each step
-constexpr double kBeyond = 2.0;           // times the largest gain so far: how far what they missed grows in proportion
-constexpr double kUntested = 20.0;        // updates at most between two tests
-constexpr double kSufficient = 0.1;       // of the promised decrease that a step has to reach
+constexpr double kBeyond =
+    2.0;  // times the largest gain so far: how far what they missed grows in proportion
+constexpr double kUntested = 20.0;   // updates at most between two tests
+constexpr double kSufficient = 0.1;  // of the promised decrease that a step has to reach
 constexpr std::size_t kNamedVertices = 10;
-constexpr std::size_t kFewEdges = 256;  // that may have models at other estimates than where they were evaluated
+constexpr std::size_t kFewEdges =
+    256;  // that may have models at other estimates than where they were evaluated
 
 double seconds_since(std::chrono::steady_clock::time_point start) {
   return std::chrono::duration<double>(std::chrono::steady_clock::now() - start).count();
@@ -188,8 +190,8 @@ bool Session::take(const Tree::Step& step, const Trial& trial, Report& report) {
   return scale == 1.0;
 }
 
-// By how much chi2 stays above its least after a step, from what the steps before missed: a share of its gain,
-// and in proportion to the square of its length, which is |y|.
+// By how much chi2 stays above its least after a step, from what the steps before missed: a share of its
+// gain, and in proportion to the square of its length, which is |y|.
 double Session::expected_miss(double gain, double length_squared) const {
   const double share = nonlinearity_[0], measured_at = nonlinearity_[1], curvature = nonlinearity_[3];
   return std::max(share * gain * std::max(1.0, gain / (kBeyond * measured_at)),
@@ -203,7 +205,8 @@ void Session::learn_miss(double gain, double length_squared, double missed) {
 }
 
 void Session::solve(bool is_batch, Report& report, Clock::time_point start) {
-  const auto num_edges = static_cast<std::int32_t>(problem_.edge_kind.size());  // some may be of a refused update
+  const auto num_edges =
+      static_cast<std::int32_t>(problem_.edge_kind.size());  // some may be of a refused update
   stale_.erase(std::remove_if(stale_.begin(), stale_.end(), [&](std::int32_t e) { return e >= num_edges; }),
                stale_.end());
   is_ahead_.set(0, 0);
@@ -212,7 +215,8 @@ void Session::solve(bool is_batch, Report& report, Clock::time_point start) {
   const bool has_deadline = settings.budget > 0.0 && !is_batch;
   const auto deadline =
       start + std::chrono::duration_cast<Clock::duration>(std::chrono::duration<double>(settings.budget));
-  double previous = 0.0, gain = 0.0, shift = 0.0;  // of the step before: predicted by all of it, and by what was taken
+  double previous = 0.0, gain = 0.0,
+         shift = 0.0;  // of the step before: predicted by all of it, and by what was taken
   double cut = 0.0;
   bool is_poor = false, is_rejected = false;
   for (int iteration = 0;; ++iteration) {
@@ -225,11 +229,11 @@ void Session::solve(bool is_batch, Report& report, Clock::time_point start) {
     forward(cut);
     report.remaining = tree_.remaining();
     const double chi2 = std::max(0.0, problem_.chi2() - report.remaining);
-    const double goal =
-        is_batch ? kBatchTolerance * std::max(settings.absolute, chi2)
-                 : std::max(settings.absolute, settings.tolerance * chi2);
-    cut = is_batch ? 0.0
-                   : settings.cut * goal / static_cast<double>(std::max<std::int64_t>(1, tree_.num_cliques()));
+    const double goal = is_batch ? kBatchTolerance * std::max(settings.absolute, chi2)
+                                 : std::max(settings.absolute, settings.tolerance * chi2);
+    cut = is_batch
+              ? 0.0
+              : settings.cut * goal / static_cast<double>(std::max<std::int64_t>(1, tree_.num_cliques()));
     if (iteration == 1 && gain - shift > goal)
       learn_miss(gain - shift, gain, std::max(0.0, report.remaining - (previous - gain)));
     const double missed = expected_miss(std::max(0.0, report.remaining - nonlinearity_[2]), report.remaining);

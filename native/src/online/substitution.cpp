@@ -259,8 +259,7 @@ void Tree::inverse_columns(std::int32_t v, const std::vector<std::int32_t>& of, 
   for (int column = 0; column < problem_.dim(v); ++column) {
     work_[static_cast<std::size_t>(problem_.offset[v] + column)] = 1.0;
     forward_path(up, work_);
-    for (auto c = down.rbegin(); c != down.rend(); ++c)
-      backward_clique(*c, work_.data(), x_.data());
+    for (auto c = down.rbegin(); c != down.rend(); ++c) backward_clique(*c, work_.data(), x_.data());
     double* target = out + column * rows;
     for (const std::int32_t w : of)
       for (int i = 0; i < problem_.dim(w); ++i)

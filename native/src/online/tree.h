@@ -8,8 +8,9 @@
 // supernodes of any size). An edge belongs to the clique of the vertex that is eliminated first.
 //
 // The gradient b at the estimates is kept as y with b = L y, a piece per clique: the predicted decrease of
-// chi2 is |y|^2, clique by clique. The step dx with L' dx = y of a vertex needs the path from its clique to the
-// root. Where cliques are replaced, their L y is the right-hand side of the new ones. No function calls itself.
+// chi2 is |y|^2, clique by clique. The step dx with L' dx = y of a vertex needs the path from its clique to
+// the root. Where cliques are replaced, their L y is the right-hand side of the new ones. No function calls
+// itself.
 #pragma once
 
 #include <chrono>
@@ -163,14 +164,14 @@ class Tree {
   Journaled<std::int32_t> parent_;  // per clique, -1
   Journaled<std::vector<std::int32_t>> children_;
   Places places_;
-  Journaled<std::int32_t> clique_of_;         // per vertex, -1
-  Journaled<std::int64_t> position_of_;       // per vertex
-  Journaled<std::int64_t> next_position_;     // one number
-  Journaled<std::int64_t> num_cliques_;       // one number
-  Journaled<double> scale_;                   // per scalar: 1 / L_ii
-  Journaled<double> y_;                       // per scalar
-  Journaled<double> energy_;                  // per clique: |y|^2
-  Journaled<double> total_energy_;            // one number
+  Journaled<std::int32_t> clique_of_;      // per vertex, -1
+  Journaled<std::int64_t> position_of_;    // per vertex
+  Journaled<std::int64_t> next_position_;  // one number
+  Journaled<std::int64_t> num_cliques_;    // one number
+  Journaled<double> scale_;                // per scalar: 1 / L_ii
+  Journaled<double> y_;                    // per scalar
+  Journaled<double> energy_;               // per clique: |y|^2
+  Journaled<double> total_energy_;         // one number
 
   // What follows holds nothing between calls.
   std::vector<std::int32_t> affected_, vertices_, orphans_;  // of collect()
