@@ -23,8 +23,11 @@ CALLS = {
     "copy": "known structure",
     "again": "same graph",
     "fresh": "fresh objects",
+    "step of 10": "iteration, 10 products",
+    "step of 40": "40 products",
 }
-"""Kinds of calls, as benchmarks/calls.py names them (fresh: `make bench`), and their columns."""
+"""Kinds of calls, as benchmarks/calls.py names them (fresh: `make bench`), iterations with so many products
+with S (benchmarks/scaling.py), and their columns."""
 
 HEAD = """\
 # Results

@@ -291,7 +291,7 @@ CAUSES = tuple(Cause(*row) for row in (
      "Unknown option '--itterations'. Did you mean '--iterations'?"),
     ("E902", "ImportError", "", "A module cannot be loaded", "Install the package or extra in the message.",
      "graphopt.torch needs PyTorch: pip install 'graphopt[torch]'."),
-    ("E903", "MemoryError", "", "Out of memory",
+    ("E903", "HostMemoryError MemoryError", "", "Out of memory",
      "graphopt explain FILE predicts what a run takes, and names smaller ways.", "Out of memory."),
     ("E900", "GraphOptError", "", "The call ended early", "The message says why, and what was written.",
      "Interrupted. Nothing was written."),

@@ -24,7 +24,8 @@ def execute(path: Path) -> str:
     """Run a notebook and keep what it shows; `CellExecutionError` where a cell fails."""
     start = time.perf_counter()
     notebook = nbformat.read(path, as_version=4)
-    NotebookClient(notebook, timeout=MOST_SECONDS).execute()
+    where = {"metadata": {"path": str(path.parent)}}  # with the installed package, not this source tree
+    NotebookClient(notebook, timeout=MOST_SECONDS, resources=where).execute()
     nbformat.write(notebook, path)
     return f"{path.name} {time.perf_counter() - start:.1f} s"
 

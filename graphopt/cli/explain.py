@@ -5,12 +5,14 @@ from __future__ import annotations
 import argparse
 import os
 import re
+import time
+from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
 from graphopt import error_codes
 from graphopt.cli import arguments, output
 from graphopt.cli.parsers import Parser
-from graphopt.errors import OptionError
+from graphopt.errors import OptionError, SolverError
 
 if TYPE_CHECKING:
     from graphopt.cli.measure_schedules import Measurement
@@ -19,12 +21,21 @@ if TYPE_CHECKING:
     from graphopt.vulkan.plan.cost import Prediction
 
 
+_WAY_OUT = (
+    "Use --linear-solver pcg, --schur implicit with marginalized landmarks, --precision mixed on a GPU, "
+    "several devices, or a part of the graph."
+)
+
+
+_RUN = ("setup", "iteration", "seconds", "memory_bytes", "available_bytes", "fits")
+
+
 def add_arguments(parser: Parser) -> None:
     """What the command takes."""
     parser.description = (
-        "Show the compiled edge types, the schedules that the device allows with predicted times (and with "
-        "--measure the real ones), and which one is taken. Of an error's code (E302): what it "
-        "means and what to do."
+        "Predict seconds and memory of a run, and show the compiled edge types, the schedules that the "
+        "device allows with predicted times (and with --measure the real ones), and which one is taken. "
+        "Of an error's code (E302): what it means and what to do."
     )
     arguments.add_input(parser, "graph file, or an error's code")
     arguments.add_solver(parser, parser, ("linear_solver", "schur", "device", "precision", "schedule"))
@@ -46,25 +57,28 @@ def run(args: argparse.Namespace) -> int:
             raise OptionError(f"'{args.input}' is unknown. Known: {', '.join(error_codes.causes())}.")
         print(error_codes.pages(args.input), end="")
         return 0
+    from graphopt.evaluate.plan import structure_of
     from graphopt.io import read
-    from graphopt.problem.gauge import choose_gauge
-    from graphopt.problem.structure import Structure
 
     graph = read(args.input, dialect=args.dialect)
-    selection = graph.select()
-    held = choose_gauge(graph, selection)
-    structure = Structure(selection.with_fixed(held) if held else selection)
+    start = time.perf_counter()
+    structure = structure_of(graph)
+    analysis = time.perf_counter() - start
     if args.source is not None:
         from graphopt.cli.kernel_sources import sources
 
         print(sources(structure, args), end="")
         return 0
     document: dict[str, Any] = {"problem": _problem(structure), "edges": _edges(structure)}
-    document |= _schedules(graph, structure, args)
+    document |= _schedules(graph, structure, analysis, args)
     if args.json:
         output.print_json(document)
     else:
         _print(document)
+    run = document["run"]
+    if not run["fits"]:
+        need = f"The run on {run['device']} takes {run['memory_bytes'] / 2**20:,.0f} MiB"
+        raise SolverError(f"{need}; {run['available_bytes'] / 2**20:,.0f} MiB are available. {_WAY_OUT}")
     return 0
 
 
@@ -108,23 +122,24 @@ def _edges(structure: Structure) -> list[dict[str, Any]]:
     return rows
 
 
-def _schedules(graph: Any, structure: Structure, args: argparse.Namespace) -> dict[str, Any]:
+def _schedules(graph: Any, structure: Structure, analysis: float, args: argparse.Namespace) -> dict[str, Any]:
     """What the cost model says on the device, and with --measure what the device says."""
     from graphopt.cli.measure_schedules import measure_schedules
     from graphopt.device import open_device
     from graphopt.errors import DeviceError
     from graphopt.linear.options import SolverOptions
-    from graphopt.vulkan.plan.choice import choose_plan, choose_precision, configuration_of
+    from graphopt.solver.auto_device import choose_device
+    from graphopt.vulkan.plan.choice import choose_plan, choose_precision, configuration_of, device_memory
     from graphopt.vulkan.plan.storage import names_of
 
     if args.device == "cpu":
-        return _on_the_cpu(structure, args)
+        return _on_the_cpu(graph, structure, analysis, args)
     try:
         device = open_device("vulkan" if args.device == "auto" else args.device)
     except DeviceError:
         if args.device != "auto":
             raise
-        return _on_the_cpu(structure, args)
+        return _on_the_cpu(graph, structure, analysis, args)
     options = SolverOptions(device.spec, args.linear_solver, args.schur, args.precision, args.schedule)
     precision = choose_precision(device, options.precision)
     configuration = configuration_of(options, precision)
@@ -133,7 +148,13 @@ def _schedules(graph: Any, structure: Structure, args: argparse.Namespace) -> di
     if args.measure and device.submits_whole_programs:
         candidates = [*plan.predictions, *plan.others]
         measured = measure_schedules(graph, structure, device, precision, candidates)
+    if args.device == "auto" and choose_device(structure, replace(options, device="auto")) == "cpu":
+        run = _on_the_cpu(graph, structure, analysis, args)["run"]
+    else:
+        taken = _taken(plan) if plan.predictions else None
+        run = _run_on_a_device(taken, analysis, device_memory(device))
     return {
+        "run": run,
         "device": device.spec,
         "device_name": device.name,
         "precision": precision,
@@ -223,24 +244,44 @@ def _sums(plan: Plan, measured: list[Measurement]) -> list[dict[str, Any]]:
     return sums
 
 
-def _on_the_cpu(structure: Structure, args: argparse.Namespace) -> dict[str, Any]:
+def _on_the_cpu(
+    graph: Any, structure: Structure, analysis: float, args: argparse.Namespace
+) -> dict[str, Any]:
     from graphopt.evaluate.machine import describe_cpu
+    from graphopt.evaluate.plan import plan
     from graphopt.linear.options import SolverOptions
-    from graphopt.linear.systems import choose_system
 
-    options = SolverOptions("cpu", args.linear_solver, args.schur)
-    system = choose_system(structure, options)
+    found = plan(graph, structure, analysis, SolverOptions("cpu", args.linear_solver, args.schur))
+    run = {name: getattr(found, name) for name in _RUN}
     return {
+        "run": {"device": "cpu", **run},
         "device": "cpu",
         "device_name": describe_cpu()["name"],
         "precision": "double",
-        "linear_solver": system.linear_solver,
-        "schur": system.schur,
+        "linear_solver": found.linear_solver,
+        "schur": found.schur,
         "schedule": "blocks",
         "edge_sets": {},
         "sums": [],
         "orders": [],
         "schedules": [],
+    }
+
+
+def _run_on_a_device(taken: Prediction | None, analysis: float, room: float) -> dict[str, Any]:
+    """Seconds and memory of the schedule that is taken; None where the host assembles H."""
+    from graphopt.evaluate.plan import TYPICAL
+
+    setup = analysis + taken.setup if taken is not None else None
+    iteration = taken.total if taken is not None else None
+    return {
+        "device": "vulkan",
+        "setup": setup,
+        "iteration": iteration,
+        "seconds": setup + TYPICAL * iteration if setup is not None and iteration is not None else None,
+        "memory_bytes": taken.memory_bytes if taken is not None else None,
+        "available_bytes": room,
+        "fits": taken is None or taken.memory_bytes <= room,
     }
 
 
@@ -264,6 +305,7 @@ def _print(document: dict[str, Any]) -> None:
                 f"{document['linear_solver']}, schur {document['schur']}, {document['precision']}",
             ),
             ("schedule", document["schedule"] if _is_uniform(document) else "by edge set"),
+            ("expected", _expected(document["run"])),
         ]
     )
     if not _is_uniform(document):
@@ -278,6 +320,17 @@ def _print(document: dict[str, Any]) -> None:
     if document["schedules"]:
         print()
         _print_schedules(document["schedules"])
+
+
+def _expected(run: dict[str, Any]) -> str:
+    """Seconds and memory of a run."""
+    if run["seconds"] is None:
+        return f"not predicted on {run['device']}, where H is solved as a whole; --device cpu predicts"
+    words = f"on {run['device']}: {output.seconds(run['setup'])} set-up, "
+    words += f"{output.seconds(run['iteration'])} per iteration, "
+    words += f"{output.seconds(run['seconds'])} with 10 iterations; {run['memory_bytes'] / 2**20:,.0f} MiB"
+    room = run["available_bytes"]
+    return words if room is None else f"{words} of {room / 2**20:,.0f} that are available"
 
 
 def _sum_words(total: dict[str, Any]) -> str:

@@ -21,7 +21,7 @@ class SlamState:
     """How a SLAM stands, after the last frame that was tracked."""
 
     stamp: int | None
-    """[ns], in the IMU's time; None: no frame yet."""
+    """[ns], in the IMU's time, of the frame that has this pose; None: no frame yet."""
     status: Status
     world_T_body: np.ndarray | None
     """(7,); None where the frame has no pose."""
@@ -40,6 +40,17 @@ class SlamState:
     latency: Latency
     notes: tuple[str, ...]
     """What was wrong with the input so far."""
+
+
+@dataclass(frozen=True, eq=False)
+class OtherMap:
+    """A map that no place joined with the largest one, and the frames that were tracked in it."""
+
+    stamps: np.ndarray
+    """(n,) int64 [ns]."""
+    world_T_body: np.ndarray
+    """(n, 7) in that map's own world."""
+    world: Map
 
 
 @dataclass(frozen=True, eq=False)
@@ -72,7 +83,9 @@ class PipelineResult:
     num_dropped: int = 0
     """Frames left out because tracking was busy."""
     maps: int = 1
-    """Maps that no place joined; the poses are those of the one with most frames."""
+    """1, and one more for each that no place joined; the poses are those of the one with most frames."""
+    others: tuple[OtherMap, ...] = ()
+    """The others, the oldest first."""
 
     @property
     def tracked_fraction(self) -> float:

@@ -78,7 +78,7 @@ class Session:
                 loop = self.loops.joining(place, other.loops)
                 if loop is not None:
                     with self.mapper.turns.alone():
-                        return self._take_in(other, loop)
+                        return self.take_in(other, loop)
         return None
 
     def _fits(self, other: Session) -> bool:
@@ -87,7 +87,7 @@ class Session:
             return True
         return other.tracker.is_inertial and self.tracker.is_inertial
 
-    def _take_in(self, other: Session, loop: Loop) -> dict[str, Any]:
+    def take_in(self, other: Session, loop: Loop) -> dict[str, Any]:
         """Move this map to where another one is, and take its keyframes in; tracking stands still."""
         started = time.perf_counter()
         with self.world.lock, other.world.lock:

@@ -14,8 +14,10 @@ called from any thread. Sources that feed one: `slam_bridge.pipeline.sources`.
 
 from __future__ import annotations
 
+import sys
 import threading
 import time
+import weakref
 from array import array
 from bisect import insort
 from collections.abc import Callable
@@ -32,7 +34,7 @@ from slam_bridge.map import Map
 from slam_bridge.pipeline.inputs import Complaints, Frame, FrameMaker, ImuBuffer, Sensors
 from slam_bridge.pipeline.latency import Latencies
 from slam_bridge.pipeline.options import PipelineOptions
-from slam_bridge.pipeline.result import PipelineResult, SlamState, without_pose
+from slam_bridge.pipeline.result import OtherMap, PipelineResult, SlamState, without_pose
 from slam_bridge.pipeline.session import Session
 from slam_bridge.pipeline.tracking import Status
 from slam_bridge.readers.calibration import Calibration
@@ -45,6 +47,34 @@ _RECENT = 256
 _PAUSE = 1_000_000_000
 """[ns] between frames that is worth a note, and by which a frame may be late."""
 Watch = Callable[[int, "Slam"], None]
+_SWITCH = 5e-4
+"""[s] after which a thread that works in Python has to let another go on. Python's own 5 ms are a tenth of
+the time between two frames, and a frame's tracking may wait for mapping many times."""
+
+
+class _Switches:
+    """Python's switch interval, shorter while a `Slam` with threads runs."""
+
+    def __init__(self) -> None:
+        self._lock, self._runs, self._before = threading.Lock(), 0, 0.0
+
+    def begin(self) -> None:
+        """A run begins."""
+        with self._lock:
+            self._runs += 1
+            if self._runs == 1:
+                self._before = sys.getswitchinterval()
+                sys.setswitchinterval(min(self._before, _SWITCH))
+
+    def end(self) -> None:
+        """It ends: after the last one all is as before."""
+        with self._lock:
+            self._runs -= 1
+            if self._runs == 0:
+                sys.setswitchinterval(self._before)
+
+
+_switches = _Switches()
 
 
 class Slam:
@@ -99,6 +129,7 @@ class Slam:
         self._latencies = Latencies()
         self._num_frames = self._num_dropped = 0
         self._last_in = self._last_done = np.iinfo(np.int64).min
+        self._last_tracked: int | None = None
         self.num_expected: int | None = None
         """Frames that there will be, for who watches; None: nobody knows."""
         self.waited = 0.0
@@ -110,7 +141,10 @@ class Slam:
         self._started: float | None = None
         self._messages: list[str] = []
         self._thread: threading.Thread | None = None
+        self._end_switches: Callable[[], Any] = lambda: None
         if not options.single_thread:
+            _switches.begin()
+            self._end_switches = weakref.finalize(self, _switches.end)
             self._thread = threading.Thread(target=self._run, name="tracking", daemon=True)
             self._thread.start()
 
@@ -218,7 +252,7 @@ class Slam:
         """The frame is none that was there already, and not too late."""
         with self._changed:
             waiting = [one for one, _ in self._inbox]
-            if stamp in waiting or stamp in self._stamps[-_RECENT:]:
+            if stamp in waiting or stamp == self._last_done or stamp in self._stamps[-_RECENT:]:
                 self.complaints.add("frames with a stamp that was there already were left out", stamp)
                 return False
             if stamp < self._last_done - _PAUSE:
@@ -309,8 +343,9 @@ class Slam:
         waited = self.mapper.waited - waited
         now = time.perf_counter()
         self.waited += waited
-        self._latencies.add(now - frame.arrived)
-        self._is_blind = False
+        found_at = session.tracker.found_at if status is Status.TRACKING else now
+        self._latencies.add((found_at if begin <= found_at else now) - frame.arrived)
+        self._is_blind, self._last_tracked = False, frame.stamp
         self._note(frame.stamp, status, now - begin - waited)
         self.sensors.imu.forget_before(session.tracker.oldest_needed)
         if session.lost_for(frame.stamp) > options.lost_seconds and not options.localization:
@@ -347,12 +382,12 @@ class Slam:
         session = self.session
         with self._changed:
             counts = self._num_frames, self._num_dropped, len(self._inbox)
-            stamp = int(self._last_done) if self._latencies.summary().count else None
-            is_blind = self._is_blind
+            stamp, is_blind = self._last_tracked, self._is_blind
         tracker, pose = session.tracker, None
         with session.world.lock:
-            if not is_blind and tracker.has_pose and tracker.reference in session.world.keyframes:
-                pose = tracker.pose()
+            where = tracker.where
+            if not is_blind and tracker.has_pose and where.keyframe in session.world.keyframes:
+                pose, stamp = tracker.placed(where), where.stamp
             sizes = len(session.world.keyframes), len(session.world.landmarks)
         return SlamState(
             stamp,
@@ -386,6 +421,7 @@ class Slam:
         started = ended if self._started is None else self._started
         session = max((*self._others, self.session), key=lambda one: len(one.log))
         stamps, poses, refused = self._finished(session)
+        self._end_switches()
         now = time.perf_counter()
         spent = np.array(self._spent, float)
         return PipelineResult(
@@ -403,6 +439,11 @@ class Slam:
             self._latencies.summary(),
             self._num_dropped,
             1 + len(self._others),
+            tuple(
+                OtherMap(*one.log.poses(one.world), one.world)
+                for one in (*self._others, self.session)
+                if one is not session
+            ),
         )
 
     def _finished(self, session: Session) -> tuple[np.ndarray, np.ndarray, str]:
@@ -435,7 +476,7 @@ class Slam:
         if self._others:
             parts.append(
                 f"There are {1 + len(self._others)} maps that no place joins; the poses are those of the one "
-                "with most frames."
+                "with most frames, `others` has the rest."
             )
         if not refused:
             statuses = [
@@ -454,6 +495,7 @@ class Slam:
             self._changed.notify_all()
         for session in (*self._others, self.session):
             session.mapper.abandon()
+        self._end_switches()
 
     def _refuse_end(self) -> None:
         self._raise()

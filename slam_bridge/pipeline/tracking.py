@@ -11,6 +11,7 @@ as mapping has optimized it (ORB-SLAM3: `PoseInertialOptimizationLastFrame`, `..
 
 from __future__ import annotations
 
+import time
 from dataclasses import dataclass, replace
 from enum import Enum
 
@@ -64,6 +65,18 @@ class Status(Enum):
 
 
 @dataclass(frozen=True, eq=False)
+class Where:
+    """Where the last frame is; replaced as a whole, so that other threads may read it."""
+
+    stamp: int | None
+    """[ns]."""
+    keyframe: int
+    """-1: none yet."""
+    keyframe_T_body: np.ndarray
+    """(7,)."""
+
+
+@dataclass(frozen=True, eq=False)
 class Predicted:
     """Where a frame should be."""
 
@@ -102,16 +115,15 @@ class Tracker:
         self.status = Status.STARTING
         self.is_inertial = False
         """The IMU is initialized: the mapper says so."""
-        self.reference = -1
-        """Last keyframe."""
+        self.where = Where(None, -1, _IDENTITY)
         self._reference_stamp = self.last_stamp = 0
         """[ns] of the last keyframe, and of the last frame."""
-        self.reference_T_body = _IDENTITY.copy()
-        """(7,) of the last frame."""
         self.step = _IDENTITY.copy()
         """(7,) motion of the last frame."""
         self.image = np.zeros((0, 0), np.uint8)
         """Left image of the last frame."""
+        self.found_at = 0.0
+        """When the last frame's pose was found (`time.perf_counter`)."""
         self._step_seconds = 0.0
         """Time that `step` took."""
         self._graph = FrameGraph(self._rig)
@@ -135,6 +147,16 @@ class Tracker:
         view = self._start(frame) if self.status is Status.STARTING else self._track(frame)
         self.image, self.last_stamp = frame.left, frame.stamp
         return view
+
+    @property
+    def reference(self) -> int:
+        """Last keyframe."""
+        return self.where.keyframe
+
+    @property
+    def reference_T_body(self) -> np.ndarray:
+        """(7,) of the last frame."""
+        return self.where.keyframe_T_body
 
     @property
     def oldest_needed(self) -> int:
@@ -166,6 +188,7 @@ class Tracker:
             self._miss(stamp)
             pose, anchor = predicted.world_T_body, predicted.world_T_reference
         self._advance(pose, anchor, stamp)
+        self.found_at = time.perf_counter()
         if self.status is Status.LOST:
             return None
         self._log.add(stamp, self.reference, self.reference_T_body.copy())
@@ -185,7 +208,7 @@ class Tracker:
         """
         now = np.asarray((SE3(anchor).inverse() * SE3(pose)).storage)
         self.step = np.asarray((SE3(self.reference_T_body).inverse() * SE3(now)).storage)
-        self.reference_T_body, self._step_seconds = now, 1e-9 * (stamp - self.last_stamp)
+        self.where, self._step_seconds = Where(stamp, self.reference, now), 1e-9 * (stamp - self.last_stamp)
 
     def motion_in(self, lag: int) -> np.ndarray:
         """body_T_later (7,) after a lag [ns], if the body goes on as it did between the last two frames."""
@@ -194,7 +217,11 @@ class Tracker:
 
     def pose(self) -> np.ndarray:
         """world_T_body (7,) of the last frame as the map is now."""
-        return self._placed(self.reference, self.reference_T_body)
+        return self.placed(self.where)
+
+    def placed(self, where: Where) -> np.ndarray:
+        """world_T_body (7,) as the map is now."""
+        return self._placed(where.keyframe, where.keyframe_T_body)
 
     def _placed(self, keyframe: int, relative: np.ndarray) -> np.ndarray:
         """world_T_body (7,) of keyframe_T_body (7,); keyframe -1: the world."""
@@ -392,8 +419,7 @@ class Tracker:
                 self._world.add_imu(self.reference, keyframe, measured)
             self._log.add_keyframe(stamp, keyframe)
             self.tracks, view = self.maker.insert(keyframe, stamp, prepared)
-        self.reference, self._reference_stamp = keyframe, stamp
-        self.reference_T_body = _IDENTITY.copy()
+        self.where, self._reference_stamp = Where(stamp, keyframe, _IDENTITY), stamp
         self._num_reference = int((self.tracks.landmark >= 0).sum())
         return view
 
@@ -526,7 +552,7 @@ class Tracker:
     def _first_keyframe(self, stamp: int, tracks: Tracks) -> None:
         """The first keyframe of a mono map, with corners but without landmarks."""
         zero = np.zeros(3) if self._options.is_inertial else None
-        self.reference = self._world.add_keyframe(stamp, _IDENTITY, zero)
+        self.where = Where(stamp, self._world.add_keyframe(stamp, _IDENTITY, zero), _IDENTITY)
         self._reference_stamp = stamp
         self._log.add_keyframe(stamp, self.reference)
         self.maker.views.append(View(self.reference, stamp, tracks.ids, tracks.pixel, tracks.ray))
@@ -547,12 +573,15 @@ class Tracker:
     def rescaled(self, factor: float) -> None:
         """The map's unit changed: lengths are `factor` times as long."""
         self.moved()
-        self.reference_T_body[:3] *= factor
+        moved = self.reference_T_body.copy()
+        moved[:3] *= factor
+        self.where = replace(self.where, keyframe_T_body=moved)
 
     def relocalized(self, frame: Frame, found: Recognised) -> View | None:
         """Go on from a place that was recognised; the view of a new keyframe, where a map is made."""
         self.tracks = self.maker.tracks_of(found.pixel, found.landmark)
         self.status, self.lost_since = Status.TRACKING, None
+        self.found_at = time.perf_counter()
         self.moved()
         if self._options.localization:
             self.refer_to(found, frame.stamp)
@@ -564,7 +593,7 @@ class Tracker:
 
     def refer_to(self, found: Recognised, stamp: int) -> None:
         """Count the last frame's pose from another keyframe, which shows most of what is tracked."""
-        self.reference, self.reference_T_body = found.keyframe, found.keyframe_T_body.copy()
+        self.where = Where(stamp, found.keyframe, found.keyframe_T_body.copy())
         self._reference_stamp = stamp
         self._num_reference = len(self.tracks)
 

@@ -14,13 +14,16 @@ os.environ.setdefault(
 from graphopt.device import VulkanDevice
 
 VARIANTS = [("address", "double"), ("storage", "double"), ("address", "mixed"), ("storage", "mixed")]
+SHARED: list[VulkanDevice] = []
+"""Devices that tests have asked for."""
 
 
 @functools.cache
 def shared_device(access: str) -> VulkanDevice:
     """A device with or without buffer addresses; where there is no Vulkan, the tests fail."""
     masked = ["buffer_address"] if access == "storage" else []
-    return VulkanDevice(validation=True, masked_features=masked)
+    SHARED.append(VulkanDevice(validation=True, masked_features=masked))
+    return SHARED[-1]
 
 
 def vulkan_runtime():

@@ -66,7 +66,6 @@ def test_measurements_of_cameras_are_those_of_points(access, schedule):
         host.refresh()
     views = solver.linearizer.edges[0].views
     assert ["data" in views[slot].buffers for slot in (0, 1)] == [False, True]
-    assert shared_device(access).messages == []
 
 
 def test_who_has_measurements_of_their_own():
@@ -101,4 +100,3 @@ def test_regular_places_are_two_numbers(monkeypatch, precision, num_fixed):
         assert places.are_regular is not in_table
         assert solver.structure.num_kept < solver.structure.num_blocks <= 203 - num_fixed
     assert found[0] == found[1]
-    assert shared_device("address").messages == []

@@ -208,7 +208,6 @@ def test_the_double_solver_shares_edges_and_estimates(schedule, access):
     assert mixed.linearize() == pytest.approx(host.linearize(), rel=1e-12)
     product = host.multiply(vector)
     np.testing.assert_allclose(mixed.multiply(vector), product, rtol=0, atol=3e-4 * np.abs(product).max())
-    assert shared_device(access).messages == []
 
 
 def test_a_second_run_starts_where_double_ended():

@@ -82,4 +82,3 @@ def test_a_cut_inside_a_condition_keeps_it(monkeypatch):
     assert max(program.num_submissions for program in cut.system.programs.known.values()) > 4
     for (dx, *numbers), (other_dx, *other_numbers) in zip(whole, pieces, strict=True):
         assert np.array_equal(dx, other_dx) and numbers == other_numbers
-    assert shared_device("address").messages == []

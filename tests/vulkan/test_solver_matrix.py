@@ -155,13 +155,6 @@ def assert_pins(pinned, schedule):
         assert found.get(tag, name) == name.removesuffix("+gather")
 
 
-@pytest.fixture(autouse=True)
-def silent():
-    """Afterwards the validation layer has said nothing."""
-    yield
-    assert all(shared_device(access).messages == [] for access in ("address", "storage"))
-
-
 @pytest.fixture
 def way(request, monkeypatch) -> Way:
     """The limits beyond which a sum has parts, where it is to have them."""

@@ -98,4 +98,5 @@ def test_a_run_that_stays_lost_has_what_came_before(euroc_clip):
         pipeline.process(stamp, images)
     found = pipeline.stop()
     assert "tracking was lost at 0.250 s and no place was recognised for 0.5 s; a new map" in found.message
-    assert len(found.stamps) == 5 and found.maps == 2
+    assert len(found.stamps) == 5 and found.maps == 2 and len(found.others) == 1
+    assert len(found.others[0].stamps) == 0  # nothing but black images

@@ -1,5 +1,6 @@
 """A SLAM that is fed while it runs: every feeder gives the same poses, every fault of the input is said."""
 
+import sys
 import threading
 import time
 from dataclasses import replace
@@ -9,7 +10,7 @@ import pytest
 
 from graphopt.errors import OptionError
 from graphopt.evaluate.trajectories import Trajectory, compare
-from graphopt.geometry import SE3
+from graphopt.geometry import SE3, SO3
 from slam_bridge import Map, Rig
 from slam_bridge.pipeline import (
     Pipeline,
@@ -21,6 +22,8 @@ from slam_bridge.pipeline import (
     open_source,
     run,
 )
+from slam_bridge.pipeline.loops import Loop
+from slam_bridge.pipeline.session import Session
 from slam_bridge.pipeline.sources import Pairing
 from slam_bridge.readers import StateTable
 from slam_bridge.readers.calibration import read_calibration
@@ -287,12 +290,15 @@ def test_samples_that_are_none(room, sequence):
 
 def test_frames_are_dropped_and_counted_or_waited_for(room, sequence):
     """A slow watcher keeps tracking busy: "drop" leaves out the oldest, "wait" none."""
+    before = sys.getswitchinterval()
     for when_busy in ("drop", "wait"):
         options = replace(STEREO, single_thread=False, when_busy=when_busy, max_frames=2)
         slam = Slam(read_calibration(room / "mav0"), options, watch=lambda number, slam: time.sleep(0.02))
         for row in range(20):
             slam.add_images(int(sequence.stamps[row]), *sequence.images(row))
+        assert sys.getswitchinterval() < before
         found = slam.stop()
+        assert sys.getswitchinterval() == before
         assert found.num_frames == 20 and found.latency.count == 20 - found.num_dropped
         assert found.latency.median <= found.latency.p99 <= found.latency.worst
         if when_busy == "drop":
@@ -452,6 +458,35 @@ def test_a_lost_run_begins_a_map_that_is_joined(sequence, mode):
     truth = replace(reference.truth, stamps=stamps, world_T_body=reference.truth.world_T_body[of_row])
     truth = replace(truth, velocity=None, gyro_bias=None, acc_bias=None)
     assert rmse(found, truth, "sim3" if mode == "mono" else "se3")[0] < 0.06
+
+
+def test_maps_that_know_gravity_are_joined_by_position_and_heading(room):
+    """A place seen again at a tilt of 3 degrees that is the place's error: the joined map stays upright."""
+    slam, rng = Slam(read_calibration(room / "mav0"), INERTIAL), np.random.default_rng(0)
+    theirs = Session(slam.sensors, slam.options, [])
+    heading = SO3.exp(np.array([0.0, 0.0, 0.8]))  # theirs_R_ours about gravity
+    shift, places = np.array([3.0, -1.0, 0.5]), rng.normal(size=(4, 3))
+    turns = SO3.exp(rng.normal(size=(4, 3)))
+    poses = np.concatenate([places, np.asarray(turns.storage)], axis=1)
+    theirs_T_ours = SE3(np.concatenate([shift, np.asarray(heading.storage)]))
+    truth = np.asarray((SE3(np.tile(theirs_T_ours.storage, (4, 1))) * SE3(poses)).storage)
+    old = theirs.world.add_keyframe(0, truth[3], np.zeros(3))
+    ours = Session(slam.sensors, slam.options, [theirs])
+    now = [ours.world.add_keyframe(k + 1, pose, np.ones(3)) for k, pose in enumerate(poses)]
+    tilt = SE3(np.concatenate([np.zeros(3), np.asarray(SO3.exp(np.array([0.05, 0.0, 0.0])).storage)]))
+    tilted = np.asarray((tilt * SE3(truth[3])).storage)  # turned about the world's x, where it is
+    tilted[:3] = truth[3, :3]
+    old_T_now = np.asarray((SE3(truth[3]).inverse() * SE3(tilted)).storage)
+    ours.take_in(theirs, Loop(old, now[3], np.append(old_T_now, 1.0), np.zeros((0, 2), np.int64)))
+    found = ours.world.keyframes["world_T_body"][ours.world.keyframes.rows(now)]
+    motion = SE3(found) * SE3(poses).inverse()
+    rotation = np.asarray(motion.rotation.to_matrix())
+    np.testing.assert_allclose(rotation[:, 2], np.tile([0.0, 0.0, 1.0], (4, 1)), atol=1e-12)
+    np.testing.assert_allclose(rotation[:, 0, 0], np.cos(0.8), atol=0.002)
+    np.testing.assert_allclose(found[3, :3], truth[3, :3], atol=1e-12)
+    velocity = ours.world.keyframes["velocity"][ours.world.keyframes.rows(now)]
+    np.testing.assert_allclose(velocity, rotation[0] @ np.ones(3) * np.ones((4, 1)), atol=1e-12)
+    assert len(ours.world.keyframes) == 5
 
 
 # ---------------------------------------------------------------------- other rigs
