@@ -15,7 +15,7 @@ constexpr double kLargeGain = 10.0;       // of the goal: steps that may be take
 constexpr double kLooseH = 1e-4;          // change of H beside its diagonal that matters
 constexpr double kTightH = 0.0;           // the same in batch, which ends closer
 constexpr double kPoorConvergence = 0.3;  // of the prediction before: the factor is too old
-constexpr double kLeft = 1.0;             // of the goal: what a step may miss that is not tested
+constexpr double kLeft = 0.3;             // of the goal: what a step may miss that is not tested
 constexpr double kForget = 0.7;           // of the last steps' nonlinearity, with each step
 constexpr double kBeyond =
     2.0;  // times the largest gain so far: how far what they missed grows in proportion
@@ -259,7 +259,7 @@ void Session::solve(bool is_batch, Report& report, Clock::time_point start) {
     trial.goal = goal;
     trial.slack = is_batch ? 1e-13 * problem_.chi2() : goal;
     trial.is_exact = is_batch || is_poor;
-    trial.tolerance = trial.is_exact ? kTightH : kLooseH;
+    trial.tolerance = trial.is_exact || iteration > 0 ? kTightH : kLooseH;
     trial.halvings = is_batch || is_rejected ? kHalvings : 0;  // a newer factor first
     is_rejected = !take(step, trial, report);
     is_poor = is_poor || is_rejected || (iteration > 0 && report.remaining > kPoorConvergence * previous);
