@@ -259,7 +259,7 @@ void Session::solve(bool is_batch, Report& report, Clock::time_point start) {
     trial.goal = goal;
     trial.slack = is_batch ? 1e-13 * problem_.chi2() : goal;
     trial.is_exact = is_batch || is_poor;
-    trial.tolerance = trial.is_exact || iteration > 0 ? kTightH : kLooseH;
+    trial.tolerance = trial.is_exact ? kTightH : kLooseH;
     trial.halvings = is_batch || is_rejected ? kHalvings : 0;  // a newer factor first
     is_rejected = !take(step, trial, report);
     is_poor = is_poor || is_rejected || (iteration > 0 && report.remaining > kPoorConvergence * previous);
