@@ -50,18 +50,18 @@ tested:
 nightly: tested
 	$(PYTEST) --timeout 3600 -m "slow or nightly" $(CURDIR)/tests
 
-docs: tested gallery
+docs: $(VENV)/.installed-strict gallery
 	$(BIN)/python tools/build_docs.py site
 
 # Pictures of the examples for docs/gallery.md.
-gallery: tested
+gallery: $(VENV)/.installed-strict
 	$(BIN)/python tools/gallery.py docs/gallery
 
 PYTHONS ?= $(PYTHON)
 wheels: $(VENV)/.test-system
 	tools/build_wheels.sh $(PYTHONS)
 
-check: tested
+check: $(VENV)/.installed-strict
 	tools/check.sh $(BIN)
 
 format: $(VENV)/.packages

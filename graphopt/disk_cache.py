@@ -10,11 +10,14 @@ from __future__ import annotations
 
 import contextlib
 import hashlib
+import json
 import os
 import re
 import time
 from collections.abc import Iterator
+from datetime import datetime, timezone
 from pathlib import Path
+from typing import Any
 
 from graphopt.errors import OptionError
 from graphopt.temporary_files import remove_abandoned, temporary_file
@@ -94,6 +97,26 @@ def store(name: str, content: bytes) -> OSError | None:
     except OSError as error:
         return error
     return None
+
+
+def load_dated(name: str) -> tuple[dict[str, Any], float] | None:
+    """A record that `store_dated` kept, and its age [s]; None where there is none of the past."""
+    stored = load(name)
+    if stored is None:
+        return None
+    try:
+        record = json.loads(stored)
+        age = time.time() - datetime.fromisoformat(record["measured"]).timestamp()
+    except (ValueError, TypeError, KeyError):
+        return None
+    return (record, age) if age >= 0.0 else None
+
+
+def store_dated(name: str, record: dict[str, Any]) -> str:
+    """Keep a record, with its date as "measured", which is returned."""
+    date = datetime.now(timezone.utc).isoformat()
+    store(name, json.dumps({**record, "measured": date}, indent=1).encode())
+    return date
 
 
 def size_limit() -> int:

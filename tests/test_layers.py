@@ -47,6 +47,7 @@ FOR_ALL = {
     "plugins",
     "suggestions",
     "switches",
+    "thread_switching",
     "_native",
 }
 ROOT = Path(graphopt.__file__).parent

@@ -324,11 +324,15 @@ def _print(document: dict[str, Any]) -> None:
 
 def _expected(run: dict[str, Any]) -> str:
     """Seconds and memory of a run."""
+    from graphopt.evaluate.plan import TYPICAL
+
     if run["seconds"] is None:
         return f"not predicted on {run['device']}, where H is solved as a whole; --device cpu predicts"
     words = f"on {run['device']}: {output.seconds(run['setup'])} set-up, "
     words += f"{output.seconds(run['iteration'])} per iteration, "
-    words += f"{output.seconds(run['seconds'])} with 10 iterations; {run['memory_bytes'] / 2**20:,.0f} MiB"
+    words += (
+        f"{output.seconds(run['seconds'])} with {TYPICAL} iterations; {run['memory_bytes'] / 2**20:,.0f} MiB"
+    )
     room = run["available_bytes"]
     return words if room is None else f"{words} of {room / 2**20:,.0f} that are available"
 

@@ -95,14 +95,8 @@ def graph_of(
     if chosen is not None:
         image_row, point_row, pixel = image_row[chosen], point_row[chosen], pixel[chosen]
     camera_rows = _camera_rows(model)
-    num_offsets = len(places.offsets)
-    if num_offsets and refine_sensors:
-        sensors = np.asarray(SE3(places.offsets).inverse().storage)
-        graph.add_vertices(extra_types.sensor_vertex(), num_vertices + np.arange(num_offsets), sensors)
-    elif num_offsets:
-        order = num_vertices + len(model.observations()[0]) + np.arange(num_offsets)
-        graph.add_parameters(OFFSET_TAG, np.arange(num_offsets), places.offsets, order=order)
-        report.parameters[OFFSET_TAG] = num_offsets
+    if len(places.offsets):
+        _add_sensors(graph, report, places.offsets, refine_sensors, num_vertices, model)
     every = np.empty((len(image_row), 3), np.int64)
     np.take(places.owner, image_row, out=every[:, 0])
     np.add(point_row, first_point, out=every[:, 1])
@@ -126,6 +120,25 @@ def graph_of(
     report.vertices.update({extra_types.POSE_TAG: len(owners), extra_types.POINT_TAG: len(points.ids)})
     graph.attachments[ATTACHMENT] = model
     return graph
+
+
+def _add_sensors(
+    graph: Graph,
+    report: ReadReport,
+    offsets: np.ndarray,
+    are_refined: bool,
+    num_vertices: int,
+    model: ColmapModel,
+) -> None:
+    """Places of cameras on rigs: vertices where they are refined, else parameters."""
+    numbers = np.arange(len(offsets))
+    if are_refined:
+        sensors = np.asarray(SE3(offsets).inverse().storage)
+        graph.add_vertices(extra_types.sensor_vertex(), num_vertices + numbers, sensors)
+    else:
+        order = num_vertices + len(model.observations()[0]) + numbers
+        graph.add_parameters(OFFSET_TAG, numbers, offsets, order=order)
+        report.parameters[OFFSET_TAG] = len(offsets)
 
 
 def _add_observations(

@@ -21,13 +21,11 @@ from __future__ import annotations
 
 import contextlib
 import hashlib
-import json
 import math
 import os
 import time
 from collections.abc import Callable
 from dataclasses import asdict, dataclass, replace
-from datetime import datetime, timezone
 from typing import Any
 
 import numpy as np
@@ -101,24 +99,22 @@ def _kept_or_measured(device: Any) -> DeviceFigures:
         count = 1
     record = {
         "figures": asdict(figures),
-        "measured": datetime.now(timezone.utc).isoformat(),
         "measurements": count,
         "host_load": os.getloadavg()[0],
         "host_cores": os.cpu_count(),
     }
-    disk_cache.store(entry, json.dumps(record, indent=1).encode())
+    disk_cache.store_dated(entry, record)
     return figures
 
 
 def _kept(device: Any, entry: str) -> tuple[DeviceFigures | None, int, float]:
     """Plausible figures of the cache folder, how many measurements they are of, their age [s]."""
-    stored = disk_cache.load(entry)
+    stored = disk_cache.load_dated(entry)
     if stored is not None:
         with contextlib.suppress(ValueError, TypeError, KeyError):
-            record = json.loads(stored)
+            record, age = stored
             figures = DeviceFigures(**record["figures"])
-            age = time.time() - datetime.fromisoformat(record["measured"]).timestamp()
-            if age >= 0.0 and is_plausible(figures, device.info["kind"]):
+            if is_plausible(figures, device.info["kind"]):
                 return figures, int(record["measurements"]), age
     return None, 0, math.inf
 

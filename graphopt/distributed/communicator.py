@@ -12,20 +12,19 @@ A sum in a fixed order makes a run repeatable bit by bit for a number of ranks, 
 from __future__ import annotations
 
 import platform
-import sys
 import threading
 import time
-from collections.abc import Callable, Iterator, Sequence
-from contextlib import contextmanager
+from collections.abc import Callable, Sequence
 from typing import Any, Protocol, TypeVar
 
 import numpy as np
 
 from graphopt.errors import GraphOptError
+from graphopt.thread_switching import switching
 
 T = TypeVar("T")
 SWITCH_SECONDS = 5e-5
-"""Of the interpreter, while ranks are threads."""
+"""While ranks are threads: one that comes back from its device waits less for the Python of others."""
 
 
 class RankError(GraphOptError, RuntimeError):
@@ -206,7 +205,7 @@ def run_as_threads(
     threads = [
         threading.Thread(target=one, args=(rank,), name=f"graphopt-rank-{rank}") for rank in range(1, size)
     ]
-    with _switching_often():
+    with switching(SWITCH_SECONDS):
         for thread in threads:
             thread.start()
         one(0)
@@ -214,17 +213,6 @@ def run_as_threads(
             thread.join()
     _raise_first(errors)
     return results
-
-
-@contextmanager
-def _switching_often() -> Iterator[None]:
-    """A rank that comes back from its device waits less for the Python of others (ordinarily up to 5 ms)."""
-    before = sys.getswitchinterval()
-    sys.setswitchinterval(min(before, SWITCH_SECONDS))
-    try:
-        yield
-    finally:
-        sys.setswitchinterval(before)
 
 
 def _raise_first(errors: Sequence[BaseException | None]) -> None:

@@ -71,14 +71,14 @@ def assign_device(comm: Communicator, device: str) -> Assignment:
         before = names[:place].count(name) if len(names) > 1 else place
         name = f"vulkan:{_gpus()[before]}"
     threads = _threads(hosts, mates)
-    return Assignment("cpu" if name == "auto" else name, threads, _threads_alone(comm, threads, len(mates)))
+    polling = 0 if isinstance(comm, ThreadCommunicator) else len(mates) - 1
+    return Assignment("cpu" if name == "auto" else name, threads, _threads_alone(threads, polling))
 
 
 def assignments_of_threads(names: Sequence[str]) -> list[Assignment]:
     """Those of ranks that will be threads of this process, in order, before they are started."""
-    cores = len(_cores())
-    threads = kernels.num_threads() if "GRAPHOPT_NUM_THREADS" in os.environ else max(cores // len(names), 1)
-    alone = threads if "GRAPHOPT_NUM_THREADS" in os.environ else max(cores, threads)
+    threads = _threads([("", _cores())] * len(names), range(len(names)))
+    alone = _threads_alone(threads, 0)
     return [Assignment("cpu" if name == "auto" else name, threads, alone) for name in names]
 
 
@@ -154,11 +154,10 @@ def _threads(hosts: Sequence[tuple[str, tuple[int, ...]]], mates: Sequence[int])
     return max(int(sum(1.0 / use[core] for core in own) + 1e-9), 1)
 
 
-def _threads_alone(comm: Communicator, threads: int, ranks_of_host: int) -> int:
+def _threads_alone(threads: int, polling: int) -> int:
     """Those of this process: ranks that are threads sleep while they wait, and those of MPI poll."""
     if "GRAPHOPT_NUM_THREADS" in os.environ:
         return threads
-    polling = 0 if isinstance(comm, ThreadCommunicator) else ranks_of_host - 1
     return max(len(_cores()) - polling, threads)
 
 

@@ -10,14 +10,13 @@ fitted to a few generated problems (a second) and kept in the cache folder with 
 
 from __future__ import annotations
 
-import json
 import statistics
 import time
 from collections.abc import Callable
 from dataclasses import dataclass
-from datetime import datetime, timezone
 
 import numpy as np
+import scipy.optimize
 
 from graphopt import disk_cache
 from graphopt.cpu_kernels import isa, kernels
@@ -26,7 +25,7 @@ from graphopt.graph import Graph
 from graphopt.linear.memory import available_bytes
 from graphopt.linear.options import SolverOptions
 from graphopt.linear.systems import LinearSystem, choose_system
-from graphopt.problem.gauge import choose_gauge
+from graphopt.optimizer.request import fix_gauge
 from graphopt.problem.structure import Structure
 from graphopt.solver.cpu import CpuBlockSolver, HostEquations
 
@@ -75,9 +74,7 @@ class Plan:
 
 def structure_of(graph: Graph) -> Structure:
     """What a run with defaults analyzes."""
-    selection = graph.select()
-    held = choose_gauge(graph, selection)
-    return Structure(selection.with_fixed(held) if held else selection)
+    return Structure(fix_gauge(graph, graph.select(), "auto")[0])
 
 
 def plan(graph: Graph, structure: Structure, analysis: float, options: SolverOptions) -> Plan:
@@ -154,16 +151,12 @@ def _typical(work: Callable[[], object], times: int = 5) -> float:
 def machine_figures() -> tuple[np.ndarray, str]:
     """Seconds of a unit of each of `_counts`, and their date."""
     entry = f"devices/{_key()}.json"
-    stored = disk_cache.load(entry)
-    if stored is not None:
-        record = json.loads(stored)
-        age = time.time() - datetime.fromisoformat(record["measured"]).timestamp()
-        if 0.0 <= age < _TRUSTED:
-            return np.array(record["figures"]), record["measured"]
+    stored = disk_cache.load_dated(entry)
+    if stored is not None and stored[1] < _TRUSTED:
+        record, _ = stored
+        return np.array(record["figures"]), record["measured"]
     figures = _measure()
-    date = datetime.now(timezone.utc).isoformat(timespec="seconds")
-    disk_cache.store(entry, json.dumps({"figures": figures.tolist(), "measured": date}).encode())
-    return figures, date
+    return figures, disk_cache.store_dated(entry, {"figures": figures.tolist()})
 
 
 def _key() -> str:
@@ -191,18 +184,6 @@ def _measure() -> np.ndarray:
         seconds.append(_typical(lambda solver=solver, damping=damping: solver.solve(damping)))
     counts, left = np.array(rows), np.array(seconds)
     flop = 0.5 * float(np.min(left / counts[:, -1]))
-    return np.append(_non_negative(counts[:, :-1], left - flop * counts[:, -1]), flop)
-
-
-def _non_negative(counts: np.ndarray, seconds: np.ndarray) -> np.ndarray:
-    """x >= 0 with the smallest |counts x / seconds - 1|^2: the best of all choices of columns that stay."""
-    scaled = counts / seconds[:, None]
-    best, found = np.inf, np.zeros(counts.shape[1])
-    for chosen in range(1, 1 << counts.shape[1]):
-        columns = [k for k in range(counts.shape[1]) if chosen >> k & 1]
-        x, *_ = np.linalg.lstsq(scaled[:, columns], np.ones(len(seconds)), rcond=None)
-        error = float(((scaled[:, columns] @ x - 1.0) ** 2).sum())
-        if (x >= 0.0).all() and error < best:
-            best, found = error, np.zeros(counts.shape[1])
-            found[columns] = x
-    return found
+    rest = left - flop * counts[:, -1]
+    found, _ = scipy.optimize.nnls(counts[:, :-1] / rest[:, None], np.ones(len(rest)))
+    return np.append(found, flop)

@@ -56,8 +56,7 @@ def choose_gauge(graph: Graph, selection: Selection) -> list[tuple[int, int]]:
     if all(len(edges.vertex_sets) == 1 for edges in selection.edges):
         return []  # unary edges hold every part
     if not any(vertex_set.type.role in POSE_ROLES for vertex_set in selection.vertex_sets):
-        of_points = [_are_points(selection, edges.vertex_sets) for edges in selection.edges]
-        if not any(of_points):
+        if not any(_are_points(selection, edges.vertex_sets) for edges in selection.edges):
             return []  # nothing that could be held: no part has points only
     labels, held = connected_parts(selection, through_fixed=False)
     _hold_by_bounds(selection, labels, held)

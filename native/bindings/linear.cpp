@@ -293,13 +293,12 @@ void bind_symbolic(py::module_& m) {
                           "one entry per front (" + std::to_string(s.factor.supernodes.size()) + ")",
                           offsets);
             }
-            std::vector<std::uint32_t> places;
+            py::array_t<std::uint32_t> result(static_cast<py::ssize_t>(s.pattern->values_size()));
+            std::uint32_t* places = result.mutable_data();
             {
               py::gil_scoped_release release;
-              places = column_major_places(s.factor, *s.pattern, first);
+              column_major_places(s.factor, *s.pattern, first, places);
             }
-            py::array_t<std::uint32_t> result(static_cast<py::ssize_t>(places.size()));
-            std::copy(places.begin(), places.end(), result.mutable_data());
             return result;
           },
           py::arg("offsets"));

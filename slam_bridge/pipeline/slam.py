@@ -14,7 +14,6 @@ called from any thread. Sources that feed one: `slam_bridge.pipeline.sources`.
 
 from __future__ import annotations
 
-import sys
 import threading
 import time
 import weakref
@@ -26,6 +25,7 @@ from typing import Any
 
 import numpy as np
 
+from graphopt import thread_switching
 from graphopt.errors import OptionError
 from graphopt.geometry import SE3
 from slam_bridge.cameras import Camera, Rig
@@ -50,31 +50,6 @@ Watch = Callable[[int, "Slam"], None]
 _SWITCH = 5e-4
 """[s] after which a thread that works in Python has to let another go on. Python's own 5 ms are a tenth of
 the time between two frames, and a frame's tracking may wait for mapping many times."""
-
-
-class _Switches:
-    """Python's switch interval, shorter while a `Slam` with threads runs."""
-
-    def __init__(self) -> None:
-        self._lock, self._runs, self._before = threading.Lock(), 0, 0.0
-
-    def begin(self) -> None:
-        """A run begins."""
-        with self._lock:
-            self._runs += 1
-            if self._runs == 1:
-                self._before = sys.getswitchinterval()
-                sys.setswitchinterval(min(self._before, _SWITCH))
-
-    def end(self) -> None:
-        """It ends: after the last one all is as before."""
-        with self._lock:
-            self._runs -= 1
-            if self._runs == 0:
-                sys.setswitchinterval(self._before)
-
-
-_switches = _Switches()
 
 
 class Slam:
@@ -143,8 +118,8 @@ class Slam:
         self._thread: threading.Thread | None = None
         self._end_switches: Callable[[], Any] = lambda: None
         if not options.single_thread:
-            _switches.begin()
-            self._end_switches = weakref.finalize(self, _switches.end)
+            thread_switching.begin(_SWITCH)
+            self._end_switches = weakref.finalize(self, thread_switching.end, _SWITCH)
             self._thread = threading.Thread(target=self._run, name="tracking", daemon=True)
             self._thread.start()
 

@@ -306,15 +306,21 @@ class Tracker:
             points, known = self._landmarks(self.tracks)
             anchor = self._keyframe_pose(self.reference)
         rows = np.flatnonzero(known & found)
-        if len(rows) < self._options.min_inliers:
+        pose = self._pose_from(points[rows], pixel[rows], start)
+        if pose is None:
             return Status.LATE
-        seen = FrameObservations.of(points[rows], pixel[rows], sigma=self._options.sigma)
-        there = pose_optimization(self._rig, start, seen, graph=self._graph)
-        if not there.is_usable or there.num_inliers < self._options.min_inliers:
-            return Status.LATE
-        relative = (SE3(anchor).inverse() * SE3(there.keyframes.world_T_body[0])).storage
-        self._log.add(frame.stamp, self.reference, np.array(relative))
+        self._log.add(frame.stamp, self.reference, np.array((SE3(anchor).inverse() * SE3(pose)).storage))
         return Status.TRACKING
+
+    def _pose_from(self, points: np.ndarray, pixel: np.ndarray, start: np.ndarray) -> np.ndarray | None:
+        """world_T_body (7,) of a frame that shows points (n, 3) at pixels (n, 2); None: too few agree."""
+        if len(points) < self._options.min_inliers:
+            return None
+        seen = FrameObservations.of(points, pixel, sigma=self._options.sigma)
+        found = pose_optimization(self._rig, start, seen, graph=self._graph)
+        if not found.is_usable or found.num_inliers < self._options.min_inliers:
+            return None
+        return found.keyframes.world_T_body[0]
 
     def _carry(self, image: np.ndarray, guess: np.ndarray, is_near: bool = False) -> None:
         """Follow the tracks from the last image into this one."""
@@ -513,13 +519,10 @@ class Tracker:
             pose = start
             for stamp, tracks in waiting:
                 known = np.flatnonzero(np.isin(tracks.ids, ids))
-                if len(known) < self._options.min_inliers:
-                    continue
                 shown = points[np.searchsorted(ids, tracks.ids[known])]
-                seen = FrameObservations.of(shown, tracks.pixel[known], sigma=self._options.sigma)
-                found = pose_optimization(self._rig, pose, seen, graph=self._graph)
-                if found.is_usable and found.num_inliers >= self._options.min_inliers:
-                    pose = found.keyframes.world_T_body[0]
+                found = self._pose_from(shown, tracks.pixel[known], pose)
+                if found is not None:
+                    pose = found
                     self._log.add(stamp, self._origin, np.array((anchor * SE3(pose)).storage))
         self._waiting = []
 

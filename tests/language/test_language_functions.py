@@ -4,6 +4,7 @@ import numpy as np
 import pytest
 
 from graphopt import geometry
+from graphopt.errors import SymbolicError
 from graphopt.geometry import CAMERA_MODELS, SE2, SE3, SO2, SO3, Sim3, components, product_group, vector_group
 from graphopt.symbolic import as_exprs, const, evaluate, jacobian, variables
 
@@ -30,6 +31,9 @@ FUNCTIONS = {
     "spread": lambda x: np.stack([np.var(x), np.std(x), np.ptp(x)]),
     "norms": lambda x: np.stack([np.linalg.norm(x), np.linalg.norm(x, 1), np.linalg.norm(x, np.inf)]),
     "norms of rows": lambda x: np.linalg.norm(x.reshape(2, 2), axis=1),
+    "norms of a matrix": lambda x: np.stack(
+        [np.linalg.norm(x.reshape(2, 2)), np.linalg.norm(x.reshape(2, 2), "fro")]
+    ),
     "vectors": lambda x: np.concatenate([np.cross(x[:3], x[1:]), [x @ x, np.dot(x, x), np.inner(x, x)]]),
     "matrices": lambda x: (np.outer(x, x) + np.eye(4)) @ x + np.trace(np.outer(x, x)),
     "einsum": lambda x: np.einsum("i,j,j->i", x, x, x),
@@ -71,8 +75,28 @@ def test_functions(name):
             check(FUNCTIONS[name], np.array(x))
 
 
+def test_sinc_at_zero():
+    """1, with a derivative of 0; beside it the quotient."""
+    check(np.sinc, np.array([0.0, 1e-3]))
+
+
+def test_the_largest_singular_value_is_refused():
+    """numpy's norm(matrix, 2) is no sum of squares."""
+    with pytest.raises(SymbolicError, match="norm on symbols knows"):
+        np.linalg.norm(variables("x", 4).reshape(2, 2), 2)
+
+
 Product = product_group("Product", pose=SE3, bias=2, turn=SO2)
 GROUPS = (SO2, SE2, SO3, SE3, Sim3, vector_group(3), Product)
+
+
+def test_where_parts_of_a_product_begin():
+    """Each is where the ones before it end, and so are the quaternions."""
+    value, three = Product(np.arange(10.0)), product_group("Three", turn=SO2, first=SO3, second=SE3)
+    np.testing.assert_array_equal(value.pose.storage, np.arange(7.0))
+    np.testing.assert_array_equal(value.bias, [7.0, 8.0])
+    np.testing.assert_array_equal(value.turn.storage, [9.0])
+    assert three.quaternions == (1, 8)
 
 
 @pytest.mark.parametrize("group", GROUPS, ids=lambda g: g.__name__)

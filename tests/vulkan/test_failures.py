@@ -108,7 +108,7 @@ def test_every_failure_of_the_set_up_is_one_named_error(method, error, schedule,
             if not by_caller:
                 set_up.prepared_kinds.clear()
             failing(patch, method, error, at)
-            with pytest.raises(type(error), match=str(error)):
+            with pytest.raises(type(error), match=re.escape(str(error))):
                 optimize(bundle_adjustment(), "lm", 2, **options)
 
 
@@ -173,7 +173,7 @@ def test_the_cpu_goes_on_from_there(gpu_by_default, monkeypatch):
     """Where nobody asked for the device."""
     monkeypatch.setattr("graphopt.vulkan.solver.BRINGING_SHARE", 1e9)
     expected = optimize(bundle_adjustment(), device="cpu")
-    with pytest.warns(RuntimeWarning, match="did not answer. Solving on the CPU"):
+    with pytest.warns(RuntimeWarning, match=r"did not answer\..* Solving on the CPU"):
         found = optimize(bundle_adjustment(), callback=LostAfter(monkeypatch, 3))
     assert found.device == "cpu"
     assert found.initial_chi2 < 0.9 * expected.initial_chi2

@@ -249,26 +249,31 @@ void SymbolicFactor::place_blocks(const BlockPattern& pattern, const BlockGraph&
   });
 }
 
-std::vector<std::uint32_t> column_major_places(const SymbolicFactor& symbolic, const BlockPattern& pattern,
-                                               const std::vector<std::int64_t>& offsets) {
-  std::vector<std::uint32_t> places(static_cast<std::size_t>(pattern.values_size()), kNowhere);
-  const int num = static_cast<int>(symbolic.supernodes.size());
-  for (int s = 0; s < num; ++s) {
-    const Supernode& node = symbolic.supernodes[s];
-    const std::int64_t rows = node.num_pivots + node.num_below;
-    for (std::int64_t k = symbolic.blocks_begin[s]; k < symbolic.blocks_begin[s + 1]; ++k) {
-      const AssemblyBlock& block = symbolic.blocks[k];
-      const int row_step = block.transposed ? block.num_cols : 1;
-      const int col_step = block.transposed ? 1 : block.num_rows;
-      for (int c = 0; c < block.num_cols; ++c) {
-        const std::int64_t column = offsets[s] + (block.col + c) * rows + block.row;
-        for (int r = std::max(0, block.col + c - block.row); r < block.num_rows; ++r) {
-          places[block.source + r * row_step + c * col_step] = static_cast<std::uint32_t>(column + r);
+void column_major_places(const SymbolicFactor& symbolic, const BlockPattern& pattern,
+                         const std::vector<std::int64_t>& offsets, std::uint32_t* places) {
+  for_each_range(pattern.values_size() / kItem + 1, [&](std::int64_t first, std::int64_t last) {
+    const std::int64_t size = pattern.values_size();
+    std::fill(places + std::min(first * kItem, size), places + std::min(last * kItem, size), kNowhere);
+  });
+  const auto& begin = symbolic.blocks_begin;
+  for_each_range(
+      static_cast<std::int64_t>(symbolic.blocks.size()), [&](std::int64_t first, std::int64_t last) {
+        std::size_t s = std::upper_bound(begin.begin(), begin.end(), first) - begin.begin() - 1;
+        for (std::int64_t k = first; k < last; ++k) {
+          while (k >= begin[s + 1]) ++s;
+          const Supernode& node = symbolic.supernodes[s];
+          const std::int64_t rows = node.num_pivots + node.num_below;
+          const AssemblyBlock& block = symbolic.blocks[k];
+          const int row_step = block.transposed ? block.num_cols : 1;
+          const int col_step = block.transposed ? 1 : block.num_rows;
+          for (int c = 0; c < block.num_cols; ++c) {
+            const std::int64_t column = offsets[s] + (block.col + c) * rows + block.row;
+            for (int r = std::max(0, block.col + c - block.row); r < block.num_rows; ++r) {
+              places[block.source + r * row_step + c * col_step] = static_cast<std::uint32_t>(column + r);
+            }
+          }
         }
-      }
-    }
-  }
-  return places;
+      });
 }
 
 }  // namespace graphopt

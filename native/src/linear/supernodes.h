@@ -71,7 +71,7 @@ struct SymbolicFactor {
 // Where each scalar of `values` belongs if front s is a column-major matrix of num_pivots + num_below rows
 // that starts at offsets[s]; kNowhere: above the diagonal. (values_size)
 constexpr std::uint32_t kNowhere = 0xffffffffu;
-std::vector<std::uint32_t> column_major_places(const SymbolicFactor& symbolic, const BlockPattern& pattern,
-                                               const std::vector<std::int64_t>& offsets);
+void column_major_places(const SymbolicFactor& symbolic, const BlockPattern& pattern,
+                         const std::vector<std::int64_t>& offsets, std::uint32_t* places);
 
 }  // namespace graphopt

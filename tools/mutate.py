@@ -1,0 +1,457 @@
+"""Plant faults in the sources, one at a time, and see whether the tests of that room notice.
+
+    python tools/mutate.py symbolic --count 30 --seed 1
+    python tools/mutate.py linear shaders --count 20 --output mutants.json
+    python tools/mutate.py --list
+
+Kinds of faults: `sign` (+ and -, a minus that goes), `index` (a number in brackets, off by one), `bound` (<
+and <=, > and >=), `constant` (a number that is another one), `logic` (and, or; == and !=). Comments, texts
+and declarations of types stay as they are. Sources are changed in a copy (`--folder` keeps it for the next
+run), native modules and shaders are built there: one object and a link per fault.
+
+The report has each fault with its line, what became of it, and by which test:
+
+    caught      a test failed, or did not end
+    refused     it does not compile or import: nobody can ship it
+    survived    all tests of the room passed
+    looked at   it survived and `tools/mutants.txt` says why nobody can tell (equal results, speed alone)
+
+The share that is printed is caught / (caught + survived).
+"""
+
+from __future__ import annotations
+
+import argparse
+import ast
+import io
+import json
+import os
+import random
+import re
+import shutil
+import subprocess
+import sys
+import tempfile
+import time
+import tokenize
+from collections import Counter
+from collections.abc import Iterator
+from dataclasses import asdict, dataclass
+from pathlib import Path
+
+ROOT = Path(__file__).resolve().parents[1]
+LOOKED_AT = ROOT / "tools" / "mutants.txt"
+
+
+@dataclass(frozen=True)
+class Room:
+    """Sources and the tests that answer for them, quickest first."""
+
+    sources: tuple[str, ...]
+    tests: tuple[str, ...]
+    is_built: bool = False
+    """Something has to be built after a change."""
+
+
+ROOMS = {
+    "symbolic": Room(
+        tuple(
+            f"graphopt/symbolic/{name}.py"
+            for name in ("rules", "derivative", "context", "share", "functions")
+        ),
+        ("tests/symbolic", "tests/language", "tests/codegen/test_codegen.py"),
+    ),
+    "geometry": Room(
+        ("graphopt/geometry/*.py",),
+        (
+            "tests/geometry",
+            "tests/language/test_language_functions.py",
+            "tests/slam_bridge/test_cameras.py",
+            "tests/types/test_digits.py",
+        ),
+    ),
+    "types": Room(
+        tuple(
+            f"graphopt/types/{name}.py"
+            for name in (
+                "slam2d",
+                "slam3d",
+                "sba",
+                "sba_jacobians",
+                "sim3",
+                "g2o_maps",
+                "bal",
+                "inertial",
+                "toro",
+            )
+        ),
+        ("tests/types", "tests/oracle", "tests/graph", "tests/derivatives/test_every_edge.py"),
+    ),
+    "optimizer": Room(("graphopt/optimizer/*.py",), ("tests/optimizer", "tests/solver")),
+    "problem": Room(("graphopt/problem/*.py",), ("tests/solver", "tests/optimizer")),
+    "linear": Room(("native/src/linear/*.cpp", "native/src/linear/*.h"), ("tests/linear",), True),
+    "vm": Room(
+        ("native/src/vm/*.cpp", "native/src/vm/*.h"), ("tests/solver", "tests/codegen/test_codegen.py"), True
+    ),
+    "edges": Room(("native/src/edges/*.cpp",), ("tests/solver", "tests/vulkan/test_edge_order.py"), True),
+    "shaders": Room(
+        ("shaders/*.comp", "shaders/include/*.glsl"),
+        (
+            "tests/vulkan/test_vulkan_kernels.py",
+            "tests/linear/test_device_cholesky.py",
+            "tests/vulkan/test_damping.py",
+        ),
+        True,
+    ),
+}
+
+
+@dataclass(frozen=True)
+class Fault:
+    """A piece of a source and what stands there instead."""
+
+    file: str
+    line: int
+    begin: int
+    """First character in the file; `end`: one past the last."""
+    end: int
+    kind: str
+    before: str
+    after: str
+    text: str
+    """The line as it was, without the spaces at its ends."""
+
+    @property
+    def key(self) -> str:
+        """How `tools/mutants.txt` names it: does not depend on line numbers."""
+        return f"{self.file} | {self.text} | {self.before} -> {self.after}"
+
+
+# ------------------------------------------------------------------ where faults may go
+
+_SWAPS = {
+    "+": ("sign", "-"),
+    "-": ("sign", "+"),
+    "<": ("bound", "<="),
+    "<=": ("bound", "<"),
+    ">": ("bound", ">="),
+    ">=": ("bound", ">"),
+    "==": ("logic", "!="),
+    "!=": ("logic", "=="),
+    "+=": ("sign", "-="),
+    "-=": ("sign", "+="),
+    "and": ("logic", "or"),
+    "or": ("logic", "and"),
+    "&&": ("logic", "||"),
+    "||": ("logic", "&&"),
+}
+
+
+def _another_number(text: str, in_brackets: bool) -> tuple[str, str] | None:
+    """Kind and text of the number that stands there instead."""
+    if re.fullmatch(r"\d+[uUlL]*", text):
+        digits = re.match(r"\d+", text)
+        assert digits is not None
+        return "index" if in_brackets else "constant", str(int(digits[0]) + 1) + text[digits.end() :]
+    if re.fullmatch(r"\d*\.\d*(e[+-]?\d+)?[fF]?", text) and float(text.rstrip("fF")) != 0.0:
+        return "constant", f"(1.5 * {text})"
+    return None
+
+
+def faults_of_python(file: str, source: str) -> Iterator[Fault]:
+    """Of the functions of a module; default values, annotations, module constants too."""
+    starts = [0]
+    for line in source.splitlines(keepends=True):
+        starts.append(starts[-1] + len(line))
+    skipped = _lines_without_effect(ast.parse(source))
+    brackets: list[str] = []
+    previous = ""
+    for token in tokenize.generate_tokens(io.StringIO(source).readline):
+        if token.type == tokenize.OP and token.string in "([{":
+            indexed = token.string == "[" and re.fullmatch(r"\w+|\)|\]", previous) is not None
+            brackets.append("index" if indexed else token.string)
+        elif token.type == tokenize.OP and token.string in ")]}":
+            brackets.pop()
+        change = None
+        if token.type == tokenize.NUMBER:
+            change = _another_number(token.string, bool(brackets) and brackets[-1] == "index")
+        elif token.string in _SWAPS and (token.type == tokenize.OP or token.string in ("and", "or")):
+            change = _SWAPS[token.string]
+            if token.string == "-" and not re.fullmatch(r"[\w.]+|\)|\]", previous):
+                change = "sign", " "
+            elif token.string == "-" and previous in ("return", "in", "else", "if", "and", "or"):
+                change = "sign", " "
+        row, column = token.start
+        if change is not None and row not in skipped:
+            begin = starts[row - 1] + column
+            text = source.splitlines()[row - 1].strip()
+            end = begin + len(token.string)
+            yield Fault(file, row, begin, end, change[0], token.string, change[1], text)
+        if token.type not in (tokenize.NL, tokenize.NEWLINE, tokenize.COMMENT):
+            previous = token.string
+
+
+def _lines_without_effect(tree: ast.AST) -> set[int]:
+    """Lines of imports, of texts, and of what is raised: nobody computes with these."""
+    lines: set[int] = set()
+    for node in ast.walk(tree):
+        plain = isinstance(node, ast.Import | ast.ImportFrom | ast.Raise)
+        text = isinstance(node, ast.Expr) and isinstance(node.value, ast.Constant)
+        if plain or text:
+            lines.update(range(node.lineno, (node.end_lineno or node.lineno) + 1))  # type: ignore[attr-defined]
+    return lines
+
+
+_C_TOKEN = re.compile(
+    r"(?P<skip>//[^\n]*|/\*.*?\*/|\"(?:\\.|[^\"\\])*\"|'(?:\\.|[^'\\])*'|^[ \t]*#[^\n]*(?:\\\n[^\n]*)*)"
+    r"|(?P<number>\b(?:\d+\.\d*|\.\d+|\d+)(?:e[+-]?\d+)?[fFuUlL]*\b|\d+\.(?!\w))"
+    r"|(?P<word>[A-Za-z_]\w*)|(?P<op>\+\+|--|->|<<=?|>>=?|<=|>=|==|!=|&&|\|\||\+=|-=|\S)|(?P<space>\s+)",
+    re.S | re.M,
+)
+_DECLARES = re.compile(
+    r"\b(template|static_cast|vector|array|span|unique_ptr|shared_ptr|layout|using|throw|assert)\b"
+)
+
+
+def faults_of_c(file: str, source: str) -> Iterator[Fault]:
+    """Of C++ and GLSL: lines with types in angle brackets keep their bounds."""
+    lines = source.splitlines()
+    brackets: list[str] = []
+    previous = ""
+    for match in _C_TOKEN.finditer(source):
+        kind, text = match.lastgroup, match[0]
+        if kind in ("skip", "space"):
+            continue
+        row = source.count("\n", 0, match.start())
+        if text in ("[", "(", "{"):
+            brackets.append(text)
+        elif text in ("]", ")", "}") and brackets:
+            brackets.pop()
+        declares = _DECLARES.search(lines[row]) is not None
+        change = None
+        if kind == "number" and not re.search(r"\b(layout|binding|constant_id|case|version)\b", lines[row]):
+            change = _another_number(text, bool(brackets) and brackets[-1] == "[")
+        elif kind == "op" and text in _SWAPS and not ("<" in text + ">" and text in "<>" and declares):
+            change = _SWAPS[text]
+            if text == "-" and not re.fullmatch(r"[\w.]+|\)|\]", previous):
+                change = "sign", " "
+            elif text == "-" and previous in ("return", "case"):
+                change = "sign", " "
+            if text in "<>" and (
+                declares or not re.search(r"\b(for|if|while|return|\?)|\?|&&|\|\|", lines[row])
+            ):
+                change = None
+        if change is not None:
+            yield Fault(
+                file, row + 1, match.start(), match.end(), change[0], text, change[1], lines[row].strip()
+            )
+        previous = text
+
+
+def all_faults(room: Room, root: Path) -> list[Fault]:
+    """Every fault that the room's sources have room for."""
+    found: list[Fault] = []
+    for pattern in room.sources:
+        for path in sorted(root.glob(pattern)):
+            source, file = path.read_text(), str(path.relative_to(root))
+            found += (faults_of_python if path.suffix == ".py" else faults_of_c)(file, source)
+    return found
+
+
+# ------------------------------------------------------------------ what becomes of them
+
+
+@dataclass
+class Outcome:
+    """What happened to a fault."""
+
+    outcome: str
+    test: str
+    seconds: float
+
+
+class Workshop:
+    """A copy of the sources in which faults are planted."""
+
+    def __init__(self, folder: Path, timeout: float):
+        self.folder, self.timeout = folder, timeout
+        folder.mkdir(parents=True, exist_ok=True)
+        listed = ["git", "ls-files", "--cached", "--others", "--exclude-standard"]
+        for name in subprocess.check_output(listed, cwd=ROOT, text=True).splitlines():
+            source, target = ROOT / name, folder / name
+            if source.is_file() and not (target.exists() and target.read_bytes() == source.read_bytes()):
+                target.parent.mkdir(parents=True, exist_ok=True)
+                shutil.copyfile(source, target)
+                shutil.copymode(source, target)
+        for built in (*ROOT.glob("graphopt/*.so"), *ROOT.glob("graphopt/device/spirv/*")):
+            target = folder / built.relative_to(ROOT)
+            if not target.exists():
+                target.parent.mkdir(parents=True, exist_ok=True)
+                shutil.copyfile(built, target)
+        self.environment = {
+            **{name: value for name, value in os.environ.items() if not name.startswith("GRAPHOPT_")},
+            "PYTHONPATH": str(folder),
+            "XDG_CACHE_HOME": str(folder / "cache"),
+            "PYTHONDONTWRITEBYTECODE": "1",
+            "GRAPHOPT_SHARED": os.environ.get("GRAPHOPT_SHARED", str(ROOT.parent / "shared")),
+        }
+
+    def build(self) -> bool:
+        """Bring the built modules and shaders up to date; False if the sources do not compile.
+
+        Programs of edge types stay bytecode: as machine code they take most of the time.
+        """
+        isa = subprocess.check_output([str(ROOT / "tools/native_isa.sh")], text=True).strip()
+        settings = {
+            "GRAPHOPT_CPU_ISAS": isa,
+            "GRAPHOPT_PREBUILD": "OFF",
+            "GRAPHOPT_COMPILED_PROGRAMS": "OFF",
+            "Python_EXECUTABLE": sys.executable,
+            "CMAKE_INSTALL_PREFIX": str(self.folder),
+        }
+        defined = [f"-D{name}={value}" for name, value in settings.items()]
+        configure = ["cmake", "-S", ".", "-B", "build/dev", "-G", "Ninja", *defined]
+        steps = (configure, ["cmake", "--build", "build/dev"], ["cmake", "--install", "build/dev"])
+        return all(self._run(words, 3600.0)[0] == 0 for words in steps)
+
+    def test(self, tests: tuple[str, ...]) -> tuple[str, str]:
+        """("passed", "caught", "refused"), and the test."""
+        for kept in ("cache", ".hypothesis"):  # programs of other faults, and examples that these failed
+            shutil.rmtree(self.folder / kept, ignore_errors=True)
+        words = [
+            sys.executable,
+            "-m",
+            "pytest",
+            "-x",
+            "-q",
+            "-p",
+            "no:cacheprovider",
+            "--no-header",
+            "--tb=line",
+        ]
+        words += ["--hypothesis-seed=0", "-m", "not slow and not nightly", *tests]
+        status, printed = self._run(words, self.timeout)
+        if status is None:
+            return "caught", "it did not end"
+        if status == 0:
+            return "passed", ""
+        failed = re.search(r"^(?:FAILED|ERROR) (\S+)", printed, re.M)
+        refused = status != 1 or (failed is not None and "::" not in failed[1])
+        return ("refused" if refused else "caught"), failed[1] if failed else printed.strip()[-200:]
+
+    def _run(self, words: list[str], timeout: float) -> tuple[int | None, str]:
+        with subprocess.Popen(
+            words, cwd=self.folder, env=self.environment, text=True, start_new_session=True,
+            stdout=subprocess.PIPE, stderr=subprocess.STDOUT,
+        ) as process:  # fmt: skip
+            try:
+                printed, _ = process.communicate(timeout=timeout)
+                return process.returncode, printed
+            except subprocess.TimeoutExpired:
+                os.killpg(process.pid, 9)
+                process.communicate()
+                return None, ""
+
+    def plant(self, room: Room, fault: Fault) -> Outcome:
+        """Plant, build, test, mend."""
+        start = time.perf_counter()
+        path = self.folder / fault.file
+        source = path.read_text()
+        path.write_text(source[: fault.begin] + fault.after + source[fault.end :])
+        try:
+            if room.is_built and not self.build():
+                outcome, test = "refused", ""
+            else:
+                outcome, test = self.test(room.tests)
+        finally:
+            path.write_text(source)
+        return Outcome("survived" if outcome == "passed" else outcome, test, time.perf_counter() - start)
+
+
+def looked_at() -> dict[str, str]:
+    """Key of a fault -> why nobody can tell; lines `key # reason`."""
+    found = {}
+    for line in LOOKED_AT.read_text().splitlines() if LOOKED_AT.exists() else []:
+        key, _, reason = line.rpartition(" # ")
+        if key:
+            found[key] = reason
+    return found
+
+
+def run_room(name: str, arguments: argparse.Namespace, folder: Path) -> list[dict]:
+    """Plant faults in one room and print what becomes of each."""
+    room, known = ROOMS[name], looked_at()
+    workshop = Workshop(folder, arguments.timeout)
+    if room.is_built and not workshop.build():
+        sys.exit(f"{name}: the sources do not compile without any fault.")
+    start = time.perf_counter()
+    outcome, test = workshop.test(room.tests)
+    if outcome != "passed":
+        sys.exit(f"{name}: the tests fail without any fault: {test}")
+    faults = all_faults(room, folder)
+    chosen = random.Random(arguments.seed).sample(faults, min(arguments.count, len(faults)))
+    print(
+        f"{name}: {len(chosen)} of {len(faults)} faults; tests take {time.perf_counter() - start:.0f} s",
+        flush=True,
+    )
+    rows = []
+    for fault in chosen:
+        found = workshop.plant(room, fault)
+        if found.outcome == "survived" and fault.key in known:
+            found.outcome = "looked at"
+        rows.append({"room": name, **asdict(fault), **asdict(found), "reason": known.get(fault.key, "")})
+        print(
+            f"{found.outcome:9} {found.seconds:5.0f} s  {fault.file}:{fault.line}  {fault.kind}: "
+            f"{fault.before} -> {fault.after}  in  {fault.text}  {found.test}",
+            flush=True,
+        )
+    if room.is_built:
+        workshop.build()
+    counts = Counter(row["outcome"] for row in rows)
+    told = counts["caught"] + counts["survived"]
+    share = f"{100.0 * counts['caught'] / told:.0f} % caught" if told else "none can be told"
+    print(
+        f"{name}: {share}; " + ", ".join(f"{number} {what}" for what, number in sorted(counts.items())),
+        flush=True,
+    )
+    return rows
+
+
+def main() -> int:
+    """Run; the status is 1 where fewer than `--least` percent of a room's faults are caught."""
+    parser = argparse.ArgumentParser(description=__doc__.split("\n")[0])
+    parser.add_argument("rooms", nargs="*", choices=[[], *ROOMS], help="default: all")
+    parser.add_argument("--count", type=int, default=20, help="faults per room")
+    parser.add_argument("--seed", type=int, default=0)
+    parser.add_argument(
+        "--timeout", type=float, default=600.0, help="seconds that the tests of a room may take"
+    )
+    parser.add_argument("--least", type=float, default=90.0, help="percent that are to be caught")
+    parser.add_argument("--folder", type=Path, help="copy of the sources, kept for the next run")
+    parser.add_argument("--output", type=Path, help="report as JSON")
+    parser.add_argument("--list", action="store_true", help="print how many faults each room has room for")
+    arguments = parser.parse_args()
+    rooms = arguments.rooms or list(ROOMS)
+    if arguments.list:
+        for name in rooms:
+            kinds = Counter(fault.kind for fault in all_faults(ROOMS[name], ROOT))
+            print(
+                f"{name:10} {sum(kinds.values()):6}  " + ", ".join(f"{kind} {n}" for kind, n in kinds.items())
+            )
+        return 0
+    with tempfile.TemporaryDirectory() as temporary:
+        folder = arguments.folder or Path(temporary) / "copy"
+        rows = [row for name in rooms for row in run_room(name, arguments, folder.resolve())]
+    if arguments.output:
+        arguments.output.write_text(json.dumps(rows, indent=1) + "\n")
+    for name in rooms:
+        told = [
+            row["outcome"] for row in rows if row["room"] == name and row["outcome"] in ("caught", "survived")
+        ]
+        if told and 100.0 * told.count("caught") < arguments.least * len(told):
+            return 1
+    return 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())
