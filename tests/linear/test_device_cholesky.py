@@ -20,7 +20,6 @@ from graphopt.linear import SparseCholesky
 from graphopt.vulkan.cholesky import DeviceCholesky, analyse, factor, memory, work
 from graphopt.vulkan.cholesky import analysis as analysis_module
 from graphopt.vulkan.cholesky import inverse as inverse_module
-from graphopt.vulkan.kernels.damping import given
 
 UNIT = {"double": 2.2e-16, "mixed": 1.2e-7}
 
