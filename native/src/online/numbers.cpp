@@ -180,16 +180,6 @@ void Tree::compute(Job& job) {
   clear_local(shape);
 }
 
-void Tree::finish(const Job& job) {
-  const Front front = job.numbers->front();
-  int row = 0;
-  for (const std::int32_t v : job.shape->frontals)
-    for (int i = 0; i < problem_.dim(v); ++i, ++row)
-      scale_.set(problem_.offset[v] + i,
-                 front.diagonal[triangle_row(row) + static_cast<std::int64_t>(row) * kStrip]);
-  cliques_.set(job.clique, {job.shape, job.numbers});
-}
-
 // Vertices that the direction moves along which this pivot has no information: L' x = 0 with x = 1 there.
 std::vector<std::int32_t> Tree::unsupported(const Job& job, int pivot) const {
   const Front front = job.numbers->front();

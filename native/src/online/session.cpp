@@ -15,7 +15,7 @@ Session::Session()
   updates_.push_back(0);
   is_exact_.push_back(0);
   is_ahead_.push_back(0);
-  nonlinearity_.grow(5, 0.0);
+  nonlinearity_.grow(kNumNonlinearities, 0.0);
 }
 
 void Session::check_open() const {
@@ -100,7 +100,7 @@ void Session::insert_edge(std::int32_t e) {
 }
 
 void Session::take_out(std::int32_t e) {
-  nonlinearity_.set(2, 0.0);
+  nonlinearity_.set(kModelShift, 0.0);
   touch_edge(e);
   problem_.remove_edge(e);
 }
@@ -180,7 +180,7 @@ void Session::switch_edges(const std::int64_t* handles, std::int64_t count, bool
     const std::uint8_t flags = problem_.flags[e];
     if (((flags & kOff) != 0) == off) continue;
     if (off && problem_.is_active(e)) problem_.drop_share(e);
-    nonlinearity_.set(2, 0.0);
+    nonlinearity_.set(kModelShift, 0.0);
     problem_.flags.set(e, static_cast<std::uint8_t>(off ? flags | kOff : flags & ~kOff));
     touch_edge(e);
     if (!off && problem_.is_active(e)) new_edges_.push_back(e);

@@ -108,12 +108,24 @@ class Session {
   void eliminate(Report& report);
   void solve(bool is_batch, Report& report, Clock::time_point start);
   void look_at_all(bool is_batch, Report& report);
-  void forward(double cut);
+  void forward();
   struct Trial {
     double goal, slack, tolerance;
     bool is_exact;  // evaluates all edges of what moves
     int halvings;
   };
+  // Of the steps of one update.
+  struct Solving {
+    bool is_batch = false;
+    double goal = 0.0, cut = 0.0;  // what may be left of chi2; energy of a clique's step that is left out
+    double predicted = 0.0, gain = 0.0;  // of the step before: decrease by all of it, and by what was taken
+    double shift = 0.0;                  // kModelShift when it was taken
+    bool is_poor = false, is_rejected = false;
+  };
+  void set_goal(Solving& now) const;
+  bool get_ahead(const Solving& now, Report& report);
+  bool is_rounding(const Solving& now, const Report& report) const;
+  void take_step(Solving& now, const Clock::time_point* deadline, Report& report);
   bool take(const Tree::Step& step, const Trial& trial, Report& report);
   double relinearize(const std::vector<std::int32_t>& edges, double tolerance, Report& report);
   std::vector<std::int32_t> active_edges() const;
@@ -121,7 +133,6 @@ class Session {
   void evaluate_new(Report& report);
   double expected_miss(double gain, double length_squared) const;
   void learn_miss(double gain, double length_squared, double missed);
-  bool measured_at_all() const { return nonlinearity_[1] > 0.0; }
   bool refresh(std::vector<std::int32_t> edges, Report& report);
   void stop_recording();
 
@@ -131,8 +142,14 @@ class Session {
   Journaled<std::int64_t> next_handle_, updates_;  // one number each
   Journaled<std::uint8_t> is_exact_;               // one: the factor is that of the present estimates
   Journaled<std::uint8_t> is_ahead_;               // one: the present estimates are a full step further
-  // share of its gain that a step missed, that gain, by how much chi2 of the models is above that of where
-  // new edges were evaluated, what was missed beside |y|^4, and updates since a step was taken
+  enum Nonlinearity {
+    kShareMissed,   // of its gain, by the steps so far
+    kMeasuredGain,  // the largest of these
+    kModelShift,    // by how much chi2 of the models is above that of where new edges were evaluated
+    kCurvature,     // what was missed beside |y|^4
+    kUpdatesAhead,  // since a step was taken
+    kNumNonlinearities
+  };
   Journaled<double> nonlinearity_;
   bool is_open_ = false;
   Journal::Mark start_;

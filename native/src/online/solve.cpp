@@ -1,6 +1,7 @@
 // What follows a change: elimination, and steps until nothing is left that matters.
 #include <algorithm>
 #include <cmath>
+#include <utility>
 
 #include "online/session.h"
 
@@ -10,6 +11,9 @@ namespace {
 constexpr double kBatchTolerance = 1e-15;  // of chi2, predicted decrease that batch leaves
 constexpr double kShareOfCut = 1e-4;       // that a vertex' part of b must have: many small ones add up
 constexpr int kBatchIterations = 200;
+constexpr int kRoundingAfter = 3;         // steps of batch
+constexpr double kRounding = 1e-11;       // of chi2: a prediction that no longer falls
+constexpr double kChi2Rounding = 1e-13;   // of chi2: by which it may rise
 constexpr int kHalvings = 10;             // of a step that does not lower chi2
 constexpr double kLargeGain = 10.0;       // of the goal: steps that may be taken back
 constexpr double kLooseH = 1e-4;          // change of H beside its diagonal that matters
@@ -18,7 +22,7 @@ constexpr double kPoorConvergence = 0.3;  // of the prediction before: the facto
 constexpr double kLeft = 0.3;             // of the goal: what a step may miss that is not tested
 constexpr double kForget = 0.7;           // of the last steps' nonlinearity, with each step
 constexpr double kBeyond =
-    2.0;  // times the largest gain so far: how far what they missed grows in proportion
+    2.0;  // times the largest gain so far: to there what they missed grows in proportion
 constexpr double kUntested = 20.0;   // updates at most between two tests
 constexpr double kSufficient = 0.1;  // of the promised decrease that a step has to reach
 constexpr std::size_t kNamedVertices = 10;
@@ -89,7 +93,7 @@ void Session::take_all_steps() {
   problem_.move(step.vertices, tree_.step(), 1.0);
   problem_.evaluate(edges_of(step.vertices), {});
   is_ahead_.set(0, 0);
-  nonlinearity_.set(2, 0.0);
+  nonlinearity_.set(kModelShift, 0.0);
 }
 
 // Evaluates edges that are new, where their vertices are.
@@ -107,7 +111,8 @@ void Session::evaluate_new(Report& report) {
   }
   if (!here.empty()) evaluate_anew(here);
   if (!ahead.empty())
-    nonlinearity_.set(2, nonlinearity_[2] + problem_.evaluate_at(ahead, tree_.steps_of(ends_of(ahead))));
+    nonlinearity_.set(kModelShift, nonlinearity_[kModelShift] +
+                                       problem_.evaluate_at(ahead, tree_.steps_of(ends_of(ahead))));
 }
 
 // Put the stale ones of these edges into the factor. False if that is impossible; then nothing has changed.
@@ -143,18 +148,11 @@ void Session::look_at_all(bool is_batch, Report& report) {
     if (problem_.is_free(v)) problem_.set_pending(v, g.data() + problem_.offset[v]);
 }
 
-// Those parts of `pending` that matter.
-void Session::forward(double cut) {
+// All of `pending` into the tree. Small parts count: many of them together move what H holds loosely.
+void Session::forward() {
   std::vector<std::int32_t> active;
-  for (const std::int32_t v : problem_.changed) {
-    if (!problem_.is_free(v) || !tree_.has_clique(v)) continue;
-    double share = 0.0;
-    for (int i = 0; i < problem_.dim(v); ++i) {
-      const double y = problem_.pending[problem_.offset[v] + i] * tree_.scale(problem_.offset[v] + i);
-      share += y * y;
-    }
-    if (share > kShareOfCut * cut) active.push_back(v);
-  }
+  for (const std::int32_t v : problem_.changed)
+    if (problem_.is_free(v) && tree_.has_clique(v)) active.push_back(v);
   problem_.forget_changed();
   tree_.forward(active);
 }
@@ -193,83 +191,98 @@ bool Session::take(const Tree::Step& step, const Trial& trial, Report& report) {
 // By how much chi2 stays above its least after a step, from what the steps before missed: a share of its
 // gain, and in proportion to the square of its length, which is |y|.
 double Session::expected_miss(double gain, double length_squared) const {
-  const double share = nonlinearity_[0], measured_at = nonlinearity_[1], curvature = nonlinearity_[3];
+  const double share = nonlinearity_[kShareMissed], measured_at = nonlinearity_[kMeasuredGain],
+               curvature = nonlinearity_[kCurvature];
   return std::max(share * gain * std::max(1.0, gain / (kBeyond * measured_at)),
                   curvature * length_squared * length_squared);
 }
 
 void Session::learn_miss(double gain, double length_squared, double missed) {
-  nonlinearity_.set(0, std::max(missed / gain, kForget * nonlinearity_[0]));
-  nonlinearity_.set(1, std::max(gain, kForget * nonlinearity_[1]));
-  nonlinearity_.set(3, std::max(missed / (length_squared * length_squared), kForget * nonlinearity_[3]));
+  nonlinearity_.set(kShareMissed, std::max(missed / gain, kForget * nonlinearity_[kShareMissed]));
+  nonlinearity_.set(kMeasuredGain, std::max(gain, kForget * nonlinearity_[kMeasuredGain]));
+  nonlinearity_.set(
+      kCurvature, std::max(missed / (length_squared * length_squared), kForget * nonlinearity_[kCurvature]));
+}
+
+// Goal and cut for what is left of chi2 now.
+void Session::set_goal(Solving& now) const {
+  const double chi2 = std::max(0.0, problem_.chi2() - tree_.remaining());
+  now.goal = now.is_batch ? kBatchTolerance * std::max(settings.absolute, chi2)
+                          : std::max(settings.absolute, settings.tolerance * chi2);
+  const auto cliques = static_cast<double>(std::max<std::int64_t>(1, tree_.num_cliques()));
+  now.cut = now.is_batch ? 0.0 : settings.cut * now.goal / cliques;
+}
+
+// Whether vertices may stay where they are, because the step would miss little of what it promises.
+bool Session::get_ahead(const Solving& now, Report& report) {
+  if (now.is_batch || now.is_rejected || nonlinearity_[kMeasuredGain] == 0.0 ||
+      nonlinearity_[kUpdatesAhead] >= kUntested)
+    return false;
+  const double missed =
+      expected_miss(std::max(0.0, report.remaining - nonlinearity_[kModelShift]), report.remaining);
+  if (missed > kLeft * now.goal) return false;
+  is_ahead_.set(0, 1);
+  nonlinearity_.set(kUpdatesAhead, nonlinearity_[kUpdatesAhead] + 1.0);
+  report.remaining = missed;
+  return true;
+}
+
+// Whether the rest is rounding: it no longer falls.
+bool Session::is_rounding(const Solving& now, const Report& report) const {
+  return now.is_batch && report.iterations > kRoundingAfter && report.remaining > 0.5 * now.predicted &&
+         report.remaining < kRounding * problem_.chi2();
+}
+
+void Session::take_step(Solving& now, const Clock::time_point* deadline, Report& report) {
+  const auto solving = Clock::now();
+  const Tree::Step step = tree_.backward(now.cut, deadline);
+  report.visited_cliques += step.cliques;
+  report.solve_seconds += seconds_since(solving);
+  const auto taking = Clock::now();
+  Trial trial;
+  trial.goal = now.goal;
+  trial.slack = now.is_batch ? kChi2Rounding * problem_.chi2() : now.goal;
+  trial.is_exact = now.is_batch || now.is_poor;
+  trial.tolerance = trial.is_exact ? kTightH : kLooseH;
+  trial.halvings = now.is_batch || now.is_rejected ? kHalvings : 0;  // a newer factor first
+  now.is_rejected = !take(step, trial, report);
+  now.is_poor = now.is_poor || now.is_rejected ||
+                (report.iterations > 0 && report.remaining > kPoorConvergence * now.predicted);
+  now.predicted = report.remaining;
+  now.gain = now.is_rejected ? 0.0 : step.gain;
+  now.shift = nonlinearity_[kModelShift];
+  nonlinearity_.set(kModelShift, 0.0);
+  nonlinearity_.set(kUpdatesAhead, 0.0);
+  ++report.iterations;
+  report.evaluate_seconds += seconds_since(taking);
 }
 
 void Session::solve(bool is_batch, Report& report, Clock::time_point start) {
-  const auto num_edges =
-      static_cast<std::int32_t>(problem_.edge_kind.size());  // some may be of a refused update
+  const auto num_edges = static_cast<std::int32_t>(problem_.edge_kind.size());
   stale_.erase(std::remove_if(stale_.begin(), stale_.end(), [&](std::int32_t e) { return e >= num_edges; }),
-               stale_.end());
+               stale_.end());  // of a refused update
   is_ahead_.set(0, 0);
   if (is_batch || updates_[0] % settings.full_check == 0) look_at_all(is_batch, report);
   const int most = is_batch ? kBatchIterations : settings.max_iterations;
   const bool has_deadline = settings.budget > 0.0 && !is_batch;
   const auto deadline =
       start + std::chrono::duration_cast<Clock::duration>(std::chrono::duration<double>(settings.budget));
-  double previous = 0.0, gain = 0.0,
-         shift = 0.0;  // of the step before: predicted by all of it, and by what was taken
-  double cut = 0.0;
-  bool is_poor = false, is_rejected = false;
-  for (int iteration = 0;; ++iteration) {
-    const auto solving = Clock::now();
+  Solving now;
+  now.is_batch = is_batch;
+  for (;;) {
     const bool is_late = has_deadline && Clock::now() > deadline;
-    if (!stale_.empty() && !is_late) {
-      refresh(std::move(stale_), report);
-      stale_.clear();
-    }
-    forward(cut);
+    if (!is_late) refresh(std::exchange(stale_, {}), report);
+    const auto solving = Clock::now();
+    forward();
     report.remaining = tree_.remaining();
-    const double chi2 = std::max(0.0, problem_.chi2() - report.remaining);
-    const double goal = is_batch ? kBatchTolerance * std::max(settings.absolute, chi2)
-                                 : std::max(settings.absolute, settings.tolerance * chi2);
-    cut = is_batch
-              ? 0.0
-              : settings.cut * goal / static_cast<double>(std::max<std::int64_t>(1, tree_.num_cliques()));
-    if (iteration == 1 && gain - shift > goal)
-      learn_miss(gain - shift, gain, std::max(0.0, report.remaining - (previous - gain)));
-    const double missed = expected_miss(std::max(0.0, report.remaining - nonlinearity_[2]), report.remaining);
-    const bool is_ahead = !is_batch && !is_rejected && measured_at_all() && nonlinearity_[4] < kUntested &&
-                          missed <= kLeft * goal;
-    if (is_ahead) {
-      is_ahead_.set(0, 1);
-      nonlinearity_.set(4, nonlinearity_[4] + 1.0);
-      report.remaining = missed;
-    }
-    report.converged = is_ahead || report.remaining <= goal ||
-                       (is_batch && iteration > 3 && report.remaining > 0.5 * previous &&
-                        report.remaining < 1e-11 * problem_.chi2());
-    if (report.converged || iteration == most || is_late) {
-      report.solve_seconds += seconds_since(solving);
-      break;
-    }
-    const Tree::Step step = tree_.backward(cut, has_deadline ? &deadline : nullptr);
-    report.visited_cliques += step.cliques;
+    set_goal(now);
+    if (report.iterations == 1 && now.gain - now.shift > now.goal)
+      learn_miss(now.gain - now.shift, now.gain,
+                 std::max(0.0, report.remaining - (now.predicted - now.gain)));
+    report.converged = get_ahead(now, report) || report.remaining <= now.goal || is_rounding(now, report);
     report.solve_seconds += seconds_since(solving);
-    const auto taking = Clock::now();
-    Trial trial;
-    trial.goal = goal;
-    trial.slack = is_batch ? 1e-13 * problem_.chi2() : goal;
-    trial.is_exact = is_batch || is_poor;
-    trial.tolerance = trial.is_exact ? kTightH : kLooseH;
-    trial.halvings = is_batch || is_rejected ? kHalvings : 0;  // a newer factor first
-    is_rejected = !take(step, trial, report);
-    is_poor = is_poor || is_rejected || (iteration > 0 && report.remaining > kPoorConvergence * previous);
-    ++report.iterations;
-    previous = report.remaining;
-    gain = is_rejected ? 0.0 : step.gain;
-    shift = nonlinearity_[2];
-    nonlinearity_.set(2, 0.0);
-    nonlinearity_.set(4, 0.0);
-    report.evaluate_seconds += seconds_since(taking);
+    if (report.converged || report.iterations == most || is_late) break;
+    take_step(now, has_deadline ? &deadline : nullptr, report);
   }
   if (report.iterations > 0) is_exact_.set(0, 0);
 }
@@ -315,7 +328,7 @@ void Session::make_fresh() {
   Report report;
   if (!refresh(std::move(edges), report))
     throw Refused("H at the present estimates is singular; batch() finds better ones.");
-  forward(0.0);
+  forward();
   is_exact_.set(0, 1);
 }
 

@@ -25,7 +25,6 @@ Tree::Tree(Journal& journal, Problem& problem)
       position_of_(journal),
       next_position_(journal),
       num_cliques_(journal),
-      scale_(journal),
       y_(journal),
       energy_(journal),
       total_energy_(journal) {
@@ -51,7 +50,6 @@ void Tree::require_scalars() {
   clique_of_.grow(problem_.num_places(), -1);
   position_of_.grow(problem_.num_places(), 0);
   const std::int64_t scalars = problem_.pending.size();
-  scale_.grow(scalars, 0.0);
   y_.grow(scalars, 0.0);
   number_.resize(static_cast<std::size_t>(problem_.num_places()), -1);
   local_.resize(static_cast<std::size_t>(problem_.num_places()), -1);
@@ -158,7 +156,7 @@ EliminationCounts Tree::eliminate(const std::vector<std::int32_t>& touched,
     for (const std::int32_t child : children_[job.clique]) job.children.push_back(&cliques_[child]);
     counts.edges += static_cast<std::int64_t>(job.edges.size());
     compute(job);
-    finish(job);
+    cliques_.set(job.clique, {job.shape, job.numbers});
   }
   counts.cliques = static_cast<std::int64_t>(jobs.size());
   return counts;
@@ -195,7 +193,7 @@ EliminationCounts Tree::refresh(const std::vector<std::int32_t>& edges) {
     fresh[k] = {jobs[k].shape, jobs[k].numbers};
   }
   take_right_hand_side(affected_);
-  for (const Job& job : jobs) finish(job);
+  for (std::size_t k = 0; k < jobs.size(); ++k) cliques_.set(jobs[k].clique, std::move(fresh[k]));
   counts.cliques = static_cast<std::int64_t>(jobs.size());
   return counts;
 }

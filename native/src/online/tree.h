@@ -20,6 +20,7 @@
 
 #include "linear/front.h"
 #include "linear/kept_memory.h"
+#include "linear/ordering.h"
 #include "online/problem.h"
 
 namespace graphopt::online {
@@ -110,14 +111,15 @@ class Tree {
   bool has_clique(std::int32_t v) const { return v < clique_of_.size() && clique_of_[v] >= 0; }
   // Drop a vertex that is not free any more from the index; its clique must be gone.
   std::int32_t owner(std::int32_t edge) const;
-  double scale(std::int64_t scalar) const { return scale_[scalar]; }
   std::int64_t num_cliques() const { return num_cliques_[0]; }
   std::int64_t bytes() const;
   double nonzeros() const;
 
  private:
   struct Plan {
-    std::vector<std::int32_t> order;  // vertices; positions ascend
+    std::vector<std::int32_t> vertex;  // by number: those to eliminate, then the boundary, which stays
+    int inner = 0;                     // number of the former
+    std::vector<std::int32_t> order;   // vertices; positions ascend
     struct Node {
       int first, count;  // of `order`
       int parent;        // node or -1
@@ -139,11 +141,15 @@ class Tree {
   void collect(const std::vector<std::int32_t>& touched);
   Plan plan(const std::vector<std::int32_t>& vertices, const std::vector<std::int32_t>& orphans,
             const std::vector<std::int32_t>& last, const std::vector<std::int32_t>& boundary);
+  BlockGraph graph_of(const Plan& plan, const std::vector<std::int32_t>& orphans);
+  std::vector<std::int32_t> order_of(Plan& plan, const BlockGraph& graph,
+                                     const std::vector<std::int32_t>& last) const;
+  void group(Plan& plan, const EliminationTree& tree, const std::vector<std::int32_t>& weights) const;
+  void shape(Plan& plan, const BlockGraph& graph) const;
   void find_edges(Job& job) const;
   void compute(Job& job);
   void assemble(const Job& job, bool into_update);
   void add_children(const Job& job, bool into_update);
-  void finish(const Job& job);
   std::vector<std::int32_t> unsupported(const Job& job, int pivot) const;
   void clear_local(const Shape& shape);
   std::vector<std::int32_t> path_to_root(const std::vector<std::int32_t>& cliques);
@@ -168,7 +174,6 @@ class Tree {
   Journaled<std::int64_t> position_of_;    // per vertex
   Journaled<std::int64_t> next_position_;  // one number
   Journaled<std::int64_t> num_cliques_;    // one number
-  Journaled<double> scale_;                // per scalar: 1 / L_ii
   Journaled<double> y_;                    // per scalar
   Journaled<double> energy_;               // per clique: |y|^2
   Journaled<double> total_energy_;         // one number
