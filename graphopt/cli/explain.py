@@ -27,9 +27,6 @@ _WAY_OUT = (
 )
 
 
-_RUN = ("setup", "iteration", "seconds", "memory_bytes", "available_bytes", "fits")
-
-
 def add_arguments(parser: Parser) -> None:
     """What the command takes."""
     parser.description = (
@@ -252,9 +249,8 @@ def _on_the_cpu(
     from graphopt.linear.options import SolverOptions
 
     found = plan(graph, structure, analysis, SolverOptions("cpu", args.linear_solver, args.schur))
-    run = {name: getattr(found, name) for name in _RUN}
     return {
-        "run": {"device": "cpu", **run},
+        "run": found.to_dict(),
         "device": "cpu",
         "device_name": describe_cpu()["name"],
         "precision": "double",
@@ -270,19 +266,12 @@ def _on_the_cpu(
 
 def _run_on_a_device(taken: Prediction | None, analysis: float, room: float) -> dict[str, Any]:
     """Seconds and memory of the schedule that is taken; None where the host assembles H."""
-    from graphopt.evaluate.plan import TYPICAL
+    from graphopt.evaluate.plan import Run
 
-    setup = analysis + taken.setup if taken is not None else None
-    iteration = taken.total if taken is not None else None
-    return {
-        "device": "vulkan",
-        "setup": setup,
-        "iteration": iteration,
-        "seconds": setup + TYPICAL * iteration if setup is not None and iteration is not None else None,
-        "memory_bytes": taken.memory_bytes if taken is not None else None,
-        "available_bytes": room,
-        "fits": taken is None or taken.memory_bytes <= room,
-    }
+    if taken is None:
+        return Run("vulkan", None, None, None, int(room)).to_dict()
+    setup, memory = analysis + taken.setup, int(taken.memory_bytes)
+    return Run("vulkan", setup, taken.total, memory, int(room)).to_dict()
 
 
 def _print(document: dict[str, Any]) -> None:

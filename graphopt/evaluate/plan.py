@@ -2,74 +2,92 @@
 
     iteration = linearize + solve + a round of Python
     linearize   edges times what one of a sample takes, measured: up to 20,000 of each edge set
-    solve       rows of H, edges of landmarks, flops of pairs, scalars and flops of L, each by a figure
+    solve       and update: rows of H or S, those whose numbers have left the cache once more, edges of
+                landmarks, flops of pairs, scalars and flops of L, each by a figure
 
 Counts are exact: the system is analyzed as a run would do it, which is most of the set-up. The figures are
-fitted to a few generated problems (a second) and kept in the cache folder with their date for a month.
+fitted to iterations of a few generated problems (a few seconds) and kept in the cache folder with their date
+for a month. The fastest of several times counts: that of a machine that nothing else keeps busy.
 """
 
 from __future__ import annotations
 
-import statistics
 import time
 from collections.abc import Callable
 from dataclasses import dataclass
+from typing import Any
 
 import numpy as np
 import scipy.optimize
 
 from graphopt import disk_cache
 from graphopt.cpu_kernels import isa, kernels
-from graphopt.evaluate.datasets import ba, manhattan, sphere
+from graphopt.evaluate.datasets import ba, manhattan, sphere, street
+from graphopt.evaluate.solve import Clock
 from graphopt.graph import Graph
 from graphopt.linear.memory import available_bytes
 from graphopt.linear.options import SolverOptions
 from graphopt.linear.systems import LinearSystem, choose_system
+from graphopt.optimizer.optimize import optimize
 from graphopt.optimizer.request import fix_gauge
 from graphopt.problem.structure import Structure
-from graphopt.solver.cpu import CpuBlockSolver, HostEquations
+from graphopt.solver.cpu import HostEquations
 
 TYPICAL = 10
 """Iterations of a run, of which nobody can know the number."""
 _SAMPLE = 20_000
 _TRUSTED = 30 * 86400.0  # [s] of figures
-_VERSION = 5  # of what is measured
+_VERSION = 6  # of what is measured
 _PRODUCTS = 30.0  # of conjugate gradients per step, a guess: nobody can know
 _ROUND = 1e-4  # [s] of Python per iteration
+_CACHED = 1 << 20  # bytes of H and L that stay in a core's cache from one step to the next
 _AHEAD = 1 << 23  # scalars of H up to which a run keeps a second one
 
 
 @dataclass(frozen=True)
-class Plan:
-    """What a run takes."""
+class Run:
+    """What a run takes, on any device; None: not predicted."""
 
-    setup: float
+    device: str
+    setup: float | None
     """[s] of analysis and preparation."""
-    linearize: float
-    """[s] per iteration."""
-    solve: float
-    """[s] per iteration."""
-    memory_bytes: int
+    iteration: float | None
+    """[s] of one."""
+    memory_bytes: int | None
     available_bytes: int | None
-    linear_solver: str
-    schur: str
-    measured: str
-    """Date of the machine's figures."""
 
     @property
-    def iteration(self) -> float:
-        """[s] of one."""
-        return self.linearize + self.solve + _ROUND
-
-    @property
-    def seconds(self) -> float:
+    def seconds(self) -> float | None:
         """[s] of a run of `TYPICAL` iterations."""
+        if self.setup is None or self.iteration is None:
+            return None
         return self.setup + TYPICAL * self.iteration
 
     @property
     def fits(self) -> bool:
         """There is as much memory now."""
-        return self.available_bytes is None or self.memory_bytes <= self.available_bytes
+        if self.memory_bytes is None or self.available_bytes is None:
+            return True
+        return self.memory_bytes <= self.available_bytes
+
+    def to_dict(self) -> dict[str, Any]:
+        """All of it as plain data."""
+        names = ("device", "setup", "iteration", "seconds", "memory_bytes", "available_bytes", "fits")
+        return {name: getattr(self, name) for name in names}
+
+
+@dataclass(frozen=True)
+class Plan(Run):
+    """A run on the CPU."""
+
+    linearize: float
+    """[s] per iteration."""
+    solve: float
+    """[s] per iteration."""
+    linear_solver: str
+    schur: str
+    measured: str
+    """Date of the machine's figures."""
 
 
 def structure_of(graph: Graph) -> Structure:
@@ -87,12 +105,15 @@ def plan(graph: Graph, structure: Structure, analysis: float, options: SolverOpt
     setup = analysis + time.perf_counter() - start
     figures, date = machine_figures()
     prepare, linearize = _linearize_seconds(graph, structure)
+    solve = float(_counts(structure, system) @ figures)
     return Plan(
+        "cpu",
         setup + prepare,
-        linearize,
-        float(_counts(structure, system) @ figures),
+        linearize + solve + _ROUND,
         _memory(graph, structure, system),
         available_bytes(),
+        linearize,
+        solve,
         system.linear_solver,
         system.schur,
         date,
@@ -101,14 +122,15 @@ def plan(graph: Graph, structure: Structure, analysis: float, options: SolverOpt
 
 def _counts(structure: Structure, system: LinearSystem) -> np.ndarray:
     """What a solve takes time for: see the module."""
-    solver, eliminates = getattr(system, "_solver", None), system.schur != "off"
-    rows, edges = float(structure.dim), float(structure.num_edges) if eliminates else 0.0
+    eliminates, factor = system.schur != "off", system.counts
+    rows = float(structure.kept_dim if eliminates else structure.dim)
+    edges = float(structure.num_edges) if eliminates else 0.0
+    stored = 8.0 * (structure.values_size + factor.scalars)
+    far = rows * max(0.0, 1.0 - _CACHED / stored)
     pairs = _pair_flops(structure) if system.schur == "explicit" else 0.0
     if system.pcg is not None:
-        return np.array([rows, edges, pairs, _PRODUCTS * 2.0 * structure.values_size, 0.0])
-    dim = float(structure.kept_dim if eliminates else structure.dim)
-    scalars = float(getattr(solver, "num_nonzeros", 0.5 * dim**2))
-    return np.array([rows, edges, pairs, scalars, float(getattr(solver, "flops", dim**3 / 3.0))])
+        return np.array([rows, far, edges, pairs, _PRODUCTS * 2.0 * structure.values_size, 0.0])
+    return np.array([rows, far, edges, pairs, factor.scalars, factor.flops])
 
 
 def _pair_flops(structure: Structure) -> float:
@@ -121,9 +143,9 @@ def _pair_flops(structure: Structure) -> float:
 def _memory(graph: Graph, structure: Structure, system: LinearSystem) -> int:
     """Graph, H (twice where a run looks ahead), vectors, factor or S."""
     copies = 2 if structure.values_size <= _AHEAD else 1
-    factor = max(system.memory_bytes, int(getattr(getattr(system, "_solver", None), "required_bytes", 0)))
     vectors = 5 * 8 * structure.dim
-    return graph.nbytes + structure.nbytes + copies * 8 * structure.values_size + vectors + factor
+    equations = copies * 8 * structure.values_size + vectors
+    return graph.nbytes + structure.nbytes + equations + system.counts.nbytes
 
 
 def _linearize_seconds(graph: Graph, structure: Structure) -> tuple[float, float]:
@@ -135,17 +157,17 @@ def _linearize_seconds(graph: Graph, structure: Structure) -> tuple[float, float
     equations = HostEquations(graph, sample, np.zeros(sample.values_size), np.zeros(sample.dim))
     prepare = time.perf_counter() - start
     share = structure.num_edges / sample.num_edges
-    return share * prepare, share * _typical(equations.linearize)
+    return share * prepare, share * _fastest(equations.linearize)
 
 
-def _typical(work: Callable[[], object], times: int = 5) -> float:
-    """Median seconds."""
+def _fastest(work: Callable[[], object], times: int = 5) -> float:
+    """Seconds."""
     seconds = []
     for _ in range(times):
         start = time.perf_counter()
         work()
         seconds.append(time.perf_counter() - start)
-    return statistics.median(seconds)
+    return min(seconds)
 
 
 def machine_figures() -> tuple[np.ndarray, str]:
@@ -168,20 +190,31 @@ def _key() -> str:
     return hashlib.sha256(text.encode()).hexdigest()[:16]
 
 
+def _fastest_iteration(graph: Graph) -> float:
+    """Seconds of an iteration with one trial.
+
+    The first one, which also prepares, does not count, nor does the last, which does not linearize any more.
+    """
+    clock = Clock()
+    summary = optimize(graph, device="cpu", method="lm", max_iterations=6, callback=clock)
+    ends = np.array([second for second, _ in clock.points[:-1]])
+    return float(np.min(np.diff(ends) / [iteration.trials for iteration in summary.iterations[1:-1]]))
+
+
 def _measure() -> np.ndarray:
     """Least squares of relative errors; flops take half of the time where most are done per second."""
     problems: list[Graph] = [
-        manhattan(1500, seed=1), manhattan(6000, seed=2), sphere(20, 20, seed=1), sphere(40, 40, seed=2),
-        sphere(60, 60, seed=3), ba(12, 2000, seed=1), ba(40, 3000, seed=2), ba(150, 2000, seed=3),
+        manhattan(1500, seed=1), manhattan(6000, seed=2), manhattan(20000, seed=3), sphere(20, 20, seed=1),
+        sphere(40, 40, seed=2), sphere(60, 60, seed=3), ba(12, 2000, seed=1), ba(40, 3000, seed=2),
+        ba(150, 2000, seed=3), street(50, 6000, 24_000, seed=1), street(20, 4000, 24_000, seed=2),
     ]  # fmt: skip
     rows, seconds = [], []
     for graph in problems:
         structure = structure_of(graph)
-        solver = CpuBlockSolver(graph, structure, SolverOptions("cpu"))
-        solver.linearize()
-        damping = 1e-3 * solver.largest_diagonal()
-        rows.append(_counts(structure, solver._system))
-        seconds.append(_typical(lambda solver=solver, damping=damping: solver.solve(damping)))
+        rows.append(_counts(structure, choose_system(structure, SolverOptions("cpu"))))
+        _, linearize = _linearize_seconds(graph, structure)
+        fastest = _fastest_iteration(graph)
+        seconds.append(max(fastest - linearize - _ROUND, 0.1 * fastest))
     counts, left = np.array(rows), np.array(seconds)
     flop = 0.5 * float(np.min(left / counts[:, -1]))
     rest = left - flop * counts[:, -1]

@@ -8,8 +8,12 @@
 
 from __future__ import annotations
 
+import time
+from abc import ABC, abstractmethod
+from collections.abc import Iterator
+from contextlib import contextmanager
 from dataclasses import dataclass
-from typing import Any, Protocol, cast
+from typing import Any, cast
 
 import numpy as np
 
@@ -37,44 +41,108 @@ Solver = DirectSolver | Pcg
 Direct = tuple[SchurComplement | None, Any]
 
 
-class LinearSystem(Protocol):
+@dataclass(frozen=True)
+class SolveCounts:
+    """What a factorization takes, before it runs; 0 where conjugate gradients iterate, or nobody counts."""
+
+    scalars: int
+    """Of the triangular factor."""
+    flops: float
+    """Operations of a factorization."""
+    nbytes: int
+    """Memory of the factor with its work space."""
+    iterations: int
+    """Of conjugate gradients in the last solve."""
+
+
+class LinearSystem(ABC):
     """Solves the damped normal equations."""
 
-    linear_solver: str
     schur: str
+    linear_solver: str
 
+    def __init__(self, schur: SchurComplement | None, linear_solver: str, solver: Solver):
+        self.linear_solver = linear_solver
+        self._schur = schur
+        self._solver: Any = solver
+
+    @abstractmethod
     def solve(self, values: np.ndarray, damping: np.ndarray | None, b: np.ndarray, dx: np.ndarray) -> bool:
         """Write the solution to `dx`; False: not positive definite."""
-        ...
 
+    @abstractmethod
     def solve_again(self, b: np.ndarray, dx: np.ndarray) -> None:
         """Another right-hand side, with what the last `solve` has factorized."""
-        ...
 
     @property
     def pcg(self) -> Pcg | None:
         """The conjugate gradients, if it is them."""
-        ...
+        return cast("Pcg", self._solver) if iterates(self.linear_solver) else None
 
     @property
     def direct(self) -> Direct | None:
         """Who eliminates, if anybody does, and who factorizes; None where native code does not know it."""
-        ...
+        return (self._schur, self._solver) if LINEAR_SOLVERS[self.linear_solver].native else None
 
     @property
     def memory_bytes(self) -> int:
         """Memory of factors and work space."""
-        ...
+        return int(getattr(self._solver, "memory_bytes", 0))
+
+    @property
+    def counts(self) -> SolveCounts:
+        """What a solve goes through."""
+        taken = self._solver
+        return SolveCounts(
+            scalars=int(getattr(taken, "num_nonzeros", 0)),
+            flops=float(getattr(taken, "flops", 0.0)),
+            nbytes=max(self.memory_bytes, int(getattr(taken, "required_bytes", 0))),
+            iterations=int(getattr(taken, "iterations", 0)),
+        )
+
+    @contextmanager
+    def timing(self, seconds: dict[str, float]) -> Iterator[None]:
+        """Add up what solves take in "schur" (elimination), "numeric" (factors) and "triangular"."""
+        parts = self._schur, self._solver
+        if self._schur is not None:
+            self._schur = cast(
+                "SchurComplement", _Timed(self._schur, seconds, form="schur", back_substitute="schur")
+            )
+        self._solver = _Timed(self._solver, seconds, factorize="numeric", solve="triangular")
+        try:
+            yield
+        finally:
+            self._schur, self._solver = parts
 
 
-class Whole:
+class _Timed:
+    """Passes everything on and adds up the seconds of some methods; methods -> key in `seconds`."""
+
+    def __init__(self, inner: Any, seconds: dict[str, float], **methods: str):
+        self._inner, self._seconds, self._methods = inner, seconds, methods
+
+    def __getattr__(self, name: str) -> Any:
+        value = getattr(self._inner, name)
+        if name not in self._methods:
+            return value
+
+        def call(*arguments: Any, **named: Any) -> Any:
+            start = time.perf_counter()
+            try:
+                return value(*arguments, **named)
+            finally:
+                self._seconds[self._methods[name]] += time.perf_counter() - start
+
+        return call
+
+
+class Whole(LinearSystem):
     """H as it is, by a direct solver or by PCG."""
 
     schur = "off"
 
     def __init__(self, name: str, solver: Solver):
-        self.linear_solver = name
-        self._solver = solver
+        super().__init__(None, name, solver)
 
     def solve(self, values: np.ndarray, damping: np.ndarray | None, b: np.ndarray, dx: np.ndarray) -> bool:
         """Factorize and solve."""
@@ -87,36 +155,15 @@ class Whole:
         """Solve with the same factor."""
         self._solver.solve(b, out=dx)
 
-    @property
-    def factor_flops(self) -> float:
-        """Operations of one factorization; 0 where there is none or nobody counts them."""
-        return float(getattr(self._solver, "flops", 0.0))
 
-    @property
-    def direct(self) -> Direct | None:
-        """The solver, if native code can call it."""
-        return (None, self._solver) if LINEAR_SOLVERS[self.linear_solver].native else None
-
-    @property
-    def pcg(self) -> Pcg | None:
-        """The solver, if it iterates."""
-        return cast("Pcg", self._solver) if iterates(self.linear_solver) else None
-
-    @property
-    def memory_bytes(self) -> int:
-        """Memory of the factor."""
-        return int(getattr(self._solver, "memory_bytes", 0))
-
-
-class Explicit:
+class Explicit(LinearSystem):
     """The reduced matrix S is formed and solved by a direct solver or by PCG."""
 
     schur = "explicit"
+    _schur: SchurComplement
 
     def __init__(self, schur: SchurComplement, name: str, solver: Solver):
-        self.linear_solver = name
-        self._schur = schur
-        self._solver = solver
+        super().__init__(schur, name, solver)
         self._formed: tuple[np.ndarray, np.ndarray | None]
 
     def solve(self, values: np.ndarray, damping: np.ndarray | None, b: np.ndarray, dx: np.ndarray) -> bool:
@@ -135,58 +182,32 @@ class Explicit:
         self._schur.back_substitute(self._solver.solve(self._schur.reduced_b), out=dx)
 
     @property
-    def direct(self) -> Direct | None:
-        """The Schur complement, and the solver of S, if native code can call it."""
-        return (self._schur, self._solver) if LINEAR_SOLVERS[self.linear_solver].native else None
-
-    @property
-    def pcg(self) -> Pcg | None:
-        """The solver of S, if it iterates."""
-        return cast("Pcg", self._solver) if iterates(self.linear_solver) else None
-
-    @property
     def memory_bytes(self) -> int:
         """Memory of S and its factor."""
-        return 8 * self._schur.reduced_pattern.values_size + int(getattr(self._solver, "memory_bytes", 0))
+        return 8 * self._schur.reduced_pattern.values_size + super().memory_bytes
 
 
-class Implicit:
+class Implicit(LinearSystem):
     """S is never formed: PCG multiplies by H_pp - H_pl inv(H_ll) H_lp."""
 
     schur = "implicit"
-    linear_solver = "pcg"
+    _schur: SchurComplement
 
     def __init__(self, schur: SchurComplement, options: SolverOptions):
-        self._schur = schur
-        self._pcg = pcg_of(schur, options)
+        super().__init__(schur, "pcg", pcg_of(schur, options))
         self._formed: tuple[np.ndarray, np.ndarray | None]
 
     def solve(self, values: np.ndarray, damping: np.ndarray | None, b: np.ndarray, dx: np.ndarray) -> bool:
         """Eliminate, iterate, substitute back."""
         self._formed = values, damping
-        if not self._schur.form(values, damping, b) or not self._pcg.factorize():
+        if not self._schur.form(values, damping, b) or not self._solver.factorize():
             return False
-        self._schur.back_substitute(self._pcg.solve(self._schur.reduced_b), out=dx)
+        self._schur.back_substitute(self._solver.solve(self._schur.reduced_b), out=dx)
         return True
 
     def solve_again(self, b: np.ndarray, dx: np.ndarray) -> None:
         """Eliminate and iterate once more."""
         self.solve(*self._formed, b, dx)
-
-    @property
-    def direct(self) -> Direct | None:
-        """None: it iterates."""
-        return None
-
-    @property
-    def pcg(self) -> Pcg:
-        """The solver of S."""
-        return self._pcg
-
-    @property
-    def memory_bytes(self) -> int:
-        """Work space is small beside H."""
-        return 0
 
 
 def choose_system(structure: Structure, options: SolverOptions) -> LinearSystem:

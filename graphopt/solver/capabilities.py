@@ -11,6 +11,7 @@ from typing import Any
 
 import numpy as np
 
+from graphopt.linear.systems import LinearSystem
 from graphopt.switches import is_off
 
 
@@ -32,8 +33,8 @@ class Capabilities:
     anything but estimates has changed (`solver.reuse`)."""
     native_loop: bool = False
     """`native_loop(with_product)`: a `kernels.SmallLoop` over its arrays, None where Python iterates."""
-    factor_flops: bool = False
-    """`factor_flops`: operations of one factorization of H, 0 where nobody counts them."""
+    linear_system: bool = False
+    """`linear_system` (`linear.systems.LinearSystem`): counts of its solves; `timing_parts(seconds)`."""
     keeps_bounds: bool = False
     """Its steps stay within bounds of estimates (`solver.bounded`)."""
     may_move: bool = False
@@ -49,8 +50,14 @@ def capabilities_of(solver: Any) -> Capabilities:
 
 
 def factor_flops_of(solver: Any) -> float:
-    """Operations of one factorization of H; 0: none, or not known."""
-    return float(solver.factor_flops) if capabilities_of(solver).factor_flops else 0.0
+    """Operations of one factorization of H as a whole; 0: none, or not known."""
+    system = linear_system_of(solver)
+    return system.counts.flops if system is not None and system.schur == "off" else 0.0
+
+
+def linear_system_of(solver: Any) -> LinearSystem | None:
+    """What solves for a step on the host, None: a device does, or nobody says."""
+    return solver.linear_system if capabilities_of(solver).linear_system else None
 
 
 def native_loop_of(solver: Any, with_product: bool) -> Any:

@@ -244,7 +244,7 @@ class CpuBlockSolver(HostEquations):
         begins_linearized=True,
         looks_ahead=True,
         native_loop=True,
-        factor_flops=True,
+        linear_system=True,
         may_move=True,
     )
 
@@ -258,10 +258,10 @@ class CpuBlockSolver(HostEquations):
         values = kernels.kept_array(structure.values_size)
         super().__init__(graph, structure, values, np.zeros(structure.dim))
         self._damping = np.zeros(self.dim)
-        self._system = choose_system(structure, options)
+        self.linear_system = choose_system(structure, options)
         self._pcg_tolerance = options.pcg_tolerance or PCG_TOLERANCE
         self._product: Any = None
-        direct = self._system.direct
+        direct = self.linear_system.direct
         self._trials: Any = None if direct is None else kernels.Trials(self.linearizer, *direct)
         self._description: dict[str, object] = {}
         self._loops: dict[bool, Any] = {}
@@ -270,8 +270,8 @@ class CpuBlockSolver(HostEquations):
     def refresh(self) -> None:
         """Take the graph's present numbers; conjugate gradients start anew."""
         super().refresh()
-        if self._system.pcg is not None:
-            self._system.pcg.reset()
+        if self.linear_system.pcg is not None:
+            self.linear_system.pcg.reset()
 
     def native_loop(self, with_product: bool) -> Any:
         """A `kernels.SmallLoop` over these arrays, None for what has to be driven from Python.
@@ -280,7 +280,7 @@ class CpuBlockSolver(HostEquations):
         the two: g2o's algorithms run as a whole, with the same numbers. It is kept for the next time.
         with_product: the algorithm multiplies by H.
         """
-        direct = self._system.direct
+        direct = self.linear_system.direct
         if self.dim > SMALL_DIM or direct is None or direct[0] is not None:
             return None
         if with_product not in self._loops:
@@ -289,25 +289,30 @@ class CpuBlockSolver(HostEquations):
             self._loops[with_product] = kernels.SmallLoop(self.linearizer, direct[1], product, *arrays)
         return self._loops[with_product]
 
-    @property
-    def factor_flops(self) -> float:
-        """Operations of one factorization of H as a whole; 0: none, or not known."""
-        return float(getattr(self._system, "factor_flops", 0.0))
+    @contextmanager
+    def timing_parts(self, seconds: dict[str, float]) -> Iterator[None]:
+        """Trials go part by part within it, and `LinearSystem.timing` adds up their seconds."""
+        trials, self._trials = self._trials, None
+        try:
+            with self.linear_system.timing(seconds):
+                yield
+        finally:
+            self._trials = trials
 
     def solve(self, damping: float | np.ndarray) -> bool:
         """(H + D) dx = b."""
         if isinstance(damping, np.ndarray):
             self._damping[:] = damping
         elif damping == 0.0:
-            return self._system.solve(self.values, None, self._b, self._dx)
+            return self.linear_system.solve(self.values, None, self._b, self._dx)
         else:
             self._damping.fill(damping)
-        return self._system.solve(self.values, self._damping, self._b, self._dx)
+        return self.linear_system.solve(self.values, self._damping, self._b, self._dx)
 
     def solve_again(self, b: np.ndarray) -> np.ndarray:
         """x (dim,) of (H + D) x = b with the factor of the last `solve`."""
         x = np.empty(self.dim)
-        self._system.solve_again(np.ascontiguousarray(b), x)
+        self.linear_system.solve_again(np.ascontiguousarray(b), x)
         return x
 
     def trial(self, damping: Damping) -> Trial:
@@ -317,7 +322,7 @@ class CpuBlockSolver(HostEquations):
         """
         if self._trials is not None:
             return self._native_trial(damping)
-        pcg = self._system.pcg
+        pcg = self.linear_system.pcg
         if pcg is None or damping.accuracy is None:
             return super().trial(damping)
         share = max(damping.accuracy**2, self._pcg_tolerance)
@@ -364,13 +369,13 @@ class CpuBlockSolver(HostEquations):
         own += sum(array.nbytes for array in self._ahead or ())
         own += sum(working.nbytes for working in self._estimates)
         return {
-            "linear_solver": self._system.linear_solver,
-            "factorized_on": "" if self._system.pcg is not None else "cpu",
-            "schur": self._system.schur,
+            "linear_solver": self.linear_system.linear_solver,
+            "factorized_on": "" if self.linear_system.pcg is not None else "cpu",
+            "schur": self.linear_system.schur,
             "device": "cpu",
             "device_name": device_name,
             "precision": "double",
-            "memory_bytes": own + self._system.memory_bytes,
+            "memory_bytes": own + self.linear_system.memory_bytes,
         }
 
 

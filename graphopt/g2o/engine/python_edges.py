@@ -27,6 +27,7 @@ from graphopt.g2o.engine.problem import Problem
 from graphopt.optimizer.signals import UsersCode
 from graphopt.problem.structure import EdgeGroup, Structure
 from graphopt.solver.added import AddedEdgesSolver
+from graphopt.solver.capabilities import Capabilities, capabilities_of
 from graphopt.solver.external import ExternalPlaces
 from graphopt.solver.trial import Damping, DefaultTrial, Trial
 from graphopt.types.robust_kernels import robust_kernel
@@ -39,6 +40,7 @@ class PythonEdgeSolver(AddedEdgesSolver):
         self._problem = problem
         self._edges = PythonEdges(inner.structure, problem)
         super().__init__(inner, self._edges.places)
+        self.capabilities = Capabilities(linear_system=capabilities_of(inner).linear_system)
         self._planes = [
             edge_list for edge_list in problem.edge_lists if edge_list.has_planes and len(edge_list.active)
         ]

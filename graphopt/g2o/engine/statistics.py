@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-import time
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from typing import Any, ClassVar
 
 from graphopt.graph import Selection
 from graphopt.optimizer.summary import Iteration
+from graphopt.solver.capabilities import linear_system_of
 
 
 class G2OBatchStatistics:
@@ -79,23 +79,11 @@ class StatisticsRecorder:
     @contextmanager
     def timing(self) -> Iterator[None]:
         """Measure the parts of solving, where the CPU does it."""
-        system = getattr(self._solver, "_system", None)
-        parts = {
-            "_schur": {"form": "schur", "back_substitute": "schur"},
-            "_solver": {"factorize": "numeric", "solve": "triangular"},
-            "_pcg": {"factorize": "numeric", "solve": "triangular"},
-        }
-        replaced = [(system, name, getattr(system, name)) for name in parts if hasattr(system, name)]
-        for _, name, part in replaced:
-            setattr(system, name, _Timed(part, parts[name], self._parts))
-        if hasattr(self._solver, "_trials"):
-            replaced.append((self._solver, "_trials", self._solver._trials))
-            self._solver._trials = None  # the same steps part by part
-        try:
+        if linear_system_of(self._solver) is None:
             yield
-        finally:
-            for owner, name, part in replaced:
-                setattr(owner, name, part)
+            return
+        with self._solver.timing_parts(self._parts):
+            yield
 
     def add(self, iteration: Iteration) -> None:
         """Note an iteration that has just ended."""
@@ -109,10 +97,11 @@ class StatisticsRecorder:
         statistics.hessian_landmark_dimension = structure.dim - structure.kept_dim
         statistics.time_iteration = iteration.seconds
         self._add_times(statistics)
-        system = getattr(self._solver, "_system", None)
-        direct = getattr(system, "_solver", None) or getattr(system, "_pcg", None)
-        statistics.choleskyNNZ = int(getattr(direct, "num_nonzeros", 0))
-        statistics.iterations_linear_solver = int(getattr(direct, "iterations", 0))
+        system = linear_system_of(self._solver)
+        if system is not None:
+            counts = system.counts
+            statistics.choleskyNNZ = counts.scalars
+            statistics.iterations_linear_solver = counts.iterations
         self.iterations.append(statistics)
 
     def _add_times(self, statistics: G2OBatchStatistics) -> None:
@@ -131,23 +120,3 @@ class StatisticsRecorder:
         """As many as iterations were asked for, as g2o keeps them: those that did not happen are empty."""
         missing = min(count, 100_000) - len(self.iterations)
         return [*self.iterations, *(G2OBatchStatistics() for _ in range(missing))]
-
-
-class _Timed:
-    """Passes everything on and adds up the seconds of some methods."""
-
-    def __init__(self, inner: Any, methods: Mapping[str, str], seconds: dict[str, float]):
-        self._inner, self._methods, self._seconds = inner, methods, seconds
-
-    def __getattr__(self, name: str) -> Any:
-        value = getattr(self._inner, name)
-        if name not in self._methods:
-            return value
-
-        def call(*arguments: Any, **named: Any) -> Any:
-            start = time.perf_counter()
-            result = value(*arguments, **named)
-            self._seconds[self._methods[name]] += time.perf_counter() - start
-            return result
-
-        return call
