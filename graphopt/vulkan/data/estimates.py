@@ -24,7 +24,7 @@ from graphopt.vulkan.data.array import (
     pack_wide,
     unpack_wide,
 )
-from graphopt.vulkan.program import NOTHING, Context, Program
+from graphopt.vulkan.program import Context, Program
 
 
 class RecordSet:
@@ -299,4 +299,5 @@ class DeviceEstimates:
 
 
 def _offsets(offsets: np.ndarray) -> np.ndarray:
-    return np.where(offsets < 0, NOTHING, offsets).astype(np.uint32)
+    """As uint32; -1 becomes NOTHING."""
+    return offsets.astype(np.uint32)
