@@ -64,6 +64,7 @@ ROOMS = {
         ("graphopt/geometry/*.py",),
         (
             "tests/geometry",
+            "tests/types/test_pose_forms.py",
             "tests/language/test_language_functions.py",
             "tests/slam_bridge/test_cameras.py",
             "tests/types/test_digits.py",
