@@ -13,12 +13,14 @@ CAMERAS = [
     ("pinhole", PLAIN),
     ("radtan", (*PLAIN, -0.2, 0.03, 0.02, -0.03, -0.002)),
     ("radtan", (*PLAIN, 0.1, 0.2, -0.09, 0.08, 0.05)),
+    ("radtan", (*PLAIN, 0.0, 0.0, 0.1, 0.09, 0.0)),
     ("kb8", (*PLAIN, 0.03, -0.01, 0.02, -0.004)),
     ("kb8", (*PLAIN, -0.09, 0.0, 0.0, 0.0)),
     ("double_sphere", (*PLAIN, -0.24, 0.56)),
     ("double_sphere", (*PLAIN, 0.4, 0.3)),
     ("double_sphere", (*PLAIN, 0.0, 0.5)),
     ("omni", (*PLAIN, 0.7, -0.1, 0.02, 0.02, -0.03)),
+    ("omni", (*PLAIN, 1.0, 0.0, 0.0, -0.12, 0.1)),
     ("omni", (*PLAIN, 1.4, 0.1, 0.1, -0.06, 0.05)),
 ]
 cameras = pytest.mark.parametrize(("name", "numbers"), CAMERAS)
@@ -116,6 +118,19 @@ def test_what_a_camera_sees(name, numbers):
     assert found[: last - 1].all() and not found[last + 2 :].any()
     assert np.array_equal(found, sweep[:, 2] > model.cone(parameters))
     assert np.array_equal(model.sees(np.tile(parameters, (4001, 1)), 3.0 * sweep), found)
+
+
+@cameras
+def test_arrays_of_any_shape(name, numbers):
+    """One point, and points in two axes, have what they have in a list."""
+    points, parameters, model = directions(30.0, 6), np.array(numbers), RIG_CAMERA_MODELS[name]
+    pixels = model.project(parameters, points)
+    for shape in ((2, 3), ()):
+        count = int(np.prod(shape))
+        some, seen = points[:count].reshape(*shape, 3), pixels[:count].reshape(*shape, 2)
+        np.testing.assert_array_equal(model.project(parameters, some), seen)
+        np.testing.assert_allclose(model.unproject(parameters, seen), some, atol=3e-14)
+        assert model.sees(parameters, some).shape == shape and model.sees(parameters, some).all()
 
 
 def test_pixels_without_a_ray():
