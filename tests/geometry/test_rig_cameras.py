@@ -131,6 +131,7 @@ def test_arrays_of_any_shape(name, numbers):
         np.testing.assert_array_equal(model.project(parameters, some), seen)
         np.testing.assert_allclose(model.unproject(parameters, seen), some, atol=3e-14)
         assert model.sees(parameters, some).shape == shape and model.sees(parameters, some).all()
+    assert model.sees(np.zeros((0, len(numbers))), np.zeros((0, 3))).shape == (0,)
 
 
 def test_pixels_without_a_ray():
