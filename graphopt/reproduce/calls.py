@@ -5,13 +5,13 @@
     copy         `graph.copy()`: the same structure in another object
     again        the same graph with its first estimates put back
 
-Medians, the device busy before each kind, the garbage collector off. chi2 is recomputed on the CPU.
+Medians, the device busy before each call, the garbage collector off. chi2 is recomputed on the CPU, of the
+last call of each kind.
 """
 
 from __future__ import annotations
 
 import gc
-import statistics
 import time
 from collections.abc import Callable, Iterable, Iterator
 from typing import Any
@@ -21,8 +21,9 @@ from graphopt.optimizer.summary import Summary
 from graphopt.reproduce.graphs import Source, facts, graph_of, with_other_ids
 
 KINDS = ("again", "copy", "other ids")
-WARM_UP_SECONDS = 2.0
-"""Of calls that are not timed: an idle device runs on low clocks and needs a second to leave them."""
+WARM_UP_SECONDS = 1.0
+"""Of calls that are not timed, before each one that is: an idle device runs on low clocks and takes twice the
+time until it has left them."""
 
 
 def measure(
@@ -57,23 +58,17 @@ def calls(
         "copy": start.copy,
         "other ids": lambda: with_other_ids(start, next(seeds)),
     }
+    warms_up = options["device"] != "cpu"
     for kind in kinds:
-        yield kind, *_median_call(make[kind], options, 1 if kind == "first" else repeats, kind != "first")
-
-
-def _median_call(
-    make: Callable[[], Graph], options: dict[str, Any], repeats: int, warms_up: bool
-) -> tuple[float, Summary, float]:
-    warm = time.perf_counter() + WARM_UP_SECONDS
-    while warms_up and time.perf_counter() < warm:
-        timed(make(), options)
-    done = []
-    for _ in range(repeats):
-        graph = make()
-        seconds, summary = timed(graph, options)
-        done.append((seconds, summary, float(graph.chi2(robust=False))))
-    middle = statistics.median_low(call[0] for call in done)
-    return next(call for call in done if call[0] == middle)
+        done = []
+        for _ in range(1 if kind == "first" else repeats):
+            solved = make[kind]()
+            end = time.perf_counter() + WARM_UP_SECONDS
+            while warms_up and kind != "first" and time.perf_counter() < end:
+                timed(known(), options)
+            done.append(timed(known() if kind == "again" else solved, options))
+        seconds, summary = sorted(done, key=lambda call: call[0])[(len(done) - 1) // 2]
+        yield kind, seconds, summary, float(solved.chi2(robust=False))
 
 
 def timed(graph: Graph, options: dict[str, Any], **more: Any) -> tuple[float, Summary]:
