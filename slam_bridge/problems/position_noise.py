@@ -16,7 +16,7 @@ covariance components: MINQUE theory, J. Multivariate Analysis 1 (1971).
 
 from __future__ import annotations
 
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import numpy as np
 import scipy.sparse as sp
@@ -46,8 +46,9 @@ def dilution_of(graph: graphopt.Graph, edges: str, scale: int, poses: np.ndarray
     found = graphopt.linearize(graph)
     first, count = next(each.first for each in found.edges if each.edge_set.type.tag == edges), len(poses) - 1
     column = found.columns(scale).start
-    others = np.delete(np.arange(found.J.shape[1]), column)
-    J, W = sp.csc_matrix(found.J), sp.csc_matrix(found.W)
+    J: Any = sp.csc_matrix(found.J)
+    W: Any = sp.csc_matrix(found.W)
+    others = np.delete(np.arange(J.shape[1]), column)
     A, of_scale = J[:, others], J[:, [column]].toarray()[:, 0]
     solve = scipy.sparse.linalg.splu(sp.csc_matrix(A.T @ W @ A)).solve
 
