@@ -5,23 +5,22 @@
     adopted()   an array as such memory
 
 Strides and offsets are kept. Memory of a CUDA device is copied in the order of its stream, by the driver
-(libcuda), which is loaded when the first such array comes. Layout of dlpack's structures: dlpack.h 0.8.
+(`cuda_driver`). Layout of dlpack's structures: dlpack.h 0.8.
 """
 
 from __future__ import annotations
 
 import ctypes
-import functools
 import weakref
 from typing import Any
 
 import numpy as np
 
+from graphopt.cuda_driver import LEGACY_STREAM, Cuda
 from graphopt.errors import DeviceError, ShapeError
 
 _ON_HOST = (1, 3, 11, 13)  # kDLCPU, kDLCUDAHost, kDLROCMHost, kDLCUDAManaged
 _ON_CUDA = 2
-_LEGACY_STREAM = 1  # of dlpack: CUDA's legacy default stream, with which plain copies are in order
 _KINDS = {0: "i", 1: "u", 2: "f", 5: "c", 6: "b"}  # of DLDataType.code
 
 
@@ -107,7 +106,7 @@ def _of_host(values: Any, what: str) -> np.ndarray:
 def _capsule(values: Any, what: str) -> Any:
     if getattr(values, "requires_grad", False):
         raise ShapeError(f"{what} requires gradients, which a graph does not record. Pass {what}.detach().")
-    return values.__dlpack__(stream=_LEGACY_STREAM)
+    return values.__dlpack__(stream=LEGACY_STREAM)
 
 
 # ---------------------------------------------------------------- dlpack
@@ -160,12 +159,12 @@ def _of_cuda_interface(interface: dict[str, Any]) -> np.ndarray:
     if interface.get("mask") is not None:
         raise ShapeError("A CUDA array with a mask is not read. Fill masked places first.")
     address, _ = interface["data"]
-    cuda = _Cuda()
+    cuda = Cuda()
     device = cuda.device_of(address)
     stream = interface.get("stream")
     if stream is not None:
         with cuda.context(device):
-            cuda.call("cuStreamSynchronize", ctypes.c_void_p(0 if stream == _LEGACY_STREAM else stream))
+            cuda.call("cuStreamSynchronize", ctypes.c_void_p(0 if stream == LEGACY_STREAM else stream))
     strides = interface.get("strides")
     return _copied(address, tuple(interface["shape"]), strides, np.dtype(interface["typestr"]), device)
 
@@ -183,7 +182,7 @@ def _copied(
         raise ShapeError(f"A CUDA array has strides {strides}: negative ones are not read. Copy it first.")
     span = sum((size - 1) * stride for size, stride in zip(shape, strides, strict=True)) + dtype.itemsize
     buffer = np.empty(span, np.uint8)
-    cuda = _Cuda()
+    cuda = Cuda()
     with cuda.context(device):
         cuda.call(
             "cuMemcpyDtoH_v2",
@@ -192,62 +191,3 @@ def _copied(
             ctypes.c_size_t(span),
         )
     return np.ndarray(shape, dtype, buffer, 0, strides)
-
-
-class _Context:
-    """A device's primary context, current within `with`."""
-
-    def __init__(self, cuda: _Cuda, device: int):
-        self._cuda, self._device = cuda, device
-
-    def __enter__(self) -> None:
-        handle = ctypes.c_int()
-        self._cuda.call("cuDeviceGet", ctypes.byref(handle), self._device)
-        self._handle = handle
-        context = ctypes.c_void_p()
-        self._cuda.call("cuDevicePrimaryCtxRetain", ctypes.byref(context), handle)
-        self._cuda.call("cuCtxPushCurrent_v2", context)
-
-    def __exit__(self, *error: object) -> None:
-        self._cuda.call("cuCtxPopCurrent_v2", ctypes.byref(ctypes.c_void_p()))
-        self._cuda.call("cuDevicePrimaryCtxRelease_v2", self._handle)
-
-
-@functools.cache
-def _library() -> Any:
-    try:
-        library = ctypes.CDLL("libcuda.so.1")
-    except OSError as error:
-        raise DeviceError(
-            f"An array is on a CUDA device, and its driver is not there: {error}. Copy the array to the host."
-        ) from None
-    if (code := library.cuInit(0)) != 0:
-        raise DeviceError(f"An array is on a CUDA device, and the driver does not start: error {code}.")
-    return library
-
-
-class _Cuda:
-    """The driver's functions that are called."""
-
-    def __init__(self) -> None:
-        self._driver = _library()
-
-    def call(self, name: str, *arguments: Any) -> None:
-        """Call a function; `DeviceError` with its code and name where it fails."""
-        code = getattr(self._driver, name)(*arguments)
-        if code != 0:
-            text = ctypes.c_char_p()
-            self._driver.cuGetErrorName(code, ctypes.byref(text))
-            known = (text.value or b"unknown").decode()
-            raise DeviceError(f"Reading an array of a CUDA device: {name} failed with {known} ({code}).")
-
-    def context(self, device: int) -> _Context:
-        """Make a device's primary context current."""
-        return _Context(self, device)
-
-    def device_of(self, address: int) -> int:
-        """Ordinal of the device that an address belongs to."""
-        ordinal = ctypes.c_int()
-        attribute = 9  # CU_POINTER_ATTRIBUTE_DEVICE_ORDINAL
-        self.call("cuPointerGetAttribute", ctypes.byref(ordinal), attribute, ctypes.c_uint64(address))
-        return ordinal.value

@@ -25,13 +25,13 @@ from __future__ import annotations
 import weakref
 from collections.abc import Iterator
 from copy import deepcopy
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any, Protocol
 
 import numpy as np
 
 import graphopt.graph.residuals as residuals
 from graphopt.cpu_kernels import kernels
-from graphopt.errors import GraphError, UnknownIdError
+from graphopt.errors import GraphError, OptionError, UnknownIdError
 from graphopt.foreign_arrays import host
 from graphopt.graph.columns import Columns
 
@@ -41,6 +41,17 @@ if TYPE_CHECKING:
     from graphopt.graph.store import GraphStore
     from graphopt.symbolic.images import Image
     from graphopt.types import EdgeType, ParameterType, VertexType
+
+
+class Lender(Protocol):
+    """What has estimates of vertex sets on a device."""
+
+    def lend(self, vertex_set: VertexSet) -> Any:
+        """An array there with the set's present estimates, for other libraries; None where it cannot."""
+        ...
+
+
+_LENDERS: weakref.WeakKeyDictionary[_Set, weakref.ref[Lender]] = weakref.WeakKeyDictionary()
 
 
 class _Set:
@@ -75,14 +86,18 @@ class _Set:
         """There is an array of this name."""
         return self._columns.has(name)
 
-    def device_array(self, name: str) -> np.ndarray:
+    def device_array(self, name: str, device: str | None = None) -> Any:
         """The array of a name for other libraries: `torch.from_dlpack(vertex_set.device_array("estimate"))`.
 
-        The same memory, not a copy: what is written there changes the graph, and it stays valid as long as
-        anybody has it (but is another graph's memory no more once the set has grown or lost rows, as every
-        view). It is host memory: a graph that was optimized on a GPU has its estimates there afterwards.
-        Raises `UnknownIdError` for a name that there is not.
+        Estimates that were optimized on a GPU which CUDA sees too are an array on that GPU, the consumer's
+        own: writing there does not change the graph. All else, and with device="cpu" everything, is the
+        graph's own memory: what is written there changes it, and it stays valid as long as anybody has it
+        (but is the graph's memory no more once the set has grown or lost rows, as every view).
+
+        Raises `UnknownIdError` for a name that there is not, `OptionError` for another device.
         """
+        if device not in (None, "cpu"):
+            raise OptionError(f"device is {device!r}, expected 'cpu' or None: where the array is.")
         if not self._columns.has(name):
             known = ", ".join(self._columns.names)
             raise UnknownIdError(f"There is no array {name!r} here, expected one of {known}.")
@@ -117,6 +132,16 @@ class VertexSet(_Set):
             )
         )
         self.type = vertex_type
+
+    def device_array(self, name: str, device: str | None = None) -> Any:
+        """As of the other sets; "estimate" is on the GPU that has optimized it, if CUDA sees that."""
+        lender = _LENDERS.get(self) if name == "estimate" and device is None else None
+        lent = None if lender is None or (known := lender()) is None else known.lend(self)
+        return super().device_array(name, device) if lent is None else lent
+
+    def lent_by(self, lender: Lender) -> None:
+        """The estimates are on a device as well, as long as the lender lives."""
+        _LENDERS[self] = weakref.ref(lender)
 
     def __repr__(self) -> str:
         return f"<VertexSet {self.type.tag}: {len(self)} vertices, {int(self.fixed.sum())} fixed>"
@@ -336,9 +361,11 @@ class EdgeSet(_Set):
         """(k, residual_dim) errors at the present estimates, of all edges or of `rows` (numbers, mask)."""
         return residuals.errors(self.graph, self, self._chosen(rows))
 
-    def device_array(self, name: str) -> np.ndarray:
+    def device_array(self, name: str, device: str | None = None) -> Any:
         """As of the other sets; "residuals" are computed at the present estimates, (m, residual_dim)."""
-        return self.errors() if name == "residuals" else super().device_array(name)
+        if name == "residuals" and device in (None, "cpu"):
+            return self.errors()
+        return super().device_array(name, device)
 
     def chi2(self, rows: object = None, *, robust: bool = True) -> np.ndarray:
         """(k,) rho(e' Omega e) of each edge at the present estimates; `robust=False` leaves rho out."""
