@@ -61,6 +61,15 @@ def test_estimates_are_lent(solved):
         assert np.shares_memory(vertex_set.device_array("estimate", "cpu"), vertex_set.estimate)
 
 
+def test_a_set_that_has_changed_its_size(solved):
+    """The solver has the old rows, and the graph is what counts."""
+    vertex_set = solved.vertex_set("VERTEX_TRACKXYZ")
+    solved.add_vertices("VERTEX_TRACKXYZ", [1000, 1001], [[1.0, 2.0, 3.0], [4.0, 5.0, 6.0]])
+    np.testing.assert_array_equal(host(vertex_set.device_array("estimate")), vertex_set.estimate)
+    solved.remove_vertices(vertex_set.ids[:30])
+    np.testing.assert_array_equal(host(vertex_set.device_array("estimate")), vertex_set.estimate)
+
+
 def test_a_form_of_the_optimization_is_no_estimate(cuda):
     """VERTEX_SE3:QUAT is a matrix on the device, and x y z qx qy qz qw here."""
     graph = Graph()

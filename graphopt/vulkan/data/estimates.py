@@ -191,9 +191,6 @@ class DeviceEstimates:
         """Versions that a solver in double has written, which leaves their float32 copies as they were."""
         self.refresh()
         self._cuda_side: CudaSide | None = None
-        self._shapes = {
-            number: vertex_set.look("estimate").shape for number, vertex_set in self._sets.items()
-        }
         self._numbers = {vertex_set: number for number, vertex_set in self._sets.items()}
         for vertex_set in self._sets.values():
             vertex_set.lent_by(self)
@@ -238,14 +235,15 @@ class DeviceEstimates:
     def _lent(self, side: CudaSide, vertex_set: VertexSet) -> CudaArray:
         device, number = self._context.device, self._numbers[vertex_set]
         records = self._versions[self.current][number]
-        memory = side.take(device, max(8 * math.prod(self._shapes[number]), 16))
+        shape = len(vertex_set), vertex_set.type.storage_dim
+        memory = side.take(device, max(8 * math.prod(shape), 16))
         program = None
         is_here = records.wide_digest == vertex_set.fingerprint("estimate")
         if is_here and self._is_own(number) and device.has_float64:
             program = records.packing(memory)
         else:
             device.write(memory.buffer, vertex_set.look("estimate"))
-        return side.lend(device, memory, self._shapes[number], program)
+        return side.lend(device, memory, shape, program)
 
     def free_version(self) -> int:
         """A version that is neither current nor remembered; made if there is none."""
