@@ -39,15 +39,18 @@ def empty(shape: int | tuple[int, ...], dtype: Any = np.float64) -> SharedArray:
     column is this memory (`add_vertices`, `add_edges`): what is written there later changes the graph. It is
     float64 of the column's whole shape; quaternions that are not unit are normalised in a copy.
     """
-    return adopted(np.empty(shape, dtype))
+    return _registered(SharedArray(shape, dtype))  # owns its memory: views of it keep it
 
 
 def adopted(array: np.ndarray) -> SharedArray:
     """A view of an array (a file's pages, one row that stands for all) that a graph takes as `empty`'s."""
-    made = array.view(SharedArray)
-    if made.size:
-        _shared[made.ctypes.data] = made
-    return made
+    return _registered(array.view(SharedArray))
+
+
+def _registered(array: SharedArray) -> SharedArray:
+    if array.size:
+        _shared[array.ctypes.data] = array
+    return array
 
 
 def shared(array: np.ndarray) -> np.ndarray | None:
@@ -60,8 +63,10 @@ def shared(array: np.ndarray) -> np.ndarray | None:
     return owner.view(np.ndarray).reshape(array.shape) if array.flags.c_contiguous else None
 
 
-def host(values: Any, what: str = "values") -> Any:
+def host(values: Any, what: str = "values", target: np.ndarray | None = None) -> Any:
     """A numpy array of an array of another library; anything else as it is.
+
+    target: what is copied from a CUDA device may be put there, if it has the same shape and dtype.
 
     Raises `ShapeError` for numbers that numpy has not (bfloat16) and for tensors that require gradients,
     `DeviceError` for memory of a device that cannot be read.
@@ -73,13 +78,20 @@ def host(values: Any, what: str = "values") -> Any:
         if kind in _ON_HOST:
             return _of_host(values, what)
         if kind == _ON_CUDA:
-            return _of_cuda_capsule(_capsule(values, what), number)
+            return _of_cuda_capsule(_capsule(values, what), number, target)
         raise DeviceError(
             f"{what} is on a device of kind {kind} (DLDeviceType), which is not read. Copy it to the host."
         )
     if hasattr(values, "__cuda_array_interface__"):
-        return _of_cuda_interface(values.__cuda_array_interface__)
+        return _of_cuda_interface(values.__cuda_array_interface__, target)
     return values
+
+
+def assign(target: np.ndarray, values: Any, what: str) -> None:
+    """target[...] = values, as `host` takes them; from a CUDA device straight there, where it can be."""
+    found = host(values, what, target)
+    if found is not target:
+        target[...] = found
 
 
 def _of_host(values: Any, what: str) -> np.ndarray:
@@ -129,7 +141,7 @@ class _Tensor(ctypes.Structure):
     )
 
 
-def _of_cuda_capsule(capsule: Any, device: int) -> np.ndarray:
+def _of_cuda_capsule(capsule: Any, device: int, target: np.ndarray | None) -> np.ndarray:
     """Copy what a capsule "dltensor" describes; its deleter runs when the capsule goes."""
     pointer_of = ctypes.pythonapi.PyCapsule_GetPointer
     pointer_of.restype, pointer_of.argtypes = ctypes.c_void_p, (ctypes.py_object, ctypes.c_char_p)
@@ -139,7 +151,7 @@ def _of_cuda_capsule(capsule: Any, device: int) -> np.ndarray:
     strides = None
     if tensor.strides:
         strides = tuple(tensor.strides[k] * dtype.itemsize for k in range(tensor.ndim))
-    return _copied((tensor.data or 0) + tensor.byte_offset, shape, strides, dtype, device)
+    return _copied((tensor.data or 0) + tensor.byte_offset, shape, strides, dtype, device, target)
 
 
 def _dtype(code: int, bits: int, lanes: int) -> np.dtype:
@@ -154,7 +166,7 @@ def _dtype(code: int, bits: int, lanes: int) -> np.dtype:
 # ---------------------------------------------------------------- CUDA
 
 
-def _of_cuda_interface(interface: dict[str, Any]) -> np.ndarray:
+def _of_cuda_interface(interface: dict[str, Any], target: np.ndarray | None) -> np.ndarray:
     """Copy what `__cuda_array_interface__` (version 3) describes, after its stream."""
     if interface.get("mask") is not None:
         raise ShapeError("A CUDA array with a mask is not read. Fill masked places first.")
@@ -166,22 +178,33 @@ def _of_cuda_interface(interface: dict[str, Any]) -> np.ndarray:
         with cuda.context(device):
             cuda.call("cuStreamSynchronize", ctypes.c_void_p(0 if stream == LEGACY_STREAM else stream))
     strides = interface.get("strides")
-    return _copied(address, tuple(interface["shape"]), strides, np.dtype(interface["typestr"]), device)
+    return _copied(
+        address, tuple(interface["shape"]), strides, np.dtype(interface["typestr"]), device, target
+    )
 
 
 def _copied(
-    address: int, shape: tuple[int, ...], strides: tuple[int, ...] | None, dtype: np.dtype, device: int
+    address: int,
+    shape: tuple[int, ...],
+    strides: tuple[int, ...] | None,
+    dtype: np.dtype,
+    device: int,
+    target: np.ndarray | None,
 ) -> np.ndarray:
-    """The array on the host: the span of memory that it lies in is copied at once, then viewed."""
+    """The array on the host: `target`, or what a graph may keep; where it has gaps their span comes along."""
     if 0 in shape:
         return np.empty(shape, dtype)
-    if strides is None:
-        strides = np.empty(shape, np.uint8).strides
-        strides = tuple(stride * dtype.itemsize for stride in strides)
+    compact = np.empty(shape, dtype).strides
+    strides = strides or compact
     if any(stride < 0 for stride in strides):
         raise ShapeError(f"A CUDA array has strides {strides}: negative ones are not read. Copy it first.")
     span = sum((size - 1) * stride for size, stride in zip(shape, strides, strict=True)) + dtype.itemsize
-    buffer = np.empty(span, np.uint8)
+    if strides != compact:
+        buffer = np.empty(span, np.uint8)
+    elif target is not None and (target.shape, target.dtype, target.strides) == (shape, dtype, compact):
+        buffer = target
+    else:
+        buffer = empty(shape, dtype)
     cuda = Cuda()
     with cuda.context(device):
         cuda.call(
@@ -190,4 +213,4 @@ def _copied(
             ctypes.c_uint64(address),
             ctypes.c_size_t(span),
         )
-    return np.ndarray(shape, dtype, buffer, 0, strides)
+    return buffer if strides == compact else np.ndarray(shape, dtype, buffer, 0, strides)

@@ -37,6 +37,7 @@ LAYERS = (
 FOR_ALL = {
     "errors",
     "error_codes",
+    "cuda_driver",
     "foreign_arrays",
     "cpu_kernels",
     "disk_cache",

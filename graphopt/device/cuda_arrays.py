@@ -34,7 +34,7 @@ _MOST_BUSY = 4
 class CudaArray:
     """A (...) float64 array on a GPU, for other libraries: `torch.from_dlpack(array)`.
 
-    It is the consumers' to write: what made it keeps numbers of its own.
+    What made it keeps numbers of its own; all that have the array share it.
     """
 
     dtype = np.dtype(np.float64)
@@ -93,9 +93,11 @@ class CudaArray:
     def _order(self, stream: int) -> None:
         if stream == -1:
             self._lease.streams.add(0)  # on which one it is used is not known
-            return
-        self._lease.streams.add(stream)
-        self._side.wait_on_stream(self._value, stream)
+        elif (
+            stream != LEGACY_STREAM or stream not in self._lease.streams
+        ):  # others may be new, of an old handle
+            self._lease.streams.add(stream)
+            self._side.wait_on_stream(self._value, stream)
 
 
 class _Memory:

@@ -32,7 +32,7 @@ import numpy as np
 import graphopt.graph.residuals as residuals
 from graphopt.cpu_kernels import kernels
 from graphopt.errors import GraphError, OptionError, UnknownIdError
-from graphopt.foreign_arrays import host
+from graphopt.foreign_arrays import assign
 from graphopt.graph.columns import Columns
 
 if TYPE_CHECKING:
@@ -158,7 +158,7 @@ class VertexSet(_Set):
 
     @estimate.setter
     def estimate(self, values: object) -> None:
-        self._columns["estimate"][...] = host(values, "estimate")
+        assign(self._columns["estimate"], values, "estimate")
 
     @property
     def fixed(self) -> np.ndarray:
@@ -167,7 +167,7 @@ class VertexSet(_Set):
 
     @fixed.setter
     def fixed(self, values: object) -> None:
-        self._columns["fixed"][...] = host(values, "fixed")
+        assign(self._columns["fixed"], values, "fixed")
 
     @property
     def marginalized(self) -> np.ndarray:
@@ -176,7 +176,7 @@ class VertexSet(_Set):
 
     @marginalized.setter
     def marginalized(self, values: object) -> None:
-        self._columns["marginalized"][...] = host(values, "marginalized")
+        assign(self._columns["marginalized"], values, "marginalized")
 
     @property
     def held(self) -> np.ndarray | None:
@@ -185,7 +185,7 @@ class VertexSet(_Set):
 
     @held.setter
     def held(self, values: object) -> None:
-        self.make_room_to_hold()[...] = host(values, "held")
+        assign(self.make_room_to_hold(), values, "held")
 
     def make_room_to_hold(self) -> np.ndarray:
         """`held`, which is there from now on."""
@@ -264,7 +264,7 @@ class ParameterSet(_Set):
 
     @values.setter
     def values(self, values: object) -> None:
-        self._columns["values"][...] = host(values, "values")
+        assign(self._columns["values"], values, "values")
 
     @property
     def images(self) -> list[Image]:
@@ -397,7 +397,7 @@ class EdgeSet(_Set):
 
     @measurement.setter
     def measurement(self, values: object) -> None:
-        self._columns["measurement"][...] = host(values, "measurement")
+        assign(self._columns["measurement"], values, "measurement")
 
     @property
     def information(self) -> np.ndarray:
@@ -406,7 +406,7 @@ class EdgeSet(_Set):
 
     @information.setter
     def information(self, values: object) -> None:
-        self._columns["information"][...] = host(values, "information")
+        assign(self._columns["information"], values, "information")
 
     def information_kind(self, rows: np.ndarray | None = None) -> str:
         """What the information matrices of rows (None: all) all are: "identity", "diagonal" or "full"."""
@@ -421,7 +421,7 @@ class EdgeSet(_Set):
 
     @kernel.setter
     def kernel(self, values: object) -> None:
-        self._columns["kernel"][...] = host(values, "kernel")
+        assign(self._columns["kernel"], values, "kernel")
 
     @property
     def kernel_width(self) -> np.ndarray:
@@ -430,7 +430,7 @@ class EdgeSet(_Set):
 
     @kernel_width.setter
     def kernel_width(self, values: object) -> None:
-        self._columns["kernel_width"][...] = host(values, "kernel_width")
+        assign(self._columns["kernel_width"], values, "kernel_width")
 
     @property
     def level(self) -> np.ndarray:
@@ -439,7 +439,7 @@ class EdgeSet(_Set):
 
     @level.setter
     def level(self, values: object) -> None:
-        self._columns["level"][...] = host(values, "level")
+        assign(self._columns["level"], values, "level")
 
     @property
     def parameters(self) -> np.ndarray:

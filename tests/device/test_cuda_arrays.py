@@ -1,7 +1,5 @@
 """Estimates on a GPU for other libraries: memory, lifetimes, streams. CUDA is a stand-in (`fake_cuda`)."""
 
-import gc
-
 import numpy as np
 import pytest
 from fake_cuda import FakeCuda, FakeSide
@@ -61,6 +59,20 @@ def test_estimates_are_lent(solved):
         assert np.shares_memory(vertex_set.device_array("estimate", "cpu"), vertex_set.estimate)
 
 
+def test_another_graph_takes_them(solved, cuda):
+    """A new set keeps what has come to the host, without a copy of it."""
+    vertex_set = solved.vertex_set("VERTEX_TRACKXYZ")
+    copies = []
+    cuda.on_copy = copies.append
+    other = Graph()
+    other.add_vertices("VERTEX_TRACKXYZ", vertex_set.ids, vertex_set.device_array("estimate"))
+    taken = other.vertex_set("VERTEX_TRACKXYZ").estimate
+    np.testing.assert_array_equal(taken, vertex_set.estimate)
+    assert copies == [taken.ctypes.data]
+    taken[0] = 5.0
+    assert (vertex_set.estimate[0] != 5.0).all()
+
+
 def test_a_set_that_has_changed_its_size(solved):
     """The solver has the old rows, and the graph is what counts."""
     vertex_set = solved.vertex_set("VERTEX_TRACKXYZ")
@@ -82,16 +94,47 @@ def test_a_form_of_the_optimization_is_no_estimate(cuda):
 
 
 def test_the_consumer_may_write(solved, cuda):
-    """It changes neither the graph nor what is lent next, and the memory lives as long as the consumer."""
+    """It does not change the graph, nor what is lent once the estimates have changed; until then it is shared."""
     vertex_set = solved.vertex_set("VERTEX_TRACKXYZ")
     before = vertex_set.estimate.copy()
     capsule = vertex_set.device_array("estimate").__dlpack__()
     (address,) = cuda.mapped
     cuda.mapped[address][4096:4104] = np.float64(77.0).tobytes()
-    np.testing.assert_array_equal(host(vertex_set.device_array("estimate")), before)
+    assert host(vertex_set.device_array("estimate"))[0, 0] == 77.0
     np.testing.assert_array_equal(vertex_set.estimate, before)
-    assert cuda.mapped[address][4096:4104] == np.float64(77.0).tobytes()
+    vertex_set.estimate[1] = 5.0
+    np.testing.assert_array_equal(host(vertex_set.device_array("estimate")), vertex_set.estimate)
+    assert cuda.mapped[address][4096:4104] == np.float64(77.0).tobytes()  # somebody has it
     del capsule
+
+
+def test_a_solve_sees_the_graph(cuda):
+    """Whatever was written to what was lent; afterwards its own estimates are lent."""
+    ends = []
+    for written in (False, True):
+        graph = bundle_adjustment()
+        optimize(graph, device="vulkan", max_iterations=2)
+        vertex_set = graph.vertex_set("VERTEX_TRACKXYZ")
+        array = vertex_set.device_array("estimate")
+        address = array.__cuda_array_interface__["data"][0]
+        if written:
+            cuda.mapped[address][4096:4104] = np.float64(77.0).tobytes()
+        optimize(graph, device="vulkan", max_iterations=2)
+        ends.append(host(vertex_set.device_array("estimate")))
+        np.testing.assert_array_equal(ends[-1], vertex_set.estimate)
+    np.testing.assert_array_equal(*ends)
+
+
+def test_assigned_straight(solved, cuda):
+    """From the device into the column, where the numbers are alike."""
+    vertex_set = solved.vertex_set("VERTEX_TRACKXYZ")
+    array, expected = vertex_set.device_array("estimate"), vertex_set.estimate.copy()
+    copies = []
+    cuda.on_copy = copies.append
+    vertex_set.estimate[...] = 0.0
+    vertex_set.estimate = array
+    np.testing.assert_array_equal(vertex_set.estimate, expected)
+    assert copies == [vertex_set.estimate.ctypes.data]
 
 
 @pytest.mark.parametrize(("stream", "waits"), [(None, [1]), (1, [1]), (2, [2]), (7777, [7777]), (-1, [])])
@@ -113,20 +156,38 @@ def test_the_other_protocol(solved, cuda):
     assert described["data"][0] in cuda.mapped
 
 
+def changed(vertex_set, number):
+    """What is lent after a change."""
+    vertex_set.estimate[0, 0] = number
+    return vertex_set.device_array("estimate")
+
+
+def test_the_same_until_the_estimates_change(solved, cuda):
+    """No copy, no further wait of the default stream."""
+    vertex_set = solved.vertex_sets[1]
+    first = vertex_set.device_array("estimate")
+    for _ in range(20):
+        assert vertex_set.device_array("estimate") is first
+        first.__dlpack__()
+        first.__dlpack__(stream=7777)  # may be another stream with the handle of one that is gone
+    assert [stream for _, stream in cuda.waits] == [1] + [7777] * 20
+    assert changed(vertex_set, 1.0) is not first
+
+
 def test_memory_comes_back(solved, cuda):
     """Round trips take turns with few pieces of it; what a stream may still read is not written."""
     vertex_set = solved.vertex_sets[1]
-    for _ in range(50):
-        vertex_set.device_array("estimate").__dlpack__()
+    for k in range(50):
+        changed(vertex_set, k).__dlpack__()
         cuda.finish()
-    assert len(cuda.mapped) == 1
-    for _ in range(50):  # the stream is not done
-        vertex_set.device_array("estimate").__dlpack__()
+    assert len(cuda.mapped) <= 2
+    for k in range(50):  # the stream is not done
+        changed(vertex_set, k).__dlpack__()
     assert len(cuda.mapped) == 4
     assert cuda.num_synchronized > 0
     before = cuda.num_synchronized
-    for _ in range(50):  # streams of a program, which may end before the memory comes back
-        vertex_set.device_array("estimate").__dlpack__(stream=7777)
+    for k in range(50):  # streams of a program, which may end before the memory comes back
+        changed(vertex_set, k).__dlpack__(stream=7777)
     assert len(cuda.mapped) == 4
     assert cuda.num_synchronized > before
 
@@ -134,16 +195,17 @@ def test_memory_comes_back(solved, cuda):
 def test_many_at_a_time(solved, cuda):
     """Each has memory of its own, of which few pieces are kept afterwards."""
     vertex_set = solved.vertex_sets[1]
-    many = [vertex_set.device_array("estimate") for _ in range(30)]
-    assert len({array.__cuda_array_interface__["data"][0] for array in many}) == 30
+    many = [changed(vertex_set, k) for k in range(30)]
+    assert [host(array)[0, 0] for array in many] == list(range(30))
     many.clear()
     cuda.finish()
-    arrays = [vertex_set.device_array("estimate") for _ in range(9)]
-    arrays.clear()
-    kept = vertex_set.device_array("estimate")
-    gc.collect()
-    assert len(cuda.mapped) <= 31
-    assert kept.shape == vertex_set.estimate.shape
+    few = [changed(vertex_set, k) for k in range(12)]
+    assert len(cuda.mapped) == 30
+    few.clear()
+    cuda.finish()
+    large = solved.vertex_sets[0].device_array("estimate")
+    assert len(cuda.mapped) <= 12
+    assert large.shape == solved.vertex_sets[0].estimate.shape
 
 
 def test_refused(solved):

@@ -18,6 +18,7 @@ class FakeCuda:
 
     def __init__(self):
         self.mapped = {}
+        self.on_copy = lambda to: None
         self.waits, self.pending, self.num_synchronized = [], set(), 0
 
     def context(self, device):
@@ -72,6 +73,7 @@ class FakeCuda:
         if name == "cuMemcpyDtoH_v2":
             to, source, size = (one.value for one in arguments)
             ctypes.memmove(to, source, size)
+            self.on_copy(to)
         elif name == "cuCtxSynchronize":
             self.num_synchronized += 1
             self.finish()

@@ -60,20 +60,21 @@ def test_cupy_and_jax(graph, name):
         np.testing.assert_array_equal(found, vertex_set.estimate)
 
 
-def test_what_a_consumer_writes_is_its_own(graph):
-    """Neither the graph nor the solver sees it, whatever the streams."""
+def test_what_a_consumer_writes_is_not_the_graphs(graph):
+    """Neither the graph nor the solver sees it."""
     vertex_set = graph.vertex_set("VERTEX_TRACKXYZ")
     before = vertex_set.estimate.copy()
+    chi2 = [optimize(graph, device="vulkan", max_iterations=1).initial_chi2]
     tensor = torch.from_dlpack(vertex_set.device_array("estimate"))
+    chi2.append(optimize(graph, device="vulkan", max_iterations=1).initial_chi2)
+    tensor = torch.from_dlpack(vertex_set.device_array("estimate"))
+    expected = vertex_set.estimate.copy()
     tensor += 1000.0
-    again = torch.from_dlpack(vertex_set.device_array("estimate"))
-    np.testing.assert_array_equal(again.cpu().numpy(), before)
-    np.testing.assert_array_equal(tensor.cpu().numpy(), before + 1000.0)
-    chi2 = optimize(graph, device="vulkan", max_iterations=1).initial_chi2
-    other = bundle_adjustment()
-    for one, two in zip(other.vertex_sets, graph.vertex_sets, strict=True):
-        one.estimate = two.estimate
-    assert chi2 <= optimize(other, device="cpu", max_iterations=1).initial_chi2 * (1 + 1e-6)
+    np.testing.assert_array_equal(vertex_set.estimate, expected)
+    np.testing.assert_array_equal(tensor.cpu().numpy(), expected + 1000.0)
+    chi2.append(optimize(graph, device="vulkan", max_iterations=1).initial_chi2)
+    assert chi2[2] <= chi2[1] <= chi2[0]
+    assert np.abs(vertex_set.estimate - before).max() < 1.0
 
 
 def test_memory_outlives_graph_and_solver(device):
@@ -122,7 +123,8 @@ def test_round_trips_leave_memory_constant(graph):
     vertex_set = graph.vertex_set("VERTEX_TRACKXYZ")
 
     def trips(count):
-        for _ in range(count):
+        for k in range(count):
+            vertex_set.estimate[0, 0] = float(k % 100)
             torch.from_dlpack(vertex_set.device_array("estimate"))
         torch.cuda.synchronize()
         return torch.cuda.mem_get_info()[0], len(os.listdir("/proc/self/fd"))

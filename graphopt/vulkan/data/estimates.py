@@ -9,7 +9,6 @@ from __future__ import annotations
 import math
 import weakref
 from collections.abc import Sequence
-from contextlib import suppress
 from typing import Any
 
 import numpy as np
@@ -17,7 +16,6 @@ import numpy as np
 from graphopt.codegen.gpu import narrow_record_dim, record_dim
 from graphopt.cpu_kernels import kernels
 from graphopt.device.cuda_arrays import CudaArray, CudaSide, cuda_side
-from graphopt.device.errors import DeviceLostError
 from graphopt.graph import VertexSet
 from graphopt.problem.structure import Structure
 from graphopt.problem.working import WorkingEstimates
@@ -191,6 +189,8 @@ class DeviceEstimates:
         """Versions that a solver in double has written, which leaves their float32 copies as they were."""
         self.refresh()
         self._cuda_side: CudaSide | None = None
+        self._lent: dict[int, tuple[bytes, CudaArray]] = {}
+        """By vertex set, with the digest of the estimates."""
         self._numbers = {vertex_set: number for number, vertex_set in self._sets.items()}
         for vertex_set in self._sets.values():
             vertex_set.lent_by(self)
@@ -221,25 +221,33 @@ class DeviceEstimates:
     def lend(self, vertex_set: VertexSet) -> CudaArray | None:
         """The set's estimates on the device, see `VertexSet.device_array`; None where CUDA does not see it.
 
-        Copied there from the records where these are the graph's numbers, else written from the host.
+        Copied there from the records where these are the graph's numbers, else written from the host; what was
+        lent last while the numbers are the same.
         """
+        if getattr(self._context.device, "is_lost", False):
+            return None
+        digest = vertex_set.fingerprint("estimate")
+        number = self._numbers[vertex_set]
+        before, array = self._lent.get(number, (b"", None))
+        if digest == before:
+            return array
         if self._cuda_side is None:
             self._cuda_side = cuda_side(self._context.device)
-        side = self._cuda_side
-        if side is None:
+        if self._cuda_side is None:
             return None
-        with suppress(DeviceLostError):
-            return self._lent(side, vertex_set)
-        return None
+        self._lent.pop(number, None)  # its memory may serve again
+        array = self._copied(self._cuda_side, number, digest)
+        self._lent[number] = digest, array
+        return array
 
-    def _lent(self, side: CudaSide, vertex_set: VertexSet) -> CudaArray:
-        device, number = self._context.device, self._numbers[vertex_set]
+    def _copied(self, side: CudaSide, number: int, digest: bytes) -> CudaArray:
+        """An array with the estimates of a set, which have this digest."""
+        device, vertex_set = self._context.device, self._sets[number]
         records = self._versions[self.current][number]
         shape = len(vertex_set), vertex_set.type.storage_dim
         memory = side.take(device, max(8 * math.prod(shape), 16))
         program = None
-        is_here = records.wide_digest == vertex_set.fingerprint("estimate")
-        if is_here and self._is_own(number) and device.has_float64:
+        if records.wide_digest == digest and self._is_own(number) and device.has_float64:
             program = records.packing(memory)
         else:
             device.write(memory.buffer, vertex_set.look("estimate"))
