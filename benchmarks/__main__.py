@@ -13,7 +13,7 @@ from pathlib import Path
 
 from harness import Report, compare
 
-NAMES = ("startup", "reading", "pose_graphs", "bundle_adjustment", "calls", "gradients")
+NAMES = ("startup", "reading", "calls", "gradients")
 
 
 def main() -> int:

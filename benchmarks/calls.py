@@ -1,43 +1,30 @@
-"""Whole calls of `optimize`, from arrays in memory to arrays in memory.
+"""Whole calls of `optimize` of any problem, with their phases.
 
     python benchmarks/calls.py venice-1778 GRAPH.g2o ... [--device vulkan] [--precision double] [--json FILE]
     python benchmarks/calls.py --process GRAPH.g2o     # and the first call of a process, warm disk cache
 
-A PROBLEM is a graph file, or a published size that ../shared/tools/synthetic_bal.py makes. Medians of calls
-with defaults (method "auto", to convergence), the device busy before each, the garbage collector off:
-
-    again        the same graph with its first estimates put back: the structure is known
-    copy         `graph.copy()`: the same structure in another object
-    other ids    other vertex ids, edges in another order: what a new set of photographs is
-
-chi2 is recomputed on the CPU in float64. Phases are those of `Summary.seconds`, of the median call.
+A PROBLEM is a graph file, or a published size of `graphopt.evaluate.datasets.published`. Kinds of calls and
+how they are measured: `graphopt.reproduce.calls`. Phases are those of `Summary.seconds`, of the median call.
 """
 
 from __future__ import annotations
 
 import argparse
-import gc
 import json
-import statistics
 import subprocess
 import sys
-import time
-from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 from harness import Report, print_table
-from problems import graph_of, with_other_ids
+from problems import graph_of
 
 import graphopt
-from graphopt.graph import Graph
 from graphopt.optimizer.summary import Summary
+from graphopt.reproduce.calls import calls
 
 PROBLEMS = ("bal/problem-49-7776-pre.txt.xz", "posegraph/M3500.g2o.xz")
-WARM_UP_SECONDS = 2.0
-"""Of calls that are not timed: an idle device runs on low clocks and needs a second to leave them."""
-KINDS = ("again", "copy", "other ids")
 
 PROCESS = """
 import json, sys, time
@@ -63,57 +50,14 @@ def run(report: Report) -> None:
 
 def measure(report: Report, name: str, options: dict[str, Any], repeats: int) -> None:
     """All kinds of calls of one problem: metrics, and a table of phases."""
-    graph = graph_of(name)
-    unsolved = graph.copy()
     label = f"calls.{Path(name).name.split('.')[0]}.{options.get('precision', 'auto')}"
-    new_graphs = {"copy": unsolved.copy, "other ids": _renumbered(unsolved)}
-    first_seconds, _ = _timed(graph, options)
-    report.add(f"{label}.first", first_seconds, "s", note="the first of its kind in this process")
-
-    def known() -> Graph:
-        for vertices, given in zip(graph.vertex_sets, unsolved.vertex_sets, strict=True):
-            vertices.estimate[...] = given.estimate
-        return graph
-
     rows = []
-    for kind in KINDS:
-        seconds, summary, chi2 = _median_call(new_graphs.get(kind, known), options, repeats)
-        key = f"{label}.{kind.replace(' ', '_')}"
-        report.add(key, seconds, "s", note=json.dumps(_facts(summary, chi2)))
+    for kind, seconds, summary, chi2 in calls(graph_of(name), options, repeats):
+        note = json.dumps(_facts(summary, chi2))
+        report.add(f"{label}.{kind.replace(' ', '_')}", seconds, "s", note=note)
         rows.append([kind, *_columns(seconds, summary, chi2)])
     columns = ["call", "ms", "iterations / trials", "chi2", "MB", "solver", "phases, ms"]
-    print_table(f"{name} {options} (first of its kind {1e3 * first_seconds:.0f} ms)", columns, rows)
-
-
-def _renumbered(graph: Graph) -> Callable[[], Graph]:
-    seeds: Iterator[int] = iter(range(1, 1_000_000))
-    return lambda: with_other_ids(graph, next(seeds))
-
-
-def _median_call(
-    make: Callable[[], Graph], options: dict[str, Any], repeats: int
-) -> tuple[float, Summary, float]:
-    """Seconds, summary and recomputed chi2 of the call with the median time."""
-    warm = time.perf_counter() + WARM_UP_SECONDS
-    while time.perf_counter() < warm:
-        _timed(make(), options)
-    calls = []
-    for _ in range(repeats):
-        graph = make()
-        seconds, summary = _timed(graph, options)
-        calls.append((seconds, summary, float(graph.chi2())))
-    middle = statistics.median_low(call[0] for call in calls)
-    return next(call for call in calls if call[0] == middle)
-
-
-def _timed(graph: Graph, options: dict[str, Any]) -> tuple[float, Summary]:
-    gc.collect()
-    gc.disable()
-    start = time.perf_counter()
-    summary = graphopt.optimize(graph, **options)
-    seconds = time.perf_counter() - start
-    gc.enable()
-    return seconds, summary
+    print_table(f"{name} {options}", columns, rows)
 
 
 def _facts(summary: Summary, chi2: float) -> dict[str, Any]:

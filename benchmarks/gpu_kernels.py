@@ -2,7 +2,7 @@
 
     python benchmarks/gpu_kernels.py venice-1778 [--precision mixed] [--most 10]
 
-Two calls are made on a synthetic problem of published size (../shared/tools/synthetic_bal.py); of the second
+Two calls are made on a synthetic problem of published size; of the second
 one all launches are counted. Then each kind of launch runs alone between two timestamps, on the arrays that
 the call has left, with the conjugate gradients' state set to running. Counted:
 

@@ -2,7 +2,7 @@
 
 Rules that hold for every number here:
 
-* the chi2 of every solver's answer is recomputed by one function, in g2o's convention (`problems.chi2`);
+* chi2 of an answer is recomputed from the estimates, in g2o's convention;
 * a time is the median of `repeats` runs, each from the file's start values in fresh objects;
 * reading files, converting between libraries and recomputing chi2 stand outside the clock;
 * the record names machine, cores, load, versions and commit; a busy machine is said to be one.

@@ -13,7 +13,7 @@ REPEATS = 15
 
 def run(report: Report) -> None:
     """Measure both, add the metrics, print a table."""
-    path = problems.unpacked(problems.POSE_GRAPHS["sphere2500"])
+    path = problems.unpacked("posegraph/sphere2500.g2o.xz")
     ours = median_seconds(lambda: graphopt.io.read(path), REPEATS)
     theirs = median_seconds(lambda: g2opy.SparseOptimizer().load(str(path)), REPEATS)
     report.add("reading.sphere2500.graphopt", ours, "s")

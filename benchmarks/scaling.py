@@ -37,18 +37,16 @@ import numpy as np
 
 sys.path.append(str(Path(__file__).resolve().parents[1]))  # started as a file
 
+from graphopt.evaluate.datasets import street
+from graphopt.reproduce.ranks import FEW, MANY, devices_of
+from graphopt.reproduce.ranks import run as measured_ranks
+
 PUBLISHED = {
     "ladybug-49": (49, 7776, 31843),
     "venice-1778": (1778, 993923, 5001946),
     "final-4585": (4585, 1324582, 9125125),
     "final-13682": (13682, 4456117, 28987644),
 }
-FEW, MANY, STEPS = 10, 40, 10  # conjugate gradients per step, steps
-WHOLE = 100  # conjugate gradients per step of an ordinary call, at most: a street bends softly
-WARM_UP_CALLS = 4
-"""Of a kind, of which the last one is timed: idle devices run on low clocks."""
-LAMBDA = 1e-4
-"""So little damping that no number of products above solves a system: all of them are done."""
 SIZES = (64, 1_000, 10_000, 100_000, 1_000_000)  # numbers of the sums that are timed
 OBSERVATIONS = 1e9
 PREDICTED = (1, 2, 4, 8, 16, 32, 64, 128, 256, 512, 1024)
@@ -59,45 +57,6 @@ NETWORK = (3e-6, 40e9)
 # ---------------------------------------------------------------- problems
 
 
-def street(cameras: int, points: int, observations: int, seed: int = 0):
-    """Cameras along a street, 1 apart, that all look to one side, and points that some near ones see."""
-    import graphopt
-
-    rng = np.random.default_rng(seed)
-    least, more = divmod(observations, points)
-    tracks = least + (np.arange(points) % points < more).astype(np.int64)
-    least, width = min(least, cameras), max(min(3 * (least + 1), cameras), 1)
-    tracks = np.minimum(rng.permutation(tracks), cameras)
-    place = np.sort(rng.uniform(0.0, cameras, points))
-    position = np.stack([place, rng.uniform(20.0, 60.0, points), rng.uniform(-8.0, 8.0, points)], axis=1)
-    first = np.clip(place - 0.5 * width, 0, cameras - width).astype(np.int64)
-    stride = np.maximum(width // tracks, 1)
-    begin = first + (rng.random(points) * (width - (tracks - 1) * stride)).astype(np.int64)
-    point = np.repeat(np.arange(points), tracks)
-    within = np.arange(len(point)) - np.repeat(np.cumsum(tracks) - tracks, tracks)
-    camera = begin[point] + within * stride[point]
-    center = np.zeros((cameras, 3))
-    center[:, 0] = np.arange(cameras)
-    turned = np.array([-0.5 * np.pi, 0.0, 0.0]) + 1e-3 * rng.standard_normal((cameras, 3))
-    place = center + 1e-2 * rng.standard_normal((cameras, 3))
-    estimate = np.zeros((cameras, 9))
-    estimate[:, :3] = turned  # x to the right, y up, looking along world y
-    estimate[:, 3:6] = -np.asarray(graphopt.geometry.SO3.exp(turned).act(place))
-    estimate[:, 6:] = 1000.0, -0.05, 0.01
-    ray = position[point]
-    ray[:, 0] -= camera
-    ray = ray[:, [0, 2]] / ray[:, 1:2]
-    squared = (ray**2).sum(axis=1, keepdims=True)
-    pixel = 1000.0 * (1.0 - 0.05 * squared + 0.01 * squared**2) * ray
-    pixel += rng.standard_normal(pixel.shape)
-    graph = graphopt.Graph()
-    graph.add_vertices("VERTEX_CAM_BAL", np.arange(cameras), estimate)
-    position += 0.05 * rng.standard_normal(position.shape)
-    graph.add_vertices("VERTEX_TRACKXYZ", cameras + np.arange(points), position, marginalized=True)
-    graph.add_edges("EDGE_OBSERVATION_BAL", np.stack([camera, cameras + point], axis=1), pixel)
-    return graph
-
-
 @lru_cache(maxsize=1)
 def problem(name: str, times: int):
     """A file, or a street as long as so many of the named size."""
@@ -105,70 +64,20 @@ def problem(name: str, times: int):
 
     if name in PUBLISHED or re.fullmatch(r"\d+,\d+,\d+", name):
         sizes = PUBLISHED.get(name) or tuple(map(int, name.split(",")))
-        return street(*(times * size for size in sizes))
+        return street(*(times * size for size in sizes), seed=0)
     return graphopt.read(name)
 
 
 # ---------------------------------------------------------------- runs
 
 
-def devices(device: str, ranks: int) -> str:
-    """Of the ranks of one process."""
-    if device == "vulkan":
-        return ",".join(f"vulkan:{number}" for number in range(ranks))
-    return ",".join([device] * ranks)
-
-
-def optimized(graph: Any, comm: Any, device: str, products: int | None, **options: Any) -> tuple[Any, float]:
-    """The summary and seconds of a call; products: of each step, None: an ordinary call."""
-    import graphopt
-    from graphopt.distributed.options import distributed_rules
-
-    options |= {"pcg_iterations": WHOLE, "ranks": "all" if comm is not None or "," in device else "auto"}
-    options["options"] = distributed_rules(graphopt.AutoOptions())  # on one rank, too
-    if products is not None:
-        options |= {"method": "lm", "max_iterations": STEPS, "schur": "implicit"}
-        options |= {"pcg_iterations": products, "pcg_tolerance": 1e-30}
-        options["options"] = graphopt.LevenbergMarquardtOptions(initial_lambda=LAMBDA)
-    start = time.perf_counter()
-    summary = graphopt.distributed.optimize(graph, comm, device=device, **options)
-    seconds = time.perf_counter() - start
-    if graph is not None:
-        steps = f"{len(summary.iterations)} steps, products at most {options['pcg_iterations']}"
-        print(f"  {device}: {seconds:.2f} s, {steps}, chi2 {summary.final_chi2:.6g}", flush=True)
-    return summary, seconds
-
-
 def run(args: argparse.Namespace, ranks: int, comm: Any) -> dict[str, Any]:
     """What `ranks` ranks do with the problem; over MPI what rank 0 finds."""
-    from graphopt.solver.reuse import forget
-
     leads = comm is None or comm.rank == 0
     start = time.perf_counter()
     graph = problem(args.problem, ranks if args.weak else 1) if leads else None
     made = time.perf_counter() - start
-    device = args.device if comm is not None else devices(args.device, ranks)
-    options = {"precision": args.precision}
-    starts = None if graph is None else [vertex_set.estimate.copy() for vertex_set in graph.vertex_sets]
-
-    def again(products: int | None, **more: Any) -> tuple[Any, float]:
-        if graph is not None and starts is not None:
-            for vertex_set, values in zip(graph.vertex_sets, starts, strict=True):
-                vertex_set.estimate[...] = values
-        return optimized(graph, comm, device, products, **options, **more)
-
-    first, first_call = again(None, max_iterations=1)  # compiles
-    for _ in range(WARM_UP_CALLS):
-        few, _ = again(FEW)
-    for _ in range(WARM_UP_CALLS):
-        many, many_call = again(MANY)
-    whole, call = again(None, max_iterations=args.iterations)
-    repeated, second_call = again(None, max_iterations=args.iterations)  # with what the first one has left
-    if graph is not None and starts is not None:
-        forget(graph)  # and its memory on the device
-        for vertex_set, values in zip(graph.vertex_sets, starts, strict=True):
-            vertex_set.estimate[...] = values
-    seconds = {name: _seconds_of_trial(runs) for name, runs in (("few", few), ("many", many))}
+    device = args.device if comm is not None else devices_of(args.device, ranks)
     kept = sum(
         int((~vertex_set.fixed & ~vertex_set.marginalized).sum()) * vertex_set.type.tangent_dim
         for vertex_set in (graph.vertex_sets if graph is not None else ())
@@ -176,38 +85,13 @@ def run(args: argparse.Namespace, ranks: int, comm: Any) -> dict[str, Any]:
     return {
         "problem": args.problem,
         "weak": args.weak,
-        "precision": many.precision if args.precision == "auto" else args.precision,
-        "switched_at": many.switched_at,
         "ranks": ranks,
         "over": "MPI" if comm is not None else "threads",
-        "edges": many.edges,
         "pose_scalars": kept,
         "made_seconds": made,
-        "product_seconds": (seconds["many"] - seconds["few"]) / (MANY - FEW),
-        "iteration_seconds": seconds["few"],
-        "long_iteration_seconds": seconds["many"],
-        "first_call_seconds": first_call,
-        "call_seconds": call,
-        "second_call_seconds": second_call,
-        "second_call_parts": {name: value for name, value in repeated.seconds.items() if value > 1e-3},
-        "call_iterations": len(whole.iterations),
-        "call_chi2": whole.final_chi2,
-        "call_parts": {name: value for name, value in whole.seconds.items() if value > 1e-3},
-        "long_call_seconds": many_call,
-        "partition": many.partition,
-        "memory_bytes": [rank["memory_bytes"] for rank in many.ranks] or [many.memory_bytes],
-        "devices": [rank["device_name"] for rank in many.ranks] or [many.device_name],
-        "chi2": [first.initial_chi2, few.final_chi2, many.final_chi2],
-        "step_seconds": [iteration.seconds for iteration in many.iterations],
-        "trials": [iteration.trials for iteration in many.iterations],
         "sum_seconds": {},
+        **measured_ranks(graph, comm, device, args.precision, args.iterations),
     }
-
-
-def _seconds_of_trial(summary: Any) -> float:
-    """Of the later steps: the first ones wait for what is being prepared, and record their programs."""
-    steps = summary.iterations[len(summary.iterations) // 2 :]
-    return float(np.median([step.seconds / step.trials for step in steps]))
 
 
 def seconds_of_sums(comm: Any) -> dict[str, float]:

@@ -19,115 +19,20 @@ from __future__ import annotations
 import argparse
 import resource
 import time
-from collections.abc import Iterator
 from pathlib import Path
-from typing import Any
 
 import numpy as np
 
 import slam_bridge as sb
-from graphopt.geometry import SE3, SO3
 from graphopt.types.inertial import EdgeInertialCombined
-
-CAMERA = sb.Camera.pinhole(
-    [0.0, 0, 0, *SO3.exp(np.array([-1.5, 0.1, 0.2])).storage], 450.0, 460.0, 370.0, 240.0, 0.11
-)
-NOISE = sb.ImuNoise()
-STEP = 0.25  # [s] between keyframes
-
-
-def motion(t: np.ndarray) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
-    """Poses (n, 7), velocities (n, 3) and accelerations (n, 3) of a walk along x."""
-    way = np.array([0.9, 0.7, 1.3])
-    size = np.array([0.3, 0.5, 0.4])
-    angle = t[:, None] * way
-    position = size * np.sin(angle)
-    position[:, 0] += 0.5 * t
-    velocity = size * way * np.cos(angle)
-    velocity[:, 0] += 0.5
-    zero = np.zeros_like(t)
-    rotation = SO3.exp(np.stack([0.1 * np.sin(1.1 * t), zero, 0.2 * np.sin(0.6 * t)], axis=-1))
-    poses = np.concatenate([position, np.asarray(rotation.storage)], axis=1)
-    return poses, velocity, -size * way**2 * np.sin(angle)
-
-
-def imu_samples(duration: float, rng: np.random.Generator) -> sb.ImuSamples:
-    """Samples with the data sheet's noise; turn rates from differences of the rotation."""
-    t = np.arange(0.0, duration + 0.006, 0.005)
-    poses, _, acceleration = motion(t)
-    rotation = SO3(poses[:, 3:])
-    ahead, behind = (SO3(motion(t + sign * 1e-5)[0][:, 3:]) for sign in (1.0, -1.0))
-    gyro = np.asarray((behind.inverse() * ahead).log()) / 2e-5
-    acc = np.asarray(rotation.inverse().act(acceleration - sb.GRAVITY))
-    spread = np.sqrt(200.0)
-    gyro += NOISE.gyro_density * spread * rng.normal(size=gyro.shape) + 0.01
-    acc += NOISE.acc_density * spread * rng.normal(size=acc.shape) + 0.05
-    return sb.ImuSamples.from_seconds(t, gyro, acc)
-
-
-def make_map(keyframes: int, points: int, observations: int, seed: int = 0) -> sb.Map:
-    """Map of keyframes on the walk, each landmark seen by neighbours in time, stereo, one pixel of noise."""
-    rng = np.random.default_rng(seed)
-    t = STEP * np.arange(keyframes)
-    poses, velocity, _ = motion(t)
-    stamps = np.rint(t * 1e9).astype(np.int64)
-    per_point = max(2, round(observations / points))
-    first = np.sort(rng.integers(0, max(keyframes - per_point, 1), points))
-    frame = (first[:, None] + np.arange(per_point)).ravel()
-    point = np.repeat(np.arange(points), per_point)
-    inside = frame < keyframes
-    frame, point = frame[inside], point[inside]
-    middle = np.minimum(first + per_point // 2, keyframes - 1)
-    local = rng.uniform([-0.6, -0.4, 1.0], [0.6, 0.4, 1.0], (points, 3)) * rng.uniform(3.0, 9.0, (points, 1))
-    world_points = np.asarray((SE3(poses[middle]) * SE3(CAMERA.body_T_cam)).act(local))
-    seen = CAMERA.in_camera(poses[frame], world_points[point])
-    good = seen[:, 2] > 0.5
-    frame, point, seen = frame[good], point[good], seen[good]
-    pixel = CAMERA.project(seen) + rng.normal(size=(len(seen), 2))
-    right = CAMERA.right_column(seen) + rng.normal(size=len(seen))
-    world = sb.Map(CAMERA)
-    tangent = np.concatenate(
-        [0.002 * rng.normal(size=(keyframes, 3)), 0.01 * rng.normal(size=(keyframes, 3))], axis=1
-    )
-    start = np.asarray((SE3(poses) * SE3.exp(tangent)).storage)
-    ids = world.add_keyframes(stamps, start, velocity + 0.02 * rng.normal(size=(keyframes, 3)), 0.01, 0.05)
-    landmarks = world.add_landmarks(world_points + 0.03 * rng.normal(size=(points, 3)))
-    order = np.argsort(frame, kind="stable")
-    world.add_observations(ids[frame[order]], landmarks[point[order]], pixel[order], right=right[order])
-    imu = imu_samples(t[-1], rng)
-    world.add_imu(ids[:-1], ids[1:], sb.preintegrate_intervals(imu, stamps, NOISE, [0.01] * 3, [0.05] * 3))
-    return world
-
-
-def windows_of(
-    world: sb.Map, count: int, size: int, options: sb.SolveOptions, window: sb.Window | None = None
-) -> Iterator[tuple[float, sb.Result]]:
-    """Seconds and results of windows that move on by one keyframe each; the map itself is left as it was.
-
-    One at a time: a result holds the arrays of its problem, for covariances.
-    """
-    window = window or sb.Window()
-    ids = world.keyframes.ids
-    last = len(ids) - size - 1
-    for k in range(count):
-        first = k % last + 1
-        start = time.perf_counter()
-        result = sb.local_inertial_ba(world, ids[first : first + size], (), options, window)
-        yield time.perf_counter() - start, result
+from slam_bridge.evaluation.windows import frame_calls, make_map, window_options, windows_of
 
 
 def show_window(device: str, count: int, rounds: int, imu: str) -> None:
     """The window of 25 free and one fixed keyframe. imu: schedule of the IMU edges on a GPU."""
     world = make_map(40, 3700, 26500)
-    options = sb.SolveOptions(
-        device=device,
-        iterations=10,
-        rounds=rounds,
-        function_tolerance=0.0,
-        update=False,
-        confidence=0.999,
-        schedule="auto" if imu == "auto" else {EdgeInertialCombined.tag: imu},
-    )
+    schedule = "auto" if imu == "auto" else {EdgeInertialCombined.tag: imu}
+    options = window_options(device, rounds, schedule=schedule)
     before = [1e3 * seconds for seconds, _ in windows_of(world, 3, 25, options)]
     if device != "cpu":
         print(f"the first windows {before[0]:.1f}, {before[1]:.1f}, {before[2]:.1f} ms")
@@ -180,57 +85,10 @@ def resident_memory() -> float:
 
 def show_frames(count: int = 300) -> None:
     """Pose and pose-inertial optimization of single frames with 300 stereo observations, one thread."""
-    from graphopt.cpu_kernels import kernels
-
-    threads = kernels.num_threads()
-    kernels.set_num_threads(1)
-    rng = np.random.default_rng(0)
-    rig = sb.Rig(CAMERA)
-    t = np.array([0.0, 0.05, 0.1])
-    poses, velocity, _ = motion(t)
-    seen, second = (_observations(pose, rng) for pose in poses[1:])
-    start = np.asarray((SE3(poses[1]) * SE3.exp(np.full(6, 0.01))).storage)
-    graph = sb.FrameGraph(rig)
-    _show(
-        "pose optimization, 300 observations",
-        lambda: sb.pose_optimization(rig, start, seen, graph=graph),
-        count,
-    )
-    samples, biases = imu_samples(1.0, rng), (np.full(3, 0.01), np.full(3, 0.05))
-    measured, further = (
-        sb.preintegrate(samples.between(k * 50_000_000, (k + 1) * 50_000_000), NOISE, *biases)
-        for k in range(2)
-    )
-    previous = sb.FrameState(poses[0], velocity[0], *biases)
-    first = sb.pose_inertial_optimization(rig, None, previous, measured, seen)
-    prior, state = first.extra["prior"], first.extra["state"]
-    held = sb.InertialFrameGraph(rig, True)
-    _show(
-        "pose-inertial optimization with prior",
-        lambda: sb.pose_inertial_optimization(rig, None, state, further, second, prior, graph=held),
-        count,
-    )
-    kernels.set_num_threads(threads)
-
-
-def _observations(world_T_body: np.ndarray, rng: np.random.Generator) -> sb.FrameObservations:
-    """300 landmarks seen by a stereo camera from a pose (7,), a tenth of them wrong."""
-    local = rng.uniform([-0.6, -0.4, 1.0], [0.6, 0.4, 1.0], (300, 3)) * rng.uniform(3.0, 9.0, (300, 1))
-    points = np.asarray((SE3(world_T_body) * SE3(CAMERA.body_T_cam)).act(local))
-    pixel = CAMERA.project(local) + rng.normal(size=(300, 2))
-    right = CAMERA.right_column(local) + rng.normal(size=300)
-    pixel[:30] += 50.0
-    return sb.FrameObservations.of(points, pixel, right=right)
-
-
-def _show(name: str, call: Any, count: int) -> None:
-    times = []
-    for _ in range(count):
-        start = time.perf_counter()
-        result = call()
-        times.append(1e3 * (time.perf_counter() - start))
-    phases = ", ".join(f"{phase} {1e3 * seconds:.3f}" for phase, seconds in result.seconds.items())
-    print(f"{name}: median {np.median(times):.3f} ms, best {min(times):.3f} ({phases})")
+    for name, (seconds, result) in frame_calls(count).items():
+        times = 1e3 * np.array(seconds)
+        phases = ", ".join(f"{phase} {1e3 * value:.3f}" for phase, value in result.seconds.items())
+        print(f"{name}: median {np.median(times):.3f} ms, best {times.min():.3f} ({phases})")
 
 
 def show_full(device: str, size: str, linear_solver: str) -> None:

@@ -30,6 +30,7 @@ LAYERS = (
     "colmap",
     "evaluate",
     "g2o",
+    "reproduce",
     "cli",
 )
 """A folder may import from those before it (docs/internals/architecture.md)."""

@@ -28,11 +28,11 @@ class NumpySolver:
     calls = 0
 
     def __init__(self, pattern: BlockPattern):
-        self._pattern = pattern
+        self.pattern = pattern
 
     def factorize(self, values, damping=None):
         """A from its blocks."""
-        pattern, matrix = self._pattern, np.zeros((self._pattern.dim,) * 2)
+        pattern, matrix = self.pattern, np.zeros((self.pattern.dim,) * 2)
         ends = pattern.offsets
         for col in range(pattern.num_blocks):
             for at in range(pattern.col_ptr[col], pattern.col_ptr[col + 1]):
@@ -42,13 +42,13 @@ class NumpySolver:
                 matrix[rows, cols] = block.reshape(pattern.dims[col], -1).T
                 matrix[cols, rows] = matrix[rows, cols].T
         matrix[np.diag_indices(pattern.dim)] += 0.0 if damping is None else damping
-        self._matrix = matrix
+        self.matrix = matrix
         return bool(np.linalg.eigvalsh(matrix)[0] > 0.0)
 
     def solve(self, b, out=None):
         """x."""
         NumpySolver.calls += 1
-        x = np.linalg.solve(self._matrix, b)
+        x = np.linalg.solve(self.matrix, b)
         if out is None:
             return x
         out[:] = x

@@ -1,10 +1,10 @@
-"""`graphopt optimize --distributed`: rank 0 reads, reports and writes, all ranks solve."""
+"""What `--distributed` needs, and what is refused without it."""
 
 from __future__ import annotations
 
 import argparse
 
-from graphopt.errors import GraphOptError, OptionError
+from graphopt.errors import OptionError
 
 
 def refuse(args: argparse.Namespace, has_distributed: bool = True) -> None:
@@ -26,23 +26,3 @@ def refuse(args: argparse.Namespace, has_distributed: bool = True) -> None:
             f"{size} ranks were started, and without --distributed each would do all the work and write the "
             f"same file. {'Add --distributed, or leave' if has_distributed else 'Leave'} out mpirun."
         )
-
-
-def run(args: argparse.Namespace) -> int:
-    """What each rank does; its exit status."""
-    from graphopt.cli import optimize
-    from graphopt.distributed.communicator import is_agreed, together
-    from graphopt.distributed.mpi import MpiCommunicator, world
-
-    comm = world()
-    ranks = MpiCommunicator.of(comm)
-    leads = ranks.rank == 0
-    try:
-        given = together(ranks, lambda: optimize.read(args) if leads else None)
-        if given is not None:
-            return optimize.report(args, given, comm)
-        return 0 if optimize.solve(None, args, comm).is_usable else 1
-    except GraphOptError as error:
-        if leads or not is_agreed(error):
-            raise
-        return 2  # rank 0 says it

@@ -15,6 +15,8 @@ KINDS = {
     "manhattan": "2D random walk along the streets of a city",
     "grid": "3D poses on a cubic grid",
     "ba": "bundle adjustment: cameras around a scene of points",
+    "published": "bundle adjustment with the size of a published problem",
+    "street": "bundle adjustment of any size: cameras along a street",
 }
 """Functions of `graphopt.evaluate.datasets`."""
 _SIGMA = {"type": non_negative_float, "metavar": "SIGMA"}
@@ -45,7 +47,9 @@ def add_arguments(parser: Parser) -> None:
 
 
 def _module(kind: str) -> str:
-    return "bundle_adjustment" if kind == "ba" else "pose_graphs"
+    return {"ba": "bundle_adjustment", "published": "published_sizes", "street": "published_sizes"}.get(
+        kind, "pose_graphs"
+    )
 
 
 def run(args: argparse.Namespace) -> int:

@@ -18,7 +18,7 @@ from graphopt.cli import arguments, distributed, output, vib
 from graphopt.cli.declared import add_options, declared
 from graphopt.cli.interrupt import StopOnInterrupt
 from graphopt.cli.parsers import EPILOG, Parser, number, positive_float, positive_int, whole_number
-from graphopt.errors import OptionError
+from graphopt.errors import GraphOptError, OptionError
 from graphopt.option_names import INITIALIZATIONS, PARTITIONS, RANKS, ROBUST, ROBUST_KERNELS, TRANSPORTS
 from graphopt.suggestions import did_you_mean
 
@@ -158,9 +158,28 @@ def run(args: argparse.Namespace) -> int:
     if args.problem is not None:
         raise OptionError(f"--problem {args.problem} is for .vib files; {args.input} is none.")
     if args.distributed:
-        return distributed.run(args)
+        return _run_on_ranks(args)
     distributed.refuse(args)
     return report(args, read(args))
+
+
+def _run_on_ranks(args: argparse.Namespace) -> int:
+    """`--distributed`: rank 0 reads, reports and writes, all ranks solve; the exit status."""
+    from graphopt.distributed.communicator import is_agreed, together
+    from graphopt.distributed.mpi import MpiCommunicator, world
+
+    comm = world()
+    ranks = MpiCommunicator.of(comm)
+    leads = ranks.rank == 0
+    try:
+        given = together(ranks, lambda: read(args) if leads else None)
+        if given is not None:
+            return report(args, given, comm)
+        return 0 if solve(None, args, comm).is_usable else 1
+    except GraphOptError as error:
+        if leads or not is_agreed(error):
+            raise
+        return 2  # rank 0 says it
 
 
 @dataclass(eq=False)

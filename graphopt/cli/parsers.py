@@ -27,6 +27,7 @@ COMMANDS = {
     "g2o": "the g2o program: its flags, messages and files",
     "slam": "a SLAM over a folder, a bag, a video or a webcam",
     "eval": "measure on data sets, beside other solvers, and write a report",
+    "reproduce": "measure published numbers again, and say which of them hold",
     "datasets": "public data sets: list, describe, download",
     "view": "an interactive 3-D page of a graph or a result",
     "compare": "mark the differences of two results",

@@ -4,18 +4,8 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Sequence
-from typing import Protocol
 
 from graphopt.codegen.bytecode import Instruction
-
-
-class HasSources(Protocol):
-    """Something that reads values."""
-
-    @property
-    def sources(self) -> tuple[int, ...]:
-        """Ids of the values."""
-        ...
 
 
 def max_live(instructions: list[Instruction], outputs: Sequence[int], constants: set[int]) -> int:
@@ -30,10 +20,3 @@ def max_live(instructions: list[Instruction], outputs: Sequence[int], constants:
         peak = max(peak, live)
         live -= dies[k]
     return peak
-
-
-def count_uses(instructions: Sequence[HasSources], outputs: Sequence[int]) -> Counter[int]:
-    """How often each value is read; an output once more, at the end."""
-    uses = Counter([s for i in instructions for s in i.sources])
-    uses.update(outputs)
-    return uses

@@ -61,6 +61,42 @@ def compile_curvature(edge_type: EdgeType, information: str, kernel: int) -> Cur
 
 
 @per_type_cache
+def compile_constraint(edge_type: EdgeType) -> Program:
+    """Curvature of an edge's numbers c, between working forms, weighted by multipliers y.
+
+    Inputs: those of the edge, then y (residual_dim). Outputs: c, per vertex the Jacobian row by row, and the
+    upper triangle of sum_k y_k d2 c_k by pairs, as `curvature` has it; of c(x oplus delta) at delta = 0.
+    """
+    with workspace():
+        edge = trace_edge(replace(edge_type, jacobian=None, made_by=None))
+        multipliers = as_exprs(variables("multiplier", len(edge.residual)))
+
+        def outputs() -> list[Expr]:
+            slopes = [x for block in edge.jacobians() for x in block.ravel()]
+            return [*edge.residual, *slopes, *_bent(edge, multipliers)]
+
+        inputs = [*edge.inputs, *multipliers]
+        return cached(f"{edge_type.name}.constraint", inputs, Definition(edge.definition()), outputs)
+
+
+def _bent(edge: TracedEdge, multipliers: list[Expr]) -> list[Expr]:
+    """sum_k y_k d2 c_k by pairs, along what oplus does."""
+    moved: dict[Expr, Expr] = {}
+    deltas = []
+    for number, vertex in enumerate(edge.moved):
+        delta = as_exprs(variables(f"delta{number}_", len(vertex.delta)))
+        there = substitute(vertex.moved, dict(zip(as_exprs(vertex.delta), delta, strict=True)))
+        moved.update(zip(as_exprs(vertex.storage), there, strict=True))
+        deltas.append(delta)
+    weighted = dot(multipliers, substitute(edge.residual, moved))
+    seeds = [{x: const(1.0)} for delta in deltas for x in delta]
+    columns = [row[0] for row in zip(*jacobian([weighted], seeds), strict=True)]
+    bent = jacobian(columns, seeds)
+    zero = {x: const(0.0) for delta in deltas for x in delta}
+    return substitute([bent[i][j] for i, j in _pairs([len(delta) for delta in deltas])], zero)
+
+
+@per_type_cache
 def compile_adjoint(edge_type: EdgeType, kernel: int, wanted: tuple[str, ...]) -> Program:
     """Derivatives of phi by the `wanted` of `ADJOINT_INPUTS`, one after the other, of one edge.
 
@@ -161,25 +197,13 @@ class _Objective:
         twice_slope = make("mul", const(2.0), self.slope)
         matrix = [[make("mul", self.weight, x) for x in row] for row in self._information.matrix]
         products = [[dot(row, column) for row in matrix] for column in columns]
-        pairs = self._pairs()
+        pairs = _pairs([len(of_vertex) for of_vertex in self._seeds])
         second = substitute([bent[i][j] for i, j in pairs], dict(zip(pull, weighted, strict=True)))
         outputs = [self.rho]
         for (i, j), bend in zip(pairs, second, strict=True):
             along = make("mul", make("mul", twice_slope, gradient[i]), gradient[j])
             outputs.append(make("add", make("add", dot(columns[i], products[j]), bend), along))
         return [*outputs, *(make("neg", make("mul", self.weight, x)) for x in gradient)]
-
-    def _pairs(self) -> list[tuple[int, int]]:
-        """(row, column) of the Hessian in the order of linearize's outputs."""
-        dims = [len(of_vertex) for of_vertex in self._seeds]
-        first = [sum(dims[:k]) for k in range(len(dims) + 1)]
-        return [
-            (first[a] + i, first[b] + j)
-            for a in range(len(dims))
-            for b in range(a, len(dims))
-            for j in range(dims[b])
-            for i in range(j + 1 if a == b else dims[a])
-        ]
 
     def adjoint_inputs(self) -> list[Expr]:
         """See `compile_adjoint`."""
@@ -214,6 +238,18 @@ class _Objective:
         return [x for x in edge.inputs if str(x.value).startswith(names[kind])]
 
 
+def _pairs(dims: list[int]) -> list[tuple[int, int]]:
+    """(row, column) of the Hessian in the order of linearize's outputs; dims: of the vertices."""
+    first = [sum(dims[:k]) for k in range(len(dims) + 1)]
+    return [
+        (first[a] + i, first[b] + j)
+        for a in range(len(dims))
+        for b in range(a, len(dims))
+        for j in range(dims[b])
+        for i in range(j + 1 if a == b else dims[a])
+    ]
+
+
 def _columns(rows: list[list[Expr]]) -> list[list[Expr]]:
     return [list(column) for column in zip(*rows, strict=True)]
 
@@ -222,6 +258,7 @@ __all__: list[Any] = [
     "ADJOINT_INPUTS",
     "CurvatureKernels",
     "compile_adjoint",
+    "compile_constraint",
     "compile_curvature",
     "compile_pullback",
 ]

@@ -16,6 +16,7 @@ take their images, points and track elements with them; the points' errors are c
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import Any
 
 import numpy as np
@@ -42,7 +43,7 @@ from graphopt.errors import FormatError
 from graphopt.geometry import SE3
 from graphopt.geometry.cameras import CAMERA_MODELS
 from graphopt.graph import EdgeSet, Graph
-from graphopt.graph.columns import Columns
+from graphopt.graph.edge_columns import Slot, edge_set_of
 from graphopt.graph.residuals import errors
 from graphopt.graph.validate import check_finite as check_finite_numbers
 from graphopt.io import extra_types
@@ -91,32 +92,33 @@ def graph_of(
     ids = first_point + np.arange(len(points.ids))
     graph.add_vertices(extra_types.POINT_TAG, ids, points.xyz, marginalized=True, order=ids)
     image_row, point_row, pixel = model.observations()
-    element = np.arange(len(image_row)) if chosen is None else chosen
     if chosen is not None:
         image_row, point_row, pixel = image_row[chosen], point_row[chosen], pixel[chosen]
     camera_rows = _camera_rows(model)
     if len(places.offsets):
         _add_sensors(graph, report, places.offsets, refine_sensors, num_vertices, model)
-    every = np.empty((len(image_row), 3), np.int64)
-    np.take(places.owner, image_row, out=every[:, 0])
-    np.add(point_row, first_point, out=every[:, 1])
-    np.take(num_images + camera_rows, image_row, out=every[:, 2])
     for name in sorted(types):
         with_model = np.array([camera.model == name for camera in model.cameras])
         report.vertices[types[name].camera.tag] = int(with_model.sum())
         for edge_type, on_rig in ((types[name].edge, False), (types[name].rig_edge, True)):
             of_images = ((places.offset >= 0) == on_rig) & with_model[camera_rows]
-            mine: Any = slice(None) if of_images.all() else np.flatnonzero(of_images[image_row])
-            ends = every[mine]
-            if on_rig and not len(ends):
+            mine = None if of_images.all() else np.flatnonzero(of_images[image_row])
+            seen = [each if mine is None else each[mine] for each in (image_row, point_row, pixel)]
+            if on_rig and not len(seen[0]):
                 continue
-            parameters = places.offset[image_row[mine], None] if on_rig else None
-            if parameters is not None and refine_sensors:
-                ends = np.concatenate([ends, num_vertices + parameters], axis=1)
-                edge_type, parameters = extra_types.free_rig_edge(name, refined, hides), None
-            order = num_vertices + element[mine]
-            _add_observations(graph, edge_type, ends, pixel[mine], parameters, order)
-            report.edges[edge_type.tag] = len(ends)
+            slots = [
+                (places.owner, seen[0]), ((first_point, len(points.ids)), seen[1]),
+                (num_images + camera_rows, seen[0]),
+            ]  # fmt: skip
+            parameters = None
+            if on_rig and refine_sensors:
+                slots.append((num_vertices + places.offset, seen[0]))
+                edge_type = extra_types.free_rig_edge(name, refined, hides)
+            elif on_rig:
+                parameters = places.offset[seen[0], None]
+            order = _elements(len(image_row), chosen, mine, num_vertices)
+            _add_observations(graph, edge_type, order, slots, seen[2], parameters)
+            report.edges[edge_type.tag] = len(seen[0])
     report.vertices.update({extra_types.POSE_TAG: len(owners), extra_types.POINT_TAG: len(points.ids)})
     graph.attachments[ATTACHMENT] = model
     return graph
@@ -141,30 +143,28 @@ def _add_sensors(
         report.parameters[OFFSET_TAG] = len(offsets)
 
 
+def _elements(
+    count: int, chosen: np.ndarray | None, mine: np.ndarray | None, num_vertices: int
+) -> np.ndarray:
+    """Sequence numbers of the `mine` of the `chosen` of all track elements."""
+    if chosen is None:
+        return np.arange(num_vertices, num_vertices + count) if mine is None else num_vertices + mine
+    return num_vertices + (chosen if mine is None else chosen[mine])
+
+
 def _add_observations(
     graph: Graph,
     edge_type: EdgeType,
-    ends: np.ndarray,
+    order: np.ndarray,
+    slots: Sequence[Slot],
     pixel: np.ndarray,
     parameters: np.ndarray | None,
-    order: np.ndarray,
 ) -> None:
     """The edges of a type, whose vertices are in the graph."""
-    count, dim = len(ends), edge_type.residual_dim
-    check_finite_numbers(pixel, 1, f"{edge_type.tag} measurement", ends)
-    information = np.empty((count, dim, dim))
-    information[:] = np.eye(dim)
-    columns = {
-        "sequence": order,
-        "vertices": ends,
-        "measurement": np.array(pixel, np.float64),
-        "information": information,
-        "kernel": np.zeros(count, np.int32),
-        "kernel_width": np.ones(count),
-        "level": np.zeros(count, np.int32),
-        "parameters": np.empty((count, 0), np.int64) if parameters is None else parameters,
-    }
-    graph.adopt(EdgeSet(edge_type, Columns.holding(columns)))
+    columns = {} if parameters is None else {"parameters": parameters}
+    edges = edge_set_of(edge_type, order, slots, measurement=pixel, **columns)
+    check_finite_numbers(pixel, 1, f"{edge_type.tag} measurement", edges.look("vertices"))
+    graph.adopt(edges)
 
 
 def _add_cameras(graph: Graph, model: ColmapModel, name: str, camera_type: Any, is_fixed: bool) -> None:

@@ -14,7 +14,7 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from graphopt._native import read_keypoints, read_nodes, write_nodes
+from graphopt._native import read_nodes, write_nodes
 from graphopt.colmap.model import (
     NO_POINT,
     ColmapCamera,
@@ -23,6 +23,7 @@ from graphopt.colmap.model import (
     ColmapPoints,
 )
 from graphopt.colmap.rigs import CAMERA, SENSOR_TYPES, ColmapFrames, ColmapRig, ColmapSensor
+from graphopt.cpu_kernels import kernels
 from graphopt.errors import FormatError, OptionError
 from graphopt.graph import Graph
 from graphopt.io.extra_types import SENSOR_TAG
@@ -209,18 +210,29 @@ def _observations(
     lists = [image.points2D for image in images]
     counts = np.array([len(each) for each in lists], np.int64)
     if where is not None:
-        addresses = [_address(each[0].xy) if len(each) else 0 for each in lists]
-        start, pixel, named, number = read_keypoints(
-            np.array(addresses, np.int64), counts, where.stride, where.point_id
-        )
-        image_row = np.repeat(np.arange(len(images)), np.diff(start))
-    else:
-        rows = list(_one_by_one(lists))
-        image_row = np.array([row[0] for row in rows], np.int64)
-        number = np.array([row[1] for row in rows], np.int64)
-        named = np.array([row[2] for row in rows], np.int64)
-        pixel = np.array([row[3] for row in rows], float).reshape(-1, 2)
+        addresses = np.array([_address(each[0].xy) if len(each) else 0 for each in lists], np.int64)
+        table = _table(ids)
+        found = kernels.read_keypoints(addresses, counts, where.stride, where.point_id, table)
+        image_row, point_row, pixel, number, lost = found
+        if lost != NO_POINT:
+            raise FormatError(_LOST.format(lost))
+        return image_row, _rows_of(ids, point_row) if table is None else point_row, pixel, number
+    rows = list(_one_by_one(lists))
+    image_row = np.array([row[0] for row in rows], np.int64)
+    number = np.array([row[1] for row in rows], np.int64)
+    named = np.array([row[2] for row in rows], np.int64)
+    pixel = np.array([row[3] for row in rows], float).reshape(-1, 2)
     return image_row, _rows_of(ids, named), pixel, number
+
+
+def _table(ids: np.ndarray) -> np.ndarray | None:
+    """Row of each id, NO_POINT for those that are missing; None where ids are few and large."""
+    last = int(ids[-1]) if len(ids) else NO_POINT
+    if last >= _DENSE * len(ids) + 1_000_000:
+        return None
+    table = np.full(last + 1, NO_POINT, np.int64)
+    table[ids] = np.arange(len(ids))
+    return table
 
 
 def _one_by_one(lists: list[Any]) -> Iterator[tuple[int, int, int, np.ndarray]]:
@@ -232,17 +244,8 @@ def _one_by_one(lists: list[Any]) -> Iterator[tuple[int, int, int, np.ndarray]]:
 
 def _rows_of(ids: np.ndarray, named: np.ndarray) -> np.ndarray:
     """Rows of ascending ids; FormatError for one that is missing."""
-    last = int(ids[-1]) if len(ids) else NO_POINT
-    if len(named) and (last < 0 or int(named.max()) > last or int(named.min()) < 0):
-        raise FormatError(_LOST.format(int(named.max())))
-    if last < _DENSE * len(ids) + 1_000_000:
-        table = np.full(last + 1, NO_POINT, np.int64)
-        table[ids] = np.arange(len(ids))
-        rows = table[named]
-        is_missing = rows < 0
-    else:
-        rows = np.searchsorted(ids, named)
-        is_missing = ids[rows] != named
+    rows = np.minimum(np.searchsorted(ids, named), max(len(ids) - 1, 0))
+    is_missing = ids[rows] != named if len(ids) else np.ones(len(named), bool)
     if is_missing.any():
         raise FormatError(_LOST.format(int(named[is_missing.argmax()])))
     return rows

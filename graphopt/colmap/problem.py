@@ -125,7 +125,9 @@ def problem_of(
     config = everything(model, options) if config is None else _with_constants(model, options, config)
     _check(model, config)
     image_row, point_row, _ = model.observations()
-    is_inside, is_outside = _observations(model, options, config)
+    lengths = model.track_lengths()
+    is_inside, is_outside = _observations(model, options, config, lengths)
+    takes_all = bool(is_inside.all())
     places = places_of(model, _NAME)
     graph = graph_of(
         model,
@@ -134,14 +136,18 @@ def problem_of(
         options.refined,
         options.refine_sensor_from_rig and len(places.offsets) > 0,
         hides=True,
-        chosen=None if is_inside.all() else np.flatnonzero(is_inside),
+        chosen=None if takes_all else np.flatnonzero(is_inside),
     )
     problem = Problem(model, graph, places, np.unique(places.owner))
-    taking_part = np.flatnonzero(np.bincount(image_row[is_inside], minlength=len(model.images.ids)))
+    seen_by = image_row if takes_all else image_row[is_inside]
+    taking_part = np.flatnonzero(np.bincount(seen_by, minlength=len(model.images.ids)))
     _fix_cameras(problem, config, taking_part)
     _fix_frames(problem, options, config, taking_part)
     _fix_sensors(problem, options, config, taking_part)
-    _fix_points(problem, options, config, is_inside | is_outside, point_row)
+    count = lengths
+    if not takes_all:
+        count = np.bincount(point_row[is_inside | is_outside], minlength=len(lengths))
+    _fix_points(problem, options, config, lengths, count)
     if is_outside.any():
         _add_outside(problem, options, np.flatnonzero(is_outside))
     kernel = LOSSES[options.loss_function_type]
@@ -180,11 +186,13 @@ def _check(model: ColmapModel, config: Config) -> None:
             raise OptionError(f"the config names {what} {missing.min()}, but the model has no such {what}.")
 
 
-def _observations(model: ColmapModel, options: Options, config: Config) -> tuple[np.ndarray, np.ndarray]:
+def _observations(
+    model: ColmapModel, options: Options, config: Config, lengths: np.ndarray
+) -> tuple[np.ndarray, np.ndarray]:
     """Which observations (m,) bool are of images that take part, and which are only for their points."""
     image_row, point_row, _ = model.observations()
     ids = model.points.ids
-    point_counts = model.track_lengths() >= max(options.min_track_length, 0)
+    point_counts = lengths >= max(options.min_track_length, 0)
     if config.ignored_points:
         point_counts &= ~_chosen(ids, config.ignored_points)
     image_counts = _chosen(model.images.ids, config.images)
@@ -248,11 +256,10 @@ def _fix_sensors(problem: Problem, options: Options, config: Config, taking_part
 
 
 def _fix_points(
-    problem: Problem, options: Options, config: Config, takes_part: np.ndarray, point_row: np.ndarray
+    problem: Problem, options: Options, config: Config, lengths: np.ndarray, count: np.ndarray
 ) -> None:
+    """Points of which observations are missing stay; lengths of tracks, and count of what takes part."""
     points, model = problem.graph.vertex_set(POINT_TAG), problem.model
-    lengths = model.track_lengths()
-    count = lengths if takes_part.all() else np.bincount(point_row[takes_part], minlength=len(lengths))
     points.fixed[:] = (lengths > count) | (count == 0) | (not options.refine_points3D)
     if config.constant_points:
         points.fixed[_chosen(model.points.ids, config.constant_points)] = True

@@ -93,9 +93,8 @@ class CudaArray:
     def _order(self, stream: int) -> None:
         if stream == -1:
             self._lease.streams.add(0)  # on which one it is used is not known
-        elif (
-            stream != LEGACY_STREAM or stream not in self._lease.streams
-        ):  # others may be new, of an old handle
+        elif stream != LEGACY_STREAM or stream not in self._lease.streams:
+            # others wait each time: a new stream may have the handle of one that is gone
             self._lease.streams.add(stream)
             self._side.wait_on_stream(self._value, stream)
 

@@ -83,11 +83,6 @@ def _cached(
     return spirv
 
 
-def headers_hash() -> bytes:
-    """Hash of the files that generated kernels include, and of the compiler's version."""
-    return hashlib.sha256(_headers()[1] + pyglslang.compiler_version().encode()).digest()
-
-
 def _headers() -> tuple[Path, bytes]:
     """Folder of the included files, in a checkout or installed, and all of their text."""
     include = next((path for path in (SHADERS / "include", INCLUDE) if path.is_dir()), None)

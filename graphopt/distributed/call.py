@@ -15,7 +15,7 @@ from numbers import Integral
 
 import numpy as np
 
-from graphopt.distributed import session
+import graphopt.distributed.session as session
 from graphopt.distributed.checkpoint import check_path, read_checkpoint
 from graphopt.distributed.communicator import (
     Communicator,

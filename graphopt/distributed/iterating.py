@@ -1,72 +1,13 @@
-"""What a rank does for the conjugate gradients of `pcg`, between one message to the others and the next.
-
-    reduce       eliminate with a damping          -> parts of b_s and of the diagonal blocks of S
-    start        r, J = inv(blocks); s = J r       -> S_r s of shared rows, and the parts of r's and s'w
-    advance      w = A s; d, q, x, r; s = J r      -> the same
-    solution     x of the shared rows that this rank speaks for: the copies of all get these bits
-    substitute   the landmarks' part of the step
-
-The rank that speaks for a row has b and the damping of all ranks there, the others 0.
-
-A message has the shared rows (`interface`), then `TAIL` numbers: r's and s'w, each a sum and what float32 has
-lost of it, and how many ranks met a block that is not definite. Vectors are those of the rank's own kept
-vertices: rows that several ranks have hold the same numbers on all of them. Here on the CPU, with numpy;
-`resident` does it on a device.
-"""
+"""A rank's side of conjugate gradients (`protocol.Iterating`) with numpy; `resident` does it on a device."""
 
 from __future__ import annotations
-
-from typing import TYPE_CHECKING, Protocol
 
 import numpy as np
 
 from graphopt.distributed.interface import Interface
+from graphopt.distributed.protocol import TAIL, HostPart
 from graphopt.linear.vectors import dot
 from graphopt.solver.trial import Damping, Trial
-
-if TYPE_CHECKING:
-    from graphopt.distributed.part import HostPart
-
-TAIL = 5
-
-
-class Iterating(Protocol):
-    """See the module's header. Messages are float64."""
-
-    def linearized(self, b: np.ndarray, diagonal: np.ndarray) -> None:
-        """Take b and diag(H) of all ranks, in the rank's own kept rows (kept_dim,)."""
-        ...
-
-    def largest_own(self) -> tuple[float, float]:
-        """Largest absolute entries of H's diagonal and of b among the rank's eliminated vertices."""
-        ...
-
-    def reduce(self, damping: Damping | np.ndarray, kept: np.ndarray) -> np.ndarray:
-        """Eliminate; (shared rows + shared numbers of blocks + 1,), the last one: 1 where that failed.
-
-        damping: of the rank's eliminated vertices, a rule or (own_dim,). kept: (kept_dim,) of the others.
-        """
-        ...
-
-    def start(self, total: np.ndarray) -> np.ndarray:
-        """Take the sum of what `reduce` gave."""
-        ...
-
-    def advance(self, total: np.ndarray, alpha: float, beta: float) -> np.ndarray:
-        """Take the sum of the last message."""
-        ...
-
-    def solution(self) -> np.ndarray:
-        """(shared rows,)."""
-        ...
-
-    def substitute(self, total: np.ndarray) -> None:
-        """Take the sum of what `solution` gave; the whole step is in `part.solver.dx` then."""
-        ...
-
-    def substitute_and_move(self, total: np.ndarray) -> Trial:
-        """The same, then push, update and chi2; `gain` is this rank's part of it."""
-        ...
 
 
 class BlockInverses:

@@ -19,7 +19,7 @@ from typing import Any, Protocol
 import numpy as np
 
 from graphopt.distributed.interface import Places
-from graphopt.distributed.iterating import TAIL
+from graphopt.distributed.protocol import TAIL
 from graphopt.vulkan.data.array import DeviceArray
 from graphopt.vulkan.program import Context, Launch, Program
 

@@ -16,7 +16,7 @@ from dataclasses import replace
 from functools import partial
 from typing import TYPE_CHECKING, Any
 
-from graphopt.distributed import session
+import graphopt.distributed.session as session
 from graphopt.distributed.call import optimize_rank, solve, told, worth_of_threads
 from graphopt.distributed.communicator import (
     ThreadCommunicator,

@@ -12,72 +12,19 @@ from __future__ import annotations
 
 from dataclasses import replace
 from functools import cached_property
-from typing import Any, Protocol
+from typing import Any
 
 import numpy as np
 
 from graphopt.distributed.interface import Interface
-from graphopt.distributed.iterating import HostIterating, Iterating
+from graphopt.distributed.iterating import HostIterating
+from graphopt.distributed.protocol import Iterating, Part
 from graphopt.distributed.scattering import Share
 from graphopt.graph.residuals import robust_chi2
 from graphopt.linear import SchurComplement
 from graphopt.linear.options import SolverOptions
 from graphopt.problem.structure import Structure
 from graphopt.solver.create import create_block_solver
-
-
-class Part(Protocol):
-    """What a rank contributes."""
-
-    kept_blocks: np.ndarray
-    """(k,) int64, ascending: the kept vertices that the rank has, among those of all."""
-    kept_scalars: np.ndarray
-    """(kept_dim,) int64: their scalars, among those of all."""
-    own_dim: int
-    """Scalars of the rank's eliminated vertices."""
-    structure: Structure | None
-    """Of the rank's own edges; None without any."""
-    solver: Any
-    """A `BlockSolver` that has the rank's estimates and moves them; None for a rank without edges."""
-
-    def linearize(self) -> tuple[float, np.ndarray, np.ndarray]:
-        """chi2_r, and b_r and diag(H_r) of the kept vertices, each (kept_dim,)."""
-        ...
-
-    def iterating(self, shared: Interface, dims: np.ndarray, of_h: bool) -> Iterating:
-        """Its side of the conjugate gradients. dims: of its kept blocks. of_h: block-Jacobi of H_pp."""
-        ...
-
-    def in_double(self) -> Part | None:
-        """The same edges and estimates in float64; itself, where it computes so; None: it cannot."""
-        ...
-
-
-class HostPart(Part, Protocol):
-    """A part whose eliminated vertices the CPU eliminates."""
-
-    b: np.ndarray
-    """(kept_dim + own_dim,) what `reduce` takes: b_r after `linearize`, the kept part may be changed."""
-
-    def reduce(self, damping: np.ndarray) -> bool:
-        """Eliminate with this damping (kept_dim + own_dim,); False: a block is not positive definite."""
-        ...
-
-    def reduced_b(self) -> np.ndarray:
-        """(kept_dim,) after `reduce`."""
-        ...
-
-    def product(self, x: np.ndarray) -> np.ndarray:
-        """S_r x (kept_dim,)."""
-        ...
-
-    def diagonal_blocks(self, of_h: bool = False) -> np.ndarray:
-        """The diagonal blocks of S_r, or of H_pp,r, without damping, column-major, one after the other."""
-        ...
-
-    def back_substitute(self, x_kept: np.ndarray) -> np.ndarray:
-        """(kept_dim + own_dim,) the step, from that of the kept vertices."""
-        ...
 
 
 def scalars_of(blocks: np.ndarray, dims: np.ndarray) -> np.ndarray:

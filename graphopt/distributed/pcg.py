@@ -21,7 +21,7 @@ import numpy as np
 
 from graphopt.cpu_kernels import kernels
 from graphopt.distributed.communicator import Communicator, ThreadCommunicator
-from graphopt.distributed.iterating import TAIL, Iterating
+from graphopt.distributed.protocol import TAIL, Iterating
 
 
 @dataclass(frozen=True)

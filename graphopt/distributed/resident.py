@@ -24,7 +24,6 @@ import numpy as np
 
 from graphopt.device.listing import native_module
 from graphopt.distributed.interface import Interface, Places
-from graphopt.distributed.iterating import TAIL, Iterating
 from graphopt.distributed.messages import (
     DeviceMessage,
     DeviceSum,
@@ -37,6 +36,7 @@ from graphopt.distributed.messages import (
 )
 from graphopt.distributed.part import RankPart, diagonal_places
 from graphopt.distributed.pcg import Submissions
+from graphopt.distributed.protocol import TAIL, Iterating
 from graphopt.distributed.scattering import Share
 from graphopt.linear.options import SolverOptions
 from graphopt.problem.structure import Structure

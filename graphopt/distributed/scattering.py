@@ -18,6 +18,7 @@ from graphopt.distributed.partition import Incidence, Partition, partition
 from graphopt.errors import DeviceError
 from graphopt.graph import EdgeSet, Graph, Selection, VertexSet
 from graphopt.graph.columns import Columns
+from graphopt.graph.edge_columns import edge_set_of
 from graphopt.graph.selection import EdgeSelection
 from graphopt.problem.structure import eliminated_vertices
 
@@ -203,5 +204,4 @@ def _incidence(selection: Selection, numbers: _Numbers) -> Incidence:
 def _edges(edges: EdgeSelection, some: np.ndarray) -> EdgeSet:
     rows, given = gathered(edges.rows, some), edges.edge_set._columns
     columns = {name: gathered(given[name], rows) for name in _EDGE_COLUMNS}
-    columns["level"] = np.zeros(len(rows), np.int32)
-    return EdgeSet(edges.edge_set.type, Columns.holding(columns))
+    return edge_set_of(edges.edge_set.type, **columns)

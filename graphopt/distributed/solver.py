@@ -21,8 +21,9 @@ import numpy as np
 from graphopt.cpu_kernels import kernels
 from graphopt.distributed.communicator import Communicator, RankError, agreed, together
 from graphopt.distributed.interface import interface
-from graphopt.distributed.part import NoPart, Part, SolverPart
+from graphopt.distributed.part import NoPart, SolverPart
 from graphopt.distributed.pcg import StopRule, iterate, iterate_natively, iterates_natively
+from graphopt.distributed.protocol import Part
 from graphopt.distributed.scattering import Share
 from graphopt.distributed.transport import connect
 from graphopt.distributed.vectors import RankVector, rank_vector

@@ -5,6 +5,8 @@ from __future__ import annotations
 import importlib.metadata
 import os
 import platform
+import subprocess
+from pathlib import Path
 from typing import Any
 
 PACKAGES = ("numpy", "scipy", "pycolmap", "pyceres", "gtsam", "g2opy", "opencv-python-headless")
@@ -71,6 +73,20 @@ def _memory() -> int | None:
         return os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES")
     except (AttributeError, ValueError, OSError):
         return None
+
+
+def commit() -> str:
+    """The commit of the source tree that runs, or the version of what is installed."""
+    import graphopt
+
+    root = Path(__file__).resolve().parents[2]
+    if (root / "pyproject.toml").is_file():
+        command = ["git", "-C", str(root), "describe", "--always", "--dirty", "--exclude=*"]
+        try:
+            return subprocess.run(command, capture_output=True, text=True, check=True).stdout.strip()
+        except (OSError, subprocess.CalledProcessError):
+            pass
+    return f"graphopt {graphopt.__version__}"
 
 
 def _version(name: str) -> str | None:

@@ -13,13 +13,16 @@ no edge with BAL's nine parameters, so it has no row here.
 from __future__ import annotations
 
 import time
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
 from graphopt.evaluate import optional
 from graphopt.evaluate.bal import errors, sizes
 from graphopt.evaluate.solve import chi2_before_and_after, timed_peer
+
+if TYPE_CHECKING:
+    from graphopt.graph import Graph
 
 PEERS = ("pyceres", "gtsam")
 _FLIP = np.diag([1.0, -1.0, -1.0])
@@ -30,10 +33,15 @@ def bal(name: str, path: str, peer: str, runs: int) -> dict[str, Any]:
     import graphopt
 
     graph = graphopt.read(path)
-    solve = {"pyceres": _ceres, "gtsam": _gtsam}[peer]
-    entry, (iterations, solved) = timed_peer(lambda: solve(graph), runs)
-    entry |= {"iterations": iterations, **chi2_before_and_after(graph, solved)}
+    entry = solve(graph, peer, runs)
     return {"problem": name, "solver": peer, **sizes(graph), **entry, **errors(graph, entry)}
+
+
+def solve(graph: Graph, peer: str, runs: int) -> dict[str, Any]:
+    """Seconds, iterations and chi2 of one peer on a graph of BAL's cameras and points, the median run."""
+    function = {"pyceres": _ceres, "gtsam": _gtsam}[peer]
+    entry, (iterations, solved) = timed_peer(lambda: function(graph), runs)
+    return entry | {"iterations": iterations, **chi2_before_and_after(graph, solved)}
 
 
 def _arrays(graph: Any) -> tuple[Any, Any, Any, np.ndarray, np.ndarray]:

@@ -59,16 +59,35 @@ def _sizes(graph: Any) -> dict[str, int]:
     return {"vertices": graph.num_vertices, "edges": graph.num_edges}
 
 
-def _g2opy(start: str, end: str) -> tuple[float, int]:
-    """Gauss-Newton of g2opy with Eigen's Cholesky, until chi2 stands still."""
+def g2opy_optimizer(start: str) -> Any:
+    """g2opy's Gauss-Newton with Eigen's Cholesky on a file; a vertex is fixed if the file fixes none."""
     g2o = optional.load("g2opy")
     optimizer = g2o.SparseOptimizer()
     optimizer.set_algorithm(g2o.OptimizationAlgorithmGaussNewton(g2o.BlockSolverX(g2o.LinearSolverEigenX())))
-    optimizer.add_post_iteration_action(g2o.SparseOptimizerTerminateAction())
     if not optimizer.load(start):
         raise OptionError("g2opy cannot read this graph.")
     if (gauge := optimizer.find_gauge()) is not None:
         gauge.set_fixed(True)
+    return optimizer
+
+
+def gtsam_factors(start: str) -> tuple[Any, Any]:
+    """GTSAM's factors and initial values of a file; a tight prior holds the first pose."""
+    gtsam = optional.load("gtsam")
+    is_3d = "VERTEX_SE3" in Path(start).read_text(encoding="utf-8")
+    factors, initial = gtsam.readG2o(start, is_3d)
+    first = min(initial.keys())
+    dim = 6 if is_3d else 3
+    prior = gtsam.PriorFactorPose3 if is_3d else gtsam.PriorFactorPose2
+    anchor = initial.atPose3(first) if is_3d else initial.atPose2(first)
+    factors.add(prior(first, anchor, gtsam.noiseModel.Isotropic.Sigma(dim, 1e-6)))
+    return factors, initial
+
+
+def _g2opy(start: str, end: str) -> tuple[float, int]:
+    """Gauss-Newton of g2opy, until chi2 stands still."""
+    optimizer = g2opy_optimizer(start)
+    optimizer.add_post_iteration_action(optional.load("g2opy").SparseOptimizerTerminateAction())
     began = time.perf_counter()
     optimizer.initialize_optimization()
     iterations = optimizer.optimize(_PEER_ITERATIONS)
@@ -80,13 +99,7 @@ def _g2opy(start: str, end: str) -> tuple[float, int]:
 def _gtsam(start: str, end: str) -> tuple[float, int]:
     """Levenberg-Marquardt of GTSAM with the METIS ordering and its own stop rules."""
     gtsam = optional.load("gtsam")
-    is_3d = "VERTEX_SE3" in Path(start).read_text(encoding="utf-8")
-    factors, initial = gtsam.readG2o(start, is_3d)
-    first = min(initial.keys())
-    dim = 6 if is_3d else 3
-    prior = gtsam.PriorFactorPose3 if is_3d else gtsam.PriorFactorPose2
-    anchor = initial.atPose3(first) if is_3d else initial.atPose2(first)
-    factors.add(prior(first, anchor, gtsam.noiseModel.Isotropic.Sigma(dim, 1e-6)))
+    factors, initial = gtsam_factors(start)
     began = time.perf_counter()
     parameters = gtsam.LevenbergMarquardtParams()
     parameters.setOrderingType("METIS")

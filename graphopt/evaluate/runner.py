@@ -10,8 +10,10 @@ import time
 import traceback
 from collections.abc import Iterable, Iterator, Sequence
 from concurrent.futures import Future, ProcessPoolExecutor, ThreadPoolExecutor, as_completed
+from concurrent.futures import TimeoutError as FutureTimeout
 from dataclasses import dataclass, field
 from multiprocessing import active_children, get_context
+from multiprocessing.process import BaseProcess
 from pathlib import Path
 from typing import Any, Protocol
 
@@ -130,13 +132,13 @@ def _entries(units: Sequence[Unit], jobs: int, watcher: Watcher) -> Iterator[tup
         for unit in units:
             watcher.begin(unit.key)
             is_alone = unit.measures_process and len(units) > 1
-            yield unit.key, _in_a_process(unit) if is_alone else unit.run()
+            yield unit.key, in_a_process(unit) if is_alone else unit.run()
         return
     with ThreadPoolExecutor(jobs, initializer=_block_interrupts) as pool:
         running: dict[Future, str] = {}
         for unit in units:
             watcher.begin(unit.key)
-            running[pool.submit(_in_a_process, unit)] = unit.key
+            running[pool.submit(in_a_process, unit)] = unit.key
         try:
             for future in as_completed(running):
                 yield running[future], future.result()
@@ -155,14 +157,34 @@ def _block_interrupts() -> None:
         signal.pthread_sigmask(signal.SIG_BLOCK, {signal.SIGINT})
 
 
-def _in_a_process(unit: Unit) -> dict[str, Any]:
-    """The entry of a unit, from a process that runs nothing else."""
-    with ProcessPoolExecutor(1, mp_context=get_context("spawn")) as pool:
-        return _entry_of(pool.submit(unit.run))
+def in_a_process(unit: Unit, limit: float | None = None) -> dict[str, Any]:
+    """The entry of a unit, from a process that runs nothing else; Ctrl-C ends it.
 
-
-def _entry_of(future: Future) -> dict[str, Any]:
+    limit: seconds after which the process is ended; the entry is an error then.
+    """
+    pool = ProcessPoolExecutor(1, mp_context=get_context("spawn"), initializer=_ignore_interrupts)
+    others = active_children()
     try:
-        return future.result()
+        return pool.submit(unit.run).result(limit)
+    except FutureTimeout:
+        _end(others)
+        return {"error": f"ended after {limit:g} s, which --limit allows"}
     except Exception as error:  # the process died
         return {"error": f"{type(error).__name__}: {error or 'the process ended before its result'}"}
+    except BaseException:
+        _end(others)
+        raise
+    finally:
+        pool.shutdown()
+
+
+def _end(others: list[BaseProcess]) -> None:
+    """End the processes that were started since there were these."""
+    for process in active_children():
+        if process not in others:
+            process.terminate()
+
+
+def _ignore_interrupts() -> None:
+    """The caller gets them, and ends this process."""
+    signal.signal(signal.SIGINT, signal.SIG_IGN)

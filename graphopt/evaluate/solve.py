@@ -72,7 +72,7 @@ def _one(graph: Graph, options: Mapping[str, Any]) -> tuple[dict[str, Any], Grap
     import graphopt
 
     graph = graph.copy()
-    clock = _Clock()
+    clock = Clock()
     several = "," in options.get("device", "auto")
     optimize = graphopt.distributed.optimize if several else graphopt.optimize
     summary = optimize(graph, callback=clock, **options)
@@ -96,16 +96,18 @@ def solver_options(graph: Graph, configuration: str, options: Mapping[str, Any])
     return {**options, "device": chosen.device, "linear_solver": chosen.linear_solver, "schur": "off"}
 
 
-class _Clock:
+class Clock:
     """A callback that writes down when which chi2 was reached."""
 
     looks_at_graph = False
 
     def __init__(self) -> None:
         self.points: list[tuple[float, float]] = []
+        """Seconds and chi2 after each iteration."""
         self.start = time.perf_counter()
 
     def __call__(self, done: Iteration) -> None:
+        """Write down the time."""
         self.points.append((time.perf_counter() - self.start, done.chi2))
 
 

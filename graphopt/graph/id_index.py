@@ -9,7 +9,8 @@ Two tables answer, each built when it is first needed and dropped when ids chang
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
+from functools import cached_property
 from typing import Protocol
 
 import numpy as np
@@ -95,59 +96,59 @@ class IdIndex:
 
 
 class _ArrayTable:
-    """Ids of all sets in one array, with their places, for vectorised look-up."""
+    """Ids of all sets with their places, for vectorised look-up."""
 
     def __init__(self, sets: Sequence[HasIds]):
-        counts = [len(one_set.ids) for one_set in sets]
-        ids = np.concatenate([one_set.ids for one_set in sets]) if sets else np.empty(0, np.int64)
-        self._set_number = np.repeat(np.arange(len(sets)), counts)
-        self._row = np.concatenate([np.arange(n) for n in counts]) if sets else np.empty(0, np.int64)
-        self._direct: np.ndarray | None = None
-        self._direct_rows: np.ndarray | None = None
-        if not len(ids):
-            self._sorted = ids
-            return
-        low, high = int(ids.min()), int(ids.max())
-        if high - low < _DENSE_SPAN * len(ids) + 1024:
-            self._low = low
-            self._direct = np.full(high - low + 1, -1, np.int64)
-            self._direct[ids - low] = np.arange(len(ids))
-        else:
-            self._order = np.argsort(ids, kind="stable")
-            self._sorted = ids[self._order]
+        self._ids = [one_set.ids for one_set in sets]
+        bounds = [(int(ids.min()), int(ids.max())) for ids in self._ids if len(ids)]
+        self._low = min((low for low, _ in bounds), default=0)
+        self._span = max((high for _, high in bounds), default=self._low - 1) - self._low + 1
+        num_ids = sum(map(len, self._ids))
+        self._is_dense = 0 < self._span <= _DENSE_SPAN * num_ids + 1024
 
     def find(self, ids: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
-        position = self._positions(ids)
-        known = position >= 0
-        if known.all():
-            return self._set_number[position], self._row[position]
-        if not len(self._row):
-            return np.full(ids.shape, -1), np.full(ids.shape, -1)
-        return np.where(known, self._set_number[position], -1), np.where(known, self._row[position], -1)
+        """As `IdIndex.find`."""
+        if self._is_dense:
+            inside = (ids >= self._low) & (ids < self._low + self._span)
+            at = np.where(inside, ids - self._low, 0)
+            places = [np.where(inside, table[at], -1) for table in (self._sets_by_id, self._rows_by_id)]
+        else:
+            known, sets, rows = self._sorted
+            if not len(known):
+                return np.full(ids.shape, -1), np.full(ids.shape, -1)
+            at = np.minimum(np.searchsorted(known, ids), len(known) - 1)
+            is_known = known[at] == ids
+            places = [np.where(is_known, table[at], -1) for table in (sets, rows)]
+        return places[0].astype(np.int64), places[1].astype(np.int64)
 
     def direct_rows(self) -> tuple[int, np.ndarray] | None:
         """Lowest id, and (span,) int32 row of each id from there on, -1 for none; None if ids are sparse."""
-        if self._direct is None:
-            return None
-        if self._direct_rows is None:
-            self._direct_rows = np.where(self._direct >= 0, self._row[self._direct], -1).astype(np.int32)
-        return self._low, self._direct_rows
+        return (self._low, self._rows_by_id) if self._is_dense else None
 
     def direct_sets(self) -> tuple[int, np.ndarray] | None:
         """As `direct_rows`, the number of the set of each id."""
-        if self._direct is None:
-            return None
-        numbers = np.where(self._direct >= 0, self._set_number[self._direct], -1)
-        return self._low, numbers.astype(np.int32)
+        return (self._low, self._sets_by_id) if self._is_dense else None
 
-    def _positions(self, ids: np.ndarray) -> np.ndarray:
-        """Index into all ids, -1 where unknown."""
-        if self._direct is not None:
-            inside = (ids >= self._low) & (ids <= self._low + (len(self._direct) - 1))
-            if inside.all():
-                return self._direct[ids - self._low]
-            return np.where(inside, self._direct[np.where(inside, ids - self._low, 0)], -1)
-        if not len(self._sorted):
-            return np.full(ids.shape, -1, np.int64)
-        place = np.minimum(np.searchsorted(self._sorted, ids), len(self._sorted) - 1)
-        return np.where(self._sorted[place] == ids, self._order[place], -1)
+    @cached_property
+    def _rows_by_id(self) -> np.ndarray:
+        return self._by_id([np.arange(len(ids), dtype=np.int32) for ids in self._ids])
+
+    @cached_property
+    def _sets_by_id(self) -> np.ndarray:
+        return self._by_id(range(len(self._ids)))
+
+    def _by_id(self, values: Iterable[int | np.ndarray]) -> np.ndarray:
+        """(span,) int32: value of each id, given for the ids of each set; -1 for no id."""
+        table = np.full(self._span, -1, np.int32)
+        for ids, value in zip(self._ids, values, strict=True):
+            table[ids - self._low] = value
+        return table
+
+    @cached_property
+    def _sorted(self) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
+        """All ids ascending, and the set and the row of each."""
+        ids = np.concatenate([np.empty(0, np.int64), *self._ids])
+        counts = [len(one) for one in self._ids]
+        rows = np.concatenate([np.empty(0, np.int64), *map(np.arange, counts)])
+        order = np.argsort(ids, kind="stable")
+        return ids[order], np.repeat(np.arange(len(counts)), counts)[order], rows[order]

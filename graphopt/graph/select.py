@@ -66,7 +66,8 @@ def _select(graph: GraphStore, level: int, vertices: Any, edges: Any, with_terms
     active = tuple(np.zeros(len(vertex_set), bool) for vertex_set in graph.vertex_sets)
     selected = []
     for edge_set in graph.edge_sets:
-        if edge_set.type.inequality or (edge_set.type.defines and not with_terms):
+        kind = edge_set.type
+        if (kind.inequality and not kind.is_external) or (kind.defines and not with_terms):
             continue
         if chosen is not None:
             rows = np.flatnonzero(chosen.get(id(edge_set), False))

@@ -30,7 +30,7 @@ import numpy as np
 
 from graphopt.cpu_kernels import kernels
 from graphopt.errors import OptionError, ShapeError
-from graphopt.linear import memory
+from graphopt.linear.memory import require
 from graphopt.linear.refined import SignedSystem
 from graphopt.linear.table import LinearSolver
 from graphopt.problem.pattern import BlockPattern
@@ -95,7 +95,7 @@ class SparseCholesky(_Solves, kernels.SparseCholesky):
             ordering = "amd"
         kernels.SparseCholesky.__init__(self, pattern, ordering, _is_signed(method))
         self._system = _system_of(pattern, method)
-        memory.require(self.required_bytes, f"The factor of {pattern.dim} rows")
+        require(self.required_bytes, f"The factor of {pattern.dim} rows")
 
 
 class DenseCholesky(_Solves, kernels.DenseCholesky):
@@ -105,7 +105,7 @@ class DenseCholesky(_Solves, kernels.DenseCholesky):
         """Nothing is analysed; memory is taken at the first `factorize`."""
         kernels.DenseCholesky.__init__(self, pattern, _is_signed(method))
         self._system = _system_of(pattern, method)
-        memory.require(4 * pattern.dim * (pattern.dim + 8), f"The dense factor of {pattern.dim} rows")
+        require(4 * pattern.dim * (pattern.dim + 8), f"The dense factor of {pattern.dim} rows")
 
 
 def _system_of(pattern: BlockPattern, method: str) -> SignedSystem | None:

@@ -16,7 +16,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any, Protocol
+from typing import Any, Protocol
 
 import numpy as np
 
@@ -24,9 +24,6 @@ from graphopt import option_names
 from graphopt.errors import OptionError, PluginError
 from graphopt.plugins import Table
 from graphopt.problem.pattern import BlockPattern
-
-if TYPE_CHECKING:
-    from graphopt.linear.options import SolverOptions
 
 
 class DirectSolver(Protocol):
@@ -47,14 +44,14 @@ class LinearSolver:
 
     make: Callable[[BlockPattern], DirectSolver] | None = None
     """A solver that needs the matrix, see the module's header."""
-    iterate: Callable[[BlockPattern, SolverOptions], Any] | None = None
-    """Conjugate gradients (`linear.Pcg`), which need no more than products with the matrix."""
+    iterate: Callable[[BlockPattern, Any], Any] | None = None
+    """Conjugate gradients of a pattern and `SolverOptions`, which need no more than products."""
     native: bool = False
     """`kernels.Trials` and `kernels.SmallLoop` know what `make` returns."""
     ordering: str | None = None
     """With which ordering `cholesky.DeviceCholesky` factorizes on a device instead; None: the host does."""
 
-    def create(self, pattern: BlockPattern, options: SolverOptions) -> Any:
+    def create(self, pattern: BlockPattern, options: Any) -> Any:
         """The solver of a pattern."""
         if self.iterate is not None:
             return self.iterate(pattern, options)

@@ -5,6 +5,10 @@ VertexSE2 does: a loop that turns half of the map makes its factor useless. In t
 motion changes nothing. With R the rotation of a pose of angle theta,
 
     d_world = B d_body,   B = [R 0; 0 1],   so   H_body = B' H_world B,   cov_world = B cov_body B'.
+
+Poses move by the exponential of a step, x exp(d), which agrees with their oplus to first order. Then a step
+that turns many poses as one body keeps their relative poses, however large it is:
+exp(xi) x = x exp(adjoint(x^-1) xi).
 """
 
 from __future__ import annotations
@@ -13,11 +17,12 @@ from dataclasses import replace
 
 import numpy as np
 
-from graphopt.geometry import normalize_angle, stack
+from graphopt.geometry import SE2, SE3, SE3Matrix, concatenate, normalize_angle, stack
 from graphopt.geometry.arrays import Array
 from graphopt.types.base import EdgeType, VertexType, working_edge_type, working_vertex_type
 from graphopt.types.cache import per_type_cache
 from graphopt.types.slam2d import VertexSE2
+from graphopt.types.slam3d import VertexSE3
 
 
 def _oplus_in_body(storage: Array, delta: Array) -> Array:
@@ -36,6 +41,29 @@ def online_vertex_type(kind: VertexType) -> VertexType:
     if kind is VertexSE2:
         return replace(kind, name="VertexSE2InBody", oplus=_oplus_in_body)
     return working_vertex_type(kind)
+
+
+def _turn_in_plane(storage: Array, delta: Array) -> Array:
+    return (SE2(storage) * SE2.exp(delta)).storage
+
+
+def _turn_in_space(numbers: Array, delta: Array) -> Array:
+    # the rotation part of delta is the vector part of a quaternion, half of a rotation vector
+    step = SE3.exp(concatenate(2.0 * delta[..., 3:6], delta[..., :3]))
+    step = SE3Matrix.from_parts(step.translation, step.quaternion)
+    return (SE3Matrix.from_numbers(numbers) * step).numbers
+
+
+_EXPONENTIALS = {VertexSE2: _turn_in_plane, VertexSE3: _turn_in_space}
+
+
+@per_type_cache
+def moving_vertex_type(kind: VertexType) -> VertexType:
+    """The type whose oplus moves estimates of a session."""
+    computed = online_vertex_type(kind)
+    if kind not in _EXPONENTIALS:
+        return computed
+    return replace(computed, name=f"{computed.name}ByExponential", oplus=_EXPONENTIALS[kind])
 
 
 @per_type_cache

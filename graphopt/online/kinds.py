@@ -10,7 +10,7 @@ from graphopt import codegen
 from graphopt.errors import GraphError
 from graphopt.graph import Graph
 from graphopt.online.additions import CheckedEdges
-from graphopt.online.frames import online_edge_type, online_vertex_type
+from graphopt.online.frames import moving_vertex_type, online_edge_type
 from graphopt.solver.cpu import compiled_edge, compiled_vertex
 from graphopt.types.base import EdgeType, VertexType
 
@@ -34,9 +34,8 @@ class Kinds:
         """Number of a vertex type, which is added if it is new."""
         number = self._vertex_numbers.get(vertex_type)
         if number is None:
-            working = online_vertex_type(vertex_type)
-            program = compiled_vertex(working).native
-            number = self._session.add_vertex_kind(program, working.storage_dim)
+            moving = moving_vertex_type(vertex_type)
+            number = self._session.add_vertex_kind(compiled_vertex(moving).native, moving.storage_dim)
             self._vertex_numbers[vertex_type] = number
             self.vertex_types.append(vertex_type)
         return number

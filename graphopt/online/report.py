@@ -13,9 +13,9 @@ class OnlineReport:
     """Result of `Online.update` and `Online.batch`. Times in seconds."""
 
     chi2: float
-    """Robustified chi2 of all edges, priors of marginalized vertices included."""
+    """Robustified chi2 of all edges and priors by their quadratic models; `Online.chi2` evaluates them."""
     remaining: float
-    """Predicted decrease of chi2 that is left: about how far chi2 is above the batch answer."""
+    """By how much chi2 is expected to be above the batch answer."""
     converged: bool
     """`remaining` is below the tolerance. False if the budget or the iterations ended first."""
     iterations: int
@@ -29,7 +29,7 @@ class OnlineReport:
     eliminated_cliques: int
     """Cliques that they make up."""
     refreshed_cliques: int
-    """Cliques that were linearized again because a step kept less than it promised."""
+    """Cliques that were factorized again because H of their edges had changed."""
     visited_cliques: int
     """Cliques that back-substitution went through."""
     vertices: int

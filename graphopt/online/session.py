@@ -2,8 +2,9 @@
 
     chi2(x) = sum of e' W Omega e,    b = -J' W Omega e at x,    x <- x oplus (L L')^-1 b
 
-L L' is the factor of H, renewed where the graph changes and where it has become too old; b is exact. An
-update ends when the decrease that it predicts, |L^-1 b|^2, is a small part of chi2.
+L L' is the factor of H, renewed where the graph changes and where H has changed. What a step would miss is
+known from those before it; while that is a small part of chi2 vertices do not move, and where they are
+follows from the factor (native/src/online/session.h). |L^-1 b|^2 is the decrease that a step predicts.
 Reference: Kaess et al., iSAM2: Incremental smoothing and mapping using the Bayes tree, IJRR 2012.
 """
 
@@ -26,7 +27,7 @@ from graphopt.problem.gauge import choose_gauge
 
 _ABSOLUTE = 1e-9
 """Predicted decrease that is rounding, whatever chi2 is."""
-_CUT = 0.3
+_CUT = 0.03
 """Share of the tolerated decrease that the steps which are left out may have together."""
 _FULL_CHECK = 200
 """Updates after which the gradient of all vertices is looked at, not only near what changed."""
@@ -223,7 +224,7 @@ class Online:
 
     @property
     def chi2(self) -> float:
-        """Robustified chi2 at the present estimates."""
+        """Robustified chi2 at the present estimates, evaluated."""
         return self._session.chi2
 
     @property

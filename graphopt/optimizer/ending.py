@@ -74,6 +74,8 @@ def chi2_within(graph: Graph, parts: Iterable[EdgeSelection], seconds: float) ->
     end = time.perf_counter() + seconds
     total = 0.0
     for part in parts:
+        if part.edge_set.type.inequality:
+            continue
         for first in range(0, len(part.rows), _ROWS_AT_ONCE):
             if first and time.perf_counter() > end:
                 return float("nan")

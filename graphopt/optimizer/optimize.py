@@ -30,7 +30,7 @@ from graphopt.optimizer.ending import (
     undetermined,
 )
 from graphopt.optimizer.fallback import or_on_the_cpu
-from graphopt.optimizer.inequalities import Multipliers, has_inequalities
+from graphopt.optimizer.interior_point import InteriorPoint
 from graphopt.optimizer.kkt import kkt_of
 from graphopt.optimizer.methods import METHODS
 from graphopt.optimizer.options import AutoOptions, StopRules
@@ -42,6 +42,7 @@ from graphopt.optimizer.summary import Summary, TerminationType
 from graphopt.optimizer.unit_quaternions import make_unit, rough_rows
 from graphopt.option_names import ROBUST
 from graphopt.plugins import Table
+from graphopt.problem.constrained import Constrained, constrained, has_inequalities
 from graphopt.problem.fixed_components import FIXED_COMPONENTS
 from graphopt.problem.inline import INLINED_VALUES
 from graphopt.problem.rewrite import Rewrite
@@ -50,6 +51,7 @@ from graphopt.solver.auto_device import has_small_blocks, open_ahead
 from graphopt.solver.block_solver import BlockSolver
 from graphopt.solver.bounded import BoundedSolver, within_bounds
 from graphopt.solver.configurations import configured
+from graphopt.solver.constrained import ConstrainedSolver, inequalities
 from graphopt.solver.reuse import prepared_solver, speculate
 from graphopt.suggestions import knowing_options
 
@@ -152,8 +154,6 @@ class _Request(Request):
 
     robust: str = "kernels"
     look_behind: bool = True
-    wants_kkt: bool = False
-    """The summary gets KKT conditions, also without bounds."""
 
 
 def _optimize(given: Graph, request: _Request) -> Summary:
@@ -165,8 +165,8 @@ def _optimize(given: Graph, request: _Request) -> Summary:
     if "," in request.solver.device:
         raise OptionError(f"device '{request.solver.device}' names several. {SEVERAL}")
     request.check_time_limit()
-    if has_inequalities(given):
-        return Multipliers(given, request, partial(or_on_the_cpu, _optimize)).run()
+    if has_inequalities(given) and request.robust not in ROBUST_METHODS:
+        return _constrained(given, request, start)
     refuse_materialized(given, request.solver)
     values: Rewrite | None = None
     is_materialized = False
@@ -194,6 +194,19 @@ def _optimize(given: Graph, request: _Request) -> Summary:
             given.compute()
 
 
+def _constrained(given: Graph, request: _Request, start: float) -> Summary:
+    """With inequalities."""
+    if given.has_computed():
+        raise OptionError(
+            "Inequalities in a graph with computed values (Graph.add_computed) are not supported."
+        )
+    source = constrained(given)
+    request = replace(request, edges=source.edges(given, request.edges))
+    summary = _Optimization(source.graph, request, start, False, source).run()
+    summary.certifier = Certifier.of(given, request)
+    return summary
+
+
 def _same_edges(selection: Selection) -> dict[EdgeSet, np.ndarray] | None:
     """To select the same again, None where all edges are selected by level."""
     return {edges.edge_set: edges.rows for edges in selection.edges} if selection.chosen_by_edges else None
@@ -203,12 +216,14 @@ def _with_robust_method(graph: Graph, request: _Request, start: float) -> Summar
     """Let the row of `robust` find out which edges are wrong, by optimizations of some edges."""
     rules, _ = request.algorithm()
     selection, fixed = fix_gauge(graph, request.select(graph), request.fix)
+    inequalities = _selected_inequalities(graph, request)
 
     def inner(chosen: dict[EdgeSet, np.ndarray], num_iterations: int | None) -> Summary:
         left = request.time_limit
         if left is not None:
             left = max(start + left - time.perf_counter(), 1e-9)
         options = _inner_rules(rules, num_iterations)
+        chosen = {**chosen, **inequalities}
         of_these = replace(
             request, max_iterations=None, options=options, fix=fixed or "none", level=0, edges=chosen,
             time_limit=left, robust="kernels",
@@ -218,6 +233,16 @@ def _with_robust_method(graph: Graph, request: _Request, start: float) -> Summar
     summary: Summary = ROBUST_METHODS[request.robust](graph, selection, inner)
     summary.fixed_by_gauge = fixed
     return summary
+
+
+def _selected_inequalities(graph: Graph, request: _Request) -> dict[EdgeSet, np.ndarray]:
+    """The inequalities that take part: edge set -> rows."""
+    if not has_inequalities(graph):
+        return {}
+    source = constrained(graph)
+    chosen = replace(request, edges=source.edges(graph, request.edges)).select(source.graph)
+    of_twin = {id(source.shared[id(each)]): each for each in source.sources}
+    return {of_twin[id(each.edge_set)]: each.rows for each in chosen.edges if id(each.edge_set) in of_twin}
 
 
 def _inner_rules(rules: StopRules, num_iterations: int | None) -> StopRules:
@@ -232,10 +257,17 @@ def _inner_rules(rules: StopRules, num_iterations: int | None) -> StopRules:
 class _Optimization:
     """One optimization: set-up, iterations, and what is said at the end."""
 
-    def __init__(self, graph: Graph, request: _Request, start: float, is_materialized: bool):
-        """is_materialized: computed values are kept in arrays."""
+    def __init__(
+        self,
+        graph: Graph,
+        request: _Request,
+        start: float,
+        is_materialized: bool,
+        source: Constrained | None = None,
+    ):
+        """is_materialized: computed values are kept in arrays. source: of a graph with inequalities."""
         self._graph, self._request, self._start = graph, request, start
-        self._is_materialized = is_materialized
+        self._is_materialized, self._source = is_materialized, source
         self._options = configured(request.solver)
         if self._options.computed != "auto":
             self._options = replace(self._options, computed="auto")
@@ -270,17 +302,23 @@ class _Optimization:
 
     def _note_kkt(self, solver: BlockSolver, problem: Rewrite) -> None:
         """KKT conditions, before estimates go back: those at a bound get its digits."""
-        is_asked = isinstance(solver, BoundedSolver) or self._request.wants_kkt
-        if is_asked and self._summary.is_usable and self._signals.reason is None:
+        if not self._summary.is_usable or self._signals.reason is not None:
+            return
+        if self._source is not None and isinstance(self._algorithm, InteriorPoint):
+            self._algorithm.conclude(self._summary, solver, problem, self._source)
+        elif self._source is not None or isinstance(solver, BoundedSolver):
             self._summary.kkt = kkt_of(solver, problem)
-            solver.finish()
+        else:
+            return
+        solver.finish()
 
     def _set_up(self) -> tuple[Rewrite, BlockSolver]:
         """The problem that the solver sees, and the solver."""
         graph, options, summary = self._graph, self._options, self._summary
         commit = None
         is_bounded = has_bounds(graph)
-        if self._request.takes_level and not self._is_materialized and not is_bounded:
+        may_start = not (self._is_materialized or is_bounded or self._source is not None)
+        if self._request.takes_level and may_start:
             commit = self._speculate()
         selection = self._select()
         if is_bounded:
@@ -300,6 +338,9 @@ class _Optimization:
             problem.apply(SMALL_BLOCKS)
         make = partial(prepared_solver, commit=None if problem.is_other_graph else commit)
         solver = make(problem.graph, problem.selection, options, summary.seconds)
+        if inequalities(solver.structure):
+            solver = constraints = ConstrainedSolver(solver, problem.graph)
+            self._algorithm = InteriorPoint(self._rules, constraints)
         return problem, within_bounds(solver) if is_bounded else solver
 
     def _speculate(self) -> Callable[[], None] | None:

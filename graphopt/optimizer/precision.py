@@ -60,7 +60,7 @@ class PrecisionGuard:
 
     def __init__(self, solver: MeteredSolver, algorithm: Algorithm, summary: Summary):
         self._solver, self._algorithm, self._summary = solver, algorithm, summary
-        self._active = solver.precision == "mixed"
+        self._active = solver.precision == "mixed" and getattr(algorithm, "checks_precision", True)
         self._shares: list[float] = []
         self._damping = Damping(0.0)
         self._next = dict(_FIRST_LOOK)

@@ -55,7 +55,7 @@ def subset_edge_type(kind: EdgeType, vertices: tuple[VertexType, ...], free: tup
     """The edge type between these vertices, of which slot k moves the components `free[k]` (None: all)."""
     if vertices == kind.vertices:
         return kind
-    if kind.is_external:
+    if kind.is_external and not kind.inequality:
         raise GraphError(
             f"{kind.tag} is evaluated outside the block solver, which cannot hold components of its "
             "vertices. Fix the whole vertex, or define the edge with graphopt.edge_type."

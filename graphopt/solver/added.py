@@ -10,6 +10,7 @@ arrays (`EdgeType.outside`), once per linearization and once per chi2.
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import replace
 from itertools import combinations_with_replacement
 from typing import Any
@@ -119,18 +120,11 @@ class OutsideEdgesSolver(AddedEdgesSolver):
 
     def __init__(self, inner: Any, graph: Graph):
         structure: Structure = inner.structure
-        self._groups = [OutsideGroup(graph, structure, group) for group in structure.external]
-        self._blocks = _Segments([group.blocks for group in self._groups])
-        self._parts = _Segments([group.parts for group in self._groups])
-        super().__init__(inner, self._places(structure))
-
-    def _places(self, structure: Structure) -> ExternalPlaces:
-        rows: dict[int, list[np.ndarray]] = {}
-        for group in structure.external:
-            for slot, number in enumerate(group.vertex_sets):
-                rows.setdefault(number, []).append(group.vertex_rows[:, slot])
-        vertices = {number: np.unique(np.concatenate(some)).astype(np.int64) for number, some in rows.items()}
-        return ExternalPlaces(vertices, self._blocks.places, self._parts.places)
+        outside = _outside(structure)
+        self._groups = [OutsideGroup(graph, structure, group) for group in outside]
+        self._blocks = Segments([group.blocks for group in self._groups])
+        self._parts = Segments([group.parts for group in self._groups])
+        super().__init__(inner, ExternalPlaces(vertices_of(outside), self._blocks.places, self._parts.places))
 
     def _added(self) -> tuple[float, np.ndarray, np.ndarray]:
         total = 0.0
@@ -160,22 +154,7 @@ class OutsideGroup:
         self._kind = group.edge_set.type
         assert self._kind.outside is not None
         self._outside = self._kind.outside
-        dims = [vertex.tangent_dim for vertex in self._kind.vertices]
-        self.blocks = [
-            (pair, group.block_offset[:, number], dims[pair[0]] * dims[pair[1]])
-            for number, pair in enumerate(combinations_with_replacement(range(len(dims)), 2))
-        ]
-        """((slot, slot), (m,) first scalar of the block in H or -1, scalars)."""
-        sets = structure.selection.vertex_sets
-        self.parts = [
-            (
-                slot,
-                structure.vertex_offsets[number][group.vertex_rows[:, slot]],
-                sets[number].type.tangent_dim,
-            )
-            for slot, number in enumerate(group.vertex_sets)
-        ]
-        """(slot, (m,) first scalar in b or -1, scalars)."""
+        self.blocks, self.parts = places_of(structure, group)
 
     def _arguments(self) -> list[np.ndarray]:
         """(m, dim) each: estimates, parameters, measurement."""
@@ -224,10 +203,7 @@ class OutsideGroup:
         blocks = []
         for number, ((i, j), _, size) in enumerate(self.blocks):
             block = jacobians[i].transpose(0, 2, 1) @ information @ jacobians[j]
-            turned = self._group.block_transposed[:, number]
-            flat = block.transpose(0, 2, 1).reshape(-1, size)  # by columns
-            flat[turned] = block.reshape(-1, size)[turned]
-            blocks.append(flat)
+            blocks.append(stored_blocks(self._group, number, block, size))
         right = (weight[:, None] * weighted)[:, :, None]
         parts = [-(jacobian.transpose(0, 2, 1) @ right)[:, :, 0] for jacobian in jacobians]
         return float(rho.sum()), blocks, parts
@@ -244,10 +220,45 @@ class OutsideGroup:
         return None
 
 
-class _Segments:
+Places = list[tuple[Any, np.ndarray, int]]
+"""(pair of slots or slot, (m,) first scalar in H or b, -1: none, scalars) of a group's edges."""
+
+
+def vertices_of(groups: Sequence[EdgeGroup]) -> dict[int, np.ndarray]:
+    """Number of a vertex set -> (k,) ascending rows of vertices that the edges have."""
+    rows: dict[int, list[np.ndarray]] = {}
+    for group in groups:
+        for slot, number in enumerate(group.vertex_sets):
+            rows.setdefault(number, []).append(group.vertex_rows[:, slot])
+    return {number: np.unique(np.concatenate(some)).astype(np.int64) for number, some in rows.items()}
+
+
+def places_of(structure: Structure, group: EdgeGroup) -> tuple[Places, Places]:
+    """Of the blocks of H by pair of slots, and of the parts of b by slot."""
+    dims = [vertex.tangent_dim for vertex in group.edge_set.type.vertices]
+    blocks = [
+        (pair, group.block_offset[:, number], dims[pair[0]] * dims[pair[1]])
+        for number, pair in enumerate(combinations_with_replacement(range(len(dims)), 2))
+    ]
+    parts = [
+        (slot, structure.vertex_offsets[number][group.vertex_rows[:, slot]], dims[slot])
+        for slot, number in enumerate(group.vertex_sets)
+    ]
+    return blocks, parts
+
+
+def stored_blocks(group: EdgeGroup, number: int, block: np.ndarray, size: int) -> np.ndarray:
+    """(m, size) what H stores of a pair's blocks (m, rows, columns), by columns."""
+    turned = group.block_transposed[:, number]
+    flat = block.transpose(0, 2, 1).reshape(-1, size)
+    flat[turned] = block.reshape(-1, size)[turned]
+    return flat
+
+
+class Segments:
     """Where the segments of many edges begin among all scalars that they add to."""
 
-    def __init__(self, groups: list[list[tuple[Any, np.ndarray, int]]]):
+    def __init__(self, groups: list[Places]):
         sizes: dict[int, int] = {}
         for segments in groups:
             for _, offset, size in segments:
@@ -259,9 +270,7 @@ class _Segments:
         self.places: np.ndarray = np.repeat(self._known, lengths) + within
         """(n,) int64: all scalars."""
 
-    def add(
-        self, segments: list[tuple[Any, np.ndarray, int]], numbers: list[np.ndarray], sums: np.ndarray
-    ) -> None:
+    def add(self, segments: Places, numbers: list[np.ndarray], sums: np.ndarray) -> None:
         """Add numbers (m, size) of segments to the sums, in the order of the edges."""
         for (_, offset, size), own in zip(segments, numbers, strict=True):
             rows = np.flatnonzero(offset >= 0)
@@ -276,9 +285,14 @@ def _oplus_jacobians(vertex: Any, storage: np.ndarray) -> np.ndarray:
     return found.reshape(len(storage), vertex.storage_dim, vertex.tangent_dim)
 
 
+def _outside(structure: Structure) -> list[EdgeGroup]:
+    """External edges that are errors."""
+    return [group for group in structure.external if not group.edge_set.type.inequality]
+
+
 def with_outside_edges(inner: Any, graph: Graph) -> Any:
     """The block solver, or one around it that adds the edges that are evaluated outside."""
-    external = inner.structure.external
-    if not external or any(group.edge_set.type.outside is None for group in external):
+    outside = _outside(inner.structure)
+    if not outside or any(group.edge_set.type.outside is None for group in outside):
         return inner  # or the program that made these types adds them
     return OutsideEdgesSolver(inner, graph)

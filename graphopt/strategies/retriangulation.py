@@ -140,12 +140,11 @@ def _landmarks_of(structure: Structure, number: int) -> _Landmarks:
             other = np.zeros(len(chosen), bool)
             kernels.mark(group.vertex_rows, slot, other)
             chosen &= ~other
-    rows = np.flatnonzero(chosen)
-    blocks = blocks[rows] - structure.num_kept
-    if (blocks[1:] < blocks[:-1]).any():
-        order = np.argsort(blocks)
-        rows, blocks = rows[order], blocks[order]
-    return _Landmarks(number, rows, blocks, tuple(images))
+    chosen_rows = np.flatnonzero(chosen)
+    row_of = np.full(structure.num_blocks - structure.num_kept, -1)
+    row_of[blocks[chosen_rows] - structure.num_kept] = chosen_rows
+    found = np.flatnonzero(row_of >= 0)
+    return _Landmarks(number, row_of[found], found, tuple(images))
 
 
 def _is_image(kind: EdgeType) -> bool:

@@ -225,7 +225,7 @@ class EdgeType(KnownByTag):
     measure: Callable[..., Any] | None = None
     """(*vertices, *parameters), wrapped -> measurement, stored or wrapped, at which the error vanishes."""
     inequality: bool = False
-    """No error: what the function returns is to be >= 0, number by number (`optimizer.inequalities`)."""
+    """No error: what the function returns is to be >= 0, number by number (`optimizer.interior_point`)."""
     made_by: tuple[Callable[..., EdgeType], tuple[Any, ...]] | None = None
     """Function and arguments that made this type of another one, where it is not registered itself."""
 

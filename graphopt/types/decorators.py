@@ -167,7 +167,7 @@ def edge_type(
     measurement) -> estimate}, give start values (`EdgeType`).
 
     With `inequality` the function is no residual: an optimization keeps each of its numbers >= 0 at its end
-    (`optimizer.inequalities`). Such edges count in no chi2 and have neither information nor a robust kernel.
+    (`optimizer.interior_point`). Such edges count in no chi2, have neither information nor robust kernel.
     """
     given = dict(locals())
     return lambda function: registry.register(made_edge_type(function, **given))

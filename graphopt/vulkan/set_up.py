@@ -70,7 +70,7 @@ def kind_of(
         (group.edge_set.type.definition, group.information, group.kernel) for group in structure.groups
     )
     chosen = storage.products, storage.evaluations, configuration
-    dims = tuple(np.unique(structure.dims).tolist())
+    dims = tuple(np.flatnonzero(np.bincount(structure.dims)).tolist())
     return groups, context.precision, context.arithmetic, chosen, dims, *more
 
 

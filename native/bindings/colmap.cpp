@@ -4,7 +4,6 @@
 
 #include <cstring>
 #include <stdexcept>
-#include <vector>
 
 #include "exact_arrays.h"
 #include "graph/linked_nodes.h"
@@ -84,40 +83,6 @@ int64_t write_nodes(uintptr_t first, const py::tuple& offsets, const Ints& keys,
   return found;
 }
 
-// Keypoints (x, y doubles, then somewhere an id) of all images that name a point.
-py::tuple read_keypoints(const Ints& addresses, const Ints& counts, int64_t stride, int64_t id_offset) {
-  const auto images = static_cast<int64_t>(addresses.size());
-  constexpr int64_t none = -1;
-  std::vector<int64_t> starts{0};
-  for (int64_t i = 0; i < images; ++i) {
-    const char* keypoint = reinterpret_cast<const char*>(addresses.data()[i]);
-    int64_t seen = 0;
-    for (int64_t k = 0; k < counts.data()[i]; ++k, keypoint += stride) {
-      int64_t id = 0;
-      std::memcpy(&id, keypoint + id_offset, sizeof id);
-      seen += id != none ? 1 : 0;
-    }
-    starts.push_back(starts.back() + seen);
-  }
-  py::array_t<double> pixels({starts.back(), int64_t{2}});
-  py::array_t<int64_t> ids(starts.back()), numbers(starts.back());
-  double* pixel = pixels.mutable_data();
-  int64_t *point = ids.mutable_data(), *number = numbers.mutable_data();
-  for (int64_t i = 0; i < images; ++i) {
-    const char* keypoint = reinterpret_cast<const char*>(addresses.data()[i]);
-    for (int64_t k = 0; k < counts.data()[i]; ++k, keypoint += stride) {
-      int64_t id = 0;
-      std::memcpy(&id, keypoint + id_offset, sizeof id);
-      if (id == none) continue;
-      std::memcpy(pixel, keypoint, 2 * sizeof(double));
-      pixel += 2;
-      *point++ = id;
-      *number++ = k;
-    }
-  }
-  return py::make_tuple(copied(starts), pixels, ids, numbers);
-}
-
 }  // namespace
 
 void bind_colmap(py::module_& m) {
@@ -128,6 +93,4 @@ void bind_colmap(py::module_& m) {
   m.def("read_nodes", &read_nodes, py::arg("first"), py::arg("count"), py::arg("offsets"));
   m.def("write_nodes", &write_nodes, py::arg("first"), py::arg("offsets"), py::arg("keys"),
         py::arg("values"));
-  m.def("read_keypoints", &read_keypoints, py::arg("addresses"), py::arg("counts"), py::arg("stride"),
-        py::arg("id_offset"));
 }

@@ -16,6 +16,7 @@ void bind_trial(py::module_& m);            // trial.cpp: a damped step in one c
 void bind_block_structure(py::module_& m);  // block_structure.cpp: pattern of H
 void bind_edges(py::module_& m);            // edges.cpp: passes over all edges
 void bind_dealing(py::module_& m);          // dealing.cpp: edges dealt to ranks
+void bind_filling(py::module_& m);          // filling.cpp: columns of edges that follow from others
 void bind_observations(py::module_& m);     // observations.cpp: cones of cameras, counts of inliers
 void bind_dense(py::module_& m);            // dense.cpp: small dense systems
 void bind_poses(py::module_& m);            // poses.cpp: quaternions and matrices
@@ -69,6 +70,7 @@ PYBIND11_MODULE(GRAPHOPT_CPU_MODULE, m) {
   bind_rows(m);
   bind_edges(m);
   bind_dealing(m);
+  bind_filling(m);
   bind_expressions(m);
   bind_inertial(m);
   bind_online(m);

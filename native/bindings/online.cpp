@@ -101,11 +101,14 @@ py::array estimates(BoundSession& self, int kind, const Ids& ids) {
   int storage = 0;
   self.run([&](Session& s) {
     storage = s.problem().kinds[static_cast<std::size_t>(kind)]->storage_dim;
-    for (const std::int32_t v : vertices_of(s, ids)) {
+    const std::vector<std::int32_t> vertices = vertices_of(s, ids);
+    const double* const steps = s.steps_of(vertices);
+    for (const std::int32_t v : vertices) {
       if (s.problem().kind[v] != kind)
         throw Refused("Vertex " + std::to_string(s.problem().id[v]) + " has another type.");
-      const double* const x = s.problem().estimate(v);
-      values.insert(values.end(), x, x + storage);
+      values.resize(values.size() + static_cast<std::size_t>(storage));
+      s.problem().present(v, steps == nullptr ? nullptr : steps + s.problem().offset[v],
+                          values.data() + values.size() - storage);
     }
   });
   return as_array(std::move(values)).reshape({ids.size(), static_cast<py::ssize_t>(storage)});
@@ -160,6 +163,7 @@ py::tuple all_covariances(BoundSession& self, int kind, bool exactly) {
 py::list vertex_state(BoundSession& self) {
   py::list found;
   const Problem& p = self.session.problem();
+  const double* const steps = self.session.all_steps();
   for (std::size_t k = 0; k < p.kinds.size(); ++k) {
     std::vector<std::int64_t> ids;
     std::vector<double> values;
@@ -168,8 +172,9 @@ py::list vertex_state(BoundSession& self) {
     for (std::int32_t v = 0; v < p.num_places(); ++v) {
       if (p.state[v] == VertexState::kUnused || p.kind[v] != static_cast<std::int16_t>(k)) continue;
       ids.push_back(p.id[v]);
-      const double* const x = p.estimate(v);
-      values.insert(values.end(), x, x + storage);
+      values.resize(values.size() + static_cast<std::size_t>(storage));
+      p.present(v, steps == nullptr || !p.is_free(v) ? nullptr : steps + p.offset[v],
+                values.data() + values.size() - storage);
       fixed.push_back(p.state[v] == VertexState::kFixed);
     }
     const auto count = static_cast<py::ssize_t>(ids.size());
@@ -184,6 +189,7 @@ py::list vertex_state(BoundSession& self) {
 py::list edge_state(BoundSession& self) {
   py::list found;
   const Problem& p = self.session.problem();
+  const double* const steps = self.session.all_steps();
   for (std::size_t k = 0; k < p.edge_kinds.size(); ++k) {
     const EdgeKind& own = *p.edge_kinds[k];
     std::vector<std::int64_t> handles, vertices;
@@ -200,7 +206,7 @@ py::list edge_state(BoundSession& self) {
                         own.parameter_rows.data() + (r + 1) * num_parameters);
       data.insert(data.end(), own.data.data() + r * own.data_dim, own.data.data() + (r + 1) * own.data_dim);
       off.push_back((p.flags[e] & kOff) != 0);
-      chi2.push_back(p.is_active(e) ? own.chi2_terms[r] : 0.0);
+      chi2.push_back(p.is_active(e) ? p.model_chi2(e, steps) : 0.0);
     }
     const auto count = static_cast<py::ssize_t>(handles.size());
     found.append(py::make_tuple(
@@ -418,7 +424,11 @@ void bind_online(py::module_& m) {
             return self.session.problem().vertex_of_id.find(id) >= 0;
           },
           py::arg("id"))
-      .def_property_readonly("chi2", [](BoundSession& self) { return self.session.problem().chi2(); })
+      .def_property_readonly(
+          "chi2",
+          [](BoundSession& self) {
+            return self.run([](Session& s) { return s.problem().exact_chi2(s.all_steps()); });
+          })
       .def_property_readonly(
           "num_vertices",
           [](BoundSession& self) { return self.session.problem().counts[Problem::kVertices]; })

@@ -35,15 +35,6 @@ def rays_of(camera: Camera, pixels: np.ndarray, widest: float) -> np.ndarray:
     return rays
 
 
-def epipolar_angle(essential: np.ndarray, ray_a: np.ndarray, ray_b: np.ndarray) -> np.ndarray:
-    """Angles (n,) [rad] of ray_b to the plane of ray_a, and the other way round the larger one."""
-    plane_b, plane_a = ray_a @ essential.T, ray_b @ essential
-    residual = np.abs(np.einsum("ni,ni->n", plane_b, ray_b))
-    with np.errstate(divide="ignore", invalid="ignore"):
-        size = np.minimum(np.linalg.norm(plane_a, axis=1), np.linalg.norm(plane_b, axis=1))
-        return np.arcsin(np.clip(residual / size, 0.0, 1.0))
-
-
 @dataclass(frozen=True, eq=False)
 class TwoViews:
     """Relative pose of two views, up to scale."""

@@ -6,6 +6,7 @@ import zipfile
 import numpy as np
 import pytest
 from archives import damage
+from graph_columns import columns_of
 from rank_programs import EXACTLY, request_all, sphere
 
 import graphopt
@@ -75,8 +76,8 @@ def test_it_is_the_graph(path):
         (*mapped.vertex_sets, *mapped.edge_sets), (*whole.vertex_sets, *whole.edge_sets), strict=True
     ):
         assert ours.type == theirs.type
-        for name in theirs._columns.names:
-            np.testing.assert_array_equal(ours._columns[name], theirs._columns[name])
+        for name, column in columns_of(theirs).items():
+            np.testing.assert_array_equal(columns_of(ours)[name], column)
     base = mapped.edge_sets[0].measurement
     while not isinstance(base, np.memmap):
         base = base.base

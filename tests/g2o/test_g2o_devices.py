@@ -15,7 +15,6 @@ def on_device(monkeypatch):
     """Run a script on the CPU and on the Vulkan device, under validation."""
     monkeypatch.setenv("GRAPHOPT_VALIDATION", "1")
     shared_device("address")
-    monkeypatch.setattr("graphopt.g2o.engine.devices._device", None)
 
     def both_devices(script):
         results = []
@@ -24,7 +23,9 @@ def on_device(monkeypatch):
             results.append(script())
         return results
 
+    before = g2o.default_device()
     yield both_devices
+    g2o.set_default_device(before)
     assert shared_device("address").messages == []
 
 

@@ -17,13 +17,14 @@ from both import assert_same, estimates, ring
 import graphopt
 import graphopt.g2o as g2o
 from graphopt.errors import OptionError
+from graphopt.g2o import sparse_optimizer
 from graphopt.optimizer import TerminationType
 
 
 @pytest.fixture(autouse=True)
 def as_it_was(monkeypatch):
     """Python's own handler before and after; no choice left over."""
-    monkeypatch.setattr("graphopt.g2o.engine.interrupts._chosen", None)
+    g2o.set_on_interrupt("raise")
     assert signal.getsignal(signal.SIGINT) is signal.default_int_handler
     yield
     assert signal.getsignal(signal.SIGINT) is signal.default_int_handler
@@ -220,13 +221,13 @@ def test_during_the_set_up(monkeypatch):
     for vertex in optimizer.vertices().values():
         vertex.oplus(np.full(6, 0.01))
     before = estimates(optimizer)
-    prepared = g2o.SparseOptimizer._prepared
+    prepared = sparse_optimizer.prepared_solver
 
-    def pressing(self, problem, seconds):
+    def pressing(*arguments, **options):
         press()
-        return prepared(self, problem, seconds)
+        return prepared(*arguments, **options)
 
-    monkeypatch.setattr(g2o.SparseOptimizer, "_prepared", pressing)
+    monkeypatch.setattr(sparse_optimizer, "prepared_solver", pressing)
     with pytest.raises(KeyboardInterrupt):
         optimizer.optimize(5)
     assert_same(estimates(optimizer), before, rtol=1e-15, atol=1e-15)

@@ -8,6 +8,7 @@ import sys
 
 import numpy as np
 import pytest
+from graph_columns import columns_of
 from spawned import optimized
 
 import graphopt
@@ -33,8 +34,8 @@ def assert_same(a: graphopt.Graph, b: graphopt.Graph) -> None:
         vertex_set.type for vertex_set in b.vertex_sets
     ]
     for x, y in zip((*a.vertex_sets, *a.edge_sets), (*b.vertex_sets, *b.edge_sets), strict=True):
-        for name in x._columns._views:
-            assert np.array_equal(x._columns[name], y._columns[name]), name
+        for name, column in columns_of(x).items():
+            assert np.array_equal(column, columns_of(y)[name]), name
     assert a.chi2() == b.chi2() and a.attachments == b.attachments and a.next_order() == b.next_order()
 
 

@@ -29,9 +29,9 @@ class Products:
         self.case, self.runner = case, runner
         _, self.jacobians, _, weight = self.case.evaluate()
         self.omega = weight[:, None, None] * self.case.information
-        self.vectors = [self._vector(k) for k in range(self.case.signature.arity)]
+        self.vectors = [self.vector(k) for k in range(self.case.signature.arity)]
 
-    def _vector(self, k):
+    def vector(self, k):
         """(num_vertices, tangent_dim): x of the vertices in a slot, 0 where fixed."""
         dim = self.case.type.vertices[k].tangent_dim
         offset = self.case.offsets[k].astype(np.int64)

@@ -34,12 +34,12 @@ class Faults:
     """The preloaded library."""
 
     def __init__(self, library: str):
-        self._calls = ctypes.CDLL(library)
-        self._calls.fail_arm.argtypes = [ctypes.c_int, ctypes.c_long, ctypes.c_int]
-        self._calls.fail_seen.restype = ctypes.c_long
-        self._calls.fail_last.restype = ctypes.c_char_p
-        self._calls.fail_in_range.argtypes = [ctypes.c_size_t, ctypes.c_size_t]
-        self._calls.fail_from.argtypes = [ctypes.c_size_t]
+        self.calls = ctypes.CDLL(library)
+        self.calls.fail_arm.argtypes = [ctypes.c_int, ctypes.c_long, ctypes.c_int]
+        self.calls.fail_seen.restype = ctypes.c_long
+        self.calls.fail_last.restype = ctypes.c_char_p
+        self.calls.fail_in_range.argtypes = [ctypes.c_size_t, ctypes.c_size_t]
+        self.calls.fail_from.argtypes = [ctypes.c_size_t]
 
     def only_ours(self, modules: str, least: int) -> None:
         """Allocations of at least so many bytes by shared objects whose path matches, and data of arrays.
@@ -47,42 +47,42 @@ class Faults:
         Not all of numpy's: it ends the process where some of its own fail (`numpy.array_equal`).
         """
         strange = 1234567
-        self._calls.fail_from(strange)
-        self._calls.fail_arm(LEARN, -1, 0)
+        self.calls.fail_from(strange)
+        self.calls.fail_arm(LEARN, -1, 0)
         np.empty(strange, np.uint8), np.zeros(strange, np.uint8)
-        self._calls.fail_disarm()
+        self.calls.fail_disarm()
         for line in Path("/proc/self/maps").read_text().splitlines():
             words = line.split()
             if len(words) > 5 and "x" in words[1] and re.search(modules, words[5]):
                 begin, end = (int(part, 16) for part in words[0].split("-"))
-                self._calls.fail_in_range(begin, end)
-        self._calls.fail_from(least)
+                self.calls.fail_in_range(begin, end)
+        self.calls.fail_from(least)
 
     def in_folder(self, folder: str) -> None:
         """File calls on paths in it."""
-        self._calls.fail_in_folder(folder.encode())
+        self.calls.fail_in_folder(folder.encode())
 
     def count(self, kind: int, work: Callable[[], Any]) -> int:
         """Calls that could fail."""
-        self._calls.fail_arm(kind, -1, 0)
+        self.calls.fail_arm(kind, -1, 0)
         try:
             work()
         finally:
-            self._calls.fail_disarm()
-        return self._calls.fail_seen()
+            self.calls.fail_disarm()
+        return self.calls.fail_seen()
 
     def fail(self, kind: int, at: int, error: int, work: Callable[[], Any]) -> tuple[bool, str, Any]:
         """Whether a call failed, which, and what `work` raised."""
         raised = None
-        self._calls.fail_arm(kind, at, error)
+        self.calls.fail_arm(kind, at, error)
         try:
             work()
         except BaseException as caught:
-            self._calls.fail_disarm()
+            self.calls.fail_disarm()
             raised = caught.with_traceback(None)
             raised.__context__ = raised.__cause__ = None
-        fired = bool(self._calls.fail_disarm())
-        return fired, self._calls.fail_last().decode(), raised
+        fired = bool(self.calls.fail_disarm())
+        return fired, self.calls.fail_last().decode(), raised
 
 
 class Subsystem:

@@ -113,17 +113,18 @@ class Case:
             ],
             axis=1,
         ).astype(np.uint32)
-        self.parameters = [self._parameter(p, rng) for p in self.type.parameters]
+        self.parameters = [self.drawn_parameter(p, rng) for p in self.type.parameters]
         self.parameters = [
             self.parameters[self.signature.set_of_parameter(k)] for k in range(len(self.parameters))
         ]
         self.parameter_rows = rng.integers(3, size=(n, len(self.parameters))).astype(np.uint32)
-        self.measurement = self._measurement(original, rng)
-        self.information = self._information(information, rng)
+        self.measurement = self.drawn_measurement(original, rng)
+        self.information = self.drawn_information(information, rng)
         self.width = rng.uniform(0.5, 3.0, n)
         self.x = rng.normal(size=self.dim)
 
-    def _parameter(self, parameter, rng):
+    def drawn_parameter(self, parameter, rng):
+        """Random values, or handles of images."""
         if parameter.image is not None:
             own = [image.planes for image in self.images if image.channels == parameter.image.channels]
             return np.array([own[k % len(own)] for k in range(3)], float)
@@ -133,7 +134,8 @@ class Case:
             values[:, 3:7] /= np.linalg.norm(values[:, 3:7], axis=-1, keepdims=True)
         return values
 
-    def _measurement(self, original, rng):
+    def drawn_measurement(self, original, rng):
+        """Random ones, as the type wraps them."""
         measurement = rng.normal(size=(self.n, original.measurement_dim))
         name = getattr(original.wrap_measurement, "__name__", "")
         if name in ("SE3", "Sim3"):
@@ -144,7 +146,8 @@ class Case:
             measurement[:, -1] += 6.0  # the known landmark: before the camera, where differences are good
         return measurement
 
-    def _information(self, variant, rng):
+    def drawn_information(self, variant, rng):
+        """Of a kind."""
         d = self.type.residual_dim
         if variant == "identity":
             return np.tile(np.eye(d), (self.n, 1, 1))

@@ -31,7 +31,7 @@ class ReferenceSolver(DefaultTrial):
         self.b = np.zeros(self.dim)
         self.dx = np.zeros(self.dim)
         self.hessian = scipy.sparse.csc_matrix((self.dim, self.dim))
-        self._stack = []
+        self.stack = []
 
     @property
     def diagonal(self):
@@ -41,20 +41,20 @@ class ReferenceSolver(DefaultTrial):
     def errors(self, group, replaced=None, value=None):
         """(m, residual_dim) errors of a group; the estimates of slot `replaced` may be given as `value`."""
         edge_type = group.edge_set.type
-        values = self._estimates(group)
+        values = self.estimates_of(group)
         if replaced is not None:
             values[replaced] = value
         arguments = [vertex.wrap(v) for vertex, v in zip(edge_type.vertices, values, strict=True)]
-        arguments += self._constants(group)
+        arguments += self.constants_of(group)
         return np.broadcast_to(edge_type.residual(*arguments), (len(group.rows), edge_type.residual_dim))
 
     def jacobians(self, group):
         """One (m, residual_dim, tangent_dim) array per slot."""
         edge_type = group.edge_set.type
-        values = self._estimates(group)
+        values = self.estimates_of(group)
         if edge_type.jacobian is not None:
             arguments = [vertex.wrap(v) for vertex, v in zip(edge_type.vertices, values, strict=True)]
-            found = edge_type.jacobian(*arguments, *self._constants(group))
+            found = edge_type.jacobian(*arguments, *self.constants_of(group))
             shapes = [
                 (len(group.rows), edge_type.residual_dim, each_vertex.tangent_dim)
                 for each_vertex in edge_type.vertices
@@ -77,7 +77,7 @@ class ReferenceSolver(DefaultTrial):
         rows, cols, data, chi2 = [], [], [], 0.0
         for group in self.structure.groups:
             error = self.errors(group)
-            rho, weight = self._robust(group, error)
+            rho, weight = self.robust(group, error)
             chi2 += rho.sum()
             information = weight[:, None, None] * group.edge_set.information[group.rows]
             jacobians = self.jacobians(group)
@@ -103,7 +103,7 @@ class ReferenceSolver(DefaultTrial):
 
     def chi2(self):
         """Robustified chi2."""
-        return float(sum(self._robust(group, self.errors(group))[0].sum() for group in self.structure.groups))
+        return float(sum(self.robust(group, self.errors(group))[0].sum() for group in self.structure.groups))
 
     def solve(self, damping):
         """(H + D) dx = b."""
@@ -138,16 +138,16 @@ class ReferenceSolver(DefaultTrial):
 
     def push(self):
         """Remember the estimates."""
-        self._stack.append([vertex_set.estimate.copy() for vertex_set in self.vertex_sets])
+        self.stack.append([vertex_set.estimate.copy() for vertex_set in self.vertex_sets])
 
     def pop(self):
         """Return to the last push."""
-        for vertex_set, estimate in zip(self.vertex_sets, self._stack.pop(), strict=True):
+        for vertex_set, estimate in zip(self.vertex_sets, self.stack.pop(), strict=True):
             vertex_set.estimate = estimate
 
     def discard_top(self):
         """Forget the last push."""
-        self._stack.pop()
+        self.stack.pop()
 
     def first_non_finite(self):
         """Not told."""
@@ -168,13 +168,14 @@ class ReferenceSolver(DefaultTrial):
             "memory_bytes": 0,
         }
 
-    def _estimates(self, group):
+    def estimates_of(self, group):
+        """Of each vertex slot."""
         return [
             self.vertex_sets[number].estimate[group.vertex_rows[:, slot]]
             for slot, number in enumerate(group.vertex_sets)
         ]
 
-    def _constants(self, group):
+    def constants_of(self, group):
         """Wrapped parameters and measurement."""
         edge_type = group.edge_set.type
         parameters = [
@@ -185,7 +186,8 @@ class ReferenceSolver(DefaultTrial):
         ]
         return [*parameters, edge_type.wrap_measurement(group.edge_set.measurement[group.rows])]
 
-    def _robust(self, group, error):
+    def robust(self, group, error):
+        """rho and weight of each edge."""
         squared = np.einsum("ki,kij,kj->k", error, group.edge_set.information[group.rows], error)
         if not group.kernel:
             return squared, np.ones(len(squared))

@@ -17,10 +17,9 @@ from graphopt.device import VulkanDevice
 from graphopt.device.errors import DeviceMemoryError
 from graphopt.errors import DeviceLimitError, OptionError, ShapeError, SolverError
 from graphopt.linear import SparseCholesky
-from graphopt.vulkan.cholesky import DeviceCholesky, RefinedCholesky, analyse, factor, memory, work
+from graphopt.vulkan.cholesky import DeviceCholesky, analyse, factor, memory, work
 from graphopt.vulkan.cholesky import analysis as analysis_module
 from graphopt.vulkan.cholesky import inverse as inverse_module
-from graphopt.vulkan.kernels.damping import given
 
 UNIT = {"double": 2.2e-16, "mixed": 1.2e-7}
 
@@ -160,30 +159,6 @@ def test_indefinite_systems_by_ldlt(variant, name):
     assert solver.num_negative == (np.linalg.eigvalsh(dense) < 0.0).sum() > 0
     b = rng.standard_normal(pattern.dim)
     assert residual(dense, solver.solve(b), b) < 50 * UNIT[precision]
-
-
-@pytest.mark.parametrize("access", ["address", "storage"])
-@pytest.mark.parametrize("name", ["two chains", "cube", "mixed sizes", "full, beyond a group of panels"])
-def test_refinement_of_a_float32_factor(access, name):
-    """The residual is float64's, with and without damping."""
-    device = shared_device(access)
-    dims, edges, ordering = PATTERNS[name]
-    rng = np.random.default_rng(11)
-    pattern = make_pattern(dims, edges)
-    values, damping, b = spd_values(pattern, rng), rng.random(pattern.dim), rng.standard_normal(pattern.dim)
-    analysis = analyse(pattern, ordering)
-    solver = RefinedCholesky(device, pattern, analysis=analysis)
-    assert solver.memory_bytes < DeviceCholesky(device, pattern, analysis=analysis).memory_bytes * 1.2
-    numbers, shift, rhs = (device.upload(array) for array in (values, given(damping), b))
-    x = device.allocate(8 * pattern.dim)
-    for extra, dense in ((None, to_dense(pattern, values)), (shift, damped(pattern, values, damping))):
-        recorder = device.record()
-        solver.record_factorize(recorder, numbers, extra)
-        solver.record_solve(recorder, rhs, x)
-        device.submit(recorder.finish()).wait()
-        assert device.download(solver.status, np.uint32, 1)[0] == 0
-        assert residual(dense, device.download(x, np.float64, pattern.dim), b) < 4 * UNIT["double"]
-    assert device.messages == []
 
 
 @pytest.mark.parametrize("room", ["all levels", "no level"])

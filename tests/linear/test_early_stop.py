@@ -82,10 +82,18 @@ def test_patience_follows_the_solve_before():
     assert pcg.iterations == 30
 
 
-def test_trials_ask_for_it_and_solves_do_not():
+def test_trials_ask_for_it_and_solves_do_not(monkeypatch):
     """The damping's accuracy holds for its trial only; a direct solver is never coarse."""
     graph = datasets.ba(6, 80)
     counts = []
+    plain = Pcg.solve
+
+    def counted(self, *arguments):
+        found = plain(self, *arguments)
+        counts.append(self.iterations)
+        return found
+
+    monkeypatch.setattr(Pcg, "solve", counted)
     for linear_solver in ("pcg", "cholesky"):
         options = SolverOptions("cpu", linear_solver, "implicit" if linear_solver == "pcg" else "explicit")
         solver = CpuBlockSolver(graph, Structure(graph.select()), options)
@@ -94,9 +102,7 @@ def test_trials_ask_for_it_and_solves_do_not():
             trial = solver.trial(damping)
             solver.pop()
             assert trial.solved and trial.is_coarse == (linear_solver == "pcg" and damping.accuracy == 0.3)
-            pcg = solver._system.pcg
-            counts.append(0 if pcg is None else pcg.iterations)
-    assert 0 < counts[0] < counts[1] and counts[2:] == [0, 0]
+    assert len(counts) == 2 and 0 < counts[0] < counts[1]
 
 
 @pytest.mark.parametrize("schur", ["implicit", "explicit"])

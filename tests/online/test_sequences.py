@@ -363,3 +363,70 @@ def test_options_that_cannot_work_are_refused(option):
     """Each names the value."""
     with pytest.raises(GraphOptError, match=next(iter(option))):
         Online(**option)
+
+
+@pytest.mark.nightly
+@pytest.mark.parametrize("seed", range(100, 110))
+def test_long_random_sequences_equal_new_objects(seed):
+    """Ten thousand changes each, refused ones and trials that are taken back among them."""
+    walk = Walk(seed)
+    for _ in range(10):
+        walk.step()
+    for k in range(10_000):
+        if walk.rng.random() < 0.05:
+            before = bits(walk.online)
+            with pytest.raises(GraphError):
+                walk.online.update(TWO, [("EDGE_SE2", [[98_000_000, 99]], [[1.0, 0, 0]])])
+            assert bits(walk.online) == before
+        elif walk.rng.random() < 0.05:
+            before, snapshot = bits(walk.online), walk.online.snapshot()
+            i, j = walk.rng.choice(list(walk.truth), 2, replace=False).tolist()
+            walk.online.update(edges=[("EDGE_SE2", [[i, j]], [walk.rng.normal(size=3)])])
+            walk.online.restore(snapshot)
+            assert bits(walk.online) == before
+        else:
+            change(walk)
+        if len(walk.truth) > 60:
+            walk = Walk(seed + k)
+            walk.step()
+        if k % 100 == 99:
+            assert_equals_batch(walk.online)
+
+
+def lag_memory(updates: int) -> list[int]:
+    """The most bytes that a window of 5 had in each tenth of the updates."""
+    online, rng = Online(lag=5), np.random.default_rng(0)
+    online.update([("VERTEX_SE2", [0], np.zeros((1, 3)))], [("EDGE_PRIOR_SE2", [[0]], np.zeros((1, 3)))])
+    found = [0] * 10
+    for k in range(1, updates + 1):
+        z = np.array([[1.0, 0.0, 0.0]]) + rng.normal(size=(1, 3)) * 0.01
+        start = online.estimate(k - 1) + np.array([1.0, 0.0, 0.0])
+        edges = [("EDGE_SE2", [[k - 1, k]], z, INFORMATION)]
+        if k % 100 == 0:  # odometry alone would lose heading and place
+            edges.append(("EDGE_PRIOR_SE2", [[k]], [[float(k), 0.0, 0.0]]))
+        online.update([("VERTEX_SE2", [k], start[None])], edges)
+        tenth = (k - 1) * 10 // updates
+        found[tenth] = max(found[tenth], online.memory_bytes)
+        assert len(online) <= 8
+    return found
+
+
+@pytest.mark.parametrize("updates", [2000, pytest.param(100_000, marks=pytest.mark.nightly)])
+def test_memory_of_a_long_drive_is_that_of_its_beginning(updates):
+    """A window of a few poses, for as long as one likes."""
+    found = lag_memory(updates)
+    assert found[-1] <= 1.02 * found[0]
+
+
+@pytest.mark.parametrize("poses", [20_000, pytest.param(1_000_000, marks=pytest.mark.nightly)])
+def test_a_long_chain_needs_no_recursion(poses):
+    """All poses of a chain at once, in any order of elimination."""
+    z = np.tile([1.0, 0.0, 0.0], (poses - 1, 1))
+    graph = Graph()
+    graph.add_vertices("VERTEX_SE2", np.arange(poses), np.zeros((poses, 3)))
+    pairs = np.stack([np.arange(poses - 1), np.arange(1, poses)], axis=1)
+    graph.add_edges("EDGE_SE2", pairs, z, INFORMATION)
+    graph.set_fixed([0])
+    online = Online(graph)
+    online.batch()
+    np.testing.assert_allclose(online.estimate(poses - 1), [poses - 1.0, 0.0, 0.0], rtol=1e-6, atol=1e-6)

@@ -91,7 +91,8 @@ def test_what_was_found_ahead_is_forgotten_when_estimates_or_data_change() -> No
 
     solver.dx = step
     for change in (solver.update, taken_back, data, estimates, rows, chosen):
-        solver._is_hopeful = True
+        solver.push()
+        solver.discard_top()  # steps are taken: H is found ahead
         changed(change)
 
 

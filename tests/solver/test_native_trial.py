@@ -10,6 +10,7 @@ import pytest
 import graphopt
 from graphopt.cpu_kernels import kernels
 from graphopt.errors import ShapeError
+from graphopt.linear import SchurComplement, SparseCholesky
 from graphopt.linear.options import SolverOptions
 from graphopt.problem.structure import Structure
 from graphopt.solver.cpu import CpuBlockSolver
@@ -89,18 +90,16 @@ def test_a_system_that_is_not_positive_definite_moves_nothing(way: dict[str, str
 def test_arrays_of_another_size_are_refused() -> None:
     """By name and expected size; and a solver of another pattern than the Schur complement's."""
     solver = solver_of(points_graph(), schur="explicit", linear_solver="cholesky")
-    other = solver_of(points_graph(), schur="explicit", linear_solver="cholesky")
-    trials, direct, others = solver._trials, solver._system.direct, other._system.direct
-    assert trials is not None
-    assert direct is not None
-    assert others is not None
+    structure = solver.structure
+    schur, other = (SchurComplement(structure.pattern, structure.num_kept) for _ in range(2))
+    trials = kernels.Trials(solver.linearizer, schur, SparseCholesky(schur.reduced_pattern))
     solver.linearize()
     with pytest.raises(ShapeError, match="dx: expected a writeable contiguous float64 array"):
         trials.run(solver.values, 1.0, solver.b, np.zeros(3), None)
     with pytest.raises(ShapeError, match="damping"):
         trials.run(solver.values, np.ones(4), solver.b, solver.dx, None)
     with pytest.raises(ShapeError, match="another pattern"):
-        kernels.Trials(solver.linearizer, direct[0], others[1])
+        kernels.Trials(solver.linearizer, schur, SparseCholesky(other.reduced_pattern))
 
 
 def test_poses_of_a_plane_take_the_same_way() -> None:

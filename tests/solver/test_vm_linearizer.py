@@ -19,15 +19,16 @@ class DenseProblem:
         self.sets = list(dict.fromkeys(edge.vertices))
         self.estimates = [examples.random_storage(v, num_vertices, self.rng) for v in self.sets]
         self.slots = [self.sets.index(v) for v in edge.vertices]
-        self.rows = np.stack([self._draw(num_vertices, num_edges, k) for k in range(len(self.slots))], axis=1)
+        self.rows = np.stack([self.drawn(num_vertices, num_edges, k) for k in range(len(self.slots))], axis=1)
         self.measurement = examples.random_measurement(edge, num_edges, self.rng)
         self.information = examples.random_information(edge, num_edges, self.rng, variant)
         self.width = self.rng.uniform(0.5, 3.0, size=num_edges)
         self.parameters = [examples.random_storage(p, 3, self.rng) for p in edge.parameters]
         self.parameter_rows = self.rng.integers(0, 3, size=(num_edges, len(edge.parameters))).astype(np.int32)
-        self._number_blocks(num_vertices, fixed)
+        self.number_blocks(num_vertices, fixed)
 
-    def _draw(self, num_vertices, num_edges, slot):
+    def drawn(self, num_vertices, num_edges, slot):
+        """Rows of the vertices of a slot."""
         # slots of the same set take rows of different residues, so that no edge has a vertex twice
         same = [k for k, s in enumerate(self.slots) if s == self.slots[slot]]
         stride, start = len(same), same.index(slot)
@@ -35,7 +36,8 @@ class DenseProblem:
             np.int32
         )
 
-    def _number_blocks(self, num_vertices, fixed):
+    def number_blocks(self, num_vertices, fixed):
+        """Number the free vertices."""
         self.offsets, self.block_of, dims = [], [], []
         for v in self.sets:
             order = self.rng.permutation(num_vertices)  # so that some pairs are stored transposed

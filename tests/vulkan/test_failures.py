@@ -136,15 +136,16 @@ class LostAfter:
     looks_at_graph = False
 
     def __init__(self, monkeypatch, iteration: int):
-        self._patch, self._iteration = monkeypatch, iteration
+        self.patch, self.iteration = monkeypatch, iteration
 
     def __call__(self, done):
         """After each iteration."""
-        if done.iteration == self._iteration:
-            self._patch.setattr(VulkanDevice, "submit", self._lost)
+        if done.iteration == self.iteration:
+            self.patch.setattr(VulkanDevice, "submit", self.lost)
 
     @staticmethod
-    def _lost(device, program):
+    def lost(device, program):
+        """As a driver that answers no more."""
         device.native.note_loss("The device did not answer.", "a test")
         raise DeviceLostError("The device did not answer.")
 

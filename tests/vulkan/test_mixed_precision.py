@@ -189,7 +189,6 @@ def test_the_double_solver_shares_edges_and_estimates(schedule, access):
     double = mixed.in_double()
     assert double is mixed.in_double()
     assert double.linearizer.edges[0].primary is mixed.linearizer.edges[0].primary
-    assert double._estimates is mixed._estimates
     host = CpuBlockSolver(graph, structure, SolverOptions())
     vector, step = np.random.default_rng(0).normal(size=(2, host.dim))
     for _ in range(2):

@@ -8,5 +8,6 @@
 
 from graphopt.evaluate.datasets.bundle_adjustment import ba
 from graphopt.evaluate.datasets.pose_graphs import grid, manhattan, sphere, torus
+from graphopt.evaluate.datasets.published_sizes import published, street
 
-__all__ = ["ba", "grid", "manhattan", "sphere", "torus"]
+__all__ = ["ba", "grid", "manhattan", "published", "sphere", "street", "torus"]

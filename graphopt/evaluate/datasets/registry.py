@@ -178,9 +178,10 @@ def find(name: str) -> Dataset:
         dataset for dataset in known.values() if plain in (dataset.stem, dataset.stem.removesuffix(".txt"))
     ]
     starts = [known[key] for key in known if _starts_with(key, name)]
-    for matches in (same_file, starts):
-        if len(matches) == 1:
-            return matches[0]
+    if same_file:  # of several publishers the first one's
+        return same_file[0]
+    if len(starts) == 1:
+        return starts[0]
     if starts:
         raise OptionError(f"'{name}' may be any of {', '.join(start.name for start in starts[:8])}.")
     close = get_close_matches(name, known, n=3, cutoff=0.5)

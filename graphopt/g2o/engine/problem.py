@@ -20,8 +20,9 @@ from graphopt.errors import GraphError
 from graphopt.g2o.engine.lists import EdgeList, VertexList, grouped
 from graphopt.graph import Graph, Selection, validate
 from graphopt.graph.columns import Columns
+from graphopt.graph.edge_columns import edge_set_of
 from graphopt.graph.selection import EdgeSelection
-from graphopt.graph.sets import EdgeSet, VertexSet
+from graphopt.graph.sets import VertexSet
 from graphopt.types import EdgeType, VertexType
 
 
@@ -112,30 +113,21 @@ class Problem:
 
     def _add_group(self, kind: EdgeType, objects: list[Any], is_python: bool, order: np.ndarray) -> EdgeList:
         sets, vertex_rows = self._vertex_places(kind, objects)
-        ids = np.empty(vertex_rows.shape, np.int64)
-        for slot, number in enumerate(sets):
-            ids[:, slot] = self.graph.vertex_sets[number].ids[vertex_rows[:, slot]]
-        validate.check_no_loops(ids, kind.tag)
         rows, count, dim = kernels.RowList(objects), len(objects), kind.residual_dim
-        columns = {
-            "sequence": order,
-            "vertices": ids,
-            "measurement": np.zeros((count, kind.measurement_dim)),
-            "information": np.empty((count, dim, dim)),
-            "kernel": np.zeros(count, np.int32),
-            "kernel_width": np.ones(count),
-            "level": np.zeros(count, np.int32),
-            "parameters": np.empty((count, len(kind.parameters)), np.int64),
-        }
-        if is_python:
-            columns["information"][:] = np.eye(dim)
-        else:
-            rows.gather("measurement", columns["measurement"])
-            rows.gather("information", columns["information"])
+        columns: dict[str, np.ndarray] = {}
+        if not is_python:
+            columns["measurement"] = np.zeros((count, kind.measurement_dim))
+            columns["information"] = np.empty((count, dim, dim))
+            for name, column in columns.items():
+                rows.gather(name, column)
         if kind.parameters:
-            columns["parameters"][:] = [object_.param_ids() for object_ in objects]
+            parameters = np.array([object_.param_ids() for object_ in objects], np.int64)
+            columns["parameters"] = parameters.reshape(count, len(kind.parameters))
             self.graph.check_parameters(columns["parameters"], kind)
-        edge_set = EdgeSet(kind, Columns.holding(columns))
+        tables = [self.graph.vertex_sets[number].look("ids") for number in sets]
+        slots = [(table, vertex_rows[:, slot]) for slot, table in enumerate(tables)]
+        edge_set = edge_set_of(kind, order, slots, **columns)
+        validate.check_no_loops(edge_set.look("vertices"), kind.tag)
         self.graph.adopt(edge_set)
         parameter_sets, parameter_rows = self.graph.parameter_places(edge_set)
         places = EdgeSelection(

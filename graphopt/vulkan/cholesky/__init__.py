@@ -8,13 +8,11 @@ from graphopt.vulkan.cholesky.choice import (
     is_faster_on_device,
 )
 from graphopt.vulkan.cholesky.factor import DeviceCholesky
-from graphopt.vulkan.cholesky.refine import RefinedCholesky
 from graphopt.vulkan.cholesky.trial import TrialFactorization
 
 __all__ = [
     "Analysis",
     "DeviceCholesky",
-    "RefinedCholesky",
     "TrialFactorization",
     "analyse",
     "expected_seconds",

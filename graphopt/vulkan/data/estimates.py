@@ -28,7 +28,7 @@ from graphopt.vulkan.data.array import (
     pack_wide,
     unpack_wide,
 )
-from graphopt.vulkan.program import NOTHING, VECTOR_WORKGROUP, Context, Program, built
+from graphopt.vulkan.program import VECTOR_WORKGROUP, Context, Program, built
 
 
 class RecordSet:
@@ -221,8 +221,8 @@ class DeviceEstimates:
     def lend(self, vertex_set: VertexSet) -> CudaArray | None:
         """The set's estimates on the device, see `VertexSet.device_array`; None where CUDA does not see it.
 
-        Copied there from the records where these are the graph's numbers, else written from the host; what was
-        lent last while the numbers are the same.
+        Copied there from the records where these are the graph's numbers, else written from the host. While
+        the numbers are the same it is what was lent last.
         """
         if getattr(self._context.device, "is_lost", False):
             return None
@@ -370,4 +370,5 @@ class DeviceEstimates:
 
 
 def _offsets(offsets: np.ndarray) -> np.ndarray:
-    return np.where(offsets < 0, NOTHING, offsets).astype(np.uint32)
+    """As uint32; -1 becomes NOTHING."""
+    return offsets.astype(np.uint32)

@@ -10,6 +10,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 from functools import cached_property
+from itertools import pairwise
 
 import numpy as np
 
@@ -179,9 +180,30 @@ class DiagonalLayout(BlockLayout):
         return self.row_idx
 
     @cached_property
+    def scalar(self) -> np.ndarray:
+        """As `BlockLayout.scalar`."""
+        return self._running_sum(1)
+
+    @cached_property
     def block_offset(self) -> np.ndarray:
         """As `BlockLayout.block_offset`."""
-        return np.concatenate([[0], np.cumsum(self.dims.astype(np.int64) ** 2)])
+        return self._running_sum(2)
+
+    def _running_sum(self, power: int) -> np.ndarray:
+        """(nb + 1,) int64: sums of dims**power before each block."""
+        if len(self._runs) > MAX_RUNS:
+            return np.concatenate([[0], np.cumsum(self.dims.astype(np.int64) ** power)])
+        sums, end = np.zeros(len(self.dims) + 1, np.int64), 0
+        for first, last in pairwise([*self._runs.tolist(), len(self.dims)]):
+            size = int(self.dims[first]) ** power
+            sums[first : last + 1] = np.arange(end, end + size * (last - first) + 1, size)
+            end = int(sums[last])
+        return sums
+
+    @cached_property
+    def _runs(self) -> np.ndarray:
+        """Where the blocks' dimension changes, the first block included."""
+        return np.flatnonzero(np.diff(self.dims, prepend=0))
 
     @cached_property
     def diagonal_offset(self) -> np.ndarray:
@@ -191,12 +213,11 @@ class DiagonalLayout(BlockLayout):
     @property
     def diagonal_places(self) -> tuple[np.ndarray, int]:
         """As `BlockLayout.diagonal_places`: few numbers where few runs of blocks have equal dimensions."""
-        starts = np.flatnonzero(np.diff(self.dims, prepend=0))
+        starts = self._runs
         if len(starts) > MAX_RUNS:
             return super().diagonal_places
-        return np.stack([self.scalar[starts], self.block_offset[starts], self.dims[starts]], axis=1), len(
-            starts
-        )
+        columns = [self.scalar[starts], self.block_offset[starts], self.dims[starts]]
+        return np.stack(columns, axis=1), len(starts)
 
     @cached_property
     def items(self) -> np.ndarray:

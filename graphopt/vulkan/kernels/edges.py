@@ -356,12 +356,6 @@ class DeviceEdges:
         """Parts that `chi2_launch` leaves."""
         return -(-self.primary.view.num_edges // CHI2_WORKGROUP)
 
-    def record_buffers(self, version: Version) -> list[Any]:
-        """Buffers of the records of each vertex slot, then of each parameter."""
-        estimates = [version[number].wide.buffer for number in self.group.vertex_sets]
-        slots = range(len(self.group.parameter_sets))
-        return [*estimates, *(self._parameter_buffers[f"parameter{slot}"] for slot in slots)]
-
     def _linearize_kernel(self, slot: int, parts: bool = False) -> gpu.GpuKernel:
         return self.evaluation.linearize_kernel(slot, parts)
 

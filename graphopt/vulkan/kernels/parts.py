@@ -224,7 +224,10 @@ def solve_arrays(
     inverse_offset: (num_eliminated,) where each eliminated block's inverse begins.
     """
     landmark = unit.all_blocks - num_kept
-    arrays = {"dest_inverse": np.where(landmark >= 0, inverse_offset[np.maximum(landmark, 0)], 0)}
+    if len(landmark) and landmark.min() >= 0:
+        arrays = {"dest_inverse": inverse_offset[landmark]}
+    else:
+        arrays = {"dest_inverse": np.where(landmark >= 0, inverse_offset[np.maximum(landmark, 0)], 0)}
     if unit.views is not None:
         first = unit.parts[0]
         blocks = structure.vertex_blocks[first.edges.group.vertex_sets[first.slot]]

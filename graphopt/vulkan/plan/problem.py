@@ -227,13 +227,16 @@ def _pairs(structure: Structure, coupling: int, degree: np.ndarray) -> tuple[flo
 
     All kept neighbours count as of the same, mean dimension.
     """
-    num_kept, degree = structure.num_kept, degree.astype(np.float64)
-    own = structure.dims[num_kept:].astype(np.float64)
-    mean_dim = coupling / max(float((degree * own).sum()), 1.0)
-    pairs = 0.5 * degree * (degree + 1.0)
-    flops = 2.0 * float((pairs * (mean_dim**2 * own + mean_dim * own**2)).sum())
+    landmark_dims = structure.dims[structure.num_kept :]
+    by_dim = []
+    for dim in np.flatnonzero(np.bincount(landmark_dims)).tolist():
+        counts = np.bincount(degree[landmark_dims == dim]).astype(np.float64)
+        degrees = np.arange(len(counts))
+        by_dim.append((dim, float(counts @ degrees), 0.5 * float(counts @ (degrees * (degrees + 1.0)))))
+    mean_dim = coupling / max(sum(dim * edges for dim, edges, _ in by_dim), 1.0)
+    num_pairs = sum(pairs for *_, pairs in by_dim)
+    flops = sum(2.0 * pairs * (mean_dim**2 * dim + mean_dim * dim**2) for dim, _, pairs in by_dim)
     full = 0.5 * float(structure.kept_dim) * (structure.kept_dim + 1.0)
-    num_pairs = float(pairs.sum())
     return num_pairs, flops, min(full, num_pairs * mean_dim**2)
 
 

@@ -1,8 +1,8 @@
 #include "linear/block_structure.h"
 
 #include <algorithm>
-#include <tuple>
 
+#include "parallel/radix_sort.h"
 #include "parallel/shares.h"
 #include "parallel/stopping.h"
 
@@ -12,13 +12,14 @@ namespace {
 constexpr std::int64_t kEdgesPerThread = 30'000;  // 300 us of looking up
 
 struct Place {
-  bool eliminated;
-  std::int64_t id;
   std::int32_t set;
-  std::int64_t row;
-  bool operator<(const Place& other) const {
-    return std::tie(eliminated, id) < std::tie(other.eliminated, other.id);
-  }
+  std::int32_t row;
+};
+
+// Vertices that stay, or those that are eliminated.
+struct Places {
+  std::vector<std::int64_t> ids;
+  std::vector<Place> of_id;
 };
 
 // visit(edge, pair, first block, second block) for all pairs of slots (0, 0), (0, 1), ..., (1, 1), ... of
@@ -53,31 +54,33 @@ bool is_off_diagonal(std::int64_t a, std::int64_t b) { return a >= 0 && b >= 0 &
 }  // namespace
 
 Numbering number_blocks(const std::vector<VertexFlags>& sets) {
-  std::vector<Place> places;
-  std::int64_t num_vertices = 0;
-  for (const VertexFlags& set : sets) num_vertices += set.size;
-  places.reserve(static_cast<std::size_t>(num_vertices));
+  Places kept, eliminated;
   for (std::size_t s = 0; s < sets.size(); ++s)
     for (std::int64_t row = 0; row < sets[s].size; ++row)
-      if (sets[s].free[row])
-        places.push_back({sets[s].eliminated[row], sets[s].ids[row], static_cast<std::int32_t>(s), row});
-      else
+      if (sets[s].free[row]) {
+        Places& places = sets[s].eliminated[row] ? eliminated : kept;
+        places.ids.push_back(sets[s].ids[row]);
+        places.of_id.push_back({static_cast<std::int32_t>(s), static_cast<std::int32_t>(row)});
+      } else {
         sets[s].block[row] = sets[s].offset[row] = -1;
-  if (!std::is_sorted(places.begin(), places.end())) std::sort(places.begin(), places.end());
+      }
+  const std::size_t num_blocks = kept.ids.size() + eliminated.ids.size();
   Numbering result;
-  result.dims.reserve(places.size());
-  result.ids.reserve(places.size());
-  result.offsets.reserve(places.size() + 1);
+  result.num_kept = static_cast<std::int64_t>(kept.ids.size());
+  result.dims.reserve(num_blocks);
+  result.ids.reserve(num_blocks);
+  result.offsets.reserve(num_blocks + 1);
   result.offsets.push_back(0);
-  for (const Place& place : places) {
-    const VertexFlags& set = sets[static_cast<std::size_t>(place.set)];
-    set.block[place.row] = static_cast<std::int64_t>(result.dims.size());
-    set.offset[place.row] = result.offsets.back();
-    result.num_kept += place.eliminated ? 0 : 1;
-    result.dims.push_back(set.dim);
-    result.ids.push_back(place.id);
-    result.offsets.push_back(result.offsets.back() + set.dim);
-  }
+  for (Places* places : {&kept, &eliminated})
+    for (const std::int32_t at : sorted_order(places->ids)) {
+      const Place place = places->of_id[static_cast<std::size_t>(at)];
+      const VertexFlags& set = sets[static_cast<std::size_t>(place.set)];
+      set.block[place.row] = static_cast<std::int64_t>(result.dims.size());
+      set.offset[place.row] = result.offsets.back();
+      result.dims.push_back(set.dim);
+      result.ids.push_back(set.ids[place.row]);
+      result.offsets.push_back(result.offsets.back() + set.dim);
+    }
   return result;
 }
 

@@ -402,6 +402,24 @@ inline double sum_of(const Vec& v) {
 
 }  // namespace
 
+void subtract_below(const Front& front, double* y, const double* z) {
+  const FrontStrips strips(front);
+  const int n = front.num_pivots;
+  int col = 0;
+  for (; col + 4 <= n; col += 4) {
+    Vec sums[4] = {};
+    for (int t = 0; t < strips.below_strips; ++t)
+      accumulate_dot(sums, strips(strips.diagonal_strips + t) + col * kStrip, z + t * kStrip);
+    for (int j = 0; j < 4; ++j) y[col + j] -= sum_of(sums[j]);
+  }
+  for (; col < n; ++col) {
+    Vec sums[1] = {};
+    for (int t = 0; t < strips.below_strips; ++t)
+      accumulate_dot(sums, strips(strips.diagonal_strips + t) + col * kStrip, z + t * kStrip);
+    y[col] -= sum_of(sums[0]);
+  }
+}
+
 void backward_front(const Front& front, double* y, const double* z) {
   const FrontStrips strips(front);
   const int n = front.num_pivots;

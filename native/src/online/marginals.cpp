@@ -122,8 +122,6 @@ std::vector<std::shared_ptr<const Prior>> Tree::marginalize(const std::vector<st
     if (plan.nodes[k].parent >= 0)
       jobs[static_cast<std::size_t>(plan.nodes[k].parent)].children.push_back(&cliques[k]);
   }
-  EliminationCounts counts;
-  evaluate(jobs, counts);
   std::vector<std::shared_ptr<const Prior>> found;
   // what a front passes on: the right-hand side of its separator, and chi2 that is left
   std::vector<std::vector<double>> rest(count);
@@ -142,12 +140,9 @@ std::vector<std::shared_ptr<const Prior>> Tree::marginalize(const std::vector<st
         at += problem_.dim(v);
       }
     vm::AlignedVector<double> b(static_cast<std::size_t>(n + m), 0.0);
-    for (const Share& share : job.shares) {
-      const std::int32_t e = share.edge;
-      const bool is_prior = problem_.edge_kind[e] < 0;
-      const double* segment = is_prior ? problem_.priors[problem_.edge_row[e]]->gradient.data()
-                                       : share.outputs + problem_.kind_of(e).first_segment;
-      constant[k] += is_prior ? problem_.chi2_of(e) : share.outputs[0];
+    for (const std::int32_t e : job.edges) {
+      const double* segment = problem_.gradient_of(e);
+      constant[k] += problem_.rho_of(e);
       for (int s = 0; s < problem_.arity(e); ++s) {
         const std::int32_t v = problem_.vertices_of(e)[s];
         const int dim = problem_.dim(v);
@@ -192,7 +187,6 @@ std::vector<std::shared_ptr<const Prior>> Tree::marginalize(const std::vector<st
             job.numbers->update()[triangle_row(i) + static_cast<std::int64_t>(j) * kStrip];
     prior->b = rest[k];
     prior->constant = constant[k];
-    prior->gradient.assign(static_cast<std::size_t>(m), 0.0);
     found.push_back(std::move(prior));
   }
   return found;

@@ -4,6 +4,7 @@
 // moves keeps its memory. Whatever is written goes through a journal (journal.h).
 #pragma once
 
+#include <cmath>
 #include <cstdint>
 #include <memory>
 #include <stdexcept>
@@ -59,7 +60,7 @@ struct VertexKind {
 
 struct EdgeKind {
   explicit EdgeKind(Journal& journal)
-      : places(journal), data(journal), state(journal), chi2_terms(journal), parameter_rows(journal) {}
+      : places(journal), data(journal), models(journal), parameter_rows(journal) {}
   vm::ProgramPtr linearize, kernel;  // kernel may be null
   std::vector<int> vertex_kinds, parameter_sets, dims;
   int data_dim = 0;       // measurement, information, width of a kernel
@@ -68,8 +69,7 @@ struct EdgeKind {
   int first_segment = 0;  // output where b begins
   Places places;
   Journaled<double> data;                  // (rows, data_dim)
-  Journaled<double> state;                 // (rows, state_dim): b of the edge as it was last evaluated
-  Journaled<double> chi2_terms;            // (rows): rho
+  Journaled<double> models;                // (rows, num_outputs): rho, blocks of H, g; see Problem
   Journaled<std::int32_t> parameter_rows;  // (rows, number of parameters)
   std::vector<std::int32_t> data_registers, output_registers;
   int arity() const { return static_cast<int>(vertex_kinds.size()); }
@@ -82,13 +82,19 @@ struct Prior {
   std::vector<double> origin;  // estimates one after the other
   std::vector<double> H, b;    // (m, m) column-major, (m)
   double constant = 0.0;
-  std::vector<double> gradient;  // (m) b as it was last evaluated
+};
+
+// Model of a prior, as the outputs of an edge's program are that of an edge.
+struct PriorModel {
+  double chi2 = 0.0;
+  std::shared_ptr<const std::vector<double>> H;  // (m, m) column-major
+  std::vector<double> gradient;                  // (m)
 };
 
 enum EdgeFlag : std::uint8_t {
   kUsed = 1,
   kOff = 2,    // switched off
-  kStale = 4,  // its vertices have moved since it went into the factor
+  kStale = 4,  // its H has changed since it went into the factor
   kIdle = 8    // all its vertices are fixed
 };
 
@@ -127,31 +133,63 @@ class Problem {
   const EdgeKind& kind_of(std::int32_t e) const {
     return *edge_kinds[static_cast<std::size_t>(edge_kind[e])];
   }
-  double chi2_of(std::int32_t e) const;
   std::string name(std::int32_t e) const;
 
-  // ------------------------------------------------------------------ evaluation
-  // Outputs of `linearize` for edges of one kind, `stride(kind)` numbers each.
-  void linearize(int kind, const std::int32_t* edges, std::int64_t count, double* out) const;
+  // ------------------------------------------------------------------ models
+  // Each edge has a model at the estimates of its vertices, with d a step from there:
+  //   chi2_e(d) = rho - 2 g' d + d' H d
+  // rho and g are renewed whenever the edge is evaluated, H is that of the factor.
+  const double* H_of(std::int32_t e) const;  // of a prior (m, m), else packed blocks
+  const double* gradient_of(std::int32_t e) const;
+  int state_dim(std::int32_t e) const;
+  double rho_of(std::int32_t e) const;
+  // chi2_e(d), d of all vertices by `offset`; null: zero.
+  double model_chi2(std::int32_t e, const double* d) const;
+
+  // Outputs of `linearize` for edges of one kind at the estimates, `stride(kind)` numbers each; `moved`: the
+  // estimates of each kind of vertex, null for those that are kept.
+  void linearize(int kind, const std::int32_t* edges, std::int64_t count, double* out,
+                 const std::vector<std::vector<double>>* moved = nullptr) const;
   int stride(int kind) const;
   // H (m, m) column-major and b (m) of a prior at the estimates; returns its chi2.
-  double linearize_prior(const Prior& prior, std::vector<double>& H, std::vector<double>& b) const;
+  double linearize_prior(const Prior& prior, std::vector<double>& H, std::vector<double>& b,
+                         const std::vector<std::vector<double>>* moved = nullptr) const;
 
-  // Take chi2 and b of an edge as evaluated: brings `gradient` and the total up to date. Throws Refused
-  // where a number is not finite.
-  void take_outputs(std::int32_t e, const double* outputs);
-  void take_prior(std::int32_t e);
-  // Evaluate edges of any kinds and take what they give.
-  void evaluate(const std::vector<std::int32_t>& edges);
-  // Take an edge's share out of the total and the gradient.
+  void add_pending(std::int32_t v, int i, double change) {
+    if (change == 0.0) return;
+    pending.set(offset[v] + i, pending[offset[v] + i] + change);
+    note(v);
+  }
+  void set_pending(std::int32_t v, const double* values) {
+    pending.write(offset[v], values, dim(v));
+    note(v);
+  }
+  void forget_changed();
+  // Evaluate edges; the gradient that this adds becomes `pending`. take_H: H is that of the factor to come;
+  // otherwise an edge whose H differs by more than `tolerance` becomes stale. Returns by how much chi2 is
+  // above that of the models; infinite where a number is not finite, unless `must_be_finite`, which throws
+  // Refused.
+  struct Evaluation {
+    bool take_H = false, must_be_finite = false;
+    double tolerance = 0.0;
+  };
+  double evaluate(const std::vector<std::int32_t>& edges, const Evaluation& how);
+  // The same for edges that are new, at estimates oplus `steps` (by `offset`): their models at the estimates.
+  // Returns by how much chi2 of these models is higher than chi2 there.
+  double evaluate_at(const std::vector<std::int32_t>& edges, const double* steps);
+  // Take an edge's model out of chi2 and the gradient.
   void drop_share(std::int32_t e);
+  // estimates <- estimates oplus scale dx
+  void move(const std::vector<std::int32_t>& vertices, const double* dx, double scale);
+  // Estimate oplus step (tangent_dim), storage_dim numbers; step null: the estimate.
+  void present(std::int32_t v, const double* step, double* out) const;
+  // chi2 at the estimates oplus steps (by `offset`; null: zero), evaluated.
+  double exact_chi2(const double* steps) const;
 
-  // Estimates of these vertices <- oplus their scalars of dx, times `scale`.
-  void oplus(const std::vector<std::int32_t>& vertices, const double* dx, double scale);
-
+  // chi2 of the models at the estimates.
   double chi2() const { return total_[0] + total_[1]; }
-  // Sum of all shares anew, without the rounding of many updates.
-  void sum_again();
+  // Sum of all models anew, without the rounding of many updates; the gradient of all free vertices to `g`.
+  void sum_again(std::vector<double>& g);
 
   Journal& journal;
   std::vector<std::unique_ptr<VertexKind>> kinds;
@@ -166,10 +204,11 @@ class Problem {
   Journaled<std::int64_t> id;  // per vertex
   Journaled<VertexState> state;
   Journaled<std::int16_t> kind;
-  Journaled<std::int32_t> row;       // of its kind's estimates
-  Journaled<std::int64_t> offset;    // first scalar of dx and of the gradient
-  Journaled<std::int32_t> first_of;  // entry that begins the list of its edges, -1
-  Journaled<double> gradient;        // b, per scalar
+  Journaled<std::int32_t> row;        // of its kind's estimates
+  Journaled<std::int64_t> offset;     // first scalar of dx and of the gradient
+  Journaled<std::int32_t> first_of;   // entry that begins the list of its edges, -1
+  Journaled<double> pending;          // per scalar: part of b that the tree has not got
+  std::vector<std::int32_t> changed;  // vertices whose `pending` was added to; each once
 
   Journaled<std::int16_t> edge_kind;    // per edge; -1: prior
   Journaled<std::int32_t> edge_row;     // of its kind
@@ -178,20 +217,28 @@ class Problem {
   Journaled<std::int64_t> handle;
   Journaled<std::int32_t> entry_vertex, entry_edge, entry_next, entry_previous;
   Journaled<std::shared_ptr<const Prior>> priors;
+  Journaled<std::shared_ptr<const PriorModel>> prior_models;
   Journaled<std::int64_t> counts;  // see the enumeration
-  enum Count { kVertices, kFreeVertices, kEdges, kScalars, kStaleEdges, kNumCounts };
+  enum Count { kVertices, kFreeVertices, kEdges, kScalars, kNumCounts };
   void count(Count what, std::int64_t change) { counts.set(what, counts[what] + change); }
 
  private:
-  void add_share(double rho, double sign);
+  void note(std::int32_t v);
+  double take_model(std::int32_t e, const double* outputs, const Evaluation& how);
+  double take_prior(std::int32_t e, const Evaluation& how);
+  bool differs(const EdgeKind& kind, const double* H, const double* other, double tolerance) const;
   void link(std::int64_t entry, std::int32_t vertex, std::int32_t edge);
   std::int32_t new_edge(int kind, std::int32_t row, std::int64_t handle, const std::int32_t* vertices,
                         int arity);
+  void add_chi2(double change);
+  void oplus(int kind, const std::vector<std::int32_t>& vertices, const double* dx, double scale,
+             std::vector<double>& out) const;
+  void shift_model(std::int32_t e, const double* steps, double* outputs) const;
 
   Places vertex_places_, edge_places_, prior_places_;
   std::vector<std::unique_ptr<Places>> entry_places_;  // by arity
   Journaled<double> total_;                            // chi2 as a sum of two
-  Journaled<double> prior_chi2_;
+  std::vector<char> is_noted_;                         // per vertex
 };
 
 }  // namespace graphopt::online

@@ -1,39 +1,21 @@
 #include "online/session.h"
 
 #include <algorithm>
-#include <cmath>
-#include <numeric>
 
 namespace graphopt::online {
-namespace {
-
-constexpr double kBatchTolerance = 1e-15;  // of chi2, predicted decrease that batch leaves
-constexpr double kShareOfCut = 1e-4;       // that a vertex' part of b must have: many small ones add up
-constexpr int kBatchIterations = 200;
-constexpr int kHalvings = 10;             // of a step that does not lower chi2
-constexpr double kPoorDecrease = 0.5;     // of what a step promised: the factor is too old
-constexpr double kPoorConvergence = 0.3;  // of the prediction before
-constexpr double kLeastWaiting = 0.05;    // of the goal: a prediction that the next update has to know of
-constexpr double kLargeGain = 10.0;       // of the goal: below it rounding and what was left out count
-constexpr std::size_t kNamedVertices = 10;
-
-double seconds_since(std::chrono::steady_clock::time_point start) {
-  return std::chrono::duration<double>(std::chrono::steady_clock::now() - start).count();
-}
-
-}  // namespace
-
 Session::Session()
     : problem_(journal_),
       tree_(journal_, problem_),
       next_handle_(journal_),
       updates_(journal_),
-      is_unsolved_(journal_),
-      waiting_(journal_) {
+      is_exact_(journal_),
+      is_ahead_(journal_),
+      nonlinearity_(journal_) {
   next_handle_.push_back(0);
   updates_.push_back(0);
-  is_unsolved_.push_back(0);
-  waiting_.push_back({});
+  is_exact_.push_back(0);
+  is_ahead_.push_back(0);
+  nonlinearity_.grow(kNumNonlinearities, 0.0);
 }
 
 void Session::check_open() const {
@@ -53,12 +35,11 @@ void Session::begin() {
 
 void Session::abort() {
   if (!is_open_) return;
+  tree_.clear_right_hand_side();
+  problem_.forget_changed();
   journal_.undo_to(start_);
   is_open_ = false;
-  if (snapshots_.empty()) {
-    journal_.forget();
-    journal_.set_records(false);
-  }
+  stop_recording();
 }
 
 std::int32_t Session::vertex(std::int64_t id) const {
@@ -108,7 +89,7 @@ void Session::settle(std::int32_t e) {
   if (((flags & kIdle) != 0) == is_idle) return;
   if (is_idle && problem_.is_active(e)) problem_.drop_share(e);
   problem_.flags.set(e, static_cast<std::uint8_t>(is_idle ? flags | kIdle : flags & ~kIdle));
-  if (!is_idle && problem_.is_active(e)) problem_.evaluate({e});
+  if (!is_idle && problem_.is_active(e)) new_edges_.push_back(e);
 }
 
 void Session::insert_edge(std::int32_t e) {
@@ -119,6 +100,7 @@ void Session::insert_edge(std::int32_t e) {
 }
 
 void Session::take_out(std::int32_t e) {
+  nonlinearity_.set(kModelShift, 0.0);
   touch_edge(e);
   problem_.remove_edge(e);
 }
@@ -181,7 +163,6 @@ void Session::put_prior(std::int64_t its_handle, Prior prior, const std::vector<
     prior.vertices.push_back(vertex(id));
     prior.first.push_back(prior.first.back() + problem_.dim(prior.vertices.back()));
   }
-  prior.gradient.assign(prior.b.size(), 0.0);
   if (prior.first.back() != static_cast<int>(prior.b.size()))
     throw Refused("The prior does not fit its vertices.");
   insert_edge(problem_.add_prior(std::make_shared<const Prior>(std::move(prior)), its_handle));
@@ -199,9 +180,40 @@ void Session::switch_edges(const std::int64_t* handles, std::int64_t count, bool
     const std::uint8_t flags = problem_.flags[e];
     if (((flags & kOff) != 0) == off) continue;
     if (off && problem_.is_active(e)) problem_.drop_share(e);
+    nonlinearity_.set(kModelShift, 0.0);
     problem_.flags.set(e, static_cast<std::uint8_t>(off ? flags | kOff : flags & ~kOff));
     touch_edge(e);
     if (!off && problem_.is_active(e)) new_edges_.push_back(e);
+  }
+}
+
+void Session::fix(std::int32_t v) {
+  touched_.push_back(v);
+  for (std::int32_t entry = problem_.first_of[v]; entry >= 0; entry = problem_.entry_next[entry])
+    touch_edge(problem_.entry_edge[entry]);
+  for (int i = 0; i < problem_.dim(v); ++i) problem_.pending.set(problem_.offset[v] + i, 0.0);
+  problem_.state.set(v, VertexState::kFixed);
+  problem_.count(Problem::kFreeVertices, -1);
+  problem_.count(Problem::kScalars, -problem_.dim(v));
+  for (std::int32_t entry = problem_.first_of[v]; entry >= 0; entry = problem_.entry_next[entry])
+    settle(problem_.entry_edge[entry]);
+}
+
+void Session::release(std::int32_t v) {
+  touched_.push_back(v);
+  problem_.state.set(v, VertexState::kFree);
+  problem_.count(Problem::kFreeVertices, 1);
+  problem_.count(Problem::kScalars, problem_.dim(v));
+  for (std::int32_t entry = problem_.first_of[v]; entry >= 0; entry = problem_.entry_next[entry]) {
+    const std::int32_t e = problem_.entry_edge[entry];
+    if (problem_.is_active(e)) {  // its gradient there did not count
+      const double* segment = problem_.gradient_of(e);
+      for (int s = 0; problem_.vertices_of(e)[s] != v; ++s)
+        segment += problem_.dim(problem_.vertices_of(e)[s]);
+      for (int i = 0; i < problem_.dim(v); ++i) problem_.add_pending(v, i, segment[i]);
+    }
+    settle(e);
+    touch_edge(e);
   }
 }
 
@@ -210,20 +222,19 @@ void Session::set_fixed(const std::int64_t* ids, std::int64_t count, bool fixed)
   for (std::int64_t k = 0; k < count; ++k) {
     const std::int32_t v = vertex(ids[k]);
     if ((problem_.state[v] == VertexState::kFixed) == fixed) continue;
-    touched_.push_back(v);
-    for (std::int32_t entry = problem_.first_of[v]; entry >= 0; entry = problem_.entry_next[entry])
-      touch_edge(problem_.entry_edge[entry]);
-    problem_.state.set(v, fixed ? VertexState::kFixed : VertexState::kFree);
-    problem_.count(Problem::kFreeVertices, fixed ? -1 : 1);
-    problem_.count(Problem::kScalars, fixed ? -problem_.dim(v) : problem_.dim(v));
-    for (std::int32_t entry = problem_.first_of[v]; entry >= 0; entry = problem_.entry_next[entry])
-      settle(problem_.entry_edge[entry]);
+    if (fixed) {
+      take_all_steps();
+      fix(v);
+    } else {
+      release(v);
+    }
   }
 }
 
 void Session::set_estimate(std::int64_t id, const double* estimate) {
   check_open();
   const std::int32_t v = vertex(id);
+  take_all_steps();
   VertexKind& kind = *problem_.kinds[static_cast<std::size_t>(problem_.kind[v])];
   kind.estimate.write(static_cast<std::int64_t>(problem_.row[v]) * kind.storage_dim, estimate,
                       kind.storage_dim);
@@ -256,7 +267,10 @@ void Session::marginalize(const std::int64_t* ids, std::int64_t count) {
     if (!problem_.is_free(vertices.back()))
       throw Refused("Vertex " + std::to_string(ids[k]) + " is fixed: remove it instead of marginalizing it.");
   }
-  problem_.evaluate(new_edges_);
+  take_all_steps();
+  std::vector<std::int32_t> edges = edges_of(vertices);
+  edges.insert(edges.end(), new_edges_.begin(), new_edges_.end());
+  evaluate_anew(edges);
   std::vector<std::shared_ptr<const Prior>> priors;
   try {
     priors = tree_.marginalize(vertices);
@@ -279,7 +293,7 @@ void Session::marginalize(const std::int64_t* ids, std::int64_t count) {
   }
 }
 
-// ---------------------------------------------------------------------- solving
+// ---------------------------------------------------------------------- neighbours
 
 std::vector<std::int32_t> Session::edges_of(const std::vector<std::int32_t>& vertices) {
   std::vector<std::int32_t> edges;
@@ -297,220 +311,30 @@ std::vector<std::int32_t> Session::edges_of(const std::vector<std::int32_t>& ver
   return edges;
 }
 
-// Free vertices of the edges, each once, without those that have no clique.
-void Session::collect_ends(const std::vector<std::int32_t>& edges, std::vector<std::int32_t>& vertices) {
+// Free vertices of the edges, each once.
+std::vector<std::int32_t> Session::ends_of(const std::vector<std::int32_t>& edges) {
+  std::vector<std::int32_t> vertices;
   stamp_.resize(std::max<std::size_t>(stamp_.size(), static_cast<std::size_t>(std::max<std::int64_t>(
                                                          problem_.edge_kind.size(), problem_.num_places()))),
                 0);
   ++stamp_now_;
-  std::size_t kept = 0;
-  const auto add = [&](std::int32_t v) {
-    if (!problem_.is_free(v) || !tree_.has_clique(v) || stamp_[static_cast<std::size_t>(v)] == stamp_now_)
-      return false;
-    stamp_[static_cast<std::size_t>(v)] = stamp_now_;
-    return true;
-  };
-  for (const std::int32_t v : vertices)
-    if (add(v)) vertices[kept++] = v;
-  vertices.resize(kept);
   for (const std::int32_t e : edges)
-    for (int s = 0; s < problem_.arity(e); ++s)
-      if (add(problem_.vertices_of(e)[s])) vertices.push_back(problem_.vertices_of(e)[s]);
+    for (int s = 0; s < problem_.arity(e); ++s) {
+      const std::int32_t v = problem_.vertices_of(e)[s];
+      if (!problem_.is_free(v) || stamp_[static_cast<std::size_t>(v)] == stamp_now_) continue;
+      stamp_[static_cast<std::size_t>(v)] = stamp_now_;
+      vertices.push_back(v);
+    }
+  return vertices;
 }
 
-void Session::refresh(const std::vector<std::int32_t>& edges, Report& report) {
-  if (edges.empty()) return;
-  const auto start = Clock::now();
-  report.refreshed_cliques += tree_.refresh(edges).cliques;
-  report.eliminate_seconds += seconds_since(start);
-}
-
-// Take the step, or a part of it after which chi2 is higher by `slack` at most. edges: those of its vertices.
-// Whether the whole was taken.
-bool Session::try_step(const Tree::Step& step, const std::vector<std::int32_t>& edges, double slack,
-                       int halvings, Report& report) {
-  const double before = problem_.chi2();
-  std::vector<std::vector<double>> kept;
-  for (const std::int32_t v : step.vertices) {
-    const double* const x = problem_.estimate(v);
-    kept.emplace_back(x, x + problem_.kinds[static_cast<std::size_t>(problem_.kind[v])]->storage_dim);
-  }
-  const auto put_back = [&] {
-    for (std::size_t k = 0; k < kept.size(); ++k) {
-      const std::int32_t v = step.vertices[k];
-      VertexKind& kind = *problem_.kinds[static_cast<std::size_t>(problem_.kind[v])];
-      kind.estimate.write(static_cast<std::int64_t>(problem_.row[v]) * kind.storage_dim, kept[k].data(),
-                          kind.storage_dim);
-    }
-  };
-  double scale = 1.0;
-  for (int halving = 0; halving <= halvings; ++halving, scale *= 0.5) {
-    problem_.oplus(step.vertices, tree_.step(), scale);
-    report.evaluated += static_cast<std::int64_t>(edges.size());
-    bool is_good = true;
-    try {
-      problem_.evaluate(edges);
-    } catch (const Refused&) {
-      is_good = false;
-    }
-    if (is_good && problem_.chi2() <= before + slack) return halving == 0;
-    put_back();
-  }
-  problem_.evaluate(edges);
-  return false;
-}
-
-void Session::eliminate(Report& report) {
-  const auto start = Clock::now();
-  std::vector<std::int32_t> last;
-  for (const std::int32_t e : new_edges_)
-    for (int s = 0; s < problem_.arity(e); ++s)
-      if (problem_.is_free(problem_.vertices_of(e)[s])) last.push_back(problem_.vertices_of(e)[s]);
-  last.insert(last.end(), last_.begin(), last_.end());
-  std::reverse(last.begin(), last.end());  // the newest are to be the very last, however often they are named
-  std::vector<std::int32_t> distinct;
-  for (const std::int32_t v : last)
-    if (std::find(distinct.begin(), distinct.end(), v) == distinct.end() && distinct.size() < 64)
-      distinct.push_back(v);
-  std::reverse(distinct.begin(), distinct.end());
-  try {
-    const EliminationCounts counts = tree_.eliminate(touched_, distinct);
-    report.eliminated_vertices += counts.vertices;
-    report.eliminated_cliques += counts.cliques;
-    report.ordered = counts.ordered;
-  } catch (const Singular& singular) {
-    std::vector<std::int64_t> ids;
-    for (const std::int32_t v : singular.vertices) ids.push_back(problem_.id[v]);
-    std::sort(ids.begin(), ids.end());
-    std::string names;
-    for (std::size_t k = 0; k < std::min(ids.size(), kNamedVertices); ++k)
-      names += (k > 0 ? ", " : "") + std::to_string(ids[k]);
-    if (ids.size() > kNamedVertices) names += ", ... (" + std::to_string(ids.size()) + " in all)";
-    throw Refused((ids.size() == 1 ? "Vertex " : "Vertices ") + names +
-                  " can move without a change of chi2: the edges do not determine " +
-                  (ids.size() == 1 ? "it" : "them") +
-                  ". Fix a vertex, or add an edge or a prior that holds the direction.");
-  }
-  report.eliminate_seconds += seconds_since(start);
-}
-
-void Session::solve(bool is_batch, Report& report, Clock::time_point start) {
-  std::vector<std::int32_t> candidates = touched_;
-  candidates.insert(candidates.end(), waiting_[0].begin(), waiting_[0].end());
-  collect_ends(new_edges_, candidates);
-  bool looks_at_all = false;
-  const auto look_at_all = [&] {
-    looks_at_all = true;
-    problem_.sum_again();
-    candidates.clear();
-    for (std::int32_t v = 0; v < problem_.num_places(); ++v)
-      if (problem_.is_free(v) && tree_.has_clique(v)) candidates.push_back(v);
-  };
-  if (is_batch || is_unsolved_[0] != 0 || updates_[0] % settings.full_check == 0) {
-    look_at_all();
-    if (is_unsolved_[0] != 0) is_unsolved_.set(0, 0);
-  }
-  const int most = is_batch ? kBatchIterations : settings.max_iterations;
-  double previous = 0.0;
-  bool is_poor = false;
-  report.converged = false;
-  for (int iteration = 0; iteration <= most; ++iteration) {
-    if (is_batch || is_poor) {
-      // the factor is too old where b is left
-      std::vector<std::int32_t> stale;
-      if (is_batch) {
-        for (std::int32_t e = 0; e < static_cast<std::int32_t>(problem_.edge_kind.size()); ++e)
-          if (problem_.is_active(e) && (problem_.flags[e] & kStale)) stale.push_back(e);
-      } else {
-        for (const std::int32_t e : edges_of(candidates))
-          if (problem_.flags[e] & kStale) stale.push_back(e);
-      }
-      refresh(stale, report);
-    }
-    const auto solving = Clock::now();
-    const double goal = is_batch ? kBatchTolerance * problem_.chi2()
-                                 : std::max(settings.absolute, settings.tolerance * problem_.chi2());
-    const double cut =
-        is_batch ? 0.0
-                 : settings.cut * goal / static_cast<double>(std::max<std::int64_t>(1, tree_.num_cliques()));
-    std::vector<std::int32_t> active;
-    for (const std::int32_t v : candidates) {
-      double share = 0.0;
-      for (int i = 0; i < problem_.dim(v); ++i) {
-        const double y = problem_.gradient[problem_.offset[v] + i] * tree_.scale(problem_.offset[v] + i);
-        share += y * y;
-      }
-      if (share > kShareOfCut * cut) active.push_back(v);
-    }
-    report.remaining = tree_.forward(active, problem_.gradient.data());
-    report.converged =
-        report.remaining <= goal || (is_batch && iteration > 3 && report.remaining > 0.5 * previous &&
-                                     report.remaining < 1e-11 * problem_.chi2());
-    const bool is_late = settings.budget > 0.0 && seconds_since(start) > settings.budget;
-    if (report.converged || iteration == most || is_late) {
-      if (!is_batch && report.remaining > kLeastWaiting * goal) {
-        waiting_.set(0, looks_at_all ? std::vector<std::int32_t>() : active);
-        if (looks_at_all) is_unsolved_.set(0, 1);
-      } else if (!waiting_[0].empty()) {
-        waiting_.set(0, {});
-      }
-      report.solve_seconds += seconds_since(solving);
-      break;
-    }
-    const Tree::Step step = tree_.backward(cut);
-    report.visited_cliques += step.cliques;
-    report.solve_seconds += seconds_since(solving);
-    const auto evaluating = Clock::now();
-    const double before = problem_.chi2();
-    const std::vector<std::int32_t> edges = edges_of(step.vertices);
-    const bool is_whole =
-        try_step(step, edges, is_batch ? 1e-13 * before : goal, is_batch || is_poor ? kHalvings : 0, report);
-    for (const std::int32_t e : edges)
-      if (!(problem_.flags[e] & kStale)) {
-        problem_.flags.set(e, static_cast<std::uint8_t>(problem_.flags[e] | kStale));
-        problem_.count(Problem::kStaleEdges, 1);
-      }
-    report.moved += static_cast<std::int64_t>(step.vertices.size());
-    ++report.iterations;
-    const bool is_large = report.remaining > kLargeGain * goal;
-    is_poor = !is_whole || (is_large && before - problem_.chi2() < kPoorDecrease * report.remaining) ||
-              (iteration > 1 && report.remaining > kPoorConvergence * previous);
-    previous = report.remaining;
-    if (!is_whole && !looks_at_all) {
-      look_at_all();
-    } else if (!looks_at_all) {
-      candidates = active;
-      collect_ends(edges, candidates);
-    }
-    report.evaluate_seconds += seconds_since(evaluating);
-  }
-}
-
-Report Session::commit(bool is_batch) {
-  check_open();
-  const auto start = Clock::now();
-  Report report;
-  updates_.set(0, updates_[0] + 1);
-  new_edges_.erase(std::remove_if(new_edges_.begin(), new_edges_.end(),
-                                  [&](std::int32_t e) { return !problem_.is_active(e); }),
-                   new_edges_.end());
-  problem_.evaluate(new_edges_);
-  report.evaluated += static_cast<std::int64_t>(new_edges_.size());
-  report.evaluate_seconds += seconds_since(start);
-  if (!touched_.empty()) eliminate(report);
-  for (const std::int32_t v : leaving_) problem_.remove_vertex(v);
-  solve(is_batch, report, start);
-  report.chi2 = problem_.chi2();
-  report.vertices = problem_.counts[Problem::kVertices];
-  report.free_vertices = problem_.counts[Problem::kFreeVertices];
-  report.edges = problem_.counts[Problem::kEdges];
-  report.seconds = seconds_since(start);
-  is_open_ = false;
-  if (snapshots_.empty()) {
-    journal_.forget();
-    journal_.set_records(false);
-  }
-  return report;
+void Session::evaluate_anew(const std::vector<std::int32_t>& edges) {
+  std::vector<std::int32_t> active;
+  for (const std::int32_t e : edges)
+    if (problem_.is_active(e)) active.push_back(e);
+  Problem::Evaluation how;
+  how.take_H = how.must_be_finite = true;
+  problem_.evaluate(active, how);
 }
 
 // ---------------------------------------------------------------------- versions
@@ -533,17 +357,13 @@ void Session::restore(std::int64_t number) {
 
 void Session::forget(std::int64_t number) {
   snapshots_.erase(number);
-  if (!snapshots_.empty() || is_open_) return;
-  journal_.forget();
-  journal_.set_records(false);
+  if (!is_open_) stop_recording();
 }
 
-void Session::make_fresh() {
-  if (problem_.counts[Problem::kStaleEdges] == 0) return;
-  std::vector<std::int32_t> stale;
-  for (std::int32_t e = 0; e < static_cast<std::int32_t>(problem_.edge_kind.size()); ++e)
-    if (problem_.is_active(e) && (problem_.flags[e] & kStale)) stale.push_back(e);
-  tree_.refresh(stale);
+void Session::stop_recording() {
+  if (!snapshots_.empty()) return;
+  journal_.forget();
+  journal_.set_records(false);
 }
 
 }  // namespace graphopt::online

@@ -1,11 +1,13 @@
 // A least-squares problem that is kept solved while it changes.
 //
-//   b = -sum J' W Omega e at the present estimates,   H ~ L L' as the tree has it,   dx = (L L')^-1 b
+//   b = -sum J' W Omega e at the estimates,   H ~ L L' as the tree has it,   dx = (L L')^-1 b
 //
-// b is exact, since edges of vertices that moved are evaluated again; L may be older. So the estimates go to
-// where b = 0, the answer of batch, whatever L is, and |L^-1 b|^2 predicts by how much chi2 may still fall.
-// After a change the cliques that it touches are eliminated anew, and steps are taken until the prediction is
-// below a share of chi2. A step that keeps less than it promises makes the cliques fresh that have moved.
+// After a change the cliques that it touches are eliminated anew, which gives y = L^-1 b; |y|^2 predicts by
+// how much a step lowers chi2. As long as the steps before say that this one would miss little of that, it is
+// not taken: the session is ahead of its estimates, and where a vertex is, estimate oplus dx, follows from
+// its path to the root when somebody asks. Otherwise all vertices move, their edges are evaluated, an edge
+// whose H has changed by more than a share goes into the factor again, and what the step missed is measured.
+// A large step after which chi2 has not fallen is taken back and halved.
 //
 // An update begins with begin() and ends with commit() or abort(), which restores every bit.
 #pragma once
@@ -80,6 +82,9 @@ class Session {
 
   // The factor at the present estimates.
   void make_fresh();
+  // Steps from the estimates to where these vertices, or all, are, by `offset`; null: zero.
+  const double* steps_of(const std::vector<std::int32_t>& vertices);
+  const double* all_steps();
   Tree& tree() { return tree_; }
   std::int32_t vertex(std::int64_t id) const;
   std::int32_t edge(std::int64_t handle) const;
@@ -89,30 +94,68 @@ class Session {
  private:
   using Clock = std::chrono::steady_clock;
   void touch_edge(std::int32_t edge);
-  void touch(std::int32_t vertex);
   void insert_edge(std::int32_t edge);
   void take_out(std::int32_t edge);
-  void eliminate(Report& report);
-  void solve(bool is_batch, Report& report, Clock::time_point start);
-  std::vector<std::int32_t> edges_of(const std::vector<std::int32_t>& vertices);
-  void collect_ends(const std::vector<std::int32_t>& edges, std::vector<std::int32_t>& vertices);
-  bool try_step(const Tree::Step& step, const std::vector<std::int32_t>& edges, double slack, int halvings,
-                Report& report);
-  void refresh(const std::vector<std::int32_t>& edges, Report& report);
   void settle(std::int32_t edge);
   void check_open() const;
+  void fix(std::int32_t vertex);
+  void release(std::int32_t vertex);
+  // Evaluates edges for a factor to come.
+  void evaluate_anew(const std::vector<std::int32_t>& edges);
+  std::vector<std::int32_t> edges_of(const std::vector<std::int32_t>& vertices);
+  std::vector<std::int32_t> ends_of(const std::vector<std::int32_t>& edges);
+
+  void eliminate(Report& report);
+  void solve(bool is_batch, Report& report, Clock::time_point start);
+  void look_at_all(bool is_batch, Report& report);
+  void forward();
+  struct Trial {
+    double goal, slack, tolerance;
+    bool is_exact;  // evaluates all edges of what moves
+    int halvings;
+  };
+  // Of the steps of one update.
+  struct Solving {
+    bool is_batch = false;
+    double goal = 0.0, cut = 0.0;  // what may be left of chi2; energy of a clique's step that is left out
+    double predicted = 0.0, gain = 0.0;  // of the step before: decrease by all of it, and by what was taken
+    double shift = 0.0;                  // kModelShift when it was taken
+    bool is_poor = false, is_rejected = false;
+  };
+  void set_goal(Solving& now) const;
+  bool get_ahead(const Solving& now, Report& report);
+  bool is_rounding(const Solving& now, const Report& report) const;
+  void take_step(Solving& now, const Clock::time_point* deadline, Report& report);
+  bool take(const Tree::Step& step, const Trial& trial, Report& report);
+  double relinearize(const std::vector<std::int32_t>& edges, double tolerance, Report& report);
+  std::vector<std::int32_t> active_edges() const;
+  void take_all_steps();
+  void evaluate_new(Report& report);
+  double expected_miss(double gain, double length_squared) const;
+  void learn_miss(double gain, double length_squared, double missed);
+  bool refresh(std::vector<std::int32_t> edges, Report& report);
+  void stop_recording();
 
   Journal journal_;
   Problem problem_;
   Tree tree_;
   Journaled<std::int64_t> next_handle_, updates_;  // one number each
-  Journaled<std::uint8_t> is_unsolved_;            // one: all of b has to be looked at
-  Journaled<std::vector<std::int32_t>> waiting_;   // one: vertices whose b is left from earlier updates
+  Journaled<std::uint8_t> is_exact_;               // one: the factor is that of the present estimates
+  Journaled<std::uint8_t> is_ahead_;               // one: the present estimates are a full step further
+  enum Nonlinearity {
+    kShareMissed,   // of its gain, by the steps so far
+    kMeasuredGain,  // the largest of these
+    kModelShift,    // by how much chi2 of the models is above that of where new edges were evaluated
+    kCurvature,     // what was missed beside |y|^4
+    kUpdatesAhead,  // since a step was taken
+    kNumNonlinearities
+  };
+  Journaled<double> nonlinearity_;
   bool is_open_ = false;
   Journal::Mark start_;
   std::map<std::int64_t, Journal::Mark> snapshots_;
   std::int64_t next_snapshot_ = 1;
-  std::vector<std::int32_t> touched_, last_, new_edges_, leaving_;
+  std::vector<std::int32_t> touched_, last_, new_edges_, leaving_, stale_;
   std::vector<std::uint32_t> stamp_;  // per edge or vertex
   std::uint32_t stamp_now_ = 0;
 };

@@ -5,16 +5,22 @@
 // Vertices have positions in the order of elimination. When H changes in some vertices, the cliques on the
 // paths from them to the roots go, and their vertices are ordered, grouped and eliminated anew; the subtrees
 // below stay, with the Schur complements that they pass on (Kaess et al., iSAM2, IJRR 2012, here over dense
-// supernodes of any size). Edges are evaluated when they are assembled, so nothing per edge is stored: an
-// edge belongs to the clique of the vertex that is eliminated first. No function calls itself.
+// supernodes of any size). An edge belongs to the clique of the vertex that is eliminated first.
+//
+// The gradient b at the estimates is kept as y with b = L y, a piece per clique: the predicted decrease of
+// chi2 is |y|^2, clique by clique. The step dx with L' dx = y of a vertex needs the path from its clique to
+// the root. Where cliques are replaced, their L y is the right-hand side of the new ones. No function calls
+// itself.
 #pragma once
 
+#include <chrono>
 #include <cstdint>
 #include <memory>
 #include <vector>
 
 #include "linear/front.h"
 #include "linear/kept_memory.h"
+#include "linear/ordering.h"
 #include "online/problem.h"
 
 namespace graphopt::online {
@@ -75,16 +81,27 @@ class Tree {
   // Schur complement on the neighbours of `vertices`, which hold all their edges: one prior for each part.
   std::vector<std::shared_ptr<const Prior>> marginalize(const std::vector<std::int32_t>& vertices);
 
-  // x (scalars, zero) <- inverse of H times b, as far as it is worth it: forward from vertices whose share of
-  // the gain exceeds `threshold`, back where the energy of the step exceeds it. Returns the predicted gain.
+  // y += inverse of L times what eliminate() or refresh() left, and `pending` of these vertices, which
+  // becomes zero.
+  void forward(const std::vector<std::int32_t>& vertices);
+  // |y|^2: the decrease of chi2 that a full step promises.
+  double remaining() const { return total_energy_[0]; }
+  // The step dx of all cliques in which it has more energy than `threshold`; after `deadline` no further
+  // ones. Nothing changes.
   struct Step {
-    double gain = 0.0;
+    double gain = 0.0;  // by which it lowers chi2
     std::int64_t cliques = 0;
     std::vector<std::int32_t> vertices;  // with a step
   };
-  double forward(const std::vector<std::int32_t>& active, const double* b);
-  Step backward(double threshold);
-  const double* step() const { return dx_.data(); }
+  using Clock = std::chrono::steady_clock;
+  Step backward(double threshold, const Clock::time_point* deadline);
+  const double* step() const { return dx_.data(); }  // by `offset`, zero beside the last one's vertices
+  // The full step of these vertices alone, by `offset`; valid until the next call of something here.
+  const double* steps_of(const std::vector<std::int32_t>& vertices);
+  // What eliminate() left, dropped with the update that it was of.
+  void clear_right_hand_side();
+  // y <- 0, before all of the gradient goes in again.
+  void forget_gradient();
 
   // Columns of the inverse of H: rows of `of` for the scalars of `v`, (rows, dim) column-major.
   void inverse_columns(std::int32_t v, const std::vector<std::int32_t>& of, double* out);
@@ -94,14 +111,15 @@ class Tree {
   bool has_clique(std::int32_t v) const { return v < clique_of_.size() && clique_of_[v] >= 0; }
   // Drop a vertex that is not free any more from the index; its clique must be gone.
   std::int32_t owner(std::int32_t edge) const;
-  double scale(std::int64_t scalar) const { return scale_[scalar]; }
   std::int64_t num_cliques() const { return num_cliques_[0]; }
   std::int64_t bytes() const;
   double nonzeros() const;
 
  private:
   struct Plan {
-    std::vector<std::int32_t> order;  // vertices; positions ascend
+    std::vector<std::int32_t> vertex;  // by number: those to eliminate, then the boundary, which stays
+    int inner = 0;                     // number of the former
+    std::vector<std::int32_t> order;   // vertices; positions ascend
     struct Node {
       int first, count;  // of `order`
       int parent;        // node or -1
@@ -109,10 +127,7 @@ class Tree {
     std::vector<Node> nodes;                           // children first
     std::vector<std::shared_ptr<const Shape>> shapes;  // of the nodes
     double flops = 0.0;
-  };
-  struct Share {  // of an edge in a front
-    std::int32_t edge;
-    const double* outputs;  // of `linearize`; of a prior H
+    bool is_minimum_degree = false;
   };
   // A front to be computed: its edges, and the children that it sums.
   struct Job {
@@ -120,23 +135,31 @@ class Tree {
     std::shared_ptr<const Shape> shape;
     std::vector<const Clique*> children;
     std::vector<std::int32_t> edges;
-    std::vector<Share> shares;
     std::shared_ptr<Numbers> numbers;
   };
 
   void collect(const std::vector<std::int32_t>& touched);
   Plan plan(const std::vector<std::int32_t>& vertices, const std::vector<std::int32_t>& orphans,
             const std::vector<std::int32_t>& last, const std::vector<std::int32_t>& boundary);
+  BlockGraph graph_of(const Plan& plan, const std::vector<std::int32_t>& orphans);
+  std::vector<std::int32_t> order_of(Plan& plan, const BlockGraph& graph,
+                                     const std::vector<std::int32_t>& last) const;
+  void group(Plan& plan, const EliminationTree& tree, const std::vector<std::int32_t>& weights) const;
+  void shape(Plan& plan, const BlockGraph& graph) const;
   void find_edges(Job& job) const;
-  void evaluate(std::vector<Job>& jobs, EliminationCounts& counts);
   void compute(Job& job);
   void assemble(const Job& job, bool into_update);
   void add_children(const Job& job, bool into_update);
-  void finish(const Job& job);
   std::vector<std::int32_t> unsupported(const Job& job, int pivot) const;
   void clear_local(const Shape& shape);
   std::vector<std::int32_t> path_to_root(const std::vector<std::int32_t>& cliques);
-  void forward_path(const std::vector<std::int32_t>& path, double* gain);
+  void forward_path(const std::vector<std::int32_t>& path, std::vector<double>& y);
+  void gather(const std::vector<std::int32_t>& vertices, const double* scalars, double* out) const;
+  void take_right_hand_side(const std::vector<std::int32_t>& cliques);
+  void set_energy(std::int32_t clique, double energy);
+  std::vector<std::int32_t> starts(double threshold) const;
+  void backward_clique(std::int32_t clique, const double* y, double* x);
+  bool visit(std::int32_t clique, double threshold, Step& step);
   std::int32_t new_clique();
   void require_scalars();
   Front front_of(std::int32_t clique) const { return cliques_[clique].numbers->front(); }
@@ -151,11 +174,14 @@ class Tree {
   Journaled<std::int64_t> position_of_;    // per vertex
   Journaled<std::int64_t> next_position_;  // one number
   Journaled<std::int64_t> num_cliques_;    // one number
-  Journaled<double> scale_;                // per scalar: 1 / L_ii
+  Journaled<double> y_;                    // per scalar
+  Journaled<double> energy_;               // per clique: |y|^2
+  Journaled<double> total_energy_;         // one number
 
   // What follows holds nothing between calls.
   std::vector<std::int32_t> affected_, vertices_, orphans_;  // of collect()
   std::vector<char> mark_;                                   // per clique
+  std::vector<std::int32_t> job_of_;                         // per clique, -1
   std::vector<std::int32_t> number_;                         // per vertex, -1
   std::vector<std::int32_t> local_;                          // per vertex: first row of the front, or -1
   std::vector<std::vector<std::int32_t>> orphans_of_;        // per number of a vertex
@@ -163,11 +189,10 @@ class Tree {
   std::vector<std::int32_t> row_;
   std::vector<double> gross_, min_pivot_, pivots_, below_values_;
   vm::AlignedVector<double> buffer_, padded_;
-  std::vector<vm::AlignedVector<double>> outputs_;  // per edge kind
-  std::vector<std::vector<double>> prior_outputs_;
-  std::vector<double> x_;              // of inverse_columns(), whatever it left
-  std::vector<double> y_, dx_;         // per scalar; zero beside the last pass
-  std::vector<std::int32_t> path_;     // cliques of the last forward pass, children first
+  std::vector<double> work_, x_;  // x_: whatever the last solution left
+  std::vector<double> rhs_;       // per scalar; zero beside rhs_vertices_
+  std::vector<std::int32_t> rhs_vertices_;
+  std::vector<double> dx_;             // per scalar; zero beside the last pass
   std::vector<std::int32_t> stepped_;  // vertices of the last backward pass
 };
 

@@ -6,10 +6,10 @@
 #include <string>
 #include <unordered_map>
 
+#include "parallel/radix_sort.h"
 #include "parallel/shares.h"
 #include "parallel/stopping.h"
 #include "vm/linearizer.h"
-#include "vm/radix_sort.h"
 
 namespace graphopt::vm {
 namespace {

@@ -5,7 +5,7 @@ import pytest
 
 from graphopt.geometry import SE3, SO3
 from slam_bridge import Camera
-from slam_bridge.pipeline.two_view import epipolar_angle, rays_of, two_views
+from slam_bridge.pipeline.two_view import rays_of, two_views
 from slam_bridge.rays import triangulate
 
 CAMERAS = {
@@ -94,16 +94,3 @@ def test_two_views_refuse_too_few_matches():
     """Five-point RANSAC with seven matches says nothing that could be checked."""
     _, ray_a, ray_b, _ = scene(CAMERAS["radtan"], count=7)
     assert two_views(ray_a, ray_b, 1.0 / 460.0) is None
-
-
-def test_epipolar_angle_is_that_of_the_ray_to_the_plane():
-    """A ray that is turned out of its epipolar plane by an angle is that far from it."""
-    _, ray_a, ray_b, b_T_a = scene(CAMERAS["radtan"])
-    x, y, z = np.asarray(b_T_a.translation)
-    cross = np.array([[0.0, -z, y], [z, 0.0, -x], [-y, x, 0.0]])
-    essential = cross @ np.asarray(b_T_a.rotation.to_matrix())
-    assert epipolar_angle(essential, ray_a, ray_b).max() < 1e-9
-    normal = ray_a @ essential.T
-    normal /= np.linalg.norm(normal, axis=1, keepdims=True)
-    turned = np.cos(0.01) * ray_b + np.sin(0.01) * normal
-    assert (epipolar_angle(essential, ray_a, turned) > 0.0099).all()

@@ -1,91 +1,37 @@
-"""The same object-by-object scripts with g2opy and with graphopt.g2o.
-
-Seconds to build, optimize and read back.
-
-    python benchmarks/g2o_compat.py [--repeat 5] [--only pose-graph|local-ba|pose-only|build]
+"""The same object-by-object script with g2opy and graphopt.g2o: seconds to build, optimize and read back.
 
 * pose-graph: 10,000 VertexSE3, 10,000 odometry and 5,000 loop EdgeSE3, 5 Levenberg iterations
 * local-ba: 20 keyframes, 3,000 points, 20,000 EdgeStereoSE3ProjectXYZ with Huber kernels; 5 iterations,
   outliers to level 1, 10 iterations, as SLAM systems do it
 * pose-only: one pose, 300 EdgeSE3ProjectXYZOnlyPose (g2opy cannot set up the stereo ones), four rounds of
   10 iterations with outliers taken out; the mean of 20 runs with new objects
-* build: 20,000 VertexSE3 and 100,000 EdgeSE3, object by object; nothing is optimized
-
-The modules run in turn, each time in a process of its own after one run to warm up; the table has medians
-over `--repeat` turns. chi2 is printed so that the answers can be compared.
 """
 
 from __future__ import annotations
 
-import argparse
-import importlib
-import json
-import statistics
-import subprocess
-import sys
 import time
 from collections.abc import Callable
 from typing import Any
 
 import numpy as np
 
-PHASES = ("build", "optimize", "read")
+from graphopt.evaluate import optional
+
+MODULES = {"graphopt": "graphopt.g2o", "g2opy": "g2opy"}
 CAMERA = (500.0, 500.0, 320.0, 240.0, 50.0)  # fx fy cx cy [px], bf [px m]
 PIXEL_SIGMA = 1.0
 CHI2_STEREO, CHI2_MONO = 7.815, 5.991  # 95 % of chi2 with 3 and 2 degrees of freedom
 
 
-def main() -> None:
-    """Run all, print a table."""
-    parser = argparse.ArgumentParser(
-        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
-    )
-    parser.add_argument("--repeat", type=int, default=5)
-    parser.add_argument("--only", choices=tuple(CASES))
-    parser.add_argument("--worker", nargs=2, metavar=("MODULE", "CASE"), help=argparse.SUPPRESS)
-    args = parser.parse_args()
-    if args.worker:
-        print(json.dumps(_measure(*args.worker)))
-        return
-    print(f"{'case':12} {'module':13} {'build':>9} {'optimize':>9} {'read':>9} {'total ms':>9}  chi2")
-    for case in [args.only] if args.only else list(CASES):
-        _report(case, args.repeat)
-
-
-def _report(case: str, repeat: int) -> None:
-    runs: dict[str, list[dict[str, float]]] = {"g2opy": [], "graphopt.g2o": []}
-    for _ in range(repeat):
-        for module, times in runs.items():
-            times.append(_in_process(module, case))
-    for module, times in runs.items():
-        values = [statistics.median(run[phase] for run in times) for phase in PHASES]
-        values.append(statistics.median(map(_total, times)))
-        cells = " ".join(f"{1e3 * value:9.2f}" for value in values)
-        print(f"{case:12} {module:13} {cells}  {times[0]['chi2']:.9g}")
-    ratios = sorted(_total(a) / _total(b) for a, b in zip(*runs.values(), strict=True))
-    print(
-        f"{case:12} {statistics.median(ratios):.2f} times faster ({ratios[0]:.2f} to {ratios[-1]:.2f})",
-        flush=True,
-    )
-
-
-def _total(run: dict[str, float]) -> float:
-    return sum(run[phase] for phase in PHASES)
-
-
-def _in_process(module: str, case: str) -> dict[str, float]:
-    command = [sys.executable, __file__, "--worker", module, case]
-    return json.loads(
-        subprocess.run(command, check=True, capture_output=True, text=True).stdout.splitlines()[-1]
-    )
-
-
-def _measure(module: str, case: str) -> dict[str, float]:
-    """The second of two runs."""
-    g2o = importlib.import_module(module)
-    problem = PROBLEMS[case]()
-    CASES[case](g2o, problem)
-    return CASES[case](g2o, problem)
+def measure(case: str, device: str, solver: str = "graphopt") -> dict[str, Any]:
+    """The entry of a case under a module: the second of two runs. Both run on the CPU."""
+    module = optional.load(MODULES[solver])
+    make, script = CASES[case]
+    problem = make()
+    script(module, problem)
+    run = script(module, problem)
+    chi2 = run.pop("chi2")
+    return {"seconds": {"fresh": sum(run.values())}, "phases": run, "chi2": chi2, "device_name": device}
 
 
 class Clock:
@@ -100,9 +46,6 @@ class Clock:
         now = time.perf_counter()
         self.seconds[phase] += now - self._last
         self._last = now
-
-
-# -------------------------------------------------------------------- pose graph
 
 
 def pose_graph_problem() -> dict[str, Any]:
@@ -158,9 +101,6 @@ def pose_graph(g2o: Any, problem: dict[str, Any]) -> dict[str, float]:
         total += optimizer.vertex(i).estimate().translation()
     clock.note("read")
     return {**clock.seconds, "chi2": chi2}
-
-
-# -------------------------------------------------------------------- bundle adjustment
 
 
 def local_ba_problem() -> dict[str, Any]:
@@ -295,40 +235,6 @@ def _pose_of_frame(g2o: Any, problem: dict[str, Any], clock: Clock) -> float:
     return chi2
 
 
-# -------------------------------------------------------------------- building
-
-
-def build_problem() -> dict[str, Any]:
-    """Poses of a random walk, each with edges to the next five."""
-    random = np.random.default_rng(3)
-    count = 20_000
-    position = np.cumsum(random.normal(0.0, 1.0, (count, 3)), axis=0)
-    pairs = [(i, (i + step) % count) for i in range(count) for step in range(1, 6)]
-    return {"position": position, "pairs": pairs}
-
-
-def build(g2o: Any, problem: dict[str, Any]) -> dict[str, float]:
-    """Build a graph, and nothing else."""
-    clock = Clock()
-    optimizer = _optimizer(g2o, "SE3")
-    rotation, position = np.eye(3), problem["position"]
-    for i, place in enumerate(position):
-        vertex = g2o.VertexSE3()
-        vertex.set_id(i)
-        vertex.set_estimate(g2o.Isometry3d(rotation, place.reshape(3, 1)))
-        optimizer.add_vertex(vertex)
-    information = np.eye(6)
-    for i, j in problem["pairs"]:
-        edge = g2o.EdgeSE3()
-        edge.set_vertex(0, optimizer.vertex(i))
-        edge.set_vertex(1, optimizer.vertex(j))
-        edge.set_measurement(g2o.Isometry3d(rotation, (position[j] - position[i]).reshape(3, 1)))
-        edge.set_information(information)
-        optimizer.add_edge(edge)
-    clock.note("build")
-    return {**clock.seconds, "chi2": 0.0}
-
-
 def _optimizer(g2o: Any, size: str) -> Any:
     optimizer = g2o.SparseOptimizer()
     solver = getattr(g2o, f"BlockSolver{size}")(getattr(g2o, f"LinearSolverEigen{size}")())
@@ -336,18 +242,10 @@ def _optimizer(g2o: Any, size: str) -> Any:
     return optimizer
 
 
-CASES: dict[str, Callable[[Any, dict[str, Any]], dict[str, float]]] = {
-    "pose-graph": pose_graph,
-    "local-ba": local_ba,
-    "pose-only": pose_only,
-    "build": build,
+Script = Callable[[Any, dict[str, Any]], dict[str, float]]
+CASES: dict[str, tuple[Callable[[], dict[str, Any]], Script]] = {
+    "pose-graph": (pose_graph_problem, pose_graph),
+    "local-ba": (local_ba_problem, local_ba),
+    "pose-only": (pose_only_problem, pose_only),
 }
-PROBLEMS = {
-    "pose-graph": pose_graph_problem,
-    "local-ba": local_ba_problem,
-    "pose-only": pose_only_problem,
-    "build": build_problem,
-}
-
-if __name__ == "__main__":
-    main()
+"""By name: what makes the problem, and the script."""

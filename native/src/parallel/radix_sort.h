@@ -6,7 +6,7 @@
 #include <cstdint>
 #include <vector>
 
-namespace graphopt::vm {
+namespace graphopt {
 
 // Positions of `keys` in ascending order; equal keys keep theirs. Least significant digit first, 11 bits at a
 // time, as many digits as the range of the keys has; `keys` is used up as memory. At most 2^31 - 1 keys.
@@ -45,4 +45,4 @@ inline std::vector<std::int32_t> sorted_order(std::vector<std::int64_t>& keys) {
   return order;
 }
 
-}  // namespace graphopt::vm
+}  // namespace graphopt

@@ -1,0 +1,340 @@
+// Evaluating edges, and what their models become.
+#include <algorithm>
+#include <cmath>
+#include <limits>
+
+#include "online/problem.h"
+#include "online/program_frames.h"
+#include "vm/transpose.h"
+
+namespace graphopt::online {
+
+using vm::kLanes;
+using vm::kVectorLanes;
+
+int Problem::stride(int k) const {
+  const int n = edge_kinds[static_cast<std::size_t>(k)]->num_outputs;
+  return (n + kVectorLanes - 1) / kVectorLanes * kVectorLanes;
+}
+
+void Problem::linearize(int k, const std::int32_t* edges, std::int64_t count, double* out,
+                        const std::vector<std::vector<double>>* moved) const {
+  const EdgeKind& g = *edge_kinds[static_cast<std::size_t>(k)];
+  const vm::Program& program = *g.linearize;
+  const bool is_narrow = program.narrow_code != nullptr;
+  const int width = is_narrow ? kVectorLanes : kLanes;
+  Frames& own = program_frames();
+  double* const frame =
+      Frames::of(is_narrow ? own.narrow : own.wide, g.linearize).prepare(g.linearize, width);
+  vm::RobustContext robust;
+  alignas(64) double widths[kLanes];
+  if (g.kernel) robust = {g.kernel.get(), own.kernel.prepare(g.kernel, kLanes), widths};
+  const int row_stride = stride(k), arity = g.arity();
+  for (std::int64_t begin = 0; begin < count; begin += width) {
+    const int lanes = static_cast<int>(std::min<std::int64_t>(width, count - begin));
+    const int filled =
+        is_narrow ? kVectorLanes : std::min(kLanes, (lanes + kVectorLanes - 1) / kVectorLanes * kVectorLanes);
+    std::int32_t edge[kLanes], rows[kLanes];
+    for (int l = 0; l < filled; ++l) edge[l] = edges[begin + std::min(l, lanes - 1)];
+    const std::int32_t* input = program.input_registers.data();
+    const auto load = [&](const double* base, int columns) {
+      if (is_narrow) {
+        vm::rows_to_lanes<kVectorLanes>(base, columns, rows, input, frame, filled);
+      } else {
+        vm::rows_to_lanes<kLanes>(base, columns, rows, input, frame, filled);
+      }
+      input += columns;
+    };
+    for (int s = 0; s < arity; ++s) {
+      for (int l = 0; l < filled; ++l) rows[l] = row[entry_vertex[first_entry[edge[l]] + s]];
+      const auto number = static_cast<std::size_t>(g.vertex_kinds[static_cast<std::size_t>(s)]);
+      load(moved == nullptr ? kinds[number]->estimate.data() : (*moved)[number].data(),
+           kinds[number]->storage_dim);
+    }
+    for (std::size_t p = 0; p < g.parameter_sets.size(); ++p) {
+      for (int l = 0; l < filled; ++l)
+        rows[l] = g.parameter_rows[static_cast<std::int64_t>(edge_row[edge[l]]) *
+                                       static_cast<std::int64_t>(g.parameter_sets.size()) +
+                                   static_cast<std::int64_t>(p)];
+      const Parameters& set = parameters[static_cast<std::size_t>(g.parameter_sets[p])];
+      load(set.values.data(), set.columns);
+    }
+    for (int l = 0; l < filled; ++l) rows[l] = edge_row[edge[l]];
+    const int columns = static_cast<int>(g.data_registers.size());
+    // the rows of `data` may end with the width of a kernel
+    for (int c = 0; c < columns; ++c, ++input) {
+      if (*input < 0) continue;
+      double* const target = frame + static_cast<std::size_t>(*input) * static_cast<std::size_t>(width);
+      for (int l = 0; l < filled; ++l)
+        target[l] = g.data[static_cast<std::int64_t>(rows[l]) * g.data_dim + c];
+    }
+    if (g.kernel)
+      for (int l = 0; l < filled; ++l)
+        widths[l] = g.data[static_cast<std::int64_t>(rows[l]) * g.data_dim + columns];
+    if (is_narrow) {
+      program.narrow_code(frame, robust, kVectorLanes);
+    } else {
+      vm::execute(program, frame, robust, lanes);
+    }
+    double* target = out + begin * row_stride;
+    if (lanes == filled) {
+      if (is_narrow) {
+        vm::lanes_to_rows<kVectorLanes>(frame, g.output_registers.data(), g.num_outputs, target, row_stride,
+                                        filled);
+      } else {
+        vm::lanes_to_rows<kLanes>(frame, g.output_registers.data(), g.num_outputs, target, row_stride,
+                                  filled);
+      }
+    } else {
+      for (int l = 0; l < lanes; ++l)
+        for (int o = 0; o < g.num_outputs; ++o)
+          target[l * row_stride + o] =
+              frame[static_cast<std::size_t>(g.output_registers[static_cast<std::size_t>(o)]) *
+                        static_cast<std::size_t>(width) +
+                    static_cast<std::size_t>(l)];
+    }
+  }
+}
+
+// ---------------------------------------------------------------------- taking outputs
+
+void Problem::note(std::int32_t v) {
+  is_noted_.resize(static_cast<std::size_t>(num_places()), 0);
+  if (is_noted_[static_cast<std::size_t>(v)]) return;
+  is_noted_[static_cast<std::size_t>(v)] = 1;
+  changed.push_back(v);
+}
+
+void Problem::forget_changed() {
+  for (const std::int32_t v : changed) is_noted_[static_cast<std::size_t>(v)] = 0;
+  changed.clear();
+}
+
+void Problem::add_chi2(double change) {
+  // two numbers hold the sum, so that many updates do not wear it off
+  const double high = total_[0], sum = high + change, part = sum - high;
+  total_.set(1, total_[1] + ((high - (sum - part)) + (change - part)));
+  total_.set(0, sum);
+}
+
+// Whether an entry has changed by more than `tolerance` of its rows' diagonal.
+bool Problem::differs(const EdgeKind& own, const double* H, const double* other, double tolerance) const {
+  constexpr int kMostScalars = 64;
+  double scale[kMostScalars];
+  if (own.state_dim > kMostScalars) return true;
+  const int arity = own.arity();
+  const double* block = H;
+  int at = 0;
+  for (int a = 0; a < arity; ++a) {
+    const int da = own.dims[static_cast<std::size_t>(a)];
+    for (int j = 0; j < da; ++j) scale[at++] = std::sqrt(std::abs(block[j * (j + 1) / 2 + j]));
+    block += da * (da + 1) / 2;
+    for (int b = a + 1; b < arity; ++b) block += da * own.dims[static_cast<std::size_t>(b)];
+  }
+  int fa = 0;
+  for (int a = 0; a < arity; ++a) {
+    const int da = own.dims[static_cast<std::size_t>(a)];
+    for (int j = 0; j < da; ++j)
+      for (int i = 0; i <= j; ++i, ++H, ++other)
+        if (std::abs(*H - *other) > tolerance * scale[fa + i] * scale[fa + j]) return true;
+    int fb = fa + da;
+    for (int b = a + 1; b < arity; ++b) {
+      const int db = own.dims[static_cast<std::size_t>(b)];
+      for (int j = 0; j < db; ++j)
+        for (int i = 0; i < da; ++i, ++H, ++other)
+          if (std::abs(*H - *other) > tolerance * scale[fa + i] * scale[fb + j]) return true;
+      fb += db;
+    }
+    fa += da;
+  }
+  return false;
+}
+
+double Problem::take_model(std::int32_t e, const double* outputs, const Evaluation& how) {
+  EdgeKind& g = *edge_kinds[static_cast<std::size_t>(edge_kind[e])];
+  double check = 0.0;
+  for (int o = 0; o < g.num_outputs; ++o) check += outputs[o] * 0.0;
+  if (!(check == 0.0)) {
+    if (!how.must_be_finite) return std::numeric_limits<double>::infinity();
+    throw Refused("The error or the Jacobian of " + name(e) +
+                  " is not finite: check its measurement and the estimates of its vertices.");
+  }
+  const std::int64_t first = static_cast<std::int64_t>(edge_row[e]) * g.num_outputs;
+  const double* const model = g.models.data() + first;
+  const double* segment = outputs + g.first_segment;
+  const double* old = model + g.first_segment;
+  for (int s = 0; s < g.arity(); ++s) {
+    const std::int32_t v = entry_vertex[first_entry[e] + s];
+    const int size = g.dims[static_cast<std::size_t>(s)];
+    if (is_free(v))
+      for (int i = 0; i < size; ++i) add_pending(v, i, segment[i] - old[i]);
+    segment += size, old += size;
+  }
+  const double change = outputs[0] - model[0];
+  if (how.take_H) {
+    g.models.write(first, outputs, g.num_outputs);
+    if (flags[e] & kStale) flags.set(e, static_cast<std::uint8_t>(flags[e] & ~kStale));
+  } else {
+    if (differs(g, model + 1, outputs + 1, how.tolerance)) {
+      g.models.write(first, outputs, g.num_outputs);
+      flags.set(e, static_cast<std::uint8_t>(flags[e] | kStale));
+      return change;
+    }
+    g.models.set(first, outputs[0]);
+    g.models.write(first + g.first_segment, outputs + g.first_segment, g.state_dim);
+  }
+  return change;
+}
+
+double Problem::take_prior(std::int32_t e, const Evaluation& how) {
+  const Prior& prior = *priors[edge_row[e]];
+  const PriorModel& old = *prior_models[edge_row[e]];
+  std::vector<double> H, b;
+  const double rho = linearize_prior(prior, H, b);
+  double sum = rho * 0.0, difference = 0.0, size = 0.0;
+  for (const double value : b) sum += value * 0.0;
+  for (std::size_t i = 0; i < H.size(); ++i) {
+    sum += H[i] * 0.0;
+    difference += (H[i] - (*old.H)[i]) * (H[i] - (*old.H)[i]);
+    size += H[i] * H[i];
+  }
+  if (!(sum == 0.0)) {
+    if (!how.must_be_finite) return std::numeric_limits<double>::infinity();
+    throw Refused("The error of " + name(e) + " is not finite.");
+  }
+  for (std::size_t s = 0; s < prior.vertices.size(); ++s)
+    for (int i = prior.first[s]; is_free(prior.vertices[s]) && i < prior.first[s + 1]; ++i)
+      add_pending(prior.vertices[s], i - prior.first[s],
+                  b[static_cast<std::size_t>(i)] - old.gradient[static_cast<std::size_t>(i)]);
+  const double change = rho - old.chi2;
+  const bool is_stale = !how.take_H && difference > how.tolerance * how.tolerance * size;
+  if (is_stale) flags.set(e, static_cast<std::uint8_t>(flags[e] | kStale));
+  auto model = std::make_shared<PriorModel>();
+  model->chi2 = rho;
+  model->H = how.take_H || is_stale ? std::make_shared<const std::vector<double>>(std::move(H)) : old.H;
+  model->gradient = std::move(b);
+  prior_models.set(edge_row[e], std::move(model));
+  return change;
+}
+
+double Problem::evaluate(const std::vector<std::int32_t>& edges, const Evaluation& how) {
+  static thread_local std::vector<std::vector<std::int32_t>> by_kind;
+  by_kind.resize(edge_kinds.size());
+  for (auto& own : by_kind) own.clear();
+  double change = 0.0;
+  for (const std::int32_t e : edges) {
+    if (edge_kind[e] < 0) {
+      change += take_prior(e, how);
+    } else {
+      by_kind[static_cast<std::size_t>(edge_kind[e])].push_back(e);
+    }
+  }
+  constexpr std::int64_t kAtOnce = 2 * kLanes;  // so that outputs stay in the cache
+  for (std::size_t k = 0; k < edge_kinds.size(); ++k) {
+    const auto& own = by_kind[k];
+    if (own.empty()) continue;
+    const int row_stride = stride(static_cast<int>(k));
+    static thread_local vm::AlignedVector<double> out;
+    const auto total = static_cast<std::int64_t>(own.size());
+    out.resize(std::max(out.size(), static_cast<std::size_t>(std::min(total, kAtOnce) * row_stride)));
+    for (std::int64_t begin = 0; begin < total; begin += kAtOnce) {
+      const std::int64_t number = std::min(kAtOnce, total - begin);
+      linearize(static_cast<int>(k), own.data() + begin, number, out.data());
+      for (std::int64_t i = 0; i < number; ++i)
+        change += take_model(own[static_cast<std::size_t>(begin + i)], out.data() + i * row_stride, how);
+    }
+  }
+  if (std::isfinite(change)) add_chi2(change);
+  return change;
+}
+
+// A new edge's model so far is zero, and so are its shares of chi2 and of the gradient.
+double Problem::evaluate_at(const std::vector<std::int32_t>& edges, const double* steps) {
+  Evaluation how;
+  how.take_H = how.must_be_finite = true;
+  std::vector<std::int32_t> vertices;
+  std::vector<double> before, now;
+  for (const std::int32_t e : edges)
+    for (int s = 0; s < arity(e); ++s) {
+      const std::int32_t v = vertices_of(e)[s];
+      if (is_free(v) && std::find(vertices.begin(), vertices.end(), v) == vertices.end())
+        vertices.push_back(v);
+    }
+  const auto put = [&](const std::vector<double>& values) {
+    const double* from = values.data();
+    for (const std::int32_t v : vertices) {
+      VertexKind& own = *kinds[static_cast<std::size_t>(kind[v])];
+      own.estimate.write(static_cast<std::int64_t>(row[v]) * own.storage_dim, from, own.storage_dim);
+      from += own.storage_dim;
+    }
+  };
+  for (const std::int32_t v : vertices) {
+    const auto storage = static_cast<std::size_t>(kinds[static_cast<std::size_t>(kind[v])]->storage_dim);
+    before.insert(before.end(), estimate(v), estimate(v) + storage);
+    now.resize(before.size());
+    present(v, steps + offset[v], now.data() + now.size() - storage);
+  }
+  std::vector<vm::AlignedVector<double>> outputs(edges.size());
+  put(now);
+  for (std::size_t k = 0; k < edges.size(); ++k) {
+    if (edge_kind[edges[k]] < 0) continue;
+    outputs[k].resize(static_cast<std::size_t>(stride(edge_kind[edges[k]])));
+    linearize(edge_kind[edges[k]], &edges[k], 1, outputs[k].data());
+  }
+  put(before);
+  double change = 0.0, shift = 0.0;
+  for (std::size_t k = 0; k < edges.size(); ++k) {
+    if (edge_kind[edges[k]] < 0) {  // its derivatives are far more work than its model is worth
+      change += take_prior(edges[k], how);
+    } else {
+      const double present_rho = outputs[k][0];
+      shift_model(edges[k], steps, outputs[k].data());
+      shift += outputs[k][0] - present_rho;
+      change += take_model(edges[k], outputs[k].data(), how);
+    }
+  }
+  add_chi2(change);
+  return shift;
+}
+
+double Problem::exact_chi2(const double* steps) const {
+  std::vector<std::vector<double>> moved(kinds.size());
+  for (std::size_t k = 0; k < kinds.size(); ++k)
+    moved[k].assign(kinds[k]->estimate.data(), kinds[k]->estimate.data() + kinds[k]->estimate.size());
+  std::vector<std::vector<std::int32_t>> by_kind(kinds.size());
+  for (std::int32_t v = 0; v < num_places() && steps != nullptr; ++v)
+    if (is_free(v)) by_kind[static_cast<std::size_t>(kind[v])].push_back(v);
+  std::vector<double> values;
+  for (std::size_t k = 0; k < kinds.size(); ++k) {
+    oplus(static_cast<int>(k), by_kind[k], steps, 1.0, values);
+    const auto storage = static_cast<std::size_t>(kinds[k]->storage_dim);
+    for (std::size_t i = 0; i < by_kind[k].size(); ++i)
+      std::copy_n(values.data() + i * storage, storage,
+                  moved[k].data() + static_cast<std::size_t>(row[by_kind[k][i]]) * storage);
+  }
+  long double sum = 0.0L;
+  std::vector<std::vector<std::int32_t>> edges(edge_kinds.size());
+  for (std::int32_t e = 0; e < static_cast<std::int32_t>(edge_kind.size()); ++e) {
+    if (!is_active(e)) continue;
+    if (edge_kind[e] < 0) {
+      std::vector<double> H, b;
+      sum += linearize_prior(*priors[edge_row[e]], H, b, &moved);
+    } else {
+      edges[static_cast<std::size_t>(edge_kind[e])].push_back(e);
+    }
+  }
+  vm::AlignedVector<double> out;
+  for (std::size_t k = 0; k < edge_kinds.size(); ++k) {
+    const auto row_stride = static_cast<std::size_t>(stride(static_cast<int>(k)));
+    out.resize(std::max(out.size(), row_stride * kLanes));
+    for (std::size_t begin = 0; begin < edges[k].size(); begin += kLanes) {
+      const std::size_t number = std::min<std::size_t>(kLanes, edges[k].size() - begin);
+      linearize(static_cast<int>(k), edges[k].data() + begin, static_cast<std::int64_t>(number), out.data(),
+                &moved);
+      for (std::size_t i = 0; i < number; ++i) sum += out[i * row_stride];
+    }
+  }
+  return static_cast<double>(sum);
+}
+
+}  // namespace graphopt::online

@@ -1,0 +1,290 @@
+// Right-hand sides and steps.
+#include <algorithm>
+#include <limits>
+
+#include "online/tree.h"
+
+namespace graphopt::online {
+
+// The cliques and all above them, children first.
+std::vector<std::int32_t> Tree::path_to_root(const std::vector<std::int32_t>& cliques) {
+  std::vector<std::int32_t> path;
+  for (const std::int32_t first : cliques)
+    for (std::int32_t c = first; c != -1 && !mark_[static_cast<std::size_t>(c)]; c = parent_[c]) {
+      mark_[static_cast<std::size_t>(c)] = 1;
+      path.push_back(c);
+    }
+  for (const std::int32_t c : path) mark_[static_cast<std::size_t>(c)] = 0;
+  std::sort(path.begin(), path.end(), [&](std::int32_t a, std::int32_t b) {
+    return position_of_[cliques_[a].shape->frontals[0]] < position_of_[cliques_[b].shape->frontals[0]];
+  });
+  return path;
+}
+
+void Tree::gather(const std::vector<std::int32_t>& vertices, const double* scalars, double* out) const {
+  for (const std::int32_t v : vertices) out = std::copy_n(scalars + problem_.offset[v], problem_.dim(v), out);
+}
+
+// y <- inverse of L times y, along the path.
+void Tree::forward_path(const std::vector<std::int32_t>& path, std::vector<double>& y) {
+  for (const std::int32_t c : path) {
+    const Shape& shape = *cliques_[c].shape;
+    buffer_.resize(std::max(buffer_.size(), static_cast<std::size_t>(shape.num_pivots)));
+    padded_.resize(std::max(padded_.size(), static_cast<std::size_t>(num_strips(shape.num_below) * kStrip)));
+    gather(shape.frontals, y.data(), buffer_.data());
+    if (std::all_of(buffer_.begin(), buffer_.begin() + shape.num_pivots, [](double x) { return x == 0.0; }))
+      continue;
+    forward_front(front_of(c), buffer_.data(), padded_.data());
+    const double* from = buffer_.data();
+    for (const std::int32_t v : shape.frontals) {
+      std::copy_n(from, problem_.dim(v), y.data() + problem_.offset[v]);
+      from += problem_.dim(v);
+    }
+    from = padded_.data();
+    for (const std::int32_t v : shape.separator) {
+      double* const to = y.data() + problem_.offset[v];
+      for (int i = 0; i < problem_.dim(v); ++i) to[i] -= *from++;
+    }
+  }
+}
+
+// ---------------------------------------------------------------------- the gradient that is left
+
+void Tree::set_energy(std::int32_t c, double energy) {
+  if (energy == energy_[c]) return;
+  total_energy_.set(0, total_energy_[0] + (energy - energy_[c]));
+  energy_.set(c, energy);
+}
+
+// rhs_ <- L y of these cliques, which then have none.
+void Tree::take_right_hand_side(const std::vector<std::int32_t>& cliques) {
+  for (const std::int32_t c : cliques) {
+    const Shape& shape = *cliques_[c].shape;
+    for (const std::int32_t v : shape.frontals)
+      if (problem_.is_free(v)) rhs_vertices_.push_back(v);
+    if (!(energy_[c] > 0.0)) continue;
+    const int n = shape.num_pivots, m = shape.num_below;
+    buffer_.resize(std::max(buffer_.size(), static_cast<std::size_t>(n)));
+    gather(shape.frontals, y_.data(), buffer_.data());
+    const Front front = front_of(c);
+    int row = 0;
+    for (const std::int32_t v : shape.frontals)
+      for (int i = 0; i < problem_.dim(v); ++i, ++row) {
+        const double* const lower = front.diagonal + triangle_row(row);
+        double sum = buffer_[static_cast<std::size_t>(row)] / lower[static_cast<std::int64_t>(row) * kStrip];
+        for (int p = 0; p < row; ++p)
+          sum += lower[static_cast<std::int64_t>(p) * kStrip] * buffer_[static_cast<std::size_t>(p)];
+        if (problem_.is_free(v)) rhs_[static_cast<std::size_t>(problem_.offset[v] + i)] += sum;
+        y_.set(problem_.offset[v] + i, 0.0);
+      }
+    row = 0;
+    for (const std::int32_t v : shape.separator)
+      for (int i = 0; i < problem_.dim(v) && m > 0; ++i, ++row) {
+        const double* const lower = front.below + rectangle_row(row, n);
+        double sum = 0.0;
+        for (int p = 0; p < n; ++p)
+          sum += lower[static_cast<std::int64_t>(p) * kStrip] * buffer_[static_cast<std::size_t>(p)];
+        if (problem_.is_free(v)) rhs_[static_cast<std::size_t>(problem_.offset[v] + i)] += sum;
+      }
+    set_energy(c, 0.0);
+  }
+}
+
+void Tree::clear_right_hand_side() {
+  for (const std::int32_t v : rhs_vertices_)
+    std::fill_n(rhs_.begin() + problem_.offset[v], problem_.dim(v), 0.0);
+  rhs_vertices_.clear();
+}
+
+void Tree::forget_gradient() {
+  for (std::int64_t c = 0; c < cliques_.size(); ++c) {
+    if (!(energy_[c] > 0.0)) continue;
+    for (const std::int32_t v : cliques_[c].shape->frontals)
+      for (int i = 0; i < problem_.dim(v); ++i) y_.set(problem_.offset[v] + i, 0.0);
+    energy_.set(c, 0.0);
+  }
+  total_energy_.set(0, 0.0);
+}
+
+void Tree::forward(const std::vector<std::int32_t>& vertices) {
+  require_scalars();
+  for (const std::int32_t v : vertices)
+    for (int i = 0; i < problem_.dim(v); ++i) {
+      const std::int64_t at = problem_.offset[v] + i;
+      if (problem_.pending[at] == 0.0) continue;
+      rhs_[static_cast<std::size_t>(at)] += problem_.pending[at];
+      problem_.pending.set(at, 0.0);
+    }
+  std::vector<std::int32_t> cliques;
+  rhs_vertices_.insert(rhs_vertices_.end(), vertices.begin(), vertices.end());
+  for (const std::int32_t v : rhs_vertices_) cliques.push_back(clique_of_[v]);
+  const std::vector<std::int32_t> path = path_to_root(cliques);
+  forward_path(path, rhs_);
+  for (const std::int32_t c : path) {
+    double energy = 0.0;
+    bool has_changed = false;
+    for (const std::int32_t v : cliques_[c].shape->frontals)
+      for (int i = 0; i < problem_.dim(v); ++i) {
+        const std::int64_t at = problem_.offset[v] + i;
+        double& change = rhs_[static_cast<std::size_t>(at)];
+        const double y = y_[at] + change;
+        if (change != 0.0) y_.set(at, y), has_changed = true;
+        change = 0.0;
+        energy += y * y;
+      }
+    if (has_changed) set_energy(c, energy);
+  }
+  rhs_vertices_.clear();
+}
+
+// ---------------------------------------------------------------------- steps
+
+// Whether the clique moves, or what is below it may.
+bool Tree::visit(std::int32_t c, double threshold, Step& step) {
+  const Shape& shape = *cliques_[c].shape;
+  const Front front = front_of(c);
+  const auto n = static_cast<std::size_t>(shape.num_pivots), m = static_cast<std::size_t>(shape.num_below);
+  const auto room = static_cast<std::size_t>(num_strips(shape.num_below) * kStrip);
+  buffer_.resize(std::max(buffer_.size(), n));
+  padded_.resize(std::max(padded_.size(), room));
+  gather(shape.separator, dx_.data(), padded_.data());
+  const bool is_pulled = std::any_of(padded_.begin(), padded_.begin() + static_cast<std::ptrdiff_t>(m),
+                                     [](double x) { return x != 0.0; });
+  if (!is_pulled && !(energy_[c] > threshold)) return false;
+  std::fill(padded_.begin() + static_cast<std::ptrdiff_t>(m),
+            padded_.begin() + static_cast<std::ptrdiff_t>(room), 0.0);
+  gather(shape.frontals, y_.data(), buffer_.data());
+  ++step.cliques;
+  if (is_pulled) subtract_below(front, buffer_.data(), padded_.data());
+  double energy = 0.0;
+  for (std::size_t i = 0; i < n; ++i) energy += buffer_[i] * buffer_[i];
+  const bool moves = energy > threshold;
+  step.gain += energy_[c] - (moves ? 0.0 : energy);
+  if (!moves) return is_pulled;
+  backward_front(Front{front.num_pivots, 0, front.diagonal, nullptr, nullptr, nullptr}, buffer_.data(),
+                 nullptr);
+  const double* values = buffer_.data();
+  for (const std::int32_t v : shape.frontals) {
+    std::copy_n(values, problem_.dim(v), dx_.data() + problem_.offset[v]);
+    values += problem_.dim(v);
+    step.vertices.push_back(v);
+  }
+  return true;
+}
+
+// Cliques with more energy than the threshold, parents first.
+std::vector<std::int32_t> Tree::starts(double threshold) const {
+  std::vector<std::int32_t> found;
+  for (std::int32_t c = 0; c < static_cast<std::int32_t>(energy_.size()); ++c)
+    if (energy_[c] > threshold) found.push_back(c);
+  std::sort(found.begin(), found.end(), [&](std::int32_t a, std::int32_t b) {
+    return position_of_[cliques_[a].shape->frontals[0]] > position_of_[cliques_[b].shape->frontals[0]];
+  });
+  return found;
+}
+
+Tree::Step Tree::backward(double threshold, const Clock::time_point* deadline) {
+  require_scalars();
+  for (const std::int32_t v : stepped_)
+    if (problem_.offset[v] + problem_.dim(v) <= static_cast<std::int64_t>(dx_.size()))
+      std::fill_n(dx_.begin() + problem_.offset[v], problem_.dim(v), 0.0);
+  Step step;
+  std::vector<std::int32_t> stack, seen;
+  constexpr std::int64_t kBetweenLooks = 32;
+  for (const std::int32_t start : starts(threshold)) {
+    if (mark_[static_cast<std::size_t>(start)]) continue;
+    stack.push_back(start);
+    while (!stack.empty()) {
+      const std::int32_t c = stack.back();
+      stack.pop_back();
+      if (mark_[static_cast<std::size_t>(c)]) continue;
+      if (deadline != nullptr && step.cliques % kBetweenLooks == kBetweenLooks - 1 &&
+          Clock::now() > *deadline)
+        threshold = std::numeric_limits<double>::infinity();
+      if (!visit(c, threshold, step)) continue;
+      mark_[static_cast<std::size_t>(c)] = 1;
+      seen.push_back(c);
+      for (const std::int32_t child : children_[c]) stack.push_back(child);
+    }
+  }
+  for (const std::int32_t c : seen) mark_[static_cast<std::size_t>(c)] = 0;
+  stepped_ = step.vertices;
+  return step;
+}
+
+const double* Tree::steps_of(const std::vector<std::int32_t>& vertices) {
+  require_scalars();
+  x_.resize(work_.size(), 0.0);
+  std::vector<std::int32_t> cliques;
+  for (const std::int32_t v : vertices) {
+    if (clique_of_[v] >= 0) {
+      cliques.push_back(clique_of_[v]);
+    } else {
+      std::fill_n(x_.begin() + problem_.offset[v], problem_.dim(v), 0.0);
+    }
+  }
+  const std::vector<std::int32_t> path = path_to_root(cliques);
+  for (auto c = path.rbegin(); c != path.rend(); ++c) backward_clique(*c, y_.data(), x_.data());
+  return x_.data();
+}
+
+// x of the clique's frontals from y and x of its separator.
+void Tree::backward_clique(std::int32_t c, const double* y, double* x) {
+  const Shape& shape = *cliques_[c].shape;
+  const auto room = static_cast<std::size_t>(num_strips(shape.num_below) * kStrip);
+  buffer_.resize(std::max(buffer_.size(), static_cast<std::size_t>(shape.num_pivots)));
+  padded_.resize(std::max(padded_.size(), room));
+  gather(shape.separator, x, padded_.data());
+  std::fill(padded_.begin() + shape.num_below, padded_.begin() + static_cast<std::ptrdiff_t>(room), 0.0);
+  gather(shape.frontals, y, buffer_.data());
+  backward_front(front_of(c), buffer_.data(), padded_.data());
+  const double* values = buffer_.data();
+  for (const std::int32_t v : shape.frontals) {
+    std::copy_n(values, problem_.dim(v), x + problem_.offset[v]);
+    values += problem_.dim(v);
+  }
+}
+
+void Tree::inverse_columns(std::int32_t v, const std::vector<std::int32_t>& of, double* out) {
+  require_scalars();
+  const std::vector<std::int32_t> up = path_to_root({clique_of_[v]});
+  std::vector<std::int32_t> cliques;
+  std::int64_t rows = 0;
+  for (const std::int32_t w : of) {
+    cliques.push_back(clique_of_[w]);
+    rows += problem_.dim(w);
+  }
+  const std::vector<std::int32_t> down = path_to_root(cliques);
+  x_.resize(work_.size(), 0.0);
+  for (int column = 0; column < problem_.dim(v); ++column) {
+    work_[static_cast<std::size_t>(problem_.offset[v] + column)] = 1.0;
+    forward_path(up, work_);
+    for (auto c = down.rbegin(); c != down.rend(); ++c) backward_clique(*c, work_.data(), x_.data());
+    double* target = out + column * rows;
+    for (const std::int32_t w : of)
+      for (int i = 0; i < problem_.dim(w); ++i)
+        *target++ = x_[static_cast<std::size_t>(problem_.offset[w] + i)];
+    for (const std::int32_t c : up)
+      for (const std::int32_t w : cliques_[c].shape->frontals)
+        std::fill_n(work_.begin() + problem_.offset[w], problem_.dim(w), 0.0);
+  }
+}
+
+std::int64_t Tree::bytes() const {
+  std::int64_t total = 0;
+  for (std::int64_t c = 0; c < cliques_.size(); ++c)
+    if (cliques_[c].numbers) total += cliques_[c].numbers->bytes();
+  return total;
+}
+
+double Tree::nonzeros() const {
+  double total = 0.0;
+  for (std::int64_t c = 0; c < cliques_.size(); ++c)
+    if (cliques_[c].shape) {
+      const double n = cliques_[c].shape->num_pivots, m = cliques_[c].shape->num_below;
+      total += n * (n + 1) / 2 + n * m;
+    }
+  return total;
+}
+
+}  // namespace graphopt::online
