@@ -89,9 +89,9 @@ class _Set:
     def device_array(self, name: str, device: str | None = None) -> Any:
         """The array of a name for other libraries: `torch.from_dlpack(vertex_set.device_array("estimate"))`.
 
-        Estimates that were optimized on a GPU which CUDA sees too are an array on that GPU, the same one until
-        they change: copy it before writing, which does not change the graph. All else, and with device="cpu" everything, is the
-        graph's own memory: what is written there changes it, and it stays valid as long as anybody has it
+        Estimates that were optimized on a GPU which CUDA sees too are an array on that GPU, the same one
+        until they change: copy it before writing, which does not change the graph. All else, and with device="cpu"
+        everything, is the graph's own memory: what is written there changes it, and it stays valid as long as anybody has it
         (but is the graph's memory no more once the set has grown or lost rows, as every view).
 
         Raises `UnknownIdError` for a name that there is not, `OptionError` for another device.

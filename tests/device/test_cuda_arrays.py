@@ -94,7 +94,7 @@ def test_a_form_of_the_optimization_is_no_estimate(cuda):
 
 
 def test_the_consumer_may_write(solved, cuda):
-    """It changes neither the graph nor what is lent once the estimates are others; until then it is shared."""
+    """It changes neither the graph nor what is lent once the estimates change; until then it is shared."""
     vertex_set = solved.vertex_set("VERTEX_TRACKXYZ")
     before = vertex_set.estimate.copy()
     capsule = vertex_set.device_array("estimate").__dlpack__()
