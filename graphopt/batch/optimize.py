@@ -24,9 +24,10 @@ from graphopt.linear.options import SolverChanges, SolverOptions
 from graphopt.optimizer.algorithm import is_below_zero
 from graphopt.optimizer.methods import METHODS
 from graphopt.optimizer.options import StopRules
-from graphopt.optimizer.request import Request, fix_gauge
+from graphopt.optimizer.request import Request
 from graphopt.optimizer.signals import Settable, StopSignals
 from graphopt.optimizer.summary import Summary, TerminationType
+from graphopt.problem.gauge import fix_gauge
 from graphopt.problem.structure import Structure
 from graphopt.suggestions import knowing_options
 

@@ -61,9 +61,8 @@ def run(args: argparse.Namespace) -> int:
     except ImportError as error:
         raise OptionError(f"graphopt slam needs the package slam_bridge: {error}.") from error
     _check_outputs(args)
-    facts = command.slam(
-        **{name: value for name, value in vars(args).items() if name not in ("command", "json")}
-    )
+    given = {name: value for name, value in vars(args).items() if name not in ("command", "json")}
+    facts = command.slam(command.SlamRequest(**given))
     if args.json:
         output.print_json(facts)
     else:

@@ -11,7 +11,7 @@ from graphopt.derivatives.inputs import resolve
 from graphopt.derivatives.problem import OptimumProblem
 from graphopt.errors import OptionError, ShapeError
 from graphopt.graph import Graph
-from graphopt.optimizer.request import fix_gauge
+from graphopt.problem.gauge import fix_gauge
 
 SETTINGS = ("gradient", "steps", "on_doubt", "singular", "warm_start")
 

@@ -25,8 +25,8 @@ from graphopt.errors import GradientError, OptionError
 from graphopt.graph import Graph
 from graphopt.linear.options import SolverOptions
 from graphopt.optimizer.optimize import optimize
-from graphopt.optimizer.request import fix_gauge
 from graphopt.optimizer.summary import Summary
+from graphopt.problem.gauge import fix_gauge
 from graphopt.solver.configurations import configured
 from graphopt.solver.cpu import CpuBlockSolver
 from graphopt.solver.reuse import on_forget, prepared_solver

@@ -42,17 +42,16 @@ from graphopt.errors import GraphError, GraphOptError, OptionError
 from graphopt.graph import Graph, Selection
 from graphopt.linear.options import SolverOptions
 from graphopt.optimizer.algorithm import Algorithm
-from graphopt.optimizer.certificate import Certifier
 from graphopt.optimizer.ending import chi2_within, close_seconds, raise_if_unusable
 from graphopt.optimizer.methods import METHODS
 from graphopt.optimizer.optimize import optimize as optimize_alone
 from graphopt.optimizer.options import StopRules
 from graphopt.optimizer.progress import tell_end, tell_start, watching
-from graphopt.optimizer.request import fix_gauge
 from graphopt.optimizer.run import Callback, run
 from graphopt.optimizer.summary import Summary, TerminationType
 from graphopt.optimizer.unit_quaternions import make_unit, rough_rows
 from graphopt.problem.fixed_components import FIXED_COMPONENTS
+from graphopt.problem.gauge import fix_gauge
 from graphopt.problem.rewrite import Rewrite
 from graphopt.solver.configurations import configured
 
@@ -127,7 +126,7 @@ def solve(
             summary = call.alone(told_worth)
         else:
             summary = call.in_group(summary, whole, told_worth)
-    summary.certifier = None if graph is None else Certifier.of(graph, wanted)
+    summary.certifier = None if graph is None else wanted.certifier(graph)
     return summary, signals
 
 

@@ -25,7 +25,7 @@ from graphopt.graph import Graph
 from graphopt.linear.memory import available_bytes
 from graphopt.linear.options import SolverOptions
 from graphopt.linear.systems import LinearSystem, choose_system
-from graphopt.optimizer.request import fix_gauge
+from graphopt.problem.gauge import fix_gauge
 from graphopt.problem.structure import Structure
 from graphopt.solver.cpu import CpuBlockSolver, HostEquations
 

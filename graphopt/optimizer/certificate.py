@@ -15,7 +15,6 @@ from collections.abc import Callable, Iterator
 from contextlib import contextmanager, nullcontext
 from dataclasses import dataclass
 from typing import Any
-from weakref import ref
 
 import numpy as np
 
@@ -25,8 +24,8 @@ from graphopt.linear.options import SolverOptions
 from graphopt.linear.vectors import dot
 from graphopt.optimizer.algorithm import PROBES
 from graphopt.optimizer.computed import materializes
-from graphopt.optimizer.request import Request, fix_gauge
 from graphopt.problem.fixed_components import FIXED_COMPONENTS
+from graphopt.problem.gauge import fix_gauge
 from graphopt.problem.inline import INLINED_VALUES
 from graphopt.problem.rewrite import Rewrite
 from graphopt.problem.structure import Structure
@@ -79,11 +78,6 @@ class Certifier:
     solver: SolverOptions
     has_kernels: bool = True
     """False: edges counted without their robust kernels, as `robust="graduated"` has it at the end."""
-
-    @classmethod
-    def of(cls, graph: Graph, request: Request) -> Certifier:
-        """Of a run; objects that may belong to other threads or hold other things stay out of it."""
-        return cls(ref(graph), (request.level, request.vertices, request.edges), request.solver)
 
     def __reduce__(self) -> Any:
         """In a pickle, None: graphs do not travel with summaries."""

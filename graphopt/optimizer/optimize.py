@@ -18,7 +18,6 @@ from graphopt.host_memory import memory_for
 from graphopt.linear.options import SolverChanges, SolverOptions
 from graphopt.optimizer.algorithm import AlgorithmBase, is_below_zero
 from graphopt.optimizer.bounds import has_bounds, refuse_materialized, start_within_bounds
-from graphopt.optimizer.certificate import Certifier
 from graphopt.optimizer.computed import check_computed, materializes
 from graphopt.optimizer.ending import (
     chi2_within,
@@ -35,7 +34,7 @@ from graphopt.optimizer.kkt import kkt_of
 from graphopt.optimizer.methods import METHODS
 from graphopt.optimizer.options import AutoOptions, StopRules
 from graphopt.optimizer.progress import tell_end, tell_start, watching
-from graphopt.optimizer.request import Request, check_graph, fix_gauge
+from graphopt.optimizer.request import Request, check_graph
 from graphopt.optimizer.run import Callback, run
 from graphopt.optimizer.signals import Settable, StopSignals
 from graphopt.optimizer.summary import Summary, TerminationType
@@ -44,6 +43,7 @@ from graphopt.option_names import ROBUST
 from graphopt.plugins import Table
 from graphopt.problem.constrained import Constrained, constrained, has_inequalities
 from graphopt.problem.fixed_components import FIXED_COMPONENTS
+from graphopt.problem.gauge import fix_gauge
 from graphopt.problem.inline import INLINED_VALUES
 from graphopt.problem.rewrite import Rewrite
 from graphopt.problem.small_blocks import SMALL_BLOCKS
@@ -187,7 +187,7 @@ def _optimize(given: Graph, request: _Request) -> Summary:
         if request.robust in ROBUST_METHODS:
             return _with_robust_method(graph, request, start)
         summary = _Optimization(graph, request, start, is_materialized).run()
-        summary.certifier = Certifier.of(given, asked)
+        summary.certifier = asked.certifier(given)
         return summary
     finally:
         if values is not None:
@@ -203,7 +203,7 @@ def _constrained(given: Graph, request: _Request, start: float) -> Summary:
     source = constrained(given)
     request = replace(request, edges=source.edges(given, request.edges))
     summary = _Optimization(source.graph, request, start, False, source).run()
-    summary.certifier = Certifier.of(given, request)
+    summary.certifier = request.certifier(given)
     return summary
 
 

@@ -7,21 +7,11 @@ from __future__ import annotations
 
 import logging
 from collections.abc import Callable
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
-if TYPE_CHECKING:
-    from graphopt.optimizer.summary import Iteration, Summary
+from graphopt.optimizer.summary import HEAD, Iteration, Summary
 
 logger = logging.getLogger("graphopt.optimize")
-
-HEAD = f"{'iteration':>9} {'chi2':>16} {'lambda':>10} {'trials':>6} {'ms':>9}"
-
-
-def line_of(iteration: Iteration) -> str:
-    """One iteration as a line under HEAD."""
-    damping = "" if iteration.lambda_ is None else f"{iteration.lambda_:.3g}"
-    numbers = f"{iteration.iteration:9d} {iteration.chi2:16.9g} {damping:>10} {iteration.trials:6d}"
-    return f"{numbers} {1e3 * iteration.seconds:9.2f}"
 
 
 class Progress:
@@ -33,7 +23,7 @@ class Progress:
 
     def __call__(self, iteration: Iteration) -> Any:
         """Tell one iteration; what the user's callback returns."""
-        line = line_of(iteration)
+        line = iteration.line()
         if self._verbose:
             if iteration.iteration == 0:
                 print(f"{HEAD}\n{'start':>9} {self._summary.initial_chi2:16.9g}")

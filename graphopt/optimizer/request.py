@@ -3,20 +3,21 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Callable, Iterable
+from collections.abc import Callable
 from dataclasses import dataclass, field, replace
 from numbers import Real
 from typing import Any, TypeVar
+from weakref import ref
 
 from graphopt.errors import OptionError
 from graphopt.graph import Graph, Selection
 from graphopt.linear.options import SolverOptions
 from graphopt.optimizer.algorithm import Algorithm
+from graphopt.optimizer.certificate import Certifier
 from graphopt.optimizer.methods import METHODS
 from graphopt.optimizer.options import StopRules
 from graphopt.optimizer.run import Callback
 from graphopt.optimizer.signals import Settable
-from graphopt.problem.gauge import known_gauge
 
 R = TypeVar("R", bound="Request")
 
@@ -57,6 +58,10 @@ class Request:
             rules = changed(rules)
         return rules, row.make(rules)
 
+    def certifier(self, graph: Graph) -> Certifier:
+        """Of the run; objects that may belong to other threads or hold other things stay out of it."""
+        return Certifier(ref(graph), (self.level, self.vertices, self.edges), self.solver)
+
     def check_time_limit(self) -> None:
         """`OptionError` for a limit that is no number > 0."""
         limit = self.time_limit
@@ -83,17 +88,3 @@ def check_graph(graph: Any, callback: Any, may_be_none: bool = False) -> None:
         )
     if graph is None and not may_be_none:
         raise OptionError("graph is None, expected a graphopt.Graph.")
-
-
-def fix_gauge(graph: Graph, selection: Selection, fix: str | list[int]) -> tuple[Selection, list[int]]:
-    """The selection with the vertices of the option `fix` fixed, and their ids."""
-    if isinstance(fix, str):
-        if fix not in ("auto", "none"):
-            raise OptionError(f"fix is '{fix}', expected 'auto', 'none' or a list of vertex ids.")
-        places = known_gauge(graph, selection) if fix == "auto" else []
-    elif not isinstance(fix, Iterable):
-        raise OptionError(f"fix is {fix!r}, expected 'auto', 'none' or a list of vertex ids.")
-    else:
-        places = [graph.vertex_place(id_) for id_ in fix]
-    ids = [int(selection.vertex_sets[number].ids[row]) for number, row in places]
-    return selection.with_fixed(places), ids

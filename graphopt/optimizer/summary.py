@@ -11,7 +11,6 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 
 from graphopt.errors import SolverError
 from graphopt.html import html_table
-from graphopt.optimizer.progress import HEAD, line_of
 
 if TYPE_CHECKING:
     from graphopt.optimizer.certificate import Certificate, Certifier
@@ -46,6 +45,9 @@ class TerminationType(Enum):
         )
 
 
+HEAD = f"{'iteration':>9} {'chi2':>16} {'lambda':>10} {'trials':>6} {'ms':>9}"
+
+
 class Iteration(NamedTuple):
     """One iteration: a linearization and the trials from it."""
 
@@ -59,6 +61,12 @@ class Iteration(NamedTuple):
     """Steps that were tried."""
     seconds: float
     """Wall-clock time of the iteration."""
+
+    def line(self) -> str:
+        """Under `HEAD`."""
+        damping = "" if self.lambda_ is None else f"{self.lambda_:.3g}"
+        numbers = f"{self.iteration:9d} {self.chi2:16.9g} {damping:>10} {self.trials:6d}"
+        return f"{numbers} {1e3 * self.seconds:9.2f}"
 
     def to_dict(self) -> dict[str, Any]:
         """As in the JSON summary."""
@@ -244,7 +252,7 @@ class Summary:
             lines.append(f"held constant, because nothing fixed the graph: vertex {ids}{more}")
         lines.append(HEAD)
         lines.append(f"{'start':>9} {self.initial_chi2:16.9g}")
-        lines += map(line_of, self.iterations)
+        lines += [iteration.line() for iteration in self.iterations]
         lines.append(f"{'phase':<14} {'device':<10} {'ms':>12}  precision")
         for phase in self.phases:
             line = f"{phase.name:<14} {phase.device:<10} {phase.milliseconds:12.3f}  {phase.precision}"

@@ -16,12 +16,13 @@ whole without changing chi2. Fixing one of its poses removes exactly that freedo
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from weakref import WeakKeyDictionary
 
 import numpy as np
 
 from graphopt._native import gauge_of_parts, iteration_order
+from graphopt.errors import OptionError
 from graphopt.graph import Graph, Selection
 from graphopt.graph.components import connected_parts
 from graphopt.graph.residuals import arguments, errors_of
@@ -33,6 +34,20 @@ _SAME = 1e-9
 """Share of an error and of the step that rounding may change."""
 _known: WeakKeyDictionary[Selection, tuple[tuple[bytes, ...], list[tuple[int, int]]]] = WeakKeyDictionary()
 """Per selection which components were fixed, and the gauge."""
+
+
+def fix_gauge(graph: Graph, selection: Selection, fix: str | list[int]) -> tuple[Selection, list[int]]:
+    """The selection with the vertices of the option `fix` fixed, and their ids."""
+    if isinstance(fix, str):
+        if fix not in ("auto", "none"):
+            raise OptionError(f"fix is '{fix}', expected 'auto', 'none' or a list of vertex ids.")
+        places = known_gauge(graph, selection) if fix == "auto" else []
+    elif not isinstance(fix, Iterable):
+        raise OptionError(f"fix is {fix!r}, expected 'auto', 'none' or a list of vertex ids.")
+    else:
+        places = [graph.vertex_place(id_) for id_ in fix]
+    ids = [int(selection.vertex_sets[number].ids[row]) for number, row in places]
+    return selection.with_fixed(places), ids
 
 
 def known_gauge(graph: Graph, selection: Selection) -> list[tuple[int, int]]:

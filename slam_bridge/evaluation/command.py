@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import tempfile
 from collections.abc import Callable
-from contextlib import nullcontext
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
@@ -13,70 +13,76 @@ import numpy as np
 from graphopt.evaluate.trajectories import Trajectory, compare, load
 from graphopt.io.trajectory import write_tum
 from slam_bridge.evaluation.entry import DEFAULT_ALIGNMENT
+from slam_bridge.evaluation.live import watching
 from slam_bridge.map import Map
 from slam_bridge.options import SolveOptions
 from slam_bridge.pipeline import PipelineOptions, PipelineResult, open_source, run
 from slam_bridge.pipeline.sources import Source
 
 
-def slam(
-    source: str,
-    mode: str,
-    calibration: str | None = None,
-    output: str | None = None,
-    map: str | None = None,
-    localization: bool = False,
-    save_map: str | None = None,
-    images: list[str] | None = None,
-    imu: str | None = None,
-    depth: str | None = None,
-    start: int = 0,
-    when_busy: str | None = None,
-    single_thread: bool = False,
-    max_frames: int | None = None,
-    truth: str | None = None,
-    align: str | None = None,
-    live: int | None = None,
-    device: str = "auto",
-) -> dict[str, Any]:
+@dataclass(frozen=True)
+class SlamRequest:
+    """What the command line asks for."""
+
+    source: str
+    """Folder, bag, video, or number of a webcam."""
+    mode: str
+    calibration: str | None = None
+    output: str | None = None
+    """Trajectory to write."""
+    map: str | None = None
+    """Of an earlier run, to go on in."""
+    localization: bool = False
+    save_map: str | None = None
+    images: list[str] | None = None
+    """Topics of a bag's cameras."""
+    imu: str | None = None
+    """Topic of a bag's IMU, or the table of a video's."""
+    depth: str | None = None
+    start: int = 0
+    """[ns] of a video's first frame."""
+    when_busy: str | None = None
+    single_thread: bool = False
+    max_frames: int | None = None
+    truth: str | None = None
+    align: str | None = None
+    live: int | None = None
+    """Port of a page that shows the run."""
+    device: str = "auto"
+
+    def open(self) -> Source:
+        """The source."""
+        topics = {"images": self.images, "imu": self.imu, "depth": self.depth}
+        table = self.imu if self.imu is not None and Path(self.imu).is_file() else None
+        named = {name: topic for name, topic in topics.items() if topic and topic != table}
+        return open_source(self.source, self.calibration, table, named, self.start)
+
+    def options(self, is_live: bool) -> PipelineOptions:
+        """Of the pipeline."""
+        return PipelineOptions(
+            mode=self.mode,
+            localization=self.localization,
+            single_thread=self.single_thread,
+            when_busy=self.when_busy or ("drop" if is_live else "wait"),
+            solve=SolveOptions(iterations=5, rounds=2, device=self.device),
+        )
+
+
+def slam(wanted: SlamRequest) -> dict[str, Any]:
     """Run, write, and say what was found; a file that cannot be written goes to the temporary folder."""
-    topics = {"images": images, "imu": imu, "depth": depth}
-    is_table = imu is not None and Path(imu).is_file()
-    named = {name: topic for name, topic in topics.items() if topic and not (name == "imu" and is_table)}
-    opened = open_source(source, calibration, imu if is_table else None, named, start)
-    options = PipelineOptions(
-        mode=mode,
-        localization=localization,
-        single_thread=single_thread,
-        when_busy=when_busy or ("drop" if opened.is_live else "wait"),
-        solve=SolveOptions(iterations=5, rounds=2, device=device),
-    )
-    world = None if map is None else Map.load(map)
-    with _shown(live, f"{opened.name} ({mode})") as watch:
-        found = run(opened, options, watch, world, max_frames)
-    facts = _facts(opened, found, mode)
+    opened = wanted.open()
+    world = None if wanted.map is None else Map.load(wanted.map)
+    with watching(wanted.live, f"{opened.name} ({wanted.mode})") as watch:
+        found = run(opened, wanted.options(opened.is_live), watch, world, wanted.max_frames)
+    facts = _facts(opened, found, wanted.mode)
     failed = [
         fault
-        for path, write in ((output, _write_trajectory), (save_map, _write_map))
+        for path, write in ((wanted.output, _write_trajectory), (wanted.save_map, _write_map))
         if path is not None and (fault := _fault(path, write, found))
     ]
     if len(found.stamps) >= 3:
-        facts |= _errors(opened, found, truth, align or DEFAULT_ALIGNMENT[mode])
+        facts |= _errors(opened, found, wanted.truth, wanted.align or DEFAULT_ALIGNMENT[wanted.mode])
     return {**facts, "failed": failed}
-
-
-def _shown(live: int | None, title: str) -> Any:
-    """What watches a run: the page of `--live`, or nobody."""
-    if live is None:
-        return nullcontext(None)
-    from graphopt.evaluate.report.live import LiveView
-    from slam_bridge.evaluation.live import Watch
-
-    class Shown(LiveView):
-        def __enter__(self) -> Any:
-            return Watch(super().__enter__(), title)
-
-    return Shown(live)
 
 
 def _fault(path: str, write: Callable[[PipelineResult, str], None], found: PipelineResult) -> str:

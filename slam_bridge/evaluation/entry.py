@@ -5,6 +5,7 @@ The numbers of an entry are those of the run with the median error; `runs` has a
 
 from __future__ import annotations
 
+from dataclasses import dataclass
 from io import BytesIO
 from pathlib import Path
 from typing import Any
@@ -18,6 +19,7 @@ from graphopt.evaluate.trajectories import Trajectory, compare, curve
 from graphopt.io.files import write_bytes
 from graphopt.io.trajectory import write_tum
 from graphopt.option_names import ALIGNMENTS
+from slam_bridge.evaluation.live import watching
 from slam_bridge.map import Map
 from slam_bridge.options import SolveOptions
 from slam_bridge.pipeline.options import PipelineOptions
@@ -36,74 +38,82 @@ DEFAULT_ALIGNMENT = {
 }
 
 
-def evaluate(
-    kind: str,
-    name: str,
-    folder: str,
-    output: str,
-    mode: str,
-    runs: int = 1,
-    single_thread: bool = False,
-    max_frames: int | None = None,
-    calibration: str | None = None,
-    align: str | None = None,
-    delta: float = 1.0,
-    delta_unit: str = "frames",
-    tolerance: float = 0.01,
-    configuration: str | None = None,
-    device: str = "auto",
-    published: dict[str, Any] | None = None,
-    live: int | None = None,
-) -> dict[str, Any]:
-    """Run a sequence `runs` times; trajectories (TUM) are written to the folder `output`.
+@dataclass(frozen=True)
+class EntryRequest:
+    """What is measured: one sequence in one mode."""
 
-    live: port of a page that shows the run (`evaluate.report.live`); None: nothing.
-    """
-    sequence = open_sequence(kind, folder, calibration).first(max_frames)
-    options = PipelineOptions(
-        mode=mode,
-        single_thread=single_thread,
-        solve=SolveOptions(iterations=5, rounds=2, device=device, configuration=configuration),
-    )
-    align = align or DEFAULT_ALIGNMENT[mode]
-    rules = {"delta": delta, "delta_unit": delta_unit, "tolerance": tolerance}
-    entries = []
-    for number in range(runs):
-        result = _shown(sequence, options, live, name)
-        file = Path(output) / "trajectories" / f"{_file_name(name)}-{number + 1}.txt"
-        file.parent.mkdir(parents=True, exist_ok=True)
-        write_tum(file, result.stamps * 1e-9, result.world_T_body)
-        seen = sequence.of_camera() if mode == "mono" else sequence
-        errors = {}
-        if seen.truth is not None and len(result.stamps) >= 3:
-            errors = _errors(result, seen, align, rules, Path(output) / "maps" / f"{file.stem}.npy")
-        entries.append({"trajectory": str(file), **_facts(sequence, result), **errors})
+    kind: str
+    name: str
+    folder: str
+    output: str
+    """Folder that trajectories (TUM), maps and images are written to."""
+    mode: str
+    runs: int = 1
+    single_thread: bool = False
+    max_frames: int | None = None
+    calibration: str | None = None
+    align: str | None = None
+    delta: float = 1.0
+    delta_unit: str = "frames"
+    tolerance: float = 0.01
+    configuration: str | None = None
+    device: str = "auto"
+    published: dict[str, Any] | None = None
+    """Errors of others."""
+    live: int | None = None
+    """Port of a page that shows the run."""
+
+    @property
+    def options(self) -> PipelineOptions:
+        """Of the pipeline."""
+        return PipelineOptions(
+            mode=self.mode,
+            single_thread=self.single_thread,
+            solve=SolveOptions(iterations=5, rounds=2, device=self.device, configuration=self.configuration),
+        )
+
+    @property
+    def alignment(self) -> str:
+        """Before errors are taken."""
+        return self.align or DEFAULT_ALIGNMENT[self.mode]
+
+
+def evaluate(**given: Any) -> dict[str, Any]:
+    """Run a sequence as often as asked for; given: fields of `EntryRequest`."""
+    wanted = EntryRequest(**given)
+    sequence = open_sequence(wanted.kind, wanted.folder, wanted.calibration).first(wanted.max_frames)
+    entries = [_run(wanted, sequence, number) for number in range(wanted.runs)]
     ranks = [entry.get("ate_rmse_m", float(number)) for number, entry in enumerate(entries)]
-    middle = entries[int(np.argsort(ranks, kind="stable")[(runs - 1) // 2])]
+    middle = entries[int(np.argsort(ranks, kind="stable")[(wanted.runs - 1) // 2])]
     short = ("ate_rmse_m", "scale", "tracked_fraction", "real_time_factor", "message", "trajectory")
+    whole = is_whole(wanted.kind, wanted.name, len(sequence))
     return {
-        "sequence": name,
-        "problem": name,
-        "mode": mode,
-        "configuration": configuration or "auto",
-        "alignment": align,
+        "sequence": wanted.name,
+        "problem": wanted.name,
+        "mode": wanted.mode,
+        "configuration": wanted.configuration or "auto",
+        "alignment": wanted.alignment,
         **middle,
-        "is_clip": not is_whole(kind, name, len(sequence)),
-        "published": (published or {}) if is_whole(kind, name, len(sequence)) else {},
+        "is_clip": not whole,
+        "published": (wanted.published or {}) if whole else {},
         "runs": [{key: entry[key] for key in short if key in entry} for entry in entries],
     }
 
 
-def _shown(sequence: Sequence, options: PipelineOptions, live: int | None, name: str) -> PipelineResult:
-    """One run, shown while it lasts where `live` asks for it."""
-    if live is None:
-        return run(sequence, options)
-    title = f"{name} ({options.mode})"
-    from graphopt.evaluate.report.live import LiveView
-    from slam_bridge.evaluation.live import Watch
-
-    with LiveView(live) as view:
-        return run(sequence, options, Watch(view, title))
+def _run(wanted: EntryRequest, sequence: Sequence, number: int) -> dict[str, Any]:
+    """One run: its trajectory as a file, facts and errors."""
+    with watching(wanted.live, f"{wanted.name} ({wanted.mode})") as watch:
+        result = run(sequence, wanted.options, watch)
+    output = Path(wanted.output)
+    file = output / "trajectories" / f"{_file_name(wanted.name)}-{number + 1}.txt"
+    file.parent.mkdir(parents=True, exist_ok=True)
+    write_tum(file, result.stamps * 1e-9, result.world_T_body)
+    seen = sequence.of_camera() if wanted.mode == "mono" else sequence
+    errors = {}
+    if seen.truth is not None and len(result.stamps) >= 3:
+        rules = {name: getattr(wanted, name) for name in ("delta", "delta_unit", "tolerance")}
+        errors = _errors(result, seen, wanted.alignment, rules, output / "maps" / f"{file.stem}.npy")
+    return {"trajectory": str(file), **_facts(sequence, result), **errors}
 
 
 def _facts(sequence: Sequence, result: PipelineResult) -> dict[str, Any]:

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import base64
 import time
+from collections.abc import Iterator
+from contextlib import contextmanager
 from typing import Any
 
 import numpy as np
@@ -31,6 +33,16 @@ class Watch:
         if self._view.is_watched and now - self._last > _PAUSE:
             self._last = now
             self._view.show(state(pipeline, number, self._title))
+
+
+@contextmanager
+def watching(port: int | None, title: str) -> Iterator[Watch | None]:
+    """What watches a run: the page at a port of this machine, for None nobody."""
+    if port is None:
+        yield None
+        return
+    with LiveView(port) as view:
+        yield Watch(view, title)
 
 
 def state(pipeline: Slam, number: int, title: str) -> dict[str, Any]:

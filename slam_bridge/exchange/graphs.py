@@ -154,11 +154,11 @@ def optimizer_of_map(world: Map, options: SolveOptions | None = None) -> Any:
             vertex.set_marginalized(bool(vertices.marginalized[row]))
             optimizer.add_vertex(vertex)
     for edges in graph.edge_sets:
-        stereo = edges.type is sba.EdgeStereoSE3ProjectXYZ
+        make = getattr(g2o, edges.type.name)
         dim, number = edges.type.residual_dim, int(edges.kernel[0]) if len(edges) else 0
         kernel = robust_kernel(number).name
         for row in range(len(edges)):
-            edge = g2o.EdgeStereoSE3ProjectXYZ() if stereo else g2o.EdgeSE3ProjectXYZ()
+            edge: Any = make()
             edge.set_vertex(0, optimizer.vertex(int(edges.vertices[row, 0])))
             edge.set_vertex(1, optimizer.vertex(int(edges.vertices[row, 1])))
             edge.set_measurement(edges.measurement[row, :dim])

@@ -18,7 +18,7 @@ from slam_bridge.pipeline.options import PipelineOptions
 from slam_bridge.pipeline.result import PipelineResult, SlamState
 from slam_bridge.pipeline.slam import Slam
 from slam_bridge.pipeline.sources import Source, open_source
-from slam_bridge.pipeline.system import Pipeline, run
+from slam_bridge.pipeline.system import run
 from slam_bridge.pipeline.tracking import Status
 from slam_bridge.readers.sequence import Sequence, SequenceError
 from slam_bridge.readers.sequences import find_sequences, open_sequence
@@ -26,7 +26,6 @@ from slam_bridge.readers.sequences import find_sequences, open_sequence
 __all__ = [
     "MODES",
     "Latency",
-    "Pipeline",
     "PipelineOptions",
     "PipelineResult",
     "Sequence",

@@ -17,39 +17,16 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
-import numpy as np
-
 from slam_bridge.map import Map
 from slam_bridge.pipeline.options import PipelineOptions
 from slam_bridge.pipeline.result import PipelineResult
 from slam_bridge.pipeline.slam import Slam
 from slam_bridge.pipeline.sources import ImuEvent, Source
-from slam_bridge.readers.folders import FolderSource, samples_until
+from slam_bridge.readers.folders import FolderSource
 from slam_bridge.readers.sequence import Sequence, SequenceError, opencv
 
 _AHEAD = 8
 """Events that are read while frames are tracked."""
-
-
-class Pipeline(Slam):
-    """A `Slam` for one sequence, fed frame by frame; `run` does all of it."""
-
-    def __init__(self, sequence: Sequence, options: PipelineOptions | None = None, map: Map | None = None):
-        source, options = FolderSource.of(sequence), options or PipelineOptions()
-        source.refuse(options)
-        self.sequence = sequence
-        super().__init__(source.calibration, replace(options, widest=sequence.widest), map)
-        self.num_expected = len(sequence)
-        self._next_sample = 0
-
-    def process(self, stamp: int, images: list[np.ndarray], depth: np.ndarray | None = None) -> bool:
-        """Feed a frame [ns, in the IMU's time] after the samples up to it; False where it was left out."""
-        imu = self.sequence.imu
-        if self.options.is_inertial and imu is not None:
-            rows = samples_until(imu, self._next_sample, stamp)
-            self._next_sample = max(self._next_sample, rows.stop)
-            self.add_imu(imu.stamps[rows], imu.gyro[rows], imu.acc[rows])
-        return self.add_images(stamp - round(1e9 * self.sensors.rig[0].time_offset), *images, depth=depth)
 
 
 def run(

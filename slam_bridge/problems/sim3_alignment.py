@@ -48,7 +48,6 @@ def sim3_alignment(
     start: Any = None,
     options: SolveOptions | None = None,
     trials: int = 300,
-    seed: int = 0,
 ) -> Result:
     """Align n pairs of points (n, 3) in the frames of two cameras, observed at pixels (n, 2).
 
@@ -65,7 +64,7 @@ def sim3_alignment(
     weights = _weights(sigma, n)
     limit = chi2_quantile(options.confidence, 2)
     if start is None:
-        similarity = _ransac(one, two, rays, weights, usable, limit, fix_scale, trials, seed)
+        similarity = _ransac(one, two, rays, weights, usable, limit, fix_scale, trials)
     else:
         similarity = _checked(start)
     clock.lap("start")
@@ -219,9 +218,8 @@ def _ransac(
     limit: float,
     fix_scale: bool,
     trials: int,
-    seed: int,
 ) -> np.ndarray:
-    rng, rows = np.random.default_rng(seed), np.flatnonzero(usable)
+    rng, rows = np.random.default_rng(0), np.flatnonzero(usable)
     best, best_count = np.array([0.0, 0.0, 0.0, 0.0, 0.0, 0.0, 1.0, 1.0]), -1
     if len(rows) < _MIN_PAIRS:
         return best

@@ -10,7 +10,7 @@ from vulkan_graphs import bundle_adjustment, pose_graph
 
 import graphopt
 from graphopt.errors import SolverError
-from graphopt.optimizer.request import fix_gauge
+from graphopt.problem.gauge import fix_gauge
 from graphopt.problem.structure import Structure
 
 PROBLEMS = {"ring": noisy_ring, "poses": pose_graph, "bundle": bundle_adjustment}

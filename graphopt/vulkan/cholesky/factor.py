@@ -308,7 +308,7 @@ class DeviceCholesky:
         """x (dim,) or (dim, k) from b of the same shape. Raises SolverError without a factorisation.
 
         With "ldlt" solutions are refined on the host, in float64; SolverError also where a residual stays
-        above the square root of the machine epsilon (`residual`). Recorded ones: see `RefinedCholesky`.
+        above the square root of the machine epsilon (`residual`). Recorded ones are not refined.
         """
         if self._host is None or not self._host.is_factorized:
             raise SolverError(

@@ -10,7 +10,7 @@ from processes import page_in_browser
 from graphopt.cli.main import main
 from graphopt.evaluate.report.live import LiveView
 from slam_bridge.evaluation.live import Watch, state
-from slam_bridge.pipeline import Pipeline, PipelineOptions, open_sequence, run
+from slam_bridge.pipeline import PipelineOptions, Slam, open_sequence, run
 
 pytest.importorskip("cv2")
 
@@ -27,9 +27,10 @@ def sequence(tmp_path_factory):
 def test_a_browser_follows_a_run(sequence: Path, tmp_path: Path) -> None:
     """Headless Chromium opens the page, asks for the state, and draws it: poses, points, the image."""
     opened = open_sequence("euroc", sequence)
-    pipeline = Pipeline(opened, PipelineOptions(mode="stereo", single_thread=True))
+    pipeline = Slam(opened.rig, PipelineOptions(mode="stereo", single_thread=True))
+    pipeline.num_expected = len(opened)
     for row in range(12):
-        pipeline.process(int(opened.stamps[row]), opened.images(row))
+        pipeline.add_images(int(opened.stamps[row]), *opened.images(row))
     with LiveView() as view:
         shown = state(pipeline, 11, "a run")
         view.show(shown)

@@ -11,7 +11,7 @@ from graphopt.cli.main import main
 from graphopt.evaluate.trajectories import Trajectory, compare
 from slam_bridge.pipeline import PipelineOptions, find_sequences, open_sequence, run, tracking
 from slam_bridge.pipeline.result import without_pose
-from slam_bridge.pipeline.system import Pipeline
+from slam_bridge.pipeline.slam import Slam
 from slam_bridge.pipeline.tracking import Status
 
 pytestmark = pytest.mark.data
@@ -138,7 +138,7 @@ def test_a_scale_that_the_motion_hardly_shows_is_refused(euroc_clip):
 def test_a_map_that_moves_while_a_frame_is_tracked(euroc_clip, monkeypatch):
     """Mapping moves everything by 5 m while the pose is computed: relative to the keyframe nothing jumps."""
     sequence = open_sequence("euroc", euroc_clip).first(6)
-    pipeline = Pipeline(sequence, PipelineOptions(mode="stereo", single_thread=True))
+    pipeline = Slam(sequence.rig, PipelineOptions(mode="stereo", single_thread=True))
     solve, moves = tracking.pose_optimization, []
 
     def interrupted(*arguments, **named):
@@ -149,7 +149,7 @@ def test_a_map_that_moves_while_a_frame_is_tracked(euroc_clip, monkeypatch):
 
     monkeypatch.setattr(tracking, "pose_optimization", interrupted)
     for row, stamp in enumerate(sequence.stamps.tolist()):
-        pipeline.process(stamp, sequence.images(row))
+        pipeline.add_images(stamp, *sequence.images(row))
         assert np.linalg.norm(pipeline.tracker.reference_T_body[:3]) < 0.5
     assert len(moves) == 5
 

@@ -13,7 +13,6 @@ from graphopt.evaluate.trajectories import Trajectory, compare
 from graphopt.geometry import SE3, SO3
 from slam_bridge import Map, Rig
 from slam_bridge.pipeline import (
-    Pipeline,
     PipelineOptions,
     SequenceError,
     Slam,
@@ -441,13 +440,13 @@ def test_a_lost_run_begins_a_map_that_is_joined(sequence, mode):
     rows = [*range(0, 40), *([40] * 12), *range(41, 69), *range(68, 0, -1)]
     stamps = int(sequence.stamps[0]) + 50_000_000 * np.arange(len(rows))
     options = PipelineOptions(mode=mode, single_thread=True, lost_seconds=0.3)
-    pipeline = Pipeline(sequence, options)
+    pipeline = Slam(sequence.rig, options)
     most = 1
     for number, (row, stamp) in enumerate(zip(rows, stamps.tolist(), strict=True)):
         images = sequence.images(row)
         if 40 <= number < 52:
             images = [np.zeros_like(image) for image in images]
-        pipeline.process(stamp, images)
+        pipeline.add_images(stamp, *images)
         most = max(most, pipeline.state().maps)
     found = pipeline.stop()
     assert most == 2 and found.maps == 1
