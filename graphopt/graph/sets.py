@@ -90,9 +90,9 @@ class _Set:
         """The array of a name for other libraries: `torch.from_dlpack(vertex_set.device_array("estimate"))`.
 
         Estimates that were optimized on a GPU which CUDA sees too are an array on that GPU, the same one
-        until they change: copy it before writing, which does not change the graph. All else, and with device="cpu"
-        everything, is the graph's own memory: what is written there changes it, and it stays valid as long as anybody has it
-        (but is the graph's memory no more once the set has grown or lost rows, as every view).
+        until they change: copy it before writing, which does not change the graph. All else is the graph's
+        own memory, with device="cpu" everything: what is written there changes it, and it stays valid as long
+        as anybody has it (but is the graph's memory no more once the set has grown or lost rows).
 
         Raises `UnknownIdError` for a name that there is not, `OptionError` for another device.
         """
@@ -134,7 +134,7 @@ class VertexSet(_Set):
         self.type = vertex_type
 
     def device_array(self, name: str, device: str | None = None) -> Any:
-        """As of the other sets; "estimate" is on the GPU that has optimized it, if CUDA sees that."""
+        """As of the other sets; "estimate" is on the GPU that has optimized it, if CUDA sees that GPU."""
         lender = _LENDERS.get(self) if name == "estimate" and device is None else None
         lent = None if lender is None or (known := lender()) is None else known.lend(self)
         return super().device_array(name, device) if lent is None else lent

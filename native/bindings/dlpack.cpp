@@ -29,8 +29,8 @@ struct DLManagedTensor {
   void (*deleter)(DLManagedTensor*);
 };
 
-constexpr std::int32_t cuda = 2;         // kDLCUDA
-constexpr std::uint8_t floating = 2;     // kDLFloat
+constexpr std::int32_t cuda = 2;           // kDLCUDA
+constexpr std::uint8_t floating = 2;       // kDLFloat
 constexpr const char* fresh = "dltensor";  // a capsule that nobody has consumed
 
 struct Lent {
@@ -62,8 +62,16 @@ py::object float64_capsule(py::object owner, std::uint64_t address, std::vector<
   for (std::size_t i = shape.size(); i-- > 0; step *= shape[i]) lent->strides[i] = step;
   lent->shape = std::move(shape);
   DLTensor& tensor = lent->managed.tensor;
-  tensor = {reinterpret_cast<void*>(address), cuda, device, static_cast<std::int32_t>(lent->shape.size()),
-            floating, 64, 1, lent->shape.data(), lent->strides.data(), 0};
+  tensor = {reinterpret_cast<void*>(address),
+            cuda,
+            device,
+            static_cast<std::int32_t>(lent->shape.size()),
+            floating,
+            64,
+            1,
+            lent->shape.data(),
+            lent->strides.data(),
+            0};
   lent->managed.context = lent.get();
   lent->managed.deleter = give_back;
   PyObject* capsule = PyCapsule_New(&lent->managed, fresh, drop_unused);

@@ -245,8 +245,9 @@ void bind_device(py::module_& m) {
           },
           py::arg("size"), py::arg("usage"), py::call_guard<py::gil_scoped_release>())
       .def("export_semaphore", &Device::export_semaphore)
-      .def("submit_exported", [](Device& d, const std::shared_ptr<Program>& p) { return d.submit(p, true); },
-           py::arg("program"), py::call_guard<py::gil_scoped_release>())
+      .def(
+          "submit_exported", [](Device& d, const std::shared_ptr<Program>& p) { return d.submit(p, true); },
+          py::arg("program"), py::call_guard<py::gil_scoped_release>())
       .def("import_host", &import_host, py::arg("array"), py::keep_alive<0, 2>())
       .def("upload", &upload, py::arg("buffer"), py::arg("array"), py::arg("offset"))
       .def("download", &download, py::arg("wanted"), py::arg("timeout"))

@@ -60,7 +60,8 @@ class Device : public std::enable_shared_from_this<Device> {
   Transfers& transfers() { return *transfers_; }
 
   // Submit after everything submitted before; returns the timeline value that is reached when it is done.
-  // Without a program: what was written before, alone. is_exported: the semaphore that another API has taken reaches this value as well.
+  // Without a program: what was written before, alone. is_exported: the semaphore that another API has taken
+  // reaches this value as well.
   std::uint64_t submit(const std::shared_ptr<Program>& program, bool is_exported = false);
   // A timeline semaphore, one for all calls, as a file descriptor; who imports it owns the descriptor.
   int export_semaphore();
