@@ -25,11 +25,9 @@ import argparse
 import ast
 import io
 import json
-import os
 import random
 import re
 import shutil
-import subprocess
 import sys
 import tempfile
 import time
@@ -39,7 +37,8 @@ from collections.abc import Iterator
 from dataclasses import asdict, dataclass
 from pathlib import Path
 
-ROOT = Path(__file__).resolve().parents[1]
+from workshop import ROOT, Workshop, configuration
+
 LOOKED_AT = ROOT / "tools" / "mutants.txt"
 
 
@@ -65,6 +64,7 @@ ROOMS = {
         ("graphopt/geometry/*.py",),
         (
             "tests/geometry",
+            "tests/types/test_pose_forms.py",
             "tests/language/test_language_functions.py",
             "tests/slam_bridge/test_cameras.py",
             "tests/types/test_digits.py",
@@ -270,49 +270,22 @@ class Outcome:
     seconds: float
 
 
-class Workshop:
+class Planter(Workshop):
     """A copy of the sources in which faults are planted."""
 
     def __init__(self, folder: Path, timeout: float):
-        self.folder, self.timeout = folder, timeout
-        folder.mkdir(parents=True, exist_ok=True)
-        listed = ["git", "ls-files", "--cached", "--others", "--exclude-standard"]
-        for name in subprocess.check_output(listed, cwd=ROOT, text=True).splitlines():
-            source, target = ROOT / name, folder / name
-            if source.is_file() and not (target.exists() and target.read_bytes() == source.read_bytes()):
-                target.parent.mkdir(parents=True, exist_ok=True)
-                shutil.copyfile(source, target)
-                shutil.copymode(source, target)
-        for built in (*ROOT.glob("graphopt/*.so"), *ROOT.glob("graphopt/device/spirv/*")):
-            target = folder / built.relative_to(ROOT)
-            if not target.exists():
-                target.parent.mkdir(parents=True, exist_ok=True)
-                shutil.copyfile(built, target)
-        self.environment = {
-            **{name: value for name, value in os.environ.items() if not name.startswith("GRAPHOPT_")},
-            "PYTHONPATH": str(folder),
-            "XDG_CACHE_HOME": str(folder / "cache"),
-            "PYTHONDONTWRITEBYTECODE": "1",
-            "GRAPHOPT_SHARED": os.environ.get("GRAPHOPT_SHARED", str(ROOT.parent / "shared")),
-        }
+        super().__init__(folder)
+        self.timeout = timeout
 
     def build(self) -> bool:
-        """Bring the built modules and shaders up to date; False if the sources do not compile.
-
-        Programs of edge types stay bytecode: as machine code they take most of the time.
-        """
-        isa = subprocess.check_output([str(ROOT / "tools/native_isa.sh")], text=True).strip()
-        settings = {
-            "GRAPHOPT_CPU_ISAS": isa,
-            "GRAPHOPT_PREBUILD": "OFF",
-            "GRAPHOPT_COMPILED_PROGRAMS": "OFF",
-            "Python_EXECUTABLE": sys.executable,
-            "CMAKE_INSTALL_PREFIX": str(self.folder),
-        }
-        defined = [f"-D{name}={value}" for name, value in settings.items()]
-        configure = ["cmake", "-S", ".", "-B", "build/dev", "-G", "Ninja", *defined]
-        steps = (configure, ["cmake", "--build", "build/dev"], ["cmake", "--install", "build/dev"])
-        return all(self._run(words, 3600.0)[0] == 0 for words in steps)
+        """Bring the built modules and shaders up to date; False if the sources do not compile."""
+        settings = {"CMAKE_INSTALL_PREFIX": str(self.folder)}
+        steps = (
+            configuration(Path("."), Path("build/dev"), settings),
+            ["cmake", "--build", "build/dev"],
+            ["cmake", "--install", "build/dev"],
+        )
+        return all(self.run(words, 3600.0)[0] == 0 for words in steps)
 
     def test(self, tests: tuple[str, ...]) -> tuple[str, str]:
         """("passed", "caught", "refused"), and the test."""
@@ -330,7 +303,7 @@ class Workshop:
             "--tb=line",
         ]
         words += ["--hypothesis-seed=0", "-m", "not slow and not nightly", *tests]
-        status, printed = self._run(words, self.timeout)
+        status, printed = self.run(words, self.timeout)
         if status is None:
             return "caught", "it did not end"
         if status == 0:
@@ -338,19 +311,6 @@ class Workshop:
         failed = re.search(r"^(?:FAILED|ERROR) (\S+)", printed, re.M)
         refused = status != 1 or (failed is not None and "::" not in failed[1])
         return ("refused" if refused else "caught"), failed[1] if failed else printed.strip()[-200:]
-
-    def _run(self, words: list[str], timeout: float) -> tuple[int | None, str]:
-        with subprocess.Popen(
-            words, cwd=self.folder, env=self.environment, text=True, start_new_session=True,
-            stdout=subprocess.PIPE, stderr=subprocess.STDOUT,
-        ) as process:  # fmt: skip
-            try:
-                printed, _ = process.communicate(timeout=timeout)
-                return process.returncode, printed
-            except subprocess.TimeoutExpired:
-                os.killpg(process.pid, 9)
-                process.communicate()
-                return None, ""
 
     def plant(self, room: Room, fault: Fault) -> Outcome:
         """Plant, build, test, mend."""
@@ -381,7 +341,7 @@ def looked_at() -> dict[str, str]:
 def run_room(name: str, arguments: argparse.Namespace, folder: Path) -> list[dict]:
     """Plant faults in one room and print what becomes of each."""
     room, known = ROOMS[name], looked_at()
-    workshop = Workshop(folder, arguments.timeout)
+    workshop = Planter(folder, arguments.timeout)
     if room.is_built and not workshop.build():
         sys.exit(f"{name}: the sources do not compile without any fault.")
     start = time.perf_counter()

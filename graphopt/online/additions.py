@@ -19,8 +19,11 @@ from graphopt.graph.arguments import (
     neutral_measurement,
     resolved_vertex_type,
 )
+from graphopt.strategies.quantiles import chi2_quantile
 from graphopt.types.base import EdgeType, VertexType
 
+_QUANTILE = 0.99
+"""Of chi2, that a right closure stays below."""
 _NO_WIDTH = 1.0
 """Width of a kernel that nobody has given."""
 
@@ -70,6 +73,8 @@ class CheckedEdges:
     """(m,); None: there are no kernels."""
     parameters: np.ndarray
     """(m, num_parameters) ids."""
+    bounds: np.ndarray | None = None
+    """(m,) of chi2 of edges that may be wrong, 0 for those that are trusted; None: all are."""
 
 
 @dataclass(frozen=True)
@@ -90,9 +95,15 @@ class Edges:
     """One number or (m,)."""
     parameters: Any = None
     """(m, num_parameters) ids, or one per slot that all share."""
+    closure: Any = False
+    """(m,) bool, or one: the edge may be wrong. It then counts at most c^2, c the width of its kernel
+    (which it has no more), or without one c^2 the 99 % quantile of chi2."""
 
-    def checked(self) -> CheckedEdges:
-        """The arrays. Raises `GraphError` or `ShapeError` naming the row."""
+    def checked(self, kernels_are_bounds: bool = False) -> CheckedEdges:
+        """The arrays. Raises `GraphError` or `ShapeError` naming the row.
+
+        kernels_are_bounds: edges with a robust kernel may be wrong, as closures.
+        """
         kind, vertices = edge_type_and_vertices(self.type, self.vertices)
         tag, count, dim = kind.tag, len(vertices), kind.residual_dim
         if kind.is_external:
@@ -119,7 +130,16 @@ class Edges:
             kernels = _spread(kernel_numbers(self.kernel, count), (count,))
             widths = _spread(kernel_widths(self.kernel_width, count), (count,))
         parameters = checked_parameter_ids(self.parameters, count, kind)
-        return CheckedEdges(kind, vertices, measurements, information, kernels, widths, parameters)
+        bounds = None
+        may_be_wrong = _spread(checked_flags(self.closure, count, "closure"), (count,))
+        if kernels is not None and kernels_are_bounds:
+            may_be_wrong = may_be_wrong | (kernels != 0)
+        if may_be_wrong.any():
+            bounds = np.where(may_be_wrong, chi2_quantile(_QUANTILE, dim), 0.0)
+            if kernels is not None and widths is not None:
+                bounds = np.where(may_be_wrong & (kernels != 0), widths**2, bounds)
+                kernels = np.where(may_be_wrong, 0, kernels)
+        return CheckedEdges(kind, vertices, measurements, information, kernels, widths, parameters, bounds)
 
 
 def _spread(values: np.ndarray, shape: tuple[int, ...]) -> np.ndarray:

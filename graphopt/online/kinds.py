@@ -77,6 +77,7 @@ class Kinds:
                 [self.vertex_kind(kind) for kind in edge_type.vertices],
                 [self._parameter_set(kind) for kind in edge_type.parameters],
                 edge_type.measurement_dim + columns + (1 if kernel else 0),
+                edge_type.residual_dim,
             )
             self._edge_numbers[key] = number
             self.edge_kinds.append(key)

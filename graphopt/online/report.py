@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Any
 
 import numpy as np
@@ -48,6 +48,10 @@ class OnlineReport:
     """Moving vertices and evaluating their edges."""
     handles: tuple[np.ndarray, ...] = ()
     """Per entry of `edges` its (m,) int64 handles, for `remove`, `replace` and `switch_off`."""
+    outliers: np.ndarray = field(default_factory=lambda: np.empty(0, np.int64))
+    """(n,) int64 handles of closures that were taken for outliers in this update."""
+    restored: np.ndarray = field(default_factory=lambda: np.empty(0, np.int64))
+    """(n,) int64 handles of closures that had been outliers and count again."""
     marginalized: tuple[int, ...] = ()
     """Ids of vertices that the lag marginalized."""
 

@@ -23,6 +23,8 @@ from graphopt.online.additions import CheckedEdges, Edges, Vertices, as_edges, a
 from graphopt.online.frames import world_of_body
 from graphopt.online.kinds import Kinds
 from graphopt.online.report import OnlineReport, Snapshot
+from graphopt.optimizer.optimize import optimize
+from graphopt.option_names import ROBUST
 from graphopt.problem.gauge import choose_gauge
 
 _ABSOLUTE = 1e-9
@@ -34,6 +36,8 @@ _FULL_CHECK = 200
 
 
 _NO_IDS = np.empty(0, np.int64)
+_ANY_KERNEL = 1
+"""Of an edge that may be wrong: only its width counts."""
 
 
 class Online:
@@ -44,6 +48,8 @@ class Online:
     tolerance: predicted decrease that an update may leave, relative to chi2.
     max_iterations: steps of an update at most; what is left goes on in the next one.
     lag: vertices to which no edge has been added for so many updates are marginalized; None: never.
+    robust: "graduated": edges with a robust kernel may be wrong, as those with `Edges.closure`, and so may
+    edges of `graph` between ids that are no neighbours, if none has a kernel. "kernels": as they are.
     device: "cpu".
 
     Two calls at the same time take turns. The same sequence of calls gives the same bits, for any number of
@@ -58,6 +64,7 @@ class Online:
         tolerance: float = 5e-4,
         max_iterations: int = 10,
         lag: int | None = None,
+        robust: str = "kernels",
     ):
         if device not in ("cpu", "auto"):
             raise DeviceError(f"device is '{device}': Online computes on the CPU. Use device='cpu'.")
@@ -67,7 +74,15 @@ class Online:
             raise OptionError(f"max_iterations is {max_iterations}, expected 1 or more.")
         if lag is not None and lag < 1:
             raise OptionError(f"lag is {lag}, expected 1 update or more, or None.")
-        self._options = {"tolerance": tolerance, "max_iterations": max_iterations, "lag": lag}
+        if robust not in ROBUST:
+            raise OptionError(f"robust is {robust!r}, expected one of {', '.join(ROBUST)}.")
+        self._options = {
+            "tolerance": tolerance,
+            "max_iterations": max_iterations,
+            "lag": lag,
+            "robust": robust,
+        }
+        self._kernels_are_bounds = robust == "graduated"
         self._lag = lag
         self._session = kernels.OnlineSession()
         self._kinds = Kinds(self._session)
@@ -90,6 +105,7 @@ class Online:
         replace: Iterable[tuple[int, dict[str, Any]]] = (),
         switch_off: Any = (),
         switch_on: Any = (),
+        trust: Any = (),
         fix: Any = (),
         free: Any = (),
         remove_vertices: Any = (),
@@ -102,6 +118,7 @@ class Online:
         remove, switch_off, switch_on: handles of edges (`OnlineReport.handles`).
         replace: (handle, {"measurement": ..., "information": ..., "kernel": ..., "kernel_width": ...}) pairs;
         what is not given stays.
+        trust: handles of closures that are right, whatever the other edges say.
         fix, free, remove_vertices, marginalize: ids. A vertex is removed with its edges; of one that is
         marginalized a prior on its neighbours stays.
         budget: seconds after which no further step begins.
@@ -110,7 +127,7 @@ class Online:
         edge determines, which are named by the vertices that can move. Then nothing has changed, to the bit.
         """
         new_vertices = [one.checked() for one in as_vertices(vertices)]
-        new_edges = [one.checked() for one in as_edges(edges)]
+        new_edges = [one.checked(self._kernels_are_bounds) for one in as_edges(edges)]
         self._set_budget(budget)
         session = self._session
         session.begin()
@@ -129,6 +146,9 @@ class Online:
                 session.switch_edges(_ids(switch_off, "switch_off"), True)
             if _given(switch_on):
                 session.switch_edges(_ids(switch_on, "switch_on"), False)
+            if _given(trust):
+                own = _ids(trust, "trust")
+                session.decide(own, np.zeros(len(own)), np.zeros(len(own), bool))
             if _given(fix):
                 session.set_fixed(_ids(fix, "fix"), True)
             if _given(remove_vertices):
@@ -154,10 +174,17 @@ class Online:
         return OnlineReport(**found, handles=handles, marginalized=tuple(old))
 
     def batch(self) -> OnlineReport:
-        """The exact answer: Gauss-Newton from the present estimates until nothing is left to gain."""
+        """The exact answer: Gauss-Newton from the present estimates until nothing is left to gain.
+
+        Closures are judged anew before, all at once, as `optimize(robust="graduated")` does; not where
+        marginalized vertices have left priors, which it does not know.
+        """
         self._set_budget(None)
+        judged = None if self._session.priors() else self._judged()
         self._session.begin()
         try:
+            if judged is not None:
+                self._decide(*judged)
             found = self._session.commit(True)
         except BaseException as error:
             self._session.abort()
@@ -222,6 +249,14 @@ class Online:
         except kernels.OnlineRefused as error:
             raise GraphError(str(error)) from None
 
+    def outliers(self) -> tuple[np.ndarray, np.ndarray]:
+        """Closures that are taken for outliers, without weight: handles (n,), how far out they are (n,).
+
+        That is chi2 of the edge at the present estimates over the bound above which it is an outlier. Later
+        edges may bring it back; `update(trust=...)` does so for good.
+        """
+        return self._session.outliers()
+
     @property
     def chi2(self) -> float:
         """Robustified chi2 at the present estimates, evaluated."""
@@ -248,29 +283,60 @@ class Online:
         return f"Online({len(self)} vertices, {self.num_edges} edges, chi2 {self.chi2:.6g})"
 
     def graph(self) -> Graph:
-        """A graph of the same vertices, edges that are switched on, and parameters; without priors."""
+        """A graph of the same vertices, edges that count, and parameters; without priors."""
         if self._session.priors():
             raise GraphError("Marginalized vertices left priors, which no edge of a graph expresses.")
+        return self._graph(self._session.edges(), False)
+
+    def _graph(self, parts: list[Any], with_closures: bool) -> Graph:
+        """A graph of the session's edges; with_closures: also outliers, with kernels for bounds."""
         found = self._kinds.parameters.copy()
         for kind, (ids, working, fixed) in zip(
             self._kinds.vertex_types, self._session.vertices(), strict=True
         ):
             found.add_vertices(kind, ids, self._kinds.decode(kind, working), fixed=fixed.astype(bool))
-        for number, (_, vertices, parameters, data, off, _) in enumerate(self._session.edges()):
+        for number, (_, vertices, parameters, data, off, _, bounds, outlier) in enumerate(parts):
             kind, _, kernel = self._kinds.edge_kinds[number]
             measurement, information, width = self._kinds.unpacked(number, data)
-            on = off == 0
+            on = (off == 0) & (with_closures | (outlier == 0))
+            kernels = np.full(len(off), kernel)
+            if with_closures:
+                kernels[bounds > 0.0] = _ANY_KERNEL
+                width = np.where(bounds > 0.0, np.sqrt(bounds), width)
             own = self._kinds.parameter_ids(kind, parameters[on])
             found.add_edges(
                 kind,
                 vertices[on],
                 measurement[on],
                 information[on],
-                kernel=kernel,
+                kernel=kernels[on],
                 kernel_width=width[on],
                 parameters=own,
             )
         return found
+
+    def _judged(self) -> tuple[np.ndarray, np.ndarray, np.ndarray, Graph] | None:
+        """Closures judged at once: handles, bounds, outliers, the graph at the end; None: there are none."""
+        parts = self._session.edges()
+        if not any((bounds > 0.0).any() for *_, bounds, _ in parts):
+            return None
+        graph = self._graph(parts, True)
+        handles: dict[str, list[np.ndarray]] = {}
+        bound_of = {}
+        for number, (own, _, _, _, off, _, bounds, _) in enumerate(parts):
+            handles.setdefault(self._kinds.edge_kinds[number][0].tag, []).append(own[off == 0])
+            bound_of |= dict(zip(own[bounds > 0.0].tolist(), bounds[bounds > 0.0].tolist(), strict=True))
+        rows = {tag: np.concatenate(own) for tag, own in handles.items()}
+        left_out = [rows[tag][row] for tag, row in optimize(graph, robust="graduated").outliers]
+        closures = np.array(list(bound_of), np.int64)
+        return closures, np.array(list(bound_of.values())), np.isin(closures, left_out), graph
+
+    def _decide(self, handles: np.ndarray, bounds: np.ndarray, outliers: np.ndarray, graph: Graph) -> None:
+        self._session.decide(handles, bounds, outliers)
+        for vertex_set in graph.vertex_sets:
+            ids = np.array(vertex_set.ids, np.int64)
+            estimates = self._kinds.encode(vertex_set.type, np.asarray(vertex_set.estimate))
+            self._session.set_estimates(self._kinds.vertex_kind(vertex_set.type), ids, estimates)
 
     # ---------------------------------------------------------------- versions
 
@@ -317,10 +383,11 @@ class Online:
         session.begin()
         for kind, (ids, working, fixed) in zip(state["vertex_types"], state["vertices"], strict=True):
             session.add_vertices(kinds.vertex_kind(kind), ids, working, fixed.astype(bool))
-        for key, (handles, vertices, parameters, data, off, _) in zip(
+        for key, (handles, vertices, parameters, data, off, _, bounds, outlier) in zip(
             state["edge_kinds"], state["edges"], strict=True
         ):
             session.put_edges(handles, kinds.edge_kind(*key), vertices, parameters, data)
+            session.decide(handles, bounds, outlier != 0)
             session.switch_edges(handles[off != 0], True)
         for handle, ids, origin, H, b, constant, off in state["priors"]:
             session.put_prior(handle, ids, origin, H, b, constant)
@@ -372,7 +439,8 @@ class Online:
         parameters = self._kinds.parameter_rows(edges)
         for number, rows, data in self._kinds.packed(edges):
             own = np.ascontiguousarray(edges.vertices[rows])
-            first = self._session.add_edges(number, own, np.ascontiguousarray(parameters[rows]), data)
+            bounds = None if edges.bounds is None else np.ascontiguousarray(edges.bounds[rows])
+            first = self._session.add_edges(number, own, np.ascontiguousarray(parameters[rows]), data, bounds)
             handles[rows] = np.arange(first, first + len(own))
         return handles
 
@@ -418,6 +486,10 @@ class Online:
         if any(len(edge_set) for edge_set in graph.edge_sets):
             for number, row in choose_gauge(graph, selection := graph.select()):
                 gauge.setdefault(id(selection.vertex_sets[number]), []).append(row)
+        has_kernels = any(edge_set.look("kernel").any() for edge_set in graph.edge_sets)
+        if self._kernels_are_bounds:  # all decisions at once need more than one after the other
+            graph = graph.copy()
+            optimize(graph, robust="graduated")
         vertices, edges = [], []
         for vertex_set in graph.vertex_sets:
             fixed = np.array(vertex_set.fixed)
@@ -425,15 +497,20 @@ class Online:
             vertices.append(Vertices(vertex_set.type, vertex_set.ids, vertex_set.estimate, fixed))
         for edge_set in graph.edge_sets:
             own = np.flatnonzero(edge_set.level == 0)
+            ids = edge_set.vertices[own]
+            is_closure = (
+                self._kernels_are_bounds and not has_kernels and ids.max(axis=1) - ids.min(axis=1) > 1
+            )
             edges.append(
                 Edges(
                     edge_set.type,
-                    edge_set.vertices[own],
+                    ids,
                     edge_set.measurement[own],
                     edge_set.information[own],
                     edge_set.kernel[own],
                     edge_set.kernel_width[own],
                     edge_set.parameters[own] if edge_set.type.parameters else None,
+                    is_closure,
                 )
             )
         self.update(vertices, edges)

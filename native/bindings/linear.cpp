@@ -100,14 +100,13 @@ py::list marginals(Solver& solver, const py::object& pairs) {
 }
 
 // PCG and, on a pattern, the arrays it refers to.
-py::array multiply(PatternOperator& matrix, const py::object& values, const py::object& x) {
+Array multiply(PatternOperator& matrix, const py::object& values, const py::object& x) {
   const double* v = input(values, "values", matrix.pattern().values_size());
   const double* source = input(x, "x", matrix.pattern().dim());
   Array result(matrix.pattern().dim());
   double* y = result.mutable_data();
   py::gil_scoped_release release;
-  matrix.set(v, nullptr);
-  matrix.multiply(source, y);
+  matrix.multiply(v, source, y);
   return result;
 }
 

@@ -49,6 +49,8 @@ py::dict as_dict(const Report& r) {
   d["free_vertices"] = r.free_vertices;
   d["edges"] = r.edges;
   d["seconds"] = r.seconds;
+  d["outliers"] = as_array(std::vector<std::int64_t>(r.rejected));
+  d["restored"] = as_array(std::vector<std::int64_t>(r.accepted));
   d["eliminate_seconds"] = r.eliminate_seconds;
   d["solve_seconds"] = r.solve_seconds;
   d["evaluate_seconds"] = r.evaluate_seconds;
@@ -194,8 +196,8 @@ py::list edge_state(BoundSession& self) {
     const EdgeKind& own = *p.edge_kinds[k];
     std::vector<std::int64_t> handles, vertices;
     std::vector<std::int32_t> parameters;
-    std::vector<double> data, chi2;
-    std::vector<std::uint8_t> off;
+    std::vector<double> data, chi2, bounds;
+    std::vector<std::uint8_t> off, outliers;
     const auto num_parameters = static_cast<std::int64_t>(own.parameter_sets.size());
     for (std::int32_t e = 0; e < static_cast<std::int32_t>(p.edge_kind.size()); ++e) {
       if (!(p.flags[e] & kUsed) || p.edge_kind[e] != static_cast<std::int16_t>(k)) continue;
@@ -206,6 +208,8 @@ py::list edge_state(BoundSession& self) {
                         own.parameter_rows.data() + (r + 1) * num_parameters);
       data.insert(data.end(), own.data.data() + r * own.data_dim, own.data.data() + (r + 1) * own.data_dim);
       off.push_back((p.flags[e] & kOff) != 0);
+      outliers.push_back((p.flags[e] & kOutlier) != 0);
+      bounds.push_back(p.bound[e]);
       chi2.push_back(p.is_active(e) ? p.model_chi2(e, steps) : 0.0);
     }
     const auto count = static_cast<py::ssize_t>(handles.size());
@@ -214,7 +218,8 @@ py::list edge_state(BoundSession& self) {
         as_array(std::move(vertices)).reshape({count, static_cast<py::ssize_t>(own.arity())}),
         as_array(std::move(parameters)).reshape({count, static_cast<py::ssize_t>(num_parameters)}),
         as_array(std::move(data)).reshape({count, static_cast<py::ssize_t>(own.data_dim)}),
-        as_array(std::move(off)), as_array(std::move(chi2))));
+        as_array(std::move(off)), as_array(std::move(chi2)), as_array(std::move(bounds)),
+        as_array(std::move(outliers))));
   }
   return found;
 }
@@ -265,13 +270,13 @@ void bind_online(py::module_& m) {
       .def(
           "add_edge_kind",
           [](BoundSession& self, ProgramPtr linearize, ProgramPtr kernel, std::vector<int> vertex_kinds,
-             std::vector<int> parameter_sets, int data_dim) {
+             std::vector<int> parameter_sets, int data_dim, int residual_dim) {
             return self.session.problem().add_edge_kind(std::move(linearize), std::move(kernel),
                                                         std::move(vertex_kinds), std::move(parameter_sets),
-                                                        data_dim);
+                                                        data_dim, residual_dim);
           },
           py::arg("linearize"), py::arg("kernel"), py::arg("vertex_kinds"), py::arg("parameter_sets"),
-          py::arg("data_dim"))
+          py::arg("data_dim"), py::arg("residual_dim"))
       .def(
           "set",
           [](BoundSession& self, double tolerance, double absolute, double cut, int max_iterations,
@@ -289,14 +294,17 @@ void bind_online(py::module_& m) {
       .def(
           "add_edges",
           [](BoundSession& self, int kind, const py::object& vertices, const py::object& parameters,
-             const py::object& data) {
+             const py::object& data, const py::object& bounds) {
             const EdgeArrays a = edge_arrays(self, kind, vertices, parameters, data);
+            py::array_t<double, py::array::c_style> own(0);
+            if (!bounds.is_none()) own = exact<double>(bounds, "bounds", 1);
+            require(bounds.is_none() || own.size() == a.vertices.shape(0), "one bound per edge is expected");
             return self.run([&](Session& s) {
               return s.add_edges(kind, a.vertices.data(), a.parameters.data(), a.data.data(),
-                                 a.vertices.shape(0));
+                                 a.vertices.shape(0), own.size() > 0 ? own.data() : nullptr);
             });
           },
-          py::arg("kind"), py::arg("vertices"), py::arg("parameters"), py::arg("data"),
+          py::arg("kind"), py::arg("vertices"), py::arg("parameters"), py::arg("data"), py::arg("bounds"),
           "Returns the first handle.")
       .def(
           "replace_edge",
@@ -308,6 +316,20 @@ void bind_online(py::module_& m) {
             });
           },
           py::arg("handle"), py::arg("kind"), py::arg("vertices"), py::arg("parameters"), py::arg("data"))
+      .def(
+          "set_estimates",
+          [](BoundSession& self, int kind, const Ids& ids, const py::object& values) {
+            const auto own = exact<double>(values, "values", 2);
+            const auto& kinds = self.session.problem().kinds;
+            require(kind >= 0 && kind < static_cast<int>(kinds.size()) && own.shape(0) == ids.size() &&
+                        own.shape(1) == kinds[static_cast<std::size_t>(kind)]->storage_dim,
+                    "the estimates do not fit their vertices");
+            self.run([&](Session& s) {
+              for (py::ssize_t k = 0; k < ids.size(); ++k)
+                s.set_estimate(ids.data()[k], own.data() + k * own.shape(1));
+            });
+          },
+          py::arg("kind"), py::arg("ids"), py::arg("values"))
       .def(
           "put_edges",
           [](BoundSession& self, const Ids& handles, int kind, const py::object& vertices,
@@ -340,6 +362,24 @@ void bind_online(py::module_& m) {
       .def_property(
           "next_handle", [](BoundSession& self) { return self.session.next_handle(); },
           [](BoundSession& self, std::int64_t handle) { self.session.set_next_handle(handle); })
+      .def(
+          "decide",
+          [](BoundSession& self, const Ids& handles, const py::array_t<double, py::array::c_style>& bounds,
+             const py::array_t<bool, py::array::c_style>& outliers) {
+            require(bounds.size() == handles.size() && outliers.size() == handles.size(),
+                    "one bound and one decision per edge are expected");
+            self.run([&](Session& s) {
+              s.decide(handles.data(), bounds.data(), outliers.data(), handles.size());
+            });
+          },
+          py::arg("handles"), py::arg("bounds"), py::arg("outliers"))
+      .def(
+          "outliers",
+          [](BoundSession& self) {
+            auto found = self.run([](Session& s) { return s.outliers(); });
+            return py::make_tuple(as_array(std::move(found.first)), as_array(std::move(found.second)));
+          },
+          "(handles, chi2 over its bound) of edges that are taken for outliers.")
       .def(
           "remove_edges",
           [](BoundSession& self, const Ids& handles) {
@@ -389,7 +429,8 @@ void bind_online(py::module_& m) {
       .def("covariance", &covariance, py::arg("rows"), py::arg("columns"), py::arg("exactly"))
       .def("all_covariances", &all_covariances, py::arg("kind"), py::arg("exactly"))
       .def("vertices", &vertex_state, "(ids, estimates, fixed) of each kind.")
-      .def("edges", &edge_state, "(handles, vertices, parameters, data, off, chi2) of each kind.")
+      .def("edges", &edge_state,
+           "(handles, vertices, parameters, data, off, chi2, bounds, outliers) of each kind.")
       .def("priors", &prior_state)
       .def(
           "edge",

@@ -57,10 +57,7 @@ class BoundWorker {
     system.diagonal = {diagonal_.data(), dim, 1, nullptr};
     const auto product = std::make_shared<PatternOperator>(
         std::shared_ptr<const BlockPattern>(std::shared_ptr<void>(), &pattern));  // `kept_` has its owner
-    system.multiply = [product](const double* h, const double* x, double* y) {
-      product->set(h, nullptr);
-      product->multiply(x, y);
-    };
+    system.multiply = [product](const double* h, const double* x, double* y) { product->multiply(h, x, y); };
     SolveAgain again;
     if (schur == nullptr) {
       use_direct(system, direct);

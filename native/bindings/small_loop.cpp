@@ -65,10 +65,7 @@ std::unique_ptr<BoundLoop> make_loop(const py::object& linearizer, const py::obj
     use_solver<SparseCholesky>(system, solver, system.values.size());
   if (!product.is_none()) {
     PatternOperator& matrix = product.cast<PatternOperator&>();
-    system.multiply = [&matrix](const double* h, const double* x, double* y) {
-      matrix.set(h, nullptr);
-      matrix.multiply(x, y);
-    };
+    system.multiply = [&matrix](const double* h, const double* x, double* y) { matrix.multiply(h, x, y); };
   }
   if (system.b.size() > SmallLoop::kLargestDim)
     throw py::value_error("SmallLoop: b, dx and diagonal must have one length, at most 128");

@@ -175,8 +175,16 @@ def test_series_meet_closed_forms():
             expected = (weights @ (growth * sine), weights @ (growth * versine), weights @ growth)
             got = translation_coefficients(np.array(t2), np.array(sigma))
             np.testing.assert_allclose(got, expected, rtol=1e-12)  # B is multiplied by t^2
-        expected = (np.sin(t) / t, weights @ sine, weights @ versine)
-        np.testing.assert_allclose(exp_coefficients(np.array(t2)), expected, rtol=2e-14)
+    for t2 in (1e-12, 1e-4, 1e-2, 0.0499, 0.0501, 1.0, 9.0):
+        t = np.sqrt(t2)
+        expected = (
+            np.sin(t) / t,
+            weights @ np.sin(t * x) / t,
+            weights @ (2.0 * np.sin(0.5 * t * x) ** 2) / t2,
+        )
+        np.testing.assert_allclose(
+            exp_coefficients(np.array(t2)), expected, rtol=2e-15 if t2 < 0.05 else 2e-14
+        )
 
 
 def test_vector_part_of_a_quaternion():
@@ -186,6 +194,16 @@ def test_vector_part_of_a_quaternion():
     np.testing.assert_allclose(np.linalg.norm(q, axis=-1), 1.0, atol=1e-15)
     np.testing.assert_allclose(quaternion.vector_part(-q), v, atol=1e-16)
     np.testing.assert_array_equal(quaternion.from_vector_part(np.array([0.0, 0.8, 0.9])), [0, 0, 0, 1])
+
+
+def test_where_quaternions_are():
+    """Behind the translation, if there is one; q and -q in these four numbers are one element."""
+    for group, first in ((SO3, 0), (SE3, 3), (Sim3, 3)):
+        assert group.quaternions == (first,)
+        element = random_element(group, (), 16)
+        other = element.storage.copy()
+        other[first : first + 4] *= -1.0
+        np.testing.assert_array_equal(group(other).to_matrix(), element.to_matrix())
 
 
 def test_wrong_storage_length_is_refused():

@@ -26,14 +26,18 @@ def run(*command: object, **options) -> str:
     return done.stdout
 
 
-def install(folder: Path) -> Path:
-    """Folder with the installed library and the examples; processes that share `folder` build it once."""
+def install(folder: Path, *settings: str) -> Path:
+    """Folder with the installed library and the examples; processes that share `folder` build it once.
+
+    `settings` (-DNAME=VALUE) are CMake's, for both.
+    """
     ready = os.environ.get("GRAPHOPT_C_LIBRARY")  # a folder that was built before, to save time by hand
     prefix = Path(ready) if ready else folder / "c_library"
     with open(folder / "c_library.lock", "w") as lock:
         fcntl.flock(lock, fcntl.LOCK_EX)
         if not (prefix / "built").exists():
             launcher = ["-DCMAKE_CXX_COMPILER_LAUNCHER=ccache"] if shutil.which("ccache") else []
+            launcher += settings
             if not ready:
                 work = prefix / "work"
                 run("cmake", "-S", ROOT / "native", "-B", work, "-DGRAPHOPT_WERROR=ON", *launcher)

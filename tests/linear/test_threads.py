@@ -5,6 +5,8 @@ Partial results belong to threads, so that the order of their sums tells how man
 
 from __future__ import annotations
 
+from concurrent.futures import ThreadPoolExecutor
+
 import numpy as np
 import pytest
 from linear_problems import bundle, chain_with_loops, make_problem
@@ -58,3 +60,18 @@ def test_the_pool_may_be_smaller():
         np.testing.assert_allclose(
             solver.solve(problem.b), problem.x, rtol=0, atol=1e-9 * abs(problem.x).max()
         )
+
+
+def test_one_product_serves_several_callers():
+    """Python threads that multiply with different values get each their own, to the bit."""
+    kernels.set_num_threads(2)
+    problem = PROBLEMS["bundle"]()
+    product, x = kernels.SymmetricProduct(problem.pattern), np.ones(problem.pattern.dim)
+    scales = (1.0, 2.0, 4.0, 8.0)
+    expected = [product.multiply(scale * problem.values, x) for scale in scales]
+    with ThreadPoolExecutor(len(scales)) as callers:
+        found = callers.map(
+            lambda scale: [product.multiply(scale * problem.values, x) for _ in range(300)], scales
+        )
+        for each, alone in zip(found, expected, strict=True):
+            assert all(np.array_equal(y, alone) for y in each)

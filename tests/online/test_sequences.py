@@ -418,6 +418,18 @@ def test_memory_of_a_long_drive_is_that_of_its_beginning(updates):
     assert found[-1] <= 1.02 * found[0]
 
 
+def test_a_long_drive_without_absolute_measurements_keeps_its_heading():
+    """Where its place is lost to rounding the window goes on; heading has the variance that it should."""
+    online, step, heading = Online(lag=3), 1000.0, 90.0
+    online.update([("VERTEX_SE2", [0], np.zeros((1, 3)), True)])
+    for k in range(1, 701):
+        edge = ("EDGE_SE2", [[k - 1, k]], [[step, 0.0, 0.0]], np.diag([40.0, 40.0, heading]))
+        online.update([("VERTEX_SE2", [k], [[step * k, 0.0, 0.0]])], [edge])
+    np.testing.assert_allclose(online.estimate(700), [700 * step, 0.0, 0.0], rtol=1e-9, atol=1e-6)
+    assert online.marginals(700)[2, 2] == pytest.approx(700 / heading, rel=1e-3)
+    assert online.marginals(700)[0, 0] == pytest.approx(700 / 40.0, rel=1e-3)
+
+
 @pytest.mark.parametrize("poses", [20_000, pytest.param(1_000_000, marks=pytest.mark.nightly)])
 def test_a_long_chain_needs_no_recursion(poses):
     """All poses of a chain at once, in any order of elimination."""

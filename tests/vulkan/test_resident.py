@@ -147,9 +147,9 @@ def test_many_trials_leave_nothing_behind(linear_solver, schur, schedule):
                 solver.discard_top()
 
     iterate(solver, 20)
-    settled = device.memory_statistics()["used"], len(solver._programs), len(solver.system.programs.known)
+    settled = device.memory_statistics()["used"], len(solver.system.programs.known)
     iterate(solver, 40)
-    after = device.memory_statistics()["used"], len(solver._programs), len(solver.system.programs.known)
+    after = device.memory_statistics()["used"], len(solver.system.programs.known)
     assert after == settled
     del solver
     assert device.memory_statistics()["allocations"] == before

@@ -53,10 +53,7 @@ class Run {
       return system.factorize(h, damping, b_.data());
     };
     small.substitute = [&system](const double* b, double* x) { system.solve(b, x); };
-    small.multiply = [this](const double* h, const double* x, double* y) {
-      product_.set(h, nullptr);
-      product_.multiply(x, y);
-    };
+    small.multiply = [this](const double* h, const double* x, double* y) { product_.multiply(h, x, y); };
     small.values = view(values_.data(), problem.pattern->values_size(), 1);
     small.b = view(b_.data(), problem.dim(), 1);
     small.dx = view(dx_.data(), problem.dim(), 1);

@@ -68,7 +68,9 @@ int PatternOperator::worth_threads() const {
       std::clamp<std::int64_t>(pattern_->values_size() / values_per_thread, 1, ThreadPool::max_threads));
 }
 
-void PatternOperator::multiply(const double* x, double* y) {
+void PatternOperator::multiply(const double* values, const double* x, double* y) {
+  std::lock_guard<CallMutex> lock(mutex_);
+  set(values, nullptr);
   const auto prepare = [&](int threads) { require_threads(threads); };
   run_team(worth_threads(), prepare, [&](const Team& team) { multiply(x, y, team); });
 }

@@ -49,9 +49,10 @@ class PatternOperator final : public BlockOperator {
   void require_threads(int num_threads) override { partial_.require(num_threads, pattern_->dim()); }
   void diagonal_blocks(double* out) override;
   void multiply(const double* x, double* y, const Team& team) override;
-  void multiply(const double* x, double* y);  // with its own team
+  void multiply(const double* values, const double* x, double* y);  // y = H x, with its own team
 
  private:
+  CallMutex mutex_;
   std::shared_ptr<const BlockPattern> pattern_;
   std::vector<std::int64_t> cost_;  // cumulative by column
   const double* values_ = nullptr;

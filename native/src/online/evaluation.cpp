@@ -150,14 +150,18 @@ bool Problem::differs(const EdgeKind& own, const double* H, const double* other,
   return false;
 }
 
+void Problem::refuse_as_not_finite(std::int32_t e) const {
+  throw Refused("The error or the Jacobian of " + name(e) +
+                " is not finite: check its measurement and the estimates of its vertices.");
+}
+
 double Problem::take_model(std::int32_t e, const double* outputs, const Evaluation& how) {
   EdgeKind& g = *edge_kinds[static_cast<std::size_t>(edge_kind[e])];
   double check = 0.0;
   for (int o = 0; o < g.num_outputs; ++o) check += outputs[o] * 0.0;
   if (!(check == 0.0)) {
     if (!how.must_be_finite) return std::numeric_limits<double>::infinity();
-    throw Refused("The error or the Jacobian of " + name(e) +
-                  " is not finite: check its measurement and the estimates of its vertices.");
+    refuse_as_not_finite(e);
   }
   const std::int64_t first = static_cast<std::int64_t>(edge_row[e]) * g.num_outputs;
   const double* const model = g.models.data() + first;
@@ -248,17 +252,16 @@ double Problem::evaluate(const std::vector<std::int32_t>& edges, const Evaluatio
   return change;
 }
 
-// A new edge's model so far is zero, and so are its shares of chi2 and of the gradient.
-double Problem::evaluate_at(const std::vector<std::int32_t>& edges, const double* steps) {
-  Evaluation how;
-  how.take_H = how.must_be_finite = true;
+std::vector<vm::AlignedVector<double>> Problem::outputs_at(const std::vector<std::int32_t>& edges,
+                                                           const double* steps) {
   std::vector<std::int32_t> vertices;
-  std::vector<double> before, now;
+  std::vector<char> is_listed(static_cast<std::size_t>(num_places()), 0);
   for (const std::int32_t e : edges)
-    for (int s = 0; s < arity(e); ++s) {
+    for (int s = 0; s < arity(e) && steps != nullptr; ++s) {
       const std::int32_t v = vertices_of(e)[s];
-      if (is_free(v) && std::find(vertices.begin(), vertices.end(), v) == vertices.end())
-        vertices.push_back(v);
+      if (!is_free(v) || is_listed[static_cast<std::size_t>(v)]) continue;
+      is_listed[static_cast<std::size_t>(v)] = 1;
+      vertices.push_back(v);
     }
   const auto put = [&](const std::vector<double>& values) {
     const double* from = values.data();
@@ -268,6 +271,7 @@ double Problem::evaluate_at(const std::vector<std::int32_t>& edges, const double
       from += own.storage_dim;
     }
   };
+  std::vector<double> before, now;
   for (const std::int32_t v : vertices) {
     const auto storage = static_cast<std::size_t>(kinds[static_cast<std::size_t>(kind[v])]->storage_dim);
     before.insert(before.end(), estimate(v), estimate(v) + storage);
@@ -276,22 +280,43 @@ double Problem::evaluate_at(const std::vector<std::int32_t>& edges, const double
   }
   std::vector<vm::AlignedVector<double>> outputs(edges.size());
   put(now);
-  for (std::size_t k = 0; k < edges.size(); ++k) {
-    if (edge_kind[edges[k]] < 0) continue;
-    outputs[k].resize(static_cast<std::size_t>(stride(edge_kind[edges[k]])));
-    linearize(edge_kind[edges[k]], &edges[k], 1, outputs[k].data());
+  vm::AlignedVector<double> out;
+  for (int own = 0; own < static_cast<int>(edge_kinds.size()); ++own) {
+    std::vector<std::int32_t> of_kind;
+    std::vector<std::size_t> places;
+    for (std::size_t k = 0; k < edges.size(); ++k)
+      if (edge_kind[edges[k]] == own) of_kind.push_back(edges[k]), places.push_back(k);
+    const auto row_stride = static_cast<std::size_t>(stride(own));
+    out.resize(std::max(out.size(), of_kind.size() * row_stride));
+    linearize(own, of_kind.data(), static_cast<std::int64_t>(of_kind.size()), out.data());
+    for (std::size_t k = 0; k < places.size(); ++k) {
+      const double* const first = out.data() + k * row_stride;
+      outputs[places[k]].assign(first, first + row_stride);
+    }
   }
   put(before);
+  return outputs;
+}
+
+// A new edge's model so far is zero, and so are its shares of chi2 and of the gradient.
+double Problem::evaluate_at(const std::vector<std::int32_t>& edges, const double* steps) {
+  Evaluation how;
+  how.take_H = how.must_be_finite = true;
   double change = 0.0, shift = 0.0;
-  for (std::size_t k = 0; k < edges.size(); ++k) {
-    if (edge_kind[edges[k]] < 0) {  // its derivatives are far more work than its model is worth
-      change += take_prior(edges[k], how);
+  std::vector<std::int32_t> compiled;
+  for (const std::int32_t e : edges) {
+    if (edge_kind[e] < 0) {
+      change += take_prior(e, how);  // its derivatives are far more work than its model is worth
     } else {
-      const double present_rho = outputs[k][0];
-      shift_model(edges[k], steps, outputs[k].data());
-      shift += outputs[k][0] - present_rho;
-      change += take_model(edges[k], outputs[k].data(), how);
+      compiled.push_back(e);
     }
+  }
+  std::vector<vm::AlignedVector<double>> outputs = outputs_at(compiled, steps);
+  for (std::size_t k = 0; k < compiled.size(); ++k) {
+    const double present_rho = outputs[k][0];
+    shift_model(compiled[k], steps, outputs[k].data());
+    shift += outputs[k][0] - present_rho;
+    change += take_model(compiled[k], outputs[k].data(), how);
   }
   add_chi2(change);
   return shift;

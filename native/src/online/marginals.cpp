@@ -28,6 +28,32 @@ FrontMatrices matrices_of(const Front& front) {
   return found;
 }
 
+constexpr double kLeastInformation = 1e-10;  // of what a scalar's edges make up, that a prior keeps
+constexpr double kNoInformation = 1e-14;     // of the same: rounding
+
+// A drive without absolute measurements forgets where it began: the information on its position falls with
+// the cube of its length, until rounding of H hides it. Scalars whose variance is more than 1 /
+// kLeastInformation times that of their edges are scaled to that variance, S <- E^-1 S E^-1 for the
+// covariance S; all correlations, the best d and the least chi2 stay.
+void keep_information(Prior& prior, const std::vector<double>& gross) {
+  using Eigen::VectorXd;
+  const auto m = static_cast<Eigen::Index>(prior.b.size());
+  const VectorXd scale =
+      Eigen::Map<const VectorXd>(gross.data(), m).cwiseMax(1e-300).cwiseSqrt().cwiseInverse();
+  Eigen::Map<MatrixXd> H(prior.H.data(), m, m);
+  Eigen::Map<VectorXd> b(prior.b.data(), m);
+  const MatrixXd scaled = scale.asDiagonal() * H * scale.asDiagonal(), one = MatrixXd::Identity(m, m);
+  if (Eigen::LLT<MatrixXd>(scaled - kLeastInformation * one).info() == Eigen::Success) return;
+  if (Eigen::LLT<MatrixXd>(scaled - kNoInformation * one).info() != Eigen::Success) return;  // no minimum
+  const MatrixXd covariance = Eigen::LLT<MatrixXd>(scaled).solve(one);
+  const VectorXd E = (kLeastInformation * covariance.diagonal()).cwiseMax(1.0).cwiseSqrt();
+  const VectorXd d = scale.asDiagonal() * (covariance * (scale.asDiagonal() * b));
+  const double gain = b.dot(d);
+  H = (E.asDiagonal() * H * E.asDiagonal()).eval();
+  b = H * d;
+  prior.constant += b.dot(d) - gain;
+}
+
 }  // namespace
 
 // Z of each front from that of its parent, see linear/selected_inverse.h.
@@ -187,6 +213,7 @@ std::vector<std::shared_ptr<const Prior>> Tree::marginalize(const std::vector<st
             job.numbers->update()[triangle_row(i) + static_cast<std::int64_t>(j) * kStrip];
     prior->b = rest[k];
     prior->constant = constant[k];
+    keep_information(*prior, job.numbers->gross);
     found.push_back(std::move(prior));
   }
   return found;

@@ -59,6 +59,11 @@ MatrixXd unpacked(const EdgeKind& own, const double* blocks) {
 
 }  // namespace
 
+std::vector<double> Problem::matrix_of(int k, const double* blocks) const {
+  const MatrixXd H = unpacked(*edge_kinds[static_cast<std::size_t>(k)], blocks);
+  return std::vector<double>(H.data(), H.data() + H.size());
+}
+
 double Problem::model_chi2(std::int32_t e, const double* d) const {
   if (d == nullptr) return rho_of(e);
   const int size = state_dim(e);

@@ -19,6 +19,7 @@ Problem::Problem(Journal& j)
       edge_row(j),
       first_entry(j),
       flags(j),
+      bound(j),
       handle(j),
       entry_vertex(j),
       entry_edge(j),
@@ -51,12 +52,13 @@ void Problem::set_parameters(int set, std::vector<double> values) {
 }
 
 int Problem::add_edge_kind(vm::ProgramPtr linearize, vm::ProgramPtr kernel, std::vector<int> vertex_kinds,
-                           std::vector<int> parameter_sets, int data_dim) {
+                           std::vector<int> parameter_sets, int data_dim, int residual_dim) {
   auto own = std::make_unique<EdgeKind>(journal);
   EdgeKind& k = *own;
   k.vertex_kinds = std::move(vertex_kinds);
   k.parameter_sets = std::move(parameter_sets);
   k.data_dim = data_dim;
+  k.residual_dim = residual_dim;
   int inputs = 0;
   for (const int v : k.vertex_kinds) {
     k.dims.push_back(kinds[static_cast<std::size_t>(v)]->tangent_dim);
@@ -143,6 +145,7 @@ std::int32_t Problem::new_edge(int k, std::int32_t r, std::int64_t its_handle, c
     edge_row.push_back(0);
     first_entry.push_back(0);
     flags.push_back(0);
+    bound.push_back(0.0);
     handle.push_back(0);
   }
   while (static_cast<int>(entry_places_.size()) <= its_arity)
@@ -156,6 +159,7 @@ std::int32_t Problem::new_edge(int k, std::int32_t r, std::int64_t its_handle, c
   edge_row.set(e, r);
   first_entry.set(e, first);
   flags.set(e, kUsed);
+  bound.set(e, 0.0);
   handle.set(e, its_handle);
   edge_of_handle.set(its_handle, e);
   for (int s = 0; s < its_arity; ++s) link(first + s, vertices[s], e);

@@ -63,6 +63,7 @@ struct EdgeKind {
       : places(journal), data(journal), models(journal), parameter_rows(journal) {}
   vm::ProgramPtr linearize, kernel;  // kernel may be null
   std::vector<int> vertex_kinds, parameter_sets, dims;
+  int residual_dim = 0;
   int data_dim = 0;       // measurement, information, width of a kernel
   int state_dim = 0;      // b: scalars of all vertices
   int num_outputs = 0;    // of `linearize`
@@ -93,9 +94,10 @@ struct PriorModel {
 
 enum EdgeFlag : std::uint8_t {
   kUsed = 1,
-  kOff = 2,    // switched off
-  kStale = 4,  // its H has changed since it went into the factor
-  kIdle = 8    // all its vertices are fixed
+  kOff = 2,      // switched off
+  kStale = 4,    // its H has changed since it went into the factor
+  kIdle = 8,     // all its vertices are fixed
+  kOutlier = 16  // it may be wrong and was found to be
 };
 
 class Problem {
@@ -106,7 +108,7 @@ class Problem {
   int add_parameter_set(int columns);
   void set_parameters(int set, std::vector<double> values);
   int add_edge_kind(vm::ProgramPtr linearize, vm::ProgramPtr kernel, std::vector<int> vertex_kinds,
-                    std::vector<int> parameter_sets, int data_dim);
+                    std::vector<int> parameter_sets, int data_dim, int residual_dim);
 
   std::int32_t add_vertex(int kind, std::int64_t id, const double* estimate, bool fixed);
   void remove_vertex(std::int32_t vertex);  // that no edge has any more, and no id
@@ -124,7 +126,7 @@ class Problem {
     return k.estimate.data() + static_cast<std::int64_t>(row[v]) * k.storage_dim;
   }
   // ------------------------------------------------------------------ edges
-  bool is_active(std::int32_t e) const { return (flags[e] & (kUsed | kOff | kIdle)) == kUsed; }
+  bool is_active(std::int32_t e) const { return (flags[e] & (kUsed | kOff | kIdle | kOutlier)) == kUsed; }
   int arity(std::int32_t e) const {
     return edge_kind[e] < 0 ? static_cast<int>(priors[edge_row[e]]->vertices.size())
                             : edge_kinds[static_cast<std::size_t>(edge_kind[e])]->arity();
@@ -134,6 +136,7 @@ class Problem {
     return *edge_kinds[static_cast<std::size_t>(edge_kind[e])];
   }
   std::string name(std::int32_t e) const;
+  [[noreturn]] void refuse_as_not_finite(std::int32_t e) const;
 
   // ------------------------------------------------------------------ models
   // Each edge has a model at the estimates of its vertices, with d a step from there:
@@ -177,6 +180,11 @@ class Problem {
   // The same for edges that are new, at estimates oplus `steps` (by `offset`): their models at the estimates.
   // Returns by how much chi2 of these models is higher than chi2 there.
   double evaluate_at(const std::vector<std::int32_t>& edges, const double* steps);
+  // Outputs of edges (no priors) at estimates oplus `steps` (null: zero).
+  std::vector<vm::AlignedVector<double>> outputs_at(const std::vector<std::int32_t>& edges,
+                                                    const double* steps);
+  // d' H d of an edge's packed blocks as a matrix (m, m) column-major.
+  std::vector<double> matrix_of(int kind, const double* blocks) const;
   // Take an edge's model out of chi2 and the gradient.
   void drop_share(std::int32_t e);
   // estimates <- estimates oplus scale dx
@@ -214,6 +222,7 @@ class Problem {
   Journaled<std::int32_t> edge_row;     // of its kind
   Journaled<std::int64_t> first_entry;  // its vertices' entries follow each other
   Journaled<std::uint8_t> flags;
+  Journaled<double> bound;  // of chi2 of an edge that may be wrong; 0: it is trusted
   Journaled<std::int64_t> handle;
   Journaled<std::int32_t> entry_vertex, entry_edge, entry_next, entry_previous;
   Journaled<std::shared_ptr<const Prior>> priors;

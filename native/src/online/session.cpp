@@ -31,6 +31,8 @@ void Session::begin() {
   last_.clear();
   new_edges_.clear();
   leaving_.clear();
+  doubtful_.clear();
+  stale_before_ = stale_;
 }
 
 void Session::abort() {
@@ -38,6 +40,7 @@ void Session::abort() {
   tree_.clear_right_hand_side();
   problem_.forget_changed();
   journal_.undo_to(start_);
+  stale_ = stale_before_;
   is_open_ = false;
   stop_recording();
 }
@@ -106,7 +109,7 @@ void Session::take_out(std::int32_t e) {
 }
 
 std::int64_t Session::add_edges(int kind, const std::int64_t* vertices, const std::int32_t* parameter_rows,
-                                const double* data, std::int64_t count) {
+                                const double* data, std::int64_t count, const double* bounds) {
   check_open();
   const EdgeKind& own = *problem_.edge_kinds[static_cast<std::size_t>(kind)];
   const int arity = own.arity();
@@ -134,6 +137,13 @@ std::int64_t Session::add_edges(int kind, const std::int64_t* vertices, const st
                                       data + k * own.data_dim, first + k));
   }
   next_handle_.set(0, first + count);
+  for (std::int64_t k = 0; k < count && bounds != nullptr; ++k) {
+    if (!(bounds[k] > 0.0)) continue;
+    const std::int32_t e = added[static_cast<std::size_t>(k)];
+    problem_.bound.set(e, bounds[k]);
+    problem_.flags.set(e, static_cast<std::uint8_t>(problem_.flags[e] | kOutlier));  // until it is judged
+    doubtful_.push_back(e);
+  }
   for (const std::int32_t e : added) insert_edge(e);
   return first;
 }
@@ -142,10 +152,11 @@ void Session::replace_edge(std::int64_t handle, int kind, const std::int64_t* ve
                            const std::int32_t* parameter_rows, const double* data) {
   const std::int32_t old = edge(handle);
   const bool is_off = (problem_.flags[old] & kOff) != 0;
+  const double bound = problem_.bound[old];
   take_out(old);
   const std::int64_t next = next_handle_[0];
   next_handle_.set(0, handle);
-  add_edges(kind, vertices, parameter_rows, data, 1);
+  add_edges(kind, vertices, parameter_rows, data, 1, &bound);
   next_handle_.set(0, next);
   if (is_off) switch_edges(&handle, 1, true);
 }

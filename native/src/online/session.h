@@ -38,6 +38,7 @@ struct Report {
   std::int64_t iterations = 0, moved = 0, evaluated = 0;
   std::int64_t eliminated_vertices = 0, eliminated_cliques = 0, refreshed_cliques = 0, visited_cliques = 0;
   std::int64_t vertices = 0, edges = 0, free_vertices = 0;
+  std::vector<std::int64_t> rejected, accepted;  // handles of edges that may be wrong, by their new decision
   bool converged = false, ordered = false;
   double eliminate_seconds = 0.0, solve_seconds = 0.0, evaluate_seconds = 0.0, seconds = 0.0;
 };
@@ -54,9 +55,12 @@ class Session {
   // Everything below is part of an update.
   void add_vertices(int kind, const std::int64_t* ids, const double* estimates, const bool* fixed,
                     std::int64_t count);
-  // vertices (count, arity) ids; returns the first handle, the others follow.
+  // vertices (count, arity) ids; returns the first handle, the others follow. bounds: of chi2 of edges that
+  // may be wrong, 0 for those that are trusted; null: all are.
   std::int64_t add_edges(int kind, const std::int64_t* vertices, const std::int32_t* parameter_rows,
-                         const double* data, std::int64_t count);
+                         const double* data, std::int64_t count, const double* bounds = nullptr);
+  // The decision on edges that may be wrong, as it was made elsewhere; without a bound they are trusted.
+  void decide(const std::int64_t* handles, const double* bounds, const bool* outliers, std::int64_t count);
   // Edges and priors with handles that they had in another session.
   void put_edge(std::int64_t handle, int kind, const std::int64_t* vertices,
                 const std::int32_t* parameter_rows, const double* data);
@@ -90,6 +94,8 @@ class Session {
   std::int32_t edge(std::int64_t handle) const;
   std::int64_t journal_bytes() const { return journal_.bytes(); }
   bool is_open() const { return is_open_; }
+  // Edges that are taken for outliers, and chi2 of each over its bound at the present estimates.
+  std::pair<std::vector<std::int64_t>, std::vector<double>> outliers();
 
  private:
   using Clock = std::chrono::steady_clock;
@@ -135,6 +141,18 @@ class Session {
   void learn_miss(double gain, double length_squared, double missed);
   bool refresh(std::vector<std::int32_t> edges, Report& report);
   void stop_recording();
+  // Of edges that may be wrong (judge.cpp).
+  void enter(std::int32_t edge);
+  void leave(std::int32_t edge);
+  void judge_new(Report& report);
+  bool revise(bool has_moved, Report& report);
+  double present_chi2() const;
+  bool is_surprised(double chi2_before) const;
+  void judge(bool is_batch, double chi2_before, Report& report, Clock::time_point start);
+  void report_decisions(const std::vector<std::int32_t>& fresh, Report& report) const;
+  bool is_held(std::int32_t edge) const;
+  double innovation(std::int32_t edge, const double* outputs);
+  double noise() const;
 
   Journal journal_;
   Problem problem_;
@@ -155,8 +173,9 @@ class Session {
   Journal::Mark start_;
   std::map<std::int64_t, Journal::Mark> snapshots_;
   std::int64_t next_snapshot_ = 1;
-  std::vector<std::int32_t> touched_, last_, new_edges_, leaving_, stale_;
-  std::vector<std::uint32_t> stamp_;  // per edge or vertex
+  std::vector<std::int32_t> touched_, last_, new_edges_, leaving_, stale_, stale_before_;
+  std::vector<std::int32_t> doubtful_;  // edges of this update that may be wrong
+  std::vector<std::uint32_t> stamp_;    // per edge or vertex
   std::uint32_t stamp_now_ = 0;
 };
 

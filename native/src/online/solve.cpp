@@ -164,6 +164,7 @@ bool Session::take(const Tree::Step& step, const Trial& trial, Report& report) {
   const double before = problem_.chi2();
   const std::vector<std::int32_t> edges = edges_of(step.vertices);
   Journal::Mark mark;
+  const bool was_recording = journal_.records();
   if (may_return) {
     journal_.set_records(true);
     mark = journal_.mark();
@@ -182,7 +183,7 @@ bool Session::take(const Tree::Step& step, const Trial& trial, Report& report) {
     scale = halving >= trial.halvings ? 0.0 : 0.5 * scale;
     if (scale == 0.0) break;
   }
-  if (may_return) stop_recording();
+  if (may_return && !was_recording) stop_recording();
   if (scale == 0.0) relinearize(edges, kTightH, report);
   report.moved += static_cast<std::int64_t>(step.vertices.size());
   return scale == 1.0;
@@ -292,16 +293,24 @@ Report Session::commit(bool is_batch) {
   const auto start = Clock::now();
   Report report;
   updates_.set(0, updates_[0] + 1);
+  const double chi2_before = present_chi2();
   evaluate_new(report);
+  if (!doubtful_.empty()) {
+    const std::vector<std::int32_t> trusted = std::exchange(new_edges_, {});
+    judge_new(report);
+    evaluate_new(report);
+    new_edges_.insert(new_edges_.begin(), trusted.begin(), trusted.end());
+  }
   report.evaluate_seconds += seconds_since(start);
   if (!touched_.empty()) {
     eliminate(report);
     is_exact_.set(0, 0);
   }
   for (const std::int32_t v : leaving_) problem_.remove_vertex(v);
-  stop_recording();  // from here on nothing can be refused
+  if (doubtful_.empty()) stop_recording();  // from here on nothing can be refused
   solve(is_batch, report, start);
-  report.chi2 = problem_.chi2() - (is_ahead_[0] != 0 ? tree_.remaining() : 0.0);
+  judge(is_batch, chi2_before, report, start);
+  report.chi2 = present_chi2();
   report.vertices = problem_.counts[Problem::kVertices];
   report.free_vertices = problem_.counts[Problem::kFreeVertices];
   report.edges = problem_.counts[Problem::kEdges];

@@ -38,6 +38,7 @@ class Fiber {
   static void enter(unsigned high, unsigned low);
   bool has_ended_ = true;
   void* memory_;
+  void *announced_, *announced_resumer_ = nullptr;  // to ThreadSanitizer
   ucontext_t context_, resumer_;
 #endif
 };
