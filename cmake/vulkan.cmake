@@ -19,7 +19,7 @@ if(NOT GRAPHOPT_VULKAN_INCLUDE)
 endif()
 
 file(GLOB_RECURSE GRAPHOPT_VULKAN_SOURCES CONFIGURE_DEPENDS native/src/vulkan/*.cpp)
-graphopt_module(_vulkan native/bindings/vulkan.cpp native/bindings/queues.cpp native/bindings/ranks.cpp ${GRAPHOPT_VULKAN_SOURCES}
+graphopt_module(_vulkan native/bindings/vulkan.cpp native/bindings/dlpack.cpp native/bindings/queues.cpp native/bindings/ranks.cpp ${GRAPHOPT_VULKAN_SOURCES}
                 ${GRAPHOPT_PARALLEL})
 target_include_directories(_vulkan SYSTEM PRIVATE ${GRAPHOPT_VULKAN_INCLUDE})
 target_link_libraries(_vulkan PRIVATE ${CMAKE_DL_LIBS})

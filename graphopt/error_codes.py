@@ -280,7 +280,7 @@ CAUSES = tuple(Cause(*row) for row in (
      "Take the device or option in the message.",
      "precision 'mixed' is for GPUs; the CPU computes in double."),
     ("E809", "DeviceError", "CUDA|DLDevice|device of kind", "An array on another device cannot be read",
-     "Copy it to the host: array.cpu(), np.asarray.",
+     "Copy it to the host: array.cpu(), np.asarray; of a graph's estimates device_array('estimate', 'cpu').",
      "An array is on a CUDA device, and the driver does not start: error 100."),
     ("E800", "DeviceError", "", "A device cannot do what was asked",
      "Another device or option, as the message says; device='cpu' does all.",

@@ -5,23 +5,22 @@
     adopted()   an array as such memory
 
 Strides and offsets are kept. Memory of a CUDA device is copied in the order of its stream, by the driver
-(libcuda), which is loaded when the first such array comes. Layout of dlpack's structures: dlpack.h 0.8.
+(`cuda_driver`). Layout of dlpack's structures: dlpack.h 0.8.
 """
 
 from __future__ import annotations
 
 import ctypes
-import functools
 import weakref
 from typing import Any
 
 import numpy as np
 
+from graphopt.cuda_driver import LEGACY_STREAM, Cuda
 from graphopt.errors import DeviceError, ShapeError
 
 _ON_HOST = (1, 3, 11, 13)  # kDLCPU, kDLCUDAHost, kDLROCMHost, kDLCUDAManaged
 _ON_CUDA = 2
-_LEGACY_STREAM = 1  # of dlpack: CUDA's legacy default stream, with which plain copies are in order
 _KINDS = {0: "i", 1: "u", 2: "f", 5: "c", 6: "b"}  # of DLDataType.code
 
 
@@ -40,15 +39,18 @@ def empty(shape: int | tuple[int, ...], dtype: Any = np.float64) -> SharedArray:
     column is this memory (`add_vertices`, `add_edges`): what is written there later changes the graph. It is
     float64 of the column's whole shape; quaternions that are not unit are normalised in a copy.
     """
-    return adopted(np.empty(shape, dtype))
+    return _registered(SharedArray(shape, dtype))  # owns its memory: views of it keep it
 
 
 def adopted(array: np.ndarray) -> SharedArray:
     """A view of an array (a file's pages, one row that stands for all) that a graph takes as `empty`'s."""
-    made = array.view(SharedArray)
-    if made.size:
-        _shared[made.ctypes.data] = made
-    return made
+    return _registered(array.view(SharedArray))
+
+
+def _registered(array: SharedArray) -> SharedArray:
+    if array.size:
+        _shared[array.ctypes.data] = array
+    return array
 
 
 def shared(array: np.ndarray) -> np.ndarray | None:
@@ -61,8 +63,10 @@ def shared(array: np.ndarray) -> np.ndarray | None:
     return owner.view(np.ndarray).reshape(array.shape) if array.flags.c_contiguous else None
 
 
-def host(values: Any, what: str = "values") -> Any:
+def host(values: Any, what: str = "values", target: np.ndarray | None = None) -> Any:
     """A numpy array of an array of another library; anything else as it is.
+
+    target: what is copied from a CUDA device may be put there, if it has the same shape and dtype.
 
     Raises `ShapeError` for numbers that numpy has not (bfloat16) and for tensors that require gradients,
     `DeviceError` for memory of a device that cannot be read.
@@ -74,13 +78,20 @@ def host(values: Any, what: str = "values") -> Any:
         if kind in _ON_HOST:
             return _of_host(values, what)
         if kind == _ON_CUDA:
-            return _of_cuda_capsule(_capsule(values, what), number)
+            return _of_cuda_capsule(_capsule(values, what), number, target)
         raise DeviceError(
             f"{what} is on a device of kind {kind} (DLDeviceType), which is not read. Copy it to the host."
         )
     if hasattr(values, "__cuda_array_interface__"):
-        return _of_cuda_interface(values.__cuda_array_interface__)
+        return _of_cuda_interface(values.__cuda_array_interface__, target)
     return values
+
+
+def assign(target: np.ndarray, values: Any, what: str) -> None:
+    """target[...] = values, as `host` takes them; from a CUDA device straight there, where it can be."""
+    found = host(values, what, target)
+    if found is not target:
+        target[...] = found
 
 
 def _of_host(values: Any, what: str) -> np.ndarray:
@@ -107,7 +118,7 @@ def _of_host(values: Any, what: str) -> np.ndarray:
 def _capsule(values: Any, what: str) -> Any:
     if getattr(values, "requires_grad", False):
         raise ShapeError(f"{what} requires gradients, which a graph does not record. Pass {what}.detach().")
-    return values.__dlpack__(stream=_LEGACY_STREAM)
+    return values.__dlpack__(stream=LEGACY_STREAM)
 
 
 # ---------------------------------------------------------------- dlpack
@@ -130,7 +141,7 @@ class _Tensor(ctypes.Structure):
     )
 
 
-def _of_cuda_capsule(capsule: Any, device: int) -> np.ndarray:
+def _of_cuda_capsule(capsule: Any, device: int, target: np.ndarray | None) -> np.ndarray:
     """Copy what a capsule "dltensor" describes; its deleter runs when the capsule goes."""
     pointer_of = ctypes.pythonapi.PyCapsule_GetPointer
     pointer_of.restype, pointer_of.argtypes = ctypes.c_void_p, (ctypes.py_object, ctypes.c_char_p)
@@ -140,7 +151,7 @@ def _of_cuda_capsule(capsule: Any, device: int) -> np.ndarray:
     strides = None
     if tensor.strides:
         strides = tuple(tensor.strides[k] * dtype.itemsize for k in range(tensor.ndim))
-    return _copied((tensor.data or 0) + tensor.byte_offset, shape, strides, dtype, device)
+    return _copied((tensor.data or 0) + tensor.byte_offset, shape, strides, dtype, device, target)
 
 
 def _dtype(code: int, bits: int, lanes: int) -> np.dtype:
@@ -155,35 +166,46 @@ def _dtype(code: int, bits: int, lanes: int) -> np.dtype:
 # ---------------------------------------------------------------- CUDA
 
 
-def _of_cuda_interface(interface: dict[str, Any]) -> np.ndarray:
+def _of_cuda_interface(interface: dict[str, Any], target: np.ndarray | None) -> np.ndarray:
     """Copy what `__cuda_array_interface__` (version 3) describes, after its stream."""
     if interface.get("mask") is not None:
         raise ShapeError("A CUDA array with a mask is not read. Fill masked places first.")
     address, _ = interface["data"]
-    cuda = _Cuda()
+    cuda = Cuda()
     device = cuda.device_of(address)
     stream = interface.get("stream")
     if stream is not None:
         with cuda.context(device):
-            cuda.call("cuStreamSynchronize", ctypes.c_void_p(0 if stream == _LEGACY_STREAM else stream))
+            cuda.call("cuStreamSynchronize", ctypes.c_void_p(0 if stream == LEGACY_STREAM else stream))
     strides = interface.get("strides")
-    return _copied(address, tuple(interface["shape"]), strides, np.dtype(interface["typestr"]), device)
+    return _copied(
+        address, tuple(interface["shape"]), strides, np.dtype(interface["typestr"]), device, target
+    )
 
 
 def _copied(
-    address: int, shape: tuple[int, ...], strides: tuple[int, ...] | None, dtype: np.dtype, device: int
+    address: int,
+    shape: tuple[int, ...],
+    strides: tuple[int, ...] | None,
+    dtype: np.dtype,
+    device: int,
+    target: np.ndarray | None,
 ) -> np.ndarray:
-    """The array on the host: the span of memory that it lies in is copied at once, then viewed."""
+    """The array on the host: `target`, or what a graph may keep; where it has gaps their span comes along."""
     if 0 in shape:
         return np.empty(shape, dtype)
-    if strides is None:
-        strides = np.empty(shape, np.uint8).strides
-        strides = tuple(stride * dtype.itemsize for stride in strides)
+    compact = np.empty(shape, dtype).strides
+    strides = strides or compact
     if any(stride < 0 for stride in strides):
         raise ShapeError(f"A CUDA array has strides {strides}: negative ones are not read. Copy it first.")
     span = sum((size - 1) * stride for size, stride in zip(shape, strides, strict=True)) + dtype.itemsize
-    buffer = np.empty(span, np.uint8)
-    cuda = _Cuda()
+    if strides != compact:
+        buffer = np.empty(span, np.uint8)
+    elif target is not None and (target.shape, target.dtype, target.strides) == (shape, dtype, compact):
+        buffer = target
+    else:
+        buffer = empty(shape, dtype)
+    cuda = Cuda()
     with cuda.context(device):
         cuda.call(
             "cuMemcpyDtoH_v2",
@@ -191,63 +213,4 @@ def _copied(
             ctypes.c_uint64(address),
             ctypes.c_size_t(span),
         )
-    return np.ndarray(shape, dtype, buffer, 0, strides)
-
-
-class _Context:
-    """A device's primary context, current within `with`."""
-
-    def __init__(self, cuda: _Cuda, device: int):
-        self._cuda, self._device = cuda, device
-
-    def __enter__(self) -> None:
-        handle = ctypes.c_int()
-        self._cuda.call("cuDeviceGet", ctypes.byref(handle), self._device)
-        self._handle = handle
-        context = ctypes.c_void_p()
-        self._cuda.call("cuDevicePrimaryCtxRetain", ctypes.byref(context), handle)
-        self._cuda.call("cuCtxPushCurrent_v2", context)
-
-    def __exit__(self, *error: object) -> None:
-        self._cuda.call("cuCtxPopCurrent_v2", ctypes.byref(ctypes.c_void_p()))
-        self._cuda.call("cuDevicePrimaryCtxRelease_v2", self._handle)
-
-
-@functools.cache
-def _library() -> Any:
-    try:
-        library = ctypes.CDLL("libcuda.so.1")
-    except OSError as error:
-        raise DeviceError(
-            f"An array is on a CUDA device, and its driver is not there: {error}. Copy the array to the host."
-        ) from None
-    if (code := library.cuInit(0)) != 0:
-        raise DeviceError(f"An array is on a CUDA device, and the driver does not start: error {code}.")
-    return library
-
-
-class _Cuda:
-    """The driver's functions that are called."""
-
-    def __init__(self) -> None:
-        self._driver = _library()
-
-    def call(self, name: str, *arguments: Any) -> None:
-        """Call a function; `DeviceError` with its code and name where it fails."""
-        code = getattr(self._driver, name)(*arguments)
-        if code != 0:
-            text = ctypes.c_char_p()
-            self._driver.cuGetErrorName(code, ctypes.byref(text))
-            known = (text.value or b"unknown").decode()
-            raise DeviceError(f"Reading an array of a CUDA device: {name} failed with {known} ({code}).")
-
-    def context(self, device: int) -> _Context:
-        """Make a device's primary context current."""
-        return _Context(self, device)
-
-    def device_of(self, address: int) -> int:
-        """Ordinal of the device that an address belongs to."""
-        ordinal = ctypes.c_int()
-        attribute = 9  # CU_POINTER_ATTRIBUTE_DEVICE_ORDINAL
-        self.call("cuPointerGetAttribute", ctypes.byref(ordinal), attribute, ctypes.c_uint64(address))
-        return ordinal.value
+    return buffer if strides == compact else np.ndarray(shape, dtype, buffer, 0, strides)

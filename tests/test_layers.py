@@ -38,6 +38,7 @@ LAYERS = (
 FOR_ALL = {
     "errors",
     "error_codes",
+    "cuda_driver",
     "foreign_arrays",
     "cpu_kernels",
     "disk_cache",

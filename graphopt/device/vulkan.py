@@ -56,9 +56,8 @@ class VulkanDevice:
         which: index, part of the name, or None for the best one.
         validation: run under the Vulkan validation layer; `messages` collects what it says. None:
         GRAPHOPT_VALIDATION. masked_features: treat these as missing: "float64", "buffer_address",
-        "subgroup_size_control", "conditional", "exports_memory", "imports_host". For
-            tests;
-            added to those in GRAPHOPT_MASK_FEATURES (separated by commas).
+        "subgroup_size_control", "conditional", "exports_memory", "exports_semaphore", "imports_host".
+        For tests; added to those in GRAPHOPT_MASK_FEATURES (separated by commas).
         memory_scheme: "single", "staged" or "rebar"; empty: single where host and device share memory, else
         staged.
         """

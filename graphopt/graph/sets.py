@@ -25,14 +25,14 @@ from __future__ import annotations
 import weakref
 from collections.abc import Iterator
 from copy import deepcopy
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any, Protocol
 
 import numpy as np
 
 import graphopt.graph.residuals as residuals
 from graphopt.cpu_kernels import kernels
-from graphopt.errors import GraphError, UnknownIdError
-from graphopt.foreign_arrays import host
+from graphopt.errors import GraphError, OptionError, UnknownIdError
+from graphopt.foreign_arrays import assign
 from graphopt.graph.columns import Columns
 
 if TYPE_CHECKING:
@@ -41,6 +41,17 @@ if TYPE_CHECKING:
     from graphopt.graph.store import GraphStore
     from graphopt.symbolic.images import Image
     from graphopt.types import EdgeType, ParameterType, VertexType
+
+
+class Lender(Protocol):
+    """What has estimates of vertex sets on a device."""
+
+    def lend(self, vertex_set: VertexSet) -> Any:
+        """An array there with the set's present estimates, for other libraries; None where it cannot."""
+        ...
+
+
+_LENDERS: weakref.WeakKeyDictionary[_Set, weakref.ref[Lender]] = weakref.WeakKeyDictionary()
 
 
 class _Set:
@@ -75,14 +86,18 @@ class _Set:
         """There is an array of this name."""
         return self._columns.has(name)
 
-    def device_array(self, name: str) -> np.ndarray:
+    def device_array(self, name: str, device: str | None = None) -> Any:
         """The array of a name for other libraries: `torch.from_dlpack(vertex_set.device_array("estimate"))`.
 
-        The same memory, not a copy: what is written there changes the graph, and it stays valid as long as
-        anybody has it (but is another graph's memory no more once the set has grown or lost rows, as every
-        view). It is host memory: a graph that was optimized on a GPU has its estimates there afterwards.
-        Raises `UnknownIdError` for a name that there is not.
+        Estimates that were optimized on a GPU which CUDA sees too are an array on that GPU, the same one
+        until they change: copy it before writing, which does not change the graph. All else is the graph's
+        own memory, with device="cpu" everything: what is written there changes it, and it stays valid as long
+        as anybody has it (but is the graph's memory no more once the set has grown or lost rows).
+
+        Raises `UnknownIdError` for a name that there is not, `OptionError` for another device.
         """
+        if device not in (None, "cpu"):
+            raise OptionError(f"device is {device!r}, expected 'cpu' or None: where the array is.")
         if not self._columns.has(name):
             known = ", ".join(self._columns.names)
             raise UnknownIdError(f"There is no array {name!r} here, expected one of {known}.")
@@ -118,6 +133,16 @@ class VertexSet(_Set):
         )
         self.type = vertex_type
 
+    def device_array(self, name: str, device: str | None = None) -> Any:
+        """As of the other sets; "estimate" is on the GPU that has optimized it, if CUDA sees that GPU."""
+        lender = _LENDERS.get(self) if name == "estimate" and device is None else None
+        lent = None if lender is None or (known := lender()) is None else known.lend(self)
+        return super().device_array(name, device) if lent is None else lent
+
+    def lent_by(self, lender: Lender) -> None:
+        """The estimates are on a device as well, as long as the lender lives."""
+        _LENDERS[self] = weakref.ref(lender)
+
     def __repr__(self) -> str:
         return f"<VertexSet {self.type.tag}: {len(self)} vertices, {int(self.fixed.sum())} fixed>"
 
@@ -133,7 +158,7 @@ class VertexSet(_Set):
 
     @estimate.setter
     def estimate(self, values: object) -> None:
-        self._columns["estimate"][...] = host(values, "estimate")
+        assign(self._columns["estimate"], values, "estimate")
 
     @property
     def fixed(self) -> np.ndarray:
@@ -142,7 +167,7 @@ class VertexSet(_Set):
 
     @fixed.setter
     def fixed(self, values: object) -> None:
-        self._columns["fixed"][...] = host(values, "fixed")
+        assign(self._columns["fixed"], values, "fixed")
 
     @property
     def marginalized(self) -> np.ndarray:
@@ -151,7 +176,7 @@ class VertexSet(_Set):
 
     @marginalized.setter
     def marginalized(self, values: object) -> None:
-        self._columns["marginalized"][...] = host(values, "marginalized")
+        assign(self._columns["marginalized"], values, "marginalized")
 
     @property
     def held(self) -> np.ndarray | None:
@@ -160,7 +185,7 @@ class VertexSet(_Set):
 
     @held.setter
     def held(self, values: object) -> None:
-        self.make_room_to_hold()[...] = host(values, "held")
+        assign(self.make_room_to_hold(), values, "held")
 
     def make_room_to_hold(self) -> np.ndarray:
         """`held`, which is there from now on."""
@@ -239,7 +264,7 @@ class ParameterSet(_Set):
 
     @values.setter
     def values(self, values: object) -> None:
-        self._columns["values"][...] = host(values, "values")
+        assign(self._columns["values"], values, "values")
 
     @property
     def images(self) -> list[Image]:
@@ -336,9 +361,11 @@ class EdgeSet(_Set):
         """(k, residual_dim) errors at the present estimates, of all edges or of `rows` (numbers, mask)."""
         return residuals.errors(self.graph, self, self._chosen(rows))
 
-    def device_array(self, name: str) -> np.ndarray:
+    def device_array(self, name: str, device: str | None = None) -> Any:
         """As of the other sets; "residuals" are computed at the present estimates, (m, residual_dim)."""
-        return self.errors() if name == "residuals" else super().device_array(name)
+        if name == "residuals" and device in (None, "cpu"):
+            return self.errors()
+        return super().device_array(name, device)
 
     def chi2(self, rows: object = None, *, robust: bool = True) -> np.ndarray:
         """(k,) rho(e' Omega e) of each edge at the present estimates; `robust=False` leaves rho out."""
@@ -370,7 +397,7 @@ class EdgeSet(_Set):
 
     @measurement.setter
     def measurement(self, values: object) -> None:
-        self._columns["measurement"][...] = host(values, "measurement")
+        assign(self._columns["measurement"], values, "measurement")
 
     @property
     def information(self) -> np.ndarray:
@@ -379,7 +406,7 @@ class EdgeSet(_Set):
 
     @information.setter
     def information(self, values: object) -> None:
-        self._columns["information"][...] = host(values, "information")
+        assign(self._columns["information"], values, "information")
 
     def information_kind(self, rows: np.ndarray | None = None) -> str:
         """What the information matrices of rows (None: all) all are: "identity", "diagonal" or "full"."""
@@ -394,7 +421,7 @@ class EdgeSet(_Set):
 
     @kernel.setter
     def kernel(self, values: object) -> None:
-        self._columns["kernel"][...] = host(values, "kernel")
+        assign(self._columns["kernel"], values, "kernel")
 
     @property
     def kernel_width(self) -> np.ndarray:
@@ -403,7 +430,7 @@ class EdgeSet(_Set):
 
     @kernel_width.setter
     def kernel_width(self, values: object) -> None:
-        self._columns["kernel_width"][...] = host(values, "kernel_width")
+        assign(self._columns["kernel_width"], values, "kernel_width")
 
     @property
     def level(self) -> np.ndarray:
@@ -412,7 +439,7 @@ class EdgeSet(_Set):
 
     @level.setter
     def level(self, values: object) -> None:
-        self._columns["level"][...] = host(values, "level")
+        assign(self._columns["level"], values, "level")
 
     @property
     def parameters(self) -> np.ndarray:

@@ -67,10 +67,11 @@ class OnlineReport:
 class Snapshot:
     """A state of an `Online` to which `restore` returns. What changed since is kept as long as this lives."""
 
-    def __init__(self, session: Any, number: int, ages: dict[int, int] | None):
+    def __init__(self, session: Any, number: int, ages: dict[int, int] | None, reviews: tuple[int, int]):
         self._session = session
         self._number = number
         self._ages = ages
+        self._reviews = reviews
 
     def __del__(self) -> None:
         session = getattr(self, "_session", None)

@@ -10,6 +10,7 @@ Reference: Kaess et al., iSAM2: Incremental smoothing and mapping using the Baye
 
 from __future__ import annotations
 
+import dataclasses
 from collections.abc import Iterable
 from typing import Any
 
@@ -36,6 +37,10 @@ _FULL_CHECK = 200
 
 
 _NO_IDS = np.empty(0, np.int64)
+_REVIEW_GROWTH = 2
+"""Closures, times those at the last review, at which all of them are judged anew."""
+_FIRST_REVIEW = 16
+"""Closures at the first review."""
 _ANY_KERNEL = 1
 """Of an edge that may be wrong: only its width counts."""
 
@@ -89,6 +94,7 @@ class Online:
         self._budget: float | None = -1.0  # of the session; none yet
         self._set_budget(None)
         self._updates = 0
+        self._closures, self._next_review = 0, _FIRST_REVIEW
         self._ages: dict[int, int] = {}
         """With a lag: update in which each free vertex got its last edge, oldest first."""
         if graph is not None:
@@ -121,7 +127,8 @@ class Online:
         trust: handles of closures that are right, whatever the other edges say.
         fix, free, remove_vertices, marginalize: ids. A vertex is removed with its edges; of one that is
         marginalized a prior on its neighbours stays.
-        budget: seconds after which no further step begins.
+        budget: seconds after which no further step begins. Without it, and without a lag, all closures are
+        judged at once whenever their number has doubled, see `batch`.
 
         Raises `GraphError` for an unknown id or handle, numbers that are not finite, and directions that no
         edge determines, which are named by the vertices that can move. Then nothing has changed, to the bit.
@@ -171,7 +178,10 @@ class Online:
         self._updates += 1
         if self._lag is not None:
             self._note_ages(new_vertices, new_edges, [*leaving.tolist(), *_ids(remove_vertices, "").tolist()])
-        return OnlineReport(**found, handles=handles, marginalized=tuple(old))
+        self._closures += sum(int((one.bounds > 0.0).sum()) for one in new_edges if one.bounds is not None)
+        report = OnlineReport(**found, handles=handles, marginalized=tuple(old))
+        is_due = self._closures >= self._next_review and budget is None and self._lag is None
+        return self._reviewed(report) if is_due else report
 
     def batch(self) -> OnlineReport:
         """The exact answer: Gauss-Newton from the present estimates until nothing is left to gain.
@@ -315,6 +325,21 @@ class Online:
             )
         return found
 
+    def _reviewed(self, report: OnlineReport) -> OnlineReport:
+        """All closures judged at once, if one of them is an outlier."""
+        self._next_review = _REVIEW_GROWTH * self._closures
+        before = self.outliers()[0]
+        if not len(before):
+            return report
+        found = self.batch()
+        after = self.outliers()[0]
+        return dataclasses.replace(
+            found,
+            handles=report.handles,
+            outliers=np.union1d(np.setdiff1d(after, before), np.intersect1d(after, report.outliers)),
+            restored=np.union1d(np.setdiff1d(before, after), np.setdiff1d(report.restored, after)),
+        )
+
     def _judged(self) -> tuple[np.ndarray, np.ndarray, np.ndarray, Graph] | None:
         """Closures judged at once: handles, bounds, outliers, the graph at the end; None: there are none."""
         parts = self._session.edges()
@@ -343,7 +368,8 @@ class Online:
     def snapshot(self) -> Snapshot:
         """The present state, in constant time; `restore` returns to it, as often as one likes."""
         ages = None if self._lag is None else dict(self._ages)
-        return Snapshot(self._session, self._session.snapshot(), ages)
+        reviews = (self._closures, self._next_review)
+        return Snapshot(self._session, self._session.snapshot(), ages, reviews)
 
     def restore(self, snapshot: Snapshot) -> None:
         """Take back all updates since the snapshot, to the bit. Later snapshots are gone.
@@ -356,6 +382,7 @@ class Online:
             self._session.restore(snapshot._number)
         except kernels.OnlineRefused as error:
             raise GraphError(str(error)) from None
+        self._closures, self._next_review = snapshot._reviews
         if snapshot._ages is not None:
             self._ages = dict(snapshot._ages)
 
@@ -373,6 +400,7 @@ class Online:
             "next_handle": session.next_handle,
             "updates": self._updates,
             "ages": self._ages,
+            "reviews": (self._closures, self._next_review),
         }
 
     def __setstate__(self, state: dict[str, Any]) -> None:
@@ -398,6 +426,7 @@ class Online:
         self._budget = -1.0
         session.commit(False)
         self._updates, self._ages = state["updates"], state["ages"]
+        self._closures, self._next_review = state["reviews"]
 
     # ---------------------------------------------------------------- inside
 

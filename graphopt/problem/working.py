@@ -11,17 +11,26 @@ from graphopt.types.base import VertexType, working_vertex_type
 class WorkingEstimates:
     """The working form of a vertex set's estimates; without one, the set's own array."""
 
-    def __init__(self, vertex_set: VertexSet):
+    def __init__(self, vertex_set: VertexSet, *, keeps_array: bool = True):
+        """Take the set's estimates.
+
+        keeps_array: hold the set's array, for who writes by its address. Else the set knows when nobody has
+        it (see `Columns`), and what is known of it stays so.
+        """
         self._set = vertex_set
         self._form = vertex_set.type.working
         self.type: VertexType = working_vertex_type(vertex_set.type)
         """Type of the numbers in `array`."""
-        self.array: np.ndarray = vertex_set.estimate
-        """(n, type.storage_dim)."""
+        self._array: np.ndarray | None = vertex_set.estimate if keeps_array else None
         self._known: np.ndarray | None = None
         if self._form is not None:
-            self.array = np.ascontiguousarray(self._form.encode(vertex_set.estimate))
-            self._known = self.array.copy()
+            self._array = np.ascontiguousarray(self._form.encode(vertex_set.estimate))
+            self._known = self._array.copy()
+
+    @property
+    def array(self) -> np.ndarray:
+        """(n, type.storage_dim)."""
+        return self._set.estimate if self._array is None else self._array
 
     @property
     def nbytes(self) -> int:

@@ -236,7 +236,7 @@ def _result(future: Future[T]) -> T:
     return future.result()
 
 
-def _built(kernel: Any) -> Any:
+def built(kernel: Any) -> Any:
     """A kernel, once it is built."""
     return _result(kernel) if isinstance(kernel, Future) else kernel
 
@@ -398,7 +398,7 @@ class _Recording:
             self._spend(argument.nbytes)
             assert self._recorder is not None
             self._recorder.dispatch(
-                _built(argument.kernel), argument.buffers, argument.params, argument.groups
+                built(argument.kernel), argument.buffers, argument.params, argument.groups
             )
             return
         getattr(self._recorder, name)(*argument)

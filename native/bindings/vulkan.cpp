@@ -14,6 +14,7 @@
 namespace py = pybind11;
 using namespace graphopt::vulkan;
 
+void bind_dlpack(py::module_& m);  // dlpack.cpp: memory that CUDA sees
 void bind_queues(py::module_& m);  // queues.cpp: work queues of the block solver
 void bind_ranks(py::module_& m);   // ranks.cpp: ranks that are threads
 
@@ -45,6 +46,7 @@ py::dict describe(const PhysicalDevice& d) {
   out["memory_budget"] = d.memory_budget;
   out["conditional"] = d.conditional;
   out["exports_memory"] = d.exports_memory;
+  out["exports_semaphore"] = d.exports_semaphore;
   out["uuid"] = d.device_uuid;
   out["host_alignment"] = d.host_alignment;
   out["subgroup_size"] = d.subgroup_size;
@@ -242,6 +244,10 @@ void bind_device(py::module_& m) {
             return d.memory().allocate(size, usage_from_name(usage));
           },
           py::arg("size"), py::arg("usage"), py::call_guard<py::gil_scoped_release>())
+      .def("export_semaphore", &Device::export_semaphore)
+      .def(
+          "submit_exported", [](Device& d, const std::shared_ptr<Program>& p) { return d.submit(p, true); },
+          py::arg("program"), py::call_guard<py::gil_scoped_release>())
       .def("import_host", &import_host, py::arg("array"), py::keep_alive<0, 2>())
       .def("upload", &upload, py::arg("buffer"), py::arg("array"), py::arg("offset"))
       .def("download", &download, py::arg("wanted"), py::arg("timeout"))
@@ -342,6 +348,7 @@ PYBIND11_MODULE(_vulkan, m) {
   bind_device(m);
   bind_program(m);
   bind_tlsf(m);
+  bind_dlpack(m);
   bind_queues(m);
   bind_ranks(m);
 }

@@ -12,8 +12,9 @@ Stages, as in ORB-SLAM3 (Campos et al., Inertial-Only Optimization for Visual-In
 Stage 1 starts from a linear solution for g, s and the velocities (6 equations per interval). Whether the
 motion shows what is asked of it says the marginal covariance at the answer, times what the residuals say of
 the noise (`_inflation`; poses of a map are not exact, nor are data sheets): deviations of log(s), of the
-gravity direction and of the biases. A still camera, a constant velocity, free fall and pure rotation leave
-some of these open, and are refused.
+gravity direction and of the biases. Noise of the positions makes least squares find the scale too small; by
+how much says `position_noise`, and the scale is set right. A still camera, a constant velocity, free fall and
+pure rotation leave some of these open, and are refused.
 """
 
 from __future__ import annotations
@@ -36,6 +37,7 @@ from slam_bridge.options import Clock, SolveOptions, was_stopped
 from slam_bridge.preintegration import Preintegrated, measurements, reintegrate
 from slam_bridge.problems.full_inertial_ba import full_inertial_ba
 from slam_bridge.problems.local_ba import local_ba
+from slam_bridge.problems.position_noise import MOST, dilution_of
 from slam_bridge.problems.result import Result, States
 from slam_bridge.problems.scale import scale_deviation
 from slam_bridge.tables import MapError, whole_numbers
@@ -162,6 +164,12 @@ def _initialize(
         imu = reintegrate(imu, *biases)
     is_stopped = clock.is_over or was_stopped(summary)
     covariance = None if is_stopped else _covariance(graph, imu, options)
+    if covariance is not None and options.with_scale:
+        dilution = dilution_of(graph, "EDGE_IMU_INERTIAL_GRAVITY_SCALE", _SCALE, poses)
+        if dilution is not None:
+            covariance[2, 2] = max(covariance[2, 2], dilution.variance)
+            if dilution.rho < MOST:
+                start, biases = _with_scale(graph, start[1] * np.exp(dilution.rho), clock, solve)
     deviations = _deviations(covariance, options)
     direction, scale, velocity = start
     turn = np.asarray((SO3(_turn_down_onto(down)) * SO3(direction).inverse()).storage)
@@ -169,6 +177,24 @@ def _initialize(
     refused = _STOPPED if is_stopped else _unobservable(deviations, summary, options)
     summary = _refused_summary(summary, refused)
     return InertialStart(turn, scale, frames, summary, deviations, refused, covariance)
+
+
+def _with_scale(
+    graph: graphopt.Graph, scale: float, clock: Clock, solve: SolveOptions
+) -> tuple[_Start, tuple[np.ndarray, np.ndarray]]:
+    """All else at a scale, and the biases."""
+    graph.vertex(_SCALE).estimate = [scale]
+    graph.set_fixed([_SCALE])
+    graphopt.optimize(
+        graph,
+        fix="none",
+        options=graphopt.AutoOptions(contest=False),
+        device="cpu",
+        time_limit=clock.left,
+        stop=solve.stop,
+    )
+    graph.set_fixed([_SCALE], False)
+    return _of_graph(graph), (graph.vertex(_GYRO).estimate.copy(), graph.vertex(_ACC).estimate.copy())
 
 
 _Start = tuple[np.ndarray, float, np.ndarray]

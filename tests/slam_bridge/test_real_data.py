@@ -145,11 +145,14 @@ def test_gravity_and_scale_of_a_turned_map(euroc, first):
 
 
 @pytest.mark.data
-@pytest.mark.parametrize("seconds", [4.0, 10.0])
-def test_the_scale_of_a_flight_is_as_good_as_claimed(euroc, shared_data, seconds):
+@pytest.mark.parametrize(
+    ("seconds", "gap"), [(4.0, 0.25), (10.0, 0.25), pytest.param(8.0, 0.1, marks=pytest.mark.slow)]
+)
+def test_the_scale_of_a_flight_is_as_good_as_claimed(euroc, shared_data, seconds, gap):
     """Log of the scale over its deviation, at starts all along two flights: its rms is about one.
 
     True poses and the data sheet's noise: errors of both are some five times what the sheet says, and last.
+    The truth's 0.3 mm make least squares find scales up to 9 % too small where intervals last 0.1 s.
     """
     folder = shared_data / "seq" / "euroc_MH01_5s-14s" / "mav0"
     hall = (
@@ -160,13 +163,13 @@ def test_the_scale_of_a_flight_is_as_good_as_claimed(euroc, shared_data, seconds
     for imu, truth in (euroc, hall):
         first = max(truth.stamps[0], imu.stamps[0]) * 1e-9 + 0.1
         last = min(truth.stamps[-1], imu.stamps[-1]) * 1e-9 - 0.1
-        for begin in np.arange(first, last - seconds, 2.5):
-            stamps = np.rint(1e9 * (begin + np.arange(0.0, seconds + 1e-6, 0.25))).astype(np.int64)
+        for begin in np.arange(first, last - seconds, 2.5 if gap > 0.1 else 5.0 if imu is euroc[0] else 0.25):
+            stamps = np.rint(1e9 * (begin + np.arange(0.0, seconds + 1e-6, gap))).astype(np.int64)
             rows = np.searchsorted(truth.stamps, stamps)
             start = sb.initialize(truth.world_T_body[rows], factors(imu, truth, rows, SHEET))
             if start.is_usable:
                 ratios.append(np.log(start.scale) / start.deviations["log_scale"])
-    assert len(ratios) > 25
+    assert len(ratios) > 15
     assert 0.5 < np.sqrt(np.mean(np.square(ratios))) < 1.5
     assert np.mean(np.abs(ratios) < 2.58) > 0.9
 

@@ -6,6 +6,8 @@ writes a free one, `push` only notes which one is current. Two versions suffice 
 
 from __future__ import annotations
 
+import math
+import weakref
 from collections.abc import Sequence
 from typing import Any
 
@@ -13,6 +15,8 @@ import numpy as np
 
 from graphopt.codegen.gpu import narrow_record_dim, record_dim
 from graphopt.cpu_kernels import kernels
+from graphopt.device.cuda_arrays import CudaArray, CudaSide, cuda_side
+from graphopt.graph import VertexSet
 from graphopt.problem.structure import Structure
 from graphopt.problem.working import WorkingEstimates
 from graphopt.vulkan.data.array import (
@@ -24,19 +28,23 @@ from graphopt.vulkan.data.array import (
     pack_wide,
     unpack_wide,
 )
-from graphopt.vulkan.program import Context, Program
+from graphopt.vulkan.program import VECTOR_WORKGROUP, Context, Program, built
 
 
 class RecordSet:
     """Records of one vertex or parameter set, in one version; in mixed precision with a float32 copy."""
 
     def __init__(self, context: Context, num_rows: int, dim: int):
+        self._device = context.device
         self._has_float64 = context.device.has_float64
         self._width: Width = "float64" if self._has_float64 else "two_floats"
         self._num_rows, self._dim, self._record = num_rows, dim, record_dim(dim)
         self.wide = DeviceArray(context, num_rows * self._record, WIDE)
         self.digest = b""
         """Of the graph's numbers that these were made from; empty: of none, a kernel has written them."""
+        self.wide_digest = b""
+        """The same of `wide` alone, whose float32 copy may be older; or where these were brought to."""
+        self._packing: weakref.WeakKeyDictionary[Any, Any] = weakref.WeakKeyDictionary()
         self.narrow: DeviceArray | None = None
         if context.precision == "mixed":
             self.narrow = DeviceArray(context, num_rows * narrow_record_dim(dim), np.float32)
@@ -53,14 +61,28 @@ class RecordSet:
 
     def write(self, values: np.ndarray, digest: bytes) -> None:
         """Take (n, dim) numbers, made from numbers of the graph with this digest."""
-        self.digest = digest
+        self.digest = self.wide_digest = digest
         self._fill(self.wide, values, self._record, self._width)
         if self.narrow is not None:
             self._fill(self.narrow, values, narrow_record_dim(self._dim), "float32")
 
-    def is_of(self, values: np.ndarray) -> bool:
-        """These were made from such numbers of the graph."""
-        return self.digest != b"" and self.digest == digest_of(values)
+    def note_written(self) -> None:
+        """A kernel has written other numbers."""
+        self.digest = self.wide_digest = b""
+
+    def packing(self, memory: Any) -> Any:
+        """A program that writes the numbers into memory of `device.cuda_arrays`, row by row without gaps."""
+        program = self._packing.get(memory)
+        if program is None:
+            count = self._num_rows * self._dim
+            params = (self._num_rows, self._dim, self._record, self._dim)
+            launch = Context(self._device, "double").launch(
+                "pack_estimates", (self.wide.buffer, memory.buffer), params, -(-count // VECTOR_WORKGROUP)
+            )
+            recorder = self._device.record("estimates for CUDA").barrier()
+            recorder.dispatch(built(launch.kernel), launch.buffers, launch.params, launch.groups)
+            program = self._packing[memory] = recorder.barrier().finish()
+        return program
 
     def _fill(self, target: DeviceArray, values: np.ndarray, record: int, width: Width) -> None:
         values = np.ascontiguousarray(values, np.float64)
@@ -133,7 +155,7 @@ class DeviceEstimates:
         self.numbers = sorted({number for group in groups for number in group.vertex_sets})
         """Vertex sets that are on the device."""
         self._sets = {number: sets[number] for number in self.numbers}
-        self.working = {number: WorkingEstimates(sets[number]) for number in self.numbers}
+        self.working = {number: WorkingEstimates(sets[number], keeps_array=False) for number in self.numbers}
         offsets = {number: structure.vertex_offsets[number] for number in self.numbers}
         self._is_optimized = {number: offset >= 0 for number, offset in offsets.items()}
         self.moving = [number for number in self.numbers if (offsets[number] >= 0).any()]
@@ -166,6 +188,12 @@ class DeviceEstimates:
         self._old_narrow: set[int] = set()
         """Versions that a solver in double has written, which leaves their float32 copies as they were."""
         self.refresh()
+        self._cuda_side: CudaSide | None = None
+        self._lent: dict[int, tuple[bytes, CudaArray]] = {}
+        """By vertex set, with the digest of the estimates."""
+        self._numbers = {vertex_set: number for number, vertex_set in self._sets.items()}
+        for vertex_set in self._sets.values():
+            vertex_set.lent_by(self)
 
     def _new_records(self, number: int) -> RecordSet:
         array = self.working[number].array
@@ -185,6 +213,45 @@ class DeviceEstimates:
                 self._versions[which][number].buffers, self._versions[other][number].buffers, strict=True
             )
         }
+
+    def _is_own(self, number: int) -> bool:
+        """The numbers on the device are the graph's, not another form of them."""
+        return self._sets[number].type.working is None
+
+    def lend(self, vertex_set: VertexSet) -> CudaArray | None:
+        """The set's estimates on the device, see `VertexSet.device_array`; None where CUDA does not see it.
+
+        Copied there from the records where these are the graph's numbers, else written from the host. While
+        the numbers are the same it is what was lent last.
+        """
+        if getattr(self._context.device, "is_lost", False):
+            return None
+        digest = vertex_set.fingerprint("estimate")
+        number = self._numbers[vertex_set]
+        before, array = self._lent.get(number, (b"", None))
+        if digest == before:
+            return array
+        if self._cuda_side is None:
+            self._cuda_side = cuda_side(self._context.device)
+        if self._cuda_side is None:
+            return None
+        self._lent.pop(number, None)  # its memory may serve again
+        array = self._copied(self._cuda_side, number, digest)
+        self._lent[number] = digest, array
+        return array
+
+    def _copied(self, side: CudaSide, number: int, digest: bytes) -> CudaArray:
+        """An array with the estimates of a set, which have this digest."""
+        device, vertex_set = self._context.device, self._sets[number]
+        records = self._versions[self.current][number]
+        shape = len(vertex_set), vertex_set.type.storage_dim
+        memory = side.take(device, max(8 * math.prod(shape), 16))
+        program = None
+        if records.wide_digest == digest and self._is_own(number) and device.has_float64:
+            program = records.packing(memory)
+        else:
+            device.write(memory.buffer, vertex_set.look("estimate"))
+        return side.lend(device, memory, shape, program)
 
     def free_version(self) -> int:
         """A version that is neither current nor remembered; made if there is none."""
@@ -213,7 +280,7 @@ class DeviceEstimates:
         if in_double and self._context.precision == "mixed":
             self._old_narrow.add(which)
         for number in self.moving:
-            self._versions[which][number].digest = b""
+            self._versions[which][number].note_written()
 
     def push(self) -> None:
         """Remember the current version."""
@@ -229,7 +296,7 @@ class DeviceEstimates:
 
     def refresh(self) -> bool:
         """Take the graph's estimates; False: they are those that are here."""
-        digests = {number: digest_of(set_.estimate) for number, set_ in self._sets.items()}
+        digests = {number: vertex_set.fingerprint("estimate") for number, vertex_set in self._sets.items()}
         here = self._versions[self.current]
         changed = [number for number in self.numbers if here[number].digest != digests[number]]
         if changed and self.current in (*self._stack, self.held):  # what was remembered stays
@@ -252,11 +319,13 @@ class DeviceEstimates:
             [(buffer, 0, words) for buffer, words in zip(buffers, brought, strict=True)]
         )
         for number, words in zip(self.moving, brought, strict=True):
-            records, array = here[number], self.working[number].array
-            records.bring(words, self._is_optimized[number], array)
-            own = array is self._sets[number].estimate  # else the graph's numbers make others, a little off
-            own = own and self.current not in self._old_narrow
-            records.digest = digest_of(array) if own else b""
+            records = here[number]
+            records.bring(words, self._is_optimized[number], self.working[number].array)
+            records.note_written()
+            if self._is_own(number):  # else the graph's numbers make others, a little off
+                records.wide_digest = self._sets[number].fingerprint("estimate")
+            if self.current not in self._old_narrow:
+                records.digest = records.wide_digest
 
     def receive(self, number: int, rows: np.ndarray, numbers: np.ndarray) -> None:
         """Bring downloaded numbers (k, dim) of some rows of a vertex set into the graph."""
@@ -281,12 +350,14 @@ class DeviceEstimates:
         records = self._versions[self.current][number]
         self.working[number].read(rows)
         records.write_rows(rows, self.working[number].array[rows])
-        records.digest = b""
+        records.note_written()
 
     def finish(self) -> None:
         """Bring the estimates into the graph, where they are not there."""
         here = self._versions[self.current]
-        if not all(here[number].is_of(self._sets[number].estimate) for number in self.moving):
+        if not all(
+            here[number].wide_digest == self._sets[number].fingerprint("estimate") for number in self.moving
+        ):
             self.download()
             for number in self.moving:
                 self.working[number].write()

@@ -1,6 +1,7 @@
 #include "vulkan/device.h"
 
 #include <algorithm>
+#include <array>
 #include <cstdio>
 
 #include "parallel/waiting.h"
@@ -22,12 +23,14 @@ void mask_features(PhysicalDevice& device, const std::set<std::string>& masked) 
       device.conditional = false;
     } else if (name == "exports_memory") {
       device.exports_memory = false;
+    } else if (name == "exports_semaphore") {
+      device.exports_semaphore = false;
     } else if (name == "imports_host") {
       device.host_alignment = 0;
     } else {
       throw DeviceError("Feature '" + name +
                         "' cannot be masked; expected float64, buffer_address, subgroup_size_control, "
-                        "conditional, exports_memory or imports_host.");
+                        "conditional, exports_memory, exports_semaphore or imports_host.");
     }
   }
 }
@@ -104,6 +107,7 @@ void Device::create_device() {
   }
   if (physical_.memory_budget) extensions.push_back(VK_EXT_MEMORY_BUDGET_EXTENSION_NAME);
   if (physical_.exports_memory) extensions.push_back(VK_KHR_EXTERNAL_MEMORY_FD_EXTENSION_NAME);
+  if (physical_.exports_semaphore) extensions.push_back(VK_KHR_EXTERNAL_SEMAPHORE_FD_EXTENSION_NAME);
   if (physical_.host_alignment > 0) extensions.push_back(VK_EXT_EXTERNAL_MEMORY_HOST_EXTENSION_NAME);
 
   VkDeviceCreateInfo info{};
@@ -118,14 +122,20 @@ void Device::create_device() {
   api_ = load_device_api(instance_->api(), device_);
   api_.vkGetDeviceQueue(device_, physical_.queue_family, 0, &queue_);
 
+  timeline_ = create_timeline(nullptr);
+}
+
+VkSemaphore Device::create_timeline(const void* exported) {
   VkSemaphoreTypeCreateInfo type{};
   type.sType = VK_STRUCTURE_TYPE_SEMAPHORE_TYPE_CREATE_INFO;
+  type.pNext = exported;
   type.semaphoreType = VK_SEMAPHORE_TYPE_TIMELINE;
-  VkSemaphoreCreateInfo semaphore{};
-  semaphore.sType = VK_STRUCTURE_TYPE_SEMAPHORE_CREATE_INFO;
-  semaphore.pNext = &type;
-  vulkan::check(api_.vkCreateSemaphore(device_, &semaphore, nullptr, &timeline_),
-                "creating the timeline semaphore");
+  VkSemaphoreCreateInfo info{};
+  info.sType = VK_STRUCTURE_TYPE_SEMAPHORE_CREATE_INFO;
+  info.pNext = &type;
+  VkSemaphore made = VK_NULL_HANDLE;
+  vulkan::check(api_.vkCreateSemaphore(device_, &info, nullptr, &made), "creating a timeline semaphore");
+  return made;
 }
 
 Device::~Device() {
@@ -156,6 +166,7 @@ Device::~Device() {
   transfers_.reset();
   memory_.reset();
   api_.vkDestroyPipelineCache(device_, pipeline_cache_, nullptr);
+  api_.vkDestroySemaphore(device_, exported_, nullptr);
   api_.vkDestroySemaphore(device_, timeline_, nullptr);
   api_.vkDestroyDevice(device_, nullptr);
 }
@@ -286,12 +297,15 @@ void Device::release_finished() noexcept {
 
 void Device::submit_commands(const std::vector<VkCommandBuffer>& commands,
                              std::vector<std::shared_ptr<Buffer>> needed,
-                             const std::shared_ptr<Program>& program) {
+                             const std::shared_ptr<Program>& program, bool is_exported) {
   const std::uint64_t value = submitted_ + 1;
+  const std::array<VkSemaphore, 2> semaphores = {timeline_, exported_};
+  const std::array<std::uint64_t, 2> values = {value, value};
+  const std::uint32_t num_semaphores = is_exported ? 2 : 1;
   VkTimelineSemaphoreSubmitInfo timeline{};
   timeline.sType = VK_STRUCTURE_TYPE_TIMELINE_SEMAPHORE_SUBMIT_INFO;
-  timeline.signalSemaphoreValueCount = 1;
-  timeline.pSignalSemaphoreValues = &value;
+  timeline.signalSemaphoreValueCount = num_semaphores;
+  timeline.pSignalSemaphoreValues = values.data();
   std::vector<VkCommandBuffer> present;
   for (VkCommandBuffer one : commands) {
     if (one != VK_NULL_HANDLE) present.push_back(one);
@@ -301,8 +315,8 @@ void Device::submit_commands(const std::vector<VkCommandBuffer>& commands,
   info.pNext = &timeline;
   info.commandBufferCount = static_cast<std::uint32_t>(present.size());
   info.pCommandBuffers = present.data();
-  info.signalSemaphoreCount = 1;
-  info.pSignalSemaphores = &timeline_;
+  info.signalSemaphoreCount = num_semaphores;
+  info.pSignalSemaphores = semaphores.data();
   in_flight_.push_back({value, program, std::move(needed)});
   try {
     check(api_.vkQueueSubmit(queue_, 1, &info, VK_NULL_HANDLE), "submitting to the device");
@@ -320,14 +334,40 @@ void Device::submit_noted() {
   if (commands != VK_NULL_HANDLE) submit_commands({commands}, std::move(needed), nullptr);
 }
 
-std::uint64_t Device::submit(const std::shared_ptr<Program>& program) {
+int Device::export_semaphore() {
+  owner_.require_this();
+  if (!physical_.exports_semaphore) {
+    throw DeviceError("The driver of " + physical_.name +
+                      " does not export semaphores (VK_KHR_external_semaphore_fd) to other libraries.");
+  }
+  std::lock_guard<std::mutex> lock(queue_mutex_);
+  if (exported_ == VK_NULL_HANDLE) {
+    VkExportSemaphoreCreateInfo exported{};
+    exported.sType = VK_STRUCTURE_TYPE_EXPORT_SEMAPHORE_CREATE_INFO;
+    exported.handleTypes = VK_EXTERNAL_SEMAPHORE_HANDLE_TYPE_OPAQUE_FD_BIT;
+    exported_ = create_timeline(&exported);
+  }
+  VkSemaphoreGetFdInfoKHR info{};
+  info.sType = VK_STRUCTURE_TYPE_SEMAPHORE_GET_FD_INFO_KHR;
+  info.semaphore = exported_;
+  info.handleType = VK_EXTERNAL_SEMAPHORE_HANDLE_TYPE_OPAQUE_FD_BIT;
+  int descriptor = -1;
+  vulkan::check(api_.vkGetSemaphoreFdKHR(device_, &info, &descriptor), "exporting a semaphore");
+  return descriptor;
+}
+
+std::uint64_t Device::submit(const std::shared_ptr<Program>& program, bool is_exported) {
   owner_.require_this();
   release_finished();
   std::lock_guard<std::mutex> lock(queue_mutex_);
   require_present();
+  if (is_exported && exported_ == VK_NULL_HANDLE) {
+    throw DeviceError("No semaphore of this device has been exported: nobody would see the end.");
+  }
   std::vector<std::shared_ptr<Buffer>> needed;
   const VkCommandBuffer transfers = transfers_->take_noted(next_value(), needed);
-  submit_commands({transfers, program->commands()}, std::move(needed), program);
+  const VkCommandBuffer commands = program ? program->commands() : VK_NULL_HANDLE;
+  submit_commands({transfers, commands}, std::move(needed), program, is_exported);
   return submitted_;
 }
 

@@ -25,7 +25,8 @@ class Program;
 struct DeviceOptions {
   bool validation = false;
   std::set<std::string> masked;  // features treated as missing: float64, buffer_address,
-                                 // subgroup_size_control, conditional, exports_memory, imports_host
+                                 // subgroup_size_control, conditional, exports_memory,
+                                 // exports_semaphore, imports_host
   std::string memory_scheme;     // "single", "staged", "rebar"; empty: chosen by the kind of device
 };
 
@@ -59,7 +60,11 @@ class Device : public std::enable_shared_from_this<Device> {
   Transfers& transfers() { return *transfers_; }
 
   // Submit after everything submitted before; returns the timeline value that is reached when it is done.
-  std::uint64_t submit(const std::shared_ptr<Program>& program);
+  // Without a program: what was written before, alone. is_exported: the semaphore that another API has taken
+  // reaches this value as well.
+  std::uint64_t submit(const std::shared_ptr<Program>& program, bool is_exported = false);
+  // A timeline semaphore, one for all calls, as a file descriptor; who imports it owns the descriptor.
+  int export_semaphore();
   // False after timeout_s seconds without completion. Throws DeviceLostError.
   bool wait(std::uint64_t value, double timeout_s);
   bool done(std::uint64_t value);
@@ -85,7 +90,8 @@ class Device : public std::enable_shared_from_this<Device> {
   std::uint64_t next_value() const { return submitted_ + 1; }
   void submit_noted();
   void submit_commands(const std::vector<VkCommandBuffer>& commands,
-                       std::vector<std::shared_ptr<Buffer>> needed, const std::shared_ptr<Program>& program);
+                       std::vector<std::shared_ptr<Buffer>> needed, const std::shared_ptr<Program>& program,
+                       bool is_exported = false);
   void wait_or_lose(std::uint64_t value, const char* what);
 
   void break_call(const std::string& call, const std::string& result, long at);  // for tests, see faults.h
@@ -105,6 +111,7 @@ class Device : public std::enable_shared_from_this<Device> {
   };
 
   void create_device();
+  VkSemaphore create_timeline(const void* exported);
   void destroy(const RecordingMemory& memory) noexcept;
   void leak() noexcept;  // memory that is still written to, or another process'
   bool reached_soon(std::uint64_t value);
@@ -121,6 +128,7 @@ class Device : public std::enable_shared_from_this<Device> {
   DeviceApi api_;
   VkQueue queue_ = VK_NULL_HANDLE;
   VkSemaphore timeline_ = VK_NULL_HANDLE;
+  VkSemaphore exported_ = VK_NULL_HANDLE;  // once it was asked for
   VkPipelineCache pipeline_cache_ = VK_NULL_HANDLE;
   std::mutex cache_mutex_;
   std::size_t taken_cache_size_ = 0;

@@ -31,6 +31,7 @@ struct PhysicalDevice {
   bool timeline_semaphore = false, subgroup_size_control = false, subgroup_arithmetic = false;
   bool memory_budget = false, conditional = false;  // conditional: commands that run where a word says so
   bool exports_memory = false;                      // as a file descriptor, to another API
+  bool exports_semaphore = false;                   // a timeline semaphore, likewise
   std::uint64_t host_alignment = 0;  // [bytes] of memory of the host that it works on; 0: it cannot
   std::uint32_t subgroup_size = 1, min_subgroup_size = 1, max_subgroup_size = 1;
 

@@ -65,6 +65,7 @@ DeviceApi load_device_api(const InstanceApi& instance, VkDevice device) {
   GRAPHOPT_LOAD_IF_THERE(vkCmdBeginConditionalRenderingEXT)
   GRAPHOPT_LOAD_IF_THERE(vkCmdEndConditionalRenderingEXT)
   GRAPHOPT_LOAD_IF_THERE(vkGetMemoryFdKHR)
+  GRAPHOPT_LOAD_IF_THERE(vkGetSemaphoreFdKHR)
   GRAPHOPT_LOAD_IF_THERE(vkGetMemoryHostPointerPropertiesEXT)
 #undef GRAPHOPT_LOAD_IF_THERE
   return api;

@@ -20,7 +20,7 @@ namespace graphopt::vulkan {
   X(vkDestroyInstance) X(vkEnumeratePhysicalDevices) X(vkGetPhysicalDeviceProperties2) \
   X(vkGetPhysicalDeviceFeatures2) X(vkGetPhysicalDeviceMemoryProperties2) \
   X(vkGetPhysicalDeviceQueueFamilyProperties) X(vkGetPhysicalDeviceExternalBufferProperties) \
-  X(vkEnumerateDeviceExtensionProperties) X(vkCreateDevice) \
+  X(vkGetPhysicalDeviceExternalSemaphoreProperties) X(vkEnumerateDeviceExtensionProperties) X(vkCreateDevice) \
   X(vkGetDeviceProcAddr)
 
 #define GRAPHOPT_VK_DEVICE(X) \
@@ -57,6 +57,7 @@ struct DeviceApi {
   PFN_vkCmdBeginConditionalRenderingEXT vkCmdBeginConditionalRenderingEXT = nullptr;      // may stay null
   PFN_vkCmdEndConditionalRenderingEXT vkCmdEndConditionalRenderingEXT = nullptr;          // may stay null
   PFN_vkGetMemoryFdKHR vkGetMemoryFdKHR = nullptr;                                        // may stay null
+  PFN_vkGetSemaphoreFdKHR vkGetSemaphoreFdKHR = nullptr;                                  // may stay null
   PFN_vkGetMemoryHostPointerPropertiesEXT vkGetMemoryHostPointerPropertiesEXT = nullptr;  // may stay null
 };
 

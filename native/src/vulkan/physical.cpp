@@ -145,6 +145,19 @@ void read_export(const InstanceApi& api, PhysicalDevice& out) {
   api.vkGetPhysicalDeviceExternalBufferProperties(out.handle, &info, &properties);
   out.exports_memory = (properties.externalMemoryProperties.externalMemoryFeatures &
                         VK_EXTERNAL_MEMORY_FEATURE_EXPORTABLE_BIT) != 0;
+  if (!has_extension(api, out.handle, VK_KHR_EXTERNAL_SEMAPHORE_FD_EXTENSION_NAME)) return;
+  VkSemaphoreTypeCreateInfo type{};
+  type.sType = VK_STRUCTURE_TYPE_SEMAPHORE_TYPE_CREATE_INFO;
+  type.semaphoreType = VK_SEMAPHORE_TYPE_TIMELINE;
+  VkPhysicalDeviceExternalSemaphoreInfo asked{};
+  asked.sType = VK_STRUCTURE_TYPE_PHYSICAL_DEVICE_EXTERNAL_SEMAPHORE_INFO;
+  asked.pNext = &type;
+  asked.handleType = VK_EXTERNAL_SEMAPHORE_HANDLE_TYPE_OPAQUE_FD_BIT;
+  VkExternalSemaphoreProperties semaphore{};
+  semaphore.sType = VK_STRUCTURE_TYPE_EXTERNAL_SEMAPHORE_PROPERTIES;
+  api.vkGetPhysicalDeviceExternalSemaphoreProperties(out.handle, &asked, &semaphore);
+  out.exports_semaphore =
+      (semaphore.externalSemaphoreFeatures & VK_EXTERNAL_SEMAPHORE_FEATURE_EXPORTABLE_BIT) != 0;
 }
 
 void read_queue(const InstanceApi& api, PhysicalDevice& out) {

@@ -1,0 +1,235 @@
+"""Estimates on a GPU for other libraries: memory, lifetimes, streams. CUDA is a stand-in (`fake_cuda`)."""
+
+import numpy as np
+import pytest
+from fake_cuda import FakeCuda, FakeSide
+from vulkan_devices import vulkan_runtime
+from vulkan_graphs import bundle_adjustment
+
+from graphopt import foreign_arrays
+from graphopt.device.cuda_arrays import cuda_side
+from graphopt.device.vulkan import VulkanDevice
+from graphopt.errors import OptionError
+from graphopt.graph import Graph
+from graphopt.optimizer import optimize
+from graphopt.vulkan.data import estimates
+
+vulkan_runtime()
+
+
+@pytest.fixture
+def cuda(monkeypatch):
+    """The driver, of every device that is opened from now on."""
+    driver, sides = FakeCuda(), {}
+
+    def side_of(device):
+        if device not in sides:
+            sides[device] = FakeSide(device, driver)
+        return sides[device]
+
+    if not VulkanDevice(0).info["exports_memory"]:
+        pytest.skip("needs a driver that exports memory")
+    monkeypatch.setattr(estimates, "cuda_side", side_of)
+    monkeypatch.setattr(foreign_arrays, "Cuda", lambda: driver)
+    return driver
+
+
+@pytest.fixture
+def solved(cuda):
+    """A graph that was optimized on the device."""
+    graph = bundle_adjustment()
+    optimize(graph, device="vulkan", max_iterations=3)
+    return graph
+
+
+def host(array):
+    """The numbers, by way of dlpack."""
+    return np.array(foreign_arrays.host(array))
+
+
+def test_estimates_are_lent(solved):
+    """Those of the end, also after the graph has got others; with device="cpu" the graph's own memory."""
+    for vertex_set in solved.vertex_sets:
+        array = vertex_set.device_array("estimate")
+        assert array.__dlpack_device__() == (2, 0)
+        assert (len(array), array.shape) == (len(vertex_set), vertex_set.estimate.shape)
+        np.testing.assert_array_equal(host(array), vertex_set.estimate)
+        vertex_set.estimate[...] += 1.0
+        np.testing.assert_array_equal(host(vertex_set.device_array("estimate")), vertex_set.estimate)
+        assert np.shares_memory(vertex_set.device_array("estimate", "cpu"), vertex_set.estimate)
+
+
+def test_another_graph_takes_them(solved, cuda):
+    """A new set keeps what has come to the host, without a copy of it."""
+    vertex_set = solved.vertex_set("VERTEX_TRACKXYZ")
+    copies = []
+    cuda.on_copy = copies.append
+    other = Graph()
+    other.add_vertices("VERTEX_TRACKXYZ", vertex_set.ids, vertex_set.device_array("estimate"))
+    taken = other.vertex_set("VERTEX_TRACKXYZ").estimate
+    np.testing.assert_array_equal(taken, vertex_set.estimate)
+    assert copies == [taken.ctypes.data]
+    taken[0] = 5.0
+    assert (vertex_set.estimate[0] != 5.0).all()
+
+
+def test_a_set_that_has_changed_its_size(solved):
+    """The solver has the old rows, and the graph is what counts."""
+    vertex_set = solved.vertex_set("VERTEX_TRACKXYZ")
+    solved.add_vertices("VERTEX_TRACKXYZ", [1000, 1001], [[1.0, 2.0, 3.0], [4.0, 5.0, 6.0]])
+    np.testing.assert_array_equal(host(vertex_set.device_array("estimate")), vertex_set.estimate)
+    solved.remove_vertices(vertex_set.ids[:30])
+    np.testing.assert_array_equal(host(vertex_set.device_array("estimate")), vertex_set.estimate)
+
+
+def test_a_form_of_the_optimization_is_no_estimate(cuda):
+    """VERTEX_SE3:QUAT is a matrix on the device, and x y z qx qy qz qw here."""
+    graph = Graph()
+    graph.add_vertices("VERTEX_SE3:QUAT", [0, 1], [0, 0, 0, 0, 0, 0, 1], fixed=[True, False])
+    graph.add_edges("EDGE_SE3:QUAT", [[0, 1]], [1, 2, 3, 0, 0, 0.6, 0.8])
+    optimize(graph, device="vulkan", max_iterations=5)
+    vertex_set = graph.vertex_set("VERTEX_SE3:QUAT")
+    np.testing.assert_allclose(vertex_set.estimate[1], [1, 2, 3, 0, 0, 0.6, 0.8], atol=1e-9)
+    np.testing.assert_array_equal(host(vertex_set.device_array("estimate")), vertex_set.estimate)
+
+
+def test_the_consumer_may_write(solved, cuda):
+    """It changes neither the graph nor what is lent once the estimates change; until then it is shared."""
+    vertex_set = solved.vertex_set("VERTEX_TRACKXYZ")
+    before = vertex_set.estimate.copy()
+    capsule = vertex_set.device_array("estimate").__dlpack__()
+    (address,) = cuda.mapped
+    cuda.mapped[address][4096:4104] = np.float64(77.0).tobytes()
+    assert host(vertex_set.device_array("estimate"))[0, 0] == 77.0
+    np.testing.assert_array_equal(vertex_set.estimate, before)
+    vertex_set.estimate[1] = 5.0
+    np.testing.assert_array_equal(host(vertex_set.device_array("estimate")), vertex_set.estimate)
+    assert cuda.mapped[address][4096:4104] == np.float64(77.0).tobytes()  # somebody has it
+    del capsule
+
+
+def test_a_solve_sees_the_graph(cuda):
+    """Whatever was written to what was lent; afterwards its own estimates are lent."""
+    ends = []
+    for written in (False, True):
+        graph = bundle_adjustment()
+        optimize(graph, device="vulkan", max_iterations=2)
+        vertex_set = graph.vertex_set("VERTEX_TRACKXYZ")
+        array = vertex_set.device_array("estimate")
+        address = array.__cuda_array_interface__["data"][0]
+        if written:
+            cuda.mapped[address][4096:4104] = np.float64(77.0).tobytes()
+        optimize(graph, device="vulkan", max_iterations=2)
+        ends.append(host(vertex_set.device_array("estimate")))
+        np.testing.assert_array_equal(ends[-1], vertex_set.estimate)
+    np.testing.assert_array_equal(*ends)
+
+
+def test_assigned_straight(solved, cuda):
+    """From the device into the column, where the numbers are alike."""
+    vertex_set = solved.vertex_set("VERTEX_TRACKXYZ")
+    array, expected = vertex_set.device_array("estimate"), vertex_set.estimate.copy()
+    copies = []
+    cuda.on_copy = copies.append
+    vertex_set.estimate[...] = 0.0
+    vertex_set.estimate = array
+    np.testing.assert_array_equal(vertex_set.estimate, expected)
+    assert copies == [vertex_set.estimate.ctypes.data]
+
+
+@pytest.mark.parametrize(("stream", "waits"), [(None, [1]), (1, [1]), (2, [2]), (7777, [7777]), (-1, [])])
+def test_the_stream_waits(solved, cuda, stream, waits):
+    """That of the consumer, as dlpack names it."""
+    array = solved.vertex_sets[0].device_array("estimate")
+    array.__dlpack__(stream=stream)
+    assert [where for _, where in cuda.waits] == waits
+    assert all(value > 0 for value, _ in cuda.waits)
+
+
+def test_the_other_protocol(solved, cuda):
+    """`__cuda_array_interface__`, version 3, on the legacy default stream."""
+    vertex_set = solved.vertex_sets[1]
+    array = vertex_set.device_array("estimate")
+    described = array.__cuda_array_interface__
+    assert (described["shape"], described["typestr"], described["stream"]) == (array.shape, "<f8", 1)
+    assert [stream for _, stream in cuda.waits] == [1]
+    assert described["data"][0] in cuda.mapped
+
+
+def changed(vertex_set, number):
+    """What is lent after a change."""
+    vertex_set.estimate[0, 0] = number
+    return vertex_set.device_array("estimate")
+
+
+def test_the_same_until_the_estimates_change(solved, cuda):
+    """No copy, no further wait of the default stream."""
+    vertex_set = solved.vertex_sets[1]
+    first = vertex_set.device_array("estimate")
+    for _ in range(20):
+        assert vertex_set.device_array("estimate") is first
+        first.__dlpack__()
+        first.__dlpack__(stream=7777)  # may be another stream with the handle of one that is gone
+    assert [stream for _, stream in cuda.waits] == [1] + [7777] * 20
+    assert changed(vertex_set, 1.0) is not first
+
+
+def test_memory_comes_back(solved, cuda):
+    """Round trips take turns with few pieces of it; what a stream may still read is not written."""
+    vertex_set = solved.vertex_sets[1]
+    for k in range(50):
+        changed(vertex_set, k).__dlpack__()
+        cuda.finish()
+    assert len(cuda.mapped) <= 2
+    for k in range(50):  # the stream is not done
+        changed(vertex_set, k).__dlpack__()
+    assert len(cuda.mapped) == 5
+    assert cuda.num_synchronized > 0
+    before = cuda.num_synchronized
+    for k in range(50):  # streams of a program, which may end before the memory comes back
+        changed(vertex_set, k).__dlpack__(stream=7777)
+    assert len(cuda.mapped) == 5
+    assert cuda.num_synchronized > before
+
+
+def test_many_at_a_time(solved, cuda):
+    """Each has memory of its own, of which few pieces are kept afterwards."""
+    vertex_set = solved.vertex_sets[1]
+    many = [changed(vertex_set, k) for k in range(30)]
+    assert [host(array)[0, 0] for array in many] == list(range(30))
+    many.clear()
+    cuda.finish()
+    few = [changed(vertex_set, k) for k in range(12)]
+    assert len(cuda.mapped) == 30
+    few.clear()
+    cuda.finish()
+    large = solved.vertex_sets[0].device_array("estimate")
+    assert len(cuda.mapped) <= 12
+    assert large.shape == solved.vertex_sets[0].estimate.shape
+
+
+def test_refused(solved):
+    """Copies, other devices, the stream 0."""
+    vertex_set = solved.vertex_sets[0]
+    array = vertex_set.device_array("estimate")
+    for options, words in (
+        ({"copy": True}, "as it is"),
+        ({"dl_device": (1, 0)}, "copy it to"),
+        ({"stream": 0}, "ambiguous"),
+    ):
+        with pytest.raises(BufferError, match=words):
+            array.__dlpack__(**options)
+    array.__dlpack__(dl_device=(2, 0), max_version=(1, 0))
+    with pytest.raises(OptionError, match="expected 'cpu' or None"):
+        vertex_set.device_array("estimate", "cuda")
+
+
+def test_where_cuda_sees_no_device(monkeypatch):
+    """The graph's own memory; so after the solver has gone, and of a graph that was solved on the CPU."""
+    device = VulkanDevice(0, masked_features=["exports_memory"])
+    assert cuda_side(device) is None
+    for where in ("vulkan", "cpu"):
+        graph = bundle_adjustment()
+        optimize(graph, device=where, max_iterations=2)
+        for vertex_set in graph.vertex_sets:
+            assert np.shares_memory(vertex_set.device_array("estimate"), vertex_set.estimate)
