@@ -16,6 +16,7 @@ from graphopt.foreign_arrays import host
 from graphopt.geometry import quaternion
 
 _CHUNK = 1 << 14  # rows per chunk
+_INDEFINITE = 1e-9  # smallest over largest eigenvalue of an information matrix below minus this
 _SYMMETRY_TOLERANCE = 1e-9  # relative to the largest entry of an information matrix
 
 
@@ -144,6 +145,12 @@ def check_symmetric(information: np.ndarray, what: str, names: np.ndarray | None
                 f"{what} of row {first + bad}{name} is not symmetric (largest difference {gap:.3g}). "
                 "Pass (Omega + Omega.T) / 2 if that is what you mean."
             )
+
+
+def indefinite_rows(information: np.ndarray) -> np.ndarray:
+    """Rows of information matrices (m, d, d) with which chi2 can be negative beyond rounding."""
+    eigenvalues = np.linalg.eigvalsh(information)
+    return np.flatnonzero(eigenvalues[:, 0] < -_INDEFINITE * np.abs(eigenvalues).max(axis=1))
 
 
 def _name(names: np.ndarray, row: int) -> str:

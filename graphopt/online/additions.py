@@ -135,11 +135,25 @@ class Edges:
         if kernels is not None and kernels_are_bounds:
             may_be_wrong = may_be_wrong | (kernels != 0)
         if may_be_wrong.any():
+            if information is not None:
+                _refuse_indefinite(tag, information[may_be_wrong], vertices[may_be_wrong])
             bounds = np.where(may_be_wrong, chi2_quantile(_QUANTILE, dim), 0.0)
             if kernels is not None and widths is not None:
                 bounds = np.where(may_be_wrong & (kernels != 0), widths**2, bounds)
                 kernels = np.where(may_be_wrong, 0, kernels)
         return CheckedEdges(kind, vertices, measurements, information, kernels, widths, parameters, bounds)
+
+
+def _refuse_indefinite(tag: str, information: np.ndarray, vertices: np.ndarray) -> None:
+    """`GraphError` where chi2 of an edge that may be wrong can be negative: it would pass for right."""
+    found = validate.indefinite_rows(information)
+    if len(found):
+        ids = ", ".join(map(str, vertices[found[0]].tolist()))
+        raise GraphError(
+            f"{tag} between vertices {ids} may be wrong, but its information matrix is indefinite: its chi2 "
+            "can be negative, which does not tell right from wrong. Make the matrix positive semi-definite, "
+            "or add the edge without closure=True."
+        )
 
 
 def _spread(values: np.ndarray, shape: tuple[int, ...]) -> np.ndarray:

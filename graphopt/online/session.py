@@ -496,6 +496,7 @@ class Online:
             changes.get("kernel", kernel),
             changes.get("kernel_width", width),
             self._kinds.parameter_ids(kind, parameters[None]),
+            closure=self._closures > 0 and "information" in changes,  # which must not be indefinite then
         ).checked()
         ((number, _, packed),) = self._kinds.packed(changed)
         self._session.replace_edge(handle, number, vertices[None], parameters[None], packed)

@@ -38,7 +38,7 @@ from scipy.sparse import coo_matrix
 from scipy.sparse.csgraph import connected_components
 
 from graphopt.errors import OptionError
-from graphopt.graph import EdgeSet, Graph, Selection
+from graphopt.graph import EdgeSet, Graph, Selection, validate
 from graphopt.graph.residuals import edge_chi2
 from graphopt.optimizer.summary import Summary, TerminationType
 from graphopt.strategies.consistency import confirmed
@@ -50,7 +50,6 @@ _ROUNDS = 100
 _INNER_ITERATIONS = 2
 _LAST_ROUNDS = 10
 _SECOND_START = 0.002  # mu at which edges that nobody confirmed join: up to r = 22 c
-_INDEFINITE = 1e-9  # smallest over largest eigenvalue of an information matrix below minus this
 _BINARY = 1e-3  # distance of a weight to 0 or 1 that no longer counts
 
 Inner = Callable[[dict[EdgeSet, np.ndarray], int | None], Summary]
@@ -109,8 +108,7 @@ def _refuse_indefinite(candidates: list[_Candidates]) -> None:
         rows = candidate.rows[candidate.suspect]
         if not len(rows):
             continue
-        eigenvalues = np.linalg.eigvalsh(candidate.edge_set.information[rows])
-        indefinite = rows[eigenvalues[:, 0] < -_INDEFINITE * np.abs(eigenvalues).max(axis=1)]
+        indefinite = rows[validate.indefinite_rows(candidate.edge_set.information[rows])]
         if len(indefinite):
             ids = ", ".join(map(str, candidate.edge_set.vertices[indefinite[0]].tolist()))
             tag = candidate.edge_set.type.tag

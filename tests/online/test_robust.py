@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 
 from graphopt import Graph
-from graphopt.errors import OptionError
+from graphopt.errors import GraphError, OptionError
 from graphopt.geometry import SE2
 from graphopt.online import Edges, Online
 
@@ -161,3 +161,15 @@ def test_kernels_become_bounds_and_graphs_are_looked_through():
     assert len(Online(graph).outliers()[0]) == 0
     with pytest.raises(OptionError, match="robust"):
         Online(robust="kernel")
+
+
+def test_closures_with_indefinite_information_are_refused():
+    """Their chi2 can be negative; refused by name, also as a replacement, and nothing has changed."""
+    laps = Laps(0.0, poses=50)
+    before, indefinite = laps.online.estimate([10, 49]), np.diag([1.0, -1.0, 1.0])
+    wrong = Edges("EDGE_SE2", [[0, 5]], [[3.5, 0.5, 0.0]], indefinite, closure=True)
+    with pytest.raises(GraphError, match=r"between vertices 0, 5 may be wrong.*indefinite"):
+        laps.online.update(edges=wrong)
+    with pytest.raises(GraphError, match="indefinite"):
+        laps.online.update(replace=[(next(iter(laps.wrong)), {"information": indefinite})])
+    assert np.array_equal(laps.online.estimate([10, 49]), before)
