@@ -11,7 +11,8 @@ Reference: Kaess et al., iSAM2: Incremental smoothing and mapping using the Baye
 from __future__ import annotations
 
 import dataclasses
-from collections.abc import Iterable
+from collections.abc import Iterable, Iterator
+from contextlib import contextmanager
 from typing import Any
 
 import numpy as np
@@ -137,8 +138,7 @@ class Online:
         new_edges = [one.checked(self._kernels_are_bounds) for one in as_edges(edges)]
         self._set_budget(budget)
         session = self._session
-        session.begin()
-        try:
+        with self._transaction():
             for kind, ids, estimates, fixed in new_vertices:
                 number = self._kinds.vertex_kind(kind)
                 session.add_vertices(number, ids, self._kinds.encode(kind, estimates), fixed)
@@ -169,12 +169,6 @@ class Online:
             if len(leaving):
                 session.marginalize(leaving)
             found = session.commit(False)
-        except kernels.OnlineRefused as error:
-            session.abort()
-            raise GraphError(str(error)) from None
-        except BaseException:
-            session.abort()
-            raise
         self._updates += 1
         if self._lag is not None:
             self._note_ages(new_vertices, new_edges, [*leaving.tolist(), *_ids(remove_vertices, "").tolist()])
@@ -191,16 +185,10 @@ class Online:
         """
         self._set_budget(None)
         judged = None if self._session.priors() else self._judged()
-        self._session.begin()
-        try:
+        with self._transaction():
             if judged is not None:
                 self._decide(*judged)
             found = self._session.commit(True)
-        except BaseException as error:
-            self._session.abort()
-            if isinstance(error, kernels.OnlineRefused):
-                raise GraphError(str(error)) from None
-            raise
         return OnlineReport(**found)
 
     def add_parameters(self, parameter_type: Any, ids: Any, values: Any) -> None:
@@ -429,6 +417,18 @@ class Online:
         self._closures, self._next_review = state["reviews"]
 
     # ---------------------------------------------------------------- inside
+
+    @contextmanager
+    def _transaction(self) -> Iterator[None]:
+        """Changes of the session, which an error takes back; what the session refuses is a `GraphError`."""
+        self._session.begin()
+        try:
+            yield
+        except BaseException as error:
+            self._session.abort()
+            if isinstance(error, kernels.OnlineRefused):
+                raise GraphError(str(error)) from None
+            raise
 
     def _set_budget(self, budget: float | None) -> None:
         if budget is not None and not budget > 0.0:
