@@ -47,6 +47,8 @@ def run(
     if isinstance(source, Sequence):
         options = replace(options, widest=source.widest)
         source = FolderSource.of(source)
+    if isinstance(source, FolderSource):
+        source.refuse(options)
     cv2 = opencv()
     threads = cv2.getNumThreads()
     cv2.setNumThreads(1 if options.single_thread else 2)

@@ -60,9 +60,11 @@ def test_ablation_counts_operations():
 
 def test_the_gallery_shows_what_examples_draw():
     """Each example of the page exists; each picture is of one that writes pictures."""
-    text = (ROOT / "docs" / "gallery.md").read_text(encoding="utf-8")
-    named = set(re.findall(r"`(\w+)\.py", text))
-    drawn = set(re.findall(r"\(gallery/(\w+)\.png\)", text))
+    gallery, examples = (
+        (ROOT / "docs" / f"{page}.md").read_text(encoding="utf-8") for page in ("gallery", "examples")
+    )
+    named = set(re.findall(r"`(\w+)\.py", examples))
+    drawn = set(re.findall(r"\(gallery/(\w+)\.png\)", gallery))
     assert drawn <= named and len(drawn) >= 12
     for name in named:
         assert (FOLDER / f"{name}.py").exists(), name

@@ -43,9 +43,9 @@ def EdgeOrder(a, b):
 
 
 @graphopt.edge_type(
-    tag="EDGE_APART", vertices=("VERTEX_SE2", "VERTEX_SE2"), measurement_dim=1, inequality=True
+    tag="EDGE_KEEP_APART", vertices=("VERTEX_SE2", "VERTEX_SE2"), measurement_dim=1, inequality=True
 )
-def EdgeApart(a, b, distance):
+def EdgeKeepApart(a, b, distance):
     """At least so far from each other."""
     d = a.translation - b.translation
     return (d * d).sum(axis=-1) - distance**2
@@ -205,7 +205,7 @@ def test_poses_that_keep_a_distance():
     step = SE2(truth[0]).inverse().compose(SE2(truth[1])).storage * [0.9, 0.9, 1.0]
     information = np.diag([100.0, 100.0, 400.0])
     graph.add_edges("EDGE_SE2", [[k, (k + 1) % 10] for k in range(10)], np.tile(step, (10, 1)), information)
-    graph.add_edges(EdgeApart, [[k, k + 5] for k in range(5)], [[9.5]] * 5)
+    graph.add_edges(EdgeKeepApart, [[k, k + 5] for k in range(5)], [[9.5]] * 5)
     graph.set_fixed([0])
     summary = graphopt.optimize(graph)
     assert summary.is_usable and len(summary.iterations) <= 40
@@ -221,7 +221,7 @@ def test_poses_that_keep_a_distance():
     x = poses.estimate[1:].ravel().copy()
     found = scipy.optimize.minimize(
         at(graph.chi2), x, method="SLSQP", options={"ftol": 1e-14, "maxiter": 300},
-        constraints={"type": "ineq", "fun": at(lambda: graph.edge_set(EdgeApart).errors().ravel())},
+        constraints={"type": "ineq", "fun": at(lambda: graph.edge_set(EdgeKeepApart).errors().ravel())},
     )  # fmt: skip
     assert summary.final_chi2 == pytest.approx(found.fun, rel=1e-7)
     assert len(summary.kkt.inequalities) == 5 and summary.kkt.violation < 1e-7

@@ -9,7 +9,8 @@ from graphopt.cli.main import main
 from graphopt.evaluate.trajectories import Trajectory, compare
 from graphopt.geometry import SE3
 from slam_bridge.generator import SequenceOptions, plan_sequence
-from slam_bridge.pipeline import Pipeline, PipelineOptions, SequenceError, find_sequences, open_sequence, run
+from slam_bridge.pipeline import PipelineOptions, SequenceError, find_sequences, open_sequence, run
+from slam_bridge.readers.folders import FolderSource
 from slam_bridge.readers.kitti_raw import read_oxts
 
 pytest.importorskip("cv2")
@@ -89,8 +90,8 @@ def test_sync_alone_has_no_imu_and_says_what_would_help(archives):
     with pytest.raises(
         SequenceError, match=r"10 records per second, .* unpack \w+_extract \(100 Hz\) beside it"
     ):
-        Pipeline(sequence, PipelineOptions(mode="stereo-inertial"))
-    Pipeline(sequence, PipelineOptions(mode="stereo", single_thread=True))
+        run(sequence, PipelineOptions(mode="stereo-inertial"))
+    FolderSource.of(sequence).refuse(PipelineOptions(mode="stereo"))
 
 
 def test_sync_takes_the_imu_of_the_extract_beside_it(archives, tmp_path):

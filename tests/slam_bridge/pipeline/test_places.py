@@ -5,7 +5,7 @@ from dataclasses import replace
 import numpy as np
 import pytest
 
-from slam_bridge.pipeline import Pipeline, PipelineOptions, open_sequence, places, run
+from slam_bridge.pipeline import PipelineOptions, Slam, open_sequence, places, run
 from slam_bridge.pipeline.places import Place, PlaceIndex
 from slam_bridge.readers.sequence import Sequence
 
@@ -73,12 +73,12 @@ def test_loops(euroc_clip, mode):
 def test_lost_frames_are_found_again(euroc_clip):
     """Ten black images in between: tracking says so, and goes on from a place that it knows."""
     sequence = again(open_sequence("euroc", euroc_clip), [*range(0, 40, 2), *[0] * 6, *range(38, 10, -2)])
-    pipeline = Pipeline(sequence, PipelineOptions(mode="stereo", single_thread=True))
+    pipeline = Slam(sequence.rig, PipelineOptions(mode="stereo", single_thread=True))
     for row, stamp in enumerate(sequence.stamps.tolist()):
         images = sequence.images(row)
         if 20 <= row < 26:
             images = [np.zeros_like(image) for image in images]
-        assert pipeline.process(stamp, images)
+        assert pipeline.add_images(stamp, *images)
         assert pipeline.tracker.has_pose != (20 <= row < 26)
     stamps, poses = pipeline.log.poses(pipeline.world)
     assert len(stamps) == len(sequence) - 6
@@ -90,12 +90,12 @@ def test_lost_frames_are_found_again(euroc_clip):
 def test_a_run_that_stays_lost_has_what_came_before(euroc_clip):
     """After lost_seconds without a place a new map begins; the message says when, the trajectory stays."""
     sequence = again(open_sequence("euroc", euroc_clip), [0] * 30)
-    pipeline = Pipeline(sequence, PipelineOptions(mode="stereo", single_thread=True, lost_seconds=0.5))
+    pipeline = Slam(sequence.rig, PipelineOptions(mode="stereo", single_thread=True, lost_seconds=0.5))
     for row, stamp in enumerate(sequence.stamps.tolist()):
         images = sequence.images(row)
         if row >= 5:
             images = [np.zeros_like(image) for image in images]
-        pipeline.process(stamp, images)
+        pipeline.add_images(stamp, *images)
     found = pipeline.stop()
     assert "tracking was lost at 0.250 s and no place was recognised for 0.5 s; a new map" in found.message
     assert len(found.stamps) == 5 and found.maps == 2 and len(found.others) == 1

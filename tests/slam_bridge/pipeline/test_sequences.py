@@ -244,11 +244,11 @@ def test_missing_parts_are_named(tmp_path):
 
 def test_a_mode_needs_its_sensors(tmp_path):
     """Stereo of one camera, and an IMU that KITTI does not have, are refused by name."""
-    from slam_bridge.pipeline import Pipeline, PipelineOptions
+    from slam_bridge.pipeline import PipelineOptions, run
 
     mono = open_sequence("euroc", write_asl(tmp_path / "a", cameras=("cam0",)))
     with pytest.raises(GraphOptError, match="has 1 camera, a stereo mode needs two"):
-        Pipeline(mono, PipelineOptions(mode="stereo"))
+        run(mono, PipelineOptions(mode="stereo"))
     kitti = open_sequence("kitti", write_kitti(tmp_path))
     with pytest.raises(GraphOptError, match=r"needs IMU samples.* --mode stereo"):
-        Pipeline(kitti, PipelineOptions(mode="stereo-inertial"))
+        run(kitti, PipelineOptions(mode="stereo-inertial"))
