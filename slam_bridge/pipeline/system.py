@@ -47,8 +47,6 @@ def run(
     if isinstance(source, Sequence):
         options = replace(options, widest=source.widest)
         source = FolderSource.of(source)
-    if isinstance(source, FolderSource):
-        source.refuse(options)
     cv2 = opencv()
     threads = cv2.getNumThreads()
     cv2.setNumThreads(1 if options.single_thread else 2)
@@ -65,10 +63,10 @@ def _run(
     map: Map | None,
     max_frames: int | None,
 ) -> PipelineResult:
+    events = source.events(options)
     slam = Slam(source.calibration, options, map, watch=watch)
     slam.num_expected = len(source) if isinstance(source, FolderSource) else None
     count, read, fault = 0, 0.0, ""
-    events = source.events(options)
     if not (options.single_thread or source.is_live):
         events = _ahead(events)
     try:

@@ -82,8 +82,14 @@ class FolderSource:
             sequence.with_cameras(2)  # refuses one camera
 
     def events(self, options: PipelineOptions) -> Iterator[ImuEvent | ImageEvent]:
-        """Samples up to each frame and one beyond, then the frame."""
+        """Samples up to each frame and one beyond, then the frame.
+
+        Raises `SequenceError` where a mode needs what the sequence does not have.
+        """
         self.refuse(options)
+        return self._events(options)
+
+    def _events(self, options: PipelineOptions) -> Iterator[ImuEvent | ImageEvent]:
         sequence, first = self.sequence, 0
         count = len(sequence.rig) if options.is_stereo else 1
         sequence = sequence.with_cameras(count)

@@ -171,6 +171,11 @@ def whole_layout(structure: Structure, num_kept: int) -> BlockLayout:
 class DiagonalLayout(BlockLayout):
     """Diagonal blocks only: what follows from the pattern is known without looking at it."""
 
+    def __init__(self, structure: Structure, num_kept: int):
+        self.__dict__["scalar"] = structure.offsets
+        numbers = np.arange(structure.num_blocks + 1)
+        super().__init__(structure.dims, numbers, numbers[:-1].astype(np.int32), num_kept)
+
     def __post_init__(self) -> None:
         self._check_sizes()
 
@@ -180,25 +185,16 @@ class DiagonalLayout(BlockLayout):
         return self.row_idx
 
     @cached_property
-    def scalar(self) -> np.ndarray:
-        """As `BlockLayout.scalar`."""
-        return self._running_sum(1)
-
-    @cached_property
     def block_offset(self) -> np.ndarray:
         """As `BlockLayout.block_offset`."""
-        return self._running_sum(2)
-
-    def _running_sum(self, power: int) -> np.ndarray:
-        """(nb + 1,) int64: sums of dims**power before each block."""
         if len(self._runs) > MAX_RUNS:
-            return np.concatenate([[0], np.cumsum(self.dims.astype(np.int64) ** power)])
-        sums, end = np.zeros(len(self.dims) + 1, np.int64), 0
+            return np.concatenate([[0], np.cumsum(self.dims.astype(np.int64) ** 2)])
+        offsets, end = np.zeros(len(self.dims) + 1, np.int64), 0
         for first, last in pairwise([*self._runs.tolist(), len(self.dims)]):
-            size = int(self.dims[first]) ** power
-            sums[first : last + 1] = np.arange(end, end + size * (last - first) + 1, size)
-            end = int(sums[last])
-        return sums
+            area = int(self.dims[first]) ** 2
+            offsets[first : last + 1] = np.arange(end, end + area * (last - first) + 1, area)
+            end = int(offsets[last])
+        return offsets
 
     @cached_property
     def _runs(self) -> np.ndarray:
@@ -223,12 +219,6 @@ class DiagonalLayout(BlockLayout):
     def items(self) -> np.ndarray:
         """None."""
         return np.empty(0, np.int64)
-
-
-def diagonal_layout(structure: Structure, num_kept: int) -> BlockLayout:
-    """The diagonal blocks of H only."""
-    numbers = np.arange(structure.num_blocks + 1)
-    return DiagonalLayout(structure.dims, numbers, numbers[:-1].astype(np.int32), num_kept)
 
 
 @dataclass(frozen=True)

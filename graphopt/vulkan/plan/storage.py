@@ -19,7 +19,7 @@ import numpy as np
 
 from graphopt.option_names import EVALUATIONS, Evaluation, Products
 from graphopt.problem.structure import Structure
-from graphopt.vulkan.data.layout import BlockLayout, diagonal_layout, whole_layout
+from graphopt.vulkan.data.layout import BlockLayout, DiagonalLayout, whole_layout
 
 
 @dataclass(frozen=True, eq=False)
@@ -56,7 +56,7 @@ class Storage:
             places = tuple((group.block_offset, group.block_transposed) for group in structure.groups)
             return cls(whole_layout(structure, num_kept), products, places, evaluations)
         if not any(chosen):
-            return cls(diagonal_layout(structure, num_kept), products, (None,) * len(products), evaluations)
+            return cls(DiagonalLayout(structure, num_kept), products, (None,) * len(products), evaluations)
         stored = [group for group, wanted in zip(structure.groups, chosen, strict=True) if wanted]
         blocks = structure.blocks_of(stored)
         found = iter(zip(blocks.offsets, blocks.transposed, strict=True))
