@@ -26,7 +26,7 @@ from graphopt.computed.device_grid import DeviceGrid
 from graphopt.computed.structure import ValuesStructure
 from graphopt.types.base import working_edge_type
 from graphopt.vulkan.data.array import DeviceArray
-from graphopt.vulkan.data.layout import BlockLayout, diagonal_layout
+from graphopt.vulkan.data.layout import BlockLayout, DiagonalLayout
 from graphopt.vulkan.kernels.edges import DeviceEdges
 from graphopt.vulkan.kernels.linearize import DeviceLinearizer
 from graphopt.vulkan.kernels.parts import PackedRecords, Part, ProductPlan, Unit
@@ -103,7 +103,7 @@ class DeviceChain(EdgeProducts):
     ):
         """linearizer: of the edges; estimates are shared. kept: schedules of terms by tag."""
         self._context, self._structure, self._linearizer = context, structure, linearizer
-        self.layout: BlockLayout = diagonal_layout(structure, structure.num_moved)
+        self.layout: BlockLayout = DiagonalLayout(structure, structure.num_moved)
         """Of the diagonal blocks."""
         estimates = linearizer.estimates
         self._terms = [
