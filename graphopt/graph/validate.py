@@ -111,6 +111,8 @@ def with_unit_quaternions(
     the numbers; its `quaternions` says where they are. Raises `GraphError` for one that has no direction.
     """
     for first in getattr(wrap, "quaternions", ()):
+        if array.flags.c_contiguous and kernels.all_nearly_unit(array, first):
+            continue
         q = array[..., first : first + 4]
         bad = np.flatnonzero(~quaternion.has_direction(q))
         if len(bad):

@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 import numpy as np
 
+from graphopt.cpu_kernels import kernels as native
 from graphopt.errors import GraphError, ShapeError
 from graphopt.graph import validate
 from graphopt.graph.arguments import (
@@ -63,10 +64,10 @@ class CheckedEdges:
     type: EdgeType
     vertices: np.ndarray
     """(m, arity) int64 ids."""
-    measurements: np.ndarray
-    """(m, measurement_dim)."""
-    information: np.ndarray | None
-    """(m, d, d); None: the identity."""
+    variant: str
+    """What information matrices are: "identity", "diagonal" or "full"."""
+    rows: np.ndarray
+    """(m, k): measurement, then the entries of the information matrix that the variant has."""
     kernels: np.ndarray | None
     """(m,) numbers of robust kernels; None: there are none."""
     widths: np.ndarray | None
@@ -105,43 +106,65 @@ class Edges:
         kernels_are_bounds: edges with a robust kernel may be wrong, as closures.
         """
         kind, vertices = edge_type_and_vertices(self.type, self.vertices)
-        tag, count, dim = kind.tag, len(vertices), kind.residual_dim
+        tag, count = kind.tag, len(vertices)
         if kind.is_external:
             raise GraphError(
                 f"{tag} is evaluated by a program outside of graphopt; Online needs a residual that it can "
                 "compile."
             )
-        measurements = neutral_measurement(kind) if self.measurements is None else self.measurements
-        measurements = validate.as_rows(measurements, count, (kind.measurement_dim,), f"{tag} measurements")
-        measurements = _spread(measurements, (count, kind.measurement_dim))
-        validate.check_finite(measurements, 1, f"{tag} measurement", vertices)
-        measurements = validate.with_unit_quaternions(
-            measurements, kind.wrap_measurement, f"{tag} measurement", vertices
-        )
-        information = self.information
-        if information is not None:
-            information = validate.as_rows(information, count, (dim, dim), f"{tag} information")
-            validate.check_finite(information, 2, f"{tag} information", vertices)
-            matrices = information if information.ndim == 3 else information[None]
-            validate.check_symmetric(matrices, f"{tag} information", vertices)
-            information = _spread(information, (count, dim, dim))
+        information, variant, rows = self._packed(kind, vertices)
         kernels = widths = None
         if self.kernel is not None or self.kernel_width is not _NO_WIDTH:
             kernels = _spread(kernel_numbers(self.kernel, count), (count,))
             widths = _spread(kernel_widths(self.kernel_width, count), (count,))
         parameters = checked_parameter_ids(self.parameters, count, kind)
-        bounds = None
+        checked = CheckedEdges(kind, vertices, variant, rows, kernels, widths, parameters)
+        if self.closure is False and (kernels is None or not kernels_are_bounds):
+            return checked
+        return self._bounded(checked, information, kernels_are_bounds)
+
+    def _packed(self, kind: EdgeType, vertices: np.ndarray) -> tuple[np.ndarray | None, str, np.ndarray]:
+        """Information, its variant, and rows; what is wrong is refused with its row."""
+        tag, count, dim = kind.tag, len(vertices), kind.residual_dim
+        measurements = neutral_measurement(kind) if self.measurements is None else self.measurements
+        measurements = validate.as_rows(measurements, count, (kind.measurement_dim,), f"{tag} measurements")
+        measurements = np.ascontiguousarray(measurements)
+        information = self.information
+        if information is not None:
+            information = validate.as_rows(information, count, (dim, dim), f"{tag} information")
+            information = np.ascontiguousarray(information)
+        quaternions = getattr(kind.wrap_measurement, "quaternions", ())
+        is_plain, variant, rows = native.pack_edges(measurements, information, count, quaternions)
+        if is_plain:
+            return information, variant, rows
+        validate.check_finite(measurements, 1, f"{tag} measurement", vertices)
+        measurements = validate.with_unit_quaternions(
+            measurements, kind.wrap_measurement, f"{tag} measurement", vertices
+        )
+        if information is not None:
+            validate.check_finite(information, 2, f"{tag} information", vertices)
+            matrices = information if information.ndim == 3 else information[None]
+            validate.check_symmetric(matrices, f"{tag} information", vertices)
+        return information, *native.pack_edges(measurements, information, count, quaternions)[1:]
+
+    def _bounded(
+        self, checked: CheckedEdges, information: np.ndarray | None, kernels_are_bounds: bool
+    ) -> CheckedEdges:
+        """With bounds instead of kernels for those that may be wrong."""
+        kind, count, kernels = checked.type, len(checked.vertices), checked.kernels
         may_be_wrong = _spread(checked_flags(self.closure, count, "closure"), (count,))
         if kernels is not None and kernels_are_bounds:
             may_be_wrong = may_be_wrong | (kernels != 0)
-        if may_be_wrong.any():
-            if information is not None:
-                _refuse_indefinite(tag, information[may_be_wrong], vertices[may_be_wrong])
-            bounds = np.where(may_be_wrong, chi2_quantile(_QUANTILE, dim), 0.0)
-            if kernels is not None and widths is not None:
-                bounds = np.where(may_be_wrong & (kernels != 0), widths**2, bounds)
-                kernels = np.where(may_be_wrong, 0, kernels)
-        return CheckedEdges(kind, vertices, measurements, information, kernels, widths, parameters, bounds)
+        if not may_be_wrong.any():
+            return checked
+        if information is not None:
+            information = _spread(information, (count, *information.shape[-2:]))
+            _refuse_indefinite(kind.tag, information[may_be_wrong], checked.vertices[may_be_wrong])
+        bounds = np.where(may_be_wrong, chi2_quantile(_QUANTILE, kind.residual_dim), 0.0)
+        if kernels is not None and checked.widths is not None:
+            bounds = np.where(may_be_wrong & (kernels != 0), checked.widths**2, bounds)
+            kernels = np.where(may_be_wrong, 0, kernels)
+        return replace(checked, kernels=kernels, bounds=bounds)
 
 
 def _refuse_indefinite(tag: str, information: np.ndarray, vertices: np.ndarray) -> None:

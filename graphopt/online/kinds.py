@@ -14,6 +14,9 @@ from graphopt.online.frames import moving_vertex_type, online_edge_type
 from graphopt.solver.cpu import compiled_edge, compiled_vertex
 from graphopt.types.base import EdgeType, VertexType
 
+EdgeRows = tuple[int, np.ndarray, np.ndarray, np.ndarray, "np.ndarray | None"]
+"""Number of the kind, vertices, parameter rows, data and bounds of edges."""
+
 
 class Kinds:
     """Vertex types, edge types and parameter sets that a session knows."""
@@ -113,23 +116,21 @@ class Kinds:
         sets = {one.type: one.ids for one in self.parameters.parameter_sets}
         return np.stack([sets[kind][rows[:, slot]] for slot, kind in enumerate(edge_type.parameters)], axis=1)
 
-    def packed(self, edges: CheckedEdges) -> list[tuple[int, Any, np.ndarray]]:
-        """(number of the kind, index of the edges, data) by robust kernel."""
-        variant = "identity" if edges.information is None else _variant(edges.information)
-        count = len(edges.vertices)
-        if edges.kernels is None or count == 0:
-            groups = [(0, slice(None))]
-        else:
-            groups = [(int(k), np.flatnonzero(edges.kernels == k)) for k in np.unique(edges.kernels)]
+    def rows(self, edges: CheckedEdges) -> list[tuple[Any, EdgeRows]]:
+        """(index of the edges, what the session takes) by robust kernel."""
+        vertices, parameters = np.ascontiguousarray(edges.vertices), self.parameter_rows(edges)
+        kernels, bounds = edges.kernels, edges.bounds
+        if kernels is None or edges.widths is None or not kernels.any():
+            number = self.edge_kind(edges.type, edges.variant, 0)
+            return [(slice(None), (number, vertices, parameters, edges.rows, bounds))]
         found = []
-        for kernel, rows in groups:
-            parts = [edges.measurements[rows]]
-            if edges.information is not None:
-                parts.append(codegen.pack_information(edges.information[rows], variant))
-            if kernel and edges.widths is not None:
-                parts.append(edges.widths[rows, None])
-            data = np.concatenate(parts, axis=1) if len(parts) > 1 else np.ascontiguousarray(parts[0])
-            found.append((self.edge_kind(edges.type, variant, kernel), rows, data))
+        for kernel in np.unique(kernels).tolist():
+            own, data = np.flatnonzero(kernels == kernel), edges.rows
+            if kernel:
+                data = np.concatenate([data, edges.widths[:, None]], axis=1)
+            number = self.edge_kind(edges.type, edges.variant, kernel)
+            limits = None if bounds is None else bounds[own]
+            found.append((own, (number, vertices[own], parameters[own], data[own], limits)))
         return found
 
     def unpacked(self, number: int, data: np.ndarray) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
@@ -148,11 +149,3 @@ class Kinds:
             rows, others = np.divmod(columns, dim)
             information[:, others * dim + rows] = packed
         return measurement, information.reshape(-1, dim, dim), width
-
-
-def _variant(information: np.ndarray) -> str:
-    """What (m, d, d) matrices are: "diagonal" if nothing stands beside their diagonals, else "full"."""
-    dim = information.shape[-1]
-    beside = information.reshape(len(information), dim * dim)[:, 1:]  # rows of d + 1, the diagonal last
-    beside = beside.reshape(len(information), dim - 1, dim + 1)[..., :-1]
-    return "full" if beside.any() else "diagonal"

@@ -55,6 +55,15 @@ class OnlineReport:
     marginalized: tuple[int, ...] = ()
     """Ids of vertices that the lag marginalized."""
 
+    @staticmethod
+    def of(
+        numbers: dict[str, Any], handles: tuple[np.ndarray, ...], marginalized: tuple[int, ...]
+    ) -> OnlineReport:
+        """A report of what a session tells, without the time that a frozen class takes for each field."""
+        report = object.__new__(OnlineReport)
+        report.__dict__.update(numbers, handles=handles, marginalized=marginalized)
+        return report
+
     def brief(self) -> str:
         """One line."""
         state = "converged" if self.converged else f"{self.remaining:.3g} left"

@@ -13,7 +13,7 @@ from __future__ import annotations
 import dataclasses
 from collections.abc import Iterable, Iterator
 from contextlib import contextmanager
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
@@ -22,12 +22,16 @@ from graphopt.errors import DeviceError, GraphError, OptionError, UnknownIdError
 from graphopt.graph import Graph
 from graphopt.graph.bounds import constraints_of
 from graphopt.online.additions import CheckedEdges, Edges, Vertices, as_edges, as_vertices
+from graphopt.online.changes import NO_IDS, Changes, checked_changes
 from graphopt.online.frames import world_of_body
-from graphopt.online.kinds import Kinds
+from graphopt.online.kinds import EdgeRows, Kinds
 from graphopt.online.report import OnlineReport, Snapshot
 from graphopt.optimizer.optimize import optimize
 from graphopt.option_names import ROBUST
 from graphopt.problem.gauge import choose_gauge
+
+if TYPE_CHECKING:
+    from typing_extensions import Unpack
 
 _ABSOLUTE = 1e-9
 """Predicted decrease that is rounding, whatever chi2 is."""
@@ -37,7 +41,6 @@ _FULL_CHECK = 200
 """Updates after which the gradient of all vertices is looked at, not only near what changed."""
 
 
-_NO_IDS = np.empty(0, np.int64)
 _REVIEW_GROWTH = 2
 """Closures, times those at the last review, at which all of them are judged anew."""
 _FIRST_REVIEW = 16
@@ -108,28 +111,16 @@ class Online:
         vertices: Vertices | Iterable[Any] | None = None,
         edges: Edges | Iterable[Any] | None = None,
         *,
-        remove: Any = (),
-        replace: Iterable[tuple[int, dict[str, Any]]] = (),
-        switch_off: Any = (),
-        switch_on: Any = (),
-        trust: Any = (),
-        fix: Any = (),
-        free: Any = (),
-        remove_vertices: Any = (),
-        marginalize: Any = (),
         budget: float | None = None,
+        **changes: Unpack[Changes],
     ) -> OnlineReport:
         """Change the graph and bring the estimates up to date: all of it, or nothing.
 
         vertices, edges: to add, `Vertices` and `Edges` or tuples of their fields, one or several.
-        remove, switch_off, switch_on: handles of edges (`OnlineReport.handles`).
-        replace: (handle, {"measurement": ..., "information": ..., "kernel": ..., "kernel_width": ...}) pairs;
-        what is not given stays.
-        trust: handles of closures that are right, whatever the other edges say.
-        fix, free, remove_vertices, marginalize: ids. A vertex is removed with its edges; of one that is
-        marginalized a prior on its neighbours stays.
         budget: seconds after which no further step begins. Without it, and without a lag, all closures are
         judged at once whenever their number has doubled, see `batch`.
+        changes: what else changes, see `Changes`: remove, replace, switch_off, switch_on, trust (edges); fix,
+        free, remove_vertices, marginalize (vertices).
 
         Raises `GraphError` for an unknown id or handle, numbers that are not finite, and directions that no
         edge determines, which are named by the vertices that can move. Then nothing has changed, to the bit.
@@ -137,43 +128,31 @@ class Online:
         new_vertices = [one.checked() for one in as_vertices(vertices)]
         new_edges = [one.checked(self._kernels_are_bounds) for one in as_edges(edges)]
         self._set_budget(budget)
-        session = self._session
-        with self._transaction():
-            for kind, ids, estimates, fixed in new_vertices:
-                number = self._kinds.vertex_kind(kind)
-                session.add_vertices(number, ids, self._kinds.encode(kind, estimates), fixed)
-            if _given(free):
-                session.set_fixed(_ids(free, "free"), False)
-            handles = tuple(self._add(one) for one in new_edges)
-            if _given(remove):
-                session.remove_edges(_ids(remove, "remove"))
-            for handle, changes in replace:
-                self._replace(handle, changes)
-            if _given(switch_off):
-                session.switch_edges(_ids(switch_off, "switch_off"), True)
-            if _given(switch_on):
-                session.switch_edges(_ids(switch_on, "switch_on"), False)
-            if _given(trust):
-                own = _ids(trust, "trust")
-                session.decide(own, np.zeros(len(own)), np.zeros(len(own), bool))
-            if _given(fix):
-                session.set_fixed(_ids(fix, "fix"), True)
-            if _given(remove_vertices):
-                session.remove_vertices(_ids(remove_vertices, "remove_vertices"))
-            old = self._left_behind(new_edges, new_vertices)
-            leaving = _ids(marginalize, "marginalize") if _given(marginalize) else _NO_IDS
-            if old:
-                leaving = np.concatenate(
-                    [leaving, np.array([id_ for id_ in old if id_ not in leaving], np.int64)]
-                )
-            if len(leaving):
-                session.marginalize(leaving)
-            found = session.commit(False)
+        ids = checked_changes(changes) if changes else {}
+        old = self._left_behind(new_edges, ids.get("marginalize", NO_IDS)) if self._lag is not None else []
+        if old:
+            ids["marginalize"] = np.concatenate([ids.get("marginalize", NO_IDS), np.array(old, np.int64)])
+        kinds = self._kinds
+        parts = [kinds.rows(one) for one in new_edges]
+        try:
+            numbers, firsts = self._session.update(
+                [
+                    (kinds.vertex_kind(kind), own, kinds.encode(kind, estimates), fixed)
+                    for kind, own, estimates, fixed in new_vertices
+                ],
+                [rows for part in parts for _, rows in part],
+                ids,
+                [self._replacement(handle, what) for handle, what in changes.get("replace", ())],
+            )
+        except kernels.OnlineRefused as error:
+            raise GraphError(str(error)) from None
         self._updates += 1
         if self._lag is not None:
-            self._note_ages(new_vertices, new_edges, [*leaving.tolist(), *_ids(remove_vertices, "").tolist()])
-        self._closures += sum(int((one.bounds > 0.0).sum()) for one in new_edges if one.bounds is not None)
-        report = OnlineReport(**found, handles=handles, marginalized=tuple(old))
+            gone = [ids[name] for name in ("marginalize", "remove_vertices") if name in ids]
+            self._note_ages(new_vertices, new_edges, gone)
+        report = OnlineReport.of(numbers, _handles(parts, firsts), tuple(old))
+        for one in new_edges:
+            self._closures += 0 if one.bounds is None else int((one.bounds > 0.0).sum())
         is_due = self._closures >= self._next_review and budget is None and self._lag is None
         return self._reviewed(report) if is_due else report
 
@@ -189,7 +168,7 @@ class Online:
             if judged is not None:
                 self._decide(*judged)
             found = self._session.commit(True)
-        return OnlineReport(**found)
+        return OnlineReport.of(found, (), ())
 
     def add_parameters(self, parameter_type: Any, ids: Any, values: Any) -> None:
         """Add parameters that edges refer to, as `Graph.add_parameters` does; not part of an update."""
@@ -463,24 +442,18 @@ class Online:
                 basis[first : first + dim, first : first + dim] = block[0]
         return basis
 
-    def _add(self, edges: CheckedEdges) -> np.ndarray:
-        handles = np.empty(len(edges.vertices), np.int64)
-        parameters = self._kinds.parameter_rows(edges)
-        for number, rows, data in self._kinds.packed(edges):
-            own = np.ascontiguousarray(edges.vertices[rows])
-            bounds = None if edges.bounds is None else np.ascontiguousarray(edges.bounds[rows])
-            first = self._session.add_edges(number, own, np.ascontiguousarray(parameters[rows]), data, bounds)
-            handles[rows] = np.arange(first, first + len(own))
-        return handles
-
-    def _replace(self, handle: int, changes: dict[str, Any]) -> None:
+    def _replacement(self, handle: int, changes: dict[str, Any]) -> tuple[int, EdgeRows]:
+        """Handle and rows of an edge as it is to be."""
         unknown = set(changes) - {"measurement", "information", "kernel", "kernel_width"}
         if unknown:
             raise OptionError(
                 f"replace: {', '.join(sorted(unknown))} cannot be replaced; expected measurement, "
                 "information, kernel or kernel_width."
             )
-        number, vertices, parameters, data = self._session.edge(handle)
+        try:
+            number, vertices, parameters, data = self._session.edge(handle)
+        except kernels.OnlineRefused as error:
+            raise GraphError(str(error)) from None
         if number < 0:
             raise GraphError(
                 f"Edge {handle} is the prior of marginalized vertices; it can be removed or switched off, "
@@ -498,8 +471,8 @@ class Online:
             self._kinds.parameter_ids(kind, parameters[None]),
             closure=self._closures > 0 and "information" in changes,  # which must not be indefinite then
         ).checked()
-        ((number, _, packed),) = self._kinds.packed(changed)
-        self._session.replace_edge(handle, number, vertices[None], parameters[None], packed)
+        ((_, rows),) = self._kinds.rows(changed)
+        return handle, rows
 
     def _take(self, graph: Graph) -> None:
         constraints = constraints_of(graph)
@@ -545,22 +518,22 @@ class Online:
             )
         self.update(vertices, edges)
 
-    def _left_behind(self, edges: list[CheckedEdges], vertices: list[Any]) -> list[int]:
-        """Ids of the vertices that the lag marginalizes in this update."""
-        if self._lag is None:
-            return []
+    def _left_behind(self, edges: list[CheckedEdges], marginalized: np.ndarray) -> list[int]:
+        """Ids of the vertices that the lag marginalizes in this update, beside `marginalized`."""
         seen = {id_ for one in edges for id_ in one.vertices.ravel().tolist()}
+        seen.update(marginalized.tolist())
         found = []
         for id_, age in self._ages.items():
-            if age > self._updates - self._lag:
+            if age > self._updates - (self._lag or 0):
                 break
             if id_ not in seen:
                 found.append(id_)
         return found
 
-    def _note_ages(self, vertices: list[Any], edges: list[CheckedEdges], gone: list[int]) -> None:
-        for id_ in gone:
-            self._ages.pop(id_, None)
+    def _note_ages(self, vertices: list[Any], edges: list[CheckedEdges], gone: list[np.ndarray]) -> None:
+        for ids in gone:
+            for id_ in ids.tolist():
+                self._ages.pop(id_, None)
         for _, ids, _, fixed in vertices:
             for id_, is_fixed in zip(ids.tolist(), fixed.tolist(), strict=True):
                 if not is_fixed:
@@ -571,19 +544,22 @@ class Online:
                     self._ages[id_] = self._updates
 
 
+def _handles(parts: list[list[tuple[Any, EdgeRows]]], firsts: list[int]) -> tuple[np.ndarray, ...]:
+    """Handles of the edges of each entry, from the first one of each of its parts."""
+    found, numbers = [], iter(firsts)
+    for part in parts:
+        if len(part) == 1:
+            first = next(numbers)
+            found.append(np.arange(first, first + len(part[0][1][1])))
+            continue
+        handles = np.empty(sum(len(rows[1]) for _, rows in part), np.int64)
+        for own, rows in part:
+            first = next(numbers)
+            handles[own] = np.arange(first, first + len(rows[1]))
+        found.append(handles)
+    return tuple(found)
+
+
 def _product(left: np.ndarray | None, middle: np.ndarray, right: np.ndarray | None) -> np.ndarray:
     found = middle if left is None else left @ middle
     return found if right is None else found @ right.T
-
-
-def _given(ids: Any) -> bool:
-    return ids is not None and not (isinstance(ids, tuple) and not ids)
-
-
-def _ids(values: Any, what: str) -> np.ndarray:
-    array = np.atleast_1d(np.asarray(values))
-    if array.size == 0:
-        return np.empty(0, np.int64)
-    if array.dtype.kind not in "iu" or array.ndim != 1:
-        raise GraphError(f"{what} has shape {array.shape} of {array.dtype}, expected (n,) integers.")
-    return np.ascontiguousarray(array, np.int64)

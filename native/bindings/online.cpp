@@ -7,12 +7,14 @@
 #include <mutex>
 
 #include "exact_arrays.h"
+#include "online/rows.h"
 #include "online/session.h"
 
 namespace py = pybind11;
 using namespace graphopt::online;
 using graphopt::bindings::as_array;
 using graphopt::bindings::exact;
+using graphopt::bindings::ExactArray;
 using graphopt::bindings::require;
 using graphopt::vm::ProgramPtr;
 
@@ -57,18 +59,31 @@ py::dict as_dict(const Report& r) {
   return d;
 }
 
-void add_vertices(BoundSession& self, int kind, const py::object& ids, const py::object& estimates,
-                  const py::object& fixed) {
-  const auto own_ids = exact<std::int64_t>(ids, "ids", 1);
-  const auto own = exact<double>(estimates, "estimates", 2);
-  const auto flags = exact<bool>(fixed, "fixed", 1);
+// Arrays of an update, which live as long as this.
+struct VertexArrays {
+  py::array_t<std::int64_t, py::array::c_style> ids;
+  py::array_t<double, py::array::c_style> estimates;
+  py::array_t<bool, py::array::c_style> fixed;
+};
+
+VertexArrays vertex_arrays(BoundSession& self, int kind, const py::handle& ids, const py::handle& estimates,
+                           const py::handle& fixed) {
+  VertexArrays arrays{exact<std::int64_t>(ids, "ids", 1), exact<double>(estimates, "estimates", 2),
+                      exact<bool>(fixed, "fixed", 1)};
   const auto& kinds = self.session.problem().kinds;
   require(kind >= 0 && kind < static_cast<int>(kinds.size()), "there is no such kind of vertex");
-  require(own.shape(0) == own_ids.shape(0) && flags.shape(0) == own_ids.shape(0) &&
-              own.shape(1) == kinds[static_cast<std::size_t>(kind)]->storage_dim,
+  require(arrays.estimates.shape(0) == arrays.ids.shape(0) && arrays.fixed.shape(0) == arrays.ids.shape(0) &&
+              arrays.estimates.shape(1) == kinds[static_cast<std::size_t>(kind)]->storage_dim,
           "the arrays of vertices do not fit together");
-  self.run(
-      [&](Session& s) { s.add_vertices(kind, own_ids.data(), own.data(), flags.data(), own_ids.shape(0)); });
+  return arrays;
+}
+
+void add_vertices(BoundSession& self, int kind, const py::object& ids, const py::object& estimates,
+                  const py::object& fixed) {
+  const VertexArrays own = vertex_arrays(self, kind, ids, estimates, fixed);
+  self.run([&](Session& s) {
+    s.add_vertices(kind, own.ids.data(), own.estimates.data(), own.fixed.data(), own.ids.shape(0));
+  });
 }
 
 struct EdgeArrays {
@@ -77,8 +92,8 @@ struct EdgeArrays {
   py::array_t<double, py::array::c_style> data;
 };
 
-EdgeArrays edge_arrays(const BoundSession& self, int kind, const py::object& vertices,
-                       const py::object& parameters, const py::object& data) {
+EdgeArrays edge_arrays(const BoundSession& self, int kind, const py::handle& vertices,
+                       const py::handle& parameters, const py::handle& data) {
   EdgeArrays arrays{exact<std::int64_t>(vertices, "vertices", 2),
                     exact<std::int32_t>(parameters, "parameters", 2), exact<double>(data, "data", 2)};
   const auto& kinds = const_cast<BoundSession&>(self).session.problem().edge_kinds;
@@ -90,6 +105,112 @@ EdgeArrays edge_arrays(const BoundSession& self, int kind, const py::object& ver
               arrays.data.shape(0) == count && arrays.data.shape(1) == own.data_dim,
           "the arrays of edges do not fit together");
   return arrays;
+}
+
+// Changes of an update and the arrays that they point to.
+struct BoundUpdate {
+  Update changes;
+  std::vector<VertexArrays> vertices;
+  std::vector<EdgeArrays> edges;
+  std::vector<py::array_t<double, py::array::c_style>> bounds;
+  std::vector<Ids> ids;
+
+  void take_vertices(BoundSession& self, const py::tuple& row) {
+    require(row.size() == 4, "vertices to add are (kind, ids, estimates, fixed)");
+    const int kind = row[0].cast<int>();
+    vertices.push_back(vertex_arrays(self, kind, row[1], row[2], row[3]));
+    const VertexArrays& own = vertices.back();
+    changes.vertices.push_back(
+        {kind, {own.ids.data(), own.ids.shape(0)}, own.estimates.data(), own.fixed.data()});
+  }
+
+  // (kind, vertices, parameters, data, bounds or None)
+  Update::Edges edges_of(BoundSession& self, const py::tuple& row) {
+    require(row.size() == 5, "edges are (kind, vertices, parameters, data, bounds)");
+    const int kind = row[0].cast<int>();
+    edges.push_back(edge_arrays(self, kind, row[1], row[2], row[3]));
+    const EdgeArrays& own = edges.back();
+    const double* limits = nullptr;
+    if (!row[4].is_none()) {
+      bounds.push_back(exact<double>(row[4], "bounds", 1));
+      require(bounds.back().size() == own.vertices.shape(0), "one bound per edge is expected");
+      limits = bounds.back().data();
+    }
+    return {kind, own.vertices.data(), own.parameters.data(), own.data.data(), own.vertices.shape(0), limits};
+  }
+
+  void take_ids(const std::string& name, const py::handle& values) {
+    const std::pair<const char*, Span<std::int64_t>*> known[] = {
+        {"free", &changes.free},
+        {"remove", &changes.remove},
+        {"switch_off", &changes.switch_off},
+        {"switch_on", &changes.switch_on},
+        {"trust", &changes.trust},
+        {"fix", &changes.fix},
+        {"remove_vertices", &changes.remove_vertices},
+        {"marginalize", &changes.marginalize},
+    };
+    ids.push_back(exact<std::int64_t>(values, name, 1));
+    for (const auto& [key, span] : known) {
+      if (name != key) continue;
+      *span = {ids.back().data(), ids.back().size()};
+      return;
+    }
+    throw py::value_error("there is no change called " + name);
+  }
+};
+
+// (numbers of the report, first handles); see session.py.
+py::tuple update(BoundSession& self, const py::list& vertices, const py::list& edges, const py::dict& changes,
+                 const py::list& replace) {
+  BoundUpdate own;
+  for (const py::handle row : vertices) own.take_vertices(self, row.cast<py::tuple>());
+  for (const py::handle row : edges) own.changes.edges.push_back(own.edges_of(self, row.cast<py::tuple>()));
+  for (const auto& [name, values] : changes) own.take_ids(name.cast<std::string>(), values);
+  for (const py::handle row : replace) {
+    const auto pair = row.cast<py::tuple>();
+    own.changes.replace.push_back(
+        {pair[0].cast<std::int64_t>(), own.edges_of(self, pair[1].cast<py::tuple>())});
+  }
+  std::vector<std::int64_t> first_handles;
+  const Report report = self.run([&](Session& s) { return s.update(own.changes, first_handles); });
+  return py::make_tuple(as_dict(report), first_handles);
+}
+
+// (plain, variant, rows): see online/rows.h.
+py::tuple pack_edges(const py::array_t<double, py::array::c_style>& measurements,
+                     const py::object& information, std::int64_t count, const std::vector<int>& quaternions) {
+  EdgeNumbers own;
+  own.count = count;
+  own.shares_measurement = measurements.ndim() == 1;
+  own.measurements = measurements.data();
+  own.measurement_dim = measurements.shape(measurements.ndim() - 1);
+  ExactArray<double> matrices;
+  if (!information.is_none()) {
+    const bool is_one = information.attr("ndim").cast<int>() == 2;
+    matrices = exact<double>(information, "information", is_one ? 2 : 3);
+    own.shares_information = is_one;
+    own.information = matrices.data();
+    own.dim = matrices.shape(matrices.ndim() - 1);
+    require(matrices.shape(matrices.ndim() - 2) == own.dim && (is_one || matrices.shape(0) == count),
+            "information matrices do not fit");
+  }
+  require(own.shares_measurement || measurements.shape(0) == count, "measurements do not fit");
+  bool plain = is_plain(own);
+  for (const int first : quaternions) {
+    require(first >= 0 && first + 4 <= own.measurement_dim, "there is no such quaternion");
+    plain = plain &&
+            are_nearly_unit(own.measurements, own.shares_measurement ? 1 : count, own.measurement_dim, first);
+  }
+  const bool diagonal = is_diagonal(own);
+  ExactArray<double> rows(
+      {static_cast<py::ssize_t>(count), static_cast<py::ssize_t>(row_size(own, diagonal))});
+  pack(own, diagonal, rows.mutable_data());
+  return py::make_tuple(plain,
+                        own.information == nullptr ? "identity"
+                        : diagonal                 ? "diagonal"
+                                                   : "full",
+                        rows);
 }
 
 std::vector<std::int32_t> vertices_of(const Session& s, const Ids& ids) {
@@ -246,6 +367,21 @@ py::list prior_state(BoundSession& self) {
 
 void bind_online(py::module_& m) {
   py::register_exception<Refused>(m, "OnlineRefused", PyExc_ValueError);
+  m.def(
+      "pack_edges", &pack_edges, py::arg("measurements"), py::arg("information"), py::arg("count"),
+      py::arg("quaternions"),
+      "(plain, variant, rows) of edges: rows hold measurement and information as programs read them. plain: "
+      "all is finite, matrices are symmetric to the bit and quaternions of unit length within 1e-3.");
+  m.def(
+      "all_nearly_unit",
+      [](const py::array_t<double, py::array::c_style>& rows, std::int64_t first) {
+        const auto dim = static_cast<std::int64_t>(rows.ndim() > 0 ? rows.shape(rows.ndim() - 1) : 0);
+        require(first >= 0 && first + 4 <= dim, "there is no such quaternion");
+        return are_nearly_unit(rows.data(), rows.size() / dim, dim, first);
+      },
+      py::arg("rows"), py::arg("first"),
+      "Whether quaternions at columns first to first + 3 of rows (n, dim) or (dim,) have length 1 within "
+      "1e-3.");
   py::class_<BoundSession>(m, "OnlineSession",
                            "A least-squares problem that is kept solved while it changes.")
       .def(py::init<>())
@@ -292,30 +428,11 @@ void bind_online(py::module_& m) {
       .def("add_vertices", &add_vertices, py::arg("kind"), py::arg("ids"), py::arg("estimates"),
            py::arg("fixed"))
       .def(
-          "add_edges",
-          [](BoundSession& self, int kind, const py::object& vertices, const py::object& parameters,
-             const py::object& data, const py::object& bounds) {
-            const EdgeArrays a = edge_arrays(self, kind, vertices, parameters, data);
-            py::array_t<double, py::array::c_style> own(0);
-            if (!bounds.is_none()) own = exact<double>(bounds, "bounds", 1);
-            require(bounds.is_none() || own.size() == a.vertices.shape(0), "one bound per edge is expected");
-            return self.run([&](Session& s) {
-              return s.add_edges(kind, a.vertices.data(), a.parameters.data(), a.data.data(),
-                                 a.vertices.shape(0), own.size() > 0 ? own.data() : nullptr);
-            });
-          },
-          py::arg("kind"), py::arg("vertices"), py::arg("parameters"), py::arg("data"), py::arg("bounds"),
-          "Returns the first handle.")
-      .def(
-          "replace_edge",
-          [](BoundSession& self, std::int64_t handle, int kind, const py::object& vertices,
-             const py::object& parameters, const py::object& data) {
-            const EdgeArrays a = edge_arrays(self, kind, vertices, parameters, data);
-            self.run([&](Session& s) {
-              s.replace_edge(handle, kind, a.vertices.data(), a.parameters.data(), a.data.data());
-            });
-          },
-          py::arg("handle"), py::arg("kind"), py::arg("vertices"), py::arg("parameters"), py::arg("data"))
+          "update", &update, py::arg("vertices"), py::arg("edges"), py::arg("changes"), py::arg("replace"),
+          "All changes of an update and its solution, or none of them: (numbers, first handle of each of the "
+          "edges). vertices: (kind, ids, estimates, fixed); edges: (kind, vertices, parameters, data, bounds "
+          "or "
+          "None); changes: ids or handles by name; replace: (handle, edge).")
       .def(
           "set_estimates",
           [](BoundSession& self, int kind, const Ids& ids, const py::object& values) {
@@ -381,35 +498,11 @@ void bind_online(py::module_& m) {
           },
           "(handles, chi2 over its bound) of edges that are taken for outliers.")
       .def(
-          "remove_edges",
-          [](BoundSession& self, const Ids& handles) {
-            self.run([&](Session& s) { s.remove_edges(handles.data(), handles.size()); });
-          },
-          py::arg("handles"))
-      .def(
           "switch_edges",
           [](BoundSession& self, const Ids& handles, bool off) {
             self.run([&](Session& s) { s.switch_edges(handles.data(), handles.size(), off); });
           },
           py::arg("handles"), py::arg("off"))
-      .def(
-          "set_fixed",
-          [](BoundSession& self, const Ids& ids, bool fixed) {
-            self.run([&](Session& s) { s.set_fixed(ids.data(), ids.size(), fixed); });
-          },
-          py::arg("ids"), py::arg("fixed"))
-      .def(
-          "remove_vertices",
-          [](BoundSession& self, const Ids& ids) {
-            self.run([&](Session& s) { s.remove_vertices(ids.data(), ids.size()); });
-          },
-          py::arg("ids"))
-      .def(
-          "marginalize",
-          [](BoundSession& self, const Ids& ids) {
-            self.run([&](Session& s) { s.marginalize(ids.data(), ids.size()); });
-          },
-          py::arg("ids"))
       .def(
           "commit",
           [](BoundSession& self, bool is_batch) {

@@ -53,11 +53,17 @@ void Session::decide(const std::int64_t* handles, const double* bounds, const bo
   check_open();
   for (std::int64_t k = 0; k < count; ++k) {
     const std::int32_t e = edge(handles[k]);
-    problem_.bound.set(e, bounds[k]);
+    problem_.set_bound(e, bounds[k]);
     if (((problem_.flags[e] & kOutlier) != 0) == outliers[k]) continue;
     outliers[k] ? leave(e) : enter(e);
     doubtful_.erase(std::remove(doubtful_.begin(), doubtful_.end(), e), doubtful_.end());
   }
+}
+
+void Session::trust(const std::int64_t* handles, std::int64_t count) {
+  const double bound = 0.0;
+  const bool is_outlier = false;
+  for (std::int64_t k = 0; k < count; ++k) decide(handles + k, &bound, &is_outlier, 1);
 }
 
 // chi2 of what has joined per row more than unknowns, as a share of what information matrices say.
@@ -143,6 +149,7 @@ double Session::present_chi2() const {
 // Whether what came with an update is a surprise: chi2 is larger than before by more than an outlier may
 // have.
 bool Session::is_surprised(double chi2_before) const {
+  if (problem_.counts[Problem::kBounded] == 0) return false;
   double least = INFINITY;
   for (std::int32_t e = 0; e < static_cast<std::int32_t>(problem_.edge_kind.size()); ++e)
     if (problem_.bound[e] > 0.0 && problem_.is_active(e)) least = std::min(least, problem_.bound[e]);
@@ -226,6 +233,7 @@ void Session::judge(bool is_batch, double chi2_before, Report& report, Clock::ti
     } catch (const Refused&) {  // without the edges that are to leave something can move: they stay
       tree_.clear_right_hand_side();
       problem_.forget_changed();
+      problem_.forget_determined();
       journal_.undo_to(mark);
       report.accepted.resize(accepted);
       report.rejected.resize(rejected);

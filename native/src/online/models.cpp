@@ -108,6 +108,7 @@ void Problem::shift_model(std::int32_t e, const double* steps, double* outputs) 
 }
 
 void Problem::drop_share(std::int32_t e) {
+  forget_determined();
   add_chi2(-rho_of(e));
   const double* segment = gradient_of(e);
   for (int s = 0; s < arity(e); ++s) {

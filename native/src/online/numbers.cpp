@@ -9,6 +9,8 @@ namespace graphopt::online {
 
 // A pivot this small beside the diagonal of H is rounding: the direction has no information.
 constexpr double kLeastPivot = 1e-13;
+// What vertices that are determined all the same get at least, and at most, beside the diagonal of H.
+constexpr double kLeastFloor = 1e-10, kMostFloor = 1e-6, kRaise = 100.0;
 
 void Tree::find_edges(Job& job) const {
   for (const std::int32_t v : job.shape->frontals) {
@@ -149,6 +151,41 @@ void Tree::clear_local(const Shape& shape) {
   for (const std::int32_t v : shape.separator) local_[static_cast<std::size_t>(v)] = -1;
 }
 
+// The pivots' columns before the factorization; `floors` is added to their diagonal.
+void Tree::fill(const Job& job, const std::vector<double>& floors) {
+  const int n = job.shape->num_pivots, m = job.shape->num_below;
+  const Front front = job.numbers->front();
+  gross_.assign(static_cast<std::size_t>(n + m), 0.0);
+  std::fill(front.diagonal, front.below + rectangle_size(m, n), 0.0);
+  assemble(job, false);
+  add_children(job, false);
+  // what the separator gets is added after the factorization, but its diagonal counts already
+  min_pivot_.resize(static_cast<std::size_t>(n));
+  for (int i = 0; i < n; ++i) {
+    const double gross = gross_[static_cast<std::size_t>(i)];
+    min_pivot_[static_cast<std::size_t>(i)] = kLeastPivot * gross;
+    element(front, i, i) += floors[static_cast<std::size_t>(i)] * gross;
+  }
+}
+
+// Information falls with the cube of the length of a chain, until rounding hides it. A vertex that edges
+// determine gets a little more than that; steps are shorter by this share, where they end stays the same.
+bool Tree::raise_floor(const Job& job, int pivot, std::vector<double>& floors) const {
+  int first = 0;
+  for (const std::int32_t v : job.shape->frontals) {
+    const int end = first + problem_.dim(v);
+    if (pivot < end) {
+      double& floor = floors[static_cast<std::size_t>(first)];
+      if (floor >= kMostFloor || !problem_.is_determined(v)) return false;
+      const double raised = floor == 0.0 ? kLeastFloor : kRaise * floor;
+      std::fill(floors.begin() + first, floors.begin() + end, raised);
+      return true;
+    }
+    first = end;
+  }
+  return false;
+}
+
 void Tree::compute(Job& job) {
   const Shape& shape = *job.shape;
   const int n = shape.num_pivots, m = shape.num_below;
@@ -159,18 +196,13 @@ void Tree::compute(Job& job) {
       local_[static_cast<std::size_t>(v)] = row;
       row += problem_.dim(v);
     }
-  gross_.assign(static_cast<std::size_t>(n + m), 0.0);
-  const Front front = job.numbers->front();
-  std::fill(front.diagonal, front.below + rectangle_size(m, n), 0.0);
-  assemble(job, false);
-  add_children(job, false);
-  // what the separator gets is added after the factorization, but its diagonal counts already
-  min_pivot_.resize(static_cast<std::size_t>(n));
-  for (int i = 0; i < n; ++i)
-    min_pivot_[static_cast<std::size_t>(i)] = kLeastPivot * gross_[static_cast<std::size_t>(i)];
-  int failed = -1;
-  const int pivot = factor_front(front, min_pivot_.data(), Team{}, &failed);
-  if (pivot >= 0) {
+  std::vector<double> floors(static_cast<std::size_t>(n), 0.0);
+  for (;;) {
+    fill(job, floors);
+    int failed = -1;
+    const int pivot = factor_front(job.numbers->front(), min_pivot_.data(), Team{}, &failed);
+    if (pivot < 0) break;
+    if (raise_floor(job, pivot, floors)) continue;
     clear_local(shape);
     throw Singular{unsupported(job, pivot)};
   }

@@ -196,7 +196,14 @@ std::int32_t Problem::add_prior(std::shared_ptr<const Prior> prior, std::int64_t
   return e;
 }
 
+void Problem::set_bound(std::int32_t e, double value) {
+  count(kBounded, static_cast<std::int64_t>(value > 0.0) - static_cast<std::int64_t>(bound[e] > 0.0));
+  bound.set(e, value);
+}
+
 void Problem::remove_edge(std::int32_t e) {
+  forget_determined();
+  set_bound(e, 0.0);
   if (is_active(e)) drop_share(e);
   const int its_arity = arity(e);
   for (int s = 0; s < its_arity; ++s) {

@@ -185,6 +185,12 @@ class Problem {
                                                     const double* steps);
   // d' H d of an edge's packed blocks as a matrix (m, m) column-major.
   std::vector<double> matrix_of(int kind, const double* blocks) const;
+  // Whether a path of edges on two vertices joins it to a fixed one, or to one with an edge of its own, each
+  // with information on all components of its end: then H determines it, however small its pivot is.
+  bool is_determined(std::int32_t v) const;
+  // After edges or fixed vertices have gone.
+  void forget_determined() { ++epoch_; }
+  void set_bound(std::int32_t e, double value);
   // Take an edge's model out of chi2 and the gradient.
   void drop_share(std::int32_t e);
   // estimates <- estimates oplus scale dx
@@ -228,11 +234,12 @@ class Problem {
   Journaled<std::shared_ptr<const Prior>> priors;
   Journaled<std::shared_ptr<const PriorModel>> prior_models;
   Journaled<std::int64_t> counts;  // see the enumeration
-  enum Count { kVertices, kFreeVertices, kEdges, kScalars, kNumCounts };
+  enum Count { kVertices, kFreeVertices, kEdges, kScalars, kBounded, kNumCounts };
   void count(Count what, std::int64_t change) { counts.set(what, counts[what] + change); }
 
  private:
   void note(std::int32_t v);
+  bool holds(std::int32_t e, int slot) const;
   double take_model(std::int32_t e, const double* outputs, const Evaluation& how);
   double take_prior(std::int32_t e, const Evaluation& how);
   bool differs(const EdgeKind& kind, const double* H, const double* other, double tolerance) const;
@@ -248,6 +255,8 @@ class Problem {
   std::vector<std::unique_ptr<Places>> entry_places_;  // by arity
   Journaled<double> total_;                            // chi2 as a sum of two
   std::vector<char> is_noted_;                         // per vertex
+  std::uint64_t epoch_ = 1;
+  mutable std::vector<std::uint64_t> determined_;  // per vertex: epoch in which it was
 };
 
 }  // namespace graphopt::online

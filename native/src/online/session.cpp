@@ -39,10 +39,36 @@ void Session::abort() {
   if (!is_open_) return;
   tree_.clear_right_hand_side();
   problem_.forget_changed();
+  problem_.forget_determined();
   journal_.undo_to(start_);
   stale_ = stale_before_;
   is_open_ = false;
   stop_recording();
+}
+
+Report Session::update(const Update& changes, std::vector<std::int64_t>& first_handles) {
+  begin();
+  try {
+    for (const Update::Vertices& own : changes.vertices)
+      add_vertices(own.kind, own.ids.data, own.estimates, own.fixed, own.ids.size);
+    set_fixed(changes.free.data, changes.free.size, false);
+    for (const Update::Edges& own : changes.edges)
+      first_handles.push_back(
+          add_edges(own.kind, own.vertices, own.parameter_rows, own.data, own.count, own.bounds));
+    remove_edges(changes.remove.data, changes.remove.size);
+    for (const Update::Replacement& own : changes.replace)
+      replace_edge(own.handle, own.edge.kind, own.edge.vertices, own.edge.parameter_rows, own.edge.data);
+    switch_edges(changes.switch_off.data, changes.switch_off.size, true);
+    switch_edges(changes.switch_on.data, changes.switch_on.size, false);
+    trust(changes.trust.data, changes.trust.size);
+    set_fixed(changes.fix.data, changes.fix.size, true);
+    remove_vertices(changes.remove_vertices.data, changes.remove_vertices.size);
+    marginalize(changes.marginalize.data, changes.marginalize.size);
+    return commit(false);
+  } catch (...) {
+    abort();
+    throw;
+  }
 }
 
 std::int32_t Session::vertex(std::int64_t id) const {
@@ -140,7 +166,7 @@ std::int64_t Session::add_edges(int kind, const std::int64_t* vertices, const st
   for (std::int64_t k = 0; k < count && bounds != nullptr; ++k) {
     if (!(bounds[k] > 0.0)) continue;
     const std::int32_t e = added[static_cast<std::size_t>(k)];
-    problem_.bound.set(e, bounds[k]);
+    problem_.set_bound(e, bounds[k]);
     problem_.flags.set(e, static_cast<std::uint8_t>(problem_.flags[e] | kOutlier));  // until it is judged
     doubtful_.push_back(e);
   }
@@ -211,6 +237,7 @@ void Session::fix(std::int32_t v) {
 }
 
 void Session::release(std::int32_t v) {
+  problem_.forget_determined();
   touched_.push_back(v);
   problem_.state.set(v, VertexState::kFree);
   problem_.count(Problem::kFreeVertices, 1);
@@ -362,6 +389,7 @@ void Session::restore(std::int64_t number) {
   if (found == snapshots_.end())
     throw Refused("This snapshot is gone: an older one was restored, or it was taken of another object.");
   if (is_open_) throw std::logic_error("Online: an update is being made");
+  problem_.forget_determined();
   journal_.undo_to(found->second);
   snapshots_.erase(std::next(found), snapshots_.end());
 }

@@ -43,6 +43,40 @@ struct Report {
   double eliminate_seconds = 0.0, solve_seconds = 0.0, evaluate_seconds = 0.0, seconds = 0.0;
 };
 
+template <class T>
+struct Span {
+  const T* data = nullptr;
+  std::int64_t size = 0;
+};
+
+// All changes of an update, in the order in which they are made.
+struct Update {
+  struct Vertices {
+    int kind;
+    Span<std::int64_t> ids;
+    const double* estimates;
+    const bool* fixed;
+  };
+  struct Edges {  // see Session::add_edges
+    int kind;
+    const std::int64_t* vertices;
+    const std::int32_t* parameter_rows;
+    const double* data;
+    std::int64_t count;
+    const double* bounds;
+  };
+  struct Replacement {
+    std::int64_t handle;
+    Edges edge;
+  };
+  std::vector<Vertices> vertices;
+  Span<std::int64_t> free;
+  std::vector<Edges> edges;
+  Span<std::int64_t> remove;
+  std::vector<Replacement> replace;
+  Span<std::int64_t> switch_off, switch_on, trust, fix, remove_vertices, marginalize;
+};
+
 class Session {
  public:
   Session();
@@ -50,6 +84,8 @@ class Session {
   Problem& problem() { return problem_; }
   Settings settings;
 
+  // One update as a whole: Refused leaves every bit as it was. `first_handles`: of each entry of `edges`.
+  Report update(const Update& changes, std::vector<std::int64_t>& first_handles);
   void begin();
   void abort();
   // Everything below is part of an update.
@@ -61,6 +97,7 @@ class Session {
                          const double* data, std::int64_t count, const double* bounds = nullptr);
   // The decision on edges that may be wrong, as it was made elsewhere; without a bound they are trusted.
   void decide(const std::int64_t* handles, const double* bounds, const bool* outliers, std::int64_t count);
+  void trust(const std::int64_t* handles, std::int64_t count);
   // Edges and priors with handles that they had in another session.
   void put_edge(std::int64_t handle, int kind, const std::int64_t* vertices,
                 const std::int32_t* parameter_rows, const double* data);

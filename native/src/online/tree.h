@@ -148,6 +148,8 @@ class Tree {
   void shape(Plan& plan, const BlockGraph& graph) const;
   void find_edges(Job& job) const;
   void compute(Job& job);
+  void fill(const Job& job, const std::vector<double>& floors);
+  bool raise_floor(const Job& job, int pivot, std::vector<double>& floors) const;
   void assemble(const Job& job, bool into_update);
   void add_children(const Job& job, bool into_update);
   std::vector<std::int32_t> unsupported(const Job& job, int pivot) const;
