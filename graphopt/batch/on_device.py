@@ -13,8 +13,10 @@ import numpy as np
 
 from graphopt.batch.arrays import BatchArrays
 from graphopt.batch.plan import Plan, make_plan
+from graphopt.batch.workers import does_not_factorize
 from graphopt.device import DeviceError, open_device
 from graphopt.linear.options import SolverOptions
+from graphopt.linear.table import factorizes
 from graphopt.optimizer.signals import StopSignals
 from graphopt.vulkan.data.array import WIDE, pack_wide, unpack_wide
 
@@ -43,6 +45,8 @@ class DeviceWorkers:
     linear_solver = "dense"
 
     def __init__(self, arrays: BatchArrays, options: SolverOptions, spec: str):
+        if options.linear_solver != "auto" and not factorizes(options.linear_solver):
+            raise does_not_factorize(options.linear_solver)
         device: Any = open_device(spec)
         if options.precision == "double" and not device.has_float64:
             raise DeviceError(f"{device.name} has no float64. Use precision='auto', or device='cpu'.")
@@ -55,12 +59,13 @@ class DeviceWorkers:
         self._plan = make_plan(arrays.structure, arithmetic, shared, device.name)
 
     def run(self, method: str, native: Any, rules: Any, outcome: tuple, signals: StopSignals) -> None:
-        """Optimize; the arrays have the results. native: the method's first state; outcome: as of
-        `kernels.run_batch`, without covariances."""
+        """Optimize; the arrays have the results.
+
+        native: the method's first state. outcome: as of `kernels.run_batch`, without covariances.
+        """
         count = self._arrays.problems.count
-        options, start = _options(native, rules)
-        call = _Call(self._device, self._arrays, self._plan, method, rules, self._has_float64)
-        call.options, call.start = options, start
+        call = _Call(self._device, self._arrays, self._plan, self._has_float64)
+        call.prepare(method, native, rules)
         step = max(1, min(count, _PART_BYTES // call.bytes_per_problem))
         for begin in range(0, count, step):
             if signals.should_stop():
@@ -91,32 +96,31 @@ class _Buffer:
 class _Call:
     """What one call gives to the kernel."""
 
-    def __init__(
-        self, device: Any, arrays: BatchArrays, plan: Plan, method: str, rules: Any, has_float64: bool
-    ):
-        self._device, self._arrays, self._plan, self._rules = device, arrays, plan, rules
+    def __init__(self, device: Any, arrays: BatchArrays, plan: Plan, has_float64: bool):
+        self._device, self._arrays, self._plan = device, arrays, plan
         self._has_float64 = has_float64
-        self._constants = {**plan.constants, 4: _METHODS[method], 5: 0, 6: 0}
-        self._max_trials = max(int(getattr(rules, "max_trials", 1)), 1)
-        self.options, self.start = np.zeros(0), np.zeros(0)
-        masks = arrays.masks()
-        self._buffers = self._all_buffers(masks)
-        unobserved = None if masks is None or method == "lm" else arrays.unobserved(masks)
-        if masks is not None:
-            self._constants[5] = 1
-        words = np.zeros((1, 1), np.uint32)
-        if unobserved is not None:
-            self._constants[6] = 1
-            words = np.ascontiguousarray(unobserved[:, plan.block_order]).astype(np.uint32)
-        self._buffers["unobserved"] = _Buffer(words, -1, "uint")
+        self._masks = arrays.masks()
+        self._buffers = self._all_buffers(self._masks)
         table = plan.table.copy()
         for buffer in self._buffers.values():
-            if buffer.word >= 0:
-                table[buffer.word] = buffer.stride
+            table[buffer.word] = buffer.stride
         self._table = device.upload(table)
-        self._kernel = device.generated(plan.kernel, self._constants)
         strides = [buffer.stride for buffer in self._buffers.values()]
         self.bytes_per_problem = 8 * max(*strides, plan.envelope.num_entries, _STATE)
+
+    def prepare(self, method: str, native: Any, rules: Any) -> None:
+        """Take the method: its options, its first state and the kernel for it."""
+        masks, order = self._masks, self._plan.block_order
+        unobserved = None if masks is None or method == "lm" else self._arrays.unobserved(masks)
+        words = np.zeros((1, 1), np.uint32)
+        if unobserved is not None:
+            words = np.ascontiguousarray(unobserved[:, order]).astype(np.uint32)
+        self._buffers["unobserved"] = _Buffer(words, -1, "uint")
+        of_call = {4: _METHODS[method], 5: int(masks is not None), 6: int(unobserved is not None)}
+        self._kernel = self._device.generated(self._plan.kernel, {**self._plan.constants, **of_call})
+        self._max_iterations = max(rules.max_iterations, 0)
+        self._max_trials = max(int(getattr(rules, "max_trials", 1)), 1)
+        self._options, self._start = _options(native, rules)
 
     def _all_buffers(self, masks: list[np.ndarray] | None) -> dict[str, _Buffer]:
         words, arrays = self._plan.words, self._arrays
@@ -141,8 +145,8 @@ class _Call:
         buffers = {name: self._upload(buffer.of(part), buffer.kind) for name, buffer in self._buffers.items()}
         buffers |= {
             "table": self._table,
-            "options": self._upload(self.options, "wide"),
-            "state": self._upload(np.repeat(self.start[None], count, axis=0), "wide"),
+            "options": self._upload(self._options, "wide"),
+            "state": self._upload(np.repeat(self._start[None], count, axis=0), "wide"),
             "counts": device.upload(np.tile(np.array([0, 0, _RUNNING, 2 | 4], np.uint32), (count, 1))),
             "system": device.allocate(max(8 * count * plan.envelope.num_entries, 16), "device"),
         }
@@ -156,7 +160,7 @@ class _Call:
 
     def _submit(self, buffers: dict[str, Any], active: np.ndarray) -> None:
         """Some iterations of these problems."""
-        device, rules = self._device, self._rules
+        device = self._device
         edges = _TRIALS * max(sum(len(group.rows) for group in self._arrays.structure.groups), 1)
         most = _EVALUATIONS.get(device.info["kind"], 4e7) / edges
         steps = int(np.clip(most / len(active), 1, _FIRST_ITERATIONS if len(active) > 1 else 64))
@@ -164,7 +168,7 @@ class _Call:
         bound = {**buffers, "chosen": device.upload(active)}
         ordered = [bound[name] for name in self._plan.kernel.buffers]
         for first in range(0, len(active), at_once):
-            params = (first, steps, max(rules.max_iterations, 0), self._max_trials)
+            params = (first, steps, self._max_iterations, self._max_trials)
             recorder = device.record("problems of a batch").barrier()
             recorder.dispatch(self._kernel, ordered, params, min(at_once, len(active) - first))
             device.submit(recorder.barrier().finish())

@@ -14,21 +14,21 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
+from graphopt.batch.arrays import BatchArrays, structure_of
 from graphopt.batch.problems import ProblemArrays, checked_problems
 from graphopt.batch.result import BatchSummary
-from graphopt.batch.arrays import BatchArrays, structure_of
 from graphopt.batch.workers import Workers
 from graphopt.errors import DeviceError, GraphError, OptionError, SolverError
 from graphopt.graph import Graph, Selection
 from graphopt.graph.bounds import constraints_of
 from graphopt.linear.options import SolverChanges, SolverOptions
-from graphopt.option_names import DRIVERS
 from graphopt.optimizer.algorithm import is_below_zero
 from graphopt.optimizer.methods import METHODS
 from graphopt.optimizer.options import StopRules
 from graphopt.optimizer.request import Request
 from graphopt.optimizer.signals import Settable, StopSignals
 from graphopt.optimizer.summary import Summary, TerminationType
+from graphopt.option_names import DRIVERS
 from graphopt.problem.gauge import fix_gauge
 from graphopt.problem.structure import Structure
 from graphopt.solver.auto_device import FAILURES, device_for_batch, may_stay
@@ -54,29 +54,37 @@ _ENDINGS = np.array(
 _STOPPED = 5
 
 
-@knowing_options([field.name for field in fields(SolverOptions)])
+class BatchChanges(SolverChanges, total=False):
+    """Keywords of `optimize_batch` beside its parameters, all described there."""
+
+    estimates: Mapping[Any, Any] | None
+    measurements: Mapping[Any, Any] | None
+    information: Mapping[Any, Any] | None
+    kernel_widths: Mapping[Any, Any] | None
+    parameters: Mapping[Any, Any] | None
+    masks: Mapping[Any, Any] | None
+    fix: str | list[int]
+    level: int
+    time_limit: float | None
+    stop: Settable | None
+    on_interrupt: str
+
+
+_SOLVER = frozenset(field.name for field in fields(SolverOptions))
+
+
+@knowing_options(list(BatchChanges.__annotations__))
 def optimize_batch(
     graph: Graph,
     *,
-    estimates: Mapping[Any, Any] | None = None,
-    measurements: Mapping[Any, Any] | None = None,
-    information: Mapping[Any, Any] | None = None,
-    kernel_widths: Mapping[Any, Any] | None = None,
-    parameters: Mapping[Any, Any] | None = None,
-    masks: Mapping[Any, Any] | None = None,
     method: str = "lm",
     max_iterations: int | None = None,
     options: StopRules | None = None,
-    fix: str | list[int] = "auto",
-    level: int = 0,
     covariances: Iterable[int] = (),
-    time_limit: float | None = None,
-    stop: Settable | None = None,
-    on_interrupt: str = "raise",
     throw: bool = False,
-    **solver_changes: Unpack[SolverChanges],
+    **changes: Unpack[BatchChanges],
 ) -> BatchSummary:
-    """Optimize B problems that have the structure of `graph`, by all threads; the graph stays as it is.
+    """Optimize B problems that have the structure of `graph`, which stays as it is.
 
     What is not given is the same in all problems: that of the graph. Keys are sets of the graph, types or
     tags; rows are those of the set.
@@ -95,30 +103,30 @@ def optimize_batch(
         their start, chi2 NaN, and the termination that says why.
     covariances: ids of vertices whose marginal covariances are wanted.
     throw: raise `SolverError` if a problem's result is not usable, naming the first.
-    solver_changes: linear_solver, schur, device of `SolverOptions`; devices other than the CPU are refused.
+    device: "cpu"; "vulkan", where a workgroup optimizes each problem, by the same loop; or "auto": a GPU for
+        much work, where it can (`BatchSummary.why_not_device` says what it could not). A problem's matrix has
+        to fit into the shared memory of a workgroup (48 KiB on most GPUs: 100 scalars, or more with a sparse
+        factor). precision "mixed", or a GPU without float64: pairs of float32, about 13 digits. Covariances
+        are found on the CPU.
+    linear_solver, schur: of the CPU, as of `SolverOptions`.
 
     A problem whose numbers are NaN or infinite fails alone. Results do not depend on the number of threads.
     Raises `ShapeError` and `GraphError` for arrays of other shapes, asymmetric information or quaternions of
     length 0, naming the problem; `OptionError`, `DeviceError`.
     """
     start = time.perf_counter()
-    solver = SolverOptions(**solver_changes)
+    given: dict[str, Any] = dict(changes)
+    solver = SolverOptions(**{name: given[name] for name in given if name in _SOLVER})
     _check_options(solver)
     rules, algorithm = _algorithm(method, max_iterations, options)
-    given = {
-        "estimates": estimates,
-        "measurements": measurements,
-        "information": information,
-        "kernel_widths": kernel_widths,
-        "parameters": parameters,
-        "masks": masks,
-    }
     problems = checked_problems(graph, given)
+    time_limit = given.get("time_limit")
     Request(time_limit=time_limit).check_time_limit()
-    signals = StopSignals(stop, time_limit, start, on_interrupt=on_interrupt)
+    on_interrupt = given.get("on_interrupt", "raise")
+    signals = StopSignals(given.get("stop"), time_limit, start, on_interrupt=on_interrupt)
     with graph.held_still():
         _check_graph(graph)
-        selection, fixed = fix_gauge(graph, graph.select(level), fix)
+        selection, fixed = fix_gauge(graph, graph.select(given.get("level", 0)), given.get("fix", "auto"))
         batch = _Batch(problems, selection, solver, fixed, list(covariances))
         summary = batch.run(method, rules, algorithm, signals, start)
     _raise_if_unusable(summary, signals, throw)

@@ -7,6 +7,7 @@ b as one more row. Of some orders of the blocks the one with the smallest envelo
 
 from __future__ import annotations
 
+import hashlib
 from dataclasses import dataclass
 from functools import cached_property
 
@@ -25,13 +26,16 @@ from graphopt.codegen.gpu.problem_kernel import (
 from graphopt.device import DeviceLimitError
 from graphopt.problem.structure import EdgeGroup, Structure
 from graphopt.solver.cpu import compiled_edge
-from graphopt.types.base import working_edge_type, working_vertex_type
+from graphopt.types.base import VertexType, working_edge_type, working_vertex_type
+from graphopt.types.cache import per_type_cache
 
 SMALL_DIM = 40
 """Scalars of dx up to which a workgroup has 64 invocations, beyond 128."""
 _CONTRIBUTIONS = 3072
 """Numbers of shared memory that contributions may take where the factor takes less."""
 _MOST_DIM = 0xFFFE
+_MOST_KNOWN = 16
+"""Plans kept of graphs of the same types."""
 
 
 @dataclass(frozen=True, eq=False)
@@ -136,59 +140,110 @@ class Plan:
 
 
 def make_plan(structure: Structure, arithmetic: Arithmetic, shared_bytes: int, device_name: str) -> Plan:
-    """A plan for a device whose workgroups have so much shared memory; `DeviceLimitError` if it is too small."""
-    envelope = Envelope.of(structure)
-    sets = structure.selection.vertex_sets
-    free_rows = [np.flatnonzero(blocks >= 0) for blocks in structure.vertex_blocks]
-    types = [working_vertex_type(each.type) for each in sets]
-    free = [len(rows) > 0 for rows in free_rows]
-    groups = [_group(structure, group) for group in structure.groups]
-    kernel = problem_kernel(groups, types, free, len(structure.selection.parameter_sets), arithmetic)
-    words = Words(len(groups), len(sets), len(structure.selection.parameter_sets))
-    table = _Table(words)
-    places = []
-    num_free = 0
-    for number, (kind, rows) in enumerate(zip(types, free_rows, strict=True)):
-        at = np.full(len(structure.vertex_blocks[number]), -1, np.int64)
-        at[rows] = num_free + kind.storage_dim * np.arange(len(rows))
-        num_free += kind.storage_dim * len(rows)
-        places.append(at)
-        tangent = envelope.blocks[structure.vertex_blocks[number][rows]]
-        moves = np.stack([at[rows], tangent, rows * kind.storage_dim], axis=1)
-        table.set(words.of_set(number, "moves"), table.add(moves))
-        table.set(words.of_set(number, "num_moves"), len(rows))
-    workgroup = 64 if envelope.dim <= SMALL_DIM else 128
-    constants = {
-        0: workgroup, 1: _rounded(envelope.dim, 8), 3: _rounded(num_free, 8),
-    }  # fmt: skip
-    pool = _pool(envelope, constants, shared_bytes, device_name)
-    budget = min(pool, max(envelope.num_entries, _CONTRIBUTIONS))
-    most = envelope.num_entries
-    lists = _Contributions(envelope)
-    for number, (group, made) in enumerate(zip(structure.groups, groups, strict=True)):
-        outputs = made.outputs()
-        rows_at_once = _rows_at_once(len(outputs), min(workgroup, len(group.rows)), budget, made, device_name)
-        constants[FIRST_ROWS_CONSTANT + number] = rows_at_once
-        most = max(most, len(outputs) * (rows_at_once | 1))
-        table.set(words.of_group(number, "num_edges"), len(group.rows))
-        table.set(words.of_group(number, "rows"), table.add(_rows_of(structure, group, places, made)))
-        table.set(words.of_group(number, "chunk"), lists.num_chunks)
-        lists.add(structure, group, made, rows_at_once)
-    constants[2] = min(_rounded(most, 64), pool)
-    first, terms = lists.lists()
-    below = np.append(envelope.last, 0)
-    rows = np.stack([envelope.first, envelope.base & 0xFFFFFFFF, below], axis=1)
-    shared = (envelope.dim, envelope.num_entries, num_free, table.add(rows), table.add(envelope.places()),
-              table.add(first), table.add(terms))  # fmt: skip
-    for word, value in enumerate(shared):
-        table.set(word, value)
-    assert len(shared) == NUM_SHARED_WORDS
+    """A plan for a device, kept for the next call; `DeviceLimitError` where shared memory is too small."""
+    planner = _Planner(structure, arithmetic, shared_bytes, device_name)
+    known, key = _known_plans(planner.groups, planner.types), planner.key()
+    if key not in known:
+        if len(known) >= _MOST_KNOWN:
+            known.clear()
+        known[key] = planner.plan()
+    return known[key]
+
+
+@per_type_cache
+def _known_plans(groups: tuple[ProblemGroup, ...], types: tuple[VertexType, ...]) -> dict[bytes, Plan]:
+    """Of graphs with these groups, by the rest that a plan depends on."""
+    return {}
+
+
+class _Planner:
+    """Fills the table, part by part."""
+
+    def __init__(self, structure: Structure, arithmetic: Arithmetic, shared_bytes: int, device_name: str):
+        self._structure, self._device_name, self._shared_bytes = structure, device_name, shared_bytes
+        self._arithmetic: Arithmetic = arithmetic
+        self.types = tuple(working_vertex_type(each.type) for each in structure.selection.vertex_sets)
+        self.groups = tuple(_group(structure, group) for group in structure.groups)
+        self._num_parameters = len(structure.selection.parameter_sets)
+        self._words = Words(len(self.groups), len(self.types), self._num_parameters)
+        self._table = _Table(self._words)
+
+    def key(self) -> bytes:
+        """Of everything that the plan depends on, the types aside."""
+        structure = self._structure
+        numbers = self._arithmetic, self._shared_bytes, structure.num_kept, self._num_parameters
+        digest = hashlib.sha256(repr(numbers).encode())
+        for blocks in structure.vertex_blocks:
+            digest.update(f"{blocks.dtype}{len(blocks)}".encode() + np.ascontiguousarray(blocks).tobytes())
+        for group in structure.groups:
+            for rows in (group.vertex_rows, group.parameter_rows):
+                digest.update(f"{rows.dtype}{rows.shape}".encode() + np.ascontiguousarray(rows).tobytes())
+        return digest.digest()
+
+    def plan(self) -> Plan:
+        """All of it."""
+        envelope, table = Envelope.of(self._structure), self._table
+        places, num_free = self._vertices(envelope)
+        workgroup = 64 if envelope.dim <= SMALL_DIM else 128
+        constants = {0: workgroup, 1: _rounded(envelope.dim, 8), 3: _rounded(num_free, 8)}
+        pool = _pool(envelope, constants, self._shared_bytes, self._device_name)
+        first, terms = self._edges(envelope, places, constants, pool)
+        below = np.append(envelope.last, 0)
+        rows = np.stack([envelope.first, envelope.base & 0xFFFFFFFF, below], axis=1)
+        parts = [table.add(part) for part in (rows, envelope.places(), first, terms)]
+        shared = envelope.dim, envelope.num_entries, num_free, *parts
+        assert len(shared) == NUM_SHARED_WORDS
+        for word, value in enumerate(shared):
+            table.set(word, value)
+        is_free = tuple(bool((blocks >= 0).any()) for blocks in self._structure.vertex_blocks)
+        kernel = problem_kernel(self.groups, self.types, is_free, self._num_parameters, self._arithmetic)
+        order = _scalars(self._structure, envelope)
+        return Plan(kernel, envelope, self._words, table.array(), constants, order)
+
+    def _vertices(self, envelope: Envelope) -> tuple[list[np.ndarray], int]:
+        """Per set (n,) first number of each optimized vertex in shared memory, -1: fixed; numbers of all."""
+        places, num_free = list[np.ndarray](), 0
+        for number, (kind, blocks) in enumerate(zip(self.types, self._structure.vertex_blocks, strict=True)):
+            rows = np.flatnonzero(blocks >= 0)
+            at = np.full(len(blocks), -1, np.int64)
+            at[rows] = num_free + kind.storage_dim * np.arange(len(rows))
+            num_free += kind.storage_dim * len(rows)
+            places.append(at)
+            moves = np.stack([at[rows], envelope.blocks[blocks[rows]], rows * kind.storage_dim], axis=1)
+            self._table.set(self._words.of_set(number, "moves"), self._table.add(moves))
+            self._table.set(self._words.of_set(number, "num_moves"), len(rows))
+        return places, num_free
+
+    def _edges(
+        self, envelope: Envelope, places: list[np.ndarray], constants: dict[int, int], pool: int
+    ) -> tuple[np.ndarray, np.ndarray]:
+        """Rows of all groups into the table; the lists of contributions. Sets their constants."""
+        table, words = self._table, self._words
+        budget = min(pool, max(envelope.num_entries, _CONTRIBUTIONS))
+        most, lists = envelope.num_entries, _Contributions(envelope)
+        for number, (group, made) in enumerate(zip(self._structure.groups, self.groups, strict=True)):
+            num_outputs = len(made.outputs())
+            at_once = _rows_at_once(
+                num_outputs, min(constants[0], len(group.rows)), budget, made, self._device_name
+            )
+            constants[FIRST_ROWS_CONSTANT + number] = at_once
+            most = max(most, num_outputs * (at_once | 1))
+            table.set(words.of_group(number, "num_edges"), len(group.rows))
+            table.set(words.of_group(number, "rows"), table.add(_rows_of(group, places, made)))
+            table.set(words.of_group(number, "chunk"), lists.num_chunks)
+            lists.add(self._structure, group, made, at_once)
+        constants[2] = min(_rounded(most, 64), pool)
+        return lists.lists()
+
+
+def _scalars(structure: Structure, envelope: Envelope) -> np.ndarray:
+    """(dim,) scalar of the structure's dx at each scalar of the kernel's."""
     order = np.empty(envelope.dim, np.int64)
     for start, dim, offset in zip(
         envelope.blocks.tolist(), structure.dims.tolist(), structure.offsets.tolist(), strict=False
     ):
         order[start : start + dim] = np.arange(offset, offset + dim)
-    return Plan(kernel, envelope, words, table.array(), constants, order)
+    return order
 
 
 class _Table:
@@ -269,9 +324,7 @@ def _blocks_of(structure: Structure, group: EdgeGroup) -> np.ndarray:
     return np.stack(columns, axis=1).astype(np.int64)
 
 
-def _rows_of(
-    structure: Structure, group: EdgeGroup, places: list[np.ndarray], made: ProblemGroup
-) -> np.ndarray:
+def _rows_of(group: EdgeGroup, places: list[np.ndarray], made: ProblemGroup) -> np.ndarray:
     """(m, vertices + parameters) words: where the numbers of each edge's vertices and parameters are."""
     columns = []
     for slot, number in enumerate(group.vertex_sets):

@@ -30,6 +30,14 @@ class _Parameters:
     values: np.ndarray
 
 
+def does_not_factorize(linear_solver: str) -> OptionError:
+    """The error for a linear solver by iterations."""
+    return OptionError(
+        f"linear_solver '{linear_solver}' is not for optimize_batch, whose problems are "
+        "factorized: use 'auto', 'dense' or 'cholesky', or optimize() for one large graph."
+    )
+
+
 class Workers:
     """As many as there are threads for the problems, on the same arrays."""
 
@@ -54,10 +62,7 @@ class Workers:
         system = choose_system(structure, options)
         self.linear_solver = system.linear_solver
         if system.direct is None:
-            raise OptionError(
-                f"linear_solver '{system.linear_solver}' is not for optimize_batch, whose problems are "
-                "factorized: use 'auto', 'dense' or 'cholesky', or optimize() for one large graph."
-            )
+            raise does_not_factorize(system.linear_solver)
         arrays = np.zeros(structure.values_size), np.zeros(structure.dim), np.zeros(structure.dim)
         return kernels.BatchWorker(linearizer, *system.direct, *arrays, structure.pattern.diagonal_indices())
 

@@ -19,12 +19,13 @@ from graphopt.codegen.gpu.interface import Interface
 from graphopt.codegen.gpu.kernel import Body, GpuKernel, compose, edge_body, indent
 from graphopt.codegen.gpu.layout import argument_names, numbered
 from graphopt.errors import DeviceError
+from graphopt.types.cache import per_type_cache
 
 PARAMS = ("first", "num_steps", "max_iterations", "max_trials")
 """Push constants: the first of `chosen`, iterations of this submission, and in all, and trials of each."""
 NUM_SHARED_WORDS = 7
 GROUP_WORDS = ("num_edges", "rows", "chunk", "measurement", "information", "width", "mask")
-"""Of a group: edges, where its rows are, its first chunk, and numbers per problem of its arrays (0: shared)."""
+"""Of a group: edges, where its rows are, its first chunk; numbers per problem of its arrays, 0: shared."""
 SET_WORDS = ("moves", "num_moves", "estimate")
 """Of a vertex set: where its optimized vertices are told, how many, and numbers per problem."""
 FIRST_ROWS_CONSTANT = 16
@@ -95,10 +96,11 @@ class Words:
         return self._parameters + number
 
 
+@per_type_cache
 def problem_kernel(
-    groups: Sequence[ProblemGroup],
-    vertex_types: Sequence[Any],
-    free_sets: Sequence[bool],
+    groups: tuple[ProblemGroup, ...],
+    vertex_types: tuple[Any, ...],
+    free_sets: tuple[bool, ...],
     num_parameter_sets: int,
     arithmetic: Arithmetic = "double",
 ) -> GpuKernel:
@@ -205,7 +207,8 @@ class _GroupWriter:
         for name, parameter, number in zip(
             names[len(kind.vertices) :], kind.parameters, group.parameter_sets, strict=False
         ):
-            text = f"parameter{number}.at[problem * table.at[{self._words.of_parameter(number)}] + {name}_at + %]"
+            first = f"problem * table.at[{self._words.of_parameter(number)}]"
+            text = f"parameter{number}.at[{first} + {name}_at + %]"
             found.append(_numbers(numbered(name, parameter.storage_dim), text))
         data = []
         dim = information_dim(kind.residual_dim, group.kernels.information)
@@ -327,7 +330,7 @@ def _body(assignment: Assignment, wanted: list[str], loads: Sequence[Load], arit
 
 
 def _whole_sums(num_groups: int) -> list[str]:
-    """Functions of all groups."""
+    """Functions of all groups; both add up chi2 in the same order."""
     return [
         "wide linearize() {",
         "  wide chi2 = WIDE_ZERO;",
@@ -338,7 +341,7 @@ def _whole_sums(num_groups: int) -> list[str]:
         "wide chi2_at(uint version) {",
         "  wide chi2 = WIDE_ZERO;",
         *(
-            f"  for (uint e = LANE; e < num_edges_{n}(); e += WORKGROUP_SIZE)\n"
+            f"  for (uint e = LANE; LANE < ROWS_{n} && e < num_edges_{n}(); e += ROWS_{n})\n"
             f"    if (takes_part_{n}(e)) chi2 = wide_add(chi2, chi2_{n}(e, version));"
             for n in range(num_groups)
         ),
@@ -360,7 +363,8 @@ def _moves(
             f"for (uint v = LANE; v < table.at[{words.of_set(number, 'num_moves')}]; v += WORKGROUP_SIZE) {{",
             f"  const uint entry = table.at[{words.of_set(number, 'moves')}] + 3 * v, at = table.at[entry];",
         ]
-        first = f"  const uint first = problem * table.at[{words.of_set(number, 'estimate')}] + table.at[entry + 2];"
+        own = f"problem * table.at[{words.of_set(number, 'estimate')}]"
+        first = f"  const uint first = {own} + table.at[entry + 2];"
         each = f"  for (uint i = 0; i < {dim}; ++i)"
         read += [*loop, first, f"{each} place[at + i] = estimate{number}.at[first + i];", "}"]
         write += [*loop, first, f"{each} estimate{number}.at[first + i] = place[at + i];", "}"]
