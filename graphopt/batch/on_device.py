@@ -22,6 +22,8 @@ from graphopt.vulkan.data.array import WIDE, pack_wide, unpack_wide
 
 _RUNNING = 9
 """`ending` of a problem that goes on, as in problem_loop.glsl."""
+_NOT_BEGUN = 2 | 4 | _RUNNING << 3
+"""Flags of a problem: its first iteration, no indefinite H yet, no run that has settled."""
 _STATE = 8
 """Wide numbers of a problem's state."""
 _EVALUATIONS = {"discrete": 4e8, "integrated": 4e7, "cpu": 2e6}
@@ -32,7 +34,6 @@ _TRIALS = 3
 """Evaluations of an edge per iteration, about: H and b, and chi2 of the trials."""
 _PART_BYTES = 1 << 29
 """Of the largest array of a part."""
-_METHODS = {"gn": 0, "lm": 1, "dogleg": 2}
 _PROMISES = (1e-16, 1e-14, 1e-12, 1e-10)
 _SCALE_OFFSET = 1e-3  # g2o's: the predicted decrease is never zero
 _LEAST_LAMBDA = 1e-16
@@ -44,7 +45,7 @@ class DeviceWorkers:
 
     linear_solver = "dense"
 
-    def __init__(self, arrays: BatchArrays, options: SolverOptions, spec: str):
+    def __init__(self, arrays: BatchArrays, method: str, options: SolverOptions, spec: str):
         if options.linear_solver != "auto" and not factorizes(options.linear_solver):
             raise does_not_factorize(options.linear_solver)
         device: Any = open_device(spec)
@@ -56,16 +57,17 @@ class DeviceWorkers:
         self._has_float64 = self.precision == "double"
         arithmetic = "double" if self._has_float64 else "two_float"
         shared = device.info["max_shared_memory"]
-        self._plan = make_plan(arrays.structure, arithmetic, shared, device.name)
+        self._method = method
+        self._plan = make_plan(arrays.structure, (method, arithmetic), shared, device.name)
 
-    def run(self, method: str, native: Any, rules: Any, outcome: tuple, signals: StopSignals) -> None:
+    def run(self, native: Any, rules: Any, outcome: tuple, signals: StopSignals) -> None:
         """Optimize; the arrays have the results.
 
         native: the method's first state. outcome: as of `kernels.run_batch`, without covariances.
         """
         count = self._arrays.problems.count
         call = _Call(self._device, self._arrays, self._plan, self._has_float64)
-        call.prepare(method, native, rules)
+        call.prepare(self._method, native, rules)
         step = max(1, min(count, _PART_BYTES // call.bytes_per_problem))
         for begin in range(0, count, step):
             if signals.should_stop():
@@ -116,7 +118,7 @@ class _Call:
         if unobserved is not None:
             words = np.ascontiguousarray(unobserved[:, order]).astype(np.uint32)
         self._buffers["unobserved"] = _Buffer(words, -1, "uint")
-        of_call = {4: _METHODS[method], 5: int(masks is not None), 6: int(unobserved is not None)}
+        of_call = {4: int(masks is not None), 5: int(unobserved is not None)}
         self._kernel = self._device.generated(self._plan.kernel, {**self._plan.constants, **of_call})
         self._max_iterations = max(rules.max_iterations, 0)
         self._max_trials = max(int(getattr(rules, "max_trials", 1)), 1)
@@ -147,7 +149,7 @@ class _Call:
             "table": self._table,
             "options": self._upload(self._options, "wide"),
             "state": self._upload(np.repeat(self._start[None], count, axis=0), "wide"),
-            "counts": device.upload(np.tile(np.array([0, 0, _RUNNING, 2 | 4], np.uint32), (count, 1))),
+            "counts": device.upload(np.tile(np.array([0, 0, _RUNNING, _NOT_BEGUN], np.uint32), (count, 1))),
             "system": device.allocate(max(8 * count * plan.envelope.num_entries, 16), "device"),
         }
         counts = np.empty((count, 4), np.uint32)

@@ -212,12 +212,12 @@ class _Batch:
         size = sum(int(structure.dims[k]) ** 2 for k in blocks)
         covariances = np.full((count, size), np.nan) if size else None
         native, _ = algorithm.native_method()
-        on_device, why = self._on_device(arrays)
+        on_device, why = self._on_device(arrays, method)
         workers = Workers(arrays, self.solver) if on_device is None or size else None
         prepared = time.perf_counter()
         with signals.catching_interrupts():
             if on_device is not None:
-                on_device.run(method, native, rules, outcome, signals)
+                on_device.run(native, rules, outcome, signals)
             if workers is not None:
                 self._run(
                     workers, on_device is not None, native, rules, blocks, outcome, covariances, signals
@@ -238,7 +238,7 @@ class _Batch:
             {"prepare": prepared - start, "optimize": end - prepared, "total": total - start}, why,
         )  # fmt: skip
 
-    def _on_device(self, arrays: BatchArrays) -> tuple[DeviceWorkers | None, str]:
+    def _on_device(self, arrays: BatchArrays, method: str) -> tuple[DeviceWorkers | None, str]:
         """What runs the problems on a GPU, None: the CPU; why "auto" has taken the CPU."""
         spec, edges = self.solver.device, sum(len(group.rows) for group in arrays.structure.groups)
         if spec == "auto":
@@ -248,7 +248,7 @@ class _Batch:
         from graphopt.batch.on_device import DeviceWorkers
 
         try:
-            return DeviceWorkers(arrays, self.solver, spec), ""
+            return DeviceWorkers(arrays, method, self.solver, spec), ""
         except FAILURES as error:
             if not may_stay(self.solver):
                 raise

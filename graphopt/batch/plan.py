@@ -34,6 +34,8 @@ SMALL_DIM = 40
 _CONTRIBUTIONS = 3072
 """Numbers of shared memory that contributions may take where the factor takes less."""
 _MOST_DIM = 0xFFFE
+KernelKind = tuple[str, Arithmetic]
+"""Method and arithmetic of a kernel."""
 _MOST_KNOWN = 16
 """Plans kept of graphs of the same types."""
 
@@ -139,9 +141,9 @@ class Plan:
     """(dim,) scalar of the structure's dx at each scalar of the kernel's."""
 
 
-def make_plan(structure: Structure, arithmetic: Arithmetic, shared_bytes: int, device_name: str) -> Plan:
+def make_plan(structure: Structure, kind: KernelKind, shared_bytes: int, device_name: str) -> Plan:
     """A plan for a device, kept for the next call; `DeviceLimitError` where shared memory is too small."""
-    planner = _Planner(structure, arithmetic, shared_bytes, device_name)
+    planner = _Planner(structure, kind, shared_bytes, device_name)
     known, key = _known_plans(planner.groups, planner.types), planner.key()
     if key not in known:
         if len(known) >= _MOST_KNOWN:
@@ -159,9 +161,9 @@ def _known_plans(groups: tuple[ProblemGroup, ...], types: tuple[VertexType, ...]
 class _Planner:
     """Fills the table, part by part."""
 
-    def __init__(self, structure: Structure, arithmetic: Arithmetic, shared_bytes: int, device_name: str):
+    def __init__(self, structure: Structure, kind: KernelKind, shared_bytes: int, device_name: str):
         self._structure, self._device_name, self._shared_bytes = structure, device_name, shared_bytes
-        self._arithmetic: Arithmetic = arithmetic
+        self._kind = kind
         self.types = tuple(working_vertex_type(each.type) for each in structure.selection.vertex_sets)
         self.groups = tuple(_group(structure, group) for group in structure.groups)
         self._num_parameters = len(structure.selection.parameter_sets)
@@ -171,7 +173,7 @@ class _Planner:
     def key(self) -> bytes:
         """Of everything that the plan depends on, the types aside."""
         structure = self._structure
-        numbers = self._arithmetic, self._shared_bytes, structure.num_kept, self._num_parameters
+        numbers = self._kind, self._shared_bytes, structure.num_kept, self._num_parameters
         digest = hashlib.sha256(repr(numbers).encode())
         for blocks in structure.vertex_blocks:
             digest.update(f"{blocks.dtype}{len(blocks)}".encode() + np.ascontiguousarray(blocks).tobytes())
@@ -196,7 +198,7 @@ class _Planner:
         for word, value in enumerate(shared):
             table.set(word, value)
         is_free = tuple(bool((blocks >= 0).any()) for blocks in self._structure.vertex_blocks)
-        kernel = problem_kernel(self.groups, self.types, is_free, self._num_parameters, self._arithmetic)
+        kernel = problem_kernel(self.groups, self.types, is_free, self._num_parameters, *self._kind)
         order = _scalars(self._structure, envelope)
         return Plan(kernel, envelope, self._words, table.array(), constants, order)
 

@@ -4,14 +4,17 @@
 //   (H + D) dx = b by L Delta L' within the envelope of H; b is a row of the matrix, so that the factorization
 //   solves with L as well
 //
-// Generated before this: linearize() -> chi2, H and b at the estimates; chi2_at(version), of the estimates (0) or
-// of those after a step (1); move(), which makes these from dx.
+// Generated before this: linearize() -> chi2, H and b at the estimates; move(), which makes the estimates after a
+// step from dx; moved_chi2(), of these. METHOD is one of GAUSS_NEWTON, LEVENBERG, DOGLEG. What is generated is
+// called at one place each: compilers copy it to where it is called.
 #ifndef GRAPHOPT_PROBLEM_LOOP_GLSL
 #define GRAPHOPT_PROBLEM_LOOP_GLSL
 
 // How a run has ended, as LoopEnding of small_loop.h; RUNNING: not yet
 const uint RULES = 0, CONVERGED = 1, NO_IMPROVEMENT = 2, LINEAR_SOLVER_FAILURE = 3, NON_FINITE = 4, RUNNING = 9;
-const uint GAUSS_NEWTON = 0, LEVENBERG = 1, DOGLEG = 2;
+#define GAUSS_NEWTON 0
+#define LEVENBERG 1
+#define DOGLEG 2
 const uint COLUMNS = 8;  // invocations along a row of the factor
 
 // Entries of `options`
@@ -34,23 +37,16 @@ const uint NUM_PROMISES = 4;
 // What goes on from one submission to the next
 wide initial_chi2, chi2, lambda, nu, initial_lambda, delta, at_last_end, before;
 uint iterations, trials, ending;
+uint settled;  // how the run has ended that may go on; RUNNING: it has not
 bool is_begun, is_first, was_positive_definite;
 
-bool is_linearized = false, is_accepted = false;
+bool is_accepted = false;
 wide step_size;
 
 wide number(float x) { return to_wide(real(x)); }
 bool is_positive(wide x) { return wide_lt(WIDE_ZERO, x); }
 bool is_nan(wide x) { return !(wide_le(x, x)); }
 wide largest_of(wide a, wide b) { if (wide_lt(a, b)) return b; return a; }
-
-wide linearized() {
-  if (is_linearized) {
-    is_linearized = false;
-    return before;
-  }
-  return linearize();
-}
 
 // Largest absolute value, NaN if there is one; every invocation finds it by itself.
 #define DEFINE_LARGEST(name, array)                       \
@@ -134,9 +130,8 @@ void accept() {
   barrier();
 }
 
-// By what share a step that is hardly damped promises to lower chi2; 0 if there is none.
-wide promise() {
-  const wide now = linearize();
+// By what share of chi2, which is `now`, a step that is hardly damped promises to lower it; 0 if there is none.
+wide promise(wide now) {
   for (uint k = 0; k < NUM_PROMISES; ++k) {
     const wide share = options.at[PROMISE_AT + k];
     if (!solve(WIDE_ZERO, share)) continue;
@@ -151,15 +146,15 @@ wide promise() {
   return WIDE_ZERO;
 }
 
-// -------------------------------------------------------------------- Gauss-Newton
+#if METHOD == GAUSS_NEWTON
 
-uint gauss_newton_step() {
-  linearized();
+uint take_step(wide current) {
+  ++trials;
   if (!solve(WIDE_ZERO, WIDE_ZERO)) return LINEAR_SOLVER_FAILURE;
   step_size = largest_step();
   if (!wide_is_finite(step_size)) return NON_FINITE;
   move();
-  const wide moved = chi2_at(1);
+  const wide moved = moved_chi2();
   if (!wide_is_finite(moved)) return NON_FINITE;
   accept();
   chi2 = moved;
@@ -167,7 +162,10 @@ uint gauss_newton_step() {
   return RULES;
 }
 
-// -------------------------------------------------------------------- Levenberg-Marquardt
+bool may_loosen() { return false; }
+bool loosen(wide now) { return false; }
+
+#elif METHOD == LEVENBERG
 
 void reject() {
   lambda = wide_mul(lambda, nu);
@@ -184,7 +182,7 @@ int levenberg_trial(inout wide current) {
   for (uint i = 0; i < DIM; ++i)
     predicted = wide_add(predicted, wide_mul(dx[i], wide_add(wide_mul(lambda, dx[i]), gradient[i])));
   move();
-  const wide moved = chi2_at(1);
+  const wide moved = moved_chi2();
   const wide rho = wide_div(wide_sub(current, moved), wide_add(predicted, SCALE_OFFSET));
   if (is_positive(rho) && wide_is_finite(moved)) {
     const wide t = wide_sub(wide_mul(number(2.0), rho), number(1.0));
@@ -201,8 +199,7 @@ int levenberg_trial(inout wide current) {
   return -1;
 }
 
-uint levenberg_step() {
-  wide current = linearized();
+uint take_step(wide current) {
   if (is_first) {
     lambda = initial_lambda;
     if (!is_positive(lambda)) lambda = wide_mul(TAU, largest_diagonal());
@@ -223,15 +220,20 @@ uint levenberg_step() {
   return tried >= push.max_trials || sign == 0 || !wide_is_finite(lambda) ? NO_IMPROVEMENT : RULES;
 }
 
-bool loosen_levenberg() {
-  const wide least = wide_mul(LEAST_LAMBDA, largest_diagonal());
-  if (wide_le(lambda, least) || wide_le(promise(), FUNCTION_TOLERANCE)) return false;
-  initial_lambda = lambda = least;
+// A run goes on with hardly any damping, `initial_lambda`.
+bool may_loosen() {
+  initial_lambda = wide_mul(LEAST_LAMBDA, largest_diagonal());
+  return !wide_le(lambda, initial_lambda);
+}
+
+bool loosen(wide now) {
+  if (wide_le(promise(now), FUNCTION_TOLERANCE)) return false;
+  lambda = initial_lambda;
   nu = number(2.0);
   return true;
 }
 
-// -------------------------------------------------------------------- dogleg
+#elif METHOD == DOGLEG
 
 // x' H x of a vector in shared memory
 #define DEFINE_QUADRATIC(name, x)                                                          \
@@ -306,7 +308,7 @@ bool dogleg_trial(inout wide current) {
   wide gain = wide_sub(wide_mul(number(2.0), gradient_step()), curvature);
   if (wide_lt(wide_abs(gain), LEAST_GAIN)) gain = LEAST_GAIN;
   move();
-  const wide moved = chi2_at(1), rho = wide_div(wide_sub(current, moved), gain);
+  const wide moved = moved_chi2(), rho = wide_div(wide_sub(current, moved), gain);
   if (wide_lt(number(0.75), rho))
     delta = largest_of(delta, wide_mul(number(3.0), wide_sqrt(step_squared())));
   else if (!wide_le(number(0.25), rho))  // also NaN
@@ -317,8 +319,7 @@ bool dogleg_trial(inout wide current) {
   return true;
 }
 
-uint dogleg_step() {
-  wide current = linearized();
+uint take_step(wide current) {
   chi2 = current;
   const wide curvature = gradient_curvature();
   wide steepest = WIDE_ZERO;
@@ -342,11 +343,15 @@ uint dogleg_step() {
   return RULES;
 }
 
-bool loosen_dogleg() {
-  if (wide_le(INITIAL_DELTA, delta) || wide_le(promise(), FUNCTION_TOLERANCE)) return false;
+bool may_loosen() { return !wide_le(INITIAL_DELTA, delta); }
+
+bool loosen(wide now) {
+  if (wide_le(promise(now), FUNCTION_TOLERANCE)) return false;
   delta = INITIAL_DELTA;
   return true;
 }
+
+#endif
 
 // -------------------------------------------------------------------- runs
 
@@ -359,55 +364,51 @@ bool has_converged() {
   return is_positive(GRADIENT_TOLERANCE) && wide_le(largest_gradient(), GRADIENT_TOLERANCE);
 }
 
-// Whether a run that has settled goes on, since damping may be what made the last decrease small.
-bool goes_on(uint settled) {
-  if (settled != CONVERGED && settled != NO_IMPROVEMENT) return false;
+// Whether a run that has ended like this may go on, since damping may be what made the last decrease small.
+bool may_go_on(uint outcome) {
+  if (outcome != CONVERGED && outcome != NO_IMPROVEMENT) return false;
   if (!is_positive(FUNCTION_TOLERANCE) || iterations >= push.max_iterations) return false;
   const wide enough = wide_mul(wide_sub(number(1.0), FUNCTION_TOLERANCE), at_last_end);
-  if (wide_is_finite(at_last_end) && !wide_lt(chi2, enough)) return false;
-  if (METHOD == LEVENBERG) return loosen_levenberg();
-  if (METHOD == DOGLEG) return loosen_dogleg();
-  return false;
+  return !(wide_is_finite(at_last_end) && !wide_lt(chi2, enough)) && may_loosen();
 }
 
-// Whether the start of a run is finite; H and b are then those of the estimates.
-bool start_run() {
-  if (push.max_iterations > 0) before = linearize();
-  else before = chi2_at(0);
-  is_linearized = push.max_iterations > 0;
-  chi2 = before;
-  if (!is_begun) initial_chi2 = before;
-  is_begun = true;
-  return wide_is_finite(before);
+void end(uint outcome) {
+  ending = outcome;
+  if ((outcome == NO_IMPROVEMENT || outcome == LINEAR_SOLVER_FAILURE) && !has_finite_system()) ending = NON_FINITE;
 }
 
+// One iteration, or the look at a run that has settled before its first one.
 void iterate() {
-  if (is_first && !start_run()) {
-    ending = NON_FINITE;
-    return;
+  const wide current = linearize();
+  if (settled != RUNNING) {
+    if (!loosen(current)) {
+      end(settled);
+      return;
+    }
+    at_last_end = chi2;
+    is_first = true;
+    settled = RUNNING;
   }
-  if (iterations >= push.max_iterations) {
-    ending = RULES;
-    return;
+  if (is_first) {
+    before = chi2 = current;
+    if (!is_begun) initial_chi2 = current;
+    is_begun = true;
+    if (!wide_is_finite(current)) ending = NON_FINITE;
+    else if (push.max_iterations == 0) ending = RULES;
+    if (ending != RUNNING) return;
   }
   is_accepted = false;
-  uint outcome;
-  if (METHOD == GAUSS_NEWTON) { outcome = gauss_newton_step(); ++trials; }
-  else if (METHOD == LEVENBERG) outcome = levenberg_step();
-  else outcome = dogleg_step();
+  uint outcome = take_step(current);
   is_first = false;
   ++iterations;
   if (outcome == RULES && has_converged()) outcome = CONVERGED;
   if (outcome == RULES) {
     before = chi2;
     if (iterations >= push.max_iterations) ending = RULES;
-  } else if (goes_on(outcome)) {
-    at_last_end = chi2;
-    is_first = true;
+  } else if (may_go_on(outcome)) {
+    settled = outcome;
   } else {
-    ending = outcome;
-    if ((outcome == NO_IMPROVEMENT || outcome == LINEAR_SOLVER_FAILURE) && !has_finite_system())
-      ending = NON_FINITE;
+    end(outcome);
   }
 }
 
@@ -433,6 +434,7 @@ void run_problem() {
   is_begun = (flags & 1) != 0;
   is_first = (flags & 2) != 0;
   was_positive_definite = (flags & 4) != 0;
+  settled = flags >> 3;
   barrier();
   for (uint k = 0; k < push.num_steps && ending == RUNNING; ++k) iterate();
   barrier();
@@ -448,7 +450,8 @@ void run_problem() {
   counts.at[word] = iterations;
   counts.at[word + 1] = trials;
   counts.at[word + 2] = ending;
-  counts.at[word + 3] = uint(is_begun) | (uint(is_first) << 1) | (uint(was_positive_definite) << 2);
+  counts.at[word + 3] = uint(is_begun) | (uint(is_first) << 1) | (uint(was_positive_definite) << 2) |
+                        (settled << 3);
 }
 
 #endif

@@ -29,9 +29,8 @@ bool wide_is_finite(vec2 a) { return float_is_finite(a.x); }
 layout(constant_id = 1) const uint MOST_DIM = 8;    // scalars of dx, at most
 layout(constant_id = 2) const uint POOL = 64;       // numbers of the factor, or of contributions
 layout(constant_id = 3) const uint MOST_FREE = 8;   // numbers of the estimates that steps change, at most
-layout(constant_id = 4) const uint METHOD = 1;      // 0: Gauss-Newton, 1: Levenberg-Marquardt, 2: dogleg
-layout(constant_id = 5) const uint MASKED = 0;      // 1: problems lack edges
-layout(constant_id = 6) const uint UNOBSERVED = 0;  // 1: scalars that no edge sees get an equation
+layout(constant_id = 4) const uint MASKED = 0;      // 1: problems lack edges
+layout(constant_id = 5) const uint UNOBSERVED = 0;  // 1: scalars that no edge sees get an equation
 
 shared wide pool[POOL];
 shared wide place[2 * MOST_FREE];  // estimates, then those after a step

@@ -23,6 +23,8 @@ from graphopt.types.cache import per_type_cache
 
 PARAMS = ("first", "num_steps", "max_iterations", "max_trials")
 """Push constants: the first of `chosen`, iterations of this submission, and in all, and trials of each."""
+METHODS = {"gn": "GAUSS_NEWTON", "lm": "LEVENBERG", "dogleg": "DOGLEG"}
+"""Name -> how problem_loop.glsl calls it."""
 NUM_SHARED_WORDS = 7
 GROUP_WORDS = ("num_edges", "rows", "chunk", "measurement", "information", "width", "mask")
 """Of a group: edges, where its rows are, its first chunk; numbers per problem of its arrays, 0: shared."""
@@ -102,11 +104,13 @@ def problem_kernel(
     vertex_types: tuple[Any, ...],
     free_sets: tuple[bool, ...],
     num_parameter_sets: int,
+    method: str,
     arithmetic: Arithmetic = "double",
 ) -> GpuKernel:
     """One workgroup optimizes problem chosen[first + workgroup].
 
-    vertex_types: working forms, of each vertex set; free_sets: it has optimized vertices. Edges that sample
+    vertex_types: working forms, of each vertex set; free_sets: it has optimized vertices. method: one of
+    `METHODS`. Edges that sample
     images are refused with `DeviceError`.
     """
     words = Words(len(groups), len(vertex_types), num_parameter_sets)
@@ -143,6 +147,7 @@ def problem_kernel(
         64,
         sum(len(group.outputs()) for group in groups),
         ['#include "problem_memory.glsl"', *texts, '#include "problem_loop.glsl"'],
+        [f"#define METHOD {METHODS[method]}"],
     )
 
 
@@ -248,7 +253,8 @@ class _GroupWriter:
             f"bool takes_part_{n}(uint e) {{",
             f"  return e < {self._word('num_edges')} && (MASKED == 0 || (({mask} >> (e & 31u)) & 1u) != 0);",
             "}",
-            f"wide chi2_{n}(uint e, uint version) {{",
+            f"wide chi2_{n}(uint e) {{",
+            "  const uint version = 1;",
             *indent([*self._first_estimates(), *self._reads(self.chi2), *self.chi2.lines]),
             f"  return {self.chi2.outputs['rho']};",
             "}",
@@ -338,11 +344,11 @@ def _whole_sums(num_groups: int) -> list[str]:
         "  finish_system();",
         "  return workgroup_sum(chi2);",
         "}",
-        "wide chi2_at(uint version) {",
+        "wide moved_chi2() {",
         "  wide chi2 = WIDE_ZERO;",
         *(
             f"  for (uint e = LANE; LANE < ROWS_{n} && e < num_edges_{n}(); e += ROWS_{n})\n"
-            f"    if (takes_part_{n}(e)) chi2 = wide_add(chi2, chi2_{n}(e, version));"
+            f"    if (takes_part_{n}(e)) chi2 = wide_add(chi2, chi2_{n}(e));"
             for n in range(num_groups)
         ),
         "  return workgroup_sum(chi2);",
