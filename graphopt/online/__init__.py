@@ -1,7 +1,8 @@
 """A back end that grows: see `Online`."""
 
 from graphopt.online.additions import Edges, Vertices
+from graphopt.online.changes import Changes
 from graphopt.online.report import OnlineReport, Snapshot
 from graphopt.online.session import Online
 
-__all__ = ["Edges", "Online", "OnlineReport", "Snapshot", "Vertices"]
+__all__ = ["Changes", "Edges", "Online", "OnlineReport", "Snapshot", "Vertices"]

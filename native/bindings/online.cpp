@@ -243,6 +243,7 @@ py::array covariance(BoundSession& self, const Ids& of, const Ids& columns, bool
   std::int64_t rows = 0, cols = 0;
   self.run([&](Session& s) {
     if (exactly) s.make_fresh();
+    s.tree().require_covariances();
     const auto own = vertices_of(s, of), others = vertices_of(s, columns);
     for (const auto* list : {&own, &others})
       for (const std::int32_t v : *list)
@@ -266,6 +267,7 @@ py::tuple all_covariances(BoundSession& self, int kind, bool exactly) {
   int dim = 0;
   self.run([&](Session& s) {
     if (exactly) s.make_fresh();
+    s.tree().require_covariances();
     const Problem& p = s.problem();
     dim = p.kinds[static_cast<std::size_t>(kind)]->tangent_dim;
     std::vector<std::int64_t> first(static_cast<std::size_t>(p.num_places()), -1);

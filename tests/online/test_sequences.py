@@ -430,6 +430,20 @@ def test_a_long_drive_without_absolute_measurements_keeps_its_heading():
     assert online.marginals(700)[0, 0] == pytest.approx(700 / 40.0, rel=1e-3)
 
 
+def test_a_chain_that_rounding_hides_is_not_refused():
+    """Edges with information on all components determine it; without its fixed vertex nothing does."""
+    online, step = Online(), 1000.0
+    online.update([("VERTEX_SE2", [0], np.zeros((1, 3)), True)])
+    for k in range(1, 1001):
+        edge = ("EDGE_SE2", [[k - 1, k]], [[step, 0.0, 0.0]], np.diag([40.0, 40.0, 90.0]))
+        online.update([("VERTEX_SE2", [k], [[step * k, 0.0, 0.0]])], [edge])
+    np.testing.assert_allclose(online.estimate(1000), [1000 * step, 0.0, 0.0], rtol=1e-12, atol=1e-9)
+    with pytest.raises(GraphError, match="rounding hides"):
+        online.marginals(1000)
+    with pytest.raises(GraphError, match="can move"):
+        online.update(free=[0])
+
+
 @pytest.mark.parametrize("poses", [20_000, pytest.param(1_000_000, marks=pytest.mark.nightly)])
 def test_a_long_chain_needs_no_recursion(poses):
     """All poses of a chain at once, in any order of elimination."""

@@ -175,10 +175,9 @@ bool Tree::raise_floor(const Job& job, int pivot, std::vector<double>& floors) c
   for (const std::int32_t v : job.shape->frontals) {
     const int end = first + problem_.dim(v);
     if (pivot < end) {
-      double& floor = floors[static_cast<std::size_t>(first)];
+      double& floor = floors[static_cast<std::size_t>(pivot)];
       if (floor >= kMostFloor || !problem_.is_determined(v)) return false;
-      const double raised = floor == 0.0 ? kLeastFloor : kRaise * floor;
-      std::fill(floors.begin() + first, floors.begin() + end, raised);
+      floor = floor == 0.0 ? kLeastFloor : kRaise * floor;
       return true;
     }
     first = end;
@@ -202,7 +201,8 @@ void Tree::compute(Job& job) {
     int failed = -1;
     const int pivot = factor_front(job.numbers->front(), min_pivot_.data(), Team{}, &failed);
     if (pivot < 0) break;
-    if (raise_floor(job, pivot, floors)) continue;
+    job.numbers->is_raised = raise_floor(job, pivot, floors);
+    if (job.numbers->is_raised) continue;
     clear_local(shape);
     throw Singular{unsupported(job, pivot)};
   }

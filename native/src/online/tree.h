@@ -43,6 +43,7 @@ class Numbers {
   double* update() const { return memory_.data + update_; }
   // Diagonal of H of the separator's scalars, as far as the subtree's edges make it up.
   std::vector<double> gross;
+  bool is_raised = false;  // a pivot got more information than its edges have
   std::int64_t bytes() const { return memory_.bytes; }
 
  private:
@@ -114,6 +115,8 @@ class Tree {
   std::int64_t num_cliques() const { return num_cliques_[0]; }
   std::int64_t bytes() const;
   double nonzeros() const;
+  // Refused where a pivot got more information than its edges have: covariances would be too small.
+  void require_covariances() const;
 
  private:
   struct Plan {
