@@ -71,6 +71,8 @@ class DeviceLinearizer:
             DeviceEdges(context, structure, group, layout, self.estimates, self.parameters, self.planes)
             for group in structure.groups
         ]
+        for group in structure.external:
+            self.estimates.foreign.offer(group.edge_set)
         counts = [edge.num_chi2_partials for edge in self.edges]
         self._first_partials = np.concatenate([[0], np.cumsum(counts)]).astype(int).tolist()
         self._partial = context.device.allocate(WIDE_BYTES * max(self._first_partials[-1], 1))
