@@ -37,7 +37,7 @@ class RecordSet:
         self._device = context.device
         self._has_float64 = context.device.has_float64
         self._width: Width = "float64" if self._has_float64 else "two_floats"
-        self._num_rows, self._dim, self._record = num_rows, dim, record_dim(dim)
+        self.num_rows, self._dim, self._record = num_rows, dim, record_dim(dim)
         self.wide = DeviceArray(context, num_rows * self._record, WIDE)
         self.digest = b""
         """Of the graph's numbers that these were made from; empty: of none, a kernel has written them."""
@@ -68,7 +68,7 @@ class RecordSet:
     def take(self, context: Context, kept: KeptNumbers, digest: bytes) -> None:
         """As `write`, of numbers that are on the device."""
         self.digest = self.wide_digest = b""
-        places, columns = (self._num_rows, None), range(self._dim)
+        places, columns = (self.num_rows, None), range(self._dim)
         double = Context(context.device, "double")
         layout = 0, 1, self._record
         launches = [take_column(double, kept, columns, places, self.wide.buffer, layout)]
@@ -86,8 +86,8 @@ class RecordSet:
         """A program that writes the numbers into memory of `device.cuda_arrays`, row by row without gaps."""
         program = self._packing.get(memory)
         if program is None:
-            count = self._num_rows * self._dim
-            params = (self._num_rows, self._dim, self._record, self._dim)
+            count = self.num_rows * self._dim
+            params = (self.num_rows, self._dim, self._record, self._dim)
             launch = Context(self._device, "double").launch(
                 "pack_estimates", (self.wide.buffer, memory.buffer), params, -(-count // VECTOR_WORKGROUP)
             )
@@ -100,7 +100,7 @@ class RecordSet:
         values = np.ascontiguousarray(values, np.float64)
         target.fill(
             record * (4 if width == "float32" else WIDE_BYTES),
-            self._num_rows,
+            self.num_rows,
             lambda first, out: kernels.pad_rows(values, record, first, width, out),
         )
 

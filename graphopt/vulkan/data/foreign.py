@@ -14,6 +14,7 @@ from typing import Any
 
 import numpy as np
 
+from graphopt.device import DeviceMemoryError
 from graphopt.device.cuda_arrays import CudaArray, CudaSide, KeptNumbers, cuda_side
 from graphopt.foreign_arrays import CudaNumbers
 from graphopt.vulkan.program import LARGE_BYTES, VECTOR_WORKGROUP, Context, Launch
@@ -86,11 +87,14 @@ class ForeignColumns:
     # ---------------------------------------------------------------- in
 
     def take(self, one_set: Any, name: str, numbers: CudaNumbers) -> KeptNumbers | None:
-        """See `graph.sets.DeviceColumns`; None also for other shapes than the column's and past 4 GiB."""
+        """See `graph.sets.DeviceColumns`; None also past 4 GiB, or of more than the device has left."""
         side = self._cuda()
         if side is None or numbers.shape != one_set.shape_of(name) or numbers.span >= LARGE_BYTES:
             return None
-        return side.keep(self._device, numbers)
+        try:
+            return side.keep(self._device, numbers)
+        except DeviceMemoryError:
+            return None
 
 
 def without_owner(method: Callable[..., Any], *first: Any) -> Pack:

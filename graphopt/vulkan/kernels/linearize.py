@@ -249,7 +249,7 @@ class DeviceLinearizer:
             narrow = after[number].narrow
             if narrow is not None:
                 buffers["narrow_out"] = narrow.buffer
-            num = len(working.array)
+            num = before[number].num_rows
             groups = -(-num // kernel.workgroup_size)
             nbytes = 2.0 * num * working.type.storage_dim * WIDE_BYTES
             step.append(self._context.generated(kernel, buffers, {"num_rows": num}, groups, nbytes))
