@@ -29,6 +29,7 @@ class Question:
         self.columns, self.times = columns, 0
 
     def find(self, column):
+        """And count."""
         self.times += 1
         return float(column.sum())
 

@@ -61,7 +61,9 @@ def test_levels_are_a_block_tridiagonal_form(reach, odometry):
     structure = Structure(landmarks_along(40, reach, odometry=odometry).select())
     shape = reduced_shape(structure)
     assert level_of_rows(shape) == shape.rows == structure.kept_dim
-    near = np.abs(np.subtract.outer(*2 * [np.arange(structure.num_kept)])) < reach  # share a landmark or an edge
+    near = (
+        np.abs(np.subtract.outer(*2 * [np.arange(structure.num_kept)])) < reach
+    )  # share a landmark or an edge
     steps = shortest_path(near).astype(int)
     (component,) = shape.components
     assert any(np.array_equal(component, 3 * np.bincount(levels)) for levels in steps)
