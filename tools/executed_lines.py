@@ -1,5 +1,7 @@
 """Lines and branches of the solvers that no test executes; the status is 1 where a line is left.
 
+Of the kernels' room, graphopt/vulkan, lines are reported alone: what a driver lacks depends on the device.
+
     python tools/executed_lines.py                     all rooms, Python and C++ (`make coverage`)
     python tools/executed_lines.py --python            Python alone, with the modules as they are
     python tools/executed_lines.py --keep tests/linear add to what earlier calls executed
@@ -27,6 +29,7 @@ from workshop import ROOT, Workshop
 
 PYTHON_ROOMS = tuple(f"graphopt/{name}" for name in ("linear", "problem", "solver", "optimizer", "vulkan"))
 NATIVE_ROOM = "native/src/linear"
+REPORTED = ("graphopt/vulkan",)
 TESTS = (
     "tests/linear", "tests/solver", "tests/optimizer", "tests/oracle", "tests/graph", "tests/vulkan",
     "tests/distributed", "tests/initialization", "tests/faults", "tests/slam_bridge", "tests/batch",
@@ -165,7 +168,7 @@ def main() -> int:
     report = report_of(rooms, unexplained)
     (folder / "report.txt").write_text(report)
     print(report, end="")
-    return 1 if unexplained or any(room.left for room in rooms.values()) else 0
+    return 1 if unexplained or any(room.left for name, room in rooms.items() if name not in REPORTED) else 0
 
 
 if __name__ == "__main__":
