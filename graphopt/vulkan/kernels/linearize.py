@@ -71,6 +71,8 @@ class DeviceLinearizer:
             DeviceEdges(context, structure, group, layout, self.estimates, self.parameters, self.planes)
             for group in structure.groups
         ]
+        for group in structure.external:
+            self.estimates.foreign.offer(group.edge_set)
         counts = [edge.num_chi2_partials for edge in self.edges]
         self._first_partials = np.concatenate([[0], np.cumsum(counts)]).astype(int).tolist()
         self._partial = context.device.allocate(WIDE_BYTES * max(self._first_partials[-1], 1))
@@ -79,7 +81,7 @@ class DeviceLinearizer:
         self._chi2_launches = Chi2Launches(context, self.edges, self._first_partials)
         self.merging = Merging(context, structure, layout, merged)
         """Which views are summed together."""
-        self._writers: list[Writer] = []
+        self.writers: list[Writer] = []
         self._plan = plan_writes([], 0)
 
     def prepare(self, *, starts_kernels: bool = False) -> None:
@@ -164,8 +166,8 @@ class DeviceLinearizer:
     def _plan_writers(self) -> None:
         """Order of the launches, and which of them assign."""
         layout = self.storage.layout
-        self._writers = writers_of(self._context, self.edges, self.merging, layout, self.storage.places)
-        self._plan = plan_writers(self._writers, layout)
+        self.writers = writers_of(self._context, self.edges, self.merging, layout, self.storage.places)
+        self._plan = plan_writers(self.writers, layout)
 
     # ---------------------------------------------------------------- recording
 
@@ -219,7 +221,7 @@ class DeviceLinearizer:
             before = []
         passes = [
             writer.write(records, values, b, accumulate=adds)
-            for writer, adds in zip(self._writers, self._plan.adds, strict=True)
+            for writer, adds in zip(self.writers, self._plan.adds, strict=True)
         ]
         yield from steps_of(passes, self._plan.steps, before)
 
@@ -247,7 +249,7 @@ class DeviceLinearizer:
             narrow = after[number].narrow
             if narrow is not None:
                 buffers["narrow_out"] = narrow.buffer
-            num = len(working.array)
+            num = before[number].num_rows
             groups = -(-num // kernel.workgroup_size)
             nbytes = 2.0 * num * working.type.storage_dim * WIDE_BYTES
             step.append(self._context.generated(kernel, buffers, {"num_rows": num}, groups, nbytes))
