@@ -67,21 +67,21 @@ class Halving(AlgorithmBase):
 
     def step(self, iteration, signals):
         """Linearize, solve, try."""
-        solver = self._solver
+        solver = self.solver
         solver.linearize()
         if not solver.solve(0.0):
-            return Step(Outcome.LINEAR_SOLVER_FAILURE, self._chi2, None, 1)
+            return Step(Outcome.LINEAR_SOLVER_FAILURE, self.chi2, None, 1)
         for trials in range(1, self.options.most + 1):
             solver.push()
             solver.update()
             chi2 = solver.chi2()
-            if chi2 < self._chi2:
+            if chi2 < self.chi2:
                 solver.discard_top()
-                self._chi2 = chi2
+                self.chi2 = chi2
                 return Step(Outcome.CONTINUE, chi2, None, trials, float(np.abs(solver.dx).max()))
             solver.pop()
             solver.dx = 0.5 * solver.dx
-        return Step(Outcome.NO_IMPROVEMENT, self._chi2, None, trials)
+        return Step(Outcome.NO_IMPROVEMENT, self.chi2, None, trials)
 
 
 @pytest.fixture

@@ -71,20 +71,20 @@ class DampedGaussNewton(AlgorithmBase):
 
     def step(self, iteration, signals):
         """Linearize, try, accept the first trial that lowers chi2."""
-        self._solver.linearize()
+        self.solver.linearize()
         damping = self.options.damping
         for trials in range(1, 20):
-            trial = self._solver.trial(Damping(damping, scaled=True))
-            if trial.solved and trial.chi2 <= self._chi2:
-                self._solver.discard_top()
-                self._chi2 = trial.chi2
+            trial = self.solver.trial(Damping(damping, scaled=True))
+            if trial.solved and trial.chi2 <= self.chi2:
+                self.solver.discard_top()
+                self.chi2 = trial.chi2
                 return Step(Outcome.CONTINUE, trial.chi2, damping, trials, trial.step_size)
             if trial.solved:
-                self._solver.pop()
+                self.solver.pop()
             if signals.should_stop():
                 break
             damping *= 10.0
-        return Step(Outcome.NO_IMPROVEMENT, self._chi2, damping, trials)
+        return Step(Outcome.NO_IMPROVEMENT, self.chi2, damping, trials)
 
 
 DAMPED = Method(DampedGaussNewton, DampedOptions)

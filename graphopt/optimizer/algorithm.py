@@ -84,7 +84,7 @@ class Algorithm(Protocol):
 class AlgorithmBase:
     """What an algorithm needs beside `step`, for one whose steps are not held back by anything it remembers.
 
-    `start` leaves the block solver in `_solver` and chi2 in `_chi2`, which `step` keeps up to date.
+    `start` leaves the block solver in `solver` and chi2 in `chi2`, which `step` keeps up to date.
     """
 
     note = ""
@@ -94,8 +94,8 @@ class AlgorithmBase:
 
     def start(self, solver: BlockSolver, chi2: float) -> None:
         """Remember the block solver."""
-        self._solver = solver
-        self._chi2 = chi2
+        self.solver = solver
+        self.chi2 = chi2
 
     def damping(self) -> Damping:
         """None at all."""

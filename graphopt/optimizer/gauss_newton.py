@@ -32,19 +32,19 @@ class GaussNewton(AlgorithmBase):
 
     def step(self, iteration: int, signals: Signals) -> Step:
         """One full step; an estimate where chi2 is not finite is taken back."""
-        solver = self._solver
+        solver = self.solver
         solver.linearize()
         trial = solver.trial(Damping(0.0))
         if not trial.solved:
-            return Step(Outcome.LINEAR_SOLVER_FAILURE, self._chi2, None, 1)
+            return Step(Outcome.LINEAR_SOLVER_FAILURE, self.chi2, None, 1)
         if not (np.isfinite(trial.step_size) and np.isfinite(trial.chi2)):
             solver.pop()
-            return Step(Outcome.NON_FINITE, self._chi2, None, 1)
-        if solver.precision == "mixed" and trial.chi2 > _ROUNDING * self._chi2:
+            return Step(Outcome.NON_FINITE, self.chi2, None, 1)
+        if solver.precision == "mixed" and trial.chi2 > _ROUNDING * self.chi2:
             solver.pop()
-            return Step(Outcome.NO_IMPROVEMENT, self._chi2, None, 1)
+            return Step(Outcome.NO_IMPROVEMENT, self.chi2, None, 1)
         solver.discard_top()
-        self._chi2 = trial.chi2
+        self.chi2 = trial.chi2
         return Step(Outcome.CONTINUE, trial.chi2, None, 1, trial.step_size)
 
 

@@ -167,8 +167,8 @@ class InteriorPoint(AlgorithmBase):
         terms.evaluate()
         s, p = self._slacks(self._c)
         terms.stiffness = 1.0 / (s / self._y + p / (self._nu - self._y))
-        chi2 = self._chi2 = self._solver.linearize()
-        downhill = self._solver.b.copy()
+        chi2 = self.chi2 = self.solver.linearize()
+        downhill = self.solver.b.copy()
         if self._taken is not None:
             dx, before, stiffness, bent, damped = self._taken
             changed = before - dot(downhill, dx)
@@ -183,7 +183,7 @@ class InteriorPoint(AlgorithmBase):
     def _errors(self, chi2: float, downhill: np.ndarray) -> float:
         """Of stationarity, relative."""
         diagonal = self._constraints.own_diagonal
-        diagonal = np.where(diagonal > 0.0, diagonal, np.maximum(self._solver.diagonal, _DIAGONAL[0]))
+        diagonal = np.where(diagonal > 0.0, diagonal, np.maximum(self.solver.diagonal, _DIAGONAL[0]))
         scale = np.sqrt(diagonal * 2.0 * self._f(chi2))
         return float(np.max(np.abs(downhill) / scale, initial=0.0))
 
@@ -245,7 +245,7 @@ class InteriorPoint(AlgorithmBase):
 
     def _direction(self, more: np.ndarray) -> _Direction | None:
         """Solve with t = more; None: not positive definite."""
-        y, nu, mu, solver = self._y, self._nu, self._mu, self._solver
+        y, nu, mu, solver = self._y, self._nu, self._mu, self.solver
         self._constraints.add_to_b(more)
         if not solver.solve(self._lambda * self._damped) or not np.isfinite(solver.dx).all():
             return None
@@ -255,7 +255,7 @@ class InteriorPoint(AlgorithmBase):
         s, p = self._slacks(self._c)
         ds = mu / y - s - s / y * dy
         dp = (mu + p * dy) / (nu - y) - p
-        tau = max(_TAU, 1.0 - mu / self._f(self._chi2))
+        tau = max(_TAU, 1.0 - mu / self._f(self.chi2))
         longest = min(_to_boundary(s, ds, tau), _to_boundary(p, dp, tau))
         return _Direction(
             dx, along, dy, longest, min(_to_boundary(y, dy, tau), _to_boundary(nu - y, -dy, tau))
@@ -275,7 +275,7 @@ class InteriorPoint(AlgorithmBase):
             found = self._move(way.dx, share)
             corrected = None
             if found.value > allowed + _ARMIJO * share * slope:
-                self._solver.pop()
+                self.solver.pop()
                 if share == 1.0 and np.isfinite(found.value):
                     bent = found.c - self._c - way.along
                     corrected = self._direction(more - self._constraints.stiffness * bent)
@@ -284,7 +284,7 @@ class InteriorPoint(AlgorithmBase):
                     continue
                 found = self._move(corrected.dx, corrected.longest)
                 if found.value > allowed + _ARMIJO * corrected.longest * slope:
-                    self._solver.pop()
+                    self.solver.pop()
                     share *= 0.5
                     continue
             self._taken = None if corrected is not None else taken.shortened(share)
@@ -315,15 +315,15 @@ class InteriorPoint(AlgorithmBase):
 
     def _move(self, dx: np.ndarray, share: float) -> _Point:
         """Push and move by a share of a step."""
-        self._solver.dx = share * dx
-        chi2 = self._solver.move().chi2
+        self.solver.dx = share * dx
+        chi2 = self.solver.move().chi2
         c = self._constraints.values()
         is_finite = np.isfinite(chi2) and np.isfinite(c).all()
         return _Point(chi2, c, self._function(chi2, c) if is_finite else np.inf)
 
     def _take(self, found: _Point, way: _Direction) -> None:
         """Keep where a step has led."""
-        self._solver.discard_top()
+        self.solver.discard_top()
         self._c = found.c
         central = self._mu / self._slacks(self._c)[0]
         y = np.maximum(self._y + way.longest_y * way.dy, central / _SPREAD)
