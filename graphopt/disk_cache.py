@@ -91,12 +91,21 @@ def store(name: str, content: bytes) -> OSError | None:
         with temporary_file(path, removes_abandoned=False) as (file, temporary):
             file.write(content + _digest(name, content))
             file.flush()
-            os.replace(temporary, path)
+            _put(temporary, path)
         if _note_written(folder, _blocks(len(content) + _DIGEST)) * _BLOCK > limit // 16:
             _evict(folder, limit)
     except OSError as error:
         return error
     return None
+
+
+def _put(temporary: str | Path, path: Path) -> None:
+    """Rename a whole file to an entry; an empty folder of the entry's name gives way."""
+    try:
+        os.replace(temporary, path)
+    except IsADirectoryError:
+        path.rmdir()
+        os.replace(temporary, path)
 
 
 def load_dated(name: str) -> tuple[dict[str, Any], float] | None:

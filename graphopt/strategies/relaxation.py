@@ -43,6 +43,7 @@ from graphopt.geometry import quaternion
 from graphopt.linear import BlockPattern, SparseCholesky
 from graphopt.problem.structure import EdgeGroup, Structure
 
+_STRIP = 1 << 15  # matrices between two looks at whether to stop
 _TINY = 1e-12  # eigenvalues below this fraction of the largest count as this
 
 
@@ -344,7 +345,10 @@ def _weights(group: EdgeGroup, space: _Space) -> tuple[np.ndarray, np.ndarray]:
 
 def _harmonic_mean(matrices: np.ndarray) -> np.ndarray:
     """(m,) of the eigenvalues; 0 where none is positive."""
-    eigenvalues = np.linalg.eigvalsh(matrices)
+    eigenvalues = np.empty(matrices.shape[:2])
+    for start in range(0, len(matrices), _STRIP):
+        kernels.check_stop()
+        eigenvalues[start : start + _STRIP] = np.linalg.eigvalsh(matrices[start : start + _STRIP])
     largest = np.maximum(eigenvalues[:, -1], 0.0)
     shares = eigenvalues / np.where(largest > 0.0, largest, 1.0)[:, None]
     return largest / np.mean(1.0 / np.maximum(shares, _TINY), axis=1)

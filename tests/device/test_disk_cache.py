@@ -52,6 +52,20 @@ def damaged(content: bytes, other: bytes, kind: str) -> bytes:
     }[kind]
 
 
+@pytest.mark.parametrize("kind", ["empty", "not empty"])
+def test_a_folder_in_the_place_of_an_entry_gives_way_if_it_is_empty(kind, folder):
+    place = folder / name_of(0)
+    place.mkdir()
+    if kind == "not empty":
+        (place / "notes").write_text("the user's")
+    assert disk_cache.load(name_of(0)) is None
+    error = disk_cache.store(name_of(0), b"content")
+    if kind == "empty":
+        assert error is None and disk_cache.load(name_of(0)) == b"content"
+    else:
+        assert isinstance(error, OSError) and (place / "notes").exists()
+
+
 @pytest.mark.parametrize("kind", ["empty", "cut", "flipped", "zeros", "longer", "another"])
 def test_damaged_entries_count_as_missing(kind, folder):
     for number, content in enumerate((b"first" * 100, b"second" * 90)):

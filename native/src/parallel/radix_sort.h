@@ -6,6 +6,8 @@
 #include <cstdint>
 #include <vector>
 
+#include "parallel/stopping.h"
+
 namespace graphopt {
 
 // Positions of `keys` in ascending order; equal keys keep theirs. Least significant digit first, 11 bits at a
@@ -27,7 +29,10 @@ inline std::vector<std::int32_t> sorted_order(std::vector<std::int64_t>& keys) {
       return ((static_cast<std::uint64_t>(key) - base) >> shift) & (kNumDigits - 1);
     };
     std::array<std::size_t, kNumDigits> next{};
-    for (const std::int64_t key : keys) ++next[digit(key)];
+    for (std::size_t i = 0; i < n; ++i) {
+      throw_if_stopped_at(static_cast<std::int64_t>(i));
+      ++next[digit(keys[i])];
+    }
     std::size_t start = 0;
     for (std::size_t& count : next) {
       const std::size_t size = count;
@@ -35,6 +40,7 @@ inline std::vector<std::int32_t> sorted_order(std::vector<std::int64_t>& keys) {
       start += size;
     }
     for (std::size_t i = 0; i < n; ++i) {
+      throw_if_stopped_at(static_cast<std::int64_t>(i));
       const std::size_t to = next[digit(keys[i])]++;
       other_keys[to] = keys[i];
       other_order[to] = order[i];

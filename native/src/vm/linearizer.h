@@ -97,10 +97,10 @@ struct EdgeGroup {
   std::vector<std::pair<int, int>> plain;   // begin and end, in whole vectors, of pieces that are not packed
   std::vector<std::int32_t> all;            // sorted position -> the caller's row, of all edges
   std::vector<std::int32_t> order;          // the same of those that take part
-  std::vector<std::int32_t> vertex_rows;    // [chunk][slot][lane]
-  std::vector<std::int32_t> parameter_rows;
-  AlignedVector<double> data;              // [chunk][measurement, information, width of a kernel][lane]
-  std::vector<std::int64_t> destinations;  // [sorted position][piece], see Destination
+  UnsetVector<std::int32_t> vertex_rows;    // [chunk][slot][lane]
+  UnsetVector<std::int32_t> parameter_rows;
+  UnsetVector<double> data;                // [chunk][measurement, information, width of a kernel][lane]
+  UnsetVector<std::int64_t> destinations;  // [sorted position][piece], see Destination
   std::vector<std::int64_t> first_chunk;   // [partition + 1]
   std::vector<char> common;                // [chunk]: all its edges add to the same places
   EdgeGroupInput input;                    // data arrays are released by prepare()

@@ -180,10 +180,12 @@ int Linearizer::add_edge_group(EdgeGroupInput input) {
   for (int a = 0; a < arity; ++a)
     for (int c = a + 1; c < arity; ++c)
       if (g.vertex_sets[a] == g.vertex_sets[c])
-        for (std::int64_t i = 0; i < g.num_edges; ++i)
+        for (std::int64_t i = 0; i < g.num_edges; ++i) {
+          throw_if_stopped_at(i);
           CHECK(
               input.vertex_rows.row(i)[a] != input.vertex_rows.row(i)[c],
               "edge " + text(i) + " has row " + text(input.vertex_rows.row(i)[a]) + " of a vertex set twice");
+        }
   const int num_results = describe_outputs(g, vertex_sets_, *input.linearize);
   CHECK(input.chi2->num_inputs() == num_inputs && input.linearize->num_inputs() == num_inputs,
         "the programs take " + text(input.chi2->num_inputs()) + " and " +
@@ -346,7 +348,7 @@ void Linearizer::sort_edges(EdgeGroup& g) {
 }
 
 void Linearizer::pack_rows(EdgeGroup& g) {
-  const auto pack = [&](const View<const std::int32_t>& rows, std::vector<std::int32_t>& packed) {
+  const auto pack = [&](const View<const std::int32_t>& rows, UnsetVector<std::int32_t>& packed) {
     packed.resize(static_cast<std::size_t>(g.num_chunks) * rows.columns * kLanes);
     for_chunks(g.num_chunks, [&](std::int64_t begin, std::int64_t end) {
       for (std::int64_t c = begin; c < end; ++c) {
@@ -481,6 +483,7 @@ void Linearizer::find_common_destinations() {
     const std::size_t num_pieces = g->pieces.size();
     g->common.assign(static_cast<std::size_t>(g->num_chunks), 0);
     for (std::int64_t chunk = 0; chunk < g->num_chunks; ++chunk) {
+      may_stop_at(chunk);
       const std::int64_t* first =
           g->destinations.data() + chunk * kLanes * static_cast<std::int64_t>(num_pieces);
       bool is_common = g->num_lanes(chunk) > 1;
