@@ -1,6 +1,7 @@
 from . import codegen, distributed, errors, evaluate, geometry, graph, io, online, optimizer, solver, types
 from .batch import BatchSummary, optimize_batch
 from .codegen.gradients import check_gradients
+from .device.cuda_arrays import empty
 from .errors import GraphOptError
 from .evaluate import datasets, report
 from .expressions import (
@@ -14,7 +15,6 @@ from .expressions import (
     fit_batch,
     to_device,
 )
-from .foreign_arrays import empty
 from .graph import (
     Edge,
     EdgeSet,

@@ -98,6 +98,27 @@ class Cuda:
 
     # ---------------------------------------------------------------- with the device's context current
 
+    def copy(self, target: int, source: int, nbytes: int) -> None:
+        """Copy between addresses of the device, after the legacy default stream; done when this returns."""
+        self.call(
+            "cuMemcpyDtoDAsync_v2",
+            ctypes.c_uint64(target),
+            ctypes.c_uint64(source),
+            ctypes.c_size_t(nbytes),
+            ctypes.c_void_p(LEGACY_STREAM),
+        )
+        self.synchronize(LEGACY_STREAM)
+
+    def copy_to_host(self, target: int, source: int, nbytes: int) -> None:
+        """Copy from an address of the device to the host's memory; done when this returns."""
+        self.call(
+            "cuMemcpyDtoH_v2", ctypes.c_void_p(target), ctypes.c_uint64(source), ctypes.c_size_t(nbytes)
+        )
+
+    def synchronize(self, stream: int) -> None:
+        """Wait for a stream."""
+        self.call("cuStreamSynchronize", ctypes.c_void_p(stream))
+
     def import_memory(self, descriptor: int, nbytes: int, size: int) -> tuple[ctypes.c_void_p, int]:
         """Memory of `nbytes` that Vulkan has exported, and the address of its first `size` bytes.
 

@@ -1,6 +1,7 @@
 """Arrays of other libraries: taken as they are where memory allows, copied from a GPU, refused by name.
 
     host()      anything with `__dlpack__` or `__cuda_array_interface__` as a numpy array
+    on_cuda()   where the numbers of an array of a CUDA device are
     empty()     memory that a graph can take without a copy
     adopted()   an array as such memory
 
@@ -12,6 +13,7 @@ from __future__ import annotations
 
 import ctypes
 import weakref
+from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
@@ -33,12 +35,7 @@ _shared: weakref.WeakValueDictionary[int, SharedArray] = weakref.WeakValueDictio
 
 
 def empty(shape: int | tuple[int, ...], dtype: Any = np.float64) -> SharedArray:
-    """An array to fill and hand to a graph, which keeps this memory instead of a copy of it.
-
-    `torch.from_dlpack(empty(...))` and the like are the same memory. Where a set of the graph is new, its
-    column is this memory (`add_vertices`, `add_edges`): what is written there later changes the graph. It is
-    float64 of the column's whole shape; quaternions that are not unit are normalised in a copy.
-    """
+    """Memory of the host that a graph keeps instead of a copy of it, see `device.cuda_arrays.empty`."""
     return _registered(SharedArray(shape, dtype))  # owns its memory: views of it keep it
 
 
@@ -73,18 +70,33 @@ def host(values: Any, what: str = "values", target: np.ndarray | None = None) ->
     """
     if isinstance(values, (np.ndarray, list, tuple, float, int)) or values is None:
         return values
+    if isinstance(values, CudaNumbers):
+        return values.host(target)
+    if (found := on_cuda(values, what)) is not None:
+        return found.host(target)
     if hasattr(values, "__dlpack__") and hasattr(values, "__dlpack_device__"):
-        kind, number = (int(part) for part in values.__dlpack_device__())
+        kind = int(values.__dlpack_device__()[0])
         if kind in _ON_HOST:
             return _of_host(values, what)
-        if kind == _ON_CUDA:
-            return _of_cuda_capsule(_capsule(values, what), number, target)
         raise DeviceError(
             f"{what} is on a device of kind {kind} (DLDeviceType), which is not read. Copy it to the host."
         )
-    if hasattr(values, "__cuda_array_interface__"):
-        return _of_cuda_interface(values.__cuda_array_interface__, target)
     return values
+
+
+def on_cuda(values: Any, what: str = "values") -> CudaNumbers | None:
+    """Where the numbers of an array of a CUDA device are; None: it is none.
+
+    The legacy default stream waits until they are there. Errors as of `host`.
+    """
+    if isinstance(values, (np.ndarray, list, tuple, float, int)) or values is None:
+        return None
+    if hasattr(values, "__dlpack__") and hasattr(values, "__dlpack_device__"):
+        kind, number = (int(part) for part in values.__dlpack_device__())
+        return _of_capsule(_capsule(values, what), number) if kind == _ON_CUDA else None
+    if hasattr(values, "__cuda_array_interface__"):
+        return _of_interface(values)
+    return None
 
 
 def assign(target: np.ndarray, values: Any, what: str) -> None:
@@ -141,8 +153,8 @@ class _Tensor(ctypes.Structure):
     )
 
 
-def _of_cuda_capsule(capsule: Any, device: int, target: np.ndarray | None) -> np.ndarray:
-    """Copy what a capsule "dltensor" describes; its deleter runs when the capsule goes."""
+def _of_capsule(capsule: Any, device: int) -> CudaNumbers:
+    """What a capsule "dltensor" describes; its deleter runs when the capsule goes."""
     pointer_of = ctypes.pythonapi.PyCapsule_GetPointer
     pointer_of.restype, pointer_of.argtypes = ctypes.c_void_p, (ctypes.py_object, ctypes.c_char_p)
     tensor = _Tensor.from_address(pointer_of(capsule, b"dltensor"))
@@ -151,7 +163,7 @@ def _of_cuda_capsule(capsule: Any, device: int, target: np.ndarray | None) -> np
     strides = None
     if tensor.strides:
         strides = tuple(tensor.strides[k] * dtype.itemsize for k in range(tensor.ndim))
-    return _copied((tensor.data or 0) + tensor.byte_offset, shape, strides, dtype, device, target)
+    return _numbers((tensor.data or 0) + tensor.byte_offset, shape, strides, dtype, device, capsule)
 
 
 def _dtype(code: int, bits: int, lanes: int) -> np.dtype:
@@ -166,51 +178,79 @@ def _dtype(code: int, bits: int, lanes: int) -> np.dtype:
 # ---------------------------------------------------------------- CUDA
 
 
-def _of_cuda_interface(interface: dict[str, Any], target: np.ndarray | None) -> np.ndarray:
-    """Copy what `__cuda_array_interface__` (version 3) describes, after its stream."""
+@dataclass(frozen=True)
+class CudaNumbers:
+    """Numbers in a CUDA device's memory."""
+
+    address: int
+    shape: tuple[int, ...]
+    strides: tuple[int, ...]
+    """In bytes, none negative."""
+    dtype: np.dtype
+    device: int
+    """Ordinal."""
+    keeps: Any
+    """As long as this is there, so are the numbers."""
+
+    @property
+    def span(self) -> int:
+        """Bytes from the first number to the end of the last, gaps included."""
+        if 0 in self.shape:
+            return 0
+        steps = zip(self.shape, self.strides, strict=True)
+        return sum((size - 1) * stride for size, stride in steps) + self.dtype.itemsize
+
+    def host(self, target: np.ndarray | None = None) -> np.ndarray:
+        """The array on the host: `target`, or what a graph may keep; with gaps their span comes along."""
+        shape, dtype = self.shape, self.dtype
+        if 0 in shape:
+            return np.empty(shape, dtype)
+        compact = _compact(shape, dtype)
+        if self.strides != compact:
+            buffer = np.empty(self.span, np.uint8)
+        elif target is not None and (target.shape, target.dtype, target.strides) == (shape, dtype, compact):
+            buffer = target
+        else:
+            buffer = empty(shape, dtype)
+        cuda = Cuda()
+        with cuda.context(self.device):
+            cuda.copy_to_host(buffer.ctypes.data, self.address, self.span)
+        return buffer if self.strides == compact else np.ndarray(shape, dtype, buffer, 0, self.strides)
+
+
+def _compact(shape: tuple[int, ...], dtype: np.dtype) -> tuple[int, ...]:
+    strides, step = [], dtype.itemsize
+    for size in reversed(shape):
+        strides.append(step)
+        step *= size
+    return tuple(reversed(strides))
+
+
+def _of_interface(values: Any) -> CudaNumbers:
+    """What `__cuda_array_interface__` (version 3) describes, after its stream."""
+    interface = values.__cuda_array_interface__
     if interface.get("mask") is not None:
         raise ShapeError("A CUDA array with a mask is not read. Fill masked places first.")
     address, _ = interface["data"]
     cuda = Cuda()
-    device = cuda.device_of(address)
+    device = cuda.device_of(address) if address else 0
     stream = interface.get("stream")
     if stream is not None:
         with cuda.context(device):
-            cuda.call("cuStreamSynchronize", ctypes.c_void_p(0 if stream == LEGACY_STREAM else stream))
-    strides = interface.get("strides")
-    return _copied(
-        address, tuple(interface["shape"]), strides, np.dtype(interface["typestr"]), device, target
-    )
+            cuda.synchronize(0 if stream == LEGACY_STREAM else stream)
+    dtype = np.dtype(interface["typestr"])
+    return _numbers(address, tuple(interface["shape"]), interface.get("strides"), dtype, device, values)
 
 
-def _copied(
+def _numbers(
     address: int,
     shape: tuple[int, ...],
     strides: tuple[int, ...] | None,
     dtype: np.dtype,
     device: int,
-    target: np.ndarray | None,
-) -> np.ndarray:
-    """The array on the host: `target`, or what a graph may keep; where it has gaps their span comes along."""
-    if 0 in shape:
-        return np.empty(shape, dtype)
-    compact = np.empty(shape, dtype).strides
-    strides = strides or compact
+    keeps: Any,
+) -> CudaNumbers:
+    strides = _compact(shape, dtype) if strides is None else tuple(strides)
     if any(stride < 0 for stride in strides):
         raise ShapeError(f"A CUDA array has strides {strides}: negative ones are not read. Copy it first.")
-    span = sum((size - 1) * stride for size, stride in zip(shape, strides, strict=True)) + dtype.itemsize
-    if strides != compact:
-        buffer = np.empty(span, np.uint8)
-    elif target is not None and (target.shape, target.dtype, target.strides) == (shape, dtype, compact):
-        buffer = target
-    else:
-        buffer = empty(shape, dtype)
-    cuda = Cuda()
-    with cuda.context(device):
-        cuda.call(
-            "cuMemcpyDtoH_v2",
-            ctypes.c_void_p(buffer.ctypes.data),
-            ctypes.c_uint64(address),
-            ctypes.c_size_t(span),
-        )
-    return buffer if strides == compact else np.ndarray(shape, dtype, buffer, 0, strides)
+    return CudaNumbers(address, shape, strides, dtype, device, keeps)

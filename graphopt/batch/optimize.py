@@ -9,14 +9,15 @@ from __future__ import annotations
 
 import time
 from collections.abc import Iterable, Mapping
-from dataclasses import dataclass, fields
+from dataclasses import dataclass, fields, replace
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
+from graphopt.batch.arrays import BatchArrays, structure_of
 from graphopt.batch.problems import ProblemArrays, checked_problems
 from graphopt.batch.result import BatchSummary
-from graphopt.batch.workers import Workers, structure_of
+from graphopt.batch.workers import Workers
 from graphopt.errors import DeviceError, GraphError, OptionError, SolverError
 from graphopt.graph import Graph, Selection
 from graphopt.graph.bounds import constraints_of
@@ -27,12 +28,16 @@ from graphopt.optimizer.options import StopRules
 from graphopt.optimizer.request import Request
 from graphopt.optimizer.signals import Settable, StopSignals
 from graphopt.optimizer.summary import Summary, TerminationType
+from graphopt.option_names import DRIVERS
 from graphopt.problem.gauge import fix_gauge
 from graphopt.problem.structure import Structure
+from graphopt.solver.auto_device import FAILURES, device_for_batch, may_stay
 from graphopt.suggestions import knowing_options
 
 if TYPE_CHECKING:
     from typing_extensions import Unpack
+
+    from graphopt.batch.on_device import DeviceWorkers
 
 _ENDINGS = np.array(
     [
@@ -49,29 +54,37 @@ _ENDINGS = np.array(
 _STOPPED = 5
 
 
-@knowing_options([field.name for field in fields(SolverOptions)])
+class BatchChanges(SolverChanges, total=False):
+    """Keywords of `optimize_batch` beside its parameters, all described there."""
+
+    estimates: Mapping[Any, Any] | None
+    measurements: Mapping[Any, Any] | None
+    information: Mapping[Any, Any] | None
+    kernel_widths: Mapping[Any, Any] | None
+    parameters: Mapping[Any, Any] | None
+    masks: Mapping[Any, Any] | None
+    fix: str | list[int]
+    level: int
+    time_limit: float | None
+    stop: Settable | None
+    on_interrupt: str
+
+
+_SOLVER = frozenset(field.name for field in fields(SolverOptions))
+
+
+@knowing_options(list(BatchChanges.__annotations__))
 def optimize_batch(
     graph: Graph,
     *,
-    estimates: Mapping[Any, Any] | None = None,
-    measurements: Mapping[Any, Any] | None = None,
-    information: Mapping[Any, Any] | None = None,
-    kernel_widths: Mapping[Any, Any] | None = None,
-    parameters: Mapping[Any, Any] | None = None,
-    masks: Mapping[Any, Any] | None = None,
     method: str = "lm",
     max_iterations: int | None = None,
     options: StopRules | None = None,
-    fix: str | list[int] = "auto",
-    level: int = 0,
     covariances: Iterable[int] = (),
-    time_limit: float | None = None,
-    stop: Settable | None = None,
-    on_interrupt: str = "raise",
     throw: bool = False,
-    **solver_changes: Unpack[SolverChanges],
+    **changes: Unpack[BatchChanges],
 ) -> BatchSummary:
-    """Optimize B problems that have the structure of `graph`, by all threads; the graph stays as it is.
+    """Optimize B problems that have the structure of `graph`, which stays as it is.
 
     What is not given is the same in all problems: that of the graph. Keys are sets of the graph, types or
     tags; rows are those of the set.
@@ -90,30 +103,30 @@ def optimize_batch(
         their start, chi2 NaN, and the termination that says why.
     covariances: ids of vertices whose marginal covariances are wanted.
     throw: raise `SolverError` if a problem's result is not usable, naming the first.
-    solver_changes: linear_solver, schur, device of `SolverOptions`; devices other than the CPU are refused.
+    device: "cpu"; "vulkan", where a workgroup optimizes each problem, by the same loop; or "auto": a GPU for
+        much work, where it can (`BatchSummary.why_not_device` says what it could not). A problem's matrix has
+        to fit into the shared memory of a workgroup (48 KiB on most GPUs: 100 scalars, or more with a sparse
+        factor). precision "mixed", or a GPU without float64: pairs of float32, about 13 digits. Covariances
+        are found on the CPU.
+    linear_solver, schur: of the CPU, as of `SolverOptions`.
 
     A problem whose numbers are NaN or infinite fails alone. Results do not depend on the number of threads.
     Raises `ShapeError` and `GraphError` for arrays of other shapes, asymmetric information or quaternions of
     length 0, naming the problem; `OptionError`, `DeviceError`.
     """
     start = time.perf_counter()
-    solver = SolverOptions(**solver_changes)
+    given: dict[str, Any] = dict(changes)
+    solver = SolverOptions(**{name: given[name] for name in given if name in _SOLVER})
     _check_options(solver)
     rules, algorithm = _algorithm(method, max_iterations, options)
-    given = {
-        "estimates": estimates,
-        "measurements": measurements,
-        "information": information,
-        "kernel_widths": kernel_widths,
-        "parameters": parameters,
-        "masks": masks,
-    }
     problems = checked_problems(graph, given)
+    time_limit = given.get("time_limit")
     Request(time_limit=time_limit).check_time_limit()
-    signals = StopSignals(stop, time_limit, start, on_interrupt=on_interrupt)
+    on_interrupt = given.get("on_interrupt", "raise")
+    signals = StopSignals(given.get("stop"), time_limit, start, on_interrupt=on_interrupt)
     with graph.held_still():
         _check_graph(graph)
-        selection, fixed = fix_gauge(graph, graph.select(level), fix)
+        selection, fixed = fix_gauge(graph, graph.select(given.get("level", 0)), given.get("fix", "auto"))
         batch = _Batch(problems, selection, solver, fixed, list(covariances))
         summary = batch.run(method, rules, algorithm, signals, start)
     _raise_if_unusable(summary, signals, throw)
@@ -121,14 +134,15 @@ def optimize_batch(
 
 
 def _check_options(options: SolverOptions) -> None:
-    if options.device not in ("auto", "cpu"):
+    kind = options.device.partition(":")[0]
+    if kind not in ("auto", "cpu", *DRIVERS):
         raise DeviceError(
-            f"optimize_batch runs on the CPU; device is '{options.device}'. Use device='cpu', or optimize() "
-            "on one graph with all problems in it, which share their damping there."
+            f"optimize_batch runs on 'cpu', {', '.join(map(repr, DRIVERS))} or 'auto'; device is "
+            f"'{options.device}'."
         )
-    if options.precision == "mixed":
+    if options.precision == "mixed" and kind in ("auto", "cpu"):
         raise DeviceError(
-            "precision 'mixed' is for GPUs; optimize_batch computes in double. Use precision='auto'."
+            "precision 'mixed' is for GPUs: give one by device='vulkan'. The CPU computes in double."
         )
     if options.schedule not in ("auto", "host"):
         raise DeviceError(f"schedule '{options.schedule_words}' is for GPUs. Use schedule='auto'.")
@@ -189,32 +203,73 @@ class _Batch:
     ) -> BatchSummary:
         structure = structure_of(self.selection, self.problems)
         blocks = [self._block(structure, vertex_id) for vertex_id in self.covariances]
-        workers = Workers(structure, self.problems, self.solver)
+        arrays = BatchArrays(structure, self.problems)
         count = self.problems.count
         initial, chi2, lambdas = (np.full(count, np.nan) for _ in range(3))
         iterations, trials = (np.zeros(count, np.int32) for _ in range(2))
-        ending = np.zeros(count, np.int8)
+        ending = np.full(count, _STOPPED, np.int8)
+        outcome = initial, chi2, lambdas, iterations, trials, ending
         size = sum(int(structure.dims[k]) ** 2 for k in blocks)
         covariances = np.full((count, size), np.nan) if size else None
         native, _ = algorithm.native_method()
+        on_device, why = self._on_device(arrays, method)
+        workers = Workers(arrays, self.solver) if on_device is None or size else None
         prepared = time.perf_counter()
-        with signals.catching_interrupts(), signals.watching():
-            workers.run(
-                native, rules, blocks, (initial, chi2, lambdas, iterations, trials, ending, covariances)
-            )
+        with signals.catching_interrupts():
+            if on_device is not None:
+                on_device.run(native, rules, outcome, signals)
+            if workers is not None:
+                self._run(
+                    workers, on_device is not None, native, rules, blocks, outcome, covariances, signals
+                )
         end = time.perf_counter()
         termination = _ENDINGS[ending]
         if signals.reason is not None:
             termination[ending == _STOPPED] = signals.reason
         below = is_below_zero_each(chi2, initial)
         termination[below & (ending < 3)] = TerminationType.UNBOUNDED
-        results = workers.results()
+        results = arrays.results()
         total = time.perf_counter()
+        ran = on_device or workers
+        assert ran is not None
         return BatchSummary(
             self.problems, method, results, initial, chi2, iterations, trials, termination,
-            self._split(structure, blocks, covariances), self.fixed, workers.linear_solver, "cpu",
-            {"prepare": prepared - start, "optimize": end - prepared, "total": total - start},
+            self._split(structure, blocks, covariances), self.fixed, ran.linear_solver, ran.device,
+            {"prepare": prepared - start, "optimize": end - prepared, "total": total - start}, why,
         )  # fmt: skip
+
+    def _on_device(self, arrays: BatchArrays, method: str) -> tuple[DeviceWorkers | None, str]:
+        """What runs the problems on a GPU, None: the CPU; why "auto" has taken the CPU."""
+        spec, edges = self.solver.device, sum(len(group.rows) for group in arrays.structure.groups)
+        if spec == "auto":
+            spec = device_for_batch(self.solver, self.problems.count, edges)
+        if spec == "cpu":
+            return None, ""
+        from graphopt.batch.on_device import DeviceWorkers
+
+        try:
+            return DeviceWorkers(arrays, method, self.solver, spec), ""
+        except FAILURES as error:
+            if not may_stay(self.solver):
+                raise
+            return None, str(error)
+
+    def _run(
+        self,
+        workers: Workers,
+        is_done: bool,
+        native: Any,
+        rules: StopRules,
+        blocks: list[int],
+        outcome: tuple[np.ndarray, ...],
+        covariances: np.ndarray | None,
+        signals: StopSignals,
+    ) -> None:
+        """Optimize by the CPU, or find covariances only of what a device has optimized."""
+        if is_done:
+            rules, outcome = replace(rules, max_iterations=0), tuple(map(np.copy, outcome))
+        with signals.watching():
+            workers.run(native, rules, blocks, (*outcome, covariances))
 
     def _block(self, structure: Structure, vertex_id: int) -> int:
         number, row = self.problems.graph.vertex_place(vertex_id)

@@ -74,12 +74,12 @@ class ProblemArrays:
         return str(kernels.information_kind(chosen.reshape(-1, *chosen.shape[2:]), None))
 
 
-def checked_problems(graph: Graph, given: Mapping[str, Mapping[Any, Any] | None]) -> ProblemArrays:
+def checked_problems(graph: Graph, given: Mapping[str, Any]) -> ProblemArrays:
     """Arrays of `optimize_batch` by argument and set, checked. Raises `ShapeError` and `GraphError`."""
     reader = _Reader(graph)
     found = {
         argument: reader.read(
-            argument, set_class, given[argument], shapes, bool if argument == "masks" else float
+            argument, set_class, given.get(argument), shapes, bool if argument == "masks" else float
         )
         for argument, (set_class, shapes) in _ARGUMENTS.items()
     }

@@ -46,6 +46,8 @@ class BatchSummary:
     device: str
     seconds: dict[str, float]
     """"prepare" (checks, structure, memory), "optimize" and "total"."""
+    why_not_device: str = ""
+    """What a GPU that device="auto" would have taken said; empty: nothing."""
 
     def __len__(self) -> int:
         return self.problems.count

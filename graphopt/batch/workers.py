@@ -3,19 +3,16 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
 
-from graphopt import codegen
-from graphopt.batch.problems import ProblemArrays
+from graphopt.batch.arrays import BatchArrays
 from graphopt.cpu_kernels import kernels
 from graphopt.errors import OptionError
-from graphopt.graph import Selection
 from graphopt.linear.options import SolverOptions
 from graphopt.linear.systems import choose_system
-from graphopt.problem.structure import EdgeGroup, Structure
 from graphopt.solver.cpu import make_linearizer
 from graphopt.types.base import VertexType, working_vertex_type
 
@@ -33,167 +30,56 @@ class _Parameters:
     values: np.ndarray
 
 
-def structure_of(selection: Selection, problems: ProblemArrays) -> Structure:
-    """The structure of all problems: what one's information matrices need, all have."""
-    structure = Structure(selection)
-    numbers = {id(edge_set): number for number, edge_set in enumerate(problems.graph.edge_sets)}
-    for k, group in enumerate(structure.groups):
-        kind = problems.information_kind(numbers[id(group.edge_set)], group.rows)
-        if kind is not None:
-            structure.groups[k] = replace(group, information=kind)
-    return structure
+def does_not_factorize(linear_solver: str) -> OptionError:
+    """The error for a linear solver by iterations."""
+    return OptionError(
+        f"linear_solver '{linear_solver}' is not for optimize_batch, whose problems are "
+        "factorized: use 'auto', 'dense' or 'cholesky', or optimize() for one large graph."
+    )
 
 
 class Workers:
-    """As many as there are threads for the problems, and the arrays that they work on."""
+    """As many as there are threads for the problems, on the same arrays."""
 
-    def __init__(self, structure: Structure, problems: ProblemArrays, options: SolverOptions):
-        self._structure, self._problems = structure, problems
-        graph = problems.graph
-        numbers = {id(vertex_set): number for number, vertex_set in enumerate(graph.vertex_sets)}
-        self._vertex_numbers = [numbers[id(each)] for each in structure.selection.vertex_sets]
-        edges = {id(edge_set): number for number, edge_set in enumerate(graph.edge_sets)}
-        self._edge_numbers = [edges[id(group.edge_set)] for group in structure.groups]
-        self.working = [self._working(k) for k in range(len(self._vertex_numbers))]
-        """Per vertex set (B, n, dim) in the form that steps are taken in; (1, n, dim) where all share it."""
-        count = min(problems.count, kernels.num_threads())
+    device = "cpu"
+
+    def __init__(self, arrays: BatchArrays, options: SolverOptions):
+        self._arrays = arrays
+        count = min(arrays.problems.count, kernels.num_threads())
         with kernels.Alone():
             self._workers = [self._worker(options) for _ in range(count)]
 
-    def _working(self, number: int) -> np.ndarray:
-        """The start; a copy of its own where it is optimized."""
-        vertex_set = self._structure.selection.vertex_sets[number]
-        given = self._problems.estimates.get(self._vertex_numbers[number])
-        is_free = bool((self._structure.vertex_blocks[number] >= 0).any())
-        if given is None:
-            given = vertex_set.look("estimate")[None]
-            if is_free:
-                given = np.repeat(given, self._problems.count, axis=0)
-        form = vertex_set.type.working
-        if form is None:
-            return np.array(given) if is_free else np.ascontiguousarray(given)
-        return np.ascontiguousarray(form.encode(given.reshape(-1, given.shape[2]))).reshape(
-            *given.shape[:2], -1
-        )
-
     def _worker(self, options: SolverOptions) -> Any:
-        structure = self._structure
+        structure = self._arrays.structure
         estimates = [
             _Estimates(working_vertex_type(vertex_set.type), array[0].copy())
-            for vertex_set, array in zip(structure.selection.vertex_sets, self.working, strict=True)
+            for vertex_set, array in zip(structure.selection.vertex_sets, self._arrays.working, strict=True)
         ]
-        sets = [_Parameters(each.look("values").copy()) for each in self._problems.graph.parameter_sets]
+        sets = [
+            _Parameters(each.look("values").copy()) for each in self._arrays.problems.graph.parameter_sets
+        ]
         linearizer, _ = make_linearizer(sets, structure, estimates)  # type: ignore[arg-type]
         system = choose_system(structure, options)
         self.linear_solver = system.linear_solver
         if system.direct is None:
-            raise OptionError(
-                f"linear_solver '{system.linear_solver}' is not for optimize_batch, whose problems are "
-                "factorized: use 'auto', 'dense' or 'cholesky', or optimize() for one large graph."
-            )
+            raise does_not_factorize(system.linear_solver)
         arrays = np.zeros(structure.values_size), np.zeros(structure.dim), np.zeros(structure.dim)
         return kernels.BatchWorker(linearizer, *system.direct, *arrays, structure.pattern.diagonal_indices())
 
     def run(self, method: Any, rules: Any, covariances: Sequence[int], outcome: tuple) -> bool:
-        """Optimize; `working` has the results. False: it was stopped before the end."""
-        structure, problems = self._structure, self._problems
-        masks = self._masks()
+        """Optimize; the arrays have the results. False: it was stopped before the end."""
+        arrays, structure, problems = self._arrays, self._arrays.structure, self._arrays.problems
+        masks = arrays.masks()
         blocks = [(int(structure.offsets[k]), int(structure.dims[k])) for k in covariances]
         return kernels.run_batch(
             self._workers,
             method,
             rules,
             problems.count,
-            list(enumerate(self.working)),
+            list(enumerate(arrays.working)),
             list(problems.parameters.items()),
-            self._data(masks),
-            None if masks is None else self._unobserved(masks),
+            arrays.data(masks),
+            None if masks is None else arrays.unobserved(masks),
             blocks,
             outcome,
         )
-
-    def _masks(self) -> list[np.ndarray] | None:
-        """Per group (B, m) bool who takes part, (1, m) where all do; None: all edges of all groups."""
-        given = self._problems.masks
-        if not given:
-            return None
-        masks = []
-        for group, number in zip(self._structure.groups, self._edge_numbers, strict=True):
-            mask = given.get(number)
-            masks.append(np.ones((1, len(group.rows)), bool) if mask is None else _of_group(group, mask))
-        return masks
-
-    def _data(self, masks: list[np.ndarray] | None) -> list[tuple]:
-        """(number, measurement, information, kernel width, mask) of groups with numbers that differ."""
-        problems, found = self._problems, []
-        for k, (group, number) in enumerate(zip(self._structure.groups, self._edge_numbers, strict=True)):
-            given = problems.measurements, problems.information, problems.kernel_widths
-            if masks is None and not any(number in arrays for arrays in given):
-                continue
-            edge_set = group.edge_set
-            measurement, information, width = (
-                _of_group(group, arrays[number] if number in arrays else edge_set.look(name)[None])
-                for arrays, name in zip(given, ("measurement", "information", "kernel_width"), strict=True)
-            )
-            packed = _packed(information, group.information)
-            found.append((k, measurement, packed, width, None if masks is None else masks[k]))
-        return found
-
-    def _unobserved(self, masks: list[np.ndarray]) -> np.ndarray | None:
-        """(B, dim) bool: scalars of optimized vertices without an edge; None if there are none."""
-        structure = self._structure
-        seen = np.zeros((self._problems.count, structure.num_blocks), bool)
-        for group, mask in zip(structure.groups, masks, strict=True):
-            for slot, number in enumerate(group.vertex_sets):
-                blocks = structure.vertex_blocks[number][group.vertex_rows[:, slot]]
-                edges = np.flatnonzero(blocks >= 0)
-                if len(edges):
-                    incidence = np.zeros((len(edges), structure.num_blocks), np.float32)
-                    incidence[np.arange(len(edges)), blocks[edges]] = 1.0
-                    seen |= mask[:, edges].astype(np.float32) @ incidence > 0.0
-        if seen.all():
-            return None
-        return np.ascontiguousarray(np.repeat(~seen, structure.dims, axis=1))
-
-    def results(self) -> dict[str, np.ndarray]:
-        """Tag -> (B, n, storage_dim) estimates of all vertices of the graph."""
-        problems, graph = self._problems, self._problems.graph
-        found = {}
-        working = dict(zip(self._vertex_numbers, range(len(self.working)), strict=True))
-        for number, vertex_set in enumerate(graph.vertex_sets):
-            start = problems.estimates.get(number, vertex_set.look("estimate")[None])
-            shape = (problems.count, *start.shape[1:])
-            k = working.get(number)
-            if k is None or len(self.working[k]) == 1 or not (self._structure.vertex_blocks[k] >= 0).any():
-                found[vertex_set.type.tag] = np.broadcast_to(start, shape)
-            else:
-                found[vertex_set.type.tag] = self._decoded(k, start, shape)
-        return found
-
-    def _decoded(self, number: int, start: np.ndarray, shape: tuple[int, ...]) -> np.ndarray:
-        """Estimates in the form of the graph; those that have not moved keep their digits."""
-        form, array = self._structure.selection.vertex_sets[number].type.working, self.working[number]
-        if form is None:
-            return array
-        before = np.ascontiguousarray(form.encode(start.reshape(-1, start.shape[2])))
-        moved = (array != before.reshape(*start.shape[:2], -1)).any(axis=2)
-        result = np.array(np.broadcast_to(start, shape))
-        result[moved] = form.decode(array[moved])
-        return result
-
-
-def _of_group(group: EdgeGroup, array: np.ndarray) -> np.ndarray:
-    """(B, m, ...) of all edges of a set -> of those in the group."""
-    rows = group.chosen_rows
-    return np.ascontiguousarray(array if rows is None else array[:, rows])
-
-
-def _packed(information: np.ndarray, kind: str) -> np.ndarray:
-    """(B, m, r, r) matrices or (B, m, r) diagonals as the programs take them."""
-    count, num = information.shape[:2]
-    if kind == "identity":
-        return np.zeros((1, num, 0))
-    if information.ndim == 3:
-        return information
-    dim = information.shape[-1]
-    return codegen.pack_information(information.reshape(-1, dim, dim), kind).reshape(count, num, -1)

@@ -3,6 +3,8 @@
     side = cuda_side(device)                       None where CUDA does not see the device
     memory = side.take(device, nbytes)             exported by Vulkan, imported by CUDA
     array = side.lend(device, memory, shape, program)   what a program, or a `write`, puts there
+    kept = side.keep(device, numbers)              numbers of CUDA's where programs read them
+    empty(shape, device="vulkan")                  memory that CUDA writes and programs read
 
 Both APIs name a device by the same UUID. The program's end raises a timeline semaphore that both share; the
 consumer's stream waits for it (`__dlpack__(stream=...)`), the host does not. Memory comes back when the last
@@ -12,16 +14,21 @@ consumer lets go of it, and is written again once what was then on that stream i
 
 from __future__ import annotations
 
+import math
 import threading
 import weakref
 from collections import deque
 from contextlib import suppress
+from dataclasses import replace
 from typing import Any
 
 import numpy as np
 
+from graphopt import foreign_arrays
 from graphopt.cuda_driver import LEGACY_STREAM, PER_THREAD_STREAM, Cuda
-from graphopt.errors import DeviceError
+from graphopt.device import open_device
+from graphopt.errors import DeviceError, OptionError
+from graphopt.foreign_arrays import CudaNumbers, assign
 
 _CUDA = 2  # kDLCUDA
 _PERMANENT_STREAMS = frozenset((LEGACY_STREAM, PER_THREAD_STREAM))
@@ -125,6 +132,10 @@ class _Memory:
             with self._side.context:
                 self._side.cuda.record(self._event, stream)
 
+    def has(self, numbers: CudaNumbers) -> bool:
+        """These are within it."""
+        return self.address <= numbers.address and numbers.address + numbers.span <= self.address + self.size
+
     def is_free(self) -> bool:
         """Nobody works on it any more. With the context current."""
         if self._has_event and self._side.cuda.is_done(self._event):
@@ -157,6 +168,25 @@ class _Lease:
             self._side.returned.append(self.memory)
 
 
+class KeptNumbers:
+    """float64 numbers of another library in memory that programs read (`buffer`), until this goes."""
+
+    def __init__(self, device: Any, lease: _Lease, numbers: CudaNumbers):
+        """numbers: where they are in the memory of the lease."""
+        self.device, self._lease, self.numbers = device, lease, numbers
+        self.buffer = lease.memory.buffer
+        self.offset = (numbers.address - lease.memory.address) // 8
+        """Of the first number in the buffer, in numbers."""
+
+    def strides(self) -> tuple[int, ...]:
+        """In numbers."""
+        return tuple(stride // 8 for stride in self.numbers.strides)
+
+    def fill(self, column: np.ndarray) -> None:
+        """Copy them into an array of the host."""
+        assign(column, self.numbers, "an array")
+
+
 class CudaSide:
     """What CUDA has of a Vulkan device."""
 
@@ -169,6 +199,8 @@ class CudaSide:
         """Not sorted into `_idle` yet: leases end in any thread, at any time."""
         self._idle: list[_Memory] = []
         self._lock = threading.Lock()
+        self._empty: weakref.WeakSet[_Lease] = weakref.WeakSet()
+        """Memory that consumers were given to write."""
 
     def __del__(self) -> None:
         with suppress(DeviceError, AttributeError, TypeError), self.context:
@@ -215,6 +247,64 @@ class CudaSide:
         """Memory of `take` as an array, once `program`, or what was written before, is done."""
         value = device.native.submit_exported(program)
         return CudaArray(self, _Lease(self, memory), shape, value)
+
+    def empty(self, device: Any, shape: tuple[int, ...]) -> CudaArray:
+        """Memory to be written by who has the array; `keep` takes it as it is."""
+        array = self.lend(device, self.take(device, max(8 * math.prod(shape), 16)), shape)
+        self._empty.add(array._lease)
+        return array
+
+    def keep(self, device: Any, numbers: CudaNumbers) -> KeptNumbers | None:
+        """Numbers as programs submitted from now on read them; None: of another device, or no float64.
+
+        A copy, but of what is in memory of `empty`. The host waits for CUDA's legacy default stream.
+        """
+        if numbers.device != self.ordinal or numbers.dtype != np.float64 or not numbers.span:
+            return None
+        if any(stride % 8 for stride in numbers.strides) or numbers.address % 8:
+            return None
+        lease = next((lease for lease in list(self._empty) if lease.memory.has(numbers)), None)
+        if lease is not None:
+            with self.context:
+                self.cuda.synchronize(LEGACY_STREAM)
+            return KeptNumbers(device, lease, replace(numbers, keeps=lease))
+        lease = _Lease(self, self.take(device, numbers.span))
+        self.copy(lease.memory, numbers)
+        return KeptNumbers(device, lease, replace(numbers, address=lease.memory.address, keeps=lease))
+
+    def copy(self, memory: _Memory, numbers: CudaNumbers) -> None:
+        """Copy numbers, gaps included, to the begin of memory of `take`; done when this returns."""
+        with self.context:
+            self.cuda.copy(memory.address, numbers.address, numbers.span)
+
+
+def empty(shape: int | tuple[int, ...], dtype: Any = np.float64, device: str | None = None) -> Any:
+    """An array to fill and hand to a graph, which keeps this memory instead of a copy of it.
+
+    device: None or "cpu" for a numpy array in the host's memory. Where a set of the graph is new, its column
+    is this memory (`add_vertices`, `add_edges`): what is written there later changes the graph. It is float64
+    of the column's whole shape; quaternions that are not unit are normalised in a copy. `torch.from_dlpack`
+    and the like are the same memory.
+
+    As of `optimize` ("vulkan", "vulkan:1"), if CUDA sees the device: an array on it for torch, cupy and jax,
+    float64. Assigned to an array of a graph that was optimized there (`edge_set.measurement = tensor`), the
+    solver reads this memory. Assign it again after each writing, and write only when the next optimization
+    has ended: what the graph has of it in between is what is there when it looks.
+
+    Raises `DeviceError` where CUDA does not see the device, `OptionError` for other numbers there.
+    """
+    if device in (None, "cpu"):
+        return foreign_arrays.empty(shape, dtype)
+    if np.dtype(dtype) != np.float64:
+        raise OptionError(f"dtype is {np.dtype(dtype)}, expected float64: a graph's arrays on a device are.")
+    opened = open_device(device)
+    side = cuda_side(opened)
+    if side is None:
+        raise DeviceError(
+            f"CUDA does not see device {device} ({opened.info['name']}): no memory is shared with it. Leave "
+            "device out, for memory of the host."
+        )
+    return side.empty(opened, tuple(np.atleast_1d(shape).tolist()))
 
 
 _SIDES: weakref.WeakKeyDictionary[Any, CudaSide | None] = weakref.WeakKeyDictionary()

@@ -13,14 +13,19 @@ Whoever writes has a view, or one made of it, and numpy counts these: each refer
 column whose buffer nobody else refers to stays as it is until it is handed out again (`columns["name"]`), and
 that ends what is known. `look` gives a read-only view, which ends nothing. Who writes by an address kept as a
 number (`ctypes.data`, `__array_interface__`, a pointer in C++) has no reference to be counted: `touch`.
+
+**What comes later** (`fill_later`). A column whose numbers are on a device gets them when somebody looks at
+them here: all ways to a column lead through `_settle`.
 """
 
 from __future__ import annotations
 
 import sys
+import threading
 import weakref
 from collections.abc import Callable, Hashable, Mapping
-from typing import Any, TypeVar
+from secrets import token_bytes
+from typing import Any, Protocol, TypeVar
 
 import numpy as np
 
@@ -29,8 +34,17 @@ from graphopt.foreign_arrays import shared
 Fact = TypeVar("Fact")
 _NOTHING_KNOWN: tuple[object, dict[Hashable, Any]] = (object(), {})
 
+_FILLING = threading.RLock()
 _MIN_CAPACITY = 16
 _PRUNE = 1000  # so many views may be remembered before those that are gone are looked for
+
+
+class Elsewhere(Protocol):
+    """Numbers of a column that are not on the host."""
+
+    def fill(self, column: np.ndarray) -> None:
+        """Bring them into the column's used rows."""
+        ...
 
 
 class Columns:
@@ -66,6 +80,41 @@ class Columns:
             self._fill[name] = fill
         self._views[name] = self._buffers[name][: self.num_rows]
 
+    def fill_later(self, name: str, source: Elsewhere) -> bool:
+        """Let a column be what `source` has, brought here when somebody looks; False: not this column.
+
+        Whoever has a view could look without being noticed. The fingerprint is another one from now on.
+        """
+        with _FILLING:
+            if self._references(name) != _ALONE or self._buffers[name].base is not None:
+                return False
+            self._elsewhere[name] = source
+            epoch = self._epochs[name] = object()
+            self._facts[name] = epoch, {"fingerprint": token_bytes(16)}
+        return True
+
+    def elsewhere(self, name: str) -> Elsewhere | None:
+        """What `fill_later` was given, while nobody has looked."""
+        return self._elsewhere.get(name)
+
+    def overwrite(self, name: str) -> np.ndarray:
+        """Live view of a column, all of whose numbers the caller writes: none are brought here."""
+        with _FILLING:
+            self._elsewhere.pop(name, None)
+        return self[name]
+
+    def shape(self, name: str) -> tuple[int, ...]:
+        """Of the used rows."""
+        return self._views[name].shape
+
+    def _settle(self, name: str | None = None) -> None:
+        """A column's numbers, or those of all, are here."""
+        with _FILLING:
+            for one in list(self._elsewhere) if name is None else [name]:
+                if (source := self._elsewhere.get(one)) is not None:
+                    source.fill(self._views[one])
+                    del self._elsewhere[one]
+
     @property
     def names(self) -> list[str]:
         """Of all columns."""
@@ -77,6 +126,8 @@ class Columns:
 
     def __getitem__(self, name: str) -> np.ndarray:
         """Live view of one column's used rows."""
+        if self._elsewhere:
+            self._settle(name)
         view = self._views[name]  # before facts end: whoever finds out facts meanwhile counts this reference
         self._asked.add(name)
         self._epochs[name] = object()
@@ -84,10 +135,13 @@ class Columns:
 
     def look(self, name: str) -> np.ndarray:
         """Read-only view of one column's used rows; numpy does not let it be made writable."""
+        if self._elsewhere:
+            self._settle(name)
         return np.asarray(self._views[name].data.toreadonly())
 
     def touch(self) -> None:
         """End what is known of all columns: somebody has written by an address."""
+        self._settle()
         self._epochs: dict[str, object] = dict.fromkeys(self._buffers, object())
 
     def known(self, name: str, what: Hashable, find: Callable[[np.ndarray], Fact]) -> Fact:
@@ -125,6 +179,7 @@ class Columns:
         if num_rows <= capacity:
             return
         grown = max(num_rows, 2 * self.num_rows, _MIN_CAPACITY)
+        self._settle()
         larger = {
             name: np.empty((grown, *buffer.shape[1:]), buffer.dtype) for name, buffer in self._buffers.items()
         }
@@ -167,6 +222,7 @@ class Columns:
 
     def keep(self, mask: np.ndarray) -> None:
         """Drop the rows where `mask` is False; the others keep their order."""
+        self._settle()
         self._buffers = {name: view[mask] for name, view in self._views.items()}
         self.num_rows = int(np.count_nonzero(mask))
         self._become_stale()
@@ -174,6 +230,7 @@ class Columns:
 
     def copy(self) -> Columns:
         """Independent columns with the same rows."""
+        self._settle()
         other = Columns.__new__(Columns)
         other._buffers = {name: view.copy() for name, view in self._views.items()}
         other.num_rows = self.num_rows
@@ -204,6 +261,8 @@ class Columns:
         self._prune_at = _PRUNE
         self._facts: dict[str, tuple[object, dict[Hashable, Any]]] = {}
         """By column its epoch and what was known of it then."""
+        self._elsewhere: dict[str, Elsewhere] = {}
+        """Columns whose numbers are not here yet."""
         self.touch()
 
     def _become_stale(self) -> None:

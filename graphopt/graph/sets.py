@@ -25,6 +25,7 @@ from __future__ import annotations
 import weakref
 from collections.abc import Iterator
 from copy import deepcopy
+from secrets import token_bytes
 from typing import TYPE_CHECKING, Any, Protocol
 
 import numpy as np
@@ -32,8 +33,8 @@ import numpy as np
 import graphopt.graph.residuals as residuals
 from graphopt.cpu_kernels import kernels
 from graphopt.errors import GraphError, OptionError, UnknownIdError
-from graphopt.foreign_arrays import assign
-from graphopt.graph.columns import Columns
+from graphopt.foreign_arrays import CudaNumbers, assign, on_cuda
+from graphopt.graph.columns import Columns, Elsewhere
 
 if TYPE_CHECKING:
     from collections.abc import Iterable
@@ -42,15 +43,19 @@ if TYPE_CHECKING:
     from graphopt.types import EdgeType, ParameterType, VertexType
 
 
-class Lender(Protocol):
-    """What has estimates of vertex sets on a device."""
+class DeviceColumns(Protocol):
+    """What has arrays of sets on a device that other libraries see, too."""
 
-    def lend(self, vertex_set: VertexSet) -> Any:
-        """An array there with the set's present estimates, for other libraries; None where it cannot."""
+    def lend(self, one_set: Any, name: str) -> Any:
+        """An array there with the present numbers of a column; None where it cannot."""
+        ...
+
+    def take(self, one_set: Any, name: str, numbers: CudaNumbers) -> Elsewhere | None:
+        """Numbers of a column that are on the same device, copied there; None where it cannot."""
         ...
 
 
-_LENDERS: weakref.WeakKeyDictionary[_Set, weakref.ref[Lender]] = weakref.WeakKeyDictionary()
+_ON_DEVICE: weakref.WeakKeyDictionary[_Set, weakref.ref[DeviceColumns]] = weakref.WeakKeyDictionary()
 
 
 class _Set:
@@ -89,10 +94,11 @@ class _Set:
     def device_array(self, name: str, device: str | None = None) -> Any:
         """The array of a name for other libraries: `torch.from_dlpack(vertex_set.device_array("estimate"))`.
 
-        Estimates that were optimized on a GPU which CUDA sees too are an array on that GPU, the same one
-        until they change: copy it before writing, which does not change the graph. All else is the graph's
-        own memory, with device="cpu" everything: what is written there changes it, and it stays valid as long
-        as anybody has it (but is the graph's memory no more once the set has grown or lost rows).
+        After an optimization on a GPU which CUDA sees too, estimates, measurements, information and kernel
+        widths are an array on that GPU, the same one until they change: copy it before writing, which does
+        not change the graph. All else is the graph's own memory, with device="cpu" everything: what is
+        written there changes it, and it stays valid as long as anybody has it (but is the graph's memory no
+        more once the set has grown or lost rows).
 
         Raises `UnknownIdError` for a name that there is not, `OptionError` for another device.
         """
@@ -101,7 +107,41 @@ class _Set:
         if not self.columns.has(name):
             known = ", ".join(self.columns.names)
             raise UnknownIdError(f"There is no array {name!r} here, expected one of {known}.")
+        if device is None and (lent := self._lent(name)) is not None:
+            return lent
         return self.columns.look(name) if name in ("ids", "sequence") else self.columns[name]
+
+    def _lent(self, name: str) -> Any:
+        """An array on the device that has optimized the graph, None: there is none."""
+        lender = _ON_DEVICE.get(self)
+        return None if lender is None or (known := lender()) is None else known.lend(self, name)
+
+    def on_device(self, columns: DeviceColumns) -> None:
+        """Arrays of the set are on a device as well, as long as this lives."""
+        _ON_DEVICE[self] = weakref.ref(columns)
+
+    def elsewhere(self, name: str) -> Elsewhere | None:
+        """Numbers of an array that were assigned on a device, while nobody looks at them here."""
+        return self.columns.elsewhere(name)
+
+    def _assign(self, name: str, values: object) -> None:
+        """Numbers of a float64 column; on the device that optimizes the graph they stay there."""
+        numbers = on_cuda(values, name)
+        lender = None if numbers is None else _ON_DEVICE.get(self)
+        known = None if lender is None else lender()
+        if known is not None and numbers is not None:
+            source = known.take(self, name, numbers)
+            if source is not None and self.columns.fill_later(name, source):
+                return
+        assign(self.columns[name], values if numbers is None else numbers, name)
+
+    def shape_of(self, name: str) -> tuple[int, ...]:
+        """Of the array of a name."""
+        return self.columns.shape(name)
+
+    def numbers_of(self, name: str) -> np.ndarray:
+        """What `device_array` gives, on the host and to read only."""
+        return self.columns.look(name)
 
     def touch(self) -> None:
         """Say that arrays of this set were written by an address, which nothing else can see."""
@@ -133,16 +173,6 @@ class VertexSet(_Set):
         )
         self.type = vertex_type
 
-    def device_array(self, name: str, device: str | None = None) -> Any:
-        """As of the other sets; "estimate" is on the GPU that has optimized it, if CUDA sees that GPU."""
-        lender = _LENDERS.get(self) if name == "estimate" and device is None else None
-        lent = None if lender is None or (known := lender()) is None else known.lend(self)
-        return super().device_array(name, device) if lent is None else lent
-
-    def lent_by(self, lender: Lender) -> None:
-        """The estimates are on a device as well, as long as the lender lives."""
-        _LENDERS[self] = weakref.ref(lender)
-
     def __repr__(self) -> str:
         return f"<VertexSet {self.type.tag}: {len(self)} vertices, {int(self.fixed.sum())} fixed>"
 
@@ -158,7 +188,11 @@ class VertexSet(_Set):
 
     @estimate.setter
     def estimate(self, values: object) -> None:
-        assign(self.columns["estimate"], values, "estimate")
+        self._assign("estimate", values)
+
+    def overwrite_estimate(self) -> np.ndarray:
+        """(n, storage_dim) `estimate` for who writes all of it."""
+        return self.columns.overwrite("estimate")
 
     @property
     def fixed(self) -> np.ndarray:
@@ -364,8 +398,32 @@ class EdgeSet(_Set):
     def device_array(self, name: str, device: str | None = None) -> Any:
         """As of the other sets; "residuals" are computed at the present estimates, (m, residual_dim)."""
         if name == "residuals" and device in (None, "cpu"):
-            return self.errors()
+            lent = self._lent(name) if device is None else None
+            return self.errors() if lent is None else lent
         return super().device_array(name, device)
+
+    def shape_of(self, name: str) -> tuple[int, ...]:
+        """Of the array of a name, "residuals" included."""
+        return (len(self), self.type.residual_dim) if name == "residuals" else super().shape_of(name)
+
+    def numbers_of(self, name: str) -> np.ndarray:
+        """What `device_array` gives, on the host and to read only."""
+        return self.errors() if name == "residuals" else super().numbers_of(name)
+
+    def fingerprint(self, name: str) -> bytes:
+        """As of the other sets; of "residuals" that of all they follow from, new each time with images."""
+        return self._residuals_fingerprint() if name == "residuals" else super().fingerprint(name)
+
+    def _residuals_fingerprint(self) -> bytes:
+        graph = self.graph
+        vertex_sets = [one for one in graph.vertex_sets if one.type in self.type.vertices]
+        parameter_sets = [one for one in graph.parameter_sets if one.type in self.type.parameters]
+        if any(one.type.image is not None for one in parameter_sets):
+            return token_bytes(16)
+        found = [one.fingerprint("estimate") for one in vertex_sets]
+        found += [one.fingerprint("values") for one in parameter_sets]
+        found += [self.fingerprint(name) for name in ("measurement", "vertices", "parameters")]
+        return b"".join([*found, graph.version.to_bytes(8, "little")])
 
     def chi2(self, rows: object = None, *, robust: bool = True) -> np.ndarray:
         """(k,) rho(e' Omega e) of each edge at the present estimates; `robust=False` leaves rho out."""
@@ -397,7 +455,7 @@ class EdgeSet(_Set):
 
     @measurement.setter
     def measurement(self, values: object) -> None:
-        assign(self.columns["measurement"], values, "measurement")
+        self._assign("measurement", values)
 
     @property
     def information(self) -> np.ndarray:
@@ -406,7 +464,7 @@ class EdgeSet(_Set):
 
     @information.setter
     def information(self, values: object) -> None:
-        assign(self.columns["information"], values, "information")
+        self._assign("information", values)
 
     def information_kind(self, rows: np.ndarray | None = None) -> str:
         """What the information matrices of rows (None: all) all are: "identity", "diagonal" or "full"."""
@@ -430,7 +488,7 @@ class EdgeSet(_Set):
 
     @kernel_width.setter
     def kernel_width(self, values: object) -> None:
-        assign(self.columns["kernel_width"], values, "kernel_width")
+        self._assign("kernel_width", values)
 
     @property
     def level(self) -> np.ndarray:

@@ -139,11 +139,9 @@ def _solver(graph: Graph, certifier: Certifier, fixed: list[int]) -> Any:
 
 def _certificate(graph: Graph, solver: Any, chi2: float) -> Certificate:
     b, diagonal = solver.b.copy(), solver.diagonal.copy()
-    if not len(b):
-        return Certificate(chi2, 0.0, 0.0, 1.0, False)
-    is_exact = abs(chi2) <= float(np.abs(diagonal).sum()) * (_ROUNDING * _largest(graph)) ** 2
     if not (np.isfinite(b).all() and np.isfinite(diagonal).all()):
         return Certificate(chi2, np.nan, np.nan, np.nan, False)
+    is_exact = abs(chi2) <= float(np.abs(diagonal).sum()) * (_ROUNDING * _largest(graph)) ** 2
     with np.errstate(divide="ignore", invalid="ignore"):
         cosines = np.abs(b) / np.sqrt(diagonal * abs(chi2))
     gradient = float(np.nan_to_num(cosines, nan=0.0, posinf=np.inf).max())  # 0 / 0: the row is not observed

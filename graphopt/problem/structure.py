@@ -70,16 +70,15 @@ class EdgeGroup:
         widths = {"measurement": own.type.measurement_dim, "information": dim * dim, "kernel_width": 1}
         return [
             (own.look(name).reshape(len(own), widths[name]), columns)
-            for name, columns in self._data_taken.items()
+            for name, columns in self.data_taken.items()
         ]
 
-    def data_fingerprint(self) -> bytes:
-        """Of the arrays that the programs take, by contents (see `EdgeSet.fingerprint`)."""
-        own = self.edge_set
-        return b"".join([own.fingerprint(name) for name in self._data_taken]) + len(own).to_bytes(8, "little")
+    def data_fingerprints(self) -> dict[str, bytes]:
+        """Of each array that the programs take, by contents (see `EdgeSet.fingerprint`)."""
+        return {name: self.edge_set.fingerprint(name) for name in self.data_taken}
 
     @cached_property
-    def _data_taken(self) -> dict[str, list[int]]:
+    def data_taken(self) -> dict[str, list[int]]:
         """Arrays of the edge set from which the programs take columns, and these columns."""
         kind = self.edge_set.type
         columns = {

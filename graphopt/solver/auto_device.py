@@ -41,6 +41,12 @@ USEFUL_CORES = 8
 """Of problems that are small: more wait for each other."""
 EDGE_SECONDS = 8e-7
 """Of a core, per image and iteration: linearise, eliminate, update."""
+MANY_PROBLEMS = 256
+"""Of a batch, a workgroup each: fewer leave most of a GPU idle."""
+BATCH_EDGE_SECONDS = 3e-7
+"""Of a core, per edge of a small problem, all iterations."""
+GPU_BATCH, GPU_OPENED = 5e-3, 1.0
+"""From how long a batch takes the CPU a GPU that is open pays; one that is to be opened first [s]."""
 GPU_FACTORED, GPU_ELIMINATED = 4e-3, 5e-4
 """What an iteration of a small problem takes on a GPU, by launches and round trips alone [s]."""
 
@@ -82,6 +88,17 @@ def device_for_more(structure: Structure, options: SolverOptions, factor_flops: 
     if not pays or options.schedule != "auto" or structure.external or not _may_move(structure, options):
         return "cpu"
     index = _open_gpu()
+    return "cpu" if index is None else f"vulkan:{index}"
+
+
+def device_for_batch(options: SolverOptions, num_problems: int, num_edges: int) -> str:
+    """The device of many small problems with so many edges each: "cpu" or "vulkan:N"."""
+    if num_problems < MANY_PROBLEMS or factorizes(options.linear_solver) or options.schedule == "host":
+        return "cpu"
+    seconds = num_problems * num_edges * BATCH_EDGE_SECONDS / kernels.num_threads()
+    if seconds < GPU_BATCH:
+        return "cpu"
+    index = _open_gpu() if seconds < GPU_OPENED else discrete_gpu()
     return "cpu" if index is None else f"vulkan:{index}"
 
 

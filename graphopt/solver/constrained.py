@@ -80,12 +80,6 @@ class ConstrainedSolver(SolverAround):
         """Dx' (sum y d2 c) dx, of the last `linearize`."""
         return sum(group.bent_along(step) for group in self._groups)
 
-    def pull(self, numbers: np.ndarray) -> np.ndarray:
-        """(dim,) A' numbers, of the last `linearize`."""
-        found = np.zeros(self.dim)
-        found[self._parts.places] = self._pulled(numbers)
-        return found
-
     def _pulled(self, numbers: np.ndarray) -> np.ndarray:
         sums = np.zeros(len(self._parts.places))
         for group, part in zip(self._groups, self._split(numbers), strict=True):

@@ -1,18 +1,23 @@
 """Estimates on a GPU for other libraries: memory, lifetimes, streams. CUDA is a stand-in (`fake_cuda`)."""
 
+import ctypes
+import pickle
+
 import numpy as np
 import pytest
 from fake_cuda import FakeCuda, FakeSide
 from vulkan_devices import vulkan_runtime
 from vulkan_graphs import bundle_adjustment
 
+import graphopt
 from graphopt import foreign_arrays
+from graphopt.device import cuda_arrays
 from graphopt.device.cuda_arrays import cuda_side
 from graphopt.device.vulkan import VulkanDevice
-from graphopt.errors import OptionError
+from graphopt.errors import DeviceError, OptionError
 from graphopt.graph import Graph
 from graphopt.optimizer import optimize
-from graphopt.vulkan.data import estimates
+from graphopt.vulkan.data import foreign
 
 vulkan_runtime()
 
@@ -29,7 +34,8 @@ def cuda(monkeypatch):
 
     if not VulkanDevice(0).info["exports_memory"]:
         pytest.skip("needs a driver that exports memory")
-    monkeypatch.setattr(estimates, "cuda_side", side_of)
+    monkeypatch.setattr(foreign, "cuda_side", side_of)
+    monkeypatch.setattr(cuda_arrays, "cuda_side", side_of)
     monkeypatch.setattr(foreign_arrays, "Cuda", lambda: driver)
     return driver
 
@@ -233,3 +239,201 @@ def test_where_cuda_sees_no_device(monkeypatch):
         optimize(graph, device=where, max_iterations=2)
         for vertex_set in graph.vertex_sets:
             assert np.shares_memory(vertex_set.device_array("estimate"), vertex_set.estimate)
+
+
+# ---------------------------------------------------------------- all columns, out
+
+
+def edges(graph):
+    """The observations."""
+    return graph.edge_sets[0]
+
+
+@pytest.mark.parametrize("name", ["measurement", "information", "kernel_width", "residuals"])
+def test_columns_of_edges_are_lent(solved, name):
+    """The same array until something that they follow from changes."""
+    edge_set = edges(solved)
+    array = edge_set.device_array(name)
+    expected = edge_set.errors() if name == "residuals" else edge_set.look(name)
+    np.testing.assert_allclose(host(array), expected, rtol=0, atol=1e-9 if name == "residuals" else 0)
+    assert edge_set.device_array(name) is array
+    getattr(edge_set, "measurement" if name == "residuals" else name)[3] *= 2.0
+    changed = host(edge_set.device_array(name))
+    expected = edge_set.errors() if name == "residuals" else edge_set.look(name)
+    np.testing.assert_allclose(changed, expected, rtol=0, atol=1e-9 if name == "residuals" else 0)
+    assert isinstance(edge_set.device_array(name, "cpu"), np.ndarray)
+
+
+def test_residuals_come_from_a_kernel(solved, monkeypatch):
+    """Where the device has all they follow from; a part of the edges or other estimates: the host."""
+    edge_set = edges(solved)
+    expected = edge_set.errors()
+    with monkeypatch.context() as patch:
+        patch.setattr(type(edge_set), "errors", lambda self: pytest.fail("evaluated on the host"))
+        np.testing.assert_allclose(host(edge_set.device_array("residuals")), expected, rtol=0, atol=1e-9)
+    solved.vertex_sets[0].estimate[...] += 0.01
+    np.testing.assert_array_equal(host(edge_set.device_array("residuals")), edge_set.errors())
+    edge_set.level[:5] = 1
+    optimize(solved, device="vulkan", max_iterations=2)
+    np.testing.assert_array_equal(host(edge_set.device_array("residuals")), edge_set.errors())
+
+
+# ---------------------------------------------------------------- in
+
+
+class OnDevice:
+    """Numbers of the stand-in's device, as `__cuda_array_interface__` describes them."""
+
+    def __init__(self, array):
+        self.array = array
+
+    @property
+    def __cuda_array_interface__(self):
+        array = self.array
+        return {
+            "shape": array.shape,
+            "typestr": array.dtype.str,
+            "data": (array.ctypes.data, False),
+            "strides": array.strides,
+            "version": 3,
+            "stream": 1,
+        }
+
+
+def forms(numbers):
+    """By name the same numbers with other strides, offsets and types."""
+    padded = np.zeros((len(numbers) + 2, *[size + 3 for size in numbers.shape[1:]]))
+    inner = (slice(1, -1), *[slice(2, -1)] * (numbers.ndim - 1))
+    padded[inner] = numbers
+    return {
+        "whole": numbers,
+        "offset": padded[inner],
+        "transposed": np.ascontiguousarray(numbers.T).T,
+        "float32": numbers.astype(np.float32),
+    }
+
+
+@pytest.mark.parametrize("form", ["whole", "offset", "transposed", "float32"])
+@pytest.mark.parametrize("name", ["measurement", "information", "kernel_width", "estimate"])
+@pytest.mark.parametrize("precision", ["double", "mixed"])
+def test_assigned_numbers_stay_on_the_device(cuda, name, form, precision):
+    """The next call computes what it does with numbers of the host, bit for bit."""
+    ends = []
+    for on_device in (True, False):
+        graph = bundle_adjustment()
+        edges(graph).kernel[...] = 1
+        edges(graph).information[...] = [[2.0, 0.1], [0.1, 1.5]]
+        options = {"device": "vulkan", "precision": precision, "max_iterations": 3, "method": "lm"}
+        options["look_behind"] = False  # looks at measurements of graphs this small
+        optimize(graph, **options)
+        one_set = graph.vertex_set("VERTEX_TRACKXYZ") if name == "estimate" else edges(graph)
+        rng = np.random.default_rng(3)
+        numbers = one_set.look(name) * (1.0 + 1e-3 * rng.random(one_set.look(name).shape))
+        if name == "information":
+            numbers = (numbers + numbers.transpose(0, 2, 1)) / 2
+        numbers = forms(numbers)[form]
+        copies = []
+        cuda.on_copy = copies.append
+        setattr(one_set, name, OnDevice(numbers) if on_device else numbers)
+        stays = on_device and form != "float32"
+        assert (one_set.elsewhere(name) is not None) == stays
+        summary = optimize(graph, **options)
+        if stays and name in ("measurement", "kernel_width", "estimate"):
+            assert copies == []
+        estimates = [vertex_set.estimate.copy() for vertex_set in graph.vertex_sets]
+        ends.append((summary.initial_chi2, summary.final_chi2, *estimates, one_set.look(name).copy()))
+        if name != "estimate":
+            np.testing.assert_array_equal(ends[-1][-1], numbers)
+    for mine, theirs in zip(*ends, strict=True):
+        np.testing.assert_array_equal(mine, theirs)
+
+
+def test_reading_sees_what_was_assigned(solved, cuda):
+    """By all ways: views, looks, copies, growth, removal, pickles; writing after it."""
+    edge_set = edges(solved)
+    numbers = np.ascontiguousarray(edge_set.look("measurement")) + 0.25
+
+    def assigned():
+        graph = solved.copy()
+        optimize(graph, device="vulkan", max_iterations=1)
+        edges(graph).measurement = OnDevice(numbers)
+        assert edges(graph).elsewhere("measurement") is not None
+        return graph
+
+    np.testing.assert_array_equal(edges(assigned()).measurement, numbers)
+    np.testing.assert_array_equal(edges(assigned()).look("measurement"), numbers)
+    np.testing.assert_array_equal(edges(assigned()).copy().measurement, numbers)
+    np.testing.assert_array_equal(edges(pickle.loads(pickle.dumps(assigned()))).measurement, numbers)
+    np.testing.assert_array_equal(edges(assigned().copy()).measurement, numbers)
+    graph = assigned()
+    graph.remove_vertices(graph.vertex_sets[1].ids[:2].tolist())
+    kept = np.isin(edges(solved).vertices[:, 1], graph.vertex_sets[1].ids) & np.isin(
+        edges(solved).vertices[:, 0], [*graph.vertex_sets[0].ids, *graph.vertex_sets[1].ids]
+    )
+    assert len(edges(graph)) == kept.sum()
+    np.testing.assert_array_equal(edges(graph).measurement, numbers[kept])
+    graph = assigned()
+    graph.add_edges(edges(graph).type, edges(graph).vertices[:1].copy(), [[1.0, 2.0]])
+    np.testing.assert_array_equal(edges(graph).measurement, [*numbers, [1.0, 2.0]])
+    graph = assigned()
+    edges(graph).measurement[0] = 7.0
+    optimize(graph, device="cpu", max_iterations=1)
+    np.testing.assert_array_equal(edges(graph).measurement[1:], numbers[1:])
+    assert (edges(graph).measurement[0] == 7.0).all()
+
+
+def test_assigned_numbers_are_a_copy(solved, cuda):
+    """What the consumer writes afterwards is not the graph's; a view that somebody has is written at once."""
+    edge_set = edges(solved)
+    numbers = np.ascontiguousarray(edge_set.look("measurement")) + 0.25
+    expected = numbers.copy()
+    edge_set.measurement = OnDevice(numbers)
+    numbers[...] = 0.0
+    np.testing.assert_array_equal(host(edge_set.device_array("measurement")), expected)
+    assert edge_set.elsewhere("measurement") is not None
+    np.testing.assert_array_equal(edge_set.measurement, expected)
+    view = edge_set.measurement
+    edge_set.measurement = OnDevice(expected + 1.0)
+    assert edge_set.elsewhere("measurement") is None
+    np.testing.assert_array_equal(view, expected + 1.0)
+
+
+def test_only_what_fits_stays(solved, cuda):
+    """Other shapes broadcast or are refused as by numpy; memory comes back with other numbers."""
+    edge_set = edges(solved)
+    edge_set.measurement = OnDevice(np.array([1.0, 2.0]))
+    assert (edge_set.measurement == [1.0, 2.0]).all()
+    with pytest.raises(ValueError, match="broadcast"):
+        edge_set.measurement = OnDevice(np.zeros((3, 2)))
+    numbers = np.zeros(edge_set.look("measurement").shape)
+    for _ in range(20):
+        edge_set.measurement = OnDevice(numbers)
+    assert len(cuda.mapped) <= 3
+
+
+def test_memory_of_both_sides(solved, cuda):
+    """`empty` on the device: assigned without a copy, and again after each writing."""
+    edge_set = edges(solved)
+    expected = edge_set.look("measurement").copy()
+    chi2 = optimize(solved, device="vulkan", max_iterations=0).initial_chi2
+    memory = graphopt.empty(expected.shape, device="vulkan")
+    address = memory.__cuda_array_interface__["data"][0]
+    tensor = np.frombuffer((ctypes.c_char * expected.nbytes).from_address(address)).reshape(expected.shape)
+    for added in (5.0, 0.0):
+        tensor[...] = expected + added
+        copies = cuda.num_copies
+        edge_set.measurement = memory
+        assert cuda.num_copies == copies
+        summary = optimize(solved, device="vulkan", method="lm", max_iterations=0, look_behind=False)
+        assert (summary.initial_chi2 == chi2) == (added == 0.0)
+        assert edge_set.elsewhere("measurement") is not None
+    np.testing.assert_array_equal(edge_set.measurement, expected)
+    with pytest.raises(OptionError, match="float64"):
+        graphopt.empty(3, np.float32, device="vulkan")
+
+
+def test_no_memory_of_both_sides():
+    """Named where CUDA does not see the device."""
+    with pytest.raises(DeviceError, match="CUDA does not see"):
+        graphopt.empty(3, device="vulkan")
+    assert isinstance(graphopt.empty(3, device="cpu"), np.ndarray)

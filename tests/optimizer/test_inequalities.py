@@ -321,3 +321,54 @@ def test_iterations_count_on():
     assert seen == list(range(len(summary.iterations))) == [each.iteration for each in summary.iterations]
     summary = graphopt.optimize(random_graph(0), callback=lambda iteration: iteration.iteration < 3)
     assert summary.termination is TerminationType.USER_STOP and len(summary.iterations) == 4
+
+
+def chosen_edges(graph):
+    """The same edges, all, in the ways that `edges` takes them; the last names sets by tag."""
+    sets = {each: np.arange(len(each)) for each in graph.edge_sets}
+    return [list(graph.edges()), sets, {each.type.tag: rows for each, rows in sets.items()}]
+
+
+@pytest.mark.parametrize("way", range(3))
+def test_inequalities_among_chosen_edges(way):
+    """All that are chosen take part, with a search for wrong edges too."""
+    expected = graphopt.optimize(random_graph(0)).final_chi2
+    graph = random_graph(0)
+    assert graphopt.optimize(graph, edges=chosen_edges(graph)[way]).final_chi2 == pytest.approx(expected)
+    graph = random_graph(0)
+    robust = graphopt.optimize(graph, edges=chosen_edges(graph)[way], robust="graduated")
+    assert robust.kkt.violation < 1e-6
+
+
+class Questions:
+    """Answers "stop" from question number `at` on."""
+
+    def __init__(self, at):
+        self.at = at
+
+    def is_set(self):
+        """Asked before each trial."""
+        self.at -= 1
+        return self.at < 0
+
+
+def test_stopping_at_any_question_leaves_numbers():
+    """Within a step, too: whatever is left is finite, and the summary's chi2 is the graph's."""
+    for at in range(1, 30):
+        graph = random_graph(1)
+        summary = graphopt.optimize(graph, stop=Questions(at))
+        assert np.isfinite(graph.vertex_sets[0].estimate).all()
+        assert graph.chi2() == pytest.approx(summary.final_chi2, rel=1e-9)
+
+
+def test_inequalities_between_computed_values_are_refused():
+    """Of any kind."""
+    graph = random_graph(0)
+
+    @graphopt.computed_type(tag="COMPUTED_HALF", vertices=(Vector,))
+    def ComputedHalf(a):
+        return 0.5 * a[..., :1]
+
+    graph.add_computed(ComputedHalf, graph.add_array(Vector, np.ones((3, 2))), [0])
+    with pytest.raises(OptionError, match=r"computed values .* are not supported"):
+        graphopt.optimize(graph)

@@ -137,3 +137,47 @@ def test_later_calls_have_the_same_answer(chosen):
         found.append(graph.vertex_sets[0].estimate.copy())
     assert np.array_equal(found[0], found[1]) and np.array_equal(found[0], found[2])
     assert not np.array_equal(found[0], start)
+
+
+def test_an_own_jacobian_is_divided_with_its_vertices(own_types):
+    """Between a vertex in pieces and a small one: H of the pieces is that of the whole, in another order."""
+    many = graphopt.group_type("RwDivided", numbers=20)
+
+    def slopes(large, small, data):
+        shape = (*np.shape(large.numbers)[:-1], 20, 20)
+        by_large = np.broadcast_to(2.0 * np.eye(20), shape)
+        return by_large, np.broadcast_to(-np.ones((20, 1)), (*shape[:-1], 1))
+
+    one = graphopt.group_type("RwWhole", numbers=1)
+
+    @graphopt.edge_type(vertices=(many, one), measurement_dim=20, jacobian=slopes)
+    def RwMixedTie(large, small, data):
+        """Linear in both."""
+        return 2.0 * large.numbers - small.numbers - data
+
+    graph = graphopt.Graph()
+    rng = np.random.default_rng(0)
+    graph.add_vertices(many, [0, 1], rng.normal(size=(2, 20)))
+    graph.add_vertices(one, [2], [[0.5]])
+    graph.add_edges(RwMixedTie, [[0, 2], [1, 2]], rng.normal(size=(2, 20)))
+    pieces = rewritten(graph, SMALL_BLOCKS)
+    assert pieces.is_other_graph
+    found, expected = graphopt.linearize(pieces.graph), graphopt.linearize(graph)
+    eigenvalues = [np.linalg.eigvalsh(each.H.toarray()) for each in (found, expected)]
+    np.testing.assert_allclose(*eigenvalues, atol=1e-12)
+    np.testing.assert_allclose(np.sort(found.b), np.sort(expected.b), atol=1e-12)
+
+
+def test_bounds_of_divided_vertices_are_reported_where_they_are():
+    """On a device whose blocks are small, by vertex and component of the user's graph."""
+    graph = with_large_vertices(None)
+    graph.set_fixed([int(graph.vertex_ids()[0])])
+    graphopt.optimize(graph, "lm", 100, device="cpu")
+    upper = np.full(20, np.inf)
+    upper[17] = graph.vertex_sets[0].estimate[2, 17] - 0.5
+    graph.set_bounds(int(graph.vertex_ids()[2]), upper=upper)
+    expected = graphopt.optimize(graph.copy(), "lm", 100, device="cpu")
+    found = graphopt.optimize(graph, "lm", 100, device="vulkan")
+    assert found.final_chi2 == pytest.approx(expected.final_chi2, rel=1e-6)
+    assert [each[:3] for each in found.kkt.bounds] == [each[:3] for each in expected.kkt.bounds]
+    assert len(found.kkt.bounds) == 1

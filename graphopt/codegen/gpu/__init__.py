@@ -18,6 +18,7 @@ live_order      statements in an order with few live values (kept_orders: on dis
 scattered       records of edges that are evaluated once, and the sums that read them
 schur_kernel    diagonal blocks of a Schur complement
 vertex_kernels  oplus
+problem_kernel  whole small problems, one per workgroup
 
 A device compiles a kernel with `device.generated(kernel)`.
 """

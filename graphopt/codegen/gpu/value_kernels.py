@@ -1,4 +1,4 @@
-"""Kernels of computed values: sums of terms, and weighted sums over the neighbours on a grid.
+"""Kernels of residuals, and of computed values: sums of terms, weighted sums over neighbours on a grid.
 
     values       c_j = sum over the terms t of j   f(x_t1, ..., parameters_t, data_t)
     grid values  c_p = sum over k                  w_k(p) x_{p + o_k}      both of estimates, wide numbers
@@ -59,6 +59,33 @@ def values_kernel(signature: EdgeSignature, arithmetic: Arithmetic) -> GpuKernel
     header = ["values: sums of terms", *describe_type(signature)]
     return compose(
         f"{kind.name}.values", interface, header, main, arithmetic, body, VALUE_WORKGROUP, len(outputs)
+    )
+
+
+@per_type_cache
+def residuals_kernel(signature: EdgeSignature) -> GpuKernel:
+    """Residuals of edges into `residuals`, (num_edges, residual_dim) float64; edge_row: row of each."""
+    kind = signature.edge_type
+    outputs = numbered("f", kind.residual_dim)
+    groups = edge_loads(signature, False, "double")
+    loads = [load for group in groups for load in group]
+    assignment: Assignment = assign(compile_errors(kind), [load.name for load in loads], outputs)
+    body = edge_body(assignment, assignment.needed_by(outputs), outputs, loads, "double", outputs)
+    interface = Interface(("num_edges",))
+    declare_inputs(interface, signature)
+    interface.add("edge_row", "INPUT(%, uint, edge_row)")
+    interface.add("residuals", "OUTPUT(%, wide, residuals)")
+    main = [
+        "const uint e = WORKGROUP * WORKGROUP_SIZE + LANE;",
+        "if (e >= push.num_edges) return;",
+        *load_lines(signature, groups, body.used),
+        *body.lines,
+        f"const uint to = edge_row.at[e] * {len(outputs)};",
+        *(f"residuals.at[to + {i}] = {body.outputs[name]};" for i, name in enumerate(outputs)),
+    ]
+    header = ["residuals: one invocation per edge", *describe_type(signature)]
+    return compose(
+        f"{kind.name}.residuals", interface, header, main, "double", body, VALUE_WORKGROUP, len(outputs)
     )
 
 

@@ -6,17 +6,15 @@ writes a free one, `push` only notes which one is current. Two versions suffice 
 
 from __future__ import annotations
 
-import math
 import weakref
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from typing import Any
 
 import numpy as np
 
 from graphopt.codegen.gpu import narrow_record_dim, record_dim
 from graphopt.cpu_kernels import kernels
-from graphopt.device.cuda_arrays import CudaArray, CudaSide, cuda_side
-from graphopt.graph import VertexSet
+from graphopt.device.cuda_arrays import KeptNumbers
 from graphopt.problem.structure import Structure
 from graphopt.problem.working import WorkingEstimates
 from graphopt.vulkan.data.array import (
@@ -28,6 +26,7 @@ from graphopt.vulkan.data.array import (
     pack_wide,
     unpack_wide,
 )
+from graphopt.vulkan.data.foreign import ForeignColumns, kept_of, take_column, without_owner
 from graphopt.vulkan.program import VECTOR_WORKGROUP, Context, Program, built
 
 
@@ -38,7 +37,7 @@ class RecordSet:
         self._device = context.device
         self._has_float64 = context.device.has_float64
         self._width: Width = "float64" if self._has_float64 else "two_floats"
-        self._num_rows, self._dim, self._record = num_rows, dim, record_dim(dim)
+        self.num_rows, self._dim, self._record = num_rows, dim, record_dim(dim)
         self.wide = DeviceArray(context, num_rows * self._record, WIDE)
         self.digest = b""
         """Of the graph's numbers that these were made from; empty: of none, a kernel has written them."""
@@ -66,6 +65,19 @@ class RecordSet:
         if self.narrow is not None:
             self._fill(self.narrow, values, narrow_record_dim(self._dim), "float32")
 
+    def take(self, context: Context, kept: KeptNumbers, digest: bytes) -> None:
+        """As `write`, of numbers that are on the device."""
+        self.digest = self.wide_digest = b""
+        places, columns = (self.num_rows, None), range(self._dim)
+        double = Context(context.device, "double")
+        layout = 0, 1, self._record
+        launches = [take_column(double, kept, columns, places, self.wide.buffer, layout)]
+        if self.narrow is not None:
+            layout = 0, 1, narrow_record_dim(self._dim)
+            launches.append(take_column(context, kept, columns, places, self.narrow.buffer, layout))
+        Program(context).barrier().step(launches).run()
+        self.digest = self.wide_digest = digest
+
     def note_written(self) -> None:
         """A kernel has written other numbers."""
         self.digest = self.wide_digest = b""
@@ -74,8 +86,8 @@ class RecordSet:
         """A program that writes the numbers into memory of `device.cuda_arrays`, row by row without gaps."""
         program = self._packing.get(memory)
         if program is None:
-            count = self._num_rows * self._dim
-            params = (self._num_rows, self._dim, self._record, self._dim)
+            count = self.num_rows * self._dim
+            params = (self.num_rows, self._dim, self._record, self._dim)
             launch = Context(self._device, "double").launch(
                 "pack_estimates", (self.wide.buffer, memory.buffer), params, -(-count // VECTOR_WORKGROUP)
             )
@@ -88,7 +100,7 @@ class RecordSet:
         values = np.ascontiguousarray(values, np.float64)
         target.fill(
             record * (4 if width == "float32" else WIDE_BYTES),
-            self._num_rows,
+            self.num_rows,
             lambda first, out: kernels.pad_rows(values, record, first, width, out),
         )
 
@@ -133,6 +145,10 @@ class DeviceParameters:
             for number in sorted(used)
         }
         self.refresh()
+
+    def are_graphs(self, numbers: Iterable[int]) -> bool:
+        """These sets are here as the graph has them."""
+        return all(self.records[n].digest == digest_of(self._sets[n].values) for n in numbers)
 
     def refresh(self) -> bool:
         """Take the graph's values where they have changed; False: nowhere."""
@@ -188,16 +204,13 @@ class DeviceEstimates:
         self._old_narrow: set[int] = set()
         """Versions that a solver in double has written, which leaves their float32 copies as they were."""
         self.refresh()
-        self._cuda_side: CudaSide | None = None
-        self._lent: dict[int, tuple[bytes, CudaArray]] = {}
-        """By vertex set, with the digest of the estimates."""
-        self._numbers = {vertex_set: number for number, vertex_set in self._sets.items()}
-        for vertex_set in self._sets.values():
-            vertex_set.lent_by(self)
+        self.foreign = ForeignColumns(context)
+        """Columns of sets for other libraries."""
+        for number, vertex_set in self._sets.items():
+            self.foreign.offer(vertex_set, estimate=without_owner(self._pack, number))
 
     def _new_records(self, number: int) -> RecordSet:
-        array = self.working[number].array
-        return RecordSet(self._context, len(array), array.shape[1])
+        return RecordSet(self._context, len(self._sets[number]), self.working[number].type.storage_dim)
 
     def version(self, which: int) -> dict[int, RecordSet]:
         """Records by vertex set."""
@@ -218,40 +231,16 @@ class DeviceEstimates:
         """The numbers on the device are the graph's, not another form of them."""
         return self._sets[number].type.working is None
 
-    def lend(self, vertex_set: VertexSet) -> CudaArray | None:
-        """The set's estimates on the device, see `VertexSet.device_array`; None where CUDA does not see it.
-
-        Copied there from the records where these are the graph's numbers, else written from the host. While
-        the numbers are the same it is what was lent last.
-        """
-        if getattr(self._context.device, "is_lost", False):
-            return None
-        digest = vertex_set.fingerprint("estimate")
-        number = self._numbers[vertex_set]
-        before, array = self._lent.get(number, (b"", None))
-        if digest == before:
-            return array
-        if self._cuda_side is None:
-            self._cuda_side = cuda_side(self._context.device)
-        if self._cuda_side is None:
-            return None
-        self._lent.pop(number, None)  # its memory may serve again
-        array = self._copied(self._cuda_side, number, digest)
-        self._lent[number] = digest, array
-        return array
-
-    def _copied(self, side: CudaSide, number: int, digest: bytes) -> CudaArray:
-        """An array with the estimates of a set, which have this digest."""
-        device, vertex_set = self._context.device, self._sets[number]
+    def _pack(self, number: int, digest: bytes, memory: Any) -> Any:
+        """See `foreign.Pack`: from the records, where these are the graph's numbers."""
         records = self._versions[self.current][number]
-        shape = len(vertex_set), vertex_set.type.storage_dim
-        memory = side.take(device, max(8 * math.prod(shape), 16))
-        program = None
-        if records.wide_digest == digest and self._is_own(number) and device.has_float64:
-            program = records.packing(memory)
-        else:
-            device.write(memory.buffer, vertex_set.look("estimate"))
-        return side.lend(device, memory, shape, program)
+        is_here = records.wide_digest == digest and self._is_own(number)
+        return records.packing(memory) if is_here else None
+
+    def are_graphs(self, numbers: Iterable[int]) -> bool:
+        """The current version of these vertex sets has the graph's numbers."""
+        here = self._versions[self.current]
+        return all(here[n].wide_digest == self._sets[n].fingerprint("estimate") for n in numbers)
 
     def free_version(self) -> int:
         """A version that is neither current nor remembered; made if there is none."""
@@ -306,6 +295,10 @@ class DeviceEstimates:
             self._old_narrow.discard(self.current)
             changed = self.numbers
         for number in changed:
+            kept = kept_of(self._context.device, self._sets[number], "estimate")
+            if kept is not None and self._is_own(number):
+                here[number].take(self._context, kept, digests[number])
+                continue
             self.working[number].read()
             here[number].write(self.working[number].array, digests[number])
         return bool(changed)
@@ -320,6 +313,8 @@ class DeviceEstimates:
         )
         for number, words in zip(self.moving, brought, strict=True):
             records = here[number]
+            if self._is_own(number) and self._is_optimized[number].all():
+                self._sets[number].overwrite_estimate()
             records.bring(words, self._is_optimized[number], self.working[number].array)
             records.note_written()
             if self._is_own(number):  # else the graph's numbers make others, a little off
@@ -354,10 +349,7 @@ class DeviceEstimates:
 
     def finish(self) -> None:
         """Bring the estimates into the graph, where they are not there."""
-        here = self._versions[self.current]
-        if not all(
-            here[number].wide_digest == self._sets[number].fingerprint("estimate") for number in self.moving
-        ):
+        if not self.are_graphs(self.moving):
             self.download()
             for number in self.moving:
                 self.working[number].write()

@@ -19,6 +19,8 @@ from graphopt.codegen.glsl import Arithmetic
 from graphopt.codegen.gpu import EDGE_BLOCK, EdgeSignature
 from graphopt.codegen.gpu.edge_kernels import CHI2_WORKGROUP
 from graphopt.codegen.gpu.packed_products import recomputed_product
+from graphopt.codegen.gpu.value_kernels import residuals_kernel
+from graphopt.device.cuda_arrays import KeptNumbers
 from graphopt.problem.segments import entries_of
 from graphopt.problem.structure import EdgeGroup, Structure
 from graphopt.solver.cpu import compiled_edge
@@ -26,6 +28,7 @@ from graphopt.symbolic import sampling
 from graphopt.types.base import working_edge_type
 from graphopt.vulkan.data.array import WIDE, WIDE_BYTES, DeviceArray, Width
 from graphopt.vulkan.data.estimates import DeviceEstimates, DeviceParameters, RecordSet
+from graphopt.vulkan.data.foreign import kept_of, take_column, without_owner
 from graphopt.vulkan.data.images import DevicePlanes
 from graphopt.vulkan.data.layout import BlockLayout
 from graphopt.vulkan.data.views import (
@@ -42,7 +45,7 @@ from graphopt.vulkan.data.views import (
     write_rows,
 )
 from graphopt.vulkan.kernels.sums import LaunchGroup, LongArrays, LongBlocks
-from graphopt.vulkan.program import Context, Launch
+from graphopt.vulkan.program import Context, Launch, Program, built
 
 
 class ViewArrays:
@@ -133,6 +136,29 @@ class ViewArrays:
         if self._narrow is not None:
             self._write_data(self._narrow, "float32")
 
+    def take_data(self, kept: Mapping[str, KeptNumbers]) -> None:
+        """As `write_data`, of columns whose numbers are on the device."""
+        if self._data is None or not self._num_data:
+            return
+        targets = [(Context(self._context.device, "double"), self._data)]
+        if self._narrow is not None:
+            targets.append((Context(self._context.device, "mixed"), self._narrow))
+        num, first, launches = self._num_blocks * EDGE_BLOCK, 0, []
+        for name, columns in self._group.data_taken.items():
+            for context, target in targets if name in kept else ():
+                layout = first, EDGE_BLOCK, EDGE_BLOCK * self._num_data
+                places = num, self.edge_rows.buffer
+                launches.append(take_column(context, kept[name], columns, places, target.buffer, layout))
+            first += len(columns)
+        Program(self._context).barrier().step(launches).run()
+
+    @cached_property
+    def edge_rows(self) -> DeviceArray:
+        """(num_blocks * EDGE_BLOCK,) uint32: row of the edge set that each place has."""
+        rows = self.view.order if self._group.chosen_rows is None else self._group.rows[self.view.order]
+        missing = self._num_blocks * EDGE_BLOCK - len(rows)
+        return DeviceArray.of(self._context, np.append(rows, np.repeat(rows[-1:], missing)))
+
     def _write_data(self, target: DeviceArray, width: Width) -> None:
         target.fill(
             EDGE_BLOCK * self._num_data * (4 if width == "float32" else WIDE_BYTES),
@@ -222,7 +248,8 @@ class DeviceEdges:
         """`schedules.interface.EdgeSchedule`: how products come about; after `follow`."""
         self.evaluation: Any = None
         """`schedules.interface.Evaluation`: who evaluates the edges for H and b; after `follow`."""
-        self._digest = group.data_fingerprint()
+        self._digests = group.data_fingerprints()
+        estimates.foreign.offer(group.edge_set, residuals=without_owner(self._pack_residuals))
         self._last_buffers: tuple[ViewArrays, Version, Any, dict[str, Any]] | None = None
         """The view, records and images that were asked for last, and their buffers: many launches ask."""
         self._parameter_buffers: dict[str, Any] = {}
@@ -283,13 +310,41 @@ class DeviceEdges:
 
     def refresh(self) -> bool:
         """Take measurements, information and kernel widths where they have changed; False: nowhere."""
-        digest = self.group.data_fingerprint()
-        if digest == self._digest:
+        digests = self.group.data_fingerprints()
+        changed = [name for name, digest in digests.items() if digest != self._digests[name]]
+        if not changed:
             return False
-        self._digest = digest
+        self._digests = {}  # of nothing, should the rest fail
+        here = {name: kept_of(self._context.device, self.group.edge_set, name) for name in changed}
+        kept = {name: one for name, one in here.items() if one is not None}
         for view in self.views.values():
-            view.write_data()
+            if len(kept) == len(changed):
+                view.take_data(kept)
+            else:
+                view.write_data()
+        self._digests = digests
         return True
+
+    def _pack_residuals(self, digest: bytes, memory: Any) -> Any:
+        """See `foreign.Pack`: where all edges of the set are here, and all is as in the graph."""
+        group, current = self.group, self._estimates.current
+        is_here = (
+            len(group.rows) == len(group.edge_set)
+            and self._digests == group.data_fingerprints()
+            and self._estimates.are_graphs(group.vertex_sets)
+            and self._parameters.are_graphs(group.parameter_sets)
+        )
+        if not is_here:
+            return None
+        context = Context(self._context.device, "double")
+        kernel = residuals_kernel(self.signature)
+        num = self.primary.view.num_edges
+        buffers = self._named_buffers(self.primary, self._estimates.version(current))
+        buffers |= {"edge_row": self.primary.edge_rows.buffer, "residuals": memory.buffer}
+        launch = context.generated(kernel, buffers, {"num_edges": num}, -(-num // kernel.workgroup_size))
+        recorder = context.device.record("residuals for CUDA").barrier()
+        recorder.dispatch(built(launch.kernel), launch.buffers, launch.params, launch.groups)
+        return recorder.barrier().finish()
 
     # ---------------------------------------------------------------- launches
 

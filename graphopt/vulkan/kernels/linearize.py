@@ -71,6 +71,8 @@ class DeviceLinearizer:
             DeviceEdges(context, structure, group, layout, self.estimates, self.parameters, self.planes)
             for group in structure.groups
         ]
+        for group in structure.external:
+            self.estimates.foreign.offer(group.edge_set)
         counts = [edge.num_chi2_partials for edge in self.edges]
         self._first_partials = np.concatenate([[0], np.cumsum(counts)]).astype(int).tolist()
         self._partial = context.device.allocate(WIDE_BYTES * max(self._first_partials[-1], 1))
@@ -247,7 +249,7 @@ class DeviceLinearizer:
             narrow = after[number].narrow
             if narrow is not None:
                 buffers["narrow_out"] = narrow.buffer
-            num = len(working.array)
+            num = before[number].num_rows
             groups = -(-num // kernel.workgroup_size)
             nbytes = 2.0 * num * working.type.storage_dim * WIDE_BYTES
             step.append(self._context.generated(kernel, buffers, {"num_rows": num}, groups, nbytes))

@@ -106,9 +106,11 @@ std::shared_ptr<BlockPattern> block_pattern(const std::vector<std::int32_t>& dim
   std::vector<std::int64_t> col_ptr(num_blocks + 1, 0);
   std::vector<std::int32_t> row_idx;
   row_idx.reserve(rows.size() + num_blocks);
+  constexpr double kNanosecondsPerRow = 10.0;
+  PatientStop stop;
   for (std::size_t col = 0; col < num_blocks; ++col) {
-    throw_if_stopped_at(static_cast<std::int64_t>(col));
     const auto begin = rows.begin() + first[col], end = rows.begin() + first[col + 1];
+    if (stop.after(kNanosecondsPerRow * static_cast<double>(end - begin + 1))) throw Stopped();
     if (!std::is_sorted(begin, end)) std::sort(begin, end);
     for (auto row = begin; row != end; ++row)
       if (row == begin || *row != row[-1]) row_idx.push_back(*row);

@@ -1,0 +1,146 @@
+"""Arrays of all problems of a batch in the form that the native and the device's loop work on."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+import numpy as np
+
+from graphopt import codegen
+from graphopt.batch.problems import ProblemArrays
+from graphopt.graph import Selection
+from graphopt.problem.structure import EdgeGroup, Structure
+
+
+def structure_of(selection: Selection, problems: ProblemArrays) -> Structure:
+    """The structure of all problems: what one's information matrices need, all have."""
+    structure = Structure(selection)
+    numbers = {id(edge_set): number for number, edge_set in enumerate(problems.graph.edge_sets)}
+    for k, group in enumerate(structure.groups):
+        kind = problems.information_kind(numbers[id(group.edge_set)], group.rows)
+        if kind is not None:
+            structure.groups[k] = replace(group, information=kind)
+    return structure
+
+
+class BatchArrays:
+    """Start and result of all problems, and their measurements."""
+
+    def __init__(self, structure: Structure, problems: ProblemArrays):
+        self.structure, self.problems = structure, problems
+        graph = problems.graph
+        numbers = {id(vertex_set): number for number, vertex_set in enumerate(graph.vertex_sets)}
+        self._vertex_numbers = [numbers[id(each)] for each in structure.selection.vertex_sets]
+        edges = {id(edge_set): number for number, edge_set in enumerate(graph.edge_sets)}
+        self._edge_numbers = [edges[id(group.edge_set)] for group in structure.groups]
+        self.working = [self._working(k) for k in range(len(self._vertex_numbers))]
+        """Per vertex set (B, n, dim) in the form that steps are taken in; (1, n, dim) where all share it."""
+
+    def is_free(self, number: int) -> bool:
+        """Some vertex of the set is optimized."""
+        return bool((self.structure.vertex_blocks[number] >= 0).any())
+
+    def _working(self, number: int) -> np.ndarray:
+        """The start; a copy of its own where it is optimized."""
+        vertex_set = self.structure.selection.vertex_sets[number]
+        given = self.problems.estimates.get(self._vertex_numbers[number])
+        is_free = self.is_free(number)
+        if given is None:
+            given = vertex_set.look("estimate")[None]
+            if is_free:
+                given = np.repeat(given, self.problems.count, axis=0)
+        form = vertex_set.type.working
+        if form is None:
+            return np.array(given) if is_free else np.ascontiguousarray(given)
+        return np.ascontiguousarray(form.encode(given.reshape(-1, given.shape[2]))).reshape(
+            *given.shape[:2], -1
+        )
+
+    def masks(self) -> list[np.ndarray] | None:
+        """Per group (B, m) bool who takes part, (1, m) where all do; None: all edges of all groups."""
+        given = self.problems.masks
+        if not given:
+            return None
+        masks = []
+        for group, number in zip(self.structure.groups, self._edge_numbers, strict=True):
+            mask = given.get(number)
+            masks.append(np.ones((1, len(group.rows)), bool) if mask is None else _of_group(group, mask))
+        return masks
+
+    def data(self, masks: list[np.ndarray] | None, *, of_all: bool = False) -> list[tuple]:
+        """(number, measurement, information, kernel width, mask) of groups.
+
+        of_all: also of those whose numbers are the graph's in all problems.
+        """
+        problems, found = self.problems, []
+        for k, (group, number) in enumerate(zip(self.structure.groups, self._edge_numbers, strict=True)):
+            given = problems.measurements, problems.information, problems.kernel_widths
+            if not of_all and masks is None and not any(number in arrays for arrays in given):
+                continue
+            edge_set = group.edge_set
+            measurement, information, width = (
+                _of_group(group, arrays[number] if number in arrays else edge_set.look(name)[None])
+                for arrays, name in zip(given, ("measurement", "information", "kernel_width"), strict=True)
+            )
+            packed = _packed(information, group.information)
+            found.append((k, measurement, packed, width, None if masks is None else masks[k]))
+        return found
+
+    def unobserved(self, masks: list[np.ndarray]) -> np.ndarray | None:
+        """(B, dim) bool: scalars of optimized vertices without an edge; None if there are none."""
+        structure = self.structure
+        seen = np.zeros((self.problems.count, structure.num_blocks), bool)
+        for group, mask in zip(structure.groups, masks, strict=True):
+            for slot, number in enumerate(group.vertex_sets):
+                blocks = structure.vertex_blocks[number][group.vertex_rows[:, slot]]
+                edges = np.flatnonzero(blocks >= 0)
+                if len(edges):
+                    incidence = np.zeros((len(edges), structure.num_blocks), np.float32)
+                    incidence[np.arange(len(edges)), blocks[edges]] = 1.0
+                    seen |= mask[:, edges].astype(np.float32) @ incidence > 0.0
+        if seen.all():
+            return None
+        return np.ascontiguousarray(np.repeat(~seen, structure.dims, axis=1))
+
+    def results(self) -> dict[str, np.ndarray]:
+        """Tag -> (B, n, storage_dim) estimates of all vertices of the graph."""
+        problems, graph = self.problems, self.problems.graph
+        found = {}
+        working = dict(zip(self._vertex_numbers, range(len(self.working)), strict=True))
+        for number, vertex_set in enumerate(graph.vertex_sets):
+            start = problems.estimates.get(number, vertex_set.look("estimate")[None])
+            shape = (problems.count, *start.shape[1:])
+            k = working.get(number)
+            if k is None or len(self.working[k]) == 1 or not self.is_free(k):
+                found[vertex_set.type.tag] = np.broadcast_to(start, shape)
+            else:
+                found[vertex_set.type.tag] = self._decoded(k, start, shape)
+        return found
+
+    def _decoded(self, number: int, start: np.ndarray, shape: tuple[int, ...]) -> np.ndarray:
+        """Estimates in the form of the graph; those that have not moved keep their digits."""
+        form, array = self.structure.selection.vertex_sets[number].type.working, self.working[number]
+        if form is None:
+            return array
+        before = np.ascontiguousarray(form.encode(start.reshape(-1, start.shape[2])))
+        moved = (array != before.reshape(*start.shape[:2], -1)).any(axis=2)
+        result = np.array(np.broadcast_to(start, shape))
+        result[moved] = form.decode(array[moved])
+        return result
+
+
+def _of_group(group: EdgeGroup, array: np.ndarray) -> np.ndarray:
+    """(B, m, ...) of all edges of a set -> of those in the group."""
+    rows = group.chosen_rows
+    return np.ascontiguousarray(array if rows is None else array[:, rows])
+
+
+def _packed(information: np.ndarray, kind: str) -> np.ndarray:
+    """(B, m, r, r) matrices or (B, m, r) diagonals as the programs take them."""
+    count, num = information.shape[:2]
+    if kind == "identity":
+        return np.zeros((1, num, 0))
+    if information.ndim == 3:
+        return information
+    dim = information.shape[-1]
+    return codegen.pack_information(information.reshape(-1, dim, dim), kind).reshape(count, num, -1)

@@ -1,0 +1,385 @@
+"""How a workgroup optimizes problems of a structure: order of elimination, envelope of H, who adds to what.
+
+H's lower triangle is stored by rows from the first entry that elimination fills (its envelope, or skyline;
+A. Jennings, A compact storage scheme for the solution of symmetric linear simultaneous equations, 1966), then
+b as one more row. Of some orders of the blocks the one with the smallest envelope is taken.
+"""
+
+from __future__ import annotations
+
+import hashlib
+from dataclasses import dataclass
+from functools import cached_property
+
+import numpy as np
+
+from graphopt.codegen.glsl import Arithmetic
+from graphopt.codegen.gpu.kernel import GpuKernel
+from graphopt.codegen.gpu.problem_kernel import (
+    FIRST_ROWS_CONSTANT,
+    FIXED,
+    NUM_SHARED_WORDS,
+    ProblemGroup,
+    Words,
+    problem_kernel,
+)
+from graphopt.device import DeviceLimitError
+from graphopt.problem.structure import EdgeGroup, Structure
+from graphopt.solver.cpu import compiled_edge
+from graphopt.types.base import VertexType, working_edge_type, working_vertex_type
+from graphopt.types.cache import per_type_cache
+
+SMALL_DIM = 40
+"""Scalars of dx up to which a workgroup has 64 invocations, beyond 128."""
+_CONTRIBUTIONS = 3072
+"""Numbers of shared memory that contributions may take where the factor takes less."""
+_MOST_DIM = 0xFFFE
+KernelKind = tuple[str, Arithmetic]
+"""Method and arithmetic of a kernel."""
+_MOST_KNOWN = 16
+"""Plans kept of graphs of the same types."""
+
+
+@dataclass(frozen=True, eq=False)
+class Envelope:
+    """Where H's entries are, in the order of elimination."""
+
+    blocks: np.ndarray
+    """(num_blocks,) first scalar of each block of the structure."""
+    first: np.ndarray
+    """(dim + 1,) first column of each row; the last row is b."""
+    base: np.ndarray
+    """(dim + 1,) entry (i, j) is number base[i] + j."""
+
+    @classmethod
+    def of(cls, structure: Structure) -> Envelope:
+        """The smallest one of some orders."""
+        return min(
+            (cls._in_order(structure, order) for order in _orders(structure)), key=lambda e: e.num_entries
+        )
+
+    @classmethod
+    def _in_order(cls, structure: Structure, order: np.ndarray) -> Envelope:
+        dims = structure.dims.astype(np.int64)
+        blocks = np.empty(len(dims), np.int64)
+        blocks[order] = np.cumsum(dims[order]) - dims[order]
+        rows, columns = _pairs(structure)
+        low, high = np.minimum(blocks[rows], blocks[columns]), np.maximum(blocks[rows], blocks[columns])
+        by_start = np.full(int(dims.sum()) + 1, int(dims.sum()))
+        np.minimum.at(by_start, high, low)
+        earliest = np.minimum(blocks, by_start[blocks])
+        first = np.empty(int(dims.sum()) + 1, np.int64)
+        for start, dim, begin in zip(blocks.tolist(), dims.tolist(), earliest.tolist(), strict=True):
+            first[start : start + dim] = begin
+        first[-1] = 0
+        lengths = np.arange(len(first)) - first + 1
+        lengths[-1] -= 1
+        return cls(blocks, first, np.cumsum(lengths) - lengths - first)
+
+    @property
+    def dim(self) -> int:
+        """Scalars of dx."""
+        return len(self.first) - 1
+
+    @property
+    def num_entries(self) -> int:
+        """Of H and b."""
+        return int(self.base[-1]) + self.dim
+
+    @cached_property
+    def last(self) -> np.ndarray:
+        """(dim,) last row, b aside, whose envelope has column j."""
+        last = np.arange(self.dim)
+        for i, first in enumerate(self.first[:-1].tolist()):
+            last[first:i] = i
+        return last
+
+    def places(self) -> np.ndarray:
+        """(num_entries,) row << 16 | column."""
+        counts = np.arange(self.dim + 1) - self.first + 1
+        counts[-1] -= 1
+        rows = np.repeat(np.arange(self.dim + 1), counts)
+        return rows << 16 | np.arange(self.num_entries) - self.base[rows]
+
+
+def _pairs(structure: Structure) -> tuple[np.ndarray, np.ndarray]:
+    """Row and column of each stored block."""
+    pattern = structure.pattern
+    return pattern.row_idx.astype(np.int64), np.repeat(
+        np.arange(structure.num_blocks), np.diff(pattern.col_ptr)
+    )
+
+
+def _orders(structure: Structure) -> list[np.ndarray]:
+    """As numbered; what Schur eliminates first; reverse Cuthill-McKee."""
+    from scipy.sparse import coo_array  # loads slowly
+    from scipy.sparse.csgraph import reverse_cuthill_mckee
+
+    count = structure.num_blocks
+    numbers = np.arange(count)
+    rows, columns = _pairs(structure)
+    both = np.concatenate([rows, columns]), np.concatenate([columns, rows])
+    matrix = coo_array((np.ones(len(both[0]), np.int8), both), (count, count)).tocsr()
+    orders = [numbers, np.asarray(reverse_cuthill_mckee(matrix, symmetric_mode=True), np.int64)]
+    if structure.has_schur:
+        orders.append(np.roll(numbers, -structure.num_kept))
+    return orders
+
+
+@dataclass(frozen=True, eq=False)
+class Plan:
+    """Kernel and table for problems of a structure on one device."""
+
+    kernel: GpuKernel
+    envelope: Envelope
+    words: Words
+    table: np.ndarray
+    """uint32 words, see `problem_kernel`; what depends on the arrays of a call is to be filled in."""
+    constants: dict[int, int]
+    """Specialization constants, those of a call aside."""
+    block_order: np.ndarray
+    """(dim,) scalar of the structure's dx at each scalar of the kernel's."""
+
+
+def make_plan(structure: Structure, kind: KernelKind, shared_bytes: int, device_name: str) -> Plan:
+    """A plan for a device, kept for the next call; `DeviceLimitError` where shared memory is too small."""
+    planner = _Planner(structure, kind, shared_bytes, device_name)
+    known, key = _known_plans(planner.groups, planner.types), planner.key()
+    if key not in known:
+        if len(known) >= _MOST_KNOWN:
+            known.clear()
+        known[key] = planner.plan()
+    return known[key]
+
+
+@per_type_cache
+def _known_plans(groups: tuple[ProblemGroup, ...], types: tuple[VertexType, ...]) -> dict[bytes, Plan]:
+    """Of graphs with these groups, by the rest that a plan depends on."""
+    return {}
+
+
+class _Planner:
+    """Fills the table, part by part."""
+
+    def __init__(self, structure: Structure, kind: KernelKind, shared_bytes: int, device_name: str):
+        self._structure, self._device_name, self._shared_bytes = structure, device_name, shared_bytes
+        self._kind = kind
+        self.types = tuple(working_vertex_type(each.type) for each in structure.selection.vertex_sets)
+        self.groups = tuple(_group(structure, group) for group in structure.groups)
+        self._num_parameters = len(structure.selection.parameter_sets)
+        self._words = Words(len(self.groups), len(self.types), self._num_parameters)
+        self._table = _Table(self._words)
+
+    def key(self) -> bytes:
+        """Of everything that the plan depends on, the types aside."""
+        structure = self._structure
+        numbers = self._kind, self._shared_bytes, structure.num_kept, self._num_parameters
+        digest = hashlib.sha256(repr(numbers).encode())
+        for blocks in structure.vertex_blocks:
+            digest.update(f"{blocks.dtype}{len(blocks)}".encode() + np.ascontiguousarray(blocks).tobytes())
+        for group in structure.groups:
+            for rows in (group.vertex_rows, group.parameter_rows):
+                digest.update(f"{rows.dtype}{rows.shape}".encode() + np.ascontiguousarray(rows).tobytes())
+        return digest.digest()
+
+    def plan(self) -> Plan:
+        """All of it."""
+        envelope, table = Envelope.of(self._structure), self._table
+        places, num_free = self._vertices(envelope)
+        workgroup = 64 if envelope.dim <= SMALL_DIM else 128
+        constants = {0: workgroup, 1: _rounded(envelope.dim, 8), 3: _rounded(num_free, 8)}
+        pool = _pool(envelope, constants, self._shared_bytes, self._device_name)
+        first, terms = self._edges(envelope, places, constants, pool)
+        below = np.append(envelope.last, 0)
+        rows = np.stack([envelope.first, envelope.base & 0xFFFFFFFF, below], axis=1)
+        parts = [table.add(part) for part in (rows, envelope.places(), first, terms)]
+        shared = envelope.dim, envelope.num_entries, num_free, *parts
+        assert len(shared) == NUM_SHARED_WORDS
+        for word, value in enumerate(shared):
+            table.set(word, value)
+        is_free = tuple(bool((blocks >= 0).any()) for blocks in self._structure.vertex_blocks)
+        kernel = problem_kernel(self.groups, self.types, is_free, self._num_parameters, *self._kind)
+        order = _scalars(self._structure, envelope)
+        return Plan(kernel, envelope, self._words, table.array(), constants, order)
+
+    def _vertices(self, envelope: Envelope) -> tuple[list[np.ndarray], int]:
+        """Per set (n,) first number of each optimized vertex in shared memory, -1: fixed; numbers of all."""
+        places, num_free = list[np.ndarray](), 0
+        for number, (kind, blocks) in enumerate(zip(self.types, self._structure.vertex_blocks, strict=True)):
+            rows = np.flatnonzero(blocks >= 0)
+            at = np.full(len(blocks), -1, np.int64)
+            at[rows] = num_free + kind.storage_dim * np.arange(len(rows))
+            num_free += kind.storage_dim * len(rows)
+            places.append(at)
+            moves = np.stack([at[rows], envelope.blocks[blocks[rows]], rows * kind.storage_dim], axis=1)
+            self._table.set(self._words.of_set(number, "moves"), self._table.add(moves))
+            self._table.set(self._words.of_set(number, "num_moves"), len(rows))
+        return places, num_free
+
+    def _edges(
+        self, envelope: Envelope, places: list[np.ndarray], constants: dict[int, int], pool: int
+    ) -> tuple[np.ndarray, np.ndarray]:
+        """Rows of all groups into the table; the lists of contributions. Sets their constants."""
+        table, words = self._table, self._words
+        budget = min(pool, max(envelope.num_entries, _CONTRIBUTIONS))
+        most, lists = envelope.num_entries, _Contributions(envelope)
+        for number, (group, made) in enumerate(zip(self._structure.groups, self.groups, strict=True)):
+            num_outputs = len(made.outputs())
+            at_once = _rows_at_once(
+                num_outputs, min(constants[0], len(group.rows)), budget, made, self._device_name
+            )
+            constants[FIRST_ROWS_CONSTANT + number] = at_once
+            most = max(most, num_outputs * (at_once | 1))
+            table.set(words.of_group(number, "num_edges"), len(group.rows))
+            table.set(words.of_group(number, "rows"), table.add(_rows_of(group, places, made)))
+            table.set(words.of_group(number, "chunk"), lists.num_chunks)
+            lists.add(self._structure, group, made, at_once)
+        constants[2] = min(_rounded(most, 64), pool)
+        return lists.lists()
+
+
+def _scalars(structure: Structure, envelope: Envelope) -> np.ndarray:
+    """(dim,) scalar of the structure's dx at each scalar of the kernel's."""
+    order = np.empty(envelope.dim, np.int64)
+    for start, dim, offset in zip(
+        envelope.blocks.tolist(), structure.dims.tolist(), structure.offsets.tolist(), strict=False
+    ):
+        order[start : start + dim] = np.arange(offset, offset + dim)
+    return order
+
+
+class _Table:
+    """Words, the header first."""
+
+    def __init__(self, words: Words):
+        self._header = np.zeros(words.count, np.int64)
+        self._parts: list[np.ndarray] = []
+        self._end = words.count
+
+    def set(self, word: int, value: int) -> None:
+        self._header[word] = value
+
+    def add(self, numbers: np.ndarray) -> int:
+        """Append numbers; where they begin."""
+        begin = self._end
+        self._parts.append(np.asarray(numbers, np.int64).reshape(-1))
+        self._end += self._parts[-1].size
+        return begin
+
+    def array(self) -> np.ndarray:
+        return np.concatenate([self._header, *self._parts]).astype(np.uint32)
+
+
+def _rounded(count: int, step: int) -> int:
+    return -(-max(count, 1) // step) * step
+
+
+def _pool(envelope: Envelope, constants: dict[int, int], shared_bytes: int, device_name: str) -> int:
+    """Numbers of the factor that fit into shared memory beside what else is there."""
+    dim, free = constants[1], constants[3]
+    others = 8 * (2 * free + 4 * dim + constants[0]) + 4 * (3 * dim + 2)
+    pool = (shared_bytes - others) // 8
+    if envelope.num_entries > pool or envelope.dim > _MOST_DIM:
+        need = others + 8 * envelope.num_entries
+        raise DeviceLimitError(
+            f"A problem of {envelope.dim} scalars needs {need} bytes of shared memory for its factor and "
+            f"estimates; {device_name} has {shared_bytes} per workgroup. Fix more vertices, use "
+            "device='cpu', or optimize() on the device for a graph of this size."
+        )
+    return pool
+
+
+def _rows_at_once(num_outputs: int, most: int, budget: int, group: ProblemGroup, device_name: str) -> int:
+    """Edges whose contributions are in shared memory at a time: an odd distance between their columns."""
+    fit = budget // max(num_outputs, 1)
+    if fit < 1:
+        raise DeviceLimitError(
+            f"An edge {group.edge_type.name} adds {num_outputs} numbers to H and b, more than fit into the "
+            f"shared memory of {device_name} ({budget}). Use device='cpu'."
+        )
+    return min(most, fit - 1 + fit % 2) if fit > 1 else 1
+
+
+def _group(structure: Structure, group: EdgeGroup) -> ProblemGroup:
+    blocks = _blocks_of(structure, group)
+    slots = tuple(
+        "free" if (column >= 0).all() else "fixed" if (column < 0).all() else "mixed" for column in blocks.T
+    )
+    is_summed = len(blocks) > 1 and bool((blocks == blocks[0]).all())
+    edge_type = working_edge_type(group.edge_set.type)
+    return ProblemGroup(
+        compiled_edge(edge_type, group.information, group.kernel),
+        group.kernel,
+        group.vertex_sets,
+        group.parameter_sets,
+        slots,
+        is_summed,
+    )
+
+
+def _blocks_of(structure: Structure, group: EdgeGroup) -> np.ndarray:
+    """(m, arity) block of each vertex, -1: fixed."""
+    columns = [
+        structure.vertex_blocks[number][group.vertex_rows[:, slot]]
+        for slot, number in enumerate(group.vertex_sets)
+    ]
+    return np.stack(columns, axis=1).astype(np.int64)
+
+
+def _rows_of(group: EdgeGroup, places: list[np.ndarray], made: ProblemGroup) -> np.ndarray:
+    """(m, vertices + parameters) words: where the numbers of each edge's vertices and parameters are."""
+    columns = []
+    for slot, number in enumerate(group.vertex_sets):
+        rows = group.vertex_rows[:, slot].astype(np.int64)
+        at, dim = places[number][rows], made.edge_type.vertices[slot].storage_dim
+        columns.append(np.where(at >= 0, at, FIXED | rows * dim))
+    for slot, parameter in enumerate(made.edge_type.parameters):
+        columns.append(group.parameter_rows[:, slot].astype(np.int64) * parameter.storage_dim)
+    return np.stack(columns, axis=1)
+
+
+class _Contributions:
+    """Which numbers in shared memory go to which entry of H and b, per chunk of edges."""
+
+    def __init__(self, envelope: Envelope):
+        self._envelope = envelope
+        self._keys: list[np.ndarray] = []
+        self._terms: list[np.ndarray] = []
+        self.num_chunks = 0
+
+    def add(self, structure: Structure, group: EdgeGroup, made: ProblemGroup, rows_at_once: int) -> None:
+        """The next group, of which so many edges are there at a time."""
+        envelope, blocks = self._envelope, _blocks_of(structure, group)
+        if made.is_summed:
+            blocks = np.repeat(blocks[:1], rows_at_once, axis=0)
+        scalar = np.where(blocks >= 0, envelope.blocks[blocks], -1)
+        edges = np.arange(len(blocks))
+        chunk, row = self.num_chunks + edges // rows_at_once, edges % rows_at_once
+        for number, (_, a, b, i, j) in enumerate(made.outputs()):
+            p = scalar[:, a] + i
+            if b < 0:
+                taken, entry = scalar[:, a] >= 0, envelope.base[-1] + p
+            else:
+                q = scalar[:, b] + j
+                taken = (scalar[:, a] >= 0) & (scalar[:, b] >= 0)
+                low, high = np.minimum(p, q), np.maximum(p, q)
+                entry = envelope.base[np.where(taken, high, 0)] + low
+            term = number * (rows_at_once | 1) + row
+            self._append(chunk, entry, term, taken)
+            if b >= 0 and a != b:  # both ends are one vertex: J_a' W J_b and its transpose
+                self._append(chunk, entry, term, taken & (p == q))
+        self.num_chunks += 1 + (len(blocks) - 1) // rows_at_once
+
+    def _append(self, chunk: np.ndarray, entry: np.ndarray, term: np.ndarray, taken: np.ndarray) -> None:
+        keys = chunk * self._envelope.num_entries + entry
+        self._keys.append(keys[taken])
+        self._terms.append(term[taken])
+
+    def lists(self) -> tuple[np.ndarray, np.ndarray]:
+        """(num_chunks, num_entries + 1) first term of each entry; the terms."""
+        keys, terms = np.concatenate(self._keys), np.concatenate(self._terms)
+        order = np.argsort(keys, kind="stable")
+        entries = self._envelope.num_entries
+        ends = np.searchsorted(keys[order], np.arange(self.num_chunks * entries + 1))
+        starts = np.arange(self.num_chunks)[:, None] * entries + np.arange(entries + 1)
+        return ends[starts], terms[order]

@@ -1,0 +1,396 @@
+"""The kernel that optimizes small problems of one structure, a workgroup each.
+
+What is generated is what depends on the types: H and b of the edges, their chi2, and oplus; the programs are
+those of the CPU. The loop of iterations is shaders/include/problem_loop.glsl. `table` says by words what the
+problems have in common (`Words`), so that one kernel serves any number of vertices and edges.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Any
+
+from graphopt.codegen.assignment import Assignment, assign
+from graphopt.codegen.edge import EdgeKernels, compile_vertex, information_dim
+from graphopt.codegen.glsl import Arithmetic
+from graphopt.codegen.gpu.inputs import Load
+from graphopt.codegen.gpu.interface import Interface
+from graphopt.codegen.gpu.kernel import Body, GpuKernel, compose, edge_body, indent
+from graphopt.codegen.gpu.layout import argument_names, numbered
+from graphopt.errors import DeviceError
+from graphopt.types.cache import per_type_cache
+
+PARAMS = ("first", "num_steps", "max_iterations", "max_trials")
+"""Push constants: the first of `chosen`, iterations of this submission, and in all, and trials of each."""
+METHODS = {"gn": "GAUSS_NEWTON", "lm": "LEVENBERG", "dogleg": "DOGLEG"}
+"""Name -> how problem_loop.glsl calls it."""
+NUM_SHARED_WORDS = 7
+GROUP_WORDS = ("num_edges", "rows", "chunk", "measurement", "information", "width", "mask")
+"""Of a group: edges, where its rows are, its first chunk; numbers per problem of its arrays, 0: shared."""
+SET_WORDS = ("moves", "num_moves", "estimate")
+"""Of a vertex set: where its optimized vertices are told, how many, and numbers per problem."""
+FIRST_ROWS_CONSTANT = 16
+"""Specialization constant of the first group: edges whose contributions are in shared memory at a time."""
+FIXED = 1 << 31
+"""Bit of a row in `table`: the vertex is fixed, its numbers are in its set's buffer."""
+
+
+@dataclass(frozen=True)
+class ProblemGroup:
+    """Edges of one type, information and robust kernel."""
+
+    kernels: EdgeKernels
+    """Of the working form of the type."""
+    kernel: int
+    """Number of the robust kernel, 0: none."""
+    vertex_sets: tuple[int, ...]
+    parameter_sets: tuple[int, ...]
+    slots: tuple[str, ...]
+    """Per slot whether its vertices are "free", "fixed" or "mixed"."""
+    is_summed: bool
+    """All edges have the same optimized vertices: invocations sum over their edges before they write."""
+
+    @property
+    def edge_type(self) -> Any:
+        """The working form of the type."""
+        return self.kernels.edge_type
+
+    def outputs(self) -> list[tuple[str, int, int, int, int]]:
+        """(name, slot a, slot b, i, j) of what an edge adds: H_ab (i, j), and with b = -1 b_a (i)."""
+        dims = [vertex.tangent_dim for vertex in self.edge_type.vertices]
+        free = [a for a, kind in enumerate(self.slots) if kind != "fixed"]
+        found = []
+        for n, a in enumerate(free):
+            found += [(f"H{a}_{a}_{i}_{j}", a, a, i, j) for j in range(dims[a]) for i in range(j + 1)]
+            for b in free[n + 1 :]:
+                found += [(f"H{a}_{b}_{i}_{j}", a, b, i, j) for j in range(dims[b]) for i in range(dims[a])]
+        return found + [(f"b{a}_{i}", a, -1, i, 0) for a in free for i in range(dims[a])]
+
+
+_MAIN = """\
+problem = chosen.at[push.first + WORKGROUP];
+origin = problem * NUM_ENTRIES;
+read_estimates();
+run_problem();
+write_estimates();""".splitlines()
+
+
+class Words:
+    """Where what is in the header of `table`."""
+
+    def __init__(self, num_groups: int, num_sets: int, num_parameters: int):
+        self._sets = NUM_SHARED_WORDS
+        self._groups = self._sets + num_sets * len(SET_WORDS)
+        self._parameters = self._groups + num_groups * len(GROUP_WORDS)
+        self.count = self._parameters + num_parameters
+
+    def of_set(self, number: int, name: str) -> int:
+        """One of `SET_WORDS`."""
+        return self._sets + number * len(SET_WORDS) + SET_WORDS.index(name)
+
+    def of_group(self, number: int, name: str) -> int:
+        """One of `GROUP_WORDS`."""
+        return self._groups + number * len(GROUP_WORDS) + GROUP_WORDS.index(name)
+
+    def of_parameter(self, number: int) -> int:
+        """Numbers per problem of a parameter set."""
+        return self._parameters + number
+
+
+@per_type_cache
+def problem_kernel(
+    groups: tuple[ProblemGroup, ...],
+    vertex_types: tuple[Any, ...],
+    free_sets: tuple[bool, ...],
+    num_parameter_sets: int,
+    method: str,
+    arithmetic: Arithmetic = "double",
+) -> GpuKernel:
+    """One workgroup optimizes problem chosen[first + workgroup].
+
+    vertex_types: working forms, of each vertex set; free_sets: it has optimized vertices. method: one of
+    `METHODS`. Edges that sample
+    images are refused with `DeviceError`.
+    """
+    words = Words(len(groups), len(vertex_types), num_parameter_sets)
+    interface = Interface(PARAMS)
+    for name, kind in (("table", "uint"), ("chosen", "uint"), ("options", "wide"), ("unobserved", "uint")):
+        interface.add(name, f"INPUT(%, {kind}, {name})")
+    for name, kind in (("state", "wide"), ("counts", "uint"), ("system", "wide")):
+        interface.add(name, f"INOUT(%, {kind}, {name})")
+    for number in range(len(vertex_types)):
+        interface.add(f"estimate{number}", f"INOUT(%, wide, estimate{number})")
+    for number in range(num_parameter_sets):
+        interface.add(f"parameter{number}", f"INPUT(%, wide, parameter{number})")
+    texts: list[str] = []
+    flops = registers = 0
+    for number, group in enumerate(groups):
+        for name, kind in _data_buffers(group, number):
+            interface.add(name, f"INPUT(%, {kind}, {name})")
+        writer = _GroupWriter(group, number, words, arithmetic)
+        texts += writer.text()
+        flops += writer.system.flops
+        registers = max(registers, writer.system.registers)
+    texts += _whole_sums(len(groups))
+    texts += _moves(vertex_types, free_sets, words, arithmetic)
+    header = ["optimizes whole problems, one per workgroup: shaders/include/problem_loop.glsl"]
+    header += [f"{group.edge_type.name}, vertices {', '.join(group.slots)}" for group in groups]
+    body = Body([], {}, flops, registers, set())
+    return compose(
+        "problems." + ".".join(group.edge_type.name for group in groups),
+        interface,
+        header,
+        _MAIN,
+        arithmetic,
+        body,
+        64,
+        sum(len(group.outputs()) for group in groups),
+        ['#include "problem_memory.glsl"', *texts, '#include "problem_loop.glsl"'],
+        [f"#define METHOD {METHODS[method]}"],
+    )
+
+
+def _data_buffers(group: ProblemGroup, number: int) -> list[tuple[str, str]]:
+    """Arrays of a group's edges, and the type of their numbers."""
+    kind = group.edge_type
+    found = [(f"measurement{number}", "wide")] if kind.measurement_dim else []
+    if information_dim(kind.residual_dim, group.kernels.information):
+        found.append((f"information{number}", "wide"))
+    if group.kernel:
+        found.append((f"width{number}", "wide"))
+    return [*found, (f"mask{number}", "uint")]
+
+
+class _GroupWriter:
+    """Text of one group's functions."""
+
+    def __init__(self, group: ProblemGroup, number: int, words: Words, arithmetic: Arithmetic):
+        self._group, self._number, self._words = group, number, words
+        self._loads = self._all_loads()
+        inputs = [load.name for loads in self._loads for load in loads if load.name != "width"]
+        self._names = [name for name, *_ in group.outputs()]
+        rest = [f"e_{i}" for i in range(group.edge_type.residual_dim)]
+        kernel = group.kernels.kernel
+        chi2 = assign(group.kernels.chi2, inputs, ["rho", "s", *rest], kernel)
+        system = assign(group.kernels.linearize, inputs, ["rho", *self._all_outputs()], kernel)
+        loads = [load for part in self._loads for load in part]
+        self.chi2 = _body(chi2, ["rho"], loads, arithmetic)
+        self.system = _body(system, ["rho", *self._names], loads, arithmetic)
+        if self.chi2.samples_images or self.system.samples_images:
+            raise DeviceError(
+                f"edges {group.edge_type.name} sample images, which batches do on the CPU only. "
+                "Use device='cpu'."
+            )
+
+    def _all_outputs(self) -> list[str]:
+        """Names of H and b in the order of the program, fixed slots included."""
+        dims = [vertex.tangent_dim for vertex in self._group.edge_type.vertices]
+        names = []
+        for a in range(len(dims)):
+            for b in range(a, len(dims)):
+                names += [
+                    f"H{a}_{b}_{i}_{j}" for j in range(dims[b]) for i in range(j + 1 if a == b else dims[a])
+                ]
+        return names + [f"b{a}_{i}" for a in range(len(dims)) for i in range(dims[a])]
+
+    def _all_loads(self) -> list[list[Load]]:
+        """Inputs of the programs in their order: one list per vertex and parameter, and for the data."""
+        group, kind = self._group, self._group.edge_type
+        names = argument_names(kind)
+        found = []
+        for name, vertex, number, slot in zip(
+            names, kind.vertices, group.vertex_sets, group.slots, strict=False
+        ):
+            fixed = f"estimate{number}.at[first_estimate{number} + (AT & 0x7fffffffu) + %]"
+            text = {
+                "free": "place[version * MOST_FREE + AT + %]",
+                "fixed": fixed,
+                "mixed": f"AT < 0x80000000u ? place[version * MOST_FREE + AT + %] : {fixed}",
+            }[slot].replace("AT", f"{name}_at")
+            found.append(_numbers(numbered(name, vertex.storage_dim), text))
+        for name, parameter, number in zip(
+            names[len(kind.vertices) :], kind.parameters, group.parameter_sets, strict=False
+        ):
+            first = f"problem * table.at[{self._words.of_parameter(number)}]"
+            text = f"parameter{number}.at[{first} + {name}_at + %]"
+            found.append(_numbers(numbered(name, parameter.storage_dim), text))
+        data = []
+        dim = information_dim(kind.residual_dim, group.kernels.information)
+        for buffer, entries in (
+            ("measurement", numbered(names[-1], kind.measurement_dim)),
+            ("information", numbered("omega", dim)),
+            ("width", ["width"] if group.kernel else []),
+        ):
+            first = f"problem * {self._word(buffer)} + e * {len(entries)} + %"
+            data += _numbers(entries, f"{buffer}{self._number}.at[{first}]")
+        return [*found, data]
+
+    def _word(self, name: str) -> str:
+        return f"table.at[{self._words.of_group(self._number, name)}]"
+
+    def _reads(self, body: Body) -> list[str]:
+        """Text that reads what a body uses of edge `e`."""
+        names = argument_names(self._group.edge_type)
+        num_rows = len(self._loads) - 1
+        lines = []
+        for k, loads in enumerate(self._loads):
+            used = [load for load in loads if load.name in body.used]
+            if used and k < num_rows:
+                lines.append(
+                    f"const uint {names[k]}_at = table.at[{self._word('rows')} + e * {num_rows} + {k}];"
+                )
+            lines += [f"const wide {load.name} = {load.expression};" for load in used]
+        return lines
+
+    def text(self) -> list[str]:
+        """Functions: whether an edge takes part, its chi2, and H and b of all."""
+        n = self._number
+        mask = f"mask{n}.at[problem * {self._word('mask')} + (e >> 5)]"
+        return [
+            f"layout(constant_id = {FIRST_ROWS_CONSTANT + n}) const uint ROWS_{n} = 32;",
+            f"uint num_edges_{n}() {{ return {self._word('num_edges')}; }}",
+            f"bool takes_part_{n}(uint e) {{",
+            f"  return e < {self._word('num_edges')} && (MASKED == 0 || (({mask} >> (e & 31u)) & 1u) != 0);",
+            "}",
+            f"wide chi2_{n}(uint e) {{",
+            "  const uint version = 1;",
+            *indent([*self._first_estimates(), *self._reads(self.chi2), *self.chi2.lines]),
+            f"  return {self.chi2.outputs['rho']};",
+            "}",
+            f"wide linearize_{n}() {{",
+            *indent(self._summed() if self._group.is_summed else self._by_chunks()),
+            "}",
+        ]
+
+    def _first_estimates(self) -> list[str]:
+        sets = {
+            number
+            for number, slot in zip(self._group.vertex_sets, self._group.slots, strict=True)
+            if slot != "free"
+        }
+        return [
+            f"const uint first_estimate{k} = problem * table.at[{self._words.of_set(k, 'estimate')}];"
+            for k in sorted(sets)
+        ]
+
+    def _summed(self) -> list[str]:
+        """Sums of each invocation's edges, then of the invocations."""
+        n = self._number
+        store = [f"pool[{o} * (ROWS_{n} | 1u) + LANE] = sum_{name};" for o, name in enumerate(self._names)]
+        return [
+            "const uint version = 0;",
+            *self._first_estimates(),
+            "wide chi2 = WIDE_ZERO;",
+            *(f"wide sum_{name} = WIDE_ZERO;" for name in self._names),
+            f"if (LANE < ROWS_{n})",
+            f"  for (uint e = LANE; e < {self._word('num_edges')}; e += ROWS_{n}) {{",
+            f"    if (!takes_part_{n}(e)) continue;",
+            *indent([*self._reads(self.system), *self.system.lines], 2),
+            f"    chi2 = wide_add(chi2, {self.system.outputs['rho']});",
+            *(f"    sum_{name} = wide_add(sum_{name}, {self.system.outputs[name]});" for name in self._names),
+            "  }",
+            "barrier();",
+            f"if (LANE < ROWS_{n}) {{",
+            *indent(store),
+            "}",
+            f"gather({self._word('chunk')});",
+            "return chi2;",
+        ]
+
+    def _by_chunks(self) -> list[str]:
+        n = self._number
+        place = f"pool[% * (ROWS_{n} | 1u) + LANE]"
+        places = [place.replace("%", str(o)) for o in range(len(self._names))]
+        return [
+            "const uint version = 0;",
+            *self._first_estimates(),
+            "wide chi2 = WIDE_ZERO;",
+            f"const uint num_chunks = ({self._word('num_edges')} + ROWS_{n} - 1) / ROWS_{n};",
+            "for (uint chunk = 0; chunk < num_chunks; ++chunk) {",
+            f"  const uint e = chunk * ROWS_{n} + LANE;",
+            "  barrier();",
+            f"  if (LANE < ROWS_{n} && takes_part_{n}(e)) {{",
+            *indent([*self._reads(self.system), *self.system.lines], 2),
+            f"    chi2 = wide_add(chi2, {self.system.outputs['rho']});",
+            *(
+                f"    {at} = {self.system.outputs[name]};"
+                for at, name in zip(places, self._names, strict=True)
+            ),
+            f"  }} else if (LANE < ROWS_{n}) {{",
+            f"    for (uint o = 0; o < {len(self._names)}; ++o) {place.replace('%', 'o')} = WIDE_ZERO;",
+            "  }",
+            f"  gather({self._word('chunk')} + chunk);",
+            "}",
+            "return chi2;",
+        ]
+
+
+def _numbers(entries: Sequence[str], text: str) -> list[Load]:
+    return [Load(name, "wide", text.replace("%", str(i))) for i, name in enumerate(entries)]
+
+
+def _body(assignment: Assignment, wanted: list[str], loads: Sequence[Load], arithmetic: Arithmetic) -> Body:
+    """Statements for the wanted outputs, all of them in wide numbers."""
+    return edge_body(assignment, assignment.needed_by(wanted), wanted, loads, arithmetic, wanted)
+
+
+def _whole_sums(num_groups: int) -> list[str]:
+    """Functions of all groups; both add up chi2 in the same order."""
+    return [
+        "wide linearize() {",
+        "  wide chi2 = WIDE_ZERO;",
+        *(f"  chi2 = wide_add(chi2, linearize_{n}());" for n in range(num_groups)),
+        "  finish_system();",
+        "  return workgroup_sum(chi2);",
+        "}",
+        "wide moved_chi2() {",
+        "  wide chi2 = WIDE_ZERO;",
+        *(
+            f"  for (uint e = LANE; LANE < ROWS_{n} && e < num_edges_{n}(); e += ROWS_{n})\n"
+            f"    if (takes_part_{n}(e)) chi2 = wide_add(chi2, chi2_{n}(e));"
+            for n in range(num_groups)
+        ),
+        "  return workgroup_sum(chi2);",
+        "}",
+    ]
+
+
+def _moves(
+    vertex_types: Sequence[Any], free_sets: Sequence[bool], words: Words, arithmetic: Arithmetic
+) -> list[str]:
+    """Functions: read the estimates that steps change, write them, and move them by dx."""
+    read, write, move = list[str](), list[str](), list[str]()
+    for number, (kind, is_free) in enumerate(zip(vertex_types, free_sets, strict=True)):
+        if not is_free:
+            continue
+        dim = kind.storage_dim
+        loop = [
+            f"for (uint v = LANE; v < table.at[{words.of_set(number, 'num_moves')}]; v += WORKGROUP_SIZE) {{",
+            f"  const uint entry = table.at[{words.of_set(number, 'moves')}] + 3 * v, at = table.at[entry];",
+        ]
+        own = f"problem * table.at[{words.of_set(number, 'estimate')}]"
+        first = f"  const uint first = {own} + table.at[entry + 2];"
+        each = f"  for (uint i = 0; i < {dim}; ++i)"
+        read += [*loop, first, f"{each} place[at + i] = estimate{number}.at[first + i];", "}"]
+        write += [*loop, first, f"{each} estimate{number}.at[first + i] = place[at + i];", "}"]
+        move += [*loop, "  const uint tangent = table.at[entry + 1];", *indent(_oplus(kind, arithmetic)), "}"]
+    return [
+        *("void read_estimates() {", *indent(read), "  barrier();", "}"),
+        *("void write_estimates() {", "  barrier();", *indent(write), "}"),
+        *("void move() {", "  barrier();", *indent(move), "  barrier();", "}"),
+    ]
+
+
+def _oplus(kind: Any, arithmetic: Arithmetic) -> list[str]:
+    """Text that moves the vertex at `at` by dx from `tangent` on."""
+    dim = kind.storage_dim
+    estimate, step, moved = numbered("x", dim), numbered("step", kind.tangent_dim), numbered("moved", dim)
+    loads = [*_numbers(estimate, "place[at + %]"), *_numbers(step, "dx[tangent + %]")]
+    assignment = assign(compile_vertex(kind), [load.name for load in loads], moved)
+    body = _body(assignment, list(moved), loads, arithmetic)
+    return [
+        *(f"const wide {load.name} = {load.expression};" for load in loads if load.name in body.used),
+        *body.lines,
+        *(f"place[MOST_FREE + at + {i}] = {body.outputs[name]};" for i, name in enumerate(moved)),
+    ]

@@ -1,0 +1,457 @@
+// Optimization of a whole small problem by one workgroup: the formulas, their order and the tests of
+// native/src/vm/small_loop.cpp, so that both take the same decisions.
+//
+//   (H + D) dx = b by L Delta L' within the envelope of H; b is a row of the matrix, so that the factorization
+//   solves with L as well
+//
+// Generated before this: linearize() -> chi2, H and b at the estimates; move(), which makes the estimates after a
+// step from dx; moved_chi2(), of these. METHOD is one of GAUSS_NEWTON, LEVENBERG, DOGLEG. What is generated is
+// called at one place each: compilers copy it to where it is called.
+#ifndef GRAPHOPT_PROBLEM_LOOP_GLSL
+#define GRAPHOPT_PROBLEM_LOOP_GLSL
+
+// How a run has ended, as LoopEnding of small_loop.h; RUNNING: not yet
+const uint RULES = 0, CONVERGED = 1, NO_IMPROVEMENT = 2, LINEAR_SOLVER_FAILURE = 3, NON_FINITE = 4, RUNNING = 9;
+#define GAUSS_NEWTON 0
+#define LEVENBERG 1
+#define DOGLEG 2
+const uint COLUMNS = 8;  // invocations along a row of the factor
+
+// Entries of `options`
+#define FUNCTION_TOLERANCE options.at[0]
+#define GRADIENT_TOLERANCE options.at[1]
+#define STEP_TOLERANCE options.at[2]
+#define TAU options.at[3]
+#define LOWER_SCALE options.at[4]
+#define UPPER_SCALE options.at[5]
+#define LAMBDA_FACTOR options.at[6]
+#define INITIAL_DELTA options.at[7]
+#define LEAST_LAMBDA options.at[8]    // of H's largest diagonal entry, where a run goes on
+#define SCALE_OFFSET options.at[9]    // g2o's 1e-3
+#define MIN_LAMBDA options.at[10]     // of the dogleg, as MAX_LAMBDA
+#define MAX_LAMBDA options.at[11]
+#define LEAST_GAIN options.at[12]
+#define PROMISE_AT 13                 // dampings to try, relative to the diagonal
+const uint NUM_PROMISES = 4;
+
+// What goes on from one submission to the next
+wide initial_chi2, chi2, lambda, nu, initial_lambda, delta, at_last_end, before;
+uint iterations, trials, ending;
+uint settled;  // how the run has ended that may go on; RUNNING: it has not
+bool is_begun, is_first, was_positive_definite;
+
+bool is_accepted = false;
+wide step_size;
+
+wide number(float x) { return to_wide(real(x)); }
+bool is_positive(wide x) { return wide_lt(WIDE_ZERO, x); }
+bool is_nan(wide x) { return !(wide_le(x, x)); }
+wide largest_of(wide a, wide b) { if (wide_lt(a, b)) return b; return a; }
+
+// Largest absolute value, NaN if there is one; every invocation finds it by itself.
+#define DEFINE_LARGEST(name, array)                       \
+  wide name() {                                           \
+    wide most = WIDE_ZERO;                                \
+    for (uint i = 0; i < DIM; ++i) {                      \
+      if (is_nan(array[i])) return array[i];              \
+      most = largest_of(most, wide_abs(array[i]));        \
+    }                                                     \
+    return most;                                          \
+  }
+DEFINE_LARGEST(largest_step, dx)
+DEFINE_LARGEST(largest_gradient, gradient)
+DEFINE_LARGEST(largest_diagonal, diagonal)
+#define DEFINE_DOT(name, a, b)                                                             \
+  wide name() {                                                                            \
+    wide total = WIDE_ZERO;                                                                \
+    for (uint i = 0; i < DIM; ++i) total = wide_add(total, wide_mul(a[i], b[i]));          \
+    return total;                                                                          \
+  }
+DEFINE_DOT(step_squared, dx, dx)
+DEFINE_DOT(gradient_squared, gradient, gradient)
+DEFINE_DOT(newton_squared, newton, newton)
+DEFINE_DOT(gradient_step, gradient, dx)
+DEFINE_DOT(gradient_newton, gradient, newton)
+
+bool has_finite_system() {
+  for (uint i = 0; i < DIM; ++i)
+    if (!wide_is_finite(gradient[i]) || !wide_is_finite(diagonal[i])) return false;
+  return true;
+}
+
+// Damping of scalar i: `absolute` + `relative` H_ii
+wide damping_of(uint i, wide absolute, wide relative) {
+  return wide_add(absolute, wide_mul(relative, diagonal[i]));
+}
+
+// dx; false where a pivot is not positive.
+bool solve(wide absolute, wide relative) {
+  barrier();
+  const uint dim = DIM;
+  for (uint entry = LANE; entry < NUM_ENTRIES; entry += WORKGROUP_SIZE) {
+    const uint at = table.at[PLACES_AT + entry], i = at >> 16;
+    wide value = system.at[origin + entry];
+    if (i == (at & 0xffffu)) value = wide_add(value, damping_of(i, absolute, relative));
+    pool[entry] = value;
+  }
+  barrier();
+  const uint row_lane = LANE / COLUMNS, column_lane = LANE % COLUMNS, row_step = WORKGROUP_SIZE / COLUMNS;
+  const uint base_of_b = row_base[dim];
+  for (uint j = 0; j < dim; ++j) {
+    const wide pivot = pool[row_base[j] + j];
+    const wide start = wide_add(diagonal[j], damping_of(j, absolute, relative));
+    if (!(wide_is_finite(pivot) && wide_lt(wide_mul(WIDE_EPSILON, wide_abs(start)), pivot))) return false;
+    const wide inverse = wide_div(number(1.0), pivot);
+    const uint last = row_last[j];
+    for (uint r = row_lane; r <= last - j; r += row_step) {  // the rows below, then b
+      const uint i = r < last - j ? j + 1 + r : dim, base = row_base[i];
+      if (row_first[i] > j) continue;
+      const wide factor = -wide_mul(pool[base + j], inverse);
+      for (uint k = j + 1 + column_lane; k <= min(i, last); k += COLUMNS)
+        if (row_first[k] <= j)
+          pool[base + k] = wide_total(wide_plus_product(pool[base + k], factor, pool[row_base[k] + j]));
+    }
+    barrier();
+  }
+  for (uint i = dim; i-- > 0;) {
+    const uint base = row_base[i];
+    const wide x = wide_div(pool[base_of_b + i], pool[base + i]);
+    for (uint j = row_first[i] + LANE; j < i; j += WORKGROUP_SIZE)
+      pool[base_of_b + j] = wide_total(wide_plus_product(pool[base_of_b + j], -x, pool[base + j]));
+    if (LANE == 0) dx[i] = x;
+    barrier();
+  }
+  return true;
+}
+
+void accept() {
+  barrier();
+  for (uint i = LANE; i < NUM_FREE; i += WORKGROUP_SIZE) place[i] = place[MOST_FREE + i];
+  barrier();
+}
+
+// By what share of chi2, which is `now`, a step that is hardly damped promises to lower it; 0 if there is none.
+wide promise(wide now) {
+  for (uint k = 0; k < NUM_PROMISES; ++k) {
+    const wide share = options.at[PROMISE_AT + k];
+    if (!solve(WIDE_ZERO, share)) continue;
+    wide gain = WIDE_ZERO;
+    for (uint i = 0; i < DIM; ++i) {
+      const wide damped = wide_mul(damping_of(i, WIDE_ZERO, share), dx[i]);
+      gain = wide_add(gain, wide_mul(dx[i], wide_add(damped, gradient[i])));
+    }
+    if (!(wide_is_finite(gain) && is_positive(gain) && is_positive(now))) return WIDE_ZERO;
+    return wide_div(gain, now);
+  }
+  return WIDE_ZERO;
+}
+
+#if METHOD == GAUSS_NEWTON
+
+uint take_step(wide current) {
+  ++trials;
+  if (!solve(WIDE_ZERO, WIDE_ZERO)) return LINEAR_SOLVER_FAILURE;
+  step_size = largest_step();
+  if (!wide_is_finite(step_size)) return NON_FINITE;
+  move();
+  const wide moved = moved_chi2();
+  if (!wide_is_finite(moved)) return NON_FINITE;
+  accept();
+  chi2 = moved;
+  is_accepted = true;
+  return RULES;
+}
+
+bool may_loosen() { return false; }
+bool loosen(wide now) { return false; }
+
+#elif METHOD == LEVENBERG
+
+void reject() {
+  lambda = wide_mul(lambda, nu);
+  nu = wide_mul(nu, number(2.0));
+}
+
+// Try the present damping: the sign of rho; `current` becomes that after the step if it is accepted.
+int levenberg_trial(inout wide current) {
+  if (!solve(lambda, WIDE_ZERO)) {
+    reject();
+    return -1;
+  }
+  wide predicted = WIDE_ZERO;
+  for (uint i = 0; i < DIM; ++i)
+    predicted = wide_add(predicted, wide_mul(dx[i], wide_add(wide_mul(lambda, dx[i]), gradient[i])));
+  move();
+  const wide moved = moved_chi2();
+  const wide rho = wide_div(wide_sub(current, moved), wide_add(predicted, SCALE_OFFSET));
+  if (is_positive(rho) && wide_is_finite(moved)) {
+    const wide t = wide_sub(wide_mul(number(2.0), rho), number(1.0));
+    wide alpha = wide_sub(number(1.0), wide_mul(t, wide_mul(t, t)));
+    if (wide_lt(UPPER_SCALE, alpha)) alpha = UPPER_SCALE;
+    lambda = wide_mul(lambda, largest_of(LOWER_SCALE, alpha));
+    nu = number(2.0);
+    accept();
+    current = moved;
+    return 1;
+  }
+  reject();
+  if (wide_is_finite(rho) && !wide_lt(rho, WIDE_ZERO)) return 0;
+  return -1;
+}
+
+uint take_step(wide current) {
+  if (is_first) {
+    lambda = initial_lambda;
+    if (!is_positive(lambda)) lambda = wide_mul(TAU, largest_diagonal());
+    nu = number(2.0);
+  }
+  uint tried = 0;
+  int sign = -1;
+  do {
+    sign = levenberg_trial(current);
+    ++tried;
+    if (sign > 0) {
+      step_size = largest_step();
+      is_accepted = true;
+    }
+  } while (sign < 0 && tried < push.max_trials && wide_is_finite(lambda));
+  trials += tried;
+  chi2 = current;
+  return tried >= push.max_trials || sign == 0 || !wide_is_finite(lambda) ? NO_IMPROVEMENT : RULES;
+}
+
+// A run goes on with hardly any damping, `initial_lambda`.
+bool may_loosen() {
+  initial_lambda = wide_mul(LEAST_LAMBDA, largest_diagonal());
+  return !wide_le(lambda, initial_lambda);
+}
+
+bool loosen(wide now) {
+  if (wide_le(promise(now), FUNCTION_TOLERANCE)) return false;
+  lambda = initial_lambda;
+  nu = number(2.0);
+  return true;
+}
+
+#elif METHOD == DOGLEG
+
+// x' H x of a vector in shared memory
+#define DEFINE_QUADRATIC(name, x)                                                          \
+  wide name() {                                                                            \
+    wide mine = WIDE_ZERO;                                                                 \
+    for (uint entry = LANE; entry < NUM_ENTRIES; entry += WORKGROUP_SIZE) {                \
+      const uint at = table.at[PLACES_AT + entry], i = at >> 16, j = at & 0xffffu;         \
+      if (i == DIM) continue;                                                              \
+      const wide term = wide_mul(system.at[origin + entry], wide_mul(x[i], x[j]));         \
+      mine = wide_add(mine, term);                                                         \
+      if (i != j) mine = wide_add(mine, term);                                             \
+    }                                                                                      \
+    return workgroup_sum(mine);                                                            \
+  }
+DEFINE_QUADRATIC(gradient_curvature, gradient)
+DEFINE_QUADRATIC(step_curvature, dx)
+
+// H dx = b, damped if H was ever indefinite; false beyond the largest damping.
+bool solve_gauss_newton() {
+  for (uint tried = 0; tried < 1000; ++tried) {
+    const bool solved = solve(was_positive_definite ? WIDE_ZERO : lambda, WIDE_ZERO);
+    was_positive_definite = was_positive_definite && solved;
+    if (solved) {
+      if (!was_positive_definite)
+        lambda = largest_of(MIN_LAMBDA, wide_div(lambda, wide_mul(number(0.5), LAMBDA_FACTOR)));
+      return true;
+    }
+    lambda = wide_mul(lambda, LAMBDA_FACTOR);
+    if (wide_lt(MAX_LAMBDA, lambda)) {
+      const wide most = largest_diagonal();
+      if (!(wide_le(lambda, most) && wide_is_finite(most))) break;
+    }
+  }
+  if (wide_lt(MAX_LAMBDA, lambda)) lambda = MAX_LAMBDA;
+  return false;
+}
+
+// The point of the dogleg path at radius delta into dx; steepest: what b is multiplied by.
+void take_dogleg(wide steepest) {
+  wide of_gradient = WIDE_ZERO, of_newton = number(1.0);
+  if (!wide_lt(wide_sqrt(newton_squared()), delta)) {
+    const wide steepest_squared = wide_mul(wide_mul(steepest, steepest), gradient_squared());
+    const wide steepest_norm = wide_sqrt(steepest_squared);
+    if (wide_lt(delta, steepest_norm)) {
+      of_gradient = wide_mul(steepest, wide_div(delta, steepest_norm));
+      of_newton = WIDE_ZERO;
+    } else {
+      wide c = WIDE_ZERO, leg_squared = WIDE_ZERO;
+      for (uint i = 0; i < DIM; ++i) {
+        const wide down = wide_mul(steepest, gradient[i]), leg = wide_sub(newton[i], down);
+        c = wide_add(c, wide_mul(down, leg));
+        leg_squared = wide_add(leg_squared, wide_mul(leg, leg));
+      }
+      const wide missing = wide_sub(wide_mul(delta, delta), steepest_squared);
+      const wide root = wide_sqrt(wide_add(wide_mul(c, c), wide_mul(leg_squared, missing)));
+      wide beta;
+      if (wide_le(c, WIDE_ZERO)) beta = wide_div(wide_sub(root, c), leg_squared);
+      else beta = wide_div(missing, wide_add(c, root));
+      of_gradient = wide_mul(steepest, wide_sub(number(1.0), beta));
+      of_newton = beta;
+    }
+  }
+  barrier();
+  for (uint i = LANE; i < DIM; i += WORKGROUP_SIZE)
+    dx[i] = wide_add(wide_mul(of_gradient, gradient[i]), wide_mul(of_newton, newton[i]));
+  barrier();
+}
+
+// Keep the step if rho > 0, and adapt the trust region.
+bool dogleg_trial(inout wide current) {
+  const wide curvature = step_curvature();
+  wide gain = wide_sub(wide_mul(number(2.0), gradient_step()), curvature);
+  if (wide_lt(wide_abs(gain), LEAST_GAIN)) gain = LEAST_GAIN;
+  move();
+  const wide moved = moved_chi2(), rho = wide_div(wide_sub(current, moved), gain);
+  if (wide_lt(number(0.75), rho))
+    delta = largest_of(delta, wide_mul(number(3.0), wide_sqrt(step_squared())));
+  else if (!wide_le(number(0.25), rho))  // also NaN
+    delta = wide_mul(number(0.5), delta);
+  if (!is_positive(rho)) return false;
+  accept();
+  current = moved;
+  return true;
+}
+
+uint take_step(wide current) {
+  chi2 = current;
+  const wide curvature = gradient_curvature();
+  wide steepest = WIDE_ZERO;
+  if (is_positive(curvature)) steepest = wide_div(gradient_squared(), curvature);
+  if (!solve_gauss_newton()) {
+    ++trials;
+    return LINEAR_SOLVER_FAILURE;
+  }
+  for (uint i = LANE; i < DIM; i += WORKGROUP_SIZE) newton[i] = dx[i];
+  barrier();
+  uint tried = 0;
+  while (!is_accepted && tried < push.max_trials) {
+    ++tried;
+    take_dogleg(steepest);
+    is_accepted = dogleg_trial(current);
+  }
+  trials += tried;
+  chi2 = current;
+  if (tried >= push.max_trials || !is_accepted) return NO_IMPROVEMENT;
+  step_size = largest_step();
+  return RULES;
+}
+
+bool may_loosen() { return !wide_le(INITIAL_DELTA, delta); }
+
+bool loosen(wide now) {
+  if (wide_le(promise(now), FUNCTION_TOLERANCE)) return false;
+  delta = INITIAL_DELTA;
+  return true;
+}
+
+#endif
+
+// -------------------------------------------------------------------- runs
+
+bool has_converged() {
+  const wide fallen = wide_abs(wide_sub(before, chi2));
+  if (is_accepted && is_positive(FUNCTION_TOLERANCE) &&
+      wide_le(fallen, wide_mul(FUNCTION_TOLERANCE, wide_abs(before))))
+    return true;
+  if (is_accepted && is_positive(STEP_TOLERANCE) && wide_le(step_size, STEP_TOLERANCE)) return true;
+  return is_positive(GRADIENT_TOLERANCE) && wide_le(largest_gradient(), GRADIENT_TOLERANCE);
+}
+
+// Whether a run that has ended like this may go on, since damping may be what made the last decrease small.
+bool may_go_on(uint outcome) {
+  if (outcome != CONVERGED && outcome != NO_IMPROVEMENT) return false;
+  if (!is_positive(FUNCTION_TOLERANCE) || iterations >= push.max_iterations) return false;
+  const wide enough = wide_mul(wide_sub(number(1.0), FUNCTION_TOLERANCE), at_last_end);
+  return !(wide_is_finite(at_last_end) && !wide_lt(chi2, enough)) && may_loosen();
+}
+
+void end(uint outcome) {
+  ending = outcome;
+  if ((outcome == NO_IMPROVEMENT || outcome == LINEAR_SOLVER_FAILURE) && !has_finite_system()) ending = NON_FINITE;
+}
+
+// One iteration, or the look at a run that has settled before its first one.
+void iterate() {
+  const wide current = linearize();
+  if (settled != RUNNING) {
+    if (!loosen(current)) {
+      end(settled);
+      return;
+    }
+    at_last_end = chi2;
+    is_first = true;
+    settled = RUNNING;
+  }
+  if (is_first) {
+    before = chi2 = current;
+    if (!is_begun) initial_chi2 = current;
+    is_begun = true;
+    if (!wide_is_finite(current)) ending = NON_FINITE;
+    else if (push.max_iterations == 0) ending = RULES;
+    if (ending != RUNNING) return;
+  }
+  is_accepted = false;
+  uint outcome = take_step(current);
+  is_first = false;
+  ++iterations;
+  if (outcome == RULES && has_converged()) outcome = CONVERGED;
+  if (outcome == RULES) {
+    before = chi2;
+    if (iterations >= push.max_iterations) ending = RULES;
+  } else if (may_go_on(outcome)) {
+    settled = outcome;
+  } else {
+    end(outcome);
+  }
+}
+
+void run_problem() {
+  const uint dim = DIM, at = 8 * problem, word = 4 * problem;
+  for (uint i = LANE; i <= dim; i += WORKGROUP_SIZE) {
+    row_first[i] = table.at[ROWS_AT + 3 * i];
+    row_base[i] = table.at[ROWS_AT + 3 * i + 1];
+    if (i < dim) row_last[i] = table.at[ROWS_AT + 3 * i + 2];
+  }
+  initial_chi2 = state.at[at];
+  chi2 = state.at[at + 1];
+  lambda = state.at[at + 2];
+  nu = state.at[at + 3];
+  initial_lambda = state.at[at + 4];
+  delta = state.at[at + 5];
+  at_last_end = state.at[at + 6];
+  before = state.at[at + 7];
+  iterations = counts.at[word];
+  trials = counts.at[word + 1];
+  ending = counts.at[word + 2];
+  const uint flags = counts.at[word + 3];
+  is_begun = (flags & 1) != 0;
+  is_first = (flags & 2) != 0;
+  was_positive_definite = (flags & 4) != 0;
+  settled = flags >> 3;
+  barrier();
+  for (uint k = 0; k < push.num_steps && ending == RUNNING; ++k) iterate();
+  barrier();
+  if (LANE != 0) return;
+  state.at[at] = initial_chi2;
+  state.at[at + 1] = chi2;
+  state.at[at + 2] = lambda;
+  state.at[at + 3] = nu;
+  state.at[at + 4] = initial_lambda;
+  state.at[at + 5] = delta;
+  state.at[at + 6] = at_last_end;
+  state.at[at + 7] = before;
+  counts.at[word] = iterations;
+  counts.at[word + 1] = trials;
+  counts.at[word + 2] = ending;
+  counts.at[word + 3] = uint(is_begun) | (uint(is_first) << 1) | (uint(was_positive_definite) << 2) |
+                        (settled << 3);
+}
+
+#endif
