@@ -20,6 +20,11 @@ class Graph(Protocol):
     """What residuals need of a `GraphStore`."""
 
     @property
+    def version(self) -> int:
+        """Changes when vertices or edges come or go."""
+        ...
+
+    @property
     def vertex_sets(self) -> Sequence[Any]:
         """All sets of vertices."""
         ...
