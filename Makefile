@@ -1,7 +1,8 @@
 # make demo     generate a sphere and a bundle adjustment scene, optimize both, draw them into demo/
 # make test     formatting, lint, types, C++ warnings as errors; the wheel, tried in an empty environment; the tests
 #               against the installed wheel, with the libraries they compare with
-# make nightly  the tests that take long, then make sanitize
+# make nightly  the tests that take long, then make coverage and make sanitize
+# make coverage lines and branches that the quick tests execute; fails where a line of the solvers is left
 # make sanitize tests of the native code, watched by sanitizers for addresses, undefined behaviour and threads
 # make docs     the documentation into site/: notebooks run, links checked
 # make wheels   wheels for PYTHONS="python3.10 python3.11 ..." into dist/
@@ -23,7 +24,7 @@ PIP := $(BIN)/pip --disable-pip-version-check --quiet
 SOURCES := pyproject.toml CMakeLists.txt README.md $(shell find graphopt slam_bridge datasets native shaders cmake -type f \
   ! -name '*.so' ! -name '*.pyc' 2>/dev/null)
 
-.PHONY: demo test nightly sanitize docs gallery wheels check format bench dev clean
+.PHONY: demo test nightly coverage sanitize docs gallery wheels check format bench dev clean
 
 demo: $(VENV)/.installed
 	$(BIN)/python tools/demo.py demo
@@ -50,7 +51,10 @@ tested:
 
 nightly: tested
 	$(PYTEST) --timeout 3600 -m "slow or nightly" $(CURDIR)/tests
-	+$(MAKE) --no-print-directory sanitize
+	+$(MAKE) --no-print-directory coverage sanitize
+
+coverage: tested
+	$(BIN)/python tools/executed_lines.py
 
 sanitize: tested
 	$(BIN)/python tools/watch_tests.py address

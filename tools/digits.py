@@ -64,21 +64,22 @@ class Exact:
 
     def arctan2(self, other: Any) -> Exact:
         """As numpy's."""
-        return Exact(mpmath.atan2(self.value, _plain(other)))
+        return Exact(mpmath.atan2(self.value, scalar(other)))
 
     __hash__ = None  # type: ignore[assignment]
 
 
-def _plain(x: Any) -> Any:
+def scalar(x: Any) -> Any:
+    """An mpmath number."""
     return x.value if isinstance(x, Exact) else mpmath.mpf(float(x))
 
 
 def _binary(function: Callable) -> tuple[Callable, Callable]:
     def forward(self: Exact, other: Any) -> Any:
-        return NotImplemented if isinstance(other, np.ndarray) else Exact(function(self.value, _plain(other)))
+        return NotImplemented if isinstance(other, np.ndarray) else Exact(function(self.value, scalar(other)))
 
     def backward(self: Exact, other: Any) -> Any:
-        return NotImplemented if isinstance(other, np.ndarray) else Exact(function(_plain(other), self.value))
+        return NotImplemented if isinstance(other, np.ndarray) else Exact(function(scalar(other), self.value))
 
     return forward, backward
 
@@ -87,7 +88,7 @@ def _comparison(name: str) -> Callable:
     def compare(self: Exact, other: Any) -> Any:
         if isinstance(other, np.ndarray):
             return NotImplemented
-        return getattr(self.value, name)(_plain(other))
+        return getattr(self.value, name)(scalar(other))
 
     return compare
 

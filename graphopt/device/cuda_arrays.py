@@ -118,6 +118,8 @@ class _Memory:
         self._streams: set[int] = set()
         """On which consumers may still work on it."""
         self._has_event = False
+        self.written = 0
+        """What the semaphore reaches when the last program that writes here is done."""
 
     def come_back(self, streams: set[int]) -> None:
         """Its last consumer, on these streams, has let go of it.
@@ -245,8 +247,8 @@ class CudaSide:
         self, device: Any, memory: _Memory, shape: tuple[int, ...], program: Any | None = None
     ) -> CudaArray:
         """Memory of `take` as an array, once `program`, or what was written before, is done."""
-        value = device.native.submit_exported(program)
-        return CudaArray(self, _Lease(self, memory), shape, value)
+        memory.written = device.native.submit_exported(program)
+        return CudaArray(self, _Lease(self, memory), shape, memory.written)
 
     def empty(self, device: Any, shape: tuple[int, ...]) -> CudaArray:
         """Memory to be written by who has the array; `keep` takes it as it is."""
@@ -274,6 +276,8 @@ class CudaSide:
 
     def copy(self, memory: _Memory, numbers: CudaNumbers) -> None:
         """Copy numbers, gaps included, to the begin of memory of `take`; done when this returns."""
+        if memory.written:  # nobody may have waited for that
+            self.wait_on_stream(memory.written, LEGACY_STREAM)
         with self.context:
             self.cuda.copy(memory.address, numbers.address, numbers.span)
 

@@ -33,7 +33,7 @@ import numpy as np
 import graphopt.graph.residuals as residuals
 from graphopt.cpu_kernels import kernels
 from graphopt.errors import GraphError, OptionError, UnknownIdError
-from graphopt.foreign_arrays import CudaNumbers, assign, on_cuda
+from graphopt.foreign_arrays import CudaNumbers, assign, host, on_cuda
 from graphopt.graph.columns import Columns, Elsewhere
 
 if TYPE_CHECKING:
@@ -133,7 +133,11 @@ class _Set:
             source = known.take(self, name, numbers)
             if source is not None and self.columns.fill_later(name, source):
                 return
-        assign(self.columns[name], values if numbers is None else numbers, name)
+        if self.columns.elsewhere(name) is None:
+            assign(self.columns[name], values if numbers is None else numbers, name)
+        else:
+            found = np.broadcast_to(host(values if numbers is None else numbers, name), self.shape_of(name))
+            self.columns.overwrite(name)[...] = found
 
     def shape_of(self, name: str) -> tuple[int, ...]:
         """Of the array of a name."""

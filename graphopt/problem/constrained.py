@@ -49,7 +49,7 @@ class Constrained:
             row = int(np.searchsorted(source.sequence, sequence))
             if row < len(source) and source.sequence[row] == sequence:
                 return source, row
-        raise AssertionError(sequence)
+        raise AssertionError(sequence)  # pragma: no cover - every inequality is in a source
 
 
 _kept: WeakKeyDictionary[Graph, tuple[int, Constrained]] = WeakKeyDictionary()

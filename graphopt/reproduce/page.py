@@ -30,17 +30,15 @@ HEAD = """\
 
 <!-- Made by `python tools/results.py`; do not edit. -->
 
-`graphopt reproduce` measures every row of this page again and prints it beside the number stated here;
-`graphopt reproduce --list` names tables and rows. It fails where chi2 differs by more than 1e-6, or the ratio
-of two times of one run is more than 10 % worse. Data sets are fetched; problems marked *synthetic* are
-generated and have the published sizes, not the published photographs; solvers that are not installed are
-named ([command line](cli.md#reproduce)).
+[`graphopt reproduce`](cli.md#reproduce) measures every row of this page again and prints it beside the number
+stated here. Problems marked *synthetic* are generated and have the published sizes, not the published
+photographs.
 
 chi2 is the sum of e' Omega e without a factor 1/2, recomputed from the estimates in float64 on the CPU; for
 bundle adjustment the sum of squared pixel errors. *First call*: the first one with this problem in its
 process, with compilation of kernels where they are not cached. Later calls of the process: *new structure*,
 other vertex ids and another order of edges; *known structure*, a copy of the graph; *same graph*, its start
-values put back. Other solvers' numbers stand below each table with their source, time and chi2.
+values put back. Other solvers stand in the last column with time and chi2, their source below.
 """
 
 
@@ -66,7 +64,7 @@ def page(stated: Stated) -> str:
 def section(
     table: dict[str, Any], sources: dict[str, str], measured: Measured | None = None, machine: str = ""
 ) -> str:
-    """One table with its machine, commit and sources, and the one of other solvers.
+    """One table with its machine and commit, other solvers in the last column, and their sources.
 
     measured: numbers of here, which are shown first. machine: of here, in words.
     """
@@ -77,30 +75,29 @@ def section(
         if any(call in row["seconds"] or call in here.get("seconds", ()) for row, here in rows)
     ]
     has_chi2 = any(row["chi2"] is not None for row, _ in rows)
-    ours, others = [], []
+    has_peers = any(row["peers"] for row, _ in rows)
+    lines_of_rows = []
     for row, here in rows:
         found = here.get("seconds", {})
         times = [
             _both(duration(row["seconds"].get(call)), duration(found.get(call)), measured) for call in calls
         ]
         chi2 = _both(digits(row["chi2"]), digits(here.get("chi2")), measured)
-        ours.append([row["problem"], row["size"], *times, *[chi2] * has_chi2])
-        if row["peers"]:
-            others.append([row["problem"], times[-1] if times else "", _peers(row, here, measured)])
+        peers = _peers(row, here, measured)
+        lines_of_rows.append([row["problem"], row["size"], *times, *[chi2] * has_chi2, *[peers] * has_peers])
     used = {peer["source"] for row, _ in rows for peer in row["peers"] if "source" in peer}
+    heads = ["problem", "size", *(CALLS[call] for call in calls)]
+    heads += ["chi2"] * has_chi2 + ["others"] * has_peers
     lines = [
         f"## {table['title']}\n",
         *([f"Here: {machine}."] if measured is not None else []),
         f"{'' if measured is None else 'Stated: '}{table['machine']}. {table['date']}, "
         f"commit {table['commit']}. `graphopt reproduce {table['name']}`.",
         f"{table['note']}\n",
-        *_rows_of(["problem", "size", *(CALLS[call] for call in calls), *["chi2"] * has_chi2], ours),
-        "",
+        *_rows_of(heads, lines_of_rows),
+        *([""] if used else []),
+        *(f"Others: {sources[name]}." for name in sources if name in used),
     ]
-    if others:
-        lines += [*(f"Others: {sources[name]}." for name in sources if name in used), ""]
-        last = CALLS[calls[-1]] if calls else "time"
-        lines += _rows_of(["problem", f"graphopt, {last}", "others"], others)
     return "\n".join(lines) + "\n"
 
 
@@ -138,13 +135,15 @@ def _peers(row: dict[str, Any], here: dict[str, Any], measured: Measured | None)
         measured_time = duration(found.get(peer["solver"], {}).get("seconds"))
         time = _both(duration(peer["seconds"]), measured_time, measured)
         chi2 = peer.get("chi2")
-        parts.append(f"{peer['solver']} {time}" + (f" to {digits(chi2)}" if chi2 is not None else ""))
+        end = f"to {digits(chi2)}" if chi2 is not None else ""
+        parts.append(" ".join(filter(None, (peer["solver"], time, end))))
     return "; ".join(parts)
 
 
 def _rows_of(heads: list[str], rows: list[list[str]]) -> list[str]:
     """The lines of a table."""
-    return [f"| {' | '.join(cells)} |" for cells in (heads, ["---"] * len(heads), *rows)]
+    head, *lines = [f"| {' | '.join(cells)} |" for cells in (heads, *rows)]
+    return [head, "|---" * len(heads) + "|", *lines]
 
 
 def first_page_table(stated: Stated) -> str:

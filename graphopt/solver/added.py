@@ -45,11 +45,11 @@ class AddedEdgesSolver(SolverAround):
 
     def _added(self) -> tuple[float, np.ndarray, np.ndarray]:
         """Chi2 of the edges, and what they add to H and b at their places, after `_bring_estimates`."""
-        raise NotImplementedError
+        raise NotImplementedError  # pragma: no cover - of subclasses
 
     def _added_chi2(self) -> float:
         """Chi2 of the edges, after `_bring_estimates`."""
-        raise NotImplementedError
+        raise NotImplementedError  # pragma: no cover - of subclasses
 
     # ---------------------------------------------------------------- BlockSolver
 

@@ -411,6 +411,41 @@ def test_only_what_fits_stays(solved, cuda):
     assert len(cuda.mapped) <= 3
 
 
+def test_a_copy_waits_for_what_was_written(solved, cuda):
+    """Memory of an array that nobody took may still be written by a program when it serves for a copy."""
+    edge_set = edges(solved)
+    edge_set.device_array("measurement")
+    edge_set.information[0] *= 2.0
+    edge_set.device_array("information")
+    edge_set.measurement[0] = 3.0
+    solved.vertex_sets[0].device_array("estimate")
+    edge_set.device_array("measurement")
+    cuda.waits.clear()
+    edge_set.measurement = OnDevice(np.zeros(edge_set.look("measurement").shape))
+    assert edge_set.elsewhere("measurement") is not None
+    assert [stream for _, stream in cuda.waits] == [1]
+
+
+def test_numbers_that_cannot_be_brought(solved, cuda, monkeypatch):
+    """Reading raises, each time; assigning others works."""
+    edge_set = edges(solved)
+    shape = edge_set.look("measurement").shape
+    edge_set.measurement = OnDevice(np.zeros(shape))
+
+    def failing(*arguments):
+        raise DeviceError("An array of a CUDA device: lost.")
+
+    with monkeypatch.context() as patch:
+        patch.setattr(cuda, "copy_to_host", failing)
+        for _ in range(2):
+            with pytest.raises(DeviceError, match="lost"):
+                _ = edge_set.measurement
+        with pytest.raises(ValueError, match="broadcast"):
+            edge_set.measurement = np.zeros((3, 2))
+        edge_set.measurement = [1.0, 2.0]
+        np.testing.assert_array_equal(edge_set.measurement, np.broadcast_to([1.0, 2.0], shape))
+
+
 def test_memory_of_both_sides(solved, cuda):
     """`empty` on the device: assigned without a copy, and again after each writing."""
     edge_set = edges(solved)

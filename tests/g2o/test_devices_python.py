@@ -8,6 +8,7 @@ from both import assert_same, estimates, isometry, optimizer_of, ring
 from test_g2o_devices import on_device  # noqa: F401 - a fixture
 
 import graphopt.g2o as ours
+from graphopt.g2o.engine.devices import default_device
 from graphopt.linear.options import SolverOptions
 
 
@@ -240,9 +241,12 @@ def test_only_their_vertices_are_downloaded(on_device, monkeypatch):  # noqa: F8
 def test_mixed_precision(on_device, monkeypatch):  # noqa: F811
     """Contributions are rounded to H's float32; the minimum is the same."""
     monkeypatch.setattr(
-        "graphopt.g2o.engine.devices._options",
-        lambda device, linear, schedule: SolverOptions(
-            device, linear, precision="mixed" if device == "vulkan" else "auto", schedule=schedule
+        "graphopt.g2o.engine.devices.solver_options",
+        lambda linear_solver, on_host: SolverOptions(
+            default_device(),
+            linear_solver,
+            precision="mixed" if default_device() == "vulkan" else "auto",
+            schedule="host" if on_host else "auto",
         ),
     )
 

@@ -223,7 +223,7 @@ def test_what_goes_wrong_is_said(run_clients, tmp_path):
         "raise ValueError('no map')": "ValueError: no map",
         "import argparse; argparse.ArgumentParser().parse_args(['x'])": "needs arguments",
         "import a_package_that_nobody_has": "needs the module a_package_that_nobody_has",
-        "import os; os._exit(3)": "process ended with status 3",
+        "from os import _exit; _exit(3)": "process ended with status 3",
     }
     for code, expected in cases.items():
         path = _written(tmp_path / "case.py", f"import g2o\n{code}\n")

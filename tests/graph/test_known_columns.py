@@ -5,7 +5,9 @@ from __future__ import annotations
 import copy
 import ctypes
 import pickle
+import sys
 from collections.abc import Iterator
+from contextlib import contextmanager
 
 import numpy as np
 import pytest
@@ -26,13 +28,14 @@ class Question:
     def __init__(self, columns):
         self.columns, self.times = columns, 0
 
-    def _find(self, column):
+    def find(self, column):
+        """And count."""
         self.times += 1
         return float(column.sum())
 
     def __call__(self):
         """Ask."""
-        return self.columns.known("number", "sum", self._find)
+        return self.columns.known("number", "sum", self.find)
 
 
 @pytest.fixture
@@ -44,42 +47,56 @@ def question():
     return question
 
 
-@pytest.mark.parametrize("gap", ["before the references are counted", "after they are counted"])
-def test_a_view_taken_by_a_thread_in_between_is_seen(monkeypatch, gap):
-    """`known` counts references and notes facts: a view that is taken in the middle ends them."""
-    columns = grown()
-    question, count, taken = Question(columns), columns._references, []
+def lines_of(function):
+    """Numbers of its lines."""
+    return sorted({line for _, _, line in function.__code__.co_lines() if line})[1:]
 
-    def interrupted(name):
-        found = count(name)
-        taken.append(columns[name])
-        return count(name) if gap.startswith("before") else found
 
-    monkeypatch.setattr(columns, "_references", interrupted)
-    question()
-    monkeypatch.undo()
-    taken[0][0, 0] = 50.0
-    assert question() == columns.look("number").sum() == 3210.0
+@contextmanager
+def interrupted(function, line, action):
+    """Does something, once, before this line of a function runs, as another thread might."""
+    before, done = sys.gettrace(), []
+
+    def trace(frame, event, _):
+        if frame.f_code is function.__code__ and (frame.f_lineno, event, done) == (line, "line", []):
+            done.append(True)
+            action()
+        return trace
+
+    sys.settrace(trace)
+    try:
+        yield
+    finally:
+        sys.settrace(before)
+
+
+def test_a_view_taken_by_a_thread_in_between_is_seen():
+    """`known` counts references and notes facts: a view that is taken in the middle, wherever, ends them."""
+    gaps = 0
+    for line in lines_of(Columns.known):
+        columns = grown()
+        question, taken = Question(columns), []
+        with interrupted(Columns.known, line, lambda c=columns, t=taken: t.append(c["number"])):
+            question()
+        if taken:
+            gaps += 1
+            taken[0][0, 0] = 50.0
+            assert question() == columns.look("number").sum() == 3210.0, f"before line {line}"
+    assert gaps > 3
 
 
 def test_facts_found_while_a_view_is_handed_out_end():
     """The other half of it: a thread asks between the moments in which another one's view is on its way."""
-    columns = grown()
-    question = Question(columns)
-
-    class Interrupted(dict):
-        asks = True
-
-        def __getitem__(self, name):
-            if self.asks:
-                self.asks = False
-                question()  # the other thread's, while `columns[name]` runs
-            return super().__getitem__(name)
-
-    columns._views = Interrupted(columns._views)
-    view = columns["number"]
-    view[0, 0] = 50.0
-    assert question() == columns.look("number").sum() == 3210.0
+    gaps = 0
+    for line in lines_of(Columns.__getitem__):
+        columns = grown()
+        question = Question(columns)
+        with interrupted(Columns.__getitem__, line, question):
+            view = columns["number"]
+        gaps += question.times
+        view[0, 0] = 50.0
+        assert question() == columns.look("number").sum() == 3210.0, f"before line {line}"
+    assert gaps > 2
 
 
 def test_what_is_written_by_an_address_is_seen_after_touch(question):

@@ -23,6 +23,7 @@ pytestmark = pytest.mark.skipif(not hasattr(os, "fork"), reason="needs fork")
 
 SCRIPT = """
 import json, os, random, resource, signal, sys, time
+from os import _exit
 from pathlib import Path
 from graphopt import io
 from graphopt.evaluate import datasets
@@ -58,7 +59,7 @@ def forked(work):
         try:
             work()
         finally:
-            os._exit(0)
+            _exit(0)
     return child
 
 def died(child):

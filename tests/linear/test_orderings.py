@@ -149,3 +149,19 @@ def test_auto_takes_the_better_one_for_expensive_factors() -> None:
     }
     assert flops["auto"] == min(flops.values())
     assert SparseCholesky(pattern_of(np.full(40_000, 3), lattice(200, 200))).ordering == "dissection"
+
+
+@pytest.mark.parametrize("ordering", ["amd", "metis", "auto"])
+def test_a_watched_ordering_is_the_same(ordering: str) -> None:
+    """Of many blocks: on a thread of its own, so that it could be left."""
+    edges = lattice(150, 140)
+    pattern = pattern_of(np.ones(150 * 140, np.int32), edges)
+    expected = analysis(pattern, ordering)
+    watch = kernels.Watch(lambda: False, 0.0)
+    watch.begin()
+    try:
+        found = analysis(pattern, ordering)
+    finally:
+        watch.end()
+    for ours, theirs in zip(found, expected, strict=True):
+        np.testing.assert_array_equal(ours, theirs)

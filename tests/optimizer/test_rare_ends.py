@@ -168,3 +168,12 @@ def test_bounds_and_inequalities_are_reported():
     assert summary.is_minimum(1e-3)
     with pytest.raises(SolverError, match="chi2 alone has no minimum"):
         _ = summary.certificate
+
+
+def test_bounds_and_materialized_values_are_refused(types):  # noqa: F811
+    """The sentence names the other way."""
+    graph = with_values(types)
+    graph.set_bounds(int(graph.vertex_ids()[0]), lower=[-9.0])
+    with pytest.raises(OptionError, match=r"does not keep to bounds .*: use 'inline'"):
+        optimize(graph, computed="materialize")
+    assert SolverOptions().schedule_words == "auto"

@@ -5,7 +5,9 @@ import pytest
 from value_graphs import own_types_of_module, types, with_values
 
 import graphopt
+from graphopt.errors import GraphError
 from graphopt.evaluate import datasets
+from graphopt.problem import inline
 from graphopt.problem.fixed_components import FIXED_COMPONENTS
 from graphopt.problem.inline import INLINED_VALUES
 from graphopt.problem.rewrite import Rewrite
@@ -181,3 +183,23 @@ def test_bounds_of_divided_vertices_are_reported_where_they_are():
     assert found.final_chi2 == pytest.approx(expected.final_chi2, rel=1e-6)
     assert [each[:3] for each in found.kkt.bounds] == [each[:3] for each in expected.kkt.bounds]
     assert len(found.kkt.bounds) == 1
+
+
+def test_too_many_vertices_of_an_edge_are_refused(types, monkeypatch):
+    """Where values are put in, with the way out."""
+    monkeypatch.setattr(inline, "MOST_SLOTS", 4)
+    with pytest.raises(GraphError, match=r"at most 4 are taken. Use computed='materialize'"):
+        graphopt.optimize(with_values(types), computed="inline")
+
+
+def test_other_edges_are_another_graph():
+    """Fewer of them, or the same ones chosen otherwise: answers as of a graph of its own."""
+    graph = with_fixed_components(None)
+    start, edges = graph.vertex_sets[0].estimate.copy(), graph.edge_sets[0]
+    for chosen in (None, np.arange(len(edges)), np.arange(5, len(edges)), None):
+        found = []
+        for each in (graph, graph.copy()):
+            each.vertex_sets[0].estimate[...] = start
+            rows = None if chosen is None else {each.edge_sets[0]: chosen}
+            found.append(graphopt.optimize(each, "lm", 5, edges=rows).final_chi2)
+        assert found[0] == found[1]

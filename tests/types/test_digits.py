@@ -77,7 +77,7 @@ def tangents(group, every):
 
 def exponential_matrix(group, tangent):
     """By the series of the matrix exponential, 60 digits."""
-    return mpmath.expm(mpmath.matrix([[digits._plain(x) for x in row] for row in hat(group, tangent)]))
+    return mpmath.expm(mpmath.matrix([[digits.scalar(x) for x in row] for row in hat(group, tangent)]))
 
 
 every = pytest.mark.parametrize("every", [7, pytest.param(1, marks=pytest.mark.nightly)])

@@ -8,6 +8,7 @@ import torch
 from vulkan_devices import vulkan_runtime
 from vulkan_graphs import bundle_adjustment, pose_graph
 
+import graphopt
 from graphopt.device import open_device
 from graphopt.device.cuda_arrays import cuda_side
 from graphopt.optimizer import optimize
@@ -132,3 +133,41 @@ def test_round_trips_leave_memory_constant(graph):
     trips(200)
     free, files = trips(200)
     assert trips(5000) == (free, files)
+
+
+@pytest.mark.parametrize("name", ["measurement", "information", "kernel_width", "residuals"])
+def test_columns_of_edges(graph, name):
+    """Tensors on the GPU with the digits of the graph."""
+    edge_set = graph.edge_sets[0]
+    tensor = torch.from_dlpack(edge_set.device_array(name))
+    assert (tensor.device.type, tensor.dtype, tensor.is_contiguous()) == ("cuda", torch.float64, True)
+    expected = edge_set.errors() if name == "residuals" else edge_set.look(name)
+    np.testing.assert_allclose(
+        tensor.cpu().numpy(), expected, rtol=0, atol=1e-9 if name == "residuals" else 0
+    )
+
+
+@pytest.mark.parametrize("name", ["measurement", "estimate"])
+@pytest.mark.parametrize("form", ["whole", "strided", "empty"])
+def test_assigned_tensors_stay(device, name, form):
+    """The next call computes what it does with the same numbers of the host; they are brought when read."""
+    ends = []
+    for where in ("cuda", "cpu"):
+        graph = bundle_adjustment()
+        options = {"device": device.spec, "method": "lm", "max_iterations": 2, "look_behind": False}
+        optimize(graph, **options)
+        one_set = graph.vertex_set("VERTEX_TRACKXYZ") if name == "estimate" else graph.edge_sets[0]
+        numbers = torch.tensor(one_set.look(name) * 1.001, device=where)
+        if form == "strided":
+            numbers = torch.stack([numbers, -numbers], dim=-1)[..., 0]
+        if form == "empty" and where == "cuda":
+            shared = torch.from_dlpack(graphopt.empty(tuple(numbers.shape), device=device.spec))
+            numbers = shared.copy_(numbers)
+        setattr(one_set, name, numbers)
+        assert (one_set.elsewhere(name) is not None) == (where == "cuda")
+        summary = optimize(graph, **options)
+        if name == "measurement":
+            np.testing.assert_array_equal(one_set.measurement, numbers.cpu().numpy())
+        ends.append((summary.final_chi2, *(vertex_set.estimate.copy() for vertex_set in graph.vertex_sets)))
+    for mine, theirs in zip(*ends, strict=True):
+        np.testing.assert_array_equal(mine, theirs)

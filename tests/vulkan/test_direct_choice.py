@@ -5,11 +5,11 @@ The choice rests on the level structure of the kept vertices, which is a bound o
 
 from __future__ import annotations
 
-from itertools import combinations
 from typing import Any
 
 import numpy as np
 import pytest
+from scipy.sparse.csgraph import shortest_path
 from vulkan_devices import shared_device
 
 import graphopt
@@ -19,7 +19,7 @@ from graphopt.linear.options import SolverOptions
 from graphopt.problem.structure import Structure
 from graphopt.solver.trial import Damping
 from graphopt.vulkan.kernels import iterations
-from graphopt.vulkan.plan import choice, reduced
+from graphopt.vulkan.plan import choice
 from graphopt.vulkan.plan.choice import choose_plan, configuration_of
 from graphopt.vulkan.plan.direct import factor_seconds, iterations_of
 from graphopt.vulkan.plan.reduced import ReducedShape, reduced_shape
@@ -61,12 +61,12 @@ def test_levels_are_a_block_tridiagonal_form(reach, odometry):
     structure = Structure(landmarks_along(40, reach, odometry=odometry).select())
     shape = reduced_shape(structure)
     assert level_of_rows(shape) == shape.rows == structure.kept_dim
-    meetings = reduced._meetings(structure)
-    graph = reduced._Incidence(structure.num_kept, meetings[:, 1], meetings[:, 0])
-    level = graph.levels(graph.outer(7))
-    for place in np.unique(meetings[:, 0]):
-        met = meetings[meetings[:, 0] == place, 1]
-        assert all(abs(level[a] - level[b]) <= 1 for a, b in combinations(met, 2))
+    near = (
+        np.abs(np.subtract.outer(*2 * [np.arange(structure.num_kept)])) < reach
+    )  # share a landmark or an edge
+    steps = shortest_path(near).astype(int)
+    (component,) = shape.components
+    assert any(np.array_equal(component, 3 * np.bincount(levels)) for levels in steps)
     assert shape.diameter == -(-(structure.num_kept - 1) // (reach - 1)) + 1
 
 

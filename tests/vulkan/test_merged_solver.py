@@ -35,7 +35,7 @@ def launches_of(solver):
 def views_together(solver):
     """Numbers of views that one launch of the linearisation sums."""
     return [
-        len(writer.views.members) for writer in solver.linearizer._writers if isinstance(writer, UnitWriter)
+        len(writer.views.members) for writer in solver.linearizer.writers if isinstance(writer, UnitWriter)
     ]
 
 
@@ -51,7 +51,7 @@ def test_fewer_launches_and_barriers():
         solver = merged(robust_bundle(), schur="implicit", is_merged=is_merged)
         solver.linearize()
         assert solver.solve(0.1)
-        assert solver.system.reduction._products.can_solve is is_merged
+        assert solver.system.reduction.products.can_solve is is_merged
 
 
 def test_views_with_many_edges_stay_alone():

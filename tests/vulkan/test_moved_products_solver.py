@@ -25,7 +25,7 @@ LARGE_GPU = DeviceFigures("large", 4.0e12, 4.8e13, 3.0e13, 2.5e11, 2e-6, 3e-5)
 def moved_vectors(solver):
     """Sources of each t that a solver has computed."""
     halves = [edges.schedule for edges in solver.linearizer.edges if isinstance(edges.schedule, Jp)]
-    return sorted(tuple(sorted(sources)) for half in halves for sources in half._moved)
+    return sorted(tuple(sorted(sources)) for half in halves for sources in half.moved)
 
 
 def test_slots_share_the_first_half_where_they_can():

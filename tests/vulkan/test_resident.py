@@ -59,13 +59,40 @@ def test_estimates_are_remembered_to_any_depth(access):
         assert host.chi2() == before[1]
 
 
+@pytest.mark.parametrize("graph", [mixed_space, bundle_adjustment])
+def test_every_order_of_calls(graph, access):
+    """Trials, updates, restored and discarded estimates in random orders, at every depth of the stack."""
+    device, host = resident(graph(), access, "cholesky", "auto"), on_cpu(graph())
+    rng, tolerance, depth = np.random.default_rng(5), 1e-9, 0
+    for _ in range(60):
+        call = rng.choice(["linearize", "chi2", "trial", "move", *(["pop", "discard_top"] if depth else [])])
+        if call in ("linearize", "chi2"):
+            assert getattr(device, call)() == pytest.approx(getattr(host, call)(), rel=tolerance)
+            if call == "linearize":
+                close(device.b, host.b, tolerance)
+        elif call in ("pop", "discard_top"):
+            depth -= 1
+            getattr(device, call)(), getattr(host, call)()
+        elif call == "trial":
+            depth += 1
+            assert device.linearize() == pytest.approx(host.linearize(), rel=tolerance)
+            damping = Damping(float(10.0 ** rng.uniform(1.0, 4.0)))
+            found, expected = device.trial(damping), host.trial(damping)
+            assert found.solved and found.chi2 == pytest.approx(expected.chi2, rel=tolerance)
+            close(device.dx, host.dx, tolerance)
+        else:
+            depth += 1
+            device.dx = host.dx = 0.01 * rng.normal(size=host.dim)
+            assert device.move().chi2 == pytest.approx(host.move().chi2, rel=tolerance)
+
+
 def test_only_what_changed_is_uploaded(monkeypatch):
     """A second optimization writes the estimates that moved; new measurements, widths, parameters count."""
     from graphopt.vulkan.data.array import DeviceArray
 
     graph = mixed_space()
     solver = resident(graph)
-    solver._prepared.result()
+    solver.refresh()
     written = []
     for name in ("write", "fill"):
         before = getattr(DeviceArray, name)

@@ -77,7 +77,7 @@ def test_a_cut_inside_a_condition_keeps_it(monkeypatch):
     """A program that moves more than a submission may is cut; each piece asks the flag."""
     whole = trials_of(solver_on(shared_device("address")))
     cut = solver_on(shared_device("address"))
-    monkeypatch.setattr(cut._context, "submission_bytes", 1.0)
+    monkeypatch.setattr(cut.system.context, "submission_bytes", 1.0)
     pieces = trials_of(cut)
     assert max(program.num_submissions for program in cut.system.programs.known.values()) > 4
     for (dx, *numbers), (other_dx, *other_numbers) in zip(whole, pieces, strict=True):

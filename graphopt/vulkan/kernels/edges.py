@@ -311,7 +311,7 @@ class DeviceEdges:
     def refresh(self) -> bool:
         """Take measurements, information and kernel widths where they have changed; False: nowhere."""
         digests = self.group.data_fingerprints()
-        changed = [name for name, digest in digests.items() if digest != self._digests[name]]
+        changed = [name for name, digest in digests.items() if digest != self._digests.get(name)]
         if not changed:
             return False
         self._digests = {}  # of nothing, should the rest fail

@@ -81,7 +81,7 @@ class DeviceLinearizer:
         self._chi2_launches = Chi2Launches(context, self.edges, self._first_partials)
         self.merging = Merging(context, structure, layout, merged)
         """Which views are summed together."""
-        self._writers: list[Writer] = []
+        self.writers: list[Writer] = []
         self._plan = plan_writes([], 0)
 
     def prepare(self, *, starts_kernels: bool = False) -> None:
@@ -166,8 +166,8 @@ class DeviceLinearizer:
     def _plan_writers(self) -> None:
         """Order of the launches, and which of them assign."""
         layout = self.storage.layout
-        self._writers = writers_of(self._context, self.edges, self.merging, layout, self.storage.places)
-        self._plan = plan_writers(self._writers, layout)
+        self.writers = writers_of(self._context, self.edges, self.merging, layout, self.storage.places)
+        self._plan = plan_writers(self.writers, layout)
 
     # ---------------------------------------------------------------- recording
 
@@ -221,7 +221,7 @@ class DeviceLinearizer:
             before = []
         passes = [
             writer.write(records, values, b, accumulate=adds)
-            for writer, adds in zip(self._writers, self._plan.adds, strict=True)
+            for writer, adds in zip(self.writers, self._plan.adds, strict=True)
         ]
         yield from steps_of(passes, self._plan.steps, before)
 

@@ -253,7 +253,7 @@ class MatrixFreeWhole:
 
     def __init__(self, equations: Equations, products: EdgeProducts, edge_bytes: float):
         """edge_bytes: what one pass over all edges moves."""
-        self._equations, self._products = equations, products
+        self._equations, self.products = equations, products
         self.packing = products.packing
         context, layout = equations.context, equations.layout
         num_kept = layout.num_kept
@@ -270,8 +270,8 @@ class MatrixFreeWhole:
     def record(self, program: Program, residual: Any) -> None:
         """r = b."""
         context, layout = self._equations.context, self._equations.layout
-        packing = self._products.pack_launches(self.direction)
-        program.step([*self._products.estimate_launches(), *packing])
+        packing = self.products.pack_launches(self.direction)
+        program.step([*self.products.estimate_launches(), *packing])
         program.copy(self._equations.b, residual, layout.dim * context.real.itemsize)
 
     def record_blocks(self, program: Program) -> DiagonalBlocks:
@@ -293,14 +293,14 @@ class MatrixFreeWhole:
 
     def record_again(self, program: Program) -> None:
         """Pack u: back-substitution has packed dx."""
-        program.step(self._products.pack_launches(self.direction))
+        program.step(self.products.pack_launches(self.direction))
 
     def record_back_substitution(self, program: Program) -> None:
         """Nothing was eliminated."""
 
     def record_whole_product(self, program: Program, x: Any, y: Any) -> None:
         """y = H x, over all rows, with last barrier."""
-        program.step(self._products.estimate_launches())
+        program.step(self.products.estimate_launches())
         self._record_edges(program, "whole", x, y, None)
         context, layout = self._equations.context, self._equations.layout
         dots = context.accumulators(context.vector_groups(layout.dim))
@@ -310,7 +310,7 @@ class MatrixFreeWhole:
             (rows, layout.dim),
             (x, y, dots),
             None,
-            uses_diagonal=self._products.uses_diagonal,
+            uses_diagonal=self.products.uses_diagonal,
         )
         program.step([launch])
 
@@ -329,11 +329,11 @@ class MatrixFreeWhole:
 
         end: what the kernel of a product reads and writes that makes d and q itself.
         """
-        self._products.record(program, part, x, y, self._equations, ping_pong, end)
+        self.products.record(program, part, x, y, self._equations, ping_pong, end)
 
     def _end(self, pcg: Pcg) -> Mapping[str, Any] | None:
         """None: the product leaves sums, and `_record_end` has more to do."""
-        if not self._products.can_end:
+        if not self.products.can_end:
             return None
         own = self._equations
         return {
@@ -347,9 +347,9 @@ class MatrixFreeWhole:
         }
 
     def _record_end(self, program: Program, pcg: Pcg, ping_pong: int) -> None:
-        if not self._products.can_end:
+        if not self.products.can_end:
             vectors = (pcg.u, self._sum, pcg.dots_dq)
-            uses_diagonal, follows = self._products.uses_diagonal, (pcg.d, pcg.q, pcg.scalars.buffer)
+            uses_diagonal, follows = self.products.uses_diagonal, (pcg.d, pcg.q, pcg.scalars.buffer)
             damping, rows = self._equations.damping, (self._rows, self._num_rows)
             program.launch(
                 finish_launch(
@@ -427,7 +427,7 @@ class MatrixFreeSchur(MatrixFreeWhole):
         program.copy(self._equations.values, diagonal, size)
         program.barrier()
         inverse = self._inverse.buffer
-        for step in self._products.schur_diagonal_steps(inverse, self._inverse_offsets, diagonal):
+        for step in self.products.schur_diagonal_steps(inverse, self._inverse_offsets, diagonal):
             program.step(step)
         return DiagonalBlocks(diagonal, layout.diagonal_offset[: layout.num_kept])
 
@@ -441,8 +441,8 @@ class MatrixFreeSchur(MatrixFreeWhole):
     def record(self, program: Program, residual: Any) -> None:
         """Inverses of H_ll and r = b_p - H_pl (H_ll + D)^-1 b_l."""
         equations, context = self._equations, self._equations.context
-        packing = self._products.pack_launches(self.direction)
-        program.step([*self._products.estimate_launches(), *packing])
+        packing = self.products.pack_launches(self.direction)
+        program.step([*self.products.estimate_launches(), *packing])
         program.fill(self._work)
         program.step(self._inverse.launches(equations.values, equations.damping, equations.status))
         program.step(self._landmarks.launches(equations.b, None, self._work, equations.status, None))
@@ -453,9 +453,9 @@ class MatrixFreeSchur(MatrixFreeWhole):
     def record_product(self, program: Program, pcg: Pcg, ping_pong: int) -> None:
         """S u; the landmarks' part of the direction is -(H_ll + D)^-1 H_lp u."""
         equations, status = self._equations, self._equations.status
-        if self._products.can_solve and self.landmark_inverse is not None:
+        if self.products.can_solve and self.landmark_inverse is not None:
             vectors = (pcg.u, self._sum)
-            self._products.record_solve(
+            self.products.record_solve(
                 program, self.landmark_inverse, *vectors, equations, ping_pong, self._end(pcg)
             )
             self._record_end(program, pcg, ping_pong)

@@ -38,7 +38,7 @@ class Jp(EdgeSchedule):
 
     def reserve(self) -> None:
         """A t is made when a product first needs it."""
-        self._moved: dict[tuple[int, ...], Any] = {}
+        self.moved: dict[tuple[int, ...], Any] = {}
         self._places: dict[int, DeviceArray] = {}
 
     @classmethod
@@ -51,7 +51,7 @@ class Jp(EdgeSchedule):
     @property
     def nbytes(self) -> int:
         """Device memory."""
-        return len(self._moved) * self._size + sum(place.nbytes for place in self._places.values())
+        return len(self.moved) * self._size + sum(place.nbytes for place in self._places.values())
 
     @property
     def _size(self) -> int:
@@ -99,9 +99,9 @@ class Jp(EdgeSchedule):
         return named
 
     def _buffer(self, sources: tuple[int, ...]) -> Any:
-        if sources not in self._moved:
-            self._moved[sources] = self.context.reals(self._size // self.context.real.itemsize)
-        return self._moved[sources]
+        if sources not in self.moved:
+            self.moved[sources] = self.context.reals(self._size // self.context.real.itemsize)
+        return self.moved[sources]
 
     # ---------------------------------------------------------------- what it costs
 
