@@ -1,7 +1,6 @@
 #include "parallel/thread_pool.h"
 
 #include <pthread.h>
-#include <unistd.h>
 
 #include <algorithm>
 #include <ctime>
@@ -22,11 +21,19 @@ constexpr int kLookMicroseconds = 500;  // of a caller that waits, between looks
 constexpr int kAloneFactor = 20;        // time alone over time lost: a crowded machine costs a twentieth
 constexpr std::chrono::milliseconds kShortestAlone{10}, kLongestAlone{2000};
 
+// Null: none yet, or forked from a process whose workers this one does not have. Never destroyed: a worker
+// may outlive static destruction of other objects.
+std::atomic<ThreadPool*> the_pool{nullptr};
+
 // Held across fork(), so that a child does not find it locked by a thread that it does not have.
 std::mutex& pool_guard() {
   static auto* guard = [] {
     static auto* made = new std::mutex;
-    pthread_atfork([] { made->lock(); }, [] { made->unlock(); }, [] { made->unlock(); });
+    pthread_atfork([] { made->lock(); }, [] { made->unlock(); },
+                   [] {
+                     the_pool.store(nullptr);
+                     made->unlock();
+                   });
     return made;
   }();
   return *guard;
@@ -43,16 +50,10 @@ __attribute__((noinline)) ThreadPool::Place& ThreadPool::place() {
 }
 
 ThreadPool& ThreadPool::instance() {
-  // Never destroyed: a worker may outlive static destruction of other objects. After fork() the child has
-  // no workers, so it starts its own.
-  static ThreadPool* pool = nullptr;
-  static pid_t owner = 0;
-  std::lock_guard<std::mutex> lock(pool_guard());
-  if (pool == nullptr || owner != getpid()) {
-    pool = new ThreadPool;
-    owner = getpid();
-  }
-  return *pool;
+  if (ThreadPool* const pool = the_pool.load(std::memory_order_acquire)) return *pool;
+  const std::lock_guard<std::mutex> lock(pool_guard());
+  if (the_pool.load() == nullptr) the_pool.store(new ThreadPool);
+  return *the_pool.load();
 }
 
 ThreadPool::ThreadPool() : taken_(new std::atomic<std::uint64_t>[max_threads]()) {

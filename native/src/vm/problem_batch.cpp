@@ -70,6 +70,7 @@ BatchWorker::BatchWorker(Linearizer& linearizer, SmallSystem system, SolveAgain 
       edges_(std::make_unique<Edges>(linearizer, system.diagonal)),
       system_([&] {
         system.edges = edges_.get();
+        system.is_timed = false;
         return std::move(system);
       }()),
       solve_again_(std::move(solve_again)),

@@ -14,14 +14,20 @@ constexpr double kInfinity = std::numeric_limits<double>::infinity();
 
 class Timer {
  public:
-  explicit Timer(double& total) : total_(total), start_(std::chrono::steady_clock::now()) {}
-  ~Timer() { total_ += seconds(); }
+  // is_on: else it reads no clock, which takes longer than small steps.
+  explicit Timer(double& total, bool is_on) : total_(total), is_on_(is_on) {
+    if (is_on) start_ = std::chrono::steady_clock::now();
+  }
+  ~Timer() {
+    if (is_on_) total_ += seconds();
+  }
   double seconds() const {
     return std::chrono::duration<double>(std::chrono::steady_clock::now() - start_).count();
   }
 
  private:
   double& total_;
+  const bool is_on_;
   std::chrono::steady_clock::time_point start_;
 };
 
@@ -100,12 +106,12 @@ double SmallLoop::linearize() {
     is_linearized_ = false;
     return result_->initial_chi2;
   }
-  const Timer timer(result_->linearize_seconds);
+  const Timer timer(result_->linearize_seconds, system_.is_timed);
   return system_.edges->linearize(system_.values.data, system_.values.size(), system_.b.data, dim_);
 }
 
 double SmallLoop::chi2() {
-  const Timer timer(result_->linearize_seconds);
+  const Timer timer(result_->linearize_seconds, system_.is_timed);
   return system_.edges->chi2();
 }
 
@@ -115,7 +121,7 @@ bool SmallLoop::solve(double damping) {
 }
 
 bool SmallLoop::solve_damped() {
-  const Timer timer(result_->solve_seconds);
+  const Timer timer(result_->solve_seconds, system_.is_timed);
   const bool is_damped = dim_ > 0 && damping_.front() != 0.0;
   if (!system_.factorize(system_.values.data, is_damped ? damping_.data() : nullptr)) return false;
   system_.substitute(system_.b.data, system_.dx.data);
@@ -143,12 +149,12 @@ double SmallLoop::largest_diagonal() const {
 }
 
 void SmallLoop::update() {
-  const Timer timer(result_->update_seconds);
+  const Timer timer(result_->update_seconds, system_.is_timed);
   system_.edges->oplus(system_.dx.data, dim_);
 }
 
 void SmallLoop::multiply(const double* x, double* y) {
-  const Timer timer(result_->solve_seconds);
+  const Timer timer(result_->solve_seconds, system_.is_timed);
   system_.multiply(system_.values.data, x, y);
 }
 
@@ -180,7 +186,7 @@ LoopResult SmallLoop::run(Method& method, const StopRules& rules, const ShouldSt
     LoopStep step;
     double seconds = 0.0;
     {
-      const Timer timer(seconds);
+      const Timer timer(seconds, system_.is_timed);
       step = method.step(*this, number, should_stop);
     }
     step.seconds = seconds;

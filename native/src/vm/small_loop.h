@@ -20,6 +20,7 @@ struct SmallSystem {
   std::function<void(const double* values, const double* x, double* y)> multiply;  // only for dogleg
   View<double> values, b, dx;
   View<const std::int64_t> diagonal;  // of H, in values
+  bool is_timed = true;               // else the seconds of results are 0
 };
 
 struct StopRules {
