@@ -10,7 +10,7 @@ layout(constant_id = 1) const uint DIM = 3;
 layout(constant_id = 2) const uint HAS_BASE = 0;
 layout(constant_id = 3) const uint HAS_SUM = 1;
 layout(constant_id = 4) const uint STOPPABLE = 0;
-PARAMETERS(uint first_block; uint num_blocks; uint parity;)
+PARAMETERS(uint first_block; uint num_blocks; uint ping_pong;)
 INPUT(0, uint, blocks)    // (num, 3): -, first scalar, offset of the inverse
 #define COLUMNS 3
 #include "block_places.glsl"
@@ -22,7 +22,7 @@ INPUT(5, uint, status)
 const uint TEAMS = WORKGROUP_SIZE / DIM;
 
 void main() {
-  if (STOPPABLE != 0 && status.at[STOPPED + push.parity] != 0) return;
+  if (STOPPABLE != 0 && status.at[STOPPED + push.ping_pong] != 0) return;
   const uint block = WORKGROUP * TEAMS + LANE / DIM, row = LANE % DIM;
   const bool busy = LANE < TEAMS * DIM && block < push.num_blocks;
   const uint k = push.first_block + (busy ? block : 0), scalar = block_place(k, 1, DIM);

@@ -14,7 +14,7 @@ layout(constant_id = 1) const uint LANES = 1;
 layout(constant_id = 2) const uint STOPPABLE = 0;  // 1: inside the conjugate gradients
 layout(constant_id = 3) const uint ARE_SUMS = 0;   // 1: parts are accumulators, 0: reals
 PARAMETERS(uint first_destination; uint num_destinations; uint num_outputs; uint stride; uint begin; uint mode;
-           uint parity;)
+           uint ping_pong;)
 INPUT(0, real, parts)
 INPUT(1, uint, first)        // (n + 1,)
 INPUT(2, uint, destination)  // (n,)
@@ -33,7 +33,7 @@ accumulator part(uint k) {
 }
 
 void main() {
-  if (STOPPABLE != 0 && status.at[STOPPED + push.parity] != 0) return;
+  if (STOPPABLE != 0 && status.at[STOPPED + push.ping_pong] != 0) return;
   const uint lane = LANE / SUMS, sum = WORKGROUP * SUMS + LANE % SUMS;
   const bool busy = sum < push.num_destinations * push.num_outputs;
   const uint d = push.first_destination + (busy ? sum / push.num_outputs : 0), o = sum % push.num_outputs;

@@ -14,7 +14,7 @@ layout(constant_id = 2) const uint ROWS = 0;      // rows of every W, 0: look th
 layout(constant_id = 3) const uint PRODUCT = 1;
 layout(constant_id = 4) const uint HAS_BASE = 1;
 layout(constant_id = 5) const uint CAPACITY = 256;  // blocks per pass
-PARAMETERS(uint first_tile; uint num_tiles; uint parity;)  // PRODUCT = 0: first landmark, number of landmarks
+PARAMETERS(uint first_tile; uint num_tiles; uint ping_pong;)  // PRODUCT = 0: first landmark, number of landmarks
 INPUT(0, uint, tiles)           // (num_tiles + 1,): first landmark; one past the end of each group of equal DIM follows
 INPUT(1, uint, landmark_items)  // (num_landmarks + 1,): first item
 INPUT(2, uint, landmarks)       // (num_landmarks, 2): first scalar in vectors, offset of H_ll^-1
@@ -44,7 +44,7 @@ accumulator column_product(uint item, uint column) {
 }
 
 void main() {
-  if (STOPPABLE != 0 && status.at[STOPPED + push.parity] != 0) return;
+  if (STOPPABLE != 0 && status.at[STOPPED + push.ping_pong] != 0) return;
   uint first, last;
   if (PRODUCT != 0) {
     if (WORKGROUP >= push.num_tiles) return;

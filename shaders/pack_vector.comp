@@ -6,14 +6,14 @@
 #include "common.glsl"
 #include "pcg_state.glsl"
 layout(constant_id = 1) const uint STOPPABLE = 0;  // 1: inside the conjugate gradients
-PARAMETERS(uint num_rows; uint storage_dim; uint tangent_dim; uint packed_record; uint parity;)
+PARAMETERS(uint num_rows; uint storage_dim; uint tangent_dim; uint packed_record; uint ping_pong;)
 INPUT(0, uint, offset)   // (num_rows,)
 INPUT(1, real, x)
 OUTPUT(2, real, packed)  // (num_rows, packed_record)
 INPUT(3, uint, status)
 
 void main() {
-  if (STOPPABLE != 0 && status.at[STOPPED + push.parity] != 0) return;
+  if (STOPPABLE != 0 && status.at[STOPPED + push.ping_pong] != 0) return;
   const uint entry = WORKGROUP * WORKGROUP_SIZE + LANE;
   const uint row = entry / push.tangent_dim, i = entry % push.tangent_dim;
   if (row >= push.num_rows) return;

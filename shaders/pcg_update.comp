@@ -9,7 +9,7 @@
 #include "pcg_state.glsl"
 layout(constant_id = 1) const uint DIM = 0;  // of all blocks; 0: jacobi_rows has it
 layout(constant_id = 2) const uint PACKS = 0;
-PARAMETERS(uint num_rows; uint num_groups; uint parity; uint num_dots;)
+PARAMETERS(uint num_rows; uint num_groups; uint ping_pong; uint num_dots;)
 INPUT(0, uint, jacobi_rows)    // (num_rows, 3): offset of the row in J, first row of the block, its dimension
 LARGE_INPUT(1, jacobi)
 INPUT(2, accumulator, dots_dq)  // (num_dots,)
@@ -64,14 +64,14 @@ real preconditioned(Row row, real alpha) {
 }
 
 void main() {
-  if (status.at[STOPPED + push.parity] != 0) {
+  if (status.at[STOPPED + push.ping_pong] != 0) {
     pcg_hand_on();
     return;
   }
   const uint stride = push.num_groups * WORKGROUP_SIZE;
   uint i = WORKGROUP * WORKGROUP_SIZE + LANE;
   Row row = load(min(i, push.num_rows - 1));
-  const real dn = scalars.at[SQUARED_NORM + push.parity];
+  const real dn = scalars.at[SQUARED_NORM + push.ping_pong];
   SUM_PARTIALS(total, dots_dq, push.num_dots)
   const real dq = value(total);
   const bool definite = dq > ZERO;

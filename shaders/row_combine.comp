@@ -15,7 +15,7 @@ layout(constant_id = 1) const uint MODE = 0;
 layout(constant_id = 2) const uint DAMPED = 0;
 layout(constant_id = 3) const uint STOPPABLE = 0;
 layout(constant_id = 4) const uint FOLLOWS = 0;
-PARAMETERS(uint num_rows; uint num_groups; uint parity;)
+PARAMETERS(uint num_rows; uint num_groups; uint ping_pong;)
 INPUT(0, uint, rows)             // (num_rows, 3): first partial, number of chunks, distance between chunks
 INPUT(1, accumulator, partial)
 INPUT(2, real, x)                // (num_rows or more,)
@@ -29,7 +29,7 @@ INOUT(8, real, d)
 INPUT(9, real, scalars)
 
 void main() {
-  if (STOPPABLE != 0 && status.at[STOPPED + push.parity] != 0) return;
+  if (STOPPABLE != 0 && status.at[STOPPED + push.ping_pong] != 0) return;
   const real beta = FOLLOWS != 0 ? scalars.at[BETA] : ZERO;
   accumulator dot = sum_zero();
   for (uint i = WORKGROUP * WORKGROUP_SIZE + LANE; i < push.num_rows; i += push.num_groups * WORKGROUP_SIZE) {

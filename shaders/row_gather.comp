@@ -13,7 +13,7 @@ layout(constant_id = 1) const uint DIM = 6;
 layout(constant_id = 2) const uint DAMPED = 0;
 layout(constant_id = 3) const uint STOPPABLE = 0;
 layout(constant_id = 4) const uint FOLLOWS = 0;
-PARAMETERS(uint num_rows; uint num_groups; uint parity;)
+PARAMETERS(uint num_rows; uint num_groups; uint ping_pong;)
 INPUT(0, uint, rows)             // (num_rows + 1,): first vector of each block row
 INPUT(1, accumulator, partial)   // (num_vectors, DIM)
 INPUT(2, real, x)                // (num_rows * DIM or more,)
@@ -30,7 +30,7 @@ const uint AHEAD = 8;
 shared accumulator scratch[WORKGROUP_SIZE];
 
 void main() {
-  if (STOPPABLE != 0 && status.at[STOPPED + push.parity] != 0) return;
+  if (STOPPABLE != 0 && status.at[STOPPED + push.ping_pong] != 0) return;
   const uint local = LANE / DIM, lane = LANE % DIM;
   const real beta = FOLLOWS != 0 ? scalars.at[BETA] : ZERO;
   accumulator dot = sum_zero();  // of entry LANE of the rows, where LANE < DIM

@@ -12,7 +12,7 @@ layout(constant_id = 1) const uint ROWS = 6;
 layout(constant_id = 2) const uint COLS = 6;
 layout(constant_id = 3) const uint PARALLEL = 4;
 layout(constant_id = 4) const uint STOPPABLE = 0;  // 1: inside the conjugate gradients
-PARAMETERS(uint first_chunk; uint num_chunks; uint parity;)
+PARAMETERS(uint first_chunk; uint num_chunks; uint ping_pong;)
 INPUT(0, uint, chunks)          // (num_chunks_of_all_bins, 4): first item, one past the last, first entry of partial,
                                 // rows + 256 * cols
 INPUT(1, uint, item_block)      // (num_items,): offset of B in values
@@ -28,7 +28,7 @@ const uint SLOTS = WORKGROUP_SIZE / LANES;
 shared accumulator scratch[WORKGROUP_SIZE];
 
 void main() {
-  if (STOPPABLE != 0 && status.at[STOPPED + push.parity] != 0) return;
+  if (STOPPABLE != 0 && status.at[STOPPED + push.ping_pong] != 0) return;
   const uint slot = LANE / LANES, row = LANE % LANES % LANE_ROWS, part = LANE % LANES / LANE_ROWS;
   const uint chunk = WORKGROUP * SLOTS + slot;
   const uint entry = 4 * (push.first_chunk + chunk);

@@ -12,7 +12,7 @@
 #include "pcg_state.glsl"
 layout(constant_id = 1) const uint DIM = 6;
 layout(constant_id = 2) const uint STOPPABLE = 0;  // 1: inside the conjugate gradients
-PARAMETERS(uint num_chunks; uint parity;)
+PARAMETERS(uint num_chunks; uint ping_pong;)
 INPUT(0, uint, chunks)          // (num_chunks, 4): first block, one past the last, first scalar of j, place of own
 INPUT(1, uint, block_scalar)    // (num_blocks,): first scalar of i
 INPUT(2, uint, block_place)     // (num_blocks,): place of given; NOTHING: a diagonal block
@@ -32,7 +32,7 @@ const uint AHEAD = 3;
 shared accumulator scratch[DIM * BUSY];
 
 void main() {
-  if (STOPPABLE != 0 && status.at[STOPPED + push.parity] != 0) return;
+  if (STOPPABLE != 0 && status.at[STOPPED + push.ping_pong] != 0) return;
   if (WORKGROUP >= push.num_chunks) return;
   const uint chunk = 4 * WORKGROUP, end = chunks.at[chunk + 1], column = chunks.at[chunk + 2];
   const uint local = LANE / DIM, lane = LANE % DIM;

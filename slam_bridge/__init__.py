@@ -5,7 +5,7 @@ world = slam_bridge.Map(rig)
 result = slam_bridge.local_inertial_ba(world, keyframes)
 """
 
-from slam_bridge import problems
+from slam_bridge import problems, vib  # noqa: F401  (vib: how maps are saved)
 from slam_bridge.backend import Backend
 from slam_bridge.cameras import (
     Camera,

@@ -19,14 +19,13 @@ from __future__ import annotations
 
 import os
 import threading
-from collections.abc import Iterable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
 from functools import wraps
 from typing import TYPE_CHECKING, Any, TypeVar
 
 import numpy as np
 
-from graphopt.errors import OptionError
 from graphopt.geometry import SE3, Sim3
 from slam_bridge.cameras import Camera, Rig
 from slam_bridge.imu import GRAVITY
@@ -35,6 +34,9 @@ from slam_bridge.tables import FARTHEST_PIXEL, MapError, Table, whole_numbers
 
 if TYPE_CHECKING:
     from slam_bridge.marginal_prior import MarginalPrior
+
+map_files: dict[str, Callable[..., Any]] = {}
+"""How maps are written and read, "save" and "load"; filled by `vib`."""
 
 _POSE, _VECTOR, _FLAG, _NUMBER, _ID = ((7,), float), ((3,), float), ((), bool), ((), float), ((), np.int64)
 
@@ -658,20 +660,12 @@ class Map:
         Features are in it, so that a later run recognises its places (`pipeline.Slam`). Raises `OptionError`
         for another suffix.
         """
-        from slam_bridge.exchange.vib import is_vib, write_vib
-
-        if not is_vib(path):
-            raise OptionError(
-                f"{os.fspath(path)}: a map is saved as .vib; `graphopt convert` makes other files."
-            )
-        write_vib(self, path)
+        map_files["save"](self, path)
 
     @classmethod
     def load(cls, path: str | os.PathLike[str]) -> Map:
         """Read a map that `save` wrote, or an older version's .npz; `FormatError` where it is damaged."""
-        from slam_bridge.map_file import load_map
-
-        return load_map(path)
+        return map_files["load"](path)
 
 
 def _numbers(name: str, array: np.ndarray, shape: tuple[int, ...]) -> np.ndarray:

@@ -1,4 +1,4 @@
-"""Maps as named arrays: what .vib files hold (`exchange.vib`), and older versions' archives, read only.
+"""Maps as named arrays: what .vib files hold (`vib`), and older versions' archives, read only.
 
 format                 "slam_bridge map"; version 1
 rig/k/...              cameras
@@ -39,15 +39,6 @@ _MEASURED = (
     "delta_D_bias", "covariance", "combined_covariance",
 )  # fmt: skip
 _NOISE = tuple(ImuNoise.__dataclass_fields__)
-
-
-def load_map(path: str | os.PathLike[str]) -> Map:
-    """Read the map in a .vib file, or in an archive of an older version."""
-    from slam_bridge.exchange.vib import read_vib
-
-    if file_bytes(path, "a map of slam_bridge")[:2] == b"PK":
-        return read_map(path)
-    return read_vib(path).map
 
 
 def map_arrays(map: Map) -> dict[str, Any]:

@@ -128,7 +128,7 @@ geometry.rig_cameras.RigCameraModel
 geometry.rig_cameras.rig_camera_model
 geometry.so3.exp_coefficients
 graph.columns.Columns
-colmap.rigs.CAMERA
+colmap.model.CAMERA
 colmap.rigs.add_trivial
 colmap.rigs.from_storage
 colmap.rigs.places_of

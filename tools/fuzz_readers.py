@@ -31,8 +31,15 @@ import numpy as np
 from graphopt.colmap import binary, text
 from graphopt.colmap import folders as colmap_files
 from graphopt.colmap.graph import graph_of, model_of
-from graphopt.colmap.model import ColmapCamera, ColmapImages, ColmapModel, ColmapPoints
-from graphopt.colmap.rigs import ColmapFrames, ColmapRig, ColmapSensor
+from graphopt.colmap.model import (
+    ColmapCamera,
+    ColmapFrames,
+    ColmapImages,
+    ColmapModel,
+    ColmapPoints,
+    ColmapRig,
+    ColmapSensor,
+)
 from graphopt.errors import FormatError
 from graphopt.graph import Graph
 from graphopt.io import bal_problem, extra_types

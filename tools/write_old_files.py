@@ -23,8 +23,8 @@ import graphopt  # noqa: E402
 from graphopt.distributed.checkpoint import write_checkpoint  # noqa: E402
 from graphopt.evaluate.results import Results  # noqa: E402
 from slam_bridge.exchange.convert import write_map_file  # noqa: E402
-from slam_bridge.exchange.vib import write_vib  # noqa: E402
 from slam_bridge.generator.problem import generate_problem  # noqa: E402
+from slam_bridge.vib import write_vib  # noqa: E402
 
 
 def graphs() -> dict[str, graphopt.Graph]:

@@ -20,8 +20,17 @@ import struct
 import numpy as np
 
 from graphopt._native import join_records, split_records
-from graphopt.colmap.model import MODEL_NAMES, MODELS, ColmapCamera, ColmapImages, ColmapPoints
-from graphopt.colmap.rigs import SENSOR_TYPES, ColmapFrames, ColmapRig, ColmapSensor
+from graphopt.colmap.model import (
+    MODEL_NAMES,
+    MODELS,
+    SENSOR_TYPES,
+    ColmapCamera,
+    ColmapFrames,
+    ColmapImages,
+    ColmapPoints,
+    ColmapRig,
+    ColmapSensor,
+)
 from graphopt.errors import FormatError
 
 KEYPOINT = np.dtype([("x", "<f8"), ("y", "<f8"), ("point_id", "<i8")])

@@ -66,18 +66,17 @@ def covariance(
     config: Any = None,
     pose_priors: Sequence[Any] | Mapping[int, Any] | None = None,
     prior_options: Any = None,
-    singular: str = "error",
-    device: str = "cpu",
+    **marginals: Any,
 ) -> ModelCovariance:
     """Covariances of a `pycolmap.Reconstruction`, a `ColmapModel` or a folder, at its present estimates.
 
     poses: of all images, or of those with these ids. points: "marginal" (True), or "conditional": given all
         poses and intrinsics, as COLMAP's are.
     gauge: "TWO_CAMS_FROM_WORLD", "THREE_POINTS" or "UNSPECIFIED"; None: the config's, else by two cameras,
-        or none where there are pose_priors. Without any H is singular, and `singular` says what then, as of
-        `graphopt.compute_marginals`: "error", "hold", "damp" or "pseudo-inverse".
+        or none where there are pose_priors. Without any H is singular, and `singular` says what then:
+        "error" (default), "hold", "damp" or "pseudo-inverse".
     options, config, pose_priors, prior_options: as of `bundle_adjustment`; priors are in the model's world.
-    device: "cpu" or "vulkan".
+    marginals: singular, device ("cpu", the default, or "vulkan"), as of `graphopt.compute_marginals`.
 
     Raises `SolverError` where the observations do not determine what is asked for; it names the vertices.
     """
@@ -97,14 +96,12 @@ def covariance(
     free_points = _free_points(problem) if points in (True, "marginal") else {}
     wanted = {pair for found in pairs.values() for pair in found}
     wanted |= {(id_, id_) for id_ in (*cameras.values(), *free_points.values())}
-    blocks = (
-        compute_marginals(problem.graph, sorted(wanted), singular=singular, device=device) if wanted else {}
-    )
+    blocks = compute_marginals(problem.graph, sorted(wanted), **marginals) if wanted else {}
     ids = problem.model.images.ids
     return ModelCovariance(
         {int(ids[image]): _pose(problem, image, found, blocks) for image, found in pairs.items() if found},
         {id_: blocks[vertex, vertex] for id_, vertex in cameras.items()},
-        _conditional(problem, singular, device)
+        _conditional(problem, **marginals)
         if points == "conditional"
         else {id_: blocks[vertex, vertex] for id_, vertex in free_points.items()},
     )
@@ -193,11 +190,11 @@ def _free_points(problem: Problem) -> dict[int, int]:
     return {point: vertex for point, vertex in every.items() if vertex in active}
 
 
-def _conditional(problem: Problem, singular: str, device: str) -> dict[int, np.ndarray]:
+def _conditional(problem: Problem, **marginals: Any) -> dict[int, np.ndarray]:
     """Covariances of points given everything else."""
     for vertices in problem.graph.vertex_sets:
         if vertices.type.tag != POINT_TAG:
             vertices.fixed[:] = True
     points = {vertex: point for point, vertex in _free_points(problem).items()}
-    found = compute_covariances(problem.graph, singular=singular, device=device) if points else {}
+    found = compute_covariances(problem.graph, **marginals) if points else {}
     return {points[vertex]: block for vertex, block in found.items()}

@@ -13,7 +13,7 @@ from __future__ import annotations
 
 import os
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field, fields, replace
 from typing import Any
 
 from graphopt.colmap.adjustment import bundle_adjustment
@@ -43,67 +43,58 @@ class RefineSummary:
         return all(summary.is_solution_usable() for _, summary in self.adjustments)
 
 
+@dataclass(frozen=True)
+class LoopOptions:
+    """What the loop does, by the names and with the defaults of `pycolmap.GlobalMapperOptions`."""
+
+    ba_num_iterations: int = 3
+    ba_skip_fixed_rotation_stage: bool = False
+    ba_skip_joint_optimization_stage: bool = False
+    max_normalized_reproj_error: float = 1e-2
+    min_tri_angle_deg: float = 1.0
+
+
 def refine(
     reconstruction: Any,
     options: Any = None,
     *,
-    ba_num_iterations: int = 3,
-    ba_skip_fixed_rotation_stage: bool = False,
-    ba_skip_joint_optimization_stage: bool = False,
-    max_normalized_reproj_error: float = 1e-2,
-    min_tri_angle_deg: float = 1.0,
     pose_priors: Sequence[Any] | None = None,
     prior_options: Any = None,
     device: str = "auto",
     callback: Callable[..., Any] | None = None,
-    **optimize: Any,
+    **changes: Any,
 ) -> RefineSummary:
     """Refine and filter a `pycolmap.Reconstruction` (4.x) in place, or a folder, as GLOMAP's mapper does.
 
     options: `Options`, `pycolmap.BundleAdjustmentOptions`, or `pycolmap.GlobalMapperOptions`, which have the
-    following four and their defaults as well; None: `AS_GLOMAP`. With pose_priors the model is not
+    fields of `LoopOptions` and their defaults as well; None: `AS_GLOMAP`. With pose_priors the model is not
     normalized. An adjustment without a usable result ends the loop. Others as of `bundle_adjustment`.
+
+    changes: fields of `LoopOptions`, such as ba_num_iterations=5; all others are passed to `optimize`.
     """
     pycolmap = _pycolmap()
+    given: dict[str, Any] = {
+        "pose_priors": pose_priors,
+        "prior_options": prior_options,
+        "callback": callback,
+    }
     if isinstance(reconstruction, (str, os.PathLike)):
         scene = pycolmap.Reconstruction(os.fspath(reconstruction))
-        given = {name: value for name, value in locals().items() if name in _FORWARDED}
-        summary = refine(scene, options, **given, **optimize)
+        summary = refine(scene, options, device=device, **given, **changes)
         scene.write(os.fspath(reconstruction))
         return summary
+    names = [each.name for each in fields(LoopOptions)]
+    loop = LoopOptions(**{name: changes.pop(name) for name in names if name in changes})
     if hasattr(options, "get_bundle_adjustment"):
-        taken = {name: getattr(options, name) for name in _OF_MAPPER}
+        loop = LoopOptions(**{name: getattr(options, name) for name in names})
         chosen, settings = settings_of(
             options.get_bundle_adjustment(), type(options)().get_bundle_adjustment()
         )
-        given = {"pose_priors": pose_priors, "prior_options": prior_options, "device": device}
-        settings = settings | given | {"callback": callback} | optimize
-        return _loop(pycolmap, reconstruction, chosen, settings, **taken)
-    chosen, settings = settings_of(AS_GLOMAP if options is None else options)
-    given = {"pose_priors": pose_priors, "prior_options": prior_options, "callback": callback}
+    else:
+        chosen, settings = settings_of(AS_GLOMAP if options is None else options)
     if device != "auto" or "device" not in settings:
         given["device"] = device
-    return _loop(
-        pycolmap,
-        reconstruction,
-        chosen,
-        settings | given | optimize,
-        ba_num_iterations=ba_num_iterations,
-        ba_skip_fixed_rotation_stage=ba_skip_fixed_rotation_stage,
-        ba_skip_joint_optimization_stage=ba_skip_joint_optimization_stage,
-        max_normalized_reproj_error=max_normalized_reproj_error,
-        min_tri_angle_deg=min_tri_angle_deg,
-    )
-
-
-_OF_MAPPER = (
-    "ba_num_iterations",
-    "ba_skip_fixed_rotation_stage",
-    "ba_skip_joint_optimization_stage",
-    "max_normalized_reproj_error",
-    "min_tri_angle_deg",
-)
-_FORWARDED = (*_OF_MAPPER, "pose_priors", "prior_options", "device", "callback")
+    return _loop(pycolmap, reconstruction, chosen, settings | given | changes, loop)
 
 
 def _pycolmap() -> Any:
@@ -126,20 +117,15 @@ def _loop(
     scene: Any,
     options: Options,
     settings: dict[str, Any],
-    *,
-    ba_num_iterations: int,
-    ba_skip_fixed_rotation_stage: bool,
-    ba_skip_joint_optimization_stage: bool,
-    max_normalized_reproj_error: float,
-    min_tri_angle_deg: float,
+    loop: LoopOptions,
 ) -> RefineSummary:
     summary = RefineSummary()
     held = replace(options, constant_rig_from_world_rotation=True)
-    stages = [] if ba_skip_fixed_rotation_stage else [("fixed rotations", held)]
-    stages += [] if ba_skip_joint_optimization_stage else [("joint", options)]
+    stages = [] if loop.ba_skip_fixed_rotation_stage else [("fixed rotations", held)]
+    stages += [] if loop.ba_skip_joint_optimization_stage else [("joint", options)]
     has_priors = bool(settings["pose_priors"])
     number = 0
-    while number < ba_num_iterations:
+    while number < loop.ba_num_iterations:
         for stage, chosen in stages:
             summary.adjustments.append((stage, bundle_adjustment(scene, chosen, **settings)))
             if not summary.is_solution_usable():
@@ -148,8 +134,8 @@ def _loop(
             scene.normalize()
         summary.num_iterations += 1
         filtered, is_done = 0, True
-        while is_done and number < ba_num_iterations:
-            largest = max(_LOOSEST - number, 1) * max_normalized_reproj_error
+        while is_done and number < loop.ba_num_iterations:
+            largest = max(_LOOSEST - number, 1) * loop.max_normalized_reproj_error
             filtered += _filter_errors(pycolmap, scene, largest)
             if filtered > _FEW * scene.num_points3D():
                 is_done = False
@@ -159,10 +145,10 @@ def _loop(
         if is_done:
             break
         number += 1
-    summary.num_filtered_observations += _filter_errors(pycolmap, scene, max_normalized_reproj_error)
+    summary.num_filtered_observations += _filter_errors(pycolmap, scene, loop.max_normalized_reproj_error)
     manager = pycolmap.ObservationManager(scene)
     summary.num_filtered_observations += manager.filter_points3D_with_small_triangulation_angle(
-        min_tri_angle_deg, scene.point3D_ids()
+        loop.min_tri_angle_deg, scene.point3D_ids()
     )
     scene.update_point_3d_errors()
     return summary

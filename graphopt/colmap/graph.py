@@ -22,23 +22,16 @@ from typing import Any
 import numpy as np
 
 from graphopt.colmap.model import (
+    CAMERA,
     NO_POINT,
     UNKNOWN_ERROR,
     ColmapCamera,
+    ColmapFrames,
     ColmapImages,
     ColmapModel,
     ColmapPoints,
 )
-from graphopt.colmap.rigs import (
-    CAMERA,
-    ColmapFrames,
-    Places,
-    from_storage,
-    image_poses,
-    moved_rigs,
-    places_of,
-    to_storage,
-)
+from graphopt.colmap.rigs import Places, from_storage, image_poses, moved_rigs, places_of, to_storage
 from graphopt.errors import FormatError
 from graphopt.geometry import SE3
 from graphopt.geometry.cameras import CAMERA_MODELS

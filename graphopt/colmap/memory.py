@@ -16,13 +16,17 @@ import numpy as np
 
 from graphopt._native import read_nodes, write_nodes
 from graphopt.colmap.model import (
+    CAMERA,
     NO_POINT,
+    SENSOR_TYPES,
     ColmapCamera,
+    ColmapFrames,
     ColmapImages,
     ColmapModel,
     ColmapPoints,
+    ColmapRig,
+    ColmapSensor,
 )
-from graphopt.colmap.rigs import CAMERA, SENSOR_TYPES, ColmapFrames, ColmapRig, ColmapSensor
 from graphopt.cpu_kernels import kernels
 from graphopt.errors import FormatError, OptionError
 from graphopt.graph import Graph

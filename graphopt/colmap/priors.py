@@ -19,10 +19,10 @@ from typing import Any
 
 import numpy as np
 
-from graphopt.colmap.model import ColmapModel
+from graphopt.colmap.model import ColmapFrames, ColmapModel, ColmapSensor
 from graphopt.colmap.options import LOSSES, PriorOptions, _name
 from graphopt.colmap.problem import Problem
-from graphopt.colmap.rigs import ColmapFrames, ColmapSensor, image_poses, places_of, to_storage
+from graphopt.colmap.rigs import image_poses, places_of, to_storage
 from graphopt.errors import OptionError
 from graphopt.geometry import SE3, SO3
 from graphopt.geometry.alignment import alignment

@@ -20,17 +20,9 @@ from dataclasses import dataclass, field, replace
 import numpy as np
 
 from graphopt.colmap.graph import element_errors, graph_of, mean_errors
-from graphopt.colmap.model import ColmapModel
+from graphopt.colmap.model import CAMERA, ColmapModel
 from graphopt.colmap.options import LOSSES, Config, Options
-from graphopt.colmap.rigs import (
-    CAMERA,
-    Places,
-    from_storage,
-    image_poses,
-    moved_rigs,
-    places_of,
-    to_storage,
-)
+from graphopt.colmap.rigs import Places, from_storage, image_poses, moved_rigs, places_of, to_storage
 from graphopt.errors import OptionError
 from graphopt.geometry import SE3
 from graphopt.graph import Graph

@@ -9,57 +9,16 @@ camera and one frame per image, with the same ids, as COLMAP itself makes of the
 
 from __future__ import annotations
 
-from dataclasses import dataclass
-from typing import TYPE_CHECKING, NamedTuple
+from typing import NamedTuple
 
 import numpy as np
 
+from graphopt.colmap.model import CAMERA, ColmapFrames, ColmapModel, ColmapRig, ColmapSensor
 from graphopt.errors import FormatError
 from graphopt.geometry import SE3
 
-if TYPE_CHECKING:
-    from graphopt.colmap.model import ColmapModel
-
-CAMERA = 0
-SENSOR_TYPES = {-1: "INVALID", CAMERA: "CAMERA", 1: "IMU"}
-"""COLMAP's number of a kind of sensor -> its word in text files."""
 _SAME_POSE = 1e-6
 """Difference of a pose in images and in frames that is rounding, relative to 1 + |t|."""
-
-
-class ColmapSensor(NamedTuple):
-    """One sensor of a rig."""
-
-    type: int
-    """Key of SENSOR_TYPES."""
-    id: int
-    """Of the camera."""
-    pose: np.ndarray | None
-    """(7,) w x y z, t of sensor_T_rig; None for the reference, and where it is unknown."""
-
-
-@dataclass
-class ColmapRig:
-    """Sensors that move together; the first is the reference."""
-
-    id: int
-    sensors: list[ColmapSensor]
-
-
-@dataclass
-class ColmapFrames:
-    """All frames."""
-
-    ids: np.ndarray  # (n,) int64
-    rig_ids: np.ndarray  # (n,) int64
-    pose: np.ndarray  # (n, 7) w x y z, t of rig_T_world
-    data: list[np.ndarray]
-    """Of each frame (k, 3) int64: sensor type, sensor id, image id."""
-
-    def select(self, rows: np.ndarray) -> ColmapFrames:
-        """Some of the frames."""
-        data = [self.data[row] for row in rows.tolist()]
-        return ColmapFrames(self.ids[rows], self.rig_ids[rows], self.pose[rows], data)
 
 
 class Places(NamedTuple):
@@ -91,62 +50,6 @@ def add_trivial(model: ColmapModel) -> None:
     pairs = zip(images.camera_ids.tolist(), images.ids.tolist(), strict=True)
     data = [np.array([[CAMERA, camera, image]], np.int64) for camera, image in pairs]
     model.frames = ColmapFrames(images.ids.copy(), images.camera_ids.copy(), pose, data)
-
-
-def check(model: ColmapModel, path: str) -> None:
-    """Raise FormatError for ids used twice, references to what does not exist, and poses that are none."""
-    assert model.frames is not None
-    frames = model.frames
-    rigs = {rig.id: rig for rig in model.rigs}
-    for what, ids in (("rig", [rig.id for rig in model.rigs]), ("frame", frames.ids.tolist())):
-        if len(set(ids)) != len(ids):
-            twice = next(id_ for id_ in ids if ids.count(id_) > 1)
-            raise FormatError(f"{path}: {what} id {twice} is used twice")
-    cameras = {camera.id for camera in model.cameras}
-    for rig in model.rigs:
-        for sensor in rig.sensors:
-            if sensor.type == CAMERA and sensor.id not in cameras:
-                raise FormatError(f"{path}: rig {rig.id} names camera {sensor.id}, which does not exist")
-            if sensor.pose is not None:
-                _check_poses(sensor.pose[None], f"{path}: rig {rig.id}, sensor {sensor.id}")
-    for row, rig_id in enumerate(frames.rig_ids.tolist()):
-        where = f"{path}: frame {frames.ids[row]}"
-        if rig_id not in rigs:
-            raise FormatError(f"{where} names rig {rig_id}, which does not exist")
-        _check_poses(frames.pose[row : row + 1], where)
-    _check_images(model, path, rigs)
-
-
-def _check_poses(pose: np.ndarray, where: str) -> None:
-    with np.errstate(over="ignore"):
-        length = np.linalg.norm(pose[:, :4], axis=1)
-    if not np.isfinite(pose).all() or not ((length > 1e-12) & np.isfinite(length)).all():
-        raise FormatError(f"{where}: the pose {pose[0].tolist()} is none, expected a unit quaternion and t")
-
-
-def _check_images(model: ColmapModel, path: str, rigs: dict[int, ColmapRig]) -> None:
-    """Every image is in one frame, seen by a camera of its rig that is its own."""
-    assert model.frames is not None
-    camera_of = dict(zip(model.images.ids.tolist(), model.images.camera_ids.tolist(), strict=True))
-    seen: set[int] = set()
-    for row, data in enumerate(model.frames.data):
-        where = f"{path}: frame {model.frames.ids[row]}"
-        rig = rigs[int(model.frames.rig_ids[row])]
-        for kind, sensor_id, image_id in data.tolist():
-            if kind != CAMERA or image_id not in camera_of:
-                continue
-            if camera_of[image_id] != sensor_id:
-                raise FormatError(
-                    f"{where}: image {image_id} was taken by camera {camera_of[image_id]}, not {sensor_id}"
-                )
-            if image_id in seen:
-                raise FormatError(f"{where}: image {image_id} is in two frames")
-            if not any((sensor.type, sensor.id) == (CAMERA, sensor_id) for sensor in rig.sensors):
-                raise FormatError(f"{where}: rig {rig.id} has no camera {sensor_id}")
-            seen.add(image_id)
-    alone = set(camera_of) - seen
-    if alone:
-        raise FormatError(f"{path}: image {min(alone)} is in no frame")
 
 
 def places_of(model: ColmapModel, path: str) -> Places:

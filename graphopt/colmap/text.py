@@ -6,8 +6,16 @@ from collections.abc import Iterator
 
 import numpy as np
 
-from graphopt.colmap.model import MODELS, ColmapCamera, ColmapImages, ColmapPoints
-from graphopt.colmap.rigs import SENSOR_TYPES, ColmapFrames, ColmapRig, ColmapSensor
+from graphopt.colmap.model import (
+    MODELS,
+    SENSOR_TYPES,
+    ColmapCamera,
+    ColmapFrames,
+    ColmapImages,
+    ColmapPoints,
+    ColmapRig,
+    ColmapSensor,
+)
 from graphopt.errors import FormatError
 from graphopt.io.numbers import RaggedRows, format_ragged, to_integers
 

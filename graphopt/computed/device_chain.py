@@ -188,22 +188,22 @@ class DeviceChain(EdgeProducts):
         """Pack the estimates that H is linearised at, where products compute derivatives anew."""
         program.step(self.estimate_launches())
 
-    def record_forward(self, program: Program, e: Any, status: Any, parity: int | None) -> None:
+    def record_forward(self, program: Program, e: Any, status: Any, ping_pong: int | None) -> None:
         """The values' rows of e from the vertices', with last barrier."""
         if any(level.adds for level in self._levels):
             self.record_clear(program, e)
         for level in self._levels:
             numbers = self._numbers(level.forward.parts)
-            self._record_product(program, level.forward, numbers, e, status, parity)
+            self._record_product(program, level.forward, numbers, e, status, ping_pong)
             for grid in level.grids:
-                program.step([grid.forward_launch(e, status, parity, adds=level.adds)])
+                program.step([grid.forward_launch(e, status, ping_pong, adds=level.adds)])
 
-    def record_backward(self, program: Program, y: Any, status: Any, parity: int | None) -> None:
+    def record_backward(self, program: Program, y: Any, status: Any, ping_pong: int | None) -> None:
         """The vertices' rows of y += L' the values' rows, with last barrier."""
         for level in reversed(self._levels):
-            self._record_product(program, level.backward, [level.number], y, status, parity)
+            self._record_product(program, level.backward, [level.number], y, status, ping_pong)
             for grid in level.grids:
-                program.step([grid.backward_launch(y, status, parity)])
+                program.step([grid.backward_launch(y, status, ping_pong)])
 
     def record_clear(self, program: Program, y: Any) -> None:
         """Zeros in the values' rows."""
@@ -226,13 +226,19 @@ class DeviceChain(EdgeProducts):
                 program.step([grid.blocks_launch(blocks, status)])
 
     def _record_product(
-        self, program: Program, plan: ProductPlan, numbers: list[int], y: Any, status: Any, parity: int | None
+        self,
+        program: Program,
+        plan: ProductPlan,
+        numbers: list[int],
+        y: Any,
+        status: Any,
+        ping_pong: int | None,
     ) -> None:
         if not plan.parts:
             return
-        program.step(self._records.vector_launches(numbers, plan.offsets, y, status, parity))
-        first = self._first_launches(plan.parts, status, parity)
-        for step in filter(None, [first, *self._product_steps(plan, y, status, parity)]):
+        program.step(self._records.vector_launches(numbers, plan.offsets, y, status, ping_pong))
+        first = self._first_launches(plan.parts, status, ping_pong)
+        for step in filter(None, [first, *self._product_steps(plan, y, status, ping_pong)]):
             program.step(step)
 
     # ---------------------------------------------------------------- the graph

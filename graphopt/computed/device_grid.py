@@ -107,25 +107,25 @@ class DeviceGrid:
         }
         return self._launch(kernel, buffers, params, {})
 
-    def forward_launch(self, e: Any, status: Any, parity: int | None, *, adds: bool) -> Launch:
+    def forward_launch(self, e: Any, status: Any, ping_pong: int | None, *, adds: bool) -> Launch:
         """e[values] = K e[sources], or +=."""
         kernel = grid_forward_kernel(self._dim, self._varies, self._context.arithmetic)
         buffers = self._buffers(
             padded="padded", source_scalar="source_scalar", shift="shift", value_scalar="value_scalar"
         )
         params = {"num_places": self._num_places, "num_terms": self._num_terms, "adds": int(adds)}
-        return self._vectors(kernel, buffers, params, e, status, parity)
+        return self._vectors(kernel, buffers, params, e, status, ping_pong)
 
-    def backward_launch(self, y: Any, status: Any, parity: int | None) -> Launch:
+    def backward_launch(self, y: Any, status: Any, ping_pong: int | None) -> Launch:
         """y[sources] += K' y[values]."""
-        return self._backward(self._dim, False, ("own_scalar", "values_at"), y, status, parity)
+        return self._backward(self._dim, False, ("own_scalar", "values_at"), y, status, ping_pong)
 
     def blocks_launch(self, blocks: Any, status: Any) -> Launch:
         """The sources' diagonal blocks += squared weights times those of the values."""
         return self._backward(self._dim**2, True, ("own_block", "blocks_at"), blocks, status, None)
 
     def _backward(
-        self, width: int, squared: bool, tables: tuple[str, str], y: Any, status: Any, parity: int | None
+        self, width: int, squared: bool, tables: tuple[str, str], y: Any, status: Any, ping_pong: int | None
     ) -> Launch:
         kernel = grid_backward_kernel(width, self._varies, squared, self._context.arithmetic)
         own, values = tables
@@ -138,15 +138,15 @@ class DeviceGrid:
             "num_padded": self._num_padded,
             "num_terms": self._num_terms,
         }
-        return self._vectors(kernel, buffers, params, y, status, parity)
+        return self._vectors(kernel, buffers, params, y, status, ping_pong)
 
     def _vectors(
         self, kernel: Any, buffers: dict[str, Any], params: dict[str, int], y: Any, status: Any,
-        parity: int | None,
+        ping_pong: int | None,
     ) -> Launch:  # fmt: skip
         buffers = {**buffers, "weights": self._weights.buffer, "status": status, "x": y, "y": y}
-        constants = {STOPPABLE: int(parity is not None)}
-        return self._launch(kernel, buffers, {**params, "parity": parity or 0}, constants)
+        constants = {STOPPABLE: int(ping_pong is not None)}
+        return self._launch(kernel, buffers, {**params, "ping_pong": ping_pong or 0}, constants)
 
     def _launch(
         self, kernel: Any, buffers: dict[str, Any], params: dict[str, int], constants: dict[int, int]

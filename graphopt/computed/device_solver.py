@@ -50,11 +50,11 @@ class StoredProduct:
     def record_start(self, program: Program) -> None:
         """Nothing is to be packed."""
 
-    def record(self, program: Program, x: Any, y: Any, parity: int | None) -> None:
+    def record(self, program: Program, x: Any, y: Any, ping_pong: int | None) -> None:
         """With last barrier."""
         own = self._equations
-        program.step(self._product.chunk_launches(own.values, x, own.status, parity))
-        program.step([self._product.product_launch(x, y, self._dots, own.status, None, parity)])
+        program.step(self._product.chunk_launches(own.values, x, own.status, ping_pong))
+        program.step([self._product.product_launch(x, y, self._dots, own.status, None, ping_pong)])
 
 
 class ProductFromEdges:
@@ -71,13 +71,13 @@ class ProductFromEdges:
         """Pack the estimates."""
         program.step(self._products.estimate_launches())
 
-    def record(self, program: Program, x: Any, y: Any, parity: int | None) -> None:
+    def record(self, program: Program, x: Any, y: Any, ping_pong: int | None) -> None:
         """With last barrier."""
         own = self._equations
-        self._products.record(program, "whole", x, y, own, parity)
+        self._products.record(program, "whole", x, y, own, ping_pong)
         if self._products.uses_diagonal:
             rows = self._rows, own.layout.dim
-            program.step([finish_launch(own, rows, (x, y, None), None, parity, uses_diagonal=True)])
+            program.step([finish_launch(own, rows, (x, y, None), None, ping_pong, uses_diagonal=True)])
 
 
 class ValuesReduction:
@@ -118,21 +118,21 @@ class ValuesReduction:
         own = self._equations
         program.step(self.jacobi.launches(self._blocks, own.damping, own.status))
 
-    def record_product(self, program: Program, pcg: Pcg, parity: int) -> None:
+    def record_product(self, program: Program, pcg: Pcg, ping_pong: int) -> None:
         """(E' H_in E + D) u."""
         own, y = self._equations, self._result
-        self._record(program, pcg.u, y, parity)
+        self._record(program, pcg.u, y, ping_pong)
         rows, vectors = (own.status, self._num_rows), (pcg.u, y, pcg.dots_dq)
         follows = (pcg.d, pcg.q, pcg.scalars.buffer)
         program.launch(
-            finish_launch(own, rows, vectors, own.damping, parity, uses_diagonal=False, follows=follows)
+            finish_launch(own, rows, vectors, own.damping, ping_pong, uses_diagonal=False, follows=follows)
         )
 
-    def _record(self, program: Program, d: Any, y: Any, parity: int | None) -> None:
+    def _record(self, program: Program, d: Any, y: Any, ping_pong: int | None) -> None:
         """y = E' H_in E d, which leaves E d in d."""
-        self._chain.record_forward(program, d, self._equations.status, parity)
-        self._product.record(program, d, y, parity)
-        self._chain.record_backward(program, y, self._equations.status, parity)
+        self._chain.record_forward(program, d, self._equations.status, ping_pong)
+        self._product.record(program, d, y, ping_pong)
+        self._chain.record_backward(program, y, self._equations.status, ping_pong)
 
     def record_again(self, program: Program) -> None:
         """Nothing else touches u."""

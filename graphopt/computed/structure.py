@@ -76,7 +76,7 @@ def outer_selection(graph: Graph, selection: Selection) -> Selection:
 def _term_group(graph: Graph, edge_set: EdgeSet) -> EdgeGroup:
     """All terms of a set, as edges whose blocks of J'J are derivatives of the values."""
     sets, rows, parameter_sets, parameter_rows = graph.edge_places(edge_set, None)
-    chained = EdgeSet(chained_type(edge_set.type), edge_set._columns)
+    chained = EdgeSet(chained_type(edge_set.type), edge_set.columns)
     every = np.arange(len(edge_set))
     return EdgeGroup(
         chained, every, "identity", 0, tuple(sets), rows, tuple(parameter_sets), parameter_rows

@@ -53,7 +53,7 @@ def _index(which: int | str | None) -> int:
 _started: set[tuple] = set()
 
 
-def open_ahead(which: int | str | None) -> None:
+def open_early(which: int | str | None) -> None:
     """Begin to open a device that `shared_device` will be asked for, in a thread; return at once.
 
     Drivers take 0.1 s and more. What goes wrong is said by `shared_device`, which tries again.

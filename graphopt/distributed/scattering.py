@@ -102,7 +102,7 @@ class Scattered:
         self._vertices[rank] = self._found_vertices(edges)
         for number, rows in self._vertices[rank]:
             vertex_set = selection.vertex_sets[number]
-            columns = {name: gathered(vertex_set._columns[name], rows) for name in _VERTEX_COLUMNS}
+            columns = {name: gathered(vertex_set.columns[name], rows) for name in _VERTEX_COLUMNS}
             flags = {"fixed": selection.fixed[number][rows], "marginalized": numbers.gone[number][rows]}
             part.adopt(VertexSet(vertex_set.type, Columns.holding({**columns, **flags})))
         for number, rows in edges:
@@ -202,6 +202,6 @@ def _incidence(selection: Selection, numbers: _Numbers) -> Incidence:
 
 
 def _edges(edges: EdgeSelection, some: np.ndarray) -> EdgeSet:
-    rows, given = gathered(edges.rows, some), edges.edge_set._columns
+    rows, given = gathered(edges.rows, some), edges.edge_set.columns
     columns = {name: gathered(given[name], rows) for name in _EDGE_COLUMNS}
     return edge_set_of(edges.edge_set.type, **columns)

@@ -129,7 +129,7 @@ on_forget(forget)
 
 
 def _digests(selection: Selection) -> bytes:
-    arrays = [edges.edge_set._columns[name] for edges in selection.edges for name in _EDGE_COLUMNS]
+    arrays = [edges.edge_set.columns[name] for edges in selection.edges for name in _EDGE_COLUMNS]
     arrays += [parameter_set.values for parameter_set in selection.parameter_sets]
     return b"".join([_digest(array) for array in arrays])
 

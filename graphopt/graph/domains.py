@@ -26,7 +26,7 @@ from graphopt.graph.grids import Grid, as_places, checked_shape
 from graphopt.graph.sets import EdgeSet
 from graphopt.graph.stencils import Part, Stencil
 from graphopt.graph.store import GraphStore
-from graphopt.suggestions import knows_its_options
+from graphopt.suggestions import knowing_options, knows_its_options
 from graphopt.symbolic.images import Image
 from graphopt.types.base import EdgeType, ParameterType, VariadicEdgeType
 from graphopt.types.images import image_handles
@@ -75,6 +75,19 @@ class GridEdges:
             start, stop = np.searchsorted(edge_set.sequence, (first, first + len(places))).tolist()
             rows = slice(start, stop)
             yield edge_set, rows, places[edge_set.sequence[rows] - first]
+
+
+@dataclass(frozen=True)
+class StencilColumns:
+    """What all edges of a stencil have."""
+
+    information: Any = None
+    """A number or (d, d) that all share, weights in the grid's shape, or (*shape, d, d)."""
+    kernel: Any = None
+    kernel_width: Any = 1.0
+    level: int = 0
+    parameters: Any = None
+    """Ids or images, one per slot."""
 
 
 class GraphDomains(GraphStore):
@@ -127,7 +140,7 @@ class GraphDomains(GraphStore):
         self.add_vertices(resolved, ids, array, fixed=fixed, marginalized=marginalized)
         return Grid(self, resolved, (len(array),), first)
 
-    @knows_its_options
+    @knowing_options(StencilColumns.__annotations__)
     def add_stencil(
         self,
         edge_type: AnyEdgeType | str,
@@ -137,11 +150,7 @@ class GraphDomains(GraphStore):
         *,
         boundary: str = "skip",
         mask: Any = None,
-        information: Any = None,
-        kernel: Any = None,
-        kernel_width: Any = 1.0,
-        level: int = 0,
-        parameters: Any = None,
+        **columns: Any,
     ) -> GridEdges:
         """Add an edge at every place of a grid; slot s joins the vertex at place + offsets[s].
 
@@ -149,10 +158,9 @@ class GraphDomains(GraphStore):
         share; its offset is None). `offsets`: steps per axis, (rows down, columns to the right).
         `boundary`: "skip", "clamp", "wrap" or "mirror", see `stencils`. `mask`: bool in the grid's shape,
         places that have an edge. `measurements`: (*shape, measurement_dim), one that all share, or None for
-        zeros. `information`: a number or (d, d) that all share, weights in the grid's shape, or
-        (*shape, d, d). `parameters`: ids or images, one per slot, that all edges share.
+        zeros. `columns`: fields of `StencilColumns`.
         """
-        resolved = resolved_edge_type(edge_type)
+        resolved, given = resolved_edge_type(edge_type), StencilColumns(**columns)
         if isinstance(resolved, VariadicEdgeType):
             resolved = resolved.instantiate(len(offsets))
         stencil = Stencil(resolved, grids, offsets, boundary)
@@ -171,13 +179,13 @@ class GraphDomains(GraphStore):
             (dim,),
             f"{tag} measurements",
         )
-        weights = _checked_information(information, shape, resolved)
+        weights = _checked_information(given.information, shape, resolved)
         values = _checked_measurements(values, resolved)
-        ids, images = self.parameter_ids(parameters, resolved)
+        ids, images = self.parameter_ids(given.parameters, resolved)
         constants = {
-            "kernel": kernel_numbers(kernel, 1),
-            "kernel_width": kernel_widths(kernel_width, 1),
-            "level": checked_levels(level, 1),
+            "kernel": kernel_numbers(given.kernel, 1),
+            "kernel_width": kernel_widths(given.kernel_width, 1),
+            "level": checked_levels(given.level, 1),
             "parameters": checked_parameter_ids(ids, 1, resolved)[0],
         }
         self.check_parameters(constants["parameters"][None], resolved, images)

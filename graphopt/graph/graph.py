@@ -449,11 +449,11 @@ class Graph(GraphComputed):
         for edge_set in self.edge_sets:
             touched = np.isin(edge_set.vertices, gone).any(axis=1)
             if touched.any():
-                edge_set._columns.keep(np.logical_not(touched))
+                edge_set.columns.keep(np.logical_not(touched))
         for number in np.unique(numbers).tolist():
             mask = np.ones(len(self.vertex_sets[number]), bool)
             mask[rows[numbers == number]] = False
-            self.vertex_sets[number]._columns.keep(mask)
+            self.vertex_sets[number].columns.keep(mask)
         self._vertex_index.clear()
 
     def remove_edges(self, edge_set: EdgeSet | AnyEdgeType | str, rows: Any) -> None:
@@ -465,7 +465,7 @@ class Graph(GraphComputed):
         except IndexError as error:
             raise UnknownIdError(f"{found.type.tag} has {len(found)} edges: {error}.") from None
         self._note_change()
-        found._columns.keep(keep)
+        found.columns.keep(keep)
 
     def remove_parameters(self, ids: Any) -> None:
         """Remove parameters; refused while an edge uses one."""
@@ -484,7 +484,7 @@ class Graph(GraphComputed):
         for number in np.unique(numbers).tolist():
             mask = np.ones(len(self.parameter_sets[number]), bool)
             mask[rows[numbers == number]] = False
-            self.parameter_sets[number]._columns.keep(mask)
+            self.parameter_sets[number].columns.keep(mask)
         self._parameter_index.clear()
 
     def clear(self) -> None:

@@ -7,16 +7,54 @@ It needs no compiled code: the optimizer's native results are tested against it,
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+from collections.abc import Sequence
+from typing import Any, Protocol
 
 import numpy as np
 
 from graphopt.types.base import working_edge_type
 from graphopt.types.robust_kernels import robust_kernel
 
-if TYPE_CHECKING:
-    from graphopt.graph.sets import EdgeSet
-    from graphopt.graph.store import GraphStore as Graph
+
+class Graph(Protocol):
+    """What residuals need of a `GraphStore`."""
+
+    @property
+    def version(self) -> int:
+        """Changes when vertices or edges come or go."""
+        ...
+
+    @property
+    def vertex_sets(self) -> Sequence[Any]:
+        """All sets of vertices."""
+        ...
+
+    @property
+    def parameter_sets(self) -> Sequence[Any]:
+        """All sets of parameters."""
+        ...
+
+    def edge_places(self, edge_set: Any, rows: Any) -> tuple[Sequence[int], Any, Sequence[int], Any]:
+        """Numbers of the vertex sets and rows in them (k, arity); the same of parameters."""
+        ...
+
+
+class EdgeSet(Protocol):
+    """What they need of a set of edges (`sets.EdgeSet`)."""
+
+    @property
+    def type(self) -> Any:
+        """The edges' type."""
+        ...
+
+    @property
+    def arity(self) -> int:
+        """Vertices of an edge."""
+        ...
+
+    def look(self, name: str) -> np.ndarray:
+        """The array of a name to read only."""
+        ...
 
 
 def arguments(graph: Graph, edge_set: EdgeSet, rows: np.ndarray) -> list[np.ndarray]:

@@ -155,7 +155,7 @@ def _edge_masks(graph: GraphStore, edges: Any) -> dict[int, np.ndarray]:
             masks[id(found)][np.asarray(rows)] = True
         return masks
     for edge in edges:
-        if not isinstance(edge, Edge) or id(edge._edge_set) not in masks:
+        if not isinstance(edge, Edge) or id(edge.edge_set) not in masks:
             raise UnknownIdError(f"{edge!r} is not an edge of this graph.")
-        masks[id(edge._edge_set)][edge.row] = True
+        masks[id(edge.edge_set)][edge.row] = True
     return masks

@@ -39,7 +39,6 @@ from graphopt.graph.columns import Columns, Elsewhere
 if TYPE_CHECKING:
     from collections.abc import Iterable
 
-    from graphopt.graph.store import GraphStore
     from graphopt.symbolic.images import Image
     from graphopt.types import EdgeType, ParameterType, VertexType
 
@@ -63,33 +62,34 @@ class _Set:
     """Rows of one type."""
 
     def __init__(self, columns: Columns):
-        self._columns = columns
+        self.columns = columns
+        """The arrays, for those that add and remove rows; others use the properties."""
 
     def __len__(self) -> int:
-        return self._columns.num_rows
+        return self.columns.num_rows
 
     @property
     def sequence(self) -> np.ndarray:
         """(n,) int64, ascending, read-only: the how-manieth thing that was added to the graph."""
-        return self._columns.look("sequence")
+        return self.columns.look("sequence")
 
     @property
     def generation(self) -> int:
         """Increases when views of this set become stale."""
-        return self._columns.generation
+        return self.columns.generation
 
     @property
     def nbytes(self) -> int:
         """Memory of the arrays, reserved rows included."""
-        return self._columns.nbytes
+        return self.columns.nbytes
 
     def look(self, name: str) -> np.ndarray:
         """The array of a name to read only; what is known of it stays so (see `columns`)."""
-        return self._columns.look(name)
+        return self.columns.look(name)
 
     def has(self, name: str) -> bool:
         """There is an array of this name."""
-        return self._columns.has(name)
+        return self.columns.has(name)
 
     def device_array(self, name: str, device: str | None = None) -> Any:
         """The array of a name for other libraries: `torch.from_dlpack(vertex_set.device_array("estimate"))`.
@@ -104,12 +104,12 @@ class _Set:
         """
         if device not in (None, "cpu"):
             raise OptionError(f"device is {device!r}, expected 'cpu' or None: where the array is.")
-        if not self._columns.has(name):
-            known = ", ".join(self._columns.names)
+        if not self.columns.has(name):
+            known = ", ".join(self.columns.names)
             raise UnknownIdError(f"There is no array {name!r} here, expected one of {known}.")
         if device is None and (lent := self._lent(name)) is not None:
             return lent
-        return self._columns.look(name) if name in ("ids", "sequence") else self._columns[name]
+        return self.columns.look(name) if name in ("ids", "sequence") else self.columns[name]
 
     def _lent(self, name: str) -> Any:
         """An array on the device that has optimized the graph, None: there is none."""
@@ -122,7 +122,7 @@ class _Set:
 
     def elsewhere(self, name: str) -> Elsewhere | None:
         """Numbers of an array that were assigned on a device, while nobody looks at them here."""
-        return self._columns.elsewhere(name)
+        return self.columns.elsewhere(name)
 
     def _assign(self, name: str, values: object) -> None:
         """Numbers of a float64 column; on the device that optimizes the graph they stay there."""
@@ -131,32 +131,32 @@ class _Set:
         known = None if lender is None else lender()
         if known is not None and numbers is not None:
             source = known.take(self, name, numbers)
-            if source is not None and self._columns.fill_later(name, source):
+            if source is not None and self.columns.fill_later(name, source):
                 return
-        if self._columns.elsewhere(name) is None:
-            assign(self._columns[name], values if numbers is None else numbers, name)
+        if self.columns.elsewhere(name) is None:
+            assign(self.columns[name], values if numbers is None else numbers, name)
         else:
             found = np.broadcast_to(host(values if numbers is None else numbers, name), self.shape_of(name))
-            self._columns.overwrite(name)[...] = found
+            self.columns.overwrite(name)[...] = found
 
     def shape_of(self, name: str) -> tuple[int, ...]:
         """Of the array of a name."""
-        return self._columns.shape(name)
+        return self.columns.shape(name)
 
     def numbers_of(self, name: str) -> np.ndarray:
         """What `device_array` gives, on the host and to read only."""
-        return self._columns.look(name)
+        return self.columns.look(name)
 
     def touch(self) -> None:
         """Say that arrays of this set were written by an address, which nothing else can see."""
-        self._columns.touch()
+        self.columns.touch()
 
     def fingerprint(self, name: str) -> bytes:
         """16 bytes that tell contents of the array of a name apart.
 
         Looked for where somebody may have written since the last time.
         """
-        return self._columns.known(name, "fingerprint", kernels.fingerprint)
+        return self.columns.known(name, "fingerprint", kernels.fingerprint)
 
 
 class VertexSet(_Set):
@@ -183,12 +183,12 @@ class VertexSet(_Set):
     @property
     def ids(self) -> np.ndarray:
         """(n,) int64, read-only: the graph finds vertices by id."""
-        return self._columns.look("ids")
+        return self.columns.look("ids")
 
     @property
     def estimate(self) -> np.ndarray:
         """(n, storage_dim) float64."""
-        return self._columns["estimate"]
+        return self.columns["estimate"]
 
     @estimate.setter
     def estimate(self, values: object) -> None:
@@ -196,30 +196,30 @@ class VertexSet(_Set):
 
     def overwrite_estimate(self) -> np.ndarray:
         """(n, storage_dim) `estimate` for who writes all of it."""
-        return self._columns.overwrite("estimate")
+        return self.columns.overwrite("estimate")
 
     @property
     def fixed(self) -> np.ndarray:
         """(n,) bool: held constant."""
-        return self._columns["fixed"]
+        return self.columns["fixed"]
 
     @fixed.setter
     def fixed(self, values: object) -> None:
-        assign(self._columns["fixed"], values, "fixed")
+        assign(self.columns["fixed"], values, "fixed")
 
     @property
     def marginalized(self) -> np.ndarray:
         """(n,) bool: eliminated by the Schur complement."""
-        return self._columns["marginalized"]
+        return self.columns["marginalized"]
 
     @marginalized.setter
     def marginalized(self, values: object) -> None:
-        assign(self._columns["marginalized"], values, "marginalized")
+        assign(self.columns["marginalized"], values, "marginalized")
 
     @property
     def held(self) -> np.ndarray | None:
         """(n, tangent_dim) bool: components of an update that stay zero; None while no vertex holds any."""
-        return self._columns["held"] if self._columns.has("held") else None
+        return self.columns["held"] if self.columns.has("held") else None
 
     @held.setter
     def held(self, values: object) -> None:
@@ -227,47 +227,47 @@ class VertexSet(_Set):
 
     def make_room_to_hold(self) -> np.ndarray:
         """`held`, which is there from now on."""
-        if not self._columns.has("held"):
-            self._columns.add_column("held", (self.type.tangent_dim,), np.bool_)
-        return self._columns["held"]
+        if not self.columns.has("held"):
+            self.columns.add_column("held", (self.type.tangent_dim,), np.bool_)
+        return self.columns["held"]
 
     @property
     def has_room_for_components(self) -> bool:
         """`held` is there: some vertex may hold a component, or did once."""
-        return self._columns.has("held")
+        return self.columns.has("held")
 
     @property
     def holds_components(self) -> bool:
         """Some vertex holds a component."""
-        return self._columns.has("held") and bool(self.look("held").any())
+        return self.columns.has("held") and bool(self.look("held").any())
 
     @property
     def lower(self) -> np.ndarray | None:
         """(n, storage_dim) lower bounds of estimates, -inf: none; None while no vertex has a bound."""
-        return self._columns["lower"] if self._columns.has("lower") else None
+        return self.columns["lower"] if self.columns.has("lower") else None
 
     @property
     def upper(self) -> np.ndarray | None:
         """(n, storage_dim) upper bounds of estimates, inf: none; None while no vertex has a bound."""
-        return self._columns["upper"] if self._columns.has("upper") else None
+        return self.columns["upper"] if self.columns.has("upper") else None
 
     def make_room_for_bounds(self) -> tuple[np.ndarray, np.ndarray]:
         """`lower` and `upper`, which are there from now on."""
         for name, fill in (("lower", -np.inf), ("upper", np.inf)):
-            if not self._columns.has(name):
-                self._columns.add_column(name, (self.type.storage_dim,), np.float64, fill)
-        return self._columns["lower"], self._columns["upper"]
+            if not self.columns.has(name):
+                self.columns.add_column(name, (self.type.storage_dim,), np.float64, fill)
+        return self.columns["lower"], self.columns["upper"]
 
     @property
     def has_bounds(self) -> bool:
         """Some vertex has a bound."""
-        return self._columns.has("lower") and not (
+        return self.columns.has("lower") and not (
             bool((self.look("lower") == -np.inf).all()) and bool((self.look("upper") == np.inf).all())
         )
 
     def copy(self) -> VertexSet:
         """Independent set with the same vertices."""
-        return VertexSet(self.type, self._columns.copy())
+        return VertexSet(self.type, self.columns.copy())
 
 
 class ParameterSet(_Set):
@@ -293,16 +293,16 @@ class ParameterSet(_Set):
     @property
     def ids(self) -> np.ndarray:
         """(p,) int64, read-only: the graph finds parameters by id."""
-        return self._columns.look("ids")
+        return self.columns.look("ids")
 
     @property
     def values(self) -> np.ndarray:
         """(p, storage_dim) float64."""
-        return self._columns["values"]
+        return self.columns["values"]
 
     @values.setter
     def values(self, values: object) -> None:
-        assign(self._columns["values"], values, "values")
+        assign(self.columns["values"], values, "values")
 
     @property
     def images(self) -> list[Image]:
@@ -328,11 +328,11 @@ class ParameterSet(_Set):
     def __getstate__(self) -> dict[str, object]:
         """Images travel as pixels, with the parameters they belong to."""
         kept = {handle: image for handle, image in self._images.items()}
-        return {"type": self.type, "columns": self._columns, "images": kept}
+        return {"type": self.type, "columns": self.columns, "images": kept}
 
     def __setstate__(self, state: dict) -> None:
         """The images have other handles in this process."""
-        self.type, self._columns = state["type"], state["columns"]
+        self.type, self.columns = state["type"], state["columns"]
         self._images = {}
         if state["images"]:
             old = self.values[:, 0].astype(int).tolist()
@@ -342,7 +342,7 @@ class ParameterSet(_Set):
 
     def copy(self) -> ParameterSet:
         """Independent set with the same parameters, and images of its own with the same pixels."""
-        other = ParameterSet(self.type, self._columns.copy())
+        other = ParameterSet(self.type, self.columns.copy())
         other._images = dict(self._images)
         other._own_images()
         return other
@@ -369,7 +369,7 @@ class EdgeSet(_Set):
             )
         )
         self.type = edge_type
-        self._owner: weakref.ref[GraphStore] | None = None
+        self._owner: weakref.ref[residuals.Graph] | None = None
 
     def __repr__(self) -> str:
         return f"<EdgeSet {self.type.tag}: {len(self)} edges between {self.arity} vertices>"
@@ -382,7 +382,7 @@ class EdgeSet(_Set):
         return {**vars(self), "_owner": None}
 
     @property
-    def graph(self) -> GraphStore:
+    def graph(self) -> residuals.Graph:
         """The graph that has these edges. `GraphError` for a set that is in none any more."""
         graph = None if self._owner is None else self._owner()
         if graph is None:
@@ -392,7 +392,7 @@ class EdgeSet(_Set):
         return graph
 
     @graph.setter
-    def graph(self, graph: GraphStore) -> None:
+    def graph(self, graph: residuals.Graph) -> None:
         self._owner = weakref.ref(graph)
 
     def errors(self, rows: object = None) -> np.ndarray:
@@ -450,12 +450,12 @@ class EdgeSet(_Set):
     @property
     def vertices(self) -> np.ndarray:
         """(m, arity) int64: vertex ids."""
-        return self._columns["vertices"]
+        return self.columns["vertices"]
 
     @property
     def measurement(self) -> np.ndarray:
         """(m, measurement_dim) float64."""
-        return self._columns["measurement"]
+        return self.columns["measurement"]
 
     @measurement.setter
     def measurement(self, values: object) -> None:
@@ -464,7 +464,7 @@ class EdgeSet(_Set):
     @property
     def information(self) -> np.ndarray:
         """(m, d, d) float64, symmetric: inverse covariance of the measurement."""
-        return self._columns["information"]
+        return self.columns["information"]
 
     @information.setter
     def information(self, values: object) -> None:
@@ -474,21 +474,21 @@ class EdgeSet(_Set):
         """What the information matrices of rows (None: all) all are: "identity", "diagonal" or "full"."""
         if rows is not None:
             return kernels.information_kind(self.look("information"), rows)
-        return self._columns.known("information", "kind", _kind_of_all)
+        return self.columns.known("information", "kind", _kind_of_all)
 
     @property
     def kernel(self) -> np.ndarray:
         """(m,) int32: 0 for none, else a robust kernel's number (`types.robust_kernels.KERNELS`)."""
-        return self._columns["kernel"]
+        return self.columns["kernel"]
 
     @kernel.setter
     def kernel(self, values: object) -> None:
-        assign(self._columns["kernel"], values, "kernel")
+        assign(self.columns["kernel"], values, "kernel")
 
     @property
     def kernel_width(self) -> np.ndarray:
         """(m,) float64: the robust kernel's delta, in units of the square root of chi2."""
-        return self._columns["kernel_width"]
+        return self.columns["kernel_width"]
 
     @kernel_width.setter
     def kernel_width(self, values: object) -> None:
@@ -497,20 +497,20 @@ class EdgeSet(_Set):
     @property
     def level(self) -> np.ndarray:
         """(m,) int32: an optimization takes the edges of one level."""
-        return self._columns["level"]
+        return self.columns["level"]
 
     @level.setter
     def level(self, values: object) -> None:
-        assign(self._columns["level"], values, "level")
+        assign(self.columns["level"], values, "level")
 
     @property
     def parameters(self) -> np.ndarray:
         """(m, num_parameters) int64: parameter ids."""
-        return self._columns["parameters"]
+        return self.columns["parameters"]
 
     def copy(self) -> EdgeSet:
         """Independent set with the same edges."""
-        return EdgeSet(self.type, self._columns.copy())
+        return EdgeSet(self.type, self.columns.copy())
 
 
 def _kind_of_all(information: np.ndarray) -> str:

@@ -43,6 +43,15 @@ class Part:
     """(m, arity of `type`) int64 ids."""
 
 
+def first_slots(ids: np.ndarray) -> np.ndarray:
+    """Of each slot of edges with these vertices (m, arity), the first slot that has the same one."""
+    same = np.broadcast_to(np.arange(ids.shape[1]), ids.shape).copy()
+    for slot in range(ids.shape[1]):
+        for other in range(slot - 1, -1, -1):
+            same[ids[:, other] == ids[:, slot], slot] = other
+    return same
+
+
 class Stencil:
     """Slots of an edge type on a grid."""
 
@@ -78,12 +87,7 @@ class Stencil:
 
     def _border(self, places: np.ndarray) -> Iterator[Part]:
         ids = self._ids(places)
-        arity = ids.shape[1]
-        same = np.zeros(ids.shape, np.int64)  # first slot with the same vertex
-        for slot in range(arity):
-            same[:, slot] = slot
-            for other in range(slot - 1, -1, -1):
-                same[ids[:, other] == ids[:, slot], slot] = other
+        same = first_slots(ids)
         # columns reversed: patterns are ordered by their last slot first
         patterns, number = np.unique(same[:, ::-1], axis=0, return_inverse=True)
         for k, first in enumerate(patterns[:, ::-1]):

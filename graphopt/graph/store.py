@@ -335,7 +335,7 @@ class GraphStore(_GraphMethods):
         self._refuse_while_optimized()
         first = len(one_set)
         count = len(columns["sequence"])
-        one_set._columns.append(count, columns)
+        one_set.columns.append(count, columns)
         self.version += 1
         if number == len(sets):
             sets.append(one_set)

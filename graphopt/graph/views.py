@@ -132,42 +132,40 @@ class Vertex:
 class Edge:
     """One edge of a graph."""
 
-    __slots__ = ("_edge_set", "_graph", "sequence")
+    __slots__ = ("_graph", "edge_set", "sequence")
 
     def __init__(self, graph: GraphStore, edge_set: EdgeSet, sequence: int):
         self._graph = graph
-        self._edge_set = edge_set
+        self.edge_set = edge_set
         self.sequence = sequence
 
     @property
     def row(self) -> int:
         """Row in the edge set at the moment."""
-        all_numbers = self._edge_set.sequence
+        all_numbers = self.edge_set.sequence
         row = int(np.searchsorted(all_numbers, self.sequence))
         if row == len(all_numbers) or all_numbers[row] != self.sequence:
-            raise UnknownIdError(f"This {self._edge_set.type.tag} was removed from the graph.")
+            raise UnknownIdError(f"This {self.edge_set.type.tag} was removed from the graph.")
         return row
 
     def __repr__(self) -> str:
         return f"<Edge {self.type.tag} between {', '.join(map(str, self.vertex_ids))}>"
 
     def __eq__(self, other: object) -> bool:
-        return (
-            isinstance(other, Edge) and other._edge_set is self._edge_set and other.sequence == self.sequence
-        )
+        return isinstance(other, Edge) and other.edge_set is self.edge_set and other.sequence == self.sequence
 
     def __hash__(self) -> int:
-        return hash((id(self._edge_set), self.sequence))
+        return hash((id(self.edge_set), self.sequence))
 
     @property
     def type(self) -> EdgeType:
         """The edge type."""
-        return self._edge_set.type
+        return self.edge_set.type
 
     @property
     def vertex_ids(self) -> tuple[int, ...]:
         """Ids of its vertices."""
-        return tuple(self._edge_set.vertices[self.row].tolist())
+        return tuple(self.edge_set.vertices[self.row].tolist())
 
     @property
     def vertices(self) -> tuple[Vertex, ...]:
@@ -177,11 +175,11 @@ class Edge:
     @property
     def measurement(self) -> np.ndarray:
         """(measurement_dim,) float64, live."""
-        return self._edge_set.measurement[self.row]
+        return self.edge_set.measurement[self.row]
 
     @measurement.setter
     def measurement(self, value: Any) -> None:
-        all_rows = self._edge_set.measurement
+        all_rows = self.edge_set.measurement
         what = f"{self.type.tag} measurement"
         numbers = _of_one(value, all_rows, what)
         all_rows[self.row] = validate.with_unit_quaternions(numbers, self.type.wrap_measurement, what)
@@ -189,54 +187,54 @@ class Edge:
     @property
     def information(self) -> np.ndarray:
         """(d, d) float64, live."""
-        return self._edge_set.information[self.row]
+        return self.edge_set.information[self.row]
 
     @information.setter
     def information(self, value: Any) -> None:
-        all_rows = self._edge_set.information
+        all_rows = self.edge_set.information
         all_rows[self.row] = _of_one(value, all_rows, f"{self.type.tag} information")
 
     @property
     def kernel(self) -> str | None:
         """Name of the robust kernel, None for none."""
-        number = int(self._edge_set.kernel[self.row])
+        number = int(self.edge_set.kernel[self.row])
         return robust_kernel(number).name if number else None
 
     @kernel.setter
     def kernel(self, value: str | int | None) -> None:
-        self._edge_set.kernel[self.row] = robust_kernel(value).number
+        self.edge_set.kernel[self.row] = robust_kernel(value).number
 
     @property
     def kernel_width(self) -> float:
         """The robust kernel's delta."""
-        return float(self._edge_set.kernel_width[self.row])
+        return float(self.edge_set.kernel_width[self.row])
 
     @kernel_width.setter
     def kernel_width(self, value: float) -> None:
-        self._edge_set.kernel_width[self.row] = value
+        self.edge_set.kernel_width[self.row] = value
 
     @property
     def level(self) -> int:
         """Level of the edge."""
-        return int(self._edge_set.level[self.row])
+        return int(self.edge_set.level[self.row])
 
     @level.setter
     def level(self, value: int) -> None:
-        self._edge_set.level[self.row] = checked_levels(value, 1)
+        self.edge_set.level[self.row] = checked_levels(value, 1)
 
     @property
     def parameters(self) -> tuple[int, ...]:
         """Ids of its parameters."""
-        return tuple(self._edge_set.parameters[self.row].tolist())
+        return tuple(self.edge_set.parameters[self.row].tolist())
 
     def error(self) -> np.ndarray:
         """(residual_dim,) error at the present estimates."""
-        return residuals.errors(self._graph, self._edge_set, np.array([self.row]))[0]
+        return residuals.errors(self._graph, self.edge_set, np.array([self.row]))[0]
 
     def chi2(self) -> float:
         """E' Omega e at the present estimates, without the robust kernel."""
-        return float(residuals.edge_chi2(self._graph, self._edge_set, np.array([self.row]))[0])
+        return float(residuals.edge_chi2(self._graph, self.edge_set, np.array([self.row]))[0])
 
     def remove(self) -> None:
         """Take the edge out of the graph."""
-        self._graph.remove_edges(self._edge_set, [self.row])
+        self._graph.remove_edges(self.edge_set, [self.row])

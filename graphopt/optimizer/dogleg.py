@@ -60,8 +60,8 @@ class Dogleg:
 
     def start(self, solver: BlockSolver, chi2: float) -> None:
         """Remember the block solver."""
-        self._solver = solver
-        self._chi2 = chi2
+        self.solver = solver
+        self.chi2 = chi2
 
     @property
     def delta(self) -> float:
@@ -82,7 +82,7 @@ class Dogleg:
         """Back to the first radius, if it is smaller and a Gauss-Newton step promises more."""
         if (
             self._delta >= self.options.initial_delta
-            or predicted_relative_decrease(self._solver, tolerance) <= tolerance
+            or predicted_relative_decrease(self.solver, tolerance) <= tolerance
         ):
             return False
         self._delta = self.options.initial_delta
@@ -90,7 +90,7 @@ class Dogleg:
 
     def step(self, iteration: int, signals: Signals) -> Step:
         """Shrink the trust region until a step lowers chi2."""
-        solver, options = self._solver, self.options
+        solver, options = self.solver, self.options
         current = solver.linearize()
         b = solver.b.copy()
         curvature = dot(b, solver.multiply(b))
@@ -106,7 +106,7 @@ class Dogleg:
             accepted, chi2 = self._trial(step, current, b)
             if accepted:
                 current = chi2
-        self._chi2 = current
+        self.chi2 = current
         damping = None if self._was_positive_definite else self._lambda
         if trials >= options.max_trials or not accepted:
             return Step(Outcome.NO_IMPROVEMENT, current, damping, trials)
@@ -114,7 +114,7 @@ class Dogleg:
 
     def _solve_gauss_newton(self) -> bool:
         """Solve H dx = b, damped if H was ever indefinite; False beyond the largest damping."""
-        solver = self._solver
+        solver = self.solver
         for _ in range(_MOST_DAMPINGS):
             solved = solver.solve(0.0 if self._was_positive_definite else self._lambda)
             self._was_positive_definite &= solved
@@ -130,7 +130,7 @@ class Dogleg:
 
     def _trial(self, step: np.ndarray, current: float, b: np.ndarray) -> tuple[bool, float]:
         """Take the step, keep it if rho > 0, and adapt the trust region."""
-        solver = self._solver
+        solver = self.solver
         linear_gain = 2.0 * dot(b, step) - dot(step, solver.multiply(step))
         if abs(linear_gain) < 1e-12:
             linear_gain = 1e-12

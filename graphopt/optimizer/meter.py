@@ -69,10 +69,10 @@ class MeteredSolver(_Base):
             return self.chi2()
         return self._timed(self.inner.begin, "linearize")()  # type: ignore[attr-defined]
 
-    def look_ahead(self, looks: bool) -> None:
+    def linearize_trials(self, looks: bool) -> None:
         """Let a solver linearize where it is asked for chi2 only: an iteration follows, or not."""
-        if capabilities_of(self.inner).looks_ahead:
-            self.inner.looks_ahead = looks and not is_off("speculation")  # type: ignore[attr-defined]
+        if capabilities_of(self.inner).linearizes_trials:
+            self.inner.linearizes_trials = looks and not is_off("speculation")  # type: ignore[attr-defined]
 
     def trial(self, damping: Damping) -> Trial:
         """Solve, push, update, chi2."""

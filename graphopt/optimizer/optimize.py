@@ -47,7 +47,7 @@ from graphopt.problem.gauge import fix_gauge
 from graphopt.problem.inline import INLINED_VALUES
 from graphopt.problem.rewrite import Rewrite
 from graphopt.problem.small_blocks import SMALL_BLOCKS
-from graphopt.solver.auto_device import has_small_blocks, open_ahead
+from graphopt.solver.auto_device import has_small_blocks, open_early
 from graphopt.solver.block_solver import BlockSolver
 from graphopt.solver.bounded import BoundedSolver, within_bounds
 from graphopt.solver.configurations import configured
@@ -282,7 +282,7 @@ class _Optimization:
 
     def run(self) -> Summary:
         """Optimize; the estimates are in the graph at the end."""
-        open_ahead(self._options.device)
+        open_early(self._options.device)
         summary, signals, verbose = self._summary, self._signals, self._request.verbose
         with signals.catching_interrupts(at_once=True):
             try:

@@ -72,7 +72,7 @@ def _run_in_python(
                     signals.note_interrupt()
                 _end_within_a_step(metered, summary, signals)
     finally:
-        metered.look_ahead(False)
+        metered.linearize_trials(False)
         _take_back(metered)
         metered.finish()
 
@@ -129,7 +129,7 @@ def _loop(
     signals: StopSignals,
     callback: Callback | None,
 ) -> None:
-    looks_ahead = callback is None or not getattr(callback, "looks_at_graph", True)
+    linearizes_trials = callback is None or not getattr(callback, "looks_at_graph", True)
     chi2 = solver.start() if rules.max_iterations > 0 else solver.chi2()
     summary.initial_chi2 = summary.final_chi2 = chi2
     if not np.isfinite(chi2):
@@ -143,7 +143,7 @@ def _loop(
         if signals.should_stop():
             break
         guard.before()
-        solver.look_ahead(looks_ahead and number + 1 < rules.max_iterations)
+        solver.linearize_trials(linearizes_trials and number + 1 < rules.max_iterations)
         start = time.perf_counter()
         step = algorithm.step(number, signals)
         summary.final_chi2 = step.chi2

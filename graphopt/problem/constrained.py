@@ -40,7 +40,7 @@ class Constrained:
             return {self.shared[id(edge_set)]: rows for edge_set, rows in sets}
         rows_of: dict[EdgeSet, list[int]] = {}
         for edge in edges:
-            rows_of.setdefault(self.shared[id(edge._edge_set)], []).append(edge.row)
+            rows_of.setdefault(self.shared[id(edge.edge_set)], []).append(edge.row)
         return rows_of
 
     def origin(self, sequence: int) -> tuple[EdgeSet, int]:
@@ -79,6 +79,6 @@ def _made(graph: Graph) -> Constrained:
         if kind.inequality:
             sources.append(edge_set)
             kind = constraint_edge_type(kind)
-        shared[id(edge_set)] = twin = EdgeSet(kind, edge_set._columns)
+        shared[id(edge_set)] = twin = EdgeSet(kind, edge_set.columns)
         made.adopt(twin)
     return Constrained(made, sources, shared)

@@ -14,6 +14,7 @@ import numpy as np
 from graphopt.errors import GraphError
 from graphopt.graph import EdgeSet, Graph, Selection
 from graphopt.graph.computed import without_values
+from graphopt.graph.stencils import first_slots
 from graphopt.problem.rewrite import (
     EdgeCopy,
     Rewrite,
@@ -198,13 +199,7 @@ def _put_in(edges: _Edges, slot: int, sets: list[EdgeSet], rows: np.ndarray) -> 
 def _merged(edges: _Edges) -> list[_Edges]:
     """Edges by which of their vertices coincide."""
     ids = edges.vertices
-    arity = ids.shape[1]
-    same = np.zeros(ids.shape, np.int64)  # first slot with the same vertex
-    for slot in range(arity):
-        same[:, slot] = slot
-        for other in range(slot - 1, -1, -1):
-            same[ids[:, other] == ids[:, slot], slot] = other
-    patterns, member = np.unique(same, axis=0, return_inverse=True)
+    patterns, member = np.unique(first_slots(ids), axis=0, return_inverse=True)
     found = []
     for k, first in enumerate(patterns):
         kept = np.unique(first)

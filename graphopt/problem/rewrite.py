@@ -233,8 +233,8 @@ def edge_set_of(
     vertices: (m, arity) ids. parts: which rows of the new set have which sources.
     """
     made = EdgeSet(kind)
-    made._columns.append(len(vertices), {"vertices": vertices})
-    columns = made._columns
+    made.columns.append(len(vertices), {"vertices": vertices})
+    columns = made.columns
     copies = []
     for rows, sources in parts:
         edge, edge_rows = sources[0]

@@ -137,13 +137,13 @@ def create_or_stay(create: Callable[[str], BlockSolver], device: str) -> BlockSo
         return create("cpu")
 
 
-def open_ahead(device: str) -> None:
+def open_early(device: str) -> None:
     """Let the driver of a GPU that was asked for start while the host prepares the problem."""
     kind, _, which = device.partition(":")
     if kind == "vulkan":
         from graphopt.device import shared
 
-        shared.open_ahead(which or None)
+        shared.open_early(which or None)
 
 
 def _open_gpu() -> int | None:

@@ -26,8 +26,8 @@ class Capabilities:
     """`choose_edges(masks)`: only some edges of each group take part, in the structure of all."""
     begins_linearized: bool = False
     """`begin()`: chi2 before the first iteration, with H and b for the `linearize` that follows."""
-    looks_ahead: bool = False
-    """`looks_ahead` may be set: `chi2` finds H and b as well, for a `linearize` that follows."""
+    linearizes_trials: bool = False
+    """`linearizes_trials` may be set: `chi2` finds H and b as well, for a `linearize` that follows."""
     speculates: bool = False
     """`begin(looks)`, `begin_trial(first_damping)`, `forget_begun()`: it starts while the host looks whether
     anything but estimates has changed (`solver.reuse`)."""

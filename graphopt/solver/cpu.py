@@ -37,7 +37,7 @@ _MACHINE = platform.machine()
 SMALL_DIM = 60
 """Scalars of dx up to which `CpuBlockSolver.native_loop` iterates without Python: it does not look
 ahead."""
-_MOST_AHEAD = 1 << 23  # numbers of a second H: 64 MiB
+_MOST_SPECULATIVE = 1 << 23  # numbers of a second H: 64 MiB
 
 
 @per_type_cache
@@ -60,14 +60,14 @@ class HostEquations(HostVectors):
     """
 
     capabilities = Capabilities(snapshot=True, narrow=True)
-    looks_ahead = False
+    linearizes_trials = False
     """`chi2` finds H and b as well, in arrays of their own, for a `linearize` that follows: one pass over
     the edges instead of two. Not after a trial that was taken back, until one was not."""
     _is_hopeful = True
-    _ahead: tuple[np.ndarray, np.ndarray] | None = None
-    """H's blocks and b, of the last `chi2` that looked ahead, or before it."""
-    _ahead_chi2: float | None = None
-    """chi2 that belongs to `_ahead`, where that is at the present estimates and data."""
+    _speculative: tuple[np.ndarray, np.ndarray] | None = None
+    """H's blocks and b, of the last `chi2` that was speculative, or before it."""
+    _speculative_chi2: float | None = None
+    """chi2 that belongs to `_speculative`, where that is at the present estimates and data."""
     _is_begun = False
     """It belongs to `values` and `b` instead, see `begin`."""
 
@@ -91,7 +91,7 @@ class HostEquations(HostVectors):
 
     def take_all_estimates(self) -> None:
         """Take the graph's present estimates."""
-        self._ahead_chi2 = None
+        self._speculative_chi2 = None
         for working in self._estimates:
             working.read()
 
@@ -101,7 +101,7 @@ class HostEquations(HostVectors):
         known: measurements and packed information by group, which have not changed since; what is missing
         there is added.
         """
-        self._ahead_chi2 = None
+        self._speculative_chi2 = None
         for number, group in self._groups:
             if known is None:
                 self.linearizer.set_edge_data(number, *edge_data(group))
@@ -112,7 +112,7 @@ class HostEquations(HostVectors):
 
     def set_weights(self, number: int, weight: np.ndarray, kernel_width: float) -> None:
         """The information of a group's edges becomes weight (m,) times the identity, in the solver only."""
-        self._ahead_chi2 = None
+        self._speculative_chi2 = None
         self.linearizer.set_weights(number, weight, kernel_width)
 
     def external(self, places: ExternalPlaces) -> ExternalPart:
@@ -121,7 +121,7 @@ class HostEquations(HostVectors):
 
     def take_estimates(self, number: int, rows: np.ndarray) -> None:
         """Take the graph's estimates of some rows of a vertex set."""
-        self._ahead_chi2 = None
+        self._speculative_chi2 = None
         self._estimates[number].read(rows)
 
     @property
@@ -140,7 +140,7 @@ class HostEquations(HostVectors):
 
     def restore(self, estimates: list[np.ndarray]) -> None:
         """Set the estimates to what `snapshot` gave; the stack of `push` stays."""
-        self._ahead_chi2 = None
+        self._speculative_chi2 = None
         for working, estimate in zip(self._estimates, estimates, strict=True):
             working.array[:] = estimate
 
@@ -151,7 +151,7 @@ class HostEquations(HostVectors):
 
     def choose_edges(self, masks: list[np.ndarray]) -> None:
         """Let only some edges take part, per group of the structure a mask of its rows; then `refresh`."""
-        self._ahead_chi2 = None
+        self._speculative_chi2 = None
         self.linearizer.choose_edges(masks)
 
     # ---------------------------------------------------------------- BlockSolver
@@ -163,42 +163,42 @@ class HostEquations(HostVectors):
 
     def linearize(self) -> float:
         """H, b and the robustified chi2."""
-        chi2, self._ahead_chi2 = self._ahead_chi2, None
+        chi2, self._speculative_chi2 = self._speculative_chi2, None
         if chi2 is None:
             return self.linearizer.linearize(self.values, self._b)
-        if self._ahead is not None and not self._is_begun:
-            found, self._ahead = self._ahead, (self.values, self._b)
+        if self._speculative is not None and not self._is_begun:
+            found, self._speculative = self._speculative, (self.values, self._b)
             self.values, self._b = found
         return chi2
 
     def begin(self) -> float:
         """chi2 at the estimates, with H and b for the `linearize` that follows."""
-        self._ahead_chi2, self._is_begun = None, True
-        chi2 = self._ahead_chi2 = self.linearizer.linearize(self.values, self._b)
+        self._speculative_chi2, self._is_begun = None, True
+        chi2 = self._speculative_chi2 = self.linearizer.linearize(self.values, self._b)
         return chi2
 
     def chi2(self) -> float:
         """Robustified chi2 at the estimates."""
-        self._ahead_chi2, self._is_begun = None, False
-        arrays = self._arrays_ahead()
+        self._speculative_chi2, self._is_begun = None, False
+        arrays = self._speculative_arrays()
         if arrays is None:
             return self.linearizer.chi2()
-        chi2 = self._ahead_chi2 = self.linearizer.linearize(*arrays)
+        chi2 = self._speculative_chi2 = self.linearizer.linearize(*arrays)
         return chi2
 
-    def _arrays_ahead(self) -> tuple[np.ndarray, np.ndarray] | None:
-        """Where H and b of the next chi2 go; None: it does not look ahead."""
-        if not (self.looks_ahead and self._is_hopeful):
+    def _speculative_arrays(self) -> tuple[np.ndarray, np.ndarray] | None:
+        """Where H and b of the next chi2 go; None: it does not linearize trials."""
+        if not (self.linearizes_trials and self._is_hopeful):
             return None
-        if self.dim <= SMALL_DIM or len(self.values) > _MOST_AHEAD:
+        if self.dim <= SMALL_DIM or len(self.values) > _MOST_SPECULATIVE:
             return None
-        if self._ahead is None:
-            self._ahead = kernels.kept_array(len(self.values)), np.empty_like(self._b)
-        return self._ahead
+        if self._speculative is None:
+            self._speculative = kernels.kept_array(len(self.values)), np.empty_like(self._b)
+        return self._speculative
 
     def update(self) -> None:
         """Estimates <- estimates oplus dx."""
-        self._ahead_chi2 = None
+        self._speculative_chi2 = None
         self.linearizer.oplus(self._dx)
 
     def push(self) -> None:
@@ -207,7 +207,7 @@ class HostEquations(HostVectors):
 
     def pop(self) -> None:
         """Return to the last push."""
-        self._ahead_chi2, self._is_hopeful = None, False
+        self._speculative_chi2, self._is_hopeful = None, False
         self.linearizer.pop()
 
     def discard_top(self) -> None:
@@ -242,7 +242,7 @@ class CpuBlockSolver(HostEquations):
         snapshot=True,
         narrow=True,
         begins_linearized=True,
-        looks_ahead=True,
+        linearizes_trials=True,
         native_loop=True,
         linear_system=True,
         may_move=True,
@@ -335,12 +335,12 @@ class CpuBlockSolver(HostEquations):
 
     def _native_trial(self, damping: Damping) -> Trial:
         shift = damping.of(self.diagonal) if damping.scaled else damping.value
-        arrays = self._arrays_ahead()
+        arrays = self._speculative_arrays()
         found = self._trials.run(self.values, shift, self._b, self._dx, arrays)
         solved, chi2, gain, size, solving, updating, linearizing = found
         if not solved:
             return Trial(False, seconds={"solve": solving})
-        self._ahead_chi2, self._is_begun = chi2 if arrays is not None else None, False
+        self._speculative_chi2, self._is_begun = chi2 if arrays is not None else None, False
         seconds = {"solve": solving, "update": updating, "linearize": linearizing}
         return Trial(True, chi2, gain, size, seconds)
 
@@ -366,7 +366,7 @@ class CpuBlockSolver(HostEquations):
 
     def _described(self, device_name: str) -> dict[str, object]:
         own = self.values.nbytes + 3 * self._b.nbytes + self.structure.nbytes
-        own += sum(array.nbytes for array in self._ahead or ())
+        own += sum(array.nbytes for array in self._speculative or ())
         own += sum(working.nbytes for working in self._estimates)
         return {
             "linear_solver": self.linear_system.linear_solver,

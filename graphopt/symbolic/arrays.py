@@ -1,8 +1,8 @@
-"""Arrays of symbols, and the numpy functions that work on them.
+"""The numpy functions that work on symbols and arrays of them.
 
-`SymbolicArray` is an ndarray of dtype object whose elements are `Expr`. numpy hands every ufunc and function
-call on it (and on single `Expr`) to the two tables below, because numpy's own loops for objects ask
-comparisons for their truth. What is in neither table is an error that names the table.
+numpy hands every ufunc and function call on a `SymbolicArray` or a single `Expr` to the two tables below,
+because numpy's own loops for objects ask comparisons for their truth. What is in neither table is an error
+that names the table.
 """
 
 from __future__ import annotations
@@ -16,8 +16,9 @@ import numpy as np
 
 import graphopt.symbolic.functions as functions
 from graphopt.errors import SymbolicError
-from graphopt.symbolic.expr import Expr, const, div, lift, make, power
+from graphopt.symbolic.expr import Expr, const, div, lift, make, numpy_calls, power
 from graphopt.symbolic.source import user_line
+from graphopt.symbolic.symbolic_array import SymbolicArray, symbolic_array
 
 
 def _of(op: str) -> Callable[..., Expr]:
@@ -83,36 +84,6 @@ UFUNCS: dict[np.ufunc, Callable[..., Expr]] = {
     **functions.UFUNCS,
 }
 """numpy ufunc -> function of Expr."""
-
-
-class SymbolicArray(np.ndarray):
-    """Array of `Expr` (dtype object) that numpy functions work on."""
-
-    def __array_ufunc__(self, ufunc, method, *inputs, **kwargs):
-        return apply_ufunc(ufunc, method, inputs, kwargs)
-
-    def __array_function__(self, func, types, args, kwargs):
-        return apply_function(func, tuple(args), dict(kwargs))
-
-
-def symbolic_array(x: Any) -> SymbolicArray:
-    """Return `x` (an Expr, a number, an array or nested lists of them) as a SymbolicArray."""
-    return np.asarray(x, dtype=object).view(SymbolicArray)
-
-
-def variables(prefix: str, count: int) -> SymbolicArray:
-    """(count,) array of the variables `prefix[0]`, `prefix[1]`, ..."""
-    from graphopt.symbolic.expr import var
-
-    result = np.empty(count, dtype=object)
-    for i in range(count):
-        result[i] = var(f"{prefix}[{i}]")
-    return result.view(SymbolicArray)
-
-
-def as_exprs(x: Any) -> list[Expr]:
-    """Elements of an array in C order as expressions."""
-    return [lift(e) for e in np.asarray(x, dtype=object).ravel()]
 
 
 def _plain(x: Any) -> np.ndarray:
@@ -279,3 +250,6 @@ def _without_symbols(x: Any) -> Any:
     if isinstance(x, tuple | list):
         return type(x)(_without_symbols(e) for e in x)
     return x
+
+
+numpy_calls.update(ufunc=apply_ufunc, function=apply_function)

@@ -58,6 +58,10 @@ RULES: dict[str, list[Rule]] = {name: [] for name in OPS}
 """Simplifications by operation, filled by `rules.py`."""
 
 
+numpy_calls: dict[str, Callable[..., Any]] = {}
+"""What numpy asks of symbols, filled by `arrays`: "ufunc", "function" carry out a call, "array" makes one."""
+
+
 class Expr:
     """One scalar: a constant, a variable, or an operation on other scalars.
 
@@ -209,19 +213,13 @@ class Expr:
 
     # --- numpy --------------------------------------------------------------------------------------------
     def __array_ufunc__(self, ufunc, method, *inputs, **kwargs):
-        from graphopt.symbolic.arrays import apply_ufunc
-
-        return apply_ufunc(ufunc, method, inputs, kwargs)
+        return numpy_calls["ufunc"](ufunc, method, inputs, kwargs)
 
     def __array_function__(self, function, types, args, kwargs):
-        from graphopt.symbolic.arrays import apply_function
-
-        return apply_function(function, args, kwargs)
+        return numpy_calls["function"](function, args, kwargs)
 
     def __getitem__(self, index):
-        from graphopt.symbolic.arrays import symbolic_array
-
-        return symbolic_array(self)[index]
+        return numpy_calls["array"](self)[index]
 
     def sin(self):
         """Sine; numpy calls it for elements of object arrays, like all the following methods."""
@@ -281,9 +279,29 @@ class Expr:
         return self
 
     def __repr__(self) -> str:
-        from graphopt.symbolic.printer import format_expr
-
         return format_expr(self)
+
+
+_INFIX = {"add": "+", "sub": "-", "mul": "*", "lt": "<", "le": "<=", "eq": "==", "and": "&", "or": "|"}
+_MAX_DEPTH = 6
+
+
+def format_expr(e: Expr, depth: int = _MAX_DEPTH) -> str:
+    """One expression as a formula; what lies deeper than `depth` operations becomes `...`."""
+    if e.op == "const":
+        return f"{e.value:g}"
+    if e.op == "var":
+        return str(e.value)
+    if depth == 0:
+        return "..."
+    args = [format_expr(a, depth - 1) for a in e.args]
+    if e.op in _INFIX:
+        return f"({args[0]} {_INFIX[e.op]} {args[1]})"
+    if e.op == "neg":
+        return f"-{args[0]}"
+    if e.op == "recip":
+        return f"(1 / {args[0]})"
+    return f"{e.op}({', '.join(args)})"
 
 
 def _intern(key: tuple, args: tuple[Expr, ...], value: Any) -> Expr:

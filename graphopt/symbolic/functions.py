@@ -8,16 +8,14 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from itertools import pairwise
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import numpy as np
 
 from graphopt.errors import SymbolicError
 from graphopt.symbolic.expr import Expr, const, div, lift, make, mod
 from graphopt.symbolic.source import user_line
-
-if TYPE_CHECKING:
-    from graphopt.symbolic.arrays import SymbolicArray
+from graphopt.symbolic.symbolic_array import SymbolicArray, symbolic_array
 
 _LARGEST_MATRIX = 6
 
@@ -94,8 +92,6 @@ UFUNCS: dict[np.ufunc, Callable[..., Expr]] = {
 
 # --- linear algebra of small matrices -----------------------------------------------------------------------
 def _square_matrix(a: Any, what: str) -> SymbolicArray:
-    from graphopt.symbolic.arrays import symbolic_array
-
     a = symbolic_array(a)
     if a.ndim != 2 or a.shape[0] != a.shape[1] or a.shape[0] > _LARGEST_MATRIX:
         raise SymbolicError(
@@ -124,8 +120,6 @@ def _minor(a: SymbolicArray, columns: tuple[int, ...], row: int) -> Expr:
 
 def _inv(a: Any) -> SymbolicArray:
     """Adjugate over determinant."""
-    from graphopt.symbolic.arrays import symbolic_array
-
     a = _square_matrix(a, "np.linalg.inv")
     n = len(a)
     inverse = make("recip", _minor(a, tuple(range(n)), 0))
@@ -139,14 +133,10 @@ def _inv(a: Any) -> SymbolicArray:
 
 
 def _solve(a: Any, b: Any) -> Any:
-    from graphopt.symbolic.arrays import symbolic_array
-
     return _inv(a) @ symbolic_array(b)
 
 
 def _norm(x: Any, ord: Any = None, axis: Any = None, keepdims: bool = False) -> Any:
-    from graphopt.symbolic.arrays import symbolic_array
-
     x = symbolic_array(x)
     if ord in (None, 2, "fro") and not (ord == 2 and axis is None and x.ndim == 2):
         return np.sqrt(np.sum(x * x, axis=axis, keepdims=keepdims))
@@ -160,8 +150,6 @@ def _norm(x: Any, ord: Any = None, axis: Any = None, keepdims: bool = False) -> 
 
 # --- along axes ---------------------------------------------------------------------------------------------
 def _cumsum(x: Any, axis: int | None = None) -> Any:
-    from graphopt.symbolic.arrays import symbolic_array
-
     x = symbolic_array(x)
     x, axis = (x.ravel(), 0) if axis is None else (x, axis)
     parts = list(np.moveaxis(x, axis, 0))
@@ -171,8 +159,6 @@ def _cumsum(x: Any, axis: int | None = None) -> Any:
 
 
 def _diff(x: Any, n: int = 1, axis: int = -1) -> Any:
-    from graphopt.symbolic.arrays import symbolic_array
-
     x = symbolic_array(x)
     for _ in range(n):
         parts = [symbolic_array(part) for part in np.moveaxis(x, axis, 0)]
@@ -196,8 +182,6 @@ def _polyval(p: Any, x: Any) -> Any:
 
 def _interp(x: Any, xp: Any, fp: Any, left: Any = None, right: Any = None) -> Any:
     """Piecewise linear in a table of numbers."""
-    from graphopt.symbolic.arrays import symbolic_array
-
     places, values = np.asarray(xp, float), symbolic_array(fp)
     x = x if isinstance(x, Expr) else symbolic_array(x)
     result = values[-1] if right is None else right
@@ -227,8 +211,6 @@ def _matrix_power(a: Any, n: int) -> Any:
 
 
 def _var(x: Any, axis: Any = None, ddof: int = 0) -> Any:
-    from graphopt.symbolic.arrays import symbolic_array
-
     x = symbolic_array(x)
     apart = x - np.mean(x, axis=axis, keepdims=True)
     count = x.size if axis is None else x.shape[axis]

@@ -18,8 +18,8 @@ import numpy as np
 
 import graphopt.symbolic.sampling as sampling
 from graphopt.errors import OptionError, ShapeError
-from graphopt.symbolic.arrays import symbolic_array
 from graphopt.symbolic.expr import Expr, lift, make
+from graphopt.symbolic.symbolic_array import symbolic_array
 
 INTERPOLATIONS = {"bilinear": "sample", "bicubic": "sample_cubic"}
 """Interpolation -> operation (ops.OPS)."""

@@ -14,7 +14,7 @@ from typing import Any
 
 from graphopt.errors import GraphOptError
 from graphopt.symbolic import fresh_table
-from graphopt.symbolic.arrays import variables
+from graphopt.symbolic.symbolic_array import variables
 from graphopt.types.base import VertexType
 from graphopt.types.cache import per_type_cache
 

@@ -19,13 +19,14 @@ import re
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
 from functools import wraps
-from typing import Any
+from typing import TYPE_CHECKING, Any, TypedDict
 
 import numpy as np
 
 import graphopt.types.registry as registry
 from graphopt.errors import GraphOptError, ShapeError
 from graphopt.geometry.arrays import stack
+from graphopt.suggestions import knowing_options
 from graphopt.symbolic.source import defining_line, raising_line
 from graphopt.types.base import EdgeType, ParameterType, VertexType, unwrapped
 from graphopt.types.batches import works_on_batches
@@ -33,11 +34,15 @@ from graphopt.types.define import scalar
 from graphopt.types.files import EdgeFile, VertexFile, measurement_then_information, plain
 from graphopt.types.gradients import refuse_wrong_jacobian
 from graphopt.types.identity import home_of
-from graphopt.types.poses import of_user
+from graphopt.types.poses import PoseFields, of_user
+
+if TYPE_CHECKING:
+    from typing_extensions import Unpack
 
 Array = Any
 
 
+@knowing_options(PoseFields.__annotations__)
 def vertex_type(
     *,
     tag: str | None = None,
@@ -48,9 +53,7 @@ def vertex_type(
     file: VertexFile | None = None,
     aliases: Sequence[str] = (),
     name: str | None = None,
-    pose: Any = None,
-    place: Callable[[Any, Array], Array] | None = None,
-    role: str | None = None,
+    **meaning: Unpack[PoseFields],
 ) -> Callable[[Callable[[Array, Array], Array]], VertexType]:
     """Define a vertex type from its oplus: (storage (..., storage_dim), delta (..., tangent_dim)) -> storage.
 
@@ -90,7 +93,7 @@ def vertex_type(
             tuple(aliases),
             doc=_doc(oplus),
             home=home_of(oplus),
-            **of_user(wrap, pose, place, role),
+            **of_user(wrap, **meaning),
         )
         return registry.register(kind)
 
@@ -132,6 +135,19 @@ def parameter_type(
     return define
 
 
+class EdgeFields(TypedDict, total=False):
+    """Further keywords of `edge_type`, fields of `EdgeType`."""
+
+    wrap_measurement: Callable[[Array], Any] | None
+    file: EdgeFile | None
+    aliases: Sequence[str]
+    relative_pose: Callable[..., Any] | None
+    predict: Mapping[int, Callable[..., Array]] | None
+    measure: Callable[..., Any] | None
+    inequality: bool
+
+
+@knowing_options(EdgeFields.__annotations__)
 def edge_type(
     *,
     tag: str | None = None,
@@ -140,16 +156,10 @@ def edge_type(
     residual_dim: int | None = None,
     parameters: Sequence[str | ParameterType] = (),
     jacobian: Callable[..., tuple[Array, ...]] | None = None,
-    wrap_measurement: Callable[[Array], Any] | None = None,
-    file: EdgeFile | None = None,
-    aliases: Sequence[str] = (),
     name: str | None = None,
     check: bool = True,
     sees: Callable[..., Array] | None = None,
-    relative_pose: Callable[..., Any] | None = None,
-    predict: Mapping[int, Callable[..., Array]] | None = None,
-    measure: Callable[..., Any] | None = None,
-    inequality: bool = False,
+    **fields: Unpack[EdgeFields],
 ) -> Callable[[Callable[..., Array]], EdgeType]:
     """Define an edge type from its residual: (*vertices, *parameters, measurement) -> (residual_dim,).
 
@@ -170,6 +180,7 @@ def edge_type(
     (`optimizer.interior_point`). Such edges count in no chi2, have neither information nor robust kernel.
     """
     given = dict(locals())
+    given |= given.pop("fields")
     return lambda function: registry.register(made_edge_type(function, **given))
 
 

@@ -9,7 +9,8 @@ names.
 
 from __future__ import annotations
 
-from typing import Any
+from collections.abc import Callable
+from typing import Any, TypedDict
 
 import numpy as np
 
@@ -60,7 +61,15 @@ def in_space(pose: Pose) -> Array:
     return storage[..., :7]
 
 
-def of_user(group: Any, pose: Any, place: Any, role: str | None) -> dict[str, Any]:
+class PoseFields(TypedDict, total=False):
+    """Keywords of `vertex_type` that say which pose an estimate is, and what the vertex stands for."""
+
+    pose: Any
+    place: Callable[[Any, Array], Array] | None
+    role: str | None
+
+
+def of_user(group: Any, pose: Any = None, place: Any = None, role: str | None = None) -> dict[str, Any]:
     """`pose`, `place` and `role` of a user's type from what the definition says.
 
     `group` is what its storage is as a whole, if that is SE2, SE3 or Sim3. `pose` is a function,

@@ -119,7 +119,7 @@ def create(
 class ResidentBlockSolver:
     """Implements `BlockSolver`; see the module's header."""
 
-    capabilities = Capabilities(looks_ahead=True, speculates=True)
+    capabilities = Capabilities(linearizes_trials=True, speculates=True)
 
     def __init__(
         self,
@@ -176,7 +176,7 @@ class ResidentBlockSolver:
         """Of chi2 by vertex, where a call begins with them, by group and slot."""
         self._changes = False
         """The last `refresh` has found more than estimates to be new."""
-        self.looks_ahead = False
+        self.linearizes_trials = False
         """A step that is taken is likely to be followed by another one."""
         self._has_largest, self._is_asked = False, True
         """The largest entries of H and b come with them; somebody has asked for those before."""
@@ -434,7 +434,7 @@ class ResidentBlockSolver:
 
     def _speculate(self, target: int) -> Program | None:
         """While the device works on a trial: let it linearise at its end; the next trial's tail."""
-        if not (self.looks_ahead and self._speculation.was_accepted and self._may_speculate):
+        if not (self.linearizes_trials and self._speculation.was_accepted and self._may_speculate):
             return None
         program = self._program("speculative", self._record_speculative, (target,))
         self._speculation.linearize(target, program.submit())
@@ -551,7 +551,7 @@ class ResidentBlockSolver:
 
     def external(self, places: ExternalPlaces) -> ExternalPart:
         """For edges that are evaluated elsewhere, see `solver.external`."""
-        self.looks_ahead = False
+        self.linearizes_trials = False
         return DeviceExternal(self.system, self._estimates, places)
 
     def multiply(self, vector: np.ndarray) -> np.ndarray:

@@ -1,9 +1,9 @@
 // The end of an iteration: dn_new = r's and beta = dn_new / dn, by the workgroup that is done last, and the state of
-// the next iteration, whose parity is the other one. It stops when dn_new <= d0, after MOST iterations, or when A was
+// the next iteration, whose ping-pong index is the other one. It stops when dn_new <= d0, after MOST iterations, or when A was
 // found not to be positive definite; or when what the iterations gain is no longer worth them (Nash and Sofer 1990):
 // the quadratic model 2 b'x - x'A x grows by alpha dn per iteration; as many iterations again, with this gain, would
 // add less than a share of it, or than `worth`. Whichever workgroup comes last, it sums in the same order.
-// Include it after the buffers `scalars`, `status` and `dots_rs`, the last one coherent, and push.num_groups, parity.
+// Include it after the buffers `scalars`, `status` and `dots_rs`, the last one coherent, and push.num_groups, ping_pong.
 #ifndef GRAPHOPT_PCG_END_GLSL
 #define GRAPHOPT_PCG_END_GLSL
 
@@ -12,7 +12,7 @@ shared uint pcg_is_last;
 // Of an iteration after the end: every workgroup calls it, and the state is handed on.
 void pcg_hand_on() {
   if (LANE != 0 || WORKGROUP != 0) return;
-  const uint here = push.parity, next = 1 - push.parity;
+  const uint here = push.ping_pong, next = 1 - push.ping_pong;
   status.at[STOPPED + next] = 1;
   status.at[ITERATIONS + next] = status.at[ITERATIONS + here];
   scalars.at[SQUARED_NORM + next] = scalars.at[SQUARED_NORM + here];
@@ -30,7 +30,7 @@ void pcg_end_iteration(accumulator dot, real gain, bool definite) {
   memoryBarrierBuffer();
   SUM_PARTIALS(total, dots_rs, push.num_groups)
   if (LANE != 0) return;
-  const uint here = push.parity, next = 1 - push.parity;
+  const uint here = push.ping_pong, next = 1 - push.ping_pong;
   const real dn = value(total);
   const uint iterations = status.at[ITERATIONS + here] + 1;
   const real total_gain = scalars.at[TOTAL_GAIN + here] + gain;

@@ -1,4 +1,4 @@
-// The state of the conjugate gradients, kept on the device. Two copies, by parity of the iteration: a kernel reads
+// The state of the conjugate gradients, kept on the device. Two copies, by ping-pong index of the iteration: a kernel reads
 // the one of its own iteration and only the end of an iteration (pcg_end.glsl) writes the other one.
 //   status (uint): [0, 1] stopped, [2, 3] iterations done, [4] not positive definite, [5] workgroups that are done
 //   scalars (real): [0, 1] dn = r' J r, [2] d0, the threshold of dn; settings [3] tolerance, [4] share,

@@ -5,10 +5,10 @@ from slam_bridge.exchange.convert import read_map_file, write_map_file
 from slam_bridge.exchange.errors import normalised_errors, normalised_squares, truth_errors
 from slam_bridge.exchange.graphs import graph_of_map, map_of_graph, optimizer_of_map, options_of_graph
 from slam_bridge.exchange.osmap import read_osmap, write_osmap
-from slam_bridge.exchange.problem import Truth, VibProblem
 from slam_bridge.exchange.pyslam import read_pyslam_map, write_pyslam_map
 from slam_bridge.exchange.solve import Solved, solve_problem
-from slam_bridge.exchange.vib import is_vib, read_vib, write_vib
+from slam_bridge.vib import is_vib, read_vib, write_vib
+from slam_bridge.vib_problem import Truth, VibProblem
 
 __all__ = [
     "Solved",

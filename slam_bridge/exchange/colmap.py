@@ -20,17 +20,17 @@ from typing import Any
 import numpy as np
 
 from graphopt.colmap import read_colmap, write_colmap
-from graphopt.colmap.model import ColmapCamera, ColmapImages, ColmapModel, ColmapPoints
-from graphopt.colmap.rigs import (
+from graphopt.colmap.model import (
     CAMERA,
+    ColmapCamera,
     ColmapFrames,
+    ColmapImages,
+    ColmapModel,
+    ColmapPoints,
     ColmapRig,
     ColmapSensor,
-    add_trivial,
-    from_storage,
-    places_of,
-    to_storage,
 )
+from graphopt.colmap.rigs import add_trivial, from_storage, places_of, to_storage
 from graphopt.errors import FormatError, OptionError
 from graphopt.geometry import SE3
 from slam_bridge.cameras import Camera, Rig

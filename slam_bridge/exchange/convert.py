@@ -20,10 +20,10 @@ from graphopt.errors import FormatError, OptionError
 from slam_bridge.exchange.colmap import read_colmap_map, write_colmap_map
 from slam_bridge.exchange.graphs import graph_of_map, map_of_graph
 from slam_bridge.exchange.osmap import read_osmap, write_osmap
-from slam_bridge.exchange.problem import VibProblem
 from slam_bridge.exchange.pyslam import read_pyslam_map, write_pyslam_map
-from slam_bridge.exchange.vib import read_vib, write_vib
 from slam_bridge.map import Map
+from slam_bridge.vib import read_vib, write_vib
+from slam_bridge.vib_problem import VibProblem
 
 _SUFFIXES = {
     ".vib": "vib", ".npz": "npz", ".json": "pyslam", ".yaml": "osmap", ".yml": "osmap", ".osa": "osmap",

@@ -14,10 +14,10 @@ import numpy as np
 from graphopt.errors import GraphOptError
 from graphopt.evaluate.report.trajectory import alignment
 from graphopt.geometry import SE3, SO3
-from slam_bridge.exchange.problem import Truth
 from slam_bridge.imu import GRAVITY
 from slam_bridge.map import Map
 from slam_bridge.problems.result import Result
+from slam_bridge.vib_problem import Truth
 
 _NORMALISED = 5  # keyframes
 

@@ -6,8 +6,8 @@ import statistics
 from typing import Any
 
 from slam_bridge.exchange.solve import solve_problem
-from slam_bridge.exchange.vib import read_vib
 from slam_bridge.options import SolveOptions
+from slam_bridge.vib import read_vib
 
 
 def evaluate(

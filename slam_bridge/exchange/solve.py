@@ -9,9 +9,9 @@ import numpy as np
 
 from graphopt.errors import OptionError
 from slam_bridge.exchange.errors import normalised_errors, truth_errors
-from slam_bridge.exchange.problem import Truth, VibProblem
 from slam_bridge.options import SolveOptions
 from slam_bridge.problems import Result, full_inertial_ba, global_ba, local_inertial_ba
+from slam_bridge.vib_problem import Truth, VibProblem
 
 KINDS = ("full-inertial", "local-inertial", "visual")
 WINDOW = 25

@@ -21,7 +21,6 @@ import graphopt
 from graphopt.errors import OptionError
 from graphopt.geometry import SE3, SO3
 from slam_bridge.cameras import Camera, Rig
-from slam_bridge.exchange.problem import Truth, VibProblem
 from slam_bridge.exchange.solve import WINDOW
 from slam_bridge.generator.characters import Character, character
 from slam_bridge.generator.imu import simulate_imu
@@ -33,6 +32,7 @@ from slam_bridge.generator.tracks import Tracks, tracks
 from slam_bridge.generator.trajectory import Trajectory
 from slam_bridge.map import Map
 from slam_bridge.preintegration import preintegrate_intervals
+from slam_bridge.vib_problem import Truth, VibProblem
 
 _SCALE = 1.2  # between octaves, as ORB-SLAM3's pyramid
 _OCTAVES = 8

@@ -102,7 +102,7 @@ def view_params(view, accumulate=0):
         "num_destinations": len(view.destinations),
         "num_edges": len(view.edges),
         "first_partial": 5,
-        "parity": 0,
+        "ping_pong": 0,
     }
 
 

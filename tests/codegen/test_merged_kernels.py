@@ -87,7 +87,7 @@ class Union:
 
     def params(self, accumulate=0):
         """Push constants."""
-        own = {"num_tiles": self.tiles.num_tiles, "first_tile": 0, "parity": 0}
+        own = {"num_tiles": self.tiles.num_tiles, "first_tile": 0, "ping_pong": 0}
         return own | {"accumulate": accumulate}
 
     def total(self, per_edge):

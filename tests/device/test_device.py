@@ -372,7 +372,7 @@ import threading
 from graphopt.device import open_device, shared
 from graphopt.errors import DeviceError
 for which in ("no such device", None, None):
-    shared.open_ahead(which)
+    shared.open_early(which)
 threads = [t for t in threading.enumerate() if t.name == "graphopt-open"]
 assert len(threads) <= 2
 opened = open_device("vulkan")

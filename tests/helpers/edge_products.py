@@ -92,7 +92,7 @@ class Products:
         return {
             "num_tiles": view.num_tiles,
             "first_tile": 0,
-            "parity": 0,
+            "ping_pong": 0,
             "accumulate": accumulate,
             "num_destinations": len(view.destinations),
             "first_destination": 0,
@@ -192,7 +192,7 @@ class Halves(Products):
         num = len(primary.edges)
         arrays["moved"] = np.full(num * case.type.residual_dim, np.nan, self.runner.real)
         groups = -(-num // kernel.workgroup_size)
-        (moved,) = self.runner.run(kernel, arrays, {"num_edges": num, "parity": 0}, groups, ["moved"])
+        (moved,) = self.runner.run(kernel, arrays, {"num_edges": num, "ping_pong": 0}, groups, ["moved"])
         expected = np.einsum("nij,nj->ni", self.omega, self.moved(sources))[primary.edges]
         self.check(moved.reshape(expected.shape), expected, np.abs(expected).max())
         place = np.empty(case.n, np.uint32)

@@ -36,7 +36,7 @@ def solver_of(graph: graphopt.Graph) -> CpuBlockSolver:
 
 def test_chi2_brings_h_and_b_of_the_next_linearize() -> None:
     plain, ahead = solver_of(map_of_points()), solver_of(map_of_points())
-    ahead.looks_ahead = True
+    ahead.linearizes_trials = True
     for solver in (plain, ahead):
         solver.linearize()
         assert solver.solve(1.0)
@@ -53,7 +53,7 @@ def test_chi2_brings_h_and_b_of_the_next_linearize() -> None:
 def test_what_was_found_ahead_is_forgotten_when_estimates_or_data_change() -> None:
     graph = map_of_points()
     solver = solver_of(graph)
-    solver.looks_ahead = True
+    solver.linearizes_trials = True
     solver.linearize()
     assert solver.solve(1.0)
     step = solver.dx.copy()
@@ -130,7 +130,7 @@ def run_counted(
     trials = kernels.Trials
     monkeypatch.setattr(kernels, "Trials", CountedTrials)
     monkeypatch.setattr(cpu, "make_linearizer", counted)
-    monkeypatch.setattr(cpu, "_MOST_AHEAD", most)
+    monkeypatch.setattr(cpu, "_MOST_SPECULATIVE", most)
     options = LevenbergMarquardtOptions(max_iterations=10, function_tolerance=0.0)
     summary = graphopt.optimize(graph, "lm", options=options, device="cpu", fix="none")
     return summary, passes

@@ -48,14 +48,16 @@ def solver_of(graph: graphopt.Graph, **way: Any) -> CpuBlockSolver:
     return CpuBlockSolver(graph, Structure(graph.select(0, None, None)), SolverOptions("cpu", **way))
 
 
-@pytest.mark.parametrize("looks_ahead", [False, True])
+@pytest.mark.parametrize("linearizes_trials", [False, True])
 @pytest.mark.parametrize("damping", DAMPINGS)
 @pytest.mark.parametrize("way", WAYS)
-def test_one_call_does_what_the_parts_do(way: dict[str, str], damping: Damping, looks_ahead: bool) -> None:
+def test_one_call_does_what_the_parts_do(
+    way: dict[str, str], damping: Damping, linearizes_trials: bool
+) -> None:
     """Steps, chi2, gain, estimates, and H and b of the linearization that follows, over three trials."""
     native, parts = solver_of(points_graph(), **way), solver_of(points_graph(), **way)
     for solver in (native, parts):
-        solver.looks_ahead = looks_ahead
+        solver.linearizes_trials = linearizes_trials
     for keep in (True, False, True):
         assert native.linearize() == parts.linearize()
         mine, theirs = native.trial(damping), DefaultTrial.trial(parts, damping)

@@ -114,7 +114,7 @@ def test_until_the_next_linearisation_all_is_that_of_the_start(taken):
     """Largest entries, H and b; then those of where the step has led, or of where it began."""
     graph = bundle_adjustment()
     ahead, plain = solver_of(graph), solver_of(graph)
-    ahead.looks_ahead = True
+    ahead.linearizes_trials = True
     start = numbers(plain)
     for solver in (ahead, plain):
         assert solver.trial(Damping(1e-3)).solved
@@ -133,7 +133,7 @@ def test_other_estimates_are_linearised_anew(changes):
     """Where what was looked beyond to is not where the estimates are in the end."""
     graph = bundle_adjustment()
     ahead, plain = solver_of(graph), solver_of(graph)
-    ahead.looks_ahead = True
+    ahead.linearizes_trials = True
     rows = np.array([3, 5])
     for solver in (ahead, plain):
         assert solver.trial(Damping(1e-3)).solved
@@ -156,7 +156,7 @@ def test_largest_entries_are_found_when_somebody_asks(asks_before):
     """After steps between which nobody did, before or after the next linearisation."""
     graph = bundle_adjustment()
     ahead, plain = solver_of(graph), solver_of(graph)
-    ahead.looks_ahead = True
+    ahead.linearizes_trials = True
     found = []
     for solver in (ahead, plain):
         for number in range(4):

@@ -125,7 +125,7 @@ def merged_product_kernel(products: tuple[EdgeProduct, ...], solve: bool = False
     """
     members = tuple((product.signature, product.slot) for product in products)
     dim = _dim_of(members)
-    params = ("num_tiles", "first_tile", "parity")
+    params = ("num_tiles", "first_tile", "ping_pong")
     interface = Interface(params if solve else (*params, "accumulate"))
     views = Views([product.signature for product in products], interface)
     for product in products:

@@ -29,7 +29,7 @@ MOVED_WORKGROUP = 128
 def moved_kernel(signature: EdgeSignature, sources: tuple[int, ...], arithmetic: Arithmetic) -> GpuKernel:
     """t of the edges of a view, one per invocation; x and estimates from packed records."""
     product = _Moved(signature, sources[0], sources, arithmetic)
-    interface = Interface(("num_edges", "parity"))
+    interface = Interface(("num_edges", "ping_pong"))
     product.declare(interface, None)
     interface.add("moved", "LARGE_OUTPUT(%, moved)")
     body = product.body(product.assignment)
@@ -83,7 +83,7 @@ class TransposedProduct(Recomputed):
     """The second half, an `EdgeProduct`."""
 
     name = "transposed"
-    looks_ahead = False
+    prefetches_rows = False
 
     def __init__(
         self,

@@ -117,7 +117,7 @@ class Recomputed:
     """Products with Jacobians that are computed anew; an `EdgeProduct`."""
 
     name = "packed"
-    looks_ahead = True
+    prefetches_rows = True
     """Loops over edges of one destination read the rows of other ends one edge ahead: they are waited for."""
 
     def __init__(
@@ -177,7 +177,7 @@ class Recomputed:
             registers=body.registers + len(before.outputs),
             samples_images=body.samples_images or first.samples_images,
         )
-        others = [k for k in range(self.signature.arity) if k != self.slot and self.looks_ahead]
+        others = [k for k in range(self.signature.arity) if k != self.slot and self.prefetches_rows]
         others = [k for k in others if not body.used.isdisjoint(self.places(k))]
         adding = [line for _, line in self.additions(body)]
         ahead = [f"uint {self.names[k]}_ahead = {self._row_at('begin + LANE', k)};" for k in others]

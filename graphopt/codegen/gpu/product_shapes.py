@@ -107,7 +107,7 @@ def tiles_kernel(product: EdgeProduct, solve: bool = False) -> GpuKernel:
     destinations, first edge, one past the last.
     """
     count = len(product.sums)
-    params = ("num_tiles", "first_tile", "parity")
+    params = ("num_tiles", "first_tile", "ping_pong")
     interface = Interface(params if solve else (*params, "accumulate"))
     product.declare(interface, product.slot if solve else None)
     interface.add("tile_ranges", "INPUT(%, uvec4, tile_ranges)")
@@ -137,7 +137,7 @@ def rows_kernel(product: EdgeProduct, ends: bool = False) -> GpuKernel:
     d'q. `values` has H's diagonal blocks from `dest_block[d]` on.
     """
     count = len(product.sums)
-    params = ("num_destinations", "first_destination", "parity")
+    params = ("num_destinations", "first_destination", "ping_pong")
     interface = Interface(params if ends else (*params, "accumulate"))
     product.declare(interface, None)
     interface.add("first", "INPUT(%, uint, first)")
@@ -225,7 +225,7 @@ PRODUCT_INCLUDES = [
     f"layout(constant_id = {STOPPABLE}) const uint STOPPABLE = 0;",
 ]
 
-STOP = "if (STOPPABLE != 0 && status.at[STOPPED + push.parity] != 0) return;"
+STOP = "if (STOPPABLE != 0 && status.at[STOPPED + push.ping_pong] != 0) return;"
 
 _TILE_START = [
     STOP,

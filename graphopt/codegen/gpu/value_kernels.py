@@ -127,7 +127,7 @@ def grid_values_kernel(dim: int, varies: bool, arithmetic: Arithmetic) -> GpuKer
 @cache
 def grid_forward_kernel(dim: int, varies: bool, arithmetic: Arithmetic) -> GpuKernel:
     """y[value] = grid sums of x, or +=; source_scalar: first scalar of each padded place in x, or NOTHING."""
-    interface = Interface(("num_places", "num_terms", "adds", "parity"))
+    interface = Interface(("num_places", "num_terms", "adds", "ping_pong"))
     for name in ("padded", "source_scalar", "shift", "value_scalar"):
         interface.add(name, f"INPUT(%, uint, {name})")
     _declare_vectors(interface)
@@ -157,7 +157,7 @@ def grid_backward_kernel(width: int, varies: bool, squared: bool, arithmetic: Ar
     The padded places that stand for place q are stands[first_stand[q]] to stands[first_stand[q + 1]].
     value_of: where the value at a padded place begins in x, or NOTHING; place_of: which value it is.
     """
-    interface = Interface(("num_places", "num_padded", "num_terms", "parity"))
+    interface = Interface(("num_places", "num_padded", "num_terms", "ping_pong"))
     for name in ("first_stand", "stands", "value_of", "place_of", "shift", "source_scalar"):
         interface.add(name, f"INPUT(%, uint, {name})")
     _declare_vectors(interface)

@@ -7,7 +7,7 @@ A vertex keeps its estimate and flags in a row of its type's arrays (see `storag
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any, ClassVar
+from typing import Any, ClassVar
 
 import numpy as np
 
@@ -26,9 +26,6 @@ from graphopt.types import VertexType
 
 LARGEST_ID = 2**63 - 1
 """Largest id of a vertex; g2o's own ids have 32 bits."""
-
-if TYPE_CHECKING:
-    from graphopt.g2o.elements.edges import OptimizableGraph_Edge
 
 
 class Vertex(DataContainer, kernels.VertexRow):
@@ -60,8 +57,8 @@ class Vertex(DataContainer, kernels.VertexRow):
         """HGET_VERTEX."""
         return HyperGraphElementType.HGET_VERTEX
 
-    def edges(self) -> set[OptimizableGraph_Edge]:
-        """Edges of the graph that have this vertex."""
+    def edges(self) -> set[Any]:
+        """Edges of the graph that have this vertex, objects of `OptimizableGraph_Edge`."""
         return set() if self._graph is None else self._graph._edges_of(self)
 
     def __repr__(self) -> str:

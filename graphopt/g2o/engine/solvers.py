@@ -17,7 +17,7 @@ from graphopt.optimizer.levenberg_marquardt import LevenbergMarquardt
 from graphopt.optimizer.options import DoglegOptions, GaussNewtonOptions, LevenbergMarquardtOptions
 
 if TYPE_CHECKING:
-    from graphopt.g2o.sparse_optimizer import SparseOptimizer
+    from graphopt.g2o.active_graph import ActiveGraph
 
 
 class LinearSolver:
@@ -84,7 +84,7 @@ class Solver:
         if not isinstance(linear_solver, LinearSolver):
             raise TypeError(f"{type(self).__name__} takes a linear solver, got {linear_solver!r}.")
         self._linear = linear_solver
-        self._optimizer: ref[SparseOptimizer] | None = None
+        self._optimizer: ref[ActiveGraph] | None = None
         self._write_debug = False
         self._levenberg = False
         self._additional = 0
@@ -93,11 +93,11 @@ class Solver:
         """The linear solver."""
         return self._linear
 
-    def optimizer(self) -> SparseOptimizer | None:
+    def optimizer(self) -> ActiveGraph | None:
         """The optimizer that uses this block solver."""
         return None if self._optimizer is None else self._optimizer()
 
-    def set_optimizer(self, optimizer: SparseOptimizer | None) -> None:
+    def set_optimizer(self, optimizer: ActiveGraph | None) -> None:
         """Note the optimizer; `SparseOptimizer.set_algorithm` does it."""
         self._optimizer = None if optimizer is None else ref(optimizer)
 

@@ -171,17 +171,17 @@ class RowProduct:
         self._partial = context.accumulators(int(rows.sum()))
         self.num_groups = context.vector_groups(self.num_scalars)
 
-    def chunk_launches(self, values: Any, x: Any, status: Any, parity: int | None = None) -> list[Launch]:
-        """The partial sums. parity: of the conjugate gradient iteration they belong to, if they do."""
+    def chunk_launches(self, values: Any, x: Any, status: Any, ping_pong: int | None = None) -> list[Launch]:
+        """The partial sums. ping_pong: of the conjugate gradient iteration they belong to, if they do."""
         launches = []
         for bin_ in self._bins:
             rows, cols = bin_.dims
             lanes = rows or MAX_BLOCK_DIM
             parallel = parallel_items(bin_.mean_length, PRODUCT_WORKGROUP // lanes)
             slots = PRODUCT_WORKGROUP // (lanes * parallel)
-            constants = {0: PRODUCT_WORKGROUP, 1: rows, 2: cols, 3: parallel, 4: int(parity is not None)}
+            constants = {0: PRODUCT_WORKGROUP, 1: rows, 2: cols, 3: parallel, 4: int(ping_pong is not None)}
             buffers = (self._chunks, self._item_block, self._item_scalar, values, x, self._partial, status)
-            params = (bin_.first, bin_.num_chunks, parity or 0)
+            params = (bin_.first, bin_.num_chunks, ping_pong or 0)
             groups = -(-bin_.num_chunks // slots)
             launches.append(self._context.launch("row_product", buffers, params, groups, constants))
         return launches
@@ -193,24 +193,26 @@ class RowProduct:
         dots: Any,
         status: Any,
         damping: Any | None,
-        parity: int | None = None,
+        ping_pong: int | None = None,
         follows: Follows | None = None,
     ) -> Launch:
         """Compute y = sum + D x, and the parts of x' y in `dots`; damping None: D = 0.
 
         follows: then d = x + beta d, y = sum + D x + beta y, and the parts of d' y.
         """
-        return self._combine(0, (x, damping or x, x, y, dots, status), damping is not None, parity, follows)
+        return self._combine(
+            0, (x, damping or x, x, y, dots, status), damping is not None, ping_pong, follows
+        )
 
     def residual_launch(self, base: Any, y: Any, status: Any) -> Launch:
         """Compute y = base - sum."""
         return self._combine(1, (base, base, base, y, self._partial, status), False, None)
 
     def _combine(
-        self, mode: int, buffers: tuple, damped: bool, parity: int | None, follows: Follows | None = None
+        self, mode: int, buffers: tuple, damped: bool, ping_pong: int | None, follows: Follows | None = None
     ) -> Launch:
-        constants = {1: mode, 2: int(damped), 3: int(parity is not None), 4: int(follows is not None)}
-        params = (self.num_scalars, self.num_groups, parity or 0)
+        constants = {1: mode, 2: int(damped), 3: int(ping_pong is not None), 4: int(follows is not None)}
+        params = (self.num_scalars, self.num_groups, ping_pong or 0)
         own = (self._row_table, self._partial, *buffers, *(follows or (buffers[0], buffers[0])))
         return self._context.launch("row_combine", own, params, self.num_groups, constants)
 
@@ -257,11 +259,11 @@ class SymmetricProduct:
         self._partial = context.accumulators(self._dim * len(order))
         self.num_groups = max(1, min(MAX_GATHER_GROUPS, self._num_rows))
 
-    def chunk_launches(self, values: Any, x: Any, status: Any, parity: int | None = None) -> list[Launch]:
-        """Vectors for the rows. parity: of the conjugate gradient iteration they belong to, if they do."""
-        constants = {0: SYMMETRIC_WORKGROUP, 1: self._dim, 2: int(parity is not None)}
+    def chunk_launches(self, values: Any, x: Any, status: Any, ping_pong: int | None = None) -> list[Launch]:
+        """Vectors for the rows. ping_pong: of the conjugate gradient iteration they belong to, if they do."""
+        constants = {0: SYMMETRIC_WORKGROUP, 1: self._dim, 2: int(ping_pong is not None)}
         buffers = (self._chunks, self._block_scalar, self._block_place, values, x, self._partial, status)
-        params = (self._num_chunks, parity or 0)
+        params = (self._num_chunks, ping_pong or 0)
         return [self._context.launch("symmetric_product", buffers, params, self._num_chunks, constants)]
 
     def product_launch(
@@ -271,7 +273,7 @@ class SymmetricProduct:
         dots: Any,
         status: Any,
         damping: Any | None,
-        parity: int | None = None,
+        ping_pong: int | None = None,
         follows: Follows | None = None,
     ) -> Launch:
         """As `RowProduct.product_launch`."""
@@ -279,12 +281,12 @@ class SymmetricProduct:
             0: GATHER_WORKGROUP,
             1: self._dim,
             2: int(damping is not None),
-            3: int(parity is not None),
+            3: int(ping_pong is not None),
             4: int(follows is not None),
         }
         own = (self._rows, self._partial, x, damping or x, y, dots, status)
         buffers = (*own, *(follows or (x, x)))
-        params = (self._num_rows, self.num_groups, parity or 0)
+        params = (self._num_rows, self.num_groups, ping_pong or 0)
         return self._context.launch("row_gather", buffers, params, self.num_groups, constants)
 
 
@@ -350,7 +352,7 @@ class LandmarkProduct:
         *,
         base: Any | None,
         product: bool = True,
-        parity: int | None = None,
+        ping_pong: int | None = None,
     ) -> list[Launch]:
         """With base None: 0; product False: without the sum over H_pl blocks."""
         result = []
@@ -362,7 +364,7 @@ class LandmarkProduct:
                 3: int(product),
                 4: int(base is not None),
                 5: capacity,
-                6: int(parity is not None),
+                6: int(ping_pong is not None),
             }
             buffers = (
                 self._tiles,
@@ -380,7 +382,7 @@ class LandmarkProduct:
             work, groups = (first_tile, num_tiles), num_tiles
             if not product:
                 work, groups = (first, count), -(-count // (PRODUCT_WORKGROUP // dim))
-            params = (*work, parity or 0)
+            params = (*work, ping_pong or 0)
             result.append(self._context.launch("landmark_product", buffers, params, groups, constants))
         return result
 
@@ -438,7 +440,7 @@ class StoredBlocks:
         return len(self._coupling) > 0
 
     def steps(
-        self, part: str, values: Any, x: Any, y: Any, status: Any, parity: int | None
+        self, part: str, values: Any, x: Any, y: Any, status: Any, ping_pong: int | None
     ) -> list[list[Launch]]:
         """y = a part of H x; none: there are no blocks, y is as it was."""
         if part not in self._products:
@@ -449,8 +451,8 @@ class StoredBlocks:
         if self._dots is None:
             self._dots = self._context.accumulators(self._context.vector_groups(self._layout.dim))
         return [
-            product.chunk_launches(values, x, status, parity),
-            [product.product_launch(x, y, self._dots, status, None, parity)],
+            product.chunk_launches(values, x, status, ping_pong),
+            [product.product_launch(x, y, self._dots, status, None, ping_pong)],
         ]
 
     def _make(self, part: str) -> RowProduct | None:

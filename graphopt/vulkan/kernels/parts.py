@@ -108,10 +108,10 @@ class PackedRecords:
         offsets: Mapping[int, DeviceArray],
         x: Any,
         status: Any,
-        parity: int | None,
+        ping_pong: int | None,
     ) -> list[Launch]:
         """Pack x of some vertex sets; 0 where `offsets` says NOTHING."""
-        constants = {STOPPABLE: int(parity is not None)}
+        constants = {STOPPABLE: int(ping_pong is not None)}
         launches = []
         for number in numbers:
             vertices = self._sets[number]
@@ -121,7 +121,7 @@ class PackedRecords:
                 vertices.storage_dim,
                 vertices.tangent_dim,
                 vertices.packed_dim,
-                parity or 0,
+                ping_pong or 0,
             )
             buffers = (offsets[number].buffer, x, vertices.packed.buffer, status)
             groups = -(-count // VECTOR_WORKGROUP)

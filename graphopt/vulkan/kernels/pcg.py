@@ -94,7 +94,7 @@ class Reduction(Protocol):
         """Invert the diagonal blocks of A."""
         ...
 
-    def record_product(self, program: Program, pcg: Pcg, parity: int) -> None:
+    def record_product(self, program: Program, pcg: Pcg, ping_pong: int) -> None:
         """d = u + beta d, q = A u + beta q and the parts of d'q, without last barrier."""
         ...
 
@@ -173,7 +173,7 @@ class Pcg:
     ) -> None:
         """`count` (even) iterations and the readback of the state.
 
-        record_product(program, pcg, parity) is a `Reduction`'s.
+        record_product(program, pcg, ping_pong) is a `Reduction`'s.
         """
         whole, rest = divmod(count // 2, PAIRS_AT_ONCE)
         for times, pairs in ((whole, PAIRS_AT_ONCE), (int(rest > 0), rest)):
@@ -184,9 +184,9 @@ class Pcg:
 
     def _record_pair(self, program: Program, record_product: Callable[[Program, Pcg, int], None]) -> None:
         """Two iterations."""
-        for parity in (0, 1):
-            record_product(program, self, parity)
-            program.barrier().step([self._update(parity)])
+        for ping_pong in (0, 1):
+            record_product(program, self, ping_pong)
+            program.barrier().step([self._update(ping_pong)])
 
     def _record_state(self, program: Program) -> None:
         self.status.record_download(program)
@@ -207,7 +207,7 @@ class Pcg:
         """What the end of a product reads to make d, and q in the place of A u."""
         return self.d, self.scalars.buffer
 
-    def _update(self, parity: int) -> Launch:
+    def _update(self, ping_pong: int) -> Launch:
         """All of an iteration but its product."""
         places, packed = self.packing or (self._jacobi_rows, self.dots_dq)
         buffers = (
@@ -218,14 +218,14 @@ class Pcg:
             self.status.buffer,
             self.d,
             self.q,
-            self.r[parity],
-            self.r[1 - parity],
+            self.r[ping_pong],
+            self.r[1 - ping_pong],
             self.x,
             self.u,
             self.dots_rs,
             places,
             packed,
         )
-        params = (self.num_rows, self.num_groups, parity, self._num_dots)
+        params = (self.num_rows, self.num_groups, ping_pong, self._num_dots)
         constants = {1: self._dim, 2: int(self.packing is not None)}
         return self._context.launch("pcg_update", buffers, params, self.num_groups, constants)

@@ -150,39 +150,39 @@ class EdgeProducts:
         x: Any,
         y: Any,
         own: Equations,
-        parity: int | None,
+        ping_pong: int | None,
         end: Mapping[str, Any] | None = None,
     ) -> None:
         """y = a part of H x, with last barrier: "eliminated", "kept" or "whole".
 
-        parity: of the conjugate gradient iteration that it belongs to, None: of none. end: of the kept part,
+        ping_pong: of the conjugate gradient iteration it belongs to, None: of none. end: of the kept part,
         what makes d and q instead of y, see `can_end`.
         """
         plan = self._plan_of(part)
-        numbers = self._to_pack(plan.parts, parity)
-        self._record_start(program, plan, x, y, own, parity)
-        pack = self._records.vector_launches(numbers, plan.offsets, x, own.status, parity)
-        first = self._first_launches(plan.parts, own.status, parity)
-        for step in filter(None, [pack, first, *self._product_steps(plan, y, own.status, parity, end)]):
+        numbers = self._to_pack(plan.parts, ping_pong)
+        self._record_start(program, plan, x, y, own, ping_pong)
+        pack = self._records.vector_launches(numbers, plan.offsets, x, own.status, ping_pong)
+        first = self._first_launches(plan.parts, own.status, ping_pong)
+        for step in filter(None, [pack, first, *self._product_steps(plan, y, own.status, ping_pong, end)]):
             program.step(step)
 
-    def _first_launches(self, parts: list[Part], status: Any, parity: int | None) -> list[Launch]:
+    def _first_launches(self, parts: list[Part], status: Any, ping_pong: int | None) -> list[Launch]:
         """What schedules launch before the sums."""
         return [
             launch
             for edges in self._edges
             for launch in edges.schedule.first_launches(
-                [part.sources for part in parts if part.edges is edges], self._records, status, parity
+                [part.sources for part in parts if part.edges is edges], self._records, status, ping_pong
             )
         ]
 
     def _record_start(
-        self, program: Program, plan: ProductPlan, x: Any, y: Any, own: Equations, parity: int | None
+        self, program: Program, plan: ProductPlan, x: Any, y: Any, own: Equations, ping_pong: int | None
     ) -> None:
         """The part of stored blocks; zeros where there are none and all launches add."""
         steps = []
         if self._blocks is not None:
-            steps = self._blocks.steps(plan.name, own.values, x, y, own.status, parity)
+            steps = self._blocks.steps(plan.name, own.values, x, y, own.status, ping_pong)
         if plan.writes.clears and not steps:
             program.fill(y).barrier()
         for step in steps:
@@ -227,7 +227,7 @@ class EdgeProducts:
         x: Any,
         y: Any,
         own: Equations,
-        parity: int | None,
+        ping_pong: int | None,
         end: Mapping[str, Any] | None = None,
     ) -> None:
         """y_p = H_pp x_p - H_pl H_ll^-1 H_lp x_p without diagonal blocks of H_pp; inverse: of H_ll.
@@ -236,18 +236,20 @@ class EdgeProducts:
         """
         eliminated, kept = self._eliminated, self._kept
         estimates = self._linearizer.estimates
-        numbers = self._to_pack([*eliminated.parts, *kept.parts], parity)
+        numbers = self._to_pack([*eliminated.parts, *kept.parts], ping_pong)
         numbers = [
             number for number in numbers if estimates.has_kept[number]
         ]  # x of the others is being solved for
-        self._record_start(program, kept, x, y, own, parity)
+        self._record_start(program, kept, x, y, own, ping_pong)
         offsets = estimates.kept_offsets
-        pack = self._records.vector_launches(numbers, offsets, x, own.status, parity)
+        pack = self._records.vector_launches(numbers, offsets, x, own.status, ping_pong)
         solve = [
-            launch for unit in eliminated.units for launch in self._solve_launches(unit, inverse, own, parity)
+            launch
+            for unit in eliminated.units
+            for launch in self._solve_launches(unit, inverse, own, ping_pong)
         ]
-        before, after = (self._first_launches(x.parts, own.status, parity) for x in (eliminated, kept))
-        products = self._product_steps(kept, y, own.status, parity, end)
+        before, after = (self._first_launches(x.parts, own.status, ping_pong) for x in (eliminated, kept))
+        products = self._product_steps(kept, y, own.status, ping_pong, end)
         for step in filter(None, [pack, before, solve, after, *products]):
             program.step(step)
 
@@ -257,59 +259,66 @@ class EdgeProducts:
         offsets = self._linearizer.estimates.kept_offsets if self.keeps_direction else self._whole.offsets
         return self._records.vector_launches(numbers, offsets, x, x, None)
 
-    def _to_pack(self, parts: list[Part], parity: int | None) -> list[int]:
+    def _to_pack(self, parts: list[Part], ping_pong: int | None) -> list[int]:
         """Vertex sets that parts read x of, without what `Pcg` has packed."""
         numbers = self._numbers(parts)
-        return numbers if parity is None else [number for number in numbers if number != self._packed_set]
+        return numbers if ping_pong is None else [number for number in numbers if number != self._packed_set]
 
     def _numbers(self, parts: list[Part]) -> list[int]:
         """Vertex sets that parts read x of."""
         return sorted({part.edges.group.vertex_sets[t] for part in parts for t in part.sources})
 
     def _product_steps(
-        self, plan: ProductPlan, y: Any, status: Any, parity: int | None, end: Mapping[str, Any] | None = None
+        self,
+        plan: ProductPlan,
+        y: Any,
+        status: Any,
+        ping_pong: int | None,
+        end: Mapping[str, Any] | None = None,
     ) -> list[list[Launch]]:
         if end is not None:
             (unit,) = plan.units
-            return [self._ending_launches(unit.parts[0], {**end, "status": status}, parity)]
+            return [self._ending_launches(unit.parts[0], {**end, "status": status}, ping_pong)]
         passes = [
-            self._product_pass(unit, y, status, parity, adds)
+            self._product_pass(unit, y, status, ping_pong, adds)
             for unit, adds in zip(plan.units, plan.writes.adds, strict=True)
         ]
         return list(steps_of(passes, plan.writes.steps))
 
-    def _product_pass(self, unit: Unit, y: Any, status: Any, parity: int | None, adds: bool) -> LaunchGroup:
+    def _product_pass(
+        self, unit: Unit, y: Any, status: Any, ping_pong: int | None, adds: bool
+    ) -> LaunchGroup:
         more, params = {"y": y, "status": status}, {"accumulate": int(adds)}
         if unit.views is not None:
-            return LaunchGroup(self._merged_launches(unit, more, params, parity))
+            return LaunchGroup(self._merged_launches(unit, more, params, ping_pong))
         (part,) = unit.parts
         edges, slot = part.edges, part.slot
         direct, parts, folds = [], [], []
         if pieces := edges.pieces(slot, part.tiles, reads_stored=True):
             kernel = self._kernel(part, "rows" if part.has_many_edges else "tiles")
-            direct = self._launches(part, kernel, more, params, parity, pieces)
+            direct = self._launches(part, kernel, more, params, ping_pong, pieces)
         long = edges.views[slot].long
         if long is not None and part.long[0] < part.long[1]:
             kernel, more = self._kernel(part, "rows"), {**long.buffers, "status": status}
             pieces = edges.long_pieces(slot, part.long, reads_stored=True)
-            parts = self._launches(part, kernel, more, {"accumulate": 0}, parity, pieces, are_parts=True)
-            fold = long.fold_product(self._context, y, part.long, (status, parity), adds)
+            parts = self._launches(part, kernel, more, {"accumulate": 0}, ping_pong, pieces, are_parts=True)
+            fold = long.fold_product(self._context, y, part.long, (status, ping_pong), adds)
             folds = [fold]
         return LaunchGroup(direct, parts, folds)
 
-    def _ending_launches(self, part: Part, more: Mapping[str, Any], parity: int | None) -> list[Launch]:
+    def _ending_launches(self, part: Part, more: Mapping[str, Any], ping_pong: int | None) -> list[Launch]:
         pieces = part.edges.pieces(part.slot, part.tiles, reads_stored=True)
-        return self._launches(part, self._kernel(part, "ends"), more, {}, parity, pieces)
+        return self._launches(part, self._kernel(part, "ends"), more, {}, ping_pong, pieces)
 
     def _solve_launches(
-        self, unit: Unit, inverse: BlockInverse, own: Equations, parity: int | None
+        self, unit: Unit, inverse: BlockInverse, own: Equations, ping_pong: int | None
     ) -> list[Launch]:
         more = {"inverse": inverse.buffer, "status": own.status, **self._solve_arrays(unit, inverse)}
         if unit.views is not None:
-            return self._merged_launches(unit, more, {}, parity, solve=True)
+            return self._merged_launches(unit, more, {}, ping_pong, solve=True)
         (part,) = unit.parts
         pieces = part.edges.pieces(part.slot, part.tiles, reads_stored=True)
-        return self._launches(part, self._kernel(part, "solve"), more, {}, parity, pieces)
+        return self._launches(part, self._kernel(part, "solve"), more, {}, ping_pong, pieces)
 
     def _solve_arrays(self, unit: Unit, inverse: BlockInverse) -> dict[str, Any]:
         if unit.key not in self._solving:
@@ -324,7 +333,7 @@ class EdgeProducts:
         unit: Unit,
         more: Mapping[str, Any],
         params: Mapping[str, int],
-        parity: int | None,
+        ping_pong: int | None,
         solve: bool = False,
     ) -> list[Launch]:
         """Launches over the tiles of several parts."""
@@ -336,10 +345,10 @@ class EdgeProducts:
             self._context,
             kernel,
             {**unit.views.buffers(named), **more},
-            {**params, "parity": parity or 0},
+            {**params, "ping_pong": ping_pong or 0},
             unit.tiles,
             nbytes,
-            {STOPPABLE: int(parity is not None)},
+            {STOPPABLE: int(ping_pong is not None)},
         )
 
     def _product(self, part: Part) -> EdgeProduct:
@@ -366,7 +375,7 @@ class EdgeProducts:
         kernel: Any,
         more: Mapping[str, Any],
         params: Mapping[str, int],
-        parity: int | None,
+        ping_pong: int | None,
         pieces: list[tuple[int, int, float]],
         are_parts: bool = False,
     ) -> list[Launch]:
@@ -374,13 +383,13 @@ class EdgeProducts:
         edges = part.edges
         own = {name: array.buffer for name, array in self._own_arrays(part).items()}
         buffers = {**self._part_buffers(part), **own, **more}
-        constants = {STOPPABLE: int(parity is not None)}
+        constants = {STOPPABLE: int(ping_pong is not None)}
         by_rows = "num_destinations" in kernel.params
         view = edges.views[part.slot].view
         launches = []
         for begin, end, nbytes in pieces:
             rows = (begin, end) if are_parts else (int(view.tiles[begin]), int(view.tiles[end]))
-            values = {**params, "parity": parity or 0, "first_tile": begin, "num_tiles": end}
+            values = {**params, "ping_pong": ping_pong or 0, "first_tile": begin, "num_tiles": end}
             values |= {"first_destination": rows[0], "num_destinations": rows[1]}
             groups = rows[1] - rows[0] if by_rows else end - begin
             launches.append(self._context.generated(kernel, buffers, values, groups, nbytes, constants))

@@ -86,12 +86,12 @@ class WholeReduction:
         equations = self._equations
         program.step(self.jacobi.launches(equations.values, equations.damping, equations.status))
 
-    def record_product(self, program: Program, pcg: Pcg, parity: int) -> None:
+    def record_product(self, program: Program, pcg: Pcg, ping_pong: int) -> None:
         """(H + D) u."""
         equations = self._equations
-        program.step(self._product.chunk_launches(equations.values, pcg.u, equations.status, parity))
+        program.step(self._product.chunk_launches(equations.values, pcg.u, equations.status, ping_pong))
         own = (pcg.u, pcg.q, pcg.dots_dq, equations.status, equations.damping)
-        program.launch(self._product.product_launch(*own, parity, pcg.follows))
+        program.launch(self._product.product_launch(*own, ping_pong, pcg.follows))
 
     def record_again(self, program: Program) -> None:
         """Nothing else touches u."""
@@ -197,20 +197,20 @@ class SchurReduction:
             self.jacobi.launches(blocks, equations.damping, equations.status, damped=damped, spare=spare)
         )
 
-    def record_product(self, program: Program, pcg: Pcg, parity: int) -> None:
+    def record_product(self, program: Program, pcg: Pcg, ping_pong: int) -> None:
         """S u."""
         equations = self._equations
         values, damping, status = equations.values, equations.damping, equations.status
         if self._chosen.schur == "implicit":
             inverse = self.landmark_inverse.buffer
-            step = self._landmarks.launches(values, inverse, pcg.u, status, base=None, parity=parity)
+            step = self._landmarks.launches(values, inverse, pcg.u, status, base=None, ping_pong=ping_pong)
             program.step(step)
         else:
             assert self.schur is not None
             values, damping = self.schur.buffer, None
-        program.step(self._product.chunk_launches(values, pcg.u, status, parity))
+        program.step(self._product.chunk_launches(values, pcg.u, status, ping_pong))
         own = (pcg.u, pcg.q, pcg.dots_dq, status, damping)
-        program.launch(self._product.product_launch(*own, parity, pcg.follows))
+        program.launch(self._product.product_launch(*own, ping_pong, pcg.follows))
 
     def record_again(self, program: Program) -> None:
         """Nothing else touches u."""
@@ -285,11 +285,11 @@ class MatrixFreeWhole:
         equations = self._equations
         program.step(self.jacobi.launches(equations.values, equations.damping, equations.status))
 
-    def record_product(self, program: Program, pcg: Pcg, parity: int) -> None:
+    def record_product(self, program: Program, pcg: Pcg, ping_pong: int) -> None:
         """A u."""
         end = self._end(pcg)
-        self._record_edges(program, "kept", pcg.u, self._sum, parity, end)
-        self._record_end(program, pcg, parity)
+        self._record_edges(program, "kept", pcg.u, self._sum, ping_pong, end)
+        self._record_end(program, pcg, ping_pong)
 
     def record_again(self, program: Program) -> None:
         """Pack u: back-substitution has packed dx."""
@@ -322,14 +322,14 @@ class MatrixFreeWhole:
         part: str,
         x: Any,
         y: Any,
-        parity: int | None,
+        ping_pong: int | None,
         end: Mapping[str, Any] | None = None,
     ) -> None:
         """y = a part of H x, without diagonal blocks and damping; with last barrier.
 
         end: what the kernel of a product reads and writes that makes d and q itself.
         """
-        self.products.record(program, part, x, y, self._equations, parity, end)
+        self.products.record(program, part, x, y, self._equations, ping_pong, end)
 
     def _end(self, pcg: Pcg) -> Mapping[str, Any] | None:
         """None: the product leaves sums, and `_record_end` has more to do."""
@@ -346,7 +346,7 @@ class MatrixFreeWhole:
             "pcg_dots": pcg.dots_dq,
         }
 
-    def _record_end(self, program: Program, pcg: Pcg, parity: int) -> None:
+    def _record_end(self, program: Program, pcg: Pcg, ping_pong: int) -> None:
         if not self.products.can_end:
             vectors = (pcg.u, self._sum, pcg.dots_dq)
             uses_diagonal, follows = self.products.uses_diagonal, (pcg.d, pcg.q, pcg.scalars.buffer)
@@ -357,7 +357,7 @@ class MatrixFreeWhole:
                     rows,
                     vectors,
                     damping,
-                    parity,
+                    ping_pong,
                     uses_diagonal=uses_diagonal,
                     follows=follows,
                 )
@@ -369,7 +369,7 @@ def finish_launch(
     rows: tuple[Any, int],
     vectors: tuple[Any, Any, Any],
     damping: Any | None,
-    parity: int | None = None,
+    ping_pong: int | None = None,
     *,
     uses_diagonal: bool,
     follows: tuple[Any, Any, Any] | None = None,
@@ -382,11 +382,11 @@ def finish_launch(
     """
     context, (places, num_rows), (x, y, dots) = equations.context, rows, vectors
     groups = context.vector_groups(num_rows)
-    constants = {1: int(damping is not None), 2: int(uses_diagonal), 3: int(parity is not None)}
+    constants = {1: int(damping is not None), 2: int(uses_diagonal), 3: int(ping_pong is not None)}
     constants[4] = int(follows is not None)
     own = (places, equations.values, x, damping or x, y, dots or context.accumulators(groups))
     buffers = (*own, equations.status, *(follows or (x, x, x)))
-    params = (num_rows, groups, parity or 0)
+    params = (num_rows, groups, ping_pong or 0)
     return context.launch("finish_product", buffers, params, groups, constants)
 
 
@@ -450,19 +450,19 @@ class MatrixFreeSchur(MatrixFreeWhole):
         groups = -(-self._num_rows // VECTOR_WORKGROUP)
         program.step([context.launch("subtract_from", (equations.b, residual), (self._num_rows,), groups)])
 
-    def record_product(self, program: Program, pcg: Pcg, parity: int) -> None:
+    def record_product(self, program: Program, pcg: Pcg, ping_pong: int) -> None:
         """S u; the landmarks' part of the direction is -(H_ll + D)^-1 H_lp u."""
         equations, status = self._equations, self._equations.status
         if self.products.can_solve and self.landmark_inverse is not None:
             vectors = (pcg.u, self._sum)
             self.products.record_solve(
-                program, self.landmark_inverse, *vectors, equations, parity, self._end(pcg)
+                program, self.landmark_inverse, *vectors, equations, ping_pong, self._end(pcg)
             )
-            self._record_end(program, pcg, parity)
+            self._record_end(program, pcg, ping_pong)
             return
-        self._record_edges(program, "eliminated", pcg.u, self._sums, parity)
-        program.step(self._landmarks.launches(None, self._sums, pcg.u, status, parity))
-        super().record_product(program, pcg, parity)
+        self._record_edges(program, "eliminated", pcg.u, self._sums, ping_pong)
+        program.step(self._landmarks.launches(None, self._sums, pcg.u, status, ping_pong))
+        super().record_product(program, pcg, ping_pong)
 
     def record_back_substitution(self, program: Program) -> None:
         """x_l = (H_ll + D)^-1 (b_l - H_lp x_p)."""
@@ -478,7 +478,7 @@ class LandmarkInverses:
         self._context, self._inverse = context, inverse
 
     def launches(
-        self, base: Any | None, total: Any | None, x: Any, status: Any, parity: int | None
+        self, base: Any | None, total: Any | None, x: Any, status: Any, ping_pong: int | None
     ) -> list[Launch]:
         """base, total None: 0; total may be x."""
         result = []
@@ -488,12 +488,12 @@ class LandmarkInverses:
                 1: dim,
                 2: int(base is not None),
                 3: int(total is not None),
-                4: int(parity is not None),
+                4: int(ping_pong is not None),
                 5: int(self._inverse.is_affine),
             }
             buffers = (self._inverse.blocks, self._inverse.buffer, base or x, total or x, x, status)
             groups = -(-bin_.num_chunks // (VECTOR_WORKGROUP // dim))
-            params = (bin_.first, bin_.num_chunks, parity or 0)
+            params = (bin_.first, bin_.num_chunks, ping_pong or 0)
             result.append(self._context.launch("apply_inverse", buffers, params, groups, constants))
         return result
 

@@ -99,15 +99,15 @@ class Fold:
         """Fold the entries outputs[0] to outputs[1] of parts of `stride` entries each.
 
         buffers: the parts; where each sum begins in the target; the target. sums: a range of them. stop:
-        status and parity of the conjugate gradient iteration that it belongs to. are_sums: parts are
+        status and ping_pong of the conjugate gradient iteration that it belongs to. are_sums: parts are
         accumulators, else reals.
         """
         begin, end = sums or (0, self.num_sums)
         parts, destination, target = buffers
-        status, parity = stop or (self._first, None)
+        status, ping_pong = stop or (self._first, None)
         num_outputs = outputs[1] - outputs[0]
-        constants = {1: self._lanes, 2: int(parity is not None), 3: int(are_sums)}
-        params = (begin, end - begin, num_outputs, stride, outputs[0], mode, parity or 0)
+        constants = {1: self._lanes, 2: int(ping_pong is not None), 3: int(are_sums)}
+        params = (begin, end - begin, num_outputs, stride, outputs[0], mode, ping_pong or 0)
         groups = -(-(end - begin) * num_outputs * self._lanes // VECTOR_WORKGROUP)
         all_buffers = (parts, self._first, destination, target, status)
         return context.launch("fold_parts", all_buffers, params, groups, constants)

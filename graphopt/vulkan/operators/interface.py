@@ -87,7 +87,7 @@ class EdgeSchedule:
         return []
 
     def first_launches(
-        self, wanted: Iterable[tuple[int, ...]], records: PackedRecords, status: Any, parity: int | None
+        self, wanted: Iterable[tuple[int, ...]], records: PackedRecords, status: Any, ping_pong: int | None
     ) -> list[Launch]:
         """Before the sums of a product, once x is packed; wanted: the sources of these sums."""
         return []

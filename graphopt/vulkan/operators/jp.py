@@ -60,13 +60,13 @@ class Jp(EdgeSchedule):
         return count * self.context.real.itemsize
 
     def first_launches(
-        self, wanted: Iterable[tuple[int, ...]], records: PackedRecords, status: Any, parity: int | None
+        self, wanted: Iterable[tuple[int, ...]], records: PackedRecords, status: Any, ping_pong: int | None
     ) -> list[Launch]:
         """One t for each set of sources."""
-        return [self._launch(sources, records, status, parity) for sources in dict.fromkeys(wanted)]
+        return [self._launch(sources, records, status, ping_pong) for sources in dict.fromkeys(wanted)]
 
     def _launch(
-        self, sources: tuple[int, ...], records: PackedRecords, status: Any, parity: int | None
+        self, sources: tuple[int, ...], records: PackedRecords, status: Any, ping_pong: int | None
     ) -> Launch:
         edges = self.edges
         kernel = moved_kernel(edges.signature, sources, self.context.arithmetic)
@@ -75,7 +75,10 @@ class Jp(EdgeSchedule):
         for slot, number in enumerate(edges.group.vertex_sets):
             buffers[f"packed{slot}"] = records.buffer(number)
         num = edges.primary.view.num_edges
-        params, constants = {"num_edges": num, "parity": parity or 0}, {STOPPABLE: int(parity is not None)}
+        params, constants = (
+            {"num_edges": num, "ping_pong": ping_pong or 0},
+            {STOPPABLE: int(ping_pong is not None)},
+        )
         groups = -(-num // kernel.workgroup_size)
         nbytes = edges.bytes_of(num) + self._size
         return self.context.generated(kernel, buffers, params, groups, nbytes, constants)

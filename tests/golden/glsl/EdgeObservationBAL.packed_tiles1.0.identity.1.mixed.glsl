@@ -18,7 +18,7 @@
 #include "pcg_state.glsl"
 #include "pcg_recurrence.glsl"
 layout(constant_id = 1) const uint STOPPABLE = 0;
-PARAMETERS(uint num_tiles; uint first_tile; uint parity; uint accumulate;)
+PARAMETERS(uint num_tiles; uint first_tile; uint ping_pong; uint accumulate;)
 WORDS(readonly, 0, packed0)
 WORDS(readonly, 1, packed1)
 FAR_INPUT(2, uint, 2, rows)
@@ -34,7 +34,7 @@ const uint OUTPUTS = 3, TILE = 128;
 shared real scratch[OUTPUTS * TILE];
 
 void main() {
-  if (STOPPABLE != 0 && status.at[STOPPED + push.parity] != 0) return;
+  if (STOPPABLE != 0 && status.at[STOPPED + push.ping_pong] != 0) return;
   const uint tile = push.first_tile + WORKGROUP;
   if (tile >= push.num_tiles) return;
   const uvec4 range = tile_ranges.at[tile];  // first destination, number; first edge, one past the last

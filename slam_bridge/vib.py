@@ -24,12 +24,12 @@ import numpy as np
 
 from graphopt.errors import FormatError, OptionError
 from graphopt.io.files import write_bytes
-from slam_bridge.exchange.problem import Truth, VibProblem
 from slam_bridge.imu import ImuNoise, ImuSamples
-from slam_bridge.map import Map
-from slam_bridge.map_file import map_arrays, map_of_arrays
+from slam_bridge.map import Map, map_files
+from slam_bridge.map_file import map_arrays, map_of_arrays, read_map
 from slam_bridge.readers.damage import file_bytes, refused_as
 from slam_bridge.tables import MapError
+from slam_bridge.vib_problem import Truth, VibProblem
 
 FORMAT, VERSION = "visual-inertial problem", 1
 _PLACES = {
@@ -93,6 +93,22 @@ def read_vib(path: PathLike) -> VibProblem:
         except KeyError as error:
             place = _place_of(str(error.args[0]))
             raise FormatError(f"{name}: the data set {place} is missing; copy the file again.") from error
+
+
+def _save_map(world: Map, path: PathLike) -> None:
+    if not is_vib(path):
+        raise OptionError(f"{os.fspath(path)}: a map is saved as .vib; `graphopt convert` makes other files.")
+    write_vib(world, path)
+
+
+def _load_map(path: PathLike) -> Map:
+    """The map in a .vib file, or in an archive of an older version."""
+    if file_bytes(path, "a map of slam_bridge")[:2] == b"PK":
+        return read_map(path)
+    return read_vib(path).map
+
+
+map_files.update(save=_save_map, load=_load_map)
 
 
 def is_vib(path: PathLike) -> bool:
