@@ -148,7 +148,7 @@ class _Memory:
         """All streams are done."""
         self._streams, self._has_event = set(), False
 
-    def __del__(self) -> None:
+    def __del__(self, suppress: Any = suppress) -> None:  # whose name is gone at the end of the process
         with suppress(DeviceError, AttributeError, TypeError):  # the driver may have ended, or have failed
             with self._side.context:
                 if self._streams:
@@ -164,7 +164,7 @@ class _Lease:
         self._side, self.memory = side, memory
         self.streams: set[int] = set()
 
-    def __del__(self) -> None:
+    def __del__(self, suppress: Any = suppress) -> None:  # whose name is gone at the end of the process
         with suppress(DeviceError, AttributeError, TypeError):  # at the end of the process
             self.memory.come_back(self.streams)
             self._side.returned.append(self.memory)
@@ -204,7 +204,7 @@ class CudaSide:
         self._empty: weakref.WeakSet[_Lease] = weakref.WeakSet()
         """Memory that consumers were given to write."""
 
-    def __del__(self) -> None:
+    def __del__(self, suppress: Any = suppress) -> None:  # whose name is gone at the end of the process
         with suppress(DeviceError, AttributeError, TypeError), self.context:
             self.cuda.call("cuCtxSynchronize")
             self.cuda.call("cuDestroyExternalSemaphore", self._semaphore)

@@ -264,6 +264,23 @@ def test_columns_of_edges_are_lent(solved, name):
     assert isinstance(edge_set.device_array(name, "cpu"), np.ndarray)
 
 
+@pytest.mark.parametrize("kind", ["identity", "diagonal", "full"])
+@pytest.mark.parametrize("is_robust", [False, True])
+def test_residuals_come_from_a_kernel_whatever_the_weights_are(kind, is_robust, cuda, monkeypatch):
+    graph = bundle_adjustment()
+    edge_set = edges(graph)
+    if kind != "identity":
+        edge_set.information[...] = [
+            [2.0, 0.5 if kind == "full" else 0.0],
+            [0.5 if kind == "full" else 0.0, 3.0],
+        ]
+    edge_set.kernel[...] = 1 if is_robust else 0
+    optimize(graph, device="vulkan", max_iterations=2)
+    expected = edge_set.errors()
+    monkeypatch.setattr(type(edge_set), "errors", lambda self: pytest.fail("evaluated on the host"))
+    np.testing.assert_allclose(host(edge_set.device_array("residuals")), expected, rtol=0, atol=1e-9)
+
+
 def test_residuals_come_from_a_kernel(solved, monkeypatch):
     """Where the device has all they follow from; a part of the edges or other estimates: the host."""
     edge_set = edges(solved)

@@ -67,7 +67,8 @@ def residuals_kernel(signature: EdgeSignature) -> GpuKernel:
     """Residuals of edges into `residuals`, (num_edges, residual_dim) float64; edge_row: row of each."""
     kind = signature.edge_type
     outputs = numbered("f", kind.residual_dim)
-    groups = edge_loads(signature, False, "double")
+    *records, data = edge_loads(signature, False, "double")
+    groups = [*records, data[: kind.measurement_dim]]
     loads = [load for group in groups for load in group]
     assignment: Assignment = assign(compile_errors(kind), [load.name for load in loads], outputs)
     body = edge_body(assignment, assignment.needed_by(outputs), outputs, loads, "double", outputs)
