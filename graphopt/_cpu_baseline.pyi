@@ -218,7 +218,6 @@ class Pcg:
         self,
         matrix: Any,
         tolerance: float = 1e-6,
-        absolute_tolerance: bool = True,
         max_iterations: int | None = None,
         diagonal_of_kept: bool = False,
     ) -> None: ...

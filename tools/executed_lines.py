@@ -33,7 +33,7 @@ REPORTED = ("graphopt/vulkan",)
 TESTS = (
     "tests/linear", "tests/solver", "tests/optimizer", "tests/oracle", "tests/graph", "tests/vulkan",
     "tests/distributed", "tests/initialization", "tests/faults", "tests/slam_bridge", "tests/batch",
-    "tests/online", "tests/computed", "tests/derivatives", "tests/expressions", "tests/g2o", "tests/cli",
+    "tests/online", "tests/derivatives", "tests/expressions", "tests/g2o", "tests/cli",
     "tests/types",
 )  # fmt: skip
 COUNTED = Kind("--coverage", (), (), {}, TESTS)

@@ -1,4 +1,4 @@
-"""Preconditioned conjugate gradients, block Jacobi, with the stop rule of g2o's LinearSolverPCG.
+"""Preconditioned conjugate gradients, block Jacobi, with the relative stop rule of g2o's LinearSolverPCG.
 
     A x = b,   M = block diagonal of A,   r = b - A x,   stop when   r' inv(M) r <= bound
     bound = tolerance * (b' inv(M) b)
@@ -6,8 +6,7 @@
 It also stops where more is not asked for, see `set_early_stop`: iteration i adds g = alpha r' inv(M) r to the
 quadratic model 2 b'x - x'A x, and as many iterations again would add i g (Nash, Sofer 1990).
 
-With an absolute tolerance (g2o's default) the bound is at least half of the final r' inv(M) r of the solve
-before. The iteration starts at x = 0.
+The iteration starts at x = 0.
 """
 
 from __future__ import annotations
@@ -54,11 +53,10 @@ class Pcg(kernels.Pcg):
         self,
         matrix: BlockPattern | SchurComplement,
         tolerance: float = 1e-6,
-        absolute_tolerance: bool = True,
         max_iterations: int | None = None,
         preconditioner: str = "hschur",
     ) -> None:
-        """Defaults are g2o's: tolerance 1e-6, absolute, at most `dim` iterations (None).
+        """Defaults are g2o's: tolerance 1e-6, at most `dim` iterations (None).
 
         preconditioner: on a SchurComplement, block-Jacobi of S ("hschur") or of H_pp
             ("hpp"), cheaper and weaker.
@@ -71,9 +69,7 @@ class Pcg(kernels.Pcg):
             raise OptionError(
                 f"preconditioner is '{preconditioner}', expected one of {', '.join(PRECONDITIONERS)}."
             )
-        super().__init__(
-            matrix, tolerance, absolute_tolerance, max_iterations, PRECONDITIONERS[preconditioner].is_of_h
-        )
+        super().__init__(matrix, tolerance, max_iterations, PRECONDITIONERS[preconditioner].is_of_h)
 
 
 def pcg_of(matrix: BlockPattern | SchurComplement, options: SolverOptions) -> Pcg:
@@ -81,7 +77,6 @@ def pcg_of(matrix: BlockPattern | SchurComplement, options: SolverOptions) -> Pc
     return Pcg(
         matrix,
         options.pcg_tolerance or PCG_TOLERANCE,
-        absolute_tolerance=False,
         max_iterations=options.pcg_iterations,
         preconditioner=options.preconditioner,
     )

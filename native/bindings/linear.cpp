@@ -116,8 +116,8 @@ struct BoundPcg {
   std::unique_ptr<Pcg> pcg;
   py::object keep, values, damping;
 
-  BoundPcg(const py::object& matrix, double tolerance, bool absolute_tolerance,
-           const py::object& max_iterations, bool diagonal_of_kept)
+  BoundPcg(const py::object& matrix, double tolerance, const py::object& max_iterations,
+           bool diagonal_of_kept)
       : keep(matrix) {
     std::shared_ptr<BlockOperator> op;
     if (py::isinstance<BlockPattern>(matrix)) {
@@ -129,7 +129,7 @@ struct BoundPcg {
                              ".");
     }
     const std::int64_t limit = max_iterations.is_none() ? -1 : max_iterations.cast<std::int64_t>();
-    pcg = std::make_unique<Pcg>(op, tolerance, absolute_tolerance, limit);
+    pcg = std::make_unique<Pcg>(op, tolerance, limit);
   }
 
   bool factorize(const py::object& new_values, const py::object& new_damping) {
@@ -386,9 +386,9 @@ void bind_pcg(py::module_& m) {
            py::arg("pattern"))
       .def("multiply", &multiply, py::arg("values"), py::arg("x"));
   py::class_<BoundPcg>(m, "Pcg")
-      .def(py::init<const py::object&, double, bool, const py::object&, bool>(), py::arg("matrix"),
-           py::arg("tolerance") = 1e-6, py::arg("absolute_tolerance") = true,
-           py::arg("max_iterations") = py::none(), py::arg("diagonal_of_kept") = false)
+      .def(py::init<const py::object&, double, const py::object&, bool>(), py::arg("matrix"),
+           py::arg("tolerance") = 1e-6, py::arg("max_iterations") = py::none(),
+           py::arg("diagonal_of_kept") = false)
       .def("factorize", &BoundPcg::factorize, py::arg("values") = py::none(), py::arg("damping") = py::none())
       .def("solve", &BoundPcg::solve, py::arg("b"), py::arg("out") = py::none())
       .def("reset", [](BoundPcg& p) { p.pcg->reset(); })

@@ -36,7 +36,7 @@ def model(values: np.ndarray, b: np.ndarray, x: np.ndarray) -> float:
 def solved(share: float, worth: float) -> tuple[Pcg, np.ndarray]:
     """The solver after a solve, and the solution."""
     pattern, values, b = chain()
-    pcg = Pcg(pattern, 1e-20, absolute_tolerance=False)
+    pcg = Pcg(pattern, 1e-20)
     assert pcg.factorize(values)
     pcg.set_early_stop(share, worth)
     return pcg, pcg.solve(b)
@@ -68,7 +68,7 @@ def test_what_is_left_is_not_worth_more_iterations():
 def test_patience_follows_the_solve_before():
     """A quarter of its iterations, 10 to 30; 30 where there was none."""
     pattern, values, b = chain()
-    pcg = Pcg(pattern, 1e-20, absolute_tolerance=False)
+    pcg = Pcg(pattern, 1e-20)
     assert pcg.factorize(values)
     counts = []
     for share, worth in ((0.0, 1e9), (0.0, 1e9), (0.0, 0.0), (0.0, 1e9), (1e-3, 0.0), (0.0, 1e9)):

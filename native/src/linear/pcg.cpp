@@ -75,11 +75,9 @@ void PatternOperator::multiply(const double* values, const double* x, double* y)
   run_team(worth_threads(), prepare, [&](const Team& team) { multiply(x, y, team); });
 }
 
-Pcg::Pcg(std::shared_ptr<BlockOperator> matrix, double tolerance, bool absolute_tolerance,
-         std::int64_t max_iterations)
+Pcg::Pcg(std::shared_ptr<BlockOperator> matrix, double tolerance, std::int64_t max_iterations)
     : matrix_(std::move(matrix)),
       tolerance_(tolerance),
-      absolute_tolerance_(absolute_tolerance),
       max_iterations_(max_iterations < 0 ? dim() : max_iterations) {
   block_offset_.push_back(0);
   int largest = 0;
@@ -145,7 +143,6 @@ void Pcg::solve(const double* b, double* x) {
   run_team(matrix_->worth_threads(), prepare, [&](const Team& team) { solve_team(b, x_.data(), team); });
   throw_if_stopped();
   std::copy(x_.begin(), x_.end(), x);
-  previous_residual_ = 0.5 * residual_;
   is_first_ = false;
 }
 
@@ -158,8 +155,7 @@ void Pcg::solve_team(const double* b, double* x, const Team& team) {
   std::copy(b + begin, b + end, r + begin);
   precondition(r, d, first, last);
   double residual = dot(r, d, begin, end, team);
-  double bound = std::max(tolerance_, share_) * residual;
-  if (absolute_tolerance_) bound = std::max(bound, previous_residual_);
+  const double bound = std::max(tolerance_, share_) * residual;
   const ConjugateRule rule{0.0, share_, worth_, max_iterations_,
                            ConjugateRule::patience_after(is_first_ ? -1 : iterations_)};
   std::int64_t iteration = 0;

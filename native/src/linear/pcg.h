@@ -87,8 +87,7 @@ class SchurOperator final : public BlockOperator {
 class Pcg {
  public:
   // max_iterations < 0: the dimension of the system.
-  Pcg(std::shared_ptr<BlockOperator> matrix, double tolerance, bool absolute_tolerance,
-      std::int64_t max_iterations);
+  Pcg(std::shared_ptr<BlockOperator> matrix, double tolerance, std::int64_t max_iterations);
 
   // Invert the diagonal blocks of the operator's current numbers. One of S that rounding has left not
   // positive definite is replaced by that of H + D. False: failed_block() is not positive definite either
@@ -104,7 +103,7 @@ class Pcg {
   void set_early_stop(double share, double worth) { share_ = share, worth_ = worth; }
 
   // Forget the solve before.
-  void reset() { previous_residual_ = -1.0, is_first_ = true; }
+  void reset() { is_first_ = true; }
 
   BlockOperator& matrix() { return *matrix_; }
   std::int64_t dim() const { return matrix_->offset(matrix_->num_blocks()); }
@@ -123,7 +122,6 @@ class Pcg {
 
   std::shared_ptr<BlockOperator> matrix_;
   const double tolerance_;
-  const bool absolute_tolerance_;
   const std::int64_t max_iterations_;
   bool is_first_ = true;
   std::vector<std::int64_t> block_offset_;  // (num blocks + 1) into inverse_
@@ -134,7 +132,7 @@ class Pcg {
   };
   std::vector<Partial> partial_;
   double share_ = 0.0, worth_ = 0.0;
-  double previous_residual_ = -1.0, residual_ = 0.0;
+  double residual_ = 0.0;
   std::int64_t iterations_ = 0;
   bool converged_ = false, ready_ = false;
   bool stops_ = false;  // the caller was asked to stop; written between two barriers
