@@ -302,6 +302,6 @@ def test_an_indefinite_block_of_s_is_replaced_for_preconditioning():
     assert schur.form(values, None, np.arange(6.0))
     blocks = schur.diagonal_blocks().reshape(2, 2, 2)
     assert np.abs(blocks[0]).max() < 1e-13
-    pcg = Pcg(schur, 1e-12, absolute_tolerance=False)
+    pcg = Pcg(schur, 1e-12)
     assert pcg.factorize()
     assert np.isfinite(pcg.solve(schur.reduced_b)).all()
