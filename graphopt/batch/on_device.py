@@ -14,6 +14,7 @@ import numpy as np
 from graphopt.batch.arrays import BatchArrays
 from graphopt.batch.plan import Plan, make_plan
 from graphopt.batch.workers import does_not_factorize
+from graphopt.cpu_kernels import kernels
 from graphopt.device import DeviceError, open_device
 from graphopt.linear.options import SolverOptions
 from graphopt.linear.table import factorizes
@@ -57,7 +58,6 @@ class DeviceWorkers:
         self._has_float64 = self.precision == "double"
         arithmetic = "double" if self._has_float64 else "two_float"
         shared = device.info["max_shared_memory"]
-        self._method = method
         self._plan = make_plan(arrays.structure, (method, arithmetic), shared, device.name)
 
     def run(self, native: Any, rules: Any, outcome: tuple, signals: StopSignals) -> None:
@@ -67,7 +67,7 @@ class DeviceWorkers:
         """
         count = self._arrays.problems.count
         call = _Call(self._device, self._arrays, self._plan, self._has_float64)
-        call.prepare(self._method, native, rules)
+        call.prepare(native, rules)
         step = max(1, min(count, _PART_BYTES // call.bytes_per_problem))
         for begin in range(0, count, step):
             if signals.should_stop():
@@ -110,10 +110,11 @@ class _Call:
         strides = [buffer.stride for buffer in self._buffers.values()]
         self.bytes_per_problem = 8 * max(*strides, plan.envelope.num_entries, _STATE)
 
-    def prepare(self, method: str, native: Any, rules: Any) -> None:
+    def prepare(self, native: Any, rules: Any) -> None:
         """Take the method: its options, its first state and the kernel for it."""
         masks, order = self._masks, self._plan.block_order
-        unobserved = None if masks is None or method == "lm" else self._arrays.unobserved(masks)
+        is_damped = isinstance(native, kernels.Levenberg)  # so is what has no edges
+        unobserved = None if masks is None or is_damped else self._arrays.unobserved(masks)
         words = np.zeros((1, 1), np.uint32)
         if unobserved is not None:
             words = np.ascontiguousarray(unobserved[:, order]).astype(np.uint32)

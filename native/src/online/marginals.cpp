@@ -59,10 +59,9 @@ void keep_information(Prior& prior, const std::vector<double>& gross) {
 void Tree::require_covariances() const {
   for (std::int64_t c = 0; c < cliques_.size(); ++c) {
     if (!cliques_[c].numbers || !cliques_[c].numbers->is_raised) continue;
-    throw Refused(
-        "The variance of vertex " + std::to_string(problem_.id[cliques_[c].shape->frontals[0]]) +
-        " is more than 1e13 times that of its edges, which rounding hides: it has no covariance. "
-        "Fix a vertex near it, or add an absolute measurement or a loop.");
+    throw Refused("The variance of vertex " + std::to_string(problem_.id[cliques_[c].shape->frontals[0]]) +
+                  " is more than 1e13 times that of its edges, which rounding hides: it has no covariance. "
+                  "Fix a vertex near it, or add an absolute measurement or a loop.");
   }
 }
 

@@ -99,7 +99,7 @@ struct EdgeGroup {
   std::vector<std::int32_t> order;          // the same of those that take part
   UnsetVector<std::int32_t> vertex_rows;    // [chunk][slot][lane]
   UnsetVector<std::int32_t> parameter_rows;
-  UnsetVector<double> data;                // [chunk][measurement, information, width of a kernel][lane]
+  AlignedVector<double> data;              // [chunk][measurement, information, width of a kernel][lane]
   UnsetVector<std::int64_t> destinations;  // [sorted position][piece], see Destination
   std::vector<std::int64_t> first_chunk;   // [partition + 1]
   std::vector<char> common;                // [chunk]: all its edges add to the same places
