@@ -45,7 +45,7 @@ class DirectSolver final : public Solver {
 class PcgSolver final : public Solver {
  public:
   explicit PcgSolver(const PatternPtr& pattern)
-      : matrix_(std::make_shared<PatternOperator>(pattern)), pcg_(matrix_, kPcgTolerance, false, -1) {
+      : matrix_(std::make_shared<PatternOperator>(pattern)), pcg_(matrix_, kPcgTolerance, -1) {
     name = GRAPHOPT_PCG;
   }
   bool factorize(const double* values, const double* damping) override {
@@ -118,7 +118,7 @@ class Implicit final : public LinearSystem {
  public:
   Implicit(const PatternPtr& pattern, std::int64_t num_kept)
       : schur_(std::make_shared<SchurComplement>(pattern, static_cast<int>(num_kept), false)),
-        pcg_(std::make_shared<SchurOperator>(schur_, false), kPcgTolerance, false, -1) {
+        pcg_(std::make_shared<SchurOperator>(schur_, false), kPcgTolerance, -1) {
     linear_solver = GRAPHOPT_PCG;
     schur = GRAPHOPT_SCHUR_IMPLICIT;
     kept_.resize(static_cast<std::size_t>(schur_->kept_dim()));
