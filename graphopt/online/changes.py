@@ -38,12 +38,6 @@ class Changes(TypedDict, total=False):
 
 def checked_changes(changes: Mapping[str, Any]) -> dict[str, np.ndarray]:
     """Ids and handles (n,) int64 by name, of those that are given; without `replace`."""
-    unknown = changes.keys() - Changes.__annotations__.keys()
-    if unknown:
-        raise TypeError(
-            f"update() got {', '.join(sorted(unknown))}, expected vertices, edges, budget, "
-            f"{', '.join(Changes.__annotations__)}."
-        )
     found = {}
     for name, values in changes.items():
         if name == "replace" or values is None:

@@ -29,6 +29,7 @@ from graphopt.online.report import OnlineReport, Snapshot
 from graphopt.optimizer.optimize import optimize
 from graphopt.option_names import ROBUST
 from graphopt.problem.gauge import choose_gauge
+from graphopt.suggestions import knowing_options
 
 if TYPE_CHECKING:
     from typing_extensions import Unpack
@@ -106,6 +107,7 @@ class Online:
 
     # ---------------------------------------------------------------- updates
 
+    @knowing_options(Changes.__annotations__)
     def update(
         self,
         vertices: Vertices | Iterable[Any] | None = None,

@@ -7,7 +7,7 @@ import pytest
 
 from graphopt import Graph, optimize
 from graphopt.cpu_kernels import kernels
-from graphopt.errors import GraphError, GraphOptError
+from graphopt.errors import GraphError, GraphOptError, UnknownOptionError
 from graphopt.online import Online
 
 INFORMATION = np.diag([40.0, 40.0, 90.0])
@@ -456,3 +456,8 @@ def test_a_long_chain_needs_no_recursion(poses):
     online = Online(graph)
     online.batch()
     np.testing.assert_allclose(online.estimate(poses - 1), [poses - 1.0, 0.0, 0.0], rtol=1e-6, atol=1e-6)
+
+
+def test_an_unknown_change_is_answered_with_the_nearest_name():
+    with pytest.raises(UnknownOptionError, match=r"has no option 'marginalise'\. Did you mean 'marginalize'"):
+        Online().update(marginalise=[0])  # type: ignore[call-arg]

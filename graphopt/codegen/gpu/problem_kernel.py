@@ -110,8 +110,7 @@ def problem_kernel(
     """One workgroup optimizes problem chosen[first + workgroup].
 
     vertex_types: working forms, of each vertex set; free_sets: it has optimized vertices. method: one of
-    `METHODS`. Edges that sample
-    images are refused with `DeviceError`.
+    `METHODS`. Edges that sample images are refused with `DeviceError`.
     """
     words = Words(len(groups), len(vertex_types), num_parameter_sets)
     interface = Interface(PARAMS)
