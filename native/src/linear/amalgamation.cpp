@@ -4,6 +4,7 @@
 #include <cmath>
 
 #include "linear/items.h"
+#include "parallel/stopping.h"
 
 namespace graphopt {
 namespace {
@@ -23,6 +24,7 @@ std::vector<TreeNode> fundamental_supernodes(const EliminationTree& tree,
   std::vector<TreeNode> nodes;
   std::vector<std::int32_t> node_of(n);
   for (int k = 0; k < n; ++k) {
+    throw_if_stopped_at(k);
     const int dim = dims[tree.perm[k]];
     const bool extends = k > 0 && tree.parent[k - 1] == k &&
                          tree.row_count[k - 1] == tree.row_count[k] + dims[tree.perm[k - 1]];

@@ -188,6 +188,7 @@ BlockGraph::BlockGraph(const BlockPattern& pattern)
   neighbor.resize(begin.back());
   stored.resize(begin.back());
   std::vector<std::int32_t> fill(begin.begin(), begin.end() - 1);
+  throw_if_stopped();
   for (int col = 0; col < n; ++col) {  // ascending: rows of a column first, then the columns of a row
     for (std::int64_t k = pattern.column_begin(col); k < pattern.diagonal(col); ++k) {
       const std::int32_t row = pattern.row(k);

@@ -7,6 +7,7 @@
 #include "linear/errors.h"
 #include "linear/items.h"
 #include "linear/strips.h"
+#include "parallel/stopping.h"
 
 namespace graphopt {
 namespace {
@@ -38,10 +39,13 @@ SymbolicFactor::SymbolicFactor(const BlockPattern& pattern, const std::string& o
     : ordering(ordering_name) {
   check_dims(pattern);
   const BlockGraph graph(pattern);
+  throw_if_stopped();
   const EliminationTree tree = order_blocks(graph, ordering);
+  throw_if_stopped();
   flops = tree.flops;
   nonzeros = tree.nonzeros;
   find_supernodes(tree, pattern.dims(), model);
+  throw_if_stopped();
   scalar_source.resize(pattern.dim());
   for_each_range(pattern.num_blocks(), [&](int first, int last) {
     for (int k = first; k < last; ++k) {
@@ -56,6 +60,7 @@ SymbolicFactor::SymbolicFactor(const BlockPattern& pattern, const std::string& o
 void SymbolicFactor::find_supernodes(const EliminationTree& tree, const std::vector<std::int32_t>& dims,
                                      const FrontModel& model) {
   const std::vector<TreeNode> nodes = assembly_tree(tree, dims, model, ordering == "dense");
+  throw_if_stopped();
   const std::vector<std::int32_t> order = postorder(nodes);
   std::vector<std::int32_t> new_number(nodes.size(), -1);
   for (std::size_t k = 0; k < order.size(); ++k) new_number[order[k]] = static_cast<std::int32_t>(k);
@@ -66,6 +71,7 @@ void SymbolicFactor::find_supernodes(const EliminationTree& tree, const std::vec
   step_offset.push_back(0);
   children_begin.push_back(0);
   for (int old : order) {
+    throw_if_stopped_at(static_cast<std::int64_t>(supernodes.size()));
     const TreeNode& node = nodes[old];
     Supernode s{};
     s.first_step = static_cast<std::int32_t>(perm.size());
