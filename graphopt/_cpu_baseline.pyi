@@ -201,17 +201,17 @@ class SymmetricProduct:
 
 def patience_after(iterations: int) -> int: ...
 
-class ConjugateSteps:
-    """Scalars of conjugate gradients with one reduction per iteration, and when they stop."""
+def conjugate_gradients(
+    vectors: Any, tolerance: float, most: int, share: float = 0.0, worth: float = 0.0, patience: int = 0
+) -> tuple[int, float, bool]:
+    """Iterations, r' inv(M) r, and whether all d' A d were positive.
 
-    alpha: float
-    beta: float
-    is_definite: bool
-    iterations: int
-    def __init__(self, tolerance: float, most: int, share: float, worth: float, patience: int) -> None: ...
-    def take(self, gamma: float, delta: float, is_indefinite: bool) -> bool:
-        """Take r's and s'A s of an iteration; False: it is the last one."""
-        ...
+    vectors: an object whose `start()`, `curvature(beta)` and `step(alpha)` are those of
+    native/src/linear/conjugate_gradients.h.
+    """
+    ...
+
+def merged_curvature(products: float, residual: float, alpha: float, beta: float) -> float: ...
 
 class Pcg:
     def __init__(

@@ -137,7 +137,7 @@ class Meeting:
         worth: float,
         patience: int,
         timeout: float,
-    ) -> tuple[int, bool, float]: ...
+    ) -> tuple[int, float, bool, float]: ...
 
 class Tlsf:
     """Two-level segregated fit over offsets (the sub-allocator; bound for tests)."""

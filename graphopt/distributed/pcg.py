@@ -4,7 +4,7 @@
 
 With block-Jacobi, the form of Chronopoulos and Gear (1989), in which the two scalar products of an iteration
 belong to the vector that is summed anyway: one all-reduce per iteration is all that ranks say to each other.
-Scalars and the stop rule are native (`linear/conjugate_steps.h`); what each rank does: `iterating`.
+The loop is native (`linear/conjugate_gradients.h`); what each rank does: `iterating`.
 
 Ranks that are threads with a device each iterate in native code as a whole: the message of the device is read
 where it arrives, added to those of the others, and the next submission started, while no thread waits for
@@ -59,17 +59,41 @@ class Submissions:
     """Seconds."""
 
 
+class _Vectors:
+    """Those of all ranks (`kernels.conjugate_gradients`): each number is a sum over the ranks."""
+
+    def __init__(self, comm: Communicator, own: Iterating, message: np.ndarray):
+        self._sum, self._own, self._message = comm.sum, own, message
+        self._alpha = self._beta = 0.0
+
+    def start(self) -> float:
+        self._total = total = self._sum(self._message)
+        self._residual, self._products = float(total[-TAIL] + total[-4]), float(total[-3] + total[-2])
+        if total[-1]:
+            self._residual = np.nan
+        return self._residual
+
+    def curvature(self, beta: float) -> float:
+        self._beta = beta
+        return kernels.merged_curvature(self._products, self._residual, self._alpha, beta)
+
+    def step(self, alpha: float) -> float:
+        self._alpha = alpha
+        self._message = self._own.advance(self._total, alpha, self._beta)
+        return self.start()
+
+
 def iterate(comm: Communicator, own: Iterating, total: np.ndarray, rule: StopRule) -> int | None:
     """Solve S x = b_s; the iterations it took, None: S is not definite. Collective.
 
     total: the sum over the ranks of what `own.reduce` gave.
     """
-    message, steps = own.start(total), kernels.ConjugateSteps(*astuple(rule))
-    while True:
-        total = comm.sum(message)
-        if not steps.take(total[-TAIL] + total[-4], total[-3] + total[-2], total[-1] != 0.0):
-            return steps.iterations if steps.is_definite else None
-        message = own.advance(total, steps.alpha, steps.beta)
+    return _definite(*kernels.conjugate_gradients(_Vectors(comm, own, own.start(total)), *astuple(rule)))
+
+
+def _definite(iterations: int, residual: float, is_positive: bool) -> int | None:
+    """Rounding of the merged products may end it later; x is then that of the iteration before."""
+    return iterations if np.isfinite(residual) and (is_positive or iterations) else None
 
 
 def iterates_natively(comm: Communicator, own: Iterating) -> bool:
@@ -84,10 +108,10 @@ def iterate_natively(comm: Any, own: Any, total: np.ndarray, rule: StopRule) -> 
     each: Submissions = own.submissions()
     buffers = each.message, each.total, each.rows, each.is_double
     try:
-        iterations, is_definite, seconds = comm.meeting(each.runtime).iterate(
+        *outcome, seconds = comm.meeting(each.runtime).iterate(
             comm.rank, each.programs, *buffers, *astuple(rule), each.timeout
         )
     except each.runtime.MeetingBroken as error:
         raise threading.BrokenBarrierError from error
     comm.seconds += seconds
-    return iterations if is_definite else None
+    return _definite(*outcome)

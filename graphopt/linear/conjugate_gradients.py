@@ -2,8 +2,9 @@
 
     A x = b,   r = b - A x,   stop when   r' inv(M) r <= tolerance * (b' inv(M) b)
 
-For matrices that only products know (`computed.materialized`); block matrices have `linear.Pcg`, whose stop
-rule this is. Sums do not depend on the number of threads (`linear.vectors`).
+For matrices that only products know (`computed.materialized`); block matrices have `linear.Pcg`. Both, and ranks
+(`distributed.pcg`), run the loop of `native/src/linear/conjugate_gradients.h`. Sums do not depend on the number
+of threads (`linear.vectors`).
 """
 
 from __future__ import annotations
@@ -31,6 +32,29 @@ class Solution:
     """False: d' A d of a direction d was not positive; x is that of the iteration before."""
 
 
+class _Vectors:
+    """x, r, d, q = A d and s = inv(M) r."""
+
+    def __init__(self, multiply: Operator, precondition: Operator, b: np.ndarray):
+        self._multiply, self._precondition = multiply, precondition
+        self.x, self._r, self._d = np.zeros(len(b)), b.copy(), np.zeros(len(b))
+
+    def start(self) -> float:
+        self._s = self._precondition(self._r)
+        return dot(self._r, self._s)
+
+    def curvature(self, beta: float) -> float:
+        kernels.check_stop()
+        self._d = self._s + beta * self._d
+        self._q = self._multiply(self._d)
+        return dot(self._d, self._q)
+
+    def step(self, alpha: float) -> float:
+        self.x += alpha * self._d
+        self._r -= alpha * self._q
+        return self.start()
+
+
 def conjugate_gradients(
     multiply: Operator, precondition: Operator, b: np.ndarray, tolerance: float, max_iterations: int
 ) -> Solution:
@@ -38,22 +62,6 @@ def conjugate_gradients(
 
     Both return new arrays. `Stopped` where the calling thread is asked to stop.
     """
-    x, r = np.zeros(len(b)), b.copy()
-    d = precondition(r)
-    residual = dot(r, d)
-    bound = tolerance * residual
-    for iteration in range(max_iterations):
-        if residual <= bound:
-            return Solution(x, iteration, True)
-        kernels.check_stop()
-        product = multiply(d)
-        curvature = dot(d, product)
-        if not curvature > 0.0:
-            return Solution(x, iteration, False)
-        alpha = residual / curvature
-        x += alpha * d
-        r -= alpha * product
-        s = precondition(r)
-        before, residual = residual, dot(r, s)
-        d = s + (residual / before) * d
-    return Solution(x, max_iterations, True)
+    vectors = _Vectors(multiply, precondition, b)
+    iterations, residual, is_positive = kernels.conjugate_gradients(vectors, tolerance, max_iterations)
+    return Solution(vectors.x, iterations, is_positive and bool(np.isfinite(residual)))

@@ -8,7 +8,7 @@
 #include "bound_schur.h"
 #include "exact_arrays.h"
 #include "linear/block_pattern.h"
-#include "linear/conjugate_steps.h"
+#include "linear/conjugate_gradients.h"
 #include "linear/dense_cholesky.h"
 #include "linear/dot.h"
 #include "linear/errors.h"
@@ -366,19 +366,32 @@ void bind_schur(py::module_& m) {
                              [](const BoundSchur& s) { return block_or_none(s.schur->failed_block()); });
 }
 
+// The vectors of a Python object.
+class BoundVectors {
+ public:
+  explicit BoundVectors(const py::object& vectors)
+      : start_(vectors.attr("start")), curvature_(vectors.attr("curvature")), step_(vectors.attr("step")) {}
+  double start() { return start_().cast<double>(); }
+  double curvature(double beta) { return curvature_(beta).cast<double>(); }
+  double step(double alpha) { return step_(alpha).cast<double>(); }
+
+ private:
+  py::object start_, curvature_, step_;
+};
+
+py::tuple iterated(const py::object& vectors, double tolerance, std::int64_t most, double share, double worth,
+                   std::int64_t patience) {
+  BoundVectors bound(vectors);
+  const ConjugateOutcome outcome = conjugate_gradients(bound, {tolerance, share, worth, most, patience});
+  return py::make_tuple(outcome.iterations, outcome.residual, outcome.has_curvature);
+}
+
 void bind_pcg(py::module_& m) {
   m.def("patience_after", &ConjugateRule::patience_after, py::arg("iterations"));
-  py::class_<ConjugateSteps>(m, "ConjugateSteps")
-      .def(py::init(
-               [](double tolerance, std::int64_t most, double share, double worth, std::int64_t patience) {
-                 return ConjugateSteps({tolerance, share, worth, most, patience});
-               }),
-           py::arg("tolerance"), py::arg("most"), py::arg("share"), py::arg("worth"), py::arg("patience"))
-      .def("take", &ConjugateSteps::take, py::arg("gamma"), py::arg("delta"), py::arg("is_indefinite"))
-      .def_readonly("alpha", &ConjugateSteps::alpha)
-      .def_readonly("beta", &ConjugateSteps::beta)
-      .def_readonly("is_definite", &ConjugateSteps::is_definite)
-      .def_property_readonly("iterations", &ConjugateSteps::iterations);
+  m.def("conjugate_gradients", &iterated, py::arg("vectors"), py::arg("tolerance"), py::arg("most"),
+        py::arg("share") = 0.0, py::arg("worth") = 0.0, py::arg("patience") = 0);
+  m.def("merged_curvature", &merged_curvature, py::arg("products"), py::arg("residual"), py::arg("alpha"),
+        py::arg("beta"));
   py::class_<PatternOperator>(m, "SymmetricProduct")
       .def(py::init([](std::shared_ptr<BlockPattern> pattern) {
              return std::make_unique<PatternOperator>(std::move(pattern));

@@ -8,6 +8,7 @@
 
 namespace py = pybind11;
 using namespace graphopt::vulkan;
+using graphopt::ConjugateOutcome;
 
 namespace {
 
@@ -34,7 +35,9 @@ py::tuple iterate(Meeting& meeting, int rank,
     const py::gil_scoped_release unlocked;
     outcome = iterate_ranks(meeting, rank, loop, {tolerance, share, worth, most, patience});
   }
-  return py::make_tuple(outcome.iterations, outcome.is_definite, outcome.seconds_communicating);
+  const ConjugateOutcome& conjugate = outcome.conjugate;
+  return py::make_tuple(conjugate.iterations, conjugate.residual, conjugate.has_curvature,
+                        outcome.seconds_communicating);
 }
 
 }  // namespace

@@ -81,8 +81,21 @@ def test_damping_counts_where_blocks_of_h_stand_in_for_those_of_s(damping):
 @pytest.mark.parametrize("first", [True, False])
 def test_conjugate_directions_end_where_the_curvature_does(first):
     """A step along which the matrix is not positive: there is no solution, or the last one stays."""
-    steps = kernels.ConjugateSteps(1e-12, 100, 0.0, 0.0, 100)
-    if not first:
-        assert steps.take(1.0, 2.0, False) and steps.alpha == 0.5
-    assert not steps.take(1.0, -3.0, False)
-    assert steps.is_definite != first
+
+    class Scalars:
+        """r's = 1 always; curvatures 2 and -3, or -3 at once."""
+
+        left, steps = [-3.0] if first else [2.0, -3.0], []
+
+        def start(self):
+            return 1.0
+
+        def curvature(self, beta):
+            return self.left.pop(0)
+
+        def step(self, alpha):
+            self.steps.append(alpha)
+            return 1.0
+
+    assert kernels.conjugate_gradients(Scalars(), 1e-12, 100) == (0 if first else 1, 1.0, False)
+    assert Scalars.steps == ([] if first else [0.5])

@@ -1,11 +1,11 @@
 #include "linear/pcg.h"
 
 #include <algorithm>
-#include <cmath>
+#include <limits>
 #include <mutex>
 #include <utility>
 
-#include "linear/conjugate_steps.h"
+#include "linear/conjugate_gradients.h"
 #include "linear/errors.h"
 #include "linear/small_blocks.h"
 #include "parallel/stopping.h"
@@ -146,46 +146,69 @@ void Pcg::solve(const double* b, double* x) {
   is_first_ = false;
 }
 
-void Pcg::solve_team(const double* b, double* x, const Team& team) {
-  const int first = share_begin(block_offset_, team.thread, team.num_threads);
-  const int last = share_begin(block_offset_, team.thread + 1, team.num_threads);
-  const std::int64_t begin = matrix_->offset(first), end = matrix_->offset(last);
-  double *r = r_.data(), *d = d_.data(), *q = q_.data(), *s = s_.data();
-  std::fill(x + begin, x + end, 0.0);
-  std::copy(b + begin, b + end, r + begin);
-  precondition(r, d, first, last);
-  double residual = dot(r, d, begin, end, team);
-  const double bound = std::max(tolerance_, share_) * residual;
-  const ConjugateRule rule{0.0, share_, worth_, max_iterations_,
-                           ConjugateRule::patience_after(is_first_ ? -1 : iterations_)};
-  std::int64_t iteration = 0;
-  double model = 0.0;
-  bool is_enough = false;
-  for (; !is_enough && iteration < max_iterations_ && residual > bound; ++iteration) {
-    if (team.thread == 0) stops_ = stop_requested();
-    matrix_->multiply(d, q, team);
-    team.wait();  // q is complete: its parts are not those of `begin .. end`
-    const double curvature = dot(d, q, begin, end, team);
-    if (stops_) break;
-    if (!(curvature > 0.0) || !std::isfinite(curvature)) break;
-    const double alpha = residual / curvature;
-    for (std::int64_t i = begin; i < end; ++i) {
-      x[i] += alpha * d[i];
-      r[i] -= alpha * q[i];
-    }
-    precondition(r, s, first, last);
-    const double next = dot(r, s, begin, end, team);
-    const double beta = next / residual, gain = alpha * residual;
-    model += gain;
-    is_enough = rule.is_enough(iteration + 1, gain, model);
-    for (std::int64_t i = begin; i < end; ++i) d[i] = s[i] + beta * d[i];
-    residual = next;
-    team.wait();  // all of d is needed by the next product
+// What one member of the team does with its rows.
+class Pcg::Rows {
+ public:
+  Rows(Pcg& solver, const double* b, double* x, const Team& team)
+      : own_(solver),
+        team_(team),
+        first_(share_begin(solver.block_offset_, team.thread, team.num_threads)),
+        last_(share_begin(solver.block_offset_, team.thread + 1, team.num_threads)),
+        begin_(solver.matrix_->offset(first_)),
+        end_(solver.matrix_->offset(last_)),
+        b_(b),
+        x_(x),
+        r_(solver.r_.data()),
+        d_(solver.d_.data()),
+        q_(solver.q_.data()),
+        s_(solver.s_.data()) {}
+
+  double start() {
+    std::fill(x_ + begin_, x_ + end_, 0.0);
+    std::fill(d_ + begin_, d_ + end_, 0.0);
+    std::copy(b_ + begin_, b_ + end_, r_ + begin_);
+    return preconditioned();
   }
-  if (team.thread != 0) return;
-  iterations_ = iteration;
-  residual_ = residual;
-  converged_ = is_enough || residual <= bound;
+
+  // Not a number where the caller is asked to stop.
+  double curvature(double beta) {
+    for (std::int64_t i = begin_; i < end_; ++i) d_[i] = s_[i] + beta * d_[i];
+    if (team_.thread == 0) own_.stops_ = stop_requested();
+    team_.wait();  // all of d is needed by the product
+    own_.matrix_->multiply(d_, q_, team_);
+    team_.wait();  // q is complete: its parts are not those of `begin .. end`
+    const double curvature = own_.dot(d_, q_, begin_, end_, team_);
+    return own_.stops_ ? std::numeric_limits<double>::quiet_NaN() : curvature;
+  }
+
+  double step(double alpha) {
+    for (std::int64_t i = begin_; i < end_; ++i) {
+      x_[i] += alpha * d_[i];
+      r_[i] -= alpha * q_[i];
+    }
+    return preconditioned();
+  }
+
+ private:
+  double preconditioned() {
+    own_.precondition(r_, s_, first_, last_);
+    return own_.dot(r_, s_, begin_, end_, team_);
+  }
+
+  Pcg& own_;
+  const Team& team_;
+  const int first_, last_;  // its blocks
+  const std::int64_t begin_, end_;
+  const double* const b_;
+  double *const x_, *const r_, *const d_, *const q_, *const s_;
+};
+
+void Pcg::solve_team(const double* b, double* x, const Team& team) {
+  const ConjugateRule rule{std::max(tolerance_, share_), share_, worth_, max_iterations_,
+                           ConjugateRule::patience_after(is_first_ ? -1 : outcome_.iterations)};
+  Rows rows(*this, b, x, team);
+  const ConjugateOutcome outcome = conjugate_gradients(rows, rule);
+  if (team.thread == 0) outcome_ = outcome;
 }
 
 }  // namespace graphopt

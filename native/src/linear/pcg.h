@@ -2,9 +2,6 @@
 //
 //   A x = b,  M = block diagonal of A,   r = b - A x,   stop when  r' M^-1 r <= tolerance * (b' M^-1 b)
 //
-// With an absolute tolerance (g2o's default) the bound is at least half the final r' M^-1 r of the solve
-// before, so that later, easier systems of one optimization are not solved more exactly than earlier ones.
-//
 // Where less than a solution to the tolerance will do, it also stops once iterations gain little (S. G. Nash,
 // A. Sofer, Assessing a search direction within a truncated-Newton method, 1990): iteration i adds g = alpha
 // r' M^-1 r to the quadratic model 2 b'x - x'A x; as many iterations again at this gain would add i g.
@@ -15,6 +12,7 @@
 #include <vector>
 
 #include "linear/block_pattern.h"
+#include "linear/conjugate_gradients.h"
 #include "linear/schur_complement.h"
 #include "linear/team_loop.h"
 #include "parallel/call_mutex.h"
@@ -107,15 +105,16 @@ class Pcg {
 
   BlockOperator& matrix() { return *matrix_; }
   std::int64_t dim() const { return matrix_->offset(matrix_->num_blocks()); }
-  std::int64_t iterations() const { return iterations_; }
-  double residual() const { return residual_; }  // r' M^-1 r at the end
-  bool converged() const { return converged_; }  // to the bound, or as far as was asked for
+  std::int64_t iterations() const { return outcome_.iterations; }
+  double residual() const { return outcome_.residual; }  // r' M^-1 r at the end
+  bool converged() const { return outcome_.is_converged; }
   int failed_block() const { return failed_block_; }
   std::int64_t memory_bytes() const {
     return static_cast<std::int64_t>((2 * block_offset_.back() + 5 * dim()) * sizeof(double));
   }
 
  private:
+  class Rows;
   void solve_team(const double* b, double* x, const Team& team);
   void precondition(const double* r, double* s, int begin, int end) const;
   double dot(const double* a, const double* b, std::int64_t begin, std::int64_t end, const Team& team);
@@ -132,9 +131,8 @@ class Pcg {
   };
   std::vector<Partial> partial_;
   double share_ = 0.0, worth_ = 0.0;
-  double residual_ = 0.0;
-  std::int64_t iterations_ = 0;
-  bool converged_ = false, ready_ = false;
+  ConjugateOutcome outcome_;
+  bool ready_ = false;
   bool stops_ = false;  // the caller was asked to stop; written between two barriers
   int failed_block_ = -1;
   CallMutex mutex_;

@@ -2,6 +2,7 @@
 
 #include <algorithm>
 #include <chrono>
+#include <limits>
 #include <string>
 
 namespace graphopt::vulkan {
@@ -49,27 +50,61 @@ void run(const RankLoop& loop, std::int64_t number) {
   for (const auto& ticket : tickets) ticket->wait(loop.timeout_s);
 }
 
+// The vectors are on the device; a submission does all of an iteration.
+class DeviceVectors {
+ public:
+  DeviceVectors(Meeting& meeting, int rank, const RankLoop& loop)
+      : meeting_(meeting),
+        rank_(rank),
+        loop_(loop),
+        message_(loop.message, loop.rows + tail, loop.is_double, "message of a rank"),
+        sums_(loop.total, loop.rows + 2, loop.is_double, "sum of the ranks"),
+        mine_(loop.rows + tail),
+        total_(mine_.size()) {}
+
+  double start() {
+    message_.read(mine_);
+    const Clock::time_point start = Clock::now();
+    meeting_.sum(rank_, mine_.data(), total_.data(), total_.size());
+    seconds += std::chrono::duration<double>(Clock::now() - start).count();
+    const double* const end = total_.data() + loop_.rows;
+    products_ = end[2] + end[3];
+    residual_ = end[4] != 0.0 ? std::numeric_limits<double>::quiet_NaN() : end[0] + end[1];
+    return residual_;
+  }
+
+  double curvature(double beta) {
+    beta_ = beta;
+    return merged_curvature(products_, residual_, alpha_, beta);
+  }
+
+  double step(double alpha) {
+    alpha_ = alpha;
+    const double scalars[2] = {alpha, beta_};
+    sums_.write(total_.data(), loop_.rows, 0);
+    sums_.write(scalars, 2, loop_.rows);
+    run(loop_, num_steps_++);
+    return start();
+  }
+
+  double seconds = 0.0;  // communicating
+
+ private:
+  Meeting& meeting_;
+  const int rank_;
+  const RankLoop& loop_;
+  const Numbers message_, sums_;
+  std::vector<double> mine_, total_;
+  double products_ = 0.0, residual_ = 0.0, alpha_ = 0.0, beta_ = 0.0;
+  std::int64_t num_steps_ = 0;
+};
+
 }  // namespace
 
 RankOutcome iterate_ranks(Meeting& meeting, int rank, const RankLoop& loop, const ConjugateRule& rule) {
-  const Numbers message(loop.message, loop.rows + tail, loop.is_double, "message of a rank");
-  const Numbers sums(loop.total, loop.rows + 2, loop.is_double, "sum of the ranks");
-  std::vector<double> mine(loop.rows + tail), total(mine.size());
-  const double* end = total.data() + loop.rows;
-  ConjugateSteps steps(rule);
-  double seconds = 0.0;
-  while (true) {
-    message.read(mine);
-    const Clock::time_point start = Clock::now();
-    meeting.sum(rank, mine.data(), total.data(), total.size());
-    seconds += std::chrono::duration<double>(Clock::now() - start).count();
-    if (!steps.take(end[0] + end[1], end[2] + end[3], end[4] != 0.0)) break;
-    const double scalars[2] = {steps.alpha, steps.beta};
-    sums.write(total.data(), loop.rows, 0);
-    sums.write(scalars, 2, loop.rows);
-    run(loop, steps.iterations());
-  }
-  return {steps.iterations(), steps.is_definite, seconds};
+  DeviceVectors vectors(meeting, rank, loop);
+  const ConjugateOutcome outcome = conjugate_gradients(vectors, rule);
+  return {outcome, vectors.seconds};
 }
 
 }  // namespace graphopt::vulkan

@@ -9,7 +9,7 @@
 #include <memory>
 #include <vector>
 
-#include "linear/conjugate_steps.h"
+#include "linear/conjugate_gradients.h"
 #include "vulkan/meeting.h"
 #include "vulkan/program.h"
 
@@ -26,8 +26,7 @@ struct RankLoop {
 };
 
 struct RankOutcome {
-  std::int64_t iterations = 0;
-  bool is_definite = true;
+  ConjugateOutcome conjugate;
   double seconds_communicating = 0.0;
 };
 
