@@ -200,7 +200,6 @@ class SymmetricProduct:
     def multiply(self, values: np.ndarray, x: np.ndarray) -> np.ndarray: ...
 
 def patience_after(iterations: int) -> int: ...
-
 def conjugate_gradients(
     vectors: Any, tolerance: float, most: int, share: float = 0.0, worth: float = 0.0, patience: int = 0
 ) -> tuple[int, float, bool]:
@@ -293,6 +292,16 @@ class LoopResult:
     def steps(self) -> list[tuple[float, float | None, int, float]]: ...
     @property
     def ending(self) -> str: ...
+
+class LoopConstants:
+    """Numbers of the algorithms; see native/src/vm/small_loop.h."""
+
+    LEAST_LAMBDA: float
+    GAIN_OFFSET: float
+    MIN_LAMBDA: float
+    MAX_LAMBDA: float
+    LEAST_LINEAR_GAIN: float
+    PROBES: list[float]
 
 class GaussNewton:
     """State of Gauss-Newton."""

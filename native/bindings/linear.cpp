@@ -220,7 +220,7 @@ void bind_pattern(py::module_& m) {
 
 template <class Solver>
 py::class_<Solver> bind_direct(py::module_& m, const char* name) {
-  return py::class_<Solver>(m, name)
+  return py::class_<Solver, LinearSolver>(m, name)
       .def("factorize", &factorize<Solver>, py::arg("values"), py::arg("damping") = py::none())
       .def("solve", &solve<Solver>, py::arg("b"), py::arg("out") = py::none())
       .def("marginals", &marginals<Solver>, py::arg("block_pairs"))
@@ -436,6 +436,7 @@ void bind_linear(py::module_& m) {
   m.def(
       "kept_bytes", [] { return KeptMemory::instance().bytes(); },
       "Memory that released arrays have left, at most 64 MiB.");
+  py::class_<LinearSolver>(m, "_Factorization");
   bind_direct<SparseCholesky>(m, "SparseCholesky")
       .def(py::init([](std::shared_ptr<BlockPattern> pattern, const std::string& ordering, bool ldlt) {
              py::gil_scoped_release release;

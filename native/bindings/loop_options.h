@@ -1,5 +1,4 @@
-// What bindings of the native loops share: options as Python has them, and systems that a factorization
-// solves.
+// Options of the native loops as Python has them.
 #pragma once
 
 #include <pybind11/pybind11.h>
@@ -15,15 +14,6 @@ inline StopRules rules_of(const pybind11::object& options) {
   rules.gradient_tolerance = options.attr("gradient_tolerance").cast<double>();
   rules.step_tolerance = options.attr("step_tolerance").cast<double>();
   return rules;
-}
-
-// direct: a dense or sparse Cholesky factorization of all of H, which the caller keeps.
-template <class Direct>
-void use_direct(SmallSystem& system, Direct& direct) {
-  system.factorize = [&direct](const double* h, const double* damping) {
-    return direct.factorize(h, damping);
-  };
-  system.substitute = [&direct](const double* b, double* x) { direct.solve(b, x); };
 }
 
 }  // namespace graphopt::vm

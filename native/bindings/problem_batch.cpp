@@ -11,10 +11,8 @@
 #include <tuple>
 #include <vector>
 
-#include "bound_schur.h"
-#include "linear/dense_cholesky.h"
+#include "bound_system.h"
 #include "linear/pcg.h"
-#include "linear/sparse_cholesky.h"
 #include "linear_arrays.h"
 #include "loop_options.h"
 #include "parallel/thread_pool.h"
@@ -28,60 +26,32 @@ namespace {
 // One's own arrays and solvers; the Python objects are kept for their memory.
 class BoundWorker {
  public:
-  BoundWorker(py::object linearizer, py::object schur, py::object solver, py::object values, py::object b,
-              py::object dx, py::object diagonal)
-      : kept_{linearizer, schur, solver, values, b, dx, diagonal} {
-    SchurComplement* const eliminates = schur.is_none() ? nullptr : schur.cast<BoundSchur&>().schur.get();
-    Linearizer& edges = linearizer.cast<Linearizer&>();
-    if (py::isinstance<DenseCholesky>(solver))
-      make(edges, solver.cast<DenseCholesky&>(), eliminates);
-    else
-      make(edges, solver.cast<SparseCholesky&>(), eliminates);
+  BoundWorker(const py::object& linearizer, const py::object& schur, const py::object& solver,
+              const py::object& values, const py::object& b, const py::object& dx, const py::object& diagonal)
+      : kept_{linearizer, schur, solver, values, b, dx, diagonal}, linear_(bound_system(solver, schur)) {
+    const BlockPattern& pattern = linear_.pattern();
+    SmallSystem system;
+    const std::int64_t dim = pattern.dim();
+    system.linear = &linear_;
+    system.values = {vector_data(values, "values", pattern.values_size(), true, false), pattern.values_size(),
+                     1, nullptr};
+    system.b = {vector_data(b, "b", dim, true, false), dim, 1, nullptr};
+    system.dx = {vector_data(dx, "dx", dim, true, false), dim, 1, nullptr};
+    const auto indices = py::array_t<std::int64_t, py::array::c_style>::ensure(diagonal);
+    if (!indices || indices.size() != dim) throw_shape("diagonal", "one index per scalar", diagonal);
+    diagonal_.assign(indices.data(), indices.data() + dim);
+    system.diagonal = {diagonal_.data(), dim, 1, nullptr};
+    const auto product = std::make_shared<PatternOperator>(
+        std::shared_ptr<const BlockPattern>(std::shared_ptr<void>(), &pattern));  // `kept_` has its owner
+    system.multiply = [product](const double* h, const double* x, double* y) { product->multiply(h, x, y); };
+    worker_ = std::make_unique<BatchWorker>(linearizer.cast<Linearizer&>(), std::move(system));
   }
 
   BatchWorker& worker() { return *worker_; }
 
  private:
-  template <class Direct>
-  void make(Linearizer& linearizer, Direct& direct, SchurComplement* schur) {
-    const BlockPattern& pattern = schur == nullptr ? direct.pattern() : schur->pattern();
-    SmallSystem system;
-    const std::int64_t dim = pattern.dim();
-    system.values = {vector_data(kept_[3], "values", pattern.values_size(), true, false),
-                     pattern.values_size(), 1, nullptr};
-    system.b = {vector_data(kept_[4], "b", dim, true, false), dim, 1, nullptr};
-    system.dx = {vector_data(kept_[5], "dx", dim, true, false), dim, 1, nullptr};
-    const auto diagonal = py::array_t<std::int64_t, py::array::c_style>::ensure(kept_[6]);
-    if (!diagonal || diagonal.size() != dim) throw_shape("diagonal", "one index per scalar", kept_[6]);
-    diagonal_.assign(diagonal.data(), diagonal.data() + dim);
-    system.diagonal = {diagonal_.data(), dim, 1, nullptr};
-    const auto product = std::make_shared<PatternOperator>(
-        std::shared_ptr<const BlockPattern>(std::shared_ptr<void>(), &pattern));  // `kept_` has its owner
-    system.multiply = [product](const double* h, const double* x, double* y) { product->multiply(h, x, y); };
-    SolveAgain again;
-    if (schur == nullptr) {
-      use_direct(system, direct);
-      again = [&direct](const double*, const double* b, double* x) { direct.solve(b, x); };
-    } else {
-      const double* const right = system.b.data;
-      const auto left = std::make_shared<std::vector<double>>(static_cast<std::size_t>(schur->kept_dim()));
-      system.factorize = [&direct, schur, right](const double* h, const double* damping) {
-        return schur->form(h, damping, right) && direct.factorize(schur->reduced_values().data(), nullptr);
-      };
-      system.substitute = [&direct, schur, left](const double*, double* x) {
-        direct.solve(schur->reduced_b().data(), left->data());
-        schur->back_substitute(left->data(), x);
-      };
-      again = [&direct, schur, left](const double* h, const double* b, double* x) {
-        schur->form(h, nullptr, b);
-        direct.solve(schur->reduced_b().data(), left->data());
-        schur->back_substitute(left->data(), x);
-      };
-    }
-    worker_ = std::make_unique<BatchWorker>(linearizer, std::move(system), std::move(again));
-  }
-
   const std::vector<py::object> kept_;
+  LinearSystem linear_;
   std::vector<std::int64_t> diagonal_;
   std::unique_ptr<BatchWorker> worker_;
 };

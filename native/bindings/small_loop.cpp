@@ -9,16 +9,15 @@
 #include <chrono>
 #include <memory>
 
-#include "linear/dense_cholesky.h"
+#include "bound_system.h"
 #include "linear/pcg.h"
-#include "linear/sparse_cholesky.h"
 #include "loop_options.h"
 #include "vm/frame_rounds.h"
 
 namespace py = pybind11;
-using graphopt::DenseCholesky;
+using graphopt::bound_system;
+using graphopt::LinearSystem;
 using graphopt::PatternOperator;
-using graphopt::SparseCholesky;
 using namespace graphopt::vm;
 
 namespace {
@@ -26,6 +25,7 @@ namespace {
 // The Python objects whose memory a loop uses, and the loop.
 struct BoundLoop {
   py::object linearizer, solver, product, values, b, dx, diagonal;
+  std::unique_ptr<LinearSystem> linear;
   std::unique_ptr<SmallLoop> loop;
 };
 
@@ -42,14 +42,6 @@ View<T> vector_view(const py::object& object, const char* name) {
   return v;
 }
 
-template <class Direct>
-void use_solver(SmallSystem& system, const py::object& solver, std::int64_t values_size) {
-  Direct& direct = solver.cast<Direct&>();
-  if (direct.pattern().values_size() != values_size || direct.pattern().dim() != system.b.size())
-    throw py::value_error("SmallLoop: the solver was made for another pattern");
-  use_direct(system, direct);
-}
-
 std::unique_ptr<BoundLoop> make_loop(const py::object& linearizer, const py::object& solver,
                                      const py::object& product, const py::object& values, const py::object& b,
                                      const py::object& dx, const py::object& diagonal) {
@@ -59,10 +51,10 @@ std::unique_ptr<BoundLoop> make_loop(const py::object& linearizer, const py::obj
   system.b = vector_view<double>(b, "b");
   system.dx = vector_view<double>(dx, "dx");
   system.diagonal = vector_view<const std::int64_t>(diagonal, "diagonal");
-  if (py::isinstance<DenseCholesky>(solver))
-    use_solver<DenseCholesky>(system, solver, system.values.size());
-  else
-    use_solver<SparseCholesky>(system, solver, system.values.size());
+  auto linear = std::make_unique<LinearSystem>(bound_system(solver, py::none()));
+  system.linear = linear.get();
+  if (linear->pattern().values_size() != system.values.size() || linear->pattern().dim() != system.b.size())
+    throw py::value_error("SmallLoop: the solver was made for another pattern");
   if (!product.is_none()) {
     PatternOperator& matrix = product.cast<PatternOperator&>();
     system.multiply = [&matrix](const double* h, const double* x, double* y) { matrix.multiply(h, x, y); };
@@ -70,7 +62,7 @@ std::unique_ptr<BoundLoop> make_loop(const py::object& linearizer, const py::obj
   if (system.b.size() > SmallLoop::kLargestDim)
     throw py::value_error("SmallLoop: b, dx and diagonal must have one length, at most 128");
   auto bound = std::make_unique<BoundLoop>();
-  *bound = {linearizer, solver, product, values, b, dx, diagonal, nullptr};
+  *bound = {linearizer, solver, product, values, b, dx, diagonal, std::move(linear), nullptr};
   bound->loop = std::make_unique<SmallLoop>(std::move(system));
   return bound;
 }
@@ -194,6 +186,13 @@ void bind_small_loop(py::module_& m) {
       .def_readonly("solve_seconds", &LoopResult::solve_seconds)
       .def_readonly("update_seconds", &LoopResult::update_seconds);
 
+  py::class_<LoopConstants>(m, "LoopConstants", "Numbers of the algorithms.")
+      .def_readonly_static("LEAST_LAMBDA", &LoopConstants::kLeastLambda)
+      .def_readonly_static("GAIN_OFFSET", &LoopConstants::kGainOffset)
+      .def_readonly_static("MIN_LAMBDA", &LoopConstants::kMinLambda)
+      .def_readonly_static("MAX_LAMBDA", &LoopConstants::kMaxLambda)
+      .def_readonly_static("LEAST_LINEAR_GAIN", &LoopConstants::kLeastLinearGain)
+      .def_readonly_static("PROBES", &LoopConstants::kProbes);
   py::class_<GaussNewton>(m, "GaussNewton", "State of Gauss-Newton.").def(py::init<>());
   py::class_<Levenberg>(m, "Levenberg", "State of Levenberg-Marquardt.")
       .def(py::init([](const py::object& options) {

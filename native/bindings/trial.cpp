@@ -4,11 +4,7 @@
 #include <pybind11/numpy.h>
 #include <pybind11/pybind11.h>
 
-#include <memory>
-
-#include "bound_schur.h"
-#include "linear/dense_cholesky.h"
-#include "linear/sparse_cholesky.h"
+#include "bound_system.h"
 #include "linear_arrays.h"
 
 namespace py = pybind11;
@@ -25,77 +21,46 @@ View<double> vector_view(const py::object& object, const char* name, std::int64_
   return view;
 }
 
-template <class Direct>
-DampedSolve solve_by(Direct& direct, SchurComplement* schur) {
-  if (schur == nullptr)
-    return [&direct](const double* values, const double* damping, const double* b, double* dx) {
-      if (!direct.factorize(values, damping)) return false;
-      direct.solve(b, dx);
-      return true;
-    };
-  auto kept = std::make_shared<std::vector<double>>(static_cast<std::size_t>(schur->kept_dim()));
-  return [&direct, schur, kept](const double* values, const double* damping, const double* b, double* dx) {
-    if (!schur->form(values, damping, b) || !direct.factorize(schur->reduced_values().data(), nullptr))
-      return false;
-    direct.solve(schur->reduced_b().data(), kept->data());
-    schur->back_substitute(kept->data(), dx);
-    return true;
-  };
-}
-
 // The Python objects that steps need, and the sizes of their arrays.
 class Trials {
  public:
   Trials(py::object linearizer, py::object schur, py::object solver)
-      : linearizer_(std::move(linearizer)), schur_(std::move(schur)), solver_(std::move(solver)) {
-    SchurComplement* const eliminates = schur_.is_none() ? nullptr : schur_.cast<BoundSchur&>().schur.get();
-    if (py::isinstance<DenseCholesky>(solver_))
-      use(solver_.cast<DenseCholesky&>(), eliminates);
-    else
-      use(solver_.cast<SparseCholesky&>(), eliminates);
-  }
+      : linearizer_(std::move(linearizer)),
+        schur_(std::move(schur)),
+        solver_(std::move(solver)),
+        linear_(bound_system(solver_, schur_)) {}
 
   py::tuple run(const py::object& values, const py::object& damping, const py::object& b,
                 const py::object& dx, const py::object& next) {
-    TrialSystem system{vector_view(values, "values", values_size_),
-                       vector_view(b, "b", dim_),
-                       vector_view(dx, "dx", dim_),
+    const std::int64_t values_size = linear_.pattern().values_size(), dim = linear_.pattern().dim();
+    TrialSystem system{vector_view(values, "values", values_size),
+                       vector_view(b, "b", dim),
+                       vector_view(dx, "dx", dim),
                        {},
                        {}};
     if (!next.is_none()) {
       const auto pair = next.cast<std::pair<py::object, py::object>>();
-      system.next_values = vector_view(pair.first, "values of next", values_size_);
-      system.next_b = vector_view(pair.second, "b of next", dim_);
+      system.next_values = vector_view(pair.first, "values of next", values_size);
+      system.next_b = vector_view(pair.second, "b of next", dim);
     }
     TrialDamping d;
     if (py::isinstance<py::array>(damping) && py::reinterpret_borrow<py::array>(damping).ndim() > 0)
-      d.diagonal = input(damping, "damping", dim_);
+      d.diagonal = input(damping, "damping", dim);
     else
       d.value = damping.cast<double>();
     Evaluation& edges = linearizer_.cast<Linearizer&>();
     TrialResult found;
     {
       const py::gil_scoped_release release;
-      found = try_step(edges, solve_, system, d, room_);
+      found = try_step(edges, linear_, system, d, room_);
     }
     return py::make_tuple(found.solved, found.chi2, found.gain, found.step_size, found.solve_seconds,
                           found.update_seconds, found.linearize_seconds);
   }
 
  private:
-  template <class Direct>
-  void use(Direct& direct, SchurComplement* schur) {
-    const BlockPattern& pattern = schur == nullptr ? direct.pattern() : schur->pattern();
-    if (schur != nullptr && &direct.pattern() != schur->reduced_pattern().get())
-      throw LinearShapeError("Trials: the solver was made for another pattern than the Schur complement's.");
-    values_size_ = pattern.values_size();
-    dim_ = pattern.dim();
-    solve_ = solve_by(direct, schur);
-  }
-
   py::object linearizer_, schur_, solver_;
-  DampedSolve solve_;
-  std::int64_t values_size_ = 0, dim_ = 0;
+  LinearSystem linear_;
   std::vector<double> room_;
 };
 

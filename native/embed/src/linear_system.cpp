@@ -20,42 +20,26 @@ constexpr double kMostFactorFlops = 2e14;
 constexpr double kWorthACount = 1e8;
 constexpr double kPcgTolerance = 1e-12;
 
-// A solver on a pattern, of H or of S.
-class Solver {
- public:
-  virtual ~Solver() = default;
-  virtual bool factorize(const double* values, const double* damping) = 0;
-  virtual void solve(const double* b, double* x) = 0;
-  int name = GRAPHOPT_CHOLESKY;
-};
-
-template <class Direct>
-class DirectSolver final : public Solver {
- public:
-  DirectSolver(std::unique_ptr<Direct> direct, int called) : direct_(std::move(direct)) { name = called; }
-  bool factorize(const double* values, const double* damping) override {
-    return direct_->factorize(values, damping);
-  }
-  void solve(const double* b, double* x) override { direct_->solve(b, x); }
-
- private:
-  std::unique_ptr<Direct> direct_;
-};
-
-class PcgSolver final : public Solver {
+// Conjugate gradients on a pattern, or on the Schur complement that is not formed.
+class PcgSolver final : public LinearSolver {
  public:
   explicit PcgSolver(const PatternPtr& pattern)
-      : matrix_(std::make_shared<PatternOperator>(pattern)), pcg_(matrix_, kPcgTolerance, -1) {
-    name = GRAPHOPT_PCG;
-  }
+      : matrix_(std::make_shared<PatternOperator>(pattern)),
+        pattern_(pattern),
+        pcg_(matrix_, kPcgTolerance, -1) {}
+  explicit PcgSolver(const std::shared_ptr<SchurComplement>& schur)
+      : pattern_(schur->reduced_pattern()),
+        pcg_(std::make_shared<SchurOperator>(schur, false), kPcgTolerance, -1) {}
+  const BlockPattern& pattern() const override { return *pattern_; }
   bool factorize(const double* values, const double* damping) override {
-    matrix_->set(values, damping);
+    if (matrix_) matrix_->set(values, damping);
     return pcg_.factorize();
   }
   void solve(const double* b, double* x) override { pcg_.solve(b, x); }
 
  private:
   std::shared_ptr<PatternOperator> matrix_;
+  PatternPtr pattern_;
   Pcg pcg_;
 };
 
@@ -66,76 +50,17 @@ bool is_dense(const BlockPattern& pattern) {
          static_cast<double>(pattern.values_size()) > kDenseDensity * 0.5 * dim * dim;
 }
 
-std::unique_ptr<Solver> make_solver(const PatternPtr& pattern, int asked) {
+// With what it is called.
+std::pair<std::shared_ptr<LinearSolver>, int> make_solver(const PatternPtr& pattern, int asked) {
   const bool is_free = asked == GRAPHOPT_LINEAR_AUTO;
   if (asked == GRAPHOPT_DENSE || (is_free && is_dense(*pattern)))
-    return std::make_unique<DirectSolver<DenseCholesky>>(std::make_unique<DenseCholesky>(pattern),
-                                                         GRAPHOPT_DENSE);
-  if (asked == GRAPHOPT_PCG) return std::make_unique<PcgSolver>(pattern);
-  auto sparse = std::make_unique<SparseCholesky>(pattern, "auto");
-  if (is_free && sparse->symbolic().flops > kMostFactorFlops) return std::make_unique<PcgSolver>(pattern);
-  return std::make_unique<DirectSolver<SparseCholesky>>(std::move(sparse), GRAPHOPT_CHOLESKY);
+    return {std::make_shared<DenseCholesky>(pattern), GRAPHOPT_DENSE};
+  if (asked == GRAPHOPT_PCG) return {std::make_shared<PcgSolver>(pattern), GRAPHOPT_PCG};
+  auto sparse = std::make_shared<SparseCholesky>(pattern, "auto");
+  if (is_free && sparse->symbolic().flops > kMostFactorFlops)
+    return {std::make_shared<PcgSolver>(pattern), GRAPHOPT_PCG};
+  return {std::move(sparse), GRAPHOPT_CHOLESKY};
 }
-
-class Whole final : public LinearSystem {
- public:
-  explicit Whole(std::unique_ptr<Solver> solver) : solver_(std::move(solver)) {
-    linear_solver = solver_->name;
-  }
-  bool factorize(const double* values, const double* damping, const double*) override {
-    return solver_->factorize(values, damping);
-  }
-  void solve(const double* b, double* dx) override { solver_->solve(b, dx); }
-
- private:
-  std::unique_ptr<Solver> solver_;
-};
-
-class Explicit final : public LinearSystem {
- public:
-  Explicit(const PatternPtr& pattern, std::int64_t num_kept, int asked)
-      : schur_(pattern, static_cast<int>(num_kept), true),
-        solver_(make_solver(schur_.reduced_pattern(), asked)) {
-    linear_solver = solver_->name;
-    schur = GRAPHOPT_SCHUR_EXPLICIT;
-    kept_.resize(static_cast<std::size_t>(schur_.kept_dim()));
-  }
-  bool factorize(const double* values, const double* damping, const double* b) override {
-    return schur_.form(values, damping, b) && solver_->factorize(schur_.reduced_values().data(), nullptr);
-  }
-  void solve(const double*, double* dx) override {
-    solver_->solve(schur_.reduced_b().data(), kept_.data());
-    schur_.back_substitute(kept_.data(), dx);
-  }
-
- private:
-  SchurComplement schur_;
-  std::unique_ptr<Solver> solver_;
-  std::vector<double> kept_;
-};
-
-class Implicit final : public LinearSystem {
- public:
-  Implicit(const PatternPtr& pattern, std::int64_t num_kept)
-      : schur_(std::make_shared<SchurComplement>(pattern, static_cast<int>(num_kept), false)),
-        pcg_(std::make_shared<SchurOperator>(schur_, false), kPcgTolerance, -1) {
-    linear_solver = GRAPHOPT_PCG;
-    schur = GRAPHOPT_SCHUR_IMPLICIT;
-    kept_.resize(static_cast<std::size_t>(schur_->kept_dim()));
-  }
-  bool factorize(const double* values, const double* damping, const double* b) override {
-    return schur_->form(values, damping, b) && pcg_.factorize();
-  }
-  void solve(const double*, double* dx) override {
-    pcg_.solve(schur_->reduced_b().data(), kept_.data());
-    schur_->back_substitute(kept_.data(), dx);
-  }
-
- private:
-  std::shared_ptr<SchurComplement> schur_;
-  Pcg pcg_;
-  std::vector<double> kept_;
-};
 
 // Operations of a step that eliminates the marginalized blocks, or (of_kept) the others, at most.
 double elimination_flops(const Problem& problem, bool of_kept) {
@@ -179,7 +104,7 @@ bool too_large_to_form(const Problem& problem) {
 
 }  // namespace
 
-std::unique_ptr<LinearSystem> make_system(const Problem& problem, int linear_solver, int schur) {
+ChosenSystem make_system(const Problem& problem, int linear_solver, int schur) {
   const PatternPtr& pattern = problem.pattern;
   const std::int64_t num_kept = problem.numbering.num_kept;
   const bool is_asked = schur == GRAPHOPT_SCHUR_EXPLICIT || schur == GRAPHOPT_SCHUR_IMPLICIT;
@@ -192,21 +117,26 @@ std::unique_ptr<LinearSystem> make_system(const Problem& problem, int linear_sol
       linear_solver != GRAPHOPT_PCG)
     throw Error(GRAPHOPT_INVALID_ARGUMENT,
                 "An implicit Schur complement is only multiplied with: linear_solver must be auto or PCG.");
-  if (schur == GRAPHOPT_SCHUR_OFF || !problem.has_schur())
-    return std::make_unique<Whole>(make_solver(pattern, linear_solver));
+  if (schur == GRAPHOPT_SCHUR_OFF || !problem.has_schur()) {
+    auto [solver, name] = make_solver(pattern, linear_solver);
+    return {LinearSystem(std::move(solver)), name, GRAPHOPT_SCHUR_OFF};
+  }
   const bool is_free = schur == GRAPHOPT_SCHUR_AUTO && linear_solver == GRAPHOPT_LINEAR_AUTO;
   const double flops = is_free ? elimination_flops(problem, false) : 0.0;
   if (flops > kWorthACount && elimination_flops(problem, true) < 0.5 * flops) {
-    auto sparse = std::make_unique<SparseCholesky>(pattern, "auto");
+    auto sparse = std::make_shared<SparseCholesky>(pattern, "auto");
     if (sparse->symbolic().flops < flops)
-      return std::make_unique<Whole>(
-          std::make_unique<DirectSolver<SparseCholesky>>(std::move(sparse), GRAPHOPT_CHOLESKY));
+      return {LinearSystem(std::move(sparse)), GRAPHOPT_CHOLESKY, GRAPHOPT_SCHUR_OFF};
   }
   const bool may_iterate = linear_solver == GRAPHOPT_LINEAR_AUTO || linear_solver == GRAPHOPT_PCG;
-  if (schur == GRAPHOPT_SCHUR_IMPLICIT ||
-      (schur == GRAPHOPT_SCHUR_AUTO && may_iterate && too_large_to_form(problem)))
-    return std::make_unique<Implicit>(pattern, num_kept);
-  return std::make_unique<Explicit>(pattern, num_kept, linear_solver);
+  const bool is_implicit = schur == GRAPHOPT_SCHUR_IMPLICIT ||
+                           (schur == GRAPHOPT_SCHUR_AUTO && may_iterate && too_large_to_form(problem));
+  auto complement = std::make_shared<SchurComplement>(pattern, static_cast<int>(num_kept), !is_implicit);
+  if (is_implicit)
+    return {LinearSystem(std::make_shared<PcgSolver>(complement), complement), GRAPHOPT_PCG,
+            GRAPHOPT_SCHUR_IMPLICIT};
+  auto [solver, name] = make_solver(complement->reduced_pattern(), linear_solver);
+  return {LinearSystem(std::move(solver), complement), name, GRAPHOPT_SCHUR_EXPLICIT};
 }
 
 }  // namespace graphopt::embed

@@ -49,10 +49,7 @@ class Run {
         product_(problem.pattern) {
     vm::SmallSystem small;
     small.edges = &edges;
-    small.factorize = [this, &system](const double* h, const double* damping) {
-      return system.factorize(h, damping, b_.data());
-    };
-    small.substitute = [&system](const double* b, double* x) { system.solve(b, x); };
+    small.linear = &system;
     small.multiply = [this](const double* h, const double* x, double* y) { product_.multiply(h, x, y); };
     small.values = view(values_.data(), problem.pattern->values_size(), 1);
     small.b = view(b_.data(), problem.dim(), 1);
@@ -122,15 +119,15 @@ graphopt_summary optimize(Graph& graph, const graphopt_options& options) {
     throw Error(GRAPHOPT_INVALID_ARGUMENT, "There is nothing to optimize: no edge of level " +
                                                std::to_string(options.level) +
                                                " has a vertex that is not fixed.");
-  const std::unique_ptr<LinearSystem> system = make_system(problem, options.linear_solver, options.schur);
-  summary.linear_solver = system->linear_solver;
-  summary.schur = system->schur;
+  ChosenSystem chosen = make_system(problem, options.linear_solver, options.schur);
+  summary.linear_solver = chosen.linear_solver;
+  summary.schur = chosen.schur;
   const std::string device = options.device == nullptr ? "cpu" : options.device;
   std::unique_ptr<DeviceEdges> on_device;
   if (device != "cpu") on_device = make_device_edges(device, options.validation != 0, graph, problem);
   std::snprintf(summary.device, sizeof summary.device, "%s", on_device ? on_device->name().c_str() : "cpu");
   vm::Evaluation& edges = on_device ? static_cast<vm::Evaluation&>(*on_device) : problem.linearizer;
-  Run run(problem, edges, *system, options, summary, start);
+  Run run(problem, edges, chosen.system, options, summary, start);
   if (options.method == GRAPHOPT_GAUSS_NEWTON) {
     run.go(vm::GaussNewton());
   } else if (options.method == GRAPHOPT_DOGLEG) {

@@ -8,24 +8,23 @@
 #include "linear/aligned_buffer.h"
 #include "linear/block_pattern.h"
 #include "linear/front.h"
+#include "linear/linear_system.h"
 #include "parallel/call_mutex.h"
 
 namespace graphopt {
 
-class DenseCholesky {
+class DenseCholesky final : public LinearSolver {
  public:
   explicit DenseCholesky(std::shared_ptr<const BlockPattern> pattern, bool signed_pivots = false);
 
-  // values (values_size), damping (dim) or null. False if a pivot is not positive: see failed_block().
-  bool factorize(const double* values, const double* damping);
-
-  // x (dim) := (H + D)^-1 b; x may be b.
-  void solve(const double* b, double* x);
+  // False if a pivot is not positive: see failed_block().
+  bool factorize(const double* values, const double* damping) override;
+  void solve(const double* b, double* x) override;
 
   // Blocks (rows[k], cols[k]) of (H + D)^-1, column-major, one after the other.
   void marginals(const std::vector<std::int32_t>& rows, const std::vector<std::int32_t>& cols, double* out);
 
-  const BlockPattern& pattern() const { return *pattern_; }
+  const BlockPattern& pattern() const override { return *pattern_; }
   bool factorized() const { return factorized_; }
   int failed_block() const { return failed_block_; }
   std::int64_t num_negative() const;  // pivots

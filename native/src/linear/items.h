@@ -11,8 +11,8 @@
 namespace graphopt {
 
 // task(item, worker) for item = 0 .. count - 1, each by whoever is free, low numbers first; everybody who
-// takes part has a worker = make() of their own. Not within a region. Throws `Stopped` where the caller's watch
-// says so; then not all items were done.
+// takes part has a worker = make() of their own. Not within a region. Throws `Stopped` where the caller's
+// watch says so; then not all items were done.
 template <class Make, class Task>
 void for_each_item_with(int count, const Make& make, const Task& task) {
   ThreadPool& pool = ThreadPool::instance();

@@ -19,29 +19,28 @@
 #include "linear/block_pattern.h"
 #include "linear/flush_denormals.h"
 #include "linear/front.h"
+#include "linear/linear_system.h"
 #include "linear/schedule.h"
 #include "linear/supernodes.h"
 #include "parallel/call_mutex.h"
 
 namespace graphopt {
 
-class SparseCholesky {
+class SparseCholesky final : public LinearSolver {
  public:
   // signed_pivots: L D L' with D = diag(+-1) instead of L L'.
   SparseCholesky(std::shared_ptr<const BlockPattern> pattern, const std::string& ordering,
                  bool signed_pivots = false);
 
-  // values (values_size), damping (dim) or null. False if a pivot is not positive: see failed_block().
-  bool factorize(const double* values, const double* damping);
-
-  // x (dim) := (H + D)^-1 b; x may be b.
-  void solve(const double* b, double* x);
+  // False if a pivot is not positive: see failed_block().
+  bool factorize(const double* values, const double* damping) override;
+  void solve(const double* b, double* x) override;
 
   // Blocks of (H + D)^-1: for pair k the block (rows[k], cols[k]), column-major, one after the other in
   // `out`.
   void marginals(const std::vector<std::int32_t>& rows, const std::vector<std::int32_t>& cols, double* out);
 
-  const BlockPattern& pattern() const { return *pattern_; }
+  const BlockPattern& pattern() const override { return *pattern_; }
   const SymbolicFactor& symbolic() const { return symbolic_; }
   bool factorized() const { return factorized_; }
   int failed_block() const { return failed_block_; }

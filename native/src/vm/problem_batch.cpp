@@ -65,7 +65,7 @@ class BatchWorker::Edges final : public Evaluation {
   int depth_ = 0;
 };
 
-BatchWorker::BatchWorker(Linearizer& linearizer, SmallSystem system, SolveAgain solve_again)
+BatchWorker::BatchWorker(Linearizer& linearizer, SmallSystem system)
     : linearizer_(linearizer),
       edges_(std::make_unique<Edges>(linearizer, system.diagonal)),
       system_([&] {
@@ -73,7 +73,6 @@ BatchWorker::BatchWorker(Linearizer& linearizer, SmallSystem system, SolveAgain 
         system.is_timed = false;
         return std::move(system);
       }()),
-      solve_again_(std::move(solve_again)),
       loop_(system_),
       right_(static_cast<std::size_t>(system_.b.size())),
       solution_(right_) {}
@@ -176,14 +175,16 @@ bool BatchWorker::is_singular() {
     root[i] = std::sqrt(system_.values.data[system_.diagonal.data[i]]);
     right_[i] = root[i] * x[i];
   }
-  solve_again_(system_.values.data, right_.data(), solution_.data());
+  system_.linear->solve_again(system_.values.data, right_.data(), solution_.data());
   for (std::int64_t i = 0; i < n; ++i) solution_[i] *= root[i];
   return !(norm(solution_) <= kGrowth * norm(x));
 }
 
 void BatchWorker::find_covariances(const BatchProblems& problems, const bool* unobserved, double* out) {
   edges_->linearize(system_.values.data, system_.values.size(), system_.b.data, system_.b.size());
-  if (!has_finite_system() || !system_.factorize(system_.values.data, nullptr) || is_singular()) return;
+  if (!has_finite_system() || !system_.linear->factorize(system_.values.data, nullptr, system_.b.data) ||
+      is_singular())
+    return;
   for (const auto& [first, dim] : problems.covariances) {
     if (unobserved != nullptr && unobserved[first]) {
       out += dim * dim;
@@ -192,7 +193,7 @@ void BatchWorker::find_covariances(const BatchProblems& problems, const bool* un
     for (int j = 0; j < dim; ++j) {
       std::fill(right_.begin(), right_.end(), 0.0);
       right_[static_cast<std::size_t>(first + j)] = 1.0;
-      solve_again_(system_.values.data, right_.data(), solution_.data());
+      system_.linear->solve_again(system_.values.data, right_.data(), solution_.data());
       for (int i = 0; i < dim; ++i) out[i * dim + j] = solution_[static_cast<std::size_t>(first + i)];
     }
     for (int j = 0; j < dim; ++j)

@@ -51,13 +51,10 @@ struct BatchOutcome {
   std::int8_t* ending = nullptr;
 };
 
-// (H + D) x = right-hand side with the factor of the last `factorize` of the same values.
-using SolveAgain = std::function<void(const double* values, const double* b, double* x)>;
-
 class BatchWorker {
  public:
   // system.edges is set by the worker.
-  BatchWorker(Linearizer& linearizer, SmallSystem system, SolveAgain solve_again);
+  BatchWorker(Linearizer& linearizer, SmallSystem system);
   ~BatchWorker();
 
   template <class Method>
@@ -75,7 +72,6 @@ class BatchWorker {
   Linearizer& linearizer_;
   std::unique_ptr<Edges> edges_;
   SmallSystem system_;
-  SolveAgain solve_again_;
   SmallLoop loop_;
   std::vector<double> right_, solution_;
   std::vector<std::vector<char>> masks_;  // that the linearizer has now

@@ -123,8 +123,9 @@ bool SmallLoop::solve(double damping) {
 bool SmallLoop::solve_damped() {
   const Timer timer(result_->solve_seconds, system_.is_timed);
   const bool is_damped = dim_ > 0 && damping_.front() != 0.0;
-  if (!system_.factorize(system_.values.data, is_damped ? damping_.data() : nullptr)) return false;
-  system_.substitute(system_.b.data, system_.dx.data);
+  const double* const damping = is_damped ? damping_.data() : nullptr;
+  if (!system_.linear->factorize(system_.values.data, damping, system_.b.data)) return false;
+  system_.linear->solve(system_.b.data, system_.dx.data);
   return true;
 }
 
@@ -133,7 +134,7 @@ double SmallLoop::promise() {
   LoopResult timed;
   result_ = &timed;
   const double before = linearize();
-  for (const double value : {1e-16, 1e-14, 1e-12, 1e-10}) {
+  for (const double value : LoopConstants::kProbes) {
     for (std::int64_t i = 0; i < dim_; ++i)
       damping_[i] = value * system_.values.data[system_.diagonal.data[i]];
     if (!solve_damped()) continue;
@@ -289,7 +290,7 @@ LoopStep Levenberg::step(SmallLoop& loop, int iteration, const ShouldStop& shoul
 }
 
 bool Levenberg::loosen(SmallLoop& loop, double tolerance) {
-  const double least = 1e-16 * loop.largest_diagonal();
+  const double least = LoopConstants::kLeastLambda * loop.largest_diagonal();
   if (lambda <= least || loop.promise() <= tolerance) return false;
   initial_lambda = lambda = least;
   nu = 2.0;
@@ -304,7 +305,7 @@ double Levenberg::trial(SmallLoop& loop, double& current) {
   }
   const double *dx = loop.system_.dx.data, *b = loop.system_.b.data;
   const double predicted = sum(loop.dim_, [&](std::int64_t i) { return dx[i] * (lambda * dx[i] + b[i]); });
-  const double scale = predicted + 1e-3;  // 1e-3 as in g2o: never zero
+  const double scale = predicted + LoopConstants::kGainOffset;
   Evaluation& edges = *loop.system_.edges;
   edges.push();
   loop.update();
@@ -376,7 +377,7 @@ bool Dogleg::loosen(SmallLoop& loop, double tolerance) {
 
 // Solve H dx = b, damped if H was ever indefinite; false beyond the largest damping.
 bool Dogleg::solve_gauss_newton(SmallLoop& loop) {
-  constexpr double kMinLambda = 1e-12, kMaxLambda = 1e3;  // g2o's minLambda and maxLambda
+  constexpr double kMinLambda = LoopConstants::kMinLambda, kMaxLambda = LoopConstants::kMaxLambda;
   constexpr int kMostDampings = 1000;
   for (int tried = 0; tried < kMostDampings; ++tried) {
     const bool solved = loop.solve(was_positive_definite ? 0.0 : lambda);
@@ -401,7 +402,7 @@ bool Dogleg::trial(SmallLoop& loop, const std::vector<double>& step, double& cur
   std::vector<double> product(static_cast<std::size_t>(n));
   loop.multiply(step.data(), product.data());
   double linear_gain = 2.0 * dot(loop.system_.b.data, step.data(), n) - dot(step.data(), product.data(), n);
-  if (std::fabs(linear_gain) < 1e-12) linear_gain = 1e-12;
+  if (std::fabs(linear_gain) < LoopConstants::kLeastLinearGain) linear_gain = LoopConstants::kLeastLinearGain;
   Evaluation& edges = *loop.system_.edges;
   edges.push();
   std::copy(step.begin(), step.end(), loop.system_.dx.data);

@@ -4,10 +4,12 @@
 // sums are numpy's, so both give the same digits; tests compare them.
 #pragma once
 
+#include <array>
 #include <cstdint>
 #include <functional>
 #include <vector>
 
+#include "linear/linear_system.h"
 #include "vm/linearizer.h"
 
 namespace graphopt::vm {
@@ -15,12 +17,22 @@ namespace graphopt::vm {
 // What the loop works on: the arrays belong to a block solver.
 struct SmallSystem {
   Evaluation* edges = nullptr;
-  std::function<bool(const double* values, const double* damping)> factorize;
-  std::function<void(const double* b, double* x)> substitute;
+  LinearSystem* linear = nullptr;
   std::function<void(const double* values, const double* x, double* y)> multiply;  // only for dogleg
   View<double> values, b, dx;
   View<const std::int64_t> diagonal;  // of H, in values
   bool is_timed = true;               // else the seconds of results are 0
+};
+
+// Numbers of the algorithms that the loops in Python and on devices take from here.
+struct LoopConstants {
+  static constexpr double kLeastLambda = 1e-16;  // Levenberg-Marquardt: times H's largest diagonal entry
+  static constexpr double kGainOffset = 1e-3;    // g2o's: a predicted decrease is never zero
+  static constexpr double kMinLambda = 1e-12;    // dogleg: g2o's minLambda,
+  static constexpr double kMaxLambda = 1e3;      // maxLambda, or H's largest diagonal entry if that is more,
+  static constexpr double kLeastLinearGain = 1e-12;  // and what it divides by at least
+  static constexpr std::array<double, 4> kProbes{1e-16, 1e-14, 1e-12,
+                                                 1e-10};  // times diag(H): a step hardly damped
 };
 
 struct StopRules {

@@ -32,7 +32,7 @@ double largest(const View<double>& x) {
 
 }  // namespace
 
-TrialResult try_step(Evaluation& edges, const DampedSolve& solve, const TrialSystem& system,
+TrialResult try_step(Evaluation& edges, LinearSystem& linear, const TrialSystem& system,
                      const TrialDamping& damping, std::vector<double>& room) {
   TrialResult result;
   const std::int64_t dim = system.b.size();
@@ -43,7 +43,8 @@ TrialResult try_step(Evaluation& edges, const DampedSolve& solve, const TrialSys
     std::fill(room.begin(), room.end(), damping.value);
     diagonal = room.data();
   }
-  result.solved = solve(system.values.data, diagonal, b, system.dx.data);
+  result.solved = linear.factorize(system.values.data, diagonal, b);
+  if (result.solved) linear.solve(b, system.dx.data);
   result.solve_seconds = seconds_since(start);
   if (!result.solved) return result;
   result.gain = dot(dx, b, dim);

@@ -3,16 +3,12 @@
 //   (H + D) dx = b,   estimates <- estimates oplus dx,   chi2 there,   gain = dx' (D dx + b)
 #pragma once
 
-#include <functional>
 #include <vector>
 
+#include "linear/linear_system.h"
 #include "vm/linearizer.h"
 
 namespace graphopt::vm {
-
-// Of H + D with D given by its diagonal, null: none; false if that is not positive definite.
-using DampedSolve =
-    std::function<bool(const double* values, const double* damping, const double* b, double* dx)>;
 
 struct TrialSystem {
   View<double> values, b, dx;
@@ -34,7 +30,7 @@ struct TrialResult {
 
 // The estimates before the step are on the stack of `edges` afterwards. If chi2 throws, the step is taken
 // back. room: for numbers of a vector, kept between calls.
-TrialResult try_step(Evaluation& edges, const DampedSolve& solve, const TrialSystem& system,
+TrialResult try_step(Evaluation& edges, LinearSystem& linear, const TrialSystem& system,
                      const TrialDamping& damping, std::vector<double>& room);
 
 }  // namespace graphopt::vm
