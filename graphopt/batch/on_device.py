@@ -35,10 +35,6 @@ _TRIALS = 3
 """Evaluations of an edge per iteration, about: H and b, and chi2 of the trials."""
 _PART_BYTES = 1 << 29
 """Of the largest array of a part."""
-_PROMISES = (1e-16, 1e-14, 1e-12, 1e-10)
-_SCALE_OFFSET = 1e-3  # g2o's: the predicted decrease is never zero
-_LEAST_LAMBDA = 1e-16
-_MIN_LAMBDA, _MAX_LAMBDA, _LEAST_GAIN = 1e-12, 1e3, 1e-12  # of the dogleg, as small_loop.cpp has them
 
 
 class DeviceWorkers:
@@ -226,7 +222,9 @@ def _options(native: Any, rules: Any) -> tuple[np.ndarray, np.ndarray]:
     names = ("tau", "good_step_lower_scale", "good_step_upper_scale", "lambda_factor")
     own = [float(getattr(rules, name, 0.0)) for name in names]
     delta = float(getattr(native, "delta", 0.0))
-    more = _LEAST_LAMBDA, _SCALE_OFFSET, _MIN_LAMBDA, _MAX_LAMBDA, _LEAST_GAIN, *_PROMISES
+    of_loop = kernels.LoopConstants
+    lambdas = of_loop.LEAST_LAMBDA, of_loop.GAIN_OFFSET, of_loop.MIN_LAMBDA, of_loop.MAX_LAMBDA
+    more = *lambdas, of_loop.LEAST_LINEAR_GAIN, *of_loop.PROBES
     start = np.array([np.nan, np.nan, 0.0, 2.0, 0.0, delta, np.inf, np.nan])
     start[2] = float(getattr(native, "damping", 0.0))
     start[4] = float(getattr(rules, "initial_lambda", 0.0))

@@ -165,7 +165,8 @@ class _Planner:
         self._structure, self._device_name, self._shared_bytes = structure, device_name, shared_bytes
         self._kind = kind
         self.types = tuple(working_vertex_type(each.type) for each in structure.selection.vertex_sets)
-        self.groups = tuple(_group(structure, group) for group in structure.groups)
+        self._blocks = [_blocks_of(structure, group) for group in structure.groups]
+        self.groups = tuple(map(_group, structure.groups, self._blocks))
         self._num_parameters = len(structure.selection.parameter_sets)
         self._words = Words(len(self.groups), len(self.types), self._num_parameters)
         self._table = _Table(self._words)
@@ -233,7 +234,7 @@ class _Planner:
             table.set(words.of_group(number, "num_edges"), len(group.rows))
             table.set(words.of_group(number, "rows"), table.add(_rows_of(group, places, made)))
             table.set(words.of_group(number, "chunk"), lists.num_chunks)
-            lists.add(self._structure, group, made, at_once)
+            lists.add(self._blocks[number], made, at_once)
         constants[2] = min(_rounded(most, 64), pool)
         return lists.lists()
 
@@ -300,8 +301,7 @@ def _rows_at_once(num_outputs: int, most: int, budget: int, group: ProblemGroup,
     return min(most, fit - 1 + fit % 2) if fit > 1 else 1
 
 
-def _group(structure: Structure, group: EdgeGroup) -> ProblemGroup:
-    blocks = _blocks_of(structure, group)
+def _group(group: EdgeGroup, blocks: np.ndarray) -> ProblemGroup:
     slots = tuple(
         "free" if (column >= 0).all() else "fixed" if (column < 0).all() else "mixed" for column in blocks.T
     )
@@ -347,9 +347,9 @@ class _Contributions:
         self._terms: list[np.ndarray] = []
         self.num_chunks = 0
 
-    def add(self, structure: Structure, group: EdgeGroup, made: ProblemGroup, rows_at_once: int) -> None:
+    def add(self, blocks: np.ndarray, made: ProblemGroup, rows_at_once: int) -> None:
         """The next group, of which so many edges are there at a time."""
-        envelope, blocks = self._envelope, _blocks_of(structure, group)
+        envelope = self._envelope
         if made.is_summed:
             blocks = np.repeat(blocks[:1], rows_at_once, axis=0)
         scalar = np.where(blocks >= 0, envelope.blocks[blocks], -1)

@@ -2,9 +2,9 @@
 
     A x = b,   r = b - A x,   stop when   r' inv(M) r <= tolerance * (b' inv(M) b)
 
-For matrices that only products know (`computed.materialized`); block matrices have `linear.Pcg`. Both, and ranks
-(`distributed.pcg`), run the loop of `native/src/linear/conjugate_gradients.h`. Sums do not depend on the number
-of threads (`linear.vectors`).
+For matrices that only products know (`computed.materialized`); block matrices have `linear.Pcg`. The loop of
+all is `native/src/linear/conjugate_gradients.h`. Sums do not depend on the number of threads
+(`linear.vectors`).
 """
 
 from __future__ import annotations

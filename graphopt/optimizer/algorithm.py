@@ -8,6 +8,7 @@ from typing import Any, Protocol
 
 import numpy as np
 
+from graphopt.cpu_kernels import kernels
 from graphopt.problem.structure import EdgeGroup, Structure
 from graphopt.solver.block_solver import BlockSolver
 from graphopt.solver.trial import Damping
@@ -125,7 +126,7 @@ def is_below_zero(chi2: float, initial_chi2: float) -> bool:
     return chi2 < -_BELOW_ZERO * (1.0 + abs(initial_chi2))
 
 
-PROBES = (1e-16, 1e-14, 1e-12, 1e-10)
+PROBES = kernels.LoopConstants.PROBES
 """Dampings, times diag(H), that hold nothing back: the first one with which H is definite is taken."""
 _ACCURACY = 0.1  # of conjugate gradients in a probe
 

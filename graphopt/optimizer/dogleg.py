@@ -29,8 +29,8 @@ from graphopt.optimizer.options import DoglegOptions
 from graphopt.solver.block_solver import BlockSolver
 from graphopt.solver.trial import Damping
 
-_MIN_LAMBDA = 1e-12  # g2o's minLambda and maxLambda
-_MAX_LAMBDA = 1e3  # or the largest diagonal entry of H, if that is more
+_MIN_LAMBDA, _MAX_LAMBDA = kernels.LoopConstants.MIN_LAMBDA, kernels.LoopConstants.MAX_LAMBDA
+_LEAST_GAIN = kernels.LoopConstants.LEAST_LINEAR_GAIN
 _MOST_DAMPINGS = 1000  # tried from one linearization
 
 
@@ -132,8 +132,8 @@ class Dogleg:
         """Take the step, keep it if rho > 0, and adapt the trust region."""
         solver = self.solver
         linear_gain = 2.0 * dot(b, step) - dot(step, solver.multiply(step))
-        if abs(linear_gain) < 1e-12:
-            linear_gain = 1e-12
+        if abs(linear_gain) < _LEAST_GAIN:
+            linear_gain = _LEAST_GAIN
         solver.dx = step
         chi2 = solver.move().chi2
         rho = (current - chi2) / linear_gain

@@ -26,8 +26,6 @@ from graphopt.optimizer.options import LevenbergMarquardtOptions
 from graphopt.solver.block_solver import BlockSolver
 from graphopt.solver.trial import Damping
 
-_LEAST_LAMBDA = 1e-16  # times the largest diagonal entry of H
-
 
 class LevenbergMarquardt:
     """Levenberg-Marquardt; see the module's header."""
@@ -71,7 +69,7 @@ class LevenbergMarquardt:
 
     def loosen(self, tolerance: float) -> bool:
         """Down to a lambda that holds nothing back, if a step without promises more."""
-        least = _LEAST_LAMBDA * self._solver.largest_diagonal()
+        least = kernels.LoopConstants.LEAST_LAMBDA * self._solver.largest_diagonal()
         if self._lambda <= least or predicted_relative_decrease(self._solver, tolerance) <= tolerance:
             return False
         self._lambda = self._accepted_lambda = least
@@ -111,7 +109,7 @@ class LevenbergMarquardt:
         if not trial.solved:
             self._reject()
             return -np.inf, current, np.inf
-        rho = (current - trial.chi2) / (trial.gain + 1e-3)  # 1e-3 as in g2o: never zero
+        rho = (current - trial.chi2) / (trial.gain + kernels.LoopConstants.GAIN_OFFSET)
         if rho > 0.0 and np.isfinite(trial.chi2):
             options = self.options
             self._accepted_lambda, self._has_accepted = self._lambda, True
