@@ -20,8 +20,8 @@ def _rows(values: np.ndarray, chosen: np.ndarray) -> np.ndarray:
     return values if chosen.all() else gathered(values, np.flatnonzero(chosen))
 
 
-def _spoken(comm: Communicator, share: Share) -> list[np.ndarray]:
-    """Per vertex set of the share (n,) bool: free, and this rank speaks for it. Collective."""
+def _owned(comm: Communicator, share: Share) -> list[np.ndarray]:
+    """Per vertex set of the share (n,) bool: free, and this rank owns it. Collective."""
     sets = share.graph.vertex_sets
     free = [~vertex_set.fixed for vertex_set in sets]
     kept = [mask & ~vertex_set.marginalized for vertex_set, mask in zip(sets, free, strict=True)]
@@ -47,7 +47,7 @@ def collect(comm: Communicator, share: Share, graph: Graph | None, scattered: Sc
     """Write all estimates into the graph of rank 0 that was dealt, one rank's after the other. Collective."""
     own = [
         (None if mine.all() else mine, _rows(vertex_set.estimate, mine))
-        for vertex_set, mine in zip(share.graph.vertex_sets, _spoken(comm, share), strict=True)
+        for vertex_set, mine in zip(share.graph.vertex_sets, _owned(comm, share), strict=True)
     ]
     for rank, pieces in enumerate(each_rank(comm, own)):
         assert graph is not None and scattered is not None

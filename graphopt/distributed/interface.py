@@ -1,7 +1,7 @@
-"""Which kept vertices several ranks have: what they have to tell each other, and who speaks for what.
+"""Which kept vertices several ranks have: what they have to tell each other, and who owns what.
 
 A message of the conjugate gradients has one place per scalar of a vertex that two or more ranks have, by
-ascending vertex; nobody else needs the others. The first rank that has a vertex speaks for it: it alone
+ascending vertex; nobody else needs the others. The first rank that has a vertex owns it: it alone
 counts its scalars in sums over vectors, and damps it.
 """
 
@@ -42,12 +42,12 @@ class Interface:
 
     rows: Places
     """Scalars of vectors of the rank's kept vertices."""
-    spoken: Places
-    """Those of them that the rank speaks for."""
+    owned: Places
+    """Those of them that the rank owns."""
     numbers: Places
     """Numbers of the diagonal blocks of its kept vertices, column-major, one after the other."""
-    speaks: np.ndarray
-    """(kept_dim,) bool: scalars of its kept vertices that the rank speaks for."""
+    is_owned: np.ndarray
+    """(kept_dim,) bool: scalars of its kept vertices that the rank owns."""
 
 
 def interface(comm: Communicator, kept_blocks: np.ndarray, dims: np.ndarray) -> Interface:
@@ -70,8 +70,8 @@ def interface(comm: Communicator, kept_blocks: np.ndarray, dims: np.ndarray) -> 
             int((all_dims**power).sum()),
         )
 
-    speaks = np.repeat(mine, own_dims)
-    return Interface(places(is_shared, 1), places(is_shared & mine, 1), places(is_shared, 2), speaks)
+    is_owned = np.repeat(mine, own_dims)
+    return Interface(places(is_shared, 1), places(is_shared & mine, 1), places(is_shared, 2), is_owned)
 
 
 def _within(sizes: np.ndarray, chosen: np.ndarray) -> np.ndarray:

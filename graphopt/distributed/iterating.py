@@ -74,8 +74,8 @@ class HostIterating:
         self._failed = False
 
     def linearized(self, b: np.ndarray, diagonal: np.ndarray) -> None:
-        """b where this rank speaks; H's diagonal, for blocks that are not definite."""
-        self._part.b[: self._dim] = np.where(self._shared.speaks, b, 0.0)
+        """b where this rank owns the row; H's diagonal, for blocks that are not definite."""
+        self._part.b[: self._dim] = np.where(self._shared.is_owned, b, 0.0)
         self._diagonal = diagonal
 
     def largest_own(self) -> tuple[float, float]:
@@ -88,13 +88,13 @@ class HostIterating:
         return diagonal, b
 
     def reduce(self, damping: Damping | np.ndarray, kept: np.ndarray) -> np.ndarray:
-        """Eliminate; the rank that speaks for a row damps it."""
+        """Eliminate; the rank that owns a row damps it."""
         part, shared = self._part, self._shared
         if isinstance(damping, Damping):
             own = np.empty(0) if part.solver is None else np.asarray(part.solver.diagonal)[self._dim :]
             damping = np.broadcast_to(damping.of(own), part.own_dim)
-        spoken = np.where(shared.speaks, kept, 0.0)
-        self._kept, self._damping = kept, np.concatenate([spoken, damping])
+        owned = np.where(shared.is_owned, kept, 0.0)
+        self._kept, self._damping = kept, np.concatenate([owned, damping])
         sizes = [shared.rows.size, shared.rows.size + shared.numbers.size]
         if not part.reduce(self._damping):
             return np.concatenate([np.zeros(sizes[1]), [1.0]])
@@ -125,13 +125,13 @@ class HostIterating:
             return np.concatenate([np.zeros(self._shared.rows.size + TAIL - 1), [1.0]])
         self._s = self._jacobi.apply(self._r)
         self._w = np.array(self._part.product(self._s))
-        speaks = self._shared.speaks
-        rs, sw = dot(self._r[speaks], self._s[speaks]), dot(self._s, self._w)
+        is_owned = self._shared.is_owned
+        rs, sw = dot(self._r[is_owned], self._s[is_owned]), dot(self._s, self._w)
         return np.concatenate([self._shared.rows.pack(self._w), [rs, 0.0, sw, 0.0, 0.0]])
 
     def solution(self) -> np.ndarray:
-        """What this rank speaks for."""
-        return self._shared.spoken.pack(self._x)
+        """What this rank owns."""
+        return self._shared.owned.pack(self._x)
 
     def substitute(self, total: np.ndarray) -> None:
         """x_l."""

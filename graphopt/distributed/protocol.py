@@ -3,10 +3,10 @@
     reduce       eliminate with a damping          -> parts of b_s and of the diagonal blocks of S
     start        r, J = inv(blocks); s = J r       -> S_r s of shared rows, and the parts of r's and s'w
     advance      w = A s; d, q, x, r; s = J r      -> the same
-    solution     x of the shared rows that this rank speaks for: the copies of all get these bits
+    solution     x of the shared rows that this rank owns: the copies of all get these bits
     substitute   the landmarks' part of the step
 
-The rank that speaks for a row has b and the damping of all ranks there, the others 0.
+The rank that owns a row has b and the damping of all ranks there, the others 0.
 
 A message has the shared rows (`interface`), then `TAIL` numbers: r's and s'w, each a sum and what float32 has
 lost of it, and how many ranks met a block that is not definite. Vectors are those of the rank's own kept

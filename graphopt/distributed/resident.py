@@ -122,12 +122,12 @@ class ResidentIterating:
         self._x, self._total = own(max(rows, 1), is_mapped=False), own(max(rows, 1))
         self._message: Message = HostMessage(context, rows)
         self._reduced: Sum = HostSum(context, rows + numbers)
-        self._spoken_damping, self._diagonal = own(self._dim), own(self._dim)
+        self._owned_damping, self._diagonal = own(self._dim), own(self._dim)
         self._kept_damping = own(HEADER + self._dim)
-        every = (shared.rows, shared.spoken, shared.numbers)
+        every = (shared.rows, shared.owned, shared.numbers)
         self._places = {places: OnDevice.of(context, places) for places in every}
         self._after_rows = context.indices(rows + shared.numbers.message)
-        self._speaks = context.indices(shared.speaks)
+        self._is_owned = context.indices(shared.is_owned)
         self._d, self._q = context.reals(self._dim), context.reals(self._dim)
         self._dots = context.accumulators(self._groups)
 
@@ -195,8 +195,8 @@ class ResidentIterating:
     def _record_message(self, program: Program, turn: int) -> None:
         """s = J r; w = S_r s; and what others have to know of it."""
         context, pcg, status = self._context, self._pcg, self._equations.status
-        places, packed = self._reduction.packing or (self._speaks, self._dots)
-        vectors = (pcg.r[0], self._speaks, pcg.u, self._dots, places, packed)
+        places, packed = self._reduction.packing or (self._is_owned, self._dots)
+        vectors = (pcg.r[0], self._is_owned, pcg.u, self._dots, places, packed)
         buffers, rows = (self._jacobi_rows, self._jacobi.buffer, *vectors), (self._dim, self._groups)
         packs = {1: int(self._reduction.packing is not None)}
         program.phase("linear_solver")
@@ -212,9 +212,9 @@ class ResidentIterating:
     # ---------------------------------------------------------------- Iterating
 
     def linearized(self, b: np.ndarray, diagonal: np.ndarray) -> None:
-        """b where this rank speaks, and H's diagonal for blocks that are not definite."""
-        spoken = np.where(self._shared.speaks, b, 0.0).astype(self._context.real)
-        self._system.context.device.write(self._equations.b, spoken)
+        """b where this rank owns the row, and H's diagonal for blocks that are not definite."""
+        owned = np.where(self._shared.is_owned, b, 0.0).astype(self._context.real)
+        self._system.context.device.write(self._equations.b, owned)
         self._diagonal.staging[:] = diagonal
         self._diagonal.commit()
 
@@ -230,8 +230,8 @@ class ResidentIterating:
             self._system.damping.set(damping, given_rows=self._dim)
         else:
             self._system.damping.set(np.concatenate([kept, damping]))
-        self._spoken_damping.staging[:] = np.where(self._shared.speaks, kept, 0.0)
-        self._spoken_damping.commit()
+        self._owned_damping.staging[:] = np.where(self._shared.is_owned, kept, 0.0)
+        self._owned_damping.commit()
         self._kept_damping.staging[:] = given(kept)
         self._kept_damping.commit()
         self._system.programs.get("ranks: reduce", self._record_reduce).run()
@@ -241,9 +241,9 @@ class ResidentIterating:
     def _record_reduce(self, program: Program) -> None:
         equations, shared, sent = self._equations, self._shared, self._reduced.buffer
         self._system.damping.record(program.phase("schur"))
-        self._spoken_damping.record_upload(program)
+        self._owned_damping.record_upload(program)
         program.fill(equations.status).barrier()
-        self._system.damping.record_given(program, self._spoken_damping.buffer, self._dim)
+        self._system.damping.record_given(program, self._owned_damping.buffer, self._dim)
         program.barrier()
         self._reduction.record(program, self._pcg.r[0])
         program.barrier()
@@ -314,14 +314,14 @@ class ResidentIterating:
         program.append(self._message_program((turn + 1) % message.turns))
 
     def solution(self) -> np.ndarray:
-        """What this rank speaks for."""
+        """What this rank owns."""
         if not self._shared.rows.size:
             return np.empty(0)
         self._system.programs.get("ranks: solution", self._record_solution).run()
         return self._x.downloaded.astype(np.float64)
 
     def _record_solution(self, program: Program) -> None:
-        program.step(self._pack(self._shared.spoken, self._pcg.x, self._x.buffer))
+        program.step(self._pack(self._shared.owned, self._pcg.x, self._x.buffer))
         self._x.record_download(program)
 
     def substitute(self, total: np.ndarray) -> None:

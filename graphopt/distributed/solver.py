@@ -132,13 +132,13 @@ class DistributedBlockSolver(DefaultTrial):
         return np.concatenate([vector[self.part.kept_scalars], vector[self.kept_dim :]])
 
     def _kept_vector(self, name: str) -> np.ndarray:
-        """Put together when it is asked for, from what each rank speaks for. Collective then."""
+        """Put together when it is asked for, from what each rank owns. Collective then."""
         if name not in self._kept:
-            packed, places, speaks = np.zeros(self.kept_dim), self.part.kept_scalars, self._shared.speaks
+            packed, places, is_owned = np.zeros(self.kept_dim), self.part.kept_scalars, self._shared.is_owned
             if name == "dx" and self.part.solver is not None:
-                packed[places[speaks]] = np.asarray(self.part.solver.dx)[: len(places)][speaks]
+                packed[places[is_owned]] = np.asarray(self.part.solver.dx)[: len(places)][is_owned]
             elif name != "dx":
-                packed[places[speaks]] = self._local_kept[name][speaks]
+                packed[places[is_owned]] = self._local_kept[name][is_owned]
             self._kept[name] = self.comm.sum(packed)
         return self._kept[name]
 
