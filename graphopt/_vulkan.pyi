@@ -112,10 +112,10 @@ class Ticket:
     def finishes_within(self, seconds: float) -> bool: ...
     def lose(self, timeout: float) -> NoReturn: ...
 
-class MeetingBroken(RuntimeError):
+class BarrierBroken(RuntimeError):
     """Another rank has ended."""
 
-class Meeting:
+class RankBarrier:
     """Where ranks that are threads of one process add numbers."""
 
     def __init__(self, size: int) -> None: ...

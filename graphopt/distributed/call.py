@@ -69,7 +69,7 @@ class _Whole:
     known: session.Known | None = None
     """What the last optimization has left, and what is kept for the next one."""
     scattered: Scattered | None = None
-    """How it is dealt."""
+    """How it is partitioned."""
     has_rough_quaternions: bool = False
     """See `optimizer.unit_quaternions`."""
 
@@ -271,7 +271,7 @@ class RankCall:
             together(comm, own.solver.refresh)
         else:
             with threads_of_ranks(self.assignment.threads_alone if comm.rank == 0 else None):
-                share = self._dealt(comm, whole, count)
+                share = self._scattered(comm, whole, count)
                 comm.share(None)  # ranks that are threads pick their edges with those threads too
             summary.seconds["analyze"] = time.perf_counter() - self.start
             solver = make_solver(share, replace(self.options, device=device), comm, request.transport)
@@ -279,10 +279,10 @@ class RankCall:
         summary.seconds["prepare"] = time.perf_counter() - self.start - summary.seconds["analyze"]
         return own
 
-    def _dealt(self, comm: Communicator, whole: _Whole | None, count: int) -> Share:
+    def _scattered(self, comm: Communicator, whole: _Whole | None, count: int) -> Share:
         """This rank's share. Collective."""
 
-        def deal() -> Scattered | None:
+        def scattered_graph() -> Scattered | None:
             if whole is None:
                 return None
             problem = whole.problem
@@ -290,11 +290,11 @@ class RankCall:
                 problem.graph, problem.selection, comm.size, self.options.schur, self.request.partition
             )
 
-        scattered = together(comm, deal)
+        scattered = together(comm, scattered_graph)
         if whole is None or scattered is None:
-            return comm.deal(None)
+            return comm.scatter(None)
         graph, whole.scattered = whole.problem.graph, scattered
-        share = comm.deal(lambda rank: scattered.share(graph, rank))
+        share = comm.scatter(lambda rank: scattered.share(graph, rank))
         if not whole.problem.is_other_graph:
             whole.known = session.known_of(whole.selection, self._key(count), scattered, comm)
         return share
@@ -366,7 +366,7 @@ def _final_chi2(graph: Graph | None, whole: _Whole | None, summary: Summary) -> 
 
 
 def _kept(comm: Communicator, whole: _Whole | None, device: str) -> session.Own | None:
-    """What this rank has kept of the last optimization, with the present numbers; None: deal anew.
+    """What this rank has kept of the last optimization, with the present numbers; None: scatter anew.
 
     Collective.
     """
@@ -379,7 +379,7 @@ def _kept(comm: Communicator, whole: _Whole | None, device: str) -> session.Own 
         return None
     assert own is not None
     renewals = None if whole is None or known is None else session.renewals(known, whole.problem.graph)
-    comm.deal(renewals).write(own.share)
+    comm.scatter(renewals).write(own.share)
     return own
 
 

@@ -2,7 +2,7 @@
 
     sum(x)        x_0 + x_1 + ... + x_(n-1), added in the order of the ranks, the same bits on all of them
     share(object) the objects of all ranks, by rank
-    deal(make)    make(rank) of one rank to each
+    scatter(make) make(rank) of one rank to each
     collect       the objects of all ranks, on one
 
 A sum in a fixed order makes a run repeatable bit by bit for a number of ranks, whatever the transport does.
@@ -58,7 +58,7 @@ class Communicator(Protocol):
         """The objects of all ranks, by rank."""
         ...
 
-    def deal(self, make: Callable[[int], Any] | None, root: int = 0) -> Any:
+    def scatter(self, make: Callable[[int], Any] | None, root: int = 0) -> Any:
         """What rank `root` makes for this rank: make(rank)."""
         ...
 
@@ -96,7 +96,7 @@ class ThreadRanks:
         self.slots: list[list[Any]] = [[None] * size, [None] * size]
         self.barrier = threading.Barrier(size)
         self._lock = threading.Lock()
-        self._meeting: Any = None
+        self._rank_barrier: Any = None
         self.is_aborted = False
         self._groups: dict[int, ThreadRanks] = {}
         self.members = [ThreadCommunicator(self, rank) for rank in range(size)]
@@ -106,21 +106,21 @@ class ThreadRanks:
         with self._lock:
             return self._groups.setdefault(size, ThreadRanks(size, self))
 
-    def meeting(self, runtime: Any) -> Any:
+    def rank_barrier(self, runtime: Any) -> Any:
         """Where native code of the ranks meets: one of the Vulkan runtime's, made for whoever comes first."""
         with self._lock:
-            if self._meeting is None:
-                self._meeting = runtime.Meeting(self.size)
+            if self._rank_barrier is None:
+                self._rank_barrier = runtime.RankBarrier(self.size)
                 if self.is_aborted:
-                    self._meeting.abort()
-            return self._meeting
+                    self._rank_barrier.abort()
+            return self._rank_barrier
 
     def abort(self) -> None:
         """Let all who wait, now or later, end with an error."""
         with self._lock:
             self.is_aborted = True
-            if self._meeting is not None:
-                self._meeting.abort()
+            if self._rank_barrier is not None:
+                self._rank_barrier.abort()
         self.barrier.abort()
         for group in list(self._groups.values()):
             group.abort()
@@ -146,9 +146,9 @@ class ThreadCommunicator:
         self.seconds += time.perf_counter() - start
         return found
 
-    def meeting(self, runtime: Any) -> Any:
+    def rank_barrier(self, runtime: Any) -> Any:
         """Where native code of these ranks meets."""
-        return self.ranks.meeting(runtime)
+        return self.ranks.rank_barrier(runtime)
 
     def share(self, value: Any) -> list[Any]:
         """The objects of all ranks; they are the very objects, not copies."""
@@ -163,7 +163,7 @@ class ThreadCommunicator:
         self.seconds = waited + time.perf_counter() - start
         return total
 
-    def deal(self, make: Callable[[int], Any] | None, root: int = 0) -> Any:
+    def scatter(self, make: Callable[[int], Any] | None, root: int = 0) -> Any:
         """Each thread makes its own."""
         return self.share(make)[root](self.rank)
 

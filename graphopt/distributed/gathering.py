@@ -44,7 +44,7 @@ def each_rank(comm: Communicator, own: list[T]) -> Iterator[list[T]]:
 
 
 def collect(comm: Communicator, share: Share, graph: Graph | None, scattered: Scattered | None) -> None:
-    """Write all estimates into the graph of rank 0 that was dealt, one rank's after the other. Collective."""
+    """Write all estimates into the graph of rank 0 that was scattered, rank by rank. Collective."""
     own = [
         (None if mine.all() else mine, _rows(vertex_set.estimate, mine))
         for vertex_set, mine in zip(share.graph.vertex_sets, _owned(comm, share), strict=True)
@@ -74,7 +74,7 @@ def bring_back(
 ) -> None:
     """The present estimates of all shares into rank 0's graph. Collective.
 
-    problem, scattered: what rank 0 has dealt, and how; None on other ranks.
+    problem, scattered: what rank 0 has scattered, and how; None on other ranks.
     """
     collect(comm, share, None if problem is None else problem.graph, scattered)
     if problem is not None:

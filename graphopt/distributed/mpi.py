@@ -137,7 +137,7 @@ class MpiCommunicator:
         """The objects of all ranks."""
         return self._timed(self._comm.allgather, value)
 
-    def deal(self, make: Callable[[int], Any] | None, root: int = 0) -> Any:
+    def scatter(self, make: Callable[[int], Any] | None, root: int = 0) -> Any:
         """One after the other, so that `root` has no two of them at a time; arrays travel uncopied."""
         from mpi4py.util import pkl5
 

@@ -1,6 +1,6 @@
 """`optimize` over the ranks of a communicator.
 
-    rank 0 has the graph   ->  shares are dealt   ->  every rank runs the same algorithm over
+    rank 0 has the graph   ->  shares are sent    ->  every rank runs the same algorithm over
     `DistributedBlockSolver`   ->  estimates are collected into rank 0's graph, and told to graphs of others
 
 Where fewer ranks are expected to be faster (`worth`), those work, and the others follow: they hear of each
@@ -59,7 +59,7 @@ def optimize(
     All ranks call this with the same options (callback, stop and device may differ), and all get the same
     summary.
 
-    graph: that of rank 0 counts and is dealt out; others may pass None, and a graph of theirs gets the result
+    graph: that of rank 0 counts and is scattered; others may pass None, and a graph of theirs gets the result
         too.
     comm: an mpi4py communicator such as `MPI.COMM_WORLD`. None: a thread of this process for each device that
         `device` names, as in "vulkan:0,vulkan:1". With `comm`, such a list gives one to each rank of a host.

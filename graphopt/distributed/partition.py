@@ -13,12 +13,12 @@ groups of landmarks of equal weight (edges) that share few poses. Two ways:
 * "metis": METIS cuts the covisibility graph of the poses, weighted by edges; a landmark goes where most of
   its poses are, or, where a rank has more than its share, to one that has less.
 
-An edge between kept vertices is dealt like a landmark with one edge.
+An edge between kept vertices is assigned like a landmark with one edge.
 
 "auto" takes slabs where they have hardly more copies of poses than there are poses; else the one of both with
 fewer, of those that are balanced.
 
-All but the order of the poses and METIS itself is native, on all threads (native/src/edges/dealing.h).
+All but the order of the poses and METIS itself is native, on all threads (native/src/edges/edge_partition.h).
 """
 
 from __future__ import annotations
@@ -72,36 +72,36 @@ class Partition:
 
 
 def partition(incidence: Incidence, num_ranks: int, method: str = "auto") -> Partition:
-    """Deal the edges to ranks; see the module's header."""
+    """Assign the edges to ranks; see the module's header."""
     if method not in PARTITIONS:
         raise OptionError(f"partition is '{method}', expected one of {', '.join(PARTITIONS)}.")
     if num_ranks > MOST_RANKS:
-        raise OptionError(f"A graph is dealt to at most {MOST_RANKS} ranks, these are {num_ranks}.")
+        raise OptionError(f"A graph is partitioned among at most {MOST_RANKS} ranks, these are {num_ranks}.")
     count = incidence.num_kept
-    dealing = kernels.Dealing(incidence.kept, incidence.eliminated, count, incidence.num_eliminated)
+    slots = kernels.EdgePartition(incidence.kept, incidence.eliminated, count, incidence.num_eliminated)
     if num_ranks == 1 or count < 2:
-        ranks = cut(dealing.weights(), num_ranks).astype(np.uint16)
-        return _dealt(dealing, "slabs", ranks, num_ranks)
-    begin, neighbor, met = dealing.covisibility(_SAMPLED)
+        ranks = cut(slots.weights(), num_ranks).astype(np.uint16)
+        return _partition_of(slots, "slabs", ranks, num_ranks)
+    begin, neighbor, met = slots.covisibility(_SAMPLED)
     covisibility = scipy.sparse.csr_matrix((met, neighbor, begin), (count, count))
     found = []
     if method != "metis":
-        found.append(_by_slabs(dealing, covisibility, num_ranks))
+        found.append(_by_slabs(slots, covisibility, num_ranks))
     if method == "metis" or (method == "auto" and not _has_few_copies(found[0], count)):
-        found.append(_by_metis(dealing, covisibility, num_ranks))
+        found.append(_by_metis(slots, covisibility, num_ranks))
     return min(found, key=lambda partition: (partition.imbalance() > _BALANCED, partition.copies))
 
 
-def _has_few_copies(dealt: Partition, num_kept: int) -> bool:
+def _has_few_copies(found: Partition, num_kept: int) -> bool:
     """Nothing is left to gain."""
-    return dealt.imbalance() <= _BALANCED and dealt.copies <= _FEW_COPIES * num_kept
+    return found.imbalance() <= _BALANCED and found.copies <= _FEW_COPIES * num_kept
 
 
-def _by_slabs(dealing: Any, covisibility: scipy.sparse.csr_matrix, num_ranks: int) -> Partition:
+def _by_slabs(slots: Any, covisibility: scipy.sparse.csr_matrix, num_ranks: int) -> Partition:
     order = reverse_cuthill_mckee(covisibility, symmetric_mode=True)
     place = np.empty(len(order), np.int32)
     place[order] = np.arange(len(order))
-    return _dealt(dealing, "slabs", dealing.slabs(place, num_ranks), num_ranks)
+    return _partition_of(slots, "slabs", slots.slabs(place, num_ranks), num_ranks)
 
 
 def cut(weight: np.ndarray, num_ranks: int) -> np.ndarray:
@@ -111,18 +111,18 @@ def cut(weight: np.ndarray, num_ranks: int) -> np.ndarray:
     return np.minimum((middle * num_ranks / total).astype(np.int64), num_ranks - 1)
 
 
-def _by_metis(dealing: Any, covisibility: scipy.sparse.csr_matrix, num_ranks: int) -> Partition:
+def _by_metis(slots: Any, covisibility: scipy.sparse.csr_matrix, num_ranks: int) -> Partition:
     labels = kernels.partition_graph(
         covisibility.indptr.astype(np.int32),
         covisibility.indices.astype(np.int32),
-        np.maximum(dealing.degrees(), 1).astype(np.int32),
+        np.maximum(slots.degrees(), 1).astype(np.int32),
         covisibility.data.astype(np.int32),
         num_ranks,
     )
-    return _dealt(dealing, "metis", dealing.nearest(labels, num_ranks, _ROOM), num_ranks)
+    return _partition_of(slots, "metis", slots.nearest(labels, num_ranks, _ROOM), num_ranks)
 
 
-def _dealt(dealing: Any, method: str, ranks: np.ndarray, num_ranks: int) -> Partition:
+def _partition_of(slots: Any, method: str, ranks: np.ndarray, num_ranks: int) -> Partition:
     """The partition that ranks of items mean."""
-    edges, counts, copies = dealing.dealt(ranks, num_ranks)
+    edges, counts, copies = slots.assign(ranks, num_ranks)
     return Partition(method, num_ranks, edges, counts, copies)

@@ -108,10 +108,10 @@ def iterate_natively(comm: Any, own: Any, total: np.ndarray, rule: StopRule) -> 
     each: Submissions = own.submissions()
     buffers = each.message, each.total, each.rows, each.is_double
     try:
-        *outcome, seconds = comm.meeting(each.runtime).iterate(
+        *outcome, seconds = comm.rank_barrier(each.runtime).iterate(
             comm.rank, each.programs, *buffers, *astuple(rule), each.timeout
         )
-    except each.runtime.MeetingBroken as error:
+    except each.runtime.BarrierBroken as error:
         raise threading.BrokenBarrierError from error
     comm.seconds += seconds
     return _definite(*outcome)

@@ -87,15 +87,15 @@ class Renewal:
 
 
 class Scattered:
-    """How a graph is dealt to ranks; its methods may be called by several threads. It keeps no graph."""
+    """How a graph is scattered to ranks; its methods may be called by several threads. It keeps no graph."""
 
-    def __init__(self, selection: Selection, numbers: _Numbers, dealt: Partition):
-        self._selection, self._numbers, self._dealt = selection, numbers, dealt
+    def __init__(self, selection: Selection, numbers: _Numbers, cut: Partition):
+        self._selection, self._numbers, self._partition = selection, numbers, cut
         self._vertices: dict[int, list[tuple[int, np.ndarray]]] = {}
 
     def share(self, graph: Graph, rank: int) -> Share:
         """What a rank optimizes."""
-        selection, numbers, dealt = self._selection, self._numbers, self._dealt
+        selection, numbers = self._selection, self._numbers
         part = Graph()
         part.parameter_sets.extend(graph.parameter_sets)
         edges = self._edges_of(rank)
@@ -108,7 +108,7 @@ class Scattered:
         for number, rows in edges:
             part.adopt(_edges(selection.edges[number], rows))
         chosen = selection.chosen_by_edges
-        return Share(part, chosen, numbers.kept_ids, numbers.kept_dims, dealt.method)
+        return Share(part, chosen, numbers.kept_ids, numbers.kept_dims, self._partition.method)
 
     def renewal(self, graph: Graph, rank: int, changed: Collection[int]) -> Renewal:
         """The graph's present estimates, and measurements of the edge sets of the selection that changed."""
@@ -128,7 +128,7 @@ class Scattered:
         """Parts of the selection that the rank has edges of, and which."""
         found, first = [], 0
         for number, edges in enumerate(self._selection.edges):
-            mine = kernels.places_of(self._dealt.edges[first : first + len(edges.rows)], rank)
+            mine = kernels.places_of(self._partition.edges[first : first + len(edges.rows)], rank)
             first += len(edges.rows)
             if len(mine):
                 found.append((number, mine))
@@ -150,20 +150,19 @@ class Scattered:
 
 
 def scatter(graph: Graph, selection: Selection, num_ranks: int, schur: str, method: str) -> Scattered:
-    """Deal a selection of a graph to ranks.
+    """Scatter a selection of a graph to ranks.
 
     schur: "off": nothing is eliminated. method: see `partition`.
     """
     external = [edge.edge_set.type.tag for edge in selection.edges if edge.edge_set.type.is_external]
     if external:
         raise DeviceError(
-            f"{external[0]} is evaluated by Python objects of one process and cannot be dealt to ranks. "
+            f"{external[0]} is evaluated by Python objects of one process and cannot be scattered to ranks. "
             "Optimize without comm."
         )
     numbers = _number(selection, eliminate=schur != "off")
     incidence = _incidence(selection, numbers)
-    dealt = partition(incidence, num_ranks, method)
-    return Scattered(selection, numbers, dealt)
+    return Scattered(selection, numbers, partition(incidence, num_ranks, method))
 
 
 def _number(selection: Selection, eliminate: bool) -> _Numbers:

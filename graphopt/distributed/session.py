@@ -4,7 +4,7 @@
     later calls   estimates, and measurements that are others now -> the same shares, the same block solvers
 
 As long as vertices, edges, who is fixed or marginalized, levels, robust kernels, information matrices,
-parameters, options, ranks and devices are the same, nothing is dealt, analysed or brought to a device again.
+parameters, options, ranks and devices are the same, nothing is scattered, analysed or sent to a device again.
 Rank 0 keeps what it knows with the graph, and every rank its share and block solver under a number that rank
 0 tells. A call takes them out and puts them back at its end: one that fails leaves nothing.
 """
@@ -30,7 +30,7 @@ _EDGE_COLUMNS = ("information", "kernel", "kernel_width")
 
 @dataclass(eq=False)
 class Known:
-    """What rank 0 knows of a graph that was dealt."""
+    """What rank 0 knows of a graph that was scattered."""
 
     number: int
     key: Hashable
@@ -98,7 +98,7 @@ def renewals(known: Known, graph: Graph) -> Callable[[int], Renewal]:
 
 
 def known_of(selection: Selection, key: Hashable, scattered: Scattered, comm: Communicator) -> Known:
-    """What rank 0 will keep of a graph that it has just dealt."""
+    """What rank 0 will keep of a graph that it has just scattered."""
     ranks = comm.ranks.whole if isinstance(comm, ThreadCommunicator) else None
     measured = _measured(selection)
     return Known(next(_numbers), key, selection, _digests(selection), measured, scattered, ranks)

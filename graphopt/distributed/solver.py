@@ -218,7 +218,7 @@ class DistributedBlockSolver(DefaultTrial):
     def external(self, places: ExternalPlaces) -> ExternalPart:
         """Not over ranks."""
         raise DeviceError(
-            "Edges that are evaluated elsewhere cannot be dealt to ranks. Optimize without comm."
+            "Edges that are evaluated elsewhere cannot be scattered to ranks. Optimize without comm."
         )
 
     def first_non_finite(self) -> str | None:

@@ -105,7 +105,7 @@ def map_with_report(path: str, dialect: str | None = None) -> tuple[Graph, ReadR
     if not path.endswith(".npz") or dialect is not None:
         raise OptionError(
             f"{path}: ranks read parts of a graph archive (.npz) only. Make one with `graphopt convert "
-            f"{path} graph.npz`, or let rank 0 read the file and deal it."
+            f"{path} graph.npz`, or let rank 0 read the file and scatter it."
         )
     start = time.perf_counter()
     graph, report = map_graph_npz(path), ReadReport(path, "graph_npz")

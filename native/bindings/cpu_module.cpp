@@ -15,7 +15,7 @@ void bind_problem_batch(py::module_& m);    // problem_batch.cpp: many small sys
 void bind_trial(py::module_& m);            // trial.cpp: a damped step in one call
 void bind_block_structure(py::module_& m);  // block_structure.cpp: pattern of H
 void bind_edges(py::module_& m);            // edges.cpp: passes over all edges
-void bind_dealing(py::module_& m);          // dealing.cpp: edges dealt to ranks
+void bind_edge_partition(py::module_& m);   // edge_partition.cpp: edges assigned to ranks
 void bind_filling(py::module_& m);          // filling.cpp: columns of edges that follow from others
 void bind_observations(py::module_& m);     // observations.cpp: cones of cameras, counts of inliers
 void bind_dense(py::module_& m);            // dense.cpp: small dense systems
@@ -69,7 +69,7 @@ PYBIND11_MODULE(GRAPHOPT_CPU_MODULE, m) {
   bind_trial(m);
   bind_rows(m);
   bind_edges(m);
-  bind_dealing(m);
+  bind_edge_partition(m);
   bind_filling(m);
   bind_expressions(m);
   bind_inertial(m);

@@ -1,4 +1,4 @@
-"""Landmarks are dealt in equal numbers of edges and few copies of poses, and no eliminated vertex is cut."""
+"""Landmarks are assigned in equal numbers of edges with few copies of poses; no eliminated vertex is cut."""
 
 import numpy as np
 import pytest
@@ -33,12 +33,12 @@ def street(num_poses=60, num_landmarks=400, reach=3, seed=0):
 def test_balance_and_few_copies(method, num_ranks):
     """A street falls into pieces that share the poses at their ends."""
     incidence = street()
-    dealt = partition(incidence, num_ranks, method)
-    assert dealt.imbalance() < 1.1
-    assert dealt.copies <= incidence.num_kept + (num_ranks - 1) * 14  # 2 * reach + 1 poses on either side
+    found = partition(incidence, num_ranks, method)
+    assert found.imbalance() < 1.1
+    assert found.copies <= incidence.num_kept + (num_ranks - 1) * 14  # 2 * reach + 1 poses on either side
     first = np.full(incidence.num_eliminated, -1)
-    first[incidence.eliminated] = dealt.edges
-    np.testing.assert_array_equal(dealt.edges, first[incidence.eliminated])
+    first[incidence.eliminated] = found.edges
+    np.testing.assert_array_equal(found.edges, first[incidence.eliminated])
 
 
 def test_auto_takes_the_one_with_fewer_copies():
@@ -61,15 +61,15 @@ def test_auto_asks_metis_only_where_there_is_something_to_gain(monkeypatch):
 def test_pose_graphs(method):
     """Edges between kept vertices, a ring of them."""
     kept = np.stack([np.arange(50), (np.arange(50) + 1) % 50], axis=1)
-    dealt = partition(incidence_of(50, 0, kept, np.full(50, -1)), 4, method)
-    assert dealt.imbalance() <= 1.12
-    assert dealt.copies <= 50 + 4 * 4
+    found = partition(incidence_of(50, 0, kept, np.full(50, -1)), 4, method)
+    assert found.imbalance() <= 1.12
+    assert found.copies <= 50 + 4 * 4
 
 
 def test_more_ranks_than_edges():
     """Some get nothing."""
-    dealt = partition(incidence_of(3, 0, [[0, 1], [1, 2]], [-1, -1]), 5)
-    assert len(set(dealt.edges.tolist())) == 2
+    found = partition(incidence_of(3, 0, [[0, 1], [1, 2]], [-1, -1]), 5)
+    assert len(set(found.edges.tolist())) == 2
 
 
 def test_an_unknown_method_is_refused():

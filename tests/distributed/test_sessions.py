@@ -1,4 +1,4 @@
-"""A graph that is optimized again over ranks is not dealt again, and gives what a new one like it gives."""
+"""A graph that is optimized again over ranks is not scattered again, and gives the same."""
 
 import gc
 import importlib
@@ -29,7 +29,7 @@ CASES = [
 
 
 @pytest.fixture
-def dealt(monkeypatch):
+def made_solvers(monkeypatch):
     """How many block solvers were made, one per rank."""
     made = []
     plain = optimize.make_solver
@@ -53,8 +53,8 @@ def chi2_of(summary):
 
 
 @pytest.mark.parametrize(("name", "options"), CASES)
-def test_the_second_call_has_the_bits_of_a_first_one(name, options, dealt):
-    """With other estimates; nothing is dealt or prepared."""
+def test_the_second_call_has_the_bits_of_a_first_one(name, options, made_solvers):
+    """With other estimates; nothing is scattered or prepared."""
     options = {"method": "lm", "max_iterations": 4, **options}
     if options["device"].startswith("vulkan"):
         vulkan_runtime()
@@ -62,11 +62,11 @@ def test_the_second_call_has_the_bits_of_a_first_one(name, options, dealt):
     start = [vertex_set.estimate.copy() for vertex_set in graph.vertex_sets]
     on_all(graph, None, **options)
     ranks = options["device"].count(",") + 1
-    assert len(dealt) == ranks
+    assert len(made_solvers) == ranks
     for vertex_set, values in zip(graph.vertex_sets, start, strict=True):
         vertex_set.estimate[...] = values
     again = on_all(moved(graph), None, **options)
-    assert len(dealt) == ranks
+    assert len(made_solvers) == ranks
     other = moved(PROBLEMS[name]())
     expected = on_all(other, None, **options)
     assert chi2_of(again) == chi2_of(expected)
@@ -109,31 +109,31 @@ def without_kernel(graph):
 
 
 @pytest.mark.parametrize("change", [measured, widened, weighed, held, dropped, without_kernel])
-def test_what_has_changed_is_seen(change, dealt):
-    """Measurements go to the ranks, for the rest they are dealt anew."""
+def test_what_has_changed_is_seen(change, made_solvers):
+    """Measurements go to the ranks, for the rest they are scattered anew."""
     graph, other = free_adjustment(), free_adjustment()
     on_all(graph, None, "lm", 2, device="cpu,cpu")
     for mine, theirs in zip(graph.vertex_sets, other.vertex_sets, strict=True):
         theirs.estimate[...] = mine.estimate
     for changed in (graph, other):
         change(changed)
-    before = len(dealt)
+    before = len(made_solvers)
     found = on_all(graph, None, "lm", 3, device="cpu,cpu")
-    assert len(dealt) - before == (0 if change is measured else 2)
+    assert len(made_solvers) - before == (0 if change is measured else 2)
     assert chi2_of(found) == chi2_of(on_all(other, None, "lm", 3, device="cpu,cpu"))
 
 
-def test_other_options_and_ranks_are_others(dealt):
+def test_other_options_and_ranks_are_others(made_solvers):
     """What was kept for three ranks serves no two."""
     graph = adjustment()
     for device, options in [("cpu,cpu,cpu", {}), ("cpu,cpu", {}), ("cpu,cpu", {"schur": "implicit"})]:
         on_all(graph, None, "lm", 2, device=device, **options)
-    assert len(dealt) == 3 + 2 + 2
+    assert len(made_solvers) == 3 + 2 + 2
     on_all(graph, None, "lm", 2, device="cpu,cpu", schur="implicit")
-    assert len(dealt) == 7
+    assert len(made_solvers) == 7
 
 
-def test_a_call_that_fails_leaves_nothing(dealt):
+def test_a_call_that_fails_leaves_nothing(made_solvers):
     """And the next one starts anew."""
     graph = adjustment()
     on_all(graph, None, "lm", 1, device="cpu,cpu")
@@ -145,7 +145,7 @@ def test_a_call_that_fails_leaves_nothing(dealt):
         on_all(graph, None, "lm", 2, device="cpu,cpu", callback=fail)
     assert graph not in session.known_graphs
     on_all(graph, None, "lm", 2, device="cpu,cpu")
-    assert len(dealt) == 4
+    assert len(made_solvers) == 4
     with pytest.raises(graphopt.GraphOptError):
         on_all(graph, None, "newton", device="cpu,cpu")
     assert on_all(graph, None, "lm", 2, device="cpu,cpu").iterations

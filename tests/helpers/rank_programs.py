@@ -219,7 +219,7 @@ def failing() -> list:
     return comm.allgather([caught, summary.final_chi2, expected])
 
 
-COLLECTIVES = ("sum", "share", "deal", "collect")
+COLLECTIVES = ("sum", "share", "scatter", "collect")
 
 
 @contextmanager

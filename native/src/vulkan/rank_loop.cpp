@@ -53,8 +53,8 @@ void run(const RankLoop& loop, std::int64_t number) {
 // The vectors are on the device; a submission does all of an iteration.
 class DeviceVectors {
  public:
-  DeviceVectors(Meeting& meeting, int rank, const RankLoop& loop)
-      : meeting_(meeting),
+  DeviceVectors(RankBarrier& barrier, int rank, const RankLoop& loop)
+      : barrier_(barrier),
         rank_(rank),
         loop_(loop),
         message_(loop.message, loop.rows + tail, loop.is_double, "message of a rank"),
@@ -65,7 +65,7 @@ class DeviceVectors {
   double start() {
     message_.read(mine_);
     const Clock::time_point start = Clock::now();
-    meeting_.sum(rank_, mine_.data(), total_.data(), total_.size());
+    barrier_.sum(rank_, mine_.data(), total_.data(), total_.size());
     seconds += std::chrono::duration<double>(Clock::now() - start).count();
     const double* const end = total_.data() + loop_.rows;
     products_ = end[2] + end[3];
@@ -90,7 +90,7 @@ class DeviceVectors {
   double seconds = 0.0;  // communicating
 
  private:
-  Meeting& meeting_;
+  RankBarrier& barrier_;
   const int rank_;
   const RankLoop& loop_;
   const Numbers message_, sums_;
@@ -101,8 +101,8 @@ class DeviceVectors {
 
 }  // namespace
 
-RankOutcome iterate_ranks(Meeting& meeting, int rank, const RankLoop& loop, const ConjugateRule& rule) {
-  DeviceVectors vectors(meeting, rank, loop);
+RankOutcome iterate_ranks(RankBarrier& barrier, int rank, const RankLoop& loop, const ConjugateRule& rule) {
+  DeviceVectors vectors(barrier, rank, loop);
   const ConjugateOutcome outcome = conjugate_gradients(vectors, rule);
   return {outcome, vectors.seconds};
 }

@@ -10,8 +10,8 @@
 #include <vector>
 
 #include "linear/conjugate_gradients.h"
-#include "vulkan/meeting.h"
 #include "vulkan/program.h"
+#include "vulkan/rank_barrier.h"
 
 namespace graphopt::vulkan {
 
@@ -31,6 +31,6 @@ struct RankOutcome {
 };
 
 // Collective. The first message is there; the last sum is not taken to the device.
-RankOutcome iterate_ranks(Meeting& meeting, int rank, const RankLoop& loop, const ConjugateRule& rule);
+RankOutcome iterate_ranks(RankBarrier& barrier, int rank, const RankLoop& loop, const ConjugateRule& rule);
 
 }  // namespace graphopt::vulkan

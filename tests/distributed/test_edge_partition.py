@@ -1,4 +1,4 @@
-"""Native dealing is what its definition in numpy says, bit by bit, for any number of threads."""
+"""The native partition is what its definition in numpy says, bit by bit, for any number of threads."""
 
 import numpy as np
 import pytest
@@ -37,7 +37,7 @@ def edges(request):
 def test_covisibility(threads, edges):
     """Pairs of neighbours in the sorted row of an item's poses, of every item or of every k-th."""
     kept, eliminated, num_kept, num_eliminated = edges
-    dealing = kernels.Dealing(kept, eliminated, num_kept, num_eliminated)
+    native = kernels.EdgePartition(kept, eliminated, num_kept, num_eliminated)
     _, _, of_item, pose = items_of(kept, eliminated, num_eliminated)
     step = -(-len(pose) // (60 * num_kept))
     for most, each in ((10 * len(pose), 1), (1, step)):
@@ -48,7 +48,7 @@ def test_covisibility(threads, edges):
         pairs = two[:-1][meet], two[1:][meet]
         half = scipy.sparse.coo_matrix((np.ones(meet.sum()), pairs), shape=(num_kept, num_kept))
         expected = scipy.sparse.csr_matrix(half + half.T)
-        begin, neighbor, count = dealing.covisibility(most)
+        begin, neighbor, count = native.covisibility(most)
         np.testing.assert_array_equal(begin, expected.indptr)
         np.testing.assert_array_equal(neighbor, expected.indices)
         np.testing.assert_array_equal(count, expected.data)
@@ -58,7 +58,7 @@ def test_covisibility(threads, edges):
 def test_slabs(threads, edges, spread):
     """Items sorted by mean place, and cut; also where most have the same place."""
     kept, eliminated, num_kept, num_eliminated = edges
-    dealing = kernels.Dealing(kept, eliminated, num_kept, num_eliminated)
+    native = kernels.EdgePartition(kept, eliminated, num_kept, num_eliminated)
     item, count, of_item, pose = items_of(kept, eliminated, num_eliminated)
     place = (np.random.default_rng(1).permutation(num_kept) // spread).astype(np.int32)
     mean = np.bincount(of_item, place[pose], minlength=count) / np.maximum(
@@ -67,15 +67,15 @@ def test_slabs(threads, edges, spread):
     row, weight = np.argsort(mean, kind="stable"), np.bincount(item, minlength=count)
     expected = np.empty(count, np.int64)
     expected[row] = cut(weight[row], NUM_RANKS)
-    np.testing.assert_array_equal(dealing.weights(), weight)
-    np.testing.assert_array_equal(dealing.slabs(place, NUM_RANKS), expected)
+    np.testing.assert_array_equal(native.weights(), weight)
+    np.testing.assert_array_equal(native.slabs(place, NUM_RANKS), expected)
 
 
 @pytest.mark.parametrize("room", [1.05, 10.0])
 def test_nearest(threads, edges, room):
     """Where most kept vertices are; what has no room, from the least sure on, goes where there is some."""
     kept, eliminated, num_kept, num_eliminated = edges
-    dealing = kernels.Dealing(kept, eliminated, num_kept, num_eliminated)
+    native = kernels.EdgePartition(kept, eliminated, num_kept, num_eliminated)
     item, count, of_item, pose = items_of(kept, eliminated, num_eliminated)
     weight = np.bincount(item, minlength=count).astype(float)
     label = (np.random.default_rng(2).integers(0, 9, num_kept) // 4).astype(np.int32)  # uneven
@@ -94,21 +94,21 @@ def test_nearest(threads, edges, room):
     middle = np.cumsum(weight[moved]) - 0.5 * weight[moved]
     ends = np.cumsum(np.maximum(limit - loads, 0.0))
     expected[moved] = np.minimum(np.searchsorted(ends, middle), NUM_RANKS - 1)
-    np.testing.assert_array_equal(dealing.nearest(label, NUM_RANKS, room), expected)
+    np.testing.assert_array_equal(native.nearest(label, NUM_RANKS, room), expected)
 
 
 @pytest.mark.parametrize("num_ranks", [1, NUM_RANKS, 130])
 def test_what_ranks_of_items_mean(threads, edges, num_ranks):
     """Ranks of edges, how many each has, and copies of kept vertices."""
     kept, eliminated, num_kept, num_eliminated = edges
-    dealing = kernels.Dealing(kept, eliminated, num_kept, num_eliminated)
+    native = kernels.EdgePartition(kept, eliminated, num_kept, num_eliminated)
     item, count, of_item, pose = items_of(kept, eliminated, num_eliminated)
     ranks = np.random.default_rng(3).integers(0, num_ranks, count).astype(np.uint16)
-    of_edges, counts, copies = dealing.dealt(ranks, num_ranks)
+    of_edges, counts, copies = native.assign(ranks, num_ranks)
     np.testing.assert_array_equal(of_edges, ranks[item])
     np.testing.assert_array_equal(counts, np.bincount(ranks[item], minlength=num_ranks))
     assert copies == len(np.unique(ranks[of_item].astype(np.int64) * num_kept + pose))
-    np.testing.assert_array_equal(dealing.degrees(), np.bincount(pose, minlength=num_kept))
+    np.testing.assert_array_equal(native.degrees(), np.bincount(pose, minlength=num_kept))
     for rank in (0, num_ranks - 1):
         np.testing.assert_array_equal(kernels.places_of(of_edges, rank), np.flatnonzero(of_edges == rank))
 
@@ -140,11 +140,11 @@ def test_what_does_not_fit_is_refused():
     """Instead of memory of others."""
     kept, gone = np.zeros((2, 1), np.int32), np.zeros(2, np.int32)
     with pytest.raises(ValueError, match="kept names a vertex"):
-        kernels.Dealing(kept + 5, gone, 5, 1)
+        kernels.EdgePartition(kept + 5, gone, 5, 1)
     with pytest.raises(ValueError, match="eliminated names a vertex"):
-        kernels.Dealing(kept, gone + 1, 5, 1)
+        kernels.EdgePartition(kept, gone + 1, 5, 1)
     with pytest.raises(ValueError, match="an entry is outside"):
-        kernels.Dealing(kept, gone, 1, 1).nearest(np.array([2], np.int32), 2, 1.0)
+        kernels.EdgePartition(kept, gone, 1, 1).nearest(np.array([2], np.int32), 2, 1.0)
     with pytest.raises(ValueError, match="index names a row"):
         gathered(np.zeros(3), np.array([3]))
     with pytest.raises(ValueError, match="index names a row"):

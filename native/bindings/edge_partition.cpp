@@ -1,5 +1,5 @@
-// Bindings of what deals the edges of a graph to ranks, and picks the rows of each.
-#include "edges/dealing.h"
+// Bindings of what assigns the edges of a graph to ranks, and picks the rows of each.
+#include "edges/edge_partition.h"
 
 #include <pybind11/numpy.h>
 #include <pybind11/pybind11.h>
@@ -40,10 +40,10 @@ void require_below(const Array<T>& numbers, std::int64_t least, std::int64_t end
 }
 
 // Keeps the arrays.
-class BoundDealing {
+class BoundPartition {
  public:
-  BoundDealing(const py::object& kept, const py::object& eliminated, std::int64_t num_kept,
-               std::int64_t num_eliminated)
+  BoundPartition(const py::object& kept, const py::object& eliminated, std::int64_t num_kept,
+                 std::int64_t num_eliminated)
       : kept_(exact<std::int32_t>(kept, "kept", 2)), num_kept_(num_kept) {
     const auto gone = exact<std::int32_t>(eliminated, "eliminated", 1);
     require(kept_.shape(0) == gone.size(), "kept and eliminated must have a row per edge");
@@ -54,19 +54,20 @@ class BoundDealing {
     const auto arity = static_cast<int>(kept_.shape(1));
     const std::int32_t *slots = kept_.data(), *of_edge = gone.data();
     const py::gil_scoped_release unlocked;
-    dealing_ = std::make_unique<Dealing>(slots, arity, of_edge, gone.size(), num_kept, num_eliminated);
+    partition_ =
+        std::make_unique<EdgePartition>(slots, arity, of_edge, gone.size(), num_kept, num_eliminated);
   }
 
-  std::int64_t num_items() const { return dealing_->num_items(); }
-  py::array weights() const { return as_array(dealing_->weights()); }
-  py::array degrees() const { return as_array(dealing_->degrees()); }
+  std::int64_t num_items() const { return partition_->num_items(); }
+  py::array weights() const { return as_array(partition_->weights()); }
+  py::array degrees() const { return as_array(partition_->degrees()); }
 
   py::tuple covisibility(std::int64_t most) const {
     require(most > 0, "most must be positive");
     Covisibility found;
     {
       const py::gil_scoped_release unlocked;
-      found = dealing_->covisibility(most);
+      found = partition_->covisibility(most);
     }
     return py::make_tuple(as_array(std::move(found.begin)), as_array(std::move(found.neighbor)),
                           as_array(std::move(found.count)));
@@ -78,7 +79,7 @@ class BoundDealing {
     Ranks ranks;
     {
       const py::gil_scoped_release unlocked;
-      ranks = dealing_->slabs(data, num_ranks);
+      ranks = partition_->slabs(data, num_ranks);
     }
     return as_array(std::move(ranks));
   }
@@ -89,12 +90,12 @@ class BoundDealing {
     Ranks ranks;
     {
       const py::gil_scoped_release unlocked;
-      ranks = dealing_->nearest(data, num_ranks, room);
+      ranks = partition_->nearest(data, num_ranks, room);
     }
     return as_array(std::move(ranks));
   }
 
-  py::tuple dealt(const py::object& ranks, int num_ranks) const {
+  py::tuple assign(const py::object& ranks, int num_ranks) const {
     const auto of_items = exact<std::uint16_t>(ranks, "ranks", 1);
     require(of_items.size() == num_items(), "ranks must have one entry per item");
     require_ranks(num_ranks);
@@ -102,10 +103,10 @@ class BoundDealing {
     Array<std::uint16_t> edges(kept_.shape(0));
     const std::uint16_t* data = of_items.data();
     std::uint16_t* out = edges.mutable_data();
-    Dealt found;
+    Assignment found;
     {
       const py::gil_scoped_release unlocked;
-      found = dealing_->dealt(data, num_ranks, out);
+      found = partition_->assign(data, num_ranks, out);
     }
     return py::make_tuple(std::move(edges), as_array(std::move(found.counts)), found.copies);
   }
@@ -126,7 +127,7 @@ class BoundDealing {
 
   Array<std::int32_t> kept_;
   std::int64_t num_kept_;
-  std::unique_ptr<Dealing> dealing_;
+  std::unique_ptr<EdgePartition> partition_;
 };
 
 // Bytes of a row of arrays that have rows of one kind; `few` has a row per index into `many`.
@@ -227,21 +228,22 @@ void bound_number_slot(const py::object& rows, int slot, const py::object& numbe
 
 }  // namespace
 
-void bind_dealing(py::module_& m) {
-  py::class_<BoundDealing>(m, "Dealing", "Edges that are dealt to ranks; items are what goes as a whole.")
+void bind_edge_partition(py::module_& m) {
+  py::class_<BoundPartition>(m, "EdgePartition",
+                             "Edges that are assigned to ranks; items are what goes as a whole.")
       .def(py::init<const py::object&, const py::object&, std::int64_t, std::int64_t>(), py::arg("kept"),
            py::arg("eliminated"), py::arg("num_kept"), py::arg("num_eliminated"))
-      .def_property_readonly("num_items", &BoundDealing::num_items)
-      .def("weights", &BoundDealing::weights, "(num_items,) int64: edges of each item.")
-      .def("degrees", &BoundDealing::degrees, "(num_kept,) int64: slots with each kept vertex.")
-      .def("covisibility", &BoundDealing::covisibility, py::arg("most"),
+      .def_property_readonly("num_items", &BoundPartition::num_items)
+      .def("weights", &BoundPartition::weights, "(num_items,) int64: edges of each item.")
+      .def("degrees", &BoundPartition::degrees, "(num_kept,) int64: slots with each kept vertex.")
+      .def("covisibility", &BoundPartition::covisibility, py::arg("most"),
            "begin (num_kept + 1,) int64, neighbor and count int32: who meets whom, and how often.")
-      .def("slabs", &BoundDealing::slabs, py::arg("place"), py::arg("num_ranks"),
+      .def("slabs", &BoundPartition::slabs, py::arg("place"), py::arg("num_ranks"),
            "(num_items,) uint16 ranks: items by the mean place of their kept vertices, cut into equal "
            "weights.")
-      .def("nearest", &BoundDealing::nearest, py::arg("label"), py::arg("num_ranks"), py::arg("room"),
+      .def("nearest", &BoundPartition::nearest, py::arg("label"), py::arg("num_ranks"), py::arg("room"),
            "(num_items,) uint16 ranks: where most kept vertices of an item are, while there is room.")
-      .def("dealt", &BoundDealing::dealt, py::arg("ranks"), py::arg("num_ranks"),
+      .def("assign", &BoundPartition::assign, py::arg("ranks"), py::arg("num_ranks"),
            "Of ranks of items: (m,) uint16 ranks of edges, (num_ranks,) int64 edges of each, copies.");
   m.def("take_rows", &bound_take_rows, py::arg("values"), py::arg("index"), py::arg("out"),
         "out[...] = values[index].");

@@ -1,4 +1,4 @@
-#include "vulkan/meeting.h"
+#include "vulkan/rank_barrier.h"
 
 #include <algorithm>
 #include <string>
@@ -19,31 +19,31 @@ int spin_of(int size) {
 
 }  // namespace
 
-Meeting::Meeting(int size)
+RankBarrier::RankBarrier(int size)
     : places_(static_cast<std::size_t>(std::max(size, 1))),
       spin_microseconds_(spin_of(size)),
       missing_(std::max(size, 1)) {
-  if (size < 1) throw std::invalid_argument("A meeting has at least one rank, got " + std::to_string(size));
+  if (size < 1) throw std::invalid_argument("A barrier has at least one rank, got " + std::to_string(size));
 }
 
-void Meeting::wait_for_all() {
+void RankBarrier::wait_for_all() {
   const int seen = met_.value();
-  if (is_broken_.load()) throw MeetingBroken();
+  if (is_broken_.load()) throw BarrierBroken();
   if (missing_.fetch_sub(1) == 1) {
     missing_.store(size());
     met_.set(seen + 1);
   } else {
     met_.wait_while(seen, spin_microseconds_);
   }
-  if (is_broken_.load()) throw MeetingBroken();
+  if (is_broken_.load()) throw BarrierBroken();
 }
 
-void Meeting::abort() {
+void RankBarrier::abort() {
   is_broken_.store(true);
   met_.set(met_.value() + 1);
 }
 
-void Meeting::sum(int rank, const double* mine, double* total, std::size_t count) {
+void RankBarrier::sum(int rank, const double* mine, double* total, std::size_t count) {
   Place& own = places_.at(static_cast<std::size_t>(rank));
   const unsigned turn = own.turn++ % 2;
   own.slots[turn].assign(mine, mine + count);

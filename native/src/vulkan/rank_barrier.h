@@ -17,19 +17,19 @@
 namespace graphopt::vulkan {
 
 // Another rank has ended: nobody will come to this sum.
-class MeetingBroken : public std::runtime_error {
+class BarrierBroken : public std::runtime_error {
  public:
-  MeetingBroken() : std::runtime_error("Another rank has ended.") {}
+  BarrierBroken() : std::runtime_error("Another rank has ended.") {}
 };
 
-class Meeting {
+class RankBarrier {
  public:
-  explicit Meeting(int size);
+  explicit RankBarrier(int size);
 
   int size() const { return static_cast<int>(places_.size()); }
-  // Of all ranks, each once, from a thread of its own; `count` is the same for all. Throws MeetingBroken.
+  // Of all ranks, each once, from a thread of its own; `count` is the same for all. Throws BarrierBroken.
   void sum(int rank, const double* mine, double* total, std::size_t count);
-  // Let all who wait, now or later, end with MeetingBroken.
+  // Let all who wait, now or later, end with BarrierBroken.
   void abort();
 
  private:

@@ -1,4 +1,4 @@
-// Edges dealt to ranks: what is dealt as one, who sees the same, and where everything goes.
+// Edges assigned to ranks: what is assigned as one, who sees the same, and where everything goes.
 //
 // All loops run on all threads. What they add are whole numbers, so the answer does not depend on how many.
 #pragma once
@@ -19,19 +19,19 @@ struct Covisibility {
   std::vector<std::int32_t> neighbor, count;
 };
 
-struct Dealt {
+struct Assignment {
   std::vector<std::int64_t> counts;  // edges of each rank
   std::int64_t copies;               // kept vertices of all ranks together
 };
 
 // An item is what goes to one rank as a whole: an eliminated vertex with its edges, or an edge without one.
-class Dealing {
+class EdgePartition {
  public:
   // kept (num_edges, arity): kept vertex in each slot, negative: none; must outlive this object.
   // eliminated (num_edges): the edge's eliminated vertex, negative: none. Items with eliminated vertices come
   // first, by these, then edges without one.
-  Dealing(const std::int32_t* kept, int arity, const std::int32_t* eliminated, std::int64_t num_edges,
-          std::int64_t num_kept, std::int64_t num_eliminated);
+  EdgePartition(const std::int32_t* kept, int arity, const std::int32_t* eliminated, std::int64_t num_edges,
+                std::int64_t num_kept, std::int64_t num_eliminated);
 
   std::int64_t num_items() const { return num_items_; }
   // Edges of each item.
@@ -52,7 +52,7 @@ class Dealing {
   Ranks nearest(const std::int32_t* label, int num_ranks, double room) const;
 
   // Of ranks of items; writes the rank of each edge (num_edges).
-  Dealt dealt(const std::uint16_t* ranks, int num_ranks, std::uint16_t* edges) const;
+  Assignment assign(const std::uint16_t* ranks, int num_ranks, std::uint16_t* edges) const;
 
  private:
   // visit(kept vertex) for each slot of an item that has one.

@@ -1,4 +1,4 @@
-#include "edges/dealing.h"
+#include "edges/edge_partition.h"
 
 #include <algorithm>
 #include <atomic>
@@ -105,8 +105,8 @@ Covisibility graph_of(const std::vector<std::vector<Pair>>& pairs, std::int64_t 
 
 }  // namespace
 
-Dealing::Dealing(const std::int32_t* kept, int arity, const std::int32_t* eliminated, std::int64_t num_edges,
-                 std::int64_t num_kept, std::int64_t num_eliminated)
+EdgePartition::EdgePartition(const std::int32_t* kept, int arity, const std::int32_t* eliminated,
+                             std::int64_t num_edges, std::int64_t num_kept, std::int64_t num_eliminated)
     : kept_(kept),
       arity_(arity),
       num_edges_(num_edges),
@@ -132,7 +132,7 @@ Dealing::Dealing(const std::int32_t* kept, int arity, const std::int32_t* elimin
   first_ = first_of_all(runs, num_items_);
 }
 
-std::vector<std::int64_t> Dealing::weights() const {
+std::vector<std::int64_t> EdgePartition::weights() const {
   std::vector<std::int64_t> result(at(num_items_));
   for_each_share(num_items_, [&](std::int64_t item, std::int64_t end) {
     for (; item < end; ++item) result[at(item)] = weight(item);
@@ -140,7 +140,7 @@ std::vector<std::int64_t> Dealing::weights() const {
   return result;
 }
 
-std::vector<std::int64_t> Dealing::degrees() const {
+std::vector<std::int64_t> EdgePartition::degrees() const {
   const Counters<std::int64_t> found(num_kept_);
   for_each_share(num_edges_ * arity_, [&](std::int64_t begin, std::int64_t end) {
     for (std::int64_t i = begin; i < end; ++i)
@@ -151,7 +151,7 @@ std::vector<std::int64_t> Dealing::degrees() const {
   return result;
 }
 
-Covisibility Dealing::covisibility(std::int64_t most) const {
+Covisibility EdgePartition::covisibility(std::int64_t most) const {
   std::atomic<std::int64_t> num_slots{0};
   for_each_share(num_edges_ * arity_, [&](std::int64_t begin, std::int64_t end) {
     num_slots += std::count_if(kept_ + begin, kept_ + end, [](std::int32_t i) { return i >= 0; });
@@ -174,7 +174,7 @@ Covisibility Dealing::covisibility(std::int64_t most) const {
   return graph_of(pairs, num_kept_);
 }
 
-Ranks Dealing::slabs(const std::int32_t* place, int num_ranks) const {
+Ranks EdgePartition::slabs(const std::int32_t* place, int num_ranks) const {
   std::vector<double> mean(at(num_items_));
   for_each_share(num_items_, num_shares(num_edges_), [&](int, std::int64_t item, std::int64_t end) {
     for (; item < end; ++item) {
@@ -189,7 +189,7 @@ Ranks Dealing::slabs(const std::int32_t* place, int num_ranks) const {
   return cut_in_order(mean, static_cast<double>(num_kept_), weights(), num_ranks);
 }
 
-Ranks Dealing::nearest(const std::int32_t* label, int num_ranks, double room) const {
+Ranks EdgePartition::nearest(const std::int32_t* label, int num_ranks, double room) const {
   Ranks ranks(at(num_items_));
   std::vector<double> sure(at(num_items_));
   for_each_share(num_items_, num_shares(num_edges_), [&](int, std::int64_t item, std::int64_t end) {
@@ -210,8 +210,8 @@ Ranks Dealing::nearest(const std::int32_t* label, int num_ranks, double room) co
   return ranks;
 }
 
-void Dealing::move_what_has_no_room(Ranks& ranks, const std::vector<double>& sure, int num_ranks,
-                                    double room) const {
+void EdgePartition::move_what_has_no_room(Ranks& ranks, const std::vector<double>& sure, int num_ranks,
+                                          double room) const {
   const double limit = room * static_cast<double>(num_edges_) / num_ranks;
   std::vector<std::vector<std::int64_t>> leaving(at(num_ranks));
   std::vector<double> ends(at(num_ranks));
@@ -251,8 +251,8 @@ void Dealing::move_what_has_no_room(Ranks& ranks, const std::vector<double>& sur
     }
 }
 
-Dealt Dealing::dealt(const std::uint16_t* ranks, int num_ranks, std::uint16_t* edges) const {
-  Dealt result{{}, 0};
+Assignment EdgePartition::assign(const std::uint16_t* ranks, int num_ranks, std::uint16_t* edges) const {
+  Assignment result{{}, 0};
   const std::int64_t words = (num_ranks + 63) / 64;
   const Counters<std::int64_t> counts(num_ranks);
   const Counters<std::uint64_t> has(num_kept_ * words);
