@@ -314,7 +314,7 @@ class Slam:
     def _take(self, frame: Frame) -> None:
         begin, waited = time.perf_counter(), self.mapper.waited
         session, options = self.session, self.options
-        status = session.process(frame)
+        status = session.process(frame, options.when_busy == "drop" and len(self._inbox) > 1)
         waited = self.mapper.waited - waited
         now = time.perf_counter()
         self.waited += waited
