@@ -22,6 +22,7 @@ from slam_bridge.pipeline import (
     run,
 )
 from slam_bridge.pipeline.loops import Loop
+from slam_bridge.pipeline.mapping import Mapper
 from slam_bridge.pipeline.session import Session
 from slam_bridge.pipeline.sources import Pairing
 from slam_bridge.readers import StateTable
@@ -306,6 +307,18 @@ def test_frames_are_dropped_and_counted_or_waited_for(room, sequence):
             assert "left out, because tracking was busy" in found.message
         else:
             assert found.num_dropped == 0 and len(found.stamps) == 20
+
+
+def test_keyframes_wait_while_mapping_is_behind(room, sequence, monkeypatch):
+    """All frames are tracked, with a keyframe only where fewer than `keyframe_features` landmarks are left."""
+    counts = []
+    for is_behind in (False, True):
+        monkeypatch.setattr(Mapper, "is_behind", is_behind)
+        slam = Slam(read_calibration(room / "mav0"), STEREO)
+        feed(slam, sequence, range(40))
+        counts.append(slam.state().keyframes)
+        assert len(slam.stop().stamps) == 40
+    assert 1 <= counts[1] < counts[0]
 
 
 def test_state_while_it_runs(room, sequence):
