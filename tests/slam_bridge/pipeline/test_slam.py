@@ -310,7 +310,7 @@ def test_frames_are_dropped_and_counted_or_waited_for(room, sequence):
 
 
 def test_keyframes_wait_while_mapping_is_behind(room, sequence, monkeypatch):
-    """All frames are tracked, with a keyframe only where fewer than `keyframe_features` landmarks are left."""
+    """All frames are tracked; keyframes only where fewer than `keyframe_features` landmarks are left."""
     counts = []
     for is_behind in (False, True):
         monkeypatch.setattr(Mapper, "is_behind", is_behind)
