@@ -87,7 +87,7 @@ def test_held_components_are_refused(kind):
 
 
 def test_points_of_several_dimensions_have_no_gauge(own_types):
-    """Nothing moves both by one vector."""
+    """Nothing moves both by one vector; poses beside them have one."""
     flat, space = (graphopt.group_type(f"GaugePoint{dim}", dim, role="point") for dim in (2, 3))
 
     @graphopt.edge_type(tag="EDGE_TEST_SHADOW", vertices=(flat, space), measurement_dim=2)
@@ -98,4 +98,7 @@ def test_points_of_several_dimensions_have_no_gauge(own_types):
     graph.add_vertices(flat, [0], [[0.0, 0.0]])
     graph.add_vertices(space, [1, 2], [[1.0, 2.0, 3.0], [4.0, 5.0, 6.0]])
     graph.add_edges(EdgeShadow, [[0, 1], [0, 2]], [[0.0, 0.0], [1.0, 1.0]])
-    assert choose_gauge(graph, graph.select()) == []
+    graph.add_vertices("VERTEX_SE2", [5, 6])
+    graph.add_edges("EDGE_SE2", [[5, 6]], [[1.0, 0.0, 0.0]])
+    [(number, _)] = choose_gauge(graph, graph.select())
+    assert graph.vertex_sets[number].type.tag == "VERTEX_SE2"
