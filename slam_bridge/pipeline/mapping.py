@@ -103,6 +103,8 @@ class Mapper:
         """Earliest stamp of the next trial [ns]."""
         self._refinements = list(options.refine_seconds)
         self._queue: queue.Queue[tuple[View, Frame] | None] = queue.Queue(_PATIENCE * options.max_queue)
+        self._taken = threading.Condition()
+        """A keyframe left the queue."""
         self._error: BaseException | None = None
         self._thread: threading.Thread | None = None
         if not options.single_thread:
@@ -115,6 +117,13 @@ class Mapper:
     def is_behind(self) -> bool:
         """As many keyframes wait as should."""
         return self._queue.qsize() >= self._options.max_queue
+
+    def catch_up(self) -> None:
+        """Wait until fewer than `max_queue` keyframes wait."""
+        begin = time.perf_counter()
+        with self._taken:
+            self._taken.wait_for(lambda: not self.is_behind)
+        self.waited += time.perf_counter() - begin
 
     def submit(self, view: View, frame: Frame) -> None:
         """Hand over a keyframe; waits while far too many of them wait.
@@ -146,6 +155,8 @@ class Mapper:
 
     def _run(self) -> None:
         while (item := self._queue.get()) is not None:
+            with self._taken:
+                self._taken.notify_all()
             if self._error is not None:
                 continue
             try:

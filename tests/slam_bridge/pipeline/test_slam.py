@@ -22,7 +22,6 @@ from slam_bridge.pipeline import (
     run,
 )
 from slam_bridge.pipeline.loops import Loop
-from slam_bridge.pipeline.mapping import Mapper
 from slam_bridge.pipeline.session import Session
 from slam_bridge.pipeline.sources import Pairing
 from slam_bridge.readers import StateTable
@@ -311,9 +310,13 @@ def test_frames_are_dropped_and_counted_or_waited_for(room, sequence):
 
 def test_keyframes_wait_while_mapping_is_behind(room, sequence, monkeypatch):
     """All frames are tracked; keyframes only where fewer than `keyframe_features` landmarks are left."""
-    counts = []
+    counts, process = [], Session.process
     for is_behind in (False, True):
-        monkeypatch.setattr(Mapper, "is_behind", is_behind)
+
+        def processed(session, frame, _=False, is_behind=is_behind):
+            return process(session, frame, is_behind)
+
+        monkeypatch.setattr(Session, "process", processed)
         slam = Slam(read_calibration(room / "mav0"), STEREO)
         feed(slam, sequence, range(40))
         counts.append(slam.state().keyframes)
