@@ -5,24 +5,30 @@ vertices, edges, fixed and marginalized flags, levels, kernels and options gets 
 new estimates, measurements, information matrices and kernel widths. Where device "auto" has taken the CPU,
 this is where it may think again (`auto_device`).
 
+The solver of one graph also serves a second one of the same structure, such as a copy, while nobody uses it:
+`lend` says so, `structure_key` tells structures apart.
+
 With `may_narrow` also if some edges have dropped out (SLAM systems switch off outliers) while all vertices
 still have edges: the structure stays that of all edges, and only the block solver knows who takes part.
 """
 
 from __future__ import annotations
 
+import os
+import threading
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Hashable
 from dataclasses import dataclass, replace
 from functools import partial
 from typing import Any
-from weakref import WeakKeyDictionary
+from weakref import WeakKeyDictionary, WeakValueDictionary
 
 import numpy as np
 
 from graphopt.codegen.edge import compile_errors
 from graphopt.codegen.program import Program, sampled_runs
 from graphopt.cpu_kernels import kernels
+from graphopt.device import open_device
 from graphopt.graph import Graph, Selection
 from graphopt.graph.residuals import errors
 from graphopt.graph.select import forget as forget_selection
@@ -53,15 +59,22 @@ class _Prepared:
     structure: Structure
     solver: Any
     """A `BlockSolver`."""
+    key: Hashable
+    """`structure_key` of the selection."""
     masks: tuple[np.ndarray, ...] | None = None
     """Per group of the structure who takes part; None: all do."""
     stays: bool = False
     """A GPU has refused it: it stays on the CPU."""
     num_abandoned: int = 0
     """`_num_abandoned` of the solver when it was last taken."""
+    num_calls: float = 1
+    """That use the solver now; infinite where somebody may keep it."""
 
 
 last_solvers: WeakKeyDictionary[Graph, _Prepared] = WeakKeyDictionary()
+_lent: WeakValueDictionary[Hashable, _Prepared] = WeakValueDictionary()
+"""Those of `last_solvers` that another graph may take, by key."""
+_lending = threading.Lock()
 
 
 def prepared_solver(
@@ -71,13 +84,16 @@ def prepared_solver(
     seconds: dict[str, float],
     may_narrow: bool = False,
     commit: Callable[[], None] | None = None,
+    *,
+    is_kept: bool = True,
 ) -> BlockSolver:
     """The block solver for a selection; adds to `seconds["analyze"]` and `seconds["prepare"]`.
 
-    commit: what `speculate` has returned in the same call.
+    commit: what `speculate` has returned in the same call. is_kept: False: `lend` tells when nobody uses the
+    solver any more.
     """
     start = time.perf_counter()
-    last = last_solvers.pop(graph, None)
+    last = _take_back(graph)
     if is_off("reuse"):
         last = None
     if last is not None and last.num_abandoned != _num_abandoned(last.solver):
@@ -93,14 +109,22 @@ def prepared_solver(
             _move_to_gpu(last, graph)
         last.solver.refresh()
         last.num_abandoned = _num_abandoned(last.solver)
+        last.num_calls += np.inf if is_kept else 1
         seconds["prepare"] += time.perf_counter() - start
         last_solvers[graph] = last
         return last.solver
-    structure = Structure(selection)
+    key = structure_key(graph, selection)
+    borrowed = None if is_off("reuse") else _borrow(key, options)
+    structure = Structure(selection) if borrowed is None else borrowed.structure
     kernels.check_stop()
     analyzed = time.perf_counter()
     seconds["analyze"] += analyzed - start
-    solver = create_block_solver(graph, structure, options)
+    if borrowed is None:
+        solver = create_block_solver(graph, structure, options)
+    else:
+        solver = borrowed.solver
+        structure.rebind(selection)
+        solver.rebind(graph)
     seconds["prepare"] += time.perf_counter() - analyzed
     chosen_kernels = tuple([edges.edge_set.look("kernel").copy() for edges in selection.edges])
     last_solvers[graph] = _Prepared(
@@ -112,9 +136,69 @@ def prepared_solver(
         tuple(map(kernels.fingerprint, chosen_kernels)),
         structure,
         solver,
+        key,
         num_abandoned=_num_abandoned(solver),
+        num_calls=np.inf if is_kept else 1,
     )
     return solver
+
+
+def structure_key(graph: Graph, selection: Selection) -> Hashable:
+    """Equal for selections whose block solvers differ by their numbers only."""
+    sets = [(one.type, one.fingerprint("ids")) for one in selection.vertex_sets]
+    parameters = [(one.type, one.fingerprint("ids")) for one in selection.parameter_sets]
+    edges = [
+        (
+            one.edge_set.type,
+            information_variant(one.edge_set, one.rows),
+            *(one.edge_set.fingerprint(name) for name in ("vertices", "parameters", "kernel")),
+            b"" if one.takes_all else kernels.fingerprint(one.rows),
+        )
+        for one in selection.edges
+    ]
+    settings = kernels.num_threads(), os.environ.get("GRAPHOPT_WITHOUT", "")
+    return tuple(sets), tuple(parameters), tuple(edges), _flags(graph, selection), settings
+
+
+def lend(graph: Graph) -> None:
+    """Nobody uses the graph's last block solver any more, which was prepared with `is_kept` False."""
+    last = last_solvers.get(graph)
+    if last is None:
+        return
+    last.num_calls -= 1
+    if last.num_calls > 0 or last.masks is not None or not capabilities_of(last.solver).rebinds:
+        return
+    with _lending:
+        _lent[last.key] = last
+
+
+def _take_back(graph: Graph) -> _Prepared | None:
+    """The graph's last one, which nobody else may take any more."""
+    with _lending:
+        last = last_solvers.pop(graph, None)
+        if last is not None and _lent.get(last.key) is last:
+            del _lent[last.key]
+        return last
+
+
+def _borrow(key: Hashable, options: SolverOptions) -> _Prepared | None:
+    """Another graph's, which loses it."""
+    with _lending:
+        found = _lent.get(key)
+        if found is None or not _serves(found, options):
+            return None
+        owner = next((graph for graph, last in last_solvers.items() if last is found), None)
+        if owner is not None:
+            del _lent[key], last_solvers[owner]
+        return None if owner is None else found
+
+
+def _serves(last: _Prepared, options: SolverOptions) -> bool:
+    """It is for these options, on the device that they name now, where nothing runs any more."""
+    if last.options != options or last.num_abandoned != _num_abandoned(last.solver):
+        return False
+    device = getattr(last.solver, "device", None)
+    return device is None or (options.device != "auto" and device is open_device(options.device))
 
 
 def _num_abandoned(solver: BlockSolver) -> int:
@@ -198,7 +282,7 @@ def on_forget(forget_also: Callable[[Graph], None]) -> None:
 
 def forget(graph: Graph) -> None:
     """Release the graph's block solver, or those of its ranks, and their memory."""
-    last_solvers.pop(graph, None)
+    _take_back(graph)
     for forget_also in _others:
         forget_also(graph)
     forget_rewritten(graph)
