@@ -6,7 +6,7 @@ new estimates, measurements, information matrices and kernel widths. Where devic
 this is where it may think again (`auto_device`).
 
 The solver of one graph also serves a second one of the same structure, such as a copy, while nobody uses it:
-`lend` says so, `structure_key` tells structures apart.
+`lend` says so.
 
 With `may_narrow` also if some edges have dropped out (SLAM systems switch off outliers) while all vertices
 still have edges: the structure stays that of all edges, and only the block solver knows who takes part.
@@ -17,11 +17,13 @@ from __future__ import annotations
 import os
 import threading
 import time
-from collections.abc import Callable, Hashable
+import weakref
+from collections import deque
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 from functools import partial
 from typing import Any
-from weakref import WeakKeyDictionary, WeakValueDictionary
+from weakref import WeakKeyDictionary
 
 import numpy as np
 
@@ -32,6 +34,7 @@ from graphopt.device import open_device
 from graphopt.graph import Graph, Selection
 from graphopt.graph.residuals import errors
 from graphopt.graph.select import forget as forget_selection
+from graphopt.graph.selection import EdgeSelection
 from graphopt.graph.sets import EdgeSet
 from graphopt.linear.options import SolverOptions
 from graphopt.problem.rewrite import forget as forget_rewritten
@@ -59,8 +62,10 @@ class _Prepared:
     structure: Structure
     solver: Any
     """A `BlockSolver`."""
-    key: Hashable
-    """`structure_key` of the selection."""
+    ids: tuple[np.ndarray, ...]
+    """Of each vertex and parameter set."""
+    settings: tuple[int, str]
+    """What else solvers depend on, see `_settings`."""
     masks: tuple[np.ndarray, ...] | None = None
     """Per group of the structure who takes part; None: all do."""
     stays: bool = False
@@ -72,8 +77,8 @@ class _Prepared:
 
 
 last_solvers: WeakKeyDictionary[Graph, _Prepared] = WeakKeyDictionary()
-_lent: WeakValueDictionary[Hashable, _Prepared] = WeakValueDictionary()
-"""Those of `last_solvers` that another graph may take, by key."""
+_lent: deque[weakref.ref[Graph]] = deque(maxlen=8)
+"""Graphs whose solver another one may take, the last ones."""
 _lending = threading.Lock()
 
 
@@ -113,8 +118,7 @@ def prepared_solver(
         seconds["prepare"] += time.perf_counter() - start
         last_solvers[graph] = last
         return last.solver
-    key = structure_key(graph, selection)
-    borrowed = None if is_off("reuse") else _borrow(key, options)
+    borrowed = None if is_off("reuse") else _borrow(graph, selection, options)
     structure = Structure(selection) if borrowed is None else borrowed.structure
     kernels.check_stop()
     analyzed = time.perf_counter()
@@ -136,69 +140,102 @@ def prepared_solver(
         tuple(map(kernels.fingerprint, chosen_kernels)),
         structure,
         solver,
-        key,
+        tuple([ids.copy() for ids in _ids(selection)]),
+        _settings(),
         num_abandoned=_num_abandoned(solver),
         num_calls=np.inf if is_kept else 1,
     )
     return solver
 
 
-def structure_key(graph: Graph, selection: Selection) -> Hashable:
-    """Equal for selections whose block solvers differ by their numbers only."""
-    sets = [(one.type, one.fingerprint("ids")) for one in selection.vertex_sets]
-    parameters = [(one.type, one.fingerprint("ids")) for one in selection.parameter_sets]
-    edges = [
-        (
-            one.edge_set.type,
-            information_variant(one.edge_set, one.rows),
-            *(one.edge_set.fingerprint(name) for name in ("vertices", "parameters", "kernel")),
-            b"" if one.takes_all else kernels.fingerprint(one.rows),
-        )
-        for one in selection.edges
-    ]
-    settings = kernels.num_threads(), os.environ.get("GRAPHOPT_WITHOUT", "")
-    return tuple(sets), tuple(parameters), tuple(edges), _flags(graph, selection), settings
-
-
 def lend(graph: Graph) -> None:
-    """Nobody uses the graph's last block solver any more, which was prepared with `is_kept` False."""
+    """A call that `prepared_solver` was asked by with `is_kept` False does not use the solver any more."""
     last = last_solvers.get(graph)
     if last is None:
         return
     last.num_calls -= 1
-    if last.num_calls > 0 or last.masks is not None or not capabilities_of(last.solver).rebinds:
-        return
-    with _lending:
-        _lent[last.key] = last
+    if last.num_calls <= 0 and last.masks is None and capabilities_of(last.solver).rebinds:
+        with _lending:
+            _lent.append(weakref.ref(graph))
 
 
 def _take_back(graph: Graph) -> _Prepared | None:
     """The graph's last one, which nobody else may take any more."""
     with _lending:
-        last = last_solvers.pop(graph, None)
-        if last is not None and _lent.get(last.key) is last:
-            del _lent[last.key]
-        return last
+        _not_lent(graph)
+        return last_solvers.pop(graph, None)
 
 
-def _borrow(key: Hashable, options: SolverOptions) -> _Prepared | None:
-    """Another graph's, which loses it."""
+def _not_lent(graph: Graph) -> None:
+    reference = weakref.ref(graph)
+    while reference in _lent:
+        _lent.remove(reference)
+
+
+def _borrow(graph: Graph, selection: Selection, options: SolverOptions) -> _Prepared | None:
+    """Another graph's that serves this one, too; that one loses it."""
     with _lending:
-        found = _lent.get(key)
-        if found is None or not _serves(found, options):
-            return None
-        owner = next((graph for graph, last in last_solvers.items() if last is found), None)
-        if owner is not None:
-            del _lent[key], last_solvers[owner]
-        return None if owner is None else found
+        for reference in reversed(_lent):
+            owner = reference()
+            last = None if owner is None else last_solvers.get(owner)
+            if owner is None or last is None or not _serves(last, graph, selection, options):
+                continue
+            _not_lent(owner)
+            return last_solvers.pop(owner)
+    return None
 
 
-def _serves(last: _Prepared, options: SolverOptions) -> bool:
-    """It is for these options, on the device that they name now, where nothing runs any more."""
-    if last.options != options or last.num_abandoned != _num_abandoned(last.solver):
+def _serves(last: _Prepared, graph: Graph, selection: Selection, options: SolverOptions) -> bool:
+    """All that the solver was made for is the same, and on the device of these options it runs nothing."""
+    then = last.selection
+    if [len(one.rows) for one in then.edges] != [len(one.rows) for one in selection.edges]:
+        return False
+    if last.options != options or last.settings != _settings():
         return False
     device = getattr(last.solver, "device", None)
-    return device is None or (options.device != "auto" and device is open_device(options.device))
+    if device is not None and (options.device == "auto" or device is not open_device(options.device)):
+        return False
+    return (
+        last.num_abandoned == _num_abandoned(last.solver)
+        and _types(then) == _types(selection)
+        and _same_arrays(last.ids, _ids(selection))
+        and all(map(_same_edges, then.edges, selection.edges))
+        and _same_arrays(last.kernels, [one.edge_set.look("kernel") for one in selection.edges])
+        and last.flags == _flags(graph, selection)
+        and all(
+            information_variant(selection.edges[group.selection].edge_set, group.rows) == group.information
+            for group in last.structure.groups
+        )
+    )
+
+
+def _ids(selection: Selection) -> list[np.ndarray]:
+    return [one.look("ids") for one in (*selection.vertex_sets, *selection.parameter_sets)]
+
+
+def _types(selection: Selection) -> list[Any]:
+    return [one.type for one in (*selection.vertex_sets, *selection.parameter_sets)]
+
+
+def _same_edges(then: EdgeSelection, now: EdgeSelection) -> bool:
+    """They are of one type and name the same vertices and parameters, row by row."""
+    return (then.edge_set.type, then.vertex_sets, then.parameter_sets) == (
+        now.edge_set.type,
+        now.vertex_sets,
+        now.parameter_sets,
+    ) and _same_arrays(
+        (then.rows, then.vertex_rows, then.parameter_rows),
+        (now.rows, now.vertex_rows, now.parameter_rows),
+    )
+
+
+def _same_arrays(then: Sequence[np.ndarray], now: Sequence[np.ndarray]) -> bool:
+    return len(then) == len(now) and all(map(np.array_equal, then, now))
+
+
+def _settings() -> tuple[int, str]:
+    """Number of threads, and what is switched off."""
+    return kernels.num_threads(), os.environ.get("GRAPHOPT_WITHOUT", "")
 
 
 def _num_abandoned(solver: BlockSolver) -> int:
