@@ -39,7 +39,7 @@ from graphopt.graph.sets import EdgeSet
 from graphopt.linear.options import SolverOptions
 from graphopt.problem.rewrite import forget as forget_rewritten
 from graphopt.problem.structure import EdgeGroup, Structure, information_variant
-from graphopt.solver.auto_device import FAILURES, device_for_more, say_why
+from graphopt.solver.auto_device import FAILURES, choose_device, device_for_more, say_why
 from graphopt.solver.block_solver import BlockSolver
 from graphopt.solver.capabilities import capabilities_of, factor_flops_of
 from graphopt.solver.create import create_block_solver
@@ -192,11 +192,9 @@ def _serves(last: _Prepared, graph: Graph, selection: Selection, options: Solver
         return False
     if last.options != options or last.settings != _settings():
         return False
-    device = getattr(last.solver, "device", None)
-    if device is not None and (options.device == "auto" or device is not open_device(options.device)):
-        return False
     return (
-        last.num_abandoned == _num_abandoned(last.solver)
+        _is_on(last, options.device)
+        and last.num_abandoned == _num_abandoned(last.solver)
         and _types(then) == _types(selection)
         and _same_arrays(last.ids, _ids(selection))
         and all(map(_same_edges, then.edges, selection.edges))
@@ -207,6 +205,14 @@ def _serves(last: _Prepared, graph: Graph, selection: Selection, options: Solver
             for group in last.structure.groups
         )
     )
+
+
+def _is_on(last: _Prepared, device: str) -> bool:
+    """The solver is where a new one would be."""
+    opened = getattr(last.solver, "device", None)
+    if device == "auto":
+        return opened is None and choose_device(last.structure, last.options) == "cpu"
+    return opened is None or opened is open_device(device)
 
 
 def _ids(selection: Selection) -> list[np.ndarray]:
