@@ -131,7 +131,7 @@ class DeviceChain(EdgeProducts):
         self._solving = {}
         self._blocks = None
         self.uses_diagonal = True
-        self._packed_set, self.packing = None, None
+        self.packed_set, self.packing = None, None
         self._levels = [self._level(number) for number in structure.levels]
         num_values = structure.dim - structure.moved_dim
         self._zeros = DeviceArray.of(context, np.zeros(num_values), context.real)
