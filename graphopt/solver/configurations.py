@@ -20,8 +20,8 @@ CONFIGURATIONS: dict[str, SolverOptions] = {
     "PCG (GPU)": SolverOptions("vulkan", "pcg", "explicit"),
     "PCG Implicit (CPU)": SolverOptions("cpu", "pcg", "implicit"),
     "PCG Implicit (GPU)": SolverOptions("vulkan", "pcg", "implicit"),
-    "PCG Implicit-Hpp (CPU)": SolverOptions("cpu", "pcg", "implicit", preconditioner="hpp"),
-    "PCG Implicit-Hpp (GPU)": SolverOptions("vulkan", "pcg", "implicit", preconditioner="hpp"),
+    "PCG Implicit-Hpp (CPU)": SolverOptions("cpu", "pcg", "implicit", preconditioner="jacobi"),
+    "PCG Implicit-Hpp (GPU)": SolverOptions("vulkan", "pcg", "implicit", preconditioner="jacobi"),
 }
 
 

@@ -40,10 +40,10 @@ def test_ranks_take_the_steps_of_one_process(name, device):
 @pytest.mark.parametrize(
     "options",
     [
-        {"preconditioner": "hpp"},
+        {"preconditioner": "jacobi"},
         {"schedule": "blocks"},
         {"schedule": "matrix-free"},
-        {"schedule": "jacobians", "preconditioner": "hpp"},
+        {"schedule": "jacobians", "preconditioner": "jacobi"},
         {"method": "auto"},
         {"method": "dogleg"},
     ],
