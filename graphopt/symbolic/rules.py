@@ -2,7 +2,7 @@
 
 A rule sees the arguments of an operation that is about to be made and returns a simpler expression or None.
 It also says which operations these arguments have to be, by the predicates below, so that most rules need not
-be asked at all. All hold for finite real numbers; `0 * x -> 0` is wanted also where x would be infinite,
+be asked at all. All hold for finite real numbers; `0 * x -> 0` is requested also where x would be infinite,
 since a structural zero of a Jacobian stays zero. Arguments of commutative operations arrive sorted by id.
 """
 

@@ -138,8 +138,8 @@ def run_alone(device):
     from graphopt.distributed.communicator import ThreadCommunicator
     from graphopt.linear.options import SolverOptions
 
-    wanted = request_all("lm", 3, solver=SolverOptions(device=device, schur="implicit"))
-    return optimize_rank(adjustment(), ThreadCommunicator(), wanted)
+    requested = request_all("lm", 3, solver=SolverOptions(device=device, schur="implicit"))
+    return optimize_rank(adjustment(), ThreadCommunicator(), requested)
 
 
 def test_auto_iterates_on_devices(monkeypatch):

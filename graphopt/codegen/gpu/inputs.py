@@ -124,11 +124,11 @@ def load_lines(
     names = argument_names(signature.edge_type)
     rows = set(keep_rows)
     for k, group in enumerate(groups):
-        wanted = [load for load in group if load.name in used]
-        if k < signature.num_rows and (wanted or names[k] in rows):
+        requested = [load for load in group if load.name in used]
+        if k < signature.num_rows and (requested or names[k] in rows):
             lines.append(f"const uint {names[k]}_row = {row_of('e', k, signature)};")
-        lines += dict.fromkeys(load.needs for load in wanted if load.needs)
-        lines += [f"const {load.kind} {load.name} = {load.expression};" for load in wanted]
+        lines += dict.fromkeys(load.needs for load in requested if load.needs)
+        lines += [f"const {load.kind} {load.name} = {load.expression};" for load in requested]
     return lines
 
 

@@ -78,13 +78,13 @@ class Body:
 def edge_body(
     assignment: Assignment,
     wide: set[str],
-    wanted: Sequence[str],
+    requested: Sequence[str],
     loads: Sequence[Load],
     arithmetic: Arithmetic,
     wide_outputs: Sequence[str] = (),
 ) -> Body:
-    """Statements for the wanted outputs; the values in `wide` are computed in wide numbers."""
-    kept = assignment.keep(wanted)
+    """Statements for the requested outputs; the values in `wide` are computed in wide numbers."""
+    kept = assignment.keep(requested)
     kinds = {load.name: load.kind for load in loads}
     text = write(kept, kinds, arithmetic, wide, dict.fromkeys(wide_outputs, "wide"))
     return body_of(kept, text)

@@ -254,8 +254,8 @@ class Recomputed:
 
     def words(self, k: int, used: Iterable[str]) -> list[str]:
         """Text that reads the words of slot k's record that hold used values."""
-        wanted = {name: place for name, place in self.places(k).items() if name in set(used)}
-        return read_words(self.names[k], k, self.stride(k), wanted, self.arithmetic)
+        requested = {name: place for name, place in self.places(k).items() if name in set(used)}
+        return read_words(self.names[k], k, self.stride(k), requested, self.arithmetic)
 
     def reads(self, used: set[str], without: int | None = None, ahead: Sequence[int] = ()) -> list[str]:
         """Text that reads the used inputs of edge e. ahead: slots whose rows are read one edge ahead."""
