@@ -86,7 +86,7 @@ class _Writer:
     # ---------------------------------------------------------------- values
 
     def source(self, source: Source, requested: str) -> str:
-        """Return an expression of this type; a wide value is narrowed once, under a name of its own."""
+        """Return an expression of this type; a wide value is rounded once, under a name of its own."""
         if not isinstance(source, str):
             return self._constant(source, requested)
         kind = self.types[source]
@@ -276,14 +276,14 @@ def _float(value: float) -> str:
     Guards such as `x < 1e-60` then still catch zero.
     """
     with np.errstate(over="ignore"):
-        narrow = np.float32(value)
-    if not np.isfinite(narrow):
-        return _special(float(narrow), "FLOAT")
-    if value != 0.0 and abs(float(narrow)) < _SMALLEST_FLOAT:
-        narrow = np.float32(np.copysign(_SMALLEST_FLOAT, value))
-    text = str(narrow)
+        rounded = np.float32(value)
+    if not np.isfinite(rounded):
+        return _special(float(rounded), "FLOAT")
+    if value != 0.0 and abs(float(rounded)) < _SMALLEST_FLOAT:
+        rounded = np.float32(np.copysign(_SMALLEST_FLOAT, value))
+    text = str(rounded)
     text = text if "." in text or "e" in text else f"{text}.0"
-    return text if narrow >= 0.0 else f"({text})"
+    return text if rounded >= 0.0 else f"({text})"
 
 
 def _special(value: float, kind: str) -> str:

@@ -59,7 +59,7 @@ class DeviceTerms(DeviceEdges):
         buffers = {**self.buffers(view, version), "values_out": target.wide.buffer}
         buffers["value_row"] = self._value_row
         if target.narrow is not None:
-            buffers["narrow_out"] = target.narrow.buffer
+            buffers["float32_out"] = target.narrow.buffer
         num = view.view.num_destinations
         nbytes = self.bytes_of(view.view.num_edges)
         groups = -(-num // VALUE_WORKGROUP)

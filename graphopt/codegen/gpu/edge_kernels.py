@@ -12,7 +12,7 @@ from graphopt.codegen.gpu.inputs import (
     describe_type,
     edge_loads,
     load_lines,
-    rows_ahead,
+    prefetched_rows,
 )
 from graphopt.codegen.gpu.kernel import (
     Body,
@@ -269,7 +269,7 @@ def edge_loop(
 ) -> list[str]:
     """Loop over the invocation's edges of the tile, which adds up the totals."""
     reads = load_lines(signature, loads, body.used, rows_read)
-    ahead, reads = rows_ahead(reads)
+    ahead, reads = prefetched_rows(reads)
     inside = [
         *reads,
         *more,

@@ -97,7 +97,7 @@ def body_of(function: Assignment, text: Text) -> Body:
 
 
 def closed_forms(assignment: Assignment, groups: Sequence[Sequence[Load]]) -> set[str]:
-    """Values of a product that are computed in wide numbers even from narrow copies.
+    """Values of a product that are computed in wide numbers even from float32 copies.
 
     These are what a `select` chooses between where it depends on more than one vertex: closed forms near
     their singularity, (t - sin t) / t^3 and their derivatives, lose all digits of a float32. Those of one
