@@ -397,9 +397,9 @@ def make_linearizer(
         linearizer.add_vertex_set(working.array, program, structure.vertex_offsets[number])
     for parameter_set in parameter_sets:
         linearizer.add_parameter_set(parameter_set.values)
-    wanted = structure.groups if groups is None else groups
+    requested = structure.groups if groups is None else groups
     add = add_group or _add_group
-    numbered = [(add(linearizer, group), group) for group in wanted]
+    numbered = [(add(linearizer, group), group) for group in requested]
     linearizer.prepare(structure.values_size, structure.dim)
     return linearizer, numbered
 

@@ -12,7 +12,7 @@ from typing import Any
 
 import numpy as np
 
-from graphopt.codegen.gpu import narrow_record_dim, record_dim
+from graphopt.codegen.gpu import float32_record_dim, record_dim
 from graphopt.cpu_kernels import kernels
 from graphopt.device.cuda_arrays import KeptNumbers
 from graphopt.problem.structure import Structure
@@ -46,7 +46,7 @@ class RecordSet:
         self._packing: weakref.WeakKeyDictionary[Any, Any] = weakref.WeakKeyDictionary()
         self.narrow: DeviceArray | None = None
         if context.precision == "mixed":
-            self.narrow = DeviceArray(context, num_rows * narrow_record_dim(dim), np.float32)
+            self.narrow = DeviceArray(context, num_rows * float32_record_dim(dim), np.float32)
 
     @property
     def buffers(self) -> list[Any]:
@@ -63,7 +63,7 @@ class RecordSet:
         self.digest = self.wide_digest = digest
         self._fill(self.wide, values, self._record, self._width)
         if self.narrow is not None:
-            self._fill(self.narrow, values, narrow_record_dim(self._dim), "float32")
+            self._fill(self.narrow, values, float32_record_dim(self._dim), "float32")
 
     def take(self, context: Context, kept: KeptNumbers, digest: bytes) -> None:
         """As `write`, of numbers that are on the device."""
@@ -73,7 +73,7 @@ class RecordSet:
         layout = 0, 1, self._record
         launches = [take_column(double, kept, columns, places, self.wide.buffer, layout)]
         if self.narrow is not None:
-            layout = 0, 1, narrow_record_dim(self._dim)
+            layout = 0, 1, float32_record_dim(self._dim)
             launches.append(take_column(context, kept, columns, places, self.narrow.buffer, layout))
         Program(context).barrier().step(launches).run()
         self.digest = self.wide_digest = digest
@@ -119,7 +119,7 @@ class RecordSet:
         records[:, : self._dim] = values
         self.wide.write_rows(rows, pack_wide(records, self._has_float64).view(WIDE))
         if self.narrow is not None:
-            narrow = np.zeros((len(rows), narrow_record_dim(self._dim)), np.float32)
+            narrow = np.zeros((len(rows), float32_record_dim(self._dim)), np.float32)
             narrow[:, : self._dim] = values
             self.narrow.write_rows(rows, narrow)
 

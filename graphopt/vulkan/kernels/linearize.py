@@ -248,7 +248,7 @@ class DeviceLinearizer:
             }
             narrow = after[number].narrow
             if narrow is not None:
-                buffers["narrow_out"] = narrow.buffer
+                buffers["float32_out"] = narrow.buffer
             num = before[number].num_rows
             groups = -(-num // kernel.workgroup_size)
             nbytes = 2.0 * num * working.type.storage_dim * WIDE_BYTES
