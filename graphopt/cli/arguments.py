@@ -16,7 +16,6 @@ from graphopt.option_names import (
     DEVICES,
     LINEAR_SOLVERS,
     METHODS,
-    OLD_NAMES,
     PRECISIONS,
     PRECONDITIONERS,
     SCHUR_CHOICES,
@@ -52,7 +51,7 @@ SOLVER_SETTINGS: dict[str, dict[str, Any]] = {
     "schur": {"choices": SCHUR_CHOICES},
     "precision": {"choices": PRECISIONS},
     "schedule": {"action": ScheduleAction, "metavar": "NAME|TAG=NAME,..."},
-    "preconditioner": {"choices": PRECONDITIONERS, "type": lambda text: OLD_NAMES.get(text, text)},
+    "preconditioner": {"choices": PRECONDITIONERS},
     "work_queues": {"choices": WORK_QUEUES},
     "computed": {"choices": COMPUTED},
     "configuration": {

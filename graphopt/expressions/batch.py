@@ -1,4 +1,4 @@
-"""A batch of expressions, read once and used as often as requested."""
+"""A batch of expressions, read once and used as often as wanted."""
 
 from __future__ import annotations
 
