@@ -39,7 +39,7 @@ def test_numbers_are_pycolmaps(way: str, cameras: int) -> None:
         for keypoint in value.points2D
         if keypoint.has_point3D()
     }
-    image_row, point_row, pixel = model.observations()
+    image_row, point_row, pixel = model.observations()[:3]
     assert len(pixel) == len(expected)
     for row in range(len(pixel)):
         key = int(model.images.ids[image_row[row]]), int(model.points.ids[point_row[row]])
