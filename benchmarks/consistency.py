@@ -110,7 +110,9 @@ def inertial_only(seed: int) -> Squares:
     measured = [
         interval for interval in sb.preintegrate_intervals(samples, stamps, noise) if interval is not None
     ]
-    found = sb.initialize(poses, measured, gyro_bias_sigma=sigmas[0], acc_bias_sigma=sigmas[3])
+    found = sb.initialize(
+        poses, measured, gyro_bias_sigma=sigmas[0], acc_bias_sigma=sigmas[3], acc_scale_sigma=0.0
+    )
     if not found.is_usable or found.covariance is None:
         return {}
     down = (SO3(found.world_R_map) * turn).act(np.array([0.0, 0.0, -1.0]))

@@ -12,9 +12,10 @@ Stages, as in ORB-SLAM3 (Campos et al., Inertial-Only Optimization for Visual-In
 Stage 1 starts from a linear solution for g, s and the velocities (6 equations per interval). Whether the
 motion shows what is asked of it says the marginal covariance at the answer, times what the residuals say of
 the noise (`_inflation`; poses of a map are not exact, nor are data sheets): deviations of log(s), of the
-gravity direction and of the biases. Noise of the positions makes least squares find the scale too small; by
-how much says `position_noise`, and the scale is set right. A still camera, a constant velocity, free fall and
-pure rotation leave some of these open, and are refused.
+gravity direction and of the biases. An accelerometer that reads 1 % too little makes every map 1 % too small
+and shows in no residual: its sensitivity's sigma is part of the deviation of log(s). Noise of the positions
+makes least squares find the scale too small; by how much says `position_noise`, and the scale is set right. A
+still camera, a constant velocity, free fall and pure rotation leave some of these open, and are refused.
 """
 
 from __future__ import annotations
@@ -60,6 +61,9 @@ class InitializationOptions:
     """Prior of the gyroscope's bias about zero [rad/s]."""
     acc_bias_sigma: float = 0.1
     """Prior of the accelerometer's bias about zero [m/s^2]."""
+    acc_scale_sigma: float = 0.01
+    """Of the accelerometer's sensitivity, as a fraction: data sheets say 0.5 to 3 %. s has all of it, however
+    long the motion lasts. 0 where it was calibrated."""
     max_scale_deviation: float = 0.1
     """Of log(s): 0.1 is 10 %."""
     max_gravity_deviation: float = float(np.deg2rad(3.0))
@@ -71,7 +75,10 @@ class InitializationOptions:
 
     def __post_init__(self) -> None:
         for name, value in vars(self).items():
-            if name != "with_scale" and not value > 0:
+            if name == "acc_scale_sigma":
+                if not value >= 0:
+                    raise OptionError(f"InitializationOptions.{name} is {value}, must be >= 0.")
+            elif name != "with_scale" and not value > 0:
                 raise OptionError(f"InitializationOptions.{name} is {value}, must be > 0.")
 
 
@@ -170,6 +177,7 @@ def _initialize(
             covariance[2, 2] = max(covariance[2, 2], dilution.variance)
             if dilution.rho < MOST:
                 start, biases = _with_scale(graph, start[1] * np.exp(dilution.rho), clock, solve)
+        covariance[2, 2] += options.acc_scale_sigma**2
     deviations = _deviations(covariance, options)
     direction, scale, velocity = start
     turn = np.asarray((SO3(_turn_down_onto(down)) * SO3(direction).inverse()).storage)
@@ -501,7 +509,7 @@ def _refined(
             moved, result = trial, refined
             facts["scale"] *= again.scale
     known = facts["deviations"]
-    found = _deviations_of_map(moved.world, result, chain, "log_scale" in known)
+    found = _deviations_of_map(moved.world, result, chain, initial)
     facts["deviations"] = {**known, **found}
     clock.lap("covariance")
     return moved, replace(result, problem="inertial_initialization", extra={**result.extra, **facts})
@@ -532,15 +540,20 @@ def scale_by_stages(world: Map, options: SolveOptions | None = None) -> tuple[fl
             local_ba(trial, stretch[1:], stretch[:1], options)
             poses = trial.keyframes["world_T_body"][trial.keyframes.rows(stretch)]
             imu = [trial.preintegrated[link] for link in _links(trial, stretch)]
-            start = initialize(poses, imu, gravity=trial.gravity)
+            start = initialize(poses, imu, gravity=trial.gravity, acc_scale_sigma=0.0)  # common to all
             if start.scale > 0.0 and np.isfinite(start.deviations["log_scale"]):
                 logs.append(float(np.log(start.scale)))
                 weights.append(start.deviations["log_scale"] ** -2)
     total = float(np.sum(weights))
-    return (float(np.dot(logs, weights)) / total, total**-0.5) if total > 0.0 else (0.0, np.inf)
+    if not total > 0.0:
+        return 0.0, np.inf
+    spread = np.hypot(total**-0.5, InitializationOptions().acc_scale_sigma)
+    return float(np.dot(logs, weights)) / total, float(spread)
 
 
-def _deviations_of_map(world: Map, result: Result, chain: np.ndarray, with_scale: bool) -> dict[str, float]:
+def _deviations_of_map(
+    world: Map, result: Result, chain: np.ndarray, options: InitializationOptions
+) -> dict[str, float]:
     """Standard deviations after stage 2; none of them where the problem leaves a direction open."""
     first = int(chain[0])
     if not result.is_usable or first not in result.keyframes.ids:
@@ -559,7 +572,9 @@ def _deviations_of_map(world: Map, result: Result, chain: np.ndarray, with_scale
     blocks = {"gravity": level @ tilt @ level, "gyro_bias": covariance[9:12, 9:12]}
     blocks["acc_bias"] = covariance[12:15, 12:15]
     found = {name: float(np.sqrt(np.linalg.eigvalsh(block)[-1])) for name, block in blocks.items()}
-    return {"log_scale": scale_deviation(result), **found} if with_scale else found
+    if not options.with_scale:
+        return found
+    return {"log_scale": float(np.hypot(scale_deviation(result), options.acc_scale_sigma)), **found}
 
 
 def _apply(world: Map, chain: np.ndarray, links: list[int], start: InertialStart) -> None:

@@ -148,7 +148,7 @@ def test_a_map_is_turned_scaled_and_refined():
     assert result.is_usable, result.report()
     assert result.extra["scale"] == pytest.approx(SCALE, rel=0.01)
     motion = sb.umeyama(poses[:, :3], frames["world_T_body"][:, :3])
-    assert abs(np.log(motion[7])) < 3.0 * result.extra["deviations"]["log_scale"] < 0.04
+    assert abs(np.log(motion[7])) < 3.0 * result.extra["deviations"]["log_scale"] < 0.05
     assert np.hypot(*SO3(motion[3:7]).log()[:2]) < 5e-3  # only heading is free
     speeds = (np.linalg.norm(velocity, axis=1) for velocity in (motion[7] * frames["velocity"], velocities))
     np.testing.assert_allclose(*speeds, atol=0.02)

@@ -146,13 +146,15 @@ def test_gravity_and_scale_of_a_turned_map(euroc, first):
 
 @pytest.mark.data
 @pytest.mark.parametrize(
-    ("seconds", "gap"), [(4.0, 0.25), (10.0, 0.25), pytest.param(8.0, 0.1, marks=pytest.mark.slow)]
+    ("seconds", "gap"),
+    [(4.0, 0.25), (10.0, 0.25), (20.0, 1.0), pytest.param(8.0, 0.1, marks=pytest.mark.slow)],
 )
 def test_the_scale_of_a_flight_is_as_good_as_claimed(euroc, shared_data, seconds, gap):
     """Log of the scale over its deviation, at starts all along two flights: its rms is about one.
 
     True poses and the data sheet's noise: errors of both are some five times what the sheet says, and last.
-    The truth's 0.3 mm make least squares find scales up to 9 % too small where intervals last 0.1 s.
+    The truth's 0.3 mm make least squares find scales up to 9 % too small where intervals last 0.1 s. The
+    accelerometer of V1_02 reads about 1 % too little, which 20 s of motion would claim to know better.
     """
     folder = shared_data / "seq" / "euroc_MH01_5s-14s" / "mav0"
     hall = (
