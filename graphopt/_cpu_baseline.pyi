@@ -527,7 +527,12 @@ def fill_edges(
     vertices: np.ndarray,
 ) -> None: ...
 def read_keypoints(
-    addresses: np.ndarray, counts: np.ndarray, stride: int, id_offset: int, ids: np.ndarray
+    addresses: np.ndarray,
+    counts: np.ndarray,
+    stride: int,
+    id_offset: int,
+    ids: np.ndarray,
+    seen: np.ndarray,
 ) -> tuple[np.ndarray, np.ndarray, np.ndarray, np.ndarray, np.ndarray, int]: ...
 def take_rows(values: np.ndarray, index: np.ndarray, out: np.ndarray) -> None: ...
 def put_rows(values: np.ndarray, index: np.ndarray, target: np.ndarray) -> None: ...

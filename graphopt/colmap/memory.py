@@ -217,8 +217,9 @@ def _observations(images: list[Any], ids: np.ndarray, where: Layout | None) -> O
     counts = np.array([len(each) for each in lists], np.int64)
     if where is not None:
         addresses = np.array([_address(each[0].xy) if len(each) else 0 for each in lists], np.int64)
+        seen = np.array([int(image.num_points3D) for image in images], np.int64)
         *rows, start, track_length, lost = kernels.read_keypoints(
-            addresses, counts, where.stride, where.point_id, ids
+            addresses, counts, where.stride, where.point_id, ids, seen
         )
         if lost != NO_POINT:
             raise FormatError(_LOST.format(lost))

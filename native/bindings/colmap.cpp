@@ -59,11 +59,12 @@ py::tuple read_nodes(uintptr_t first, int64_t count, const py::tuple& offsets) {
   const graphopt::NodeLayout layout = layout_of(offsets);
   const auto size = static_cast<std::size_t>(count);
   std::vector<int64_t> keys(size);
-  std::vector<double> values(3 * size);
+  py::array_t<double> unsorted({count, int64_t{3}});  // numpy's: in large pages
+  double* const values = unsorted.mutable_data();
   const int64_t found = graphopt::walk_nodes(
       reinterpret_cast<const char*>(first), count, layout, [&](int64_t k, const char* node) {
         std::memcpy(&keys[static_cast<std::size_t>(k)], node + layout.key, sizeof(int64_t));
-        std::memcpy(&values[3 * static_cast<std::size_t>(k)], node + layout.value, 3 * sizeof(double));
+        std::memcpy(values + 3 * k, node + layout.value, 3 * sizeof(double));
       });
   const std::vector<int32_t> order = graphopt::sorted_order(keys);
   py::array_t<int64_t> sorted_keys(count);
@@ -73,7 +74,7 @@ py::tuple read_nodes(uintptr_t first, int64_t count, const py::tuple& offsets) {
     const auto k = static_cast<std::size_t>(order[static_cast<std::size_t>(row)]);
     sorted_keys.mutable_data()[row] = keys[k];
     rows.mutable_data()[k] = static_cast<int32_t>(row);
-    std::memcpy(sorted_values.mutable_data() + 3 * row, &values[3 * k], 3 * sizeof(double));
+    std::memcpy(sorted_values.mutable_data() + 3 * row, values + 3 * k, 3 * sizeof(double));
   }
   return py::make_tuple(sorted_keys, sorted_values, rows, found);
 }

@@ -119,25 +119,30 @@ std::int64_t read_observations(const KeypointLists& lists, const std::vector<std
   const RowOfId row_of(ids, num_ids);
   const int shares = num_shares(num_keypoints(lists));
   std::vector<std::vector<std::int32_t>> lengths(static_cast<std::size_t>(shares));
-  std::atomic<std::int64_t> lost{kNone};
+  std::atomic<std::int64_t> lost{kNoneLost};
+  std::atomic<bool> fits{true};
   for_each_part(lists, shares, [&](int t, std::int64_t begin, std::int64_t end) {
     std::vector<std::int32_t>& length = lengths[static_cast<std::size_t>(t)];
     length.assign(static_cast<std::size_t>(num_ids), 0);
     for (std::int64_t i = begin; i < end; ++i) {
       std::int64_t at = starts[static_cast<std::size_t>(i)];
+      const std::int64_t end_of_image = starts[static_cast<std::size_t>(i) + 1];
       visit_keypoints(lists, i, [&](std::int64_t id, const char* keypoint) {
+        if (at++ >= end_of_image) return;
+        const std::int64_t row = at - 1;
         const std::int32_t point = row_of(id);
         if (point == kNone)
           lost = id;
         else
           ++length[static_cast<std::size_t>(point)];
-        out.image[at] = static_cast<std::int32_t>(i);
-        out.point[at] = point;
-        std::memcpy(out.pixel + 2 * at, keypoint, 2 * sizeof(double));
-        ++at;
+        out.image[row] = static_cast<std::int32_t>(i);
+        out.point[row] = point;
+        std::memcpy(out.pixel + 2 * row, keypoint, 2 * sizeof(double));
       });
+      if (at != end_of_image) fits = false;
     }
   });
+  if (!fits) return kWrongStarts;
   for_each_share(num_ids, [&](std::int64_t begin, std::int64_t end) {
     for (std::int64_t k = begin; k < end; ++k) {
       out.track_length[k] = 0;

@@ -38,8 +38,10 @@ struct Observations {
   std::int32_t* track_length = nullptr;  // (num_ids,) observations of each point
 };
 
-// ids: of the points, (num_ids,) ascending. Returns an id of a keypoint that is not there, -1 if there is
-// none.
+constexpr std::int64_t kNoneLost = -1, kWrongStarts = -2;
+
+// starts: as of `count_observations`, or a guess. ids: of the points, (num_ids,) ascending. Returns an id of
+// a keypoint that is not there, kNoneLost if there is none, kWrongStarts if images have other numbers.
 std::int64_t read_observations(const KeypointLists& lists, const std::vector<std::int64_t>& starts,
                                const std::int64_t* ids, std::int64_t num_ids, const Observations& out);
 
