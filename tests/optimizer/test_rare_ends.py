@@ -13,7 +13,7 @@ import graphopt
 from graphopt.errors import OptionError, SolverError
 from graphopt.linear.options import SolverOptions
 from graphopt.optimizer import METHODS, ending, optimize
-from graphopt.optimizer.algorithm import Outcome
+from graphopt.optimizer.algorithm import AlgorithmBase, Outcome
 from graphopt.optimizer.options import AutoOptions, LevenbergMarquardtOptions
 from graphopt.optimizer.scaled_damping import ScaledDamping
 from graphopt.optimizer.trust_region import TrustRegion
@@ -177,3 +177,52 @@ def test_bounds_and_materialized_values_are_refused(types):  # noqa: F811
     with pytest.raises(OptionError, match=r"does not keep to bounds .*: use 'inline'"):
         optimize(graph, computed="materialize")
     assert SolverOptions().schedule_words == "auto"
+
+
+Vector = graphopt.vertex_type(tag="VERTEX_RARE_2", tangent_dim=2, name="RareVector")(
+    lambda x, delta: x + delta
+)
+
+
+@graphopt.edge_type(tag="EDGE_RARE_LOG", vertices=(Vector,), measurement_dim=2)
+def EdgeLog(a, z):
+    """Defined for positive numbers alone."""
+    return np.log(a) - z
+
+
+@pytest.mark.parametrize("callback", [None, lambda iteration: None])
+def test_a_step_to_where_chi2_is_no_number_is_taken_back(callback):
+    """x - x log(x) is below zero for x = 5; the loop in Python ends as the native one does."""
+    graph = graphopt.Graph()
+    graph.add_vertices(Vector, [0], [[5.0, 1.0]])
+    graph.add_edges(EdgeLog, [[0]], [[0.0, 0.0]])
+    summary = optimize(graph, "gn", callback=callback)
+    assert summary.termination is graphopt.TerminationType.NON_FINITE
+    assert graph.vertex(0).estimate.tolist() == [5.0, 1.0]
+    assert summary.final_chi2 == pytest.approx(np.log(5.0) ** 2)
+
+
+class Breaks(AlgorithmBase):
+    """An algorithm of one's own with a mistake."""
+
+    def step(self, iteration, signals):
+        """Fail between a step and its end."""
+        self.solver.linearize()
+        assert self.solver.solve(1.0)
+        self.solver.push()
+        self.solver.update()
+        raise ZeroDivisionError("mine")
+
+
+def test_an_error_within_a_step_leaves_the_estimates():
+    """Those of before; and the next call works."""
+    graphopt.register_algorithm("breaks", Breaks)
+    try:
+        graph = noisy_ring(12)
+        expected, before = optimize(graph.copy(), "lm").final_chi2, graph.vertex_sets[0].estimate.copy()
+        with pytest.raises(ZeroDivisionError, match="mine"):
+            optimize(graph, "breaks")
+        np.testing.assert_array_equal(graph.vertex_sets[0].estimate, before)
+        assert optimize(graph, "lm").final_chi2 == expected
+    finally:
+        METHODS.unregister("breaks")
