@@ -218,12 +218,12 @@ def _observations(images: list[Any], ids: np.ndarray, where: Layout | None) -> O
     if where is not None:
         addresses = np.array([_address(each[0].xy) if len(each) else 0 for each in lists], np.int64)
         seen = np.array([int(image.num_points3D) for image in images], np.int64)
-        *rows, start, track_length, lost = kernels.read_keypoints(
+        image_row, point_row, pixel, start, track_length, lost = kernels.read_keypoints(
             addresses, counts, where.stride, where.point_id, ids, seen
         )
         if lost != NO_POINT:
             raise FormatError(_LOST.format(lost))
-        return Observations(*rows, np.diff(start), track_length)
+        return Observations(image_row, point_row, pixel, np.diff(start), track_length)
     found = list(_one_by_one(lists))
     image_row = np.array([row[0] for row in found], np.int64)
     point_row = _rows_of(ids, np.array([row[1] for row in found], np.int64))
