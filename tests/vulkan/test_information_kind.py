@@ -1,6 +1,7 @@
 """What information matrices on a device have in common is found there, whatever their strides."""
 
 from types import SimpleNamespace
+from typing import Any
 
 import numpy as np
 import pytest
@@ -34,7 +35,7 @@ def test_kind_is_the_hosts(access, layout):
             whole = np.full((1000, 3, 8), 7.0)
             whole[..., 2::2] = matrices
             held, offset = whole[..., 2::2], 2
-        kept = SimpleNamespace(
+        kept: Any = SimpleNamespace(
             buffer=context.device.upload(held if held.base is None else held.base),
             offset=offset,
             numbers=SimpleNamespace(shape=held.shape),
