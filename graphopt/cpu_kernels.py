@@ -65,9 +65,9 @@ def load_kernels() -> tuple[str, ModuleType]:
                 "system, or a library that it was linked with is gone. Install a wheel: pip install "
                 "--force-reinstall graphopt; or build it here: pip install --no-binary graphopt graphopt."
             ) from error
-    wanted = f"GRAPHOPT_ISA={asked}" if asked else "this processor"
+    requested = f"GRAPHOPT_ISA={asked}" if asked else "this processor"
     raise ImportError(
-        f"graphopt has no CPU module for {wanted}. In a source tree build them with tools/dev_build.sh; "
+        f"graphopt has no CPU module for {requested}. In a source tree build them with tools/dev_build.sh; "
         "elsewhere install it anew: pip install --force-reinstall graphopt."
     )
 

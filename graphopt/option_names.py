@@ -25,8 +25,10 @@ Elimination = Literal["explicit", "implicit", "off"]
 SCHUR_CHOICES = ("auto", *get_args(Elimination))
 WORK_QUEUES = ("auto", "cpu", "gpu", "lookup")
 PRECISIONS = ("auto", "double", "mixed")
-PRECONDITIONERS = ("hschur", "hpp")
+PRECONDITIONERS = ("schur_jacobi", "jacobi")
 """Block-Jacobi of S, of H_pp."""
+OLD_NAMES = {"hschur": "schur_jacobi", "hpp": "jacobi"}
+"""Names of before that options still take."""
 Products = Literal["blocks", "matrix-free", "jacobians", "jp"]
 """What is stored of H for products, see `vulkan.plan.storage`."""
 PRODUCTS: tuple[Products, ...] = get_args(Products)

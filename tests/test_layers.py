@@ -103,10 +103,10 @@ def test_modules_of_a_layer_have_an_order(layer):
     before = {}
     for name, path in names.items():
         imported = imported_names(path.read_text())
-        wanted = {module for module, _ in imported} | {
+        requested = {module for module, _ in imported} | {
             f"{module}.{own}" for module, all_ in imported for own in all_
         }
-        before[name] = (wanted & names.keys()) - {name}
+        before[name] = (requested & names.keys()) - {name}
     try:
         tuple(graphlib.TopologicalSorter(before).static_order())
     except graphlib.CycleError as error:

@@ -16,6 +16,7 @@ from graphopt.option_names import (
     DEVICES,
     LINEAR_SOLVERS,
     METHODS,
+    OLD_NAMES,
     PRECISIONS,
     PRECONDITIONERS,
     SCHUR_CHOICES,
@@ -51,7 +52,7 @@ SOLVER_SETTINGS: dict[str, dict[str, Any]] = {
     "schur": {"choices": SCHUR_CHOICES},
     "precision": {"choices": PRECISIONS},
     "schedule": {"action": ScheduleAction, "metavar": "NAME|TAG=NAME,..."},
-    "preconditioner": {"choices": PRECONDITIONERS},
+    "preconditioner": {"choices": PRECONDITIONERS, "type": lambda text: OLD_NAMES.get(text, text)},
     "work_queues": {"choices": WORK_QUEUES},
     "computed": {"choices": COMPUTED},
     "configuration": {

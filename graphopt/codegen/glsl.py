@@ -85,18 +85,18 @@ class _Writer:
 
     # ---------------------------------------------------------------- values
 
-    def source(self, source: Source, wanted: str) -> str:
-        """Return an expression of this type; a wide value is narrowed once, under a name of its own."""
+    def source(self, source: Source, requested: str) -> str:
+        """Return an expression of this type; a wide value is rounded once, under a name of its own."""
         if not isinstance(source, str):
-            return self._constant(source, wanted)
+            return self._constant(source, requested)
         kind = self.types[source]
-        if kind == wanted or (self.arithmetic == "double" and "bool" not in (kind, wanted)):
+        if kind == requested or (self.arithmetic == "double" and "bool" not in (kind, requested)):
             return source
-        if wanted == "bool":
+        if requested == "bool":
             return self._nonzero(source)
         if kind == "bool":
-            return f"({source} ? {self._constant(1.0, wanted)} : {self._constant(0.0, wanted)})"
-        if wanted == "wide":
+            return f"({source} ? {self._constant(1.0, requested)} : {self._constant(0.0, requested)})"
+        if requested == "wide":
             return f"to_wide({source})"
         if source not in self.converted:
             self.converted.add(source)
@@ -109,14 +109,14 @@ class _Writer:
             return f"(!wide_eq({source}, {zero}))"
         return f"({source} != {zero})"
 
-    def _constant(self, value: float, wanted: str) -> str:
-        if wanted == "bool":
+    def _constant(self, value: float, requested: str) -> str:
+        if requested == "bool":
             return "true" if value != 0.0 else "false"
-        if wanted == "wide" and self.arithmetic == "two_float":
+        if requested == "wide" and self.arithmetic == "two_float":
             high = np.float32(value)
             low = np.float32(value - float(high)) if np.isfinite(high) else np.float32(0.0)
             return f"wide({_float(float(high))}, {_float(float(low))})"
-        if wanted == "wide" or self.arithmetic == "double":
+        if requested == "wide" or self.arithmetic == "double":
             return _double(value)
         return _float(value)
 
@@ -276,14 +276,14 @@ def _float(value: float) -> str:
     Guards such as `x < 1e-60` then still catch zero.
     """
     with np.errstate(over="ignore"):
-        narrow = np.float32(value)
-    if not np.isfinite(narrow):
-        return _special(float(narrow), "FLOAT")
-    if value != 0.0 and abs(float(narrow)) < _SMALLEST_FLOAT:
-        narrow = np.float32(np.copysign(_SMALLEST_FLOAT, value))
-    text = str(narrow)
+        rounded = np.float32(value)
+    if not np.isfinite(rounded):
+        return _special(float(rounded), "FLOAT")
+    if value != 0.0 and abs(float(rounded)) < _SMALLEST_FLOAT:
+        rounded = np.float32(np.copysign(_SMALLEST_FLOAT, value))
+    text = str(rounded)
     text = text if "." in text or "e" in text else f"{text}.0"
-    return text if narrow >= 0.0 else f"({text})"
+    return text if rounded >= 0.0 else f"({text})"
 
 
 def _special(value: float, kind: str) -> str:

@@ -97,8 +97,8 @@ def _bent(edge: TracedEdge, multipliers: list[Expr]) -> list[Expr]:
 
 
 @per_type_cache
-def compile_adjoint(edge_type: EdgeType, kernel: int, wanted: tuple[str, ...]) -> Program:
-    """Derivatives of phi by the `wanted` of `ADJOINT_INPUTS`, one after the other, of one edge.
+def compile_adjoint(edge_type: EdgeType, kernel: int, requested: tuple[str, ...]) -> Program:
+    """Derivatives of phi by the `requested` of `ADJOINT_INPUTS`, one after the other, of one edge.
 
     Inputs: per vertex storage (not its working form) and lambda, then storage of the parameters, measurement,
     the kernel's width, information (full: upper triangle, row by row; so are its derivatives, in which an
@@ -106,9 +106,9 @@ def compile_adjoint(edge_type: EdgeType, kernel: int, wanted: tuple[str, ...]) -
     """
     with workspace():
         objective = _Objective(_stored_edge_type(edge_type), "full", robust_kernel(kernel).function)
-        name = f"{edge_type.name}.adjoint.{kernel}.{'+'.join(wanted)}"
+        name = f"{edge_type.name}.adjoint.{kernel}.{'+'.join(requested)}"
         definition = Definition(objective.definition())
-        return cached(name, objective.adjoint_inputs(), definition, lambda: objective.adjoint(wanted))
+        return cached(name, objective.adjoint_inputs(), definition, lambda: objective.adjoint(requested))
 
 
 @per_type_cache
@@ -215,7 +215,7 @@ class _Objective:
     def _lambdas(self) -> list[list[Expr]]:
         return [as_exprs(variables(f"lambda{k}", len(seeds))) for k, seeds in enumerate(self._seeds)]
 
-    def adjoint(self, wanted: Sequence[str]) -> list[Expr]:
+    def adjoint(self, requested: Sequence[str]) -> list[Expr]:
         """See `compile_adjoint`."""
         direction: dict[Expr, Expr] = {}
         for seeds, factors, vertex in zip(self._seeds, self._lambdas(), self._edge.moved, strict=True):
@@ -223,7 +223,7 @@ class _Objective:
                 direction[x] = dot(factors, [seed[x] for seed in seeds])
         rates = [row[0] for row in jacobian(self._edge.residual, [direction])]
         phi = make("mul", self.weight, dot(rates, self._omega_e))
-        inputs = [x for kind in wanted for x in self._inputs_of(kind)]
+        inputs = [x for kind in requested for x in self._inputs_of(kind)]
         return jacobian([phi], [{x: const(1.0)} for x in inputs])[0]
 
     def _inputs_of(self, kind: str) -> list[Expr]:

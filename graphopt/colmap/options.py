@@ -170,7 +170,7 @@ _SOLVERS: dict[str, dict[str, str]] = {
     "CGNR": {"linear_solver": "pcg", "schur": "off"},
 }
 """Ceres' linear solvers, where auto_select_solver_type is off -> options of `graphopt.optimize`."""
-_PRECONDITIONERS = {"SCHUR_JACOBI": "hschur", "JACOBI": "hpp"}
+_PRECONDITIONERS = {"SCHUR_JACOBI": "schur_jacobi", "JACOBI": "jacobi"}
 _RULES = {
     "max_num_iterations": "max_iterations",
     "function_tolerance": "function_tolerance",

@@ -59,7 +59,7 @@ class DeviceTerms(DeviceEdges):
         buffers = {**self.buffers(view, version), "values_out": target.wide.buffer}
         buffers["value_row"] = self._value_row
         if target.narrow is not None:
-            buffers["narrow_out"] = target.narrow.buffer
+            buffers["float32_out"] = target.narrow.buffer
         num = view.view.num_destinations
         nbytes = self.bytes_of(view.view.num_edges)
         groups = -(-num // VALUE_WORKGROUP)
@@ -131,7 +131,7 @@ class DeviceChain(EdgeProducts):
         self._solving = {}
         self._blocks = None
         self.uses_diagonal = True
-        self._packed_set, self.packing = None, None
+        self.packed_set, self.packing = None, None
         self._levels = [self._level(number) for number in structure.levels]
         num_values = structure.dim - structure.moved_dim
         self._zeros = DeviceArray.of(context, np.zeros(num_values), context.real)

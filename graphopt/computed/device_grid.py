@@ -100,7 +100,7 @@ class DeviceGrid:
         buffers |= {"weights": self._wide_weights.buffer, "source": version[self.source].wide.buffer}
         buffers["values_out"] = target.wide.buffer
         if target.narrow is not None:
-            buffers["narrow_out"] = target.narrow.buffer
+            buffers["float32_out"] = target.narrow.buffer
         params = {
             "num_places": self._num_places,
             "num_terms": self._num_terms,

@@ -63,7 +63,7 @@ class ProductFromEdges:
     def __init__(self, equations: Equations, linearizer: DeviceLinearizer, structure: ValuesStructure):
         self._equations, layout = equations, equations.layout
         self._products = EdgeProducts(equations.context, linearizer, structure, layout.num_blocks)
-        self._products.packing = self._products._packed_set = None  # x is not what conjugate gradients move
+        self._products.packing = self._products.packed_set = None  # x is not what conjugate gradients move
         self._rows = equations.context.indices(row_table(layout.dims, layout.diagonal_offset))
         self.nbytes = 2.0 * linearizer.edge_bytes
 

@@ -71,13 +71,13 @@ class AdjointPass:
 
     def _add_data(self, group: EdgeGroup, found: Mapping[str, np.ndarray]) -> None:
         """Of the edges' own numbers."""
-        wanted = tuple(kind for kind in ADJOINT_INPUTS if kind in found)
-        if not wanted:
+        requested = tuple(kind for kind in ADJOINT_INPUTS if kind in found)
+        if not requested:
             return
         kind = group.edge_set.type
-        for part, outputs in self._run(group, wanted, np.arange(len(group.rows))):
+        for part, outputs in self._run(group, requested, np.arange(len(group.rows))):
             rows = group.rows[part]
-            for column, taken in _columns(kind, wanted, outputs).items():
+            for column, taken in _columns(kind, requested, outputs).items():
                 if column == "information":
                     found[column][rows] = -_symmetric(taken, kind.residual_dim)
                 else:
@@ -117,9 +117,9 @@ class AdjointPass:
                     np.subtract.at(found[sets[number]], rows, outputs[taken, first:last])
                 first = last
 
-    def _run(self, group: EdgeGroup, wanted: tuple[str, ...], chosen: np.ndarray) -> Any:
+    def _run(self, group: EdgeGroup, requested: tuple[str, ...], chosen: np.ndarray) -> Any:
         """(numbers of edges in the group, outputs of the adjoint program), some edges at a time."""
-        program = compile_adjoint(group.edge_set.type, group.kernel, wanted)
+        program = compile_adjoint(group.edge_set.type, group.kernel, requested)
         parameters = [
             np.ascontiguousarray(self._graph.parameter_sets[number].look("values"))
             for number in group.parameter_sets
@@ -156,11 +156,11 @@ def _beside(vertex_set: Any, offsets: np.ndarray, lambda_: np.ndarray) -> np.nda
     return np.concatenate([vertex_set.look("estimate"), own], axis=1)
 
 
-def _columns(kind: Any, wanted: tuple[str, ...], outputs: np.ndarray) -> dict[str, np.ndarray]:
+def _columns(kind: Any, requested: tuple[str, ...], outputs: np.ndarray) -> dict[str, np.ndarray]:
     dim = kind.residual_dim
     sizes = {"measurement": kind.measurement_dim, "kernel_width": 1, "information": dim * (dim + 1) // 2}
-    ends = np.cumsum([sizes[column] for column in wanted])
-    return dict(zip(wanted, np.split(outputs, ends[:-1], axis=1), strict=True))
+    ends = np.cumsum([sizes[column] for column in requested])
+    return dict(zip(requested, np.split(outputs, ends[:-1], axis=1), strict=True))
 
 
 def _symmetric(packed: np.ndarray, dim: int) -> np.ndarray:

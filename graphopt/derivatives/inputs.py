@@ -88,10 +88,10 @@ def _resolved(graph: Graph, name: str) -> Input:
 @contextmanager
 def holding(given: Mapping[Input, np.ndarray], estimates: Mapping[Any, np.ndarray]) -> Iterator[None]:
     """Within it the graph has these inputs and estimates (by vertex set); afterwards what it had."""
-    wanted = {**{(one.rows, one.column): array for one, array in given.items()}}
-    wanted |= {(rows, "estimate"): array for rows, array in estimates.items()}
+    requested = {**{(one.rows, one.column): array for one, array in given.items()}}
+    requested |= {(rows, "estimate"): array for rows, array in estimates.items()}
     before = []
-    for (rows, column), array in wanted.items():
+    for (rows, column), array in requested.items():
         if not np.array_equal(rows.look(column), array):
             before.append((rows, column, rows.look(column).copy()))
             setattr(rows, column, array)

@@ -75,19 +75,19 @@ class _Whole:
 
 
 def optimize_rank(
-    graph: Graph | None, comm: Communicator, wanted: RankRequest, worth: Worth | None = None
+    graph: Graph | None, comm: Communicator, request: RankRequest, worth: Worth | None = None
 ) -> Summary:
     """What each rank does. worth: where it is known how many ranks take part."""
-    return told(*solve(graph, comm, wanted, worth), wanted)
+    return told(*solve(graph, comm, request, worth), request)
 
 
-def worth_of_threads(graph: Graph, wanted: RankRequest, names: Sequence[str]) -> Worth:
+def worth_of_threads(graph: Graph, request: RankRequest, names: Sequence[str]) -> Worth:
     """How many of these devices of this process take part."""
-    options = configured(wanted.solver)
-    check_ranks(wanted.ranks, options)
-    selection, _ = fix_gauge(graph, wanted.select(graph), wanted.fix)
+    options = configured(request.solver)
+    check_ranks(request.ranks, options)
+    selection, _ = fix_gauge(graph, request.select(graph), request.fix)
     powers = [_power(each) for each in assignments_of_threads(names)]
-    return ranks_worth(selection, options, powers, wanted.ranks)
+    return ranks_worth(selection, options, powers, request.ranks)
 
 
 def _power(own: Assignment) -> RankPower:
@@ -95,27 +95,27 @@ def _power(own: Assignment) -> RankPower:
     return RankPower(own.device, own.threads, own.threads_alone)
 
 
-def told(summary: Summary, signals: AgreedSignals, wanted: RankRequest) -> Summary:
+def told(summary: Summary, signals: AgreedSignals, request: RankRequest) -> Summary:
     """The summary, or what it means for the caller; all ranks do the same, and none waits any more."""
     signals.raise_at_last(summary)
-    raise_if_unusable(summary, wanted.throw)
+    raise_if_unusable(summary, request.throw)
     return summary
 
 
 def solve(
-    graph: Graph | None, comm: Communicator, wanted: RankRequest, worth: Worth | None = None
+    graph: Graph | None, comm: Communicator, request: RankRequest, worth: Worth | None = None
 ) -> tuple[Summary, AgreedSignals]:
     """The summary, and what has ended the run early; nothing is raised for that yet. Collective."""
     start = time.perf_counter()
-    _check_agreement(comm, wanted)
-    together(comm, lambda: _algorithm(wanted))
-    options = together(comm, lambda: configured(wanted.solver))
-    together(comm, lambda: check_ranks(wanted.ranks, options))
+    _check_agreement(comm, request)
+    together(comm, lambda: _algorithm(request))
+    options = together(comm, lambda: configured(request.solver))
+    together(comm, lambda: check_ranks(request.ranks, options))
     assignment = assign_device(comm, options.device)
     signals = together(
-        comm, lambda: AgreedSignals(comm, wanted.stop, wanted.time_limit, start, wanted.on_interrupt)
+        comm, lambda: AgreedSignals(comm, request.stop, request.time_limit, start, request.on_interrupt)
     )
-    call = RankCall(comm, graph, wanted, options, assignment, signals, start, worth)
+    call = RankCall(comm, graph, request, options, assignment, signals, start, worth)
     with signals.catching_interrupts(), threads_of_ranks(assignment.threads):
         _check_graphs(comm, graph)
         ranks = comm.share(call.ranks())
@@ -126,7 +126,7 @@ def solve(
             summary = call.alone(told_worth)
         else:
             summary = call.in_group(summary, whole, told_worth)
-    summary.certifier = None if graph is None else wanted.certifier(graph)
+    summary.certifier = None if graph is None else request.certifier(graph)
     return summary, signals
 
 
@@ -137,7 +137,7 @@ class RankCall:
     comm: Communicator
     """All ranks."""
     graph: Graph | None
-    wanted: RankRequest
+    request: RankRequest
     options: SolverOptions
     assignment: Assignment
     signals: AgreedSignals
@@ -151,23 +151,23 @@ class RankCall:
 
     def whole(self, ranks: Sequence[RankPower]) -> _Whole:
         """On rank 0: the problem, how many ranks it is worth, and whether the last one was of the same."""
-        graph, wanted = self.graph, self.wanted
+        graph, request = self.graph, self.request
         if graph is None:
             raise GraphError("The graph of rank 0 is what is optimized, and it is None there.")
-        if wanted.checkpoint is not None:
-            check_path(wanted.checkpoint)
-        if wanted.resume is not None:
-            read_checkpoint(wanted.resume, graph)
-        chosen = wanted.select(graph)
-        selection, fixed = fix_gauge(graph, chosen, wanted.fix)
-        summary = Summary(selection.num_active_vertices, selection.num_active_edges, wanted.method)
+        if request.checkpoint is not None:
+            check_path(request.checkpoint)
+        if request.resume is not None:
+            read_checkpoint(request.resume, graph)
+        chosen = request.select(graph)
+        selection, fixed = fix_gauge(graph, chosen, request.fix)
+        summary = Summary(selection.num_active_vertices, selection.num_active_edges, request.method)
         summary.fixed_by_gauge = fixed
-        worth = self.worth or ranks_worth(selection, self.options, ranks, wanted.ranks)
+        worth = self.worth or ranks_worth(selection, self.options, ranks, request.ranks)
         problem = Rewrite(graph, selection)
         if worth.is_alone:
             return _Whole(problem, chosen, summary, worth)
         rough = rough_rows(selection)
-        if rough and METHODS.row(wanted.method).has_tolerances:
+        if rough and METHODS.row(request.method).has_tolerances:
             make_unit(rough)
             rough = []
         problem.apply(FIXED_COMPONENTS)
@@ -182,7 +182,7 @@ class RankCall:
     def alone(self, worth: Worth) -> Summary:
         """Rank 0 optimizes as `graphopt.optimize` does, and the others follow. Collective."""
         comm, signals = self.comm, self.signals
-        each = EachIteration(comm, self.graph, signals, self.wanted.callback, self.wanted)
+        each = EachIteration(comm, self.graph, signals, self.request.callback, self.request)
         result: Summary | GraphOptError
         if comm.rank or self.graph is None:
             result = signals.follow(each.heard)
@@ -200,14 +200,14 @@ class RankCall:
 
     def _alone(self, graph: Graph, callback: Callback | None) -> Summary | GraphOptError:
         """On rank 0; an error of the library is for all."""
-        wanted, signals = self.wanted, self.signals
-        solver = {each.name: getattr(wanted.solver, each.name) for each in fields(SolverOptions)}
+        request, signals = self.request, self.signals
+        solver = {each.name: getattr(request.solver, each.name) for each in fields(SolverOptions)}
         solver["device"] = self.assignment.device
         try:
             summary = optimize_alone(
-                graph, wanted.method, wanted.max_iterations, options=wanted.options, fix=wanted.fix,
-                level=wanted.level, vertices=wanted.vertices, edges=wanted.edges, callback=callback,
-                stop=signals, on_interrupt="stop", verbose=wanted.verbose, **solver,
+                graph, request.method, request.max_iterations, options=request.options, fix=request.fix,
+                level=request.level, vertices=request.vertices, edges=request.edges, callback=callback,
+                stop=signals, on_interrupt="stop", verbose=request.verbose, **solver,
             )  # fmt: skip
         except GraphOptError as error:
             if is_agreed(error):  # others raise it, too, and do not follow any more
@@ -221,10 +221,10 @@ class RankCall:
 
     def in_group(self, summary: Summary, whole: _Whole | None, worth: Worth) -> Summary:
         """The first ranks optimize, and the others follow. Collective."""
-        comm, signals, wanted = self.comm, self.signals, self.wanted
+        comm, signals, request = self.comm, self.signals, self.request
         group = comm.group(worth.count)
-        watched = watching(summary, wanted.verbose and comm.rank == 0, wanted.callback)
-        each = EachIteration(comm, self.graph, signals, watched, wanted)
+        watched = watching(summary, request.verbose and comm.rank == 0, request.callback)
+        each = EachIteration(comm, self.graph, signals, watched, request)
         each.tells = worth.count < comm.size
         if group is None:
             summary = signals.follow(each.heard)
@@ -235,7 +235,7 @@ class RankCall:
                 signals.tell("end", summary)
         tell_all(comm, self.graph)
         if comm.rank == 0:
-            tell_end(summary, wanted.verbose)
+            tell_end(summary, request.verbose)
         return summary
 
     def _run(
@@ -244,11 +244,11 @@ class RankCall:
         """What a rank of the group does."""
         own = self._prepared(comm, summary, whole, worth.count)
         share, solver = own.share, own.solver
-        rules, algorithm = _algorithm(self.wanted)
+        rules, algorithm = _algorithm(self.request)
         problem = None if whole is None else whole.problem
         each.bring_back = lambda: bring_back(comm, share, problem, None if whole is None else whole.scattered)
         if comm.rank == 0:
-            tell_start(summary, self.wanted.verbose)
+            tell_start(summary, self.request.verbose)
         waited, begun = comm.seconds, time.perf_counter()
         run(algorithm, rules, solver, summary, self.signals, each.to_call())
         waited, iterating = comm.seconds - waited, time.perf_counter() - begun
@@ -264,7 +264,7 @@ class RankCall:
         self, comm: Communicator, summary: Summary, whole: _Whole | None, count: int
     ) -> session.Own:
         """This rank's share and block solver, of the last optimization where that was alike. Collective."""
-        device, wanted = self.assignment.device, self.wanted
+        device, request = self.assignment.device, self.request
         own = _kept(comm, whole, device)
         if own is not None:
             summary.seconds["analyze"] = time.perf_counter() - self.start
@@ -274,7 +274,7 @@ class RankCall:
                 share = self._dealt(comm, whole, count)
                 comm.share(None)  # ranks that are threads pick their edges with those threads too
             summary.seconds["analyze"] = time.perf_counter() - self.start
-            solver = make_solver(share, replace(self.options, device=device), comm, wanted.transport)
+            solver = make_solver(share, replace(self.options, device=device), comm, request.transport)
             own = session.Own(comm, device, share, solver)
         summary.seconds["prepare"] = time.perf_counter() - self.start - summary.seconds["analyze"]
         return own
@@ -287,7 +287,7 @@ class RankCall:
                 return None
             problem = whole.problem
             return scatter(
-                problem.graph, problem.selection, comm.size, self.options.schur, self.wanted.partition
+                problem.graph, problem.selection, comm.size, self.options.schur, self.request.partition
             )
 
         scattered = together(comm, deal)
@@ -301,9 +301,9 @@ class RankCall:
 
     def _key(self, count: int) -> Hashable:
         """What shares and block solvers depend on, besides the graph."""
-        wanted = self.wanted
-        fix = wanted.fix if isinstance(wanted.fix, str) else tuple(wanted.fix)
-        return fix, wanted.partition, wanted.transport, self.options, count
+        request = self.request
+        fix = request.fix if isinstance(request.fix, str) else tuple(request.fix)
+        return fix, request.partition, request.transport, self.options, count
 
 
 _ALIKE = (
@@ -312,9 +312,9 @@ _ALIKE = (
 """Options that lead all ranks the same way."""
 
 
-def _check_agreement(comm: Communicator, wanted: RankRequest) -> None:
+def _check_agreement(comm: Communicator, request: RankRequest) -> None:
     """`OptionError` on all ranks where one has another option: they would wait for each other. Collective."""
-    alike = replace(wanted, solver=replace(wanted.solver, device=""))
+    alike = replace(request, solver=replace(request.solver, device=""))
     told = comm.share({name: repr(getattr(alike, name)) for name in _ALIKE})
     for rank, other in enumerate(told):
         for name in _ALIKE:
@@ -349,13 +349,13 @@ def _check_graphs(comm: Communicator, graph: Graph | None) -> None:
         )
 
 
-def _algorithm(wanted: RankRequest) -> tuple[StopRules, Algorithm]:
+def _algorithm(request: RankRequest) -> tuple[StopRules, Algorithm]:
     """Rules and algorithm, which look at no more than the ranks know together."""
-    wanted.check_time_limit()
-    if not isinstance(wanted.every, Integral) or wanted.every < 1:
-        raise OptionError(f"every is {wanted.every!r}, must be a number of iterations, at least 1.")
-    check_transport(wanted.transport)
-    return wanted.algorithm(distributed_rules)
+    request.check_time_limit()
+    if not isinstance(request.every, Integral) or request.every < 1:
+        raise OptionError(f"every is {request.every!r}, must be a number of iterations, at least 1.")
+    check_transport(request.transport)
+    return request.algorithm(distributed_rules)
 
 
 def _final_chi2(graph: Graph | None, whole: _Whole | None, summary: Summary) -> float:

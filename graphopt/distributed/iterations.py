@@ -31,15 +31,15 @@ class EachIteration:
         graph: Graph | None,
         signals: AgreedSignals,
         callback: Callback | None,
-        wanted: RankRequest,
+        request: RankRequest,
     ):
         """callback: this rank's."""
         self._comm, self._graph, self._signals, self._callback = comm, graph, signals, callback
-        looks = wanted.callback is not None and getattr(wanted.callback, "looks_at_graph", True)
+        looks = request.callback is not None and getattr(request.callback, "looks_at_graph", True)
         asked = comm.share((callback is not None, looks))
         self._is_heard = any(request[0] for request in asked)
         self._is_looked_at = any(request[1] for request in asked)
-        self._checkpoint, self._every = wanted.checkpoint, wanted.every
+        self._checkpoint, self._every = request.checkpoint, request.every
         self.looks_at_graph = self._is_looked_at or self._checkpoint is not None
         self.bring_back: Callable[[], None] = lambda: None
         """Brings the present estimates into rank 0's graph; of some ranks, together."""

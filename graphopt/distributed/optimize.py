@@ -69,78 +69,78 @@ def optimize(
         materialized values are evaluated by one rank.
     Raises what one rank raises during set-up on all of them: `RankError` names it.
     """
-    wanted = RankRequest.of(method, max_iterations, changes)
-    check_graph(graph, wanted.callback, may_be_none=True)
-    check_computed(graph, wanted.solver)
+    request = RankRequest.of(method, max_iterations, changes)
+    check_graph(graph, request.callback, may_be_none=True)
+    check_computed(graph, request.solver)
     if not isinstance(graph, Graph):
-        return or_on_the_cpu(partial(_optimize, comm), graph, wanted)
+        return or_on_the_cpu(partial(_optimize, comm), graph, request)
     constraints = constraints_of(graph)
     if constraints is not None:
         raise OptionError(f"Ranks do not keep to {constraints}: use graphopt.optimize on one device.")
     with graph.held_still():
         if not graph.has_computed():
-            return or_on_the_cpu(partial(_optimize, comm), graph, wanted)
-        return _with_values_inlined(graph, comm, wanted)
+            return or_on_the_cpu(partial(_optimize, comm), graph, request)
+        return _with_values_inlined(graph, comm, request)
 
 
-def _with_values_inlined(graph: Graph, comm: Any, wanted: RankRequest) -> Summary:
+def _with_values_inlined(graph: Graph, comm: Any, request: RankRequest) -> Summary:
     """Of a graph with computed values."""
     graph.compute()
-    rewrite = Rewrite(graph, wanted.select(graph))
-    if materializes(graph, rewrite.selection, wanted.solver):
+    rewrite = Rewrite(graph, request.select(graph))
+    if materializes(graph, rewrite.selection, request.solver):
         raise OptionError(
             "Computed values that are materialized are evaluated by one rank. Use computed='inline', or "
             "graphopt.optimize."
         )
     rewrite.apply(INLINED_VALUES)
     chosen = rewrite.selection.edges if rewrite.selection.chosen_by_edges else ()
-    wanted = replace(
-        wanted, level=-1, vertices=None, edges={edges.edge_set: edges.rows for edges in chosen} or None,
-        callback=rewrite.callback(wanted.callback), solver=replace(wanted.solver, computed="auto"),
+    request = replace(
+        request, level=-1, vertices=None, edges={edges.edge_set: edges.rows for edges in chosen} or None,
+        callback=rewrite.callback(request.callback), solver=replace(request.solver, computed="auto"),
     )  # fmt: skip
     try:
-        return or_on_the_cpu(partial(_optimize, comm), rewrite.graph, wanted)
+        return or_on_the_cpu(partial(_optimize, comm), rewrite.graph, request)
     finally:
         graph.compute()
 
 
-def _optimize(comm: Any, graph: Graph | None, wanted: RankRequest) -> Summary:
+def _optimize(comm: Any, graph: Graph | None, request: RankRequest) -> Summary:
     if comm is None:
-        if wanted.transport != "auto" and len(rank_devices(wanted.solver.device)) == 1:
+        if request.transport != "auto" and len(rank_devices(request.solver.device)) == 1:
             raise OptionError(
-                f"transport is '{wanted.transport}', but one device has nobody to talk to: name several, as "
+                f"transport is '{request.transport}', but one device has nobody to talk to: name several, as "
                 "in device='vulkan:0,vulkan:1', or give comm."
             )
-        return _in_threads(graph, wanted)
+        return _in_threads(graph, request)
     if not is_mpi(comm):
         if not hasattr(comm, "share"):
             raise OptionError(f"comm is {comm!r}, expected an mpi4py communicator such as MPI.COMM_WORLD.")
-        return optimize_rank(graph, comm, wanted)
+        return optimize_rank(graph, comm, request)
     ranks = MpiCommunicator.of(comm)
     try:
-        summary, signals = solve(graph, ranks, wanted)
+        summary, signals = solve(graph, ranks, request)
     except BaseException as error:
         if not is_agreed(error) and ranks.size > 1:
-            kept = f" The last checkpoint is in {wanted.checkpoint}." if wanted.checkpoint else ""
+            kept = f" The last checkpoint is in {request.checkpoint}." if request.checkpoint else ""
             ranks.fail(sentence_of(ranks.rank, error) + kept)
         raise
-    return told(summary, signals, wanted)
+    return told(summary, signals, request)
 
 
-def _in_threads(graph: Graph | None, wanted: RankRequest) -> Summary:
-    names = rank_devices(wanted.solver.device)
+def _in_threads(graph: Graph | None, request: RankRequest) -> Summary:
+    names = rank_devices(request.solver.device)
     size = len(names)
     if size == 1:
-        return optimize_rank(graph, ThreadCommunicator(), wanted)
-    worth = None if graph is None else worth_of_threads(graph, wanted, names)
+        return optimize_rank(graph, ThreadCommunicator(), request)
+    worth = None if graph is None else worth_of_threads(graph, request, names)
     if worth is not None and worth.is_alone:  # without threads that wait
-        first = replace(wanted, solver=replace(wanted.solver, device=names[0]))
+        first = replace(request, solver=replace(request.solver, device=names[0]))
         summary = optimize_rank(graph, ThreadCommunicator(), first, worth)
         summary.partition["of"] = size
         return summary
 
     def work(comm: ThreadCommunicator) -> Summary:
-        quiet = wanted if comm.rank == 0 else replace(wanted, callback=None, stop=None)
+        quiet = request if comm.rank == 0 else replace(request, callback=None, stop=None)
         return optimize_rank(graph if comm.rank == 0 else None, comm, quiet, worth)
 
     return run_as_threads(size, work, session.ranks_of(graph, size))[0]

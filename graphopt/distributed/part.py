@@ -112,7 +112,7 @@ class SolverPart(RankPart):
     def __init__(self, share: Share, structure: Structure, options: SolverOptions):
         super().__init__(share, structure)
         # the rank's block solver does not solve anything by itself: conjugate gradients need no set-up
-        own = replace(options, linear_solver="pcg", schur="off", preconditioner="hschur")
+        own = replace(options, linear_solver="pcg", schur="off", preconditioner="schur_jacobi")
         if own.device != "cpu":
             own = replace(own, schedule="blocks" if own.schedule == "auto" else own.schedule)
         self.solver: Any = create_block_solver(share.graph, structure, own)

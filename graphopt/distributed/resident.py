@@ -67,7 +67,7 @@ class ResidentPart(RankPart):
         schur = "implicit" if structure.has_schur else "off"
         own = replace(options, linear_solver="pcg", schur=schur)
         if schur == "off":
-            own = replace(own, preconditioner="hschur")
+            own = replace(own, preconditioner="schur_jacobi")
         solver = create_block_solver(share.graph, structure, own)
         return cls(share, structure, solver) if isinstance(solver, ResidentBlockSolver) else None
 

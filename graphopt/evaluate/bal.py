@@ -9,8 +9,8 @@ from __future__ import annotations
 from functools import partial
 from typing import Any
 
+from graphopt.evaluate.report.sparsity import patterns
 from graphopt.evaluate.solve import measure, units_of
-from graphopt.evaluate.sparsity import patterns
 
 units = partial(units_of, ("graphopt.evaluate.bal:evaluate", "graphopt.evaluate.peers:bal"))
 

@@ -19,9 +19,9 @@ from graphopt.colmap.model import ColmapModel
 from graphopt.errors import OptionError
 from graphopt.evaluate import optional
 from graphopt.evaluate.bal import errors
+from graphopt.evaluate.report.sparsity import patterns
 from graphopt.evaluate.runner import Unit
 from graphopt.evaluate.solve import chi2_before_and_after, measure, timed_peer, units_of
-from graphopt.evaluate.sparsity import patterns
 
 PEERS = ("pycolmap",)
 

@@ -10,8 +10,8 @@ from typing import Any
 import numpy as np
 
 from graphopt.evaluate.report import figure
+from graphopt.evaluate.report.sparsity import raster
 from graphopt.evaluate.results import Results
-from graphopt.evaluate.sparsity import raster
 
 Drawn = list[tuple[Path, str]]
 """Files with their captions."""

@@ -13,8 +13,8 @@ from typing import Any
 
 from graphopt.errors import OptionError
 from graphopt.evaluate import optional
+from graphopt.evaluate.report.sparsity import patterns
 from graphopt.evaluate.solve import chi2_before_and_after, measure, timed_peer, units_of
-from graphopt.evaluate.sparsity import patterns
 
 PEERS = ("g2opy", "gtsam")
 _PEER_ITERATIONS = 50

@@ -36,15 +36,15 @@ def points_of(data: Any, target: Any) -> Points:
         raise ShapeError(
             f"data has shape {matrix.shape}, expected (num_points, num_variables), num_points > 0."
         )
-    wanted = None
+    requested = None
     if target is not None:
-        wanted = _real(np.asarray(target), "target", dtype)
-        if wanted.shape != (len(matrix),):
+        requested = _real(np.asarray(target), "target", dtype)
+        if requested.shape != (len(matrix),):
             raise ShapeError(
-                f"target has shape {wanted.shape}, expected ({len(matrix)},): one number per row of data."
+                f"target has shape {requested.shape}, expected ({len(matrix)},): one number per row of data."
             )
-        wanted = _padded(wanted)
-    return Points(_padded(matrix.T), wanted, len(matrix))
+        requested = _padded(requested)
+    return Points(_padded(matrix.T), requested, len(matrix))
 
 
 def _real(array: np.ndarray, name: str, dtype: np.dtype) -> np.ndarray:

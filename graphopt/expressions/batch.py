@@ -1,4 +1,4 @@
-"""A batch of expressions, read once and used as often as wanted."""
+"""A batch of expressions, read once and used as often as requested."""
 
 from __future__ import annotations
 

@@ -177,8 +177,8 @@ def _check_index(what: str, index: np.ndarray, limit: int) -> None:
 
 def _checked_target(name: str, returns: str, target: Any, count: int) -> tuple[np.ndarray, int] | None:
     if (target is not None) != (returns == "indexed sum"):
-        wanted = "target=(index, count)" if target is None else "no target"
-        raise OptionError(f"{name} returns {returns!r}: expected {wanted}.")
+        requested = "target=(index, count)" if target is None else "no target"
+        raise OptionError(f"{name} returns {returns!r}: expected {requested}.")
     if target is None:
         return None
     index, size = np.asarray(target[0]), int(target[1])

@@ -12,6 +12,7 @@ from graphopt.linear.table import PRECONDITIONERS, check_linear_solver, factoriz
 from graphopt.option_names import (
     COMPUTED,
     EDGE_SCHEDULES,
+    OLD_NAMES,
     PRECISIONS,
     SCHEDULES,
     SCHUR_CHOICES,
@@ -41,8 +42,8 @@ class SolverOptions:
     evaluates edges anew in each sum, "scatter" and "collect" once; "blocks+scatter" says both. All but "host"
     also by edge type's tag, others are "auto". By vertex type's tag: "merged" (one kernel sums over all edge
     types) or "separate"."""
-    preconditioner: str = "hschur"
-    """Of pcg: block-Jacobi ("hschur"; with an implicit S also "hpp": of H_pp, cheaper and weaker)."""
+    preconditioner: str = "schur_jacobi"
+    """Of pcg: block-Jacobi; with an implicit S also "jacobi", that of H_pp, cheaper and weaker."""
     pcg_tolerance: float | None = None
     """pcg stops when r' inv(M) r fell by this factor; None: 1e-12, in float32 1e-9."""
     pcg_iterations: int | None = None
@@ -67,6 +68,7 @@ class SolverOptions:
             if value is not None and not isinstance(value, kind):
                 whole = "whole " if kind is Integral else ""
                 raise OptionError(f"{name} is {value!r}, expected a {whole}number.")
+        object.__setattr__(self, "preconditioner", OLD_NAMES.get(self.preconditioner, self.preconditioner))
         check_linear_solver(self.linear_solver)
         for name, known in (
             ("schur", SCHUR_CHOICES),

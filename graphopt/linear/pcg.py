@@ -17,6 +17,7 @@ from graphopt.cpu_kernels import kernels
 from graphopt.errors import OptionError
 from graphopt.linear.schur import SchurComplement
 from graphopt.linear.table import PRECONDITIONERS, LinearSolver
+from graphopt.option_names import OLD_NAMES
 from graphopt.problem.pattern import BlockPattern
 
 if TYPE_CHECKING:
@@ -54,17 +55,18 @@ class Pcg(kernels.Pcg):
         matrix: BlockPattern | SchurComplement,
         tolerance: float = 1e-6,
         max_iterations: int | None = None,
-        preconditioner: str = "hschur",
+        preconditioner: str = "schur_jacobi",
     ) -> None:
         """Defaults are g2o's: tolerance 1e-6, at most `dim` iterations (None).
 
-        preconditioner: on a SchurComplement, block-Jacobi of S ("hschur") or of H_pp
-            ("hpp"), cheaper and weaker.
+        preconditioner: on a SchurComplement, block-Jacobi of S ("schur_jacobi") or of H_pp
+            ("jacobi"), cheaper and weaker.
         """
         if not tolerance >= 0.0:
             raise OptionError(f"tolerance is {tolerance}, must be >= 0.")
         if max_iterations is not None and max_iterations < 0:
             raise OptionError(f"max_iterations is {max_iterations}, must be >= 0, or None for dim.")
+        preconditioner = OLD_NAMES.get(preconditioner, preconditioner)
         if preconditioner not in PRECONDITIONERS:
             raise OptionError(
                 f"preconditioner is '{preconditioner}', expected one of {', '.join(PRECONDITIONERS)}."

@@ -80,8 +80,8 @@ class Preconditioner:
 
 
 PRECONDITIONERS = {
-    "hschur": Preconditioner(),
-    "hpp": Preconditioner(is_of_h=True),
+    "schur_jacobi": Preconditioner(),
+    "jacobi": Preconditioner(is_of_h=True),
 }
 LINEAR_SOLVERS = Table("graphopt.linear_solvers", "linear_solver", option_names.LINEAR_SOLVERS, LinearSolver)
 

@@ -10,24 +10,24 @@ from __future__ import annotations
 import numpy as np
 
 
-def independent_set(wanted: np.ndarray, pairs: np.ndarray) -> np.ndarray:
-    """Mask (n,) bool of a maximal subset of `wanted` in which no pair of `pairs` (p, 2) is complete.
+def independent_set(requested: np.ndarray, pairs: np.ndarray) -> np.ndarray:
+    """Mask (n,) bool of a maximal subset of `requested` in which no pair of `pairs` (p, 2) is complete.
 
-    Every wanted number that is in no pair is in the set.
+    Every requested number that is in no pair is in the set.
     """
-    taken = wanted.copy()
+    taken = requested.copy()
     if not len(pairs):
         return taken
     taken[pairs.ravel()] = False
-    priority = _scramble(np.arange(len(wanted)))
+    priority = _scramble(np.arange(len(requested)))
     while len(pairs):
         candidates = np.unique(pairs)
-        smallest = np.full(len(wanted), np.iinfo(np.uint64).max, np.uint64)
+        smallest = np.full(len(requested), np.iinfo(np.uint64).max, np.uint64)
         np.minimum.at(smallest, pairs[:, 0], priority[pairs[:, 1]])
         np.minimum.at(smallest, pairs[:, 1], priority[pairs[:, 0]])
         winners = candidates[priority[candidates] < smallest[candidates]]
         taken[winners] = True
-        out = np.zeros(len(wanted), bool)
+        out = np.zeros(len(requested), bool)
         out[winners] = True
         beaten = np.unique(pairs[out[pairs].any(axis=1)])
         out[beaten] = True

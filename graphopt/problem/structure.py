@@ -136,6 +136,14 @@ class Structure:
             groups = self.external if edges.edge_set.type.is_external else self.groups
             groups.extend(_split(edges, self._blocks, number))
 
+    def rebind(self, selection: Selection) -> None:
+        """Go on with another graph's sets, whose selection is equal: groups are the same objects."""
+        for groups in (self.groups, self.external):
+            for group in groups:
+                object.__setattr__(group, "edge_set", selection.edges[group.selection].edge_set)
+        self.selection = selection
+        self._blocks.rebind(selection.edges)
+
     # ---------------------------------------------------------------- sizes
 
     @property
@@ -253,26 +261,26 @@ def eliminated_vertices(selection: Selection, free: list[np.ndarray]) -> list[np
 
     free: per vertex set (n,) bool.
     """
-    wanted = [
+    requested = [
         mask & vertex_set.marginalized for vertex_set, mask in zip(selection.vertex_sets, free, strict=True)
     ]
-    if not any(map(np.count_nonzero, wanted)):
-        return wanted
+    if not any(map(np.count_nonzero, requested)):
+        return requested
     first = np.concatenate([[0], np.cumsum([len(mask) for mask in free])])
-    is_wanted = np.concatenate(wanted)
+    is_requested = np.concatenate(requested)
     conflicts = []
     for edges in selection.edges:
-        slots = [k for k, number in enumerate(edges.vertex_sets) if wanted[number].any()]
+        slots = [k for k, number in enumerate(edges.vertex_sets) if requested[number].any()]
         pairs = list(combinations(slots, 2))
         if not pairs:
             continue
         numbers = edges.vertex_rows + first[list(edges.vertex_sets)]
         for i, j in pairs:
-            both = is_wanted[numbers[:, i]] & is_wanted[numbers[:, j]]
+            both = is_requested[numbers[:, i]] & is_requested[numbers[:, j]]
             both &= numbers[:, i] != numbers[:, j]  # an edge may name a vertex twice
             conflicts.append(numbers[both][:, [i, j]])
     found = np.concatenate(conflicts) if conflicts else np.empty((0, 2), np.int64)
-    return np.split(independent_set(is_wanted, found), first[1:-1])
+    return np.split(independent_set(is_requested, found), first[1:-1])
 
 
 def _split(edges: EdgeSelection, blocks: DeferredBlocks, number: int) -> list[EdgeGroup]:

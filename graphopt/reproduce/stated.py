@@ -31,12 +31,12 @@ class Stated:
 
     def chosen(self, tables: Iterable[str], rows: Iterable[str]) -> Stated:
         """Some tables, all if none is named, with some of their rows; an `OptionError` names the nearest."""
-        wanted, names = list(tables) or list(self.tables), list(rows)
-        _refuse_unknown("table", wanted, self.tables)
-        known = [name for table in wanted for name in self.rows(table)]
+        requested, names = list(tables) or list(self.tables), list(rows)
+        _refuse_unknown("table", requested, self.tables)
+        known = [name for table in requested for name in self.rows(table)]
         _refuse_unknown("row", names, known)
         kept = {}
-        for name in dict.fromkeys(wanted):
+        for name in dict.fromkeys(requested):
             picked = [row for row in self.tables[name]["rows"] if not names or row["name"] in names]
             if picked:
                 kept[name] = {**self.tables[name], "rows": picked}

@@ -20,8 +20,8 @@ CONFIGURATIONS: dict[str, SolverOptions] = {
     "PCG (GPU)": SolverOptions("vulkan", "pcg", "explicit"),
     "PCG Implicit (CPU)": SolverOptions("cpu", "pcg", "implicit"),
     "PCG Implicit (GPU)": SolverOptions("vulkan", "pcg", "implicit"),
-    "PCG Implicit-Hpp (CPU)": SolverOptions("cpu", "pcg", "implicit", preconditioner="hpp"),
-    "PCG Implicit-Hpp (GPU)": SolverOptions("vulkan", "pcg", "implicit", preconditioner="hpp"),
+    "PCG Implicit-Hpp (CPU)": SolverOptions("cpu", "pcg", "implicit", preconditioner="jacobi"),
+    "PCG Implicit-Hpp (GPU)": SolverOptions("vulkan", "pcg", "implicit", preconditioner="jacobi"),
 }
 
 
@@ -40,10 +40,10 @@ def configured(options: SolverOptions) -> SolverOptions:
         hint = f" Did you mean '{by_letters[close[0]]}'?" if close else ""
         raise OptionError(f"configuration '{name}' is unknown.{hint} Known: {', '.join(CONFIGURATIONS)}.")
     title = by_letters[_letters(name)]
-    wanted = CONFIGURATIONS[title]
+    requested = CONFIGURATIONS[title]
     said: dict[str, Any] = {"configuration": None}
     for field in fields(SolverOptions):
-        given, own = getattr(options, field.name), getattr(wanted, field.name)
+        given, own = getattr(options, field.name), getattr(requested, field.name)
         if own == field.default:
             continue
         if given not in (field.default, own) and not _is_another_gpu(field.name, given, own):

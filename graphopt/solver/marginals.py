@@ -58,12 +58,12 @@ def compute_marginals(
     """
     if singular not in SINGULAR_CHOICES:
         raise OptionError(f"singular is {singular!r}, expected one of {', '.join(SINGULAR_CHOICES)}.")
-    wanted = [_pair(pair) for pair in pairs]
+    requested = [_pair(pair) for pair in pairs]
     graph, structure, values = _linearized(graph, level)
-    blocks = np.array([[_block(graph, structure, ids) for ids in pair] for pair in wanted], np.int32)
+    blocks = np.array([[_block(graph, structure, ids) for ids in pair] for pair in requested], np.int32)
     blocks = blocks.reshape(-1, 2)
     found = _inverse(graph, structure, values, singular, device, blocks).marginals(blocks)
-    return dict(zip(wanted, found, strict=True))
+    return dict(zip(requested, found, strict=True))
 
 
 @knows_its_options
@@ -200,10 +200,10 @@ def _is_singular(solver: Any, diagonal: np.ndarray) -> bool:
     return bool(np.linalg.norm(grown) > _GROWTH * np.linalg.norm(x))
 
 
-def _pair(wanted: Any) -> Pair:
-    if isinstance(wanted, (int, np.integer, Vertex)):
-        wanted = (wanted, wanted)
-    first, second = (item.id if isinstance(item, Vertex) else int(item) for item in wanted)
+def _pair(requested: Any) -> Pair:
+    if isinstance(requested, (int, np.integer, Vertex)):
+        requested = (requested, requested)
+    first, second = (item.id if isinstance(item, Vertex) else int(item) for item in requested)
     return first, second
 
 

@@ -28,19 +28,19 @@ MAX_PLANES = 65536
 Sampled = tuple[np.ndarray, np.ndarray, np.ndarray]
 """Value, derivative by u, derivative by v."""
 
-_planes: dict[int, np.ndarray] = {0: np.zeros((1, 1), np.float32)}  # plane 0 is blank, natively as well
+PLANES: dict[int, np.ndarray] = {0: np.zeros((1, 1), np.float32)}  # plane 0 is blank, natively as well
 _free: list[int] = []
 _used = 1
 
 
 def plane(number: int) -> np.ndarray | None:
     """The (height, width) float32 pixels of a handle, None if there is no such plane."""
-    return _planes.get(number)
+    return PLANES.get(number)
 
 
 def has_planes() -> bool:
     """Whether there is any image in this process."""
-    return len(_planes) > 1
+    return len(PLANES) > 1
 
 
 def add_plane(pixels: np.ndarray) -> int:
@@ -65,14 +65,14 @@ def set_plane(number: int, pixels: np.ndarray) -> None:
             f"A plane has shape {pixels.shape} of {pixels.dtype}, expected (height, width) of float32."
         )
     kernels.set_plane(number, pixels)
-    _planes[number] = pixels
+    PLANES[number] = pixels
 
 
 def drop_plane(number: int) -> None:
     """Forget a handle; it may be given to another plane."""
     from graphopt.cpu_kernels import kernels
 
-    if _planes.pop(number, None) is not None:
+    if PLANES.pop(number, None) is not None:
         kernels.drop_plane(number)
         heapq.heappush(_free, number)
 

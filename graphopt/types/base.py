@@ -283,11 +283,11 @@ class EdgeType(KnownByTag):
         if not self.can_predict(slot):
             raise GraphError(f"{self.tag} says nothing about the estimate of its vertex {slot}.")
         assert self.relative_pose is not None
-        known, wanted = self.vertices[1 - slot], self.vertices[slot]
-        assert known.pose is not None and wanted.place is not None
+        known, requested = self.vertices[1 - slot], self.vertices[slot]
+        assert known.pose is not None and requested.place is not None
         step = self.relative_pose(*constants)
         pose = known.pose(estimates[1 - slot]) * (step if slot == 1 else step.inverse())
-        return wanted.place(pose, estimates[slot])
+        return requested.place(pose, estimates[slot])
 
     def measured(self, estimates: tuple[Array, ...], parameters: tuple[Array, ...]) -> Array:
         """Measurement (..., measurement_dim) at which the error of these stored numbers vanishes."""

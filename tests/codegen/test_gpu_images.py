@@ -135,7 +135,7 @@ def test_borders_and_handles(interpolation, runner):
     case.parameters[0] = np.array(handles)[:, None]
     case.parameter_rows[:, 0] = rng.choice(len(handles), 160, p=[0.2, 0.2, 0.2, 0.2, 0.1, 0.05, 0.05])
     case.parameter_rows[:3] = 1
-    sampling._planes.update(planes)  # as after 60,000 images
+    sampling.PLANES.update(planes)  # as after 60,000 images
     try:
         error, [jacobian], _, _ = case.evaluate()
         case.images = [type("Planes", (), {"planes": planes})]
@@ -143,7 +143,7 @@ def test_borders_and_handles(interpolation, runner):
         arrays, vectors = view_arrays(case, view, runner.real), product_arrays(case, view, runner)
     finally:
         for number in planes:
-            del sampling._planes[number]
+            del sampling.PLANES[number]
     kernel = linearize_kernel(case.signature, 0, runner.arithmetic)
     values, b = runner.run(kernel, arrays, view_params(view), view.num_tiles, ["values", "b"])
     hessian = np.einsum("nia,nib->nab", jacobian, jacobian)

@@ -280,12 +280,12 @@ def test_oplus(problem):
         buffers = {
             "estimate_in": arrays[f"estimate{name}"],
             "estimate_out": np.zeros_like(arrays[f"estimate{name}"]),
-            "narrow_out": np.zeros_like(arrays[f"narrow{name}"]),
+            "float32_out": np.zeros_like(arrays[f"float32_estimate{name}"]),
             "dx": step.astype(runner.real),
             "offset": case.offsets[slot],
         }
         kernel = oplus_kernel(vertex, runner.arithmetic)
-        narrow = ["narrow_out"] if "narrow_out" in kernel.buffers else []
+        narrow = ["float32_out"] if "float32_out" in kernel.buffers else []
         params = {"num_rows": len(states)}
         out, *copies = runner.run(kernel, buffers, params, 1, ["estimate_out", *narrow])
         tolerance = {"double": 1e-14, "mixed": 1e-6, "two_float": 1e-6}[runner.arithmetic]  # dx is a real

@@ -130,10 +130,10 @@ def test_rows_are_put_back(threads, shape, dtype):
     rng = np.random.default_rng(5)
     target, index = np.zeros((60_000, *shape), dtype), rng.permutation(60_000)[:40_000]
     values = rng.integers(0, 2, (40_000, *shape)).astype(dtype)
-    wanted = target.copy()
-    wanted[index] = values
+    requested = target.copy()
+    requested[index] = values
     put(target, index, values)
-    np.testing.assert_array_equal(target, wanted)
+    np.testing.assert_array_equal(target, requested)
 
 
 def test_what_does_not_fit_is_refused():

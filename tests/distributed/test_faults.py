@@ -183,8 +183,8 @@ def test_other_options_on_other_ranks(name, values):
     """They are told apart, where ranks would wait for each other for ever."""
 
     def work(comm):
-        wanted = request_all(**{name: values[int(comm.rank == 2)]})
-        return optimize_rank(adjustment() if comm.rank == 0 else None, comm, wanted)
+        requested = request_all(**{name: values[int(comm.rank == 2)]})
+        return optimize_rank(adjustment() if comm.rank == 0 else None, comm, requested)
 
     with pytest.raises(OptionError, match=f"different options: {name} is .* on rank 0 and .* on rank 2"):
         run_as_threads(3, work)

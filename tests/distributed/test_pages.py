@@ -136,9 +136,11 @@ def test_ranks_of_several_hosts(monkeypatch):
     """They share no memory."""
     monkeypatch.setattr(ThreadCommunicator, "host_of", lambda comm: f"node{comm.rank}")
     solver_options = SolverOptions(device="vulkan:0", schur="implicit")
-    wanted = request_all("lm", 2, solver=solver_options, transport="pages")
+    requested = request_all("lm", 2, solver=solver_options, transport="pages")
     with pytest.raises(DeviceError, match=r"shares no memory with ranks of another host \(node0, node1\)"):
-        run_as_threads(2, lambda comm: optimize_rank(adjustment() if comm.rank == 0 else None, comm, wanted))
+        run_as_threads(
+            2, lambda comm: optimize_rank(adjustment() if comm.rank == 0 else None, comm, requested)
+        )
 
 
 def test_two_devices_see_one_memory():

@@ -40,10 +40,10 @@ def test_ranks_take_the_steps_of_one_process(name, device):
 @pytest.mark.parametrize(
     "options",
     [
-        {"preconditioner": "hpp"},
+        {"preconditioner": "jacobi"},
         {"schedule": "blocks"},
         {"schedule": "matrix-free"},
-        {"schedule": "jacobians", "preconditioner": "hpp"},
+        {"schedule": "jacobians", "preconditioner": "jacobi"},
         {"method": "auto"},
         {"method": "dogleg"},
     ],
@@ -138,8 +138,8 @@ def run_alone(device):
     from graphopt.distributed.communicator import ThreadCommunicator
     from graphopt.linear.options import SolverOptions
 
-    wanted = request_all("lm", 3, solver=SolverOptions(device=device, schur="implicit"))
-    return optimize_rank(adjustment(), ThreadCommunicator(), wanted)
+    requested = request_all("lm", 3, solver=SolverOptions(device=device, schur="implicit"))
+    return optimize_rank(adjustment(), ThreadCommunicator(), requested)
 
 
 def test_auto_iterates_on_devices(monkeypatch):

@@ -22,7 +22,7 @@ vulkan_runtime()
 DEVICES = "vulkan:0,vulkan:0"
 WAYS = [
     {},
-    {"preconditioner": "hpp"},
+    {"preconditioner": "jacobi"},
     {"schedule": "blocks"},
     {"schedule": "matrix-free"},
     {"schedule": "jacobians"},

@@ -185,14 +185,16 @@ def test_a_pose_graph_from_the_command_line_to_the_report(
 
 
 def test_sparsity_is_that_of_the_matrices() -> None:
-    from graphopt.evaluate.sparsity import patterns, raster
+    from graphopt.evaluate.report.sparsity import patterns, raster
 
     graph = graphopt.datasets.ba(cameras=4, points=30, seed=0)
     found = patterns(graph)
     for name, pattern in found.items():
         image = raster(pattern)
         assert (image == image.T).all() and image.diagonal().all(), name
+    cameras = graph.vertex_sets[0]
     kept = found["H_schur"]["rows"]
+    assert kept == (~cameras.fixed).sum() * cameras.type.tangent_dim
     assert 0 < kept < found["H"]["rows"]
     # every camera sees most points: the Schur complement is full
     assert found["H_schur"]["nonzeros"] == kept * kept

@@ -43,9 +43,9 @@ def test_values_and_sums_are_those_of_the_cpu(device, dtype, tolerance):
     data = rng.uniform(-3, 3, (150, 2)).astype(dtype)
     target = rng.normal(size=150).astype(dtype)
     sets = [rng.uniform(0.5, 2, (1 + k % 3, 2)).astype(np.float32).astype(float) for k in range(len(texts))]
-    for wanted in (None, target):
-        here = graphopt.evaluate_batch(texts, data, sets, wanted)
-        there = graphopt.evaluate_batch(texts, data, sets, wanted, device="vulkan")
+    for requested in (None, target):
+        here = graphopt.evaluate_batch(texts, data, sets, requested)
+        there = graphopt.evaluate_batch(texts, data, sets, requested, device="vulkan")
         wrong = total = 0
         for text, a, b in zip(texts, here, there, strict=True):
             assert a.dtype == b.dtype and a.shape == b.shape

@@ -9,7 +9,7 @@ import numpy as np
 from vulkan_devices import shared_device
 
 from graphopt.codegen import compile_edge, pack_information
-from graphopt.codegen.gpu import EDGE_BLOCK, TILE, EdgeSignature, narrow_record_dim, record_dim
+from graphopt.codegen.gpu import EDGE_BLOCK, TILE, EdgeSignature, float32_record_dim, record_dim
 from graphopt.device import VulkanDevice
 from graphopt.symbolic import sampling
 from graphopt.types.base import VariadicEdgeType, working_edge_type
@@ -184,16 +184,18 @@ class Case:
         result = {
             "rows": blocked(rows, np.uint32),
             "data": blocked(table, np.float64),
-            "data_narrow": blocked(table, np.float32),
+            "data_float32": blocked(table, np.float32),
         }
         for k, (vertex, states) in enumerate(zip(self.type.vertices, self.estimates, strict=True)):
             result[f"estimate{k}"] = packed(states, record_dim(vertex.storage_dim), np.float64)
-            result[f"narrow{k}"] = packed(states, narrow_record_dim(vertex.storage_dim), np.float32)
+            result[f"float32_estimate{k}"] = packed(
+                states, float32_record_dim(vertex.storage_dim), np.float32
+            )
             result[f"offset{k}"] = self.offsets[k]
         for k, (parameter, values) in enumerate(zip(self.type.parameters, self.parameters, strict=True)):
             result[f"parameter{k}"] = packed(values, record_dim(parameter.storage_dim), np.float64)
-            narrow = packed(values, narrow_record_dim(parameter.storage_dim), np.float32)
-            result[f"parameter_narrow{k}"] = narrow
+            narrow = packed(values, float32_record_dim(parameter.storage_dim), np.float32)
+            result[f"float32_parameter{k}"] = narrow
         planes = {0: sampling.plane(0)}
         planes |= {handle: sampling.plane(handle) for image in self.images for handle in image.planes}
         result["planes"] = plane_table(planes)[0]

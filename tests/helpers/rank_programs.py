@@ -94,7 +94,7 @@ ITERATED = [
     ("adjustment", {"method": "lm", "linear_solver": "pcg"}),
     ("adjustment", {"method": "auto"}),
     ("adjustment", {"method": "auto", "schur": "off"}),
-    ("adjustment", {"method": "lm", "schur": "implicit", "preconditioner": "hpp"}),
+    ("adjustment", {"method": "lm", "schur": "implicit", "preconditioner": "jacobi"}),
     ("mixed", {"method": "auto", "schur": "implicit"}),
     ("sphere", {"method": "auto"}),
 ]

@@ -16,7 +16,6 @@ from graphopt.evaluate.report import (
     trajectory_errors,
 )
 from graphopt.evaluate.report.scene import scene
-from graphopt.evaluate.report.sparsity import block_pattern
 from graphopt.evaluate.trajectories import Trajectory, compare
 from graphopt.geometry import SE3, SO3
 from graphopt.graph import Graph
@@ -87,18 +86,6 @@ def test_edges_join_the_drawn_vertices():
     graph.add_edges("EDGE_SE2_XY", [(-3, 100)], np.zeros((1, 2)))
     drawn = scene(graph)
     np.testing.assert_array_equal(drawn.positions[drawn.lines][..., 0], [[7, 5], [5, -3], [-3, 100]])
-
-
-def test_the_block_pattern_is_that_of_the_dense_hessian():
-    """Blocks of H are listed once, poses first, without those of fixed vertices."""
-    graph = SMALL["expmap"]()
-    dims, pairs, num_kept = block_pattern(graph)
-    (edges,) = graph.edge_sets
-    num_points = len(graph.vertex_set("VERTEX_TRACKXYZ"))
-    assert num_kept == 4  # six cameras, two of them fixed
-    assert dims.tolist() == [6] * 4 + [3] * num_points
-    free = edges.vertices[edges.vertices[:, 1] >= 2]
-    assert len(pairs) == len(dims) + len(np.unique(free, axis=0))
 
 
 def test_trajectories_that_do_not_match_are_refused():

@@ -423,3 +423,27 @@ def test_printing_shows_formula_and_program():
         "out[0] = v2",
     ]
     assert symbolic.count_operations([e]) == {"add": 1, "sin": 1, "mul": 1}
+
+
+def test_derivatives_need_as_few_products_as_the_better_mode():
+    """Counted by hand: of many numbers backwards, of one forwards, through a waist both; values by numpy."""
+    x, a = symbolic.variables("x", 5), symbolic.var("a")
+    chain, waist = symbolic.as_exprs(np.stack([np.prod(x), np.sin(np.prod(x[:4]))]))
+    narrow = np.sin(np.exp(np.sin(a)))
+    cases = [
+        ([chain], x, 3 + 6),  # x0 x1, x0 x1 x2, x0 x1 x2 x3; twice x4 x3, x4 x3 x2, and x1 or x0
+        ([narrow * each for each in x], [a], 2 + 5),
+        ([np.sin(waist), np.exp(waist), np.cos(waist), np.tan(waist)], x[:4], 3 + 6 + 1 + 16),
+    ]
+    at = {f"x[{i}]": 0.3 + 0.2 * i for i in range(5)} | {"a": 0.7}
+    for outputs, variables, count in cases:
+        rows = symbolic.jacobian(outputs, [{each: symbolic.const(1.0)} for each in variables])
+        found = [entry for row in rows for entry in row]
+        assert symbolic.count_operations(found)["mul"] == count
+        columns = []
+        for each in variables:
+            up, down = ({**at, each.value: at[each.value] + step} for step in (1e-6, -1e-6))
+            columns.append(
+                (np.array(symbolic.evaluate(outputs, up)) - symbolic.evaluate(outputs, down)) / 2e-6
+            )
+        np.testing.assert_allclose(symbolic.evaluate(found, at), np.ravel(columns, order="F"), rtol=1e-7)

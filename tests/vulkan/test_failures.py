@@ -290,7 +290,7 @@ def test_a_refresh_waits_for_views_that_are_being_made(monkeypatch):
 
 # ---------------------------------------------------------------- sizes past 4 GiB
 
-FAR = ("rows", "data", "data_narrow", "numbers", "moved", "stored", "inverse", "values")
+FAR = ("rows", "data", "data_float32", "numbers", "moved", "stored", "inverse", "values")
 
 
 @pytest.mark.parametrize("schedule", ["blocks", "blocks+scatter", "matrix-free", "jacobians", "jp"])
@@ -319,7 +319,7 @@ def test_what_grows_with_the_edges_is_reached_with_64_bits(schedule, precision, 
         growing = {
             name
             for name in kernel.buffers
-            if name.startswith(("estimate", "narrow", "parameter", "packed")) or name in FAR
+            if name.startswith(("estimate", "float32_", "parameter", "packed")) or name in FAR
         }
         assert growing <= kernel.far, kernel.name
         for name in growing:

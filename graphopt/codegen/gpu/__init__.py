@@ -30,7 +30,7 @@ from graphopt.codegen.gpu.edge_kernels import (
     pair_kernel,
 )
 from graphopt.codegen.gpu.kernel import GpuKernel
-from graphopt.codegen.gpu.layout import EDGE_BLOCK, TILE, EdgeSignature, narrow_record_dim, record_dim
+from graphopt.codegen.gpu.layout import EDGE_BLOCK, TILE, EdgeSignature, float32_record_dim, record_dim
 from graphopt.codegen.gpu.schur_kernel import schur_diagonal_kernel
 from graphopt.codegen.gpu.vertex_kernels import oplus_kernel
 
@@ -41,8 +41,8 @@ __all__ = [
     "GpuKernel",
     "chi2_by_vertex_kernel",
     "chi2_kernel",
+    "float32_record_dim",
     "linearize_kernel",
-    "narrow_record_dim",
     "oplus_kernel",
     "pair_kernel",
     "record_dim",

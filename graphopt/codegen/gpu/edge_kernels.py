@@ -12,7 +12,7 @@ from graphopt.codegen.gpu.inputs import (
     describe_type,
     edge_loads,
     load_lines,
-    rows_ahead,
+    prefetched_rows,
 )
 from graphopt.codegen.gpu.kernel import (
     Body,
@@ -244,17 +244,19 @@ def edge_statements(
     program: Program,
     signature: EdgeSignature,
     outputs: Sequence[str],
-    wanted: Sequence[str],
+    requested: Sequence[str],
     loads: Sequence[Sequence[Load]],
     arithmetic: Arithmetic,
     guided: Sequence[int] = (),
 ) -> Body:
-    """Statements for the wanted ones of the program's outputs, which the guides of these slots follow."""
+    """Statements for the requested ones of the program's outputs, which the guides of these slots follow."""
     guides = guide_names(signature, guided)
     all_inputs = [load for group in loads for load in group]
     assignment = assign(program, [load.name for load in all_inputs], [*outputs, *guides])
     wide = assignment.needed_by([*guides, *(["rho"] if "rho" in outputs else [])])
-    return edge_body(assignment, wide, wanted, all_inputs, arithmetic, ["rho"] if "rho" in wanted else [])
+    return edge_body(
+        assignment, wide, requested, all_inputs, arithmetic, ["rho"] if "rho" in requested else []
+    )
 
 
 def edge_loop(
@@ -267,7 +269,7 @@ def edge_loop(
 ) -> list[str]:
     """Loop over the invocation's edges of the tile, which adds up the totals."""
     reads = load_lines(signature, loads, body.used, rows_read)
-    ahead, reads = rows_ahead(reads)
+    ahead, reads = prefetched_rows(reads)
     inside = [
         *reads,
         *more,

@@ -16,7 +16,7 @@ from graphopt.codegen.gpu.interface import Interface
 from graphopt.codegen.gpu.layout import (
     EdgeSignature,
     argument_names,
-    narrow_record_dim,
+    float32_record_dim,
     numbered,
     record_dim,
 )
@@ -36,12 +36,12 @@ class Load:
 
 
 def record_loads(
-    prefix: str, entries: Sequence[str], buffer: str, row: str, arithmetic: Arithmetic, narrow: bool
+    prefix: str, entries: Sequence[str], buffer: str, row: str, arithmetic: Arithmetic, in_float32: bool
 ) -> list[Load]:
-    """Entries of the record `row` of a buffer, two wide or four narrow numbers at a time."""
-    if narrow:
+    """Entries of the record `row` of a buffer, two wide or four float32 numbers at a time."""
+    if in_float32:
         kind, vector, width, parts = "real", "real4", 4, ("x", "y", "z", "w")
-        stride = narrow_record_dim(len(entries)) // width
+        stride = float32_record_dim(len(entries)) // width
     else:
         kind, vector, width = "wide", "wide2", 2
         parts = ("xy", "zw") if arithmetic == "two_float" else ("x", "y")
@@ -54,24 +54,26 @@ def record_loads(
     return loads
 
 
-def edge_loads(signature: EdgeSignature, narrow: bool, arithmetic: Arithmetic = "double") -> list[list[Load]]:
+def edge_loads(
+    signature: EdgeSignature, in_float32: bool, arithmetic: Arithmetic = "double"
+) -> list[list[Load]]:
     """Inputs of an edge's program in its order: one list per vertex, parameter, and for the data.
 
-    narrow: read the float32 copies.
+    in_float32: read the float32 copies.
     """
     kind = signature.edge_type
     names = argument_names(kind)
     groups: list[list[Load]] = []
     for k, (name, slot_type) in enumerate(zip(names, [*kind.vertices, *kind.parameters], strict=False)):
         entries = numbered(name, slot_type.storage_dim)
-        buffer = record_buffer(signature, k, narrow)
-        groups.append(record_loads(name, entries, buffer, f"{name}_row", arithmetic, narrow))
+        buffer = record_buffer(signature, k, in_float32)
+        groups.append(record_loads(name, entries, buffer, f"{name}_row", arithmetic, in_float32))
     data = [
         *numbered(names[-1], kind.measurement_dim),
         *numbered("omega", information_dim(kind.residual_dim, signature.information)),
         *(["width"] if signature.kernel else []),
     ]
-    number_kind, buffer = ("real", "data_narrow") if narrow else ("wide", "data")
+    number_kind, buffer = ("real", "data_float32") if in_float32 else ("wide", "data")
     edge, needs = "e", ""
     if signature.shares_data:
         buffer, edge = f"shared_{buffer}", "shared_edge"
@@ -81,12 +83,12 @@ def edge_loads(signature: EdgeSignature, narrow: bool, arithmetic: Arithmetic = 
     return groups
 
 
-def record_buffer(signature: EdgeSignature, k: int, narrow: bool) -> str:
+def record_buffer(signature: EdgeSignature, k: int, in_float32: bool) -> str:
     """Buffer of vertex or parameter slot k, counted together; slots of one type share the first one's."""
     if k < signature.arity:
-        return f"{'narrow' if narrow else 'estimate'}{signature.set_of_slot(k)}"
+        return f"{'float32_estimate' if in_float32 else 'estimate'}{signature.set_of_slot(k)}"
     number = signature.set_of_parameter(k - signature.arity)
-    return f"{'parameter_narrow' if narrow else 'parameter'}{number}"
+    return f"{'float32_parameter' if in_float32 else 'parameter'}{number}"
 
 
 def declare_inputs(interface: Interface, signature: EdgeSignature) -> None:
@@ -99,7 +101,7 @@ def declare_inputs(interface: Interface, signature: EdgeSignature) -> None:
 
 
 def declare_data(interface: Interface, signature: EdgeSignature, name: str) -> None:
-    """Measurements, information and widths, wide as `data` or as `data_narrow`."""
+    """Measurements, information and widths, wide as `data` or as `data_float32`."""
     if signature.shares_data:
         interface.add(f"shared_{name}", numbers_of_edges(name).replace(name, f"shared_{name}"))
         interface.add("data_place", "FAR_INPUT(%, uint, 2, data_place)")
@@ -112,7 +114,7 @@ ROWS = "FAR_INPUT(%, uint, 2, rows)"
 
 
 def numbers_of_edges(name: str) -> str:
-    """Declaration of `data`, or of its float32 copy `data_narrow`."""
+    """Declaration of `data`, or of its float32 copy `data_float32`."""
     return "FAR_INPUT(%, wide, 3, data)" if name == "data" else f"LARGE_INPUT(%, {name})"
 
 
@@ -124,18 +126,18 @@ def load_lines(
     names = argument_names(signature.edge_type)
     rows = set(keep_rows)
     for k, group in enumerate(groups):
-        wanted = [load for load in group if load.name in used]
-        if k < signature.num_rows and (wanted or names[k] in rows):
+        requested = [load for load in group if load.name in used]
+        if k < signature.num_rows and (requested or names[k] in rows):
             lines.append(f"const uint {names[k]}_row = {row_of('e', k, signature)};")
-        lines += dict.fromkeys(load.needs for load in wanted if load.needs)
-        lines += [f"const {load.kind} {load.name} = {load.expression};" for load in wanted]
+        lines += dict.fromkeys(load.needs for load in requested if load.needs)
+        lines += [f"const {load.kind} {load.name} = {load.expression};" for load in requested]
     return lines
 
 
 _ROW = re.compile(r"const uint (\w+) = ((?:BLOCKED\(rows|AT\(data_place), )e(, .*);")
 
 
-def rows_ahead(reads: Sequence[str]) -> tuple[list[str], list[str]]:
+def prefetched_rows(reads: Sequence[str]) -> tuple[list[str], list[str]]:
     """Text before a loop over edges `e`, and the reads inside, so that rows come one edge ahead.
 
     The records that they say where to find are then asked for at once.
@@ -147,14 +149,14 @@ def rows_ahead(reads: Sequence[str]) -> tuple[list[str], list[str]]:
             inside.append(line)
             continue
         name, read, rest = found.groups()
-        before.append(f"uint {name}_ahead = 0;")
-        first.append(f"  {name}_ahead = {read}begin + LANE{rest};")
-        inside.append(f"const uint {name} = {name}_ahead;")
-        following.append(f"  {name}_ahead = {read}e + WORKGROUP_SIZE{rest};")
+        before.append(f"uint {name}_next = 0;")
+        first.append(f"  {name}_next = {read}begin + LANE{rest};")
+        inside.append(f"const uint {name} = {name}_next;")
+        following.append(f"  {name}_next = {read}e + WORKGROUP_SIZE{rest};")
     if not before:
         return [], inside
-    rows = [line for line in inside if line.endswith("_ahead;")]
-    others = [line for line in inside if not line.endswith("_ahead;")]
+    rows = [line for line in inside if line.endswith("_next;")]
+    others = [line for line in inside if not line.endswith("_next;")]
     return (
         [*before, "if (begin + LANE < end) {", *first, "}"],
         [*rows, "if (e + WORKGROUP_SIZE < end) {", *following, "}", *others],

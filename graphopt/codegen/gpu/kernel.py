@@ -78,13 +78,13 @@ class Body:
 def edge_body(
     assignment: Assignment,
     wide: set[str],
-    wanted: Sequence[str],
+    requested: Sequence[str],
     loads: Sequence[Load],
     arithmetic: Arithmetic,
     wide_outputs: Sequence[str] = (),
 ) -> Body:
-    """Statements for the wanted outputs; the values in `wide` are computed in wide numbers."""
-    kept = assignment.keep(wanted)
+    """Statements for the requested outputs; the values in `wide` are computed in wide numbers."""
+    kept = assignment.keep(requested)
     kinds = {load.name: load.kind for load in loads}
     text = write(kept, kinds, arithmetic, wide, dict.fromkeys(wide_outputs, "wide"))
     return body_of(kept, text)
@@ -97,7 +97,7 @@ def body_of(function: Assignment, text: Text) -> Body:
 
 
 def closed_forms(assignment: Assignment, groups: Sequence[Sequence[Load]]) -> set[str]:
-    """Values of a product that are computed in wide numbers even from narrow copies.
+    """Values of a product that are computed in wide numbers even from float32 copies.
 
     These are what a `select` chooses between where it depends on more than one vertex: closed forms near
     their singularity, (t - sin t) / t^3 and their derivatives, lose all digits of a float32. Those of one

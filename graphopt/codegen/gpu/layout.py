@@ -21,8 +21,8 @@ def record_dim(storage_dim: int) -> int:
     return storage_dim + storage_dim % 2
 
 
-def narrow_record_dim(storage_dim: int) -> int:
-    """float32 numbers per narrow estimate or parameter: records start at multiples of 16 bytes."""
+def float32_record_dim(storage_dim: int) -> int:
+    """float32 numbers per estimate or parameter: records start at multiples of 16 bytes."""
     return -(-storage_dim // 4) * 4
 
 

@@ -22,8 +22,8 @@ from graphopt.codegen.gpu.inputs import describe_type
 from graphopt.codegen.gpu.kernel import Body, Interface, indent
 from graphopt.codegen.gpu.layout import EdgeSignature, argument_names
 
-_OF_VERTICES = ("estimate", "narrow", "packed")
-_OF_PARAMETERS = ("parameter_narrow", "parameter")
+_OF_VERTICES = ("estimate", "float32_estimate", "packed")
+_OF_PARAMETERS = ("float32_parameter", "parameter")
 _SHARED = ("status", "planes", "pixels")
 
 

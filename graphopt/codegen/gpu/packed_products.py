@@ -180,7 +180,7 @@ class Recomputed:
         others = [k for k in range(self.signature.arity) if k != self.slot and self.prefetches_rows]
         others = [k for k in others if not body.used.isdisjoint(self.places(k))]
         adding = [line for _, line in self.additions(body)]
-        ahead = [f"uint {self.names[k]}_ahead = {self._row_at('begin + LANE', k)};" for k in others]
+        ahead = [f"uint {self.names[k]}_next = {self._row_at('begin + LANE', k)};" for k in others]
         return Loop(
             [row, *self.words(self.slot, first.used | body.used), *first.lines, *ahead],
             [*self.reads(body.used, without=self.slot, ahead=others), *body.lines, *adding],
@@ -209,16 +209,16 @@ class Recomputed:
 
     def declare(self, interface: Interface, written: int | None) -> None:
         """Buffers that the edges are read from; a packed one that is written is not `restrict`."""
-        narrow = self.arithmetic != "double"
+        in_float32 = self.arithmetic != "double"
         for k in range(self.signature.arity):
             qualifier = "" if k == written else "readonly"
             interface.add(f"packed{k}", f"WORDS({qualifier}, %, packed{k})")
         for k in range(self.signature.arity, self.signature.num_rows):
-            name = record_buffer(self.signature, k, narrow)
-            interface.add(name, f"FAR_RECORDS(%, {'real4' if narrow else 'wide2'}, {name})")
+            name = record_buffer(self.signature, k, in_float32)
+            interface.add(name, f"FAR_RECORDS(%, {'real4' if in_float32 else 'wide2'}, {name})")
         interface.add("rows", ROWS)
         if self.uses_data():
-            declare_data(interface, self.signature, "data_narrow" if narrow else "data")
+            declare_data(interface, self.signature, "data_float32" if in_float32 else "data")
         interface.add("status", "INPUT(%, uint, status)")
 
     def uses_data(self) -> bool:
@@ -254,8 +254,8 @@ class Recomputed:
 
     def words(self, k: int, used: Iterable[str]) -> list[str]:
         """Text that reads the words of slot k's record that hold used values."""
-        wanted = {name: place for name, place in self.places(k).items() if name in set(used)}
-        return read_words(self.names[k], k, self.stride(k), wanted, self.arithmetic)
+        requested = {name: place for name, place in self.places(k).items() if name in set(used)}
+        return read_words(self.names[k], k, self.stride(k), requested, self.arithmetic)
 
     def reads(self, used: set[str], without: int | None = None, ahead: Sequence[int] = ()) -> list[str]:
         """Text that reads the used inputs of edge e. ahead: slots whose rows are read one edge ahead."""
@@ -263,9 +263,9 @@ class Recomputed:
         for k in range(self.signature.arity):
             if k != without and not used.isdisjoint(self.places(k)):
                 name, row = self.names[k], row_of("e", k, self.signature)
-                lines += [f"const uint {name}_row = {f'{name}_ahead' if k in ahead else row};"]
+                lines += [f"const uint {name}_row = {f'{name}_next' if k in ahead else row};"]
                 if k in ahead:
-                    lines.append(f"{name}_ahead = {self._row_at('e + WORKGROUP_SIZE', k)};")
+                    lines.append(f"{name}_next = {self._row_at('e + WORKGROUP_SIZE', k)};")
                 lines += self.words(k, used)
         arity = self.signature.arity
         nothing: list[list[Load]] = [[] for _ in range(arity)]

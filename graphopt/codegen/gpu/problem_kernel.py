@@ -329,9 +329,11 @@ def _numbers(entries: Sequence[str], text: str) -> list[Load]:
     return [Load(name, "wide", text.replace("%", str(i))) for i, name in enumerate(entries)]
 
 
-def _body(assignment: Assignment, wanted: list[str], loads: Sequence[Load], arithmetic: Arithmetic) -> Body:
-    """Statements for the wanted outputs, all of them in wide numbers."""
-    return edge_body(assignment, assignment.needed_by(wanted), wanted, loads, arithmetic, wanted)
+def _body(
+    assignment: Assignment, requested: list[str], loads: Sequence[Load], arithmetic: Arithmetic
+) -> Body:
+    """Statements for the requested outputs, all of them in wide numbers."""
+    return edge_body(assignment, assignment.needed_by(requested), requested, loads, arithmetic, requested)
 
 
 def _whole_sums(num_groups: int) -> list[str]:

@@ -58,7 +58,7 @@ Pairs = tuple[tuple[int, int], ...]
 
 @dataclass(frozen=True)
 class Scattered:
-    """Which sums are wanted of the edges of a group."""
+    """Which sums are requested of the edges of a group."""
 
     signature: EdgeSignature
     slots: tuple[int, ...]
@@ -128,14 +128,14 @@ def evaluate_kernel(own: Scattered, arithmetic: Arithmetic = "double") -> GpuKer
     loads = edge_loads(signature, False, arithmetic)
     assignment = _assignment(own, layout.has_factors)
     wide = assignment.needed_by(guide_names(signature, own.guided))
-    wanted = [f"entry_{number}" for number in layout.representatives]
+    requested = [f"entry_{number}" for number in layout.representatives]
     inputs = [load for group in loads for load in group]
-    body = edge_body(assignment, wide, wanted, inputs, arithmetic)
+    body = edge_body(assignment, wide, requested, inputs, arithmetic)
     interface = Interface(("num_edges", "first_word") if own.has_sums else ("num_edges",))
     declare_inputs(interface, signature)
     interface.add("numbers", "WORDS(writeonly, %, numbers)")
     first = "push.first_word + " if own.has_sums else ""
-    values = [body.outputs[name] for name in wanted]
+    values = [body.outputs[name] for name in requested]
     values += ["ZERO"] * (-len(values) % 4)
     words = [", ".join(values[k : k + 4]) for k in range(0, len(values), 4)]
     place = f"{first}e * {len(words)}"

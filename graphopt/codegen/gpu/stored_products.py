@@ -115,9 +115,9 @@ def store_kernel(
     loads = edge_loads(signature, False, arithmetic)
     assignment = _assignment(signature, slot, sources, layout.has_factors)
     wide = assignment.needed_by(guide_names(signature, sorted({slot, *sources})))
-    wanted = [f"entry_{number}" for number in layout.representatives]
+    requested = [f"entry_{number}" for number in layout.representatives]
     inputs = [load for group in loads for load in group]
-    body = edge_body(assignment, wide, wanted, inputs, arithmetic)
+    body = edge_body(assignment, wide, requested, inputs, arithmetic)
     listed = ", ".join(f"J_{t}" for t in sources)
     what = (
         f"w omega J_{slot}, {listed}"
@@ -127,7 +127,7 @@ def store_kernel(
     header = f"store slot {slot}: {layout.count} numbers of {what}"
     name = f"store{slot}.{'_'.join(map(str, sources))}"
     return compose_store(
-        signature, name, header, body, [body.outputs[number] for number in wanted], arithmetic
+        signature, name, header, body, [body.outputs[number] for number in requested], arithmetic
     )
 
 
@@ -235,10 +235,12 @@ class StoredProduct:
         names = argument_names(self.signature.edge_type)
         lines = []
         for t in self.sources:
-            wanted = {f"x{t}_{j}": self.first_of_x(t) + j for j in range(self._dim(t)) if f"x{t}_{j}" in used}
-            if wanted:
+            requested = {
+                f"x{t}_{j}": self.first_of_x(t) + j for j in range(self._dim(t)) if f"x{t}_{j}" in used
+            }
+            if requested:
                 lines.append(f"const uint {names[t]}_row = {row_of('e', t, self.signature)};")
-                lines += read_words(names[t], t, self.stride(t), wanted, self.arithmetic)
+                lines += read_words(names[t], t, self.stride(t), requested, self.arithmetic)
         count = self.layout.count
         lines += stored_lines(count, {k: f"entry_{k}" for k in range(count) if f"entry_{k}" in used})
         add = [f"sum[{k}] += {terms.outputs[name]};" for k, name in enumerate(self.sums)]

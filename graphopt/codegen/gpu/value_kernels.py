@@ -18,7 +18,7 @@ from graphopt.codegen.edge import compile_errors
 from graphopt.codegen.glsl import Arithmetic
 from graphopt.codegen.gpu.inputs import declare_inputs, describe_type, edge_loads, load_lines
 from graphopt.codegen.gpu.kernel import Body, GpuKernel, Interface, compose, edge_body, indent
-from graphopt.codegen.gpu.layout import EdgeSignature, narrow_record_dim, numbered, record_dim
+from graphopt.codegen.gpu.layout import EdgeSignature, float32_record_dim, numbered, record_dim
 from graphopt.codegen.gpu.product_shapes import STOP, STOPPABLE
 from graphopt.types.cache import per_type_cache
 
@@ -209,7 +209,7 @@ def _declare_values(interface: Interface, arithmetic: Arithmetic) -> None:
     interface.add("value_row", "INPUT(%, uint, value_row)")
     interface.add("values_out", "GRAPHOPT_FAR(, %, wide, 3, 8, values_out)")
     if arithmetic != "double":
-        interface.add("narrow_out", "LARGE_OUTPUT(%, narrow_out)")
+        interface.add("float32_out", "LARGE_OUTPUT(%, float32_out)")
 
 
 def _totals(dim: int, number: str) -> list[str]:
@@ -225,7 +225,7 @@ def _totals(dim: int, number: str) -> list[str]:
 
 def _store(dim: int, arithmetic: Arithmetic) -> list[str]:
     wide = [f"AT(values_out, row * {record_dim(dim)}, {i}) = total_{i};" for i in range(dim)]
-    narrow = [
-        f"AT(narrow_out, row * {narrow_record_dim(dim)}, {i}) = to_real(total_{i});" for i in range(dim)
+    in_float32 = [
+        f"AT(float32_out, row * {float32_record_dim(dim)}, {i}) = to_real(total_{i});" for i in range(dim)
     ]
-    return [*wide, *([] if arithmetic == "double" else narrow)]
+    return [*wide, *([] if arithmetic == "double" else in_float32)]

@@ -9,7 +9,7 @@ from graphopt.codegen.edge import compile_vertex
 from graphopt.codegen.glsl import Arithmetic
 from graphopt.codegen.gpu.inputs import Load
 from graphopt.codegen.gpu.kernel import GpuKernel, Interface, compose, edge_body, indent
-from graphopt.codegen.gpu.layout import narrow_record_dim, numbered, record_dim
+from graphopt.codegen.gpu.layout import float32_record_dim, numbered, record_dim
 from graphopt.types.cache import per_type_cache
 
 OPLUS_WORKGROUP = 64
@@ -19,12 +19,12 @@ OPLUS_WORKGROUP = 64
 def oplus_kernel(vertex_type: Any, arithmetic: Arithmetic = "double") -> GpuKernel:
     """estimate_out = oplus(estimate_in, dx) for all rows; one invocation per row, fixed rows are copied.
 
-    estimate_out may be estimate_in. In mixed arithmetic it is computed in wide numbers, and narrow_out gets
+    estimate_out may be estimate_in. In mixed arithmetic it is computed in wide numbers, and float32_out gets
     the float32 copy.
     """
     dim, tangent_dim = vertex_type.storage_dim, vertex_type.tangent_dim
-    narrow = arithmetic != "double"
-    stride, narrow_stride = record_dim(dim), narrow_record_dim(dim)
+    is_mixed = arithmetic != "double"
+    stride, float32_stride = record_dim(dim), float32_record_dim(dim)
     estimate, delta, moved = numbered("x", dim), numbered("delta", tangent_dim), numbered("moved", dim)
     loads = [
         *(Load(name, "wide", f"AT(estimate_in, row * {stride}, {i})") for i, name in enumerate(estimate)),
@@ -35,12 +35,12 @@ def oplus_kernel(vertex_type: Any, arithmetic: Arithmetic = "double") -> GpuKern
     interface = Interface(("num_rows",))
     interface.add("estimate_in", "GRAPHOPT_FAR(readonly, %, wide, 3, 8, estimate_in)")
     interface.add("estimate_out", "GRAPHOPT_FAR(writeonly, %, wide, 3, 8, estimate_out)")
-    if narrow:
-        interface.add("narrow_out", "LARGE_OUTPUT(%, narrow_out)")
+    if is_mixed:
+        interface.add("float32_out", "LARGE_OUTPUT(%, float32_out)")
     interface.add("dx", "INPUT(%, real, dx)")
     interface.add("offset", "INPUT(%, uint, offset)")
     write_out = [f"AT(estimate_out, row * {stride}, {i}) = out_{i};" for i in range(dim)]
-    write_narrow = [f"AT(narrow_out, row * {narrow_stride}, {i}) = to_real(out_{i});" for i in range(dim)]
+    write_float32 = [f"AT(float32_out, row * {float32_stride}, {i}) = to_real(out_{i});" for i in range(dim)]
     main = [
         "const uint row = WORKGROUP * WORKGROUP_SIZE + LANE;",
         "if (row >= push.num_rows) return;",
@@ -55,7 +55,7 @@ def oplus_kernel(vertex_type: Any, arithmetic: Arithmetic = "double") -> GpuKern
         *(f"  out_{i} = {body.outputs[name]};" for i, name in enumerate(moved)),
         "}",
         *write_out,
-        *(write_narrow if narrow else []),
+        *(write_float32 if is_mixed else []),
     ]
     header = [
         "oplus: moved = x boxplus delta",

@@ -12,7 +12,7 @@ from typing import Any
 
 import numpy as np
 
-from graphopt.codegen.gpu import narrow_record_dim, record_dim
+from graphopt.codegen.gpu import float32_record_dim, record_dim
 from graphopt.cpu_kernels import kernels
 from graphopt.device.cuda_arrays import KeptNumbers
 from graphopt.problem.structure import Structure
@@ -46,7 +46,7 @@ class RecordSet:
         self._packing: weakref.WeakKeyDictionary[Any, Any] = weakref.WeakKeyDictionary()
         self.narrow: DeviceArray | None = None
         if context.precision == "mixed":
-            self.narrow = DeviceArray(context, num_rows * narrow_record_dim(dim), np.float32)
+            self.narrow = DeviceArray(context, num_rows * float32_record_dim(dim), np.float32)
 
     @property
     def buffers(self) -> list[Any]:
@@ -63,7 +63,7 @@ class RecordSet:
         self.digest = self.wide_digest = digest
         self._fill(self.wide, values, self._record, self._width)
         if self.narrow is not None:
-            self._fill(self.narrow, values, narrow_record_dim(self._dim), "float32")
+            self._fill(self.narrow, values, float32_record_dim(self._dim), "float32")
 
     def take(self, context: Context, kept: KeptNumbers, digest: bytes) -> None:
         """As `write`, of numbers that are on the device."""
@@ -73,7 +73,7 @@ class RecordSet:
         layout = 0, 1, self._record
         launches = [take_column(double, kept, columns, places, self.wide.buffer, layout)]
         if self.narrow is not None:
-            layout = 0, 1, narrow_record_dim(self._dim)
+            layout = 0, 1, float32_record_dim(self._dim)
             launches.append(take_column(context, kept, columns, places, self.narrow.buffer, layout))
         Program(context).barrier().step(launches).run()
         self.digest = self.wide_digest = digest
@@ -119,7 +119,7 @@ class RecordSet:
         records[:, : self._dim] = values
         self.wide.write_rows(rows, pack_wide(records, self._has_float64).view(WIDE))
         if self.narrow is not None:
-            narrow = np.zeros((len(rows), narrow_record_dim(self._dim)), np.float32)
+            narrow = np.zeros((len(rows), float32_record_dim(self._dim)), np.float32)
             narrow[:, : self._dim] = values
             self.narrow.write_rows(rows, narrow)
 
@@ -146,6 +146,10 @@ class DeviceParameters:
         }
         self.refresh()
 
+    def rebind(self, structure: Structure) -> None:
+        """The parameter sets are those of another graph; `refresh` takes their numbers."""
+        self._sets = structure.selection.parameter_sets
+
     def are_graphs(self, numbers: Iterable[int]) -> bool:
         """These sets are here as the graph has them."""
         return all(self.records[n].digest == digest_of(self._sets[n].values) for n in numbers)
@@ -166,12 +170,10 @@ class DeviceEstimates:
 
     def __init__(self, context: Context, structure: Structure):
         self._context = context
-        sets = structure.selection.vertex_sets
         groups = (*structure.groups, *structure.external, *structure.terms)
         self.numbers = sorted({number for group in groups for number in group.vertex_sets})
         """Vertex sets that are on the device."""
-        self._sets = {number: sets[number] for number in self.numbers}
-        self.working = {number: WorkingEstimates(sets[number], keeps_array=False) for number in self.numbers}
+        self._bind(structure)
         offsets = {number: structure.vertex_offsets[number] for number in self.numbers}
         self._is_optimized = {number: offset >= 0 for number, offset in offsets.items()}
         self.moving = [number for number in self.numbers if (offsets[number] >= 0).any()]
@@ -204,10 +206,19 @@ class DeviceEstimates:
         self._old_narrow: set[int] = set()
         """Versions that a solver in double has written, which leaves their float32 copies as they were."""
         self.refresh()
-        self.foreign = ForeignColumns(context)
+
+    def _bind(self, structure: Structure) -> None:
+        sets = structure.selection.vertex_sets
+        self._sets = {number: sets[number] for number in self.numbers}
+        self.working = {number: WorkingEstimates(sets[number], keeps_array=False) for number in self.numbers}
+        self.foreign = ForeignColumns(self._context)
         """Columns of sets for other libraries."""
         for number, vertex_set in self._sets.items():
             self.foreign.offer(vertex_set, estimate=without_owner(self._pack, number))
+
+    def rebind(self, structure: Structure) -> None:
+        """The vertex sets are those of another graph; `refresh` takes their numbers."""
+        self._bind(structure)
 
     def _new_records(self, number: int) -> RecordSet:
         return RecordSet(self._context, len(self._sets[number]), self.working[number].type.storage_dim)

@@ -98,9 +98,9 @@ class ViewArrays:
             **self._places,
         }
         if self._whole is None:
-            return {**made, "data_narrow": self._narrow_data}
+            return {**made, "data_float32": self._narrow_data}
         theirs = self._whole.buffers
-        return {**made, **{f"shared_{name}": theirs[name] for name in ("data", "data_narrow")}}
+        return {**made, **{f"shared_{name}": theirs[name] for name in ("data", "data_float32")}}
 
     @property
     def nbytes(self) -> int:
@@ -249,7 +249,6 @@ class DeviceEdges:
         self.evaluation: Any = None
         """`schedules.interface.Evaluation`: who evaluates the edges for H and b; after `follow`."""
         self._digests = group.data_fingerprints()
-        estimates.foreign.offer(group.edge_set, residuals=without_owner(self._pack_residuals))
         self._last_buffers: tuple[ViewArrays, Version, Any, dict[str, Any]] | None = None
         """The view, records and images that were asked for last, and their buffers: many launches ask."""
         self._parameter_buffers: dict[str, Any] = {}
@@ -257,7 +256,12 @@ class DeviceEdges:
             records = parameters.records[number]
             self._parameter_buffers[f"parameter{slot}"] = records.wide.buffer
             if records.narrow is not None:
-                self._parameter_buffers[f"parameter_narrow{slot}"] = records.narrow.buffer
+                self._parameter_buffers[f"float32_parameter{slot}"] = records.narrow.buffer
+
+    def offer(self) -> None:
+        """Hand columns of the edge set over to other libraries."""
+        offer = self._estimates.foreign.offer
+        offer(self.group.edge_set, residuals=without_owner(self._pack_residuals))
 
     def prepare(self, places: BlocksOfPairs | None, *, only_primary: bool = False) -> None:
         """Make the other views and, for stored blocks of H, the pair lists; places: of these blocks.
@@ -363,7 +367,7 @@ class DeviceEdges:
             named[f"estimate{slot}"] = version[number].wide.buffer
             narrow = version[number].narrow
             if narrow is not None:
-                named[f"narrow{slot}"] = narrow.buffer
+                named[f"float32_estimate{slot}"] = narrow.buffer
         return named
 
     def _shared_buffers(self, view: ViewArrays) -> dict[str, Any]:

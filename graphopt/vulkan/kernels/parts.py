@@ -15,7 +15,7 @@ from typing import Any
 
 import numpy as np
 
-from graphopt.codegen.gpu import narrow_record_dim, record_dim
+from graphopt.codegen.gpu import float32_record_dim, record_dim
 from graphopt.codegen.gpu.packed_products import packed_record_dim
 from graphopt.codegen.gpu.product_shapes import STOPPABLE
 from graphopt.problem.structure import Structure
@@ -92,7 +92,7 @@ class PackedRecords:
             source, dim = (
                 (records.wide.buffer, record_dim(set_.storage_dim))
                 if narrow is None or self._context.precision == "double"
-                else (narrow.buffer, narrow_record_dim(set_.storage_dim))
+                else (narrow.buffer, float32_record_dim(set_.storage_dim))
             )
             count = set_.num_rows * set_.storage_dim
             params = (set_.num_rows, set_.storage_dim, dim, set_.packed_dim)

@@ -74,7 +74,7 @@ class EdgeProducts:
         self._eliminated = self._plan("eliminated", estimates.kept_offsets, num_kept, num_blocks)
         self._kept = self._plan("kept", estimates.offsets, 0, num_kept)
         self._whole = self._plan("whole", estimates.offsets, 0, num_blocks)
-        self._packed_set, self.packing = self._find_packing(linearizer.storage.layout.kept_dim)
+        self.packed_set, self.packing = self._find_packing(linearizer.storage.layout.kept_dim)
 
     def _find_packing(self, kept_dim: int) -> tuple[int | None, tuple[Any, Any] | None]:
         """The one vertex set that stays, and places and buffer for `Pcg` to pack its part of d itself."""
@@ -255,14 +255,14 @@ class EdgeProducts:
 
     def pack_launches(self, x: Any) -> list[Launch]:
         """What `Pcg` goes on to pack: x, and 0 where a vertex is not optimized."""
-        numbers = [] if self._packed_set is None else [self._packed_set]
+        numbers = [] if self.packed_set is None else [self.packed_set]
         offsets = self._linearizer.estimates.kept_offsets if self.keeps_direction else self._whole.offsets
         return self._records.vector_launches(numbers, offsets, x, x, None)
 
     def _to_pack(self, parts: list[Part], ping_pong: int | None) -> list[int]:
         """Vertex sets that parts read x of, without what `Pcg` has packed."""
         numbers = self._numbers(parts)
-        return numbers if ping_pong is None else [number for number in numbers if number != self._packed_set]
+        return numbers if ping_pong is None else [number for number in numbers if number != self.packed_set]
 
     def _numbers(self, parts: list[Part]) -> list[int]:
         """Vertex sets that parts read x of."""

@@ -22,8 +22,8 @@ class Configuration:
     """"pcg"; "cholesky" (sparse) or "dense", of S or of H: on the device or the CPU (`kernels.factorize`)."""
     schur: str = "auto"
     """Elimination of landmarks: "explicit" (S is stored), "implicit" (only products with S), "off"."""
-    preconditioner: str = "hschur"
-    """Block-Jacobi of the Schur complement, or "hpp": of H_pp, cheaper and weaker (implicit only)."""
+    preconditioner: str = "schur_jacobi"
+    """Block-Jacobi of the Schur complement, or "jacobi": of H_pp, cheaper and weaker (implicit only)."""
     work_queues: str = "auto"
     """Pairs of an explicit S: listed by the "cpu", by the "gpu", or found at each use ("lookup")."""
     tolerance: float = 1e-6

@@ -8,7 +8,7 @@ from itertools import combinations
 import numpy as np
 
 from graphopt.codegen import information_dim, sampled_runs
-from graphopt.codegen.gpu import EDGE_BLOCK, EdgeSignature, narrow_record_dim, record_dim
+from graphopt.codegen.gpu import EDGE_BLOCK, EdgeSignature, float32_record_dim, record_dim
 from graphopt.cpu_kernels import kernels
 from graphopt.device.protocol import Precision
 from graphopt.errors import DeviceLimitError
@@ -277,5 +277,5 @@ def _group_size(
 
 def _words(storage_dim: int, precision: Precision) -> int:
     """Reads of 16 bytes per record."""
-    nbytes = 8 * record_dim(storage_dim) if precision == "double" else 4 * narrow_record_dim(storage_dim)
+    nbytes = 8 * record_dim(storage_dim) if precision == "double" else 4 * float32_record_dim(storage_dim)
     return -(-nbytes // _WORD)

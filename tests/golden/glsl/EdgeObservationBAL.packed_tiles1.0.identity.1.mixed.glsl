@@ -22,7 +22,7 @@ PARAMETERS(uint num_tiles; uint first_tile; uint ping_pong; uint accumulate;)
 WORDS(readonly, 0, packed0)
 WORDS(readonly, 1, packed1)
 FAR_INPUT(2, uint, 2, rows)
-LARGE_INPUT(3, data_narrow)
+LARGE_INPUT(3, data_float32)
 INPUT(4, uint, status)
 INPUT(5, uvec4, tile_ranges)
 INPUT(6, uint, first)
@@ -44,7 +44,7 @@ void main() {
   for (uint e = begin + LANE; e < end; e += WORKGROUP_SIZE) {
     const uint camera_row = BLOCKED(rows, e, 0, 2);
     const uint point_row = BLOCKED(rows, e, 1, 2);
-    const real width = BLOCKED(data_narrow, e, 2, 3);
+    const real width = BLOCKED(data_float32, e, 2, 3);
     const real t46 = width * width;
     const packed_word camera_w0 = AT(packed0, camera_row * 5, 0);
     const real camera_0 = camera_w0.x;
@@ -131,9 +131,9 @@ void main() {
     const real t79 = t71 * t74 + 1.0;
     const real t76 = camera_6 * t75;
     const real t80 = camera_6 * t79;
-    const real measured_0 = BLOCKED(data_narrow, e, 0, 3);
+    const real measured_0 = BLOCKED(data_float32, e, 0, 3);
     const real t81 = t69 * t80 + measured_0;
-    const real measured_1 = BLOCKED(data_narrow, e, 1, 3);
+    const real measured_1 = BLOCKED(data_float32, e, 1, 3);
     const real t82 = t70 * t80 + measured_1;
     const real t100 = t81 * t81 + t82 * t82;
     const bool t101 = t100 <= t46;

@@ -87,18 +87,18 @@ void main() {
   accumulator sum_b_0 = sum_zero();
   accumulator sum_b_1 = sum_zero();
   accumulator sum_b_2 = sum_zero();
-  uint pose_row_ahead = 0;
-  uint point_row_ahead = 0;
+  uint pose_row_next = 0;
+  uint point_row_next = 0;
   if (begin + LANE < end) {
-    pose_row_ahead = BLOCKED(rows, begin + LANE, 0, 2);
-    point_row_ahead = BLOCKED(rows, begin + LANE, 1, 2);
+    pose_row_next = BLOCKED(rows, begin + LANE, 0, 2);
+    point_row_next = BLOCKED(rows, begin + LANE, 1, 2);
   }
   for (uint e = begin + LANE; e < end; e += WORKGROUP_SIZE) {
-    const uint pose_row = pose_row_ahead;
-    const uint point_row = point_row_ahead;
+    const uint pose_row = pose_row_next;
+    const uint point_row = point_row_next;
     if (e + WORKGROUP_SIZE < end) {
-      pose_row_ahead = BLOCKED(rows, e + WORKGROUP_SIZE, 0, 2);
-      point_row_ahead = BLOCKED(rows, e + WORKGROUP_SIZE, 1, 2);
+      pose_row_next = BLOCKED(rows, e + WORKGROUP_SIZE, 0, 2);
+      point_row_next = BLOCKED(rows, e + WORKGROUP_SIZE, 1, 2);
     }
     const wide2 pose_v0 = AT(estimate0, pose_row * 2, 0);
     const wide2 pose_v1 = AT(estimate0, pose_row * 2, 1);
