@@ -157,9 +157,12 @@ def main() -> int:
     arguments = parser.parse_args()
     folder = ROOT / "build" / "watch-lines"
     workshop = Workshop(folder / "copy") if arguments.python else build(COUNTED, folder)
-    if not arguments.keep:
+    changed = [name for name in workshop.changed if name.startswith((*PYTHON_ROOMS, NATIVE_ROOM))]
+    if changed or not arguments.keep:
         for old in (*folder.rglob("*.gcda"), *workshop.folder.glob(".coverage*")):
             old.unlink()
+    if changed and arguments.keep:
+        sys.exit(f"{', '.join(changed)} changed since the earlier calls: what they executed is forgotten.")
     run_tests(workshop, arguments.tests or list(TESTS), arguments.keep)
     rooms = of_python(workshop.folder / "python.json")
     if not arguments.python:

@@ -37,11 +37,15 @@ class Workshop:
 
     def __init__(self, folder: Path):
         self.folder = folder
+        self.changed: list[str] = []
+        """Sources that were there in another version."""
         folder.mkdir(parents=True, exist_ok=True)
         listed = ["git", "ls-files", "--cached", "--others", "--exclude-standard"]
         for name in subprocess.check_output(listed, cwd=ROOT, text=True).splitlines():
             source, target = ROOT / name, folder / name
-            if source.is_file() and not (target.exists() and target.read_bytes() == source.read_bytes()):
+            known = target.exists()
+            if source.is_file() and not (known and target.read_bytes() == source.read_bytes()):
+                self.changed += [name] * known
                 target.parent.mkdir(parents=True, exist_ok=True)
                 shutil.copyfile(source, target)
                 shutil.copymode(source, target)

@@ -56,10 +56,10 @@ _SHOWN = 1e-10  # of the function: predicted decreases that it shows
 _MEMORY = 4  # values that a step may exceed all but the highest of
 _ARMIJO = 1e-4  # share of the predicted decrease
 _HALVINGS = 3  # of a step, before lambda grows
-_LAMBDA, _LEAST_LAMBDA, _MOST_LAMBDA, _GROWTH = 1e-4, 1e-9, 1e20, 8.0
+_LAMBDA, _LEAST_LAMBDA, _GROWTH = 1e-4, 1e-9, 8.0
 _POOR, _GOOD = 0.25, 0.75  # shares of the predicted decrease at which lambda grows and falls
 _DIAGONAL = (1e-6, 1e32)  # min_lm_diagonal, max_lm_diagonal of Ceres
-_MOST_TRIALS = 40
+_MOST_TRIALS = 28  # lambda grows by 1e24
 _ROUNDING = 1e-13  # of the function: decreases that it does not show
 _EXACT = 1e-12  # of chi2 at the start, and of 1: below, chi2 is no measure
 _WEAKLY = 1e-7  # multiplier, of chi2 / 2 per scale, of inequalities that count as active
@@ -238,8 +238,6 @@ class InteriorPoint(AlgorithmBase):
                 if now <= _STALLED:
                     break
             self._lambda = max(_GROWTH * self._lambda, _LAMBDA)
-            if self._lambda > _MOST_LAMBDA:
-                break
         outcome = Outcome.NO_IMPROVEMENT if solved else Outcome.LINEAR_SOLVER_FAILURE
         return Step(outcome, chi2, self._lambda, trial, settles_chi2=True)
 

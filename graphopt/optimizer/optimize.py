@@ -52,7 +52,7 @@ from graphopt.solver.block_solver import BlockSolver
 from graphopt.solver.bounded import BoundedSolver, within_bounds
 from graphopt.solver.configurations import configured
 from graphopt.solver.constrained import ConstrainedSolver, inequalities
-from graphopt.solver.reuse import prepared_solver, speculate
+from graphopt.solver.reuse import lend, prepared_solver, speculate
 from graphopt.suggestions import knowing_options
 
 if TYPE_CHECKING:
@@ -298,6 +298,7 @@ class _Optimization:
             finally:
                 self._finish(problem)
         self._report(solver)
+        lend(problem.graph)
         return summary
 
     def _note_kkt(self, solver: BlockSolver, problem: Rewrite) -> None:
@@ -336,7 +337,8 @@ class _Optimization:
         problem.apply(FIXED_COMPONENTS)
         if has_small_blocks(options):
             problem.apply(SMALL_BLOCKS)
-        make = partial(prepared_solver, commit=None if problem.is_other_graph else commit)
+        commit = None if problem.is_other_graph else commit
+        make = partial(prepared_solver, commit=commit, is_kept=False)
         solver = make(problem.graph, problem.selection, options, summary.seconds)
         if inequalities(solver.structure):
             solver = constraints = ConstrainedSolver(solver, problem.graph)

@@ -117,8 +117,6 @@ def _moves_freely(
     for vertex_set, label in zip(selection.vertex_sets, labels, strict=True):
         if vertex_set.type.role != "point":
             free[label[label >= 0]] = False
-    if not free.any():
-        return free
     for edges in selection.edges:
         part = labels[edges.vertex_sets[0]][edges.vertex_rows[:, 0]]
         rows = np.flatnonzero((part >= 0) & free[part])

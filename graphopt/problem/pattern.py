@@ -86,6 +86,10 @@ class DeferredBlocks:
         self._lock = threading.Lock()
         self._found: EdgeBlocks | None = None
 
+    def rebind(self, selections: Sequence[EdgeSelection]) -> None:
+        """Keep equal selections instead, of another graph."""
+        self._selections = selections
+
     def get(self) -> EdgeBlocks:
         """The blocks."""
         with self._lock:

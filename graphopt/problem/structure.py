@@ -136,6 +136,14 @@ class Structure:
             groups = self.external if edges.edge_set.type.is_external else self.groups
             groups.extend(_split(edges, self._blocks, number))
 
+    def rebind(self, selection: Selection) -> None:
+        """Go on with another graph's sets, whose selection is equal: groups are the same objects."""
+        for groups in (self.groups, self.external):
+            for group in groups:
+                object.__setattr__(group, "edge_set", selection.edges[group.selection].edge_set)
+        self.selection = selection
+        self._blocks.rebind(selection.edges)
+
     # ---------------------------------------------------------------- sizes
 
     @property

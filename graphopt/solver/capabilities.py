@@ -37,6 +37,8 @@ class Capabilities:
     """`linear_system` (`linear.systems.LinearSystem`): counts of its solves; `timing_parts(seconds)`."""
     keeps_bounds: bool = False
     """Its steps stay within bounds of estimates (`solver.bounded`)."""
+    rebinds: bool = False
+    """`rebind(graph)`: it goes on with the numbers of another graph, after `Structure.rebind`."""
     may_move: bool = False
     """Device "auto" may give its structure to a GPU for further calls."""
 

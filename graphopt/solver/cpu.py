@@ -83,6 +83,12 @@ class HostEquations(HostVectors):
         self.linearizer, self._groups = make_linearizer(graph.parameter_sets, structure, self._estimates)
         self._diagonal = structure.pattern.diagonal_indices()
 
+    def rebind(self, graph: Graph) -> None:
+        """Go on with the numbers of another graph of an equal structure, after `Structure.rebind`."""
+        self._is_hopeful, self._speculative_chi2 = True, None
+        self._estimates = [WorkingEstimates(one) for one in self.structure.selection.vertex_sets]
+        self.linearizer, self._groups = make_linearizer(graph.parameter_sets, self.structure, self._estimates)
+
     def refresh(self) -> None:
         """Take the graph's present estimates, measurements, information and kernel widths."""
         self._is_hopeful = True  # every optimization takes the same way
@@ -245,6 +251,7 @@ class CpuBlockSolver(HostEquations):
         linearizes_trials=True,
         native_loop=True,
         linear_system=True,
+        rebinds=True,
         may_move=True,
     )
 
@@ -261,11 +268,22 @@ class CpuBlockSolver(HostEquations):
         self.linear_system = choose_system(structure, options)
         self._pcg_tolerance = options.pcg_tolerance or PCG_TOLERANCE
         self._product: Any = None
+        self._description: dict[str, object] = {}
+        self._bind()
+
+    def _bind(self) -> None:
+        """Make what refers to the linearizer."""
         direct = self.linear_system.direct
         self._trials: Any = None if direct is None else kernels.Trials(self.linearizer, *direct)
-        self._description: dict[str, object] = {}
         self._loops: dict[bool, Any] = {}
         """See `native_loop`."""
+
+    def rebind(self, graph: Graph) -> None:
+        """Go on with the numbers of another graph; conjugate gradients start anew."""
+        super().rebind(graph)
+        self._bind()
+        if self.linear_system.pcg is not None:
+            self.linear_system.pcg.reset()
 
     def refresh(self) -> None:
         """Take the graph's present numbers; conjugate gradients start anew."""

@@ -5,14 +5,21 @@ vertices, edges, fixed and marginalized flags, levels, kernels and options gets 
 new estimates, measurements, information matrices and kernel widths. Where device "auto" has taken the CPU,
 this is where it may think again (`auto_device`).
 
+The solver of one graph also serves a second one of the same structure, such as a copy, while nobody uses it:
+`lend` says so.
+
 With `may_narrow` also if some edges have dropped out (SLAM systems switch off outliers) while all vertices
 still have edges: the structure stays that of all edges, and only the block solver knows who takes part.
 """
 
 from __future__ import annotations
 
+import os
+import threading
 import time
-from collections.abc import Callable
+import weakref
+from collections import deque
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 from functools import partial
 from typing import Any
@@ -23,14 +30,16 @@ import numpy as np
 from graphopt.codegen.edge import compile_errors
 from graphopt.codegen.program import Program, sampled_runs
 from graphopt.cpu_kernels import kernels
+from graphopt.device import open_device
 from graphopt.graph import Graph, Selection
 from graphopt.graph.residuals import errors
 from graphopt.graph.select import forget as forget_selection
+from graphopt.graph.selection import EdgeSelection
 from graphopt.graph.sets import EdgeSet
 from graphopt.linear.options import SolverOptions
 from graphopt.problem.rewrite import forget as forget_rewritten
 from graphopt.problem.structure import EdgeGroup, Structure, information_variant
-from graphopt.solver.auto_device import FAILURES, device_for_more, say_why
+from graphopt.solver.auto_device import FAILURES, choose_device, device_for_more, say_why
 from graphopt.solver.block_solver import BlockSolver
 from graphopt.solver.capabilities import capabilities_of, factor_flops_of
 from graphopt.solver.create import create_block_solver
@@ -53,15 +62,24 @@ class _Prepared:
     structure: Structure
     solver: Any
     """A `BlockSolver`."""
+    ids: tuple[np.ndarray, ...]
+    """Of each vertex and parameter set."""
+    settings: tuple[int, str]
+    """What else solvers depend on, see `_settings`."""
     masks: tuple[np.ndarray, ...] | None = None
     """Per group of the structure who takes part; None: all do."""
     stays: bool = False
     """A GPU has refused it: it stays on the CPU."""
     num_abandoned: int = 0
     """`_num_abandoned` of the solver when it was last taken."""
+    num_calls: float = 1
+    """That use the solver now; infinite where somebody may keep it."""
 
 
 last_solvers: WeakKeyDictionary[Graph, _Prepared] = WeakKeyDictionary()
+_lent: deque[weakref.ref[Graph]] = deque(maxlen=8)
+"""Graphs whose solver another one may take, the last ones."""
+_lending = threading.Lock()
 
 
 def prepared_solver(
@@ -71,13 +89,16 @@ def prepared_solver(
     seconds: dict[str, float],
     may_narrow: bool = False,
     commit: Callable[[], None] | None = None,
+    *,
+    is_kept: bool = True,
 ) -> BlockSolver:
     """The block solver for a selection; adds to `seconds["analyze"]` and `seconds["prepare"]`.
 
-    commit: what `speculate` has returned in the same call.
+    commit: what `speculate` has returned in the same call. is_kept: False: `lend` tells when nobody uses the
+    solver any more.
     """
     start = time.perf_counter()
-    last = last_solvers.pop(graph, None)
+    last = _take_back(graph)
     if is_off("reuse"):
         last = None
     if last is not None and last.num_abandoned != _num_abandoned(last.solver):
@@ -93,14 +114,21 @@ def prepared_solver(
             _move_to_gpu(last, graph)
         last.solver.refresh()
         last.num_abandoned = _num_abandoned(last.solver)
+        last.num_calls += np.inf if is_kept else 1
         seconds["prepare"] += time.perf_counter() - start
         last_solvers[graph] = last
         return last.solver
-    structure = Structure(selection)
+    borrowed = None if is_off("reuse") else _borrow(graph, selection, options)
+    structure = Structure(selection) if borrowed is None else borrowed.structure
     kernels.check_stop()
     analyzed = time.perf_counter()
     seconds["analyze"] += analyzed - start
-    solver = create_block_solver(graph, structure, options)
+    if borrowed is None:
+        solver = create_block_solver(graph, structure, options)
+    else:
+        solver = borrowed.solver
+        structure.rebind(selection)
+        solver.rebind(graph)
     seconds["prepare"] += time.perf_counter() - analyzed
     chosen_kernels = tuple([edges.edge_set.look("kernel").copy() for edges in selection.edges])
     last_solvers[graph] = _Prepared(
@@ -112,9 +140,108 @@ def prepared_solver(
         tuple(map(kernels.fingerprint, chosen_kernels)),
         structure,
         solver,
+        tuple([ids.copy() for ids in _ids(selection)]),
+        _settings(),
         num_abandoned=_num_abandoned(solver),
+        num_calls=np.inf if is_kept else 1,
     )
     return solver
+
+
+def lend(graph: Graph) -> None:
+    """A call that `prepared_solver` was asked by with `is_kept` False does not use the solver any more."""
+    last = last_solvers.get(graph)
+    if last is None:
+        return
+    last.num_calls -= 1
+    if last.num_calls <= 0 and last.masks is None and capabilities_of(last.solver).rebinds:
+        with _lending:
+            _lent.append(weakref.ref(graph))
+
+
+def _take_back(graph: Graph) -> _Prepared | None:
+    """The graph's last one, which nobody else may take any more."""
+    with _lending:
+        _not_lent(graph)
+        return last_solvers.pop(graph, None)
+
+
+def _not_lent(graph: Graph) -> None:
+    reference = weakref.ref(graph)
+    while reference in _lent:
+        _lent.remove(reference)
+
+
+def _borrow(graph: Graph, selection: Selection, options: SolverOptions) -> _Prepared | None:
+    """Another graph's that serves this one, too; that one loses it."""
+    with _lending:
+        for reference in reversed(_lent):
+            owner = reference()
+            last = None if owner is None else last_solvers.get(owner)
+            if owner is None or last is None or not _serves(last, graph, selection, options):
+                continue
+            _not_lent(owner)
+            return last_solvers.pop(owner)
+    return None
+
+
+def _serves(last: _Prepared, graph: Graph, selection: Selection, options: SolverOptions) -> bool:
+    """All that the solver was made for is the same, and on the device of these options it runs nothing."""
+    then = last.selection
+    if [len(one.rows) for one in then.edges] != [len(one.rows) for one in selection.edges]:
+        return False
+    if last.options != options or last.settings != _settings():
+        return False
+    return (
+        _is_on(last, options.device)
+        and last.num_abandoned == _num_abandoned(last.solver)
+        and _types(then) == _types(selection)
+        and _same_arrays(last.ids, _ids(selection))
+        and all(map(_same_edges, then.edges, selection.edges))
+        and _same_arrays(last.kernels, [one.edge_set.look("kernel") for one in selection.edges])
+        and last.flags == _flags(graph, selection)
+        and all(
+            information_variant(selection.edges[group.selection].edge_set, group.rows) == group.information
+            for group in last.structure.groups
+        )
+    )
+
+
+def _is_on(last: _Prepared, device: str) -> bool:
+    """The solver is where a new one would be."""
+    opened = getattr(last.solver, "device", None)
+    if device == "auto":
+        return opened is None and choose_device(last.structure, last.options) == "cpu"
+    return opened is None or opened is open_device(device)
+
+
+def _ids(selection: Selection) -> list[np.ndarray]:
+    return [one.look("ids") for one in (*selection.vertex_sets, *selection.parameter_sets)]
+
+
+def _types(selection: Selection) -> list[Any]:
+    return [one.type for one in (*selection.vertex_sets, *selection.parameter_sets)]
+
+
+def _same_edges(then: EdgeSelection, now: EdgeSelection) -> bool:
+    """They are of one type and name the same vertices and parameters, row by row."""
+    return (then.edge_set.type, then.vertex_sets, then.parameter_sets) == (
+        now.edge_set.type,
+        now.vertex_sets,
+        now.parameter_sets,
+    ) and _same_arrays(
+        (then.rows, then.vertex_rows, then.parameter_rows),
+        (now.rows, now.vertex_rows, now.parameter_rows),
+    )
+
+
+def _same_arrays(then: Sequence[np.ndarray], now: Sequence[np.ndarray]) -> bool:
+    return len(then) == len(now) and all(map(np.array_equal, then, now))
+
+
+def _settings() -> tuple[int, str]:
+    """Number of threads, and what is switched off."""
+    return kernels.num_threads(), os.environ.get("GRAPHOPT_WITHOUT", "")
 
 
 def _num_abandoned(solver: BlockSolver) -> int:
@@ -198,7 +325,7 @@ def on_forget(forget_also: Callable[[Graph], None]) -> None:
 
 def forget(graph: Graph) -> None:
     """Release the graph's block solver, or those of its ranks, and their memory."""
-    last_solvers.pop(graph, None)
+    _take_back(graph)
     for forget_also in _others:
         forget_also(graph)
     forget_rewritten(graph)

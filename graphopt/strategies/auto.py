@@ -17,7 +17,8 @@ local method closes, and fewer iterations for the others.
 At the end of such runs the relaxation may prove that no other minimum is much lower (`Relaxation.gap`). Where
 it does not, and where robust kernels are not convex, g2o's methods run from the start as well, and the lowest
 point of all is kept (`multi_start`): a jump that lowers chi2 is not always worth it in the end. So do bundle
-adjustments of up to 50,000 edges where kernels are not convex or chi2 is far above noise.
+adjustments of up to 50,000 edges where kernels are bounded (an outlier pulls no more, so all may become one)
+or chi2 is far above noise.
 
 Neither is done in large problems where chi2 of the start is the number of residuals, or chi2 of the end the
 number of residuals less that of unknowns, within the spread of the chi-square distribution: then the start is
@@ -60,7 +61,7 @@ from graphopt.solver.block_solver import BlockSolver
 from graphopt.solver.capabilities import capabilities_of, factor_flops_of, snapshot
 from graphopt.solver.cpu import SMALL_DIM
 from graphopt.solver.trial import Damping
-from graphopt.strategies.multi_start import MultiStart, has_convex_kernels
+from graphopt.strategies.multi_start import MultiStart, has_convex_kernels, has_unbounded_kernels
 from graphopt.strategies.relaxation import Relaxation
 from graphopt.strategies.retriangulation import images_of_landmarks, retriangulate_landmarks
 
@@ -291,9 +292,10 @@ class Auto(AlgorithmBase):
         structure = self._solver.structure
         if _is_noise(step.chi2, self._num_residuals() - structure.dim) and has_convex_kernels(structure):
             return False  # nothing is left to explain
-        if not has_convex_kernels(structure):
+        is_large_bundle = isinstance(self._algorithm, ScaledDamping) and not self._is_small
+        if not has_convex_kernels(structure) and not (is_large_bundle and has_unbounded_kernels(structure)):
             return True
-        if isinstance(self._algorithm, ScaledDamping) and not self._is_small:
+        if is_large_bundle:
             return step.chi2 > _CONTRADICTION * self._num_residuals()
         return self._jumped or self._algorithm.was_limited
 

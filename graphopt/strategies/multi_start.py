@@ -165,6 +165,20 @@ def has_convex_kernels(structure: Structure) -> bool:
     return all(_is_convex(number) for number in {group.kernel for group in structure.groups})
 
 
+def has_unbounded_kernels(structure: Structure) -> bool:
+    """No kernel of an active edge has a largest value."""
+    return all(_is_unbounded(number) for number in {group.kernel for group in structure.groups})
+
+
+@cache
+def _is_unbounded(number: int) -> bool:
+    """rho(e^2) still grows by more than 1 % from e = 10^3 to 10^6, as Cauchy's logarithm does."""
+    if number == 0:
+        return True
+    near, far = robust_kernel(number).function(np.array([1e6, 1e12]), np.ones(2))[0]
+    return bool(far > 1.01 * near)
+
+
 @cache
 def _is_convex(number: int) -> bool:
     """rho(e^2) is convex in e: its slope 2 e rho'(e^2) never falls."""

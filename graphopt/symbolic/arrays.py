@@ -61,7 +61,6 @@ UFUNCS: dict[np.ufunc, Callable[..., Expr]] = {
     np.copysign: lambda x, y: make("select", make("lt", y, const(0.0)), -make("abs", x), make("abs", x)),
     np.floor: _of("floor"),
     np.ceil: lambda x: -make("floor", -x),
-    np.rint: lambda x: make("floor", make("add", x, const(0.5))),
     np.minimum: _of("min"),
     np.maximum: _of("max"),
     np.fmin: _of("min"),

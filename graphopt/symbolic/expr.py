@@ -50,7 +50,7 @@ class Rule(NamedTuple):
 
     algebra: str
     may_apply: Callable[..., bool]
-    """Operations of the arguments -> False where `simplify` would return None for sure."""
+    """Operations of the arguments -> whether `simplify` may be asked."""
     simplify: Simplify
 
 

@@ -51,6 +51,12 @@ def _trunc(x: Expr) -> Expr:
     return make("select", x < 0.0, -make("floor", -x), make("floor", x))
 
 
+def _rint(x: Expr) -> Expr:
+    """Halves to the even number."""
+    up = make("floor", x + 0.5)
+    return up - make("select", make("le", const(0.5), up - x), mod(up, const(2.0)), const(0.0))
+
+
 def _logaddexp(x: Expr, y: Expr) -> Expr:
     large = make("max", x, y)
     return large + make("log", 1.0 + make("exp", make("min", x, y) - large))
@@ -79,6 +85,7 @@ UFUNCS: dict[np.ufunc, Callable[..., Expr]] = {
     np.logaddexp: _logaddexp,
     np.cbrt: _cbrt,
     np.trunc: _trunc,
+    np.rint: _rint,
     np.floor_divide: lambda x, y: make("floor", div(x, y)),
     np.fmod: lambda x, y: x - y * _trunc(div(x, y)),
     np.remainder: mod,

@@ -1,9 +1,9 @@
 """Simplifications: one rule is one statement of algebra.
 
 A rule sees the arguments of an operation that is about to be made and returns a simpler expression or None.
-It also says which operations these arguments have to be, by the predicates below, so that most rules need not
-be asked at all. All hold for finite real numbers; `0 * x -> 0` is requested also where x would be infinite,
-since a structural zero of a Jacobian stays zero. Arguments of commutative operations arrive sorted by id.
+It is asked only where its predicate, one of those below, accepts the operations that these arguments are.
+All hold for finite real numbers; `0 * x -> 0` is wanted also where x would be infinite, since a structural
+zero of a Jacobian stays zero. Arguments of commutative operations arrive sorted by id.
 """
 
 from __future__ import annotations
@@ -64,14 +64,12 @@ def _(x: Expr, y: Expr) -> Expr | None:
 
 @rule("add", "(-x) + (-y) -> -(x + y)", all_are("neg"))
 def _(x: Expr, y: Expr) -> Expr | None:
-    return make("neg", make("add", x.args[0], y.args[0])) if x.op == "neg" and y.op == "neg" else None
+    return make("neg", make("add", x.args[0], y.args[0]))
 
 
 @rule("add", "x + (-y) -> x - y", either("neg"))
 def _(x: Expr, y: Expr) -> Expr | None:
-    if y.op == "neg":
-        return make("sub", x, y.args[0])
-    return make("sub", y, x.args[0]) if x.op == "neg" else None
+    return make("sub", x, y.args[0]) if y.op == "neg" else make("sub", y, x.args[0])
 
 
 @rule("add", "(x - y) + y -> x", either("sub"))
@@ -89,21 +87,19 @@ def _(x: Expr, y: Expr) -> Expr | None:
 
 @rule("add", "sin(x)^2 + cos(x)^2 -> 1", all_are("mul"))
 def _(x: Expr, y: Expr) -> Expr | None:
-    if x.op == "mul" and y.op == "mul" and x.args[0] is x.args[1] and y.args[0] is y.args[1]:
-        u, v = x.args[0], y.args[0]
-        if {u.op, v.op} == {"sin", "cos"} and u.args[0] is v.args[0]:
-            return const(1.0)
+    u, v = x.args[0], y.args[0]
+    are_squares = u is x.args[1] and v is y.args[1]
+    if are_squares and {u.op, v.op} == {"sin", "cos"} and u.args[0] is v.args[0]:
+        return const(1.0)
     return None
 
 
 @rule("add", "select(c, x, 0) + select(c, 0, y) -> select(c, x, y)", all_are("select"))
 def _(x: Expr, y: Expr) -> Expr | None:
-    if x.op == "select" and y.op == "select" and x.args[0] is y.args[0]:
-        if _add_is_free(x.args[1], y.args[1]) and _add_is_free(x.args[2], y.args[2]):
-            return make(
-                "select", x.args[0], make("add", x.args[1], y.args[1]), make("add", x.args[2], y.args[2])
-            )
-    return None
+    (c, *of_x), (d, *of_y) = x.args, y.args
+    if c is not d or not all(map(_add_is_free, of_x, of_y)):
+        return None
+    return make("select", c, *(make("add", a, b) for a, b in zip(of_x, of_y, strict=True)))
 
 
 @rule("sub", "x - 0 -> x; 0 - x -> -x", either("const"))
@@ -118,12 +114,12 @@ def _(x: Expr, y: Expr) -> Expr | None:
 
 @rule("sub", "x - (-y) -> x + y", argument(1, "neg"))
 def _(x: Expr, y: Expr) -> Expr | None:
-    return make("add", x, y.args[0]) if y.op == "neg" else None
+    return make("add", x, y.args[0])
 
 
 @rule("sub", "(-x) - y -> -(x + y)", argument(0, "neg"))
 def _(x: Expr, y: Expr) -> Expr | None:
-    return make("neg", make("add", x.args[0], y)) if x.op == "neg" else None
+    return make("neg", make("add", x.args[0], y))
 
 
 @rule("sub", "(x + y) - y -> x; (x - y) - x -> -y", argument(0, "add", "sub"))
@@ -154,12 +150,12 @@ def _(x: Expr, y: Expr) -> Expr | None:
 
 @rule("neg", "-(-x) -> x", either("neg"))
 def _(x: Expr) -> Expr | None:
-    return x.args[0] if x.op == "neg" else None
+    return x.args[0]
 
 
 @rule("neg", "-(x - y) -> y - x", either("sub"))
 def _(x: Expr) -> Expr | None:
-    return make("sub", x.args[1], x.args[0]) if x.op == "sub" else None
+    return make("sub", x.args[1], x.args[0])
 
 
 @rule("neg", "-(c x) -> (-c) x, c constant", either("mul"))
@@ -188,9 +184,7 @@ def _(x: Expr, y: Expr) -> Expr | None:
 
 @rule("mul", "(-x) y -> -(x y)", either("neg"))
 def _(x: Expr, y: Expr) -> Expr | None:
-    if x.op == "neg":
-        return make("neg", make("mul", x.args[0], y))
-    return make("neg", make("mul", x, y.args[0])) if y.op == "neg" else None
+    return make("neg", make("mul", x.args[0], y) if x.op == "neg" else make("mul", x, y.args[0]))
 
 
 @rule("mul", "c (d x) -> (c d) x, c and d constants", either("mul"))
@@ -225,14 +219,12 @@ def _(x: Expr, y: Expr) -> Expr | None:
 
 @rule("mul", "sqrt(x) sqrt(x) -> x", all_are("sqrt"))
 def _(x: Expr, y: Expr) -> Expr | None:
-    return x.args[0] if x is y and x.op == "sqrt" else None
+    return x.args[0] if x is y else None
 
 
 @rule("mul", "(1 / sqrt(x)) (1 / sqrt(x)) -> 1 / x", all_are("recip"))
 def _(x: Expr, y: Expr) -> Expr | None:
-    if x is y and x.op == "recip" and x.args[0].op == "sqrt":
-        return make("recip", x.args[0].args[0])
-    return None
+    return make("recip", x.args[0].args[0]) if x is y and x.args[0].op == "sqrt" else None
 
 
 @rule("mul", "x select(c, y, 0) -> select(c, x y, 0)", either("select"))
@@ -250,12 +242,12 @@ def _(x: Expr, y: Expr) -> Expr | None:
 
 @rule("recip", "1 / (1 / x) -> x", either("recip"))
 def _(x: Expr) -> Expr | None:
-    return x.args[0] if x.op == "recip" else None
+    return x.args[0]
 
 
 @rule("recip", "1 / (-x) -> -(1 / x)", either("neg"))
 def _(x: Expr) -> Expr | None:
-    return make("neg", make("recip", x.args[0])) if x.op == "neg" else None
+    return make("neg", make("recip", x.args[0]))
 
 
 @rule("recip", "1 / (c x) -> (1 / c) (1 / x), c constant", either("mul"))
@@ -269,30 +261,29 @@ for _op in ("sin", "tan", "asin", "atan", "sign"):
 
     @rule(_op, f"{_op}(-x) -> -{_op}(x)", either("neg"))
     def _(x: Expr, op: str = _op) -> Expr | None:
-        return make("neg", make(op, x.args[0])) if x.op == "neg" else None
+        return make("neg", make(op, x.args[0]))
 
 
 for _op in ("cos", "abs"):
 
     @rule(_op, f"{_op}(-x) -> {_op}(x)", either("neg"))
     def _(x: Expr, op: str = _op) -> Expr | None:
-        return make(op, x.args[0]) if x.op == "neg" else None
+        return make(op, x.args[0])
 
 
 @rule("abs", "abs(x) -> x for x = abs(y), sqrt(y), exp(y) or y y", either("mul", "abs", "sqrt", "exp"))
 def _(x: Expr) -> Expr | None:
-    square = x.op == "mul" and x.args[0] is x.args[1]
-    return x if square or x.op in ("abs", "sqrt", "exp") else None
+    return x if x.op != "mul" or x.args[0] is x.args[1] else None
 
 
 @rule("sqrt", "sqrt(x x) -> abs(x)", either("mul"))
 def _(x: Expr) -> Expr | None:
-    return make("abs", x.args[0]) if x.op == "mul" and x.args[0] is x.args[1] else None
+    return make("abs", x.args[0]) if x.args[0] is x.args[1] else None
 
 
 @rule("log", "log(exp(x)) -> x", either("exp"))
 def _(x: Expr) -> Expr | None:
-    return x.args[0] if x.op == "exp" else None
+    return x.args[0]
 
 
 for _op in ("min", "max"):
@@ -325,7 +316,7 @@ def _(x: Expr, y: Expr) -> Expr | None:
 
 @rule("not", "not not x -> x, x a truth value", either("not"))
 def _(x: Expr) -> Expr | None:
-    return x.args[0] if x.op == "not" and _is_truth(x.args[0]) else None
+    return x.args[0] if _is_truth(x.args[0]) else None
 
 
 @rule("eq", "x == x -> 1", alike)
@@ -345,7 +336,7 @@ def _(x: Expr, y: Expr) -> Expr | None:
 
 @rule("select", "select(constant, x, y) -> x or y", argument(0, "const"))
 def _(c: Expr, x: Expr, y: Expr) -> Expr | None:
-    return None if c.op != "const" else x if c.value != 0.0 else y
+    return x if c.value != 0.0 else y
 
 
 @rule("select", "select(c, x, x) -> x", anything)
@@ -355,7 +346,7 @@ def _(c: Expr, x: Expr, y: Expr) -> Expr | None:
 
 @rule("select", "select(not c, x, y) -> select(c, y, x)", argument(0, "not"))
 def _(c: Expr, x: Expr, y: Expr) -> Expr | None:
-    return make("select", c.args[0], y, x) if c.op == "not" else None
+    return make("select", c.args[0], y, x)
 
 
 @rule(

@@ -119,7 +119,7 @@ def create(
 class ResidentBlockSolver:
     """Implements `BlockSolver`; see the module's header."""
 
-    capabilities = Capabilities(linearizes_trials=True, speculates=True)
+    capabilities = Capabilities(linearizes_trials=True, speculates=True, rebinds=True)
 
     def __init__(
         self,
@@ -560,6 +560,14 @@ class ResidentBlockSolver:
         return self.system.multiply(vector)
 
     # ---------------------------------------------------------------- the graph
+
+    def rebind(self, graph: Graph) -> None:
+        """Go on with the numbers of another graph of an equal structure, after `Structure.rebind`."""
+        self._prepared.result()
+        self._parameter_sets, self._double = graph.parameter_sets, None
+        self.forget_begun()
+        self.linearizer.rebind()
+        self.refresh()
 
     def refresh(self) -> None:
         """Take what has changed in the graph; the stop rule of PCG starts anew."""

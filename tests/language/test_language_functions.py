@@ -44,6 +44,39 @@ FUNCTIONS = {
         np.linalg.matrix_power(x.reshape(2, 2), 3) + np.linalg.multi_dot([np.eye(2)] * 3)
     ),
     "along axes": lambda x: np.concatenate([np.cumsum(x), np.diff(x), x[::-1], np.roll(x, 1)]),
+    "along axes of a matrix": lambda x: np.concatenate(
+        [
+            np.cumsum(x.reshape(2, 2), axis=0).ravel(),
+            np.cumsum(x.reshape(2, 2)),
+            np.diff(x, 2),
+            np.diff(x.reshape(2, 2), axis=0).ravel(),
+            np.average(x.reshape(2, 2), axis=0),
+            np.average(x.reshape(2, 2), axis=0, weights=np.array([[0.3, 2.0], [1.0, 0.5]])),
+        ]
+    ),
+    "spread along axes": lambda x: np.concatenate(
+        [
+            np.var(x.reshape(2, 2), axis=0, ddof=1),
+            np.std(x.reshape(2, 2), axis=1),
+            np.ptp(x.reshape(2, 2), axis=0),
+            [np.std(x, ddof=2)],
+        ]
+    ),
+    "norms along axes": lambda x: np.concatenate(
+        [
+            np.linalg.norm(x.reshape(2, 2), 1, axis=0),
+            np.linalg.norm(x.reshape(2, 2), np.inf, axis=1),
+            np.linalg.norm(x.reshape(2, 2), 2, axis=0),
+            np.linalg.norm(x.reshape(2, 2), axis=1, keepdims=True)[0],
+        ]
+    ),
+    "powers of matrices": lambda x: (
+        np.linalg.matrix_power(x.reshape(2, 2) + 3.0 * np.eye(2), -2)
+        + np.linalg.matrix_power(x.reshape(2, 2), 0)
+        + np.linalg.multi_dot([x.reshape(2, 2), np.outer(x[:2], x[2:]), x[:1] * np.eye(2)])
+    ),
+    "inverse of a matrix": lambda x: np.linalg.inv(np.outer(x[:3], x[1:]) + np.diag([1.0, 2.0, 3.0])),
+    "table with ends": lambda x: np.interp(x, [-1.0, 0.3, 0.6], [3.0, 1.0, 4.0], left=-7.0, right=9.0),
     "polynomial": lambda x: np.polyval([1.0, -2.0, 3.0], x) + np.interp(x, [-1.0, 0.0, 2.0], [3.0, 1.0, 4.0]),
     "sinc and round": lambda x: np.sinc(x) + np.round(x, 1),
     "unpacking": lambda x: np.stack([a * b for a, b in zip(x, reversed(list(x)), strict=True)]),
@@ -78,6 +111,41 @@ def test_functions(name):
 def test_sinc_at_zero():
     """1, with a derivative of 0; beside it the quotient."""
     check(np.sinc, np.array([0.0, 1e-3]))
+
+
+SWITCHES = {
+    np.tanh: [-400.0, -20.5, -19.5, 0.0, 19.5, 400.0],
+    np.arcsinh: [-1e6, -1.0, 0.0, 1e6],
+    np.cbrt: [-8.0, 0.0, 27.0],
+    np.trunc: [-1.5, -1.0, 0.0, 1.0, 1.5],
+    np.round: [-2.5, -1.5, -0.5, 0.4, 0.49999999999999994, 0.5, 0.6, 1.5, 2.5, 2.6],
+    (lambda x: np.heaviside(x, 0.25)): [-1.0, 0.0, 0.5, 2.0],
+    (lambda x: np.logaddexp(x, 3.0)): [-800.0, 3.0, 800.0],
+    (lambda x: np.fmod(x, 0.5)): [-1.25, 0.0, 1.25],
+    (lambda x: np.interp(x, [0.0, 1.0, 2.0], [3.0, 1.0, 4.0])): [-1.0, 0.0, 1.0, 2.0, 3.0],
+    (lambda x: np.interp(x, [0.0, 1.0], [3.0, 1.0], left=7.0, right=8.0)): [-1.0, 0.0, 1.0, 2.0],
+    (lambda x: 1.0 * np.logical_xor(x > 0.0, x < 2.0)): [-1.0, 1.0, 3.0],
+    (lambda x: np.select([x > 2.0, x > 1.0], [3.0 * x, x * x])): [0.5, 1.5, 2.5],
+}
+
+
+@pytest.mark.parametrize("function", SWITCHES)
+def test_values_where_something_switches(function):
+    """Beside the place, on it, and far away."""
+    places = np.array(SWITCHES[function])
+    (found,) = evaluate(as_exprs(function(variables("x", 1))), {"x[0]": places})
+    np.testing.assert_allclose(found, function(places), rtol=1e-14, atol=1e-16)
+
+
+def test_sizes_of_matrices():
+    """Up to 6 x 6, and square."""
+    values = np.random.default_rng(0).normal(size=(6, 6))
+    symbols = np.stack([*variables("x", 1), *values.ravel()[1:]]).reshape(6, 6)
+    (found,) = evaluate(as_exprs(np.linalg.det(symbols)), {"x[0]": values[0, 0]})
+    assert found == pytest.approx(np.linalg.det(values), rel=1e-12)
+    for shape in ((7, 7), (2, 3), (4,)):
+        with pytest.raises(SymbolicError, match="one square matrix of up to 6 x 6"):
+            np.linalg.det(variables("x", int(np.prod(shape))).reshape(shape))
 
 
 def test_the_largest_singular_value_is_refused():

@@ -82,6 +82,21 @@ def test_a_rule_needs_its_context(name):
     assert all(a is b for a, b in zip(result, alone, strict=True))
 
 
+@pytest.mark.parametrize(
+    "exponents, left",
+    [
+        ((0.3, 8.3), 1), ((0.3, 9.3), 2), ((0.3, 0.3 + 1e-9), 2), ((-0.3, 0.7), 2), ((0.0 + 1e-3, 1.001), 1),
+        ((16.0,), 0), ((-16.0,), 0), ((15.5,), 0), ((16.5,), 1), ((17.0,), 1), ((2.25,), 1),
+    ],
+)  # fmt: skip
+def test_which_powers_stay(exponents, left):
+    """Up to x^16, whole and half, none; x^(c + k) up to k = 8 beside x^c, c >= 0."""
+    outputs = [make("pow", X, const(exponent)) for exponent in exponents]
+    result = RULES["powers"].apply(outputs)
+    assert sum(e.op == "pow" for e in topological(result)) == left
+    np.testing.assert_allclose(values(result), values(outputs), rtol=1e-12)
+
+
 def test_a_power_at_zero_stays_finite():
     """x^c = x^(c - 1) x only for c - 1 >= 0: 0^0.7 is 0 and not infinity times 0."""
     outputs = power_and_rate(X, 0.7)

@@ -11,6 +11,7 @@ from graphopt.codegen.second_order import compile_constraint
 from graphopt.errors import GraphError, OptionError
 from graphopt.geometry import SE2
 from graphopt.optimizer import TerminationType
+from graphopt.optimizer.signals import StopSignals
 from graphopt.types.base import working_edge_type
 
 Vector = graphopt.vertex_type(tag="VERTEX_UNEQUAL_2", tangent_dim=2, name="Vector")(
@@ -352,13 +353,36 @@ class Questions:
         return self.at < 0
 
 
-def test_stopping_at_any_question_leaves_numbers():
-    """Within a step, too: whatever is left is finite, and the summary's chi2 is the graph's."""
-    for at in range(1, 30):
-        graph = random_graph(1)
+def test_stopping_at_any_question_leaves_numbers(monkeypatch):
+    """Before the first chi2 and between trials of a step, too: the summary's chi2 is the graph's."""
+    monkeypatch.setattr(StopSignals, "should_stop_within", lambda self: False)  # how often it asks is chance
+    trials = set()
+    for at in (0, 1, 4, 17, 19):
+        graph = random_graph(3)
         summary = graphopt.optimize(graph, stop=Questions(at))
+        assert summary.termination is TerminationType.USER_STOP
         assert np.isfinite(graph.vertex_sets[0].estimate).all()
         assert graph.chi2() == pytest.approx(summary.final_chi2, rel=1e-9)
+        trials |= {each.trials for each in summary.iterations[-1:]}
+    assert trials == {1, 3, 5}
+
+
+def test_edges_with_parameters_beside_inequalities():
+    """The nearest point of a circle's disk to what they draw a vertex to."""
+    Shift = graphopt.parameter_type(tag="PARAMS_UNEQUAL_SHIFT", storage_dim=2, name="Shift")(lambda x: x)
+
+    @graphopt.edge_type(tag="EDGE_SHIFTED", vertices=(Vector,), parameters=(Shift,), measurement_dim=2)
+    def EdgeShifted(a, shift, z):
+        return a - shift - z
+
+    graph = graphopt.Graph()
+    graph.add_vertices(Vector, [0], [[0.1, 0.2]])
+    graph.add_parameters(Shift, [7], [[1.0, 2.0]])
+    graph.add_edges(EdgeShifted, [[0]], [[2.0, 2.0]], parameters=[[7]])
+    graph.add_edges(EdgeDisk, [[0]], [[1.0]])
+    summary = graphopt.optimize(graph)
+    assert summary.final_chi2 == pytest.approx(16.0, rel=1e-7)
+    np.testing.assert_allclose(graph.vertex(0).estimate, [0.6, 0.8], atol=1e-7)
 
 
 def test_inequalities_between_computed_values_are_refused():

@@ -13,9 +13,12 @@ import graphopt
 from graphopt.errors import OptionError, SolverError
 from graphopt.linear.options import SolverOptions
 from graphopt.optimizer import METHODS, ending, optimize
-from graphopt.optimizer.algorithm import Outcome
-from graphopt.optimizer.options import AutoOptions, LevenbergMarquardtOptions
+from graphopt.optimizer.algorithm import AlgorithmBase, Outcome
+from graphopt.optimizer.options import AutoOptions, LevenbergMarquardtOptions, StopRules
+from graphopt.optimizer.run import run
 from graphopt.optimizer.scaled_damping import ScaledDamping
+from graphopt.optimizer.signals import StopSignals
+from graphopt.optimizer.summary import Summary
 from graphopt.optimizer.trust_region import TrustRegion
 from graphopt.problem.gauge import fix_gauge
 from graphopt.problem.structure import Structure
@@ -107,6 +110,69 @@ def test_dogleg_takes_no_step_whose_model_rises_by_rounding():
         assert solver.linearize() == chi2
 
 
+class Coarse(SolverAround):
+    """Says that it is in mixed precision: chi2 is a multiple of `step`, rounded up."""
+
+    precision = "mixed"
+    step = 0.0
+
+    def in_double(self):
+        """The same estimates without rounding."""
+        return self._inner
+
+    def _rounded(self, chi2):
+        return self.step * np.ceil(chi2 / self.step)
+
+    def linearize(self):
+        """H, b and chi2."""
+        return self._rounded(self._inner.linearize())
+
+    def chi2(self):
+        """Of the present estimates."""
+        return self._rounded(self._inner.chi2())
+
+    def trial(self, damping):
+        """Solve, push, update, chi2."""
+        found = self._inner.trial(damping)
+        return replace(found, chi2=self._rounded(found.chi2)) if found.solved else found
+
+    def move(self):
+        """Push, update, chi2."""
+        found = self._inner.move()
+        return replace(found, chi2=self._rounded(found.chi2))
+
+
+ALGORITHMS = {
+    "lm": lambda: METHODS.row("lm").make(LevenbergMarquardtOptions()),
+    "dogleg": lambda: METHODS.row("dogleg").make(graphopt.DoglegOptions()),
+    "scaled damping": lambda: ScaledDamping(AutoOptions()),
+    "trust region": lambda: TrustRegion(AutoOptions()),
+}
+
+
+@pytest.mark.parametrize("name", ALGORITHMS)
+def test_what_rounding_hides_is_found_in_double(name):
+    """With every algorithm the run ends at double's minimum; the last iteration that is allowed says so."""
+
+    def coarsely(graph, max_iterations):
+        structure = Structure(fix_gauge(graph, graph.select(0), "auto")[0])
+        solver = Coarse(create_block_solver(graph, structure, SolverOptions(device="cpu")))
+        solver.step = 0.9 * minimum
+        summary = Summary(0, 0, name)
+        rules = StopRules(max_iterations, function_tolerance=1e-12)
+        return run(ALGORITHMS[name](), rules, solver, summary, StopSignals(None, None, 0.0))
+
+    graph = noisy_ring(12, noise=0.2)
+    ended = graph.copy()
+    minimum = optimize(graph.copy(), "gn", 50).final_chi2
+    summary = coarsely(graph, 60)
+    assert summary.switched_at is not None and summary.precision == "double"
+    assert summary.final_chi2 == pytest.approx(minimum, rel=1e-9) == pytest.approx(graph.chi2(), rel=1e-9)
+    summary = coarsely(ended, summary.switched_at)
+    assert summary.switched_at is None and ended.chi2() > minimum
+    assert "one step in double promises to take off another" in summary.precision_note
+
+
 def without_information():
     """A ring whose edges weigh less than nothing: no damping makes H positive definite."""
     graph = noisy_ring(6)
@@ -177,3 +243,52 @@ def test_bounds_and_materialized_values_are_refused(types):  # noqa: F811
     with pytest.raises(OptionError, match=r"does not keep to bounds .*: use 'inline'"):
         optimize(graph, computed="materialize")
     assert SolverOptions().schedule_words == "auto"
+
+
+Vector = graphopt.vertex_type(tag="VERTEX_RARE_2", tangent_dim=2, name="RareVector")(
+    lambda x, delta: x + delta
+)
+
+
+@graphopt.edge_type(tag="EDGE_RARE_LOG", vertices=(Vector,), measurement_dim=2)
+def EdgeLog(a, z):
+    """Defined for positive numbers alone."""
+    return np.log(a) - z
+
+
+@pytest.mark.parametrize("callback", [None, lambda iteration: None])
+def test_a_step_to_where_chi2_is_no_number_is_taken_back(callback):
+    """x - x log(x) is below zero for x = 5; the loop in Python ends as the native one does."""
+    graph = graphopt.Graph()
+    graph.add_vertices(Vector, [0], [[5.0, 1.0]])
+    graph.add_edges(EdgeLog, [[0]], [[0.0, 0.0]])
+    summary = optimize(graph, "gn", callback=callback)
+    assert summary.termination is graphopt.TerminationType.NON_FINITE
+    assert graph.vertex(0).estimate.tolist() == [5.0, 1.0]
+    assert summary.final_chi2 == pytest.approx(np.log(5.0) ** 2)
+
+
+class Breaks(AlgorithmBase):
+    """An algorithm of one's own with a mistake."""
+
+    def step(self, iteration, signals):
+        """Fail between a step and its end."""
+        self.solver.linearize()
+        assert self.solver.solve(1.0)
+        self.solver.push()
+        self.solver.update()
+        raise ZeroDivisionError("mine")
+
+
+def test_an_error_within_a_step_leaves_the_estimates():
+    """Those of before; and the next call works."""
+    graphopt.register_algorithm("breaks", Breaks)
+    try:
+        graph = noisy_ring(12)
+        expected, before = optimize(graph.copy(), "lm").final_chi2, graph.vertex_sets[0].estimate.copy()
+        with pytest.raises(ZeroDivisionError, match="mine"):
+            optimize(graph, "breaks")
+        np.testing.assert_array_equal(graph.vertex_sets[0].estimate, before)
+        assert optimize(graph, "lm").final_chi2 == expected
+    finally:
+        METHODS.unregister("breaks")

@@ -12,6 +12,7 @@ from graphopt.computed.materialized import MaterializedSolver
 from graphopt.computed.structure import ValuesStructure
 from graphopt.errors import DeviceLimitError, OptionError
 from graphopt.linear.options import SolverOptions
+from graphopt.problem.small_blocks import LARGEST_BLOCK
 from graphopt.solver.trial import Damping
 
 __all__ = ["own_types", "own_types_of_module", "types"]  # fixtures of this module
@@ -169,10 +170,34 @@ def test_auto_keeps_many_values(types, monkeypatch):
     assert way() == "cholesky"  # inlined
     monkeypatch.setattr(computed, "MANY_EDGES", 10)
     assert way() == "pcg"
-    assert way(linear_solver="cholesky") == "cholesky"
     assert way(computed="inline") == "cholesky"
+
+
+def test_what_keeps_values_inlined(types, monkeypatch):
+    """The CPU, a factorization, a held component, a vertex of more rows than kernels have."""
+    from graphopt.optimizer import computed
+
+    monkeypatch.setattr(computed, "MANY_EDGES", 10)
+    Large = graphopt.group_type("VdLarge", LARGEST_BLOCK + 1)
+
+    @graphopt.edge_type(vertices=(Large,), measurement_dim=Large.tangent_dim)
+    def VdLargePrior(x, measured):
+        """Holds a large vertex."""
+        return x - measured
+
+    def pays(graph, **options):
+        return computed.pays_on_device(
+            graph, graph.select(), SolverOptions(**{"device": "vulkan", **options})
+        )
+
     graph = with_values(types)
-    assert graphopt.optimize(graph, "gn", 1, device="cpu").linear_solver != "pcg"
+    assert pays(graph)
+    assert not pays(graph, device="cpu") and not pays(graph, linear_solver="cholesky")
+    held = graph.copy()
+    held.hold([0], [0])
+    graph.add_vertices(Large, [10_000])
+    graph.add_edges(VdLargePrior, [[10_000]], np.ones((1, Large.tangent_dim)))
+    assert not pays(held) and not pays(graph)
 
 
 def test_memory_does_not_depend_on_the_number_of_terms():

@@ -86,9 +86,10 @@ CHANGES = [
 
 
 def outcome(graph, options):
-    """chi2 and damping of all iterations, and where they end; with a new solver."""
+    """chi2 and damping of all iterations, and where they end; with a new solver, which is nobody's then."""
     reuse.forget(graph)
     summary = optimize(graph, **OPTIONS, **options)
+    reuse.forget(graph)
     steps = [(iteration.chi2, iteration.lambda_) for iteration in summary.iterations]
     return summary.initial_chi2, steps, [vertices.estimate.copy() for vertices in graph.vertex_sets]
 

@@ -146,6 +146,10 @@ class DeviceParameters:
         }
         self.refresh()
 
+    def rebind(self, structure: Structure) -> None:
+        """The parameter sets are those of another graph; `refresh` takes their numbers."""
+        self._sets = structure.selection.parameter_sets
+
     def are_graphs(self, numbers: Iterable[int]) -> bool:
         """These sets are here as the graph has them."""
         return all(self.records[n].digest == digest_of(self._sets[n].values) for n in numbers)
@@ -166,12 +170,10 @@ class DeviceEstimates:
 
     def __init__(self, context: Context, structure: Structure):
         self._context = context
-        sets = structure.selection.vertex_sets
         groups = (*structure.groups, *structure.external, *structure.terms)
         self.numbers = sorted({number for group in groups for number in group.vertex_sets})
         """Vertex sets that are on the device."""
-        self._sets = {number: sets[number] for number in self.numbers}
-        self.working = {number: WorkingEstimates(sets[number], keeps_array=False) for number in self.numbers}
+        self._bind(structure)
         offsets = {number: structure.vertex_offsets[number] for number in self.numbers}
         self._is_optimized = {number: offset >= 0 for number, offset in offsets.items()}
         self.moving = [number for number in self.numbers if (offsets[number] >= 0).any()]
@@ -204,10 +206,19 @@ class DeviceEstimates:
         self._old_narrow: set[int] = set()
         """Versions that a solver in double has written, which leaves their float32 copies as they were."""
         self.refresh()
-        self.foreign = ForeignColumns(context)
+
+    def _bind(self, structure: Structure) -> None:
+        sets = structure.selection.vertex_sets
+        self._sets = {number: sets[number] for number in self.numbers}
+        self.working = {number: WorkingEstimates(sets[number], keeps_array=False) for number in self.numbers}
+        self.foreign = ForeignColumns(self._context)
         """Columns of sets for other libraries."""
         for number, vertex_set in self._sets.items():
             self.foreign.offer(vertex_set, estimate=without_owner(self._pack, number))
+
+    def rebind(self, structure: Structure) -> None:
+        """The vertex sets are those of another graph; `refresh` takes their numbers."""
+        self._bind(structure)
 
     def _new_records(self, number: int) -> RecordSet:
         return RecordSet(self._context, len(self._sets[number]), self.working[number].type.storage_dim)

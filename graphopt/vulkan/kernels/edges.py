@@ -249,7 +249,6 @@ class DeviceEdges:
         self.evaluation: Any = None
         """`schedules.interface.Evaluation`: who evaluates the edges for H and b; after `follow`."""
         self._digests = group.data_fingerprints()
-        estimates.foreign.offer(group.edge_set, residuals=without_owner(self._pack_residuals))
         self._last_buffers: tuple[ViewArrays, Version, Any, dict[str, Any]] | None = None
         """The view, records and images that were asked for last, and their buffers: many launches ask."""
         self._parameter_buffers: dict[str, Any] = {}
@@ -258,6 +257,11 @@ class DeviceEdges:
             self._parameter_buffers[f"parameter{slot}"] = records.wide.buffer
             if records.narrow is not None:
                 self._parameter_buffers[f"float32_parameter{slot}"] = records.narrow.buffer
+
+    def offer(self) -> None:
+        """Hand columns of the edge set over to other libraries."""
+        offer = self._estimates.foreign.offer
+        offer(self.group.edge_set, residuals=without_owner(self._pack_residuals))
 
     def prepare(self, places: BlocksOfPairs | None, *, only_primary: bool = False) -> None:
         """Make the other views and, for stored blocks of H, the pair lists; places: of these blocks.

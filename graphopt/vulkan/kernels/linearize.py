@@ -71,8 +71,7 @@ class DeviceLinearizer:
             DeviceEdges(context, structure, group, layout, self.estimates, self.parameters, self.planes)
             for group in structure.groups
         ]
-        for group in structure.external:
-            self.estimates.foreign.offer(group.edge_set)
+        self._offer_edges()
         counts = [edge.num_chi2_partials for edge in self.edges]
         self._first_partials = np.concatenate([[0], np.cumsum(counts)]).astype(int).tolist()
         self._partial = context.device.allocate(WIDE_BYTES * max(self._first_partials[-1], 1))
@@ -83,6 +82,19 @@ class DeviceLinearizer:
         """Which views are summed together."""
         self.writers: list[Writer] = []
         self._plan = plan_writes([], 0)
+
+    def _offer_edges(self) -> None:
+        """Hand columns of the edge sets over to other libraries."""
+        for group in self._structure.external:
+            self.estimates.foreign.offer(group.edge_set)
+        for edges in self.edges:
+            edges.offer()
+
+    def rebind(self) -> None:
+        """After `Structure.rebind`: `refresh` takes the numbers of the other graph."""
+        self.estimates.rebind(self._structure)
+        self.parameters.rebind(self._structure)
+        self._offer_edges()
 
     def prepare(self, *, starts_kernels: bool = False) -> None:
         """Make what only the linearisation needs: the other views, pair lists, the plan.
