@@ -77,8 +77,11 @@ class _Prepared:
 
 
 last_solvers: WeakKeyDictionary[Graph, _Prepared] = WeakKeyDictionary()
-_lent: deque[weakref.ref[Graph]] = deque(maxlen=8)
+_lent: deque[tuple[weakref.ref[Graph], weakref.ref[_Prepared]]] = deque(maxlen=8)
 """Graphs whose solver another one may take, the last ones."""
+MOST_OUTLIVING_BYTES = 1 << 25
+"""Memory of a solver on the CPU that stays when its graph is gone, for the next one."""
+_outliving: deque[_Prepared] = deque(maxlen=2)
 _lending = threading.Lock()
 
 
@@ -155,33 +158,39 @@ def lend(graph: Graph) -> None:
         return
     last.num_calls -= 1
     if last.num_calls <= 0 and last.masks is None and capabilities_of(last.solver).rebinds:
+        on_cpu = not hasattr(last.solver, "device")
+        stays = on_cpu and last.solver.describe()["memory_bytes"] <= MOST_OUTLIVING_BYTES
         with _lending:
-            _lent.append(weakref.ref(graph))
+            _lent.append((weakref.ref(graph), weakref.ref(last)))
+            _outliving.extend([last] if stays else [])
 
 
 def _take_back(graph: Graph) -> _Prepared | None:
     """The graph's last one, which nobody else may take any more."""
     with _lending:
-        _not_lent(graph)
-        return last_solvers.pop(graph, None)
+        last = last_solvers.pop(graph, None)
+        if last is not None:
+            _not_lent(last)
+        return last
 
 
-def _not_lent(graph: Graph) -> None:
-    reference = weakref.ref(graph)
-    while reference in _lent:
-        _lent.remove(reference)
+def _not_lent(last: _Prepared) -> None:
+    for entry in [entry for entry in _lent if entry[1]() is last]:
+        _lent.remove(entry)
+    while last in _outliving:
+        _outliving.remove(last)
 
 
 def _borrow(graph: Graph, selection: Selection, options: SolverOptions) -> _Prepared | None:
     """Another graph's that serves this one, too; that one loses it."""
     with _lending:
-        for reference in reversed(_lent):
-            owner = reference()
-            last = None if owner is None else last_solvers.get(owner)
-            if owner is None or last is None or not _serves(last, graph, selection, options):
-                continue
-            _not_lent(owner)
-            return last_solvers.pop(owner)
+        for owner, reference in reversed(_lent):
+            last, lender = reference(), owner()
+            if last is not None and _serves(last, graph, selection, options):
+                _not_lent(last)
+                if lender is not None and last_solvers.get(lender) is last:
+                    del last_solvers[lender]
+                return last
     return None
 
 
