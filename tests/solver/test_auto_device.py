@@ -2,15 +2,18 @@
 
 from __future__ import annotations
 
+import sys
+from types import SimpleNamespace
+
 import pytest
 
 import graphopt
-from graphopt.errors import DeviceLimitError
+from graphopt.errors import DeviceError, DeviceLimitError
 from graphopt.evaluate import datasets
 from graphopt.linear.options import SolverOptions
 from graphopt.problem.structure import Structure
 from graphopt.solver import auto_device
-from graphopt.solver.auto_device import choose_device, device_for_more, has_small_blocks
+from graphopt.solver.auto_device import choose_device, device_for_more, discrete_gpu, has_small_blocks
 from graphopt.solver.configurations import configured
 
 
@@ -64,10 +67,40 @@ def test_further_calls_go_to_an_open_gpu_where_the_cores_take_longer(name, monke
     make, flops, asked, expected = MORE[name]
     structure, options = Structure(make().select()), SolverOptions(**asked)
     monkeypatch.setattr(auto_device.kernels, "num_threads", lambda: 1)
-    monkeypatch.setattr(auto_device, "_open_gpu", lambda: 1)
-    assert device_for_more(structure, options, flops) == expected
-    monkeypatch.setattr(auto_device, "_open_gpu", lambda: None)
+    for index, device in ((1, expected), (None, "cpu")):
+        shared = SimpleNamespace(open_discrete=lambda index=index: index)
+        monkeypatch.setitem(sys.modules, "graphopt.device.shared", shared)
+        assert device_for_more(structure, options, flops) == device
+    monkeypatch.delitem(sys.modules, "graphopt.device.shared")  # nobody has opened a device
     assert device_for_more(structure, options, flops) == "cpu"
+
+
+def test_the_first_discrete_gpu_with_float64_is_taken(monkeypatch):
+    """Its index in the list of devices; none where there is no such one, or no Vulkan."""
+
+    def found(devices):
+        monkeypatch.setattr("graphopt.device.list_devices", devices)
+        discrete_gpu.cache_clear()
+        return discrete_gpu()
+
+    def row(index, kind, float64):
+        return SimpleNamespace(index=index, kind=kind, features={"float64": float64})
+
+    def no_loader():
+        raise DeviceError("There is no loader.")
+
+    rows = [
+        row(0, "cpu", True),
+        row(1, "integrated", True),
+        row(2, "discrete", False),
+        row(3, "discrete", True),
+    ]
+    try:
+        assert found(lambda: rows) == 3
+        assert found(lambda: rows[:3]) is None
+        assert found(no_loader) is None
+    finally:
+        discrete_gpu.cache_clear()
 
 
 def test_a_call_of_the_same_structure_moves_to_the_gpu(monkeypatch):
