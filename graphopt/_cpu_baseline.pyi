@@ -525,12 +525,15 @@ class Dealing:
 def fill_edges(
     slots: Sequence[tuple[np.ndarray | tuple[int, int], np.ndarray]],
     vertices: np.ndarray,
-    information: np.ndarray | None,
-    width: np.ndarray | None,
 ) -> None: ...
 def read_keypoints(
-    addresses: np.ndarray, counts: np.ndarray, stride: int, id_offset: int, table: np.ndarray | None
-) -> tuple[np.ndarray, np.ndarray, np.ndarray, np.ndarray, int]: ...
+    addresses: np.ndarray,
+    counts: np.ndarray,
+    stride: int,
+    id_offset: int,
+    ids: np.ndarray,
+    seen: np.ndarray,
+) -> tuple[np.ndarray, np.ndarray, np.ndarray, np.ndarray, np.ndarray, int]: ...
 def take_rows(values: np.ndarray, index: np.ndarray, out: np.ndarray) -> None: ...
 def put_rows(values: np.ndarray, index: np.ndarray, target: np.ndarray) -> None: ...
 def mark_chosen(rows: np.ndarray, slot: int, index: np.ndarray, mask: np.ndarray) -> None: ...

@@ -30,19 +30,23 @@ from graphopt.colmap.model import (
     ColmapImages,
     ColmapModel,
     ColmapPoints,
+    Observations,
 )
 from graphopt.colmap.rigs import Places, from_storage, image_poses, moved_rigs, places_of, to_storage
 from graphopt.errors import FormatError
 from graphopt.geometry import SE3
 from graphopt.geometry.cameras import CAMERA_MODELS
 from graphopt.graph import EdgeSet, Graph
+from graphopt.graph.columns import Columns
 from graphopt.graph.edge_columns import Slot, edge_set_of
 from graphopt.graph.residuals import errors
+from graphopt.graph.sets import VertexSet
 from graphopt.graph.validate import check_finite as check_finite_numbers
 from graphopt.io import extra_types
 from graphopt.io.extra_types import AS_COLMAP, Refined
 from graphopt.io.g2o_write import check_finite
 from graphopt.io.read_report import ReadReport
+from graphopt.types import registry
 from graphopt.types.base import EdgeType
 
 ATTACHMENT = "colmap"
@@ -57,13 +61,14 @@ def graph_of(
     refine_sensors: bool = False,
     hides: bool = False,
     chosen: np.ndarray | None = None,
+    seen: Observations | None = None,
 ) -> Graph:
     """Graph of a model.
 
     refined: which intrinsics an optimization moves; cameras of which nothing moves are fixed.
     refine_sensors: the places of cameras on rigs are vertices (`extra_types.sensor_vertex`), not parameters.
     hides: poses and observations are those of COLMAP's adjustment (`extra_types.projection_types`).
-    chosen: rows of the observations that become edges, None: all.
+    chosen: rows of the observations that become edges, None: all. seen: `model.observations()`.
     """
     images, points = model.images, model.points
     num_images, num_cameras = len(images.ids), len(model.cameras)
@@ -82,9 +87,8 @@ def graph_of(
         is_fixed = not any(map(refined.moves, CAMERA_MODELS[name].parameter_names))
         _add_cameras(graph, model, name, types[name].camera, is_fixed)
     first_point = num_images + num_cameras
-    ids = first_point + np.arange(len(points.ids))
-    graph.add_vertices(extra_types.POINT_TAG, ids, points.xyz, marginalized=True, order=ids)
-    image_row, point_row, pixel = model.observations()
+    _add_points(graph, first_point, points.xyz)
+    image_row, point_row, pixel, *_ = model.observations() if seen is None else seen
     if chosen is not None:
         image_row, point_row, pixel = image_row[chosen], point_row[chosen], pixel[chosen]
     camera_rows = _camera_rows(model)
@@ -96,22 +100,22 @@ def graph_of(
         for edge_type, on_rig in ((types[name].edge, False), (types[name].rig_edge, True)):
             of_images = ((places.offset >= 0) == on_rig) & with_model[camera_rows]
             mine = None if of_images.all() else np.flatnonzero(of_images[image_row])
-            seen = [each if mine is None else each[mine] for each in (image_row, point_row, pixel)]
-            if on_rig and not len(seen[0]):
+            rows = [each if mine is None else each[mine] for each in (image_row, point_row, pixel)]
+            if on_rig and not len(rows[0]):
                 continue
             slots = [
-                (places.owner, seen[0]), ((first_point, len(points.ids)), seen[1]),
-                (num_images + camera_rows, seen[0]),
+                (places.owner, rows[0]), ((first_point, len(points.ids)), rows[1]),
+                (num_images + camera_rows, rows[0]),
             ]  # fmt: skip
             parameters = None
             if on_rig and refine_sensors:
-                slots.append((num_vertices + places.offset, seen[0]))
+                slots.append((num_vertices + places.offset, rows[0]))
                 edge_type = extra_types.free_rig_edge(name, refined, hides)
             elif on_rig:
-                parameters = places.offset[seen[0], None]
+                parameters = places.offset[rows[0], None]
             order = _elements(len(image_row), chosen, mine, num_vertices)
-            _add_observations(graph, edge_type, order, slots, seen[2], parameters)
-            report.edges[edge_type.tag] = len(seen[0])
+            _add_observations(graph, edge_type, order, slots, rows[2], parameters)
+            report.edges[edge_type.tag] = len(rows[0])
     report.vertices.update({extra_types.POSE_TAG: len(owners), extra_types.POINT_TAG: len(points.ids)})
     graph.attachments[ATTACHMENT] = model
     return graph
@@ -131,7 +135,7 @@ def _add_sensors(
         sensors = np.asarray(SE3(offsets).inverse().storage)
         graph.add_vertices(extra_types.sensor_vertex(), num_vertices + numbers, sensors)
     else:
-        order = num_vertices + len(model.observations()[0]) + numbers
+        order = num_vertices + len(model.observations().pixel) + numbers
         graph.add_parameters(OFFSET_TAG, numbers, offsets, order=order)
         report.parameters[OFFSET_TAG] = len(offsets)
 
@@ -143,6 +147,15 @@ def _elements(
     if chosen is None:
         return np.arange(num_vertices, num_vertices + count) if mine is None else num_vertices + mine
     return num_vertices + (chosen if mine is None else chosen[mine])
+
+
+def _add_points(graph: Graph, first: int, xyz: np.ndarray) -> None:
+    """Vertices of all points, whose ids begin at `first`."""
+    ids, kind = first + np.arange(len(xyz)), registry.vertex_type(extra_types.POINT_TAG)
+    check_finite_numbers(xyz, 1, f"{kind.tag} estimate", ids)
+    flags = {"fixed": np.zeros(len(ids), bool), "marginalized": np.ones(len(ids), bool)}
+    columns = {"sequence": ids.copy(), "ids": ids, "estimate": xyz.copy(), **flags}
+    graph.adopt(VertexSet(kind, Columns.holding(columns)))
 
 
 def _add_observations(
@@ -206,7 +219,7 @@ def model_of(graph: Graph) -> tuple[ColmapModel, list[str]]:
         raise FormatError(f"vertex {foreign[0]} was added to the graph and has no place in the COLMAP model")
     error = _reprojection_errors(graph, num_vertices, len(model.points.track))
     kept_images = np.array([i in estimate for i in places.owner.tolist()], bool)
-    track_image, _, _ = model.observations()
+    track_image = model.observations().image_row
     kept_track = ~np.isnan(error) & kept_images[track_image]
     point_of = np.repeat(np.arange(len(model.points.ids)), np.diff(model.points.track_start))
     kept_points = np.array([first_point + k in estimate for k in range(len(model.points.ids))], bool)
@@ -339,7 +352,7 @@ def _images(
     beyond = np.flatnonzero(~np.isfinite(poses).all(axis=1))
     if len(beyond):
         raise FormatError(f"image {old.ids[rows[beyond[0]]]} stands beyond the largest double")
-    image_row, _, _ = model.observations()
+    image_row = model.observations().image_row
     keypoint = old.keypoint_start[image_row] + model.points.track[:, 1]
     point_ids = old.point_ids.copy()
     point_ids[keypoint[~kept_track]] = NO_POINT

@@ -26,6 +26,7 @@ from graphopt.colmap.model import (
     ColmapPoints,
     ColmapRig,
     ColmapSensor,
+    Observations,
 )
 from graphopt.cpu_kernels import kernels
 from graphopt.errors import FormatError, OptionError
@@ -36,8 +37,6 @@ _NUMBERS = {word: number for number, word in SENSOR_TYPES.items()}
 _AROUND = 4
 """Words of 8 bytes before the coordinates in which key and next pointer are looked for."""
 _LOST = "a keypoint names point {}, which the reconstruction does not have"
-_DENSE = 16
-"""Ids up to so many times the number of points (and a million) are looked up in a table."""
 
 
 class Layout(NamedTuple):
@@ -109,28 +108,38 @@ def _node_layout(items: list[tuple[int, int]]) -> tuple[int, int, int] | None:
 
 def _agrees(made: Any, where: Layout) -> bool:
     """Whether all numbers of a reconstruction are read as pycolmap says them."""
-    ids, xyz, first = _points(made, where)
+    nodes, first = _points(made, where)
     known = {int(key): point.xyz for key, point in made.points3D.items()}
     return (
         first is not None
-        and ids.tolist() == list(known)
-        and all((place == known[id_]).all() for id_, place in zip(ids.tolist(), xyz, strict=True))
+        and nodes.ids[nodes.rows].tolist() == list(known)
+        and all((place == known[id_]).all() for id_, place in zip(nodes.ids.tolist(), nodes.xyz, strict=True))
     )
 
 
-def _points(reconstruction: Any, where: Layout | None) -> tuple[np.ndarray, np.ndarray, int | None]:
-    """Ids (n,), coordinates (n, 3) of all points in pycolmap's order, and the address of the first node."""
+class Nodes(NamedTuple):
+    """All points of a reconstruction."""
+
+    ids: np.ndarray  # (n,) int64, ascending
+    xyz: np.ndarray  # (n, 3)
+    rows: np.ndarray  # (n,) of each point in pycolmap's order
+
+
+def _points(reconstruction: Any, where: Layout | None) -> tuple[Nodes, int | None]:
+    """All points, and the address of the first node where they were read there."""
     points = reconstruction.points3D
     count = len(points)
     if where is None or count == 0:
-        items = list(points.items())
-        ids = np.array([int(key) for key, _ in items], np.int64)
-        return ids, np.array([point.xyz for _, point in items], float).reshape(-1, 3), None
+        items = sorted((int(key), point.xyz) for key, point in points.items())
+        ids = np.array([key for key, _ in items], np.int64)
+        return Nodes(
+            ids, np.array([xyz for _, xyz in items], float).reshape(-1, 3), np.empty(0, np.int32)
+        ), None
     first = _address(next(iter(points.values())).xyz) - where.node[2]
-    ids, xyz, found = read_nodes(first, count, where.node)
+    *nodes, found = read_nodes(first, count, where.node)
     if found != count:
         raise FormatError(f"the reconstruction has {count} points, {found} were found")
-    return ids, xyz, first
+    return Nodes(*nodes), first
 
 
 def refuse_lost_sensors(reconstruction: Any, graph: Graph, is_scaled: bool) -> None:
@@ -157,18 +166,14 @@ class Scene:
         """Takes its images that have a pose, their observations, and what these need."""
         self.reconstruction = reconstruction
         self._layout = layout()
-        self._ids, xyz, self._first = _points(reconstruction, self._layout)
-        self._order = np.argsort(self._ids, kind="stable")
-        ids = self._ids[self._order]
+        nodes, self._first = _points(reconstruction, self._layout)
+        self._rows = nodes.rows
         images = sorted((int(id_), image) for id_, image in reconstruction.images.items() if image.has_pose)
-        seen = _observations([image for _, image in images], ids, self._layout)
+        seen = _observations([image for _, image in images], nodes.ids, self._layout)
         empty = np.empty(0, np.int64)
-        self.keypoints = seen[3]
-        """(observations,) number of each keypoint in its image."""
-        points = ColmapPoints(
-            ids, xyz[self._order], np.empty((0, 3), np.uint8), np.empty(0), empty, np.empty((0, 2), np.int64)
-        )
-        self.model = ColmapModel(_cameras(reconstruction), _images(images), points, seen=seen[:3])
+        nothing = np.empty((0, 3), np.uint8), np.empty(0), empty, np.empty((0, 2), np.int64)
+        points = ColmapPoints(nodes.ids, nodes.xyz, *nothing)
+        self.model = ColmapModel(_cameras(reconstruction), _images(images), points, seen=seen)
         self.model.rigs = _rigs(reconstruction)
         self.model.frames = _frames(reconstruction, images)
 
@@ -192,58 +197,45 @@ class Scene:
                     _put_sensor(self.reconstruction.rig(rig.id), sensor)
 
     def _put_points(self, xyz: np.ndarray) -> None:
-        if np.array_equal(xyz, self.model.points.xyz):
+        before = self.model.points
+        if np.array_equal(xyz, before.xyz):
             return
-        there = np.empty_like(xyz)
-        there[self._order] = xyz
         if self._first is not None and self._layout is not None:
             first = _address(next(iter(self.reconstruction.points3D.values())).xyz)
             if self._first != first - self._layout.node[2]:
                 raise FormatError("the points of the reconstruction changed while they were refined")
-            write_nodes(self._first, self._layout.node, self._ids, there)
+            write_nodes(self._first, self._layout.node, self._rows, before.ids, xyz)
             return
         points = self.reconstruction.points3D
-        for identifier, place in zip(self._ids.tolist(), there, strict=True):
+        for identifier, place in zip(before.ids.tolist(), xyz, strict=True):
             points[identifier].xyz = place
 
 
-def _observations(
-    images: list[Any], ids: np.ndarray, where: Layout | None
-) -> tuple[np.ndarray, np.ndarray, np.ndarray, np.ndarray]:
-    """Image row, point row, pixel and number of the keypoint, of all keypoints that name a point."""
+def _observations(images: list[Any], ids: np.ndarray, where: Layout | None) -> Observations:
+    """All keypoints that name a point; ids ascend."""
     lists = [image.points2D for image in images]
     counts = np.array([len(each) for each in lists], np.int64)
     if where is not None:
         addresses = np.array([_address(each[0].xy) if len(each) else 0 for each in lists], np.int64)
-        table = _table(ids)
-        found = kernels.read_keypoints(addresses, counts, where.stride, where.point_id, table)
-        image_row, point_row, pixel, number, lost = found
+        seen = np.array([int(image.num_points3D) for image in images], np.int64)
+        image_row, point_row, pixel, start, track_length, lost = kernels.read_keypoints(
+            addresses, counts, where.stride, where.point_id, ids, seen
+        )
         if lost != NO_POINT:
             raise FormatError(_LOST.format(lost))
-        return image_row, _rows_of(ids, point_row) if table is None else point_row, pixel, number
-    rows = list(_one_by_one(lists))
-    image_row = np.array([row[0] for row in rows], np.int64)
-    number = np.array([row[1] for row in rows], np.int64)
-    named = np.array([row[2] for row in rows], np.int64)
-    pixel = np.array([row[3] for row in rows], float).reshape(-1, 2)
-    return image_row, _rows_of(ids, named), pixel, number
+        return Observations(image_row, point_row, pixel, np.diff(start), track_length)
+    found = list(_one_by_one(lists))
+    image_row = np.array([row[0] for row in found], np.int64)
+    point_row = _rows_of(ids, np.array([row[1] for row in found], np.int64))
+    pixel = np.array([row[2] for row in found], float).reshape(-1, 2)
+    return Observations.counted(image_row, point_row, pixel, len(lists), len(ids))
 
 
-def _table(ids: np.ndarray) -> np.ndarray | None:
-    """Row of each id, NO_POINT for those that are missing; None where ids are few and large."""
-    last = int(ids[-1]) if len(ids) else NO_POINT
-    if last >= _DENSE * len(ids) + 1_000_000:
-        return None
-    table = np.full(last + 1, NO_POINT, np.int64)
-    table[ids] = np.arange(len(ids))
-    return table
-
-
-def _one_by_one(lists: list[Any]) -> Iterator[tuple[int, int, int, np.ndarray]]:
+def _one_by_one(lists: list[Any]) -> Iterator[tuple[int, int, np.ndarray]]:
     for row, each in enumerate(lists):
-        for number, keypoint in enumerate(each):
+        for keypoint in each:
             if keypoint.has_point3D():
-                yield row, number, int(keypoint.point3D_id), np.array(keypoint.xy)
+                yield row, int(keypoint.point3D_id), np.array(keypoint.xy)
 
 
 def _rows_of(ids: np.ndarray, named: np.ndarray) -> np.ndarray:

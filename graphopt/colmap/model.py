@@ -101,6 +101,24 @@ class ColmapFrames:
         return ColmapFrames(self.ids[rows], self.rig_ids[rows], self.pose[rows], data)
 
 
+class Observations(NamedTuple):
+    """Where the points of a model were seen."""
+
+    image_row: np.ndarray  # (m,) int32 or int64
+    point_row: np.ndarray  # (m,) int32 or int64
+    pixel: np.ndarray  # (m, 2)
+    image_count: np.ndarray  # (images,) how many each has
+    track_length: np.ndarray  # (points,) how many each has
+
+    @classmethod
+    def counted(
+        cls, image_row: np.ndarray, point_row: np.ndarray, pixel: np.ndarray, images: int, points: int
+    ) -> Observations:
+        """With the numbers of observations of so many images and points."""
+        counts = np.bincount(image_row, minlength=images), np.bincount(point_row, minlength=points)
+        return cls(image_row, point_row, pixel, *counts)
+
+
 @dataclass
 class ColmapModel:
     """A sparse model."""
@@ -114,23 +132,17 @@ class ColmapModel:
     frames: ColmapFrames | None = None
     """Frames; None for models of COLMAP before 3.12, which have the poses with the images."""
 
-    seen: tuple[np.ndarray, np.ndarray, np.ndarray] | None = None
-    """`observations` of a model without tracks and keypoints, one that was taken from memory."""
+    seen: Observations | None = None
+    """Of a model without tracks and keypoints, one that was taken from memory."""
 
-    def observations(self) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
-        """Image row (m,), point row (m,) and pixel (m, 2) of every track element."""
+    def observations(self) -> Observations:
+        """Every track element."""
         if self.seen is not None:
             return self.seen
         image_row = _rows_of(self.images.ids, self.points.track[:, 0])
         point_row = np.repeat(np.arange(len(self.points.ids)), np.diff(self.points.track_start))
         pixel = self.images.xy[self.images.keypoint_start[image_row] + self.points.track[:, 1]]
-        return image_row, point_row, pixel
-
-    def track_lengths(self) -> np.ndarray:
-        """(points,) number of observations of each point."""
-        if self.seen is not None:
-            return np.bincount(self.seen[1], minlength=len(self.points.ids))
-        return np.diff(self.points.track_start)
+        return Observations.counted(image_row, point_row, pixel, len(self.images.ids), len(self.points.ids))
 
     def check(self, path: str) -> None:
         """Raise FormatError for ids used twice and references to what does not exist."""

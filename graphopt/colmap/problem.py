@@ -20,7 +20,7 @@ from dataclasses import dataclass, field, replace
 import numpy as np
 
 from graphopt.colmap.graph import element_errors, graph_of, mean_errors
-from graphopt.colmap.model import CAMERA, ColmapModel
+from graphopt.colmap.model import CAMERA, ColmapModel, Observations
 from graphopt.colmap.options import LOSSES, Config, Options
 from graphopt.colmap.rigs import Places, from_storage, image_poses, moved_rigs, places_of, to_storage
 from graphopt.errors import OptionError
@@ -116,9 +116,8 @@ def problem_of(
     """
     config = everything(model, options) if config is None else _with_constants(model, options, config)
     _check(model, config)
-    image_row, point_row, _ = model.observations()
-    lengths = model.track_lengths()
-    is_inside, is_outside = _observations(model, options, config, lengths)
+    seen = model.observations()
+    is_inside, is_outside = _observations(model, options, config, seen)
     takes_all = bool(is_inside.all())
     places = places_of(model, _NAME)
     graph = graph_of(
@@ -129,17 +128,18 @@ def problem_of(
         options.refine_sensor_from_rig and len(places.offsets) > 0,
         hides=True,
         chosen=None if takes_all else np.flatnonzero(is_inside),
+        seen=seen,
     )
     problem = Problem(model, graph, places, np.unique(places.owner))
-    seen_by = image_row if takes_all else image_row[is_inside]
-    taking_part = np.flatnonzero(np.bincount(seen_by, minlength=len(model.images.ids)))
+    image_count, count = seen.image_count, seen.track_length
+    if not takes_all:
+        image_count = np.bincount(seen.image_row[is_inside], minlength=len(image_count))
+        count = np.bincount(seen.point_row[is_inside | is_outside], minlength=len(count))
+    taking_part = np.flatnonzero(image_count)
     _fix_cameras(problem, config, taking_part)
     _fix_frames(problem, options, config, taking_part)
     _fix_sensors(problem, options, config, taking_part)
-    count = lengths
-    if not takes_all:
-        count = np.bincount(point_row[is_inside | is_outside], minlength=len(lengths))
-    _fix_points(problem, options, config, lengths, count)
+    _fix_points(problem, options, config, seen.track_length, count)
     if is_outside.any():
         _add_outside(problem, options, np.flatnonzero(is_outside))
     kernel = LOSSES[options.loss_function_type]
@@ -179,23 +179,22 @@ def _check(model: ColmapModel, config: Config) -> None:
 
 
 def _observations(
-    model: ColmapModel, options: Options, config: Config, lengths: np.ndarray
+    model: ColmapModel, options: Options, config: Config, seen: Observations
 ) -> tuple[np.ndarray, np.ndarray]:
     """Which observations (m,) bool are of images that take part, and which are only for their points."""
-    image_row, point_row, _ = model.observations()
     ids = model.points.ids
-    point_counts = lengths >= max(options.min_track_length, 0)
+    point_counts = seen.track_length >= max(options.min_track_length, 0)
     if config.ignored_points:
         point_counts &= ~_chosen(ids, config.ignored_points)
     image_counts = _chosen(model.images.ids, config.images)
-    is_inside = np.ones(len(image_row), bool)
-    for counts, row in ((image_counts, image_row), (point_counts, point_row)):
+    is_inside = np.ones(len(seen.pixel), bool)
+    for counts, row in ((image_counts, seen.image_row), (point_counts, seen.point_row)):
         if not counts.all():
             is_inside &= counts[row]
     named = config.variable_points | config.constant_points
-    is_outside = np.zeros(len(image_row), bool)
+    is_outside = np.zeros(len(seen.pixel), bool)
     if named:
-        is_outside = ~image_counts[image_row] & (point_counts & _chosen(ids, named))[point_row]
+        is_outside = ~image_counts[seen.image_row] & (point_counts & _chosen(ids, named))[seen.point_row]
     return is_inside, is_outside
 
 
@@ -262,7 +261,7 @@ def _fix_points(
 def _add_outside(problem: Problem, options: Options, rows: np.ndarray) -> None:
     """Observations in images that take no part: of constant poses."""
     model, graph = problem.model, problem.graph
-    image_row, point_row, pixel = (each[rows] for each in model.observations())
+    image_row, point_row, pixel = (each[rows] for each in model.observations()[:3])
     frames = to_storage(model.frames.pose) if model.frames is not None else _image_storage(model)
     images = np.unique(image_row)
     poses = image_poses(problem.places, frames)[images]
@@ -449,13 +448,13 @@ def _with_errors(problem: Problem, refined: ColmapModel) -> ColmapModel:
     model, graph = problem.model, problem.graph
     if model.seen is not None or all(vertices.fixed.all() for vertices in graph.vertex_sets):
         return refined
-    point_row, error = model.observations()[1], np.full(len(model.points.track), np.nan)
+    point_row, error = model.observations().point_row, np.full(len(model.points.track), np.nan)
     for edges in graph.edge_sets:
         if edges.type.tag.startswith("EDGE_PROJECT_"):
             inside = edges.vertices[:, 0] < problem.first_camera
             element, distance = element_errors(graph, edges, problem.first_sensor)
             error[element[inside]] = distance[inside]
-    lengths = model.track_lengths()
+    lengths = np.diff(model.points.track_start)
     is_known = np.bincount(point_row[~np.isnan(error)], minlength=len(lengths)) == lengths
     mean = mean_errors(np.bincount(point_row, np.nan_to_num(error), len(lengths)), lengths)
     return replace(

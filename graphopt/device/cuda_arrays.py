@@ -179,6 +179,8 @@ class KeptNumbers:
         self.buffer = lease.memory.buffer
         self.offset = (numbers.address - lease.memory.address) // 8
         """Of the first number in the buffer, in numbers."""
+        self.facts: dict[Any, Any] = {}
+        """See `graph.columns.Elsewhere`."""
 
     def strides(self) -> tuple[int, ...]:
         """In numbers."""

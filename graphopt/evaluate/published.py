@@ -2,7 +2,9 @@
 
 Absolute trajectory errors: ORB-SLAM3 (Campos, Elvira, Gomez Rodriguez, Montiel, Tardos, arXiv:2007.11898v1,
 2020: rms in metres on EuRoC and in the rooms of TUM-VI; the journal's version has slightly other numbers), as
-collected for HybVIO (github.com/AaltoML/vio_benchmark, hybvio_runner/comparison_data). Times of
+collected for HybVIO (github.com/AaltoML/vio_benchmark, hybvio_runner/comparison_data). OpenVINS (Geneva,
+Eckenhoff, Lee, Yang, Huang, ICRA 2020, table II): means of ten runs, "mono ov slam" and "stereo ov slam",
+without MH01 to MH05 and V203. Times of
 local-inertial bundle adjustment: Gopinath (MSc thesis, SFU 2023), tables 4.1 and 5.13: mean and deviation in
 milliseconds of ORB-SLAM3 with g2o's block solver on a desktop CPU, and with that thesis' on its GPU.
 """
@@ -27,6 +29,12 @@ _VINS = {
     "stereo-inertial": (0.166, 0.152, 0.125, 0.280, 0.284, 0.076, 0.069, 0.114, 0.066, 0.091, 0.096),
 }
 """VINS-Mono and VINS-Fusion, as the same table has them."""
+_NONE = (None,) * 5
+_OPENVINS = {
+    "mono-inertial": (*_NONE, 0.058, 0.076, 0.063, 0.124, 0.074, None),
+    "stereo-inertial": (*_NONE, 0.061, 0.047, 0.059, 0.056, 0.047, None),
+}
+"""By mode, in the order of `_EUROC` [m]; None: not published."""
 _FRAMES = {
     "euroc": dict(
         zip(_EUROC, (3682, 3040, 2700, 2033, 2273, 2912, 1710, 2149, 2280, 2348, 1922), strict=True)
@@ -43,7 +51,10 @@ _ORB_SLAM3_ROOMS = {
     "stereo-inertial": (0.008, 0.012, 0.011, 0.008, 0.010, 0.006),
 }
 """By mode, in the order of `_ROOMS` [m]."""
-_ERRORS = {"euroc": (_EUROC, _ORB_SLAM3), "tumvi": (_ROOMS, _ORB_SLAM3_ROOMS)}
+_ERRORS: dict[str, tuple[tuple[str, ...], dict[str, dict[str, Any]]]] = {
+    "euroc": (_EUROC, {"orb_slam3": _ORB_SLAM3, "vins": _VINS, "openvins": _OPENVINS}),
+    "tumvi": (_ROOMS, {"orb_slam3": _ORB_SLAM3_ROOMS}),
+}
 _LOCAL_BA = """
 MH01 52.66 21.52 35.97 15.92 34.30 12.85
 MH02 45.77 18.69 32.56 12.90 31.55 11.82
@@ -76,16 +87,15 @@ room6 73.85 17.20 54.79 15.04 54.29 15.04
 def published(kind: str, name: str, mode: str) -> dict[str, Any]:
     """What was published about a sequence in a mode; empty where nothing is known.
 
-    "orb_slam3_ate_m", "vins_ate_m", and "local_ba_cpu_s", "local_ba_gpu_4_1_s", "local_ba_gpu_5_13_s" with
-    mean and std.
+    "orb_slam3_ate_m", "vins_ate_m", "openvins_ate_m", and "local_ba_cpu_s", "local_ba_gpu_4_1_s",
+    "local_ba_gpu_5_13_s" with mean and std.
     """
     key, results = _key(name), {}
-    names, errors = _ERRORS.get(kind, ((), {}))
-    if key in names and (error := errors.get(mode, (None,) * len(names))[names.index(key)]) is not None:
-        results["orb_slam3_ate_m"] = error
-    if key in names and kind == "euroc" and mode in _VINS:
-        if (error := _VINS[mode][names.index(key)]) is not None:
-            results["vins_ate_m"] = error
+    names, programs = _ERRORS.get(kind, ((), {}))
+    for program, by_mode in programs.items() if key in names else ():
+        error = by_mode[mode][names.index(key)] if mode in by_mode else None
+        if error is not None:
+            results[f"{program}_ate_m"] = error
     for line in _LOCAL_BA.split("\n"):
         sequence, *numbers = line.split() or [""]
         if sequence == key and mode == "stereo-inertial" and kind in ("euroc", "tumvi"):

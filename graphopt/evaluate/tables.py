@@ -92,6 +92,7 @@ _SEQUENCE = (
     Column("ATE rmse [m]", "ate_rmse_m", _short, "lower", True),
     Column("ORB-SLAM3 [m]", "published.orb_slam3_ate_m", _short, is_detail=True),
     Column("VINS [m]", "published.vins_ate_m", _short, is_detail=True),
+    Column("OpenVINS [m]", "published.openvins_ate_m", _short, is_detail=True),
     Column("of path", "ate_of_path", _share),
     Column("RPE [m]", "rpe.translation_m.rmse", _short, "lower", True, is_detail=True),
     Column("RPE [deg]", "rpe.rotation_deg.rmse", _short, "lower", True, is_detail=True),
@@ -175,6 +176,7 @@ _ACCURACY = (
     Column("tracked", "tracked_fraction", _share),
     Column("ORB-SLAM3", "published.orb_slam3_ate_m", lambda error: f"{error:.3f} m"),
     Column("VINS", "published.vins_ate_m", lambda error: f"{error:.3f} m"),
+    Column("OpenVINS", "published.openvins_ate_m", lambda error: f"{error:.3f} m"),
 )
 
 

@@ -14,8 +14,8 @@ column whose buffer nobody else refers to stays as it is until it is handed out 
 that ends what is known. `look` gives a read-only view, which ends nothing. Who writes by an address kept as a
 number (`ctypes.data`, `__array_interface__`, a pointer in C++) has no reference to be counted: `touch`.
 
-**What comes later** (`fill_later`). A column whose numbers are on a device gets them when somebody looks at
-them here: all ways to a column lead through `_settle`.
+**What comes later** (`fill_later`, `Repeated`). A column whose numbers are on a device, or one row for all,
+gets them when somebody looks at them here: all ways to a column lead through `_settle`.
 """
 
 from __future__ import annotations
@@ -24,6 +24,7 @@ import sys
 import threading
 import weakref
 from collections.abc import Callable, Hashable, Mapping
+from dataclasses import dataclass, field
 from secrets import token_bytes
 from typing import Any, Protocol, TypeVar
 
@@ -42,9 +43,26 @@ _PRUNE = 1000  # so many views may be remembered before those that are gone are 
 class Elsewhere(Protocol):
     """Numbers of a column that are not on the host."""
 
+    @property
+    def facts(self) -> Mapping[Hashable, Any]:
+        """What is known of them (`Columns.known`), by question."""
+        ...
+
     def fill(self, column: np.ndarray) -> None:
         """Bring them into the column's used rows."""
         ...
+
+
+@dataclass(frozen=True)
+class Repeated:
+    """One row for all rows of a column: memory is written once somebody looks at it."""
+
+    row: np.ndarray
+    facts: Mapping[Hashable, Any] = field(default_factory=dict)
+
+    def fill(self, column: np.ndarray) -> None:
+        """Write the rows."""
+        column[...] = self.row
 
 
 class Columns:
@@ -61,15 +79,22 @@ class Columns:
         """Number of times that views became stale: after a growth beyond the capacity, after a removal."""
 
     @classmethod
-    def holding(cls, arrays: Mapping[str, np.ndarray]) -> Columns:
-        """These arrays, of one length, as columns: nothing is copied."""
+    def holding(
+        cls, arrays: Mapping[str, np.ndarray], repeated: Mapping[str, Repeated] | None = None
+    ) -> Columns:
+        """These arrays, of one length, as columns: nothing is copied. And columns of one row repeated."""
         made = cls.__new__(cls)
         made._buffers = dict(arrays)
         made._views = dict(arrays)
         made._fill = {}
-        made._nobody_looks()
         made.num_rows = len(next(iter(arrays.values())))
         made.generation = 0
+        for name, source in (repeated or {}).items():
+            buffer = made._buffers[name] = np.empty((made.num_rows, *source.row.shape))
+            made._views[name] = buffer[:]
+        made._nobody_looks()
+        for name, source in (repeated or {}).items():
+            made._come_later(name, source)
         return made
 
     def add_column(self, name: str, shape: tuple[int, ...], dtype: type, fill: float = 0) -> None:
@@ -88,10 +113,13 @@ class Columns:
         with _FILLING:
             if self._references(name) != _ALONE or self._buffers[name].base is not None:
                 return False
-            self._elsewhere[name] = source
-            epoch = self._epochs[name] = object()
-            self._facts[name] = epoch, {"fingerprint": token_bytes(16)}
+            self._come_later(name, source)
         return True
+
+    def _come_later(self, name: str, source: Elsewhere) -> None:
+        self._elsewhere[name] = source
+        epoch = self._epochs[name] = object()
+        self._facts[name] = epoch, {"fingerprint": token_bytes(16), **source.facts}
 
     def elsewhere(self, name: str) -> Elsewhere | None:
         """What `fill_later` was given, while nobody has looked."""

@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from functools import cache
 
 import numpy as np
 
 from graphopt.cpu_kernels import kernels
-from graphopt.graph.columns import Columns
-from graphopt.graph.sets import EdgeSet
+from graphopt.graph.columns import Columns, Repeated
+from graphopt.graph.sets import INFORMATION_KIND, EdgeSet
 from graphopt.types.base import EdgeType
 
 Slot = tuple[np.ndarray | tuple[int, int], np.ndarray]
@@ -33,18 +34,18 @@ def edge_set_of(
     ):
         if name not in columns:
             columns[name] = np.zeros((count, *shape), dtype)
-    missing = {
-        name: np.empty((count, *shape))
-        for name, shape in (("information", (dim, dim)), ("kernel_width", ()))
+    repeated = {
+        name: row
+        for name, row in (("information", _identity(dim)), ("kernel_width", Repeated(np.ones(()))))
         if name not in columns
     }
-    slots: Sequence[Slot] = ()
-    if isinstance(vertices, np.ndarray):
-        ids = vertices
-    else:
-        slots, ids = vertices, np.empty((count, len(vertices)), np.int64)
-    if slots or missing:
-        out = ids if slots else np.empty((count, 0), np.int64)
-        kernels.fill_edges(list(slots), out, missing.get("information"), missing.get("kernel_width"))
-    given = {"sequence": sequence, "vertices": ids, **columns, **missing}
-    return EdgeSet(kind, Columns.holding(given))
+    ids = vertices
+    if not isinstance(ids, np.ndarray):
+        ids = np.empty((count, len(vertices)), np.int64)
+        kernels.fill_edges(list(vertices), ids)
+    return EdgeSet(kind, Columns.holding({"sequence": sequence, "vertices": ids, **columns}, repeated))
+
+
+@cache
+def _identity(dim: int) -> Repeated:
+    return Repeated(np.eye(dim), {INFORMATION_KIND: "identity"})

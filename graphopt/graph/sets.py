@@ -55,6 +55,8 @@ class DeviceColumns(Protocol):
         ...
 
 
+INFORMATION_KIND = "kind"
+"""What `EdgeSet.information_kind` asks of a column."""
 _ON_DEVICE: weakref.WeakKeyDictionary[_Set, weakref.ref[DeviceColumns]] = weakref.WeakKeyDictionary()
 
 
@@ -474,7 +476,7 @@ class EdgeSet(_Set):
         """What the information matrices of rows (None: all) all are: "identity", "diagonal" or "full"."""
         if rows is not None:
             return kernels.information_kind(self.look("information"), rows)
-        return self.columns.known("information", "kind", _kind_of_all)
+        return self.columns.known("information", INFORMATION_KIND, _kind_of_all)
 
     @property
     def kernel(self) -> np.ndarray:

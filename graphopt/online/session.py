@@ -148,13 +148,8 @@ class Online:
             )
         except kernels.OnlineRefused as error:
             raise GraphError(str(error)) from None
-        self._updates += 1
-        if self._lag is not None:
-            gone = [ids[name] for name in ("marginalize", "remove_vertices") if name in ids]
-            self._note_ages(new_vertices, new_edges, gone)
+        self._note(new_vertices, new_edges, ids)
         report = OnlineReport.of(numbers, _handles(parts, firsts), tuple(old))
-        for one in new_edges:
-            self._closures += 0 if one.bounds is None else int((one.bounds > 0.0).sum())
         is_due = self._closures >= self._next_review and budget is None and self._lag is None
         return self._reviewed(report) if is_due else report
 
@@ -477,14 +472,7 @@ class Online:
         return handle, rows
 
     def _take(self, graph: Graph) -> None:
-        constraints = constraints_of(graph)
-        if constraints is not None:
-            raise GraphError(f"Online does not keep to {constraints}: remove them, or use graphopt.optimize.")
-        if any(vertex_set.holds_components for vertex_set in graph.vertex_sets):
-            raise GraphError(
-                "Online does not hold single components of vertices (`Graph.hold`): fix the vertices, or add "
-                "edges that hold them."
-            )
+        _require_supported(graph)
         for parameter_set in graph.parameter_sets:
             self.add_parameters(parameter_set.type, parameter_set.ids, parameter_set.values)
         gauge = {}
@@ -520,6 +508,15 @@ class Online:
             )
         self.update(vertices, edges)
 
+    def _note(self, vertices: list[Any], edges: list[CheckedEdges], ids: dict[str, np.ndarray]) -> None:
+        """Count an update that was made."""
+        self._updates += 1
+        if self._lag is not None:
+            gone = [ids[name] for name in ("marginalize", "remove_vertices") if name in ids]
+            self._note_ages(vertices, edges, gone)
+        for one in edges:
+            self._closures += 0 if one.bounds is None else int((one.bounds > 0.0).sum())
+
     def _left_behind(self, edges: list[CheckedEdges], marginalized: np.ndarray) -> list[int]:
         """Ids of the vertices that the lag marginalizes in this update, beside `marginalized`."""
         seen = {id_ for one in edges for id_ in one.vertices.ravel().tolist()}
@@ -544,6 +541,17 @@ class Online:
             for id_ in one.vertices.ravel().tolist():
                 if self._ages.pop(id_, None) is not None:
                     self._ages[id_] = self._updates
+
+
+def _require_supported(graph: Graph) -> None:
+    constraints = constraints_of(graph)
+    if constraints is not None:
+        raise GraphError(f"Online does not keep to {constraints}: remove them, or use graphopt.optimize.")
+    if any(vertex_set.holds_components for vertex_set in graph.vertex_sets):
+        raise GraphError(
+            "Online does not hold single components of vertices (`Graph.hold`): fix the vertices, or add "
+            "edges that hold them."
+        )
 
 
 def _handles(parts: list[list[tuple[Any, EdgeRows]]], firsts: list[int]) -> tuple[np.ndarray, ...]:

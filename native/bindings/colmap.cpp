@@ -3,7 +3,9 @@
 #include <pybind11/pybind11.h>
 
 #include <cstring>
+#include <limits>
 #include <stdexcept>
+#include <vector>
 
 #include "exact_arrays.h"
 #include "graph/linked_nodes.h"
@@ -15,6 +17,7 @@ using graphopt::bindings::copied;
 namespace {
 
 using Ints = py::array_t<int64_t, py::array::c_style | py::array::forcecast>;
+using Rows = py::array_t<int32_t, py::array::c_style | py::array::forcecast>;
 using Doubles = py::array_t<double, py::array::c_style | py::array::forcecast>;
 
 py::tuple split_records(const py::bytes& data, int64_t first, int64_t count, int64_t head_size,
@@ -51,33 +54,48 @@ graphopt::NodeLayout layout_of(const py::tuple& offsets) {
 
 // The GIL is kept: nobody may change the map meanwhile.
 py::tuple read_nodes(uintptr_t first, int64_t count, const py::tuple& offsets) {
+  constexpr int64_t kMost = std::numeric_limits<int32_t>::max();
+  if (count < 0 || count > kMost) throw py::value_error("count must be an int32");
   const graphopt::NodeLayout layout = layout_of(offsets);
-  py::array_t<int64_t> keys(count);
-  py::array_t<double> values({count, int64_t{3}});
-  int64_t* key = keys.mutable_data();
-  double* value = values.mutable_data();
+  const auto size = static_cast<std::size_t>(count);
+  std::vector<int64_t> keys(size);
+  py::array_t<double> unsorted({count, int64_t{3}});  // numpy's: in large pages
+  double* const values = unsorted.mutable_data();
   const int64_t found = graphopt::walk_nodes(
       reinterpret_cast<const char*>(first), count, layout, [&](int64_t k, const char* node) {
-        std::memcpy(key + k, node + layout.key, sizeof(int64_t));
-        std::memcpy(value + 3 * k, node + layout.value, 3 * sizeof(double));
+        std::memcpy(&keys[static_cast<std::size_t>(k)], node + layout.key, sizeof(int64_t));
+        std::memcpy(values + 3 * k, node + layout.value, 3 * sizeof(double));
       });
-  return py::make_tuple(keys, values, found);
+  const std::vector<int32_t> order = graphopt::sorted_order(keys);
+  py::array_t<int64_t> sorted_keys(count);
+  py::array_t<double> sorted_values({count, int64_t{3}});
+  Rows rows(count);
+  for (int64_t row = 0; row < count; ++row) {
+    const auto k = static_cast<std::size_t>(order[static_cast<std::size_t>(row)]);
+    sorted_keys.mutable_data()[row] = keys[k];
+    rows.mutable_data()[k] = static_cast<int32_t>(row);
+    std::memcpy(sorted_values.mutable_data() + 3 * row, values + 3 * k, 3 * sizeof(double));
+  }
+  return py::make_tuple(sorted_keys, sorted_values, rows, found);
 }
 
-int64_t write_nodes(uintptr_t first, const py::tuple& offsets, const Ints& keys, const Doubles& values) {
+// Node k gets row rows[k] of values, and has the key keys[rows[k]].
+int64_t write_nodes(uintptr_t first, const py::tuple& offsets, const Rows& rows, const Ints& keys,
+                    const Doubles& values) {
   const graphopt::NodeLayout layout = layout_of(offsets);
-  const auto count = static_cast<int64_t>(keys.size());
-  if (values.size() != 3 * count) throw py::value_error("values must be (count, 3)");
+  const auto count = static_cast<int64_t>(rows.size());
+  if (keys.size() != count || values.size() != 3 * count) throw py::value_error("values must be (count, 3)");
   int64_t others = 0;
   const int64_t found =
       graphopt::walk_nodes(reinterpret_cast<const char*>(first), count, layout, [&](int64_t k, char* node) {
         int64_t key = 0;
         std::memcpy(&key, node + layout.key, sizeof key);
-        if (key != keys.data()[k]) {
+        const int64_t row = rows.data()[k];
+        if (row < 0 || row >= count || key != keys.data()[row]) {
           ++others;
           return;
         }
-        std::memcpy(node + layout.value, values.data() + 3 * k, 3 * sizeof(double));
+        std::memcpy(node + layout.value, values.data() + 3 * row, 3 * sizeof(double));
       });
   if (others > 0 || found != count) throw std::runtime_error("the points changed while they were refined");
   return found;
@@ -91,6 +109,6 @@ void bind_colmap(py::module_& m) {
   m.def("join_records", &join_records, py::arg("heads"), py::arg("elements"), py::arg("starts"),
         py::arg("head_size"), py::arg("element_size"));
   m.def("read_nodes", &read_nodes, py::arg("first"), py::arg("count"), py::arg("offsets"));
-  m.def("write_nodes", &write_nodes, py::arg("first"), py::arg("offsets"), py::arg("keys"),
+  m.def("write_nodes", &write_nodes, py::arg("first"), py::arg("offsets"), py::arg("rows"), py::arg("keys"),
         py::arg("values"));
 }

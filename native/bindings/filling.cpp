@@ -5,6 +5,9 @@
 #include <pybind11/pybind11.h>
 #include <pybind11/stl.h>
 
+#include <algorithm>
+#include <limits>
+
 #include "exact_arrays.h"
 
 namespace py = pybind11;
@@ -37,76 +40,71 @@ SlotIds slot_of(const py::tuple& given, py::ssize_t size) {
   return slot;
 }
 
-void bound_fill_edges(const std::vector<py::tuple>& slots, const py::object& vertices,
-                      const py::object& information, const py::object& width) {
+void bound_fill_edges(const std::vector<py::tuple>& slots, const py::object& vertices) {
   auto ids = exact<std::int64_t>(vertices, "vertices", 2);
   require(ids.shape(1) == static_cast<py::ssize_t>(slots.size()), "vertices must have a column per slot");
   std::vector<SlotIds> found;
   for (const py::tuple& slot : slots) found.push_back(slot_of(slot, ids.shape(0)));
-  double *matrices = nullptr, *widths = nullptr;
-  std::int64_t dim = 0;
-  if (!information.is_none()) {
-    auto array = exact<double>(information, "information", 3);
-    require(array.shape(0) == ids.shape(0) && array.shape(1) == array.shape(2),
-            "information must be a square matrix per edge");
-    dim = array.shape(1);
-    matrices = array.mutable_data();
-  }
-  if (!width.is_none()) {
-    auto array = exact<double>(width, "width", 1);
-    require(array.shape(0) == ids.shape(0), "width must have one entry per edge");
-    widths = array.mutable_data();
-  }
   std::int64_t* const out = ids.mutable_data();
   const std::int64_t size = ids.shape(0);
   bool fits = false;
   {
     const py::gil_scoped_release unlocked;
-    fits = fill_edges(found, size, out, matrices, dim, widths);
+    fits = fill_edges(found, size, out);
   }
   require(fits, "an index is outside of its table");
 }
 
+py::tuple observations_of(const KeypointLists& lists, const std::vector<std::int64_t>& starts,
+                          const ExactArray<std::int64_t>& ids) {
+  py::array_t<std::int32_t> image(starts.back()), point(starts.back()), track_length(ids.size());
+  py::array_t<double> pixel({starts.back(), std::int64_t{2}});
+  const Observations out{image.mutable_data(), point.mutable_data(), pixel.mutable_data(),
+                         track_length.mutable_data()};
+  const std::int64_t* const known = ids.data();
+  const std::int64_t num_known = ids.size();
+  std::int64_t lost = kNoneLost;
+  {
+    const py::gil_scoped_release unlocked;
+    lost = read_observations(lists, starts, known, num_known, out);
+  }
+  return py::make_tuple(image, point, pixel, copied(starts), track_length, lost);
+}
+
 // Nobody may change the keypoints meanwhile.
 py::tuple bound_read_keypoints(const py::object& addresses, const py::object& counts, std::int64_t stride,
-                               std::int64_t id_offset, const py::object& table) {
+                               std::int64_t id_offset, const py::object& ids, const py::object& seen) {
   const auto from = exact<std::int64_t>(addresses, "addresses", 1);
   const auto lengths = exact<std::int64_t>(counts, "counts", 1);
-  require(from.size() == lengths.size(), "addresses and counts must have one entry per image");
-  const std::int64_t* rows = nullptr;
-  std::int64_t size = 0;
-  if (!table.is_none()) {
-    const auto array = exact<std::int64_t>(table, "table", 1);
-    rows = array.data();
-    size = array.size();
-  }
+  const auto known = exact<std::int64_t>(ids, "ids", 1);
+  const auto guess = exact<std::int64_t>(seen, "seen", 1);
+  require(from.size() == lengths.size() && from.size() == guess.size(),
+          "addresses, counts and seen must have one entry per image");
+  constexpr auto kMost = std::numeric_limits<std::int32_t>::max();
+  require(from.size() < kMost && known.size() < kMost, "there are more images or points than int32 has");
   const KeypointLists lists{from.data(), lengths.data(), from.size(), stride, id_offset};
-  std::vector<std::int64_t> starts;
+  std::vector<std::int64_t> starts(static_cast<std::size_t>(guess.size()) + 1, 0);
+  for (std::size_t i = 1; i < starts.size(); ++i) {
+    const auto k = static_cast<py::ssize_t>(i) - 1;
+    starts[i] = starts[i - 1] + std::clamp(guess.at(k), std::int64_t{0}, lengths.at(k));
+  }
+  py::tuple found = observations_of(lists, starts, known);
+  if (found[5].cast<std::int64_t>() != kWrongStarts) return found;
   {
     const py::gil_scoped_release unlocked;
     starts = count_observations(lists);
   }
-  py::array_t<std::int64_t> image(starts.back()), point(starts.back()), number(starts.back());
-  py::array_t<double> pixel({starts.back(), std::int64_t{2}});
-  const Observations out{image.mutable_data(), point.mutable_data(), number.mutable_data(),
-                         pixel.mutable_data()};
-  std::int64_t lost = -1;
-  {
-    const py::gil_scoped_release unlocked;
-    lost = read_observations(lists, starts, rows, size, out);
-  }
-  return py::make_tuple(image, point, pixel, number, lost);
+  return observations_of(lists, starts, known);
 }
 
 }  // namespace
 
 void bind_filling(py::module_& m) {
-  m.def("fill_edges", &bound_fill_edges, py::arg("slots"), py::arg("vertices"), py::arg("information"),
-        py::arg("width"),
-        "Write ids of vertices, table[index] per slot (or of a table (first, count): first + index), "
-        "identity matrices and ones.");
+  m.def("fill_edges", &bound_fill_edges, py::arg("slots"), py::arg("vertices"),
+        "Write ids of vertices: table[index] per slot (or of a table (first, count): first + index).");
   m.def("read_keypoints", &bound_read_keypoints, py::arg("addresses"), py::arg("counts"), py::arg("stride"),
-        py::arg("id_offset"), py::arg("table"),
-        "Of keypoints with an id: image, table[id], pixel, number; and an id that the table does not have, "
-        "-1 if there is none. Without a table: the id.");
+        py::arg("id_offset"), py::arg("ids"), py::arg("seen"),
+        "Of keypoints with an id, probably seen[i] of image i: image and row of the id (int32), pixel; where "
+        "those of each image start; how "
+        "many each row has; and an id that is not among the ascending ones, -1 if there is none.");
 }

@@ -210,7 +210,7 @@ def map_of_model(model: ColmapModel, path: str = "the model", sigma: float = 1.0
     poses = np.asarray(SE3(to_storage(model.frames.pose[frames])).inverse().storage)
     ids = world.add_keyframes(stamps[order], poses[order])
     landmarks = world.add_landmarks(model.points.xyz)
-    image, point, pixel = model.observations()
+    image, point, pixel = model.observations()[:3]
     camera = np.array([number_of[camera_id] for camera_id in model.images.camera_ids.tolist()])[image]
     world.add_observations(ids[rank[of_frame[image]]], landmarks[point], pixel - _MIDDLE, camera, sigma=sigma)
     return world

@@ -104,13 +104,16 @@ def follow(
     """Where pixels (n, 2) of one image are in another, from guesses (n, 2): (n, 2), and (n,) bool: found.
 
     Found: the patch matches, inside the image, and tracked back it ends where it came from. is_near: guesses
-    are good to a few pixels; the coarsest levels of the pyramid are then searched only where few are found.
+    are good to a few pixels; the coarsest levels of the pyramid are then searched only for what is not found,
+    where that is much.
     """
-    if is_near and options.levels > _NEAR_LEVELS:
-        there, found = _followed(before, after, pixel, guess, options, _NEAR_LEVELS)
-        if found.sum() >= _MOSTLY * len(found):
-            return there, found
-    return _followed(before, after, pixel, guess, options, options.levels)
+    if not is_near or options.levels <= _NEAR_LEVELS:
+        return _followed(before, after, pixel, guess, options, options.levels)
+    there, found = _followed(before, after, pixel, guess, options, _NEAR_LEVELS)
+    if found.sum() < _MOSTLY * len(found):
+        lost = ~found
+        there[lost], found[lost] = _followed(before, after, pixel[lost], guess[lost], options, options.levels)
+    return there, found
 
 
 def _followed(

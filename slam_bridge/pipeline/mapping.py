@@ -46,6 +46,8 @@ from slam_bridge.window import Window
 
 _REDUNDANT, _OTHERS = 0.9, 3
 """A keyframe goes where this fraction of its landmarks is seen by so many others: ORB-SLAM3."""
+_PATIENCE = 4
+"""Times `max_queue` that keyframes may wait before tracking does."""
 _LONGEST_LINK = 3.0
 """[s] between keyframes with an IMU, at most: ORB-SLAM3."""
 
@@ -100,7 +102,9 @@ class Mapper:
         self._next_start = 0
         """Earliest stamp of the next trial [ns]."""
         self._refinements = list(options.refine_seconds)
-        self._queue: queue.Queue[tuple[View, Frame] | None] = queue.Queue(options.max_queue)
+        self._queue: queue.Queue[tuple[View, Frame] | None] = queue.Queue(_PATIENCE * options.max_queue)
+        self._taken = threading.Condition()
+        """A keyframe left the queue."""
         self._error: BaseException | None = None
         self._thread: threading.Thread | None = None
         if not options.single_thread:
@@ -109,8 +113,20 @@ class Mapper:
 
     # ---------------------------------------------------------------- thread
 
+    @property
+    def is_behind(self) -> bool:
+        """As many keyframes wait as should."""
+        return self._queue.qsize() >= self._options.max_queue
+
+    def catch_up(self) -> None:
+        """Wait until fewer than `max_queue` keyframes wait."""
+        begin = time.perf_counter()
+        with self._taken:
+            self._taken.wait_for(lambda: not self.is_behind)
+        self.waited += time.perf_counter() - begin
+
     def submit(self, view: View, frame: Frame) -> None:
-        """Hand over a keyframe; waits while `max_queue` of them wait.
+        """Hand over a keyframe; waits while far too many of them wait.
 
         Raises what mapping failed with.
         """
@@ -139,6 +155,8 @@ class Mapper:
 
     def _run(self) -> None:
         while (item := self._queue.get()) is not None:
+            with self._taken:
+                self._taken.notify_all()
             if self._error is not None:
                 continue
             try:

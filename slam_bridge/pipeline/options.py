@@ -76,8 +76,10 @@ class PipelineOptions:
     """Landmarks that must agree with a loop; VINS-Fusion: 25."""
     final_ba: bool = True
     """Optimize everything at the end."""
-    max_queue: int = 2
-    """Keyframes that may wait for the mapping thread; tracking waits beyond."""
+    max_queue: int = 3
+    """While so many keyframes wait for the mapping thread (ORB-SLAM3: 3), tracking waits for it if frames
+    wait anyway, as those of a file. Of a live source it makes only keyframes without which it would run out
+    of landmarks, and waits beyond four times as many."""
     when_busy: str = "wait"
     """What `Slam.add_images` does while `max_frames` wait: "wait" for tracking, or "drop" the oldest of
     them."""

@@ -45,13 +45,13 @@ class Session:
             self.tracker.status = Status.LOST
             self.tracker.is_inertial = options.is_inertial and not options.localization and _is_upright(world)
 
-    def process(self, frame: Frame) -> Status:
-        """Take a frame; what tracking did with it."""
+    def process(self, frame: Frame, is_behind: bool = False) -> Status:
+        """Take a frame; what tracking did with it. is_behind: see `Tracker.process`."""
         tracker = self.tracker
         with self.mapper.turns.frame():
             if frame.stamp < tracker.last_stamp:
                 return tracker.look_aside(frame)
-            view = tracker.process(frame)
+            view = tracker.process(frame, is_behind)
             if tracker.status is Status.LOST:
                 found = self.loops.recognised(self.loops.look(frame))
                 view = None if found is None else tracker.relocalized(frame, found)

@@ -314,7 +314,7 @@ class Slam:
     def _take(self, frame: Frame) -> None:
         begin, waited = time.perf_counter(), self.mapper.waited
         session, options = self.session, self.options
-        status = session.process(frame)
+        status = session.process(frame, self._is_behind())
         waited = self.mapper.waited - waited
         now = time.perf_counter()
         self.waited += waited
@@ -327,6 +327,16 @@ class Slam:
             self._begin_anew(frame.stamp)
         if self._watch is not None:
             self._watch(len(self._stamps) - 1, self)
+
+    def _is_behind(self) -> bool:
+        """Frames come as fast as they are taken and there is no time for more; else mapping is waited for."""
+        if self._thread is None:
+            return False
+        waiting, mapper = len(self._inbox), self.mapper
+        if waiting and self.options.when_busy == "wait":  # whoever hands them in waits already
+            mapper.catch_up()
+            return False
+        return mapper.is_behind or waiting > 1
 
     def _note(self, stamp: int, status: Status, seconds: float) -> None:
         with self._changed:

@@ -142,9 +142,12 @@ class Tracker:
 
     # ---------------------------------------------------------------- frames
 
-    def process(self, frame: Frame) -> View | None:
-        """Take one frame; the view of a new keyframe that mapping should see."""
-        view = self._start(frame) if self.status is Status.STARTING else self._track(frame)
+    def process(self, frame: Frame, is_behind: bool = False) -> View | None:
+        """Take one frame; the view of a new keyframe that mapping should see.
+
+        is_behind: tracking or mapping is, so that there is one only where landmarks run out.
+        """
+        view = self._start(frame) if self.status is Status.STARTING else self._track(frame, is_behind)
         self.image, self.last_stamp = frame.left, frame.stamp
         return view
 
@@ -174,10 +177,10 @@ class Tracker:
         """The last frame's pose is known."""
         return self.status in (Status.TRACKING, Status.BRIDGING)
 
-    def _track(self, frame: Frame) -> View | None:
+    def _track(self, frame: Frame, is_behind: bool) -> View | None:
         stamp = frame.stamp
         if self.reference < 0:  # in a map of an earlier run, not yet recognised
-            self._miss(stamp)
+            self._miss(stamp, is_measured=False)
             return None
         predicted = self._predicted(stamp)
         self._follow(frame.left, predicted.world_T_body)
@@ -185,20 +188,21 @@ class Tracker:
         if inliers >= self._options.min_inliers:
             self.status, self.lost_since = Status.TRACKING, None
         else:
-            self._miss(stamp)
+            self._miss(stamp, predicted.measured is not None)
             pose, anchor = predicted.world_T_body, predicted.world_T_reference
         self._advance(pose, anchor, stamp)
         self.found_at = time.perf_counter()
         if self.status is Status.LOST:
             return None
         self._log.add(stamp, self.reference, self.reference_T_body.copy())
-        if not self._options.localization and self._needs_keyframe(stamp, inliers):
-            return self.add_keyframe(frame)
-        return None
+        if self._options.localization or (is_behind and inliers >= self._options.keyframe_features):
+            return None
+        return self.add_keyframe(frame) if self._needs_keyframe(stamp, inliers) else None
 
-    def _miss(self, stamp: int) -> None:
+    def _miss(self, stamp: int, is_measured: bool) -> None:
+        """The images do not show where the frame is. is_measured: the IMU says how it moved."""
         self.lost_since = stamp if self.lost_since is None else self.lost_since
-        bridged = self.is_inertial and self.reference >= 0 and stamp - self.lost_since <= 1_000_000_000
+        bridged = self.is_inertial and is_measured and stamp - self.lost_since <= 1_000_000_000
         self.status = Status.BRIDGING if bridged else Status.LOST
 
     def _advance(self, pose: np.ndarray, anchor: np.ndarray, stamp: int) -> None:

@@ -39,7 +39,7 @@ def test_numbers_are_pycolmaps(way: str, cameras: int) -> None:
         for keypoint in value.points2D
         if keypoint.has_point3D()
     }
-    image_row, point_row, pixel = model.observations()
+    image_row, point_row, pixel = model.observations()[:3]
     assert len(pixel) == len(expected)
     for row in range(len(pixel)):
         key = int(model.images.ids[image_row[row]]), int(model.points.ids[point_row[row]])
@@ -85,3 +85,14 @@ def test_points_that_changed_meanwhile_are_refused() -> None:
     made.delete_point3D(next(iter(made.points3D)))
     with pytest.raises((FormatError, RuntimeError), match="changed while"):
         taken.put(refined)
+
+
+def test_keypoints_that_lost_their_point_by_hand_have_none() -> None:
+    """pycolmap's count of an image's points does not notice it."""
+    made = scene(seed=65)
+    image = next(iter(made.images.values()))
+    number = next(number for number, keypoint in enumerate(image.points2D) if keypoint.has_point3D())
+    before = memory.Scene(made).model.observations()
+    image.points2D[number].point3D_id = 2**64 - 1
+    after = memory.Scene(made).model.observations()
+    assert len(after.pixel) == len(before.pixel) - 1 == after.track_length.sum() == after.image_count.sum()

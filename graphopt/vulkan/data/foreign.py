@@ -17,7 +17,8 @@ import numpy as np
 from graphopt.device import DeviceMemoryError
 from graphopt.device.cuda_arrays import CudaArray, CudaSide, KeptNumbers, cuda_side
 from graphopt.foreign_arrays import CudaNumbers
-from graphopt.vulkan.program import LARGE_BYTES, VECTOR_WORKGROUP, Context, Launch
+from graphopt.graph.sets import INFORMATION_KIND
+from graphopt.vulkan.program import LARGE_BYTES, VECTOR_WORKGROUP, Context, Launch, Program
 
 SHARED = ("estimate", "measurement", "information", "kernel_width")
 """Columns that are handed over."""
@@ -92,7 +93,10 @@ class ForeignColumns:
         if side is None or numbers.shape != one_set.shape_of(name) or numbers.span >= LARGE_BYTES:
             return None
         try:
-            return side.keep(self._device, numbers)
+            kept = side.keep(self._device, numbers)
+            if kept is not None and name == "information":
+                kept.facts[INFORMATION_KIND] = information_kind(Context(self._device, "double"), kept)
+            return kept
         except DeviceMemoryError:
             return None
 
@@ -122,14 +126,29 @@ def take_column(
     places: how many, and a buffer of the row of each, None: place p has row p. layout: `first`, `lanes` and
     `block` of `take_column.comp`.
     """
-    step, *within = kept.strides()
-    indices = np.unravel_index(np.asarray(columns), kept.numbers.shape[1:] or (1,))
-    offsets = sum(
-        (index * stride for index, stride in zip(indices, within, strict=False)), np.zeros(len(columns), int)
-    )
-    column = context.indices(np.asarray(offsets))
+    step, column = kept.strides()[0], context.indices(_offsets(kept, columns))
     num, rows = places
     params = (num, len(columns), int(rows is not None), kept.offset, step, *layout)
     buffers = (kept.buffer, column if rows is None else rows, column, target)
     groups = -(-num * len(columns) // VECTOR_WORKGROUP)
     return context.launch("take_column", buffers, params, groups, nbytes=16.0 * num * len(columns))
+
+
+def information_kind(context: Context, kept: KeptNumbers) -> str:
+    """`EdgeSet.information_kind` of matrices (n, d, d) on the device."""
+    num, dim, _ = kept.numbers.shape
+    column, found = context.indices(_offsets(kept, range(dim * dim))), context.indices(np.zeros(2))
+    params = (num, dim, kept.offset, kept.strides()[0])
+    groups = -(-num * dim * dim // VECTOR_WORKGROUP)
+    launch = context.launch("information_kind", (kept.buffer, column, found), params, groups)
+    Program(context).barrier().step([launch]).run()
+    is_coupled, is_scaled = context.device.download(found, np.uint32, 2)
+    return "full" if is_coupled else "diagonal" if is_scaled else "identity"
+
+
+def _offsets(kept: KeptNumbers, columns: Sequence[int]) -> np.ndarray:
+    """Of some numbers of a row, counted in a row, from its first, in numbers."""
+    within = kept.strides()[1:]
+    indices = np.unravel_index(np.asarray(columns), kept.numbers.shape[1:] or (1,))
+    steps = (index * stride for index, stride in zip(indices, within, strict=False))
+    return np.asarray(sum(steps, np.zeros(len(columns), int)))

@@ -3,13 +3,14 @@
 #include <algorithm>
 #include <atomic>
 #include <cstring>
+#include <numeric>
 
 #include "edges/shares.h"
 
 namespace graphopt::edges {
 namespace {
 
-constexpr std::int64_t kNone = -1;
+constexpr int kNone = -1;
 
 template <class Index>
 bool fill_slot(const SlotIds& slot, std::int64_t i, std::int64_t end, std::int64_t* out, std::int64_t arity) {
@@ -30,13 +31,43 @@ void visit_keypoints(const KeypointLists& lists, std::int64_t image, const Visit
   for (std::int64_t k = 0; k < lists.counts[image]; ++k, keypoint += lists.stride) {
     std::int64_t id = 0;
     std::memcpy(&id, keypoint + lists.id_offset, sizeof id);
-    if (id != kNone) visit(k, id, keypoint);
+    if (id != kNone) visit(id, keypoint);
   }
 }
 
-// Images that hold about equal numbers of keypoints: task(begin, end).
+// Row of an id among ascending ones, by a table where they are dense; kNone: it is not there.
+class RowOfId {
+ public:
+  RowOfId(const std::int64_t* ids, std::int64_t size) : ids_(ids), size_(size) {
+    constexpr std::int64_t kDense = 16, kSmall = 1'000'000;
+    if (size == 0 || ids[0] < 0 || ids[size - 1] >= kDense * size + kSmall) return;
+    table_.assign(static_cast<std::size_t>(ids[size - 1]) + 1, kNone);
+    for (std::int64_t row = 0; row < size; ++row)
+      table_[static_cast<std::size_t>(ids[row])] = static_cast<std::int32_t>(row);
+  }
+
+  std::int32_t operator()(std::int64_t id) const {
+    if (!table_.empty()) {
+      const bool inside = id >= 0 && id < static_cast<std::int64_t>(table_.size());
+      return inside ? table_[static_cast<std::size_t>(id)] : kNone;
+    }
+    const std::int64_t* const found = std::lower_bound(ids_, ids_ + size_, id);
+    return found != ids_ + size_ && *found == id ? static_cast<std::int32_t>(found - ids_) : kNone;
+  }
+
+ private:
+  const std::int64_t* ids_;
+  std::int64_t size_;
+  std::vector<std::int32_t> table_;
+};
+
+std::int64_t num_keypoints(const KeypointLists& lists) {
+  return std::accumulate(lists.counts, lists.counts + lists.images, std::int64_t{0});
+}
+
+// Images that hold about equal numbers of keypoints: task(t, begin, end) for t = 0 .. shares - 1.
 template <class Task>
-void for_each_part(const KeypointLists& lists, const Task& task) {
+void for_each_part(const KeypointLists& lists, int shares, const Task& task) {
   std::vector<std::int64_t> before(static_cast<std::size_t>(lists.images) + 1, 0);
   for (std::int64_t i = 0; i < lists.images; ++i)
     before[static_cast<std::size_t>(i) + 1] = before[static_cast<std::size_t>(i)] + lists.counts[i];
@@ -44,17 +75,16 @@ void for_each_part(const KeypointLists& lists, const Task& task) {
     return std::lower_bound(before.begin(), before.end(), keypoint) - before.begin();
   };
   const std::int64_t total = before.back();
-  for_each_share(total, [&](std::int64_t begin, std::int64_t end) {
-    task(begin == 0 ? 0 : image_of(begin), end == total ? lists.images : image_of(end));
+  for_each_share(total, shares, [&](int t, std::int64_t begin, std::int64_t end) {
+    task(t, begin == 0 ? 0 : image_of(begin), end == total ? lists.images : image_of(end));
   });
 }
 
 }  // namespace
 
-bool fill_edges(const std::vector<SlotIds>& slots, std::int64_t size, std::int64_t* vertices,
-                double* information, std::int64_t dim, double* width) {
-  constexpr std::int64_t kAtOnce = 512;  // rows of which all columns are written while they are in the cache
-  const auto arity = static_cast<std::int64_t>(slots.size()), square = dim * dim;
+bool fill_edges(const std::vector<SlotIds>& slots, std::int64_t size, std::int64_t* vertices) {
+  constexpr std::int64_t kAtOnce = 512;  // rows of which all slots are written while they are in the cache
+  const auto arity = static_cast<std::int64_t>(slots.size());
   std::atomic<bool> fits{true};
   for_each_share(size, [&](std::int64_t begin, std::int64_t last) {
     bool own = true;
@@ -65,12 +95,6 @@ bool fill_edges(const std::vector<SlotIds>& slots, std::int64_t size, std::int64
         own &= slot.is_wide ? fill_slot<std::int64_t>(slot, i, end, vertices + s, arity)
                             : fill_slot<std::int32_t>(slot, i, end, vertices + s, arity);
       }
-      if (information != nullptr) {
-        std::fill(information + i * square, information + end * square, 0.0);
-        for (std::int64_t k = i; k < end; ++k)
-          for (std::int64_t d = 0; d < dim; ++d) information[k * square + d * (dim + 1)] = 1.0;
-      }
-      if (width != nullptr) std::fill(width + i, width + end, 1.0);
     }
     if (!own) fits = false;
   });
@@ -79,10 +103,10 @@ bool fill_edges(const std::vector<SlotIds>& slots, std::int64_t size, std::int64
 
 std::vector<std::int64_t> count_observations(const KeypointLists& lists) {
   std::vector<std::int64_t> starts(static_cast<std::size_t>(lists.images) + 1, 0);
-  for_each_part(lists, [&](std::int64_t begin, std::int64_t end) {
+  for_each_part(lists, num_shares(num_keypoints(lists)), [&](int, std::int64_t begin, std::int64_t end) {
     for (std::int64_t i = begin; i < end; ++i) {
       std::int64_t seen = 0;
-      visit_keypoints(lists, i, [&](std::int64_t, std::int64_t, const char*) { ++seen; });
+      visit_keypoints(lists, i, [&](std::int64_t, const char*) { ++seen; });
       starts[static_cast<std::size_t>(i) + 1] = seen;
     }
   });
@@ -91,23 +115,39 @@ std::vector<std::int64_t> count_observations(const KeypointLists& lists) {
 }
 
 std::int64_t read_observations(const KeypointLists& lists, const std::vector<std::int64_t>& starts,
-                               const std::int64_t* table, std::int64_t table_size, const Observations& out) {
-  std::atomic<std::int64_t> lost{kNone};
-  for_each_part(lists, [&](std::int64_t begin, std::int64_t end) {
+                               const std::int64_t* ids, std::int64_t num_ids, const Observations& out) {
+  const RowOfId row_of(ids, num_ids);
+  const int shares = num_shares(num_keypoints(lists));
+  std::vector<std::vector<std::int32_t>> lengths(static_cast<std::size_t>(shares));
+  std::atomic<std::int64_t> lost{kNoneLost};
+  std::atomic<bool> fits{true};
+  for_each_part(lists, shares, [&](int t, std::int64_t begin, std::int64_t end) {
+    std::vector<std::int32_t>& length = lengths[static_cast<std::size_t>(t)];
+    length.assign(static_cast<std::size_t>(num_ids), 0);
     for (std::int64_t i = begin; i < end; ++i) {
       std::int64_t at = starts[static_cast<std::size_t>(i)];
-      visit_keypoints(lists, i, [&](std::int64_t number, std::int64_t id, const char* keypoint) {
-        std::int64_t point = id;
-        if (table != nullptr) {
-          point = id >= 0 && id < table_size ? table[id] : kNone;
-          if (point == kNone) lost = id;
-        }
-        out.image[at] = i;
-        out.point[at] = point;
-        out.number[at] = number;
-        std::memcpy(out.pixel + 2 * at, keypoint, 2 * sizeof(double));
-        ++at;
+      const std::int64_t end_of_image = starts[static_cast<std::size_t>(i) + 1];
+      visit_keypoints(lists, i, [&](std::int64_t id, const char* keypoint) {
+        if (at++ >= end_of_image) return;
+        const std::int64_t row = at - 1;
+        const std::int32_t point = row_of(id);
+        if (point == kNone)
+          lost = id;
+        else
+          ++length[static_cast<std::size_t>(point)];
+        out.image[row] = static_cast<std::int32_t>(i);
+        out.point[row] = point;
+        std::memcpy(out.pixel + 2 * row, keypoint, 2 * sizeof(double));
       });
+      if (at != end_of_image) fits = false;
+    }
+  });
+  if (!fits) return kWrongStarts;
+  for_each_share(num_ids, [&](std::int64_t begin, std::int64_t end) {
+    for (std::int64_t k = begin; k < end; ++k) {
+      out.track_length[k] = 0;
+      for (const std::vector<std::int32_t>& length : lengths)
+        out.track_length[k] += length.empty() ? 0 : length[static_cast<std::size_t>(k)];
     }
   });
   return lost;

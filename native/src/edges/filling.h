@@ -1,4 +1,4 @@
-// Columns of edges that follow from others: ids of vertices, identity matrices, keypoints' observations.
+// Columns of edges that follow from others: ids of vertices, observations of keypoints.
 #pragma once
 
 #include <cstdint>
@@ -16,10 +16,8 @@ struct SlotIds {
   bool is_wide = true;      // int64, else int32
 };
 
-// vertices (size, slots), information (size, dim, dim) identities, width (size,) ones; the last two may be
-// nullptr. False: an index is outside of its table.
-bool fill_edges(const std::vector<SlotIds>& slots, std::int64_t size, std::int64_t* vertices,
-                double* information, std::int64_t dim, double* width);
+// vertices (size, slots). False: an index is outside of its table.
+bool fill_edges(const std::vector<SlotIds>& slots, std::int64_t size, std::int64_t* vertices);
 
 // Keypoints (x, y doubles, somewhere an id) of images in the memory of another library.
 struct KeypointLists {
@@ -34,14 +32,17 @@ struct KeypointLists {
 std::vector<std::int64_t> count_observations(const KeypointLists& lists);
 
 struct Observations {
-  std::int64_t* image = nullptr;
-  std::int64_t* point = nullptr;  // table[id], or id where there is no table or it has no such entry
-  std::int64_t* number = nullptr;
-  double* pixel = nullptr;  // (n, 2)
+  std::int32_t* image = nullptr;
+  std::int32_t* point = nullptr;         // row of its id
+  double* pixel = nullptr;               // (n, 2)
+  std::int32_t* track_length = nullptr;  // (num_ids,) observations of each point
 };
 
-// Returns an id that the table (table_size entries, -1: none) does not have, -1 if there is none.
+constexpr std::int64_t kNoneLost = -1, kWrongStarts = -2;
+
+// starts: as of `count_observations`, or a guess. ids: of the points, (num_ids,) ascending. Returns an id of
+// a keypoint that is not there, kNoneLost if there is none, kWrongStarts if images have other numbers.
 std::int64_t read_observations(const KeypointLists& lists, const std::vector<std::int64_t>& starts,
-                               const std::int64_t* table, std::int64_t table_size, const Observations& out);
+                               const std::int64_t* ids, std::int64_t num_ids, const Observations& out);
 
 }  // namespace graphopt::edges

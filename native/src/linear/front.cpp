@@ -353,6 +353,24 @@ int factor_front(const Front& front, const double* min_pivot, const Team& team, 
   return -1;
 }
 
+namespace {
+
+// result := L21 y
+void multiply_below(const FrontStrips& strips, int n, const double* y, double* result) {
+  for (int s = 0; s < strips.below_strips; ++s) {
+    const double* strip = strips(strips.diagonal_strips + s);
+    Vec sum[4] = {};
+    int p = 0;
+    for (; p + 4 <= n; p += 4) {
+      for (int i = 0; i < 4; ++i) sum[i] += *as_vec(strip + (p + i) * kStrip) * y[p + i];
+    }
+    for (; p < n; ++p) sum[0] += *as_vec(strip + p * kStrip) * y[p];
+    *as_vec(result + s * kStrip) = (sum[0] + sum[1]) + (sum[2] + sum[3]);
+  }
+}
+
+}  // namespace
+
 void forward_front(const Front& front, double* y, double* result) {
   const FrontStrips strips(front);
   const int n = front.num_pivots;
@@ -372,15 +390,28 @@ void forward_front(const Front& front, double* y, double* result) {
       rest -= *as_vec(lower) * y[col + j];
     }
   }
-  for (int s = 0; s < strips.below_strips; ++s) {
-    const double* strip = strips(strips.diagonal_strips + s);
-    Vec sum[4] = {};
-    int p = 0;
-    for (; p + 4 <= n; p += 4) {
-      for (int i = 0; i < 4; ++i) sum[i] += *as_vec(strip + (p + i) * kStrip) * y[p + i];
+  multiply_below(strips, n, y, result);
+}
+
+void multiply_front(const Front& front, double* y, double* result) {
+  const FrontStrips strips(front);
+  const int n = front.num_pivots;
+  multiply_below(strips, n, y, result);
+  for (int s = strips.diagonal_strips; s-- > 0;) {
+    const double* strip = strips(s);
+    const int col = s * kStrip, width = std::min(kStrip, n - col);
+    Vec sum[2] = {};
+    for (int p = 0; p < col; p += 2) {
+      sum[0] += *as_vec(strip + p * kStrip) * y[p];
+      sum[1] += *as_vec(strip + (p + 1) * kStrip) * y[p + 1];
     }
-    for (; p < n; ++p) sum[0] += *as_vec(strip + p * kStrip) * y[p];
-    *as_vec(result + s * kStrip) = (sum[0] + sum[1]) + (sum[2] + sum[3]);
+    Vec product = sum[0] + sum[1];
+    for (int j = 0; j < width; ++j) {
+      const double* lower = strip + (col + j) * kStrip;
+      product[j] += y[col + j] / lower[j];
+      for (int i = j + 1; i < width; ++i) product[i] += lower[i] * y[col + j];
+    }
+    for (int j = 0; j < width; ++j) y[col + j] = product[j];
   }
 }
 

@@ -53,6 +53,9 @@ int factor_front(const Front& front, const double* min_pivot, const Team& team, 
 // y := L11^-1 y (n);  then  accumulate (m, padded to strips) := L21 y.
 void forward_front(const Front& front, double* y, double* accumulate);
 
+// accumulate (m, padded to strips) := L21 y;  then  y := L11 y (n).
+void multiply_front(const Front& front, double* y, double* accumulate);
+
 // y -= L21' z; z (m, padded to strips, padding zero).
 void subtract_below(const Front& front, double* y, const double* z);
 

@@ -99,10 +99,19 @@ void Problem::linearize(int k, const std::int32_t* edges, std::int64_t count, do
 // ---------------------------------------------------------------------- taking outputs
 
 void Problem::note(std::int32_t v) {
-  is_noted_.resize(static_cast<std::size_t>(num_places()), 0);
+  if (static_cast<std::size_t>(v) >= is_noted_.size())
+    is_noted_.resize(static_cast<std::size_t>(num_places()), 0);
   if (is_noted_[static_cast<std::size_t>(v)]) return;
   is_noted_[static_cast<std::size_t>(v)] = 1;
   changed.push_back(v);
+}
+
+void Problem::add_pending(std::int32_t v, const double* values, const double* less) {
+  const int size = dim(v);
+  if (std::equal(values, values + size, less)) return;
+  double* const own = pending.edit(offset[v], size);
+  for (int i = 0; i < size; ++i) own[i] += values[i] - less[i];
+  note(v);
 }
 
 void Problem::forget_changed() {
@@ -120,34 +129,35 @@ void Problem::add_chi2(double change) {
 // Whether an entry has changed by more than `tolerance` of its rows' diagonal.
 bool Problem::differs(const EdgeKind& own, const double* H, const double* other, double tolerance) const {
   constexpr int kMostScalars = 64;
-  double scale[kMostScalars];
+  double scale[kMostScalars];  // squared, with the tolerance
   if (own.state_dim > kMostScalars) return true;
   const int arity = own.arity();
   const double* block = H;
   int at = 0;
   for (int a = 0; a < arity; ++a) {
     const int da = own.dims[static_cast<std::size_t>(a)];
-    for (int j = 0; j < da; ++j) scale[at++] = std::sqrt(std::abs(block[j * (j + 1) / 2 + j]));
+    for (int j = 0; j < da; ++j) scale[at++] = tolerance * std::abs(block[j * (j + 1) / 2 + j]);
     block += da * (da + 1) / 2;
     for (int b = a + 1; b < arity; ++b) block += da * own.dims[static_cast<std::size_t>(b)];
   }
+  bool differs = false;
   int fa = 0;
   for (int a = 0; a < arity; ++a) {
     const int da = own.dims[static_cast<std::size_t>(a)];
     for (int j = 0; j < da; ++j)
       for (int i = 0; i <= j; ++i, ++H, ++other)
-        if (std::abs(*H - *other) > tolerance * scale[fa + i] * scale[fa + j]) return true;
+        differs |= (*H - *other) * (*H - *other) > scale[fa + i] * scale[fa + j];
     int fb = fa + da;
     for (int b = a + 1; b < arity; ++b) {
       const int db = own.dims[static_cast<std::size_t>(b)];
       for (int j = 0; j < db; ++j)
         for (int i = 0; i < da; ++i, ++H, ++other)
-          if (std::abs(*H - *other) > tolerance * scale[fa + i] * scale[fb + j]) return true;
+          differs |= (*H - *other) * (*H - *other) > scale[fa + i] * scale[fb + j];
       fb += db;
     }
     fa += da;
   }
-  return false;
+  return differs;
 }
 
 void Problem::refuse_as_not_finite(std::int32_t e) const {
@@ -155,11 +165,20 @@ void Problem::refuse_as_not_finite(std::int32_t e) const {
                 " is not finite: check its measurement and the estimates of its vertices.");
 }
 
+// Without a chain of sums that each wait for the one before.
+static bool are_finite(const double* values, int count) {
+  constexpr int kSums = 8;
+  double check[kSums] = {};
+  int k = 0;
+  for (; k + kSums <= count; k += kSums)
+    for (int i = 0; i < kSums; ++i) check[i] += values[k + i] * 0.0;
+  for (; k < count; ++k) check[0] += values[k] * 0.0;
+  return std::all_of(check, check + kSums, [](double sum) { return sum == 0.0; });
+}
+
 double Problem::take_model(std::int32_t e, const double* outputs, const Evaluation& how) {
   EdgeKind& g = *edge_kinds[static_cast<std::size_t>(edge_kind[e])];
-  double check = 0.0;
-  for (int o = 0; o < g.num_outputs; ++o) check += outputs[o] * 0.0;
-  if (!(check == 0.0)) {
+  if (!are_finite(outputs, g.num_outputs)) {
     if (!how.must_be_finite) return std::numeric_limits<double>::infinity();
     refuse_as_not_finite(e);
   }
@@ -170,8 +189,7 @@ double Problem::take_model(std::int32_t e, const double* outputs, const Evaluati
   for (int s = 0; s < g.arity(); ++s) {
     const std::int32_t v = entry_vertex[first_entry[e] + s];
     const int size = g.dims[static_cast<std::size_t>(s)];
-    if (is_free(v))
-      for (int i = 0; i < size; ++i) add_pending(v, i, segment[i] - old[i]);
+    if (is_free(v)) add_pending(v, segment, old);
     segment += size, old += size;
   }
   const double change = outputs[0] - model[0];

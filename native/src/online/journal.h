@@ -5,6 +5,7 @@
 // of what they hold.
 #pragma once
 
+#include <algorithm>
 #include <cstdint>
 #include <unordered_map>
 #include <utility>
@@ -77,12 +78,14 @@ class Journaled final : public JournaledBase {
     if (journal_.records()) log_.push_back({i, place});
     return place;
   }
-  void write(std::int64_t first, const T* values, std::int64_t count) {
+  T* edit(std::int64_t first, std::int64_t count) {
     T* const place = values_.data() + first;
-    for (std::int64_t k = 0; k < count; ++k) {
-      if (journal_.records()) log_.push_back({first + k, place[k]});
-      place[k] = values[k];
-    }
+    if (journal_.records())
+      for (std::int64_t k = 0; k < count; ++k) log_.push_back({first + k, place[k]});
+    return place;
+  }
+  void write(std::int64_t first, const T* values, std::int64_t count) {
+    std::copy_n(values, count, edit(first, count));
   }
   void push_back(T value) {
     if (journal_.records()) log_.push_back({kPushed, T{}});

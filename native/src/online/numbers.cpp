@@ -1,6 +1,7 @@
 // Numbers of cliques: assembling fronts and factorizing them.
 #include <algorithm>
 #include <cmath>
+#include <numeric>
 
 #include "linear/extend_add.h"
 #include "online/tree.h"
@@ -37,111 +38,146 @@ inline double& element(const Front& front, int row, int col) {
 // Blocks of the job's edges: those that touch pivots, or those of the separator alone.
 void Tree::assemble(const Job& job, bool into_update) {
   const Front front = job.numbers->front();
-  const int n = front.num_pivots;
   for (const std::int32_t e : job.edges) {
-    const double* block = problem_.H_of(e);
-    const int arity = problem_.arity(e);
-    const std::int32_t* const ends = problem_.vertices_of(e);
     if (problem_.edge_kind[e] < 0) {
-      const Prior& prior = *problem_.priors[problem_.edge_row[e]];
-      const int m = prior.first.back();
-      for (int a = 0; a < arity; ++a)
-        for (int b = 0; b < arity; ++b) {
-          const int ra = local_[static_cast<std::size_t>(ends[a])],
-                    rb = local_[static_cast<std::size_t>(ends[b])];
-          if (ra < rb || rb < 0 || (rb >= n) != into_update) continue;
-          for (int j = prior.first[static_cast<std::size_t>(b)];
-               j < prior.first[static_cast<std::size_t>(b) + 1]; ++j)
-            for (int i = prior.first[static_cast<std::size_t>(a)];
-                 i < prior.first[static_cast<std::size_t>(a) + 1]; ++i) {
-              const int row = ra + i - prior.first[static_cast<std::size_t>(a)],
-                        col = rb + j - prior.first[static_cast<std::size_t>(b)];
-              if (row < col) continue;
-              const double value = block[static_cast<std::size_t>(j) * static_cast<std::size_t>(m) +
-                                         static_cast<std::size_t>(i)];
-              element(front, row, col) += value;
-              if (row == col) gross_[static_cast<std::size_t>(row)] += value;
-            }
-        }
-      continue;
-    }
-    const EdgeKind& kind = problem_.kind_of(e);
-    for (int a = 0; a < arity; ++a) {
-      const int da = kind.dims[static_cast<std::size_t>(a)];
-      const int ra = problem_.is_free(ends[a]) ? local_[static_cast<std::size_t>(ends[a])] : -1;
-      if (ra >= 0 && (ra >= n) == into_update) {
-        for (int j = 0; j < da; ++j)
-          for (int i = 0; i <= j; ++i) element(front, ra + j, ra + i) += block[j * (j + 1) / 2 + i];
-        for (int j = 0; j < da; ++j) gross_[static_cast<std::size_t>(ra + j)] += block[j * (j + 1) / 2 + j];
-      }
-      block += da * (da + 1) / 2;
-      for (int b = a + 1; b < arity; ++b) {
-        const int db = kind.dims[static_cast<std::size_t>(b)];
-        const int rb = problem_.is_free(ends[b]) ? local_[static_cast<std::size_t>(ends[b])] : -1;
-        if (ra >= 0 && rb >= 0 && (std::min(ra, rb) >= n) == into_update) {
-          for (int j = 0; j < db; ++j)
-            for (int i = 0; i < da; ++i)
-              element(front, std::max(ra + i, rb + j), std::min(ra + i, rb + j)) += block[j * da + i];
-        }
-        block += da * db;
-      }
+      assemble_prior(front, e, into_update);
+    } else {
+      assemble_edge(front, e, into_update);
     }
   }
 }
 
+void Tree::assemble_prior(const Front& front, std::int32_t e, bool into_update) {
+  const Prior& prior = *problem_.priors[problem_.edge_row[e]];
+  const double* const H = problem_.H_of(e);
+  const int m = prior.first.back();
+  row_.assign(static_cast<std::size_t>(m), -1);  // of the front, per scalar
+  for (std::size_t s = 0; s < prior.vertices.size(); ++s)
+    if (const int first = local_[static_cast<std::size_t>(prior.vertices[s])]; first >= 0)
+      std::iota(row_.begin() + prior.first[s], row_.begin() + prior.first[s + 1], first);
+  for (int j = 0; j < m; ++j) {
+    const int col = row_[static_cast<std::size_t>(j)];
+    if (col < 0 || (col >= front.num_pivots) != into_update) continue;
+    for (int i = 0; i < m; ++i) {
+      const int row = row_[static_cast<std::size_t>(i)];
+      if (row < col) continue;
+      const double value = H[static_cast<std::int64_t>(j) * m + i];
+      element(front, row, col) += value;
+      if (row == col) gross_[static_cast<std::size_t>(row)] += value;
+    }
+  }
+}
+
+void Tree::assemble_edge(const Front& front, std::int32_t e, bool into_update) {
+  const EdgeKind& kind = problem_.kind_of(e);
+  const double* block = problem_.H_of(e);
+  const std::int32_t* const ends = problem_.vertices_of(e);
+  const int n = front.num_pivots, arity = kind.arity();
+  const auto row_of = [&](std::int32_t v) {
+    return problem_.is_free(v) ? local_[static_cast<std::size_t>(v)] : -1;
+  };
+  for (int a = 0; a < arity; ++a) {
+    const int da = kind.dims[static_cast<std::size_t>(a)], ra = row_of(ends[a]);
+    if (ra >= 0 && (ra >= n) == into_update) {
+      for (int j = 0; j < da; ++j)
+        for (int i = 0; i <= j; ++i) element(front, ra + j, ra + i) += block[j * (j + 1) / 2 + i];
+      for (int j = 0; j < da; ++j) gross_[static_cast<std::size_t>(ra + j)] += block[j * (j + 1) / 2 + j];
+    }
+    block += da * (da + 1) / 2;
+    for (int b = a + 1; b < arity; ++b) {
+      const int db = kind.dims[static_cast<std::size_t>(b)], rb = row_of(ends[b]);
+      if (ra >= 0 && rb >= 0 && (std::min(ra, rb) >= n) == into_update)
+        for (int j = 0; j < db; ++j)
+          for (int i = 0; i < da; ++i)
+            element(front, std::max(ra + i, rb + j), std::min(ra + i, rb + j)) += block[j * da + i];
+      block += da * db;
+    }
+  }
+}
+
+// Rows of the front that a child's separator has. False if they do not ascend; then `order_` does.
+bool Tree::find_rows(const Shape& child) {
+  const auto size = static_cast<std::size_t>(child.num_below);
+  row_.resize(size + kStrip);
+  position_.resize(size + kStrip);
+  runs_.clear();
+  int first = 0;
+  bool ascends = true;
+  for (const std::int32_t v : child.separator) {
+    const int row = local_[static_cast<std::size_t>(v)], dim = problem_.dim(v);
+    ascends = ascends && (runs_.empty() || row > runs_.back().row);
+    runs_.push_back({row, first, dim});
+    for (int i = 0; i < dim; ++i) row_[static_cast<std::size_t>(first + i)] = row + i;
+    first += dim;
+  }
+  if (ascends) return true;
+  std::sort(runs_.begin(), runs_.end(), [](const Run& a, const Run& b) { return a.row < b.row; });
+  order_.clear();
+  for (const Run& run : runs_)
+    for (int i = 0; i < run.count; ++i) order_.push_back(run.first + i);
+  return false;
+}
+
 void Tree::add_children(const Job& job, bool into_update) {
   const Front front = job.numbers->front();
-  const int n = front.num_pivots;
   for (const Clique* child : job.children) {
     const int size = child->shape->num_below;
-    row_.resize(static_cast<std::size_t>(size) + kStrip);
-    position_.resize(static_cast<std::size_t>(size) + kStrip);
-    bool ascends = true;
-    int k = 0;
-    for (const std::int32_t v : child->shape->separator) {
-      const int dim = problem_.dim(v);
-      for (int i = 0; i < dim; ++i, ++k) {
-        row_[static_cast<std::size_t>(k)] = local_[static_cast<std::size_t>(v)] + i;
-        ascends =
-            ascends && (k == 0 || row_[static_cast<std::size_t>(k)] > row_[static_cast<std::size_t>(k) - 1]);
-      }
-    }
-    const Numbers& numbers = *child->numbers;
+    const bool ascends = find_rows(*child->shape);
     if (!into_update)
       for (int i = 0; i < size; ++i)
         gross_[static_cast<std::size_t>(row_[static_cast<std::size_t>(i)])] +=
-            numbers.gross[static_cast<std::size_t>(i)];
+            child->numbers->gross[static_cast<std::size_t>(i)];
     if (ascends) {
-      ChildColumns columns;
-      columns.m = size;
-      const auto split =
-          static_cast<int>(std::lower_bound(row_.begin(), row_.begin() + size, n) - row_.begin());
-      columns.first = into_update ? split : 0;
-      columns.last = into_update ? size : split;
-      if (columns.first == columns.last) continue;
-      const std::int64_t below = front.below - front.diagonal;
-      for (int i = columns.first; i < size; ++i) {
-        const int row = row_[static_cast<std::size_t>(i)];
-        position_[static_cast<std::size_t>(i)] = into_update ? triangle_row(row - n)
-                                                 : row < n   ? triangle_row(row)
-                                                             : below + rectangle_row(row - n, n);
-      }
-      columns.source = numbers.update();
-      columns.row = row_.data();
-      columns.position = position_.data();
-      columns.target = into_update ? front.update : front.diagonal;
-      columns.shift = into_update ? n : 0;
-      add_child(columns);
-      continue;
+      add_ordered(front, child->numbers->update(), size, into_update);
+    } else {
+      add_unordered(front, child->numbers->update(), size, into_update);
     }
-    for (int i = 0; i < size; ++i) {
-      const double* const values = numbers.update() + triangle_row(i);
-      const int ri = row_[static_cast<std::size_t>(i)];
-      for (int j = 0; j <= i; ++j) {
-        const int rj = row_[static_cast<std::size_t>(j)], low = std::min(ri, rj);
-        if ((low >= n) == into_update)
-          element(front, std::max(ri, rj), low) += values[static_cast<std::int64_t>(j) * kStrip];
-      }
+  }
+}
+
+void Tree::add_ordered(const Front& front, const double* source, int size, bool into_update) {
+  const int n = front.num_pivots;
+  const auto split = static_cast<int>(std::lower_bound(row_.begin(), row_.begin() + size, n) - row_.begin());
+  ChildColumns columns;
+  columns.m = size;
+  columns.first = into_update ? split : 0;
+  columns.last = into_update ? size : split;
+  if (columns.first == columns.last) return;
+  const std::int64_t below = front.below - front.diagonal;
+  for (int i = columns.first; i < size; ++i) {
+    const int row = row_[static_cast<std::size_t>(i)];
+    position_[static_cast<std::size_t>(i)] = into_update ? triangle_row(row - n)
+                                             : row < n   ? triangle_row(row)
+                                                         : below + rectangle_row(row - n, n);
+  }
+  columns.source = source;
+  columns.row = row_.data();
+  columns.position = position_.data();
+  columns.target = into_update ? front.update : front.diagonal;
+  columns.shift = into_update ? n : 0;
+  add_child(columns);
+}
+
+// The same of a child whose rows have changed their order: by ascending rows of the front.
+void Tree::add_unordered(const Front& front, const double* source, int size, bool into_update) {
+  const int n = front.num_pivots, shift = into_update ? n : 0;
+  int split = 0;
+  for (int i = 0; i < size; ++i) {
+    split += row_[static_cast<std::size_t>(i)] < n ? 1 : 0;
+    position_[static_cast<std::size_t>(i)] = triangle_row(i);
+  }
+  for (int i = into_update ? split : 0; i < size; ++i) {
+    const std::int32_t own = order_[static_cast<std::size_t>(i)];
+    const int row = row_[static_cast<std::size_t>(own)];
+    double* const target = into_update ? front.update + triangle_row(row - n)
+                           : row < n   ? front.diagonal + triangle_row(row)
+                                       : front.below + rectangle_row(row - n, n);
+    const int end = into_update ? i + 1 : std::min(i + 1, split);
+    for (int j = into_update ? split : 0; j < end; ++j) {
+      const std::int32_t other = order_[static_cast<std::size_t>(j)];
+      const std::int64_t low = std::min(own, other);
+      target[static_cast<std::int64_t>(row_[static_cast<std::size_t>(other)] - shift) * kStrip] +=
+          source[position_[static_cast<std::size_t>(std::max(own, other))] + low * kStrip];
     }
   }
 }

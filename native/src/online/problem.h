@@ -163,6 +163,8 @@ class Problem {
     pending.set(offset[v] + i, pending[offset[v] + i] + change);
     note(v);
   }
+  // All of the vertex' scalars: values - less.
+  void add_pending(std::int32_t v, const double* values, const double* less);
   void set_pending(std::int32_t v, const double* values) {
     pending.write(offset[v], values, dim(v));
     note(v);

@@ -21,8 +21,20 @@ std::vector<std::int32_t> Tree::path_to_root(const std::vector<std::int32_t>& cl
   return path;
 }
 
+// A few numbers; where there are 3 or 6 without a call.
+static inline double* copy_few(const double* from, int count, double* to) {
+  if (count == 3) {
+    for (int i = 0; i < 3; ++i) to[i] = from[i];
+  } else if (count == 6) {
+    for (int i = 0; i < 6; ++i) to[i] = from[i];
+  } else {
+    std::copy_n(from, count, to);
+  }
+  return to + count;
+}
+
 void Tree::gather(const std::vector<std::int32_t>& vertices, const double* scalars, double* out) const {
-  for (const std::int32_t v : vertices) out = std::copy_n(scalars + problem_.offset[v], problem_.dim(v), out);
+  for (const std::int32_t v : vertices) out = copy_few(scalars + problem_.offset[v], problem_.dim(v), out);
 }
 
 // y <- inverse of L times y, along the path.
@@ -37,7 +49,7 @@ void Tree::forward_path(const std::vector<std::int32_t>& path, std::vector<doubl
     forward_front(front_of(c), buffer_.data(), padded_.data());
     const double* from = buffer_.data();
     for (const std::int32_t v : shape.frontals) {
-      std::copy_n(from, problem_.dim(v), y.data() + problem_.offset[v]);
+      copy_few(from, problem_.dim(v), y.data() + problem_.offset[v]);
       from += problem_.dim(v);
     }
     from = padded_.data();
@@ -56,6 +68,15 @@ void Tree::set_energy(std::int32_t c, double energy) {
   energy_.set(c, energy);
 }
 
+void Tree::add_right_hand_side(const std::vector<std::int32_t>& vertices, const double* values) {
+  for (const std::int32_t v : vertices) {
+    const int dim = problem_.dim(v);
+    double* const to = rhs_.data() + problem_.offset[v];
+    for (int i = 0; i < dim && problem_.is_free(v); ++i) to[i] += values[i];
+    values += dim;
+  }
+}
+
 // rhs_ <- L y of these cliques, which then have none.
 void Tree::take_right_hand_side(const std::vector<std::int32_t>& cliques) {
   for (const std::int32_t c : cliques) {
@@ -63,29 +84,14 @@ void Tree::take_right_hand_side(const std::vector<std::int32_t>& cliques) {
     for (const std::int32_t v : shape.frontals)
       if (problem_.is_free(v)) rhs_vertices_.push_back(v);
     if (!(energy_[c] > 0.0)) continue;
-    const int n = shape.num_pivots, m = shape.num_below;
-    buffer_.resize(std::max(buffer_.size(), static_cast<std::size_t>(n)));
+    buffer_.resize(std::max(buffer_.size(), static_cast<std::size_t>(shape.num_pivots)));
+    padded_.resize(std::max(padded_.size(), static_cast<std::size_t>(num_strips(shape.num_below) * kStrip)));
     gather(shape.frontals, y_.data(), buffer_.data());
-    const Front front = front_of(c);
-    int row = 0;
+    multiply_front(front_of(c), buffer_.data(), padded_.data());
+    add_right_hand_side(shape.frontals, buffer_.data());
+    add_right_hand_side(shape.separator, padded_.data());
     for (const std::int32_t v : shape.frontals)
-      for (int i = 0; i < problem_.dim(v); ++i, ++row) {
-        const double* const lower = front.diagonal + triangle_row(row);
-        double sum = buffer_[static_cast<std::size_t>(row)] / lower[static_cast<std::int64_t>(row) * kStrip];
-        for (int p = 0; p < row; ++p)
-          sum += lower[static_cast<std::int64_t>(p) * kStrip] * buffer_[static_cast<std::size_t>(p)];
-        if (problem_.is_free(v)) rhs_[static_cast<std::size_t>(problem_.offset[v] + i)] += sum;
-        y_.set(problem_.offset[v] + i, 0.0);
-      }
-    row = 0;
-    for (const std::int32_t v : shape.separator)
-      for (int i = 0; i < problem_.dim(v) && m > 0; ++i, ++row) {
-        const double* const lower = front.below + rectangle_row(row, n);
-        double sum = 0.0;
-        for (int p = 0; p < n; ++p)
-          sum += lower[static_cast<std::int64_t>(p) * kStrip] * buffer_[static_cast<std::size_t>(p)];
-        if (problem_.is_free(v)) rhs_[static_cast<std::size_t>(problem_.offset[v] + i)] += sum;
-      }
+      for (int i = 0; i < problem_.dim(v); ++i) y_.set(problem_.offset[v] + i, 0.0);
     set_energy(c, 0.0);
   }
 }
@@ -165,7 +171,7 @@ bool Tree::visit(std::int32_t c, double threshold, Step& step) {
                  nullptr);
   const double* values = buffer_.data();
   for (const std::int32_t v : shape.frontals) {
-    std::copy_n(values, problem_.dim(v), dx_.data() + problem_.offset[v]);
+    copy_few(values, problem_.dim(v), dx_.data() + problem_.offset[v]);
     values += problem_.dim(v);
     step.vertices.push_back(v);
   }
@@ -240,7 +246,7 @@ void Tree::backward_clique(std::int32_t c, const double* y, double* x) {
   backward_front(front_of(c), buffer_.data(), padded_.data());
   const double* values = buffer_.data();
   for (const std::int32_t v : shape.frontals) {
-    std::copy_n(values, problem_.dim(v), x + problem_.offset[v]);
+    copy_few(values, problem_.dim(v), x + problem_.offset[v]);
     values += problem_.dim(v);
   }
 }

@@ -10,10 +10,6 @@ Numbers::Numbers(int num_pivots, int num_below) : num_pivots_(num_pivots), num_b
   memory_ = KeptMemory::instance().take(update_ + triangle_size(num_strips(num_below)));
 }
 
-Front Numbers::front() const {
-  return Front{num_pivots_, num_below_, diagonal(), below(), update(), nullptr};
-}
-
 Tree::Tree(Journal& journal, Problem& problem)
     : journal_(journal),
       problem_(problem),

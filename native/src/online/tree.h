@@ -37,7 +37,7 @@ class Numbers {
   ~Numbers() { KeptMemory::instance().give_back(memory_); }
   Numbers(const Numbers&) = delete;
   Numbers& operator=(const Numbers&) = delete;
-  Front front() const;
+  Front front() const { return Front{num_pivots_, num_below_, diagonal(), below(), update(), nullptr}; }
   double* diagonal() const { return memory_.data; }
   double* below() const { return memory_.data + below_; }
   double* update() const { return memory_.data + update_; }
@@ -154,13 +154,19 @@ class Tree {
   void fill(const Job& job, const std::vector<double>& floors);
   bool raise_floor(const Job& job, int pivot, std::vector<double>& floors) const;
   void assemble(const Job& job, bool into_update);
+  void assemble_prior(const Front& front, std::int32_t edge, bool into_update);
+  void assemble_edge(const Front& front, std::int32_t edge, bool into_update);
+  bool find_rows(const Shape& child);
   void add_children(const Job& job, bool into_update);
+  void add_ordered(const Front& front, const double* source, int size, bool into_update);
+  void add_unordered(const Front& front, const double* source, int size, bool into_update);
   std::vector<std::int32_t> unsupported(const Job& job, int pivot) const;
   void clear_local(const Shape& shape);
   std::vector<std::int32_t> path_to_root(const std::vector<std::int32_t>& cliques);
   void forward_path(const std::vector<std::int32_t>& path, std::vector<double>& y);
   void gather(const std::vector<std::int32_t>& vertices, const double* scalars, double* out) const;
   void take_right_hand_side(const std::vector<std::int32_t>& cliques);
+  void add_right_hand_side(const std::vector<std::int32_t>& vertices, const double* values);
   void set_energy(std::int32_t clique, double energy);
   std::vector<std::int32_t> starts(double threshold) const;
   void backward_clique(std::int32_t clique, const double* y, double* x);
@@ -191,7 +197,11 @@ class Tree {
   std::vector<std::int32_t> local_;                          // per vertex: first row of the front, or -1
   std::vector<std::vector<std::int32_t>> orphans_of_;        // per number of a vertex
   std::vector<std::int64_t> position_;                       // of a child's rows
-  std::vector<std::int32_t> row_;
+  struct Run {                                               // consecutive rows
+    int row, first, count;
+  };
+  std::vector<Run> runs_;
+  std::vector<std::int32_t> row_, order_;
   std::vector<double> gross_, min_pivot_, pivots_, below_values_;
   vm::AlignedVector<double> buffer_, padded_;
   std::vector<double> work_, x_;  // x_: whatever the last solution left

@@ -59,6 +59,24 @@ def test_euroc_whole_clip(euroc_clip, mode):
     assert mode == "mono" or abs(errors.scale - 1.0) < 0.03
 
 
+@pytest.mark.slow
+def test_two_seconds_without_frames_and_samples(euroc_clip):
+    """The frame afterwards is recognised, not guessed: within 2 cm."""
+    sequence = open_sequence("euroc", euroc_clip)
+    rows = np.r_[:80, 120:150]
+    start, end = sequence.stamps[[79, 120]]
+    imu = sequence.imu
+    kept = (imu.stamps <= start) | (imu.stamps >= end)
+    imu = replace(imu, stamps=imu.stamps[kept], gyro=imu.gyro[kept], acc=imu.acc[kept])
+    gap = replace(
+        sequence, stamps=sequence.stamps[rows], paths=[sequence.paths[row] for row in rows], imu=imu
+    )
+    found = run(gap, PipelineOptions(single_thread=True))
+    assert len(found.stamps) == len(rows)
+    assert "pauses between frames" in found.message
+    assert rmse(errors_of(sequence, found, "se3")) < 0.02
+
+
 @pytest.mark.parametrize("first", [50, 100])
 def test_mono_inertial_in_flight(euroc_clip, first):
     """80 frames, keyframes removed before the IMU starts: upright, and scale to three of its deviations."""

@@ -308,6 +308,22 @@ def test_frames_are_dropped_and_counted_or_waited_for(room, sequence):
             assert found.num_dropped == 0 and len(found.stamps) == 20
 
 
+def test_keyframes_wait_while_mapping_is_behind(room, sequence, monkeypatch):
+    """All frames are tracked; keyframes only where fewer than `keyframe_features` landmarks are left."""
+    counts, process = [], Session.process
+    for is_behind in (False, True):
+
+        def processed(session, frame, _=False, is_behind=is_behind):
+            return process(session, frame, is_behind)
+
+        monkeypatch.setattr(Session, "process", processed)
+        slam = Slam(read_calibration(room / "mav0"), STEREO)
+        feed(slam, sequence, range(40))
+        counts.append(slam.state().keyframes)
+        assert len(slam.stop().stamps) == 40
+    assert 1 <= counts[1] < counts[0]
+
+
 def test_state_while_it_runs(room, sequence):
     """Pose, status and sizes of the present moment; after the end nothing more is taken."""
     slam = Slam(read_calibration(room / "mav0"), STEREO)
