@@ -29,6 +29,7 @@ _ACCEPT = 1e-4  # actual over predicted gain of an accepted step
 _GOOD, _POOR = 0.75, 0.25  # above: the radius may grow; below: it shrinks
 _SMALLEST_DAMPING = 1e-12  # relative to the largest diagonal entry of H
 _LARGEST_DAMPING = 1e8
+_MOST_DAMPINGS = 25  # tried from one linearization: by factors of 10 from the smallest to the largest
 _NO_GAIN = 1e-14  # predicted gain relative to chi2 that rounding hides
 
 
@@ -125,14 +126,15 @@ class TrustRegion:
     def _model(self) -> _Model | None:
         """Solve for the Gauss-Newton step, damped as little as a positive definite matrix needs."""
         solver = self._solver
-        while not (solver.solve(self._damping) and np.isfinite(solver.dx).all()):
+        for _ in range(_MOST_DAMPINGS):
+            if solver.solve(self._damping) and np.isfinite(solver.dx).all():
+                b, newton = solver.b, solver.dx.copy()
+                return _Model(b, newton, self._damping, dot(b, b), dot(b, newton), dot(newton, newton))
             largest = solver.largest_diagonal()
             self._damping = max(10.0 * self._damping, _SMALLEST_DAMPING * largest)
             if not 0.0 < self._damping <= _LARGEST_DAMPING * largest < np.inf:
-                return None  # also where H is zero, and no damping in its proportion helps
-        b, newton = solver.b, solver.dx.copy()
-        model = _Model(b, newton, self._damping, dot(b, b), dot(b, newton), dot(newton, newton))
-        return model
+                break  # also where H is zero, and no damping in its proportion helps
+        return None
 
     def _trial(self, model: _Model, current: float) -> tuple[float | None, float, float]:
         """Try the step of the present radius: (chi2 if accepted, largest entry, predicted gain)."""

@@ -77,8 +77,11 @@ class _Prepared:
 
 
 last_solvers: WeakKeyDictionary[Graph, _Prepared] = WeakKeyDictionary()
-_lent: deque[weakref.ref[Graph]] = deque(maxlen=8)
+_lent: deque[tuple[weakref.ref[Graph], weakref.ref[_Prepared]]] = deque(maxlen=8)
 """Graphs whose solver another one may take, the last ones."""
+MOST_OUTLIVING_BYTES = 1 << 25
+"""Memory of a solver on the CPU that stays when its graph is gone, for the next one."""
+_outliving: deque[_Prepared] = deque(maxlen=2)
 _lending = threading.Lock()
 
 
@@ -155,33 +158,39 @@ def lend(graph: Graph) -> None:
         return
     last.num_calls -= 1
     if last.num_calls <= 0 and last.masks is None and capabilities_of(last.solver).rebinds:
+        on_cpu = not hasattr(last.solver, "device")
+        stays = on_cpu and last.solver.describe()["memory_bytes"] <= MOST_OUTLIVING_BYTES
         with _lending:
-            _lent.append(weakref.ref(graph))
+            _lent.append((weakref.ref(graph), weakref.ref(last)))
+            _outliving.extend([last] if stays else [])
 
 
 def _take_back(graph: Graph) -> _Prepared | None:
     """The graph's last one, which nobody else may take any more."""
     with _lending:
-        _not_lent(graph)
-        return last_solvers.pop(graph, None)
+        last = last_solvers.pop(graph, None)
+        if last is not None:
+            _not_lent(last)
+        return last
 
 
-def _not_lent(graph: Graph) -> None:
-    reference = weakref.ref(graph)
-    while reference in _lent:
-        _lent.remove(reference)
+def _not_lent(last: _Prepared) -> None:
+    for entry in [entry for entry in _lent if entry[1]() is last]:
+        _lent.remove(entry)
+    while last in _outliving:
+        _outliving.remove(last)
 
 
 def _borrow(graph: Graph, selection: Selection, options: SolverOptions) -> _Prepared | None:
     """Another graph's that serves this one, too; that one loses it."""
     with _lending:
-        for reference in reversed(_lent):
-            owner = reference()
-            last = None if owner is None else last_solvers.get(owner)
-            if owner is None or last is None or not _serves(last, graph, selection, options):
-                continue
-            _not_lent(owner)
-            return last_solvers.pop(owner)
+        for owner, reference in reversed(_lent):
+            last, lender = reference(), owner()
+            if last is not None and _serves(last, graph, selection, options):
+                _not_lent(last)
+                if lender is not None and last_solvers.get(lender) is last:
+                    del last_solvers[lender]
+                return last
     return None
 
 
@@ -225,13 +234,14 @@ def _types(selection: Selection) -> list[Any]:
 
 def _same_edges(then: EdgeSelection, now: EdgeSelection) -> bool:
     """They are of one type and name the same vertices and parameters, row by row."""
-    return (then.edge_set.type, then.vertex_sets, then.parameter_sets) == (
-        now.edge_set.type,
-        now.vertex_sets,
-        now.parameter_sets,
-    ) and _same_arrays(
-        (then.rows, then.vertex_rows, then.parameter_rows),
-        (now.rows, now.vertex_rows, now.parameter_rows),
+    count = len(now.rows)  # ascending rows that end with the last of as many are all of them
+    whole = count == len(then.rows) and bool(count == 0 or then.rows[-1] == now.rows[-1] == count - 1)
+    return (
+        (then.edge_set.type, then.vertex_sets, then.parameter_sets)
+        == (now.edge_set.type, now.vertex_sets, now.parameter_sets)
+        and (whole or np.array_equal(then.rows, now.rows))
+        and np.array_equal(then.vertex_rows, now.vertex_rows)
+        and np.array_equal(then.parameter_rows, now.parameter_rows)
     )
 
 

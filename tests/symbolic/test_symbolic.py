@@ -12,6 +12,7 @@ from hypothesis import strategies as st
 from graphopt import symbolic
 from graphopt.errors import SymbolicError
 from graphopt.symbolic import expr as expr_module
+from graphopt.symbolic.derivative import PARTIALS
 from graphopt.symbolic.expr import RULES, make, make_plain, topological
 from graphopt.symbolic.ops import OPS
 
@@ -383,6 +384,23 @@ def test_derivatives_equal_finite_differences(name):
         actual = symbolic.evaluate([row[j] for row in rows], {"x": at[0], "y": at[1]})
         np.testing.assert_allclose(actual[0], expected, rtol=1e-7, atol=1e-7)
         np.testing.assert_allclose(actual[1], 3.0 * d[0], rtol=1e-15)
+
+
+@pytest.mark.parametrize("op", [op for op in TREE_OPS if op in PARTIALS and not op.startswith("sample")])
+def test_derivatives_of_every_operation(op):
+    """Towards each argument, by central differences, where nothing jumps."""
+    arguments = [symbolic.var(name) for name in NAMES[: OPS[op].arity]]
+    outputs = [make_plain(op, *arguments)]
+    (found,) = symbolic.jacobian(outputs, [{each: symbolic.const(1.0)} for each in arguments])
+    at = {
+        name: np.array(values)
+        for name, values in zip(NAMES, ([0.3, 0.8], [0.7, 0.2], [0.4, 0.9]), strict=True)
+    }
+    for each, rate in zip(arguments, symbolic.evaluate(found, at), strict=True):
+        (up,), (down,) = (
+            symbolic.evaluate(outputs, {**at, each.value: at[each.value] + step}) for step in (1e-6, -1e-6)
+        )
+        np.testing.assert_allclose(np.broadcast_to(rate, 2), (up - down) / 2e-6, rtol=1e-7, atol=1e-8)
 
 
 def test_the_branch_not_taken_cannot_spoil_the_derivative():

@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+import gc
+import weakref
+
 import numpy as np
 import pytest
 from resident_graphs import mixed_plane
@@ -126,3 +129,21 @@ def test_columns_of_the_lender_are_its_own():
     optimize(other, device="cpu", max_iterations=1)
     assert all(map(np.array_equal, kept, (vertices.estimate for vertices in graph.vertex_sets)))
     assert graph.chi2() == chi2
+
+
+def test_a_small_solver_outlives_its_graph_until_it_is_forgotten():
+    """On the CPU: the next graph of the structure takes it, `forget` releases it."""
+    graph = pose_graph()
+    copies = [graph.copy() for _ in range(3)]
+    solvers = []
+    for last in ("gone", "forgotten"):
+        taken = copies.pop()
+        optimize(taken, device="cpu", max_iterations=1)
+        solvers.append(weakref.ref(reuse.last_solvers[taken].solver))
+        if last == "forgotten":
+            reuse.forget(taken)
+        del taken
+        gc.collect()
+    optimize(copies[0], device="cpu", max_iterations=1)
+    assert solvers[0] is solvers[1]
+    assert solvers[1]() is None

@@ -2,7 +2,6 @@
 
 from graphopt.vulkan.cholesky.analysis import Analysis, analyse
 from graphopt.vulkan.cholesky.choice import (
-    begin_factorization,
     expected_seconds,
     factorization_on_device,
     is_faster_from_host,
@@ -16,7 +15,6 @@ __all__ = [
     "DeviceCholesky",
     "TrialFactorization",
     "analyse",
-    "begin_factorization",
     "expected_seconds",
     "factorization_on_device",
     "is_faster_from_host",

@@ -24,7 +24,6 @@ import numpy as np
 from graphopt.cpu_kernels import kernels
 from graphopt.errors import DeviceLimitError, OptionError
 from graphopt.linear import BlockPattern
-from graphopt.vulkan.program import InThread
 
 ORDERINGS = ("auto", "amd", "metis", "dissection", "natural", "dense")
 SMALL_ROWS = 64
@@ -149,43 +148,23 @@ def analyse(pattern: BlockPattern, ordering: str = "auto") -> Analysis:
     return _lay_out(pattern, "dense") if is_dense else best
 
 
-FEW_BLOCKS = 500
-"""Up to which an analysis takes about as long as to start a thread."""
 MOST_KEPT, MOST_KEPT_BLOCKS = 8, 1 << 16
 """Analyses that are kept: a window that slides has the same S again and again, and a copy the same H."""
 kept_analyses: OrderedDict[tuple[Any, ...], Analysis] = OrderedDict()
-_begun: OrderedDict[tuple[Any, ...], InThread[Analysis]] = OrderedDict()
 _keeping = threading.Lock()
-
-
-def _key_of(pattern: BlockPattern, ordering: str) -> tuple[Any, ...]:
-    digests = (kernels.fingerprint(part) for part in (pattern.dims, pattern.col_ptr, pattern.row_idx))
-    return (ordering, pattern.num_blocks, *digests)
-
-
-def begin_analysis(pattern: BlockPattern, ordering: str = "auto") -> None:
-    """Let a thread find what `analyse_once` will be asked for: nearly all of it runs without the GIL."""
-    if not FEW_BLOCKS <= pattern.num_blocks <= MOST_KEPT_BLOCKS:
-        return
-    key = _key_of(pattern, ordering)
-    with _keeping:
-        if key not in kept_analyses and key not in _begun:
-            _begun[key] = InThread("graphopt-analysis", analyse, pattern, ordering)
-            while len(_begun) > MOST_KEPT:  # nobody has asked for it
-                _begun.popitem(last=False)
 
 
 def analyse_once(pattern: BlockPattern, ordering: str = "auto") -> Analysis:
     """As `analyse`; of patterns that were analysed before the same object."""
     if pattern.num_blocks > MOST_KEPT_BLOCKS:
         return analyse(pattern, ordering)
-    key = _key_of(pattern, ordering)
+    digests = (kernels.fingerprint(part) for part in (pattern.dims, pattern.col_ptr, pattern.row_idx))
+    key = (ordering, pattern.num_blocks, *digests)
     with _keeping:
         if key in kept_analyses:
             kept_analyses.move_to_end(key)
             return kept_analyses[key]
-        begun = _begun.pop(key, None)
-    found = analyse(pattern, ordering) if begun is None else begun.result()
+    found = analyse(pattern, ordering)
     with _keeping:
         kept_analyses[key] = found
         while len(kept_analyses) > MOST_KEPT:

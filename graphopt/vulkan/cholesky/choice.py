@@ -16,7 +16,7 @@ from graphopt.cpu_kernels import kernels
 from graphopt.device.errors import DeviceMemoryError
 from graphopt.device.figures import device_figures
 from graphopt.linear import LINEAR_SOLVERS
-from graphopt.vulkan.cholesky.analysis import BLOCK, Analysis, analyse, analyse_once, begin_analysis
+from graphopt.vulkan.cholesky.analysis import BLOCK, Analysis, analyse, analyse_once
 from graphopt.vulkan.cholesky.memory import check_memory
 from graphopt.vulkan.cholesky.rates import (
     CORE_FLOPS,
@@ -83,20 +83,6 @@ def is_faster_from_host(device: Any, analysis: Analysis) -> bool:
     return device_seconds(device, analysis) + 2.0 * moved < cpu_seconds(analysis)
 
 
-def _ordering(device: Any, linear_solver: str, *, is_chosen: bool) -> str | None:
-    """Of a factorization that the device may do, None: it does not."""
-    if not device.submits_whole_programs or (is_chosen and device.info.get("kind") == "cpu"):
-        return None
-    return LINEAR_SOLVERS.row(linear_solver).ordering
-
-
-def begin_factorization(device: Any, pattern: Any, linear_solver: str, *, is_chosen: bool) -> None:
-    """Analyse what `factorization_on_device` will be asked for, in a thread."""
-    ordering = _ordering(device, linear_solver, is_chosen=is_chosen)
-    if ordering is not None:
-        begin_analysis(pattern, ordering)
-
-
 def factorization_on_device(
     context: Any, layout: Any, linear_solver: str, *, is_chosen: bool
 ) -> TrialFactorization | None:
@@ -105,8 +91,13 @@ def factorization_on_device(
     is_chosen: "auto" took Cholesky, and may as well take the CPU; who asks for Cholesky on a device gets it
     there, or `DeviceMemoryError`.
     """
-    ordering, pattern = _ordering(context.device, linear_solver, is_chosen=is_chosen), layout.pattern
+    ordering = LINEAR_SOLVERS.row(linear_solver).ordering
     if ordering is None:
+        return None
+    if not context.device.submits_whole_programs:
+        return None
+    pattern = layout.pattern
+    if is_chosen and context.device.info.get("kind") == "cpu":
         return None
     analysis = analyse_once(pattern, ordering)
     if is_chosen and not is_faster_on_device(context.device, analysis):

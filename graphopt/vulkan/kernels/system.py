@@ -25,7 +25,7 @@ import numpy as np
 
 from graphopt.linear.table import iterates
 from graphopt.solver.trial import Damping
-from graphopt.vulkan.cholesky import begin_factorization, factorization_on_device
+from graphopt.vulkan.cholesky import factorization_on_device
 from graphopt.vulkan.data.array import WIDE, DeviceArray, unpack_wide
 from graphopt.vulkan.data.layout import BlockLayout
 from graphopt.vulkan.kernels.blocks import record_stored_product
@@ -93,8 +93,6 @@ class DampedSystem:
         self._set_up = set_up
         start = InThread if set_up is None else set_up.start
         self._ready = start("graphopt-prepare", self._prepare, make_reduction)
-        if isinstance(self._ready, Deferred):
-            self._begin_factoring()
 
     # ---------------------------------------------------------------- preparation
 
@@ -143,14 +141,6 @@ class DampedSystem:
             self.iterations = Iterations(*parts)
         self._method: TrialSolver = self.iterations or self._make_factoring()
         self.prepare_seconds = time.perf_counter() - start
-
-    def _begin_factoring(self) -> None:
-        """Analyse the whole of H beside what comes before the first solve, where it is to be factored."""
-        chosen = self.configuration
-        if chosen.schur == "off" and not iterates(chosen.linear_solver):
-            begin_factorization(
-                self.context.device, self.layout.pattern, chosen.linear_solver, is_chosen=chosen.is_chosen
-            )
 
     def _make_factoring(self) -> TrialSolver:
         """Cholesky on the device, or where `auto` finds that faster on the host."""
