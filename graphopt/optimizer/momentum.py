@@ -22,7 +22,9 @@ from graphopt.solver.block_solver import BlockSolver
 _SLOW = 0.2  # of the decrease before: less is fast convergence
 _FAST = 0.05  # of the decrease before: what follows is less than a tenth of this one
 _LONGER, _LONGEST = 1.2, 8.0  # factors of a step that are worth an evaluation of chi2
-_NUM_RECENT = 5  # decreases in a row that must be small together: single ones vary by factors of 10
+_NUM_RECENT = 5  # decreases in a row that are looked at together: single ones vary by factors of 10
+_LARGEST_RATIO = 0.99  # of two decreases in a row, for the sum of those to come
+_LEFT = 10.0  # tolerances that all decreases to come may add up to
 
 
 class Momentum:
@@ -31,7 +33,7 @@ class Momentum:
     def __init__(self, solver: BlockSolver):
         self._solver = solver
         self._decrease = np.inf
-        self._recent: deque[float] = deque([np.inf] * _NUM_RECENT, maxlen=_NUM_RECENT)
+        self._recent: deque[float] = deque([np.inf] * 2 * _NUM_RECENT, maxlen=2 * _NUM_RECENT)
         self._b: np.ndarray | None = None
         self._direction: np.ndarray | None = None
         self._slope = 0.0
@@ -39,11 +41,19 @@ class Momentum:
     def has_settled(self, decrease: float, tolerance: float) -> bool:
         """Whether chi2, which fell by `decrease` in the last step, would fall by little more (both absolute).
 
-        The model knows only what a step gains, and conjugate directions gain in turns.
+        The model knows only what a step gains, and conjugate directions gain in turns. In a curved valley
+        all gain nearly the same: the last decreases, continued as a geometric series, say what is left.
         """
         self._recent.append(decrease)
-        is_fast = decrease <= _FAST * self._recent[-2]
-        return decrease <= tolerance and (is_fast or sum(self._recent) <= tolerance)
+        if decrease > tolerance:
+            return False
+        if decrease <= _FAST * self._recent[-2]:
+            return True
+        recent = list(self._recent)
+        before, last = sum(recent[:_NUM_RECENT]), sum(recent[_NUM_RECENT:])
+        ratio = min((last / before) ** (1.0 / _NUM_RECENT), _LARGEST_RATIO) if before > 0.0 else 0.0
+        remaining = last / _NUM_RECENT * ratio / (1.0 - ratio)
+        return last <= tolerance and remaining <= _LEFT * tolerance
 
     def carry(self, before: float, chi2: float) -> float:
         """Go on from a step that was accepted, from chi2 `before` to `chi2`; returns chi2 there."""
