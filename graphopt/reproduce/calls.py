@@ -14,6 +14,7 @@ from __future__ import annotations
 import gc
 import time
 from collections.abc import Callable, Iterable, Iterator
+from contextlib import contextmanager
 from typing import Any
 
 from graphopt.graph import Graph
@@ -71,15 +72,22 @@ def calls(
         yield kind, seconds, summary, float(solved.chi2(robust=False))
 
 
+@contextmanager
+def undisturbed() -> Iterator[None]:
+    """No garbage collection within, and all garbage collected before."""
+    gc.collect()
+    gc.disable()
+    try:
+        yield
+    finally:
+        gc.enable()
+
+
 def timed(graph: Graph, options: dict[str, Any], **more: Any) -> tuple[float, Summary]:
     """Seconds and summary of one call."""
     import graphopt
 
-    gc.collect()
-    gc.disable()
-    start = time.perf_counter()
-    try:
+    with undisturbed():
+        start = time.perf_counter()
         summary = graphopt.optimize(graph, **options, **more)
         return time.perf_counter() - start, summary
-    finally:
-        gc.enable()
