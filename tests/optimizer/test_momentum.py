@@ -1,5 +1,7 @@
 """When a series of small decreases has an end: its sum by the geometric series, beside the true rest."""
 
+from types import SimpleNamespace
+
 import numpy as np
 import pytest
 
@@ -10,7 +12,7 @@ TOLERANCE = 1e-7
 
 def settled_at(decreases):
     """Index of the first decrease that ends a run; None: none does."""
-    momentum = Momentum(None)
+    momentum = Momentum(SimpleNamespace())  # type: ignore[arg-type]
     return next((k for k, one in enumerate(decreases) if momentum.has_settled(one, TOLERANCE)), None)
 
 
