@@ -167,7 +167,7 @@ def test_the_graph_and_the_arrays_stay() -> None:
 
 def test_a_time_limit_leaves_the_rest_at_its_start() -> None:
     """Problems that were not begun say so; those that were have their result."""
-    graph, given = pnp(2000, 100)
+    graph, given = pnp(10_000, 100)
     found = optimize_batch(graph, time_limit=1e-3, **given)
     left = np.array([kind is TerminationType.TIME_LIMIT for kind in found.termination])
     assert left.any()
