@@ -11,10 +11,12 @@
 
 #include "exact_arrays.h"
 #include "linear/graph_parts.h"
+#include "linear/level_structure.h"
 
 namespace py = pybind11;
 using namespace graphopt;
 using graphopt::bindings::copied;
+using graphopt::bindings::exact;
 
 namespace {
 
@@ -117,6 +119,30 @@ py::array bound_graph_parts(const Array<std::int32_t>& begin, const Array<std::i
   return copied(parts);
 }
 
+std::vector<py::array> bound_level_widths(const py::object& place, const py::object& vertex,
+                                          const py::object& taken, const py::object& dims) {
+  const auto places = exact<std::int64_t>(place, "place", 1),
+             vertices = exact<std::int64_t>(vertex, "vertex", 1);
+  const auto flags = exact<bool>(taken, "taken", 1);
+  const auto sizes = exact<std::int32_t>(dims, "dims", 1);
+  if (places.size() != vertices.size() || sizes.size() != flags.size())
+    throw py::value_error("level_widths: the arrays do not fit together");
+  const auto copy = [](const auto& array) { return std::vector(array.data(), array.data() + array.size()); };
+  const std::vector<std::int64_t> at = copy(places), of = copy(vertices);
+  for (std::size_t k = 0; k < at.size(); ++k)
+    if (at[k] < 0 || of[k] < 0 || of[k] >= flags.size())
+      throw py::value_error("level_widths: no such place or vertex");
+  const std::vector<std::uint8_t> is_taken(flags.data(), flags.data() + flags.size());
+  std::vector<std::vector<double>> widths;
+  {
+    const py::gil_scoped_release release;
+    widths = level_widths(at, of, is_taken, copy(sizes));
+  }
+  std::vector<py::array> result;
+  for (const std::vector<double>& one : widths) result.push_back(copied(one));
+  return result;
+}
+
 }  // namespace
 
 void bind_block_structure(py::module_& m) {
@@ -128,6 +154,9 @@ void bind_block_structure(py::module_& m) {
   m.def("block_pattern", &bound_block_pattern, py::arg("dims"), py::arg("blocks"), py::arg("edges"),
         "BlockPattern of H for edges (vertex sets, vertex rows), and per selection block_offset and "
         "block_transposed.");
+  m.def("level_widths", &bound_level_widths, py::arg("place"), py::arg("vertex"), py::arg("taken"),
+        py::arg("dims"),
+        "Sums of dims (n,) by breadth-first level of vertices (n,) that meet at places, per component.");
   m.def("partition_graph", &bound_graph_parts, py::arg("begin"), py::arg("neighbor"),
         py::arg("vertex_weight"), py::arg("edge_weight"), py::arg("num_parts"),
         "(n,) int32: part of each vertex of a symmetric graph, balanced by weight, by METIS.");

@@ -1,5 +1,7 @@
 // Block linear algebra: patterns, direct solvers. Arrays are checked here, once, with messages that name
 // them; long calls run without the GIL.
+#include <pybind11/stl.h>
+
 #include <algorithm>
 #include <memory>
 #include <string>
@@ -10,6 +12,8 @@
 #include "linear/block_pattern.h"
 #include "linear/conjugate_gradients.h"
 #include "linear/dense_cholesky.h"
+#include "linear/device_factor.h"
+#include "linear/device_work.h"
 #include "linear/dot.h"
 #include "linear/errors.h"
 #include "linear/kept_memory.h"
@@ -237,11 +241,11 @@ std::shared_ptr<BlockPattern> shared(const std::shared_ptr<const BlockPattern>& 
 struct DeviceSymbolic {
   std::shared_ptr<const BlockPattern> pattern;
   SymbolicFactor factor;
-  std::vector<std::int32_t> first_pivot, num_pivots, num_below, parent;
+  std::vector<std::int32_t> first_pivot, num_pivots, num_below, parent, level;
   std::vector<std::int64_t> rows_begin;
 
   DeviceSymbolic(std::shared_ptr<const BlockPattern> of, const std::string& ordering)
-      : pattern(std::move(of)), factor(*pattern, ordering, kDeviceModel) {
+      : pattern(std::move(of)), factor(device_factor(*pattern, ordering)), level(levels_of(factor)) {
     for (const Supernode& node : factor.supernodes) {
       first_pivot.push_back(node.first_pivot);
       num_pivots.push_back(node.num_pivots);
@@ -251,6 +255,50 @@ struct DeviceSymbolic {
     }
   }
 };
+
+py::object as_tuple(const WorkRun& run) {
+  return run.num == 0 ? py::object(py::none()) : py::make_tuple(run.first, run.num);
+}
+
+py::object as_tuple(const ColumnUpdate& update) {
+  if (update.run.num == 0) return py::none();
+  return py::make_tuple(update.begin, update.end, update.start, update.last, as_tuple(update.run));
+}
+
+template <class Item, class AsTuple>
+py::list as_list(const std::vector<Item>& items, const AsTuple& one) {
+  py::list result;
+  for (const Item& item : items) result.append(one(item));
+  return result;
+}
+
+// words, num_diagonals and the levels, as graphopt.vulkan.cholesky.work takes them.
+py::tuple bound_work(const DeviceSymbolic& symbolic, std::int64_t group, std::int64_t at_once,
+                     std::vector<std::pair<std::int64_t, std::int64_t>> solve) {
+  DeviceWork work = [&] {
+    const py::gil_scoped_release release;
+    return DeviceWork(symbolic.factor, symbolic.level, {group, at_once, std::move(solve)});
+  }();
+  const auto of_column = [](const ColumnRun& c) { return py::make_tuple(c.column, as_tuple(c.run)); };
+  py::list levels;
+  for (const LevelWork& level : work.levels) {
+    levels.append(py::make_tuple(
+        as_list(level.small, [](const SizedRun& s) { return py::make_tuple(s.size, as_tuple(s.run)); }),
+        as_tuple(level.assemble),
+        as_list(level.steps,
+                [](const PanelStep& s) {
+                  return py::make_tuple(s.column, s.panel, as_tuple(s.run), as_tuple(s.beside),
+                                        as_tuple(s.after));
+                }),
+        as_tuple(level.diagonals), as_tuple(level.complement),
+        as_list(level.solve_small,
+                [](const SizedRun& s) { return py::make_tuple(s.size, s.lanes, as_tuple(s.run)); }),
+        as_tuple(level.collect), as_list(level.forward, of_column), as_tuple(level.start),
+        as_list(level.backward, of_column)));
+  }
+
+  return py::make_tuple(graphopt::bindings::as_array(std::move(work.words)), work.num_diagonals, levels);
+}
 
 void bind_symbolic(py::module_& m) {
   const auto view = [](auto member) {
@@ -272,11 +320,14 @@ void bind_symbolic(py::module_& m) {
       .def_property_readonly("ordering", [](const DeviceSymbolic& s) { return s.factor.ordering; })
       .def_property_readonly("flops", [](const DeviceSymbolic& s) { return s.factor.flops; })
       .def_property_readonly("nonzeros", [](const DeviceSymbolic& s) { return s.factor.nonzeros; })
+      .def_property_readonly("expected_seconds",
+                             [](const DeviceSymbolic& s) { return device_seconds(s.factor); })
       .def_property_readonly("first_pivot", view(&DeviceSymbolic::first_pivot))
       .def_property_readonly("num_pivots", view(&DeviceSymbolic::num_pivots))
       .def_property_readonly("num_below", view(&DeviceSymbolic::num_below))
       .def_property_readonly("parent", view(&DeviceSymbolic::parent))
       .def_property_readonly("rows_begin", view(&DeviceSymbolic::rows_begin))
+      .def_property_readonly("level", view(&DeviceSymbolic::level))
       .def_property_readonly("permutation", factor_view(&SymbolicFactor::perm))
       .def_property_readonly("scalar_source", factor_view(&SymbolicFactor::scalar_source))
       .def_property_readonly("children_begin", factor_view(&SymbolicFactor::children_begin))
@@ -300,7 +351,8 @@ void bind_symbolic(py::module_& m) {
             }
             return result;
           },
-          py::arg("offsets"));
+          py::arg("offsets"))
+      .def("work", &bound_work, py::arg("group"), py::arg("at_once"), py::arg("solve"));
 }
 
 void bind_schur(py::module_& m) {

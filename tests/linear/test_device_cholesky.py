@@ -262,14 +262,19 @@ def test_what_kernels_cannot_count_is_cut_or_refused(monkeypatch):
         analyse(pattern)
 
 
-def test_metis_is_taken_where_it_pays(monkeypatch):
-    """AMD alone where METIS takes longer than many factorizations; else both, and the better one."""
+def test_metis_is_taken_where_it_pays():
+    """AMD alone where METIS takes longer than it can save, as for separate cliques; else the better one."""
     cube = make_pattern([6] * 1000, lattice(10, 10, 10))
-    both = {ordering: analyse(cube, ordering).expected_seconds() for ordering in ("amd", "metis")}
-    monkeypatch.setattr(analysis_module, "_DISSECTION_SECONDS", 0.0)
-    assert analyse(cube).symbolic.ordering == min(both, key=both.__getitem__)
-    monkeypatch.setattr(analysis_module, "_DISSECTION_SECONDS", 1.0)
-    assert analyse(cube).symbolic.ordering == "amd"
+    both = {order: analyse(cube, order).symbolic.expected_seconds for order in ("amd", "metis")}
+    assert analyse(cube).symbolic.ordering == min(both, key=both.__getitem__) == "metis"
+    cliques = np.concatenate([everyone(6) + 6 * k for k in range(200)])
+    assert analyse(make_pattern([3] * 1200, cliques)).symbolic.ordering == "amd"
+
+
+def test_chains_are_halved():
+    """Blocks with few neighbours are eliminated in rounds: the tree of a chain is not as high as it is long."""
+    chain = make_pattern([6] * 1000, lattice(1000))
+    assert analyse(chain, "metis").num_levels <= 12 < analyse(chain, "amd").num_levels
 
 
 def test_equal_input_gives_equal_bits():

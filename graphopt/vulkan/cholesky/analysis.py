@@ -30,19 +30,10 @@ SMALL_ROWS = 64
 """Rows of a front that one workgroup factors in shared memory."""
 BLOCK = 32
 """Columns of a panel; `BLOCK` of chol.glsl."""
-MOST_DENSE = 20_000
-"""Rows of a system that may be taken as dense: 3.2 GB."""
 NOWHERE = 0xFFFFFFFF
 MAX_INDICES = 1 << 30
 """Entries of an array of indices, which stays below 4 GiB."""
-_FULL = 0.7  # share of stored entries beyond which no ordering helps
 _ALIGN = 16  # scalars: a front starts on a cache line
-_LEVEL_SECONDS = 3.5e-5  # of a level: its dispatches and its longest chain of pivots
-_PANEL_SECONDS = 2.3e-5  # of 32 pivots, one after the other, and of both solves with them
-_RATE = 5e12  # operations per second, to choose between orderings
-_FACTORIZATIONS = 24  # of one structure
-_DISSECTION_SECONDS = 4e-6  # per block, on one core
-_MANY_BLOCKS = 20_000  # from which on METIS, which works on one core, takes longer than our dissection
 
 
 @dataclass(frozen=True, eq=False)
@@ -118,34 +109,41 @@ class Analysis:
         within = np.arange(self.dim) - np.repeat(self.symbolic.first_pivot.astype(np.int64), n)
         return np.repeat(self.factor_offset[:-1], n) + within * (np.repeat(f, n) + 1)
 
-    def expected_seconds(self, panel: float = _LEVEL_SECONDS) -> float:
-        """Rough time on a large GPU, to choose an ordering. panel: seconds of 32 pivots in a row."""
-        n_max = np.zeros(self.num_levels)
-        np.maximum.at(n_max, self.level, self.num_pivots)
-        return self.flops / _RATE + float((_LEVEL_SECONDS + panel * n_max / BLOCK).sum())
-
 
 def analyse(pattern: BlockPattern, ordering: str = "auto") -> Analysis:
     """Choose the order of elimination and lay everything out.
 
     ordering: "amd", "metis", "dissection" (on all cores), "natural", "dense" (natural, all in one front), or
-    "auto": AMD; METIS, or dissection of large graphs, as well where two dozen factorizations take longer than
-    it does; and "dense". The shortest expected time wins.
+    "auto": AMD; METIS, or dissection of large graphs, as well where it may save the time that it takes; and
+    "dense". The shortest expected time wins.
     """
     if ordering not in ORDERINGS:
         raise OptionError(f"ordering is {ordering!r}, expected one of {', '.join(ORDERINGS)}.")
-    if ordering != "auto":
-        return _lay_out(pattern, ordering)
-    full = 0.5 * pattern.dim * (pattern.dim + 1.0)
-    if pattern.dim <= SMALL_ROWS or pattern.values_size >= _FULL * full:
-        return _lay_out(pattern, "dense")
-    best = _lay_out(pattern, "amd")
-    if _FACTORIZATIONS * best.expected_seconds() > _DISSECTION_SECONDS * pattern.num_blocks:
-        other = "dissection" if pattern.num_blocks >= _MANY_BLOCKS else "metis"
-        best = min(best, _lay_out(pattern, other), key=Analysis.expected_seconds)
-    dense = pattern.dim**3 / 3.0 / _RATE + _LEVEL_SECONDS + _PANEL_SECONDS * pattern.dim / BLOCK
-    is_dense = pattern.dim <= MOST_DENSE and dense <= best.expected_seconds(_PANEL_SECONDS)
-    return _lay_out(pattern, "dense") if is_dense else best
+    symbolic = kernels.DeviceSymbolic(pattern, ordering)
+    n, m = symbolic.num_pivots.astype(np.int64), symbolic.num_below.astype(np.int64)
+    counted = max(pattern.values_size, len(symbolic.rows))
+    if counted >= MAX_INDICES:
+        raise DeviceLimitError(
+            f"The matrix has {pattern.values_size} stored scalars, its factor {len(symbolic.rows)} rows "
+            f"below pivots; a device counts to {MAX_INDICES - 1}. Use linear_solver='pcg', or device='cpu'."
+        )
+    factor_offset = np.concatenate([[0], np.cumsum(_aligned((n + m) * n))])
+    if factor_offset[-1] >= NOWHERE:
+        raise DeviceLimitError(
+            f"The factor has {factor_offset[-1]} scalars; a device counts to {NOWHERE - 1}. "
+            "Use linear_solver='pcg', or device='cpu'."
+        )
+    level = symbolic.level.astype(np.int64)
+    order = np.argsort(level, kind="stable")
+    sizes = _aligned(m * m)[order]
+    ends = np.cumsum(sizes)
+    first = np.searchsorted(level[order], np.arange(level.max(initial=-1) + 2))
+    starts = np.concatenate([[0], ends])
+    update_offset = np.empty(len(n), np.int64)
+    update_offset[order] = ends - sizes - starts[first[level[order]]]
+    totals = np.diff(starts[first])
+    arenas = int(totals[0::2].max(initial=0)), int(totals[1::2].max(initial=0))
+    return Analysis(symbolic, pattern, level, factor_offset, update_offset, arenas)
 
 
 MOST_KEPT, MOST_KEPT_BLOCKS = 8, 1 << 16
@@ -172,43 +170,5 @@ def analyse_once(pattern: BlockPattern, ordering: str = "auto") -> Analysis:
     return found
 
 
-def _lay_out(pattern: BlockPattern, ordering: str) -> Analysis:
-    symbolic = kernels.DeviceSymbolic(pattern, ordering)
-    n, m = symbolic.num_pivots.astype(np.int64), symbolic.num_below.astype(np.int64)
-    counted = max(pattern.values_size, len(symbolic.rows))
-    if counted >= MAX_INDICES:
-        raise DeviceLimitError(
-            f"The matrix has {pattern.values_size} stored scalars, its factor {len(symbolic.rows)} rows "
-            f"below pivots; a device counts to {MAX_INDICES - 1}. Use linear_solver='pcg', or device='cpu'."
-        )
-    factor_offset = np.concatenate([[0], np.cumsum(_aligned((n + m) * n))])
-    if factor_offset[-1] >= NOWHERE:
-        raise DeviceLimitError(
-            f"The factor has {factor_offset[-1]} scalars; a device counts to {NOWHERE - 1}. "
-            "Use linear_solver='pcg', or device='cpu'."
-        )
-    level = _levels(symbolic.parent)
-    order = np.argsort(level, kind="stable")
-    sizes = _aligned(m * m)[order]
-    ends = np.cumsum(sizes)
-    first = np.searchsorted(level[order], np.arange(level.max(initial=-1) + 2))
-    starts = np.concatenate([[0], ends])
-    update_offset = np.empty(len(n), np.int64)
-    update_offset[order] = ends - sizes - starts[first[level[order]]]
-    totals = np.diff(starts[first])
-    arenas = int(totals[0::2].max(initial=0)), int(totals[1::2].max(initial=0))
-    return Analysis(symbolic, pattern, level, factor_offset, update_offset, arenas)
-
-
 def _aligned(sizes: np.ndarray) -> np.ndarray:
     return (sizes + _ALIGN - 1) // _ALIGN * _ALIGN
-
-
-def _levels(parent: np.ndarray) -> np.ndarray:
-    """Distance from the deepest leaf's level, roots last."""
-    depth = np.zeros(len(parent), np.int64)
-    above = parent.astype(np.int64)
-    while (alive := np.flatnonzero(above >= 0)).size:
-        depth[alive] += 1
-        above[alive] = parent[above[alive]]
-    return depth.max(initial=0) - depth

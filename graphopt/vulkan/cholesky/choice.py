@@ -16,7 +16,7 @@ from graphopt.cpu_kernels import kernels
 from graphopt.device.errors import DeviceMemoryError
 from graphopt.device.figures import device_figures
 from graphopt.linear import LINEAR_SOLVERS
-from graphopt.vulkan.cholesky.analysis import BLOCK, Analysis, analyse, analyse_once
+from graphopt.vulkan.cholesky.analysis import BLOCK, Analysis, analyse_once
 from graphopt.vulkan.cholesky.memory import check_memory
 from graphopt.vulkan.cholesky.rates import (
     CORE_FLOPS,
@@ -62,7 +62,7 @@ def cpu_seconds(analysis: Analysis) -> float:
 
 def expected_seconds(device: Any, layout: Any) -> float:
     """Time of a factorisation of a block layout with a solve, by device or CPU, whichever is faster."""
-    analysis = analyse(layout.pattern)
+    analysis = analyse_once(layout.pattern)
     on_cpu = cpu_seconds(analysis)
     return on_cpu if device.info.get("kind") == "cpu" else min(on_cpu, device_seconds(device, analysis))
 

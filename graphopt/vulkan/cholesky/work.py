@@ -6,8 +6,8 @@ needs. `Run` says where a list starts and how many workgroups it has.
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field
-from itertools import pairwise
+from dataclasses import dataclass
+from typing import Any
 
 import numpy as np
 
@@ -18,19 +18,14 @@ PANEL_ROWS = 64
 UPDATE_TILE = 64
 """Rows and columns of a workgroup of chol_update."""
 ASSEMBLE_TILE = 32
+"""Rows and columns of a workgroup of chol_assemble."""
 OUTER = 256
 """Columns of a group, which are factored before all later ones are updated by them, where those are many."""
 AT_ONCE = 512
 """Workgroups that a large device runs at once: with fewer, updates go beside the next block's pivots."""
-WHOLE = 0xFFFFFFFF
-"""Columns up to the last pivot."""
 UPDATE_FLOPS = 2.0 * UPDATE_TILE**2
 PANEL_FLOPS = 2.0 * (PANEL_ROWS + BLOCK) * BLOCK
 """Operations of a workgroup of chol_update and of chol_panel per column."""
-SOLVE_ROWS = 128
-"""Rows of a workgroup of chol_forward_step and chol_backward_step."""
-CLASSES = (16, 32, SMALL_ROWS)
-"""Sizes of shared memory of small fronts."""
 SOLVE_CLASSES = ((SMALL_ROWS, 64), (256, 128), (2048, 512))
 """Rows of fronts that one workgroup solves with, and its invocations."""
 
@@ -68,23 +63,23 @@ class PanelStep:
     """Columns after the group, where it ends here."""
 
 
-@dataclass
+@dataclass(frozen=True)
 class Level:
     """Everything of one level, in the order in which it runs."""
 
-    small: list[tuple[int, Run]] = field(default_factory=list)
+    small: list[tuple[int, Run]]
     """Rows of shared memory, and the fronts of that class."""
-    assemble: Run | None = None
-    steps: list[PanelStep] = field(default_factory=list)
-    diagonals: Run | None = None
-    complement: Run | None = None
-    solve_small: list[tuple[int, int, Run]] = field(default_factory=list)
+    assemble: Run | None
+    steps: list[PanelStep]
+    diagonals: Run | None
+    complement: Run | None
+    solve_small: list[tuple[int, int, Run]]
     """Capacity, invocations, fronts."""
-    collect: Run | None = None
-    forward: list[tuple[int, Run]] = field(default_factory=list)
+    collect: Run | None
+    forward: list[tuple[int, Run]]
     """Column, (front, tile)."""
-    start: Run | None = None
-    backward: list[tuple[int, Run]] = field(default_factory=list)
+    start: Run | None
+    backward: list[tuple[int, Run]]
 
 
 class Words:
@@ -141,128 +136,47 @@ class Work:
         return kept["work"]
 
     def __init__(self, analysis: Analysis):
-        self._analysis = analysis
-        self._words = Words()
-        order = np.argsort(analysis.level, kind="stable")
-        bounds = np.searchsorted(analysis.level[order], np.arange(analysis.num_levels + 1))
-        self.num_diagonals = 1
-        """Columns of the buffer of diagonal blocks."""
-        self.levels = [self._level(order[a:b]) for a, b in pairwise(bounds)]
-        self.words = self._words.array()
-
-    def _level(self, fronts: np.ndarray) -> Level:
-        level, own = Level(), self._analysis
-        small, large = fronts[own.is_small[fronts]], fronts[~own.is_small[fronts]]
-        self._factor_small(level, small)
-        if len(large):
-            large = large[np.argsort(-own.num_pivots[large], kind="stable")]
-            self._assemble(level, large)
-            self._panels(level, large)
-            self._complement(level, large)
-        self._solves(level, fronts)
-        return level
-
-    def _factor_small(self, level: Level, fronts: np.ndarray) -> None:
-        rows, below = self._analysis.num_rows[fronts], 0
-        for size in CLASSES:
-            run = self._words.add(fronts[(rows > below) & (rows <= size)])
-            if run is not None:
-                level.small.append((size, run))
-            below = size
-
-    def _assemble(self, level: Level, fronts: np.ndarray) -> None:
-        own = self._analysis
-        begin = own.symbolic.children_begin
-        count = tiles(own.num_rows[fronts], ASSEMBLE_TILE)
-        index, row, col = triangle(count, count)
-        front = fronts[index]
-        # Without children only the cleared part below the pivots is needed, where there is one.
-        below = np.where(own.num_below[front] > 0, own.num_pivots[front], own.num_rows[front] + ASSEMBLE_TILE)
-        needed = (begin[front + 1] > begin[front]) | ((col + 1) * ASSEMBLE_TILE > below)
-        level.assemble = self._words.add(front[needed], (row | col << 16)[needed])
-
-    def _panels(self, level: Level, fronts: np.ndarray) -> None:
-        own = self._analysis
-        n, f = own.num_pivots[fronts], own.num_rows[fronts]
-        slot = np.cumsum(n) - n
-        self.num_diagonals = max(self.num_diagonals, int(n.sum()))
-        group, is_ahead = 0, False
-        outer = int(n[0]) if self._num_trailing(fronts, BLOCK) <= AT_ONCE else OUTER
-        for column in range(0, int(n[0]), BLOCK):
-            active = int(np.searchsorted(-n, -column, side="left"))  # n > column
-            width = np.minimum(BLOCK, n[:active] - column)
-            count = np.maximum(1, tiles(f[:active] - column - width, PANEL_ROWS))
-            index, tile = repeat(count)
-            run = self._words.add(fronts[index], tile, slot[index])
-            assert run is not None
-            end, panel, beside, after = column + BLOCK, group, None, None
-            if column == group:
-                is_ahead = self._num_trailing(fronts, end, group + outer) + len(index) <= AT_ONCE
-            elif is_ahead:
-                panel = column - BLOCK
-                beside = self._trailing(fronts, panel, column, end, group + outer)
-            if end - group >= outer:
-                after = self._trailing(fronts, group, end, end)
-                group = end
-            level.steps.append(PanelStep(column, panel, run, beside, after))
-        index, block = repeat(tiles(n, BLOCK))
-        level.diagonals = self._words.add(fronts[index], block, slot[index])
-
-    def _trailing_tiles(self, fronts: np.ndarray, start: int, last: int) -> tuple[np.ndarray, ...]:
-        """(front, tile row, tile column) of pivot columns from `start` up to `last`, rows from `start` on."""
-        own = self._analysis
-        fronts = fronts[(own.num_pivots[fronts] > start) & (last > start)]
-        rows = tiles(own.num_rows[fronts] - start, UPDATE_TILE)
-        columns = tiles(np.minimum(own.num_pivots[fronts], last) - start, UPDATE_TILE)
-        index, row, col = triangle(rows, columns)
-        return fronts[index], row, col
-
-    def _num_trailing(self, fronts: np.ndarray, start: int, last: int = WHOLE) -> int:
-        return len(self._trailing_tiles(fronts, start, last)[0])
-
-    def _trailing(
-        self, fronts: np.ndarray, begin: int, end: int, start: int, last: int = WHOLE
-    ) -> Update | None:
-        front, row, col = self._trailing_tiles(fronts, start, last)
-        run = self._words.add(front, row | col << 16)
-        return None if run is None else Update(begin, end, start, min(last, WHOLE), run)
-
-    def _complement(self, level: Level, fronts: np.ndarray) -> None:
-        count = tiles(self._analysis.num_below[fronts], UPDATE_TILE)
-        index, row, col = triangle(count, count)
-        level.complement = self._words.add(fronts[index], row | col << 16)
-
-    def _solves(self, level: Level, fronts: np.ndarray) -> None:
-        own = self._analysis
-        rows, below = own.num_rows[fronts], 0
-        for capacity, lanes in SOLVE_CLASSES:
-            run = self._words.add(fronts[(rows > below) & (rows <= capacity)])
-            if run is not None:
-                level.solve_small.append((capacity, lanes, run))
-            below = capacity
-        large = fronts[rows > below]
-        if len(large):
-            self._solve_large(level, large[np.argsort(-own.num_pivots[large], kind="stable")])
-
-    def _solve_large(self, level: Level, fronts: np.ndarray) -> None:
-        own = self._analysis
-        n, f = own.num_pivots[fronts], own.num_rows[fronts]
-        level.collect = self._words.add(fronts)
-        index, block = repeat(tiles(n, BLOCK))
-        level.start = self._words.add(fronts[index], block)
-        for column in range(0, int(n[0]), BLOCK):
-            active = int(np.searchsorted(-n, -column, side="left"))
-            width = np.minimum(BLOCK, n[:active] - column)
-            index, tile = repeat(np.maximum(1, tiles(f[:active] - column - width, SOLVE_ROWS)))
-            level.forward.append((column, _present(self._words.add(fronts[index], tile))))
-            index, tile = repeat(np.full(active, max(1, -(-column // SOLVE_ROWS))))
-            level.backward.append((column, _present(self._words.add(fronts[index], tile))))
-        level.backward.reverse()
+        self.words, self.num_diagonals, levels = analysis.symbolic.work(OUTER, AT_ONCE, SOLVE_CLASSES)
+        """All lists; columns of the buffer of diagonal blocks."""
+        self.levels = [_level(*level) for level in levels]
 
 
-def _present(run: Run | None) -> Run:
-    assert run is not None
-    return run
+_Run = tuple[int, int]
+_Columns = tuple[int, _Run]
+
+
+def _level(
+    small: list[tuple[int, _Run]],
+    assemble: _Run | None,
+    steps: list[tuple[Any, ...]],
+    diagonals: _Run | None,
+    complement: _Run | None,
+    solve_small: list[tuple[int, int, _Run]],
+    collect: _Run | None,
+    forward: list[_Columns],
+    start: _Run | None,
+    backward: list[_Columns],
+) -> Level:
+    return Level(
+        [(size, Run(*run)) for size, run in small],
+        _run(assemble),
+        [PanelStep(a, b, Run(*run), _update(beside), _update(after)) for a, b, run, beside, after in steps],
+        _run(diagonals),
+        _run(complement),
+        [(size, lanes, Run(*run)) for size, lanes, run in solve_small],
+        _run(collect),
+        [(column, Run(*run)) for column, run in forward],
+        _run(start),
+        [(column, Run(*run)) for column, run in backward],
+    )
+
+
+def _run(run: _Run | None) -> Run | None:
+    return None if run is None else Run(*run)
+
+
+def _update(update: tuple[int, int, int, int, _Run] | None) -> Update | None:
+    return None if update is None else Update(*update[:4], Run(*update[4]))
 
 
 def tile_bounds(analysis: Analysis) -> tuple[np.ndarray, np.ndarray]:

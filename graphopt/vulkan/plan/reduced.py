@@ -76,14 +76,8 @@ def reduced_shape(structure: Structure) -> ReducedShape:
     meetings = _meetings(structure)
     is_hub = _hubs(np.bincount(meetings[:, 1], minlength=num_kept))
     meetings = meetings[~is_hub[meetings[:, 1]]]
-    graph = _Incidence(num_kept, meetings[:, 1], meetings[:, 0])
-    dims = structure.dims[:num_kept].astype(np.float64)
-    unseen, components = ~is_hub, []
-    while (left := np.flatnonzero(unseen)).size:
-        level = graph.levels(graph.outer(int(left[0])))
-        reached = level >= 0
-        unseen &= ~reached
-        components.append(np.bincount(level[reached], dims[reached]))
+    dims = structure.dims[:num_kept]
+    components = kernels.level_widths(meetings[:, 0].copy(), meetings[:, 1].copy(), ~is_hub, dims)
     return ReducedShape(structure.kept_dim, tuple(components), float(dims[is_hub].sum()))
 
 
@@ -107,50 +101,3 @@ def _meetings(structure: Structure) -> np.ndarray:
         offset += len(group.rows)
         found.append(pairs)
     return np.concatenate(found)
-
-
-class _Incidence:
-    """Which kept blocks meet at which places, both ways round."""
-
-    def __init__(self, num_kept: int, blocks: np.ndarray, places: np.ndarray):
-        self._num_kept = num_kept
-        _, places = np.unique(places, return_inverse=True)
-        self._num_places = int(places.max(initial=-1)) + 1
-        self._of_block = _Lists(blocks, places, num_kept)
-        self._of_place = _Lists(places, blocks, self._num_places)
-
-    def levels(self, root: int) -> np.ndarray:
-        """(num_kept,) int64: steps from the root, -1 where none lead there."""
-        level = np.full(self._num_kept, -1)
-        seen = np.zeros(self._num_places, bool)
-        front, number = np.array([root]), 0
-        while front.size:
-            level[front] = number
-            number += 1
-            places = self._of_block.of(front)
-            places = np.unique(places[~seen[places]])
-            seen[places] = True
-            front = self._of_place.of(places)
-            front = np.unique(front[level[front] < 0])
-        return level
-
-    def outer(self, root: int) -> int:
-        """A block of the last level from the root, with the fewest neighbours there."""
-        level = self.levels(root)
-        last = np.flatnonzero(level == level.max())
-        return int(last[np.argmin(self._of_block.count[last])])
-
-
-class _Lists:
-    """Values by key."""
-
-    def __init__(self, keys: np.ndarray, values: np.ndarray, num_keys: int):
-        self._values = values[np.argsort(keys, kind="stable")]
-        self.count = np.bincount(keys, minlength=num_keys)
-        self._end = np.cumsum(self.count)
-
-    def of(self, keys: np.ndarray) -> np.ndarray:
-        """The values of all these keys, one list after the other."""
-        count = self.count[keys]
-        before = np.cumsum(count) - count
-        return self._values[np.arange(count.sum()) + np.repeat(self._end[keys] - count - before, count)]

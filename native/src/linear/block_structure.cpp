@@ -1,6 +1,8 @@
 #include "linear/block_structure.h"
 
 #include <algorithm>
+#include <limits>
+#include <utility>
 
 #include "parallel/radix_sort.h"
 #include "parallel/shares.h"
@@ -11,16 +13,8 @@ namespace {
 
 constexpr std::int64_t kEdgesPerThread = 30'000;  // 300 us of looking up
 
-struct Place {
-  std::int32_t set;
-  std::int32_t row;
-};
-
-// Vertices that stay, or those that are eliminated.
-struct Places {
-  std::vector<std::int64_t> ids;
-  std::vector<Place> of_id;
-};
+constexpr std::int64_t kVerticesPerThread = 20'000;
+constexpr std::int64_t kDenseSpan = 4;  // ids per vertex up to which a table of all ids pays
 
 // visit(edge, pair, first block, second block) for all pairs of slots (0, 0), (0, 1), ..., (1, 1), ... of
 // some edges.
@@ -51,36 +45,117 @@ void for_each_pair(const EdgeSlots& edges, std::int64_t begin, std::int64_t end,
 
 bool is_off_diagonal(std::int64_t a, std::int64_t b) { return a >= 0 && b >= 0 && a != b; }
 
+constexpr std::int64_t kNoVertex = -1;
+
+// Blocks and scalars, of vertices that stay and of those that are eliminated.
+struct Ends {
+  std::int64_t blocks[2] = {0, 0}, scalars[2] = {0, 0};
+
+  void add(const Ends& other) {
+    for (int kind : {0, 1}) {
+      blocks[kind] += other.blocks[kind];
+      scalars[kind] += other.scalars[kind];
+    }
+  }
+};
+
+// visit(entry, id) for the free vertices of a set, first: number of its first one; the others have no block.
+template <class Visit>
+void visit_free(const VertexFlags& set, std::int64_t first, std::int64_t begin, std::int64_t end,
+                const Visit& visit) {
+  for (std::int64_t row = begin; row < end; ++row) {
+    if (set.free[row])
+      visit(2 * (first + row) + (set.eliminated[row] ? 1 : 0), set.ids[row]);
+    else
+      set.block[row] = set.offset[row] = -1;
+  }
+}
+
+// Free vertices by ascending id, as 2 * number + (1 if eliminated), numbers counted over all sets; with gaps.
+std::vector<std::int64_t> by_id(const std::vector<VertexFlags>& sets,
+                                const std::vector<std::int64_t>& first) {
+  std::int64_t low = std::numeric_limits<std::int64_t>::max(),
+               high = std::numeric_limits<std::int64_t>::min();
+  for (const VertexFlags& set : sets) {
+    if (set.size == 0) continue;
+    const auto [least, most] = std::minmax_element(set.ids, set.ids + set.size);
+    low = std::min(low, *least);
+    high = std::max(high, *most);
+  }
+  const std::uint64_t span = static_cast<std::uint64_t>(high) - static_cast<std::uint64_t>(low);
+  if (span < static_cast<std::uint64_t>(kDenseSpan * first.back())) {
+    std::vector<std::int64_t> table(static_cast<std::size_t>(span) + 1, kNoVertex);
+    for (std::size_t s = 0; s < sets.size(); ++s)
+      for_each_share(sets[s].size, ThreadPool::instance().threads_for(sets[s].size, kVerticesPerThread),
+                     [&](int, std::int64_t begin, std::int64_t end) {
+                       visit_free(sets[s], first[s], begin, end, [&](std::int64_t entry, std::int64_t id) {
+                         table[static_cast<std::size_t>(id - low)] = entry;
+                       });
+                     });
+    return table;
+  }
+  std::vector<std::int64_t> ids, entries;
+  for (std::size_t s = 0; s < sets.size(); ++s)
+    visit_free(sets[s], first[s], 0, sets[s].size, [&](std::int64_t entry, std::int64_t id) {
+      ids.push_back(id);
+      entries.push_back(entry);
+    });
+  std::vector<std::int64_t> sorted;
+  sorted.reserve(entries.size());
+  for (const std::int32_t at : sorted_order(ids)) sorted.push_back(entries[static_cast<std::size_t>(at)]);
+  return sorted;
+}
+
 }  // namespace
 
 Numbering number_blocks(const std::vector<VertexFlags>& sets) {
-  Places kept, eliminated;
-  for (std::size_t s = 0; s < sets.size(); ++s)
-    for (std::int64_t row = 0; row < sets[s].size; ++row)
-      if (sets[s].free[row]) {
-        Places& places = sets[s].eliminated[row] ? eliminated : kept;
-        places.ids.push_back(sets[s].ids[row]);
-        places.of_id.push_back({static_cast<std::int32_t>(s), static_cast<std::int32_t>(row)});
-      } else {
-        sets[s].block[row] = sets[s].offset[row] = -1;
-      }
-  const std::size_t num_blocks = kept.ids.size() + eliminated.ids.size();
-  Numbering result;
-  result.num_kept = static_cast<std::int64_t>(kept.ids.size());
-  result.dims.reserve(num_blocks);
-  result.ids.reserve(num_blocks);
-  result.offsets.reserve(num_blocks + 1);
-  result.offsets.push_back(0);
-  for (Places* places : {&kept, &eliminated})
-    for (const std::int32_t at : sorted_order(places->ids)) {
-      const Place place = places->of_id[static_cast<std::size_t>(at)];
-      const VertexFlags& set = sets[static_cast<std::size_t>(place.set)];
-      set.block[place.row] = static_cast<std::int64_t>(result.dims.size());
-      set.offset[place.row] = result.offsets.back();
-      result.dims.push_back(set.dim);
-      result.ids.push_back(set.ids[place.row]);
-      result.offsets.push_back(result.offsets.back() + set.dim);
+  std::vector<std::int64_t> first(1, 0);
+  for (const VertexFlags& set : sets) first.push_back(first.back() + set.size);
+  const std::vector<std::int64_t> order = by_id(sets, first);
+  // Of each share: blocks that stay and that are eliminated, and their scalars; then what comes before them.
+  const std::int64_t size = static_cast<std::int64_t>(order.size());
+  const int shares = ThreadPool::instance().threads_for(size, kVerticesPerThread);
+  std::vector<Ends> ends(static_cast<std::size_t>(shares) + 1);
+  const auto place_of = [&](std::int64_t entry) {
+    const std::int64_t number = entry >> 1;
+    const auto set = std::upper_bound(first.begin(), first.end(), number) - first.begin() - 1;
+    return std::make_pair(&sets[static_cast<std::size_t>(set)],
+                          number - first[static_cast<std::size_t>(set)]);
+  };
+  for_each_share(size, shares, [&](int t, std::int64_t begin, std::int64_t end) {
+    Ends own;
+    for (std::int64_t i = begin; i < end; ++i) {
+      if (order[i] == kNoVertex) continue;
+      ++own.blocks[order[i] & 1];
+      own.scalars[order[i] & 1] += place_of(order[i]).first->dim;
     }
+    ends[static_cast<std::size_t>(t) + 1] = own;
+  });
+  for (std::size_t t = 1; t < ends.size(); ++t) ends[t].add(ends[t - 1]);
+  const Ends total = ends.back();
+  Numbering result;
+  result.num_kept = total.blocks[0];
+  const auto num_blocks = static_cast<std::size_t>(total.blocks[0] + total.blocks[1]);
+  result.dims.resize(num_blocks);
+  result.ids.resize(num_blocks);
+  result.offsets.resize(num_blocks + 1);
+  result.offsets[num_blocks] = total.scalars[0] + total.scalars[1];
+  for_each_share(size, shares, [&](int t, std::int64_t begin, std::int64_t end) {
+    Ends next = ends[static_cast<std::size_t>(t)];
+    next.blocks[1] += total.blocks[0];
+    next.scalars[1] += total.scalars[0];
+    for (std::int64_t i = begin; i < end; ++i) {
+      if (order[i] == kNoVertex) continue;
+      const auto& [set, row] = place_of(order[i]);
+      const std::int64_t block = next.blocks[order[i] & 1]++, offset = next.scalars[order[i] & 1];
+      next.scalars[order[i] & 1] += set->dim;
+      set->block[row] = block;
+      set->offset[row] = offset;
+      result.dims[static_cast<std::size_t>(block)] = set->dim;
+      result.ids[static_cast<std::size_t>(block)] = set->ids[row];
+      result.offsets[static_cast<std::size_t>(block)] = offset;
+    }
+  });
   return result;
 }
 

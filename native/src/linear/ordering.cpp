@@ -9,14 +9,17 @@
 
 #include "linear/dissection.h"
 #include "linear/errors.h"
+#include "linear/low_degree.h"
 #include "parallel/stopping.h"
 
 namespace graphopt {
 namespace {
 
-// Dissection takes 3 to 8 microseconds per block on one core. It pays if ten factorisations at 30 GFLOP/s, a
-// quarter faster, save more than that; both kinds of it if the better one of two, a tenth faster, does.
-constexpr double kDissectionFlopsPerBlock = 3e4, kBothFlopsPerBlock = 1e6;
+// Another ordering takes 3.5 to 8 microseconds per block on one core, and half of one to find the blocks that
+// METIS need not see. It pays if ten factorisations, a third faster, save more than that; both kinds of
+// dissection if the better one of two, a tenth faster, does.
+constexpr double kDissectionSeconds = 3.5e-6, kBothSeconds = 3.3e-5, kLowDegreeSeconds = 0.5e-6;
+constexpr double kSavedFactorisations = 10.0 / 3.0;
 
 // Blocks from which on METIS, which works on one core, takes longer than dissection on several; and from
 // which on an ordering may take longer than somebody who wants to stop should wait.
@@ -33,7 +36,9 @@ std::vector<std::int32_t> amd_order(const BlockGraph& graph) {
   return minimum_degree(graph.begin.data(), graph.neighbor.data(), graph.size());
 }
 
-std::vector<std::int32_t> metis_order(const BlockGraph& graph) {
+std::vector<std::int32_t> metis_order_of(const LowDegree& low) {
+  const BlockGraph& graph = low.rest;
+  if (graph.neighbor.empty()) return low.followed_by(natural_order(graph));
   std::lock_guard<std::mutex> lock(metis_mutex());
   idx_t n = graph.size();
   std::vector<idx_t> begin(graph.begin.begin(), graph.begin.end());
@@ -51,8 +56,10 @@ std::vector<std::int32_t> metis_order(const BlockGraph& graph) {
   if (status != METIS_OK)
     throw LinearStateError("METIS_NodeND failed with status " + std::to_string(status) + ".");
   // GCOVR_EXCL_STOP
-  return std::vector<std::int32_t>(perm.begin(), perm.end());
+  return low.followed_by(std::vector<std::int32_t>(perm.begin(), perm.end()));
 }
+
+std::vector<std::int32_t> metis_order(const BlockGraph& graph) { return metis_order_of(LowDegree(graph)); }
 
 // parent of each step (Liu 1990), with path compression.
 std::vector<std::int32_t> tree_parents(const BlockGraph& graph, const std::vector<std::int32_t>& order,
@@ -241,31 +248,42 @@ EliminationTree dissected(const BlockGraph& graph) {
   return eliminate(graph, dissection.order());
 }
 
-EliminationTree best_order(const BlockGraph& graph, std::string& name) {
+EliminationTree best_order(const BlockGraph& graph, std::string& name, const FactorCosts& costs) {
   EliminationTree best = eliminate_in(amd_order, graph);
   name = "amd";
+  double seconds = costs.seconds(best);
   const auto consider = [&](EliminationTree tree, const char* its_name) {
-    if (tree.flops >= best.flops) return;
+    const double own = costs.seconds(tree);
+    if (own >= seconds) return;
     best = std::move(tree);
+    seconds = own;
     name = its_name;
   };
-  const double per_block = best.flops / graph.size();
-  if (per_block < kDissectionFlopsPerBlock) return best;
-  const bool is_large = graph.size() >= kManyBlocks;
-  if (!is_large) consider(eliminate_in(metis_order, graph), "metis");
-  if (is_large || best.flops / graph.size() > kBothFlopsPerBlock) consider(dissected(graph), "dissection");
-  return best;
+  const auto pays = [&](double per_block, int blocks) {
+    return kSavedFactorisations * seconds > per_block * blocks;
+  };
+  const int n = graph.size();
+  if (n >= kManyBlocks) {
+    if (pays(kDissectionSeconds, n)) consider(dissected(graph), "dissection");
+  } else if (pays(kLowDegreeSeconds, n)) {
+    const LowDegree low(graph);
+    if (pays(kDissectionSeconds, low.rest.size())) consider(eliminate(graph, metis_order_of(low)), "metis");
+    if (seconds > kBothSeconds * n) consider(dissected(graph), "dissection");
+  }
+  if (!costs.prefers_dense(best)) return best;
+  name = "dense";
+  return eliminate(graph, natural_order(graph));
 }
 
 }  // namespace
 
-EliminationTree order_blocks(const BlockGraph& graph, std::string& name) {
+EliminationTree order_blocks(const BlockGraph& graph, std::string& name, const FactorCosts& costs) {
   const bool is_trivial = name == "natural" || graph.size() < 2 || graph.neighbor.empty();
   if (name == "dense" || is_trivial) {
     if (name == "auto") name = "natural";
     return eliminate(graph, natural_order(graph));
   }
-  if (name == "auto") return best_order(graph, name);
+  if (name == "auto") return best_order(graph, name, costs);
   if (name == "amd") return eliminate_in(amd_order, graph);
   if (name == "metis") return eliminate_in(metis_order, graph);
   if (name == "dissection") return dissected(graph);

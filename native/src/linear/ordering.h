@@ -2,6 +2,7 @@
 #pragma once
 
 #include <cstdint>
+#include <functional>
 #include <mutex>
 #include <string>
 #include <vector>
@@ -12,10 +13,11 @@ namespace graphopt {
 
 // Symmetric adjacency of the blocks, without the diagonal, both directions.
 struct BlockGraph {
+  BlockGraph() = default;
   explicit BlockGraph(const BlockPattern& pattern);
   int size() const { return static_cast<int>(begin.size()) - 1; }
 
-  std::vector<std::int32_t> begin;     // (nb + 1)
+  std::vector<std::int32_t> begin{0};  // (nb + 1)
   std::vector<std::int32_t> neighbor;  // (2 * off-diagonal blocks)
   std::vector<std::int32_t> stored;    // the same: number of the block in the pattern
   std::vector<std::int32_t> weight;    // (nb) block dimensions
@@ -34,9 +36,19 @@ struct EliminationTree {
 // Tree, postorder and counts of an ordering (Gilbert, Ng and Peyton 1994, weighted by block dimensions).
 EliminationTree eliminate(const BlockGraph& graph, const std::vector<std::int32_t>& order);
 
+// What orderings are compared by.
+struct FactorCosts {
+  // Expected seconds of a factorisation.
+  std::function<double(const EliminationTree& tree)> seconds = [](const auto& tree) {
+    return tree.flops / 3e10;
+  };
+  // Whether one dense front is faster than the best tree.
+  std::function<bool(const EliminationTree& tree)> prefers_dense = [](const auto&) { return false; };
+};
+
 // name: auto, amd, metis, dissection (dissection.h), natural, dense (natural, for one front). On return the
 // ordering that was taken.
-EliminationTree order_blocks(const BlockGraph& graph, std::string& name);
+EliminationTree order_blocks(const BlockGraph& graph, std::string& name, const FactorCosts& costs);
 
 // METIS draws from the C library's generator, which it seeds itself: one call at a time.
 std::mutex& metis_mutex();

@@ -35,12 +35,12 @@ void check_dims(const BlockPattern& pattern) {
 }  // namespace
 
 SymbolicFactor::SymbolicFactor(const BlockPattern& pattern, const std::string& ordering_name,
-                               const FrontModel& model)
+                               const FrontModel& model, const FactorCosts& costs)
     : ordering(ordering_name) {
   check_dims(pattern);
   const BlockGraph graph(pattern);
   throw_if_stopped();
-  const EliminationTree tree = order_blocks(graph, ordering);
+  const EliminationTree tree = order_blocks(graph, ordering, costs);
   throw_if_stopped();
   flops = tree.flops;
   nonzeros = tree.nonzeros;

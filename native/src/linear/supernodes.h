@@ -41,7 +41,7 @@ constexpr FrontModel kDeviceModel{4000.0, 30.0, 0.05, 0.05, 250.0, 6000.0, 64};
 
 struct SymbolicFactor {
   SymbolicFactor(const BlockPattern& pattern, const std::string& ordering,
-                 const FrontModel& model = kCoreModel);
+                 const FrontModel& model = kCoreModel, const FactorCosts& costs = {});
 
   std::string ordering;                     // the one that was taken
   std::vector<std::int32_t> perm, inverse;  // (nb) step <-> block

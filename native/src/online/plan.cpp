@@ -19,7 +19,7 @@ BlockGraph Tree::graph_of(const Plan& plan, const std::vector<std::int32_t>& orp
   for (const std::int32_t o : orphans)
     for (const std::int32_t v : cliques_[o].shape->separator)
       orphans_of_[static_cast<std::size_t>(number_[static_cast<std::size_t>(v)])].push_back(o);
-  BlockGraph graph(BlockPattern({}, {0}, {}));  // empty, filled here
+  BlockGraph graph;
   graph.begin.reserve(static_cast<std::size_t>(n) + 1);
   std::vector<std::int32_t> seen(static_cast<std::size_t>(n), -1);
   for (int i = 0; i < n; ++i) {
