@@ -272,7 +272,7 @@ def test_metis_is_taken_where_it_pays():
 
 
 def test_chains_are_halved():
-    """Blocks with few neighbours are eliminated in rounds: the tree of a chain is not as high as it is long."""
+    """Blocks of few neighbours are eliminated in rounds: the tree of a chain is low."""
     chain = make_pattern([6] * 1000, lattice(1000))
     assert analyse(chain, "metis").num_levels <= 12 < analyse(chain, "amd").num_levels
 
