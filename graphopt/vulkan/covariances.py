@@ -1,4 +1,4 @@
-"""A factor for covariances: H, or the Schur complement of its landmarks, from edges that the device evaluates.
+"""A factor for covariances: of H, or of the Schur complement of its landmarks, from edges on the device.
 
 The block solver of an optimization forms and factors it in one trial; nothing but the diagonal of H comes to
 the host. What the device cannot do is left to the host: there H is formed for any edge and kind of vertex.

@@ -72,7 +72,7 @@ class TrialFactorization:
         return bool(words[0] == 0 and words[_WORDS + _INDEFINITE] == 0)
 
     def whole(self, context: Any, values: Any, damping: Any) -> DeviceCholesky:
-        """After a good trial a factorization of the same matrix that solves, and has blocks of the inverse."""
+        """After a good trial a factorization of its matrix that solves, and has blocks of the inverse."""
         if self._border is None:
             solver = self.solver
         else:
