@@ -214,7 +214,8 @@ class Objective:
         for j in range(first[b], first[b] + dims[b]):
             for i in range(first[a], j + 1 if a == b else first[a] + dims[a]):
                 along = make("mul", make("mul", self._twice_slope, gradient[i]), gradient[j])
-                outputs.append(make("add", make("add", dot(columns[i], products[j]), self._bent[i][j]), along))
+                bent = make("add", dot(columns[i], products[j]), self._bent[i][j])
+                outputs.append(make("add", bent, along))
         return outputs
 
     def descent(self, a: int) -> list[Expr]:

@@ -244,7 +244,7 @@ class ResidentBlockSolver:
 
     @property
     def b(self) -> np.ndarray:
-        """(dim,) right-hand side, downloaded when first asked for; the next `solve` takes what is assigned."""
+        """(dim,) right-hand side, downloaded when first asked for; one that is assigned is solved with."""
         self._relinearize_if_replaced()
         return self.system.b
 

@@ -106,7 +106,10 @@ def linearize_program(signature: EdgeSignature, slot: int) -> Program:
     """-> upper triangle of H_aa by columns, b_a, rho, guides."""
     if signature.is_exact:
         return _exact_program(
-            signature, f"linearize{slot}", (slot,), lambda f: [*f.hessian(slot, slot), *f.descent(slot), f.rho]
+            signature,
+            f"linearize{slot}",
+            (slot,),
+            lambda f: [*f.hessian(slot, slot), *f.descent(slot), f.rho],
         )
 
     def outputs(edge: SymbolicEdge) -> list[Expr]:
