@@ -67,9 +67,9 @@ class ExactEquations:
         self._damping = None
         if damp or self._holds.any():
             diagonal = np.abs(self.solver.diagonal)
-            self._damping = DAMPING * diagonal if damp else np.zeros(len(diagonal))
-            self._damping[self._holds] = 1e30 * max(float(diagonal.max()), 1.0)
-            right = np.where(self._holds, 0.0, right)
+            damping = DAMPING * diagonal if damp else np.zeros(len(diagonal))
+            damping[self._holds] = 1e30 * max(float(diagonal.max()), 1.0)
+            self._damping, right = damping, np.where(self._holds, 0.0, right)
         x = self._solve(right)
         return None if x is None else self._refined(x, right)
 

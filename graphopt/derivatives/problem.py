@@ -198,7 +198,8 @@ class OptimumProblem:
         solver = prepared_solver(self.graph, selection, asked, {"analyze": 0.0, "prepare": 0.0})
         known = _equations.get(self.graph)
         if capabilities_of(solver).second_order and self.gradient == "implicit":
-            exact = (solver.in_double() or solver).in_second_order()
+            double: Any = solver.in_double() or solver
+            exact = double.in_second_order()
             if exact is not None:
                 return self._kept(known, exact, DeviceEquations)
         if not isinstance(solver, CpuBlockSolver):

@@ -228,9 +228,9 @@ class ResidentBlockSolver:
 
     def _made_exact(self) -> ResidentBlockSolver | None:
         structure = self.structure
-        plan = whole_plan(self._plan, structure)
-        if structure.values_size >= MAX_VALUES or plan is None:
+        if structure.values_size >= MAX_VALUES:
             return None
+        plan = whole_plan(self._plan, structure)
         num_kept = structure.num_blocks if plan.configuration.schur == "off" else structure.num_kept
         storage = Storage.of(structure, num_kept, plan.products, plan.evaluations)
         linearizer = self.linearizer.exact(storage, operators_of(plan.products, plan.evaluations))

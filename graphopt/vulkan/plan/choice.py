@@ -237,13 +237,14 @@ def _factored(
     return Plan(resolved, describe_products(tags, whole, chosen), whole, chosen, merged)
 
 
-def whole_plan(plan: Plan, structure: Structure) -> Plan | None:
+def whole_plan(plan: Plan, structure: Structure) -> Plan:
     """The plan that solves exactly where another one may iterate; all blocks are stored, edges gathered.
 
     A reduced system is factored where nobody asked for something else and it is small.
     """
-    chosen, evaluations = plan.configuration, ("gather",) * len(structure.groups)
-    products: tuple[Products, ...] = ("blocks",) * len(evaluations)
+    chosen, count = plan.configuration, len(structure.groups)
+    products: tuple[Products, ...] = ("blocks",) * count
+    evaluations: tuple[Evaluation, ...] = ("gather",) * count
     if iterates(chosen.linear_solver) and chosen.may_factor:
         schur = "off" if chosen.schur == "off" else "explicit"
         if schur == "off" or structure.kept_dim <= MOST_REDUCED:
