@@ -179,6 +179,12 @@ def _update(update: tuple[int, int, int, int, _Run] | None) -> Update | None:
     return None if update is None else Update(*update[:4], Run(*update[4]))
 
 
+def present(run: Run | None) -> Run:
+    """A list that is never empty."""
+    assert run is not None
+    return run
+
+
 def tile_bounds(analysis: Analysis) -> tuple[np.ndarray, np.ndarray]:
     """For children of large fronts, the first of their rows at or after each multiple of 32 of the parent.
 
