@@ -408,7 +408,7 @@ def test_a_quoted_error_leaves_one_code():
 
 
 def test_the_command_explains_codes(capsys):
-    """Each has a page, in lower case too; to an unknown one, those that there are; errors in JSON carry theirs."""
+    """Each has a page, in lower case too; to an unknown one: all; errors in JSON carry theirs."""
     for code in error_codes.causes():
         assert main(["explain", code if code != "E302" else "e302"]) == 0
         assert capsys.readouterr().out.startswith(f"## {code}: ")
