@@ -34,7 +34,7 @@ TESTS = (
     "tests/linear", "tests/solver", "tests/optimizer", "tests/oracle", "tests/graph", "tests/vulkan",
     "tests/distributed", "tests/initialization", "tests/faults", "tests/slam_bridge", "tests/batch",
     "tests/online", "tests/derivatives", "tests/expressions", "tests/g2o", "tests/cli",
-    "tests/types",
+    "tests/types", "tests/test_plugins.py",
 )  # fmt: skip
 COUNTED = Kind("--coverage", (), (), {}, TESTS)
 NO_CODE = r"\s*(\}|for \(;;\) \{|struct \w+ \{)\s*"
