@@ -175,3 +175,21 @@ def test_an_error_in_a_residual_leaves_the_estimates(kinds):
             assert graphopt.optimize(graph, "lm", 20).final_chi2 == pytest.approx(expected, rel=1e-6)
         finally:
             registry.unregister(kind)
+
+
+@pytest.mark.parametrize("with_bounds", [False, True])
+def test_equations_that_are_not_definite_end_a_run(own_types, with_bounds):
+    """With an edge from outside, within bounds too: Gauss-Newton says so and leaves the estimates."""
+    graph = graphopt.Graph()
+    graph.add_vertices("VERTEX_XY", [0, 1, 2], [[0, 0], [1, 0], [2, 0]], fixed=[True, False, False])
+    graph.add_edges("EDGE_POINTXY", [[0, 1], [1, 2]], [1.0, 0.1], np.diag([1.0, -2.0]))
+    made = graphopt.torch.edge_type(
+        tag="EDGE_TEST_POSITION", vertices=["VERTEX_XY"], residual_dim=2, measurement_dim=2
+    )(lambda points, measured: points - measured)
+    graph.add_edges(made, [[1]], [1.0, 0.0], 1e-3 * np.eye(2))
+    if with_bounds:
+        graph.set_bounds([1], lower=[-1.0, -1.0], upper=[1.005, 0.05])
+    before = graph.vertex_set("VERTEX_XY").estimate.copy()
+    summary = graphopt.optimize(graph, "gn", 5, device="cpu")
+    assert summary.termination is graphopt.TerminationType.LINEAR_SOLVER_FAILURE
+    np.testing.assert_array_equal(graph.vertex_set("VERTEX_XY").estimate, before)
