@@ -14,7 +14,7 @@ from __future__ import annotations
 import ctypes
 import weakref
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, TypeVar
 
 import numpy as np
 
@@ -26,12 +26,15 @@ _ON_CUDA = 2
 _KINDS = {0: "i", 1: "u", 2: "f", 5: "c", 6: "b"}  # of DLDataType.code
 
 
+Memory = TypeVar("Memory", bound=np.ndarray)
+
+
 class SharedArray(np.ndarray):
     """What `empty` returns."""
 
 
-_shared: weakref.WeakValueDictionary[int, SharedArray] = weakref.WeakValueDictionary()
-"""By address."""
+_shared: weakref.WeakValueDictionary[int, np.ndarray] = weakref.WeakValueDictionary()
+"""By address: what `empty` and `fresh` return."""
 
 
 def empty(shape: int | tuple[int, ...], dtype: Any = np.float64) -> SharedArray:
@@ -39,24 +42,35 @@ def empty(shape: int | tuple[int, ...], dtype: Any = np.float64) -> SharedArray:
     return _registered(SharedArray(shape, dtype))  # owns its memory: views of it keep it
 
 
+def fresh(shape: int | tuple[int, ...], dtype: Any = np.float64) -> np.ndarray:
+    """Memory of the host that only the caller has until a graph keeps it."""
+    return _registered(np.empty(shape, dtype))
+
+
 def adopted(array: np.ndarray) -> SharedArray:
     """A view of an array (a file's pages, one row that stands for all) that a graph takes as `empty`'s."""
     return _registered(array.view(SharedArray))
 
 
-def _registered(array: SharedArray) -> SharedArray:
+def _registered(array: Memory) -> Memory:
     if array.size:
         _shared[array.ctypes.data] = array
     return array
 
 
 def shared(array: np.ndarray) -> np.ndarray | None:
-    """The memory of `empty`, where the array is the whole of it by whatever way it came; else None."""
+    """The memory of `empty`, where the array is the whole of it by whatever way it came; else None.
+
+    Of `fresh` likewise, once: whoever asks has it then.
+    """
     owner = _shared.get(array.ctypes.data) if array.size else None
     if owner is None or owner.nbytes != array.nbytes or owner.dtype != array.dtype:
         return None
+    is_fresh = not isinstance(owner, SharedArray)
+    if is_fresh:
+        _shared.pop(array.ctypes.data, None)
     if owner.strides == array.strides:
-        return owner.view(np.ndarray)
+        return owner if is_fresh else owner.view(np.ndarray)
     return owner.view(np.ndarray).reshape(array.shape) if array.flags.c_contiguous else None
 
 
@@ -211,7 +225,7 @@ class CudaNumbers:
         elif target is not None and (target.shape, target.dtype, target.strides) == (shape, dtype, compact):
             buffer = target
         else:
-            buffer = empty(shape, dtype)
+            buffer = fresh(shape, dtype)
         cuda = Cuda()
         with cuda.context(self.device):
             cuda.copy_to_host(buffer.ctypes.data, self.address, self.span)

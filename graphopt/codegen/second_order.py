@@ -17,6 +17,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
+from functools import cached_property
 from typing import Any
 
 from graphopt.codegen.cache import Definition, cached
@@ -50,7 +51,7 @@ def compile_curvature(edge_type: EdgeType, information: str, kernel: int) -> Cur
     information: variant as in `edge`; kernel: number of the robust kernel.
     """
     with workspace():
-        objective = _Objective(edge_type, information, robust_kernel(kernel).function)
+        objective = Objective(edge_type, information, robust_kernel(kernel).function)
         name = f"{edge_type.name}.{{}}.{information}.{kernel}"
         definition = Definition(objective.definition())
         programs = [
@@ -105,7 +106,7 @@ def compile_adjoint(edge_type: EdgeType, kernel: int, requested: tuple[str, ...]
     entry off the diagonal counts for both of its places).
     """
     with workspace():
-        objective = _Objective(_stored_edge_type(edge_type), "full", robust_kernel(kernel).function)
+        objective = Objective(_stored_edge_type(edge_type), "full", robust_kernel(kernel).function)
         name = f"{edge_type.name}.adjoint.{kernel}.{'+'.join(requested)}"
         definition = Definition(objective.definition())
         return cached(name, objective.adjoint_inputs(), definition, lambda: objective.adjoint(requested))
@@ -155,7 +156,7 @@ def _stored_vertex_type(kind: VertexType) -> VertexType:
     return replace(kind, working=None, wrap=lambda storage: form.wrap(form.encode(storage)))
 
 
-class _Objective:
+class Objective:
     """f of one edge as expressions."""
 
     def __init__(self, edge_type: EdgeType, variant: str, kernel: RobustKernel):
@@ -181,29 +182,83 @@ class _Objective:
         """Of the programs of curvature."""
         return [*self._edge.inputs, self.width, *self._information.inputs]
 
+    def kernel_inputs(self, has_kernel: bool) -> list[Expr]:
+        """Of the programs of a device's kernels."""
+        return [*self._edge.inputs, *self._information.inputs, *([self.width] if has_kernel else [])]
+
+    def guides(self, slots: Sequence[int]) -> list[Expr]:
+        """See `gpu.programs`."""
+        rows = zip(*self._columns, strict=True)
+        jacobians = [list(row) for row in rows]
+        found = [*self._edge.residual, self.weight]
+        for slot in slots:
+            own = slice(self._first[slot], self._first[slot] + len(self._seeds[slot]))
+            found += [x for row in jacobians for x in row[own]]
+        return found
+
     def chi2(self) -> list[Expr]:
         """-> rho, s, e."""
         return [self.rho, self._squared, *self._edge.residual]
 
     def curvature(self) -> list[Expr]:
         """-> rho, K by pairs, -g."""
-        residual = self._edge.residual
-        flat = [seed for of_vertex in self._seeds for seed in of_vertex]
-        columns = _columns(jacobian(residual, flat))
-        pull = as_exprs(variables("pull", len(residual)))
-        bent = jacobian([dot(pull, column) for column in columns], flat)
-        weighted = [make("mul", self.weight, x) for x in self._omega_e]
-        gradient = [dot(column, self._omega_e) for column in columns]
-        twice_slope = make("mul", const(2.0), self.slope)
+        slots = range(len(self._seeds))
+        pairs = [x for a in slots for b in slots[a:] for x in self.hessian(a, b)]
+        return [self.rho, *pairs, *(x for a in slots for x in self.descent(a))]
+
+    def hessian(self, a: int, b: int) -> list[Expr]:
+        """K_ab by columns, of a = b the upper triangle."""
+        columns, products, gradient = self._columns, self._products, self._gradient
+        first, dims = self._first, list(map(len, self._seeds))
+        outputs = []
+        for j in range(first[b], first[b] + dims[b]):
+            for i in range(first[a], j + 1 if a == b else first[a] + dims[a]):
+                along = make("mul", make("mul", self._twice_slope, gradient[i]), gradient[j])
+                bent = make("add", dot(columns[i], products[j]), self._bent[i][j])
+                outputs.append(make("add", bent, along))
+        return outputs
+
+    def descent(self, a: int) -> list[Expr]:
+        """-g_a."""
+        own = self._gradient[self._first[a] : self._first[a] + len(self._seeds[a])]
+        return [make("neg", make("mul", self.weight, x)) for x in own]
+
+    @property
+    def _first(self) -> list[int]:
+        """By vertex, its first scalar among those of all."""
+        return [sum(map(len, self._seeds[:k])) for k in range(len(self._seeds))]
+
+    @cached_property
+    def _columns(self) -> list[list[Expr]]:
+        """J by columns."""
+        return _columns(jacobian(self._edge.residual, self._flat))
+
+    @property
+    def _flat(self) -> list[Any]:
+        return [seed for of_vertex in self._seeds for seed in of_vertex]
+
+    @cached_property
+    def _bent(self) -> list[list[Expr]]:
+        """w sum_k (Omega e)_k d2 e_k."""
+        pull = as_exprs(variables("pull", len(self._edge.residual)))
+        bent = jacobian([dot(pull, column) for column in self._columns], self._flat)
+        weighted = dict(zip(pull, [make("mul", self.weight, x) for x in self._omega_e], strict=True))
+        return [substitute(row, weighted) for row in bent]
+
+    @cached_property
+    def _gradient(self) -> list[Expr]:
+        """J' Omega e."""
+        return [dot(column, self._omega_e) for column in self._columns]
+
+    @cached_property
+    def _twice_slope(self) -> Expr:
+        return make("mul", const(2.0), self.slope)
+
+    @cached_property
+    def _products(self) -> list[list[Expr]]:
+        """w Omega J by columns."""
         matrix = [[make("mul", self.weight, x) for x in row] for row in self._information.matrix]
-        products = [[dot(row, column) for row in matrix] for column in columns]
-        pairs = _pairs([len(of_vertex) for of_vertex in self._seeds])
-        second = substitute([bent[i][j] for i, j in pairs], dict(zip(pull, weighted, strict=True)))
-        outputs = [self.rho]
-        for (i, j), bend in zip(pairs, second, strict=True):
-            along = make("mul", make("mul", twice_slope, gradient[i]), gradient[j])
-            outputs.append(make("add", make("add", dot(columns[i], products[j]), bend), along))
-        return [*outputs, *(make("neg", make("mul", self.weight, x)) for x in gradient)]
+        return [[dot(row, column) for row in matrix] for column in self._columns]
 
     def adjoint_inputs(self) -> list[Expr]:
         """See `compile_adjoint`."""
@@ -257,6 +312,7 @@ def _columns(rows: list[list[Expr]]) -> list[list[Expr]]:
 __all__: list[Any] = [
     "ADJOINT_INPUTS",
     "CurvatureKernels",
+    "Objective",
     "compile_adjoint",
     "compile_constraint",
     "compile_curvature",

@@ -1,4 +1,4 @@
-"""The exact Hessian and gradient of chi2 / 2, in the arrays of a block solver on the CPU.
+"""The exact Hessian and gradient of chi2 / 2, in the arrays of a block solver.
 
     (K + D) dx = b,    K = sum d2 (rho / 2),    b = -sum d (rho / 2)
 
@@ -8,6 +8,7 @@ overwritten by K, and nothing but the edges' data is held twice.
 
 from __future__ import annotations
 
+import weakref
 from typing import Any
 
 import numpy as np
@@ -17,10 +18,12 @@ from graphopt.errors import GradientError, SolverError
 from graphopt.graph import Graph
 from graphopt.graph.bounds import constraints_of
 from graphopt.linear.null_space import find_null_space
+from graphopt.linear.options import SolverOptions
 from graphopt.linear.vectors import norm
-from graphopt.problem.structure import EdgeGroup
+from graphopt.problem.structure import EdgeGroup, Structure
 from graphopt.solver.cpu import CpuBlockSolver, add_programs, edge_data, make_linearizer
 from graphopt.solver.marginals import describe
+from graphopt.solver.reuse import edge_errors
 from graphopt.types.base import working_edge_type
 
 GROWTH = 1e12
@@ -34,52 +37,54 @@ _REFINEMENTS = 3
 class ExactEquations:
     """K and b at the estimates of a block solver, which solves with them."""
 
-    def __init__(self, graph: Graph, solver: CpuBlockSolver):
+    def __init__(self, graph: Graph, solver: Any):
         self.solver, self.structure = solver, solver.structure
-        self.linearizer, self._groups = make_linearizer(
-            graph.parameter_sets, solver.structure, solver.estimates, add_group=_add_group
-        )
-        self._holds = _held_scalars(solver)
+        self._graph = weakref.ref(graph)
+        self._holds = _held_scalars(solver.structure)
         self._damping: np.ndarray | None = None
 
     def refresh(self) -> None:
-        """Take the graph's present measurements, information and kernel widths."""
-        for number, group in self._groups:
-            self.linearizer.set_edge_data(number, *_data(group))
-        self._holds = _held_scalars(self.solver)
+        """Take the graph's present numbers, which the block solver has."""
+        self._holds = _held_scalars(self.structure)
 
     def linearize(self) -> float:
         """K and b at the present estimates; returns chi2."""
-        with self.solver.changing_equations():
-            return self.linearizer.linearize(self.solver.values, self.solver.b)
+        raise NotImplementedError
 
     def chi2(self) -> float:
         """Robustified chi2 at the present estimates."""
-        return self.linearizer.chi2()
+        raise NotImplementedError
 
     def edge_chi2(self) -> list[tuple[EdgeGroup, np.ndarray]]:
         """(m,) e' Omega e of each group, without robust kernels."""
-        return [(group, self.linearizer.edge_chi2(number)) for number, group in self._groups]
+        raise NotImplementedError
 
     def factorize(self, right: np.ndarray, damp: bool) -> np.ndarray | None:
         """x (dim,) of (K + D) x = right; None: K + D is not positive definite.
 
         D holds components that the graph holds, and with `damp` is a share of K's diagonal.
         """
-        diagonal = self.solver.diagonal
-        damping = DAMPING * np.abs(diagonal) if damp else np.zeros(len(diagonal))
-        damping[self._holds] = 1e30 * max(float(np.abs(diagonal).max()), 1.0)
-        self._damping = damping if damp or self._holds.any() else None
-        right = np.where(self._holds, 0.0, right)
-        self.solver.b[:] = right
-        if not self.solver.solve(0.0 if self._damping is None else damping):
-            return None
-        return self._refined(self.solver.dx.copy(), right)
+        self._damping = None
+        if damp or self._holds.any():
+            diagonal = np.abs(self.solver.diagonal)
+            damping = DAMPING * diagonal if damp else np.zeros(len(diagonal))
+            damping[self._holds] = 1e30 * max(float(diagonal.max()), 1.0)
+            self._damping, right = damping, np.where(self._holds, 0.0, right)
+        x = self._solve(right)
+        return None if x is None else self._refined(x, right)
+
+    def _solve(self, right: np.ndarray) -> np.ndarray | None:
+        """As `factorize`, as exactly as the block solver does."""
+        raise NotImplementedError
+
+    def _solve_again(self, right: np.ndarray) -> np.ndarray:
+        """Another right-hand side after `_solve`."""
+        raise NotImplementedError
 
     def solve_again(self, right: np.ndarray) -> np.ndarray:
-        """Another right-hand side, with the factor of `factorize`."""
+        """Another right-hand side after `factorize`."""
         right = np.where(self._holds, 0.0, right)
-        return self._refined(self.solver.solve_again(right), right)
+        return self._refined(self._solve_again(right), right)
 
     def _refined(self, x: np.ndarray, right: np.ndarray) -> np.ndarray:
         """Iterative refinement, where a solution is not exact (conjugate gradients, bad condition)."""
@@ -92,19 +97,13 @@ class ExactEquations:
             if not _EXACT * size < left < 0.5 * before:
                 break
             before = left
-            x = x + self.solver.solve_again(rest)
-        return np.where(self._holds, 0.0, x)
+            x = x + self._solve_again(rest)
+        return np.where(self._holds, 0.0, x) if self._damping is not None else x
 
     def multiply(self, x: np.ndarray) -> np.ndarray:
         """(K + D) x, with what the last `factorize` has factorized."""
-        return self.product(self.solver.values, x)
-
-    def product(self, values: np.ndarray, x: np.ndarray) -> np.ndarray:
-        """(K + D) x with other values (see `Structure`) of K."""
-        product = self.solver.product(values, x)
-        if self._damping is not None:
-            product = product + self._damping * x
-        return product
+        product = self.solver.multiply(x)
+        return product if self._damping is None else product + self._damping * x
 
     def growth(self) -> float:
         """How much inv(K) D lets a vector grow: 1 of a diagonal matrix, without bound of a singular one."""
@@ -135,6 +134,96 @@ class ExactEquations:
         )
 
 
+class HostEquations(ExactEquations):
+    """On the CPU: programs of K overwrite the block solver's H."""
+
+    def __init__(self, graph: Graph, solver: CpuBlockSolver):
+        super().__init__(graph, solver)
+        self.linearizer, self._groups = make_linearizer(
+            graph.parameter_sets, solver.structure, solver.estimates, add_group=_add_group
+        )
+
+    def refresh(self) -> None:
+        """Take the graph's present measurements, information and kernel widths."""
+        super().refresh()
+        for number, group in self._groups:
+            self.linearizer.set_edge_data(number, *_data(group))
+
+    def linearize(self) -> float:
+        """K and b at the present estimates; returns chi2."""
+        with self.solver.changing_equations():
+            return self.linearizer.linearize(self.solver.values, self.solver.b)
+
+    def chi2(self) -> float:
+        """Robustified chi2 at the present estimates."""
+        return self.linearizer.chi2()
+
+    def edge_chi2(self) -> list[tuple[EdgeGroup, np.ndarray]]:
+        """(m,) e' Omega e of each group, without robust kernels."""
+        return [(group, self.linearizer.edge_chi2(number)) for number, group in self._groups]
+
+    def _solve(self, right: np.ndarray) -> np.ndarray | None:
+        self.solver.b[:] = right
+        solved = self.solver.solve(0.0 if self._damping is None else self._damping)
+        return self.solver.dx.copy() if solved else None
+
+    def _solve_again(self, right: np.ndarray) -> np.ndarray:
+        return self.solver.solve_again(right)
+
+    def product(self, values: np.ndarray, x: np.ndarray) -> np.ndarray:
+        """(K + D) x with other values (see `Structure`) of K."""
+        product = self.solver.product(values, x)
+        return product if self._damping is None else product + self._damping * x
+
+
+class DeviceEquations(ExactEquations):
+    """On a device: kernels of K fill the H of a block solver `in_second_order`, and it stays there."""
+
+    def refresh(self) -> None:
+        """The block solver that it shares its arrays with has taken the graph's numbers."""
+        super().refresh()
+        self.solver.system.reset()
+
+    def linearize(self) -> float:
+        """K and b at the present estimates; returns chi2."""
+        return self.solver.linearize()
+
+    def chi2(self) -> float:
+        """Robustified chi2 at the present estimates."""
+        return self.solver.chi2()
+
+    def edge_chi2(self) -> list[tuple[EdgeGroup, np.ndarray]]:
+        """(m,) e' Omega e of the groups with a robust kernel, by the CPU."""
+        graph, found = self._graph(), []
+        assert graph is not None
+        self.solver.finish()
+        for group in self.structure.groups:
+            if group.kernel:
+                error = edge_errors(graph, group.edge_set)[group.rows]
+                omega = group.edge_set.look("information")[group.rows]
+                found.append((group, np.einsum("mi,mij,mj->m", error, omega, error)))
+        return found
+
+    def _solve(self, right: np.ndarray) -> np.ndarray | None:
+        if not np.array_equal(right, self.solver.b):
+            self.solver.b = right
+        solved = self.solver.solve(0.0 if self._damping is None else self._damping)
+        return self.solver.dx.copy() if solved else None
+
+    def _solve_again(self, right: np.ndarray) -> np.ndarray:
+        found = self._solve(right)
+        return np.full(len(right), np.nan) if found is None else found
+
+    def why_not_definite(self) -> str:
+        """As the CPU finds it."""
+        graph = self._graph()
+        assert graph is not None
+        self.solver.finish()
+        equations = HostEquations(graph, CpuBlockSolver(graph, self.structure, SolverOptions(device="cpu")))
+        equations.linearize()
+        return equations.why_not_definite()
+
+
 def _add_group(linearizer: Any, group: EdgeGroup) -> int:
     kind = working_edge_type(group.edge_set.type)
     programs = compile_curvature(kind, group.information, group.kernel)
@@ -147,9 +236,8 @@ def _data(group: EdgeGroup) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
     return np.concatenate([measurement, width[:, None]], axis=1), information, width
 
 
-def _held_scalars(solver: CpuBlockSolver) -> np.ndarray:
+def _held_scalars(structure: Structure) -> np.ndarray:
     """(dim,) bool: components that vertices hold."""
-    structure = solver.structure
     holds = np.zeros(structure.dim, bool)
     for vertex_set, offsets in zip(structure.selection.vertex_sets, structure.vertex_offsets, strict=True):
         if vertex_set.held is not None:

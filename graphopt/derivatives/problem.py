@@ -18,7 +18,12 @@ from weakref import WeakKeyDictionary
 import numpy as np
 
 from graphopt.derivatives.adjoint import AdjointPass, pulled_back
-from graphopt.derivatives.equations import ExactEquations, refuse_what_has_none
+from graphopt.derivatives.equations import (
+    DeviceEquations,
+    ExactEquations,
+    HostEquations,
+    refuse_what_has_none,
+)
 from graphopt.derivatives.inputs import Input, holding, resolve
 from graphopt.derivatives.refine import Doubts, refine
 from graphopt.errors import GradientError, OptionError
@@ -27,6 +32,7 @@ from graphopt.linear.options import SolverOptions
 from graphopt.optimizer.optimize import optimize
 from graphopt.optimizer.summary import Summary
 from graphopt.problem.gauge import fix_gauge
+from graphopt.solver.capabilities import capabilities_of
 from graphopt.solver.configurations import configured
 from graphopt.solver.cpu import CpuBlockSolver
 from graphopt.solver.reuse import on_forget, prepared_solver
@@ -141,19 +147,19 @@ class OptimumProblem:
         equations = self._exact_equations()
         structure = equations.structure
         v = pulled_back(structure, cotangents)
-        lambda_ = self._truncated(equations, v) if self.gradient == "truncated" else None
-        if lambda_ is None:
+        if isinstance(equations, HostEquations) and self.gradient == "truncated":
+            lambda_ = self._truncated(equations, v)
+            self._tell(doubts, equations)
+        else:
             equations.linearize()
             self._tell(doubts, equations)
             lambda_ = equations.factorize(v, self.singular == "damp")
             if lambda_ is None:
                 raise GradientError(equations.why_not_definite())
-        else:
-            self._tell(doubts, equations)
         found = AdjointPass(self.graph, structure, lambda_).gradients(self.inputs, cotangents)
         return [found[one] for one in self.inputs]
 
-    def _truncated(self, equations: ExactEquations, v: np.ndarray) -> np.ndarray:
+    def _truncated(self, equations: HostEquations, v: np.ndarray) -> np.ndarray:
         """inv(H) sum_i (I - K inv(H))^i v with Gauss-Newton's H, i < steps."""
         solver = equations.solver
         equations.linearize()
@@ -191,17 +197,26 @@ class OptimumProblem:
         asked = configured(asked)
         solver = prepared_solver(self.graph, selection, asked, {"analyze": 0.0, "prepare": 0.0})
         known = _equations.get(self.graph)
+        if capabilities_of(solver).second_order and self.gradient == "implicit":
+            double: Any = solver.in_double() or solver
+            exact = double.in_second_order()
+            if exact is not None:
+                return self._kept(known, exact, DeviceEquations)
         if not isinstance(solver, CpuBlockSolver):
-            if known is not None and known.structure is solver.structure:
+            if isinstance(known, HostEquations) and known.structure is solver.structure:
                 known.solver.refresh()
                 known.refresh()
                 return known
             plain = replace(asked, device="cpu", precision="auto", schedule="auto", work_queues="auto")
             solver = CpuBlockSolver(self.graph, solver.structure, plain)
-        if known is not None and known.solver is solver:
+        return self._kept(known, solver, HostEquations)
+
+    def _kept(self, known: Any, solver: Any, kind: type[Any]) -> Any:
+        """The last ones with the present numbers, if they are this solver's."""
+        if isinstance(known, kind) and known.solver is solver:
             known.refresh()
             return known
-        made = _equations[self.graph] = ExactEquations(self.graph, solver)
+        made = _equations[self.graph] = kind(self.graph, solver)
         return made
 
 

@@ -94,9 +94,8 @@ def refine(equations: ExactEquations, damp: bool) -> Doubts:
 
 
 def _share_left(promised: float, chi2: float, step: np.ndarray, equations: ExactEquations) -> float:
-    size = max(
-        (float(np.abs(working.array).max(initial=0.0)) for working in equations.solver.estimates), default=0.0
-    )
+    sets = equations.structure.selection.vertex_sets
+    size = max((float(np.abs(one.look("estimate")).max(initial=0.0)) for one in sets), default=0.0)
     if float(np.abs(step).max(initial=0.0)) <= _TINY * max(size, 1.0):
         return 0.0
     return promised / chi2 if chi2 > 0.0 else np.inf

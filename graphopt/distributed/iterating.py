@@ -73,28 +73,39 @@ class HostIterating:
         self._dim = int(dims.sum())
         self._failed = False
 
-    def linearized(self, b: np.ndarray, diagonal: np.ndarray) -> None:
+    def linearize(self) -> np.ndarray:
+        """Of the part."""
+        chi2, self._b, self._diagonal = self._part.linearize()
+        rows = self._shared.rows
+        return np.concatenate([rows.pack(self._b), rows.pack(self._diagonal), [chi2]])
+
+    def linearized(self, total: np.ndarray) -> None:
         """b where this rank owns the row; H's diagonal, for blocks that are not definite."""
+        rows = self._shared.rows
+        b, self._diagonal = np.array(self._b), np.array(self._diagonal)
+        rows.unpack(total, b)
+        rows.unpack(total[rows.size :], self._diagonal)
         self._part.b[: self._dim] = np.where(self._shared.is_owned, b, 0.0)
-        self._diagonal = diagonal
 
-    def largest_own(self) -> tuple[float, float]:
-        """Of the block solver's vectors."""
+    def kept(self, name: str) -> np.ndarray:
+        """The part's."""
+        return self._part.b[: self._dim] if name == "b" else self._diagonal
+
+    def largest(self, name: str) -> float:
+        """Of both."""
         solver = self._part.solver
-        if solver is None:
-            return 0.0, 0.0
-        vectors = (np.asarray(vector)[self._dim :] for vector in (solver.diagonal, solver.b))
-        diagonal, b = (float(np.abs(vector).max(initial=0.0)) for vector in vectors)
-        return diagonal, b
+        own = np.empty(0) if solver is None else np.asarray(getattr(solver, name))[self._dim :]
+        return float(np.abs(np.concatenate([self.kept(name), own])).max(initial=0.0))
 
-    def reduce(self, damping: Damping | np.ndarray, kept: np.ndarray) -> np.ndarray:
+    def reduce(self, damping: Damping | np.ndarray) -> np.ndarray:
         """Eliminate; the rank that owns a row damps it."""
         part, shared = self._part, self._shared
         if isinstance(damping, Damping):
             own = np.empty(0) if part.solver is None else np.asarray(part.solver.diagonal)[self._dim :]
-            damping = np.broadcast_to(damping.of(own), part.own_dim)
-        owned = np.where(shared.is_owned, kept, 0.0)
-        self._kept, self._damping = kept, np.concatenate([owned, damping])
+            diagonal = np.concatenate([self._diagonal, own])
+            damping = np.broadcast_to(damping.of(diagonal), len(diagonal))
+        self._kept, self._damping = damping[: self._dim], np.array(damping)
+        self._damping[: self._dim][~shared.is_owned] = 0.0
         sizes = [shared.rows.size, shared.rows.size + shared.numbers.size]
         if not part.reduce(self._damping):
             return np.concatenate([np.zeros(sizes[1]), [1.0]])

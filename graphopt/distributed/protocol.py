@@ -1,5 +1,6 @@
 """What a rank has, and what it does in conjugate gradients between one message to the others and the next.
 
+    linearize    chi2, b, H's diagonal              -> their parts of shared rows
     reduce       eliminate with a damping          -> parts of b_s and of the diagonal blocks of S
     start        r, J = inv(blocks); s = J r       -> S_r s of shared rows, and the parts of r's and s'w
     advance      w = A s; d, q, x, r; s = J r      -> the same
@@ -29,18 +30,26 @@ TAIL = 5
 class Iterating(Protocol):
     """See the module's header. Messages are float64."""
 
-    def linearized(self, b: np.ndarray, diagonal: np.ndarray) -> None:
-        """Take b and diag(H) of all ranks, in the rank's own kept rows (kept_dim,)."""
+    def linearize(self) -> np.ndarray:
+        """At the estimates; (2 shared rows + 1,): the parts of b and of H's diagonal, and chi2."""
         ...
 
-    def largest_own(self) -> tuple[float, float]:
-        """Largest absolute entries of H's diagonal and of b among the rank's eliminated vertices."""
+    def linearized(self, total: np.ndarray) -> None:
+        """Take the sum of what `linearize` gave."""
         ...
 
-    def reduce(self, damping: Damping | np.ndarray, kept: np.ndarray) -> np.ndarray:
+    def kept(self, name: str) -> np.ndarray:
+        """(kept_dim,) "b", where this rank owns it, or H's "diagonal", of all ranks in its own kept rows."""
+        ...
+
+    def largest(self, name: str) -> float:
+        """Largest absolute entry of that, and of the rank's eliminated vertices."""
+        ...
+
+    def reduce(self, damping: Damping | np.ndarray) -> np.ndarray:
         """Eliminate; (shared rows + shared numbers of blocks + 1,), the last one: 1 where that failed.
 
-        damping: of the rank's eliminated vertices, a rule or (own_dim,). kept: (kept_dim,) of the others.
+        damping: a rule, or of the rank's own rows (kept_dim + own_dim,).
         """
         ...
 
@@ -79,10 +88,6 @@ class Part(Protocol):
     solver: Any
     """A `BlockSolver` that has the rank's estimates and moves them; None for a rank without edges."""
 
-    def linearize(self) -> tuple[float, np.ndarray, np.ndarray]:
-        """chi2_r, and b_r and diag(H_r) of the kept vertices, each (kept_dim,)."""
-        ...
-
     def iterating(self, shared: Interface, dims: np.ndarray, of_h: bool) -> Iterating:
         """Its side of the conjugate gradients. dims: of its kept blocks. of_h: block-Jacobi of H_pp."""
         ...
@@ -97,6 +102,10 @@ class HostPart(Part, Protocol):
 
     b: np.ndarray
     """(kept_dim + own_dim,) what `reduce` takes: b_r after `linearize`, the kept part may be changed."""
+
+    def linearize(self) -> tuple[float, np.ndarray, np.ndarray]:
+        """chi2_r, and b_r and diag(H_r) of the kept vertices, each (kept_dim,)."""
+        ...
 
     def reduce(self, damping: np.ndarray) -> bool:
         """Eliminate with this damping (kept_dim + own_dim,); False: a block is not positive definite."""

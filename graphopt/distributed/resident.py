@@ -3,7 +3,8 @@
 That is edges, estimates, H or what products need of it, inverses of H_ll, and all vectors of the conjugate
 gradients.
 
-    linearize    1 submission, and b and diag(H) of the kept vertices to the host
+    linearize    1 submission, and the parts of b and of diag(H) that other ranks share to the host
+    linearized   1: their sums
     reduce       1, and the parts of b_s and of the diagonal blocks that other ranks share
     start        1
     advance      1 per iteration: sums up; vectors, s = J r, w = S_r s; shared rows of w down
@@ -45,7 +46,7 @@ from graphopt.solver.trial import Damping, Trial
 from graphopt.vulkan.data.array import DeviceArray
 from graphopt.vulkan.data.layout import first_of_each
 from graphopt.vulkan.kernels.blocks import BlockInverse, row_table
-from graphopt.vulkan.kernels.damping import HEADER, given
+from graphopt.vulkan.kernels.damping import HEADER, DeviceDamping
 from graphopt.vulkan.kernels.pcg import INDEFINITE
 from graphopt.vulkan.kernels.reduction import record_end
 from graphopt.vulkan.program import Launch, Program
@@ -59,7 +60,6 @@ class ResidentPart(RankPart):
         super().__init__(share, structure)
         self.solver: Any = solver
         self._share = share
-        self._sums = DeviceArray(solver.system.context, 2 * self.kept_dim, is_mapped=False)
 
     @classmethod
     def of(cls, share: Share, structure: Structure, options: SolverOptions) -> ResidentPart | None:
@@ -81,24 +81,6 @@ class ResidentPart(RankPart):
     def iterating(self, shared: Interface, dims: np.ndarray, of_h: bool) -> Iterating:
         """On the device; the preconditioner is that of its reduction."""
         return ResidentIterating(self, shared)
-
-    def linearize(self) -> tuple[float, np.ndarray, np.ndarray]:
-        """chi2, and b and H's diagonal of the kept vertices."""
-        solver, system = self.solver, self.solver.system
-        chi2 = solver.linearize()
-        system.programs.get("ranks: linearized", self._record_sums).run()
-        solver.wait_linearized()
-        b, diagonal = np.split(self._sums.downloaded.astype(np.float64), 2)
-        return chi2, b, diagonal
-
-    def _record_sums(self, program: Program) -> None:
-        system = self.solver.system
-        nbytes = self.kept_dim * system.context.real.itemsize
-        program.copy(system.equations.b, self._sums.buffer, nbytes)
-        diagonal = system.context.reals(self.kept_dim)
-        program.step([system.diagonal_launch(diagonal, self.kept_dim)])
-        program.copy(diagonal, self._sums.buffer, nbytes, 0, nbytes).barrier()
-        self._sums.record_download(program)
 
 
 class ResidentIterating:
@@ -122,11 +104,22 @@ class ResidentIterating:
         self._x, self._total = own(max(rows, 1), is_mapped=False), own(max(rows, 1))
         self._message: Message = HostMessage(context, rows)
         self._reduced: Sum = HostSum(context, rows + numbers)
-        self._owned_damping, self._diagonal = own(self._dim), own(self._dim)
-        self._kept_damping = own(HEADER + self._dim)
+        self._parts, self._sums = own(2 * rows, is_mapped=False), own(2 * rows)
+        """Of b, then of H's diagonal, in shared rows."""
+        self._damping = DeviceDamping(context, self._dim)
+        """D of all ranks, in rows of this one: of H's diagonal ..."""
+        self._given = DeviceDamping(context, self._dim)
+        """... or as given."""
+        self._is_given = False
         every = (shared.rows, shared.owned, shared.numbers)
         self._places = {places: OnDevice.of(context, places) for places in every}
         self._after_rows = context.indices(rows + shared.numbers.message)
+        self._diagonal_rows = (
+            context.indices(HEADER + shared.rows.own),
+            context.indices(rows + shared.rows.message),
+        )
+        """In `_damping`, and in `_parts`."""
+        self._of_damping = context.indices(HEADER + np.arange(self._dim))
         self._is_owned = context.indices(shared.is_owned)
         self._d, self._q = context.reals(self._dim), context.reals(self._dim)
         self._dots = context.accumulators(self._groups)
@@ -137,7 +130,9 @@ class ResidentIterating:
         self._on_diagonal = context.indices(diagonal_places(dims))
         self._jacobi = BlockInverse(context, dims, first, first_of_each(dims.astype(np.int64)), first)
         self._jacobi_rows = context.indices(row_table(dims, self._jacobi.offset))
-        self._clear(self._reduced.buffer, self._message.buffer, self._x.buffer, self._spare)
+        self._clear(
+            self._parts.buffer, self._reduced.buffer, self._message.buffer, self._x.buffer, self._spare
+        )
         self._clear(self._pcg.scalars.buffer)  # beta 0: products leave A s in q
 
     def _clear(self, *buffers: Any) -> None:
@@ -211,40 +206,76 @@ class ResidentIterating:
 
     # ---------------------------------------------------------------- Iterating
 
-    def linearized(self, b: np.ndarray, diagonal: np.ndarray) -> None:
-        """b where this rank owns the row, and H's diagonal for blocks that are not definite."""
-        owned = np.where(self._shared.is_owned, b, 0.0).astype(self._context.real)
-        self._system.context.device.write(self._equations.b, owned)
-        self._diagonal.staging[:] = diagonal
-        self._diagonal.commit()
+    def linearize(self) -> np.ndarray:
+        """H, b and its diagonal stay."""
+        chi2 = self._solver.linearize()
+        self._system.programs.get("ranks: linearize", self._record_parts).run()
+        self._solver.wait_linearized()
+        return np.concatenate([self._parts.downloaded[: 2 * self._shared.rows.size], [chi2]])
 
-    def largest_own(self) -> tuple[float, float]:
-        """Kept rows among them do no harm: none is larger than that of all ranks."""
+    def _record_parts(self, program: Program) -> None:
+        system, parts = self._system, self._parts
+        program.step([system.diagonal_launch(self._damping.buffer, self._dim, HEADER)])
+        count, places = len(self._shared.rows.own), self._diagonal_rows
+        diagonal = self._copy(count, *places, self._damping.buffer, parts.buffer)
+        program.step([*self._pack(self._shared.rows, self._equations.b, parts.buffer), *diagonal])
+        parts.record_download(program)
+
+    def linearized(self, total: np.ndarray) -> None:
+        """b where this rank owns the row; H's diagonal, for D and for blocks that are not definite."""
+        rows = self._shared.rows
+        is_owned = np.zeros(rows.size, bool)
+        is_owned[self._shared.owned.message] = True
+        self._sums.staging[: rows.size] = np.where(is_owned, total[: rows.size], 0.0)
+        self._sums.staging[rows.size :] = total[rows.size : -1]
+        self._sums.commit()
+        self._system.programs.get("ranks: linearized", self._record_sums).submit()
+
+    def _record_sums(self, program: Program) -> None:
+        self._sums.record_upload(program)
+        program.barrier()
+        of_damping, of_sums = self._diagonal_rows
+        count = len(self._shared.rows.own)
+        diagonal = self._copy(count, of_sums, of_damping, self._sums.buffer, self._damping.buffer)
+        program.step([*self._unpack(self._shared.rows, self._sums.buffer, self._equations.b), *diagonal])
+
+    def kept(self, name: str) -> np.ndarray:
+        """From the device."""
+        source, first = (self._equations.b, 0) if name == "b" else (self._damping.buffer, HEADER)
+        numbers = self.device.download(source, self._context.real, first + self._dim)
+        return numbers[first:].astype(np.float64)
+
+    def largest(self, name: str) -> float:
+        """Of the device's own diagonal and of b; no part of the diagonal is larger than that of all ranks."""
         self._system.programs.get("ranks: largest", self._system.record_diagonal).run()
-        return self._system.largest_entries()
+        diagonal, gradient = self._system.largest_entries()
+        return gradient if name == "b" else max(diagonal, float(self.kept("diagonal").max(initial=0.0)))
 
-    def reduce(self, damping: Damping | np.ndarray, kept: np.ndarray) -> np.ndarray:
+    def reduce(self, damping: Damping | np.ndarray) -> np.ndarray:
         """Eliminate."""
         self._target, self._tail = self._solver.prepare_move()
+        self._is_given = not isinstance(damping, Damping)
         if isinstance(damping, Damping):
             self._system.damping.set(damping, given_rows=self._dim)
+            self._damping.set(damping)
         else:
-            self._system.damping.set(np.concatenate([kept, damping]))
-        self._owned_damping.staging[:] = np.where(self._shared.is_owned, kept, 0.0)
-        self._owned_damping.commit()
-        self._kept_damping.staging[:] = given(kept)
-        self._kept_damping.commit()
-        self._system.programs.get("ranks: reduce", self._record_reduce).run()
+            self._system.damping.set(damping)
+            self._given.set(damping[: self._dim])
+        of = self._given if self._is_given else self._damping
+        self._system.programs.get(("ranks: reduce", self._is_given), self._record_reduce, of).run()
         failed = self._equations.state.downloaded[INDEFINITE] != 0
         return np.concatenate([self._reduced.sent(), [float(failed)]])
 
-    def _record_reduce(self, program: Program) -> None:
+    def _record_reduce(self, program: Program, damping: DeviceDamping) -> None:
         equations, shared, sent = self._equations, self._shared, self._reduced.buffer
-        self._system.damping.record(program.phase("schur"))
-        self._owned_damping.record_upload(program)
-        program.fill(equations.status).barrier()
-        self._system.damping.record_given(program, self._owned_damping.buffer, self._dim)
-        program.barrier()
+        program.phase("schur").fill(equations.status)
+        damping.record(program)
+        self._system.damping.record(program)
+        buffers, rows = (
+            (damping.buffer, self._is_owned, self._system.damping.buffer),
+            (self._dim, self._groups),
+        )
+        program.step([self._context.launch("ranks_damping", buffers, rows, self._groups)])
         self._reduction.record(program, self._pcg.r[0])
         program.barrier()
         found = self._reduction.record_blocks(program)
@@ -262,14 +293,13 @@ class ResidentIterating:
         """Take b_s and the blocks of all ranks."""
         self._reduced.take(total[:-1])
         self._number = 0
-        self._system.programs.get("ranks: start", self._record_start).run()
+        damping = self._given if self._is_given else self._damping
+        self._system.programs.get(("ranks: start", self._is_given), self._record_start, damping).run()
         return self._message.sent()
 
-    def _record_start(self, program: Program) -> None:
+    def _record_start(self, program: Program, damping: DeviceDamping) -> None:
         equations, shared, reduced = self._equations, self._shared, self._reduced
         reduced.record_taken(program.phase("linear_solver"))
-        for array in (self._kept_damping, self._diagonal):
-            array.record_upload(program)
         for vector in (self._d, self._q, self._pcg.x):
             program.fill(vector)
         program.barrier()
@@ -277,11 +307,11 @@ class ResidentIterating:
         blocks = reduced.added(own.count, self._after_rows, own.own, self._blocks)
         own = self._places[shared.rows]
         rows = reduced.added(own.count, own.message, own.own, self._pcg.r[0])
-        every = self._all_numbers
-        diagonal = self._copy(self._dim, every, self._on_diagonal, self._diagonal.buffer, self._spare)
+        places = self._of_damping, self._on_diagonal
+        diagonal = self._copy(self._dim, *places, self._damping.buffer, self._spare)
         program.step([*rows, *blocks, *diagonal])
-        damping, spare = self._kept_damping.buffer, self._spare
-        program.step(self._jacobi.launches(self._blocks, damping, equations.status, spare=spare))
+        spare = self._spare
+        program.step(self._jacobi.launches(self._blocks, damping.buffer, equations.status, spare=spare))
         program.append(self._message_program(0))
 
     def advance(self, total: np.ndarray, alpha: float, beta: float) -> np.ndarray:

@@ -92,6 +92,7 @@ class Scattered:
     def __init__(self, selection: Selection, numbers: _Numbers, cut: Partition):
         self._selection, self._numbers, self._partition = selection, numbers, cut
         self._vertices: dict[int, list[tuple[int, np.ndarray]]] = {}
+        self._have_identity = [edges.edge_set.information_kind() == "identity" for edges in selection.edges]
 
     def share(self, graph: Graph, rank: int) -> Share:
         """What a rank optimizes."""
@@ -102,11 +103,11 @@ class Scattered:
         self._vertices[rank] = self._found_vertices(edges)
         for number, rows in self._vertices[rank]:
             vertex_set = selection.vertex_sets[number]
-            columns = {name: gathered(vertex_set.columns[name], rows) for name in _VERTEX_COLUMNS}
+            columns = {name: gathered(vertex_set.look(name), rows) for name in _VERTEX_COLUMNS}
             flags = {"fixed": selection.fixed[number][rows], "marginalized": numbers.gone[number][rows]}
             part.adopt(VertexSet(vertex_set.type, Columns.holding({**columns, **flags})))
         for number, rows in edges:
-            part.adopt(_edges(selection.edges[number], rows))
+            part.adopt(_edges(selection.edges[number], rows, self._have_identity[number]))
         chosen = selection.chosen_by_edges
         return Share(part, chosen, numbers.kept_ids, numbers.kept_dims, self._partition.method)
 
@@ -114,14 +115,15 @@ class Scattered:
         """The graph's present estimates, and measurements of the edge sets of the selection that changed."""
         selection = self._selection
         estimates = [
-            gathered(graph.vertex_sets[number].estimate, rows) for number, rows in self._vertices[rank]
+            gathered(graph.vertex_sets[number].look("estimate"), rows)
+            for number, rows in self._vertices[rank]
         ]
         measurements = {}
         if changed:
             for place, (number, some) in enumerate(self._edges_of(rank)):
                 edges = selection.edges[number]
                 if number in changed:
-                    measurements[place] = gathered(edges.edge_set.measurement, edges.rows[some])
+                    measurements[place] = gathered(edges.edge_set.look("measurement"), edges.rows[some])
         return Renewal(estimates, measurements)
 
     def _edges_of(self, rank: int) -> list[tuple[int, np.ndarray]]:
@@ -200,7 +202,8 @@ def _incidence(selection: Selection, numbers: _Numbers) -> Incidence:
     return Incidence(len(numbers.kept_ids), numbers.num_eliminated, kept, eliminated)
 
 
-def _edges(edges: EdgeSelection, some: np.ndarray) -> EdgeSet:
-    rows, given = gathered(edges.rows, some), edges.edge_set.columns
-    columns = {name: gathered(given[name], rows) for name in _EDGE_COLUMNS}
-    return edge_set_of(edges.edge_set.type, **columns)
+def _edges(edges: EdgeSelection, some: np.ndarray, have_identity: bool) -> EdgeSet:
+    """have_identity: information matrices are not gathered, nor looked at again."""
+    rows, given = gathered(edges.rows, some), edges.edge_set
+    names = [name for name in _EDGE_COLUMNS if not (have_identity and name == "information")]
+    return edge_set_of(given.type, **{name: gathered(given.look(name), rows) for name in names})

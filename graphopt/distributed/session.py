@@ -17,9 +17,6 @@ from collections.abc import Callable, Hashable
 from dataclasses import dataclass
 from typing import Any
 
-import numpy as np
-
-from graphopt.cpu_kernels import kernels
 from graphopt.distributed.communicator import Communicator, ThreadCommunicator, ThreadRanks
 from graphopt.distributed.scattering import Renewal, Scattered, Share
 from graphopt.graph import Graph, Selection
@@ -129,16 +126,9 @@ on_forget(forget)
 
 
 def _digests(selection: Selection) -> bytes:
-    arrays = [edges.edge_set.columns[name] for edges in selection.edges for name in _EDGE_COLUMNS]
-    arrays += [parameter_set.values for parameter_set in selection.parameter_sets]
-    return b"".join([_digest(array) for array in arrays])
+    found = [edges.edge_set.fingerprint(name) for edges in selection.edges for name in _EDGE_COLUMNS]
+    return b"".join([*found, *(one.fingerprint("values") for one in selection.parameter_sets)])
 
 
 def _measured(selection: Selection) -> list[bytes]:
-    return [_digest(edges.edge_set.measurement) for edges in selection.edges]
-
-
-def _digest(array: np.ndarray) -> bytes:
-    if array.ndim > 1 and array.strides[0] == 0:
-        array = array[:1]  # one row for all
-    return kernels.fingerprint(np.ascontiguousarray(array))
+    return [edges.edge_set.fingerprint("measurement") for edges in selection.edges]

@@ -114,8 +114,6 @@ class DistributedBlockSolver(DefaultTrial):
         self._tolerance = options.pcg_tolerance or coarse
         self._iterate = iterate_natively if iterates_natively(comm, self._own) else iterate
         self._double: DistributedBlockSolver | None = None
-        self._local_kept: dict[str, np.ndarray] = {}
-        """b and diag(H) of all ranks, in the rank's own kept rows."""
         self.iterations: int | None = None
         """Of the last solve of this optimization."""
 
@@ -138,7 +136,7 @@ class DistributedBlockSolver(DefaultTrial):
             if name == "dx" and self.part.solver is not None:
                 packed[places[is_owned]] = np.asarray(self.part.solver.dx)[: len(places)][is_owned]
             elif name != "dx":
-                packed[places[is_owned]] = self._local_kept[name][is_owned]
+                packed[places[is_owned]] = self._own.kept(name)[is_owned]
             self._kept[name] = self.comm.sum(packed)
         return self._kept[name]
 
@@ -167,7 +165,7 @@ class DistributedBlockSolver(DefaultTrial):
     def chi2(self) -> float:
         """Of all ranks."""
         part = self.part
-        own = part.linearize()[0] if part.solver is None else part.solver.chi2()
+        own = self._own.linearize()[-1] if part.solver is None else part.solver.chi2()
         return float(self.comm.sum(np.array([own]))[0])
 
     def multiply(self, vector: np.ndarray) -> RankVector:
@@ -249,27 +247,18 @@ class DistributedBlockSolver(DefaultTrial):
 
     def linearize(self) -> float:
         """Each rank its part; one sum, of what several ranks have."""
-        chi2, b, diagonal = self.part.linearize()
-        rows = self._shared.rows
-        total = self.comm.sum(np.concatenate([rows.pack(b), rows.pack(diagonal), [chi2]]))
-        self._local_kept = {"b": np.array(b), "diagonal": np.array(diagonal)}
-        rows.unpack(total, self._local_kept["b"])
-        rows.unpack(total[rows.size :], self._local_kept["diagonal"])
+        total = self.comm.sum(self._own.linearize())
+        self._own.linearized(total)
         self._kept.clear()
-        self._own.linearized(**self._local_kept)
         return float(total[-1])
 
     def largest_diagonal(self) -> float:
         """Of the kept vertices, and of each rank's own."""
-        return self._largest("diagonal", 0)
+        return max(self.comm.share(self._own.largest("diagonal")))
 
     def largest_gradient(self) -> float:
         """Likewise, of b."""
-        return self._largest("b", 1)
-
-    def _largest(self, name: str, which: int) -> float:
-        kept = float(np.abs(self._local_kept[name]).max(initial=0.0))
-        return max(self.comm.share(max(kept, self._own.largest_own()[which])))
+        return max(self.comm.share(self._own.largest("b")))
 
     def solve(self, damping: float | np.ndarray) -> bool:
         """Eliminate, iterate, substitute back."""
@@ -297,12 +286,8 @@ class DistributedBlockSolver(DefaultTrial):
     def _iterated(self, damping: Damping | np.ndarray) -> np.ndarray | None:
         """The step of the shared rows, as the ranks agree on it; None: not definite, on some rank."""
         self._kept.pop("dx", None)
-        own, places = damping, self.part.kept_scalars
-        if isinstance(damping, Damping):
-            shift = np.broadcast_to(damping.of(self._local_kept["diagonal"]), len(places))
-        else:
-            shift, own = damping[: self.kept_dim][places], damping[self.kept_dim :]
-        total = self.comm.sum(self._own.reduce(own, shift))
+        own = damping if isinstance(damping, Damping) else self._local(damping)
+        total = self.comm.sum(self._own.reduce(own))
         if total[-1]:
             return None
         iterations = self._iterate(self.comm, self._own, total, self._rule(damping))

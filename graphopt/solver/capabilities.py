@@ -39,6 +39,8 @@ class Capabilities:
     """Its steps stay within bounds of estimates (`solver.bounded`)."""
     rebinds: bool = False
     """`rebind(graph)`: it goes on with the numbers of another graph, after `Structure.rebind`."""
+    second_order: bool = False
+    """`in_second_order()`: the solver whose H is the Hessian of chi2 / 2, None where that cannot be."""
     may_move: bool = False
     """Device "auto" may give its structure to a GPU for further calls."""
 

@@ -32,6 +32,7 @@ from graphopt.solver.cpu import make_linearizer, name_of_non_finite
 from graphopt.solver.external import ExternalPart, ExternalPlaces
 from graphopt.solver.trial import Damping, Trial
 from graphopt.vulkan.data.array import WIDE, DeviceArray, unpack_wide
+from graphopt.vulkan.data.layout import MAX_VALUES
 from graphopt.vulkan.external import DeviceExternal
 from graphopt.vulkan.host import HostLinearizedSolver
 from graphopt.vulkan.kernels.equations import Equations
@@ -49,6 +50,7 @@ from graphopt.vulkan.plan.choice import (
     configuration_of,
     in_double,
     pays_in_mixed,
+    whole_plan,
 )
 from graphopt.vulkan.plan.configuration import Configuration
 from graphopt.vulkan.plan.storage import Storage, describe_products
@@ -119,7 +121,7 @@ def create(
 class ResidentBlockSolver:
     """Implements `BlockSolver`; see the module's header."""
 
-    capabilities = Capabilities(linearizes_trials=True, speculates=True, rebinds=True)
+    capabilities = Capabilities(linearizes_trials=True, speculates=True, rebinds=True, second_order=True)
 
     def __init__(
         self,
@@ -150,7 +152,7 @@ class ResidentBlockSolver:
             context, structure, storage, operators_of(storage.products, storage.evaluations), merged
         )
         self._estimates = self.linearizer.estimates
-        kind = kind_of(context, structure, storage, configuration, merged)
+        kind = kind_of(context, structure, storage, configuration, merged, self.linearizer.is_exact)
         set_up = SetUp(context, structure, kind)
         prepare = partial(self.linearizer.prepare, starts_kernels=not set_up.has_kernels)
         self._prepared: InThread[None] | Deferred[None] = set_up.start(
@@ -166,6 +168,7 @@ class ResidentBlockSolver:
         """Of the first program of a kind, with the versions that it was recorded for."""
         self._known_chi2: dict[int, float] = {}
         self._double: ResidentBlockSolver | None = None
+        self._exact: ResidentBlockSolver | None = None
         self.precision_note = ""
         """Why the precision is not the one that was asked for."""
         self._linearizing: tuple[Running, ...] = ()
@@ -213,13 +216,42 @@ class ResidentBlockSolver:
         self._double = twin
         return twin
 
+    def in_second_order(self) -> ResidentBlockSolver | None:
+        """The same at the same estimates, with the Hessian of chi2 / 2 for H; all of its blocks are stored.
+
+        It shares the edges and estimates and is kept. None: in float32, or as `DeviceLinearizer.exact` says.
+        """
+        if self._exact is None and self.precision == "double":
+            self._prepared.result()
+            self._exact = self._made_exact()
+        return self._exact
+
+    def _made_exact(self) -> ResidentBlockSolver | None:
+        structure = self.structure
+        if structure.values_size >= MAX_VALUES:
+            return None
+        plan = whole_plan(self._plan, structure)
+        num_kept = structure.num_blocks if plan.configuration.schur == "off" else structure.num_kept
+        storage = Storage.of(structure, num_kept, plan.products, plan.evaluations)
+        linearizer = self.linearizer.exact(storage, operators_of(plan.products, plan.evaluations))
+        if linearizer is None or num_kept != self.linearizer.storage.layout.num_kept:
+            return None
+        twin = ResidentBlockSolver(self._parameter_sets, structure, self.device, plan, "double", linearizer)
+        twin._known_chi2 = self._known_chi2
+        return twin
+
     # ---------------------------------------------------------------- vectors
 
     @property
     def b(self) -> np.ndarray:
-        """(dim,) right-hand side, downloaded when first asked for."""
+        """(dim,) right-hand side, downloaded when first asked for; one that is assigned is solved with."""
         self._relinearize_if_replaced()
         return self.system.b
+
+    @b.setter
+    def b(self, right: np.ndarray) -> None:
+        self.wait_linearized()
+        self.system.b = right
 
     @property
     def values(self) -> np.ndarray:
@@ -564,7 +596,7 @@ class ResidentBlockSolver:
     def rebind(self, graph: Graph) -> None:
         """Go on with the numbers of another graph of an equal structure, after `Structure.rebind`."""
         self._prepared.result()
-        self._parameter_sets, self._double = graph.parameter_sets, None
+        self._parameter_sets, self._double, self._exact = graph.parameter_sets, None, None
         self.forget_begun()
         self.linearizer.rebind()
         self.refresh()
@@ -645,7 +677,7 @@ class ResidentBlockSolver:
         self.forget_begun()
         self._programs.clear()
         self._commands.clear()
-        self._double = None
+        self._double = self._exact = None
         self.system.programs.forget()
         return True
 

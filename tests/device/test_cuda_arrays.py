@@ -317,6 +317,29 @@ class OnDevice:
         }
 
 
+def test_what_came_from_the_device_can_stay_there(cuda):
+    """A graph of CUDA arrays gets others of them: no column's memory is somebody else's."""
+    source = bundle_adjustment()
+    graph = Graph()
+    for rows in source.vertex_sets:
+        graph.add_vertices(
+            rows.type,
+            rows.ids,
+            OnDevice(rows.estimate.copy()),
+            fixed=rows.fixed,
+            marginalized=rows.marginalized,
+        )
+    observed = OnDevice(edges(source).measurement.copy())
+    graph.add_edges(edges(source).type, edges(source).vertices, observed)
+    optimize(graph, device="vulkan", max_iterations=2)
+    edges(graph).measurement = observed
+    assert edges(graph).elsewhere("measurement") is not None
+    points = graph.vertex_set("VERTEX_TRACKXYZ")
+    copy = Graph()
+    copy.add_vertices("VERTEX_TRACKXYZ", points.ids, points.estimate)
+    assert not np.shares_memory(copy.vertex_sets[0].estimate, points.estimate)
+
+
 def forms(numbers):
     """By name the same numbers with other strides, offsets and types."""
     padded = np.zeros((len(numbers) + 2, *[size + 3 for size in numbers.shape[1:]]))

@@ -197,6 +197,27 @@ def test_blocks_of_the_inverse(variant, name, method, room, monkeypatch):
         assert np.abs(block - inverse[rows, cols]).max() < 200 * UNIT[precision] * np.abs(inverse).max()
 
 
+@pytest.mark.parametrize("method", ["llt", "ldlt"])
+@pytest.mark.parametrize("name", ["cube", "full, beyond a group of panels"])
+def test_inverses_by_groups_of_columns(name, method, monkeypatch):
+    """Of fronts of several groups: few blocks and many, after a factorization of other numbers."""
+    monkeypatch.setattr(inverse_module, "OUTER", 64)
+    dims, edges, ordering = PATTERNS[name]
+    pattern = make_pattern(dims, edges)
+    values = spd_values(pattern, np.random.default_rng(5))
+    solver = DeviceCholesky(shared_device("address"), pattern, "double", method, ordering=ordering)
+    assert solver.analysis.num_pivots.max() > 64
+    inverse = np.linalg.inv(to_dense(pattern, values))
+    every = np.stack([np.arange(pattern.num_blocks)] * 2, axis=1)
+    for pairs in (every, np.concatenate([every, edges]), every[-1:], every[:1]):
+        for scale in (1e-200, 1.0):
+            assert solver.factorize(scale * values)
+            found = solver.marginals(pairs)
+        for (i, j), block in zip(pairs, found, strict=True):
+            rows, cols = (slice(pattern.offsets[k], pattern.offsets[k + 1]) for k in (i, j))
+            assert np.abs(block - inverse[rows, cols]).max() < 200 * UNIT["double"] * np.abs(inverse).max()
+
+
 @pytest.mark.parametrize("name", ["two chains", "full, beyond a group of panels"])
 def test_a_bad_pivot_names_its_block(variant, name):
     """An indefinite, a singular and a non-finite block are found; the next good system is solved."""

@@ -4,23 +4,93 @@ import numpy as np
 import pytest
 import torch
 import vulkan_devices  # noqa: F401  (how llvmpipe runs)
+from vulkan_graphs import pose_graph
 
 import graphopt
 import graphopt.torch
+from graphopt.derivatives.equations import HostEquations
+from graphopt.errors import GradientError
+from graphopt.types.robust_kernels import KERNELS
 
 
-@pytest.mark.parametrize("precision", ["double", "mixed"])
-def test_gradients(precision):
-    """Refined in double wherever it was solved."""
-    graph = graphopt.datasets.ba(cameras=6, points=40)
-    cameras = graph.vertex_sets[0]
-    cameras.fixed[:2] = True
+def gradients(graph, names, **options):
+    """Estimates, and gradients of their squares by the inputs."""
+    leaves = {}
+    for name in names:
+        tag, column = name.rsplit(".", 1)
+        leaves[name] = torch.tensor(graph.edge_set(tag).look(column).copy(), requires_grad=True)
+    solution = graphopt.torch.solve(graph, leaves, **options)
+    assert solution.summary.device.startswith(options["device"])
+    sum((estimate**2).sum() for estimate in solution.estimates.values()).backward()
+    estimates = [estimate.detach().numpy() for estimate in solution.estimates.values()]
+    return [*estimates, *(leaf.grad.numpy() for leaf in leaves.values())]
+
+
+@pytest.fixture
+def graph():
+    """Six cameras, two of them fixed."""
+    made = graphopt.datasets.ba(cameras=6, points=40)
+    made.vertex_sets[0].fixed[:2] = True
+    return made
+
+
+@pytest.mark.parametrize(
+    "options",
+    [
+        {"precision": "double"},
+        {"precision": "mixed"},
+        {"schedule": "blocks"},
+        {"schedule": "blocks", "linear_solver": "pcg"},
+        {"schedule": "blocks", "precision": "mixed"},
+        {"schedule": "matrix-free"},
+    ],
+    ids=str,
+)
+def test_gradients(graph, options, monkeypatch):
+    """Refined in double wherever it was solved: where kernels linearise, on the device."""
+    tag = graph.edge_sets[0].type.tag
+    names = [f"{tag}.measurement", f"{tag}.information"]
+    expected = gradients(graph, names, device="cpu")
+    if "schedule" in options:
+        monkeypatch.setattr(HostEquations, "linearize", lambda self: pytest.fail("on the host"))
+    found = gradients(graph, names, device="vulkan", **options)
+    for mine, theirs in zip(found, expected, strict=True):
+        np.testing.assert_allclose(mine, theirs, rtol=1e-6, atol=1e-6 * np.abs(theirs).max())
+
+
+@pytest.mark.parametrize("space", ["plane", pytest.param("space", marks=pytest.mark.nightly)])
+def test_curvature_of_a_robust_kernel(space, monkeypatch):
+    """Poses, some components held, Cauchy's weights; in space their working form is not the stored one."""
+    graph = pose_graph(12) if space == "plane" else graphopt.datasets.sphere(nodes_per_level=4, laps=3)
+    poses, edges = graph.vertex_sets[0], graph.edge_sets[0]
+    poses.fixed[0] = True
+    cauchy = next(kernel.number for kernel in KERNELS if kernel.name == "Cauchy")
+    edges.kernel[...], edges.kernel_width[...] = cauchy, 0.7
+    graph.hold(poses.ids[3], [0, 2])
+    names = [f"{edges.type.tag}.{column}" for column in ("measurement", "kernel_width")]
+    expected = gradients(graph, names, device="cpu")
+    monkeypatch.setattr(HostEquations, "linearize", lambda self: pytest.fail("on the host"))
+    found = gradients(graph, names, device="vulkan", schedule={edges.type.tag: "blocks+gather"})
+    for mine, theirs in zip(found, expected, strict=True):
+        np.testing.assert_allclose(mine, theirs, rtol=1e-6, atol=1e-6 * np.abs(theirs).max())
+
+
+def test_an_optimization_after_a_gradient(graph):
+    """H is J' w Omega J again."""
+    options = {"device": "vulkan", "schedule": "blocks", "method": "lm", "max_iterations": 3}
+    start = [rows.estimate.copy() for rows in graph.vertex_sets]
+    expected = graphopt.optimize(graph, **options)
+    for rows, estimate in zip(graph.vertex_sets, start, strict=True):
+        rows.estimate = estimate
+    solve = {**options, "max_iterations": 20}
+    gradients(graph, [f"{graph.edge_sets[0].type.tag}.measurement"], **solve)
+    found = graphopt.optimize(graph, **options)
+    assert [one.chi2 for one in found.iterations] == [one.chi2 for one in expected.iterations]
+
+
+def test_a_singular_hessian_is_refused_by_name(graph):
+    """Found on the device, explained by the CPU."""
+    graph.vertex_sets[0].fixed[:] = False
     name = f"{graph.edge_sets[0].type.tag}.measurement"
-    found = []
-    for options in ({"device": "cpu"}, {"device": "vulkan", "precision": precision}):
-        measurement = torch.tensor(graph.edge_sets[0].measurement.copy(), requires_grad=True)
-        solution = graphopt.torch.solve(graph, {name: measurement}, **options)
-        assert solution.summary.device.startswith(options["device"])
-        sum((estimate**2).sum() for estimate in solution.estimates.values()).backward()
-        found.append(measurement.grad.numpy())
-    np.testing.assert_allclose(found[1], found[0], rtol=1e-6, atol=1e-6 * np.abs(found[0]).max())
+    with pytest.raises(GradientError, match="The Hessian is singular"):
+        gradients(graph, [name], device="vulkan", schedule="blocks", fix="none")

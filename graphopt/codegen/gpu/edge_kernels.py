@@ -128,7 +128,7 @@ def linearize_kernel(
     declare_sums(interface, parts)
     main = [*TILE_START, *edge_loop(signature, loads, body, totals), *tile_sums(totals)]
     header = [
-        f"linearize slot {slot}: H = J' w omega J and b = -J' w omega e of the vertex "
+        f"linearize slot {slot}: H = {_hessian(signature)} and b = -J' w omega e of the vertex "
         f"{argument_names(signature.edge_type)[slot]}"
         f"{', parts of long sums' if parts else ''}",
         *describe_type(signature),
@@ -179,7 +179,7 @@ def pair_kernel(signature: EdgeSignature, a: int, b: int, arithmetic: Arithmetic
     declare_inputs(interface, signature)
     names = argument_names(signature.edge_type)
     header = [
-        f"pair {a}, {b}: H = J_a' w omega J_b of {names[a]} and {names[b]}, {rows} x {cols}",
+        f"pair {a}, {b}: H = {_hessian(signature)} of {names[a]} and {names[b]}, {rows} x {cols}",
         *describe_type(signature),
     ]
     reads = load_lines(signature, loads, body.used)
@@ -340,6 +340,11 @@ def _check_slot(signature: EdgeSignature, slot: int) -> None:
         )
 
 
+def _hessian(signature: EdgeSignature) -> str:
+    return "d2 (rho / 2)" if signature.is_exact else "J' w omega J"
+
+
 def _name(signature: EdgeSignature, kind: str) -> str:
     kernel = f".{robust_kernel(signature.kernel).name}" if signature.kernel else ""
-    return f"{signature.edge_type.name}.{kind}.{signature.information}{kernel}"
+    exact = ".exact" if signature.is_exact else ""
+    return f"{signature.edge_type.name}.{kind}.{signature.information}{kernel}{exact}"

@@ -38,6 +38,8 @@ class EdgeSignature:
     """Number of the robust kernel, 0: none."""
     shares_data: bool = False
     """`data` is another view's; `data_place` has where an edge is in that."""
+    is_exact: bool = False
+    """H is the Hessian of chi2 / 2 (`second_order`) instead of J' w Omega J."""
 
     @property
     def arity(self) -> int:

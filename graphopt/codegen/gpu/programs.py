@@ -11,6 +11,8 @@ With residual e, information Omega, Jacobians J_a, weight w = rho' of the robust
     factors a, B        w Omega J_a, then J_t for t in B, by rows
     blocks a, B         J_a' w Omega J_t for t in B, by rows
 
+Of an exact signature, linearize and pair have second derivatives of rho / 2 instead (`second_order`).
+
 Inputs: storage of vertices and parameters, measurement, information, width of the robust kernel, then for
 products x_t per slot of B. After these outputs each program has its *guides*: residual, weight, and the
 Jacobians that linearize and pair are made of. What they depend on is computed in float64 by the mixed
@@ -32,6 +34,7 @@ from graphopt.codegen.cache import Definition, cached
 from graphopt.codegen.edge import Information, dot
 from graphopt.codegen.gpu.layout import EdgeSignature, numbered
 from graphopt.codegen.program import Program
+from graphopt.codegen.second_order import Objective
 from graphopt.codegen.trace import TracedEdge, traced_before
 from graphopt.codegen.workspace import workspace
 from graphopt.symbolic import (
@@ -101,6 +104,13 @@ def chi2_program(signature: EdgeSignature) -> Program:
 
 def linearize_program(signature: EdgeSignature, slot: int) -> Program:
     """-> upper triangle of H_aa by columns, b_a, rho, guides."""
+    if signature.is_exact:
+        return _exact_program(
+            signature,
+            f"linearize{slot}",
+            (slot,),
+            lambda f: [*f.hessian(slot, slot), *f.descent(slot), f.rho],
+        )
 
     def outputs(edge: SymbolicEdge) -> list[Expr]:
         left = edge.columns(slot)
@@ -111,11 +121,26 @@ def linearize_program(signature: EdgeSignature, slot: int) -> Program:
 
 def pair_program(signature: EdgeSignature, a: int, b: int) -> Program:
     """-> H_ab by columns, guides."""
+    if signature.is_exact:
+        return _exact_program(signature, f"pair{a}_{b}", (a, b), lambda f: f.hessian(a, b))
 
     def outputs(edge: SymbolicEdge) -> list[Expr]:
         return pair_sums(edge.columns(a), edge.products(edge.columns(b)))
 
     return compile_program(signature, f"pair{a}_{b}", outputs, guided=(a, b))
+
+
+def _exact_program(
+    signature: EdgeSignature, kind: str, slots: tuple[int, ...], outputs: Callable[[Objective], list[Expr]]
+) -> Program:
+    """The program of these outputs of f = rho / 2, then guides."""
+    kernel = robust_kernel(signature.kernel)
+    name = f"{signature.edge_type.name}.gpu.exact.{kind}.{signature.information}.{kernel.name}"
+    with workspace():
+        objective = Objective(signature.edge_type, signature.information, kernel.function)
+        inputs = objective.kernel_inputs(signature.kernel != 0)
+        definition = Definition(objective.definition())
+        return cached(name, inputs, definition, lambda: [*outputs(objective), *objective.guides(slots)])
 
 
 def vertex_sums(left: list[list[Expr]], right: list[list[Expr]], weighted: Sequence[Expr]) -> list[Expr]:

@@ -5,14 +5,17 @@ fronts; Z is the inverse restricted to the rows of a front):
 
     W = [I; L21] L11^-1      Z22 = part of the parent's Z      Z21 = -Z22 W2      Z11 = W1' S W1 - W2' Z21
 
-Each level of Z stays only until the level below has read it: two arenas, as for the updates. Blocks
-outside of the structure come from solving for columns of the identity, 64 at once, and so do all where the
-device has no room for a level of Z.
+W is made by groups of columns, from the last on: what a group adds to all before it are tiles of a product.
+Of the last level that is asked of, Z11 is formed as a whole only where much of it is wanted. Each level of Z
+stays only until the level below has read it: two arenas, as for the updates. Blocks outside of the structure
+come from solving for columns of the identity, 64 at once, and so do all where the device has no room for a
+level of Z.
 """
 
 from __future__ import annotations
 
 from collections.abc import Sequence
+from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
@@ -20,13 +23,36 @@ import numpy as np
 from graphopt.device.errors import DeviceMemoryError
 from graphopt.errors import ShapeError
 from graphopt.vulkan.cholesky.memory import fits
-from graphopt.vulkan.cholesky.work import Run, Words, repeat, tiles, triangle
+from graphopt.vulkan.cholesky.work import OUTER, UPDATE_TILE, Run, Words, present, repeat, tiles, triangle
 
 _TILE, _ROWS, _VECTOR = 32, 64, 128
 _MOST_ENTRIES = 1 << 32
 """Of an arena: kernels find them with 32 bits."""
 _SIDES = 64
 """Columns of the identity that are solved for at once."""
+_SUM_COST = 4
+"""Times as long as an entry of a tile, an entry of Z11 that is summed by itself."""
+
+
+@dataclass(frozen=True)
+class _Group:
+    """Columns `start` up to `last` of W, and what they subtract from those before."""
+
+    start: int
+    last: int
+    rows: Run
+    update: Run | None
+
+
+@dataclass(frozen=True)
+class _Lists:
+    """What is done for a level."""
+
+    groups: list[_Group]
+    sides: Run | None
+    """Z22, and Z21 with its transpose."""
+    corner: Run | None
+    """Z11."""
 
 
 class SelectedInverse:
@@ -56,16 +82,27 @@ class SelectedInverse:
         self._levels = [self._lists(words, fronts) for fronts in _fronts_of(own)]
         self._words = owner.device.upload(words.array())
 
-    def _lists(self, words: Words, fronts: np.ndarray) -> tuple[Run | None, Run | None, Run | None]:
+    def _lists(self, words: Words, fronts: np.ndarray) -> _Lists:
         own = self._owner.analysis
-        n, m, f = own.num_pivots[fronts], own.num_below[fronts], own.num_rows[fronts]
-        index, tile = repeat(tiles(f, _ROWS))
-        rows = words.add(fronts[index], tile, self._w[fronts[index]])
+        n, m = own.num_pivots[fronts], own.num_below[fronts]
+        groups = [self._group(words, fronts, start) for start in range(0, int(n.max(initial=0)), OUTER)]
         below, across = tiles(m, _TILE), tiles(n, _TILE)
         index, cell = repeat(below * (across + below))
         sides = self._side(words, fronts[index], cell % below[index], cell // below[index])
         index, row, col = triangle(across, across)
-        return rows, sides, self._side(words, fronts[index], row, col)
+        return _Lists(groups[::-1], sides, self._side(words, fronts[index], row, col))
+
+    def _group(self, words: Words, fronts: np.ndarray, start: int) -> _Group:
+        own = self._owner.analysis
+        fronts = fronts[own.num_pivots[fronts] > start]
+        height = own.num_rows[fronts] - start
+        index, tile = repeat(tiles(height, _ROWS))
+        rows = present(words.add(fronts[index], tile, self._w[fronts[index]]))
+        below, across = tiles(height, UPDATE_TILE), start // UPDATE_TILE
+        index, cell = repeat(below * across)
+        row, col = cell % below[index], cell // below[index]
+        update = words.add(fronts[index], row | col << 16, self._w[fronts[index]])
+        return _Group(start, start + OUTER, rows, update)
 
     def _side(self, words: Words, front: np.ndarray, row: np.ndarray, col: np.ndarray) -> Run | None:
         parent = np.maximum(self._owner.analysis.symbolic.parent[front], 0)
@@ -125,43 +162,68 @@ class SelectedInverse:
         index, within = repeat(rows * cols)
         at, f = place[chosen][index], own.analysis.num_rows[front[chosen]][index]
         row, col = at[:, 0] + within % rows[index], at[:, 1] + within // rows[index]
-        source = self._z[front[chosen]][index] + col * f + row
-        level = own.analysis.level[front[chosen]][index]
-        words = Words()
+        words, front = Words(), front[chosen][index]
+        level = own.analysis.level[front]
+        rows_of = {int(number): np.flatnonzero(level == number) for number in np.unique(level)}
         takes = {
-            int(number): words.add(source[level == number], np.flatnonzero(level == number))
-            for number in np.unique(level)
+            number: words.add(self._z[front[to]] + col[to] * f[to] + row[to], to)
+            for number, to in rows_of.items()
         }
+        to = rows_of[min(takes)]
+        pivots = own.analysis.num_pivots[own.analysis.level == min(takes)].astype(float)
+        sums = None
+        if _SUM_COST * len(to) < pivots @ pivots:
+            sums = words.add(front[to], row[to], col[to], self._w[front[to]], self._z[front[to]], to)
         lists = own.device.upload(words.array())
-        target = own.reals(len(source))
+        target = own.reals(len(index))
         recorder = own.device.record()
-        self._record(recorder, takes, lists, target)
+        self._record(recorder, takes, sums, lists, target)
         own.device.submit(recorder.finish()).wait()
-        result[begin[chosen][index] + within] = own.device.download(target, own.real, len(source))
+        result[begin[chosen][index] + within] = own.device.download(target, own.real, len(index))
 
-    def _record(self, recorder: Any, takes: dict[int, Run | None], lists: Any, target: Any) -> None:
-        own = self._owner
-        rows_kernel = own.shader("inverse_rows", 4, 1, {0: _ROWS})
+    def _record(
+        self, recorder: Any, takes: dict[int, Run | None], sums: Run | None, lists: Any, target: Any
+    ) -> None:
+        """takes: what is copied from each level; sums: of the last one, instead of that and of Z11."""
+        own, last = self._owner, min(takes)
         take = own.shader("inverse_take", 3, 2, {0: _VECTOR})
-        for number in range(len(self._levels) - 1, min(takes) - 1, -1):
-            rows, sides, corner = self._levels[number]
-            above, inverse = self._arenas[1 - number % 2], self._arenas[number % 2]
-            buffers = (self._words, own.fronts, own.factor, self._solved)
-            if rows is not None:
-                own.record_list(recorder, rows_kernel, rows, 3, buffers)
-            recorder.barrier()
-            for stage, run in enumerate((sides, corner)):
-                if run is None:
-                    continue
+        for number in range(len(self._levels) - 1, last - 1, -1):
+            run = takes.get(number)
+            inverse = self._record_level(recorder, number, is_summed=number == last and sums is not None)
+            if number == last and sums is not None:
+                kernel = own.shader("inverse_sums", 6, 1, {0: _VECTOR})
+                buffers = (lists, own.fronts, own.signs, self._solved, inverse, target)
+                own.record_list(recorder, kernel, sums, 6, buffers)
+            elif run is not None:
+                groups = -(-run.num // _VECTOR)
+                recorder.dispatch(take, (lists, inverse, target), (run.first, run.num), groups)
+                recorder.barrier()
+
+    def _record_level(self, recorder: Any, number: int, *, is_summed: bool) -> Any:
+        """Z of a level, without Z11 where its entries are summed; returns where Z is."""
+        own, level = self._owner, self._levels[number]
+        above, inverse = self._arenas[1 - number % 2], self._arenas[number % 2]
+        for group in level.groups:
+            self._record_group(recorder, group)
+        for stage, run in enumerate((level.sides, None if is_summed else level.corner)):
+            if run is not None:
                 kernel = own.shader("inverse", 7, 1, {0: _ROWS, 1: stage})
                 buffers = (self._words, own.fronts, own.parent_row, own.signs, self._solved, above, inverse)
                 own.record_list(recorder, kernel, run, 6, buffers)
                 recorder.barrier()
-            run = takes.get(number)
-            if run is not None:
-                groups = -(-run.num // _VECTOR)
-                recorder.dispatch(take, (lists, inverse, target), (run.first, run.num), groups)
-                recorder.barrier()
+        return inverse
+
+    def _record_group(self, recorder: Any, group: _Group) -> None:
+        own = self._owner
+        kernel = own.shader("inverse_rows", 4, 3, {0: _ROWS})
+        buffers = (self._words, own.fronts, own.factor, self._solved)
+        own.record_list(recorder, kernel, group.rows, 3, buffers, (group.start, group.last))
+        recorder.barrier()
+        if group.update is not None:
+            kernel = own.shader("update", 5, 5, {0: 128, 1: 2})
+            params = (group.start, group.last, 0, 0)
+            own.record_list(recorder, kernel, group.update, 3, (*buffers, own.signs), params)
+            recorder.barrier()
 
     def _from_solves(
         self, pairs: np.ndarray, chosen: np.ndarray, begin: np.ndarray, result: np.ndarray

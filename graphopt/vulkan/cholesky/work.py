@@ -254,13 +254,14 @@ class Work:
             active = int(np.searchsorted(-n, -column, side="left"))
             width = np.minimum(BLOCK, n[:active] - column)
             index, tile = repeat(np.maximum(1, tiles(f[:active] - column - width, SOLVE_ROWS)))
-            level.forward.append((column, _present(self._words.add(fronts[index], tile))))
+            level.forward.append((column, present(self._words.add(fronts[index], tile))))
             index, tile = repeat(np.full(active, max(1, -(-column // SOLVE_ROWS))))
-            level.backward.append((column, _present(self._words.add(fronts[index], tile))))
+            level.backward.append((column, present(self._words.add(fronts[index], tile))))
         level.backward.reverse()
 
 
-def _present(run: Run | None) -> Run:
+def present(run: Run | None) -> Run:
+    """A list that is never empty."""
     assert run is not None
     return run
 

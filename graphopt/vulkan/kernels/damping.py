@@ -70,7 +70,3 @@ class DeviceDamping:
         """Take what `set` has brought."""
         self._header.commit()
         program.copy(self._header.leaving, self.buffer, HEADER * self._itemsize).barrier()
-
-    def record_given(self, program: Program, numbers: Any, rows: int) -> None:
-        """D of the first rows from a buffer, for `set` with as many given rows."""
-        program.copy(numbers, self.buffer, rows * self._itemsize, 0, HEADER * self._itemsize)

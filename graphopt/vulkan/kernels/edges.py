@@ -78,17 +78,29 @@ class ViewArrays:
         self._narrowing = threading.Lock()
         arrays = {"first": view.first, "tiles": view.tiles}
         small = {name: DeviceArray.shared(context, array) for name, array in arrays.items()}
-        self._places = {
-            "dest_block": DeviceArray.places(context, layout.diagonal_offset[view.blocks]),
-            "dest_scalar": DeviceArray.places(context, layout.scalar[view.blocks]),
-        }
+        self._set_layout(layout)
         self._arrays = {**small, "rows": self._rows}
-        self.long = _long_arrays(context, view, layout)
         if whole is None:
             self._data = self._arrays["data"] = DeviceArray(context, num * self._num_data, WIDE)
             self.write_data()
         else:
             self._arrays["data_place"] = self._places_in(whole.view)
+
+    def exact(self, layout: BlockLayout) -> ViewArrays:
+        """The same arrays for kernels of the Hessian of chi2 / 2, whose blocks are in another layout."""
+        own = copy.copy(self)
+        own.signature = replace(self.signature, is_exact=True)
+        own._set_layout(layout)
+        return own
+
+    def _set_layout(self, layout: BlockLayout) -> None:
+        """Where the destinations' blocks are."""
+        context, blocks = self._context, self.view.blocks
+        self._places = {
+            "dest_block": DeviceArray.places(context, layout.diagonal_offset[blocks]),
+            "dest_scalar": DeviceArray.places(context, layout.scalar[blocks]),
+        }
+        self.long = _long_arrays(context, self.view, layout)
 
     @property
     def buffers(self) -> dict[str, Any]:
@@ -277,6 +289,10 @@ class DeviceEdges:
                 if view.num_edges:
                     whole = self.primary if shares_data(self.signature, view) else None
                     self.views[slot] = ViewArrays(self._context, group, self.signature, view, layout, whole)
+        self._make_pairs(places)
+
+    def _make_pairs(self, places: BlocksOfPairs | None) -> None:
+        group, layout = self.group, self._layout
         lists = [] if places is None else pair_lists(group, self.primary.view, *places)
         lists += loop_lists(self.structure, group, self.primary.view, layout.diagonal_offset)
         dims = [vertex.tangent_dim for vertex in self.signature.edge_type.vertices]
@@ -290,6 +306,16 @@ class DeviceEdges:
         own._context, own._arithmetic = context, context.arithmetic
         own.schedule = self.schedule.in_context(context, own)
         own.evaluation = self.evaluation.in_context(context, own)
+        return own
+
+    def exact(self, layout: BlockLayout, places: BlocksOfPairs | None) -> DeviceEdges:
+        """The same arrays, with the Hessian of chi2 / 2 for H, whose blocks are in another layout."""
+        own = copy.copy(self)
+        own.signature = replace(self.signature, is_exact=True)
+        own._layout, own._last_buffers = layout, None
+        own.views = {slot: view.exact(layout) for slot, view in self.views.items()}
+        own.primary = own.views.get(self.primary_slot) or self.primary.exact(layout)
+        own._make_pairs(places)
         return own
 
     def sources(self, uses_diagonal: bool) -> dict[int, tuple[int, ...]]:

@@ -62,6 +62,11 @@ class HostNumbers:
         """(dim,) float64: b, likewise."""
         return self._b.staging if self._host_writes else self._b.host
 
+    @b.setter
+    def b(self, right: np.ndarray) -> None:
+        """Where kernels have written another one."""
+        self._b.host = right
+
     def upload(self) -> None:
         """After `values` and `b` were written, which the host does where kernels do not."""
         self._values.commit()

@@ -48,6 +48,9 @@ class Sized:
 class DeviceLinearizer:
     """Kernels over all edges of a structure."""
 
+    is_exact = False
+    """H is the Hessian of chi2 / 2."""
+
     def __init__(
         self,
         context: Context,
@@ -101,9 +104,16 @@ class DeviceLinearizer:
 
         starts_kernels: have all kernels of the linearisation built meanwhile.
         """
-        products, evaluations = self._operators.products, self._operators.evaluations
+        evaluations = self._operators.evaluations
         for edges, places, evaluation in zip(self.edges, self.storage.places, evaluations, strict=True):
             edges.prepare(places, only_primary=self.storage.is_whole and evaluation.writes_alone)
+        self._follow()
+        if starts_kernels:
+            self._start_kernels()
+
+    def _follow(self) -> None:
+        """Make the operators, and the plan."""
+        products, evaluations = self._operators.products, self._operators.evaluations
         uses_diagonal = self.uses_diagonal
         for edges, stored, evaluation in zip(self.edges, products, evaluations, strict=True):
             edges.follow(
@@ -111,8 +121,6 @@ class DeviceLinearizer:
                 evaluation(self._context, edges),
             )
         self._plan_writers()
-        if starts_kernels:
-            self._start_kernels()
 
     def _start_kernels(self) -> None:
         """Make the launches for buffers that have sizes only: that starts to build what they run."""
@@ -128,6 +136,23 @@ class DeviceLinearizer:
         own.edges = [edge.in_context(context) for edge in self.edges]
         own._chi2_launches = Chi2Launches(context, own.edges, own._first_partials)
         own._plan_writers()
+        return own
+
+    def exact(self, storage: Storage, operators: Operators) -> DeviceLinearizer | None:
+        """The same over the same arrays with the Hessian of chi2 / 2 for H, once prepared.
+
+        storage: of all blocks, with gathered edges. None: edges have one view only, see `Evaluation`.
+        """
+        if any(evaluation.writes_alone for evaluation in self._operators.evaluations):
+            return None
+        own = copy.copy(self)
+        own.is_exact, own.storage, own._operators = True, storage, operators
+        own.edges = [
+            edge.exact(storage.layout, places)
+            for edge, places in zip(self.edges, storage.places, strict=True)
+        ]
+        own.merging = Merging(self._context, self._structure, storage.layout, frozenset())
+        own._follow()
         return own
 
     @property

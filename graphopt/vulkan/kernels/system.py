@@ -181,6 +181,10 @@ class DampedSystem:
         """(dim,) float64: b, likewise."""
         return self._numbers.b
 
+    @b.setter
+    def b(self, right: np.ndarray) -> None:
+        self._numbers.b = right
+
     def upload(self) -> None:
         """Call after writing `values` and `b`, which the host does where kernels do not."""
         self._numbers.upload()

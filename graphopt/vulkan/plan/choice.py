@@ -45,6 +45,8 @@ COMFORTABLE_SHARE = 0.6
 """Of the device's memory that a schedule may take."""
 
 
+MOST_REDUCED = 6000
+"""Rows of a reduced system that is factored to be solved exactly."""
 MIXED_SHARE = 0.6
 """Of the time in float64 that an iteration in float32 may take: its result is checked, and made up for, in
 float64."""
@@ -233,6 +235,21 @@ def _factored(
     tags = [group.edge_set.type.tag for group in structure.groups]
     whole: tuple[Products, ...] = ("blocks",) * len(tags)
     return Plan(resolved, describe_products(tags, whole, chosen), whole, chosen, merged)
+
+
+def whole_plan(plan: Plan, structure: Structure) -> Plan:
+    """The plan that solves exactly where another one may iterate; all blocks are stored, edges gathered.
+
+    A reduced system is factored where nobody asked for something else and it is small.
+    """
+    chosen, count = plan.configuration, len(structure.groups)
+    products: tuple[Products, ...] = ("blocks",) * count
+    evaluations: tuple[Evaluation, ...] = ("gather",) * count
+    if iterates(chosen.linear_solver) and chosen.may_factor:
+        schur = "off" if chosen.schur == "off" else "explicit"
+        if schur == "off" or structure.kept_dim <= MOST_REDUCED:
+            chosen = replace(chosen, linear_solver="cholesky", schur=schur)
+    return Plan(chosen, "blocks", products, evaluations)
 
 
 def _for_host(resolved: Configuration, structure: Structure, eliminates: bool) -> Configuration:

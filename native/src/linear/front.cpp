@@ -369,6 +369,17 @@ void multiply_below(const FrontStrips& strips, int n, const double* y, double* r
   }
 }
 
+// product := the first `count` columns of a strip times y; count is even. An argument, because a Vec that is
+// returned has another calling convention without AVX.
+inline void multiply_left(const double* strip, int count, const double* y, Vec& product) {
+  Vec sum[2] = {};
+  for (int p = 0; p < count; p += 2) {
+    sum[0] += *as_vec(strip + p * kStrip) * y[p];
+    sum[1] += *as_vec(strip + (p + 1) * kStrip) * y[p + 1];
+  }
+  product = sum[0] + sum[1];
+}
+
 }  // namespace
 
 void forward_front(const Front& front, double* y, double* result) {
@@ -377,12 +388,9 @@ void forward_front(const Front& front, double* y, double* result) {
   for (int s = 0; s < strips.diagonal_strips; ++s) {
     const double* strip = strips(s);
     const int col = s * kStrip, width = std::min(kStrip, n - col);
-    Vec sum[2] = {};
-    for (int p = 0; p < col; p += 2) {
-      sum[0] += *as_vec(strip + p * kStrip) * y[p];
-      sum[1] += *as_vec(strip + (p + 1) * kStrip) * y[p + 1];
-    }
-    Vec rest = -(sum[0] + sum[1]);
+    Vec rest;
+    multiply_left(strip, col, y, rest);
+    rest = -rest;
     for (int j = 0; j < width; ++j) rest[j] += y[col + j];
     for (int j = 0; j < width; ++j) {
       const double* lower = strip + (col + j) * kStrip;
@@ -400,12 +408,8 @@ void multiply_front(const Front& front, double* y, double* result) {
   for (int s = strips.diagonal_strips; s-- > 0;) {
     const double* strip = strips(s);
     const int col = s * kStrip, width = std::min(kStrip, n - col);
-    Vec sum[2] = {};
-    for (int p = 0; p < col; p += 2) {
-      sum[0] += *as_vec(strip + p * kStrip) * y[p];
-      sum[1] += *as_vec(strip + (p + 1) * kStrip) * y[p + 1];
-    }
-    Vec product = sum[0] + sum[1];
+    Vec product;
+    multiply_left(strip, col, y, product);
     for (int j = 0; j < width; ++j) {
       const double* lower = strip + (col + j) * kStrip;
       product[j] += y[col + j] / lower[j];
