@@ -4,9 +4,9 @@
     loss = ((solution["VERTEX_SE2"] - truth) ** 2).sum()
     loss.backward()
 
-Computed is on the CPU in float64 (the forward solve wherever `device` says), whatever the tensors' device and
-dtype; estimates are float64 tensors on the device of the first input, gradients have their input's dtype and
-device. Derivatives of derivatives are not defined.
+Computed is in float64, by the solver's `device` whatever the tensors' device and dtype; estimates are float64
+tensors on the device of the first input, gradients have their input's dtype and device. Derivatives of
+derivatives are not defined.
 
     @graphopt.torch.edge_type(tag="EDGE_HEIGHT", vertices=["VERTEX_SE3:QUAT"], residual_dim=1)
     def height(poses):  # (m, 7) of all edges

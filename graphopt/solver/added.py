@@ -270,7 +270,9 @@ class Segments:
         within = np.arange(self._first[-1]) - np.repeat(self._first[:-1], lengths)
         self.places: np.ndarray = np.repeat(self._known, lengths) + within
         """(n,) int64: all scalars."""
-        self._rows = {id(segments): [self._placed(offset) for _, offset, _ in segments] for segments in groups}
+        self._rows = {
+            id(segments): [self._placed(offset) for _, offset, _ in segments] for segments in groups
+        }
         """By segments, which stay: edges that have one, and its first scalar among all."""
 
     def _placed(self, offset: np.ndarray) -> tuple[np.ndarray | slice, np.ndarray]:
