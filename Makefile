@@ -4,6 +4,7 @@
 # make nightly  the tests that take long, then make coverage and make sanitize
 # make coverage lines and branches that the quick tests execute; fails where a line of the solvers is left
 # make sanitize tests of the native code, watched by sanitizers for addresses, undefined behaviour and threads
+#               (both: of TESTS="tests/linear ..." alone)
 # make docs     the documentation into site/: notebooks run, links checked
 # make wheels   wheels for PYTHONS="python3.10 python3.11 ..." into dist/
 #
@@ -54,11 +55,11 @@ nightly: tested
 	+$(MAKE) --no-print-directory coverage sanitize
 
 coverage: tested
-	$(BIN)/python tools/executed_lines.py
+	$(BIN)/python tools/executed_lines.py $(TESTS)
 
 sanitize: tested
-	$(BIN)/python tools/watch_tests.py address
-	$(BIN)/python tools/watch_tests.py thread
+	$(BIN)/python tools/watch_tests.py address $(TESTS)
+	$(BIN)/python tools/watch_tests.py thread $(TESTS)
 
 docs: $(VENV)/.installed-strict gallery
 	$(BIN)/python tools/build_docs.py site

@@ -30,8 +30,9 @@ _WAY_OUT = (
 def add_arguments(parser: Parser) -> None:
     """What the command takes."""
     parser.description = (
-        "Predict seconds and memory of a run, and show the compiled edge types, the schedules that the "
-        "device allows with predicted times (and with --measure the real ones), and which one is taken. "
+        "Predict seconds and memory of a run (not the first of a process), and show the compiled edge types, "
+        "the schedules that the device allows with predicted times (and with --measure the real ones), and "
+        "which one is taken. "
         "Of an error's code (E302): what it means and what to do."
     )
     arguments.add_input(parser, "graph file, or an error's code")
@@ -49,15 +50,17 @@ def add_arguments(parser: Parser) -> None:
 
 def run(args: argparse.Namespace) -> int:
     """Print edge types, kernels and schedules, or the page of an error's code; return 0."""
-    if re.fullmatch(r"E\d{3}", args.input) and not os.path.exists(args.input):
-        if args.input not in error_codes.causes():
-            raise OptionError(f"'{args.input}' is unknown. Known: {', '.join(error_codes.causes())}.")
-        print(error_codes.pages(args.input), end="")
+    if re.fullmatch(r"[Ee]\d{3}", args.input) and not os.path.exists(args.input):
+        code, known = args.input.upper(), sorted(error_codes.causes())
+        if code not in known:
+            raise OptionError(f"'{args.input}' is unknown. Known: {', '.join(known)}.")
+        print(error_codes.pages(code), end="")
         return 0
-    from graphopt.evaluate.plan import structure_of
+    from graphopt.evaluate.plan import load_modules, structure_of
     from graphopt.io import read
 
     graph = read(args.input, dialect=args.dialect)
+    load_modules()
     start = time.perf_counter()
     structure = structure_of(graph)
     analysis = time.perf_counter() - start

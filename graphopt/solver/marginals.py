@@ -59,10 +59,10 @@ def compute_marginals(
     if singular not in SINGULAR_CHOICES:
         raise OptionError(f"singular is {singular!r}, expected one of {', '.join(SINGULAR_CHOICES)}.")
     requested = [_pair(pair) for pair in pairs]
-    graph, structure, values = _linearized(graph, level)
+    graph, structure = _structure(graph, level)
     blocks = np.array([[_block(graph, structure, ids) for ids in pair] for pair in requested], np.int32)
     blocks = blocks.reshape(-1, 2)
-    found = _inverse(graph, structure, values, singular, device, blocks).marginals(blocks)
+    found = _inverse(graph, structure, singular, device, blocks).marginals(blocks)
     return dict(zip(requested, found, strict=True))
 
 
@@ -86,10 +86,10 @@ def compute_covariances(
         return {vertex_id: block for (vertex_id, _), block in found.items()}
     if singular not in SINGULAR_CHOICES:
         raise OptionError(f"singular is {singular!r}, expected one of {', '.join(SINGULAR_CHOICES)}.")
-    graph, structure, values = _linearized(graph, level)
+    graph, structure = _structure(graph, level)
     every = np.arange(structure.num_blocks, dtype=np.int32)
     pairs = np.stack([every, every], axis=1)
-    found = _inverse(graph, structure, values, singular, device, pairs).marginals(pairs)
+    found = _inverse(graph, structure, singular, device, pairs).marginals(pairs)
     return dict(zip(structure.ids.tolist(), found, strict=True))
 
 
@@ -118,24 +118,37 @@ def describe(space: NullSpace, structure: Structure) -> str:
     return f"{space.num_directions} {many} vertex {names}{more} without changing an error"
 
 
-def _linearized(graph: Graph, level: int) -> tuple[Graph, Structure, np.ndarray]:
-    """The graph without fixed components, its structure, H."""
+def _structure(graph: Graph, level: int) -> tuple[Graph, Structure]:
+    """The graph without fixed components, and its structure."""
     problem = with_values_inlined(graph, graph.select(level)).apply(FIXED_COMPONENTS)
-    structure = Structure(problem.selection)
-    solver = CpuBlockSolver(problem.graph, structure, SolverOptions())
+    return problem.graph, Structure(problem.selection)
+
+
+def _linearized(graph: Graph, level: int) -> tuple[Graph, Structure, np.ndarray]:
+    """The same, and H."""
+    graph, structure = _structure(graph, level)
+    return graph, structure, _values(graph, structure)
+
+
+def _values(graph: Graph, structure: Structure) -> np.ndarray:
+    """H on its block pattern."""
+    solver = CpuBlockSolver(graph, structure, SolverOptions())
     solver.linearize()
     if not np.isfinite(solver.values).all():
         what = solver.first_non_finite() or "H overflows: Jacobians or informations are too large."
         raise SolverError(f"There are no covariances: {what}")
-    return problem.graph, structure, solver.values
+    return solver.values
 
 
-def _inverse(
-    graph: Graph, structure: Structure, values: np.ndarray, singular: str, device: str, pairs: np.ndarray
-) -> Any:
+def _inverse(graph: Graph, structure: Structure, singular: str, device: str, pairs: np.ndarray) -> Any:
     """Something with `marginals` of these pairs of blocks (n, 2)."""
-    pattern = structure.pattern
-    num_kept = structure.num_kept if len(pairs) and pairs.max() < structure.num_kept else pattern.num_blocks
+    num_kept = structure.num_blocks
+    if structure.has_schur and len(pairs) and pairs.max() < structure.num_kept:
+        num_kept = structure.num_kept
+    solver = _from_edges(graph, structure, singular, device, num_kept)
+    if solver is not None:
+        return solver
+    pattern, values = structure.pattern, _values(graph, structure)
     damping = DAMPING * diagonal_of(pattern, values) if singular == "damp" else None
     solver = _factorized(pattern, values, damping, device, num_kept)
     if singular == "damp":
@@ -153,6 +166,20 @@ def _inverse(
             "pass singular='hold', 'damp' or 'pseudo-inverse'."
         )
     return GeneralizedInverse(space, values, singular)
+
+
+def _from_edges(graph: Graph, structure: Structure, singular: str, device: str, num_kept: int) -> Any:
+    """A solver from edges that the device evaluates; None where it cannot, or H is singular."""
+    factor_of_edges = device_row(device).factor_of_edges
+    if factor_of_edges is None:
+        return None
+    damping, eliminates = DAMPING * (singular == "damp"), num_kept < structure.num_blocks
+    found = factor_of_edges(graph, structure, device, damping, eliminates=eliminates)
+    if found is None:
+        return None
+    solver, diagonal = found
+    kept = diagonal[: structure.offsets[num_kept]]
+    return solver if singular == "damp" or not _is_singular(solver, kept) else None
 
 
 def _what_optimize_holds(graph: Graph, structure: Structure) -> str:

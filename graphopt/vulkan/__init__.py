@@ -17,6 +17,8 @@ from graphopt.solver.block_solver import BlockSolver
 from graphopt.solver.devices import Device
 
 if TYPE_CHECKING:
+    import numpy as np
+
     from graphopt.vulkan.cholesky import DeviceCholesky
 
 
@@ -37,5 +39,13 @@ def _cholesky(pattern: BlockPattern, device: str) -> DeviceCholesky:
     return DeviceCholesky(opened, pattern)
 
 
-DEVICE = Device(_create, _cholesky, has_small_blocks=True)
+def _factor_of_edges(
+    graph: Graph, structure: Structure, device: str, damping: float, *, eliminates: bool
+) -> tuple[DeviceCholesky, np.ndarray] | None:
+    from graphopt.vulkan.covariances import factor_of_edges
+
+    return factor_of_edges(graph, structure, device, damping, eliminates=eliminates)
+
+
+DEVICE = Device(_create, _cholesky, _factor_of_edges, has_small_blocks=True)
 KOMPUTE = Device(_create, has_small_blocks=True)

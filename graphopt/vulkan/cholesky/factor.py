@@ -304,6 +304,11 @@ class DeviceCholesky:
             self._host = _HostSide(proxy(self))
         return self._host.factorize(values, damping)
 
+    def note_factorized(self) -> None:
+        """The recorded factorization has run and was good: `solve` and `marginals` go on with it ("llt")."""
+        self._host = self._host or _HostSide(proxy(self))
+        self._host.is_factorized = True
+
     def solve(self, b: np.ndarray) -> np.ndarray:
         """x (dim,) or (dim, k) from b of the same shape. Raises SolverError without a factorisation.
 
@@ -352,14 +357,20 @@ class _HostSide:
 
     def __init__(self, owner: DeviceCholesky):
         self._owner = owner
-        self._values = owner.numbers(owner.pattern.values_size)
-        self._damping = owner.numbers(HEADER + owner.pattern.dim)
+        self._buffers: dict[str, Any] = {}
         self._programs: dict[bool, Any] = {}
         self.words = np.zeros(STATUS_WORDS, np.uint32)
         self.is_factorized = False
         self.system = None
         if owner.method == "ldlt":
             self.system = SignedSystem(owner.pattern, float(np.finfo(owner.real).eps))
+
+    def _numbers(self, array: np.ndarray, size: int, name: str) -> Any:
+        """The buffer of what is moved again and again, with new numbers in it."""
+        if name not in self._buffers:
+            self._buffers[name] = self._owner.numbers(size)
+        self._move(array, self._buffers[name], size, name)
+        return self._buffers[name]
 
     def _move(self, array: np.ndarray, buffer: Any, size: int, name: str) -> None:
         _check_shape(array, size, name)
@@ -369,15 +380,15 @@ class _HostSide:
         device.submit(device.record().copy(staging, buffer, max(1, size) * real.itemsize).finish()).wait()
 
     def factorize(self, values: np.ndarray, damping: np.ndarray | None) -> bool:
-        owner, is_damped = self._owner, damping is not None
+        owner, is_damped, added = self._owner, damping is not None, None
         self.is_factorized = False
-        self._move(values, self._values, owner.pattern.values_size, "values")
+        matrix = self._numbers(values, owner.pattern.values_size, "values")
         if damping is not None:
             _check_shape(damping, owner.pattern.dim, "damping")
-            self._move(given(damping), self._damping, HEADER + owner.pattern.dim, "damping")
+            added = self._numbers(given(damping), HEADER + owner.pattern.dim, "damping")
         if is_damped not in self._programs:
             recorder = owner.device.record()
-            owner.record_factorize(recorder, self._values, self._damping if is_damped else None)
+            owner.record_factorize(recorder, matrix, added)
             self._programs[is_damped] = recorder.finish()
         owner.device.submit(self._programs[is_damped]).wait()
         self.words = owner.device.download(owner.status, np.uint32, STATUS_WORDS)

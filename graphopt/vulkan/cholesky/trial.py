@@ -34,6 +34,7 @@ class TrialFactorization:
         precision = "double" if device.has_float64 else "mixed"
         analysis = analysis or analyse(pattern, "dense" if dense else "auto")
         narrow = context.real == np.float32
+        self._pattern, self._analysis = pattern, analysis
         self._border: BorderedCholesky | None = None
         if not narrow and is_possible(device, analysis):
             self.solver = self._border = BorderedCholesky(device, analysis)
@@ -69,6 +70,18 @@ class TrialFactorization:
         """Whether all pivots were good, of the factorisation and of the elimination before it."""
         words = self._back.array(np.dtype(np.uint32), 0, 2 * _WORDS)
         return bool(words[0] == 0 and words[_WORDS + _INDEFINITE] == 0)
+
+    def whole(self, context: Any, values: Any, damping: Any) -> DeviceCholesky:
+        """After a good trial a factorization of its matrix that solves, and has blocks of the inverse."""
+        if self._border is None:
+            solver = self.solver
+        else:
+            solver = DeviceCholesky(context.device, self._pattern, analysis=self._analysis)
+            recorder = context.device.record()
+            solver.record_factorize(recorder, values, damping)
+            context.device.submit(recorder.finish()).wait()
+        solver.note_factorized()
+        return solver
 
     @property
     def failed_block(self) -> int | None:

@@ -13,7 +13,7 @@ from typing import Any
 import numpy as np
 
 from graphopt.solver.trial import Damping
-from graphopt.vulkan.cholesky import TrialFactorization
+from graphopt.vulkan.cholesky import DeviceCholesky, TrialFactorization
 from graphopt.vulkan.data.array import DeviceArray
 from graphopt.vulkan.kernels.damping import DeviceDamping
 from graphopt.vulkan.kernels.equations import Equations, HostNumbers
@@ -70,15 +70,25 @@ class DeviceFactor(Exact):
         """Whether it went well."""
         return self.factorization.is_definite
 
+    def whole_factor(self) -> DeviceCholesky:
+        """Of the matrix of the last trial, which went well: for solutions and blocks of the inverse."""
+        return self.factorization.whole(self._equations.context, *self._matrix())
+
+    def _matrix(self) -> tuple[Any, Any]:
+        """What is factored, and the damping that is not yet in it."""
+        if self._reduction is None:
+            return self._equations.values, self._equations.damping
+        assert self._reduction.schur is not None
+        return self._reduction.schur.buffer, None
+
     def _record(self, program: Program, tail: Program) -> None:
         equations, reduction, factorization = self._equations, self._reduction, self.factorization
         factorization.record_clear(program.phase("schur").fill(equations.status))
         self._damping.record(program)
-        matrix, damping, rhs = equations.values, equations.damping, equations.b
+        (matrix, damping), rhs = self._matrix(), equations.b
         if reduction is not None:
-            assert reduction.schur is not None
             reduction.record(program, factorization.residual)
-            matrix, damping, rhs = reduction.schur.buffer, None, factorization.residual
+            rhs = factorization.residual
         factorization.record(program.phase("linear_solver"), matrix, damping, rhs, equations.dx)
         factorization.record_outcome(program, equations.status)
         record_end(program, reduction, tail)
