@@ -209,8 +209,7 @@ class DeviceEquations(ExactEquations):
         return found
 
     def _solve(self, right: np.ndarray) -> np.ndarray | None:
-        if not np.array_equal(right, self.solver.b):
-            self.solver.b = right
+        self.solver.b = right
         solved = self.solver.solve(0.0 if self._damping is None else self._damping)
         return self.solver.dx.copy() if solved else None
 
