@@ -23,7 +23,7 @@ import numpy as np
 
 from graphopt.derivatives.call import Call, call_of
 from graphopt.derivatives.problem import Doubts
-from graphopt.errors import OptionError
+from graphopt.errors import OptionError, ShapeError
 from graphopt.graph import Graph
 from graphopt.optimizer.summary import Summary
 from graphopt.types.base import EdgeType, ParameterType, VertexType
@@ -78,6 +78,8 @@ def solve(graph: Graph, inputs: Mapping[str, torch.Tensor], **options: Any) -> S
     for name, tensor in inputs.items():
         if not isinstance(tensor, torch.Tensor):
             raise OptionError(f"input {name!r} is {type(tensor).__name__}, expected a torch tensor.")
+        if tensor.is_complex() or tensor.dtype == torch.bool:
+            raise ShapeError(f"{name} has dtype {tensor.dtype}, expected floating point numbers.")
     call = call_of(graph, {name: tensor.shape for name, tensor in inputs.items()}, options)
     shaped = [
         tensor.expand(full).reshape(whole)
