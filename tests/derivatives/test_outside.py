@@ -8,7 +8,7 @@ import torch
 import graphopt
 import graphopt.jax
 import graphopt.torch
-from graphopt.errors import GradientError, OptionError, ShapeError
+from graphopt.errors import GradientError, GraphError, OptionError, ShapeError
 from graphopt.types import registry
 
 CALLS = []
@@ -126,7 +126,7 @@ def test_what_has_no_second_derivatives_is_refused(kinds):
     """Gradients through a solve with outside edges; options that there are not."""
     graph = landmark_graph(kinds["torch"])
     measurement = torch.tensor(graph.edge_set("EDGE_SE2").measurement.copy())
-    with pytest.raises(GradientError, match="EDGE_TEST_TORCH is evaluated outside"):
+    with pytest.raises(GradientError, match=r"EDGE_TEST_TORCH is evaluated outside"):
         graphopt.torch.solve(graph, {"EDGE_SE2.measurement": measurement})
     for package in (graphopt.torch, graphopt.jax):
         with pytest.raises(OptionError, match="jacobian"):
@@ -140,3 +140,56 @@ def test_a_residual_that_is_not_finite_is_named(kinds):
     summary = graphopt.optimize(graph)
     assert not summary.is_usable
     assert "EDGE_TEST_TORCH between vertices 1, 12" in summary.message
+
+
+def test_what_needs_equations_here_is_refused_by_name(kinds):
+    """The whole Jacobian, and a held component of a vertex, name the edge type and another way."""
+    graph = landmark_graph(kinds["torch"])
+    with pytest.raises(GraphError, match=r"EDGE_TEST_TORCH is evaluated outside .* no Jacobian here"):
+        graphopt.linearize(graph)
+    graph.hold([1], [2])
+    with pytest.raises(GraphError, match=r"EDGE_TEST_TORCH is evaluated outside .* Fix the whole vertex"):
+        graphopt.optimize(graph)
+
+
+def test_an_error_in_a_residual_leaves_the_estimates(kinds):
+    """In a linearization or a trial: it arrives, chi2 is no larger, and the next call works."""
+    expected = graphopt.optimize(landmark_graph(kinds["differences"]), "lm", 20).final_chi2
+    for at in range(1, 8):
+        graph, calls = landmark_graph(kinds["torch"]), []
+        before = graph.chi2()
+
+        def failing(*arguments, at=at, calls=calls):
+            calls.append(0)
+            if len(calls) == at:
+                raise ZeroDivisionError("in the residual")
+            return torch_bearing(*arguments)
+
+        kind = of(graphopt.torch, failing, f"EDGE_TEST_FAILING_{at}")
+        try:
+            graph = landmark_graph(kind)
+            with pytest.raises(ZeroDivisionError, match="in the residual"):
+                graphopt.optimize(graph, "lm", 20)
+            calls[:] = [0] * 100
+            assert graph.chi2() <= before * (1.0 + 1e-12)
+            assert graphopt.optimize(graph, "lm", 20).final_chi2 == pytest.approx(expected, rel=1e-6)
+        finally:
+            registry.unregister(kind)
+
+
+@pytest.mark.parametrize("with_bounds", [False, True])
+def test_equations_that_are_not_definite_end_a_run(own_types, with_bounds):
+    """With an edge from outside, within bounds too: Gauss-Newton says so and leaves the estimates."""
+    graph = graphopt.Graph()
+    graph.add_vertices("VERTEX_XY", [0, 1, 2], [[0, 0], [1, 0], [2, 0]], fixed=[True, False, False])
+    graph.add_edges("EDGE_POINTXY", [[0, 1], [1, 2]], [1.0, 0.1], np.diag([1.0, -2.0]))
+    made = graphopt.torch.edge_type(
+        tag="EDGE_TEST_POSITION", vertices=["VERTEX_XY"], residual_dim=2, measurement_dim=2
+    )(lambda points, measured: points - measured)
+    graph.add_edges(made, [[1]], [1.0, 0.0], 1e-3 * np.eye(2))
+    if with_bounds:
+        graph.set_bounds([1], lower=[-1.0, -1.0], upper=[1.005, 0.05])
+    before = graph.vertex_set("VERTEX_XY").estimate.copy()
+    summary = graphopt.optimize(graph, "gn", 5, device="cpu")
+    assert summary.termination is graphopt.TerminationType.LINEAR_SOLVER_FAILURE
+    np.testing.assert_array_equal(graph.vertex_set("VERTEX_XY").estimate, before)

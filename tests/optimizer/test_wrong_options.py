@@ -29,6 +29,7 @@ def two_poses():
         ({"schedule": 3}, "schedule is 3, expected a name"),
         ({"method": ["lm"]}, "method is '\\['lm'\\]', expected one of auto, lm"),
         ({"linear_solver": None}, "linear_solver is 'None', expected one of auto, cholesky"),
+        ({"stop": 3}, r"stop is 3, expected an object with is_set\(\)"),
         ({"fix": 5}, "fix is 5, expected 'auto', 'none' or a list"),
     ],
 )
