@@ -1,11 +1,14 @@
 """Gradients through a solve: a bundle adjustment of 43,000 observations, 4,096 pose graphs of 20 poses.
 
+    python benchmarks/gradients.py [--device vulkan]      with tensors of CUDA where there are some
+
 PyPose (`pip install pypose`) solves the same pose graph, one of them: its optimizers have no gradient of the
 optimum and no batch of problems that differ.
 """
 
 from __future__ import annotations
 
+import argparse
 import importlib.util
 from typing import Any
 
@@ -24,11 +27,11 @@ BAL, POSE = "EDGE_OBSERVATION_BAL", "VERTEX_SE3:QUAT"
 PAIRS = [(i, i + 1) for i in range(19)] + [(0, 10), (5, 15), (9, 19)]
 
 
-def run(report: Report) -> None:
+def run(report: Report, device: str = "cpu") -> None:
     """Measure, add the metrics, print a table."""
     rows = []
     for name, function in (("bundle", bundle_adjustment), ("pose_graphs", pose_graphs)):
-        forward, backward = function()
+        forward, backward = function(device=device)
         report.add(f"gradients.{name}.forward", forward, "s")
         report.add(f"gradients.{name}.backward", backward, "s")
         rows.append([name, milliseconds(forward), milliseconds(backward)])
@@ -44,6 +47,8 @@ def timed(
 ) -> tuple[float, float]:
     """Seconds of the solve and of the gradient of the estimates' squares by one input."""
     found: list[torch.Tensor] = []
+    if options["device"] != "cpu" and torch.cuda.is_available():
+        value = value.detach().cuda().requires_grad_()
 
     def forward() -> None:
         found[:] = [graphopt.torch.solve(graph, {name: value}, look_behind=False, **options)[tag]]
@@ -56,7 +61,7 @@ def timed(
     return median_seconds(forward, REPEATS), median_seconds(backward, REPEATS)
 
 
-def bundle_adjustment() -> tuple[float, float]:
+def bundle_adjustment(device: str = "cpu") -> tuple[float, float]:
     """100 cameras on a ring, 3,500 points, 43,000 observations; two cameras are fixed."""
     rng = np.random.default_rng(0)
     points = rng.uniform(-5.0, 5.0, (3500, 3)) * [1.0, 1.0, 0.3]
@@ -86,7 +91,7 @@ def bundle_adjustment() -> tuple[float, float]:
         kind, np.add(pairs, [0, 1000]), pixels + 0.5 * rng.standard_normal(pixels.shape), 4.0 * np.eye(2)
     )
     measured = torch.tensor(graph.edge_set(BAL).measurement.copy(), requires_grad=True)
-    return timed(graph, f"{BAL}.measurement", measured, kind.vertices[1].tag)
+    return timed(graph, f"{BAL}.measurement", measured, kind.vertices[1].tag, device=device)
 
 
 def path() -> tuple[np.ndarray, np.ndarray]:
@@ -97,7 +102,7 @@ def path() -> tuple[np.ndarray, np.ndarray]:
     return poses, (SE3(poses[first]).inverse() * SE3(poses[second])).storage
 
 
-def pose_graphs(count: int = 4096) -> tuple[float, float]:
+def pose_graphs(count: int = 4096, device: str = "cpu") -> tuple[float, float]:
     """Many pose graphs with motions of their own, Gauss-Newton."""
     rng = np.random.default_rng(0)
     poses, motions = path()
@@ -108,7 +113,7 @@ def pose_graphs(count: int = 4096) -> tuple[float, float]:
     noisy[..., 3:] /= np.linalg.norm(noisy[..., 3:], axis=-1, keepdims=True)
     measured = torch.tensor(noisy, requires_grad=True)
     name = "EDGE_SE3:QUAT.measurement"
-    return timed(graph, name, measured, POSE, method="gn", max_iterations=ITERATIONS)
+    return timed(graph, name, measured, POSE, method="gn", max_iterations=ITERATIONS, device=device)
 
 
 def pypose_graph() -> float:
@@ -140,3 +145,11 @@ def pypose_graph() -> float:
             optimizer.step(measured)
 
     return median_seconds(solve, REPEATS)
+
+
+if __name__ == "__main__":
+    parser = argparse.ArgumentParser(
+        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
+    )
+    parser.add_argument("--device", default="cpu", help="as of graphopt.optimize (default: cpu)")
+    run(Report(), parser.parse_args().device)

@@ -23,6 +23,7 @@ from graphopt.errors import DeviceError, ShapeError
 
 _ON_HOST = (1, 3, 11, 13)  # kDLCPU, kDLCUDAHost, kDLROCMHost, kDLCUDAManaged
 _ON_CUDA = 2
+_OTHERS = {4: "OpenCL", 7: "Vulkan", 8: "Metal", 10: "ROCm", 14: "oneAPI", 15: "WebGPU"}
 _KINDS = {0: "i", 1: "u", 2: "f", 5: "c", 6: "b"}  # of DLDataType.code
 
 
@@ -92,8 +93,9 @@ def host(values: Any, what: str = "values", target: np.ndarray | None = None) ->
         kind = int(values.__dlpack_device__()[0])
         if kind in _ON_HOST:
             return _of_host(values, what)
+        name = _OTHERS.get(kind, "DLDeviceType")
         raise DeviceError(
-            f"{what} is on a device of kind {kind} (DLDeviceType), which is not read. Copy it to the host."
+            f"{what} is on a device of kind {kind} ({name}), which is not read. Copy it to the host."
         )
     return values
 

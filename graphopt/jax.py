@@ -18,7 +18,7 @@ import numpy as np
 
 from graphopt.derivatives.call import Call, call_of
 from graphopt.derivatives.problem import Doubts
-from graphopt.errors import OptionError
+from graphopt.errors import OptionError, ShapeError
 from graphopt.graph import Graph
 from graphopt.types.base import EdgeType, ParameterType, VertexType
 from graphopt.types.identity import home_of
@@ -46,6 +46,9 @@ def solve(graph: Graph, inputs: Mapping[str, Any], **options: Any) -> dict[str, 
     functions that solve it are in use.
     """
     arrays = {name: jnp.asarray(value) for name, value in inputs.items()}
+    for name, array in arrays.items():
+        if array.dtype.kind in "cb":
+            raise ShapeError(f"{name} has dtype {array.dtype}, expected floating point numbers.")
     call = call_of(graph, {name: array.shape for name, array in arrays.items()}, options)
     shaped = [
         jnp.broadcast_to(array, full).reshape(whole)

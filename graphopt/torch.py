@@ -4,9 +4,9 @@
     loss = ((solution["VERTEX_SE2"] - truth) ** 2).sum()
     loss.backward()
 
-Computed is on the CPU in float64 (the forward solve wherever `device` says), whatever the tensors' device and
-dtype; estimates are float64 tensors on the device of the first input, gradients have their input's dtype and
-device. Derivatives of derivatives are not defined.
+Computed is in float64, by the solver's `device` whatever the tensors' device and dtype; estimates are float64
+tensors on the device of the first input, gradients have their input's dtype and device. Derivatives of
+derivatives are not defined.
 
     @graphopt.torch.edge_type(tag="EDGE_HEIGHT", vertices=["VERTEX_SE3:QUAT"], residual_dim=1)
     def height(poses):  # (m, 7) of all edges
@@ -23,7 +23,7 @@ import numpy as np
 
 from graphopt.derivatives.call import Call, call_of
 from graphopt.derivatives.problem import Doubts
-from graphopt.errors import OptionError
+from graphopt.errors import OptionError, ShapeError
 from graphopt.graph import Graph
 from graphopt.optimizer.summary import Summary
 from graphopt.types.base import EdgeType, ParameterType, VertexType
@@ -78,6 +78,8 @@ def solve(graph: Graph, inputs: Mapping[str, torch.Tensor], **options: Any) -> S
     for name, tensor in inputs.items():
         if not isinstance(tensor, torch.Tensor):
             raise OptionError(f"input {name!r} is {type(tensor).__name__}, expected a torch tensor.")
+        if tensor.is_complex() or tensor.dtype == torch.bool:
+            raise ShapeError(f"{name} has dtype {tensor.dtype}, expected floating point numbers.")
     call = call_of(graph, {name: tensor.shape for name, tensor in inputs.items()}, options)
     shaped = [
         tensor.expand(full).reshape(whole)

@@ -7,7 +7,7 @@ With the optimum's Hessian K and the gradient g(x, inputs), which vanishes there
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 
 import numpy as np
@@ -75,20 +75,20 @@ class AdjointPass:
         if not requested:
             return
         kind = group.edge_set.type
-        for part, outputs in self._run(group, requested, np.arange(len(group.rows))):
-            rows = group.rows[part]
+        for part, outputs in self._run(group, requested):
+            rows = part if group.chosen_rows is None else group.rows[part]
             for column, taken in _columns(kind, requested, outputs).items():
                 if column == "information":
                     found[column][rows] = -_symmetric(taken, kind.residual_dim)
                 else:
-                    found[column][rows] = -taken.reshape(len(rows), *found[column].shape[1:])
+                    found[column][rows] = -taken.reshape(len(taken), *found[column].shape[1:])
 
     def _add_values(self, group: EdgeGroup, found: Mapping[Any, np.ndarray]) -> None:
         """Of the parameters, which edges share."""
         sets = self._graph.parameter_sets
         if not any(sets[number] in found for number in group.parameter_sets):
             return
-        for part, outputs in self._run(group, ("values",), np.arange(len(group.rows))):
+        for part, outputs in self._run(group, ("values",)):
             first = 0
             for slot, number in enumerate(group.parameter_sets):
                 last = first + sets[number].type.storage_dim
@@ -117,35 +117,44 @@ class AdjointPass:
                     np.subtract.at(found[sets[number]], rows, outputs[taken, first:last])
                 first = last
 
-    def _run(self, group: EdgeGroup, requested: tuple[str, ...], chosen: np.ndarray) -> Any:
-        """(numbers of edges in the group, outputs of the adjoint program), some edges at a time."""
+    def _run(
+        self, group: EdgeGroup, requested: tuple[str, ...], chosen: np.ndarray | None = None
+    ) -> Iterator[tuple[Any, np.ndarray]]:
+        """(edges of the group, outputs of the adjoint program), some edges at a time.
+
+        chosen: edges of the group, None: all, by slices.
+        """
         program = compile_adjoint(group.edge_set.type, group.kernel, requested)
         parameters = [
             np.ascontiguousarray(self._graph.parameter_sets[number].look("values"))
             for number in group.parameter_sets
         ]
-        edge_set = group.edge_set
-        for first in range(0, len(chosen), _EDGES_AT_ONCE):
-            part = chosen[first : first + _EDGES_AT_ONCE]
-            rows = group.rows[part]
-            data = np.concatenate(
-                [
-                    edge_set.look("measurement")[rows],
-                    edge_set.look("kernel_width")[rows, None],
-                    codegen.pack_information(edge_set.look("information")[rows], "full"),
-                ],
-                axis=1,
-            )
+        data, rows = _data_of(group), group.chosen_rows
+        for first in range(0, len(group.rows) if chosen is None else len(chosen), _EDGES_AT_ONCE):
+            few = slice(first, first + _EDGES_AT_ONCE)
+            part = few if chosen is None else chosen[few]
+            whole = rows is None and chosen is None
             outputs = kernels.edge_outputs(
                 program.native,
                 [self._tables[number] for number in group.vertex_sets],
                 np.ascontiguousarray(group.vertex_rows[part]),
                 parameters,
                 np.ascontiguousarray(group.parameter_rows[part]),
-                [(data, list(range(data.shape[1])))],
-                None,
+                [(array[few] if whole else array, columns) for array, columns in data],
+                None if whole else np.ascontiguousarray(group.rows[part], np.int64),
             )
             yield part, outputs
+
+
+def _data_of(group: EdgeGroup) -> list[tuple[np.ndarray, list[int]]]:
+    """Arrays of the edge set (n, k), and which columns of them the adjoint program takes."""
+    own, dim = group.edge_set, group.edge_set.type.residual_dim
+    columns = {
+        "measurement": list(range(own.type.measurement_dim)),
+        "kernel_width": [0],
+        "information": codegen.information_columns(dim, "full"),
+    }
+    return [(own.look(name).reshape(len(own), -1), taken) for name, taken in columns.items() if taken]
 
 
 def _beside(vertex_set: Any, offsets: np.ndarray, lambda_: np.ndarray) -> np.ndarray:

@@ -142,12 +142,16 @@ class HostEquations(ExactEquations):
         self.linearizer, self._groups = make_linearizer(
             graph.parameter_sets, solver.structure, solver.estimates, add_group=_add_group
         )
+        self._digests = {number: group.data_fingerprints() for number, group in self._groups}
 
     def refresh(self) -> None:
-        """Take the graph's present measurements, information and kernel widths."""
+        """Take the graph's measurements, information and kernel widths that have changed."""
         super().refresh()
         for number, group in self._groups:
-            self.linearizer.set_edge_data(number, *_data(group))
+            digests = group.data_fingerprints()
+            if digests != self._digests[number]:
+                self.linearizer.set_edge_data(number, *_data(group))
+                self._digests[number] = digests
 
     def linearize(self) -> float:
         """K and b at the present estimates; returns chi2."""
@@ -205,8 +209,7 @@ class DeviceEquations(ExactEquations):
         return found
 
     def _solve(self, right: np.ndarray) -> np.ndarray | None:
-        if not np.array_equal(right, self.solver.b):
-            self.solver.b = right
+        self.solver.b = right
         solved = self.solver.solve(0.0 if self._damping is None else self._damping)
         return self.solver.dx.copy() if solved else None
 

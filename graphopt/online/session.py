@@ -119,8 +119,9 @@ class Online:
         """Change the graph and bring the estimates up to date: all of it, or nothing.
 
         vertices, edges: to add, `Vertices` and `Edges` or tuples of their fields, one or several.
-        budget: seconds after which no further step begins. Without it, and without a lag, all closures are
-        judged at once whenever their number has doubled, see `batch`.
+        budget: seconds into which steps have to fit; an update that changes nothing takes one, however long
+        it is. Without it, and without a lag, all closures are judged at once whenever their number has
+        doubled, see `batch`.
         changes: what else changes, see `Changes`: remove, replace, switch_off, switch_on, trust (edges); fix,
         free, remove_vertices, marginalize (vertices).
 

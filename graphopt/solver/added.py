@@ -200,9 +200,10 @@ class OutsideGroup:
         ]
         rho, weight, weighted = self._robust(residual)
         information = weight[:, None, None] * self._group.edge_set.look("information")[self._group.rows]
+        weighted_jacobians = [information @ jacobian for jacobian in jacobians]
         blocks = []
         for number, ((i, j), _, size) in enumerate(self.blocks):
-            block = jacobians[i].transpose(0, 2, 1) @ information @ jacobians[j]
+            block = jacobians[i].transpose(0, 2, 1) @ weighted_jacobians[j]
             blocks.append(stored_blocks(self._group, number, block, size))
         right = (weight[:, None] * weighted)[:, :, None]
         parts = [-(jacobian.transpose(0, 2, 1) @ right)[:, :, 0] for jacobian in jacobians]
@@ -269,12 +270,19 @@ class Segments:
         within = np.arange(self._first[-1]) - np.repeat(self._first[:-1], lengths)
         self.places: np.ndarray = np.repeat(self._known, lengths) + within
         """(n,) int64: all scalars."""
+        self._rows = {
+            id(segments): [self._placed(offset) for _, offset, _ in segments] for segments in groups
+        }
+        """By segments, which stay: edges that have one, and its first scalar among all."""
+
+    def _placed(self, offset: np.ndarray) -> tuple[np.ndarray | slice, np.ndarray]:
+        rows = np.flatnonzero(offset >= 0)
+        first = self._first[np.searchsorted(self._known, offset[rows])]
+        return slice(None) if len(rows) == len(offset) else rows, first
 
     def add(self, segments: Places, numbers: list[np.ndarray], sums: np.ndarray) -> None:
         """Add numbers (m, size) of segments to the sums, in the order of the edges."""
-        for (_, offset, size), own in zip(segments, numbers, strict=True):
-            rows = np.flatnonzero(offset >= 0)
-            first = self._first[np.searchsorted(self._known, offset[rows])]
+        for (_, _, size), own, (rows, first) in zip(segments, numbers, self._rows[id(segments)], strict=True):
             places = (first[:, None] + np.arange(size)).ravel()
             sums += np.bincount(places, own[rows].ravel(), len(sums))
 

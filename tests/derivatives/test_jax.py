@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 
 import graphopt.jax
-from graphopt.errors import GradientError
+from graphopt.errors import GradientError, ShapeError
 
 EDGE = "EDGE_SE2"
 
@@ -52,6 +52,13 @@ def test_vmap(pose_graph):
     mapped = jax.vmap(lambda scale: loss(measurement * scale, jnp.zeros(3)))(scales)
     single = [loss(measurement * scale, jnp.zeros(3)) for scale in scales]
     np.testing.assert_allclose(mapped, single, rtol=1e-12)
+
+
+def test_complex_numbers_are_refused(pose_graph):
+    """Their imaginary part would be lost."""
+    measurement = jnp.asarray(pose_graph.edge_set(EDGE).measurement) + 0j
+    with pytest.raises(ShapeError, match="complex128"):
+        graphopt.jax.solve(pose_graph, {f"{EDGE}.measurement": measurement})
 
 
 def test_a_singular_hessian_is_refused(pose_graph):

@@ -201,6 +201,7 @@ def test_wrong_inputs_are_named(pose_graph):
     for inputs, error, words in (
         ({"EDGE_SE3:QUAT.measurement": good}, UnknownIdError, "EDGE_SE3:QUAT"),
         ({"EDGE_SE2.kernel": good}, OptionError, "TAG.COLUMN"),
+        ({"EDGE_SE2.measurement": good.to(torch.complex128)}, ShapeError, "complex128"),
         ({"EDGE_SE2.measurement": good[:3]}, ShapeError, r"\(3, 3\), expected \(7, 3\)"),
         ({"EDGE_SE2.measurement": good.detach().numpy()}, OptionError, "torch tensor"),
         ({"EDGE_SE2.information": torch.ones(3, 3, dtype=torch.float64).triu()}, Exception, "symmetric"),

@@ -69,26 +69,28 @@ class Journaled final : public JournaledBase {
 
   void set(std::int64_t i, T value) {
     T& place = values_[static_cast<std::size_t>(i)];
-    if (journal_.records()) log_.push_back({i, std::move(place)});
+    if (journal_.records()) keep(i, std::move(place));
     place = std::move(value);
   }
   // To change a value in place.
   T& edit(std::int64_t i) {
     T& place = values_[static_cast<std::size_t>(i)];
-    if (journal_.records()) log_.push_back({i, place});
+    if (journal_.records()) keep(i, place);
     return place;
   }
   T* edit(std::int64_t first, std::int64_t count) {
     T* const place = values_.data() + first;
-    if (journal_.records())
-      for (std::int64_t k = 0; k < count; ++k) log_.push_back({first + k, place[k]});
+    if (journal_.records()) {
+      log_.push_back({first, count});
+      old_.insert(old_.end(), place, place + count);
+    }
     return place;
   }
   void write(std::int64_t first, const T* values, std::int64_t count) {
     std::copy_n(values, count, edit(first, count));
   }
   void push_back(T value) {
-    if (journal_.records()) log_.push_back({kPushed, T{}});
+    if (journal_.records()) log_.push_back({kPushed, 0});
     values_.push_back(std::move(value));
   }
   void grow(std::int64_t size, const T& value = T{}) {
@@ -96,44 +98,56 @@ class Journaled final : public JournaledBase {
   }
   T pop_back() {
     T value = std::move(values_.back());
-    if (journal_.records()) log_.push_back({kPopped, value});
+    if (journal_.records()) keep(kPopped, value);
     values_.pop_back();
     return value;
   }
 
   std::size_t log_length() const override { return log_.size(); }
   void undo_to(std::size_t length) override {
-    while (log_.size() > length) {
-      Entry& entry = log_.back();
-      if (entry.index == kPushed) {
+    for (; log_.size() > length; log_.pop_back()) {
+      const Entry& entry = log_.back();
+      const auto from = old_.end() - static_cast<std::ptrdiff_t>(entry.count);
+      if (entry.first == kPushed) {
         values_.pop_back();
-      } else if (entry.index == kPopped) {
-        values_.push_back(std::move(entry.old));
+      } else if (entry.first == kPopped) {
+        values_.push_back(std::move(*from));
       } else {
-        values_[static_cast<std::size_t>(entry.index)] = std::move(entry.old);
+        std::move(from, old_.end(), values_.begin() + static_cast<std::ptrdiff_t>(entry.first));
       }
-      log_.pop_back();
+      old_.erase(from, old_.end());
     }
   }
   void forget() override {
-    if (log_.capacity() > kKeptEntries) {
-      std::vector<Entry>().swap(log_);
-    } else {
-      log_.clear();
-    }
+    empty(log_);
+    empty(old_);
   }
-  std::int64_t log_bytes() const override { return static_cast<std::int64_t>(log_.size() * sizeof(Entry)); }
+  std::int64_t log_bytes() const override {
+    return static_cast<std::int64_t>(log_.size() * sizeof(Entry) + old_.size() * sizeof(T));
+  }
 
  private:
   static constexpr std::int64_t kPushed = -1, kPopped = -2;
   static constexpr std::size_t kKeptEntries = 1 << 16;
   struct Entry {
-    std::int64_t index;
-    T old;
+    std::int64_t first, count;
   };
+  void keep(std::int64_t first, T old) {
+    log_.push_back({first, 1});
+    old_.push_back(std::move(old));
+  }
+  template <class List>
+  static void empty(List& list) {
+    if (list.capacity() > kKeptEntries) {
+      List().swap(list);
+    } else {
+      list.clear();
+    }
+  }
   Journal& journal_;
   std::vector<T> values_;
   std::vector<Entry> log_;
+  std::vector<T> old_;  // `count` values of each entry
 };
 
 // int64 -> int32.

@@ -164,11 +164,15 @@ class Session {
     double predicted = 0.0, gain = 0.0;  // of the step before: decrease by all of it, and by what was taken
     double shift = 0.0;                  // kModelShift when it was taken
     bool is_poor = false, is_rejected = false;
+    double seconds = 0.0;  // that it took so far, without what it leads to
   };
   void set_goal(Solving& now) const;
   bool get_ahead(const Solving& now, Report& report);
+  void stay_ahead(Report& report);
+  void learn_seconds(double seconds);
   bool is_rounding(const Solving& now, const Report& report) const;
-  void take_step(Solving& now, const Clock::time_point* deadline, Report& report);
+  bool may_step(const Solving& now, const Report& report, Clock::time_point start) const;
+  void take_step(Solving& now, Report& report);
   bool take(const Tree::Step& step, const Trial& trial, Report& report);
   double relinearize(const std::vector<std::int32_t>& edges, double tolerance, Report& report);
   std::vector<std::int32_t> active_edges() const;
@@ -214,6 +218,7 @@ class Session {
   std::vector<std::int32_t> doubtful_;  // edges of this update that may be wrong
   std::vector<std::uint32_t> stamp_;    // per edge or vertex
   std::uint32_t stamp_now_ = 0;
+  double seconds_per_vertex_ = 0.0;  // of a step and of what it leads to, in those so far
 };
 
 }  // namespace graphopt::online

@@ -25,6 +25,7 @@ constexpr double kBeyond =
     2.0;  // times the largest gain so far: to there what they missed grows in proportion
 constexpr double kUntested = 20.0;   // updates at most between two tests
 constexpr double kSufficient = 0.1;  // of the promised decrease that a step has to reach
+constexpr double kNewest = 0.3;      // of the time of steps: weight of the last one
 constexpr std::size_t kNamedVertices = 10;
 constexpr std::size_t kFewEdges =
     256;  // that may have models at other estimates than where they were evaluated
@@ -89,7 +90,7 @@ std::vector<std::int32_t> Session::active_edges() const {
 
 void Session::take_all_steps() {
   if (is_ahead_[0] == 0) return;
-  const Tree::Step step = tree_.backward(0.0, nullptr);
+  const Tree::Step step = tree_.backward(0.0);
   problem_.move(step.vertices, tree_.step(), 1.0);
   problem_.evaluate(edges_of(step.vertices), {});
   is_ahead_.set(0, 0);
@@ -228,15 +229,38 @@ bool Session::get_ahead(const Solving& now, Report& report) {
   return true;
 }
 
+// The same, however much it misses.
+void Session::stay_ahead(Report& report) {
+  is_ahead_.set(0, 1);
+  if (nonlinearity_[kMeasuredGain] > 0.0)
+    report.remaining = std::min(report.remaining, expected_miss(report.remaining, report.remaining));
+}
+
+// A step that was interrupted by other processes says little.
+void Session::learn_seconds(double seconds) {
+  const double sample = seconds / static_cast<double>(problem_.counts[Problem::kFreeVertices]);
+  double& rate = seconds_per_vertex_;
+  rate = rate == 0.0 ? sample : rate + kNewest * (std::min(sample, 2.0 * rate) - rate);
+}
+
 // Whether the rest is rounding: it no longer falls.
 bool Session::is_rounding(const Solving& now, const Report& report) const {
   return now.is_batch && report.iterations > kRoundingAfter && report.remaining > 0.5 * now.predicted &&
          report.remaining < kRounding * problem_.chi2();
 }
 
-void Session::take_step(Solving& now, const Clock::time_point* deadline, Report& report) {
+// Whether there is time for a step, as far as those before tell. What takes longer than a budget is done when
+// there is nothing else to do; part of a step would strain the edges between what moves and what does not.
+bool Session::may_step(const Solving& now, const Report& report, Clock::time_point start) const {
+  if (now.is_batch || !(settings.budget > 0.0)) return true;
+  const auto vertices = static_cast<double>(problem_.counts[Problem::kFreeVertices]);
+  const bool is_idle = touched_.empty() && (report.iterations == 0 || now.is_rejected);
+  return seconds_since(start) + seconds_per_vertex_ * vertices < settings.budget || is_idle;
+}
+
+void Session::take_step(Solving& now, Report& report) {
   const auto solving = Clock::now();
-  const Tree::Step step = tree_.backward(now.cut, deadline);
+  const Tree::Step step = tree_.backward(now.cut);
   report.visited_cliques += step.cliques;
   report.solve_seconds += seconds_since(solving);
   const auto taking = Clock::now();
@@ -265,25 +289,29 @@ void Session::solve(bool is_batch, Report& report, Clock::time_point start) {
   is_ahead_.set(0, 0);
   if (is_batch || updates_[0] % settings.full_check == 0) look_at_all(is_batch, report);
   const int most = is_batch ? kBatchIterations : settings.max_iterations;
-  const bool has_deadline = settings.budget > 0.0 && !is_batch;
-  const auto deadline =
-      start + std::chrono::duration_cast<Clock::duration>(std::chrono::duration<double>(settings.budget));
   Solving now;
   now.is_batch = is_batch;
   for (;;) {
-    const bool is_late = has_deadline && Clock::now() > deadline;
-    if (!is_late) refresh(std::exchange(stale_, {}), report);
     const auto solving = Clock::now();
+    refresh(std::exchange(stale_, {}), report);
+    const auto substituting = Clock::now();
     forward();
     report.remaining = tree_.remaining();
+    report.solve_seconds += seconds_since(substituting);
+    if (report.iterations > 0) learn_seconds(now.seconds + seconds_since(solving));
     set_goal(now);
     if (report.iterations == 1 && now.gain - now.shift > now.goal)
       learn_miss(now.gain - now.shift, now.gain,
                  std::max(0.0, report.remaining - (now.predicted - now.gain)));
     report.converged = get_ahead(now, report) || report.remaining <= now.goal || is_rounding(now, report);
-    report.solve_seconds += seconds_since(solving);
-    if (report.converged || report.iterations == most || is_late) break;
-    take_step(now, has_deadline ? &deadline : nullptr, report);
+    if (report.converged || report.iterations == most) break;
+    if (!may_step(now, report, start)) {
+      stay_ahead(report);
+      break;
+    }
+    const auto stepping = Clock::now();
+    take_step(now, report);
+    now.seconds = seconds_since(stepping);
   }
   if (report.iterations > 0) is_exact_.set(0, 0);
 }
@@ -325,7 +353,7 @@ const double* Session::steps_of(const std::vector<std::int32_t>& vertices) {
 
 const double* Session::all_steps() {
   if (is_ahead_[0] == 0) return nullptr;
-  tree_.backward(0.0, nullptr);
+  tree_.backward(0.0);
   return tree_.step();
 }
 

@@ -1,6 +1,5 @@
 // Right-hand sides and steps.
 #include <algorithm>
-#include <limits>
 
 #include "online/tree.h"
 
@@ -189,14 +188,13 @@ std::vector<std::int32_t> Tree::starts(double threshold) const {
   return found;
 }
 
-Tree::Step Tree::backward(double threshold, const Clock::time_point* deadline) {
+Tree::Step Tree::backward(double threshold) {
   require_scalars();
   for (const std::int32_t v : stepped_)
     if (problem_.offset[v] + problem_.dim(v) <= static_cast<std::int64_t>(dx_.size()))
       std::fill_n(dx_.begin() + problem_.offset[v], problem_.dim(v), 0.0);
   Step step;
   std::vector<std::int32_t> stack, seen;
-  constexpr std::int64_t kBetweenLooks = 32;
   for (const std::int32_t start : starts(threshold)) {
     if (mark_[static_cast<std::size_t>(start)]) continue;
     stack.push_back(start);
@@ -204,9 +202,6 @@ Tree::Step Tree::backward(double threshold, const Clock::time_point* deadline) {
       const std::int32_t c = stack.back();
       stack.pop_back();
       if (mark_[static_cast<std::size_t>(c)]) continue;
-      if (deadline != nullptr && step.cliques % kBetweenLooks == kBetweenLooks - 1 &&
-          Clock::now() > *deadline)
-        threshold = std::numeric_limits<double>::infinity();
       if (!visit(c, threshold, step)) continue;
       mark_[static_cast<std::size_t>(c)] = 1;
       seen.push_back(c);

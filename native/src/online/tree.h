@@ -13,7 +13,6 @@
 // itself.
 #pragma once
 
-#include <chrono>
 #include <cstdint>
 #include <memory>
 #include <vector>
@@ -87,15 +86,13 @@ class Tree {
   void forward(const std::vector<std::int32_t>& vertices);
   // |y|^2: the decrease of chi2 that a full step promises.
   double remaining() const { return total_energy_[0]; }
-  // The step dx of all cliques in which it has more energy than `threshold`; after `deadline` no further
-  // ones. Nothing changes.
+  // The step dx of all cliques in which it has more energy than `threshold`. Nothing changes.
   struct Step {
     double gain = 0.0;  // by which it lowers chi2
     std::int64_t cliques = 0;
     std::vector<std::int32_t> vertices;  // with a step
   };
-  using Clock = std::chrono::steady_clock;
-  Step backward(double threshold, const Clock::time_point* deadline);
+  Step backward(double threshold);
   const double* step() const { return dx_.data(); }  // by `offset`, zero beside the last one's vertices
   // The full step of these vertices alone, by `offset`; valid until the next call of something here.
   const double* steps_of(const std::vector<std::int32_t>& vertices);
