@@ -69,8 +69,9 @@ class BlockLayout:
     @classmethod
     def of(cls, pattern: BlockPattern, num_kept: int) -> BlockLayout:
         """The layout of a pattern."""
-        made = cls(pattern.dims, pattern.col_ptr, pattern.row_idx, num_kept)
-        made.__dict__["pattern"] = pattern
+        made = cls.__new__(cls)
+        made.__dict__.update(pattern=pattern, block_offset=pattern.value_offsets)
+        cls.__init__(made, pattern.dims, pattern.col_ptr, pattern.row_idx, num_kept)
         return made
 
     @cached_property

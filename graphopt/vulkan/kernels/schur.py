@@ -93,9 +93,9 @@ class SchurBlocks:
         packed = dims[0] + 256 * dims[1] + 65536 * dims[2]
         table = np.stack([begin, end, target, hpp[block], damping[block], packed], axis=1)
         # Queues of about one length share a workgroup, among neighbours, which share cached blocks.
-        alike = np.lexsort((begin - end, np.arange(len(block)) // NEIGHBOURS))
+        alike = _longest_first(end - begin)
         order, self._bins = sort_into_bins(tuple(dim[alike] for dim in dims), (end - begin)[alike])
-        self._chunks = context.indices(table[alike][order])
+        self._chunks = context.indices(table[alike[order]])
 
         many = np.flatnonzero(parts > 1)
         first_part = partial_first[first_of_each(parts)[many]]
@@ -180,6 +180,15 @@ def _with_empty_blocks(
 
 MIN_GPU_QUEUE_ITEMS = 200_000
 """H_pl blocks from which `auto` builds the work queue on the GPU."""
+
+
+def _longest_first(lengths: np.ndarray) -> np.ndarray:
+    """The order of queues by length among `NEIGHBOURS` at a time, which stay together."""
+    num_groups = -(-len(lengths) // NEIGHBOURS)
+    keys = np.ones((num_groups, NEIGHBOURS), np.int16)  # sorted by radix; places that are not there come last
+    keys.reshape(-1)[: len(lengths)] = -lengths
+    order = np.argsort(keys, axis=1, kind="stable") + np.arange(num_groups)[:, None] * NEIGHBOURS
+    return order.ravel()[: len(lengths)]
 
 
 def choose_work_queues(asked: str, context: Context, layout: BlockLayout) -> str:
