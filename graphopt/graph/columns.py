@@ -40,6 +40,11 @@ _MIN_CAPACITY = 16
 _PRUNE = 1000  # so many views may be remembered before those that are gone are looked for
 
 
+def distinct_rows(array: np.ndarray) -> np.ndarray:
+    """All rows, or the first one where one stands for all."""
+    return array[:1] if array.ndim > 1 and array.strides[0] == 0 else array
+
+
 class Elsewhere(Protocol):
     """Numbers of a column that are not on the host."""
 

@@ -34,7 +34,7 @@ import graphopt.graph.residuals as residuals
 from graphopt.cpu_kernels import kernels
 from graphopt.errors import GraphError, OptionError, UnknownIdError
 from graphopt.foreign_arrays import CudaNumbers, assign, host, on_cuda
-from graphopt.graph.columns import Columns, Elsewhere
+from graphopt.graph.columns import Columns, Elsewhere, distinct_rows
 
 if TYPE_CHECKING:
     from collections.abc import Iterable
@@ -158,7 +158,7 @@ class _Set:
 
         Looked for where somebody may have written since the last time.
         """
-        return self.columns.known(name, "fingerprint", kernels.fingerprint)
+        return self.columns.known(name, "fingerprint", _fingerprint)
 
 
 class VertexSet(_Set):
@@ -515,5 +515,9 @@ class EdgeSet(_Set):
         return EdgeSet(self.type, self.columns.copy())
 
 
+def _fingerprint(array: np.ndarray) -> bytes:
+    return kernels.fingerprint(distinct_rows(array))
+
+
 def _kind_of_all(information: np.ndarray) -> str:
-    return kernels.information_kind(information, None)
+    return kernels.information_kind(distinct_rows(information), None)

@@ -14,6 +14,7 @@ from graphopt.cpu_kernels import kernels
 from graphopt.errors import GraphError, ShapeError
 from graphopt.foreign_arrays import host
 from graphopt.geometry import quaternion
+from graphopt.graph.columns import distinct_rows
 
 _CHUNK = 1 << 14  # rows per chunk
 _INDEFINITE = 1e-9  # smallest over largest eigenvalue of an information matrix below minus this
@@ -82,14 +83,9 @@ def _chunks(array: np.ndarray, num_shared: int) -> Iterator[tuple[int, np.ndarra
         yield first, rows[first : first + _CHUNK]
 
 
-def _distinct_rows(array: np.ndarray) -> np.ndarray:
-    """All rows, or the first one where one stands for all."""
-    return array[:1] if array.ndim > 1 and array.strides[0] == 0 else array
-
-
 def check_finite(array: np.ndarray, num_shared: int, what: str, names: np.ndarray | None = None) -> None:
     """Refuse NaN and infinity. `num_shared` is the dimension of one row; `names[row]` names it."""
-    array = _distinct_rows(array)
+    array = distinct_rows(array)
     if kernels.all_finite(array):
         return
     for first, rows in _chunks(array, num_shared):
@@ -130,7 +126,7 @@ def with_unit_quaternions(
 
 def check_symmetric(information: np.ndarray, what: str, names: np.ndarray | None = None) -> None:
     """Refuse information matrices that are not symmetric."""
-    information = _distinct_rows(information)
+    information = distinct_rows(information)
     if information.shape[-1] == 1 or kernels.all_symmetric(information):
         return
     for first, rows in _chunks(information, 2):

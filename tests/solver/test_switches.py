@@ -24,7 +24,7 @@ PROBLEMS = {
     "space": lambda: datasets.sphere(5, 8, radius=20.0, seed=1),
     "bundle": lambda: datasets.ba(cameras=6, points=60, seed=1),
     "kernels": lambda: with_kernels(datasets.ba(cameras=6, points=60, seed=2)),
-    "large": lambda: datasets.sphere(20, 20, radius=20.0, seed=1),
+    "large": lambda: datasets.torus(20, 20, seed=1),
 }
 ON_CPU = ("dissection", "native_loop", "reuse", "speculation")
 ON_DEVICE = ("fused_kernels", "regular_places", "reuse", "speculation")

@@ -1,5 +1,5 @@
 #version 450
-// pair 0, 1: H = J_a' w omega J_b of pose and point, 3 x 2
+// pair 0, 1: H = J' w omega J of pose and point, 3 x 2
 // EdgeSE2PointXY (EDGE_SE2_XY): residual e of 2
 //   pose: VertexSE2, 3 numbers, 3 tangent
 //   point: VertexPointXY, 2 numbers, 2 tangent
