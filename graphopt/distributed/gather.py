@@ -5,12 +5,14 @@ from __future__ import annotations
 import numpy as np
 
 from graphopt.cpu_kernels import kernels
+from graphopt.graph.columns import distinct_rows
 
 
 def gathered(values: np.ndarray, index: np.ndarray) -> np.ndarray:
     """values (n, ...) at index (k,) int64, all of it within 0 .. n - 1; C-contiguous, or one row for all."""
-    if values.ndim > 1 and values.strides[0] == 0 and len(values):
-        return np.repeat(values[:1], len(index), axis=0)
+    distinct = distinct_rows(values)
+    if len(distinct) < len(values):
+        return np.repeat(distinct, len(index), axis=0)
     found = np.empty((len(index), *values.shape[1:]), values.dtype)
     kernels.take_rows(values, index, found)
     return found

@@ -75,17 +75,17 @@ class HostIterating:
 
     def linearize(self) -> np.ndarray:
         """Of the part."""
-        chi2, self._b, self._diagonal = self._part.linearize()
+        chi2, b, self._diagonal = self._part.linearize()
         rows = self._shared.rows
-        return np.concatenate([rows.pack(self._b), rows.pack(self._diagonal), [chi2]])
+        return np.concatenate([rows.pack(b), rows.pack(self._diagonal), [chi2]])
 
     def linearized(self, total: np.ndarray) -> None:
         """b where this rank owns the row; H's diagonal, for blocks that are not definite."""
-        rows = self._shared.rows
-        b, self._diagonal = np.array(self._b), np.array(self._diagonal)
+        rows, b = self._shared.rows, self.kept("b")
+        self._diagonal = np.array(self._diagonal)
         rows.unpack(total, b)
         rows.unpack(total[rows.size :], self._diagonal)
-        self._part.b[: self._dim] = np.where(self._shared.is_owned, b, 0.0)
+        b[~self._shared.is_owned] = 0.0
 
     def kept(self, name: str) -> np.ndarray:
         """The part's."""

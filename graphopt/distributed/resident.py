@@ -110,7 +110,8 @@ class ResidentIterating:
         """D of all ranks, in rows of this one: of H's diagonal ..."""
         self._given = DeviceDamping(context, self._dim)
         """... or as given."""
-        self._is_given = False
+        self._taken = self._damping
+        """The one of both that the last elimination took."""
         every = (shared.rows, shared.owned, shared.numbers)
         self._places = {places: OnDevice.of(context, places) for places in every}
         self._after_rows = context.indices(rows + shared.numbers.message)
@@ -223,11 +224,10 @@ class ResidentIterating:
 
     def linearized(self, total: np.ndarray) -> None:
         """b where this rank owns the row; H's diagonal, for D and for blocks that are not definite."""
-        rows = self._shared.rows
-        is_owned = np.zeros(rows.size, bool)
-        is_owned[self._shared.owned.message] = True
-        self._sums.staging[: rows.size] = np.where(is_owned, total[: rows.size], 0.0)
-        self._sums.staging[rows.size :] = total[rows.size : -1]
+        rows, owned, staging = self._shared.rows.size, self._shared.owned.message, self._sums.staging
+        staging[:rows] = 0.0
+        staging[owned] = total[owned]
+        staging[rows:] = total[rows:-1]
         self._sums.commit()
         self._system.programs.get("ranks: linearized", self._record_sums).submit()
 
@@ -254,15 +254,15 @@ class ResidentIterating:
     def reduce(self, damping: Damping | np.ndarray) -> np.ndarray:
         """Eliminate."""
         self._target, self._tail = self._solver.prepare_move()
-        self._is_given = not isinstance(damping, Damping)
         if isinstance(damping, Damping):
+            self._taken = self._damping
+            self._taken.set(damping)
             self._system.damping.set(damping, given_rows=self._dim)
-            self._damping.set(damping)
         else:
+            self._taken = self._given
+            self._taken.set(damping[: self._dim])
             self._system.damping.set(damping)
-            self._given.set(damping[: self._dim])
-        of = self._given if self._is_given else self._damping
-        self._system.programs.get(("ranks: reduce", self._is_given), self._record_reduce, of).run()
+        self._system.programs.get(("ranks: reduce", self._taken), self._record_reduce, self._taken).run()
         failed = self._equations.state.downloaded[INDEFINITE] != 0
         return np.concatenate([self._reduced.sent(), [float(failed)]])
 
@@ -293,8 +293,7 @@ class ResidentIterating:
         """Take b_s and the blocks of all ranks."""
         self._reduced.take(total[:-1])
         self._number = 0
-        damping = self._given if self._is_given else self._damping
-        self._system.programs.get(("ranks: start", self._is_given), self._record_start, damping).run()
+        self._system.programs.get(("ranks: start", self._taken), self._record_start, self._taken).run()
         return self._message.sent()
 
     def _record_start(self, program: Program, damping: DeviceDamping) -> None:
