@@ -11,8 +11,9 @@ import traceback
 from collections.abc import Iterable, Iterator, Sequence
 from concurrent.futures import Future, ProcessPoolExecutor, ThreadPoolExecutor, as_completed
 from concurrent.futures import TimeoutError as FutureTimeout
+from contextlib import contextmanager
 from dataclasses import dataclass, field
-from multiprocessing import active_children, get_context
+from multiprocessing import active_children, get_context, resource_tracker
 from multiprocessing.process import BaseProcess
 from pathlib import Path
 from typing import Any, Protocol
@@ -134,7 +135,7 @@ def _entries(units: Sequence[Unit], jobs: int, watcher: Watcher) -> Iterator[tup
             is_alone = unit.measures_process and len(units) > 1
             yield unit.key, in_a_process(unit) if is_alone else unit.run()
         return
-    with ThreadPoolExecutor(jobs, initializer=_block_interrupts) as pool:
+    with ThreadPoolExecutor(jobs) as pool:
         running: dict[Future, str] = {}
         for unit in units:
             watcher.begin(unit.key)
@@ -151,10 +152,18 @@ def _entries(units: Sequence[Unit], jobs: int, watcher: Watcher) -> Iterator[tup
             raise
 
 
-def _block_interrupts() -> None:
+@contextmanager
+def _interrupts_blocked() -> Iterator[None]:
     """Processes that this thread starts get no SIGINT: this one says what there is, and ends them."""
-    if hasattr(signal, "pthread_sigmask"):
-        signal.pthread_sigmask(signal.SIG_BLOCK, {signal.SIGINT})
+    if not hasattr(signal, "pthread_sigmask"):
+        yield
+        return
+    resource_tracker.ensure_running()  # the first call starts a process and unblocks SIGINT behind it
+    before = signal.pthread_sigmask(signal.SIG_BLOCK, {signal.SIGINT})
+    try:
+        yield
+    finally:
+        signal.pthread_sigmask(signal.SIG_SETMASK, before)
 
 
 def in_a_process(unit: Unit, limit: float | None = None) -> dict[str, Any]:
@@ -165,7 +174,9 @@ def in_a_process(unit: Unit, limit: float | None = None) -> dict[str, Any]:
     pool = ProcessPoolExecutor(1, mp_context=get_context("spawn"), initializer=_ignore_interrupts)
     others = active_children()
     try:
-        return pool.submit(unit.run).result(limit)
+        with _interrupts_blocked():
+            future = pool.submit(unit.run)
+        return future.result(limit)
     except FutureTimeout:
         _end(others)
         return {"error": f"ended after {limit:g} s, which --limit allows"}
