@@ -200,12 +200,13 @@ class DeviceEquations(ExactEquations):
         """(m,) e' Omega e of the groups with a robust kernel, by the CPU."""
         graph, found = self._graph(), []
         assert graph is not None
-        self.solver.finish()
-        for group in self.structure.groups:
-            if group.kernel:
-                error = edge_errors(graph, group.edge_set)[group.rows]
-                omega = group.edge_set.look("information")[group.rows]
-                found.append((group, np.einsum("mi,mij,mj->m", error, omega, error)))
+        robust = [group for group in self.structure.groups if group.kernel]
+        if robust:
+            self.solver.finish()
+        for group in robust:
+            error = edge_errors(graph, group.edge_set)[group.rows]
+            omega = group.edge_set.look("information")[group.rows]
+            found.append((group, np.einsum("mi,mij,mj->m", error, omega, error)))
         return found
 
     def _solve(self, right: np.ndarray) -> np.ndarray | None:
@@ -214,7 +215,9 @@ class DeviceEquations(ExactEquations):
         return self.solver.dx.copy() if solved else None
 
     def _solve_again(self, right: np.ndarray) -> np.ndarray:
-        found = self._solve(right)
+        found = self.solver.solve_again(right)
+        if found is None:  # nothing but a whole trial solves for another right-hand side
+            found = self._solve(right)
         return np.full(len(right), np.nan) if found is None else found
 
     def why_not_definite(self) -> str:

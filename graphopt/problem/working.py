@@ -47,8 +47,10 @@ class WorkingEstimates:
         """Bring what has changed (of some rows) into the graph; the others keep their digits."""
         if self._form is None or self._known is None:
             return
-        rows = np.arange(len(self.array)) if rows is None else rows
-        changed = rows[(self.array[rows] != self._known[rows]).any(axis=1)]
+        if rows is None:
+            changed = np.flatnonzero((self.array != self._known).any(axis=1))
+        else:
+            changed = rows[(self.array[rows] != self._known[rows]).any(axis=1)]
         if len(changed):
             self._set.estimate[changed] = self._form.decode(self.array[changed])
             self._known[changed] = self.array[changed]

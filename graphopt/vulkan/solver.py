@@ -586,6 +586,10 @@ class ResidentBlockSolver:
         self.linearizes_trials = False
         return DeviceExternal(self.system, self._estimates, places)
 
+    def solve_again(self, right: np.ndarray) -> np.ndarray | None:
+        """x (dim,) of (H + D) x = right with the factor of the last `solve`; None: there is none for that."""
+        return self.system.solve_again(right)
+
     def multiply(self, vector: np.ndarray) -> np.ndarray:
         """H times a vector, on the device."""
         self._relinearize_if_replaced()

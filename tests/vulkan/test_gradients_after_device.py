@@ -9,8 +9,13 @@ from vulkan_graphs import pose_graph
 import graphopt
 import graphopt.torch
 from graphopt.derivatives.equations import HostEquations
+from graphopt.device.shared import shared_device
 from graphopt.errors import GradientError
+from graphopt.linear.options import SolverOptions
+from graphopt.problem.gauge import fix_gauge
+from graphopt.problem.structure import Structure
 from graphopt.types.robust_kernels import KERNELS
+from graphopt.vulkan.solver import create
 
 
 def gradients(graph, names, **options):
@@ -94,3 +99,22 @@ def test_a_singular_hessian_is_refused_by_name(graph):
     name = f"{graph.edge_sets[0].type.tag}.measurement"
     with pytest.raises(GradientError, match="The Hessian is singular"):
         gradients(graph, [name], device="vulkan", schedule="blocks", fix="none")
+
+
+@pytest.mark.parametrize(
+    ("laps", "linear_solver", "answers"), [(12, "cholesky", True), (4, "cholesky", False), (12, "auto", True)]
+)
+def test_another_right_hand_side(laps, linear_solver, answers):
+    """With the factor of the last solve, on the device or the CPU; a factor with a border is of one side."""
+    graph = graphopt.datasets.sphere(nodes_per_level=8, laps=laps)
+    selection, _ = fix_gauge(graph, graph.select(0), "auto")
+    options = SolverOptions(device="vulkan", linear_solver=linear_solver, schedule="blocks")
+    solver = create(graph, Structure(selection), options, device=shared_device(None))
+    solver.linearize()
+    assert solver.solve(0.5)
+    right = np.random.default_rng(0).standard_normal(solver.dim)
+    found = solver.solve_again(right)
+    assert (found is not None) == answers
+    if found is not None:
+        rest = right - solver.multiply(found) - 0.5 * found
+        assert np.abs(rest).max() < 1e-12 * np.abs(solver.diagonal * found).max()

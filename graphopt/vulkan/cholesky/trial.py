@@ -45,6 +45,11 @@ class TrialFactorization:
         self._nbytes = pattern.dim * context.real.itemsize
         self._back = device.allocate(8 * _WORDS, "readback")
 
+    @property
+    def has_border(self) -> bool:
+        """The factor is that of one right-hand side, and solves for no other."""
+        return self._border is not None
+
     def record_clear(self, sequence: Any) -> None:
         """Record what `record` needs to be done before it, up to a barrier, beside anything else."""
         self.solver.record_clear(sequence)

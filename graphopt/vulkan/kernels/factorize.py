@@ -43,6 +43,10 @@ class Exact:
         """The host has its part in a trial."""
         return None
 
+    def solve_again(self, right: np.ndarray) -> np.ndarray | None:
+        """A reduced system has to be formed for a right-hand side."""
+        return None
+
 
 class DeviceFactor(Exact):
     """A factor in device memory."""
@@ -69,6 +73,12 @@ class DeviceFactor(Exact):
     def finish(self, tail: Program, damping: Any) -> bool:
         """Whether it went well."""
         return self.factorization.is_definite
+
+    def solve_again(self, right: np.ndarray) -> np.ndarray | None:
+        """With the factor of H, unless a right-hand side is part of it."""
+        if self._reduction is not None or self.factorization.has_border:
+            return None
+        return self.whole_factor().solve(right)
 
     def whole_factor(self) -> DeviceCholesky:
         """Of the matrix of the last trial, which went well: for solutions and blocks of the inverse."""
@@ -162,6 +172,10 @@ class HostWhole(Exact):
         self._layout, self._numbers = equations.layout, numbers
         self._damping, self._programs = damping, programs
         self._solver = _host_solver(equations.layout, linear_solver)
+
+    def solve_again(self, right: np.ndarray) -> np.ndarray:
+        """With the factor of H."""
+        return self._solver.solve(right)
 
     def finish(self, tail: Program, damping: float | np.ndarray | Damping) -> bool:
         """All of it."""

@@ -111,6 +111,9 @@ class Iterations:
         self._factor_if_faster(outcome.iterations)
         return True
 
+    def solve_again(self, right: np.ndarray) -> None:
+        """There is no factor."""
+
     def _factor_if_faster(self, iterations: int) -> bool:
         """Give up, if these iterations are expected to have been slower than a factorization.
 

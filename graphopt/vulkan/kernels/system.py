@@ -329,6 +329,11 @@ class DampedSystem:
             self.step.note_written()
         return bool(solved)
 
+    def solve_again(self, right: np.ndarray) -> np.ndarray | None:
+        """x (dim,) with the factor of the last `solve`, which went well; None: it takes a whole trial."""
+        self.wait_prepared()
+        return self._method.solve_again(right)
+
     def _solve(
         self,
         damping: float | np.ndarray | Damping,

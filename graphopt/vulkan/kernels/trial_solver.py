@@ -4,6 +4,8 @@ from __future__ import annotations
 
 from typing import Any, Protocol
 
+import numpy as np
+
 from graphopt.solver.trial import Damping
 from graphopt.vulkan.program import Program
 
@@ -30,6 +32,10 @@ class TrialSolver(Protocol):
 
     def first_program(self, tail: Program) -> Program | None:
         """The first submission of a trial, which may begin ahead; None: `finish` does it all."""
+        ...
+
+    def solve_again(self, right: np.ndarray) -> np.ndarray | None:
+        """x (dim,) for another right-hand side after a good trial; None: that takes another trial."""
         ...
 
     def finish(self, tail: Program, damping: Any) -> bool | None:
