@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import argparse
 import re
+import sys
 from collections.abc import Callable, Iterable
 from typing import Any
 
@@ -42,6 +43,14 @@ def device(text: str) -> str:
     )
 
 
+def preconditioner(text: str) -> str:
+    """Parse the name of a preconditioner; an old one is replaced, which is said on stderr."""
+    name = OLD_NAMES.get(text, text)
+    if name != text:
+        print(f"graphopt: --preconditioner {text} is now {name}.", file=sys.stderr)
+    return name
+
+
 SOLVER_SETTINGS: dict[str, dict[str, Any]] = {
     "device": {
         "type": device,
@@ -52,7 +61,7 @@ SOLVER_SETTINGS: dict[str, dict[str, Any]] = {
     "schur": {"choices": SCHUR_CHOICES},
     "precision": {"choices": PRECISIONS},
     "schedule": {"action": ScheduleAction, "metavar": "NAME|TAG=NAME,..."},
-    "preconditioner": {"choices": PRECONDITIONERS, "type": lambda text: OLD_NAMES.get(text, text)},
+    "preconditioner": {"choices": PRECONDITIONERS, "type": preconditioner},
     "work_queues": {"choices": WORK_QUEUES},
     "computed": {"choices": COMPUTED},
     "configuration": {
