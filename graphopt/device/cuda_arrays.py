@@ -38,6 +38,17 @@ _MOST_BUSY = 4
 """Pieces that could serve if their consumers' streams were done, from which on that is waited for."""
 
 
+class _Owner:
+    """Gives back what it has when it goes, `_release`."""
+
+    def __del__(self, suppress: Any = suppress) -> None:  # whose name is gone at the end of the process
+        with suppress(DeviceError, AttributeError, TypeError):  # the driver may have ended, or have failed
+            self._release()
+
+    def _release(self) -> None:
+        raise NotImplementedError
+
+
 class CudaArray:
     """A (...) float64 array on a GPU, for other libraries: `torch.from_dlpack(array)`.
 
@@ -106,7 +117,7 @@ class CudaArray:
             self._side.wait_on_stream(self._value, stream)
 
 
-class _Memory:
+class _Memory(_Owner):
     """A buffer of Vulkan that CUDA has mapped."""
 
     def __init__(self, side: CudaSide, buffer: Any):
@@ -148,26 +159,24 @@ class _Memory:
         """All streams are done."""
         self._streams, self._has_event = set(), False
 
-    def __del__(self, suppress: Any = suppress) -> None:  # whose name is gone at the end of the process
-        with suppress(DeviceError, AttributeError, TypeError):  # the driver may have ended, or have failed
-            with self._side.context:
-                if self._streams:
-                    self._side.cuda.call("cuCtxSynchronize")
-                self._side.cuda.call("cuEventDestroy_v2", self._event)
-                self._side.cuda.release_memory(self._handle, self.address)
+    def _release(self) -> None:
+        with self._side.context:
+            if self._streams:
+                self._side.cuda.call("cuCtxSynchronize")
+            self._side.cuda.call("cuEventDestroy_v2", self._event)
+            self._side.cuda.release_memory(self._handle, self.address)
 
 
-class _Lease:
+class _Lease(_Owner):
     """As long as somebody has it the memory is not used for anything else."""
 
     def __init__(self, side: CudaSide, memory: _Memory):
         self._side, self.memory = side, memory
         self.streams: set[int] = set()
 
-    def __del__(self, suppress: Any = suppress) -> None:  # whose name is gone at the end of the process
-        with suppress(DeviceError, AttributeError, TypeError):  # at the end of the process
-            self.memory.come_back(self.streams)
-            self._side.returned.append(self.memory)
+    def _release(self) -> None:
+        self.memory.come_back(self.streams)
+        self._side.returned.append(self.memory)
 
 
 class KeptNumbers:
@@ -191,7 +200,7 @@ class KeptNumbers:
         assign(column, self.numbers, "an array")
 
 
-class CudaSide:
+class CudaSide(_Owner):
     """What CUDA has of a Vulkan device."""
 
     def __init__(self, device: Any, cuda: Cuda, ordinal: int):
@@ -206,8 +215,8 @@ class CudaSide:
         self._empty: weakref.WeakSet[_Lease] = weakref.WeakSet()
         """Memory that consumers were given to write."""
 
-    def __del__(self, suppress: Any = suppress) -> None:  # whose name is gone at the end of the process
-        with suppress(DeviceError, AttributeError, TypeError), self.context:
+    def _release(self) -> None:
+        with self.context:
             self.cuda.call("cuCtxSynchronize")
             self.cuda.call("cuDestroyExternalSemaphore", self._semaphore)
 
