@@ -23,26 +23,10 @@ INPUT(7, real, damping)  // see damping.glsl
 DAMPING_OF(damping_of, damping)
 LARGE_OUTPUT(8, schur)
 
-const uint TILE = 3, SIDE = (ROWS + TILE - 1) / TILE, TEAM = SIDE * ((COLS + TILE - 1) / TILE);
+const uint rows = ROWS, cols = COLS, dim = DIM;
+#include "schur_tile.glsl"
+const uint SIDE = (ROWS + TILE - 1) / TILE, TEAM = SIDE * ((COLS + TILE - 1) / TILE);
 shared accumulator scratch[9 * WORKGROUP_SIZE];
-
-void add_pair(inout accumulator tile[9], uint left, uint right, uint middle, uint row0, uint col0) {
-  [[unroll]] for (uint c = 0; c < DIM; ++c) {
-    real w[3];
-    [[unroll]] for (uint r = 0; r < TILE; ++r) w[r] = ZERO;
-    [[unroll]] for (uint m = 0; m < DIM; ++m) {
-      const real h = AT(inverse, middle, m + DIM * c);
-      [[unroll]] for (uint r = 0; r < TILE; ++r) {
-        if (row0 + r < ROWS) w[r] += AT(values, left, row0 + r + ROWS * m) * h;
-      }
-    }
-    [[unroll]] for (uint q = 0; q < TILE; ++q) {
-      if (col0 + q >= COLS) continue;
-      const real v = AT(values, right, col0 + q + COLS * c);
-      [[unroll]] for (uint r = 0; r < TILE; ++r) tile[r + TILE * q] = add_product(tile[r + TILE * q], w[r], v);
-    }
-  }
-}
 
 // First entry of [begin, end) whose landmark is not below `landmark`.
 uint bisect(uint begin, uint end, uint landmark) {

@@ -14,47 +14,16 @@ layout(constant_id = 1) const uint ROWS = 6;
 layout(constant_id = 2) const uint COLS = 6;
 layout(constant_id = 3) const uint DIM = 3;
 layout(constant_id = 4) const uint PARALLEL = 4;
-PARAMETERS(uint first_chunk; uint num_chunks;)
-INPUT(0, uint, chunks)         // (num_chunks, 6): first pair, one past the last, destination, H block, damping,
-                               // rows + 256 * cols + 65536 * dim; NOTHING: no H block, not a diagonal block
-INPUT(1, uint, pair_left)      // (num_pairs,): offset of W_il in values
-INPUT(2, uint, pair_right)     // (num_pairs,): offset of W_jl
-INPUT(3, uint, pair_inverse)   // (num_pairs,): offset of H_ll^-1
-LARGE_INPUT(4, values)
-LARGE_INPUT(5, inverse)
-INPUT(6, real, damping)  // see damping.glsl
-DAMPING_OF(damping_of, damping)
-LARGE_OUTPUT(7, schur)
-OUTPUT(8, accumulator, partial)
+#include "schur_chunks.glsl"
+uint rows = ROWS, cols = COLS, dim = DIM;  // of this invocation's chunk
+#include "schur_tile.glsl"
 
-const uint TILE = 3;
 const uint TILE_ROWS = ((ROWS != 0 ? ROWS : MAX_DIM) + TILE - 1) / TILE;
 const uint TILE_COLS = ((COLS != 0 ? COLS : MAX_DIM) + TILE - 1) / TILE;
 const uint TEAM = TILE_ROWS * TILE_COLS;
 const uint LANES = TEAM * PARALLEL;
 const uint SLOTS = WORKGROUP_SIZE / LANES;
-const uint IS_PARTIAL = 0x80000000u;
 shared accumulator scratch[9 * WORKGROUP_SIZE];
-uint rows = ROWS, cols = COLS, dim = DIM;  // of this invocation's chunk
-
-void add_pair(inout accumulator tile[9], uint k, uint row0, uint col0) {
-  const uint left = pair_left.at[k], right = pair_right.at[k], middle = pair_inverse.at[k];
-  [[unroll]] for (uint c = 0; c < dim; ++c) {
-    real w[3];  // column c of the three rows of W_il H_ll^-1
-    [[unroll]] for (uint r = 0; r < TILE; ++r) w[r] = ZERO;
-    [[unroll]] for (uint m = 0; m < dim; ++m) {
-      const real h = AT(inverse, middle, m + dim * c);
-      [[unroll]] for (uint r = 0; r < TILE; ++r) {
-        if (row0 + r < rows) w[r] += AT(values, left, row0 + r + rows * m) * h;
-      }
-    }
-    [[unroll]] for (uint q = 0; q < TILE; ++q) {
-      if (col0 + q >= cols) continue;
-      const real v = AT(values, right, col0 + q + cols * c);
-      [[unroll]] for (uint r = 0; r < TILE; ++r) tile[r + TILE * q] = add_product(tile[r + TILE * q], w[r], v);
-    }
-  }
-}
 
 void main() {
   const uint slot = LANE / LANES, part = (LANE % LANES) / TEAM, team = LANE % TEAM;
@@ -73,7 +42,9 @@ void main() {
   [[unroll]] for (uint e = 0; e < 9; ++e) tile[e] = sum_zero();
   if (busy) {
     const uint end = chunks.at[entry + 1];
-    for (uint k = chunks.at[entry] + part; k < end; k += PARALLEL) add_pair(tile, k, row0, col0);
+    for (uint k = chunks.at[entry] + part; k < end; k += PARALLEL) {
+      add_pair(tile, pair_left.at[k], pair_right.at[k], pair_inverse.at[k], row0, col0);
+    }
   }
   [[unroll]] for (uint e = 0; e < 9; ++e) scratch[e * WORKGROUP_SIZE + LANE] = tile[e];
   for (uint n = PARALLEL; n > 1; n = (n + 1) / 2) {  // n parts are left; halve them
@@ -91,14 +62,6 @@ void main() {
   [[unroll]] for (uint e = 0; e < 9; ++e) {
     const uint row = row0 + e % TILE, col = col0 + e / TILE;
     if (row >= rows || col >= cols) continue;
-    const accumulator s = scratch[e * WORKGROUP_SIZE + LANE];
-    const uint element = row + rows * col;
-    if ((target & IS_PARTIAL) != 0) {
-      partial.at[(target & ~IS_PARTIAL) + element] = s;
-    } else {
-      real h = block == NOTHING ? ZERO : AT(values, block, element);
-      if (diagonal != NOTHING && row == col) h += damping_of(diagonal + row);
-      AT(schur, target, element) = h - value(s);
-    }
+    write_sum(target, block, diagonal, row, col, rows, scratch[e * WORKGROUP_SIZE + LANE]);
   }
 }

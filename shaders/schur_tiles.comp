@@ -14,18 +14,7 @@ layout(constant_id = 3) const uint DIM = 3;
 layout(constant_id = 4) const uint PARALLEL = 4;
 layout(constant_id = 5) const uint SLOTS = 4;
 layout(constant_id = 6) const uint SAME = 0;  // 1: W_jl is W_il in every pair (diagonal blocks), and read once
-PARAMETERS(uint first_chunk; uint num_chunks;)
-INPUT(0, uint, chunks)         // (num_chunks, 6): first pair, one past the last, destination, H block, damping, unused;
-                               // NOTHING: no H block, not a diagonal block
-INPUT(1, uint, pair_left)      // (num_pairs,): offset of W_il in values
-INPUT(2, uint, pair_right)     // (num_pairs,): offset of W_jl
-INPUT(3, uint, pair_inverse)   // (num_pairs,): offset of H_ll^-1
-LARGE_INPUT(4, values)
-LARGE_INPUT(5, inverse)
-INPUT(6, real, damping)  // see damping.glsl
-DAMPING_OF(damping_of, damping)
-LARGE_OUTPUT(7, schur)
-OUTPUT(8, accumulator, partial)
+#include "schur_chunks.glsl"
 
 const uint TILE = 3;
 const uint TEAM = (ROWS + TILE - 1) / TILE;
@@ -33,7 +22,6 @@ const uint LANES = TEAM * PARALLEL;
 const uint PAIRS = SLOTS * PARALLEL;
 const uint LEFT = TEAM * TILE * DIM, RIGHT = COLS * DIM, MIDDLE = DIM * DIM;  // scalars of a pair; rows padded with 0
 const uint PANELS = (COLS + TILE - 1) / TILE;
-const uint IS_PARTIAL = 0x80000000u;
 shared real left_stage[PAIRS * LEFT];
 shared real right_stage[SAME != 0 ? 1 : PAIRS * RIGHT];
 shared real middle_stage[PAIRS * MIDDLE];
@@ -173,14 +161,7 @@ void main() {
       const uint source = (row % TILE + TILE * (col - TILE * panel)) * WORKGROUP_SIZE + slot * LANES + row / TILE;
       accumulator s = scratch[source];
       for (uint p = 1; p < PARALLEL; ++p) s = merge(s, scratch[source + p * TEAM]);
-      const uint element = row + ROWS * col;
-      if ((target & IS_PARTIAL) != 0) {
-        partial.at[(target & ~IS_PARTIAL) + element] = s;
-      } else {
-        real h = block == NOTHING ? ZERO : AT(values, block, element);
-        if (diagonal != NOTHING && row == col) h += damping_of(diagonal + row);
-        AT(schur, target, element) = h - value(s);
-      }
+      write_sum(target, block, diagonal, row, col, ROWS, s);
     }
   }
 }
