@@ -9,12 +9,14 @@ import numpy as np
 
 from graphopt.errors import GraphError
 from graphopt.g2o.elements.hyper_edge import Edge
+from graphopt.g2o.engine.incremental import Incremental
 from graphopt.g2o.engine.problem import Problem
 from graphopt.g2o.engine.sparse_block_matrix import SparseBlockMatrixX
 from graphopt.g2o.optimizable_graph import OptimizableGraph
 from graphopt.graph import Graph
 from graphopt.graph.components import connected_components
 from graphopt.linear.options import SolverOptions
+from graphopt.problem.structure import Structure
 from graphopt.solver.cpu import CpuBlockSolver
 
 
@@ -25,6 +27,7 @@ class ActiveGraph(OptimizableGraph):
         super().__init__()
         self._problem: Problem | None = None
         self._solver: Any = None
+        self._incremental: Incremental | None = None
         self._numbered: Any = None
         self._error_actions: dict[Any, None] = {}
 
@@ -52,9 +55,13 @@ class ActiveGraph(OptimizableGraph):
                 problem.choose_edges(chosen)
             else:
                 problem.choose_vertices(chosen, level)
+        return self._initialized()
+
+    def _initialized(self) -> bool:
         self._numbered = None
         self.post_iteration(-1)
-        return bool(problem.selection and problem.selection.num_active_edges)
+        selection = None if self._problem is None else self._problem.selection
+        return bool(selection and selection.num_active_edges)
 
     def _choose_nothing(self) -> bool:
         """Of a graph without edges nothing is active."""
@@ -64,8 +71,12 @@ class ActiveGraph(OptimizableGraph):
 
     def update_initialization(self, vset: Iterable[Any], eset: Iterable[Any]) -> bool:
         """Make new vertices and edges active beside those that are; the edges bring their vertices."""
-        active = ActiveGraph.active_edges(self)
-        return ActiveGraph.initialize_optimization(self, [*active, *eset])
+        if not self._edges:
+            return self._choose_nothing()
+        before = self._problem
+        self.pre_iteration(-1)
+        self._present_problem().choose_more(before, eset)
+        return self._initialized()
 
     def _present_problem(self) -> Problem:
         if self._problem is None or self._problem.version != self._version:
@@ -146,12 +157,20 @@ class ActiveGraph(OptimizableGraph):
     def clear(self) -> None:
         """Take everything out; objects that are held elsewhere keep their data."""
         super().clear()
-        self._problem = self._solver = None
+        self._problem = self._solver = self._incremental = None
 
     # ---------------------------------------------------------------- Hessian
 
     def block_solver(self) -> Any:
-        """The block solver that the last `optimize` ran with, as of `graphopt.optimize`."""
+        """The block solver that the last `optimize` ran with, as of `graphopt.optimize`.
+
+        After one with `online` it is that of the whole active part.
+        """
+        if self._solver is None and self._incremental is not None:
+            problem = self._active_problem("hessian")
+            assert problem.selection is not None
+            self._solver = CpuBlockSolver(problem.graph, Structure(problem.selection), SolverOptions("cpu"))
+            self._solver.linearize()
         if self._solver is None:
             raise GraphError("There is no Hessian: call optimize() first.")
         return self._solver

@@ -50,7 +50,8 @@ class VertexList:
         self.objects = objects
         self.rows = rows
         """`kernels.RowList` of the objects."""
-        self.is_python = [row for row, object_ in enumerate(objects) if object_._is_python]
+        some = any([class_._is_python for class_ in kernels.classes(objects)])
+        self.is_python = [row for row, own in enumerate(objects) if own._is_python] if some else []
         self.has_new_flags = False
         """`take_flags` found others than before; who makes a selection of them says False."""
 
@@ -222,6 +223,17 @@ def _take_kernels(edges: list[Any], numbers: np.ndarray, widths: np.ndarray) -> 
         if isinstance(edge._kernel, RobustKernelScaleDelta):
             numbers[place], widths[place] = edge._kernel._for_solver()
     return [number for number in np.unique(numbers).tolist() if number]
+
+
+def vertices_by_type(vertices: list[Any]) -> dict[VertexType, Any]:
+    """Indices of the vertices by type."""
+    classes = kernels.classes(vertices)
+    if len(classes) == 1 and isinstance(classes[0]._type, VertexType):
+        return {classes[0]._type: range(len(vertices))}
+    groups: dict[VertexType, list[int]] = {}
+    for index, vertex in enumerate(vertices):
+        groups.setdefault(vertex._type, []).append(index)
+    return groups
 
 
 def grouped(edges: list[Any]) -> dict[tuple[bool, EdgeType], Any]:

@@ -17,7 +17,7 @@ import numpy as np
 
 from graphopt.cpu_kernels import kernels
 from graphopt.errors import GraphError
-from graphopt.g2o.engine.lists import EdgeList, VertexList, grouped
+from graphopt.g2o.engine.lists import EdgeList, VertexList, grouped, vertices_by_type
 from graphopt.graph import Graph, Selection, validate
 from graphopt.graph.columns import Columns
 from graphopt.graph.edge_columns import edge_set_of
@@ -40,10 +40,12 @@ class Problem:
         self._ids: dict[Any, int] = {}
         """Ids here of vertices whose own id is another vertex', see `_strangers`."""
         edges = kernels.complete_edges(list(owner._edges))
-        vertices = list(owner._vertices.values())
+        vertices, ids = list(owner._vertices.values()), list(owner._vertices)
         if owner._has_strangers:
-            vertices += self._strangers(owner, edges)
-        self._add_vertices(vertices)
+            strangers = self._strangers(owner, edges)
+            vertices += strangers
+            ids += map(self._id_of, strangers)
+        self._add_vertices(vertices, np.array(ids, np.int64))
         self._add_parameters(list(owner._parameter_container._by_id.values()))
         self._add_edges(edges, len(vertices) + len(owner._parameter_container))
         self.may_need_python = any(
@@ -70,16 +72,17 @@ class Problem:
         id = self._ids.get(vertex) if self._ids else None
         return vertex._id if id is None else id
 
-    def _add_vertices(self, vertices: list[Any]) -> None:
-        groups: dict[VertexType, list[int]] = {}
-        for place, vertex in enumerate(vertices):
-            groups.setdefault(vertex._type, []).append(place)
+    def _add_vertices(self, vertices: list[Any], ids: np.ndarray) -> None:
         self.vertex_lists: list[VertexList] = []
-        for kind, places in groups.items():
-            self._add_vertex_list(kind, [vertices[place] for place in places], np.array(places))
+        for kind, places in vertices_by_type(vertices).items():
+            whole = len(places) == len(vertices)
+            objects = vertices if whole else [vertices[place] for place in places]
+            order = np.array(places)
+            self._add_vertex_list(kind, objects, order, ids if whole else ids[order])
 
-    def _add_vertex_list(self, kind: VertexType, objects: list[Any], order: np.ndarray) -> None:
-        ids = np.array([self._id_of(object_) for object_ in objects], np.int64)
+    def _add_vertex_list(
+        self, kind: VertexType, objects: list[Any], order: np.ndarray, ids: np.ndarray
+    ) -> None:
         rows = kernels.RowList(objects)
         columns = {
             "sequence": order,
@@ -177,6 +180,31 @@ class Problem:
                 for edge_list in self.edge_lists
             ]
         )
+
+    def choose_more(self, before: Problem | None, edges: Iterable[Any]) -> None:
+        """The edges that were active in the problem before this one, those that are left, and these."""
+        chosen = set(edges)
+        then = [] if before is None or before.selection is None else before.edge_lists
+        lists = dict(zip([(one.is_python, one.edge_set.type) for one in then], then, strict=True))
+        masks, firsts = [], []
+        for edge_list in self.edge_lists:
+            old = lists.get((edge_list.is_python, edge_list.edge_set.type))
+            mask, first = np.zeros(len(edge_list.objects), bool), 0
+            if old is not None and edge_list.objects[: len(old.objects)] == old.objects:
+                first = len(old.objects)
+                mask[:first] = old.mask
+            elif old is not None:
+                chosen.update(old.active_objects())
+            masks.append(mask)
+            firsts.append(first)
+        left = len(chosen)
+        for edge_list, mask, first in zip(self.edge_lists, masks, firsts, strict=True):
+            mask[first:] = [edge in chosen for edge in edge_list.objects[first:]]
+            left -= np.count_nonzero(mask[first:])
+        if left:  # edges that were there before
+            for edge_list, mask, first in zip(self.edge_lists, masks, firsts, strict=True):
+                mask[:first] |= [edge in chosen for edge in edge_list.objects[:first]]
+        self._choose(masks)
 
     def _choose(self, masks: list[np.ndarray]) -> None:
         changed = [edge_list.choose(mask) for edge_list, mask in zip(self.edge_lists, masks, strict=True)]

@@ -7,6 +7,7 @@ from contextlib import contextmanager
 from typing import Any, ClassVar
 
 from graphopt.graph import Selection
+from graphopt.online import OnlineReport
 from graphopt.optimizer.summary import Iteration
 from graphopt.solver.capabilities import linear_system_of
 
@@ -60,6 +61,19 @@ class G2OBatchStatistics:
     def set_global_stats(statistics: G2OBatchStatistics | None) -> None:
         """Set the global statistics."""
         G2OBatchStatistics._global = statistics
+
+
+def statistics_of_update(report: OnlineReport) -> G2OBatchStatistics:
+    """Of an `optimize` with `online`: one iteration."""
+    statistics = G2OBatchStatistics()
+    statistics.iteration, statistics.chi2 = 0, report.chi2
+    statistics.num_vertices, statistics.num_edges = report.vertices, report.edges
+    statistics.time_iteration = report.seconds
+    statistics.time_quadratic_form = report.evaluate_seconds
+    statistics.time_numeric_decomposition = report.eliminate_seconds
+    statistics.time_linear_solver = report.eliminate_seconds + report.solve_seconds
+    statistics.time_linear_solution = statistics.time_linear_solver
+    return statistics
 
 
 class StatisticsRecorder:
