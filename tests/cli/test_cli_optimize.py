@@ -89,24 +89,20 @@ def test_methods_and_iterations_reach_the_optimizer(source, method, capsys):
     assert len(document["iterations"]) == 2
 
 
-@pytest.mark.parametrize("solver", ["cholesky", "dense", "pcg"])
-def test_linear_solvers_reach_the_optimizer(source, solver, capsys):
-    """`--linear-solver` is that of the summary, and the answer is the same."""
-    status, document = run_json(capsys, source, "--linear-solver", solver)
-    assert status == 0
-    assert document["linear_solver"].startswith(solver)
-    _, reference = run_json(capsys, source)
-    assert document["final_chi2"] == pytest.approx(reference["final_chi2"], rel=1e-3)
-
-
-@pytest.mark.parametrize("schur", ["explicit", "implicit", "off"])
-def test_schur_modes_reach_the_optimizer(schur, tmp_path, capsys):
-    """`--schur` is that of the summary, and the answer of bundle adjustment is the same."""
+@pytest.mark.parametrize(
+    ("option", "value"),
+    [
+        *(("linear_solver", name) for name in ("cholesky", "dense", "pcg")),
+        *(("schur", name) for name in ("explicit", "implicit", "off")),
+    ],
+)
+def test_solvers_reach_the_optimizer(option, value, tmp_path, capsys):
+    """`--linear-solver` and `--schur` are those of the summary; the answer is the same."""
     path = tmp_path / "scene.g2o"
     io.write(datasets.ba(cameras=8, points=120, camera="expmap"), path)
-    status, document = run_json(capsys, path, "--schur", schur)
+    status, document = run_json(capsys, path, f"--{option.replace('_', '-')}", value)
     assert status == 0
-    assert document["schur"].startswith(schur)
+    assert document[option].startswith(value)
     _, reference = run_json(capsys, path)
     assert document["final_chi2"] == pytest.approx(reference["final_chi2"], rel=1e-3)
 

@@ -232,7 +232,9 @@ def test_old_spellings_are_taken_with_a_warning(old, new, capsys):
     """They mean the same, and stderr says the new one."""
     assert parsers.parse(old.split(), "0") == parsers.parse(new.split(), "0")
     warnings = capsys.readouterr().err.splitlines()
-    assert warnings and all(re.fullmatch(r"graphopt: --\S+( hpp)? is now (--)?\S+\.", line) for line in warnings)
+    assert warnings and all(
+        re.fullmatch(r"graphopt: --\S+( hpp)? is now (--)?\S+\.", line) for line in warnings
+    )
 
 
 DECLARED = [

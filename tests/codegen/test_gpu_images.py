@@ -20,8 +20,6 @@ from test_gpu_kernels import (
     test_chi2,
     test_linearize,
     test_pairs,
-    test_products,
-    test_products_from_stored_numbers,
     view_arrays,
     view_params,
 )
@@ -37,8 +35,6 @@ __all__ = [
     "test_chi2",
     "test_linearize",
     "test_pairs",
-    "test_products",
-    "test_products_from_stored_numbers",
 ]  # with the fixture `problem` of this module
 
 

@@ -1,4 +1,4 @@
-"""Generated kernels on a device against dense numpy.
+"""Generated kernels on a device against dense numpy; products are in test_products.py.
 
 A dozen edge types here, every kernel of theirs; GRAPHOPT_TEST_ALL_KERNELS=1 takes all types in all variants
 (four minutes). tests/codegen/test_glsl.py evaluates the text of all types without a device.
@@ -10,8 +10,8 @@ import os
 
 import numpy as np
 import pytest
-from edge_products import Products, Stored
-from gpu_kernel_cases import NOTHING, Case, runner_for
+from edge_products import Products
+from gpu_kernel_cases import Case, runner_for
 
 import graphopt
 from graphopt.codegen.gpu import (
@@ -21,7 +21,6 @@ from graphopt.codegen.gpu import (
     pair_kernel,
 )
 from graphopt.codegen.gpu.packed_products import packed_tiles_kernel
-from graphopt.codegen.gpu.stored_products import stored_tiles_kernel
 from graphopt.errors import OptionError
 from graphopt.types import BUILTIN_TYPES, registry
 from graphopt.types.base import EdgeType, VariadicEdgeType
@@ -213,56 +212,9 @@ def test_pairs(problem):
         assert_close(values, UNTOUCHED + np.concatenate(expected), tolerance)
 
 
-def test_products(problem):
-    """J_a' w Omega sum_t J_t x_t from all slots, and from the others only; fixed vertices count as zero."""
-    case, runner = problem
-    _, jacobians, _, weight = case.evaluate()
-    omega = weight[:, None, None] * case.information
-    arity = case.signature.arity
-    asked = [(0, tuple(range(arity))), (arity - 1, tuple(range(arity))[: max(arity - 1, 1)])]
-    for slot, sources in asked:
-        view = case.view(slot, False)
-        moved = sum(np.einsum("nia,na->ni", jacobians[t], vector_of(case, t)) for t in sources)
-        per_edge = np.einsum("nia,nij,nj->na", jacobians[slot], omega, moved)
-        kernel = packed_tiles_kernel(case.signature, slot, sources, runner.arithmetic)
-        arrays = product_arrays(case, view, runner)
-        [y] = runner.run(kernel, arrays, view_params(view), view.num_tiles, ["y"])
-        expected = scattered(case, view, per_edge)
-        tolerance = PRODUCT_TOLERANCE[runner.arithmetic]
-        assert_close(y, expected, tolerance)
-        [y] = runner.run(kernel, arrays, view_params(view, 1), view.num_tiles, ["y"])
-        touched = expected != UNTOUCHED
-        assert_close(y, np.where(touched, UNTOUCHED + expected, UNTOUCHED), tolerance)
-
-
-def test_products_from_stored_numbers(problem):
-    """The same from what one kernel has stored, from the other slots."""
-    case, runner = problem
-    arity = case.signature.arity
-    if arity == 1:
-        pytest.skip("there is no other slot")
-    stored = Stored(case, runner)
-    slot, sources = arity - 1, tuple(range(arity - 1))
-    view = case.view(slot, False)
-    product, more = stored.form(view, sources)
-    [y] = runner.run(
-        stored_tiles_kernel(product), stored.arrays(view) | more, view_params(view), view.num_tiles, ["y"]
-    )
-    expected, scale = stored.expected(view, sources)
-    places = case.offsets[slot][view.destinations].astype(np.int64)[:, None]
-    assert_close(y[places + np.arange(expected.shape[1])], expected, TOLERANCE[runner.arithmetic], scale)
-
-
 def product_arrays(case, view, runner):
     """Buffers of products by name."""
     return Products(case, runner).arrays(view) | {"y": np.full(case.dim, UNTOUCHED, runner.real)}
-
-
-def vector_of(case, slot):
-    """(n, tangent_dim) part of x that belongs to each edge's vertex in a slot."""
-    offset = case.offsets[slot][case.rows[:, slot]].astype(np.int64)
-    index = offset[:, None] + np.arange(case.type.vertices[slot].tangent_dim)
-    return np.where(offset[:, None] == NOTHING, 0.0, case.x[np.minimum(index, case.dim - 1)])
 
 
 def test_oplus(problem):
@@ -297,31 +249,6 @@ def test_oplus(problem):
         for copy in copies:
             table = copy.reshape(len(states), -1)[:, : vertex.storage_dim]
             assert_close(table, expected, 1e-6)
-
-
-def moved_errors(case, step):
-    """Errors with every free vertex moved by `step` times its part of x."""
-    estimates = []
-    for slot, vertex in enumerate(case.type.vertices):
-        part = step * vector_of(case, slot)
-        estimates.append(vertex.oplus(case.estimates[slot][case.rows[:, slot]], part))
-    constants = [p[case.parameter_rows[:, k]] for k, p in enumerate(case.parameters)]
-    return case.type.error(tuple(estimates), tuple(constants), case.measurement)
-
-
-def test_products_are_derivatives():
-    """J x of the kernels is the difference quotient of the error along x."""
-    for name in ("EdgeSE2PointXY", "EdgeObservationBAL", "EdgeSim3ProjectXYZ"):
-        case = Case(registry.edge_type(name), 40, "full", 0, num_vertices=5)
-        runner = runner_for("address", "double")
-        view = case.view(0, False)
-        kernel = packed_tiles_kernel(case.signature, 0, tuple(range(case.signature.arity)), "double")
-        arrays = product_arrays(case, view, runner)
-        [y] = runner.run(kernel, arrays, view_params(view), view.num_tiles, ["y"])
-        moved = (moved_errors(case, 1e-6) - moved_errors(case, -1e-6)) / 2e-6
-        _, jacobians, _, _ = case.evaluate()
-        per_edge = np.einsum("nia,nij,nj->na", jacobians[0], case.information, moved)
-        assert_close(y, scattered(case, view, per_edge), 1e-7)
 
 
 @pytest.fixture
@@ -369,7 +296,6 @@ def test_user_types(user_edge, arithmetic):
     test_linearize(pair, True)
     test_linearize(pair, False)
     test_pairs(pair)
-    test_products(pair)
     test_oplus(pair)
     assert pair[1].device.messages == []
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 from device_solvers import assert_same_equations, on_cpu, resident
-from resident_graphs import mixed_plane, mixed_space
+from resident_graphs import mixed_plane
 from vulkan_graphs import pose_graph
 
 from graphopt.errors import OptionError
@@ -23,14 +23,6 @@ def test_beside_others_and_after_other_estimates():
     device.refresh()
     host.refresh()
     assert_same_equations(device, host, "double", is_whole=True)
-
-
-def test_the_twin_in_double_has_records_of_its_own():
-    """A mixed solver's twin reads the same edges, its records and constants are float64."""
-    mixed = resident(mixed_space(), ("address", "mixed"), schedule="blocks+collect")
-    double, host = mixed.in_double(), on_cpu(mixed_space())
-    assert_same_equations(double, host, "double", is_whole=True)
-    assert_same_equations(mixed, host, "mixed", is_whole=True)
 
 
 def test_blocks_that_are_not_stored_are_refused():

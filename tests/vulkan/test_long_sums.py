@@ -9,7 +9,7 @@ import pytest
 from device_solvers import close, num_cut, on_cpu, resident
 from long_graphs import curve_fit, shared_calibration
 from vulkan_devices import VARIANTS
-from vulkan_graphs import bundle_adjustment, pose_graph
+from vulkan_graphs import pose_graph
 
 from graphopt import io
 from graphopt.cli.main import main
@@ -146,20 +146,6 @@ def test_hundreds_of_equal_vertices_are_not_cut():
     assert not long_sums.are_long(np.full(400, 5000)).any()
     assert long_sums.are_long(np.array([5000, *[5000] * 10])).all()
     assert not long_sums.are_long(np.full(3, long_sums.LONG)).any()
-
-
-def test_the_double_solver_of_a_mixed_one_has_records_of_its_own():
-    """H and b of both, one after the other, from the same edges and estimates."""
-    mixed = resident(bundle_adjustment(), ("address", "mixed"), "pcg", "implicit", "matrix-free+scatter")
-    mixed.linearize()
-    double, host = mixed.in_double(), on_cpu(bundle_adjustment())
-    assert double.schedule == mixed.schedule == "matrix-free+scatter"
-    host.linearize()
-    double.linearize()
-    close(double.b, host.b, TOLERANCE["double"])
-    mixed.linearize()
-    close(mixed.b, host.b, TOLERANCE["mixed"])
-    close(double.diagonal, host.diagonal, TOLERANCE["double"])
 
 
 @pytest.mark.parametrize("schedule", ["scatter+blocks", "host+scatter", "blocks+blocks"])

@@ -178,9 +178,14 @@ def test_a_factorization_of_all_of_h_is_computed_in_double():
 
 
 @pytest.mark.parametrize("access", ["address", "storage"])
-@pytest.mark.parametrize("schedule", ["blocks", "matrix-free", "jacobians"])
+@pytest.mark.parametrize(
+    "schedule", ["blocks", "matrix-free", "jacobians", "matrix-free+scatter", "blocks+collect"]
+)
 def test_the_double_solver_shares_edges_and_estimates(schedule, access):
-    """Its H, b and chi2 are the CPU's, also after it has moved; the first one then continues from there."""
+    """Its H, b and chi2 are the CPU's, also after it has moved; the first one then continues from there.
+
+    Records of edges that are evaluated once are each solver's own, in its precision.
+    """
     graph = bundle_adjustment()
     structure = Structure(graph.select())
     options = SolverOptions("vulkan", "pcg", "implicit", "mixed", schedule)
