@@ -14,8 +14,6 @@ import graphopt
 
 __all__ = ["own_types"]  # a fixture of this module
 
-NIST_FILES = """BoxBOD Chwirut1 Chwirut2 DanWood Gauss1 Gauss2 Kirby2 Lanczos2 Lanczos3 MGH09 Misra1a Misra1b
-Misra1c Misra1d Nelson Rat42 Roszman1""".split()
 DAT = """NIST/ITL StRD
 Dataset Name:  DanWood           (DanWood.dat)
 
@@ -33,28 +31,6 @@ Data:  y              x
      16.000E0        2.000E0
      54.000E0        3.000E0
 """
-
-
-@pytest.mark.data
-@pytest.mark.parametrize("name", NIST_FILES)
-def test_certified_values_are_reached_from_every_start(shared_data, name):
-    """To more than 6 digits of NIST's 11, and the sum of squares to 9."""
-    problem = nist.read_nist(shared_data / "nist" / f"{name}.dat")
-    assert len(problem.starts) == 2
-    for start in problem.starts:
-        found, summary = nist.fit(problem, start, method="lm", options=nist.METHODS["lm"], device="cpu")
-        assert nist.digits(found, problem.certified, name) >= 6.5
-        assert summary.final_chi2 == pytest.approx(problem.residual_sum, rel=1e-9)
-
-
-@pytest.mark.data
-@pytest.mark.parametrize("name", NIST_FILES)
-def test_auto_reaches_the_certified_values(shared_data, name):
-    """To 6 digits, from every start."""
-    problem = nist.read_nist(shared_data / "nist" / f"{name}.dat")
-    for start in problem.starts:
-        found, _ = nist.fit(problem, start, method="auto", options=nist.METHODS["auto"], device="cpu")
-        assert nist.digits(found, problem.certified, name) >= 6.0
 
 
 @pytest.mark.data

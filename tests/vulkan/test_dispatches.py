@@ -77,20 +77,3 @@ def test_the_kernel_of_a_product_ends_it_as_rows_do(monkeypatch, precision, acce
     tolerance = 1e-9 if precision == "double" else 1e-2
     assert np.linalg.norm(ended - apart) < tolerance * np.linalg.norm(apart)
     assert iterations > 8 and abs(iterations - others) <= (1 if precision == "double" else others // 4)
-
-
-def test_the_step_is_that_of_a_factorization():
-    """Conjugate gradients to 1e-12 against Cholesky of S."""
-    graph = bundle_adjustment(num_cameras=60, num_points=120)
-    found, _ = step_of(solver_of(graph.copy()))
-    options = SolverOptions("vulkan", "cholesky", "explicit", "double")
-    exact = create(
-        graph,
-        Structure(graph.select()),
-        options,
-        device=shared_device("address"),
-        configuration=Configuration("cholesky", "explicit"),
-    )
-    exact.linearize()
-    assert exact.trial(DAMPING).solved
-    assert np.linalg.norm(found - exact.dx) < 1e-4 * np.linalg.norm(exact.dx)
