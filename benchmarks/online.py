@@ -3,10 +3,16 @@
     python benchmarks/online.py M3500.g2o sphere2500.g2o --json online.json
     python benchmarks/online.py city world --steps 2000       generated ones
     python benchmarks/online.py M3500.g2o --no-isam2
+    python benchmarks/online.py M3500.g2o city --steps 1000 --outliers 0 10 30 50
 
 Both get the same poses in the same order: pose k with its edges to poses before it, its start from the edge
 to pose k - 1. Timed is `update`, in wall-clock and processor time of the calling thread. ISAM2 relinearizes
 in each update (relinearizeSkip 1, threshold 0.1), with Cholesky, or QR where that finds a system singular.
+
+--outliers: percent of the closures that are random, between random poses. Decisions of `Online`, fed pose by
+pose, stand beside those of `optimize(robust="graduated")` on the whole graph from odometry: precision and
+recall of the outliers, root mean square distance of positions from the answer without them, and the seconds
+of the feed over those without outliers.
 """
 
 from __future__ import annotations
@@ -25,6 +31,7 @@ import graphopt
 from graphopt import Graph, Online
 from graphopt.errors import GraphError
 from graphopt.geometry import SE2, SE3
+from graphopt.online import Edges
 
 GROUPS = {"EDGE_SE2": SE2, "EDGE_SE3:QUAT": SE3}
 
@@ -41,14 +48,16 @@ class Step:
     information: np.ndarray
     odometry: tuple[int, np.ndarray]
     """Pose before, and the motion from there."""
+    rows: np.ndarray
+    """Rows of the edges in the graph."""
 
 
-def steps_of(graph: Graph, most: int | None) -> tuple[Any, Iterator[Step]]:
+def steps_of(graph: Graph) -> tuple[Any, Iterator[Step]]:
     """Edge type and steps of a graph whose edges are motions of one type."""
     if len(graph.edge_sets) != 1 or graph.edge_sets[0].type.tag not in GROUPS:
         raise GraphError(f"expected a graph of {' or '.join(GROUPS)} edges only.")
     edges = graph.edge_sets[0]
-    ids = np.sort(graph.vertex_sets[0].ids)[:most]
+    ids = np.sort(graph.vertex_sets[0].ids)
     order = np.argsort(edges.vertices.max(axis=1), kind="stable")
     newest = edges.vertices.max(axis=1)[order]
     return edges.type, _steps(graph, edges, ids, order, newest)
@@ -71,7 +80,7 @@ def _steps(
             z = group(measurement[found[0]])
             z = z if vertices[found[0], 0] == before else z.inverse()
             odometry = (int(before), np.asarray(z.storage))
-        yield Step(id_, first, vertices, measurement, edges.information[rows], odometry)
+        yield Step(id_, first, vertices, measurement, edges.information[rows], odometry, rows)
 
 
 class Feed:
@@ -81,12 +90,13 @@ class Feed:
         self.wall: list[float] = []
         self.processor: list[float] = []
 
-    def timed(self, task: Any) -> None:
-        """Run a task and note how long it took."""
+    def timed(self, task: Any) -> Any:
+        """Run a task and note how long it took; what it returns."""
         wall, processor = time.perf_counter(), time.thread_time()
-        task()
+        found = task()
         self.processor.append(time.thread_time() - processor)
         self.wall.append(time.perf_counter() - wall)
+        return found
 
     def record(self) -> dict[str, float]:
         """Seconds in all and milliseconds of one."""
@@ -100,28 +110,113 @@ class Feed:
         }
 
 
-def run_online(graph: Graph, most: int | None) -> dict[str, float]:
-    """Ours: times, chi2 at the end and of batch."""
-    kind, steps = steps_of(graph, most)
+def feed_online(graph: Graph, may_be_wrong: bool) -> tuple[Online, Feed, dict[int, int]]:
+    """What has the graph, times, row of each handle. may_be_wrong: edges to others than the pose before."""
+    kind, steps = steps_of(graph)
     group, pose_type = GROUPS[kind.tag], kind.vertices[0]
-    online, feed = Online(), Feed()
+    online, feed, rows = Online(), Feed(), {}
     for step in steps:
         if step.first is not None:
             online.update([(pose_type, [step.id], step.first[None], True)])
             continue
         before, motion = step.odometry
         start = np.asarray((group(online.estimate(before)) * group(motion)).storage)
-        edges = (kind, step.vertices, step.measurement, step.information)
-        feed.timed(lambda: online.update([(pose_type, [step.id], start[None])], [edges]))  # noqa: B023
+        is_closure = may_be_wrong & ~(step.vertices == before).any(axis=1)
+        edges = Edges(kind, step.vertices, step.measurement, step.information, closure=is_closure)
+        report = feed.timed(lambda: online.update([(pose_type, [step.id], start[None])], [edges]))  # noqa: B023
+        rows |= dict(zip(report.handles[0].tolist(), step.rows.tolist(), strict=True))
+    return online, feed, rows
+
+
+def run_online(graph: Graph) -> dict[str, float]:
+    """Ours: times, chi2 at the end and of batch."""
+    online, feed, _ = feed_online(graph, False)
     chi2 = online.chi2
     return {**feed.record(), "chi2": chi2, "batch_chi2": online.batch().chi2}
 
 
-def run_isam2(graph: Graph, most: int | None, factorization: str = "CHOLESKY") -> dict[str, float]:
+def with_outliers(graph: Graph, share: float, seed: int = 1) -> Graph:
+    """A copy with random closures in the last rows, which are so large a share of all.
+
+    They lead from random poses to others, as the motion between two other random poses, with the information
+    of a random edge.
+    """
+    rng, found, edges = np.random.default_rng(seed), graph.copy(), graph.edge_sets[0]
+    group, poses = GROUPS[edges.type.tag], graph.vertex_sets[0]
+    count = round(share / (1.0 - share) * np.count_nonzero(_is_closure(edges)))
+    ids = np.sort(poses.ids)
+    newer = rng.integers(2, len(ids), size=count)
+    older = (rng.random(count) * (newer - 1)).astype(int)
+    i, j = (group(poses.estimate[rng.integers(len(ids), size=count)]) for _ in range(2))
+    found.add_edges(
+        edges.type,
+        np.stack([ids[older], ids[newer]], axis=1),
+        np.asarray((i.inverse() * j).storage),
+        edges.information[rng.integers(len(edges), size=count)],
+    )
+    return found
+
+
+def _is_closure(edges: Any) -> np.ndarray:
+    return np.abs(np.diff(edges.vertices, axis=1)).ravel() > 1
+
+
+def run_robust(given: Graph, shares: list[float]) -> list[dict[str, float]]:
+    """Decisions with shares of random closures, and those of batch; see the module."""
+    given = given.copy()
+    first = int(given.vertex_sets[0].ids.min())
+    given.set_fixed([first])
+    answer = given.copy()
+    graphopt.optimize(answer)
+    records, rights = [], len(given.edge_sets[0])
+    for share in [0.0, *[share for share in shares if share > 0.0]]:
+        graph = with_outliers(given, share)
+        truth = np.arange(rights, len(graph.edge_sets[0]))
+        online, feed, rows = feed_online(graph, True)
+        found = [rows[handle] for handle in online.outliers()[0].tolist()]
+        record = {"outliers": share, "wrong": len(truth), **feed.record()}
+        record["online"] = _judged(found, truth, online.graph(), answer)
+        start = time.perf_counter()
+        summary = graphopt.optimize(graph, robust="graduated")
+        record["batch"] = _judged([row for _, row in summary.outliers], truth, graph, answer)
+        record["batch"]["seconds"] = time.perf_counter() - start
+        records.append(record)
+        record["time_ratio"] = record["processor_seconds"] / records[0]["processor_seconds"]
+    return records
+
+
+def _robust_lines(records: list[Any]) -> Iterator[str]:
+    for one in records:
+        words = [
+            f"{name} precision {own['precision']:.4f} recall {own['recall']:.4f} error {own['error']:.4g} m"
+            for name, own in (("online", one["online"]), ("batch", one["batch"]))
+        ]
+        yield (
+            f"{100 * one['outliers']:.0f} % of closures ({one['wrong']}) random: {', '.join(words)}; "
+            f"{one['processor_seconds']:.2f} s, {one['time_ratio']:.2f} times that without, worst "
+            f"{one['worst_ms']:.1f} ms, batch {one['batch']['seconds']:.2f} s"
+        )
+
+
+def _judged(found: list[int], wrong: np.ndarray, graph: Graph, answer: Graph) -> dict[str, float]:
+    hits = len(np.intersect1d(found, wrong))
+    ids = answer.vertex_sets[0].ids
+    dim = 2 if answer.edge_sets[0].type.tag == "EDGE_SE2" else 3
+    estimates = np.array([graph.vertex(id_).estimate for id_ in ids.tolist()])
+    gap = (estimates - answer.vertex_sets[0].estimate)[:, :dim]
+    return {
+        "found": len(found),
+        "precision": hits / len(found) if len(found) else 1.0,
+        "recall": hits / len(wrong) if len(wrong) else 1.0,
+        "error": float(np.sqrt((gap**2).sum(axis=1).mean())),
+    }
+
+
+def run_isam2(graph: Graph, factorization: str = "CHOLESKY") -> dict[str, float]:
     """gtsam's: times. factorization: "CHOLESKY" or "QR"."""
     import gtsam
 
-    kind, steps = steps_of(graph, most)
+    kind, steps = steps_of(graph)
     is_plane = kind.tag == "EDGE_SE2"
     params = gtsam.ISAM2Params()
     params.setRelinearizeThreshold(0.1)
@@ -209,17 +304,28 @@ def load(name: str, steps: int | None) -> Graph:
         poses, edges, size = GENERATED[name]
         share = min(1.0, (steps or poses) / poses)
         return streets(round(share * poses), round(share * edges), max(3, round(size * share**0.5)))
-    return graphopt.read(name)
+    graph = graphopt.read(name)
+    return graph if steps is None else first_poses(graph, steps)
 
 
-def _beside(graph: Graph, most: int | None, record: dict[str, Any]) -> str:
+def first_poses(graph: Graph, most: int) -> Graph:
+    """The poses with the smallest ids and the edges between them."""
+    found, poses, edges = Graph(), graph.vertex_sets[0], graph.edge_sets[0]
+    kept = np.argsort(poses.ids)[:most]
+    rows = np.isin(edges.vertices, poses.ids[kept]).all(axis=1)
+    found.add_vertices(poses.type, poses.ids[kept], poses.estimate[kept])
+    found.add_edges(edges.type, edges.vertices[rows], edges.measurement[rows], edges.information[rows])
+    return found
+
+
+def _beside(graph: Graph, record: dict[str, Any]) -> str:
     """ISAM2's numbers into the record, and in words: with QR where Cholesky finds a system singular."""
     factorization = "CHOLESKY"
     try:
-        theirs = run_isam2(graph, most, factorization)
+        theirs = run_isam2(graph, factorization)
     except RuntimeError:  # gtsam's IndeterminateLinearSystemException
         factorization = "QR"
-        theirs = run_isam2(graph, most, factorization)
+        theirs = run_isam2(graph, factorization)
     record["isam2"], record["ratio"] = theirs, theirs["seconds"] / record["seconds"]
     words = f"{theirs['seconds']:.2f} s, worst {theirs['worst_ms']:.1f} ms, ratio {record['ratio']:.2f}"
     return words if factorization == "CHOLESKY" else f"{words} (with QR: Cholesky finds it singular)"
@@ -233,16 +339,24 @@ def main() -> None:
     parser.add_argument("graphs", nargs="+", metavar="FILE", help="pose graphs, 'city' or 'world'")
     parser.add_argument("--json", type=Path, metavar="OUT", help="write the numbers here")
     parser.add_argument("--steps", type=int, help="only so many poses")
+    parser.add_argument(
+        "--outliers", type=float, nargs="+", metavar="PERCENT", help="random closures instead of ISAM2"
+    )
     parser.add_argument("--no-isam2", action="store_true", help="only graphopt")
     args = parser.parse_args()
-    records = {}
+    records: dict[str, Any] = {}
     for name in args.graphs:
         graph = load(name, args.steps)
-        record: dict[str, Any] = run_online(graph, args.steps)
+        if args.outliers:
+            found = run_robust(graph, [1e-2 * percent for percent in args.outliers])
+            print(*(f"{Path(name).name} {line}" for line in _robust_lines(found)), sep="\n", flush=True)
+            records[Path(name).name] = found
+            continue
+        record: dict[str, Any] = run_online(graph)
         line = f"{Path(name).name}: {record['seconds']:.2f} s, worst {record['worst_ms']:.1f} ms, chi2 "
         line += f"{record['chi2']:.6g} (batch {record['batch_chi2']:.6g})"
         if not args.no_isam2:
-            line += f", ISAM2 {_beside(graph, args.steps, record)}"
+            line += f", ISAM2 {_beside(graph, record)}"
         print(line, flush=True)
         records[Path(name).name] = record
     if args.json is not None:

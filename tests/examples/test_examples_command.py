@@ -48,7 +48,7 @@ OUTPUTS = {
 """Example -> suffix of what it writes."""
 LEARNING = {"learn_distortion", "learn_noise", "torch_factor"}
 """Run by test_examples_learning.py."""
-ONLINE = {"online_pose_graph"}
+ONLINE = {"online_pose_graph", "online_visual_inertial"}
 """Run by tests/online."""
 OLDER = {"bundle_adjustment", "custom_edge", "trajectory_errors", "slam_backend"}
 HELPERS = {"command", "images", "meshes"}

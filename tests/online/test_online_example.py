@@ -1,4 +1,4 @@
-"""The example that feeds a pose graph from a file."""
+"""The examples: a pose graph fed from a file, a visual-inertial window."""
 
 import sys
 from pathlib import Path
@@ -8,6 +8,7 @@ import pytest
 sys.path.insert(0, str(Path(__file__).resolve().parents[2] / "examples"))
 
 import online_pose_graph
+import online_visual_inertial
 
 from graphopt import optimize, write
 from graphopt.evaluate.datasets import manhattan, sphere
@@ -30,3 +31,10 @@ def test_a_wrong_loop_is_taken_back():
     edge = "EDGE_SE2", [[0, 59]], [[50.0, 50.0, 1.0]]
     assert not online_pose_graph.try_loop(online, edge, most=5.0)
     assert online.chi2 == before
+
+
+def test_a_visual_inertial_window_follows_the_flight(capsys):
+    """Centimetres from the truth after 30 keyframes, of which the window keeps 6 with their landmarks."""
+    assert online_visual_inertial.main(["--keyframes", "30", "--lag", "5"]) < 0.04
+    left = int(capsys.readouterr().out.split()[0])
+    assert left < 4 * 7 + 6 * 40
