@@ -43,7 +43,86 @@ void for_each_pair(const EdgeSlots& edges, std::int64_t begin, std::int64_t end,
   }
 }
 
+int shares_of(std::int64_t num_edges) {
+  return ThreadPool::instance().threads_for(num_edges, kEdgesPerThread);
+}
+
+// The same for all edges, by the threads.
+template <class Visit>
+void for_all_pairs(const EdgeSlots& edges, int shares, const Visit& visit) {
+  for_each_share(edges.size, shares,
+                 [&](int, std::int64_t begin, std::int64_t end) { for_each_pair(edges, begin, end, visit); });
+}
+
 bool is_off_diagonal(std::int64_t a, std::int64_t b) { return a >= 0 && b >= 0 && a != b; }
+
+// Adds 1; what was there before. is_shared: other threads may add to it at the same time.
+std::int64_t count_one(std::int64_t& number, bool is_shared) {
+  return is_shared ? __atomic_fetch_add(&number, 1, __ATOMIC_RELAXED) : number++;
+}
+
+// Rows of the blocks of each column, ascending, the diagonal one last.
+struct Columns {
+  std::vector<std::int64_t> first;  // (nb + 1)
+  std::vector<std::int32_t> rows;
+};
+
+// Of each column, sort rows[first[col]] up to rows[first[col + 1]] and move those that differ to the front;
+// how many these are.
+std::vector<std::int64_t> sort_columns(const std::vector<std::int64_t>& first,
+                                       std::vector<std::int32_t>& rows, int shares) {
+  constexpr double kNanosecondsPerRow = 10.0;
+  const std::int64_t num_blocks = static_cast<std::int64_t>(first.size()) - 1;
+  std::vector<std::int64_t> counts(first.size() - 1);
+  for_each_share(num_blocks, shares, [&](int, std::int64_t begin_col, std::int64_t end_col) {
+    PatientStop stop;
+    for (std::int64_t col = begin_col; col < end_col; ++col) {
+      const auto begin = rows.begin() + first[col], end = rows.begin() + first[col + 1];
+      if (stop.after(kNanosecondsPerRow * static_cast<double>(end - begin + 1))) return;
+      if (!std::is_sorted(begin, end)) std::sort(begin, end);
+      counts[static_cast<std::size_t>(col)] = std::unique(begin, end) - begin;
+    }
+  });
+  throw_if_stopped();
+  return counts;
+}
+
+// Which thread adds which row does not matter: they are sorted.
+Columns columns_of(std::size_t num_blocks, const std::vector<EdgeSlots>& edges) {
+  std::int64_t size = 0;
+  for (const EdgeSlots& one : edges) size += one.size;
+  const int shares = shares_of(size);
+  const bool is_shared = shares > 1;
+  std::vector<std::int64_t> first(num_blocks + 1, 0);  // of the rows with repetitions
+  for (const EdgeSlots& one : edges)
+    for_all_pairs(one, shares, [&](std::int64_t, int, std::int64_t a, std::int64_t b) {
+      if (is_off_diagonal(a, b)) count_one(first[static_cast<std::size_t>(std::max(a, b)) + 1], is_shared);
+    });
+  for (std::size_t col = 0; col < num_blocks; ++col) first[col + 1] += first[col];
+  std::vector<std::int32_t> all(static_cast<std::size_t>(first[num_blocks]));
+  std::vector<std::int64_t> next(first.begin(), first.end() - 1);
+  for (const EdgeSlots& one : edges)
+    for_all_pairs(one, shares, [&](std::int64_t, int, std::int64_t a, std::int64_t b) {
+      if (!is_off_diagonal(a, b)) return;
+      const std::int64_t at = count_one(next[static_cast<std::size_t>(std::max(a, b))], is_shared);
+      all[static_cast<std::size_t>(at)] = static_cast<std::int32_t>(std::min(a, b));
+    });
+
+  const std::vector<std::int64_t> counts = sort_columns(first, all, shares);
+  Columns result;
+  result.first.resize(num_blocks + 1, 0);
+  for (std::size_t col = 0; col < num_blocks; ++col)
+    result.first[col + 1] = result.first[col] + counts[col] + 1;
+  result.rows.resize(static_cast<std::size_t>(result.first[num_blocks]));
+  for_each_share(static_cast<std::int64_t>(num_blocks), shares,
+                 [&](int, std::int64_t begin, std::int64_t end) {
+                   for (std::int64_t col = begin; col < end; ++col) {
+                     const auto to = result.rows.begin() + result.first[col];
+                     *std::copy_n(all.begin() + first[col], counts[col], to) = static_cast<std::int32_t>(col);
+                   }
+                 });
+  return result;
+}
 
 constexpr std::int64_t kNoVertex = -1;
 
@@ -161,43 +240,12 @@ Numbering number_blocks(const std::vector<VertexFlags>& sets) {
 
 std::shared_ptr<BlockPattern> block_pattern(const std::vector<std::int32_t>& dims,
                                             const std::vector<EdgeSlots>& edges) {
-  const std::size_t num_blocks = dims.size();
-  // rows of the off-diagonal blocks of each column, with repetitions
-  std::vector<std::int64_t> first(num_blocks + 1, 0);
-  for (const EdgeSlots& one : edges)
-    for_each_pair(one, 0, one.size, [&](std::int64_t, int, std::int64_t a, std::int64_t b) {
-      if (is_off_diagonal(a, b)) ++first[static_cast<std::size_t>(std::max(a, b)) + 1];
-    });
-  for (std::size_t col = 0; col < num_blocks; ++col) first[col + 1] += first[col];
-  std::vector<std::int32_t> rows(static_cast<std::size_t>(first[num_blocks]));
-  std::vector<std::int64_t> next(first.begin(), first.end() - 1);
-  for (const EdgeSlots& one : edges)
-    for_each_pair(one, 0, one.size, [&](std::int64_t, int, std::int64_t a, std::int64_t b) {
-      if (!is_off_diagonal(a, b)) return;
-      std::int64_t& at = next[static_cast<std::size_t>(std::max(a, b))];
-      rows[static_cast<std::size_t>(at++)] = static_cast<std::int32_t>(std::min(a, b));
-    });
-
-  std::vector<std::int64_t> col_ptr(num_blocks + 1, 0);
-  std::vector<std::int32_t> row_idx;
-  row_idx.reserve(rows.size() + num_blocks);
-  constexpr double kNanosecondsPerRow = 10.0;
-  PatientStop stop;
-  for (std::size_t col = 0; col < num_blocks; ++col) {
-    const auto begin = rows.begin() + first[col], end = rows.begin() + first[col + 1];
-    if (stop.after(kNanosecondsPerRow * static_cast<double>(end - begin + 1))) throw Stopped();
-    if (!std::is_sorted(begin, end)) std::sort(begin, end);
-    for (auto row = begin; row != end; ++row)
-      if (row == begin || *row != row[-1]) row_idx.push_back(*row);
-    row_idx.push_back(static_cast<std::int32_t>(col));
-    col_ptr[col + 1] = static_cast<std::int64_t>(row_idx.size());
-  }
-  auto made = std::make_shared<BlockPattern>(dims, std::move(col_ptr), std::move(row_idx));
+  Columns columns = columns_of(dims.size(), edges);
+  const auto made = std::make_shared<BlockPattern>(dims, std::move(columns.first), std::move(columns.rows));
   const BlockPattern& pattern = *made;
-
   for (const EdgeSlots& one : edges) {
     const int num_pairs = one.arity * (one.arity + 1) / 2;
-    const auto place = [&](std::int64_t i, int pair, std::int64_t a, std::int64_t b) {
+    for_all_pairs(one, shares_of(one.size), [&](std::int64_t i, int pair, std::int64_t a, std::int64_t b) {
       std::int64_t offset = -1;
       if (a >= 0 && b >= 0) {
         const int col = static_cast<int>(std::max(a, b));
@@ -208,9 +256,7 @@ std::shared_ptr<BlockPattern> block_pattern(const std::vector<std::int32_t>& dim
       }
       one.block_offset[i * num_pairs + pair] = offset;
       one.block_transposed[i * num_pairs + pair] = offset >= 0 && a > b;
-    };
-    for_each_share(one.size, ThreadPool::instance().threads_for(one.size, kEdgesPerThread),
-                   [&](int, std::int64_t begin, std::int64_t end) { for_each_pair(one, begin, end, place); });
+    });
   }
   return made;
 }
