@@ -55,7 +55,7 @@ class WorkingForm:
     """Instead of these wraps of parameters and measurements, others of the same storage."""
 
 
-@dataclass(frozen=True, eq=False)
+@dataclass(frozen=True, eq=False, repr=False)
 class VertexType(KnownByTag):
     """A kind of vertex."""
 
@@ -98,24 +98,17 @@ class VertexType(KnownByTag):
 
     def describe(self) -> dict[str, Any]:
         """Facts about the type, for tables and JSON."""
-        return {
-            "kind": "vertex",
-            "name": self.name,
-            "tag": self.tag,
-            "aliases": [*self.aliases, *self.alias_files],
-            "storage_dim": self.storage_dim,
-            "tangent_dim": self.tangent_dim,
-            "role": self.role,
-            "has_pose": self.pose is not None,
-            "tokens": list(self.file.token_counts),
-            "doc": self.doc,
-        }
+        return self._facts(
+            "vertex",
+            storage_dim=self.storage_dim,
+            tangent_dim=self.tangent_dim,
+            role=self.role,
+            has_pose=self.pose is not None,
+            tokens=list(self.file.token_counts),
+        )
 
     def _sizes(self) -> tuple[int, ...]:
         return (self.storage_dim, self.tangent_dim)
-
-    def __repr__(self) -> str:
-        return f"<VertexType {self.name} {self.tag}>"
 
 
 @dataclass(frozen=True)
@@ -127,7 +120,7 @@ class ImageFormat:
     """"bilinear" or "bicubic": how residuals sample; an image's own setting is for images outside graphs."""
 
 
-@dataclass(frozen=True, eq=False)
+@dataclass(frozen=True, eq=False, repr=False)
 class ParameterType(KnownByTag):
     """A kind of parameter: constants that edges share, addressed by id (`PARAMS_*`)."""
 
@@ -154,24 +147,14 @@ class ParameterType(KnownByTag):
 
     def describe(self) -> dict[str, Any]:
         """Facts about the type, for tables and JSON."""
-        return {
-            "kind": "parameter",
-            "name": self.name,
-            "tag": self.tag,
-            "aliases": [*self.aliases, *self.alias_files],
-            "storage_dim": self.storage_dim,
-            "tokens": list(self.file.token_counts),
-            "doc": self.doc,
-        }
+        tokens = list(self.file.token_counts)
+        return self._facts("parameter", storage_dim=self.storage_dim, tokens=tokens)
 
     def _sizes(self) -> tuple[int, ...]:
         return (self.storage_dim,)
 
-    def __repr__(self) -> str:
-        return f"<ParameterType {self.name} {self.tag}>"
 
-
-@dataclass(frozen=True, eq=False)
+@dataclass(frozen=True, eq=False, repr=False)
 class EdgeType(KnownByTag):
     """A kind of edge with a fixed number of vertices."""
 
@@ -300,29 +283,22 @@ class EdgeType(KnownByTag):
 
     def describe(self) -> dict[str, Any]:
         """Facts about the type, for tables and JSON."""
-        return {
-            "kind": "edge",
-            "name": self.name,
-            "tag": self.tag,
-            "aliases": [*self.aliases, *self.alias_files],
-            "vertices": [vertex.tag for vertex in self.vertices],
-            "parameters": [parameter.tag for parameter in self.parameters],
-            "measurement_dim": self.measurement_dim,
-            "residual_dim": self.residual_dim,
-            "own_jacobian": self.jacobian is not None,
-            "inequality": self.inequality,
-            "tokens": list(self.file.token_counts),
-            "doc": self.doc,
-        }
+        return self._facts(
+            "edge",
+            vertices=[vertex.tag for vertex in self.vertices],
+            parameters=[parameter.tag for parameter in self.parameters],
+            measurement_dim=self.measurement_dim,
+            residual_dim=self.residual_dim,
+            own_jacobian=self.jacobian is not None,
+            inequality=self.inequality,
+            tokens=list(self.file.token_counts),
+        )
 
     def _sizes(self) -> tuple[int, ...]:
         return (len(self.vertices), len(self.parameters), self.measurement_dim, self.residual_dim)
 
     def _derivation(self) -> tuple[Any, ...] | None:
         return self.made_by
-
-    def __repr__(self) -> str:
-        return f"<EdgeType {self.name} {self.tag}>"
 
 
 _Kind = TypeVar("_Kind", VertexType, EdgeType)
@@ -366,7 +342,7 @@ def working_edge_type(kind: EdgeType) -> EdgeType:
     )
 
 
-@dataclass(frozen=True, eq=False)
+@dataclass(frozen=True, eq=False, repr=False)
 class VariadicEdgeType(KnownByTag):
     """A kind of edge from one vertex to any number of vertices of another type (`EDGE_SE2_LOTSOFXY`)."""
 
@@ -396,22 +372,15 @@ class VariadicEdgeType(KnownByTag):
 
     def describe(self) -> dict[str, Any]:
         """Facts about the type, for tables and JSON."""
-        return {
-            "kind": "variadic edge",
-            "name": self.name,
-            "tag": self.tag,
-            "aliases": list(self.aliases),
-            "vertices": [self.first.tag, f"{self.rest.tag}..."],
-            "parameters": [],
-            "residual_dim_per_vertex": self.residual_dim_per_vertex,
-            "doc": self.doc,
-        }
+        return self._facts(
+            "variadic edge",
+            vertices=[self.first.tag, f"{self.rest.tag}..."],
+            parameters=[],
+            residual_dim_per_vertex=self.residual_dim_per_vertex,
+        )
 
     def _sizes(self) -> tuple[int, ...]:
         return (self.residual_dim_per_vertex,)
-
-    def __repr__(self) -> str:
-        return f"<VariadicEdgeType {self.name} {self.tag}>"
 
 
 @per_type_cache

@@ -19,7 +19,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
-from typing import Any
+from typing import Any, TypeVar
 
 import numpy as np
 
@@ -29,8 +29,28 @@ _ROUNDING = 1e-9
 """Difference of computed tokens that is no loss."""
 
 
+_Layout = TypeVar("_Layout", bound="_File")
+
+
+class _File:
+    """A layout and its alternatives."""
+
+    num_tokens: int
+    alternatives: tuple[Any, ...]
+
+    @property
+    def token_counts(self) -> tuple[int, ...]:
+        """Numbers of tokens that a line may have."""
+        return (self.num_tokens, *(other.num_tokens for other in self.alternatives))
+
+    def for_tokens(self: _Layout, count: int) -> _Layout | None:
+        """Layout of a line with this many tokens, None if there is none."""
+        layouts = (self, *self.alternatives)
+        return next((layout for layout in layouts if layout.num_tokens == count), None)
+
+
 @dataclass(frozen=True, eq=False)
-class VertexFile:
+class VertexFile(_File):
     """Layout of a vertex or a parameter."""
 
     num_tokens: int
@@ -43,16 +63,6 @@ class VertexFile:
     """The tokens are computed (a logarithm), not picked."""
     loses: str = ""
     """What of the line the stored numbers have no room for; such a layout is read, not written."""
-
-    @property
-    def token_counts(self) -> tuple[int, ...]:
-        """Numbers of tokens that a line may have."""
-        return (self.num_tokens, *(other.num_tokens for other in self.alternatives))
-
-    def for_tokens(self, count: int) -> VertexFile | None:
-        """Layout of a line with this many tokens, None if there is none."""
-        layouts = (self, *self.alternatives)
-        return next((layout for layout in layouts if layout.num_tokens == count), None)
 
     def lossless(self, storage: Array) -> VertexFile:
         """First layout that loses nothing of these numbers; g2o's own if all do.
@@ -70,7 +80,7 @@ class VertexFile:
 
 
 @dataclass(frozen=True, eq=False)
-class EdgeFile:
+class EdgeFile(_File):
     """Layout of an edge."""
 
     num_tokens: int
@@ -79,16 +89,6 @@ class EdgeFile:
     encode: Callable[[Array, Array], Array]
     """(measurement (n, measurement_dim), information (n, d, d)) -> (n, num_tokens)."""
     alternatives: tuple[EdgeFile, ...] = ()
-
-    @property
-    def token_counts(self) -> tuple[int, ...]:
-        """Numbers of tokens that a line may have."""
-        return (self.num_tokens, *(other.num_tokens for other in self.alternatives))
-
-    def for_tokens(self, count: int) -> EdgeFile | None:
-        """Layout of a line with this many tokens, None if there is none."""
-        layouts = (self, *self.alternatives)
-        return next((layout for layout in layouts if layout.num_tokens == count), None)
 
     def lossless(self, measurement: Array, information: Array) -> EdgeFile:
         """First layout that loses nothing of these numbers; g2o's own if all do."""

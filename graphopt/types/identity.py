@@ -29,7 +29,10 @@ _TABLES = {"VertexType": VERTICES, "ComputedVertexType": VERTICES, "ParameterTyp
 class KnownByTag:
     """Base of the kinds of types: copies are the type itself, a pickle names it."""
 
+    name: str
     tag: str
+    doc: str
+    aliases: tuple[str, ...]
     home: str
     definition: int
     """Number of the definition in this process: another type never has it."""
@@ -39,6 +42,15 @@ class KnownByTag:
         made = super().__new__(cls)
         vars(made)["definition"] = next(_definitions)
         return made
+
+    def __repr__(self) -> str:
+        return f"<{type(self).__name__} {self.name} {self.tag}>"
+
+    def _facts(self, kind: str, **facts: Any) -> dict[str, Any]:
+        """Of any kind of type, and these, for tables and JSON."""
+        aliases = [*self.aliases, *getattr(self, "alias_files", ())]
+        named = {"kind": kind, "name": self.name, "tag": self.tag, "aliases": aliases}
+        return {**named, **facts, "doc": self.doc}
 
     def __copy__(self) -> Any:
         return self
