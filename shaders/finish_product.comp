@@ -39,15 +39,7 @@ void main() {
     }
     if (DAMPED != 0) s = add_product(s, damping_of(i), xi);
     const real yi = value(s);
-    if (FOLLOWS != 0) {
-      const real di = pcg_follow(xi, beta, d.at[i]), qi = pcg_follow(yi, beta, q.at[i]);
-      d.at[i] = di;
-      q.at[i] = qi;
-      dot = add_product(dot, di, qi);
-    } else {
-      y.at[i] = yi;
-      dot = add_product(dot, xi, yi);
-    }
+    PCG_END_ROW(i, xi, yi, y, q)
   }
   dot = workgroup_sum(dot);
   if (LANE == 0) dots.at[WORKGROUP] = dot;

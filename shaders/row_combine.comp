@@ -39,15 +39,7 @@ void main() {
     if (MODE == 0) {
       const real xi = x.at[i];
       if (DAMPED != 0) s = add_product(s, damping_of(i), xi);
-      if (FOLLOWS != 0) {
-        const real di = pcg_follow(xi, beta, d.at[i]), qi = pcg_follow(value(s), beta, y.at[i]);
-        d.at[i] = di;
-        y.at[i] = qi;
-        dot = add_product(dot, di, qi);
-      } else {
-        y.at[i] = value(s);
-        dot = add_product(dot, xi, value(s));
-      }
+      PCG_END_ROW(i, xi, value(s), y, y)
     } else {
       y.at[i] = base.at[i] - value(s);
     }
