@@ -9,6 +9,7 @@ from pathlib import Path
 
 import numpy as np
 import pytest
+from optimizer_graphs import noisy_ring
 
 import graphopt
 from graphopt.errors import DeviceError, OptionError, PluginError, TypeRegistryError
@@ -93,21 +94,6 @@ def registered():
     METHODS.unregister("halving")
 
 
-def ring(seed=0, size=12):
-    """Poses around a circle with noisy odometry and a closure."""
-    rng = np.random.default_rng(seed)
-    graph = graphopt.Graph()
-    truth = [
-        (np.cos(t), np.sin(t), t + np.pi / 2) for t in np.linspace(0.0, 2.0 * np.pi, size, endpoint=False)
-    ]
-    graph.add_vertices("VERTEX_SE2", range(size), np.array(truth) + rng.normal(0.0, 0.05, (size, 3)))
-    step = 2.0 * np.sin(np.pi / size)
-    motion = np.array([step * np.cos(np.pi / size), step * np.sin(np.pi / size), 2.0 * np.pi / size])
-    pairs = [[i, (i + 1) % size] for i in range(size)]
-    graph.add_edges("EDGE_SE2", pairs, motion + rng.normal(0.0, 0.01, (size, 3)))
-    return graph
-
-
 def adjusted(**options):
     """A small bundle adjustment, optimized: landmarks are eliminated."""
     graph = ba(cameras=5, points=40, seed=1)
@@ -117,9 +103,9 @@ def adjusted(**options):
 @pytest.mark.parametrize("device", ["cpu", "vulkan"])
 def test_a_registered_linear_solver_solves(registered, device):
     """Same chi2 as with Cholesky; on a device that linearizes it solves on the host."""
-    expected = graphopt.optimize(ring(), "gn", 5, device=device, linear_solver="cholesky")
+    expected = graphopt.optimize(noisy_ring(12), "gn", 5, device=device, linear_solver="cholesky")
     before = NumpySolver.calls
-    summary = graphopt.optimize(ring(), "gn", 5, device=device, linear_solver="numpy")
+    summary = graphopt.optimize(noisy_ring(12), "gn", 5, device=device, linear_solver="numpy")
     assert summary.linear_solver == "numpy" and NumpySolver.calls - before >= 5
     chi2s = [[iteration.chi2 for iteration in each.iterations] for each in (summary, expected)]
     np.testing.assert_allclose(*chi2s, rtol=1e-9)
@@ -146,24 +132,24 @@ def test_a_registered_linear_solver_is_refused_where_it_cannot_work(registered):
         graphopt.register_linear_solver("other", None)
     graphopt.register_linear_solver("wrong", lambda pattern: object())
     with pytest.raises(PluginError, match="has no method factorize and no solve"):
-        graphopt.optimize(ring(), linear_solver="wrong")
+        graphopt.optimize(noisy_ring(12), linear_solver="wrong")
     LINEAR_SOLVERS.unregister("wrong")
     with pytest.raises(
         OptionError, match=r"linear_solver is 'nunpy', expected one of auto.*Did you mean 'numpy'"
     ):
-        graphopt.optimize(ring(), linear_solver="nunpy")
+        graphopt.optimize(noisy_ring(12), linear_solver="nunpy")
 
 
 def test_a_registered_algorithm_optimizes(registered):
     """To the minimum that g2o's find, with its own options, stop rules and callback."""
-    expected = graphopt.optimize(ring(), "lm", 30)
+    expected = graphopt.optimize(noisy_ring(12), "lm", 30)
     seen = []
     rules = HalvingOptions(30, function_tolerance=1e-12, most=5)
-    summary = graphopt.optimize(ring(), "halving", options=rules, callback=seen.append)
+    summary = graphopt.optimize(noisy_ring(12), "halving", options=rules, callback=seen.append)
     assert summary.method == "halving" and len(seen) == len(summary.iterations) < 30
     assert summary.final_chi2 == pytest.approx(expected.final_chi2, rel=1e-9)
     with pytest.raises(OptionError, match="takes HalvingOptions, got options of type GaussNewtonOptions"):
-        graphopt.optimize(ring(), "halving", options=graphopt.GaussNewtonOptions())
+        graphopt.optimize(noisy_ring(12), "halving", options=graphopt.GaussNewtonOptions())
     with pytest.raises(OptionError, match="method 'lm' is graphopt's own"):
         graphopt.register_algorithm("lm", Halving)
     with pytest.raises(OptionError, match="expected a dataclass derived from StopRules"):
@@ -176,10 +162,10 @@ def test_a_registered_device_optimizes():
 
     made = []
     graphopt.register_block_solver("mine", lambda *parts: made.append(parts) or CpuBlockSolver(*parts))
-    summary = graphopt.optimize(ring(), "gn", 5, device="mine:3")
+    summary = graphopt.optimize(noisy_ring(12), "gn", 5, device="mine:3")
     assert made[0][2].device == "mine:3" and summary.final_chi2 < summary.initial_chi2
     with pytest.raises(DeviceError, match=r"no device 'yours' here.* cpu, vulkan, kompute, mine"):
-        graphopt.optimize(ring(), device="yours")
+        graphopt.optimize(noisy_ring(12), device="yours")
     DEVICES.unregister("mine")
 
 
@@ -192,7 +178,7 @@ def test_a_registered_format_is_read_and_written(tmp_path):
         return b"?\n", []
 
     register_format(Format("kept", "kept in memory", lambda content, path, report: kept[-1], write))
-    graph = ring()
+    graph = noisy_ring(12)
     graphopt.write(graph, tmp_path / "a.kept")
     assert graphopt.read(tmp_path / "a.kept") is graph
     FORMATS.unregister("kept")
@@ -321,6 +307,6 @@ def test_errors_of_a_broken_package_name_it(tmp_path, entry, sentence):
 def test_unknown_names_are_refused_as_before():
     """Where no package has them."""
     with pytest.raises(OptionError, match="expected one of auto, lm, gn, dogleg"):
-        graphopt.optimize(ring(), "newton")
+        graphopt.optimize(noisy_ring(12), "newton")
     with pytest.raises(TypeRegistryError, match="no edge type is called 'EDGE_SE9'"):
         graphopt.types.registry.edge_type("EDGE_SE9")

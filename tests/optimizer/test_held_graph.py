@@ -7,21 +7,10 @@ import threading
 
 import numpy as np
 import pytest
+from optimizer_graphs import noisy_ring
 
 import graphopt
 from graphopt.errors import GraphError, OptionError
-
-
-def chain(num_vertices: int = 30) -> graphopt.Graph:
-    """Poses with odometry and some closures, from random starts."""
-    graph, ids = graphopt.Graph(), np.arange(num_vertices)
-    starts = np.random.default_rng(0).normal(size=(num_vertices, 3))
-    graph.add_vertices("VERTEX_SE2", ids, starts)
-    for step in (1, 2):
-        pairs = np.stack([ids[:-step], ids[step:]], 1)
-        graph.add_edges("EDGE_SE2", pairs, [1.0 * step, 0.0, 0.1 * step])
-    return graph
-
 
 CHANGES = {
     "add a vertex": lambda graph: graph.add_vertex("VERTEX_SE2", 1000, [0, 0, 0]),
@@ -37,7 +26,7 @@ CHANGES = {
 @pytest.mark.parametrize("method", ["auto", "lm"])
 def test_a_callback_cannot_change_what_is_optimized(change, method):
     """It gets an error; so does the caller. Nothing has changed, and the estimates so far are in place."""
-    graph = chain()
+    graph = noisy_ring()
     before = graph.num_vertices, graph.num_edges
     seen: list[float] = []
 
@@ -55,7 +44,7 @@ def test_a_callback_cannot_change_what_is_optimized(change, method):
 
 def test_several_ranks_and_threads_hold_the_graph_too():
     """Devices of one host, and another thread than the one that optimizes."""
-    graph = chain()
+    graph = noisy_ring()
     caught: list[Exception] = []
 
     def track() -> None:
@@ -75,7 +64,7 @@ def test_several_ranks_and_threads_hold_the_graph_too():
 
 def test_values_and_copies_may_be_used_meanwhile():
     """Flags, measurements, an optimization within one, a copy that grows, a pickle that grows."""
-    graph = chain()
+    graph = noisy_ring()
 
     def callback(iteration: graphopt.Iteration) -> bool:
         graph.set_fixed([7])
@@ -98,7 +87,7 @@ def test_a_path_is_no_graph(given):
 @pytest.mark.parametrize("device", ["cpu", "vulkan"])
 def test_two_threads_cannot_optimize_one_graph(device):
     """The second one is refused, the first one goes on as if alone; afterwards, and with copies, all may."""
-    graph, alone = chain(), chain()
+    graph, alone = noisy_ring(), noisy_ring()
     refused: list[str] = []
 
     def another(other: graphopt.Graph) -> None:

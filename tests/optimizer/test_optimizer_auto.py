@@ -138,30 +138,9 @@ def test_nearest_rotations_are_rotations_and_nearest(dim):
         assert (np.linalg.norm(found @ turn - matrices, axis=(1, 2)) >= distance - 1e-12).all()
 
 
-def bundle(seed=0, num_cameras=5, num_points=40):
-    """Snavely cameras looking at points, noisy start."""
-    rng = np.random.default_rng(seed)
-    cameras = np.column_stack(
-        [
-            0.1 * rng.normal(size=(num_cameras, 3)),
-            np.add(rng.normal(size=(num_cameras, 3)), [0.0, 0.0, -10.0]),
-            np.tile([500.0, 1e-3, 1e-4], (num_cameras, 1)),
-        ]
-    )
-    graph = Graph()
-    graph.add_vertices("VertexCamBAL", np.arange(num_cameras), cameras)
-    point_type = graphopt.types.bal.EdgeObservationBAL.vertices[1]
-    points = rng.normal(size=(num_points, 3))
-    graph.add_vertices(point_type, 100 + np.arange(num_points), points, marginalized=True)
-    camera, point = np.meshgrid(np.arange(num_cameras), np.arange(num_points), indexing="ij")
-    pairs = np.stack([camera.ravel(), 100 + point.ravel()], axis=1)
-    graph.add_edges("EdgeObservationBAL", pairs, np.zeros((len(pairs), 2)))
-    edges = graph.edge_set("EdgeObservationBAL")
-    errors = np.array([edge.error() for edge in graph.edges()])
-    edges.measurement = errors + 0.1 * rng.normal(size=errors.shape)
-    for vertex_set, scale in zip(graph.vertex_sets, ([0.01] * 6 + [5.0, 1e-4, 1e-5], [0.1] * 3), strict=True):
-        vertex_set.estimate += rng.normal(size=vertex_set.estimate.shape) * scale
-    return graph
+def bundle():
+    """Cameras with their intrinsics around points, of which nothing is fixed."""
+    return graphopt.datasets.ba(cameras=5, points=150, camera="bal", noise_pixel=0.1)
 
 
 @pytest.mark.parametrize("schur", ["auto", "off", "explicit", "implicit"])
@@ -169,7 +148,8 @@ def test_bundle_adjustment_reaches_the_noise_by_every_elimination(schur):
     """Nothing is fixed (a camera holds its focal length too), and chi2 falls to the noise of the pixels."""
     graph = bundle()
     summary = graphopt.optimize(graph, schur=schur)
-    expected = 0.01 * (2 * graph.num_edges - 9 * 5 - 3 * 40 + 7)
+    cameras, points = map(len, graph.vertex_sets)
+    expected = 0.01 * (2 * graph.num_edges - 9 * cameras - 3 * points + 7)
     assert summary.fixed_by_gauge == []
     assert summary.termination.is_usable
     assert summary.final_chi2 == pytest.approx(expected, rel=0.2)

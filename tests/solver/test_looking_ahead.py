@@ -2,6 +2,7 @@
 
 import numpy as np
 import pytest
+from optimizer_graphs import map_of_points
 
 import graphopt
 from graphopt.cpu_kernels import kernels
@@ -11,23 +12,6 @@ from graphopt.problem.structure import Structure
 from graphopt.solver import cpu
 from graphopt.solver.cpu import CpuBlockSolver
 from graphopt.types import slam2d, slam3d
-
-
-def map_of_points(seed: int = 1, noise: float = 0.05) -> graphopt.Graph:
-    """12 poses that see 80 points, each point from all of them."""
-    rng = np.random.default_rng(seed)
-    graph, poses, points = graphopt.Graph(), np.zeros((12, 7)), rng.normal(size=(80, 3))
-    poses[:, 6] = 1.0
-    poses[:, :3] = rng.normal(size=(12, 3))
-    graph.add_vertices(slam3d.VertexSE3, np.arange(12), poses + 0.0, fixed=np.arange(12) == 0)
-    start = points + noise * rng.normal(size=points.shape)
-    graph.add_vertices(slam3d.VertexPointXYZ, 100 + np.arange(80), start, marginalized=True)
-    graph.add_parameters(slam3d.ParameterSE3Offset, [0], [poses[0] * [0, 0, 0, 1, 1, 1, 1]])
-    ends = np.stack(np.meshgrid(np.arange(12), 100 + np.arange(80)), axis=-1).reshape(-1, 2)
-    measured = points[ends[:, 1] - 100] - poses[ends[:, 0], :3] + 0.01 * rng.normal(size=(len(ends), 3))
-    graph.add_edges(slam3d.EdgeSE3PointXYZ, ends, measured, parameters=np.zeros((len(ends), 1), np.int64))
-    graph.vertex_set(slam3d.VertexSE3).estimate[1:, :3] += noise * rng.normal(size=(11, 3))
-    return graph
 
 
 def solver_of(graph: graphopt.Graph) -> CpuBlockSolver:

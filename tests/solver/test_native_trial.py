@@ -6,6 +6,7 @@ from typing import Any
 
 import numpy as np
 import pytest
+from optimizer_graphs import map_of_points
 
 import graphopt
 from graphopt.cpu_kernels import kernels
@@ -15,7 +16,7 @@ from graphopt.linear.options import SolverOptions
 from graphopt.problem.structure import Structure
 from graphopt.solver.cpu import CpuBlockSolver
 from graphopt.solver.trial import Damping, DefaultTrial
-from graphopt.types import slam2d, slam3d
+from graphopt.types import slam2d
 
 WAYS = [
     {},
@@ -25,22 +26,6 @@ WAYS = [
     {"linear_solver": "dense", "schur": "off"},
 ]
 DAMPINGS = [Damping(3.0), Damping(0.0), Damping(1e-3, scaled=True, floor=1e-6, ceiling=1e32)]
-
-
-def points_graph() -> graphopt.Graph:
-    """10 poses, the first fixed, that see 60 points."""
-    rng = np.random.default_rng(5)
-    graph, poses = graphopt.Graph(), np.zeros((10, 7))
-    poses[:, 6], poses[:, :3] = 1.0, rng.normal(size=(10, 3))
-    points = rng.normal(size=(60, 3))
-    graph.add_vertices(slam3d.VertexSE3, np.arange(10), poses, fixed=np.arange(10) == 0)
-    start = points + 0.1 * rng.normal(size=points.shape)
-    graph.add_vertices(slam3d.VertexPointXYZ, 100 + np.arange(60), start, marginalized=True)
-    graph.add_parameters(slam3d.ParameterSE3Offset, [0], [[0.0, 0, 0, 0, 0, 0, 1]])
-    ends = np.stack(np.meshgrid(np.arange(10), 100 + np.arange(60)), axis=-1).reshape(-1, 2)
-    seen = points[ends[:, 1] - 100] - poses[ends[:, 0], :3] + 0.01 * rng.normal(size=(len(ends), 3))
-    graph.add_edges(slam3d.EdgeSE3PointXYZ, ends, seen, parameters=np.zeros((len(ends), 1), np.int64))
-    return graph
 
 
 def solver_of(graph: graphopt.Graph, **way: Any) -> CpuBlockSolver:
@@ -55,7 +40,7 @@ def test_one_call_does_what_the_parts_do(
     way: dict[str, str], damping: Damping, linearizes_trials: bool
 ) -> None:
     """Steps, chi2, gain, estimates, and H and b of the linearization that follows, over three trials."""
-    native, parts = solver_of(points_graph(), **way), solver_of(points_graph(), **way)
+    native, parts = solver_of(map_of_points(), **way), solver_of(map_of_points(), **way)
     for solver in (native, parts):
         solver.linearizes_trials = linearizes_trials
     for keep in (True, False, True):
@@ -77,7 +62,7 @@ def test_one_call_does_what_the_parts_do(
 @pytest.mark.parametrize("way", WAYS)
 def test_a_system_that_is_not_positive_definite_moves_nothing(way: dict[str, str]) -> None:
     """Nothing is on the stack then, and H and b stay those of the estimates."""
-    solver = solver_of(points_graph(), **way)
+    solver = solver_of(map_of_points(), **way)
     before = solver.linearize()
     estimates, h = solver.snapshot(), solver.values.copy()
     failed = solver.trial(Damping(-1e9))
@@ -91,7 +76,7 @@ def test_a_system_that_is_not_positive_definite_moves_nothing(way: dict[str, str
 
 def test_arrays_of_another_size_are_refused() -> None:
     """By name and expected size; and a solver of another pattern than the Schur complement's."""
-    solver = solver_of(points_graph(), schur="explicit", linear_solver="cholesky")
+    solver = solver_of(map_of_points(), schur="explicit", linear_solver="cholesky")
     structure = solver.structure
     schur, other = (SchurComplement(structure.pattern, structure.num_kept) for _ in range(2))
     trials = kernels.Trials(solver.linearizer, schur, SparseCholesky(schur.reduced_pattern))
