@@ -6,7 +6,7 @@ from typing import Any
 
 import numpy as np
 import pytest
-from both import assert_same, both, isometry, optimizer_of, rotation_of
+from both import assert_same, both, isometry, optimizer_of, rotation_of, same_as_g2opy
 
 import graphopt.g2o as ours
 
@@ -141,23 +141,20 @@ def build(g2o: Any, name: str) -> tuple[Any, Any]:
 
 @pytest.mark.oracle
 @pytest.mark.parametrize("name", NAMES)
-def test_error_and_chi2(name):
+@same_as_g2opy(rtol=1e-9, atol=1e-9)
+def test_error_and_chi2(g2o, name):
     """`compute_error()` gives g2opy's error and chi2."""
-
-    def script(g2o):
-        optimizer, edge = build(g2o, name)
-        optimizer.initialize_optimization()
-        optimizer.compute_active_errors()
-        whole = optimizer.active_chi2()
-        edge.compute_error()
-        return {
-            "error": np.array(edge.error),
-            "chi2": edge.chi2(),
-            "whole": whole,
-            "dimension": edge.dimension(),
-        }
-
-    assert_same(*both(script), rtol=1e-9, atol=1e-9)
+    optimizer, edge = build(g2o, name)
+    optimizer.initialize_optimization()
+    optimizer.compute_active_errors()
+    whole = optimizer.active_chi2()
+    edge.compute_error()
+    return {
+        "error": np.array(edge.error),
+        "chi2": edge.chi2(),
+        "whole": whole,
+        "dimension": edge.dimension(),
+    }
 
 
 @pytest.mark.oracle
@@ -184,14 +181,11 @@ def test_jacobians(name):
 
 @pytest.mark.oracle
 @pytest.mark.parametrize("name", ["EdgeSE3ProjectXYZ", "EdgeSE3ProjectXYZOnlyPose"])
-def test_projection(name):
+@same_as_g2opy()
+def test_projection(g2o, name):
     """`cam_project` and `is_depth_positive` agree."""
-
-    def script(g2o):
-        _, edge = build(g2o, name)
-        return [edge.cam_project(np.array([0.3, 0.4, 2.0])), edge.is_depth_positive()]
-
-    assert_same(*both(script))
+    _, edge = build(g2o, name)
+    return [edge.cam_project(np.array([0.3, 0.4, 2.0])), edge.is_depth_positive()]
 
 
 def test_depth_is_negative_behind_the_camera():
@@ -218,20 +212,17 @@ def test_wrong_shapes_are_refused():
 
 
 @pytest.mark.oracle
-def test_new_objects():
+@same_as_g2opy()
+def test_new_objects(g2o):
     """Information, measurement and minimal numbers of objects that were just made, where g2o sets them."""
-
-    def script(g2o):
-        intrinsics = g2o.VertexIntrinsics()
-        found = [intrinsics.get_minimal_estimate_data(), g2o.EdgeVVGicp().minimal_measurement_dimension()]
-        for name in ("EdgeSE3PointXYZDepth", "EdgeSE3PointXYZDisparity", "EdgeSE3", "EdgeSE2PointXY"):
-            found.append(getattr(g2o, name)().information())
-        return [
-            *found,
-            {key: getattr(g2o.Simulator2DConfig(), key) for key in ("nsegments", "segment_grid_size")},
-        ]
-
-    assert_same(*both(script))
+    intrinsics = g2o.VertexIntrinsics()
+    found = [intrinsics.get_minimal_estimate_data(), g2o.EdgeVVGicp().minimal_measurement_dimension()]
+    for name in ("EdgeSE3PointXYZDepth", "EdgeSE3PointXYZDisparity", "EdgeSE3", "EdgeSE2PointXY"):
+        found.append(getattr(g2o, name)().information())
+    return [
+        *found,
+        {key: getattr(g2o.Simulator2DConfig(), key) for key in ("nsegments", "segment_grid_size")},
+    ]
 
 
 def test_information_of_one_number():

@@ -6,7 +6,7 @@ from typing import Any
 
 import numpy as np
 import pytest
-from both import assert_same, both, estimates, isometry, optimizer_of, ring
+from both import assert_same, both, estimates, isometry, optimizer_of, ring, same_as_g2opy
 
 import graphopt.g2o as ours
 
@@ -24,15 +24,12 @@ def result(optimizer: Any, iterations: int) -> dict[str, Any]:
 @pytest.mark.oracle
 @pytest.mark.parametrize("algorithm", ["Levenberg", "GaussNewton", "Dogleg"])
 @pytest.mark.parametrize("iterations", [0, 1, 3])
-def test_algorithms(algorithm, iterations):
+@same_as_g2opy(rtol=1e-8, atol=1e-8)
+def test_algorithms(g2o, algorithm, iterations):
     """Return value, chi2 and estimates after some iterations."""
-
-    def script(g2o):
-        optimizer = ring(g2o, algorithm=algorithm)
-        assert optimizer.initialize_optimization()
-        return result(optimizer, iterations)
-
-    assert_same(*both(script), rtol=1e-8, atol=1e-8)
+    optimizer = ring(g2o, algorithm=algorithm)
+    assert optimizer.initialize_optimization()
+    return result(optimizer, iterations)
 
 
 @pytest.mark.oracle
@@ -64,37 +61,31 @@ def test_names_that_g2opy_lacks(linear, size):
 
 @pytest.mark.oracle
 @pytest.mark.parametrize("name", KERNELS)
-def test_robust_kernels(name):
+@same_as_g2opy(rtol=1e-7, atol=1e-7)
+def test_robust_kernels(g2o, name):
     """chi2, robustified chi2 and estimates, the width changed through the shared kernel object."""
-
-    def script(g2o):
-        optimizer = ring(g2o)
-        kernel = getattr(g2o, f"RobustKernel{name}")(5.0)
-        for edge in optimizer.edges():
-            edge.set_robust_kernel(kernel)
-        kernel.set_delta(0.7)
-        optimizer.initialize_optimization()
-        return result(optimizer, 3)
-
-    assert_same(*both(script), rtol=1e-7, atol=1e-7)
+    optimizer = ring(g2o)
+    kernel = getattr(g2o, f"RobustKernel{name}")(5.0)
+    for edge in optimizer.edges():
+        edge.set_robust_kernel(kernel)
+    kernel.set_delta(0.7)
+    optimizer.initialize_optimization()
+    return result(optimizer, 3)
 
 
 @pytest.mark.oracle
-def test_mixed_and_scaled_kernels():
+@same_as_g2opy(rtol=1e-7, atol=1e-7)
+def test_mixed_and_scaled_kernels(g2o):
     """Different kernels in one graph, edges without one, and a kernel on a scaled error."""
-
-    def script(g2o):
-        optimizer = ring(g2o)
-        inner = [g2o.RobustKernelHuber(0.5), g2o.RobustKernelDCS(0.6), g2o.RobustKernelGemanMcClure(2.0)]
-        kernels = [g2o.RobustKernelScaleDelta(kernel, 1.7) for kernel in inner]
-        kernels += [g2o.RobustKernelCauchy(0.8), g2o.RobustKernelHuber(0.3)]
-        for edge in optimizer.edges():
-            if edge.internal_id() < len(kernels):
-                edge.set_robust_kernel(kernels[edge.internal_id()])
-        optimizer.initialize_optimization()
-        return result(optimizer, 3)
-
-    assert_same(*both(script), rtol=1e-7, atol=1e-7)
+    optimizer = ring(g2o)
+    inner = [g2o.RobustKernelHuber(0.5), g2o.RobustKernelDCS(0.6), g2o.RobustKernelGemanMcClure(2.0)]
+    kernels = [g2o.RobustKernelScaleDelta(kernel, 1.7) for kernel in inner]
+    kernels += [g2o.RobustKernelCauchy(0.8), g2o.RobustKernelHuber(0.3)]
+    for edge in optimizer.edges():
+        if edge.internal_id() < len(kernels):
+            edge.set_robust_kernel(kernels[edge.internal_id()])
+    optimizer.initialize_optimization()
+    return result(optimizer, 3)
 
 
 def bundle(g2o: Any, linear: str = "Eigen") -> Any:
@@ -128,128 +119,110 @@ def bundle(g2o: Any, linear: str = "Eigen") -> Any:
 
 
 @pytest.mark.oracle
-def test_bundle_adjustment_with_schur():
+@same_as_g2opy(rtol=1e-7, atol=1e-7)
+def test_bundle_adjustment_with_schur(g2o):
     """Stereo BA with Huber kernels; then outliers on level 1 and the rest again, as local BA does it."""
-
-    def script(g2o):
-        optimizer = bundle(g2o)
-        optimizer.initialize_optimization()
-        first = result(optimizer, 5)
-        for edge in optimizer.edges():
-            if edge.chi2() > 7.815:
-                edge.set_level(1)
-        optimizer.initialize_optimization()
-        return [first, len(optimizer.active_edges()), result(optimizer, 5)]
-
-    assert_same(*both(script), rtol=1e-7, atol=1e-7)
+    optimizer = bundle(g2o)
+    optimizer.initialize_optimization()
+    first = result(optimizer, 5)
+    for edge in optimizer.edges():
+        if edge.chi2() > 7.815:
+            edge.set_level(1)
+    optimizer.initialize_optimization()
+    return [first, len(optimizer.active_edges()), result(optimizer, 5)]
 
 
 @pytest.mark.oracle
-def test_selections():
+@same_as_g2opy(rtol=1e-8, atol=1e-8)
+def test_selections(g2o):
     """Active edges and vertices by level, by vertices and by edges."""
+    optimizer = ring(g2o)
+    edges = {edge.internal_id(): edge for edge in optimizer.edges()}
+    edges[2].set_level(1)
+    found = []
 
-    def script(g2o):
-        optimizer = ring(g2o)
-        edges = {edge.internal_id(): edge for edge in optimizer.edges()}
-        edges[2].set_level(1)
-        found = []
+    def note(good):
+        active = [edge.internal_id() for edge in optimizer.active_edges()]
+        found.append((good, sorted(active), [vertex.id() for vertex in optimizer.active_vertices()]))
 
-        def note(good):
-            active = [edge.internal_id() for edge in optimizer.active_edges()]
-            found.append((good, sorted(active), [vertex.id() for vertex in optimizer.active_vertices()]))
-
-        for level in (0, 1, -1, 7):
-            note(optimizer.initialize_optimization(level))
-        note(optimizer.initialize_optimization({optimizer.vertex(i) for i in (1, 2, 3, 4)}))
-        note(optimizer.initialize_optimization({optimizer.vertex(i) for i in (1, 2, 3, 4)}, 1))
-        note(optimizer.initialize_optimization({edges[2], edges[3]}))
-        return [found, result(optimizer, 3)]
-
-    assert_same(*both(script), rtol=1e-8, atol=1e-8)
+    for level in (0, 1, -1, 7):
+        note(optimizer.initialize_optimization(level))
+    note(optimizer.initialize_optimization({optimizer.vertex(i) for i in (1, 2, 3, 4)}))
+    note(optimizer.initialize_optimization({optimizer.vertex(i) for i in (1, 2, 3, 4)}, 1))
+    note(optimizer.initialize_optimization({edges[2], edges[3]}))
+    return [found, result(optimizer, 3)]
 
 
 @pytest.mark.oracle
-def test_hessian_index_and_blocks():
+@same_as_g2opy(rtol=1e-8, atol=1e-7)
+def test_hessian_index_and_blocks(g2o):
     """`index_mapping`, `hessian_index`, the Hessian block and b of a vertex."""
-
-    def script(g2o):
-        optimizer = ring(g2o)
-        optimizer.vertex(3).set_marginalized(True)
-        optimizer.initialize_optimization()
-        order = [vertex.id() for vertex in optimizer.index_mapping()]
-        indices = [optimizer.vertex(i).hessian_index() for i in range(8)]
-        optimizer.vertex(3).set_marginalized(False)
-        optimizer.initialize_optimization()
-        optimizer.optimize(1)
-        return [order, indices, optimizer.vertex(2).hessian(), optimizer.vertex(2).b()]
-
-    assert_same(*both(script), rtol=1e-8, atol=1e-7)
+    optimizer = ring(g2o)
+    optimizer.vertex(3).set_marginalized(True)
+    optimizer.initialize_optimization()
+    order = [vertex.id() for vertex in optimizer.index_mapping()]
+    indices = [optimizer.vertex(i).hessian_index() for i in range(8)]
+    optimizer.vertex(3).set_marginalized(False)
+    optimizer.initialize_optimization()
+    optimizer.optimize(1)
+    return [order, indices, optimizer.vertex(2).hessian(), optimizer.vertex(2).b()]
 
 
 @pytest.mark.oracle
-def test_return_values_of_failures():
+@same_as_g2opy()
+def test_return_values_of_failures(g2o):
     """-1 without active vertices, 0 when the first system cannot be solved or the stop flag is set."""
-
-    def script(g2o):
-        free = ring(g2o, algorithm="GaussNewton")
-        counts = [free.optimize(3)]
-        free.vertex(0).set_fixed(False)
-        free.initialize_optimization()
-        counts.append(free.optimize(3))
-        stopped = ring(g2o)
-        stopped.initialize_optimization()
-        stopped.set_force_stop_flag(True)
-        counts.append(stopped.optimize(3))
-        fixed = ring(g2o)
-        fixed.set_fixed(set(fixed.vertices().values()), True)
-        fixed.initialize_optimization()
-        counts.append(fixed.optimize(3))
-        return counts
-
-    assert_same(*both(script))
+    free = ring(g2o, algorithm="GaussNewton")
+    counts = [free.optimize(3)]
+    free.vertex(0).set_fixed(False)
+    free.initialize_optimization()
+    counts.append(free.optimize(3))
+    stopped = ring(g2o)
+    stopped.initialize_optimization()
+    stopped.set_force_stop_flag(True)
+    counts.append(stopped.optimize(3))
+    fixed = ring(g2o)
+    fixed.set_fixed(set(fixed.vertices().values()), True)
+    fixed.initialize_optimization()
+    counts.append(fixed.optimize(3))
+    return counts
 
 
 @pytest.mark.oracle
-def test_gauge_components_and_verification():
+@same_as_g2opy()
+def test_gauge_components_and_verification(g2o):
     """Gauge freedom, the gauge vertex, components and the check of information matrices."""
-
-    def script(g2o):
-        optimizer = ring(g2o)
-        alone = g2o.VertexSE3()
-        alone.set_id(50)
-        optimizer.add_vertex(alone)
-        facts = [optimizer.gauge_freedom(), optimizer.num_connected_components(), optimizer.is_connected()]
-        optimizer.vertex(0).set_fixed(False)
-        gauge = optimizer.find_gauge()
-        facts += [optimizer.gauge_freedom(), gauge.id(), optimizer.verify_information_matrices()]
-        next(iter(optimizer.edges())).set_information(-np.eye(6))
-        return [
-            *facts,
-            optimizer.verify_information_matrices(),
-            optimizer.dimensions(),
-            optimizer.max_dimension(),
-        ]
-
-    assert_same(*both(script))
+    optimizer = ring(g2o)
+    alone = g2o.VertexSE3()
+    alone.set_id(50)
+    optimizer.add_vertex(alone)
+    facts = [optimizer.gauge_freedom(), optimizer.num_connected_components(), optimizer.is_connected()]
+    optimizer.vertex(0).set_fixed(False)
+    gauge = optimizer.find_gauge()
+    facts += [optimizer.gauge_freedom(), gauge.id(), optimizer.verify_information_matrices()]
+    next(iter(optimizer.edges())).set_information(-np.eye(6))
+    return [
+        *facts,
+        optimizer.verify_information_matrices(),
+        optimizer.dimensions(),
+        optimizer.max_dimension(),
+    ]
 
 
 @pytest.mark.oracle
-def test_statistics_and_terminate_action():
+@same_as_g2opy(rtol=1e-7, atol=1e-9)
+def test_statistics_and_terminate_action(g2o):
     """Statistics of the iterations, and where the terminate action stops."""
-
-    def script(g2o):
-        optimizer = ring(g2o)
-        action = g2o.SparseOptimizerTerminateAction()
-        action.set_gain_threshold(1e-3)
-        assert optimizer.add_post_iteration_action(action)
-        optimizer.initialize_optimization()
-        optimizer.set_compute_batch_statistics(True)
-        count = optimizer.optimize(50)
-        lines = optimizer.batch_statistics()
-        keys = ("iteration", "chi2", "levenberg_iterations", "num_vertices", "num_edges", "hessian_dimension")
-        return [count, len(lines), [[getattr(line, key) for key in keys] for line in lines[: count + 1]]]
-
-    assert_same(*both(script), rtol=1e-7, atol=1e-9)
+    optimizer = ring(g2o)
+    action = g2o.SparseOptimizerTerminateAction()
+    action.set_gain_threshold(1e-3)
+    assert optimizer.add_post_iteration_action(action)
+    optimizer.initialize_optimization()
+    optimizer.set_compute_batch_statistics(True)
+    count = optimizer.optimize(50)
+    lines = optimizer.batch_statistics()
+    keys = ("iteration", "chi2", "levenberg_iterations", "num_vertices", "num_edges", "hessian_dimension")
+    return [count, len(lines), [[getattr(line, key) for key in keys] for line in lines[: count + 1]]]
 
 
 @pytest.mark.parametrize("linear", ["Eigen", "Dense", "PCG"])
@@ -341,26 +314,23 @@ def test_subclass_may_wrap_optimize():
 
 @pytest.mark.oracle
 @pytest.mark.parametrize("when", ["pre", "post"])
-def test_terminate_action_starts_anew_with_initialize(when):
+@same_as_g2opy(rtol=1e-6)
+def test_terminate_action_starts_anew_with_initialize(g2o, when):
     """`initialize_optimization` withdraws its request to stop, `optimize` does not.
 
     As an action before iterations it ends one iteration later.
     """
-
-    def script(g2o):
-        optimizer = ring(g2o)
-        action = g2o.SparseOptimizerTerminateAction()
-        action.set_gain_threshold(1e-3)
-        getattr(optimizer, f"add_{when}_iteration_action")(action)
-        found = []
-        for _ in range(3):
-            found += [optimizer.initialize_optimization(), optimizer.optimize(20), optimizer.optimize(20)]
-            optimizer.vertex(3).set_estimate(isometry(g2o, [0.0, 0.0, 1.0]))
-        action.set_max_iterations(2)
-        optimizer.initialize_optimization()
-        return [*found, optimizer.optimize(10), optimizer.active_chi2()]
-
-    assert_same(*both(script), rtol=1e-6)
+    optimizer = ring(g2o)
+    action = g2o.SparseOptimizerTerminateAction()
+    action.set_gain_threshold(1e-3)
+    getattr(optimizer, f"add_{when}_iteration_action")(action)
+    found = []
+    for _ in range(3):
+        found += [optimizer.initialize_optimization(), optimizer.optimize(20), optimizer.optimize(20)]
+        optimizer.vertex(3).set_estimate(isometry(g2o, [0.0, 0.0, 1.0]))
+    action.set_max_iterations(2)
+    optimizer.initialize_optimization()
+    return [*found, optimizer.optimize(10), optimizer.active_chi2()]
 
 
 def test_actions_of_each_iteration():

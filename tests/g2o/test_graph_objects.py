@@ -6,101 +6,89 @@ import gc
 
 import numpy as np
 import pytest
-from both import assert_same, both, isometry, ring
+from both import isometry, ring, same_as_g2opy
 
 import graphopt.g2o as ours
 
 
 @pytest.mark.oracle
-def test_adding():
+@same_as_g2opy()
+def test_adding(g2o):
     """What may be added, and what the graph then has."""
-
-    def script(g2o):
-        optimizer = g2o.SparseOptimizer()
-        first, second, twin = g2o.VertexSE3(), g2o.VertexSE3(), g2o.VertexSE3()
-        facts = [first.id(), optimizer.add_vertex(first)]
-        for vertex, id in ((first, 3), (second, 4), (twin, 3)):
-            vertex.set_id(id)
-        facts += [optimizer.add_vertex(vertex) for vertex in (first, first, second, twin)]
-        edge = g2o.EdgeSE3()
-        facts += [edge.num_undefined_vertices(), edge.vertex(0), edge.internal_id(), edge.id(), edge.level()]
-        edge.set_vertex(0, first)
-        facts.append(optimizer.add_edge(edge))
-        edge.set_vertex(1, second)
-        facts += [optimizer.add_edge(edge), optimizer.add_edge(edge), edge.internal_id()]
-        facts += [optimizer.vertex(3) is first, optimizer.vertex(9), sorted(optimizer.vertices())]
-        facts += [len(optimizer.edges()), edge.vertices()[1] is second]
-        facts += [optimizer.change_id(first, 8), first.id(), optimizer.vertex(8) is first]
-        facts += [optimizer.remove_edge(edge), optimizer.remove_edge(edge), len(optimizer.edges())]
-        facts += [
-            optimizer.remove_vertex(second),
-            len(optimizer.vertices()),
-            second.id(),
-            optimizer.add_edge(edge),
-        ]
-        return facts[:-1]
-
-    assert_same(*both(script))
+    optimizer = g2o.SparseOptimizer()
+    first, second, twin = g2o.VertexSE3(), g2o.VertexSE3(), g2o.VertexSE3()
+    facts = [first.id(), optimizer.add_vertex(first)]
+    for vertex, id in ((first, 3), (second, 4), (twin, 3)):
+        vertex.set_id(id)
+    facts += [optimizer.add_vertex(vertex) for vertex in (first, first, second, twin)]
+    edge = g2o.EdgeSE3()
+    facts += [edge.num_undefined_vertices(), edge.vertex(0), edge.internal_id(), edge.id(), edge.level()]
+    edge.set_vertex(0, first)
+    facts.append(optimizer.add_edge(edge))
+    edge.set_vertex(1, second)
+    facts += [optimizer.add_edge(edge), optimizer.add_edge(edge), edge.internal_id()]
+    facts += [optimizer.vertex(3) is first, optimizer.vertex(9), sorted(optimizer.vertices())]
+    facts += [len(optimizer.edges()), edge.vertices()[1] is second]
+    facts += [optimizer.change_id(first, 8), first.id(), optimizer.vertex(8) is first]
+    facts += [optimizer.remove_edge(edge), optimizer.remove_edge(edge), len(optimizer.edges())]
+    facts += [
+        optimizer.remove_vertex(second),
+        len(optimizer.vertices()),
+        second.id(),
+        optimizer.add_edge(edge),
+    ]
+    return facts[:-1]
 
 
 @pytest.mark.oracle
-def test_vertex_data():
+@same_as_g2opy(atol=1e-12)
+def test_vertex_data(g2o):
     """Sizes, vectors, oplus, push and pop of every vertex class."""
-
-    def script(g2o):
-        facts = {}
-        update = 0.1 * np.arange(1.0, 8.0)
-        for name in ("SE2", "PointXY", "SE3", "PointXYZ", "SE3Expmap", "Sim3Expmap", "Cam", "Intrinsics"):
-            vertex = getattr(g2o, f"Vertex{name}")()
-            dims = [vertex.dimension(), vertex.estimate_dimension(), vertex.minimal_estimate_dimension()]
-            vertex.oplus(update[: vertex.dimension()])
-            moved = vertex.get_estimate_data()
-            vertex.push()
-            vertex.oplus(update[: vertex.dimension()])
-            depth = vertex.stack_size()
-            vertex.pop()
-            good = vertex.set_estimate_data(moved)
-            if name == "Intrinsics":
-                moved = moved[:4]  # g2opy never sets the fifth
-            bad = vertex.set_estimate_data(np.zeros(40))
-            facts[name] = [dims, moved, depth, vertex.stack_size(), good, bad]
-        return facts
-
-    assert_same(*both(script), atol=1e-12)
+    facts = {}
+    update = 0.1 * np.arange(1.0, 8.0)
+    for name in ("SE2", "PointXY", "SE3", "PointXYZ", "SE3Expmap", "Sim3Expmap", "Cam", "Intrinsics"):
+        vertex = getattr(g2o, f"Vertex{name}")()
+        dims = [vertex.dimension(), vertex.estimate_dimension(), vertex.minimal_estimate_dimension()]
+        vertex.oplus(update[: vertex.dimension()])
+        moved = vertex.get_estimate_data()
+        vertex.push()
+        vertex.oplus(update[: vertex.dimension()])
+        depth = vertex.stack_size()
+        vertex.pop()
+        good = vertex.set_estimate_data(moved)
+        if name == "Intrinsics":
+            moved = moved[:4]  # g2opy never sets the fifth
+        bad = vertex.set_estimate_data(np.zeros(40))
+        facts[name] = [dims, moved, depth, vertex.stack_size(), good, bad]
+    return facts
 
 
 @pytest.mark.oracle
-def test_minimal_data():
+@same_as_g2opy(atol=1e-12)
+def test_minimal_data(g2o):
     """Minimal vectors round trip as in g2opy."""
-
-    def script(g2o):
-        facts = []
-        for name in ("SE3", "SE3Expmap", "SE2"):
-            vertex = getattr(g2o, f"Vertex{name}")()
-            numbers = 0.1 * np.arange(1.0, 1.0 + vertex.minimal_estimate_dimension())
-            facts += [vertex.set_minimal_estimate_data(numbers), vertex.get_estimate_data()]
-            facts.append(vertex.get_minimal_estimate_data())
-        return facts
-
-    assert_same(*both(script), atol=1e-12)
+    facts = []
+    for name in ("SE3", "SE3Expmap", "SE2"):
+        vertex = getattr(g2o, f"Vertex{name}")()
+        numbers = 0.1 * np.arange(1.0, 1.0 + vertex.minimal_estimate_dimension())
+        facts += [vertex.set_minimal_estimate_data(numbers), vertex.get_estimate_data()]
+        facts.append(vertex.get_minimal_estimate_data())
+    return facts
 
 
 @pytest.mark.oracle
-def test_push_and_pop_of_the_optimizer():
+@same_as_g2opy()
+def test_push_and_pop_of_the_optimizer(g2o):
     """Of active vertices; discard keeps the new estimates."""
-
-    def script(g2o):
-        optimizer = ring(g2o)
-        optimizer.initialize_optimization()
-        found = []
-        for end in ("pop", "discard_top"):
-            optimizer.push()
-            optimizer.vertex(1).set_estimate(isometry(g2o, [9.0, 9.0, 9.0]))
-            getattr(optimizer, end)()
-            found.append(optimizer.vertex(1).estimate().translation())
-        return found
-
-    assert_same(*both(script))
+    optimizer = ring(g2o)
+    optimizer.initialize_optimization()
+    found = []
+    for end in ("pop", "discard_top"):
+        optimizer.push()
+        optimizer.vertex(1).set_estimate(isometry(g2o, [9.0, 9.0, 9.0]))
+        getattr(optimizer, end)()
+        found.append(optimizer.vertex(1).estimate().translation())
+    return found
 
 
 def test_removed_vertex_takes_its_edges_along():

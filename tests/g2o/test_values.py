@@ -6,7 +6,7 @@ from typing import Any
 
 import numpy as np
 import pytest
-from both import assert_same, both, isometry, rotation_of
+from both import assert_same, both, isometry, rotation_of, same_as_g2opy
 
 import graphopt.g2o as ours
 
@@ -121,25 +121,22 @@ def test_same_numbers(script):
 
 
 @pytest.mark.oracle
-def test_quaternion():
+@same_as_g2opy()
+def test_quaternion(g2o):
     """Products, inverse, distance and the rotation between two vectors agree."""
-
-    def script(g2o):
-        poses = [g2o.SE3Quat(0.5 * sign * POSE) for sign in (1.0, -0.7)]
-        a, b = poses[0].rotation(), poses[1].rotation()
-        turn = g2o.Quaternion.from_two_vectors(POINT, POSE[:3])
-        results = [
-            (a * b).coeffs(),
-            a.inverse().coeffs(),
-            a.conjugate().coeffs(),
-            a * POINT,
-            a.R,
-            a.vec(),
-            a.norm(),
-        ]
-        return [*results, a.angular_distance(b), a.dot(b), turn.coeffs(), g2o.Quaternion().coeffs()]
-
-    assert_same(*both(script))
+    poses = [g2o.SE3Quat(0.5 * sign * POSE) for sign in (1.0, -0.7)]
+    a, b = poses[0].rotation(), poses[1].rotation()
+    turn = g2o.Quaternion.from_two_vectors(POINT, POSE[:3])
+    results = [
+        (a * b).coeffs(),
+        a.inverse().coeffs(),
+        a.conjugate().coeffs(),
+        a * POINT,
+        a.R,
+        a.vec(),
+        a.norm(),
+    ]
+    return [*results, a.angular_distance(b), a.dot(b), turn.coeffs(), g2o.Quaternion().coeffs()]
 
 
 def test_quaternion_constructors():

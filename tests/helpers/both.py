@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+import functools
+import inspect
+from collections.abc import Callable
 from typing import Any
 
 import numpy as np
@@ -32,6 +35,23 @@ def assert_same(
         np.testing.assert_allclose(np.asarray(actual), expected, rtol=rtol, atol=atol, err_msg=where)
     else:
         assert actual == expected, where
+
+
+def same_as_g2opy(**tolerances: float) -> Callable[[Callable[..., Any]], Callable[..., None]]:
+    """A test whose first argument is `graphopt.g2o`, then `g2opy`: what it returns is the same."""
+
+    def decorate(test: Callable[..., Any]) -> Callable[..., None]:
+        @functools.wraps(test)
+        def compared(**arguments: Any) -> None:
+            actual, expected = both(functools.partial(test, **arguments))
+            assert_same(actual, expected, **tolerances)
+
+        del compared.__wrapped__
+        _, *others = inspect.signature(test).parameters.values()
+        vars(compared)["__signature__"] = inspect.Signature(others)
+        return compared
+
+    return decorate
 
 
 def rotation_of(vector: Any) -> np.ndarray:
