@@ -161,14 +161,14 @@ def _is_closure(edges: Any) -> np.ndarray:
     return np.abs(np.diff(edges.vertices, axis=1)).ravel() > 1
 
 
-def run_robust(given: Graph, shares: list[float]) -> list[dict[str, float]]:
+def run_robust(given: Graph, shares: list[float]) -> Iterator[dict[str, Any]]:
     """Decisions with shares of random closures, and those of batch; see the module."""
     given = given.copy()
     first = int(given.vertex_sets[0].ids.min())
     given.set_fixed([first])
     answer = given.copy()
     graphopt.optimize(answer)
-    records, rights = [], len(given.edge_sets[0])
+    rights, seconds_without = len(given.edge_sets[0]), 0.0
     for share in [0.0, *[share for share in shares if share > 0.0]]:
         graph = with_outliers(given, share)
         truth = np.arange(rights, len(graph.edge_sets[0]))
@@ -180,22 +180,22 @@ def run_robust(given: Graph, shares: list[float]) -> list[dict[str, float]]:
         summary = graphopt.optimize(graph, robust="graduated")
         record["batch"] = _judged([row for _, row in summary.outliers], truth, graph, answer)
         record["batch"]["seconds"] = time.perf_counter() - start
-        records.append(record)
-        record["time_ratio"] = record["processor_seconds"] / records[0]["processor_seconds"]
-    return records
+        seconds_without = seconds_without or record["processor_seconds"]
+        record["time_ratio"] = record["processor_seconds"] / seconds_without
+        yield record
 
 
-def _robust_lines(records: list[Any]) -> Iterator[str]:
-    for one in records:
-        words = [
-            f"{name} precision {own['precision']:.4f} recall {own['recall']:.4f} error {own['error']:.4g} m"
-            for name, own in (("online", one["online"]), ("batch", one["batch"]))
-        ]
-        yield (
-            f"{100 * one['outliers']:.0f} % of closures ({one['wrong']}) random: {', '.join(words)}; "
-            f"{one['processor_seconds']:.2f} s, {one['time_ratio']:.2f} times that without, worst "
-            f"{one['worst_ms']:.1f} ms, batch {one['batch']['seconds']:.2f} s"
-        )
+def _robust_line(record: dict[str, Any]) -> str:
+    words = [
+        f"{name} finds {own['found']}, precision {own['precision']:.4f}, recall {own['recall']:.4f}, error "
+        f"{own['error']:.4g} m"
+        for name, own in (("online", record["online"]), ("batch", record["batch"]))
+    ]
+    return (
+        f"{100 * record['outliers']:.0f} % of closures ({record['wrong']}) random: {'; '.join(words)}; "
+        f"{record['processor_seconds']:.2f} s, {record['time_ratio']:.2f} times that without, worst "
+        f"{record['worst_ms']:.1f} ms, batch {record['batch']['seconds']:.2f} s"
+    )
 
 
 def _judged(found: list[int], wrong: np.ndarray, graph: Graph, answer: Graph) -> dict[str, float]:
@@ -348,9 +348,10 @@ def main() -> None:
     for name in args.graphs:
         graph = load(name, args.steps)
         if args.outliers:
-            found = run_robust(graph, [1e-2 * percent for percent in args.outliers])
-            print(*(f"{Path(name).name} {line}" for line in _robust_lines(found)), sep="\n", flush=True)
-            records[Path(name).name] = found
+            records[Path(name).name] = found = []
+            for record in run_robust(graph, [1e-2 * percent for percent in args.outliers]):
+                found.append(record)
+                print(f"{Path(name).name} {_robust_line(record)}", flush=True)
             continue
         record: dict[str, Any] = run_online(graph)
         line = f"{Path(name).name}: {record['seconds']:.2f} s, worst {record['worst_ms']:.1f} ms, chi2 "

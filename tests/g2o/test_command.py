@@ -101,10 +101,25 @@ def test_marginals_and_guess(graph_file, capsys):
     assert text.count("Vertex id:") == 8 and text.count("inv block :") == 13
 
 
-def test_incremental(graph_file, tmp_path, capsys):
+@pytest.mark.parametrize("solver", ["lm_var", "gn_var"])
+def test_incremental(solver, graph_file, tmp_path, capsys):
     """Edges by and by; each optimization is reported, and drawn by gnuplot commands with -guiout."""
     out = tmp_path / "out.g2o"
-    words = ["-inc", "-update", "3", "-i", "5", "-gaugeId", "0", "-v", "-guiout", "-o", str(out)]
+    words = [
+        "-solver",
+        solver,
+        "-inc",
+        "-update",
+        "3",
+        "-i",
+        "5",
+        "-gaugeId",
+        "0",
+        "-v",
+        "-guiout",
+        "-o",
+        str(out),
+    ]
     assert main([*words, str(graph_file)]) == 0
     printed = capsys.readouterr()
     assert printed.err.count("nodes= ") == 3 and "#\t solve every 3" in printed.err

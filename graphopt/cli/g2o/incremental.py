@@ -1,4 +1,7 @@
-"""`graphopt g2o -inc`: edges are added in the order of their ids; each few poses the graph is optimized."""
+"""`graphopt g2o -inc`: edges are added in the order of their ids; each few poses the graph is optimized.
+
+With Gauss-Newton these optimizations stand on `graphopt.Online`, see `SparseOptimizer.optimize`.
+"""
 
 from __future__ import annotations
 
@@ -19,6 +22,8 @@ class Incremental:
         self._largest = optimizer.max_dimension()
         self._poses = self._optimized = 0
         self._seconds = 0.0
+        self._new_vertices: list[Any] = []
+        self._new_edges: list[Any] = []
 
     def run(self) -> None:
         """Add all edges and optimize on the way and at the end."""
@@ -49,6 +54,8 @@ class Incremental:
             optimizer.add_vertex(new_vertex)
             self._poses += new_vertex.dimension() == self._largest
         optimizer.add_edge(edge)
+        self._new_vertices += fresh
+        self._new_edges.append(edge)
         known = set(edge.vertices()) - set(fresh)
         if len(fresh) == 1 and known and edge.initial_estimate_possible(known, fresh[0]) > 0.0:
             edge.initial_estimate(known, fresh[0])
@@ -56,8 +63,9 @@ class Incremental:
     def _optimize(self) -> None:
         optimizer = self._optimizer
         start = time.perf_counter()
-        optimizer.initialize_optimization()
-        done = optimizer.optimize(self._iterations)
+        optimizer.update_initialization(self._new_vertices, self._new_edges)
+        done = optimizer.optimize(self._iterations, online=True)
+        self._new_vertices, self._new_edges = [], []
         seconds = time.perf_counter() - start
         self._seconds += seconds
         self._optimized = self._poses
