@@ -106,6 +106,8 @@ def test_convert_says_what_is_lost(sphere_file, tmp_path, capsys):
     [
         (["info", "{tmp}/missing.g2o"], "No such file"),
         (["info", "{tmp}"], "{tmp}"),
+        (["optimize", "{tmp}/missing.g2o"], "No such file"),
+        (["explain", "{tmp}"], "{tmp}"),
         (["convert", "{file}", "{tmp}/no/such/folder/a.g2o"], "folder"),
         (["convert", "{file}", "{tmp}/a.g2o", "--to", "torro"], "Did you mean 'toro'?"),
         (["convert", "{file}", "{tmp}/a.g2o", "--from", "g20"], "Did you mean 'g2o'?"),

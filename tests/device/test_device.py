@@ -93,15 +93,6 @@ def test_masked_features_look_missing():
         VulkanDevice(masked_features=["raytracing"])
 
 
-def test_upload_and_download_are_inverse(device):
-    """Arrays of every type come back bit by bit, in every memory scheme."""
-    for scheme in ("single", "staged", "rebar"):
-        other = VulkanDevice(validation=True, memory_scheme=scheme)
-        assert other.memory_scheme == scheme
-        for array in (np.arange(1001, dtype=np.uint32), np.random.default_rng(0).normal(size=77)):
-            np.testing.assert_array_equal(other.download(other.upload(array), array.dtype, array.size), array)
-
-
 def test_kernels_take_buffers_parameters_and_constants(device):
     """A specialised kernel sees its buffers, parameters and constants, also beyond one row of workgroups."""
     count = 70000 * 32 if device.info["kind"] != "cpu" else 66000 * 32
@@ -329,8 +320,8 @@ def test_tlsf_never_overlaps_and_merges_what_is_free(steps):
         tlsf.free(0)
 
 
-def test_parameters_are_little_endian_words(device):
-    """Parameters are unsigned 32-bit integers; others are refused before they reach the device."""
+def test_parameters_below_zero_are_refused(device):
+    """They are unsigned 32-bit integers; nothing reaches the device."""
     with pytest.raises(struct.error):
         device.record().dispatch(scale_kernel(device, 1), [device.allocate(4)] * 2, [-1, 0], 1)
 

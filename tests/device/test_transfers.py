@@ -17,6 +17,7 @@ MiB = 1 << 20
 def device(request):
     """A device under the validation layer, in each way of sharing arrays; no message may be left."""
     opened = VulkanDevice(validation=True, memory_scheme=request.param)
+    assert opened.memory_scheme == request.param
     yield opened
     assert opened.messages == []
 

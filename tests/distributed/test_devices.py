@@ -9,11 +9,11 @@ import pytest
 from rank_programs import adjustment, on_all
 
 import graphopt
-from graphopt.distributed import devices, mpi
+from graphopt.distributed import devices
 from graphopt.distributed.communicator import RankError, run_as_threads
 from graphopt.distributed.devices import assign_device
 from graphopt.distributed.part import SolverPart
-from graphopt.errors import DeviceError, OptionError
+from graphopt.errors import DeviceError
 
 
 def assigned(size, device):
@@ -69,13 +69,6 @@ def test_wrong_numbers_of_ranks():
     """A list must have one device for each rank of a host."""
     with pytest.raises(DeviceError, match=r"names 2 devices, but 3 ranks run on .*: name one for each"):
         assigned(3, "cpu,cpu")
-
-
-def test_without_mpi4py(monkeypatch):
-    """What to install."""
-    monkeypatch.setitem(sys.modules, "mpi4py", None)
-    with pytest.raises(OptionError, match=r"needs mpi4py and an MPI library: pip install 'graphopt\[mpi\]'"):
-        mpi.world()
 
 
 @pytest.mark.parametrize("distributed", [True, False])

@@ -45,34 +45,6 @@ def test_nothing_and_garbage(suffix, content, tmp_path, capsys):
     assert str(path) in refused(["info", str(path)], capsys)
 
 
-@pytest.mark.parametrize("command", ["info", "optimize", "explain"])
-def test_folders_and_missing_files(command, tmp_path, capsys):
-    """A folder that is no COLMAP model, and a file that is not there."""
-    assert str(tmp_path) in refused([command, str(tmp_path)], capsys)
-    assert "No such file" in refused([command, str(tmp_path / "x.g2o")], capsys)
-
-
-@pytest.mark.parametrize(
-    ("text", "expected"),
-    [
-        (POSES + "EDGE_SE2 0 1 1 0 nan 1 0 0 1 0 1\n", ":3: EDGE_SE2"),
-        (POSES + "EDGE_SE2 0 1 inf 0 0 1 0 0 1 0 1\n", ":3: EDGE_SE2"),
-        (POSES + "VERTEX_SE2 1 5 5 0\n" + EDGE, "vertex id 1 is used twice, first in line 2"),
-        (POSES + "VERTEX_SE2 99999999999999999999 0 0 0\n" + EDGE, ":3: VERTEX_SE2"),
-        (POSES + "VERTEX_SE2 1.5 0 0 0\n" + EDGE, "'1.5' is not an integer"),
-        (POSES + "EDGE_SE2 0 7 1 0 0 1 0 0 1 0 1\n", "vertex 7 does not exist"),
-        (POSES + "EDGE_SE2 0 0 1 0 0 1 0 0 1 0 1\n", "joins vertex 0 to itself"),
-        (POSES + "EDGE_SE2 0 1 1 0 0 1 0 0", "cut off"),
-        (POSES + "EDGE_SE2 0\n", ":3: EDGE_SE2"),
-    ],
-)
-def test_bad_lines_of_g2o(text, expected, tmp_path, capsys):
-    """The error names line, tag and what is wrong."""
-    path = tmp_path / "a.g2o"
-    path.write_text(text)
-    assert expected in refused(["info", str(path)], capsys)
-
-
 def test_large_ids_are_read(tmp_path):
     """Ids up to 63 bits stay; writing says that g2o has 32."""
     path = tmp_path / "a.g2o"
@@ -95,19 +67,6 @@ def test_lines_that_end_in_cr_alone(tmp_path):
         path = tmp_path / "a.tum"
         path.write_bytes("0 1 2 3 0 0 0 1\n1 4 5 6 0 0 0 1\n".replace("\n", end).encode())
         assert io.read(path).num_vertices == 2
-
-
-@pytest.mark.parametrize("command", ["info", "optimize", "convert"])
-def test_typos_of_flags(command, tmp_path, capsys):
-    """The nearest flag is named."""
-    words = [
-        command,
-        str(tmp_path / "a.g2o"),
-        *(["b.g2o"] if command == "convert" else []),
-        "--dialekt",
-        "g2o",
-    ]
-    assert "Did you mean '--dialect'?" in refused(words, capsys)
 
 
 def test_every_cut_of_a_file_is_refused_or_read(tmp_path):
