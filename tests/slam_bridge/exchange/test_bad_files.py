@@ -2,11 +2,10 @@
 
 from __future__ import annotations
 
-import importlib.util
 import json
 import os
-from pathlib import Path
 
+import fuzz_maps
 import h5py
 import numpy as np
 import pytest
@@ -189,21 +188,9 @@ def test_models_cut_off(files, part, kept):
         read_colmap_map(files / "model")
 
 
-@pytest.fixture
-def fuzzer(monkeypatch):
-    """The module tools/fuzz_maps.py."""
-    path = Path(__file__).resolve().parents[3] / "tools" / "fuzz_maps.py"
-    monkeypatch.syspath_prepend(str(path.parent))
-    spec = importlib.util.spec_from_file_location("fuzz_maps", path)
-    assert spec is not None and spec.loader is not None
-    module = importlib.util.module_from_spec(spec)
-    spec.loader.exec_module(module)
-    return module
-
-
-def test_mutated_files(fuzzer):
+def test_mutated_files():
     """400 mutated inputs: a sound map or a FormatError that names the file."""
-    outcomes, failures = fuzzer.map_campaign(400, seed=2)
+    outcomes, failures = fuzz_maps.map_campaign(400, seed=2)
     assert failures == []
     assert outcomes["read"] > 40 and outcomes["refused"] > 150
 
