@@ -4,13 +4,11 @@ import argparse
 import ast
 import importlib
 import json
-import os
 import re
-import subprocess
-import sys
 from pathlib import Path
 
 import pytest
+from processes import python
 
 import graphopt
 from graphopt import option_names
@@ -158,16 +156,7 @@ def test_help_answers_without_heavy_imports(words, tmp_path):
         "    assert not heavy, heavy\n"
     )
     # From a folder without graphopt's sources, so that the package under test is imported.
-    environment = {**os.environ, "PYTHONPATH": str(Path(graphopt.__file__).resolve().parents[1])}
-    answer = subprocess.run(
-        [sys.executable, "-c", program, *words, "--help"],
-        capture_output=True,
-        text=True,
-        check=False,
-        cwd=tmp_path,
-        env=environment,
-    )
-    assert answer.returncode == 0, answer.stderr
+    answer = python("-c", program, *words, "--help", cwd=tmp_path)
     assert answer.stdout.startswith("usage: graphopt")
 
 

@@ -3,14 +3,11 @@
 from __future__ import annotations
 
 import dataclasses
-import importlib.util
 import os
-import subprocess
-import sys
-from pathlib import Path
 
 import numpy as np
 import pytest
+from processes import python
 
 from graphopt import codegen
 from graphopt.codegen import builtin
@@ -124,11 +121,7 @@ def test_prebuild_needs_no_native_module():
         "programs = prebuild.builtin_programs()\n"
         "print(next(programs).name, next(programs).name)\n"
     )
-    folder = Path(importlib.util.find_spec("graphopt").origin).parents[1]
-    environment = {**os.environ, "GRAPHOPT_CACHE": "off", "PYTHONPATH": str(folder)}
-    result = subprocess.run(
-        [sys.executable, "-c", code], env=environment, capture_output=True, text=True, check=True
-    )
+    result = python("-c", code, environment={"GRAPHOPT_CACHE": "off"})
     assert result.stdout.split()[0].endswith(".oplus")
 
 

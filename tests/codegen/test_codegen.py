@@ -5,15 +5,13 @@ from __future__ import annotations
 import gc
 import os
 import stat
-import subprocess
-import sys
 from pathlib import Path
 
 import numpy as np
 import pytest
 import vm_example_types as examples
+from processes import python
 
-import graphopt
 from graphopt import codegen, symbolic
 from graphopt.codegen import bytecode, cache
 from graphopt.codegen import edge as edge_module
@@ -406,13 +404,8 @@ def test_compiling_leaves_no_expressions_behind():
 def test_debug_output_shows_the_kernels():
     """GRAPHOPT_DEBUG=kernels prints every program that is compiled."""
     code = "import vm_example_types as e\nfrom graphopt import codegen; codegen.compile_vertex(e.VERTEX_SE2)"
-    environment = {**os.environ, "GRAPHOPT_DEBUG": "kernels,verify", "GRAPHOPT_CACHE": "off"}
-    environment["PYTHONPATH"] = os.pathsep.join(
-        [str(Path(examples.__file__).parent), str(Path(graphopt.__file__).parents[1])]
-    )
-    output = subprocess.run(
-        [sys.executable, "-c", code], env=environment, capture_output=True, text=True, check=True
-    )
+    environment = {"GRAPHOPT_DEBUG": "kernels,verify", "GRAPHOPT_CACHE": "off"}
+    output = python("-c", code, path=[Path(examples.__file__).parent], environment=environment)
     assert "VertexSE2.oplus: 6 inputs, 3 outputs" in output.stdout and "SINCOS" in output.stdout
 
 

@@ -4,8 +4,6 @@ from __future__ import annotations
 
 import json
 import struct
-import subprocess
-import sys
 import threading
 from itertools import pairwise
 from pathlib import Path
@@ -14,9 +12,9 @@ import numpy as np
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from processes import python
 from vulkan_devices import shared_device
 
-import graphopt
 from graphopt import disk_cache, pyglslang
 from graphopt.device import (
     DeviceError,
@@ -270,7 +268,7 @@ device = VulkanDevice(validation=True)
 device.kernel(code, name="wrong", num_buffers=1, num_params=0)
 assert any("ush" in message for message in device.messages), device.messages
 """
-    subprocess.run([sys.executable, "-c", script], check=True, cwd=Path(graphopt.__file__).parents[1])
+    python("-c", script)
 
 
 def test_pipeline_cache_is_kept_on_disk(tmp_path, monkeypatch):
@@ -375,11 +373,5 @@ try:
 except DeviceError:
     print("refused")
 """
-    done = subprocess.run(
-        [sys.executable, "-c", script],
-        check=True,
-        cwd=Path(graphopt.__file__).parents[1],
-        capture_output=True,
-        text=True,
-    )
+    done = python("-c", script)
     assert done.stdout.split() == ["refused"] and not done.stderr

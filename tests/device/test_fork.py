@@ -3,11 +3,10 @@
 from __future__ import annotations
 
 import os
-import subprocess
-import sys
 import textwrap
 
 import pytest
+from processes import python
 
 pytestmark = pytest.mark.skipif(not hasattr(os, "fork"), reason="no fork() here")
 
@@ -33,15 +32,7 @@ def say(*words):
 
 def run(program: str) -> list[str]:
     """Lines that a program and its children print; they all have to end."""
-    done = subprocess.run(
-        [sys.executable, "-c", _GRAPH + textwrap.dedent(program)],
-        capture_output=True,
-        text=True,
-        timeout=120,
-        check=False,
-    )
-    assert done.returncode == 0, done.stderr
-    return done.stdout.splitlines()
+    return python("-c", _GRAPH + textwrap.dedent(program)).stdout.splitlines()
 
 
 def test_a_child_computes_on_the_cpu_as_its_parent_did():

@@ -1,11 +1,8 @@
 """Which device a rank takes, with and without a launcher that says so, and what is said where none fits."""
 
-import os
-import subprocess
-import sys
-
 import numpy as np
 import pytest
+from processes import python
 from rank_programs import adjustment, on_all
 
 import graphopt
@@ -78,10 +75,8 @@ def test_ranks_that_do_not_find_each_other(tmp_path, distributed):
         pytest.importorskip("mpi4py")
     path = tmp_path / "a.g2o"
     graphopt.write(graphopt.evaluate.datasets.pose_graphs.sphere(4, 3), path)
-    command = [sys.executable, "-m", "graphopt", "optimize", str(path), *["--distributed"] * distributed]
-    environment = {**os.environ, "SLURM_STEP_NUM_TASKS": "4", "SLURM_LOCALID": "2"}
-    done = subprocess.run(command, env=environment, capture_output=True, text=True, check=False)
-    assert done.returncode == 2
+    words = ["-m", "graphopt", "optimize", str(path), *["--distributed"] * distributed]
+    done = python(*words, environment={"SLURM_STEP_NUM_TASKS": "4", "SLURM_LOCALID": "2"}, status=2)
     words = "the MPI library finds one only" if distributed else "Add --distributed"
     assert "4 ranks were started" in done.stderr and words in done.stderr
 

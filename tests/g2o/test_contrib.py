@@ -2,13 +2,12 @@
 
 from __future__ import annotations
 
-import subprocess
-import sys
 from pathlib import Path
 
 import numpy as np
 import pytest
 from both import assert_same, both, estimates, isometry, optimizer_of, ring, rotation_of
+from processes import python
 from scipy.spatial.transform import Rotation, Slerp
 
 import graphopt.g2o as g2o
@@ -180,11 +179,7 @@ def test_loop_closing_of_the_ptam_programs(name):
         f"import runpy, sys; sys.argv = ['loop_closing.py', {name!r}]\n"
         f"runpy.run_path({str(program)!r}, run_name='__main__')"
     )
-    root = Path(g2o.__file__).parents[2]
-    done = subprocess.run(
-        [sys.executable, "-c", code], capture_output=True, text=True, cwd=root, timeout=120, check=False
-    )
-    assert done.returncode == 0, done.stderr
+    done = python("-c", code)
     error_before, error_after, inliers, outliers = map(float, done.stdout.split())
     assert error_after < 0.05 * error_before
     assert (inliers, outliers) == (190.0, 10.0)

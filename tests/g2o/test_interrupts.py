@@ -2,9 +2,7 @@
 
 from __future__ import annotations
 
-import os
 import signal
-import subprocess
 import sys
 import threading
 import time
@@ -13,6 +11,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 from both import assert_same, estimates, ring
+from processes import python
 
 import graphopt
 import graphopt.g2o as g2o
@@ -279,7 +278,7 @@ def test_unknown_reaction():
 def test_environment_variable():
     """For programs that cannot be changed."""
     code = (
-        "import graphopt.g2o as g, sys; sys.path.insert(0, sys.argv[1])\n"
+        "import graphopt.g2o as g\n"
         "import signal; from both import ring\n"
         "signal.signal(signal.SIGINT, signal.default_int_handler)\n"
         "class A(g.HyperGraphAction):\n"
@@ -288,17 +287,8 @@ def test_environment_variable():
         "o = ring(g, 30, algorithm='GaussNewton'); a = A(); o.add_post_iteration_action(a)\n"
         "o.initialize_optimization(); print(o.optimize(20))"
     )
-    tests = Path(__file__).resolve().parents[1]
-    package = str(Path(g2o.__file__).resolve().parents[2])
-    environment = {**os.environ, "GRAPHOPT_G2O_ON_INTERRUPT": "stop", "PYTHONPATH": package}
-    done = subprocess.run(
-        [sys.executable, "-c", code, str(tests / "helpers")],
-        capture_output=True,
-        text=True,
-        cwd=tests,
-        env=environment,
-        check=True,
-    )
+    helpers = Path(__file__).resolve().parents[1] / "helpers"
+    done = python("-c", code, path=[helpers], environment={"GRAPHOPT_G2O_ON_INTERRUPT": "stop"})
     assert done.stdout.strip() == "2"
 
 

@@ -5,9 +5,13 @@ import os
 import shutil
 import signal
 import subprocess
+import sys
+from collections.abc import Iterable, Mapping
 from pathlib import Path
 
 import pytest
+
+import graphopt
 
 CHROMIUM = shutil.which("chromium") or shutil.which("chromium-browser") or shutil.which("google-chrome")
 _FLAGS = (
@@ -32,6 +36,22 @@ def completed(words: list[str], *, timeout: float, **options) -> subprocess.Comp
             _end_session(process.pid)
             raise
     return subprocess.CompletedProcess(words, process.returncode, *written)
+
+
+def python(
+    *words: str,
+    path: Iterable[Path] = (),
+    environment: Mapping[str, str] | None = None,
+    timeout: float = 120,
+    status: int = 0,
+    **options,
+) -> subprocess.CompletedProcess[str]:
+    """A fresh Python that finds `path` and the package that is tested; it has to end with this status."""
+    folders = [*path, Path(graphopt.__file__).resolve().parents[1]]
+    variables = {**os.environ, "PYTHONPATH": os.pathsep.join(map(str, folders)), **(environment or {})}
+    done = completed([sys.executable, *words], timeout=timeout, env=variables, **options)
+    assert done.returncode == status, done.stderr
+    return done
 
 
 def _end_session(leader: int) -> None:

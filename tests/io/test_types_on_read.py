@@ -1,11 +1,10 @@
 """Types that are made on first use are made by a file that has them, also in a process without them."""
 
 import json
-import subprocess
-import sys
 
 import numpy as np
 import pytest
+from processes import python
 
 import graphopt
 from graphopt.io.extra_types import AS_COLMAP, Refined, define, free_rig_edge, projection_types, sensor_vertex
@@ -39,9 +38,8 @@ def test_a_fresh_process_reads_them(tmp_path, refined):
     """Fixed or moving intrinsics, places on rigs: the same chi2."""
     graph = graph_of("OPENCV", refined)
     graphopt.write(graph, tmp_path / "a.g2o")
-    command = [sys.executable, "-c", SCRIPT, str(tmp_path / "a.g2o")]
-    found = subprocess.run(command, capture_output=True, text=True, timeout=120)
-    assert found.returncode == 0 and not found.stderr, found.stderr
+    found = python("-c", SCRIPT, str(tmp_path / "a.g2o"))
+    assert not found.stderr, found.stderr
     chi2, tags = json.loads(found.stdout)
     assert chi2 == pytest.approx(graph.chi2(), rel=1e-12)
     assert tags == [edge_set.type.tag for edge_set in graph.edge_sets] and "_SENSOR" in tags[1]

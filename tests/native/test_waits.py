@@ -7,11 +7,10 @@ would otherwise take the tests along.
 from __future__ import annotations
 
 import inspect
-import subprocess
-import sys
 
 import pytest
 from linear_problems import lattice
+from processes import python
 
 _PATIENCE = 120
 _PREPARE = f"""
@@ -36,10 +35,7 @@ def in_thread(task):
 
 def run(script: str) -> None:
     """The script ends by itself, without an error."""
-    done = subprocess.run(
-        [sys.executable, "-c", _PREPARE + script], timeout=_PATIENCE, capture_output=True, text=True
-    )
-    assert done.returncode == 0, done.stderr
+    python("-c", _PREPARE + script, timeout=_PATIENCE)
 
 
 @pytest.mark.parametrize(

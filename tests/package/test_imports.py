@@ -2,8 +2,7 @@
 
 from __future__ import annotations
 
-import subprocess
-import sys
+from processes import python
 
 FIRST_CALL = """
 import sys
@@ -19,17 +18,10 @@ print(sorted({{name.split(".")[0] for name in sys.modules}} & {{"scipy", "matplo
 def test_an_optimization_does_not_load_scipy():
     """scipy alone takes longer to load than small graphs take to solve."""
     for method in ("auto", "lm"):
-        done = subprocess.run(
-            [sys.executable, "-c", FIRST_CALL.format(method=method)],
-            capture_output=True,
-            text=True,
-            check=True,
-        )
-        assert done.stdout.split() == ["[]"]
+        assert python("-c", FIRST_CALL.format(method=method)).stdout.split() == ["[]"]
 
 
 def test_every_public_name_can_be_loaded():
     """Also in a process that has loaded nothing yet, and without a warning."""
     script = "import graphopt\nfor name in graphopt.__all__: getattr(graphopt, name)"
-    done = subprocess.run([sys.executable, "-W", "error", "-c", script], capture_output=True, text=True)
-    assert done.returncode == 0, done.stderr
+    python("-W", "error", "-c", script)
