@@ -1,13 +1,11 @@
 """What programs and installed packages add: linear solvers, algorithms, types, formats, devices."""
 
 import json
-import os
-import subprocess
-import sys
 from dataclasses import dataclass
 from pathlib import Path
 
 import numpy as np
+import processes
 import pytest
 from optimizer_graphs import noisy_ring
 
@@ -215,16 +213,7 @@ def installed(tmp_path):
 
 def python(folder, *words, status=0):
     """Run Python with a folder of installed packages; what it prints."""
-    paths = os.pathsep.join([str(folder), str(Path(graphopt.__file__).parents[1])])
-    done = subprocess.run(
-        [sys.executable, *words],
-        capture_output=True,
-        text=True,
-        check=False,
-        cwd=folder,
-        env={**os.environ, "PYTHONPATH": paths},
-    )
-    assert done.returncode == status, done.stderr
+    done = processes.python(*words, path=[folder], cwd=folder, status=status)
     return done.stdout if status == 0 else done.stderr
 
 

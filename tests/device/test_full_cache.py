@@ -2,9 +2,7 @@
 
 from __future__ import annotations
 
-import os
-import subprocess
-import sys
+from processes import python
 
 _PROGRAM = """
 import numpy as np, graphopt
@@ -19,13 +17,6 @@ def test_kernels_that_cannot_be_kept_are_warned_of(tmp_path):
     """The folder's name is a file's: nothing can be written there."""
     nowhere = tmp_path / "cache"
     nowhere.write_text("")
-    done = subprocess.run(
-        [sys.executable, "-c", _PROGRAM],
-        capture_output=True,
-        text=True,
-        timeout=120,
-        check=False,
-        env=os.environ | {"GRAPHOPT_CACHE_DIR": str(nowhere)},
-    )
-    assert done.returncode == 0 and done.stdout == "True\n", done.stderr
+    done = python("-c", _PROGRAM, environment={"GRAPHOPT_CACHE_DIR": str(nowhere)})
+    assert done.stdout == "True\n"
     assert "was not saved" in done.stderr and "Traceback" not in done.stderr
