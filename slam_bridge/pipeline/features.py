@@ -203,7 +203,7 @@ def descriptors(image: np.ndarray, pixel: np.ndarray) -> tuple[np.ndarray, np.nd
         return np.zeros((0, 32), np.uint8), rows
     patches = np.lib.stride_tricks.sliding_window_view(image, (2 * _HALF + 1, 2 * _HALF + 1))
     disc = patches[row[rows] - _HALF, column[rows] - _HALF].reshape(len(rows), -1).astype(np.float32)
-    moment = disc @ _MOMENTS
+    moment = (disc[:, None] @ _MOMENTS)[:, 0]  # a product per patch keeps OpenBLAS to this thread
     angle = np.degrees(np.arctan2(moment[:, 1], moment[:, 0]))  # of the centroid, x to the right, y down
     keypoints = [
         cv2.KeyPoint(x, y, 31.0, turn, 1.0, 0, k)

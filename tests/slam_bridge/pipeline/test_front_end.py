@@ -1,5 +1,9 @@
 """Corners are spread over the image and followed exactly; descriptors do not care how a camera is turned."""
 
+import os
+import subprocess
+import sys
+
 import numpy as np
 import pytest
 
@@ -85,6 +89,27 @@ def test_descriptors_are_matched_in_a_turned_image(angle):
     right = rows_first[pairs[:, 0]] == rows_second[pairs[:, 1]]
     assert len(pairs) > 30
     assert right.mean() > 0.95
+
+
+def test_descriptors_wake_no_thread_of_blas():
+    """OpenBLAS's threads compute for a tenth of a second after each product that they share."""
+    program = """
+import time, cv2, numpy as np
+from slam_bridge.pipeline.features import descriptors
+cv2.setNumThreads(1)
+rng = np.random.default_rng(0)
+image, pixel = rng.integers(0, 256, (480, 752), np.uint8), rng.uniform(40.0, 440.0, (1500, 2))
+before = time.process_time() - time.thread_time()
+for _ in range(5):
+    descriptors(image, pixel)
+    time.sleep(0.1)
+print(time.process_time() - time.thread_time() - before)
+"""
+    environment = {name: value for name, value in os.environ.items() if "NUM_THREADS" not in name}
+    found = subprocess.run(
+        [sys.executable, "-c", program], env=environment, capture_output=True, text=True, check=True
+    )
+    assert float(found.stdout.split()[-1]) < 0.02
 
 
 def test_keyframes_are_asked_for_by_loss_of_landmarks_and_by_parallax():
