@@ -506,19 +506,21 @@ class Map:
         if len(target) < len(given[0]):
             raise MapError("merge_landmarks: a landmark is to go into two others, or is named twice.")
         self.landmarks.rows([*target, *target.values()])
-        final = {id_: _followed(target, id_) for id_ in target}
-        column = self.observations["landmark"]
-        is_gone = np.isin(column, list(final))
-        renamed = column.copy()
-        renamed[is_gone] = [final[id_] for id_ in column[is_gone].tolist()]
-        places = np.stack([self.observations["keyframe"], self.observations["camera"], renamed], axis=1)
+        final = {id_: _followed(target, id_) for id_ in sorted(target)}
+        merged, into = (np.array(list(ids), np.int64) for ids in (final, final.values()))
+        seen = self.observations
+        rows = seen.rows_where("landmark", np.concatenate([merged, into]))
+        renamed = seen["landmark"][rows].copy()
+        is_gone = np.isin(renamed, merged)
+        renamed[is_gone] = into[np.searchsorted(merged, renamed[is_gone])]
+        places = np.stack([seen["keyframe"][rows], seen["camera"][rows], renamed], axis=1)
         order = np.argsort(is_gone, kind="stable")  # those of the kept ones come first and win
         _, first = np.unique(places[order], axis=0, return_index=True)
-        mask = np.zeros(len(column), bool)
-        mask[order[first]] = True
-        mask |= ~(is_gone | np.isin(renamed, list(final.values())))
-        self.observations.replace("landmark", renamed)
-        self.observations.keep(mask)
+        mask = np.ones(len(seen), bool)
+        mask[rows] = False
+        mask[rows[order[first]]] = True
+        seen.change("landmark", rows, renamed)
+        seen.keep(mask)
         self.landmarks.remove(list(final))
         self.priors = [prior.renamed(final) for prior in self.priors]
 

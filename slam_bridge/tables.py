@@ -131,10 +131,11 @@ class Table:
             found.sort()
         return np.concatenate([found, added])
 
-    def replace(self, column: str, values: np.ndarray) -> None:
-        """Set all of an indexed column."""
-        self._columns[column][:] = values
-        self._indices[column] = None
+    def change(self, column: str, rows: np.ndarray, values: np.ndarray) -> None:
+        """Set some rows of an indexed column."""
+        self._columns[column][rows] = values
+        index = self._indices[column]
+        self._indices[column] = None if index is None else index.changed(rows, values)
 
     def keep(self, mask: np.ndarray) -> None:
         """Drop the rows where the mask (n,) is False."""
@@ -214,6 +215,17 @@ class _Index:
         count = last - first
         starts = np.repeat(first - np.concatenate([[0], np.cumsum(count)[:-1]]), count)
         return self.order[starts + np.arange(len(starts))]
+
+    def changed(self, rows: np.ndarray, values: np.ndarray) -> _Index:
+        """Of a column of which some rows have other values."""
+        inside = rows < len(self.order)
+        rows, values = rows[inside], values[inside]
+        is_old = np.ones(len(self.order), bool)
+        is_old[rows] = False
+        left, order = is_old[self.order], np.argsort(values, kind="stable")
+        held, values = self.values[left], values[order]
+        places = np.searchsorted(held, values)
+        return _Index(np.insert(self.order[left], places, rows[order]), np.insert(held, places, values))
 
     def kept(self, mask: np.ndarray) -> _Index:
         """Of a column from which the rows where the mask is False have gone."""

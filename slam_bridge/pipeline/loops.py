@@ -5,12 +5,12 @@
     correction   `essential_graph_optimization`: "4dof" with an IMU, "se3" with stereo, else "sim3"
     fusion       landmarks that both views have become one
 
-`Loops.find` looks for one after each keyframe, `Loops.close` corrects the map while tracking stands still.
+`Loops.find` looks for one after each keyframe, `Mapper` corrects the map: only while that is written tracking
+stands still.
 """
 
 from __future__ import annotations
 
-import time
 from dataclasses import dataclass, replace
 from typing import Any
 
@@ -30,6 +30,8 @@ from slam_bridge.problems import (
     relocalize,
     sim3_alignment,
 )
+from slam_bridge.problems.essential_graph_optimization import DEFAULTS as LOOP_OPTIONS
+from slam_bridge.problems.result import Result
 
 _POSITION_SIGMA, _ROTATION_SIGMA, _SCALE_SIGMA = 0.05, 0.01, 0.01
 """Of a loop, as of the links of the essential graph [m, rad, none]."""
@@ -95,7 +97,7 @@ class Loops:
             self.index.add(Place(keyframe, BEFORE_ALL, one.descriptor, one.pixel, len(one.pixel)))
 
     def find(self, place: Place, may_close: bool) -> bool:
-        """Add a keyframe to the index; True where it closes a loop, which `close` then does."""
+        """Add a keyframe to the index; True where it closes a loop."""
         candidates: list[Place] = []
         if self._options.loops and may_close and self._pause <= 0:
             before = place.stamp - int(1e9 * self._options.loop_gap)
@@ -263,31 +265,26 @@ class Loops:
         spot = np.clip(np.searchsorted(keys[order], wanted), 0, len(order) - 1)
         return np.where(keys[order][spot] == wanted, landmark[order][spot], -1)
 
-    def close(self, tracker: Any) -> dict[str, Any]:
-        """Correct the map with the loop found last; tracking has to stand still meanwhile."""
-        loop, world, started = self.found[-1], self._world, time.perf_counter()
+    def corrected(self) -> Result:
+        """The poses that the loop found last asks for; the map has the loop then, but stays where it is."""
+        loop, world = self.found[-1], self._world
         self._pause = _PAUSE
         information = np.diag(np.repeat([_ROTATION_SIGMA, _POSITION_SIGMA, _SCALE_SIGMA], (3, 3, 1)) ** -2.0)
-        before = world.keyframes["world_T_body"][world.keyframes.rows(loop.now)].copy()
         world.add_loops([loop.old], [loop.now], loop.old_S_now[None, :7], information, loop.old_S_now[7:])
         mode = {"stereo": "se3", "rgbd": "se3", "mono": "sim3"}.get(self._options.mode, "4dof")
-        found = essential_graph_optimization(world, mode)
+        return essential_graph_optimization(world, mode, options=LOOP_OPTIONS.with_changes(update=False))
+
+    def fuse(self, tracker: Any) -> None:
+        """Landmarks that both views of the loop found last have become one; tracking stands still."""
+        world = self._world
         with world.lock:
-            pairs = loop.landmarks[(world.landmarks.find(loop.landmarks) >= 0).all(axis=1)]
+            pairs = self.found[-1].landmarks
+            pairs = pairs[(world.landmarks.find(pairs) >= 0).all(axis=1)]
             pairs = pairs[np.unique(pairs[:, 1], return_index=True)[1]]
             pairs = pairs[~np.isin(pairs[:, 1], pairs[:, 0])]
-            if len(pairs) and found.extra["loop_inliers"][-1]:
+            if len(pairs):
                 world.merge_landmarks(pairs[:, 0], pairs[:, 1])
                 tracker.renamed(pairs[:, 0], pairs[:, 1])
-            moved = world.keyframes["world_T_body"][world.keyframes.rows(loop.now)][:3] - before[:3]
-        tracker.moved()
-        return {
-            "step": "loop",
-            "keyframes": [loop.old, loop.now],
-            "accepted": bool(found.extra["loop_inliers"][-1]),
-            "moved": float(np.linalg.norm(moved)),
-            "seconds": time.perf_counter() - started,
-        }
 
 
 def _keys(pixel: np.ndarray) -> np.ndarray:

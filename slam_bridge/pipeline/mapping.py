@@ -19,7 +19,7 @@ from typing import Any
 
 import numpy as np
 
-from graphopt.geometry import SE3
+from graphopt.geometry import SE3, SO3, Sim3
 from slam_bridge.map import Map
 from slam_bridge.marginal_prior import STATE_COLUMNS
 from slam_bridge.pipeline.inputs import Frame
@@ -104,7 +104,8 @@ class Mapper:
         self._refinements = list(options.refine_seconds)
         self._queue: queue.Queue[tuple[View, Frame] | None] = queue.Queue(_PATIENCE * options.max_queue)
         self._taken = threading.Condition()
-        """A keyframe left the queue."""
+        """A keyframe left the queue, or a loop is closed."""
+        self._is_closing = False
         self._error: BaseException | None = None
         self._thread: threading.Thread | None = None
         if not options.single_thread:
@@ -119,10 +120,10 @@ class Mapper:
         return self._queue.qsize() >= self._options.max_queue
 
     def catch_up(self) -> None:
-        """Wait until fewer than `max_queue` keyframes wait."""
+        """Wait until fewer than `max_queue` keyframes wait and no loop is being closed."""
         begin = time.perf_counter()
         with self._taken:
-            self._taken.wait_for(lambda: not self.is_behind)
+            self._taken.wait_for(lambda: not (self.is_behind or self._is_closing))
         self.waited += time.perf_counter() - begin
 
     def submit(self, view: View, frame: Frame) -> None:
@@ -183,8 +184,7 @@ class Mapper:
         place = self._loops.look(frame, view.keyframe, view.pixel)
         may_close = self._tracker.is_inertial or not options.is_inertial
         if self._loops.find(place, may_close):
-            with self.turns.alone():
-                self.steps.append(self._loops.close(self._tracker))
+            self._close_loop()
         elif may_close and (joined := self._join(place)) is not None:
             self.steps.append(joined)
             self._local(view)
@@ -274,6 +274,38 @@ class Mapper:
         return float((counts >= _OTHERS).mean())
 
     # ---------------------------------------------------------------- whole map
+
+    def _close_loop(self) -> None:
+        """Correct the map with the loop found last; a file's frames wait for it (`catch_up`)."""
+        self._is_closing = True
+        try:
+            self.steps.append(self._corrected())
+        finally:
+            with self._taken:
+                self._is_closing = False
+                self._taken.notify_all()
+
+    def _corrected(self) -> dict[str, Any]:
+        """What the loop found last did to the map; tracking waits while the result is written."""
+        started, world, loop = time.perf_counter(), self._world, self._loops.found[-1]
+        found = self._loops.corrected()
+        accepted = bool(found.extra["loop_inliers"][-1])
+        with self.turns.alone(), world.lock:
+            row = int(world.keyframes.rows(loop.now))
+            before = world.keyframes["world_T_body"][row, :3].copy()
+            if found.is_usable:
+                write_with_newer(world, found)
+            if accepted:
+                self._loops.fuse(self._tracker)
+            moved = np.linalg.norm(world.keyframes["world_T_body"][row, :3] - before)
+            self._tracker.moved()
+        return {
+            "step": "loop",
+            "keyframes": [loop.old, loop.now],
+            "accepted": accepted,
+            "moved": float(moved),
+            "seconds": time.perf_counter() - started,
+        }
 
     def _start_inertial(self, stamp: int) -> None:
         """Initialize the IMU if there are enough keyframes and their motion shows what it has to."""
@@ -405,11 +437,13 @@ def write_with_newer(world: Map, found: Result) -> None:
     if last not in frames or not newer.any():
         found.write_to(world)
         return
-    before = SE3(frames["world_T_body"][frames.rows(last)].copy())
+    row, scale = frames.rows(last), found.extra.get("scale", [1.0])[-1]
+    before = Sim3(np.append(frames["world_T_body"][row], 1.0))
     found.write_to(world)
-    motion = SE3(frames["world_T_body"][frames.rows(last)].copy()) * before.inverse()
-    frames["world_T_body"][newer] = np.asarray((motion * SE3(frames["world_T_body"][newer])).storage)
+    motion = Sim3(np.append(frames["world_T_body"][row], scale)) * before.inverse()
+    poses, points = frames["world_T_body"], world.landmarks["position"]
+    poses[newer, :3] = np.asarray(motion.act(poses[newer, :3]))
+    poses[newer, 3:] = np.asarray((motion.rotation * SO3(poses[newer, 3:])).storage)
     frames["velocity"][newer] = np.asarray(motion.rotation.act(frames["velocity"][newer]))
     fresh = ~np.isin(world.landmarks.ids, found.landmarks)
-    points = world.landmarks["position"]
     points[fresh] = np.asarray(motion.act(points[fresh]))

@@ -142,12 +142,8 @@ def essential_graph_optimization(
     clock.lap("landmarks")
     turned = _turned(state.velocity, poses, found)
     states = States(ids[~stays], found[~stays, :7], turned[~stays], *(bias[~stays] for bias in state.biases))
-    refused = "" if rounds > 1 or has_begun(summary) else NOT_BEGUN
-    if options.update and is_usable(summary) and not refused:
-        _write(world, ids, found, turned, moved, loop_ids, inliers)
-    clock.lap("write")
     extra = {"loops": loop_ids, "loop_chi2": chi2, "loop_inliers": inliers, "scale": found[:, 7]}
-    return Result(
+    result = Result(
         "essential_graph_optimization",
         summary,
         states,
@@ -155,11 +151,16 @@ def essential_graph_optimization(
         points=moved[1],
         chi2={"loops": float(chi2[inliers].sum()), "all": summary.final_chi2},
         rejected={"loop": loop_ids[~inliers]},
-        seconds=clock.total(),
         rounds=rounds,
         extra=extra,
-        refused=refused,
+        refused="" if rounds > 1 or has_begun(summary) else NOT_BEGUN,
+        writer=lambda target: _write(target, ids, found, turned, moved, loop_ids, inliers),
     )
+    if options.update and result.is_usable:
+        result.write_to(world)
+    clock.lap("write")
+    result.seconds.update(clock.total())
+    return result
 
 
 @dataclass(frozen=True, eq=False)

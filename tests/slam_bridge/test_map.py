@@ -353,7 +353,10 @@ def test_indexed_columns_find_what_a_scan_finds():
             table.keep(rng.random(len(table)) < 0.8)
             check(table)
     before = table.copy()
-    table.replace("keyframe", table["keyframe"][::-1].copy())
+    for count in (0, 1, 700, len(table)):
+        rows = rng.choice(len(table), count, replace=False)
+        table.change("keyframe", rows, rng.integers(0, 50, count))
+        check(table)
     table.remove(table.ids[:10])
     for table_ in (before, table):
         check(table_)
