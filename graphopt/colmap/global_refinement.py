@@ -53,6 +53,11 @@ class LoopOptions:
     max_normalized_reproj_error: float = 1e-2
     min_tri_angle_deg: float = 1.0
 
+    def __post_init__(self) -> None:
+        for name in ("ba_num_iterations", "max_normalized_reproj_error", "min_tri_angle_deg"):
+            if not getattr(self, name) >= 0:
+                raise OptionError(f"{name} is {getattr(self, name)}, must be >= 0.")
+
 
 def refine(
     reconstruction: Any,

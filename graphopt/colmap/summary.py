@@ -56,6 +56,11 @@ class BundleAdjustmentSummary(Summary):
     num_parameter_blocks_reduced: int = 0
 
     @property
+    def ceres_summary(self) -> BundleAdjustmentSummary:
+        """Itself: pycolmap's summary has that of Ceres beside it."""
+        return self
+
+    @property
     def num_residuals(self) -> int:
         """As pycolmap has it: `num_residuals_reduced`."""
         return self.num_residuals_reduced

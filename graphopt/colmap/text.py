@@ -19,6 +19,9 @@ from graphopt.colmap.model import (
 from graphopt.errors import FormatError
 from graphopt.io.numbers import RaggedRows, format_ragged, to_integers
 
+DIGITS = 17
+"""Significant ones that COLMAP writes: files in which nothing changes keep their bytes."""
+
 
 def _integer(token: str, where: str, what: str) -> int:
     try:
@@ -232,7 +235,7 @@ def format_cameras(cameras: list[ColmapCamera]) -> bytes:
     ]
     lines.append(f"# Number of cameras: {len(cameras)}\n".encode())
     for camera in cameras:
-        values = format_ragged(camera.params, np.array([0, len(camera.params)]))
+        values = format_ragged(camera.params, np.array([0, len(camera.params)]), DIGITS)
         lines.append(f"{camera.id} {camera.model} {camera.width} {camera.height} ".encode() + values)
     return b"".join(lines)
 
@@ -248,7 +251,7 @@ def images_header(num_images: int, num_seen: int) -> bytes:
     return (
         "# Image list with two lines of data per image:\n"
         "#   IMAGE_ID, QW, QX, QY, QZ, TX, TY, TZ, CAMERA_ID, NAME\n#   POINTS2D[] as (X, Y, POINT3D_ID)\n"
-        f"# Number of images: {num_images}, mean observations per image: {mean:.6g}\n"
+        f"# Number of images: {num_images}, mean observations per image: {mean:.{DIGITS}g}\n"
     ).encode()
 
 
@@ -258,9 +261,9 @@ def image_entries(images: ColmapImages) -> bytes:
     head = np.concatenate(
         [images.ids[:, None], images.quaternion, images.translation, images.camera_ids[:, None]], axis=1
     )
-    heads = format_ragged(head.ravel(), np.arange(len(head) + 1) * 9).split(b"\n")
+    heads = format_ragged(head.ravel(), np.arange(len(head) + 1) * 9, DIGITS).split(b"\n")
     keypoints = np.concatenate([images.xy, images.point_ids[:, None]], axis=1)
-    keypoint_lines = format_ragged(keypoints.ravel(), images.keypoint_start * 3).split(b"\n")
+    keypoint_lines = format_ragged(keypoints.ravel(), images.keypoint_start * 3, DIGITS).split(b"\n")
     for row, name in enumerate(images.names):
         parts += [
             heads[row],
@@ -268,7 +271,7 @@ def image_entries(images: ColmapImages) -> bytes:
             name.encode("utf-8", "surrogateescape"),
             b"\n",
             keypoint_lines[row],
-            b"\n",
+            b" \n" if keypoint_lines[row] else b"\n",  # COLMAP's, of all versions
         ]
     return b"".join(parts)
 
@@ -280,10 +283,11 @@ def format_points(points: ColmapPoints) -> bytes:
 
 def points_header(num_points: int, num_elements: int) -> bytes:
     """Comments before the first point; num_elements: of all tracks."""
+    mean = num_elements / max(num_points, 1)
     return (
         "# 3D point list with one line of data per point:\n"
         "#   POINT3D_ID, X, Y, Z, R, G, B, ERROR, TRACK[] as (IMAGE_ID, POINT2D_IDX)\n"
-        f"# Number of points: {num_points}, mean track length: {num_elements / max(num_points, 1):.6g}\n"
+        f"# Number of points: {num_points}, mean track length: {mean:.{DIGITS}g}\n"
     ).encode()
 
 
@@ -298,11 +302,11 @@ def point_entries(points: ColmapPoints) -> bytes:
     columns = [points.ids[:, None], points.xyz, points.rgb, points.error[:, None]]
     values[head] = np.concatenate(columns, axis=1).ravel()
     values[in_track] = points.track.ravel()
-    return format_ragged(values, row_start)
+    return format_ragged(values, row_start, DIGITS)
 
 
 def _pose_text(pose: np.ndarray) -> bytes:
-    return format_ragged(pose, np.array([0, len(pose)])).rstrip(b"\n")
+    return format_ragged(pose, np.array([0, len(pose)]), DIGITS).rstrip(b"\n")
 
 
 def format_rigs(rigs: list[ColmapRig]) -> bytes:

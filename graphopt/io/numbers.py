@@ -103,6 +103,9 @@ def format_integer_table(integers: np.ndarray, values: np.ndarray) -> bytes:
     return _native.format_rows("", False, integers, values)
 
 
-def format_ragged(values: np.ndarray, row_start: np.ndarray) -> bytes:
-    """Row r is the line of values[row_start[r]:row_start[r + 1]]."""
-    return _native.format_ragged_rows(values, row_start)
+def format_ragged(values: np.ndarray, row_start: np.ndarray, digits: int = 0) -> bytes:
+    """Row r is the line of values[row_start[r]:row_start[r + 1]].
+
+    digits: significant ones, at most 17; 0: shortest decimals that read back to the same doubles.
+    """
+    return _native.format_ragged_rows(values, row_start, digits)

@@ -146,7 +146,8 @@ py::bytes format_rows(const std::string& tag, bool with_count, const Array<int64
   return py::bytes(out);
 }
 
-py::bytes format_ragged_rows(const Array<double>& values, const Array<int64_t>& row_start) {
+py::bytes format_ragged_rows(const Array<double>& values, const Array<int64_t>& row_start, int digits) {
+  if (digits < 0 || digits > 17) throw py::value_error("digits must be 0 to 17");
   if (values.ndim() != 1 || row_start.ndim() != 1 || row_start.shape(0) < 1)
     throw py::value_error("values and row_start must be vectors");
   const int64_t rows = row_start.shape(0) - 1;
@@ -158,7 +159,7 @@ py::bytes format_ragged_rows(const Array<double>& values, const Array<int64_t>& 
   std::string out;
   {
     py::gil_scoped_release release;
-    out = text::format_ragged_rows(values.data(), row_start.data(), rows);
+    out = text::format_ragged_rows(values.data(), row_start.data(), rows, digits);
   }
   return py::bytes(out);
 }
@@ -191,7 +192,8 @@ void bind_text(py::module_& m) {
   m.def("format_rows", &format_rows, py::arg("tag"), py::arg("with_count"), py::arg("ids"), py::arg("values"),
         "Lines `tag [count] ids numbers` with the shortest decimals that read back to the same doubles.");
   m.def("format_ragged_rows", &format_ragged_rows, py::arg("values"), py::arg("row_start"),
-        "Lines of any number of numbers.");
+        py::arg("digits") = 0,
+        "Lines of any number of numbers, with so many significant digits, 0: the shortest.");
   m.def("positive_definite", &positive_definite, py::arg("matrices"), py::arg("relative_tolerance") = 1e-12,
         "(n, d, d) symmetric -> (n,) bool: Cholesky runs to the end.");
 }

@@ -119,7 +119,7 @@ def test_cost_and_constants_are_colmaps(name: str) -> None:
     made, ours, theirs, summary, ceres = both(name)
     assert summary.initial_cost == pytest.approx(ceres.initial_cost, rel=1e-9)
     assert summary.final_cost == pytest.approx(ceres.final_cost, rel=1e-6)
-    assert summary.num_residuals_reduced == ceres.num_residuals_reduced
+    assert summary.ceres_summary.num_residuals_reduced == ceres.num_residuals_reduced
     assert summary.num_effective_parameters_reduced == ceres.num_effective_parameters_reduced
     for kind in ("cameras", "frames", "points3D"):
         for identifier, before in getattr(made, kind).items():

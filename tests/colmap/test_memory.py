@@ -67,6 +67,18 @@ def test_what_is_constant_keeps_its_digits(way: str, tmp_path: Any) -> None:
         assert file.read_bytes() == (folders[1] / file.name).read_bytes(), file.name
 
 
+def test_text_of_colmap_keeps_its_bytes(tmp_path: Any) -> None:
+    """What pycolmap writes as text is written the same after it was read, comments and digits included."""
+    made = scene(seed=63, cameras_per_rig=2)
+    made.update_point_3d_errors()
+    folders = [tmp_path / name for name in ("before", "after")]
+    folders[0].mkdir()
+    made.write_text(folders[0])
+    graphopt.colmap.write_colmap(graphopt.colmap.read_colmap(folders[0]), folders[1], as_text=True)
+    for file in sorted(folders[0].iterdir()):
+        assert file.read_bytes() == (folders[1] / file.name).read_bytes(), file.name
+
+
 def test_both_ways_have_one_result(monkeypatch: pytest.MonkeyPatch) -> None:
     made = scene(seed=63)
     first, second = copy.deepcopy(made), copy.deepcopy(made)

@@ -84,3 +84,11 @@ def test_options_of_the_mapper(tmp_path: Any) -> None:
     assert len(again.points3D) <= len(made.points3D) and cost(again) < 0.5 * cost(made)
     with pytest.raises(OptionError, match="expected Options"):
         graphopt.colmap.refine(made, {"ba": 1})
+
+
+def test_options_of_the_loop_are_checked() -> None:
+    """A loop that could only do nothing is refused, by the name of the option."""
+    with pytest.raises(OptionError, match="ba_num_iterations is -1"):
+        graphopt.colmap.refine(pycolmap.Reconstruction(), ba_num_iterations=-1)
+    with pytest.raises(OptionError, match="max_normalized_reproj_error is nan"):
+        graphopt.colmap.refine(pycolmap.Reconstruction(), max_normalized_reproj_error=float("nan"))

@@ -28,6 +28,12 @@ def test_every_double_survives_formatting(value):
     assert float(text) == value
 
 
+@given(st.floats(allow_nan=False, allow_infinity=False))
+def test_digits_are_those_of_c(value):
+    """With 17 significant digits a number is what C and its streams print."""
+    assert _native.format_ragged_rows(np.array([value]), np.array([0, 1]), 17) == f"{value:.17g}\n".encode()
+
+
 @given(st.from_regex(r"[+-]?([0-9]{1,30}\.?[0-9]{0,30}|\.[0-9]{1,30})([eE][+-]?[0-9]{1,3})?", fullmatch=True))
 def test_decimal_numbers_are_rounded_as_python_rounds_them(token):
     """Any decimal number becomes the nearest double; beyond all doubles it is refused, below them 0."""

@@ -24,15 +24,18 @@ class Writer {
     text({buffer, static_cast<size_t>(std::to_chars(buffer, buffer + kMaxDoubleChars, value).ptr - buffer)});
   }
 
-  // Whole numbers without exponent, so that 100000 is not 1e+05.
-  void number(double value) {
+  // Whole numbers without exponent, so that 100000 is not 1e+05. digits: significant ones, 0: the shortest.
+  void number(double value, int digits = 0) {
     if (std::fabs(value) < kMaxExactInteger && value == std::trunc(value) &&
         !(value == 0.0 && std::signbit(value))) {
       integer(static_cast<int64_t>(value));
       return;
     }
     char buffer[kMaxDoubleChars];
-    text({buffer, static_cast<size_t>(std::to_chars(buffer, buffer + kMaxDoubleChars, value).ptr - buffer)});
+    char* const end = buffer + kMaxDoubleChars;
+    const auto written = digits == 0 ? std::to_chars(buffer, end, value)
+                                     : std::to_chars(buffer, end, value, std::chars_format::general, digits);
+    text({buffer, static_cast<size_t>(written.ptr - buffer)});
   }
 
   void end_line() {
@@ -68,10 +71,10 @@ std::string format_rows(std::string_view tag, bool with_count, const int64_t* id
   return writer.take();
 }
 
-std::string format_ragged_rows(const double* values, const int64_t* row_start, int64_t rows) {
+std::string format_ragged_rows(const double* values, const int64_t* row_start, int64_t rows, int digits) {
   Writer writer(rows > 0 ? 12 * static_cast<size_t>(row_start[rows] - row_start[0]) : 0);
   for (int64_t row = 0; row < rows; ++row) {
-    for (int64_t i = row_start[row]; i < row_start[row + 1]; ++i) writer.number(values[i]);
+    for (int64_t i = row_start[row]; i < row_start[row + 1]; ++i) writer.number(values[i], digits);
     writer.end_line();
   }
   return writer.take();

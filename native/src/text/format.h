@@ -13,7 +13,8 @@ namespace graphopt::text {
 std::string format_rows(std::string_view tag, bool with_count, const int64_t* ids, int64_t num_ids,
                         const double* values, int64_t num_values, int64_t rows);
 
-// Row r holds values[row_start[r] .. row_start[r + 1]).
-std::string format_ragged_rows(const double* values, const int64_t* row_start, int64_t rows);
+// Row r holds values[row_start[r] .. row_start[r + 1]). digits: significant ones (1 to 17), as C's %.*g has
+// them; 0: the shortest.
+std::string format_ragged_rows(const double* values, const int64_t* row_start, int64_t rows, int digits);
 
 }  // namespace graphopt::text
