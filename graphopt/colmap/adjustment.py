@@ -30,7 +30,7 @@ from graphopt.colmap.priors import (
     transformed,
 )
 from graphopt.colmap.problem import Problem, everything, keep_gauge, problem_of, refined_model
-from graphopt.colmap.residuals import add_residuals
+from graphopt.colmap.residuals import Rows, add_residuals
 from graphopt.colmap.summary import BundleAdjustmentSummary, summary_of
 from graphopt.distributed.devices import threads_of_ranks
 from graphopt.errors import OptionError
@@ -50,7 +50,7 @@ def bundle_adjustment(
     prior_options: Any = None,
     device: str = "auto",
     callback: Callable[..., Any] | None = None,
-    residuals: Sequence[Any] = (),
+    residuals: Rows | Sequence[Any] = (),
     bounds: Bounds | None = None,
     **optimize: Any,
 ) -> BundleAdjustmentSummary:
@@ -66,7 +66,7 @@ def bundle_adjustment(
         `pycolmap.PosePriorBundleAdjustmentOptions`.
     device: "auto", "cpu", "vulkan", "vulkan:1", ...; at "auto" the GPU that options may ask for.
     callback: called with each finished iteration; `False` stops.
-    residuals: a user's own, see `graphopt.colmap.residual`.
+    residuals: a user's own, or one of them, see `graphopt.colmap.residual`.
     bounds: of intrinsics and depths, see `graphopt.colmap.Bounds`; `summary.kkt` says which are active.
     optimize: precision, configuration, max_iterations, time_limit, ... of `graphopt.optimize`; they come
         before what `options` say.

@@ -246,9 +246,9 @@ def residual(*slots: str, measurement_dim: int) -> Callable[[Callable[..., Array
     return lambda function: Residual(function, tuple(slots), measurement_dim)
 
 
-def add_residuals(problem: Problem, rows: Sequence[Any]) -> None:
-    """Add what `bundle_adjustment` was given."""
-    for each in rows:
+def add_residuals(problem: Problem, rows: Rows | Sequence[Any]) -> None:
+    """Add what `bundle_adjustment` was given: a list, or one of them."""
+    for each in [rows] if isinstance(rows, Rows) else rows:
         if not isinstance(each, Rows):
             raise OptionError(
                 f"a residual is a {type(each).__name__}, expected what a function decorated with "

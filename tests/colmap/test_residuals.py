@@ -73,6 +73,18 @@ def test_cost_is_the_sum_of_both(cameras: int, fields: dict[str, Any]) -> None:
     assert summary.final_chi2 < summary.initial_chi2
 
 
+def test_one_needs_no_list() -> None:
+    """Rows of one function are taken with and without a list around them."""
+    made = scene(seed=52)
+    rows = distance([sorted(made.points3D)[:2]], [[1.0]], sigma=0.1)
+    found = [
+        graphopt.colmap.bundle_adjustment(copy.deepcopy(made), residuals=given, device="cpu")
+        for given in (rows, [rows], ())
+    ]
+    assert found[0].final_chi2 == found[1].final_chi2
+    assert found[0].num_residuals_reduced == found[2].num_residuals_reduced + 1
+
+
 @pytest.mark.parametrize(
     ("make", "says"),
     [
