@@ -1,8 +1,8 @@
 """Programs as C++ functions: `python -m graphopt.codegen.machine_code LIST FOLDER`, run by the build.
 
-LIST has a line per edge type, variant of its information, and whether it has a robust kernel, and the line
-"robust kernels"; FOLDER gets a file of programs (chi2 and linearize) for each, and `table.cpp`. Values stay
-in processor registers where the interpreter keeps them in memory; instructions, their order and so all digits
+LIST has a line per edge type, variant of its information, and whether it has a robust kernel, lines of a
+vertex type and "oplus", and "robust kernels"; FOLDER gets a file of programs for each, and `table.cpp`. Values
+stay in processor registers where the interpreter keeps them in memory; instructions, their order and so all digits
 are the same. At run time a program finds its function by the fingerprint of its bytecode
 (native/src/vm/machine_code.h), so a type that was edited since is interpreted.
 
@@ -19,10 +19,10 @@ from pathlib import Path
 import numpy as np
 
 from graphopt.codegen.bytecode import Instruction
-from graphopt.codegen.edge import compile_edge, compile_robust_kernel
+from graphopt.codegen.edge import compile_edge, compile_robust_kernel, compile_vertex
 from graphopt.codegen.program import Program
-from graphopt.types import BUILTIN_TYPES, EdgeType
-from graphopt.types.base import working_edge_type
+from graphopt.types import BUILTIN_TYPES, EdgeType, VertexType
+from graphopt.types.base import working_edge_type, working_vertex_type
 from graphopt.types.robust_kernels import KERNELS
 
 _HEAD = """// Written by graphopt.codegen.machine_code.
@@ -156,18 +156,20 @@ def _literal(value: float) -> str:
 
 
 def programs_of(line: str) -> list[Program]:
-    """chi2 and linearize of a line of the list, or all robust kernels."""
+    """chi2 and linearize of a line of the list, oplus of a vertex type, or all robust kernels."""
     if line == "robust kernels":
         functions = dict.fromkeys(kernel.function for kernel in KERNELS)
         return [compile_robust_kernel(function) for function in functions]
-    name, information, kernel = line.split()
-    found = [
-        builtin_type
-        for builtin_type in BUILTIN_TYPES
-        if isinstance(builtin_type, EdgeType) and builtin_type.name == name
-    ]
-    if len(found) != 1 or kernel not in ("robust", "plain"):
-        raise ValueError(f"{line!r}: expected an edge type, its information, and 'robust' or 'plain'.")
+    name, *rest = line.split()
+    found = [builtin_type for builtin_type in BUILTIN_TYPES if builtin_type.name == name]
+    if rest == ["oplus"] and len(found) == 1 and isinstance(found[0], VertexType):
+        return [compile_vertex(working_vertex_type(found[0]))]
+    if len(found) != 1 or not isinstance(found[0], EdgeType) or rest[1:] not in (["robust"], ["plain"]):
+        raise ValueError(
+            f"{line!r}: expected an edge type, its information, and 'robust' or 'plain'; or a vertex type "
+            "and 'oplus'."
+        )
+    information, kernel = rest
     robust = KERNELS[1].function if kernel == "robust" else None
     compiled = compile_edge(working_edge_type(found[0]), information=information, robust=robust)
     return [compiled.chi2, compiled.linearize]

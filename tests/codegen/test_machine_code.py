@@ -72,3 +72,10 @@ def test_a_window_with_kernels_has_the_interpreters_digits(sigma, monkeypatch):
     found = linearized()
     for value, other in zip(found, expected, strict=True):
         np.testing.assert_array_equal(value, other)
+
+
+@pytest.mark.parametrize("line", ["EdgeSE3", "EdgeSE3 full soft", "VertexSE3 full plain", "EdgeSE3 oplus"])
+def test_wrong_lines_are_refused(line):
+    """A line of the list that names no programs stops the build."""
+    with pytest.raises(ValueError, match=f"'{line}': expected an edge type"):
+        programs_of(line)

@@ -536,6 +536,7 @@ void Linearizer::oplus(const double* dx, std::int64_t size) {
                                 std::to_string(b_size_));
   for_each_partition([&](int t) {
     for (const VertexSet& set : vertex_sets_) {
+      if (set.optimized.empty()) continue;  // another program would fill the registers' constants again
       const Program& program = *set.oplus;
       double* frame = workspace(kUpdate).prepare(set.oplus, nullptr);
       const std::int64_t count = static_cast<std::int64_t>(set.optimized.size());
