@@ -1,10 +1,10 @@
 """Programs as C++ functions: `python -m graphopt.codegen.machine_code LIST FOLDER`, run by the build.
 
 LIST has a line per edge type, variant of its information, and whether it has a robust kernel, lines of a
-vertex type and "oplus", and "robust kernels"; FOLDER gets a file of programs for each, and `table.cpp`. Values
-stay in processor registers where the interpreter keeps them in memory; instructions, their order and so all digits
-are the same. At run time a program finds its function by the fingerprint of its bytecode
-(native/src/vm/machine_code.h), so a type that was edited since is interpreted.
+vertex type and "oplus", and "robust kernels"; FOLDER gets a file of programs for each, and `table.cpp`.
+Values stay in processor registers where the interpreter keeps them in memory; instructions, their order
+and so all digits are the same. At run time a program finds its function by the fingerprint of its
+bytecode (native/src/vm/machine_code.h), so a type that was edited since is interpreted.
 
 Needs numpy, no native module.
 """
