@@ -131,33 +131,19 @@ bool Problem::differs(const EdgeKind& own, const double* H, const double* other,
   constexpr int kMostScalars = 64;
   double scale[kMostScalars];  // squared, with the tolerance
   if (own.state_dim > kMostScalars) return true;
-  const int arity = own.arity();
-  const double* block = H;
-  int at = 0;
-  for (int a = 0; a < arity; ++a) {
-    const int da = own.dims[static_cast<std::size_t>(a)];
-    for (int j = 0; j < da; ++j) scale[at++] = tolerance * std::abs(block[j * (j + 1) / 2 + j]);
-    block += da * (da + 1) / 2;
-    for (int b = a + 1; b < arity; ++b) block += da * own.dims[static_cast<std::size_t>(b)];
+  for (int i = 0; i < own.state_dim; ++i)
+    scale[i] = tolerance * std::abs(H[own.diagonal[static_cast<std::size_t>(i)]]);
+  const std::int32_t *const rows = own.entry_row.data(), *const columns = own.entry_column.data();
+  const auto count = static_cast<int>(own.entry_row.size());
+  constexpr int kAtOnce = 16;
+  for (int first = 0; first < count; first += kAtOnce) {
+    const int end = std::min(count, first + kAtOnce);
+    bool differs = false;
+    for (int k = first; k < end; ++k)
+      differs |= (H[k] - other[k]) * (H[k] - other[k]) > scale[rows[k]] * scale[columns[k]];
+    if (differs) return true;
   }
-  bool differs = false;
-  int fa = 0;
-  for (int a = 0; a < arity; ++a) {
-    const int da = own.dims[static_cast<std::size_t>(a)];
-    for (int j = 0; j < da; ++j)
-      for (int i = 0; i <= j; ++i, ++H, ++other)
-        differs |= (*H - *other) * (*H - *other) > scale[fa + i] * scale[fa + j];
-    int fb = fa + da;
-    for (int b = a + 1; b < arity; ++b) {
-      const int db = own.dims[static_cast<std::size_t>(b)];
-      for (int j = 0; j < db; ++j)
-        for (int i = 0; i < da; ++i, ++H, ++other)
-          differs |= (*H - *other) * (*H - *other) > scale[fa + i] * scale[fb + j];
-      fb += db;
-    }
-    fa += da;
-  }
-  return differs;
+  return false;
 }
 
 void Problem::refuse_as_not_finite(std::int32_t e) const {

@@ -35,20 +35,7 @@ using Eigen::VectorXd;
 // The symmetric matrix of an edge's packed blocks, and back.
 template <class Visit>
 void for_each_entry(const EdgeKind& own, const Visit& visit) {
-  int fa = 0;
-  for (int a = 0; a < own.arity(); ++a) {
-    const int da = own.dims[static_cast<std::size_t>(a)];
-    for (int j = 0; j < da; ++j)
-      for (int i = 0; i <= j; ++i) visit(fa + i, fa + j);
-    int fb = fa + da;
-    for (int b = a + 1; b < own.arity(); ++b) {
-      const int db = own.dims[static_cast<std::size_t>(b)];
-      for (int j = 0; j < db; ++j)
-        for (int i = 0; i < da; ++i) visit(fa + i, fb + j);
-      fb += db;
-    }
-    fa += da;
-  }
+  for (std::size_t k = 0; k < own.entry_row.size(); ++k) visit(own.entry_row[k], own.entry_column[k]);
 }
 
 MatrixXd unpacked(const EdgeKind& own, const double* blocks) {

@@ -79,24 +79,32 @@ void Tree::assemble_edge(const Front& front, std::int32_t e, bool into_update) {
   for (int a = 0; a < arity; ++a) {
     const int da = kind.dims[static_cast<std::size_t>(a)], ra = row_of(ends[a]);
     if (ra >= 0 && (ra >= n) == into_update) {
-      for (int j = 0; j < da; ++j)
-        for (int i = 0; i <= j; ++i) element(front, ra + j, ra + i) += block[j * (j + 1) / 2 + i];
-      for (int j = 0; j < da; ++j) gross_[static_cast<std::size_t>(ra + j)] += block[j * (j + 1) / 2 + j];
+      for (int j = 0; j < da; ++j) {
+        double* const target = &element(front, ra + j, ra);
+        for (int i = 0; i <= j; ++i) target[i * kStrip] += block[j * (j + 1) / 2 + i];
+        gross_[static_cast<std::size_t>(ra + j)] += block[j * (j + 1) / 2 + j];
+      }
     }
     block += da * (da + 1) / 2;
     for (int b = a + 1; b < arity; ++b) {
       const int db = kind.dims[static_cast<std::size_t>(b)], rb = row_of(ends[b]);
-      if (ra >= 0 && rb >= 0 && (std::min(ra, rb) >= n) == into_update)
-        for (int j = 0; j < db; ++j)
-          for (int i = 0; i < da; ++i)
-            element(front, std::max(ra + i, rb + j), std::min(ra + i, rb + j)) += block[j * da + i];
+      if (ra >= 0 && rb >= 0 && (std::min(ra, rb) >= n) == into_update) {
+        const bool is_below = rb > ra;  // b's scalars are the rows
+        for (int r = 0; r < (is_below ? db : da); ++r) {
+          double* const target = is_below ? &element(front, rb + r, ra) : &element(front, ra + r, rb);
+          const double* const from = is_below ? block + r * da : block + r;
+          const int count = is_below ? da : db, step = is_below ? 1 : da;
+          for (int c = 0; c < count; ++c) target[c * kStrip] += from[c * step];
+        }
+      }
       block += da * db;
     }
   }
 }
 
-// Rows of the front that a child's separator has. False if they do not ascend; then `order_` does.
-bool Tree::find_rows(const Shape& child) {
+// Rows of the front that a child's separator has, and runs of rows, of pivots or below, that follow each
+// other in both. Whether they ascend.
+bool Tree::find_rows(const Shape& child, int num_pivots) {
   const auto size = static_cast<std::size_t>(child.num_below);
   row_.resize(size + kStrip);
   position_.resize(size + kStrip);
@@ -106,23 +114,22 @@ bool Tree::find_rows(const Shape& child) {
   for (const std::int32_t v : child.separator) {
     const int row = local_[static_cast<std::size_t>(v)], dim = problem_.dim(v);
     ascends = ascends && (runs_.empty() || row > runs_.back().row);
-    runs_.push_back({row, first, dim});
+    if (!runs_.empty() && runs_.back().row + runs_.back().count == row && row != num_pivots) {
+      runs_.back().count += dim;
+    } else {
+      runs_.push_back({row, first, dim});
+    }
     for (int i = 0; i < dim; ++i) row_[static_cast<std::size_t>(first + i)] = row + i;
     first += dim;
   }
-  if (ascends) return true;
-  std::sort(runs_.begin(), runs_.end(), [](const Run& a, const Run& b) { return a.row < b.row; });
-  order_.clear();
-  for (const Run& run : runs_)
-    for (int i = 0; i < run.count; ++i) order_.push_back(run.first + i);
-  return false;
+  return ascends;
 }
 
 void Tree::add_children(const Job& job, bool into_update) {
   const Front front = job.numbers->front();
   for (const Clique* child : job.children) {
     const int size = child->shape->num_below;
-    const bool ascends = find_rows(*child->shape);
+    const bool ascends = find_rows(*child->shape, front.num_pivots);
     if (!into_update)
       for (int i = 0; i < size; ++i)
         gross_[static_cast<std::size_t>(row_[static_cast<std::size_t>(i)])] +=
@@ -158,26 +165,39 @@ void Tree::add_ordered(const Front& front, const double* source, int size, bool 
   add_child(columns);
 }
 
-// The same of a child whose rows have changed their order: by ascending rows of the front.
+// The same of a child whose rows have changed their order: block by block of rows that have kept it.
 void Tree::add_unordered(const Front& front, const double* source, int size, bool into_update) {
   const int n = front.num_pivots, shift = into_update ? n : 0;
-  int split = 0;
+  rows_of_front_.resize(static_cast<std::size_t>(size));
   for (int i = 0; i < size; ++i) {
-    split += row_[static_cast<std::size_t>(i)] < n ? 1 : 0;
-    position_[static_cast<std::size_t>(i)] = triangle_row(i);
+    const int row = row_[static_cast<std::size_t>(i)];
+    if (into_update && row < n) continue;  // no row of what is added
+    rows_of_front_[static_cast<std::size_t>(i)] = into_update ? front.update + triangle_row(row - n)
+                                                  : row < n   ? front.diagonal + triangle_row(row)
+                                                              : front.below + rectangle_row(row - n, n);
   }
-  for (int i = into_update ? split : 0; i < size; ++i) {
-    const std::int32_t own = order_[static_cast<std::size_t>(i)];
-    const int row = row_[static_cast<std::size_t>(own)];
-    double* const target = into_update ? front.update + triangle_row(row - n)
-                           : row < n   ? front.diagonal + triangle_row(row)
-                                       : front.below + rectangle_row(row - n, n);
-    const int end = into_update ? i + 1 : std::min(i + 1, split);
-    for (int j = into_update ? split : 0; j < end; ++j) {
-      const std::int32_t other = order_[static_cast<std::size_t>(j)];
-      const std::int64_t low = std::min(own, other);
-      target[static_cast<std::int64_t>(row_[static_cast<std::size_t>(other)] - shift) * kStrip] +=
-          source[position_[static_cast<std::size_t>(std::max(own, other))] + low * kStrip];
+  for (const Run& later : runs_)
+    for (const Run& earlier : runs_) {
+      if (earlier.first > later.first) break;
+      if ((std::min(later.row, earlier.row) >= n) == into_update) add_block(later, earlier, source, shift);
+    }
+}
+
+// The child's rows `later` and columns `earlier`, the lower triangle where they are the same.
+void Tree::add_block(const Run& later, const Run& earlier, const double* source, int shift) {
+  const bool is_square = later.first == earlier.first;
+  for (int i = 0; i < later.count; ++i) {
+    const double* const from =
+        source + triangle_row(later.first + i) + static_cast<std::int64_t>(earlier.first) * kStrip;
+    const int count = is_square ? i + 1 : earlier.count;
+    if (later.row >= earlier.row) {
+      double* const to = rows_of_front_[static_cast<std::size_t>(later.first + i)] +
+                         static_cast<std::int64_t>(earlier.row - shift) * kStrip;
+      for (int j = 0; j < count; ++j) to[j * kStrip] += from[j * kStrip];
+    } else {
+      const std::int64_t column = static_cast<std::int64_t>(later.row + i - shift) * kStrip;
+      for (int j = 0; j < count; ++j)
+        rows_of_front_[static_cast<std::size_t>(earlier.first + j)][column] += from[j * kStrip];
     }
   }
 }

@@ -51,6 +51,28 @@ void Problem::set_parameters(int set, std::vector<double> values) {
   parameters[static_cast<std::size_t>(set)].values = std::move(values);
 }
 
+// Of each vertex its own block's triangle by columns, then the blocks with the vertices after it.
+void EdgeKind::number_entries() {
+  int first = 0;
+  diagonal.resize(static_cast<std::size_t>(state_dim));
+  const auto add = [&](int row, int column) {
+    if (row == column) diagonal[static_cast<std::size_t>(row)] = static_cast<std::int32_t>(entry_row.size());
+    entry_row.push_back(row);
+    entry_column.push_back(column);
+  };
+  for (std::size_t a = 0; a < dims.size(); ++a) {
+    for (int j = 0; j < dims[a]; ++j)
+      for (int i = 0; i <= j; ++i) add(first + i, first + j);
+    int other = first + dims[a];
+    for (std::size_t b = a + 1; b < dims.size(); ++b) {
+      for (int j = 0; j < dims[b]; ++j)
+        for (int i = 0; i < dims[a]; ++i) add(first + i, other + j);
+      other += dims[b];
+    }
+    first += dims[a];
+  }
+}
+
 int Problem::add_edge_kind(vm::ProgramPtr linearize, vm::ProgramPtr kernel, std::vector<int> vertex_kinds,
                            std::vector<int> parameter_sets, int data_dim, int residual_dim) {
   auto own = std::make_unique<EdgeKind>(journal);
@@ -65,6 +87,7 @@ int Problem::add_edge_kind(vm::ProgramPtr linearize, vm::ProgramPtr kernel, std:
     inputs += kinds[static_cast<std::size_t>(v)]->storage_dim;
     k.state_dim += k.dims.back();
   }
+  k.number_entries();
   for (const int p : k.parameter_sets) inputs += parameters[static_cast<std::size_t>(p)].columns;
   k.data_registers.assign(linearize->input_registers.begin() + inputs, linearize->input_registers.end());
   k.num_outputs = linearize->num_outputs();

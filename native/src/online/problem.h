@@ -68,12 +68,15 @@ struct EdgeKind {
   int state_dim = 0;      // b: scalars of all vertices
   int num_outputs = 0;    // of `linearize`
   int first_segment = 0;  // output where b begins
+  // Of each packed entry of H; entry of each scalar's diagonal.
+  std::vector<std::int32_t> entry_row, entry_column, diagonal;
   Places places;
   Journaled<double> data;                  // (rows, data_dim)
   Journaled<double> models;                // (rows, num_outputs): rho, blocks of H, g; see Problem
   Journaled<std::int32_t> parameter_rows;  // (rows, number of parameters)
   std::vector<std::int32_t> data_registers, output_registers;
   int arity() const { return static_cast<int>(vertex_kinds.size()); }
+  void number_entries();
 };
 
 // What is left of marginalized vertices: chi2 = d' H d - 2 b' d + constant, with x = origin oplus d.

@@ -138,6 +138,11 @@ class Tree {
     std::shared_ptr<Numbers> numbers;
   };
 
+  // Rows of a child from `first` on, and of the front from `row` on.
+  struct Run {
+    int row, first, count;
+  };
+
   void collect(const std::vector<std::int32_t>& touched);
   Plan plan(const std::vector<std::int32_t>& vertices, const std::vector<std::int32_t>& orphans,
             const std::vector<std::int32_t>& last, const std::vector<std::int32_t>& boundary);
@@ -153,10 +158,11 @@ class Tree {
   void assemble(const Job& job, bool into_update);
   void assemble_prior(const Front& front, std::int32_t edge, bool into_update);
   void assemble_edge(const Front& front, std::int32_t edge, bool into_update);
-  bool find_rows(const Shape& child);
+  bool find_rows(const Shape& child, int num_pivots);
   void add_children(const Job& job, bool into_update);
   void add_ordered(const Front& front, const double* source, int size, bool into_update);
   void add_unordered(const Front& front, const double* source, int size, bool into_update);
+  void add_block(const Run& later, const Run& earlier, const double* source, int shift);
   std::vector<std::int32_t> unsupported(const Job& job, int pivot) const;
   void clear_local(const Shape& shape);
   std::vector<std::int32_t> path_to_root(const std::vector<std::int32_t>& cliques);
@@ -194,11 +200,9 @@ class Tree {
   std::vector<std::int32_t> local_;                          // per vertex: first row of the front, or -1
   std::vector<std::vector<std::int32_t>> orphans_of_;        // per number of a vertex
   std::vector<std::int64_t> position_;                       // of a child's rows
-  struct Run {                                               // consecutive rows
-    int row, first, count;
-  };
   std::vector<Run> runs_;
-  std::vector<std::int32_t> row_, order_;
+  std::vector<std::int32_t> row_;
+  std::vector<double*> rows_of_front_;  // per row of a child
   std::vector<double> gross_, min_pivot_, pivots_, below_values_;
   vm::AlignedVector<double> buffer_, padded_;
   std::vector<double> work_, x_;  // x_: whatever the last solution left
