@@ -56,7 +56,9 @@ def graph_of(problem: BalProblem, report: ReadReport) -> Graph:
         ("cameras", problem.camera_index, num_cameras),
         ("points", problem.point_index, num_points),
     ):
-        unseen = count - len(np.unique(index))
+        is_seen = np.zeros(count, bool)
+        is_seen[index] = True
+        unseen = np.count_nonzero(~is_seen)
         if unseen:
             report.warnings.append(f"{unseen} {what} have no observation")
     return graph
