@@ -77,9 +77,10 @@ class SparseCholesky(_Solves, kernels.SparseCholesky):
     """Supernodal multifrontal Cholesky with a fill-reducing ordering of the blocks.
 
     Orderings: `amd` (approximate minimum degree), `metis` (nested dissection by METIS, on one core),
-    `dissection` (the same by us, on all cores), `natural` (none), `auto`: AMD, and dissection as well where
-    the factorisation is expensive enough to pay for it (METIS for small graphs, ours for large ones, both
-    for very expensive factorisations); the one with the fewest flops is kept. None depends on the number of
+    `dissection` (the same by us, on all cores), `natural` (none), `auto`: AMD, where the factorisation is
+    expensive enough to pay for it once more after blocks of few neighbours, and dissection as well (METIS for
+    small graphs, ours for large ones, both for very expensive factorisations); the one with the fewest flops
+    is kept. None depends on the number of
     threads. The attribute `ordering` tells which one was taken, `permutation` is its elimination order of
     the blocks, `num_supernodes` counts the dense fronts.
     """

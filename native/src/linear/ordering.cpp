@@ -15,11 +15,14 @@
 namespace graphopt {
 namespace {
 
-// Another ordering takes 3.5 to 8 microseconds per block on one core, and half of one to find the blocks that
-// METIS need not see. It pays if ten factorisations, a third faster, save more than that; both kinds of
-// dissection if the better one of two, a tenth faster, does.
+// Dissection takes 3.5 to 8 microseconds per block on one core, minimum degree once more, of what is left
+// when blocks of few neighbours are eliminated, half of one. Either pays if ten factorisations, by as much
+// faster as dissection makes them, save more than that; both kinds of dissection if the better one of two, a
+// tenth faster, does.
 constexpr double kDissectionSeconds = 3.5e-6, kBothSeconds = 3.3e-5, kLowDegreeSeconds = 0.5e-6;
-constexpr double kSavedFactorisations = 10.0 / 3.0;
+constexpr double kFactorisations = 10.0;
+// Of a factorisation, of graphs of many blocks.
+constexpr double kManySaved = 1.0 / 3.0;
 
 // Blocks from which on METIS, which works on one core, takes longer than dissection on several; and from
 // which on an ordering may take longer than somebody who wants to stop should wait.
@@ -34,6 +37,11 @@ std::vector<std::int32_t> natural_order(const BlockGraph& graph) {
 
 std::vector<std::int32_t> amd_order(const BlockGraph& graph) {
   return minimum_degree(graph.begin.data(), graph.neighbor.data(), graph.size());
+}
+
+std::vector<std::int32_t> amd_order_of(const LowDegree& low) {
+  if (low.rest.neighbor.empty()) return low.followed_by(natural_order(low.rest));
+  return low.followed_by(amd_order(low.rest));
 }
 
 std::vector<std::int32_t> metis_order_of(const LowDegree& low) {
@@ -259,15 +267,17 @@ EliminationTree best_order(const BlockGraph& graph, std::string& name, const Fac
     seconds = own;
     name = its_name;
   };
-  const auto pays = [&](double per_block, int blocks) {
-    return kSavedFactorisations * seconds > per_block * blocks;
+  const auto pays = [&](double saved, double per_block, int blocks) {
+    return kFactorisations * saved * seconds > per_block * blocks;
   };
   const int n = graph.size();
   if (n >= kManyBlocks) {
-    if (pays(kDissectionSeconds, n)) consider(dissected(graph), "dissection");
-  } else if (pays(kLowDegreeSeconds, n)) {
+    if (pays(kManySaved, kDissectionSeconds, n)) consider(dissected(graph), "dissection");
+  } else if (pays(costs.dissection_saves, kLowDegreeSeconds, n)) {
     const LowDegree low(graph);
-    if (pays(kDissectionSeconds, low.rest.size())) consider(eliminate(graph, metis_order_of(low)), "metis");
+    consider(eliminate(graph, amd_order_of(low)), "amd");
+    if (pays(costs.dissection_saves, kDissectionSeconds, low.rest.size()))
+      consider(eliminate(graph, metis_order_of(low)), "metis");
     if (seconds > kBothSeconds * n) consider(dissected(graph), "dissection");
   }
   if (!costs.prefers_dense(best)) return best;
