@@ -45,6 +45,7 @@ FOR_ALL = {
     "host_memory",
     "temporary_files",
     "html",
+    "launcher",
     "option_names",
     "plugins",
     "suggestions",

@@ -5,6 +5,7 @@ from __future__ import annotations
 import argparse
 
 from graphopt.errors import OptionError
+from graphopt.launcher import started_ranks
 
 
 def refuse(args: argparse.Namespace, has_distributed: bool = True) -> None:
@@ -18,8 +19,6 @@ def refuse(args: argparse.Namespace, has_distributed: bool = True) -> None:
             raise OptionError(
                 f"--{option} needs --distributed, which also works without mpirun, as one rank."
             )
-    from graphopt.distributed.mpi import started_ranks
-
     size = started_ranks()
     if size > 1:
         raise OptionError(

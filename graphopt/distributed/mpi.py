@@ -15,7 +15,6 @@ all raise instead of waiting for ever, and the program goes on; the next call us
 
 from __future__ import annotations
 
-import os
 import time
 from collections.abc import Callable
 from typing import Any
@@ -24,6 +23,7 @@ import numpy as np
 
 from graphopt.distributed.communicator import RankError, add_in_order, agreed
 from graphopt.errors import OptionError
+from graphopt.launcher import started_ranks
 
 FEW = 256
 """Numbers that are sent to everybody: one latency instead of two."""
@@ -195,16 +195,6 @@ class MpiCommunicator:
 def _free_with(comm: Any, key: int, ranks: MpiCommunicator) -> None:
     """A communicator is freed, or gets another `MpiCommunicator`."""
     ranks.free()
-
-
-TASKS = ("OMPI_COMM_WORLD_SIZE", "PMI_SIZE", "MV2_COMM_WORLD_SIZE", "SLURM_STEP_NUM_TASKS")
-"""Where launchers say how many ranks they have started."""
-
-
-def started_ranks() -> int:
-    """What the launcher says; 1 where there was none."""
-    told = (os.environ.get(name, "") for name in TASKS)
-    return max((int(word) for word in told if word.isdigit()), default=1)
 
 
 def world() -> Any:
