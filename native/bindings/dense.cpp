@@ -117,7 +117,7 @@ py::object solve_scaled(const Numbers& h, const Numbers& b, double least_pivot) 
   std::copy_n(b.data(), b.shape(0), x.mutable_data());
   factor.forward(x.mutable_data());
   factor.backward(x.mutable_data());
-  return std::move(x);
+  return x;
 }
 
 }  // namespace

@@ -4,6 +4,7 @@
 #include <pybind11/stl.h>
 
 #include <array>
+#include <exception>
 #include <string_view>
 #include <tuple>
 

@@ -1,6 +1,7 @@
 // Values of many expressions at many points for many parameter sets, and their sums of squares.
 #pragma once
 
+#include <algorithm>
 #include <functional>
 
 #include "batch/run.h"

@@ -1,5 +1,6 @@
 #include "edges/columns.h"
 
+#include <algorithm>
 #include <cstring>
 
 #include "edges/shares.h"

@@ -1,5 +1,6 @@
 #include "edges/order.h"
 
+#include <algorithm>
 #include <memory>
 #include <numeric>
 

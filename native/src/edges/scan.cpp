@@ -1,5 +1,6 @@
 #include "edges/scan.h"
 
+#include <algorithm>
 #include <cmath>
 #include <cstring>
 #include <limits>

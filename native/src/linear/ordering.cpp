@@ -5,6 +5,7 @@
 #include <algorithm>
 #include <limits>
 #include <memory>
+#include <new>
 #include <numeric>
 
 #include "linear/dissection.h"

@@ -220,7 +220,7 @@ struct SchurComplement::Loops {
   // sum := H_lp x
   static void project(const SchurComplement& self, const double* x, int block, int dim, double* sum) {
     const BlockPattern& pattern = *self.pattern_;
-    std::fill(sum, sum + dim, 0.0);
+    std::fill_n(sum, dim, 0.0);
     const double* w = self.values_ + pattern.value_offset(pattern.column_begin(block));
     for (std::int64_t k = pattern.column_begin(block); k < pattern.diagonal(block); ++k) {
       const int row = pattern.row(k), rows = seen_dim(pattern, row);
@@ -241,7 +241,7 @@ struct SchurComplement::Loops {
     for (int block = begin; block < end; ++block) {
       const int dim = eliminated_dim(pattern, block);
       project(self, x, block, dim, sum);
-      std::fill(scaled, scaled + dim, 0.0);
+      std::fill_n(scaled, dim, 0.0);
       add_times(scaled, self.inverse(block), sum, dim, dim, -1.0);
       const double* w = self.values_ + pattern.value_offset(pattern.column_begin(block));
       for (std::int64_t k = pattern.column_begin(block); k < pattern.diagonal(block); ++k) {

@@ -34,7 +34,7 @@ bool SchurComplement::invert_block(SchurComplement& self, int block, double* low
   double* const inverse = self.inverse(block);
   if (!invert_spd<Dim>(h, damping, inverse, lower, dim)) return false;
   double* const scaled = self.scaled_b(block);
-  std::fill(scaled, scaled + dim, 0.0);
+  std::fill_n(scaled, dim, 0.0);
   add_times(scaled, inverse, self.b_ + row, dim, dim, 1.0);
   return true;
 }

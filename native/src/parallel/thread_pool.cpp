@@ -4,6 +4,7 @@
 
 #include <algorithm>
 #include <ctime>
+#include <new>
 #include <stdexcept>
 #include <string>
 #include <system_error>

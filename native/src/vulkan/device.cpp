@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <array>
 #include <cstdio>
+#include <new>
 
 #include "parallel/waiting.h"
 #include "vulkan/faults.h"
