@@ -3,13 +3,12 @@
 from __future__ import annotations
 
 from collections.abc import Iterable
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
 from graphopt.errors import GraphError
 from graphopt.g2o.elements.hyper_edge import Edge
-from graphopt.g2o.engine.incremental import Incremental
 from graphopt.g2o.engine.problem import Problem
 from graphopt.g2o.engine.sparse_block_matrix import SparseBlockMatrixX
 from graphopt.g2o.optimizable_graph import OptimizableGraph
@@ -18,6 +17,9 @@ from graphopt.graph.components import connected_components
 from graphopt.linear.options import SolverOptions
 from graphopt.problem.structure import Structure
 from graphopt.solver.cpu import CpuBlockSolver
+
+if TYPE_CHECKING:
+    from graphopt.g2o.engine.incremental import Incremental
 
 
 class ActiveGraph(OptimizableGraph):

@@ -19,7 +19,6 @@ from graphopt.errors import GraphError, OptionError, Stopped
 from graphopt.g2o.actions import HyperGraphAction
 from graphopt.g2o.active_graph import ActiveGraph
 from graphopt.g2o.engine import devices
-from graphopt.g2o.engine.incremental import Incremental
 from graphopt.g2o.engine.interrupts import OptimizerSignals
 from graphopt.g2o.engine.problem import Problem
 from graphopt.g2o.engine.python_edges import PythonEdgeSolver, has_planes, needs_python
@@ -213,6 +212,8 @@ class SparseOptimizer(ActiveGraph):
         self.summary, self._solver = summary, None
         report = self._report(problem, summary, None, 1, None)
         if self._incremental is None or not self._incremental.serves(problem, iterations):
+            from graphopt.g2o.engine.incremental import Incremental  # loads scipy
+
             self._incremental = Incremental(problem, iterations)
         try:
             found = self._incremental.update(problem)

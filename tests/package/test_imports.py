@@ -23,6 +23,12 @@ def test_an_optimization_does_not_load_scipy():
         assert python("-c", FIRST_CALL.format(method=method)).stdout.split() == ["[]"]
 
 
+def test_the_drop_in_loads_without_scipy():
+    """The build writes its stubs, in an environment that has no scipy yet."""
+    script = "import sys, graphopt.g2o; print('scipy' in sys.modules)"
+    assert python("-c", script).stdout.split() == ["False"]
+
+
 COMMAND = """
 import sys
 from graphopt.cli.main import main

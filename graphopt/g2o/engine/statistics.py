@@ -4,12 +4,14 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
-from typing import Any, ClassVar
+from typing import TYPE_CHECKING, Any, ClassVar
 
 from graphopt.graph import Selection
-from graphopt.online import OnlineReport
 from graphopt.optimizer.summary import Iteration
 from graphopt.solver.capabilities import linear_system_of
+
+if TYPE_CHECKING:
+    from graphopt.online import OnlineReport
 
 
 class G2OBatchStatistics:
