@@ -120,7 +120,7 @@ class ExactEquations:
             return "The Hessian is not finite: a function has no second derivative there."
         self.solver.linearize()
         try:
-            space = find_null_space(self.structure.pattern, self.solver.values)
+            space = find_null_space(self.structure.pattern, self.solver.values, self.structure.num_kept)
         except SolverError as error:
             return str(error)
         if space.num_directions == 0:

@@ -18,6 +18,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from dataclasses import dataclass
 from functools import cached_property
+from typing import Any
 
 import numpy as np
 import scipy.linalg
@@ -25,12 +26,15 @@ import scipy.linalg
 from graphopt.cpu_kernels import kernels
 from graphopt.errors import SolverError
 from graphopt.linear.cholesky import SparseCholesky
+from graphopt.linear.schur import SchurComplement
 from graphopt.problem.pattern import BlockPattern
 
 SINGULAR = 1e-13
 """lambda of a direction that counts as singular: rounding leaves 1e-16 to 1e-14."""
 _SHIFT = 1e-11
 _MOST = 64  # directions that are looked for
+_HELD = 1e-7
+"""Least eigenvalue of landmarks, likewise: below, the Schur complement loses the digits that tell singular."""
 _BLOCK, _STEPS = 8, 8  # directions of one iteration, iterations from one start
 _CLOSE = 0.5  # of a singular direction's: Ritz values of the inverse that are looked at
 _LOST = 1e-12  # square of what orthogonalization leaves of a direction that is in the space already
@@ -70,6 +74,10 @@ class NullSpace:
 
     def scalars_to_hold(self) -> np.ndarray:
         """(k,) scalars which, held, leave nothing that moves and H as well conditioned as can be."""
+        return self._held
+
+    @cached_property
+    def _held(self) -> np.ndarray:
         return _pivots(self.scaled)
 
 
@@ -79,19 +87,74 @@ def _pivots(basis: np.ndarray) -> np.ndarray:
     return np.sort(pivots[: basis.shape[1]])
 
 
-def find_null_space(pattern: BlockPattern, values: np.ndarray) -> NullSpace:
+def find_null_space(pattern: BlockPattern, values: np.ndarray, num_kept: int | None = None) -> NullSpace:
     """Singular directions of a positive semidefinite H; raises `SolverError` if it is indefinite.
 
-    values: (values_size,) in the layout of the pattern. At most 64 directions are found.
+    values: (values_size,) in the layout of the pattern. num_kept: blocks before the landmarks, which are
+    coupled with those only; where these hold each landmark well, directions of the Schur complement are looked
+    for, and say how landmarks move. At most 64 directions are found.
     """
     diagonal = _scales(pattern, values)
+    root = np.sqrt(diagonal)
+    spaces = _reduced(pattern, values, root, num_kept) or _whole(pattern, values, root)
+    return NullSpace(pattern, _singular(pattern, values, root, *spaces), root[:, None])
+
+
+Operator = Callable[[np.ndarray], np.ndarray]
+"""Of vectors (k, n), row by row."""
+
+
+def _whole(pattern: BlockPattern, values: np.ndarray, root: np.ndarray) -> tuple[Operator, Operator, int]:
+    """D^1/2 (H + shift D)^-1 D^1/2, the identity, and their size."""
     solver = SparseCholesky(pattern)
-    if not solver.factorize(values, _SHIFT * diagonal):
+    if not solver.factorize(values, _SHIFT * root**2):
         raise SolverError(
             f"H is not positive semidefinite (found at block {solver.failed_block}): its singular directions "
             "say nothing about the graph. Check informations and robust kernels."
         )
-    return NullSpace(pattern, _singular(pattern, values, diagonal, solver), np.sqrt(diagonal)[:, None])
+    return _scaled_inverse(solver, root), lambda x: x, pattern.dim
+
+
+def _reduced(
+    pattern: BlockPattern, values: np.ndarray, root: np.ndarray, num_kept: int | None
+) -> tuple[Operator, Operator, int] | None:
+    """The same of the Schur complement, and what landmarks add to a direction; None: H has to do.
+
+    D^1/2 (x_p, -inv(H_ll) H_lp x_p) of D_p^1/2 x_p.
+    """
+    if num_kept is None or num_kept in (0, pattern.num_blocks):
+        return None
+    if not _least_eigenvalue(pattern, values, root, num_kept) > _HELD:
+        return None
+    complement = SchurComplement(pattern, num_kept)
+    if not complement.form(values, None, np.zeros(pattern.dim)):
+        return None
+    size = complement.kept_dim
+    solver = SparseCholesky(complement.reduced_pattern)
+    if not solver.factorize(complement.reduced_values, _SHIFT * root[:size] ** 2):
+        return None  # rounding alone does that where landmarks are far away
+
+    def expand(x: np.ndarray) -> np.ndarray:
+        rows = [complement.back_substitute(row) for row in x / root[:size]]
+        return root * np.reshape(rows, (len(x), pattern.dim))
+
+    return _scaled_inverse(solver, root[:size]), expand, size
+
+
+def _least_eigenvalue(pattern: BlockPattern, values: np.ndarray, root: np.ndarray, first: int) -> float:
+    """Of the diagonal blocks from `first` on, in units of D."""
+    dims, least = pattern.dims[first:], np.inf
+    for dim in np.unique(dims).tolist():
+        blocks = first + np.flatnonzero(dims == dim)
+        places = pattern.value_offsets[pattern.col_ptr[blocks + 1] - 1][:, None] + np.arange(dim * dim)
+        weight = root[pattern.offsets[blocks][:, None] + np.arange(dim)]
+        scaled = values[places].reshape(-1, dim, dim) / (weight[:, :, None] * weight[:, None, :])
+        least = min(least, float(np.linalg.eigvalsh(scaled).min()))
+    return least
+
+
+def _scaled_inverse(solver: SparseCholesky, root: np.ndarray) -> Operator:
+    return lambda x: solver.solve(np.ascontiguousarray((root * x).T)).T * root
 
 
 def diagonal_of(pattern: BlockPattern, values: np.ndarray) -> np.ndarray:
@@ -106,35 +169,39 @@ def _scales(pattern: BlockPattern, values: np.ndarray) -> np.ndarray:
 
 
 def _singular(
-    pattern: BlockPattern, values: np.ndarray, diagonal: np.ndarray, solver: SparseCholesky
+    pattern: BlockPattern,
+    values: np.ndarray,
+    root: np.ndarray,
+    inverse: Operator,
+    expand: Operator,
+    size: int,
 ) -> np.ndarray:
-    """Singular directions, (dim, at most 64), as `NullSpace.scaled`."""
-    product, root = kernels.SymmetricProduct(pattern), np.sqrt(diagonal)
-    generator = np.random.default_rng(0)
+    """Singular directions, (dim, at most 64), as `NullSpace.scaled`.
 
-    def inverse(x: np.ndarray) -> np.ndarray:
-        return solver.solve(np.ascontiguousarray((root * x).T)).T * root
-
-    found = start = np.empty((0, pattern.dim))
+    inverse: of vectors of this size; expand: to whole ones.
+    """
+    product, generator = kernels.SymmetricProduct(pattern), np.random.default_rng(0)
+    found = start = np.empty((0, size))
     num_new = _BLOCK
-    while num_new >= _BLOCK and len(found) < min(_MOST, pattern.dim):
-        fresh = generator.standard_normal((_BLOCK, pattern.dim))
+    while num_new >= _BLOCK and len(found) < min(_MOST, size):
+        fresh = generator.standard_normal((_BLOCK, size))
         ritz, theta = _largest(inverse, np.vstack([start, fresh]), found)
         close = ritz[theta * (SINGULAR + _SHIFT) > _CLOSE]
-        v = close / root
-        quotient, turn = np.linalg.eigh(
-            v @ np.reshape([product.multiply(values, row) for row in v], v.shape).T
-        )
-        close, is_singular = turn.T @ close, quotient < SINGULAR
+        whole = expand(close)
+        square, turn = np.linalg.eigh(whole @ whole.T)
+        turn = turn / np.sqrt(square)  # orthonormal whole ones
+        v = turn.T @ whole / root
+        images = np.reshape([product.multiply(values, row) for row in v], v.shape)
+        quotient, again = np.linalg.eigh(v @ images.T)
+        close, is_singular = (turn @ again).T @ close, quotient < SINGULAR
         num_new = int(is_singular.sum())
-        found, start = np.vstack([found, close[is_singular]]), close[~is_singular]
+        found = np.vstack([found, _orthonormal(close[is_singular], found)])
+        start = close[~is_singular]
     found = found[:_MOST]
-    return (_orthonormal(inverse(found), found[:0]) if len(found) else found).T
+    return (_orthonormal(expand(inverse(found)), np.empty((0, len(root)))) if len(found) else expand(found)).T
 
 
-def _largest(
-    operator: Callable[[np.ndarray], np.ndarray], start: np.ndarray, known: np.ndarray
-) -> tuple[np.ndarray, np.ndarray]:
+def _largest(operator: Operator, start: np.ndarray, known: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
     """Ritz vectors (k, dim), orthonormal and orthogonal to `known`, and Ritz values (k,) of an operator.
 
     Of the space of start, operator(start), operator(operator(start)), ...; `known` is an invariant one.
@@ -168,10 +235,18 @@ def _orthonormal(block: np.ndarray, basis: np.ndarray) -> np.ndarray:
 class GeneralizedInverse:
     """Blocks of a generalized inverse of a singular H.
 
-    kind: "pseudo-inverse", or "hold": covariances given that `held` scalars do not move.
+    kind: "pseudo-inverse", or "hold": covariances given that `held` scalars do not move. factorize: for
+    "hold", a solver of the first `size` scalars of H + diag(springs), which are all that is held; None: of H.
     """
 
-    def __init__(self, null_space: NullSpace, values: np.ndarray, kind: str):
+    def __init__(
+        self,
+        null_space: NullSpace,
+        values: np.ndarray,
+        kind: str,
+        factorize: Callable[[np.ndarray], Any] | None = None,
+        size: int | None = None,
+    ):
         pattern = null_space.pattern
         if kind == "hold":
             basis, self.held = null_space.scaled / null_space.root, null_space.scalars_to_hold()
@@ -180,8 +255,9 @@ class GeneralizedInverse:
         springs = np.zeros(pattern.dim)
         springs[self.held] = _scales(pattern, values)[self.held]
         self._pattern, self._basis = pattern, basis
-        self._solver = SparseCholesky(pattern)
-        if not self._solver.factorize(values, springs):
+        factorize = factorize or (lambda springs: _factorized(pattern, values, springs))
+        self._solver = factorize(springs)
+        if self._solver is None:
             other = "" if kind == "hold" else " Use singular='hold', for which it is scaled."
             raise SolverError(
                 f"H stays singular with its singular directions held: it is too ill-conditioned.{other}"
@@ -191,6 +267,7 @@ class GeneralizedInverse:
             chosen[self.held] = np.linalg.inv(basis[self.held]).T
         else:
             chosen = np.ascontiguousarray(basis)
+        chosen = chosen[:size]
         self._image = self._solver.solve(chosen)  # G M', (dim, k)
         self._core = chosen.T @ self._image  # M G M'
 
@@ -206,3 +283,8 @@ class GeneralizedInverse:
         left, right = self._basis[rows], self._basis[cols]
         cross = left @ self._image[cols].T + self._image[rows] @ right.T
         return cross - left @ self._core @ right.T
+
+
+def _factorized(pattern: BlockPattern, values: np.ndarray, damping: np.ndarray) -> SparseCholesky | None:
+    solver = SparseCholesky(pattern)
+    return solver if solver.factorize(values, damping) else None

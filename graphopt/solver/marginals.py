@@ -9,6 +9,7 @@ or along what no edge sees. Those directions are found and named; `singular` say
 from __future__ import annotations
 
 from collections.abc import Iterable
+from functools import partial
 from typing import Any
 
 import numpy as np
@@ -101,7 +102,7 @@ def find_singular_directions(graph: Graph, *, level: int = 0) -> tuple[dict[int,
     orthonormal directions. Empty if H is regular.
     """
     _, structure, values = _linearized(graph, level)
-    space = find_null_space(structure.pattern, values)
+    space = find_null_space(structure.pattern, values, structure.num_kept)
     offsets, moved = space.pattern.offsets, space.moved_blocks() if space.num_directions else []
     parts = {int(structure.ids[k]): space.basis[offsets[k] : offsets[k + 1]].T.copy() for k in moved}
     return parts, describe(space, structure)
@@ -158,13 +159,17 @@ def _inverse(graph: Graph, structure: Structure, singular: str, device: str, pai
     diagonal = diagonal_of(pattern, values)[: pattern.offsets[num_kept]]
     if solver is not None and not _is_singular(solver, diagonal):
         return solver
-    space = find_null_space(pattern, values)
+    space = find_null_space(pattern, values, structure.num_kept)
     if singular == "error" or space.num_directions == 0:
         raise SolverError(
             f"H is singular, so there are no covariances: {describe(space, structure)}. "
             f"{_what_optimize_holds(graph, structure)}Fix a vertex of each connected part, add a prior, or "
             "pass singular='hold', 'damp' or 'pseudo-inverse'."
         )
+    size = int(pattern.offsets[num_kept])
+    if singular == "hold" and space.scalars_to_hold().max() < size:
+        factorize = partial(_factorized, pattern, values, device=device, num_kept=num_kept)
+        return GeneralizedInverse(space, values, singular, factorize, size)
     return GeneralizedInverse(space, values, singular)
 
 

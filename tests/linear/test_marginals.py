@@ -129,6 +129,24 @@ def test_what_to_do_about_singular_directions(name):
             assert np.abs(found[id_] - expected[rows, rows]).max() < 1e-5 * np.abs(expected).max(), choice
 
 
+@pytest.mark.parametrize("device", ["cpu", "vulkan"])
+def test_cameras_of_a_free_bundle(device):
+    """With points eliminated the same directions are found and held; those of all vertices take all of H."""
+    graph = graphopt.datasets.ba(cameras=8, points=300)
+    for vertex_set in graph.vertex_sets:
+        vertex_set.fixed[:] = False
+    _, structure, values = _linearized(graph, 0)
+    whole, reduced = (find_null_space(structure.pattern, values, kept) for kept in (None, structure.num_kept))
+    assert whole.num_directions == reduced.num_directions == 7
+    np.testing.assert_allclose(np.linalg.svd(whole.scaled.T @ reduced.scaled, compute_uv=False), 1.0, 1e-9)
+    np.testing.assert_array_equal(whole.scalars_to_hold(), reduced.scalars_to_hold())
+    cameras = structure.ids[: structure.num_kept].tolist()
+    expected = graphopt.compute_covariances(graph, singular="hold")
+    found = graphopt.compute_covariances(graph, cameras, singular="hold", device=device)
+    for id_ in cameras:
+        assert np.abs(found[id_] - expected[id_]).max() < 1e-7 * np.abs(expected[id_]).max()
+
+
 def test_points_far_away_do_not_spoil_what_is_held():
     """Covariances are those of the graph that holds the same scalars itself."""
     graph = GRAPHS["bundle"]()
