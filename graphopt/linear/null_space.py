@@ -34,7 +34,7 @@ SINGULAR = 1e-13
 _SHIFT = 1e-11
 _MOST = 64  # directions that are looked for
 _HELD = 1e-7
-"""Least eigenvalue of landmarks, likewise: below, the Schur complement loses the digits that tell singular."""
+"""Least eigenvalue of landmarks, likewise: below, the Schur complement loses digits that tell singular."""
 _BLOCK, _STEPS = 8, 8  # directions of one iteration, iterations from one start
 _CLOSE = 0.5  # of a singular direction's: Ritz values of the inverse that are looked at
 _LOST = 1e-12  # square of what orthogonalization leaves of a direction that is in the space already
@@ -91,8 +91,8 @@ def find_null_space(pattern: BlockPattern, values: np.ndarray, num_kept: int | N
     """Singular directions of a positive semidefinite H; raises `SolverError` if it is indefinite.
 
     values: (values_size,) in the layout of the pattern. num_kept: blocks before the landmarks, which are
-    coupled with those only; where these hold each landmark well, directions of the Schur complement are looked
-    for, and say how landmarks move. At most 64 directions are found.
+    coupled with those only; where these hold each landmark well, directions of the Schur complement are
+    looked for, and say how landmarks move. At most 64 directions are found.
     """
     diagonal = _scales(pattern, values)
     root = np.sqrt(diagonal)
@@ -256,12 +256,13 @@ class GeneralizedInverse:
         springs[self.held] = _scales(pattern, values)[self.held]
         self._pattern, self._basis = pattern, basis
         factorize = factorize or (lambda springs: _factorized(pattern, values, springs))
-        self._solver = factorize(springs)
-        if self._solver is None:
+        solver = factorize(springs)
+        if solver is None:
             other = "" if kind == "hold" else " Use singular='hold', for which it is scaled."
             raise SolverError(
                 f"H stays singular with its singular directions held: it is too ill-conditioned.{other}"
             )
+        self._solver = solver
         chosen = np.zeros(basis.shape)
         if kind == "hold":
             chosen[self.held] = np.linalg.inv(basis[self.held]).T
