@@ -352,8 +352,12 @@ def test_far_slots_are_those_of_the_shaders():
     """The table that launches check says what the text of `shaders/` declares."""
     declared = {}
     for path in SHADERS.glob("*.comp"):
+        text = path.read_text()
+        included = [(SHADERS / "include" / name).read_text() for name in re.findall(r'#include "(.+)"', text)]
         slots = re.findall(
-            r"^(?:LARGE_\w+|FAR_\w+)\((\d+),|^GRAPHOPT_LARGE\(restrict, (\d+),", path.read_text(), re.M
+            r"^(?:LARGE_\w+|FAR_\w+)\((\d+),|^GRAPHOPT_LARGE\(restrict, (\d+),",
+            "".join([text, *included]),
+            re.M,
         )
         if slots and not path.stem.startswith("chol_"):  # whose launches check sizes by themselves
             declared[path.stem] = frozenset(int(slot or other) for slot, other in slots)
