@@ -12,9 +12,9 @@ INPUT(1, uint, fronts)
 INPUT(2, uint, children)
 INPUT(3, uint, parent_row)
 INPUT(4, uint, bounds)
-FRONT_INPUT(5, below)
-FRONT_INOUT(6, factor)
-FRONT_OUTPUT(7, updates)
+LARGE_INPUT(5, below)
+GRAPHOPT_LARGE(restrict, 6, factor)
+LARGE_OUTPUT(7, updates)
 
 const uint TILE = 32, LINE = TILE + 1, CHILDREN = 32, BATCH = 8;
 shared real tile[TILE * LINE];

@@ -11,7 +11,7 @@ PARAMETERS(uint first; uint num; uint num_sides; uint dim;)
 INPUT(0, uint, list)
 INPUT(1, uint, fronts)
 INPUT(2, uint, rows)
-FRONT_INPUT(3, factor)
+LARGE_INPUT(3, factor)
 INPUT(4, real, signs)
 INPUT(5, real, z)
 INOUT(6, real, x)  // (sides, dim) in the order of elimination

@@ -9,7 +9,7 @@
 PARAMETERS(uint first; uint num; uint num_sides; uint column; uint dim;)
 INPUT(0, uint, list)  // (front, tile of 128 columns)
 INPUT(1, uint, fronts)
-FRONT_INPUT(2, factor)
+LARGE_INPUT(2, factor)
 INOUT(3, real, z)
 OUTPUT(4, real, x)
 

@@ -13,7 +13,7 @@ INPUT(2, real, damping)  // see damping.glsl, in the order of the matrix
 INPUT(2, float, narrow_damping)
 DAMPING_OF(damping_of, damping)
 DAMPING_OF(narrow_damping_of, narrow_damping)
-FRONT_INOUT(3, factor)
+GRAPHOPT_LARGE(restrict, 3, factor)
 OUTPUT(4, real, thresholds)
 
 void main() {

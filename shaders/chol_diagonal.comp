@@ -8,7 +8,7 @@ PARAMETERS(uint first;)
 INPUT(0, uint, list)       // (front, block of 32 columns, first entry of the front in `diagonals`)
 INPUT(1, uint, fronts)
 INPUT(2, real, diagonals)
-FRONT_OUTPUT(3, factor)
+LARGE_OUTPUT(3, factor)
 
 void main() {
   const uint entry = push.first + 3 * WORKGROUP;

@@ -9,7 +9,7 @@
 PARAMETERS(uint first; uint num; uint num_sides; uint column; uint dim; uint num_carried;)
 INPUT(0, uint, list)  // (front, tile of 128 rows after the block)
 INPUT(1, uint, fronts)
-FRONT_INPUT(2, factor)
+LARGE_INPUT(2, factor)
 INOUT(3, real, y)
 OUTPUT(4, real, z)
 INOUT(5, real, carry)

@@ -13,9 +13,9 @@ INPUT(0, uint, list)  // (front, tile row | tile column << 16, offset of W, of Z
 INPUT(1, uint, fronts)
 INPUT(2, uint, parent_row)
 INPUT(3, real, signs)
-FRONT_INPUT(4, solved)
-FRONT_INPUT(5, above)     // Z of the level above
-FRONT_INOUT(6, inverse)   // Z: f x f, column-major, both triangles
+LARGE_INPUT(4, solved)
+LARGE_INPUT(5, above)     // Z of the level above
+GRAPHOPT_LARGE(restrict, 6, inverse)   // Z: f x f, column-major, both triangles
 
 // 64 invocations
 const uint TILE = 32, DEPTH = 16, LINE = TILE + 1, SIZE = 64, PER = TILE / 8;

@@ -10,8 +10,8 @@
 PARAMETERS(uint first; uint start; uint last;)
 INPUT(0, uint, list)  // (front, tile of 64 rows from `start` on, offset of W)
 INPUT(1, uint, fronts)
-FRONT_INPUT(2, factor)
-FRONT_INOUT(3, solved)  // W: f x n, column-major
+LARGE_INPUT(2, factor)
+GRAPHOPT_LARGE(restrict, 3, solved)  // W: f x n, column-major
 
 // 64 invocations
 const uint SIZE = 64, CHUNK = 8;

@@ -10,8 +10,8 @@ PARAMETERS(uint first;)
 INPUT(0, uint, list)  // (front, row, column, offset of W, of Z, entry of the result)
 INPUT(1, uint, fronts)
 INPUT(2, real, signs)
-FRONT_INPUT(3, solved)
-FRONT_INPUT(4, inverse)
+LARGE_INPUT(3, solved)
+LARGE_INPUT(4, inverse)
 OUTPUT(5, real, result)
 
 void main() {

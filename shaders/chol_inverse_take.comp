@@ -6,8 +6,8 @@
 #include "chol.glsl"
 PARAMETERS(uint first; uint num;)
 INPUT(0, uint, list)  // (entry of Z, entry of the result)
-FRONT_INPUT(1, inverse)
-FRONT_OUTPUT(2, result)
+LARGE_INPUT(1, inverse)
+LARGE_OUTPUT(2, result)
 
 void main() {
   const uint k = WORKGROUP * WORKGROUP_SIZE + LANE;

@@ -10,7 +10,7 @@
 PARAMETERS(uint first; uint column; uint panel; uint num_pivots;)
 INPUT(0, uint, list)        // (front, tile of 64 rows below the block, first entry of the front in `diagonals`)
 INPUT(1, uint, fronts)
-FRONT_INOUT(2, factor)
+GRAPHOPT_LARGE(restrict, 2, factor)
 INOUT(3, real, diagonals)   // 32 per pivot: column-major blocks
 INPUT(4, real, thresholds)
 INOUT(5, real, signs)

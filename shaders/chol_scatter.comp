@@ -6,9 +6,9 @@
 #include "chol.glsl"
 PARAMETERS(uint first; uint num;)
 INPUT(0, uint, places)  // (num,) NOTHING: above the diagonal
-FRONT_INPUT(1, values)
+LARGE_INPUT(1, values)
 INPUT(1, float, narrow_values)
-FRONT_OUTPUT(2, factor)
+LARGE_OUTPUT(2, factor)
 
 void main() {
   const uint k = push.first + WORKGROUP * WORKGROUP_SIZE + LANE;

@@ -14,8 +14,8 @@ layout(constant_id = 1) const uint TARGET = 0;
 PARAMETERS(uint first; uint from; uint to; uint start; uint last;)
 INPUT(0, uint, list)     // (front, tile row | tile column << 16), TARGET 2: offset of W as well
 INPUT(1, uint, fronts)
-FRONT_INOUT(2, factor)
-FRONT_INOUT(3, updates)  // TARGET 2: W, f x n, column-major
+GRAPHOPT_LARGE(restrict, 2, factor)
+GRAPHOPT_LARGE(restrict, 3, updates)  // TARGET 2: W, f x n, column-major
 INPUT(4, real, signs)
 
 // 128 invocations

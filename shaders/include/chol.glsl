@@ -14,16 +14,6 @@ layout(constant_id = 14) const uint SIGNED = 0;
 // 1: matrix, damping, right-hand sides and solutions are float32, also where the factorisation is in float64.
 layout(constant_id = 13) const uint NARROW = 0;
 
-// Reals that may take 4 GiB and more, read with AT; aligned as reals are, so that a float64 is one load.
-#if defined(GRAPHOPT_DOUBLE)
-#define REAL_BYTES 8
-#else
-#define REAL_BYTES 4
-#endif
-#define FRONT_INPUT(slot, name) GRAPHOPT_FAR(restrict readonly, slot, real, REAL_SHIFT, REAL_BYTES, name)
-#define FRONT_OUTPUT(slot, name) GRAPHOPT_FAR(restrict writeonly, slot, real, REAL_SHIFT, REAL_BYTES, name)
-#define FRONT_INOUT(slot, name) GRAPHOPT_FAR(restrict, slot, real, REAL_SHIFT, REAL_BYTES, name)
-
 const uint BLOCK = 32;       // columns of a panel
 const uint FRONT_SIZE = 12;  // words of a front's description
 struct Front {

@@ -14,9 +14,9 @@ INPUT(0, uint, list)        // fronts, from `first` on
 INPUT(1, uint, fronts)
 INPUT(2, uint, children)
 INPUT(3, uint, parent_row)  // row of the parent's front of each row below
-FRONT_INPUT(4, below)       // updates of the level below
-FRONT_INOUT(5, factor)
-FRONT_OUTPUT(6, updates)
+LARGE_INPUT(4, below)       // updates of the level below
+GRAPHOPT_LARGE(restrict, 5, factor)
+LARGE_OUTPUT(6, updates)
 INPUT(7, real, thresholds)
 OUTPUT(8, real, signs)
 INOUT(9, uint, status)

@@ -56,10 +56,10 @@ uvec2 graphopt_advance(uvec2 address, uint first, uint shift) {
 #define OUTPUT(slot, type, name) GRAPHOPT_BUFFER(restrict writeonly, slot, type, name)
 #define INOUT(slot, type, name) GRAPHOPT_BUFFER(restrict, slot, type, name)
 // What may take 4 GiB and more: AT(name, first, i) is entry first + i, where i alone stays small; an entry has
-// 2^shift bytes. Entries are counted in 32 bits.
-#define FAR_INPUT(slot, type, shift, name) GRAPHOPT_FAR(restrict readonly, slot, type, shift, 4, name)
-#define FAR_OUTPUT(slot, type, shift, name) GRAPHOPT_FAR(restrict writeonly, slot, type, shift, 4, name)
-#define GRAPHOPT_LARGE(qualifiers, slot, name) GRAPHOPT_FAR(qualifiers, slot, real, REAL_SHIFT, 4, name)
+// 2^shift bytes, and begins at a multiple of them: so a float64 is one load. Entries are counted in 32 bits.
+#define FAR_INPUT(slot, type, shift, name) GRAPHOPT_FAR(restrict readonly, slot, type, shift, 1 << shift, name)
+#define FAR_OUTPUT(slot, type, shift, name) GRAPHOPT_FAR(restrict writeonly, slot, type, shift, 1 << shift, name)
+#define GRAPHOPT_LARGE(qualifiers, slot, name) GRAPHOPT_FAR(qualifiers, slot, real, REAL_SHIFT, REAL_BYTES, name)
 #define LARGE_INPUT(slot, name) GRAPHOPT_LARGE(restrict readonly, slot, name)
 #define LARGE_OUTPUT(slot, name) GRAPHOPT_LARGE(restrict writeonly, slot, name)
 
@@ -74,6 +74,7 @@ const uint MAX_DIM = 15;           // of a block
 #if defined(GRAPHOPT_DOUBLE)
 #define real double
 #define REAL_SHIFT 3
+#define REAL_BYTES 8
 #define accumulator double
 const real ZERO = 0.0lf, ONE = 1.0lf;
 accumulator sum_zero() { return 0.0lf; }
@@ -85,6 +86,7 @@ real value(accumulator s) { return s; }
 #elif defined(GRAPHOPT_MIXED)
 #define real float
 #define REAL_SHIFT 2
+#define REAL_BYTES 4
 struct accumulator { float hi, lo; };
 const real ZERO = 0.0, ONE = 1.0;
 accumulator sum_zero() { return accumulator(0.0, 0.0); }
