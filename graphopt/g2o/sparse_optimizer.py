@@ -155,8 +155,10 @@ class SparseOptimizer(ActiveGraph):
         with signals.catching_interrupts():
             problem.take_values()
             try:
-                run_ = self._run_incremental if online and self._is_incremental(problem) else self._run
-                summary = run_(problem, int(iterations), signals)
+                if online and self._is_incremental(problem):
+                    summary = self._run_incremental(problem, int(iterations))
+                else:
+                    summary = self._run(problem, int(iterations), signals)
             finally:  # after an exception in a program's code, or Ctrl-C: the last accepted estimates
                 problem.give_estimates()
         signals.raise_if_interrupted(summary)
@@ -204,7 +206,7 @@ class SparseOptimizer(ActiveGraph):
             and not needs_python(problem)
         )
 
-    def _run_incremental(self, problem: Problem, iterations: int, signals: OptimizerSignals) -> Summary:
+    def _run_incremental(self, problem: Problem, iterations: int) -> Summary:
         """As `_run`, by an `Online` that is kept; all its steps count as one iteration."""
         assert problem.selection is not None
         start, selection = time.perf_counter(), problem.selection
@@ -231,7 +233,6 @@ class SparseOptimizer(ActiveGraph):
         if report is not None:
             report(iteration)
         summary.seconds["total"] = time.perf_counter() - start
-        signals.raise_if_interrupted(summary)
         return summary
 
     def _prepared(self, problem: Problem, seconds: dict[str, float]) -> Any:

@@ -80,9 +80,8 @@ class SparseCholesky(_Solves, kernels.SparseCholesky):
     `dissection` (the same by us, on all cores), `natural` (none), `auto`: AMD, where the factorisation is
     expensive enough to pay for it once more after blocks of few neighbours, and dissection as well (METIS for
     small graphs, ours for large ones, both for very expensive factorisations); the one with the fewest flops
-    is kept. None depends on the number of
-    threads. The attribute `ordering` tells which one was taken, `permutation` is its elimination order of
-    the blocks, `num_supernodes` counts the dense fronts.
+    is kept. None depends on the number of threads. The attribute `ordering` tells which one was taken,
+    `permutation` is its elimination order of the blocks, `num_supernodes` counts the dense fronts.
     """
 
     def __init__(self, pattern: BlockPattern, ordering: str = "auto", method: str = "llt") -> None:

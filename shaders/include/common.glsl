@@ -59,7 +59,7 @@ uvec2 graphopt_advance(uvec2 address, uint first, uint shift) {
 // 2^shift bytes, and begins at a multiple of them: so a float64 is one load. Entries are counted in 32 bits.
 #define FAR_INPUT(slot, type, shift, name) GRAPHOPT_FAR(restrict readonly, slot, type, shift, 1 << shift, name)
 #define FAR_OUTPUT(slot, type, shift, name) GRAPHOPT_FAR(restrict writeonly, slot, type, shift, 1 << shift, name)
-#define GRAPHOPT_LARGE(qualifiers, slot, name) GRAPHOPT_FAR(qualifiers, slot, real, REAL_SHIFT, REAL_BYTES, name)
+#define GRAPHOPT_LARGE(qualifiers, slot, name) GRAPHOPT_FAR(qualifiers, slot, real, REAL_SHIFT, 1 << REAL_SHIFT, name)
 #define LARGE_INPUT(slot, name) GRAPHOPT_LARGE(restrict readonly, slot, name)
 #define LARGE_OUTPUT(slot, name) GRAPHOPT_LARGE(restrict writeonly, slot, name)
 
@@ -74,7 +74,6 @@ const uint MAX_DIM = 15;           // of a block
 #if defined(GRAPHOPT_DOUBLE)
 #define real double
 #define REAL_SHIFT 3
-#define REAL_BYTES 8
 #define accumulator double
 const real ZERO = 0.0lf, ONE = 1.0lf;
 accumulator sum_zero() { return 0.0lf; }
@@ -86,7 +85,6 @@ real value(accumulator s) { return s; }
 #elif defined(GRAPHOPT_MIXED)
 #define real float
 #define REAL_SHIFT 2
-#define REAL_BYTES 4
 struct accumulator { float hi, lo; };
 const real ZERO = 0.0, ONE = 1.0;
 accumulator sum_zero() { return accumulator(0.0, 0.0); }
