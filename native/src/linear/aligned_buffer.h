@@ -1,37 +1,45 @@
-// Uninitialised array of doubles, aligned to cache lines; grows, never shrinks.
+// Uninitialised array of doubles, aligned to cache lines; grows, never shrinks. Its memory is kept for the
+// next one.
 #pragma once
 
 #include <cstdint>
-#include <cstdlib>
-#include <memory>
-#include <new>
+#include <utility>
+
+#include "linear/kept_memory.h"
 
 namespace graphopt {
 
 class AlignedBuffer {
  public:
-  double* data() { return data_.get(); }
-  const double* data() const { return data_.get(); }
+  AlignedBuffer() = default;
+  AlignedBuffer(AlignedBuffer&& other) noexcept
+      : piece_(std::exchange(other.piece_, {})), size_(std::exchange(other.size_, 0)) {}
+  AlignedBuffer& operator=(AlignedBuffer&& other) noexcept {
+    std::swap(piece_, other.piece_);
+    std::swap(size_, other.size_);
+    return *this;
+  }
+  ~AlignedBuffer() { release(); }
+
+  double* data() { return piece_.data; }
+  const double* data() const { return piece_.data; }
   std::int64_t size() const { return size_; }
 
-  // At least `size` doubles. The content is undefined if it has to grow.
+  // At least `size` doubles. The content is undefined if it has to grow. Throws std::bad_alloc.
   void require(std::int64_t size) {
     if (size <= size_) return;
-    const std::size_t bytes = (static_cast<std::size_t>(size) * sizeof(double) + 63) / 64 * 64;
-    data_.reset();
-    data_.reset(static_cast<double*>(std::aligned_alloc(64, bytes)));
-    if (!data_) {
-      size_ = 0;
-      throw std::bad_alloc();
-    }
+    release();
+    piece_ = KeptMemory::instance().take(size);
     size_ = size;
   }
 
  private:
-  struct Free {
-    void operator()(double* p) const { std::free(p); }
-  };
-  std::unique_ptr<double, Free> data_;
+  void release() {
+    if (piece_.data != nullptr) KeptMemory::instance().give_back(std::exchange(piece_, {}));
+    size_ = 0;
+  }
+
+  KeptMemory::Piece piece_;
   std::int64_t size_ = 0;
 };
 

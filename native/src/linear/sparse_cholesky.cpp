@@ -16,7 +16,10 @@ namespace graphopt {
 
 SparseCholesky::SparseCholesky(std::shared_ptr<const BlockPattern> pattern, const std::string& ordering,
                                bool signed_pivots)
-    : pattern_(std::move(pattern)), symbolic_(*pattern_, ordering), signed_pivots_(signed_pivots) {}
+    : pattern_(std::move(pattern)),
+      symbolic_(*pattern_, ordering),
+      schedule_(symbolic_, ThreadPool::instance().num_threads()),
+      signed_pivots_(signed_pivots) {}
 
 std::int64_t SparseCholesky::num_negative() const { return std::count(signs_.begin(), signs_.end(), -1.0); }
 
@@ -34,11 +37,12 @@ void SparseCholesky::run(const Task& task) {
 
 void SparseCholesky::plan() {
   const int threads = ThreadPool::instance().num_threads();
-  if (schedule_.planned_for == threads) return;
-  schedule_ = Schedule(symbolic_, threads);
-  schedule_.planned_for = 0;  // until its memory is there
+  const bool is_planned = schedule_.planned_for == threads;
+  if (is_planned && is_allocated_) return;
+  is_allocated_ = false;
+  if (!is_planned) schedule_ = Schedule(symbolic_, threads);
   allocate();
-  schedule_.planned_for = threads;
+  is_allocated_ = true;
 }
 
 void SparseCholesky::allocate() {
@@ -71,10 +75,9 @@ std::int64_t SparseCholesky::memory_bytes() const {
 }
 
 std::int64_t SparseCholesky::required_bytes() const {
-  const Schedule schedule(symbolic_, ThreadPool::instance().num_threads());
-  const std::int64_t roots = schedule.num_threads * static_cast<std::int64_t>(schedule.top_dim);
+  const std::int64_t roots = schedule_.num_threads * static_cast<std::int64_t>(schedule_.top_dim);
   const std::int64_t vectors = 5 * pattern_->dim() + roots;
-  return (symbolic_.factor_size + schedule.update_size + vectors) * static_cast<std::int64_t>(sizeof(double));
+  return (symbolic_.factor_size + schedule_.update_size + vectors) * static_cast<std::int64_t>(sizeof(double));
 }
 
 Front SparseCholesky::front(int s) {

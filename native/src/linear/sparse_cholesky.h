@@ -78,6 +78,7 @@ class SparseCholesky final : public LinearSolver {
   std::shared_ptr<const BlockPattern> pattern_;
   SymbolicFactor symbolic_;
   Schedule schedule_;
+  bool is_allocated_ = false;  // what the schedule needs
   AlignedBuffer factor_, update_;
   std::vector<double> min_pivot_;  // (dim), elimination order
   std::vector<double> signs_;      // (dim), the same, or empty
