@@ -5,7 +5,7 @@ from __future__ import annotations
 import gc
 import os
 import stat
-from pathlib import Path
+from dataclasses import replace
 
 import numpy as np
 import pytest
@@ -17,6 +17,7 @@ from graphopt.codegen import bytecode, cache
 from graphopt.codegen import edge as edge_module
 from graphopt.cpu_kernels import kernels
 from graphopt.errors import OptionError, ShapeError, SymbolicError
+from graphopt.types.robust_kernels import huber
 
 
 @pytest.fixture(autouse=True)
@@ -256,7 +257,7 @@ def test_malformed_programs_are_refused():
 def test_structure_is_used():
     """Unary prior with a constant Jacobian and identity information: H needs no arithmetic at all."""
     program = codegen.compile_edge(
-        examples.Edge("EdgePriorXYZ", (examples.VERTEX_XYZ,), 3, 3, lambda x, z: x - z), "identity"
+        examples.own_edge("EdgePriorXYZ", (examples.VERTEX_XYZ,), 3, lambda x, z: x - z), "identity"
     ).linearize
     assert program.operation_counts() == {"SUB": 6, "DOT3": 1}
 
@@ -271,10 +272,9 @@ def test_cancellation_is_kept():
 
 def test_own_jacobian_is_used_instead_of_the_derivative():
     """A type with a jacobian function gets exactly that one."""
-    edge = examples.Edge(
+    edge = examples.own_edge(
         "EdgeOwn",
         (examples.VERTEX_XYZ,),
-        3,
         3,
         lambda x, z: x - z,
         jacobian=lambda x, z: (np.stack([x * 2.0, z, np.zeros_like(x)], axis=0),),
@@ -286,9 +286,9 @@ def test_own_jacobian_is_used_instead_of_the_derivative():
 
 def test_robust_kernel_compiles_to_rho_and_weight():
     """Huber as a program equals Huber in numpy; width is an input."""
-    program = codegen.compile_robust_kernel(examples.huber)
+    program = codegen.compile_robust_kernel(huber)
     inputs = np.stack([np.linspace(0, 9, 40), np.linspace(0.5, 2, 40)], axis=1)
-    np.testing.assert_allclose(program.run(inputs).T, examples.huber(*inputs.T), rtol=1e-14)
+    np.testing.assert_allclose(program.run(inputs).T, huber(*inputs.T), rtol=1e-14)
 
 
 MISTAKES = {
@@ -315,7 +315,7 @@ def _fill(x, z):
 def test_a_bad_residual_is_explained(name):
     """The error names the edge type, what is wrong, and the way out."""
     residual, words = MISTAKES[name]
-    edge = examples.Edge("EdgeBad", (examples.VERTEX_XYZ,), 3, 3, residual)
+    edge = examples.own_edge("EdgeBad", (examples.VERTEX_XYZ,), 3, residual)
     with pytest.raises(SymbolicError, match=words) as caught:
         codegen.compile_edge(edge)
     assert str(caught.value).startswith("EdgeBad: ")
@@ -333,7 +333,7 @@ def test_bad_options_and_shapes_are_explained():
         codegen.compile_robust_kernel(lambda chi2, width: chi2)
     with pytest.raises(SymbolicError, match="one per vertex, 1"):
         codegen.compile_edge(
-            examples.Edge("E", (examples.VERTEX_XYZ,), 3, 3, lambda x, z: x - z, jacobian=lambda x, z: (x, x))
+            examples.own_edge("E", (examples.VERTEX_XYZ,), 3, lambda x, z: x - z, jacobian=lambda x, z: (x, x))
         )
 
 
@@ -361,7 +361,7 @@ def test_programs_are_kept_on_disk(own_cache, monkeypatch):
 def test_a_changed_residual_is_compiled_anew(own_cache):
     """The key is the traced definition: the same name with another formula is another program."""
     for scale in (1.0, 2.0):
-        edge = examples.Edge("EdgeSame", (examples.VERTEX_XYZ,), 3, 3, lambda x, z, s=scale: s * (x - z))
+        edge = examples.own_edge("EdgeSame", (examples.VERTEX_XYZ,), 3, lambda x, z, s=scale: s * (x - z))
         program = codegen.compile_edge(edge, "identity").errors
         assert program.run(np.array([[1.0, 1, 1, 0, 0, 0]]))[0, 0] == scale
 
@@ -403,17 +403,16 @@ def test_compiling_leaves_no_expressions_behind():
 
 def test_debug_output_shows_the_kernels():
     """GRAPHOPT_DEBUG=kernels prints every program that is compiled."""
-    code = "import vm_example_types as e\nfrom graphopt import codegen; codegen.compile_vertex(e.VERTEX_SE2)"
-    environment = {"GRAPHOPT_DEBUG": "kernels,verify", "GRAPHOPT_CACHE": "off"}
-    output = python("-c", code, path=[Path(examples.__file__).parent], environment=environment)
-    assert "VertexSE2.oplus: 6 inputs, 3 outputs" in output.stdout and "SINCOS" in output.stdout
+    code = "from graphopt import codegen, types; codegen.compile_vertex(types.slam2d.VertexSE2)"
+    output = python("-c", code, environment={"GRAPHOPT_DEBUG": "kernels,verify", "GRAPHOPT_CACHE": "off"})
+    assert "VertexSE2.oplus: 6 inputs, 3 outputs" in output.stdout and " = FLOOR " in output.stdout
 
 
 def test_outputs_of_linearize_are_in_the_documented_order():
     """rho, upper triangles and off-diagonal blocks by columns, b per vertex, for a linear edge."""
     a, b = np.array([[1.0, 2.0, 3.0], [4.0, 5.0, 6.0]]), np.array([[7.0, 8.0, 9.0], [1.0, 0.0, 2.0]])
-    edge = examples.Edge(
-        "EdgeLinear", (examples.VERTEX_XYZ, examples.VERTEX_XYZ), 2, 2, lambda x, y, z: a @ x + b @ y - z
+    edge = examples.own_edge(
+        "EdgeLinear", (examples.VERTEX_XYZ, examples.VERTEX_XYZ), 2, lambda x, y, z: a @ x + b @ y - z
     )
     out = codegen.compile_edge(edge, "identity").linearize.run(np.array([[0.0] * 6 + [1.0, -1.0]]))[0]
     e = np.array([-1.0, 1.0])
@@ -432,7 +431,8 @@ def test_outputs_of_linearize_are_in_the_documented_order():
 
 def test_an_oplus_without_derivative_is_explained():
     """An oplus whose derivative at zero is NaN names the vertex type and the double-where idiom."""
-    vertex = examples.Vertex("VertexBad", 1, 1, lambda x, d: x + np.sqrt(d * d * d) / np.sqrt(d))
-    edge = examples.Edge("EdgeBad", (vertex,), 1, 1, lambda x, z: x - z)
+    oplus = lambda x, d: x + np.sqrt(d * d * d) / np.sqrt(d)  # noqa: E731
+    vertex = replace(examples.VERTEX_XYZ, name="VertexBad", storage_dim=1, tangent_dim=1, oplus=oplus)
+    edge = examples.own_edge("EdgeBad", (vertex,), 1, lambda x, z: x - z)
     with pytest.raises(SymbolicError, match=r"VertexBad: the derivative of oplus.*NaN"):
         codegen.compile_edge(edge)
