@@ -332,9 +332,8 @@ def test_bad_options_and_shapes_are_explained():
     with pytest.raises(SymbolicError, match=r"\(rho, weight\)"):
         codegen.compile_robust_kernel(lambda chi2, width: chi2)
     with pytest.raises(SymbolicError, match="one per vertex, 1"):
-        codegen.compile_edge(
-            examples.own_edge("E", (examples.VERTEX_XYZ,), 3, lambda x, z: x - z, jacobian=lambda x, z: (x, x))
-        )
+        two = lambda x, z: (x, x)  # noqa: E731
+        codegen.compile_edge(examples.own_edge("E", (examples.VERTEX_XYZ,), 3, lambda x, z: x - z, two))
 
 
 def test_bytecode_survives_encoding():
