@@ -47,9 +47,9 @@ from .optimizer import (
     register_algorithm,
 )
 from .solver.devices import register_block_solver
+from .solver.edge_errors import edge_errors
 from .solver.linearization import Linearization, linearize
 from .solver.marginals import compute_covariances, compute_marginals, find_singular_directions
-from .solver.reuse import edge_errors
 from .strategies.initialization import initialize
 from .symbolic import Image
 from .symbolic.imports import from_sympy

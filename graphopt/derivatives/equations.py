@@ -22,8 +22,8 @@ from graphopt.linear.options import SolverOptions
 from graphopt.linear.vectors import norm
 from graphopt.problem.structure import EdgeGroup, Structure
 from graphopt.solver.cpu import CpuBlockSolver, add_programs, edge_data, make_linearizer
+from graphopt.solver.edge_errors import edge_errors
 from graphopt.solver.marginals import describe
-from graphopt.solver.reuse import edge_errors
 from graphopt.types.base import working_edge_type
 
 GROWTH = 1e12

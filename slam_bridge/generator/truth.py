@@ -4,12 +4,14 @@ from __future__ import annotations
 
 import os
 import re
+from decimal import Decimal
 from pathlib import Path
 
 import numpy as np
 
 from graphopt.errors import FormatError
 from graphopt.evaluate.datasets.registry import data_folders
+from graphopt.io import read_tum
 from graphopt.io.files import read_bytes
 from slam_bridge.generator.characters import Character, plain_name
 from slam_bridge.generator.trajectory import Trajectory, TrajectoryError
@@ -52,30 +54,13 @@ def find_truth(character: Character) -> Path | None:
 
 def _poses(path: Path) -> tuple[np.ndarray, np.ndarray]:
     """Stamps (n,) int64 [ns] and poses (n, 7)."""
-    lines = [line for line in read_bytes(path).splitlines() if line.strip() and not line.startswith(b"#")]
+    lines = [line for line in map(bytes.strip, read_bytes(path).splitlines()) if line[:1] not in (b"", b"#")]
     if lines and b"," in lines[0]:
         states = read_states(path)
         stamps, poses = states.stamps, states.world_T_body
     else:
-        stamps, poses = _tum(path, lines)
+        _, poses = read_tum(path)  # whose seconds in float64 have 0.2 us
+        nanoseconds = [Decimal(line.split()[0].decode()) * 10**9 for line in lines]
+        stamps = np.array(list(map(int, nanoseconds)), np.int64)
     ascending = np.concatenate([[True], np.diff(stamps) > 0]) if len(stamps) else np.zeros(0, bool)
     return stamps[ascending], poses[ascending]
-
-
-def _tum(path: Path, lines: list[bytes]) -> tuple[np.ndarray, np.ndarray]:
-    """Of TUM's text: seconds x y z qx qy qz qw. Seconds are read by digits: float64 has 0.2 us of them."""
-    stamps, poses = [], []
-    for number, line in enumerate(lines, 1):
-        words = line.split()
-        try:
-            seconds, _, rest = words[0].decode().partition(".")
-            stamps.append(int(seconds) * 10**9 + int((rest + "000000000")[:9]))
-            poses.append([float(word) for word in words[1:8]])
-            if len(words) < 8:
-                raise ValueError("fewer than eight columns")
-        except (ValueError, IndexError) as error:
-            raise FormatError(
-                f"{path}: pose {number} is {line[:80]!r} ({error}); expected TUM's columns: seconds x y z "
-                "qx qy qz qw, or EuRoC's .csv."
-            ) from error
-    return np.array(stamps, np.int64), np.array(poses, float).reshape(-1, 7)

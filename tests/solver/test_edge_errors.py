@@ -6,7 +6,7 @@ import pytest
 import graphopt
 from graphopt.evaluate.datasets import ba, manhattan, sphere
 from graphopt.graph.residuals import errors
-from graphopt.solver.reuse import edge_errors
+from graphopt.solver.edge_errors import edge_errors
 
 
 @pytest.mark.parametrize("solved", [False, True])
