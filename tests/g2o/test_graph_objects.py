@@ -123,33 +123,6 @@ def test_objects_outlive_the_optimizer():
     assert other.id() == 6
 
 
-def test_a_python_subclass_keeps_its_attributes():
-    """The graph returns the very object that was added."""
-
-    class Named(ours.VertexSE3):
-        def __init__(self, name):
-            super().__init__()
-            self.name = name
-
-    optimizer = ours.SparseOptimizer()
-    vertex = Named("first")
-    vertex.set_id(7)
-    optimizer.add_vertex(vertex)
-    del vertex
-    gc.collect()
-    assert optimizer.vertex(7).name == "first"
-
-
-def test_estimates_are_copies():
-    """Changing what `estimate()` returned moves nothing."""
-    point = ours.VertexPointXYZ()
-    given = np.array([1.0, 2.0, 3.0])
-    point.set_estimate(given)
-    given[0] = 5.0
-    point.estimate()[1] = 6.0
-    np.testing.assert_array_equal(point.estimate(), [1.0, 2.0, 3.0])
-
-
 def test_many_objects_share_nothing():
     """Rows of different objects are different, over several chunks and after others died."""
     points = []

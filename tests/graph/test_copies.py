@@ -14,6 +14,7 @@ from spawned import optimized
 import graphopt
 from graphopt.errors import GraphError, GraphOptError, TypeRegistryError, UnknownIdError
 from graphopt.evaluate import datasets
+from graphopt.graph import UnparsedLine
 from graphopt.linear.options import SolverOptions
 from graphopt.types import registry
 
@@ -25,6 +26,7 @@ def small_graph() -> graphopt.Graph:
     graph = datasets.ba(cameras=5, points=30, camera="expmap", seed=3)
     graph.set_robust_kernel("Huber", 1.5)
     graph.attachments["names"] = {"first": [1, 2]}
+    graph.unparsed.append(UnparsedLine("VERTEX_TAG 1 2", 3, 4))
     return graph
 
 
@@ -37,6 +39,7 @@ def assert_same(a: graphopt.Graph, b: graphopt.Graph) -> None:
         for name, column in columns_of(x).items():
             assert np.array_equal(column, columns_of(y)[name]), name
     assert a.chi2() == b.chi2() and a.attachments == b.attachments and a.next_order() == b.next_order()
+    assert a.unparsed == b.unparsed
 
 
 @pytest.mark.parametrize(

@@ -9,7 +9,7 @@ from hypothesis import strategies as st
 
 import graphopt
 from graphopt.errors import GraphError, OptionError, ShapeError, UnknownIdError
-from graphopt.graph import Graph, UnparsedLine, columns
+from graphopt.graph import Graph, columns
 
 
 def square(num_vertices=4):
@@ -341,20 +341,6 @@ def test_removing_edges_by_rows_and_mask():
         graph.remove_parameters([0])
     graph.remove_parameters([1])
     assert graph.num_parameters == 1
-
-
-def test_a_copy_is_independent():
-    """Changing a copy leaves the original."""
-    graph = square()
-    graph.unparsed.append(UnparsedLine("VERTEX_TAG 1 2", 3, 4))
-    other = graph.copy()
-    assert_same(contents(graph), contents(other))
-    assert other.unparsed == graph.unparsed
-    before = contents(graph)
-    other.vertex(0).estimate = [9.0, 9.0, 9.0]
-    other.remove_vertices([2])
-    other.add_vertex("VERTEX_XY", 77)
-    assert_same(before, contents(graph))
 
 
 def test_chi2_is_the_sum_over_edges_and_robust_kernels_change_it():

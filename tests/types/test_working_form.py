@@ -226,16 +226,6 @@ def test_estimates_that_do_not_move_keep_their_digits():
     np.testing.assert_allclose(np.linalg.norm(after[1:-1, 3:7], axis=1), 1.0, atol=1e-14)
 
 
-def test_a_rejected_start_keeps_its_digits():
-    """Where no step is accepted, every estimate is what it was, to the bit."""
-    graph = sphere()
-    graphopt.optimize(graph, "auto", fix="none")
-    before = poses(graph)
-    summary = graphopt.optimize(graph, "lm", 0, fix="none")
-    assert not summary.iterations
-    np.testing.assert_array_equal(poses(graph), before)
-
-
 @pytest.mark.parametrize("fresh", [False, True])
 def test_ten_calls_of_one_iteration_are_one_call_of_ten(fresh):
     """With unit quaternions storing between iterations loses nothing, block solver kept or not."""
@@ -272,18 +262,6 @@ def test_an_exception_in_a_callback_leaves_the_best_estimate():
     with pytest.raises(RuntimeError, match="enough"):
         graphopt.optimize(graph, "gn", 5, fix="none", callback=fail)
     assert graph.chi2() == pytest.approx(chi2[-1], rel=1e-11)
-
-
-def test_chi2_of_the_graph_is_the_optimizers():
-    """With quaternions of few digits, plain numpy and the compiled kernels agree."""
-    graph = sphere()
-    for array in (graph.vertex_set("VERTEX_SE3:QUAT").estimate, graph.edge_sets[0].measurement):
-        array[...] = np.round(array, 4)
-    summary = graphopt.optimize(graph, "gn", 1, fix="none")
-    rounded = sphere()
-    for array in (rounded.vertex_set("VERTEX_SE3:QUAT").estimate, rounded.edge_sets[0].measurement):
-        array[...] = np.round(array, 4)
-    assert rounded.chi2() == pytest.approx(summary.initial_chi2, rel=1e-12)
 
 
 def test_a_users_edge_sees_a_pose_like_se3():
