@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import numpy as np
 import pytest
-from both import assert_same, estimates, isometry, optimizer_of, ring
+from both import assert_same, estimates, isometry, optimizer_of
 from vulkan_devices import shared_device
 
 import graphopt.g2o as g2o
@@ -85,80 +85,6 @@ def test_bundle_adjustment(on_device, linear):
 
     actual, expected = on_device(script)[::-1]
     assert_same(actual, expected, rtol=1e-6, atol=1e-6)
-
-
-class _Length(g2o.VariableVectorXEdge):
-    """The distance of a pose from the origin, defined in Python."""
-
-    def __init__(self):
-        super().__init__()
-        self.set_dimension(1)
-        self.resize(1)
-
-    def compute_error(self):
-        distance = np.linalg.norm(self.vertex(0).estimate().translation())
-        self.error = [distance - self.measurement()[0]]
-
-
-class _Scale(g2o.VectorXVertex):
-    """A factor that is moved by Python: its logarithm is updated."""
-
-    def __init__(self):
-        super().__init__()
-        self.set_dimension(1)
-        self.set_estimate([1.0])
-
-    def oplus_impl(self, update):
-        self.set_estimate(self.estimate() * np.exp(update))
-
-
-class _Scaled(g2o.VariableVectorXEdge):
-    """A pose's position against a factor times a measured one."""
-
-    def __init__(self):
-        super().__init__()
-        self.set_dimension(3)
-        self.resize(2)
-
-    def compute_error(self):
-        scale = self.vertex(1).estimate()[0]
-        return self.vertex(0).estimate().translation() - scale * self.measurement()
-
-
-@pytest.mark.parametrize("linear", ["Eigen", "PCG"])
-def test_python_elements(on_device, linear):
-    """The CPU evaluates vertices and edges that are defined in Python; the device solves the systems."""
-
-    def script():
-        optimizer = ring(g2o, linear=linear)
-        scale = _Scale()
-        scale.set_id(100)
-        optimizer.add_vertex(scale)
-        for i in range(1, 8):
-            length = _Length()
-            length.set_vertex(0, optimizer.vertex(i))
-            length.set_measurement([1.1])
-            optimizer.add_edge(length)
-            scaled = _Scaled()
-            scaled.set_vertex(0, optimizer.vertex(i))
-            scaled.set_vertex(1, scale)
-            angle = 2.0 * np.pi * i / 8
-            scaled.set_measurement([np.cos(angle), np.sin(angle), 0.0])
-            optimizer.add_edge(scaled)
-        optimizer.initialize_optimization()
-        count = optimizer.optimize(5)
-        return [
-            count,
-            optimizer.active_chi2(),
-            scale.hessian(),
-            estimates(optimizer),
-            optimizer.summary.device,
-        ]
-
-    expected, actual = on_device(script)
-    assert expected[-1] == "cpu" and actual[-1].startswith("vulkan:")
-    assert_same(actual[:-1], expected[:-1], rtol=1e-6, atol=1e-6)
-    assert abs(expected[3][100][0] - 1.0) > 0.01  # Python moved it
 
 
 def test_plane_to_plane(on_device):
