@@ -11,12 +11,14 @@ import sys
 import time
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
+from itertools import pairwise
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
 from graphopt.colmap.bounds import Bounds, add_bounds
 from graphopt.colmap.folders import read_colmap, write_colmap
+from graphopt.colmap.hidden import num_hidden
 from graphopt.colmap.memory import Scene, refuse_lost_sensors
 from graphopt.colmap.model import ColmapModel
 from graphopt.colmap.options import LOCAL, Options, config_of, prior_options_of, settings_of
@@ -39,6 +41,9 @@ from graphopt.optimizer.options import AutoOptions
 
 if TYPE_CHECKING:
     from graphopt.graph import Graph
+
+_MOST_LOST = 0.1
+"""Share of the observations that may come to lie behind their cameras."""
 
 
 def bundle_adjustment(
@@ -99,10 +104,9 @@ def bundle_adjustment(
     add_bounds(problem, limits, chosen.refined)
     refuse_lost_sensors(reconstruction, problem.graph, moved is not model)
     converted = time.perf_counter() - began
-    summary = solve(problem, **settings)
+    summary, refined = _solved(problem, settings)
     began = time.perf_counter()
-    if summary.is_solution_usable():
-        refined = refined_model(problem)
+    if refined is not None:
         put(transformed(refined, 1.0, np.eye(3), shift) if shift.any() else refined)
         if config is None and hasattr(reconstruction, "update_point_3d_errors"):
             reconstruction.update_point_3d_errors()  # as pycolmap.bundle_adjustment does
@@ -120,6 +124,50 @@ def _placed(model: ColmapModel, priors: list[PosePrior], options: Any) -> tuple[
     moved = aligned(model, priors, options)
     shift = np.asarray(centres_of(moved).mean(axis=0))
     return transformed(moved, 1.0, np.eye(3), -shift), shift
+
+
+def _solved(problem: Problem, settings: dict[str, Any]) -> tuple[BundleAdjustmentSummary, ColmapModel | None]:
+    """Solve, and the refined model, None if no result is usable.
+
+    Where a step lowered the cost by taking more than `_MOST_LOST` of all observations behind their cameras,
+    the same is solved again up to the step before.
+    """
+    start = [vertices.look("estimate").copy() for vertices in problem.graph.vertex_sets]
+    summary, seen = solve(problem, **settings), problem.model.observations()
+    before = step = None
+    while summary.is_solution_usable():
+        refined = refined_model(problem)
+        hidden = num_hidden(refined, seen)
+        if hidden and before is None:
+            before = num_hidden(problem.model, seen)
+        lost = hidden - (before or 0)
+        if lost <= _MOST_LOST * len(seen.pixel):
+            return summary, refined
+        falls = [summary.initial_chi2, *(iteration.chi2 for iteration in summary.iterations)]
+        step = (
+            int(np.argmin([after / max(each, 1e-300) for each, after in pairwise(falls)])) if step != 0 else 0
+        )
+        note = (
+            f"Step {step + 1} would have lowered the cost by taking {lost} of {len(seen.pixel)} observations "
+            "behind their cameras, where COLMAP's residuals are zero: the observations hardly determine "
+            "something. Refine fewer intrinsics, or give bounds or priors."
+        )
+        for vertices, estimate in zip(problem.graph.vertex_sets, start, strict=True):
+            vertices.estimate[:] = estimate
+        if step == 0:
+            summary.termination, summary.message = TerminationType.REFUSED, note
+            return summary, None
+        summary = solve(problem, **_up_to(settings, step))
+        summary.message = f"{summary.message} {note} The result is that of the step before.".strip()
+    return summary, None
+
+
+def _up_to(settings: dict[str, Any], num_iterations: int) -> dict[str, Any]:
+    """Settings of the same run that ends earlier."""
+    changed = {name: value for name, value in settings.items() if name != "callback"}
+    if changed.get("options") is None:
+        return changed | {"max_iterations": num_iterations}
+    return changed | {"options": replace(changed["options"], max_iterations=num_iterations)}
 
 
 def solve(problem: Problem, num_threads: int | None = None, **optimize: Any) -> BundleAdjustmentSummary:

@@ -177,6 +177,7 @@ _RULES = {
     "gradient_tolerance": "gradient_tolerance",
 }
 """Ceres' stop rules -> those of `AutoOptions`; at pycolmap's defaults `AutoOptions` has its own."""
+_TOLERANCES = ("function_tolerance", "gradient_tolerance", "step_tolerance")
 LOCAL: dict[str, Any] = {"relax_above": math.inf, "reseat_gain": math.inf, "contest": False}
 """Of `AutoOptions`: descend from where the model is, as COLMAP does. Landmarks that are placed anew may come
 to lie behind their cameras, where COLMAP's residuals are zero."""
@@ -243,7 +244,10 @@ def _optimize_settings(given: dict[str, Any], changed: dict[str, Any]) -> dict[s
         if _name(given.get("dogleg_type", "TRADITIONAL_DOGLEG")) != "TRADITIONAL_DOGLEG":
             raise OptionError("dogleg_type is SUBSPACE_DOGLEG, expected TRADITIONAL_DOGLEG.")
         settings["method"] = "dogleg"
-        settings["options"] = DoglegOptions(**{"max_iterations": given["max_num_iterations"], **rules})
+        known = {name: getattr(AutoOptions(), name) for name in _TOLERANCES}  # g2o's dogleg has none
+        settings["options"] = DoglegOptions(
+            **{"max_iterations": given["max_num_iterations"], **known, **rules}
+        )
     elif rules.keys() - {"max_iterations"}:
         settings["options"] = AutoOptions(**LOCAL, **rules)
     elif rules:
@@ -265,6 +269,11 @@ def _solver_settings(given: dict[str, Any], changed: dict[str, Any]) -> dict[str
             raise OptionError(f"preconditioner_type is {preconditioner}, expected one of {known}.")
         settings["preconditioner"] = _PRECONDITIONERS[preconditioner]
         if preconditioner == "JACOBI":
+            if "use_explicit_schur_complement" in changed:
+                raise OptionError(
+                    "use_explicit_schur_complement is for the preconditioner SCHUR_JACOBI, as in Ceres; "
+                    "preconditioner_type is JACOBI."
+                )
             settings["schur"] = "implicit"
     elif "preconditioner_type" in changed:
         raise OptionError(f"preconditioner_type is for ITERATIVE_SCHUR, linear_solver_type is {kind}.")

@@ -97,6 +97,32 @@ py::tuple bound_read_keypoints(const py::object& addresses, const py::object& co
   return observations_of(lists, starts, known);
 }
 
+template <class Index>
+std::int64_t bound_count_behind(const py::object& image_row, const py::object& point_row,
+                                const py::object& planes, const py::object& points, double least) {
+  const auto image = exact<Index>(image_row, "image_row", 1);
+  const auto point = exact<Index>(point_row, "point_row", 1);
+  const auto plane = exact<double>(planes, "planes", 2);
+  const auto place = exact<double>(points, "points", 2);
+  require(image.size() == point.size(), "image_row and point_row must have one entry per observation");
+  require(plane.shape(1) == 4 && place.shape(1) == 3, "planes must be (images, 4), points (points, 3)");
+  const ObservationRows<Index> rows{image.data(), point.data(), image.size(), plane.shape(0), place.shape(0)};
+  std::int64_t behind = 0;
+  {
+    const py::gil_scoped_release unlocked;
+    behind = count_behind(rows, plane.data(), place.data(), least);
+  }
+  require(behind >= 0, "an observation is of an image or a point that is not there");
+  return behind;
+}
+
+std::int64_t count_behind_of_any(const py::array& image_row, const py::object& point_row,
+                                 const py::object& planes, const py::object& points, double least) {
+  const bool is_wide = image_row.dtype().equal(py::dtype::of<std::int64_t>());
+  return (is_wide ? &bound_count_behind<std::int64_t>
+                  : &bound_count_behind<std::int32_t>)(image_row, point_row, planes, points, least);
+}
+
 }  // namespace
 
 void bind_filling(py::module_& m) {
@@ -107,4 +133,8 @@ void bind_filling(py::module_& m) {
         "Of keypoints with an id, probably seen[i] of image i: image and row of the id (int32), pixel; where "
         "those of each image start; how "
         "many each row has; and an id that is not among the ascending ones, -1 if there is none.");
+  m.def(
+      "count_behind", &count_behind_of_any, py::arg("image_row"), py::arg("point_row"), py::arg("planes"),
+      py::arg("points"), py::arg("least"),
+      "How many observations (int32 or int64 rows) have n x + d <= least, or NaN: planes (images, 4) n, d.");
 }

@@ -12,6 +12,7 @@ from graphopt.cli.main import main
 from graphopt.errors import OptionError
 from graphopt.evaluate.results import load
 from graphopt.io.extra_types import COLMAP_MODELS
+from graphopt.optimizer import TerminationType
 
 pycolmap = pytest.importorskip("pycolmap", reason="pycolmap, the oracle of COLMAP models, is not installed")
 pycolmap.logging.minloglevel = 2
@@ -164,6 +165,28 @@ def test_options_of_ceres_are_taken_or_refused() -> None:
         options.caspar.pcg_iter_max, names = 3, rf"caspar\.pcg_iter_max, {names}"
     with pytest.raises(OptionError, match=rf"^{names}: .* no meaning here"):
         graphopt.colmap.bundle_adjustment(made, options)
+
+
+def test_solver_options_that_exclude_each_other_are_refused() -> None:
+    """As by Ceres; and a dogleg ends when nothing is left to gain."""
+    made = scene("OPENCV", seed=7)
+    options = pycolmap.BundleAdjustmentOptions()
+    ceres = ceres_of(options)
+    if hasattr(ceres, "auto_select_solver_type"):
+        ceres.auto_select_solver_type = False
+    solver = ceres.solver_options
+    solver.linear_solver_type = type(solver.linear_solver_type).ITERATIVE_SCHUR
+    solver.preconditioner_type = type(solver.preconditioner_type).JACOBI
+    solver.use_explicit_schur_complement = True
+    with pytest.raises(OptionError, match=r"use_explicit_schur_complement is for .* SCHUR_JACOBI"):
+        graphopt.colmap.bundle_adjustment(made, options, device="cpu")
+    options = pycolmap.BundleAdjustmentOptions()
+    solver = ceres_of(options).solver_options
+    solver.trust_region_strategy_type = type(solver.trust_region_strategy_type).DOGLEG
+    ours = copy.deepcopy(made)
+    summary = graphopt.colmap.bundle_adjustment(ours, options, device="cpu")
+    assert summary.termination is TerminationType.CONVERGENCE and len(summary.iterations) < 20
+    assert cost(ours) <= cost(colmaps(made)) * (1.0 + 1e-6)
 
 
 @pytest.mark.parametrize(

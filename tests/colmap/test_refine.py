@@ -88,6 +88,7 @@ def test_options_of_the_mapper(tmp_path: Any) -> None:
 
 def test_options_of_the_loop_are_checked() -> None:
     """A loop that could only do nothing is refused, by the name of the option."""
+    need(pycolmap, "ReprojectionErrorType")
     with pytest.raises(OptionError, match="ba_num_iterations is -1"):
         graphopt.colmap.refine(pycolmap.Reconstruction(), ba_num_iterations=-1)
     with pytest.raises(OptionError, match="max_normalized_reproj_error is nan"):

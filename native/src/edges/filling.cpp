@@ -153,4 +153,32 @@ std::int64_t read_observations(const KeypointLists& lists, const std::vector<std
   return lost;
 }
 
+template <class Index>
+std::int64_t count_behind(const ObservationRows<Index>& rows, const double* planes, const double* points,
+                          double least) {
+  std::atomic<std::int64_t> behind{0};
+  std::atomic<bool> fits{true};
+  for_each_share(rows.size, [&](std::int64_t begin, std::int64_t end) {
+    std::int64_t own = 0;
+    for (std::int64_t i = begin; i < end; ++i) {
+      const std::int64_t image = rows.image[i], point = rows.point[i];
+      if (image < 0 || image >= rows.images || point < 0 || point >= rows.points) {
+        fits = false;
+        return;
+      }
+      const double* const n = planes + 4 * image;
+      const double* const x = points + 3 * point;
+      const bool is_ahead = n[0] * x[0] + n[1] * x[1] + n[2] * x[2] + n[3] > least;
+      own += static_cast<std::int64_t>(!is_ahead);
+    }
+    behind += own;
+  });
+  return fits ? behind.load() : -1;
+}
+
+template std::int64_t count_behind(const ObservationRows<std::int32_t>&, const double*, const double*,
+                                   double);
+template std::int64_t count_behind(const ObservationRows<std::int64_t>&, const double*, const double*,
+                                   double);
+
 }  // namespace graphopt::edges

@@ -45,4 +45,20 @@ constexpr std::int64_t kNoneLost = -1, kWrongStarts = -2;
 std::int64_t read_observations(const KeypointLists& lists, const std::vector<std::int64_t>& starts,
                                const std::int64_t* ids, std::int64_t num_ids, const Observations& out);
 
+// Observations of a model: rows of images and points, int32 or int64.
+template <class Index>
+struct ObservationRows {
+  const Index* image = nullptr;
+  const Index* point = nullptr;
+  std::int64_t size = 0;
+  std::int64_t images = 0;
+  std::int64_t points = 0;
+};
+
+// How many observations have n x + d <= least, with n, d (images, 4) of their images and x (points, 3); NaN
+// counts, too. -1: a row is outside.
+template <class Index>
+std::int64_t count_behind(const ObservationRows<Index>& rows, const double* planes, const double* points,
+                          double least);
+
 }  // namespace graphopt::edges
