@@ -87,16 +87,22 @@ def _pivots(basis: np.ndarray) -> np.ndarray:
     return np.sort(pivots[: basis.shape[1]])
 
 
-def find_null_space(pattern: BlockPattern, values: np.ndarray, num_kept: int | None = None) -> NullSpace:
+def find_null_space(
+    pattern: BlockPattern,
+    values: np.ndarray,
+    num_kept: int | None = None,
+    complement: SchurComplement | None = None,
+) -> NullSpace:
     """Singular directions of a positive semidefinite H; raises `SolverError` if it is indefinite.
 
     values: (values_size,) in the layout of the pattern. num_kept: blocks before the landmarks, which are
     coupled with those only; where these hold each landmark well, directions of the Schur complement are
-    looked for, and say how landmarks move. At most 64 directions are found.
+    looked for, and say how landmarks move. complement: the Schur complement, where it is formed already. At
+    most 64 directions are found.
     """
     diagonal = _scales(pattern, values)
     root = np.sqrt(diagonal)
-    spaces = _reduced(pattern, values, root, num_kept) or _whole(pattern, values, root)
+    spaces = _reduced(pattern, values, root, num_kept, complement) or _whole(pattern, values, root)
     return NullSpace(pattern, _singular(pattern, values, root, *spaces), root[:, None])
 
 
@@ -116,7 +122,11 @@ def _whole(pattern: BlockPattern, values: np.ndarray, root: np.ndarray) -> tuple
 
 
 def _reduced(
-    pattern: BlockPattern, values: np.ndarray, root: np.ndarray, num_kept: int | None
+    pattern: BlockPattern,
+    values: np.ndarray,
+    root: np.ndarray,
+    num_kept: int | None,
+    complement: SchurComplement | None,
 ) -> tuple[Operator, Operator, int] | None:
     """The same of the Schur complement, and what landmarks add to a direction; None: H has to do.
 
@@ -126,9 +136,10 @@ def _reduced(
         return None
     if not _least_eigenvalue(pattern, values, root, num_kept) > _HELD:
         return None
-    complement = SchurComplement(pattern, num_kept)
-    if not complement.form(values, None, np.zeros(pattern.dim)):
-        return None
+    if complement is None:
+        complement = SchurComplement(pattern, num_kept)
+        if not complement.form(values, None, np.zeros(pattern.dim)):
+            return None
     size = complement.kept_dim
     solver = SparseCholesky(complement.reduced_pattern)
     if not solver.factorize(complement.reduced_values, _SHIFT * root[:size] ** 2):

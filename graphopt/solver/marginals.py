@@ -151,7 +151,8 @@ def _inverse(graph: Graph, structure: Structure, singular: str, device: str, pai
         return solver
     pattern, values = structure.pattern, _values(graph, structure)
     damping = DAMPING * diagonal_of(pattern, values) if singular == "damp" else None
-    solver = _factorized(pattern, values, damping, device, num_kept)
+    system = _System(pattern, values, damping, num_kept)
+    solver = system.factorized(device)
     if singular == "damp":
         if solver is None:
             raise SolverError("H is not positive definite even when damped. Check informations and kernels.")
@@ -159,7 +160,7 @@ def _inverse(graph: Graph, structure: Structure, singular: str, device: str, pai
     diagonal = diagonal_of(pattern, values)[: pattern.offsets[num_kept]]
     if solver is not None and not _is_singular(solver, diagonal):
         return solver
-    space = find_null_space(pattern, values, structure.num_kept)
+    space = find_null_space(pattern, values, structure.num_kept, system.complement)
     if singular == "error" or space.num_directions == 0:
         raise SolverError(
             f"H is singular, so there are no covariances: {describe(space, structure)}. "
@@ -168,8 +169,7 @@ def _inverse(graph: Graph, structure: Structure, singular: str, device: str, pai
         )
     size = int(pattern.offsets[num_kept])
     if singular == "hold" and space.scalars_to_hold().max() < size:
-        factorize = partial(_factorized, pattern, values, device=device, num_kept=num_kept)
-        return GeneralizedInverse(space, values, singular, factorize, size)
+        return GeneralizedInverse(space, values, singular, partial(system.factorized, device), size)
     return GeneralizedInverse(space, values, singular)
 
 
@@ -202,23 +202,34 @@ def _what_optimize_holds(graph: Graph, structure: Structure) -> str:
     )
 
 
-def _factorized(
-    pattern: BlockPattern, values: np.ndarray, damping: np.ndarray | None, device: str, num_kept: int
-) -> Any:
-    """A solver on the device for H, or for S where not all blocks are kept; None if not positive definite.
+class _System:
+    """H, or where not all blocks are kept S, whose inverse is the part of H's that belongs to those."""
 
-    inv(S) is the part of inv(H) that belongs to the kept blocks, which come first.
-    """
-    factorization = device_row(device).cholesky
-    if factorization is None:
-        raise OptionError(f"device '{device}' computes no covariances. Use device='cpu'.")
-    if num_kept < pattern.num_blocks:
-        complement = SchurComplement(pattern, num_kept)
-        if not complement.form(values, damping, np.zeros(pattern.dim)):
+    complement: SchurComplement | None = None
+    """Formed once; None: of H, or not positive definite."""
+
+    def __init__(self, pattern: BlockPattern, values: np.ndarray, damping: np.ndarray | None, num_kept: int):
+        self._system = pattern, values, damping
+        if num_kept < pattern.num_blocks:
+            complement = SchurComplement(pattern, num_kept)
+            if complement.form(values, damping, np.zeros(pattern.dim)):
+                self.complement = complement
+                self._system = complement.reduced_pattern, complement.reduced_values, None
+            self._is_positive = self.complement is not None
+        else:
+            self._is_positive = True
+
+    def factorized(self, device: str, springs: np.ndarray | None = None) -> Any:
+        """A solver on the device; None if not positive definite. springs (dim,): added, of what is kept."""
+        factorization = device_row(device).cholesky
+        if factorization is None:
+            raise OptionError(f"device '{device}' computes no covariances. Use device='cpu'.")
+        if not self._is_positive:
             return None
-        pattern, values, damping = complement.reduced_pattern, complement.reduced_values, None
-    solver = factorization(pattern, device)
-    return solver if solver.factorize(values, damping) else None
+        pattern, values, damping = self._system
+        solver = factorization(pattern, device)
+        added = damping if springs is None else np.ascontiguousarray(springs[: pattern.dim])
+        return solver if solver.factorize(values, added) else None
 
 
 def _is_singular(solver: Any, diagonal: np.ndarray) -> bool:
