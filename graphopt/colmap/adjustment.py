@@ -9,6 +9,7 @@ from __future__ import annotations
 import os
 import sys
 import time
+import warnings
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
 from itertools import pairwise
@@ -16,8 +17,8 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from graphopt.colmap.bounds import Bounds, add_bounds
-from graphopt.colmap.folders import read_colmap, write_colmap
+from graphopt.colmap.bounds import Bounds, add_bounds, bounds_of
+from graphopt.colmap.folders import find_part, read_colmap, write_colmap
 from graphopt.colmap.hidden import num_hidden
 from graphopt.colmap.memory import Scene, refuse_lost_sensors
 from graphopt.colmap.model import ColmapModel
@@ -35,7 +36,7 @@ from graphopt.colmap.problem import Problem, everything, keep_gauge, problem_of,
 from graphopt.colmap.residuals import Rows, add_residuals
 from graphopt.colmap.summary import BundleAdjustmentSummary, summary_of
 from graphopt.distributed.devices import threads_of_ranks
-from graphopt.errors import OptionError
+from graphopt.errors import FormatError, OptionError
 from graphopt.optimizer import Summary, TerminationType
 from graphopt.optimizer.options import AutoOptions
 
@@ -95,7 +96,7 @@ def bundle_adjustment(
     moved, shift = _placed(model, poses, asked)
     if config is None and any(prior.position is not None for prior in poses):
         config = replace(everything(model, chosen), fixed_gauge="UNSPECIFIED")
-    limits = bounds or Bounds()
+    limits = bounds_of(bounds)
     holds_scale = limits.min_depth is not None  # a depth has no meaning up to scale
     problem = problem_of(moved, chosen, None if config is None else config_of(config), holds_scale)
     problem.shift = shift
@@ -180,7 +181,7 @@ def solve(problem: Problem, num_threads: int | None = None, **optimize: Any) -> 
         return summary_of(nothing, problem.graph)
     if optimize.get("method", "auto") == "auto" and "options" not in optimize:
         optimize["options"] = AutoOptions(**LOCAL)
-    several = "," in optimize.get("device", "auto")
+    several = "," in str(optimize.get("device", "auto"))
     with threads_of_ranks(num_threads):
         summary = (graphopt.distributed.optimize if several else graphopt.optimize)(problem.graph, **optimize)
     keep_gauge(problem)
@@ -194,6 +195,7 @@ def opened(reconstruction: Any) -> tuple[ColmapModel, Callable[[ColmapModel], No
     if isinstance(reconstruction, (str, os.PathLike)):
         folder = os.fspath(reconstruction)
         model = read_colmap(folder)
+        _say(model, folder)
         as_text = not os.path.exists(os.path.join(folder, "images.bin"))
         return model, lambda refined: write_colmap(refined, folder, as_text)
     if not all(hasattr(reconstruction, name) for name in ("frames", "rigs", "images", "points3D")):
@@ -204,6 +206,19 @@ def opened(reconstruction: Any) -> tuple[ColmapModel, Callable[[ColmapModel], No
         )
     scene = Scene(reconstruction)
     return scene.model, scene.put
+
+
+def _say(model: ColmapModel, folder: str) -> None:
+    """Warn of what was read otherwise than written; refuse rigs without frames: they would be replaced."""
+    rigs, frames = (find_part(folder, part) for part in ("rigs", "frames"))
+    if (rigs is None) != (frames is None):
+        found, missing = (rigs, "frames") if frames is None else (frames, "rigs")
+        raise FormatError(
+            f"{found}: stands here without {missing}, expected both or none. Add the other file, or move "
+            "this one away; COLMAP then takes one rig per camera."
+        )
+    for text in model.warnings:
+        warnings.warn(f"{folder}: {text}.", RuntimeWarning, stacklevel=4)
 
 
 def _put(target: ColmapModel, refined: ColmapModel) -> None:

@@ -68,6 +68,13 @@ class Bounds:
         return lower, upper
 
 
+def bounds_of(bounds: Any) -> Bounds:
+    """Themselves, or none; `OptionError` for anything else."""
+    if bounds is not None and not isinstance(bounds, Bounds):
+        raise OptionError(f"bounds are a {type(bounds).__name__}, expected graphopt.colmap.Bounds.")
+    return bounds or Bounds()
+
+
 def add_bounds(problem: Problem, bounds: Bounds, refined: Refined) -> None:
     """Bound the free cameras of a problem, and the depths of all observations with something free.
 

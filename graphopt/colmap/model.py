@@ -159,7 +159,8 @@ class ColmapModel:
                 "which does not exist"
             )
         self._check_finite(path)
-        self._check_tracks(path)
+        if self.seen is None:
+            self._check_tracks(path)
         if self.frames is not None:
             _check_rigs(self, path)
 
@@ -183,6 +184,14 @@ class ColmapModel:
                 f"{path}: image {self.images.ids[wrong[0]]} has a quaternion of length "
                 f"{length[wrong[0]]:g}, expected 1"
             )
+
+        if self.seen is not None:
+            bad = np.flatnonzero(~np.isfinite(self.seen.pixel).all(axis=1))
+            if len(bad):
+                image, point = self.images.ids[self.seen.image_row[bad[0]]], self.seen.point_row[bad[0]]
+                raise FormatError(
+                    f"{path}: the keypoint of image {image} on point {self.points.ids[point]} is not finite"
+                )
 
     def _check_tracks(self, path: str) -> None:
         track = self.points.track

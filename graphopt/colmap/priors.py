@@ -12,7 +12,7 @@ finds. WGS84 positions (latitude, longitude [deg], altitude [m]) become east, no
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import cache
 from typing import Any
@@ -84,7 +84,7 @@ def priors_of(
     intrinsics: list[IntrinsicsPrior] = []
     if isinstance(priors, Mapping):
         return [_of_pycolmap(prior, int(image)) for image, prior in priors.items()], intrinsics
-    for prior in priors:
+    for prior in priors if isinstance(priors, Iterable) else [priors]:
         if isinstance(prior, IntrinsicsPrior):
             intrinsics.append(prior)
         elif isinstance(prior, PosePrior):

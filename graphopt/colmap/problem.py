@@ -23,7 +23,7 @@ from graphopt.colmap.graph import element_errors, graph_of, mean_errors
 from graphopt.colmap.model import CAMERA, ColmapModel, Observations
 from graphopt.colmap.options import LOSSES, Config, Options
 from graphopt.colmap.rigs import Places, from_storage, image_poses, moved_rigs, places_of, to_storage
-from graphopt.errors import OptionError
+from graphopt.errors import GraphError, OptionError
 from graphopt.geometry import SE3
 from graphopt.graph import Graph
 from graphopt.io.extra_types import FRAME_TAG, POINT_TAG, SENSOR_TAG, projection_types
@@ -120,16 +120,20 @@ def problem_of(
     is_inside, is_outside = _observations(model, options, config, seen)
     takes_all = bool(is_inside.all())
     places = places_of(model, _NAME)
-    graph = graph_of(
-        model,
-        _NAME,
-        ReadReport(_NAME, "colmap"),
-        options.refined,
-        options.refine_sensor_from_rig and len(places.offsets) > 0,
-        hides=True,
-        chosen=None if takes_all else np.flatnonzero(is_inside),
-        seen=seen,
-    )
+    try:
+        graph = graph_of(
+            model,
+            _NAME,
+            ReadReport(_NAME, "colmap"),
+            options.refined,
+            options.refine_sensor_from_rig and len(places.offsets) > 0,
+            hides=True,
+            chosen=None if takes_all else np.flatnonzero(is_inside),
+            seen=seen,
+        )
+    except GraphError:
+        model.check(_NAME)  # names what is not finite by COLMAP's ids
+        raise
     problem = Problem(model, graph, places, np.unique(places.owner))
     image_count, count = seen.image_count, seen.track_length
     if not takes_all:

@@ -13,7 +13,7 @@ compiled like those of the library and runs on every device.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 
@@ -248,7 +248,7 @@ def residual(*slots: str, measurement_dim: int) -> Callable[[Callable[..., Array
 
 def add_residuals(problem: Problem, rows: Rows | Sequence[Any]) -> None:
     """Add what `bundle_adjustment` was given: a list, or one of them."""
-    for each in [rows] if isinstance(rows, Rows) else rows:
+    for each in rows if isinstance(rows, Iterable) else [rows]:
         if not isinstance(each, Rows):
             raise OptionError(
                 f"a residual is a {type(each).__name__}, expected what a function decorated with "

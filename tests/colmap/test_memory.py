@@ -8,7 +8,7 @@ import pytest
 
 import graphopt.colmap
 from graphopt.colmap import memory
-from graphopt.errors import FormatError
+from graphopt.errors import FormatError, OptionError
 from tests.colmap.test_adjustment import scene
 
 pycolmap = pytest.importorskip("pycolmap", reason="pycolmap, the oracle of COLMAP models, is not installed")
@@ -108,3 +108,46 @@ def test_keypoints_that_lost_their_point_by_hand_have_none() -> None:
     image.points2D[number].point3D_id = 2**64 - 1
     after = memory.Scene(made).model.observations()
     assert len(after.pixel) == len(before.pixel) - 1 == after.track_length.sum() == after.image_count.sum()
+
+
+def _with(made: Any, what: str) -> Any:
+    """The same with a number that is none."""
+    if what == "point 1":
+        made.points3D[1].xyz = [np.nan, 0.0, 1.0]
+    elif what == "the keypoint of image 1":
+        next(each for each in made.images[1].points2D if each.has_point3D()).xy = [np.inf, 1.0]
+    elif what == "camera 1":
+        made.cameras[1].params = [np.nan, *made.cameras[1].params[1:]]
+    else:
+        made.frame(2).rig_from_world = pycolmap.Rigid3d(pycolmap.Rotation3d(), [np.nan, 0.0, 0.0])
+    return made
+
+
+@pytest.mark.parametrize("what", ["point 1", "the keypoint of image 1", "camera 1", "frame 2"])
+def test_what_is_not_finite_is_named_by_colmaps_ids(what: str) -> None:
+    with pytest.raises(FormatError, match=what):
+        graphopt.colmap.bundle_adjustment(_with(scene(seed=2), what), device="cpu")
+
+
+@pytest.mark.parametrize(
+    ("given", "says"),
+    [
+        ({"bounds": {"min_depth": 1.0}}, "bounds are a dict"),
+        ({"pose_priors": 3}, "a prior is a int"),
+        ({"residuals": 3}, "a residual is a int"),
+        ({"device": 3}, "device is 3"),
+    ],
+)
+def test_wrong_types_are_named(given: Any, says: str) -> None:
+    with pytest.raises(OptionError, match=says):
+        graphopt.colmap.bundle_adjustment(scene(), **({"device": "cpu"} | given))
+
+
+def test_rigs_without_frames_are_not_replaced(tmp_path: Any) -> None:
+    """They would be, unread."""
+    scene().write_binary(tmp_path)
+    kept = (tmp_path / "rigs.bin").read_bytes()
+    (tmp_path / "frames.bin").unlink()
+    with pytest.raises(FormatError, match=r"rigs\.bin: stands here without frames"):
+        graphopt.colmap.bundle_adjustment(tmp_path, device="cpu")
+    assert (tmp_path / "rigs.bin").read_bytes() == kept
