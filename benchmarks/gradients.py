@@ -10,7 +10,11 @@ from __future__ import annotations
 
 import argparse
 import importlib.util
+import time
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from typing import Any
+from unittest.mock import patch
 
 import numpy as np
 import torch
@@ -19,6 +23,7 @@ from scipy.spatial.transform import Rotation
 
 import graphopt
 import graphopt.torch
+from graphopt.device import VulkanDevice
 from graphopt.geometry import SE3
 
 REPEATS = 5
@@ -58,7 +63,55 @@ def timed(
 
     forward()
     backward()
+    if options["device"] != "cpu":
+        print_table(
+            f"{name} on {options['device']}, of one call [ms]",
+            ["", "total", *PHASES, "host"],
+            [["forward", *phases(forward)], ["backward", *phases(backward)]],
+        )
     return median_seconds(forward, REPEATS), median_seconds(backward, REPEATS)
+
+
+PHASES = {
+    "upload": ("write", "write_pieces", "write_rows"),
+    "wait": ("finishes",),
+    "read": ("read", "download"),
+}
+"""Part of a call -> methods of a device: "wait" is for kernels, "read" what downloads take beside it."""
+
+
+def phases(function: Callable[[], None]) -> list[str]:
+    """Milliseconds of a call and of its parts on a device; the rest is the host's."""
+    spent = dict.fromkeys(PHASES, 0.0)
+    within: list[float] = []
+
+    @contextmanager
+    def measured(part: str) -> Iterator[None]:
+        within.append(0.0)
+        start = time.perf_counter()
+        try:
+            yield
+        finally:
+            seconds = time.perf_counter() - start
+            spent[part] += seconds - within.pop()
+            if within:
+                within[-1] += seconds
+
+    def wrapped(part: str, method: Callable) -> Callable:
+        def run(*arguments: Any, **named: Any) -> Any:
+            with measured(part):
+                return method(*arguments, **named)
+
+        return run
+
+    patches = {
+        name: wrapped(part, getattr(VulkanDevice, name)) for part, names in PHASES.items() for name in names
+    }
+    with patch.multiple(VulkanDevice, **patches):
+        start = time.perf_counter()
+        function()
+        total = time.perf_counter() - start
+    return [f"{1e3 * x:.2f}" for x in (total, *spent.values(), total - sum(spent.values()))]
 
 
 def bundle_adjustment(device: str = "cpu") -> tuple[float, float]:

@@ -17,7 +17,7 @@ from typing import Any
 import numpy as np
 
 from graphopt.derivatives.call import Call, call_of
-from graphopt.derivatives.problem import Doubts
+from graphopt.derivatives.refine import Doubts
 from graphopt.errors import OptionError, ShapeError
 from graphopt.graph import Graph
 from graphopt.types.base import EdgeType, ParameterType, VertexType
@@ -65,8 +65,10 @@ def _differentiable(call: Call) -> Any:
     """The function of arrays that have the shapes of the graph's."""
     problem = call.problem
     widest = jax.dtypes.canonicalize_dtype(np.float64)
-    rows = [vertex_set.look("estimate").shape for vertex_set in problem.graph.vertex_sets]
-    results = (*(jax.ShapeDtypeStruct(shape, widest) for shape in rows), jax.ShapeDtypeStruct((3,), widest))
+    results = (
+        *(jax.ShapeDtypeStruct(shape, widest) for shape in problem.shapes),
+        jax.ShapeDtypeStruct((3,), widest),
+    )
 
     def forward(*values: Any) -> tuple[np.ndarray, ...]:
         solved = problem.solve([np.asarray(value, np.float64) for value in values])

@@ -22,7 +22,7 @@ from typing import Any
 import numpy as np
 
 from graphopt.derivatives.call import Call, call_of
-from graphopt.derivatives.problem import Doubts
+from graphopt.derivatives.refine import Doubts
 from graphopt.errors import OptionError, ShapeError
 from graphopt.graph import Graph
 from graphopt.optimizer.summary import Summary
@@ -113,7 +113,7 @@ class _Solve(torch.autograd.Function):
         call: Call = ctx.call
         saved, count = ctx.saved_tensors, len(call.reshape)
         tensors, outputs = saved[:count], saved[count:]
-        rows = [vertex_set.look("estimate").shape for vertex_set in call.problem.graph.vertex_sets]
+        rows = call.problem.shapes
         cotangents = [
             None if gradient is None else _numpy(gradient).reshape(shape)
             for gradient, shape in zip(gradients, rows, strict=True)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import replace
+from functools import cached_property
 
 import numpy as np
 
@@ -33,25 +34,29 @@ class BatchArrays:
         self._vertex_numbers = [numbers[id(each)] for each in structure.selection.vertex_sets]
         edges = {id(edge_set): number for number, edge_set in enumerate(graph.edge_sets)}
         self._edge_numbers = [edges[id(group.edge_set)] for group in structure.groups]
-        self.working = [self._working(k) for k in range(len(self._vertex_numbers))]
+        self.starts = [self._start(k) for k in range(len(self._vertex_numbers))]
         """Per vertex set (B, n, dim) in the form that steps are taken in; (1, n, dim) where all share it."""
+
+    @cached_property
+    def working(self) -> list[np.ndarray]:
+        """Per vertex set what steps change, at first the start; of sets that are not optimized the start."""
+        found = []
+        for number, start in enumerate(self.starts):
+            if self.is_free(number):
+                start = np.array(np.broadcast_to(start, (self.problems.count, *start.shape[1:])), order="C")
+            found.append(start)
+        return found
 
     def is_free(self, number: int) -> bool:
         """Some vertex of the set is optimized."""
         return bool((self.structure.vertex_blocks[number] >= 0).any())
 
-    def _working(self, number: int) -> np.ndarray:
-        """The start; a copy of its own where it is optimized."""
+    def _start(self, number: int) -> np.ndarray:
         vertex_set = self.structure.selection.vertex_sets[number]
-        given = self.problems.estimates.get(self._vertex_numbers[number])
-        is_free = self.is_free(number)
-        if given is None:
-            given = vertex_set.look("estimate")[None]
-            if is_free:
-                given = np.repeat(given, self.problems.count, axis=0)
+        given = self.problems.estimates.get(self._vertex_numbers[number], vertex_set.look("estimate")[None])
         form = vertex_set.type.working
         if form is None:
-            return np.array(given) if is_free else np.ascontiguousarray(given)
+            return np.ascontiguousarray(given)
         return np.ascontiguousarray(form.encode(given.reshape(-1, given.shape[2]))).reshape(
             *given.shape[:2], -1
         )
@@ -122,10 +127,11 @@ class BatchArrays:
         form, array = self.structure.selection.vertex_sets[number].type.working, self.working[number]
         if form is None:
             return array
-        before = np.ascontiguousarray(form.encode(start.reshape(-1, start.shape[2])))
-        moved = (array != before.reshape(*start.shape[:2], -1)).any(axis=2)
-        result = np.array(np.broadcast_to(start, shape))
-        result[moved] = form.decode(array[moved])
+        result = form.decode(array.reshape(-1, array.shape[2])).reshape(shape)
+        stays = np.ones(array.shape[:2], bool)
+        for now, before in zip(np.moveaxis(array, 2, 0), np.moveaxis(self.starts[number], 2, 0), strict=True):
+            stays &= now == before
+        np.copyto(result, start, where=stays[..., None])
         return result
 
 

@@ -12,13 +12,16 @@ from typing import Any
 import numpy as np
 
 from graphopt.batch.arrays import BatchArrays
-from graphopt.batch.plan import Plan, make_plan
+from graphopt.batch.plan import KernelKind, Plan, Requested, make_plan
 from graphopt.batch.workers import does_not_factorize
+from graphopt.codegen.glsl import Arithmetic
+from graphopt.codegen.gpu.problem_kernel import Words, result_name
 from graphopt.cpu_kernels import kernels
 from graphopt.device import DeviceError, open_device
 from graphopt.linear.options import SolverOptions
 from graphopt.linear.table import factorizes
 from graphopt.optimizer.signals import StopSignals
+from graphopt.problem.structure import Structure
 from graphopt.vulkan.data.array import WIDE, pack_wide, unpack_wide
 
 _RUNNING = 9
@@ -33,7 +36,7 @@ _FIRST_ITERATIONS = 8
 """Of all problems before the host looks who goes on."""
 _TRIALS = 3
 """Evaluations of an edge per iteration, about: H and b, and chi2 of the trials."""
-_PART_BYTES = 1 << 29
+PART_BYTES = 1 << 29
 """Of the largest array of a part."""
 
 
@@ -42,33 +45,107 @@ class DeviceWorkers:
 
     linear_solver = "dense"
 
-    def __init__(self, arrays: BatchArrays, method: str, options: SolverOptions, spec: str):
+    def __init__(
+        self,
+        arrays: BatchArrays,
+        method: str,
+        options: SolverOptions,
+        spec: str,
+        newton: tuple[np.ndarray, int] | None = None,
+    ):
+        """newton: take Newton's steps at the end, with these `options` of problem_newton.glsl, so many."""
         if options.linear_solver != "auto" and not factorizes(options.linear_solver):
             raise does_not_factorize(options.linear_solver)
-        device: Any = open_device(spec)
-        if options.precision == "double" and not device.has_float64:
-            raise DeviceError(f"{device.name} has no float64. Use precision='auto', or device='cpu'.")
+        device = open_for_batch(spec, options)
         self._device, self._arrays = device, arrays
         self.device = device.spec
         self.precision = "double" if device.has_float64 and options.precision != "mixed" else "mixed"
         self._has_float64 = self.precision == "double"
-        arithmetic = "double" if self._has_float64 else "two_float"
-        shared = device.info["max_shared_memory"]
-        self._plan = make_plan(arrays.structure, (method, arithmetic), shared, device.name)
+        arithmetic: Arithmetic = "double" if self._has_float64 else "two_float"
+        self._plan = plan_for(device, arrays.structure, (method, arithmetic))
+        self._newton: tuple[Plan, np.ndarray, int] | None = None
+        if newton is not None:
+            self._newton = plan_for(device, arrays.structure, ("newton", arithmetic)), *newton
+        self.refined = Refined.empty(arrays, self._newton is not None)
+        """What Newton's steps have found."""
+        arrays.working = [
+            np.empty((arrays.problems.count, *start.shape[1:])) if arrays.is_free(k) else start
+            for k, start in enumerate(arrays.starts)
+        ]
 
     def run(self, native: Any, rules: Any, outcome: tuple, signals: StopSignals) -> None:
         """Optimize; the arrays have the results.
 
         native: the method's first state. outcome: as of `kernels.run_batch`, without covariances.
         """
-        count = self._arrays.problems.count
-        call = _Call(self._device, self._arrays, self._plan, self._has_float64)
-        call.prepare(native, rules)
-        step = max(1, min(count, _PART_BYTES // call.bytes_per_problem))
+        arrays, count = self._arrays, self._arrays.problems.count
+        masks = arrays.masks()
+        data = BatchBuffers(self._device, arrays, self._has_float64, masks)
+        call = _Call(data, self._plan, masks, native, rules)
+        step = max(1, min(count, PART_BYTES // data.bytes_per_problem(self._plan)))
         for begin in range(0, count, step):
+            part = slice(begin, min(begin + step, count))
             if signals.should_stop():
+                for working, start in zip(arrays.working, arrays.starts, strict=True):
+                    if working is not start:
+                        working[begin:] = start if len(start) == 1 else start[begin:]
                 return
-            call.run(slice(begin, min(begin + step, count)), outcome, signals)
+            buffers, counts = call.run(part, signals)
+            if self._newton is not None:
+                self._refine(data, buffers, part)
+            call.collect(part, buffers, counts, outcome)
+
+    def _refine(self, data: BatchBuffers, buffers: dict[str, Any], part: slice) -> None:
+        """Newton's steps of some problems, whose arrays are on the device."""
+        assert self._newton is not None
+        (plan, options, steps), count, device = self._newton, part.stop - part.start, self._device
+        buffers |= {"table": data.table(plan), "options": data.upload(options, "wide")}
+        squared = self.refined.squared
+        for number, array in squared.items():
+            buffers[result_name("squared", number)] = device.allocate(max(8 * array[part].size, 16), "device")
+        chosen = np.arange(count, dtype=np.uint32)
+        data.dispatch(plan, data.kernel(plan), buffers, chosen, steps, (0, 0), _TRIALS * steps)
+        state = np.empty((count, _STATE), WIDE)
+        places = {number: np.empty(array[part].shape, WIDE) for number, array in squared.items()}
+        wanted = [(buffers[result_name("squared", number)], 0, place) for number, place in places.items()]
+        device.read([(buffers["state"], 0, state), *wanted])
+        numbers = data.unpacked(state)
+        self.refined.left[part], self.refined.growth[part] = numbers[:, 4], numbers[:, 5]
+        for number, place in places.items():
+            squared[number][part] = data.unpacked(place)
+
+
+def open_for_batch(spec: str, options: SolverOptions) -> Any:
+    """The device, which has float64 if that was asked for."""
+    device: Any = open_device(spec)
+    if options.precision == "double" and not device.has_float64:
+        raise DeviceError(f"{device.name} has no float64. Use precision='auto', or device='cpu'.")
+    return device
+
+
+def plan_for(device: Any, structure: Structure, kind: KernelKind, requested: Requested = ()) -> Plan:
+    """See `make_plan`."""
+    return make_plan(structure, kind, device.info["max_shared_memory"], device.name, requested)
+
+
+@dataclass
+class Refined:
+    """What Newton's steps at the end of an optimization have found."""
+
+    left: np.ndarray
+    """(B,) share of chi2 that the last step promised; infinite: there is no step."""
+    growth: np.ndarray
+    """(B,) largest quotient of a diagonal entry of the Hessian and its pivot, at the first step."""
+    squared: dict[int, np.ndarray]
+    """By group with a robust kernel (B, m) e' Omega e at the end of the steps, not where there was none."""
+
+    @classmethod
+    def empty(cls, arrays: BatchArrays, is_wanted: bool) -> Refined:
+        """Before the steps."""
+        count = arrays.problems.count
+        groups = enumerate(arrays.structure.groups) if is_wanted else ()
+        squared = {number: np.zeros((count, len(group.rows))) for number, group in groups if group.kernel}
+        return cls(np.full(count, np.inf), np.full(count, np.inf), squared)
 
 
 @dataclass
@@ -81,51 +158,44 @@ class _Buffer:
     """Of the table's header, for the numbers per problem; -1: none."""
     kind: str
     """"wide" or "uint"."""
+    count: int = 1
+    """Problems that get rows of their own, although the array may have one."""
 
     @property
     def stride(self) -> int:
         """Numbers from one problem to the next."""
-        return 0 if len(self.array) == 1 else int(self.array[0].size)
+        return 0 if max(len(self.array), self.count) == 1 else int(self.array[0].size)
 
     def of(self, part: slice) -> np.ndarray:
         return self.array if len(self.array) == 1 else self.array[part]
 
 
-class _Call:
-    """What one call gives to the kernel."""
+class BatchBuffers:
+    """Arrays of a batch as the buffers of kernels, which `Words` name."""
 
-    def __init__(self, device: Any, arrays: BatchArrays, plan: Plan, has_float64: bool):
-        self._device, self._arrays, self._plan = device, arrays, plan
+    def __init__(
+        self,
+        device: Any,
+        arrays: BatchArrays,
+        has_float64: bool,
+        masks: list[np.ndarray] | None = None,
+        *,
+        moves: bool = True,
+    ):
+        """moves: each problem gets estimates of its own, which kernels write."""
+        self.device, self.arrays = device, arrays
         self._has_float64 = has_float64
-        self._masks = arrays.masks()
-        self._buffers = self._all_buffers(self._masks)
-        table = plan.table.copy()
-        for buffer in self._buffers.values():
-            table[buffer.word] = buffer.stride
-        self._table = device.upload(table)
-        strides = [buffer.stride for buffer in self._buffers.values()]
-        self.bytes_per_problem = 8 * max(*strides, plan.envelope.num_entries, _STATE)
+        structure = arrays.structure
+        sets, parameters = structure.selection.vertex_sets, structure.selection.parameter_sets
+        self._words = Words(len(structure.groups), len(sets), len(parameters))
+        self._buffers = self._all(masks, moves)
 
-    def prepare(self, native: Any, rules: Any) -> None:
-        """Take the method: its options, its first state and the kernel for it."""
-        masks, order = self._masks, self._plan.block_order
-        is_damped = isinstance(native, kernels.Levenberg)  # so is what has no edges
-        unobserved = None if masks is None or is_damped else self._arrays.unobserved(masks)
-        words = np.zeros((1, 1), np.uint32)
-        if unobserved is not None:
-            words = np.ascontiguousarray(unobserved[:, order]).astype(np.uint32)
-        self._buffers["unobserved"] = _Buffer(words, -1, "uint")
-        of_call = {4: int(masks is not None), 5: int(unobserved is not None)}
-        self._kernel = self._device.generated(self._plan.kernel, {**self._plan.constants, **of_call})
-        self._max_iterations = max(rules.max_iterations, 0)
-        self._max_trials = max(int(getattr(rules, "max_trials", 1)), 1)
-        self._options, self._start = _options(native, rules)
-
-    def _all_buffers(self, masks: list[np.ndarray] | None) -> dict[str, _Buffer]:
-        words, arrays = self._plan.words, self._arrays
+    def _all(self, masks: list[np.ndarray] | None, moves: bool) -> dict[str, _Buffer]:
+        words, arrays = self._words, self.arrays
         found: dict[str, _Buffer] = {}
-        for number, array in enumerate(arrays.working):
-            found[f"estimate{number}"] = _Buffer(array, words.of_set(number, "estimate"), "wide")
+        for number, array in enumerate(arrays.starts):
+            own = arrays.problems.count if moves and arrays.is_free(number) else 1
+            found[f"estimate{number}"] = _Buffer(array, words.of_set(number, "estimate"), "wide", own)
         given = arrays.problems.parameters
         for number, rows in enumerate(arrays.structure.selection.parameter_sets):
             values = given.get(number, rows.look("values")[None])
@@ -135,19 +205,129 @@ class _Call:
                 found[f"{name}{number}"] = _Buffer(array, words.of_group(number, name), "wide")
             bits = np.zeros((1, 1), np.uint32) if mask is None else _bits(mask)
             found[f"mask{number}"] = _Buffer(bits, words.of_group(number, "mask"), "uint")
-        return {name: found[name] for name in self._plan.kernel.buffers if name in found}
+        return found
 
-    def run(self, part: slice, outcome: tuple, signals: StopSignals) -> None:
-        """Optimize some of the problems."""
+    def bytes_per_problem(self, plan: Plan) -> int:
+        """Of the largest array."""
+        strides = [buffer.stride for name, buffer in self._buffers.items() if name in plan.kernel.buffers]
+        return 8 * max(*strides, plan.envelope.num_entries, _STATE)
+
+    def table(self, plan: Plan) -> Any:
+        """The plan's table with the numbers per problem."""
+        table = plan.table.copy()
+        for buffer in self._buffers.values():
+            if buffer.word >= 0:
+                table[buffer.word] = buffer.stride
+        return self.device.upload(table)
+
+    def kernel(self, plan: Plan, of_call: dict[int, int] | None = None) -> Any:
+        """The plan's kernel; of_call: specialization constants."""
+        return self.device.generated(plan.kernel, {**plan.constants, 4: 0, 5: 0, **(of_call or {})})
+
+    def of(self, plan: Plan, part: slice) -> dict[str, Any]:
+        """Buffers with what some of the problems have, and memory for their systems."""
         count = part.stop - part.start
-        device, plan = self._device, self._plan
-        buffers = {name: self._upload(buffer.of(part), buffer.kind) for name, buffer in self._buffers.items()}
-        buffers |= {
-            "table": self._table,
-            "options": self._upload(self._options, "wide"),
-            "state": self._upload(np.repeat(self._start[None], count, axis=0), "wide"),
+        found = {
+            name: self._own(buffer, part) if buffer.count > 1 else self.upload(buffer.of(part), buffer.kind)
+            for name, buffer in self._buffers.items()
+            if name in plan.kernel.buffers
+        }
+        system = self.device.allocate(max(8 * count * plan.envelope.num_entries, 16), "device")
+        return {**found, "table": self.table(plan), "system": system}
+
+    def _own(self, buffer: _Buffer, part: slice) -> Any:
+        """A buffer that kernels write: what all problems share is uploaded once."""
+        rows, count = buffer.of(part), part.stop - part.start
+        if len(rows) == count:
+            return self.upload(rows, buffer.kind)
+        whole = self.device.allocate(max(8 * rows.size * count, 16), "device")
+        first, size = self.upload(rows, buffer.kind), 8 * rows.size
+        recorder = self.device.record("starts of a batch").copy(first, whole, size)
+        filled = 1
+        while filled < count:
+            more = min(filled, count - filled)
+            recorder.barrier().copy(whole, whole, more * size, 0, filled * size)
+            filled += more
+        self.device.submit(recorder.barrier().finish())
+        return whole
+
+    def dispatch(
+        self,
+        plan: Plan,
+        kernel: Any,
+        buffers: dict[str, Any],
+        chosen: np.ndarray,
+        steps: int,
+        limits: tuple[int, int],
+        evaluations: float,
+    ) -> None:
+        """Run the kernel for the chosen problems, for so many at a time as watchdogs allow.
+
+        evaluations: of each edge.
+        """
+        edges = max(sum(len(group.rows) for group in self.arrays.structure.groups), 1)
+        most = self.most_evaluations / edges
+        at_once = int(np.clip(most / evaluations, 1, len(chosen)))
+        bound = {**buffers, "chosen": self.device.upload(chosen)}
+        ordered = [bound[name] for name in plan.kernel.buffers]
+        for first in range(0, len(chosen), at_once):
+            recorder = self.device.record("problems of a batch").barrier()
+            groups = min(at_once, len(chosen) - first)
+            recorder.dispatch(kernel, ordered, (first, steps, *limits), groups)
+            self.device.submit(recorder.barrier().finish())
+
+    @property
+    def most_evaluations(self) -> float:
+        """Of edges per submission, about."""
+        return _EVALUATIONS.get(self.device.info["kind"], 4e7)
+
+    def upload(self, array: np.ndarray, kind: str) -> Any:
+        """A buffer with an array of "wide" or "uint" numbers."""
+        if array.size == 0:
+            return self.device.upload(np.zeros(4, np.uint32))
+        return self.device.upload(pack_wide(array, self._has_float64) if kind == "wide" else array)
+
+    def unpacked(self, words: np.ndarray) -> np.ndarray:
+        """Wide numbers from the device as float64, of the same shape."""
+        return unpack_wide(words.reshape(-1), self._has_float64).reshape(words.shape)
+
+    def place_for(self, target: np.ndarray) -> np.ndarray:
+        """Where a download of numbers for an array goes: the array itself, if the device has float64."""
+        if self._has_float64 and target.flags.c_contiguous and target.flags.writeable:
+            return target
+        return np.empty(target.shape, WIDE)
+
+
+class _Call:
+    """One call of the loop."""
+
+    def __init__(
+        self, data: BatchBuffers, plan: Plan, masks: list[np.ndarray] | None, native: Any, rules: Any
+    ):
+        """Take the method: its options, its first state and the kernel for it."""
+        self._data, self._plan, self._arrays = data, plan, data.arrays
+        is_damped = isinstance(native, kernels.Levenberg)  # so is what has no edges
+        unobserved = None if masks is None or is_damped else self._arrays.unobserved(masks)
+        self._unobserved = np.zeros((1, 1), np.uint32)
+        if unobserved is not None:
+            self._unobserved = np.ascontiguousarray(unobserved[:, plan.block_order]).astype(np.uint32)
+        of_call = {4: int(masks is not None), 5: int(unobserved is not None)}
+        self._kernel = data.kernel(plan, of_call)
+        trials = max(int(getattr(rules, "max_trials", 1)), 1)
+        self._limits = max(rules.max_iterations, 0), trials
+        self._options, self._start = _options(native, rules)
+
+    def run(self, part: slice, signals: StopSignals) -> tuple[dict[str, Any], np.ndarray]:
+        """Optimize some of the problems; what is on the device then, and the counts (b, 4)."""
+        count, data = part.stop - part.start, self._data
+        device = data.device
+        unobserved = self._unobserved if len(self._unobserved) == 1 else self._unobserved[part]
+        buffers = {
+            **data.of(self._plan, part),
+            "options": data.upload(self._options, "wide"),
+            "unobserved": data.upload(unobserved, "uint"),
+            "state": data.upload(np.repeat(self._start[None], count, axis=0), "wide"),
             "counts": device.upload(np.tile(np.array([0, 0, _RUNNING, _NOT_BEGUN], np.uint32), (count, 1))),
-            "system": device.allocate(max(8 * count * plan.envelope.num_entries, 16), "device"),
         }
         counts = np.empty((count, 4), np.uint32)
         active = np.arange(count, dtype=np.uint32)
@@ -155,57 +335,34 @@ class _Call:
             self._submit(buffers, active)
             device.read([(buffers["counts"], 0, counts)])
             active = np.flatnonzero(counts[:, 2] == _RUNNING).astype(np.uint32)
-        self._collect(part, buffers, counts, outcome)
+        return buffers, counts
 
     def _submit(self, buffers: dict[str, Any], active: np.ndarray) -> None:
         """Some iterations of these problems."""
-        device = self._device
         edges = _TRIALS * max(sum(len(group.rows) for group in self._arrays.structure.groups), 1)
-        most = _EVALUATIONS.get(device.info["kind"], 4e7) / edges
-        steps = int(np.clip(most / len(active), 1, _FIRST_ITERATIONS if len(active) > 1 else 64))
-        at_once = int(np.clip(most / steps, 1, len(active)))
-        bound = {**buffers, "chosen": device.upload(active)}
-        ordered = [bound[name] for name in self._plan.kernel.buffers]
-        for first in range(0, len(active), at_once):
-            params = (first, steps, self._max_iterations, self._max_trials)
-            recorder = device.record("problems of a batch").barrier()
-            recorder.dispatch(self._kernel, ordered, params, min(at_once, len(active) - first))
-            device.submit(recorder.barrier().finish())
+        most = self._data.most_evaluations / edges / len(active)
+        steps = int(np.clip(most, 1, _FIRST_ITERATIONS if len(active) > 1 else 64))
+        self._data.dispatch(self._plan, self._kernel, buffers, active, steps, self._limits, _TRIALS * steps)
 
-    def _collect(self, part: slice, buffers: dict[str, Any], counts: np.ndarray, outcome: tuple) -> None:
+    def collect(self, part: slice, buffers: dict[str, Any], counts: np.ndarray, outcome: tuple) -> None:
+        """Results of some of the problems."""
         initial, chi2, lambdas, iterations, trials, ending = outcome
-        count = part.stop - part.start
+        data, count = self._data, part.stop - part.start
         state = np.empty((count, _STATE), WIDE)
-        wanted: list[tuple[Any, int, np.ndarray]] = [(buffers["state"], 0, state)]
-        moved = [k for k in range(len(self._arrays.working)) if self._arrays.is_free(k)]
-        found = {k: self._place_for(k, part) for k in moved}
-        wanted += [(buffers[f"estimate{k}"], 0, found[k]) for k in moved]
-        self._device.read(wanted)
-        for k in moved:
-            target = self._arrays.working[k][part]
+        moved = [k for k in range(len(self._arrays.starts)) if self._arrays.is_free(k)]
+        targets = {k: self._arrays.working[k][part] for k in moved}
+        found = {k: data.place_for(target) for k, target in targets.items()}
+        wanted = [(buffers[f"estimate{k}"], 0, found[k]) for k in moved]
+        data.device.read([(buffers["state"], 0, state), *wanted])
+        for k, target in targets.items():
             if found[k] is not target:
-                target[...] = self._unpacked(found[k]).reshape(target.shape)
+                target[...] = data.unpacked(found[k])
         begun = (counts[:, 3] & 1) != 0
-        numbers = self._unpacked(state).reshape(count, _STATE)
+        numbers = data.unpacked(state)
         for target, column in ((initial, 0), (chi2, 1), (lambdas, 2)):
             target[part] = np.where(begun, numbers[:, column], np.nan)
         iterations[part], trials[part] = counts[:, 0], counts[:, 1]
         ending[part] = np.where(counts[:, 2] == _RUNNING, 5, counts[:, 2])
-
-    def _place_for(self, number: int, part: slice) -> np.ndarray:
-        """Where downloaded estimates go: the array itself, if the device has its numbers."""
-        target = self._arrays.working[number][part]
-        if self._has_float64 and target.flags.c_contiguous and target.flags.writeable:
-            return target
-        return np.empty(target.size, WIDE)
-
-    def _unpacked(self, words: np.ndarray) -> np.ndarray:
-        return unpack_wide(words.reshape(-1), self._has_float64)
-
-    def _upload(self, array: np.ndarray, kind: str) -> Any:
-        if array.size == 0:
-            return self._device.upload(np.zeros(4, np.uint32))
-        return self._device.upload(pack_wide(array, self._has_float64) if kind == "wide" else array)
 
 
 def _bits(mask: np.ndarray) -> np.ndarray:

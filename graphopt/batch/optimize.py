@@ -37,7 +37,7 @@ from graphopt.suggestions import knowing_options
 if TYPE_CHECKING:
     from typing_extensions import Unpack
 
-    from graphopt.batch.on_device import DeviceWorkers
+    from graphopt.batch.on_device import DeviceWorkers, Refined
 
 _ENDINGS = np.array(
     [
@@ -127,7 +127,7 @@ def optimize_batch(
     with graph.held_still():
         _check_graph(graph)
         selection, fixed = fix_gauge(graph, graph.select(given.get("level", 0)), given.get("fix", "auto"))
-        batch = _Batch(problems, selection, solver, fixed, list(covariances))
+        batch = Batch(problems, selection, solver, fixed, list(covariances))
         summary = batch.run(method, rules, algorithm, signals, start)
     _raise_if_unusable(summary, signals, throw)
     return summary
@@ -189,7 +189,7 @@ def _check_graph(graph: Graph) -> None:
 
 
 @dataclass
-class _Batch:
+class Batch:
     """One call."""
 
     problems: ProblemArrays
@@ -197,10 +197,15 @@ class _Batch:
     solver: SolverOptions
     fixed: list[int]
     covariances: list[int]
+    newton: tuple[np.ndarray, int] | None = None
+    """Of a device: take Newton's steps at the end, see `DeviceWorkers`."""
+    refined: Refined | None = None
+    """What they have found."""
 
     def run(
         self, method: str, rules: StopRules, algorithm: Any, signals: StopSignals, start: float
     ) -> BatchSummary:
+        """Optimize; start: when the call began."""
         structure = structure_of(self.selection, self.problems)
         blocks = [self._block(structure, vertex_id) for vertex_id in self.covariances]
         arrays = BatchArrays(structure, self.problems)
@@ -248,7 +253,9 @@ class _Batch:
         from graphopt.batch.on_device import DeviceWorkers
 
         try:
-            return DeviceWorkers(arrays, method, self.solver, spec), ""
+            workers = DeviceWorkers(arrays, method, self.solver, spec, self.newton)
+            self.refined = workers.refined
+            return workers, ""
         except FAILURES as error:
             if not may_stay(self.solver):
                 raise

@@ -13,6 +13,7 @@ from functools import cached_property
 
 import numpy as np
 
+from graphopt.codegen.edge import EdgeKernels
 from graphopt.codegen.glsl import Arithmetic
 from graphopt.codegen.gpu.kernel import GpuKernel
 from graphopt.codegen.gpu.problem_kernel import (
@@ -23,10 +24,11 @@ from graphopt.codegen.gpu.problem_kernel import (
     Words,
     problem_kernel,
 )
+from graphopt.codegen.second_order import compile_curvature
 from graphopt.device import DeviceLimitError
 from graphopt.problem.structure import EdgeGroup, Structure
 from graphopt.solver.cpu import compiled_edge
-from graphopt.types.base import VertexType, working_edge_type, working_vertex_type
+from graphopt.types.base import EdgeType, VertexType, working_edge_type, working_vertex_type
 from graphopt.types.cache import per_type_cache
 
 SMALL_DIM = 40
@@ -36,6 +38,10 @@ _CONTRIBUTIONS = 3072
 _MOST_DIM = 0xFFFE
 KernelKind = tuple[str, Arithmetic]
 """Method and arithmetic of a kernel."""
+_EXACT = ("newton", "adjoint")
+"""Methods with second derivatives."""
+Requested = tuple[tuple[str, ...], ...]
+"""By group, see `ProblemGroup`."""
 _MOST_KNOWN = 16
 """Plans kept of graphs of the same types."""
 
@@ -141,9 +147,14 @@ class Plan:
     """(dim,) scalar of the structure's dx at each scalar of the kernel's."""
 
 
-def make_plan(structure: Structure, kind: KernelKind, shared_bytes: int, device_name: str) -> Plan:
-    """A plan for a device, kept for the next call; `DeviceLimitError` where shared memory is too small."""
-    planner = _Planner(structure, kind, shared_bytes, device_name)
+def make_plan(
+    structure: Structure, kind: KernelKind, shared_bytes: int, device_name: str, requested: Requested = ()
+) -> Plan:
+    """A plan for a device, kept for the next call; `DeviceLimitError` where shared memory is too small.
+
+    requested: of method "adjoint".
+    """
+    planner = _Planner(structure, kind, shared_bytes, device_name, requested)
     known, key = _known_plans(planner.groups, planner.types), planner.key()
     if key not in known:
         if len(known) >= _MOST_KNOWN:
@@ -161,12 +172,24 @@ def _known_plans(groups: tuple[ProblemGroup, ...], types: tuple[VertexType, ...]
 class _Planner:
     """Fills the table, part by part."""
 
-    def __init__(self, structure: Structure, kind: KernelKind, shared_bytes: int, device_name: str):
+    def __init__(
+        self,
+        structure: Structure,
+        kind: KernelKind,
+        shared_bytes: int,
+        device_name: str,
+        requested: Requested,
+    ):
         self._structure, self._device_name, self._shared_bytes = structure, device_name, shared_bytes
         self._kind = kind
-        self.types = tuple(working_vertex_type(each.type) for each in structure.selection.vertex_sets)
+        self.types = tuple(each.type for each in structure.selection.vertex_sets)
         self._blocks = [_blocks_of(structure, group) for group in structure.groups]
-        self.groups = tuple(map(_group, structure.groups, self._blocks))
+        self.groups = tuple(
+            _group(group, blocks, kind[0] in _EXACT, wanted)
+            for group, blocks, wanted in zip(
+                structure.groups, self._blocks, requested or [()] * len(structure.groups), strict=True
+            )
+        )
         self._num_parameters = len(structure.selection.parameter_sets)
         self._words = Words(len(self.groups), len(self.types), self._num_parameters)
         self._table = _Table(self._words)
@@ -206,8 +229,10 @@ class _Planner:
     def _vertices(self, envelope: Envelope) -> tuple[list[np.ndarray], int]:
         """Per set (n,) first number of each optimized vertex in shared memory, -1: fixed; numbers of all."""
         places, num_free = list[np.ndarray](), 0
-        for number, (kind, blocks) in enumerate(zip(self.types, self._structure.vertex_blocks, strict=True)):
+        types = map(working_vertex_type, self.types)
+        for number, (kind, blocks) in enumerate(zip(types, self._structure.vertex_blocks, strict=True)):
             rows = np.flatnonzero(blocks >= 0)
+            self._table.set(self._words.of_set(number, "num_rows"), len(blocks))
             at = np.full(len(blocks), -1, np.int64)
             at[rows] = num_free + kind.storage_dim * np.arange(len(rows))
             num_free += kind.storage_dim * len(rows)
@@ -232,11 +257,26 @@ class _Planner:
             constants[FIRST_ROWS_CONSTANT + number] = at_once
             most = max(most, num_outputs * (at_once | 1))
             table.set(words.of_group(number, "num_edges"), len(group.rows))
-            table.set(words.of_group(number, "rows"), table.add(_rows_of(group, places, made)))
+            table.set(words.of_group(number, "rows"), table.add(self._rows_of(number, envelope, places)))
             table.set(words.of_group(number, "chunk"), lists.num_chunks)
             lists.add(self._blocks[number], made, at_once)
         constants[2] = min(_rounded(most, 64), pool)
         return lists.lists()
+
+    def _rows_of(self, number: int, envelope: Envelope, places: list[np.ndarray]) -> np.ndarray:
+        """(m, words) where the numbers of each edge's vertices and parameters are, and of lambda."""
+        group, made = self._structure.groups[number], self.groups[number]
+        columns = []
+        for slot, k in enumerate(group.vertex_sets):
+            rows = group.vertex_rows[:, slot].astype(np.int64)
+            at, dim = places[k][rows], made.edge_type.vertices[slot].storage_dim
+            columns.append(np.where(at >= 0, at, FIXED | rows * dim))
+        for slot, parameter in enumerate(made.edge_type.parameters):
+            columns.append(group.parameter_rows[:, slot].astype(np.int64) * parameter.storage_dim)
+        if made.requested:
+            blocks = self._blocks[number]
+            columns += list(np.where(blocks >= 0, envelope.blocks[blocks], FIXED).T)
+        return np.stack(columns, axis=1)
 
 
 def _scalars(structure: Structure, envelope: Envelope) -> np.ndarray:
@@ -301,20 +341,29 @@ def _rows_at_once(num_outputs: int, most: int, budget: int, group: ProblemGroup,
     return min(most, fit - 1 + fit % 2) if fit > 1 else 1
 
 
-def _group(group: EdgeGroup, blocks: np.ndarray) -> ProblemGroup:
+def _group(group: EdgeGroup, blocks: np.ndarray, is_exact: bool, requested: tuple[str, ...]) -> ProblemGroup:
     slots = tuple(
         "free" if (column >= 0).all() else "fixed" if (column < 0).all() else "mixed" for column in blocks.T
     )
     is_summed = len(blocks) > 1 and bool((blocks == blocks[0]).all())
     edge_type = working_edge_type(group.edge_set.type)
+    compiled = _exact_edge if is_exact else compiled_edge
     return ProblemGroup(
-        compiled_edge(edge_type, group.information, group.kernel),
+        compiled(edge_type, group.information, group.kernel),
         group.kernel,
         group.vertex_sets,
         group.parameter_sets,
         slots,
         is_summed,
+        is_exact,
+        requested,
     )
+
+
+@per_type_cache
+def _exact_edge(edge_type: EdgeType, information: str, kernel: int) -> EdgeKernels:
+    exact = compile_curvature(edge_type, information, kernel)
+    return EdgeKernels(edge_type, information, exact.chi2, exact.linearize, None)
 
 
 def _blocks_of(structure: Structure, group: EdgeGroup) -> np.ndarray:
@@ -324,18 +373,6 @@ def _blocks_of(structure: Structure, group: EdgeGroup) -> np.ndarray:
         for slot, number in enumerate(group.vertex_sets)
     ]
     return np.stack(columns, axis=1).astype(np.int64)
-
-
-def _rows_of(group: EdgeGroup, places: list[np.ndarray], made: ProblemGroup) -> np.ndarray:
-    """(m, vertices + parameters) words: where the numbers of each edge's vertices and parameters are."""
-    columns = []
-    for slot, number in enumerate(group.vertex_sets):
-        rows = group.vertex_rows[:, slot].astype(np.int64)
-        at, dim = places[number][rows], made.edge_type.vertices[slot].storage_dim
-        columns.append(np.where(at >= 0, at, FIXED | rows * dim))
-    for slot, parameter in enumerate(made.edge_type.parameters):
-        columns.append(group.parameter_rows[:, slot].astype(np.int64) * parameter.storage_dim)
-    return np.stack(columns, axis=1)
 
 
 class _Contributions:

@@ -53,9 +53,15 @@ class BatchSummary:
         return self.problems.count
 
     @property
+    def endings(self) -> dict[TerminationType, int]:
+        """How many problems ended how."""
+        kinds = {id(kind): kind for kind in TerminationType}
+        return {kinds[key]: count for key, count in Counter(map(id, self.termination.tolist())).items()}
+
+    @property
     def is_usable(self) -> np.ndarray:
         """(B,) bool: the estimates are an optimization's result, see `TerminationType.is_usable`."""
-        usable = {kind: kind.is_usable for kind in set(self.termination.tolist())}
+        usable = {kind: kind.is_usable for kind in self.endings}
         return np.array([usable[kind] for kind in self.termination.tolist()], bool)
 
     @property
@@ -90,8 +96,8 @@ class BatchSummary:
 
     def brief_report(self) -> str:
         """One line."""
-        counts = Counter(kind.name for kind in self.termination.tolist())
-        ends = ", ".join(f"{count} {name}" for name, count in sorted(counts.items()))
+        counts = sorted((kind.name, count) for kind, count in self.endings.items())
+        ends = ", ".join(f"{count} {name}" for name, count in counts)
         return (
             f"{len(self)} problems by {self.method} on {self.device}: {ends}; "
             f"{int(self.iterations.sum())} iterations, {self.seconds['total']:.3g} s."

@@ -98,16 +98,20 @@ def _bent(edge: TracedEdge, multipliers: list[Expr]) -> list[Expr]:
 
 
 @per_type_cache
-def compile_adjoint(edge_type: EdgeType, kernel: int, requested: tuple[str, ...]) -> Program:
+def compile_adjoint(
+    edge_type: EdgeType, kernel: int, requested: tuple[str, ...], information: str = "full"
+) -> Program:
     """Derivatives of phi by the `requested` of `ADJOINT_INPUTS`, one after the other, of one edge.
 
-    Inputs: per vertex storage (not its working form) and lambda, then storage of the parameters, measurement,
-    the kernel's width, information (full: upper triangle, row by row; so are its derivatives, in which an
-    entry off the diagonal counts for both of its places).
+    edge_type: between the forms in which the vertices are given, see `stored_edge_type`. information: variant
+    as in `edge`.
+    Inputs: per vertex its numbers and lambda, then storage of the parameters, measurement, the kernel's
+    width, information (full: upper triangle, row by row; so are its derivatives, in which an entry off the
+    diagonal counts for both of its places).
     """
     with workspace():
-        objective = Objective(_stored_edge_type(edge_type), "full", robust_kernel(kernel).function)
-        name = f"{edge_type.name}.adjoint.{kernel}.{'+'.join(requested)}"
+        objective = Objective(edge_type, information, robust_kernel(kernel).function)
+        name = f"{edge_type.name}.adjoint.{kernel}.{information}.{'+'.join(requested)}"
         definition = Definition(objective.definition())
         return cached(name, objective.adjoint_inputs(), definition, lambda: objective.adjoint(requested))
 
@@ -128,6 +132,18 @@ def compile_pullback(vertex_type: VertexType) -> Program:
 
 
 @per_type_cache
+def compile_encoding(vertex_type: VertexType) -> Program:
+    """Storage -> the working form."""
+    form = vertex_type.working
+    assert form is not None
+    with workspace():
+        storage = variables("storage", vertex_type.storage_dim)
+        name = f"{vertex_type.name}.encoding"
+        numbers = as_exprs(call_with_symbols(name, form.encode, [storage]))
+        return cached(name, as_exprs(storage), Definition(numbers), lambda: numbers)
+
+
+@per_type_cache
 def compile_oplus_jacobian(vertex_type: VertexType) -> Program:
     """Storage -> derivative of oplus by delta at 0, (storage_dim, tangent_dim) row by row."""
     with workspace():
@@ -142,7 +158,7 @@ def compile_oplus_jacobian(vertex_type: VertexType) -> Program:
 
 
 @per_type_cache
-def _stored_edge_type(kind: EdgeType) -> EdgeType:
+def stored_edge_type(kind: EdgeType) -> EdgeType:
     """The edge type on stored numbers that computes what it computes in working forms."""
     working = working_edge_type(kind)
     vertices = tuple(map(_stored_vertex_type, kind.vertices))
@@ -316,5 +332,7 @@ __all__: list[Any] = [
     "compile_adjoint",
     "compile_constraint",
     "compile_curvature",
+    "compile_encoding",
     "compile_pullback",
+    "stored_edge_type",
 ]

@@ -13,7 +13,12 @@ from typing import Any
 import numpy as np
 
 from graphopt import codegen
-from graphopt.codegen.second_order import ADJOINT_INPUTS, compile_adjoint, compile_pullback
+from graphopt.codegen.second_order import (
+    ADJOINT_INPUTS,
+    compile_adjoint,
+    compile_pullback,
+    stored_edge_type,
+)
 from graphopt.cpu_kernels import kernels
 from graphopt.derivatives.inputs import Input
 from graphopt.graph import Graph
@@ -124,7 +129,7 @@ class AdjointPass:
 
         chosen: edges of the group, None: all, by slices.
         """
-        program = compile_adjoint(group.edge_set.type, group.kernel, requested)
+        program = compile_adjoint(stored_edge_type(group.edge_set.type), group.kernel, requested)
         parameters = [
             np.ascontiguousarray(self._graph.parameter_sets[number].look("values"))
             for number in group.parameter_sets

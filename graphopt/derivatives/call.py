@@ -7,20 +7,22 @@ from dataclasses import dataclass
 from typing import Any
 
 from graphopt.derivatives.batch import copies, ids_of_copies
+from graphopt.derivatives.batched import BatchOptimum
 from graphopt.derivatives.inputs import resolve
 from graphopt.derivatives.problem import OptimumProblem
+from graphopt.derivatives.settings import GradientSettings
 from graphopt.errors import OptionError, ShapeError
 from graphopt.graph import Graph
 from graphopt.problem.gauge import fix_gauge
 
-SETTINGS = ("gradient", "steps", "on_doubt", "singular", "warm_start")
+SETTINGS = tuple(GradientSettings.__dataclass_fields__)
 
 
 @dataclass(frozen=True)
 class Call:
     """One call of `solve`: the problem, and how arrays of its caller become those of its graph."""
 
-    problem: OptimumProblem
+    problem: OptimumProblem | BatchOptimum
     batch: int | None
     """Number of problems; None: one, without a dimension for it."""
     broadcast: tuple[tuple[int, ...], ...]
@@ -31,7 +33,7 @@ class Call:
     @property
     def output_shapes(self) -> list[tuple[int, ...]]:
         """By vertex set, as the caller sees it."""
-        shapes = [vertex_set.look("estimate").shape for vertex_set in self.problem.graph.vertex_sets]
+        shapes = self.problem.shapes
         if self.batch is None:
             return shapes
         return [(self.batch, rows // self.batch, dim) for rows, dim in shapes]
@@ -64,10 +66,14 @@ def call_of(graph: Graph, shapes: Mapping[str, Sequence[int]], options: Mapping[
         reshape.append(whole if batch is None else (batch * whole[0], *whole[1:]))
     own = {name: value for name, value in options.items() if name in SETTINGS}
     others = {name: value for name, value in options.items() if name not in SETTINGS}
+    settings = GradientSettings(**own)
     of = graph
     if batch is not None:
+        problems = BatchOptimum.of(graph, batch, list(shapes), settings, others)
+        if problems is not None:
+            return Call(problems, batch, tuple(broadcast), tuple(reshape))
         of, others = copies(graph, batch), _options_of_copies(graph, batch, others)
-    problem = OptimumProblem(of, list(shapes), options=others, **own)
+    problem = OptimumProblem(of, list(shapes), others, settings)
     return Call(problem, batch, tuple(broadcast), tuple(reshape))
 
 

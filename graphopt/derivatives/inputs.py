@@ -16,6 +16,7 @@ from typing import Any
 
 import numpy as np
 
+from graphopt.cpu_kernels import kernels
 from graphopt.errors import GraphError, OptionError, ShapeError, UnknownIdError
 from graphopt.graph import Graph, validate
 
@@ -45,17 +46,34 @@ class Input:
 
     def checked(self, values: Any) -> np.ndarray:
         """`values` as a float64 array of this input's shape, all finite; information symmetric."""
+        array = self._numbers(values, self.shape)
+        self._check(array)
+        return array
+
+    def checked_batch(self, values: Any, count: int) -> np.ndarray:
+        """As `checked`, of `count` problems after one another: (count, ...) with a dimension for them."""
+        rows, *row = self.shape
+        array = self._numbers(values, (count * rows, *row)).reshape(count, rows, *row)
+        is_symmetric = self.column != "information" or kernels.all_symmetric(array.reshape(-1, *row[-2:]))
+        if not (is_symmetric and kernels.all_finite(array.reshape(count * rows, -1))):
+            for problem in array:
+                self._check(problem)
+        return array
+
+    def _numbers(self, values: Any, shape: tuple[int, ...]) -> np.ndarray:
         array = np.asarray(values)
         if array.dtype.kind not in "fiu":
             raise ShapeError(f"{self.name} has dtype {array.dtype}, expected floating point numbers.")
         array = np.ascontiguousarray(array, np.float64)
-        if array.shape != self.shape:
-            raise ShapeError(f"{self.name} has shape {array.shape}, expected {self.shape}.")
+        if array.shape != shape:
+            raise ShapeError(f"{self.name} has shape {array.shape}, expected {shape}.")
+        return array
+
+    def _check(self, array: np.ndarray) -> None:
         names = self.rows.look("vertices" if self.column in ("measurement", "information") else "sequence")
         validate.check_finite(array.reshape(len(array), -1), 1, self.name, names)
         if self.column == "information":
             validate.check_symmetric(array, self.name, names)
-        return array
 
 
 def resolve(graph: Graph, names: Sequence[str]) -> list[Input]:

@@ -9,7 +9,6 @@ that is left as it was found.
 
 from __future__ import annotations
 
-import warnings
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Any
@@ -26,32 +25,19 @@ from graphopt.derivatives.equations import (
 )
 from graphopt.derivatives.inputs import Input, holding, resolve
 from graphopt.derivatives.refine import Doubts, refine
+from graphopt.derivatives.settings import GradientSettings, Solved
 from graphopt.errors import GradientError, OptionError
 from graphopt.graph import Graph
 from graphopt.linear.options import SolverOptions
 from graphopt.optimizer.optimize import optimize
-from graphopt.optimizer.summary import Summary
 from graphopt.problem.gauge import fix_gauge
 from graphopt.solver.capabilities import capabilities_of
 from graphopt.solver.configurations import configured
 from graphopt.solver.cpu import CpuBlockSolver
 from graphopt.solver.reuse import on_forget, prepared_solver
 
-GRADIENTS = ("implicit", "truncated")
-ON_DOUBT = ("raise", "warn")
-SINGULAR = ("error", "damp")
 _SELECTING = ("level", "vertices", "edges")
 _SOLVER_FIELDS = tuple(SolverOptions.__dataclass_fields__)
-
-
-@dataclass(frozen=True)
-class Solved:
-    """What a solve has found."""
-
-    estimates: tuple[np.ndarray, ...]
-    """Per vertex set of the graph (n, storage_dim)."""
-    summary: Summary
-    doubts: Doubts
 
 
 @dataclass(eq=False)
@@ -61,28 +47,11 @@ class OptimumProblem:
     graph: Graph
     names: Sequence[str]
     """See `inputs`."""
-    gradient: str = "implicit"
-    """"implicit": of the optimum. "truncated": through the last `steps` Gauss-Newton iterations only, as
-    backpropagation through them would give it (Shaban et al., Truncated Back-propagation for Bilevel
-    Optimization, AISTATS 2019); with more steps it converges to the other."""
-    steps: int = 5
-    """Of gradient="truncated"."""
-    on_doubt: str = "raise"
-    """What `vjp` does where a derivative cannot be trusted: "raise" `GradientError`, or "warn"."""
-    singular: str = "error"
-    """"damp": a share of 1e-8 of the Hessian's diagonal is added to it, for graphs that can move without
-    changing chi2, and losses that do not change with it."""
-    warm_start: bool = False
-    """Leave the optimum in the graph, for the next solve to start from."""
     options: Mapping[str, Any] = field(default_factory=dict)
     """Of `optimize`."""
+    settings: GradientSettings = field(default_factory=GradientSettings)
 
     def __post_init__(self) -> None:
-        for name, known in (("gradient", GRADIENTS), ("on_doubt", ON_DOUBT), ("singular", SINGULAR)):
-            if getattr(self, name) not in known:
-                raise OptionError(f"{name} is {getattr(self, name)!r}, expected one of {', '.join(known)}.")
-        if not isinstance(self.steps, int) or self.steps < 1:
-            raise OptionError(f"steps is {self.steps!r}, expected a whole number >= 1.")
         if self.options.get("robust", "kernels") != "kernels":
             raise OptionError(
                 f"robust is {self.options['robust']!r}, which chooses edges in jumps: the optimum has no "
@@ -102,6 +71,11 @@ class OptimumProblem:
         """Names of the outputs: tags of the vertex sets."""
         return [vertex_set.type.tag for vertex_set in self.graph.vertex_sets]
 
+    @property
+    def shapes(self) -> list[tuple[int, ...]]:
+        """Of the outputs."""
+        return [vertex_set.look("estimate").shape for vertex_set in self.graph.vertex_sets]
+
     def solve(self, values: Sequence[np.ndarray]) -> Solved:
         """Optimize with these inputs, in the order of `names`."""
         given = {one: one.checked(value) for one, value in zip(self.inputs, values, strict=True)}
@@ -111,10 +85,10 @@ class OptimumProblem:
             with holding(given, {}):
                 summary = optimize(self.graph, **self.options)
                 equations = self._exact_equations()
-                doubts = refine(equations, self.singular == "damp")
+                doubts = refine(equations, self.settings.singular == "damp")
                 equations.solver.finish()
                 estimates = tuple(vertex_set.look("estimate").copy() for vertex_set in sets)
-            if self.warm_start:
+            if self.settings.warm_start:
                 after = list(estimates)
         finally:
             for vertex_set, estimate in zip(sets, after, strict=True):
@@ -147,13 +121,13 @@ class OptimumProblem:
         equations = self._exact_equations()
         structure = equations.structure
         v = pulled_back(structure, cotangents)
-        if isinstance(equations, HostEquations) and self.gradient == "truncated":
+        if isinstance(equations, HostEquations) and self.settings.gradient == "truncated":
             lambda_ = self._truncated(equations, v)
-            self._tell(doubts, equations)
+            self.settings.tell(doubts, equations.why_not_definite)
         else:
             equations.linearize()
-            self._tell(doubts, equations)
-            lambda_ = equations.factorize(v, self.singular == "damp")
+            self.settings.tell(doubts, equations.why_not_definite)
+            lambda_ = equations.factorize(v, self.settings.singular == "damp")
             if lambda_ is None:
                 raise GradientError(equations.why_not_definite())
         found = AdjointPass(self.graph, structure, lambda_).gradients(self.inputs, cotangents)
@@ -167,25 +141,14 @@ class OptimumProblem:
         solver.refresh()
         solver.linearize()
         rest, total = v, np.zeros(len(v))
-        for step in range(self.steps):
-            moved = equations.factorize(rest, self.singular == "damp") if step == 0 else None
+        for step in range(self.settings.steps):
+            moved = equations.factorize(rest, self.settings.singular == "damp") if step == 0 else None
             if step == 0 and moved is None:
                 raise GradientError(f"Gauss-Newton's H is not definite. {equations.why_not_definite()}")
             moved = equations.solve_again(rest) if moved is None else moved
             total = total + moved
             rest = rest - equations.product(exact, moved)
         return total
-
-    def _tell(self, doubts: Doubts, equations: ExactEquations) -> None:
-        sentences = list(doubts.sentences)
-        if not sentences:
-            return
-        if doubts.is_singular:
-            sentences[0] = equations.why_not_definite()
-        text = " ".join(sentences)
-        if self.on_doubt == "raise":
-            raise GradientError(f"{text} on_doubt='warn' returns the derivative nevertheless.")
-        warnings.warn(text, GradientWarning, stacklevel=2)
 
     def _exact_equations(self) -> ExactEquations:
         """Of the graph as it is now."""
@@ -197,7 +160,7 @@ class OptimumProblem:
         asked = configured(asked)
         solver = prepared_solver(self.graph, selection, asked, {"analyze": 0.0, "prepare": 0.0})
         known = _equations.get(self.graph)
-        if capabilities_of(solver).second_order and self.gradient == "implicit":
+        if capabilities_of(solver).second_order and self.settings.gradient == "implicit":
             double: Any = solver.in_double() or solver
             exact = double.in_second_order()
             if exact is not None:
@@ -229,7 +192,3 @@ def _forget(graph: Graph) -> None:
 
 
 on_forget(_forget)
-
-
-class GradientWarning(UserWarning):
-    """A derivative of an optimum that cannot be trusted."""

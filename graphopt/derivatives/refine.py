@@ -15,15 +15,15 @@ from graphopt.linear.vectors import dot
 from graphopt.problem.structure import EdgeGroup
 from graphopt.types.robust_kernels import robust_kernel
 
-_STEPS = 5
-_NEAR = 1e-3
+STEPS = 5
+NEAR = 1e-3
 """Share of chi2 that a step may promise to be taken: further away it may lead to another minimum."""
-_REACHED = 1e-12
+REACHED = 1e-12
 """Share of chi2 that the last step promised at most: what it leaves is the square of that."""
 _LEFT = 1e-6
 """Share of chi2 that the step that is left may promise, for a derivative to be trusted."""
-_ROUNDING = 1e-12  # of chi2
-_TINY = 1e-10  # of a step, in units of an estimate's size: nothing is left although chi2 is zero
+ROUNDING = 1e-12  # of chi2
+TINY = 1e-10  # of a step, in units of an estimate's size: nothing is left although chi2 is zero
 _KINK = 1e-6  # relative distance of chi2 from a kink
 _JUMP = 1e-3
 
@@ -77,7 +77,7 @@ def refine(equations: ExactEquations, damp: bool) -> Doubts:
     """Newton's steps from the block solver's estimates, which become the optimum."""
     solver = equations.solver
     left = growth = np.inf
-    for number in range(_STEPS):
+    for number in range(STEPS):
         chi2 = equations.linearize()
         right = solver.b.copy()
         step = equations.factorize(right, damp)
@@ -88,7 +88,7 @@ def refine(equations: ExactEquations, damp: bool) -> Doubts:
             if not growth < GROWTH:
                 break
         left = _share_left(dot(right, step), chi2, step, equations)
-        if left > _NEAR or not _takes(equations, step, chi2) or left <= _REACHED:
+        if left > NEAR or not _takes(equations, step, chi2) or left <= REACHED:
             break
     return Doubts(left, growth, _kinks(equations))
 
@@ -96,7 +96,7 @@ def refine(equations: ExactEquations, damp: bool) -> Doubts:
 def _share_left(promised: float, chi2: float, step: np.ndarray, equations: ExactEquations) -> float:
     sets = equations.structure.selection.vertex_sets
     size = max((float(np.abs(one.look("estimate")).max(initial=0.0)) for one in sets), default=0.0)
-    if float(np.abs(step).max(initial=0.0)) <= _TINY * max(size, 1.0):
+    if float(np.abs(step).max(initial=0.0)) <= TINY * max(size, 1.0):
         return 0.0
     return promised / chi2 if chi2 > 0.0 else np.inf
 
@@ -107,7 +107,7 @@ def _takes(equations: ExactEquations, step: np.ndarray, chi2: float) -> bool:
     solver.dx = step
     solver.push()
     solver.update()
-    if equations.chi2() <= (1.0 + _ROUNDING) * chi2:
+    if equations.chi2() <= (1.0 + ROUNDING) * chi2:
         solver.discard_top()
         return True
     solver.pop()
@@ -117,16 +117,20 @@ def _takes(equations: ExactEquations, step: np.ndarray, chi2: float) -> bool:
 def _kinks(equations: ExactEquations) -> int:
     """Edges at which the weight, or its slope, jumps."""
     return sum(
-        int(np.count_nonzero(_at_kink(group, chi2))) for group, chi2 in equations.edge_chi2() if group.kernel
+        int(np.count_nonzero(at_kink(group.kernel, chi2, _widths(group))))
+        for group, chi2 in equations.edge_chi2()
+        if group.kernel
     )
 
 
-def _at_kink(group: EdgeGroup, chi2: np.ndarray) -> np.ndarray:
-    """(m,) bool. Compared are w and s w' at both sides of s: what the Hessian is made of."""
-    rows = group.chosen_rows
-    widths = group.edge_set.look("kernel_width")
-    width = widths if rows is None else widths[rows]
-    function = robust_kernel(group.kernel).function
+def _widths(group: EdgeGroup) -> np.ndarray:
+    rows, widths = group.chosen_rows, group.edge_set.look("kernel_width")
+    return widths if rows is None else widths[rows]
+
+
+def at_kink(kernel: int, chi2: np.ndarray, width: np.ndarray) -> np.ndarray:
+    """bool by edge: compared are w and s w' at both sides of s, what the Hessian is made of."""
+    function = robust_kernel(kernel).function
     with np.errstate(all="ignore"):
         weights = [
             np.broadcast_to(np.asarray(function(chi2 * (1.0 + k * _KINK), width)[1], np.float64), chi2.shape)

@@ -5,7 +5,7 @@
 //   solves with L as well
 //
 // Generated before this: linearize() -> chi2, H and b at the estimates; move(), which makes the estimates after a
-// step from dx; moved_chi2(), of these. METHOD is one of GAUSS_NEWTON, LEVENBERG, DOGLEG. What is generated is
+// step from dx; moved_chi2(), of these. METHOD is one of those below. What is generated is
 // called at one place each: compilers copy it to where it is called.
 #ifndef GRAPHOPT_PROBLEM_LOOP_GLSL
 #define GRAPHOPT_PROBLEM_LOOP_GLSL
@@ -15,6 +15,8 @@ const uint RULES = 0, CONVERGED = 1, NO_IMPROVEMENT = 2, LINEAR_SOLVER_FAILURE =
 #define GAUSS_NEWTON 0
 #define LEVENBERG 1
 #define DOGLEG 2
+#define NEWTON 3   // these two: problem_newton.glsl
+#define ADJOINT 4
 const uint COLUMNS = 8;  // invocations along a row of the factor
 
 // Entries of `options`
@@ -84,10 +86,17 @@ wide damping_of(uint i, wide absolute, wide relative) {
   return wide_add(absolute, wide_mul(relative, diagonal[i]));
 }
 
+#if METHOD >= NEWTON
+wide growth;  // largest quotient of a diagonal entry and its pivot
+#endif
+
 // dx; false where a pivot is not positive.
 bool solve(wide absolute, wide relative) {
   barrier();
   const uint dim = DIM;
+#if METHOD >= NEWTON
+  growth = number(1.0);
+#endif
   for (uint entry = LANE; entry < NUM_ENTRIES; entry += WORKGROUP_SIZE) {
     const uint at = table.at[PLACES_AT + entry], i = at >> 16;
     wide value = system.at[origin + entry];
@@ -101,6 +110,9 @@ bool solve(wide absolute, wide relative) {
     const wide pivot = pool[row_base[j] + j];
     const wide start = wide_add(diagonal[j], damping_of(j, absolute, relative));
     if (!(wide_is_finite(pivot) && wide_lt(wide_mul(WIDE_EPSILON, wide_abs(start)), pivot))) return false;
+#if METHOD >= NEWTON
+    growth = largest_of(growth, wide_div(start, pivot));
+#endif
     const wide inverse = wide_div(number(1.0), pivot);
     const uint last = row_last[j];
     for (uint r = row_lane; r <= last - j; r += row_step) {  // the rows below, then b
@@ -129,6 +141,18 @@ void accept() {
   for (uint i = LANE; i < NUM_FREE; i += WORKGROUP_SIZE) place[i] = place[MOST_FREE + i];
   barrier();
 }
+
+void read_rows() {
+  for (uint i = LANE; i <= DIM; i += WORKGROUP_SIZE) {
+    row_first[i] = table.at[ROWS_AT + 3 * i];
+    row_base[i] = table.at[ROWS_AT + 3 * i + 1];
+    if (i < DIM) row_last[i] = table.at[ROWS_AT + 3 * i + 2];
+  }
+}
+
+#if METHOD >= NEWTON
+#include "problem_newton.glsl"
+#else
 
 // By what share of chi2, which is `now`, a step that is hardly damped promises to lower it; 0 if there is none.
 wide promise(wide now) {
@@ -413,12 +437,8 @@ void iterate() {
 }
 
 void run_problem() {
-  const uint dim = DIM, at = 8 * problem, word = 4 * problem;
-  for (uint i = LANE; i <= dim; i += WORKGROUP_SIZE) {
-    row_first[i] = table.at[ROWS_AT + 3 * i];
-    row_base[i] = table.at[ROWS_AT + 3 * i + 1];
-    if (i < dim) row_last[i] = table.at[ROWS_AT + 3 * i + 2];
-  }
+  const uint at = 8 * problem, word = 4 * problem;
+  read_rows();
   initial_chi2 = state.at[at];
   chi2 = state.at[at + 1];
   lambda = state.at[at + 2];
@@ -454,4 +474,5 @@ void run_problem() {
                         (settled << 3);
 }
 
+#endif
 #endif

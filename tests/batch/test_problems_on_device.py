@@ -147,7 +147,7 @@ def test_problems_go_in_parts(device, monkeypatch) -> None:
     """Parts of a batch, and submissions of one iteration, change no digit."""
     graph, given = triangulation(5)
     whole = optimize_batch(graph, method="gn", device="vulkan", **given)
-    monkeypatch.setattr(on_device, "_PART_BYTES", 200)
+    monkeypatch.setattr(on_device, "PART_BYTES", 200)
     monkeypatch.setattr(on_device, "_EVALUATIONS", {"cpu": 1})
     parts = optimize_batch(graph, method="gn", device="vulkan", **given)
     np.testing.assert_array_equal(parts.final_chi2, whole.final_chi2)

@@ -2,7 +2,8 @@
 
 What is generated is what depends on the types: H and b of the edges, their chi2, and oplus; the programs are
 those of the CPU. The loop of iterations is shaders/include/problem_loop.glsl. `table` says by words what the
-problems have in common (`Words`), so that one kernel serves any number of vertices and edges.
+problems have in common (`Words`), so that one kernel serves any number of vertices and edges. Methods
+"newton" and "adjoint" (shaders/include/problem_newton.glsl) take second derivatives instead (`second_order`).
 """
 
 from __future__ import annotations
@@ -18,18 +19,26 @@ from graphopt.codegen.gpu.inputs import Load
 from graphopt.codegen.gpu.interface import Interface
 from graphopt.codegen.gpu.kernel import Body, GpuKernel, compose, edge_body, indent
 from graphopt.codegen.gpu.layout import argument_names, numbered
+from graphopt.codegen.second_order import compile_adjoint, compile_encoding, compile_pullback
 from graphopt.errors import DeviceError
+from graphopt.types.base import working_vertex_type
 from graphopt.types.cache import per_type_cache
 
 PARAMS = ("first", "num_steps", "max_iterations", "max_trials")
 """Push constants: the first of `chosen`, iterations of this submission, and in all, and trials of each."""
-METHODS = {"gn": "GAUSS_NEWTON", "lm": "LEVENBERG", "dogleg": "DOGLEG"}
+METHODS = {
+    "gn": "GAUSS_NEWTON",
+    "lm": "LEVENBERG",
+    "dogleg": "DOGLEG",
+    "newton": "NEWTON",
+    "adjoint": "ADJOINT",
+}
 """Name -> how problem_loop.glsl calls it."""
 NUM_SHARED_WORDS = 7
 GROUP_WORDS = ("num_edges", "rows", "chunk", "measurement", "information", "width", "mask")
 """Of a group: edges, where its rows are, its first chunk; numbers per problem of its arrays, 0: shared."""
-SET_WORDS = ("moves", "num_moves", "estimate")
-"""Of a vertex set: where its optimized vertices are told, how many, and numbers per problem."""
+SET_WORDS = ("moves", "num_moves", "estimate", "num_rows")
+"""Of a vertex set: where its optimized vertices are told, how many, numbers per problem, and vertices."""
 FIRST_ROWS_CONSTANT = 16
 """Specialization constant of the first group: edges whose contributions are in shared memory at a time."""
 FIXED = 1 << 31
@@ -50,6 +59,10 @@ class ProblemGroup:
     """Per slot whether its vertices are "free", "fixed" or "mixed"."""
     is_summed: bool
     """All edges have the same optimized vertices: invocations sum over their edges before they write."""
+    is_exact: bool = False
+    """The programs are those of `second_order`: the kernel's width is an input of them."""
+    requested: tuple[str, ...] = ()
+    """Of `second_order.ADJOINT_INPUTS`: by what "adjoint" differentiates."""
 
     @property
     def edge_type(self) -> Any:
@@ -109,9 +122,11 @@ def problem_kernel(
 ) -> GpuKernel:
     """One workgroup optimizes problem chosen[first + workgroup].
 
-    vertex_types: working forms, of each vertex set; free_sets: it has optimized vertices. method: one of
-    `METHODS`. Edges that sample images are refused with `DeviceError`.
+    vertex_types: of each vertex set; free_sets: it has optimized vertices. method: one of `METHODS`.
+    "adjoint" takes estimates of optimized vertices as they are stored, and cotangents of these. Edges that
+    sample images are refused with `DeviceError`.
     """
+    working = tuple(map(working_vertex_type, vertex_types))
     words = Words(len(groups), len(vertex_types), num_parameter_sets)
     interface = Interface(PARAMS)
     for name, kind in (("table", "uint"), ("chosen", "uint"), ("options", "wide"), ("unobserved", "uint")):
@@ -120,6 +135,9 @@ def problem_kernel(
         interface.add(name, f"INOUT(%, {kind}, {name})")
     for number in range(len(vertex_types)):
         interface.add(f"estimate{number}", f"INOUT(%, wide, estimate{number})")
+        if method == "adjoint" and free_sets[number]:
+            for name in (f"stored{number}", f"cotangent{number}"):
+                interface.add(name, f"INPUT(%, wide, {name})")
     for number in range(num_parameter_sets):
         interface.add(f"parameter{number}", f"INPUT(%, wide, parameter{number})")
     texts: list[str] = []
@@ -127,12 +145,24 @@ def problem_kernel(
     for number, group in enumerate(groups):
         for name, kind in _data_buffers(group, number):
             interface.add(name, f"INPUT(%, {kind}, {name})")
-        writer = _GroupWriter(group, number, words, arithmetic)
+        results = [result_name(column, number) for column in group.requested]
+        if method == "newton" and group.kernel:
+            results.append(result_name("squared", number))
+        for name in results:
+            interface.add(name, f"OUTPUT(%, wide, {name})")
+        writer = _GroupWriter(group, number, words, arithmetic, method == "newton")
         texts += writer.text()
         flops += writer.system.flops
         registers = max(registers, writer.system.registers)
     texts += _whole_sums(len(groups))
-    texts += _moves(vertex_types, free_sets, words, arithmetic)
+    main = list(_MAIN)
+    if method == "adjoint":
+        main.remove("write_estimates();")
+        calls = [f"adjoint_{number}();" for number, group in enumerate(groups) if group.requested]
+        texts += ["void adjoint() {", *indent(calls), "}"]
+        texts += _reads_of_cotangents(vertex_types, free_sets, words, arithmetic)
+    else:
+        texts += _moves(working, free_sets, words, arithmetic)
     header = ["optimizes whole problems, one per workgroup: shaders/include/problem_loop.glsl"]
     header += [f"{group.edge_type.name}, vertices {', '.join(group.slots)}" for group in groups]
     body = Body([], {}, flops, registers, set())
@@ -140,7 +170,7 @@ def problem_kernel(
         "problems." + ".".join(group.edge_type.name for group in groups),
         interface,
         header,
-        _MAIN,
+        main,
         arithmetic,
         body,
         64,
@@ -148,6 +178,23 @@ def problem_kernel(
         ['#include "problem_memory.glsl"', *texts, '#include "problem_loop.glsl"'],
         [f"#define METHOD {METHODS[method]}"],
     )
+
+
+def result_name(column: str, number: int) -> str:
+    """Buffer (B, m, numbers) of a group's edges: derivatives by a column, or "squared", e' Omega e."""
+    return f"of_{column}{number}"
+
+
+def result_sizes(group: ProblemGroup) -> dict[str, int]:
+    """Numbers per edge of the derivatives by what is requested: whole matrices of information."""
+    kind = group.edge_type
+    sizes = {
+        "values": sum(parameter.storage_dim for parameter in kind.parameters),
+        "measurement": kind.measurement_dim,
+        "kernel_width": 1,
+        "information": kind.residual_dim**2,
+    }
+    return {column: sizes[column] for column in group.requested}
 
 
 def _data_buffers(group: ProblemGroup, number: int) -> list[tuple[str, str]]:
@@ -164,23 +211,43 @@ def _data_buffers(group: ProblemGroup, number: int) -> list[tuple[str, str]]:
 class _GroupWriter:
     """Text of one group's functions."""
 
-    def __init__(self, group: ProblemGroup, number: int, words: Words, arithmetic: Arithmetic):
+    def __init__(
+        self, group: ProblemGroup, number: int, words: Words, arithmetic: Arithmetic, keeps_squared: bool
+    ):
         self._group, self._number, self._words = group, number, words
+        self._keeps_squared = keeps_squared and group.kernel != 0
         self._loads = self._all_loads()
         inputs = [load.name for loads in self._loads for load in loads if load.name != "width"]
+        if group.is_exact:  # the width stands before the information
+            inputs.insert(len(inputs) - self._information_dim, "width")
         self._names = [name for name, *_ in group.outputs()]
         rest = [f"e_{i}" for i in range(group.edge_type.residual_dim)]
         kernel = group.kernels.kernel
         chi2 = assign(group.kernels.chi2, inputs, ["rho", "s", *rest], kernel)
         system = assign(group.kernels.linearize, inputs, ["rho", *self._all_outputs()], kernel)
         loads = [load for part in self._loads for load in part]
-        self.chi2 = _body(chi2, ["rho"], loads, arithmetic)
+        self.chi2 = _body(chi2, ["rho", *(["s"] if self._keeps_squared else [])], loads, arithmetic)
         self.system = _body(system, ["rho", *self._names], loads, arithmetic)
         if self.chi2.samples_images or self.system.samples_images:
             raise DeviceError(
                 f"edges {group.edge_type.name} sample images, which batches do on the CPU only. "
                 "Use device='cpu'."
             )
+        self._arithmetic: Arithmetic = arithmetic
+
+    @property
+    def _information_dim(self) -> int:
+        return information_dim(self._group.edge_type.residual_dim, self._group.kernels.information)
+
+    @property
+    def _num_rows(self) -> int:
+        """Vertices and parameters of an edge."""
+        return len(self._loads) - 1
+
+    @property
+    def _row_words(self) -> int:
+        """Of `table`, per edge."""
+        return self._num_rows + (len(self._group.slots) if self._group.requested else 0)
 
     def _all_outputs(self) -> list[str]:
         """Names of H and b in the order of the program, fixed slots included."""
@@ -215,10 +282,9 @@ class _GroupWriter:
             text = f"parameter{number}.at[{first} + {name}_at + %]"
             found.append(_numbers(numbered(name, parameter.storage_dim), text))
         data = []
-        dim = information_dim(kind.residual_dim, group.kernels.information)
         for buffer, entries in (
             ("measurement", numbered(names[-1], kind.measurement_dim)),
-            ("information", numbered("omega", dim)),
+            ("information", numbered("omega", self._information_dim)),
             ("width", ["width"] if group.kernel else []),
         ):
             first = f"problem * {self._word(buffer)} + e * {len(entries)} + %"
@@ -231,20 +297,86 @@ class _GroupWriter:
     def _reads(self, body: Body) -> list[str]:
         """Text that reads what a body uses of edge `e`."""
         names = argument_names(self._group.edge_type)
-        num_rows = len(self._loads) - 1
         lines = []
         for k, loads in enumerate(self._loads):
             used = [load for load in loads if load.name in body.used]
-            if used and k < num_rows:
-                lines.append(
-                    f"const uint {names[k]}_at = table.at[{self._word('rows')} + e * {num_rows} + {k}];"
-                )
+            if used and k < self._num_rows:
+                lines.append(f"const uint {names[k]}_at = {self._row_word(k)};")
             lines += [f"const wide {load.name} = {load.expression};" for load in used]
         return lines
 
+    def _row_word(self, k: int) -> str:
+        return f"table.at[{self._word('rows')} + e * {self._row_words} + {k}]"
+
+    def _adjoint(self) -> list[str]:
+        """The function of an edge's derivatives, see `second_order.compile_adjoint`."""
+        group, kind = self._group, self._group.edge_type
+        if not group.requested:
+            return []
+        lambdas = []
+        for k, vertex in enumerate(kind.vertices):
+            first = f"lambda{k}_at"
+            text = {
+                "free": f"dx[{first} + %]",
+                "fixed": "WIDE_ZERO",
+                "mixed": f"{first} < 0x80000000u ? dx[{first} + %] : WIDE_ZERO",
+            }[group.slots[k]]
+            lambdas.append(_numbers(numbered(f"lambda{k}", vertex.tangent_dim), text))
+        of_vertices = [
+            load for pair in zip(self._loads, lambdas, strict=False) for part in pair for load in part
+        ]
+        others = [load for part in self._loads[len(lambdas) :] for load in part]
+        inputs = [load.name for load in (*of_vertices, *others) if load.name != "width"]
+        inputs.insert(len(inputs) - self._information_dim, "width")
+        program = compile_adjoint(kind, group.kernel, group.requested, group.kernels.information)
+        stores = self._stores()
+        assignment = assign(program, inputs, list(stores))
+        body = _body(assignment, list(stores), [*of_vertices, *others], self._arithmetic)
+        reads = [
+            f"const uint lambda{k}_at = {self._row_word(self._num_rows + k)};"
+            for k in range(len(lambdas))
+            if group.slots[k] != "fixed"
+        ]
+        reads += self._reads(body)
+        reads += [f"const wide {x.name} = {x.expression};" for y in lambdas for x in y if x.name in body.used]
+        half = "wide_mul(to_wide(real(0.5)), -{})"
+        written = []
+        for name, places in stores.items():
+            value = half.format(body.outputs[name]) if len(places) > 1 else f"-{body.outputs[name]}"
+            written += [f"{place} = {value};" for place in places]
+        return [
+            f"void adjoint_{self._number}() {{",
+            "  const uint version = 0;",
+            *indent(self._first_estimates()),
+            f"  for (uint e = LANE; e < {self._word('num_edges')}; e += WORKGROUP_SIZE) {{",
+            f"    const uint row = problem * {self._word('num_edges')} + e;",
+            *indent([*reads, *body.lines, *written], 2),
+            "  }",
+            "}",
+        ]
+
+    def _stores(self) -> dict[str, list[str]]:
+        """Output of the adjoint -> places that it goes to, two of an entry off information's diagonal."""
+        found: dict[str, list[str]] = {}
+        dim = self._group.edge_type.residual_dim
+        for column, size in result_sizes(self._group).items():
+            place = f"{result_name(column, self._number)}.at[row * {size} + %]"
+            if column == "information":
+                for i in range(dim):
+                    for j in range(i, dim):
+                        places = dict.fromkeys([i * dim + j, j * dim + i])
+                        found[f"D_{column}_{i}_{j}"] = [place.replace("%", str(k)) for k in places]
+            else:
+                found |= {f"D_{column}_{i}": [place.replace("%", str(i))] for i in range(size)}
+        return found
+
     def text(self) -> list[str]:
-        """Functions: whether an edge takes part, its chi2, and H and b of all."""
+        """Functions: whether an edge takes part, its chi2, and H and b of all; its derivatives."""
         n = self._number
+        squared = []
+        if self._keeps_squared:
+            place = f"{result_name('squared', n)}.at[problem * {self._word('num_edges')} + e]"
+            squared = [f"{place} = {self.chi2.outputs['s']};"]
         mask = f"mask{n}.at[problem * {self._word('mask')} + (e >> 5)]"
         return [
             f"layout(constant_id = {FIRST_ROWS_CONSTANT + n}) const uint ROWS_{n} = 32;",
@@ -255,11 +387,13 @@ class _GroupWriter:
             f"wide chi2_{n}(uint e) {{",
             "  const uint version = 1;",
             *indent([*self._first_estimates(), *self._reads(self.chi2), *self.chi2.lines]),
+            *indent(squared),
             f"  return {self.chi2.outputs['rho']};",
             "}",
             f"wide linearize_{n}() {{",
             *indent(self._summed() if self._group.is_summed else self._by_chunks()),
             "}",
+            *self._adjoint(),
         ]
 
     def _first_estimates(self) -> list[str]:
@@ -381,6 +515,44 @@ def _moves(
         *("void write_estimates() {", "  barrier();", *indent(write), "}"),
         *("void move() {", "  barrier();", *indent(move), "  barrier();", "}"),
     ]
+
+
+def _reads_of_cotangents(
+    vertex_types: Sequence[Any], free_sets: Sequence[bool], words: Words, arithmetic: Arithmetic
+) -> list[str]:
+    """The function that reads estimates as they are stored and pulls their cotangents back into `newton`."""
+    lines = list[str]()
+    for number, (kind, is_free) in enumerate(zip(vertex_types, free_sets, strict=True)):
+        if not is_free:
+            continue
+        dim, working = kind.storage_dim, working_vertex_type(kind)
+        stored = _numbers(numbered("x", dim), f"stored{number}.at[first + %]")
+        cotangent = _numbers(numbered("c", dim), f"cotangent{number}.at[first + %]")
+        loads, names = [*stored, *cotangent], [load.name for load in stored]
+        pulled = numbered("pulled", kind.tangent_dim)
+        pullback = assign(compile_pullback(kind), [load.name for load in loads], pulled)
+        body = _body(pullback, list(pulled), loads, arithmetic)
+        numbers = numbered("w", working.storage_dim)
+        encoded = list[str]()
+        values = dict(zip(numbers, names, strict=False))
+        if kind.working is not None:
+            text = _body(assign(compile_encoding(kind), names, numbers), list(numbers), stored, arithmetic)
+            encoded, values = text.lines, text.outputs
+        lines += [
+            f"for (uint v = LANE; v < table.at[{words.of_set(number, 'num_moves')}]; v += WORKGROUP_SIZE) {{",
+            f"  const uint entry = table.at[{words.of_set(number, 'moves')}] + 3 * v, at = table.at[entry];",
+            f"  const uint tangent = table.at[entry + 1], row = table.at[entry + 2] / {working.storage_dim};",
+            f"  const uint first = (problem * table.at[{words.of_set(number, 'num_rows')}] + row) * {dim};",
+            *(f"  const wide {load.name} = {load.expression};" for load in loads),
+            "  {",
+            *indent(encoded, 2),
+            *(f"    place[at + {i}] = {values[name]};" for i, name in enumerate(numbers)),
+            "  }",
+            *indent(body.lines),
+            *(f"  newton[tangent + {i}] = {body.outputs[name]};" for i, name in enumerate(pulled)),
+            "}",
+        ]
+    return ["void read_estimates() {", *indent(lines), "  barrier();", "}"]
 
 
 def _oplus(kind: Any, arithmetic: Arithmetic) -> list[str]:
