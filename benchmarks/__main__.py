@@ -13,7 +13,7 @@ from pathlib import Path
 
 from harness import Report, compare
 
-NAMES = ("startup", "reading", "calls", "gradients")
+NAMES = ("startup", "calls", "gradients")
 
 
 def main() -> int:

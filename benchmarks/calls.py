@@ -17,8 +17,7 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
-from harness import Report, print_table
-from problems import graph_of
+from harness import Report, graph_of, print_table
 
 import graphopt
 from graphopt.optimizer.summary import Summary

@@ -31,7 +31,7 @@ from functools import cache
 from typing import Any
 from unittest import mock
 
-from problems import graph_of
+from harness import graph_of
 
 import graphopt
 from graphopt.codegen.gpu import GpuKernel

@@ -1,4 +1,7 @@
-"""What every benchmark shares: metrics, medians, the record of the machine, and the report.
+"""What every benchmark shares: problems, metrics, medians, the record of the machine, and the report.
+
+Problems are real graphs of the data folder, `../shared/data` beside the checkout or `$GRAPHOPT_SHARED/data`,
+unpacked once, and generated ones of published sizes.
 
 Rules that hold for every number here:
 
@@ -12,18 +15,25 @@ from __future__ import annotations
 
 import gc
 import json
+import lzma
 import os
 import platform
 import statistics
 import subprocess
+import tempfile
 import time
 from collections.abc import Callable
 from dataclasses import asdict, dataclass, field
+from functools import cache
 from pathlib import Path
 from typing import Any, Literal
 
 from rich.console import Console
 from rich.table import Table
+
+import graphopt
+from graphopt.evaluate import datasets
+from graphopt.graph import Graph
 
 BUSY_LOAD = 0.5
 """Load per core before the run above which the record says that the machine was busy."""
@@ -163,3 +173,38 @@ def _versions(packages: tuple[str, ...]) -> dict[str, str]:
         except PackageNotFoundError:
             versions[package] = "not installed"
     return versions
+
+
+def data_folder() -> Path:
+    """Return the folder of real data sets; raises `FileNotFoundError` where there is none."""
+    root = Path(os.environ.get("GRAPHOPT_SHARED", Path(__file__).resolve().parents[2] / "shared"))
+    if not (root / "data").is_dir():
+        raise FileNotFoundError(
+            f"{root / 'data'}: the benchmarks need the real data sets; set GRAPHOPT_SHARED."
+        )
+    return root / "data"
+
+
+def graph_of(name: str) -> Graph:
+    """A graph file, a file of the data folder, or a synthetic problem of a published size."""
+    if Path(name).exists():
+        return graphopt.read(name)
+    if "/" in name and (data_folder() / name).exists():
+        return graphopt.read(data_folder() / name)
+    return datasets.published(name)
+
+
+@cache
+def _scratch() -> tempfile.TemporaryDirectory[str]:
+    return tempfile.TemporaryDirectory(prefix="graphopt-bench-")
+
+
+@cache
+def unpacked(name: str) -> Path:
+    """Return the path of a data file, unpacked into a scratch folder if it is compressed."""
+    source = data_folder() / name
+    if source.suffix != ".xz":
+        return source
+    target = Path(_scratch().name) / source.stem
+    target.write_bytes(lzma.decompress(source.read_bytes()))
+    return target
