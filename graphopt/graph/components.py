@@ -8,6 +8,7 @@ them; a vertex that is fixed does not join what it touches, because nothing move
 from __future__ import annotations
 
 from dataclasses import dataclass
+from itertools import accumulate, pairwise
 from typing import TYPE_CHECKING
 
 import numpy as np
@@ -76,9 +77,9 @@ def connected_parts(
     ]
     if not taken:
         return (), np.zeros(0, bool)
-    first = np.cumsum([0, *map(len, taken)]).tolist()
+    first = list(accumulate(map(len, taken), initial=0))
     edges = [
         (edges.vertex_rows, [first[number] for number in edges.vertex_sets]) for edges in selection.edges
     ]
     labels, held = kernels.connected_parts(np.concatenate(taken), edges)
-    return tuple(np.split(labels, first[1:-1])), held
+    return tuple([labels[begin:end] for begin, end in pairwise(first)]), held

@@ -16,7 +16,9 @@ whole without changing chi2. Fixing one of its poses removes exactly that freedo
 
 from __future__ import annotations
 
+from bisect import bisect_right
 from collections.abc import Iterable, Sequence
+from itertools import accumulate
 from weakref import WeakKeyDictionary
 
 import numpy as np
@@ -78,7 +80,7 @@ def choose_gauge(graph: Graph, selection: Selection) -> list[tuple[int, int]]:
     if held.all():
         return []
     part = np.concatenate(labels)
-    sizes = [len(label) for label in labels]
+    sizes = list(map(len, labels))
     dims = np.repeat([vertex_set.type.tangent_dim for vertex_set in selection.vertex_sets], sizes)
     is_pose = np.repeat([vertex_set.type.role in POSE_ROLES for vertex_set in selection.vertex_sets], sizes)
     first = gauge_of_parts(_ranked(selection), part, dims, held)
@@ -87,10 +89,12 @@ def choose_gauge(graph: Graph, selection: Selection) -> list[tuple[int, int]]:
     taken = is_pose[chosen]
     if not taken.all():
         taken[~taken] = _moves_freely(graph, selection, labels, len(held))[part[chosen[~taken]]]
-    chosen = np.sort(chosen[taken])
-    starts = np.concatenate([[0], np.cumsum(sizes)])
-    sets = np.searchsorted(starts, chosen, side="right") - 1
-    return list(zip(sets.tolist(), (chosen - starts[sets]).tolist(), strict=True))
+    starts = list(accumulate(sizes, initial=0))
+    places = []
+    for vertex in np.sort(chosen[taken]).tolist():
+        number = bisect_right(starts, vertex) - 1
+        places.append((number, vertex - starts[number]))
+    return places
 
 
 def _are_points(selection: Selection, numbers: Sequence[int]) -> bool:
