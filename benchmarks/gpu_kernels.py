@@ -38,7 +38,7 @@ from graphopt.codegen.gpu import GpuKernel
 from graphopt.device import open_device
 from graphopt.device.figures import device_figures, records_per_second
 from graphopt.device.protocol import Precision
-from graphopt.vulkan.program import Context, Launch, Program
+from graphopt.vulkan.program import Context, Launch, Program, built
 
 WIDEST = 9
 """Numbers per row of a block that a vector kernel reads, at most."""
@@ -165,7 +165,7 @@ def milliseconds(device: Any, launch: Launch, status: Any) -> float:
         if status is not None:
             recorder.fill(status)
         recorder.barrier().timestamp()
-        recorder.dispatch(launch.kernel, launch.buffers, launch.params, launch.groups)
+        recorder.dispatch(built(launch.kernel), launch.buffers, launch.params, launch.groups)
         recorder.barrier().timestamp()
     program = recorder.finish()
     times = []

@@ -9,7 +9,7 @@ Two tables answer, each built when it is first needed and dropped when ids chang
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Sequence
 from functools import cached_property
 from typing import Protocol
 
@@ -131,18 +131,11 @@ class _ArrayTable:
 
     @cached_property
     def _rows_by_id(self) -> np.ndarray:
-        return self._by_id([np.arange(len(ids), dtype=np.int32) for ids in self._ids])
+        return kernels.table_by_id(self._ids, self._low, self._span, True)
 
     @cached_property
     def _sets_by_id(self) -> np.ndarray:
-        return self._by_id(range(len(self._ids)))
-
-    def _by_id(self, values: Iterable[int | np.ndarray]) -> np.ndarray:
-        """(span,) int32: value of each id, given for the ids of each set; -1 for no id."""
-        table = np.full(self._span, -1, np.int32)
-        for ids, value in zip(self._ids, values, strict=True):
-            table[ids - self._low] = value
-        return table
+        return kernels.table_by_id(self._ids, self._low, self._span, False)
 
     @cached_property
     def _sorted(self) -> tuple[np.ndarray, np.ndarray, np.ndarray]:

@@ -91,8 +91,8 @@ def _select(graph: GraphStore, level: int, vertices: Any, edges: Any, with_terms
 
 def _rows_of_level(edge_set: EdgeSet, level: int) -> np.ndarray:
     levels = edge_set.look("level")
-    if level < 0 or bool((levels == level).all()):
-        return np.arange(len(edge_set))
+    if level < 0 or (kernels.common_step(levels) == 0 and levels[0] == level):
+        return kernels.row_numbers(len(edge_set))
     return np.flatnonzero(levels == level)
 
 

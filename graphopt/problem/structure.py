@@ -208,7 +208,8 @@ class Structure:
         with self._sorting:
             if (group, slot) not in self._sorted:
                 blocks = self.vertex_blocks[group.vertex_sets[slot]]
-                found = kernels.sort_by_key(group.vertex_rows, slot, blocks, self.num_blocks)
+                num_keys = int(blocks.max(initial=-1)) + 1
+                found = kernels.sort_by_key(group.vertex_rows, slot, blocks, num_keys)
                 self._sorted[group, slot] = SortedEdges(*found)
             return self._sorted[group, slot]
 
@@ -288,7 +289,7 @@ def _split(edges: EdgeSelection, blocks: DeferredBlocks, number: int) -> list[Ed
     edge_set = edges.edge_set
     kernel = edge_set.look("kernel") if edges.takes_all else edge_set.look("kernel")[edges.rows]
     masks: list[tuple[int, slice | np.ndarray]]
-    if bool((kernel == kernel[0]).all()):
+    if len(kernel) == 1 or kernels.common_step(kernel) == 0:
         masks = [(int(kernel[0]), slice(None))]
     else:
         masks = [(robust, kernel == robust) for robust in np.unique(kernel).tolist()]

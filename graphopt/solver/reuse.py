@@ -19,7 +19,7 @@ import threading
 import time
 import weakref
 from collections import deque
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 from dataclasses import dataclass, replace
 from functools import partial
 from typing import Any
@@ -50,14 +50,13 @@ class _Prepared:
     selection: Selection
     flags: tuple[bytes, ...]
     """Who is optimized and who is marginalized, see `_flags`."""
-    kernels: tuple[np.ndarray, ...]
-    kernel_digests: tuple[bytes, ...]
-    """Of `kernels`."""
+    kernels: tuple[bytes, ...]
+    """Fingerprints of the robust kernels of each selected edge set."""
     structure: Structure
     solver: Any
     """A `BlockSolver`."""
-    ids: tuple[np.ndarray, ...]
-    """Of each vertex and parameter set."""
+    ids: tuple[bytes, ...]
+    """Fingerprints of those of each vertex and parameter set."""
     settings: tuple[int, str]
     """What else solvers depend on, see `_settings`."""
     masks: tuple[np.ndarray, ...] | None = None
@@ -127,17 +126,15 @@ def prepared_solver(
         structure.rebind(selection)
         solver.rebind(graph)
     seconds["prepare"] += time.perf_counter() - analyzed
-    chosen_kernels = tuple([edges.edge_set.look("kernel").copy() for edges in selection.edges])
     last_solvers[graph] = _Prepared(
         graph.version,
         options,
         selection,
         _flags(graph, selection),
-        chosen_kernels,
-        tuple(map(kernels.fingerprint, chosen_kernels)),
+        _kernels(selection),
         structure,
         solver,
-        tuple([ids.copy() for ids in _ids(selection)]),
+        _ids(selection),
         _settings(),
         num_abandoned=_num_abandoned(solver),
         num_calls=np.inf if is_kept else 1,
@@ -199,9 +196,9 @@ def _serves(last: _Prepared, graph: Graph, selection: Selection, options: Solver
         _is_on(last, options.device)
         and last.num_abandoned == _num_abandoned(last.solver)
         and _types(then) == _types(selection)
-        and _same_arrays(last.ids, _ids(selection))
+        and last.ids == _ids(selection)
         and all(map(_same_edges, then.edges, selection.edges))
-        and _same_arrays(last.kernels, [one.edge_set.look("kernel") for one in selection.edges])
+        and last.kernels == _kernels(selection)
         and last.flags == _flags(graph, selection)
         and all(
             information_variant(selection.edges[group.selection].edge_set, group.rows) == group.information
@@ -218,8 +215,12 @@ def _is_on(last: _Prepared, device: str) -> bool:
     return opened is None or opened is open_device(device)
 
 
-def _ids(selection: Selection) -> list[np.ndarray]:
-    return [one.look("ids") for one in (*selection.vertex_sets, *selection.parameter_sets)]
+def _ids(selection: Selection) -> tuple[bytes, ...]:
+    return tuple([one.fingerprint("ids") for one in (*selection.vertex_sets, *selection.parameter_sets)])
+
+
+def _kernels(selection: Selection) -> tuple[bytes, ...]:
+    return tuple([edges.edge_set.fingerprint("kernel") for edges in selection.edges])
 
 
 def _types(selection: Selection) -> list[Any]:
@@ -237,10 +238,6 @@ def _same_edges(then: EdgeSelection, now: EdgeSelection) -> bool:
         and np.array_equal(then.vertex_rows, now.vertex_rows)
         and np.array_equal(then.parameter_rows, now.parameter_rows)
     )
-
-
-def _same_arrays(then: Sequence[np.ndarray], now: Sequence[np.ndarray]) -> bool:
-    return len(then) == len(now) and all(map(np.array_equal, then, now))
 
 
 def _settings() -> tuple[int, str]:
@@ -379,13 +376,16 @@ def _flags(graph: Graph, selection: Selection) -> tuple[bytes, ...]:
 
 def _same_kernels(last: _Prepared, selection: Selection) -> bool:
     """The selected edges have the robust kernels that the programs are for."""
-    found = zip(last.selection.edges, last.kernels, last.kernel_digests, strict=True)
-    then = {id(edges.edge_set): (kernel, digest) for edges, kernel, digest in found}
-    for edges in selection.edges:
-        before, digest = then[id(edges.edge_set)]
-        if edges.edge_set.fingerprint("kernel") == digest:
+    then = {
+        id(edges.edge_set): digest for edges, digest in zip(last.selection.edges, last.kernels, strict=True)
+    }
+    chosen = {id(edges.edge_set): edges.rows for edges in selection.edges}
+    for group in (*last.structure.groups, *last.structure.external):
+        edge_set = group.edge_set
+        if edge_set.fingerprint("kernel") == then[id(edge_set)]:
             continue
-        if (edges.edge_set.look("kernel")[edges.rows] != before[edges.rows]).any():
+        changed = group.rows[edge_set.look("kernel")[group.rows] != group.kernel]
+        if len(changed) and np.isin(changed, chosen.get(id(edge_set), ())).any():
             return False
     return True
 

@@ -17,8 +17,6 @@ from concurrent.futures import Future
 from typing import Any, Generic, TypeVar
 from weakref import WeakKeyDictionary
 
-import numpy as np
-
 from graphopt.errors import Stopped
 from graphopt.problem.structure import Structure
 from graphopt.vulkan.plan.configuration import Configuration
@@ -70,8 +68,9 @@ def kind_of(
         (group.edge_set.type.definition, group.information, group.kernel) for group in structure.groups
     )
     chosen = storage.products, storage.evaluations, configuration
-    dims = tuple(np.flatnonzero(np.bincount(structure.dims)).tolist())
-    return groups, context.precision, context.arithmetic, chosen, dims, *more
+    sets = zip(structure.selection.vertex_sets, structure.vertex_blocks, strict=True)
+    dims = {own.type.tangent_dim for own, blocks in sets if blocks.max(initial=-1) >= 0}
+    return groups, context.precision, context.arithmetic, chosen, frozenset(dims), *more
 
 
 class SetUp:

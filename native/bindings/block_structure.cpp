@@ -15,6 +15,7 @@
 
 namespace py = pybind11;
 using namespace graphopt;
+using graphopt::bindings::as_array;
 using graphopt::bindings::copied;
 using graphopt::bindings::exact;
 
@@ -55,8 +56,8 @@ py::tuple bound_number_blocks(const std::vector<py::object>& free, const std::ve
     const py::gil_scoped_release release;
     numbering = number_blocks(sets);
   }
-  return py::make_tuple(copied(numbering.dims), copied(numbering.ids), copied(numbering.offsets),
-                        numbering.num_kept, blocks, offsets);
+  return py::make_tuple(as_array(std::move(numbering.dims)), as_array(std::move(numbering.ids)),
+                        as_array(std::move(numbering.offsets)), numbering.num_kept, blocks, offsets);
 }
 
 py::tuple bound_block_pattern(const Array<std::int32_t>& dims, const std::vector<Array<std::int64_t>>& blocks,

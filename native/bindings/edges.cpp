@@ -3,8 +3,10 @@
 #include <pybind11/pybind11.h>
 #include <pybind11/stl.h>
 
+#include <algorithm>
 #include <cstring>
 #include <memory>
+#include <optional>
 #include <string>
 #include <tuple>
 #include <utility>
@@ -17,6 +19,7 @@
 #include "edges/points.h"
 #include "edges/rays.h"
 #include "edges/scan.h"
+#include "edges/shares.h"
 #include "exact_arrays.h"
 
 namespace py = pybind11;
@@ -261,45 +264,91 @@ std::string bound_kind(const py::object& information, const py::object& rows) {
 }
 
 py::tuple bound_couplings(const py::object& rows, const std::vector<py::object>& tables,
-                          std::int64_t num_kept, const py::object& degree) {
+                          std::int64_t num_kept, std::int64_t num_eliminated, std::int64_t stride) {
   const auto r = exact<std::int32_t>(rows, "rows", 2);
-  auto d = exact<std::int32_t>(degree, "degree", 1);
   require(static_cast<py::ssize_t>(tables.size()) == r.shape(1), "there must be a table per slot");
+  require(stride >= 0, "stride must not be negative");
+  require(stride == 0 || r.shape(0) + num_eliminated / stride + 1 < (std::int64_t{1} << 31),
+          "there are too many places");
   std::vector<const std::int64_t*> blocks;
   for (const py::object& one : tables) blocks.push_back(exact<std::int64_t>(one, "a table", 1).data());
-  std::int32_t* degrees = d.mutable_data();
-  std::vector<Coupling> found;
+  Couplings found;
   {
     const py::gil_scoped_release release;
-    found = count_couplings(r.data(), static_cast<int>(r.shape(1)), r.shape(0), blocks, num_kept, degrees);
+    found = find_couplings(r.data(), static_cast<int>(r.shape(1)), r.shape(0), blocks, num_kept,
+                           num_eliminated, stride);
   }
   py::list optimized, eliminated;
-  for (const Coupling& one : found) {
+  for (const Coupling& one : found.pairs) {
     optimized.append(one.optimized);
     eliminated.append(one.eliminated);
   }
-  return py::make_tuple(optimized, eliminated);
+  Array<std::int32_t> meetings({static_cast<py::ssize_t>(found.meetings.size()), py::ssize_t{2}});
+  static_assert(sizeof(Meeting) == 2 * sizeof(std::int32_t));
+  if (!found.meetings.empty())
+    std::memcpy(meetings.mutable_data(), found.meetings.data(), found.meetings.size() * sizeof(Meeting));
+  return py::make_tuple(optimized, eliminated, std::move(meetings));
 }
 
-Array<std::int32_t> bound_sample_meetings(const py::object& rows, const std::vector<py::object>& tables,
-                                          std::int64_t num_kept, std::int64_t num_eliminated,
-                                          std::int64_t stride) {
-  const auto r = exact<std::int32_t>(rows, "rows", 2);
-  require(static_cast<py::ssize_t>(tables.size()) == r.shape(1), "there must be a table per slot");
-  require(stride > 0, "stride must be positive");
-  require(r.shape(0) + num_eliminated / stride + 1 < (std::int64_t{1} << 31), "there are too many places");
-  std::vector<const std::int64_t*> blocks;
-  for (const py::object& one : tables) blocks.push_back(exact<std::int64_t>(one, "a table", 1).data());
-  std::vector<Meeting> found;
+py::array bound_row_numbers(std::int64_t count) {
+  require(count >= 0, "count must not be negative");
+  graphopt::PlainArray<std::int64_t> numbers(count);
   {
     const py::gil_scoped_release release;
-    found = sample_meetings(r.data(), static_cast<int>(r.shape(1)), r.shape(0), blocks, num_kept,
-                            num_eliminated, stride);
+    count_up(numbers.begin(), count);
   }
-  Array<std::int32_t> result({static_cast<py::ssize_t>(found.size()), py::ssize_t{2}});
-  static_assert(sizeof(Meeting) == 2 * sizeof(std::int32_t));
-  std::memcpy(result.mutable_data(), found.data(), found.size() * sizeof(Meeting));
-  return result;
+  return as_array(std::move(numbers));
+}
+
+py::array bound_table_by_id(const std::vector<py::object>& ids, std::int64_t low, std::int64_t span,
+                            bool of_rows) {
+  require(span >= 0, "span must not be negative");
+  std::vector<Array<std::int64_t>> sets;
+  for (const py::object& one : ids) {
+    sets.push_back(exact<std::int64_t>(one, "ids", 1));
+    const auto [least, most] =
+        std::minmax_element(sets.back().data(), sets.back().data() + sets.back().size());
+    require(sets.back().size() == 0 || (*least >= low && *most - low < span),
+            "an id is outside of the table");
+  }
+  graphopt::PlainArray<std::int32_t> table(span);
+  {
+    const py::gil_scoped_release release;
+    for_each_share(span, [&](std::int64_t begin, std::int64_t end) {
+      std::fill(table.begin() + begin, table.begin() + end, -1);
+    });
+    for (std::size_t k = 0; k < sets.size(); ++k)
+      place_by_id(sets[k].data(), sets[k].size(), low, table.begin(),
+                  of_rows ? std::nullopt : std::optional(static_cast<std::int32_t>(k)));
+  }
+  return as_array(std::move(table));
+}
+
+py::array bound_invert_order(const py::object& order) {
+  const auto o = exact<std::uint32_t>(order, "order", 1);
+  graphopt::PlainArray<std::uint32_t> place(o.size());
+  {
+    const py::gil_scoped_release release;
+    invert_order(o.data(), o.size(), place.begin());
+  }
+  return as_array(std::move(place));
+}
+
+std::optional<std::int64_t> bound_common_step(const py::array& numbers) {
+  require(numbers.ndim() == 1, "numbers has the wrong number of dimensions");
+  const auto find = [&](auto number) {
+    const auto exactly = exact<decltype(number)>(numbers, "numbers", 1);
+    const py::gil_scoped_release release;
+    return common_step(exactly.data(), exactly.size());
+  };
+  switch (numbers.dtype().char_()) {
+    case 'i':
+      return find(std::int32_t{});
+    case 'I':
+      return find(std::uint32_t{});
+    default:
+      return find(std::int64_t{});
+  }
 }
 
 std::vector<Table> tables_of(const std::vector<py::object>& arrays) {
@@ -566,15 +615,22 @@ void bind_edges(py::module_& m) {
       },
       py::arg("matrices"),
       "Every matrix (n, d, d) is its own transpose; False also for an array that is not contiguous float64.");
-  m.def("couplings", &bound_couplings, py::arg("rows"), py::arg("tables"), py::arg("num_kept"),
-        py::arg("degree"),
-        "Per pair of slots how many edges have both vertices optimized, and how many of them an eliminated "
-        "one; adds to `degree` the kept neighbours of each eliminated block.");
-  m.def("sample_meetings", &bound_sample_meetings, py::arg("rows"), py::arg("tables"), py::arg("num_kept"),
-        py::arg("num_eliminated"), py::arg("stride"),
-        "(num, 2) int32: (place, kept block) where kept blocks meet: at every `stride`-th eliminated block, "
-        "and "
-        "at edges between kept ones, whose places follow.");
+  m.def(
+      "couplings", &bound_couplings, py::arg("rows"), py::arg("tables"), py::arg("num_kept"),
+      py::arg("num_eliminated"), py::arg("stride"),
+      "Per pair of slots how many edges have both vertices optimized, and how many of them an eliminated "
+      "one; and (num, 2) int32: (place, kept block) where kept blocks meet: at every `stride`-th eliminated "
+      "block, and at edges between kept ones, whose places follow. stride 0: no meetings.");
+  m.def("row_numbers", &bound_row_numbers, py::arg("count"), "(count,) int64: 0, 1, ...");
+  m.def(
+      "table_by_id", &bound_table_by_id, py::arg("ids"), py::arg("low"), py::arg("span"), py::arg("of_rows"),
+      "(span,) int32: of each id from `low` on its row in the set of ids that has it, or the number of that "
+      "set; -1 for none.");
+  m.def("invert_order", &bound_invert_order, py::arg("order"),
+        "(m,) uint32: the place of each number in a permutation of 0 to m - 1.");
+  m.def("common_step", &bound_common_step, py::arg("numbers"),
+        "Difference of neighbouring whole numbers; None: it is not everywhere the same, or there are fewer "
+        "than two.");
   m.def(
       "minimise_points", &bound_minimise_points, py::arg("edges"), py::arg("points"), py::arg("bound"),
       py::arg("rounds"), py::arg("iterations"),

@@ -9,6 +9,8 @@
 #include <utility>
 #include <vector>
 
+#include "parallel/plain_array.h"
+
 namespace graphopt::bindings {
 
 namespace py = pybind11;
@@ -44,6 +46,14 @@ py::array as_array(std::vector<T>&& values) {
   auto* kept = new std::vector<T>(std::move(values));
   py::capsule owner(kept, [](void* p) { delete static_cast<std::vector<T>*>(p); });
   return py::array_t<T>(static_cast<py::ssize_t>(kept->size()), kept->data(), owner);
+}
+
+template <class T>
+py::array as_array(PlainArray<T>&& values) {
+  const auto size = static_cast<py::ssize_t>(values.size());
+  T* const data = values.release();
+  py::capsule owner(data, [](void* p) { delete[] static_cast<T*>(p); });
+  return py::array_t<T>(size, data, owner);
 }
 
 }  // namespace graphopt::bindings

@@ -103,25 +103,42 @@ def test_kind_of_information(threads, dim):
     assert kernels.information_kind(information, np.arange(78, 100)) == "identity"
 
 
-def test_couplings(threads):
-    """Edges per pair of slots, by loops; and the kept neighbours of eliminated blocks."""
+@pytest.mark.parametrize("stride", [0, 1, 4])
+def test_couplings(threads, stride):
+    """Edges per pair of slots, and where kept blocks meet, by loops."""
     rng = np.random.default_rng(3)
     tables = [rng.permutation(np.arange(-5, 40)), rng.permutation(np.arange(-3, 60)), np.arange(20)]
     rows = np.stack([rng.integers(len(table), size=MANY, dtype=np.int32) for table in tables], axis=1)
-    num_kept = 25
-    degree = np.ones(60 - num_kept, np.int32)
-    optimized, eliminated = kernels.couplings(rows, tables, num_kept, degree)
+    num_kept, num_gone = 25, 60 - 25
+    optimized, eliminated, meetings = kernels.couplings(rows, tables, num_kept, num_gone, stride)
     blocks = np.stack([table[rows[:, slot]] for slot, table in enumerate(tables)], axis=1)
-    is_kept = (blocks >= 0) & (blocks < num_kept)
-    expected = np.ones(len(degree))
-    for slot in range(3):
-        mine = blocks[:, slot] >= num_kept
-        np.add.at(expected, blocks[mine, slot] - num_kept, is_kept[mine].sum(axis=1))
-    np.testing.assert_array_equal(degree, expected)
     for number, (a, b) in enumerate([(0, 1), (0, 2), (1, 2)]):
         both = (blocks[:, a] >= 0) & (blocks[:, b] >= 0)
         assert optimized[number] == np.count_nonzero(both)
         assert eliminated[number] == np.count_nonzero(both & (blocks[:, [a, b]] >= num_kept).any(axis=1))
+    expected = []
+    for edge, own in enumerate(blocks.tolist() if stride else []):
+        kept = [block for block in own if 0 <= block < num_kept]
+        gone = [block - num_kept for block in own if block >= num_kept]
+        if gone and gone[-1] % stride == 0:
+            expected += [(gone[-1] // stride, block) for block in kept]
+        elif not gone and len(kept) > 1:
+            expected += [(num_gone // stride + 1 + edge, block) for block in kept]
+    assert list(map(tuple, meetings.tolist())) == expected
+
+
+def test_inverse_order_and_common_step(threads):
+    """The inverse of a permutation; whether numbers are equally far apart."""
+    order = np.random.default_rng(4).permutation(MANY).astype(np.uint32)
+    np.testing.assert_array_equal(kernels.invert_order(order)[order], np.arange(MANY))
+    for dtype in (np.int32, np.uint32, np.int64):
+        numbers = np.arange(7, 7 + 3 * MANY, 3, dtype=dtype)
+        assert kernels.common_step(numbers) == 3
+        assert kernels.common_step(numbers[::-1].copy()) == -3
+        numbers[-1] += 1
+        assert kernels.common_step(numbers) is None
+    assert kernels.common_step(np.zeros(2, np.int32)) == 0
+    assert kernels.common_step(np.zeros(1, np.int32)) is None
 
 
 @pytest.mark.parametrize("kernel", ["", "Huber"])

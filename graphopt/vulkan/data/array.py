@@ -100,15 +100,9 @@ class DeviceArray:
     @classmethod
     def places(cls, context: Context, values: np.ndarray) -> Places:
         """Places that generated kernels read, two numbers where they are regular."""
-        values = np.asarray(values)
-        steps = np.diff(values)
-        are_regular = (
-            not is_off("regular_places")
-            and len(steps) > 1
-            and steps[0] >= 0
-            and bool((steps == steps[0]).all())
-        )
-        stored = np.array([values[0], steps[0]]) if are_regular else values
+        step = None if is_off("regular_places") or len(values) < 3 else kernels.common_step(values)
+        are_regular = step is not None and step >= 0
+        stored = np.array([values[0], step]) if are_regular else values
         return Places(cls.shared(context, stored), are_regular)
 
     # ---------------------------------------------------------------- now

@@ -176,20 +176,21 @@ class DeviceEstimates:
         self._bind(structure)
         offsets = {number: structure.vertex_offsets[number] for number in self.numbers}
         self._is_optimized = {number: offset >= 0 for number, offset in offsets.items()}
-        self.moving = [number for number in self.numbers if (offsets[number] >= 0).any()]
+        self.moving = [number for number in self.numbers if offsets[number].max(initial=-1) >= 0]
         """Of these, the ones with optimized vertices."""
         self.offsets = {
             number: DeviceArray.shared(context, _offsets(offsets[number])) for number in self.numbers
         }
         """Per set (n,) uint32: first scalar in dx, or NOTHING."""
         kept_dim = structure.kept_dim
-        self.has_kept = {
-            number: bool(((offset >= 0) & (offset < kept_dim)).any()) for number, offset in offsets.items()
+        self.has_kept = {  # where nothing is optimized, -1 is the largest number without a sign
+            number: int(offset.view(np.uint64).min(initial=kept_dim)) < kept_dim
+            for number, offset in offsets.items()
         }
         """By vertex set: some optimized vertex stays."""
         self.kept_offsets = {
             number: self.offsets[number]
-            if (offset < kept_dim).all()
+            if offset.max(initial=-1) < kept_dim
             else DeviceArray.shared(context, _offsets(np.where(offset < kept_dim, offset, -1)))
             for number, offset in offsets.items()
             if self.has_kept[number]

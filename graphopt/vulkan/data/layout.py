@@ -14,6 +14,7 @@ from itertools import pairwise
 
 import numpy as np
 
+from graphopt.cpu_kernels import kernels
 from graphopt.errors import DeviceLimitError, SolverError
 from graphopt.problem.pattern import BlockPattern
 from graphopt.problem.structure import Structure
@@ -200,7 +201,8 @@ class DiagonalLayout(BlockLayout):
     @cached_property
     def _runs(self) -> np.ndarray:
         """Where the blocks' dimension changes, the first block included."""
-        return np.flatnonzero(np.diff(self.dims, prepend=0))
+        changes = np.flatnonzero(self.dims[1:] != self.dims[:-1]) + 1
+        return np.concatenate([np.zeros(min(len(self.dims), 1), np.int64), changes])
 
     @cached_property
     def diagonal_offset(self) -> np.ndarray:
@@ -220,6 +222,13 @@ class DiagonalLayout(BlockLayout):
     def items(self) -> np.ndarray:
         """None."""
         return np.empty(0, np.int64)
+
+
+def as_slice(numbers: np.ndarray) -> np.ndarray | slice:
+    """Numbers that follow each other as a slice, which takes no copy; others as they are."""
+    if kernels.common_step(numbers) != 1:
+        return numbers
+    return slice(int(numbers[0]), int(numbers[-1]) + 1)
 
 
 @dataclass(frozen=True)

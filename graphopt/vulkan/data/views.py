@@ -135,9 +135,7 @@ class EdgeView:
     @property
     def place_of_row(self) -> np.ndarray:
         """(m,) uint32: where each row of the group is in this view, which holds all edges."""
-        places = np.empty(self.num_edges, np.uint32)
-        places[self.order] = np.arange(self.num_edges, dtype=np.uint32)
-        return places
+        return kernels.invert_order(self.order)
 
     def places_in(self, whole: EdgeView) -> np.ndarray:
         """(num_edges,) uint32: where this view's edges are in a view that holds all edges."""
@@ -185,7 +183,7 @@ def primary_slot(structure: Structure, group: EdgeGroup) -> int:
     landmarks = [
         slot
         for slot, number in enumerate(group.vertex_sets)
-        if (structure.vertex_blocks[number] >= structure.num_kept).any()
+        if structure.vertex_blocks[number].max(initial=-1) >= structure.num_kept
     ]
     if len(landmarks) == 1 and len(structure.groups) == 1:
         return landmarks[0]  # no other edges have these

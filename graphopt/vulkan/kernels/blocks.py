@@ -69,15 +69,12 @@ class BlockInverse:
         an inverse only the upper triangle is stored, by columns.
         """
         self._context, self._upper = context, upper
-        dims = dims.astype(np.int64)
-        area = dims * (dims + 1) // 2 if upper else dims**2
-        self.offset = first_of_each(area)
-        """(n,) int64: offset of each inverse."""
-        self.size = int(area.sum())
-        self.buffer = context.reals(self.size)
         order, self.bins = bins_of_blocks(dims)
+        self.offset, self.size = _packed_blocks(dims, upper=upper, equal=isinstance(order, slice))
+        """(n,) int64: offset of each inverse; size of all."""
+        self.buffer = context.reals(self.size)
         columns = [source, damping_offset, self.offset, *([] if spare is None else [spare])]
-        self.is_affine = isinstance(order, slice) and _are_affine(columns, dims, area)
+        self.is_affine = isinstance(order, slice) and _are_affine(columns, dims)
         """Blocks follow each other everywhere: `blocks` has one row."""
         count = slice(1) if self.is_affine else order
         self.blocks = context.indices(index_table(*(column[count] for column in columns)))
@@ -105,13 +102,24 @@ class BlockInverse:
         return launches
 
 
-def _are_affine(columns: list[np.ndarray], dims: np.ndarray, area: np.ndarray) -> bool:
-    """Blocks of one dimension that follow each other in each column: blocks, rows, inverses, maybe blocks."""
-    if not len(dims):
+def _packed_blocks(dims: np.ndarray, *, upper: bool, equal: bool) -> tuple[np.ndarray, int]:
+    """Offsets (n,) int64 of blocks, or their upper triangles, that follow each other; and their size."""
+    if equal:
+        dim = int(dims[0])
+        area = dim * (dim + 1) // 2 if upper else dim**2
+        return np.arange(0, area * len(dims), area), area * len(dims)
+    dims = dims.astype(np.int64)
+    areas = dims * (dims + 1) // 2 if upper else dims**2
+    return first_of_each(areas), int(areas.sum())
+
+
+def _are_affine(columns: list[np.ndarray], dims: np.ndarray) -> bool:
+    """Equal blocks that follow each other in each column: blocks, rows, inverses, maybe blocks."""
+    if len(dims) < 2:
         return True
-    dim, size = int(dims[0]), int(area[0])
-    steps = [dim**2, dim, size, dim**2][: len(columns)]
-    return all(bool((np.diff(column) == step).all()) for column, step in zip(columns, steps, strict=True))
+    dim = int(dims[0])
+    steps = [dim**2, dim, int(columns[2][1]), dim**2][: len(columns)]
+    return all(kernels.common_step(column) == step for column, step in zip(columns, steps, strict=True))
 
 
 def row_table(dims: np.ndarray, offset: np.ndarray) -> np.ndarray:

@@ -30,7 +30,7 @@ from graphopt.vulkan.data.array import WIDE, WIDE_BYTES, DeviceArray, Width
 from graphopt.vulkan.data.estimates import DeviceEstimates, DeviceParameters, RecordSet
 from graphopt.vulkan.data.foreign import kept_of, take_column, without_owner
 from graphopt.vulkan.data.images import DevicePlanes
-from graphopt.vulkan.data.layout import BlockLayout
+from graphopt.vulkan.data.layout import BlockLayout, as_slice
 from graphopt.vulkan.data.views import (
     MANY_EDGES,
     EdgeView,
@@ -95,7 +95,7 @@ class ViewArrays:
 
     def _set_layout(self, layout: BlockLayout) -> None:
         """Where the destinations' blocks are."""
-        context, blocks = self._context, self.view.blocks
+        context, blocks = self._context, as_slice(self.view.blocks)
         self._places = {
             "dest_block": DeviceArray.places(context, layout.diagonal_offset[blocks]),
             "dest_scalar": DeviceArray.places(context, layout.scalar[blocks]),

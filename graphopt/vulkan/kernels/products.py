@@ -78,11 +78,9 @@ class EdgeProducts:
 
     def _find_packing(self, kept_dim: int) -> tuple[int | None, tuple[Any, Any] | None]:
         """The one vertex set that stays, and places and buffer for `Pcg` to pack its part of d itself."""
-        offsets = self._structure.vertex_offsets
+        offsets, has_kept = self._structure.vertex_offsets, self._linearizer.estimates.has_kept
         numbers = self._numbers([*self._eliminated.parts, *self._kept.parts])
-        staying = [
-            number for number in numbers if ((offsets[number] >= 0) & (offsets[number] < kept_dim)).any()
-        ]
+        staying = [number for number in numbers if has_kept[number]]
         if len(staying) != 1:
             return None, None
         places = self._records.places(staying[0], offsets[staying[0]], kept_dim)
@@ -188,7 +186,7 @@ class EdgeProducts:
         for step in steps:
             program.step(step)
 
-    @property
+    @cached_property
     def can_solve(self) -> bool:
         """`record_solve` is possible: each y_l comes from one workgroup."""
         plan = self._eliminated
@@ -199,7 +197,7 @@ class EdgeProducts:
         once = len(plan.writes.steps) == 1
         return self.uses_diagonal and once and bool(plan.writes.touched[self._num_kept :].all())
 
-    @property
+    @cached_property
     def keeps_direction(self) -> bool:
         """Conjugate gradients leave the eliminated part of d to packed records, and y_l fills its rows alone.
 

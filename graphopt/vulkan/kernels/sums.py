@@ -24,7 +24,7 @@ from typing import Any
 
 import numpy as np
 
-from graphopt.vulkan.data.layout import BlockLayout, split_segments
+from graphopt.vulkan.data.layout import BlockLayout, as_slice, split_segments
 from graphopt.vulkan.data.views import BLOCK_PART, LongDestinations
 from graphopt.vulkan.program import ACCUMULATOR_BYTES, VECTOR_WORKGROUP, Context, Launch
 
@@ -52,7 +52,7 @@ def plan_writes(
     adds = [False] * len(writes)
     is_mixed = False
     for number in sorted(range(len(writes)), key=lambda number: -len(writes[number])):
-        rows = writes[number]
+        rows = as_slice(writes[number])
         earliest = step_of_row[rows]
         step = int(earliest.max(initial=0))
         adds[number] = step > 0

@@ -9,7 +9,6 @@ import numpy as np
 
 from graphopt.codegen import information_dim, sampled_runs
 from graphopt.codegen.gpu import EDGE_BLOCK, EdgeSignature, float32_record_dim, record_dim
-from graphopt.cpu_kernels import kernels
 from graphopt.device.protocol import Precision
 from graphopt.errors import DeviceLimitError
 from graphopt.problem.structure import EdgeGroup, Structure
@@ -17,6 +16,7 @@ from graphopt.solver.cpu import compiled_edge
 from graphopt.types.base import working_edge_type, working_vertex_type
 from graphopt.vulkan.data.images import num_image_bytes
 from graphopt.vulkan.data.views import MANY_EDGES, are_long
+from graphopt.vulkan.plan.couplings import couplings_of
 
 _WORD = 16  # bytes of a scattered read
 MAX_ENTRIES = 1 << 32
@@ -179,16 +179,15 @@ def problem_size(structure: Structure, precision: Precision) -> ProblemSize:
 
     Edges that share a block of H count as if each had one, so that the pattern of H need not be known.
     """
-    squares = structure.dims.astype(np.int64) ** 2
-    degree = np.zeros(structure.num_blocks - structure.num_kept, np.int32)
-    groups = tuple(_group_size(structure, group, precision, degree) for group in structure.groups)
+    counts = np.bincount(structure.dims)
+    groups = tuple(_group_size(structure, group, precision) for group in structure.groups)
     coupling = sum(group.coupling for group in groups)
-    pairs, flops, schur = _pairs(structure, coupling, degree) if structure.has_schur else (0.0, 0.0, 0.0)
+    pairs, flops, schur = _pairs(structure, coupling) if structure.has_schur else (0.0, 0.0, 0.0)
     return ProblemSize(
         groups=groups,
         dim=structure.dim,
         kept_dim=structure.kept_dim,
-        diagonal=int(squares.sum()),
+        diagonal=int(counts @ np.arange(len(counts)) ** 2),
         pair_flops=flops,
         num_pairs=pairs,
         schur=schur,
@@ -198,14 +197,10 @@ def problem_size(structure: Structure, precision: Precision) -> ProblemSize:
     )
 
 
-def _off_diagonal(structure: Structure, group: EdgeGroup, degree: np.ndarray) -> tuple[int, int, int]:
-    """Numbers in blocks between kept vertices, and between a kept and an eliminated one; number of blocks.
-
-    Adds to degree (num_eliminated,) the kept neighbours of each eliminated block, once per edge.
-    """
+def _off_diagonal(structure: Structure, group: EdgeGroup) -> tuple[int, int, int]:
+    """Numbers in blocks between kept vertices, and between a kept and an eliminated one; number of blocks."""
     dims = [structure.selection.vertex_sets[number].type.tangent_dim for number in group.vertex_sets]
-    tables = [structure.vertex_blocks[number] for number in group.vertex_sets]
-    found = kernels.couplings(group.vertex_rows, tables, structure.num_kept, degree)
+    found = couplings_of(structure).pairs[group]
     kept, coupling = 0, 0
     for (a, b), optimized, across in zip(combinations(dims, 2), *found, strict=True):
         coupling += across * a * b
@@ -222,17 +217,18 @@ def _names_twice(group: EdgeGroup) -> bool:
     )
 
 
-def _pairs(structure: Structure, coupling: int, degree: np.ndarray) -> tuple[float, float, float]:
+def _pairs(structure: Structure, coupling: int) -> tuple[float, float, float]:
     """Pairs of kept neighbours over all landmarks, operations to form S from them, and scalars of S at most.
 
-    All kept neighbours count as of the same, mean dimension.
+    From the sampled landmarks; all kept neighbours count as of the same, mean dimension.
     """
-    landmark_dims = structure.dims[structure.num_kept :]
+    found = couplings_of(structure)
+    landmark_dims = structure.dims[structure.num_kept :: found.stride]
+    scale = (structure.num_blocks - structure.num_kept) / len(landmark_dims)
     by_dim = []
     for dim in np.flatnonzero(np.bincount(landmark_dims)).tolist():
-        counts = np.bincount(degree[landmark_dims == dim]).astype(np.float64)
-        degrees = np.arange(len(counts))
-        by_dim.append((dim, float(counts @ degrees), 0.5 * float(counts @ (degrees * (degrees + 1.0)))))
+        degree = found.degree[landmark_dims == dim].astype(np.float64)
+        by_dim.append((dim, scale * float(degree.sum()), 0.5 * scale * float(degree @ (degree + 1.0))))
     mean_dim = coupling / max(sum(dim * edges for dim, edges, _ in by_dim), 1.0)
     num_pairs = sum(pairs for *_, pairs in by_dim)
     flops = sum(2.0 * pairs * (mean_dim**2 * dim + mean_dim * dim**2) for dim, _, pairs in by_dim)
@@ -240,9 +236,7 @@ def _pairs(structure: Structure, coupling: int, degree: np.ndarray) -> tuple[flo
     return num_pairs, flops, min(full, num_pairs * mean_dim**2)
 
 
-def _group_size(
-    structure: Structure, group: EdgeGroup, precision: Precision, degree: np.ndarray
-) -> GroupSize:
+def _group_size(structure: Structure, group: EdgeGroup, precision: Precision) -> GroupSize:
     edge_type = working_edge_type(group.edge_set.type)
     compiled = compiled_edge(edge_type, group.information, group.kernel)
     vertices = edge_type.vertices
@@ -250,7 +244,7 @@ def _group_size(
     rows = 4 * (len(vertices) + len(edge_type.parameters))
     words = [_words(v.storage_dim, precision) for v in vertices]
     blocks = [structure.vertex_blocks[number] for number in group.vertex_sets]
-    kept_off_diagonal, coupling, num_blocks = _off_diagonal(structure, group, degree)
+    kept_off_diagonal, coupling, num_blocks = _off_diagonal(structure, group)
     return GroupSize(
         tag=group.edge_set.type.tag,
         num_edges=len(group.rows),
@@ -258,7 +252,9 @@ def _group_size(
         edge_bytes=rows + 8 * (num_data + (group.kernel != 0)),
         record_words=tuple(words),
         tangent_dims=tuple(v.tangent_dim for v in vertices),
-        is_eliminated=tuple(structure.has_schur and bool((b >= structure.num_kept).any()) for b in blocks),
+        is_eliminated=tuple(
+            structure.has_schur and int(b.max(initial=-1)) >= structure.num_kept for b in blocks
+        ),
         chi2_flops=compiled.chi2.num_flops,
         linearize_flops=compiled.linearize.num_flops,
         kept_off_diagonal=kept_off_diagonal,

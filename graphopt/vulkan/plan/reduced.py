@@ -23,9 +23,8 @@ import numpy as np
 
 from graphopt.cpu_kernels import kernels
 from graphopt.problem.structure import Structure
+from graphopt.vulkan.plan.couplings import couplings_of
 
-SAMPLED_EDGES = 32
-"""Per kept vertex, about."""
 HUB = 8.0
 """A vertex that is at so many times the places of the median one is a hub, if hubs are few."""
 MOST_HUBS = 0.05
@@ -73,7 +72,7 @@ def _factor_flops(w: np.ndarray, border: float) -> float:
 def reduced_shape(structure: Structure) -> ReducedShape:
     """Level structure of the kept vertices, from a sample of the eliminated ones."""
     num_kept = structure.num_kept
-    meetings = _meetings(structure)
+    meetings = couplings_of(structure).meetings
     is_hub = _hubs(np.bincount(meetings[:, 1], minlength=num_kept))
     meetings = meetings[~is_hub[meetings[:, 1]]]
     dims = structure.dims[:num_kept]
@@ -85,19 +84,3 @@ def _hubs(count: np.ndarray) -> np.ndarray:
     """(num_kept,) bool; count: places of each kept block."""
     is_hub = count > HUB * np.median(count) if count.size else np.zeros(0, bool)
     return is_hub if is_hub.sum() <= MOST_HUBS * count.size else np.zeros(count.size, bool)
-
-
-def _meetings(structure: Structure) -> np.ndarray:
-    """(num, 2) int: place, kept block."""
-    num_gone = structure.num_blocks - structure.num_kept
-    stride = max(1, structure.num_edges // (SAMPLED_EDGES * max(structure.num_kept, 1)))
-    found, offset = [np.zeros((0, 2), np.int64)], 0
-    for group in (*structure.groups, *structure.external):
-        tables = [structure.vertex_blocks[number] for number in group.vertex_sets]
-        pairs = kernels.sample_meetings(group.vertex_rows, tables, structure.num_kept, num_gone, stride)
-        pairs = pairs.astype(np.int64)
-        at_edges = pairs[:, 0] > num_gone // stride
-        pairs[at_edges, 0] += offset
-        offset += len(group.rows)
-        found.append(pairs)
-    return np.concatenate(found)

@@ -34,12 +34,11 @@ class Counters {
 // first (num_items + 1) of runs that name only the items that occur.
 std::vector<std::uint32_t> first_of_all(const Order& runs, std::int64_t num_items) {
   std::vector<std::uint32_t> first(at(num_items) + 1, runs.first.back());
-  const std::int64_t num_runs = static_cast<std::int64_t>(runs.keys.size());
+  const std::int64_t num_runs = runs.keys.size();
   for_each_share(num_runs, [&](std::int64_t begin, std::int64_t end) {
     for (std::int64_t run = begin; run < end; ++run) {
-      const std::int64_t before = run > 0 ? runs.keys[at(run) - 1] + 1 : 0;
-      for (std::int64_t item = before; item <= runs.keys[at(run)]; ++item)
-        first[at(item)] = runs.first[at(run)];
+      const std::int64_t before = run > 0 ? runs.keys[run - 1] + 1 : 0;
+      for (std::int64_t item = before; item <= runs.keys[run]; ++item) first[at(item)] = runs.first[run];
     }
   });
   return first;

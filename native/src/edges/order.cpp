@@ -1,7 +1,6 @@
 #include "edges/order.h"
 
 #include <algorithm>
-#include <memory>
 #include <numeric>
 
 #include "edges/shares.h"
@@ -15,21 +14,13 @@ struct Keyed {
   std::uint32_t key, edge;
 };
 
-// Not initialised, so that the threads that fill it touch its memory first.
-struct Keys {
-  explicit Keys(std::int64_t count) : size(count), data(new std::uint32_t[static_cast<std::size_t>(count)]) {}
-  std::uint32_t& operator[](std::int64_t i) const { return data[static_cast<std::size_t>(i)]; }
-  const std::int64_t size;
-  const std::unique_ptr<std::uint32_t[]> data;
-};
+using Keys = PlainArray<std::uint32_t>;
 
 // The runs of equal keys below `num_keys`.
 Order runs_of(const Keys& sorted, std::int64_t num_keys) {
-  const std::uint32_t* begin_of_keys = sorted.data.get();
   const std::int64_t num_placed =
-      std::lower_bound(begin_of_keys, begin_of_keys + sorted.size, static_cast<std::uint32_t>(num_keys)) -
-      begin_of_keys;
-  const int shares = num_shares(sorted.size);
+      std::lower_bound(sorted.begin(), sorted.end(), static_cast<std::uint32_t>(num_keys)) - sorted.begin();
+  const int shares = num_shares(sorted.size());
   std::vector<std::int64_t> starts(static_cast<std::size_t>(shares) + 1, 0);
   const auto is_start = [&](std::int64_t i) { return i == 0 || sorted[i] != sorted[i - 1]; };
   for_each_share(num_placed, shares, [&](int t, std::int64_t begin, std::int64_t end) {
@@ -38,11 +29,9 @@ Order runs_of(const Keys& sorted, std::int64_t num_keys) {
     starts[static_cast<std::size_t>(t) + 1] = count;
   });
   std::partial_sum(starts.begin(), starts.end(), starts.begin());
-  Order result;
-  result.first.resize(static_cast<std::size_t>(starts.back()) + 1);
-  result.keys.resize(static_cast<std::size_t>(starts.back()));
+  Order result{PlainArray<std::uint32_t>(starts.back() + 1), PlainArray<std::int64_t>(starts.back())};
   for_each_share(num_placed, shares, [&](int t, std::int64_t begin, std::int64_t end) {
-    std::size_t at = static_cast<std::size_t>(starts[static_cast<std::size_t>(t)]);
+    std::int64_t at = starts[static_cast<std::size_t>(t)];
     for (std::int64_t i = begin; i < end; ++i)
       if (is_start(i)) {
         result.first[at] = static_cast<std::uint32_t>(i);
@@ -66,44 +55,77 @@ void sort_bucket(const Keyed* bucket, std::int64_t size, std::uint32_t base, std
   }
 }
 
-// First by the high digits of the keys, whose buckets are then ordered one by one.
-void sort_in_buckets(const Keys& keys, std::int64_t num_keys, std::uint32_t* order) {
-  const std::int64_t size = keys.size;
-  int shift = 0;
-  while ((num_keys >> shift) >= kMostBuckets) ++shift;
+// By the digits of the keys from `shift` on: for each share of them where its next one of a bucket goes, and
+// where each bucket begins.
+struct Buckets {
+  std::vector<std::vector<std::int64_t>> next;
+  std::vector<std::int64_t> first;
+};
+
+Buckets buckets_of(const Keys& keys, std::int64_t num_keys, int shift) {
   const std::size_t num_buckets = static_cast<std::size_t>(num_keys >> shift) + 1;
-  const int shares = num_shares(size);
-  std::vector<std::vector<std::int64_t>> next(static_cast<std::size_t>(shares),
-                                              std::vector<std::int64_t>(num_buckets, 0));
-  for_each_share(size, shares, [&](int t, std::int64_t begin, std::int64_t end) {
-    std::vector<std::int64_t>& own = next[static_cast<std::size_t>(t)];
+  const int shares = num_shares(keys.size());
+  Buckets result{std::vector(static_cast<std::size_t>(shares), std::vector<std::int64_t>(num_buckets, 0)),
+                 std::vector<std::int64_t>(num_buckets + 1, 0)};
+  for_each_share(keys.size(), shares, [&](int t, std::int64_t begin, std::int64_t end) {
+    std::vector<std::int64_t>& own = result.next[static_cast<std::size_t>(t)];
     for (std::int64_t i = begin; i < end; ++i) ++own[keys[i] >> shift];
   });
-  std::vector<std::int64_t> first(num_buckets + 1, 0);
   std::int64_t at = 0;
   for (std::size_t bucket = 0; bucket < num_buckets; ++bucket) {
-    for (std::vector<std::int64_t>& own : next) {
+    for (std::vector<std::int64_t>& own : result.next) {
       const std::int64_t count = own[bucket];
       own[bucket] = at;
       at += count;
     }
-    first[bucket + 1] = at;
+    result.first[bucket + 1] = at;
   }
-  const std::unique_ptr<Keyed[]> bucketed(new Keyed[static_cast<std::size_t>(size)]);
-  for_each_share(size, shares, [&](int t, std::int64_t begin, std::int64_t end) {
-    std::vector<std::int64_t>& own = next[static_cast<std::size_t>(t)];
+  return result;
+}
+
+// A bucket per key: edges go to their places at once.
+Order sort_by_few_keys(const Keys& keys, std::int64_t num_keys, std::uint32_t* order) {
+  Buckets buckets = buckets_of(keys, num_keys, 0);
+  for_each_share(keys.size(), static_cast<int>(buckets.next.size()),
+                 [&](int t, std::int64_t begin, std::int64_t end) {
+                   std::vector<std::int64_t>& own = buckets.next[static_cast<std::size_t>(t)];
+                   for (std::int64_t i = begin; i < end; ++i)
+                     order[own[keys[i]]++] = static_cast<std::uint32_t>(i);
+                 });
+  const auto occurs = [&](std::int64_t key) { return buckets.first[key] < buckets.first[key + 1]; };
+  std::int64_t num_runs = 0;
+  for (std::int64_t key = 0; key < num_keys; ++key) num_runs += occurs(key);
+  Order result{PlainArray<std::uint32_t>(num_runs + 1), PlainArray<std::int64_t>(num_runs)};
+  std::int64_t run = 0;
+  for (std::int64_t key = 0; key < num_keys; ++key) {
+    if (!occurs(key)) continue;
+    result.first[run] = static_cast<std::uint32_t>(buckets.first[key]);
+    result.keys[run++] = key;
+  }
+  result.first[run] = static_cast<std::uint32_t>(buckets.first[num_keys]);
+  return result;
+}
+
+// First by the high digits of the keys, whose buckets are then ordered one by one; `keys` are ordered, too.
+void sort_in_buckets(const Keys& keys, std::int64_t num_keys, int shift, std::uint32_t* order) {
+  Buckets buckets = buckets_of(keys, num_keys, shift);
+  const int shares = static_cast<int>(buckets.next.size());
+  const PlainArray<Keyed> bucketed(keys.size());
+  for_each_share(keys.size(), shares, [&](int t, std::int64_t begin, std::int64_t end) {
+    std::vector<std::int64_t>& own = buckets.next[static_cast<std::size_t>(t)];
     for (std::int64_t i = begin; i < end; ++i)
       bucketed[own[keys[i] >> shift]++] = {keys[i], static_cast<std::uint32_t>(i)};
   });
   const auto sort_one = [&](std::int64_t bucket) {
-    const std::int64_t begin = first[bucket], count = first[bucket + 1] - begin;
+    const std::int64_t begin = buckets.first[bucket], count = buckets.first[bucket + 1] - begin;
     if (count > 0)
       sort_bucket(&bucketed[begin], count, static_cast<std::uint32_t>(bucket << shift),
                   std::int64_t{1} << shift, &keys[begin], order + begin);
   };
+  const auto num_buckets = static_cast<std::int64_t>(buckets.first.size()) - 1;
   std::atomic<std::int64_t> taken{0};
   for_each_share(shares, shares, [&](int, std::int64_t, std::int64_t) {
-    for (std::int64_t b = taken++; b < static_cast<std::int64_t>(num_buckets); b = taken++) sort_one(b);
+    for (std::int64_t b = taken++; b < num_buckets; b = taken++) sort_one(b);
   });
 }
 
@@ -127,13 +149,23 @@ Order sort_by_key(const std::int32_t* rows, int stride, std::int64_t num_edges, 
     }
     if (!ascends) is_sorted = false;
   });
-  if (is_sorted)
+  if (is_sorted) {
     for_each_share(num_edges, [&](std::int64_t begin, std::int64_t end) {
       std::iota(order + begin, order + end, static_cast<std::uint32_t>(begin));
     });
-  else
-    sort_in_buckets(keys, num_keys, order);
+    return runs_of(keys, num_keys);
+  }
+  int shift = 0;
+  while ((num_keys >> shift) >= kMostBuckets) ++shift;
+  if (shift == 0) return sort_by_few_keys(keys, num_keys, order);
+  sort_in_buckets(keys, num_keys, shift, order);
   return runs_of(keys, num_keys);
+}
+
+void invert_order(const std::uint32_t* order, std::int64_t size, std::uint32_t* place) {
+  for_each_share(size, [&](std::int64_t begin, std::int64_t end) {
+    for (std::int64_t i = begin; i < end; ++i) place[order[i]] = static_cast<std::uint32_t>(i);
+  });
 }
 
 std::vector<std::uint32_t> tile_starts(const std::uint32_t* first, std::int64_t begin, std::int64_t end,

@@ -4,11 +4,13 @@
 #include <cstdint>
 #include <vector>
 
+#include "parallel/plain_array.h"
+
 namespace graphopt::edges {
 
 struct Order {
-  std::vector<std::uint32_t> first;  // edges first[d] .. first[d + 1] have key keys[d]
-  std::vector<std::int64_t> keys;    // those that occur, ascending
+  PlainArray<std::uint32_t> first;  // edges first[d] .. first[d + 1] have key keys[d]
+  PlainArray<std::int64_t> keys;    // those that occur, ascending
 };
 
 // Stable order of edges by key: edge i has key table[rows[i * stride]], below num_keys; edges with a negative
@@ -16,6 +18,9 @@ struct Order {
 // their number. At most 2^32 - 2 edges and keys.
 Order sort_by_key(const std::int32_t* rows, int stride, std::int64_t num_edges, const std::int64_t* table,
                   std::int64_t num_keys, std::uint32_t* order);
+
+// place[order[i]] = i; order: a permutation of 0 .. size - 1.
+void invert_order(const std::uint32_t* order, std::int64_t size, std::uint32_t* place);
 
 // First destination of each tile of destinations begin .. end: runs of whole ones with at most `most` edges,
 // or one with more. first: as in `Order`.

@@ -4,6 +4,8 @@
 #include <cmath>
 #include <cstring>
 #include <limits>
+#include <numeric>
+#include <utility>
 
 #include "edges/shares.h"
 
@@ -115,50 +117,52 @@ bool all_symmetric(const double* matrices, std::int64_t num, int dim) {
   return found;
 }
 
-std::vector<Coupling> count_couplings(const std::int32_t* rows, int arity, std::int64_t num_edges,
-                                      const std::vector<const std::int64_t*>& table, std::int64_t num_kept,
-                                      std::int32_t* degree) {
-  const std::size_t num_pairs = static_cast<std::size_t>(arity) * (arity - 1) / 2;
-  const int shares = num_shares(num_edges);
-  std::vector<std::vector<Coupling>> found(static_cast<std::size_t>(shares));
-  for_each_share(num_edges, shares, [&](int t, std::int64_t begin, std::int64_t end) {
-    std::vector<Coupling> own(num_pairs);
-    std::vector<std::int64_t> blocks(static_cast<std::size_t>(arity));
-    for (std::int64_t i = begin; i < end; ++i) {
-      std::int32_t kept = 0;
-      for (int a = 0; a < arity; ++a) {
-        blocks[a] = table[a][rows[i * arity + a]];
-        kept += blocks[a] >= 0 && blocks[a] < num_kept;
-      }
-      std::size_t pair = 0;
-      for (int a = 0; a < arity; ++a) {
-        if (blocks[a] >= num_kept && kept > 0)
-          __atomic_fetch_add(degree + (blocks[a] - num_kept), kept, __ATOMIC_RELAXED);
-        for (int b = a + 1; b < arity; ++b, ++pair) {
-          if (blocks[a] < 0 || blocks[b] < 0) continue;
-          ++own[pair].optimized;
-          own[pair].eliminated += blocks[a] >= num_kept || blocks[b] >= num_kept;
-        }
-      }
-    }
-    found[static_cast<std::size_t>(t)] = std::move(own);
-  });
-  std::vector<Coupling> total(num_pairs);
-  for (const std::vector<Coupling>& own : found)
-    for (std::size_t pair = 0; pair < own.size(); ++pair) {
-      total[pair].optimized += own[pair].optimized;
-      total[pair].eliminated += own[pair].eliminated;
-    }
-  return total;
+void count_up(std::int64_t* out, std::int64_t size) {
+  for_each_share(size,
+                 [&](std::int64_t begin, std::int64_t end) { std::iota(out + begin, out + end, begin); });
 }
 
-std::vector<Meeting> sample_meetings(const std::int32_t* rows, int arity, std::int64_t num_edges,
-                                     const std::vector<const std::int64_t*>& table, std::int64_t num_kept,
-                                     std::int64_t num_eliminated, std::int64_t stride) {
+void place_by_id(const std::int64_t* ids, std::int64_t size, std::int64_t low, std::int32_t* table,
+                 std::optional<std::int32_t> value) {
+  for_each_share(size, [&](std::int64_t begin, std::int64_t end) {
+    for (std::int64_t i = begin; i < end; ++i)
+      table[ids[i] - low] = value.value_or(static_cast<std::int32_t>(i));
+  });
+}
+
+template <class T>
+std::optional<std::int64_t> common_step(const T* numbers, std::int64_t size) {
+  if (size < 2) return std::nullopt;
+  const auto step_at = [&](std::int64_t i) {
+    return static_cast<std::int64_t>(numbers[i + 1]) - static_cast<std::int64_t>(numbers[i]);
+  };
+  const std::int64_t step = step_at(0);
+  constexpr std::int64_t kPiece = 4096;  // numbers between two looks at what other threads found
+  std::atomic<bool> is_common{true};
+  for_each_share(size - 1, [&](std::int64_t begin, std::int64_t end) {
+    for (std::int64_t first = begin; first < end && is_common.load(std::memory_order_relaxed);
+         first += kPiece) {
+      bool all = true;
+      for (std::int64_t i = first; i < std::min(first + kPiece, end); ++i) all &= step_at(i) == step;
+      if (!all) is_common = false;
+    }
+  });
+  return is_common ? std::optional(step) : std::nullopt;
+}
+
+template std::optional<std::int64_t> common_step(const std::int32_t*, std::int64_t);
+template std::optional<std::int64_t> common_step(const std::uint32_t*, std::int64_t);
+template std::optional<std::int64_t> common_step(const std::int64_t*, std::int64_t);
+
+Couplings find_couplings(const std::int32_t* rows, int arity, std::int64_t num_edges,
+                         const std::vector<const std::int64_t*>& table, std::int64_t num_kept,
+                         std::int64_t num_eliminated, std::int64_t stride) {
+  const std::size_t num_pairs = static_cast<std::size_t>(arity) * (arity - 1) / 2;
   const int shares = num_shares(num_edges);
-  std::vector<std::vector<Meeting>> found(static_cast<std::size_t>(shares));
+  std::vector<Couplings> found(static_cast<std::size_t>(shares));
   for_each_share(num_edges, shares, [&](int t, std::int64_t begin, std::int64_t end) {
-    std::vector<Meeting>& own = found[static_cast<std::size_t>(t)];
+    Couplings own;
+    own.pairs.resize(num_pairs);
     std::vector<std::int64_t> blocks(static_cast<std::size_t>(arity));
     for (std::int64_t i = begin; i < end; ++i) {
       int kept = 0;
@@ -168,15 +172,29 @@ std::vector<Meeting> sample_meetings(const std::int32_t* rows, int arity, std::i
         kept += blocks[a] >= 0 && blocks[a] < num_kept;
         if (blocks[a] >= num_kept) gone = blocks[a] - num_kept;
       }
-      if (gone < 0 ? kept < 2 : kept == 0 || gone % stride != 0) continue;
+      std::size_t pair = 0;
+      for (int a = 0; a < arity; ++a)
+        for (int b = a + 1; b < arity; ++b, ++pair) {
+          if (blocks[a] < 0 || blocks[b] < 0) continue;
+          ++own.pairs[pair].optimized;
+          own.pairs[pair].eliminated += blocks[a] >= num_kept || blocks[b] >= num_kept;
+        }
+      if (stride == 0 || (gone < 0 ? kept < 2 : kept == 0 || gone % stride != 0)) continue;
       const std::int64_t place = gone < 0 ? num_eliminated / stride + 1 + i : gone / stride;
       for (int a = 0; a < arity; ++a)
         if (blocks[a] >= 0 && blocks[a] < num_kept)
-          own.push_back({static_cast<std::int32_t>(place), static_cast<std::int32_t>(blocks[a])});
+          own.meetings.push_back({static_cast<std::int32_t>(place), static_cast<std::int32_t>(blocks[a])});
     }
+    found[static_cast<std::size_t>(t)] = std::move(own);
   });
-  std::vector<Meeting> all;
-  for (const std::vector<Meeting>& own : found) all.insert(all.end(), own.begin(), own.end());
+  Couplings all = std::move(found.front());
+  for (std::size_t t = 1; t < found.size(); ++t) {
+    for (std::size_t pair = 0; pair < num_pairs; ++pair) {
+      all.pairs[pair].optimized += found[t].pairs[pair].optimized;
+      all.pairs[pair].eliminated += found[t].pairs[pair].eliminated;
+    }
+    all.meetings.insert(all.meetings.end(), found[t].meetings.begin(), found[t].meetings.end());
+  }
   return all;
 }
 

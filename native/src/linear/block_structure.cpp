@@ -151,8 +151,7 @@ void visit_free(const VertexFlags& set, std::int64_t first, std::int64_t begin, 
 }
 
 // Free vertices by ascending id, as 2 * number + (1 if eliminated), numbers counted over all sets; with gaps.
-std::vector<std::int64_t> by_id(const std::vector<VertexFlags>& sets,
-                                const std::vector<std::int64_t>& first) {
+PlainArray<std::int64_t> by_id(const std::vector<VertexFlags>& sets, const std::vector<std::int64_t>& first) {
   std::int64_t low = std::numeric_limits<std::int64_t>::max(),
                high = std::numeric_limits<std::int64_t>::min();
   for (const VertexFlags& set : sets) {
@@ -163,13 +162,16 @@ std::vector<std::int64_t> by_id(const std::vector<VertexFlags>& sets,
   }
   const std::uint64_t span = static_cast<std::uint64_t>(high) - static_cast<std::uint64_t>(low);
   if (span < static_cast<std::uint64_t>(kDenseSpan * first.back())) {
-    std::vector<std::int64_t> table(static_cast<std::size_t>(span) + 1, kNoVertex);
+    PlainArray<std::int64_t> table(static_cast<std::int64_t>(span) + 1);
+    for_each_share(table.size(), ThreadPool::instance().threads_for(table.size(), kVerticesPerThread),
+                   [&](int, std::int64_t begin, std::int64_t end) {
+                     std::fill(table.begin() + begin, table.begin() + end, kNoVertex);
+                   });
     for (std::size_t s = 0; s < sets.size(); ++s)
       for_each_share(sets[s].size, ThreadPool::instance().threads_for(sets[s].size, kVerticesPerThread),
                      [&](int, std::int64_t begin, std::int64_t end) {
-                       visit_free(sets[s], first[s], begin, end, [&](std::int64_t entry, std::int64_t id) {
-                         table[static_cast<std::size_t>(id - low)] = entry;
-                       });
+                       visit_free(sets[s], first[s], begin, end,
+                                  [&](std::int64_t entry, std::int64_t id) { table[id - low] = entry; });
                      });
     return table;
   }
@@ -179,9 +181,9 @@ std::vector<std::int64_t> by_id(const std::vector<VertexFlags>& sets,
       ids.push_back(id);
       entries.push_back(entry);
     });
-  std::vector<std::int64_t> sorted;
-  sorted.reserve(entries.size());
-  for (const std::int32_t at : sorted_order(ids)) sorted.push_back(entries[static_cast<std::size_t>(at)]);
+  PlainArray<std::int64_t> sorted(static_cast<std::int64_t>(entries.size()));
+  std::int64_t next = 0;
+  for (const std::int32_t at : sorted_order(ids)) sorted[next++] = entries[static_cast<std::size_t>(at)];
   return sorted;
 }
 
@@ -190,9 +192,9 @@ std::vector<std::int64_t> by_id(const std::vector<VertexFlags>& sets,
 Numbering number_blocks(const std::vector<VertexFlags>& sets) {
   std::vector<std::int64_t> first(1, 0);
   for (const VertexFlags& set : sets) first.push_back(first.back() + set.size);
-  const std::vector<std::int64_t> order = by_id(sets, first);
+  const PlainArray<std::int64_t> order = by_id(sets, first);
   // Of each share: blocks that stay and that are eliminated, and their scalars; then what comes before them.
-  const std::int64_t size = static_cast<std::int64_t>(order.size());
+  const std::int64_t size = order.size();
   const int shares = ThreadPool::instance().threads_for(size, kVerticesPerThread);
   std::vector<Ends> ends(static_cast<std::size_t>(shares) + 1);
   const auto place_of = [&](std::int64_t entry) {
@@ -214,11 +216,10 @@ Numbering number_blocks(const std::vector<VertexFlags>& sets) {
   const Ends total = ends.back();
   Numbering result;
   result.num_kept = total.blocks[0];
-  const auto num_blocks = static_cast<std::size_t>(total.blocks[0] + total.blocks[1]);
-  result.dims.resize(num_blocks);
-  result.ids.resize(num_blocks);
-  result.offsets.resize(num_blocks + 1);
-  result.offsets[num_blocks] = total.scalars[0] + total.scalars[1];
+  result.dims.resize(static_cast<std::size_t>(total.blocks[0] + total.blocks[1]));
+  result.ids = PlainArray<std::int64_t>(total.blocks[0] + total.blocks[1]);
+  result.offsets = PlainArray<std::int64_t>(result.ids.size() + 1);
+  result.offsets.back() = total.scalars[0] + total.scalars[1];
   for_each_share(size, shares, [&](int t, std::int64_t begin, std::int64_t end) {
     Ends next = ends[static_cast<std::size_t>(t)];
     next.blocks[1] += total.blocks[0];
@@ -231,8 +232,8 @@ Numbering number_blocks(const std::vector<VertexFlags>& sets) {
       set->block[row] = block;
       set->offset[row] = offset;
       result.dims[static_cast<std::size_t>(block)] = set->dim;
-      result.ids[static_cast<std::size_t>(block)] = set->ids[row];
-      result.offsets[static_cast<std::size_t>(block)] = offset;
+      result.ids[block] = set->ids[row];
+      result.offsets[block] = offset;
     }
   });
   return result;

@@ -7,6 +7,7 @@
 #include <vector>
 
 #include "linear/block_pattern.h"
+#include "parallel/plain_array.h"
 
 namespace graphopt {
 
@@ -22,9 +23,9 @@ struct VertexFlags {
 };
 
 struct Numbering {
-  std::vector<std::int32_t> dims;     // (nb)
-  std::vector<std::int64_t> ids;      // (nb)
-  std::vector<std::int64_t> offsets;  // (nb + 1)
+  std::vector<std::int32_t> dims;    // (nb)
+  PlainArray<std::int64_t> ids;      // (nb)
+  PlainArray<std::int64_t> offsets;  // (nb + 1)
   std::int64_t num_kept = 0;
 };
 
