@@ -216,7 +216,7 @@ class DeviceEquations(ExactEquations):
 
     def _solve_again(self, right: np.ndarray) -> np.ndarray:
         found = self.solver.solve_again(right)
-        if found is None:  # nothing but a whole trial solves for another right-hand side
+        if found is None:  # conjugate gradients: a whole trial
             found = self._solve(right)
         return np.full(len(right), np.nan) if found is None else found
 

@@ -7,6 +7,7 @@ would cost more trials than it saves.
 
 from __future__ import annotations
 
+from functools import cached_property
 from typing import Any
 
 import numpy as np
@@ -34,7 +35,7 @@ class TrialFactorization:
         precision = "double" if device.has_float64 else "mixed"
         analysis = analysis or analyse(pattern, "dense" if dense else "auto")
         narrow = context.real == np.float32
-        self._pattern, self._analysis = pattern, analysis
+        self._context, self._pattern, self._analysis = context, pattern, analysis
         self._border: BorderedCholesky | None = None
         if not narrow and is_possible(device, analysis):
             self.solver = self._border = BorderedCholesky(device, analysis)
@@ -44,11 +45,6 @@ class TrialFactorization:
         """Right-hand side of a reduced system."""
         self._nbytes = pattern.dim * context.real.itemsize
         self._back = device.allocate(8 * _WORDS, "readback")
-
-    @property
-    def has_border(self) -> bool:
-        """The factor is that of one right-hand side, and solves for no other."""
-        return self._border is not None
 
     def record_clear(self, sequence: Any) -> None:
         """Record what `record` needs to be done before it, up to a barrier, beside anything else."""
@@ -64,6 +60,30 @@ class TrialFactorization:
             sequence.copy(rhs, self.residual, self._nbytes).barrier()
         self._border.record_factorize(sequence, values, damping, is_clear=True)
         self._border.record_backward(sequence, x)
+
+    @cached_property
+    def another(self) -> Any:
+        """Another right-hand side of a reduced system, (dim,) reals, and room for a border's."""
+        buffer = self._context.reals(self._pattern.dim + 1)
+        self._context.device.write(buffer, np.zeros(1), 8 * self._pattern.dim)
+        return buffer
+
+    def record_another(self, sequence: Any, rhs: Any, x: Any) -> None:
+        """Record x = (H + D)^-1 rhs with the last factorization, after a barrier.
+
+        Of a bordered factor the last right-hand side is 0: z'y 2^-1000 times the border is below rounding.
+        """
+        if self._border is None:
+            self.solver.record_solve(sequence, rhs, x)
+            return
+        if rhs is not self.another:
+            sequence.copy(rhs, self.another, self._nbytes).barrier()
+        self.solver.record_solve(sequence, self.another, self._solution)
+        sequence.copy(self._solution, x, self._nbytes).barrier()
+
+    @cached_property
+    def _solution(self) -> Any:
+        return self._context.reals(self._pattern.dim + 1)
 
     def record_outcome(self, sequence: Any, elimination: Any) -> None:
         """Record the copies of both statuses to the host."""

@@ -8,6 +8,7 @@ All implement `trial_solver.TrialSolver`.
 
 from __future__ import annotations
 
+from functools import cached_property
 from typing import Any
 
 import numpy as np
@@ -43,9 +44,22 @@ class Exact:
         """The host has its part in a trial."""
         return None
 
-    def solve_again(self, right: np.ndarray) -> np.ndarray | None:
-        """A reduced system has to be formed for a right-hand side."""
-        return None
+
+class Another:
+    """A right-hand side of the host, and its solution."""
+
+    def __init__(self, equations: Equations):
+        context, dim = equations.context, equations.layout.dim
+        self.right, self.found = (DeviceArray(context, dim) for _ in range(2))
+
+    def take(self, right: np.ndarray) -> None:
+        """Before a program with `right.record_upload`."""
+        self.right.staging[:] = right
+        self.right.commit()
+
+    def solution(self) -> np.ndarray:
+        """(dim,) float64, after a program with `found.record_download`."""
+        return self.found.downloaded.astype(np.float64)
 
 
 class DeviceFactor(Exact):
@@ -74,11 +88,28 @@ class DeviceFactor(Exact):
         """Whether it went well."""
         return self.factorization.is_definite
 
-    def solve_again(self, right: np.ndarray) -> np.ndarray | None:
-        """With the factor of H, unless a right-hand side is part of it."""
-        if self._reduction is not None or self.factorization.has_border:
-            return None
-        return self.whole_factor().solve(right)
+    def solve_again(self, right: np.ndarray) -> np.ndarray:
+        """With the factor of H, or of S."""
+        self._another.take(right)
+        self._programs.run("another", self._record_another)
+        return self._another.solution()
+
+    @cached_property
+    def _another(self) -> Another:
+        return Another(self._equations)
+
+    def _record_another(self, program: Program) -> None:
+        right, found = self._another.right, self._another.found
+        right.record_upload(program.phase("linear_solver"))
+        program.barrier()
+        b, factorization = right.buffer, self.factorization
+        if self._reduction is None:
+            factorization.record_another(program, b, found.buffer)
+        else:
+            self._reduction.record_residual(program, b, factorization.another)
+            factorization.record_another(program, factorization.another, found.buffer)
+            self._reduction.record_landmarks(program, b, found.buffer)
+        found.record_download(program)
 
     def whole_factor(self) -> DeviceCholesky:
         """Of the matrix of the last trial, which went well: for solutions and blocks of the inverse."""
@@ -129,6 +160,33 @@ class HostReduced(Exact):
             return False
         self._programs.run(("substitute", tail), self._record_substitute, tail)
         return True
+
+    def solve_again(self, right: np.ndarray) -> np.ndarray:
+        """With the factor of S."""
+        self._another.take(right)
+        self._programs.run("reduce another", self._record_reduce_another)
+        residual = np.ascontiguousarray(self._residual.downloaded, np.float64)
+        self._step.staging[:] = self._solver.solve(residual)
+        self._step.commit()
+        self._programs.run("substitute another", self._record_substitute_another)
+        return self._another.solution()
+
+    @cached_property
+    def _another(self) -> Another:
+        return Another(self._equations)
+
+    def _record_reduce_another(self, program: Program) -> None:
+        self._another.right.record_upload(program.phase("schur"))
+        program.barrier()
+        self._reduction.record_residual(program, self._another.right.buffer, self._residual.buffer)
+        self._residual.record_download(program)
+
+    def _record_substitute_another(self, program: Program) -> None:
+        right, found = self._another.right.buffer, self._another.found
+        self._step.record_upload(program.phase("landmarks"))
+        program.barrier().copy(self._step.buffer, found.buffer, self._step.nbytes).barrier()
+        self._reduction.record_landmarks(program, right, found.buffer)
+        found.record_download(program)
 
     def _record_reduce(self, program: Program) -> None:
         state = self._equations.state

@@ -162,6 +162,15 @@ class SchurReduction:
 
     def record(self, program: Program, residual: Any) -> None:
         """Inverses of H_ll, S or its diagonal, and the reduced right-hand side."""
+        self._record(program, self.schur, self._equations.b, residual)
+
+    def record_residual(self, program: Program, b: Any, residual: Any) -> None:
+        """The reduced right-hand side of another b; S stays."""
+        self._record(program, None, b, residual)
+
+    def _record(
+        self, program: Program, schur: SchurBlocks | SchurLookup | None, b: Any, residual: Any
+    ) -> None:
         equations = self._equations
         values, damping, status, inverse = (
             equations.values,
@@ -171,15 +180,15 @@ class SchurReduction:
         )
         program.fill(self._work)
         program.step(self.landmark_inverse.launches(values, damping, status))
-        step = self._landmarks.launches(values, inverse, self._work, status, base=equations.b, product=False)
-        if self.schur is not None:
-            step += self.schur.pair_launches(values, inverse, damping)
+        step = self._landmarks.launches(values, inverse, self._work, status, base=b, product=False)
+        if schur is not None:
+            step += schur.pair_launches(values, inverse, damping)
         program.step(step)
         step = self._reduction.chunk_launches(values, self._work, status)
-        if self.schur is not None:
-            step += self.schur.combine_launches(values, damping)
+        if schur is not None:
+            step += schur.combine_launches(values, damping)
         program.step(step)
-        program.step([self._reduction.residual_launch(equations.b, residual, status)])
+        program.step([self._reduction.residual_launch(b, residual, status)])
 
     def record_blocks(self, program: Program) -> DiagonalBlocks:
         """The diagonal blocks of an implicit S, or of H_pp; after `record` nothing is left to do."""
@@ -217,12 +226,12 @@ class SchurReduction:
 
     def record_back_substitution(self, program: Program) -> None:
         """x_l = (H_ll + D_l)^-1 (b_l - H_pl' x_p)."""
+        self.record_landmarks(program, self._equations.b, self._equations.dx)
+
+    def record_landmarks(self, program: Program, b: Any, x: Any) -> None:
+        """The same of another b and x."""
         equations, inverse = self._equations, self.landmark_inverse.buffer
-        program.step(
-            self._landmarks.launches(
-                equations.values, inverse, equations.dx, equations.status, base=equations.b
-            )
-        )
+        program.step(self._landmarks.launches(equations.values, inverse, x, equations.status, base=b))
 
     def record_whole_product(self, program: Program, x: Any, y: Any) -> None:
         """y = H x."""
