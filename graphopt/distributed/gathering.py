@@ -8,7 +8,7 @@ from typing import TypeVar
 import numpy as np
 
 from graphopt.distributed.communicator import Communicator
-from graphopt.distributed.gather import gathered, put
+from graphopt.graph.gather import gathered, put
 from graphopt.distributed.scattering import Scattered, Share
 from graphopt.graph import Graph
 from graphopt.problem.rewrite import Rewrite

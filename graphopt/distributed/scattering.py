@@ -13,7 +13,7 @@ from dataclasses import dataclass
 import numpy as np
 
 from graphopt.cpu_kernels import kernels
-from graphopt.distributed.gather import gathered
+from graphopt.graph.gather import gathered
 from graphopt.distributed.partition import Incidence, Partition, partition
 from graphopt.errors import DeviceError
 from graphopt.graph import EdgeSet, Graph, Selection, VertexSet

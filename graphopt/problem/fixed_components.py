@@ -6,9 +6,12 @@ Vertices of one type are divided by which components are fixed, edges by the typ
 
 from __future__ import annotations
 
+import math
+
 import numpy as np
 
 from graphopt.graph import EdgeSet, Graph, Selection
+from graphopt.graph.gather import gathered
 from graphopt.graph.selection import EdgeSelection
 from graphopt.problem.rewrite import (
     EdgeCopy,
@@ -59,7 +62,10 @@ class _Subsets:
         if self._set.has_room_for_components:
             held = self._set.look("held")
         self._fixed = selection.fixed[number] | held.all(axis=1)
-        patterns, pattern = np.unique(held & ~self._fixed[:, None], axis=0, return_inverse=True)
+        held = held & ~self._fixed[:, None]
+        patterns, pattern = held[:1], np.zeros(len(held), np.int64)
+        if held.any():
+            patterns, pattern = np.unique(held, axis=0, return_inverse=True)
         self.pattern: np.ndarray = pattern.reshape(-1)
         """(n,) number of each vertex's type."""
         free = [tuple(np.flatnonzero(~fixed).tolist()) for fixed in patterns]
@@ -80,16 +86,32 @@ class _Subsets:
 
 def _divided_edges(edges: EdgeSelection, subsets: list[_Subsets]) -> list[tuple[EdgeSet, list[EdgeCopy]]]:
     source, found = edges.edge_set, []
-    patterns = [
-        subsets[vertex_set].pattern[edges.vertex_rows[:, slot]]
-        for slot, vertex_set in enumerate(edges.vertex_sets)
-    ]
-    combinations, member = np.unique(np.stack(patterns, axis=1), axis=0, return_inverse=True)
+    combinations, member = _combinations(edges, subsets)
     for number, combination in enumerate(combinations.tolist()):
         slots = list(zip(edges.vertex_sets, combination, strict=True))
         kinds = tuple(subsets[slot].types[pattern] for slot, pattern in slots)
         free = tuple(subsets[slot].free[pattern] for slot, pattern in slots)
-        rows = edges.rows[member.reshape(-1) == number]
+        rows = edges.rows if len(combinations) == 1 else edges.rows[member == number]
         kind = subset_edge_type(source.type, kinds, free)
-        found.append(edge_set_of(kind, source.look("vertices")[rows], [(slice(None), ((source, rows),))]))
+        ids = gathered(source.look("vertices"), rows)
+        found.append(edge_set_of(kind, ids, [(slice(None), ((source, rows),))]))
     return found
+
+
+def _combinations(edges: EdgeSelection, subsets: list[_Subsets]) -> tuple[np.ndarray, np.ndarray]:
+    """Numbers of the types of vertices that edges have (k, arity), ascending, and which each has (m,)."""
+    counts = [len(subsets[vertex_set].types) for vertex_set in edges.vertex_sets]
+    key = np.zeros(len(edges.rows), np.int64)
+    for slot, (vertex_set, count) in enumerate(zip(edges.vertex_sets, counts, strict=True)):
+        if count > 1:
+            key *= count
+            key += subsets[vertex_set].pattern[edges.vertex_rows[:, slot]]
+    total = math.prod(counts)
+    if total <= len(key):
+        present = np.flatnonzero(np.bincount(key, minlength=total))
+        number = np.zeros(total, np.int64)
+        number[present] = np.arange(len(present))
+        member = number[key]
+    else:
+        present, member = np.unique(key, return_inverse=True)
+    return np.stack(np.unravel_index(present, counts), axis=1), member

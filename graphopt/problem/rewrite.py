@@ -21,10 +21,12 @@ import numpy as np
 
 from graphopt.graph import EdgeSet, Graph, Selection, VertexSet
 from graphopt.graph.columns import Columns
+from graphopt.graph.edge_columns import edge_set_of as columns_of_edges
+from graphopt.graph.gather import gathered
 from graphopt.types.base import EdgeType, VertexType
 
 _NUMBERS = ("information", "kernel", "kernel_width")
-"""Columns of the edge itself; the measurement goes on with those of inlined terms."""
+"""Columns of the edge itself, information first; the measurement goes on with those of inlined terms."""
 Sources = tuple[tuple[EdgeSet, np.ndarray], ...]
 """Where the numbers of rewritten edges are: (edge set, (m,) rows) of the edges, then of terms inlined."""
 
@@ -57,18 +59,24 @@ class EdgeCopy:
     """Edges of the rewritten graph and where their numbers come from."""
 
     def __init__(self, made: EdgeSet, rows: np.ndarray | slice, sources: Sources):
-        self._made, self._rows, self._sources = made, rows, sources
+        self.made, self._rows, self._sources = made, rows, sources
         self._taken: dict[str, tuple[bytes, ...]] = {}
 
     def refresh(self) -> None:
         """Take the numbers that have changed."""
         if self._is_new("measurement", self._sources):
             parts = [source.look("measurement")[rows] for source, rows in self._sources]
-            self._made.measurement[self._rows] = np.concatenate(parts, axis=1)
+            self.made.measurement[self._rows] = np.concatenate(parts, axis=1)
         edge, rows = self._sources[0]
         for name in _NUMBERS:
             if self._is_new(name, self._sources[:1]):
-                getattr(self._made, name)[self._rows] = edge.look(name)[rows]
+                getattr(self.made, name)[self._rows] = edge.look(name)[rows]
+
+    def note(self) -> None:
+        """The present numbers have been taken."""
+        self._is_new("measurement", self._sources)
+        for name in _NUMBERS:
+            self._is_new(name, self._sources[:1])
 
     def _is_new(self, name: str, sources: Sources) -> bool:
         found = tuple(source.fingerprint(name) for source, _ in sources)
@@ -232,6 +240,8 @@ def edge_set_of(
 
     vertices: (m, arity) ids. parts: which rows of the new set have which sources.
     """
+    if len(parts) == 1 and isinstance(parts[0][0], slice) and len(parts[0][1]) == 1:
+        return _chosen_edges(kind, vertices, *parts[0])
     made = EdgeSet(kind)
     made.columns.append(len(vertices), {"vertices": vertices})
     columns = made.columns
@@ -245,6 +255,19 @@ def edge_set_of(
         copies.append(EdgeCopy(made, rows, sources))
         copies[-1].refresh()
     return made, copies
+
+
+def _chosen_edges(
+    kind: EdgeType, vertices: np.ndarray, every: slice, sources: Sources
+) -> tuple[EdgeSet, list[EdgeCopy]]:
+    """The same, where all rows are edges of one set; identities are not written."""
+    ((edge, rows),) = sources
+    is_identity = edge.information_kind() == "identity"
+    names = ["sequence", "measurement", "parameters", *_NUMBERS[is_identity:]]
+    columns = {name: gathered(edge.look(name), rows) for name in names}
+    copy = EdgeCopy(columns_of_edges(kind, vertices=vertices, **columns), every, sources)
+    copy.note()
+    return copy.made, [copy]
 
 
 def select_all(made: Graph, selection: Selection) -> Selection:

@@ -5,7 +5,7 @@ import pytest
 import scipy.sparse
 
 from graphopt.cpu_kernels import kernels
-from graphopt.distributed.gather import gathered, put
+from graphopt.graph.gather import gathered, put
 from graphopt.distributed.partition import cut
 
 NUM_RANKS = 3
