@@ -8,9 +8,9 @@ from typing import TypeVar
 import numpy as np
 
 from graphopt.distributed.communicator import Communicator
-from graphopt.graph.gather import gathered, put
 from graphopt.distributed.scattering import Scattered, Share
 from graphopt.graph import Graph
+from graphopt.graph.gather import gathered, put
 from graphopt.problem.rewrite import Rewrite
 
 T = TypeVar("T")

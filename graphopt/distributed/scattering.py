@@ -13,12 +13,12 @@ from dataclasses import dataclass
 import numpy as np
 
 from graphopt.cpu_kernels import kernels
-from graphopt.graph.gather import gathered
 from graphopt.distributed.partition import Incidence, Partition, partition
 from graphopt.errors import DeviceError
 from graphopt.graph import EdgeSet, Graph, Selection, VertexSet
 from graphopt.graph.columns import Columns
 from graphopt.graph.edge_columns import edge_set_of
+from graphopt.graph.gather import gathered
 from graphopt.graph.selection import EdgeSelection
 from graphopt.problem.structure import eliminated_vertices
 

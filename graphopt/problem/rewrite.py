@@ -240,8 +240,9 @@ def edge_set_of(
 
     vertices: (m, arity) ids. parts: which rows of the new set have which sources.
     """
-    if len(parts) == 1 and isinstance(parts[0][0], slice) and len(parts[0][1]) == 1:
-        return _chosen_edges(kind, vertices, *parts[0])
+    first, sources = parts[0]
+    if isinstance(first, slice) and len(sources) == 1:
+        return _chosen_edges(kind, vertices, first, sources)
     made = EdgeSet(kind)
     made.columns.append(len(vertices), {"vertices": vertices})
     columns = made.columns

@@ -5,8 +5,8 @@ import pytest
 import scipy.sparse
 
 from graphopt.cpu_kernels import kernels
-from graphopt.graph.gather import gathered, put
 from graphopt.distributed.partition import cut
+from graphopt.graph.gather import gathered, put
 
 NUM_RANKS = 3
 
