@@ -110,9 +110,7 @@ class BatchOptimum:
             device = open_for_batch(self.solver.device, self.solver)
             if not device.has_float64:
                 return False
-            plan_for(device, self.structure, ("newton", "double"))
-            plan_for(device, *self._of_adjoint(self.structure))
-            plan_for(device, self.structure, (self.options["method"], "double"))
+            plan_for(device, *self._of_adjoint(self.structure))  # other methods take as much memory
         except DeviceError:  # of the whole graph of copies another device may be capable
             return False
         return True
