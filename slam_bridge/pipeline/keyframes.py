@@ -14,7 +14,7 @@ from dataclasses import dataclass, field
 import numpy as np
 
 from graphopt.geometry import SE3
-from slam_bridge.cameras import Rig
+from slam_bridge.cameras import Camera, Rig
 from slam_bridge.map import Map
 from slam_bridge.pipeline.features import Detector, Tracks, follow
 from slam_bridge.pipeline.inputs import Frame
@@ -312,3 +312,25 @@ class KeyframeMaker:
         wrong = np.zeros(len(tracks), bool)
         wrong[pending[wide & ~meets]] = True
         return tracks.keep(~wrong)
+
+
+def needs_keyframe(options: PipelineOptions, inliers: int, of_keyframe: int, parallax: float) -> bool:
+    """Whether a frame has to become a keyframe for what it sees.
+
+    inliers: landmarks that it shows; of_keyframe: that the last keyframe showed; parallax: mean angle of
+    tracks since that one [rad].
+    """
+    few = inliers < options.keyframe_features or inliers < options.keyframe_ratio * of_keyframe
+    return few or parallax > options.keyframe_parallax / 460.0
+
+
+def parallax_of(view: View, tracks: Tracks, view_T_body: SE3, camera: Camera) -> float:
+    """Mean angle [rad] that tracks moved since a view, without the turn of view_T_body."""
+    rows = view.find(tracks.ids)
+    has = rows >= 0
+    if not has.any():
+        return 0.0
+    mounting = SE3(camera.body_T_cam)
+    now = turned((mounting.inverse() * view_T_body * mounting).rotation, tracks.ray[has])
+    cosine = np.clip(np.einsum("ni,ni->n", view.ray[rows[has]], now), -1.0, 1.0)
+    return float(np.nanmean(np.arccos(cosine)))

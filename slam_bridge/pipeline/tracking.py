@@ -22,7 +22,8 @@ from slam_bridge.map import Map
 from slam_bridge.marginal_prior import MarginalPrior
 from slam_bridge.pipeline.features import Tracks, follow
 from slam_bridge.pipeline.inputs import Frame, Sensors
-from slam_bridge.pipeline.keyframes import KeyframeMaker, View
+from slam_bridge.pipeline.keyframes import KeyframeMaker, View, needs_keyframe, parallax_of
+from slam_bridge.pipeline.look_back import LookBack, Waiting
 from slam_bridge.pipeline.options import PipelineOptions
 from slam_bridge.pipeline.trajectory import FrameLog
 from slam_bridge.pipeline.two_view import (
@@ -129,11 +130,13 @@ class Tracker:
         self._graph = FrameGraph(self._rig)
         self._inertial_graphs = [InertialFrameGraph(self._rig, is_free) for is_free in (False, True)]
         self._num_reference = 0
-        self._first: tuple[int, Tracks] | None = None
-        self._waiting: list[tuple[int, Tracks]] = []
+        self._first: Waiting | None = None
+        self._waiting: list[Waiting] = []
         """Stamps and tracks of the frames between the first one of a mono map and the second keyframe."""
-        self._origin, self._shown = -1, (np.zeros(0, np.int64), np.zeros(0, np.int64))
-        """First keyframe of a mono map; tracks of the second one, and their landmarks."""
+        self._origin = -1
+        """First keyframe of a mono map."""
+        self._shown: Tracks | None = None
+        """Tracks of the second one, with their landmarks."""
         self.lost_since: int | None = None
         self._state: FrameState | None = None
         self._prior: MarginalPrior | None = None
@@ -379,25 +382,12 @@ class Tracker:
         passed = 1e-9 * (stamp - self._reference_stamp)
         if self.status is Status.BRIDGING:
             return passed >= self._options.start_seconds
-        parallax = self._parallax()
+        parallax = parallax_of(self.maker.views[-1], self.tracks, SE3(self.reference_T_body), self._rig[0])
         is_late = self._options.is_inertial and passed >= self._options.keyframe_seconds
         if self._options.is_inertial and not self.is_inertial:  # at rest there is nothing to initialize from
             is_moving = parallax > 2.0 * angular_sigma(self._rig[0], self._options.sigma)
             is_late = is_moving and passed >= self._options.start_seconds
         return is_late or needs_keyframe(self._options, inliers, self._num_reference, parallax)
-
-    def _parallax(self) -> float:
-        """Mean angle [rad] that tracks moved since the last keyframe, without its turn."""
-        view = self.maker.views[-1]
-        rows = view.find(self.tracks.ids)
-        has = rows >= 0
-        if not has.any():
-            return 0.0
-        mounting = SE3(self._rig[0].body_T_cam)
-        turn = (mounting.inverse() * SE3(self.reference_T_body) * mounting).rotation
-        now = turned(turn, self.tracks.ray[has])
-        cosine = np.clip(np.einsum("ni,ni->n", view.ray[rows[has]], now), -1.0, 1.0)
-        return float(np.nanmean(np.arccos(cosine)))
 
     def add_keyframe(self, frame: Frame, at: tuple[int, np.ndarray] | None = None) -> View:
         """Make the present frame a keyframe, linked to the last one by the IMU where there is one.
@@ -486,7 +476,7 @@ class Tracker:
             self._begin_with(frame, self.tracks)
             return None
         if pose is None:
-            self._waiting.append((stamp, self.tracks))
+            self._waiting.append(Waiting(stamp, self.tracks))
             if len(self._waiting) > _MOST_WAITING:
                 del self._waiting[0]
             return None
@@ -498,37 +488,28 @@ class Tracker:
         view = self.add_keyframe(frame, (-1, pose))
         self._settle(view)
         self.status = Status.TRACKING
-        self._shown = self.tracks.ids.copy(), self.tracks.landmark.copy()
+        self._shown = replace(self.tracks, landmark=self.tracks.landmark.copy())
         self._log.add(stamp, view.keyframe, _IDENTITY.copy())
         return view
 
     def _begin_with(self, frame: Frame, tracks: Tracks) -> None:
         """Take a frame as the first of the two that start a mono map; tracks: that are known in it."""
         self.tracks = self.maker.detected(frame, tracks)
-        self._first = frame.stamp, replace(self.tracks, pixel=self.tracks.pixel.copy())
+        self._first = Waiting(frame.stamp, replace(self.tracks, pixel=self.tracks.pixel.copy()))
 
     def look_back(self) -> None:
-        """Poses of the frames that waited for a mono map to start, from the landmarks it began with."""
-        if not self._waiting:
+        """Poses of the frames that waited for a mono map to start, see `LookBack`."""
+        if not self._waiting or self._first is None or self._shown is None:
             return
-        ids, landmark = self._shown
-        with self._world.lock:
-            rows = self._world.landmarks.find(landmark)
-            ids, points = ids[rows >= 0], self._world.landmarks["position"][rows[rows >= 0]]
-        start, stamp_of_origin = self._keyframe_pose(self._origin), self._log.stamp_of(self._origin)
-        anchor = SE3(start).inverse()
-        in_order = sorted(self._waiting, key=lambda one: one[0])
-        early = [one for one in in_order if one[0] < stamp_of_origin]
-        for waiting in (early[::-1], in_order[len(early) :]):
-            pose = start
-            for stamp, tracks in waiting:
-                known = np.flatnonzero(np.isin(tracks.ids, ids))
-                shown = points[np.searchsorted(ids, tracks.ids[known])]
-                found = self._pose_from(shown, tracks.pixel[known], pose)
-                if found is not None:
-                    pose = found
-                    self._log.add(stamp, self._origin, np.array((anchor * SE3(pose)).storage))
+        in_order = sorted(self._waiting, key=lambda one: one.stamp)
+        split = sum(one.stamp < self._first.stamp for one in in_order)
         self._waiting = []
+        if self._origin not in self._world.keyframes:
+            return
+        for frames in (in_order[:split][::-1], in_order[split:]):
+            back = LookBack(self._world, self._options, self._origin, self._first, self._shown)
+            for stamp, relative in back.poses(frames):
+                self._log.add(stamp, self._origin, relative)
 
     def _moved_since(self, first: Tracks) -> float:
         """Median angle [rad] between the rays of tracks in an earlier frame and now."""
@@ -628,13 +609,3 @@ class Tracker:
         place[place == len(gone)] = 0
         hit = gone[order][place] == self.tracks.landmark
         self.tracks.landmark[hit] = kept[order][place[hit]]
-
-
-def needs_keyframe(options: PipelineOptions, inliers: int, of_keyframe: int, parallax: float) -> bool:
-    """Whether a frame has to become a keyframe for what it sees.
-
-    inliers: landmarks that it shows; of_keyframe: that the last keyframe showed; parallax: mean angle of
-    tracks since that one [rad].
-    """
-    few = inliers < options.keyframe_features or inliers < options.keyframe_ratio * of_keyframe
-    return few or parallax > options.keyframe_parallax / 460.0

@@ -8,8 +8,8 @@ import numpy as np
 import pytest
 
 from slam_bridge.pipeline.features import Corners, Detector, descriptors, follow, matched, nearest
+from slam_bridge.pipeline.keyframes import needs_keyframe
 from slam_bridge.pipeline.options import PipelineOptions
-from slam_bridge.pipeline.tracking import needs_keyframe
 
 cv2 = pytest.importorskip("cv2")
 OPTIONS = PipelineOptions()
