@@ -444,12 +444,13 @@ class Map:
 
     def _first_observers(self, landmarks: np.ndarray) -> np.ndarray:
         """The smallest keyframe that observes each landmark, -1: none."""
-        first = np.full(len(self.landmarks), np.iinfo(np.int64).max)
-        np.minimum.at(
-            first, self.landmarks.rows(self.observations["landmark"]), self.observations["keyframe"]
-        )
-        found = first[self.landmarks.rows(landmarks)]
-        return np.where(found == np.iinfo(np.int64).max, -1, found)
+        rows = self.observations.rows_where("landmark", landmarks)
+        seen, keyframe = self.observations["landmark"][rows], self.observations["keyframe"][rows]
+        order = np.lexsort((keyframe, seen))
+        seen, first = np.unique(seen[order], return_index=True)
+        result = np.full(len(landmarks), -1)
+        result[np.isin(landmarks, seen)] = keyframe[order][first]
+        return result
 
     @_locked
     def remove_landmarks(self, ids: Any) -> None:

@@ -34,6 +34,8 @@ MODES = {
 }
 """Mode -> tags of vertex and edge, numbers of an error."""
 DEFAULTS = SolveOptions(iterations=50, rounds=6, kernel="Cauchy", confidence=0.99)
+_MIN_SHARED, _SIGMAS = 100, (0.05, 0.01, 0.01)
+"""Of links: landmarks that keyframes share, and deviations of position [m], rotation [rad], log of scale."""
 _WORST = 0.1
 """Loops with a chi2 beyond this share of the worst one's go together."""
 
@@ -54,21 +56,44 @@ class Links:
 
 def essential_links(
     world: Map,
-    min_shared: int = 100,
-    position_sigma: float = 0.05,
-    rotation_sigma: float = 0.01,
-    scale_sigma: float = 0.01,
+    min_shared: int = _MIN_SHARED,
+    position_sigma: float = _SIGMAS[0],
+    rotation_sigma: float = _SIGMAS[1],
+    scale_sigma: float = _SIGMAS[2],
 ) -> Links:
     """Links of neighbours in time and of keyframes that share min_shared landmarks, as poses are now."""
     with world.lock:
-        frames = world.keyframes
-        order = frames.ids[np.argsort(frames["stamp"], kind="stable")]
-        pairs = np.concatenate([np.stack([order[:-1], order[1:]], axis=1), _sharing(world, min_shared)])
-        pairs = np.unique(np.sort(pairs, axis=1), axis=0)
-        poses = frames["world_T_body"]
-        first, second = (SE3(poses[frames.rows(pairs[:, k])]) for k in (0, 1))
-        relative = np.asarray((first.inverse() * second).storage)
-    sigma = np.repeat([rotation_sigma, position_sigma, scale_sigma], (3, 3, 1))
+        frames, shown = _frames(world), _shown(world)
+    return _links(frames, shown, min_shared, (position_sigma, rotation_sigma, scale_sigma))
+
+
+_Frames = tuple[np.ndarray, np.ndarray, np.ndarray]
+"""Ids (k,), stamps (k,) [ns] and world_T_body (k, 7) of keyframes."""
+_Shown = tuple[np.ndarray, np.ndarray, tuple[int, int]]
+"""Rows (o,) of the keyframe and of the landmark of each observation, and how many of both there are."""
+
+
+def _frames(world: Map) -> _Frames:
+    """Copies of the map's columns."""
+    frames = world.keyframes
+    return frames.ids.copy(), frames["stamp"].copy(), frames["world_T_body"].copy()
+
+
+def _shown(world: Map) -> _Shown:
+    """Which keyframe shows which landmark."""
+    seen, frames, points = world.observations, world.keyframes, world.landmarks
+    return frames.rows(seen["keyframe"]), points.rows(seen["landmark"]), (len(frames), len(points))
+
+
+def _links(frames: _Frames, shown: _Shown, min_shared: int, sigmas: tuple[float, float, float]) -> Links:
+    """See `essential_links`; of copies, so that the map's lock need not be held meanwhile."""
+    ids, stamps, poses = frames
+    order, sharing = ids[np.argsort(stamps, kind="stable")], ids[_sharing(*shown, min_shared)]
+    pairs = np.concatenate([np.stack([order[:-1], order[1:]], axis=1), sharing])
+    pairs = np.unique(np.sort(pairs, axis=1), axis=0)
+    first, second = (SE3(poses[np.searchsorted(ids, pairs[:, k])]) for k in (0, 1))
+    relative = np.asarray((first.inverse() * second).storage)
+    sigma = np.repeat([sigmas[1], sigmas[0], sigmas[2]], (3, 3, 1))
     return Links(
         pairs[:, 0],
         pairs[:, 1],
@@ -77,21 +102,19 @@ def essential_links(
     )
 
 
-def _sharing(world: Map, min_shared: int) -> np.ndarray:
-    """(k, 2) ids of keyframes that share at least so many landmarks."""
+def _sharing(frame: np.ndarray, point: np.ndarray, shape: tuple[int, int], min_shared: int) -> np.ndarray:
+    """(k, 2) rows of keyframes that share at least so many landmarks.
+
+    frame, point, shape: see `_Shown`.
+    """
     from scipy.sparse import coo_array, triu
 
-    if not len(world.observations):
+    if not len(frame):
         return np.zeros((0, 2), np.int64)
-    frame = world.keyframes.rows(world.observations["keyframe"])
-    point = world.landmarks.rows(world.observations["landmark"])
-    shape = len(world.keyframes), len(world.landmarks)
     seen = coo_array((np.ones(len(frame), np.int32), (frame, point)), shape=shape).tocsr()
     seen.data[:] = 1  # two cameras of one keyframe count once
     shared = triu(seen @ seen.T, k=1).tocoo()
-    enough = shared.data >= min_shared
-    ends = [world.keyframes.ids[coord[enough]] for coord in shared.coords]
-    return np.stack(ends, axis=1)
+    return np.stack([coord[shared.data >= min_shared] for coord in shared.coords], axis=1)
 
 
 def essential_graph_optimization(
@@ -182,7 +205,7 @@ class _State:
 def _state(world: Map, links: Links | None, fixed: Any) -> tuple[Links, _State]:
     """Links and copies, taken under the map's lock; `fixed` as of `essential_graph_optimization`."""
     with world.lock:
-        links = links or essential_links(world)
+        copied, shown = _frames(world), _shown(world)
         loops, frames = world.loops, world.keyframes
         ids = frames.ids.copy()
         closures = Links(
@@ -201,7 +224,7 @@ def _state(world: Map, links: Links | None, fixed: Any) -> tuple[Links, _State]:
         )
     if not state.stays.any():
         raise OptionError(f"fixed is {fixed!r}: at least one keyframe of the map has to stay.")
-    return links, state
+    return links or _links(copied, shown, _MIN_SHARED, _SIGMAS), state
 
 
 def _rounds(
