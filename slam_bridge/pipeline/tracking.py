@@ -185,7 +185,7 @@ class Tracker:
         if self.reference < 0:  # in a map of an earlier run, not yet recognised
             self._miss(stamp, is_measured=False)
             return None
-        predicted = self._predicted(stamp)
+        predicted, was_lost = self._predicted(stamp), self.status is Status.LOST
         self._follow(frame.left, predicted.world_T_body)
         pose, inliers, anchor = self._pose(predicted)
         if inliers >= self._options.min_inliers:
@@ -193,10 +193,13 @@ class Tracker:
         else:
             self._miss(stamp, predicted.measured is not None)
             pose, anchor = predicted.world_T_body, predicted.world_T_reference
-        self._advance(pose, anchor, stamp)
         self.found_at = time.perf_counter()
-        if self.status is Status.LOST:
+        if self.status is Status.LOST:  # a guess from a guess and so on would end anywhere
+            self.step = _IDENTITY.copy()
             return None
+        self._advance(pose, anchor, stamp)
+        if was_lost:  # that motion took more than one frame
+            self.step = _IDENTITY.copy()
         self._log.add(stamp, self.reference, self.reference_T_body.copy())
         if self._options.localization or (is_behind and inliers >= self._options.keyframe_features):
             return None
