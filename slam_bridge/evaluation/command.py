@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import shutil
 import tempfile
 from collections.abc import Callable
 from dataclasses import dataclass
@@ -92,10 +93,13 @@ def _fault(path: str, write: Callable[[PipelineResult, str], None], found: Pipel
         return ""
     except OSError as error:
         fault = f"{path}: {error.strerror or error}; the file that was there stays as it was"
+    folder = ""
     try:
-        spare = str(Path(tempfile.mkdtemp(prefix="graphopt-")) / Path(path).name)
+        folder = tempfile.mkdtemp(prefix="graphopt-")
+        spare = str(Path(folder) / Path(path).name)
         write(found, spare)
     except OSError as error:
+        shutil.rmtree(folder, ignore_errors=True)
         return f"{fault}, and {tempfile.gettempdir()} took none either: {error.strerror or error}."
     return f"{fault}. What was found is in {spare}."
 

@@ -77,6 +77,7 @@ class Session:
             if len(other.loops.index) and self._fits(other):
                 loop = self.loops.joining(place, other.loops)
                 if loop is not None:
+                    other.tracker.look_back()
                     with self.mapper.turns.alone():
                         return self.take_in(other, loop)
         return None

@@ -436,8 +436,8 @@ class Slam:
         refused = ""
         if not self.options.localization:
             refused = session.mapper.finish()
-            if len(session.log):
-                session.tracker.look_back()
+            for one in (*self._others, self.session):
+                one.tracker.look_back()
         stamps, poses = session.log.poses(session.world)
         if not len(self._stamps):
             return stamps, poses, "no frames were given."

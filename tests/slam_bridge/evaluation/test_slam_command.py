@@ -3,6 +3,7 @@
 import errno
 import json
 import re
+import tempfile
 
 import numpy as np
 import pytest
@@ -52,3 +53,17 @@ def test_a_full_disk_loses_nothing(folder, tmp_path, capsys, monkeypatch):
     np.testing.assert_array_equal(np.loadtxt(spare), np.loadtxt(whole))
     assert full.read_text() == "of an earlier run"
     assert len(Map.load(world).keyframes) == facts["keyframes"]
+
+
+def test_two_full_disks_are_said(folder, tmp_path, capsys, monkeypatch):
+    """The folder for temporary files is on a full disk, too: nothing is left in it."""
+    monkeypatch.setattr(tempfile, "tempdir", str(tmp_path))
+
+    def refuse(source, target, **rest):
+        raise OSError(errno.ENOSPC, "No space left on device")
+
+    monkeypatch.setattr(files.os, "replace", refuse)
+    code, facts, said = slam(folder, capsys, "-o", str(tmp_path / "full.txt"))
+    assert code == 1 and len(facts["failed"]) == 1
+    assert f"and {tmp_path} took none either: No space left on device." in said
+    assert not list(tmp_path.iterdir())

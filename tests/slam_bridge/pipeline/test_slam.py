@@ -468,6 +468,7 @@ def test_a_lost_run_begins_a_map_that_is_joined(sequence, mode):
     assert most == 2 and found.maps == 1
     assert any(step["step"] == "join" for step in found.steps)
     assert "no place was recognised for 0.3 s; a new map began at" in found.message
+    assert np.isin(stamps[:40], found.stamps).all()  # those before the first map's start, too
     reference = sequence.of_camera() if mode == "mono" else sequence
     of_row = np.searchsorted(reference.truth.stamps, sequence.stamps[rows])
     truth = replace(reference.truth, stamps=stamps, world_T_body=reference.truth.world_T_body[of_row])
