@@ -256,34 +256,48 @@ double Problem::evaluate(const std::vector<std::int32_t>& edges, const Evaluatio
   return change;
 }
 
+// Free vertices of edges, moved by `steps` while this lives.
+class Problem::Elsewhere {
+ public:
+  Elsewhere(Problem& problem, const std::vector<std::int32_t>& edges, const double* steps)
+      : problem_(problem), vertices_(problem.kinds.size()), swapped_(problem.kinds.size()) {
+    if (steps == nullptr) return;
+    for (const std::int32_t e : edges)
+      for (int s = 0; s < problem.arity(e); ++s)
+        if (const std::int32_t v = problem.vertices_of(e)[s]; problem.is_free(v))
+          vertices_[static_cast<std::size_t>(problem.kind[v])].push_back(v);
+    for (std::size_t k = 0; k < vertices_.size(); ++k) {
+      std::sort(vertices_[k].begin(), vertices_[k].end());
+      vertices_[k].erase(std::unique(vertices_[k].begin(), vertices_[k].end()), vertices_[k].end());
+      problem.oplus(static_cast<int>(k), vertices_[k], steps, 1.0, swapped_[k]);
+    }
+    swap();
+  }
+  ~Elsewhere() { swap(); }
+  Elsewhere(const Elsewhere&) = delete;
+  Elsewhere& operator=(const Elsewhere&) = delete;
+
+ private:
+  void swap() {
+    for (std::size_t k = 0; k < vertices_.size(); ++k) {
+      VertexKind& own = *problem_.kinds[k];
+      double* with = swapped_[k].data();
+      for (const std::int32_t v : vertices_[k]) {
+        double* const estimate =
+            own.estimate.borrow(static_cast<std::int64_t>(problem_.row[v]) * own.storage_dim);
+        with = std::swap_ranges(estimate, estimate + own.storage_dim, with);
+      }
+    }
+  }
+  Problem& problem_;
+  std::vector<std::vector<std::int32_t>> vertices_;  // of each kind
+  std::vector<std::vector<double>> swapped_;
+};
+
 std::vector<vm::AlignedVector<double>> Problem::outputs_at(const std::vector<std::int32_t>& edges,
                                                            const double* steps) {
-  std::vector<std::int32_t> vertices;
-  std::vector<char> is_listed(static_cast<std::size_t>(num_places()), 0);
-  for (const std::int32_t e : edges)
-    for (int s = 0; s < arity(e) && steps != nullptr; ++s) {
-      const std::int32_t v = vertices_of(e)[s];
-      if (!is_free(v) || is_listed[static_cast<std::size_t>(v)]) continue;
-      is_listed[static_cast<std::size_t>(v)] = 1;
-      vertices.push_back(v);
-    }
-  const auto put = [&](const std::vector<double>& values) {
-    const double* from = values.data();
-    for (const std::int32_t v : vertices) {
-      VertexKind& own = *kinds[static_cast<std::size_t>(kind[v])];
-      own.estimate.write(static_cast<std::int64_t>(row[v]) * own.storage_dim, from, own.storage_dim);
-      from += own.storage_dim;
-    }
-  };
-  std::vector<double> before, now;
-  for (const std::int32_t v : vertices) {
-    const auto storage = static_cast<std::size_t>(kinds[static_cast<std::size_t>(kind[v])]->storage_dim);
-    before.insert(before.end(), estimate(v), estimate(v) + storage);
-    now.resize(before.size());
-    present(v, steps + offset[v], now.data() + now.size() - storage);
-  }
+  const Elsewhere elsewhere(*this, edges, steps);
   std::vector<vm::AlignedVector<double>> outputs(edges.size());
-  put(now);
   vm::AlignedVector<double> out;
   for (int own = 0; own < static_cast<int>(edge_kinds.size()); ++own) {
     std::vector<std::int32_t> of_kind;
@@ -298,7 +312,6 @@ std::vector<vm::AlignedVector<double>> Problem::outputs_at(const std::vector<std
       outputs[places[k]].assign(first, first + row_stride);
     }
   }
-  put(before);
   return outputs;
 }
 

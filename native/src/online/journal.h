@@ -86,6 +86,8 @@ class Journaled final : public JournaledBase {
     }
     return place;
   }
+  // To change values that the caller puts back to the bit before anything else happens.
+  T* borrow(std::int64_t first) { return values_.data() + first; }
   void write(std::int64_t first, const T* values, std::int64_t count) {
     std::copy_n(values, count, edit(first, count));
   }

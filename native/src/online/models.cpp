@@ -53,17 +53,24 @@ std::vector<double> Problem::matrix_of(int k, const double* blocks) const {
 
 double Problem::model_chi2(std::int32_t e, const double* d) const {
   if (d == nullptr) return rho_of(e);
-  const int size = state_dim(e);
-  VectorXd own(size);
+  static thread_local std::vector<double> own;
+  own.resize(static_cast<std::size_t>(state_dim(e)));
   double* target = own.data();
   for (int s = 0; s < arity(e); ++s) {
     const std::int32_t v = vertices_of(e)[s];
     target = is_free(v) ? std::copy_n(d + offset[v], dim(v), target) : std::fill_n(target, dim(v), 0.0);
   }
-  const Eigen::Map<const VectorXd> g(gradient_of(e), size);
-  const MatrixXd H = edge_kind[e] < 0 ? MatrixXd(Eigen::Map<const MatrixXd>(H_of(e), size, size))
-                                      : unpacked(kind_of(e), H_of(e));
-  return rho_of(e) + own.dot(H * own - 2.0 * g);
+  const auto size = static_cast<Eigen::Index>(own.size());
+  const Eigen::Map<const VectorXd> x(own.data(), size), g(gradient_of(e), size);
+  double square = 0.0;
+  if (edge_kind[e] < 0) {
+    square = x.dot(Eigen::Map<const MatrixXd>(H_of(e), size, size) * x);
+  } else {
+    const double* block = H_of(e);
+    for_each_entry(kind_of(e),
+                   [&](int i, int j) { square += (i == j ? 1.0 : 2.0) * *block++ * x[i] * x[j]; });
+  }
+  return rho_of(e) + square - 2.0 * x.dot(g);
 }
 
 // `outputs` are those at the estimates oplus steps, with delta a step from there. With d from the estimates,

@@ -9,7 +9,8 @@
 
 namespace graphopt::online {
 
-constexpr int kFewVertices = 12;  // that keep their order instead of a minimum degree one
+constexpr int kFewVertices = 12;    // that keep their order instead of a minimum degree one
+constexpr double kKeptOrder = 2.0;  // operations of an order that is kept, over those of minimum degree
 
 // Graph of the vertices at `plan.vertex`: they are joined by edges and by the separators of `orphans`. With a
 // boundary edges that touch only it do not count.
@@ -56,8 +57,22 @@ BlockGraph Tree::graph_of(const Plan& plan, const std::vector<std::int32_t>& orp
   return graph;
 }
 
-// Numbers of vertices: minimum degree among those that may come anywhere, then `last`, then the boundary.
-std::vector<std::int32_t> Tree::order_of(Plan& plan, const BlockGraph& graph,
+// The order of elimination. Vertices keep theirs while that is not much more work than minimum degree: then
+// the rows of what is below them do not change places, and few vertices are above those that change next.
+EliminationTree Tree::order(Plan& plan, const BlockGraph& graph,
+                            const std::vector<std::int32_t>& last) const {
+  plan.is_minimum_degree = false;
+  EliminationTree kept = graphopt::eliminate(graph, order_of(plan, graph, last));
+  if (plan.inner - static_cast<int>(last.size()) <= kFewVertices) return kept;
+  plan.is_minimum_degree = true;
+  EliminationTree anew = graphopt::eliminate(graph, order_of(plan, graph, last));
+  plan.is_minimum_degree = kept.flops > kKeptOrder * anew.flops;
+  return plan.is_minimum_degree ? std::move(anew) : std::move(kept);
+}
+
+// Numbers of vertices: those that may come anywhere, as they are or by minimum degree, then `last`, then the
+// boundary.
+std::vector<std::int32_t> Tree::order_of(const Plan& plan, const BlockGraph& graph,
                                          const std::vector<std::int32_t>& last) const {
   const auto n = plan.vertex.size();
   std::vector<char> is_late(n, 0);
@@ -74,7 +89,6 @@ std::vector<std::int32_t> Tree::order_of(Plan& plan, const BlockGraph& graph,
     early_number[static_cast<std::size_t>(i)] = static_cast<std::int32_t>(early.size());
     early.push_back(i);
   }
-  plan.is_minimum_degree = static_cast<int>(early.size()) > kFewVertices;
   if (!plan.is_minimum_degree) {
     order = early;
   } else {
@@ -194,7 +208,7 @@ Tree::Plan Tree::plan(const std::vector<std::int32_t>& vertices, const std::vect
   for (std::size_t i = 0; i < plan.vertex.size(); ++i)
     number_[static_cast<std::size_t>(plan.vertex[i])] = static_cast<std::int32_t>(i);
   const BlockGraph graph = graph_of(plan, orphans);
-  EliminationTree tree = graphopt::eliminate(graph, order_of(plan, graph, last));
+  EliminationTree tree = order(plan, graph, last);
   if (!boundary.empty()) tree = without_boundary(std::move(tree), plan.inner);
   group(plan, tree, graph.weight);
   shape(plan, graph);

@@ -243,6 +243,7 @@ class Problem {
   void count(Count what, std::int64_t change) { counts.set(what, counts[what] + change); }
 
  private:
+  class Elsewhere;
   void note(std::int32_t v);
   bool holds(std::int32_t e, int slot) const;
   double take_model(std::int32_t e, const double* outputs, const Evaluation& how);

@@ -162,7 +162,6 @@ class Session {
     bool is_batch = false;
     double goal = 0.0, cut = 0.0;  // what may be left of chi2; energy of a clique's step that is left out
     double predicted = 0.0, gain = 0.0;  // of the step before: decrease by all of it, and by what was taken
-    double shift = 0.0;                  // kModelShift when it was taken
     bool is_poor = false, is_rejected = false;
     double seconds = 0.0;  // that it took so far, without what it leads to
   };
@@ -178,8 +177,8 @@ class Session {
   std::vector<std::int32_t> active_edges() const;
   void take_all_steps();
   void evaluate_new(Report& report);
-  double expected_miss(double gain, double length_squared) const;
-  void learn_miss(double gain, double length_squared, double missed);
+  double expected_miss();
+  std::vector<std::int32_t> newest_edges() const;
   bool refresh(std::vector<std::int32_t> edges, Report& report);
   void stop_recording();
   // Of edges that may be wrong (judge.cpp).
@@ -202,10 +201,9 @@ class Session {
   Journaled<std::uint8_t> is_exact_;               // one: the factor is that of the present estimates
   Journaled<std::uint8_t> is_ahead_;               // one: the present estimates are a full step further
   enum Nonlinearity {
-    kShareMissed,   // of its gain, by the steps so far
-    kMeasuredGain,  // the largest of these
+    kMissed,        // by the last step that was tested and not taken, as expected
+    kTestedAt,      // what that promised
     kModelShift,    // by how much chi2 of the models is above that of where new edges were evaluated
-    kCurvature,     // what was missed beside |y|^4
     kUpdatesAhead,  // since a step was taken
     kNumNonlinearities
   };

@@ -19,13 +19,14 @@ constexpr double kLargeGain = 10.0;       // of the goal: steps that may be take
 constexpr double kLooseH = 1e-4;          // change of H beside its diagonal that matters
 constexpr double kTightH = 0.0;           // the same in batch, which ends closer
 constexpr double kPoorConvergence = 0.3;  // of the prediction before: the factor is too old
-constexpr double kLeft = 0.3;             // of the goal: what a step may miss that is not tested
-constexpr double kForget = 0.7;           // of the last steps' nonlinearity, with each step
-constexpr double kBeyond =
-    2.0;  // times the largest gain so far: to there what they missed grows in proportion
-constexpr double kUntested = 20.0;   // updates at most between two tests
-constexpr double kSufficient = 0.1;  // of the promised decrease that a step has to reach
-constexpr double kNewest = 0.3;      // of the time of steps: weight of the last one
+constexpr double kLeft = 1.0;             // of the goal: what a step may miss that is not tested
+constexpr std::size_t kSample = 32;       // newest edges whose models are tested
+constexpr double kMissPerSample = 10.0;   // what all edges miss beside these
+constexpr double kMissOfGain = 0.005;     // what a step misses at least
+constexpr double kSameStep = 0.01;        // of the goal: change of a promise that needs no new test
+constexpr double kUntested = 20.0;        // updates at most between two tests
+constexpr double kSufficient = 0.1;       // of the promised decrease that a step has to reach
+constexpr double kNewest = 0.3;           // of the time of steps: weight of the last one
 constexpr std::size_t kNamedVertices = 10;
 constexpr std::size_t kFewEdges =
     256;  // that may have models at other estimates than where they were evaluated
@@ -190,20 +191,38 @@ bool Session::take(const Tree::Step& step, const Trial& trial, Report& report) {
   return scale == 1.0;
 }
 
-// By how much chi2 stays above its least after a step, from what the steps before missed: a share of its
-// gain, and in proportion to the square of its length, which is |y|.
-double Session::expected_miss(double gain, double length_squared) const {
-  const double share = nonlinearity_[kShareMissed], measured_at = nonlinearity_[kMeasuredGain],
-               curvature = nonlinearity_[kCurvature];
-  return std::max(share * gain * std::max(1.0, gain / (kBeyond * measured_at)),
-                  curvature * length_squared * length_squared);
+// Edges that this update changed and others added last; of many every so many.
+std::vector<std::int32_t> Session::newest_edges() const {
+  std::vector<std::int32_t> edges;
+  const std::size_t stride = new_edges_.size() / kSample + 1;
+  for (std::size_t k = 0; k < new_edges_.size(); k += stride) edges.push_back(new_edges_[k]);
+  for (std::int64_t k = 1; edges.size() < kSample && k <= static_cast<std::int64_t>(kSample); ++k) {
+    const std::int32_t e = problem_.edge_of_handle.find(next_handle_[0] - k);
+    if (e >= 0) edges.push_back(e);
+  }
+  std::sort(edges.begin(), edges.end());
+  edges.erase(std::unique(edges.begin(), edges.end()), edges.end());
+  edges.erase(
+      std::remove_if(edges.begin(), edges.end(),
+                     [&](std::int32_t e) { return !problem_.is_active(e) || problem_.edge_kind[e] < 0; }),
+      edges.end());
+  return edges;
 }
 
-void Session::learn_miss(double gain, double length_squared, double missed) {
-  nonlinearity_.set(kShareMissed, std::max(missed / gain, kForget * nonlinearity_[kShareMissed]));
-  nonlinearity_.set(kMeasuredGain, std::max(gain, kForget * nonlinearity_[kMeasuredGain]));
-  nonlinearity_.set(
-      kCurvature, std::max(missed / (length_squared * length_squared), kForget * nonlinearity_[kCurvature]));
+// By how much chi2 stays above its least after a step. An edge whose error at the end of it is r + dr where
+// its model has r misses at most |dr|^2, which chi2 of both tells where dr is parallel to r.
+double Session::expected_miss() {
+  const std::vector<std::int32_t> edges = newest_edges();
+  const double* const steps = tree_.steps_of(ends_of(edges));
+  const std::vector<vm::AlignedVector<double>> outputs = problem_.outputs_at(edges, steps);
+  double missed = 0.0;
+  for (std::size_t k = 0; k < edges.size(); ++k) {
+    const double model = std::max(0.0, problem_.model_chi2(edges[k], steps));
+    const double change = std::sqrt(outputs[k][0]) - std::sqrt(model);
+    missed += change * change;
+  }
+  const auto share = static_cast<double>(new_edges_.size() / kSample + 1);
+  return std::isfinite(missed) ? kMissPerSample * share * missed : INFINITY;
 }
 
 // Goal and cut for what is left of chi2 now.
@@ -217,23 +236,22 @@ void Session::set_goal(Solving& now) const {
 
 // Whether vertices may stay where they are, because the step would miss little of what it promises.
 bool Session::get_ahead(const Solving& now, Report& report) {
-  if (now.is_batch || now.is_rejected || nonlinearity_[kMeasuredGain] == 0.0 ||
-      nonlinearity_[kUpdatesAhead] >= kUntested)
-    return false;
-  const double missed =
-      expected_miss(std::max(0.0, report.remaining - nonlinearity_[kModelShift]), report.remaining);
-  if (missed > kLeft * now.goal) return false;
-  is_ahead_.set(0, 1);
+  if (now.is_batch || now.is_rejected || nonlinearity_[kUpdatesAhead] >= kUntested) return false;
+  if (std::abs(report.remaining - nonlinearity_[kTestedAt]) > kSameStep * now.goal) {
+    const double gain = std::max(0.0, report.remaining - nonlinearity_[kModelShift]);
+    nonlinearity_.set(kMissed, expected_miss() + kMissOfGain * gain);
+    nonlinearity_.set(kTestedAt, report.remaining);
+  }
+  if (nonlinearity_[kMissed] > kLeft * now.goal) return false;
   nonlinearity_.set(kUpdatesAhead, nonlinearity_[kUpdatesAhead] + 1.0);
-  report.remaining = missed;
+  stay_ahead(report);
   return true;
 }
 
 // The same, however much it misses.
 void Session::stay_ahead(Report& report) {
   is_ahead_.set(0, 1);
-  if (nonlinearity_[kMeasuredGain] > 0.0)
-    report.remaining = std::min(report.remaining, expected_miss(report.remaining, report.remaining));
+  report.remaining = std::min(report.remaining, nonlinearity_[kMissed]);
 }
 
 // A step that was interrupted by other processes says little.
@@ -275,9 +293,10 @@ void Session::take_step(Solving& now, Report& report) {
                 (report.iterations > 0 && report.remaining > kPoorConvergence * now.predicted);
   now.predicted = report.remaining;
   now.gain = now.is_rejected ? 0.0 : step.gain;
-  now.shift = nonlinearity_[kModelShift];
   nonlinearity_.set(kModelShift, 0.0);
   nonlinearity_.set(kUpdatesAhead, 0.0);
+  nonlinearity_.set(kTestedAt, 0.0);
+  nonlinearity_.set(kMissed, 0.0);
   ++report.iterations;
   report.evaluate_seconds += seconds_since(taking);
 }
@@ -300,9 +319,6 @@ void Session::solve(bool is_batch, Report& report, Clock::time_point start) {
     report.solve_seconds += seconds_since(substituting);
     if (report.iterations > 0) learn_seconds(now.seconds + seconds_since(solving));
     set_goal(now);
-    if (report.iterations == 1 && now.gain - now.shift > now.goal)
-      learn_miss(now.gain - now.shift, now.gain,
-                 std::max(0.0, report.remaining - (now.predicted - now.gain)));
     report.converged = get_ahead(now, report) || report.remaining <= now.goal || is_rounding(now, report);
     if (report.converged || report.iterations == most) break;
     if (!may_step(now, report, start)) {

@@ -147,7 +147,8 @@ class Tree {
   Plan plan(const std::vector<std::int32_t>& vertices, const std::vector<std::int32_t>& orphans,
             const std::vector<std::int32_t>& last, const std::vector<std::int32_t>& boundary);
   BlockGraph graph_of(const Plan& plan, const std::vector<std::int32_t>& orphans);
-  std::vector<std::int32_t> order_of(Plan& plan, const BlockGraph& graph,
+  EliminationTree order(Plan& plan, const BlockGraph& graph, const std::vector<std::int32_t>& last) const;
+  std::vector<std::int32_t> order_of(const Plan& plan, const BlockGraph& graph,
                                      const std::vector<std::int32_t>& last) const;
   void group(Plan& plan, const EliminationTree& tree, const std::vector<std::int32_t>& weights) const;
   void shape(Plan& plan, const BlockGraph& graph) const;
