@@ -237,9 +237,13 @@ void Session::set_goal(Solving& now) const {
 // Whether vertices may stay where they are, because the step would miss little of what it promises.
 bool Session::get_ahead(const Solving& now, Report& report) {
   if (now.is_batch || now.is_rejected || nonlinearity_[kUpdatesAhead] >= kUntested) return false;
+  const bool is_other_graph =
+      2 * static_cast<std::int64_t>(new_edges_.size()) > problem_.counts[Problem::kEdges];
+  if (is_other_graph && report.iterations == 0 && report.remaining > kLeft * now.goal) return false;
   if (std::abs(report.remaining - nonlinearity_[kTestedAt]) > kSameStep * now.goal) {
     const double gain = std::max(0.0, report.remaining - nonlinearity_[kModelShift]);
-    nonlinearity_.set(kMissed, expected_miss() + kMissOfGain * gain);
+    const double share = report.iterations > 0 ? std::min(1.0, report.remaining / now.predicted) : 0.0;
+    nonlinearity_.set(kMissed, std::max(expected_miss() + kMissOfGain * gain, share * report.remaining));
     nonlinearity_.set(kTestedAt, report.remaining);
   }
   if (nonlinearity_[kMissed] > kLeft * now.goal) return false;
