@@ -29,7 +29,7 @@ from slam_bridge.selection import Selection, select
 
 KINDS = (VertexSE3, VertexVelocity, VertexGyroBias, VertexAccBias)
 """Of a state."""
-LEAST_DISPARITY = 6.0
+LEAST_DISPARITY = 2.0
 """[px] between both images of a landmark that is new; of less its distance is too uncertain to begin with."""
 
 

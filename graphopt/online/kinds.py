@@ -38,7 +38,9 @@ class Kinds:
         number = self._vertex_numbers.get(vertex_type)
         if number is None:
             moving = moving_vertex_type(vertex_type)
-            number = self._session.add_vertex_kind(compiled_vertex(moving).native, moving.storage_dim)
+            number = self._session.add_vertex_kind(
+                compiled_vertex(moving).native, moving.storage_dim, vertex_type.role == "point"
+            )
             self._vertex_numbers[vertex_type] = number
             self.vertex_types.append(vertex_type)
         return number

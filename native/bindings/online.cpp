@@ -389,10 +389,10 @@ void bind_online(py::module_& m) {
       .def(py::init<>())
       .def(
           "add_vertex_kind",
-          [](BoundSession& self, ProgramPtr oplus, int storage_dim) {
-            return self.session.problem().add_vertex_kind(std::move(oplus), storage_dim);
+          [](BoundSession& self, ProgramPtr oplus, int storage_dim, bool is_point) {
+            return self.session.problem().add_vertex_kind(std::move(oplus), storage_dim, is_point);
           },
-          py::arg("oplus"), py::arg("storage_dim"))
+          py::arg("oplus"), py::arg("storage_dim"), py::arg("is_point"))
       .def(
           "add_parameter_set",
           [](BoundSession& self, int columns) { return self.session.problem().add_parameter_set(columns); },

@@ -33,8 +33,13 @@ def test_a_wrong_loop_is_taken_back():
     assert online.chi2 == before
 
 
-def test_a_visual_inertial_window_follows_the_flight(capsys):
-    """Centimetres from the truth after 30 keyframes, of which the window keeps 6 with their landmarks."""
+@pytest.mark.parametrize("disparity", [6.0, 2.0, 1.0])
+def test_a_visual_inertial_window_follows_the_flight(capsys, monkeypatch, disparity):
+    """Centimetres from the truth after 30 keyframes, of which the window keeps 6 with their landmarks.
+
+    Those that begin with a disparity of 1 px, which the noise moves behind the camera or to 1e8 m, stay.
+    """
+    monkeypatch.setattr(online_visual_inertial, "LEAST_DISPARITY", disparity)
     assert online_visual_inertial.main(["--keyframes", "30", "--lag", "5"]) < 0.04
     left = int(capsys.readouterr().out.split()[0])
     assert left < 4 * 7 + 6 * 40

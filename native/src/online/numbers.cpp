@@ -12,6 +12,7 @@ namespace graphopt::online {
 constexpr double kLeastPivot = 1e-13;
 // What vertices that are determined all the same get at least, and at most, beside the diagonal of H.
 constexpr double kLeastFloor = 1e-10, kMostFloor = 1e-6, kRaise = 100.0;
+constexpr double kPointInformation = 1e-6;
 
 void Tree::find_edges(Job& job) const {
   for (const std::int32_t v : job.shape->frontals) {
@@ -241,6 +242,28 @@ bool Tree::raise_floor(const Job& job, int pivot, std::vector<double>& floors) c
   return false;
 }
 
+// A point far from all that see it has hardly any information along the line of sight, and its step there, to
+// twice as far or behind the camera, none that holds. Steps along pivots with less than kPointInformation of
+// what the point's edges make up are shortened by as much; where they end stays the same.
+void Tree::limit_points(const Job& job) {
+  const Front front = job.numbers->front();
+  int first = 0;
+  for (const std::int32_t v : job.shape->frontals) {
+    const int end = first + problem_.dim(v);
+    if (problem_.is_point(v)) {
+      const double most = *std::max_element(gross_.begin() + first, gross_.begin() + end);
+      for (int i = first; i < end; ++i) {
+        const double inverse = element(front, i, i);
+        const double share = 1.0 / (kPointInformation * most * inverse * inverse);
+        if (!(share < 1.0)) continue;
+        job.numbers->share.resize(static_cast<std::size_t>(front.num_pivots), 1.0);
+        job.numbers->share[static_cast<std::size_t>(i)] = share;
+      }
+    }
+    first = end;
+  }
+}
+
 void Tree::compute(Job& job) {
   const Shape& shape = *job.shape;
   const int n = shape.num_pivots, m = shape.num_below;
@@ -262,6 +285,7 @@ void Tree::compute(Job& job) {
     clear_local(shape);
     throw Singular{unsupported(job, pivot)};
   }
+  limit_points(job);
   assemble(job, true);
   add_children(job, true);
   job.numbers->gross.assign(gross_.begin() + n, gross_.end());

@@ -36,9 +36,10 @@ Problem::Problem(Journal& j)
   counts.grow(kNumCounts, 0);
 }
 
-int Problem::add_vertex_kind(vm::ProgramPtr oplus, int storage_dim) {
+int Problem::add_vertex_kind(vm::ProgramPtr oplus, int storage_dim, bool is_point) {
   const int tangent_dim = oplus->num_inputs() - storage_dim;
-  kinds.push_back(std::make_unique<VertexKind>(journal, std::move(oplus), storage_dim, tangent_dim));
+  kinds.push_back(
+      std::make_unique<VertexKind>(journal, std::move(oplus), storage_dim, tangent_dim, is_point));
   return static_cast<int>(kinds.size()) - 1;
 }
 

@@ -44,15 +44,17 @@ class Places {
 enum class VertexState : std::uint8_t { kUnused, kFree, kFixed };
 
 struct VertexKind {
-  VertexKind(Journal& journal, vm::ProgramPtr program, int storage, int tangent)
+  VertexKind(Journal& journal, vm::ProgramPtr program, int storage, int tangent, bool point)
       : oplus(std::move(program)),
         storage_dim(storage),
         tangent_dim(tangent),
+        is_point(point),
         places(journal),
         scalars(journal),
         estimate(journal) {}
   vm::ProgramPtr oplus;
   int storage_dim, tangent_dim;
+  bool is_point;               // of a map: all components have one unit
   Places places;               // rows of `estimate`
   Places scalars;              // freed segments of dx of this size
   Journaled<double> estimate;  // (rows, storage_dim)
@@ -107,7 +109,7 @@ class Problem {
  public:
   explicit Problem(Journal& journal);
 
-  int add_vertex_kind(vm::ProgramPtr oplus, int storage_dim);
+  int add_vertex_kind(vm::ProgramPtr oplus, int storage_dim, bool is_point);
   int add_parameter_set(int columns);
   void set_parameters(int set, std::vector<double> values);
   int add_edge_kind(vm::ProgramPtr linearize, vm::ProgramPtr kernel, std::vector<int> vertex_kinds,
@@ -124,6 +126,7 @@ class Problem {
   std::int32_t num_places() const { return static_cast<std::int32_t>(state.size()); }
   int dim(std::int32_t v) const { return kinds[static_cast<std::size_t>(kind[v])]->tangent_dim; }
   bool is_free(std::int32_t v) const { return state[v] == VertexState::kFree; }
+  bool is_point(std::int32_t v) const { return kinds[static_cast<std::size_t>(kind[v])]->is_point; }
   const double* estimate(std::int32_t v) const {
     const VertexKind& k = *kinds[static_cast<std::size_t>(kind[v])];
     return k.estimate.data() + static_cast<std::int64_t>(row[v]) * k.storage_dim;

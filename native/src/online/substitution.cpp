@@ -126,16 +126,18 @@ void Tree::forward(const std::vector<std::int32_t>& vertices) {
   const std::vector<std::int32_t> path = path_to_root(cliques);
   forward_path(path, rhs_);
   for (const std::int32_t c : path) {
+    const std::vector<double>& share = cliques_[c].numbers->share;
     double energy = 0.0;
     bool has_changed = false;
+    std::size_t pivot = 0;
     for (const std::int32_t v : cliques_[c].shape->frontals)
-      for (int i = 0; i < problem_.dim(v); ++i) {
+      for (int i = 0; i < problem_.dim(v); ++i, ++pivot) {
         const std::int64_t at = problem_.offset[v] + i;
         double& change = rhs_[static_cast<std::size_t>(at)];
         const double y = y_[at] + change;
         if (change != 0.0) y_.set(at, y), has_changed = true;
         change = 0.0;
-        energy += y * y;
+        energy += share.empty() ? y * y : share[pivot] * (2.0 - share[pivot]) * y * y;
       }
     if (has_changed) set_energy(c, energy);
   }
@@ -143,6 +145,10 @@ void Tree::forward(const std::vector<std::int32_t>& vertices) {
 }
 
 // ---------------------------------------------------------------------- steps
+
+static void shorten(const std::vector<double>& share, double* step) {
+  for (const double of_pivot : share) *step++ *= of_pivot;
+}
 
 // Whether the clique moves, or what is below it may.
 bool Tree::visit(std::int32_t c, double threshold, Step& step) {
@@ -161,6 +167,7 @@ bool Tree::visit(std::int32_t c, double threshold, Step& step) {
   gather(shape.frontals, y_.data(), buffer_.data());
   ++step.cliques;
   if (is_pulled) subtract_below(front, buffer_.data(), padded_.data());
+  shorten(cliques_[c].numbers->share, buffer_.data());
   double energy = 0.0;
   for (std::size_t i = 0; i < n; ++i) energy += buffer_[i] * buffer_[i];
   const bool moves = energy > threshold;
@@ -225,12 +232,12 @@ const double* Tree::steps_of(const std::vector<std::int32_t>& vertices) {
     }
   }
   const std::vector<std::int32_t> path = path_to_root(cliques);
-  for (auto c = path.rbegin(); c != path.rend(); ++c) backward_clique(*c, y_.data(), x_.data());
+  for (auto c = path.rbegin(); c != path.rend(); ++c) backward_clique(*c, y_.data(), x_.data(), true);
   return x_.data();
 }
 
-// x of the clique's frontals from y and x of its separator.
-void Tree::backward_clique(std::int32_t c, const double* y, double* x) {
+// x of the clique's frontals from y and x of its separator; of a step as much as points take.
+void Tree::backward_clique(std::int32_t c, const double* y, double* x, bool is_step) {
   const Shape& shape = *cliques_[c].shape;
   const auto room = static_cast<std::size_t>(num_strips(shape.num_below) * kStrip);
   buffer_.resize(std::max(buffer_.size(), static_cast<std::size_t>(shape.num_pivots)));
@@ -238,7 +245,16 @@ void Tree::backward_clique(std::int32_t c, const double* y, double* x) {
   gather(shape.separator, x, padded_.data());
   std::fill(padded_.begin() + shape.num_below, padded_.begin() + static_cast<std::ptrdiff_t>(room), 0.0);
   gather(shape.frontals, y, buffer_.data());
-  backward_front(front_of(c), buffer_.data(), padded_.data());
+  const Front front = front_of(c);
+  const std::vector<double>& share = cliques_[c].numbers->share;
+  if (is_step && !share.empty()) {
+    subtract_below(front, buffer_.data(), padded_.data());
+    shorten(share, buffer_.data());
+    backward_front(Front{front.num_pivots, 0, front.diagonal, nullptr, nullptr, nullptr}, buffer_.data(),
+                   nullptr);
+  } else {
+    backward_front(front, buffer_.data(), padded_.data());
+  }
   const double* values = buffer_.data();
   for (const std::int32_t v : shape.frontals) {
     copy_few(values, problem_.dim(v), x + problem_.offset[v]);
@@ -260,7 +276,7 @@ void Tree::inverse_columns(std::int32_t v, const std::vector<std::int32_t>& of, 
   for (int column = 0; column < problem_.dim(v); ++column) {
     work_[static_cast<std::size_t>(problem_.offset[v] + column)] = 1.0;
     forward_path(up, work_);
-    for (auto c = down.rbegin(); c != down.rend(); ++c) backward_clique(*c, work_.data(), x_.data());
+    for (auto c = down.rbegin(); c != down.rend(); ++c) backward_clique(*c, work_.data(), x_.data(), false);
     double* target = out + column * rows;
     for (const std::int32_t w : of)
       for (int i = 0; i < problem_.dim(w); ++i)

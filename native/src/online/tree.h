@@ -43,6 +43,8 @@ class Numbers {
   // Diagonal of H of the separator's scalars, as far as the subtree's edges make it up.
   std::vector<double> gross;
   bool is_raised = false;  // a pivot got more information than its edges have
+  // Of each pivot's part of a step, the share that is taken; empty: all of it. See Tree::limit_points.
+  std::vector<double> share;
   std::int64_t bytes() const { return memory_.bytes; }
 
  private:
@@ -165,6 +167,7 @@ class Tree {
   void add_unordered(const Front& front, const double* source, int size, bool into_update);
   void add_block(const Run& later, const Run& earlier, const double* source, int shift);
   std::vector<std::int32_t> unsupported(const Job& job, int pivot) const;
+  void limit_points(const Job& job);
   void clear_local(const Shape& shape);
   std::vector<std::int32_t> path_to_root(const std::vector<std::int32_t>& cliques);
   void forward_path(const std::vector<std::int32_t>& path, std::vector<double>& y);
@@ -173,7 +176,7 @@ class Tree {
   void add_right_hand_side(const std::vector<std::int32_t>& vertices, const double* values);
   void set_energy(std::int32_t clique, double energy);
   std::vector<std::int32_t> starts(double threshold) const;
-  void backward_clique(std::int32_t clique, const double* y, double* x);
+  void backward_clique(std::int32_t clique, const double* y, double* x, bool is_step);
   bool visit(std::int32_t clique, double threshold, Step& step);
   std::int32_t new_clique();
   void require_scalars();
