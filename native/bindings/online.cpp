@@ -252,11 +252,7 @@ py::array covariance(BoundSession& self, const Ids& of, const Ids& columns, bool
     for (const std::int32_t v : own) rows += s.problem().dim(v);
     for (const std::int32_t v : others) cols += s.problem().dim(v);
     values.resize(static_cast<std::size_t>(rows * cols));
-    double* out = values.data();
-    for (const std::int32_t v : others) {
-      s.tree().inverse_columns(v, own, out);
-      out += rows * s.problem().dim(v);
-    }
+    s.tree().covariance(own, others, values.data());
   });
   return as_array(std::move(values)).reshape({cols, rows}).attr("T");
 }

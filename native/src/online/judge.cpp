@@ -132,11 +132,7 @@ double Session::innovation(std::int32_t e, const double* outputs) {
   const Eigen::VectorXd g =
       Eigen::Map<const Eigen::VectorXd>(outputs + own.first_segment, own.state_dim)(rows);
   MatrixXd sigma(size, size);
-  Eigen::Index column = 0;
-  for (const std::int32_t v : vertices) {
-    tree_.inverse_columns(v, vertices, sigma.data() + column * size);
-    column += problem_.dim(v);
-  }
+  tree_.covariance(vertices, vertices, sigma.data());
   const MatrixXd system = MatrixXd::Identity(size, size) + sigma * H;
   return outputs[0] - g.dot(system.partialPivLu().solve(sigma * g));
 }

@@ -2,6 +2,7 @@
 #include <Eigen/Dense>
 #include <algorithm>
 #include <unordered_map>
+#include <utility>
 
 #include "online/tree.h"
 
@@ -109,6 +110,62 @@ void Tree::all_marginals(const std::vector<std::int64_t>& first, double* out) {
       at += dim;
     }
     for (const std::int32_t child : children_[c]) stack.emplace_back(child, z);
+  }
+}
+
+// E' (L L')^-1 F = (L^-1 E)' L^-1 F with E and F columns of the identity: rows of L^-1 E are zero beside the
+// path from the vertices to the root.
+void Tree::covariance(const std::vector<std::int32_t>& rows, const std::vector<std::int32_t>& columns,
+                      double* out) {
+  require_scalars();
+  std::vector<std::int32_t> vertices(rows), cliques;
+  vertices.insert(vertices.end(), columns.begin(), columns.end());
+  std::sort(vertices.begin(), vertices.end());
+  vertices.erase(std::unique(vertices.begin(), vertices.end()), vertices.end());
+  for (const std::int32_t v : vertices) cliques.push_back(clique_of_[v]);
+  const std::vector<std::int32_t> path = path_to_root(cliques);
+  std::int32_t size = 0;
+  for (const std::int32_t c : path)
+    for (const std::int32_t v : cliques_[c].shape->frontals) {
+      local_[static_cast<std::size_t>(v)] = size;  // its first row here
+      size += problem_.dim(v);
+    }
+  std::unordered_map<std::int32_t, int> column_of;
+  int count = 0;
+  for (const std::int32_t v : vertices) column_of[v] = std::exchange(count, count + problem_.dim(v));
+  MatrixXd x = MatrixXd::Zero(size, count);
+  for (const std::int32_t v : vertices)
+    for (int i = 0; i < problem_.dim(v); ++i)
+      x(local_[static_cast<std::size_t>(v)] + i, column_of[v] + i) = 1.0;
+  for (const std::int32_t c : path) forward_columns(c, x);
+  for (const std::int32_t c : path)
+    for (const std::int32_t v : cliques_[c].shape->frontals) local_[static_cast<std::size_t>(v)] = -1;
+  const auto chosen = [&](const std::vector<std::int32_t>& of) {
+    std::vector<int> found;
+    for (const std::int32_t v : of)
+      for (int i = 0; i < problem_.dim(v); ++i) found.push_back(column_of[v] + i);
+    return found;
+  };
+  const std::vector<int> left = chosen(rows), right = chosen(columns);
+  const MatrixXd product = x.transpose() * x;
+  Eigen::Map<MatrixXd>(out, static_cast<Eigen::Index>(left.size()), static_cast<Eigen::Index>(right.size())) =
+      product(left, right);
+}
+
+// Rows of the clique's frontals of L^-1 x, and what they take from those of its separator; rows by local_.
+void Tree::forward_columns(std::int32_t c, MatrixXd& x) {
+  const Shape& shape = *cliques_[c].shape;
+  const int first = local_[static_cast<std::size_t>(shape.frontals[0])];
+  padded_.resize(std::max(padded_.size(), static_cast<std::size_t>(num_strips(shape.num_below) * kStrip)));
+  for (Eigen::Index column = 0; column < x.cols(); ++column) {
+    double* const own = x.col(column).data();
+    if (x.col(column).segment(first, shape.num_pivots).isZero(0.0)) continue;
+    forward_front(front_of(c), own + first, padded_.data());
+    const double* from = padded_.data();
+    for (const std::int32_t v : shape.separator) {
+      double* const to = own + local_[static_cast<std::size_t>(v)];
+      for (int i = 0; i < problem_.dim(v); ++i) to[i] -= *from++;
+    }
   }
 }
 

@@ -222,7 +222,6 @@ Tree::Step Tree::backward(double threshold) {
 
 const double* Tree::steps_of(const std::vector<std::int32_t>& vertices) {
   require_scalars();
-  x_.resize(work_.size(), 0.0);
   std::vector<std::int32_t> cliques;
   for (const std::int32_t v : vertices) {
     if (clique_of_[v] >= 0) {
@@ -232,58 +231,28 @@ const double* Tree::steps_of(const std::vector<std::int32_t>& vertices) {
     }
   }
   const std::vector<std::int32_t> path = path_to_root(cliques);
-  for (auto c = path.rbegin(); c != path.rend(); ++c) backward_clique(*c, y_.data(), x_.data(), true);
+  for (auto c = path.rbegin(); c != path.rend(); ++c) backward_clique(*c);
   return x_.data();
 }
 
-// x of the clique's frontals from y and x of its separator; of a step as much as points take.
-void Tree::backward_clique(std::int32_t c, const double* y, double* x, bool is_step) {
+// The step of the clique's frontals from that of its separator, both in x_; of it as much as points take.
+void Tree::backward_clique(std::int32_t c) {
   const Shape& shape = *cliques_[c].shape;
+  const Front front = front_of(c);
   const auto room = static_cast<std::size_t>(num_strips(shape.num_below) * kStrip);
   buffer_.resize(std::max(buffer_.size(), static_cast<std::size_t>(shape.num_pivots)));
   padded_.resize(std::max(padded_.size(), room));
-  gather(shape.separator, x, padded_.data());
+  gather(shape.separator, x_.data(), padded_.data());
   std::fill(padded_.begin() + shape.num_below, padded_.begin() + static_cast<std::ptrdiff_t>(room), 0.0);
-  gather(shape.frontals, y, buffer_.data());
-  const Front front = front_of(c);
-  const std::vector<double>& share = cliques_[c].numbers->share;
-  if (is_step && !share.empty()) {
-    subtract_below(front, buffer_.data(), padded_.data());
-    shorten(share, buffer_.data());
-    backward_front(Front{front.num_pivots, 0, front.diagonal, nullptr, nullptr, nullptr}, buffer_.data(),
-                   nullptr);
-  } else {
-    backward_front(front, buffer_.data(), padded_.data());
-  }
+  gather(shape.frontals, y_.data(), buffer_.data());
+  subtract_below(front, buffer_.data(), padded_.data());
+  shorten(cliques_[c].numbers->share, buffer_.data());
+  backward_front(Front{front.num_pivots, 0, front.diagonal, nullptr, nullptr, nullptr}, buffer_.data(),
+                 nullptr);
   const double* values = buffer_.data();
   for (const std::int32_t v : shape.frontals) {
-    copy_few(values, problem_.dim(v), x + problem_.offset[v]);
+    copy_few(values, problem_.dim(v), x_.data() + problem_.offset[v]);
     values += problem_.dim(v);
-  }
-}
-
-void Tree::inverse_columns(std::int32_t v, const std::vector<std::int32_t>& of, double* out) {
-  require_scalars();
-  const std::vector<std::int32_t> up = path_to_root({clique_of_[v]});
-  std::vector<std::int32_t> cliques;
-  std::int64_t rows = 0;
-  for (const std::int32_t w : of) {
-    cliques.push_back(clique_of_[w]);
-    rows += problem_.dim(w);
-  }
-  const std::vector<std::int32_t> down = path_to_root(cliques);
-  x_.resize(work_.size(), 0.0);
-  for (int column = 0; column < problem_.dim(v); ++column) {
-    work_[static_cast<std::size_t>(problem_.offset[v] + column)] = 1.0;
-    forward_path(up, work_);
-    for (auto c = down.rbegin(); c != down.rend(); ++c) backward_clique(*c, work_.data(), x_.data(), false);
-    double* target = out + column * rows;
-    for (const std::int32_t w : of)
-      for (int i = 0; i < problem_.dim(w); ++i)
-        *target++ = x_[static_cast<std::size_t>(problem_.offset[w] + i)];
-    for (const std::int32_t c : up)
-      for (const std::int32_t w : cliques_[c].shape->frontals)
-        std::fill_n(work_.begin() + problem_.offset[w], problem_.dim(w), 0.0);
   }
 }
 

@@ -49,7 +49,7 @@ void Tree::require_scalars() {
   y_.grow(scalars, 0.0);
   number_.resize(static_cast<std::size_t>(problem_.num_places()), -1);
   local_.resize(static_cast<std::size_t>(problem_.num_places()), -1);
-  work_.resize(static_cast<std::size_t>(scalars), 0.0);
+  x_.resize(static_cast<std::size_t>(scalars), 0.0);
   rhs_.resize(static_cast<std::size_t>(scalars), 0.0);
   dx_.resize(static_cast<std::size_t>(scalars), 0.0);
   mark_.resize(static_cast<std::size_t>(cliques_.size()), 0);

@@ -13,6 +13,7 @@
 // itself.
 #pragma once
 
+#include <Eigen/Core>
 #include <cstdint>
 #include <memory>
 #include <vector>
@@ -103,8 +104,9 @@ class Tree {
   // y <- 0, before all of the gradient goes in again.
   void forget_gradient();
 
-  // Columns of the inverse of H: rows of `of` for the scalars of `v`, (rows, dim) column-major.
-  void inverse_columns(std::int32_t v, const std::vector<std::int32_t>& of, double* out);
+  // Of the inverse of H the rows of some vertices and the columns of others, column-major.
+  void covariance(const std::vector<std::int32_t>& rows, const std::vector<std::int32_t>& columns,
+                  double* out);
   // Diagonal blocks of the inverse for all vertices, at `first[v]`, column-major.
   void all_marginals(const std::vector<std::int64_t>& first, double* out);
 
@@ -168,6 +170,7 @@ class Tree {
   void add_block(const Run& later, const Run& earlier, const double* source, int shift);
   std::vector<std::int32_t> unsupported(const Job& job, int pivot) const;
   void limit_points(const Job& job);
+  void forward_columns(std::int32_t clique, Eigen::MatrixXd& x);
   void clear_local(const Shape& shape);
   std::vector<std::int32_t> path_to_root(const std::vector<std::int32_t>& cliques);
   void forward_path(const std::vector<std::int32_t>& path, std::vector<double>& y);
@@ -176,7 +179,7 @@ class Tree {
   void add_right_hand_side(const std::vector<std::int32_t>& vertices, const double* values);
   void set_energy(std::int32_t clique, double energy);
   std::vector<std::int32_t> starts(double threshold) const;
-  void backward_clique(std::int32_t clique, const double* y, double* x, bool is_step);
+  void backward_clique(std::int32_t clique);
   bool visit(std::int32_t clique, double threshold, Step& step);
   std::int32_t new_clique();
   void require_scalars();
@@ -209,8 +212,8 @@ class Tree {
   std::vector<double*> rows_of_front_;  // per row of a child
   std::vector<double> gross_, min_pivot_, pivots_, below_values_;
   vm::AlignedVector<double> buffer_, padded_;
-  std::vector<double> work_, x_;  // x_: whatever the last solution left
-  std::vector<double> rhs_;       // per scalar; zero beside rhs_vertices_
+  std::vector<double> x_;    // whatever the last solution left
+  std::vector<double> rhs_;  // per scalar; zero beside rhs_vertices_
   std::vector<std::int32_t> rhs_vertices_;
   std::vector<double> dx_;             // per scalar; zero beside the last pass
   std::vector<std::int32_t> stepped_;  // vertices of the last backward pass
