@@ -219,7 +219,9 @@ class Structure:
         selection = self.selection
         sets = selection.vertex_sets
         free = [selection.free(number) for number in range(len(sets))]
-        if not any(map(np.count_nonzero, free)):
+        self.num_free: list[int] = [int(np.count_nonzero(mask)) for mask in free]
+        """Per vertex set how many vertices are optimized."""
+        if not any(self.num_free):
             raise GraphError("There is nothing to optimize: no active edge has a vertex that is not fixed.")
         numbering = kernels.number_blocks(
             free,

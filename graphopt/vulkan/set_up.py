@@ -68,8 +68,8 @@ def kind_of(
         (group.edge_set.type.definition, group.information, group.kernel) for group in structure.groups
     )
     chosen = storage.products, storage.evaluations, configuration
-    sets = zip(structure.selection.vertex_sets, structure.vertex_blocks, strict=True)
-    dims = {own.type.tangent_dim for own, blocks in sets if blocks.max(initial=-1) >= 0}
+    sets = zip(structure.selection.vertex_sets, structure.num_free, strict=True)
+    dims = {own.type.tangent_dim for own, num_free in sets if num_free}
     return groups, context.precision, context.arithmetic, chosen, frozenset(dims), *more
 
 

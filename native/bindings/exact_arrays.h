@@ -5,6 +5,7 @@
 #include <pybind11/pybind11.h>
 
 #include <algorithm>
+#include <cstdlib>
 #include <string>
 #include <utility>
 #include <vector>
@@ -52,7 +53,7 @@ template <class T>
 py::array as_array(PlainArray<T>&& values) {
   const auto size = static_cast<py::ssize_t>(values.size());
   T* const data = values.release();
-  py::capsule owner(data, [](void* p) { delete[] static_cast<T*>(p); });
+  py::capsule owner(data, [](void* p) { std::free(p); });
   return py::array_t<T>(size, data, owner);
 }
 

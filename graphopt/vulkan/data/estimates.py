@@ -176,7 +176,7 @@ class DeviceEstimates:
         self._bind(structure)
         offsets = {number: structure.vertex_offsets[number] for number in self.numbers}
         self._is_optimized = {number: offset >= 0 for number, offset in offsets.items()}
-        self.moving = [number for number in self.numbers if offsets[number].max(initial=-1) >= 0]
+        self.moving = [number for number in self.numbers if structure.num_free[number] > 0]
         """Of these, the ones with optimized vertices."""
         self.offsets = {
             number: DeviceArray.shared(context, _offsets(offsets[number])) for number in self.numbers

@@ -47,7 +47,7 @@ def plan_writes(
     writes: Sequence[np.ndarray], num_rows: int, needed: np.ndarray | slice | None = None
 ) -> WritePlan:
     """The plan of launches that write these rows. needed: rows that must hold sums or zeros, None: all."""
-    step_of_row = np.zeros(num_rows, np.int32)  # first step that may write it; 0: nobody has
+    step_of_row = np.zeros(num_rows, np.uint16)  # first step that may write it; 0: nobody has
     steps: list[list[int]] = []
     adds = [False] * len(writes)
     is_mixed = False

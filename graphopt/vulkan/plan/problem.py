@@ -179,7 +179,6 @@ def problem_size(structure: Structure, precision: Precision) -> ProblemSize:
 
     Edges that share a block of H count as if each had one, so that the pattern of H need not be known.
     """
-    counts = np.bincount(structure.dims)
     groups = tuple(_group_size(structure, group, precision) for group in structure.groups)
     coupling = sum(group.coupling for group in groups)
     pairs, flops, schur = _pairs(structure, coupling) if structure.has_schur else (0.0, 0.0, 0.0)
@@ -187,7 +186,10 @@ def problem_size(structure: Structure, precision: Precision) -> ProblemSize:
         groups=groups,
         dim=structure.dim,
         kept_dim=structure.kept_dim,
-        diagonal=int(counts @ np.arange(len(counts)) ** 2),
+        diagonal=sum(
+            number * vertex_set.type.tangent_dim**2
+            for number, vertex_set in zip(structure.num_free, structure.selection.vertex_sets, strict=True)
+        ),
         pair_flops=flops,
         num_pairs=pairs,
         schur=schur,
@@ -264,7 +266,7 @@ def _group_size(structure: Structure, group: EdgeGroup, precision: Precision) ->
         signature=EdgeSignature(edge_type, group.information, group.kernel),
         pixel_words=sampled_runs(compiled.chi2),
         vertex_sets=tuple(group.vertex_sets),
-        num_destinations=tuple(int(np.count_nonzero(b >= 0)) for b in blocks),
+        num_destinations=tuple(structure.num_free[number] for number in group.vertex_sets),
         may_merge=mergeable_slots(structure, group),
         chi2_values=compiled.chi2.num_registers,
         linearize_values=compiled.linearize.num_registers,
