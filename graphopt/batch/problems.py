@@ -225,6 +225,8 @@ def _unit(array: np.ndarray, wrap: object, what: str) -> np.ndarray:
     """NaN and infinity stay: they fail their problem alone."""
     for first in getattr(wrap, "quaternions", ()):
         q = array[..., first : first + 4]
+        if quaternion.stay_as_they_are(q):
+            continue
         finite = np.asarray(np.isfinite(q).all(axis=-1))
         bad = finite & ~quaternion.has_direction(q)
         if bad.any():
