@@ -18,7 +18,7 @@ from pathlib import Path
 from typing import Any, NamedTuple
 
 VARIABLES = ("VK_DRIVER_FILES", "VK_ICD_FILENAMES")
-"""Lists of manifests that the loader takes instead of searching; the first one that is set counts."""
+"""Lists of manifests, or folders of them, that the loader takes instead of searching; the first one that is set counts."""
 _FILTERS = ("VK_LOADER_DRIVERS_DISABLE", "VK_LOADER_DRIVERS_SELECT")
 _FOLDERS = ("etc/vulkan/icd.d", "usr/local/etc/vulkan/icd.d", "usr/local/share/vulkan/icd.d",
             "usr/share/vulkan/icd.d")  # fmt: skip
@@ -56,7 +56,8 @@ class System:
         """What the loader reads."""
         name = self.variable()
         if name is not None:
-            return [path for path in self.environment[name].split(os.pathsep) if path]
+            listed = [path for path in self.environment[name].split(os.pathsep) if path]
+            return [found for path in listed for found in _in_folder(path)]
         folders = [str(self.root / folder) for folder in _FOLDERS]
         data = self.environment.get("XDG_DATA_DIRS", "").split(os.pathsep)
         home = self.environment.get("HOME", "")
@@ -66,6 +67,11 @@ class System:
     def has_nvidia(self) -> bool:
         """NVIDIA's kernel module is loaded."""
         return bool(self.files("proc/driver/nvidia/version") or self.files("dev/nvidia[0-9]*"))
+
+
+def _in_folder(path: str) -> list[str]:
+    """The manifests of a folder, which the loader takes as well; of anything else itself."""
+    return sorted(glob.glob(f"{path}/*.json")) if os.path.isdir(path) else [path]
 
 
 def lacks(system: System) -> list[Lack]:
@@ -96,7 +102,7 @@ def _manifests(system: System) -> Iterator[Lack]:
         yield Lack("ICD file", f"no *.json in {', '.join(f'/{each}' for each in _FOLDERS)}", add)
     for path in found:
         again = f"unset {name}" if name else f"reinstall the package that owns {path}"
-        if not os.path.isfile(path):
+        if not os.path.exists(path):
             yield Lack("ICD file", f"{path} does not exist", again)
             continue
         try:

@@ -73,6 +73,8 @@ def test_nothing_is_missing(files, tmp_path):
     "variables,says",
     [
         ({"VK_DRIVER_FILES": "/none/a.json"}, "/none/a.json does not exist"),
+        ({"VK_DRIVER_FILES": "."}, "no drivers"),  # an empty folder
+        ({"VK_DRIVER_FILES": "/dev/null"}, "/dev/null is no manifest"),
         ({"VK_ICD_FILENAMES": ""}, "unset VK_ICD_FILENAMES"),
         ({"LD_LIBRARY_PATH": "."}, "libvulkan1"),
     ],
@@ -86,3 +88,12 @@ def test_the_command_in_a_broken_environment(variables, says, tmp_path):
     done = completed(words, timeout=60.0, env=clean | variables, cwd=tmp_path)
     assert done.returncode == 0, done.stderr
     assert any(says in line for lack in json.loads(done.stdout)["missing"] for line in lack.values())
+
+
+def test_a_list_may_name_a_folder(tmp_path):
+    """As the loader takes it."""
+    root = written(tmp_path, GOOD)
+    variables = {"VK_DRIVER_FILES": str(root / "usr/share/vulkan/icd.d")}
+    assert looked_at(root, variables, ()) == []
+    (broken,) = looked_at(root, variables, {"libvulkan_some.so"})
+    assert broken.what == "driver library"
