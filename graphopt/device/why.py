@@ -18,7 +18,7 @@ from pathlib import Path
 from typing import Any, NamedTuple
 
 VARIABLES = ("VK_DRIVER_FILES", "VK_ICD_FILENAMES")
-"""Lists of manifests or their folders, which the loader takes instead of searching; the first one set counts."""
+"""Manifests or folders of them that the loader takes instead of searching; the first one set counts."""
 _FILTERS = ("VK_LOADER_DRIVERS_DISABLE", "VK_LOADER_DRIVERS_SELECT")
 _FOLDERS = ("etc/vulkan/icd.d", "usr/local/etc/vulkan/icd.d", "usr/local/share/vulkan/icd.d",
             "usr/share/vulkan/icd.d")  # fmt: skip
