@@ -25,6 +25,7 @@ constexpr double kMissPerSample = 10.0;   // what all edges miss beside these
 constexpr double kMissOfGain = 0.005;     // what a step misses at least
 constexpr double kSameStep = 0.01;        // of the goal: change of a promise that needs no new test
 constexpr double kUntested = 20.0;        // updates at most between two tests
+constexpr double kLeastShare = 1e-7;      // of what a step promises: less of it is rounding
 constexpr double kSufficient = 0.1;       // of the promised decrease that a step has to reach
 constexpr double kNewest = 0.3;           // of the time of steps: weight of the last one
 constexpr std::size_t kNamedVertices = 10;
@@ -231,7 +232,7 @@ void Session::set_goal(Solving& now) const {
   now.goal = now.is_batch ? kBatchTolerance * std::max(settings.absolute, chi2)
                           : std::max(settings.absolute, settings.tolerance * chi2);
   const auto cliques = static_cast<double>(std::max<std::int64_t>(1, tree_.num_cliques()));
-  now.cut = now.is_batch ? 0.0 : settings.cut * now.goal / cliques;
+  now.cut = now.is_batch ? 0.0 : settings.cut * std::max(now.goal, kLeastShare * tree_.remaining()) / cliques;
 }
 
 // Whether vertices may stay where they are, because the step would miss little of what it promises.
