@@ -11,23 +11,24 @@ namespace {
 constexpr double kBatchTolerance = 1e-15;  // of chi2, predicted decrease that batch leaves
 constexpr double kShareOfCut = 1e-4;       // that a vertex' part of b must have: many small ones add up
 constexpr int kBatchIterations = 200;
-constexpr int kRoundingAfter = 3;         // steps of batch
-constexpr double kRounding = 1e-11;       // of chi2: a prediction that no longer falls
-constexpr double kChi2Rounding = 1e-13;   // of chi2: by which it may rise
-constexpr int kHalvings = 10;             // of a step that does not lower chi2
-constexpr double kLargeGain = 10.0;       // of the goal: steps that may be taken back
-constexpr double kLooseH = 1e-4;          // change of H beside its diagonal that matters
-constexpr double kTightH = 0.0;           // the same in batch, which ends closer
-constexpr double kPoorConvergence = 0.3;  // of the prediction before: the factor is too old
-constexpr double kLeft = 1.0;             // of the goal: what a step may miss that is not tested
-constexpr std::size_t kSample = 32;       // newest edges whose models are tested
-constexpr double kMissPerSample = 10.0;   // what all edges miss beside these
-constexpr double kMissOfGain = 0.005;     // what a step misses at least
-constexpr double kSameStep = 0.01;        // of the goal: change of a promise that needs no new test
-constexpr double kUntested = 20.0;        // updates at most between two tests
-constexpr double kLeastShare = 1e-7;      // of what a step promises: less of it is rounding
-constexpr double kSufficient = 0.1;       // of the promised decrease that a step has to reach
-constexpr double kNewest = 0.3;           // of the time of steps: weight of the last one
+constexpr int kRoundingAfter = 3;                // steps of batch
+constexpr double kRounding = 1e-11;              // of chi2: a prediction that no longer falls
+constexpr double kChi2Rounding = 1e-13;          // of chi2: by which it may rise
+constexpr int kHalvings = 10;                    // of a step that does not lower chi2
+constexpr double kLargeGain = 10.0;              // of the goal: steps that may be taken back
+constexpr double kLooseH = 1e-4;                 // change of H beside its diagonal that matters
+constexpr double kTightH = 0.0;                  // the same in batch, which ends closer
+constexpr double kPoorConvergence = 0.3;         // of the prediction before: the factor is too old
+constexpr double kLeft = 1.0;                    // of the goal: what a step may miss that is not tested
+constexpr std::size_t kSample = 32;              // newest edges whose models are tested
+constexpr double kMissPerSample = 10.0;          // what all edges miss beside these
+constexpr double kMissOfGain = 0.005;            // what a step misses at least
+constexpr double kSameStep = 0.01;               // of the goal: change of a promise that needs no new test
+constexpr double kUntested = 20.0;               // updates at most between two tests
+constexpr double kLeastShare = 1e-7;             // of what a step promises: less of it is rounding
+constexpr std::int64_t kVerticesPerUpdate = 64;  // of looking at all of b
+constexpr double kSufficient = 0.1;              // of the promised decrease that a step has to reach
+constexpr double kNewest = 0.3;                  // of the time of steps: weight of the last one
 constexpr std::size_t kNamedVertices = 10;
 constexpr std::size_t kFewEdges =
     256;  // that may have models at other estimates than where they were evaluated
@@ -311,7 +312,9 @@ void Session::solve(bool is_batch, Report& report, Clock::time_point start) {
   stale_.erase(std::remove_if(stale_.begin(), stale_.end(), [&](std::int32_t e) { return e >= num_edges; }),
                stale_.end());  // of a refused update
   is_ahead_.set(0, 0);
-  if (is_batch || updates_[0] % settings.full_check == 0) look_at_all(is_batch, report);
+  std::int64_t every = settings.full_check;  // updates; what it costs on the average does not grow
+  while (every * kVerticesPerUpdate < problem_.counts[Problem::kFreeVertices]) every *= 2;
+  if (is_batch || updates_[0] % every == 0) look_at_all(is_batch, report);
   const int most = is_batch ? kBatchIterations : settings.max_iterations;
   Solving now;
   now.is_batch = is_batch;
