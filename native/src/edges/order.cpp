@@ -4,6 +4,7 @@
 #include <numeric>
 
 #include "edges/shares.h"
+#include "linear/kept_memory.h"
 
 namespace graphopt::edges {
 namespace {
@@ -14,7 +15,7 @@ struct Keyed {
   std::uint32_t key, edge;
 };
 
-using Keys = PlainArray<std::uint32_t>;
+using Keys = KeptArray<std::uint32_t>;
 
 // The runs of equal keys below `num_keys`.
 Order runs_of(const Keys& sorted, std::int64_t num_keys) {
@@ -110,7 +111,7 @@ Order sort_by_few_keys(const Keys& keys, std::int64_t num_keys, std::uint32_t* o
 void sort_in_buckets(const Keys& keys, std::int64_t num_keys, int shift, std::uint32_t* order) {
   Buckets buckets = buckets_of(keys, num_keys, shift);
   const int shares = static_cast<int>(buckets.next.size());
-  const PlainArray<Keyed> bucketed(keys.size());
+  const KeptArray<Keyed> bucketed(keys.size());
   for_each_share(keys.size(), shares, [&](int t, std::int64_t begin, std::int64_t end) {
     std::vector<std::int64_t>& own = buckets.next[static_cast<std::size_t>(t)];
     for (std::int64_t i = begin; i < end; ++i)

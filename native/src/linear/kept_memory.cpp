@@ -4,6 +4,8 @@
 #include <iterator>
 #include <new>
 
+#include "parallel/large_pages.h"
+
 namespace graphopt {
 namespace {
 
@@ -34,6 +36,7 @@ KeptMemory::Piece KeptMemory::take(std::int64_t size) {
   }
   auto* const data = static_cast<double*>(std::aligned_alloc(64, static_cast<std::size_t>(bytes)));
   if (data == nullptr) throw std::bad_alloc();
+  ask_for_large_pages(data, bytes);
   return {data, bytes};
 }
 

@@ -7,6 +7,7 @@
 
 #include <cstdint>
 #include <mutex>
+#include <type_traits>
 #include <vector>
 
 namespace graphopt {
@@ -33,6 +34,31 @@ class KeptMemory {
  private:
   std::mutex mutex_;
   std::vector<Piece> kept_;  // the longest unused first
+};
+
+// Numbers that nobody has written yet, in such memory, for as long as it lives.
+template <class T>
+class KeptArray {
+  static_assert(std::is_trivial_v<T>);
+
+ public:
+  explicit KeptArray(std::int64_t size)
+      : size_(size),
+        piece_(KeptMemory::instance().take((size * std::int64_t{sizeof(T)} + 7) / 8)),
+        data_(reinterpret_cast<T*>(piece_.data)) {}
+  ~KeptArray() { KeptMemory::instance().give_back(piece_); }
+  KeptArray(const KeptArray&) = delete;
+  KeptArray& operator=(const KeptArray&) = delete;
+
+  std::int64_t size() const { return size_; }
+  T& operator[](std::int64_t i) const { return data_[i]; }
+  T* begin() const { return data_; }
+  T* end() const { return data_ + size_; }
+
+ private:
+  const std::int64_t size_;
+  const KeptMemory::Piece piece_;
+  T* const data_;
 };
 
 }  // namespace graphopt

@@ -1,16 +1,13 @@
 // Numbers that nobody has written yet: the threads that fill them touch their memory first.
-//
-// Memory that the system hands out anew is mapped page by page as it is first written to, which can take
-// longer than computing what goes there; long arrays ask for large pages, as numpy's do.
 #pragma once
-
-#include <sys/mman.h>
 
 #include <cstdint>
 #include <cstdlib>
 #include <memory>
 #include <new>
 #include <type_traits>
+
+#include "parallel/large_pages.h"
 
 namespace graphopt {
 
@@ -35,17 +32,10 @@ class PlainArray {
     void operator()(T* data) const { std::free(data); }
   };
   static T* allocated(std::int64_t size) {
-    constexpr std::uintptr_t kPage = 4096, kLong = 1 << 22;  // bytes
-    const auto bytes = static_cast<std::uintptr_t>(size) * sizeof(T);
-    void* const data = std::malloc(bytes > 0 ? bytes : 1);
+    const std::int64_t bytes = size * std::int64_t{sizeof(T)};
+    void* const data = std::malloc(static_cast<std::size_t>(bytes > 0 ? bytes : 1));
     if (data == nullptr) throw std::bad_alloc();
-#ifdef MADV_HUGEPAGE
-    if (bytes >= kLong) {
-      const auto begin = (reinterpret_cast<std::uintptr_t>(data) + kPage - 1) / kPage * kPage;
-      const auto end = (reinterpret_cast<std::uintptr_t>(data) + bytes) / kPage * kPage;
-      madvise(reinterpret_cast<void*>(begin), end - begin, MADV_HUGEPAGE);  // an advice: it may be refused
-    }
-#endif
+    ask_for_large_pages(data, bytes);
     return static_cast<T*>(data);
   }
 
