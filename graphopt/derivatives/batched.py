@@ -32,13 +32,13 @@ from graphopt.linear.options import SolverOptions
 from graphopt.optimizer.request import Request
 from graphopt.optimizer.signals import StopSignals
 from graphopt.optimizer.summary import Summary, TerminationType
+from graphopt.option_names import METHODS
 from graphopt.problem.gauge import fix_gauge
 from graphopt.problem.structure import Structure
 from graphopt.solver.auto_device import device_for_batch
 from graphopt.solver.configurations import configured
 from graphopt.solver.cpu import CpuBlockSolver
 
-_METHODS = ("gn", "lm", "dogleg")
 _OF_RUN = ("method", "max_iterations", "options", "fix", "level", "time_limit", "stop", "on_interrupt")
 _OF_SOLVER = ("device", "linear_solver", "precision")
 _ARGUMENTS = {
@@ -87,7 +87,11 @@ class BatchOptimum:
         solver = configured(SolverOptions(**{key: options[key] for key in _OF_SOLVER if key in options}))
         inputs = resolve(graph, names)
         takes_inputs = all(one.column in _ARGUMENTS for one in inputs)
-        if solver.precision == "mixed" or options.get("method") not in _METHODS or not takes_inputs:
+        if (
+            solver.precision == "mixed"
+            or options.get("method", "auto") not in {*METHODS} - {"auto"}
+            or not takes_inputs
+        ):
             return None
         if any(vertex_set.holds_components for vertex_set in graph.vertex_sets):
             return None

@@ -348,10 +348,11 @@ def test_bytecode_survives_encoding():
 
 def test_programs_are_kept_on_disk(own_cache, monkeypatch):
     """The second compilation reads the file, and gives the same program, without building anything."""
-    first = codegen.compile_edge(examples.EDGE_SE2)
+    edge = examples.own_edge("EdgeOwn", (examples.VERTEX_XYZ,), 3, lambda x, z: np.sin(x) - z)
+    first = codegen.compile_edge(edge)
     assert len(list(own_cache.glob("*.program"))) == 2
     monkeypatch.setattr(cache, "build_program", lambda *_: pytest.fail("compiled again"))
-    second = codegen.compile_edge(examples.EDGE_SE2)
+    second = codegen.compile_edge(edge)
     np.testing.assert_array_equal(first.linearize.code, second.linearize.code)
     np.testing.assert_array_equal(first.linearize.constants, second.linearize.constants)
     assert first.linearize.num_registers == second.linearize.num_registers
@@ -384,7 +385,7 @@ def test_a_cache_folder_that_cannot_exist_works(tmp_path, monkeypatch):
 def test_the_cache_can_be_switched_off(own_cache, monkeypatch):
     """GRAPHOPT_CACHE=off writes nothing."""
     monkeypatch.setenv("GRAPHOPT_CACHE", "off")
-    codegen.compile_vertex(examples.VERTEX_SE2)
+    codegen.compile_vertex(replace(examples.VERTEX_XYZ, name="VertexOwn", oplus=lambda x, d: x + 2.0 * d))
     assert not own_cache.exists()
 
 
@@ -396,15 +397,20 @@ def test_compiling_leaves_no_expressions_behind():
         return sum(issubclass(type(each), symbolic.Expr) for each in gc.get_objects())
 
     before = alive()
-    codegen.compile_edge(examples.EDGE_SE3)
+    codegen.compile_edge(examples.own_edge("EdgeOwn", (examples.VERTEX_XYZ,), 3, lambda x, z: np.sin(x) - z))
     assert alive() == before
 
 
 def test_debug_output_shows_the_kernels():
     """GRAPHOPT_DEBUG=kernels prints every program that is compiled."""
-    code = "from graphopt import codegen, types; codegen.compile_vertex(types.slam2d.VertexSE2)"
+    code = """
+from dataclasses import replace
+from graphopt import codegen, types
+kind = types.slam2d.VertexSE2
+codegen.compile_vertex(replace(kind, name="VertexOwn", oplus=lambda x, d: kind.oplus(x, 2.0 * d)))
+"""
     output = python("-c", code, environment={"GRAPHOPT_DEBUG": "kernels,verify", "GRAPHOPT_CACHE": "off"})
-    assert "VertexSE2.oplus: 6 inputs, 3 outputs" in output.stdout and " = FLOOR " in output.stdout
+    assert "VertexOwn.oplus: 6 inputs, 3 outputs" in output.stdout and " = FLOOR " in output.stdout
 
 
 def test_outputs_of_linearize_are_in_the_documented_order():

@@ -101,8 +101,11 @@ for threads in (2, 3, 8):
         return False
 
     with watching(ask):
-        assert outer.factorize(values, damping)
-    assert (1, 0) in found and set(found) <= {(1, 0), (threads, 1)}  # within the region, and after it
+        for _ in range(200):  # on a crowded machine the caller may do all of a region, and wait for nobody
+            assert outer.factorize(values, damping)
+            if (1, 0) in found:
+                break
+    assert (1, 0) in found and set(found) <= {(1, 0), (threads, 1)}, set(found)  # within the region, after it
     assert kernels.num_threads() == threads
     one = outer.solve(np.ones(pattern.dim))
     assert inner.factorize(values, damping)

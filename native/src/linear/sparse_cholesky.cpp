@@ -77,7 +77,8 @@ std::int64_t SparseCholesky::memory_bytes() const {
 std::int64_t SparseCholesky::required_bytes() const {
   const std::int64_t roots = schedule_.num_threads * static_cast<std::int64_t>(schedule_.top_dim);
   const std::int64_t vectors = 5 * pattern_->dim() + roots;
-  return (symbolic_.factor_size + schedule_.update_size + vectors) * static_cast<std::int64_t>(sizeof(double));
+  return (symbolic_.factor_size + schedule_.update_size + vectors) *
+         static_cast<std::int64_t>(sizeof(double));
 }
 
 Front SparseCholesky::front(int s) {
