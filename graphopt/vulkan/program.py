@@ -231,7 +231,7 @@ class InThread(Generic[T]):
 
 def _result(future: Future[T]) -> T:
     """What it brings, or raises; `Stopped` where the caller's watch says so meanwhile."""
-    while not wait([future], _WAIT).done:
+    while not (future.done() or wait([future], _WAIT).done):
         kernels.check_stop()
     return future.result()
 
