@@ -157,7 +157,7 @@ def _algorithm(method: str, max_iterations: int | None, options: StopRules | Non
     rules, algorithm = Request(method, max_iterations, options).algorithm()
     if "native_method" not in vars(type(algorithm)):
         raise OptionError(
-            f"method '{method}' is not for optimize_batch: it decides in Python between iterations. "
+            f"method '{method}' with these options is not for optimize_batch: it decides in Python. "
             "Use 'lm', 'gn' or 'dogleg'."
         )
     if options is None:

@@ -177,7 +177,8 @@ _RULES = {
     "gradient_tolerance": "gradient_tolerance",
 }
 """Ceres' stop rules -> those of `AutoOptions`; at pycolmap's defaults `AutoOptions` has its own."""
-_TOLERANCES = ("function_tolerance", "gradient_tolerance", "step_tolerance")
+_DOGLEG = {"function_tolerance": 1e-9, "gradient_tolerance": 1e-12, "step_tolerance": 1e-10}
+"""g2o's dogleg has none. In a curved valley its decreases are small long before the end."""
 LOCAL: dict[str, Any] = {"relax_above": math.inf, "reseat_gain": math.inf, "contest": False}
 """Of `AutoOptions`: descend from where the model is, as COLMAP does. Landmarks that are placed anew may come
 to lie behind their cameras, where COLMAP's residuals are zero."""
@@ -244,10 +245,8 @@ def _optimize_settings(given: dict[str, Any], changed: dict[str, Any]) -> dict[s
         if _name(given.get("dogleg_type", "TRADITIONAL_DOGLEG")) != "TRADITIONAL_DOGLEG":
             raise OptionError("dogleg_type is SUBSPACE_DOGLEG, expected TRADITIONAL_DOGLEG.")
         settings["method"] = "dogleg"
-        known = {name: getattr(AutoOptions(), name) for name in _TOLERANCES}  # g2o's dogleg has none
-        settings["options"] = DoglegOptions(
-            **{"max_iterations": given["max_num_iterations"], **known, **rules}
-        )
+        known = {"max_iterations": given["max_num_iterations"], **_DOGLEG}
+        settings["options"] = DoglegOptions(scaled=True, **(known | rules))
     elif rules.keys() - {"max_iterations"}:
         settings["options"] = AutoOptions(**LOCAL, **rules)
     elif rules:

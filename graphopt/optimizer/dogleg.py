@@ -11,6 +11,9 @@
 If H is once not positive definite, h_gn is damped from then on. Where g2o gives up, at a damping of 1e3, it
 goes on to the largest diagonal entry of H: 1e3 is nothing where pixels and radians make entries of 1e20.
 
+`ScaledDogleg` is Ceres' (TRADITIONAL_DOGLEG): the same in coordinates sqrt(diag(H)) dx, in which pixels,
+radians and metres weigh alike, with h_gn damped by 1e-8 diag(H), more where H is not positive definite.
+
 g2o multiplies by H_pp only when vertices are marginalized; here it is the whole H.
 """
 
@@ -26,12 +29,14 @@ from graphopt.linear.vectors import dot, norm
 from graphopt.optimizer.algorithm import Outcome, Signals, Step, predicted_relative_decrease
 from graphopt.optimizer.methods import Method
 from graphopt.optimizer.options import DoglegOptions
+from graphopt.optimizer.scaled_damping import LARGEST_DIAGONAL, SMALLEST_DIAGONAL
 from graphopt.solver.block_solver import BlockSolver
 from graphopt.solver.trial import Damping
 
 _MIN_LAMBDA, _MAX_LAMBDA = kernels.LoopConstants.MIN_LAMBDA, kernels.LoopConstants.MAX_LAMBDA
 _LEAST_GAIN = kernels.LoopConstants.LEAST_LINEAR_GAIN
 _MOST_DAMPINGS = 1000  # tried from one linearization
+_LEAST_MU, _MOST_MU = 1e-8, 1.0  # of Ceres: damping of h_gn, times diag(H)
 
 
 class Dogleg:
@@ -93,24 +98,30 @@ class Dogleg:
         solver, options = self.solver, self.options
         current = solver.linearize()
         b = solver.b.copy()
-        curvature = dot(b, solver.multiply(b))
-        steepest = b * (dot(b, b) / curvature if curvature > 0.0 else 0.0)
+        scales = self._scales()
+        slope = b / scales
+        curvature = dot(slope / scales, solver.multiply(slope / scales))
+        steepest = slope * (dot(slope, slope) / curvature if curvature > 0.0 else 0.0)
         if not self._solve_gauss_newton():
             return Step(Outcome.LINEAR_SOLVER_FAILURE, current, self._lambda, 1)
-        newton = solver.dx.copy()
+        newton = solver.dx * scales
         trials, accepted, step = 0, False, newton
         while not accepted and trials < options.max_trials and not (trials and signals.should_stop()):
             trials += 1
             self.last_step = _step_type(steepest, newton, self._delta)
             step = _dogleg_step(steepest, newton, self._delta)
-            accepted, chi2 = self._trial(step, current, b)
+            accepted, chi2 = self._trial(step, step / scales, current, b)
             if accepted:
                 current = chi2
         self.chi2 = current
-        damping = None if self._was_positive_definite else self._lambda
+        damping = self.damping().value or None
         if trials >= options.max_trials or not accepted:
             return Step(Outcome.NO_IMPROVEMENT, current, damping, trials)
-        return Step(Outcome.CONTINUE, current, damping, trials, float(np.abs(step).max()))
+        return Step(Outcome.CONTINUE, current, damping, trials, float(np.abs(step / scales).max()))
+
+    def _scales(self) -> np.ndarray | float:
+        """Of dx in the norm of the trust region."""
+        return 1.0
 
     def _solve_gauss_newton(self) -> bool:
         """Solve H dx = b, damped if H was ever indefinite; False beyond the largest damping."""
@@ -128,7 +139,9 @@ class Dogleg:
         self._lambda = min(self._lambda, _MAX_LAMBDA)
         return False
 
-    def _trial(self, step: np.ndarray, current: float, b: np.ndarray) -> tuple[bool, float]:
+    def _trial(
+        self, scaled: np.ndarray, step: np.ndarray, current: float, b: np.ndarray
+    ) -> tuple[bool, float]:
         """Take the step, keep it if rho > 0, and adapt the trust region."""
         solver = self.solver
         linear_gain = 2.0 * dot(b, step) - dot(step, solver.multiply(step))
@@ -144,10 +157,29 @@ class Dogleg:
         else:
             solver.pop()
         if rho > 0.75:
-            self._delta = max(self._delta, 3.0 * norm(step))
+            self._delta = max(self._delta, 3.0 * norm(scaled))
         elif not rho >= 0.25:  # also NaN
             self._delta *= 0.5
         return rho > 0.0, chi2
+
+
+class ScaledDogleg(Dogleg):
+    """Ceres' dogleg; see the module's header."""
+
+    def damping(self) -> Damping:
+        """Of h_gn."""
+        return Damping(self._lambda, True, SMALLEST_DIAGONAL, LARGEST_DIAGONAL)
+
+    def _scales(self) -> np.ndarray:
+        return np.sqrt(np.clip(self.solver.diagonal, SMALLEST_DIAGONAL, LARGEST_DIAGONAL))
+
+    def _solve_gauss_newton(self) -> bool:
+        self._lambda = max(_LEAST_MU, 2.0 * self._lambda / self.options.lambda_factor)
+        while self._lambda <= _MOST_MU:
+            if self.solver.solve(self._lambda * self._scales() ** 2):
+                return True
+            self._lambda *= self.options.lambda_factor
+        return False
 
 
 def _step_type(steepest: np.ndarray, newton: np.ndarray, delta: float) -> str:
@@ -173,4 +205,9 @@ def _dogleg_step(steepest: np.ndarray, newton: np.ndarray, delta: float) -> np.n
     return steepest + beta * leg
 
 
-METHOD = Method(Dogleg, DoglegOptions)
+def make(options: DoglegOptions) -> Dogleg:
+    """The one that the options ask for."""
+    return ScaledDogleg(options) if options.scaled else Dogleg(options)
+
+
+METHOD = Method(make, DoglegOptions)

@@ -27,13 +27,35 @@ _LARGEST_RATIO = 0.99  # of two decreases in a row, for the sum of those to come
 _LEFT = 10.0  # tolerances that all decreases to come may add up to
 
 
+class Decreases:
+    """The last decreases of chi2; in a curved valley all are nearly the same."""
+
+    def __init__(self) -> None:
+        self._recent: deque[float] = deque([np.inf] * 2 * _NUM_RECENT, maxlen=2 * _NUM_RECENT)
+
+    def append(self, decrease: float) -> float:
+        """Add the newest; returns the one before."""
+        self._recent.append(decrease)
+        return self._recent[-2]
+
+    def last(self) -> float:
+        """Sum of the last few."""
+        return sum(list(self._recent)[_NUM_RECENT:])
+
+    def are_over(self, tolerance: float) -> bool:
+        """Whether all to come, the geometric series that continues these, are a few tolerances at most."""
+        before, last = sum(list(self._recent)[:_NUM_RECENT]), self.last()
+        ratio = min((last / before) ** (1.0 / _NUM_RECENT), _LARGEST_RATIO) if before > 0.0 else 0.0
+        return last / _NUM_RECENT * ratio / (1.0 - ratio) <= _LEFT * tolerance
+
+
 class Momentum:
     """Directions of the steps so far; see the module's header."""
 
     def __init__(self, solver: BlockSolver):
         self._solver = solver
         self._decrease = np.inf
-        self._recent: deque[float] = deque([np.inf] * 2 * _NUM_RECENT, maxlen=2 * _NUM_RECENT)
+        self._recent = Decreases()
         self._b: np.ndarray | None = None
         self._direction: np.ndarray | None = None
         self._slope = 0.0
@@ -41,19 +63,15 @@ class Momentum:
     def has_settled(self, decrease: float, tolerance: float) -> bool:
         """Whether chi2, which fell by `decrease` in the last step, would fall by little more (both absolute).
 
-        The model knows only what a step gains, and conjugate directions gain in turns. In a curved valley
-        all gain nearly the same: the last decreases, continued as a geometric series, say what is left.
+        The model knows only what a step gains, and conjugate directions gain in turns: the last decreases say
+        what is left.
         """
-        self._recent.append(decrease)
+        last = self._recent.append(decrease)
         if decrease > tolerance:
             return False
-        if decrease <= _FAST * self._recent[-2]:
+        if decrease <= _FAST * last:
             return True
-        recent = list(self._recent)
-        before, last = sum(recent[:_NUM_RECENT]), sum(recent[_NUM_RECENT:])
-        ratio = min((last / before) ** (1.0 / _NUM_RECENT), _LARGEST_RATIO) if before > 0.0 else 0.0
-        remaining = last / _NUM_RECENT * ratio / (1.0 - ratio)
-        return last <= tolerance and remaining <= _LEFT * tolerance
+        return self._recent.last() <= tolerance and self._recent.are_over(tolerance)
 
     def carry(self, before: float, chi2: float) -> float:
         """Go on from a step that was accepted, from chi2 `before` to `chi2`; returns chi2 there."""

@@ -72,6 +72,8 @@ class DoglegOptions(StopRules):
     """First damping once a system was not positive definite (g2o `initialLambda`)."""
     lambda_factor: float = 10.0
     """That damping grows by this factor while the system stays indefinite (g2o `lambdaFactor`)."""
+    scaled: bool = False
+    """Measure steps times sqrt(diag(H)), as Ceres' dogleg does; g2o's does not."""
 
     def __post_init__(self) -> None:
         super().__post_init__()
@@ -89,7 +91,8 @@ class AutoOptions(StopRules):
     function_tolerance: float = 1e-7
     """Stop when an accepted step changes chi2 by no more than this fraction of it, and no more is to be had:
     in a dogleg see `remaining_tolerance`; of damped steps (bundle adjustment) the quadratic model must
-    promise no more with a weak damping, or ten steps in a row be as small."""
+    promise no more with a weak damping, or ten steps in a row be as small and, continued as a geometric
+    series, promise no more than ten times this."""
     gradient_tolerance: float = 1e-12
     """Stop when the largest entry of b is no larger than this."""
     step_tolerance: float = 1e-10

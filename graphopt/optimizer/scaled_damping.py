@@ -16,13 +16,14 @@ from __future__ import annotations
 import numpy as np
 
 from graphopt.optimizer.algorithm import Outcome, Signals, Step, predicted_relative_decrease
-from graphopt.optimizer.momentum import Momentum
+from graphopt.optimizer.momentum import Decreases, Momentum
 from graphopt.optimizer.options import AutoOptions
 from graphopt.solver.block_solver import BlockSolver
 from graphopt.solver.trial import Damping, Trial
 
 _INITIAL_LAMBDA = 1e-4  # 1 / initial_trust_region_radius of Ceres
-_SMALLEST_DIAGONAL, _LARGEST_DIAGONAL = 1e-6, 1e32  # min_lm_diagonal, max_lm_diagonal of Ceres
+SMALLEST_DIAGONAL, LARGEST_DIAGONAL = 1e-6, 1e32
+"""min_lm_diagonal, max_lm_diagonal of Ceres."""
 _LARGEST_LAMBDA = 1e32
 _SMALLEST_LAMBDA = 1e-16
 RESUMED_LAMBDA = 1e-8
@@ -66,6 +67,7 @@ class ScaledDamping:
         self._was_coarse = False
         self._weakest, self._predicted = np.inf, np.inf
         self._num_small = 0
+        self._recent = Decreases()
         self._floor = _SMALLEST_LAMBDA
         self._accepted_lambda = 0.0
         """Of the last accepted step."""
@@ -77,9 +79,10 @@ class ScaledDamping:
 
         It must be small, and so must what the model promised with a weak lambda; if it was not weak, the next
         step's will be. Landmarks that recede for ever promise much and gain little: some small decreases in a
-        row are an end in any case.
+        row are an end as well, where what they continue to is small.
         """
         self._num_small = self._num_small + 1 if decrease <= tolerance else 0
+        self._recent.append(decrease)
         if self._momentum is not None and not self._momentum.has_settled(decrease, tolerance):
             return False
         if not self._num_small:
@@ -88,7 +91,9 @@ class ScaledDamping:
             if self._num_small == 1 and not self._has_probed:
                 self._lambda, self._nu = min(self._lambda, _WEAK), 2.0
             return False
-        return self._predicted <= tolerance or self._num_small >= _MOST_SMALL
+        if self._weakest <= _WEAK and self._predicted <= tolerance:
+            return True
+        return self._num_small >= _MOST_SMALL and self._recent.are_over(tolerance)
 
     def refine(self) -> bool:
         """Solve the next step as finely as ever; False: the last one was."""
@@ -100,7 +105,7 @@ class ScaledDamping:
     def damping(self, accuracy: float = _FINEST) -> Damping:
         """Lambda diag(H)."""
         worth = _WORTH * self.options.function_tolerance * self._chi2
-        return Damping(self._lambda, True, _SMALLEST_DIAGONAL, _LARGEST_DIAGONAL, accuracy, worth)
+        return Damping(self._lambda, True, SMALLEST_DIAGONAL, LARGEST_DIAGONAL, accuracy, worth)
 
     def resume(self) -> None:
         """Start below what float32 resolves; rejected steps raise lambda soon."""
