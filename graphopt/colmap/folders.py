@@ -15,7 +15,7 @@ from typing import Any
 from graphopt.colmap import binary, text
 from graphopt.colmap.graph import graph_of, model_of
 from graphopt.colmap.model import ColmapModel
-from graphopt.colmap.rigs import add_trivial, num_outdated
+from graphopt.colmap.rigs import add_trivial, outdated
 from graphopt.errors import FormatError
 from graphopt.graph import Graph
 from graphopt.io.files import (
@@ -91,11 +91,11 @@ def parse_colmap(contents: dict[Path, bytes], folder: str) -> ColmapModel:
     if len(parts) == 5:
         model.rigs, model.frames = parts[3:]
     model.check(folder)
-    outdated = num_outdated(model, folder)
-    if outdated:
+    num_outdated = int(outdated(model, folder).sum())
+    if num_outdated:
         model.warnings.append(
-            f"{outdated} images have other poses in images than in rigs and frames; those of rigs and frames "
-            "are taken, as COLMAP does since 3.12"
+            f"{num_outdated} images have other poses in images than in rigs and frames; those of rigs and "
+            "frames are taken, as COLMAP does since 3.12"
         )
     return model
 

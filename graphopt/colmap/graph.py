@@ -11,7 +11,8 @@ rig's calibration is constant; with `refine_sensors` it is a vertex of EDGE_PROJ
 
 Everything else (names, colours, keypoints without a point) stays in `graph.attachments["colmap"]`.
 Writing puts the graph's estimates into that model. Vertices and edges that were removed from the graph
-take their images, points and track elements with them; the points' errors are computed anew.
+take their images, points and track elements with them. The error of a point is computed anew where the
+point, an image that sees it or a camera has changed; all else keeps its bytes.
 """
 
 from __future__ import annotations
@@ -32,7 +33,15 @@ from graphopt.colmap.model import (
     ColmapPoints,
     Observations,
 )
-from graphopt.colmap.rigs import Places, from_storage, image_poses, moved_rigs, places_of, to_storage
+from graphopt.colmap.rigs import (
+    Places,
+    from_storage,
+    image_poses,
+    moved_rigs,
+    outdated,
+    places_of,
+    to_storage,
+)
 from graphopt.errors import FormatError
 from graphopt.geometry import SE3
 from graphopt.geometry.cameras import CAMERA_MODELS
@@ -234,16 +243,19 @@ def model_of(graph: Graph) -> tuple[ColmapModel, list[str]]:
         ColmapCamera(c.id, c.model, c.width, c.height, np.array(estimate.get(num_images + j, c.params)))
         for j, c in enumerate(model.cameras)
     ]
-    points = _points(model, estimate, first_point, kept_points, kept_track, point_of, error)
-    frame_poses, is_old = _moved_frames(model, places, estimate)
-    is_old &= not are_moved
-    images = _images(model, places, frame_poses, is_old, kept_images, kept_track, point_of)
+    frame_poses, same = _moved_frames(model, places, estimate)
+    same &= not are_moved
+    stays = kept_track & _views_that_stay(model, cameras, places, same)[track_image]
+    points = _points(model, estimate, first_point, kept_points, kept_track, point_of, error, stays)
+    images = _images(model, places, frame_poses, same, kept_images, kept_track, point_of)
     if any(vertex_set.fixed.any() for vertex_set in graph.vertex_sets):
         warnings.append("which vertices are fixed is not kept")
     result = ColmapModel(cameras, images, points)
     if model.frames is not None:
         result.rigs = moved_rigs(model.rigs, places) if are_moved else model.rigs
-        result.frames = _frames(model, places, frame_poses, is_old, kept_images)
+        result.frames = _frames(
+            model, places, frame_poses, np.logical_and.reduce(same[:, 3:], axis=1), kept_images
+        )
     return result, warnings
 
 
@@ -256,13 +268,22 @@ def _moved_offsets(places: Places, sensors: list[np.ndarray | None]) -> np.ndarr
 def _moved_frames(
     model: ColmapModel, places: Places, estimate: dict[int, np.ndarray]
 ) -> tuple[np.ndarray, np.ndarray]:
-    """Poses (num_frames, 7) from the graph, and where (num_frames,) the rotation is as in the model."""
+    """Poses (num_frames, 7) from the graph, and which numbers (num_frames, 7) are as in the model."""
     before = _frame_poses(model)
     after = before.copy()
     for owner in np.unique(places.owner).tolist():
         if owner in estimate:
             after[places.frame[owner]] = estimate[owner]
-    return after, (before[:, 3:] == after[:, 3:]).all(axis=1)
+    return after, before == after
+
+
+def _views_that_stay(
+    model: ColmapModel, cameras: list[ColmapCamera], places: Places, same: np.ndarray
+) -> np.ndarray:
+    """Whether neither pose nor camera of an image (num_images,) has changed."""
+    pairs = zip(cameras, model.cameras, strict=True)
+    stays = np.array([np.array_equal(new.params, old.params) for new, old in pairs], bool)
+    return np.logical_and.reduce(same, axis=1)[places.frame] & stays[_camera_rows(model)]
 
 
 def _frames(
@@ -322,16 +343,21 @@ def _points(
     kept_track: np.ndarray,
     point_of: np.ndarray,
     error: np.ndarray,
+    stays: np.ndarray,
 ) -> ColmapPoints:
+    """Points with new errors, but those that have not moved and whose track elements all stay."""
     rows = np.flatnonzero(kept_points)
     length = np.bincount(point_of[kept_track], minlength=len(kept_points))[rows]
     total = np.bincount(point_of[kept_track], weights=error[kept_track], minlength=len(kept_points))[rows]
     old = model.points
+    xyz = np.array([estimate[first_point + k] for k in rows.tolist()]).reshape(-1, 3)
+    is_new = (xyz != old.xyz[rows]).any(axis=1)
+    is_new |= np.bincount(point_of[~stays], minlength=len(kept_points))[rows] > 0
     return ColmapPoints(
         ids=old.ids[rows],
-        xyz=np.array([estimate[first_point + k] for k in rows.tolist()]).reshape(-1, 3),
+        xyz=xyz,
         rgb=old.rgb[rows],
-        error=mean_errors(total, length),
+        error=np.where(is_new, mean_errors(total, length), old.error[rows]),
         track_start=np.concatenate([[0], np.cumsum(length)]),
         track=old.track[kept_track],
     )
@@ -341,7 +367,7 @@ def _images(
     model: ColmapModel,
     places: Places,
     frame_poses: np.ndarray,
-    is_old: np.ndarray,
+    same: np.ndarray,
     kept_images: np.ndarray,
     kept_track: np.ndarray,
     point_of: np.ndarray,
@@ -358,12 +384,14 @@ def _images(
     point_ids[keypoint[~kept_track]] = NO_POINT
     length = np.diff(old.keypoint_start)
     kept_keypoint = np.repeat(kept_images, length)
-    same = is_old[places.frame[rows]]  # rotations that nobody changed keep their digits and their sign
-    quaternion = np.where(same[:, None], old.quaternion[rows], poses[:, [6, 3, 4, 5]])
+    # what nobody changed keeps its digits, and quaternions their sign
+    may_stay = same[places.frame[rows]] & ~outdated(model, "the COLMAP model")[rows][:, None]
+    turned, moved = (~np.logical_and.reduce(each, axis=1) for each in (may_stay[:, 3:], may_stay))
+    quaternion = np.where(turned[:, None], poses[:, [6, 3, 4, 5]], old.quaternion[rows])
     return ColmapImages(
         ids=old.ids[rows],
         quaternion=quaternion,
-        translation=poses[:, :3].copy(),
+        translation=np.where(moved[:, None], poses[:, :3], old.translation[rows]),
         camera_ids=old.camera_ids[rows],
         names=[old.names[i] for i in rows.tolist()],
         keypoint_start=np.concatenate([[0], np.cumsum(length[rows])]),

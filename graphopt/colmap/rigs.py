@@ -124,13 +124,13 @@ def image_poses(places: Places, rig_T_world: np.ndarray) -> np.ndarray:
     return poses
 
 
-def num_outdated(model: ColmapModel, path: str) -> int:
-    """How many images have another pose in images than in rigs and frames."""
+def outdated(model: ColmapModel, path: str) -> np.ndarray:
+    """Whether an image (num_images,) has another pose in images than in rigs and frames."""
     if model.frames is None or len(model.images.ids) == 0:
-        return 0
+        return np.zeros(len(model.images.ids), bool)
     with np.errstate(all="ignore"):
         frames = image_poses(places_of(model, path), to_storage(model.frames.pose))
         images = to_storage(np.concatenate([model.images.quaternion, model.images.translation], axis=1))
         difference = SE3(frames).to_matrix()[:, :3] - SE3(images).to_matrix()[:, :3]
         scale = 1.0 + np.linalg.norm(images[:, :3], axis=1)
-        return int((np.abs(difference).max(axis=(1, 2)) > _SAME_POSE * scale).sum())
+        return np.abs(difference).max(axis=(1, 2)) > _SAME_POSE * scale

@@ -5,7 +5,7 @@ import shutil
 import numpy as np
 import pytest
 
-from graphopt import io
+from graphopt import colmap, io
 from graphopt.colmap import binary, text
 from graphopt.colmap.model import ColmapCamera, ColmapImages, ColmapModel, ColmapPoints
 from graphopt.errors import FormatError
@@ -110,7 +110,9 @@ def test_point_errors_are_those_of_the_estimates(tmp_path):
     """The written error of a point is the mean distance [px] of its observations, computed here by hand."""
     model = make_model()
     io.write_colmap(model, tmp_path / "in")
-    io.write(io.read(tmp_path / "in"), tmp_path / "out", "colmap")
+    graph = io.read(tmp_path / "in")
+    graph.vertex_set(extra_types.POINT_TAG).estimate += 1e-9  # else the errors that were read stay
+    io.write(graph, tmp_path / "out", "colmap")
     again = io.read_colmap(tmp_path / "out")
     q, t = model.images.quaternion[0], model.images.translation[0]
     distances = []
@@ -123,6 +125,26 @@ def test_point_errors_are_those_of_the_estimates(tmp_path):
         pixel = np.array([fx * x / z + cx, fy * y / z + cy])
         distances.append(np.linalg.norm(pixel - model.images.xy[row * 6 + keypoint]))
     assert again.points.error[-1] == pytest.approx(np.mean(distances))
+
+
+@pytest.mark.parametrize("as_text", [False, True])
+def test_what_was_not_changed_keeps_its_bytes(tmp_path, as_text):
+    """As graphs, with rigs; of one point that moved only its place and error are new."""
+    made = pytest.importorskip("tests.colmap.test_adjustment").scene(seed=2, cameras_per_rig=3)
+    colmap.bundle_adjustment(made, device="cpu")
+    source, target = tmp_path / "source", tmp_path / "target"
+    source.mkdir()
+    (made.write_text if as_text else made.write_binary)(source)
+    graph, form = io.read(source), "colmap_text" if as_text else "colmap"
+    io.write(graph, target, form)
+    for path in source.iterdir():
+        assert (target / path.name).read_bytes() == path.read_bytes(), path.name
+    graph.vertex_set(extra_types.POINT_TAG).estimate[5] += 0.1
+    io.write(graph, target, form)
+    before, after = (io.read_colmap(folder).points for folder in (source, target))
+    for name in ("xyz", "error"):
+        changed = (getattr(before, name) != getattr(after, name)).reshape(len(before.ids), -1).any(axis=1)
+        assert np.flatnonzero(changed).tolist() == [5]
 
 
 def test_removed_parts_are_left_out(tmp_path):
