@@ -89,11 +89,27 @@ ROOMS = {
     ),
     "optimizer": Room(("graphopt/optimizer/*.py",), ("tests/optimizer", "tests/solver")),
     "problem": Room(("graphopt/problem/*.py",), ("tests/solver", "tests/optimizer")),
+    "solver": Room(
+        ("graphopt/solver/*.py",),
+        (
+            "tests/graph/test_selection_again.py",
+            "tests/g2o/test_switched_off_edges.py",
+            "tests/vulkan/test_lent_solvers.py",
+            "tests/solver",
+            "tests/optimizer",
+            "tests/vulkan/test_speculative_calls.py",
+        ),
+    ),
+    "graph": Room(("graphopt/graph/*.py",), ("tests/graph", "tests/language", "tests/expressions")),
     "linear": Room(("native/src/linear/*.cpp", "native/src/linear/*.h"), ("tests/linear",), True),
     "vm": Room(
         ("native/src/vm/*.cpp", "native/src/vm/*.h"), ("tests/solver", "tests/codegen/test_codegen.py"), True
     ),
-    "edges": Room(("native/src/edges/*.cpp",), ("tests/solver", "tests/vulkan/test_edge_order.py"), True),
+    "edges": Room(
+        ("native/src/edges/*.cpp",),
+        ("tests/solver", "tests/vulkan/test_edge_order.py", "tests/vulkan/test_resident_views.py"),
+        True,
+    ),
     "shaders": Room(
         ("shaders/*.comp", "shaders/include/*.glsl"),
         (

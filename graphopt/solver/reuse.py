@@ -228,9 +228,9 @@ def _types(selection: Selection) -> list[Any]:
 
 
 def _same_edges(then: EdgeSelection, now: EdgeSelection) -> bool:
-    """They are of one type and name the same vertices and parameters, row by row."""
-    count = len(now.rows)  # ascending rows that end with the last of as many are all of them
-    whole = count == len(then.rows) and bool(count == 0 or then.rows[-1] == now.rows[-1] == count - 1)
+    """As many, they are of one type and name the same vertices and parameters, row by row."""
+    last = [len(now.rows) - 1]  # ascending rows of as many that end with the last are all of them
+    whole = then.rows[-1:].tolist() == now.rows[-1:].tolist() == last
     return (
         (then.edge_set.type, then.vertex_sets, then.parameter_sets)
         == (now.edge_set.type, now.vertex_sets, now.parameter_sets)

@@ -106,6 +106,18 @@ def test_edges_come_back(narrowed):
     assert narrowed == [47, 48]
 
 
+def test_an_edge_that_was_off_before_needs_another_structure(narrowed):
+    """Also where as many edges take part as then."""
+    optimizer, edges = bundle()
+    edges[1].set_level(1)
+    optimized(optimizer, 3)
+    edges[1].set_level(0)
+    edges[2].set_level(1)
+    found = optimized(optimizer)
+    assert narrowed == []
+    np.testing.assert_allclose(found, optimized(bundle(frozenset({2}))[0]), rtol=0.0, atol=1e-7)
+
+
 def test_a_point_without_edges_is_not_optimized(narrowed):
     """A vertex that loses all its edges needs another structure."""
     optimizer, edges = bundle()

@@ -322,6 +322,13 @@ def test_misuse_is_refused():
         optimize(Graph())
 
 
+def assert_parts_of_the_whole(seconds):
+    """Phases take time, and no more than all took."""
+    parts = [value for name, value in seconds.items() if name != "total"]
+    assert min(parts) >= 0.0 and seconds["prepare"] > 0.0
+    assert sum(parts) <= seconds["total"] * (1.0 + 1e-9)
+
+
 def test_a_second_call_sees_new_numbers_and_a_new_structure(monkeypatch):
     """The block solver is reused while only numbers change, and not when the structure does."""
 
@@ -339,12 +346,15 @@ def test_a_second_call_sees_new_numbers_and_a_new_structure(monkeypatch):
     again, expected = optimize(graph), optimize_anew(fresh)
     assert reuse.last_solvers[graph].solver is solver
     assert again.final_chi2 == pytest.approx(expected.final_chi2, rel=1e-12)
+    assert_parts_of_the_whole(expected.seconds)
+    assert_parts_of_the_whole(again.seconds)
     for change in (
         lambda g: g.set_fixed([3, 4]),
         lambda g: g.set_robust_kernel("Cauchy", 0.1),
         lambda g: g.add_edges("EDGE_SE2", [[0, 20]], [[1.0, 3.0, 3.0]]),
         lambda g: g.remove_vertices([11]),
         lambda g: setattr(g.edge_set("EDGE_SE2"), "level", np.arange(g.num_edges) % 17 == 16),
+        lambda g: setattr(g.edge_set("EDGE_SE2"), "level", np.arange(g.num_edges) % 17 == 15),  # as many
     ):
         change(graph)
         fresh = graph.copy()
@@ -352,6 +362,9 @@ def test_a_second_call_sees_new_numbers_and_a_new_structure(monkeypatch):
         assert reuse.last_solvers[graph].solver is not solver
         solver = reuse.last_solvers[graph].solver
         assert again.final_chi2 == pytest.approx(expected.final_chi2, rel=1e-12)
+    graph.edge_set("EDGE_SE2").level = graph.edge_set("EDGE_SE2").level.copy()  # selected anew: the same
+    optimize(graph)
+    assert reuse.last_solvers[graph].solver is solver
 
 
 def test_restriction_to_a_level_and_to_vertices():

@@ -15,16 +15,21 @@ from graphopt.strategies.landmark_problem import chi2_by_vertex
 MANY = 100_000
 
 
-@pytest.mark.parametrize("num_keys", [1, 7, 2047, 2048, 50_000])
-@pytest.mark.parametrize("is_sorted", [False, True])
-def test_sort_by_key_is_stable(threads, num_keys, is_sorted):
+@pytest.mark.parametrize(
+    "num_keys, size", [(1, MANY), (7, MANY), (2047, MANY), (2048, MANY), (50_000, MANY), (50_000, 300)]
+)
+@pytest.mark.parametrize("arranged", ["anyhow", "sorted", "sorted in thirds"])
+def test_sort_by_key_is_stable(threads, num_keys, size, arranged):
     """Order, runs and keys; edges without a key come last in their order."""
     rng = np.random.default_rng(num_keys)
     table = rng.permutation(np.arange(-(num_keys // 3 + 1), num_keys))
-    rows = rng.integers(len(table), size=(MANY, 2), dtype=np.int32)
-    if is_sorted:
+    rows = rng.integers(len(table), size=(size, 2), dtype=np.int32)
+    if arranged == "sorted":
         key = np.where(table < 0, num_keys, table)[rows[:, 1]]
         rows = np.ascontiguousarray(rows[np.argsort(key, kind="stable")])
+    elif arranged == "sorted in thirds":  # what threads look at, if there are three: they fall in between
+        rows[:, 1] = np.argmax(table == 0)
+        rows[size * np.arange(1, 3) // 3 - 1, 1] = np.argmin(table)
     key = np.where(table < 0, num_keys, table)[rows[:, 1]]
     order, first, keys = kernels.sort_by_key(rows, 1, table, num_keys)
     np.testing.assert_array_equal(order, np.argsort(key, kind="stable"))

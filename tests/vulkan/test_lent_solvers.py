@@ -10,6 +10,7 @@ import pytest
 from resident_graphs import mixed_plane
 from vulkan_graphs import bundle_adjustment, pose_graph
 
+from graphopt.cpu_kernels import kernels
 from graphopt.optimizer import optimize
 from graphopt.solver import reuse
 
@@ -87,15 +88,65 @@ def full_information(graph):
     graph.edge_sets[0].information[0] = np.eye(3) + 0.1
 
 
-@pytest.mark.parametrize("change", [hold_one, take_an_edge, robust_kernel, full_information])
+def marginalize_one(graph):
+    """A vertex more is marginalized."""
+    graph.vertex_sets[0].marginalized[2] = True
+
+
+def another_end(graph):
+    """The first edge is gone; as many edges have other ends."""
+    graph.remove_edges("EDGE_SE2", [0])
+    graph.add_edges("EDGE_SE2", [[0, 2]])
+
+
+def other_ids(graph):
+    """Vertices are called otherwise."""
+    ids, ends = graph.vertex_sets[0].ids + 100, graph.edge_sets[0].vertices + 100
+    estimates, measurements = graph.vertex_sets[0].estimate.copy(), graph.edge_sets[0].measurement.copy()
+    graph.clear()
+    graph.add_vertices("VERTEX_SE2", ids, estimates)
+    graph.add_edges("EDGE_SE2", ends, measurements)
+
+
+def another_copy_of_an_edge(graph):
+    """Of two edges with the same ends the other one takes part."""
+    graph.edge_sets[0].level[[-3, -2]] = 1, 0
+
+
+def more_threads(graph):
+    """The pool has another number of threads."""
+    kernels.set_num_threads(kernels.num_threads() + 1)
+
+
+@pytest.mark.parametrize(
+    "change",
+    [
+        hold_one,
+        take_an_edge,
+        robust_kernel,
+        full_information,
+        marginalize_one,
+        another_end,
+        other_ids,
+        another_copy_of_an_edge,
+        more_threads,
+        None,
+    ],
+)
 def test_another_structure_has_an_own_one(change):
-    """What programs or the block pattern depend on tells graphs apart."""
+    """What programs or the block pattern depend on tells graphs apart; without a change one serves both."""
     graph = pose_graph()
+    graph.add_edges("EDGE_SE2", graph.edge_sets[0].vertices[[3, 3]])
+    graph.edge_sets[0].level[-1] = 1
+    graph.add_edges("EDGE_SE2", [[0, 7]])
     other = graph.copy()
-    change(other)
-    optimize(graph, device="cpu", max_iterations=1)
+    for _ in range(2):
+        optimize(graph, device="cpu", max_iterations=1)
+    solver = reuse.last_solvers[graph].solver
+    if change is not None:
+        change(other)
     optimize(other, device="cpu", max_iterations=1)
-    assert reuse.last_solvers[graph].solver is not reuse.last_solvers[other].solver
+    assert (reuse.last_solvers[other].solver is solver) == (change is None)
 
 
 def test_what_is_in_use_is_not_lent():
@@ -131,12 +182,14 @@ def test_columns_of_the_lender_are_its_own():
     assert graph.chi2() == chi2
 
 
-def test_a_small_solver_outlives_its_graph_until_it_is_forgotten():
-    """On the CPU: the next graph of the structure takes it, `forget` releases it."""
+def test_a_small_solver_outlives_its_graph_until_it_is_forgotten(monkeypatch):
+    """On the CPU: the next graph of the structure takes it, `forget` releases it; a large one is gone."""
     graph = pose_graph()
-    copies = [graph.copy() for _ in range(3)]
+    copies = [graph.copy() for _ in range(4)]
     solvers = []
-    for last in ("gone", "forgotten"):
+    for last in ("gone", "forgotten", "large"):
+        if last == "large":
+            monkeypatch.setattr(reuse, "MOST_OUTLIVING_BYTES", 100)
         taken = copies.pop()
         optimize(taken, device="cpu", max_iterations=1)
         solvers.append(weakref.ref(reuse.last_solvers[taken].solver))
@@ -146,4 +199,4 @@ def test_a_small_solver_outlives_its_graph_until_it_is_forgotten():
         gc.collect()
     optimize(copies[0], device="cpu", max_iterations=1)
     assert solvers[0] is solvers[1]
-    assert solvers[1]() is None
+    assert solvers[1]() is solvers[2]() is None
