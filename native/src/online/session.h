@@ -163,6 +163,7 @@ class Session {
     double goal = 0.0, cut = 0.0;  // what may be left of chi2; energy of a clique's step that is left out
     double predicted = 0.0, gain = 0.0;  // of the step before: decrease by all of it, and by what was taken
     bool is_poor = false, is_rejected = false;
+    int num_rejected = 0;  // steps one after the other
     double seconds = 0.0;  // that it took so far, without what it leads to
   };
   void set_goal(Solving& now) const;
@@ -170,6 +171,7 @@ class Session {
   void stay_ahead(Report& report);
   void learn_seconds(double seconds);
   bool is_rounding(const Solving& now, const Report& report) const;
+  bool is_stuck(const Solving& now) const;
   bool may_step(const Solving& now, const Report& report, Clock::time_point start) const;
   void take_step(Solving& now, Report& report);
   bool take(const Tree::Step& step, const Trial& trial, Report& report);

@@ -273,6 +273,13 @@ bool Session::is_rounding(const Solving& now, const Report& report) const {
          report.remaining < kRounding * problem_.chi2();
 }
 
+// Whether also with a new factor a step had to be halved, as where wrong edges strain the graph. That may go
+// on for many small ones, while the next edges may show what is wrong: what is left goes on in the next
+// update.
+bool Session::is_stuck(const Solving& now) const {
+  return !now.is_batch && now.num_rejected > 1 && problem_.counts[Problem::kBounded] > 0;
+}
+
 // Whether there is time for a step, as far as those before tell. What takes longer than a budget is done when
 // there is nothing else to do; part of a step would strain the edges between what moves and what does not.
 bool Session::may_step(const Solving& now, const Report& report, Clock::time_point start) const {
@@ -295,6 +302,7 @@ void Session::take_step(Solving& now, Report& report) {
   trial.tolerance = trial.is_exact ? kTightH : kLooseH;
   trial.halvings = now.is_batch || now.is_rejected ? kHalvings : 0;  // a newer factor first
   now.is_rejected = !take(step, trial, report);
+  now.num_rejected = now.is_rejected ? now.num_rejected + 1 : 0;
   now.is_poor = now.is_poor || now.is_rejected ||
                 (report.iterations > 0 && report.remaining > kPoorConvergence * now.predicted);
   now.predicted = report.remaining;
@@ -328,7 +336,7 @@ void Session::solve(bool is_batch, Report& report, Clock::time_point start) {
     if (report.iterations > 0) learn_seconds(now.seconds + seconds_since(solving));
     set_goal(now);
     report.converged = get_ahead(now, report) || report.remaining <= now.goal || is_rounding(now, report);
-    if (report.converged || report.iterations == most) break;
+    if (report.converged || report.iterations == most || is_stuck(now)) break;
     if (!may_step(now, report, start)) {
       stay_ahead(report);
       break;
