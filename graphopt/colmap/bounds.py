@@ -131,11 +131,11 @@ def _depth_type(has_sensor: bool, has_offset: bool) -> EdgeType:
         return components(cam_T_world.act(point_world))[2] - smallest
 
     define = edge_type(
-        tag=f"EDGE_DEPTH{'_SENSOR' if has_sensor else '_RIG' if has_offset else ''}",
+        tag=f"EDGE_POINT_DEPTH{'_SENSOR' if has_sensor else '_RIG' if has_offset else ''}",
         vertices=(frame_vertex(), POINT_TAG, *((sensor_vertex(),) if has_sensor else ())),
         parameters=("PARAMS_SE3OFFSET",) if has_offset else (),
         measurement_dim=1,
-        name=f"EdgeDepth{'Sensor' if has_sensor else 'Rig' if has_offset else ''}",
+        name=f"EdgePointDepth{'Sensor' if has_sensor else 'Rig' if has_offset else ''}",
         inequality=True,
     )
     return define(of_sensor if has_sensor else of_offset if has_offset else of_camera)

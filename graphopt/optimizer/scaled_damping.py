@@ -79,7 +79,7 @@ class ScaledDamping:
 
         It must be small, and so must what the model promised with a weak lambda; if it was not weak, the next
         step's will be. Landmarks that recede for ever promise much and gain little: some small decreases in a
-        row are an end as well, where what they continue to is small.
+        row are an end as well, where what they continue to is small, and a weak lambda was tried.
         """
         self._num_small = self._num_small + 1 if decrease <= tolerance else 0
         self._recent.append(decrease)
@@ -93,7 +93,12 @@ class ScaledDamping:
             return False
         if self._weakest <= _WEAK and self._predicted <= tolerance:
             return True
-        return self._num_small >= _MOST_SMALL and self._recent.are_over(tolerance)
+        if self._num_small < _MOST_SMALL or not self._recent.are_over(tolerance):
+            return False
+        if self._weakest <= _WEAK or self._has_probed:
+            return True  # they are small by themselves, not by damping
+        self._lambda, self._nu = _WEAK, 2.0
+        return False
 
     def refine(self) -> bool:
         """Solve the next step as finely as ever; False: the last one was."""
