@@ -305,6 +305,25 @@ def test_order_of_a_file_is_kept_across_sets():
     assert [vertex.id for vertex in graph.vertices()] == [10, 20, 11, 21]
     assert [edge.vertex_ids for edge in graph.edges()] == [(10, 20), (10, 11), (11, 21)]
     assert graph.edge_set("EDGE_SE2_XY").sequence.tolist() == [3, 6]
+    assert [edge.vertex_ids for edge in graph.vertex(10).edges()] == [(10, 20), (10, 11)]
+    graph.clear()
+    graph.add_vertex("VERTEX_XY", 1)
+    assert graph.vertex_sets[0].sequence.tolist() == [0]
+
+
+def test_flags_and_kernels_of_several_types():
+    """Ids of two types at once; kernels of one type leave those of others."""
+    graph = Graph()
+    graph.add_vertices("VERTEX_SE2", [10, 11, 12])
+    graph.add_vertices("VERTEX_XY", [20, 21, 22])
+    graph.add_edges("EDGE_SE2", [[10, 11]])
+    graph.add_edges("EDGE_SE2_XY", [[10, 20]])
+    graph.set_fixed([22, 11, 20])
+    graph.hold([12, 21], [1])
+    graph.set_robust_kernel("Huber", 2.0, "EDGE_SE2_XY")
+    assert [each.fixed.tolist() for each in graph.vertex_sets] == [[False, True, False], [True, False, True]]
+    assert [np.argwhere(each.held).tolist() for each in graph.vertex_sets] == [[[2, 1]], [[1, 1]]]
+    assert [edge.kernel is None for edge in graph.edges()] == [True, False]
 
 
 def test_removing_a_vertex_takes_its_edges():
@@ -332,6 +351,8 @@ def test_removing_edges_by_rows_and_mask():
     graph.remove_edges("EDGE_SE2", [0, 2])
     other.remove_edges("EDGE_SE2", np.array([True, False, True, False, False, False]))
     assert_same(contents(graph), contents(other))
+    assert graph.num_edges == 4
+    graph.remove_edges("EDGE_SE2", [])
     assert graph.num_edges == 4
     with pytest.raises(UnknownIdError):
         graph.remove_edges("EDGE_SE2", [9])
@@ -377,8 +398,13 @@ def test_unknown_sets_and_rows_are_refused():
     graph = square()
     with pytest.raises(GraphError, match="no vertices of type VERTEX_XY; it has VERTEX_SE2"):
         graph.vertex_set("VERTEX_XY")
-    with pytest.raises(UnknownIdError, match="no row 9"):
-        graph.edge("EDGE_SE2", 9)
+    for row in (4, -5, 9):
+        with pytest.raises(UnknownIdError, match=f"has 4 edges, there is no row {row}"):
+            graph.edge("EDGE_SE2", row)
+    assert [graph.edge("EDGE_SE2", row).vertex_ids for row in (0, 3, -4, -1)] == [(0, 1), (3, 0)] * 2
+    for component in (-1, 3):
+        with pytest.raises(GraphError, match=f"no component {component}: its updates have 3 numbers, 0 to 2"):
+            graph.hold([0], [0, component])
     with pytest.raises(UnknownIdError, match="no vertex 9"):
         graph.set_fixed([0, 9])
 
