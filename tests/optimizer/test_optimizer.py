@@ -322,11 +322,11 @@ def test_misuse_is_refused():
         optimize(Graph())
 
 
-def assert_parts_of_the_whole(seconds):
+def assert_parts_of_the_whole(seconds, elapsed):
     """Phases take time, and no more than all took."""
     parts = [value for name, value in seconds.items() if name != "total"]
     assert min(parts) >= 0.0 and seconds["prepare"] > 0.0
-    assert sum(parts) <= seconds["total"] * (1.0 + 1e-9)
+    assert sum(parts) <= 1.000001 * seconds["total"] and seconds["total"] <= elapsed
 
 
 def test_a_second_call_sees_new_numbers_and_a_new_structure(monkeypatch):
@@ -342,12 +342,13 @@ def test_a_second_call_sees_new_numbers_and_a_new_structure(monkeypatch):
     solver = reuse.last_solvers[graph].solver
     graph.edge_set("EDGE_SE2").measurement[3] += 0.2
     graph.edge_set("EDGE_SE2").information[5] *= 3.0
-    fresh = graph.copy()
+    fresh, start = graph.copy(), time.perf_counter()
     again, expected = optimize(graph), optimize_anew(fresh)
+    elapsed = time.perf_counter() - start
     assert reuse.last_solvers[graph].solver is solver
     assert again.final_chi2 == pytest.approx(expected.final_chi2, rel=1e-12)
-    assert_parts_of_the_whole(expected.seconds)
-    assert_parts_of_the_whole(again.seconds)
+    assert_parts_of_the_whole(expected.seconds, elapsed)
+    assert_parts_of_the_whole(again.seconds, elapsed)
     for change in (
         lambda g: g.set_fixed([3, 4]),
         lambda g: g.set_robust_kernel("Cauchy", 0.1),
