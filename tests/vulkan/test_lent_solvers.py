@@ -155,6 +155,7 @@ def test_what_is_in_use_is_not_lent():
     copies = [graph.copy() for _ in range(3)]
 
     def within(iteration):
+        optimize(graph, device="cpu", max_iterations=1)  # ends before the call around it
         optimize(copies[0], device="cpu", max_iterations=1)
 
     optimize(graph, device="cpu", max_iterations=1, callback=within)
