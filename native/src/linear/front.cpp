@@ -355,17 +355,23 @@ int factor_front(const Front& front, const double* min_pivot, const Team& team, 
 
 namespace {
 
-// result := L21 y
-void multiply_below(const FrontStrips& strips, int n, const double* y, double* result) {
+// result := L21 y, of some y at once: L21 is read once
+template <int count>
+void multiply_below(const FrontStrips& strips, int n, const double* const* y, double* const* result) {
   for (int s = 0; s < strips.below_strips; ++s) {
     const double* strip = strips(strips.diagonal_strips + s);
-    Vec sum[4] = {};
+    Vec sum[count][4] = {};
     int p = 0;
     for (; p + 4 <= n; p += 4) {
-      for (int i = 0; i < 4; ++i) sum[i] += *as_vec(strip + (p + i) * kStrip) * y[p + i];
+      for (int i = 0; i < 4; ++i) {
+        const Vec column = *as_vec(strip + (p + i) * kStrip);
+        for (int k = 0; k < count; ++k) sum[k][i] += column * y[k][p + i];
+      }
     }
-    for (; p < n; ++p) sum[0] += *as_vec(strip + p * kStrip) * y[p];
-    *as_vec(result + s * kStrip) = (sum[0] + sum[1]) + (sum[2] + sum[3]);
+    for (; p < n; ++p)
+      for (int k = 0; k < count; ++k) sum[k][0] += *as_vec(strip + p * kStrip) * y[k][p];
+    for (int k = 0; k < count; ++k)
+      *as_vec(result[k] + s * kStrip) = (sum[k][0] + sum[k][1]) + (sum[k][2] + sum[k][3]);
   }
 }
 
@@ -380,11 +386,8 @@ inline void multiply_left(const double* strip, int count, const double* y, Vec& 
   product = sum[0] + sum[1];
 }
 
-}  // namespace
-
-void forward_front(const Front& front, double* y, double* result) {
-  const FrontStrips strips(front);
-  const int n = front.num_pivots;
+// y <- L11^-1 y
+void forward_pivots(const FrontStrips& strips, int n, double* y) {
   for (int s = 0; s < strips.diagonal_strips; ++s) {
     const double* strip = strips(s);
     const int col = s * kStrip, width = std::min(kStrip, n - col);
@@ -398,13 +401,26 @@ void forward_front(const Front& front, double* y, double* result) {
       rest -= *as_vec(lower) * y[col + j];
     }
   }
-  multiply_below(strips, n, y, result);
+}
+
+}  // namespace
+
+void forward_front(const Front& front, double* y, double* result) { forward_front(front, &y, &result, 1); }
+
+void forward_front(const Front& front, double* const* y, double* const* result, int count) {
+  constexpr int kAtOnce = 3;
+  const FrontStrips strips(front);
+  const int n = front.num_pivots;
+  for (int k = 0; k < count; ++k) forward_pivots(strips, n, y[k]);
+  int k = 0;
+  for (; k + kAtOnce <= count; k += kAtOnce) multiply_below<kAtOnce>(strips, n, y + k, result + k);
+  for (; k < count; ++k) multiply_below<1>(strips, n, y + k, result + k);
 }
 
 void multiply_front(const Front& front, double* y, double* result) {
   const FrontStrips strips(front);
   const int n = front.num_pivots;
-  multiply_below(strips, n, y, result);
+  multiply_below<1>(strips, n, &y, &result);
   for (int s = strips.diagonal_strips; s-- > 0;) {
     const double* strip = strips(s);
     const int col = s * kStrip, width = std::min(kStrip, n - col);

@@ -52,6 +52,8 @@ int factor_front(const Front& front, const double* min_pivot, const Team& team, 
 
 // y := L11^-1 y (n);  then  accumulate (m, padded to strips) := L21 y.
 void forward_front(const Front& front, double* y, double* accumulate);
+// The same of several y, to the same bits.
+void forward_front(const Front& front, double* const* y, double* const* accumulate, int count);
 
 // accumulate (m, padded to strips) := L21 y;  then  y := L11 y (n).
 void multiply_front(const Front& front, double* y, double* accumulate);

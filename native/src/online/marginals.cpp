@@ -156,12 +156,18 @@ void Tree::covariance(const std::vector<std::int32_t>& rows, const std::vector<s
 void Tree::forward_columns(std::int32_t c, MatrixXd& x) {
   const Shape& shape = *cliques_[c].shape;
   const int first = local_[static_cast<std::size_t>(shape.frontals[0])];
-  padded_.resize(std::max(padded_.size(), static_cast<std::size_t>(num_strips(shape.num_below) * kStrip)));
+  const auto room = static_cast<std::size_t>(num_strips(shape.num_below) * kStrip);
+  padded_.resize(std::max(padded_.size(), room * static_cast<std::size_t>(x.cols())));
+  std::vector<double*> pivots, below;
   for (Eigen::Index column = 0; column < x.cols(); ++column) {
-    double* const own = x.col(column).data();
     if (x.col(column).segment(first, shape.num_pivots).isZero(0.0)) continue;
-    forward_front(front_of(c), own + first, padded_.data());
-    const double* from = padded_.data();
+    below.push_back(padded_.data() + room * pivots.size());
+    pivots.push_back(x.col(column).data() + first);
+  }
+  forward_front(front_of(c), pivots.data(), below.data(), static_cast<int>(pivots.size()));
+  for (std::size_t k = 0; k < pivots.size(); ++k) {
+    const double* from = below[k];
+    double* const own = pivots[k] - first;
     for (const std::int32_t v : shape.separator) {
       double* const to = own + local_[static_cast<std::size_t>(v)];
       for (int i = 0; i < problem_.dim(v); ++i) to[i] -= *from++;
