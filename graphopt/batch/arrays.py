@@ -49,7 +49,7 @@ class BatchArrays:
 
     def is_free(self, number: int) -> bool:
         """Some vertex of the set is optimized."""
-        return bool((self.structure.vertex_blocks[number] >= 0).any())
+        return self.structure.num_free[number] > 0
 
     def _start(self, number: int) -> np.ndarray:
         vertex_set = self.structure.selection.vertex_sets[number]

@@ -221,7 +221,7 @@ class _Planner:
         assert len(shared) == NUM_SHARED_WORDS
         for word, value in enumerate(shared):
             table.set(word, value)
-        is_free = tuple(bool((blocks >= 0).any()) for blocks in self._structure.vertex_blocks)
+        is_free = tuple(map(bool, self._structure.num_free))
         kernel = problem_kernel(self.groups, self.types, is_free, self._num_parameters, *self._kind)
         order = _scalars(self._structure, envelope)
         return Plan(kernel, envelope, self._words, table.array(), constants, order)

@@ -59,8 +59,8 @@ class WholeStructure:
         own = part.structure
         types: list[VertexType] = []
         if own is not None:
-            sets = zip(own.selection.vertex_sets, own.vertex_blocks, strict=True)
-            types = [set_.type for set_, blocks in sets if (blocks >= 0).any()]
+            sets = zip(own.selection.vertex_sets, own.num_free, strict=True)
+            types = [set_.type for set_, num_free in sets if num_free]
         num_own = 0 if own is None else own.num_blocks - own.num_kept
         edges = sum(len(group.rows) for group in own.groups) if own is not None else 0
         has_kernels = own is not None and own.has_kernels

@@ -284,7 +284,7 @@ class DeviceEdges:
         if only_primary:
             return
         for slot, number in enumerate(group.vertex_sets):
-            if slot != self.primary_slot and (self.structure.vertex_blocks[number] >= 0).any():
+            if slot != self.primary_slot and self.structure.num_free[number]:
                 view = edge_view(self.structure, group, slot, is_primary=False, num_kept=layout.num_kept)
                 if view.num_edges:
                     whole = self.primary if shares_data(self.signature, view) else None

@@ -28,7 +28,7 @@ class Couplings:
     meetings: np.ndarray
     """(num, 2) int64: place, kept block. Sampled landmarks have the first places, then edges."""
     stride: int
-    """Every so manieth landmark was looked at; 0: none is eliminated, and nothing is known of meetings."""
+    """From one landmark that was looked at to the next; 0: none is eliminated, and meetings are not known."""
     degree: np.ndarray
     """(num_sampled,) int64: kept neighbours of each of these, once per edge."""
 

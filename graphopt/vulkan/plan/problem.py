@@ -32,7 +32,7 @@ def is_mergeable(structure: Structure, group: EdgeGroup, slot: int) -> bool:
 
     Its destinations have few edges each, and none of them is cut into parts (`long_sums`).
     """
-    if not (structure.vertex_blocks[group.vertex_sets[slot]] >= 0).any():
+    if not structure.num_free[group.vertex_sets[slot]]:
         return False
     counts = np.diff(structure.sorted_edges(group, slot).first.astype(np.int64))
     return 0 < counts.sum() < MANY_EDGES * len(counts) and not are_long(counts).any()
