@@ -210,7 +210,7 @@ class BatchBuffers:
     def bytes_per_problem(self, plan: Plan) -> int:
         """Of the largest array."""
         strides = [buffer.stride for name, buffer in self._buffers.items() if name in plan.kernel.buffers]
-        return 8 * max(*strides, plan.envelope.num_entries, _STATE)
+        return 8 * max(*strides, plan.num_entries, _STATE)
 
     def table(self, plan: Plan) -> Any:
         """The plan's table with the numbers per problem."""
@@ -232,7 +232,7 @@ class BatchBuffers:
             for name, buffer in self._buffers.items()
             if name in plan.kernel.buffers
         }
-        system = self.device.allocate(max(8 * count * plan.envelope.num_entries, 16), "device")
+        system = self.device.allocate(max(8 * count * plan.num_entries, 16), "device")
         return {**found, "table": self.table(plan), "system": system}
 
     def _own(self, buffer: _Buffer, part: slice) -> Any:

@@ -2,14 +2,15 @@
 
 H's lower triangle is stored by rows from the first entry that elimination fills (its envelope, or skyline;
 A. Jennings, A compact storage scheme for the solution of symmetric linear simultaneous equations, 1966), then
-b as one more row. Of some orders of the blocks the one with the smallest envelope is taken.
+b as one more row. Of some orders of the blocks the one with the smallest envelope is taken. Elimination takes
+the columns of a block at once, or a part of them (a panel), and only rows whose envelope has them.
 """
 
 from __future__ import annotations
 
 import hashlib
 from dataclasses import dataclass
-from functools import cached_property
+from itertools import pairwise
 
 import numpy as np
 
@@ -22,6 +23,7 @@ from graphopt.codegen.gpu.problem_kernel import (
     NUM_SHARED_WORDS,
     ProblemGroup,
     Words,
+    panel_width,
     problem_kernel,
 )
 from graphopt.codegen.second_order import compile_curvature
@@ -31,8 +33,9 @@ from graphopt.solver.cpu import compiled_edge
 from graphopt.types.base import EdgeType, VertexType, working_edge_type, working_vertex_type
 from graphopt.types.cache import per_type_cache
 
-SMALL_DIM = 40
-"""Scalars of dx up to which a workgroup has 64 invocations, beyond 128."""
+_WORKGROUPS = (32, 64)
+"""Invocations of workgroups for small problems; others have 128. Registers of these kernels are many: the
+smaller a workgroup, the more problems are in flight."""
 _CONTRIBUTIONS = 3072
 """Numbers of shared memory that contributions may take where the factor takes less."""
 _MOST_DIM = 0xFFFE
@@ -92,20 +95,24 @@ class Envelope:
         """Of H and b."""
         return int(self.base[-1]) + self.dim
 
-    @cached_property
-    def last(self) -> np.ndarray:
-        """(dim,) last row, b aside, whose envelope has column j."""
-        last = np.arange(self.dim)
-        for i, first in enumerate(self.first[:-1].tolist()):
-            last[first:i] = i
-        return last
+    def places(self, stored: np.ndarray) -> np.ndarray:
+        """Row << 16 | column of some entries."""
+        begins = self.base + self.first
+        rows = np.searchsorted(begins, stored, side="right") - 1
+        return rows << 16 | stored - self.base[rows]
 
-    def places(self) -> np.ndarray:
-        """(num_entries,) row << 16 | column."""
-        counts = np.arange(self.dim + 1) - self.first + 1
-        counts[-1] -= 1
-        rows = np.repeat(np.arange(self.dim + 1), counts)
-        return rows << 16 | np.arange(self.num_entries) - self.base[rows]
+    def panels(self, most: int) -> list[tuple[int, int]]:
+        """(first column, columns) of the panels, of at most so many columns: parts of blocks."""
+        starts = [*np.sort(self.blocks).tolist(), self.dim]
+        return [
+            (first, min(most, end - first))
+            for begin, end in pairwise(starts)
+            for first in range(begin, end, most)
+        ]
+
+    def rows_below(self, end: int) -> np.ndarray:
+        """Rows from `end` on whose envelope has the column before it, b last."""
+        return end + np.flatnonzero(self.first[end:] < end)
 
 
 def _pairs(structure: Structure) -> tuple[np.ndarray, np.ndarray]:
@@ -138,6 +145,8 @@ class Plan:
 
     kernel: GpuKernel
     envelope: Envelope
+    num_entries: int
+    """Of H and b that edges add to."""
     words: Words
     table: np.ndarray
     """uint32 words, see `problem_kernel`; what depends on the arrays of a call is to be filled in."""
@@ -210,21 +219,38 @@ class _Planner:
         """All of it."""
         envelope, table = Envelope.of(self._structure), self._table
         places, num_free = self._vertices(envelope)
-        workgroup = 64 if envelope.dim <= SMALL_DIM else 128
+        is_free = tuple(map(bool, self._structure.num_free))
+        panels = envelope.panels(panel_width(self.types, is_free))
+        workgroup = self._workgroup(envelope, panels)
         constants = {0: workgroup, 1: _rounded(envelope.dim, 8), 3: _rounded(num_free, 8)}
         pool = _pool(envelope, constants, self._shared_bytes, self._device_name)
-        first, terms = self._edges(envelope, places, constants, pool)
-        below = np.append(envelope.last, 0)
-        rows = np.stack([envelope.first, envelope.base & 0xFFFFFFFF, below], axis=1)
-        parts = [table.add(part) for part in (rows, envelope.places(), first, terms)]
-        shared = envelope.dim, envelope.num_entries, num_free, *parts
+        stored, chunks, terms = self._edges(envelope, places, constants, pool)
+        parts = [table.add(part) for part in (envelope.places(stored), stored, chunks, terms)]
+        parts.append(self._add_panels(envelope, panels))
+        shared = envelope.dim, len(stored), num_free, envelope.num_entries, *parts, len(panels)
         assert len(shared) == NUM_SHARED_WORDS
         for word, value in enumerate(shared):
             table.set(word, value)
-        is_free = tuple(map(bool, self._structure.num_free))
         kernel = problem_kernel(self.groups, self.types, is_free, self._num_parameters, *self._kind)
         order = _scalars(self._structure, envelope)
-        return Plan(kernel, envelope, self._words, table.array(), constants, order)
+        return Plan(kernel, envelope, len(stored), self._words, table.array(), constants, order)
+
+    def _workgroup(self, envelope: Envelope, panels: list[tuple[int, int]]) -> int:
+        """Invocations: most of them have an edge and a row of a panel to do."""
+        rows = max(len(envelope.rows_below(first + width)) for first, width in panels)
+        edges = max((len(group.rows) for group in self._structure.groups), default=0)
+        needed = max(2 * rows // 3, edges // 2)
+        return next((size for size in _WORKGROUPS if size >= needed), 128)
+
+    def _add_panels(self, envelope: Envelope, panels: list[tuple[int, int]]) -> int:
+        """What problem_loop.glsl calls words of a panel, of all; where they begin."""
+        words = []
+        for first, width in panels:
+            below = envelope.rows_below(first + width)
+            rows = np.append(np.arange(first, first + width), below)
+            at = self._table.add((envelope.base[rows] + first) << 16 | (rows - first))
+            words.append([first, width, at, len(below), first - int(envelope.first[first])])
+        return self._table.add(np.array(words))
 
     def _vertices(self, envelope: Envelope) -> tuple[list[np.ndarray], int]:
         """Per set (n,) first number of each optimized vertex in shared memory, -1: fixed; numbers of all."""
@@ -244,7 +270,7 @@ class _Planner:
 
     def _edges(
         self, envelope: Envelope, places: list[np.ndarray], constants: dict[int, int], pool: int
-    ) -> tuple[np.ndarray, np.ndarray]:
+    ) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
         """Rows of all groups into the table; the lists of contributions. Sets their constants."""
         table, words = self._table, self._words
         budget = min(pool, max(envelope.num_entries, _CONTRIBUTIONS))
@@ -318,7 +344,7 @@ def _rounded(count: int, step: int) -> int:
 def _pool(envelope: Envelope, constants: dict[int, int], shared_bytes: int, device_name: str) -> int:
     """Numbers of the factor that fit into shared memory beside what else is there."""
     dim, free = constants[1], constants[3]
-    others = 8 * (2 * free + 4 * dim + constants[0]) + 4 * (3 * dim + 2)
+    others = 8 * (2 * free + 4 * dim + constants[0]) + 4 * (dim + 1)
     pool = (shared_bytes - others) // 8
     if envelope.num_entries > pool or envelope.dim > _MOST_DIM:
         need = others + 8 * envelope.num_entries
@@ -380,7 +406,8 @@ class _Contributions:
 
     def __init__(self, envelope: Envelope):
         self._envelope = envelope
-        self._keys: list[np.ndarray] = []
+        self._chunks: list[np.ndarray] = []
+        self._stored: list[np.ndarray] = []
         self._terms: list[np.ndarray] = []
         self.num_chunks = 0
 
@@ -407,16 +434,31 @@ class _Contributions:
                 self._append(chunk, entry, term, taken & (p == q))
         self.num_chunks += 1 + (len(blocks) - 1) // rows_at_once
 
-    def _append(self, chunk: np.ndarray, entry: np.ndarray, term: np.ndarray, taken: np.ndarray) -> None:
-        keys = chunk * self._envelope.num_entries + entry
-        self._keys.append(keys[taken])
+    def _append(self, chunk: np.ndarray, stored: np.ndarray, term: np.ndarray, taken: np.ndarray) -> None:
+        self._chunks.append(chunk[taken])
+        self._stored.append(stored[taken])
         self._terms.append(term[taken])
 
-    def lists(self) -> tuple[np.ndarray, np.ndarray]:
-        """(num_chunks, num_entries + 1) first term of each entry; the terms."""
-        keys, terms = np.concatenate(self._keys), np.concatenate(self._terms)
+    def lists(self) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
+        """Where entries are stored; per chunk and entry how many terms, and the first one's place; the terms.
+
+        Entries are the diagonal, b, and what else edges add to. A single term stands for its place.
+        """
+        envelope = self._envelope
+        chunks, terms, stored = map(np.concatenate, (self._chunks, self._terms, self._stored))
+        numbers = np.arange(envelope.dim)
+        always = np.concatenate([envelope.base[:-1] + numbers, envelope.base[-1] + numbers])
+        others = np.ones(envelope.num_entries, bool)
+        others[always] = False
+        is_used = np.zeros(envelope.num_entries, bool)
+        is_used[stored] = True
+        entries = np.concatenate([always, np.flatnonzero(is_used & others)])
+        entry_of = np.empty(envelope.num_entries, np.int64)
+        entry_of[entries] = np.arange(len(entries))
+        keys = chunks * len(entries) + entry_of[stored]
         order = np.argsort(keys, kind="stable")
-        entries = self._envelope.num_entries
-        ends = np.searchsorted(keys[order], np.arange(self.num_chunks * entries + 1))
-        starts = np.arange(self.num_chunks)[:, None] * entries + np.arange(entries + 1)
-        return ends[starts], terms[order]
+        counts = np.bincount(keys, minlength=self.num_chunks * len(entries))
+        first = np.cumsum(counts) - counts
+        single = counts == 1
+        first[single] = terms[order][first[single]]
+        return entries, np.stack([counts, first], axis=1), terms[order]

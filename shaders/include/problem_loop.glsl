@@ -1,8 +1,8 @@
 // Optimization of a whole small problem by one workgroup: the formulas, their order and the tests of
 // native/src/vm/small_loop.cpp, so that both take the same decisions.
 //
-//   (H + D) dx = b by L Delta L' within the envelope of H; b is a row of the matrix, so that the factorization
-//   solves with L as well
+//   (H + D) dx = b by L Delta L' within the envelope of H, some columns (a panel) at a time; b is a row of the
+//   matrix, so that the factorization solves with L as well
 //
 // Generated before this: linearize() -> chi2, H and b at the estimates; move(), which makes the estimates after a
 // step from dx; moved_chi2(), of these. METHOD is one of those below. What is generated is
@@ -17,7 +17,7 @@ const uint RULES = 0, CONVERGED = 1, NO_IMPROVEMENT = 2, LINEAR_SOLVER_FAILURE =
 #define DOGLEG 2
 #define NEWTON 3   // these two: problem_newton.glsl
 #define ADJOINT 4
-const uint COLUMNS = 8;  // invocations along a row of the factor
+const uint COLUMNS = WORKGROUP_SIZE < 64 ? 4 : 8;  // invocations along a row of the factor
 
 // Entries of `options`
 #define FUNCTION_TOLERANCE options.at[0]
@@ -47,33 +47,27 @@ wide step_size;
 
 wide number(float x) { return to_wide(real(x)); }
 bool is_positive(wide x) { return wide_lt(WIDE_ZERO, x); }
-bool is_nan(wide x) { return !(wide_le(x, x)); }
-wide largest_of(wide a, wide b) { if (wide_lt(a, b)) return b; return a; }
 
-// Largest absolute value, NaN if there is one; every invocation finds it by itself.
-#define DEFINE_LARGEST(name, array)                       \
-  wide name() {                                           \
-    wide most = WIDE_ZERO;                                \
-    for (uint i = 0; i < DIM; ++i) {                      \
-      if (is_nan(array[i])) return array[i];              \
-      most = largest_of(most, wide_abs(array[i]));        \
-    }                                                     \
-    return most;                                          \
+// Largest absolute value, NaN if there is one, and sums of products, by all invocations together.
+#define DEFINE_LARGEST(name, array)                                                                          \
+  wide name() {                                                                                              \
+    wide mine = WIDE_ZERO;                                                                                   \
+    for (uint i = LANE; i < DIM; i += WORKGROUP_SIZE) mine = largest_of(mine, wide_abs(array[i]));           \
+    return workgroup_largest(mine);                                                                          \
   }
 DEFINE_LARGEST(largest_step, dx)
 DEFINE_LARGEST(largest_gradient, gradient)
 DEFINE_LARGEST(largest_diagonal, diagonal)
-#define DEFINE_DOT(name, a, b)                                                             \
-  wide name() {                                                                            \
-    wide total = WIDE_ZERO;                                                                \
-    for (uint i = 0; i < DIM; ++i) total = wide_add(total, wide_mul(a[i], b[i]));          \
-    return total;                                                                          \
+#define DEFINE_SUM(name, term)                                                                               \
+  wide name() {                                                                                              \
+    wide mine = WIDE_ZERO;                                                                                   \
+    for (uint i = LANE; i < DIM; i += WORKGROUP_SIZE) mine = wide_add(mine, term);                           \
+    return workgroup_sum(mine);                                                                              \
   }
-DEFINE_DOT(step_squared, dx, dx)
-DEFINE_DOT(gradient_squared, gradient, gradient)
-DEFINE_DOT(newton_squared, newton, newton)
-DEFINE_DOT(gradient_step, gradient, dx)
-DEFINE_DOT(gradient_newton, gradient, newton)
+DEFINE_SUM(step_squared, wide_mul(dx[i], dx[i]))
+DEFINE_SUM(gradient_squared, wide_mul(gradient[i], gradient[i]))
+DEFINE_SUM(newton_squared, wide_mul(newton[i], newton[i]))
+DEFINE_SUM(gradient_step, wide_mul(gradient[i], dx[i]))
 
 bool has_finite_system() {
   for (uint i = 0; i < DIM; ++i)
@@ -90,49 +84,152 @@ wide damping_of(uint i, wide absolute, wide relative) {
 wide growth;  // largest quotient of a diagonal entry and its pivot
 #endif
 
+// Words of a panel of `table`: its first column; columns, at most PANEL; where its rows are told, those of its
+// own triangle first, each as the first column's entry of `pool` << 16 | the row's distance from that column; rows
+// below, b the last of them; columns before the panel that its own rows have.
+struct Panel {
+  uint column, width, rows, num_below, num_before;
+};
+Panel panel_at(uint number) {
+  const uint at = PANELS_AT + 5 * number;
+  return Panel(table.at[at], table.at[at + 1], table.at[at + 2], table.at[at + 3], table.at[at + 4]);
+}
+
+// The triangle of a panel by rows, its entry (a, b) at TRIANGLE(a) + b.
+#define TRIANGLE(a) (((a) * ((a) + 1)) / 2)
+void read_triangle(Panel panel, out wide triangle[TRIANGLE(PANEL)]) {
+  [[unroll]] for (uint a = 0; a < PANEL; ++a) {
+    const uint first = a < panel.width ? table.at[panel.rows + a] >> 16 : 0;
+    [[unroll]] for (uint b = 0; b <= a; ++b) triangle[TRIANGLE(a) + b] = a < panel.width ? pool[first + b] : WIDE_ZERO;
+  }
+}
+
+void write_triangle(Panel panel, wide triangle[TRIANGLE(PANEL)], wide inverse[PANEL]) {
+  [[unroll]] for (uint a = 0; a < PANEL; ++a) {
+    if (a >= panel.width) break;
+    const uint first = table.at[panel.rows + a] >> 16;
+    [[unroll]] for (uint b = 0; b < a; ++b) pool[first + b] = triangle[TRIANGLE(a) + b];
+    pool[first + a] = inverse[a];
+  }
+}
+
+// L Delta below the diagonal, the inverse of Delta beside; false where a pivot is not positive.
+bool factorize_triangle(Panel panel, wide absolute, wide relative, inout wide triangle[TRIANGLE(PANEL)],
+                        out wide inverse[PANEL]) {
+  bool is_definite = true;
+  [[unroll]] for (uint a = 0; a < PANEL; ++a) {
+    wide factors[PANEL];  // of row a
+    [[unroll]] for (uint b = 0; b <= a; ++b) {
+      wide sum = triangle[TRIANGLE(a) + b];
+      [[unroll]] for (uint k = 0; k < b; ++k) sum = wide_plus_product(sum, factors[k], triangle[TRIANGLE(b) + k]);
+      triangle[TRIANGLE(a) + b] = wide_total(sum);
+      if (b < a) factors[b] = -wide_mul(triangle[TRIANGLE(a) + b], inverse[b]);
+    }
+    inverse[a] = WIDE_ZERO;
+    if (a >= panel.width) continue;
+    const uint j = panel.column + a;
+    const wide pivot = triangle[TRIANGLE(a) + a];
+    const wide start = wide_add(diagonal[j], damping_of(j, absolute, relative));
+    if (!(wide_is_finite(pivot) && wide_lt(wide_mul(WIDE_EPSILON, wide_abs(start)), pivot))) is_definite = false;
+    inverse[a] = wide_div(number(1.0), pivot);
+#if METHOD >= NEWTON
+    growth = largest_of(growth, wide_mul(start, inverse[a]));
+#endif
+  }
+  return is_definite;
+}
+
+// Row `first` of `pool` in the panel's columns up to date: L Delta.
+void solve_row(Panel panel, uint first, wide triangle[TRIANGLE(PANEL)], wide inverse[PANEL]) {
+  wide factors[PANEL];
+  [[unroll]] for (uint k = 0; k < PANEL; ++k) {
+    if (k >= panel.width) break;
+    wide sum = pool[first + k];
+    [[unroll]] for (uint m = 0; m < k; ++m) sum = wide_plus_product(sum, factors[m], triangle[TRIANGLE(k) + m]);
+    sum = wide_total(sum);
+    factors[k] = -wide_mul(sum, inverse[k]);
+    if (k > 0) pool[first + k] = sum;
+  }
+}
+
+// Subtracts the panel's part from the columns behind it.
+void update_rows(Panel panel, wide inverse[PANEL]) {
+  const uint step = WORKGROUP_SIZE / COLUMNS;
+  for (uint r = LANE / COLUMNS; r < panel.num_below; r += step) {
+    const uint first = rows_below[r] >> 16, num_columns = min(r + 1, panel.num_below - 1);  // b is no column
+    wide factors[PANEL];
+    [[unroll]] for (uint k = 0; k < PANEL; ++k)
+      factors[k] = k < panel.width ? -wide_mul(pool[first + k], inverse[k]) : WIDE_ZERO;
+    for (uint c = LANE % COLUMNS; c < num_columns; c += COLUMNS) {
+      const uint other = rows_below[c], entry = first + (other & 0xffffu);
+      wide sum = pool[entry];
+      [[unroll]] for (uint k = 0; k < PANEL; ++k)
+        if (k < panel.width) sum = wide_plus_product(sum, factors[k], pool[(other >> 16) + k]);
+      pool[entry] = wide_total(sum);
+    }
+  }
+}
+
+// H + D into `pool`, and b.
+void read_system(wide absolute, wide relative) {
+  for (uint entry = LANE; entry < NUM_STORED; entry += WORKGROUP_SIZE) pool[entry] = WIDE_ZERO;
+  barrier();
+  const uint dim = DIM;
+  for (uint entry = LANE; entry < NUM_ENTRIES; entry += WORKGROUP_SIZE) {
+    wide value = system.at[origin + entry];
+    if (entry < dim) value = wide_add(value, damping_of(entry, absolute, relative));
+    pool[table.at[STORED_AT + entry]] = value;
+  }
+  barrier();
+}
+
+// dx of L' dx = Delta^-1 (what b has become), from the last panel to the first.
+void solve_backward() {
+  for (uint number = NUM_PANELS; number-- > 0;) {
+    const Panel panel = panel_at(number);
+    const uint first_of_b = table.at[panel.rows + panel.width + panel.num_below - 1] >> 16;
+    wide triangle[TRIANGLE(PANEL)], x[PANEL];
+    read_triangle(panel, triangle);
+    [[unroll]] for (uint a = PANEL; a-- > 0;) {
+      wide sum = a < panel.width ? pool[first_of_b + a] : WIDE_ZERO;
+      [[unroll]] for (uint k = a + 1; k < PANEL; ++k) sum = wide_plus_product(sum, -x[k], triangle[TRIANGLE(k) + a]);
+      x[a] = wide_mul(wide_total(sum), triangle[TRIANGLE(a) + a]);
+    }
+    for (uint c = 1 + LANE; c <= panel.num_before; c += WORKGROUP_SIZE) {
+      wide sum = pool[first_of_b - c];
+      [[unroll]] for (uint a = 0; a < PANEL; ++a)
+        if (a < panel.width) sum = wide_plus_product(sum, -x[a], pool[(table.at[panel.rows + a] >> 16) - c]);
+      pool[first_of_b - c] = wide_total(sum);
+    }
+    if (LANE == 0)
+      [[unroll]] for (uint a = 0; a < PANEL; ++a)
+        if (a < panel.width) dx[panel.column + a] = x[a];
+    barrier();
+  }
+}
+
 // dx; false where a pivot is not positive.
 bool solve(wide absolute, wide relative) {
   barrier();
-  const uint dim = DIM;
 #if METHOD >= NEWTON
   growth = number(1.0);
 #endif
-  for (uint entry = LANE; entry < NUM_ENTRIES; entry += WORKGROUP_SIZE) {
-    const uint at = table.at[PLACES_AT + entry], i = at >> 16;
-    wide value = system.at[origin + entry];
-    if (i == (at & 0xffffu)) value = wide_add(value, damping_of(i, absolute, relative));
-    pool[entry] = value;
-  }
-  barrier();
-  const uint row_lane = LANE / COLUMNS, column_lane = LANE % COLUMNS, row_step = WORKGROUP_SIZE / COLUMNS;
-  const uint base_of_b = row_base[dim];
-  for (uint j = 0; j < dim; ++j) {
-    const wide pivot = pool[row_base[j] + j];
-    const wide start = wide_add(diagonal[j], damping_of(j, absolute, relative));
-    if (!(wide_is_finite(pivot) && wide_lt(wide_mul(WIDE_EPSILON, wide_abs(start)), pivot))) return false;
-#if METHOD >= NEWTON
-    growth = largest_of(growth, wide_div(start, pivot));
-#endif
-    const wide inverse = wide_div(number(1.0), pivot);
-    const uint last = row_last[j];
-    for (uint r = row_lane; r <= last - j; r += row_step) {  // the rows below, then b
-      const uint i = r < last - j ? j + 1 + r : dim, base = row_base[i];
-      if (row_first[i] > j) continue;
-      const wide factor = -wide_mul(pool[base + j], inverse);
-      for (uint k = j + 1 + column_lane; k <= min(i, last); k += COLUMNS)
-        if (row_first[k] <= j)
-          pool[base + k] = wide_total(wide_plus_product(pool[base + k], factor, pool[row_base[k] + j]));
+  read_system(absolute, relative);
+  for (uint number = 0; number < NUM_PANELS; ++number) {
+    const Panel panel = panel_at(number);
+    wide triangle[TRIANGLE(PANEL)], inverse[PANEL];
+    read_triangle(panel, triangle);
+    if (!factorize_triangle(panel, absolute, relative, triangle, inverse)) return false;
+    for (uint r = LANE; r < panel.num_below; r += WORKGROUP_SIZE) {
+      rows_below[r] = table.at[panel.rows + panel.width + r];
+      solve_row(panel, rows_below[r] >> 16, triangle, inverse);
     }
     barrier();
-  }
-  for (uint i = dim; i-- > 0;) {
-    const uint base = row_base[i];
-    const wide x = wide_div(pool[base_of_b + i], pool[base + i]);
-    for (uint j = row_first[i] + LANE; j < i; j += WORKGROUP_SIZE)
-      pool[base_of_b + j] = wide_total(wide_plus_product(pool[base_of_b + j], -x, pool[base + j]));
-    if (LANE == 0) dx[i] = x;
+    if (LANE == 0) write_triangle(panel, triangle, inverse);
+    update_rows(panel, inverse);
     barrier();
   }
+  solve_backward();
   return true;
 }
 
@@ -142,28 +239,26 @@ void accept() {
   barrier();
 }
 
-void read_rows() {
-  for (uint i = LANE; i <= DIM; i += WORKGROUP_SIZE) {
-    row_first[i] = table.at[ROWS_AT + 3 * i];
-    row_base[i] = table.at[ROWS_AT + 3 * i + 1];
-    if (i < DIM) row_last[i] = table.at[ROWS_AT + 3 * i + 2];
-  }
-}
-
 #if METHOD >= NEWTON
 #include "problem_newton.glsl"
 #else
+
+// dx' (D dx + b)
+wide predicted_gain(wide absolute, wide relative) {
+  wide mine = WIDE_ZERO;
+  for (uint i = LANE; i < DIM; i += WORKGROUP_SIZE) {
+    const wide damped = wide_mul(damping_of(i, absolute, relative), dx[i]);
+    mine = wide_add(mine, wide_mul(dx[i], wide_add(damped, gradient[i])));
+  }
+  return workgroup_sum(mine);
+}
 
 // By what share of chi2, which is `now`, a step that is hardly damped promises to lower it; 0 if there is none.
 wide promise(wide now) {
   for (uint k = 0; k < NUM_PROMISES; ++k) {
     const wide share = options.at[PROMISE_AT + k];
     if (!solve(WIDE_ZERO, share)) continue;
-    wide gain = WIDE_ZERO;
-    for (uint i = 0; i < DIM; ++i) {
-      const wide damped = wide_mul(damping_of(i, WIDE_ZERO, share), dx[i]);
-      gain = wide_add(gain, wide_mul(dx[i], wide_add(damped, gradient[i])));
-    }
+    const wide gain = predicted_gain(WIDE_ZERO, share);
     if (!(wide_is_finite(gain) && is_positive(gain) && is_positive(now))) return WIDE_ZERO;
     return wide_div(gain, now);
   }
@@ -202,9 +297,7 @@ int levenberg_trial(inout wide current) {
     reject();
     return -1;
   }
-  wide predicted = WIDE_ZERO;
-  for (uint i = 0; i < DIM; ++i)
-    predicted = wide_add(predicted, wide_mul(dx[i], wide_add(wide_mul(lambda, dx[i]), gradient[i])));
+  const wide predicted = predicted_gain(lambda, WIDE_ZERO);
   move();
   const wide moved = moved_chi2();
   const wide rho = wide_div(wide_sub(current, moved), wide_add(predicted, SCALE_OFFSET));
@@ -306,11 +399,13 @@ void take_dogleg(wide steepest) {
       of_newton = WIDE_ZERO;
     } else {
       wide c = WIDE_ZERO, leg_squared = WIDE_ZERO;
-      for (uint i = 0; i < DIM; ++i) {
+      for (uint i = LANE; i < DIM; i += WORKGROUP_SIZE) {
         const wide down = wide_mul(steepest, gradient[i]), leg = wide_sub(newton[i], down);
         c = wide_add(c, wide_mul(down, leg));
         leg_squared = wide_add(leg_squared, wide_mul(leg, leg));
       }
+      c = workgroup_sum(c);
+      leg_squared = workgroup_sum(leg_squared);
       const wide missing = wide_sub(wide_mul(delta, delta), steepest_squared);
       const wide root = wide_sqrt(wide_add(wide_mul(c, c), wide_mul(leg_squared, missing)));
       wide beta;
@@ -438,7 +533,6 @@ void iterate() {
 
 void run_problem() {
   const uint at = 8 * problem, word = 4 * problem;
-  read_rows();
   initial_chi2 = state.at[at];
   chi2 = state.at[at + 1];
   lambda = state.at[at + 2];

@@ -1,9 +1,10 @@
 // What a workgroup that optimizes a whole small problem keeps in shared memory, and the sums over its edges.
 //
-//   H (lower triangle within its envelope, by rows), then b as row DIM
+//   system   per problem, entries of H's lower triangle that edges add to: the diagonal, b, the others; an entry
+//            is written and read by one invocation only
+//   pool     a copy to factorize: the lower triangle within its envelope, by rows, then b as row DIM. While H is
+//            formed, what ROWS edges contribute: gather adds it up per entry, in order
 //
-// `system` has them per problem; an entry is written and read by one invocation only, `pool` gets a copy to
-// factorize. While H is formed, `pool` has what ROWS edges contribute: gather adds it up per entry, in order.
 // Generated functions come after this file, problem_loop.glsl after them (codegen/gpu/problem_kernel.py).
 #ifndef GRAPHOPT_PROBLEM_MEMORY_GLSL
 #define GRAPHOPT_PROBLEM_MEMORY_GLSL
@@ -35,17 +36,20 @@ layout(constant_id = 5) const uint UNOBSERVED = 0;  // 1: scalars that no edge s
 shared wide pool[POOL];
 shared wide place[2 * MOST_FREE];  // estimates, then those after a step
 shared wide dx[MOST_DIM], gradient[MOST_DIM], diagonal[MOST_DIM], newton[MOST_DIM];
-shared uint row_first[MOST_DIM + 1], row_base[MOST_DIM + 1], row_last[MOST_DIM];
+shared uint rows_below[MOST_DIM + 1];
 shared wide summed[WORKGROUP_SIZE];
 
 // Words of `table`, what the problems have in common
 #define DIM table.at[0]
 #define NUM_ENTRIES table.at[1]
 #define NUM_FREE table.at[2]
-#define ROWS_AT table.at[3]
+#define NUM_STORED table.at[3]
 #define PLACES_AT table.at[4]
-#define CHUNKS_AT table.at[5]
-#define TERMS_AT table.at[6]
+#define STORED_AT table.at[5]
+#define CHUNKS_AT table.at[6]
+#define TERMS_AT table.at[7]
+#define PANELS_AT table.at[8]
+#define NUM_PANELS table.at[9]
 uint problem, origin;  // number of the problem; its first entry of `system`
 
 wide workgroup_sum(wide mine) {  // a binary tree; the result is in every invocation
@@ -59,30 +63,60 @@ wide workgroup_sum(wide mine) {  // a binary tree; the result is in every invoca
   return summed[0];
 }
 
-// Adds up the contributions in `pool`; the first chunk of all begins the sums.
+bool is_nan(wide x) { return !(wide_le(x, x)); }
+wide largest_of(wide a, wide b) {  // NaN if one is
+  if (is_nan(a) || wide_lt(b, a)) return a;
+  return b;
+}
+
+wide workgroup_largest(wide mine) {  // in every invocation, as workgroup_sum
+  barrier();
+  summed[LANE] = mine;
+  barrier();
+  for (uint s = WORKGROUP_SIZE / 2; s > 0; s >>= 1) {
+    if (LANE < s) summed[LANE] = largest_of(summed[LANE], summed[LANE + s]);
+    barrier();
+  }
+  return summed[0];
+}
+
+// Adds up the contributions in `pool`; the first chunk of all begins the sums. An entry's words are its number of
+// terms and where these are told; a single one stands there itself. Four entries at a time wait for memory.
+const uint AT_ONCE = 4;
 void gather(uint chunk) {
   barrier();
-  const uint first = CHUNKS_AT + chunk * (NUM_ENTRIES + 1);
-  for (uint entry = LANE; entry < NUM_ENTRIES; entry += WORKGROUP_SIZE) {
-    const uint end = table.at[first + entry + 1];
-    uint term = table.at[first + entry];
-    if (term == end && chunk > 0) continue;
-    wide total = WIDE_ZERO;
-    if (chunk > 0) total = system.at[origin + entry];
-    for (; term < end; ++term) total = wide_add(total, pool[table.at[TERMS_AT + term]]);
-    system.at[origin + entry] = total;
+  const uint words = CHUNKS_AT + 2 * chunk * NUM_ENTRIES;
+  for (uint first = LANE; first < NUM_ENTRIES; first += AT_ONCE * WORKGROUP_SIZE) {
+    uint count[AT_ONCE], term[AT_ONCE];
+    [[unroll]] for (uint k = 0; k < AT_ONCE; ++k) {
+      const uint word = words + 2 * min(first + k * WORKGROUP_SIZE, NUM_ENTRIES - 1);
+      count[k] = table.at[word];
+      term[k] = table.at[word + 1];
+    }
+    [[unroll]] for (uint k = 0; k < AT_ONCE; ++k) {
+      const uint entry = first + k * WORKGROUP_SIZE;
+      if (entry >= NUM_ENTRIES || (count[k] == 0 && chunk > 0)) continue;
+      wide total = WIDE_ZERO;
+      if (chunk > 0) total = system.at[origin + entry];
+      if (count[k] == 1) total = wide_add(total, pool[term[k]]);
+      else
+        for (uint t = 0; t < count[k]; ++t) total = wide_add(total, pool[table.at[TERMS_AT + term[k] + t]]);
+      system.at[origin + entry] = total;
+    }
   }
   barrier();
 }
 
 // b and H's diagonal into shared memory, once all edges are in.
 void finish_system() {
-  for (uint entry = LANE; entry < NUM_ENTRIES; entry += WORKGROUP_SIZE) {
-    const uint at = table.at[PLACES_AT + entry], i = at >> 16, j = at & 0xffffu;
-    if (i == DIM) gradient[j] = system.at[origin + entry];
-    if (i != j) continue;
-    if (UNOBSERVED != 0 && unobserved.at[problem * DIM + i] != 0) system.at[origin + entry] = to_wide(ONE);
-    diagonal[i] = system.at[origin + entry];
+  const uint dim = DIM;
+  for (uint entry = LANE; entry < 2 * dim; entry += WORKGROUP_SIZE) {
+    if (entry >= dim) {
+      gradient[entry - dim] = system.at[origin + entry];
+      continue;
+    }
+    if (UNOBSERVED != 0 && unobserved.at[problem * dim + entry] != 0) system.at[origin + entry] = to_wide(ONE);
+    diagonal[entry] = system.at[origin + entry];
   }
   barrier();
 }

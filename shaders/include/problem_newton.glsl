@@ -24,7 +24,8 @@ const uint CHI2_AT = 1, LEFT_AT = 4, GROWTH_AT = 5;
 // Share of chi2, which is `now`, that dx promises.
 wide share_left(wide now) {
   wide size = number(1.0);
-  for (uint i = 0; i < NUM_FREE; ++i) size = largest_of(size, wide_abs(place[i]));
+  for (uint i = LANE; i < NUM_FREE; i += WORKGROUP_SIZE) size = largest_of(size, wide_abs(place[i]));
+  size = workgroup_largest(size);
   if (wide_le(largest_step(), wide_mul(TINY, size))) return WIDE_ZERO;
   if (!is_positive(now)) return INFINITE;
   return wide_div(gradient_step(), now);
@@ -32,7 +33,6 @@ wide share_left(wide now) {
 
 void run_problem() {
   const uint at = 8 * problem;
-  read_rows();
   wide left = INFINITE, first_growth = INFINITE, now = state.at[at + CHI2_AT];
   for (uint k = 0; k < push.num_steps; ++k) {
     const wide current = linearize();
@@ -61,13 +61,11 @@ void run_problem() {
 #else
 
 void run_problem() {
-  read_rows();
   barrier();
   linearize();
-  for (uint entry = LANE; entry < NUM_ENTRIES; entry += WORKGROUP_SIZE) {
-    const uint at = table.at[PLACES_AT + entry];
-    if (at >> 16 == DIM) system.at[origin + entry] = newton[at & 0xffffu];
-  }
+  const uint dim = DIM;
+  for (uint entry = LANE; entry < 2 * dim; entry += WORKGROUP_SIZE)  // as finish_system
+    if (entry >= dim) system.at[origin + entry] = newton[entry - dim];
   const bool is_solved = solve(WIDE_ZERO, DAMPING);
   if (LANE == 0) state.at[8 * problem + GROWTH_AT] = is_solved ? growth : INFINITE;
   if (is_solved) adjoint();

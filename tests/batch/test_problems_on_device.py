@@ -71,10 +71,29 @@ def space_pose_graphs(count: int) -> Made:
     }
 
 
+def camera_of_nine(count: int) -> Made:
+    """A camera with intrinsics sees twelve fixed points: more scalars than are eliminated together."""
+    rng = np.random.default_rng(0)
+    kind: Any = graphopt.types.registry.edge_type("EDGE_OBSERVATION_BAL")
+    points = rng.uniform(-1.0, 1.0, (12, 3)) - [0.0, 0.0, 6.0]
+    camera = np.array([[0.02, -0.03, 0.01, 0.1, -0.2, 0.1, 400.0, -1e-2, 1e-3]])
+    graph = Graph()
+    graph.add_vertices(kind.vertices[0], [0], camera)
+    graph.add_vertices(kind.vertices[1], range(1, 13), points, fixed=True)
+    pixels = kind.error((np.repeat(camera, 12, axis=0), points), (), np.zeros((12, 2)))
+    graph.add_edges(kind, [[0, k + 1] for k in range(12)], pixels)
+    noise = np.repeat([0.01, 0.05, 5.0, 1e-3, 1e-4], [3, 3, 1, 1, 1])
+    return graph, {
+        "estimates": {kind.vertices[0]: camera + noise * rng.standard_normal((count, 1, 9))},
+        "measurements": {kind: pixels + 0.3 * rng.standard_normal((count, 12, 2))},
+    }
+
+
 SLOW = pytest.mark.slow
 CASES: list[Any] = [
     ("a user's residual", PROBLEMS["a user's residual"], "lm"),
     ("triangulation", lambda: triangulation(5), "gn"),
+    ("a camera of nine", lambda: camera_of_nine(3), "gn"),
     *(
         pytest.param(name, make, method, marks=SLOW)
         for name, make in (

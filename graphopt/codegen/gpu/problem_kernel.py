@@ -34,13 +34,15 @@ METHODS = {
     "adjoint": "ADJOINT",
 }
 """Name -> how problem_loop.glsl calls it."""
-NUM_SHARED_WORDS = 7
+NUM_SHARED_WORDS = 10
 GROUP_WORDS = ("num_edges", "rows", "chunk", "measurement", "information", "width", "mask")
 """Of a group: edges, where its rows are, its first chunk; numbers per problem of its arrays, 0: shared."""
 SET_WORDS = ("moves", "num_moves", "estimate", "num_rows")
 """Of a vertex set: where its optimized vertices are told, how many, numbers per problem, and vertices."""
 FIRST_ROWS_CONSTANT = 16
 """Specialization constant of the first group: edges whose contributions are in shared memory at a time."""
+MOST_PANEL = 6
+"""Columns of a panel: its triangle is in registers."""
 FIXED = 1 << 31
 """Bit of a row in `table`: the vertex is fixed, its numbers are in its set's buffer."""
 
@@ -176,8 +178,14 @@ def problem_kernel(
         64,
         sum(len(group.outputs()) for group in groups),
         ['#include "problem_memory.glsl"', *texts, '#include "problem_loop.glsl"'],
-        [f"#define METHOD {METHODS[method]}"],
+        [f"#define METHOD {METHODS[method]}", f"#define PANEL {panel_width(vertex_types, free_sets)}"],
     )
+
+
+def panel_width(vertex_types: Sequence[Any], free_sets: Sequence[bool]) -> int:
+    """Columns of H that are eliminated together, at most: those of an optimized vertex, if they are few."""
+    dims = [kind.tangent_dim for kind, free in zip(vertex_types, free_sets, strict=True) if free]
+    return min(max(dims, default=1), MOST_PANEL)
 
 
 def result_name(column: str, number: int) -> str:
