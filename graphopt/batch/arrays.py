@@ -36,6 +36,8 @@ class BatchArrays:
         self._edge_numbers = [edges[id(group.edge_set)] for group in structure.groups]
         self.starts = [self._start(k) for k in range(len(self._vertex_numbers))]
         """Per vertex set (B, n, dim) in the form that steps are taken in; (1, n, dim) where all share it."""
+        self.decoded: dict[int, np.ndarray] = {}
+        """By vertex set (B, n, storage_dim) results as the graph stores them, where a device makes them."""
 
     @cached_property
     def working(self) -> list[np.ndarray]:
@@ -51,10 +53,13 @@ class BatchArrays:
         """Some vertex of the set is optimized."""
         return self.structure.num_free[number] > 0
 
-    def _start(self, number: int) -> np.ndarray:
+    def stored_start(self, number: int) -> np.ndarray:
+        """(B, n, storage_dim) as the graph stores it; (1, n, storage_dim) where all share it."""
         vertex_set = self.structure.selection.vertex_sets[number]
-        given = self.problems.estimates.get(self._vertex_numbers[number], vertex_set.look("estimate")[None])
-        form = vertex_set.type.working
+        return self.problems.estimates.get(self._vertex_numbers[number], vertex_set.look("estimate")[None])
+
+    def _start(self, number: int) -> np.ndarray:
+        given, form = self.stored_start(number), self.structure.selection.vertex_sets[number].type.working
         if form is None:
             return np.ascontiguousarray(given)
         return np.ascontiguousarray(form.encode(given.reshape(-1, given.shape[2]))).reshape(
@@ -111,12 +116,14 @@ class BatchArrays:
         """Tag -> (B, n, storage_dim) estimates of all vertices of the graph."""
         problems, graph = self.problems, self.problems.graph
         found = {}
-        working = dict(zip(self._vertex_numbers, range(len(self.working)), strict=True))
+        working = dict(zip(self._vertex_numbers, range(len(self.starts)), strict=True))
         for number, vertex_set in enumerate(graph.vertex_sets):
             start = problems.estimates.get(number, vertex_set.look("estimate")[None])
             shape = (problems.count, *start.shape[1:])
             k = working.get(number)
-            if k is None or len(self.working[k]) == 1 or not self.is_free(k):
+            if k in self.decoded:
+                found[vertex_set.type.tag] = self.decoded[k]
+            elif k is None or not self.is_free(k) or len(self.working[k]) == 1:
                 found[vertex_set.type.tag] = np.broadcast_to(start, shape)
             else:
                 found[vertex_set.type.tag] = self._decoded(k, start, shape)

@@ -68,10 +68,15 @@ class DeviceWorkers:
             self._newton = plan_for(device, arrays.structure, ("newton", arithmetic)), *newton
         self.refined = Refined.empty(arrays, self._newton is not None)
         """What Newton's steps have found."""
-        arrays.working = [
-            np.empty((arrays.problems.count, *start.shape[1:])) if arrays.is_free(k) else start
-            for k, start in enumerate(arrays.starts)
-        ]
+        count = arrays.problems.count
+        if newton is not None:
+            free = [k for k in range(len(arrays.starts)) if arrays.is_free(k)]
+            arrays.decoded = {k: np.empty((count, *arrays.stored_start(k).shape[1:])) for k in free}
+        else:
+            arrays.working = [
+                np.empty((count, *start.shape[1:])) if arrays.is_free(k) else start
+                for k, start in enumerate(arrays.starts)
+            ]
 
     def run(self, native: Any, rules: Any, outcome: tuple, signals: StopSignals) -> None:
         """Optimize; the arrays have the results.
@@ -86,14 +91,22 @@ class DeviceWorkers:
         for begin in range(0, count, step):
             part = slice(begin, min(begin + step, count))
             if signals.should_stop():
-                for working, start in zip(arrays.working, arrays.starts, strict=True):
-                    if working is not start:
-                        working[begin:] = start if len(start) == 1 else start[begin:]
+                for k, target in self._results().items():
+                    start = arrays.stored_start(k) if k in arrays.decoded else arrays.starts[k]
+                    target[begin:] = start if len(start) == 1 else start[begin:]
                 return
             buffers, counts = call.run(part, signals)
+            name = "estimate"
             if self._newton is not None:
                 self._refine(data, buffers, part)
-            call.collect(part, buffers, counts, outcome)
+                name = "stored"
+            places = {k: (buffers[f"{name}{k}"], target[part]) for k, target in self._results().items()}
+            call.collect(part, buffers["state"], places, counts, outcome)
+
+    def _results(self) -> dict[int, np.ndarray]:
+        """By optimized vertex set what it becomes: as stored after Newton's steps, else to be decoded."""
+        arrays = self._arrays
+        return arrays.decoded or {k: one for k, one in enumerate(arrays.working) if arrays.is_free(k)}
 
     def _refine(self, data: BatchBuffers, buffers: dict[str, Any], part: slice) -> None:
         """Newton's steps of some problems, whose arrays are on the device."""
@@ -103,6 +116,8 @@ class DeviceWorkers:
         squared = self.refined.squared
         for number, array in squared.items():
             buffers[result_name("squared", number)] = device.allocate(max(8 * array[part].size, 16), "device")
+        for k in self._arrays.decoded:
+            buffers[f"stored{k}"] = data.stored(k, part)
         chosen = np.arange(count, dtype=np.uint32)
         data.dispatch(plan, data.kernel(plan), buffers, chosen, steps, (0, 0), _TRIALS * steps)
         state = np.empty((count, _STATE), WIDE)
@@ -211,6 +226,13 @@ class BatchBuffers:
         """Of the largest array."""
         strides = [buffer.stride for name, buffer in self._buffers.items() if name in plan.kernel.buffers]
         return 8 * max(*strides, plan.num_entries, _STATE)
+
+    def stored(self, number: int, part: slice) -> Any:
+        """Memory for the results of a vertex set as they are stored; vertices that stay have theirs."""
+        start, count = self.arrays.stored_start(number), part.stop - part.start
+        if self.arrays.structure.num_free[number] == start.shape[1]:
+            return self.device.allocate(8 * count * start[0].size, "device")
+        return self._own(_Buffer(start, -1, "wide", self.arrays.problems.count), part)
 
     def table(self, plan: Plan) -> Any:
         """The plan's table with the numbers per problem."""
@@ -344,19 +366,24 @@ class _Call:
         steps = int(np.clip(most, 1, _FIRST_ITERATIONS if len(active) > 1 else 64))
         self._data.dispatch(self._plan, self._kernel, buffers, active, steps, self._limits, _TRIALS * steps)
 
-    def collect(self, part: slice, buffers: dict[str, Any], counts: np.ndarray, outcome: tuple) -> None:
-        """Results of some of the problems."""
+    def collect(
+        self,
+        part: slice,
+        state_buffer: Any,
+        places: dict[int, tuple[Any, np.ndarray]],
+        counts: np.ndarray,
+        outcome: tuple,
+    ) -> None:
+        """Results of some of the problems; places: by vertex set a buffer, and the array to fill."""
         initial, chi2, lambdas, iterations, trials, ending = outcome
         data, count = self._data, part.stop - part.start
         state = np.empty((count, _STATE), WIDE)
-        moved = [k for k in range(len(self._arrays.starts)) if self._arrays.is_free(k)]
-        targets = {k: self._arrays.working[k][part] for k in moved}
-        found = {k: data.place_for(target) for k, target in targets.items()}
-        wanted = [(buffers[f"estimate{k}"], 0, found[k]) for k in moved]
-        data.device.read([(buffers["state"], 0, state), *wanted])
-        for k, target in targets.items():
-            if found[k] is not target:
-                target[...] = data.unpacked(found[k])
+        found = [data.place_for(target) for _, target in places.values()]
+        wanted = [(buffer, 0, array) for (buffer, _), array in zip(places.values(), found, strict=True)]
+        data.device.read([(state_buffer, 0, state), *wanted])
+        for (_, target), array in zip(places.values(), found, strict=True):
+            if array is not target:
+                target[...] = data.unpacked(array)
         begun = (counts[:, 3] & 1) != 0
         numbers = data.unpacked(state)
         for target, column in ((initial, 0), (chi2, 1), (lambdas, 2)):

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Mapping
 from dataclasses import dataclass, field
+from functools import cached_property
 
 import numpy as np
 
@@ -52,7 +53,7 @@ class BatchSummary:
     def __len__(self) -> int:
         return self.problems.count
 
-    @property
+    @cached_property
     def endings(self) -> dict[TerminationType, int]:
         """How many problems ended how."""
         kinds = {id(kind): kind for kind in TerminationType}

@@ -144,6 +144,18 @@ def compile_encoding(vertex_type: VertexType) -> Program:
 
 
 @per_type_cache
+def compile_decoding(vertex_type: VertexType) -> Program:
+    """The working form -> storage."""
+    form = vertex_type.working
+    assert form is not None
+    with workspace():
+        numbers = variables("numbers", form.dim)
+        name = f"{vertex_type.name}.decoding"
+        storage = as_exprs(call_with_symbols(name, form.decode, [numbers]))
+        return cached(name, as_exprs(numbers), Definition(storage), lambda: storage)
+
+
+@per_type_cache
 def compile_oplus_jacobian(vertex_type: VertexType) -> Program:
     """Storage -> derivative of oplus by delta at 0, (storage_dim, tangent_dim) row by row."""
     with workspace():

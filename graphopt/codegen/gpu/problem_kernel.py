@@ -19,7 +19,12 @@ from graphopt.codegen.gpu.inputs import Load
 from graphopt.codegen.gpu.interface import Interface
 from graphopt.codegen.gpu.kernel import Body, GpuKernel, compose, edge_body, indent
 from graphopt.codegen.gpu.layout import argument_names, numbered
-from graphopt.codegen.second_order import compile_adjoint, compile_encoding, compile_pullback
+from graphopt.codegen.second_order import (
+    compile_adjoint,
+    compile_decoding,
+    compile_encoding,
+    compile_pullback,
+)
 from graphopt.errors import DeviceError
 from graphopt.types.base import working_vertex_type
 from graphopt.types.cache import per_type_cache
@@ -125,8 +130,8 @@ def problem_kernel(
     """One workgroup optimizes problem chosen[first + workgroup].
 
     vertex_types: of each vertex set; free_sets: it has optimized vertices. method: one of `METHODS`.
-    "adjoint" takes estimates of optimized vertices as they are stored, and cotangents of these. Edges that
-    sample images are refused with `DeviceError`.
+    "newton" writes estimates of optimized vertices as they are stored, "adjoint" takes them and cotangents
+    so. Edges that sample images are refused with `DeviceError`.
     """
     working = tuple(map(working_vertex_type, vertex_types))
     words = Words(len(groups), len(vertex_types), num_parameter_sets)
@@ -137,6 +142,8 @@ def problem_kernel(
         interface.add(name, f"INOUT(%, {kind}, {name})")
     for number in range(len(vertex_types)):
         interface.add(f"estimate{number}", f"INOUT(%, wide, estimate{number})")
+        if method == "newton" and free_sets[number]:
+            interface.add(f"stored{number}", f"OUTPUT(%, wide, stored{number})")
         if method == "adjoint" and free_sets[number]:
             for name in (f"stored{number}", f"cotangent{number}"):
                 interface.add(name, f"INPUT(%, wide, {name})")
@@ -165,6 +172,8 @@ def problem_kernel(
         texts += _reads_of_cotangents(vertex_types, free_sets, words, arithmetic)
     else:
         texts += _moves(working, free_sets, words, arithmetic)
+        write = _writes_of_stored if method == "newton" else _writes
+        texts += write(vertex_types, free_sets, words, arithmetic)
     header = ["optimizes whole problems, one per workgroup: shaders/include/problem_loop.glsl"]
     header += [f"{group.edge_type.name}, vertices {', '.join(group.slots)}" for group in groups]
     body = Body([], {}, flops, registers, set())
@@ -502,27 +511,83 @@ def _whole_sums(num_groups: int) -> list[str]:
 def _moves(
     vertex_types: Sequence[Any], free_sets: Sequence[bool], words: Words, arithmetic: Arithmetic
 ) -> list[str]:
-    """Functions: read the estimates that steps change, write them, and move them by dx."""
-    read, write, move = list[str](), list[str](), list[str]()
+    """Functions: read the estimates that steps change, and move them by dx."""
+    read, move = list[str](), list[str]()
     for number, (kind, is_free) in enumerate(zip(vertex_types, free_sets, strict=True)):
         if not is_free:
             continue
-        dim = kind.storage_dim
-        loop = [
-            f"for (uint v = LANE; v < table.at[{words.of_set(number, 'num_moves')}]; v += WORKGROUP_SIZE) {{",
-            f"  const uint entry = table.at[{words.of_set(number, 'moves')}] + 3 * v, at = table.at[entry];",
-        ]
-        own = f"problem * table.at[{words.of_set(number, 'estimate')}]"
-        first = f"  const uint first = {own} + table.at[entry + 2];"
-        each = f"  for (uint i = 0; i < {dim}; ++i)"
-        read += [*loop, first, f"{each} place[at + i] = estimate{number}.at[first + i];", "}"]
-        write += [*loop, first, f"{each} estimate{number}.at[first + i] = place[at + i];", "}"]
+        loop, each = _over_moves(number, words), _working_numbers(number, kind, words)
+        each[-1] += f" place[at + i] = estimate{number}.at[first + i];"
+        read += [*loop, *each, "}"]
         move += [*loop, "  const uint tangent = table.at[entry + 1];", *indent(_oplus(kind, arithmetic)), "}"]
     return [
         *("void read_estimates() {", *indent(read), "  barrier();", "}"),
-        *("void write_estimates() {", "  barrier();", *indent(write), "}"),
         *("void move() {", "  barrier();", *indent(move), "  barrier();", "}"),
     ]
+
+
+def _over_moves(number: int, words: Words) -> list[str]:
+    """The begin of a loop over the optimized vertices of a set."""
+    return [
+        f"for (uint v = LANE; v < table.at[{words.of_set(number, 'num_moves')}]; v += WORKGROUP_SIZE) {{",
+        f"  const uint entry = table.at[{words.of_set(number, 'moves')}] + 3 * v, at = table.at[entry];",
+    ]
+
+
+def _working_numbers(number: int, kind: Any, words: Words) -> list[str]:
+    """Within that loop, one over the numbers of a working type."""
+    own = f"problem * table.at[{words.of_set(number, 'estimate')}]"
+    return [
+        f"  const uint first = {own} + table.at[entry + 2];",
+        f"  for (uint i = 0; i < {kind.storage_dim}; ++i)",
+    ]
+
+
+def _stored_numbers(number: int, kind: Any, words: Words) -> list[str]:
+    """Within that loop, where a vertex' numbers as they are stored are."""
+    dim = working_vertex_type(kind).storage_dim
+    rows = f"problem * table.at[{words.of_set(number, 'num_rows')}]"
+    return [f"  const uint first = ({rows} + table.at[entry + 2] / {dim}) * {kind.storage_dim};"]
+
+
+def _writes(
+    vertex_types: Sequence[Any], free_sets: Sequence[bool], words: Words, arithmetic: Arithmetic
+) -> list[str]:
+    """The function that writes the estimates that steps have changed."""
+    lines = list[str]()
+    for number, (kind, is_free) in enumerate(zip(vertex_types, free_sets, strict=True)):
+        if is_free:
+            each = _working_numbers(number, working_vertex_type(kind), words)
+            each[-1] += f" estimate{number}.at[first + i] = place[at + i];"
+            lines += [*_over_moves(number, words), *each, "}"]
+    return ["void write_estimates() {", "  barrier();", *indent(lines), "}"]
+
+
+def _writes_of_stored(
+    vertex_types: Sequence[Any], free_sets: Sequence[bool], words: Words, arithmetic: Arithmetic
+) -> list[str]:
+    """As `_writes`, in the form that is stored."""
+    lines = list[str]()
+    for number, (kind, is_free) in enumerate(zip(vertex_types, free_sets, strict=True)):
+        if not is_free:
+            continue
+        names = numbered("x", kind.storage_dim)
+        loads = _numbers(numbered("w", working_vertex_type(kind).storage_dim), "place[at + %]")
+        statements, values = (
+            list[str](),
+            {name: load.expression for name, load in zip(names, loads, strict=False)},
+        )
+        if kind.working is not None:
+            decoding = assign(compile_decoding(kind), [load.name for load in loads], names)
+            body = _body(decoding, list(names), loads, arithmetic)
+            reads = [
+                f"const wide {load.name} = {load.expression};" for load in loads if load.name in body.used
+            ]
+            statements, values = [*reads, *body.lines], body.outputs
+        stores = [f"stored{number}.at[first + {i}] = {values[name]};" for i, name in enumerate(names)]
+        lines += [*_over_moves(number, words), *_stored_numbers(number, kind, words)]
+        lines += [*indent([*statements, *stores]), "}"]
+    return ["void write_estimates() {", "  barrier();", *indent(lines), "}"]
 
 
 def _reads_of_cotangents(
@@ -547,10 +612,9 @@ def _reads_of_cotangents(
             text = _body(assign(compile_encoding(kind), names, numbers), list(numbers), stored, arithmetic)
             encoded, values = text.lines, text.outputs
         lines += [
-            f"for (uint v = LANE; v < table.at[{words.of_set(number, 'num_moves')}]; v += WORKGROUP_SIZE) {{",
-            f"  const uint entry = table.at[{words.of_set(number, 'moves')}] + 3 * v, at = table.at[entry];",
-            f"  const uint tangent = table.at[entry + 1], row = table.at[entry + 2] / {working.storage_dim};",
-            f"  const uint first = (problem * table.at[{words.of_set(number, 'num_rows')}] + row) * {dim};",
+            *_over_moves(number, words),
+            "  const uint tangent = table.at[entry + 1];",
+            *_stored_numbers(number, kind, words),
             *(f"  const wide {load.name} = {load.expression};" for load in loads),
             "  {",
             *indent(encoded, 2),
