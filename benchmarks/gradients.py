@@ -12,7 +12,7 @@ import argparse
 import importlib.util
 import time
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from contextlib import ExitStack, contextmanager
 from typing import Any
 from unittest.mock import patch
 
@@ -23,6 +23,11 @@ from scipy.spatial.transform import Rotation
 
 import graphopt
 import graphopt.torch
+from graphopt.batch.adjoint import DeviceAdjoint
+from graphopt.batch.on_device import DeviceWorkers, _Call
+from graphopt.derivatives import problem
+from graphopt.derivatives.adjoint import AdjointPass
+from graphopt.derivatives.equations import DeviceEquations, ExactEquations, HostEquations
 from graphopt.device import VulkanDevice
 from graphopt.geometry import SE3
 
@@ -69,6 +74,12 @@ def timed(
             ["", "total", *PHASES, "host"],
             [["forward", *phases(forward)], ["backward", *phases(backward)]],
         )
+        names = [name for name, *_ in PARTS]
+        print_table(
+            f"{name} on {options['device']}, parts of one call with what they wait for [ms]",
+            ["", *names],
+            [["forward", *parts(forward)], ["backward", *parts(backward)]],
+        )
     return median_seconds(forward, REPEATS), median_seconds(backward, REPEATS)
 
 
@@ -112,6 +123,45 @@ def phases(function: Callable[[], None]) -> list[str]:
         function()
         total = time.perf_counter() - start
     return [f"{1e3 * x:.2f}" for x in (total, *spent.values(), total - sum(spent.values()))]
+
+
+PARTS: list[tuple[str, Any, str]] = [
+    ("to host", graphopt.torch, "_numpy"),
+    ("to GPU", graphopt.torch, "_tensor"),
+    ("checks, plan", graphopt.torch, "call_of"),
+    ("iterations", _Call, "run"),
+    ("Newton", DeviceWorkers, "_refine"),
+    ("results", _Call, "collect"),
+    ("adjoint", DeviceAdjoint, "run"),
+    ("optimize", problem, "optimize"),
+    ("K", DeviceEquations, "linearize"),
+    ("K on the CPU", HostEquations, "linearize"),
+    ("solve", ExactEquations, "factorize"),
+    ("growth", ExactEquations, "growth"),
+    ("edges", AdjointPass, "gradients"),
+]
+"""Name, owner and function: of a batch on a device up to "adjoint", of one graph behind it."""
+
+
+def parts(function: Callable[[], None]) -> list[str]:
+    """Milliseconds in functions of a call, of what they call and wait for too."""
+    spent = dict.fromkeys((name for name, *_ in PARTS), 0.0)
+
+    def timed_part(name: str, whole: Callable) -> Callable:
+        def run(*arguments: Any, **named: Any) -> Any:
+            start = time.perf_counter()
+            try:
+                return whole(*arguments, **named)
+            finally:
+                spent[name] += time.perf_counter() - start
+
+        return run
+
+    with ExitStack() as patches:
+        for name, owner, attribute in PARTS:
+            patches.enter_context(patch.object(owner, attribute, timed_part(name, getattr(owner, attribute))))
+        function()
+    return [f"{1e3 * x:.2f}" for x in spent.values()]
 
 
 def bundle_adjustment(device: str = "cpu") -> tuple[float, float]:

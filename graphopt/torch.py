@@ -5,8 +5,8 @@
     loss.backward()
 
 Computed is in float64, by the solver's `device` whatever the tensors' device and dtype; estimates are float64
-tensors on the device of the first input, gradients have their input's dtype and device. Derivatives of
-derivatives are not defined.
+tensors on the device of the first input, gradients have their input's dtype and device. float64 tensors of a
+batch on the GPU that solves it do not come to the host. Derivatives of derivatives are not defined.
 
     @graphopt.torch.edge_type(tag="EDGE_HEIGHT", vertices=["VERTEX_SE3:QUAT"], residual_dim=1)
     def height(poses):  # (m, 7) of all edges
@@ -21,9 +21,13 @@ from typing import Any
 
 import numpy as np
 
+from graphopt.batch.resident import Sharing
+from graphopt.derivatives.batched import BatchOptimum
 from graphopt.derivatives.call import Call, call_of
 from graphopt.derivatives.refine import Doubts
+from graphopt.derivatives.settings import Solved
 from graphopt.errors import OptionError, ShapeError
+from graphopt.foreign_arrays import on_cuda
 from graphopt.graph import Graph
 from graphopt.optimizer.summary import Summary
 from graphopt.types.base import EdgeType, ParameterType, VertexType
@@ -94,12 +98,12 @@ def solve(graph: Graph, inputs: Mapping[str, torch.Tensor], **options: Any) -> S
 class _Solve(torch.autograd.Function):
     @staticmethod
     def forward(ctx: Any, call: Call, told: dict[str, Any], *tensors: torch.Tensor) -> Any:
-        values = [_numpy(tensor) for tensor in tensors]
-        solved = call.problem.solve(values)
+        memory = _Memory.of(call.problem, tensors)
+        solved = memory.solve(tensors)
         told["summary"], told["doubts"] = solved.summary, solved.doubts
         device = tensors[0].device
         outputs = tuple(
-            torch.from_numpy(estimate.reshape(shape)).to(device)
+            _tensor(estimate, shape).to(device)
             for estimate, shape in zip(solved.estimates, call.output_shapes, strict=True)
         )
         ctx.call, ctx.doubts = call, solved.doubts
@@ -113,24 +117,84 @@ class _Solve(torch.autograd.Function):
         call: Call = ctx.call
         saved, count = ctx.saved_tensors, len(call.reshape)
         tensors, outputs = saved[:count], saved[count:]
-        rows = call.problem.shapes
-        cotangents = [
-            None if gradient is None else _numpy(gradient).reshape(shape)
-            for gradient, shape in zip(gradients, rows, strict=True)
-        ]
-        if all(cotangent is None for cotangent in cotangents):
+        if all(gradient is None for gradient in gradients):
             return (None,) * (2 + count)
-        estimates = [_numpy(output).reshape(shape) for output, shape in zip(outputs, rows, strict=True)]
-        values = [_numpy(tensor) for tensor in tensors]
-        found = call.problem.vjp(values, estimates, ctx.doubts, cotangents)
+        rows = call.problem.shapes
+        memory = _Memory.of(call.problem, (*tensors, *outputs, *(x for x in gradients if x is not None)))
+        found = memory.vjp(
+            tensors,
+            [output.reshape(shape) for output, shape in zip(outputs, rows, strict=True)],
+            ctx.doubts,
+            [
+                None if gradient is None else gradient.reshape(shape)
+                for gradient, shape in zip(gradients, rows, strict=True)
+            ],
+        )
         return (
             None,
             None,
             *(
-                torch.from_numpy(array).to(tensor) if needed else None
+                _tensor(array, tensor.shape).to(tensor) if needed else None
                 for array, tensor, needed in zip(found, tensors, ctx.needs_input_grad[2:], strict=True)
             ),
         )
+
+
+class _Memory:
+    """Where a problem's arrays are: on the host, or where tensors of CUDA and the solver's kernels meet."""
+
+    def __init__(self, problem: Any, sharing: Sharing | None):
+        self._problem, self._sharing = problem, sharing
+
+    @classmethod
+    def of(cls, problem: Any, tensors: Sequence[torch.Tensor]) -> _Memory:
+        """Of a batch on the GPU of all tensors, if they are float64: there."""
+        ordinals = {_ordinal(tensor) for tensor in tensors}
+        ordinal = ordinals.pop()
+        if ordinals or ordinal is None or not isinstance(problem, BatchOptimum):
+            return cls(problem, None)
+        return cls(problem, problem.sharing(ordinal))
+
+    def solve(self, tensors: Sequence[torch.Tensor]) -> Solved:
+        """See `OptimumProblem.solve`."""
+        if self._sharing is None or not all(bool(torch.isfinite(tensor).all()) for tensor in tensors):
+            return self._problem.solve([_numpy(tensor) for tensor in tensors])
+        return self._problem.solve(self._taken(tensors), self._sharing)
+
+    def vjp(
+        self,
+        tensors: Sequence[torch.Tensor],
+        estimates: Sequence[torch.Tensor],
+        doubts: Doubts,
+        cotangents: Sequence[torch.Tensor | None],
+    ) -> list[Any]:
+        """See `OptimumProblem.vjp`."""
+        arguments = self._taken(tensors), self._taken(estimates), doubts, self._taken(cotangents)
+        if self._sharing is None:
+            return self._problem.vjp(*arguments)
+        return self._problem.vjp(*arguments, self._sharing)
+
+    def _taken(self, tensors: Sequence[torch.Tensor | None]) -> list[Any]:
+        return [None if tensor is None else self._array(tensor) for tensor in tensors]
+
+    def _array(self, tensor: torch.Tensor) -> Any:
+        found = None
+        if self._sharing is not None:
+            numbers = on_cuda(tensor.detach().contiguous())
+            found = None if numbers is None else self._sharing.resident(numbers)
+        return _numpy(tensor) if found is None else found
+
+
+def _ordinal(tensor: torch.Tensor) -> int | None:
+    """CUDA's device of a float64 tensor, None of others."""
+    is_there = tensor.device.type == "cuda" and tensor.dtype == torch.float64
+    return tensor.device.index if is_there else None
+
+
+def _tensor(array: Any, shape: Sequence[int]) -> torch.Tensor:
+    """A tensor over an array of the host, or of CUDA's."""
+    made = torch.from_numpy(array) if isinstance(array, np.ndarray) else torch.from_dlpack(array)
+    return made.reshape(tuple(shape))
 
 
 def _numpy(tensor: torch.Tensor) -> np.ndarray:

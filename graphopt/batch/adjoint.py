@@ -2,13 +2,15 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Mapping, Sequence
 from typing import Any
 
 import numpy as np
 
 from graphopt.batch.arrays import BatchArrays
-from graphopt.batch.on_device import PART_BYTES, BatchBuffers, open_for_batch, plan_for
+from graphopt.batch.on_device import PART_BYTES, BatchBuffers, open_for_batch, part_of, plan_for
+from graphopt.batch.resident import Sharing
 from graphopt.codegen.gpu.problem_kernel import result_name
 from graphopt.device import DeviceError
 from graphopt.linear.options import SolverOptions
@@ -41,50 +43,65 @@ class DeviceAdjoint:
 
     def run(
         self,
-        stored: Mapping[int, np.ndarray],
-        cotangents: Mapping[int, np.ndarray],
+        stored: Mapping[int, Any],
+        cotangents: Mapping[int, Any],
         options: np.ndarray,
-        results: Mapping[tuple[int, str], np.ndarray],
-    ) -> np.ndarray:
-        """(B,) growth, see `on_device.Refined`; infinite where the Hessian is not positive definite.
+        results: Mapping[tuple[int, str], tuple[int, ...]],
+        sharing: Sharing | None = None,
+    ) -> tuple[np.ndarray, dict[tuple[int, str], Any]]:
+        """(B,) growth, see `on_device.Refined`, infinite where the Hessian is not positive definite; results.
 
-        stored: by vertex set that is optimized (B, n, storage_dim) estimates, and cotangents of these.
-        options: of problem_newton.glsl. results: by group and column (B, m, ...) contiguous arrays to fill.
+        stored: by vertex set that is optimized (B, n, storage_dim) estimates, and cotangents of these, arrays
+            or `Resident`. options: of problem_newton.glsl. results: by group and column (B, m, ...).
+        sharing: results become arrays of CUDA's, unless the batch goes in parts.
         """
         arrays = self._arrays
         count, plan = arrays.problems.count, self._plan
         data = BatchBuffers(self._device, arrays, True, moves=False)
         growth = np.empty(count)
-        most = max((array[0].nbytes for array in (*results.values(), *stored.values())), default=8)
+        shapes = *results.values(), *(array.shape for array in stored.values())
+        most = max((8 * math.prod(shape[1:]) for shape in shapes), default=8)
         step = max(1, min(count, PART_BYTES // max(most, data.bytes_per_problem(plan))))
+        sharing = sharing if step == count else None
+        found: dict[tuple[int, str], Any] = {}
+        if sharing is None:
+            found = {key: np.empty(shape) for key, shape in results.items()}
         for begin in range(0, count, step):
             part = slice(begin, min(begin + step, count))
             buffers = self._buffers(data, part, stored, cotangents, options)
             places: list[tuple[Any, int, np.ndarray]] = []
-            for (number, column), array in results.items():
-                buffer = self._device.allocate(max(array[part].nbytes, 16), "device")
+            memory: dict[tuple[int, str], Any] = {}
+            for (number, column), shape in results.items():
+                if sharing is not None:
+                    memory[number, column] = sharing.take(8 * math.prod(shape))
+                    buffer = memory[number, column].buffer
+                else:
+                    array = found[number, column][part]
+                    buffer = self._device.allocate(max(array.nbytes, 16), "device")
+                    places.append((buffer, 0, array))
                 buffers[result_name(column, number)] = buffer
-                places.append((buffer, 0, array[part]))
             chosen = np.arange(part.stop - part.start, dtype=np.uint32)
             data.dispatch(plan, data.kernel(plan), buffers, chosen, 1, (0, 0), _EVALUATIONS)
             state = np.empty((len(chosen), _STATE))
             self._device.read([(buffers["state"], 0, state), *places])
             growth[part] = state[:, _GROWTH]
-        return growth
+            if sharing is not None:
+                found = {key: sharing.lend(one, results[key]) for key, one in memory.items()}
+        return growth, found
 
     def _buffers(
         self,
         data: BatchBuffers,
         part: slice,
-        stored: Mapping[int, np.ndarray],
-        cotangents: Mapping[int, np.ndarray],
+        stored: Mapping[int, Any],
+        cotangents: Mapping[int, Any],
         options: np.ndarray,
     ) -> dict[str, Any]:
         count = part.stop - part.start
         buffers = data.of(self._plan, part)
         for name, given in (("stored", stored), ("cotangent", cotangents)):
             for number, array in given.items():
-                buffers[f"{name}{number}"] = data.upload(array[part], "wide")
+                buffers[f"{name}{number}"] = data.upload(part_of(array, part), "wide")
         nothing = data.upload(np.zeros((1, 1), np.uint32), "uint")
         state = self._device.allocate(8 * _STATE * count, "device")
         more = {"options": data.upload(options, "wide"), "state": state}

@@ -4,11 +4,13 @@ from __future__ import annotations
 
 from dataclasses import replace
 from functools import cached_property
+from typing import Any
 
 import numpy as np
 
 from graphopt import codegen
 from graphopt.batch.problems import ProblemArrays
+from graphopt.batch.resident import Resident, on_host
 from graphopt.graph import Selection
 from graphopt.problem.structure import EdgeGroup, Structure
 
@@ -36,8 +38,9 @@ class BatchArrays:
         self._edge_numbers = [edges[id(group.edge_set)] for group in structure.groups]
         self.starts = [self._start(k) for k in range(len(self._vertex_numbers))]
         """Per vertex set (B, n, dim) in the form that steps are taken in; (1, n, dim) where all share it."""
-        self.decoded: dict[int, np.ndarray] = {}
-        """By vertex set (B, n, storage_dim) results as the graph stores them, where a device makes them."""
+        self.decoded: dict[int, Any] = {}
+        """By vertex set (B, n, storage_dim) results as the graph stores them, where a device makes them: for
+        CUDA, or on the host."""
 
     @cached_property
     def working(self) -> list[np.ndarray]:
@@ -142,9 +145,13 @@ class BatchArrays:
         return result
 
 
-def _of_group(group: EdgeGroup, array: np.ndarray) -> np.ndarray:
+def _of_group(group: EdgeGroup, array: Any) -> Any:
     """(B, m, ...) of all edges of a set -> of those in the group."""
     rows = group.chosen_rows
+    if isinstance(array, Resident):
+        if rows is None:
+            return array
+        array = on_host(array)
     return np.ascontiguousarray(array if rows is None else array[:, rows])
 
 

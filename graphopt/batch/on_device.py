@@ -6,6 +6,7 @@ ended, and goes on with the others. Problems that need more memory than a part m
 
 from __future__ import annotations
 
+import math
 from dataclasses import dataclass
 from typing import Any
 
@@ -13,6 +14,7 @@ import numpy as np
 
 from graphopt.batch.arrays import BatchArrays
 from graphopt.batch.plan import KernelKind, Plan, Requested, make_plan
+from graphopt.batch.resident import Resident, Sharing, on_host
 from graphopt.batch.workers import does_not_factorize
 from graphopt.codegen.glsl import Arithmetic
 from graphopt.codegen.gpu.problem_kernel import Words, result_name
@@ -52,8 +54,12 @@ class DeviceWorkers:
         options: SolverOptions,
         spec: str,
         newton: tuple[np.ndarray, int] | None = None,
+        sharing: Sharing | None = None,
     ):
-        """newton: take Newton's steps at the end, with these `options` of problem_newton.glsl, so many."""
+        """newton: take Newton's steps at the end, with these `options` of problem_newton.glsl, so many.
+
+        sharing: estimates after these steps become arrays of CUDA's, unless the batch goes in parts.
+        """
         if options.linear_solver != "auto" and not factorizes(options.linear_solver):
             raise does_not_factorize(options.linear_solver)
         device = open_for_batch(spec, options)
@@ -68,6 +74,7 @@ class DeviceWorkers:
             self._newton = plan_for(device, arrays.structure, ("newton", arithmetic)), *newton
         self.refined = Refined.empty(arrays, self._newton is not None)
         """What Newton's steps have found."""
+        self._sharing = sharing
         count = arrays.problems.count
         if newton is not None:
             free = [k for k in range(len(arrays.starts)) if arrays.is_free(k)]
@@ -88,6 +95,7 @@ class DeviceWorkers:
         data = BatchBuffers(self._device, arrays, self._has_float64, masks)
         call = _Call(data, self._plan, masks, native, rules)
         step = max(1, min(count, PART_BYTES // data.bytes_per_problem(self._plan)))
+        sharing = self._sharing if step == count else None
         for begin in range(0, count, step):
             part = slice(begin, min(begin + step, count))
             if signals.should_stop():
@@ -98,26 +106,37 @@ class DeviceWorkers:
             buffers, counts = call.run(part, signals)
             name = "estimate"
             if self._newton is not None:
-                self._refine(data, buffers, part)
+                lent = self._refine(data, buffers, part, sharing)
                 name = "stored"
-            places = {k: (buffers[f"{name}{k}"], target[part]) for k, target in self._results().items()}
+            places = {
+                k: (buffers[f"{name}{k}"], target[part])
+                for k, target in self._results().items()
+                if sharing is None
+            }
             call.collect(part, buffers["state"], places, counts, outcome)
+            if sharing is not None:
+                arrays.decoded = lent
 
     def _results(self) -> dict[int, np.ndarray]:
         """By optimized vertex set what it becomes: as stored after Newton's steps, else to be decoded."""
         arrays = self._arrays
         return arrays.decoded or {k: one for k, one in enumerate(arrays.working) if arrays.is_free(k)}
 
-    def _refine(self, data: BatchBuffers, buffers: dict[str, Any], part: slice) -> None:
-        """Newton's steps of some problems, whose arrays are on the device."""
+    def _refine(
+        self, data: BatchBuffers, buffers: dict[str, Any], part: slice, sharing: Sharing | None
+    ) -> dict[int, Any]:
+        """Newton's steps of some problems, whose arrays are on the device; what is lent to CUDA of them."""
         assert self._newton is not None
         (plan, options, steps), count, device = self._newton, part.stop - part.start, self._device
         buffers |= {"table": data.table(plan), "options": data.upload(options, "wide")}
         squared = self.refined.squared
         for number, array in squared.items():
             buffers[result_name("squared", number)] = device.allocate(max(8 * array[part].size, 16), "device")
-        for k in self._arrays.decoded:
-            buffers[f"stored{k}"] = data.stored(k, part)
+        memory = {}
+        for k, target in self._arrays.decoded.items():
+            if sharing is not None:
+                memory[k] = sharing.take(target.nbytes)
+            buffers[f"stored{k}"] = data.stored(k, part, memory[k].buffer if k in memory else None)
         chosen = np.arange(count, dtype=np.uint32)
         data.dispatch(plan, data.kernel(plan), buffers, chosen, steps, (0, 0), _TRIALS * steps)
         state = np.empty((count, _STATE), WIDE)
@@ -128,6 +147,9 @@ class DeviceWorkers:
         self.refined.left[part], self.refined.growth[part] = numbers[:, 4], numbers[:, 5]
         for number, place in places.items():
             squared[number][part] = data.unpacked(place)
+        if sharing is None:
+            return {}
+        return {k: sharing.lend(one, self._arrays.decoded[k].shape) for k, one in memory.items()}
 
 
 def open_for_batch(spec: str, options: SolverOptions) -> Any:
@@ -167,8 +189,8 @@ class Refined:
 class _Buffer:
     """An array of all problems for a buffer of the kernel."""
 
-    array: np.ndarray
-    """(B, ...), or (1, ...) where all problems have the same."""
+    array: Any
+    """(B, ...) numbers, or `Resident`; (1, ...) where all problems have the same."""
     word: int
     """Of the table's header, for the numbers per problem; -1: none."""
     kind: str
@@ -179,10 +201,10 @@ class _Buffer:
     @property
     def stride(self) -> int:
         """Numbers from one problem to the next."""
-        return 0 if max(len(self.array), self.count) == 1 else int(self.array[0].size)
+        return 0 if max(len(self.array), self.count) == 1 else math.prod(self.array.shape[1:])
 
-    def of(self, part: slice) -> np.ndarray:
-        return self.array if len(self.array) == 1 else self.array[part]
+    def of(self, part: slice) -> Any:
+        return self.array if len(self.array) == 1 else part_of(self.array, part)
 
 
 class BatchBuffers:
@@ -227,12 +249,15 @@ class BatchBuffers:
         strides = [buffer.stride for name, buffer in self._buffers.items() if name in plan.kernel.buffers]
         return 8 * max(*strides, plan.num_entries, _STATE)
 
-    def stored(self, number: int, part: slice) -> Any:
-        """Memory for the results of a vertex set as they are stored; vertices that stay have theirs."""
+    def stored(self, number: int, part: slice, whole: Any = None) -> Any:
+        """Memory for the results of a vertex set as they are stored; vertices that stay have theirs.
+
+        whole: this memory; None: new.
+        """
         start, count = self.arrays.stored_start(number), part.stop - part.start
         if self.arrays.structure.num_free[number] == start.shape[1]:
-            return self.device.allocate(8 * count * start[0].size, "device")
-        return self._own(_Buffer(start, -1, "wide", self.arrays.problems.count), part)
+            return whole or self.device.allocate(8 * count * start[0].size, "device")
+        return self._own(_Buffer(start, -1, "wide", self.arrays.problems.count), part, whole)
 
     def table(self, plan: Plan) -> Any:
         """The plan's table with the numbers per problem."""
@@ -257,12 +282,16 @@ class BatchBuffers:
         system = self.device.allocate(max(8 * count * plan.num_entries, 16), "device")
         return {**found, "table": self.table(plan), "system": system}
 
-    def _own(self, buffer: _Buffer, part: slice) -> Any:
-        """A buffer that kernels write: what all problems share is uploaded once."""
+    def _own(self, buffer: _Buffer, part: slice, whole: Any = None) -> Any:
+        """A buffer that kernels write, `whole` or new: what all problems share is uploaded once."""
         rows, count = buffer.of(part), part.stop - part.start
-        if len(rows) == count:
+        if len(rows) == count and whole is None:
             return self.upload(rows, buffer.kind)
-        whole = self.device.allocate(max(8 * rows.size * count, 16), "device")
+        if whole is None:
+            whole = self.device.allocate(max(8 * rows.size * count, 16), "device")
+        if len(rows) == count:
+            self.device.write(whole, rows)
+            return whole
         first, size = self.upload(rows, buffer.kind), 8 * rows.size
         recorder = self.device.record("starts of a batch").copy(first, whole, size)
         filled = 1
@@ -303,8 +332,10 @@ class BatchBuffers:
         """Of edges per submission, about."""
         return _EVALUATIONS.get(self.device.info["kind"], 4e7)
 
-    def upload(self, array: np.ndarray, kind: str) -> Any:
+    def upload(self, array: Any, kind: str) -> Any:
         """A buffer with an array of "wide" or "uint" numbers."""
+        if isinstance(array, Resident):
+            return array.buffer
         if array.size == 0:
             return self.device.upload(np.zeros(4, np.uint32))
         return self.device.upload(pack_wide(array, self._has_float64) if kind == "wide" else array)
@@ -390,6 +421,13 @@ class _Call:
             target[part] = np.where(begun, numbers[:, column], np.nan)
         iterations[part], trials[part] = counts[:, 0], counts[:, 1]
         ending[part] = np.where(counts[:, 2] == _RUNNING, 5, counts[:, 2])
+
+
+def part_of(array: Any, part: slice) -> Any:
+    """Some problems' rows of an array; of all it is the array itself."""
+    if isinstance(array, Resident) and part == slice(0, len(array)):
+        return array
+    return on_host(array)[part]
 
 
 def _bits(mask: np.ndarray) -> np.ndarray:

@@ -38,6 +38,7 @@ if TYPE_CHECKING:
     from typing_extensions import Unpack
 
     from graphopt.batch.on_device import DeviceWorkers, Refined
+    from graphopt.batch.resident import Sharing
 
 _ENDINGS = np.array(
     [
@@ -199,6 +200,8 @@ class Batch:
     covariances: list[int]
     newton: tuple[np.ndarray, int] | None = None
     """Of a device: take Newton's steps at the end, see `DeviceWorkers`."""
+    sharing: Sharing | None = None
+    """Estimates after these steps become arrays of CUDA's."""
     refined: Refined | None = None
     """What they have found."""
 
@@ -253,7 +256,7 @@ class Batch:
         from graphopt.batch.on_device import DeviceWorkers
 
         try:
-            workers = DeviceWorkers(arrays, method, self.solver, spec, self.newton)
+            workers = DeviceWorkers(arrays, method, self.solver, spec, self.newton, self.sharing)
             self.refined = workers.refined
             return workers, ""
         except FAILURES as error:

@@ -12,6 +12,7 @@ from typing import Any
 
 import numpy as np
 
+from graphopt.batch.resident import on_host
 from graphopt.cpu_kernels import kernels
 from graphopt.errors import GraphError, ShapeError
 from graphopt.foreign_arrays import host
@@ -33,13 +34,13 @@ class ProblemArrays:
     count: int
     estimates: Mapping[int, np.ndarray]
     """(B, n, storage_dim)."""
-    measurements: Mapping[int, np.ndarray]
-    """(B, m, measurement_dim)."""
+    measurements: Mapping[int, Any]
+    """(B, m, measurement_dim); these and parameters may be `Resident`."""
     information: Mapping[int, np.ndarray]
     """(B, m, r, r), or (B, m, r): diagonals."""
     kernel_widths: Mapping[int, np.ndarray]
     """(B, m)."""
-    parameters: Mapping[int, np.ndarray]
+    parameters: Mapping[int, Any]
     """(B, p, storage_dim)."""
     masks: Mapping[int, np.ndarray]
     """(B, m) bool: the edges that a problem has."""
@@ -50,10 +51,10 @@ class ProblemArrays:
         for number, values in self.estimates.items():
             made.vertex_sets[number].estimate[...] = values[problem]
         for number, values in self.parameters.items():
-            made.parameter_sets[number].values[...] = values[problem]
+            made.parameter_sets[number].values[...] = on_host(values)[problem]
         for name, arrays in (("measurement", self.measurements), ("kernel_width", self.kernel_widths)):
             for number, values in arrays.items():
-                getattr(made.edge_sets[number], name)[...] = values[problem]
+                getattr(made.edge_sets[number], name)[...] = on_host(values)[problem]
         for number, values in self.information.items():
             one = values[problem]
             made.edge_sets[number].information[...] = (

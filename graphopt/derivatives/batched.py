@@ -7,7 +7,7 @@ Newton's steps of each problem, and for the derivatives one kernel that factoriz
 from __future__ import annotations
 
 import time
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from copy import copy
 from dataclasses import dataclass, field, replace
 from typing import Any
@@ -20,11 +20,13 @@ from graphopt.batch.on_device import open_for_batch, plan_for
 from graphopt.batch.optimize import Batch
 from graphopt.batch.plan import KernelKind, Requested
 from graphopt.batch.problems import ProblemArrays
+from graphopt.batch.resident import Resident, Sharing, on_host
 from graphopt.batch.result import BatchSummary
 from graphopt.derivatives.equations import DAMPING, GROWTH, HostEquations, refuse_what_has_none
 from graphopt.derivatives.inputs import Input, resolve
 from graphopt.derivatives.refine import NEAR, REACHED, ROUNDING, STEPS, TINY, Doubts, at_kink
 from graphopt.derivatives.settings import GradientSettings, Solved
+from graphopt.device.cuda_arrays import CudaArray
 from graphopt.errors import DeviceError, GradientError
 from graphopt.graph import Graph
 from graphopt.graph.behind import num_images
@@ -48,6 +50,8 @@ _ARGUMENTS = {
     "values": "parameters",
 }
 """Column -> field of `ProblemArrays`."""
+RESIDENT = ("measurement", "values")
+"""Columns that kernels read as CUDA has them."""
 
 
 @dataclass(eq=False)
@@ -160,11 +164,26 @@ class BatchOptimum:
         for one, value in zip(self.inputs, values, strict=True):
             sets = self.graph.parameter_sets if one.column == "values" else self.graph.edge_sets
             number = next(k for k, each in enumerate(sets) if each is one.rows)
-            given[_ARGUMENTS[one.column]][number] = one.checked_batch(value, self.count)
+            given[_ARGUMENTS[one.column]][number] = self._checked(one, value)
         return ProblemArrays(self.graph, self.count, estimates={}, masks={}, **given)
 
-    def solve(self, values: Sequence[np.ndarray]) -> Solved:
-        """Optimize with these inputs, in the order of their names."""
+    def _checked(self, one: Input, value: Any) -> Any:
+        if not isinstance(value, Resident):
+            return one.checked_batch(value, self.count)
+        if one.column not in RESIDENT:
+            return one.checked_batch(value.host(), self.count)
+        return value.reshape(self.count, *one.shape)
+
+    def sharing(self, ordinal: int) -> Sharing | None:
+        """What takes and makes arrays of a CUDA device; None: they have to come to the host."""
+        return Sharing.of(open_for_batch(self.solver.device, self.solver), ordinal)
+
+    def solve(self, values: Sequence[Any], sharing: Sharing | None = None) -> Solved:
+        """Optimize with these inputs, in the order of their names.
+
+        values: arrays, or `Resident` ones of finite numbers. sharing: estimates become arrays of CUDA's,
+        where all problems go at once.
+        """
         start = time.perf_counter()
         options, get = self.options, self.options.get
         rules, algorithm = Request(options["method"], get("max_iterations"), get("options")).algorithm()
@@ -175,13 +194,15 @@ class BatchOptimum:
         problems = self._arrays(values)
         newton = self._newton_options(), STEPS
         with self.graph.held_still():
-            batch = Batch(problems, self.structure.selection, self.solver, self.fixed, [], newton)
+            batch = Batch(problems, self.structure.selection, self.solver, self.fixed, [], newton, sharing)
             found = batch.run(options["method"], rules, algorithm, signals, start)
         summary = self._summary(found)
         if signals.reason is TerminationType.USER_INTERRUPT:
             signals.raise_if_interrupted(summary)
         estimates = tuple(
-            np.ascontiguousarray(found.estimates[tag]).reshape(shape)
+            array
+            if isinstance(array := found.estimates[tag], CudaArray)
+            else np.ascontiguousarray(array).reshape(shape)
             for tag, shape in zip(self.tags, self.shapes, strict=True)
         )
         return Solved(estimates, summary, self._doubts(problems, batch.refined))
@@ -229,53 +250,59 @@ class BatchOptimum:
 
     def vjp(
         self,
-        values: Sequence[np.ndarray],
-        estimates: Sequence[np.ndarray],
+        values: Sequence[Any],
+        estimates: Sequence[Any],
         doubts: Doubts,
-        cotangents: Sequence[np.ndarray | None],
-    ) -> list[np.ndarray]:
-        """See `OptimumProblem.vjp`."""
+        cotangents: Sequence[Any],
+        sharing: Sharing | None = None,
+    ) -> list[Any]:
+        """See `OptimumProblem.vjp`; arguments may be `Resident`.
+
+        sharing: derivatives become arrays of CUDA's where they are what one group of edges has found.
+        """
         problems = self._arrays(values)
         structure = structure_of(self.structure.selection, problems)
         structure, _, requested = self._of_adjoint(structure)
         arrays = BatchArrays(structure, problems)
         adjoint = DeviceAdjoint(arrays, self.solver.device, self.solver, requested)
         stored, pulled = self._vertices(arrays, estimates, cotangents)
-        results = self._results(structure, requested)
+        shapes = self._results(structure, requested)
+        if any(self._part_of_one(one, structure, shapes) is None for one in self.inputs):
+            sharing = None
         with self.graph.held_still():
-            growth = adjoint.run(stored, pulled, self._newton_options(), results)
+            growth, results = adjoint.run(stored, pulled, self._newton_options(), shapes, sharing)
         worst = int(np.argmax(growth))
         self.settings.tell(doubts, lambda: self._why_not_definite(problems, estimates, worst))
         if not np.isfinite(growth[worst]):
             raise GradientError(self._why_not_definite(problems, estimates, worst))
         found = [self._gradient(one, structure, results) for one in self.inputs]
-        return [array.reshape(-1, *one.shape[1:]) for array, one in zip(found, self.inputs, strict=True)]
+        return [
+            array if isinstance(array, CudaArray) else array.reshape(-1, *one.shape[1:])
+            for array, one in zip(found, self.inputs, strict=True)
+        ]
 
     def _vertices(
         self,
         arrays: BatchArrays,
-        estimates: Sequence[np.ndarray],
-        cotangents: Sequence[np.ndarray | None],
-    ) -> tuple[dict[int, np.ndarray], dict[int, np.ndarray]]:
+        estimates: Sequence[Any],
+        cotangents: Sequence[Any],
+    ) -> tuple[dict[int, Any], dict[int, Any]]:
         """By vertex set that is optimized (B, n, storage_dim) estimates and cotangents."""
         stored, pulled = {}, {}
         for number, vertex_set in enumerate(self.structure.selection.vertex_sets):
             if not arrays.is_free(number):
                 continue
             k = next(k for k, each in enumerate(self.graph.vertex_sets) if each is vertex_set)
-            stored[number] = np.asarray(estimates[k], np.float64).reshape(self.count, len(vertex_set), -1)
+            shape = (self.count, len(vertex_set), vertex_set.type.storage_dim)
             given = cotangents[k]
-            pulled[number] = (
-                np.zeros_like(stored[number])
-                if given is None
-                else np.ascontiguousarray(given, np.float64).reshape(stored[number].shape)
-            )
+            stored[number] = _shaped(estimates[k], shape)
+            pulled[number] = np.zeros(shape) if given is None else _shaped(given, shape)
         return stored, pulled
 
     def _results(
         self, structure: Structure, requested: Sequence[Sequence[str]]
-    ) -> dict[tuple[int, str], np.ndarray]:
-        """By group and column (B, m, ...) for the derivatives of its edges."""
+    ) -> dict[tuple[int, str], tuple[int, ...]]:
+        """By group and column the shape (B, m, ...) of the derivatives by its edges' numbers."""
         found = {}
         for number, (group, columns) in enumerate(zip(structure.groups, requested, strict=True)):
             kind = group.edge_set.type
@@ -286,7 +313,7 @@ class BatchOptimum:
                 "values": (sum(parameter.storage_dim for parameter in kind.parameters),),
             }
             for column in columns:
-                found[number, column] = np.empty((self.count, len(group.rows), *shapes[column]))
+                found[number, column] = (self.count, len(group.rows), *shapes[column])
         return found
 
     def _gradient(
@@ -295,17 +322,26 @@ class BatchOptimum:
         """(B, rows, ...): what the groups with rows of the input have found."""
         if one.column == "values":
             return self._of_parameters(one, structure, results)
+        whole = self._part_of_one(one, structure, results)
+        if whole is not None:
+            return results[whole]
+        found = np.zeros((self.count, *one.shape))
+        for number, column in results:
+            if column == one.column and structure.groups[number].edge_set is one.rows:
+                found[:, structure.groups[number].rows] = results[number, column]
+        return found
+
+    def _part_of_one(
+        self, one: Input, structure: Structure, results: Iterable[tuple[int, str]]
+    ) -> tuple[int, str] | None:
+        """Group and column that are all of an input's derivative, if one is."""
         parts = [
-            (structure.groups[number], array)
-            for (number, column), array in results.items()
+            (number, column)
+            for number, column in results
             if column == one.column and structure.groups[number].edge_set is one.rows
         ]
-        if len(parts) == 1 and parts[0][0].chosen_rows is None:
-            return parts[0][1]
-        found = np.zeros((self.count, *one.shape))
-        for group, array in parts:
-            found[:, group.rows] = array
-        return found
+        is_all = len(parts) == 1 and structure.groups[parts[0][0]].chosen_rows is None
+        return parts[0] if is_all else None
 
     def _of_parameters(
         self, one: Input, structure: Structure, results: Mapping[tuple[int, str], np.ndarray]
@@ -325,18 +361,22 @@ class BatchOptimum:
                 first = last
         return found
 
-    def _why_not_definite(
-        self, problems: ProblemArrays, estimates: Sequence[np.ndarray], problem: int
-    ) -> str:
+    def _why_not_definite(self, problems: ProblemArrays, estimates: Sequence[Any], problem: int) -> str:
         """A sentence about the Hessian of one problem."""
         graph = problems.graph_of(problem)
         for vertex_set, array in zip(graph.vertex_sets, estimates, strict=True):
-            vertex_set.estimate[...] = np.asarray(array).reshape(self.count, *vertex_set.estimate.shape)[
-                problem
-            ]
+            shape = self.count, *vertex_set.estimate.shape
+            vertex_set.estimate[...] = on_host(_shaped(array, shape))[problem]
         selection = graph.select(self.options.get("level", 0))
         selection, _ = fix_gauge(graph, selection, self.options.get("fix", "auto"))
         solver = CpuBlockSolver(graph, Structure(selection), SolverOptions(device="cpu"))
         equations = HostEquations(graph, solver)
         equations.linearize()
         return f"Problem {problem}: {equations.why_not_definite()}"
+
+
+def _shaped(array: Any, shape: tuple[int, ...]) -> Any:
+    """An array of the host, or `Resident`, in this shape."""
+    if isinstance(array, Resident):
+        return array.reshape(*shape)
+    return np.ascontiguousarray(array, np.float64).reshape(shape)

@@ -5,8 +5,7 @@ from __future__ import annotations
 import warnings
 from collections.abc import Callable
 from dataclasses import dataclass
-
-import numpy as np
+from typing import Any
 
 from graphopt.derivatives.refine import Doubts
 from graphopt.errors import GradientError, OptionError
@@ -21,8 +20,8 @@ SINGULAR = ("error", "damp")
 class Solved:
     """What a solve has found."""
 
-    estimates: tuple[np.ndarray, ...]
-    """Per vertex set of the graph (n, storage_dim)."""
+    estimates: tuple[Any, ...]
+    """Per vertex set of the graph (n, storage_dim); of a batch also arrays of CUDA's."""
     summary: Summary
     doubts: Doubts
 

@@ -6,9 +6,11 @@ import torch
 import vulkan_devices  # noqa: F401  (how llvmpipe runs)
 from builtin_edges import EDGES
 from derivative_problems import held_graph
+from fake_cuda import FakeCuda, FakeSide
 
 import graphopt
 import graphopt.torch
+from graphopt import foreign_arrays
 from graphopt.batch import on_device
 from graphopt.derivatives import OptimumProblem
 from graphopt.derivatives.batched import BatchOptimum
@@ -165,3 +167,83 @@ def test_what_workgroups_do_not_solve_goes_as_copies(pose_graph, monkeypatch):
     monkeypatch.setitem(device.info, "max_shared_memory", 1024)
     monkeypatch.setattr(on_device, "open_device", lambda spec: device)
     assert made(["EDGE_SE2.measurement"]) is None
+
+
+@pytest.fixture
+def driver(monkeypatch):
+    """A stand-in for CUDA, which sees the device's memory."""
+    device = on_device.open_device("vulkan")
+    if not device.info["exports_memory"]:
+        pytest.skip("needs a driver that exports memory")
+    found = FakeCuda()
+    side = FakeSide(device, found)
+    monkeypatch.setattr(
+        "graphopt.device.cuda_arrays.cuda_side", lambda opened: side if opened is device else None
+    )
+    monkeypatch.setattr(foreign_arrays, "Cuda", lambda: found)
+    return found
+
+
+def cuda_numbers(array: np.ndarray) -> foreign_arrays.CudaNumbers:
+    """An array as if it were in a GPU's memory."""
+    return foreign_arrays.CudaNumbers(array.ctypes.data, array.shape, array.strides, array.dtype, 0, array)
+
+
+@pytest.mark.parametrize(("tag", "is_lent"), [("EDGE_SE2", True), ("EDGE_SE2_OFFSET", False)])
+def test_arrays_of_cuda_are_read_and_made_where_they_are(driver, tag, is_lent):
+    """The bits are those of arrays that go through the host, as derivatives by what edges share do."""
+    made, values = problems_of(tag, "Cauchy")
+    rng = np.random.default_rng(3)
+    expected = made.solve(values)
+    cotangents = [rng.standard_normal(estimate.shape) for estimate in expected.estimates]
+    gradients = made.vjp(values, expected.estimates, expected.doubts, cotangents)
+    assert made.sharing(1) is None
+    sharing = made.sharing(0)
+    assert sharing is not None
+
+    def resident(arrays):
+        return [sharing.resident(cuda_numbers(array)) for array in arrays]
+
+    before = driver.num_copies
+    solved = made.solve(resident(values), sharing)
+    assert driver.num_copies == before + len(values)
+    assert solved.doubts == expected.doubts
+    assert all(estimate.__dlpack_device__() == (2, 0) for estimate in solved.estimates)
+    estimates = [np.array(foreign_arrays.host(estimate)) for estimate in solved.estimates]
+    for found, known in zip(estimates, expected.estimates, strict=True):
+        np.testing.assert_array_equal(found.reshape(known.shape), known)
+    found = made.vjp(resident(values), resident(estimates), solved.doubts, resident(cotangents), sharing)
+    assert all(isinstance(array, np.ndarray) != is_lent for array in found)
+    for array, known in zip(found, gradients, strict=True):
+        np.testing.assert_array_equal(np.array(foreign_arrays.host(array)).reshape(known.shape), known)
+
+
+def test_tensors_of_cuda_stay_there(driver, monkeypatch):
+    """`graphopt.torch.solve` of tensors on the solver's GPU copies none of them to the host."""
+    made, values = problems_of("EDGE_SE2", "Cauchy")
+    name = made.inputs[0].name
+    start = torch.from_numpy(values[0].reshape(COUNT, -1, *values[0].shape[1:]))
+
+    def solved():
+        given = start.clone().requires_grad_()
+        found = graphopt.torch.solve(made.graph, {name: given}, **OPTIONS)
+        (found["VERTEX_SE2"] ** 3).sum().backward()
+        return found["VERTEX_SE2"].detach().numpy(), given.grad.numpy()
+
+    def tensor(array, shape):
+        return torch.from_numpy(np.array(foreign_arrays.host(array))).reshape(tuple(shape))
+
+    def refuse(given):
+        raise AssertionError(f"a tensor {tuple(given.shape)} came to the host")
+
+    expected = solved()
+    monkeypatch.setattr(graphopt.torch, "_ordinal", lambda given: 0)
+    monkeypatch.setattr(graphopt.torch, "on_cuda", lambda given: cuda_numbers(given.numpy()))
+    monkeypatch.setattr(graphopt.torch, "_tensor", tensor)
+    monkeypatch.setattr(graphopt.torch, "_numpy", refuse)
+    for found, known in zip(solved(), expected, strict=True):
+        np.testing.assert_array_equal(found, known)
+    start[1, 0, 0] = np.nan
+    monkeypatch.setattr(graphopt.torch, "_numpy", lambda given: given.detach().numpy())
+    with pytest.raises(GraphError, match=r"EDGE_SE2.measurement.*nan"):
+        solved()
