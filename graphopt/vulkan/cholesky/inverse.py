@@ -22,6 +22,7 @@ import numpy as np
 
 from graphopt.device.errors import DeviceMemoryError
 from graphopt.errors import ShapeError
+from graphopt.linear.vectors import dot
 from graphopt.vulkan.cholesky.memory import fits
 from graphopt.vulkan.cholesky.work import OUTER, UPDATE_TILE, Run, Words, present, repeat, tiles, triangle
 
@@ -172,7 +173,7 @@ class SelectedInverse:
         to = rows_of[min(takes)]
         pivots = own.analysis.num_pivots[own.analysis.level == min(takes)].astype(float)
         sums = None
-        if _SUM_COST * len(to) < pivots @ pivots:
+        if _SUM_COST * len(to) < dot(pivots, pivots):
             sums = words.add(front[to], row[to], col[to], self._w[front[to]], self._z[front[to]], to)
         lists = own.device.upload(words.array())
         target = own.reals(len(index))

@@ -11,6 +11,7 @@ from graphopt.codegen import information_dim, sampled_runs
 from graphopt.codegen.gpu import EDGE_BLOCK, EdgeSignature, float32_record_dim, record_dim
 from graphopt.device.protocol import Precision
 from graphopt.errors import DeviceLimitError
+from graphopt.linear.vectors import dot
 from graphopt.problem.structure import EdgeGroup, Structure
 from graphopt.solver.cpu import compiled_edge
 from graphopt.types.base import working_edge_type, working_vertex_type
@@ -230,7 +231,7 @@ def _pairs(structure: Structure, coupling: int) -> tuple[float, float, float]:
     by_dim = []
     for dim in np.flatnonzero(np.bincount(landmark_dims)).tolist():
         degree = found.degree[landmark_dims == dim].astype(np.float64)
-        by_dim.append((dim, scale * float(degree.sum()), 0.5 * scale * float(degree @ (degree + 1.0))))
+        by_dim.append((dim, scale * float(degree.sum()), 0.5 * scale * dot(degree, degree + 1.0)))
     mean_dim = coupling / max(sum(dim * edges for dim, edges, _ in by_dim), 1.0)
     num_pairs = sum(pairs for *_, pairs in by_dim)
     flops = sum(2.0 * pairs * (mean_dim**2 * dim + mean_dim * dim**2) for dim, _, pairs in by_dim)
