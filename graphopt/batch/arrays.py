@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from copy import copy
 from dataclasses import replace
 from functools import cached_property
 from typing import Any
@@ -12,12 +13,22 @@ from graphopt import codegen
 from graphopt.batch.problems import ProblemArrays
 from graphopt.batch.resident import Resident, on_host
 from graphopt.graph import Selection
-from graphopt.problem.structure import EdgeGroup, Structure
+from graphopt.problem.structure import EdgeGroup, Structure, information_variant
 
 
-def structure_of(selection: Selection, problems: ProblemArrays) -> Structure:
-    """The structure of all problems: what one's information matrices need, all have."""
-    structure = Structure(selection)
+def structure_of(selection: Selection | Structure, problems: ProblemArrays) -> Structure:
+    """The structure of all problems: what one's information matrices need, all have.
+
+    selection: or the structure of the graph alone, which stays as it is; information may be others by now.
+    """
+    if isinstance(selection, Structure):
+        structure = copy(selection)
+        structure.groups = [
+            replace(group, information=information_variant(group.edge_set, group.rows))
+            for group in selection.groups
+        ]
+    else:
+        structure = Structure(selection)
     numbers = {id(edge_set): number for number, edge_set in enumerate(problems.graph.edge_sets)}
     for k, group in enumerate(structure.groups):
         kind = problems.information_kind(numbers[id(group.edge_set)], group.rows)

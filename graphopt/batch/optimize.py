@@ -194,7 +194,8 @@ class Batch:
     """One call."""
 
     problems: ProblemArrays
-    selection: Selection
+    selection: Selection | Structure
+    """Or the structure of the graph alone."""
     solver: SolverOptions
     fixed: list[int]
     covariances: list[int]
@@ -285,7 +286,7 @@ class Batch:
         number, row = self.problems.graph.vertex_place(vertex_id)
         found = [
             k
-            for k, each in enumerate(self.selection.vertex_sets)
+            for k, each in enumerate(structure.selection.vertex_sets)
             if each is self.problems.graph.vertex_sets[number]
         ]
         block = structure.block_of(found[0], row) if found else -1

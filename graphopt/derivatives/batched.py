@@ -194,7 +194,7 @@ class BatchOptimum:
         problems = self._arrays(values)
         newton = self._newton_options(), STEPS
         with self.graph.held_still():
-            batch = Batch(problems, self.structure.selection, self.solver, self.fixed, [], newton, sharing)
+            batch = Batch(problems, self.structure, self.solver, self.fixed, [], newton, sharing)
             found = batch.run(options["method"], rules, algorithm, signals, start)
         summary = self._summary(found)
         if signals.reason is TerminationType.USER_INTERRUPT:
@@ -261,7 +261,7 @@ class BatchOptimum:
         sharing: derivatives become arrays of CUDA's where they are what one group of edges has found.
         """
         problems = self._arrays(values)
-        structure = structure_of(self.structure.selection, problems)
+        structure = structure_of(self.structure, problems)
         structure, _, requested = self._of_adjoint(structure)
         arrays = BatchArrays(structure, problems)
         adjoint = DeviceAdjoint(arrays, self.solver.device, self.solver, requested)

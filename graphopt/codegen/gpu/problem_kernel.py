@@ -76,6 +76,11 @@ class ProblemGroup:
         """The working form of the type."""
         return self.kernels.edge_type
 
+    @property
+    def signature(self) -> tuple[Any, ...]:
+        """The types that it is made of, for `per_type_cache`."""
+        return (self.edge_type,)
+
     def outputs(self) -> list[tuple[str, int, int, int, int]]:
         """(name, slot a, slot b, i, j) of what an edge adds: H_ab (i, j), and with b = -1 b_a (i)."""
         dims = [vertex.tangent_dim for vertex in self.edge_type.vertices]
