@@ -9,7 +9,8 @@ problems have in common (`Words`), so that one kernel serves any number of verti
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
+from functools import cached_property
 from typing import Any
 
 from graphopt.codegen.assignment import Assignment, assign
@@ -101,18 +102,30 @@ run_problem();
 write_estimates();""".splitlines()
 
 
+@dataclass(frozen=True)
 class Words:
     """Where what is in the header of `table`."""
 
-    def __init__(self, num_groups: int, num_sets: int, num_parameters: int):
-        self._sets = NUM_SHARED_WORDS
-        self._groups = self._sets + num_sets * len(SET_WORDS)
-        self._parameters = self._groups + num_groups * len(GROUP_WORDS)
-        self.count = self._parameters + num_parameters
+    num_groups: int
+    num_sets: int
+    num_parameters: int
+
+    @property
+    def _groups(self) -> int:
+        return NUM_SHARED_WORDS + self.num_sets * len(SET_WORDS)
+
+    @property
+    def _parameters(self) -> int:
+        return self._groups + self.num_groups * len(GROUP_WORDS)
+
+    @property
+    def count(self) -> int:
+        """Of all words."""
+        return self._parameters + self.num_parameters
 
     def of_set(self, number: int, name: str) -> int:
         """One of `SET_WORDS`."""
-        return self._sets + number * len(SET_WORDS) + SET_WORDS.index(name)
+        return NUM_SHARED_WORDS + number * len(SET_WORDS) + SET_WORDS.index(name)
 
     def of_group(self, number: int, name: str) -> int:
         """One of `GROUP_WORDS`."""
@@ -166,9 +179,11 @@ def problem_kernel(
             interface.add(name, f"OUTPUT(%, wide, {name})")
         writer = _GroupWriter(group, number, words, arithmetic, method == "newton")
         texts += writer.text()
+        if method != "adjoint":
+            texts += writer.text_of_chi2()
         flops += writer.system.flops
         registers = max(registers, writer.system.registers)
-    texts += _whole_sums(len(groups))
+    texts += _sum_of_systems(len(groups))
     main = list(_MAIN)
     if method == "adjoint":
         main.remove("write_estimates();")
@@ -176,6 +191,7 @@ def problem_kernel(
         texts += ["void adjoint() {", *indent(calls), "}"]
         texts += _reads_of_cotangents(vertex_types, free_sets, words, arithmetic)
     else:
+        texts += _sum_of_chi2(len(groups))
         texts += _moves(working, free_sets, words, arithmetic)
         write = _writes_of_stored if method == "newton" else _writes
         texts += write(vertex_types, free_sets, words, arithmetic)
@@ -242,20 +258,30 @@ class _GroupWriter:
         inputs = [load.name for loads in self._loads for load in loads if load.name != "width"]
         if group.is_exact:  # the width stands before the information
             inputs.insert(len(inputs) - self._information_dim, "width")
+        self._inputs = inputs
         self._names = [name for name, *_ in group.outputs()]
-        rest = [f"e_{i}" for i in range(group.edge_type.residual_dim)]
-        kernel = group.kernels.kernel
-        chi2 = assign(group.kernels.chi2, inputs, ["rho", "s", *rest], kernel)
-        system = assign(group.kernels.linearize, inputs, ["rho", *self._all_outputs()], kernel)
-        loads = [load for part in self._loads for load in part]
-        self.chi2 = _body(chi2, ["rho", *(["s"] if self._keeps_squared else [])], loads, arithmetic)
-        self.system = _body(system, ["rho", *self._names], loads, arithmetic)
-        if self.chi2.samples_images or self.system.samples_images:
-            raise DeviceError(
-                f"edges {group.edge_type.name} sample images, which batches do on the CPU only. "
-                "Use device='cpu'."
-            )
         self._arithmetic: Arithmetic = arithmetic
+
+    @cached_property
+    def system(self) -> Body:
+        """Statements of an edge's part of H and b, which "newton" and "adjoint" have in common."""
+        return _system(replace(self._group, requested=()), self._number, self._words, self._arithmetic)
+
+    def made_system(self) -> Body:
+        """See `system`."""
+        kernels = self._group.kernels
+        outputs = ["rho", *self._all_outputs()]
+        system = assign(kernels.linearize, self._inputs, outputs, kernels.kernel)
+        loads = [load for part in self._loads for load in part]
+        return _body(system, ["rho", *self._names], loads, self._arithmetic)
+
+    def _chi2(self) -> Body:
+        """Statements of an edge's chi2."""
+        kernels = self._group.kernels
+        rest = [f"e_{i}" for i in range(self._group.edge_type.residual_dim)]
+        chi2 = assign(kernels.chi2, self._inputs, ["rho", "s", *rest], kernels.kernel)
+        loads = [load for part in self._loads for load in part]
+        return _body(chi2, ["rho", *(["s"] if self._keeps_squared else [])], loads, self._arithmetic)
 
     @property
     def _information_dim(self) -> int:
@@ -392,25 +418,29 @@ class _GroupWriter:
                 found |= {f"D_{column}_{i}": [place.replace("%", str(i))] for i in range(size)}
         return found
 
-    def text(self) -> list[str]:
-        """Functions: whether an edge takes part, its chi2, and H and b of all; its derivatives."""
-        n = self._number
-        squared = []
+    def text_of_chi2(self) -> list[str]:
+        """The function of an edge's chi2 after a step."""
+        chi2, squared = self._chi2(), list[str]()
         if self._keeps_squared:
-            place = f"{result_name('squared', n)}.at[problem * {self._word('num_edges')} + e]"
-            squared = [f"{place} = {self.chi2.outputs['s']};"]
+            place = f"{result_name('squared', self._number)}.at[problem * {self._word('num_edges')} + e]"
+            squared = [f"{place} = {chi2.outputs['s']};"]
+        return [
+            f"wide chi2_{self._number}(uint e) {{",
+            "  const uint version = 1;",
+            *indent([*self._first_estimates(), *self._reads(chi2), *chi2.lines, *squared]),
+            f"  return {chi2.outputs['rho']};",
+            "}",
+        ]
+
+    def text(self) -> list[str]:
+        """Functions: whether an edge takes part, and H and b of all; its derivatives."""
+        n = self._number
         mask = f"mask{n}.at[problem * {self._word('mask')} + (e >> 5)]"
         return [
             f"layout(constant_id = {FIRST_ROWS_CONSTANT + n}) const uint ROWS_{n} = 32;",
             f"uint num_edges_{n}() {{ return {self._word('num_edges')}; }}",
             f"bool takes_part_{n}(uint e) {{",
             f"  return e < {self._word('num_edges')} && (MASKED == 0 || (({mask} >> (e & 31u)) & 1u) != 0);",
-            "}",
-            f"wide chi2_{n}(uint e) {{",
-            "  const uint version = 1;",
-            *indent([*self._first_estimates(), *self._reads(self.chi2), *self.chi2.lines]),
-            *indent(squared),
-            f"  return {self.chi2.outputs['rho']};",
             "}",
             f"wide linearize_{n}() {{",
             *indent(self._summed() if self._group.is_summed else self._by_chunks()),
@@ -492,8 +522,19 @@ def _body(
     return edge_body(assignment, assignment.needed_by(requested), requested, loads, arithmetic, requested)
 
 
-def _whole_sums(num_groups: int) -> list[str]:
-    """Functions of all groups; both add up chi2 in the same order."""
+@per_type_cache
+def _system(group: ProblemGroup, number: int, words: Words, arithmetic: Arithmetic) -> Body:
+    """See `_GroupWriter.system`."""
+    made = _GroupWriter(group, number, words, arithmetic, False).made_system()
+    if made.samples_images:
+        raise DeviceError(
+            f"edges {group.edge_type.name} sample images, which batches do on the CPU only. Use device='cpu'."
+        )
+    return made
+
+
+def _sum_of_systems(num_groups: int) -> list[str]:
+    """The function of H, b and chi2 of all groups, which `_sum_of_chi2` adds up in the same order."""
     return [
         "wide linearize() {",
         "  wide chi2 = WIDE_ZERO;",
@@ -501,6 +542,12 @@ def _whole_sums(num_groups: int) -> list[str]:
         "  finish_system();",
         "  return workgroup_sum(chi2);",
         "}",
+    ]
+
+
+def _sum_of_chi2(num_groups: int) -> list[str]:
+    """The function of chi2 after a step."""
+    return [
         "wide moved_chi2() {",
         "  wide chi2 = WIDE_ZERO;",
         *(
