@@ -30,6 +30,7 @@ from graphopt.derivatives.adjoint import AdjointPass
 from graphopt.derivatives.equations import DeviceEquations, ExactEquations, HostEquations
 from graphopt.device import VulkanDevice
 from graphopt.geometry import SE3
+from graphopt.vulkan.program import Running
 
 REPEATS = 5
 ITERATIONS = 4
@@ -80,6 +81,10 @@ def timed(
             ["", *names],
             [["forward", *parts(forward)], ["backward", *parts(backward)]],
         )
+        spent = {"forward": device_phases(forward), "backward": device_phases(backward)}
+        for call, seconds in spent.items():
+            rows = [[phase, f"{1e3 * value:.2f}", str(count)] for phase, (value, count) in seconds.items()]
+            print_table(f"{name}, on the device, {call} [ms]", ["phase", "time", "times"], rows)
     return median_seconds(forward, REPEATS), median_seconds(backward, REPEATS)
 
 
@@ -162,6 +167,25 @@ def parts(function: Callable[[], None]) -> list[str]:
             patches.enter_context(patch.object(owner, attribute, timed_part(name, getattr(owner, attribute))))
         function()
     return [f"{1e3 * x:.2f}" for x in spent.values()]
+
+
+def device_phases(function: Callable[[], None]) -> dict[str, tuple[float, int]]:
+    """Seconds on the device and runs by phase of the solver's programs; kernels of batches have none."""
+    spent: dict[str, tuple[float, int]] = {}
+    wait = Running.wait
+
+    def collected(running: Running, seconds: dict[str, float] | None = None) -> None:
+        own: dict[str, float] = {}
+        wait(running, own)
+        for phase, value in own.items():
+            total, count = spent.get(phase, (0.0, 0))
+            spent[phase] = total + value, count + 1
+            if seconds is not None:
+                seconds[phase] = seconds.get(phase, 0.0) + value
+
+    with patch.object(Running, "wait", collected):
+        function()
+    return spent
 
 
 def bundle_adjustment(device: str = "cpu") -> tuple[float, float]:
