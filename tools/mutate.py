@@ -1,13 +1,15 @@
 """Plant faults in the sources, one at a time, and see whether the tests of that room notice.
 
     python tools/mutate.py symbolic --count 30 --seed 1
-    python tools/mutate.py linear shaders --count 20 --output mutants.json
+    python tools/mutate.py linear shaders --count 20 --folder /tmp/copy --output mutants.json
+    python tools/mutate.py linear --folder /tmp/copy --survivors mutants.json --tests tests/linear
     python tools/mutate.py --list
 
 Kinds of faults: `sign` (+ and -, a minus that goes), `index` (a number in brackets, off by one), `bound` (<
 and <=, > and >=), `constant` (a number that is another one), `logic` (and, or; == and !=). Comments, texts
 and declarations of types stay as they are. Sources are changed in a copy (`--folder` keeps it for the next
-run), native modules and shaders are built there: one object and a link per fault.
+run). Of native code and shaders that is one object and a link per fault, and the tests of the room; Python is
+changed in forks of one process, which run the tests that execute the line (plant_in_forks.py).
 
 The report has each fault with its line, what became of it, and by which test:
 
@@ -23,23 +25,31 @@ from __future__ import annotations
 
 import argparse
 import ast
+import hashlib
 import io
 import json
 import random
 import re
 import shutil
+import subprocess
 import sys
 import tempfile
 import time
 import tokenize
 from collections import Counter
 from collections.abc import Iterator
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, replace
 from pathlib import Path
 
+from plant_in_forks import FORKS, SECONDS
 from workshop import ROOT, Workshop, configuration
 
 LOOKED_AT = ROOT / "tools" / "mutants.txt"
+PYTEST = [
+    *(sys.executable, "-m", "pytest", "-q", "-p", "no:cacheprovider", "--no-header", "--tb=line"),
+    *("--hypothesis-seed=0", "-m", "not slow and not nightly"),
+    *("-p", "plant_in_forks"),
+]
 
 
 @dataclass(frozen=True)
@@ -101,6 +111,12 @@ ROOMS = {
         ),
     ),
     "graph": Room(("graphopt/graph/*.py",), ("tests/graph", "tests/language", "tests/expressions")),
+    "codegen": Room(
+        ("graphopt/codegen/*.py", "graphopt/codegen/gpu/*.py"),
+        ("tests/codegen", "tests/vulkan/test_collect.py"),
+    ),
+    "expressions": Room(("graphopt/expressions/*.py",), ("tests/expressions",)),
+    "systems": Room(("graphopt/linear/*.py",), ("tests/linear",)),
     "linear": Room(("native/src/linear/*.cpp", "native/src/linear/*.h"), ("tests/linear",), True),
     "vm": Room(
         ("native/src/vm/*.cpp", "native/src/vm/*.h"), ("tests/solver", "tests/codegen/test_codegen.py"), True
@@ -136,6 +152,9 @@ class Fault:
     after: str
     text: str
     """The line as it was, without the spaces at its ends."""
+
+    nth: int = 0
+    """How many equal changes of equal lines come before it in the file."""
 
     @property
     def key(self) -> str:
@@ -270,7 +289,10 @@ def all_faults(room: Room, root: Path) -> list[Fault]:
     for pattern in room.sources:
         for path in sorted(root.glob(pattern)):
             source, file = path.read_text(), str(path.relative_to(root))
-            found += (faults_of_python if path.suffix == ".py" else faults_of_c)(file, source)
+            seen: Counter[str] = Counter()
+            for fault in (faults_of_python if path.suffix == ".py" else faults_of_c)(file, source):
+                found.append(replace(fault, nth=seen[fault.key]))
+                seen[fault.key] += 1
     return found
 
 
@@ -292,12 +314,13 @@ class Planter(Workshop):
     def __init__(self, folder: Path, timeout: float):
         super().__init__(folder)
         self.timeout = timeout
+        self.environment["PYTHONPATH"] += f":{folder / 'tools'}"
 
-    def build(self) -> bool:
+    def build(self, configure: bool = False) -> bool:
         """Bring the built modules and shaders up to date; False if the sources do not compile."""
         settings = {"CMAKE_INSTALL_PREFIX": str(self.folder)}
         steps = (
-            configuration(Path("."), Path("build/dev"), settings),
+            configuration(Path("."), Path("build/dev"), settings) if configure else ["true"],
             ["cmake", "--build", "build/dev"],
             ["cmake", "--install", "build/dev"],
         )
@@ -305,21 +328,11 @@ class Planter(Workshop):
 
     def test(self, tests: tuple[str, ...]) -> tuple[str, str]:
         """("passed", "caught", "refused"), and the test."""
+        rooms = hashlib.sha256(" ".join(tests).encode()).hexdigest()[:16]
+        self.environment[SECONDS] = str(self.folder / f"seconds-{rooms}.json")
         for kept in ("cache", ".hypothesis"):  # programs of other faults, and examples that these failed
             shutil.rmtree(self.folder / kept, ignore_errors=True)
-        words = [
-            sys.executable,
-            "-m",
-            "pytest",
-            "-x",
-            "-q",
-            "-p",
-            "no:cacheprovider",
-            "--no-header",
-            "--tb=line",
-        ]
-        words += ["--hypothesis-seed=0", "-m", "not slow and not nightly", *tests]
-        status, printed = self.run(words, self.timeout)
+        status, printed = self.run([*PYTEST, "-x", *tests], self.timeout)
         if status is None:
             return "caught", "it did not end"
         if status == 0:
@@ -328,20 +341,51 @@ class Planter(Workshop):
         refused = status != 1 or (failed is not None and "::" not in failed[1])
         return ("refused" if refused else "caught"), failed[1] if failed else printed.strip()[-200:]
 
-    def plant(self, room: Room, fault: Fault) -> Outcome:
-        """Plant, build, test, mend."""
-        start = time.perf_counter()
-        path = self.folder / fault.file
-        source = path.read_text()
-        path.write_text(source[: fault.begin] + fault.after + source[fault.end :])
-        try:
-            if room.is_built and not self.build():
-                outcome, test = "refused", ""
-            else:
-                outcome, test = self.test(room.tests)
-        finally:
-            path.write_text(source)
-        return Outcome("survived" if outcome == "passed" else outcome, test, time.perf_counter() - start)
+    def plant(self, room: Room, faults: list[Fault]) -> Iterator[Outcome]:
+        """Outcome of each fault: planted, tested, mended."""
+        if not room.is_built:
+            yield from self._plant_in_forks(room, faults)
+            return
+        if not self.build(configure=True):
+            sys.exit("The sources do not compile without any fault.")
+        outcome, test = self.test(room.tests)
+        if outcome != "passed":
+            sys.exit(f"The tests fail without any fault: {test}")
+        for fault in faults:
+            start = time.perf_counter()
+            path = self.folder / fault.file
+            source = path.read_text()
+            path.write_text(source[: fault.begin] + fault.after + source[fault.end :])
+            try:
+                outcome, test = self.test(room.tests) if self.build() else ("refused", "")
+            finally:
+                path.write_text(source)
+            outcome = "survived" if outcome == "passed" else outcome
+            yield Outcome(outcome, test, time.perf_counter() - start)
+        self.build()
+
+    def _plant_in_forks(self, room: Room, faults: list[Fault]) -> Iterator[Outcome]:
+        results = self.folder / "outcomes.jsonl"
+        settings = {"folder": str(self.folder), "faults": [*map(asdict, faults)], "results": str(results)}
+        given = self.folder / "faults.json"
+        given.write_text(json.dumps(settings))
+        results.write_text("")
+        words = [*PYTEST, *room.tests]
+        environment = {**self.environment, FORKS: str(given), "OPENBLAS_NUM_THREADS": "1"}
+        with (
+            open(self.folder / "forks.log", "w") as log,
+            subprocess.Popen(words, cwd=self.folder, env=environment, stdout=log, stderr=log) as process,
+        ):
+            told = 0
+            while told < len(faults):
+                has_ended = process.poll() is not None
+                for line in results.read_text().split("\n")[told:-1]:
+                    yield Outcome(*json.loads(line))
+                    told += 1
+                if has_ended and told < len(faults):
+                    printed = (self.folder / "forks.log").read_text()[-2000:]
+                    sys.exit(f"{printed}\npytest ended before all faults were planted.")
+                time.sleep(0.2)
 
 
 def looked_at() -> dict[str, str]:
@@ -357,32 +401,27 @@ def looked_at() -> dict[str, str]:
 def run_room(name: str, arguments: argparse.Namespace, folder: Path) -> list[dict]:
     """Plant faults in one room and print what becomes of each."""
     room, known = ROOMS[name], looked_at()
+    if arguments.tests:
+        room = replace(room, tests=tuple(arguments.tests))
     workshop = Planter(folder, arguments.timeout)
-    if room.is_built and not workshop.build():
-        sys.exit(f"{name}: the sources do not compile without any fault.")
-    start = time.perf_counter()
-    outcome, test = workshop.test(room.tests)
-    if outcome != "passed":
-        sys.exit(f"{name}: the tests fail without any fault: {test}")
     faults = all_faults(room, folder)
-    chosen = random.Random(arguments.seed).sample(faults, min(arguments.count, len(faults)))
-    print(
-        f"{name}: {len(chosen)} of {len(faults)} faults; tests take {time.perf_counter() - start:.0f} s",
-        flush=True,
-    )
+    if arguments.survivors:
+        told = json.loads(arguments.survivors.read_text())
+        keys = {(row["key"], row["nth"]) for row in told if row["outcome"] == "survived"}
+        chosen = [fault for fault in faults if (fault.key, fault.nth) in keys]
+    else:
+        chosen = random.Random(arguments.seed).sample(faults, min(arguments.count, len(faults)))
+    print(f"{name}: {len(chosen)} of {len(faults)} faults", flush=True)
     rows = []
-    for fault in chosen:
-        found = workshop.plant(room, fault)
+    for fault, found in zip(chosen, workshop.plant(room, chosen), strict=True):
         if found.outcome == "survived" and fault.key in known:
             found.outcome = "looked at"
-        rows.append({"room": name, **asdict(fault), **asdict(found), "reason": known.get(fault.key, "")})
+        rows.append({"room": name, "key": fault.key, **asdict(fault), **asdict(found)})
         print(
             f"{found.outcome:9} {found.seconds:5.0f} s  {fault.file}:{fault.line}  {fault.kind}: "
             f"{fault.before} -> {fault.after}  in  {fault.text}  {found.test}",
             flush=True,
         )
-    if room.is_built:
-        workshop.build()
     counts = Counter(row["outcome"] for row in rows)
     told = counts["caught"] + counts["survived"]
     share = f"{100.0 * counts['caught'] / told:.0f} % caught" if told else "none can be told"
@@ -403,6 +442,8 @@ def main() -> int:
         "--timeout", type=float, default=600.0, help="seconds that the tests of a room may take"
     )
     parser.add_argument("--least", type=float, default=90.0, help="percent that are to be caught")
+    parser.add_argument("--tests", nargs="+", help="in place of the room's")
+    parser.add_argument("--survivors", type=Path, help="plant again what survived in this report")
     parser.add_argument("--folder", type=Path, help="copy of the sources, kept for the next run")
     parser.add_argument("--output", type=Path, help="report as JSON")
     parser.add_argument("--list", action="store_true", help="print how many faults each room has room for")
@@ -415,11 +456,13 @@ def main() -> int:
                 f"{name:10} {sum(kinds.values()):6}  " + ", ".join(f"{kind} {n}" for kind, n in kinds.items())
             )
         return 0
+    rows: list[dict] = []
     with tempfile.TemporaryDirectory() as temporary:
         folder = arguments.folder or Path(temporary) / "copy"
-        rows = [row for name in rooms for row in run_room(name, arguments, folder.resolve())]
-    if arguments.output:
-        arguments.output.write_text(json.dumps(rows, indent=1) + "\n")
+        for name in rooms:
+            rows += run_room(name, arguments, folder.resolve())
+            if arguments.output:
+                arguments.output.write_text(json.dumps(rows, indent=1) + "\n")
     for name in rooms:
         told = [
             row["outcome"] for row in rows if row["room"] == name and row["outcome"] in ("caught", "survived")

@@ -123,7 +123,7 @@ def _split(values: np.ndarray, sets: ParameterSets) -> list[np.ndarray]:
 
 def _best(sums: np.ndarray, status: np.ndarray, sets: ParameterSets) -> np.ndarray:
     costs = np.where(_is_usable(status), sums, np.inf)
-    first = np.concatenate([[0], np.cumsum(sets.num_sets)[:-1]]) if len(sets.num_sets) else np.zeros(0, int)
+    first = np.cumsum(sets.num_sets) - sets.num_sets
     best = np.full(len(sets.num_sets), -1, np.int64)
     for e in np.flatnonzero(sets.num_sets).tolist():
         of = costs[first[e] : first[e] + sets.num_sets[e]]

@@ -138,8 +138,9 @@ class _Fits:
 
 def _starts_of(sets: ParameterSets) -> np.ndarray:
     """(all sets,) int64: where each set begins in the flat values."""
-    begin = np.append(0, np.cumsum(sets.num_sets * sets.strides)[:-1])
-    first = np.append(0, np.cumsum(sets.num_sets)[:-1])
+    sizes = sets.num_sets * sets.strides
+    begin = np.cumsum(sizes) - sizes
+    first = np.cumsum(sets.num_sets) - sets.num_sets
     number = np.arange(sets.total) - np.repeat(first, sets.num_sets)
     return np.repeat(begin, sets.num_sets) + number * np.repeat(sets.strides, sets.num_sets)
 

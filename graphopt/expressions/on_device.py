@@ -99,7 +99,7 @@ def _precision(points: Points) -> Any:
 
 def _register_classes(registers: np.ndarray) -> list[tuple[int, np.ndarray]]:
     """(registers of the kernel, expressions), by powers of two."""
-    sizes = np.maximum(8, 2 ** np.ceil(np.log2(np.maximum(registers, 1))).astype(int))
+    sizes = 2 ** np.ceil(np.log2(np.maximum(registers, 8))).astype(int)
     return [(int(size), np.flatnonzero(sizes == size)) for size in np.unique(sizes)]
 
 

@@ -53,6 +53,4 @@ def _nodes(
         ops.append(NUMBER[name])
         operands.append(sources + [0] * (3 - len(sources)))
         values.append(value)
-    if ops[-1] == NUMBER["CONST"] and place[root.id] != len(ops) - 1:
-        raise AssertionError("the root is the last node")
     return np.array(ops, np.uint8), np.array(operands, np.int32), np.array(values)

@@ -131,13 +131,24 @@ def test_residuals_without_a_target():
     fits = graphopt.fit_batch(["(p1*x1-x2)*x3"], data, None, [[0.0]])
     x, y, w = data.T
     assert fits.parameters[0][0] == pytest.approx((w * w * x * y).sum() / (w * w * x * x).sum(), rel=1e-9)
-    with pytest.raises(OptionError, match="max_num_iterations is -1"):
-        graphopt.fit_batch(["p1"], data, None, [[0.0]], max_num_iterations=-1)
+    untouched = graphopt.fit_batch(["p1"], data, None, [[0.5]], max_num_iterations=0)
+    assert untouched.status[0] == FitStatus.MAX_ITERATIONS and untouched.parameters[0] == [0.5]
+
+
+@pytest.mark.parametrize(
+    "options", [{"max_num_iterations": -1}, {"gradient_tolerance": 1.0}, {"function_tolerance": -1e-9}]
+)
+def test_wrong_options_are_named(options):
+    """Each with its value."""
+    with pytest.raises(OptionError, match=f"{next(iter(options.values()))}"):
+        graphopt.fit_batch(["p1"], np.ones((3, 1)), None, [[0.0]], **options)
 
 
 def test_different_numbers_of_starts():
     """Results come as one array per expression."""
     x = np.linspace(1, 2, 10)[:, None]
-    fits = graphopt.fit_batch(["p1*x1", "p1+p2"], x, x[:, 0], [np.ones((3, 1)), np.ones((2, 2))])
-    assert [p.shape for p in fits.parameters] == [(3, 1), (2, 2)]
-    assert [s.shape for s in fits.status] == [(3,), (2,)] and len(fits.is_usable) == 2
+    starts = [np.ones((3, 1)), np.ones((0, 1)), np.ones((2, 2))]
+    fits = graphopt.fit_batch(["p1*x1", "p1", "p1+p2"], x, x[:, 0], starts)
+    assert [p.shape for p in fits.parameters] == [(3, 1), (0, 1), (2, 2)]
+    assert [s.shape for s in fits.status] == [(3,), (0,), (2,)] and len(fits.is_usable) == 3
+    assert fits.best.tolist() == [0, -1, 0]

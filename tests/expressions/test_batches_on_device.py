@@ -67,6 +67,10 @@ def test_results_take_the_shape_of_the_cpu(device):
     sums = graphopt.evaluate_batch(["x1"], data, None, data[:, 0] + 1, device="vulkan")
     np.testing.assert_allclose(sums, [300.0], rtol=1e-12)
     assert graphopt.evaluate_batch([], data, device="vulkan").shape == (0, 300)
+    texts, values = ["p1*x1", "p1", "x1 - p1", "sin(p1*x1)", "p1/x1"], np.arange(1.0, 6.0)[:, None]
+    whole = graphopt.evaluate_batch(texts, data, values, device="vulkan")
+    with mock.patch.object(on_device, "_MOST_GROUPS", 6):  # two expressions at a time
+        np.testing.assert_array_equal(graphopt.evaluate_batch(texts, data, values, device="vulkan"), whole)
 
 
 def test_one_submission_for_all(device):
@@ -89,6 +93,8 @@ def test_what_a_device_cannot_is_said(device):
         pytest.raises(DeviceError, match="fewer expressions"),
     ):
         graphopt.evaluate_batch(["x1"], np.ones((500, 1)), device="vulkan")
+    with pytest.raises(DeviceError, match="4294967296 bytes"):
+        on_device.refuse_large(np.zeros(1), nbytes=1 << 32)
 
 
 def test_the_shader_knows_the_operations():

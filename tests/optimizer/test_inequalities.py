@@ -6,6 +6,7 @@ import re
 import numpy as np
 import pytest
 import scipy.optimize
+from recorded_runs import assert_recorded
 
 import graphopt
 from graphopt.codegen.second_order import compile_constraint
@@ -99,6 +100,8 @@ def test_optimum_is_scipys(options, seed):
         bounds = [(-0.8, 0.9)] * 8
     chi2, inequalities = functions(graph)
     summary = graphopt.optimize(graph, **options)
+    if options.get("device") is None:
+        assert_recorded(f"inequalities, random {seed}, {options}", summary)
     assert summary.termination in (TerminationType.CONVERGENCE, TerminationType.NO_IMPROVEMENT)
     x = graph.vertex_sets[0].estimate.ravel().copy()
     assert summary.final_chi2 == pytest.approx(chi2(x), rel=1e-12) == pytest.approx(graph.chi2(), rel=1e-12)
@@ -128,16 +131,14 @@ TEXTBOOK = {
         lambda x, y: (10.0 * (y - x * x), 1.0 - x),
         lambda x, y: (x * y - 1.0, x + y * y, 0.5 - x),
         306.5,
-        28,
     ),
     "HS20": (
         [-2.0, 1.0],
         lambda x, y: (10.0 * (y - x * x), 1.0 - x),
         lambda x, y: (x + y * y, x * x + y, x * x + y * y - 1.0, 0.5 - x, x + 0.5),
         81.5 - 25.0 * np.sqrt(3.0) + 2.0,
-        14,
     ),
-    "HS22": ([2.0, 2.0], lambda x, y: (x - 2.0, y - 1.0), lambda x, y: (2.0 - x - y, y - x * x), 1.0, 10),
+    "HS22": ([2.0, 2.0], lambda x, y: (x - 2.0, y - 1.0), lambda x, y: (2.0 - x - y, y - x * x), 1.0),
     "HS43": (
         [0.0, 0.0, 0.0, 0.0],
         lambda a, b, c, d: (a - 2.5, b - 2.5, np.sqrt(2.0) * (c - 5.25), d + 3.5),
@@ -147,46 +148,41 @@ TEXTBOOK = {
             5.0 - 2.0 * a * a - b * b - c * c - 2.0 * a + b + d,
         ),
         -44.0 + 2.0 * 2.5**2 + 2.0 * 5.25**2 + 3.5**2,
-        12,
     ),
     "HS65": (
         [-5.0, 5.0, 0.0],
         lambda a, b, c: (a - b, (a + b - 10.0) / 3.0, c - 5.0),
         lambda a, b, c: (48.0 - a * a - b * b - c * c, a + 4.5, 4.5 - a, b + 4.5, 4.5 - b, c + 5.0, 5.0 - c),
         0.9535288567,
-        13,
     ),
     "disk": (
         [0.5, 0.0],
         lambda x, y: (x - 3.0, y - 4.0),
         lambda x, y: (1.0 - x * x - y * y,),
         16.0,
-        11,
     ),
     "start inside what is kept out": (
         [0.3, 0.1],
         lambda x, y: (x - 0.5, y - 0.2),
         lambda x, y: (x * x + y * y - 1.0,),
         (1.0 - np.sqrt(0.29)) ** 2,
-        11,
     ),
     "equality as a pair": (
         [0.3, 0.1],
         lambda x, y: (x - 3.0, y - 4.0),
         lambda x, y: (x * x + y * y - 1.0, 1.0 - x * x - y * y),
         16.0,
-        24,
     ),
 }
-"""Start, errors, inequalities, chi2, iterations.
+"""Start, errors, inequalities, chi2.
 
 HS: Hock and Schittkowski, Test Examples for Nonlinear Programming."""
 
 
 @pytest.mark.parametrize("name", TEXTBOOK)
 def test_textbook_optima(name):
-    """Published optima of curved inequalities: KKT conditions to 1e-7, in the usual number of iterations."""
-    start, residual, inequality, expected, iterations = TEXTBOOK[name]
+    """Published optima of curved inequalities: KKT conditions to 1e-7, in the recorded iterations."""
+    start, residual, inequality, expected = TEXTBOOK[name]
     kind = graphopt.group_type(f"Textbook{len(start)}", len(start))
 
     def edges(function, inequality):
@@ -201,7 +197,7 @@ def test_textbook_optima(name):
     graph.add_edges(edges(residual, False), [[0]])
     graph.add_edges(edges(inequality, True), [[0]])
     summary = graphopt.optimize(graph)
-    assert summary.is_usable and len(summary.iterations) <= 1.15 * iterations + 1, summary.full_report()
+    assert_recorded(f"inequalities, {name}", summary)
     if summary.termination is TerminationType.CONVERGENCE:
         assert summary.iterations[-1].trials == 0  # the last one finds that nothing is left to do
     assert summary.final_chi2 == pytest.approx(expected, rel=1e-7)
@@ -210,7 +206,7 @@ def test_textbook_optima(name):
 
 
 def test_poses_that_keep_a_distance():
-    """A ring of SE(2) poses that shrinks: opposite ones stay apart, as SLSQP has it, in 12 iterations."""
+    """A ring of SE(2) poses that shrinks: opposite ones stay apart, as SLSQP has it."""
     angle = np.linspace(0.0, 2.0 * np.pi, 10, endpoint=False)
     truth = np.stack([5.0 * np.cos(angle), 5.0 * np.sin(angle), angle + 0.5 * np.pi], axis=1)
     graph = graphopt.Graph()
@@ -221,7 +217,7 @@ def test_poses_that_keep_a_distance():
     graph.add_edges(EdgeKeepApart, [[k, k + 5] for k in range(5)], [[9.5]] * 5)
     graph.set_fixed([0])
     summary = graphopt.optimize(graph)
-    assert summary.is_usable and len(summary.iterations) <= 12
+    assert_recorded("inequalities, ring of poses", summary)
     poses = graph.vertex_set("VERTEX_SE2")
 
     def at(function):
@@ -309,6 +305,7 @@ def test_contradictions_are_said():
     graph.set_fixed([0])
     summary = graphopt.optimize(graph)
     assert summary.termination is TerminationType.INFEASIBLE and not summary.is_usable
+    assert_recorded("inequalities, contradiction", summary)
     assert "EDGE_" in summary.message and summary.kkt.violation > 0.1
     (violation,) = map(float, re.findall(r"violation is (\S+),", summary.message))
     assert 0.0 < violation <= 1.01 * summary.kkt.violation

@@ -6,6 +6,7 @@ import nist
 import numpy as np
 import pytest
 from nist_problems import PROBLEMS
+from recorded_runs import assert_recorded
 
 import graphopt
 from graphopt.linear.options import SolverOptions
@@ -33,12 +34,14 @@ def test_certified_digits_from_both_starts(name, method, request):
         else PROBLEMS[name]
     )
     assert len(problem.starts) == 2
-    for start in problem.starts:
+    for number, start in enumerate(problem.starts):
         found, summary = nist.fit(problem, start, method=method, options=nist.METHODS[method], device="cpu")
         is_exact = is_file and method == "lm"
         assert nist.digits(found, problem.certified, name) >= (6.5 if is_exact else 6.0)
         rel = 1e-9 if is_exact else 1e-8
         assert summary.final_chi2 == pytest.approx(problem.residual_sum, rel=rel, abs=1e-24)
+        if not is_file:
+            assert_recorded(f"NIST, {name}, {method}, from start {number}", summary)
 
 
 @pytest.mark.parametrize(

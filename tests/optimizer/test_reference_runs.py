@@ -13,6 +13,9 @@ from pathlib import Path
 
 import numpy as np
 import pytest
+from optimizer_graphs import map_of_points, noisy_ring
+from recorded_runs import assert_recorded
+from vulkan_graphs import bundle_adjustment, pose_graph
 
 import graphopt
 from graphopt.optimizer import TerminationType
@@ -64,6 +67,41 @@ def load(folder, name):
 def tolerance(name, method):
     """How far chi2 may be from g2o's, relative."""
     return FOLLOWS[method] if method == "lm" else UNDETERMINED.get(name, FOLLOWS[method])
+
+
+def wrong_closures():
+    """A ring in which a fifth of the edges are wrong, with a kernel that is not convex."""
+    graph, rng = noisy_ring(noise=0.1, seed=3), np.random.default_rng(0)
+    graph.add_edges("EDGE_SE2", rng.choice(40, (8, 2), replace=False), rng.normal(size=(8, 3)))
+    graph.set_robust_kernel("Cauchy", 1.0)
+    return graph
+
+
+OWN = {
+    "ring": lambda: noisy_ring(noise=0.4),
+    "wrong closures": wrong_closures,
+    "points": lambda: map_of_points(noise=0.8),
+    "bundle": lambda: bundle_adjustment(8, 60, 2),
+    "poses": pose_graph,
+}
+OPTIONS = {
+    **{method: {"method": method} for method in ("auto", "lm", "gn", "dogleg")},
+    "pcg": {"linear_solver": "pcg"},
+    "graduated": {"robust": "graduated"},
+    "lm, tolerance": {"method": "lm", "options": graphopt.LevenbergMarquardtOptions(60, 1e-4, 0.0, 0.0, 1e3)},
+    "dogleg, short": {"method": "dogleg", "options": graphopt.DoglegOptions(40, initial_delta=0.1)},
+    "dogleg, scaled": {
+        "method": "dogleg",
+        "options": graphopt.DoglegOptions(40, 1e-3, initial_delta=0.5, scaled=True),
+    },
+}
+
+
+@pytest.mark.parametrize("options", OPTIONS)
+@pytest.mark.parametrize("name", OWN)
+def test_own_runs_are_repeated(name, options):
+    """Every method makes the recorded steps, its safeguards and its end included."""
+    assert_recorded(f"{name}, {options}", graphopt.optimize(OWN[name](), device="cpu", **OPTIONS[options]))
 
 
 @pytest.mark.data

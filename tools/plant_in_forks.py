@@ -1,0 +1,268 @@
+"""Pytest plugin of mutate.py: quickest tests first; faults of Python are planted in forks of one process.
+
+After collection a first fork runs all tests and records which of them execute which lines. Then each fault
+gets a fork in which the code of its function is exchanged, and the tests that execute its line run there,
+until one fails. What modules and classes compute when they are imported is not in functions: for these faults
+a new process imports the changed source.
+"""
+
+from __future__ import annotations
+
+import ast
+import faulthandler
+import gc
+import hashlib
+import json
+import os
+import select
+import signal
+import sys
+import time
+from collections import defaultdict
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from types import CodeType, FunctionType
+
+import pytest
+from _pytest.runner import runtestprotocol
+
+FORKS = "MUTATE_FORKS"
+"""Environment variable, a JSON file: `folder`, `faults` (as dictionaries) and `results`, a file to write."""
+SECONDS = "MUTATE_SECONDS"
+"""Environment variable, a JSON file with the seconds of each test, written by the first run that passes."""
+
+
+def pytest_configure() -> None:
+    """Examples that failed with one fault are not tried with the next."""
+    from hypothesis import settings
+
+    settings.register_profile("faults", database=None)
+    settings.load_profile("faults")
+
+
+_seconds: dict[str, float] = defaultdict(float)
+
+
+def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
+    """Quickest first."""
+    path = Path(os.environ.get(SECONDS, ""))
+    known = json.loads(path.read_text()) if path.is_file() else {}
+    items.sort(key=lambda item: known.get(item.nodeid, 0.0))
+
+
+def pytest_runtest_logreport(report: pytest.TestReport) -> None:
+    """Add up what a test takes."""
+    _seconds[report.nodeid] += report.duration
+
+
+def pytest_sessionfinish(exitstatus: int) -> None:
+    """Keep them for later runs."""
+    path = Path(os.environ.get(SECONDS, ""))
+    if path.name and not path.exists() and exitstatus == 0:
+        path.write_text(json.dumps(_seconds))
+
+
+@pytest.hookimpl(tryfirst=True)
+def pytest_runtestloop(session: pytest.Session) -> bool | None:
+    """In place of running the tests once."""
+    if FORKS not in os.environ:
+        return None
+    if session.testsfailed:
+        raise session.Interrupted(f"{session.testsfailed} errors during collection")
+    given = json.loads(Path(os.environ.pop(FORKS)).read_text())
+    planter = _Planter(session, Path(given["folder"]), sorted({fault["file"] for fault in given["faults"]}))
+    with open(given["results"], "w") as results:
+        for fault in given["faults"]:
+            start = time.perf_counter()
+            outcome, test = planter.plant(fault)
+            results.write(json.dumps([outcome, test, time.perf_counter() - start]) + "\n")
+            results.flush()
+    return True
+
+
+class _Planter:
+    """The collected tests, and what they execute."""
+
+    def __init__(self, session: pytest.Session, folder: Path, files: list[str]):
+        self.folder = folder
+        self.items = {item.nodeid: item for item in session.items}
+        sources = [*folder.glob("graphopt/**/*.py"), *folder.glob("tests/**/*.py")]
+        digest = hashlib.sha256("\n".join([*self.items, *files]).encode())
+        for path in sorted(sources):
+            digest.update(path.read_bytes())
+        report = folder / f"executed-{digest.hexdigest()[:16]}.json"
+        if not report.exists():
+            _, printed = _in_fork(lambda: _executed_lines(session.items, folder, files), 7200.0)
+            if not printed:
+                raise session.Interrupted("the tests without a fault did not end")
+            report.write_text(printed)
+        known = json.loads(report.read_text())
+        self.seconds: dict[str, float] = known["seconds"]
+        self.lines: dict[str, dict[str, list[str]]] = known["lines"]
+        print(f"\n{len(self.seconds)} tests, {sum(self.seconds.values()):.0f} s", flush=True)
+        for name in known["failed"]:
+            print(f"without any fault this fails and is left out: {name}", flush=True)
+
+    def plant(self, fault: dict) -> tuple[str, str]:
+        """What became of it, and by which test."""
+        path = self.folder / fault["file"]
+        source = path.read_text()
+        changed = source[: fault["begin"]] + fault["after"] + source[fault["end"] :]
+        try:
+            before, after = (compile(text, str(path), "exec") for text in (source, changed))
+        except SyntaxError:
+            return "refused", ""
+        codes = dict(_changed_codes(before, after))
+        lines = self.lines.get(fault["file"], {})
+        at_import = before in codes or any(_is_class_body(code) for code in codes)
+        rows = lines if at_import else [str(row) for row in _statement(ast.parse(source), fault["line"])]
+        tests = sorted({t for row in rows for t in lines.get(row, ())}, key=lambda t: self.seconds[t])
+        if not tests:
+            return "survived", "no test executes it"
+        limit = 60.0 + 3.0 * sum(self.seconds[test] for test in tests)
+        path.write_text(changed)  # subprocesses and hashes of sources see it, too
+        try:
+            if at_import:
+                status, printed = _in_fork(lambda: _run_anew(tests), limit)
+            else:
+                items = [self.items[test] for test in tests]
+                status, printed = _in_fork(lambda: _run_changed(items, codes, self.seconds), limit)
+        finally:
+            path.write_text(source)
+        if status == 0 and printed == "passed":
+            return "survived", f"{len(tests)} tests"
+        return "caught", printed or f"it did not end or crashed (status {status})"
+
+
+def _changed_codes(before: CodeType, after: CodeType) -> Iterator[tuple[CodeType, CodeType]]:
+    """Of two versions of a module: the code objects that differ themselves, not only in what they define."""
+    if before == after:
+        return
+    inner = [
+        (a, b) for a, b in zip(before.co_consts, after.co_consts, strict=False) if isinstance(a, CodeType)
+    ]
+    deeper = [pair for a, b in inner for pair in _changed_codes(a, b)]
+    yield from deeper
+    own = [tuple(c for c in code.co_consts if not isinstance(c, CodeType)) for code in (before, after)]
+    is_module = before.co_name == "<module>" or _is_class_body(before)
+    if not (deeper and is_module and own[0] == own[1] and before.co_code == after.co_code):
+        yield before, after
+
+
+def _is_class_body(code: CodeType) -> bool:
+    return "__qualname__" in code.co_names and "__module__" in code.co_names and code.co_argcount == 0
+
+
+def _statement(tree: ast.AST, line: int) -> range:
+    """Lines of the smallest statement around a line, of compound ones their heads alone."""
+    found = range(line, line + 1)
+    smallest = sys.maxsize
+    for node in ast.walk(tree):
+        if isinstance(node, ast.stmt):
+            body = getattr(node, "body", None)
+            end = body[0].lineno - 1 if isinstance(body, list) and body else node.end_lineno or node.lineno
+            head = range(node.lineno, max(end, node.lineno) + 1)
+            if line in head and len(head) < smallest:
+                found, smallest = head, len(head)
+    return found
+
+
+def _in_fork(work: Callable[[], str], limit: float) -> tuple[int, str]:
+    """Exit status and result of a function that runs in a fork; all that it started ends with it."""
+    sys.stdout.flush()
+    reader, writer = os.pipe()
+    process = os.fork()
+    if process == 0:
+        status = 1
+        try:
+            os.setsid()
+            os.write(writer, b" ")
+            printed = work().encode()
+            while printed:
+                printed = printed[os.write(writer, printed) :]
+            status = 0
+        finally:
+            os._exit(status)
+    os.close(writer)
+    end, received = time.monotonic() + limit, b""
+    while (left := end - time.monotonic()) > 0.0 and select.select([reader], [], [], left)[0]:
+        part = os.read(reader, 1 << 20)
+        if not part:
+            break
+        received += part
+    try:
+        os.killpg(process, signal.SIGKILL)
+    except ProcessLookupError:
+        pass
+    status = os.waitstatus_to_exitcode(os.waitpid(process, 0)[1])
+    os.close(reader)
+    return status, received.decode().strip()
+
+
+def _silence() -> None:
+    nowhere = os.open(os.devnull, os.O_WRONLY)
+    faulthandler.disable()
+    os.dup2(nowhere, 1)
+    os.dup2(nowhere, 2)
+
+
+def _passes(item: pytest.Item) -> bool:
+    return not any(report.failed for report in runtestprotocol(item, nextitem=None, log=False))
+
+
+def _executed_lines(items: list[pytest.Item], folder: Path, files: list[str]) -> str:
+    """JSON: seconds of each test that passes, names of those that fail, and the tests of each line."""
+    import coverage
+
+    _silence()
+    measured = coverage.Coverage(data_file=None, include=[str(folder / file) for file in files])
+    seconds, failed = {}, []
+    measured.start()
+    for item in items:
+        measured.switch_context(item.nodeid)
+        start = time.perf_counter()
+        passed = _passes(item)
+        if passed:
+            seconds[item.nodeid] = time.perf_counter() - start
+        else:
+            failed.append(item.nodeid)
+    measured.stop()
+    lines: dict[str, dict[int, list[str]]] = defaultdict(dict)
+    for file in files:
+        for line, tests in measured.get_data().contexts_by_lineno(str(folder / file)).items():
+            lines[file][line] = [test for test in tests if test in seconds]
+    return json.dumps({"seconds": seconds, "failed": failed, "lines": lines})
+
+
+def _run_changed(items: list[pytest.Item], codes: dict[CodeType, CodeType], seconds: dict[str, float]) -> str:
+    """The first test that fails with other code in functions, or "passed"."""
+    _silence()
+    exchanged = 0
+    for function in gc.get_objects():
+        if type(function) is FunctionType and function.__code__ in codes:
+            function.__code__ = codes[function.__code__]
+            exchanged += 1
+    for item in items:
+        signal.alarm(int(5.0 * seconds[item.nodeid] + 20.0))
+        if not _passes(item):
+            return item.nodeid
+    return "passed" if exchanged else "no function has this code"
+
+
+def _run_anew(tests: list[str]) -> str:
+    """As `_run_changed`, in a process that imports the changed source."""
+    import subprocess
+
+    words = [
+        sys.executable,
+        "-m",
+        "pytest",
+        "-x",
+        "-q",
+        "-p",
+        "no:cacheprovider",
+        "--hypothesis-seed=0",
+        *tests,
+    ]
+    done = subprocess.run(words, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL)
+    return "passed" if done.returncode == 0 else f"status {done.returncode} of a new process"
