@@ -6,8 +6,9 @@
     python tools/mutate.py --list
 
 Kinds of faults: `sign` (+ and -, a minus that goes), `index` (a number in brackets, off by one), `bound` (<
-and <=, > and >=), `constant` (a number that is another one), `logic` (and, or; == and !=). Comments, texts
-and declarations of types stay as they are. Sources are changed in a copy (`--folder` keeps it for the next
+and <=, > and >=; beside a floating-point constant, which nothing equals, < and >), `constant` (a number that
+is another one), `logic` (and, or; == and !=). Comments, texts and declarations of types stay as they are.
+Sources are changed in a copy (`--folder` keeps it for the next
 run). Of native code and shaders that is one object and a link per fault, and the tests of the room; Python is
 changed in forks of one process, which run the tests that execute the line (plant_in_forks.py).
 
@@ -97,7 +98,10 @@ ROOMS = {
         ),
         ("tests/types", "tests/oracle", "tests/graph", "tests/derivatives/test_every_edge.py"),
     ),
-    "optimizer": Room(("graphopt/optimizer/*.py",), ("tests/optimizer", "tests/solver")),
+    "optimizer": Room(
+        ("graphopt/optimizer/*.py",),
+        ("tests/optimizer", "tests/solver", "tests/vulkan/test_mixed_precision.py"),
+    ),
     "problem": Room(("graphopt/problem/*.py",), ("tests/solver", "tests/optimizer")),
     "solver": Room(
         ("graphopt/solver/*.py",),
@@ -116,7 +120,7 @@ ROOMS = {
         ("tests/codegen", "tests/vulkan/test_collect.py"),
     ),
     "expressions": Room(("graphopt/expressions/*.py",), ("tests/expressions",)),
-    "systems": Room(("graphopt/linear/*.py",), ("tests/linear",)),
+    "systems": Room(("graphopt/linear/*.py",), ("tests/linear", "tests/solver/test_configurations.py")),
     "linear": Room(("native/src/linear/*.cpp", "native/src/linear/*.h"), ("tests/linear",), True),
     "vm": Room(
         ("native/src/vm/*.cpp", "native/src/vm/*.h"), ("tests/solver", "tests/codegen/test_codegen.py"), True
@@ -180,6 +184,27 @@ _SWAPS = {
     "&&": ("logic", "||"),
     "||": ("logic", "&&"),
 }
+
+
+_TURNED = {"<": ">", "<=": ">=", ">": "<", ">=": "<="}
+_FLOAT = re.compile(r"-?(\d+\.\d*(e[+-]?\d+)?|\d*\.\d+(e[+-]?\d+)?|\d+e[+-]?\d+)f?")
+_ASSIGNED = re.compile(r"^\s*(?:\w+ )*?([\w, ]+?)(?:: float)? = ([^#/\n]*)", re.M)
+
+
+def _turned(fault: Fault, source: str) -> Fault:
+    """A bound beside a floating-point number, or beside the name of one: the other way round."""
+    if fault.kind != "bound":
+        return fault
+    floats = {
+        name.strip()
+        for names, values in _ASSIGNED.findall(source)
+        for name, value in zip(names.split(","), values.split(","), strict=False)
+        if _FLOAT.fullmatch(value.strip(" ;"))
+    }
+    sides = re.search(r"[\w.]*\s*$", source[: fault.begin]), re.match(r"\s*[-\w.]*", source[fault.end :])
+    texts = [side[0].strip() for side in sides if side]
+    is_float = any(_FLOAT.fullmatch(text) or text in floats for text in texts)
+    return replace(fault, after=_TURNED[fault.before]) if is_float else fault
 
 
 def _another_number(text: str, in_brackets: bool) -> tuple[str, str] | None:
@@ -291,6 +316,7 @@ def all_faults(room: Room, root: Path) -> list[Fault]:
             source, file = path.read_text(), str(path.relative_to(root))
             seen: Counter[str] = Counter()
             for fault in (faults_of_python if path.suffix == ".py" else faults_of_c)(file, source):
+                fault = _turned(fault, source)
                 found.append(replace(fault, nth=seen[fault.key]))
                 seen[fault.key] += 1
     return found

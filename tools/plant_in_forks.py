@@ -138,10 +138,8 @@ def _changed_codes(before: CodeType, after: CodeType) -> Iterator[tuple[CodeType
     """Of two versions of a module: the code objects that differ themselves, not only in what they define."""
     if before == after:
         return
-    inner = [
-        (a, b) for a, b in zip(before.co_consts, after.co_consts, strict=False) if isinstance(a, CodeType)
-    ]
-    deeper = [pair for a, b in inner for pair in _changed_codes(a, b)]
+    inner = [[c for c in code.co_consts if isinstance(c, CodeType)] for code in (before, after)]
+    deeper = [pair for a, b in zip(*inner, strict=True) for pair in _changed_codes(a, b)]
     yield from deeper
     own = [tuple(c for c in code.co_consts if not isinstance(c, CodeType)) for code in (before, after)]
     is_module = before.co_name == "<module>" or _is_class_body(before)

@@ -29,7 +29,7 @@ from __future__ import annotations
 import numpy as np
 
 from graphopt.cpu_kernels import kernels
-from graphopt.errors import OptionError, ShapeError
+from graphopt.errors import OptionError
 from graphopt.linear.memory import require
 from graphopt.linear.refined import SignedSystem
 from graphopt.linear.table import LinearSolver
@@ -57,9 +57,7 @@ class _Solves:
         correct = super().solve  # type: ignore[misc]
         if self._system is None:
             return correct(b, out)
-        first = correct(b)  # refuses what is no right-hand side
-        if first.ndim == 2 and out is not None:
-            raise ShapeError("out: only for one right side, b has shape (dim, k).")
+        correct(b)  # refuses what is no right-hand side
         x = self._system.solve(correct, np.asarray(b, np.float64))
         if out is None:
             return x

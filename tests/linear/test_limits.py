@@ -27,13 +27,20 @@ def test_memory_is_asked_for_before(monkeypatch, tmp_path):
     for make in (SparseCholesky, DenseCholesky):
         with pytest.raises(SolverError, match=r"0 MiB are available. Use linear_solver='pcg'"):
             make(pattern)
+    for make, kilobytes in ((DenseCholesky, 1425), (SparseCholesky, 400000)):  # 4 * 600 * 608 bytes
+        (tmp_path / "meminfo").write_text(f"MemAvailable: {kilobytes} kB\n")
+        make(pattern)
+    (tmp_path / "meminfo").write_text("MemAvailable: 1424 kB\n")
+    with pytest.raises(SolverError, match="dense factor of 600 rows takes 1 MiB"):
+        DenseCholesky(pattern)
     (tmp_path / "meminfo").write_text("MemAvailable: 400000 kB\n")
-    SparseCholesky(pattern)
     monkeypatch.setattr(memory, "_CGROUP", tmp_path)
     (tmp_path / "memory.max").write_text("5000\n")
     (tmp_path / "memory.current").write_text("4000\n")
     (tmp_path / "memory.stat").write_text("anon 3000\nactive_file 300\ninactive_file 400\n")
     assert memory.available_bytes() == 1700
+    (tmp_path / "memory.current").write_text("6000\n")
+    assert memory.available_bytes() == 0
     (tmp_path / "memory.max").write_text("max\n")
     assert memory.available_bytes() == 400000 << 10
 

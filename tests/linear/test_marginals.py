@@ -15,7 +15,7 @@ from graphopt.cpu_kernels import kernels
 from graphopt.errors import DeviceError, OptionError, SolverError
 from graphopt.evaluate import datasets
 from graphopt.linear import SparseCholesky
-from graphopt.linear.null_space import GeneralizedInverse, find_null_space
+from graphopt.linear.null_space import GeneralizedInverse, _least_eigenvalue, _scales, find_null_space
 from graphopt.solver.marginals import _linearized
 
 GRAPHS = {
@@ -198,6 +198,21 @@ def test_generalized_inverse_of_a_rank_deficient_matrix():
         assert block == pytest.approx(expected[3 * i : 3 * i + 3, 3 * j : 3 * j + 3], abs=1e-11)
     with pytest.raises(SolverError, match="not positive semidefinite"):
         find_null_space(pattern, from_dense(pattern, dense - 100.0 * np.eye(18)))
+
+
+def test_diagonal_blocks_are_measured_by_their_scale():
+    """Least eigenvalue of those from a block on, of several sizes; rows of zeros have the largest scale."""
+    rng = np.random.default_rng(2)
+    pattern = make_pattern([6, 2, 3, 2, 3], [(0, k) for k in range(1, 5)] + [(1, 2)])
+    dense = to_dense(pattern, spd_values(pattern, rng))
+    dense[7] = dense[:, 7] = 0.0
+    values, diagonal = from_dense(pattern, dense), dense.diagonal()
+    scales = _scales(pattern, values)
+    np.testing.assert_array_equal(scales, np.where(diagonal > 0.0, diagonal, diagonal.max()))
+    root = np.sqrt(scales)
+    blocks = [slice(pattern.offsets[k], pattern.offsets[k + 1]) for k in range(2, 5)]
+    least = min(np.linalg.eigvalsh(dense[b, b] / np.outer(root[b], root[b])).min() for b in blocks)
+    assert _least_eigenvalue(pattern, values, root, 2) == pytest.approx(least, rel=1e-12)
 
 
 def test_wrong_options_are_refused():

@@ -4,17 +4,28 @@ from __future__ import annotations
 
 import numpy as np
 import pytest
-from linear_problems import bundle, from_dense, make_pattern, make_problem
-from optimizer_graphs import noisy_ring
+from linear_problems import bundle, from_dense, make_pattern, make_problem, to_dense
+from optimizer_graphs import map_of_points, noisy_ring
 
 import graphopt
 from graphopt.errors import OptionError, PluginError, SolverError
-from graphopt.linear import memory, systems
+from graphopt.evaluate.datasets import ba
+from graphopt.linear import Pcg, memory, systems
 from graphopt.linear.null_space import GeneralizedInverse, NullSpace
 from graphopt.linear.options import SolverOptions
 from graphopt.linear.schur import SchurComplement
-from graphopt.linear.systems import Explicit, Implicit, solver_for
+from graphopt.linear.systems import (
+    Explicit,
+    Implicit,
+    ReducedSize,
+    Whole,
+    choose_system,
+    elimination_flops,
+    solver_for,
+    too_large_to_form,
+)
 from graphopt.linear.table import LinearSolver, register_linear_solver
+from graphopt.problem.structure import Structure
 
 
 def reduced(mode):
@@ -51,6 +62,83 @@ def test_too_large_factors_are_iterated_on(monkeypatch):
     assert solver_for(pattern, SolverOptions())[0] == "cholesky"
     monkeypatch.setattr(systems, "_MAX_FACTOR_FLOPS", 1.0)
     assert solver_for(pattern, SolverOptions())[0] == "pcg"
+    assert solver_for(make_pattern([1] * 90, [(0, 1)]), SolverOptions())[0] == "dense"
+    assert solver_for(make_pattern([1] * 91, [(0, 1)]), SolverOptions())[0] == "pcg"
+
+
+CHOICES = {
+    "as it is": ({}, {}, Explicit),
+    "many pairs": ({"linear_solver": "pcg"}, {"_MAX_EXPLICIT_PAIRS": 10}, Implicit),
+    "few pairs": ({"linear_solver": "pcg"}, {}, Explicit),
+    "a factorization by name": ({"linear_solver": "cholesky"}, {"_MAX_EXPLICIT_PAIRS": 10}, Explicit),
+    "explicit by name": (
+        {"schur": "explicit", "linear_solver": "pcg"},
+        {"_MAX_EXPLICIT_PAIRS": 10},
+        Explicit,
+    ),
+    "implicit by name": ({"schur": "implicit", "linear_solver": "pcg"}, {}, Implicit),
+    "off": ({"schur": "off"}, {}, Whole),
+}
+
+
+@pytest.mark.parametrize("name", CHOICES)
+def test_what_is_chosen(name, monkeypatch):
+    """By what is asked for, then by size; conjugate gradients count no scalars of a factor."""
+    asked, limits, expected = CHOICES[name]
+    for limit, value in limits.items():
+        monkeypatch.setattr(systems, limit, value)
+    system = choose_system(Structure(ba(5, 60).select()), SolverOptions(**asked))
+    assert type(system) is expected
+    assert (system.counts.scalars == 0) == (system.linear_solver == "pcg")
+
+
+def test_elimination_of_the_wrong_side_is_avoided(monkeypatch):
+    """Few marginalized vertices with many neighbours: H as a whole, unless a solver is asked for by name."""
+    structure = Structure(ba(40, 3).select())
+    monkeypatch.setattr(systems, "_WORTH_A_COUNT", 0.0)
+    flops = {False: 1e9, True: 1.0}
+    monkeypatch.setattr(systems, "elimination_flops", lambda structure, of_kept=False: flops[of_kept])
+    assert type(choose_system(structure, SolverOptions())) is Whole
+    assert type(choose_system(structure, SolverOptions(linear_solver="cholesky"))) is Explicit
+    assert type(choose_system(structure, SolverOptions(schur="explicit"))) is Explicit
+    flops[False] = 1.0
+    assert type(choose_system(structure, SolverOptions())) is Explicit
+
+
+@pytest.mark.parametrize("make", [lambda: ba(5, 60), lambda: ba(12, 9), lambda: map_of_points(3)])
+def test_operations_of_an_elimination_are_those_of_a_count(make):
+    """Pairs of neighbours, block by block, of the pattern as a matrix."""
+    structure = Structure(make().select())
+    pattern, kept = structure.pattern, structure.num_kept
+    touches = to_dense(pattern, np.ones(pattern.values_size))[
+        np.ix_(pattern.offsets[:-1], pattern.offsets[:-1])
+    ]
+    across, dims = touches[:kept, kept:], structure.dims
+    for of_kept, degrees, gone, left in (
+        (False, across.sum(0), dims[kept:], dims[:kept]),
+        (True, across.sum(1), dims[:kept], dims[kept:]),
+    ):
+        forming = sum(2.0 * d**2 / 2.0 * e for d, e in zip(degrees, gone, strict=True)) * left.mean() ** 2
+        is_filled = of_kept or (degrees**2).sum() / 2.0 > 0.4 * len(left) ** 2 / 2.0
+        expected = forming + is_filled * left.sum() ** 3 / 3.0
+        assert elimination_flops(structure, of_kept) == pytest.approx(expected, rel=1e-12)
+    size = ReducedSize.of(structure)
+    assert size == ReducedSize((across.sum(0) ** 2).sum() / 2.0, dims[:kept].sum(), kept)
+
+
+@pytest.mark.parametrize(
+    ("pairs", "kept_dim", "expected"),
+    [
+        (4e8, 6000, False),
+        (4e8 + 1, 6000, True),
+        (4e8, 12000, False),
+        (0.099 * 3000**2 / 2, 18000, False),
+        (0.101 * 3000**2 / 2, 18000, True),
+    ],
+)
+def test_too_many_pairs_are_not_formed(pairs, kept_dim, expected):
+    """By work, and by memory where S is large: a tenth of a full one."""
+    assert too_large_to_form(ReducedSize(pairs, kept_dim, kept_dim // 6)) is expected
 
 
 def test_a_system_that_does_not_say_has_no_limit(tmp_path, monkeypatch):
@@ -80,6 +168,7 @@ def test_an_indefinite_matrix_has_no_generalized_inverse(kind, sentence):
     [
         (lambda: SolverOptions(work_queues="gpu", device="cpu"), OptionError, "an explicit Schur complement"),
         (lambda: SolverOptions(schedule={"EDGE_SE2": "fast"}), OptionError, "of 'EDGE_SE2' is 'fast'"),
+        (lambda: Pcg(make_pattern([2], []), max_iterations=-1), OptionError, "max_iterations is -1"),
         (lambda: register_linear_solver("mine", 3), OptionError, "make is 3, expected a function"),
         (lambda: LinearSolver(lambda pattern: pattern).make_direct(3), PluginError, "has no method factor"),
     ],
@@ -88,6 +177,7 @@ def test_refused_solvers(call, error, sentence):
     """Options that contradict each other, and plug-ins that are none."""
     with pytest.raises(error, match=sentence):
         call()
+    assert Pcg(make_pattern([2], []), max_iterations=0).iterations == 0
 
 
 def test_covariances_of_what_cannot_be_factorized_are_refused():
