@@ -99,6 +99,7 @@ class _Planter:
         known = json.loads(report.read_text())
         self.seconds: dict[str, float] = known["seconds"]
         self.lines: dict[str, dict[str, list[str]]] = known["lines"]
+        self.spawning: list[str] = known["spawning"]
         print(f"\n{len(self.seconds)} tests, {sum(self.seconds.values()):.0f} s", flush=True)
         for name in known["failed"]:
             print(f"without any fault this fails and is left out: {name}", flush=True)
@@ -116,9 +117,8 @@ class _Planter:
         lines = self.lines.get(fault["file"], {})
         at_import = before in codes or any(_is_class_body(code) for code in codes)
         rows = lines if at_import else [str(row) for row in _statement(ast.parse(source), fault["line"])]
-        tests = sorted({t for row in rows for t in lines.get(row, ())}, key=lambda t: self.seconds[t])
-        if not tests:
-            return "survived", "no test executes it"
+        tests = {t for row in rows for t in lines.get(row, ())} or self.spawning
+        tests = sorted(tests, key=lambda t: self.seconds[t])
         limit = 60.0 + 3.0 * sum(self.seconds[test] for test in tests)
         path.write_text(changed)  # subprocesses and hashes of sources see it, too
         try:
@@ -209,27 +209,31 @@ def _passes(item: pytest.Item) -> bool:
 
 
 def _executed_lines(items: list[pytest.Item], folder: Path, files: list[str]) -> str:
-    """JSON: seconds of each test that passes, names of those that fail, and the tests of each line."""
+    """JSON: seconds of tests that pass, those that fail or start processes, and the tests of each line."""
     import coverage
 
     _silence()
     measured = coverage.Coverage(data_file=None, include=[str(folder / file) for file in files])
     seconds, failed = {}, []
     measured.start()
+    spawning: dict[str, None] = {}
+    sys.addaudithook(lambda event, _: spawning.setdefault(name) if event == "subprocess.Popen" else None)
     for item in items:
-        measured.switch_context(item.nodeid)
+        name = item.nodeid
+        measured.switch_context(name)
         start = time.perf_counter()
         passed = _passes(item)
         if passed:
-            seconds[item.nodeid] = time.perf_counter() - start
+            seconds[name] = time.perf_counter() - start
         else:
-            failed.append(item.nodeid)
+            failed.append(name)
     measured.stop()
     lines: dict[str, dict[int, list[str]]] = defaultdict(dict)
     for file in files:
         for line, tests in measured.get_data().contexts_by_lineno(str(folder / file)).items():
             lines[file][line] = [test for test in tests if test in seconds]
-    return json.dumps({"seconds": seconds, "failed": failed, "lines": lines})
+    found = {"seconds": seconds, "failed": failed, "lines": lines}
+    return json.dumps({**found, "spawning": [test for test in spawning if test in seconds]})
 
 
 def _run_changed(items: list[pytest.Item], codes: dict[CodeType, CodeType], seconds: dict[str, float]) -> str:

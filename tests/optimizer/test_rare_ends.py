@@ -14,12 +14,13 @@ from graphopt.errors import OptionError, SolverError
 from graphopt.linear.options import SolverOptions
 from graphopt.optimizer import METHODS, ending, optimize
 from graphopt.optimizer.algorithm import AlgorithmBase, Outcome
+from graphopt.optimizer.dogleg import _dogleg_step
 from graphopt.optimizer.options import AutoOptions, LevenbergMarquardtOptions, StopRules
 from graphopt.optimizer.run import run
 from graphopt.optimizer.scaled_damping import ScaledDamping
 from graphopt.optimizer.signals import StopSignals
 from graphopt.optimizer.summary import Summary
-from graphopt.optimizer.trust_region import TrustRegion
+from graphopt.optimizer.trust_region import TrustRegion, _Model
 from graphopt.problem.gauge import fix_gauge
 from graphopt.problem.structure import Structure
 from graphopt.solver.around import SolverAround
@@ -292,3 +293,27 @@ def test_an_error_within_a_step_leaves_the_estimates():
         assert optimize(graph, "lm").final_chi2 == expected
     finally:
         METHODS.unregister("breaks")
+
+
+@pytest.mark.parametrize("seed", range(40))
+def test_dogleg_steps_end_at_the_radius(seed):
+    """On the way to the steepest descent's minimum and then Gauss-Newton's; gains are the model's."""
+    rng = np.random.default_rng(seed)
+    root, b = rng.normal(size=(3, 3)) * 3.0 ** rng.uniform(-2.0, 2.0, 3), rng.normal(size=3)
+    damping = 0.1 * (seed % 2)
+    damped = root.T @ root + damping * np.eye(3)
+    newton, bHb = np.linalg.solve(damped, b), b @ root.T @ root @ b
+    steepest = b * (b @ b) / bHb
+    model = _Model(b, newton, damping, b @ b, b @ newton, newton @ newton, bHb)
+    for radius in np.linalg.norm(newton) * np.array([0.05, 0.3, 0.6, 0.9, 0.99, 1.01]):
+        step = _dogleg_step(steepest, newton, radius)
+        p, q = model.coefficients(radius)
+        np.testing.assert_allclose(p * b + q * newton, step, rtol=1e-9)
+        assert np.linalg.norm(step) == pytest.approx(min(radius, np.linalg.norm(newton)), rel=1e-9)
+        # between the ends of its leg, or along b
+        far = np.linalg.norm(steepest) <= radius or p == 0.0
+        leg, begin = (newton - steepest, steepest) if far else (b, 0.0 * b)
+        share = (step - begin) @ leg / (leg @ leg)
+        np.testing.assert_allclose(begin + share * leg, step, rtol=1e-9)
+        assert 0.0 <= share <= (1.0 + 1e-9 if far else np.inf)
+        assert model.gain(p, q) == pytest.approx(2.0 * step @ b - step @ root.T @ root @ step, rel=1e-9)

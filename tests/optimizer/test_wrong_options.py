@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import fields
+from dataclasses import dataclass, fields
 
 import pytest
 
@@ -10,6 +10,7 @@ import graphopt
 from graphopt import AutoOptions, Graph, SolverOptions, compute_covariances, compute_marginals, optimize
 from graphopt.errors import DeviceError, GraphOptError, OptionError
 from graphopt.linear.options import SolverChanges
+from graphopt.optimizer.methods import register_algorithm
 
 
 def two_poses():
@@ -37,6 +38,13 @@ def test_the_option_is_named(option, sentence):
     """Not what some library says when it gets such a value."""
     with pytest.raises(OptionError, match=sentence):
         optimize(two_poses(), device="cpu", **option)
+
+
+@pytest.mark.parametrize("options", [3, dict, AutoOptions(), dataclass(type("Other", (), {}))])
+def test_options_of_an_algorithm_are_stop_rules(options):
+    """Dataclasses that derive from them."""
+    with pytest.raises(OptionError, match="a dataclass derived from StopRules"):
+        register_algorithm("mine", lambda options: None, options)
 
 
 @pytest.mark.parametrize(
