@@ -14,6 +14,7 @@ import gc
 import hashlib
 import json
 import os
+import re
 import select
 import signal
 import sys
@@ -116,8 +117,12 @@ class _Planter:
         codes = dict(_changed_codes(before, after))
         lines = self.lines.get(fault["file"], {})
         at_import = before in codes or any(_is_class_body(code) for code in codes)
-        rows = lines if at_import else [str(row) for row in _statement(ast.parse(source), fault["line"])]
+        tree = ast.parse(source)
+        rows = _uses(tree, source, fault["line"]) if at_import else _statement(tree, fault["line"])
+        rows = [str(row) for row in rows]
         tests = {t for row in rows for t in lines.get(row, ())} or self.spawning
+        if at_import and not tests:
+            tests = {t for row in lines for t in lines[row]}
         tests = sorted(tests, key=lambda t: self.seconds[t])
         limit = 60.0 + 3.0 * sum(self.seconds[test] for test in tests)
         path.write_text(changed)  # subprocesses and hashes of sources see it, too
@@ -163,6 +168,22 @@ def _statement(tree: ast.AST, line: int) -> range:
             if line in head and len(head) < smallest:
                 found, smallest = head, len(head)
     return found
+
+
+def _uses(tree: ast.Module, source: str, line: int) -> list[int]:
+    """Lines of a module that name what the statement in a line assigns."""
+    rows = _statement(tree, line)
+    names = [
+        name.id
+        for node in ast.walk(tree)
+        if isinstance(node, ast.Assign | ast.AnnAssign) and node.lineno in rows
+        for name in ast.walk(node)
+        if isinstance(name, ast.Name) and isinstance(name.ctx, ast.Store)
+    ]
+    pattern = re.compile("|".join(rf"\b{name}\b" for name in names) or "$^")
+    return [
+        row for row, text in enumerate(source.splitlines(), 1) if row not in rows and pattern.search(text)
+    ]
 
 
 def _in_fork(work: Callable[[], str], limit: float) -> tuple[int, str]:
