@@ -363,7 +363,7 @@ class Planter(Workshop):
         self.environment[SECONDS] = str(self.folder / f"seconds-{rooms}.json")
         for kept in ("cache", ".hypothesis"):  # programs of other faults, and examples that these failed
             shutil.rmtree(self.folder / kept, ignore_errors=True)
-        limits = ["--timeout", "60", "--timeout-method", "thread"]
+        limits = ["--timeout", "240", "--timeout-method", "thread"]
         status, printed = self.run([*PYTEST, *limits, "-x", *tests], self.timeout)
         if status is None:
             return "caught", "it did not end"
