@@ -342,9 +342,9 @@ class Outcome:
 class Planter(Workshop):
     """A copy of the sources in which faults are planted."""
 
-    def __init__(self, folder: Path, timeout: float):
+    def __init__(self, folder: Path, timeout: float, most: float):
         super().__init__(folder)
-        self.timeout = timeout
+        self.timeout, self.most = timeout, most
         self.environment["PYTHONPATH"] += f":{folder / 'tools'}"
 
     def build(self, configure: bool = False) -> bool:
@@ -398,7 +398,12 @@ class Planter(Workshop):
 
     def _plant_in_forks(self, room: Room, faults: list[Fault]) -> Iterator[Outcome]:
         results = self.folder / "outcomes.jsonl"
-        settings = {"folder": str(self.folder), "faults": [*map(asdict, faults)], "results": str(results)}
+        settings = {
+            "folder": str(self.folder),
+            "faults": [*map(asdict, faults)],
+            "results": str(results),
+            "most": self.most,
+        }
         given = self.folder / "faults.json"
         given.write_text(json.dumps(settings))
         results.write_text("")
@@ -435,7 +440,7 @@ def run_room(name: str, arguments: argparse.Namespace, folder: Path) -> list[dic
     room, known = ROOMS[name], looked_at()
     if arguments.tests:
         room = replace(room, tests=tuple(arguments.tests))
-    workshop = Planter(folder, arguments.timeout)
+    workshop = Planter(folder, arguments.timeout, arguments.seconds)
     faults = all_faults(room, folder)
     if arguments.survivors:
         told = json.loads(arguments.survivors.read_text())
@@ -476,6 +481,9 @@ def main() -> int:
     parser.add_argument("--seed", type=int, default=0)
     parser.add_argument(
         "--timeout", type=float, default=600.0, help="seconds that the tests of a room may take"
+    )
+    parser.add_argument(
+        "--seconds", type=float, default=60.0, help="that tests of one fault in Python may take"
     )
     parser.add_argument("--least", type=float, default=90.0, help="percent that are to be caught")
     parser.add_argument("--tests", nargs="+", help="in place of the room's")

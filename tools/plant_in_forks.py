@@ -24,11 +24,13 @@ from collections.abc import Callable, Iterator
 from pathlib import Path
 from types import CodeType, FunctionType
 
+import numpy as np
 import pytest
 from _pytest.runner import runtestprotocol
 
 FORKS = "MUTATE_FORKS"
-"""Environment variable, a JSON file: `folder`, `faults` (as dictionaries) and `results`, a file to write."""
+"""Environment variable, a JSON file: `folder`, `faults` (as dictionaries), `most` seconds of
+tests for one of them, and `results`, a file to write."""
 SECONDS = "MUTATE_SECONDS"
 """Environment variable, a JSON file with the seconds of each test, written by the first run that passes."""
 
@@ -71,7 +73,9 @@ def pytest_runtestloop(session: pytest.Session) -> bool | None:
     if session.testsfailed:
         raise session.Interrupted(f"{session.testsfailed} errors during collection")
     given = json.loads(Path(os.environ.pop(FORKS)).read_text())
-    planter = _Planter(session, Path(given["folder"]), sorted({fault["file"] for fault in given["faults"]}))
+    planter = _Planter(
+        session, Path(given["folder"]), sorted({fault["file"] for fault in given["faults"]}), given["most"]
+    )
     with open(given["results"], "w") as results:
         for fault in given["faults"]:
             start = time.perf_counter()
@@ -84,8 +88,8 @@ def pytest_runtestloop(session: pytest.Session) -> bool | None:
 class _Planter:
     """The collected tests, and what they execute."""
 
-    def __init__(self, session: pytest.Session, folder: Path, files: list[str]):
-        self.folder = folder
+    def __init__(self, session: pytest.Session, folder: Path, files: list[str], most: float):
+        self.folder, self.most = folder, most
         self.items = {item.nodeid: item for item in session.items}
         sources = [*folder.glob("graphopt/**/*.py"), *folder.glob("tests/**/*.py")]
         digest = hashlib.sha256("\n".join([*self.items, *files]).encode())
@@ -124,6 +128,8 @@ class _Planter:
         if at_import and not tests:
             tests = {t for row in lines for t in lines[row]}
         tests = sorted(tests, key=lambda t: self.seconds[t])
+        total = np.cumsum([self.seconds[test] for test in tests])
+        tests = tests[: max(1, np.searchsorted(total, self.most))]
         limit = 60.0 + 3.0 * sum(self.seconds[test] for test in tests)
         path.write_text(changed)  # subprocesses and hashes of sources see it, too
         try:

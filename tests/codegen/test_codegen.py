@@ -15,6 +15,7 @@ from processes import python
 from graphopt import codegen, symbolic
 from graphopt.codegen import bytecode, cache
 from graphopt.codegen import edge as edge_module
+from graphopt.codegen.bytecode import INSTRUCTIONS, OPCODE, Instruction
 from graphopt.cpu_kernels import kernels
 from graphopt.errors import OptionError, ShapeError, SymbolicError
 from graphopt.types.robust_kernels import huber
@@ -441,3 +442,31 @@ def test_an_oplus_without_derivative_is_explained():
     edge = examples.own_edge("EdgeBad", (vertex,), 1, lambda x, z: x - z)
     with pytest.raises(SymbolicError, match=r"VertexBad: the derivative of oplus.*NaN"):
         codegen.compile_edge(edge)
+
+
+class Counted:
+    """A number that counts what is done with it."""
+
+    def __init__(self, count):
+        self.count = count
+
+    def _counted(self, other):
+        self.count.append(1)
+        return self
+
+    __add__ = __sub__ = __mul__ = _counted
+
+
+@pytest.mark.parametrize("counts", [(1, 0, 0, 0), (2, 1, 0, 0), (0, 0, 3, 1), (2, 0, 1, 2), (1, 2, 2, 0)])
+def test_instructions_count_their_operations(counts):
+    """As many as numbers that count see; of sums and blocks, by their products and terms."""
+    for name in ("FMA", "FMS", "FNMA", "DOT2", "DOT3"):
+        kind, count = INSTRUCTIONS[OPCODE[name]], []
+        kind.evaluate(*[Counted(count) for _ in range(kind.num_sources)])
+        assert Instruction(name, (), ()).num_flops == len(count)
+    products, terms, positive = sum(counts[:2]), sum(counts[2:]), counts[2] > 0
+    total = Instruction("SUM", (), (), counts)
+    assert total.num_flops == products + (products + terms - 1)
+    assert total.num_operations == products + terms - positive  # the first term is moved
+    block = Instruction("BLOCK", (), (), (2, 3, products, 1))
+    assert block.num_flops == 6 * (products + 1 + products) and block.num_operations == 6 * (products + 1)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from pathlib import Path
 
 import numpy as np
@@ -9,7 +10,8 @@ import pytest
 from simulation import disturb, simulated_map
 
 import slam_bridge as sb
-from graphopt.codegen.machine_code import fingerprint, lines_of, programs_of
+from graphopt.codegen.bytecode import INSTRUCTIONS
+from graphopt.codegen.machine_code import fingerprint, function, lines_of, programs_of
 from graphopt.codegen.program import Program
 from graphopt.cpu_kernels import kernels
 from graphopt.linear.options import SolverOptions
@@ -44,6 +46,32 @@ def test_every_program_has_the_interpreters_digits(line):
             inputs = rng.uniform(0.1, 1.5, (count, program.num_inputs)) * rng.choice([-1.0, 1.0], (count, 1))
             inputs[::5, ::3] = rng.choice([0.0, np.inf, np.nan, -1e300, 1e-300])
             np.testing.assert_array_equal(program.run(inputs), interpreted(program).run(inputs))
+
+
+@pytest.mark.parametrize("line", [line for line in LINES if "robust" not in line])
+def test_the_text_computes_what_the_program_does(line):
+    """C++ as it is written, read as Python, on one lane."""
+    rules = [
+        (r"const Vec (\w+) = ", r"\1 = "),
+        (r"Vec \w+, \w+;\n", "\n"),
+        (r"(op_SINCOS)\((.*), (\w+), (\w+)\);", r"\3, \4 = \1(\2)"),
+        (r"load\(f \+ (\d+) \* Stride\)", r"frame[\1]"),
+        (r"store\(f \+ (\d+) \* Stride, (\w+)\)", r"frame[\1] = \2"),
+        (r"Vec\{\}", "0.0"),
+        (r"broadcast\((.*?)\)", r"float.fromhex('\1')"),
+    ]
+    names = {f"op_{kind.name}": kind.evaluate for kind in INSTRUCTIONS if kind.evaluate is not None}
+    names.update(fma=lambda a, b, c: a * b + c, fnma=lambda a, b, c: c - a * b)
+    for program in programs_of(line):
+        text = function(program, "f").split("frame + at;\n")[1].split("\n  }\n")[0]
+        for pattern, meant in rules:
+            text = re.sub(pattern, meant, text)
+        inputs = np.random.default_rng(0).uniform(0.1, 1.5, (1, program.num_inputs))
+        frame = dict(enumerate(program.constants.tolist()))
+        frame.update(zip(program.input_registers.tolist(), inputs[0], strict=True))
+        exec("\n".join(row.strip() for row in text.split("\n")), {**names, "frame": frame})
+        found = [frame[register] for register in program.output_registers.tolist()]
+        np.testing.assert_allclose(found, interpreted(program).run(inputs)[0], rtol=1e-12, atol=1e-12)
 
 
 def test_programs_differ():
