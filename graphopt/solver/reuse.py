@@ -59,14 +59,14 @@ class _Prepared:
     """Fingerprints of those of each vertex and parameter set."""
     settings: tuple[int, str]
     """What else solvers depend on, see `_settings`."""
+    num_calls: float
+    """That use the solver now; infinite where somebody may keep it."""
     masks: tuple[np.ndarray, ...] | None = None
     """Per group of the structure who takes part; None: all do."""
     stays: bool = False
     """A GPU has refused it: it stays on the CPU."""
     num_abandoned: int = 0
     """`_num_abandoned` of the solver when it was last taken."""
-    num_calls: float = 1
-    """That use the solver now; infinite where somebody may keep it."""
 
 
 last_solvers: WeakKeyDictionary[Graph, _Prepared] = WeakKeyDictionary()

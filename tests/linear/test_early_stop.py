@@ -102,7 +102,14 @@ def test_trials_ask_for_it_and_solves_do_not(monkeypatch):
             trial = solver.trial(damping)
             solver.pop()
             assert trial.solved and trial.is_coarse == (linear_solver == "pcg" and damping.accuracy == 0.3)
-    assert len(counts) == 2 and 0 < counts[0] < counts[1]
+        if linear_solver == "pcg":  # solved as exactly as ever, and not at all
+            for damping, is_solved in (
+                (Damping(1e-4, accuracy=1e-9), True),
+                (Damping(-1e9, accuracy=0.3), False),
+            ):
+                trial = solver.trial(damping)
+                assert trial.solved == is_solved and not trial.is_coarse
+    assert len(counts) == 4 and 0 < counts[0] < counts[1] == counts[2] and counts[3] <= 1
 
 
 @pytest.mark.parametrize("schur", ["implicit", "explicit"])

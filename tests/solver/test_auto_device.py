@@ -32,10 +32,14 @@ GRAPHS = {
 
 
 @pytest.mark.parametrize("name", GRAPHS)
-def test_large_graphs_go_to_a_gpu(gpu, name):
+def test_large_graphs_go_to_a_gpu(gpu, name, monkeypatch):
     """With landmarks to eliminate and without."""
     make, expected = GRAPHS[name]
-    assert choose_device(Structure(make().select()), SolverOptions()) == expected
+    structure = Structure(make().select())
+    assert choose_device(structure, SolverOptions()) == expected
+    for more, taken in ((0, "vulkan:1"), (1, "cpu")):
+        monkeypatch.setattr(auto_device, "LARGE", structure.num_edges + more)
+        assert choose_device(structure, SolverOptions()) == taken
 
 
 @pytest.mark.parametrize("options", [{"schur": "off"}, {"linear_solver": "cholesky"}])
