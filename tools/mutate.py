@@ -122,6 +122,7 @@ ROOMS = {
             "tests/vulkan/test_collect.py",
             "tests/batch",
             "tests/optimizer/test_inequalities.py",
+            "tests/vulkan/test_gradients_after_device.py",
         ),
     ),
     "expressions": Room(("graphopt/expressions/*.py",), ("tests/expressions",)),

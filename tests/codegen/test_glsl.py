@@ -12,9 +12,9 @@ from glsl_text import evaluate, loaded_names
 from gpu_kernel_cases import Case, runner_for
 
 from graphopt.codegen import build_program, compile_robust_kernel
-from graphopt.codegen.assignment import assign
+from graphopt.codegen.assignment import Statement, assign
 from graphopt.codegen.edge import compile_vertex
-from graphopt.codegen.glsl import WRAP_AT, _wrapped, write
+from graphopt.codegen.glsl import WRAP_AT, _wrapped, _Writer, write
 from graphopt.codegen.gpu import (
     EdgeSignature,
     chi2_kernel,
@@ -377,3 +377,19 @@ def test_long_lines_are_broken_at_spaces():
         words = ["const", "real", "x", "=", "a" * length, *["b" * 40] * 9, "c" * length, "d;"]
         expected = textwrap.wrap(" ".join(words), WRAP_AT, subsequent_indent="    ", break_long_words=False)
         assert _wrapped(" ".join(words)) == expected
+
+
+@pytest.mark.parametrize(
+    ("inputs", "wide", "expected"),
+    [
+        (("wide", "wide"), (), "wide_lt(x, y)"),
+        (("wide", "real"), (), "wide_lt(x, to_wide(y))"),
+        (("real", "real"), ("t",), "wide_lt(to_wide(x), to_wide(y))"),
+        (("real", "real"), (), "x < y"),
+    ],
+)
+def test_comparisons_are_as_wide_as_what_they_compare(inputs, wide, expected):
+    """Of pairs of float32 by a function."""
+    writer = _Writer(dict(zip("xy", inputs, strict=True)), "two_float", set(wide))
+    writer.statement(Statement("LT", ("t",), ("x", "y")))
+    assert expected in writer.lines[-1]
