@@ -124,9 +124,10 @@ class _Planter:
         tree = ast.parse(source)
         rows = _uses(tree, source, fault["line"]) if at_import else _statement(tree, fault["line"])
         rows = [str(row) for row in rows]
-        tests = {t for row in rows for t in lines.get(row, ())} or self.spawning
+        tests = {t for row in rows for t in lines.get(row, ())}
         if at_import and not tests:
             tests = {t for row in lines for t in lines[row]}
+        tests = tests or self.spawning
         tests = sorted(tests, key=lambda t: self.seconds[t])
         total = np.cumsum([self.seconds[test] for test in tests])
         tests = tests[: max(1, np.searchsorted(total, self.most))]
