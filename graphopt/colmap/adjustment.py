@@ -22,7 +22,7 @@ from graphopt.colmap.folders import find_part, read_colmap, write_colmap
 from graphopt.colmap.hidden import num_hidden
 from graphopt.colmap.memory import Scene, refuse_lost_sensors
 from graphopt.colmap.model import ColmapModel
-from graphopt.colmap.options import LOCAL, Options, config_of, prior_options_of, settings_of
+from graphopt.colmap.options import Options, auto_options, config_of, prior_options_of, settings_of
 from graphopt.colmap.priors import (
     PosePrior,
     add_priors,
@@ -38,7 +38,6 @@ from graphopt.colmap.summary import BundleAdjustmentSummary, summary_of
 from graphopt.distributed.devices import threads_of_ranks
 from graphopt.errors import FormatError, OptionError
 from graphopt.optimizer import Summary, TerminationType
-from graphopt.optimizer.options import AutoOptions
 
 if TYPE_CHECKING:
     from graphopt.graph import Graph
@@ -180,7 +179,7 @@ def solve(problem: Problem, num_threads: int | None = None, **optimize: Any) -> 
         nothing.message = "Everything that is seen is constant."
         return summary_of(nothing, problem.graph)
     if optimize.get("method", "auto") == "auto" and "options" not in optimize:
-        optimize["options"] = AutoOptions(**LOCAL)
+        optimize["options"] = auto_options()
     several = "," in str(optimize.get("device", "auto"))
     with threads_of_ranks(num_threads):
         summary = (graphopt.distributed.optimize if several else graphopt.optimize)(problem.graph, **optimize)

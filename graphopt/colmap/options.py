@@ -176,12 +176,23 @@ _RULES = {
     "function_tolerance": "function_tolerance",
     "gradient_tolerance": "gradient_tolerance",
 }
-"""Ceres' stop rules -> those of `AutoOptions`; at pycolmap's defaults `AutoOptions` has its own."""
-_DOGLEG = {"function_tolerance": 1e-9, "gradient_tolerance": 1e-12, "step_tolerance": 1e-10}
-"""g2o's dogleg has none. In a curved valley its decreases are small long before the end."""
-LOCAL: dict[str, Any] = {"relax_above": math.inf, "reseat_gain": math.inf, "contest": False}
-"""Of `AutoOptions`: descend from where the model is, as COLMAP does. Landmarks that are placed anew may come
-to lie behind their cameras, where COLMAP's residuals are zero."""
+"""Ceres' stop rules -> those of `AutoOptions`; at pycolmap's defaults `auto_options` has its own."""
+_FUNCTION_TOLERANCE = 1e-9
+"""COLMAP's is 0: it goes on until the gradient is small. In a curved valley, where intrinsics are hardly
+determined, decreases of 1e-7 are followed by thousands more, and by larger ones."""
+_DOGLEG = {"function_tolerance": _FUNCTION_TOLERANCE, "gradient_tolerance": 1e-12, "step_tolerance": 1e-10}
+"""g2o's dogleg has none."""
+_LOCAL: dict[str, Any] = {"relax_above": math.inf, "reseat_gain": math.inf, "contest": False}
+
+
+def auto_options(**rules: Any) -> AutoOptions:
+    """Descend from where the model is, as COLMAP does, and as far; rules: fields of `AutoOptions` instead.
+
+    Landmarks that are placed anew may come to lie behind their cameras, where COLMAP's residuals are zero.
+    """
+    return AutoOptions(**{"function_tolerance": _FUNCTION_TOLERANCE, **_LOCAL, **rules})
+
+
 _SHOWN = {"minimizer_progress_to_stdout": True, "logging_type": "PER_MINIMIZER_ITERATION"}
 """Options of Ceres that print a line per iteration -> at which value."""
 _DIRECT: dict[str, Callable[[Any], dict[str, Any]]] = {
@@ -248,7 +259,7 @@ def _optimize_settings(given: dict[str, Any], changed: dict[str, Any]) -> dict[s
         known = {"max_iterations": given["max_num_iterations"], **_DOGLEG}
         settings["options"] = DoglegOptions(scaled=True, **(known | rules))
     elif rules.keys() - {"max_iterations"}:
-        settings["options"] = AutoOptions(**LOCAL, **rules)
+        settings["options"] = auto_options(**rules)
     elif rules:
         settings["max_iterations"] = rules["max_iterations"]
     if any(name in changed and _name(changed[name]) == str(value) for name, value in _SHOWN.items()):

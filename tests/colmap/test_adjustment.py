@@ -120,6 +120,27 @@ def test_runs_along_curved_valleys_end_at_their_end(model: str, strategy: str, l
     assert summary.final_cost <= reference.final_cost * (1.0 + 1e-6)
 
 
+@pytest.mark.parametrize(("seed", "loss"), [(7, "TRIVIAL"), (8, "TRIVIAL"), (27, "TRIVIAL"), (30, "SOFT_L1")])
+def test_what_ends_as_converged_has_nothing_left_for_ceres(seed: int, loss: str) -> None:
+    """A plateau of intrinsics that are hardly determined is no end: from ours, Ceres gains less than 1e-6."""
+    made = scene("FULL_OPENCV", seed)
+    options = pycolmap.BundleAdjustmentOptions()
+    options.print_summary = False
+    ceres_of(options).loss_function_type = getattr(pycolmap.LossFunctionType, loss)
+    config = pycolmap.BundleAdjustmentConfig()
+    for identifier in made.images:
+        config.add_image(identifier)
+    config.fix_gauge(pycolmap.BundleAdjustmentGauge.TWO_CAMS_FROM_WORLD)
+    summary = graphopt.colmap.bundle_adjustment(made, options, config=config, device="cpu")
+    after = ceres_summary(pycolmap.create_default_bundle_adjuster(options, config, made))
+    assert summary.is_usable
+    assert after.initial_cost == pytest.approx(summary.final_cost, rel=1e-9)
+    if summary.termination is TerminationType.CONVERGENCE:
+        assert after.final_cost >= summary.final_cost * (1.0 - 1e-6)
+    else:
+        assert len(summary.iterations) == 200 or "would have lowered the cost" in summary.message
+
+
 def test_points_behind_cameras_count_nothing() -> None:
     """As in COLMAP's adjustment, where they have no residual; one that comes back counts again."""
     made = scene(seed=5)
