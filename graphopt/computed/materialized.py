@@ -29,6 +29,7 @@ from graphopt.linear.conjugate_gradients import conjugate_gradients
 from graphopt.linear.options import SolverOptions
 from graphopt.linear.pcg import PCG_TOLERANCE
 from graphopt.linear.table import LINEAR_SOLVERS, DirectSolver, factorizes, iterates
+from graphopt.linear.vectors import dot
 from graphopt.problem.inline import refuse_missing_values
 from graphopt.problem.structure import Structure
 from graphopt.problem.working import WorkingEstimates
@@ -96,8 +97,8 @@ class MaterializedSolver(HostVectors):
             return None
         if not is_asked and not capabilities_of(self.inner).snapshot:
             return None
-        work = float(np.diff(matrix.indptr).astype(float) @ np.diff(matrix.indptr))
-        if not is_asked and work >= MOST_FORMED:
+        counts = np.diff(matrix.indptr).astype(float)
+        if not is_asked and dot(counts, counts) >= MOST_FORMED:
             return None
         return FormedSystem(self._inner_structure.pattern, options.linear_solver if is_asked else "cholesky")
 

@@ -26,6 +26,7 @@ from typing import Any
 
 import numpy as np
 
+from graphopt.linear.vectors import dot
 from graphopt.problem.structure import EdgeGroup, Structure
 from graphopt.solver.around import SolverAround
 from graphopt.solver.capabilities import Capabilities, capabilities_of
@@ -185,7 +186,7 @@ class BoundedSolver(SolverAround):
             rest = inner.dx.copy()
             rest[scalars[held]] = 0.0
             step = delta + rest
-            gain = float(2.0 * (b @ delta) - delta @ product + rest @ (b - product) + rest @ (damping * rest))
+            gain = dot(delta, 2.0 * b - product) + dot(rest, b - product + damping * rest)
         step[scalars] = self._projected(x, step[scalars])
         inner.dx = step
         return gain
