@@ -8,7 +8,7 @@ import pytest
 from graphopt import Graph
 from graphopt.errors import GraphError, OptionError
 from graphopt.geometry import SE2
-from graphopt.online import Edges, Online
+from graphopt.online import Edges, Online, OnlineReport
 
 SIGMA = np.array([0.05, 0.05, 0.01])
 INFORMATION = np.diag(SIGMA**-2.0)
@@ -108,6 +108,33 @@ def test_a_decision_is_revised_when_later_edges_contradict_it():
     handles, ratio = online.outliers()
     assert handles.tolist() == [handle] and ratio[0] > 1.0
     np.testing.assert_allclose(online.estimate(5), [5.0, 0.0, 0.0], atol=0.05)
+
+
+def test_edges_that_are_right_together_join_and_contradict_an_older_one():
+    """Each of two closures is a surprise beside a wrong one; together they are none, and that one leaves.
+
+    The wrong one says d, the others 0, all with unit information, c^2 = 11.34, d = 5.2: one alone adds
+    d^2 / 2 = 13.5, two add d^2 / 1.5 = 18.0 < 2 c^2; then the pose is at d / 3, where the wrong one has
+    (2 d / 3)^2 = 12.0.
+    """
+    online, unit = Online(), np.eye(3)
+    online.update([("VERTEX_SE2", [0], np.zeros((1, 3)), True)])
+
+    def closure(x: float) -> OnlineReport:
+        return online.update(edges=Edges("EDGE_SE2", [[0, 1]], [[x, 0.0, 0.0]], unit, closure=True))
+
+    online.update(
+        [("VERTEX_SE2", [1], np.zeros((1, 3)))], [("EDGE_SE2", [[0, 1]], np.zeros((1, 3)), 1e-6 * unit)]
+    )
+    wrong = closure(5.2).handles[0]
+    assert len(online.outliers()[0]) == 0
+    alone = closure(0.0)
+    np.testing.assert_array_equal(alone.outliers, alone.handles[0])
+    together = closure(0.0)
+    np.testing.assert_array_equal(together.restored, alone.handles[0])
+    np.testing.assert_array_equal(together.outliers, wrong)
+    np.testing.assert_array_equal(online.outliers()[0], wrong)
+    np.testing.assert_allclose(online.estimate(1), 0.0, atol=1e-5)
 
 
 def test_batch_judges_all_closures_anew():

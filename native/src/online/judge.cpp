@@ -7,7 +7,9 @@
 //   e' S^-1 e = r^2 - g' (I + Sigma H)^-1 Sigma g <= c^2,     S = J Sigma J' + Omega^-1, g = J' Omega e, H =
 //   J' Omega J
 //
-// with Sigma the joint covariance of its vertices. After vertices have moved all decisions are looked at
+// with Sigma the joint covariance of its vertices. Outliers near their bounds, which a wrong edge that joined
+// before them may have kept out, join together where e' S^-1 e of all of them is at most the sum of their
+// bounds. After vertices have moved all decisions are looked at
 // again: an edge leaves when r^2 > c^2 and joins when r^2 <= c^2. Each change lowers chi2 for the estimates
 // of that moment and the solution that follows lowers it further, so that decisions do not go in circles. c^2
 // is scaled by what the edges that joined show, where information matrices say less than the measurements
@@ -17,6 +19,8 @@
 #include <Eigen/Dense>
 #include <algorithm>
 #include <cmath>
+#include <unordered_map>
+#include <utility>
 
 #include "online/session.h"
 
@@ -27,6 +31,8 @@ constexpr int kRounds = 10;               // of decisions in one update
 constexpr double kMargin = 3.0;           // of the noise that edges show
 constexpr double kLeastNoise = 1e-4;      // of what information matrices say
 constexpr std::int64_t kEnoughRows = 30;  // more than unknowns, that tell the noise
+constexpr double kNear = 16.0;            // of its bound: an outlier that may be right with others
+constexpr int kLookedAt = 8;              // of these, the newest
 
 bool is_outlier(const Problem& problem, std::int32_t e) {
   return (problem.flags[e] & (kUsed | kOff | kIdle | kOutlier)) == (kUsed | kOutlier);
@@ -112,29 +118,64 @@ void Session::judge_new(Report& report) {
   doubtful_ = rest;
 }
 
-// e' S^-1 e of an edge that has not joined, from its outputs at the present estimates.
-double Session::innovation(std::int32_t e, const double* outputs) {
+// e' S^-1 e of edges that have not joined, together, from their outputs at the present estimates.
+double Session::innovation(const std::vector<std::int32_t>& edges,
+                           const std::vector<const double*>& outputs) {
   using Eigen::MatrixXd;
-  const EdgeKind& own = problem_.kind_of(e);
-  std::vector<std::int32_t> vertices;
-  std::vector<int> rows;
-  for (int s = 0, first = 0; s < own.arity(); ++s) {
-    const std::int32_t v = problem_.vertices_of(e)[s];
-    if (problem_.is_free(v)) {
-      vertices.push_back(v);
-      for (int i = 0; i < problem_.dim(v); ++i) rows.push_back(first + i);
+  const std::vector<std::int32_t> vertices = ends_of(edges);
+  std::unordered_map<std::int32_t, int> row_of;
+  int size = 0;
+  for (const std::int32_t v : vertices) row_of[v] = std::exchange(size, size + problem_.dim(v));
+  MatrixXd H = MatrixXd::Zero(size, size), sigma(size, size);
+  Eigen::VectorXd g = Eigen::VectorXd::Zero(size);
+  double chi2 = 0.0;
+  for (std::size_t k = 0; k < edges.size(); ++k) {
+    const EdgeKind& own = problem_.kind_of(edges[k]);
+    std::vector<int> rows, to;  // of the edge's scalars, those of free vertices
+    for (int s = 0, first = 0; s < own.arity(); first += own.dims[static_cast<std::size_t>(s++)]) {
+      const std::int32_t v = problem_.vertices_of(edges[k])[s];
+      for (int i = 0; problem_.is_free(v) && i < problem_.dim(v); ++i)
+        rows.push_back(first + i), to.push_back(row_of[v] + i);
     }
-    first += problem_.dim(v);
+    const std::vector<double> matrix = problem_.matrix_of(problem_.edge_kind[edges[k]], outputs[k] + 1);
+    H(to, to) += Eigen::Map<const MatrixXd>(matrix.data(), own.state_dim, own.state_dim)(rows, rows);
+    g(to) += Eigen::Map<const Eigen::VectorXd>(outputs[k] + own.first_segment, own.state_dim)(rows);
+    chi2 += outputs[k][0];
   }
-  const auto size = static_cast<Eigen::Index>(rows.size());
-  const std::vector<double> matrix = problem_.matrix_of(problem_.edge_kind[e], outputs + 1);
-  const MatrixXd H = Eigen::Map<const MatrixXd>(matrix.data(), own.state_dim, own.state_dim)(rows, rows);
-  const Eigen::VectorXd g =
-      Eigen::Map<const Eigen::VectorXd>(outputs + own.first_segment, own.state_dim)(rows);
-  MatrixXd sigma(size, size);
   tree_.covariance(vertices, vertices, sigma.data());
   const MatrixXd system = MatrixXd::Identity(size, size) + sigma * H;
-  return outputs[0] - g.dot(system.partialPivLu().solve(sigma * g));
+  return chi2 - g.dot(system.partialPivLu().solve(sigma * g));
+}
+
+// Edges that have not joined, `first` the newest of them, and are right or wrong together: each alone is a
+// surprise, but all of them add less to chi2 than they are allowed to. Empty: there are none.
+std::vector<std::int32_t> Session::compatible_with(std::int32_t first, double scale) {
+  std::vector<std::int32_t> outside;
+  for (std::int32_t e = 0; e < static_cast<std::int32_t>(problem_.edge_kind.size()); ++e)
+    if (is_outlier(problem_, e)) outside.push_back(e);
+  std::sort(outside.begin(), outside.end(), [&](std::int32_t a, std::int32_t b) {
+    return std::make_pair(a != first, -problem_.handle[a]) < std::make_pair(b != first, -problem_.handle[b]);
+  });
+  const auto outputs = problem_.outputs_at(outside, steps_of(ends_of(outside)));
+  std::vector<std::int32_t> found;
+  std::vector<const double*> its;
+  double expected = 0.0, allowed = 0.0;
+  int looked_at = 0;
+  for (std::size_t k = 0; k < outside.size() && looked_at < kLookedAt; ++k) {
+    const double bound = scale * problem_.bound[outside[k]];
+    if (outputs[k][0] > kNear * bound) continue;
+    ++looked_at;
+    found.push_back(outside[k]);
+    its.push_back(outputs[k].data());
+    const double together = innovation(found, its);
+    if (found.size() == 1 || together - expected <= bound) {
+      expected = together, allowed += bound;
+    } else {
+      found.pop_back(), its.pop_back();
+    }
+  }
+  if (expected > allowed) found.clear();
+  return found;
 }
 
 // chi2 at the present estimates, as far as models tell.
@@ -173,14 +214,18 @@ bool Session::revise(bool has_moved, Report& report) {
   const double* const steps = outside.empty() ? nullptr : steps_of(ends_of(outside));
   const std::vector<vm::AlignedVector<double>> outputs = problem_.outputs_at(outside, steps);
   report.evaluated += static_cast<std::int64_t>(outside.size());
-  std::vector<std::int32_t> entering;
+  std::vector<std::int32_t> entering, near;
   for (std::size_t k = 0; k < outside.size(); ++k) {
     const std::int32_t e = outside[k];
     const double bound = scale * problem_.bound[e];
     const bool is_new = std::find(doubtful_.begin(), doubtful_.end(), e) != doubtful_.end();
-    if (outputs[k][0] <= bound || (is_new && innovation(e, outputs[k].data()) <= scale * problem_.bound[e]))
+    if (outputs[k][0] <= bound || (is_new && innovation({e}, {outputs[k].data()}) <= bound)) {
       entering.push_back(e);
+    } else if (is_new && outputs[k][0] <= kNear * bound) {
+      near.push_back(e);
+    }
   }
+  if (entering.empty() && !near.empty()) entering = compatible_with(near.back(), scale);
   for (const std::int32_t e : entering) enter(e), report.accepted.push_back(problem_.handle[e]);
   for (const std::int32_t e : leaving) leave(e), report.rejected.push_back(problem_.handle[e]);
   return !entering.empty() || !leaving.empty();

@@ -193,7 +193,8 @@ class Session {
   void judge(bool is_batch, double chi2_before, Report& report, Clock::time_point start);
   void report_decisions(const std::vector<std::int32_t>& fresh, Report& report) const;
   bool is_held(std::int32_t edge) const;
-  double innovation(std::int32_t edge, const double* outputs);
+  double innovation(const std::vector<std::int32_t>& edges, const std::vector<const double*>& outputs);
+  std::vector<std::int32_t> compatible_with(std::int32_t first, double scale);
   double noise() const;
 
   Journal journal_;
