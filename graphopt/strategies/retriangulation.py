@@ -140,8 +140,12 @@ def _landmarks_of(structure: Structure, number: int) -> _Landmarks:
             other = np.zeros(len(chosen), bool)
             kernels.mark(group.vertex_rows, slot, other)
             chosen &= ~other
+    num_eliminated = structure.num_blocks - structure.num_kept
+    if len(chosen) == num_eliminated and chosen.all():
+        rows = kernels.invert_order((blocks - structure.num_kept).astype(np.uint32)).astype(np.int64)
+        return _Landmarks(number, rows, kernels.row_numbers(num_eliminated), tuple(images))
     chosen_rows = np.flatnonzero(chosen)
-    row_of = np.full(structure.num_blocks - structure.num_kept, -1)
+    row_of = np.full(num_eliminated, -1)
     row_of[blocks[chosen_rows] - structure.num_kept] = chosen_rows
     found = np.flatnonzero(row_of >= 0)
     return _Landmarks(number, row_of[found], found, tuple(images))
