@@ -105,12 +105,12 @@ void read_triangle(Panel panel, out wide triangle[TRIANGLE(PANEL)]) {
 }
 
 void write_triangle(Panel panel, wide triangle[TRIANGLE(PANEL)], wide inverse[PANEL]) {
-  [[unroll]] for (uint a = 0; a < PANEL; ++a) {
-    if (a >= panel.width) break;
-    const uint first = table.at[panel.rows + a] >> 16;
-    [[unroll]] for (uint b = 0; b < a; ++b) pool[first + b] = triangle[TRIANGLE(a) + b];
-    pool[first + a] = inverse[a];
-  }
+  [[unroll]] for (uint a = 0; a < PANEL; ++a)
+    if (a < panel.width) {
+      const uint first = table.at[panel.rows + a] >> 16;
+      [[unroll]] for (uint b = 0; b < a; ++b) pool[first + b] = triangle[TRIANGLE(a) + b];
+      pool[first + a] = inverse[a];
+    }
 }
 
 // L Delta below the diagonal, the inverse of Delta beside; false where a pivot is not positive.
@@ -126,15 +126,16 @@ bool factorize_triangle(Panel panel, wide absolute, wide relative, inout wide tr
       if (b < a) factors[b] = -wide_mul(triangle[TRIANGLE(a) + b], inverse[b]);
     }
     inverse[a] = WIDE_ZERO;
-    if (a >= panel.width) continue;
-    const uint j = panel.column + a;
-    const wide pivot = triangle[TRIANGLE(a) + a];
-    const wide start = wide_add(diagonal[j], damping_of(j, absolute, relative));
-    if (!(wide_is_finite(pivot) && wide_lt(wide_mul(WIDE_EPSILON, wide_abs(start)), pivot))) is_definite = false;
-    inverse[a] = wide_div(number(1.0), pivot);
+    if (a < panel.width) {
+      const uint j = panel.column + a;
+      const wide pivot = triangle[TRIANGLE(a) + a];
+      const wide start = wide_add(diagonal[j], damping_of(j, absolute, relative));
+      if (!(wide_is_finite(pivot) && wide_lt(wide_mul(WIDE_EPSILON, wide_abs(start)), pivot))) is_definite = false;
+      inverse[a] = wide_div(number(1.0), pivot);
 #if METHOD >= NEWTON
-    growth = largest_of(growth, wide_mul(start, inverse[a]));
+      growth = largest_of(growth, wide_mul(start, inverse[a]));
 #endif
+    }
   }
   return is_definite;
 }
@@ -142,14 +143,14 @@ bool factorize_triangle(Panel panel, wide absolute, wide relative, inout wide tr
 // Row `first` of `pool` in the panel's columns up to date: L Delta.
 void solve_row(Panel panel, uint first, wide triangle[TRIANGLE(PANEL)], wide inverse[PANEL]) {
   wide factors[PANEL];
-  [[unroll]] for (uint k = 0; k < PANEL; ++k) {
-    if (k >= panel.width) break;
-    wide sum = pool[first + k];
-    [[unroll]] for (uint m = 0; m < k; ++m) sum = wide_plus_product(sum, factors[m], triangle[TRIANGLE(k) + m]);
-    sum = wide_total(sum);
-    factors[k] = -wide_mul(sum, inverse[k]);
-    if (k > 0) pool[first + k] = sum;
-  }
+  [[unroll]] for (uint k = 0; k < PANEL; ++k)
+    if (k < panel.width) {
+      wide sum = pool[first + k];
+      [[unroll]] for (uint m = 0; m < k; ++m) sum = wide_plus_product(sum, factors[m], triangle[TRIANGLE(k) + m]);
+      sum = wide_total(sum);
+      factors[k] = -wide_mul(sum, inverse[k]);
+      if (k > 0) pool[first + k] = sum;
+    }
 }
 
 // Subtracts the panel's part from the columns behind it.
@@ -190,7 +191,8 @@ void solve_backward() {
     const uint first_of_b = table.at[panel.rows + panel.width + panel.num_below - 1] >> 16;
     wide triangle[TRIANGLE(PANEL)], x[PANEL];
     read_triangle(panel, triangle);
-    [[unroll]] for (uint a = PANEL; a-- > 0;) {
+    [[unroll]] for (uint n = 0; n < PANEL; ++n) {
+      const uint a = PANEL - 1 - n;
       wide sum = a < panel.width ? pool[first_of_b + a] : WIDE_ZERO;
       [[unroll]] for (uint k = a + 1; k < PANEL; ++k) sum = wide_plus_product(sum, -x[k], triangle[TRIANGLE(k) + a]);
       x[a] = wide_mul(wide_total(sum), triangle[TRIANGLE(a) + a]);

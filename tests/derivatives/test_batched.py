@@ -169,6 +169,23 @@ def test_what_workgroups_do_not_solve_goes_as_copies(pose_graph, monkeypatch):
     assert made(["EDGE_SE2.measurement"]) is None
 
 
+def test_information_that_has_changed_since_is_what_counts():
+    """A function that jax keeps solves with the graph's present matrices, of another kind, too."""
+    made, values = problems_of("EDGE_SE2", "Cauchy")
+    edges = made.graph.edge_sets[0]
+    edges.information = np.repeat(np.eye(3)[None], len(edges), axis=0)
+    names = [made.inputs[0].name]
+    kept = BatchOptimum.of(made.graph, COUNT, names, GradientSettings(), OPTIONS)
+    edges.information = edges.information * np.diag([1.0, 2.0, 5.0])
+    new = BatchOptimum.of(made.graph, COUNT, names, GradientSettings(), OPTIONS)
+    assert kept is not None and new is not None
+    found, expected = (one.solve(values[:1]) for one in (kept, new))
+    np.testing.assert_array_equal(found.estimates[0], expected.estimates[0])
+    cotangents = [np.ones_like(estimate) for estimate in found.estimates]
+    gradients = [one.vjp(values[:1], found.estimates, found.doubts, cotangents)[0] for one in (kept, new)]
+    np.testing.assert_array_equal(*gradients)
+
+
 @pytest.fixture
 def driver(monkeypatch):
     """A stand-in for CUDA, which sees the device's memory."""
