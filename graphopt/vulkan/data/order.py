@@ -4,7 +4,8 @@ A group of SIMD invocations reads the records of its edges' other vertices toget
 MOVED_BYTES at a time. Which edges are together is the order's doing where a destination has more of them than
 a workgroup takes, as a camera with its points; elsewhere a workgroup has all edges of a destination whatever
 their order. So for views with such destinations the moves of a group are counted in both orders, and by
-other ends is taken where that saves a tenth. It depends on the graph only: the same bits in every run.
+other ends is taken where that saves a tenth. Records that a device's cache holds are read from there in any
+order. It depends on the graph only: the same bits in every run.
 """
 
 from __future__ import annotations
@@ -23,6 +24,8 @@ SIMD = 32
 MOVED_BYTES = 64
 SAMPLE = 1 << 12
 """Edges that are looked at, about."""
+CACHED_BYTES = 1 << 20
+"""Of the records of other ends, which every device's cache holds."""
 WORTH = 0.9
 """Share of the moves that sorting may leave at most."""
 
@@ -42,11 +45,15 @@ class EdgeOrder:
 
 def edge_order(structure: Structure, group: EdgeGroup, slot: int) -> EdgeOrder | None:
     """The order of a view; None: there is nothing to choose."""
+    others = [k for k in range(len(group.vertex_sets)) if k != slot]
+    sets = structure.selection.vertex_sets
+    records = [_record_bytes(structure, group, k) * len(sets[group.vertex_sets[k]]) for k in others]
+    if sum(records) <= CACHED_BYTES:
+        return None
     found = structure.sorted_edges(group, slot)
     counts = np.diff(found.first.astype(np.int64))
     large = np.flatnonzero(counts > TILE)
-    others = [k for k in range(len(group.vertex_sets)) if k != slot]
-    if not len(large) or not others:
+    if not len(large):
         return None
     sample = large[:: max(1, int(counts[large].sum()) // SAMPLE)]
     other = max(others, key=lambda k: (len(structure.vertex_blocks[group.vertex_sets[k]]), -k))
@@ -85,11 +92,16 @@ def _sorted(
 def _moves(structure: Structure, group: EdgeGroup, edges: np.ndarray, other: int) -> float:
     """Moves per edge that groups of edges, in this order, take for the records of a slot."""
     edges = edges[: len(edges) // SIMD * SIMD]
-    vertex = structure.selection.vertex_sets[group.vertex_sets[other]].type
-    nbytes = 4 * packed_record_dim(vertex.storage_dim, vertex.tangent_dim, "mixed")
+    nbytes = _record_bytes(structure, group, other)
     first = group.vertex_rows[edges, other].astype(np.int64) * nbytes
     begin, end = first // MOVED_BYTES, (first + nbytes - 1) // MOVED_BYTES
     longest = int((end - begin).max()) + 1
     touched = np.minimum(begin[:, None] + np.arange(longest), end[:, None])
     touched = np.sort(touched.reshape(-1, SIMD * longest), axis=1)
     return (len(touched) + np.count_nonzero(np.diff(touched, axis=1))) / len(edges)
+
+
+def _record_bytes(structure: Structure, group: EdgeGroup, slot: int) -> int:
+    """What an edge reads of the vertex in a slot."""
+    vertex = structure.selection.vertex_sets[group.vertex_sets[slot]].type
+    return 4 * packed_record_dim(vertex.storage_dim, vertex.tangent_dim, "mixed")
