@@ -8,6 +8,7 @@ import pytest
 from graphopt import Graph, optimize
 from graphopt.cpu_kernels import kernels
 from graphopt.errors import GraphError, GraphOptError, UnknownOptionError
+from graphopt.geometry import SE2
 from graphopt.online import Online
 
 INFORMATION = np.diag([40.0, 40.0, 90.0])
@@ -454,6 +455,19 @@ def test_a_chain_that_rounding_hides_is_not_refused():
         online.marginals(1000)
     with pytest.raises(GraphError, match="can move"):
         online.update(free=[0])
+
+
+@pytest.mark.nightly
+def test_a_chain_may_grow_long_after_rounding_hides_its_information():
+    """Pose by pose: at pose 118,749 pivots of rounding made that of the heading negative."""
+    online, sigma = Online(), np.array([0.05, 0.05, 0.01])
+    rng, information = np.random.default_rng(0), np.diag(sigma**-2.0)
+    online.update([("VERTEX_SE2", [0], np.zeros((1, 3)), True)])
+    for k in range(1, 130_001):
+        motion = np.array([1.0, 0.0, 0.0]) + sigma * rng.normal(size=3)
+        start = np.asarray((SE2(online.estimate(k - 1)) * SE2(motion)).storage)[None]
+        online.update([("VERTEX_SE2", [k], start)], [("EDGE_SE2", [[k - 1, k]], motion[None], information)])
+    assert online.chi2 < 1e-9
 
 
 @pytest.mark.parametrize("poses", [20_000, pytest.param(1_000_000, marks=pytest.mark.nightly)])

@@ -226,15 +226,16 @@ void Tree::fill(const Job& job, const std::vector<double>& floors) {
 }
 
 // Information falls with the cube of the length of a chain, until rounding hides it. A vertex that edges
-// determine gets a little more than that; steps are shorter by this share, where they end stays the same.
+// determine gets a little more than that, in all its scalars: an earlier pivot that is mostly rounding spoils
+// the later ones. Steps are shorter by this share, where they end stays the same.
 bool Tree::raise_floor(const Job& job, int pivot, std::vector<double>& floors) const {
   int first = 0;
   for (const std::int32_t v : job.shape->frontals) {
     const int end = first + problem_.dim(v);
     if (pivot < end) {
-      double& floor = floors[static_cast<std::size_t>(pivot)];
+      const double floor = floors[static_cast<std::size_t>(pivot)];
       if (floor >= kMostFloor || !problem_.is_determined(v)) return false;
-      floor = floor == 0.0 ? kLeastFloor : kRaise * floor;
+      std::fill(floors.begin() + first, floors.begin() + end, floor == 0.0 ? kLeastFloor : kRaise * floor);
       return true;
     }
     first = end;
