@@ -124,11 +124,10 @@ class _Planter:
         tree = ast.parse(source)
         rows = _uses(tree, source, fault["line"]) if at_import else _statement(tree, fault["line"])
         rows = [str(row) for row in rows]
-        tests = {t for row in rows for t in lines.get(row, ())}
-        if at_import and not tests:
-            tests = {t for row in lines for t in lines[row]}
-        tests = tests or self.spawning
-        tests = sorted(tests, key=lambda t: self.seconds[t])
+        nearest = {t for row in rows for t in lines.get(row, ())}
+        # what is computed once and kept is computed anew in a fork: by any test of the module
+        others = {t for row in lines for t in lines[row]} - nearest
+        tests = [*self._quickest(nearest), *self._quickest(others)] or self._quickest(set(self.spawning))
         total = np.cumsum([self.seconds[test] for test in tests])
         tests = tests[: max(1, np.searchsorted(total, self.most))]
         limit = 60.0 + 3.0 * sum(self.seconds[test] for test in tests)
@@ -144,6 +143,9 @@ class _Planter:
         if status == 0 and printed == "passed":
             return "survived", f"{len(tests)} tests"
         return "caught", printed or f"it did not end or crashed (status {status})"
+
+    def _quickest(self, tests: set[str]) -> list[str]:
+        return sorted(tests, key=lambda test: self.seconds[test])
 
 
 def _changed_codes(before: CodeType, after: CodeType) -> Iterator[tuple[CodeType, CodeType]]:

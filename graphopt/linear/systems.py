@@ -309,6 +309,6 @@ class ReducedSize:
 def too_large_to_form(size: ReducedSize) -> bool:
     """S would take too much work or memory: iterate on the implicit one instead."""
     full = 0.5 * float(size.kept_dim) ** 2
-    mean_block = (size.kept_dim / max(size.num_kept, 1)) ** 2
+    mean_block = (size.kept_dim / size.num_kept) ** 2
     filled = min(size.pairs * mean_block, full)
     return size.pairs > _MAX_EXPLICIT_PAIRS or (size.kept_dim > _MAX_DENSE_DIM and filled > 0.1 * full)

@@ -15,7 +15,13 @@ from graphopt.cpu_kernels import kernels
 from graphopt.errors import DeviceError, OptionError, SolverError
 from graphopt.evaluate import datasets
 from graphopt.linear import SparseCholesky
-from graphopt.linear.null_space import GeneralizedInverse, _least_eigenvalue, _scales, find_null_space
+from graphopt.linear.null_space import (
+    GeneralizedInverse,
+    _least_eigenvalue,
+    _reduced,
+    _scales,
+    find_null_space,
+)
 from graphopt.solver.marginals import _linearized
 
 GRAPHS = {
@@ -188,7 +194,9 @@ def test_generalized_inverse_of_a_rank_deficient_matrix():
     project = np.eye(18) - basis @ basis.T
     values = from_dense(pattern, project @ dense @ project)
     space = find_null_space(pattern, values)
-    assert space.num_directions == 2
+    assert space.num_directions == find_null_space(pattern, values, 0).num_directions == 2
+    assert sorted(space.moved_blocks()) == [*range(6)]
+    assert (np.diff(space.movement()[space.moved_blocks()]) <= 0.0).all()
     assert np.abs(space.basis @ space.basis.T - basis @ basis.T).max() < 1e-10
     pairs = np.array([(0, 0), (0, 5), (3, 1)])
     expected = np.linalg.pinv(project @ dense @ project)
@@ -213,6 +221,20 @@ def test_diagonal_blocks_are_measured_by_their_scale():
     blocks = [slice(pattern.offsets[k], pattern.offsets[k + 1]) for k in range(2, 5)]
     least = min(np.linalg.eigvalsh(dense[b, b] / np.outer(root[b], root[b])).min() for b in blocks)
     assert _least_eigenvalue(pattern, values, root, 2) == pytest.approx(least, rel=1e-12)
+
+
+@pytest.mark.parametrize(("least", "is_reduced"), [(1e-3, True), (1e-9, False)])
+def test_landmarks_that_are_hardly_held_are_not_eliminated(least, is_reduced):
+    """The Schur complement would lose the digits that tell singular from regular."""
+    pattern = make_pattern([6, 6, 3], [(0, 1), (0, 2), (1, 2)])
+    dense = to_dense(pattern, spd_values(pattern, np.random.default_rng(0)))
+    turn = np.linalg.qr(np.random.default_rng(1).normal(size=(3, 3)))[0]
+    dense[12:, 12:] = turn @ np.diag([1.0, 1.0, least]) @ turn.T
+    dense[12:, :12] *= least
+    dense[:12, 12:] *= least
+    values = from_dense(pattern, dense)
+    found = _reduced(pattern, values, np.sqrt(_scales(pattern, values)), 2, None)
+    assert (found is not None) == is_reduced
 
 
 def test_wrong_options_are_refused():

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import gc
 import weakref
+from types import SimpleNamespace
 
 import numpy as np
 import pytest
@@ -147,6 +148,9 @@ def test_another_structure_has_an_own_one(change, same):
     if change is not None:
         change(other)
     optimize(other, device="cpu", max_iterations=1)
+    assert solver.describe()["memory_bytes"] >= sum(
+        each.nbytes for each in (solver.values, solver.structure, solver.b, solver.b, solver.b)
+    )
     serves = change is None or (same and change is more_threads)
     assert (reuse.last_solvers[other].solver is solver) == serves
 
@@ -171,6 +175,27 @@ def test_what_is_in_use_is_not_lent():
     optimize(graph, device="cpu", max_iterations=1)
     optimize(copies[2], device="cpu", max_iterations=1)
     assert reuse.last_solvers[graph].solver is not reuse.last_solvers[copies[2]].solver
+
+
+@pytest.mark.parametrize(
+    ("opened", "choice", "asked", "expected"),
+    [
+        (None, "cpu", "auto", True),
+        (None, "vulkan:0", "auto", False),
+        ("a device", "cpu", "auto", False),
+        ("a device", "vulkan:0", "auto", False),
+        ("a device", "", "vulkan", True),
+        ("another", "", "vulkan", False),
+        (None, "", "cpu", True),
+    ],
+)
+def test_who_is_where_a_new_one_would_be(opened, choice, asked, expected, monkeypatch):
+    """On the CPU where that is asked for or would be chosen; on the same device."""
+    solver = SimpleNamespace() if opened is None else SimpleNamespace(device=opened)
+    monkeypatch.setattr(reuse, "choose_device", lambda structure, options: choice)
+    monkeypatch.setattr(reuse, "open_device", lambda device: "a device")
+    last = SimpleNamespace(solver=solver, structure=None, options=None)
+    assert reuse._is_on(last, asked) is expected
 
 
 def test_columns_of_the_lender_are_its_own():
