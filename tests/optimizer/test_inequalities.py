@@ -167,6 +167,7 @@ TEXTBOOK = {
         lambda x, y: (x * x + y * y - 1.0,),
         (1.0 - np.sqrt(0.29)) ** 2,
     ),
+    "a step out of the domain": ([3.0], lambda x: (x + 5.0,), lambda x: (np.log(2.0 * x),), 5.5**2),
     "equality as a pair": (
         [0.3, 0.1],
         lambda x, y: (x - 3.0, y - 4.0),
