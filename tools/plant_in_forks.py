@@ -125,9 +125,12 @@ class _Planter:
         rows = _uses(tree, source, fault["line"]) if at_import else _statement(tree, fault["line"])
         rows = [str(row) for row in rows]
         nearest = {t for row in rows for t in lines.get(row, ())}
-        # what is computed once and kept is computed anew in a fork: by any test of the module
+        # what is computed once and kept is computed anew in a fork: by any test of the module, or beside it
         others = {t for row in lines for t in lines[row]} - nearest
-        tests = [*self._quickest(nearest), *self._quickest(others)] or self._quickest(set(self.spawning))
+        files = {t.partition("::")[0] for t in nearest | others}
+        beside = {t for t in self.seconds if t.partition("::")[0] in files} - nearest - others
+        tests = [test for some in (nearest, others, beside) for test in self._quickest(some)]
+        tests = tests or self._quickest(set(self.spawning))
         total = np.cumsum([self.seconds[test] for test in tests])
         tests = tests[: max(1, np.searchsorted(total, self.most))]
         limit = 60.0 + 3.0 * sum(self.seconds[test] for test in tests)
