@@ -10,6 +10,7 @@ from vulkan_devices import shared_device
 from graphopt.cpu_kernels import kernels
 from graphopt.errors import ShapeError, SolverError
 from graphopt.linear import DenseCholesky, SparseCholesky
+from graphopt.linear.refined import SignedSystem
 from graphopt.vulkan.cholesky import DeviceCholesky
 
 EDGES = [(k, k + 1) for k in range(29)] + [(0, 29), (3, 20)]
@@ -66,6 +67,20 @@ def test_small_pivots_are_made_up_for(name: str) -> None:
         assert plain.factorize(values, damping)
         assert error_of(dense, plain.solve(b), b) > 1e-12
     assert solver.factorize(values) and solver.residual is None
+
+
+def test_residuals_are_relative_to_what_they_are_sums_of():
+    """As in the error: of |H + D| |x| + |b|, by largest rows and numbers."""
+    pattern, dense, b = saddle(0.1)
+    system, damping = SignedSystem(pattern, 2.0**-52), np.full(pattern.dim, 0.3)
+    system.take(from_dense(pattern, dense), damping)
+    dense += np.diag(damping)
+    x = np.random.default_rng(3).normal(size=pattern.dim)
+    rest, residual = system._rest(x, b[:, 0])
+    np.testing.assert_allclose(rest, b[:, 0] - dense @ x, rtol=1e-9, atol=1e-9)
+    assert residual == pytest.approx(error_of(dense, x[:, None], b[:, :1]), rel=0.1)
+    scale = (np.abs(dense - np.diag(damping)) + np.diag(damping)).sum(axis=1).max() * np.abs(x).max()
+    assert residual == pytest.approx(np.abs(rest).max() / (scale + np.abs(b[:, 0]).max()), rel=1e-12)
 
 
 @pytest.mark.parametrize("name", ["sparse", "dense", "device"])

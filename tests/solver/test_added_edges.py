@@ -10,6 +10,7 @@ from graphopt.errors import GraphError
 from graphopt.linear.options import SolverOptions
 from graphopt.problem.gauge import choose_gauge
 from graphopt.problem.structure import Structure
+from graphopt.solver.added import places_of
 from graphopt.solver.create import create_block_solver
 from graphopt.solver.trial import Damping
 from graphopt.types import registry
@@ -46,6 +47,20 @@ def dense(graph, weight):
     e = J @ x - [1.0, 0.0, 1.0, 0.0, 0.5, 0.5]
     omega = np.diag([1.0] * 4 + [weight] * 2)
     return J.T @ omega @ J, -J.T @ omega @ e, e @ omega @ e
+
+
+def test_blocks_have_the_sizes_of_their_vertices():
+    """Of pairs of slots, and the parts of b."""
+    graph = graphopt.Graph()
+    graph.add_vertices("VERTEX_SE2", [0, 1])
+    graph.add_vertices("VERTEX_XY", [2], [[1.0, 0.0]])
+    graph.add_edges("EDGE_SE2", [[0, 1]])
+    graph.add_edges("EDGE_SE2_XY", [[0, 2], [1, 2]], [[1.0, 0.0], [1.0, 0.1]])
+    structure = Structure(graph.select())
+    (group,) = [each for each in structure.groups if each.edge_set.type.tag == "EDGE_SE2_XY"]
+    blocks, parts = places_of(structure, group)
+    assert [(pair, size) for pair, _, size in blocks] == [((0, 0), 9), ((0, 1), 6), ((1, 1), 4)]
+    assert [(slot, size) for slot, _, size in parts] == [(0, 3), (1, 2)]
 
 
 def test_equations_are_the_dense_ones(kind):
