@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import replace
+from types import SimpleNamespace
 
 import numpy as np
 import pytest
@@ -317,3 +318,14 @@ def test_dogleg_steps_end_at_the_radius(seed):
         np.testing.assert_allclose(begin + share * leg, step, rtol=1e-9)
         assert 0.0 <= share <= (1.0 + 1e-9 if far else np.inf)
         assert model.gain(p, q) == pytest.approx(2.0 * step @ b - step @ root.T @ root @ step, rel=1e-9)
+
+
+@pytest.mark.parametrize(("factor", "share"), [(1e3, 0.25), (np.nan, 0.1)])
+def test_a_rejected_step_shrinks_the_region(factor, share):
+    """To a quarter of it, to a tenth where there is no chi2 at all."""
+    solver, chi2 = worse(factor)
+    region = TrustRegion(AutoOptions(max_trials=3))
+    region.start(solver, chi2)
+    assert region.step(0, SimpleNamespace(should_stop=lambda: False)).outcome is Outcome.NO_IMPROVEMENT
+    assert solver.solve(0.0)
+    assert region._radius == pytest.approx(share**3 * np.linalg.norm(solver.dx), rel=1e-9)
