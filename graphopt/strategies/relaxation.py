@@ -261,7 +261,7 @@ class _Assembly:
             free = blocks[i] >= 0
             index = self.offsets[blocks[i][free]][:, None] + np.arange(weighted.shape[1])
             kernels.check_stop()
-            np.add.at(self._b, index, (weighted @ right)[free])
+            _add_rows(self._b, index, (weighted @ right)[free])
             for j in range(i, 2):
                 kernels.check_stop()
                 self._add_block(group, pair, weighted @ np.swapaxes(coefficients[j], 1, 2))
@@ -277,7 +277,7 @@ class _Assembly:
         ):
             flat = blocks[mask].reshape(-1, blocks.shape[1] * blocks.shape[2])
             places = self._block_ptr[number[mask]][:, None] + np.arange(flat.shape[1])
-            np.add.at(self._values, places, flat)
+            _add_rows(self._values, places, flat)
 
     def present(self, space: _Space) -> list[np.ndarray]:
         """Per vertex set (n, unknowns, d): the rows of the graph's estimates as they are now."""
@@ -333,6 +333,13 @@ class _Assembly:
         return solution if np.isfinite(solution).all() else None
 
 
+def _add_rows(array: np.ndarray, rows: np.ndarray, numbers: np.ndarray) -> None:
+    """array[rows] += numbers, where rows may repeat: `np.add.at` on flat arrays, which takes a tenth."""
+    width = int(np.prod(array.shape[1:]))
+    places = rows[..., None] * width + np.arange(width)
+    np.add.at(array.reshape(-1), places.ravel(), numbers.ravel())
+
+
 def _weights(group: EdgeGroup, space: _Space) -> tuple[np.ndarray, np.ndarray]:
     """(m,) weights of translation and rotation: harmonic means of the eigenvalues."""
     d = space.dim
@@ -345,10 +352,11 @@ def _weights(group: EdgeGroup, space: _Space) -> tuple[np.ndarray, np.ndarray]:
 
 def _harmonic_mean(matrices: np.ndarray) -> np.ndarray:
     """(m,) of the eigenvalues; 0 where none is positive."""
-    eigenvalues = np.empty(matrices.shape[:2])
-    for start in range(0, len(matrices), _STRIP):
-        kernels.check_stop()
-        eigenvalues[start : start + _STRIP] = np.linalg.eigvalsh(matrices[start : start + _STRIP])
+    eigenvalues = np.sort(np.diagonal(matrices, axis1=1, axis2=2), axis=1)
+    if matrices[:, ~np.eye(matrices.shape[1], dtype=bool)].any():
+        for start in range(0, len(matrices), _STRIP):
+            kernels.check_stop()
+            eigenvalues[start : start + _STRIP] = np.linalg.eigvalsh(matrices[start : start + _STRIP])
     largest = np.maximum(eigenvalues[:, -1], 0.0)
     shares = eigenvalues / np.where(largest > 0.0, largest, 1.0)[:, None]
     return largest / np.mean(1.0 / np.maximum(shares, _TINY), axis=1)

@@ -2,7 +2,9 @@
 
 #include <algorithm>
 #include <cmath>
+#include <type_traits>
 
+#include "linear/transpose_tile.h"
 #include "parallel/stopping.h"
 
 namespace graphopt {
@@ -11,11 +13,23 @@ namespace {
 constexpr int kPanel = 64;        // columns of a block; a multiple of kStrip
 constexpr int kLargePanel = 128;  // for fronts that do not fit into the cache
 
+// body(std::integral_constant<int, width>{}), width = 1 .. kStrip columns of a tile.
+template <int Width = kStrip, class Body>
+inline __attribute__((always_inline)) auto for_width(int width, const Body& body) {
+  if constexpr (Width > 1) {
+    if (width < Width) return for_width<Width - 1>(width, body);
+  }
+  return body(std::integral_constant<int, Width>{});
+}
+
 // Strips of a matrix for one register tile.
 template <int MS>
 struct StripPointers {
   double* strip[MS];
 };
+
+template <class Strips>
+constexpr int kStripsOf = sizeof(std::decay_t<Strips>) / sizeof(double*);
 
 template <int MS, int NR>
 struct Tile {
@@ -116,85 +130,36 @@ void solve_tile(const StripPointers<MS>& a, const double* pivot, int first, int 
 
 // Cholesky of the diagonal tile at columns col .. col + width. Returns the failing column (relative) or -1.
 // signs: null, or where the pivots' signs go.
-int factor_tile(double* pivot, int first, int col, int width, const double* min_pivot, double* signs) {
-  Tile<1, kStrip> tile;
+template <int NR, bool Signed>
+int factor_tile_of(double* pivot, int first, int col, const double* min_pivot, double* signs) {
+  Tile<1, NR> tile;
   clear(tile);
-  if (width == kStrip) {
-    accumulate(tile, StripPointers<1>{{pivot}}, pivot, first, col, signs);
-  } else {
-    for (int p = first; p < col; ++p) {
-      const Vec column = *as_vec(pivot + p * kStrip);
-      const double sign = signs == nullptr ? 1.0 : signs[p];
-      for (int j = 0; j < width; ++j) tile.at[0][j] += column * (sign * pivot[p * kStrip + j]);
-    }
-  }
+  accumulate_columns<1, NR, Signed>(tile, StripPointers<1>{{pivot}}, pivot, first, col, signs);
   double* lower = pivot + static_cast<std::int64_t>(col) * kStrip;
-  for (int j = 0; j < width; ++j) tile.at[0][j] = *as_vec(lower + j * kStrip) - tile.at[0][j];
-  for (int j = 0; j < width; ++j) {
+#pragma GCC unroll 8
+  for (int j = 0; j < NR; ++j) tile.at[0][j] = *as_vec(lower + j * kStrip) - tile.at[0][j];
+#pragma GCC unroll 8
+  for (int j = 0; j < NR; ++j) {
     const double given = tile.at[0][j][j];
-    const double sign = signs != nullptr && given < 0.0 ? -1.0 : 1.0, d = sign * given;
+    const double sign = Signed && given < 0.0 ? -1.0 : 1.0, d = Signed ? sign * given : given;
     if (!(d > min_pivot[col + j]) || !std::isfinite(d)) return j;
-    if (signs != nullptr) signs[col + j] = sign;
+    if (Signed) signs[col + j] = sign;
     const double inverse = 1.0 / std::sqrt(d);
     Vec column = tile.at[0][j] * (sign * inverse);
+#pragma GCC unroll 8
     for (int i = 0; i < j; ++i) column[i] = 0.0;
-    for (int i = j + 1; i < width; ++i) tile.at[0][i] -= column * (sign * column[i]);
+#pragma GCC unroll 8
+    for (int i = j + 1; i < NR; ++i) tile.at[0][i] -= column * (Signed ? sign * column[i] : column[i]);
     column[j] = inverse;
     *as_vec(lower + j * kStrip) = column;
   }
   return -1;
 }
 
-template <int MS>
-void solve_tile_of_width(const StripPointers<MS>& a, const double* pivot, int first, int col, int width,
-                         const double* signs) {
-  switch (width) {
-    case 1:
-      return solve_tile<MS, 1>(a, pivot, first, col, signs);
-    case 2:
-      return solve_tile<MS, 2>(a, pivot, first, col, signs);
-    case 3:
-      return solve_tile<MS, 3>(a, pivot, first, col, signs);
-    case 4:
-      return solve_tile<MS, 4>(a, pivot, first, col, signs);
-#if defined(__AVX512F__)
-    case 5:
-      return solve_tile<MS, 5>(a, pivot, first, col, signs);
-    case 6:
-      return solve_tile<MS, 6>(a, pivot, first, col, signs);
-    case 7:
-      return solve_tile<MS, 7>(a, pivot, first, col, signs);
-    case 8:
-      return solve_tile<MS, 8>(a, pivot, first, col, signs);
-#endif
-    default:                    // GCOVR_EXCL_LINE - a width is at most that of a tile
-      __builtin_unreachable();  // GCOVR_EXCL_LINE - as above
-  }
-}
-
-template <int MS>
-void update_tile_of_width(const StripPointers<MS>& a, std::int64_t col, const double* b, int first, int last,
-                          int width, const double* signs) {
-  switch (width) {
-    case 1:
-      return subtract_product<MS, 1, false>(a, col, a, b, first, last, signs);
-    case 2:
-      return subtract_product<MS, 2, false>(a, col, a, b, first, last, signs);
-    case 3:
-      return subtract_product<MS, 3, false>(a, col, a, b, first, last, signs);
-#if defined(__AVX512F__)
-    case 4:
-      return subtract_product<MS, 4, false>(a, col, a, b, first, last, signs);
-    case 5:
-      return subtract_product<MS, 5, false>(a, col, a, b, first, last, signs);
-    case 6:
-      return subtract_product<MS, 6, false>(a, col, a, b, first, last, signs);
-    case 7:
-      return subtract_product<MS, 7, false>(a, col, a, b, first, last, signs);
-#endif
-    default:                    // GCOVR_EXCL_LINE - a width is at most that of a tile
-      __builtin_unreachable();  // GCOVR_EXCL_LINE - as above
-  }
+template <int NR>
+int factor_tile(double* pivot, int first, int col, const double* min_pivot, double* signs) {
+  if (signs == nullptr) return factor_tile_of<NR, false>(pivot, first, col, min_pivot, signs);
+  return factor_tile_of<NR, true>(pivot, first, col, min_pivot, signs);
 }
 
 // Call body(StripPointers<MS>) for the strips begin .. end in groups of at most kTileStrips.
@@ -235,10 +200,14 @@ int factor_diagonal_block(const FrontStrips& strips, int first, int last, const 
   for (int col = first; col < last; col += kStrip) {
     const int width = std::min(kStrip, n - col);
     double* pivot = strips(col / kStrip);
-    const int failed = factor_tile(pivot, first, col, width, min_pivot, strips.front.signs);
+    const int failed = for_width(width, [&](auto columns) {
+      return factor_tile<columns.value>(pivot, first, col, min_pivot, strips.front.signs);
+    });
     if (failed >= 0) return col + failed;
     for_strips(col / kStrip + 1, end, strips, [&](int, const auto& a) {
-      solve_tile_of_width(a, pivot, first, col, width, strips.front.signs);
+      for_width(width, [&](auto columns) {
+        solve_tile<kStripsOf<decltype(a)>, columns.value>(a, pivot, first, col, strips.front.signs);
+      });
     });
   }
   return -1;
@@ -248,8 +217,10 @@ int factor_diagonal_block(const FrontStrips& strips, int first, int last, const 
 void solve_panel(const FrontStrips& strips, int first, int last, int begin, int end) {
   for_strips(begin, end, strips, [&](int, const auto& a) {
     for (int col = first; col < last; col += kStrip) {
-      solve_tile_of_width(a, strips(col / kStrip), first, col, std::min(kStrip, last - col),
-                          strips.front.signs);
+      for_width(std::min(kStrip, last - col), [&](auto columns) {
+        solve_tile<kStripsOf<decltype(a)>, columns.value>(a, strips(col / kStrip), first, col,
+                                                          strips.front.signs);
+      });
     }
   });
 }
@@ -259,7 +230,7 @@ void update_trailing(const FrontStrips& strips, int first, int last, int begin, 
   const int n = strips.front.num_pivots;
   const int first_pivot = last / kStrip, num_full = n / kStrip;
   for_strips(begin, end, strips, [&](int s, const auto& a) {
-    constexpr int MS = sizeof(a.strip) / sizeof(a.strip[0]);
+    constexpr int MS = kStripsOf<decltype(a)>;
     const int top = s + MS;  // a diagonal strip s has columns up to its own diagonal tile
     for (int pivot = first_pivot; pivot < std::min(num_full, top); ++pivot) {
       if (pivot > s && s < strips.diagonal_strips) {
@@ -279,8 +250,10 @@ void update_trailing(const FrontStrips& strips, int first, int last, int begin, 
     for (int i = 0; i < MS; ++i) {
       if (s + i < num_full) continue;
       const StripPointers<1> one{{a.strip[i]}};
-      update_tile_of_width(one, begin_last, strips(num_full), first, last, n - begin_last,
-                           strips.front.signs);
+      for_width<kStrip - 1>(n - begin_last, [&](auto columns) {
+        subtract_product<1, columns.value, false>(one, begin_last, one, strips(num_full), first, last,
+                                                  strips.front.signs);
+      });
     }
   });
 }
@@ -290,7 +263,7 @@ void update_below(const FrontStrips& strips, int first, int last, int begin, int
   const Front& front = strips.front;
   const auto below = [&](int s) { return strips(strips.diagonal_strips + s); };
   for_strips(begin, end, below, [&](int s, const auto& a) {
-    constexpr int MS = sizeof(a.strip) / sizeof(a.strip[0]);
+    constexpr int MS = kStripsOf<decltype(a)>;
     StripPointers<MS> c;
     for (int i = 0; i < MS; ++i) c.strip[i] = front.update + triangle_size(s + i);
     for (int col = 0; col <= s; ++col) {
@@ -386,20 +359,38 @@ inline void multiply_left(const double* strip, int count, const double* y, Vec& 
   product = sum[0] + sum[1];
 }
 
+// The first `count` (1 .. kStrip) doubles at p, the rest 0. An argument, as above.
+inline void load_first(const double* p, int count, Vec& vector) {
+#if defined(__AVX512F__)
+  vector = _mm512_maskz_loadu_pd(static_cast<__mmask8>((1u << count) - 1u), p);
+#else
+  for (int i = 0; i < kStrip; ++i) vector[i] = i < count ? p[i] : 0.0;
+#endif
+}
+
+// y <- L^-1 y of a diagonal tile of NR columns, `left`: what comes off y before.
+template <int NR>
+void forward_tile(const double* lower, double* y, const Vec& left) {
+  Vec rest;
+  load_first(y, NR, rest);
+  rest -= left;
+#pragma GCC unroll 8
+  for (int j = 0; j < NR; ++j) {
+    const double value = y[j] = rest[j] * lower[j * kStrip + j];
+    rest -= *as_vec(lower + j * kStrip) * value;
+  }
+}
+
 // y <- L11^-1 y
 void forward_pivots(const FrontStrips& strips, int n, double* y) {
   for (int s = 0; s < strips.diagonal_strips; ++s) {
     const double* strip = strips(s);
-    const int col = s * kStrip, width = std::min(kStrip, n - col);
-    Vec rest;
-    multiply_left(strip, col, y, rest);
-    rest = -rest;
-    for (int j = 0; j < width; ++j) rest[j] += y[col + j];
-    for (int j = 0; j < width; ++j) {
-      const double* lower = strip + (col + j) * kStrip;
-      y[col + j] = rest[j] * lower[j];
-      rest -= *as_vec(lower) * y[col + j];
-    }
+    const int col = s * kStrip;
+    Vec left;
+    multiply_left(strip, col, y, left);
+    for_width(std::min(kStrip, n - col), [&](auto width) {
+      forward_tile<width.value>(strip + static_cast<std::int64_t>(col) * kStrip, y + col, left);
+    });
   }
 }
 
@@ -439,7 +430,7 @@ namespace {
 
 // sums[j] += strip(:, col + j)' z for j < NR
 template <int NR>
-inline void accumulate_dot(Vec (&sums)[NR], const double* strip, const double* z) {
+inline void accumulate_dot(Vec* sums, const double* strip, const double* z) {
   const Vec values = *as_vec(z);
 #pragma GCC unroll 8
   for (int j = 0; j < NR; ++j) sums[j] += *as_vec(strip + j * kStrip) * values;
@@ -460,13 +451,13 @@ void subtract_below(const Front& front, double* y, const double* z) {
   for (; col + 4 <= n; col += 4) {
     Vec sums[4] = {};
     for (int t = 0; t < strips.below_strips; ++t)
-      accumulate_dot(sums, strips(strips.diagonal_strips + t) + col * kStrip, z + t * kStrip);
+      accumulate_dot<4>(sums, strips(strips.diagonal_strips + t) + col * kStrip, z + t * kStrip);
     for (int j = 0; j < 4; ++j) y[col + j] -= sum_of(sums[j]);
   }
   for (; col < n; ++col) {
     Vec sums[1] = {};
     for (int t = 0; t < strips.below_strips; ++t)
-      accumulate_dot(sums, strips(strips.diagonal_strips + t) + col * kStrip, z + t * kStrip);
+      accumulate_dot<1>(sums, strips(strips.diagonal_strips + t) + col * kStrip, z + t * kStrip);
     y[col] -= sum_of(sums[0]);
   }
 }
@@ -477,22 +468,24 @@ void backward_front(const Front& front, double* y, const double* z) {
   for (int s = strips.diagonal_strips - 1; s >= 0; --s) {
     const int col = s * kStrip, width = std::min(kStrip, n - col);
     Vec sums[kStrip] = {};
-    alignas(64) double tail[kStrip] = {};
-    for (int t = 0; t < strips.below_strips; ++t) {
-      const double* strip = strips(strips.diagonal_strips + t) + col * kStrip;
-      if (width == kStrip) {
-        accumulate_dot(sums, strip, z + t * kStrip);
-      } else {
-        for (int j = 0; j < width; ++j) sums[j] += *as_vec(strip + j * kStrip) * *as_vec(z + t * kStrip);
+    for_width(width, [&](auto columns) {
+      for (int t = 0; t < strips.below_strips; ++t)
+        accumulate_dot<columns.value>(sums, strips(strips.diagonal_strips + t) + col * kStrip,
+                                      z + t * kStrip);
+      for (int t = s + 1; t < strips.diagonal_strips; ++t) {
+        Vec tail;
+        load_first(y + t * kStrip, std::min(kStrip, n - t * kStrip), tail);
+        accumulate_dot<columns.value>(sums, strips(t) + col * kStrip, reinterpret_cast<double*>(&tail));
       }
-    }
-    for (int t = s + 1; t < strips.diagonal_strips; ++t) {
-      for (int i = 0; i < kStrip; ++i) tail[i] = t * kStrip + i < n ? y[t * kStrip + i] : 0.0;
-      accumulate_dot(sums, strips(t) + col * kStrip, tail);
-    }
+    });
+    transpose_tile(sums);
+    Vec total = {};
+    for (int i = 0; i < kStrip; ++i) total += sums[i];
+    alignas(64) double totals[kStrip];
+    *as_vec(totals) = total;
     const double* lower = strips(s) + col * kStrip;
     for (int j = width - 1; j >= 0; --j) {
-      double value = y[col + j] - sum_of(sums[j]);
+      double value = y[col + j] - totals[j];
       for (int i = j + 1; i < width; ++i) value -= lower[j * kStrip + i] * y[col + i];
       y[col + j] = value * lower[j * kStrip + j];
     }

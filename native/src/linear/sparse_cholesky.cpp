@@ -169,6 +169,50 @@ int SparseCholesky::factorize_supernode(int s, const Team& team, int* failed_piv
   return -1;
 }
 
+namespace {
+
+// target(r, c) := source(r, c) of the rows of a block that lie in one strip.
+inline __attribute__((always_inline)) void copy_rows(int num_rows, int num_cols, const double* source,
+                                                     int row_step, int col_step, double* target) {
+#pragma GCC unroll 6
+  for (int c = 0; c < num_cols; ++c) {
+#pragma GCC unroll 6
+    for (int r = 0; r < num_rows; ++r) target[c * kStrip + r] = source[r * row_step + c * col_step];
+  }
+}
+
+// The same of a whole block of Size rows and columns.
+template <int Size>
+void copy_square(bool is_transposed, const double* source, double* target) {
+  if (is_transposed) return copy_rows(Size, Size, source, Size, 1, target);
+  copy_rows(Size, Size, source, 1, Size, target);
+}
+
+// A block of H into the columns of the pivots of its front; what lies above the diagonal means nothing there.
+void place(const AssemblyBlock& block, const Supernode& node, const double* values, double* diagonal,
+           double* below) {
+  const bool is_pivot = block.row < node.num_pivots;
+  const int num_rows = block.num_rows, first = is_pivot ? block.row : block.row - node.num_pivots;
+  const double* source = values + block.source;
+  double* const column = (is_pivot ? diagonal : below) + static_cast<std::int64_t>(block.col) * kStrip;
+  const auto at = [&](int row) {
+    return column + (is_pivot ? triangle_row(row) : rectangle_row(row, node.num_pivots));
+  };
+  if (num_rows == block.num_cols && first % kStrip + num_rows <= kStrip) {
+    if (num_rows == 3) return copy_square<3>(block.transposed, source, at(first));
+    if (num_rows == 6) return copy_square<6>(block.transposed, source, at(first));
+  }
+  const int row_step = block.transposed ? block.num_cols : 1, col_step = block.transposed ? 1 : num_rows;
+  for (int r = 0, count; r < num_rows; r += count) {
+    const int row = first + r, left = kStrip - row % kStrip;  // of the strip
+    count = std::min(num_rows - r, left);
+    const int cols = is_pivot ? std::min<int>(block.num_cols, row + left - block.col) : block.num_cols;
+    copy_rows(count, cols, source + r * row_step, row_step, col_step, at(row));
+  }
+}
+
+}  // namespace
+
 // Blocks of H and the damping go into the cleared columns of the pivots.
 void SparseCholesky::assemble(int s, const Team& team, const double* values, const double* damping) {
   const Supernode& node = symbolic_.supernodes[s];
@@ -180,21 +224,14 @@ void SparseCholesky::assemble(int s, const Team& team, const double* values, con
   std::fill(diagonal + begin, diagonal + end, 0.0);
   team.wait();
   if (team.thread == 0) {
+    constexpr std::int64_t kAhead = 8;  // blocks: they are read in another order than they are stored in
+    const std::int64_t last = static_cast<std::int64_t>(symbolic_.blocks.size()) - 1;
     for (std::int64_t k = symbolic_.blocks_begin[s]; k < symbolic_.blocks_begin[s + 1]; ++k) {
-      const AssemblyBlock& block = symbolic_.blocks[k];
-      const double* source = values + block.source;
-      const int row_step = block.transposed ? block.num_cols : 1,
-                col_step = block.transposed ? 1 : block.num_rows;
-      for (int r = 0; r < block.num_rows; ++r) {
-        const int row = block.row + r;
-        double* target = row < node.num_pivots
-                             ? diagonal + triangle_row(row)
-                             : below + rectangle_row(row - node.num_pivots, node.num_pivots);
-        target += static_cast<std::int64_t>(block.col) * kStrip;
-        const int cols =
-            std::min<int>(block.num_cols, row - block.col + 1);  // lower triangle of a diagonal block
-        for (int c = 0; c < cols; ++c) target[c * kStrip] = source[r * row_step + c * col_step];
-      }
+      const AssemblyBlock& next = symbolic_.blocks[std::min(k + kAhead, last)];
+      const std::int64_t after = next.source + static_cast<std::int64_t>(next.num_rows) * next.num_cols;
+      __builtin_prefetch(values + next.source);
+      __builtin_prefetch(values + after - 1);
+      place(symbolic_.blocks[k], node, values, diagonal, below);
     }
     OrdinarySize sizes = diagonals_[team.worker];
     for (int i = 0; i < node.num_pivots; ++i) {

@@ -3,42 +3,10 @@
 
 #include <cstdint>
 
+#include "linear/transpose_tile.h"
 #include "vm/lanes.h"
 
 namespace graphopt::vm {
-
-// rows[i][j] <- rows[j][i]
-inline void transpose_tile(Vec* rows) {
-#if defined(__AVX512F__)
-  __m512d* r = reinterpret_cast<__m512d*>(rows);
-  __m512d t[8], u[8];
-  for (int i = 0; i < 8; i += 2) {
-    t[i] = _mm512_unpacklo_pd(r[i], r[i + 1]);
-    t[i + 1] = _mm512_unpackhi_pd(r[i], r[i + 1]);
-  }
-  for (int i = 0; i < 8; i += 4)
-    for (int k = 0; k < 2; ++k) {
-      u[i + k] = _mm512_shuffle_f64x2(t[i + k], t[i + k + 2], 0x88);
-      u[i + k + 2] = _mm512_shuffle_f64x2(t[i + k], t[i + k + 2], 0xdd);
-    }
-  for (int k = 0; k < 4; ++k) {
-    r[k] = _mm512_shuffle_f64x2(u[k], u[k + 4], 0x88);
-    r[k + 4] = _mm512_shuffle_f64x2(u[k], u[k + 4], 0xdd);
-  }
-#elif defined(__AVX__)
-  __m256d* r = reinterpret_cast<__m256d*>(rows);
-  const __m256d t0 = _mm256_unpacklo_pd(r[0], r[1]), t1 = _mm256_unpackhi_pd(r[0], r[1]);
-  const __m256d t2 = _mm256_unpacklo_pd(r[2], r[3]), t3 = _mm256_unpackhi_pd(r[2], r[3]);
-  r[0] = _mm256_permute2f128_pd(t0, t2, 0x20);
-  r[1] = _mm256_permute2f128_pd(t1, t3, 0x20);
-  r[2] = _mm256_permute2f128_pd(t0, t2, 0x31);
-  r[3] = _mm256_permute2f128_pd(t1, t3, 0x31);
-#else
-  const Vec a = rows[0], b = rows[1];
-  rows[0] = Vec{a[0], b[0]};
-  rows[1] = Vec{a[1], b[1]};
-#endif
-}
 
 // `lanes` below: how many are wanted, in whole vectors; Width: how many a register of the frame has.
 
