@@ -2,9 +2,9 @@
 
 Two tables answer, each built when it is first needed and dropped when ids change in bulk:
 
-* a dictionary for single look-ups, extended in place by single additions;
 * for arrays of ids, a direct table where the ids are dense (span <= 8 n), else a sorted array with binary
-  search.
+  search; single look-ups in many dense ids read the direct table;
+* a dictionary for other single look-ups, extended in place by single additions.
 """
 
 from __future__ import annotations
@@ -19,6 +19,7 @@ from graphopt.cpu_kernels import kernels
 
 _SMALL = 64  # look-ups of at most so many ids go through the dictionary
 _DENSE_SPAN = 8  # a direct table may have so many entries per id
+_PER_LOOK_UP = 16  # ids that go into a dictionary in the time by which the table answers a look-up later
 
 
 class HasIds(Protocol):
@@ -37,6 +38,9 @@ class IdIndex:
         self._sets = sets
         self._dictionary: dict[int, tuple[int, int]] | None = None
         self._table: _ArrayTable | None = None
+        self._num_single = 0
+        self._grows = False
+        """A few ids were added after a look-up: a table would be made again each time."""
 
     def clear(self) -> None:
         """Forget everything; the next look-up rebuilds."""
@@ -45,6 +49,7 @@ class IdIndex:
 
     def added(self, set_number: int, first_row: int, ids: np.ndarray) -> None:
         """Note that rows `first_row...` of a set now hold `ids`."""
+        self._grows |= self._table is not None and len(ids) <= _SMALL
         self._table = None
         if self._dictionary is None:
             return
@@ -57,12 +62,23 @@ class IdIndex:
     def get(self, one_id: int) -> tuple[int, int] | None:
         """Place of one id, None if no set has it."""
         if self._dictionary is None:
+            table = self._direct() if isinstance(one_id, (int, np.integer)) else None
+            if table is not None:
+                return table.get(int(one_id))
             self._dictionary = {
                 id_: (number, row)
                 for number, one_set in enumerate(self._sets)
                 for row, id_ in enumerate(one_set.ids.tolist())
             }
         return self._dictionary.get(one_id)
+
+    def _direct(self) -> _ArrayTable | None:
+        """The table, where it answers one more single look-up in less time than a dictionary is made."""
+        self._num_single += 1
+        if self._grows or self._num_single * _PER_LOOK_UP > sum(len(one_set.ids) for one_set in self._sets):
+            return None
+        self._table = self._table or _ArrayTable(self._sets)
+        return self._table if self._table.is_dense else None
 
     def find(self, ids: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
         """Places of many ids: (set numbers, rows), int64 arrays of the shape of `ids`; -1 where unknown."""
@@ -104,11 +120,18 @@ class _ArrayTable:
         self._low = min((low for low, _ in bounds), default=0)
         self._span = max((high for _, high in bounds), default=self._low - 1) - self._low + 1
         num_ids = sum(map(len, self._ids))
-        self._is_dense = 0 < self._span <= _DENSE_SPAN * num_ids + 1024
+        self.is_dense = 0 < self._span <= _DENSE_SPAN * num_ids + 1024
+
+    def get(self, one_id: int) -> tuple[int, int] | None:
+        """As `IdIndex.get`, of dense ids."""
+        at = one_id - self._low
+        if not 0 <= at < self._span or (number := int(self._sets_by_id[at])) < 0:
+            return None
+        return number, int(self._rows_by_id[at])
 
     def find(self, ids: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
         """As `IdIndex.find`."""
-        if self._is_dense:
+        if self.is_dense:
             inside = (ids >= self._low) & (ids < self._low + self._span)
             at = np.where(inside, ids - self._low, 0)
             places = [np.where(inside, table[at], -1) for table in (self._sets_by_id, self._rows_by_id)]
@@ -123,11 +146,11 @@ class _ArrayTable:
 
     def direct_rows(self) -> tuple[int, np.ndarray] | None:
         """Lowest id, and (span,) int32 row of each id from there on, -1 for none; None if ids are sparse."""
-        return (self._low, self._rows_by_id) if self._is_dense else None
+        return (self._low, self._rows_by_id) if self.is_dense else None
 
     def direct_sets(self) -> tuple[int, np.ndarray] | None:
         """As `direct_rows`, the number of the set of each id."""
-        return (self._low, self._sets_by_id) if self._is_dense else None
+        return (self._low, self._sets_by_id) if self.is_dense else None
 
     @cached_property
     def _rows_by_id(self) -> np.ndarray:
