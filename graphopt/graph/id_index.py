@@ -19,7 +19,8 @@ from graphopt.cpu_kernels import kernels
 
 _SMALL = 64  # look-ups of at most so many ids go through the dictionary
 _DENSE_SPAN = 8  # a direct table may have so many entries per id
-_PER_LOOK_UP = 16  # ids that go into a dictionary in the time by which the table answers a look-up later
+_LOOK_UP, _TABLE = 3.0, 1.0 / 16.0  # times of a look-up by the table and of an id in it; in a dictionary: 1
+_WORTH = 0.25  # of a dictionary's time, up to which single look-ups read tables
 
 
 class HasIds(Protocol):
@@ -38,9 +39,8 @@ class IdIndex:
         self._sets = sets
         self._dictionary: dict[int, tuple[int, int]] | None = None
         self._table: _ArrayTable | None = None
-        self._num_single = 0
-        self._grows = False
-        """A few ids were added after a look-up: a table would be made again each time."""
+        self._spent = 0.0
+        """On single look-ups by tables, in the times of `_LOOK_UP`."""
 
     def clear(self) -> None:
         """Forget everything; the next look-up rebuilds."""
@@ -49,7 +49,6 @@ class IdIndex:
 
     def added(self, set_number: int, first_row: int, ids: np.ndarray) -> None:
         """Note that rows `first_row...` of a set now hold `ids`."""
-        self._grows |= self._table is not None and len(ids) <= _SMALL
         self._table = None
         if self._dictionary is None:
             return
@@ -73,9 +72,10 @@ class IdIndex:
         return self._dictionary.get(one_id)
 
     def _direct(self) -> _ArrayTable | None:
-        """The table, where it answers one more single look-up in less time than a dictionary is made."""
-        self._num_single += 1
-        if self._grows or self._num_single * _PER_LOOK_UP > sum(len(one_set.ids) for one_set in self._sets):
+        """The table, while single look-ups and tables after additions take less time than a dictionary."""
+        num_ids = sum(len(one_set.ids) for one_set in self._sets)
+        self._spent += _LOOK_UP + (_TABLE * num_ids if self._table is None else 0.0)
+        if self._spent > _WORTH * num_ids:
             return None
         self._table = self._table or _ArrayTable(self._sets)
         return self._table if self._table.is_dense else None

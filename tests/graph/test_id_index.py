@@ -22,7 +22,7 @@ def made(low: int = -3, stride: int = 2) -> tuple[list[Ids], IdIndex]:
 
 @pytest.mark.parametrize("stride", [1, 2, 50])
 def test_single_look_ups(stride: int) -> None:
-    """Of dense and of sparse ids, few (the table answers) and more than a sixteenth of all (the dictionary)."""
+    """Of dense and of sparse ids, few (by the table) and more than a sixteenth of all (by the dictionary)."""
     sets, index = made(stride=stride)
     for number, row in [(0, 0), (0, 499), (1, 0), (1, 19_499), *((1, row) for row in range(2000))] * 2:
         assert index.get(int(sets[number].ids[row])) == (number, row)
