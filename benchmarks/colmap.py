@@ -6,6 +6,11 @@ A model of images on a ring about a cloud of points, each point seen by neighbou
 pixel of noise, poses and points disturbed; one SIMPLE_RADIAL camera for all, or `--cameras N`. Seconds of
 reading, converting, solving, putting back and writing: from files, of a `pycolmap.Reconstruction`, and of
 pycolmap's own adjustment with the same options. The cost is half of chi2 [px^2].
+
+    python benchmarks/colmap.py --covariances --images 1778 --points 993923 --track 5 --device vulkan
+
+prints of the covariances of all poses, gauge by two cameras: wall time, the host's processor time, and how
+long the host waited for the device.
 """
 
 from __future__ import annotations
@@ -23,6 +28,7 @@ import graphopt.colmap
 from graphopt.colmap import ColmapModel, Options, problem_of, read_colmap, solve, write_colmap
 from graphopt.colmap.model import ColmapCamera, ColmapImages, ColmapPoints
 from graphopt.colmap.problem import refined_model
+from graphopt.device.vulkan import VulkanDevice
 from graphopt.geometry import SE3, SO3
 
 pycolmap: Any
@@ -144,6 +150,43 @@ def ceres(folder: str, out: str, threads: int) -> tuple[dict[str, float], Any]:
     return phases, summary
 
 
+class Waits:
+    """Seconds in which Python waited for a GPU."""
+
+    def __init__(self) -> None:
+        self.seconds = 0.0
+
+    def __enter__(self) -> Waits:
+        self._original = original = VulkanDevice.finishes
+
+        def finishes(device: VulkanDevice, wait: Callable[[float], bool], timeout: float) -> bool:
+            began = time.perf_counter()
+            try:
+                return original(device, wait, timeout)
+            finally:
+                self.seconds += time.perf_counter() - began
+
+        VulkanDevice.finishes = finishes  # type: ignore[method-assign]
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        VulkanDevice.finishes = self._original  # type: ignore[method-assign]
+
+
+def show_covariances(model: ColmapModel, device: str, calls: int) -> None:
+    """One line per call."""
+    for call in range(calls):
+        with Waits() as waits:
+            wall, processor = time.perf_counter(), time.process_time()
+            found = graphopt.colmap.covariance(model, device=device)
+            wall, processor = time.perf_counter() - wall, time.process_time() - processor
+        print(
+            f"covariances of {len(found.poses)} poses, {device}, call {call + 1}: {1e3 * wall:.0f} ms; "
+            f"host {1e3 * processor:.0f} ms of processor time, {1e3 * waits.seconds:.0f} ms waiting for it",
+            flush=True,
+        )
+
+
 def show(name: str, runs: list[tuple[dict[str, float], Any]]) -> None:
     """One line: the phases of the first and of the fastest later run, and the cost."""
     for which, (phases, summary) in (("first", runs[0]), ("best", min(runs[1:] or runs, key=_seconds))):
@@ -167,9 +210,14 @@ def main() -> None:
     parser.add_argument("--precision", action="append", choices=("double", "mixed"))
     parser.add_argument("--calls", type=int, default=4)
     parser.add_argument("--threads", type=int, default=2, help="of pycolmap")
+    parser.add_argument("--covariances", action="store_true", help="of all poses, and nothing else")
     args = parser.parse_args()
     model = make(args.images, args.points, args.track, args.cameras)
     print(f"{args.images} images, {args.points} points, {len(model.points.track)} observations")
+    if args.covariances:
+        for device in args.device or ("cpu",):
+            show_covariances(model, device, args.calls)
+        return
     with tempfile.TemporaryDirectory() as folder:
         source, out = f"{folder}/source", f"{folder}/out"
         write_colmap(model, source)
