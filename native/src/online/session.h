@@ -204,9 +204,10 @@ class Session {
   Journaled<std::uint8_t> is_exact_;               // one: the factor is that of the present estimates
   Journaled<std::uint8_t> is_ahead_;               // one: the present estimates are a full step further
   enum Nonlinearity {
-    kMissed,      // by the last step that was tested and not taken, as expected
-    kTestedAt,    // what that promised
-    kModelShift,  // by how much chi2 of the models is above that of where new edges were evaluated
+    kMissed,        // by the last step that was tested and not taken, as expected
+    kTestedAt,      // what that promised
+    kModelShift,    // by how much chi2 of the models is above that of where new edges were evaluated
+    kUpdatesAhead,  // since a step was taken
     kNumNonlinearities
   };
   Journaled<double> nonlinearity_;

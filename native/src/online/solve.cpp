@@ -24,6 +24,7 @@ constexpr std::size_t kSample = 32;              // newest edges whose models ar
 constexpr double kMissPerSample = 10.0;          // what all edges miss beside these
 constexpr double kMissOfGain = 0.005;            // what a step misses at least
 constexpr double kSameStep = 0.01;               // of the goal: change of a promise that needs no new test
+constexpr double kUntested = 20.0;               // updates without a step, where edges may be wrong
 constexpr double kLeastShare = 1e-7;             // of what a step promises: less of it is rounding
 constexpr std::int64_t kVerticesPerUpdate = 64;  // of looking at all of b
 constexpr double kSufficient = 0.1;              // of the promised decrease that a step has to reach
@@ -238,6 +239,7 @@ void Session::set_goal(Solving& now) const {
 // Whether vertices may stay where they are, because the step would miss little of what it promises.
 bool Session::get_ahead(const Solving& now, Report& report) {
   if (now.is_batch || now.is_rejected) return false;
+  if (problem_.counts[Problem::kBounded] > 0 && nonlinearity_[kUpdatesAhead] >= kUntested) return false;
   const bool is_other_graph =
       2 * static_cast<std::int64_t>(new_edges_.size()) > problem_.counts[Problem::kEdges];
   if (is_other_graph && report.iterations == 0 && report.remaining > kLeft * now.goal) return false;
@@ -248,6 +250,7 @@ bool Session::get_ahead(const Solving& now, Report& report) {
     nonlinearity_.set(kTestedAt, report.remaining);
   }
   if (nonlinearity_[kMissed] > kLeft * now.goal) return false;
+  nonlinearity_.set(kUpdatesAhead, nonlinearity_[kUpdatesAhead] + 1.0);
   stay_ahead(report);
   return true;
 }
@@ -306,6 +309,7 @@ void Session::take_step(Solving& now, Report& report) {
   now.predicted = report.remaining;
   now.gain = now.is_rejected ? 0.0 : step.gain;
   nonlinearity_.set(kModelShift, 0.0);
+  nonlinearity_.set(kUpdatesAhead, 0.0);
   nonlinearity_.set(kTestedAt, 0.0);
   nonlinearity_.set(kMissed, 0.0);
   ++report.iterations;
