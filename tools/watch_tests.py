@@ -120,6 +120,7 @@ def run_rooms(kind: Kind, workshop: Workshop, rooms: list[str], reports: Path) -
     watching = {name: value.format(reports=reports / "report") for name, value in kind.environment.items()}
     environment = {**workshop.environment, **watching, "LD_PRELOAD": " ".join(libraries)}
     words = [sys.executable, "-m", "pytest", "-q", "-p", "no:cacheprovider", "-m", "not slow and not nightly"]
+    words.append("--capture=sys")  # what ends the process is printed
     words += [f"--deselect={test}" for test in kind.left_out]
     failed = []
     for room in rooms:

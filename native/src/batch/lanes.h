@@ -30,6 +30,7 @@ struct Lanes<float> {
   typedef float Vec __attribute__((vector_size(count * 4), may_alias));
   typedef float Unaligned __attribute__((vector_size(count * 4), may_alias, aligned(4)));
   typedef int Mask __attribute__((vector_size(count * 4), may_alias));
+  typedef unsigned Wrapping __attribute__((vector_size(count * 4), may_alias));
 };
 
 template <class T>
@@ -173,7 +174,8 @@ inline Floats exp(Floats x) {
 }
 inline Floats log(Floats x) {
   using Ints = Lanes<float>::Mask;
-  const Ints above = (Ints)x - 0x3f3504f3, exponent = above >> 23;  // 1 + f from sqrt(1/2) to sqrt(2)
+  const Ints above = (Ints)((Lanes<float>::Wrapping)x - 0x3f3504f3u);  // 1 + f from sqrt(1/2) to sqrt(2)
+  const Ints exponent = above >> 23;
   const Floats k = __builtin_convertvector(exponent, Floats);
   const Floats f = (Floats)((above & 0x7fffff) + 0x3f3504f3) - 1.0f, z = f * f;
   Floats p = broadcast(7.0376836292e-2f);

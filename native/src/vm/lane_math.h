@@ -122,13 +122,13 @@ inline Vec vec_exp(Vec x) {
   return y * power_of_two(half) * power_of_two(exponent - half);
 }
 
-// Positive normal x.
+// Positive normal x; of others a number that means nothing.
 inline Vec vec_log(Vec x) {
   // x = 2^k (1 + f) with sqrt(1/2) <= 1 + f < sqrt(2)
-  const IntVec above = (IntVec)x - 0x3fe6a09e667f3bcd;
+  const IntVec above = (IntVec)((WrappingVec)x - 0x3fe6a09e667f3bcdULL);
   const IntVec exponent = above >> 52;
   const Vec k = (Vec)(exponent + kShiftBits) - broadcast(kShift);
-  const Vec f = (Vec)((IntVec)x - (exponent << 52)) - 1.0;
+  const Vec f = (Vec)((WrappingVec)x - ((WrappingVec)exponent << 52)) - 1.0;
   const Vec s = f / (2.0 + f);
   const Vec z = s * s;
   Vec p = broadcast(1.479819860511658591e-01);

@@ -28,6 +28,7 @@ inline constexpr int kVectorLanes = 2;
 typedef double Vec __attribute__((vector_size(kVectorLanes * 8), may_alias));
 typedef double UnalignedVec __attribute__((vector_size(kVectorLanes * 8), may_alias, aligned(8)));
 typedef long long IntVec __attribute__((vector_size(kVectorLanes * 8), may_alias));
+typedef unsigned long long WrappingVec __attribute__((vector_size(kVectorLanes * 8), may_alias));
 
 inline Vec load(const double* p) { return *reinterpret_cast<const Vec*>(p); }
 inline void store(double* p, Vec v) { *reinterpret_cast<Vec*>(p) = v; }
