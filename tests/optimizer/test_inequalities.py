@@ -100,7 +100,7 @@ def test_optimum_is_scipys(options, seed):
         bounds = [(-0.8, 0.9)] * 8
     chi2, inequalities = functions(graph)
     summary = graphopt.optimize(graph, **options)
-    if options.get("device") is None:
+    if not options.keys() & {"device", "linear_solver"}:  # conjugate gradients end by rounding
         assert_recorded(f"inequalities, random {seed}, {options}", summary)
     assert summary.termination in (TerminationType.CONVERGENCE, TerminationType.NO_IMPROVEMENT)
     x = graph.vertex_sets[0].estimate.ravel().copy()
@@ -306,7 +306,6 @@ def test_contradictions_are_said():
     graph.set_fixed([0])
     summary = graphopt.optimize(graph)
     assert summary.termination is TerminationType.INFEASIBLE and not summary.is_usable
-    assert_recorded("inequalities, contradiction", summary)
     assert "EDGE_" in summary.message and summary.kkt.violation > 0.1
     (violation,) = map(float, re.findall(r"violation is (\S+),", summary.message))
     assert 0.0 < violation <= 1.01 * summary.kkt.violation

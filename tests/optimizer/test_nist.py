@@ -18,8 +18,8 @@ from graphopt.solver.create import create_block_solver
 
 STARTS = [(name, start) for name in PROBLEMS for start in (0, 1)]
 
-ROUNDING_DECIDES = ("MGH10", "Lanczos1")
-"""Which steps are made."""
+ROUNDING_DECIDES = ("MGH10", "MGH17", "Lanczos1", "Eckerle4", "Rat43")
+"""Which steps are made, on one instruction set or another."""
 
 FILES = """BoxBOD Chwirut1 Chwirut2 DanWood Gauss1 Gauss2 Kirby2 Lanczos2 Lanczos3 MGH09 Misra1a Misra1b
 Misra1c Misra1d Nelson Rat42 Roszman1""".split()
