@@ -115,7 +115,7 @@ def run_counted(
     monkeypatch.setattr(kernels, "Trials", CountedTrials)
     monkeypatch.setattr(cpu, "make_linearizer", counted)
     monkeypatch.setattr(cpu, "_MOST_SPECULATIVE", most)
-    options = LevenbergMarquardtOptions(max_iterations=10, function_tolerance=0.0)
+    options = LevenbergMarquardtOptions(max_iterations=4, function_tolerance=0.0)
     summary = graphopt.optimize(graph, "lm", options=options, device="cpu", fix="none")
     return summary, passes
 
