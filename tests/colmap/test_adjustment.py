@@ -134,7 +134,7 @@ def test_what_ends_as_converged_has_nothing_left_for_ceres(seed: int, loss: str)
     summary = graphopt.colmap.bundle_adjustment(made, options, config=config, device="cpu")
     after = ceres_summary(pycolmap.create_default_bundle_adjuster(options, config, made))
     assert summary.is_usable
-    assert after.initial_cost == pytest.approx(summary.final_cost, rel=1e-9)
+    assert after.initial_cost == pytest.approx(summary.final_cost, rel=1e-7)
     if summary.termination is TerminationType.CONVERGENCE:
         assert after.final_cost >= summary.final_cost * (1.0 - 1e-6)
     else:
