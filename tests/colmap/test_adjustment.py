@@ -122,7 +122,7 @@ def test_runs_along_curved_valleys_end_at_their_end(model: str, strategy: str, l
 
 @pytest.mark.parametrize(("seed", "loss"), [(7, "TRIVIAL"), (8, "TRIVIAL"), (27, "TRIVIAL"), (30, "SOFT_L1")])
 def test_what_ends_as_converged_has_nothing_left_for_ceres(seed: int, loss: str) -> None:
-    """A plateau of intrinsics that are hardly determined is no end: from ours, Ceres gains about 1e-6 at most."""
+    """A plateau of hardly determined intrinsics is no end: from ours, Ceres gains about 1e-6 at most."""
     made = scene("FULL_OPENCV", seed)
     options = pycolmap.BundleAdjustmentOptions()
     options.print_summary = False
