@@ -23,12 +23,12 @@ from collections.abc import Callable
 from typing import Any
 
 import numpy as np
+from harness import seconds_at_device
 
 import graphopt.colmap
 from graphopt.colmap import ColmapModel, Options, problem_of, read_colmap, solve, write_colmap
 from graphopt.colmap.model import ColmapCamera, ColmapImages, ColmapPoints
 from graphopt.colmap.problem import refined_model
-from graphopt.device.vulkan import VulkanDevice
 from graphopt.geometry import SE3, SO3
 
 pycolmap: Any
@@ -150,39 +150,16 @@ def ceres(folder: str, out: str, threads: int) -> tuple[dict[str, float], Any]:
     return phases, summary
 
 
-class Waits:
-    """Seconds in which Python waited for a GPU."""
-
-    def __init__(self) -> None:
-        self.seconds = 0.0
-
-    def __enter__(self) -> Waits:
-        self._original = original = VulkanDevice.finishes
-
-        def finishes(device: VulkanDevice, wait: Callable[[float], bool], timeout: float) -> bool:
-            began = time.perf_counter()
-            try:
-                return original(device, wait, timeout)
-            finally:
-                self.seconds += time.perf_counter() - began
-
-        VulkanDevice.finishes = finishes  # type: ignore[method-assign]
-        return self
-
-    def __exit__(self, *_: object) -> None:
-        VulkanDevice.finishes = self._original  # type: ignore[method-assign]
-
-
 def show_covariances(model: ColmapModel, device: str, calls: int) -> None:
     """One line per call."""
     for call in range(calls):
-        with Waits() as waits:
+        with seconds_at_device() as spent:
             wall, processor = time.perf_counter(), time.process_time()
             found = graphopt.colmap.covariance(model, device=device)
             wall, processor = time.perf_counter() - wall, time.process_time() - processor
         print(
             f"covariances of {len(found.poses)} poses, {device}, call {call + 1}: {1e3 * wall:.0f} ms; "
-            f"host {1e3 * processor:.0f} ms of processor time, {1e3 * waits.seconds:.0f} ms waiting for it",
+            f"host {1e3 * processor:.0f} ms of processor time, {1e3 * spent['wait']:.0f} ms waiting for it",
             flush=True,
         )
 

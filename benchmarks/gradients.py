@@ -11,14 +11,14 @@ from __future__ import annotations
 import argparse
 import importlib.util
 import time
-from collections.abc import Callable, Iterator
-from contextlib import ExitStack, contextmanager
+from collections.abc import Callable
+from contextlib import ExitStack
 from typing import Any
 from unittest.mock import patch
 
 import numpy as np
 import torch
-from harness import Report, median_seconds, milliseconds, print_table
+from harness import DEVICE_PARTS, Report, median_seconds, milliseconds, print_table, seconds_at_device
 from scipy.spatial.transform import Rotation
 
 import graphopt
@@ -28,7 +28,6 @@ from graphopt.batch.on_device import DeviceWorkers, _Call
 from graphopt.derivatives import problem
 from graphopt.derivatives.adjoint import AdjointPass
 from graphopt.derivatives.equations import DeviceEquations, ExactEquations, HostEquations
-from graphopt.device import VulkanDevice
 from graphopt.geometry import SE3
 from graphopt.vulkan.program import Running
 
@@ -72,7 +71,7 @@ def timed(
     if options["device"] != "cpu":
         print_table(
             f"{name} on {options['device']}, of one call [ms]",
-            ["", "total", *PHASES, "host"],
+            ["", "total", *DEVICE_PARTS, "host"],
             [["forward", *phases(forward)], ["backward", *phases(backward)]],
         )
         names = [name for name, *_ in PARTS]
@@ -88,42 +87,9 @@ def timed(
     return median_seconds(forward, REPEATS), median_seconds(backward, REPEATS)
 
 
-PHASES = {
-    "upload": ("write", "write_pieces", "write_rows"),
-    "wait": ("finishes",),
-    "read": ("read", "download"),
-}
-"""Part of a call -> methods of a device: "wait" is for kernels, "read" what downloads take beside it."""
-
-
 def phases(function: Callable[[], None]) -> list[str]:
     """Milliseconds of a call and of its parts on a device; the rest is the host's."""
-    spent = dict.fromkeys(PHASES, 0.0)
-    within: list[float] = []
-
-    @contextmanager
-    def measured(part: str) -> Iterator[None]:
-        within.append(0.0)
-        start = time.perf_counter()
-        try:
-            yield
-        finally:
-            seconds = time.perf_counter() - start
-            spent[part] += seconds - within.pop()
-            if within:
-                within[-1] += seconds
-
-    def wrapped(part: str, method: Callable) -> Callable:
-        def run(*arguments: Any, **named: Any) -> Any:
-            with measured(part):
-                return method(*arguments, **named)
-
-        return run
-
-    patches = {
-        name: wrapped(part, getattr(VulkanDevice, name)) for part, names in PHASES.items() for name in names
-    }
-    with patch.multiple(VulkanDevice, **patches):
+    with seconds_at_device() as spent:
         start = time.perf_counter()
         function()
         total = time.perf_counter() - start

@@ -22,11 +22,13 @@ import statistics
 import subprocess
 import tempfile
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from dataclasses import asdict, dataclass, field
 from functools import cache
 from pathlib import Path
 from typing import Any, Literal
+from unittest.mock import patch
 
 from rich.console import Console
 from rich.table import Table
@@ -106,6 +108,50 @@ def median_seconds(work: Callable[[], object], repeats: int) -> float:
         times.append(time.perf_counter() - started)
         gc.enable()
     return statistics.median(times)
+
+
+DEVICE_PARTS = {
+    "upload": ("write", "write_pieces", "write_rows"),
+    "wait": ("finishes",),
+    "read": ("read", "download"),
+}
+"""Part of a call -> methods of a device: "wait" is for kernels, "read" what downloads take beside it."""
+
+
+@contextmanager
+def seconds_at_device() -> Iterator[dict[str, float]]:
+    """Seconds by part of what is done at a device within; the rest is the host's."""
+    from graphopt.device import VulkanDevice
+
+    spent = dict.fromkeys(DEVICE_PARTS, 0.0)
+    within: list[float] = []
+
+    @contextmanager
+    def measured(part: str) -> Iterator[None]:
+        within.append(0.0)
+        start = time.perf_counter()
+        try:
+            yield
+        finally:
+            seconds = time.perf_counter() - start
+            spent[part] += seconds - within.pop()
+            if within:
+                within[-1] += seconds
+
+    def wrapped(part: str, method: Callable) -> Callable:
+        def run(*arguments: Any, **named: Any) -> Any:
+            with measured(part):
+                return method(*arguments, **named)
+
+        return run
+
+    patches = {
+        name: wrapped(part, getattr(VulkanDevice, name))
+        for part, names in DEVICE_PARTS.items()
+        for name in names
+    }
+    with patch.multiple(VulkanDevice, **patches):
+        yield spent
 
 
 def machine_record() -> dict[str, Any]:

@@ -42,15 +42,11 @@ from collections.abc import Iterator
 from dataclasses import asdict, dataclass, replace
 from pathlib import Path
 
-from plant_in_forks import FORKS, SECONDS
+from plant_in_forks import FORKS, PYTEST, SECONDS
 from workshop import ROOT, Workshop, configuration
 
 LOOKED_AT = ROOT / "tools" / "mutants.txt"
-PYTEST = [
-    *(sys.executable, "-m", "pytest", "-q", "-p", "no:cacheprovider", "--no-header", "--tb=line"),
-    *("--hypothesis-seed=0", "-m", "not slow and not nightly"),
-    *("-p", "plant_in_forks"),
-]
+PLUGIN = ["--no-header", "--tb=line", "-m", "not slow and not nightly", "-p", "plant_in_forks"]
 
 
 @dataclass(frozen=True)
@@ -352,11 +348,8 @@ class Planter(Workshop):
     def build(self, configure: bool = False) -> bool:
         """Bring the built modules and shaders up to date; False if the sources do not compile."""
         settings = {"CMAKE_INSTALL_PREFIX": str(self.folder)}
-        steps = (
-            configuration(Path("."), Path("build/dev"), settings) if configure else ["true"],
-            ["cmake", "--build", "build/dev"],
-            ["cmake", "--install", "build/dev"],
-        )
+        steps = [configuration(Path("."), Path("build/dev"), settings)] if configure else []
+        steps += [["cmake", "--build", "build/dev"], ["cmake", "--install", "build/dev"]]
         return all(self.run(words, 3600.0)[0] == 0 for words in steps)
 
     def test(self, tests: tuple[str, ...]) -> tuple[str, str]:
@@ -366,7 +359,7 @@ class Planter(Workshop):
         for kept in ("cache", ".hypothesis"):  # programs of other faults, and examples that these failed
             shutil.rmtree(self.folder / kept, ignore_errors=True)
         limits = ["--timeout", "240", "--timeout-method", "thread"]
-        status, printed = self.run([*PYTEST, *limits, "-x", *tests], self.timeout)
+        status, printed = self.run([*PYTEST, *PLUGIN, *limits, "-x", *tests], self.timeout)
         if status is None:
             return "caught", "it did not end"
         if status == 0:
@@ -409,7 +402,7 @@ class Planter(Workshop):
         given = self.folder / "faults.json"
         given.write_text(json.dumps(settings))
         results.write_text("")
-        words = [*PYTEST, *room.tests]
+        words = [*PYTEST, *PLUGIN, *room.tests]
         environment = {**self.environment, FORKS: str(given), "OPENBLAS_NUM_THREADS": "1"}
         with (
             open(self.folder / "forks.log", "w") as log,

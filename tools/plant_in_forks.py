@@ -28,6 +28,7 @@ import numpy as np
 import pytest
 from _pytest.runner import runtestprotocol
 
+PYTEST = [sys.executable, "-m", "pytest", "-q", "-p", "no:cacheprovider", "--hypothesis-seed=0"]
 FORKS = "MUTATE_FORKS"
 """Environment variable, a JSON file: `folder`, `faults` (as dictionaries), `most` seconds of
 tests for one of them, and `results`, a file to write."""
@@ -288,16 +289,6 @@ def _run_anew(tests: list[str]) -> str:
     """As `_run_changed`, in a process that imports the changed source."""
     import subprocess
 
-    words = [
-        sys.executable,
-        "-m",
-        "pytest",
-        "-x",
-        "-q",
-        "-p",
-        "no:cacheprovider",
-        "--hypothesis-seed=0",
-        *tests,
-    ]
+    words = [*PYTEST, "-x", *tests]
     done = subprocess.run(words, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL)
     return "passed" if done.returncode == 0 else f"status {done.returncode} of a new process"

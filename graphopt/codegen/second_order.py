@@ -15,7 +15,7 @@ the kernel's width is a number behind the measurement, as the kernel is part of 
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 from functools import cached_property
 from typing import Any
@@ -136,11 +136,7 @@ def compile_encoding(vertex_type: VertexType) -> Program:
     """Storage -> the working form."""
     form = vertex_type.working
     assert form is not None
-    with workspace():
-        storage = variables("storage", vertex_type.storage_dim)
-        name = f"{vertex_type.name}.encoding"
-        numbers = as_exprs(call_with_symbols(name, form.encode, [storage]))
-        return cached(name, as_exprs(storage), Definition(numbers), lambda: numbers)
+    return _of_form(f"{vertex_type.name}.encoding", form.encode, "storage", vertex_type.storage_dim)
 
 
 @per_type_cache
@@ -148,11 +144,15 @@ def compile_decoding(vertex_type: VertexType) -> Program:
     """The working form -> storage."""
     form = vertex_type.working
     assert form is not None
+    return _of_form(f"{vertex_type.name}.decoding", form.decode, "numbers", form.dim)
+
+
+def _of_form(name: str, function: Callable[..., Any], given: str, dim: int) -> Program:
+    """A function of a working form, of `dim` numbers that are called `given`."""
     with workspace():
-        numbers = variables("numbers", form.dim)
-        name = f"{vertex_type.name}.decoding"
-        storage = as_exprs(call_with_symbols(name, form.decode, [numbers]))
-        return cached(name, as_exprs(numbers), Definition(storage), lambda: storage)
+        arguments = variables(given, dim)
+        found = as_exprs(call_with_symbols(name, function, [arguments]))
+        return cached(name, as_exprs(arguments), Definition(found), lambda: found)
 
 
 @per_type_cache

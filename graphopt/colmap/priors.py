@@ -319,10 +319,7 @@ def add_priors(
     problem: Problem, poses: list[PosePrior], intrinsics: list[IntrinsicsPrior], options: PriorOptions
 ) -> None:
     """Add the edges of priors of images and cameras that take part; others count nothing."""
-    if not poses:
-        _add_intrinsics(problem, intrinsics)
-        return
-    rows = _images_with_edges(problem)
+    rows = _images_with_edges(problem) if poses else {}
     chosen = [prior for prior in poses if prior.image_id in rows]
     positions = [prior for prior in chosen if prior.position is not None]
     measured = np.array([prior.position for prior in positions], float).reshape(-1, 3) - problem.shift

@@ -52,33 +52,26 @@ shared wide summed[WORKGROUP_SIZE];
 #define NUM_PANELS table.at[9]
 uint problem, origin;  // number of the problem; its first entry of `system`
 
-wide workgroup_sum(wide mine) {  // a binary tree; the result is in every invocation
-  barrier();
-  summed[LANE] = mine;
-  barrier();
-  for (uint s = WORKGROUP_SIZE / 2; s > 0; s >>= 1) {
-    if (LANE < s) summed[LANE] = wide_add(summed[LANE], summed[LANE + s]);
-    barrier();
-  }
-  return summed[0];
-}
-
 bool is_nan(wide x) { return !(wide_le(x, x)); }
 wide largest_of(wide a, wide b) {  // NaN if one is
   if (is_nan(a) || wide_lt(b, a)) return a;
   return b;
 }
 
-wide workgroup_largest(wide mine) {  // in every invocation, as workgroup_sum
-  barrier();
-  summed[LANE] = mine;
-  barrier();
-  for (uint s = WORKGROUP_SIZE / 2; s > 0; s >>= 1) {
-    if (LANE < s) summed[LANE] = largest_of(summed[LANE], summed[LANE + s]);
-    barrier();
+// What all invocations have, put together by a binary tree; the result is in each of them.
+#define DEFINE_WORKGROUP(name, together)                                            \
+  wide name(wide mine) {                                                            \
+    barrier();                                                                      \
+    summed[LANE] = mine;                                                            \
+    barrier();                                                                      \
+    for (uint s = WORKGROUP_SIZE / 2; s > 0; s >>= 1) {                             \
+      if (LANE < s) summed[LANE] = together(summed[LANE], summed[LANE + s]);        \
+      barrier();                                                                    \
+    }                                                                               \
+    return summed[0];                                                               \
   }
-  return summed[0];
-}
+DEFINE_WORKGROUP(workgroup_sum, wide_add)
+DEFINE_WORKGROUP(workgroup_largest, largest_of)
 
 // Adds up the contributions in `pool`; the first chunk of all begins the sums. An entry's words are its number of
 // terms and where these are told; a single one stands there itself. Four entries at a time wait for memory.
