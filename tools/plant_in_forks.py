@@ -32,6 +32,7 @@ PYTEST = [sys.executable, "-m", "pytest", "-q", "-p", "no:cacheprovider", "--hyp
 FORKS = "MUTATE_FORKS"
 """Environment variable, a JSON file: `folder`, `faults` (as dictionaries), `most` seconds of
 tests for one of them, and `results`, a file to write."""
+NOT_PLANTED = "no function has this code"
 SECONDS = "MUTATE_SECONDS"
 """Environment variable, a JSON file with the seconds of each test, written by the first run that passes."""
 
@@ -146,6 +147,8 @@ class _Planter:
             path.write_text(source)
         if status == 0 and printed == "passed":
             return "survived", f"{len(tests)} tests"
+        if printed == NOT_PLANTED:
+            return "refused", printed
         return "caught", printed or f"it did not end or crashed (status {status})"
 
     def _quickest(self, tests: set[str]) -> list[str]:
@@ -282,7 +285,7 @@ def _run_changed(items: list[pytest.Item], codes: dict[CodeType, CodeType], seco
         signal.alarm(int(5.0 * seconds[item.nodeid] + 20.0))
         if not _passes(item):
             return item.nodeid
-    return "passed" if exchanged else "no function has this code"
+    return "passed" if exchanged else NOT_PLANTED
 
 
 def _run_anew(tests: list[str]) -> str:
