@@ -177,6 +177,7 @@ class KomputeDevice:
             **known[index].features,
             "buffer_address": False,
             "conditional": False,
+            "repeats": False,
         }
         self.manager = self._kp.Manager(index)
         self._kernels: dict[Any, KomputeKernel] = {}

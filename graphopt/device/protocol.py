@@ -94,7 +94,8 @@ class Device(Protocol):
         """Features and limits by name.
 
         kind ("discrete", "integrated", "cpu", ...), driver_info, heaps (size, device_local), conditional
-        (`Recorder.begin_unless`), max_storage_range [byte], max_storage_buffers, max_workgroup_invocations,
+        (`Recorder.begin_unless`), repeats (`Recorder.begin_repeat`), max_storage_range [byte],
+        max_storage_buffers, max_workgroup_invocations,
         max_shared_memory [byte].
         """
         ...

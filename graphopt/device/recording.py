@@ -40,6 +40,19 @@ class VulkanRecorder:
         self._native.end_unless()
         return self
 
+    def begin_repeat(self) -> VulkanRecorder:
+        """What is recorded from here to `end_repeat` runs more than once. Only where `info["repeats"]`.
+
+        Repetitions cannot be nested, and have no timestamps.
+        """
+        self._native.begin_repeat()
+        return self
+
+    def end_repeat(self, times: int) -> VulkanRecorder:
+        """End of what `begin_repeat` began, which runs `times` times, one after the other."""
+        self._native.end_repeat(times)
+        return self
+
     def _arguments(
         self, kernel: Any, buffers: Sequence[Any], params: Sequence[int]
     ) -> tuple[Any, list[Any], bytes]:

@@ -48,7 +48,7 @@ from graphopt.vulkan.data.layout import first_of_each
 from graphopt.vulkan.kernels.blocks import BlockInverse, row_table
 from graphopt.vulkan.kernels.damping import HEADER, DeviceDamping
 from graphopt.vulkan.kernels.pcg import INDEFINITE
-from graphopt.vulkan.kernels.reduction import record_end
+from graphopt.vulkan.kernels.reduction import record_back_substitution
 from graphopt.vulkan.program import Launch, Program
 from graphopt.vulkan.solver import ResidentBlockSolver
 
@@ -374,7 +374,9 @@ class ResidentIterating:
         program.barrier()
         if self._shared.rows.size:
             program.step(self._unpack(self._shared.rows, self._total.buffer, self._pcg.x))
-        record_end(program, self._reduction, tail or Program(self._context))
+        record_back_substitution(program, self._reduction)
+        if tail is not None:
+            program.append(tail)
 
 
 def _block_places(dims: np.ndarray, first: np.ndarray) -> np.ndarray:

@@ -119,6 +119,8 @@ class Context:
         """Bytes that one submission may move."""
         self.has_conditions = bool(device.info.get("conditional", False))
         """Launches can be skipped by the device, see `Program.unless`."""
+        self.has_repeats = bool(device.info.get("repeats", False))
+        """Its recorder repeats commands by itself, see `Program.repeated`."""
 
     # ---------------------------------------------------------------- buffers that only kernels touch
 
@@ -247,12 +249,19 @@ _NUM_BUFFERS = {"copy": 2, "fill": 1, "begin_unless": 1}
 """How many of a command's arguments, the first ones, are buffers."""
 
 
+def with_buffers(commands: Iterable[Command], others: Mapping[Any, Any]) -> list[Command]:
+    """Commands with other buffers instead of some."""
+    return [(name, _with_buffers(name, argument, others)) for name, argument in commands]
+
+
 def _with_buffers(name: str, argument: Any, others: Mapping[Any, Any]) -> Any:
-    """A command's argument with other buffers instead of some."""
     if name == "launch":
         if others.keys().isdisjoint(argument.buffers):
             return argument
         return replace(argument, buffers=tuple(others.get(buffer, buffer) for buffer in argument.buffers))
+    if name == "repeat":
+        commands, times = argument
+        return with_buffers(commands, others), times
     count = _NUM_BUFFERS.get(name, 0)
     return (
         (*(others.get(value, value) for value in argument[:count]), *argument[count:]) if count else argument
@@ -325,13 +334,14 @@ class Program:
     @contextmanager
     def repeated(self, times: int) -> Iterator[None]:
         """What is recorded inside runs so many times: finding out what to launch takes long."""
-        first = len(self._commands)
+        before, self._commands = self._commands, []
         yield
-        self._commands += (times - 1) * self._commands[first:]
+        before.append(("repeat", (self._commands, times)))
+        self._commands = before
 
-    def repeat(self, commands: Iterable[Command], others: Mapping[Any, Any]) -> Program:
-        """Commands of another program with other buffers instead of some."""
-        self._commands += [(name, _with_buffers(name, argument, others)) for name, argument in commands]
+    def extend(self, commands: Iterable[Command]) -> Program:
+        """Commands that another program has found."""
+        self._commands += commands
         return self
 
     @property
@@ -386,11 +396,15 @@ class _Recording:
         self._phase = ""
         self._spent = 0.0
         self._condition: tuple[Any, int] | None = None
+        self._is_repeating = False
 
     def add(self, name: str, argument: Any) -> None:
         if name == "phase":
             self._phase = argument
             self._begin()
+            return
+        if name == "repeat":
+            self._repeat(*argument)
             return
         if self._recorder is None:
             self._begin()
@@ -404,6 +418,25 @@ class _Recording:
         getattr(self._recorder, name)(*argument)
         if name in ("begin_unless", "end_unless"):
             self._condition = argument or None
+
+    def _repeat(self, commands: list[Command], times: int) -> None:
+        """By the recorder itself where that stays within one phase and submission."""
+        nbytes = times * _bytes_of(commands)
+        fits = not self._is_repeating and self._spent + nbytes <= self._context.submission_bytes
+        by_recorder = times > 1 and fits and self._context.has_repeats and not _has_phases(commands)
+        if by_recorder:
+            self._is_repeating = True
+            if self._recorder is None:
+                self._begin()
+            assert self._recorder is not None
+            self._recorder.begin_repeat()
+        spent = self._spent
+        for name, argument in commands if by_recorder else times * commands:
+            self.add(name, argument)
+        if by_recorder:
+            assert self._recorder is not None
+            self._recorder.end_repeat(times)
+            self._is_repeating, self._spent = False, spent + nbytes
 
     def _begin(self) -> None:
         if self._recorder is None:
@@ -430,6 +463,23 @@ class _Recording:
     def finish(self) -> list[tuple[list[str], Any]]:
         self._end()
         return self._found
+
+
+def _bytes_of(commands: list[Command]) -> float:
+    """That launches move."""
+    total = 0.0
+    for name, argument in commands:
+        if name == "launch":
+            total += argument.nbytes
+        elif name == "repeat":
+            inner, times = argument
+            total += times * _bytes_of(inner)
+    return total
+
+
+def _has_phases(commands: list[Command]) -> bool:
+    inner = [argument[0] for name, argument in commands if name == "repeat"]
+    return any(name == "phase" for name, _ in commands) or any(map(_has_phases, inner))
 
 
 class Running:

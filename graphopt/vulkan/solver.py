@@ -56,12 +56,12 @@ from graphopt.vulkan.plan.configuration import Configuration
 from graphopt.vulkan.plan.storage import Storage, describe_products
 from graphopt.vulkan.program import (
     ACCUMULATOR_BYTES,
-    Command,
     Context,
     InThread,
     Program,
     Running,
 )
+from graphopt.vulkan.programs import CommandLists
 from graphopt.vulkan.set_up import Deferred, SetUp, kind_of
 from graphopt.vulkan.speculation import Evaluations
 
@@ -164,8 +164,10 @@ class ResidentBlockSolver:
         )
         self._scalars = DeviceArray(context, 2, WIDE, is_mapped=False)  # gain, step size
         self._programs: dict[Hashable, Program] = {}
-        self._commands: dict[Hashable, tuple[tuple[int, ...], list[Command]]] = {}
-        """Of the first program of a kind, with the versions that it was recorded for."""
+        self._commands = CommandLists(context)
+        """Of the programs of a kind."""
+        for lists in (self._commands, self.system.programs.parts):
+            lists.buffers_of = self._estimates.buffers_of
         self._known_chi2: dict[int, float] = {}
         self._double: ResidentBlockSolver | None = None
         self._exact: ResidentBlockSolver | None = None
@@ -680,7 +682,7 @@ class ResidentBlockSolver:
             return False
         self.forget_begun()
         self._programs.clear()
-        self._commands.clear()
+        self._commands.forget()
         self._double = self._exact = None
         self.system.programs.forget()
         return True
@@ -694,14 +696,8 @@ class ResidentBlockSolver:
         """
         key = kind, versions
         if key not in self._programs:
-            program = Program(self._context)
-            if kind in self._commands:
-                recorded_for, commands = self._commands[kind]
-                program.repeat(commands, self._estimates.buffers_of(recorded_for, versions))
-            else:
-                record(program, *versions, *arguments)
-                self._commands[kind] = versions, list(program.commands)
-            self._programs[key] = program
+            commands = self._commands.of(kind, versions, record, *versions, *arguments)
+            self._programs[key] = Program(self._context).extend(commands)
         return self._programs[key]
 
     def _run(

@@ -46,6 +46,7 @@ py::dict describe(const PhysicalDevice& d) {
   out["subgroup_arithmetic"] = d.subgroup_arithmetic;
   out["memory_budget"] = d.memory_budget;
   out["conditional"] = d.conditional;
+  out["repeats"] = true;
   out["exports_memory"] = d.exports_memory;
   out["exports_semaphore"] = d.exports_semaphore;
   out["uuid"] = d.device_uuid;
@@ -315,6 +316,8 @@ void bind_program(py::module_& m) {
           py::arg("kernel"), py::arg("buffers"), py::arg("params"), py::arg("groups"))
       .def("begin_unless", &Recorder::begin_unless, py::arg("flag"), py::arg("place"))
       .def("end_unless", &Recorder::end_unless)
+      .def("begin_repeat", &Recorder::begin_repeat)
+      .def("end_repeat", &Recorder::end_repeat, py::arg("times"))
       .def("keep", &Recorder::keep, py::arg("buffer"))
       .def("barrier", &Recorder::barrier)
       .def("copy", &Recorder::copy, py::arg("source"), py::arg("destination"), py::arg("source_offset"),

@@ -131,6 +131,51 @@ def test_conditions_are_used_as_they_must_be(device):
         lacking.record().begin_unless(lacking.allocate(16))
 
 
+def test_what_is_repeated_runs_as_often_as_if_it_were_recorded(device):
+    """Dispatches, conditions, fills, copies and barriers, with another kernel between."""
+    kernel = step_kernel(device)
+
+    def words(repeat):
+        state, log = device.upload(np.array([1 << 20], np.uint32)), device.upload(np.zeros(101, np.uint32))
+        stopped, copied = device.upload(np.zeros(1, np.uint32)), device.allocate(404)
+        recorder = device.record()
+
+        def commands():
+            recorder.fill(copied, 7).barrier().begin_unless(stopped)
+            recorder.dispatch(kernel, (state, stopped, log), (99, 3), 1).barrier().end_unless()
+            recorder.copy(log, copied, 12).barrier()
+
+        repeat(recorder, commands)
+        recorder.dispatch(kernel, (state, stopped, log), (99, 4), 1).timestamp()
+        program = recorder.finish()
+        device.submit(program).wait()
+        return device.download(log, np.uint32, 101), device.download(copied, np.uint32, 101), program
+
+    def by_recorder(recorder, commands):
+        recorder.begin_repeat()
+        commands()
+        recorder.end_repeat(5)
+
+    repeated, recorded = words(by_recorder), words(lambda _, commands: [commands() for _ in range(5)])
+    assert repeated[0][0] == 6
+    assert all(np.array_equal(a, b) for a, b in zip(repeated[:2], recorded[:2], strict=True))
+    assert repeated[2].num_dispatches == recorded[2].num_dispatches == 6
+
+
+def test_repetitions_are_used_as_they_must_be(device):
+    """One at a time, ended, at least once, without timestamps."""
+    with pytest.raises(DeviceError, match="cannot be nested"):
+        device.record().begin_repeat().begin_repeat()
+    with pytest.raises(DeviceError, match="No repetition has begun"):
+        device.record().end_repeat(2)
+    with pytest.raises(DeviceError, match="has not ended"):
+        device.record().begin_repeat().finish()
+    with pytest.raises(DeviceError, match="at least once"):
+        device.record().begin_repeat().end_repeat(0)
+    with pytest.raises(DeviceError, match="cannot be repeated"):
+        device.record().begin_repeat().timestamp()
+
+
 @pytest.mark.parametrize("way", ["watch", "signal"])
 def test_a_wait_is_ended_early_and_the_work_goes_on(device, way):
     """By the watch of the thread, and by Ctrl-C; another wait finds what the program has written."""

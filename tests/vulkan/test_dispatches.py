@@ -38,7 +38,7 @@ def dispatches_of(solver):
     system = solver.system
     system.wait_prepared()
     program = Program(system.context)
-    system.iterations.pcg.record_iterations(program, 2, system.reduction.record_product)
+    system.iterations.pcg.record_pair(program, system.reduction.record_product)
     return [command for name, command in program.commands if name == "launch"]
 
 

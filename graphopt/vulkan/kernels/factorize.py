@@ -19,7 +19,7 @@ from graphopt.vulkan.data.array import DeviceArray
 from graphopt.vulkan.kernels.damping import DeviceDamping
 from graphopt.vulkan.kernels.equations import Equations, HostNumbers
 from graphopt.vulkan.kernels.pcg import INDEFINITE
-from graphopt.vulkan.kernels.reduction import SchurReduction, record_end
+from graphopt.vulkan.kernels.reduction import SchurReduction, record_back_substitution
 from graphopt.vulkan.program import Program
 from graphopt.vulkan.programs import Programs
 
@@ -123,6 +123,10 @@ class DeviceFactor(Exact):
         return self._reduction.schur.buffer, None
 
     def _record(self, program: Program, tail: Program) -> None:
+        self._programs.add_part(program, "solution by factors", self._record_solution)
+        program.append(tail)
+
+    def _record_solution(self, program: Program) -> None:
         equations, reduction, factorization = self._equations, self._reduction, self.factorization
         factorization.record_clear(program.phase("schur").fill(equations.status))
         self._damping.record(program)
@@ -132,7 +136,7 @@ class DeviceFactor(Exact):
             rhs = factorization.residual
         factorization.record(program.phase("linear_solver"), matrix, damping, rhs, equations.dx)
         factorization.record_outcome(program, equations.status)
-        record_end(program, reduction, tail)
+        record_back_substitution(program, reduction)
 
 
 class HostReduced(Exact):
@@ -213,7 +217,8 @@ class HostReduced(Exact):
         """x into the kept part of dx, and on."""
         self._step.record_upload(program.phase("landmarks"))
         program.barrier().copy(self._step.buffer, self._equations.dx, self._step.nbytes).barrier()
-        record_end(program, self._reduction, tail)
+        record_back_substitution(program, self._reduction)
+        program.append(tail)
 
 
 class HostWhole(Exact):

@@ -8,6 +8,8 @@ steps of an optimization need few iterations, the last ones many.
 
 from __future__ import annotations
 
+from functools import partial
+
 import numpy as np
 
 from graphopt.cpu_kernels import kernels
@@ -17,7 +19,7 @@ from graphopt.vulkan.cholesky import expected_seconds
 from graphopt.vulkan.kernels.damping import DeviceDamping
 from graphopt.vulkan.kernels.equations import Equations
 from graphopt.vulkan.kernels.pcg import Pcg, PcgOutcome, Reduction, iterations_per_submission
-from graphopt.vulkan.kernels.reduction import SchurReduction, record_end
+from graphopt.vulkan.kernels.reduction import SchurReduction, record_back_substitution
 from graphopt.vulkan.plan.configuration import Configuration
 from graphopt.vulkan.plan.passes import PassCost
 from graphopt.vulkan.program import Program
@@ -167,20 +169,29 @@ class Iterations:
 
     def record_trial(self, program: Program, iterations: int, tail: Program | None) -> None:
         """A whole trial, from lambda to what the host reads, as one program."""
+        self._programs.add_part(program, "start of iterations", self._record_start)
+        self._record_iterations(program, iterations)
+        if tail is not None:
+            self._record_end(program.barrier(), tail)
+
+    def _record_start(self, program: Program) -> None:
         reduction = self.reduction
         self._damping.record(program.phase("schur"))
         self.pcg.record_reset(program)
         reduction.record(program, self.pcg.r[0])
         reduction.record_jacobi(program.phase("linear_solver"))
         self.pcg.record_start(program)
-        self.pcg.record_iterations(program, iterations, reduction.record_product)
-        if tail is not None:
-            self._record_end(program.barrier(), tail)
 
     def record_more(self, program: Program, count: int) -> None:
         """Iterations that go on."""
         self.reduction.record_again(program.phase("linear_solver"))
-        self.pcg.record_iterations(program, count, self.reduction.record_product)
+        self._record_iterations(program, count)
+
+    def _record_iterations(self, program: Program, count: int) -> None:
+        product = self.reduction.record_product
+        pair = partial(self._programs.add_part, program, "two iterations", self.pcg.record_pair, product)
+        self.pcg.record_iterations(program, count, pair)
 
     def _record_end(self, program: Program, tail: Program) -> None:
-        record_end(program, self.reduction, tail)
+        self._programs.add_part(program, "end of iterations", record_back_substitution, self.reduction)
+        program.append(tail)

@@ -168,22 +168,17 @@ class Pcg:
         program.step([self._context.launch("pcg_init", buffers, params, self.num_groups, packs)])
         program.step([self._start()])
 
-    def record_iterations(
-        self, program: Program, count: int, record_product: Callable[[Program, Pcg, int], None]
-    ) -> None:
-        """`count` (even) iterations and the readback of the state.
-
-        record_product(program, pcg, ping_pong) is a `Reduction`'s.
-        """
+    def record_iterations(self, program: Program, count: int, record_pair: Callable[[], None]) -> None:
+        """`count` (even) iterations, two of which `record_pair` records, and the readback of the state."""
         whole, rest = divmod(count // 2, PAIRS_AT_ONCE)
         for times, pairs in ((whole, PAIRS_AT_ONCE), (int(rest > 0), rest)):
             if times:
                 with program.repeated(times), program.unless(self.status.buffer, 0), program.repeated(pairs):
-                    self._record_pair(program, record_product)
+                    record_pair()
         self._record_state(program)
 
-    def _record_pair(self, program: Program, record_product: Callable[[Program, Pcg, int], None]) -> None:
-        """Two iterations."""
+    def record_pair(self, program: Program, record_product: Callable[[Program, Pcg, int], None]) -> None:
+        """Two iterations; record_product(program, pcg, ping_pong) is a `Reduction`'s."""
         for ping_pong in (0, 1):
             record_product(program, self, ping_pong)
             program.barrier().step([self._update(ping_pong)])

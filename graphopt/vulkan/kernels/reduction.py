@@ -507,9 +507,8 @@ class LandmarkInverses:
         return result
 
 
-def record_end(program: Program, reduction: Reduction | None, tail: Program) -> None:
-    """After a solution: the eliminated part of dx, where there is one, and what follows."""
+def record_back_substitution(program: Program, reduction: Reduction | None) -> None:
+    """After a solution: the eliminated part of dx, where there is one."""
     program.phase("landmarks")
     if reduction is not None:
         reduction.record_back_substitution(program)
-    program.append(tail)

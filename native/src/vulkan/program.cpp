@@ -29,17 +29,54 @@ void Recorder::require_open() const {
   if (!program_) throw DeviceError("This recorder is finished; start a new one with Device.record().");
 }
 
+void Recorder::record(std::function<void()> command) {
+  command();
+  if (is_repeating_) repeated_.push_back(std::move(command));
+}
+
+void Recorder::begin_repeat() {
+  require_open();
+  if (is_repeating_) throw DeviceError("Repetitions cannot be nested; end the one before.");
+  is_repeating_ = true;
+}
+
+void Recorder::end_repeat(std::uint64_t times) {
+  require_open();
+  if (!is_repeating_) throw DeviceError("No repetition has begun.");
+  if (times == 0) throw DeviceError("What is repeated runs at least once.");
+  for (std::uint64_t k = 1; k < times; ++k)
+    for (const auto& command : repeated_) command();
+  repeated_.clear();
+  is_repeating_ = false;
+}
+
 void Recorder::dispatch(const std::shared_ptr<Kernel>& kernel,
                         const std::vector<std::shared_ptr<Buffer>>& buffers, const std::string& params,
                         std::uint64_t groups) {
   check_arguments(*kernel, buffers, params);
   if (groups == 0) return;
-  bind(kernel, buffers, params);
+  std::string push;
+  VkDescriptorSet set = VK_NULL_HANDLE;
+  if (kernel->access() == Access::address) {
+    for (const auto& buffer : buffers) {
+      const std::uint64_t address = buffer->address();
+      push.append(reinterpret_cast<const char*>(&address), sizeof address);
+    }
+  } else {
+    set = storage_set(*kernel, buffers);
+  }
+  push += params;
+  push.resize((push.size() + 3) / 4 * 4, '\0');
+  for (const auto& buffer : buffers) program_->keep(buffer);
   // One row while it fits, else rows of 32768: the kernels count workgroups with WORKGROUP of common.glsl.
   const std::uint64_t width = groups <= program_->device_->physical().max_groups_x ? groups : 32768;
   const std::uint64_t height = (groups + width - 1) / width;
-  program_->device_->api().vkCmdDispatch(program_->commands_, static_cast<std::uint32_t>(width),
-                                         static_cast<std::uint32_t>(height), 1);
+  record([this, kernel, set, push, width, height] {
+    bind(kernel, set, push);
+    program_->device_->api().vkCmdDispatch(program_->commands_, static_cast<std::uint32_t>(width),
+                                           static_cast<std::uint32_t>(height), 1);
+    ++program_->num_dispatches_;
+  });
 }
 
 void Recorder::begin_unless(const std::shared_ptr<Buffer>& flag, std::uint64_t place) {
@@ -54,27 +91,29 @@ void Recorder::begin_unless(const std::shared_ptr<Buffer>& flag, std::uint64_t p
     throw DeviceError("The flag is to be at byte " + std::to_string(place) + " of a buffer of " +
                       std::to_string(flag->size()) + " bytes; expected a multiple of 4 within it.");
   }
-  VkMemoryBarrier memory{};
-  memory.sType = VK_STRUCTURE_TYPE_MEMORY_BARRIER;
-  memory.srcAccessMask = VK_ACCESS_SHADER_WRITE_BIT | VK_ACCESS_TRANSFER_WRITE_BIT;
-  memory.dstAccessMask = VK_ACCESS_CONDITIONAL_RENDERING_READ_BIT_EXT;
-  api.vkCmdPipelineBarrier(
-      program_->commands_, VK_PIPELINE_STAGE_COMPUTE_SHADER_BIT | VK_PIPELINE_STAGE_TRANSFER_BIT,
-      VK_PIPELINE_STAGE_CONDITIONAL_RENDERING_BIT_EXT, 0, 1, &memory, 0, nullptr, 0, nullptr);
   VkConditionalRenderingBeginInfoEXT info{};
   info.sType = VK_STRUCTURE_TYPE_CONDITIONAL_RENDERING_BEGIN_INFO_EXT;
   info.buffer = flag->handle();
   info.offset = flag->offset() + place;
   info.flags = VK_CONDITIONAL_RENDERING_INVERTED_BIT_EXT;
-  api.vkCmdBeginConditionalRenderingEXT(program_->commands_, &info);
   program_->keep(flag);
   is_conditional_ = true;
+  record([this, &api, info] {
+    VkMemoryBarrier memory{};
+    memory.sType = VK_STRUCTURE_TYPE_MEMORY_BARRIER;
+    memory.srcAccessMask = VK_ACCESS_SHADER_WRITE_BIT | VK_ACCESS_TRANSFER_WRITE_BIT;
+    memory.dstAccessMask = VK_ACCESS_CONDITIONAL_RENDERING_READ_BIT_EXT;
+    api.vkCmdPipelineBarrier(
+        program_->commands_, VK_PIPELINE_STAGE_COMPUTE_SHADER_BIT | VK_PIPELINE_STAGE_TRANSFER_BIT,
+        VK_PIPELINE_STAGE_CONDITIONAL_RENDERING_BIT_EXT, 0, 1, &memory, 0, nullptr, 0, nullptr);
+    api.vkCmdBeginConditionalRenderingEXT(program_->commands_, &info);
+  });
 }
 
 void Recorder::end_unless() {
   require_open();
   if (!is_conditional_) throw DeviceError("No condition has begun.");
-  program_->device_->api().vkCmdEndConditionalRenderingEXT(program_->commands_);
+  record([this] { program_->device_->api().vkCmdEndConditionalRenderingEXT(program_->commands_); });
   is_conditional_ = false;
 }
 
@@ -87,31 +126,21 @@ void Recorder::check_arguments(const Kernel& kernel, const std::vector<std::shar
                     std::to_string(buffers.size()) + " and " + std::to_string(params.size()) + ".");
 }
 
-void Recorder::bind(const std::shared_ptr<Kernel>& kernel,
-                    const std::vector<std::shared_ptr<Buffer>>& buffers, const std::string& params) {
+void Recorder::bind(const std::shared_ptr<Kernel>& kernel, VkDescriptorSet set, const std::string& push) {
   const DeviceApi& api = program_->device_->api();
   if (bound_ != kernel->pipeline_) {
     api.vkCmdBindPipeline(program_->commands_, VK_PIPELINE_BIND_POINT_COMPUTE, kernel->pipeline_);
     bound_ = kernel->pipeline_;
     program_->kernels_.push_back(kernel);
   }
-  std::string push;
-  if (kernel->access() == Access::address) {
-    for (const auto& buffer : buffers) {
-      const std::uint64_t address = buffer->address();
-      push.append(reinterpret_cast<const char*>(&address), sizeof address);
-    }
-  } else {
-    bind_storage(*kernel, buffers);
+  if (set != VK_NULL_HANDLE) {
+    api.vkCmdBindDescriptorSets(program_->commands_, VK_PIPELINE_BIND_POINT_COMPUTE, kernel->layout_, 0, 1,
+                                &set, 0, nullptr);
   }
-  push += params;
-  push.resize((push.size() + 3) / 4 * 4, '\0');
   if (!push.empty()) {
     api.vkCmdPushConstants(program_->commands_, kernel->layout_, VK_SHADER_STAGE_COMPUTE_BIT, 0,
                            static_cast<std::uint32_t>(push.size()), push.data());
   }
-  for (const auto& buffer : buffers) program_->keep(buffer);
-  ++program_->num_dispatches_;
 }
 
 VkDescriptorSet Recorder::new_set(VkDescriptorSetLayout layout) {
@@ -141,7 +170,7 @@ VkDescriptorSet Recorder::new_set(VkDescriptorSetLayout layout) {
   return set;
 }
 
-void Recorder::bind_storage(Kernel& kernel, const std::vector<std::shared_ptr<Buffer>>& buffers) {
+VkDescriptorSet Recorder::storage_set(Kernel& kernel, const std::vector<std::shared_ptr<Buffer>>& buffers) {
   const DeviceApi& api = program_->device_->api();
   const PhysicalDevice& physical = program_->device_->physical();
   const VkDescriptorSet set = new_set(kernel.set_layout_);
@@ -166,8 +195,7 @@ void Recorder::bind_storage(Kernel& kernel, const std::vector<std::shared_ptr<Bu
   }
   api.vkUpdateDescriptorSets(program_->device_->handle(), static_cast<std::uint32_t>(writes.size()),
                              writes.data(), 0, nullptr);
-  api.vkCmdBindDescriptorSets(program_->commands_, VK_PIPELINE_BIND_POINT_COMPUTE, kernel.layout_, 0, 1, &set,
-                              0, nullptr);
+  return set;
 }
 
 void Recorder::keep(const std::shared_ptr<Buffer>& buffer) {
@@ -177,15 +205,17 @@ void Recorder::keep(const std::shared_ptr<Buffer>& buffer) {
 
 void Recorder::barrier() {
   require_open();
-  constexpr VkPipelineStageFlags stages =
-      VK_PIPELINE_STAGE_COMPUTE_SHADER_BIT | VK_PIPELINE_STAGE_TRANSFER_BIT;
-  VkMemoryBarrier memory{};
-  memory.sType = VK_STRUCTURE_TYPE_MEMORY_BARRIER;
-  memory.srcAccessMask = VK_ACCESS_SHADER_WRITE_BIT | VK_ACCESS_TRANSFER_WRITE_BIT;
-  memory.dstAccessMask = VK_ACCESS_SHADER_READ_BIT | VK_ACCESS_SHADER_WRITE_BIT |
-                         VK_ACCESS_TRANSFER_READ_BIT | VK_ACCESS_TRANSFER_WRITE_BIT;
-  program_->device_->api().vkCmdPipelineBarrier(program_->commands_, stages, stages, 0, 1, &memory, 0,
-                                                nullptr, 0, nullptr);
+  record([this] {
+    constexpr VkPipelineStageFlags stages =
+        VK_PIPELINE_STAGE_COMPUTE_SHADER_BIT | VK_PIPELINE_STAGE_TRANSFER_BIT;
+    VkMemoryBarrier memory{};
+    memory.sType = VK_STRUCTURE_TYPE_MEMORY_BARRIER;
+    memory.srcAccessMask = VK_ACCESS_SHADER_WRITE_BIT | VK_ACCESS_TRANSFER_WRITE_BIT;
+    memory.dstAccessMask = VK_ACCESS_SHADER_READ_BIT | VK_ACCESS_SHADER_WRITE_BIT |
+                           VK_ACCESS_TRANSFER_READ_BIT | VK_ACCESS_TRANSFER_WRITE_BIT;
+    program_->device_->api().vkCmdPipelineBarrier(program_->commands_, stages, stages, 0, 1, &memory, 0,
+                                                  nullptr, 0, nullptr);
+  });
 }
 
 void Recorder::copy(const std::shared_ptr<Buffer>& source, const std::shared_ptr<Buffer>& destination,
@@ -200,22 +230,25 @@ void Recorder::copy(const std::shared_ptr<Buffer>& source, const std::shared_ptr
   if (size == 0) return;
   const VkBufferCopy region{source->offset() + source_offset, destination->offset() + destination_offset,
                             size};
-  program_->device_->api().vkCmdCopyBuffer(program_->commands_, source->handle(), destination->handle(), 1,
-                                           &region);
   program_->keep(source);
   program_->keep(destination);
+  record([this, region, from = source->handle(), to = destination->handle()] {
+    program_->device_->api().vkCmdCopyBuffer(program_->commands_, from, to, 1, &region);
+  });
 }
 
 void Recorder::fill(const std::shared_ptr<Buffer>& buffer, std::uint32_t value) {
   require_open();
   const std::uint64_t size = (buffer->size() + 3) / 4 * 4;  // inside the 256-byte granule of the allocation
-  program_->device_->api().vkCmdFillBuffer(program_->commands_, buffer->handle(), buffer->offset(), size,
-                                           value);
   program_->keep(buffer);
+  record([this, size, value, to = buffer->handle(), offset = buffer->offset()] {
+    program_->device_->api().vkCmdFillBuffer(program_->commands_, to, offset, size, value);
+  });
 }
 
 void Recorder::timestamp() {
   require_open();
+  if (is_repeating_) throw DeviceError("A timestamp cannot be repeated; end the repetition before.");
   Program& program = *program_;
   const DeviceApi& api = program.device_->api();
   VkQueryPool& queries = program.memory_.queries;
@@ -240,6 +273,7 @@ void Recorder::timestamp() {
 std::shared_ptr<Program> Recorder::finish() {
   require_open();
   if (is_conditional_) throw DeviceError("A condition has not ended; call end_unless.");
+  if (is_repeating_) throw DeviceError("A repetition has not ended; call end_repeat.");
   VkMemoryBarrier memory{};
   memory.sType = VK_STRUCTURE_TYPE_MEMORY_BARRIER;
   memory.srcAccessMask = VK_ACCESS_SHADER_WRITE_BIT | VK_ACCESS_TRANSFER_WRITE_BIT;

@@ -2,6 +2,7 @@
 #pragma once
 
 #include <cstdint>
+#include <functional>
 #include <map>
 #include <memory>
 #include <string>
@@ -92,6 +93,9 @@ class Recorder {
   // gets here. Copies, fills and timestamps run anyway.
   void begin_unless(const std::shared_ptr<Buffer>& flag, std::uint64_t place);
   void end_unless();
+  // What is recorded from here to end_repeat runs `times` times, one after the other; no timestamps.
+  void begin_repeat();
+  void end_repeat(std::uint64_t times);
   void barrier();  // everything recorded so far is finished and visible to everything that follows
   void copy(const std::shared_ptr<Buffer>& source, const std::shared_ptr<Buffer>& destination,
             std::uint64_t source_offset, std::uint64_t destination_offset, std::uint64_t size);
@@ -104,15 +108,17 @@ class Recorder {
   void require_open() const;
   void check_arguments(const Kernel& kernel, const std::vector<std::shared_ptr<Buffer>>& buffers,
                        const std::string& params) const;
-  void bind(const std::shared_ptr<Kernel>& kernel, const std::vector<std::shared_ptr<Buffer>>& buffers,
-            const std::string& params);
-  void bind_storage(Kernel& kernel, const std::vector<std::shared_ptr<Buffer>>& buffers);
+  void bind(const std::shared_ptr<Kernel>& kernel, VkDescriptorSet set, const std::string& push);
+  VkDescriptorSet storage_set(Kernel& kernel, const std::vector<std::shared_ptr<Buffer>>& buffers);
   VkDescriptorSet new_set(VkDescriptorSetLayout layout);
+  void record(std::function<void()> command);  // now, and as often as it is repeated
 
   std::shared_ptr<Program> program_;
   VkPipeline bound_ = VK_NULL_HANDLE;
   std::uint32_t sets_left_ = 0;
   bool is_conditional_ = false;
+  bool is_repeating_ = false;
+  std::vector<std::function<void()>> repeated_;  // commands since begin_repeat
 };
 
 // A submission. The device keeps its program alive until it is done; a ticket may be dropped at any time.
