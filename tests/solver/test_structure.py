@@ -8,6 +8,7 @@ from graphopt.errors import DeviceError, GraphError, OptionError
 from graphopt.graph import Graph
 from graphopt.linear.options import SolverOptions
 from graphopt.problem.independent_set import independent_set
+from graphopt.problem.pattern import blocks_of_edges
 from graphopt.problem.structure import Structure
 from graphopt.solver.cpu import CpuBlockSolver
 from graphopt.solver.create import create_block_solver
@@ -226,3 +227,30 @@ def test_impossible_choices_are_refused():
         create_block_solver(graph, structure, SolverOptions(device="abacus:1"))
     with pytest.raises(DeviceError, match="mixed"):
         create_block_solver(graph, structure, SolverOptions(device="cpu", precision="mixed"))
+
+
+@pytest.mark.parametrize("num_cameras", [1, 3])
+@pytest.mark.parametrize("num_poses", [40, 30_000])
+def test_pairs_that_come_again_and_again_are_one_block(num_cameras, num_poses):
+    """Observations that share intrinsics, in any order and by several threads, beside sorted unique pairs."""
+    rng = np.random.default_rng(num_poses + num_cameras)
+    num_points, num_edges = 5_000, 120_000
+    rows = np.stack(
+        [rng.integers(each, size=num_edges) for each in (num_poses, num_points, num_cameras)], axis=1
+    ).astype(np.int32)
+    sizes = (6, 3, 2)
+    tables, counts = [], (num_poses, num_points, num_cameras)
+    starts = np.cumsum([0, *counts])
+    dims = np.repeat(sizes, counts).astype(np.int32)
+    for begin, count in zip(starts, counts, strict=False):
+        tables.append(np.arange(begin, begin + count))
+    found = blocks_of_edges(dims, tables, [((0, 1, 2), rows)])
+    blocks = rows + starts[:3]
+    every = np.arange(len(dims))
+    keys = [np.stack([every, every], axis=1)]
+    keys += [np.sort(blocks[:, pair], axis=1) for pair in ([0, 1], [0, 2], [1, 2])]
+    columns, expected = np.unique(np.concatenate(keys)[:, ::-1], axis=0).T
+    assert np.array_equal(found.pattern.row_idx, expected)
+    assert np.array_equal(np.diff(found.pattern.col_ptr), np.bincount(columns, minlength=len(dims)))
+    at = np.searchsorted(columns * len(dims) + expected, blocks[:, 2] * len(dims) + blocks[:, 0])
+    assert np.array_equal(found.offsets[0][:, 2], found.pattern.value_offsets[at])

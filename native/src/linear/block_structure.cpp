@@ -87,6 +87,47 @@ std::vector<std::int64_t> sort_columns(const std::vector<std::int64_t>& first,
   return counts;
 }
 
+// Pairs that a share of the edges has added not long ago. Observations that share their intrinsics have the
+// same pairs again and again, which all threads would add to the same column, and sort.
+class AddedPairs {
+ public:
+  AddedPairs(const EdgeSlots& edges, std::int64_t num_edges) : is_on_(edges.arity > 2) {
+    const std::int64_t num_pairs = edges.arity * (edges.arity + 1) / 2;
+    while (is_on_ && size_ * num_pairs < kMost && kEdgesPerPair * size_ < num_edges) size_ *= 2;
+    if (is_on_) pairs_.resize(static_cast<std::size_t>(size_ * num_pairs));
+  }
+
+  // Whether it is one of those; it is from now on.
+  bool has(int pair, std::int64_t a, std::int64_t b) {
+    if (!is_on_) return false;
+    const std::uint64_t low = static_cast<std::uint64_t>(std::min(a, b)),
+                        high = static_cast<std::uint64_t>(std::max(a, b));
+    const std::uint64_t mask = static_cast<std::uint64_t>(size_) - 1, key = (low << 32 | high) + 1;
+    std::uint64_t& known = pairs_[static_cast<std::size_t>(pair) * size_ + ((low + kSpread * high) & mask)];
+    return std::exchange(known, key) == key;
+  }
+
+ private:
+  static constexpr std::int64_t kEdgesPerPair = 8, kMost = 1 << 16;  // half a MiB to a MiB
+  static constexpr std::uint64_t kSpread = 0x9E3779B1;               // odd
+  bool is_on_;
+  std::int64_t size_ = 16;
+  std::vector<std::uint64_t> pairs_;
+};
+
+// visit(column, row) for the pairs of all edges, by the threads; the same ones each time. Some come
+// repeatedly.
+template <class Visit>
+void for_each_entry(const EdgeSlots& edges, int shares, const Visit& visit) {
+  for_each_share(edges.size, shares, [&](int, std::int64_t begin, std::int64_t end) {
+    AddedPairs added(edges, end - begin);
+    for_each_pair(edges, begin, end, [&](std::int64_t, int pair, std::int64_t a, std::int64_t b) {
+      if (is_off_diagonal(a, b) && !added.has(pair, a, b))
+        visit(static_cast<std::size_t>(std::max(a, b)), static_cast<std::int32_t>(std::min(a, b)));
+    });
+  });
+}
+
 // Which thread adds which row does not matter: they are sorted.
 Columns columns_of(std::size_t num_blocks, const std::vector<EdgeSlots>& edges) {
   std::int64_t size = 0;
@@ -95,17 +136,13 @@ Columns columns_of(std::size_t num_blocks, const std::vector<EdgeSlots>& edges) 
   const bool is_shared = shares > 1;
   std::vector<std::int64_t> first(num_blocks + 1, 0);  // of the rows with repetitions
   for (const EdgeSlots& one : edges)
-    for_all_pairs(one, shares, [&](std::int64_t, int, std::int64_t a, std::int64_t b) {
-      if (is_off_diagonal(a, b)) count_one(first[static_cast<std::size_t>(std::max(a, b)) + 1], is_shared);
-    });
+    for_each_entry(one, shares, [&](std::size_t col, std::int32_t) { count_one(first[col + 1], is_shared); });
   for (std::size_t col = 0; col < num_blocks; ++col) first[col + 1] += first[col];
   std::vector<std::int32_t> all(static_cast<std::size_t>(first[num_blocks]));
   std::vector<std::int64_t> next(first.begin(), first.end() - 1);
   for (const EdgeSlots& one : edges)
-    for_all_pairs(one, shares, [&](std::int64_t, int, std::int64_t a, std::int64_t b) {
-      if (!is_off_diagonal(a, b)) return;
-      const std::int64_t at = count_one(next[static_cast<std::size_t>(std::max(a, b))], is_shared);
-      all[static_cast<std::size_t>(at)] = static_cast<std::int32_t>(std::min(a, b));
+    for_each_entry(one, shares, [&](std::size_t col, std::int32_t row) {
+      all[static_cast<std::size_t>(count_one(next[col], is_shared))] = row;
     });
 
   const std::vector<std::int64_t> counts = sort_columns(first, all, shares);
