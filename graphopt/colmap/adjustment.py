@@ -133,7 +133,7 @@ def _solved(problem: Problem, settings: dict[str, Any]) -> tuple[BundleAdjustmen
     the same is solved again up to the step before.
     """
     start = [vertices.look("estimate").copy() for vertices in problem.graph.vertex_sets]
-    summary, seen = solve(problem, **settings), problem.model.observations()
+    summary, seen = solve(problem, **settings), problem.seen
     before = step = None
     while summary.is_solution_usable():
         refined = refined_model(problem)

@@ -13,6 +13,8 @@ import numpy as np
 
 from graphopt.errors import FormatError
 from graphopt.geometry.cameras import CAMERA_MODELS, CameraModel
+from graphopt.graph.gather import gathered
+from graphopt.graph.id_index import IdIndex
 
 MODELS: dict[str, CameraModel] = {
     name: model for name, model in CAMERA_MODELS.items() if model.colmap_id is not None
@@ -139,9 +141,10 @@ class ColmapModel:
         """Every track element."""
         if self.seen is not None:
             return self.seen
-        image_row = _rows_of(self.images.ids, self.points.track[:, 0])
-        point_row = np.repeat(np.arange(len(self.points.ids)), np.diff(self.points.track_start))
-        pixel = self.images.xy[self.images.keypoint_start[image_row] + self.points.track[:, 1]]
+        image_row = _rows_of(self.images, self.points.track[:, 0])
+        points = np.arange(len(self.points.ids), dtype=np.int32)
+        point_row = np.repeat(points, np.diff(self.points.track_start))
+        pixel = gathered(self.images.xy, self.images.keypoint_start[image_row] + self.points.track[:, 1])
         return Observations.counted(image_row, point_row, pixel, len(self.images.ids), len(self.points.ids))
 
     def check(self, path: str) -> None:
@@ -202,7 +205,7 @@ class ColmapModel:
             raise FormatError(
                 f"{path}: the track of point {point_of[k]} names image {track[k, 0]}, which does not exist"
             )
-        row = _rows_of(self.images.ids, track[:, 0])
+        row = _rows_of(self.images, track[:, 0])
         beyond = np.flatnonzero((track[:, 1] < 0) | (track[:, 1] >= np.diff(self.images.keypoint_start)[row]))
         if len(beyond):
             k = beyond[0]
@@ -219,10 +222,9 @@ class ColmapModel:
             )
 
 
-def _rows_of(ids: np.ndarray, wanted: np.ndarray) -> np.ndarray:
-    """Row of each wanted id; all must be there."""
-    order = np.argsort(ids)
-    return order[np.searchsorted(ids, wanted, sorter=order)] if len(ids) else np.empty(0, np.int64)
+def _rows_of(images: ColmapImages, wanted: np.ndarray) -> np.ndarray:
+    """Row (m,) int32 of each wanted id; all must be there."""
+    return IdIndex([images]).find_rows(np.ascontiguousarray(wanted, np.int64)[:, None])[0][:, 0]
 
 
 def _check_rigs(model: ColmapModel, path: str) -> None:

@@ -361,9 +361,8 @@ def _images_with_edges(problem: Problem) -> dict[int, int]:
     for edges in problem.graph.edge_sets:
         if edges.type.tag.startswith("EDGE_PROJECT_"):
             element = edges.sequence - problem.first_point - num_points
-            image_row = problem.model.observations().image_row
             inside = edges.vertices[:, 0] < problem.first_camera
-            used |= set(np.unique(image_row[element[inside]]).tolist())
+            used |= set(np.unique(problem.seen.image_row[element[inside]]).tolist())
     ids = problem.model.images.ids
     return {int(ids[row]): row for row in used}
 

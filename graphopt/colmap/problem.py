@@ -41,6 +41,8 @@ class Problem:
     model: ColmapModel
     graph: Graph
     places: Places
+    seen: Observations
+    """`model.observations()`."""
     owners: np.ndarray
     """(frames with images,) first image of each, the ids of their vertices."""
     scale: ScaleGauge | None = None
@@ -134,7 +136,7 @@ def problem_of(
     except GraphError:
         model.check(_NAME)  # names what is not finite by COLMAP's ids
         raise
-    problem = Problem(model, graph, places, np.unique(places.owner))
+    problem = Problem(model, graph, places, seen, np.unique(places.owner))
     image_count, count = seen.image_count, seen.track_length
     if not takes_all:
         image_count = np.bincount(seen.image_row[is_inside], minlength=len(image_count))
@@ -265,7 +267,7 @@ def _fix_points(
 def _add_outside(problem: Problem, options: Options, rows: np.ndarray) -> None:
     """Observations in images that take no part: of constant poses."""
     model, graph = problem.model, problem.graph
-    image_row, point_row, pixel = (each[rows] for each in model.observations()[:3])
+    image_row, point_row, pixel = (each[rows] for each in problem.seen[:3])
     frames = to_storage(model.frames.pose) if model.frames is not None else _image_storage(model)
     images = np.unique(image_row)
     poses = image_poses(problem.places, frames)[images]
@@ -452,7 +454,7 @@ def _with_errors(problem: Problem, refined: ColmapModel) -> ColmapModel:
     model, graph = problem.model, problem.graph
     if model.seen is not None or all(vertices.fixed.all() for vertices in graph.vertex_sets):
         return refined
-    point_row, error = model.observations().point_row, np.full(len(model.points.track), np.nan)
+    point_row, error = problem.seen.point_row, np.full(len(model.points.track), np.nan)
     for edges in graph.edge_sets:
         if edges.type.tag.startswith("EDGE_PROJECT_"):
             inside = edges.vertices[:, 0] < problem.first_camera
