@@ -176,12 +176,14 @@ _RULES = {
     "function_tolerance": "function_tolerance",
     "gradient_tolerance": "gradient_tolerance",
 }
-"""Ceres' stop rules -> those of `AutoOptions`; at pycolmap's defaults `auto_options` has its own."""
+"""Ceres' stop rules -> those of `AutoOptions`; tolerances at pycolmap's defaults are `auto_options`' own."""
 _FUNCTION_TOLERANCE = 1e-9
 """COLMAP's is 0: it goes on until the gradient is small. In a curved valley, where intrinsics are hardly
 determined, decreases of 1e-7 are followed by thousands more, and by larger ones."""
 _DOGLEG = {"function_tolerance": _FUNCTION_TOLERANCE, "gradient_tolerance": 1e-12, "step_tolerance": 1e-10}
 """g2o's dogleg has none."""
+_SLOW_TOLERANCE = 5e-8
+"""Where points recede, steps that nothing holds back gain less and less, and 5e-7 in all."""
 _LOCAL: dict[str, Any] = {"relax_above": math.inf, "reseat_gain": math.inf, "contest": False}
 
 
@@ -190,7 +192,8 @@ def auto_options(**rules: Any) -> AutoOptions:
 
     Landmarks that are placed anew may come to lie behind their cameras, where COLMAP's residuals are zero.
     """
-    return AutoOptions(**{"function_tolerance": _FUNCTION_TOLERANCE, **_LOCAL, **rules})
+    ends: dict[str, Any] = {"function_tolerance": _FUNCTION_TOLERANCE, "slow_tolerance": _SLOW_TOLERANCE}
+    return AutoOptions(**{**({} if "function_tolerance" in rules else ends), **_LOCAL, **rules})
 
 
 _SHOWN = {"minimizer_progress_to_stdout": True, "logging_type": "PER_MINIMIZER_ITERATION"}
@@ -252,15 +255,15 @@ def _optimize_settings(given: dict[str, Any], changed: dict[str, Any]) -> dict[s
     if is_chosen and changed.keys() & {"auto_select_solver_type", "linear_solver_type"}:
         settings |= _solver_settings(given, changed)
     rules = {_RULES[name]: changed[name] for name in _RULES.keys() & changed.keys()}
+    rules["max_iterations"] = given["max_num_iterations"]  # a budget, whoever set it
     if _name(given.get("trust_region_strategy_type", "LEVENBERG_MARQUARDT")) == "DOGLEG":
         if _name(given.get("dogleg_type", "TRADITIONAL_DOGLEG")) != "TRADITIONAL_DOGLEG":
             raise OptionError("dogleg_type is SUBSPACE_DOGLEG, expected TRADITIONAL_DOGLEG.")
         settings["method"] = "dogleg"
-        known = {"max_iterations": given["max_num_iterations"], **_DOGLEG}
-        settings["options"] = DoglegOptions(scaled=True, **(known | rules))
+        settings["options"] = DoglegOptions(scaled=True, **(_DOGLEG | rules))
     elif rules.keys() - {"max_iterations"}:
         settings["options"] = auto_options(**rules)
-    elif rules:
+    else:
         settings["max_iterations"] = rules["max_iterations"]
     if any(name in changed and _name(changed[name]) == str(value) for name, value in _SHOWN.items()):
         settings["verbose"] = True

@@ -120,10 +120,16 @@ class AutoOptions(StopRules):
     remaining_tolerance: float = 1e-9
     """In a dogleg, `function_tolerance` waits while the last two decreases, continued as a geometric series,
     promise a further decrease of more than this fraction of chi2."""
+    slow_tolerance: float = 0.0
+    """Of damped steps with a smaller `function_tolerance`: ten in a row with a weak damping end the run, too,
+    where each changes chi2 by no more than this fraction and, continued as a geometric series, they promise
+    no more than ten times this."""
 
     def __post_init__(self) -> None:
         super().__post_init__()
         _require_positive(self, "max_trials", "relax_above", "reseat_gain", "patience", "remaining_tolerance")
+        if not self.slow_tolerance >= 0.0:
+            raise OptionError(f"slow_tolerance is {self.slow_tolerance}, must be >= 0.")
 
 
 def _require_positive(options: object, *names: str) -> None:

@@ -66,7 +66,7 @@ class ScaledDamping:
         self._accuracy = _COARSEST
         self._was_coarse = False
         self._weakest, self._predicted = np.inf, np.inf
-        self._num_small = 0
+        self._num_small = self._num_slow = 0
         self._recent = Decreases()
         self._floor = _SMALLEST_LAMBDA
         self._accepted_lambda = 0.0
@@ -79,12 +79,17 @@ class ScaledDamping:
 
         It must be small, and so must what the model promised with a weak lambda; if it was not weak, the next
         step's will be. Landmarks that recede for ever promise much and gain little: some small decreases in a
-        row are an end as well, where what they continue to is small, and a weak lambda was tried.
+        row are an end as well, where what they continue to is small, and a weak lambda was tried; and so are
+        those below `slow_tolerance` whose lambda was weak all along.
         """
         self._num_small = self._num_small + 1 if decrease <= tolerance else 0
+        slow = self.options.slow_tolerance * self._chi2
+        self._num_slow = self._num_slow + 1 if self._weakest <= _WEAK and decrease <= slow else 0
         self._recent.append(decrease)
         if self._momentum is not None and not self._momentum.has_settled(decrease, tolerance):
             return False
+        if self._num_slow >= _MOST_SMALL and self._recent.are_over(slow):
+            return True
         if not self._num_small:
             return False
         if self._weakest > _WEAK and self._num_small < _MOST_SMALL:

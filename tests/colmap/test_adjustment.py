@@ -127,6 +127,7 @@ def test_what_ends_as_converged_has_nothing_left_for_ceres(seed: int, loss: str)
     options = pycolmap.BundleAdjustmentOptions()
     options.print_summary = False
     ceres_of(options).loss_function_type = getattr(pycolmap.LossFunctionType, loss)
+    ceres_of(options).solver_options.max_num_iterations = 200
     config = pycolmap.BundleAdjustmentConfig()
     for identifier in made.images:
         config.add_image(identifier)
@@ -195,10 +196,13 @@ def test_rotations_are_held() -> None:
 
 
 def test_options_of_ceres_are_taken_or_refused() -> None:
-    """None is ignored."""
+    """None is ignored, nor the number of iterations where it is pycolmap's default."""
     made = scene(seed=7)
     options = pycolmap.BundleAdjustmentOptions()
     ceres = ceres_of(options)
+    settings = graphopt.colmap.settings_of(options)[1]
+    assert settings["max_iterations"] == ceres.solver_options.max_num_iterations == 100
+    assert "max_iterations" not in graphopt.colmap.settings_of(None)[1]
     ceres.solver_options.max_num_iterations = 2
     summary = graphopt.colmap.bundle_adjustment(copy.deepcopy(made), options, device="cpu")
     assert len(summary.iterations) == 2

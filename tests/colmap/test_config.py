@@ -108,7 +108,6 @@ def both(name: str) -> tuple[Any, Any, Any, Any, Any]:
     ours, theirs = copy.deepcopy(made), copy.deepcopy(made)
     adjuster = pycolmap.create_default_bundle_adjuster(options, config_of(theirs), theirs)
     ceres = ceres_summary(adjuster)
-    ceres_of(options).solver_options.max_num_iterations = 100
     summary = graphopt.colmap.bundle_adjustment(ours, options, config=config_of(ours), device="cpu")
     return made, ours, theirs, summary, ceres
 
