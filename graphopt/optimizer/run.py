@@ -99,16 +99,10 @@ def _run_native(
     native: NativeLoop, rules: StopRules, solver: BlockSolver, summary: Summary, signals: StopSignals
 ) -> None:
     """All iterations without Python between them."""
-    end = PrematureStopGuard(native.algorithm, rules)
     native.algorithm.start(solver, np.nan)
     try:
         with signals.catching_interrupts():
-            outcome = native.run(rules, summary, signals)
-            while outcome in ENDINGS and (left := rules.max_iterations - len(summary.iterations)) > 0:
-                last = Step(outcome, summary.final_chi2, None, 0)
-                if signals.reason is not None or not end.may_go_on(ENDINGS[outcome], last):
-                    break
-                outcome = native.run(replace(rules, max_iterations=left), summary, signals)
+            outcome = run_to_the_end(native, rules, summary, signals)
     finally:
         solver.finish()
     summary.termination = ENDINGS.get(outcome, TerminationType.NO_CONVERGENCE)
@@ -119,6 +113,18 @@ def _run_native(
         pass
     elif signals.reason is not None and outcome is Outcome.CONTINUE:
         summary.termination = signals.reason
+
+
+def run_to_the_end(native: NativeLoop, rules: StopRules, summary: Summary, signals: StopSignals) -> Outcome:
+    """All iterations of a native loop, also those after an end that damping made; see `NativeLoop.run`."""
+    end = PrematureStopGuard(native.algorithm, rules)
+    outcome = native.run(rules, summary, signals)
+    while outcome in ENDINGS and (left := rules.max_iterations - len(summary.iterations)) > 0:
+        last = Step(outcome, summary.final_chi2, None, 0)
+        if signals.reason is not None or not end.may_go_on(ENDINGS[outcome], last):
+            break
+        outcome = native.run(replace(rules, max_iterations=left), summary, signals)
+    return outcome
 
 
 def _loop(
@@ -154,7 +160,7 @@ def _loop(
             if getattr(callback, "looks_at_graph", True):
                 solver.finish()
             _tell(callback, done, signals)
-        ending = _ending(step, chi2, rules, solver)
+        ending = ending_after(step, chi2, rules, solver)
         if end.may_go_on(ending, step):
             ending = None
         if signals.reason is None:
@@ -217,7 +223,7 @@ def _tell(callback: Callback, done: Iteration, signals: StopSignals) -> None:
             signals.ask(TerminationType.USER_STOP)
 
 
-def _ending(step: Step, before: float, rules: StopRules, solver: BlockSolver) -> TerminationType | None:
+def ending_after(step: Step, before: float, rules: StopRules, solver: BlockSolver) -> TerminationType | None:
     """Why to stop after this step, None to go on. A tolerance of 0 never stops."""
     if step.outcome in ENDINGS:
         return ENDINGS[step.outcome]

@@ -10,7 +10,7 @@ from there), or where it can hardly win any more: it has done as many steps as `
 of the last decreases, `_PATIENCE_OF_DESCENT` times over, would not bring it below the best, or twice as many
 steps have not. On maps of poses and points it goes on within a tenth of the best: plateaus differ there.
 
-Small systems run in the native loop, to their end: a thousand iterations there take milliseconds.
+Small systems run to their end, in the native loop: a thousand iterations there take milliseconds.
 
 The best point is on the solver's stack all the time: whatever ends the search early, it is returned to.
 """
@@ -34,11 +34,13 @@ from graphopt.optimizer.options import (
     LevenbergMarquardtOptions,
     StopRules,
 )
+from graphopt.optimizer.run import PrematureStopGuard, ending_after, run_to_the_end
 from graphopt.optimizer.signals import StopSignals
 from graphopt.optimizer.summary import Summary
 from graphopt.problem.structure import Structure
 from graphopt.solver.block_solver import BlockSolver
-from graphopt.solver.capabilities import restore
+from graphopt.solver.capabilities import capabilities_of, restore
+from graphopt.solver.cpu import SMALL_DIM
 from graphopt.types.robust_kernels import robust_kernel
 
 CANDIDATES: dict[str, Callable[[], Algorithm]] = {
@@ -82,6 +84,11 @@ class MultiStart:
         self._winner: str | None = None
         self._num_steps = 0
         self._patience, self._near = _FEW, 0.0
+        is_small = (
+            solver.structure.dim <= SMALL_DIM and solver.structure.num_kept == solver.structure.num_blocks
+        )
+        self._is_small = is_small and capabilities_of(getattr(solver, "inner", solver)).native_loop
+        """All candidates run to their end; from Python where native loops are switched off."""
         self._chi2s: dict[str, list[float]] = {}
         """Of each candidate, from the start on."""
 
@@ -112,18 +119,25 @@ class MultiStart:
             return self._run_native(name, native)
         chi2s = self._chi2s[name] = [solver.chi2()]
         candidate.start(solver, chi2s[0])
-        for number in range(self._max_iterations):
+        guard = PrematureStopGuard(candidate, _SMALL_RULES) if self._is_small else None
+        for number in range(_SMALL_RULES.max_iterations if self._is_small else self._max_iterations):
             step = candidate.step(number, self._signals)
             self._num_steps += 1
             chi2s.append(step.chi2)
             if step.chi2 < (1.0 - _SLOW) * self._best:
                 self._keep(name, step.chi2)
-            if step.outcome is not Outcome.CONTINUE or self._is_over(name) or self._signals.should_stop():
+            if guard is None:
+                is_over = step.outcome is not Outcome.CONTINUE or self._is_over(name)
+            else:
+                ending = ending_after(step, chi2s[-2], _SMALL_RULES, solver)
+                is_over = ending is not None and not guard.may_go_on(ending, step)
+            if is_over or self._signals.should_stop():
                 return
 
     def _run_native(self, name: str, native: NativeLoop) -> None:
         summary = Summary(0, 0, name)
-        native.run(_SMALL_RULES, summary, self._signals)
+        native.algorithm.start(self._solver, np.nan)
+        run_to_the_end(native, _SMALL_RULES, summary, self._signals)
         self._num_steps += len(summary.iterations)
         if summary.final_chi2 < (1.0 - _SLOW) * self._best:
             self._keep(name, summary.final_chi2)
