@@ -19,6 +19,8 @@ import select
 import signal
 import sys
 import time
+import traceback
+import warnings
 from collections import defaultdict
 from collections.abc import Callable, Iterator
 from pathlib import Path
@@ -99,9 +101,10 @@ class _Planter:
             digest.update(path.read_bytes())
         report = folder / f"executed-{digest.hexdigest()[:16]}.json"
         if not report.exists():
-            _, printed = _in_fork(lambda: _executed_lines(session.items, folder, files), 7200.0)
-            if not printed:
-                raise session.Interrupted("the tests without a fault did not end")
+            status, printed = _in_fork(lambda: _executed_lines(session.items, folder, files), 7200.0)
+            if status:
+                why = printed or f"did not end in two hours, or crashed (status {status})"
+                raise session.Interrupted(f"the tests without a fault: {why}")
             report.write_text(printed)
         known = json.loads(report.read_text())
         self.seconds: dict[str, float] = known["seconds"]
@@ -133,6 +136,8 @@ class _Planter:
         beside = {t for t in self.seconds if t.partition("::")[0] in files} - nearest - others
         tests = [test for some in (nearest, others, beside) for test in self._quickest(some)]
         tests = tests or self._quickest(set(self.spawning))
+        if not tests:
+            return "survived", "no test executes anything of this file"
         total = np.cumsum([self.seconds[test] for test in tests])
         tests = tests[: max(1, np.searchsorted(total, self.most))]
         limit = 60.0 + 3.0 * sum(self.seconds[test] for test in tests)
@@ -216,6 +221,8 @@ def _in_fork(work: Callable[[], str], limit: float) -> tuple[int, str]:
             while printed:
                 printed = printed[os.write(writer, printed) :]
             status = 0
+        except BaseException:
+            os.write(writer, traceback.format_exc().strip().splitlines()[-1].encode())
         finally:
             os._exit(status)
     os.close(writer)
@@ -266,8 +273,11 @@ def _executed_lines(items: list[pytest.Item], folder: Path, files: list[str]) ->
             failed.append(name)
     measured.stop()
     lines: dict[str, dict[int, list[str]]] = defaultdict(dict)
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")  # that no file of these was executed
+        data = measured.get_data()
     for file in files:
-        for line, tests in measured.get_data().contexts_by_lineno(str(folder / file)).items():
+        for line, tests in data.contexts_by_lineno(str(folder / file)).items():
             lines[file][line] = [test for test in tests if test in seconds]
     found = {"seconds": seconds, "failed": failed, "lines": lines}
     return json.dumps({**found, "spawning": [test for test in spawning if test in seconds]})

@@ -35,7 +35,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
         return _report(GraphOptError(f"Interrupted. {sentence}"), FAILED, as_json)
     except BrokenPipeError:
         # The reader of our output went away (graphopt info x | head): nothing is wrong, nobody listens.
-        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+        _silence_stdout()
         return FAILED
     except (GraphOptError, OSError, MemoryError, ImportError) as error:
         if os.environ.get("GRAPHOPT_DEBUG") == "1":
@@ -49,6 +49,11 @@ def main(arguments: Sequence[str] | None = None) -> int:
             "please report it with the output of the same command under GRAPHOPT_DEBUG=1."
         )
         return _report(GraphOptError(sentence), FAILED, as_json)
+
+
+def _silence_stdout() -> None:
+    """What is still to be written there goes nowhere, also at the end of the process."""
+    os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
 
 
 def _sentence(error: BaseException) -> str:
@@ -68,7 +73,10 @@ def _report(error: BaseException, status: int, as_json: bool, usage: str | None 
     if as_json:
         kind = "UsageError" if usage else type(error).__name__
         document = {"error": sentence, "error_type": kind, "code": code, "exit_status": status}
-        print(json.dumps(document, indent=2))
+        try:
+            print(json.dumps(document, indent=2), flush=True)
+        except OSError:
+            _silence_stdout()
     print(f"graphopt: {with_code(sentence, code) if code else sentence}", file=sys.stderr)
     if usage:
         print(usage, file=sys.stderr)

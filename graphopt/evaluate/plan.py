@@ -15,7 +15,7 @@ from __future__ import annotations
 import time
 from collections.abc import Callable
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, TypeVar
 
 import numpy as np
 import scipy.optimize
@@ -32,6 +32,8 @@ from graphopt.optimizer.optimize import optimize
 from graphopt.problem.gauge import fix_gauge
 from graphopt.problem.structure import Structure
 from graphopt.solver.cpu import HostEquations
+
+T = TypeVar("T")
 
 TYPICAL = 10
 """Iterations of a run, of which nobody can know the number."""
@@ -108,15 +110,13 @@ def plan(graph: Graph, structure: Structure, analysis: float, options: SolverOpt
 
     analysis: what `structure_of` has taken [s].
     """
-    start = time.perf_counter()
-    system = choose_system(structure, options)
-    setup = analysis + time.perf_counter() - start
+    choose, system = fastest(lambda: choose_system(structure, options))
     figures, date = machine_figures()
     prepare, linearize = _linearize_seconds(graph, structure)
     solve = float(_counts(structure, system) @ figures)
     return Plan(
         "cpu",
-        setup + prepare,
+        analysis + choose + prepare,
         linearize + solve + _ROUND,
         _memory(graph, structure, system),
         available_bytes(),
@@ -161,21 +161,25 @@ def _linearize_seconds(graph: Graph, structure: Structure) -> tuple[float, float
     chosen = {group.edge_set: group.rows[:: -(-len(group.rows) // _SAMPLE)] for group in structure.groups}
     is_whole = sum(map(len, chosen.values())) == structure.num_edges
     sample = structure if is_whole else Structure(graph.select(edges=chosen))
-    start = time.perf_counter()
-    equations = HostEquations(graph, sample, np.zeros(sample.values_size), np.zeros(sample.dim))
-    prepare = time.perf_counter() - start
+
+    zeros = np.zeros(sample.values_size), np.zeros(sample.dim)
+    prepare, equations = fastest(lambda: HostEquations(graph, sample, *zeros))
     share = structure.num_edges / sample.num_edges
-    return share * prepare, share * _fastest(equations.linearize)
+    return share * prepare, share * fastest(equations.linearize)[0]
 
 
-def _fastest(work: Callable[[], object], times: int = 5) -> float:
-    """Seconds."""
-    seconds = []
-    for _ in range(times):
+def fastest(work: Callable[[], T]) -> tuple[float, T]:
+    """Seconds, and the result: of five times, so that what a process loads once does not count.
+
+    What takes long is not repeated.
+    """
+    seconds: list[float] = []
+    while True:
         start = time.perf_counter()
-        work()
+        result = work()
         seconds.append(time.perf_counter() - start)
-    return min(seconds)
+        if len(seconds) == 5 or sum(seconds) > 0.5:
+            return min(seconds), result
 
 
 def machine_figures() -> tuple[np.ndarray, str]:

@@ -74,6 +74,10 @@ def test_a_full_disk_is_named(sphere):
     """Which file could not be written."""
     done = run("optimize", sphere, "-i", "1", "--stats", "/dev/full")
     assert done.returncode == 2 and b"/dev/full: No space left" in done.stderr
+    for words in (["info", sphere], ["info", sphere, "--json"], ["optimize", "missing.g2o", "--json"]):
+        done = run(*words, shell="@ >/dev/full")
+        assert done.returncode == 2 and done.stderr.count(b"graphopt: ") == 1, done.stderr
+        assert len(done.stderr.splitlines()) == 1, done.stderr
 
 
 def test_a_disk_that_fills_names_the_file(sphere, tmp_path, monkeypatch, capsys):

@@ -26,19 +26,21 @@ struct Refused : std::invalid_argument {
 // Freed places of one kind, the last one first.
 class Places {
  public:
-  explicit Places(Journal& journal) : free_(journal), end_(journal) { end_.push_back(0); }
+  explicit Places(Journal& journal) : free_(journal), end_(journal) {}
   // `size` consecutive places.
   std::int64_t take(std::int64_t size) {
     if (!free_.empty()) return free_.pop_back();
-    const std::int64_t first = end_[0];
+    const std::int64_t first = end();
+    end_.grow(1);
     end_.set(0, first + size);
     return first;
   }
   void give_back(std::int64_t first) { free_.push_back(first); }
-  std::int64_t end() const { return end_[0]; }
+  std::int64_t end() const { return end_.empty() ? 0 : end_[0]; }
 
  private:
-  Journaled<std::int64_t> free_, end_;
+  Journaled<std::int64_t> free_;
+  Journaled<std::int64_t> end_;  // one number; empty as long as it is 0, also after undoing all
 };
 
 enum class VertexState : std::uint8_t { kUnused, kFree, kFixed };
