@@ -201,6 +201,9 @@ def test_results_go_where_they_are_wanted():
         graphopt.evaluate_batch(batch, data[:, :2])
     found = graphopt.evaluate_batch(batch, data, [np.ones((2, 1)), np.ones((1, 0))])
     assert [values.shape for values in found] == [(2, 9), (1, 9)]
+    with pytest.raises(ShapeError, match="different numbers of sets; leave it out"):
+        sets = [np.ones((2, 1)), np.ones((1, 0))]
+        graphopt.evaluate_batch(batch, data, sets, out=np.empty((2, 2, 9)))
     assert graphopt.evaluate_batch([], data).shape == (0, 9)
 
 

@@ -12,6 +12,11 @@ import graphopt
 from graphopt import io
 from graphopt.errors import FormatError, GraphError, OptionError, UnknownIdError
 from graphopt.evaluate import datasets
+from graphopt.linear.options import SolverOptions
+from graphopt.problem.structure import Structure
+from graphopt.solver.bounded import within_bounds
+from graphopt.solver.create import create_block_solver
+from graphopt.solver.trial import Damping
 
 METHODS = {
     "auto": {"options": graphopt.AutoOptions(function_tolerance=1e-15, contest=False)},
@@ -193,6 +198,28 @@ def test_what_is_inactive_changes_nothing():
     np.testing.assert_array_equal(graph.vertex_sets[0].estimate, other.vertex_sets[0].estimate)
     assert [each.chi2 for each in first.iterations] == [each.chi2 for each in second.iterations]
     assert second.kkt.bounds == () and first.kkt is None
+
+
+@pytest.mark.parametrize("value", [0.0, 0.7])
+@pytest.mark.parametrize("scaled", [False, True])
+def test_the_gain_of_a_step_within_bounds_is_that_of_its_model(value, scaled):
+    """Where residuals are linear the model is chi2: an undamped or damped step gains what it promises."""
+    differences = graphopt.edge_type(
+        tag="EDGE_APART_2", name="EDGE_APART_2", vertices=(VertexBounded, VertexBounded), measurement_dim=2
+    )(lambda a, b, z: b + 0.5 * a - z)
+    rng = np.random.default_rng(5)
+    graph = graphopt.Graph()
+    graph.add_vertices(VertexBounded, range(4), np.zeros((4, 2)))
+    graph.add_edges(differences, [[0, 1], [1, 2], [2, 3], [3, 0]], 2.0 * rng.normal(size=(4, 2)))
+    graph.add_edges(EdgeTowards, [[0], [2]], 3.0 * rng.normal(size=(2, 2)))
+    upper = np.full((4, 2), np.inf)
+    upper[0, 0], upper[2, 1] = 0.05, 0.1
+    graph.set_bounds(VertexBounded, -upper, upper)
+    solver = within_bounds(create_block_solver(graph, Structure(graph.select()), SolverOptions()))
+    chi2 = solver.linearize()
+    found = solver.trial(Damping(value, scaled))
+    assert found.solved and np.isclose(np.abs(solver.dx[[0, 5]]), [0.05, 0.1]).sum() >= 1
+    assert found.gain == pytest.approx(chi2 - found.chi2, rel=1e-6)
 
 
 def test_equal_bounds_fix_a_component():

@@ -12,8 +12,13 @@ import graphopt
 from graphopt.codegen.second_order import compile_constraint
 from graphopt.errors import GraphError, OptionError
 from graphopt.geometry import SE2
+from graphopt.linear.options import SolverOptions
 from graphopt.optimizer import TerminationType
 from graphopt.optimizer.signals import StopSignals
+from graphopt.problem.constrained import constrained
+from graphopt.problem.structure import Structure
+from graphopt.solver.constrained import ConstrainedSolver
+from graphopt.solver.create import create_block_solver
 from graphopt.types.base import working_edge_type
 
 Vector = graphopt.vertex_type(tag="VERTEX_UNEQUAL_2", tangent_dim=2, name="Vector")(
@@ -269,6 +274,38 @@ def test_curvature_is_that_along_oplus(tag):
     ]
     found = compile_constraint(kind).run(np.concatenate([storage.ravel(), [1.0, 3.0]])[None])[0]
     np.testing.assert_allclose(found[1 + 2 * dim :], 3.0 * np.array(expected), atol=1e-6)
+
+
+def test_curvature_along_a_step_is_a_second_difference():
+    """dx' (sum y d2 c) dx of inequalities of one vertex, and of two, with pairs of blocks on both sides."""
+    twisted = graphopt.edge_type(
+        tag="EDGE_TWISTED", name="EDGE_TWISTED", vertices=(Vector, Vector), inequality=True
+    )(lambda a, b: (a * b)[..., :1] * b[..., 1:] - a[..., 1:])
+    rng = np.random.default_rng(1)
+    graph = graphopt.Graph()
+    graph.add_vertices(Vector, range(3), rng.normal(size=(3, 2)))
+    graph.add_edges(EdgeAt, [[0], [1], [2]], rng.normal(size=(3, 2)))
+    graph.add_edges(EdgeDisk, [[0], [2]], [[1.0], [2.0]])
+    graph.add_edges(twisted, [[0, 1], [2, 1]])
+    graph.vertex(2).fixed = True
+    graph = constrained(graph).graph
+    inner = create_block_solver(graph, Structure(graph.select()), SolverOptions())
+    solver = ConstrainedSolver(inner, graph)
+    y = solver.multipliers[:] = rng.uniform(0.5, 2.0, solver.multipliers.shape)
+    solver.evaluate()
+    solver.linearize()
+    step = rng.normal(size=solver.dim)
+
+    def weighted(share):
+        solver.dx = share * step
+        solver.move()
+        found = float(y @ solver.values())
+        solver.pop()
+        return found
+
+    h = 1e-3
+    expected = (weighted(h) - 2.0 * weighted(0.0) + weighted(-h)) / h**2
+    assert solver.bent_along(step) == pytest.approx(expected, rel=1e-4)
 
 
 def test_sizes_do_not_matter():

@@ -79,6 +79,36 @@ def test_further_calls_go_to_an_open_gpu_where_the_cores_take_longer(name, monke
     assert device_for_more(structure, options, flops) == "cpu"
 
 
+BATCHES = {
+    "many": ({}, 1000, 10, "vulkan:1"),
+    "few": ({}, 7, 10_000, "cpu"),
+    "small ones": ({}, 1000, 1, "cpu"),
+    "factorized": ({"linear_solver": "cholesky"}, 1000, 10, "cpu"),
+    "blocks by the CPU": ({"schedule": "host"}, 1000, 10, "cpu"),
+}
+
+
+@pytest.mark.parametrize("name", BATCHES)
+def test_batches_go_to_a_gpu_by_their_work(gpu, name, monkeypatch):
+    """Each condition alone keeps them on the CPU."""
+    options, num_problems, num_edges, expected = BATCHES[name]
+    monkeypatch.setattr(auto_device, "MANY_PROBLEMS", 8)
+    monkeypatch.setattr(auto_device, "BATCH_EDGE_SECONDS", 1.0)
+    monkeypatch.setattr(auto_device, "GPU_BATCH", 5000.0)
+    monkeypatch.setattr(auto_device, "GPU_OPENED", 0.0)
+    monkeypatch.setattr(auto_device.kernels, "num_threads", lambda: 1)
+    assert auto_device.device_for_batch(SolverOptions(**options), num_problems, num_edges) == expected
+
+
+@pytest.mark.parametrize(("device", "opened"), [("cpu", []), ("vulkan", [None]), ("vulkan:llvm", ["llvm"])])
+def test_a_device_that_was_asked_for_is_opened_early(device, opened, monkeypatch):
+    """The one of that name, the best one without a name, none for the CPU."""
+    asked: list[str | None] = []
+    monkeypatch.setattr("graphopt.device.shared.open_early", asked.append)
+    auto_device.open_early(device)
+    assert asked == opened
+
+
 def test_the_first_discrete_gpu_with_float64_is_taken(monkeypatch):
     """Its index in the list of devices; none where there is no such one, or no Vulkan."""
 
