@@ -180,7 +180,11 @@ _RULES = {
 _FUNCTION_TOLERANCE = 1e-9
 """COLMAP's is 0: it goes on until the gradient is small. In a curved valley, where intrinsics are hardly
 determined, decreases of 1e-7 are followed by thousands more, and by larger ones."""
-_DOGLEG = {"function_tolerance": _FUNCTION_TOLERANCE, "gradient_tolerance": 1e-12, "step_tolerance": 1e-10}
+_DOGLEG: dict[str, Any] = {
+    "function_tolerance": _FUNCTION_TOLERANCE,
+    "gradient_tolerance": 1e-12,
+    "step_tolerance": 1e-10,
+}
 """g2o's dogleg has none."""
 _SLOW_TOLERANCE = 5e-8
 """Where points recede, steps that nothing holds back gain less and less, and 5e-7 in all."""
