@@ -17,7 +17,7 @@ from dataclasses import dataclass, field, fields, replace
 from typing import Any
 
 from graphopt.colmap.adjustment import bundle_adjustment
-from graphopt.colmap.options import Options, settings_of
+from graphopt.colmap.options import Options, check_types, settings_of
 from graphopt.colmap.summary import BundleAdjustmentSummary
 from graphopt.errors import OptionError
 
@@ -54,6 +54,7 @@ class LoopOptions:
     min_tri_angle_deg: float = 1.0
 
     def __post_init__(self) -> None:
+        check_types(self)
         for name in ("ba_num_iterations", "max_normalized_reproj_error", "min_tri_angle_deg"):
             if not getattr(self, name) >= 0:
                 raise OptionError(f"{name} is {getattr(self, name)}, must be >= 0.")

@@ -11,6 +11,8 @@ from collections.abc import Callable, Collection
 from dataclasses import dataclass, fields
 from typing import Any, NamedTuple
 
+import numpy as np
+
 from graphopt.errors import OptionError
 from graphopt.io.extra_types import Refined
 from graphopt.optimizer.options import AutoOptions, DoglegOptions
@@ -19,6 +21,22 @@ LOSSES = {"TRIVIAL": None, "SOFT_L1": "PseudoHuber", "CAUCHY": "Cauchy", "HUBER"
 """COLMAP's loss functions -> robust kernels of the same formula."""
 GAUGES = ("UNSPECIFIED", "TWO_CAMS_FROM_WORLD", "THREE_POINTS")
 _CHI2_95_OF_3 = 7.814727903251179
+_KINDS: dict[Any, tuple[tuple[type, ...], str]] = {
+    "bool": ((bool, np.bool_), "True or False"),
+    "int": ((int, np.integer), "a whole number"),
+    "float": ((int, float, np.integer, np.floating), "a number"),
+    "str": ((str,), "a name such as 'TRIVIAL'"),
+}
+"""Annotations of fields -> what their values are, and a word for it."""
+
+
+def check_types(options: Any) -> None:
+    """`OptionError` for a field of a dataclass whose value is of another kind than its annotation says."""
+    for each in fields(options):
+        value = getattr(options, each.name)
+        kinds, words = _KINDS.get(each.type, ((object,), ""))
+        if not isinstance(value, kinds) or (each.type in ("int", "float") and isinstance(value, bool)):
+            raise OptionError(f"{each.name} is {value!r}, expected {words}.")
 
 
 @dataclass(frozen=True)
@@ -53,6 +71,7 @@ class Options:
     """Print what COLMAP prints at the end (`pycolmap.BundleAdjustmentOptions` have True)."""
 
     def __post_init__(self) -> None:
+        check_types(self)
         _check_loss("loss_function", self.loss_function_type, self.loss_function_scale)
 
     @property
@@ -82,6 +101,7 @@ class PriorOptions:
     """Of gravity in the world; COLMAP's is +y."""
 
     def __post_init__(self) -> None:
+        check_types(self)
         _check_loss(
             "prior_position_loss", self.prior_position_loss_function_type, self.prior_position_loss_scale
         )

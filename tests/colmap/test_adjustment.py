@@ -353,3 +353,18 @@ def test_the_evaluation_writes_what_colmap_opens(tmp_path) -> None:
     assert entries["house auto"]["mse"] <= entries["house pycolmap"]["mse"] * (1.0 + 1e-6)
     opened = pycolmap.Reconstruction(folder / "house-refined")
     assert cost(opened) == pytest.approx(entries["house auto"]["chi2"], rel=1e-9)
+
+
+@pytest.mark.parametrize(
+    ("name", "value", "expected"),
+    [
+        ("refine_focal_length", "no", "True or False"),
+        ("loss_function_scale", "1", "a number"),
+        ("min_track_length", True, "a whole number"),
+        ("loss_function_type", 3, "a name"),
+    ],
+)
+def test_options_of_another_type_are_refused(name: str, value: Any, expected: str) -> None:
+    """A word is not taken for True."""
+    with pytest.raises(OptionError, match=f"^{name} is {value!r}, expected {expected}"):
+        graphopt.colmap.Options(**{name: value})
