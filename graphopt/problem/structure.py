@@ -121,6 +121,8 @@ class Structure:
 
     terms: Sequence[EdgeGroup] = ()
     """Terms of computed values that are optimized along: no part of H, see `computed.structure`."""
+    is_evaluated_once = False
+    """H is formed at one estimate only: sorting edges for faster evaluations takes longer than it saves."""
 
     def __init__(self, selection: Selection):
         self.selection = selection

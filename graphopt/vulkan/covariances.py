@@ -30,6 +30,7 @@ def factor_of_edges(
     definite or not finite, of which the host finds out more.
     """
     opened = shared_device(device.partition(":")[2] or None)
+    structure.is_evaluated_once = True
     if structure.external or not opened.has_float64 or structure.dims.max(initial=0) > LARGEST_BLOCK:
         return None
     schur = "explicit" if eliminates else "off"

@@ -14,6 +14,7 @@ from graphopt.codegen.gpu import TILE
 from graphopt.graph import Graph
 from graphopt.optimizer import optimize
 from graphopt.problem.structure import Structure
+from graphopt.solver.marginals import compute_covariances
 from graphopt.vulkan.data import order
 from graphopt.vulkan.data.order import WORTH, edge_order, ordered
 
@@ -61,6 +62,26 @@ def test_edges_of_large_destinations_are_sorted_where_that_saves_moves():
         np.testing.assert_array_equal(np.sort(own), np.sort(before.order[begin:end]))
         assert (np.diff(group.vertex_rows[own, 1].astype(int)) > 0).all()
     np.testing.assert_array_equal(after.order[after.first[-1] :], before.order[before.first[-1] :])
+
+
+def test_nothing_is_sorted_for_a_matrix_that_is_formed_once(monkeypatch):
+    """As that of covariances, which are the same but for rounding."""
+    graph = bundle(True)
+    structure = structure_of(graph)
+    (group,) = structure.groups
+    structure.is_evaluated_once = True
+    assert edge_order(structure, group, 0) is None
+    assert ordered(structure, group, 0) is structure.sorted_edges(group, 0)
+    asked = []
+    monkeypatch.setattr(order, "_sorted", lambda *given: asked.append(given))
+    graph.set_fixed([int(each) for each in graph.vertex_sets[0].ids[:2]])
+    ids = graph.vertex_sets[0].ids[2:].tolist()
+    there, here = (
+        compute_covariances(graph, ids, singular="damp", device=each) for each in ("vulkan", "cpu")
+    )
+    assert not asked
+    for each in ids:
+        np.testing.assert_allclose(there[each], here[each], atol=1e-6 * np.abs(here[each]).max())
 
 
 def test_moves_are_those_of_a_plain_count():

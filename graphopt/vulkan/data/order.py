@@ -44,7 +44,9 @@ class EdgeOrder:
 
 
 def edge_order(structure: Structure, group: EdgeGroup, slot: int) -> EdgeOrder | None:
-    """The order of a view; None: there is nothing to choose."""
+    """The order of a view; None: there is nothing to choose, or nothing to gain."""
+    if structure.is_evaluated_once:
+        return None
     others = [k for k in range(len(group.vertex_sets)) if k != slot]
     sets = structure.selection.vertex_sets
     records = [_record_bytes(structure, group, k) * len(sets[group.vertex_sets[k]]) for k in others]
