@@ -126,7 +126,14 @@ ROOMS = {
     "systems": Room(("graphopt/linear/*.py",), ("tests/linear", "tests/solver/test_configurations.py")),
     "linear": Room(("native/src/linear/*.cpp", "native/src/linear/*.h"), ("tests/linear",), True),
     "vm": Room(
-        ("native/src/vm/*.cpp", "native/src/vm/*.h"), ("tests/solver", "tests/codegen/test_codegen.py"), True
+        ("native/src/vm/*.cpp", "native/src/vm/*.h"),
+        (
+            "tests/solver",
+            "tests/codegen/test_codegen.py",
+            "tests/language/test_language_images.py",
+            "tests/slam_bridge/test_frames.py",
+        ),
+        True,
     ),
     "edges": Room(
         ("native/src/edges/*.cpp",),

@@ -35,6 +35,7 @@ _SAME = {"double": 1e-9, "mixed": 1e-5}
 """Relative difference of chi2 at the run's end and now that rounding explains, by the run's precision."""
 _ROUNDING = 16.0 * float(np.finfo(float).eps)
 _MOST_PRODUCTS = 5  # of Hager's method
+_SINGULAR = 1e12  # condition from which rounding spoils the solution of the undamped system
 
 
 @dataclass(frozen=True)
@@ -145,13 +146,17 @@ def _certificate(graph: Graph, solver: Any, chi2: float) -> Certificate:
     with np.errstate(divide="ignore", invalid="ignore"):
         cosines = np.abs(b) / np.sqrt(diagonal * abs(chi2))
     gradient = float(np.nan_to_num(cosines, nan=0.0, posinf=np.inf).max())  # 0 / 0: the row is not observed
+    decrease, condition = np.nan, np.inf
     for damping in (0.0, *PROBES):
-        if solver.solve(damping * diagonal if damping else 0.0):
-            dx = solver.dx.copy()
-            decrease = 2.0 * dot(dx, b) - dot(dx, solver.multiply(dx))
-            condition = np.inf if damping else _condition(solver, diagonal)
-            return Certificate(chi2, gradient, max(decrease, 0.0), condition, is_exact)
-    return Certificate(chi2, gradient, np.nan, np.inf, False)
+        if not solver.solve(damping * diagonal if damping else 0.0):
+            continue
+        dx = solver.dx.copy()
+        decrease = np.fmax(decrease, 2.0 * dot(dx, b) - dot(dx, solver.multiply(dx)))  # each is a lower bound
+        if not damping:
+            condition = _condition(solver, diagonal)
+        if not condition > _SINGULAR:  # else rounding may take some percent of each
+            break
+    return Certificate(chi2, gradient, np.maximum(decrease, 0.0), condition, is_exact)
 
 
 def _largest(graph: Graph) -> float:

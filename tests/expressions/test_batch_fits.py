@@ -113,6 +113,7 @@ def test_fits_that_fail_are_marked():
     assert fits.status[5] == FitStatus.NON_FINITE
     few = graphopt.fit_batch(["exp(p1*x1)*p2"], x, target, [[3.0, -2.0]], max_num_iterations=1)
     assert few.status[0] == FitStatus.MAX_ITERATIONS and few.num_iterations[0] == 1
+    assert few.is_usable.tolist() == [True] and fits.is_usable.tolist() == [False] * 2 + [True] * 3 + [False]
 
 
 def test_steps_into_places_without_values_are_taken_back():

@@ -247,14 +247,16 @@ def test_wrong_options_are_refused():
 
 
 def test_chosen_vertices_have_the_covariances_of_all():
-    """Poses alone, points eliminated."""
+    """Poses alone, points eliminated; poses and the first of the points."""
     graph = fixed(GRAPHS["bundle"]())
     everything = graphopt.compute_covariances(graph)
-    ids = [int(vertex_id) for vertex_id in graph.vertex_sets[0].ids[2:]]
-    chosen = graphopt.compute_covariances(graph, ids)
-    assert list(chosen) == ids
-    for vertex_id, block in chosen.items():
-        np.testing.assert_allclose(block, everything[vertex_id], rtol=1e-9, atol=1e-14)
+    _, structure, _ = dense_of(graph)
+    poses = [int(vertex_id) for vertex_id in graph.vertex_sets[0].ids[2:]]
+    for ids in (poses, [*poses, int(structure.ids[structure.num_kept])]):
+        chosen = graphopt.compute_covariances(graph, ids)
+        assert list(chosen) == ids
+        for vertex_id, block in chosen.items():
+            np.testing.assert_allclose(block, everything[vertex_id], rtol=1e-9, atol=1e-14)
 
 
 @pytest.mark.parametrize("links", [150, 3], ids=["one front", "many fronts"])

@@ -10,6 +10,7 @@ from graphopt.graph import Graph
 from graphopt.linear.options import SolverOptions
 from graphopt.optimizer.dogleg import _dogleg_step
 from graphopt.optimizer.trust_region import _Model
+from graphopt.optimizer.unit_quaternions import rough_rows
 from graphopt.problem.structure import Structure
 from graphopt.solver.create import create_block_solver
 from graphopt.strategies.auto import has_uniform_units
@@ -287,3 +288,15 @@ def test_bundles_end_at_their_minimum(shared_data, name, kernel, lowest, most):
     assert summary.termination.name == "CONVERGENCE"
     assert summary.final_chi2 <= lowest * (1.0 + 1e-6)
     assert len(summary.iterations) <= most
+
+
+def test_quaternions_of_free_vertices_with_few_digits_are_found():
+    """Neither unit ones nor those of fixed vertices."""
+    graph = graphopt.Graph()
+    graph.add_vertices("VERTEX_SE3:QUAT", range(4), [[0.0] * 6 + [1.0]] * 4)
+    graph.add_edges("EDGE_SE3:QUAT", [[0, 1], [1, 2], [2, 3]], [0.0] * 6 + [1.0], np.eye(6))
+    poses = graph.vertex_sets[0]
+    poses.fixed[0] = True
+    poses.estimate[[0, 2], 6] = 1.0 + 1e-6
+    ((found, rows),) = rough_rows(graph.select())
+    assert found is poses and rows.tolist() == [2]

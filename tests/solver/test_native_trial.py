@@ -107,3 +107,12 @@ def test_poses_of_a_plane_take_the_same_way() -> None:
     np.testing.assert_array_equal(native.dx, parts.dx)
     mine, theirs = native.trial(Damping(0.5)), DefaultTrial.trial(parts, Damping(0.5))
     assert (mine.chi2, mine.gain, mine.step_size) == (theirs.chi2, theirs.gain, theirs.step_size)
+
+
+@pytest.mark.parametrize("accuracy", [0.5, 1e-30, None])
+def test_a_trial_is_coarse_where_conjugate_gradients_may_end_early(accuracy: float | None) -> None:
+    """Only where the damping asks for less than the solver's own tolerance."""
+    solver = solver_of(map_of_points(), linear_solver="pcg")
+    solver.linearize()
+    found = solver.trial(Damping(1e-3, True, 1e-6, 1e32, accuracy))
+    assert found.solved and found.is_coarse == (accuracy == 0.5)
