@@ -514,10 +514,32 @@ def block_numbers(
     width: str,
     out: np.ndarray,
 ) -> None: ...
-def pad_rows(values: np.ndarray, record: int, first_row: int, width: str, out: np.ndarray) -> None: ...
-def unpad_rows(
-    records: np.ndarray, record: int, width: str, chosen: np.ndarray, values: np.ndarray
+def pad_rows(
+    values: np.ndarray,
+    record: int,
+    first_row: int,
+    width: str,
+    out: np.ndarray,
+    order: np.ndarray | None = None,
 ) -> None: ...
+def unpad_rows(
+    records: np.ndarray,
+    record: int,
+    width: str,
+    chosen: np.ndarray,
+    values: np.ndarray,
+    order: np.ndarray | None = None,
+) -> None: ...
+def neighbour_keys(
+    rows: np.ndarray,
+    slot: int,
+    other: int,
+    order: np.ndarray,
+    first: np.ndarray,
+    num_rows: int,
+    num_others: int,
+) -> np.ndarray: ...
+def renumber_rows(rows: np.ndarray, slot: int, place: np.ndarray) -> np.ndarray: ...
 def row_table(dims: np.ndarray, offset: np.ndarray) -> np.ndarray: ...
 def fingerprint(array: np.ndarray) -> bytes: ...
 def look_up(ids: np.ndarray, low: int, table: np.ndarray) -> tuple[np.ndarray, int]: ...

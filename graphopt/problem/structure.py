@@ -11,9 +11,10 @@ Of the symmetric H the upper triangle of blocks is stored (`problem.pattern.Bloc
 
 from __future__ import annotations
 
+import copy
 import threading
-from collections.abc import Sequence
-from dataclasses import dataclass
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, replace
 from functools import cached_property
 from itertools import combinations
 from typing import TYPE_CHECKING
@@ -55,6 +56,8 @@ class EdgeGroup:
     """Number of the group's edge selection among them."""
     mask: np.ndarray | None = None
     """Which edges of that are in the group, None: all."""
+    origin: EdgeGroup | None = None
+    """The same group with rows of the graph's vertex sets, where this one has others."""
 
     @property
     def chosen_rows(self) -> np.ndarray | None:
@@ -123,6 +126,8 @@ class Structure:
     """Terms of computed values that are optimized along: no part of H, see `computed.structure`."""
     is_evaluated_once = False
     """H is formed at one estimate only: sorting edges for faster evaluations takes longer than it saves."""
+    row_orders: Mapping[int, np.ndarray] = {}
+    """By vertex set (n,) uint32: the graph's row of each row here, see `renumbered`; none: the same."""
 
     def __init__(self, selection: Selection):
         self.selection = selection
@@ -145,6 +150,22 @@ class Structure:
                 object.__setattr__(group, "edge_set", selection.edges[group.selection].edge_set)
         self.selection = selection
         self._blocks.rebind(selection.edges)
+
+    def renumbered(self, orders: Mapping[int, np.ndarray]) -> Structure:
+        """The same blocks and edges, with vertex rows in another order.
+
+        orders: by vertex set (n,) uint32, the graph's row of each row. `selection` is as it was. After
+        `rebind` of this one the other one is to be bound, too.
+        """
+        other = copy.copy(self)
+        other.row_orders = orders
+        other.vertex_blocks, other.vertex_offsets = list(self.vertex_blocks), list(self.vertex_offsets)
+        for number, order in orders.items():
+            for arrays in (other.vertex_blocks, other.vertex_offsets):
+                arrays[number] = arrays[number][order]
+        places = {number: kernels.invert_order(order) for number, order in orders.items()}
+        other.groups = [_with_places(group, places) for group in self.groups]
+        return other
 
     # ---------------------------------------------------------------- sizes
 
@@ -207,13 +228,14 @@ class Structure:
 
     def sorted_edges(self, group: EdgeGroup, slot: int) -> SortedEdges:
         """The edges of a group by the block of a slot; found once."""
+        key = group.origin or group, slot
         with self._sorting:
-            if (group, slot) not in self._sorted:
+            if key not in self._sorted:
                 blocks = self.vertex_blocks[group.vertex_sets[slot]]
                 num_keys = int(blocks.max(initial=-1)) + 1
                 found = kernels.sort_by_key(group.vertex_rows, slot, blocks, num_keys)
-                self._sorted[group, slot] = SortedEdges(*found)
-            return self._sorted[group, slot]
+                self._sorted[key] = SortedEdges(*found)
+            return self._sorted[key]
 
     # ---------------------------------------------------------------- numbering
 
@@ -313,6 +335,15 @@ def _split(edges: EdgeSelection, blocks: DeferredBlocks, number: int) -> list[Ed
         )
         for robust, mask in masks
     ]
+
+
+def _with_places(group: EdgeGroup, places: Mapping[int, np.ndarray]) -> EdgeGroup:
+    """A group whose rows of some vertex sets are others."""
+    rows = group.vertex_rows
+    for slot, number in enumerate(group.vertex_sets):
+        if number in places:
+            rows = kernels.renumber_rows(rows, slot, places[number])
+    return replace(group, vertex_rows=rows, origin=group)
 
 
 def information_variant(edge_set: EdgeSet, rows: np.ndarray) -> str:

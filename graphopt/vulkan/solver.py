@@ -33,6 +33,7 @@ from graphopt.solver.external import ExternalPart, ExternalPlaces
 from graphopt.solver.trial import Damping, Trial
 from graphopt.vulkan.data.array import WIDE, DeviceArray, unpack_wide
 from graphopt.vulkan.data.layout import MAX_VALUES
+from graphopt.vulkan.data.rows import in_record_order
 from graphopt.vulkan.external import DeviceExternal
 from graphopt.vulkan.host import HostLinearizedSolver
 from graphopt.vulkan.kernels.equations import Equations
@@ -149,7 +150,11 @@ class ResidentBlockSolver:
         tags = [group.edge_set.type.tag for group in structure.groups]
         self.schedule = describe_products(tags, plan.products, storage.evaluations)
         self.linearizer = linearizer or DeviceLinearizer(
-            context, structure, storage, operators_of(storage.products, storage.evaluations), merged
+            context,
+            in_record_order(structure),
+            storage,
+            operators_of(storage.products, storage.evaluations),
+            merged,
         )
         self._estimates = self.linearizer.estimates
         kind = kind_of(context, structure, storage, configuration, merged, self.linearizer.is_exact)
@@ -192,9 +197,7 @@ class ResidentBlockSolver:
         """What makes the reduction from the equations, in a thread; None: the system itself."""
         if storage.is_whole:
             return None
-        return partial(
-            _reduction_from_edges, prepared, self.linearizer, self.structure, self._plan.configuration
-        )
+        return partial(_reduction_from_edges, prepared, self.linearizer, self._plan.configuration)
 
     @property
     def precision(self) -> str:
@@ -604,7 +607,7 @@ class ResidentBlockSolver:
         self._prepared.result()
         self._parameter_sets, self._double, self._exact = graph.parameter_sets, None, None
         self.forget_begun()
-        self.linearizer.rebind()
+        self.linearizer.rebind(self.structure)
         self.refresh()
 
     def refresh(self) -> None:
@@ -713,10 +716,9 @@ def _nothing() -> None:
 def _reduction_from_edges(
     views: InThread[None] | Deferred[None],
     linearizer: DeviceLinearizer,
-    structure: Structure,
     configuration: Configuration,
     equations: Equations,
 ) -> Reduction:
     """Products from the edges, once their views are there."""
     views.result()
-    return matrix_free_reduction(equations, linearizer, structure, configuration)
+    return matrix_free_reduction(equations, linearizer, linearizer.structure, configuration)

@@ -55,6 +55,37 @@ std::vector<Columns<T>> columns_of(const Sources& sources, const std::int64_t* r
   return result;
 }
 
+py::array bound_neighbour_keys(const py::object& rows, int slot, int other, const py::object& order,
+                               const py::object& first, std::int64_t num_rows, std::int64_t num_others) {
+  const auto r = exact<std::int32_t>(rows, "rows", 2);
+  const auto o = exact<std::uint32_t>(order, "order", 1);
+  const auto f = exact<std::uint32_t>(first, "first", 1);
+  const auto is_slot = [&](int one) { return 0 <= one && one < r.shape(1); };
+  require(is_slot(slot) && is_slot(other), "there is no such slot");
+  require(f.size() > 0 && f.at(f.size() - 1) <= o.size() && o.size() == r.shape(0), "first is no list of runs");
+  graphopt::PlainArray<std::int64_t> keys(num_rows);
+  {
+    const py::gil_scoped_release release;
+    neighbour_keys({r.data(), static_cast<int>(r.shape(1)), slot, other, o.data(), f.data(), f.size() - 1,
+                    num_others},
+                   num_rows, keys.begin());
+  }
+  return as_array(std::move(keys));
+}
+
+Array<std::int32_t> bound_renumber_rows(const py::object& rows, int slot, const py::object& place) {
+  const auto r = exact<std::int32_t>(rows, "rows", 2);
+  const auto p = exact<std::uint32_t>(place, "place", 1);
+  require(0 <= slot && slot < r.shape(1), "there is no such slot");
+  Array<std::int32_t> out({r.shape(0), r.shape(1)});
+  std::int32_t* target = out.mutable_data();
+  {
+    const py::gil_scoped_release release;
+    renumber_rows(r.data(), r.shape(0), static_cast<int>(r.shape(1)), slot, p.data(), target);
+  }
+  return out;
+}
+
 py::tuple bound_sort_by_key(const py::object& rows, int slot, const py::object& table,
                             std::int64_t num_keys) {
   const auto r = exact<std::int32_t>(rows, "rows", 2);
@@ -129,9 +160,18 @@ void bound_block_numbers(const Sources& sources, const py::object& rows, const p
   block_numbers(columns, edges.data(), target.num_edges, first_block, target.num_blocks, kind, target.data);
 }
 
+// Row of each record, nothing: its number.
+std::optional<Array<std::uint32_t>> optional_order(const py::object& order, py::ssize_t num_rows) {
+  if (order.is_none()) return std::nullopt;
+  auto o = exact<std::uint32_t>(order, "order", 1);
+  require(o.size() == num_rows, "order has not one row per record");
+  return o;
+}
+
 void bound_pad_rows(const py::object& values, int record, std::int64_t first_row, const std::string& width,
-                    const py::object& out) {
+                    const py::object& out, const py::object& order) {
   const auto v = exact<double>(values, "values", 2);
+  const auto o = optional_order(order, v.shape(0));
   const auto bytes = exact<std::uint8_t>(out, "out", 1);
   const Width kind = width_of(width);
   const std::int64_t row = record * (kind == Width::kFloat32 ? 4 : 8);
@@ -141,11 +181,12 @@ void bound_pad_rows(const py::object& values, int record, std::int64_t first_row
   require(first_row >= 0 && first_row + num_rows <= v.shape(0), "out holds more rows than there are");
   void* target = const_cast<unsigned char*>(bytes.data());
   const py::gil_scoped_release release;
-  pad_rows(v.data(), static_cast<int>(v.shape(1)), record, first_row, num_rows, kind, target);
+  pad_rows(v.data(), static_cast<int>(v.shape(1)), record, o ? o->data() : nullptr, first_row, num_rows, kind,
+           target);
 }
 
 void bound_unpad_rows(const py::object& records, int record, const std::string& width,
-                      const py::object& chosen, const py::object& values) {
+                      const py::object& chosen, const py::object& values, const py::object& order) {
   const auto r = exact<double>(records, "records", 1);
   const auto c = exact<bool>(chosen, "chosen", 1);
   auto v = exact<double>(values, "values", 2);
@@ -153,9 +194,11 @@ void bound_unpad_rows(const py::object& records, int record, const std::string& 
   require(kind != Width::kFloat32, "records are float64 or two floats");
   require(record >= v.shape(1) && r.size() == v.shape(0) * record && c.size() == v.shape(0),
           "there must be a record and a flag per row of values");
+  const auto o = optional_order(order, v.shape(0));
   double* out = v.mutable_data();
   const py::gil_scoped_release release;
-  unpad_rows(r.data(), record, kind, c.data(), c.size(), static_cast<int>(v.shape(1)), out);
+  unpad_rows(r.data(), record, kind, o ? o->data() : nullptr, c.data(), c.size(),
+             static_cast<int>(v.shape(1)), out);
 }
 
 Array<std::uint32_t> bound_row_table(const py::object& dims, const py::object& offset) {
@@ -562,6 +605,12 @@ void bind_edges(py::module_& m) {
         py::arg("num_keys"),
         "Edges (m, arity) by key table[row in the slot], those with a negative key last: order (m,) uint32, "
         "first (k + 1,) uint32 of each key that occurs, and these keys (k,) int64.");
+  m.def("neighbour_keys", &bound_neighbour_keys, py::arg("rows"), py::arg("slot"), py::arg("other"),
+        py::arg("order"), py::arg("first"), py::arg("num_rows"), py::arg("num_others"),
+        "(num_rows,) int64: lowest * num_others + highest row in slot `other` of the edges of each row in the "
+        "slot, num_others^2 without edges; order, first: edges by that slot, as of sort_by_key.");
+  m.def("renumber_rows", &bound_renumber_rows, py::arg("rows"), py::arg("slot"), py::arg("place"),
+        "Rows (m, arity) with place[row] for those in the slot.");
   m.def("tile_starts", &bound_tile_starts, py::arg("first"), py::arg("begin"), py::arg("end"),
         py::arg("most"), "First destination of each run of whole destinations with at most `most` edges.");
   m.def("block_rows", &bound_block_rows, py::arg("sources"), py::arg("order"), py::arg("first_block"),
@@ -571,10 +620,11 @@ void bind_edges(py::module_& m) {
         py::arg("first_block"), py::arg("width"), py::arg("out"),
         "Write columns of float64 arrays, at rows[edge] or edge, in this width as (blocks, columns, 64).");
   m.def("pad_rows", &bound_pad_rows, py::arg("values"), py::arg("record"), py::arg("first_row"),
-        py::arg("width"), py::arg("out"),
-        "Write rows of (n, k) numbers, each followed by zeros up to `record` numbers, into bytes.");
+        py::arg("width"), py::arg("out"), py::arg("order") = py::none(),
+        "Write records of (n, k) numbers, each followed by zeros up to `record` numbers, into bytes; order: "
+        "(n,) uint32 row of each record.");
   m.def("unpad_rows", &bound_unpad_rows, py::arg("records"), py::arg("record"), py::arg("width"),
-        py::arg("chosen"), py::arg("values"),
+        py::arg("chosen"), py::arg("values"), py::arg("order") = py::none(),
         "Write the first numbers of each chosen record, 8 bytes each, to the row of (n, k) values.");
   m.def("row_table", &bound_row_table, py::arg("dims"), py::arg("offset"),
         "(num_scalars, 3) uint32: offset of the row, first scalar row of its block, dimension of its block.");

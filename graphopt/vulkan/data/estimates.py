@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import weakref
 from collections.abc import Iterable, Sequence
+from functools import cached_property
 from typing import Any
 
 import numpy as np
@@ -27,14 +28,15 @@ from graphopt.vulkan.data.array import (
     unpack_wide,
 )
 from graphopt.vulkan.data.foreign import ForeignColumns, kept_of, take_column, without_owner
-from graphopt.vulkan.program import VECTOR_WORKGROUP, Context, Program, built
+from graphopt.vulkan.program import VECTOR_WORKGROUP, Context, Launch, Program, built
 
 
 class RecordSet:
     """Records of one vertex or parameter set, in one version; in mixed precision with a float32 copy."""
 
-    def __init__(self, context: Context, num_rows: int, dim: int):
-        self._device = context.device
+    def __init__(self, context: Context, num_rows: int, dim: int, order: np.ndarray | None = None):
+        """order: (num_rows,) uint32, the graph's row of each record, None: the same."""
+        self._device, self._order = context.device, order
         self._has_float64 = context.device.has_float64
         self._width: Width = "float64" if self._has_float64 else "two_floats"
         self.num_rows, self._dim, self._record = num_rows, dim, record_dim(dim)
@@ -68,8 +70,8 @@ class RecordSet:
     def take(self, context: Context, kept: KeptNumbers, digest: bytes) -> None:
         """As `write`, of numbers that are on the device."""
         self.digest = self.wide_digest = b""
-        places, columns = (self.num_rows, None), range(self._dim)
-        double = Context(context.device, "double")
+        double, columns = Context(context.device, "double"), range(self._dim)
+        places = self.num_rows, None if self._order is None else double.indices(self._order)
         layout = 0, 1, self._record
         launches = [take_column(double, kept, columns, places, self.wide.buffer, layout)]
         if self.narrow is not None:
@@ -86,22 +88,34 @@ class RecordSet:
         """A program that writes the numbers into memory of `device.cuda_arrays`, row by row without gaps."""
         program = self._packing.get(memory)
         if program is None:
-            count = self.num_rows * self._dim
-            params = (self.num_rows, self._dim, self._record, self._dim)
-            launch = Context(self._device, "double").launch(
-                "pack_estimates", (self.wide.buffer, memory.buffer), params, -(-count // VECTOR_WORKGROUP)
-            )
+            launch = self._packing_launch(Context(self._device, "double"), memory.buffer)
             recorder = self._device.record("estimates for CUDA").barrier()
             recorder.dispatch(built(launch.kernel), launch.buffers, launch.params, launch.groups)
             program = self._packing[memory] = recorder.barrier().finish()
         return program
+
+    def _packing_launch(self, context: Context, target: Any) -> Launch:
+        groups = -(-self.num_rows * self._dim // VECTOR_WORKGROUP)
+        if self._order is None:
+            params = (self.num_rows, self._dim, self._record, self._dim)
+            return context.launch("pack_estimates", (self.wide.buffer, target), params, groups)
+        columns = context.indices(np.arange(self._dim))
+        buffers = (self.wide.buffer, context.indices(self._places), columns, target)
+        params = (self.num_rows, self._dim, 1, 0, self._record, 0, 1, self._dim)
+        return context.launch("take_column", buffers, params, groups)
+
+    @cached_property
+    def _places(self) -> np.ndarray:
+        """(num_rows,) uint32: record of each row of the graph."""
+        assert self._order is not None
+        return kernels.invert_order(self._order)
 
     def _fill(self, target: DeviceArray, values: np.ndarray, record: int, width: Width) -> None:
         values = np.ascontiguousarray(values, np.float64)
         target.fill(
             record * (4 if width == "float32" else WIDE_BYTES),
             self.num_rows,
-            lambda first, out: kernels.pad_rows(values, record, first, width, out),
+            lambda first, out: kernels.pad_rows(values, record, first, width, out, self._order),
         )
 
     @property
@@ -114,7 +128,9 @@ class RecordSet:
         return unpack_wide(words, self._has_float64).reshape(-1, self._record)[:, : self._dim]
 
     def write_rows(self, rows: np.ndarray, values: np.ndarray) -> None:
-        """Take the (k, dim) numbers of some rows."""
+        """Take the (k, dim) numbers of some rows of the graph."""
+        if self._order is not None:
+            rows = self._places[rows]
         records = np.zeros((len(rows), self._record))
         records[:, : self._dim] = values
         self.wide.write_rows(rows, pack_wide(records, self._has_float64).view(WIDE))
@@ -131,7 +147,7 @@ class RecordSet:
 
     def bring(self, words: np.ndarray, chosen: np.ndarray, values: np.ndarray) -> None:
         """Take what `wide.read` has brought into the chosen rows (n,) of float64 numbers (n, dim)."""
-        kernels.unpad_rows(words, self._record, self._width, chosen, values)
+        kernels.unpad_rows(words, self._record, self._width, chosen, values, self._order)
 
 
 class DeviceParameters:
@@ -173,9 +189,12 @@ class DeviceEstimates:
         groups = (*structure.groups, *structure.external, *structure.terms)
         self.numbers = sorted({number for group in groups for number in group.vertex_sets})
         """Vertex sets that are on the device."""
+        self._orders = structure.row_orders
         self._bind(structure)
         offsets = {number: structure.vertex_offsets[number] for number in self.numbers}
-        self._is_optimized = {number: offset >= 0 for number, offset in offsets.items()}
+        self._is_optimized = {
+            number: self._of_graph(number, offset >= 0) for number, offset in offsets.items()
+        }
         self.moving = [number for number in self.numbers if structure.num_free[number] > 0]
         """Of these, the ones with optimized vertices."""
         self.offsets = {
@@ -222,7 +241,17 @@ class DeviceEstimates:
         self._bind(structure)
 
     def _new_records(self, number: int) -> RecordSet:
-        return RecordSet(self._context, len(self._sets[number]), self.working[number].type.storage_dim)
+        dim, order = self.working[number].type.storage_dim, self._orders.get(number)
+        return RecordSet(self._context, len(self._sets[number]), dim, order)
+
+    def _of_graph(self, number: int, numbers: np.ndarray) -> np.ndarray:
+        """Numbers (n,) by record, by the graph's rows."""
+        order = self._orders.get(number)
+        if order is None:
+            return numbers
+        found = np.empty_like(numbers)
+        found[order] = numbers
+        return found
 
     def version(self, which: int) -> dict[int, RecordSet]:
         """Records by vertex set."""

@@ -59,8 +59,11 @@ class DeviceLinearizer:
         operators: Operators,
         merged: frozenset[int] = frozenset(),
     ):
-        """operators: those of `storage`. merged: vertex sets, by number, whose sums come from one launch."""
-        self._context, self._structure, self.storage = context, structure, storage
+        """structure: with rows of vertices as the records have them. operators: those of `storage`.
+
+        merged: vertex sets, by number, whose sums come from one launch.
+        """
+        self._context, self.structure, self.storage = context, structure, storage
         self._operators = operators
         layout = storage.layout
         self.estimates = DeviceEstimates(context, structure)
@@ -88,15 +91,17 @@ class DeviceLinearizer:
 
     def _offer_edges(self) -> None:
         """Hand columns of the edge sets over to other libraries."""
-        for group in self._structure.external:
+        for group in self.structure.external:
             self.estimates.foreign.offer(group.edge_set)
         for edges in self.edges:
             edges.offer()
 
-    def rebind(self) -> None:
+    def rebind(self, structure: Structure) -> None:
         """After `Structure.rebind`: `refresh` takes the numbers of the other graph."""
-        self.estimates.rebind(self._structure)
-        self.parameters.rebind(self._structure)
+        if structure is not self.structure:
+            self.structure.rebind(structure.selection)
+        self.estimates.rebind(self.structure)
+        self.parameters.rebind(self.structure)
         self._offer_edges()
 
     def prepare(self, *, starts_kernels: bool = False) -> None:
@@ -151,7 +156,7 @@ class DeviceLinearizer:
             edge.exact(storage.layout, places)
             for edge, places in zip(self.edges, storage.places, strict=True)
         ]
-        own.merging = Merging(self._context, self._structure, storage.layout, frozenset())
+        own.merging = Merging(self._context, self.structure, storage.layout, frozenset())
         own._follow()
         return own
 
@@ -189,7 +194,7 @@ class DeviceLinearizer:
 
     def refresh(self) -> bool:
         """Take what has changed in the graph beside estimates; False: nothing."""
-        images, moved = self.planes.update(self._captured | parameter_handles(self._structure))
+        images, moved = self.planes.update(self._captured | parameter_handles(self.structure))
         self._has_moved |= moved
         changed = [
             images,

@@ -101,24 +101,27 @@ void block_numbers(const std::vector<Columns<double>>& sources, const std::uint3
   });
 }
 
-void pad_rows(const double* values, int columns, int record, std::int64_t first_row, std::int64_t num_rows,
-              Width width, void* out) {
+void pad_rows(const double* values, int columns, int record, const std::uint32_t* order,
+              std::int64_t first_row, std::int64_t num_rows, Width width, void* out) {
   with_width(width, out, [&](const auto& put) {
     for_each_share(num_rows, [&](std::int64_t begin, std::int64_t end) {
-      for (std::int64_t row = begin; row < end; ++row)
-        for (int k = 0; k < record; ++k)
-          put(k < columns ? values[(first_row + row) * columns + k] : 0.0, row * record + k);
+      for (std::int64_t at = begin; at < end; ++at) {
+        const std::int64_t row = order == nullptr ? first_row + at : order[first_row + at];
+        for (int k = 0; k < record; ++k) put(k < columns ? values[row * columns + k] : 0.0, at * record + k);
+      }
     });
   });
 }
 
-void unpad_rows(const void* records, int record, Width width, const bool* chosen, std::int64_t num_rows,
-                int columns, double* values) {
+void unpad_rows(const void* records, int record, Width width, const std::uint32_t* order, const bool* chosen,
+                std::int64_t num_rows, int columns, double* values) {
   const auto run = [&](const auto& number) {
     for_each_share(num_rows * columns, [&](std::int64_t begin, std::int64_t end) {
-      for (std::int64_t row = (begin + columns - 1) / columns; row * columns < end; ++row)
+      for (std::int64_t at = (begin + columns - 1) / columns; at * columns < end; ++at) {
+        const std::int64_t row = order == nullptr ? at : order[at];
         if (chosen[row])
-          for (int k = 0; k < columns; ++k) values[row * columns + k] = number(row * record + k);
+          for (int k = 0; k < columns; ++k) values[row * columns + k] = number(at * record + k);
+      }
     });
   };
   if (width == Width::kFloat64)

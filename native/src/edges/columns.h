@@ -29,14 +29,15 @@ void block_numbers(const std::vector<Columns<double>>& sources, const std::uint3
                    std::int64_t num_edges, std::int64_t first_block, std::int64_t num_blocks, Width width,
                    void* out);
 
-// Rows first_row ... of (n, columns) numbers, each followed by zeros up to `record` numbers.
-void pad_rows(const double* values, int columns, int record, std::int64_t first_row, std::int64_t num_rows,
-              Width width, void* out);
+// Records first_row ... of (n, columns) numbers, each followed by zeros up to `record` numbers. order: row of
+// each record, null: its number.
+void pad_rows(const double* values, int columns, int record, const std::uint32_t* order,
+              std::int64_t first_row, std::int64_t num_rows, Width width, void* out);
 
 // The other way round: the first `columns` numbers of each record of float64 or two floats; rows that are not
 // chosen stay as they are.
-void unpad_rows(const void* records, int record, Width width, const bool* chosen, std::int64_t num_rows,
-                int columns, double* values);
+void unpad_rows(const void* records, int record, Width width, const std::uint32_t* order, const bool* chosen,
+                std::int64_t num_rows, int columns, double* values);
 
 // Of every scalar row of blocks one after the other: offset of the row, first scalar row of its block, and
 // the block's dimension; offset: of each block's first row. Writes (sum of dims, 3).

@@ -1,6 +1,7 @@
 #include "edges/order.h"
 
 #include <algorithm>
+#include <limits>
 #include <numeric>
 
 #include "edges/shares.h"
@@ -166,6 +167,35 @@ Order sort_by_key(const std::int32_t* rows, int stride, std::int64_t num_edges, 
 void invert_order(const std::uint32_t* order, std::int64_t size, std::uint32_t* place) {
   for_each_share(size, [&](std::int64_t begin, std::int64_t end) {
     for (std::int64_t i = begin; i < end; ++i) place[order[i]] = static_cast<std::uint32_t>(i);
+  });
+}
+
+void neighbour_keys(const Neighbours& edges, std::int64_t num_rows, std::int64_t* keys) {
+  for_each_share(num_rows, [&](std::int64_t begin, std::int64_t end) {
+    std::fill(keys + begin, keys + end, edges.num_others * edges.num_others);
+  });
+  for_each_share(edges.num_destinations, [&](std::int64_t begin, std::int64_t end) {
+    for (std::int64_t d = begin; d < end; ++d) {
+      std::int32_t low = std::numeric_limits<std::int32_t>::max(), high = 0, own = 0;
+      for (std::uint32_t at = edges.first[d]; at < edges.first[d + 1]; ++at) {
+        const std::int32_t* ends = edges.rows + std::int64_t{edges.arity} * edges.order[at];
+        low = std::min(low, ends[edges.other]);
+        high = std::max(high, ends[edges.other]);
+        own = ends[edges.slot];
+      }
+      keys[own] = low * edges.num_others + high;
+    }
+  });
+}
+
+void renumber_rows(const std::int32_t* rows, std::int64_t num_edges, int arity, int slot,
+                   const std::uint32_t* place, std::int32_t* out) {
+  for_each_share(num_edges, [&](std::int64_t begin, std::int64_t end) {
+    std::copy(rows + begin * arity, rows + end * arity, out + begin * arity);
+    for (std::int64_t edge = begin; edge < end; ++edge) {
+      std::int32_t& row = out[edge * arity + slot];
+      row = static_cast<std::int32_t>(place[row]);
+    }
   });
 }
 

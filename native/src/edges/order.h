@@ -22,6 +22,21 @@ Order sort_by_key(const std::int32_t* rows, int stride, std::int64_t num_edges, 
 // place[order[i]] = i; order: a permutation of 0 .. size - 1.
 void invert_order(const std::uint32_t* order, std::int64_t size, std::uint32_t* place);
 
+// (num_rows,) keys by which rows of one slot that have common neighbours in another one follow each other:
+// lowest times num_others plus highest of the rows of their edges' other ends, so below num_others^2; rows
+// without edges come last, with num_others^2. order, first: edges by the vertex in the slot, as in `Order`.
+struct Neighbours {
+  const std::int32_t* rows = nullptr;  // (m, arity)
+  int arity = 0, slot = 0, other = 0;
+  const std::uint32_t *order = nullptr, *first = nullptr;
+  std::int64_t num_destinations = 0, num_others = 0;
+};
+void neighbour_keys(const Neighbours& edges, std::int64_t num_rows, std::int64_t* keys);
+
+// rows (m, arity) with place[row] for the rows of one slot.
+void renumber_rows(const std::int32_t* rows, std::int64_t num_edges, int arity, int slot,
+                   const std::uint32_t* place, std::int32_t* out);
+
 // First destination of each tile of destinations begin .. end: runs of whole ones with at most `most` edges,
 // or one with more. first: as in `Order`.
 std::vector<std::uint32_t> tile_starts(const std::uint32_t* first, std::int64_t begin, std::int64_t end,
