@@ -530,6 +530,9 @@ def unpad_rows(
     values: np.ndarray,
     order: np.ndarray | None = None,
 ) -> None: ...
+def sort_by_ends(
+    rows: np.ndarray, slot: int, other: int, table: np.ndarray, num_keys: int, num_others: int
+) -> np.ndarray: ...
 def neighbour_keys(
     rows: np.ndarray,
     slot: int,

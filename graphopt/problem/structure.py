@@ -161,8 +161,10 @@ class Structure:
         other.row_orders = orders
         other.vertex_blocks, other.vertex_offsets = list(self.vertex_blocks), list(self.vertex_offsets)
         for number, order in orders.items():
+            rows = order.astype(np.int64)
             for arrays in (other.vertex_blocks, other.vertex_offsets):
-                arrays[number] = arrays[number][order]
+                before, arrays[number] = arrays[number], np.empty(len(rows), np.int64)
+                kernels.take_rows(before, rows, arrays[number])
         places = {number: kernels.invert_order(order) for number, order in orders.items()}
         other.groups = [_with_places(group, places) for group in self.groups]
         return other

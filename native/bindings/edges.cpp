@@ -55,6 +55,22 @@ std::vector<Columns<T>> columns_of(const Sources& sources, const std::int64_t* r
   return result;
 }
 
+Array<std::uint32_t> bound_sort_by_ends(const py::object& rows, int slot, int other, const py::object& table,
+                                        std::int64_t num_keys, std::int64_t num_others) {
+  const auto r = exact<std::int32_t>(rows, "rows", 2);
+  const auto t = exact<std::int64_t>(table, "table", 1);
+  const auto is_slot = [&](int one) { return 0 <= one && one < r.shape(1); };
+  require(is_slot(slot) && is_slot(other), "there is no such slot");
+  Array<std::uint32_t> order(r.shape(0));
+  std::uint32_t* out = order.mutable_data();
+  {
+    const py::gil_scoped_release release;
+    sort_by_ends(r.data(), static_cast<int>(r.shape(1)), slot, other, r.shape(0), t.data(), num_keys,
+                 num_others, out);
+  }
+  return order;
+}
+
 py::array bound_neighbour_keys(const py::object& rows, int slot, int other, const py::object& order,
                                const py::object& first, std::int64_t num_rows, std::int64_t num_others) {
   const auto r = exact<std::int32_t>(rows, "rows", 2);
@@ -62,13 +78,14 @@ py::array bound_neighbour_keys(const py::object& rows, int slot, int other, cons
   const auto f = exact<std::uint32_t>(first, "first", 1);
   const auto is_slot = [&](int one) { return 0 <= one && one < r.shape(1); };
   require(is_slot(slot) && is_slot(other), "there is no such slot");
-  require(f.size() > 0 && f.at(f.size() - 1) <= o.size() && o.size() == r.shape(0), "first is no list of runs");
+  require(f.size() > 0 && f.at(f.size() - 1) <= o.size() && o.size() == r.shape(0),
+          "first is no list of runs");
   graphopt::PlainArray<std::int64_t> keys(num_rows);
   {
     const py::gil_scoped_release release;
-    neighbour_keys({r.data(), static_cast<int>(r.shape(1)), slot, other, o.data(), f.data(), f.size() - 1,
-                    num_others},
-                   num_rows, keys.begin());
+    neighbour_keys(
+        {r.data(), static_cast<int>(r.shape(1)), slot, other, o.data(), f.data(), f.size() - 1, num_others},
+        num_rows, keys.begin());
   }
   return as_array(std::move(keys));
 }
@@ -605,10 +622,14 @@ void bind_edges(py::module_& m) {
         py::arg("num_keys"),
         "Edges (m, arity) by key table[row in the slot], those with a negative key last: order (m,) uint32, "
         "first (k + 1,) uint32 of each key that occurs, and these keys (k,) int64.");
-  m.def("neighbour_keys", &bound_neighbour_keys, py::arg("rows"), py::arg("slot"), py::arg("other"),
-        py::arg("order"), py::arg("first"), py::arg("num_rows"), py::arg("num_others"),
-        "(num_rows,) int64: lowest * num_others + highest row in slot `other` of the edges of each row in the "
-        "slot, num_others^2 without edges; order, first: edges by that slot, as of sort_by_key.");
+  m.def("sort_by_ends", &bound_sort_by_ends, py::arg("rows"), py::arg("slot"), py::arg("other"),
+        py::arg("table"), py::arg("num_keys"), py::arg("num_others"),
+        "Order (m,) uint32 of sort_by_key, edges with the same key by their rows in slot `other`.");
+  m.def(
+      "neighbour_keys", &bound_neighbour_keys, py::arg("rows"), py::arg("slot"), py::arg("other"),
+      py::arg("order"), py::arg("first"), py::arg("num_rows"), py::arg("num_others"),
+      "(num_rows,) int64: lowest * num_others + highest row in slot `other` of the edges of each row in the "
+      "slot, num_others^2 without edges; order, first: edges by that slot, as of sort_by_key.");
   m.def("renumber_rows", &bound_renumber_rows, py::arg("rows"), py::arg("slot"), py::arg("place"),
         "Rows (m, arity) with place[row] for those in the slot.");
   m.def("tile_starts", &bound_tile_starts, py::arg("first"), py::arg("begin"), py::arg("end"),

@@ -245,9 +245,9 @@ class DeviceEstimates:
         return RecordSet(self._context, len(self._sets[number]), dim, order)
 
     def _of_graph(self, number: int, numbers: np.ndarray) -> np.ndarray:
-        """Numbers (n,) by record, by the graph's rows."""
+        """(n,) bool by the graph's rows, from those by record."""
         order = self._orders.get(number)
-        if order is None:
+        if order is None or numbers.all():
             return numbers
         found = np.empty_like(numbers)
         found[order] = numbers

@@ -16,6 +16,7 @@ import numpy as np
 
 from graphopt.codegen.gpu import TILE
 from graphopt.codegen.gpu.packed_products import packed_record_dim
+from graphopt.cpu_kernels import kernels
 from graphopt.problem.segments import entries_of
 from graphopt.problem.structure import EdgeGroup, SortedEdges, Structure
 
@@ -23,7 +24,9 @@ SIMD = 32
 """Invocations that read together."""
 MOVED_BYTES = 64
 SAMPLE = 1 << 12
-"""Edges that are looked at, about."""
+"""Edges of large destinations that are sorted to see, about; a destination is sorted whole."""
+MOST_LOOKED_AT = 1 << 14
+"""Of these."""
 CACHED_BYTES = 1 << 20
 """Of the records of other ends, which every device's cache holds."""
 WORTH = 0.9
@@ -32,7 +35,7 @@ WORTH = 0.9
 
 @dataclass(frozen=True)
 class EdgeOrder:
-    """How the edges of a view's large destinations are ordered."""
+    """How the edges of a view's destinations are ordered."""
 
     slot: int
     other: int | None
@@ -59,36 +62,31 @@ def edge_order(structure: Structure, group: EdgeGroup, slot: int) -> EdgeOrder |
         return None
     sample = large[:: max(1, int(counts[large].sum()) // SAMPLE)]
     other = max(others, key=lambda k: (len(structure.vertex_blocks[group.vertex_sets[k]]), -k))
-    places, by_end = _sorted(found, sample, group, other)
-    edges = found.order[places]
+    edges = found.order[entries_of(found.first, sample)[0]]
+    by_end = edges[_by_ends(structure, group, np.ascontiguousarray(group.vertex_rows[edges]), slot, other)]
     moves, sorted_moves = (
-        sum(_moves(structure, group, order, k) for k in others) for order in (edges, by_end)
+        sum(_moves(structure, group, order[:MOST_LOOKED_AT], k) for k in others) for order in (edges, by_end)
     )
     taken = other if sorted_moves <= WORTH * moves else None
     return EdgeOrder(slot, taken, moves, sorted_moves)
 
 
 def ordered(structure: Structure, group: EdgeGroup, slot: int) -> SortedEdges:
-    """`Structure.sorted_edges` with the edges of large destinations in the order that is chosen."""
+    """`Structure.sorted_edges`, by other ends where that is chosen."""
     found, chosen = structure.sorted_edges(group, slot), edge_order(structure, group, slot)
     if chosen is None or chosen.other is None:
         return found
-    large = np.flatnonzero(np.diff(found.first.astype(np.int64)) > TILE)
-    places, by_end = _sorted(found, large, group, chosen.other)
-    order = found.order.copy()
-    order[places] = by_end
+    order = _by_ends(structure, group, group.vertex_rows, slot, chosen.other)
     return SortedEdges(order, found.first, found.blocks)
 
 
-def _sorted(
-    found: SortedEdges, destinations: np.ndarray, group: EdgeGroup, other: int
-) -> tuple[np.ndarray, np.ndarray]:
-    """Where the edges of some destinations are in the view; these edges by the rows of their other ends."""
-    places, counts = entries_of(found.first, destinations)
-    edges = found.order[places]
-    keys = np.repeat(destinations, counts).astype(np.uint64) << np.uint64(32)
-    keys |= group.vertex_rows[edges, other].astype(np.uint64)
-    return places, edges[np.argsort(keys, kind="stable")]
+def _by_ends(
+    structure: Structure, group: EdgeGroup, vertex_rows: np.ndarray, slot: int, other: int
+) -> np.ndarray:
+    """Order (m,) of edges with these rows (m, arity) by the block of a slot, then by the row of another."""
+    blocks = structure.vertex_blocks[group.vertex_sets[slot]]
+    num_others = len(structure.vertex_blocks[group.vertex_sets[other]])
+    return kernels.sort_by_ends(vertex_rows, slot, other, blocks, int(blocks.max(initial=-1)) + 1, num_others)
 
 
 def _moves(structure: Structure, group: EdgeGroup, edges: np.ndarray, other: int) -> float:

@@ -164,6 +164,23 @@ Order sort_by_key(const std::int32_t* rows, int stride, std::int64_t num_edges, 
   return runs_of(keys, num_keys);
 }
 
+void sort_by_ends(const std::int32_t* rows, int arity, int slot, int other, std::int64_t num_edges,
+                  const std::int64_t* table, std::int64_t num_keys, std::int64_t num_others,
+                  std::uint32_t* order) {
+  std::vector<std::int64_t> itself(static_cast<std::size_t>(num_others));
+  std::iota(itself.begin(), itself.end(), 0);
+  const KeptArray<std::uint32_t> by_other(num_edges);
+  sort_by_key(rows + other, arity, num_edges, itself.data(), num_others, by_other.begin());
+  const KeptArray<std::int32_t> own(num_edges);
+  for_each_share(num_edges, [&](std::int64_t begin, std::int64_t end) {
+    for (std::int64_t i = begin; i < end; ++i) own[i] = rows[std::int64_t{arity} * by_other[i] + slot];
+  });
+  sort_by_key(own.begin(), 1, num_edges, table, num_keys, order);
+  for_each_share(num_edges, [&](std::int64_t begin, std::int64_t end) {
+    for (std::int64_t i = begin; i < end; ++i) order[i] = by_other[order[i]];
+  });
+}
+
 void invert_order(const std::uint32_t* order, std::int64_t size, std::uint32_t* place) {
   for_each_share(size, [&](std::int64_t begin, std::int64_t end) {
     for (std::int64_t i = begin; i < end; ++i) place[order[i]] = static_cast<std::uint32_t>(i);

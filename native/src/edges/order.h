@@ -19,6 +19,11 @@ struct Order {
 Order sort_by_key(const std::int32_t* rows, int stride, std::int64_t num_edges, const std::int64_t* table,
                   std::int64_t num_keys, std::uint32_t* order);
 
+// As `sort_by_key` of one slot, edges with the same key by their row in another slot, below num_others.
+void sort_by_ends(const std::int32_t* rows, int arity, int slot, int other, std::int64_t num_edges,
+                  const std::int64_t* table, std::int64_t num_keys, std::int64_t num_others,
+                  std::uint32_t* order);
+
 // place[order[i]] = i; order: a permutation of 0 .. size - 1.
 void invert_order(const std::uint32_t* order, std::int64_t size, std::uint32_t* place);
 
