@@ -28,7 +28,8 @@ NEAR = 0.1
 
 def in_record_order(structure: Structure) -> Structure:
     """The structure, with rows in another order where that pays."""
-    if structure.terms or structure.external or not structure.has_schur:
+    is_simple = not (structure.terms or structure.external)
+    if not is_simple or not structure.has_schur or structure.is_evaluated_once:
         return structure
     orders = {}
     for number, vertex_set in enumerate(structure.selection.vertex_sets):
