@@ -74,7 +74,7 @@ def test_nothing_is_sorted_for_a_matrix_that_is_formed_once(monkeypatch):
     assert edge_order(structure, group, 0) is None
     assert ordered(structure, group, 0) is structure.sorted_edges(group, 0)
     asked = []
-    monkeypatch.setattr(order, "_sorted", lambda *given: asked.append(given))
+    monkeypatch.setattr(order, "_by_ends", lambda *given: asked.append(given))
     graph.set_fixed([int(each) for each in graph.vertex_sets[0].ids[:2]])
     ids = graph.vertex_sets[0].ids[2:].tolist()
     there, here = (
