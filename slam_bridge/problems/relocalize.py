@@ -1,11 +1,14 @@
 """Where a frame is, without a start: landmarks matched to pixels, some of them wrongly.
 
 Start from OpenCV's `solvePnPRansac` on the rays of the pixels (so for every camera model, up to 80 degrees
-from the axis), refined by `pose_optimization` with all observations. Needs opencv-python-headless (extra
-`slam`).
+from the axis), refined by `pose_optimization` with the observations that agree with it roughly: of the others
+one that falls close to a camera's centre outweighs all, with a robust kernel too. Needs
+opencv-python-headless (extra `slam`).
 """
 
 from __future__ import annotations
+
+from dataclasses import replace
 
 import numpy as np
 
@@ -13,13 +16,16 @@ import graphopt
 from graphopt.errors import OptionError
 from graphopt.geometry import SE3, SO3
 from slam_bridge.cameras import Camera, Rig, world_T_body_from_cam_T_world
-from slam_bridge.options import Clock, SolveOptions
+from slam_bridge.options import NOT_BEGUN, Clock, SolveOptions
 from slam_bridge.problems.frame import FrameGraph, FrameObservations
-from slam_bridge.problems.pose_optimization import DEFAULTS, pose_optimization
+from slam_bridge.problems.landmark_covariance import widened
+from slam_bridge.problems.pose_optimization import DEFAULTS, ahead, pose_optimization
 from slam_bridge.problems.result import Result
 
 _WIDEST = np.cos(np.deg2rad(80.0))
 _MIN_POINTS = 4
+_ROUGHLY = 30.0
+"""Standard deviations of a pixel; matches that RANSAC takes for right have 3."""
 
 
 def relocalize(
@@ -46,13 +52,29 @@ def relocalize(
             f"RANSAC found no pose from {len(seen)} matches; at least {_MIN_POINTS} right ones are needed."
         )
         return _refused(seen, refused, clock)
-    found = pose_optimization(rig, start, seen, options.with_changes(time_limit=clock.left), graph)
+    points = np.where(_agree(rig, start, seen)[:, None], seen.points, np.nan)  # those take no part
+    rough = replace(seen, points=points)
+    found = pose_optimization(rig, start, rough, options.with_changes(time_limit=clock.left), graph)
     clock.lap("refine")
     refused = found.refused
     if not refused and found.num_inliers < min_inliers:
         refused = f"{found.num_inliers} of {len(seen)} matches agree with the pose, {min_inliers} are needed."
+    holds = ahead(rig, found.keyframes.world_T_body[0], seen)
+    rejected = {
+        "behind camera": np.flatnonzero(~holds),
+        "chi2": np.flatnonzero(holds & ~found.inliers & (found.refused != NOT_BEGUN)),
+    }
     parts = {**vars(found), "problem": "relocalize", "extra": {"start": start}, "refused": refused}
-    return Result(**{**parts, "seconds": clock.total()})
+    return Result(**{**parts, "rejected": rejected, "seconds": clock.total()})
+
+
+def _agree(rig: Rig, start: np.ndarray, seen: FrameObservations) -> np.ndarray:
+    """(n,) bool: observations that are not far from where a pose (7,) has their points."""
+    wide = widened(rig, start, seen)
+    poses = np.tile(start, (len(seen), 1))
+    with np.errstate(all="ignore"):
+        pixel, _ = rig.project(seen.camera, rig.in_cameras(seen.camera, poses, wide.points))
+        return np.linalg.norm(pixel - seen.pixel, axis=1) <= _ROUGHLY * wide.sigma
 
 
 def _refused(seen: FrameObservations, refused: str, clock: Clock) -> Result:

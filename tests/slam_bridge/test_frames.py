@@ -278,6 +278,25 @@ def test_relocalization(rig):
     assert not sb.relocalize(rig, sb.FrameObservations.of(np.zeros((0, 3)), np.zeros((0, 2)))).is_usable
 
 
+def test_relocalization_with_wrong_matches_beside_the_camera():
+    """Wrong points nearly in the camera's centre have pixels 10^5 px off: the other 90 % decide."""
+    pytest.importorskip("cv2")
+    for seed in range(6):
+        rng = np.random.default_rng(seed)
+        pose = np.asarray(SE3.exp(rng.normal(size=6)).storage)
+        seen, _ = frame(rng, STEREO, pose, wrong=0.0)
+        bad = np.arange(0, len(seen), 10)
+        points = seen.points.copy()
+        local = np.column_stack([rng.uniform(0.3, 0.9, (len(bad), 2)), np.full(len(bad), 0.004)])
+        points[bad] = STEREO[0].in_world(pose, local)
+        result = sb.relocalize(STEREO, dataclasses.replace(seen, points=points))
+        good = np.setdiff1d(np.arange(len(seen)), bad)
+        assert result.is_usable and result.inliers[good].mean() > 0.9 and not result.inliers[bad].any()
+        assert np.abs(result.keyframes.world_T_body[0, :3] - pose[:3]).max() < 0.02
+        rejected = np.sort(np.concatenate(list(result.rejected.values())))
+        np.testing.assert_array_equal(rejected, np.flatnonzero(~result.inliers))
+
+
 def test_sim3_between_keyframes():
     """A loop between maps of different scale, 30 % of the pairs wrong."""
     rng = np.random.default_rng(7)
