@@ -13,6 +13,9 @@ y, z, qx, qy, qz, qw, world_T_body, as the client began. The body is the IMU's f
 `Camera.body_T_cam` is relative to. Landmarks are made from tracks: of a right column or a depth at once, else
 as soon as two rays make an angle; windows, graphs and priors are kept here.
 
+Where the first frame has no pose, stereo or depth with an IMU finds which way is down; one camera with an
+IMU wants the client's poses of the first seconds, then `inertial_initialization(backend.map)`.
+
 Threads: every method may be called from any thread. `add_imu`, `add_frame` and `pose` never wait for an
 optimization, except the `lag` that `add_frame` marginalizes; `local`, `close_loop` and `finish` work on what
 was there when they began, one at a time, and write their result in one step. Callbacks run in the thread that
@@ -33,7 +36,7 @@ import numpy as np
 from graphopt.errors import OptionError
 from graphopt.geometry import SE3
 from slam_bridge.cameras import Camera, Rig, pose_of_matrix
-from slam_bridge.frame_finder import NEEDED, FrameFinder
+from slam_bridge.frame_finder import NEEDED, SEEN, FrameFinder
 from slam_bridge.imu import GRAVITY, ImuNoise, ImuSamples
 from slam_bridge.map import Map
 from slam_bridge.marginal_prior import STATE_COLUMNS
@@ -214,7 +217,15 @@ class Backend:
             return FrameState(given, start, zero.copy(), zero.copy())
         last = self._state_of(before)
         if given is None and measured is not None:
-            return self._finder.with_imu(last, measured, self._landmarks_among(*tracks), self.map.gravity)
+            seen = self._landmarks_among(*tracks)
+            if len(seen) < SEEN and not self._finder.knows_velocity:
+                raise MapError(
+                    f"add_frame: no pose was given, {len(seen)} of its tracks have a landmark, and the "
+                    "velocity of the frame before is unknown. One camera with an IMU needs poses of the first "
+                    "seconds, in any unit, then `inertial_initialization(backend.map)`; or pose and velocity "
+                    "of the first frame."
+                )
+            return self._finder.with_imu(last, measured, seen, self.map.gravity)
         self._finder.begin(knows_velocity=False)
         if given is not None:
             state = last if measured is None else last.predicted(measured, self.map.gravity)

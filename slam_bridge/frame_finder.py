@@ -29,6 +29,8 @@ from slam_bridge.problems.pose_optimization import by_chance
 
 NEEDED = 6
 """Known landmarks from which a frame's pose is found where the client gives none."""
+SEEN = 3
+"""... where the IMU leads to the frame from one whose velocity is unknown."""
 _MOST = 0.5
 """Of a frame's landmarks; where fewer agree with the IMU, the images are asked alone."""
 _PLACE, _VELOCITY, _BIAS = (1e-3, 1e-3), (10.0, 0.1), (0.1, 0.5)
@@ -43,11 +45,11 @@ class FrameFinder:
         self._rig = rig
         self._frames = FrameGraph(rig)
         self._inertial = InertialFrameGraph(rig, previous_is_free=True)
-        self._prior = _first_prior(knows_velocity=False)
+        self.begin(knows_velocity=False)
 
     def begin(self, knows_velocity: bool) -> None:
         """The next frame follows one whose pose was given."""
-        self._prior = _first_prior(knows_velocity)
+        self.knows_velocity, self._prior = knows_velocity, _first_prior(knows_velocity)
 
     def with_imu(
         self, last: FrameState, measured: Preintegrated, seen: FrameObservations, gravity: Any
@@ -72,9 +74,9 @@ class FrameFinder:
             if again.is_usable and again.num_inliers > found.num_inliers:
                 found = again
         if found.is_usable:
-            self._prior = found.extra["prior"]
+            self.knows_velocity, self._prior = True, found.extra["prior"]
             return found.extra["state"]
-        self._prior = _first_prior(knows_velocity=False)
+        self.begin(knows_velocity=False)
         return predicted if by_images is None else replace(predicted, world_T_body=by_images)
 
     def by_images(self, start: np.ndarray, seen: FrameObservations) -> np.ndarray | None:

@@ -8,7 +8,7 @@ import slam_backend
 
 import slam_bridge as sb
 from graphopt.errors import OptionError
-from graphopt.geometry import SE3
+from graphopt.geometry import SE3, SO3
 
 IDENTITY = np.array([0.0, 0, 0, 0, 0, 0, 1])
 
@@ -69,6 +69,47 @@ def test_poses_come_from_tracks_alone(kind):
     np.testing.assert_allclose(found[:, :3, 3], poses[:, :3], atol=0.05 if kind == "mono" else 0.01)
 
 
+def test_one_camera_and_an_imu_start_from_poses_of_any_unit():
+    """A front end's first 21 poses, 0.37 units a metre and gravity unknown; the rest follows in metres."""
+    rng, tilt, base = np.random.default_rng(5), 0.4, SO3(np.array([-0.5, 0.5, -0.5, 0.5]))
+    mounting = np.concatenate([np.zeros(3), np.asarray(SO3.exp(np.array([-tilt, 0.0, 0.0])).storage)])
+    camera = sb.Camera.pinhole(mounting, 400.0, 400.0, 320.0, 240.0)
+    points = rng.uniform([-6, -6, -1], [6, 6, 2.5], (600, 3))
+
+    def pose(t):
+        turn = SO3.exp(np.array([0, 0, 0.4 * t])) * base * SO3.exp(np.array([tilt, 0.2 * np.sin(3 * t), 0]))
+        way = [2 * np.cos(0.4 * t) + 0.3 * np.sin(3 * t), 2 * np.sin(0.4 * t), 0.3 * np.sin(2 * t)]
+        return np.concatenate([way, np.asarray(turn.storage)])
+
+    def sample(t, h=1e-3):
+        before, now, after = pose(t - h), pose(t), pose(t + h)
+        force = (before[:3] - 2 * now[:3] + after[:3]) / h**2 + [0.0, 0.0, 9.81]
+        turn = (SO3(before[3:]).inverse() * SO3(after[3:])).log()
+        return np.asarray(turn) / (2 * h), np.asarray(SO3(now[3:]).inverse().act(force))
+
+    backend, truth = sb.Backend(camera, sb.ImuNoise()), [pose(0.2 * k) for k in range(45)]
+    for k, there in enumerate(truth):
+        for tick in range(40 * k - 38 if k else 0, 40 * k + 2):
+            backend.add_imu(5_000_000 * tick, *sample(tick / 200))
+        local = camera.in_camera(there, points)
+        pixel = 400.0 * local[:, :2] / local[:, 2:] + [320.0, 240.0]
+        rows = np.flatnonzero(
+            (local[:, 2] > 0.5) & (pixel > 0).all(axis=1) & (pixel < [640, 480]).all(axis=1)
+        )
+        known = np.array((SE3(truth[0]).inverse() * SE3(there)).storage)
+        known[:3] *= 0.37
+        tracks = rows, pixel[rows] + 0.3 * rng.standard_normal((len(rows), 2))
+        backend.add_frame(200_000_000 * k, tracks, known if k <= 20 else None)
+        if k == 20:
+            assert sb.inertial_initialization(backend.map).is_usable
+    assert backend.finish().is_usable
+    found = np.stack([backend.pose(k)[:3] for k in range(45)])
+    off = found - found.mean(axis=0), np.stack(truth)[:, :3] - np.mean(truth, axis=0)[:3]
+    lengths = [np.linalg.norm(one) for one in off]
+    assert abs(lengths[0] / lengths[1] - 1.0) < 0.01
+    np.testing.assert_allclose(found[:, 2] - found[0, 2], [one[2] - truth[0][2] for one in truth], atol=0.01)
+
+
 def test_poses_are_given_back_as_they_came_and_callbacks_hear_of_them():
     """(7,) here; the callback has the new poses of frames that moved, and may ask for more."""
     camera, poses, frames = scene(6)
@@ -120,6 +161,13 @@ def test_what_does_not_fit_is_refused():
         with pytest.raises(error, match=match):
             call()
     assert (len(backend.map.keyframes), len(backend.map.observations)) == size
+    inertial = sb.Backend(camera, sb.ImuNoise())
+    inertial.add_frame(0, (tracks, pixel))
+    for stamp in range(0, 10**9, 10**7):
+        inertial.add_imu(stamp, np.zeros(3), [0.0, 0.0, 9.81])
+    with pytest.raises(sb.MapError, match="0 of its tracks have a landmark, and the velocity"):
+        inertial.add_frame(10**8, (tracks, pixel))
+    assert len(inertial.map.keyframes) == 1
     inertial = sb.Backend(camera, sb.ImuNoise())
     inertial.add_imu(7, np.zeros(3), np.zeros(3))
     with pytest.raises(sb.MapError, match="follows one at 7 ns"):
