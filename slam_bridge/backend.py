@@ -27,8 +27,10 @@ The map (`backend.map`) and all functions of `slam_bridge.problems` stay usable 
 from __future__ import annotations
 
 import threading
+from bisect import bisect_right
 from collections.abc import Callable, Mapping
 from dataclasses import replace
+from operator import itemgetter
 from typing import Any
 
 import numpy as np
@@ -172,6 +174,8 @@ class Backend:
             state = self._state(before, measured, pose, velocity, (ids, pixel, columns))
             frame = self._add(stamp, state, before, measured)
             self._observe(frame, ids, pixel, columns, depth_sigma)
+            passed = bisect_right(self._samples, stamp, key=itemgetter(0))
+            del self._samples[: max(passed - 2, 0)]
         if self._lag is not None:
             self._slide()
         return frame
@@ -188,7 +192,7 @@ class Backend:
         return int(frames.ids[-1])
 
     def _measured(self, before: int, stamp: int) -> Preintegrated | None:
-        """What the IMU measured since a frame; samples before it are forgotten."""
+        """What the IMU measured since a frame."""
         if self._noise is None or not self._samples:
             return None
         frames = self.map.keyframes
@@ -197,8 +201,6 @@ class Backend:
         stamps = np.array([sample[0] for sample in self._samples], np.int64)
         gyro, acc = (np.stack([sample[k] for sample in self._samples]) for k in (1, 2))
         part = ImuSamples(stamps, gyro, acc).between_or_none(start, stamp)
-        first = max(int(np.searchsorted(stamps, stamp, side="right")) - 2, 0)
-        del self._samples[:first]
         if part is None:
             return None
         return preintegrate(part, self._noise, frames["gyro_bias"][row], frames["acc_bias"][row])
@@ -221,9 +223,9 @@ class Backend:
             if len(seen) < SEEN and not self._finder.knows_velocity:
                 raise MapError(
                     f"add_frame: no pose was given, {len(seen)} of its tracks have a landmark, and the "
-                    "velocity of the frame before is unknown. One camera with an IMU needs poses of the first "
-                    "seconds, in any unit, then `inertial_initialization(backend.map)`; or pose and velocity "
-                    "of the first frame."
+                    "velocity of the frame before is unknown. One camera with an IMU needs poses of the "
+                    "first seconds, in any unit, then `inertial_initialization(backend.map)`; or pose and "
+                    "velocity of the first frame."
                 )
             return self._finder.with_imu(last, measured, seen, self.map.gravity)
         self._finder.begin(knows_velocity=False)

@@ -168,6 +168,8 @@ def test_what_does_not_fit_is_refused():
     with pytest.raises(sb.MapError, match="0 of its tracks have a landmark, and the velocity"):
         inertial.add_frame(10**8, (tracks, pixel))
     assert len(inertial.map.keyframes) == 1
+    inertial.add_frame(10**8, (tracks, pixel), poses[1])  # the samples are still there
+    assert len(inertial.map.imu) == 1
     inertial = sb.Backend(camera, sb.ImuNoise())
     inertial.add_imu(7, np.zeros(3), np.zeros(3))
     with pytest.raises(sb.MapError, match="follows one at 7 ns"):
