@@ -180,7 +180,7 @@ class Mapper:
             if 1e-9 * (view.stamp - self._started_at) >= self._refinements[0]:
                 self._refinements.pop(0)
                 self._whole("refinement")
-        self._cull_keyframe()
+        self._cull_keyframe(view.keyframe)
         place = self._loops.look(frame, view.keyframe, view.pixel)
         may_close = self._tracker.is_inertial or not options.is_inertial
         if self._loops.find(place, may_close):
@@ -238,12 +238,15 @@ class Mapper:
                 world.remove_observations(rejected)
                 world.remove_unseen_landmarks(2)
 
-    def _cull_keyframe(self) -> None:
-        """Remove the keyframe that has just left the window, if others see what it sees."""
+    def _cull_keyframe(self, newest: int) -> None:
+        """Remove the keyframe that a new one has pushed out of the window, if others see what it sees.
+
+        newest: the one that is worked in; tracking may have added more meanwhile.
+        """
         world, options = self._world, self._options
         with world.lock:
             ids, stamps = world.keyframes.ids, world.keyframes["stamp"]
-            row = len(ids) - options.local_keyframes - 1
+            row = int(world.keyframes.rows(newest)) - options.local_keyframes
             if row < 1 or ids[row - 1] < self._first:
                 return
             gap = 1e-9 * float(stamps[row + 1] - stamps[row - 1])

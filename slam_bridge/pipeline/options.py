@@ -67,7 +67,8 @@ class PipelineOptions:
     refine_seconds: tuple[float, ...] = (5.0, 15.0)
     """After the initialization everything is optimized again at these times: ORB-SLAM3."""
     lost_seconds: float = 5.0
-    """A run ends where tracking was lost for so long; the IMU bridges the first second alone."""
+    """A new map begins where tracking was lost for so long, as in ORB-SLAM3 with an IMU, which bridges the
+    first second alone."""
     loops: bool = True
     """Look for places seen before."""
     loop_gap: float = 10.0

@@ -354,11 +354,9 @@ class Slam:
                 f"tracking was lost at {1e-9 * since:.3f} s and no place was recognised for "
                 f"{self.options.lost_seconds:g} s; a new map began at {1e-9 * stamp:.3f} s."
             )
-        if len(session.loops.index):
+        if len(session.loops.index):  # else nothing of it could be recognised
             self._others.append(session)
-            self.session = Session(self.sensors, self.options, self._others)
-        else:  # nothing of it could be recognised
-            self.session = Session(self.sensors, self.options, self._others)
+        self.session = Session(self.sensors, self.options, self._others)
 
     # ---------------------------------------------------------------- output
 

@@ -186,7 +186,7 @@ class Tracker:
             self._miss(stamp, is_measured=False)
             return None
         predicted, was_lost = self._predicted(stamp), self.status is Status.LOST
-        self._follow(frame.left, predicted.world_T_body)
+        self.tracks = self._carried(frame.left, self._expected(predicted.world_T_body), is_near=True)
         pose, inliers, anchor = self._pose(predicted)
         if inliers >= self._options.min_inliers:
             self.status, self.lost_since = Status.TRACKING, None
@@ -289,10 +289,6 @@ class Tracker:
         part = self._sensors.imu.between_or_none(start, end)
         return None if part is None else preintegrate(part, noise, state.gyro_bias, state.acc_bias)
 
-    def _follow(self, image: np.ndarray, predicted: np.ndarray) -> None:
-        """Move the tracks to this image; those that are lost go."""
-        self._carry(image, self._expected(predicted), is_near=True)
-
     def _expected(self, predicted: np.ndarray) -> np.ndarray:
         """Pixels (n, 2) of the tracks from a pose (7,); without a landmark they only turn."""
         tracks, camera = self.tracks, self._rig[0]
@@ -306,7 +302,13 @@ class Tracker:
             return camera.project(local)
 
     def look_aside(self, frame: Frame) -> Status:
-        """Take a frame that is older than the last one: its pose from the landmarks that both show."""
+        """Take a frame that is older than the last one: its pose from the landmarks that both show.
+
+        Before a mono map starts it waits with the others, see `look_back`.
+        """
+        if self.status is Status.STARTING and self._first is not None:
+            self._wait(frame.stamp, self._carried(frame.left, self.tracks.pixel.copy()))
+            return Status.STARTING
         if self.status is not Status.TRACKING:
             return Status.LATE
         start = np.array((SE3(self.pose()) * SE3(self.motion_in(frame.stamp - self.last_stamp))).storage)
@@ -332,12 +334,12 @@ class Tracker:
             return None
         return found.keyframes.world_T_body[0]
 
-    def _carry(self, image: np.ndarray, guess: np.ndarray, is_near: bool = False) -> None:
-        """Follow the tracks from the last image into this one."""
+    def _carried(self, image: np.ndarray, guess: np.ndarray, is_near: bool = False) -> Tracks:
+        """The tracks, followed from the last image into this one."""
         pixel, found = follow(self.image, image, self.tracks.pixel, guess, self._options, is_near)
         tracks = replace(self.tracks, pixel=pixel, age=self.tracks.age + 1).keep(found)
         tracks.ray = rays_of(self._rig[0], tracks.pixel, self._options.widest)
-        self.tracks = tracks.keep(np.isfinite(tracks.ray[:, 0]))
+        return tracks.keep(np.isfinite(tracks.ray[:, 0]))
 
     def _landmarks(self, tracks: Tracks) -> tuple[np.ndarray, np.ndarray]:
         """Positions (n, 3) of the tracks' landmarks, and (n,) bool: there is one."""
@@ -467,7 +469,7 @@ class Tracker:
         """Two frames with enough parallax give the first two keyframes; the median distance is 1."""
         stamp = frame.stamp
         if self._first is not None:
-            self._carry(frame.left, self.tracks.pixel.copy())
+            self.tracks = self._carried(frame.left, self.tracks.pixel.copy())
         if self._first is None or len(self.tracks) < self._options.keyframe_features:
             self._waiting = []
             self._begin_with(frame, Tracks.none())
@@ -479,9 +481,7 @@ class Tracker:
             self._begin_with(frame, self.tracks)
             return None
         if pose is None:
-            self._waiting.append(Waiting(stamp, self.tracks))
-            if len(self._waiting) > _MOST_WAITING:
-                del self._waiting[0]
+            self._wait(stamp, self.tracks)
             return None
         before, now = first.keep(np.isin(first.ids, self.tracks.ids)), self.tracks
         self.tracks = before
@@ -494,6 +494,11 @@ class Tracker:
         self._shown = replace(self.tracks, landmark=self.tracks.landmark.copy())
         self._log.add(stamp, view.keyframe, _IDENTITY.copy())
         return view
+
+    def _wait(self, stamp: int, tracks: Tracks) -> None:
+        """Keep a frame until the map has started."""
+        self._waiting.append(Waiting(stamp, tracks))
+        del self._waiting[:-_MOST_WAITING]
 
     def _begin_with(self, frame: Frame, tracks: Tracks) -> None:
         """Take a frame as the first of the two that start a mono map; tracks: that are known in it."""

@@ -48,6 +48,21 @@ def test_newer_keyframes_and_landmarks_move_along(scale):
     np.testing.assert_allclose(*map(np.asarray, velocities), atol=1e-12)
 
 
+def test_each_keyframe_is_judged_once_however_far_tracking_is_ahead():
+    """The one that left the window of the keyframe that is worked in, with three newer ones in the map."""
+    world, removed = Map(), []
+    pose = [0.0, 0, 0, 0, 0, 0, 1]
+    frames = world.add_keyframes(np.arange(12) * 10**8, np.tile(pose, (12, 1)))  # none sees what others don't
+    loops = SimpleNamespace(index=SimpleNamespace(remove=removed.append))
+    log = SimpleNamespace(remove_keyframe=lambda gone, parent, relative: None)
+    options = PipelineOptions(mode="stereo", single_thread=True, local_keyframes=4)
+    mapper = Mapper(None, world, log, loops, options)
+    mapper._first = 0
+    for newest in frames[4:9].tolist():
+        mapper._cull_keyframe(newest)
+    assert removed == [1, 2, 3, 4]  # 0 is the first and stays
+
+
 def test_frames_are_tracked_while_a_loop_is_computed():
     """They wait only while the map is written; those of a file, which asks for it, for all of it."""
     world, calls = Map(), []

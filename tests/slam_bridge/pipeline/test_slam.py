@@ -220,6 +220,19 @@ def test_frames_that_do_not_follow_each_other(room, sequence, fault):
         assert rmse(found, sequence.truth)[0] < 0.05
 
 
+def test_frames_out_of_order_before_a_mono_map_starts(room, sequence):
+    """They wait with the others for the start, and have poses then."""
+    rows = [0, 2, 1, 4, 3, *range(5, len(sequence))]
+    slam = Slam(read_calibration(room / "mav0"), replace(STEREO, mode="mono"))
+    for number, row in enumerate(rows):
+        slam.add_images(int(sequence.stamps[row]), sequence.images(row)[0])
+        assert number != 4 or slam.state().status is Status.STARTING
+    found = slam.stop()
+    np.testing.assert_array_equal(found.stamps, sequence.stamps)
+    assert "2 frames came out of order" in found.message and "no pose" not in found.message
+    assert rmse(found, sequence.of_camera().truth, "sim3")[0] < 0.06
+
+
 def test_samples_that_come_late_are_waited_for(room, sequence, whole):
     """By 60 ms, in threads: said, and no frame is tracked without them."""
     slam = Slam(read_calibration(room / "mav0"), replace(INERTIAL, single_thread=False))
