@@ -147,14 +147,15 @@ def _statistics(values: Array) -> dict[str, float]:
 
 def load(path: str | Path) -> Trajectory:
     """Read TUM, KITTI (times are row numbers) or EuRoC's `data.csv` of states; `FormatError` otherwise."""
-    from graphopt.io.trajectory import read_kitti, read_tum
+    from graphopt.io.trajectory import read_euroc, read_kitti, read_tum
 
     first = _first_line(Path(path))
     if len(first.replace(",", " ").split()) == 12:
         poses = read_kitti(path)
         return Trajectory(np.arange(len(poses), dtype=float), poses)
     if "," in first and len(first.split(",")) >= 8:
-        return _euroc(Path(path))
+        stamps, poses, _ = read_euroc(path)
+        return Trajectory(stamps * 1e-9, poses)
     times, poses = read_tum(path)
     order = np.argsort(times, kind="stable")
     return Trajectory(times[order], poses[order])
@@ -168,21 +169,6 @@ def _first_line(path: Path) -> str:
     if first is None:
         raise FormatError(f"{path}: no pose in it. Expected TUM, KITTI or EuRoC's states.")
     return first
-
-
-def _euroc(path: Path) -> Trajectory:
-    """EuRoC: time [ns], position, quaternion w x y z, then what else is known of the state."""
-    from graphopt.io.files import read_bytes
-    from graphopt.io.numbers import RaggedRows
-
-    data = read_bytes(path)
-    columns = len(_first_line(path).split(","))
-    table = RaggedRows(data, str(path), separator=",").matrix(
-        columns, "time [ns], x, y, z, qw, qx, qy, qz, ..."
-    )
-    poses = table[:, [1, 2, 3, 5, 6, 7, 4]]
-    poses[:, 3:] /= np.linalg.norm(poses[:, 3:], axis=1, keepdims=True)
-    return Trajectory(table[:, 0] * 1e-9, poses)
 
 
 def units(paths: dict[str, Path], truth: Path, options: dict[str, Any]) -> list[Unit]:

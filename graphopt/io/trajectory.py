@@ -1,14 +1,16 @@
-"""Trajectories in TUM and KITTI form.
+"""Trajectories in TUM, KITTI and EuRoC's form.
 
     TUM     timestamp x y z qx qy qz qw      one line per pose, # comments
     KITTI   r11 r12 r13 x r21 ... r33 z      first three rows of the matrix, one line per pose, no timestamps
+    EuRoC   stamp [ns], x, y, z, qw, qx, qy, qz, ...    and what else is known of the state, # comments
 
-Both hold world_T_body. Poses are (n, 7) arrays x y z qx qy qz qw with unit quaternions. From a graph:
+All hold world_T_body. Poses are (n, 7) arrays x y z qx qy qz qw with unit quaternions. From a graph:
 VERTEX_SE3:QUAT as it is, VERTEX_SE2 with z = 0, VERTEX_SE3:EXPMAP inverted, because it is cam_T_world.
 """
 
 from __future__ import annotations
 
+import io
 import os
 
 import numpy as np
@@ -69,6 +71,55 @@ def read_tum(path: PathLike) -> tuple[np.ndarray, np.ndarray]:
 def read_kitti(path: PathLike) -> np.ndarray:
     """Poses (n, 7). Raises FormatError, OSError."""
     return parse_kitti(read_bytes(path), os.fspath(path))
+
+
+def read_euroc(
+    path: PathLike, widths: tuple[int, ...] | None = None
+) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
+    """Stamps (n,) int64 [ns], poses (n, 7), and the columns behind them (n, k).
+
+    widths: numbers of columns behind the stamp that are allowed, None: from 7. Raises FormatError, OSError.
+    """
+    stamps, values = read_stamped(path, widths)
+    if values.shape[1] < 7:
+        raise FormatError(
+            f"{os.fspath(path)}: {values.shape[1] + 1} columns, expected stamp [ns], p (3), q (4)."
+        )
+    length = np.linalg.norm(values[:, 3:7], axis=-1, keepdims=True)
+    if not (np.abs(length - 1.0) < 1e-2).all():
+        row = int(np.argmax(np.abs(length[:, 0] - 1.0)))
+        raise FormatError(
+            f"{os.fspath(path)}: the quaternion at {stamps[row]} ns has length {length[row, 0]:.4f}, "
+            "expected 1. Columns are p (3), q as w x y z (4)."
+        )
+    q = values[:, 3:7] / length
+    return stamps, np.concatenate([values[:, :3], q[:, 1:], q[:, :1]], axis=1), values[:, 7:]
+
+
+def read_stamped(path: PathLike, widths: tuple[int, ...] | None = None) -> tuple[np.ndarray, np.ndarray]:
+    """Stamps (n,) int64 and the other columns (n, width) of lines of numbers separated by commas.
+
+    widths: of these those that are allowed. Raises FormatError, OSError.
+    """
+    data, name = read_bytes(path), os.fspath(path)
+    first = next((line for line in data.splitlines() if line.strip() and not line.startswith(b"#")), None)
+    if first is None:
+        raise FormatError(f"{name}: holds no samples, only comments and blank lines.")
+    width = first.count(b",")
+    if widths is not None and width not in widths:
+        raise FormatError(
+            f"{name}: the first line of numbers has {width + 1} columns separated by commas, "
+            f"expected {' or '.join(str(each_width + 1) for each_width in widths)}."
+        )
+    columns = [("stamp", np.int64), ("values", np.float64, (width,))]
+    try:
+        table = np.loadtxt(io.BytesIO(data), dtype=columns, delimiter=",", comments="#", ndmin=1)
+    except ValueError as error:
+        lines = enumerate(data.splitlines(), 1)
+        bad = [k for k, line in lines if line.strip() and line[:1] != b"#" and line.count(b",") != width]
+        what = f"line {bad[0]} has not {width + 1} columns as the first" if bad else str(error)
+        raise FormatError(f"{name}: {what}. Is the file complete?") from error
+    return table["stamp"], table["values"]
 
 
 def write_tum(path: PathLike, timestamps: np.ndarray, poses: np.ndarray) -> None:

@@ -10,17 +10,13 @@ packed (.gz, .bz2, .xz).
 
 from __future__ import annotations
 
-import io
-import os
 from dataclasses import dataclass
 
 import numpy as np
 
-from graphopt.errors import FormatError
-from graphopt.io.files import read_bytes
+from graphopt.io.files import PathLike
+from graphopt.io.trajectory import read_euroc, read_stamped
 from slam_bridge.imu import ImuDataError, ImuSamples
-
-PathLike = str | os.PathLike[str]
 
 
 @dataclass(frozen=True, eq=False)
@@ -61,45 +57,13 @@ class StateTable:
 
 def read_imu(path: PathLike) -> ImuSamples:
     """IMU samples of EuRoC's and TUM-VI's imu0/data.csv."""
-    stamps, values = _read_table(path, (6,))
+    stamps, values = read_stamped(path, (6,))
     return ImuSamples(stamps, values[:, :3], values[:, 3:])
 
 
 def read_states(path: PathLike) -> StateTable:
-    """Ground truth of EuRoC (17 columns) or TUM-VI (8 columns); quaternions w x y z become x y z w."""
-    stamps, values = _read_table(path, (7, 16))
-    length = np.linalg.norm(values[:, 3:7], axis=-1, keepdims=True)
-    if not (np.abs(length - 1.0) < 1e-2).all():
-        row = int(np.argmax(np.abs(length[:, 0] - 1.0)))
-        raise FormatError(
-            f"{os.fspath(path)}: the quaternion at {stamps[row]} ns has length {length[row, 0]:.4f}, "
-            "expected 1. Columns are p (3), q as w x y z (4)."
-        )
-    q = values[:, 3:7] / length
-    poses = np.concatenate([values[:, :3], q[:, 1:], q[:, :1]], axis=1)
-    if values.shape[1] == 7:
+    """Ground truth of EuRoC (17 columns) or TUM-VI (8 columns); see `graphopt.io.trajectory.read_euroc`."""
+    stamps, poses, rest = read_euroc(path, (7, 16))
+    if not rest.shape[1]:
         return StateTable(stamps, poses, None, None, None)
-    return StateTable(stamps, poses, values[:, 7:10], values[:, 10:13], values[:, 13:16])
-
-
-def _read_table(path: PathLike, widths: tuple[int, ...]) -> tuple[np.ndarray, np.ndarray]:
-    """Stamps (n,) int64 and the other columns (n, width)."""
-    data, name = read_bytes(path), os.fspath(path)
-    first = next((line for line in data.splitlines() if line.strip() and not line.startswith(b"#")), None)
-    if first is None:
-        raise FormatError(f"{name}: holds no samples, only comments and blank lines.")
-    width = first.count(b",")
-    if width not in widths:
-        raise FormatError(
-            f"{name}: the first line of numbers has {width + 1} columns separated by commas, "
-            f"expected {' or '.join(str(each_width + 1) for each_width in widths)}."
-        )
-    columns = [("stamp", np.int64), ("values", np.float64, (width,))]
-    try:
-        table = np.loadtxt(io.BytesIO(data), dtype=columns, delimiter=",", comments="#", ndmin=1)
-    except ValueError as error:
-        lines = enumerate(data.splitlines(), 1)
-        bad = [k for k, line in lines if line.strip() and line[:1] != b"#" and line.count(b",") != width]
-        what = f"line {bad[0]} has not {width + 1} columns as the first" if bad else str(error)
-        raise FormatError(f"{name}: {what}. Is the file complete?") from error
-    return table["stamp"], table["values"]
+    return StateTable(stamps, poses, rest[:, :3], rest[:, 3:6], rest[:, 6:])

@@ -123,6 +123,13 @@ def test_files_of_three_kinds(tmp_path) -> None:
         np.testing.assert_allclose(loaded.world_T_body[:, :3], truth.world_T_body[:, :3], atol=1e-9)
         assert SO3(loaded.world_T_body[:, 3:]).inverse() is not None
     np.testing.assert_allclose(trajectories.load(tmp_path / "euroc.csv").times, truth.times, atol=1e-6)
+    states = (tmp_path / "euroc.csv").read_text().splitlines()
+    (tmp_path / "few.csv").write_text("\n".join([*states[:-1], states[-1].rsplit(",", 1)[0]]))
+    with pytest.raises(FormatError, match=f"line {len(states)} has not"):
+        trajectories.load(tmp_path / "few.csv")
+    (tmp_path / "long.csv").write_text("1,0,0,0,0,0,0,1.5\n")
+    with pytest.raises(FormatError, match=r"the quaternion at 1 ns has length 1\.5"):
+        trajectories.load(tmp_path / "long.csv")
 
 
 def test_what_cannot_be_compared_says_why(tmp_path) -> None:
