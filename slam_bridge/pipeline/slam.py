@@ -387,19 +387,16 @@ class Slam:
     def stop(self) -> PipelineResult:
         """Track what waits, optimize the map at the end, and return all poses.
 
-        Raises what tracking or mapping failed with.
+        Raises what tracking or mapping failed with; no thread is left then.
         """
-        self._refuse_end()
-        with self._changed:
-            self._is_stopping = True
-            self._changed.notify_all()
-        if self._thread is None:
-            self._pump()
-        else:
-            self._thread.join()
+        try:
+            self._refuse_end()
+            self._end()
+        except BaseException:
+            if not self._is_over:
+                self.abandon()
+            raise
         self._is_over = True
-        self._raise()
-        self.mapper.wait()
         ended = time.perf_counter()
         started = ended if self._started is None else self._started
         session = max((*self._others, self.session), key=lambda one: len(one.log))
@@ -428,6 +425,18 @@ class Slam:
                 if one is not session
             ),
         )
+
+    def _end(self) -> None:
+        """Track and map what waits."""
+        with self._changed:
+            self._is_stopping = True
+            self._changed.notify_all()
+        if self._thread is None:
+            self._pump()
+        else:
+            self._thread.join()
+        self._raise()
+        self.mapper.wait()
 
     def _finished(self, session: Session) -> tuple[np.ndarray, np.ndarray, str]:
         """Stamps and poses after the last optimization, and what was refused."""

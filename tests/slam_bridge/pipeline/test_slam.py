@@ -382,11 +382,18 @@ def test_a_failure_in_a_thread_reaches_the_caller(room, sequence):
     def watch(number, slam):
         raise ValueError("watcher")
 
+    before, interval = set(threading.enumerate()), sys.getswitchinterval()
     slam = Slam(read_calibration(room / "mav0"), replace(STEREO, single_thread=False), watch=watch)
+    mine = set(threading.enumerate()) - before
     with pytest.raises(ValueError, match="watcher"):
         for row in range(20):
             slam.add_images(int(sequence.stamps[row]), *sequence.images(row))
+    with pytest.raises(ValueError, match="watcher"):
         slam.stop()
+    for thread in mine:
+        thread.join(10.0)
+    assert len(mine) == 2 and not any(thread.is_alive() for thread in mine)
+    assert sys.getswitchinterval() == interval
 
 
 def test_what_a_mode_needs_is_said(room):
