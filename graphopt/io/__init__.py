@@ -24,7 +24,15 @@ from graphopt.io.formats import (
     write,
 )
 from graphopt.io.read_report import ReadReport
-from graphopt.io.trajectory import poses_of, read_kitti, read_tum, write_kitti, write_tum
+from graphopt.io.trajectory import (
+    poses_of,
+    read_euroc,
+    read_kitti,
+    read_stamped,
+    read_tum,
+    write_kitti,
+    write_tum,
+)
 from graphopt.option_names import FOLDER_FORMATS
 
 __all__ = [
@@ -40,7 +48,9 @@ __all__ = [
     "format_for_writing",
     "poses_of",
     "read",
+    "read_euroc",
     "read_kitti",
+    "read_stamped",
     "read_tum",
     "read_with_report",
     "register_format",

@@ -10,13 +10,15 @@ packed (.gz, .bz2, .xz).
 
 from __future__ import annotations
 
+import os
 from dataclasses import dataclass
 
 import numpy as np
 
-from graphopt.io.files import PathLike
 from graphopt.io.trajectory import read_euroc, read_stamped
 from slam_bridge.imu import ImuDataError, ImuSamples
+
+PathLike = str | os.PathLike[str]
 
 
 @dataclass(frozen=True, eq=False)
