@@ -177,46 +177,28 @@ void Tree::forward_columns(std::int32_t c, MatrixXd& x) {
 
 std::vector<std::shared_ptr<const Prior>> Tree::marginalize(const std::vector<std::int32_t>& vertices) {
   require_scalars();
-  std::vector<char> is_inner(static_cast<std::size_t>(problem_.num_places()), 0);
-  std::vector<std::int32_t> boundary;
-  for (const std::int32_t v : vertices) is_inner[static_cast<std::size_t>(v)] = 1;
-  std::vector<char> is_seen = is_inner;
-  for (const std::int32_t v : vertices)
-    for (std::int32_t entry = problem_.first_of[v]; entry >= 0; entry = problem_.entry_next[entry]) {
-      const std::int32_t e = problem_.entry_edge[entry];
-      if (!problem_.is_active(e)) continue;
-      for (int s = 0; s < problem_.arity(e); ++s) {
-        const std::int32_t w = problem_.vertices_of(e)[s];
-        if (!problem_.is_free(w) || is_seen[static_cast<std::size_t>(w)]) continue;
-        is_seen[static_cast<std::size_t>(w)] = 1;
-        boundary.push_back(w);
-      }
+  Plan plan;
+  plan.vertex = vertices;
+  plan.inner = static_cast<int>(vertices.size());
+  const std::vector<std::int32_t> edges = edges_of(vertices, {});
+  std::vector<char> is_seen(static_cast<std::size_t>(problem_.num_places()), 0);
+  for (const std::int32_t v : vertices) is_seen[static_cast<std::size_t>(v)] = 1;
+  for (const std::int32_t e : edges)
+    for (int s = 0; s < problem_.arity(e); ++s) {
+      const std::int32_t w = problem_.vertices_of(e)[s];
+      if (!problem_.is_free(w) || is_seen[static_cast<std::size_t>(w)]) continue;
+      is_seen[static_cast<std::size_t>(w)] = 1;
+      plan.vertex.push_back(w);
     }
-  std::sort(boundary.begin(), boundary.end());
-  const Plan plan = this->plan(vertices, {}, {}, boundary);
+  std::sort(plan.vertex.begin() + plan.inner, plan.vertex.end());
+  this->plan(plan, edges, {}, {});
   const std::size_t count = plan.nodes.size();
   std::vector<Job> jobs(count);
   std::vector<Clique> cliques(count);
-  std::vector<std::int32_t> position(static_cast<std::size_t>(problem_.num_places()), -1);
-  for (std::size_t k = 0; k < plan.order.size(); ++k)
-    position[static_cast<std::size_t>(plan.order[k])] = static_cast<std::int32_t>(k);
   for (std::size_t k = 0; k < count; ++k) {
     Job& job = jobs[k];
     job.clique = static_cast<std::int32_t>(k);
     job.shape = plan.shapes[k];
-    for (const std::int32_t v : job.shape->frontals)
-      for (std::int32_t entry = problem_.first_of[v]; entry >= 0; entry = problem_.entry_next[entry]) {
-        const std::int32_t e = problem_.entry_edge[entry];
-        if (!problem_.is_active(e)) continue;
-        std::int32_t owner = v;
-        for (int s = 0; s < problem_.arity(e); ++s) {
-          const std::int32_t w = problem_.vertices_of(e)[s];
-          if (is_inner[static_cast<std::size_t>(w)] &&
-              position[static_cast<std::size_t>(w)] < position[static_cast<std::size_t>(owner)])
-            owner = w;
-        }
-        if (owner == v) job.edges.push_back(e);
-      }
     if (plan.nodes[k].parent >= 0)
       jobs[static_cast<std::size_t>(plan.nodes[k].parent)].children.push_back(&cliques[k]);
   }
@@ -238,7 +220,7 @@ std::vector<std::shared_ptr<const Prior>> Tree::marginalize(const std::vector<st
         at += problem_.dim(v);
       }
     vm::AlignedVector<double> b(static_cast<std::size_t>(n + m), 0.0);
-    for (const std::int32_t e : job.edges) {
+    for (const std::int32_t e : shape.edges) {
       const double* segment = problem_.gradient_of(e);
       constant[k] += problem_.rho_of(e);
       for (int s = 0; s < problem_.arity(e); ++s) {

@@ -14,16 +14,6 @@ constexpr double kLeastPivot = 1e-13;
 constexpr double kLeastFloor = 1e-10, kMostFloor = 1e-6, kRaise = 100.0;
 constexpr double kPointInformation = 1e-6;
 
-void Tree::find_edges(Job& job) const {
-  for (const std::int32_t v : job.shape->frontals) {
-    for (std::int32_t entry = problem_.first_of[v]; entry >= 0; entry = problem_.entry_next[entry]) {
-      const std::int32_t e = problem_.entry_edge[entry];
-      if (!problem_.is_active(e)) continue;
-      if (owner(e) == v) job.edges.push_back(e);
-    }
-  }
-}
-
 namespace {
 
 // Element (row, col) of a front, row >= col.
@@ -39,7 +29,7 @@ inline double& element(const Front& front, int row, int col) {
 // Blocks of the job's edges: those that touch pivots, or those of the separator alone.
 void Tree::assemble(const Job& job, bool into_update) {
   const Front front = job.numbers->front();
-  for (const std::int32_t e : job.edges) {
+  for (const std::int32_t e : job.shape->edges) {
     if (problem_.edge_kind[e] < 0) {
       assemble_prior(front, e, into_update);
     } else {
@@ -69,35 +59,74 @@ void Tree::assemble_prior(const Front& front, std::int32_t e, bool into_update) 
   }
 }
 
+namespace {
+
+// The sum of a vertex' own block, its upper triangle by columns, into the front's lower triangle at `first`.
+template <int kDim>
+inline void add_own(const Front& front, int first, const double* block, int dim) {
+  const int size = kDim > 0 ? kDim : dim;
+  for (int j = 0; j < size; ++j) {
+    double* const target = &element(front, first + j, first);
+    for (int i = 0; i <= j; ++i) target[i * kStrip] += *block++;
+  }
+}
+
+// The sum of the block of two vertices: its columns are the later rows of the front, or its rows are.
+template <int kDim>
+inline void add_joint(const Front& front, int ra, int rb, const double* block, int da, int db) {
+  const int rows = kDim > 0 ? kDim : da, columns = kDim > 0 ? kDim : db;
+  if (rb > ra) {
+    for (int r = 0; r < columns; ++r) {
+      double* const target = &element(front, rb + r, ra);
+      for (int c = 0; c < rows; ++c) target[c * kStrip] += block[r * rows + c];
+    }
+  } else {
+    for (int r = 0; r < rows; ++r) {
+      double* const target = &element(front, ra + r, rb);
+      for (int c = 0; c < columns; ++c) target[c * kStrip] += block[c * rows + r];
+    }
+  }
+}
+
+// Poses of the plane and of space, by far the most, have loops of known length.
+inline void add_own_block(const Front& front, int first, const double* block, int dim) {
+  if (dim == 3) return add_own<3>(front, first, block, dim);
+  if (dim == 6) return add_own<6>(front, first, block, dim);
+  add_own<0>(front, first, block, dim);
+}
+
+inline void add_joint_block(const Front& front, int ra, int rb, const double* block, int da, int db) {
+  if (da == 3 && db == 3) return add_joint<3>(front, ra, rb, block, da, db);
+  if (da == 6 && db == 6) return add_joint<6>(front, ra, rb, block, da, db);
+  add_joint<0>(front, ra, rb, block, da, db);
+}
+
+}  // namespace
+
 void Tree::assemble_edge(const Front& front, std::int32_t e, bool into_update) {
   const EdgeKind& kind = problem_.kind_of(e);
-  const double* block = problem_.H_of(e);
   const std::int32_t* const ends = problem_.vertices_of(e);
   const int n = front.num_pivots, arity = kind.arity();
-  const auto row_of = [&](std::int32_t v) {
-    return problem_.is_free(v) ? local_[static_cast<std::size_t>(v)] : -1;
-  };
+  row_.resize(std::max(row_.size(), static_cast<std::size_t>(arity)));
+  bool is_above = false;  // of the pivots
+  for (int s = 0; s < arity; ++s) {
+    const int row = problem_.is_free(ends[s]) ? local_[static_cast<std::size_t>(ends[s])] : -1;
+    row_[static_cast<std::size_t>(s)] = row;
+    is_above = is_above || row >= n;
+  }
+  if (into_update && !is_above) return;
+  const double* block = problem_.H_of(e);
   for (int a = 0; a < arity; ++a) {
-    const int da = kind.dims[static_cast<std::size_t>(a)], ra = row_of(ends[a]);
+    const int da = kind.dims[static_cast<std::size_t>(a)], ra = row_[static_cast<std::size_t>(a)];
     if (ra >= 0 && (ra >= n) == into_update) {
-      for (int j = 0; j < da; ++j) {
-        double* const target = &element(front, ra + j, ra);
-        for (int i = 0; i <= j; ++i) target[i * kStrip] += block[j * (j + 1) / 2 + i];
-        gross_[static_cast<std::size_t>(ra + j)] += block[j * (j + 1) / 2 + j];
-      }
+      add_own_block(front, ra, block, da);
+      for (int j = 0; j < da; ++j) gross_[static_cast<std::size_t>(ra + j)] += block[j * (j + 1) / 2 + j];
     }
     block += da * (da + 1) / 2;
     for (int b = a + 1; b < arity; ++b) {
-      const int db = kind.dims[static_cast<std::size_t>(b)], rb = row_of(ends[b]);
-      if (ra >= 0 && rb >= 0 && (std::min(ra, rb) >= n) == into_update) {
-        const bool is_below = rb > ra;  // b's scalars are the rows
-        for (int r = 0; r < (is_below ? db : da); ++r) {
-          double* const target = is_below ? &element(front, rb + r, ra) : &element(front, ra + r, rb);
-          const double* const from = is_below ? block + r * da : block + r;
-          const int count = is_below ? da : db, step = is_below ? 1 : da;
-          for (int c = 0; c < count; ++c) target[c * kStrip] += from[c * step];
-        }
-      }
+      const int db = kind.dims[static_cast<std::size_t>(b)], rb = row_[static_cast<std::size_t>(b)];
+      if (ra >= 0 && rb >= 0 && (std::min(ra, rb) >= n) == into_update)
+        add_joint_block(front, ra, rb, block, da, db);
       block += da * db;
     }
   }

@@ -1,5 +1,8 @@
 // Order and cliques of vertices that are eliminated anew.
 #include <algorithm>
+#include <limits>
+#include <numeric>
+#include <utility>
 
 #include "linear/amalgamation.h"
 #include "linear/dissection.h"
@@ -10,49 +13,62 @@
 namespace graphopt::online {
 
 constexpr int kFewVertices = 12;    // that keep their order instead of a minimum degree one
-constexpr double kKeptOrder = 2.0;  // operations of an order that is kept, over those of minimum degree
+constexpr double kKeptOrder = 1.2;  // operations of an order that is kept, over those of minimum degree
 
-// Graph of the vertices at `plan.vertex`: they are joined by edges and by the separators of `orphans`. With a
-// boundary edges that touch only it do not count.
-BlockGraph Tree::graph_of(const Plan& plan, const std::vector<std::int32_t>& orphans) {
-  const int n = static_cast<int>(plan.vertex.size());
-  orphans_of_.resize(std::max(orphans_of_.size(), static_cast<std::size_t>(n)));
+// Whether the edge joins vertices of the plan alone, and not only those of its boundary.
+bool Tree::takes(const Plan& plan, std::int32_t e) const {
+  const std::int32_t* const ends = problem_.vertices_of(e);
+  bool is_inner = false;
+  for (int s = problem_.arity(e); s-- > 0;) {
+    if (!problem_.is_free(ends[s])) continue;
+    const std::int32_t i = number_[static_cast<std::size_t>(ends[s])];
+    if (i < 0) return false;
+    is_inner = is_inner || i < plan.inner;
+  }
+  return is_inner;
+}
+
+// Graph of the vertices at `plan.vertex`: they are joined by those of the candidates that are edges of the
+// plan, and by the separators of `orphans`.
+BlockGraph Tree::graph_of(Plan& plan, const std::vector<std::int32_t>& candidates,
+                          const std::vector<std::int32_t>& orphans) {
+  const auto n = plan.vertex.size();
+  orphans_of_.resize(std::max(orphans_of_.size(), n));
   for (const std::int32_t o : orphans)
     for (const std::int32_t v : cliques_[o].shape->separator)
       orphans_of_[static_cast<std::size_t>(number_[static_cast<std::size_t>(v)])].push_back(o);
+  std::vector<std::int32_t> begin(n + 2, 0), of, seen(n, -1);
+  const auto for_ends = [&](std::int32_t e, const auto& visit) {
+    const std::int32_t* const ends = problem_.vertices_of(e);
+    for (int s = problem_.arity(e); s-- > 0;)
+      if (problem_.is_free(ends[s])) visit(number_[static_cast<std::size_t>(ends[s])]);
+  };
+  for (const std::int32_t e : candidates) {
+    if (!takes(plan, e)) continue;
+    plan.edges.push_back(e);
+    for_ends(e, [&](std::int32_t i) { ++begin[static_cast<std::size_t>(i) + 2]; });
+  }
+  std::partial_sum(begin.begin(), begin.end(), begin.begin());
+  of.resize(static_cast<std::size_t>(begin.back()));
+  for (const std::int32_t e : plan.edges)
+    for_ends(e, [&](std::int32_t i) {
+      of[static_cast<std::size_t>(begin[static_cast<std::size_t>(i) + 1]++)] = e;
+    });
   BlockGraph graph;
-  graph.begin.reserve(static_cast<std::size_t>(n) + 1);
-  std::vector<std::int32_t> seen(static_cast<std::size_t>(n), -1);
-  for (int i = 0; i < n; ++i) {
-    const std::int32_t v = plan.vertex[static_cast<std::size_t>(i)];
-    seen[static_cast<std::size_t>(i)] = i;
-    const auto add = [&](std::int32_t w) {
-      const std::int32_t j = number_[static_cast<std::size_t>(w)];
-      if (j < 0 || seen[static_cast<std::size_t>(j)] == i) return;
-      seen[static_cast<std::size_t>(j)] = i;
-      graph.neighbor.push_back(j);
+  graph.begin.reserve(n + 1);
+  for (std::size_t i = 0; i < n; ++i) {
+    seen[i] = static_cast<std::int32_t>(i);
+    const auto add = [&](std::int32_t j) {
+      if (std::exchange(seen[static_cast<std::size_t>(j)], static_cast<std::int32_t>(i)) !=
+          static_cast<std::int32_t>(i))
+        graph.neighbor.push_back(j);
     };
-    for (std::int32_t entry = problem_.first_of[v]; entry >= 0; entry = problem_.entry_next[entry]) {
-      const std::int32_t e = problem_.entry_edge[entry];
-      if (!problem_.is_active(e)) continue;
-      const int arity = problem_.arity(e);
-      const std::int32_t* const ends = problem_.vertices_of(e);
-      bool is_inside = true, is_inner = plan.inner == n;
-      for (int s = 0; s < arity; ++s) {
-        if (!problem_.is_free(ends[s])) continue;
-        const std::int32_t j = number_[static_cast<std::size_t>(ends[s])];
-        is_inside = is_inside && j >= 0;
-        is_inner = is_inner || (j >= 0 && j < plan.inner);
-      }
-      if (!is_inside || !is_inner) continue;
-      for (int s = 0; s < arity; ++s)
-        if (problem_.is_free(ends[s])) add(ends[s]);
-    }
-    for (const std::int32_t o : orphans_of_[static_cast<std::size_t>(i)])
-      for (const std::int32_t w : cliques_[o].shape->separator) add(w);
-    orphans_of_[static_cast<std::size_t>(i)].clear();
+    for (std::int32_t k = begin[i]; k < begin[i + 1]; ++k) for_ends(of[static_cast<std::size_t>(k)], add);
+    for (const std::int32_t o : orphans_of_[i])
+      for (const std::int32_t w : cliques_[o].shape->separator) add(number_[static_cast<std::size_t>(w)]);
+    orphans_of_[i].clear();
     graph.begin.push_back(static_cast<std::int32_t>(graph.neighbor.size()));
-    graph.weight.push_back(problem_.dim(v));
+    graph.weight.push_back(problem_.dim(plan.vertex[i]));
   }
   return graph;
 }
@@ -165,6 +181,7 @@ void Tree::shape(Plan& plan, const BlockGraph& graph) const {
   };
   for (std::size_t p = 0; p < plan.order.size(); ++p) position[number(p)] = static_cast<std::int32_t>(p);
   std::vector<std::vector<std::int32_t>> below(plan.nodes.size());  // numbers of vertices
+  std::vector<std::shared_ptr<Shape>> shapes;
   for (std::size_t k = 0; k < plan.nodes.size(); ++k) {
     const Plan::Node& node = plan.nodes[k];
     const int end = node.first + node.count;
@@ -195,25 +212,41 @@ void Tree::shape(Plan& plan, const BlockGraph& graph) const {
     for (const std::int32_t j : own) shape->separator.push_back(plan.vertex[static_cast<std::size_t>(j)]);
     for (const std::int32_t v : shape->frontals) shape->num_pivots += problem_.dim(v);
     for (const std::int32_t v : shape->separator) shape->num_below += problem_.dim(v);
-    plan.shapes.push_back(std::move(shape));
+    shapes.push_back(std::move(shape));
+  }
+  give_edges(plan, position, shapes);
+  plan.shapes.assign(shapes.begin(), shapes.end());
+}
+
+// Each edge to the shape that has its first vertex; position: of numbers.
+void Tree::give_edges(const Plan& plan, const std::vector<std::int32_t>& position,
+                      const std::vector<std::shared_ptr<Shape>>& shapes) const {
+  std::vector<std::int32_t> node_of(plan.order.size());  // by position
+  for (std::size_t k = 0; k < plan.nodes.size(); ++k)
+    std::fill_n(node_of.begin() + plan.nodes[k].first, plan.nodes[k].count, static_cast<std::int32_t>(k));
+  for (const std::int32_t e : plan.edges) {
+    std::int32_t first = std::numeric_limits<std::int32_t>::max();
+    const std::int32_t* const ends = problem_.vertices_of(e);
+    for (int s = problem_.arity(e); s-- > 0;)
+      if (problem_.is_free(ends[s]))
+        first =
+            std::min(first, position[static_cast<std::size_t>(number_[static_cast<std::size_t>(ends[s])])]);
+    shapes[static_cast<std::size_t>(node_of[static_cast<std::size_t>(first)])]->edges.push_back(e);
   }
 }
 
-Tree::Plan Tree::plan(const std::vector<std::int32_t>& vertices, const std::vector<std::int32_t>& orphans,
-                      const std::vector<std::int32_t>& last, const std::vector<std::int32_t>& boundary) {
-  Plan plan;
-  plan.inner = static_cast<int>(vertices.size());
-  plan.vertex = vertices;
-  plan.vertex.insert(plan.vertex.end(), boundary.begin(), boundary.end());
+// Of what `plan` has in `vertex` and `inner`: its order, nodes, edges and shapes.
+void Tree::plan(Plan& plan, const std::vector<std::int32_t>& candidates,
+                const std::vector<std::int32_t>& orphans, const std::vector<std::int32_t>& last) {
+  const bool has_boundary = plan.inner < static_cast<int>(plan.vertex.size());
   for (std::size_t i = 0; i < plan.vertex.size(); ++i)
     number_[static_cast<std::size_t>(plan.vertex[i])] = static_cast<std::int32_t>(i);
-  const BlockGraph graph = graph_of(plan, orphans);
+  const BlockGraph graph = graph_of(plan, candidates, orphans);
   EliminationTree tree = order(plan, graph, last);
-  if (!boundary.empty()) tree = without_boundary(std::move(tree), plan.inner);
+  if (has_boundary) tree = without_boundary(std::move(tree), plan.inner);
   group(plan, tree, graph.weight);
   shape(plan, graph);
   for (const std::int32_t v : plan.vertex) number_[static_cast<std::size_t>(v)] = -1;
-  return plan;
 }
 
 }  // namespace graphopt::online

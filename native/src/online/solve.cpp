@@ -11,21 +11,23 @@ namespace {
 constexpr double kBatchTolerance = 1e-15;  // of chi2, predicted decrease that batch leaves
 constexpr double kShareOfCut = 1e-4;       // that a vertex' part of b must have: many small ones add up
 constexpr int kBatchIterations = 200;
-constexpr int kRoundingAfter = 3;                // steps of batch
-constexpr double kRounding = 1e-11;              // of chi2: a prediction that no longer falls
-constexpr double kChi2Rounding = 1e-13;          // of chi2: by which it may rise
-constexpr int kHalvings = 10;                    // of a step that does not lower chi2
-constexpr double kLargeGain = 10.0;              // of the goal: steps that may be taken back
-constexpr double kLooseH = 1e-4;                 // change of H beside its diagonal that matters
-constexpr double kTightH = 0.0;                  // the same in batch, which ends closer
-constexpr double kPoorConvergence = 0.3;         // of the prediction before: the factor is too old
-constexpr double kLeft = 1.0;                    // of the goal: what a step may miss that is not tested
-constexpr std::size_t kSample = 32;              // newest edges whose models are tested
-constexpr double kMissPerSample = 10.0;          // what all edges miss beside these
-constexpr double kMissOfGain = 0.005;            // what a step misses at least
-constexpr double kSameStep = 0.01;               // of the goal: change of a promise that needs no new test
-constexpr double kUntested = 20.0;               // updates without a step, where edges may be wrong
-constexpr double kLeastShare = 1e-7;             // of what a step promises: less of it is rounding
+constexpr int kRoundingAfter = 3;          // steps of batch
+constexpr double kRounding = 1e-11;        // of chi2: a prediction that no longer falls
+constexpr double kChi2Rounding = 1e-13;    // of chi2: by which it may rise
+constexpr int kHalvings = 10;              // of a step that does not lower chi2
+constexpr double kLargeGain = 10.0;        // of the goal: steps that may be taken back
+constexpr double kLooseH = 1e-4;           // change of H beside its diagonal that matters
+constexpr double kTightH = 0.0;            // the same in batch, which ends closer
+constexpr double kPoorConvergence = 0.3;   // of the prediction before: the factor is too old
+constexpr double kLeft = 1.0;              // of the goal: what a step may miss that is not tested
+constexpr std::size_t kSample = 32;        // newest edges whose models are tested
+constexpr std::int64_t kOlder = 32;        // of those before them, at this distance
+constexpr std::int64_t kOlderStride = 16;  // where a pose has many edges the newest ones are of few poses
+constexpr double kMissPerSample = 10.0;    // what all edges miss beside these
+constexpr double kMissOfGain = 0.005;      // what a step misses at least
+constexpr double kSameStep = 0.01;         // of the goal: change of a promise that needs no new test
+constexpr double kUntested = 20.0;         // updates without a step, where edges may be wrong
+constexpr double kLeastShare = 1e-7;       // of what a step promises: less of it is rounding
 constexpr std::int64_t kVerticesPerUpdate = 64;  // of looking at all of b
 constexpr double kSufficient = 0.1;              // of the promised decrease that a step has to reach
 constexpr double kNewest = 0.3;                  // of the time of steps: weight of the last one
@@ -193,13 +195,18 @@ bool Session::take(const Tree::Step& step, const Trial& trial, Report& report) {
   return scale == 1.0;
 }
 
-// Edges that this update changed and others added last; of many every so many.
+// Edges that this update changed and others added last; of many, and of those before them, every so many.
 std::vector<std::int32_t> Session::newest_edges() const {
   std::vector<std::int32_t> edges;
   const std::size_t stride = new_edges_.size() / kSample + 1;
   for (std::size_t k = 0; k < new_edges_.size(); k += stride) edges.push_back(new_edges_[k]);
   for (std::int64_t k = 1; edges.size() < kSample && k <= static_cast<std::int64_t>(kSample); ++k) {
     const std::int32_t e = problem_.edge_of_handle.find(next_handle_[0] - k);
+    if (e >= 0) edges.push_back(e);
+  }
+  for (std::int64_t k = 1; k <= kOlder; ++k) {
+    const std::int32_t e =
+        problem_.edge_of_handle.find(next_handle_[0] - static_cast<std::int64_t>(kSample) - k * kOlderStride);
     if (e >= 0) edges.push_back(e);
   }
   std::sort(edges.begin(), edges.end());

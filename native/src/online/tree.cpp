@@ -95,12 +95,34 @@ void Tree::collect(const std::vector<std::int32_t>& touched) {
   for (const std::int32_t v : touched) number_[static_cast<std::size_t>(v)] = -1;
 }
 
+// Active edges of vertices, and those that cliques have; each once.
+std::vector<std::int32_t> Tree::edges_of(const std::vector<std::int32_t>& vertices,
+                                         const std::vector<std::int32_t>& cliques) {
+  edge_mark_.resize(static_cast<std::size_t>(problem_.edge_kind.size()), 0);
+  std::vector<std::int32_t> found;
+  const auto take = [&](std::int32_t e) {
+    if (!problem_.is_active(e) || edge_mark_[static_cast<std::size_t>(e)]) return;
+    edge_mark_[static_cast<std::size_t>(e)] = 1;
+    found.push_back(e);
+  };
+  for (const std::int32_t c : cliques)
+    for (const std::int32_t e : cliques_[c].shape->edges) take(e);
+  for (const std::int32_t v : vertices)
+    for (std::int32_t entry = problem_.first_of[v]; entry >= 0; entry = problem_.entry_next[entry])
+      take(problem_.entry_edge[entry]);
+  for (const std::int32_t e : found) edge_mark_[static_cast<std::size_t>(e)] = 0;
+  return found;
+}
+
 EliminationCounts Tree::eliminate(const std::vector<std::int32_t>& touched,
                                   const std::vector<std::int32_t>& last) {
   require_scalars();
   collect(touched);
   EliminationCounts counts;
-  const Plan plan = this->plan(vertices_, orphans_, last, {});
+  Plan plan;
+  plan.vertex = vertices_;
+  plan.inner = static_cast<int>(vertices_.size());
+  this->plan(plan, edges_of(touched, affected_), orphans_, last);
   take_right_hand_side(affected_);
   for (const std::int32_t c : affected_) {
     for (const std::int32_t v : cliques_[c].shape->frontals) clique_of_.set(v, -1);
@@ -143,14 +165,13 @@ EliminationCounts Tree::eliminate(const std::vector<std::int32_t>& touched,
   for (std::size_t k = 0; k < jobs.size(); ++k) {
     job_of_[static_cast<std::size_t>(jobs[k].clique)] = -1;
     children_.set(jobs[k].clique, std::move(children[k]));
-    find_edges(jobs[k]);
   }
   counts.ordered = plan.is_minimum_degree;
   counts.vertices = static_cast<std::int64_t>(vertices_.size());
   counts.flops = plan.flops;
   for (Job& job : jobs) {
     for (const std::int32_t child : children_[job.clique]) job.children.push_back(&cliques_[child]);
-    counts.edges += static_cast<std::int64_t>(job.edges.size());
+    counts.edges += static_cast<std::int64_t>(job.shape->edges.size());
     compute(job);
     cliques_.set(job.clique, {job.shape, job.numbers});
   }
@@ -176,8 +197,7 @@ EliminationCounts Tree::refresh(const std::vector<std::int32_t>& edges) {
     job_of_[static_cast<std::size_t>(job.clique)] = static_cast<std::int32_t>(k);
     job.shape = cliques_[job.clique].shape;
     counts.vertices += static_cast<std::int64_t>(job.shape->frontals.size());
-    find_edges(job);
-    counts.edges += static_cast<std::int64_t>(job.edges.size());
+    counts.edges += static_cast<std::int64_t>(job.shape->edges.size());
     for (const std::int32_t child : children_[job.clique]) {
       const std::int32_t own = job_of_[static_cast<std::size_t>(child)];
       job.children.push_back(own < 0 ? &cliques_[child] : &fresh[static_cast<std::size_t>(own)]);

@@ -57,6 +57,7 @@ class Numbers {
 struct Shape {
   std::vector<std::int32_t> frontals, separator;  // vertices by position; the separator's as they were
   int num_pivots = 0, num_below = 0;              // scalars
+  std::vector<std::int32_t> edges;                // whose first vertex, in the order, is a frontal
 };
 
 struct Clique {
@@ -129,16 +130,16 @@ class Tree {
       int parent;        // node or -1
     };
     std::vector<Node> nodes;                           // children first
+    std::vector<std::int32_t> edges;                   // that these vertices have
     std::vector<std::shared_ptr<const Shape>> shapes;  // of the nodes
     double flops = 0.0;
     bool is_minimum_degree = false;
   };
-  // A front to be computed: its edges, and the children that it sums.
+  // A front to be computed, and the children that it sums.
   struct Job {
     std::int32_t clique;  // or a number of the caller's
     std::shared_ptr<const Shape> shape;
     std::vector<const Clique*> children;
-    std::vector<std::int32_t> edges;
     std::shared_ptr<Numbers> numbers;
   };
 
@@ -148,15 +149,20 @@ class Tree {
   };
 
   void collect(const std::vector<std::int32_t>& touched);
-  Plan plan(const std::vector<std::int32_t>& vertices, const std::vector<std::int32_t>& orphans,
-            const std::vector<std::int32_t>& last, const std::vector<std::int32_t>& boundary);
-  BlockGraph graph_of(const Plan& plan, const std::vector<std::int32_t>& orphans);
+  std::vector<std::int32_t> edges_of(const std::vector<std::int32_t>& vertices,
+                                     const std::vector<std::int32_t>& cliques);
+  void plan(Plan& plan, const std::vector<std::int32_t>& candidates, const std::vector<std::int32_t>& orphans,
+            const std::vector<std::int32_t>& last);
+  BlockGraph graph_of(Plan& plan, const std::vector<std::int32_t>& candidates,
+                      const std::vector<std::int32_t>& orphans);
+  bool takes(const Plan& plan, std::int32_t edge) const;
   EliminationTree order(Plan& plan, const BlockGraph& graph, const std::vector<std::int32_t>& last) const;
   std::vector<std::int32_t> order_of(const Plan& plan, const BlockGraph& graph,
                                      const std::vector<std::int32_t>& last) const;
   void group(Plan& plan, const EliminationTree& tree, const std::vector<std::int32_t>& weights) const;
   void shape(Plan& plan, const BlockGraph& graph) const;
-  void find_edges(Job& job) const;
+  void give_edges(const Plan& plan, const std::vector<std::int32_t>& position,
+                  const std::vector<std::shared_ptr<Shape>>& shapes) const;
   void compute(Job& job);
   void fill(const Job& job, const std::vector<double>& floors);
   bool raise_floor(const Job& job, int pivot, std::vector<double>& floors) const;
@@ -206,6 +212,7 @@ class Tree {
   std::vector<std::int32_t> number_;                         // per vertex, -1
   std::vector<std::int32_t> local_;                          // per vertex: first row of the front, or -1
   std::vector<std::vector<std::int32_t>> orphans_of_;        // per number of a vertex
+  std::vector<char> edge_mark_;                              // per edge
   std::vector<std::int64_t> position_;                       // of a child's rows
   std::vector<Run> runs_;
   std::vector<std::int32_t> row_;
