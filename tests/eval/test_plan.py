@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 
+import numpy as np
 import pytest
 
 import graphopt
@@ -54,6 +55,21 @@ def test_a_sample_stands_for_many_edges(monkeypatch):
     )
     found = plan.plan(graph, structure, 0.0, SolverOptions("cpu"))
     assert 50 <= seen[0] <= 100 < structure.num_edges and found.memory_bytes > 8 * structure.values_size
+
+
+@pytest.mark.parametrize(("load", "seconds"), [(0.0, 30 * 86400.0), (1e3, 3600.0)])
+def test_figures_of_a_busy_machine_are_kept_for_an_hour(load, seconds, monkeypatch, tmp_path):
+    """Those of one that was idle for a month."""
+    monkeypatch.setenv("GRAPHOPT_CACHE_DIR", str(tmp_path))
+    monkeypatch.setattr(plan.os, "getloadavg", lambda: (load, load, load), raising=False)
+    calls = []
+    monkeypatch.setattr(plan, "_measure", lambda: calls.append(1) or np.ones(6))
+    stored = plan.disk_cache.load_dated
+    for age, count in ((None, 1), (seconds - 60.0, 1), (seconds + 60.0, 2)):
+        if age is not None:
+            monkeypatch.setattr(plan.disk_cache, "load_dated", lambda name, age=age: (stored(name)[0], age))
+        plan.machine_figures()
+        assert len(calls) == count
 
 
 def test_figures_of_the_machine_are_measured_once(monkeypatch):
