@@ -103,19 +103,20 @@ class DeviceWorkers:
                     start = arrays.stored_start(k) if k in arrays.decoded else arrays.starts[k]
                     target[begin:] = start if len(start) == 1 else start[begin:]
                 return
-            buffers, counts = call.run(part, signals)
-            name = "estimate"
+            buffers = call.run(part, signals)
+            name, memory = "estimate", dict[int, Any]()
             if self._newton is not None:
-                lent = self._refine(data, buffers, part, sharing)
+                memory = self._refine(data, buffers, part, sharing)
                 name = "stored"
-            places = {
-                k: (buffers[f"{name}{k}"], target[part])
-                for k, target in self._results().items()
-                if sharing is None
-            }
-            call.collect(part, buffers["state"], places, counts, outcome)
+            wanted = {result_name("squared", number): array for number, array in self.refined.squared.items()}
+            if sharing is None:
+                wanted |= {f"{name}{k}": target for k, target in self._results().items()}
+            places = [(buffers[key], target[part]) for key, target in wanted.items()]
+            numbers = call.collect(part, buffers, places, outcome)
+            if self._newton is not None:
+                self.refined.left[part], self.refined.growth[part] = numbers[:, 4], numbers[:, 5]
             if sharing is not None:
-                arrays.decoded = lent
+                arrays.decoded = {k: sharing.lend(one, arrays.decoded[k].shape) for k, one in memory.items()}
 
     def _results(self) -> dict[int, np.ndarray]:
         """By optimized vertex set what it becomes: as stored after Newton's steps, else to be decoded."""
@@ -125,13 +126,16 @@ class DeviceWorkers:
     def _refine(
         self, data: BatchBuffers, buffers: dict[str, Any], part: slice, sharing: Sharing | None
     ) -> dict[int, Any]:
-        """Newton's steps of some problems, whose arrays are on the device; what is lent to CUDA of them."""
+        """Start Newton's steps of some problems, whose arrays are on the device; memory for CUDA.
+
+        Adds the buffers that they write.
+        """
         assert self._newton is not None
-        (plan, options, steps), count, device = self._newton, part.stop - part.start, self._device
+        (plan, options, steps), count = self._newton, part.stop - part.start
         buffers |= {"table": data.table(plan), "options": data.upload(options, "wide")}
-        squared = self.refined.squared
-        for number, array in squared.items():
-            buffers[result_name("squared", number)] = device.allocate(max(8 * array[part].size, 16), "device")
+        for number, array in self.refined.squared.items():
+            nbytes = max(8 * array[part].size, 16)
+            buffers[result_name("squared", number)] = self._device.allocate(nbytes, "device")
         memory = {}
         for k, target in self._arrays.decoded.items():
             if sharing is not None:
@@ -139,17 +143,7 @@ class DeviceWorkers:
             buffers[f"stored{k}"] = data.stored(k, part, memory[k].buffer if k in memory else None)
         chosen = np.arange(count, dtype=np.uint32)
         data.dispatch(plan, data.kernel(plan), buffers, chosen, steps, (0, 0), _TRIALS * steps)
-        state = np.empty((count, _STATE), WIDE)
-        places = {number: np.empty(array[part].shape, WIDE) for number, array in squared.items()}
-        wanted = [(buffers[result_name("squared", number)], 0, place) for number, place in places.items()]
-        device.read([(buffers["state"], 0, state), *wanted])
-        numbers = data.unpacked(state)
-        self.refined.left[part], self.refined.growth[part] = numbers[:, 4], numbers[:, 5]
-        for number, place in places.items():
-            squared[number][part] = data.unpacked(place)
-        if sharing is None:
-            return {}
-        return {k: sharing.lend(one, self._arrays.decoded[k].shape) for k, one in memory.items()}
+        return memory
 
 
 def open_for_batch(spec: str, options: SolverOptions) -> Any:
@@ -370,8 +364,8 @@ class _Call:
         self._limits = max(rules.max_iterations, 0), trials
         self._options, self._start = _options(native, rules)
 
-    def run(self, part: slice, signals: StopSignals) -> tuple[dict[str, Any], np.ndarray]:
-        """Optimize some of the problems; what is on the device then, and the counts (b, 4)."""
+    def run(self, part: slice, signals: StopSignals) -> dict[str, Any]:
+        """Optimize some of the problems; what is on the device, once what was submitted is done."""
         count, data = part.stop - part.start, self._data
         device = data.device
         unobserved = self._unobserved if len(self._unobserved) == 1 else self._unobserved[part]
@@ -382,37 +376,38 @@ class _Call:
             "state": data.upload(np.repeat(self._start[None], count, axis=0), "wide"),
             "counts": device.upload(np.tile(np.array([0, 0, _RUNNING, _NOT_BEGUN], np.uint32), (count, 1))),
         }
-        counts = np.empty((count, 4), np.uint32)
         active = np.arange(count, dtype=np.uint32)
         while len(active) and not signals.should_stop():
-            self._submit(buffers, active)
+            if self._submit(buffers, active) >= max(self._limits[0], 1):
+                break  # each step is an iteration, or ends a problem
+            counts = np.empty((count, 4), np.uint32)
             device.read([(buffers["counts"], 0, counts)])
             active = np.flatnonzero(counts[:, 2] == _RUNNING).astype(np.uint32)
-        return buffers, counts
+        return buffers
 
-    def _submit(self, buffers: dict[str, Any], active: np.ndarray) -> None:
-        """Some iterations of these problems."""
+    def _submit(self, buffers: dict[str, Any], active: np.ndarray) -> int:
+        """Some iterations of these problems; how many."""
         edges = _TRIALS * max(sum(len(group.rows) for group in self._arrays.structure.groups), 1)
         most = self._data.most_evaluations / edges / len(active)
         steps = int(np.clip(most, 1, _FIRST_ITERATIONS if len(active) > 1 else 64))
         self._data.dispatch(self._plan, self._kernel, buffers, active, steps, self._limits, _TRIALS * steps)
+        return steps
 
     def collect(
         self,
         part: slice,
-        state_buffer: Any,
-        places: dict[int, tuple[Any, np.ndarray]],
-        counts: np.ndarray,
+        buffers: dict[str, Any],
+        places: list[tuple[Any, np.ndarray]],
         outcome: tuple,
-    ) -> None:
-        """Results of some of the problems; places: by vertex set a buffer, and the array to fill."""
+    ) -> np.ndarray:
+        """Results of some of the problems, whose states (b, 8) it returns."""
         initial, chi2, lambdas, iterations, trials, ending = outcome
         data, count = self._data, part.stop - part.start
-        state = np.empty((count, _STATE), WIDE)
-        found = [data.place_for(target) for _, target in places.values()]
-        wanted = [(buffer, 0, array) for (buffer, _), array in zip(places.values(), found, strict=True)]
-        data.device.read([(state_buffer, 0, state), *wanted])
-        for (_, target), array in zip(places.values(), found, strict=True):
+        state, counts = np.empty((count, _STATE), WIDE), np.empty((count, 4), np.uint32)
+        found = [data.place_for(target) for _, target in places]
+        wanted = [(buffer, 0, array) for (buffer, _), array in zip(places, found, strict=True)]
+        data.device.read([(buffers["state"], 0, state), (buffers["counts"], 0, counts), *wanted])
+        for (_, target), array in zip(places, found, strict=True):
             if array is not target:
                 target[...] = data.unpacked(array)
         begun = (counts[:, 3] & 1) != 0
@@ -421,6 +416,7 @@ class _Call:
             target[part] = np.where(begun, numbers[:, column], np.nan)
         iterations[part], trials[part] = counts[:, 0], counts[:, 1]
         ending[part] = np.where(counts[:, 2] == _RUNNING, 5, counts[:, 2])
+        return numbers
 
 
 def part_of(array: Any, part: slice) -> Any:

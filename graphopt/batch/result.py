@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections import Counter
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from functools import cached_property
@@ -56,8 +55,12 @@ class BatchSummary:
     @cached_property
     def endings(self) -> dict[TerminationType, int]:
         """How many problems ended how."""
-        kinds = {id(kind): kind for kind in TerminationType}
-        return {kinds[key]: count for key, count in Counter(map(id, self.termination.tolist())).items()}
+        rest, found = self.termination.tolist(), dict[TerminationType, int]()
+        while rest:  # few kinds of many problems
+            kind = rest[0]
+            found[kind] = rest.count(kind)
+            rest = [each for each in rest if each is not kind] if found[kind] < len(rest) else []
+        return found
 
     @property
     def is_usable(self) -> np.ndarray:
