@@ -90,7 +90,7 @@ def host(values: Any, what: str = "values", target: np.ndarray | None = None) ->
     if (found := on_cuda(values, what)) is not None:
         return found.host(target)
     if hasattr(values, "__dlpack__") and hasattr(values, "__dlpack_device__"):
-        kind = int(values.__dlpack_device__()[0])
+        kind, _ = _device_of(values, what)
         if kind in _ON_HOST:
             return _of_host(values, what)
         name = _OTHERS.get(kind, "DLDeviceType")
@@ -108,7 +108,7 @@ def on_cuda(values: Any, what: str = "values") -> CudaNumbers | None:
     if isinstance(values, (np.ndarray, list, tuple, float, int)) or values is None:
         return None
     if hasattr(values, "__dlpack__") and hasattr(values, "__dlpack_device__"):
-        kind, number = (int(part) for part in values.__dlpack_device__())
+        kind, number = _device_of(values, what)
         return _of_capsule(_capsule(values, what), number) if kind == _ON_CUDA else None
     if hasattr(values, "__cuda_array_interface__"):
         return _of_interface(values)
@@ -116,10 +116,41 @@ def on_cuda(values: Any, what: str = "values") -> CudaNumbers | None:
 
 
 def assign(target: np.ndarray, values: Any, what: str) -> None:
-    """target[...] = values, as `host` takes them; from a CUDA device straight there, where it can be."""
+    """target[...] = values, as `host` takes them; from a CUDA device straight there, where it can be.
+
+    Raises `ShapeError` for a shape that does not broadcast.
+    """
     found = host(values, what, target)
-    if found is not target:
+    if found is target:
+        return
+    try:
         target[...] = found
+    except ValueError:
+        shape = np.shape(found)
+        if _broadcasts(shape, target.shape):
+            raise
+        raise ShapeError(
+            f"{what} has shape {shape}, expected {target.shape}, or less to broadcast."
+        ) from None
+
+
+def _broadcasts(shape: tuple[int, ...], whole: tuple[int, ...]) -> bool:
+    try:
+        return np.broadcast_shapes(shape, whole) == whole
+    except ValueError:
+        return False
+
+
+def _device_of(values: Any, what: str) -> tuple[int, int]:
+    """DLDeviceType and number. `DeviceError` for memory that dlpack has no name for (torch's "meta")."""
+    try:
+        kind, number = values.__dlpack_device__()
+    except (ValueError, BufferError, RuntimeError) as error:
+        where = getattr(values, "device", "a device")
+        raise DeviceError(
+            f"{what} is on a device of kind {where}, which is not read: {error}. Copy it to the host."
+        ) from None
+    return int(kind), int(number)
 
 
 def _of_host(values: Any, what: str) -> np.ndarray:
@@ -139,7 +170,8 @@ def _of_host(values: Any, what: str) -> np.ndarray:
             return found
         dtype = getattr(values, "dtype", "unknown")
         raise ShapeError(
-            f"{what} of dtype {dtype} cannot be read: {error}. Convert it to float64 first."
+            f"{what} of dtype {dtype} cannot be read: {str(error).rstrip('.')}. Convert it to dense "
+            "float64 first."
         ) from None
 
 

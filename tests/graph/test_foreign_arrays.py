@@ -74,7 +74,7 @@ def test_edges_take_tensors():
 
 
 def test_refused_by_name():
-    """bfloat16, gradients, complex numbers, devices that cannot be read."""
+    """bfloat16, gradients, complex numbers, devices that cannot be read or have no name, other shapes."""
 
     class Elsewhere(OnlyDlpack):
         def __dlpack_device__(self):
@@ -85,9 +85,14 @@ def test_refused_by_name():
         (torch.zeros(4, 3, requires_grad=True), ShapeError, "detach"),
         (torch.zeros(4, 3, dtype=torch.complex64), ShapeError, "complex"),
         (Elsewhere(POINTS), DeviceError, "kind 10 .ROCm."),
+        (torch.zeros(4, 3, device="meta"), DeviceError, "kind meta"),
+        (torch.eye(3).to_sparse(), ShapeError, "dense float64"),
     ):
         with pytest.raises(error, match=words):
             points(values)
+    vertices = points(POINTS)
+    with pytest.raises(ShapeError, match=r"estimate has shape \(4, 2\), expected"):
+        vertices.estimate = torch.zeros(4, 2)
 
 
 def test_out_is_the_same_memory():

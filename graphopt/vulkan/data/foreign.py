@@ -57,16 +57,14 @@ class ForeignColumns:
         """See `graph.sets.DeviceColumns`. While the numbers are the same it is what was lent last."""
         if name not in SHARED and name not in self._packs[one_set]:
             return None
-        if getattr(self._device, "is_lost", False):
+        side = self._cuda()
+        if side is None:
             return None
         lent = self._lent[one_set]
         digest = one_set.fingerprint(name)
         before, array = lent.get(name, (b"", None))
         if digest == before:
             return array
-        side = self._cuda()
-        if side is None:
-            return None
         lent.pop(name, None)  # its memory may serve again
         array = self._copied(side, one_set, name, digest)
         lent[name] = digest, array
