@@ -104,6 +104,8 @@ class AdjointPass:
 
     def _add_fixed(self, group: EdgeGroup, found: Mapping[Any, np.ndarray]) -> None:
         """Of vertices that are not optimized."""
+        if not found:
+            return
         sets = self._structure.selection.vertex_sets
         fixed = [
             self._stays(number)[group.vertex_rows[:, slot]] & (sets[number] in found)

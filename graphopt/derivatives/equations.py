@@ -59,8 +59,15 @@ class ExactEquations:
         """(m,) e' Omega e of each group, without robust kernels."""
         raise NotImplementedError
 
-    def factorize(self, right: np.ndarray, damp: bool) -> np.ndarray | None:
-        """x (dim,) of (K + D) x = right; None: K + D is not positive definite.
+    def move(self, step: np.ndarray) -> float:
+        """Remember the estimates, move them by a step, and return chi2 there."""
+        self.solver.dx = step
+        self.solver.push()
+        self.solver.update()
+        return self.chi2()
+
+    def factorize(self, right: np.ndarray | None, damp: bool) -> np.ndarray | None:
+        """x (dim,) of (K + D) x = right, None: = b; None: K + D is not positive definite.
 
         D holds components that the graph holds, and with `damp` is a share of K's diagonal.
         """
@@ -69,11 +76,14 @@ class ExactEquations:
             diagonal = np.abs(self.solver.diagonal)
             damping = DAMPING * diagonal if damp else np.zeros(len(diagonal))
             damping[self._holds] = 1e30 * max(float(diagonal.max()), 1.0)
-            self._damping, right = damping, np.where(self._holds, 0.0, right)
+            given: np.ndarray = self.solver.b if right is None else right
+            self._damping, right = damping, np.where(self._holds, 0.0, given)
         x = self._solve(right)
-        return None if x is None else self._refined(x, right)
+        if x is None:
+            return None
+        return self._refined(x, self.solver.b if right is None else right)
 
-    def _solve(self, right: np.ndarray) -> np.ndarray | None:
+    def _solve(self, right: np.ndarray | None) -> np.ndarray | None:
         """As `factorize`, as exactly as the block solver does."""
         raise NotImplementedError
 
@@ -109,7 +119,7 @@ class ExactEquations:
         """How much inv(K) D lets a vector grow: 1 of a diagonal matrix, without bound of a singular one."""
         root = np.sqrt(np.abs(self.solver.diagonal))
         x = np.random.default_rng(0).standard_normal(len(root))
-        return norm(root * self.solve_again(root * x)) / norm(x)
+        return norm(root * self._solve_again(np.where(self._holds, 0.0, root * x))) / norm(x)
 
     def why_not_definite(self) -> str:
         """A sentence about a K that could not be factorized, or hardly; Gauss-Newton's H takes its place.
@@ -166,8 +176,9 @@ class HostEquations(ExactEquations):
         """(m,) e' Omega e of each group, without robust kernels."""
         return [(group, self.linearizer.edge_chi2(number)) for number, group in self._groups]
 
-    def _solve(self, right: np.ndarray) -> np.ndarray | None:
-        self.solver.b[:] = right
+    def _solve(self, right: np.ndarray | None) -> np.ndarray | None:
+        if right is not None:
+            self.solver.b[:] = right
         solved = self.solver.solve(0.0 if self._damping is None else self._damping)
         return self.solver.dx.copy() if solved else None
 
@@ -192,6 +203,11 @@ class DeviceEquations(ExactEquations):
         """K and b at the present estimates; returns chi2."""
         return self.solver.linearize()
 
+    def move(self, step: np.ndarray) -> float:
+        """See `ExactEquations`; in one submission."""
+        self.solver.dx = step
+        return self.solver.move().chi2
+
     def chi2(self) -> float:
         """Robustified chi2 at the present estimates."""
         return self.solver.chi2()
@@ -209,8 +225,9 @@ class DeviceEquations(ExactEquations):
             found.append((group, np.einsum("mi,mij,mj->m", error, omega, error)))
         return found
 
-    def _solve(self, right: np.ndarray) -> np.ndarray | None:
-        self.solver.b = right
+    def _solve(self, right: np.ndarray | None) -> np.ndarray | None:
+        if right is not None:
+            self.solver.b = right
         solved = self.solver.solve(0.0 if self._damping is None else self._damping)
         return self.solver.dx.copy() if solved else None
 

@@ -79,8 +79,8 @@ def refine(equations: ExactEquations, damp: bool) -> Doubts:
     left = growth = np.inf
     for number in range(STEPS):
         chi2 = equations.linearize()
-        right = solver.b.copy()
-        step = equations.factorize(right, damp)
+        right = solver.b.copy()  # solutions may take its place
+        step = equations.factorize(None, damp)
         if step is None:
             return Doubts(np.inf, np.inf, _kinks(equations))
         if number == 0:
@@ -104,10 +104,7 @@ def _share_left(promised: float, chi2: float, step: np.ndarray, equations: Exact
 def _takes(equations: ExactEquations, step: np.ndarray, chi2: float) -> bool:
     """Take a step unless chi2 rises by more than rounding."""
     solver = equations.solver
-    solver.dx = step
-    solver.push()
-    solver.update()
-    if equations.chi2() <= (1.0 + ROUNDING) * chi2:
+    if equations.move(step) <= (1.0 + ROUNDING) * chi2:
         solver.discard_top()
         return True
     solver.pop()

@@ -19,6 +19,7 @@ from __future__ import annotations
 import time
 from collections.abc import Callable, Hashable
 from dataclasses import replace
+from functools import cached_property
 from typing import Any
 
 import numpy as np
@@ -203,10 +204,19 @@ class DampedSystem:
     def diagonal(self) -> np.ndarray:
         """(dim,) float64: diagonal of H, where kernels have written it."""
         if self._diagonal is None:
-            found = DeviceArray(self.context, self.layout.dim, is_mapped=False)
-            Program(self.context).step([self.diagonal_launch(found.buffer, self.layout.dim)]).run()
-            self._diagonal = found.read().astype(np.float64)
+            self.programs.run("read diagonal", self._record_read_diagonal)
+            self._diagonal = self._read.downloaded.astype(np.float64)
         return self._diagonal
+
+    @cached_property
+    def _read(self) -> DeviceArray:
+        """Where `diagonal` comes from."""
+        return DeviceArray(self.context, self.layout.dim, is_mapped=False)
+
+    def _record_read_diagonal(self, program: Program) -> None:
+        launch = self.diagonal_launch(self._read.buffer, self.layout.dim)
+        program.phase("linearize").step([launch])
+        self._read.record_download(program)
 
     def diagonal_launch(self, target: Any, num_rows: int, first: int = 0, largest: Any = None) -> Launch:
         """The first entries of H's diagonal into a buffer, from `first` on; of kernels' H.

@@ -240,12 +240,13 @@ def _factored(
 def whole_plan(plan: Plan, structure: Structure) -> Plan:
     """The plan that solves exactly where another one may iterate; all blocks are stored, edges gathered.
 
-    A reduced system is factored where nobody asked for something else and it is small.
+    A reduced system is factored where nobody asked for conjugate gradients and it is small.
     """
     chosen, count = plan.configuration, len(structure.groups)
     products: tuple[Products, ...] = ("blocks",) * count
     evaluations: tuple[Evaluation, ...] = ("gather",) * count
-    if iterates(chosen.linear_solver) and chosen.may_factor:
+    of_any_schur = replace(chosen, schur="auto") if chosen.schur == "implicit" else chosen
+    if iterates(chosen.linear_solver) and of_any_schur.may_factor:
         schur = "off" if chosen.schur == "off" else "explicit"
         if schur == "off" or structure.kept_dim <= MOST_REDUCED:
             chosen = replace(chosen, linear_solver="cholesky", schur=schur)
