@@ -40,11 +40,6 @@ class Complaints:
             count = self._found.setdefault(kind, [0, stamp])
             count[0] += 1
 
-    def count(self, kind: str) -> int:
-        """How many of a kind there were."""
-        with self._lock:
-            return self._found.get(kind, [0])[0]
-
     def sentences(self) -> tuple[str, ...]:
         """One per kind."""
         with self._lock:
@@ -55,8 +50,7 @@ class Complaints:
 class ImuBuffer:
     """Samples as they come, from some stamp on."""
 
-    def __init__(self, noise: ImuNoise | None, complaints: Complaints):
-        self.noise = noise
+    def __init__(self, complaints: Complaints):
         self._complaints = complaints
         self._held = ImuSamples(np.zeros(0, np.int64), np.zeros((0, 3)), np.zeros((0, 3)))
         self._new: list[tuple[np.ndarray, np.ndarray, np.ndarray]] = []
@@ -66,11 +60,6 @@ class ImuBuffer:
     def __len__(self) -> int:
         with self._lock:
             return len(self._samples())
-
-    @property
-    def newest(self) -> int:
-        """Stamp [ns] of the latest sample."""
-        return self._newest
 
     def add(self, stamps: Any, gyro: Any, acc: Any) -> None:
         """Add samples: stamps (n,) or one int64 [ns], gyro (n, 3) [rad/s], acc (n, 3) [m/s^2]."""

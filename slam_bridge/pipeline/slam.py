@@ -90,7 +90,7 @@ class Slam:
         cameras = _of_mode(known.rig, options)
         self._num_given = len(known.rig)
         self.complaints = Complaints()
-        imu = ImuBuffer(noise, self.complaints)
+        imu = ImuBuffer(self.complaints)
         self.sensors = Sensors(cameras, noise, gravity or known.gravity or 9.81, imu)
         self._frames = FrameMaker(cameras, options, self.complaints)
         if map is not None:

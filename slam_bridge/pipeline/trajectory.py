@@ -91,10 +91,6 @@ class FrameLog:
         """The frame at this stamp [ns] is this keyframe of the map."""
         self._stamp_of[keyframe] = stamp
 
-    def stamp_of(self, keyframe: int) -> int:
-        """Stamp [ns] of a keyframe of this run."""
-        return self._stamp_of[keyframe]
-
     def remove_keyframe(self, keyframe: int, parent: int, parent_T_keyframe: np.ndarray) -> None:
         """A keyframe leaves the map; its frames then hang on another one."""
         self._parents[keyframe] = parent, parent_T_keyframe
