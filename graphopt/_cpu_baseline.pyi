@@ -533,6 +533,10 @@ def unpad_rows(
 def sort_by_ends(
     rows: np.ndarray, slot: int, other: int, table: np.ndarray, num_keys: int, num_others: int
 ) -> np.ndarray: ...
+def places_in(numbers: np.ndarray, values: np.ndarray) -> np.ndarray: ...
+def sort_pairs(
+    offset: np.ndarray, transposed: np.ndarray, pair: int, order: np.ndarray, left_out: np.ndarray | None
+) -> tuple[np.ndarray, np.ndarray, np.ndarray]: ...
 def neighbour_keys(
     rows: np.ndarray,
     slot: int,

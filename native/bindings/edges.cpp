@@ -71,6 +71,38 @@ Array<std::uint32_t> bound_sort_by_ends(const py::object& rows, int slot, int ot
   return order;
 }
 
+py::array bound_places_in(const py::object& numbers, const py::object& values) {
+  const auto n = exact<std::int64_t>(numbers, "numbers", 1);
+  const auto v = exact<std::uint32_t>(values, "values", 1);
+  graphopt::PlainArray<std::int64_t> at(v.size());
+  {
+    const py::gil_scoped_release release;
+    places_in(n.data(), n.size(), v.data(), v.size(), at.begin());
+  }
+  return as_array(std::move(at));
+}
+
+py::tuple bound_sort_pairs(const py::object& offset, const py::object& transposed, int pair,
+                           const py::object& order, const py::object& left_out) {
+  const auto at = exact<std::int64_t>(offset, "offset", 2);
+  const auto t = exact<bool>(transposed, "transposed", 2);
+  const auto o = exact<std::uint32_t>(order, "order", 1);
+  std::optional<Array<bool>> left;
+  if (!left_out.is_none()) left = exact<bool>(left_out, "left_out", 1);
+  require(t.shape(0) == at.shape(0) && t.shape(1) == at.shape(1) && 0 <= pair && pair < at.shape(1) &&
+              o.size() <= at.shape(0) && (!left || left->size() == at.shape(0)),
+          "offset, transposed and left_out do not belong together");
+  graphopt::edges::PairOrder found;
+  {
+    const py::gil_scoped_release release;
+    found =
+        sort_pairs({at.data(), t.data(), left ? left->data() : nullptr, static_cast<int>(at.shape(1)), pair},
+                   o.data(), o.size());
+  }
+  return py::make_tuple(as_array(std::move(found.first)), as_array(std::move(found.edges)),
+                        as_array(std::move(found.offset)));
+}
+
 py::array bound_neighbour_keys(const py::object& rows, int slot, int other, const py::object& order,
                                const py::object& first, std::int64_t num_rows, std::int64_t num_others) {
   const auto r = exact<std::int32_t>(rows, "rows", 2);
@@ -625,6 +657,13 @@ void bind_edges(py::module_& m) {
   m.def("sort_by_ends", &bound_sort_by_ends, py::arg("rows"), py::arg("slot"), py::arg("other"),
         py::arg("table"), py::arg("num_keys"), py::arg("num_others"),
         "Order (m,) uint32 of sort_by_key, edges with the same key by their rows in slot `other`.");
+  m.def("places_in", &bound_places_in, py::arg("numbers"), py::arg("values"),
+        "Where ascending values (k,) uint32 are among ascending numbers, int64, as of np.searchsorted.");
+  m.def("sort_pairs", &bound_sort_pairs, py::arg("offset"), py::arg("transposed"), py::arg("pair"),
+        py::arg("order"), py::arg("left_out"),
+        "Places of edges order (n,) uint32 by the offset (m, pairs) of their block: first (blocks + 1,), "
+        "places (k,), their largest bit where transposed (m, pairs), and offset (blocks,), all uint32. "
+        "left_out: (m,) bool or None.");
   m.def(
       "neighbour_keys", &bound_neighbour_keys, py::arg("rows"), py::arg("slot"), py::arg("other"),
       py::arg("order"), py::arg("first"), py::arg("num_rows"), py::arg("num_others"),

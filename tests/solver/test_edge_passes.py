@@ -38,6 +38,64 @@ def test_sort_by_key_is_stable(threads, num_keys, size, arranged):
     np.testing.assert_array_equal(first, np.concatenate([[0], np.cumsum(count)]))
 
 
+@pytest.mark.parametrize("num_keys", [50_000, 1 << 30])
+def test_few_keys_of_many_are_sorted_by_comparing(threads, num_keys):
+    """Keys of which most do not occur."""
+    rng = np.random.default_rng(5)
+    table = rng.integers(num_keys, size=900)
+    rows = rng.integers(len(table), size=(MANY, 1), dtype=np.int32)
+    order, first, keys = kernels.sort_by_key(rows, 0, table, num_keys)
+    np.testing.assert_array_equal(order, np.argsort(table[rows[:, 0]], kind="stable"))
+    np.testing.assert_array_equal(keys, np.unique(table[rows[:, 0]]))
+    assert first[-1] == MANY
+
+
+@pytest.mark.parametrize("size", [300, MANY])
+def test_edges_by_their_ends(threads, size):
+    """By key of one slot, then by row of the other, then as they came; rows by their neighbours."""
+    rng = np.random.default_rng(6)
+    rows = rng.integers([[40, 700]], size=(size, 2)).astype(np.int32)
+    table = rng.permutation(np.arange(-3, 37))
+    key = np.where(table < 0, 37, table)[rows[:, 0]]
+    order = kernels.sort_by_ends(rows, 0, 1, table, 37, 700)
+    np.testing.assert_array_equal(order, np.lexsort((rows[:, 1], key)))
+    by_end, first, _ = kernels.sort_by_key(rows, 1, np.arange(700), 700)
+    keys = kernels.neighbour_keys(rows, 1, 0, by_end, first, 701, 40)
+    for row in (0, 5, 699, 700):
+        seen = rows[rows[:, 1] == row, 0]
+        assert keys[row] == (40 * seen.min() + seen.max() if len(seen) else 1600)
+    place = rng.permutation(700).astype(np.uint32)
+    others = kernels.renumber_rows(rows, 1, place)
+    np.testing.assert_array_equal(others, np.stack([rows[:, 0], place[rows[:, 1]]], axis=1))
+
+
+@pytest.mark.parametrize("size", [300, MANY])
+@pytest.mark.parametrize("leaves_out", [False, True])
+def test_pairs_by_their_blocks(threads, size, leaves_out):
+    """Places, with a bit for transposed blocks, and where blocks begin; none, and none at all."""
+    rng = np.random.default_rng(7)
+    offset = 9 * rng.integers(-20, 2000, size=(size, 3))
+    transposed, order = rng.random((size, 3)) < 0.3, rng.permutation(size).astype(np.uint32)
+    left_out = rng.random(size) < 0.2 if leaves_out else None
+    own = offset[order, 1]
+    own[own < 0] = -1
+    if leaves_out:
+        own[left_out[order]] = -1
+    places = np.argsort(own, kind="stable")
+    places = places[own[places] >= 0].astype(np.uint32)
+    blocks, count = np.unique(own[own >= 0], return_counts=True)
+    first, edges, found = kernels.sort_pairs(offset, transposed, 1, order, left_out)
+    np.testing.assert_array_equal(found, blocks)
+    np.testing.assert_array_equal(first, np.concatenate([[0], np.cumsum(count)]))
+    np.testing.assert_array_equal(edges & 0x7FFFFFFF, places)
+    np.testing.assert_array_equal(edges >> 31, transposed[order[places], 1])
+    first, edges, found = kernels.sort_pairs(np.full((size, 3), -1), transposed, 1, order, left_out)
+    assert first.tolist() == [0] and len(edges) == len(found) == 0
+    numbers = np.unique(rng.integers(1 << 31, size=size))
+    values = np.sort(rng.integers(1 << 31, size=size)).astype(np.uint32)
+    np.testing.assert_array_equal(kernels.places_in(numbers, values), np.searchsorted(numbers, values))
+
+
 def test_sorting_nothing_and_only_edges_without_a_key():
     """No destinations."""
     for size in (0, 5):

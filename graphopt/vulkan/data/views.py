@@ -239,20 +239,13 @@ def pair_lists(
             pair += 1
             if a == b:
                 continue
-            offset = block_offset[primary.order, pair]
-            chosen = offset >= 0
-            if group.vertex_sets[a] == group.vertex_sets[b]:
-                chosen &= ~_names_twice(group, a, b)[primary.order]
-            edges = np.flatnonzero(chosen).astype(np.uint32)
-            if not len(edges):
-                continue
-            edges, blocks = _sorted_by(offset[edges], edges)
-            turned = block_transposed[primary.order, pair]
-            if turned.any():
-                edges[turned[edges]] |= TRANSPOSED
-            starts = _starts(blocks)
-            first = np.append(starts, len(edges)).astype(np.uint32)
-            lists.append(PairList((a, b), first, edges, blocks[starts], False))
+            is_loop = group.vertex_sets[a] == group.vertex_sets[b]
+            left_out = _names_twice(group, a, b) if is_loop else None
+            first, edges, offset = kernels.sort_pairs(
+                block_offset, block_transposed, pair, primary.order, left_out
+            )
+            if len(edges):
+                lists.append(PairList((a, b), first, edges, offset, False))
     return lists
 
 

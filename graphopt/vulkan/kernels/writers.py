@@ -15,6 +15,7 @@ import numpy as np
 from graphopt.codegen import gpu
 from graphopt.codegen.gpu.merged_kernels import merged_chi2_kernel
 from graphopt.codegen.gpu.merged_tiles import merged_name
+from graphopt.cpu_kernels import kernels
 from graphopt.types.cache import per_type_cache
 from graphopt.vulkan.data.layout import BlockLayout
 from graphopt.vulkan.kernels.edges import BlocksOfPairs, DeviceEdges, PairArrays, Version
@@ -108,7 +109,7 @@ def writers_of(
 
 def _numbers(offsets: np.ndarray, arrays: PairArrays) -> np.ndarray:
     """Numbers of the blocks of a pair list among ascending offsets."""
-    return np.searchsorted(offsets, arrays.pairs.offset.astype(offsets.dtype))
+    return kernels.places_in(offsets, arrays.pairs.offset)
 
 
 def _numbers_of_stored(layout: BlockLayout, pairs: PairArrays) -> np.ndarray:

@@ -44,9 +44,22 @@ Order runs_of(const Keys& sorted, std::int64_t num_keys) {
   return result;
 }
 
+constexpr std::int64_t kSparse = 4;  // values per key from which on comparing takes less than counting
+
 // Order one bucket, whose keys begin with `base`; `keys` gets its keys in that order.
-void sort_bucket(const Keyed* bucket, std::int64_t size, std::uint32_t base, std::int64_t num_values,
+void sort_bucket(Keyed* bucket, std::int64_t size, std::uint32_t base, std::int64_t num_values,
                  std::uint32_t* keys, std::uint32_t* order) {
+  if (num_values > kSparse * size) {
+    const auto before = [](const Keyed& a, const Keyed& b) {
+      return a.key != b.key ? a.key < b.key : a.edge < b.edge;
+    };
+    std::sort(bucket, bucket + size, before);
+    for (std::int64_t i = 0; i < size; ++i) {
+      keys[i] = bucket[i].key;
+      order[i] = bucket[i].edge;
+    }
+    return;
+  }
   std::vector<std::uint32_t> next(static_cast<std::size_t>(num_values) + 1, 0);
   for (std::int64_t i = 0; i < size; ++i) ++next[bucket[i].key - base + 1];
   std::partial_sum(next.begin(), next.end(), next.begin());
@@ -131,28 +144,15 @@ void sort_in_buckets(const Keys& keys, std::int64_t num_keys, int shift, std::ui
   });
 }
 
-}  // namespace
-
-Order sort_by_key(const std::int32_t* rows, int stride, std::int64_t num_edges, const std::int64_t* table,
-                  std::int64_t num_keys, std::uint32_t* order) {
-  const Keys keys(num_edges);
+// Of edges with these keys, which end up in order; those with the key num_keys come last.
+Order order_of(const Keys& keys, std::int64_t num_keys, std::uint32_t* order) {
   std::atomic<bool> is_sorted{true};
-  for_each_share(num_edges, [&](std::int64_t begin, std::int64_t end) {
-    const auto key_of = [&](std::int64_t i) {
-      const std::int64_t key = table[rows[i * stride]];
-      return static_cast<std::uint32_t>(key < 0 ? num_keys : key);
-    };
-    std::uint32_t last = begin > 0 ? key_of(begin - 1) : 0;
-    bool ascends = true;
-    for (std::int64_t i = begin; i < end; ++i) {
-      const std::uint32_t key = key_of(i);
-      ascends &= key >= last;
-      keys[i] = last = key;
-    }
-    if (!ascends) is_sorted = false;
+  for_each_share(keys.size(), [&](std::int64_t begin, std::int64_t end) {
+    if (!std::is_sorted(keys.begin() + std::max<std::int64_t>(begin - 1, 0), keys.begin() + end))
+      is_sorted = false;
   });
   if (is_sorted) {
-    for_each_share(num_edges, [&](std::int64_t begin, std::int64_t end) {
+    for_each_share(keys.size(), [&](std::int64_t begin, std::int64_t end) {
       std::iota(order + begin, order + end, static_cast<std::uint32_t>(begin));
     });
     return runs_of(keys, num_keys);
@@ -162,6 +162,65 @@ Order sort_by_key(const std::int32_t* rows, int stride, std::int64_t num_edges, 
   if (shift == 0) return sort_by_few_keys(keys, num_keys, order);
   sort_in_buckets(keys, num_keys, shift, order);
   return runs_of(keys, num_keys);
+}
+
+}  // namespace
+
+Order sort_by_key(const std::int32_t* rows, int stride, std::int64_t num_edges, const std::int64_t* table,
+                  std::int64_t num_keys, std::uint32_t* order) {
+  const Keys keys(num_edges);
+  for_each_share(num_edges, [&](std::int64_t begin, std::int64_t end) {
+    for (std::int64_t i = begin; i < end; ++i) {
+      const std::int64_t key = table[rows[i * stride]];
+      keys[i] = static_cast<std::uint32_t>(key < 0 ? num_keys : key);
+    }
+  });
+  return order_of(keys, num_keys, order);
+}
+
+PairOrder sort_pairs(const PairPlaces& places, const std::uint32_t* order, std::int64_t num_edges) {
+  constexpr std::uint32_t nowhere = std::numeric_limits<std::uint32_t>::max();
+  const auto at = [&](std::int64_t i) { return std::int64_t{places.num_pairs} * order[i] + places.pair; };
+  const Keys keys(num_edges);
+  std::atomic<std::int64_t> largest{-1};
+  for_each_share(num_edges, [&](std::int64_t begin, std::int64_t end) {
+    std::int64_t own = -1;
+    for (std::int64_t i = begin; i < end; ++i) {
+      const bool is_left_out = places.left_out != nullptr && places.left_out[order[i]];
+      const std::int64_t offset = is_left_out ? -1 : places.offset[at(i)];
+      keys[i] = offset < 0 ? nowhere : static_cast<std::uint32_t>(offset);
+      own = std::max(own, offset);
+    }
+    for (std::int64_t before = largest; before < own && !largest.compare_exchange_weak(before, own);) {
+    }
+  });
+  const std::int64_t num_keys = largest + 1;
+  for_each_share(num_edges, [&](std::int64_t begin, std::int64_t end) {
+    std::replace(keys.begin() + begin, keys.begin() + end, nowhere, static_cast<std::uint32_t>(num_keys));
+  });
+  const KeptArray<std::uint32_t> sorted(num_edges);
+  Order runs = order_of(keys, num_keys, sorted.begin());
+  PairOrder result{std::move(runs.first), PlainArray<std::uint32_t>(0),
+                   PlainArray<std::uint32_t>(runs.keys.size())};
+  std::copy(runs.keys.begin(), runs.keys.end(), result.offset.begin());
+  result.edges = PlainArray<std::uint32_t>(result.first.back());
+  for_each_share(result.edges.size(), [&](std::int64_t begin, std::int64_t end) {
+    for (std::int64_t k = begin; k < end; ++k)
+      result.edges[k] = sorted[k] | (places.transposed[at(sorted[k])] ? kTransposed : 0);
+  });
+  return result;
+}
+
+void places_in(const std::int64_t* numbers, std::int64_t size, const std::uint32_t* values,
+               std::int64_t num_values, std::int64_t* at) {
+  for_each_share(num_values, [&](std::int64_t begin, std::int64_t end) {
+    if (begin == end) return;
+    const std::int64_t* place = std::lower_bound(numbers, numbers + size, std::int64_t{values[begin]});
+    for (std::int64_t k = begin; k < end; ++k) {
+      while (place != numbers + size && *place < values[k]) ++place;
+      at[k] = place - numbers;
+    }
+  });
 }
 
 void sort_by_ends(const std::int32_t* rows, int arity, int slot, int other, std::int64_t num_edges,

@@ -19,6 +19,28 @@ struct Order {
 Order sort_by_key(const std::int32_t* rows, int stride, std::int64_t num_edges, const std::int64_t* table,
                   std::int64_t num_keys, std::uint32_t* order);
 
+// Blocks of one pair of slots: of edge k at k * num_pairs + pair, negative: none. left_out: edges without.
+struct PairPlaces {
+  const std::int64_t* offset = nullptr;
+  const bool *transposed = nullptr, *left_out = nullptr;
+  int num_pairs = 0, pair = 0;
+};
+
+constexpr std::uint32_t kTransposed = std::uint32_t{1} << 31;
+
+// Places 0 .. num_edges - 1 by the offset of their block, then ascending: those first[b] .. first[b + 1] have
+// the block at offset[b]. The largest bit of a place says that its edge has the transposed block.
+struct PairOrder {
+  PlainArray<std::uint32_t> first, edges, offset;
+};
+
+// order: edge of each place. Offsets are below 2^32 - 2.
+PairOrder sort_pairs(const PairPlaces& places, const std::uint32_t* order, std::int64_t num_edges);
+
+// Of ascending values, at[k]: the first place in ascending numbers that is not below values[k].
+void places_in(const std::int64_t* numbers, std::int64_t size, const std::uint32_t* values,
+               std::int64_t num_values, std::int64_t* at);
+
 // As `sort_by_key` of one slot, edges with the same key by their row in another slot, below num_others.
 void sort_by_ends(const std::int32_t* rows, int arity, int slot, int other, std::int64_t num_edges,
                   const std::int64_t* table, std::int64_t num_keys, std::int64_t num_others,
