@@ -10,12 +10,13 @@ from vulkan_problems import DenseProblem, make_problem, unpack
 import graphopt
 import graphopt.evaluate.datasets
 from graphopt.device import VulkanDevice
+from graphopt.device.listing import native_module
 from graphopt.errors import DeviceLimitError, OptionError, SolverError
 from graphopt.vulkan.data.array import DeviceArray
 from graphopt.vulkan.data.layout import BlockLayout, split_segments
 from graphopt.vulkan.kernels.blocks import BlockInverse
 from graphopt.vulkan.kernels.damping import given
-from graphopt.vulkan.kernels.schur_queue import LandmarkLists, cut_launches
+from graphopt.vulkan.kernels.schur_queue import LandmarkLists, cut_launches, gpu_pairs, gpu_pattern
 from graphopt.vulkan.kernels.system import DampedSystem
 from graphopt.vulkan.plan.configuration import Configuration
 from graphopt.vulkan.program import SUBMISSION_SECONDS, Context, Launch, Program
@@ -453,6 +454,35 @@ def test_segments_are_split_evenly_and_completely():
             [[pointer[s]], *[np.r_[b:e] for b, e in zip(begin[mine], end[mine], strict=True)]]
         )
         assert np.array_equal(covered[1:], np.r_[pointer[s] : pointer[s + 1]])
+
+
+def test_pairs_with_a_vertex_that_sees_all_landmarks(context):
+    """As shared intrinsics do: the queue is the CPU's, of lists that take a workgroup several rounds."""
+    rng = np.random.default_rng(4)
+    num_kept, num_landmarks = 7, 500
+    columns = [np.arange(k + 1) for k in range(num_kept)]
+    for landmark in range(num_landmarks):
+        seen = np.flatnonzero(rng.random(num_kept - 1) < 0.4) + 1
+        columns.append(np.append(np.append(0, seen), num_kept + landmark))
+    col_ptr = np.cumsum([0, *map(len, columns)])
+    dims = np.full(num_kept + num_landmarks, 3, np.int32)
+    layout = BlockLayout(dims, col_ptr, np.concatenate(columns).astype(np.int32), num_kept)
+    inverse_offset = 9 * np.arange(num_landmarks)
+    expected_ptr, *expected = native_module().schur_queue(
+        1,
+        layout.landmark_items,
+        layout.item_row,
+        layout.block_offset[layout.items],
+        inverse_offset,
+        np.zeros(num_landmarks, np.uint8),
+        layout.kept().col_ptr,
+        layout.kept().row_idx,
+    )[2:]
+    reduced = gpu_pattern(context, layout)
+    pair_ptr, pairs = gpu_pairs(context, LandmarkLists(context, layout, inverse_offset), reduced)
+    assert np.array_equal(pair_ptr, expected_ptr) and pair_ptr[-1] > 500
+    for found, wanted in zip(pairs, expected, strict=True):
+        assert np.array_equal(context.device.download(found, np.uint32, len(wanted)), wanted)
 
 
 @pytest.mark.parametrize("work_queues", ["gpu", "lookup"])

@@ -1,8 +1,8 @@
 """The Schur complement's work queue, made on the GPU.
 
     pattern      which blocks S_ij are not zero: one bit each, set from the landmarks          queue_pattern
-    estimation   how many landmarks i and j share: walk both sorted lists                       queue_pairs
-    construction the same walk writes the pairs, from a running sum of the counts on            queue_pairs
+    estimation   how many landmarks i and j share: those of the shorter list in the other one   queue_pairs
+    construction the same search writes the pairs, from a running sum of the counts on          queue_pairs
 
 For landmarks of one dimension; others take the queue of the CPU. The pairs are the CPU's, in the same order.
 """
@@ -24,7 +24,7 @@ from graphopt.vulkan.program import Context, Launch, Program
 WORKGROUP = 64
 LOOKUP_WORKGROUP = 128
 BYTES_PER_STEP = 64
-"""Of a walk through a list: each step waits for a number from somewhere in it, which costs a cache line."""
+"""Of a search in a list: each step waits for a number from somewhere in it, which costs a cache line."""
 
 
 def cut_launches(context: Context, whole: Launch, steps: np.ndarray, per_group: int) -> list[Launch]:
@@ -86,6 +86,13 @@ class LandmarkLists:
         length = np.diff(self.ptr)
         return length[reduced.row_idx] + length[reduced.col]
 
+    def search_steps(self, reduced: BlockLayout) -> np.ndarray:
+        """(num_blocks,): how many entries are looked at to find common ones of i and j, for each S_ij."""
+        length = np.diff(self.ptr)
+        row, col = length[reduced.row_idx], length[reduced.col]
+        depth = np.where(reduced.row_idx == reduced.col, 0, np.frexp(np.maximum(row, col))[1])
+        return np.minimum(row, col) * (1 + depth)
+
 
 def gpu_pattern(context: Context, layout: BlockLayout) -> BlockLayout:
     """Layout of the Schur complement."""
@@ -118,12 +125,12 @@ def gpu_pairs(
     blocks = context.indices(np.stack([reduced.row_idx, reduced.col], axis=1))
     counts = device.allocate(4 * num_blocks)
     shared = (blocks, lists.row_items, lists.entry_landmark, lists.entry_block, lists.inverse_offset)
-    steps = lists.walk_steps(reduced)
+    steps = lists.search_steps(reduced)
 
     def run(construct: int, first: Any, pairs: tuple[Any, ...]) -> None:
         buffers, constants = (*shared, first, counts, *pairs), {0: WORKGROUP, 1: construct}
         whole = context.launch("queue_pairs", buffers, (0, 0), 0, constants)
-        run_now(context, cut_launches(context, whole, steps, WORKGROUP))
+        run_now(context, cut_launches(context, whole, steps, 1))
 
     run(0, counts, (counts, counts, counts))
     pair_ptr = np.concatenate(

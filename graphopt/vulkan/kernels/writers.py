@@ -115,7 +115,9 @@ def _numbers(offsets: np.ndarray, arrays: PairArrays) -> np.ndarray:
 def _numbers_of_stored(layout: BlockLayout, pairs: PairArrays) -> np.ndarray:
     """Numbers of the blocks of a pair list in a layout; often it has all of H_pl."""
     items = layout.items
-    if np.array_equal(layout.block_offset[items], pairs.pairs.offset):
+    if len(items) == pairs.pairs.num_blocks and np.array_equal(
+        layout.block_offset[items], pairs.pairs.offset
+    ):
         return items
     return _numbers(layout.block_offset, pairs)
 
