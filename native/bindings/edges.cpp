@@ -55,12 +55,15 @@ std::vector<Columns<T>> columns_of(const Sources& sources, const std::int64_t* r
   return result;
 }
 
+void require_slot(const Array<std::int32_t>& rows, int slot) {
+  require(slot >= 0 && slot < rows.shape(1), "there is no such slot");
+}
+
 Array<std::uint32_t> bound_sort_by_ends(const py::object& rows, int slot, int other, const py::object& table,
                                         std::int64_t num_keys, std::int64_t num_others) {
   const auto r = exact<std::int32_t>(rows, "rows", 2);
   const auto t = exact<std::int64_t>(table, "table", 1);
-  const auto is_slot = [&](int one) { return 0 <= one && one < r.shape(1); };
-  require(is_slot(slot) && is_slot(other), "there is no such slot");
+  for (const int one : {slot, other}) require_slot(r, one);
   Array<std::uint32_t> order(r.shape(0));
   std::uint32_t* out = order.mutable_data();
   {
@@ -108,8 +111,7 @@ py::array bound_neighbour_keys(const py::object& rows, int slot, int other, cons
   const auto r = exact<std::int32_t>(rows, "rows", 2);
   const auto o = exact<std::uint32_t>(order, "order", 1);
   const auto f = exact<std::uint32_t>(first, "first", 1);
-  const auto is_slot = [&](int one) { return 0 <= one && one < r.shape(1); };
-  require(is_slot(slot) && is_slot(other), "there is no such slot");
+  for (const int one : {slot, other}) require_slot(r, one);
   require(f.size() > 0 && f.at(f.size() - 1) <= o.size() && o.size() == r.shape(0),
           "first is no list of runs");
   graphopt::PlainArray<std::int64_t> keys(num_rows);
@@ -125,7 +127,7 @@ py::array bound_neighbour_keys(const py::object& rows, int slot, int other, cons
 Array<std::int32_t> bound_renumber_rows(const py::object& rows, int slot, const py::object& place) {
   const auto r = exact<std::int32_t>(rows, "rows", 2);
   const auto p = exact<std::uint32_t>(place, "place", 1);
-  require(0 <= slot && slot < r.shape(1), "there is no such slot");
+  require_slot(r, slot);
   Array<std::int32_t> out({r.shape(0), r.shape(1)});
   std::int32_t* target = out.mutable_data();
   {
@@ -139,7 +141,7 @@ py::tuple bound_sort_by_key(const py::object& rows, int slot, const py::object& 
                             std::int64_t num_keys) {
   const auto r = exact<std::int32_t>(rows, "rows", 2);
   const auto t = exact<std::int64_t>(table, "table", 1);
-  require(slot >= 0 && slot < r.shape(1), "there is no such slot");
+  require_slot(r, slot);
   Array<std::uint32_t> order(r.shape(0));
   std::uint32_t* out = order.mutable_data();
   Order result;
@@ -294,7 +296,7 @@ py::tuple bound_look_up(const py::object& ids, std::int64_t low, const py::objec
 void bound_mark(const py::object& rows, int slot, const py::object& mask) {
   const auto r = exact<std::int32_t>(rows, "rows", 2);
   auto m = exact<bool>(mask, "mask", 1);
-  require(slot >= 0 && slot < r.shape(1), "there is no such slot");
+  require_slot(r, slot);
   bool* flags = m.mutable_data();
   const py::gil_scoped_release release;
   mark(r.data() + slot, static_cast<int>(r.shape(1)), r.shape(0), flags);

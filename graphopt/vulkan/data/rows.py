@@ -20,6 +20,7 @@ from graphopt.problem.structure import EdgeGroup, Structure
 CACHED_BYTES = 1 << 22
 """Of the records of a set, estimates and vectors, which devices' caches hold."""
 MOST_KEYS = 1 << 32
+"""That are sorted by, a pair of neighbours each."""
 SAMPLE = 1 << 13
 """Pairs of rows with the same lowest neighbour that are looked at, about."""
 NEAR = 0.1
@@ -34,9 +35,10 @@ def in_record_order(structure: Structure) -> Structure:
     orders = {}
     for number, vertex_set in enumerate(structure.selection.vertex_sets):
         kind = vertex_set.type
-        nbytes = 8 * (kind.storage_dim + kind.tangent_dim) * len(vertex_set)
+        if 8 * (kind.storage_dim + kind.tangent_dim) * len(vertex_set) <= CACHED_BYTES:
+            continue
         is_eliminated = int(structure.vertex_blocks[number].max(initial=-1)) >= structure.num_kept
-        order = _order(structure, number) if is_eliminated and nbytes > CACHED_BYTES else None
+        order = _order(structure, number) if is_eliminated else None
         if order is not None:
             orders[number] = order
     return structure.renumbered(orders) if orders else structure
@@ -50,12 +52,12 @@ def _order(structure: Structure, number: int) -> np.ndarray | None:
     group, slot, other = found
     num_rows = len(structure.selection.vertex_sets[number])
     num_others = len(structure.selection.vertex_sets[group.vertex_sets[other]])
+    if num_others**2 >= MOST_KEYS - 2:
+        return None
     edges = structure.sorted_edges(group, slot)
     keys = kernels.neighbour_keys(
         group.vertex_rows, slot, other, edges.order, edges.first, num_rows, num_others
     )
-    if num_others**2 >= MOST_KEYS - 2:
-        return None
     own = np.arange(num_rows, dtype=np.int32)[:, None]
     order = kernels.sort_by_key(own, 0, keys, num_others**2 + 1)[0]
     between = np.diff(order[:: 1 + num_rows // SAMPLE].astype(np.int64))

@@ -83,15 +83,18 @@ class LandmarkLists:
 
     def walk_steps(self, reduced: BlockLayout) -> np.ndarray:
         """(num_blocks,): how many entries a walk through the lists of i and j passes, for each S_ij."""
-        length = np.diff(self.ptr)
-        return length[reduced.row_idx] + length[reduced.col]
+        return np.add(*self._lengths(reduced))
 
     def search_steps(self, reduced: BlockLayout) -> np.ndarray:
         """(num_blocks,): how many entries are looked at to find common ones of i and j, for each S_ij."""
-        length = np.diff(self.ptr)
-        row, col = length[reduced.row_idx], length[reduced.col]
+        row, col = self._lengths(reduced)
         depth = np.where(reduced.row_idx == reduced.col, 0, np.frexp(np.maximum(row, col))[1])
         return np.minimum(row, col) * (1 + depth)
+
+    def _lengths(self, reduced: BlockLayout) -> tuple[np.ndarray, np.ndarray]:
+        """(num_blocks,) each: of the lists of i and of j, for each S_ij."""
+        length = np.diff(self.ptr)
+        return length[reduced.row_idx], length[reduced.col]
 
 
 def gpu_pattern(context: Context, layout: BlockLayout) -> BlockLayout:
