@@ -22,7 +22,7 @@ from graphopt.colmap.priors import add_priors, in_metres, priors_of
 from graphopt.colmap.problem import Problem, everything, problem_of
 from graphopt.errors import OptionError
 from graphopt.geometry import SE3
-from graphopt.io.extra_types import POINT_TAG, SENSOR_TAG
+from graphopt.io.extra_types import FRAME_TAG, POINT_TAG, SENSOR_TAG
 from graphopt.solver.marginals import compute_covariances, compute_marginals
 
 POINTS = ("marginal", "conditional")
@@ -91,7 +91,7 @@ def covariance(
     problem = problem_of(model, chosen, part, hold_scale=True)
     add_priors(problem, in_metres(pose_list), intrinsics_list, prior_options_of(prior_options))
     images = _images(problem, part, poses)
-    pairs = {image: _pairs(problem, image) for image in images}
+    pairs = dict(zip(images, _pairs(problem, images), strict=True))
     cameras = _free_cameras(problem) if intrinsics else {}
     free_points = _free_points(problem) if points in (True, "marginal") else {}
     wanted = {pair for found in pairs.values() for pair in found}
@@ -127,14 +127,18 @@ def _active(problem: Problem) -> set[int]:
     }
 
 
-def _pairs(problem: Problem, image: int) -> list[tuple[int, int]]:
-    """Blocks that the covariance of an image's pose is made of: of its frame, and of its place on the rig."""
-    frame, offset = int(problem.places.owner[image]), int(problem.places.offset[image])
-    graph = problem.graph
-    vertices = [] if graph.vertex(frame).fixed else [frame]
-    if offset >= 0 and not graph.parameter_sets and not graph.vertex(problem.first_sensor + offset).fixed:
-        vertices.append(problem.first_sensor + offset)
-    return [(first, second) for first in vertices for second in vertices if first <= second]
+def _pairs(problem: Problem, images: list[int]) -> list[list[tuple[int, int]]]:
+    """Blocks that each pose's covariance is made of: of the image's frame, and of its place on the rig."""
+    graph, places = problem.graph, problem.places
+    poses = [vertices for vertices in graph.vertex_sets if vertices.type.tag in (FRAME_TAG, SENSOR_TAG)]
+    free = {id_ for vertices in poses for id_ in vertices.ids[~vertices.look("fixed")].tolist()}
+    has_sensors = len(places.offsets) > 0 and not graph.parameter_sets
+    found = []
+    for frame, offset in zip(places.owner[images].tolist(), places.offset[images].tolist(), strict=True):
+        ends = [frame, problem.first_sensor + offset] if offset >= 0 and has_sensors else [frame]
+        vertices = [id_ for id_ in ends if id_ in free]
+        found.append([(first, second) for first in vertices for second in vertices if first <= second])
+    return found
 
 
 def _pose(

@@ -32,8 +32,9 @@ class Device:
     cholesky: Callable[[BlockPattern, str], Any] | None = None
     """(pattern, device) -> a solver with `factorize`, `solve` and `marginals` there; None: there is none."""
     factor_of_edges: Callable[..., tuple[Any, Any] | None] | None = None
-    """(graph, structure, device, damping, eliminates=) -> such a solver for H + damping diag(H), or for its
-    Schur complement, from edges evaluated there, with H's diagonal; None, also returned: the host forms H."""
+    """(graph, structure, device, damping, eliminates=, on=) -> such a solver for H + damping diag(H), or for
+    its Schur complement, from edges evaluated there, with H's diagonal; on: scalars that are damped, None:
+    all. None, also returned: the host forms H."""
     has_small_blocks: bool = False
     """It holds blocks of `problem.small_blocks.LARGEST_BLOCK` rows at most: larger vertices are divided."""
 

@@ -39,6 +39,8 @@ DAMPING = 1e-8
 """Of "damp": share of H's diagonal that is added to it."""
 _GROWTH = 1e12  # of a vector under inv(H) D: beyond, H is singular up to rounding
 _NAMED = 8  # vertices in a message
+_FEW = 16  # held scalars, up to which conditioning takes less than making a graph of the others
+_STIFF = 2.0**20  # of springs on held scalars, to the diagonal of H
 
 
 @knows_its_options
@@ -60,10 +62,12 @@ def compute_marginals(
     if singular not in SINGULAR_CHOICES:
         raise OptionError(f"singular is {singular!r}, expected one of {', '.join(SINGULAR_CHOICES)}.")
     requested = [_pair(pair) for pair in pairs]
-    graph, structure = _structure(graph, level)
-    blocks = np.array([[_block(graph, structure, ids) for ids in pair] for pair in requested], np.int32)
-    blocks = blocks.reshape(-1, 2)
-    found = _inverse(graph, structure, singular, device, blocks).marginals(blocks)
+    ids = np.array(requested, np.int64).reshape(-1, 2)
+    found = None if singular == "damp" else _with_few_held(graph, level, ids, device)
+    if found is None:
+        graph, structure = _structure(graph, level)
+        blocks = _blocks(graph, structure, ids)
+        found = _inverse(graph, structure, singular, device, blocks).marginals(blocks)
     return dict(zip(requested, found, strict=True))
 
 
@@ -187,6 +191,72 @@ def _from_edges(graph: Graph, structure: Structure, singular: str, device: str, 
     return solver if singular == "damp" or not _is_singular(solver, kept) else None
 
 
+def _with_few_held(graph: Graph, level: int, ids: np.ndarray, device: str) -> list[np.ndarray] | None:
+    """Blocks of pairs of vertices (n, 2), where few components are held: no other graph has to be made.
+
+        C = inv(H + E S E'),   Cov = C - C E inv(E' C E) E' C        columns of E: the held scalars
+
+    for any springs S > 0 on them. None: nothing or much is held, or H is singular all the same.
+    """
+    problem = with_values_inlined(graph, graph.select(level))
+    graph, held = problem.graph, _few_held(problem.selection)
+    if held is None:
+        return None
+    structure = Structure(problem.selection)
+    blocks = _blocks(graph, structure, ids)
+    held_blocks = [structure.block_of(number, row) for number, row, _ in held]
+    firsts = structure.offsets[held_blocks].tolist()
+    scalars = np.array([first + place[-1] for first, place in zip(firsts, held, strict=True)], np.int64)
+    num_kept = structure.num_blocks
+    if structure.has_schur and max(blocks.max(initial=0), *held_blocks) < structure.num_kept:
+        num_kept = structure.num_kept
+    solver = _sprung(graph, structure, device, scalars, num_kept)
+    if solver is None:
+        return None
+    sides = np.zeros((structure.offsets[num_kept], len(scalars)))
+    sides[scalars, np.arange(len(scalars))] = 1.0
+    columns = solver.solve(sides)
+    weighted = columns @ np.linalg.inv(columns[scalars])
+    offsets, are_held, found = structure.offsets.tolist(), set(held_blocks), []
+    for block, (i, j) in zip(solver.marginals(blocks), blocks.tolist(), strict=True):
+        rows, cols = range(offsets[i], offsets[i + 1]), range(offsets[j], offsets[j + 1])
+        part = block - weighted[rows.start : rows.stop] @ columns[cols.start : cols.stop].T
+        if i in are_held or j in are_held:
+            part = part[np.ix_(~np.isin(rows, scalars), ~np.isin(cols, scalars))]
+        found.append(part)
+    return found
+
+
+def _few_held(selection: Any) -> list[tuple[int, int, int]] | None:
+    """Vertex set, row and component of what is held of free vertices; None: none, too much, or all of one."""
+    found: list[tuple[int, int, int]] = []
+    for number, vertices in enumerate(selection.vertex_sets):
+        if not vertices.has_room_for_components:
+            continue
+        held = vertices.look("held") & selection.free(number)[:, None]
+        rows, components = np.nonzero(held)
+        if len(found) + len(rows) > _FEW or held.all(axis=1).any():
+            return None
+        found += [(number, *place) for place in zip(rows.tolist(), components.tolist(), strict=True)]
+    return found or None
+
+
+def _sprung(graph: Graph, structure: Structure, device: str, scalars: np.ndarray, num_kept: int) -> Any:
+    """A solver of H with springs on some scalars; None where that is singular or not finite."""
+    eliminates = num_kept < structure.num_blocks
+    factor_of_edges = device_row(device).factor_of_edges or (lambda *_, **__: None)
+    found = factor_of_edges(graph, structure, device, _STIFF, eliminates=eliminates, on=scalars)
+    if found is not None:
+        solver, diagonal = found
+    else:
+        pattern, values = structure.pattern, _values(graph, structure)
+        diagonal, springs = diagonal_of(pattern, values), np.zeros(pattern.dim)
+        springs[scalars] = _STIFF * diagonal[scalars]
+        solver = _System(pattern, values, springs, num_kept).factorized(device)
+    kept = diagonal[: structure.offsets[num_kept]]
+    return None if solver is None or _is_singular(solver, kept) else solver
+
+
 def _what_optimize_holds(graph: Graph, structure: Structure) -> str:
     """A sentence about the automatic gauge of `optimize`, "" where it holds nothing."""
     sets = structure.selection.vertex_sets
@@ -250,8 +320,16 @@ def _pair(requested: Any) -> Pair:
     return first, second
 
 
-def _block(graph: Graph, structure: Structure, vertex_id: int) -> int:
-    block = structure.block_of(*graph.vertex_place(vertex_id))
-    if block < 0:
-        raise GraphError(f"Vertex {vertex_id} is fixed or has no active edge: it has no covariance.")
-    return block
+def _blocks(graph: Graph, structure: Structure, ids: np.ndarray) -> np.ndarray:
+    """Blocks (n, 2) int32 of pairs of vertices."""
+    sets, rows = graph.find_vertices(ids)
+    if sets.min(initial=0) < 0:
+        graph.vertex_place(int(ids[sets < 0][0]))  # raises
+    blocks = np.empty(ids.shape, np.int32)
+    for number, block_of in enumerate(structure.vertex_blocks):
+        mine = sets == number
+        blocks[mine] = block_of[rows[mine]]
+    if blocks.min(initial=0) < 0:
+        missing = ids[blocks < 0][0]
+        raise GraphError(f"Vertex {missing} is fixed or has no active edge: it has no covariance.")
+    return blocks

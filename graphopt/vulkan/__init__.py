@@ -6,7 +6,7 @@ kp. Nothing native is imported until one is asked for.
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from graphopt.errors import OptionError
 from graphopt.graph import Graph
@@ -40,11 +40,11 @@ def _cholesky(pattern: BlockPattern, device: str) -> DeviceCholesky:
 
 
 def _factor_of_edges(
-    graph: Graph, structure: Structure, device: str, damping: float, *, eliminates: bool
+    graph: Graph, structure: Structure, device: str, damping: float, **options: Any
 ) -> tuple[DeviceCholesky, np.ndarray] | None:
     from graphopt.vulkan.covariances import factor_of_edges
 
-    return factor_of_edges(graph, structure, device, damping, eliminates=eliminates)
+    return factor_of_edges(graph, structure, device, damping, **options)
 
 
 DEVICE = Device(_create, _cholesky, _factor_of_edges, has_small_blocks=True)

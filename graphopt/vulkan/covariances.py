@@ -22,9 +22,17 @@ from graphopt.vulkan.solver import ResidentBlockSolver, create
 
 
 def factor_of_edges(
-    graph: Graph, structure: Structure, device: str, damping: float, *, eliminates: bool
+    graph: Graph,
+    structure: Structure,
+    device: str,
+    damping: float,
+    *,
+    eliminates: bool,
+    on: np.ndarray | None = None,
 ) -> tuple[DeviceCholesky, np.ndarray] | None:
     """A factorization of H + damping diag(H), or of its Schur complement, and H's diagonal (dim,).
+
+    on: scalars that are damped, None: all.
 
     None: the host is to form H, because the device cannot hold or evaluate it, or because it is not positive
     definite or not finite, of which the host finds out more.
@@ -41,11 +49,20 @@ def factor_of_edges(
             return None
         solver.linearize()
         solver.wait_linearized()
-        if not solver.system.solve(Damping(damping, scaled=damping > 0.0)):
+        diagonal = solver.diagonal
+        if not solver.system.solve(_damping(damping, diagonal, on)):
             return None
-        method, diagonal = solver.system.method, solver.diagonal
+        method = solver.system.method
         if not isinstance(method, DeviceFactor) or not np.isfinite(diagonal).all():
             return None
         return method.whole_factor(), diagonal
     except (DeviceMemoryError, DeviceLimitError):
         return None
+
+
+def _damping(share: float, diagonal: np.ndarray, on: np.ndarray | None) -> Damping | np.ndarray:
+    if on is None:
+        return Damping(share, scaled=share > 0.0)
+    damping = np.zeros(len(diagonal))
+    damping[on] = share * diagonal[on]
+    return damping

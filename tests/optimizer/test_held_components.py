@@ -8,7 +8,7 @@ import scipy.optimize
 
 import graphopt
 from graphopt import io
-from graphopt.errors import FormatError, GraphError, UnknownIdError
+from graphopt.errors import FormatError, GraphError, SolverError, UnknownIdError
 from graphopt.evaluate import datasets
 from graphopt.geometry import SE2
 
@@ -120,6 +120,44 @@ def test_poses_in_space_in_their_working_form():
     covariance = blocks[int(ids[0]), int(ids[0])]
     part = found.columns(int(ids[0]))
     np.testing.assert_allclose(covariance, np.linalg.inv(found.H.toarray())[part, part], rtol=1e-6)
+
+
+@pytest.mark.parametrize("num_held", [1, 3, 18])
+@pytest.mark.parametrize("device", ["cpu", "vulkan"])
+def test_covariances_where_components_are_held(device, num_held):
+    """Blocks of vertices, also between them, are those of the inverse of H without the held scalars."""
+    graph = loop()
+    ids = graph.vertex_ids()
+    for k in range(num_held):
+        graph.hold([int(ids[1 + k // 2])], [2 * (k % 2)])
+    pairs = [(int(ids[i]), int(ids[j])) for i, j in ((1, 1), (1, 2), (2, 1), (3, 3), (9, 5), (7, 7))]
+    blocks = graphopt.compute_marginals(graph, pairs, device=device)
+    found = graphopt.linearize(graph)
+    inverse = np.linalg.inv(found.H.toarray())
+    for first, second in pairs:
+        expected = inverse[found.columns(first), found.columns(second)]
+        assert blocks[first, second].shape == expected.shape
+        largest = np.abs(expected).max()
+        np.testing.assert_allclose(blocks[first, second], expected, rtol=1e-7, atol=1e-9 * largest)
+
+
+def test_few_held_components_need_no_other_graph(monkeypatch):
+    """H is conditioned on them."""
+    graph = loop()
+    ids = graph.vertex_ids().tolist()
+    graph.hold([ids[2]], [1])
+    monkeypatch.setattr("graphopt.solver.marginals.FIXED_COMPONENTS", None)
+    assert graphopt.compute_marginals(graph, [ids[2]])[ids[2], ids[2]].shape == (2, 2)
+
+
+def test_a_graph_with_a_held_component_can_still_move():
+    """It is said which vertices do."""
+    graph = loop()
+    ids = graph.vertex_ids().tolist()
+    graph.set_fixed(ids[:1], False)
+    graph.hold([ids[3]], [0])
+    with pytest.raises(SolverError, match="H is singular"):
+        graphopt.compute_marginals(graph, [ids[3]])
 
 
 def test_all_components_held_is_fixed():
