@@ -96,18 +96,6 @@ class TrialFactorization:
         words = self._back.array(np.dtype(np.uint32), 0, 2 * _WORDS)
         return bool(words[0] == 0 and words[_WORDS + _INDEFINITE] == 0)
 
-    def whole(self, context: Any, values: Any, damping: Any) -> DeviceCholesky:
-        """After a good trial a factorization of its matrix that solves, and has blocks of the inverse."""
-        if self._border is None:
-            solver = self.solver
-        else:
-            solver = DeviceCholesky(context.device, self._pattern, analysis=self._analysis)
-            recorder = context.device.record()
-            solver.record_factorize(recorder, values, damping)
-            context.device.submit(recorder.finish()).wait()
-        solver.note_factorized()
-        return solver
-
     @property
     def failed_block(self) -> int | None:
         """Block of the first bad pivot."""

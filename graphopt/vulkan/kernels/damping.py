@@ -43,7 +43,7 @@ class DeviceDamping:
     """The buffer, and the ways to it."""
 
     def __init__(self, context: Context, dim: int):
-        self._dim, self._itemsize = dim, context.real.itemsize
+        self._itemsize = context.real.itemsize
         self._header = DeviceArray(context, HEADER)
         self._array = DeviceArray(context, HEADER + dim, is_mapped=False)
         self.has_vector = False
@@ -55,14 +55,15 @@ class DeviceDamping:
         return self._array.buffer
 
     def set(self, damping: float | np.ndarray | Damping, given_rows: int = 0) -> None:
-        """Bring D's header to the device, or all of a vector."""
+        """Bring D's header to the device, or a vector of the first rows', 0 for others."""
         if isinstance(damping, Damping) or np.ndim(damping) == 0:
             self._header.staging[:] = header(
                 damping if isinstance(damping, Damping) else float(damping), given_rows
             )
         else:
-            self._header.staging[:] = header(0.0, self._dim)
-            self._array.write(given(np.asarray(damping)))
+            rows = np.asarray(damping)
+            self._header.staging[:] = header(0.0, len(rows))
+            self._array.write(given(rows))
             self.has_vector = True
         self._header.commit()
 

@@ -14,7 +14,7 @@ from typing import Any
 import numpy as np
 
 from graphopt.solver.trial import Damping
-from graphopt.vulkan.cholesky import DeviceCholesky, TrialFactorization
+from graphopt.vulkan.cholesky import TrialFactorization
 from graphopt.vulkan.data.array import DeviceArray
 from graphopt.vulkan.kernels.damping import DeviceDamping
 from graphopt.vulkan.kernels.equations import Equations, HostNumbers
@@ -110,10 +110,6 @@ class DeviceFactor(Exact):
             factorization.record_another(program, factorization.another, found.buffer)
             self._reduction.record_landmarks(program, b, found.buffer)
         found.record_download(program)
-
-    def whole_factor(self) -> DeviceCholesky:
-        """Of the matrix of the last trial, which went well: for solutions and blocks of the inverse."""
-        return self.factorization.whole(self._equations.context, *self._matrix())
 
     def _matrix(self) -> tuple[Any, Any]:
         """What is factored, and the damping that is not yet in it."""

@@ -10,6 +10,7 @@ For landmarks of one dimension; others take the queue of the CPU. The pairs are 
 from __future__ import annotations
 
 from dataclasses import replace
+from itertools import pairwise
 from typing import Any
 
 import numpy as np
@@ -33,16 +34,22 @@ def cut_launches(context: Context, whole: Launch, steps: np.ndarray, per_group: 
     steps: of each piece of work, `per_group` of which a workgroup takes. The first two parameters become the
     first piece and one past the last.
     """
+    total = BYTES_PER_STEP * (int(steps.sum(dtype=np.int64)) + len(steps))
+    count = max(1, int(-(-total // context.submission_bytes)))
+    if count == 1:
+        return [_part(whole, 0, len(steps), per_group, float(total))]
     moved = BYTES_PER_STEP * np.concatenate([[0], np.cumsum(steps + 1, dtype=np.int64)])
-    count = max(1, int(-(-moved[-1] // context.submission_bytes)))
     edges = np.unique(np.searchsorted(moved, np.linspace(0, moved[-1], count + 1)))
     edges[0], edges[-1] = 0, len(steps)
-    launches = []
-    for first, last in zip(edges[:-1].tolist(), edges[1:].tolist(), strict=True):
-        groups = -(-(last - first) // per_group)
-        params, nbytes = (first, last, *whole.params[2:]), float(moved[last] - moved[first])
-        launches.append(replace(whole, params=params, groups=groups, nbytes=nbytes))
-    return launches
+    return [
+        _part(whole, first, last, per_group, float(moved[last] - moved[first]))
+        for first, last in pairwise(edges.tolist())
+    ]
+
+
+def _part(whole: Launch, first: int, last: int, per_group: int, nbytes: float) -> Launch:
+    groups = -(-(last - first) // per_group)
+    return replace(whole, params=(first, last, *whole.params[2:]), groups=groups, nbytes=nbytes)
 
 
 def run_now(context: Context, launches: list[Launch]) -> None:
