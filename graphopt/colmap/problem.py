@@ -304,7 +304,8 @@ def _fix_two_frames(problem: Problem, options: Options, taking_part: np.ndarray)
     images = taking_part[np.argsort(problem.model.images.ids[taking_part], kind="stable")]
     known = images[_has_known_place(problem, options, images)]
     order = list(dict.fromkeys(row_of[owner] for owner in places.owner[known].tolist()))
-    constant = [row for row in order if frames.fixed[row]]
+    fixed = frames.look("fixed")
+    constant = [row for row in order if fixed[row]]
     if len(constant) > 1:
         return
     first = constant[0] if constant else (order[0] if order else None)

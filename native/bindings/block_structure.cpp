@@ -5,6 +5,8 @@
 #include <pybind11/pybind11.h>
 #include <pybind11/stl.h>
 
+#include <algorithm>
+#include <atomic>
 #include <string>
 #include <utility>
 #include <vector>
@@ -12,6 +14,7 @@
 #include "exact_arrays.h"
 #include "linear/graph_parts.h"
 #include "linear/level_structure.h"
+#include "parallel/shares.h"
 
 namespace py = pybind11;
 using namespace graphopt;
@@ -23,6 +26,8 @@ namespace {
 
 template <class T>
 using Array = py::array_t<T, py::array::c_style>;
+
+constexpr std::int64_t kRowsPerThread = 100'000;
 
 template <class T>
 const T* data_of(const py::handle& object, const char* name, py::ssize_t size) {
@@ -60,6 +65,22 @@ py::tuple bound_number_blocks(const std::vector<py::object>& free, const std::ve
                         as_array(std::move(numbering.offsets)), numbering.num_kept, blocks, offsets);
 }
 
+// Whether the edges' rows in a slot are those of a table of this size.
+bool are_rows(const EdgeSlots& edges, int slot, std::int64_t size) {
+  std::atomic<bool> are{true};
+  const int shares = ThreadPool::instance().threads_for(edges.size, kRowsPerThread);
+  for_each_share(edges.size, shares, [&](int, std::int64_t begin, std::int64_t end) {
+    std::int32_t low = 0, high = -1;
+    for (std::int64_t i = begin; i < end; ++i) {
+      const std::int32_t row = edges.rows[i * edges.arity + slot];
+      low = std::min(low, row);
+      high = std::max(high, row);
+    }
+    if (low < 0 || high >= size) are = false;
+  });
+  return are;
+}
+
 py::tuple bound_block_pattern(const Array<std::int32_t>& dims, const std::vector<Array<std::int64_t>>& blocks,
                               const std::vector<std::pair<std::vector<int>, py::array>>& selections) {
   std::vector<EdgeSlots> edges(selections.size());
@@ -75,11 +96,8 @@ py::tuple bound_block_pattern(const Array<std::int32_t>& dims, const std::vector
     for (int slot = 0; slot < arity; ++slot) {
       const Array<std::int64_t>& table = blocks.at(static_cast<std::size_t>(sets[slot]));
       one.table.push_back(table.data());
-      for (std::int64_t i = 0; i < one.size; ++i) {
-        const std::int32_t row = one.rows[i * arity + slot];
-        if (row < 0 || row >= table.size())
-          throw py::value_error("vertex_rows names a row that is not there");
-      }
+      if (!are_rows(one, slot, table.size()))
+        throw py::value_error("vertex_rows names a row that is not there");
     }
     const py::ssize_t num_pairs = arity * (arity + 1) / 2;
     Array<std::int64_t> offset({static_cast<py::ssize_t>(one.size), num_pairs});

@@ -478,11 +478,35 @@ def test_pairs_with_a_vertex_that_sees_all_landmarks(context):
         layout.kept().col_ptr,
         layout.kept().row_idx,
     )[2:]
-    reduced = gpu_pattern(context, layout)
-    pair_ptr, pairs = gpu_pairs(context, LandmarkLists(context, layout, inverse_offset), reduced)
+    lists = LandmarkLists(context, layout, inverse_offset)
+    reduced = gpu_pattern(context, layout, lists)
+    pair_ptr, pairs = gpu_pairs(context, lists, reduced)
     assert np.array_equal(pair_ptr, expected_ptr) and pair_ptr[-1] > 500
     for found, wanted in zip(pairs, expected, strict=True):
         assert np.array_equal(context.device.download(found, np.uint32, len(wanted)), wanted)
+
+
+def test_lists_of_landmarks_by_all_threads():
+    """Each kept vertex has its landmarks ascending, with their blocks; arrays that do not fit are refused."""
+    rng = np.random.default_rng(8)
+    num_kept, num_landmarks = 11, 40_000
+    seen = rng.random((num_landmarks, num_kept)) < 0.3
+    landmark, row = np.nonzero(seen)
+    counts = seen.sum(axis=1)
+    col_ptr = np.concatenate([np.arange(num_kept + 1), num_kept + np.cumsum(counts + 1)])
+    row_idx = np.insert(row, np.cumsum(counts), num_kept + np.arange(num_landmarks))
+    row_idx = np.concatenate([np.arange(num_kept), row_idx]).astype(np.int32)
+    offset = 9 * np.arange(len(row_idx) + 1)
+    found = native_module().landmark_lists(num_kept, col_ptr, row_idx, offset)
+    stored = np.flatnonzero(row_idx < num_kept)[num_kept:]
+    order = np.lexsort((landmark, row))
+    starts = np.searchsorted(row[order], np.arange(num_kept + 1))
+    for got, expected in zip(
+        found, (starts, landmark[order], offset[stored][order], row, landmark), strict=True
+    ):
+        np.testing.assert_array_equal(got, expected)
+    with pytest.raises(ValueError, match="do not fit"):
+        native_module().landmark_lists(num_kept, col_ptr, row_idx[1:], offset)
 
 
 @pytest.mark.parametrize("work_queues", ["gpu", "lookup"])

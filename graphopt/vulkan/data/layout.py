@@ -44,10 +44,15 @@ class BlockLayout:
         self._check_sizes()
         if not np.array_equal(self.row_idx[self.col_ptr[1:] - 1], np.arange(len(self.dims))):
             raise SolverError("Every block column must end with its diagonal block.")
-        if len(self.item_row) and self.item_row.max() >= self.num_kept:
+        if self._last_neighbours().max(initial=-1) >= self.num_kept:
             raise SolverError(
                 "Two landmarks share an edge: only an independent set of them can be eliminated."
             )
+
+    def _last_neighbours(self) -> np.ndarray:
+        """The last row of each landmark's H_pl blocks; rows of a column ascend."""
+        first, last = self.col_ptr[self.num_kept : -1], self.col_ptr[self.num_kept + 1 :] - 2
+        return self.row_idx[last[last >= first]]
 
     def _check_sizes(self) -> None:
         if len(self.dims) and not 1 <= self.dims.min() <= self.dims.max() <= MAX_BLOCK_DIM:

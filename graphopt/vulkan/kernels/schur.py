@@ -222,7 +222,7 @@ def explicit_schur(
         uploaded = tuple(context.indices(part) for part in pairs)
     else:
         lists = LandmarkLists(context, layout, inverse_offset)
-        reduced = gpu_pattern(context, layout)
+        reduced = gpu_pattern(context, layout, lists)
         if work_queues == "lookup":
             return SchurLookup(context, layout, lists, reduced, _find_blocks(kept, reduced)), reduced
         pair_ptr, uploaded = gpu_pairs(context, lists, reduced)

@@ -34,20 +34,22 @@ def cut_launches(context: Context, whole: Launch, steps: np.ndarray, per_group: 
     steps: of each piece of work, `per_group` of which a workgroup takes. The first two parameters become the
     first piece and one past the last.
     """
+    return [_part(whole, *piece, per_group) for piece in _pieces(context, steps)]
+
+
+def _pieces(context: Context, steps: np.ndarray) -> list[tuple[int, int, float]]:
+    """Runs of pieces of work that a submission may have: first, one past the last, and bytes moved."""
     total = BYTES_PER_STEP * (int(steps.sum(dtype=np.int64)) + len(steps))
     count = max(1, int(-(-total // context.submission_bytes)))
     if count == 1:
-        return [_part(whole, 0, len(steps), per_group, float(total))]
+        return [(0, len(steps), float(total))]
     moved = BYTES_PER_STEP * np.concatenate([[0], np.cumsum(steps + 1, dtype=np.int64)])
     edges = np.unique(np.searchsorted(moved, np.linspace(0, moved[-1], count + 1)))
     edges[0], edges[-1] = 0, len(steps)
-    return [
-        _part(whole, first, last, per_group, float(moved[last] - moved[first]))
-        for first, last in pairwise(edges.tolist())
-    ]
+    return [(first, last, float(moved[last] - moved[first])) for first, last in pairwise(edges.tolist())]
 
 
-def _part(whole: Launch, first: int, last: int, per_group: int, nbytes: float) -> Launch:
+def _part(whole: Launch, first: int, last: int, nbytes: float, per_group: int) -> Launch:
     groups = -(-(last - first) // per_group)
     return replace(whole, params=(first, last, *whole.params[2:]), groups=groups, nbytes=nbytes)
 
@@ -67,24 +69,18 @@ class LandmarkLists:
                 f"Work queues on the GPU need landmarks of one dimension, these have {dims}. "
                 "Use work_queues='cpu'."
             )
-        items = layout.items
-        ptr, block, scalar = native_module().row_queue(
-            layout.num_kept,
-            1,
-            layout.item_row,
-            layout.col[items],
-            np.ones(len(items), np.uint8),
-            layout.block_offset[items],
-            layout.scalar,
-            np.zeros(layout.num_blocks, np.uint8),
+        ptr, landmark, block, item_row, item_landmark = native_module().landmark_lists(
+            layout.num_kept, layout.col_ptr, layout.row_idx, layout.block_offset
         )
         self.dim = int(dims[0])
         self.ptr: np.ndarray = ptr
         """(num_kept + 1,) int64: first entry of each kept vertex."""
-        self.landmark: np.ndarray = (scalar.astype(np.int64) - layout.kept_dim) // self.dim
-        """(num_items,) int64: landmarks of a vertex, ascending."""
+        self.landmark: np.ndarray = landmark
+        """(num_items,) uint32: landmarks of a vertex, ascending."""
+        self.items: tuple[np.ndarray, np.ndarray] = item_row, item_landmark
+        """(num_items,) uint32 each: kept vertex and landmark of the H_pl blocks, as `BlockLayout.items`."""
         self.row_items = context.indices(ptr)
-        self.entry_landmark = context.indices(self.landmark)
+        self.entry_landmark = context.indices(landmark)
         self.entry_block = context.indices(block)
         self.inverse_offset = context.indices(inverse_offset)
 
@@ -104,18 +100,18 @@ class LandmarkLists:
         return length[reduced.row_idx], length[reduced.col]
 
 
-def gpu_pattern(context: Context, layout: BlockLayout) -> BlockLayout:
+def gpu_pattern(context: Context, layout: BlockLayout, lists: LandmarkLists) -> BlockLayout:
     """Layout of the Schur complement."""
-    num_kept, num_items = layout.num_kept, len(layout.items)
+    num_kept = layout.num_kept
     words = -(-num_kept // 32)
-    landmark = np.repeat(np.arange(layout.num_landmarks), np.diff(layout.landmark_items))
     bitmap = context.device.allocate(4 * num_kept * words)
-    arrays = (layout.item_row, landmark, layout.landmark_items)
-    buffers = (*(context.indices(array) for array in arrays), bitmap)
+    buffers = (*(context.indices(array) for array in (*lists.items, layout.landmark_items)), bitmap)
     Program(context).fill(bitmap).run()
     whole = context.launch("queue_pattern", buffers, (0, 0, words), 0, {0: WORKGROUP})
-    before = np.arange(num_items) - layout.landmark_items[landmark]
-    run_now(context, cut_launches(context, whole, before, WORKGROUP))
+    first_item, degree = layout.landmark_items, np.diff(layout.landmark_items)
+    runs = _pieces(context, degree * (degree + 1) // 2)
+    parts = [(int(first_item[first]), int(first_item[last]), nbytes) for first, last, nbytes in runs]
+    run_now(context, [_part(whole, *part, WORKGROUP) for part in parts])
     bits = context.device.download(bitmap, np.uint32, num_kept * words).view(np.uint8)
     mask = np.unpackbits(bits.reshape(num_kept, 4 * words), axis=1, count=num_kept, bitorder="little")
     kept = layout.kept()

@@ -2,7 +2,9 @@
 
 #include <algorithm>
 #include <numeric>
+#include <utility>
 
+#include "parallel/shares.h"
 #include "parallel/thread_pool.h"
 
 namespace graphopt::vulkan {
@@ -32,6 +34,47 @@ RowQueue build_row_queue(const RowQueueInput& in) {
     if (in.uses[k] & 1) put(in.row[k], in.col[k], k, 0);
     if (in.uses[k] & 2) put(in.col[k], in.row[k], k, transposed);
   }
+  return out;
+}
+
+LandmarkLists build_landmark_lists(const LandmarkColumns& in) {
+  constexpr std::int64_t kItemsPerThread = 30'000;
+  const std::int64_t num_landmarks = in.num_blocks - in.num_kept, before = in.col_ptr[in.num_kept];
+  const std::int64_t num_items = in.col_ptr[in.num_blocks] - before - num_landmarks;
+  const int shares = ThreadPool::instance().threads_for(num_items, kItemsPerThread);
+  const auto num_kept = static_cast<std::size_t>(in.num_kept);
+  // visit(stored block, its number among the items, landmark) for the landmarks of a share.
+  const auto visit = [&](std::int64_t begin, std::int64_t end, const auto& one) {
+    for (std::int64_t l = begin; l < end; ++l)
+      for (std::int64_t k = in.col_ptr[in.num_kept + l]; k + 1 < in.col_ptr[in.num_kept + l + 1]; ++k)
+        one(k, k - before - l, l);
+  };
+  // Of each share and kept vertex: how many items, then where its next one goes.
+  std::vector<std::vector<std::int64_t>> next(static_cast<std::size_t>(shares));
+  for_each_share(num_landmarks, shares, [&](int t, std::int64_t begin, std::int64_t end) {
+    std::vector<std::int64_t> own(num_kept, 0);
+    visit(begin, end, [&](std::int64_t k, std::int64_t, std::int64_t) { ++own[in.row_idx[k]]; });
+    next[t] = std::move(own);
+  });
+  LandmarkLists out{PlainArray<std::int64_t>(in.num_kept + 1), PlainArray<std::uint32_t>(num_items),
+                    PlainArray<std::uint32_t>(num_items), PlainArray<std::uint32_t>(num_items),
+                    PlainArray<std::uint32_t>(num_items)};
+  std::int64_t first = 0;
+  for (std::size_t row = 0; row < num_kept; ++row) {
+    out.ptr[row] = first;
+    for (std::vector<std::int64_t>& own : next) first += std::exchange(own[row], first);
+  }
+  out.ptr.back() = first;
+  for_each_share(num_landmarks, shares, [&](int t, std::int64_t begin, std::int64_t end) {
+    std::vector<std::int64_t>& own = next[static_cast<std::size_t>(t)];
+    visit(begin, end, [&](std::int64_t k, std::int64_t item, std::int64_t l) {
+      const std::int32_t row = in.row_idx[k];
+      const std::int64_t at = own[static_cast<std::size_t>(row)]++;
+      out.item_row[item] = static_cast<std::uint32_t>(row);
+      out.item_landmark[item] = out.landmark[at] = static_cast<std::uint32_t>(l);
+      out.block[at] = static_cast<std::uint32_t>(in.offset[k]);
+    });
+  });
   return out;
 }
 

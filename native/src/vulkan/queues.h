@@ -7,6 +7,8 @@
 #include <cstdint>
 #include <vector>
 
+#include "parallel/plain_array.h"
+
 namespace graphopt::vulkan {
 
 // Items of block rows of a sparse product y = A x.
@@ -30,6 +32,23 @@ struct RowQueueInput {
 };
 
 RowQueue build_row_queue(const RowQueueInput& input);
+
+// Columns of the upper triangle of H by blocks; those from num_kept on are landmarks, which see kept rows.
+struct LandmarkColumns {
+  std::int64_t num_kept = 0, num_blocks = 0;
+  const std::int64_t* col_ptr = nullptr;  // (num_blocks + 1) the diagonal block is a column's last
+  const std::int32_t* row_idx = nullptr;
+  const std::int64_t* offset = nullptr;  // of each stored block in values
+};
+
+// For each kept vertex its landmarks, ascending, with their H_pl blocks; and these blocks by landmark.
+struct LandmarkLists {
+  PlainArray<std::int64_t> ptr;                       // (num_kept + 1) first entry of each kept vertex
+  PlainArray<std::uint32_t> landmark, block;          // of each entry; offsets in values
+  PlainArray<std::uint32_t> item_row, item_landmark;  // (num_items) of each block
+};
+
+LandmarkLists build_landmark_lists(const LandmarkColumns& columns);
 
 // Pairs of H_pl blocks for every block of the Schur complement.
 struct SchurQueue {
