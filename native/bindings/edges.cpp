@@ -106,6 +106,28 @@ py::tuple bound_sort_pairs(const py::object& offset, const py::object& transpose
                         as_array(std::move(found.offset)));
 }
 
+py::tuple bound_take_segments(const py::object& first, const py::object& chosen, const py::object& numbers) {
+  const auto f = exact<std::uint32_t>(first, "first", 1);
+  const auto c = exact<std::int64_t>(chosen, "chosen", 1);
+  const auto n = exact<std::uint32_t>(numbers, "numbers", 1);
+  const py::ssize_t num = f.size() - 1;
+  require(num == c.size() && num >= 0 && f.at(0) == 0 && f.at(num) <= n.size(),
+          "first is no list of segments");
+  std::vector<bool> is_chosen(static_cast<std::size_t>(num), false);
+  for (py::ssize_t s = 0; s < num; ++s) {
+    require(0 <= c.at(s) && c.at(s) < num && !is_chosen[static_cast<std::size_t>(c.at(s))] &&
+                f.at(s) <= f.at(s + 1),
+            "chosen must have each segment once");
+    is_chosen[static_cast<std::size_t>(c.at(s))] = true;
+  }
+  graphopt::edges::Segments found;
+  {
+    const py::gil_scoped_release release;
+    found = take_segments(f.data(), c.data(), num, n.data(), n.size());
+  }
+  return py::make_tuple(as_array(std::move(found.first)), as_array(std::move(found.numbers)));
+}
+
 py::array bound_neighbour_keys(const py::object& rows, int slot, int other, const py::object& order,
                                const py::object& first, std::int64_t num_rows, std::int64_t num_others) {
   const auto r = exact<std::int32_t>(rows, "rows", 2);
@@ -666,6 +688,9 @@ void bind_edges(py::module_& m) {
         "Places of edges order (n,) uint32 by the offset (m, pairs) of their block: first (blocks + 1,), "
         "places (k,), their largest bit where transposed (m, pairs), and offset (blocks,), all uint32. "
         "left_out: (m,) bool or None.");
+  m.def("take_segments", &bound_take_segments, py::arg("first"), py::arg("chosen"), py::arg("numbers"),
+        "Segments of numbers (m,) uint32, those first[s] to first[s + 1], in the order of chosen (k,) int64, "
+        "each once, what follows them after: their first (k + 1,) and the numbers.");
   m.def(
       "neighbour_keys", &bound_neighbour_keys, py::arg("rows"), py::arg("slot"), py::arg("other"),
       py::arg("order"), py::arg("first"), py::arg("num_rows"), py::arg("num_others"),

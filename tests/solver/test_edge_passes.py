@@ -305,3 +305,20 @@ def test_large_sums(threads):
     expected = np.flatnonzero((count > 0) & ~(sums <= 0.7 * count))
     np.testing.assert_array_equal(kernels.large_sums(sums, first, 0.7), expected)
     assert not len(kernels.large_sums(sums[:0], first[:1], 0.0))
+
+
+@pytest.mark.parametrize("num", [0, 5, 70_000])
+def test_segments_in_another_order(num):
+    """What follows the last segment stays behind them; a segment twice is refused."""
+    rng = np.random.default_rng(num)
+    first = np.concatenate([[0], np.cumsum(rng.integers(0, 4, num))]).astype(np.uint32)
+    numbers = rng.integers(1 << 32, size=int(first[-1]) + 7, dtype=np.uint32)
+    chosen = rng.permutation(num)
+    starts, taken = kernels.take_segments(first, chosen, numbers)
+    pieces = [numbers[first[s] : first[s + 1]] for s in chosen.tolist()]
+    np.testing.assert_array_equal(taken, np.concatenate([*pieces, numbers[first[-1] :]]))
+    np.testing.assert_array_equal(starts, np.cumsum([0, *map(len, pieces)]))
+    if num:
+        chosen[0] = chosen[-1]
+        with pytest.raises(ValueError, match="each segment once"):
+            kernels.take_segments(first, chosen, numbers)

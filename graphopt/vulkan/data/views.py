@@ -26,7 +26,6 @@ import numpy as np
 
 from graphopt.codegen.gpu import TILE
 from graphopt.cpu_kernels import kernels
-from graphopt.problem.segments import entries_of
 from graphopt.problem.structure import EdgeGroup, SortedEdges, Structure
 from graphopt.vulkan.data.array import Width
 from graphopt.vulkan.data.layout import split_segments
@@ -204,7 +203,7 @@ def edge_view(
     """The view of a slot; the primary one holds all edges. num_kept: first block that Schur eliminates."""
     found = ordered(structure, group, slot)
     num, boundary = len(found.blocks), int(np.searchsorted(found.blocks, num_kept))
-    is_long = are_long(np.diff(found.first.astype(np.int64)))
+    is_long = are_long(found.first[1:] - found.first[:-1])
     begin = end = boundary
     if is_long.any():
         found = _with_long_in_the_middle(found, is_long, boundary)
@@ -222,10 +221,8 @@ def _with_long_in_the_middle(found: SortedEdges, is_long: np.ndarray, boundary: 
     """Destinations in this order: short and long ones before the boundary, long and short ones after it."""
     rank = np.where(np.arange(len(is_long)) < boundary, is_long, 3 - is_long.astype(int))
     moved = np.argsort(rank, kind="stable")
-    places, counts = entries_of(found.first, moved)
-    first = np.concatenate([[0], np.cumsum(counts)])
-    order = np.concatenate([found.order[places], found.order[first[-1] :]])
-    return SortedEdges(order, first.astype(found.first.dtype), found.blocks[moved])
+    first, order = kernels.take_segments(found.first, moved, found.order)
+    return SortedEdges(order, first, found.blocks[moved])
 
 
 def pair_lists(

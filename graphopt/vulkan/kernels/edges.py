@@ -20,8 +20,8 @@ from graphopt.codegen.gpu import EDGE_BLOCK, EdgeSignature
 from graphopt.codegen.gpu.edge_kernels import CHI2_WORKGROUP
 from graphopt.codegen.gpu.packed_products import recomputed_product
 from graphopt.codegen.gpu.value_kernels import residuals_kernel
+from graphopt.cpu_kernels import kernels
 from graphopt.device.cuda_arrays import KeptNumbers
-from graphopt.problem.segments import entries_of
 from graphopt.problem.structure import EdgeGroup, Structure
 from graphopt.solver.cpu import compiled_edge
 from graphopt.symbolic import sampling
@@ -205,13 +205,11 @@ class PairArrays:
         """size: scalars of a block."""
         self.pairs, self.num_short, edge = pairs, pairs.num_blocks, pairs.edge
         first, offset = pairs.first, pairs.offset
-        is_long = are_long_blocks(np.diff(first.astype(np.int64)))
+        is_long = are_long_blocks(first[1:] - first[:-1])
         if is_long.any():
             self.num_short = int(np.count_nonzero(~is_long))
             moved = np.argsort(is_long, kind="stable")
-            places, counts = entries_of(first, moved)
-            edge = edge[places]
-            first, offset = np.append(0, np.cumsum(counts)).astype(np.uint32), offset[moved]
+            (first, edge), offset = kernels.take_segments(first, moved, edge), offset[moved]
         arrays = {"pair_first": first, "pair_edge": edge, "pair_block": offset}
         stored = {name: DeviceArray.of(context, array) for name, array in arrays.items()}
         self.buffers: dict[str, Any] = {name: array.buffer for name, array in stored.items()}

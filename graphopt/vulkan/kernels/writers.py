@@ -1,7 +1,8 @@
 """What the linearisation launches: diagonal blocks and b by one or several views, other blocks by pair lists.
 
 Rows are numbered for `write_plan`: block b's diagonal block and part of b is row b, stored block k of H that
-is not on the diagonal is row num_blocks + k; where one pair list writes all of these, they count as one row.
+is not on the diagonal is row num_blocks + k. Where no two pair lists have vertices of the same two sets, and
+together they have all of these blocks, those of a list count as one row.
 """
 
 from __future__ import annotations
@@ -64,6 +65,8 @@ class PairWriter:
     edges: DeviceEdges
     pairs: PairArrays
     rows: np.ndarray
+    is_one_row: bool = False
+    """No other launch writes its blocks."""
 
     def write(self, version: Version, values: Any, b: Any, *, accumulate: bool) -> LaunchGroup:
         """As `Writer`."""
@@ -93,11 +96,10 @@ def writers_of(
     found += [ViewWriter(*member) for member in members if member[0].evaluation.stands_alone]
     lists = [(edges, pair) for edges in all_edges for pair in edges.pairs]
     off_diagonal = [(edges, list_) for edges, list_ in lists if not list_.pairs.on_diagonal]
-    for edges, arrays in off_diagonal:
-        if len(off_diagonal) == 1 and not alone and arrays.pairs.num_blocks == _num_off_diagonal(layout):
-            found.append(PairWriter(edges, arrays, np.array([layout.num_blocks])))
-        else:
-            found.append(PairWriter(edges, arrays, layout.num_blocks + _numbers_of_stored(layout, arrays)))
+    are_rows = not alone and _have_rows(off_diagonal, layout)
+    for number, (edges, arrays) in enumerate(off_diagonal):
+        rows = np.array([number]) if are_rows else _numbers_of_stored(layout, arrays)
+        found.append(PairWriter(edges, arrays, layout.num_blocks + rows, are_rows))
     for edges, list_ in lists:
         if list_.pairs.on_diagonal:
             found.append(PairWriter(edges, list_, _numbers(layout.diagonal_offset, list_)))
@@ -105,6 +107,13 @@ def writers_of(
         assert own is not None, "who writes alone has blocks that are stored"
         found += edges.evaluation.own_writers(layout, own)
     return found
+
+
+def _have_rows(lists: Sequence[tuple[DeviceEdges, PairArrays]], layout: BlockLayout) -> bool:
+    """No two lists have a block in common, and no other blocks are stored."""
+    kinds = [frozenset(edges.group.vertex_sets[slot] for slot in own.pairs.slots) for edges, own in lists]
+    num_blocks = sum(own.pairs.num_blocks for _, own in lists)
+    return len(set(kinds)) == len(kinds) and num_blocks == _num_off_diagonal(layout)
 
 
 def _numbers(offsets: np.ndarray, arrays: PairArrays) -> np.ndarray:
@@ -130,9 +139,11 @@ def _num_off_diagonal(layout: BlockLayout) -> int:
 def plan_writers(writers: Sequence[Writer], layout: BlockLayout) -> WritePlan:
     """Their order: all rows of H and b are filled."""
     rows, num_blocks = [writer.rows for writer in writers], layout.num_blocks
-    if max((int(row.max(initial=0)) for row in rows), default=0) <= num_blocks:  # one row for all of them
-        num_rows = num_blocks + (_num_off_diagonal(layout) > 0)
-        return plan_writes(rows, num_rows)
+    num_lists = sum(isinstance(writer, PairWriter) and writer.is_one_row for writer in writers)
+    if num_lists:
+        return plan_writes(rows, num_blocks + num_lists)
+    if max((int(row.max(initial=0)) for row in rows), default=0) < num_blocks:  # others are written by nobody
+        return plan_writes(rows, num_blocks + (_num_off_diagonal(layout) > 0))
     is_other = np.ones(len(layout.row_idx), bool)
     is_other[layout.col_ptr[1:] - 1] = False
     needed = np.concatenate([np.arange(num_blocks), num_blocks + np.flatnonzero(is_other)])

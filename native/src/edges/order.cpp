@@ -240,6 +240,29 @@ void sort_by_ends(const std::int32_t* rows, int arity, int slot, int other, std:
   });
 }
 
+Segments take_segments(const std::uint32_t* first, const std::int64_t* chosen, std::int64_t num_segments,
+                       const std::uint32_t* numbers, std::int64_t size) {
+  Segments result{PlainArray<std::uint32_t>(num_segments + 1), PlainArray<std::uint32_t>(size)};
+  std::uint32_t at = 0;
+  for (std::int64_t s = 0; s < num_segments; ++s) {
+    result.first[s] = at;
+    at += first[chosen[s] + 1] - first[chosen[s]];
+  }
+  result.first.back() = at;
+  for_each_share(size, [&](std::int64_t begin, std::int64_t end) {
+    std::int64_t s =
+        std::upper_bound(result.first.begin(), result.first.end(), begin) - result.first.begin() - 1;
+    for (std::int64_t i = begin; i < end; ++s) {
+      const bool is_rest = s >= num_segments;
+      const std::int64_t last = is_rest ? end : std::min<std::int64_t>(result.first[s + 1], end);
+      const std::int64_t from = is_rest ? i : first[chosen[s]] + (i - result.first[s]);
+      std::copy(numbers + from, numbers + from + (last - i), result.numbers.begin() + i);
+      i = last;
+    }
+  });
+  return result;
+}
+
 void invert_order(const std::uint32_t* order, std::int64_t size, std::uint32_t* place) {
   for_each_share(size, [&](std::int64_t begin, std::int64_t end) {
     for (std::int64_t i = begin; i < end; ++i) place[order[i]] = static_cast<std::uint32_t>(i);

@@ -46,6 +46,14 @@ void sort_by_ends(const std::int32_t* rows, int arity, int slot, int other, std:
                   const std::int64_t* table, std::int64_t num_keys, std::int64_t num_others,
                   std::uint32_t* order);
 
+// Segments of numbers, those first[s] .. first[s + 1], in another order, and what follows the last one after
+// them. chosen: each segment once.
+struct Segments {
+  PlainArray<std::uint32_t> first, numbers;
+};
+Segments take_segments(const std::uint32_t* first, const std::int64_t* chosen, std::int64_t num_segments,
+                       const std::uint32_t* numbers, std::int64_t size);
+
 // place[order[i]] = i; order: a permutation of 0 .. size - 1.
 void invert_order(const std::uint32_t* order, std::int64_t size, std::uint32_t* place);
 
