@@ -108,6 +108,7 @@ PARTS: list[tuple[str, Any, str]] = [
     ("K", DeviceEquations, "linearize"),
     ("K on the CPU", HostEquations, "linearize"),
     ("solve", ExactEquations, "factorize"),
+    ("last factor", ExactEquations, "solve_nearby"),
     ("growth", ExactEquations, "growth"),
     ("edges", AdjointPass, "gradients"),
 ]

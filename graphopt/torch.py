@@ -99,7 +99,7 @@ class _Solve(torch.autograd.Function):
     @staticmethod
     def forward(ctx: Any, call: Call, told: dict[str, Any], *tensors: torch.Tensor) -> Any:
         memory = _Memory.of(call.problem, tensors)
-        solved = memory.solve(tensors)
+        solved, values = memory.solve(tensors)
         told["summary"], told["doubts"] = solved.summary, solved.doubts
         device = tensors[0].device
         outputs = tuple(
@@ -107,6 +107,7 @@ class _Solve(torch.autograd.Function):
             for estimate, shape in zip(solved.estimates, call.output_shapes, strict=True)
         )
         ctx.call, ctx.doubts = call, solved.doubts
+        ctx.host = None if values is None else (values, solved.estimates)
         ctx.save_for_backward(*tensors, *outputs)
         ctx.set_materialize_grads(False)
         return outputs
@@ -124,6 +125,7 @@ class _Solve(torch.autograd.Function):
         found = memory.vjp(
             tensors,
             [output.reshape(shape) for output, shape in zip(outputs, rows, strict=True)],
+            ctx.host,
             ctx.doubts,
             [
                 None if gradient is None else gradient.reshape(shape)
@@ -155,23 +157,26 @@ class _Memory:
             return cls(problem, None)
         return cls(problem, problem.sharing(ordinal))
 
-    def solve(self, tensors: Sequence[torch.Tensor]) -> Solved:
-        """See `OptimumProblem.solve`."""
+    def solve(self, tensors: Sequence[torch.Tensor]) -> tuple[Solved, list[np.ndarray] | None]:
+        """See `OptimumProblem.solve`; and the inputs, if they have come to the host."""
         if self._sharing is None or not all(bool(torch.isfinite(tensor).all()) for tensor in tensors):
-            return self._problem.solve([_numpy(tensor) for tensor in tensors])
-        return self._problem.solve(self._taken(tensors), self._sharing)
+            values = [_numpy(tensor) for tensor in tensors]
+            return self._problem.solve(values), values
+        return self._problem.solve(self._taken(tensors), self._sharing), None
 
     def vjp(
         self,
         tensors: Sequence[torch.Tensor],
         estimates: Sequence[torch.Tensor],
+        host: tuple[Sequence[np.ndarray], Sequence[np.ndarray]] | None,
         doubts: Doubts,
         cotangents: Sequence[torch.Tensor | None],
     ) -> list[Any]:
-        """See `OptimumProblem.vjp`."""
-        arguments = self._taken(tensors), self._taken(estimates), doubts, self._taken(cotangents)
+        """See `OptimumProblem.vjp`; host: tensors and estimates, if they have been there."""
         if self._sharing is None:
-            return self._problem.vjp(*arguments)
+            arrays = host or (self._taken(tensors), self._taken(estimates))
+            return self._problem.vjp(*arrays, doubts, self._taken(cotangents))
+        arguments = self._taken(tensors), self._taken(estimates), doubts, self._taken(cotangents)
         return self._problem.vjp(*arguments, self._sharing)
 
     def _taken(self, tensors: Sequence[torch.Tensor | None]) -> list[Any]:

@@ -20,7 +20,7 @@ from graphopt.codegen.second_order import (
     stored_edge_type,
 )
 from graphopt.cpu_kernels import kernels
-from graphopt.derivatives.inputs import Input
+from graphopt.derivatives.inputs import Input, Numbers
 from graphopt.graph import Graph
 from graphopt.problem.structure import EdgeGroup, Structure
 
@@ -28,7 +28,7 @@ _EDGES_AT_ONCE = 1 << 15
 """What a pass needs beside its results stays small."""
 
 
-def pulled_back(structure: Structure, cotangents: Mapping[Any, np.ndarray]) -> np.ndarray:
+def pulled_back(structure: Structure, cotangents: Mapping[Any, np.ndarray], numbers: Numbers) -> np.ndarray:
     """v (dim,): cotangents of estimates (n, storage_dim), by vertex set, in the tangent spaces of oplus."""
     v = np.zeros(structure.dim)
     for vertex_set, offsets in zip(structure.selection.vertex_sets, structure.vertex_offsets, strict=True):
@@ -37,7 +37,8 @@ def pulled_back(structure: Structure, cotangents: Mapping[Any, np.ndarray]) -> n
             continue
         rows = np.flatnonzero(offsets >= 0)
         program = compile_pullback(vertex_set.type)
-        found = program.run(np.concatenate([vertex_set.look("estimate")[rows], cotangent[rows]], axis=1))
+        estimate = numbers(vertex_set, "estimate")
+        found = program.run(np.concatenate([estimate[rows], cotangent[rows]], axis=1))
         v[(offsets[rows, None] + np.arange(vertex_set.type.tangent_dim)).ravel()] = found.ravel()
     return v
 
@@ -45,10 +46,10 @@ def pulled_back(structure: Structure, cotangents: Mapping[Any, np.ndarray]) -> n
 class AdjointPass:
     """One pass over the edges: derivatives of -lambda' g by the inputs."""
 
-    def __init__(self, graph: Graph, structure: Structure, lambda_: np.ndarray):
-        self._graph, self._structure = graph, structure
+    def __init__(self, graph: Graph, structure: Structure, lambda_: np.ndarray, numbers: Numbers):
+        self._graph, self._structure, self._numbers = graph, structure, numbers
         self._tables = [
-            _beside(vertex_set, offsets, lambda_)
+            _beside(numbers(vertex_set, "estimate"), vertex_set.type.tangent_dim, offsets, lambda_)
             for vertex_set, offsets in zip(
                 structure.selection.vertex_sets, structure.vertex_offsets, strict=True
             )
@@ -133,10 +134,10 @@ class AdjointPass:
         """
         program = compile_adjoint(stored_edge_type(group.edge_set.type), group.kernel, requested)
         parameters = [
-            np.ascontiguousarray(self._graph.parameter_sets[number].look("values"))
+            np.ascontiguousarray(self._numbers(self._graph.parameter_sets[number], "values"))
             for number in group.parameter_sets
         ]
-        data, rows = _data_of(group), group.chosen_rows
+        data, rows = _data_of(group, self._numbers), group.chosen_rows
         for first in range(0, len(group.rows) if chosen is None else len(chosen), _EDGES_AT_ONCE):
             few = slice(first, first + _EDGES_AT_ONCE)
             part = few if chosen is None else chosen[few]
@@ -153,7 +154,7 @@ class AdjointPass:
             yield part, outputs
 
 
-def _data_of(group: EdgeGroup) -> list[tuple[np.ndarray, list[int]]]:
+def _data_of(group: EdgeGroup, numbers: Numbers) -> list[tuple[np.ndarray, list[int]]]:
     """Arrays of the edge set (n, k), and which columns of them the adjoint program takes."""
     own, dim = group.edge_set, group.edge_set.type.residual_dim
     columns = {
@@ -161,15 +162,15 @@ def _data_of(group: EdgeGroup) -> list[tuple[np.ndarray, list[int]]]:
         "kernel_width": [0],
         "information": codegen.information_columns(dim, "full"),
     }
-    return [(own.look(name).reshape(len(own), -1), taken) for name, taken in columns.items() if taken]
+    return [(numbers(own, name).reshape(len(own), -1), taken) for name, taken in columns.items() if taken]
 
 
-def _beside(vertex_set: Any, offsets: np.ndarray, lambda_: np.ndarray) -> np.ndarray:
+def _beside(estimate: np.ndarray, dim: int, offsets: np.ndarray, lambda_: np.ndarray) -> np.ndarray:
     """(n, storage_dim + tangent_dim): estimates, and lambda, 0 where a vertex is not optimized."""
-    own = np.zeros((len(offsets), vertex_set.type.tangent_dim))
+    own = np.zeros((len(offsets), dim))
     rows = np.flatnonzero(offsets >= 0)
-    own[rows] = lambda_[offsets[rows, None] + np.arange(own.shape[1])]
-    return np.concatenate([vertex_set.look("estimate"), own], axis=1)
+    own[rows] = lambda_[offsets[rows, None] + np.arange(dim)]
+    return np.concatenate([estimate, own], axis=1)
 
 
 def _columns(kind: Any, requested: tuple[str, ...], outputs: np.ndarray) -> dict[str, np.ndarray]:

@@ -42,6 +42,7 @@ class ExactEquations:
         self._graph = weakref.ref(graph)
         self._holds = _held_scalars(solver.structure)
         self._damping: np.ndarray | None = None
+        self._weight = np.ones(0)
 
     def refresh(self) -> None:
         """Take the graph's present numbers, which the block solver has."""
@@ -81,7 +82,8 @@ class ExactEquations:
         x = self._solve(right)
         if x is None:
             return None
-        return self._refined(x, self.solver.b if right is None else right)
+        self._weight = 1.0 / np.sqrt(np.maximum(np.abs(self.solver.diagonal), 1e-300))
+        return self._refined(x, self.solver.b if right is None else right)[0]
 
     def _solve(self, right: np.ndarray | None) -> np.ndarray | None:
         """As `factorize`, as exactly as the block solver does."""
@@ -94,21 +96,33 @@ class ExactEquations:
     def solve_again(self, right: np.ndarray) -> np.ndarray:
         """Another right-hand side after `factorize`."""
         right = np.where(self._holds, 0.0, right)
-        return self._refined(self._solve_again(right), right)
+        return self._refined(self._solve_again(right), right)[0]
 
-    def _refined(self, x: np.ndarray, right: np.ndarray) -> np.ndarray:
-        """Iterative refinement, where a solution is not exact (conjugate gradients, bad condition)."""
-        weight = 1.0 / np.sqrt(np.maximum(np.abs(self.solver.diagonal), 1e-300))
-        size = norm(weight * right)
-        before = np.inf
-        for _ in range(_REFINEMENTS):
+    def solve_nearby(self, right: np.ndarray) -> np.ndarray | None:
+        """Another right-hand side after `linearize_again`, by the factor of before; None: too far from K."""
+        right = np.where(self._holds, 0.0, right)
+        x, is_exact = self._refined(self._solve_again(right), right)
+        return x if is_exact else None
+
+    def linearize_again(self) -> None:
+        """K and b where the last step has ended, after `factorize` and with its factor."""
+        raise NotImplementedError
+
+    def _refined(self, x: np.ndarray, right: np.ndarray) -> tuple[np.ndarray, bool]:
+        """Iterative refinement of what is not exact (conjugate gradients, condition, factor of another K).
+
+        Returns whether it is exact now, too.
+        """
+        size, before = norm(self._weight * right), np.inf
+        for number in range(_REFINEMENTS + 1):
             rest = right - self.multiply(x)
-            left = norm(weight * rest)
-            if not _EXACT * size < left < 0.5 * before:
+            left = norm(self._weight * rest)
+            if number == _REFINEMENTS or not _EXACT * size < left < 0.5 * before:
                 break
             before = left
             x = x + self._solve_again(rest)
-        return np.where(self._holds, 0.0, x) if self._damping is not None else x
+        x = np.where(self._holds, 0.0, x) if self._damping is not None else x
+        return x, left <= _EXACT * size
 
     def multiply(self, x: np.ndarray) -> np.ndarray:
         """(K + D) x, with what the last `factorize` has factorized."""
@@ -168,6 +182,11 @@ class HostEquations(ExactEquations):
         with self.solver.changing_equations():
             return self.linearizer.linearize(self.solver.values, self.solver.b)
 
+    def linearize_again(self) -> None:
+        """See `ExactEquations`; the graph has these estimates and parameters."""
+        self.solver.take_all_estimates()
+        self.linearize()
+
     def chi2(self) -> float:
         """Robustified chi2 at the present estimates."""
         return self.linearizer.chi2()
@@ -202,6 +221,10 @@ class DeviceEquations(ExactEquations):
     def linearize(self) -> float:
         """K and b at the present estimates; returns chi2."""
         return self.solver.linearize()
+
+    def linearize_again(self) -> None:
+        """See `ExactEquations`; whatever the graph has."""
+        self.solver.linearize_apart()
 
     def move(self, step: np.ndarray) -> float:
         """See `ExactEquations`; in one submission."""

@@ -9,7 +9,7 @@ A name is the tag of a type and a column, as in "EDGE_SE2.measurement" or "EDGE_
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
 from typing import Any
@@ -101,6 +101,22 @@ def _resolved(graph: Graph, name: str) -> Input:
     if column == "values" and rows.type.image is not None:
         raise OptionError(f"input {name!r}: these parameters are images, which are no inputs of a gradient.")
     return Input(str(name), column, rows)
+
+
+Numbers = Callable[[Any, str], np.ndarray]
+"""(set, column) -> the array of all rows."""
+
+
+def numbers_with(given: Mapping[Input, np.ndarray], estimates: Mapping[Any, np.ndarray]) -> Numbers:
+    """These inputs, these estimates (by vertex set), and of all else the graph's."""
+    known: dict[tuple[Any, str], np.ndarray] = {(one.rows, one.column): array for one, array in given.items()}
+    known |= {(rows, "estimate"): array for rows, array in estimates.items()}
+
+    def numbers(rows: Any, column: str) -> np.ndarray:
+        found = known.get((rows, column))
+        return rows.look(column) if found is None else found
+
+    return numbers
 
 
 @contextmanager

@@ -3,13 +3,16 @@
     x*(inputs) = argmin chi2(x, inputs)
 
 `solve` optimizes, then refines by Newton's steps (`refine`). `vjp` needs inputs and optimum only, whoever
-computed it when: one exact linearization, one factorization, one pass over the edges. The graph is a template
+computed it when: one exact linearization, one factorization, one pass over the edges. Right after `solve` the
+factor of the last step takes the place of the factorization, by iterative refinement. The graph is a template
 that is left as it was found.
 """
 
 from __future__ import annotations
 
+import weakref
 from collections.abc import Mapping, Sequence
+from contextlib import nullcontext
 from dataclasses import dataclass, field, replace
 from typing import Any
 from weakref import WeakKeyDictionary
@@ -23,7 +26,7 @@ from graphopt.derivatives.equations import (
     HostEquations,
     refuse_what_has_none,
 )
-from graphopt.derivatives.inputs import Input, holding, resolve
+from graphopt.derivatives.inputs import Input, holding, numbers_with, resolve
 from graphopt.derivatives.refine import Doubts, refine
 from graphopt.derivatives.settings import GradientSettings, Solved
 from graphopt.errors import GradientError, OptionError
@@ -34,10 +37,30 @@ from graphopt.problem.gauge import fix_gauge
 from graphopt.solver.capabilities import capabilities_of
 from graphopt.solver.configurations import configured
 from graphopt.solver.cpu import CpuBlockSolver
-from graphopt.solver.reuse import on_forget, prepared_solver
+from graphopt.solver.reuse import last_use, on_forget, prepared_solver
 
 _SELECTING = ("level", "vertices", "edges")
 _SOLVER_FIELDS = tuple(SolverOptions.__dataclass_fields__)
+_COLUMNS = (
+    ("fixed", "marginalized", "held"),
+    ("measurement", "information", "kernel", "kernel_width", "level"),
+    ("values",),
+)
+"""Of vertex, edge and parameter sets what an optimum depends on, estimates aside."""
+
+
+@dataclass(frozen=True, eq=False)
+class _End:
+    """Where a solve has ended."""
+
+    equations: weakref.ref[ExactEquations]
+    """With the factor of the last Newton step, while nobody has taken the solver since."""
+    use: object
+    """See `last_use`."""
+    graph: tuple[object, ...]
+    """See `OptimumProblem._state_of_graph`."""
+    values: tuple[np.ndarray, ...]
+    estimates: tuple[np.ndarray, ...]
 
 
 @dataclass(eq=False)
@@ -50,6 +73,8 @@ class OptimumProblem:
     options: Mapping[str, Any] = field(default_factory=dict)
     """Of `optimize`."""
     settings: GradientSettings = field(default_factory=GradientSettings)
+
+    _end: _End | None = field(default=None, init=False)
 
     def __post_init__(self) -> None:
         if self.options.get("robust", "kernels") != "kernels":
@@ -93,6 +118,8 @@ class OptimumProblem:
         finally:
             for vertex_set, estimate in zip(sets, after, strict=True):
                 vertex_set.estimate = estimate
+        use = last_use(self.graph)
+        self._end = _End(weakref.ref(equations), use, self._state_of_graph(), tuple(values), estimates)
         return Solved(estimates, summary, doubts)
 
     def vjp(
@@ -106,32 +133,70 @@ class OptimumProblem:
 
         Raises `GradientError` where they cannot be trusted, see `on_doubt`.
         """
-        given = {one: one.checked(value) for one, value in zip(self.inputs, values, strict=True)}
         sets = self.graph.vertex_sets
+        pulled = {
+            rows: np.asarray(array, np.float64)
+            for rows, array in zip(sets, cotangents, strict=True)
+            if array is not None
+        }
         optimum = {rows: np.asarray(array, np.float64) for rows, array in zip(sets, estimates, strict=True)}
-        with holding({one: array for one, array in given.items() if one.column != "estimate"}, optimum):
-            given_back = {
-                rows: np.asarray(array, np.float64)
-                for rows, array in zip(sets, cotangents, strict=True)
-                if array is not None
-            }
-            return self._vjp(doubts, given_back)
+        last = None if doubts.sentences else self._last_equations(values, estimates)
+        given = {
+            one: one.checked(value) if last is None else np.asarray(value, np.float64)
+            for one, value in zip(self.inputs, values, strict=True)
+        }
+        held = {one: array for one, array in given.items() if one.column != "estimate"}
+        numbers = numbers_with(held, optimum)
+        lambda_ = None
+        if last is not None:
+            with nullcontext() if isinstance(last, DeviceEquations) else holding(held, optimum):
+                last.linearize_again()
+                lambda_ = last.solve_nearby(pulled_back(last.structure, pulled, numbers))
+        if last is None or lambda_ is None:
+            with holding(held, optimum):
+                last = self._exact_equations()
+                lambda_ = self._multipliers(last, doubts, pulled_back(last.structure, pulled, numbers))
+        found = AdjointPass(self.graph, last.structure, lambda_, numbers).gradients(self.inputs, pulled)
+        return [found[one] for one in self.inputs]
 
-    def _vjp(self, doubts: Doubts, cotangents: Mapping[Any, np.ndarray]) -> list[np.ndarray]:
-        equations = self._exact_equations()
-        structure = equations.structure
-        v = pulled_back(structure, cotangents)
+    def _last_equations(
+        self, values: Sequence[np.ndarray], estimates: Sequence[np.ndarray]
+    ) -> ExactEquations | None:
+        """Those of the last `solve` with their factor, if it was of these and nothing has changed since."""
+        end = self._end
+        if end is None or end.use is not last_use(self.graph) or self.settings.gradient != "implicit":
+            return None
+        pairs = zip((*end.values, *end.estimates), (*values, *estimates), strict=True)
+        is_same = all(now is then or np.array_equal(now, then) for then, now in pairs)
+        return end.equations() if is_same and end.graph == self._state_of_graph() else None
+
+    def _state_of_graph(self) -> tuple[object, ...]:
+        """Another one where anything is new that the optimum depends on, inputs and estimates aside."""
+        given = {(one.rows, one.column) for one in self.inputs}
+        graph, fingerprints = self.graph, []
+        for sets, columns in zip(
+            (graph.vertex_sets, graph.edge_sets, graph.parameter_sets), _COLUMNS, strict=True
+        ):
+            fingerprints += [
+                one.fingerprint(column)
+                for one in sets
+                for column in columns
+                if one.has(column) and (one, column) not in given
+            ]
+        return graph.version, *fingerprints
+
+    def _multipliers(self, equations: ExactEquations, doubts: Doubts, v: np.ndarray) -> np.ndarray:
+        """lambda of K lambda = v."""
         if isinstance(equations, HostEquations) and self.settings.gradient == "truncated":
             lambda_ = self._truncated(equations, v)
             self.settings.tell(doubts, equations.why_not_definite)
-        else:
-            equations.linearize()
-            self.settings.tell(doubts, equations.why_not_definite)
-            lambda_ = equations.factorize(v, self.settings.singular == "damp")
-            if lambda_ is None:
-                raise GradientError(equations.why_not_definite())
-        found = AdjointPass(self.graph, structure, lambda_).gradients(self.inputs, cotangents)
-        return [found[one] for one in self.inputs]
+            return lambda_
+        equations.linearize()
+        self.settings.tell(doubts, equations.why_not_definite)
+        found = equations.factorize(v, self.settings.singular == "damp")
+        if found is None:
+            raise GradientError(equations.why_not_definite())
+        return found
 
     def _truncated(self, equations: HostEquations, v: np.ndarray) -> np.ndarray:
         """inv(H) sum_i (I - K inv(H))^i v with Gauss-Newton's H, i < steps."""

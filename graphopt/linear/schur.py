@@ -27,6 +27,7 @@ class SchurComplement(kernels.SchurComplement):
         form(values, damping, b) -> bool: take new numbers, once per damping; damping (dim,) or None. The
             arrays are referred to, not copied: leave them unchanged until the last `multiply` or
             `back_substitute`. False if an eliminated block is not positive definite (`failed_block`).
+        reduce(b): another right side after form, with its S and its inverses of H_ll.
         back_substitute(x_kept, out=None) -> x (dim,): the whole solution from that of S x_kept = b_s.
         multiply(x, out=None) -> S x (kept_dim,), without S.
         diagonal_blocks() -> the diagonal blocks of S, column-major, one after the other.

@@ -106,7 +106,8 @@ class LinearSystem(ABC):
         parts = self._schur, self._solver
         if self._schur is not None:
             self._schur = cast(
-                "SchurComplement", _Timed(self._schur, seconds, form="schur", back_substitute="schur")
+                "SchurComplement",
+                _Timed(self._schur, seconds, form="schur", reduce="schur", back_substitute="schur"),
             )
         self._solver = _Timed(self._solver, seconds, factorize="numeric", solve="triangular")
         try:
@@ -162,13 +163,8 @@ class Explicit(LinearSystem):
     schur = "explicit"
     _schur: SchurComplement
 
-    def __init__(self, schur: SchurComplement, name: str, solver: Solver):
-        super().__init__(schur, name, solver)
-        self._formed: tuple[np.ndarray, np.ndarray | None]
-
     def solve(self, values: np.ndarray, damping: np.ndarray | None, b: np.ndarray, dx: np.ndarray) -> bool:
         """Eliminate, solve for the rest, substitute back."""
-        self._formed = values, damping
         if not self._schur.form(values, damping, b):
             return False
         if not self._solver.factorize(self._schur.reduced_values):
@@ -177,8 +173,8 @@ class Explicit(LinearSystem):
         return True
 
     def solve_again(self, b: np.ndarray, dx: np.ndarray) -> None:
-        """Eliminate once more, solve with the same factor of S, substitute back."""
-        self._schur.form(*self._formed, b)
+        """Eliminate from b, solve with the same factor of S, substitute back."""
+        self._schur.reduce(b)
         self._schur.back_substitute(self._solver.solve(self._schur.reduced_b), out=dx)
 
     @property

@@ -20,7 +20,7 @@ import time
 import weakref
 from collections import deque
 from collections.abc import Callable
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from functools import partial
 from typing import Any
 from weakref import WeakKeyDictionary
@@ -67,6 +67,8 @@ class _Prepared:
     """A GPU has refused it: it stays on the CPU."""
     num_abandoned: int = 0
     """`_num_abandoned` of the solver when it was last taken."""
+    use: object = field(default_factory=object)
+    """See `last_use`."""
 
 
 last_solvers: WeakKeyDictionary[Graph, _Prepared] = WeakKeyDictionary()
@@ -109,7 +111,7 @@ def prepared_solver(
         if options.device == "auto" and not may_narrow and last.masks is None:
             _move_to_gpu(last, graph)
         last.solver.refresh()
-        last.num_abandoned = _num_abandoned(last.solver)
+        last.num_abandoned, last.use = _num_abandoned(last.solver), object()
         last.num_calls += np.inf if is_kept else 1
         seconds["prepare"] += time.perf_counter() - start
         last_solvers[graph] = last
@@ -140,6 +142,12 @@ def prepared_solver(
         num_calls=np.inf if is_kept else 1,
     )
     return solver
+
+
+def last_use(graph: Graph) -> object | None:
+    """Another object whenever somebody has taken the graph's solver since; None: it has none."""
+    last = last_solvers.get(graph)
+    return None if last is None or last.num_abandoned != _num_abandoned(last.solver) else last.use
 
 
 def lend(graph: Graph) -> None:
@@ -269,6 +277,7 @@ def speculate(
     solver, structure = last.solver, last.structure
     if not capabilities_of(solver).speculates or last.num_abandoned != _num_abandoned(solver):
         return None
+    last.use = object()
     solver.begin(looks(structure))
     return partial(solver.begin_trial, partial(first_damping, structure))
 

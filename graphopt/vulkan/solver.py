@@ -359,6 +359,14 @@ class ResidentBlockSolver:
             self._is_asked = False
         return chi2
 
+    def linearize_apart(self) -> None:
+        """H and b at the estimates, which the graph need not have, with the damping of before."""
+        self.wait_linearized()
+        self._estimates.hold()
+        program = self._program("equations", self._record_equations, (self._estimates.held,))
+        self._note_linearizing(program.submit())
+        self._has_largest = False
+
     def _submit_linearize(self) -> None:
         """At the version that is held."""
         program = self._program("linearize", self._record_linearize, (self._estimates.held,))

@@ -27,6 +27,13 @@ struct BoundSchur {
     return schur->form(v, d, right);
   }
 
+  void reduce(const py::object& new_b) {
+    const double* right = input(new_b, "b", schur->pattern().dim());
+    b = new_b;
+    py::gil_scoped_release release;
+    schur->reduce(right);
+  }
+
   // A method (in, out) of the Schur complement on vectors.
   template <class Call>
   py::object apply(const py::object& x, const char* name, std::int64_t in_dim, const py::object& out,

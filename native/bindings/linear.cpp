@@ -366,6 +366,7 @@ void bind_schur(py::module_& m) {
            }),
            py::arg("pattern"), py::arg("num_kept"), py::arg("mode") = "explicit")
       .def("form", &BoundSchur::form, py::arg("values"), py::arg("damping"), py::arg("b"))
+      .def("reduce", &BoundSchur::reduce, py::arg("b"))
       .def(
           "back_substitute",
           [](BoundSchur& s, const py::object& x_kept, const py::object& out) {

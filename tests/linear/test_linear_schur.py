@@ -73,6 +73,36 @@ def test_back_substitution_gives_the_whole_solution(shape):
     np.testing.assert_allclose(x, system.x, rtol=1e-9, atol=1e-12)
 
 
+@pytest.mark.parametrize("num_eliminated", [60, 1700])
+@pytest.mark.parametrize("mode", ["explicit", "implicit"])
+@pytest.mark.parametrize("shape", SHAPES)
+def test_another_right_side_is_reduced_as_the_first_one(shape, mode, num_eliminated):
+    """With the same S; with any number of threads its bits are the same."""
+    system = _system(shape, True, num_eliminated)
+    schur = SchurComplement(system.pattern, system.num_kept, mode)
+    with pytest.raises(SolverError, match="reduce: call form"):
+        schur.reduce(system.b)
+    other = np.random.default_rng(1).standard_normal(len(system.b))
+    assert schur.form(system.values, system.damping, other)
+    x_kept = np.random.default_rng(2).standard_normal(schur.kept_dim)
+    expected = schur.reduced_b.copy(), schur.back_substitute(x_kept)
+    assert schur.form(system.values, system.damping, system.b)
+    products, found = schur.multiply(x_kept), []
+    before = kernels.num_threads()
+    try:
+        for threads in (1, 2, 3):
+            kernels.set_num_threads(threads)
+            schur.reduce(other)
+            found.append((schur.reduced_b.copy(), schur.back_substitute(x_kept)))
+    finally:
+        kernels.set_num_threads(before)
+    for reduced, x in found:
+        np.testing.assert_array_equal(reduced, found[0][0])
+        np.testing.assert_allclose(reduced, expected[0], rtol=1e-9, atol=1e-10)
+        np.testing.assert_allclose(x, expected[1], rtol=1e-9, atol=1e-10)
+    np.testing.assert_allclose(schur.multiply(x_kept), products, rtol=1e-12)
+
+
 def _many_landmarks(num_kept=30, num_eliminated=2500):
     """A window's size: S is made landmark by landmark, in several shares."""
     return make_problem(*bundle(num_kept, num_eliminated, [6], [3], 5), 6, num_kept=num_kept, damped=True)

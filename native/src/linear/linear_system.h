@@ -45,9 +45,9 @@ class LinearSystem {
     schur_->back_substitute(kept_.data(), x);
   }
 
-  // With another b, after `factorize` of these values without damping.
-  void solve_again(const double* values, const double* b, double* x) {
-    if (schur_) schur_->form(values, nullptr, b);
+  // With another b, after `factorize`.
+  void solve_again(const double* b, double* x) {
+    if (schur_) schur_->reduce(b);
     solve(b, x);
   }
 

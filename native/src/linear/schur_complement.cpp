@@ -259,6 +259,17 @@ bool SchurComplement::form(const double* values, const double* damping, const do
   return formed_;
 }
 
+void SchurComplement::reduce(const double* b) {
+  std::lock_guard<CallMutex> lock(mutex_);
+  require_formed("reduce");
+  b_ = b;
+  next_column_ = 0;
+  run_team(
+      worth_threads(), [&](int threads) { require_threads(threads); },
+      [&](const Team& team) { kernels_->reduce_again(*this, team); });
+  throw_if_stopped();
+}
+
 void SchurComplement::back_substitute(const double* x_kept, double* x) {
   std::lock_guard<CallMutex> lock(mutex_);
   require_formed("back_substitute");

@@ -33,6 +33,9 @@ class SchurComplement {
   // until the next form(). False if an eliminated block is not positive definite: failed_block().
   bool form(const double* values, const double* damping, const double* b);
 
+  // Another b (dim) after `form`, for reduced_b() and back_substitute(); S and the inverses stay.
+  void reduce(const double* b);
+
   // x_kept (kept_dim) -> x (dim)
   void back_substitute(const double* x_kept, double* x);
 

@@ -18,6 +18,7 @@ struct SchurComplement::Kernels {
   void (*repeat)(SchurComplement&, const double* x_kept);
   void (*back_substitute_share)(SchurComplement&, int share, const double* x_kept, double* x);
   void (*reduce)(SchurComplement&, const Team&);
+  void (*reduce_again)(SchurComplement&, const Team&);
   void (*back_substitute)(SchurComplement&, const double* x_kept, double* x, const Team&);
   void (*multiply)(SchurComplement&, const double* x, double* y, const Team&);
   void (*diagonal_blocks)(SchurComplement&, bool of_kept, double* out, const Team&);
@@ -32,14 +33,9 @@ template <int KeptDim, int EliminatedDim>
 struct SchurComplement::Loops {
   static const Kernels& kernels() {
     using OfShares = ShareLoops<KeptDim, EliminatedDim>;
-    static const Kernels table{&invert,
-                               &OfShares::subtract_share,
-                               &OfShares::add_copies,
-                               &OfShares::repeat,
-                               &OfShares::back_substitute,
-                               &reduce,
-                               &back_substitute,
-                               &multiply,
+    static const Kernels table{&invert,           &OfShares::subtract_share,  &OfShares::add_copies,
+                               &OfShares::repeat, &OfShares::back_substitute, &reduce,
+                               &reduce_again,     &back_substitute,           &multiply,
                                &diagonal_blocks};
     return table;
   }
@@ -89,7 +85,24 @@ struct SchurComplement::Loops {
     if (column) __builtin_prefetch(&self.pattern_->row_idx()[seen->stored_block]);
   }
 
-  static void reduce(SchurComplement& self, const Team& team) {
+  static void reduce(SchurComplement& self, const Team& team) { reduce_columns(self, team, self.explicit_); }
+
+  // b_s of another b, with the inverses of before.
+  static void reduce_again(SchurComplement& self, const Team& team) {
+    int begin, end;
+    share(self, team, begin, end);
+    for (int block = begin; block < end; ++block) {
+      const int dim = eliminated_dim(*self.pattern_, block);
+      double* const scaled = self.scaled_b(block);
+      std::fill_n(scaled, dim, 0.0);
+      add_times(scaled, self.inverse(block), self.b_ + self.pattern_->offset(block), dim, dim, 1.0);
+    }
+    team.wait();
+    reduce_columns(self, team, false);
+  }
+
+  // forms: columns of S as well as b_s.
+  static void reduce_columns(SchurComplement& self, const Team& team, bool forms) {
     for (;;) {
       const int next = self.next_column_.fetch_add(1, std::memory_order_relaxed);
       if (next >= self.num_kept_ || stop_requested()) return;
@@ -98,7 +111,7 @@ struct SchurComplement::Loops {
       const int dim = kept_dim(*self.pattern_, col);
       double* const b = self.scratch_[team.worker].b;
       std::copy_n(self.b_ + row, dim, b);
-      if (self.explicit_) {
+      if (forms) {
         reduce_column(self, col, self.scratch_[team.worker], self.slot_[team.worker].data());
       } else {
         reduce_b(self, col, b);

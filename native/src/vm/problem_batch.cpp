@@ -175,7 +175,7 @@ bool BatchWorker::is_singular() {
     root[i] = std::sqrt(system_.values.data[system_.diagonal.data[i]]);
     right_[i] = root[i] * x[i];
   }
-  system_.linear->solve_again(system_.values.data, right_.data(), solution_.data());
+  system_.linear->solve_again(right_.data(), solution_.data());
   for (std::int64_t i = 0; i < n; ++i) solution_[i] *= root[i];
   return !(norm(solution_) <= kGrowth * norm(x));
 }
@@ -193,7 +193,7 @@ void BatchWorker::find_covariances(const BatchProblems& problems, const bool* un
     for (int j = 0; j < dim; ++j) {
       std::fill(right_.begin(), right_.end(), 0.0);
       right_[static_cast<std::size_t>(first + j)] = 1.0;
-      system_.linear->solve_again(system_.values.data, right_.data(), solution_.data());
+      system_.linear->solve_again(right_.data(), solution_.data());
       for (int i = 0; i < dim; ++i) out[i * dim + j] = solution_[static_cast<std::size_t>(first + i)];
     }
     for (int j = 0; j < dim; ++j)
