@@ -79,6 +79,14 @@ def solve(graph: Graph, inputs: Mapping[str, torch.Tensor], **options: Any) -> S
     Raises `ShapeError`, `OptionError`, `GraphError`; `GradientError` for graphs whose optimum has no
     derivative here (computed values, edges that are evaluated outside).
     """
+    if torch.compiler.is_compiling():
+        apart: Any = torch.compiler.disable(_solve)
+        return apart(graph, inputs, options)
+    return _solve(graph, inputs, options)
+
+
+def _solve(graph: Graph, inputs: Mapping[str, torch.Tensor], options: Mapping[str, Any]) -> Solution:
+    """See `solve`."""
     for name, tensor in inputs.items():
         if not isinstance(tensor, torch.Tensor):
             raise OptionError(f"input {name!r} is {type(tensor).__name__}, expected a torch tensor.")

@@ -224,3 +224,31 @@ def test_without_the_package_the_error_says_what_to_install(module, package):
     )
     done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
     assert f"pip install 'graphopt[{package}]'" in done.stdout
+
+
+@pytest.mark.filterwarnings("ignore:The .grad attribute:UserWarning")  # torch, which looks at all tensors
+def test_within_torch_compile(pose_graph):
+    """A compiled training loop learns as one that is not; torch refuses a graph of the whole."""
+
+    def trained(compiled):
+        torch.manual_seed(0)
+        network = torch.nn.Linear(3, 3, dtype=torch.float64)
+        start = measured(pose_graph).detach()
+
+        def loss():
+            found = graphopt.torch.solve(pose_graph, {f"{EDGE}.measurement": start + 0.1 * network(start)})
+            return (found["VERTEX_SE2"] ** 2).sum()
+
+        optimizer = torch.optim.SGD(network.parameters(), 1e-2)
+        step = torch.compile(loss, backend="eager") if compiled else loss
+        for _ in range(3):
+            optimizer.zero_grad()
+            step().backward()
+            optimizer.step()
+        return network.weight.detach().numpy(), loss
+
+    (found, loss), (expected, _) = trained(True), trained(False)
+    np.testing.assert_array_equal(found, expected)
+    torch._dynamo.reset()
+    with pytest.raises(torch._dynamo.exc.Unsupported, match="disable"):
+        torch.compile(loss, backend="eager", fullgraph=True)()
