@@ -7,7 +7,7 @@ from contextlib import contextmanager
 
 from graphopt.errors import GraphOptError, HostMemoryError
 
-_SAYS_NOTHING = ("", "std::bad_alloc")
+_SAYS_NOTHING = ("", "Out of memory: the system gives this process no more.")
 
 
 @contextmanager

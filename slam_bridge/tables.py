@@ -102,8 +102,9 @@ class Table:
             rows = np.minimum(np.searchsorted(self.ids, wanted), len(self) - 1)
             return np.where(self.ids[rows] == wanted, rows, -1)
         if self._rows is None:
-            self._rows = np.full(high - low + 1, -1)
-            self._rows[self.ids - low] = np.arange(len(self))
+            rows = np.full(high - low + 1, -1)
+            rows[self.ids - low] = np.arange(len(self))
+            self._rows = rows
         if not wanted.size or (int(wanted.min()) >= low and int(wanted.max()) <= high):
             return self._rows[wanted - low]
         inside = (wanted >= low) & (wanted <= high)
@@ -133,17 +134,19 @@ class Table:
 
     def change(self, column: str, rows: np.ndarray, values: np.ndarray) -> None:
         """Set some rows of an indexed column."""
-        self._columns[column][rows] = values
         index = self._indices[column]
+        self._indices[column] = None  # where memory is missing in between, it is made anew
+        self._columns[column][rows] = values
         self._indices[column] = None if index is None else index.changed(rows, values)
 
     def keep(self, mask: np.ndarray) -> None:
         """Drop the rows where the mask (n,) is False."""
         if not mask.all():
-            for column, index in self._indices.items():
-                self._indices[column] = None if index is None else index.kept(mask)
+            indices = {
+                name: None if index is None else index.kept(mask) for name, index in self._indices.items()
+            }
             self._columns.keep(mask)
-            self._rows = None
+            self._indices, self._rows = indices, None
 
     def remove(self, ids: Any) -> None:
         """Drop the rows with these ids."""

@@ -21,6 +21,7 @@ from graphopt.batch.workers import Workers
 from graphopt.errors import DeviceError, GraphError, OptionError, SolverError
 from graphopt.graph import Graph, Selection
 from graphopt.graph.bounds import constraints_of
+from graphopt.host_memory import memory_for
 from graphopt.linear.options import SolverChanges, SolverOptions
 from graphopt.optimizer.algorithm import is_below_zero
 from graphopt.optimizer.methods import METHODS
@@ -75,6 +76,7 @@ _SOLVER = frozenset(field.name for field in fields(SolverOptions))
 
 
 @knowing_options(list(BatchChanges.__annotations__))
+@memory_for(lambda: "so many problems need more than the system gives. Pass some of them at a time.")
 def optimize_batch(
     graph: Graph,
     *,

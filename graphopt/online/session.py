@@ -21,6 +21,7 @@ from graphopt.cpu_kernels import kernels
 from graphopt.errors import DeviceError, GraphError, OptionError, UnknownIdError
 from graphopt.graph import Graph
 from graphopt.graph.bounds import constraints_of
+from graphopt.host_memory import memory_for
 from graphopt.online.additions import CheckedEdges, Edges, Vertices, as_edges, as_vertices
 from graphopt.online.changes import NO_IDS, Changes, checked_changes
 from graphopt.online.frames import world_of_body
@@ -48,6 +49,13 @@ _FIRST_REVIEW = 16
 """Closures at the first review."""
 _ANY_KERNEL = 1
 """Of an edge that may be wrong: only its width counts."""
+
+
+def _too_large() -> str:
+    return (
+        "an Online needs more than the system gives; it is as it was before the call. A lag, or "
+        "update(marginalize=...), bounds what it needs; dropped snapshots give memory back."
+    )
 
 
 class Online:
@@ -108,6 +116,7 @@ class Online:
     # ---------------------------------------------------------------- updates
 
     @knowing_options(Changes.__annotations__)
+    @memory_for(_too_large)
     def update(
         self,
         vertices: Vertices | Iterable[Any] | None = None,
@@ -154,6 +163,7 @@ class Online:
         is_due = self._closures >= self._next_review and budget is None and self._lag is None
         return self._reviewed(report) if is_due else report
 
+    @memory_for(_too_large)
     def batch(self) -> OnlineReport:
         """The exact answer: Gauss-Newton from the present estimates until nothing is left to gain.
 
@@ -174,6 +184,7 @@ class Online:
 
     # ---------------------------------------------------------------- answers
 
+    @memory_for(_too_large)
     def estimate(self, ids: Any) -> np.ndarray:
         """(n, storage_dim) estimates of vertices of one type, or (storage_dim,) of one id.
 
@@ -190,6 +201,7 @@ class Online:
         found = self._kinds.decode(self._kinds.vertex_types[number], working)
         return found[0] if np.ndim(ids) == 0 else found
 
+    @memory_for(_too_large)
     def estimates(self) -> dict[str, tuple[np.ndarray, np.ndarray]]:
         """Per tag of a vertex type ids (n,) and estimates (n, storage_dim) of all vertices."""
         found = {}
@@ -197,6 +209,7 @@ class Online:
             found[kind.tag] = (ids, self._kinds.decode(kind, working))
         return found
 
+    @memory_for(_too_large)
     def marginals(self, ids: Any = None, *, others: Any = None, relinearize: bool = True) -> Any:
         """Covariances in the tangent space, each vertex's rows in the order of its oplus.
 
@@ -233,6 +246,7 @@ class Online:
         return self._session.outliers()
 
     @property
+    @memory_for(_too_large)
     def chi2(self) -> float:
         """Robustified chi2 at the present estimates, evaluated."""
         return self._session.chi2
@@ -257,6 +271,7 @@ class Online:
     def __repr__(self) -> str:
         return f"Online({len(self)} vertices, {self.num_edges} edges, chi2 {self.chi2:.6g})"
 
+    @memory_for(_too_large)
     def graph(self) -> Graph:
         """A graph of the same vertices, edges that count, and parameters; without priors."""
         if self._session.priors():

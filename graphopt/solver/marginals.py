@@ -16,6 +16,7 @@ import numpy as np
 
 from graphopt.errors import GraphError, OptionError, SolverError
 from graphopt.graph import Graph, Vertex
+from graphopt.host_memory import memory_for
 from graphopt.linear import BlockPattern
 from graphopt.linear.null_space import (
     GeneralizedInverse,
@@ -43,7 +44,12 @@ _FEW = 16  # held scalars, up to which conditioning takes less than making a gra
 _STIFF = 2.0**20  # of springs on held scalars, to the diagonal of H
 
 
+def _too_large() -> str:
+    return "covariances need more than the system gives: name fewer vertices, poses without landmarks first."
+
+
 @knows_its_options
+@memory_for(_too_large)
 def compute_marginals(
     graph: Graph, pairs: Iterable[Any], *, level: int = 0, singular: str = "error", device: str = "cpu"
 ) -> dict[Pair, np.ndarray]:
@@ -72,6 +78,7 @@ def compute_marginals(
 
 
 @knows_its_options
+@memory_for(_too_large)
 def compute_covariances(
     graph: Graph,
     ids: Iterable[Any] | None = None,

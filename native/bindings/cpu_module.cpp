@@ -2,6 +2,7 @@
 #include <pybind11/pybind11.h>
 #include <pybind11/stl.h>
 
+#include "memory_errors.h"
 #include "parallel/cores.h"
 #include "parallel/thread_pool.h"
 #include "parallel/timing.h"
@@ -28,6 +29,7 @@ void bind_online(py::module_& m);           // online.cpp: problems that are kep
 
 PYBIND11_MODULE(GRAPHOPT_CPU_MODULE, m) {
   m.doc() = "Arithmetic of graphopt on the CPU, compiled for one instruction set.";
+  graphopt::name_memory_errors();
   m.def(
       "num_threads", [] { return graphopt::ThreadPool::instance().num_threads(); },
       "Threads that parallel loops use (GRAPHOPT_NUM_THREADS, or the cores this process may use: those of "

@@ -31,7 +31,12 @@ struct BoundSession {
   auto run(const Task& task) {
     const py::gil_scoped_release release;
     const std::lock_guard<std::mutex> lock(mutex);
-    return task(session);
+    try {
+      return task(session);
+    } catch (...) {
+      session.tree().forget_marks();
+      throw;
+    }
   }
 };
 

@@ -8,6 +8,7 @@
 #include <string_view>
 #include <tuple>
 
+#include "memory_errors.h"
 #include "vulkan/program.h"
 #include "vulkan/tlsf.h"
 #include "vulkan/transfers.h"
@@ -348,6 +349,7 @@ void bind_tlsf(py::module_& m) {
 
 PYBIND11_MODULE(_vulkan, m) {
   m.doc() = "Vulkan compute runtime of graphopt; see graphopt.device.";
+  graphopt::name_memory_errors();
   bind_errors(m);
   bind_device(m);
   bind_program(m);

@@ -7,6 +7,7 @@ import sys
 from pathlib import Path
 
 import pytest
+from failing_runs import SUBSYSTEMS
 from processes import completed
 
 HELPERS = Path(__file__).resolve().parents[1] / "helpers"
@@ -54,14 +55,19 @@ def in_turn(library, folder, *subsystems):
 
 def test_some_calls_fail_in_turn(library, tmp_path):
     """A sample of each subsystem: memory of `optimize` and `read`, files of g2o, COLMAP and a checkpoint."""
-    shares = ("optimize:0.1", "cold:0.1", "read:0.1", "g2o:1", "colmap:0.2", "checkpoint:0.3")
-    found = in_turn(library, tmp_path, *shares)
+    files = ("g2o:1", "colmap:0.2", "checkpoint:0.3")
+    found = in_turn(library, tmp_path, "optimize:0.1", "cold:0.1", "read:0.1", "online:0.15", *files)
     assert any(outcome.endswith("HostMemoryError") for outcome in found["cold"]["outcomes"])
     assert found["g2o"]["outcomes"]["rename: OSError"] > 0
 
 
+def test_memory_that_fails_in_calls_beside_optimize(library, tmp_path):
+    """A sample of batches, COLMAP models, the back end of SLAM, and arrays of others."""
+    in_turn(library, tmp_path, "batch:0.1", "covariances:0.1", "adjustment:0.05", "backend:0.01", "arrays:1")
+
+
 @pytest.mark.nightly
-@pytest.mark.parametrize("name", ["optimize", "cold", "auto", "read", "g2o", "colmap", "map", "checkpoint"])
+@pytest.mark.parametrize("name", sorted(SUBSYSTEMS))
 def test_every_call_fails_in_turn(library, tmp_path, name):
     """All of them."""
     in_turn(library, tmp_path, f"{name}:1")

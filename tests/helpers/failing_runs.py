@@ -25,6 +25,7 @@ from typing import Any
 import numpy as np
 
 import graphopt
+import graphopt.colmap
 from graphopt.errors import GraphOptError
 
 MEMORY, FILE, LEARN = 1, 2, 3
@@ -295,6 +296,227 @@ class Checkpoint(Files):
         return read_checkpoint(str(self.path), self.graphs[1])
 
 
+class OnlineUpdate(Subsystem):
+    """An update of `Online` and the exact answer after it: a refused one leaves all bits as they were."""
+
+    def prepare(self) -> None:
+        """Before each run, without faults."""
+        from tests.online.test_sequences import Walk
+
+        self.walk = Walk(seed=3)
+        for _ in range(25):
+            self.walk.step()
+        handles = self.walk.loops()
+        self.handles: dict[str, Any] = {"remove": handles[:1], "switch_off": handles[1:2]}
+        self.before = self.state()
+
+    def state(self) -> list[bytes]:
+        """All that the object has of the graph."""
+        from tests.online.test_sequences import bits
+
+        return bits(self.walk.online)
+
+    def run(self) -> Any:
+        """The call."""
+        online = self.walk.online
+        start, last = online.estimate(25) + np.array([1.0, 0.0, 0.1]), [[25, 26], [3, 26]]
+        edges = ("EDGE_SE2", last, [[1.0, 0.0, 0.1], [4.0, 1.0, 0.2]], np.eye(3))
+        online.update([("VERTEX_SE2", [26], start[None])], [edges], **self.handles)
+        return round(online.batch().chi2, 9), round(float(online.marginals([26]).sum()), 9)
+
+    def check(self, raised: Any) -> str:
+        """What is wrong, "" if nothing."""
+        if raised is None:
+            return ""
+        online = self.walk.online
+        if 26 not in online:
+            if self.state() != self.before:
+                return "the update was refused, and the graph is another one"
+            self.run()
+        found = online.batch().chi2
+        return "" if abs(found - self.expected) < 1e-6 else f"chi2 is {found}, expected {self.expected}"
+
+    def answer(self) -> Any:
+        """See `Subsystem`."""
+        found = super().answer()
+        self.expected = found[0]
+        return found
+
+
+class Batch(Subsystem):
+    """`optimize_batch`, whose problems do not change what they were made of."""
+
+    def prepare(self) -> None:
+        """Before each run, without faults."""
+        if not hasattr(self, "graph"):
+            from problem_batches import windows
+
+            self.graph, self.given = windows(4)
+            self.before = [v.estimate.copy() for v in self.graph.vertex_sets]
+
+    def run(self) -> Any:
+        """The call."""
+        found = graphopt.optimize_batch(self.graph, max_iterations=3, **self.given)
+        return [round(chi2, 7) for chi2 in found.final_chi2.tolist()]
+
+    def check(self, raised: Any) -> str:
+        """What is wrong, "" if nothing."""
+        now = [v.estimate for v in self.graph.vertex_sets]
+        return "" if all(map(np.array_equal, now, self.before)) else "the graph has other estimates"
+
+
+class ColmapCovariances(Subsystem):
+    """Covariances of a model that stays as it is."""
+
+    def prepare(self) -> None:
+        """Before each run, without faults."""
+        if not hasattr(self, "model"):
+            self.model = determined_model()
+            self.before = [self.model.images.quaternion.copy(), self.model.points.xyz.copy()]
+
+    def run(self) -> Any:
+        """The call."""
+        held = graphopt.colmap.Options(refine_focal_length=False, refine_extra_params=False)
+        found = graphopt.colmap.covariance(self.model, points="conditional", options=held)
+        return [
+            round(float(np.log10(np.trace(C))), 6) for C in (*found.poses.values(), *found.points.values())
+        ]
+
+    def check(self, raised: Any) -> str:
+        """What is wrong, "" if nothing."""
+        now = [self.model.images.quaternion, self.model.points.xyz]
+        return "" if all(map(np.array_equal, now, self.before)) else "the model has changed"
+
+
+class ColmapAdjustment(ColmapCovariances):
+    """Bundle adjustment of a model in place: all of it, or nothing."""
+
+    def prepare(self) -> None:
+        """Before each run, without faults."""
+        self.model = determined_model()
+        self.before = [self.model.images.quaternion.copy(), self.model.points.xyz.copy()]
+
+    def run(self) -> Any:
+        """The call."""
+        found = graphopt.colmap.bundle_adjustment(self.model, device="cpu", max_iterations=4)
+        return round(found.final_chi2, 6)
+
+    def check(self, raised: Any) -> str:
+        """What is wrong, "" if nothing."""
+        return super().check(raised) if raised is not None else ""
+
+
+def determined_model() -> Any:
+    """Five images that see forty points each: a COLMAP model whose H has full rank but for the gauge."""
+    from graphopt.colmap.model import ColmapCamera, ColmapImages, ColmapModel, ColmapPoints
+
+    rng, images, points = np.random.default_rng(4), 5, 40
+    position = rng.uniform([-2.0, -2.0, 5.0], [2.0, 2.0, 9.0], (points, 3))
+    t = np.stack([0.5 * np.arange(images), 0.1 * np.arange(images) ** 2, np.zeros(images)], axis=1)
+    local = position + t[:, None]  # cameras without a turn
+    pixels = (
+        500.0 * local[..., :2] / local[..., 2:] + [320.0, 240.0] + rng.normal(0.0, 0.5, (images, points, 2))
+    )
+    ids = np.arange(1, images + 1)
+    track = np.stack([np.tile(ids, points), np.repeat(np.arange(points), images)], axis=1)
+    return ColmapModel(
+        [ColmapCamera(1, "PINHOLE", 640, 480, np.array([500.0, 500.0, 320.0, 240.0]))],
+        ColmapImages(
+            ids,
+            np.tile([1.0, 0.0, 0.0, 0.0], (images, 1)),
+            t,
+            np.ones(images, np.int64),
+            [f"{k}.jpg" for k in range(images)],
+            np.arange(images + 1) * points,
+            pixels.reshape(-1, 2),
+            np.tile(np.arange(1, points + 1), images),
+        ),
+        ColmapPoints(
+            np.arange(1, points + 1),
+            position,
+            np.zeros((points, 3), np.uint8),
+            np.full(points, 0.5),
+            np.arange(points + 1) * images,
+            track,
+        ),
+    )
+
+
+class BackendFrame(Subsystem):
+    """A frame of the back end of SLAM: a refused one leaves those before it, and may come again."""
+
+    def prepare(self) -> None:
+        """Before each run, without faults."""
+        import slam_bridge as sb
+
+        sys.path.append(str(Path(__file__).resolve().parents[2] / "examples"))
+        from tests.slam_bridge.test_backend import scene
+
+        camera, poses, self.frames = scene(8)
+        self.backend = sb.Backend(camera, sigma=0.3, device="cpu")
+        for number in range(7):
+            self.add(number, poses[0] if number == 0 else None)
+        self.before = [self.backend.pose(number) for number in range(7)]
+
+    def add(self, number: int, pose: Any = None) -> None:
+        """Frame by frame."""
+        tracks, pixel, depth = self.frames[number]
+        right = pixel[:, 0] - 80.0 / depth
+        self.backend.add_frame(10**9 + number * 10**8, (tracks, pixel), pose, right=right)
+
+    def run(self) -> Any:
+        """The call."""
+        self.add(7)
+        self.backend.local()
+        return np.round(self.backend.pose(7), 5).tolist()
+
+    def check(self, raised: Any) -> str:
+        """What is wrong, "" if nothing."""
+        if raised is None:
+            return ""
+        for number, before in enumerate(self.before):
+            if not np.allclose(self.backend.pose(number), before, atol=0.02):
+                return f"pose {number} is {self.backend.pose(number)}, was {before}"
+        if len(self.backend.map.keyframes) == 7:
+            self.add(7)
+        self.backend.local()
+        self.backend.pose(7)
+        return ""
+
+
+class ForeignArrays(Subsystem):
+    """Tensors in, shared and out: what is not taken leaves the graph as it was."""
+
+    def prepare(self) -> None:
+        """Before each run, without faults."""
+        import torch
+
+        self.graph = graphopt.Graph()
+        self.graph.add_vertices("VERTEX_XY", torch.arange(60), torch.ones(60, 2, dtype=torch.float32))
+        self.pairs = torch.stack([torch.arange(59), torch.arange(1, 60)], dim=1)
+        self.moved = 2.0 * torch.ones(60, 2, dtype=torch.float32)
+
+    def run(self) -> Any:
+        """The call."""
+        import torch
+
+        vertices = self.graph.vertex_set("VERTEX_XY")
+        self.graph.add_edges("EDGE_POINTXY", self.pairs, torch.ones(59, 2).flip(0), torch.eye(2))
+        vertices.estimate = self.moved
+        self.graph.vertex_set("VERTEX_XY").fixed = torch.arange(60) == 0
+        found = graphopt.optimize(self.graph, device="cpu")
+        return round(found.final_chi2, 9), round(float(torch.from_dlpack(vertices.estimate).sum()), 6)
+
+    def check(self, raised: Any) -> str:
+        """What is wrong, "" if nothing."""
+        estimate = self.graph.vertex_set("VERTEX_XY").estimate
+        if self.graph.num_edges not in (0, 59) or not np.isfinite(estimate).all():
+            return f"{self.graph.num_edges} edges, estimates {estimate[:2]}"
+        if self.graph.num_edges == 0:
+            self.run()
+        return "" if graphopt.optimize(self.graph, device="cpu").is_usable else "the next call has no answer"
+
+
 SUBSYSTEMS: dict[str, type[Subsystem]] = {
     "optimize": Optimization,
     "cold": ColdOptimization,
@@ -304,6 +526,12 @@ SUBSYSTEMS: dict[str, type[Subsystem]] = {
     "colmap": Colmap,
     "map": MapFile,
     "checkpoint": Checkpoint,
+    "online": OnlineUpdate,
+    "batch": Batch,
+    "covariances": ColmapCovariances,
+    "adjustment": ColmapAdjustment,
+    "backend": BackendFrame,
+    "arrays": ForeignArrays,
 }
 
 
@@ -317,6 +545,14 @@ def unclear(raised: Any) -> str:
     if isinstance(raised, OSError) and not isinstance(raised, GraphOptError) and not raised.filename:
         return f"no file is named: {raised!r}"
     return ""
+
+
+def checked(subsystem: Subsystem, raised: Any) -> str:
+    """What is wrong after a fault; an error of what is done then is."""
+    try:
+        return subsystem.check(raised)
+    except Exception as error:
+        return f"after {raised!r}: {error!r}"
 
 
 def surroundings() -> tuple[int, int]:
@@ -340,7 +576,7 @@ def run_in_turn(faults: Faults, subsystem: Subsystem, share: float) -> dict[str,
                 continue
             what, _, module = call.partition(" ")
             outcomes[f"{what}: {type(raised).__name__}"] += 1
-            for wrong in (unclear(raised), subsystem.check(raised)):
+            for wrong in (unclear(raised), checked(subsystem, raised)):
                 if wrong:
                     name = errno.errorcode.get(error, os.path.basename(module))
                     problems.append(f"{what} {at} of {total} ({name}): {wrong}")

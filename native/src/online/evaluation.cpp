@@ -102,8 +102,8 @@ void Problem::note(std::int32_t v) {
   if (static_cast<std::size_t>(v) >= is_noted_.size())
     is_noted_.resize(static_cast<std::size_t>(num_places()), 0);
   if (is_noted_[static_cast<std::size_t>(v)]) return;
-  is_noted_[static_cast<std::size_t>(v)] = 1;
   changed.push_back(v);
+  is_noted_[static_cast<std::size_t>(v)] = 1;
 }
 
 void Problem::add_pending(std::int32_t v, const double* values, const double* less) {

@@ -2,7 +2,7 @@
 //
 // While the journal records, every write of a Journaled array keeps the value that was there. `undo_to(mark)`
 // puts them back in reverse order, so the bits are those of the mark. A mark costs the number of arrays, not
-// of what they hold.
+// of what they hold. A write for which memory is missing has changed nothing; taking back needs none.
 #pragma once
 
 #include <algorithm>
@@ -81,6 +81,7 @@ class Journaled final : public JournaledBase {
   T* edit(std::int64_t first, std::int64_t count) {
     T* const place = values_.data() + first;
     if (journal_.records()) {
+      make_room(old_, count);
       log_.push_back({first, count});
       old_.insert(old_.end(), place, place + count);
     }
@@ -92,6 +93,7 @@ class Journaled final : public JournaledBase {
     std::copy_n(values, count, edit(first, count));
   }
   void push_back(T value) {
+    make_room(values_, 1);
     if (journal_.records()) log_.push_back({kPushed, 0});
     values_.push_back(std::move(value));
   }
@@ -99,8 +101,8 @@ class Journaled final : public JournaledBase {
     while (this->size() < size) push_back(value);
   }
   T pop_back() {
+    if (journal_.records()) keep(kPopped, values_.back());
     T value = std::move(values_.back());
-    if (journal_.records()) keep(kPopped, value);
     values_.pop_back();
     return value;
   }
@@ -134,9 +136,15 @@ class Journaled final : public JournaledBase {
   struct Entry {
     std::int64_t first, count;
   };
-  void keep(std::int64_t first, T old) {
+  template <class Value>
+  void keep(std::int64_t first, Value&& old) {
+    make_room(old_, 1);
     log_.push_back({first, 1});
-    old_.push_back(std::move(old));
+    old_.push_back(std::forward<Value>(old));
+  }
+  static void make_room(std::vector<T>& list, std::int64_t count) {
+    const std::size_t size = list.size() + static_cast<std::size_t>(count);
+    if (size > list.capacity()) list.reserve(std::max(size, 2 * list.capacity()));
   }
   template <class List>
   static void empty(List& list) {
@@ -166,22 +174,28 @@ class JournaledMap final : public JournaledBase {
     return found == values_.end() ? kMissing : found->second;
   }
   void set(std::int64_t key, std::int32_t value) {
-    if (journal_.records()) log_.emplace_back(key, find(key));
+    if (journal_.records()) log_.push_back({key, find(key), {}});
     values_[key] = value;
   }
   void erase(std::int64_t key) {
-    if (journal_.records()) log_.emplace_back(key, find(key));
-    values_.erase(key);
+    if (journal_.records()) {
+      log_.push_back({key, find(key), {}});
+      log_.back().erased = values_.extract(key);
+    } else {
+      values_.erase(key);
+    }
   }
 
   std::size_t log_length() const override { return log_.size(); }
   void undo_to(std::size_t length) override {
     for (; log_.size() > length; log_.pop_back()) {
-      const auto& [key, old] = log_.back();
-      if (old == kMissing) {
-        values_.erase(key);
+      Entry& entry = log_.back();
+      if (!entry.erased.empty()) {
+        values_.insert(std::move(entry.erased));
+      } else if (entry.old == kMissing) {
+        values_.erase(entry.key);
       } else {
-        values_[key] = old;
+        values_.find(entry.key)->second = entry.old;
       }
     }
   }
@@ -189,9 +203,15 @@ class JournaledMap final : public JournaledBase {
   std::int64_t log_bytes() const override { return static_cast<std::int64_t>(log_.size() * sizeof(log_[0])); }
 
  private:
+  using Values = std::unordered_map<std::int64_t, std::int32_t>;
+  struct Entry {
+    std::int64_t key;
+    std::int32_t old;
+    Values::node_type erased;  // goes back as it is
+  };
   Journal& journal_;
-  std::unordered_map<std::int64_t, std::int32_t> values_;
-  std::vector<std::pair<std::int64_t, std::int32_t>> log_;
+  Values values_;
+  std::vector<Entry> log_;
 };
 
 }  // namespace graphopt::online

@@ -26,22 +26,22 @@ void Session::begin() {
   if (is_open_) throw std::logic_error("Online: an update is being made already");
   journal_.set_records(true);
   start_ = journal_.mark();
+  stale_before_ = stale_;
   is_open_ = true;
   touched_.clear();
   last_.clear();
   new_edges_.clear();
   leaving_.clear();
   doubtful_.clear();
-  stale_before_ = stale_;
 }
 
 void Session::abort() {
   if (!is_open_) return;
-  tree_.clear_right_hand_side();
+  tree_.forget_marks();
   problem_.forget_changed();
   problem_.forget_determined();
   journal_.undo_to(start_);
-  stale_ = stale_before_;
+  stale_.swap(stale_before_);
   is_open_ = false;
   stop_recording();
 }

@@ -55,6 +55,17 @@ void Tree::require_scalars() {
   mark_.resize(static_cast<std::size_t>(cliques_.size()), 0);
 }
 
+void Tree::forget_marks() {
+  std::fill(mark_.begin(), mark_.end(), 0);
+  std::fill(edge_mark_.begin(), edge_mark_.end(), 0);
+  for (std::vector<std::int32_t>* numbers : {&job_of_, &number_, &local_})
+    std::fill(numbers->begin(), numbers->end(), -1);
+  for (std::vector<std::int32_t>& orphans : orphans_of_) orphans.clear();
+  for (std::vector<double>* sums : {&rhs_, &dx_}) std::fill(sums->begin(), sums->end(), 0.0);
+  rhs_vertices_.clear();
+  stepped_.clear();
+}
+
 std::int32_t Tree::owner(std::int32_t e) const {
   std::int32_t first = -1;
   const std::int32_t* const vertices = problem_.vertices_of(e);

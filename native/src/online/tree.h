@@ -102,6 +102,8 @@ class Tree {
   const double* steps_of(const std::vector<std::int32_t>& vertices);
   // What eliminate() left, dropped with the update that it was of.
   void clear_right_hand_side();
+  // After an error that came in the midst of something: marks and sums of one call are as between calls.
+  void forget_marks();
   // y <- 0, before all of the gradient goes in again.
   void forget_gradient();
 
