@@ -77,6 +77,18 @@ def test_a_lost_device_is_one_error_that_names_what_ran(device, call):
         assert repeated.value.running == first.running
 
 
+def test_a_loss_that_is_met_in_passing_is_not_forgotten(device):
+    """Who asks what has ended, to give its memory back, may be the first to hear of it."""
+    first, second = small_program(device, "first"), small_program(device, "second")
+    ticket = device.submit(first)
+    device.native.break_call("vkGetSemaphoreCounterValue", "VK_ERROR_DEVICE_LOST", 0)
+    with pytest.raises(DeviceLostError, match=r"VK_ERROR_DEVICE_LOST.* while it ran 'first'"):
+        device.submit(second)
+    assert device.is_lost
+    device.native.wait_idle()  # it was not truly lost
+    del ticket
+
+
 def test_a_lost_shared_device_is_opened_anew():
     """open_device gives a working device after a loss."""
     first = opened_device(None)

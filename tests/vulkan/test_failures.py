@@ -15,9 +15,11 @@ from pathlib import Path
 
 import numpy as np
 import pytest
+from problem_batches import pnp
 from resident_graphs import mixed_plane
 from vulkan_graphs import bundle_adjustment
 
+from graphopt import compute_covariances, optimize_batch
 from graphopt.codegen import gpu
 from graphopt.device import (
     DeviceError,
@@ -263,6 +265,69 @@ def test_every_call_of_the_driver_fails_once(call, result):
     while one_call_fails(call, result, count):
         count += 1
     assert count > 0
+
+
+def batch():
+    """chi2 of problems that workgroups optimize."""
+    graph, given = pnp(3, 12)
+    return optimize_batch(graph, device="vulkan", max_iterations=3, **given).final_chi2
+
+
+def covariances():
+    """Of all cameras, by the device's factorization."""
+    graph = bundle_adjustment()
+    vertices = graph.vertex_sets[0]
+    cameras = np.asarray(vertices.ids)[~np.asarray(vertices.fixed, bool)].tolist()
+    found = compute_covariances(graph, cameras, singular="damp", device="vulkan")
+    return np.array([found[camera] for camera in cameras])
+
+
+def one_call_of_work_fails(work, call, result, at):
+    """As `one_call_fails`, of what returns numbers: the next call gives them."""
+    shared.opened.clear()
+    expected = work()
+    device = shared.shared_device(None)
+    device.native.break_call(call, result, at)
+    raised = None
+    try:
+        found = work()
+    except DeviceError as error:
+        raised = error.with_traceback(None)
+    fired = device.native.mend_calls()
+    if raised is None:
+        np.testing.assert_array_equal(found, expected)
+    else:
+        assert fired and (result in str(raised) or call == "vkAllocateMemory"), raised
+        assert isinstance(raised, DeviceLostError) == (result == LOST)
+    np.testing.assert_array_equal(work(), expected)
+    return bool(fired)
+
+
+@pytest.mark.usefixtures("found_again")
+@pytest.mark.parametrize("work", [batch, covariances])
+@pytest.mark.parametrize(
+    ("call", "result"), [("vkQueueSubmit", LOST), ("vkWaitSemaphores", LOST), ("vkQueueSubmit", FULL)]
+)
+def test_a_submission_of_a_batch_or_of_covariances_fails_once(work, call, result):
+    """The first; nothing of the device that was lost is used again."""
+    assert one_call_of_work_fails(work, call, result, 0)
+
+
+@pytest.mark.nightly
+@pytest.mark.usefixtures("found_again")
+@pytest.mark.parametrize("work", [batch, covariances])
+@pytest.mark.parametrize(
+    ("call", "result"), [pair for pair in DRIVER_CALLS if pair[0] != "vkGetSemaphoreCounterValue"]
+)
+def test_every_call_of_a_batch_or_of_covariances_fails_once(work, call, result):
+    """All of them, one after the other; what is kept between calls is not made again, and cannot fail.
+
+    Not the question what has ended: a device that only seems lost still runs what is given up then.
+    """
+    count = 0
+    while one_call_of_work_fails(work, call, result, count):
+        count += 1
+    assert count > 0 or call not in ("vkQueueSubmit", "vkWaitSemaphores")
 
 
 def test_a_refresh_waits_for_views_that_are_being_made(monkeypatch):

@@ -251,19 +251,20 @@ std::string Device::running_locked() {
   return in_flight_.empty() ? "nothing" : "transfers";
 }
 
-// Throw unless it is VK_SUCCESS; a lost device is noted, with what it was doing. Called with the queue's
-// mutex.
-void Device::check(VkResult result, const char* what) {
-  if (result != VK_ERROR_DEVICE_LOST) {
-    vulkan::check(result, what);
-    return;
-  }
+// Note that the driver said so, with what the device was doing. Called with the queue's mutex.
+DeviceLostError Device::lost_in(const char* what) {
   const std::string running = running_locked();
   const std::string text =
       std::string("The device ") + physical_.name + " was lost (" + what +
       " failed with VK_ERROR_DEVICE_LOST: the driver reset or removed it) while it ran " + running + ".";
   note_loss(text, running);
-  throw DeviceLostError(text, physical_.name, running);
+  return DeviceLostError(text, physical_.name, running);
+}
+
+// Throw unless it is VK_SUCCESS. Called with the queue's mutex.
+void Device::check(VkResult result, const char* what) {
+  if (result == VK_ERROR_DEVICE_LOST) throw lost_in(what);
+  vulkan::check(result, what);
 }
 
 std::uint64_t Device::reached() {
@@ -289,8 +290,11 @@ void Device::release_finished() noexcept {
   std::uint64_t now = 0;
   // Of a lost device nothing runs any more; of one that hangs everything may.
   const VkResult result = api_.vkGetSemaphoreCounterValue(device_, timeline_, &now);
-  if (result == VK_ERROR_DEVICE_LOST) now = submitted_;
   try {
+    if (result == VK_ERROR_DEVICE_LOST) {
+      lost_in("asking the device for progress");  // whoever submits hears of it
+      now = submitted_;
+    }
     finished = take_finished(now);
   } catch (const std::bad_alloc&) {  // another time
   }

@@ -115,6 +115,7 @@ class Device : public std::enable_shared_from_this<Device> {
   void destroy(const RecordingMemory& memory) noexcept;
   void leak() noexcept;  // memory that is still written to, or another process'
   bool reached_soon(std::uint64_t value);
+  DeviceLostError lost_in(const char* what);
   void check(VkResult result, const char* what);
   std::string running_locked();
   std::vector<InFlight> take_finished(std::uint64_t reached);
