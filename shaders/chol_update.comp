@@ -41,6 +41,8 @@ void fetch(Front f, uint w, uint depth, uint end, uint first_row, uint first_col
   }
 }
 
+bool is_updated(Front f, uint r, uint c, uint last_col) { return r >= c && r < f.f && c < last_col; }
+
 void main() {
   const uint entry = push.first + (TARGET == 2 ? 3 : 2) * WORKGROUP;
   const Front f = LOAD_FRONT(list.at[entry]);
@@ -78,7 +80,7 @@ void main() {
   [[unroll]] for (uint j = 0; j < PER_COL; ++j) {
     [[unroll]] for (uint i = 0; i < PER_ROW; ++i) {
       const uint r = first_row + ry + 8 * i, c = first_col + cx + 16 * j;
-      if (r >= c && r < f.f && c < last_col) {
+      if (is_updated(f, r, c, last_col)) {
         if (TARGET == 2) {
           sum[i][j] = (r >= push.to && push.to < f.n ? AT(updates, w, c * f.f + r) : ZERO) - sum[i][j];
         } else if (TARGET == 1) {
@@ -92,7 +94,7 @@ void main() {
   [[unroll]] for (uint j = 0; j < PER_COL; ++j) {
     [[unroll]] for (uint i = 0; i < PER_ROW; ++i) {
       const uint r = first_row + ry + 8 * i, c = first_col + cx + 16 * j;
-      if (r >= c && r < f.f && c < last_col) {
+      if (is_updated(f, r, c, last_col)) {
         if (TARGET == 2) {
           AT(updates, w, c * f.f + r) = sum[i][j];
         } else if (TARGET == 1) {

@@ -89,11 +89,27 @@ def camera_of_nine(count: int) -> Made:
     }
 
 
+def linked_points(count: int, num: int) -> Made:
+    """Points in the plane, the first fixed, each linked to all others: rows of the factor are full."""
+    rng = np.random.default_rng(7)
+    graph = Graph()
+    graph.add_vertices("VERTEX_XY", range(num), fixed=np.arange(num) == 0)
+    pairs = np.stack(np.triu_indices(num, 1), axis=1)
+    graph.add_edges("EDGE_POINTXY", pairs)
+    return graph, {
+        "estimates": {"VERTEX_XY": rng.normal(0.0, 3.0, (count, num, 2))},
+        "measurements": {"EDGE_POINTXY": rng.normal(0.0, 3.0, (count, len(pairs), 2))},
+        "information": {"EDGE_POINTXY": rng.uniform(1.0, 50.0, (count, len(pairs), 2))},
+    }
+
+
 SLOW = pytest.mark.slow
 CASES: list[Any] = [
     ("a user's residual", PROBLEMS["a user's residual"], "lm"),
     ("triangulation", lambda: triangulation(5), "gn"),
     ("a camera of nine", lambda: camera_of_nine(3), "gn"),
+    ("8 points by 32 invocations", lambda: linked_points(3, 8), "gn"),
+    ("20 points by 128 invocations", lambda: linked_points(2, 20), "gn"),
     *(
         pytest.param(name, make, method, marks=SLOW)
         for name, make in (

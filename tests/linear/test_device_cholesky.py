@@ -51,6 +51,14 @@ def star(leaves: int, centre: int) -> np.ndarray:
     return np.array(pairs + [(leaves + i, leaves + j) for i in range(centre) for j in range(i)])
 
 
+def arms(arm: int, shared: int) -> np.ndarray:
+    """Two full parts of `arm` blocks, each with all of the last `shared` ones."""
+    centre = 2 * arm + np.arange(shared)
+    return np.concatenate(
+        [np.concatenate([k * arm + np.arange(arm), centre])[everyone(arm + shared)] for k in range(2)]
+    )
+
+
 PATTERNS = {
     "one block": ([3], np.empty((0, 2)), "auto"),
     "nothing but diagonal blocks": ([2, 5, 1, 15], np.empty((0, 2)), "amd"),
@@ -63,6 +71,7 @@ PATTERNS = {
     "full, beyond a group of panels": ([7] * 47, everyone(47), "auto"),
     "more children of a small front than are described at once": ([20] * 50 + [5], star(50, 1), "amd"),
     "more children of a large front than are described at once": ([20] * 50 + [15] * 6, star(50, 6), "amd"),
+    "two large fronts, side by side": ([7] * 43, arms(20, 3), "natural"),
     "wide": ([9] * 45, scattered(45, 60), "dense"),
     "natural": ([2] * 100, lattice(10, 10), "natural"),
 }
@@ -72,8 +81,10 @@ CASES = [(*VARIANTS[0], name) for name in PATTERNS]
 CASES += [
     (*variant, name)
     for variant in VARIANTS[1:]
-    for name in ("two chains", "cube", "full, beyond a group of panels")
-]
+    for name in (
+        "two chains", "cube", "full, beyond a group of panels", "two large fronts, side by side"
+    )
+]  # fmt: skip
 
 
 @pytest.fixture(params=[VARIANTS[0], VARIANTS[3]], ids="-".join)
@@ -128,13 +139,19 @@ def test_solves_that_workgroups_share(variant, name, monkeypatch):
     assert residual(to_dense(pattern, values), solver.solve(b), b) < 20 * UNIT[precision]
 
 
-@pytest.mark.parametrize(("outer", "at_once"), [(256, 0), (96, 12), (64, 0), (96, 512)])
-def test_columns_are_brought_up_to_date_in_groups_or_at_once(variant, outer, at_once, monkeypatch):
+FULL, TWO = "full, beyond a group of panels", "two large fronts, side by side"
+
+
+@pytest.mark.parametrize(
+    ("name", "outer", "at_once"),
+    [(FULL, 256, 0), (FULL, 96, 12), (FULL, 64, 0), (FULL, 96, 512), (TWO, 64, 0), (TWO, 96, 512)],
+)
+def test_columns_are_brought_up_to_date_in_groups_or_at_once(variant, outer, at_once, name, monkeypatch):
     """Before a block of columns, beside the block before, or group by group: the same answer."""
     device, precision = variant
     monkeypatch.setattr(work, "OUTER", outer)
     monkeypatch.setattr(work, "AT_ONCE", at_once)
-    dims, edges, ordering = PATTERNS["full, beyond a group of panels"]
+    dims, edges, ordering = PATTERNS[name]
     pattern, rng = make_pattern(dims, edges), np.random.default_rng(0)
     values, b = spd_values(pattern, rng), rng.standard_normal(pattern.dim)
     solver = DeviceCholesky(device, pattern, precision, ordering=ordering)

@@ -177,6 +177,7 @@ bool Tree::visit(std::int32_t c, double threshold, Step& step) {
                  nullptr);
   const double* values = buffer_.data();
   for (const std::int32_t v : shape.frontals) {
+    stepped_.emplace_back(problem_.offset[v], problem_.dim(v));
     copy_few(values, problem_.dim(v), dx_.data() + problem_.offset[v]);
     values += problem_.dim(v);
     step.vertices.push_back(v);
@@ -197,9 +198,8 @@ std::vector<std::int32_t> Tree::starts(double threshold) const {
 
 Tree::Step Tree::backward(double threshold) {
   require_scalars();
-  for (const std::int32_t v : stepped_)
-    if (problem_.offset[v] + problem_.dim(v) <= static_cast<std::int64_t>(dx_.size()))
-      std::fill_n(dx_.begin() + problem_.offset[v], problem_.dim(v), 0.0);
+  for (const auto& [first, size] : stepped_) std::fill_n(dx_.begin() + first, size, 0.0);
+  stepped_.clear();
   Step step;
   std::vector<std::int32_t> stack, seen;
   for (const std::int32_t start : starts(threshold)) {
@@ -216,7 +216,6 @@ Tree::Step Tree::backward(double threshold) {
     }
   }
   for (const std::int32_t c : seen) mark_[static_cast<std::size_t>(c)] = 0;
-  stepped_ = step.vertices;
   return step;
 }
 

@@ -61,9 +61,8 @@ void Tree::forget_marks() {
   for (std::vector<std::int32_t>* numbers : {&job_of_, &number_, &local_})
     std::fill(numbers->begin(), numbers->end(), -1);
   for (std::vector<std::int32_t>& orphans : orphans_of_) orphans.clear();
-  for (std::vector<double>* sums : {&rhs_, &dx_}) std::fill(sums->begin(), sums->end(), 0.0);
+  std::fill(rhs_.begin(), rhs_.end(), 0.0);
   rhs_vertices_.clear();
-  stepped_.clear();
 }
 
 std::int32_t Tree::owner(std::int32_t e) const {

@@ -16,6 +16,7 @@
 #include <Eigen/Core>
 #include <cstdint>
 #include <memory>
+#include <utility>
 #include <vector>
 
 #include "linear/front.h"
@@ -224,8 +225,9 @@ class Tree {
   std::vector<double> x_;    // whatever the last solution left
   std::vector<double> rhs_;  // per scalar; zero beside rhs_vertices_
   std::vector<std::int32_t> rhs_vertices_;
-  std::vector<double> dx_;             // per scalar; zero beside the last pass
-  std::vector<std::int32_t> stepped_;  // vertices of the last backward pass
+  std::vector<double> dx_;  // per scalar; zero beside the last pass
+  // Where those of its vertices were, which may be gone since: first scalar, number of scalars.
+  std::vector<std::pair<std::int64_t, int>> stepped_;
 };
 
 }  // namespace graphopt::online
