@@ -77,6 +77,11 @@ class ProblemArrays:
 
 def checked_problems(graph: Graph, given: Mapping[str, Any]) -> ProblemArrays:
     """Arrays of `optimize_batch` by argument and set, checked. Raises `ShapeError` and `GraphError`."""
+    if not isinstance(graph, Graph):
+        raise GraphError(
+            f"optimize_batch got a {type(graph).__name__}, expected one Graph, whose structure all problems "
+            "have; what differs goes into arrays of all problems (estimates, measurements, ...)."
+        )
     reader = _Reader(graph)
     found = {
         argument: reader.read(

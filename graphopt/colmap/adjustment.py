@@ -11,7 +11,7 @@ import sys
 import time
 import warnings
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import replace
+from dataclasses import fields, replace
 from itertools import pairwise
 from typing import TYPE_CHECKING, Any
 
@@ -36,8 +36,10 @@ from graphopt.colmap.problem import Problem, everything, keep_gauge, problem_of,
 from graphopt.colmap.residuals import Rows, add_residuals
 from graphopt.colmap.summary import BundleAdjustmentSummary, summary_of
 from graphopt.distributed.devices import threads_of_ranks
-from graphopt.errors import FormatError, OptionError
+from graphopt.errors import FormatError, OptionError, UnknownOptionError
+from graphopt.linear.options import SolverOptions
 from graphopt.optimizer import Summary, TerminationType
+from graphopt.suggestions import nearest
 
 if TYPE_CHECKING:
     from graphopt.graph import Graph
@@ -79,6 +81,7 @@ def bundle_adjustment(
     A summary that is not usable leaves the reconstruction as it was. Raises `OptionError` for what cannot be
     refined here or is not an option here, and where a GPU that was asked for is missing.
     """
+    _refuse_fields_of_options(optimize)
     chosen, settings = settings_of(options)
     settings = settings | optimize
     if device != "auto" or "device" not in settings:
@@ -115,6 +118,20 @@ def bundle_adjustment(
     if chosen.print_summary:
         print(summary.report(), file=sys.stderr)
     return summary
+
+
+def _refuse_fields_of_options(given: Mapping[str, Any]) -> None:
+    """What looks more like a field of `Options` than like an option of `graphopt.optimize`."""
+    own = [field.name for field in fields(Options)]
+    others = [field.name for field in fields(SolverOptions)]
+    others += ["method", "max_iterations", "options", "fix", "time_limit", "stop", "verbose", "throw"]
+    for name in given:
+        meant = name if name in own else None if name in others else nearest(name, own + others)
+        if meant in own:
+            raise UnknownOptionError(
+                f"bundle_adjustment has no option {name!r}. Pass "
+                f"options=graphopt.colmap.Options({meant}=...)."
+            )
 
 
 def _placed(model: ColmapModel, priors: list[PosePrior], options: Any) -> tuple[ColmapModel, np.ndarray]:

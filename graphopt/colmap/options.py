@@ -16,6 +16,7 @@ import numpy as np
 from graphopt.errors import OptionError
 from graphopt.io.extra_types import Refined
 from graphopt.optimizer.options import AutoOptions, DoglegOptions
+from graphopt.suggestions import knows_its_options
 
 LOSSES = {"TRIVIAL": None, "SOFT_L1": "PseudoHuber", "CAUCHY": "Cauchy", "HUBER": "Huber"}
 """COLMAP's loss functions -> robust kernels of the same formula."""
@@ -172,6 +173,11 @@ def config_of(config: Any) -> Config:
 def _name(member: Any) -> str:
     """Name of a member of an enumeration of pycolmap or pyceres."""
     return getattr(member, "name", str(member).rpartition(".")[2])
+
+
+_CLASSES: tuple[type, ...] = (Options, PriorOptions, Config)
+for _class in _CLASSES:
+    _class.__init__ = knows_its_options(_class.__init__)  # type: ignore[misc]
 
 
 class Settings(NamedTuple):

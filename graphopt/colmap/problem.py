@@ -116,26 +116,30 @@ def problem_of(
     hold_scale: a gauge by two cameras holds its coordinate in the graph, even where nothing else holds the
     scale.
     """
+    try:
+        return _problem_of(model, options, config, hold_scale)
+    except (GraphError, KeyError, IndexError, ValueError):
+        model.check(_NAME)  # names by COLMAP's ids what is not finite, and what refers to nothing
+        raise
+
+
+def _problem_of(model: ColmapModel, options: Options, config: Config | None, hold_scale: bool) -> Problem:
     config = everything(model, options) if config is None else _with_constants(model, options, config)
     _check(model, config)
     seen = model.observations()
     is_inside, is_outside = _observations(model, options, config, seen)
     takes_all = bool(is_inside.all())
     places = places_of(model, _NAME)
-    try:
-        graph = graph_of(
-            model,
-            _NAME,
-            ReadReport(_NAME, "colmap"),
-            options.refined,
-            options.refine_sensor_from_rig and len(places.offsets) > 0,
-            hides=True,
-            chosen=None if takes_all else np.flatnonzero(is_inside),
-            seen=seen,
-        )
-    except GraphError:
-        model.check(_NAME)  # names what is not finite by COLMAP's ids
-        raise
+    graph = graph_of(
+        model,
+        _NAME,
+        ReadReport(_NAME, "colmap"),
+        options.refined,
+        options.refine_sensor_from_rig and len(places.offsets) > 0,
+        hides=True,
+        chosen=None if takes_all else np.flatnonzero(is_inside),
+        seen=seen,
+    )
     problem = Problem(model, graph, places, seen, np.unique(places.owner))
     image_count, count = seen.image_count, seen.track_length
     if not takes_all:

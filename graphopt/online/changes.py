@@ -10,6 +10,7 @@ import numpy as np
 from graphopt.errors import GraphError
 
 NO_IDS = np.empty(0, np.int64)
+_OF_VERTICES = ("free", "fix", "remove_vertices", "marginalize")
 
 
 class Changes(TypedDict, total=False):
@@ -46,6 +47,7 @@ def checked_changes(changes: Mapping[str, Any]) -> dict[str, np.ndarray]:
         if array.size == 0:
             continue
         if array.dtype.kind not in "iu" or array.ndim != 1:
-            raise GraphError(f"{name} has shape {array.shape} of {array.dtype}, expected (n,) integers.")
+            what = "ids of vertices" if name in _OF_VERTICES else "handles of edges (OnlineReport.handles)"
+            raise GraphError(f"{name} has shape {array.shape} of {array.dtype}, expected (n,) {what}.")
         found[name] = np.ascontiguousarray(array, np.int64)
     return found

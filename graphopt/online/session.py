@@ -13,6 +13,7 @@ from __future__ import annotations
 import dataclasses
 from collections.abc import Iterable, Iterator
 from contextlib import contextmanager
+from numbers import Real
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -30,7 +31,7 @@ from graphopt.online.report import OnlineReport, Snapshot
 from graphopt.optimizer.optimize import optimize
 from graphopt.option_names import ROBUST
 from graphopt.problem.gauge import choose_gauge
-from graphopt.suggestions import knowing_options
+from graphopt.suggestions import knowing_options, knows_its_options
 
 if TYPE_CHECKING:
     from typing_extensions import Unpack
@@ -74,6 +75,7 @@ class Online:
     threads, as long as no budget ends an update.
     """
 
+    @knows_its_options
     def __init__(
         self,
         graph: Graph | None = None,
@@ -423,8 +425,8 @@ class Online:
             raise
 
     def _set_budget(self, budget: float | None) -> None:
-        if budget is not None and not budget > 0.0:
-            raise OptionError(f"budget is {budget}, expected seconds above 0, or None.")
+        if budget is not None and not (isinstance(budget, Real) and budget > 0.0):
+            raise OptionError(f"budget is {budget!r}, expected seconds above 0, or None.")
         if budget != self._budget:
             tolerance, most = self._options["tolerance"], self._options["max_iterations"]
             self._session.set(tolerance, _ABSOLUTE, _CUT, most, _FULL_CHECK, budget or 0.0)

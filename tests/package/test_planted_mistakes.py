@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import builtins
+import contextlib
 import importlib
+import io
 import json
 import math
 import re
@@ -11,13 +13,16 @@ from pathlib import Path
 
 import numpy as np
 import pytest
+from failing_runs import determined_model
 
 import graphopt
+import graphopt.colmap
 import slam_bridge
 from graphopt import error_codes
 from graphopt.cli.main import main
 from graphopt.cli.parsers import UsageError
 from graphopt.errors import FormatError, GraphOptError
+from graphopt.online import Online
 
 EYE3, EYE6 = np.eye(3), np.eye(6)
 
@@ -146,6 +151,50 @@ def w_first(rows):
     """Quaternions as w, x, y, z."""
     rows[:, 3:7] = np.roll(rows[:, 3:7], 1, axis=1)
     return rows
+
+
+ORIGIN = ("VERTEX_SE2", [0], np.zeros((1, 3)), True)
+NEXT, STEP = ("VERTEX_SE2", [1], np.zeros((1, 3))), ("EDGE_SE2", [[0, 1]], [[1.0, 0, 0]], EYE3)
+
+
+def grown(*arguments, **changes):
+    """Update an `Online` that holds pose 0."""
+    online = Online()
+    online.update([ORIGIN])
+    return online.update(*arguments, **changes)
+
+
+def batch(count=3, **changed):
+    """Optimize three planes at once."""
+    given = {"estimates": {"VERTEX_SE2": np.zeros((3, count, 3))}}
+    return graphopt.optimize_batch(plane(), **{**given, **changed})
+
+
+def adjusted(change=None, **options):
+    """Adjust a COLMAP model with a mistake in it."""
+    model = determined_model()
+    if change is not None:
+        change(model)
+    return graphopt.colmap.bundle_adjustment(model, **options)
+
+
+def names_camera_nine(model):
+    """Image 3 does."""
+    model.images.camera_ids[2] = 9
+
+
+def names_image_77(model):
+    """The track of point 1 does."""
+    model.points.track[3, 0] = 77
+
+
+def command(*words):
+    """The command's words, whose complaint is on stderr."""
+    printed = io.StringIO()
+    with contextlib.redirect_stderr(printed):
+        status = main([str(word) for word in words])
+    assert status == 2
+    raise FormatError(printed.getvalue().strip())
 
 
 SE2_LINES = "VERTEX_SE2 0 0 0 0\nVERTEX_SE2 1 1 0 0\n"
@@ -346,6 +395,81 @@ MISTAKES = {
         lambda folder: graphopt.write(plane(), folder / "none" / "out.g2o"),
         "E511",
         ("out.g2o",),
+    ),
+    "Online: an edge before its vertex": (
+        lambda _: grown(edges=[STEP]),
+        "E315",
+        ("Edge 0", "vertex 1", "add it in the same update"),
+    ),
+    "Online: a vertex without an edge": (
+        lambda _: grown([NEXT]),
+        "E315",
+        ("Vertex 1", "add an edge or a prior"),
+    ),
+    "Online: edges where vertices stand": (lambda _: grown([STEP]), "E401", ("no vertex type", "'EDGE_SE2'")),
+    "Online: ends in place of a handle": (
+        lambda _: grown(remove=[(0, 1)]),
+        "E300",
+        ("remove", "(1, 2)", "OnlineReport.handles"),
+    ),
+    "Online: an option mistyped": (lambda _: Online(lagg=3), "E101", ("'lagg'", "'lag'")),
+    "Online: a change mistyped": (lambda _: grown(removed=[1]), "E101", ("'removed'", "'remove'")),
+    "Online: a budget with a unit": (lambda _: grown(budget="5ms"), "E111", ("'5ms'", "seconds above 0")),
+    "batch: a list of graphs": (
+        lambda _: graphopt.optimize_batch([plane(), plane()]),
+        "E300",
+        ("a list", "one Graph", "arrays of all problems"),
+    ),
+    "batch: an array without a name": (
+        lambda _: batch(measurements=np.zeros((3, 2, 3))),
+        "E200",
+        ("measurements", "dict", "tag"),
+    ),
+    "batch: other numbers of problems": (
+        lambda _: batch(measurements={"EDGE_SE2": np.zeros((2, 2, 3))}),
+        "E200",
+        ("measurements['EDGE_SE2']", "2 problems", "has 3"),
+    ),
+    "batch: a method for one graph": (
+        lambda _: batch(method="auto"),
+        "E109",
+        ("'auto'", "'lm', 'gn' or 'dogleg'"),
+    ),
+    "COLMAP: an option of Options": (
+        lambda _: adjusted(refine_focal_lenght=False),
+        "E101",
+        ("'refine_focal_lenght'", "Options(refine_focal_length=...)"),
+    ),
+    "COLMAP: a field mistyped": (
+        lambda _: graphopt.colmap.Options(refine_focal=False),
+        "E101",
+        ("'refine_focal'", "'refine_focal_length'"),
+    ),
+    "COLMAP: a camera that is missing": (
+        lambda _: adjusted(names_camera_nine),
+        "E503",
+        ("image 3", "camera 9"),
+    ),
+    "COLMAP: an image that is missing": (lambda _: adjusted(names_image_77), "E503", ("point 1", "image 77")),
+    "COLMAP: covariances by name": (
+        lambda _: graphopt.colmap.covariance(determined_model(), poses=["1.jpg"]),
+        "E110",
+        ("image 1.jpg",),
+    ),
+    "command: a file that is missing": (
+        lambda _: command("optimize", "no.g2o"),
+        "",
+        ("no.g2o", "No such file"),
+    ),
+    "command: a method in capitals": (
+        lambda _: command("optimize", "no.g2o", "--method", "LM"),
+        "",
+        ("'LM'", "Did you mean 'lm'?"),
+    ),
+    "command: an option of another name": (
+        lambda _: command("optimize", "no.g2o", "--max-iterations", 5),
+        "",
+        ("'--max-iterations'", "'--iterations'"),
     ),
 }
 

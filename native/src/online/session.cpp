@@ -149,7 +149,7 @@ std::int64_t Session::add_edges(int kind, const std::int64_t* vertices, const st
       const std::int32_t v = problem_.vertex_of_id.find(id);
       if (v < 0)
         throw Refused("Edge " + std::to_string(k) + " of those to add refers to vertex " +
-                      std::to_string(id) + ", which does not exist.");
+                      std::to_string(id) + ", which does not exist: add it in the same update.");
       if (problem_.kind[v] != own.vertex_kinds[static_cast<std::size_t>(s)])
         throw Refused("Edge " + std::to_string(k) + " of those to add refers to vertex " +
                       std::to_string(id) + ", which has another type.");
