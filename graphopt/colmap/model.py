@@ -11,9 +11,9 @@ from typing import NamedTuple
 
 import numpy as np
 
+from graphopt.cpu_kernels import kernels
 from graphopt.errors import FormatError
 from graphopt.geometry.cameras import CAMERA_MODELS, CameraModel
-from graphopt.graph.gather import gathered
 from graphopt.graph.id_index import IdIndex
 
 MODELS: dict[str, CameraModel] = {
@@ -141,11 +141,16 @@ class ColmapModel:
         """Every track element."""
         if self.seen is not None:
             return self.seen
-        image_row = _rows_of(self.images, self.points.track[:, 0])
-        points = np.arange(len(self.points.ids), dtype=np.int32)
-        point_row = np.repeat(points, np.diff(self.points.track_start))
-        pixel = gathered(self.images.xy, self.images.keypoint_start[image_row] + self.points.track[:, 1])
-        return Observations.counted(image_row, point_row, pixel, len(self.images.ids), len(self.points.ids))
+        images, points = self.images, self.points
+        names = points.track, points.track_start, images.ids, images.keypoint_start
+        integers = [np.ascontiguousarray(numbers, np.int64) for numbers in names]
+        places = np.ascontiguousarray(images.xy, float)
+        image_row, point_row, pixel, image_count, lost = kernels.read_tracks(*integers, places)
+        if lost >= 0:
+            image, number = points.track[lost].tolist()
+            raise FormatError(f"a track names keypoint {number} of image {image}, which does not exist")
+        track_length = np.diff(points.track_start)
+        return Observations(image_row, point_row, pixel.reshape(-1, 2), image_count, track_length)
 
     def check(self, path: str) -> None:
         """Raise FormatError for ids used twice and references to what does not exist."""

@@ -97,6 +97,36 @@ py::tuple bound_read_keypoints(const py::object& addresses, const py::object& co
   return observations_of(lists, starts, known);
 }
 
+py::tuple bound_read_tracks(const py::object& track, const py::object& start, const py::object& image_ids,
+                            const py::object& keypoint_start, const py::object& xy) {
+  const auto elements = exact<std::int64_t>(track, "track", 2);
+  const auto first = exact<std::int64_t>(start, "track_start", 1);
+  const auto ids = exact<std::int64_t>(image_ids, "image_ids", 1);
+  const auto keypoints = exact<std::int64_t>(keypoint_start, "keypoint_start", 1);
+  const auto places = exact<double>(xy, "xy", 2);
+  constexpr auto kMost = std::numeric_limits<std::int32_t>::max();
+  const py::ssize_t size = elements.shape(0), points = first.size() - 1, images = ids.size();
+  require(elements.shape(1) == 2 && places.shape(1) == 2 && points >= 0 && points < kMost && images < kMost &&
+              first.at(0) == 0 && first.at(points) == size &&
+              std::is_sorted(first.data(), first.data() + points + 1),
+          "track_start is no list of tracks");
+  require(keypoints.size() == images + 1 && keypoints.at(0) == 0 && keypoints.at(images) <= places.shape(0) &&
+              std::is_sorted(keypoints.data(), keypoints.data() + images + 1),
+          "keypoint_start is no list of images");
+  graphopt::PlainArray<std::int32_t> image(size), point(size);
+  graphopt::PlainArray<std::int64_t> counts(images);
+  graphopt::PlainArray<double> pixel(2 * size);
+  std::int64_t lost = -1;
+  {
+    const py::gil_scoped_release unlocked;
+    lost = read_tracks(
+        {elements.data(), first.data(), size, points, ids.data(), images, keypoints.data(), places.data()},
+        {image.begin(), point.begin(), pixel.begin(), nullptr}, counts.begin());
+  }
+  return py::make_tuple(as_array(std::move(image)), as_array(std::move(point)), as_array(std::move(pixel)),
+                        as_array(std::move(counts)), lost);
+}
+
 template <class Index>
 std::int64_t bound_count_behind(const py::object& image_row, const py::object& point_row,
                                 const py::object& planes, const py::object& points, double least) {
@@ -133,6 +163,11 @@ void bind_filling(py::module_& m) {
         "Of keypoints with an id, probably seen[i] of image i: image and row of the id (int32), pixel; where "
         "those of each image start; how "
         "many each row has; and an id that is not among the ascending ones, -1 if there is none.");
+  m.def("read_tracks", &bound_read_tracks, py::arg("track"), py::arg("track_start"), py::arg("image_ids"),
+        py::arg("keypoint_start"), py::arg("xy"),
+        "Of track elements (m, 2), image ids and keypoints: rows (m,) int32 of images and points, pixel (2 "
+        "m,), "
+        "how many each image has, and the first element that names something that is not there, else -1.");
   m.def(
       "count_behind", &count_behind_of_any, py::arg("image_row"), py::arg("point_row"), py::arg("planes"),
       py::arg("points"), py::arg("least"),

@@ -248,3 +248,33 @@ def test_intrinsics_move_without_the_principal_point(name):
     assert sorted(moved) == [0.0, 0.0] + [0.5] * kind.tangent_dim
     single = name in ("SIMPLE_PINHOLE", "SIMPLE_RADIAL", "RADIAL", "LIBMV")
     assert moved[[1, 2] if single else [2, 3]].tolist() == [0, 0]
+
+
+def test_tracks_are_read_by_image_ids_in_any_order():
+    """Rows, pixels and counts; a track that names what is not there is told."""
+    rng = np.random.default_rng(2)
+    num_images, num_points = 9, 12_000
+    ids = rng.permutation(10**12 * np.arange(num_images) + 5)
+    start = np.cumsum([0, *rng.integers(0, 6, num_images)])
+    start[-1] += 1
+    lengths = rng.integers(0, 8, num_points)
+    row = rng.choice(np.flatnonzero(np.diff(start)), lengths.sum())
+    number = rng.integers(0, np.diff(start)[row])
+    images = ColmapImages(
+        ids, np.ones((num_images, 4)), np.ones((num_images, 3)), ids, [""] * num_images, start,
+        rng.normal(size=(start[-1], 2)), np.zeros(start[-1], np.int64),
+    )  # fmt: skip
+    track = np.stack([ids[row], number], axis=1)
+    nothing = np.empty((num_points, 3), np.uint8), np.empty(num_points)
+    points = ColmapPoints(
+        np.arange(num_points), np.ones((num_points, 3)), *nothing, np.cumsum([0, *lengths]), track
+    )
+    found = ColmapModel([], images, points).observations()
+    np.testing.assert_array_equal(found.image_row, row)
+    np.testing.assert_array_equal(found.point_row, np.repeat(np.arange(num_points), lengths))
+    np.testing.assert_array_equal(found.pixel, images.xy[start[row] + number])
+    np.testing.assert_array_equal(found.image_count, np.bincount(row, minlength=num_images))
+    np.testing.assert_array_equal(found.track_length, lengths)
+    track[40_000, 1] = 77
+    with pytest.raises(FormatError, match=f"keypoint 77 of image {track[40_000, 0]}, which does not exist"):
+        ColmapModel([], images, points).observations()

@@ -153,6 +153,45 @@ std::int64_t read_observations(const KeypointLists& lists, const std::vector<std
   return lost;
 }
 
+std::int64_t read_tracks(const Tracks& in, const Observations& out, std::int64_t* counts) {
+  std::vector<std::int32_t> order(static_cast<std::size_t>(in.images));
+  std::iota(order.begin(), order.end(), 0);
+  std::sort(order.begin(), order.end(),
+            [&](std::int32_t a, std::int32_t b) { return in.image_ids[a] < in.image_ids[b]; });
+  std::vector<std::int64_t> ids;
+  for (const std::int32_t row : order) ids.push_back(in.image_ids[row]);
+  const RowOfId place_of(ids.data(), in.images);
+  const int shares = num_shares(in.size);
+  std::vector<std::vector<std::int64_t>> seen(static_cast<std::size_t>(shares));
+  std::vector<std::int64_t> lost(static_cast<std::size_t>(shares), -1);
+  for_each_share(in.size, shares, [&](int t, std::int64_t begin, std::int64_t end) {
+    std::vector<std::int64_t> own(static_cast<std::size_t>(in.images), 0);
+    std::int64_t point = std::upper_bound(in.start, in.start + in.points + 1, begin) - in.start - 1;
+    for (std::int64_t k = begin; k < end; ++k) {
+      while (in.start[point + 1] <= k) ++point;
+      const std::int32_t place = place_of(in.elements[2 * k]);
+      const std::int32_t row = place == kNone ? kNone : order[static_cast<std::size_t>(place)];
+      const std::int64_t number = in.elements[2 * k + 1];
+      if (row < 0 || number < 0 || number >= in.keypoint_start[row + 1] - in.keypoint_start[row]) {
+        lost[static_cast<std::size_t>(t)] = k;
+        return;
+      }
+      const double* xy = in.xy + 2 * (in.keypoint_start[row] + number);
+      out.image[k] = row;
+      out.point[k] = static_cast<std::int32_t>(point);
+      std::copy(xy, xy + 2, out.pixel + 2 * k);
+      ++own[static_cast<std::size_t>(row)];
+    }
+    seen[static_cast<std::size_t>(t)] = std::move(own);
+  });
+  for (const std::int64_t k : lost)
+    if (k >= 0) return k;
+  std::fill(counts, counts + in.images, 0);
+  for (const std::vector<std::int64_t>& own : seen)
+    for (std::int64_t row = 0; row < in.images; ++row) counts[row] += own[static_cast<std::size_t>(row)];
+  return -1;
+}
+
 template <class Index>
 std::int64_t count_behind(const ObservationRows<Index>& rows, const double* planes, const double* points,
                           double least) {

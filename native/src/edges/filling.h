@@ -45,6 +45,21 @@ constexpr std::int64_t kNoneLost = -1, kWrongStarts = -2;
 std::int64_t read_observations(const KeypointLists& lists, const std::vector<std::int64_t>& starts,
                                const std::int64_t* ids, std::int64_t num_ids, const Observations& out);
 
+// Tracks of points: elements (size, 2) of image ids and numbers of keypoints, those of point p from start[p]
+// on.
+struct Tracks {
+  const std::int64_t *elements = nullptr, *start = nullptr;
+  std::int64_t size = 0, points = 0;
+  const std::int64_t* image_ids = nullptr;
+  std::int64_t images = 0;
+  const std::int64_t* keypoint_start = nullptr;  // (images + 1) of the keypoints (x, y) of each image
+  const double* xy = nullptr;
+};
+
+// out.track_length is not written; counts (images,) observations of each image. Returns the first element
+// whose image or keypoint is not there, -1: all are.
+std::int64_t read_tracks(const Tracks& tracks, const Observations& out, std::int64_t* counts);
+
 // Observations of a model: rows of images and points, int32 or int64.
 template <class Index>
 struct ObservationRows {
