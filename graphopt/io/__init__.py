@@ -1,13 +1,9 @@
 """Reading and writing graphs: .g2o, TORO, iSAM, BAL, Bundler, COLMAP, libmv, and trajectories.
 
-docs/formats.md has the details. What reads and writes COLMAP models as arrays is in `graphopt.colmap`;
-its names can be imported from here as well.
+docs/formats.md has the details. What reads and writes COLMAP models as arrays is in `graphopt.colmap`.
 """
 
 from __future__ import annotations
-
-from importlib import import_module
-from typing import Any
 
 from graphopt.io.bal_problem import BalProblem
 from graphopt.io.dialects import DIALECTS, Dialect
@@ -33,7 +29,6 @@ from graphopt.io.trajectory import (
     write_kitti,
     write_tum,
 )
-from graphopt.option_names import FOLDER_FORMATS
 
 __all__ = [
     "DIALECTS",
@@ -58,22 +53,3 @@ __all__ = [
     "write_kitti",
     "write_tum",
 ]
-
-_COLMAP = (
-    "ColmapCamera",
-    "ColmapFrames",
-    "ColmapImages",
-    "ColmapModel",
-    "ColmapPoints",
-    "ColmapRig",
-    "ColmapSensor",
-    "read_colmap",
-    "write_colmap",
-)
-
-
-def __getattr__(name: str) -> Any:
-    """Names of `graphopt.colmap`, which stands above this package."""
-    if name not in _COLMAP:
-        raise AttributeError(f"module 'graphopt.io' has no attribute '{name}'")
-    return getattr(import_module(FOLDER_FORMATS["colmap"].rpartition(".")[0]), name)

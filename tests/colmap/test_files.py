@@ -87,7 +87,7 @@ def test_every_bit_survives(form):
 
 def test_optimized_estimates_go_back(tmp_path):
     """The written model has changed poses, points and intrinsics, and all that was not in the graph."""
-    io.write_colmap(make_model(), tmp_path / "in")
+    colmap.write_colmap(make_model(), tmp_path / "in")
     graph = io.read(tmp_path / "in")
     graph.vertex_set("VERTEX_SE3:EXPMAP").estimate[2] = [1, 2, 3, 0.5, 0.5, 0.5, 0.5]
     graph.vertex_set("VERTEX_TRACKXYZ").estimate[1] = [4, 5, 6]
@@ -95,7 +95,7 @@ def test_optimized_estimates_go_back(tmp_path):
     chi2 = graph.chi2()
     for name, format in (("out", None), ("out_text", "colmap_text")):
         assert io.write(graph, tmp_path / name, format) == []
-        again = io.read_colmap(tmp_path / name)
+        again = colmap.read_colmap(tmp_path / name)
         expected = make_model()
         expected.images.quaternion[2] = 0.5
         expected.images.translation[2] = [1, 2, 3]
@@ -109,11 +109,11 @@ def test_optimized_estimates_go_back(tmp_path):
 def test_point_errors_are_those_of_the_estimates(tmp_path):
     """The written error of a point is the mean distance [px] of its observations, computed here by hand."""
     model = make_model()
-    io.write_colmap(model, tmp_path / "in")
+    colmap.write_colmap(model, tmp_path / "in")
     graph = io.read(tmp_path / "in")
     graph.vertex_set(extra_types.POINT_TAG).estimate += 1e-9  # else the errors that were read stay
     io.write(graph, tmp_path / "out", "colmap")
-    again = io.read_colmap(tmp_path / "out")
+    again = colmap.read_colmap(tmp_path / "out")
     q, t = model.images.quaternion[0], model.images.translation[0]
     distances = []
     for image_id, keypoint in model.points.track[-2:]:
@@ -141,7 +141,7 @@ def test_what_was_not_changed_keeps_its_bytes(tmp_path, as_text):
         assert (target / path.name).read_bytes() == path.read_bytes(), path.name
     graph.vertex_set(extra_types.POINT_TAG).estimate[5] += 0.1
     io.write(graph, target, form)
-    before, after = (io.read_colmap(folder).points for folder in (source, target))
+    before, after = (colmap.read_colmap(folder).points for folder in (source, target))
     for name in ("xyz", "error"):
         changed = (getattr(before, name) != getattr(after, name)).reshape(len(before.ids), -1).any(axis=1)
         assert np.flatnonzero(changed).tolist() == [5]
@@ -149,13 +149,13 @@ def test_what_was_not_changed_keeps_its_bytes(tmp_path, as_text):
 
 def test_removed_parts_are_left_out(tmp_path):
     """What was removed from the graph is missing in the model, and that is said."""
-    io.write_colmap(make_model(), tmp_path / "in")
+    colmap.write_colmap(make_model(), tmp_path / "in")
     graph = io.read(tmp_path / "in")
     graph.remove_vertices([0, 6 + 6 + 1])  # the first image and the second point
     graph.remove_edges("EDGE_PROJECT_RADIAL", [0])
     warnings = io.write(graph, tmp_path / "out", "colmap")
     assert len(warnings) == 3
-    again = io.read_colmap(tmp_path / "out")
+    again = colmap.read_colmap(tmp_path / "out")
     assert again.images.ids.tolist() == [4, 5, 6, 7, 8]
     assert again.points.ids.tolist() == [100, 8, 9, 2**40]
     assert 7 not in again.images.point_ids
@@ -166,11 +166,11 @@ def test_real_models(shared_data, tmp_path):
     """Real models give COLMAP's own mean errors and write back the same in both forms."""
     folders = {"gtsfm_crane_mast_8": 1.113, "gtsfm_lund_door_12": 0.355, "gtsfm_astrovision_4": 0.0}
     for name, mean_error in folders.items():
-        model = io.read_colmap(shared_data / "colmap" / name)
+        model = colmap.read_colmap(shared_data / "colmap" / name)
         graph, report = io.read_with_report(shared_data / "colmap" / name)
         assert report.warnings == [] and graph.num_edges == len(model.points.track)
         io.write(graph, tmp_path / name, "colmap")
-        again = io.read_colmap(tmp_path / name)
+        again = colmap.read_colmap(tmp_path / name)
         assert_equal(again, model, skip=("error",))
         assert again.points.error.mean() == pytest.approx(mean_error, abs=0.01)
         shutil.rmtree(tmp_path / name)
@@ -191,8 +191,8 @@ def test_all_camera_models(tmp_path, name):
         params[-2:] = {"EUCM": [0.6, 1.1], "FOV": [240.0, 0.6], "EQUIRECTANGULAR": [640.0, 480.0]}[name]
     model.cameras[0] = ColmapCamera(10, name, 640, 480, params)
     for as_text in (True, False):
-        io.write_colmap(model, tmp_path / f"m{as_text}", as_text=as_text)
-        assert_equal(io.read_colmap(tmp_path / f"m{as_text}"), model)
+        colmap.write_colmap(model, tmp_path / f"m{as_text}", as_text=as_text)
+        assert_equal(colmap.read_colmap(tmp_path / f"m{as_text}"), model)
     graph = io.read(tmp_path / "mTrue")
     io.write(graph, tmp_path / "a.g2o")
     assert io.read(tmp_path / "a.g2o").chi2() == pytest.approx(graph.chi2(), rel=1e-12)
@@ -230,11 +230,11 @@ def test_wrong_models(tmp_path):
 
 def test_folders(tmp_path):
     """One of its files stands for a model; a folder without one, and text beside binary, are refused."""
-    io.write_colmap(make_model(), tmp_path / "m")
+    colmap.write_colmap(make_model(), tmp_path / "m")
     assert io.detect_format(tmp_path / "m" / "images.bin") == "colmap"
     assert io.read(tmp_path / "m" / "points3D.bin").num_edges == len(make_model().points.track)
     with pytest.raises(FormatError, match=r"holds cameras.bin already"):
-        io.write_colmap(make_model(), tmp_path / "m", as_text=True)
+        colmap.write_colmap(make_model(), tmp_path / "m", as_text=True)
     with pytest.raises(FormatError, match=r"no cameras\.bin"):
         io.read(tmp_path)
 

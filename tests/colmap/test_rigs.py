@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 
 import graphopt
-from graphopt import io
+from graphopt import colmap, io
 from graphopt.colmap import binary, text
 from graphopt.colmap.rigs import add_trivial, image_poses, places_of, to_storage
 from graphopt.errors import FormatError
@@ -32,22 +32,22 @@ def rig_model(num_frames=5, num_points=40, noise=0.3):
     """Two cameras on one rig, one of them alone in the last frame; pixels of known poses with noise [px]."""
     rng = np.random.default_rng(4)
     cameras = [
-        io.ColmapCamera(1, "PINHOLE", 640, 480, np.array([500.0, 500, 320, 240])),
-        io.ColmapCamera(2, "SIMPLE_RADIAL", 640, 480, np.array([450.0, 320, 240, 0.01])),
+        colmap.ColmapCamera(1, "PINHOLE", 640, 480, np.array([500.0, 500, 320, 240])),
+        colmap.ColmapCamera(2, "SIMPLE_RADIAL", 640, 480, np.array([450.0, 320, 240, 0.01])),
     ]
     calibration = np.array([0.99, 0.0, 0.14, 0.0, -0.3, 0.02, 0.01])
     calibration[:4] /= np.linalg.norm(calibration[:4])
-    rigs = [io.ColmapRig(7, [io.ColmapSensor(0, 1, None), io.ColmapSensor(0, 2, calibration)])]
+    rigs = [colmap.ColmapRig(7, [colmap.ColmapSensor(0, 1, None), colmap.ColmapSensor(0, 2, calibration)])]
     data = [np.array([[0, 1, 10 * f + 11], [0, 2, 10 * f + 12]]) for f in range(num_frames)]
     data[-1] = data[-1][1:]
-    frames = io.ColmapFrames(
+    frames = colmap.ColmapFrames(
         np.arange(3, 3 + num_frames), np.full(num_frames, 7), unit(rng, num_frames, 0.1), data
     )
     image_ids = np.concatenate([rows[:, 2] for rows in data])
     camera_ids = np.concatenate([rows[:, 1] for rows in data])
     count = len(image_ids)
     points = rng.normal(size=(num_points, 3)) * [1.5, 1.0, 0.5] + [0, 0, 7]
-    images = io.ColmapImages(
+    images = colmap.ColmapImages(
         image_ids,
         np.tile([1.0, 0, 0, 0], (count, 1)),
         np.zeros((count, 3)),
@@ -58,7 +58,7 @@ def rig_model(num_frames=5, num_points=40, noise=0.3):
         np.tile(np.arange(num_points) + 100, count),
     )
     track = np.array([(image_id, k) for k in range(num_points) for image_id in image_ids])
-    colmap_points = io.ColmapPoints(
+    colmap_points = colmap.ColmapPoints(
         np.arange(num_points) + 100,
         points,
         np.full((num_points, 3), 128, np.uint8),
@@ -66,7 +66,7 @@ def rig_model(num_frames=5, num_points=40, noise=0.3):
         np.arange(num_points + 1) * count,
         track,
     )
-    model = io.ColmapModel(cameras, images, colmap_points, rigs=rigs, frames=frames)
+    model = colmap.ColmapModel(cameras, images, colmap_points, rigs=rigs, frames=frames)
     poses = image_poses(places_of(model, "model"), to_storage(frames.pose))
     images.quaternion[:], images.translation[:] = poses[:, [6, 3, 4, 5]], poses[:, :3]
     for row, camera_id in enumerate(camera_ids):
@@ -97,15 +97,15 @@ def assert_same_rigs(a, b):
 def test_every_bit_survives(as_text, tmp_path):
     """Rigs and frames are read as they were written, in both forms."""
     model = rig_model()
-    io.write_colmap(model, tmp_path / "a", as_text)
-    assert_same_rigs(io.read_colmap(tmp_path / "a"), model)
+    colmap.write_colmap(model, tmp_path / "a", as_text)
+    assert_same_rigs(colmap.read_colmap(tmp_path / "a"), model)
 
 
 @pytest.mark.oracle
 @pytest.mark.parametrize("as_text", [False, True])
 def test_pycolmap_opens_an_optimized_rig(as_text, pycolmap, tmp_path):
     """Poses of images, frames and points in pycolmap are those of the optimized graph."""
-    io.write_colmap(rig_model(), tmp_path / "in")
+    colmap.write_colmap(rig_model(), tmp_path / "in")
     graph = io.read(tmp_path / "in")
     assert len(graph.vertex_set("VERTEX_SE3:EXPMAP")) == 5  # frames, not the nine images
     before = graph.chi2()
@@ -118,7 +118,7 @@ def test_pycolmap_opens_an_optimized_rig(as_text, pycolmap, tmp_path):
     out = tmp_path / "out"
     io.write(graph, out, "colmap_text" if as_text else None)
     theirs = pycolmap.Reconstruction(str(out))
-    ours = io.read_colmap(out)
+    ours = colmap.read_colmap(out)
     assert theirs.is_valid() if hasattr(theirs, "is_valid") else True
     assert (theirs.num_rigs(), theirs.num_frames(), theirs.num_images()) == (1, 5, 9)
     for row, image_id in enumerate(ours.images.ids.tolist()):
@@ -139,7 +139,7 @@ def test_pycolmap_opens_an_optimized_rig(as_text, pycolmap, tmp_path):
 @pytest.mark.oracle
 def test_models_of_old_colmap_open_too(pycolmap, tmp_path):
     """A model without rigs gets one rig per camera and one frame per image; pycolmap has the new poses."""
-    io.write_colmap(rig_model(), tmp_path / "in")
+    colmap.write_colmap(rig_model(), tmp_path / "in")
     for name in ("rigs.bin", "frames.bin"):
         (tmp_path / "in" / name).unlink()
     graph = io.read(tmp_path / "in")
@@ -147,7 +147,7 @@ def test_models_of_old_colmap_open_too(pycolmap, tmp_path):
     graph.vertex_set("VERTEX_SE3:EXPMAP").estimate[4] = [1, 2, 3, 0.5, 0.5, 0.5, 0.5]
     io.write(graph, tmp_path / "out")
     theirs = pycolmap.Reconstruction(str(tmp_path / "out"))
-    image_id = int(io.read_colmap(tmp_path / "in").images.ids[4])
+    image_id = int(colmap.read_colmap(tmp_path / "in").images.ids[4])
     np.testing.assert_allclose(theirs.image(image_id).cam_from_world().translation, [1, 2, 3], atol=1e-14)
 
 
@@ -155,13 +155,13 @@ def test_models_of_old_colmap_open_too(pycolmap, tmp_path):
 def test_what_pycolmap_writes_is_read(pycolmap, tmp_path):
     """pycolmap's own files, binary and text, give the same model."""
     model = rig_model()
-    io.write_colmap(model, tmp_path / "ours")
+    colmap.write_colmap(model, tmp_path / "ours")
     theirs = pycolmap.Reconstruction(str(tmp_path / "ours"))
     for name, write in (("bin", theirs.write_binary), ("txt", theirs.write_text)):
         folder = tmp_path / name
         folder.mkdir()
         write(str(folder))
-        again = io.read_colmap(folder)
+        again = colmap.read_colmap(folder)
         assert again.warnings == []
         np.testing.assert_allclose(
             again.frames.pose[np.argsort(again.frames.ids)], model.frames.pose, atol=1e-12
@@ -171,14 +171,14 @@ def test_what_pycolmap_writes_is_read(pycolmap, tmp_path):
 
 def test_no_stale_file_stays(tmp_path):
     """Rigs and frames of another model in the folder are replaced; parts in another form are refused."""
-    io.write_colmap(rig_model(), tmp_path / "a")
+    colmap.write_colmap(rig_model(), tmp_path / "a")
     graph_folder = tmp_path / "old"
-    io.write_colmap(make_model(), graph_folder)
+    colmap.write_colmap(make_model(), graph_folder)
     for name in ("rigs.bin", "frames.bin"):
         (graph_folder / name).unlink()
     graph = io.read(graph_folder)
     io.write(graph, tmp_path / "a")
-    written = io.read_colmap(tmp_path / "a")
+    written = colmap.read_colmap(tmp_path / "a")
     assert written.warnings == [] and len(written.frames.ids) == len(make_model().images.ids)
     (tmp_path / "a" / "frames.txt").write_text("")
     with pytest.raises(FormatError, match=r"holds frames.txt already"):
@@ -191,7 +191,7 @@ def test_frames_decide_where_images_are_outdated(tmp_path):
     """As in COLMAP, the poses of frames are taken; the report says that images has others."""
     model = rig_model()
     model.images.translation[2] += 1.0
-    io.write_colmap(model, tmp_path / "a")
+    colmap.write_colmap(model, tmp_path / "a")
     graph, report = io.read_with_report(tmp_path / "a")
     assert any("1 images have other poses" in warning for warning in report.warnings)
     expected = io.read(write_new(rig_model(), tmp_path / "b")).chi2()
@@ -200,7 +200,7 @@ def test_frames_decide_where_images_are_outdated(tmp_path):
 
 def write_new(model, folder):
     """Write and return the folder."""
-    io.write_colmap(model, folder)
+    colmap.write_colmap(model, folder)
     return folder
 
 
@@ -209,7 +209,7 @@ def test_removed_frames_are_left_out(tmp_path):
     graph = io.read(write_new(rig_model(), tmp_path / "a"))
     graph.remove_vertices([0])
     warnings = io.write(graph, tmp_path / "b")
-    again = io.read_colmap(tmp_path / "b")
+    again = colmap.read_colmap(tmp_path / "b")
     assert "2 images were removed from the graph and are left out" in warnings
     assert again.frames.ids.tolist() == [4, 5, 6, 7] and 11 not in again.images.ids
 
@@ -230,7 +230,7 @@ def test_inconsistent_rigs_are_refused(damage, message, tmp_path):
     """The error names frame, rig and image."""
     model = rig_model()
     damage(model)
-    io.write_colmap(model, tmp_path / "a")
+    colmap.write_colmap(model, tmp_path / "a")
     with pytest.raises(FormatError, match=message):
         io.read(tmp_path / "a")
 
@@ -238,8 +238,8 @@ def test_inconsistent_rigs_are_refused(damage, message, tmp_path):
 def test_a_sensor_without_pose_cannot_be_optimized(tmp_path):
     """Where a rig does not say where its camera is, the error names both."""
     model = rig_model()
-    model.rigs[0].sensors[1] = io.ColmapSensor(0, 2, None)
-    io.write_colmap(model, tmp_path / "a")
+    model.rigs[0].sensors[1] = colmap.ColmapSensor(0, 2, None)
+    colmap.write_colmap(model, tmp_path / "a")
     with pytest.raises(FormatError, match="camera 2 has no pose in rig 7"):
         io.read(tmp_path / "a")
 
@@ -262,7 +262,7 @@ def test_formats_of_an_imu(tmp_path):
     """A rig may have sensors that take no images; they stay."""
     model = make_model()
     add_trivial(model)
-    model.rigs[0].sensors.append(io.ColmapSensor(1, 99, None))
+    model.rigs[0].sensors.append(colmap.ColmapSensor(1, 99, None))
     model.frames.data[0] = np.concatenate([model.frames.data[0], [[1, 99, 5]]])
     for form in (binary, text):
         rigs = form.parse_rigs(form.format_rigs(model.rigs), "rigs")
@@ -275,8 +275,8 @@ def test_places_beyond_the_largest_double(tmp_path):
     model = rig_model()
     pose = model.rigs[0].sensors[1].pose.copy()
     pose[4:] = 1.7e308
-    model.rigs[0].sensors[1] = io.ColmapSensor(0, 2, pose)
-    io.write_colmap(model, tmp_path / "a")
+    model.rigs[0].sensors[1] = colmap.ColmapSensor(0, 2, pose)
+    colmap.write_colmap(model, tmp_path / "a")
     with pytest.raises(FormatError, match="camera 2 of rig 7 stands beyond"):
         io.read(tmp_path / "a")
     graph = io.read(write_new(rig_model(), tmp_path / "b"))

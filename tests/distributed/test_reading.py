@@ -56,9 +56,9 @@ def path(request, tmp_path):
 def model(tmp_path, shared_data):
     """A real COLMAP model with noise (chi2 of the model itself is rounding only), converted to an archive."""
     source = next(each_path.parent for each_path in sorted((shared_data / "colmap").rglob("cameras.*")))
-    reconstruction = graphopt.io.read_colmap(source)
+    reconstruction = graphopt.colmap.read_colmap(source)
     reconstruction.images.xy += np.random.default_rng(1).normal(0.0, 0.5, reconstruction.images.xy.shape)
-    graphopt.io.write_colmap(reconstruction, tmp_path / "model")
+    graphopt.colmap.write_colmap(reconstruction, tmp_path / "model")
     graphopt.write(graphopt.read(tmp_path / "model"), tmp_path / "model.npz")
     return tmp_path / "model.npz"
 

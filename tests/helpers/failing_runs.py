@@ -249,11 +249,11 @@ class Colmap(Files):
 
     def write(self, what: Any) -> None:
         """Write it."""
-        graphopt.io.write_colmap(what, self.path)
+        graphopt.colmap.write_colmap(what, self.path)
 
     def read(self) -> Any:
         """Read it, return what tells versions apart."""
-        return len(graphopt.io.read_colmap(self.path).points.ids)
+        return len(graphopt.colmap.read_colmap(self.path).points.ids)
 
 
 class MapFile(Files):

@@ -9,7 +9,7 @@ import pytest
 from processes import completed
 
 import graphopt
-from graphopt import io
+from graphopt import colmap
 from graphopt.io import folders
 from tests.colmap.test_rigs import rig_model
 
@@ -27,7 +27,7 @@ def models(tmp_path):
     """Two models, and their files."""
     found = {}
     for number, points in enumerate((40, 90)):
-        io.write_colmap(rig_model(num_points=points), tmp_path / f"model{number}")
+        colmap.write_colmap(rig_model(num_points=points), tmp_path / f"model{number}")
         found[points] = contents(tmp_path / f"model{number}")
     return found
 
@@ -36,18 +36,18 @@ KILLED = """
 import json, os, random, signal, sys, time
 from pathlib import Path
 sys.path.append(sys.argv[2])
-from graphopt import io
+from graphopt import colmap
 from tests.io.test_folders import contents
 from tests.colmap.test_rigs import rig_model
 
 folder = Path(sys.argv[1])
 models = [rig_model(num_points=n) for n in (40, 90)]
-io.write_colmap(models[0], folder)
+colmap.write_colmap(models[0], folder)
 (folder / "project.ini").write_text("mine")
 os.symlink("project.ini", folder / "link")
 known = []
 for one in models:
-    io.write_colmap(one, folder)
+    colmap.write_colmap(one, folder)
     known.append(contents(folder))
 random.seed(3)
 broken = lost = changes = 0
@@ -55,8 +55,8 @@ for number in range(25):
     child = os.fork()
     if child == 0:
         while True:
-            io.write_colmap(models[0], folder)
-            io.write_colmap(models[1], folder)
+            colmap.write_colmap(models[0], folder)
+            colmap.write_colmap(models[1], folder)
     time.sleep(random.uniform(0.002, 0.03))
     os.kill(child, signal.SIGKILL)
     os.waitpid(child, 0)
@@ -94,7 +94,7 @@ class Killed(BaseException):
 def test_file_by_file(at, tmp_path, models, monkeypatch):
     """A folder with folders inside, ended at any renaming: readers find one model, the next write goes on."""
     folder = tmp_path / "used"
-    io.write_colmap(rig_model(num_points=40), folder)
+    colmap.write_colmap(rig_model(num_points=40), folder)
     (folder / "images").mkdir()
     (folder / "images" / "a.jpg").write_bytes(b"picture")
     count, rename = [0], os.replace
@@ -108,15 +108,15 @@ def test_file_by_file(at, tmp_path, models, monkeypatch):
     monkeypatch.setattr(os, "replace", ending)
     monkeypatch.setattr(folders.shutil, "rmtree", lambda *_, **__: None)  # nobody tidies up
     try:
-        io.write_colmap(rig_model(num_points=90), folder)
+        colmap.write_colmap(rig_model(num_points=90), folder)
         ended = False
     except Killed:
         ended = True
     monkeypatch.undo()
     assert ended == (at < 11), count
-    assert len(io.read_colmap(folder).points.ids) == (90 if at >= 6 else 40)
-    assert io.read_colmap(folder).warnings == []
-    io.write_colmap(rig_model(num_points=40), folder)
+    assert len(colmap.read_colmap(folder).points.ids) == (90 if at >= 6 else 40)
+    assert colmap.read_colmap(folder).warnings == []
+    colmap.write_colmap(rig_model(num_points=40), folder)
     assert contents(folder) == models[40]
     assert not (folder / folders.PENDING).exists()
     assert (folder / "images" / "a.jpg").read_bytes() == b"picture"
@@ -129,12 +129,12 @@ def test_another_program_writes_after_a_writer_was_killed(tmp_path, models):
     pending.mkdir(parents=True)
     for name, data in models[40].items():
         (pending / name).write_bytes(data)
-    assert len(io.read_colmap(folder).points.ids) == 40
+    assert len(colmap.read_colmap(folder).points.ids) == 40
     for name, data in models[90].items():
         (folder / name).write_bytes(data)
         os.utime(folder / name, ns=(pending.stat().st_mtime_ns + 10**9,) * 2)
-    assert len(io.read_colmap(folder).points.ids) == 90
-    io.write_colmap(rig_model(num_points=90), folder)
+    assert len(colmap.read_colmap(folder).points.ids) == 90
+    colmap.write_colmap(rig_model(num_points=90), folder)
     assert contents(folder) == models[90] and not pending.exists()
 
 
@@ -142,7 +142,7 @@ def test_another_program_writes_after_a_writer_was_killed(tmp_path, models):
 def test_folders_of_all_kinds(where, tmp_path, models, monkeypatch):
     """The working folder keeps its place; a link is followed; permissions and other files stay."""
     folder = tmp_path / "used"
-    io.write_colmap(rig_model(num_points=40), folder)
+    colmap.write_colmap(rig_model(num_points=40), folder)
     (folder / "project.ini").write_text("mine")
     folder.chmod(0o750)
     (folder / "images.bin").chmod(0o640)
@@ -156,7 +156,7 @@ def test_folders_of_all_kinds(where, tmp_path, models, monkeypatch):
     elif where == "link":
         target = tmp_path / "link"
         target.symlink_to(folder)
-    io.write_colmap(rig_model(num_points=90), target)
+    colmap.write_colmap(rig_model(num_points=90), target)
     assert contents(folder) == models[90]
     assert (folder / "project.ini").read_text() == "mine"
     assert folder.stat().st_mode & 0o777 == 0o750

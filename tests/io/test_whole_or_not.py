@@ -10,6 +10,7 @@ import pytest
 from processes import completed
 
 import graphopt
+from graphopt import colmap
 from graphopt.io.files import write_bytes
 from graphopt.temporary_files import temporary_file, temporary_folder
 
@@ -145,25 +146,23 @@ FOLDER = """
 import os, resource, signal, sys
 from pathlib import Path
 sys.path.append(sys.argv[2])
-from graphopt import io
+from graphopt import colmap
 from tests.colmap.test_rigs import rig_model
 
 folder = Path(sys.argv[1])
-io.write_colmap(rig_model(num_points=40), folder)
+colmap.write_colmap(rig_model(num_points=40), folder)
 signal.signal(signal.SIGXFSZ, signal.SIG_DFL)
 size = (folder / "points3D.bin").stat().st_size
 resource.setrlimit(resource.RLIMIT_FSIZE, (size, size))
 if sys.argv[3] == "new":
     folder = folder.with_name("other")
-io.write_colmap(rig_model(num_points=90), folder)
+colmap.write_colmap(rig_model(num_points=90), folder)
 """
 
 
 @pytest.mark.parametrize("where", ["old", "new"])
 def test_a_folder_keeps_its_five_files(where, tmp_path):
     """A process that ends in the third file of a COLMAP model leaves the old five, or no new folder."""
-    from graphopt import io
-
     root = Path(__file__).resolve().parents[2]
     done = completed(
         [sys.executable, "-c", FOLDER, str(tmp_path / "model"), str(root), where],
@@ -172,9 +171,9 @@ def test_a_folder_keeps_its_five_files(where, tmp_path):
         env={**os.environ, "PYTHONPATH": _python_path(root)},
     )
     assert done.returncode == -signal.SIGXFSZ, done.stderr
-    assert len(io.read_colmap(tmp_path / "model").points.ids) == 40
+    assert len(colmap.read_colmap(tmp_path / "model").points.ids) == 40
     assert not (tmp_path / "other").exists()
-    io.write_colmap(io.read_colmap(tmp_path / "model"), tmp_path / "third")
+    colmap.write_colmap(colmap.read_colmap(tmp_path / "model"), tmp_path / "third")
     assert not [entry for entry in tmp_path.iterdir() if entry.name.startswith(".")]
 
 
