@@ -72,8 +72,9 @@ def _fetch(args: argparse.Namespace) -> int:
     failed = 0
     for dataset in chosen:
         try:
-            with _Bar(dataset.name) as bar:
-                print(fetch(dataset, bar.update))
+            columns = ("{task.description}", "DownloadColumn", "TimeRemainingColumn")
+            with output.Bar(*columns, description=dataset.name) as bar:
+                print(fetch(dataset, lambda done, total, bar=bar: bar.update(completed=done, total=total)))
         except DownloadError as error:
             print(f"graphopt: {error}", file=sys.stderr)
             failed += 1
@@ -108,32 +109,3 @@ def _facts(dataset: Any) -> dict[str, Any]:
         "here": str(path) if path else None,
         "fetched to": str(dataset.destination()),
     }
-
-
-class _Bar:
-    """Progress of a download on a terminal's stderr; nothing elsewhere."""
-
-    def __init__(self, name: str) -> None:
-        self._name = name
-        self._bar: Any = None
-        self._task: Any = None
-
-    def __enter__(self) -> _Bar:
-        if sys.stderr.isatty():
-            from rich.console import Console
-            from rich.progress import DownloadColumn, Progress, TextColumn, TimeRemainingColumn
-
-            columns = (TextColumn("{task.description}"), DownloadColumn(), TimeRemainingColumn())
-            self._bar = Progress(*columns, console=Console(stderr=True), transient=True)
-            self._bar.start()
-            self._task = self._bar.add_task(self._name, total=None)
-        return self
-
-    def __exit__(self, *_: object) -> None:
-        if self._bar is not None:
-            self._bar.stop()
-
-    def update(self, done: int, total: int | None) -> None:
-        """Show that `done` bytes of `total` have arrived."""
-        if self._bar is not None:
-            self._bar.update(self._task, completed=done, total=total)

@@ -367,39 +367,25 @@ class Watcher:
         self._num_units = num_units
         self.num_done = 0
         self._start = time.perf_counter()
-        self._bar: Any = None
-        self._task: Any = None
+        columns = ("{task.description}", "BarColumn", "MofNCompleteColumn", "TimeRemainingColumn")
+        self._bar = output.Bar(*columns, total=num_units, description="starting")
 
     def __enter__(self) -> Watcher:
-        if sys.stderr.isatty():
-            from rich.console import Console
-            from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeRemainingColumn
-
-            columns = (
-                TextColumn("{task.description}"),
-                BarColumn(),
-                MofNCompleteColumn(),
-                TimeRemainingColumn(),
-            )
-            self._bar = Progress(*columns, console=Console(stderr=True), transient=True)
-            self._bar.start()
-            self._task = self._bar.add_task("starting", total=self._num_units)
+        self._bar.__enter__()
         return self
 
     def __exit__(self, *_: object) -> None:
-        if self._bar is not None:
-            self._bar.stop()
+        self._bar.__exit__()
 
     def begin(self, key: str) -> None:
         """A unit starts."""
-        if self._bar is not None:
-            self._bar.update(self._task, description=key)
+        self._bar.update(description=key)
 
     def end(self, key: str, entry: dict[str, Any]) -> None:
         """A unit has ended."""
         self.num_done += 1
-        if self._bar is not None:
-            self._bar.update(self._task, completed=self.num_done)
+        self._bar.update(completed=self.num_done)
+        if self._bar.is_shown:
             return
         spent = time.perf_counter() - self._start
         left = spent / self.num_done * (self._num_units - self.num_done)

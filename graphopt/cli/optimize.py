@@ -343,11 +343,7 @@ def _print_summary(document: dict[str, Any], args: argparse.Namespace) -> None:
     rows = [
         ("graph", f"{args.input}: {document['vertices']} vertices, {document['edges']} edges"),
         ("chi2", chi2),
-        ("iterations", f"{len(document['iterations'])} ({document['method']})"),
-        ("linear solver", f"{document['linear_solver']}, Schur {document['schur']}"),
-        ("device", f"{document['device_name']} ({document['precision']})"),
-        ("time", output.phases(document["seconds"])),
-        ("termination", f"{document['termination_message']} {document['message']}".strip()),
+        *output.outcome(document),
     ]
     if document["precision_note"]:
         rows.insert(-1, ("precision", document["precision_note"]))

@@ -9,7 +9,6 @@ from __future__ import annotations
 import json
 import sys
 from collections.abc import Iterable, Mapping, Sequence
-from types import TracebackType
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
@@ -84,6 +83,53 @@ def phases(times: Mapping[str, float]) -> str:
     return text
 
 
+def outcome(document: Mapping[str, Any], more: str = "") -> list[tuple[str, str]]:
+    """Rows of a summary: how it was solved, where, in what time, and how it ended."""
+    return [
+        ("iterations", f"{len(document['iterations'])} ({document['method']}){more}"),
+        ("linear solver", f"{document['linear_solver']}, Schur {document['schur']}"),
+        ("device", f"{document['device_name']} ({document['precision']})"),
+        ("time", phases(document["seconds"])),
+        ("termination", f"{document['termination_message']} {document['message']}".strip()),
+    ]
+
+
+class Bar:
+    """A bar on a terminal's stderr while its context lasts; nothing elsewhere."""
+
+    def __init__(
+        self, *columns: str, total: int | None = None, is_wanted: bool = True, **fields: str
+    ) -> None:
+        """columns: classes of `rich.progress`, or texts; fields: of these at the start."""
+        self._columns, self._total, self._fields = columns, total, fields
+        self.is_shown = is_wanted and sys.stderr.isatty()
+        self._bar: Any = None
+        self._task: Any = None
+
+    def __enter__(self) -> Bar:
+        if self.is_shown:
+            from rich import progress
+            from rich.console import Console
+
+            columns = [
+                progress.TextColumn(name) if "{" in name else getattr(progress, name)()
+                for name in self._columns
+            ]
+            self._bar = progress.Progress(*columns, console=Console(stderr=True), transient=True)
+            self._bar.start()
+            self._task = self._bar.add_task(total=self._total, **self._fields)
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        if self._bar is not None:
+            self._bar.stop()
+
+    def update(self, **what: Any) -> None:
+        """Fields, `completed` and `total`."""
+        if self._bar is not None:
+            self._bar.update(self._task, **what)
+
+
 class Progress:
     """Shows the iterations: a bar on a terminal, lines with `-v`, nothing otherwise.
 
@@ -93,38 +139,19 @@ class Progress:
     def __init__(self, *, verbose: bool, as_json: bool, num_iterations: int | None) -> None:
         self._stream = sys.stderr if as_json else sys.stdout
         self._verbose = verbose
-        self._num_iterations = num_iterations
-        self._bar: Any = None
-        self._task: Any = None
-        self._wants_bar = not verbose and not as_json and sys.stderr.isatty()
+        self._bar = Bar(
+            "{task.description}", "BarColumn", "{task.fields[chi2]}", "TimeElapsedColumn",
+            total=num_iterations, is_wanted=not verbose and not as_json, description="preparing", chi2="",
+        )  # fmt: skip
 
     def __enter__(self) -> Progress:
         if self._verbose:
             print(f"{'iter':>5} {'chi2':>16} {'lambda':>12} {'trials':>6} {'time':>10}", file=self._stream)
-        if self._wants_bar:
-            self._start_bar()
+        self._bar.__enter__()
         return self
 
-    def _start_bar(self) -> None:
-        from rich.console import Console
-        from rich.progress import BarColumn, Progress, TextColumn, TimeElapsedColumn
-
-        self._bar = Progress(
-            TextColumn("{task.description}"),
-            BarColumn(),
-            TextColumn("{task.fields[chi2]}"),
-            TimeElapsedColumn(),
-            console=Console(stderr=True),
-            transient=True,
-        )
-        self._bar.start()
-        self._task = self._bar.add_task("preparing", total=self._num_iterations, chi2="")
-
-    def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
-    ) -> None:
-        if self._bar is not None:
-            self._bar.stop()
+    def __exit__(self, *_: object) -> None:
+        self._bar.__exit__()
 
     def update(self, done: Iteration) -> None:
         """Show one finished iteration."""
@@ -132,13 +159,10 @@ class Progress:
             damping, elapsed = number(done.lambda_), 1e3 * done.seconds
             line = f"{done.iteration:>5} {done.chi2:>16.8g} {damping:>12} {done.trials:>6} {elapsed:>7.1f} ms"
             print(line, file=self._stream, flush=True)
-        if self._bar is not None:
-            self._bar.update(
-                self._task,
-                completed=done.iteration + 1,
-                description=f"iteration {done.iteration + 1}",
-                chi2=f"chi2 {done.chi2:.8g}",
-            )
+        number_done = done.iteration + 1
+        self._bar.update(
+            completed=number_done, description=f"iteration {number_done}", chi2=f"chi2 {done.chi2:.8g}"
+        )
 
     # Estimates stay on the device while numbers are shown.
     update.__dict__["looks_at_graph"] = False

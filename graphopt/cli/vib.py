@@ -1,4 +1,4 @@
-"""`graphopt info | optimize` of maps (.vib, and .npz as `Map.save` writes it), solved by `slam_bridge`."""
+"""`graphopt info | optimize` of maps (.vib, and .npz of older versions), solved by `slam_bridge`."""
 
 from __future__ import annotations
 
@@ -134,8 +134,8 @@ def check(args: argparse.Namespace) -> None:
                 "visual-inertial problem, which slam_bridge solves. Its options: --problem, --method, -i, "
                 "--device, --configuration, --linear-solver, --schur, --schedule, --precision, --time-limit."
             )
-    if args.output is not None and not args.output.lower().endswith((".vib", ".npz")):
-        raise OptionError(f"{args.output}: the result is a map, which is written as .vib or .npz.")
+    if args.output is not None and not args.output.lower().endswith(".vib"):
+        raise OptionError(f"{args.output}: the result is a map, which is written as .vib.")
     for path in (args.output, args.stats):
         if path is not None:
             check_writable(path)
@@ -173,11 +173,7 @@ def _print(document: dict[str, Any]) -> None:
             " -> ".join(output.number(document[name]) for name in ("initial_chi2", "final_chi2"))
             + ", last round",
         ),
-        ("iterations", f"{len(document['iterations'])} ({document['method']}), round {document['rounds']}"),
-        ("linear solver", f"{document['linear_solver']}, Schur {document['schur']}"),
-        ("device", f"{document['device_name']} ({document['precision']})"),
-        ("time", output.phases(document["seconds"])),
-        ("termination", f"{document['termination_message']} {document['message']}".strip()),
+        *output.outcome(document, f", round {document['rounds']}"),
     ]
     before = document["truth_before"]
     for name, value in document["truth"].items():
