@@ -38,14 +38,10 @@ def sources(structure: Structure, args: argparse.Namespace) -> str:
 def _kernels(group: EdgeGroup, signature: Any, arithmetic: Any) -> list[Any]:
     from graphopt.codegen import gpu
     from graphopt.codegen.gpu.moved_products import moved_kernel, transposed_product
-    from graphopt.codegen.gpu.packed_products import packed_rows_kernel, packed_tiles_kernel
+    from graphopt.codegen.gpu.packed_products import recomputed_product
+    from graphopt.codegen.gpu.product_shapes import rows_kernel, tiles_kernel
     from graphopt.codegen.gpu.scattered import scattered_kernels
-    from graphopt.codegen.gpu.stored_products import (
-        StoredProduct,
-        store_kernel,
-        stored_rows_kernel,
-        stored_tiles_kernel,
-    )
+    from graphopt.codegen.gpu.stored_products import StoredProduct, store_kernel
 
     arity = len(group.vertex_sets)
     slots = range(arity)
@@ -57,13 +53,13 @@ def _kernels(group: EdgeGroup, signature: Any, arithmetic: Any) -> list[Any]:
     for slot in slots:
         others = tuple(t for t in slots if t != slot)
         if others:
-            kernels.append(packed_tiles_kernel(signature, slot, others, arithmetic))
-            kernels.append(packed_rows_kernel(signature, slot, others, arithmetic))
+            recomputed = recomputed_product(signature, slot, others, arithmetic)
+            kernels += [tiles_kernel(recomputed), rows_kernel(recomputed)]
             stored = StoredProduct(signature, slot, others, others, (False,) * arity, arithmetic)
             kernels.append(store_kernel(signature, slot, others, arithmetic))
-            kernels += [stored_tiles_kernel(stored), stored_rows_kernel(stored)]
+            kernels += [tiles_kernel(stored), rows_kernel(stored)]
             product = transposed_product(signature, slot, tuple(slots), slot == 0, arithmetic)
-            kernels += [stored_tiles_kernel(product), stored_rows_kernel(product)]
+            kernels += [tiles_kernel(product), rows_kernel(product)]
     return kernels
 
 

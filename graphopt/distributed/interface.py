@@ -12,6 +12,7 @@ from dataclasses import dataclass
 import numpy as np
 
 from graphopt.distributed.communicator import Communicator
+from graphopt.problem.segments import within
 
 
 @dataclass(frozen=True, eq=False)
@@ -65,18 +66,10 @@ def interface(comm: Communicator, kept_blocks: np.ndarray, dims: np.ndarray) -> 
 
     def places(chosen: np.ndarray, power: int) -> Places:
         return Places(
-            _within(own_dims**power, np.flatnonzero(chosen)),
-            _within(all_dims**power, of_shared[chosen]),
+            within(own_dims**power, np.flatnonzero(chosen)),
+            within(all_dims**power, of_shared[chosen]),
             int((all_dims**power).sum()),
         )
 
     is_owned = np.repeat(mine, own_dims)
     return Interface(places(is_shared, 1), places(is_shared & mine, 1), places(is_shared, 2), is_owned)
-
-
-def _within(sizes: np.ndarray, chosen: np.ndarray) -> np.ndarray:
-    """Places of the numbers of some of a row of pieces with these sizes."""
-    first = (np.cumsum(sizes) - sizes)[chosen]
-    lengths = sizes[chosen]
-    within = np.arange(lengths.sum()) - np.repeat(np.cumsum(lengths) - lengths, lengths)
-    return np.repeat(first, lengths) + within

@@ -23,24 +23,16 @@ from graphopt.distributed.scattering import Share
 from graphopt.graph.residuals import robust_chi2
 from graphopt.linear import SchurComplement
 from graphopt.linear.options import SolverOptions
+from graphopt.problem.segments import runs, within
 from graphopt.problem.structure import Structure
 from graphopt.solver.create import create_block_solver
-
-
-def scalars_of(blocks: np.ndarray, dims: np.ndarray) -> np.ndarray:
-    """Scalars of some blocks (k,) of a vector whose blocks have these sizes."""
-    first = np.concatenate([[0], np.cumsum(dims, dtype=np.int64)])[:-1][blocks]
-    sizes = dims[blocks].astype(np.int64)
-    within = np.arange(sizes.sum()) - np.repeat(np.cumsum(sizes) - sizes, sizes)
-    return np.repeat(first, sizes) + within
 
 
 def diagonal_places(dims: np.ndarray) -> np.ndarray:
     """(n,) int64: places of the diagonal entries of blocks that stand one after the other."""
     sizes = dims.astype(np.int64)
-    first = np.cumsum(sizes**2) - sizes**2
-    within = np.arange(sizes.sum()) - np.repeat(np.cumsum(sizes) - sizes, sizes)
-    return np.repeat(first, sizes) + within * (np.repeat(sizes, sizes) + 1)
+    place = runs(np.zeros_like(sizes), sizes)
+    return np.repeat(np.cumsum(sizes**2) - sizes**2, sizes) + place * (np.repeat(sizes, sizes) + 1)
 
 
 class NoPart:
@@ -101,7 +93,7 @@ class RankPart:
         self.structure: Structure | None = structure
         self._structure = structure
         self.kept_blocks = np.searchsorted(share.kept_ids, structure.ids[: structure.num_kept])
-        self.kept_scalars = scalars_of(self.kept_blocks, share.kept_dims)
+        self.kept_scalars = within(share.kept_dims, self.kept_blocks)
         self.kept_dim = structure.kept_dim
         self.own_dim = structure.dim - self.kept_dim
 
@@ -163,8 +155,7 @@ class SolverPart(RankPart):
         structure = self._structure
         blocks = structure.pattern.col_ptr[1 : structure.num_kept + 1] - 1
         sizes = structure.dims[: structure.num_kept].astype(np.int64) ** 2
-        within = np.arange(sizes.sum()) - np.repeat(np.cumsum(sizes) - sizes, sizes)
-        return np.repeat(structure.pattern.value_offsets[blocks], sizes) + within
+        return runs(structure.pattern.value_offsets[blocks], sizes)
 
     def back_substitute(self, x_kept: np.ndarray) -> np.ndarray:
         """The whole step."""

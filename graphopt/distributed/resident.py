@@ -40,6 +40,7 @@ from graphopt.distributed.pcg import Submissions
 from graphopt.distributed.protocol import TAIL, Iterating
 from graphopt.distributed.scattering import Share
 from graphopt.linear.options import SolverOptions
+from graphopt.problem.segments import runs
 from graphopt.problem.structure import Structure
 from graphopt.solver.create import create_block_solver
 from graphopt.solver.trial import Damping, Trial
@@ -280,8 +281,8 @@ class ResidentIterating:
         program.barrier()
         found = self._reduction.record_blocks(program)
         program.barrier()
-        start = self._context.indices(_block_places(self._dims, found.offset))
-        count = int((self._dims.astype(np.int64) ** 2).sum())
+        sizes = self._dims.astype(np.int64) ** 2
+        start, count = self._context.indices(runs(found.offset.astype(np.int64), sizes)), int(sizes.sum())
         program.step(self._copy(count, start, self._all_numbers, found.buffer, self._blocks))
         own = self._places[shared.numbers]
         blocks = self._copy(own.count, own.own, self._after_rows, self._blocks, sent)
@@ -377,10 +378,3 @@ class ResidentIterating:
         record_back_substitution(program, self._reduction)
         if tail is not None:
             program.append(tail)
-
-
-def _block_places(dims: np.ndarray, first: np.ndarray) -> np.ndarray:
-    """Places of the numbers of blocks that begin there, one block after the other."""
-    sizes = dims.astype(np.int64) ** 2
-    within = np.arange(sizes.sum()) - np.repeat(np.cumsum(sizes) - sizes, sizes)
-    return np.repeat(np.asarray(first, np.int64), sizes) + within

@@ -198,12 +198,12 @@ def evaluate(name: str, path: str, truth: str, options: dict[str, Any]) -> dict[
     }
 
 
-def curve(errors: Errors, most: int = 2000, body_R_cam: Array | None = None) -> dict[str, Any]:
-    """Aligned estimate, truth and absolute errors for drawing, of `most` poses.
+def curve(errors: Errors, body_R_cam: Array | None = None) -> dict[str, Any]:
+    """Aligned estimate, truth and absolute errors for drawing, of 2,000 poses at most.
 
     body_R_cam: (4,) quaternion of a camera on the body; then `world_R_cam` says where it looked.
     """
-    rows = np.unique(np.linspace(0, len(errors.times) - 1, min(most, len(errors.times))).astype(int))
+    rows = np.unique(np.linspace(0, len(errors.times) - 1, min(2000, len(errors.times))).astype(int))
     looks = {}
     if body_R_cam is not None:
         mounted = SO3(errors.aligned[rows, 3:]) * SO3(np.tile(body_R_cam, (len(rows), 1)))

@@ -18,7 +18,6 @@ from graphopt.io.bal_problem import (
     format_bal,
     parse_bal,
     parse_bal_npz,
-    parse_fixed_intrinsics,
 )
 from graphopt.io.g2o_write import check_finite
 from graphopt.io.read_report import ReadReport
@@ -78,7 +77,7 @@ def read_bal_npz(data: bytes, path: str, report: ReadReport) -> Graph:
 def read_fixed_intrinsics(data: bytes, path: str, report: ReadReport) -> Graph:
     """Graph of the variant with shared, known intrinsics."""
     report.num_lines = data.count(b"\n")
-    return graph_of(parse_fixed_intrinsics(data, path), report)
+    return graph_of(parse_bal(data, path, has_intrinsics=True), report)
 
 
 def problem_of(graph: Graph) -> tuple[BalProblem, list[str]]:

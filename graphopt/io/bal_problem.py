@@ -68,26 +68,13 @@ class BalProblem:
                 raise FormatError(f"{path}: row {bad[0]} of {name} is not finite")
 
 
-def parse_bal(data: bytes, path: str) -> BalProblem:
-    """Read BAL text. Raises FormatError with the line."""
+def parse_bal(data: bytes, path: str, *, has_intrinsics: bool = False) -> BalProblem:
+    """Read BAL text, or its variant with `fx fy cx cy` in line 2. Raises FormatError with the line."""
     reader = NumberReader(data, path)
     num_cameras, num_points, num_observations = _read_counts(reader, path)
+    intrinsics = reader.table("intrinsics", 1, 0, 4)[1][0] if has_intrinsics else None
     index, observations = reader.table("observations", num_observations, 2, 2)
-    cameras = reader.table("cameras", num_cameras, 0, CAMERA_DIM)[1]
-    points = reader.table("points", num_points, 0, 3)[1]
-    reader.expect_end()
-    problem = BalProblem(index[:, 0], index[:, 1], observations, cameras, points)
-    problem.check(path)
-    return problem
-
-
-def parse_fixed_intrinsics(data: bytes, path: str) -> BalProblem:
-    """Read the variant with `fx fy cx cy` in line 2. Raises FormatError with the line."""
-    reader = NumberReader(data, path)
-    num_cameras, num_points, num_observations = _read_counts(reader, path)
-    intrinsics = reader.table("intrinsics", 1, 0, 4)[1][0]
-    index, observations = reader.table("observations", num_observations, 2, 2)
-    cameras = reader.table("cameras", num_cameras, 0, 6)[1]
+    cameras = reader.table("cameras", num_cameras, 0, 6 if has_intrinsics else CAMERA_DIM)[1]
     points = reader.table("points", num_points, 0, 3)[1]
     reader.expect_end()
     problem = BalProblem(index[:, 0], index[:, 1], observations, cameras, points, intrinsics)

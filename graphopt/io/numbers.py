@@ -16,11 +16,11 @@ def with_line_feeds(data: bytes) -> bytes:
 class NumberReader:
     """Reads tables one after the other from a text in which line ends mean nothing."""
 
-    def __init__(self, data: bytes, path: str, offset: int = 0, line: int = 1):
+    def __init__(self, data: bytes, path: str):
         self._data = data
         self._path = path
-        self._offset = offset
-        self.line = line
+        self._offset = 0
+        self.line = 1
         """Line of the next token."""
 
     def table(

@@ -59,16 +59,13 @@ class TaggedText:
         return (group for group in self.groups if group.tag in tags)
 
 
-def read_tagged(data: bytes, path: str, rules: Mapping[str, TagRule], before: int = 0) -> TaggedText:
-    """Split a text into groups of equal lines. Raises FormatError at the first line that breaks its rule.
-
-    before: lines of the file before this part of it, which only the error counts.
-    """
+def read_tagged(data: bytes, path: str, rules: Mapping[str, TagRule]) -> TaggedText:
+    """Split a text into groups of equal lines. Raises FormatError at the first line that breaks its rule."""
     data = with_line_feeds(data)
     read = _native.read_tagged_lines(data, dict(rules))
     if read["error"] is not None:
         line, message = read["error"]
-        raise FormatError(f"{path}:{before + line}: {message}{_end_hint(data, line, read['num_lines'])}")
+        raise FormatError(f"{path}:{line}: {message}{_end_hint(data, line, read['num_lines'])}")
     warnings = []
     commas, first = read["decimal_commas"]
     if commas:

@@ -66,11 +66,11 @@ class NullSpace:
         squares = (self.basis**2).sum(axis=1)
         return np.sqrt(np.add.reduceat(squares, self.pattern.offsets[:-1]))
 
-    def moved_blocks(self, share: float = 1e-6) -> np.ndarray:
-        """Blocks that move by at least `share` of the one that moves most, most moved first."""
+    def moved_blocks(self) -> np.ndarray:
+        """Blocks that move by at least 1e-6 of the one that moves most, most moved first."""
         movement = self.movement()
         order = np.argsort(-movement, kind="stable")
-        return order[movement[order] > share * movement.max(initial=0.0)]
+        return order[movement[order] > 1e-6 * movement.max(initial=0.0)]
 
     def scalars_to_hold(self) -> np.ndarray:
         """(k,) scalars which, held, leave nothing that moves and H as well conditioned as can be."""

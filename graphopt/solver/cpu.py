@@ -477,12 +477,9 @@ def edge_widths(group: EdgeGroup) -> np.ndarray:
     return np.ascontiguousarray(width if rows is None else np.take(width, rows, axis=0))
 
 
-def edge_data(group: EdgeGroup, some: np.ndarray | None = None) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
-    """Measurements, packed information and kernel widths of a group, or of some of its rows."""
-    edge_set = group.edge_set
-    rows = some
-    if len(group.rows) < len(edge_set):
-        rows = group.rows if some is None else group.rows[some]
+def edge_data(group: EdgeGroup) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
+    """Measurements, packed information and kernel widths of a group."""
+    edge_set, rows = group.edge_set, group.chosen_rows
 
     def taken(column: np.ndarray) -> np.ndarray:
         return column if rows is None else np.take(column, rows, axis=0)
@@ -492,7 +489,7 @@ def edge_data(group: EdgeGroup, some: np.ndarray | None = None) -> tuple[np.ndar
         information = np.zeros((len(measurement), 0))
     else:
         information = codegen.pack_information(taken(edge_set.look("information")), group.information)
-    return measurement, information, np.ascontiguousarray(taken(edge_set.look("kernel_width")))
+    return measurement, information, edge_widths(group)
 
 
 DEVICE = Device(CpuBlockSolver, lambda pattern, device: SparseCholesky(pattern))

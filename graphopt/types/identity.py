@@ -116,9 +116,9 @@ def home_of(function: Any) -> str:
     return f"{module}:{name}" if module and name else ""
 
 
-def home_of_caller(name: str, depth: int = 2) -> str:
+def home_of_caller(name: str) -> str:
     """The same for a type that a call defines: the module that calls, and the type's name."""
-    frame = sys._getframe(depth)
+    frame = sys._getframe(2)
     function = frame.f_code.co_name
     inside = "" if function == "<module>" else f"{function}.<locals>."
     return f"{frame.f_globals.get('__name__', '')}:{inside}{name}"

@@ -26,7 +26,8 @@ from test_gpu_kernels import (
 
 import graphopt
 from graphopt.codegen.gpu import linearize_kernel, oplus_kernel, schur_diagonal_kernel
-from graphopt.codegen.gpu.packed_products import packed_rows_kernel, packed_tiles_kernel
+from graphopt.codegen.gpu.packed_products import recomputed_product
+from graphopt.codegen.gpu.product_shapes import rows_kernel, tiles_kernel
 from graphopt.codegen.gpu.schur_kernel import _residual_is_small
 from graphopt.symbolic import sampling
 from graphopt.types import registry
@@ -109,7 +110,7 @@ def test_what_one_vertex_decides_is_sampled_once(own_types):
     def EdgeOwnBrightness(first, second):
         return (picture(first[0], first[1])[..., 0] * second[0])[..., None]
 
-    kernel = packed_rows_kernel(Case(EdgeOwnBrightness, 4).signature, 0, (1,), "double")
+    kernel = rows_kernel(recomputed_product(Case(EdgeOwnBrightness, 4).signature, 0, (1,), "double"))
     assert kernel.source.index("sample_bicubic(") < kernel.source.index("for (uint e = begin")
     assert kernel.buffers[-2:] == ("planes", "pixels")
 
@@ -150,7 +151,7 @@ def test_borders_and_handles(interpolation, runner):
     assert_close(values[~missing], hessian[~missing], TOLERANCE[runner.arithmetic])
     gradient = -np.einsum("nia,ni->na", jacobian, error)
     assert_close(b.reshape(-1, 2)[~missing], gradient[~missing], TOLERANCE[runner.arithmetic])
-    kernel = packed_tiles_kernel(case.signature, 0, (0,), runner.arithmetic)
+    kernel = tiles_kernel(recomputed_product(case.signature, 0, (0,), runner.arithmetic))
     [y] = runner.run(kernel, vectors, view_params(view), view.num_tiles, ["y"])
     expected = np.einsum("nab,b->na", hessian, np.ones(2))
     assert_close(y.reshape(-1, 2)[~missing], expected[~missing], PRODUCT_TOLERANCE[runner.arithmetic])

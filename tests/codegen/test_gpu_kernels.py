@@ -20,7 +20,8 @@ from graphopt.codegen.gpu import (
     oplus_kernel,
     pair_kernel,
 )
-from graphopt.codegen.gpu.packed_products import packed_tiles_kernel
+from graphopt.codegen.gpu.packed_products import recomputed_product
+from graphopt.codegen.gpu.product_shapes import tiles_kernel
 from graphopt.errors import OptionError
 from graphopt.types import BUILTIN_TYPES, registry
 from graphopt.types.base import EdgeType, VariadicEdgeType
@@ -306,7 +307,7 @@ def test_long_problems_in_pieces(access):
     case = Case(registry.edge_type("EdgeObservationBAL"), 3000, "full", 1, num_vertices=90)
     runner = runner_for(access, "double")
     view = case.view(1, False)
-    kernel = packed_tiles_kernel(case.signature, 1, (0,), "double")
+    kernel = tiles_kernel(recomputed_product(case.signature, 1, (0,), "double"))
     arrays = product_arrays(case, view, runner)
     assert view.num_tiles > 9
     [whole] = runner.run(kernel, arrays, view_params(view), view.num_tiles, ["y"])

@@ -12,7 +12,8 @@ from image_edges import images, photo_edge
 
 import graphopt
 from graphopt.codegen.gpu import EdgeSignature
-from graphopt.codegen.gpu.packed_products import packed_rows_kernel, recomputed_product
+from graphopt.codegen.gpu.packed_products import recomputed_product
+from graphopt.codegen.gpu.product_shapes import rows_kernel
 from graphopt.codegen.gpu.stored_products import StoredProduct, store_kernel, stored_entries
 from graphopt.errors import OptionError
 from graphopt.types import registry
@@ -136,7 +137,7 @@ def test_slots_that_do_not_exist_are_refused(slot, sources):
     """Where the kernel is made."""
     signature = Case(registry.edge_type("EDGE_SE2"), n=4).signature
     for make in (
-        lambda: packed_rows_kernel(signature, slot, sources, "double"),
+        lambda: rows_kernel(recomputed_product(signature, slot, sources, "double")),
         lambda: store_kernel(signature, slot, sources),
         lambda: StoredProduct(signature, slot, sources, (0, 1), (False, False), "double"),
     ):

@@ -10,13 +10,8 @@ from gpu_kernel_cases import NOTHING, Case, Runner, upper_triangles
 from graphopt.codegen.gpu import EDGE_BLOCK
 from graphopt.codegen.gpu.moved_products import moved_kernel, transposed_product
 from graphopt.codegen.gpu.packed_products import packed_record_dim, recomputed_product
-from graphopt.codegen.gpu.stored_products import (
-    StoredProduct,
-    store_kernel,
-    stored_entries,
-    stored_rows_kernel,
-    stored_tiles_kernel,
-)
+from graphopt.codegen.gpu.product_shapes import rows_kernel, tiles_kernel
+from graphopt.codegen.gpu.stored_products import StoredProduct, store_kernel, stored_entries
 
 
 class Products:
@@ -111,7 +106,7 @@ class Products:
         dim = self.case.type.vertices[slot].tangent_dim
         places = self.case.offsets[slot][view.destinations].astype(np.int64)[:, None] + np.arange(dim)
         expected, scale = self.expected(view, sources)
-        shapes = (stored_tiles_kernel, view.num_tiles), (stored_rows_kernel, len(view.destinations))
+        shapes = (tiles_kernel, view.num_tiles), (rows_kernel, len(view.destinations))
         for make, groups in shapes:
             for accumulate in (0, 1):
                 (y,) = self.runner.run(make(product), arrays, self.params(view, accumulate), groups, ["y"])
@@ -133,7 +128,7 @@ class Products:
             ),
             "dest_inverse": (5 + size * np.arange(len(view.destinations))).astype(np.uint32),
         }
-        name, kernel = f"packed{slot}", stored_tiles_kernel(product, True)
+        name, kernel = f"packed{slot}", tiles_kernel(product, True)
         (packed,) = self.runner.run(kernel, arrays, self.params(view), view.num_tiles, [name])
         packed = packed.reshape(len(self.case.estimates[slot]), -1)
         solved = -np.einsum("nij,nj->ni", inverse, expected)

@@ -10,7 +10,8 @@ from collections.abc import Iterator
 from pathlib import Path
 
 from graphopt.codegen.gpu import EdgeSignature, GpuKernel, chi2_kernel, linearize_kernel, pair_kernel
-from graphopt.codegen.gpu.packed_products import packed_tiles_kernel
+from graphopt.codegen.gpu.packed_products import recomputed_product
+from graphopt.codegen.gpu.product_shapes import tiles_kernel
 from graphopt.types import registry
 
 FOLDER = Path(__file__).resolve().parents[1] / "golden" / "glsl"
@@ -24,7 +25,7 @@ def golden_kernels() -> Iterator[GpuKernel]:
     yield chi2_kernel(snavely, "mixed")
     yield linearize_kernel(planar, 0, "double")
     yield pair_kernel(planar, 0, 1, "mixed")
-    yield packed_tiles_kernel(snavely, 1, (0,), "mixed")
+    yield tiles_kernel(recomputed_product(snavely, 1, (0,), "mixed"))
 
 
 def text_path(kernel: GpuKernel) -> Path:

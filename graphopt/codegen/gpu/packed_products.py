@@ -25,15 +25,13 @@ from graphopt.codegen.gpu.inputs import (
     record_buffer,
     row_of,
 )
-from graphopt.codegen.gpu.kernel import Body, GpuKernel, Interface, body_of, closed_forms
+from graphopt.codegen.gpu.kernel import Body, Interface, body_of, closed_forms
 from graphopt.codegen.gpu.layout import EdgeSignature, argument_names, numbered
 from graphopt.codegen.gpu.live_order import where_needed, with_few_live
 from graphopt.codegen.gpu.product_shapes import (
     COMPONENTS,
     EdgeProduct,
     Loop,
-    rows_kernel,
-    tiles_kernel,
     word_dim,
 )
 from graphopt.codegen.gpu.programs import (
@@ -50,26 +48,6 @@ def packed_record_dim(storage_dim: int, tangent_dim: int, arithmetic: Arithmetic
     """Numbers of a packed record; storage_dim 0: of x alone."""
     word = word_dim(arithmetic)
     return -(-(storage_dim + tangent_dim) // word) * word
-
-
-@per_type_cache
-def packed_tiles_kernel(
-    signature: EdgeSignature,
-    slot: int,
-    sources: tuple[int, ...],
-    arithmetic: Arithmetic,
-    solve: bool = False,
-) -> GpuKernel:
-    """`product_shapes.tiles_kernel` with x_t from packed records of the slots `sources`."""
-    return tiles_kernel(recomputed_product(signature, slot, sources, arithmetic), solve)
-
-
-@per_type_cache
-def packed_rows_kernel(
-    signature: EdgeSignature, slot: int, sources: tuple[int, ...], arithmetic: Arithmetic
-) -> GpuKernel:
-    """`product_shapes.rows_kernel`, likewise."""
-    return rows_kernel(recomputed_product(signature, slot, sources, arithmetic))
 
 
 @per_type_cache

@@ -21,6 +21,7 @@ from graphopt.codegen.glsl import Arithmetic
 from graphopt.codegen.gpu.inputs import describe_type, row_of
 from graphopt.codegen.gpu.kernel import Body, GpuKernel, Interface, compose, indent
 from graphopt.codegen.gpu.layout import TILE, EdgeSignature, argument_names
+from graphopt.types.cache import per_type_cache
 
 ROWS_WORKGROUP = 128
 STOPPABLE = 1
@@ -99,6 +100,7 @@ class EdgeProduct(Protocol):
         ...
 
 
+@per_type_cache
 def tiles_kernel(product: EdgeProduct, solve: bool = False) -> GpuKernel:
     """Products over tiles of whole destinations of a slot.
 
@@ -130,6 +132,7 @@ def tiles_kernel(product: EdgeProduct, solve: bool = False) -> GpuKernel:
     return _compose(product, "solve" if solve else "tiles", interface, main, loop.body, TILE, declarations)
 
 
+@per_type_cache
 def rows_kernel(product: EdgeProduct, ends: bool = False) -> GpuKernel:
     """Products with a workgroup per destination.
 

@@ -31,7 +31,7 @@ from graphopt.codegen.gpu.inputs import (
 from graphopt.codegen.gpu.kernel import Body, GpuKernel, Interface, compose, edge_body
 from graphopt.codegen.gpu.layout import EDGE_BLOCK, EdgeSignature, argument_names, numbered
 from graphopt.codegen.gpu.packed_products import check_product, read_words, words_of
-from graphopt.codegen.gpu.product_shapes import EdgeProduct, Loop, rows_kernel, tiles_kernel
+from graphopt.codegen.gpu.product_shapes import Loop
 from graphopt.codegen.gpu.programs import blocks_program, factors_program, guide_names
 from graphopt.codegen.program import Program
 from graphopt.types.cache import per_type_cache
@@ -316,15 +316,3 @@ def _sum(terms: Sequence[str]) -> str:
         return "ZERO"
     text = " ".join(terms)
     return text.removeprefix("+ ")
-
-
-@per_type_cache
-def stored_tiles_kernel(product: EdgeProduct, solve: bool = False) -> GpuKernel:
-    """`product_shapes.tiles_kernel`, the same one for the same product."""
-    return tiles_kernel(product, solve)
-
-
-@per_type_cache
-def stored_rows_kernel(product: EdgeProduct, ends: bool = False) -> GpuKernel:
-    """`product_shapes.rows_kernel`, likewise."""
-    return rows_kernel(product, ends)

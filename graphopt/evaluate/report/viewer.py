@@ -34,13 +34,11 @@ def graph_page(
     title: str,
     *,
     before: Graph | None = None,
-    truth: NDArray[np.float64] | None = None,
     times: dict[int, float] | None = None,
 ) -> str:
     """The page of a graph.
 
-    before: the same graph with other estimates, which a switch shows. truth: (n, 3) [m] positions of a line.
-    times: [s] by vertex id, for the slider.
+    before: the same graph with other estimates, which a switch shows. times: [s] by vertex id, for a slider.
     """
     drawn = scene(graph)
     chi2 = _EdgeErrors(graph, drawn)
@@ -61,7 +59,7 @@ def graph_page(
         "draws_edges": not drawn.is_ba,
         "positions": _packed(_placed(drawn.positions, middle), np.float32),
         "before": _packed(_placed(None if old is None else old.positions, middle), np.float32),
-        "truth": _packed(_placed(truth, middle), np.float32),
+        "truth": "",
         "orientations": _packed(drawn.orientations, np.float32),
         "is_camera": _packed(drawn.is_camera, np.uint8),
         "looks_along": drawn.looks_along,

@@ -11,10 +11,10 @@ _SHARED_BYTES = 32 << 10
 """Shared memory that the kernels need."""
 
 
-def predict_memory(analysis: Analysis, itemsize: int, num_rhs: int = 1) -> dict[str, int]:
+def predict_memory(analysis: Analysis, itemsize: int) -> dict[str, int]:
     """Bytes by purpose: factor, updates, vectors, indices (lists of work not included: a few percent)."""
     pattern = analysis.pattern
-    vectors = 3 * pattern.dim + num_rhs * (2 * pattern.dim + analysis.num_carried)
+    vectors = 5 * pattern.dim + analysis.num_carried
     indices = pattern.values_size + 2 * pattern.dim + 2 * analysis.num_carried + 12 * len(analysis.level)
     return {
         "factor": analysis.factor_size * itemsize,

@@ -249,22 +249,18 @@ class Bin:
     """Items per chunk."""
 
 
-def split_segments(
-    segment_ptr: np.ndarray, limit: int, *, keep_empty: bool = False
-) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
+def split_segments(segment_ptr: np.ndarray, limit: int) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
     """Cut every segment into even chunks of at most `limit` items.
 
     segment_ptr: (num_segments + 1,). Returns segment, begin and end of each chunk, in order. Empty segments
-    get no chunk, or one empty chunk where `keep_empty`.
+    get none.
     """
     length = np.diff(segment_ptr)
     count = -(-length // limit)
-    if keep_empty:
-        count = np.maximum(count, 1)
     segment = np.repeat(np.arange(len(length)), count)
     local = np.arange(len(segment)) - np.repeat(np.cumsum(count) - count, count)
-    begin = segment_ptr[segment] + local * length[segment] // np.maximum(count[segment], 1)
-    end = segment_ptr[segment] + (local + 1) * length[segment] // np.maximum(count[segment], 1)
+    begin = segment_ptr[segment] + local * length[segment] // count[segment]
+    end = segment_ptr[segment] + (local + 1) * length[segment] // count[segment]
     return segment, begin, end
 
 

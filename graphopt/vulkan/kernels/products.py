@@ -30,9 +30,7 @@ import numpy as np
 
 from graphopt.codegen.gpu import GpuKernel
 from graphopt.codegen.gpu.merged_kernels import merged_product_kernel
-from graphopt.codegen.gpu.product_shapes import STOPPABLE, EdgeProduct
-from graphopt.codegen.gpu.stored_products import stored_rows_kernel as rows_product_kernel
-from graphopt.codegen.gpu.stored_products import stored_tiles_kernel as tiles_product_kernel
+from graphopt.codegen.gpu.product_shapes import STOPPABLE, EdgeProduct, rows_kernel, tiles_kernel
 from graphopt.problem.structure import Structure
 from graphopt.vulkan.data.array import DeviceArray
 from graphopt.vulkan.kernels.blocks import BlockInverse, StoredBlocks
@@ -364,8 +362,8 @@ class EdgeProducts:
         """A product in shape "tiles", "rows", "solve" or "ends"."""
         product = self._product(part)
         if shape in ("rows", "ends"):
-            return rows_product_kernel(product, shape == "ends")
-        return tiles_product_kernel(product, shape == "solve")
+            return rows_kernel(product, shape == "ends")
+        return tiles_kernel(product, shape == "solve")
 
     def _launches(
         self,

@@ -23,6 +23,7 @@ from graphopt.device.protocol import Precision
 from graphopt.errors import DeviceError, OptionError
 from graphopt.linear.options import Schedule, SolverOptions
 from graphopt.linear.pcg import MIXED_PCG_TOLERANCE, PCG_TOLERANCE
+from graphopt.linear.systems import no_schur
 from graphopt.linear.table import iterates
 from graphopt.option_names import EDGE_SCHEDULES, SUMMATIONS, Evaluation, Products
 from graphopt.problem.structure import Structure
@@ -106,11 +107,7 @@ def in_double(configuration: Configuration) -> Configuration:
 def check_schur(configuration: Configuration, structure: Structure) -> None:
     """`OptionError` where elimination is asked for and there is nothing to eliminate."""
     if configuration.schur in ("explicit", "implicit") and not structure.has_schur:
-        raise OptionError(
-            f"schur '{configuration.schur}' needs marginalized vertices beside others that stay; this graph "
-            f"has {structure.num_blocks - structure.num_kept} to eliminate and {structure.num_kept} to keep. "
-            "Mark landmarks with vertex_set.marginalized = True, or use schur='off'."
-        )
+        raise OptionError(no_schur(configuration.schur, structure))
 
 
 @dataclass(frozen=True)
