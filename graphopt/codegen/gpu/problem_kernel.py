@@ -153,30 +153,10 @@ def problem_kernel(
     """
     working = tuple(map(working_vertex_type, vertex_types))
     words = Words(len(groups), len(vertex_types), num_parameter_sets)
-    interface = Interface(PARAMS)
-    for name, kind in (("table", "uint"), ("chosen", "uint"), ("options", "wide"), ("unobserved", "uint")):
-        interface.add(name, f"INPUT(%, {kind}, {name})")
-    for name, kind in (("state", "wide"), ("counts", "uint"), ("system", "wide")):
-        interface.add(name, f"INOUT(%, {kind}, {name})")
-    for number in range(len(vertex_types)):
-        interface.add(f"estimate{number}", f"INOUT(%, wide, estimate{number})")
-        if method == "newton" and free_sets[number]:
-            interface.add(f"stored{number}", f"OUTPUT(%, wide, stored{number})")
-        if method == "adjoint" and free_sets[number]:
-            for name in (f"stored{number}", f"cotangent{number}"):
-                interface.add(name, f"INPUT(%, wide, {name})")
-    for number in range(num_parameter_sets):
-        interface.add(f"parameter{number}", f"INPUT(%, wide, parameter{number})")
+    interface = _interface(groups, len(vertex_types), free_sets, num_parameter_sets, method)
     texts: list[str] = []
     flops = registers = 0
     for number, group in enumerate(groups):
-        for name, kind in _data_buffers(group, number):
-            interface.add(name, f"INPUT(%, {kind}, {name})")
-        results = [result_name(column, number) for column in group.requested]
-        if method == "newton" and group.kernel:
-            results.append(result_name("squared", number))
-        for name in results:
-            interface.add(name, f"OUTPUT(%, wide, {name})")
         writer = _GroupWriter(group, number, words, arithmetic, method == "newton")
         texts += writer.text()
         if method != "adjoint":
@@ -210,6 +190,39 @@ def problem_kernel(
         ['#include "problem_memory.glsl"', *texts, '#include "problem_loop.glsl"'],
         [f"#define METHOD {METHODS[method]}", f"#define PANEL {panel_width(vertex_types, free_sets)}"],
     )
+
+
+def _interface(
+    groups: Sequence[ProblemGroup],
+    num_sets: int,
+    free_sets: Sequence[bool],
+    num_parameter_sets: int,
+    method: str,
+) -> Interface:
+    """Buffers of a kernel: what all problems share, estimates, parameters, data and results of each group."""
+    interface = Interface(PARAMS)
+    for name, kind in (("table", "uint"), ("chosen", "uint"), ("options", "wide"), ("unobserved", "uint")):
+        interface.add(name, f"INPUT(%, {kind}, {name})")
+    for name, kind in (("state", "wide"), ("counts", "uint"), ("system", "wide")):
+        interface.add(name, f"INOUT(%, {kind}, {name})")
+    for number in range(num_sets):
+        interface.add(f"estimate{number}", f"INOUT(%, wide, estimate{number})")
+        if method == "newton" and free_sets[number]:
+            interface.add(f"stored{number}", f"OUTPUT(%, wide, stored{number})")
+        if method == "adjoint" and free_sets[number]:
+            for name in (f"stored{number}", f"cotangent{number}"):
+                interface.add(name, f"INPUT(%, wide, {name})")
+    for number in range(num_parameter_sets):
+        interface.add(f"parameter{number}", f"INPUT(%, wide, parameter{number})")
+    for number, group in enumerate(groups):
+        for name, kind in _data_buffers(group, number):
+            interface.add(name, f"INPUT(%, {kind}, {name})")
+        results = [result_name(column, number) for column in group.requested]
+        if method == "newton" and group.kernel:
+            results.append(result_name("squared", number))
+        for name in results:
+            interface.add(name, f"OUTPUT(%, wide, {name})")
+    return interface
 
 
 def panel_width(vertex_types: Sequence[Any], free_sets: Sequence[bool]) -> int:
