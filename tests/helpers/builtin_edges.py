@@ -24,24 +24,25 @@ def graph_of(kind: EdgeType, rng: np.random.Generator) -> graphopt.Graph:
         row = []
         for vertex in kind.vertices:
             estimate = np.array(vertex.identity) + 0.1 * rng.standard_normal(vertex.storage_dim)
-            graph.add_vertices(vertex, [next_id], [_tidy(estimate)])
+            graph.add_vertices(vertex, [next_id], [tidy(estimate)])
             row.append(next_id)
             next_id += 1
         rows.append(row)
     parameters = []
     for k, parameter in enumerate(kind.parameters):
         values = np.array(parameter.identity) + 0.1 * rng.standard_normal(parameter.storage_dim)
-        graph.add_parameters(parameter, [k], [_tidy(values)])
+        graph.add_parameters(parameter, [k], [tidy(values)])
         parameters.append(k)
-    measurement = np.array([_tidy(rng.uniform(0.5, 1.5, kind.measurement_dim)) for _ in range(3)])
+    measurement = np.array([tidy(rng.uniform(0.5, 1.5, kind.measurement_dim)) for _ in range(3)])
     half = rng.standard_normal((3, kind.residual_dim, kind.residual_dim))
     information = half @ half.transpose(0, 2, 1) + np.eye(kind.residual_dim)
     graph.add_edges(kind, rows, measurement, information, parameters=[parameters] * 3 if parameters else None)
     return graph
 
 
-def _tidy(numbers: np.ndarray) -> np.ndarray:
-    if len(numbers) >= 7:  # a pose, if it is one: of unit length, so that no reader changes it
+def tidy(numbers: np.ndarray) -> np.ndarray:
+    """Of unit length, where they are a pose, so that no reader changes them."""
+    if len(numbers) >= 7:  # a pose, if it is one
         numbers = numbers.copy()
         numbers[3:7] /= np.linalg.norm(numbers[3:7])
     return numbers
