@@ -19,17 +19,24 @@ def make_pattern(dims, edges) -> BlockPattern:
     return BlockPattern(dims, np.searchsorted(col, np.arange(num_blocks + 1)), row)
 
 
+def neighbours(*sides: int) -> np.ndarray:
+    """(n, 2) pairs of neighbours of a chain, a grid or a cube with these sides."""
+    index = np.arange(np.prod(sides)).reshape(sides)
+    ahead = [np.moveaxis(index, axis, 0) for axis in range(len(sides))]
+    return np.concatenate([np.stack([each[:-1].ravel(), each[1:].ravel()], axis=1) for each in ahead])
+
+
+def scattered(num: int, pairs: int) -> np.ndarray:
+    """Random pairs."""
+    return np.random.default_rng(3).integers(0, num, (pairs, 2))
+
+
 def lattice(side: int, dim: int) -> tuple[BlockPattern, np.ndarray]:
     """A square lattice of blocks that are not symmetric but on the diagonal, and values below one."""
-    index = np.arange(side * side).reshape(side, side)
-    pairs = [(index[:, :-1], index[:, 1:]), (index[:-1], index[1:])]
-    edges = np.concatenate([np.stack([a.ravel(), b.ravel()], axis=1) for a, b in pairs])
-    num = side * side
-    keys = np.concatenate([edges[:, 1] * num + edges[:, 0], np.arange(num) * (num + 1)])
-    col, row = np.divmod(np.unique(keys), num)
-    pattern = BlockPattern(np.full(num, dim), np.searchsorted(col, np.arange(num + 1)), row)
+    pattern = make_pattern([dim] * side * side, neighbours(side, side))
     values = np.random.default_rng(0).uniform(-1.0, 1.0, pattern.values_size).reshape(-1, dim, dim)
-    values[row == col] += values[row == col].transpose(0, 2, 1)
+    diagonal = pattern.col_ptr[1:] - 1
+    values[diagonal] += values[diagonal].transpose(0, 2, 1)
     return pattern, values.ravel()
 
 

@@ -10,7 +10,7 @@ import gc
 
 import numpy as np
 import pytest
-from linear_problems import from_dense, make_pattern, spd_values, to_dense
+from linear_problems import from_dense, make_pattern, neighbours, scattered, spd_values, to_dense
 from vulkan_devices import VARIANTS, shared_device
 
 from graphopt.device import VulkanDevice
@@ -24,25 +24,9 @@ from graphopt.vulkan.cholesky import inverse as inverse_module
 UNIT = {"double": 2.2e-16, "mixed": 1.2e-7}
 
 
-def lattice(*sides: int) -> np.ndarray:
-    """Pairs of neighbours."""
-    index = np.arange(np.prod(sides)).reshape(sides)
-    pairs = []
-    for axis in range(len(sides)):
-        first = np.take(index, range(sides[axis] - 1), axis)
-        second = np.take(index, range(1, sides[axis]), axis)
-        pairs.append(np.stack([first.ravel(), second.ravel()], axis=1))
-    return np.concatenate(pairs)
-
-
 def everyone(num: int) -> np.ndarray:
     """All pairs."""
     return np.stack(np.triu_indices(num, 1), axis=1)
-
-
-def scattered(num: int, pairs: int) -> np.ndarray:
-    """Random pairs."""
-    return np.random.default_rng(3).integers(0, num, (pairs, 2))
 
 
 def star(leaves: int, centre: int) -> np.ndarray:
@@ -62,10 +46,10 @@ def arms(arm: int, shared: int) -> np.ndarray:
 PATTERNS = {
     "one block": ([3], np.empty((0, 2)), "auto"),
     "nothing but diagonal blocks": ([2, 5, 1, 15], np.empty((0, 2)), "amd"),
-    "two chains": ([6] * 60, np.delete(lattice(60), 29, axis=0), "metis"),
+    "two chains": ([6] * 60, np.delete(neighbours(60), 29, axis=0), "metis"),
     "arrow": ([3] * 40 + [7], np.stack([np.arange(40), np.full(40, 40)], axis=1), "amd"),
-    "grid": ([3] * 324, lattice(18, 18), "metis"),
-    "cube": ([6] * 125, lattice(5, 5, 5), "amd"),
+    "grid": ([3] * 324, neighbours(18, 18), "metis"),
+    "cube": ([6] * 125, neighbours(5, 5, 5), "amd"),
     "mixed sizes": (list(np.random.default_rng(1).integers(1, 21, 50)), scattered(50, 110), "metis"),
     "full, below one panel": ([5] * 6, everyone(6), "auto"),
     "full, beyond a group of panels": ([7] * 47, everyone(47), "auto"),
@@ -73,7 +57,7 @@ PATTERNS = {
     "more children of a large front than are described at once": ([20] * 50 + [15] * 6, star(50, 6), "amd"),
     "two large fronts, side by side": ([7] * 43, arms(20, 3), "natural"),
     "wide": ([9] * 45, scattered(45, 60), "dense"),
-    "natural": ([2] * 100, lattice(10, 10), "natural"),
+    "natural": ([2] * 100, neighbours(10, 10), "natural"),
 }
 
 
@@ -285,7 +269,7 @@ def test_numbers_past_4_gib_are_addressed(monkeypatch):
 
 def test_what_kernels_cannot_count_is_cut_or_refused(monkeypatch):
     """Many right-hand sides go in parts, or are refused in one program; too many entries are refused."""
-    pattern = make_pattern([3] * 40, lattice(40))
+    pattern = make_pattern([3] * 40, neighbours(40))
     values, b = spd_values(pattern, np.random.default_rng(0)), np.eye(120)[:, :7]
     solver = DeviceCholesky(shared_device("address"), pattern)
     assert solver.factorize(values) and solver.max_sides > 100_000
@@ -302,7 +286,7 @@ def test_what_kernels_cannot_count_is_cut_or_refused(monkeypatch):
 
 def test_metis_is_taken_where_it_pays():
     """AMD alone where METIS takes longer than it can save, as for separate cliques; else the better one."""
-    cube = make_pattern([6] * 1000, lattice(10, 10, 10))
+    cube = make_pattern([6] * 1000, neighbours(10, 10, 10))
     both = {order: analyse(cube, order).symbolic.expected_seconds for order in ("amd", "metis")}
     assert analyse(cube).symbolic.ordering == min(both, key=both.__getitem__) == "metis"
     cliques = np.concatenate([everyone(6) + 6 * k for k in range(200)])
@@ -311,7 +295,7 @@ def test_metis_is_taken_where_it_pays():
 
 def test_chains_are_halved():
     """Blocks of few neighbours are eliminated in rounds: the tree of a chain is low."""
-    chain = make_pattern([6] * 1000, lattice(1000))
+    chain = make_pattern([6] * 1000, neighbours(1000))
     assert analyse(chain, "metis").num_levels <= 12 < analyse(chain, "amd").num_levels
 
 
@@ -333,7 +317,7 @@ def test_auto_takes_one_front_for_full_systems():
     """A full system has no tree; a sparse one has, and its levels connect parents with children."""
     full = analyse(make_pattern([3] * 40, everyone(40)))
     assert full.symbolic.ordering == "dense" and len(full.level) == full.num_levels == 1
-    sparse = analyse(make_pattern([3] * 900, lattice(30, 30)))
+    sparse = analyse(make_pattern([3] * 900, neighbours(30, 30)))
     assert sparse.symbolic.ordering in ("amd", "metis") and sparse.num_levels > 1
     child = np.flatnonzero(sparse.symbolic.parent >= 0)
     assert np.array_equal(sparse.level[child] + 1, sparse.level[sparse.symbolic.parent[child]])
@@ -343,7 +327,7 @@ def test_auto_takes_one_front_for_full_systems():
 def test_memory_is_predicted(monkeypatch):
     """What is reserved is what was said; a device that is too small is told apart before."""
     device = shared_device("address")
-    pattern = make_pattern([6] * 125, lattice(5, 5, 5))
+    pattern = make_pattern([6] * 125, neighbours(5, 5, 5))
     gc.collect()  # what earlier tests left goes now
     gc.collect()  # what earlier tests left goes now
     before = device.memory_statistics()["used"]

@@ -5,39 +5,16 @@ from __future__ import annotations
 import numpy as np
 import pytest
 from as_scipy import symmetric_matrix
+from linear_problems import make_pattern, neighbours, scattered
 
 from graphopt.cpu_kernels import kernels
 from graphopt.errors import Stopped
 from graphopt.linear import BlockPattern, SparseCholesky
 
 
-def pattern_of(dims: np.ndarray, edges: np.ndarray) -> BlockPattern:
-    """All diagonal blocks and the blocks of `edges` (n, 2)."""
-    num = len(dims)
-    edges = edges[edges[:, 0] != edges[:, 1]]
-    keys = np.concatenate([edges.max(axis=1) * num + edges.min(axis=1), np.arange(num) * (num + 1)])
-    col, row = np.divmod(np.unique(keys), num)
-    return BlockPattern(dims, np.searchsorted(col, np.arange(num + 1)), row)
-
-
-def lattice(*sides: int) -> np.ndarray:
-    """Edges between neighbours."""
-    index = np.arange(np.prod(sides)).reshape(sides)
-    pairs = []
-    for axis in range(len(sides)):
-        ahead = np.moveaxis(index, axis, 0)
-        pairs.append(np.stack([ahead[:-1].ravel(), ahead[1:].ravel()], axis=1))
-    return np.concatenate(pairs)
-
-
-def scattered(num: int, edges: int) -> np.ndarray:
-    """Random pairs."""
-    return np.random.default_rng(3).integers(0, num, (edges, 2))
-
-
 def two_parts(num: int) -> np.ndarray:
     """Two lattices that nothing joins."""
-    half = lattice(num, num)
+    half = neighbours(num, num)
     return np.concatenate([half, half + num * num])
 
 
@@ -55,15 +32,15 @@ def stars(num: int, each: int) -> np.ndarray:
 
 
 GRAPHS = {
-    "grid": (2500, lattice(50, 50)),
-    "cube": (1728, lattice(12, 12, 12)),
-    "chain": (3000, lattice(3000)),
+    "grid": (2500, neighbours(50, 50)),
+    "cube": (1728, neighbours(12, 12, 12)),
+    "chain": (3000, neighbours(3000)),
     "ring of stars": (3000, stars(100, 29)),
     "two parts": (1250, two_parts(25)),
     "star": (900, star(900)),
     "grid and a hub": (
         1601,
-        np.concatenate([lattice(40, 40), np.stack([np.full(1600, 1600), np.arange(1600)], 1)]),
+        np.concatenate([neighbours(40, 40), np.stack([np.full(1600, 1600), np.arange(1600)], 1)]),
     ),
     "scattered": (2000, scattered(2000, 4000)),
     "nearly empty": (1500, scattered(1500, 60)),
@@ -88,7 +65,7 @@ def test_the_answer_is_that_of_scipy(name: str) -> None:
     splu = pytest.importorskip("scipy.sparse.linalg").splu
     num, edges = GRAPHS[name]
     random = np.random.default_rng(len(name))
-    pattern = pattern_of(random.integers(1, 5, num), edges)
+    pattern = make_pattern(random.integers(1, 5, num), edges)
     values = symmetric_values(pattern, random)
     matrix = symmetric_matrix(pattern, values)
     damping = np.asarray(abs(matrix).sum(axis=1)).ravel() + 2.0
@@ -111,7 +88,7 @@ def analysis(pattern: BlockPattern, ordering: str) -> list[np.ndarray]:
 @pytest.mark.parametrize("ordering", ["amd", "dissection"])
 def test_the_analysis_does_not_depend_on_threads(ordering: str) -> None:
     """A graph of several pieces and ranges of subtrees, bit by bit."""
-    pattern = pattern_of(np.full(90_000, 3), lattice(300, 300))
+    pattern = make_pattern(np.full(90_000, 3), neighbours(300, 300))
     found = []
     for num in (1, 2, 5):
         kernels.set_num_threads(num)
@@ -122,7 +99,7 @@ def test_the_analysis_does_not_depend_on_threads(ordering: str) -> None:
 
 def test_dissection_can_be_stopped() -> None:
     """It says so, and the next one is whole."""
-    pattern = pattern_of(np.full(40_000, 3), lattice(200, 200))
+    pattern = make_pattern(np.full(40_000, 3), neighbours(200, 200))
     watch = kernels.Watch(lambda: True, 0.0)
     watch.begin()
     try:
@@ -136,26 +113,26 @@ def test_dissection_can_be_stopped() -> None:
 @pytest.mark.parametrize(("sides", "most"), [((200, 200), 1.25), ((14, 14, 14), 1.25), ((2000, 6), 1.4)])
 def test_separators_are_small(sides: tuple[int, ...], most: float) -> None:
     """Operations of a factorisation beside METIS'."""
-    pattern = pattern_of(np.full(np.prod(sides), 3), lattice(*sides))
+    pattern = make_pattern(np.full(np.prod(sides), 3), neighbours(*sides))
     ours, theirs = (SparseCholesky(pattern, ordering).flops for ordering in ("dissection", "metis"))
     assert ours <= most * theirs
 
 
 def test_auto_takes_the_better_one_for_expensive_factors() -> None:
     """On a cube both kinds of dissection are tried; on a large grid ours alone."""
-    cube = pattern_of(np.full(8000, 6), lattice(20, 20, 20))
+    cube = make_pattern(np.full(8000, 6), neighbours(20, 20, 20))
     flops = {
         ordering: SparseCholesky(cube, ordering).flops for ordering in ("amd", "metis", "dissection", "auto")
     }
     assert flops["auto"] == min(flops.values())
-    assert SparseCholesky(pattern_of(np.full(40_000, 3), lattice(200, 200))).ordering == "dissection"
+    assert SparseCholesky(make_pattern(np.full(40_000, 3), neighbours(200, 200))).ordering == "dissection"
 
 
 @pytest.mark.parametrize("ordering", ["amd", "metis", "auto"])
 def test_a_watched_ordering_is_the_same(ordering: str) -> None:
     """Of many blocks: on a thread of its own, so that it could be left."""
-    edges = lattice(150, 140)
-    pattern = pattern_of(np.ones(150 * 140, np.int32), edges)
+    edges = neighbours(150, 140)
+    pattern = make_pattern(np.ones(150 * 140, np.int32), edges)
     expected = analysis(pattern, ordering)
     watch = kernels.Watch(lambda: False, 0.0)
     watch.begin()
@@ -172,7 +149,7 @@ def test_minimum_degree_twice_saves_dissection() -> None:
     steps = np.arange(2499)
     turns = steps[:-49]
     edges = np.concatenate([np.stack([steps, steps + 1], 1), np.stack([turns, turns + 50], 1)])
-    pattern = pattern_of(np.full(2500, 6), edges)
+    pattern = make_pattern(np.full(2500, 6), edges)
     chosen, once, metis = (SparseCholesky(pattern, name) for name in ("auto", "amd", "metis"))
     assert chosen.ordering == "amd"
     assert chosen.flops < 0.8 * once.flops

@@ -2,6 +2,7 @@
 
 import numpy as np
 import pytest
+from linear_problems import to_dense
 from reference import ReferenceSolver
 
 from graphopt.errors import DeviceError, GraphError, OptionError
@@ -40,23 +41,6 @@ def mixed_graph(seed=0, *, marginalized=False, num_poses=9, num_points=6):
     graph.add_edges("EDGE_PRIOR_SE2", pose_ids[:2, None], rng.normal(size=(2, 3)))
     graph.set_fixed([int(pose_ids[3])])
     return graph
-
-
-def dense_hessian(structure, values):
-    """The full matrix from the stored blocks."""
-    dense = np.zeros((structure.dim, structure.dim))
-    for col in range(structure.num_blocks):
-        for k in range(structure.pattern.col_ptr[col], structure.pattern.col_ptr[col + 1]):
-            row = structure.pattern.row_idx[k]
-            shape = (structure.dims[row], structure.dims[col])
-            block = values[
-                structure.pattern.value_offsets[k] : structure.pattern.value_offsets[k + 1]
-            ].reshape(shape, order="F")
-            rows = slice(structure.offsets[row], structure.offsets[row + 1])
-            cols = slice(structure.offsets[col], structure.offsets[col + 1])
-            dense[rows, cols] = block
-            dense[cols, rows] = block.T
-    return dense
 
 
 def test_blocks_are_numbered_by_id_kept_first():
@@ -117,7 +101,7 @@ def test_hessian_gradient_and_chi2_agree_with_the_reference(marginalized):
     chi2 = solver.linearize()
     assert chi2 == pytest.approx(reference.linearize(), rel=1e-12)
     assert chi2 == pytest.approx(graph.chi2(), rel=1e-12)
-    hessian = dense_hessian(structure, solver.values)
+    hessian = to_dense(structure.pattern, solver.values)
     exact = reference.hessian.toarray()
     scale = np.abs(exact).max()
     np.testing.assert_allclose(hessian, exact, atol=1e-8 * scale)  # central differences
@@ -149,7 +133,7 @@ def test_every_linear_system_gives_the_same_step(linear_solver, schur, uniform):
     solver.linearize()
     damping = 0.5 if uniform else np.random.default_rng(1).uniform(0.2, 1.0, structure.dim)
     assert solver.solve(damping)
-    matrix = dense_hessian(structure, solver.values) + np.diag(np.broadcast_to(damping, structure.dim))
+    matrix = to_dense(structure.pattern, solver.values) + np.diag(np.broadcast_to(damping, structure.dim))
     exact = np.linalg.solve(matrix, solver.b)
     tolerance = 1e-4 if linear_solver == "pcg" else 1e-10
     np.testing.assert_allclose(solver.dx, exact, atol=tolerance * np.abs(exact).max())
@@ -182,7 +166,7 @@ def test_marginalized_neighbours_are_not_eliminated_together():
     solver = CpuBlockSolver(graph, structure, SolverOptions(schur="explicit"))
     solver.linearize()
     assert solver.solve(0.1)
-    matrix = dense_hessian(structure, solver.values) + 0.1 * np.eye(structure.dim)
+    matrix = to_dense(structure.pattern, solver.values) + 0.1 * np.eye(structure.dim)
     np.testing.assert_allclose(solver.dx, np.linalg.solve(matrix, solver.b), atol=1e-9)
 
 
