@@ -282,8 +282,8 @@ class ResidentIterating:
         found = self._reduction.record_blocks(program)
         program.barrier()
         sizes = self._dims.astype(np.int64) ** 2
-        start, count = self._context.indices(runs(found.offset.astype(np.int64), sizes)), int(sizes.sum())
-        program.step(self._copy(count, start, self._all_numbers, found.buffer, self._blocks))
+        start = self._context.indices(runs(np.asarray(found.offset, np.int64), sizes))
+        program.step(self._copy(int(sizes.sum()), start, self._all_numbers, found.buffer, self._blocks))
         own = self._places[shared.numbers]
         blocks = self._copy(own.count, own.own, self._after_rows, self._blocks, sent)
         program.step([*self._pack(shared.rows, self._pcg.r[0], sent), *blocks])

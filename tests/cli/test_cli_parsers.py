@@ -194,6 +194,8 @@ def test_no_option_is_ignored_for_visual_inertial_problems(tmp_path):
         changed = argparse.Namespace(**{**defaults, name: "another value"})
         with pytest.raises(OptionError, match=f"{name.replace('_', '-')} is for graphs"):
             vib.check(changed)
+    with pytest.raises(OptionError, match=r"is written as \.vib"):
+        vib.check(argparse.Namespace(**{**defaults, "output": "b.npz"}))
 
 
 OLD = [
