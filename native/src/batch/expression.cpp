@@ -26,7 +26,6 @@ double truth(bool x) { return x ? 1.0 : 0.0; }
 }  // namespace
 
 int arity(Op op) { return kArity[static_cast<int>(op)]; }
-bool is_binary(Op op) { return arity(op) == 2; }
 
 double evaluate(Op op, double a, double b, double c) {
   switch (op) {

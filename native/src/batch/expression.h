@@ -51,7 +51,6 @@ enum class Op : std::uint8_t {
 };
 
 int arity(Op op);
-bool is_binary(Op op);
 
 using Id = std::int32_t;  // of a node; operands have smaller ones
 

@@ -57,12 +57,10 @@ class SchurComplement {
   const std::vector<double>& reduced_values() const { return reduced_values_; }
   const std::vector<double>& reduced_b() const { return reduced_b_; }
   bool explicit_form() const { return explicit_; }
-  bool formed() const { return formed_; }
   void require_formed(const char* caller) const;
   int num_kept() const { return num_kept_; }
   std::int64_t kept_dim() const { return kept_dim_; }
   std::int64_t diagonal_size() const { return diagonal_offset_.back(); }
-  std::int64_t diagonal_offset(int block) const { return diagonal_offset_[block]; }
   int failed_block() const { return failed_block_; }
   std::int64_t memory_bytes() const;
 

@@ -9,7 +9,6 @@ namespace graphopt::online {
 namespace {
 
 constexpr double kBatchTolerance = 1e-15;  // of chi2, predicted decrease that batch leaves
-constexpr double kShareOfCut = 1e-4;       // that a vertex' part of b must have: many small ones add up
 constexpr int kBatchIterations = 200;
 constexpr int kRoundingAfter = 3;          // steps of batch
 constexpr double kRounding = 1e-11;        // of chi2: a prediction that no longer falls

@@ -57,8 +57,7 @@ inline Vec fnma(Vec a, Vec b, Vec c) {
 #endif
 }
 
-// The first `count` (1 .. kVectorLanes) doubles at p, the rest 0; and the first `count` doubles of v to p. No
-// other memory is touched.
+// The first `count` (1 .. kVectorLanes) doubles at p, the rest 0. No other memory is touched.
 inline Vec load_partial(const double* p, int count) {
 #if defined(__AVX512F__)
   return _mm512_maskz_loadu_pd(static_cast<__mmask8>((1u << count) - 1u), p);
@@ -66,14 +65,6 @@ inline Vec load_partial(const double* p, int count) {
   Vec v{};
   for (int i = 0; i < count; ++i) v[i] = p[i];
   return v;
-#endif
-}
-
-inline void store_partial(double* p, Vec v, int count) {
-#if defined(__AVX512F__)
-  _mm512_mask_storeu_pd(p, static_cast<__mmask8>((1u << count) - 1u), v);
-#else
-  for (int i = 0; i < count; ++i) p[i] = v[i];
 #endif
 }
 

@@ -26,7 +26,6 @@ class Tlsf {
   std::uint64_t capacity() const { return capacity_; }
   std::uint64_t used() const { return used_; }
   std::uint64_t largest_free() const;
-  std::size_t num_allocations() const { return allocated_.size(); }
   // Sorted, disjoint, covering, no two free neighbours, lists complete. For tests.
   bool consistent() const;
 
