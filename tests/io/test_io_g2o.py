@@ -15,18 +15,6 @@ EDGE_SE2 1 2 1 0 0.5 10 0 0 20 0 30
 
 
 @pytest.fixture
-def read_text(tmp_path):
-    """Write a text to a file and read it."""
-
-    def read(text, name="a.g2o"):
-        path = tmp_path / name
-        path.write_text(text)
-        return io.read_with_report(path)
-
-    return read
-
-
-@pytest.fixture
 def written(tmp_path):
     """Return the lines that a graph becomes."""
 

@@ -8,18 +8,6 @@ from graphopt.errors import FormatError
 from graphopt.geometry import SE3
 
 
-@pytest.fixture
-def read_text(tmp_path):
-    """Write a text to a file and read it."""
-
-    def read(text, name):
-        path = tmp_path / name
-        path.write_text(text)
-        return io.read_with_report(path)
-
-    return read
-
-
 def euler_matrix(roll, pitch, yaw):
     """Rz(yaw) Ry(pitch) Rx(roll), written out independently."""
     (cr, sr), (cp, sp), (cy, sy) = ((np.cos(a), np.sin(a)) for a in (roll, pitch, yaw))
