@@ -224,7 +224,7 @@ def _with_few_held(graph: Graph, level: int, ids: np.ndarray, device: str) -> li
     sides[scalars, np.arange(len(scalars))] = 1.0
     columns = solver.solve(sides)
     weighted = columns @ np.linalg.inv(columns[scalars])
-    offsets, are_held, found = structure.offsets.tolist(), set(held_blocks), []
+    offsets, are_held, found = structure.offsets[: num_kept + 1].tolist(), set(held_blocks), []
     for block, (i, j) in zip(solver.marginals(blocks), blocks.tolist(), strict=True):
         rows, cols = range(offsets[i], offsets[i + 1]), range(offsets[j], offsets[j + 1])
         part = block - weighted[rows.start : rows.stop] @ columns[cols.start : cols.stop].T

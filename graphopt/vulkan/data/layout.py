@@ -152,6 +152,11 @@ class BlockLayout:
         mask[self.col_ptr[self.num_kept + 1 :] - 1 - first] = False
         return np.flatnonzero(mask) + first
 
+    @property
+    def num_items(self) -> int:
+        """H_pl blocks."""
+        return int(self.col_ptr[-1] - self.col_ptr[self.num_kept]) - self.num_landmarks
+
     @cached_property
     def item_row(self) -> np.ndarray:
         """(num_items,) int32: kept vertex of each H_pl block."""

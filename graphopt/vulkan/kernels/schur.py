@@ -195,8 +195,9 @@ def choose_work_queues(asked: str, context: Context, layout: BlockLayout) -> str
     """What "auto" stands for: by size, and the CPU for landmarks of several dimensions."""
     if asked != "auto":
         return asked
-    several = len(np.unique(layout.dims[layout.num_kept :])) != 1
-    small = len(layout.items) < MIN_GPU_QUEUE_ITEMS or context.device.info["kind"] == "cpu"
+    dims = layout.dims[layout.num_kept :]
+    several = not len(dims) or dims.min() != dims.max()
+    small = layout.num_items < MIN_GPU_QUEUE_ITEMS or context.device.info["kind"] == "cpu"
     return "cpu" if several or small else "gpu"
 
 

@@ -63,10 +63,10 @@ class LandmarkLists:
     """For each kept vertex its landmarks, ascending, with the places of their H_pl blocks; on the device."""
 
     def __init__(self, context: Context, layout: BlockLayout, inverse_offset: np.ndarray):
-        dims = np.unique(layout.dims[layout.num_kept :])
-        if len(dims) != 1:
+        dims = layout.dims[layout.num_kept :]
+        if not len(dims) or dims.min() != dims.max():
             raise DeviceLimitError(
-                f"Work queues on the GPU need landmarks of one dimension, these have {dims}. "
+                f"Work queues on the GPU need landmarks of one dimension, these have {np.unique(dims)}. "
                 "Use work_queues='cpu'."
             )
         ptr, landmark, block, item_row, item_landmark = native_module().landmark_lists(
