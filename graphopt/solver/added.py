@@ -19,6 +19,7 @@ import numpy as np
 
 from graphopt.codegen.second_order import compile_oplus_jacobian
 from graphopt.graph import Graph
+from graphopt.problem.segments import runs
 from graphopt.problem.structure import EdgeGroup, Structure
 from graphopt.solver.around import SolverAround
 from graphopt.solver.external import ExternalPlaces
@@ -267,8 +268,7 @@ class Segments:
         self._known = np.array(sorted(sizes), np.int64)
         lengths = np.array([sizes[at] for at in self._known.tolist()], np.int64)
         self._first = np.concatenate([[0], np.cumsum(lengths)])
-        within = np.arange(self._first[-1]) - np.repeat(self._first[:-1], lengths)
-        self.places: np.ndarray = np.repeat(self._known, lengths) + within
+        self.places: np.ndarray = runs(self._known, lengths)
         """(n,) int64: all scalars."""
         self._rows = {
             id(segments): [self._placed(offset) for _, offset, _ in segments] for segments in groups

@@ -10,14 +10,14 @@ import numpy as np
 import pytest
 from graph_columns import assert_same, columns_of, sets_of
 from graph_strategies import graphs
-from hypothesis import given, settings
+from hypothesis import HealthCheck, given, settings
 
 from graphopt import io
 from graphopt.linear.options import SolverOptions
 from graphopt.problem.structure import Structure
 from graphopt.solver.create import create_block_solver
 
-quickly = settings(max_examples=60, deadline=None)
+quickly = settings(max_examples=60, deadline=None, suppress_health_check=[HealthCheck.too_slow])
 
 
 @quickly
