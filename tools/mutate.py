@@ -9,8 +9,9 @@ Kinds of faults: `sign` (+ and -, a minus that goes), `index` (a number in brack
 and <=, > and >=; beside a floating-point constant, which nothing equals, < and >), `constant` (a number that
 is another one), `logic` (and, or; == and !=). Comments, texts and declarations of types stay as they are.
 Sources are changed in a copy (`--folder` keeps it for the next
-run). Of native code and shaders that is one object and a link per fault, and the tests of the room; Python is
-changed in forks of one process, which run the tests that execute the line (plant_in_forks.py).
+run). Of native code that is one object and a link per fault, and the tests of the room; Python is changed in
+forks of one process, which run the tests that execute the line; of a shader it is the tests that ask for a
+kernel made of that file (plant_in_forks.py finds both out).
 
 The report has each fault with its line, what became of it, and by which test:
 
@@ -37,12 +38,12 @@ import sys
 import tempfile
 import time
 import tokenize
-from collections import Counter
+from collections import Counter, defaultdict
 from collections.abc import Iterator
 from dataclasses import asdict, dataclass, replace
 from pathlib import Path
 
-from plant_in_forks import FORKS, PYTEST, SECONDS
+from plant_in_forks import FORKS, PYTEST, SECONDS, SHADERS
 from workshop import ROOT, Workshop, configuration
 
 LOOKED_AT = ROOT / "tools" / "mutants.txt"
@@ -55,8 +56,8 @@ class Room:
 
     sources: tuple[str, ...]
     tests: tuple[str, ...]
-    is_built: bool = False
-    """Something has to be built after a change."""
+    kind: str = "python"
+    """Or "native": something has to be built after a change; "shader": compiled when a test asks for it."""
 
 
 ROOMS = {
@@ -124,7 +125,7 @@ ROOMS = {
     ),
     "expressions": Room(("graphopt/expressions/*.py",), ("tests/expressions",)),
     "systems": Room(("graphopt/linear/*.py",), ("tests/linear", "tests/solver/test_configurations.py")),
-    "linear": Room(("native/src/linear/*.cpp", "native/src/linear/*.h"), ("tests/linear",), True),
+    "linear": Room(("native/src/linear/*.cpp", "native/src/linear/*.h"), ("tests/linear",), "native"),
     "vm": Room(
         ("native/src/vm/*.cpp", "native/src/vm/*.h"),
         (
@@ -133,21 +134,39 @@ ROOMS = {
             "tests/language/test_language_images.py",
             "tests/slam_bridge/test_frames.py",
         ),
-        True,
+        "native",
     ),
     "edges": Room(
         ("native/src/edges/*.cpp",),
-        ("tests/solver", "tests/vulkan/test_edge_order.py", "tests/vulkan/test_resident_views.py"),
-        True,
+        (
+            "tests/solver",
+            "tests/vulkan/test_edge_order.py",
+            "tests/vulkan/test_resident_views.py",
+            "tests/distributed/test_edge_partition.py",
+            "tests/distributed/test_partition.py",
+            "tests/optimizer/test_points_behind.py",
+        ),
+        "native",
     ),
     "shaders": Room(
         ("shaders/*.comp", "shaders/include/*.glsl"),
         (
-            "tests/vulkan/test_vulkan_kernels.py",
+            "tests/vulkan/test_*.py",
             "tests/linear/test_device_cholesky.py",
-            "tests/vulkan/test_damping.py",
+            "tests/linear/test_device_trials.py",
+            "tests/codegen/test_gpu_kernels.py",
+            "tests/codegen/test_gpu_images.py",
+            "tests/codegen/test_merged_kernels.py",
+            "tests/batch/test_problems_on_device.py",
+            "tests/expressions/test_batches_on_device.py",
+            "tests/expressions/test_batch_fits_on_device.py",
+            "tests/expressions/test_device_functions.py",
+            "tests/derivatives/test_on_device.py",
+            "tests/device/test_device_figures.py",
+            "tests/distributed/test_resident.py",
+            "tests/distributed/test_devices.py",
         ),
-        True,
+        "shader",
     ),
 }
 
@@ -377,8 +396,9 @@ class Planter(Workshop):
 
     def plant(self, room: Room, faults: list[Fault]) -> Iterator[Outcome]:
         """Outcome of each fault: planted, tested, mended."""
-        if not room.is_built:
-            yield from self._plant_in_forks(room, faults)
+        if room.kind != "native":
+            plant = self._plant_in_forks if room.kind == "python" else self._plant_in_shaders
+            yield from plant(room, faults)
             return
         if not self.build(configure=True):
             sys.exit("The sources do not compile without any fault.")
@@ -397,6 +417,50 @@ class Planter(Workshop):
             outcome = "survived" if outcome == "passed" else outcome
             yield Outcome(outcome, test, time.perf_counter() - start)
         self.build()
+
+    def _plant_in_shaders(self, room: Room, faults: list[Fault]) -> Iterator[Outcome]:
+        """Each fault before the tests that ask for a kernel of its file; SPIR-V is kept by its text."""
+        seconds, tests_of = self._tests_of_shaders(room)
+        for fault in faults:
+            start = time.perf_counter()
+            tests, total = [], 0.0
+            for test in sorted(tests_of[fault.file.removeprefix("shaders/")], key=seconds.__getitem__):
+                total += seconds[test]
+                tests += [test] * (not tests or total < self.most)
+            path = self.folder / fault.file
+            source = path.read_text()
+            path.write_text(source[: fault.begin] + fault.after + source[fault.end :])
+            try:
+                words = [*PYTEST, *PLUGIN, "-x", *tests]
+                status, printed = self.run(words, 60.0 + 5.0 * min(total, self.most)) if tests else (0, "")
+            finally:
+                path.write_text(source)
+            failed = re.search(r"^(?:FAILED|ERROR) (\S+)", printed, re.M)
+            if "ShaderError" in printed:
+                outcome = "refused"
+            else:
+                outcome = "survived" if status == 0 else "caught"
+            ending = "it did not end" if status is None else f"{len(tests)} tests"
+            yield Outcome(outcome, failed[1] if failed else ending, time.perf_counter() - start)
+
+    def _tests_of_shaders(self, room: Room) -> tuple[dict[str, float], dict[str, list[str]]]:
+        """Seconds of each test, and the tests by shader; file by file, kept for the next run."""
+        seconds: dict[str, float] = {}
+        tests_of: dict[str, list[str]] = defaultdict(list)
+        for path in (path for name in room.tests for path in sorted(self.folder.glob(name))):
+            report = self.folder / f"shaders-{path.parent.name}-{path.stem}.json"
+            if not report.exists() or report.stat().st_mtime < path.stat().st_mtime:
+                self.environment[SHADERS] = str(report)
+                words = [*PYTEST, *PLUGIN, str(path.relative_to(self.folder))]
+                status, printed = self.run(words, 3600.0)
+                del self.environment[SHADERS]
+                if status is None or not report.exists():
+                    sys.exit(f"{path} did not end without any fault: {printed[-2000:]}")
+            known = json.loads(report.read_text())
+            seconds |= known["seconds"]
+            for file, tests in known["tests"].items():
+                tests_of[file] += tests
+        return seconds, tests_of
 
     def _plant_in_forks(self, room: Room, faults: list[Fault]) -> Iterator[Outcome]:
         results = self.folder / "outcomes.jsonl"

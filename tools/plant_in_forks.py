@@ -25,6 +25,7 @@ from collections import defaultdict
 from collections.abc import Callable, Iterator
 from pathlib import Path
 from types import CodeType, FunctionType
+from typing import Any
 
 import numpy as np
 import pytest
@@ -37,6 +38,11 @@ tests for one of them, and `results`, a file to write."""
 NOT_PLANTED = "no function has this code"
 SECONDS = "MUTATE_SECONDS"
 """Environment variable, a JSON file with the seconds of each test, written by the first run that passes."""
+
+
+SHADERS = "MUTATE_SHADERS"
+"""Environment variable, a JSON file to write: `seconds` of each test that passes, and `tests` by each shader
+or included file that a kernel which they ask for is made of."""
 
 
 def pytest_configure() -> None:
@@ -72,6 +78,9 @@ def pytest_sessionfinish(exitstatus: int) -> None:
 @pytest.hookimpl(tryfirst=True)
 def pytest_runtestloop(session: pytest.Session) -> bool | None:
     """In place of running the tests once."""
+    if SHADERS in os.environ:
+        Path(os.environ[SHADERS]).write_text(_tests_of_shaders(session.items))
+        return True
     if FORKS not in os.environ:
         return None
     if session.testsfailed:
@@ -239,6 +248,44 @@ def _in_fork(work: Callable[[], str], limit: float) -> tuple[int, str]:
     status = os.waitstatus_to_exitcode(os.waitpid(process, 0)[1])
     os.close(reader)
     return status, received.decode().strip()
+
+
+def _tests_of_shaders(items: list[pytest.Item]) -> str:
+    """JSON: seconds of tests that pass, and those by each file of the kernels that they ask for."""
+    from graphopt.device import spirv
+    from graphopt.device.vulkan import VulkanDevice
+
+    asked: dict[str, str] = {}  # what is kept for the whole session is asked for by its first test
+    shader, generated = VulkanDevice._shader, VulkanDevice._generated
+
+    def ask_shader(self: VulkanDevice, name: str, *others: Any) -> Any:
+        asked[f"{name}.comp"] = ""
+        return shader(self, name, *others)
+
+    def ask_generated(self: VulkanDevice, kernel: Any, *others: Any) -> Any:
+        asked[kernel.name] = kernel.source
+        return generated(self, kernel, *others)
+
+    VulkanDevice._shader, VulkanDevice._generated = ask_shader, ask_generated  # type: ignore[method-assign]
+
+    def included(text: str) -> Iterator[str]:
+        for name in re.findall(r'#include "(.+?)"', text):
+            yield f"include/{name}"
+            yield from included((spirv.SHADERS / "include" / name).read_text())
+
+    seconds: dict[str, float] = {}
+    tests: dict[str, dict[str, None]] = defaultdict(dict)
+    for item in items:
+        asked.clear()
+        start = time.perf_counter()
+        if not _passes(item):
+            print(f"without any fault this fails and is left out: {item.nodeid}", flush=True)
+            continue
+        seconds[item.nodeid] = time.perf_counter() - start
+        for name, source in asked.items():
+            for file in (name, *included(source or (spirv.SHADERS / name).read_text())):
+                tests[file][item.nodeid] = None
+    return json.dumps({"seconds": seconds, "tests": {file: [*some] for file, some in tests.items()}})
 
 
 def _silence() -> None:
