@@ -126,3 +126,27 @@ def test_a_free_gauge_is_refused_or_projected() -> None:
         graphopt.colmap.covariance(made, poses=[99])
     with pytest.raises(OptionError, match="conditional"):
         graphopt.colmap.covariance(made, points="all")
+
+
+@pytest.mark.parametrize("intrinsics", [False, True])
+def test_a_queue_of_the_gpu_gives_the_same_bits(monkeypatch: pytest.MonkeyPatch, intrinsics: bool) -> None:
+    """On a GPU it makes the queue of S itself, which software drivers leave to the CPU."""
+    made = scene(seed=32)
+    found = []
+    for queue in ("cpu", "gpu"):
+        asked: list[str] = []
+        monkeypatch.setattr(
+            "graphopt.vulkan.kernels.schur.choose_work_queues",
+            lambda *_, queue=queue, asked=asked: asked.append(queue) or queue,
+        )
+        found.append(graphopt.colmap.covariance(made, intrinsics=intrinsics, device="vulkan"))
+        assert asked == [queue]
+    expected = graphopt.colmap.covariance(made, intrinsics=intrinsics)
+    assert found[0].poses.keys() == found[1].poses.keys() == expected.poses.keys()
+    for one, covariance in expected.poses.items():
+        np.testing.assert_array_equal(found[0].poses[one], found[1].poses[one])
+        np.testing.assert_allclose(
+            found[1].poses[one], covariance, rtol=1e-6, atol=1e-9 * np.abs(covariance).max()
+        )
+    for one, covariance in expected.intrinsics.items():
+        np.testing.assert_allclose(found[1].intrinsics[one], covariance, rtol=1e-6)
