@@ -31,6 +31,7 @@ from graphopt.solver.capabilities import Capabilities
 from graphopt.solver.cpu import make_linearizer, name_of_non_finite
 from graphopt.solver.external import ExternalPart, ExternalPlaces
 from graphopt.solver.trial import Damping, Trial
+from graphopt.vulkan.cholesky import order_ahead
 from graphopt.vulkan.data.array import WIDE, DeviceArray, unpack_wide
 from graphopt.vulkan.data.layout import MAX_VALUES
 from graphopt.vulkan.data.rows import in_record_order
@@ -147,6 +148,9 @@ class ResidentBlockSolver:
             if linearizer is None
             else linearizer.storage
         )
+        resolved = configuration.resolve(storage.layout)
+        if storage.is_whole and resolved.schur == "off":
+            order_ahead(context, storage.layout, resolved.linear_solver, is_chosen=resolved.is_chosen)
         tags = [group.edge_set.type.tag for group in structure.groups]
         self.schedule = describe_products(tags, plan.products, storage.evaluations)
         self.linearizer = linearizer or DeviceLinearizer(

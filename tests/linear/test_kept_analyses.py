@@ -3,10 +3,12 @@
 from __future__ import annotations
 
 import numpy as np
+import pytest
 
+from graphopt.errors import DeviceLimitError
 from graphopt.linear import BlockPattern
 from graphopt.vulkan.cholesky import analysis as analysis_module
-from graphopt.vulkan.cholesky.analysis import MOST_KEPT, analyse, analyse_once
+from graphopt.vulkan.cholesky.analysis import MOST_KEPT, analyse, analyse_ahead, analyse_once
 from graphopt.vulkan.cholesky.work import Work
 
 
@@ -47,3 +49,23 @@ def test_few_small_ones_are_kept(monkeypatch):
     assert len(analysis_module.kept_analyses) == MOST_KEPT
     monkeypatch.setattr(analysis_module, "MOST_KEPT_BLOCKS", 20)
     assert analyse_once(chain(21)) is not analyse_once(chain(21))
+
+
+def test_what_was_begun_ahead_is_what_is_found():
+    """One analysis, whoever asks first; one that cannot be made says so to each who asks."""
+    analyse_ahead(chain(50))
+    begun = analyse_once(chain(50))
+    assert begun is analyse_once(chain(50))
+    np.testing.assert_array_equal(begun.factor_offset, analyse(chain(50)).factor_offset)
+    analyse_ahead(chain(50))
+    assert analyse_once(chain(50)) is begun
+
+
+def test_an_analysis_that_fails_ahead_is_told_and_not_kept(monkeypatch):
+    """The next one who asks has it made anew."""
+    monkeypatch.setattr(analysis_module, "MAX_INDICES", 10)
+    analyse_ahead(chain(60))
+    with pytest.raises(DeviceLimitError, match="a device counts to 9"):
+        analyse_once(chain(60))
+    monkeypatch.undo()
+    assert analyse_once(chain(60)).dim == 180

@@ -6,6 +6,7 @@ from graphopt.vulkan.cholesky.choice import (
     factorization_on_device,
     is_faster_from_host,
     is_faster_on_device,
+    order_ahead,
 )
 from graphopt.vulkan.cholesky.factor import DeviceCholesky
 from graphopt.vulkan.cholesky.trial import TrialFactorization
@@ -19,4 +20,5 @@ __all__ = [
     "factorization_on_device",
     "is_faster_from_host",
     "is_faster_on_device",
+    "order_ahead",
 ]

@@ -15,6 +15,7 @@ from __future__ import annotations
 
 import threading
 from collections import OrderedDict
+from collections.abc import Callable
 from dataclasses import dataclass
 from functools import cached_property
 from typing import Any
@@ -24,6 +25,7 @@ import numpy as np
 from graphopt.cpu_kernels import kernels
 from graphopt.errors import DeviceLimitError, OptionError
 from graphopt.linear import BlockPattern
+from graphopt.vulkan.program import InThread
 
 ORDERINGS = ("auto", "amd", "metis", "dissection", "natural", "dense")
 SMALL_ROWS = 64
@@ -148,26 +150,51 @@ def analyse(pattern: BlockPattern, ordering: str = "auto") -> Analysis:
 
 MOST_KEPT, MOST_KEPT_BLOCKS = 8, 1 << 16
 """Analyses that are kept: a window that slides has the same S again and again, and a copy the same H."""
-kept_analyses: OrderedDict[tuple[Any, ...], Analysis] = OrderedDict()
+kept_analyses: OrderedDict[tuple[Any, ...], Analysis | InThread[Analysis]] = OrderedDict()
 _keeping = threading.Lock()
+
+
+def analyse_ahead(pattern: BlockPattern, ordering: str = "auto") -> None:
+    """Start in a thread what somebody is going to ask `analyse_once` for."""
+    if pattern.num_blocks <= MOST_KEPT_BLOCKS:
+        _known_or(pattern, ordering, lambda: InThread("graphopt-order", analyse, pattern, ordering))
 
 
 def analyse_once(pattern: BlockPattern, ordering: str = "auto") -> Analysis:
     """As `analyse`; of patterns that were analysed before the same object."""
     if pattern.num_blocks > MOST_KEPT_BLOCKS:
         return analyse(pattern, ordering)
+    key, found = _known_or(pattern, ordering, lambda: analyse(pattern, ordering))
+    if isinstance(found, Analysis):
+        return found
+    try:
+        analysis = found.result()
+    except BaseException:
+        with _keeping:
+            kept_analyses.pop(key, None)
+        raise
+    with _keeping:
+        if key in kept_analyses:
+            kept_analyses[key] = analysis
+    return analysis
+
+
+def _known_or(
+    pattern: BlockPattern, ordering: str, make: Callable[[], Analysis | InThread[Analysis]]
+) -> tuple[tuple[Any, ...], Analysis | InThread[Analysis]]:
+    """The key of an analysis, and what is kept of it, else what `make` returns, which is kept then."""
     digests = (kernels.fingerprint(part) for part in (pattern.dims, pattern.col_ptr, pattern.row_idx))
     key = (ordering, pattern.num_blocks, *digests)
     with _keeping:
         if key in kept_analyses:
             kept_analyses.move_to_end(key)
-            return kept_analyses[key]
-    found = analyse(pattern, ordering)
+            return key, kept_analyses[key]
+    found = make()
     with _keeping:
         kept_analyses[key] = found
         while len(kept_analyses) > MOST_KEPT:
             kept_analyses.popitem(last=False)
-    return found
+    return key, found
 
 
 def _aligned(sizes: np.ndarray) -> np.ndarray:

@@ -16,7 +16,7 @@ from graphopt.cpu_kernels import kernels
 from graphopt.device.errors import DeviceMemoryError
 from graphopt.device.figures import device_figures
 from graphopt.linear import LINEAR_SOLVERS
-from graphopt.vulkan.cholesky.analysis import BLOCK, Analysis, analyse_once
+from graphopt.vulkan.cholesky.analysis import BLOCK, Analysis, analyse_ahead, analyse_once
 from graphopt.vulkan.cholesky.memory import check_memory
 from graphopt.vulkan.cholesky.rates import (
     CORE_FLOPS,
@@ -91,15 +91,26 @@ def factorization_on_device(
     is_chosen: "auto" took Cholesky, and may as well take the CPU; who asks for Cholesky on a device gets it
     there, or `DeviceMemoryError`.
     """
-    ordering = LINEAR_SOLVERS.row(linear_solver).ordering
+    ordering = _ordering(context, linear_solver, is_chosen)
     if ordering is None:
         return None
-    if not context.device.submits_whole_programs:
-        return None
-    pattern = layout.pattern
-    if is_chosen and context.device.info.get("kind") == "cpu":
-        return None
-    analysis = analyse_once(pattern, ordering)
+    analysis = analyse_once(layout.pattern, ordering)
     if is_chosen and not is_faster_on_device(context.device, analysis):
         return None
-    return TrialFactorization(context, pattern, analysis=analysis)
+    return TrialFactorization(context, layout.pattern, analysis=analysis)
+
+
+def order_ahead(context: Any, layout: Any, linear_solver: str, *, is_chosen: bool) -> None:
+    """Start in a thread what `factorization_on_device` with these arguments will begin with."""
+    ordering = _ordering(context, linear_solver, is_chosen)
+    if ordering is not None:
+        analyse_ahead(layout.pattern, ordering)
+
+
+def _ordering(context: Any, linear_solver: str, is_chosen: bool) -> str | None:
+    """How a factorization on the device orders; None: it will not be asked for."""
+    if not context.device.submits_whole_programs:
+        return None
+    if is_chosen and context.device.info.get("kind") == "cpu":
+        return None
+    return LINEAR_SOLVERS.row(linear_solver).ordering
