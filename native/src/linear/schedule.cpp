@@ -67,15 +67,15 @@ std::int64_t update_doubles(const Supernode& node) { return triangle_size(num_st
 // Deals out the forest: an owner for each root of a subtree, fronts of teams above.
 class TreeDealer {
  public:
-  explicit TreeDealer(const SymbolicFactor& symbolic)
-      : symbolic_(symbolic), cost_(symbolic.supernodes.size()) {
+  explicit TreeDealer(const Forest& forest)
+      : own_cost_(forest.cost), cost_(forest.cost), children_(forest.cost.size()) {
     for (std::size_t s = 0; s < cost_.size(); ++s) {
-      const Supernode& node = symbolic.supernodes[s];
-      cost_[s] += node.cost;
-      if (node.parent == -1) {
+      const std::int32_t parent = forest.parent[s];
+      if (parent == -1) {
         roots_.push_back(static_cast<std::int32_t>(s));
       } else {
-        cost_[node.parent] += cost_[s];
+        cost_[static_cast<std::size_t>(parent)] += cost_[s];
+        children_[static_cast<std::size_t>(parent)].push_back(static_cast<std::int32_t>(s));
       }
     }
   }
@@ -111,7 +111,7 @@ class TreeDealer {
         deal(std::move(halves[1]), first + threads / 2, threads - threads / 2);
         break;
       }
-      weight -= symbolic_.supernodes[forest[0]].cost;
+      weight -= own_cost_[forest[0]];
       opened.push_back(forest[0]);
       open_heaviest(forest);
     }
@@ -138,10 +138,8 @@ class TreeDealer {
   void open_heaviest(std::vector<std::int32_t>& forest) const {
     const int node = forest[0];
     forest.erase(forest.begin());
-    for (int c = symbolic_.children_begin[node]; c < symbolic_.children_begin[node + 1]; ++c) {
-      const int child = symbolic_.children[c];
+    for (const int child : children_[node])
       forest.insert(std::lower_bound(forest.begin(), forest.end(), child, heavier()), child);
-    }
   }
 
   // Whole subtrees to single threads, longest processing time first.
@@ -158,7 +156,7 @@ class TreeDealer {
     std::sort(opened.begin(), opened.end());
     int before = threads;  // workers of the front before this one
     for (const int s : opened) {
-      const double shares = symbolic_.supernodes[s].cost / kLeastShare;
+      const double shares = own_cost_[s] / kLeastShare;
       const int workers = std::clamp(static_cast<int>(shares), 1, threads);
       const bool is_first = s == opened.front();
       team_fronts.push_back({s, first, threads, workers, is_first || before > 1 || workers > 1});
@@ -166,62 +164,81 @@ class TreeDealer {
     }
   }
 
-  const SymbolicFactor& symbolic_;
+  const std::vector<double>& own_cost_;
   std::vector<double> cost_;  // of the subtree
+  std::vector<std::vector<std::int32_t>> children_;
   std::vector<std::int32_t> roots_;
 };
 
 // As many of the pool's threads as the work pays for; where it pays for any beside the caller, two.
-int worth_threads(const SymbolicFactor& symbolic, int threads) {
-  double cost = 0.0;
-  for (const Supernode& node : symbolic.supernodes) cost += node.cost;
+int worth_threads(const Forest& forest, int threads) {
+  const double cost = std::accumulate(forest.cost.begin(), forest.cost.end(), 0.0);
   if (threads == 1 || cost < kMinParallelCost) return 1;
   return static_cast<int>(std::clamp(cost / kCostPerThread, 2.0, static_cast<double>(threads)));
 }
 
+Forest forest_of(const SymbolicFactor& symbolic) {
+  Forest forest;
+  for (const Supernode& node : symbolic.supernodes) {
+    forest.cost.push_back(node.cost);
+    forest.parent.push_back(node.parent);
+  }
+  return forest;
+}
+
 }  // namespace
 
-Schedule::Schedule(const SymbolicFactor& symbolic, int threads) : num_threads(threads), planned_for(threads) {
-  const int num = static_cast<int>(symbolic.supernodes.size());
-  num_threads = worth_threads(symbolic, threads);
-  TreeDealer dealer(symbolic);
-  std::vector<int> owner(num, -1);
-  subtree_end.assign(num, static_cast<std::int32_t>(symbolic.scalar_source.size()));
+Dealing::Dealing(const Forest& forest, int threads) : num_threads(worth_threads(forest, threads)) {
+  const int num = static_cast<int>(forest.cost.size());
   own.resize(num_threads);
   own_team_fronts.resize(num_threads);
+  root.assign(num, -1);
   if (num_threads == 1) {
     own[0].resize(num);
     std::iota(own[0].begin(), own[0].end(), 0);
-  } else {
-    std::vector<bool> is_root(num, false);
-    dealer.deal(num_threads);
-    team_fronts = std::move(dealer.team_fronts);
-    for (std::size_t k = 0; k < team_fronts.size(); ++k) {
-      const TeamFront& front = team_fronts[k];
-      for (int t = front.first; t < front.first + front.range; ++t)
-        own_team_fronts[t].push_back(static_cast<std::int32_t>(k));
-    }
-    for (const auto& [root, thread] : dealer.owners) {
-      owner[root] = thread;
-      is_root[root] = true;
-    }
-    for (int s = num - 1; s >= 0; --s) {  // parents first
-      const Supernode& node = symbolic.supernodes[s];
-      if (is_root[s]) {
-        subtree_end[s] = node.first_pivot + node.num_pivots;
-      } else if (node.parent != -1 && owner[node.parent] != -1) {
-        owner[s] = owner[node.parent];
-        subtree_end[s] = subtree_end[node.parent];
-      }
-    }
-    for (int s = 0; s < num; ++s) (owner[s] == -1 ? top : own[owner[s]]).push_back(s);
-    top_place.assign(symbolic.scalar_source.size(), -1);
-    for (const int s : top) {
-      const Supernode& node = symbolic.supernodes[s];
-      std::iota(top_place.begin() + node.first_pivot, top_place.begin() + node.first_pivot + node.num_pivots,
-                top_dim);
-      top_dim += node.num_pivots;
-    }
+    return;
+  }
+  TreeDealer dealer(forest);
+  dealer.deal(num_threads);
+  team_fronts = std::move(dealer.team_fronts);
+  for (std::size_t k = 0; k < team_fronts.size(); ++k) {
+    const TeamFront& front = team_fronts[k];
+    for (int t = front.first; t < front.first + front.range; ++t)
+      own_team_fronts[t].push_back(static_cast<std::int32_t>(k));
+  }
+  std::vector<int> owner(num, -1);
+  for (const auto& [subtree, thread] : dealer.owners) {
+    owner[subtree] = thread;
+    root[subtree] = subtree;
+  }
+  for (int s = num - 1; s >= 0; --s) {  // parents first
+    const std::int32_t parent = forest.parent[s];
+    if (root[s] != -1 || parent == -1 || owner[parent] == -1) continue;
+    owner[s] = owner[parent];
+    root[s] = root[parent];
+  }
+  for (int s = 0; s < num; ++s) (owner[s] == -1 ? top : own[owner[s]]).push_back(s);
+}
+
+std::deque<Meeting> Dealing::meetings() const {
+  std::deque<Meeting> found;
+  for (const TeamFront& team : team_fronts) found.emplace_back(team.range, team.workers);
+  return found;
+}
+
+Schedule::Schedule(const SymbolicFactor& symbolic, int threads)
+    : Dealing(forest_of(symbolic), threads), planned_for(threads) {
+  const auto dim = static_cast<std::int32_t>(symbolic.scalar_source.size());
+  for (const std::int32_t subtree : root)
+    subtree_end.push_back(subtree == -1 ? dim
+                                        : symbolic.supernodes[subtree].first_pivot +
+                                              symbolic.supernodes[subtree].num_pivots);
+  if (num_threads > 1) top_place.assign(symbolic.scalar_source.size(), -1);
+  for (const int s : top) {
+    const Supernode& node = symbolic.supernodes[s];
+    std::iota(top_place.begin() + node.first_pivot, top_place.begin() + node.first_pivot + node.num_pivots,
+              top_dim);
+    top_dim += node.num_pivots;
   }
   for (const Supernode& node : symbolic.supernodes) max_below = std::max(max_below, node.num_below);
   place_updates(symbolic);
@@ -250,7 +267,7 @@ void Schedule::place_updates(const SymbolicFactor& symbolic) {
       return front.first == team_fronts[begin].first && front.range == team_fronts[begin].range;
     };
     for (; end < team_fronts.size() && is_same(team_fronts[end]); ++end)
-      list.push_back(team_fronts[end].supernode);
+      list.push_back(team_fronts[end].front);
     place(list);
   }
 }

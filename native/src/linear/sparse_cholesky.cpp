@@ -60,8 +60,7 @@ void SparseCholesky::allocate() {
   position_.assign(threads, std::vector<std::int64_t>(padded));
   failed_pivot_.assign(threads, -1);
   diagonals_.assign(threads, OrdinarySize{});
-  meetings_.clear();
-  for (const TeamFront& team : schedule_.team_fronts) meetings_.emplace_back(team.range, team.workers);
+  meetings_ = schedule_.meetings();
 }
 
 std::int64_t SparseCholesky::memory_bytes() const {
@@ -116,40 +115,14 @@ int SparseCholesky::factorize_once(const double* values, const double* damping) 
   return failed == std::numeric_limits<int>::max() ? -1 : failed;
 }
 
-// A thread whose work failed goes on to the meetings, since others wait there, and takes the failure along.
 void SparseCholesky::factorize_thread(int thread, const double* values, const double* damping) {
-  int& failed = failed_pivot_[thread];
-  failed = -1;
   diagonals_[thread] = OrdinarySize{};
   const FlushDenormals flush(flushes_);
-  const Team alone{0, 1, nullptr, thread};
   PatientStop stop;
-  int own_failure = -1;
-  for (int s : schedule_.own[thread]) {
-    const bool stops = stop.after(symbolic_.supernodes[s].cost);
-    own_failure = stops ? kStopped : factorize_supernode(s, alone, nullptr, values, damping);
-    if (own_failure >= 0) break;
-  }
-  bool fails = own_failure >= 0;
-  for (int k : schedule_.own_team_fronts[thread]) {
-    const TeamFront& front = schedule_.team_fronts[k];
-    Meeting& meeting = meetings_[k];
-    if (front.meets) {
-      if (fails) meeting.fails.store(true, std::memory_order_relaxed);
-      meeting.start.wait();
-      fails = meeting.fails.load(std::memory_order_relaxed);
-    }
-    const int place = thread - front.first;
-    if (fails || place >= front.workers) continue;
-    const Team team{place, front.workers, &meeting.work, thread};
-    const bool stops = front.workers == 1 && stop.after(symbolic_.supernodes[front.supernode].cost);
-    const int pivot =
-        stops ? kStopped : factorize_supernode(front.supernode, team, &meeting.failed_pivot, values, damping);
-    if (pivot < 0) continue;
-    fails = true;
-    own_failure = own_failure < 0 ? pivot : std::min(own_failure, pivot);
-  }
-  failed = own_failure;
+  failed_pivot_[thread] = schedule_.work(meetings_, thread, [&](int s, const Team& team, int* failed) {
+    const bool stops = team.num_threads == 1 && stop.after(symbolic_.supernodes[s].cost);
+    return stops ? kStopped : factorize_supernode(s, team, failed, values, damping);
+  });
 }
 
 // Returns the failing pivot in elimination order or -1.
@@ -160,9 +133,7 @@ int SparseCholesky::factorize_supernode(int s, const Team& team, int* failed_piv
   assemble(s, team, values, damping);
   extend_add(s, false, team);
   team.wait();
-  int failed_alone = -1;
-  int* failed = team.num_threads > 1 ? failed_pivot : &failed_alone;
-  const int pivot = factor_front(front(s), min_pivot_.data() + node.first_pivot, team, failed);
+  const int pivot = factor_front(front(s), min_pivot_.data() + node.first_pivot, team, failed_pivot);
   if (pivot == kStopped) return kStopped;
   if (pivot >= 0) return node.first_pivot + pivot;
   extend_add(s, true, team);

@@ -49,16 +49,6 @@ class SparseCholesky final : public LinearSolver {
   std::int64_t required_bytes() const;  // that the first factorisation takes
 
  private:
-  // Of a front that several threads share: those that it waits for, and those that work on it.
-  struct Meeting {
-    // GCOVR_EXCL_START - counted where it is inlined
-    Meeting(int range, int workers) : start(range), work(workers) {}
-    // GCOVR_EXCL_STOP
-    SpinBarrier start, work;
-    std::atomic<bool> fails{false};  // somebody's work below, so that nothing is to be done
-    int failed_pivot = -1;           // that the workers share
-  };
-
   void plan();
   void allocate();
   Front front(int s);

@@ -1,10 +1,12 @@
 // Evaluating edges, and what their models become.
 #include <algorithm>
 #include <cmath>
+#include <functional>
 #include <limits>
 
 #include "online/problem.h"
 #include "online/program_frames.h"
+#include "parallel/thread_pool.h"
 #include "vm/transpose.h"
 
 namespace graphopt::online {
@@ -237,19 +239,29 @@ double Problem::evaluate(const std::vector<std::int32_t>& edges, const Evaluatio
       by_kind[static_cast<std::size_t>(edge_kind[e])].push_back(e);
     }
   }
-  constexpr std::int64_t kAtOnce = 2 * kLanes;  // so that outputs stay in the cache
+  // edges whose outputs stay in the cache, and those that another thread is worth waking for
+  constexpr std::int64_t kAtOnce = 2 * kLanes, kShare = 4 * kAtOnce;
+  ThreadPool& pool = ThreadPool::instance();
   for (std::size_t k = 0; k < edge_kinds.size(); ++k) {
     const auto& own = by_kind[k];
     if (own.empty()) continue;
     const int row_stride = stride(static_cast<int>(k));
     static thread_local vm::AlignedVector<double> out;
     const auto total = static_cast<std::int64_t>(own.size());
-    out.resize(std::max(out.size(), static_cast<std::size_t>(std::min(total, kAtOnce) * row_stride)));
-    for (std::int64_t begin = 0; begin < total; begin += kAtOnce) {
-      const std::int64_t number = std::min(kAtOnce, total - begin);
-      linearize(static_cast<int>(k), own.data() + begin, number, out.data());
+    const int threads = pool.threads_for(total, kShare);
+    const std::int64_t share = threads > 1 ? kShare : kAtOnce, round = share * threads;
+    out.resize(std::max(out.size(), static_cast<std::size_t>(std::min(total, round) * row_stride)));
+    double* const outputs = out.data();
+    for (std::int64_t begin = 0; begin < total; begin += round) {
+      const std::int64_t number = std::min(round, total - begin);
+      const auto linearize_share = [&](int t) {
+        const std::int64_t first = share * t;
+        linearize(static_cast<int>(k), own.data() + begin + first, std::min(share, number - first),
+                  outputs + first * row_stride);
+      };
+      pool.run_shares(static_cast<int>((number + share - 1) / share), std::ref(linearize_share));
       for (std::int64_t i = 0; i < number; ++i)
-        change += take_model(own[static_cast<std::size_t>(begin + i)], out.data() + i * row_stride, how);
+        change += take_model(own[static_cast<std::size_t>(begin + i)], outputs + i * row_stride, how);
     }
   }
   if (std::isfinite(change)) add_chi2(change);

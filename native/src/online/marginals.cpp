@@ -127,7 +127,7 @@ void Tree::covariance(const std::vector<std::int32_t>& rows, const std::vector<s
   std::int32_t size = 0;
   for (const std::int32_t c : path)
     for (const std::int32_t v : cliques_[c].shape->frontals) {
-      local_[static_cast<std::size_t>(v)] = size;  // its first row here
+      scratch_[0].local[static_cast<std::size_t>(v)] = size;  // its first row here
       size += problem_.dim(v);
     }
   std::unordered_map<std::int32_t, int> column_of;
@@ -136,10 +136,11 @@ void Tree::covariance(const std::vector<std::int32_t>& rows, const std::vector<s
   MatrixXd x = MatrixXd::Zero(size, count);
   for (const std::int32_t v : vertices)
     for (int i = 0; i < problem_.dim(v); ++i)
-      x(local_[static_cast<std::size_t>(v)] + i, column_of[v] + i) = 1.0;
+      x(scratch_[0].local[static_cast<std::size_t>(v)] + i, column_of[v] + i) = 1.0;
   for (const std::int32_t c : path) forward_columns(c, x);
   for (const std::int32_t c : path)
-    for (const std::int32_t v : cliques_[c].shape->frontals) local_[static_cast<std::size_t>(v)] = -1;
+    for (const std::int32_t v : cliques_[c].shape->frontals)
+      scratch_[0].local[static_cast<std::size_t>(v)] = -1;
   const auto chosen = [&](const std::vector<std::int32_t>& of) {
     std::vector<int> found;
     for (const std::int32_t v : of)
@@ -155,7 +156,7 @@ void Tree::covariance(const std::vector<std::int32_t>& rows, const std::vector<s
 // Rows of the clique's frontals of L^-1 x, and what they take from those of its separator; rows by local_.
 void Tree::forward_columns(std::int32_t c, MatrixXd& x) {
   const Shape& shape = *cliques_[c].shape;
-  const int first = local_[static_cast<std::size_t>(shape.frontals[0])];
+  const int first = scratch_[0].local[static_cast<std::size_t>(shape.frontals[0])];
   const auto room = static_cast<std::size_t>(num_strips(shape.num_below) * kStrip);
   padded_.resize(std::max(padded_.size(), room * static_cast<std::size_t>(x.cols())));
   std::vector<double*> pivots, below;
@@ -169,7 +170,7 @@ void Tree::forward_columns(std::int32_t c, MatrixXd& x) {
     const double* from = below[k];
     double* const own = pivots[k] - first;
     for (const std::int32_t v : shape.separator) {
-      double* const to = own + local_[static_cast<std::size_t>(v)];
+      double* const to = own + scratch_[0].local[static_cast<std::size_t>(v)];
       for (int i = 0; i < problem_.dim(v); ++i) to[i] -= *from++;
     }
   }
@@ -199,9 +200,11 @@ std::vector<std::shared_ptr<const Prior>> Tree::marginalize(const std::vector<st
     Job& job = jobs[k];
     job.clique = static_cast<std::int32_t>(k);
     job.shape = plan.shapes[k];
-    if (plan.nodes[k].parent >= 0)
-      jobs[static_cast<std::size_t>(plan.nodes[k].parent)].children.push_back(&cliques[k]);
+    job.parent = plan.nodes[k].parent;
+    if (job.parent >= 0) jobs[static_cast<std::size_t>(job.parent)].children.push_back(&cliques[k]);
   }
+  if (const std::int32_t failed = compute(jobs, cliques); failed >= 0)
+    throw_failure(jobs[static_cast<std::size_t>(failed)]);
   std::vector<std::shared_ptr<const Prior>> found;
   // what a front passes on: the right-hand side of its separator, and chi2 that is left
   std::vector<std::vector<double>> rest(count);
@@ -210,8 +213,6 @@ std::vector<std::shared_ptr<const Prior>> Tree::marginalize(const std::vector<st
     Job& job = jobs[k];
     const Shape& shape = *job.shape;
     const int n = shape.num_pivots, m = shape.num_below;
-    compute(job);
-    cliques[k] = {job.shape, job.numbers};
     std::unordered_map<std::int32_t, int> row;
     int at = 0;
     for (const auto* list : {&shape.frontals, &shape.separator})

@@ -1,9 +1,13 @@
 // Numbers of cliques: assembling fronts and factorizing them.
 #include <algorithm>
 #include <cmath>
+#include <deque>
+#include <functional>
 #include <numeric>
 
 #include "linear/extend_add.h"
+#include "linear/schedule.h"
+#include "linear/supernodes.h"
 #include "online/tree.h"
 
 namespace graphopt::online {
@@ -27,34 +31,34 @@ inline double& element(const Front& front, int row, int col) {
 }  // namespace
 
 // Blocks of the job's edges: those that touch pivots, or those of the separator alone.
-void Tree::assemble(const Job& job, bool into_update) {
+void Tree::assemble(const Job& job, Scratch& own, bool into_update) {
   const Front front = job.numbers->front();
   for (const std::int32_t e : job.shape->edges) {
     if (problem_.edge_kind[e] < 0) {
-      assemble_prior(front, e, into_update);
+      assemble_prior(front, e, own, into_update);
     } else {
-      assemble_edge(front, e, into_update);
+      assemble_edge(front, e, own, into_update);
     }
   }
 }
 
-void Tree::assemble_prior(const Front& front, std::int32_t e, bool into_update) {
+void Tree::assemble_prior(const Front& front, std::int32_t e, Scratch& own, bool into_update) {
   const Prior& prior = *problem_.priors[problem_.edge_row[e]];
   const double* const H = problem_.H_of(e);
   const int m = prior.first.back();
-  row_.assign(static_cast<std::size_t>(m), -1);  // of the front, per scalar
+  own.row.assign(static_cast<std::size_t>(m), -1);  // of the front, per scalar
   for (std::size_t s = 0; s < prior.vertices.size(); ++s)
-    if (const int first = local_[static_cast<std::size_t>(prior.vertices[s])]; first >= 0)
-      std::iota(row_.begin() + prior.first[s], row_.begin() + prior.first[s + 1], first);
+    if (const int first = own.local[static_cast<std::size_t>(prior.vertices[s])]; first >= 0)
+      std::iota(own.row.begin() + prior.first[s], own.row.begin() + prior.first[s + 1], first);
   for (int j = 0; j < m; ++j) {
-    const int col = row_[static_cast<std::size_t>(j)];
+    const int col = own.row[static_cast<std::size_t>(j)];
     if (col < 0 || (col >= front.num_pivots) != into_update) continue;
     for (int i = 0; i < m; ++i) {
-      const int row = row_[static_cast<std::size_t>(i)];
+      const int row = own.row[static_cast<std::size_t>(i)];
       if (row < col) continue;
       const double value = H[static_cast<std::int64_t>(j) * m + i];
       element(front, row, col) += value;
-      if (row == col) gross_[static_cast<std::size_t>(row)] += value;
+      if (row == col) own.gross[static_cast<std::size_t>(row)] += value;
     }
   }
 }
@@ -103,28 +107,28 @@ inline void add_joint_block(const Front& front, int ra, int rb, const double* bl
 
 }  // namespace
 
-void Tree::assemble_edge(const Front& front, std::int32_t e, bool into_update) {
+void Tree::assemble_edge(const Front& front, std::int32_t e, Scratch& own, bool into_update) {
   const EdgeKind& kind = problem_.kind_of(e);
   const std::int32_t* const ends = problem_.vertices_of(e);
   const int n = front.num_pivots, arity = kind.arity();
-  row_.resize(std::max(row_.size(), static_cast<std::size_t>(arity)));
+  own.row.resize(std::max(own.row.size(), static_cast<std::size_t>(arity)));
   bool is_above = false;  // of the pivots
   for (int s = 0; s < arity; ++s) {
-    const int row = problem_.is_free(ends[s]) ? local_[static_cast<std::size_t>(ends[s])] : -1;
-    row_[static_cast<std::size_t>(s)] = row;
+    const int row = problem_.is_free(ends[s]) ? own.local[static_cast<std::size_t>(ends[s])] : -1;
+    own.row[static_cast<std::size_t>(s)] = row;
     is_above = is_above || row >= n;
   }
   if (into_update && !is_above) return;
   const double* block = problem_.H_of(e);
   for (int a = 0; a < arity; ++a) {
-    const int da = kind.dims[static_cast<std::size_t>(a)], ra = row_[static_cast<std::size_t>(a)];
+    const int da = kind.dims[static_cast<std::size_t>(a)], ra = own.row[static_cast<std::size_t>(a)];
     if (ra >= 0 && (ra >= n) == into_update) {
       add_own_block(front, ra, block, da);
-      for (int j = 0; j < da; ++j) gross_[static_cast<std::size_t>(ra + j)] += block[j * (j + 1) / 2 + j];
+      for (int j = 0; j < da; ++j) own.gross[static_cast<std::size_t>(ra + j)] += block[j * (j + 1) / 2 + j];
     }
     block += da * (da + 1) / 2;
     for (int b = a + 1; b < arity; ++b) {
-      const int db = kind.dims[static_cast<std::size_t>(b)], rb = row_[static_cast<std::size_t>(b)];
+      const int db = kind.dims[static_cast<std::size_t>(b)], rb = own.row[static_cast<std::size_t>(b)];
       if (ra >= 0 && rb >= 0 && (std::min(ra, rb) >= n) == into_update)
         add_joint_block(front, ra, rb, block, da, db);
       block += da * db;
@@ -134,47 +138,48 @@ void Tree::assemble_edge(const Front& front, std::int32_t e, bool into_update) {
 
 // Rows of the front that a child's separator has, and runs of rows, of pivots or below, that follow each
 // other in both. Whether they ascend.
-bool Tree::find_rows(const Shape& child, int num_pivots) {
+bool Tree::find_rows(const Shape& child, int num_pivots, Scratch& own) {
   const auto size = static_cast<std::size_t>(child.num_below);
-  row_.resize(size + kStrip);
-  position_.resize(size + kStrip);
-  runs_.clear();
+  own.row.resize(size + kStrip);
+  own.position.resize(size + kStrip);
+  own.runs.clear();
   int first = 0;
   bool ascends = true;
   for (const std::int32_t v : child.separator) {
-    const int row = local_[static_cast<std::size_t>(v)], dim = problem_.dim(v);
-    ascends = ascends && (runs_.empty() || row > runs_.back().row);
-    if (!runs_.empty() && runs_.back().row + runs_.back().count == row && row != num_pivots) {
-      runs_.back().count += dim;
+    const int row = own.local[static_cast<std::size_t>(v)], dim = problem_.dim(v);
+    ascends = ascends && (own.runs.empty() || row > own.runs.back().row);
+    if (!own.runs.empty() && own.runs.back().row + own.runs.back().count == row && row != num_pivots) {
+      own.runs.back().count += dim;
     } else {
-      runs_.push_back({row, first, dim});
+      own.runs.push_back({row, first, dim});
     }
-    for (int i = 0; i < dim; ++i) row_[static_cast<std::size_t>(first + i)] = row + i;
+    for (int i = 0; i < dim; ++i) own.row[static_cast<std::size_t>(first + i)] = row + i;
     first += dim;
   }
   return ascends;
 }
 
-void Tree::add_children(const Job& job, bool into_update) {
+void Tree::add_children(const Job& job, Scratch& own, bool into_update) {
   const Front front = job.numbers->front();
   for (const Clique* child : job.children) {
     const int size = child->shape->num_below;
-    const bool ascends = find_rows(*child->shape, front.num_pivots);
+    const bool ascends = find_rows(*child->shape, front.num_pivots, own);
     if (!into_update)
       for (int i = 0; i < size; ++i)
-        gross_[static_cast<std::size_t>(row_[static_cast<std::size_t>(i)])] +=
+        own.gross[static_cast<std::size_t>(own.row[static_cast<std::size_t>(i)])] +=
             child->numbers->gross[static_cast<std::size_t>(i)];
     if (ascends) {
-      add_ordered(front, child->numbers->update(), size, into_update);
+      add_ordered(front, child->numbers->update(), size, own, into_update);
     } else {
-      add_unordered(front, child->numbers->update(), size, into_update);
+      add_unordered(front, child->numbers->update(), size, own, into_update);
     }
   }
 }
 
-void Tree::add_ordered(const Front& front, const double* source, int size, bool into_update) {
+void Tree::add_ordered(const Front& front, const double* source, int size, Scratch& own, bool into_update) {
   const int n = front.num_pivots;
-  const auto split = static_cast<int>(std::lower_bound(row_.begin(), row_.begin() + size, n) - row_.begin());
+  const auto split =
+      static_cast<int>(std::lower_bound(own.row.begin(), own.row.begin() + size, n) - own.row.begin());
   ChildColumns columns;
   columns.m = size;
   columns.first = into_update ? split : 0;
@@ -182,89 +187,93 @@ void Tree::add_ordered(const Front& front, const double* source, int size, bool 
   if (columns.first == columns.last) return;
   const std::int64_t below = front.below - front.diagonal;
   for (int i = columns.first; i < size; ++i) {
-    const int row = row_[static_cast<std::size_t>(i)];
-    position_[static_cast<std::size_t>(i)] = into_update ? triangle_row(row - n)
-                                             : row < n   ? triangle_row(row)
-                                                         : below + rectangle_row(row - n, n);
+    const int row = own.row[static_cast<std::size_t>(i)];
+    own.position[static_cast<std::size_t>(i)] = into_update ? triangle_row(row - n)
+                                                : row < n   ? triangle_row(row)
+                                                            : below + rectangle_row(row - n, n);
   }
   columns.source = source;
-  columns.row = row_.data();
-  columns.position = position_.data();
+  columns.row = own.row.data();
+  columns.position = own.position.data();
   columns.target = into_update ? front.update : front.diagonal;
   columns.shift = into_update ? n : 0;
   add_child(columns);
 }
 
 // The same of a child whose rows have changed their order: block by block of rows that have kept it.
-void Tree::add_unordered(const Front& front, const double* source, int size, bool into_update) {
+void Tree::add_unordered(const Front& front, const double* source, int size, Scratch& own, bool into_update) {
   const int n = front.num_pivots, shift = into_update ? n : 0;
-  rows_of_front_.resize(static_cast<std::size_t>(size));
+  own.rows_of_front.resize(static_cast<std::size_t>(size));
   for (int i = 0; i < size; ++i) {
-    const int row = row_[static_cast<std::size_t>(i)];
+    const int row = own.row[static_cast<std::size_t>(i)];
     if (into_update && row < n) continue;  // no row of what is added
-    rows_of_front_[static_cast<std::size_t>(i)] = into_update ? front.update + triangle_row(row - n)
-                                                  : row < n   ? front.diagonal + triangle_row(row)
-                                                              : front.below + rectangle_row(row - n, n);
+    own.rows_of_front[static_cast<std::size_t>(i)] = into_update ? front.update + triangle_row(row - n)
+                                                     : row < n   ? front.diagonal + triangle_row(row)
+                                                                 : front.below + rectangle_row(row - n, n);
   }
-  for (const Run& later : runs_)
-    for (const Run& earlier : runs_) {
+  for (const Run& later : own.runs)
+    for (const Run& earlier : own.runs) {
       if (earlier.first > later.first) break;
-      if ((std::min(later.row, earlier.row) >= n) == into_update) add_block(later, earlier, source, shift);
+      if ((std::min(later.row, earlier.row) >= n) == into_update)
+        add_block(later, earlier, source, own, shift);
     }
 }
 
 // The child's rows `later` and columns `earlier`, the lower triangle where they are the same.
-void Tree::add_block(const Run& later, const Run& earlier, const double* source, int shift) {
+void Tree::add_block(const Run& later, const Run& earlier, const double* source, const Scratch& own,
+                     int shift) {
   const bool is_square = later.first == earlier.first;
   for (int i = 0; i < later.count; ++i) {
     const double* const from =
         source + triangle_row(later.first + i) + static_cast<std::int64_t>(earlier.first) * kStrip;
     const int count = is_square ? i + 1 : earlier.count;
     if (later.row >= earlier.row) {
-      double* const to = rows_of_front_[static_cast<std::size_t>(later.first + i)] +
+      double* const to = own.rows_of_front[static_cast<std::size_t>(later.first + i)] +
                          static_cast<std::int64_t>(earlier.row - shift) * kStrip;
       for (int j = 0; j < count; ++j) to[j * kStrip] += from[j * kStrip];
     } else {
       const std::int64_t column = static_cast<std::int64_t>(later.row + i - shift) * kStrip;
       for (int j = 0; j < count; ++j)
-        rows_of_front_[static_cast<std::size_t>(earlier.first + j)][column] += from[j * kStrip];
+        own.rows_of_front[static_cast<std::size_t>(earlier.first + j)][column] += from[j * kStrip];
     }
   }
 }
 
-void Tree::clear_local(const Shape& shape) {
-  for (const std::int32_t v : shape.frontals) local_[static_cast<std::size_t>(v)] = -1;
-  for (const std::int32_t v : shape.separator) local_[static_cast<std::size_t>(v)] = -1;
+void Tree::clear_local(const Shape& shape, Scratch& own) {
+  for (const std::int32_t v : shape.frontals) own.local[static_cast<std::size_t>(v)] = -1;
+  for (const std::int32_t v : shape.separator) own.local[static_cast<std::size_t>(v)] = -1;
 }
 
-// The pivots' columns before the factorization; `floors` is added to their diagonal.
-void Tree::fill(const Job& job, const std::vector<double>& floors) {
+// The pivots' columns before the factorization; the job's floors are added to their diagonal.
+void Tree::fill(Job& job, Scratch& own) {
   const int n = job.shape->num_pivots, m = job.shape->num_below;
   const Front front = job.numbers->front();
-  gross_.assign(static_cast<std::size_t>(n + m), 0.0);
+  own.gross.assign(static_cast<std::size_t>(n + m), 0.0);
   std::fill(front.diagonal, front.below + rectangle_size(m, n), 0.0);
-  assemble(job, false);
-  add_children(job, false);
+  assemble(job, own, false);
+  add_children(job, own, false);
   // what the separator gets is added after the factorization, but its diagonal counts already
-  min_pivot_.resize(static_cast<std::size_t>(n));
   for (int i = 0; i < n; ++i) {
-    const double gross = gross_[static_cast<std::size_t>(i)];
-    min_pivot_[static_cast<std::size_t>(i)] = kLeastPivot * gross;
-    element(front, i, i) += floors[static_cast<std::size_t>(i)] * gross;
+    const double gross = own.gross[static_cast<std::size_t>(i)];
+    job.min_pivot[static_cast<std::size_t>(i)] = kLeastPivot * gross;
+    element(front, i, i) += job.floors[static_cast<std::size_t>(i)] * gross;
   }
 }
 
 // Information falls with the cube of the length of a chain, until rounding hides it. A vertex that edges
 // determine gets a little more than that, in all its scalars: an earlier pivot that is mostly rounding spoils
 // the later ones. Steps are shorter by this share, where they end stays the same.
-bool Tree::raise_floor(const Job& job, int pivot, std::vector<double>& floors) const {
+bool Tree::raise_floor(Job& job, int pivot) {
   int first = 0;
   for (const std::int32_t v : job.shape->frontals) {
     const int end = first + problem_.dim(v);
     if (pivot < end) {
-      const double floor = floors[static_cast<std::size_t>(pivot)];
-      if (floor >= kMostFloor || !problem_.is_determined(v)) return false;
-      std::fill(floors.begin() + first, floors.begin() + end, floor == 0.0 ? kLeastFloor : kRaise * floor);
+      const double floor = job.floors[static_cast<std::size_t>(pivot)];
+      if (floor >= kMostFloor) return false;
+      const std::lock_guard<std::mutex> lock(determining_);
+      if (!problem_.is_determined(v)) return false;
+      std::fill(job.floors.begin() + first, job.floors.begin() + end,
+                floor == 0.0 ? kLeastFloor : kRaise * floor);
       return true;
     }
     first = end;
@@ -275,13 +284,13 @@ bool Tree::raise_floor(const Job& job, int pivot, std::vector<double>& floors) c
 // A point far from all that see it has hardly any information along the line of sight, and its step there, to
 // twice as far or behind the camera, none that holds. Steps along pivots with less than kPointInformation of
 // what the point's edges make up are shortened by as much; where they end stays the same.
-void Tree::limit_points(const Job& job) {
+void Tree::limit_points(const Job& job, const Scratch& own) {
   const Front front = job.numbers->front();
   int first = 0;
   for (const std::int32_t v : job.shape->frontals) {
     const int end = first + problem_.dim(v);
     if (problem_.is_point(v)) {
-      const double most = *std::max_element(gross_.begin() + first, gross_.begin() + end);
+      const double most = *std::max_element(own.gross.begin() + first, own.gross.begin() + end);
       for (int i = first; i < end; ++i) {
         const double inverse = element(front, i, i);
         const double share = 1.0 / (kPointInformation * most * inverse * inverse);
@@ -294,36 +303,120 @@ void Tree::limit_points(const Job& job) {
   }
 }
 
-void Tree::compute(Job& job) {
+// The front of a job, by the threads of a team: the first one assembles it, all of them factorize it. Whether
+// that went well; else its failed_pivot says where it did not, or its error why.
+bool Tree::compute(Job& job, Scratch& own, const Team& team, int* failed) {
   const Shape& shape = *job.shape;
-  const int n = shape.num_pivots, m = shape.num_below;
-  job.numbers = std::make_shared<Numbers>(n, m);
-  int row = 0;
-  for (const auto* vertices : {&shape.frontals, &shape.separator})
-    for (const std::int32_t v : *vertices) {
-      local_[static_cast<std::size_t>(v)] = row;
-      row += problem_.dim(v);
+  const bool is_first = team.thread == 0;
+  const auto attempt = [&](const auto& part) {
+    try {
+      part();
+    } catch (...) {
+      job.error = std::current_exception();
     }
-  std::vector<double> floors(static_cast<std::size_t>(n), 0.0);
-  for (;;) {
-    fill(job, floors);
-    int failed = -1;
-    const int pivot = factor_front(job.numbers->front(), min_pivot_.data(), Team{}, &failed);
-    if (pivot < 0) break;
-    job.numbers->is_raised = raise_floor(job, pivot, floors);
-    if (job.numbers->is_raised) continue;
-    clear_local(shape);
-    throw Singular{unsupported(job, pivot)};
+  };
+  if (is_first) {
+    int row = 0;
+    for (const auto* vertices : {&shape.frontals, &shape.separator})
+      for (const std::int32_t v : *vertices) {
+        own.local[static_cast<std::size_t>(v)] = row;
+        row += problem_.dim(v);
+      }
   }
-  limit_points(job);
-  assemble(job, true);
-  add_children(job, true);
-  job.numbers->gross.assign(gross_.begin() + n, gross_.end());
-  clear_local(shape);
+  for (;;) {
+    if (is_first) attempt([&] { fill(job, own); });
+    team.wait();
+    if (job.error) break;
+    const int pivot = factor_front(job.numbers->front(), job.min_pivot.data(), team, failed);
+    if (pivot < 0) break;
+    team.wait();
+    if (is_first) attempt([&] { job.numbers->is_raised = raise_floor(job, pivot); });
+    if (is_first && !job.numbers->is_raised) job.failed_pivot = pivot;
+    team.wait();
+    if (job.error || job.failed_pivot >= 0) break;
+  }
+  const bool is_done = !job.error && job.failed_pivot < 0;
+  if (is_first && is_done) {
+    attempt([&] {
+      limit_points(job, own);
+      assemble(job, own, true);
+      add_children(job, own, true);
+      job.numbers->gross.assign(own.gross.begin() + shape.num_pivots, own.gross.end());
+    });
+  }
+  if (is_first) clear_local(shape, own);
+  return is_done && !job.error;
+}
+
+void Tree::prepare(Job& job) const {
+  const auto n = static_cast<std::size_t>(job.shape->num_pivots);
+  job.numbers = std::make_shared<Numbers>(job.shape->num_pivots, job.shape->num_below);
+  job.floors.assign(n, 0.0);
+  job.min_pivot.resize(n);
+  job.failed_pivot = -1;
+  job.error = nullptr;
+}
+
+void Tree::require_scratch(int num_threads) {
+  if (static_cast<int>(scratch_.size()) < num_threads) scratch_.resize(static_cast<std::size_t>(num_threads));
+  for (Scratch& own : scratch_) own.local.resize(static_cast<std::size_t>(problem_.num_places()), -1);
+}
+
+// One after the other; returns the number of the first that fails.
+std::int32_t Tree::compute_in_order(std::vector<Job>& jobs, std::vector<Clique>& results) {
+  require_scratch(1);
+  for (std::size_t k = 0; k < jobs.size(); ++k) {
+    prepare(jobs[k]);
+    int failed = -1;
+    if (!compute(jobs[k], scratch_[0], Team{}, &failed)) return static_cast<std::int32_t>(k);
+    results[k] = {jobs[k].shape, jobs[k].numbers};
+  }
+  return -1;
+}
+
+// Fronts that share no vertex that is eliminated are independent of each other; where a few of them are most
+// of the work, several threads share each. Every number is computed by one thread, in the same order for any
+// number of threads.
+std::int32_t Tree::compute(std::vector<Job>& jobs, std::vector<Clique>& results) {
+  Forest forest;
+  for (const Job& job : jobs) {
+    forest.cost.push_back(kCoreModel.cost(job.shape->num_pivots, job.shape->num_below));
+    forest.parent.push_back(job.parent);
+  }
+  bool fails = false;
+  Dealing dealing;
+  std::deque<Meeting> meetings;
+  const auto plan = [&](int threads) {
+    dealing = Dealing(forest, threads);
+    meetings = dealing.meetings();
+    return dealing.num_threads;
+  };
+  ThreadPool& pool = ThreadPool::instance();
+  for (bool has_run = false; !has_run;) {
+    const int threads = plan(pool.num_threads());
+    if (threads == 1) return compute_in_order(jobs, results);
+    require_scratch(threads);
+    for (Job& job : jobs) prepare(job);
+    std::vector<char> failures(static_cast<std::size_t>(threads), 0);
+    const auto work = [&](int thread) {
+      const auto task = [&](std::int32_t k, const Team& team, int* failed) {
+        Job& job = jobs[static_cast<std::size_t>(k)];
+        const bool is_done = compute(job, scratch_[static_cast<std::size_t>(thread)], team, failed);
+        if (is_done && team.thread == 0) results[static_cast<std::size_t>(k)] = {job.shape, job.numbers};
+        return is_done ? -1 : 0;
+      };
+      failures[static_cast<std::size_t>(thread)] = dealing.work(meetings, thread, task) >= 0;
+    };
+    has_run = pool.run_team(threads, std::ref(work));  // else the pool was resized meanwhile
+    fails = std::any_of(failures.begin(), failures.end(), [](char failed) { return failed != 0; });
+  }
+  // which one fails first must not depend on the threads
+  return fails ? compute_in_order(jobs, results) : -1;
 }
 
 // Vertices that the direction moves along which this pivot has no information: L' x = 0 with x = 1 there.
-std::vector<std::int32_t> Tree::unsupported(const Job& job, int pivot) const {
+std::vector<std::int32_t> Tree::unsupported(const Job& job) const {
+  const int pivot = job.failed_pivot;
   const Front front = job.numbers->front();
   std::vector<double> x(static_cast<std::size_t>(problem_.pending.size()), 0.0),
       own(static_cast<std::size_t>(pivot) + 1, 0.0);
@@ -378,6 +471,11 @@ std::vector<std::int32_t> Tree::unsupported(const Job& job, int pivot) const {
       stack.push_back(&cliques_[child]);
   }
   return found;
+}
+
+void Tree::throw_failure(const Job& job) const {
+  if (job.error) std::rethrow_exception(job.error);
+  throw Singular{unsupported(job)};
 }
 
 }  // namespace graphopt::online

@@ -48,7 +48,7 @@ void Tree::require_scalars() {
   const std::int64_t scalars = problem_.pending.size();
   y_.grow(scalars, 0.0);
   number_.resize(static_cast<std::size_t>(problem_.num_places()), -1);
-  local_.resize(static_cast<std::size_t>(problem_.num_places()), -1);
+  require_scratch(1);
   x_.resize(static_cast<std::size_t>(scalars), 0.0);
   rhs_.resize(static_cast<std::size_t>(scalars), 0.0);
   dx_.resize(static_cast<std::size_t>(scalars), 0.0);
@@ -124,6 +124,15 @@ std::vector<std::int32_t> Tree::edges_of(const std::vector<std::int32_t>& vertic
   return found;
 }
 
+// Children as they are, or as another job makes them.
+void Tree::add_children_to(Job& job, const std::vector<std::int32_t>& children,
+                           const std::vector<Clique>& fresh) const {
+  for (const std::int32_t child : children) {
+    const std::int32_t own = job_of_[static_cast<std::size_t>(child)];
+    job.children.push_back(own < 0 ? &cliques_[child] : &fresh[static_cast<std::size_t>(own)]);
+  }
+}
+
 EliminationCounts Tree::eliminate(const std::vector<std::int32_t>& touched,
                                   const std::vector<std::int32_t>& last) {
   require_scalars();
@@ -167,10 +176,16 @@ EliminationCounts Tree::eliminate(const std::vector<std::int32_t>& touched,
     children[static_cast<std::size_t>(job_of_[static_cast<std::size_t>(parent)])].push_back(o);
   }
   for (std::size_t k = 0; k < plan.nodes.size(); ++k) {
-    if (plan.nodes[k].parent < 0) continue;
-    const auto parent = static_cast<std::size_t>(plan.nodes[k].parent);
+    jobs[k].parent = plan.nodes[k].parent;
+    if (jobs[k].parent < 0) continue;
+    const auto parent = static_cast<std::size_t>(jobs[k].parent);
     parent_.set(jobs[k].clique, jobs[parent].clique);
     children[parent].push_back(jobs[k].clique);
+  }
+  std::vector<Clique> fresh(jobs.size());
+  for (std::size_t k = 0; k < jobs.size(); ++k) {
+    add_children_to(jobs[k], children[k], fresh);
+    counts.edges += static_cast<std::int64_t>(jobs[k].shape->edges.size());
   }
   for (std::size_t k = 0; k < jobs.size(); ++k) {
     job_of_[static_cast<std::size_t>(jobs[k].clique)] = -1;
@@ -179,12 +194,10 @@ EliminationCounts Tree::eliminate(const std::vector<std::int32_t>& touched,
   counts.ordered = plan.is_minimum_degree;
   counts.vertices = static_cast<std::int64_t>(vertices_.size());
   counts.flops = plan.flops;
-  for (Job& job : jobs) {
-    for (const std::int32_t child : children_[job.clique]) job.children.push_back(&cliques_[child]);
-    counts.edges += static_cast<std::int64_t>(job.shape->edges.size());
-    compute(job);
-    cliques_.set(job.clique, {job.shape, job.numbers});
-  }
+  const std::int32_t failed = compute(jobs, fresh);
+  const std::size_t num_done = failed < 0 ? jobs.size() : static_cast<std::size_t>(failed);
+  for (std::size_t k = 0; k < num_done; ++k) cliques_.set(jobs[k].clique, fresh[k]);
+  if (failed >= 0) throw_failure(jobs[num_done]);
   counts.cliques = static_cast<std::int64_t>(jobs.size());
   return counts;
 }
@@ -208,16 +221,13 @@ EliminationCounts Tree::refresh(const std::vector<std::int32_t>& edges) {
     job.shape = cliques_[job.clique].shape;
     counts.vertices += static_cast<std::int64_t>(job.shape->frontals.size());
     counts.edges += static_cast<std::int64_t>(job.shape->edges.size());
-    for (const std::int32_t child : children_[job.clique]) {
-      const std::int32_t own = job_of_[static_cast<std::size_t>(child)];
-      job.children.push_back(own < 0 ? &cliques_[child] : &fresh[static_cast<std::size_t>(own)]);
-    }
+    add_children_to(job, children_[job.clique], fresh);
   }
+  for (Job& job : jobs)  // all of them are there now
+    if (const std::int32_t c = parent_[job.clique]; c >= 0) job.parent = job_of_[static_cast<std::size_t>(c)];
   for (const std::int32_t c : affected_) job_of_[static_cast<std::size_t>(c)] = -1;
-  for (std::size_t k = 0; k < jobs.size(); ++k) {
-    compute(jobs[k]);
-    fresh[k] = {jobs[k].shape, jobs[k].numbers};
-  }
+  if (const std::int32_t failed = compute(jobs, fresh); failed >= 0)
+    throw_failure(jobs[static_cast<std::size_t>(failed)]);
   take_right_hand_side(affected_);
   for (std::size_t k = 0; k < jobs.size(); ++k) cliques_.set(jobs[k].clique, std::move(fresh[k]));
   counts.cliques = static_cast<std::int64_t>(jobs.size());

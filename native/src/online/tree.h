@@ -15,7 +15,9 @@
 
 #include <Eigen/Core>
 #include <cstdint>
+#include <exception>
 #include <memory>
+#include <mutex>
 #include <utility>
 #include <vector>
 
@@ -143,12 +145,26 @@ class Tree {
     std::int32_t clique;  // or a number of the caller's
     std::shared_ptr<const Shape> shape;
     std::vector<const Clique*> children;
-    std::shared_ptr<Numbers> numbers;
+    std::shared_ptr<Numbers> numbers = nullptr;
+    std::int32_t parent = -1;  // number of the job that sums this one
+    // while it is computed
+    std::vector<double> floors = {}, min_pivot = {};  // per pivot
+    int failed_pivot = -1;
+    std::exception_ptr error = nullptr;
   };
 
   // Rows of a child from `first` on, and of the front from `row` on.
   struct Run {
     int row, first, count;
+  };
+  // Of a thread that assembles a front; it holds nothing between fronts.
+  struct Scratch {
+    std::vector<std::int32_t> local;     // per vertex: first row of the front, or -1
+    std::vector<std::int64_t> position;  // of a child's rows
+    std::vector<Run> runs;
+    std::vector<std::int32_t> row;
+    std::vector<double*> rows_of_front;  // per row of a child
+    std::vector<double> gross;
   };
 
   void collect(const std::vector<std::int32_t>& touched);
@@ -166,21 +182,29 @@ class Tree {
   void shape(Plan& plan, const BlockGraph& graph) const;
   void give_edges(const Plan& plan, const std::vector<std::int32_t>& position,
                   const std::vector<std::shared_ptr<Shape>>& shapes) const;
-  void compute(Job& job);
-  void fill(const Job& job, const std::vector<double>& floors);
-  bool raise_floor(const Job& job, int pivot, std::vector<double>& floors) const;
-  void assemble(const Job& job, bool into_update);
-  void assemble_prior(const Front& front, std::int32_t edge, bool into_update);
-  void assemble_edge(const Front& front, std::int32_t edge, bool into_update);
-  bool find_rows(const Shape& child, int num_pivots);
-  void add_children(const Job& job, bool into_update);
-  void add_ordered(const Front& front, const double* source, int size, bool into_update);
-  void add_unordered(const Front& front, const double* source, int size, bool into_update);
-  void add_block(const Run& later, const Run& earlier, const double* source, int shift);
-  std::vector<std::int32_t> unsupported(const Job& job, int pivot) const;
-  void limit_points(const Job& job);
+  void add_children_to(Job& job, const std::vector<std::int32_t>& children,
+                       const std::vector<Clique>& fresh) const;
+  // Numbers of all jobs, children first, and the cliques that they make up; the job that fails first, or -1.
+  std::int32_t compute(std::vector<Job>& jobs, std::vector<Clique>& results);
+  std::int32_t compute_in_order(std::vector<Job>& jobs, std::vector<Clique>& results);
+  bool compute(Job& job, Scratch& own, const Team& team, int* failed);
+  [[noreturn]] void throw_failure(const Job& job) const;
+  void prepare(Job& job) const;
+  void require_scratch(int num_threads);
+  void fill(Job& job, Scratch& own);
+  bool raise_floor(Job& job, int pivot);
+  void assemble(const Job& job, Scratch& own, bool into_update);
+  void assemble_prior(const Front& front, std::int32_t edge, Scratch& own, bool into_update);
+  void assemble_edge(const Front& front, std::int32_t edge, Scratch& own, bool into_update);
+  bool find_rows(const Shape& child, int num_pivots, Scratch& own);
+  void add_children(const Job& job, Scratch& own, bool into_update);
+  void add_ordered(const Front& front, const double* source, int size, Scratch& own, bool into_update);
+  void add_unordered(const Front& front, const double* source, int size, Scratch& own, bool into_update);
+  void add_block(const Run& later, const Run& earlier, const double* source, const Scratch& own, int shift);
+  std::vector<std::int32_t> unsupported(const Job& job) const;
+  void limit_points(const Job& job, const Scratch& own);
   void forward_columns(std::int32_t clique, Eigen::MatrixXd& x);
-  void clear_local(const Shape& shape);
+  void clear_local(const Shape& shape, Scratch& own);
   std::vector<std::int32_t> path_to_root(const std::vector<std::int32_t>& cliques);
   void forward_path(const std::vector<std::int32_t>& path, std::vector<double>& y);
   void gather(const std::vector<std::int32_t>& vertices, const double* scalars, double* out) const;
@@ -213,14 +237,11 @@ class Tree {
   std::vector<char> mark_;                                   // per clique
   std::vector<std::int32_t> job_of_;                         // per clique, -1
   std::vector<std::int32_t> number_;                         // per vertex, -1
-  std::vector<std::int32_t> local_;                          // per vertex: first row of the front, or -1
   std::vector<std::vector<std::int32_t>> orphans_of_;        // per number of a vertex
   std::vector<char> edge_mark_;                              // per edge
-  std::vector<std::int64_t> position_;                       // of a child's rows
-  std::vector<Run> runs_;
-  std::vector<std::int32_t> row_;
-  std::vector<double*> rows_of_front_;  // per row of a child
-  std::vector<double> gross_, min_pivot_, pivots_, below_values_;
+  std::vector<Scratch> scratch_;                             // per thread
+  std::mutex determining_;                                   // of Problem::is_determined
+  std::vector<double> pivots_, below_values_;
   vm::AlignedVector<double> buffer_, padded_;
   std::vector<double> x_;    // whatever the last solution left
   std::vector<double> rhs_;  // per scalar; zero beside rhs_vertices_
