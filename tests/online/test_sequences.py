@@ -330,17 +330,73 @@ def test_a_pickle_goes_on_like_the_original():
     np.testing.assert_allclose(other.estimate([10, 20]), walk.online.estimate([10, 20]), atol=1e-8)
 
 
-def fed(threads: int) -> list[bytes]:
-    kernels.set_num_threads(threads)
+def fed() -> list[bytes]:
     walk = Walk(7)
     for _ in range(25):
         walk.step()
     return bits(walk.online)
 
 
-def test_the_same_sequence_gives_the_same_bits_for_any_number_of_threads():
-    """One thread or two."""
-    assert fed(1) == fed(2)
+def street_grid(size: int, first: int = 0) -> Graph:
+    """Poses on a square, each beside its neighbours, with noise; none is fixed."""
+    rng, graph = np.random.default_rng(size), Graph()
+    number = first + np.arange(size * size).reshape(size, size)
+    place = np.stack([*np.divmod(np.arange(size * size), size), np.zeros(size * size)], axis=1)
+    pairs = np.concatenate(
+        [
+            np.stack([a.ravel(), b.ravel()], axis=1)
+            for a, b in ((number[:-1], number[1:]), (number[:, :-1], number[:, 1:]))
+        ]
+    )
+    motion = np.diff(place[pairs - first], axis=1)[:, 0] + rng.normal(size=(len(pairs), 3)) * 0.02
+    graph.add_vertices("VERTEX_SE2", number.ravel(), place + rng.normal(size=place.shape) * 0.1)
+    graph.add_edges("EDGE_SE2", pairs, motion, INFORMATION)
+    return graph
+
+
+def fed_grid() -> list[bytes]:
+    """Fronts of an update that several threads share, and more edges than one evaluates."""
+    graph = street_grid(36)
+    graph.set_fixed([0])
+    online = Online(graph)
+    found = bits(online)
+    for k in range(4):
+        pair, motion = [[k, 1290 - 40 * k]], [[35.0 - k, 30.0 - 5 * k, 0.1]]
+        online.update(edges=[("EDGE_SE2", pair, motion, INFORMATION)])
+        found += bits(online)
+    online.batch()
+    return found + bits(online)
+
+
+def refused_grids() -> str:
+    """Two parts that can move: which one is named."""
+    online, floating = Online(), [street_grid(24, first) for first in (1000, 3000)]
+    online.update([("VERTEX_SE2", [0], np.zeros((1, 3)), True)])
+    before = bits(online)
+    with pytest.raises(GraphError) as caught:
+        online.update(
+            [("VERTEX_SE2", own.vertex_sets[0].ids, own.vertex_sets[0].estimate) for own in floating],
+            [
+                ("EDGE_SE2", own.edge_sets[0].vertices, own.edge_sets[0].measurement, INFORMATION)
+                for own in floating
+            ],
+        )
+    assert bits(online) == before
+    return str(caught.value)
+
+
+@pytest.mark.parametrize("feed", [fed, fed_grid, refused_grids])
+def test_the_same_sequence_gives_the_same_bits_for_any_number_of_threads(feed):
+    """Estimates, and what a refusal names."""
+    threads = kernels.num_threads()
+    found = []
+    try:
+        for number in (1, 2, 3):
+            kernels.set_num_threads(number)
+            found.append(feed())
+    finally:
+        kernels.set_num_threads(threads)
+    assert found[0] == found[1] == found[2]
 
 
 def test_a_budget_ends_an_update_and_later_ones_go_on():

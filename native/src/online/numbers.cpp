@@ -3,6 +3,7 @@
 #include <cmath>
 #include <deque>
 #include <functional>
+#include <iterator>
 #include <numeric>
 
 #include "linear/extend_add.h"
@@ -219,23 +220,43 @@ void Tree::add_unordered(const Front& front, const double* source, int size, Scr
     }
 }
 
+namespace {
+
+// target(i, j) += source(i, j) of rows that lie in one strip of either.
+template <int kRows>
+void add_rows(double* target, const double* source, int num_columns) {
+  for (int j = 0; j < num_columns; ++j, target += kStrip, source += kStrip)
+    for (int i = 0; i < kRows; ++i) target[i] += source[i];
+}
+
+using AddRows = void (*)(double*, const double*, int);
+constexpr AddRows kAddRows[] = {nullptr,     add_rows<1>, add_rows<2>, add_rows<3>, add_rows<4>,
+                                add_rows<5>, add_rows<6>, add_rows<7>, add_rows<8>};
+static_assert(std::size(kAddRows) > kStrip);
+
+}  // namespace
+
 // The child's rows `later` and columns `earlier`, the lower triangle where they are the same.
 void Tree::add_block(const Run& later, const Run& earlier, const double* source, const Scratch& own,
                      int shift) {
-  const bool is_square = later.first == earlier.first;
-  for (int i = 0; i < later.count; ++i) {
-    const double* const from =
-        source + triangle_row(later.first + i) + static_cast<std::int64_t>(earlier.first) * kStrip;
-    const int count = is_square ? i + 1 : earlier.count;
-    if (later.row >= earlier.row) {
-      double* const to = own.rows_of_front[static_cast<std::size_t>(later.first + i)] +
-                         static_cast<std::int64_t>(earlier.row - shift) * kStrip;
-      for (int j = 0; j < count; ++j) to[j * kStrip] += from[j * kStrip];
-    } else {
+  const bool is_square = later.first == earlier.first, is_lower = later.row >= earlier.row;
+  double* const* const rows = own.rows_of_front.data() + later.first;
+  for (int i = 0, length; i < later.count; i += length) {
+    const int row = later.first + i;
+    const double* const from = source + triangle_row(row) + static_cast<std::int64_t>(earlier.first) * kStrip;
+    if (!is_lower) {
+      length = 1;
       const std::int64_t column = static_cast<std::int64_t>(later.row + i - shift) * kStrip;
-      for (int j = 0; j < count; ++j)
+      for (int j = 0; j < earlier.count; ++j)
         own.rows_of_front[static_cast<std::size_t>(earlier.first + j)][column] += from[j * kStrip];
+      continue;
     }
+    const int last = std::min(later.count - i, kStrip - row % kStrip);
+    for (length = 1; length < last && rows[i + length] == rows[i] + length;) ++length;
+    double* const to = rows[i] + static_cast<std::int64_t>(earlier.row - shift) * kStrip;
+    kAddRows[length](to, from, is_square ? i + 1 : earlier.count);
+    for (int r = 1; is_square && r < length; ++r)
+      for (int j = i + 1; j <= i + r; ++j) to[j * kStrip + r] += from[j * kStrip + r];
   }
 }
 
