@@ -58,8 +58,9 @@ void Tree::require_scalars() {
 void Tree::forget_marks() {
   std::fill(mark_.begin(), mark_.end(), 0);
   std::fill(edge_mark_.begin(), edge_mark_.end(), 0);
-  for (std::vector<std::int32_t>* numbers : {&job_of_, &number_, &local_})
-    std::fill(numbers->begin(), numbers->end(), -1);
+  std::fill(job_of_.begin(), job_of_.end(), -1);
+  std::fill(number_.begin(), number_.end(), -1);
+  for (Scratch& own : scratch_) std::fill(own.local.begin(), own.local.end(), -1);
   for (std::vector<std::int32_t>& orphans : orphans_of_) orphans.clear();
   std::fill(rhs_.begin(), rhs_.end(), 0.0);
   rhs_vertices_.clear();
