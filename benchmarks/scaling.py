@@ -49,7 +49,6 @@ PUBLISHED = {
 }
 SIZES = (64, 1_000, 10_000, 100_000, 1_000_000)  # numbers of the sums that are timed
 OBSERVATIONS = 1e9
-PREDICTED = (1, 2, 4, 8, 16, 32, 64, 128, 256, 512, 1024)
 NETWORK = (3e-6, 40e9)
 """Latency [s] and bandwidth [B/s] of a cluster's network (400 Gbit/s InfiniBand), assumed."""
 

@@ -24,15 +24,6 @@ def instance(kind):
     return working_edge_type(kind.instantiate(3) if isinstance(kind, VariadicEdgeType) else kind)
 
 
-def random_states(vertex, count, rng, spread=0.4):
-    """(count, storage_dim) estimates near the identity."""
-    storage = np.array(getattr(vertex, "identity", np.zeros(vertex.storage_dim)), float)
-    if len(storage) != vertex.storage_dim:  # a working form: encode
-        raise ValueError("give the working form's identity")
-    start = np.tile(storage, (count, 1))
-    return vertex.oplus(start, spread * rng.normal(size=(count, vertex.tangent_dim)))
-
-
 def working_identity(vertex, original):
     """Identity of a vertex in its working form."""
     identity = np.array([original.identity], float)
