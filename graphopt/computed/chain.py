@@ -59,9 +59,8 @@ class TermMap:
         edge_set: EdgeSet,
         offsets: Sequence[np.ndarray],
         estimates: Sequence[Any],
-        dim: int,
     ):
-        """offsets: per vertex set the first scalar of each vertex in full or -1; dim: scalars of full."""
+        """offsets: per vertex set the first scalar of each vertex in full or -1."""
         self._graph, self._set, self._estimates = graph, edge_set, estimates
         self._type = working_edge_type(edge_set.type)
         self._programs = compiled_edge(self._type, "identity", 0)
@@ -188,7 +187,7 @@ class Chain:
             self._inner[places] = offsets[number][rows][:, None] + steps
         kinds = [vertex_set.type for vertex_set in graph.vertex_sets]
         maps: list[tuple[int, Map]] = [
-            (kinds.index(definition.type.vertices[0]), TermMap(graph, definition, offsets, estimates, end))
+            (kinds.index(definition.type.vertices[0]), TermMap(graph, definition, offsets, estimates))
             for definition in graph.definitions()
         ]
         maps += [

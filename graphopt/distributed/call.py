@@ -285,10 +285,8 @@ class RankCall:
         def scattered_graph() -> Scattered | None:
             if whole is None:
                 return None
-            problem = whole.problem
-            return scatter(
-                problem.graph, problem.selection, comm.size, self.options.schur, self.request.partition
-            )
+            selection = whole.problem.selection
+            return scatter(selection, comm.size, self.options.schur, self.request.partition)
 
         scattered = together(comm, scattered_graph)
         if whole is None or scattered is None:

@@ -151,7 +151,7 @@ class Scattered:
         return [(number, rows) for number, rows in found if len(rows)]
 
 
-def scatter(graph: Graph, selection: Selection, num_ranks: int, schur: str, method: str) -> Scattered:
+def scatter(selection: Selection, num_ranks: int, schur: str, method: str) -> Scattered:
     """Scatter a selection of a graph to ranks.
 
     schur: "off": nothing is eliminated. method: see `partition`.

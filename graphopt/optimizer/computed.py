@@ -31,10 +31,10 @@ def materializes(graph: Graph, selection: Selection, options: SolverOptions) -> 
     """Values and derivatives are kept in arrays; otherwise the functions stand inside those of edges."""
     if options.computed != "auto":
         return options.computed == "materialize"
-    return not is_small(graph, selection) or pays_on_device(graph, selection, options)
+    return not is_small(graph, selection) or pays_on_device(selection, options)
 
 
-def pays_on_device(graph: Graph, selection: Selection, options: SolverOptions) -> bool:
+def pays_on_device(selection: Selection, options: SolverOptions) -> bool:
     """Whether values are kept on a Vulkan device although inlining is possible.
 
     Conjugate gradients multiply by the chain rule there: of images with `MANY_EDGES` that takes a quarter of

@@ -186,9 +186,7 @@ def test_what_keeps_values_inlined(types, monkeypatch):
         return x - measured
 
     def pays(graph, **options):
-        return computed.pays_on_device(
-            graph, graph.select(), SolverOptions(**{"device": "vulkan", **options})
-        )
+        return computed.pays_on_device(graph.select(), SolverOptions(**{"device": "vulkan", **options}))
 
     graph = with_values(types)
     assert pays(graph)
