@@ -64,7 +64,7 @@ KINDS = {
         },
         (
             "tests/native", "tests/linear", "tests/online", "tests/batch", "tests/expressions", "tests/io",
-            "tests/graph",
+            "tests/graph", "tests/optimizer",
         ),
         has_c_library=True,
         left_out={**_LIMITED, **_KEPT},

@@ -12,6 +12,7 @@ import time
 import warnings
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import fields, replace
+from inspect import signature
 from itertools import pairwise
 from typing import TYPE_CHECKING, Any
 
@@ -122,11 +123,13 @@ def bundle_adjustment(
 
 def _refuse_fields_of_options(given: Mapping[str, Any]) -> None:
     """What looks more like a field of `Options` than like an option of `graphopt.optimize`."""
+    import graphopt.distributed
+
     own = [field.name for field in fields(Options)]
-    others = [field.name for field in fields(SolverOptions)]
-    others += ["method", "max_iterations", "options", "fix", "time_limit", "stop", "verbose", "throw"]
+    others = {field.name for field in fields(SolverOptions)}
+    others |= {*signature(graphopt.optimize).parameters, *signature(graphopt.distributed.optimize).parameters}
     for name in given:
-        meant = name if name in own else None if name in others else nearest(name, own + others)
+        meant = None if name in others else nearest(name, {*own, *others})
         if meant in own:
             raise UnknownOptionError(
                 f"bundle_adjustment has no option {name!r}. Pass "
