@@ -95,19 +95,54 @@ Panel panel_at(uint number) {
   return Panel(table.at[at], table.at[at + 1], table.at[at + 2], table.at[at + 3], table.at[at + 4]);
 }
 
+// What is told of a panel's rows: its own, this invocation's first one below, and b.
+struct Rows {
+  uint own[PANEL], below, b;
+};
+Rows rows_of(Panel panel) {
+  Rows rows;
+  [[unroll]] for (uint a = 0; a < PANEL; ++a) rows.own[a] = table.at[panel.rows + min(a, panel.width - 1)];
+  const uint below = panel.rows + panel.width, last = panel.num_below - 1;
+  rows.below = table.at[below + min(LANE, last)];
+  rows.b = table.at[below + last];
+  return rows;
+}
+
+// Panels from `first` on, in steps of +-1: their words are read one and two panels ahead, so that nothing waits.
+struct Ahead {
+  Panel panel, following;
+  Rows rows, following_rows;
+};
+Ahead begin_ahead(uint first, uint second) {
+  Ahead ahead;
+  ahead.panel = panel_at(first);
+  ahead.following = panel_at(second);
+  ahead.rows = rows_of(ahead.panel);
+  return ahead;
+}
+Panel read_ahead(inout Ahead ahead, uint second) {
+  ahead.following_rows = rows_of(ahead.following);
+  return panel_at(second);
+}
+void go_on(inout Ahead ahead, Panel second) {
+  ahead.panel = ahead.following;
+  ahead.rows = ahead.following_rows;
+  ahead.following = second;
+}
+
 // The triangle of a panel by rows, its entry (a, b) at TRIANGLE(a) + b.
 #define TRIANGLE(a) (((a) * ((a) + 1)) / 2)
-void read_triangle(Panel panel, out wide triangle[TRIANGLE(PANEL)]) {
+void read_triangle(Panel panel, Rows rows, out wide triangle[TRIANGLE(PANEL)]) {
   [[unroll]] for (uint a = 0; a < PANEL; ++a) {
-    const uint first = a < panel.width ? table.at[panel.rows + a] >> 16 : 0;
+    const uint first = rows.own[a] >> 16;
     [[unroll]] for (uint b = 0; b <= a; ++b) triangle[TRIANGLE(a) + b] = a < panel.width ? pool[first + b] : WIDE_ZERO;
   }
 }
 
-void write_triangle(Panel panel, wide triangle[TRIANGLE(PANEL)], wide inverse[PANEL]) {
+void write_triangle(Panel panel, Rows rows, wide triangle[TRIANGLE(PANEL)], wide inverse[PANEL]) {
   [[unroll]] for (uint a = 0; a < PANEL; ++a)
     if (a < panel.width) {
-      const uint first = table.at[panel.rows + a] >> 16;
+      const uint first = rows.own[a] >> 16;
       [[unroll]] for (uint b = 0; b < a; ++b) pool[first + b] = triangle[TRIANGLE(a) + b];
       pool[first + a] = inverse[a];
     }
@@ -161,12 +196,18 @@ void update_rows(Panel panel, wide inverse[PANEL]) {
     wide factors[PANEL];
     [[unroll]] for (uint k = 0; k < PANEL; ++k)
       factors[k] = k < panel.width ? -wide_mul(pool[first + k], inverse[k]) : WIDE_ZERO;
-    for (uint c = LANE % COLUMNS; c < num_columns; c += COLUMNS) {
+    for (uint c = LANE % COLUMNS; c < num_columns; c += 2 * COLUMNS) {  // two at a time wait for memory
+      const bool is_last = c + COLUMNS >= num_columns;
       const uint other = rows_below[c], entry = first + (other & 0xffffu);
-      wide sum = pool[entry];
+      const uint another = rows_below[is_last ? c : c + COLUMNS], other_entry = first + (another & 0xffffu);
+      wide sum = pool[entry], other_sum = pool[other_entry];
       [[unroll]] for (uint k = 0; k < PANEL; ++k)
-        if (k < panel.width) sum = wide_plus_product(sum, factors[k], pool[(other >> 16) + k]);
+        if (k < panel.width) {
+          sum = wide_plus_product(sum, factors[k], pool[(other >> 16) + k]);
+          other_sum = wide_plus_product(other_sum, factors[k], pool[(another >> 16) + k]);
+        }
       pool[entry] = wide_total(sum);
+      if (!is_last) pool[other_entry] = wide_total(other_sum);
     }
   }
 }
@@ -186,11 +227,13 @@ void read_system(wide absolute, wide relative) {
 
 // dx of L' dx = Delta^-1 (what b has become), from the last panel to the first.
 void solve_backward() {
-  for (uint number = NUM_PANELS; number-- > 0;) {
-    const Panel panel = panel_at(number);
-    const uint first_of_b = table.at[panel.rows + panel.width + panel.num_below - 1] >> 16;
+  const uint last = NUM_PANELS - 1;
+  Ahead ahead = begin_ahead(last, max(last, 1) - 1);
+  for (uint number = last + 1; number-- > 0;) {
+    const Panel panel = ahead.panel, second = read_ahead(ahead, max(number, 2) - 2);
+    const uint first_of_b = ahead.rows.b >> 16;
     wide triangle[TRIANGLE(PANEL)], x[PANEL];
-    read_triangle(panel, triangle);
+    read_triangle(panel, ahead.rows, triangle);
     [[unroll]] for (uint n = 0; n < PANEL; ++n) {
       const uint a = PANEL - 1 - n;
       wide sum = a < panel.width ? pool[first_of_b + a] : WIDE_ZERO;
@@ -200,12 +243,13 @@ void solve_backward() {
     for (uint c = 1 + LANE; c <= panel.num_before; c += WORKGROUP_SIZE) {
       wide sum = pool[first_of_b - c];
       [[unroll]] for (uint a = 0; a < PANEL; ++a)
-        if (a < panel.width) sum = wide_plus_product(sum, -x[a], pool[(table.at[panel.rows + a] >> 16) - c]);
+        if (a < panel.width) sum = wide_plus_product(sum, -x[a], pool[(ahead.rows.own[a] >> 16) - c]);
       pool[first_of_b - c] = wide_total(sum);
     }
     if (LANE == 0)
       [[unroll]] for (uint a = 0; a < PANEL; ++a)
         if (a < panel.width) dx[panel.column + a] = x[a];
+    go_on(ahead, second);
     barrier();
   }
 }
@@ -217,18 +261,22 @@ bool solve(wide absolute, wide relative) {
   growth = number(1.0);
 #endif
   read_system(absolute, relative);
-  for (uint number = 0; number < NUM_PANELS; ++number) {
-    const Panel panel = panel_at(number);
+  const uint last = NUM_PANELS - 1;
+  Ahead ahead = begin_ahead(0, min(1, last));
+  for (uint number = 0; number <= last; ++number) {
+    const Panel panel = ahead.panel, second = read_ahead(ahead, min(number + 2, last));
     wide triangle[TRIANGLE(PANEL)], inverse[PANEL];
-    read_triangle(panel, triangle);
+    read_triangle(panel, ahead.rows, triangle);
     if (!factorize_triangle(panel, absolute, relative, triangle, inverse)) return false;
     for (uint r = LANE; r < panel.num_below; r += WORKGROUP_SIZE) {
-      rows_below[r] = table.at[panel.rows + panel.width + r];
-      solve_row(panel, rows_below[r] >> 16, triangle, inverse);
+      const uint row = r == LANE ? ahead.rows.below : table.at[panel.rows + panel.width + r];
+      rows_below[r] = row;
+      solve_row(panel, row >> 16, triangle, inverse);
     }
     barrier();
-    if (LANE == 0) write_triangle(panel, triangle, inverse);
+    if (LANE == 0) write_triangle(panel, ahead.rows, triangle, inverse);
     update_rows(panel, inverse);
+    go_on(ahead, second);
     barrier();
   }
   solve_backward();
