@@ -82,12 +82,13 @@ class AdjointPass:
             return
         kind = group.edge_set.type
         for part, outputs in self._run(group, requested):
+            outputs *= -1.0
             rows = part if group.chosen_rows is None else group.rows[part]
             for column, taken in _columns(kind, requested, outputs).items():
                 if column == "information":
-                    found[column][rows] = -_symmetric(taken, kind.residual_dim)
+                    found[column][rows] = _symmetric(taken, kind.residual_dim)
                 else:
-                    found[column][rows] = -taken.reshape(len(taken), *found[column].shape[1:])
+                    found[column][rows] = taken.reshape(len(taken), *found[column].shape[1:])
 
     def _add_values(self, group: EdgeGroup, found: Mapping[Any, np.ndarray]) -> None:
         """Of the parameters, which edges share."""
