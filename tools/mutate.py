@@ -145,6 +145,8 @@ ROOMS = {
             "tests/distributed/test_edge_partition.py",
             "tests/distributed/test_partition.py",
             "tests/optimizer/test_points_behind.py",
+            "tests/colmap/test_files.py",
+            "tests/colmap/test_memory.py",
         ),
         "native",
     ),

@@ -103,9 +103,17 @@ def linked_points(count: int, num: int) -> Made:
     }
 
 
+def far_off() -> Made:
+    """Curves whose start is so far off that some steps are rejected."""
+    graph, given = PROBLEMS["a user's residual"]()
+    start = np.tile([-5.0, 3.0, 5.0], (4, 1, 1))
+    return graph, {**given, "estimates": {"VERTEX_BATCH_CURVE": start}}
+
+
 SLOW = pytest.mark.slow
 CASES: list[Any] = [
     ("a user's residual", PROBLEMS["a user's residual"], "lm"),
+    ("a user's residual, from far off", far_off, "lm"),
     ("triangulation", lambda: triangulation(5), "gn"),
     ("a camera of nine", lambda: camera_of_nine(3), "gn"),
     ("8 points by 32 invocations", lambda: linked_points(3, 8), "gn"),
