@@ -34,18 +34,20 @@ _MOMENTS = _moments()
 
 @dataclass(eq=False)
 class Tracks:
-    """n corners that are being followed in the left image."""
+    """n corners that are being followed in the images of one camera."""
 
     ids: np.ndarray
     """(n,) int64, given once."""
     pixel: np.ndarray
     """(n, 2) [px] in the present frame."""
     ray: np.ndarray
-    """(n, 3) unit, in the left camera's frame."""
+    """(n, 3) unit, in the camera's frame."""
     landmark: np.ndarray
     """(n,) id in the map, -1: none yet."""
     age: np.ndarray
     """(n,) frames since detection."""
+    camera: int = 0
+    """Number in the rig."""
 
     @classmethod
     def none(cls) -> Tracks:
@@ -53,25 +55,24 @@ class Tracks:
         return cls.new(np.zeros(0, np.int64), np.zeros((0, 2)), np.zeros((0, 3)))
 
     @classmethod
-    def new(cls, ids: np.ndarray, pixel: np.ndarray, ray: np.ndarray) -> Tracks:
+    def new(cls, ids: np.ndarray, pixel: np.ndarray, ray: np.ndarray, camera: int = 0) -> Tracks:
         """Tracks without landmarks that begin in this frame."""
-        return cls(ids, pixel, ray, np.full(len(ids), -1), np.zeros(len(ids), np.int64))
+        return cls(ids, pixel, ray, np.full(len(ids), -1), np.zeros(len(ids), np.int64), camera)
 
     def __len__(self) -> int:
         return len(self.ids)
 
     def keep(self, mask: np.ndarray) -> Tracks:
         """Some of them."""
-        return Tracks(*(getattr(self, field.name)[mask] for field in fields(self)))
+        return Tracks(*(getattr(self, name)[mask] for name in _ARRAYS), self.camera)
 
     def joined(self, more: Tracks) -> Tracks:
-        """These and more."""
-        return Tracks(
-            *(
-                np.concatenate([getattr(self, field.name), getattr(more, field.name)])
-                for field in fields(self)
-            )
-        )
+        """These and more of the same camera."""
+        pairs = ((getattr(self, name), getattr(more, name)) for name in _ARRAYS)
+        return Tracks(*(np.concatenate(pair) for pair in pairs), self.camera)
+
+
+_ARRAYS = [field.name for field in fields(Tracks) if field.name != "camera"]
 
 
 @dataclass(frozen=True, eq=False)

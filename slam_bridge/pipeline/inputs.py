@@ -147,27 +147,22 @@ class Frame:
     """Images of one moment."""
 
     stamp: int
-    """[ns], in the IMU's time."""
+    """[ns] of the first image, in the IMU's time."""
     images: list[np.ndarray]
-    """Grey, uint8, one per camera that has one; the first camera always has."""
+    """Grey, uint8, one per camera that has one."""
     cameras: tuple[int, ...]
-    """Their numbers in the rig."""
+    """Their numbers in the rig, ascending: corners are tracked in the first of them."""
     lags: tuple[int, ...]
-    """[ns] by which each camera's image is later than the first one's."""
+    """[ns] by which each image is later than the first one."""
     depth: np.ndarray | None = None
-    """(height, width) float32 [m] in the first camera, NaN or 0: not measured."""
+    """(height, width) float32 [m] in the rig's first camera, NaN or 0: not measured."""
     arrived: float = 0.0
     """When it was handed in (`time.perf_counter`)."""
 
-    @property
-    def left(self) -> np.ndarray:
-        """The first camera's image."""
-        return self.images[0]
-
     @cached_property
     def corners(self) -> Corners:
-        """Of the first camera's image."""
-        return Corners.of(self.left)
+        """Of the first image."""
+        return Corners.of(self.images[0])
 
 
 class FrameMaker:
@@ -185,7 +180,7 @@ class FrameMaker:
         stamps: Any,
         arrived: float,
     ) -> Frame | None:
-        """A frame; None where the first camera has no image that it could use.
+        """A frame; None where no camera has an image that it could use.
 
         Raises `SequenceError` for what is no array of pixels: that is a mistake of the program, not the data.
         """
@@ -200,19 +195,20 @@ class FrameMaker:
         moments = [_nanoseconds(one) for one in ([stamp] * len(images) if stamps is None else stamps)]
         if len(moments) != len(images):
             raise SequenceError(f"add_images: {len(moments)} stamps for {len(images)} images.")
-        start = moments[0] + offsets[0]
-        kept, cameras, lags = [], [], []
+        kept, cameras, taken = [], [], []
         for camera, image in enumerate(images):
-            pixels = None if image is None else self._grey(image, camera, start)
+            moment = moments[camera] + offsets[camera]
+            pixels = None if image is None else self._grey(image, camera, moment)
             if pixels is not None:
                 kept.append(pixels)
                 cameras.append(camera)
-                lags.append(moments[camera] + offsets[camera] - start)
+                taken.append(moment)
             elif image is None:
-                self._complaints.add(f"frames have no image of camera {camera}", start)
-        if 0 not in cameras:
+                self._complaints.add(f"frames have no image of camera {camera}", moment)
+        if not kept:
             return None
-        return Frame(start, kept, tuple(cameras), tuple(lags), self._metres(depth, kept[0], start), arrived)
+        start, lags = taken[0], tuple(moment - taken[0] for moment in taken)
+        return Frame(start, kept, tuple(cameras), lags, self._metres(depth, kept[0], start), arrived)
 
     def _grey(self, image: Any, camera: int, stamp: int) -> np.ndarray | None:
         """An image as (height, width) uint8; None where it has another size than its camera."""

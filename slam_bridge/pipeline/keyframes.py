@@ -76,13 +76,15 @@ class View:
     ids: np.ndarray
     """(n,) of the tracks, ascending."""
     pixel: np.ndarray
-    """(n, 2) in the left image."""
+    """(n, 2) in the image in which they are tracked."""
     ray: np.ndarray
-    """(n, 3) in the left camera's frame."""
+    """(n, 3) in that camera's frame."""
     others: dict[int, np.ndarray] = field(default_factory=dict)
     """By number of another camera (n, 2) its pixels at the moment of the first image, NaN: not matched."""
     depth: np.ndarray | None = None
-    """(n,) z in the first camera [m], NaN: not measured."""
+    """(n,) z in the camera [m], NaN: not measured."""
+    camera: int = 0
+    """Number in the rig of the camera with the tracks."""
 
     def find(self, ids: np.ndarray) -> np.ndarray:
         """Rows of tracks, -1 where they are not in this view."""
@@ -113,7 +115,7 @@ class KeyframeMaker:
         self._options, self._world = options, world
         self._rig, self._widest = rig, options.widest
         self._sigma = [angular_sigma(camera, options.sigma) for camera in self._rig]
-        self._detector: Detector | None = None
+        self._detectors: dict[int, Detector] = {}
         self._next_track = 0
         self.views: deque[View] = deque(maxlen=_NUM_VIEWS)
 
@@ -122,29 +124,29 @@ class KeyframeMaker:
         """Of a landmark by stereo [rad]. The first keyframe takes all that are surely not at infinity."""
         return (self._options.min_parallax if self.views else FARTHEST) * max(self._sigma)
 
-    def tracks_of(self, pixel: np.ndarray, landmark: np.ndarray) -> Tracks:
-        """Tracks of pixels (n, 2) that show landmarks (n,)."""
+    def tracks_of(self, pixel: np.ndarray, landmark: np.ndarray, camera: int) -> Tracks:
+        """Tracks of pixels (n, 2) of a camera that show landmarks (n,)."""
         ids = np.arange(self._next_track, self._next_track + len(pixel))
         self._next_track += len(ids)
-        tracks = Tracks.new(ids, pixel, rays_of(self._rig[0], pixel, self._widest))
+        tracks = Tracks.new(ids, pixel, rays_of(self._rig[camera], pixel, self._widest), camera)
         tracks.landmark[:] = landmark
         return tracks.keep(np.isfinite(tracks.ray[:, 0]))
 
     def detected(self, frame: Frame, tracks: Tracks) -> Tracks:
         """The tracks, and new corners where there were none."""
-        if self._detector is None:
-            shape = frame.left.shape
-            self._detector = Detector(shape, self._usable(shape), self._options)
-        pixel = self._detector.detect(frame.corners, tracks.pixel)
-        return self._thinned(tracks).joined(self.tracks_of(pixel, np.full(len(pixel), -1)))
+        camera, shape = frame.cameras[0], frame.images[0].shape
+        if camera not in self._detectors:
+            self._detectors[camera] = Detector(shape, self._usable(shape, self._rig[camera]), self._options)
+        pixel = self._detectors[camera].detect(frame.corners, tracks.pixel)
+        found = self.tracks_of(pixel, np.full(len(pixel), -1), camera)
+        return self._thinned(tracks, self._detectors[camera].cell).joined(found) if len(tracks) else found
 
-    def _thinned(self, tracks: Tracks) -> Tracks:
-        """Not more than `max_features`: of those that share a cell the youngest go first."""
-        assert self._detector is not None
+    def _thinned(self, tracks: Tracks, size: int) -> Tracks:
+        """Not more than `max_features`: of those that share a cell of this size the youngest go first."""
         surplus = len(tracks) - self._options.max_features
         if surplus <= 0:
             return tracks
-        cell = (tracks.pixel // self._detector.cell).astype(int) @ [1, 1 << 16]
+        cell = (tracks.pixel // size).astype(int) @ [1, 1 << 16]
         order = np.lexsort((-tracks.age, cell))
         first = np.ones(len(tracks), bool)
         first[1:] = cell[order][1:] != cell[order][:-1]
@@ -152,12 +154,12 @@ class KeyframeMaker:
         gone = crowd[np.argsort(tracks.age[crowd], kind="stable")[:surplus]]
         return tracks.keep(~np.isin(np.arange(len(tracks)), gone))
 
-    def _usable(self, shape: tuple[int, int]) -> np.ndarray:
+    def _usable(self, shape: tuple[int, int], camera: Camera) -> np.ndarray:
         """(height, width) bool: inside a border, and of rays that are not too far from the axis."""
         step = 4
         row, column = np.meshgrid(*(np.arange(0, size, step) for size in shape), indexing="ij")
         pixel = np.stack([column, row], axis=-1).reshape(-1, 2).astype(float)
-        fine = np.isfinite(rays_of(self._rig[0], pixel, self._widest)).all(axis=1).reshape(row.shape)
+        fine = np.isfinite(rays_of(camera, pixel, self._widest)).all(axis=1).reshape(row.shape)
         mask = np.repeat(np.repeat(fine, step, axis=0), step, axis=1)[: shape[0], : shape[1]]
         mask[:8] = mask[-8:] = mask[:, :8] = mask[:, -8:] = False
         return mask
@@ -176,7 +178,7 @@ class KeyframeMaker:
         if self._options.is_stereo:
             for place, camera in enumerate(frame.cameras[1:], 1):
                 later = motion(frame.lags[place]) if frame.lags[place] else None
-                pair = frame.left, frame.images[place]
+                pair = frame.images[0], frame.images[place]
                 there, seen, angle = self.match(pair, camera, tracks, world_T_body, later)
                 others[camera] = there
                 better = angle > parallax
@@ -203,7 +205,7 @@ class KeyframeMaker:
         has to meet its ray within `LIMIT` errors ahead of both cameras. body_T_later: how the body moved up
         to the other image; its pixels are then moved to where they were at the moment of the first one.
         """
-        left, right = self._rig[0], self._rig[camera]
+        left, right = self._rig[tracks.camera], self._rig[camera]
         rays, body_T_left, body_T_right = tracks.ray, SE3(left.body_T_cam), SE3(right.body_T_cam)
         body_T_then = body_T_right if body_T_later is None else SE3(body_T_later) * body_T_right
         distance = self._distances(tracks, world_T_body, camera)
@@ -231,9 +233,10 @@ class KeyframeMaker:
         return there, seen.points, np.where(found & np.isfinite(seen.error), seen.parallax, 0.0)
 
     def _distances(self, tracks: Tracks, world_T_body: np.ndarray, camera: int) -> np.ndarray:
-        """(n,) [m] from the left camera to landmarks; of the others the median one, or 20 baselines."""
-        centre = np.asarray(camera_pose(world_T_body, self._rig[0]).translation)
-        base = np.linalg.norm(self._rig[0].body_T_cam[:3] - self._rig[camera].body_T_cam[:3])
+        """(n,) [m] from the tracks' camera to landmarks; of the others the median one, or 20 baselines."""
+        left = self._rig[tracks.camera]
+        centre = np.asarray(camera_pose(world_T_body, left).translation)
+        base = np.linalg.norm(left.body_T_cam[:3] - self._rig[camera].body_T_cam[:3])
         result = np.full(len(tracks), 20.0 * base)
         with self._world.lock:
             rows = self._world.landmarks.find(tracks.landmark)
@@ -249,7 +252,7 @@ class KeyframeMaker:
         tracks, parallax = prepared.tracks, prepared.parallax
         view = View(
             keyframe, stamp, tracks.ids, tracks.pixel.copy(), tracks.ray.copy(),
-            prepared.others, prepared.depth,
+            prepared.others, prepared.depth, tracks.camera,
         )  # fmt: skip
         with self._world.lock:
             frames = self._world.keyframes
@@ -273,7 +276,7 @@ class KeyframeMaker:
                 depth = view.depth[rows]
                 depths = {"depth": depth, "depth_sigma": depth_sigma(depth)}
             self._world.add_observations(
-                view.keyframe, landmark[rows], view.pixel[rows], 0, sigma=sigma, **depths
+                view.keyframe, landmark[rows], view.pixel[rows], view.camera, sigma=sigma, **depths
             )
         for camera, there in view.others.items():
             seen = rows[np.isfinite(there[rows, 0])]
@@ -292,15 +295,15 @@ class KeyframeMaker:
         origin, first_ray = np.full((len(pending), 3), np.nan), np.full((len(pending), 3), np.nan)
         for frame in reversed(older):  # the oldest one wins
             rows = frame.find(tracks.ids[pending])
-            pose = camera_pose(frames["world_T_body"][frames.rows(frame.keyframe)], self._rig[0])
+            pose = camera_pose(frames["world_T_body"][frames.rows(frame.keyframe)], self._rig[frame.camera])
             has = rows >= 0
             origin[has] = np.asarray(pose.translation)
             first_ray[has] = turned(pose.rotation, frame.ray[rows[has]])
-        pose = camera_pose(frames["world_T_body"][frames.rows(view.keyframe)], self._rig[0])
+        pose = camera_pose(frames["world_T_body"][frames.rows(view.keyframe)], self._rig[view.camera])
         ray = turned(pose.rotation, view.ray[pending])
         seen = triangulate(origin, first_ray, np.asarray(pose.translation), ray)
-        wide = seen.parallax > self._options.min_parallax * self._sigma[0]
-        meets = seen.error <= LIMIT * self._sigma[0]
+        wide = seen.parallax > self._options.min_parallax * self._sigma[view.camera]
+        meets = seen.error <= LIMIT * self._sigma[view.camera]
         fresh = pending[wide & meets]
         if len(fresh):
             tracks.landmark[fresh] = self._world.add_landmarks(seen.points[wide & meets], view.keyframe)
@@ -324,13 +327,13 @@ def needs_keyframe(options: PipelineOptions, inliers: int, of_keyframe: int, par
     return few or parallax > options.keyframe_parallax / 460.0
 
 
-def parallax_of(view: View, tracks: Tracks, view_T_body: SE3, camera: Camera) -> float:
+def parallax_of(view: View, tracks: Tracks, view_T_body: SE3, rig: Rig) -> float:
     """Mean angle [rad] that tracks moved since a view, without the turn of view_T_body."""
     rows = view.find(tracks.ids)
     has = rows >= 0
     if not has.any():
         return 0.0
-    mounting = SE3(camera.body_T_cam)
-    now = turned((mounting.inverse() * view_T_body * mounting).rotation, tracks.ray[has])
+    then, now_in = (SE3(rig[camera].body_T_cam) for camera in (view.camera, tracks.camera))
+    now = turned((then.inverse() * view_T_body * now_in).rotation, tracks.ray[has])
     cosine = np.clip(np.einsum("ni,ni->n", view.ray[rows[has]], now), -1.0, 1.0)
     return float(np.nanmean(np.arccos(cosine)))

@@ -95,7 +95,7 @@ class LookBack:
         if not inliers:
             return False
         motion = SE3(self._last).inverse() * SE3(self._pose)
-        parallax = parallax_of(self._maker.views[-1], frame.tracks, motion, self._rig[0])
+        parallax = parallax_of(self._maker.views[-1], frame.tracks, motion, self._rig)
         if needs_keyframe(self._options, inliers, self._num_last, parallax):
             self._add(frame)
         return True

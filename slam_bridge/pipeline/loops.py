@@ -78,16 +78,17 @@ class Loops:
     def __init__(self, rig: Rig, options: PipelineOptions, world: Map):
         self._rig, self._options, self._world = rig, options, world
         self.index = PlaceIndex()
-        self._detector: Detector | None = None
+        self._detectors: dict[tuple[int, ...], Detector] = {}
         self.found: list[Loop] = []
         self._pause = 0
 
     def look(self, frame: Frame, keyframe: int = -1, pixel: np.ndarray = _NO_PIXELS) -> Place:
         """Describe a frame with tracks (n, 2); of a keyframe, if it is one."""
-        if self._detector is None:
+        shape = frame.images[0].shape
+        if shape not in self._detectors:
             dense = replace(self._options, max_features=_DENSE * self._options.max_features)
-            self._detector = Detector(frame.left.shape, np.ones(frame.left.shape, bool), dense)
-        return look(frame, self._detector, keyframe, pixel)
+            self._detectors[shape] = Detector(shape, np.ones(shape, bool), dense)
+        return look(frame, self._detectors[shape], keyframe, pixel)
 
     def restore(self) -> None:
         """Index the keyframes whose features came with the map; they are older than whatever comes."""
@@ -139,7 +140,7 @@ class Loops:
 
         The keyframe that shows most of them is the one that the pose is then counted from.
         """
-        camera, world = self._rig[0], self._world
+        camera, world = self._rig[here.camera], self._world
         with world.lock:
             keyframes = [near, *world.covisible([near])[0][:_NEIGHBOURS].tolist()]
             places = [self.index.places[key] for key in keyframes if key in self.index.places]
@@ -212,7 +213,7 @@ class Loops:
             if len(rows) < least:
                 return None
             anchor = self._pose(old)
-        seen = FrameObservations.of(points, now.pixel[rows], sigma=self._options.detected_sigma)
+        seen = FrameObservations.of(points, now.pixel[rows], now.camera, sigma=self._options.detected_sigma)
         found = relocalize(self._rig, seen, min_inliers=least)
         if not found.is_usable:
             return None
@@ -256,7 +257,6 @@ class Loops:
         with self._world.lock:
             seen = self._world.observations
             rows = np.sort(seen.rows_where("keyframe", [place.keyframe]))
-            rows = rows[seen["camera"][rows] == 0]
             pixel, landmark = seen["pixel"][rows], seen["landmark"][rows]
         keys, wanted = _keys(pixel), _keys(place.pixel)
         order = np.argsort(keys)

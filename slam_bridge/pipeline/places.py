@@ -51,6 +51,8 @@ class Place:
     """(n, 2)."""
     num_tracks: int
     """The first of them are tracks."""
+    camera: int = 0
+    """Whose image it is."""
 
     @property
     def tracks(self) -> np.ndarray:
@@ -61,8 +63,9 @@ class Place:
 def look(frame: Frame, detector: Detector, keyframe: int, pixel: np.ndarray) -> Place:
     """Describe a view: its tracks (n, 2), and what a detector finds beside them."""
     everything = np.concatenate([pixel, detector.detect(frame.corners, pixel)])
-    found, rows = descriptors(frame.left, everything)
-    return Place(keyframe, frame.stamp, found, everything[rows], int((rows < len(pixel)).sum()))
+    found, rows = descriptors(frame.images[0], everything)
+    tracks = int((rows < len(pixel)).sum())
+    return Place(keyframe, frame.stamp, found, everything[rows], tracks, frame.cameras[0])
 
 
 class PlaceIndex:

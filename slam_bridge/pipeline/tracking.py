@@ -61,7 +61,7 @@ class Status(Enum):
     BRIDGING = "too few landmarks; the IMU says where the frame is"
     LOST = "lost; looking for a place seen before"
     SKIPPED = "left out, because tracking was busy"
-    BLIND = "the first camera gave no image of its size"
+    BLIND = "no camera gave an image of its size"
     LATE = "came after later frames, whose landmarks it does not show"
 
 
@@ -100,7 +100,7 @@ class Recognised:
     keyframe_T_body: np.ndarray
     """(7,)."""
     pixel: np.ndarray
-    """(m, 2) in the first camera."""
+    """(m, 2) in the frame's first image."""
     landmark: np.ndarray
     """(m,) ids."""
 
@@ -122,7 +122,7 @@ class Tracker:
         self.step = _IDENTITY.copy()
         """(7,) motion of the last frame."""
         self.image = np.zeros((0, 0), np.uint8)
-        """Left image of the last frame."""
+        """In which corners were tracked last."""
         self.found_at = 0.0
         """When the last frame's pose was found (`time.perf_counter`)."""
         self._step_seconds = 0.0
@@ -151,7 +151,7 @@ class Tracker:
         is_behind: tracking or mapping is, so that there is one only where landmarks run out.
         """
         view = self._start(frame) if self.status is Status.STARTING else self._track(frame, is_behind)
-        self.image, self.last_stamp = frame.left, frame.stamp
+        self.image, self.last_stamp = frame.images[0], frame.stamp
         return view
 
     @property
@@ -186,7 +186,7 @@ class Tracker:
             self._miss(stamp, is_measured=False)
             return None
         predicted, was_lost = self._predicted(stamp), self.status is Status.LOST
-        self.tracks = self._carried(frame.left, self._expected(predicted.world_T_body), is_near=True)
+        self.tracks = self._carried(frame, self._expected(predicted.world_T_body, frame.cameras[0]), True)
         pose, inliers, anchor = self._pose(predicted)
         if inliers >= self._options.min_inliers:
             self.status, self.lost_since = Status.TRACKING, None
@@ -289,15 +289,15 @@ class Tracker:
         part = self._sensors.imu.between_or_none(start, end)
         return None if part is None else preintegrate(part, noise, state.gyro_bias, state.acc_bias)
 
-    def _expected(self, predicted: np.ndarray) -> np.ndarray:
-        """Pixels (n, 2) of the tracks from a pose (7,); without a landmark they only turn."""
-        tracks, camera = self.tracks, self._rig[0]
+    def _expected(self, predicted: np.ndarray, camera_now: int) -> np.ndarray:
+        """Pixels (n, 2) of the tracks in a camera at a pose (7,); without a landmark they only turn."""
+        tracks, camera = self.tracks, self._rig[camera_now]
         points, known = self._landmarks(tracks)
         last = SE3(self._keyframe_pose(self.reference)) * SE3(self.reference_T_body)
         with np.errstate(all="ignore"):
             world_T_cam = camera_pose(predicted, camera)
-            turn = world_T_cam.rotation.inverse() * camera_pose(np.asarray(last.storage), camera).rotation
-            local = turned(turn, tracks.ray)
+            before = camera_pose(np.asarray(last.storage), self._rig[tracks.camera])
+            local = turned(world_T_cam.rotation.inverse() * before.rotation, tracks.ray)
             local[known] = placed(world_T_cam.inverse(), points[known])
             return camera.project(local)
 
@@ -307,38 +307,41 @@ class Tracker:
         Before a mono map starts it waits with the others, see `look_back`.
         """
         if self.status is Status.STARTING and self._first is not None:
-            self._wait(frame.stamp, self._carried(frame.left, self.tracks.pixel.copy()))
+            self._wait(frame.stamp, self._carried(frame, self.tracks.pixel.copy()))
             return Status.STARTING
         if self.status is not Status.TRACKING:
             return Status.LATE
         start = np.array((SE3(self.pose()) * SE3(self.motion_in(frame.stamp - self.last_stamp))).storage)
-        guess = self._expected(start)
-        pixel, found = follow(self.image, frame.left, self.tracks.pixel, guess, self._options, is_near=True)
+        guess, image = self._expected(start, frame.cameras[0]), frame.images[0]
+        pixel, found = follow(self.image, image, self.tracks.pixel, guess, self._options, is_near=True)
         with self._world.lock:
             points, known = self._landmarks(self.tracks)
             anchor = self._keyframe_pose(self.reference)
         rows = np.flatnonzero(known & found)
-        pose = self._pose_from(points[rows], pixel[rows], start)
+        pose = self._pose_from(points[rows], pixel[rows], frame.cameras[0], start)
         if pose is None:
             return Status.LATE
         self._log.add(frame.stamp, self.reference, np.array((SE3(anchor).inverse() * SE3(pose)).storage))
         return Status.TRACKING
 
-    def _pose_from(self, points: np.ndarray, pixel: np.ndarray, start: np.ndarray) -> np.ndarray | None:
+    def _pose_from(
+        self, points: np.ndarray, pixel: np.ndarray, camera: int, start: np.ndarray
+    ) -> np.ndarray | None:
         """world_T_body (7,) of a frame that shows points (n, 3) at pixels (n, 2); None: too few agree."""
         if len(points) < self._options.min_inliers:
             return None
-        seen = FrameObservations.of(points, pixel, sigma=self._options.sigma)
+        seen = FrameObservations.of(points, pixel, camera, sigma=self._options.sigma)
         found = pose_optimization(self._rig, start, seen, graph=self._graph)
         if not found.is_usable or found.num_inliers < self._options.min_inliers:
             return None
         return found.keyframes.world_T_body[0]
 
-    def _carried(self, image: np.ndarray, guess: np.ndarray, is_near: bool = False) -> Tracks:
-        """The tracks, followed from the last image into this one."""
-        pixel, found = follow(self.image, image, self.tracks.pixel, guess, self._options, is_near)
-        tracks = replace(self.tracks, pixel=pixel, age=self.tracks.age + 1).keep(found)
-        tracks.ray = rays_of(self._rig[0], tracks.pixel, self._options.widest)
+    def _carried(self, frame: Frame, guess: np.ndarray, is_near: bool = False) -> Tracks:
+        """The tracks, followed from the last image into this one, be it of another camera."""
+        camera = frame.cameras[0]
+        pixel, found = follow(self.image, frame.images[0], self.tracks.pixel, guess, self._options, is_near)
+        tracks = replace(self.tracks, pixel=pixel, age=self.tracks.age + 1, camera=camera).keep(found)
+        tracks.ray = rays_of(self._rig[camera], tracks.pixel, self._options.widest)
         return tracks.keep(np.isfinite(tracks.ray[:, 0]))
 
     def _landmarks(self, tracks: Tracks) -> tuple[np.ndarray, np.ndarray]:
@@ -365,7 +368,8 @@ class Tracker:
         self._state = self._prior = None
         if len(rows) < self._options.min_inliers:
             return predicted.world_T_body, 0, anchor
-        seen = FrameObservations.of(points[rows], self.tracks.pixel[rows], sigma=self._options.sigma)
+        tracks, sigma = self.tracks, self._options.sigma
+        seen = FrameObservations.of(points[rows], tracks.pixel[rows], tracks.camera, sigma=sigma)
         if predicted.previous is not None and predicted.measured is not None:
             found = pose_inertial_optimization(
                 self._rig, None, predicted.previous, predicted.measured, seen, predicted.prior,
@@ -387,7 +391,7 @@ class Tracker:
         passed = 1e-9 * (stamp - self._reference_stamp)
         if self.status is Status.BRIDGING:
             return passed >= self._options.start_seconds
-        parallax = parallax_of(self.maker.views[-1], self.tracks, SE3(self.reference_T_body), self._rig[0])
+        parallax = parallax_of(self.maker.views[-1], self.tracks, SE3(self.reference_T_body), self._rig)
         is_late = self._options.is_inertial and passed >= self._options.keyframe_seconds
         if self._options.is_inertial and not self.is_inertial:  # at rest there is nothing to initialize from
             is_moving = parallax > 2.0 * angular_sigma(self._rig[0], self._options.sigma)
@@ -469,7 +473,7 @@ class Tracker:
         """Two frames with enough parallax give the first two keyframes; the median distance is 1."""
         stamp = frame.stamp
         if self._first is not None:
-            self.tracks = self._carried(frame.left, self.tracks.pixel.copy())
+            self.tracks = self._carried(frame, self.tracks.pixel.copy())
         if self._first is None or len(self.tracks) < self._options.keyframe_features:
             self._waiting = []
             self._begin_with(frame, Tracks.none())
@@ -575,7 +579,7 @@ class Tracker:
 
     def relocalized(self, frame: Frame, found: Recognised) -> View | None:
         """Go on from a place that was recognised; the view of a new keyframe, where a map is made."""
-        self.tracks = self.maker.tracks_of(found.pixel, found.landmark)
+        self.tracks = self.maker.tracks_of(found.pixel, found.landmark, frame.cameras[0])
         self.status, self.lost_since = Status.TRACKING, None
         self.found_at = time.perf_counter()
         self.moved()
@@ -607,7 +611,7 @@ class Tracker:
     def show(self, found: Recognised, stamp: int) -> None:
         """Track landmarks of the map from where the last frame shows them."""
         kept = self.tracks.keep(~np.isin(self.tracks.landmark, found.landmark))
-        self.tracks = kept.joined(self.maker.tracks_of(found.pixel, found.landmark))
+        self.tracks = kept.joined(self.maker.tracks_of(found.pixel, found.landmark, kept.camera))
         self.refer_to(found, stamp)
 
     def renamed(self, kept: np.ndarray, gone: np.ndarray) -> None:
