@@ -190,7 +190,8 @@ def _write_images(path: Path, sequence: Sequence, times: np.ndarray) -> None:
     """Left images at some of a curve's times [s], small ones in one file."""
     rows = list(frustum_rows(len(times)))
     frames = np.searchsorted(sequence.stamps, np.rint(1e9 * times[rows] - 1e6).astype(np.int64))
-    images = [sequence.images(row)[0] for row in np.minimum(frames, len(sequence) - 1).tolist()]
+    rows = np.minimum(frames, len(sequence) - 1).tolist()
+    images = [next(image for image in sequence.images(row) if image is not None) for row in rows]
     write_atlas(path, rows, images)
 
 

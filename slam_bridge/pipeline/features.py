@@ -227,6 +227,17 @@ def matched(first: np.ndarray, second: np.ndarray, farthest: int = 64, ratio: fl
     return np.stack([rows, number[rows, 0]], axis=1)
 
 
+def matched_near(first: np.ndarray, second: np.ndarray, near: np.ndarray, farthest: int = 64) -> np.ndarray:
+    """(k, 2) rows of descriptors (n, 32), (m, 32) that are each other's nearest among those near (n, m)."""
+    bits = np.full((len(first), len(second) + 1), 256)  # a column more: none
+    rows, columns = np.nonzero(near)
+    bits[rows, columns] = np.unpackbits(first[rows] ^ second[columns], axis=1).sum(axis=1)
+    number = bits.argmin(axis=1)
+    rows = np.arange(len(first))
+    good = (bits[rows, number] <= farthest) & (bits.argmin(axis=0)[number] == rows)
+    return np.stack([rows[good], number[good]], axis=1)
+
+
 def nearest(first: np.ndarray, second: np.ndarray, count: int) -> tuple[np.ndarray, np.ndarray]:
     """Bits (n, count) that differ to the nearest of m descriptors, ascending, and (n, count) their rows.
 

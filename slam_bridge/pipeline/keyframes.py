@@ -191,6 +191,12 @@ class KeyframeMaker:
             parallax[has] = np.inf
         return Prepared(tracks, others, depth, points, parallax)
 
+    def shows_enough(self, frame: Frame) -> bool:
+        """A frame alone shows so many landmarks in metres that a map can begin with it."""
+        trial = self.prepare(frame, Tracks.none(), standing(0))
+        near = trial.parallax > FARTHEST * max(self._sigma)
+        return int(near.sum()) >= self._options.keyframe_features // 2
+
     def match(
         self,
         images: tuple[np.ndarray, np.ndarray],

@@ -19,7 +19,7 @@ import numpy as np
 from graphopt.geometry import SE3
 from slam_bridge.cameras import Rig
 from slam_bridge.map import Map
-from slam_bridge.pipeline.features import Detector, matched
+from slam_bridge.pipeline.features import Detector, matched_near
 from slam_bridge.pipeline.inputs import Frame
 from slam_bridge.pipeline.options import PipelineOptions
 from slam_bridge.pipeline.places import Place, PlaceIndex, common, look
@@ -27,6 +27,7 @@ from slam_bridge.pipeline.tracking import Recognised
 from slam_bridge.problems import (
     FrameObservations,
     essential_graph_optimization,
+    pose_optimization,
     relocalize,
     sim3_alignment,
 )
@@ -39,9 +40,11 @@ _NO_PIXELS = np.zeros((0, 2))
 _DENSE = 4
 """So many times the corners of a frame are described where a place is to be recognised: 1000 in ORB-SLAM3."""
 _NEIGHBOURS = 10
-"""Keyframes whose landmarks are looked for where a map is only read."""
+"""Keyframes whose landmarks are looked for where a pose says that they are."""
 _RADIUS = 20.0
-"""[px] around where they should be: the pose was tracked up to now."""
+"""[px] around there."""
+_FEW = 6
+"""Landmarks whose agreement is a pose to look for more from."""
 BEFORE_ALL = int(np.iinfo(np.int64).min // 2)
 """Stamp of keyframes of an earlier run, whose clock may have been another."""
 _PAUSE = 5
@@ -140,33 +143,40 @@ class Loops:
 
         The keyframe that shows most of them is the one that the pose is then counted from.
         """
+        rows, chosen = self._shown(here, world_T_body, near)
+        if len(rows) < self._options.min_inliers:
+            return None
+        with self._world.lock:
+            places = [self.index.places[key] for key in self._about(near)]
+            counts = [int(np.isin(self.landmarks_of(place), chosen).sum()) for place in places]
+            best = places[int(np.argmax(counts))]
+            relative = (SE3(self._pose(best)).inverse() * SE3(world_T_body)).storage
+        return Recognised(best.keyframe, np.array(relative), here.pixel[rows], chosen)
+
+    def _about(self, keyframe: int) -> list[int]:
+        """Keyframes of the index that show what this one shows, it first."""
+        keyframes = [keyframe, *self._world.covisible([keyframe])[0][:_NEIGHBOURS].tolist()]
+        return [key for key in keyframes if key in self.index.places]
+
+    def _shown(self, here: Place, world_T_body: np.ndarray, near: int) -> tuple[np.ndarray, np.ndarray]:
+        """Corners (m,) of a view that show landmarks (m,) of keyframes about `near`, by its pose (7,)."""
         camera, world = self._rig[here.camera], self._world
         with world.lock:
-            keyframes = [near, *world.covisible([near])[0][:_NEIGHBOURS].tolist()]
-            places = [self.index.places[key] for key in keyframes if key in self.index.places]
-            found = [(self.landmarks_of(place), place) for place in places]
-            landmark = np.concatenate([np.zeros(0, np.int64), *(ids[ids >= 0] for ids, _ in found)])
-            bits = np.concatenate(
-                [np.zeros((0, 32), np.uint8), *(place.descriptor[ids >= 0] for ids, place in found)]
-            )
-            local = camera.in_camera(
-                world_T_body, world.landmarks["position"][world.landmarks.rows(landmark)]
-            )
+            places = [self.index.places[key] for key in self._about(near)]
+            ids = [self.landmarks_of(place) for place in places]
+            landmark = np.concatenate([np.zeros(0, np.int64), *(one[one >= 0] for one in ids)])
+            bits = [place.descriptor[one >= 0] for one, place in zip(ids, places, strict=True)]
+            descriptor = np.concatenate([np.zeros((0, 32), np.uint8), *bits])
+            landmark, first = np.unique(landmark, return_index=True)
+            points = world.landmarks["position"][world.landmarks.rows(landmark)]
+        local = camera.in_camera(world_T_body, points)
         with np.errstate(all="ignore"):
             inside = camera.sees(local)
-            expected = camera.project(local)
-        landmark, bits, expected = landmark[inside], bits[inside], expected[inside]
-        landmark, first = np.unique(landmark, return_index=True)
-        pairs = matched(here.descriptor, bits[first])
-        off = np.linalg.norm(here.pixel[pairs[:, 0]] - expected[first][pairs[:, 1]], axis=1)
-        pairs = pairs[off <= _RADIUS]
-        if len(pairs) < self._options.min_inliers:
-            return None
-        chosen = landmark[pairs[:, 1]]
-        counts = [int(np.isin(ids, chosen).sum()) for ids, _ in found]
-        best = found[int(np.argmax(counts))][1]
-        relative = (SE3(self._pose(best)).inverse() * SE3(world_T_body)).storage
-        return Recognised(best.keyframe, np.array(relative), here.pixel[pairs[:, 0]], chosen)
+            expected = camera.project(local)[inside]
+        landmark, descriptor = landmark[inside], descriptor[first][inside]
+        off = np.linalg.norm(here.pixel[:, None] - expected, axis=2)
+        pairs = matched_near(here.descriptor, descriptor, off <= _RADIUS)
+        return pairs[:, 0], landmark[pairs[:, 1]]
 
     @property
     def _enough(self) -> int:
@@ -204,21 +214,35 @@ class Loops:
         return Loop(old.keyframe, now.keyframe, np.append(found.relative, 1.0), pairs)
 
     def pose_among(self, now: Place, old: Place, least: int) -> FoundPose | None:
-        """Where a view is, from an old one's landmarks; None where fewer than `least` agree."""
+        """Where a view is, from an old one's landmarks; None where fewer than `least` agree.
+
+        Where a few agree, more are looked for where their pose says that they are, as ORB-SLAM3 does.
+        """
         rows, rows_old = common(now, old)
         with self._world.lock:
             landmark = self.landmarks_of(old)[rows_old]
             rows, landmark = rows[landmark >= 0], landmark[landmark >= 0]
-            points = self._world.landmarks["position"][self._world.landmarks.rows(landmark)].copy()
-            if len(rows) < least:
-                return None
             anchor = self._pose(old)
-        seen = FrameObservations.of(points, now.pixel[rows], now.camera, sigma=self._options.detected_sigma)
-        found = relocalize(self._rig, seen, min_inliers=least)
-        if not found.is_usable:
+        if len(rows) < _FEW:
+            return None
+        found = relocalize(self._rig, self._seen(now, rows, landmark), min_inliers=_FEW)
+        for _ in range(2):
+            if not found.is_usable or found.num_inliers >= least:
+                break
+            pose = found.keyframes.world_T_body[0]
+            rows, landmark = self._shown(now, pose, old.keyframe)
+            found = pose_optimization(self._rig, pose, self._seen(now, rows, landmark))
+        if not found.is_usable or found.num_inliers < least:
             return None
         relative = (SE3(anchor).inverse() * SE3(found.keyframes.world_T_body[0])).storage
         return FoundPose(np.array(relative), rows[found.inliers], landmark[found.inliers])
+
+    def _seen(self, here: Place, rows: np.ndarray, landmark: np.ndarray) -> FrameObservations:
+        """Corners (n,) of a view as observations of landmarks (n,)."""
+        with self._world.lock:
+            points = self._world.landmarks["position"][self._world.landmarks.rows(landmark)]
+        sigma = self._options.detected_sigma
+        return FrameObservations.of(points, here.pixel[rows], here.camera, sigma=sigma)
 
     def _similar(self, now: Place, old: Place, of_old: Loops | None = None) -> Loop | None:
         """Sim3 between both views' landmarks, each in its own camera, which is the body of a mono map.

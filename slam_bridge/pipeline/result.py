@@ -111,7 +111,8 @@ def without_pose(statuses: Sequence[tuple[int, Status]], stamps: np.ndarray) -> 
     if not gaps:
         return ""
     parts = [
-        f"{len(gap)} from {1e-9 * gap[0][0]:.3f} s to {1e-9 * gap[-1][0]:.3f} s ({gap[0][1].value})"
+        f"{len(gap)} from {1e-9 * gap[0][0]:.3f} s to {1e-9 * gap[-1][0]:.3f} s "
+        f"({'in another map' if gap[0][1] is Status.TRACKING else gap[0][1].value})"
         for gap in sorted(gaps, key=len, reverse=True)[:_MOST_GAPS]
     ]
     more = f", and {len(gaps) - _MOST_GAPS} shorter gaps" if len(gaps) > _MOST_GAPS else ""

@@ -1,9 +1,10 @@
 """One map that is being built or only read: tracking, mapping, places; and how two of them become one.
 
-A frame of which tracking knows nothing is looked up among the places seen before. Where that fails for
-`lost_seconds` a new map begins (`Slam`); as soon as one of its keyframes shows a place of an earlier map,
-both are joined (Campos et al., ORB-SLAM3, section VI): the present map is moved to where the earlier one is,
-by a similarity with one camera alone, by position and heading where both know gravity, else by a pose.
+A frame of which tracking knows nothing is looked up among the places seen before. Where that fails a new map
+begins (`Slam`): at once if the frame alone shows metres, else after `lost_seconds`. As soon as one of its
+keyframes shows a place of an earlier map, both are joined (Campos et al., ORB-SLAM3, section VI): the present
+map is moved to where the earlier one is, by a similarity with one camera alone, by position and heading where
+both know gravity, else by a pose.
 """
 
 from __future__ import annotations
@@ -39,6 +40,8 @@ class Session:
         self.log = FrameLog()
         self.tracker = Tracker(sensors, options, self.world, self.log)
         self.loops = Loops(sensors.rig, options, self.world)
+        self._began: int | None = None
+        """Stamp of the first frame [ns]."""
         self.mapper = Mapper(self.tracker, self.world, self.log, self.loops, options, self._join)
         if world is not None:
             self.loops.restore()
@@ -48,11 +51,12 @@ class Session:
     def process(self, frame: Frame, is_behind: bool = False) -> Status:
         """Take a frame; what tracking did with it. is_behind: see `Tracker.process`."""
         tracker = self.tracker
+        self._began = frame.stamp if self._began is None else self._began
         with self.mapper.turns.frame():
             if frame.stamp < tracker.last_stamp:
                 return tracker.look_aside(frame)
             view = tracker.process(frame, is_behind)
-            if tracker.status is Status.LOST:
+            if view is None and tracker.status in (Status.LOST, Status.BRIDGING):
                 found = self.loops.recognised(self.loops.look(frame))
                 view = None if found is None else tracker.relocalized(frame, found)
             elif self.options.localization and tracker.needs_landmarks(frame.stamp):
@@ -60,16 +64,27 @@ class Session:
                 tracker.looked(frame.stamp)
                 if found is not None:
                     tracker.show(found, frame.stamp)
+            elif tracker.status is Status.TRACKING and view is None and self._is_seen_elsewhere(frame):
+                view = tracker.add_keyframe(frame)
         if view is not None:
             self.mapper.submit(view, frame)
         return tracker.status
 
-    def lost_for(self, stamp: int) -> float:
-        """Seconds since tracking was lost."""
-        since = self.tracker.lost_since
-        if self.tracker.status is not Status.LOST or since is None:
-            return 0.0
-        return 1e-9 * (stamp - since)
+    def _is_seen_elsewhere(self, frame: Frame) -> bool:
+        """A frame shows a place of another map; looked for while a run that was lost would have been."""
+        assert self._began is not None
+        if not self._others or 1e-9 * (frame.stamp - self._began) > self.options.lost_seconds:
+            return False
+        place, others = self.loops.look(frame), [other for other in self._others if self._fits(other)]
+        return any(self.loops.joining(place, other.loops) is not None for other in others)
+
+    def may_begin(self, frame: Frame) -> bool:
+        """A new map may begin with a frame that this one does not know."""
+        since, options = self.tracker.lost_since, self.options
+        if options.localization or since is None:
+            return False
+        at_once = options.is_metric and not options.is_inertial and self.tracker.maker.shows_enough(frame)
+        return at_once or 1e-9 * (frame.stamp - since) > options.lost_seconds
 
     def _join(self, place: Place) -> dict[str, Any] | None:
         """Join with the first of the other maps that a keyframe shows; what was done, None: nothing."""

@@ -313,8 +313,12 @@ class Slam:
 
     def _take(self, frame: Frame) -> None:
         begin, waited = time.perf_counter(), self.mapper.waited
-        session, options = self.session, self.options
+        session = self.session
         status = session.process(frame, self._is_behind())
+        if status is Status.LOST and session.may_begin(frame):
+            self._begin_anew(frame.stamp)
+            session = self.session
+            status = session.process(frame)
         waited = self.mapper.waited - waited
         now = time.perf_counter()
         self.waited += waited
@@ -323,8 +327,6 @@ class Slam:
         self._is_blind, self._last_tracked = False, frame.stamp
         self._note(frame.stamp, status, now - begin - waited)
         self.sensors.imu.forget_before(session.tracker.oldest_needed)
-        if session.lost_for(frame.stamp) > options.lost_seconds and not options.localization:
-            self._begin_anew(frame.stamp)
         if self._watch is not None:
             self._watch(len(self._stamps) - 1, self)
 
@@ -351,8 +353,8 @@ class Slam:
         since = session.tracker.lost_since
         if since is not None and len(session.log):
             self._messages.append(
-                f"tracking was lost at {1e-9 * since:.3f} s and no place was recognised for "
-                f"{self.options.lost_seconds:g} s; a new map began at {1e-9 * stamp:.3f} s."
+                f"tracking was lost at {1e-9 * since:.3f} s and no place was recognised; a new map began at "
+                f"{1e-9 * stamp:.3f} s."
             )
         if len(session.loops.index):  # else nothing of it could be recognised
             self._others.append(session)

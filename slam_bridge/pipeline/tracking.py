@@ -208,7 +208,8 @@ class Tracker:
     def _miss(self, stamp: int, is_measured: bool) -> None:
         """The images do not show where the frame is. is_measured: the IMU says how it moved."""
         self.lost_since = stamp if self.lost_since is None else self.lost_since
-        bridged = self.is_inertial and is_measured and stamp - self.lost_since <= 1_000_000_000
+        since = 1e-9 * (stamp - self.lost_since)
+        bridged = self.is_inertial and is_measured and since <= self._options.lost_seconds
         self.status = Status.BRIDGING if bridged else Status.LOST
 
     def _advance(self, pose: np.ndarray, anchor: np.ndarray, stamp: int) -> None:
@@ -461,8 +462,7 @@ class Tracker:
     def _start_metric(self, frame: Frame) -> View | None:
         """The first frame that shows enough landmarks is the map's first keyframe, at the origin."""
         self.tracks = Tracks.none()
-        trial = self.maker.prepare(frame, self.tracks, _IDENTITY)
-        if int((trial.parallax > self.maker.least_parallax).sum()) < self._options.keyframe_features // 2:
+        if not self.maker.shows_enough(frame):
             return None
         view = self.add_keyframe(frame, (-1, _IDENTITY))
         self.status = Status.TRACKING

@@ -41,7 +41,12 @@ class _Frames:
         return (self._written + len(self._recent)) // _FRAME.itemsize
 
     def append(self, stamp: int, keyframe: int, keyframe_T_frame: np.ndarray) -> None:
-        """Add a frame."""
+        """Add a frame; it replaces the last one if that has the same stamp."""
+        if (
+            self._recent
+            and struct.unpack_from("=q", self._recent, len(self._recent) - _FRAME.itemsize)[0] == stamp
+        ):
+            del self._recent[-_FRAME.itemsize :]
         self._recent += struct.pack("=qq7d", stamp, keyframe, *keyframe_T_frame.tolist())
         if len(self._recent) >= self._limit:
             self._write()

@@ -33,15 +33,11 @@ def open_asl(kind: str, folder: Path, given: str | Path | None) -> Sequence:
             + "".join(f" {name}/sensor.yaml is missing." for name in names if not _has_sensor(mav / name))
         )
     rig = Rig(list(calibration.rig)[: len(lists)])
-    stamps, rows = lists[0][0], [np.arange(len(lists[0][0]))]
-    if len(lists) == 2:
-        stamps, *rows = np.intersect1d(lists[0][0], lists[1][0], return_indices=True)
-        if len(stamps) < 2:
-            raise SequenceError(f"{mav}: cam0 and cam1 have {len(stamps)} stamps in common.")
-    paths = tuple(
-        tuple(files[row] for (_, files, _), row in zip(lists, places, strict=True))
-        for places in zip(*rows, strict=True)
-    )
+    common = set.intersection(*(set(found) for found, _ in lists))
+    if len(common) < 2:
+        raise SequenceError(f"{mav}: cam0 and cam1 have {len(common)} stamps in common.")
+    stamps = np.array(sorted(set().union(*(found for found, _ in lists))), np.int64)
+    paths = tuple(tuple(found.get(stamp) for found, _ in lists) for stamp in stamps.tolist())
     offset = round(1e9 * rig[0].time_offset)
     tables = [path for path in (mav / "imu0" / "data.csv", mav / "imu0.csv") if path.is_file()]
     imu = read_imu(tables[0]) if tables else None
@@ -58,7 +54,7 @@ def open_asl(kind: str, folder: Path, given: str | Path | None) -> Sequence:
         calibration.gravity or 9.81,
         _asl_truth(mav),
         equalize=kind == "tumvi",
-        notes=tuple(note for *_, note in lists if note),
+        notes=tuple(note for _, note in lists if note),
     )
 
 
@@ -83,8 +79,8 @@ def _has_sensor(camera: Path) -> bool:
     return (camera / "sensor.yaml").is_file()
 
 
-def _asl_images(camera: Path) -> tuple[np.ndarray, list[Path], str]:
-    """Stamps [ns] and files of one camera in order of time, from data.csv or the names of the files.
+def _asl_images(camera: Path) -> tuple[dict[int, Path], str]:
+    """Files of one camera by stamp [ns], from data.csv or the names of the files.
 
     Images that data.csv lists but that are not there are left out; the last value says so, or is empty.
     """
@@ -103,13 +99,12 @@ def _asl_images(camera: Path) -> tuple[np.ndarray, list[Path], str]:
             for file in files.values()
             if file.suffix.lower() in IMAGES and file.stem.isdigit()
         ]
-    pairs = sorted(pairs)
     if len(pairs) < 2:
         raise SequenceError(
             f"{camera}: {len(pairs)} images, expected data/*.png named by their stamps [ns]"
             + (f"; {note}." if note else ".")
         )
-    return np.array([stamp for stamp, _ in pairs], np.int64), [path for _, path in pairs], note
+    return dict(pairs), note
 
 
 def _listed(table: Path) -> list[tuple[int, str]]:

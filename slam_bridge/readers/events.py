@@ -59,57 +59,80 @@ class Source(Protocol):
         ...
 
 
+_STOPPED = 10
+"""Images of another camera without one of the first, after which that one has stopped."""
+
+
 class Pairing:
     """Brings the images of several cameras together that are not taken, or not stamped, at the same time.
 
     To each image of the first camera belongs the nearest one of each other camera within half the time
     between two of the first. It waits for it until the others have later ones, or `patience` more of the
-    first have come: a camera that stops holds nobody up.
+    first have come: a camera that stops holds nobody up. Where the first one gives none while another gives
+    `_STOPPED`, that one takes its part.
     """
 
-    def __init__(self, offsets: tuple[int, ...], patience: int = 2):
-        """offsets [ns]: to be added to each camera's stamps (`Camera.time_offset`)."""
-        self._offsets, self._patience = offsets, patience
+    def __init__(self, offsets: tuple[int, ...], patience: int = 2, depth: bool = False):
+        """offsets [ns]: to be added to each camera's stamps (`Camera.time_offset`). depth: the last one's."""
+        self._offsets, self._patience, self._stopped = offsets, patience, _STOPPED
+        self._num_leading = len(offsets) - depth
         self._waiting: list[list[tuple[int, np.ndarray]]] = [[] for _ in offsets]
-        self._interval: int | None = None
-        self._last: int | None = None
+        self._intervals: list[int | None] = [None] * len(offsets)
+        self._last: list[int | None] = [None] * len(offsets)
 
     def add(self, camera: int, stamp: int, image: np.ndarray) -> Iterator[ImageEvent]:
         """Take an image; the frames that are complete now."""
         self._waiting[camera].append((stamp + self._offsets[camera], image))
         self._waiting[camera].sort(key=lambda item: item[0])
-        if camera == 0 and self._last is not None and stamp > self._last:
-            step = stamp - self._last
-            self._interval = step if self._interval is None else min(self._interval, step)
-        self._last = stamp if camera == 0 else self._last
-        while self._waiting[0] and self._is_complete():
-            yield self._first()
+        last, least = self._last[camera], self._intervals[camera]
+        if last is not None and stamp > last:
+            self._intervals[camera] = stamp - last if least is None else min(least, stamp - last)
+        self._last[camera] = stamp
+        while self._is_complete():
+            yield self._next()
 
     def rest(self) -> Iterator[ImageEvent]:
         """The frames that still wait."""
-        while self._waiting[0]:
-            yield self._first()
+        self._stopped = 1
+        while self._waiting[self._lead()]:
+            yield self._next()
+
+    def _lead(self) -> int:
+        """The camera to whose images others are found: the first one, unless that has none at the time."""
+        first, interval = self._waiting[0], self._intervals[0]
+        for camera, waiting in enumerate(self._waiting[: self._num_leading]):
+            if first and waiting and interval is not None:
+                is_alone = first[0][0] - waiting[0][0] > 0.75 * interval
+            else:
+                is_alone = not first and len(waiting) >= self._stopped
+            if is_alone:
+                return camera
+        return 0
 
     def _is_complete(self) -> bool:
-        if len(self._waiting[0]) > self._patience:
+        lead = self._lead()
+        if len(self._waiting[lead]) > self._patience:
             return True
-        start = self._waiting[0][0][0]
-        others = self._waiting[1:]
+        if not self._waiting[lead]:
+            return False
+        start = self._waiting[lead][0][0]
+        others = [waiting for camera, waiting in enumerate(self._waiting) if camera != lead]
         exact = all(any(stamp == start for stamp, _ in other) for other in others)
         return exact or (
-            self._interval is not None and all(other and other[-1][0] >= start for other in others)
+            self._intervals[lead] is not None and all(other and other[-1][0] >= start for other in others)
         )
 
-    def _first(self) -> ImageEvent:
-        start, image = self._waiting[0].pop(0)
-        images: list[np.ndarray | None] = [image]
-        stamps = [start - self._offsets[0]]
-        farthest = self._interval // 2 if self._interval is not None else 0
-        for camera, other in enumerate(self._waiting[1:], 1):
-            near = min(other, key=lambda item: abs(item[0] - start), default=None)
+    def _next(self) -> ImageEvent:
+        lead = self._lead()
+        start, interval = self._waiting[lead][0][0], self._intervals[lead]
+        farthest = interval // 2 if interval is not None else 0
+        images: list[np.ndarray | None] = []
+        stamps = []
+        for camera, waiting in enumerate(self._waiting):
+            near = min(waiting, key=lambda item: abs(item[0] - start), default=None)
             chosen = None if near is None or abs(near[0] - start) > farthest else near
             images.append(None if chosen is None else chosen[1])
             stamps.append((start if chosen is None else chosen[0]) - self._offsets[camera])
             limit = start if chosen is None else chosen[0] + 1
-            other[:] = [item for item in other if item[0] >= limit]
+            waiting[:] = [item for item in waiting if item[0] >= limit]
         return ImageEvent(stamps[0], tuple(images), None, tuple(stamps))

@@ -99,7 +99,7 @@ class BagSource:
         assert rig is not None
         offsets = [round(1e9 * camera.time_offset) for camera in list(rig)[:count]]
         cameras = {name: number for number, name in enumerate(self.images[:count])}
-        pairing = Pairing((*offsets, *(offsets[:1] if options.has_depth else ())))
+        pairing = Pairing((*offsets, *(offsets[:1] if options.has_depth else ())), depth=options.has_depth)
         if options.has_depth and self.depth is not None:
             cameras[self.depth] = count
         wanted = {*cameras, *((self.imu,) if options.is_inertial else ())}

@@ -30,8 +30,8 @@ class Sequence:
     """Cameras that see the frames, one per column of `paths`."""
     stamps: np.ndarray
     """(n,) int64 [ns] of the frames, in the IMU's time."""
-    paths: tuple[tuple[Path, ...], ...]
-    """(n, cameras) image files."""
+    paths: tuple[tuple[Path | None, ...], ...]
+    """(n, cameras) image files, None: the camera has none then."""
     imu: ImuSamples | None = None
     noise: ImuNoise | None = None
     gravity: float = 9.81
@@ -59,9 +59,10 @@ class Sequence:
         """Duration [s]."""
         return float(self.stamps[-1] - self.stamps[0]) * 1e-9
 
-    def images(self, row: int) -> list[np.ndarray]:
+    def images(self, row: int) -> list[np.ndarray | None]:
         """Images (height, width) uint8 of one frame; `SequenceError` names a file that cannot be read."""
-        return [_image(path, self.rig[k], self.equalize) for k, path in enumerate(self.paths[row])]
+        files = enumerate(self.paths[row])
+        return [None if path is None else _image(path, self.rig[k], self.equalize) for k, path in files]
 
     def depth(self, row: int) -> np.ndarray | None:
         """Depth image (height, width) float32 [m] of one frame, 0: not measured; None: it has none."""
@@ -85,10 +86,12 @@ class Sequence:
         """The first `count` frames; None: all."""
         return self if count is None or count >= len(self) else self.part(slice(count))
 
-    def part(self, rows: slice) -> Sequence:
-        """Some of the frames."""
-        lags = None if self.lags is None else self.lags[rows]
-        parts = {"paths": self.paths[rows], "depth_paths": self.depth_paths[rows], "lags": lags}
+    def part(self, rows: slice | np.ndarray) -> Sequence:
+        """Some of the frames: a slice, or (n,) bool."""
+        chosen = np.arange(len(self))[rows].tolist()
+        parts: dict[str, Any] = {"paths": tuple(self.paths[row] for row in chosen)}
+        parts["depth_paths"] = tuple(self.depth_paths[row] for row in chosen) if self.depth_paths else ()
+        parts["lags"] = None if self.lags is None else self.lags[rows]
         return replace(self, stamps=self.stamps[rows], **parts)
 
     def with_cameras(self, count: int) -> Sequence:
@@ -99,7 +102,9 @@ class Sequence:
             )
         rig = Rig(list(self.rig)[:count])
         lags = None if self.lags is None else self.lags[:, :count]
-        return replace(self, rig=rig, paths=tuple(path[:count] for path in self.paths), lags=lags)
+        found = replace(self, rig=rig, paths=tuple(path[:count] for path in self.paths), lags=lags)
+        has_image = np.array([any(paths) for paths in found.paths])
+        return found if has_image.all() else found.part(has_image)
 
     def of_camera(self) -> Sequence:
         """The same with the left camera as body: without an IMU a mono map knows no lever arm in metres."""
