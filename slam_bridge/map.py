@@ -419,7 +419,7 @@ class Map:
         self.keyframes.rows(gone)
         for keyframe in gone.tolist():
             self._unlink(keyframe, join_imu)
-        self.observations.keep(~np.isin(self.observations["keyframe"], gone))
+        self.observations.drop(self._of_keyframes(gone))
         self.pose_priors.keep(~np.isin(self.pose_priors["keyframe"], gone))
         self.loops.keep(~(np.isin(self.loops["first"], gone) | np.isin(self.loops["second"], gone)))
         self._forget(keyframes=gone)
@@ -456,11 +456,9 @@ class Map:
     def remove_landmarks(self, ids: Any) -> None:
         """Remove landmarks and the observations of them."""
         gone = np.atleast_1d(whole_numbers(ids))
-        mask = np.zeros(len(self.landmarks), bool)
-        mask[self.landmarks.rows(gone).astype(int)] = True
-        seen = self.landmarks.rows(self.observations["landmark"])
-        self.observations.keep(~mask[seen] if len(seen) else np.zeros(0, bool))
-        self.landmarks.keep(~mask)
+        rows = self.landmarks.rows(gone)
+        self.observations.drop(self.observations.rows_where("landmark", gone))
+        self.landmarks.drop(rows)
         self._forget(landmarks=gone)
 
     def _forget(self, keyframes: Any = (), landmarks: Any = ()) -> None:

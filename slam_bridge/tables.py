@@ -52,6 +52,8 @@ class Table:
         self.next_id = 0
         """The id of the next row."""
         self._rows: np.ndarray | None = None
+        """By id from `_low` on, of the first `_num_known` rows; never changed by two tables."""
+        self._low = self._num_known = 0
         self._indices: dict[str, _Index | None] = dict.fromkeys(indexed)
 
     def __len__(self) -> int:
@@ -89,7 +91,6 @@ class Table:
         ids = np.arange(self.next_id, self.next_id + count)
         self._columns.append(count, {"id": ids, **values})
         self.next_id += count
-        self._rows = None
         return ids
 
     def find(self, ids: Any) -> np.ndarray:
@@ -101,14 +102,26 @@ class Table:
         if high - low > _SPARSE * len(self):
             rows = np.minimum(np.searchsorted(self.ids, wanted), len(self) - 1)
             return np.where(self.ids[rows] == wanted, rows, -1)
-        if self._rows is None:
-            rows = np.full(high - low + 1, -1)
-            rows[self.ids - low] = np.arange(len(self))
-            self._rows = rows
-        if not wanted.size or (int(wanted.min()) >= low and int(wanted.max()) <= high):
-            return self._rows[wanted - low]
-        inside = (wanted >= low) & (wanted <= high)
-        return np.where(inside, self._rows[np.where(inside, wanted - low, 0)], -1)
+        known = self._known_rows(low, high)
+        wanted = wanted - self._low
+        if not wanted.size or (int(wanted.min()) >= 0 and int(wanted.max()) <= high - self._low):
+            return known[wanted]
+        inside = (wanted >= 0) & (wanted <= high - self._low)
+        return np.where(inside, known[np.where(inside, wanted, 0)], -1)
+
+    def _known_rows(self, low: int, high: int) -> np.ndarray:
+        """Rows by id from `_low` on, -1: none; brought up to the last id."""
+        room, known = high - self._low + 1, self._num_known
+        if self._rows is None or low - self._low > room // 2:
+            self._rows, self._low = np.full(high - low + 1, -1), low
+            self._num_known = known = 0
+        elif room > len(self._rows):
+            self._rows = np.concatenate(
+                [self._rows, np.full(max(room - len(self._rows), len(self._rows)), -1)]
+            )
+        self._rows[self.ids[known:] - self._low] = np.arange(known, len(self))
+        self._num_known = len(self)
+        return self._rows
 
     def rows(self, ids: Any) -> np.ndarray:
         """Rows of ids, in their shape; `MapError` names the first that is not there."""
@@ -120,14 +133,17 @@ class Table:
 
     def rows_where(self, column: str, values: Any) -> np.ndarray:
         """Rows, ascending, in which an indexed column has one of these values."""
-        index = self._indices[column]
-        present = self._columns[column]
-        if index is None or len(present) - len(index.order) > max(_TAIL, len(present) // 8):
-            index = self._indices[column] = _Index.of(present)
+        index, present = self._indices[column], self._columns[column]
+        tail = 0 if index is None else int(np.searchsorted(self.ids, index.end))
+        if index is None or len(index.ids) - tail > len(present) // 4:
+            index, tail = _Index.of(self.ids, present), len(present)
+        elif len(present) - tail > max(_TAIL, len(present) // 8):
+            index, tail = index.with_more(self.ids[tail:], present[tail:]), len(present)
+        self._indices[column] = index
         wanted = np.unique(whole_numbers(values, "values"))
-        tail = len(index.order)
         added = np.flatnonzero(np.isin(present[tail:], wanted)) + tail if tail < len(present) else _NONE
-        found = index.find(wanted)
+        found = self.find(index.find(wanted))
+        found = found[found >= 0]
         if (found[1:] < found[:-1]).any():  # rows that were added value by value need no sorting
             found.sort()
         return np.concatenate([found, added])
@@ -135,30 +151,37 @@ class Table:
     def change(self, column: str, rows: np.ndarray, values: np.ndarray) -> None:
         """Set some rows of an indexed column."""
         index = self._indices[column]
+        ids, before = self.ids[rows], self._columns[column][rows]
         self._indices[column] = None  # where memory is missing in between, it is made anew
         self._columns[column][rows] = values
-        self._indices[column] = None if index is None else index.changed(rows, values)
+        self._indices[column] = None if index is None else index.changed(ids, before, values)
 
     def keep(self, mask: np.ndarray) -> None:
         """Drop the rows where the mask (n,) is False."""
-        if not mask.all():
-            indices = {
-                name: None if index is None else index.kept(mask) for name, index in self._indices.items()
-            }
+        first = int(np.argmin(mask)) if len(mask) else 0
+        if len(mask) and not mask[first]:
+            if self._rows is not None and first < self._num_known:
+                self._rows[self.ids[first : self._num_known] - self._low] = -1
+            self._num_known = min(first, self._num_known)
             self._columns.keep(mask)
-            self._indices, self._rows = indices, None
 
     def remove(self, ids: Any) -> None:
         """Drop the rows with these ids."""
-        mask = np.ones(len(self), bool)
-        mask[np.atleast_1d(self.rows(ids)).astype(int)] = False
-        self.keep(mask)
+        self.drop(np.atleast_1d(self.rows(ids)))
+
+    def drop(self, rows: np.ndarray) -> None:
+        """Drop these rows."""
+        if len(rows):
+            mask = np.ones(len(self), bool)
+            mask[rows] = False
+            self.keep(mask)
 
     def copy(self) -> Table:
         """Independent table with the same rows and ids."""
         other = Table.__new__(Table)
         other.kind, other._layout, other.next_id = self.kind, self._layout, self.next_id
-        other._columns, other._rows = self._columns.copy(), self._rows
+        other._columns = self._columns.copy()
+        other._rows, other._low, other._num_known = None, 0, 0
         other._indices = dict(self._indices)  # an index never changes
         return other
 
@@ -194,44 +217,50 @@ _NONE = np.zeros(0, np.int64)
 
 @dataclass(frozen=True, eq=False)
 class _Index:
-    """The first n rows of a column by value."""
+    """The rows of a column by value, up to some id. Of rows that went it keeps the ids."""
 
-    order: np.ndarray
-    """(n,) rows, sorted by value."""
+    ids: np.ndarray
+    """(n,) of the rows, sorted by value."""
     values: np.ndarray
     """(n,) their values, ascending."""
+    end: int
+    """Ids from here on are not in it."""
 
     @classmethod
-    def of(cls, column: np.ndarray) -> _Index:
+    def of(cls, ids: np.ndarray, column: np.ndarray) -> _Index:
+        end = int(ids[-1]) + 1 if len(ids) else 0
         if (column[1:] >= column[:-1]).all():
-            return cls(np.arange(len(column)), column.copy())
+            return cls(ids.copy(), column.copy(), end)
         order = np.argsort(column, kind="stable")
-        return cls(order, column[order])
+        return cls(ids[order], column[order], end)
 
     @property
     def nbytes(self) -> int:
-        return self.order.nbytes + self.values.nbytes
+        return self.ids.nbytes + self.values.nbytes
 
     def find(self, wanted: np.ndarray) -> np.ndarray:
-        """Rows with these values."""
+        """Ids of rows with these values."""
         first, last = (np.searchsorted(self.values, wanted, side) for side in ("left", "right"))
         count = last - first
         starts = np.repeat(first - np.concatenate([[0], np.cumsum(count)[:-1]]), count)
-        return self.order[starts + np.arange(len(starts))]
+        return self.ids[starts + np.arange(len(starts))]
 
-    def changed(self, rows: np.ndarray, values: np.ndarray) -> _Index:
-        """Of a column of which some rows have other values."""
-        inside = rows < len(self.order)
-        rows, values = rows[inside], values[inside]
-        is_old = np.ones(len(self.order), bool)
-        is_old[rows] = False
-        left, order = is_old[self.order], np.argsort(values, kind="stable")
-        held, values = self.values[left], values[order]
-        places = np.searchsorted(held, values)
-        return _Index(np.insert(self.order[left], places, rows[order]), np.insert(held, places, values))
+    def with_more(self, ids: np.ndarray, values: np.ndarray) -> _Index:
+        """With more rows, whose ids are larger."""
+        more = _Index.of(ids, values)
+        places = np.searchsorted(self.values, more.values, side="right")
+        columns = (
+            np.insert(old, places, new) for old, new in ((self.ids, more.ids), (self.values, more.values))
+        )
+        return _Index(*columns, max(self.end, more.end))
 
-    def kept(self, mask: np.ndarray) -> _Index:
-        """Of a column from which the rows where the mask is False have gone."""
-        left = mask[self.order]
-        number = np.cumsum(mask) - 1
-        return _Index(number[self.order[left]], self.values[left])
+    def changed(self, ids: np.ndarray, before: np.ndarray, values: np.ndarray) -> _Index:
+        """Of a column of which the rows (k,) with these ids had some values and have others now."""
+        inside = ids < self.end
+        ids, before, values = ids[inside], before[inside], values[inside]
+        first, last = (np.searchsorted(self.values, np.unique(before), side) for side in ("left", "right"))
+        spots = np.concatenate([_NONE, *(np.arange(*ends) for ends in zip(first, last, strict=True))])
+        gone = spots[np.isin(self.ids[spots], ids)]
+        left = _Index(np.delete(self.ids, gone), np.delete(self.values, gone), self.end)
+        order = np.argsort(ids)
+        return left.with_more(ids[order], values[order])

@@ -116,7 +116,7 @@ class Columns:
         Whoever has a view could look without being noticed. The fingerprint is another one from now on.
         """
         with _FILLING:
-            if self._references(name) != _ALONE or self._buffers[name].base is not None:
+            if not self._is_alone(name):
                 return False
             self._come_later(name, source)
         return True
@@ -186,13 +186,17 @@ class Columns:
         of, facts = self._facts.get(name, _NOTHING_KNOWN)
         if of is not epoch:
             # a view taken by another thread meanwhile is counted here, or begins another epoch
-            if self._references(name) != _ALONE or self._buffers[name].base is not None:
+            if not self._is_alone(name):
                 return find(self.look(name))
             facts = {}
             self._facts[name] = epoch, facts
         if what not in facts:  # of an epoch that is over, if the column is handed out meanwhile
             facts[what] = find(self.look(name))
         return facts[what]
+
+    def _is_alone(self, name: str) -> bool:
+        """Nobody else refers to a column's memory."""
+        return self._references(name) == _ALONE and self._buffers[name].base is None
 
     def _references(self, name: str) -> tuple[int, int]:
         """How many objects refer to a column's buffer and to its view."""
@@ -254,10 +258,20 @@ class Columns:
         return set(taken)
 
     def keep(self, mask: np.ndarray) -> None:
-        """Drop the rows where `mask` is False; the others keep their order."""
+        """Drop the rows where `mask` is False; the others keep their order.
+
+        Rows before the first one that goes stay where they are, if nobody has a view and most rows stay.
+        """
         self._settle()
-        self._buffers = {name: view[mask] for name, view in self._views.items()}
-        self.num_rows = int(np.count_nonzero(mask))
+        count, first = int(np.count_nonzero(mask)), int(np.argmin(mask)) if len(mask) else 0
+        buffers = self._buffers
+        if 2 * count >= len(next(iter(buffers.values()))) and all(map(self._is_alone, buffers)):
+            moved = [buffer[first : len(mask)][mask[first:]] for buffer in buffers.values()]
+            for buffer, rows in zip(buffers.values(), moved, strict=True):
+                buffer[first:count] = rows
+        else:
+            self._buffers = {name: view[mask] for name, view in self._views.items()}
+        self.num_rows = count
         self._become_stale()
         self._refresh()
 
