@@ -249,10 +249,8 @@ class _Index:
         """With more rows, whose ids are larger."""
         more = _Index.of(ids, values)
         places = np.searchsorted(self.values, more.values, side="right")
-        columns = (
-            np.insert(old, places, new) for old, new in ((self.ids, more.ids), (self.values, more.values))
-        )
-        return _Index(*columns, max(self.end, more.end))
+        ids, held = np.insert(self.ids, places, more.ids), np.insert(self.values, places, more.values)
+        return _Index(ids, held, max(self.end, more.end))
 
     def changed(self, ids: np.ndarray, before: np.ndarray, values: np.ndarray) -> _Index:
         """Of a column of which the rows (k,) with these ids had some values and have others now."""

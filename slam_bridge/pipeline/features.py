@@ -64,12 +64,12 @@ class Tracks:
 
     def keep(self, mask: np.ndarray) -> Tracks:
         """Some of them."""
-        return Tracks(*(getattr(self, name)[mask] for name in _ARRAYS), self.camera)
+        return Tracks(*[getattr(self, name)[mask] for name in _ARRAYS], camera=self.camera)
 
     def joined(self, more: Tracks) -> Tracks:
         """These and more of the same camera."""
         pairs = ((getattr(self, name), getattr(more, name)) for name in _ARRAYS)
-        return Tracks(*(np.concatenate(pair) for pair in pairs), self.camera)
+        return Tracks(*[np.concatenate(pair) for pair in pairs], camera=self.camera)
 
 
 _ARRAYS = [field.name for field in fields(Tracks) if field.name != "camera"]
@@ -231,7 +231,8 @@ def matched_near(first: np.ndarray, second: np.ndarray, near: np.ndarray, farthe
     """(k, 2) rows of descriptors (n, 32), (m, 32) that are each other's nearest among those near (n, m)."""
     bits = np.full((len(first), len(second) + 1), 256)  # a column more: none
     rows, columns = np.nonzero(near)
-    bits[rows, columns] = np.unpackbits(first[rows] ^ second[columns], axis=1).sum(axis=1)
+    differing = np.bitwise_xor(first[rows], second[columns], dtype=np.uint8)
+    bits[rows, columns] = np.unpackbits(differing, axis=1).sum(axis=1)
     number = bits.argmin(axis=1)
     rows = np.arange(len(first))
     good = (bits[rows, number] <= farthest) & (bits.argmin(axis=0)[number] == rows)

@@ -83,8 +83,9 @@ class Session:
         since, options = self.tracker.lost_since, self.options
         if options.localization or since is None:
             return False
-        at_once = options.is_metric and not options.is_inertial and self.tracker.maker.shows_enough(frame)
-        return at_once or 1e-9 * (frame.stamp - since) > options.lost_seconds
+        at_once = options.is_metric and not options.is_inertial
+        is_due = at_once or 1e-9 * (frame.stamp - since) > options.lost_seconds
+        return is_due and (not options.is_metric or self.tracker.maker.shows_enough(frame))
 
     def _join(self, place: Place) -> dict[str, Any] | None:
         """Join with the first of the other maps that a keyframe shows; what was done, None: nothing."""

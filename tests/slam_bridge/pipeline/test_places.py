@@ -5,6 +5,7 @@ from dataclasses import replace
 import numpy as np
 import pytest
 
+from graphopt.evaluate.trajectories import Trajectory, compare
 from slam_bridge.pipeline import PipelineOptions, Slam, open_sequence, places, run
 from slam_bridge.pipeline.places import Place, PlaceIndex
 from slam_bridge.readers.sequence import Sequence
@@ -91,7 +92,7 @@ def test_lost_frames_are_found_again(euroc_clip):
 
 @pytest.mark.data
 def test_a_run_that_stays_lost_has_what_came_before(euroc_clip):
-    """After lost_seconds without a place a new map begins; the message says when, the trajectory stays."""
+    """A map does not begin with black images; the message says when all was lost, the trajectory stays."""
     sequence = again(open_sequence("euroc", euroc_clip), [0] * 30)
     pipeline = Slam(sequence.rig, PipelineOptions(mode="stereo", single_thread=True, lost_seconds=0.5))
     for row, stamp in enumerate(sequence.stamps.tolist()):
@@ -100,6 +101,49 @@ def test_a_run_that_stays_lost_has_what_came_before(euroc_clip):
             images = [np.zeros_like(image) for image in images]
         pipeline.add_images(stamp, *images)
     found = pipeline.stop()
-    assert "tracking was lost at 0.250 s and no place was recognised for 0.5 s; a new map" in found.message
-    assert len(found.stamps) == 5 and found.maps == 2 and len(found.others) == 1
-    assert len(found.others[0].stamps) == 0  # nothing but black images
+    assert "25 of 30 frames have no pose: 25 from 0.250 s to 1.450 s (lost; looking" in found.message
+    assert len(found.stamps) == 5 and found.maps == 1
+
+
+@pytest.mark.data
+def test_a_gap_without_imu_begins_a_map_that_is_joined(euroc_clip):
+    """Two seconds of flight are missing: each frame has a pose at once, in one map as soon as it can be."""
+    sequence = open_sequence("euroc", euroc_clip)
+    rows = [*range(71), *range(111, len(sequence))]
+    pipeline = Slam(sequence.rig, PipelineOptions(mode="stereo", single_thread=True))
+    maps = []
+    for row in rows:
+        pipeline.add_images(int(sequence.stamps[row]), *sequence.images(row))
+        maps.append(pipeline.state().maps)
+        assert pipeline.state().world_T_body is not None
+    found = pipeline.stop()
+    assert max(maps) == 2 and found.maps == 1 and len(found.stamps) == len(rows)
+    assert "a new map began at" in found.message and "no pose" not in found.message
+    errors = compare(
+        Trajectory(found.stamps * 1e-9, found.world_T_body),
+        Trajectory(sequence.truth.stamps * 1e-9, sequence.truth.world_T_body),
+        align="se3",
+    )
+    assert errors.absolute.max() < 0.02
+
+
+@pytest.mark.data
+def test_the_imu_bridges_two_seconds_in_the_dark(euroc_clip):
+    """No landmark is seen meanwhile; each frame has one pose, to centimetres."""
+    sequence = open_sequence("euroc", euroc_clip)
+    options = PipelineOptions(mode="stereo-inertial", single_thread=True)
+    pipeline = Slam(sequence.rig, options, noise=sequence.noise)
+    pipeline.add_imu(sequence.imu.stamps, sequence.imu.gyro, sequence.imu.acc)
+    for row in range(len(sequence)):
+        images = sequence.images(row)
+        if 80 <= row < 120:
+            images = [np.zeros_like(image) for image in images]
+        pipeline.add_images(int(sequence.stamps[row]), *images)
+    found = pipeline.stop()
+    np.testing.assert_array_equal(found.stamps, sequence.stamps)
+    errors = compare(
+        Trajectory(found.stamps * 1e-9, found.world_T_body),
+        Trajectory(sequence.truth.stamps * 1e-9, sequence.truth.world_T_body),
+        align="se3",
+    )
+    assert errors.absolute.max() < 0.06

@@ -60,14 +60,16 @@ def write_asl(folder, cameras=("cam0", "cam1"), sensors=True, depth=np.uint8):
 
 
 def test_euroc(tmp_path):
-    """Below a root by name; frames that both cameras have; calibration and noise from sensor.yaml."""
+    """Below a root by name; frames that any camera has; calibration and noise from sensor.yaml."""
     write_asl(tmp_path / "MH_01_easy")
     write_asl(tmp_path / "vicon" / "V1_02_medium")
     assert set(find_sequences("euroc", tmp_path)) == {"MH_01_easy", "V1_02_medium"}
     found = find_sequences("euroc", tmp_path, ["MH_01"])
     sequence = open_sequence("euroc", found["MH_01_easy"])
-    assert sequence.stamps.tolist() == [1000, 2000]
-    assert [len(path) for path in sequence.paths] == [2, 2]
+    assert sequence.stamps.tolist() == [1000, 1500, 2000]
+    assert [len(path) for path in sequence.paths] == [2, 2, 2]
+    assert [image is None for image in sequence.images(1)] == [False, True]
+    assert len(sequence.with_cameras(1)) == 3
     assert sequence.rig[1].body_T_cam[0] == pytest.approx(0.1)
     assert sequence.noise is not None and sequence.noise.gyro_density == pytest.approx(1.6968e-4)
     assert [image.shape for image in sequence.images(0)] == [(48, 64), (48, 64)]
@@ -89,7 +91,7 @@ def test_tumvi(tmp_path):
     (folder / "dso" / "imu_config.yaml").write_text(IMU.replace("sensor_type: imu\nrate_hz", "update_rate"))
     sequence = open_sequence("tumvi", find_sequences("tumvi", tmp_path)["dataset-room1_512_16"])
     assert sequence.rig[0].model == "kb8"
-    assert sequence.stamps.tolist() == [1_001_000, 1_002_000]
+    assert sequence.stamps.tolist() == [1_001_000, 1_001_500, 1_002_000]
     assert sequence.equalize and sequence.images(0)[0].dtype == np.uint8
     assert sequence.noise is not None
 
