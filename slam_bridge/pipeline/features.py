@@ -132,6 +132,8 @@ def _followed(
     with np.errstate(invalid="ignore"):
         inside = np.min((guess >= 0.0) & (guess < [width, height]), axis=1)  # false where it is not finite
     start = np.where(inside[:, None], guess, pixel)
+    if before.shape != after.shape:  # cameras of different size
+        before, after = _of_one_size(before, after)
     side = (options.window, options.window)
     rules: dict[str, Any] = {
         "winSize": side,
@@ -152,6 +154,12 @@ def _followed(
     there = there[:, 0].astype(float)
     found &= (there >= 1.0).all(axis=1) & (there < [width - 1.0, height - 1.0]).all(axis=1)
     return there, found
+
+
+def _of_one_size(*images: np.ndarray) -> list[np.ndarray]:
+    """Images (height, width) with their last row and column repeated up to the largest of each."""
+    size = np.max([image.shape for image in images], axis=0)
+    return [np.pad(image, [(0, more) for more in size - image.shape], mode="edge") for image in images]
 
 
 class Detector:

@@ -604,6 +604,25 @@ def test_a_rig_of_three_cameras():
     assert error < 0.01 and abs(scale - 1.0) < 0.02
 
 
+@pytest.mark.parametrize("gone", [None, 0, 1])
+def test_cameras_of_different_size(gone):
+    """The second one has a quarter more pixels; either may stop."""
+    rendered = Rendered([0.11], seconds=1.5)
+    first = rendered.rig[0]
+    size = tuple(int(1.25 * side) for side in first.resolution)
+    numbers = np.concatenate([1.25 * first.intrinsics[:4], first.intrinsics[4:]])
+    rendered.rig = rendered.rig.with_camera(1, intrinsics=numbers, resolution=size)
+    rendered.renderers[1] = type(rendered.renderers[1])(rendered.rig[1], rendered.planned.scene, 1)
+    slam = Slam(rendered.rig, STEREO)
+    for number, stamp in enumerate(rendered.stamps):
+        images = [rendered.image(camera, stamp) for camera in range(2)]
+        images = [None if camera == gone and number > 15 else image for camera, image in enumerate(images)]
+        slam.add_images(stamp, *images)
+    found = slam.stop()
+    error, scale = rendered.error(found)
+    assert len(found.stamps) == len(rendered.stamps) and error < 0.015 and abs(scale - 1.0) < 0.02
+
+
 def test_pairs_by_the_nearest_stamp():
     """Each image of the first camera with the nearest of the second, within half a frame."""
     pairing = Pairing((0, 0))
