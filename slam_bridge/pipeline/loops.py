@@ -298,17 +298,17 @@ class Loops:
         mode = {"stereo": "se3", "rgbd": "se3", "mono": "sim3"}.get(self._options.mode, "4dof")
         return essential_graph_optimization(world, mode, options=LOOP_OPTIONS.with_changes(update=False))
 
-    def fuse(self, tracker: Any) -> None:
-        """Landmarks that both views of the loop found last have become one; tracking stands still."""
-        world = self._world
+    def fuse(self, loop: Loop, tracker: Any) -> int:
+        """Landmarks that both views of a loop show become one; says how many. Tracking stands still."""
+        world, pairs = self._world, loop.landmarks
         with world.lock:
-            pairs = self.found[-1].landmarks
             pairs = pairs[(world.landmarks.find(pairs) >= 0).all(axis=1)]
             pairs = pairs[np.unique(pairs[:, 1], return_index=True)[1]]
             pairs = pairs[~np.isin(pairs[:, 1], pairs[:, 0])]
             if len(pairs):
                 world.merge_landmarks(pairs[:, 0], pairs[:, 1])
                 tracker.renamed(pairs[:, 0], pairs[:, 1])
+        return len(pairs)
 
 
 def _keys(pixel: np.ndarray) -> np.ndarray:

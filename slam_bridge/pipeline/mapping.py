@@ -299,7 +299,7 @@ class Mapper:
             if found.is_usable:
                 write_with_newer(world, found)
             if accepted:
-                self._loops.fuse(self._tracker)
+                self._loops.fuse(loop, self._tracker)
             moved = np.linalg.norm(world.keyframes["world_T_body"][row, :3] - before)
             self._tracker.moved()
         return {

@@ -114,12 +114,7 @@ class Session:
             if motion[7] != 1.0:
                 self.log.scale(float(motion[7]))
                 self.tracker.rescaled(float(motion[7]))
-            pairs = loop.landmarks
-            pairs = pairs[(self.world.landmarks.find(pairs) >= 0).all(axis=1)]
-            pairs = pairs[np.unique(pairs[:, 1], return_index=True)[1]]
-            if len(pairs):
-                self.world.merge_landmarks(pairs[:, 0], pairs[:, 1])
-                self.tracker.renamed(pairs[:, 0], pairs[:, 1])
+            merged = self.loops.fuse(loop, self.tracker)
             self.log.prepend(other.log)
             self.loops.index.take_in(other.loops.index)
         self.tracker.moved()
@@ -127,7 +122,7 @@ class Session:
         return {
             "step": "join",
             "keyframes": [loop.old, loop.now],
-            "landmarks": len(pairs),
+            "landmarks": merged,
             "scale": float(motion[7]),
             "seconds": time.perf_counter() - started,
         }

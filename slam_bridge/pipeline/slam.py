@@ -184,7 +184,8 @@ class Slam:
         stamp [ns]: of the first camera; its `time_offset` is added to get the IMU's time. images: one array
         per camera, (height, width) or BGR, of 8 or 16 bits; None for a camera that has none. depth (height,
         width): of the first camera, in metres if floats. stamps (n,) [ns]: of each image, where they were not
-        taken together. With `when_busy="wait"` this returns once there is room for the frame.
+        taken together. With `when_busy="wait"` this returns once there is room for the frame. A frame without
+        an image of the first camera is tracked in the next one that has one, and has that one's stamp.
         """
         self._refuse_end()
         arrived = time.perf_counter()

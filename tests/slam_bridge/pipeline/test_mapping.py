@@ -92,7 +92,7 @@ def test_frames_are_tracked_while_a_loop_is_computed():
         frames[1].start()
         calls.append("written")
 
-    def fuse(tracker):
+    def fuse(loop, tracker):
         frames[1].join(0.05)
         assert frames[1].is_alive()
         calls.append("fused")
