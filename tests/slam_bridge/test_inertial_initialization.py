@@ -25,6 +25,7 @@ from graphopt.geometry import SE3, SO3
 from slam_bridge.generator.problem import generate_problem
 from slam_bridge.options import Clock, SolveOptions
 from slam_bridge.problems import full_inertial_ba
+from slam_bridge.problems.inertial_initialization import _apart as apart
 
 STAMPS = np.rint(TIMES * 1e9).astype(np.int64)
 TILT, SCALE = SO3.exp(np.array([0.6, -1.2, 0.5])), 0.4
@@ -260,3 +261,26 @@ def test_a_clock_that_is_over_ends_stage_1():
     clock = Clock(SolveOptions(time_limit=1e-9))
     start = sb.initialize(world.keyframes["world_T_body"], imu, clock=clock)
     assert not start.is_usable and start.refused.startswith("Stopped before gravity")
+
+
+def test_poses_close_together_do_not_hide_the_scale():
+    """Of keyframes 50 ms apart, which are 3 mm off, stage 1 gets those a quarter of a second apart."""
+    times = np.sort(np.concatenate([np.arange(0.0, 4.01, 0.25), np.arange(1.05, 3.0, 0.25)]))
+    stamps = np.rint(1e9 * times).astype(np.int64)
+    imu = sb.preintegrate_intervals(samples(times[-1], 1000.0, GYRO_BIAS, ACC_BIAS), stamps, NOISE)
+    poses, _ = poses_and_velocities(times)
+    poses[:, :3] += 0.003 * np.random.default_rng(0).normal(size=(len(times), 3))
+    world = sb.Map()
+    chain = np.array(
+        [world.add_keyframe(*one, np.zeros(3)) for one in zip(stamps.tolist(), poses, strict=True)]
+    )
+    for before, now, part in zip(chain, chain[1:], imu, strict=False):
+        world.add_imu(before, now, part)
+    chosen, joined = apart(world, chain)
+    rows = world.keyframes.rows(chosen)
+    np.testing.assert_allclose([part.dt for part in joined], np.diff(times[rows]))
+    assert rows[0] == 0 and rows[-1] == len(times) - 1 and min(np.diff(times[rows])[:-1]) > 0.249
+    found = [sb.initialize(poses, imu), sb.initialize(poses[rows], joined)]
+    deviations = [start.deviations["log_scale"] for start in found]
+    assert deviations[1] < 0.5 * deviations[0]
+    assert abs(np.log(found[1].scale)) < 3.0 * deviations[1] < 0.3
