@@ -1,17 +1,50 @@
 #include "linear/block_pattern.h"
 
 #include <algorithm>
+#include <exception>
 #include <limits>
 #include <string>
 #include <utility>
 
 #include "linear/errors.h"
+#include "parallel/shares.h"
 
 namespace graphopt {
 namespace {
 
 std::string at(const char* array, std::int64_t index) {
   return std::string("BlockPattern: ") + array + "[" + std::to_string(index) + "]";
+}
+
+int shares_of(std::int64_t num_stored_blocks) {
+  constexpr std::int64_t kBlocksPerThread = 100'000;
+  return ThreadPool::instance().threads_for(num_stored_blocks, kBlocksPerThread);
+}
+
+// Columns before the first one may be wrong.
+void check_columns(const BlockPattern& pattern, std::int64_t begin_col, std::int64_t end_col) {
+  const auto &dims = pattern.dims(), &row_idx = pattern.row_idx();
+  const auto& col_ptr = pattern.col_ptr();
+  for (std::int64_t col = begin_col; col < end_col; ++col) {
+    if (dims[col] < 1) {
+      throw LinearShapeError(at("dims", col) + " is " + std::to_string(dims[col]) + ", must be >= 1.");
+    }
+    const std::int64_t begin = col_ptr[col], end = col_ptr[col + 1];
+    if (begin < 0 || end <= begin || end > col_ptr.back()) {
+      throw LinearShapeError(at("col_ptr", col + 1) + " leaves column " + std::to_string(col) +
+                             " without its diagonal block.");
+    }
+    for (std::int64_t k = begin; k < end; ++k) {
+      if (row_idx[k] < 0 || (k > begin && row_idx[k] <= row_idx[k - 1])) {
+        throw LinearShapeError(at("row_idx", k) + " is " + std::to_string(row_idx[k]) +
+                               "; rows must ascend within column " + std::to_string(col) + ".");
+      }
+    }
+    if (row_idx[end - 1] != col) {
+      throw LinearShapeError(at("row_idx", end - 1) + " is " + std::to_string(row_idx[end - 1]) +
+                             "; the last block of column " + std::to_string(col) + " must be its diagonal.");
+    }
+  }
 }
 
 }  // namespace
@@ -27,11 +60,20 @@ BlockPattern::BlockPattern(std::vector<std::int32_t> dims, std::vector<std::int6
                            " scalar rows, at most 2^31 - 1 are supported.");
   }
   value_offsets_.assign(row_idx_.size() + 1, 0);
-  for (int col = 0; col < num_blocks(); ++col) {
-    for (std::int64_t k = col_ptr_[col]; k < col_ptr_[col + 1]; ++k) {
-      value_offsets_[k + 1] = value_offsets_[k] + static_cast<std::int64_t>(dims_[row_idx_[k]]) * dims_[col];
-    }
-  }
+  // Each share counts from 0, then adds what is before it.
+  const int shares = shares_of(num_stored_blocks());
+  std::vector<std::int64_t> before(static_cast<std::size_t>(shares) + 1, 0);
+  for_each_share(num_blocks(), shares, [&](int t, std::int64_t begin, std::int64_t end) {
+    std::int64_t at = 0;
+    for (std::int64_t col = begin; col < end; ++col)
+      for (std::int64_t k = col_ptr_[col]; k < col_ptr_[col + 1]; ++k)
+        value_offsets_[k + 1] = at += static_cast<std::int64_t>(dims_[row_idx_[k]]) * dims_[col];
+    before[static_cast<std::size_t>(t) + 1] = at;
+  });
+  for (int t = 0; t < shares; ++t) before[t + 1] += before[t];
+  for_each_share(num_blocks(), shares, [&](int t, std::int64_t begin, std::int64_t end) {
+    for (std::int64_t k = col_ptr_[begin]; k < col_ptr_[end]; ++k) value_offsets_[k + 1] += before[t];
+  });
 }
 
 void BlockPattern::check() const {
@@ -45,26 +87,16 @@ void BlockPattern::check() const {
     throw LinearShapeError("BlockPattern: col_ptr ends with " + std::to_string(col_ptr_.back()) +
                            ", but row_idx has " + std::to_string(row_idx_.size()) + " entries.");
   }
-  for (std::int64_t col = 0; col < nb; ++col) {
-    if (dims_[col] < 1) {
-      throw LinearShapeError(at("dims", col) + " is " + std::to_string(dims_[col]) + ", must be >= 1.");
+  std::vector<std::exception_ptr> wrong(static_cast<std::size_t>(shares_of(num_stored_blocks())));
+  for_each_share(nb, static_cast<int>(wrong.size()), [&](int t, std::int64_t begin, std::int64_t end) {
+    try {
+      check_columns(*this, begin, end);
+    } catch (const LinearShapeError&) {
+      wrong[static_cast<std::size_t>(t)] = std::current_exception();
     }
-    const std::int64_t begin = col_ptr_[col], end = col_ptr_[col + 1];
-    if (end <= begin || end > col_ptr_.back()) {
-      throw LinearShapeError(at("col_ptr", col + 1) + " leaves column " + std::to_string(col) +
-                             " without its diagonal block.");
-    }
-    for (std::int64_t k = begin; k < end; ++k) {
-      if (row_idx_[k] < 0 || (k > begin && row_idx_[k] <= row_idx_[k - 1])) {
-        throw LinearShapeError(at("row_idx", k) + " is " + std::to_string(row_idx_[k]) +
-                               "; rows must ascend within column " + std::to_string(col) + ".");
-      }
-    }
-    if (row_idx_[end - 1] != col) {
-      throw LinearShapeError(at("row_idx", end - 1) + " is " + std::to_string(row_idx_[end - 1]) +
-                             "; the last block of column " + std::to_string(col) + " must be its diagonal.");
-    }
-  }
+  });
+  for (const std::exception_ptr& one : wrong)
+    if (one) std::rethrow_exception(one);
 }
 
 std::vector<std::int64_t> BlockPattern::diagonal_indices() const {
