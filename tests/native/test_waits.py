@@ -9,7 +9,7 @@ from __future__ import annotations
 import inspect
 
 import pytest
-from linear_problems import lattice
+from linear_problems import lattice, make_pattern, neighbours
 from processes import python
 
 _PATIENCE = 120
@@ -20,6 +20,8 @@ from graphopt.cpu_kernels import kernels
 from graphopt.errors import SolverError, Stopped
 from graphopt.linear import BlockPattern, DenseCholesky, Pcg, SparseCholesky
 
+{inspect.getsource(make_pattern)}
+{inspect.getsource(neighbours)}
 {inspect.getsource(lattice)}
 class watching:
     def __init__(self, ask): self.watch = kernels.Watch(ask, 0.0)
