@@ -24,9 +24,9 @@ import argparse
 import re
 import statistics
 from collections import Counter
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from contextlib import contextmanager
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import cache
 from typing import Any
 from unittest import mock
@@ -38,7 +38,7 @@ from graphopt.codegen.gpu import GpuKernel
 from graphopt.device import open_device
 from graphopt.device.figures import device_figures, records_per_second
 from graphopt.device.protocol import Precision
-from graphopt.vulkan.program import Context, Launch, Program, built
+from graphopt.vulkan.program import Command, Context, Launch, Program, built
 
 WIDEST = 9
 """Numbers per row of a block that a vector kernel reads, at most."""
@@ -68,7 +68,16 @@ class Calls:
     def __init__(self) -> None:
         self.kinds: dict[Launch, Kind] = {}
         self.count: Counter[Launch] = Counter()
-        self._launches: dict[Program, list[Launch]] = {}
+        self._launches: dict[Program, Counter[Launch]] = {}
+
+    def kind(self, launch: Launch) -> Kind | None:
+        """Also of one that is repeated with the buffers of other versions."""
+        if launch not in self.kinds:
+            for made in self.kinds:
+                if replace(made, buffers=launch.buffers) == launch:
+                    self.kinds[launch] = self.kinds[made]
+                    break
+        return self.kinds.get(launch)
 
     @contextmanager
     def watching(self) -> Iterator[None]:
@@ -95,7 +104,7 @@ class Calls:
 
         def note_recorded(own: Program) -> Any:
             if own not in self._launches:
-                self._launches[own] = [command for name, command in own.commands if name == "launch"]
+                self._launches[own] = _launches(own.commands)
             self.count.update(self._launches[own])
             return recorded(own)
 
@@ -105,6 +114,19 @@ class Calls:
             mock.patch.object(Program, "_recorded", note_recorded),
         ):
             yield
+
+
+def _launches(commands: Iterable[Command]) -> Counter[Launch]:
+    """How often each is launched."""
+    found: Counter[Launch] = Counter()
+    for name, argument in commands:
+        if name == "launch":
+            found[argument] += 1
+        elif name == "repeat":
+            repeated, times = argument
+            for launch, count in _launches(repeated).items():
+                found[launch] += count * times
+    return found
 
 
 def bytes_of(kind: Kind, real: int) -> float:
@@ -190,7 +212,7 @@ def table(device: Any, calls: Calls) -> list[Row]:
     status = next((k.buffers["status"] for k in calls.kinds.values() if "status" in k.buffers), None)
     found: dict[tuple, Row] = {}
     for launch, count in calls.count.items():
-        kind = calls.kinds.get(launch)
+        kind = calls.kind(launch)
         if kind is None:
             continue
         key = kind.name, launch.groups, tuple(buffer.size for buffer in launch.buffers)
