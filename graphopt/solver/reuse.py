@@ -65,7 +65,7 @@ class _Prepared:
     """Per group of the structure who takes part; None: all do."""
     stays: bool = False
     """A GPU has refused it: it stays on the CPU."""
-    num_abandoned: int = 0
+    num_abandoned: float = 0
     """`_num_abandoned` of the solver when it was last taken."""
     use: object = field(default_factory=object)
     """See `last_use`."""
@@ -253,9 +253,13 @@ def _settings() -> tuple[int, str]:
     return kernels.num_threads(), os.environ.get("GRAPHOPT_WITHOUT", "")
 
 
-def _num_abandoned(solver: BlockSolver) -> int:
-    """Waits on the solver's device that were ended early, see `VulkanDevice.finishes`."""
-    return getattr(getattr(solver, "device", None), "num_abandoned", 0)
+def _num_abandoned(solver: BlockSolver) -> float:
+    """Waits on the solver's device that were ended early, see `VulkanDevice.finishes`.
+
+    Of a lost device, whose solvers serve nobody, NaN, which is no number of before.
+    """
+    device = getattr(solver, "device", None)
+    return np.nan if getattr(device, "is_lost", False) else getattr(device, "num_abandoned", 0)
 
 
 def speculate(

@@ -288,12 +288,12 @@ void Device::release_finished() noexcept {
   std::lock_guard<std::mutex> lock(queue_mutex_);
   if (in_flight_.empty()) return;
   std::uint64_t now = 0;
-  // Of a lost device nothing runs any more; of one that hangs everything may.
   const VkResult result = api_.vkGetSemaphoreCounterValue(device_, timeline_, &now);
   try {
     if (result == VK_ERROR_DEVICE_LOST) {
       lost_in("asking the device for progress");  // whoever submits hears of it
-      now = submitted_;
+      // a driver that has given it up goes on saying so, and nothing runs any more; else everything may
+      if (api_.vkGetSemaphoreCounterValue(device_, timeline_, &now) == VK_ERROR_DEVICE_LOST) now = submitted_;
     }
     finished = take_finished(now);
   } catch (const std::bad_alloc&) {  // another time
