@@ -13,7 +13,7 @@ from graphopt.device.errors import DeviceError
 def native_module() -> Any:
     """`graphopt._vulkan`, or an error that says how to get it."""
     try:
-        from graphopt import _vulkan  # type: ignore[attr-defined]
+        from graphopt import _vulkan
     except ImportError as error:
         raise DeviceError(
             "graphopt was built without Vulkan. Install its headers (Debian: apt-get install libvulkan-dev) "

@@ -442,9 +442,7 @@ py::tuple iterated(const py::object& vectors, double tolerance, std::int64_t mos
 void bind_pcg(py::module_& m) {
   m.def("patience_after", &ConjugateRule::patience_after, py::arg("iterations"));
   m.def("conjugate_gradients", &iterated, py::arg("vectors"), py::arg("tolerance"), py::arg("most"),
-        py::arg("share") = 0.0, py::arg("worth") = 0.0, py::arg("patience") = 0,
-        "Iterations, r' inv(M) r, and whether all d' A d were positive. vectors: an object whose `start()`,\n"
-        "`curvature(beta)` and `step(alpha)` are those of native/src/linear/conjugate_gradients.h.");
+        py::arg("share") = 0.0, py::arg("worth") = 0.0, py::arg("patience") = 0);
   m.def("merged_curvature", &merged_curvature, py::arg("products"), py::arg("residual"), py::arg("alpha"),
         py::arg("beta"));
   py::class_<PatternOperator>(m, "SymmetricProduct")

@@ -369,8 +369,7 @@ py::list prior_state(BoundSession& self) {
 }  // namespace
 
 void bind_online(py::module_& m) {
-  py::register_exception<Refused>(m, "OnlineRefused", PyExc_ValueError).attr("__doc__") =
-      "An update that cannot be made; `abort` takes back what was done of it.";
+  py::register_exception<Refused>(m, "OnlineRefused", PyExc_ValueError);
   m.def(
       "pack_edges", &pack_edges, py::arg("measurements"), py::arg("information"), py::arg("count"),
       py::arg("quaternions"),

@@ -43,8 +43,7 @@ py::tuple iterate(RankBarrier& barrier, int rank,
 }  // namespace
 
 void bind_ranks(py::module_& m) {
-  py::register_exception<BarrierBroken>(m, "BarrierBroken", PyExc_RuntimeError).attr("__doc__") =
-      "Another rank has ended.";
+  py::register_exception<BarrierBroken>(m, "BarrierBroken", PyExc_RuntimeError);
   py::class_<RankBarrier>(m, "RankBarrier", "Where ranks that are threads of one process add numbers.")
       .def(py::init<int>(), py::arg("size"))
       .def_property_readonly("size", &RankBarrier::size)

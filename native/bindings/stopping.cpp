@@ -83,11 +83,9 @@ void translate(std::exception_ptr error) {
 
 void bind_stopping(py::module_& m) {
   py::register_local_exception_translator(&translate);
-  py::class_<PythonWatch>(
-      m, "Watch", "Between `begin` and `end` native loops of this thread ask now and then whether to stop.")
+  py::class_<PythonWatch>(m, "Watch")
       .def(py::init<py::object, double>(), py::arg("ask"), py::arg("period"))
       .def("begin", &PythonWatch::begin)
       .def("end", &PythonWatch::end);
-  m.def("check_stop", &throw_if_stopped,
-        "Raise `graphopt.errors.Stopped`, or what the watch raised, if this thread was asked to stop.");
+  m.def("check_stop", &throw_if_stopped);
 }
