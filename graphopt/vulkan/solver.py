@@ -35,7 +35,6 @@ from graphopt.vulkan.cholesky import order_ahead
 from graphopt.vulkan.data.array import WIDE, DeviceArray, unpack_wide
 from graphopt.vulkan.data.layout import MAX_VALUES
 from graphopt.vulkan.data.rows import in_record_order
-from graphopt.vulkan.data.views import begin_views
 from graphopt.vulkan.external import DeviceExternal
 from graphopt.vulkan.host import HostLinearizedSolver
 from graphopt.vulkan.kernels.equations import Equations
@@ -154,7 +153,13 @@ class ResidentBlockSolver:
             order_ahead(context, storage.layout, resolved.linear_solver, is_chosen=resolved.is_chosen)
         tags = [group.edge_set.type.tag for group in structure.groups]
         self.schedule = describe_products(tags, plan.products, storage.evaluations)
-        self.linearizer = linearizer or _linearizer(context, structure, storage, merged)
+        self.linearizer = linearizer or DeviceLinearizer(
+            context,
+            in_record_order(structure),
+            storage,
+            operators_of(storage.products, storage.evaluations),
+            merged,
+        )
         self._estimates = self.linearizer.estimates
         kind = kind_of(context, structure, storage, configuration, merged, self.linearizer.is_exact)
         set_up = SetUp(context, structure, kind)
@@ -718,17 +723,6 @@ class ResidentBlockSolver:
 
 def _nothing() -> None:
     """A prepared linearizer is ready."""
-
-
-def _linearizer(
-    context: Context, structure: Structure, storage: Storage, merged: frozenset[int]
-) -> DeviceLinearizer:
-    """Sorting for the views that are prepared later begins with it."""
-    structure = in_record_order(structure)
-    if not structure.is_evaluated_once:
-        begin_views(structure)
-    operators = operators_of(storage.products, storage.evaluations)
-    return DeviceLinearizer(context, structure, storage, operators, merged)
 
 
 def _reduction_from_edges(

@@ -11,7 +11,6 @@ order. It depends on the graph only: the same bits in every run.
 from __future__ import annotations
 
 from dataclasses import dataclass
-from weakref import WeakKeyDictionary
 
 import numpy as np
 
@@ -20,7 +19,6 @@ from graphopt.codegen.gpu.packed_products import packed_record_dim
 from graphopt.cpu_kernels import kernels
 from graphopt.problem.segments import entries_of
 from graphopt.problem.structure import EdgeGroup, SortedEdges, Structure
-from graphopt.vulkan.program import InThread
 
 SIMD = 32
 """Invocations that read together."""
@@ -73,22 +71,8 @@ def edge_order(structure: Structure, group: EdgeGroup, slot: int) -> EdgeOrder |
     return EdgeOrder(slot, taken, moves, sorted_moves)
 
 
-_begun: WeakKeyDictionary[Structure, dict[tuple[EdgeGroup, int], InThread[SortedEdges]]] = WeakKeyDictionary()
-
-
-def begin_ordering(structure: Structure, group: EdgeGroup, slot: int) -> None:
-    """Start in a thread what somebody is going to ask `ordered` for."""
-    begun = _begun.setdefault(structure, {})
-    begun[group, slot] = InThread("graphopt-order", _ordered, structure, group, slot)
-
-
 def ordered(structure: Structure, group: EdgeGroup, slot: int) -> SortedEdges:
     """`Structure.sorted_edges`, by other ends where that is chosen."""
-    begun = _begun.get(structure, {}).pop((group, slot), None)
-    return _ordered(structure, group, slot) if begun is None else begun.result()
-
-
-def _ordered(structure: Structure, group: EdgeGroup, slot: int) -> SortedEdges:
     found, chosen = structure.sorted_edges(group, slot), edge_order(structure, group, slot)
     if chosen is None or chosen.other is None:
         return found

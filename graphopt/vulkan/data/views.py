@@ -29,7 +29,7 @@ from graphopt.cpu_kernels import kernels
 from graphopt.problem.structure import EdgeGroup, SortedEdges, Structure
 from graphopt.vulkan.data.array import Width
 from graphopt.vulkan.data.layout import split_segments
-from graphopt.vulkan.data.order import begin_ordering, ordered
+from graphopt.vulkan.data.order import ordered
 
 LONG = 2048
 """Edges of a destination that one workgroup adds up at most, where it is not one of hundreds alike."""
@@ -92,8 +92,6 @@ def cut_destinations(first: np.ndarray, destinations: tuple[int, int], tile: int
     )
 
 
-MANY_TO_SORT = 1 << 15
-"""Edges of a group whose sorting is worth a thread."""
 MANY_EDGES = 48
 """Per destination, from which on a workgroup of its own pays in products."""
 TRANSPOSED = np.uint32(1 << 31)
@@ -197,17 +195,6 @@ def primary_slot(structure: Structure, group: EdgeGroup) -> int:
         eliminated = int(np.count_nonzero(seen & (blocks >= structure.num_kept)))
         counts.append((eliminated, int(np.count_nonzero(seen))))
     return max(range(len(counts)), key=lambda slot: (counts[slot], -slot))
-
-
-def begin_views(structure: Structure) -> None:
-    """Start in threads what takes longest of the views of many edges that are no primary ones."""
-    for group in structure.groups:
-        if len(group.rows) <= MANY_TO_SORT:
-            continue
-        primary = primary_slot(structure, group)
-        for slot, number in enumerate(group.vertex_sets):
-            if slot != primary and structure.num_free[number]:
-                begin_ordering(structure, group, slot)
 
 
 def edge_view(
