@@ -15,7 +15,7 @@ import numpy as np
 from graphopt.cpu_kernels import kernels
 from graphopt.device.figures import device_figures
 from graphopt.solver.trial import Damping
-from graphopt.vulkan.cholesky import expected_seconds, order_ahead
+from graphopt.vulkan.cholesky import expected_seconds
 from graphopt.vulkan.kernels.damping import DeviceDamping
 from graphopt.vulkan.kernels.equations import Equations
 from graphopt.vulkan.kernels.pcg import Pcg, PcgOutcome, Reduction, iterations_per_submission
@@ -59,9 +59,6 @@ class Iterations:
         is_formed = configuration.schur == "explicit" and isinstance(reduction, SchurReduction)
         context = equations.context
         self._may_factor = is_formed and configuration.may_factor and context.device.submits_whole_programs
-        if self._may_factor:
-            assert isinstance(reduction, SchurReduction)
-            order_ahead(context, reduction.reduced, "cholesky", is_chosen=True)
         self._skips = context.has_conditions and not self._may_factor
         self._chunk = iterations_per_submission(context, reduction.bytes_per_product, skips=self._skips)
         self.outcome: PcgOutcome | None = None
