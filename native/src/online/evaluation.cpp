@@ -239,8 +239,8 @@ double Problem::evaluate(const std::vector<std::int32_t>& edges, const Evaluatio
       by_kind[static_cast<std::size_t>(edge_kind[e])].push_back(e);
     }
   }
-  // edges whose outputs stay in the cache, and those that another thread is worth waking for
-  constexpr std::int64_t kAtOnce = 2 * kLanes, kShare = 4 * kAtOnce;
+  // edges whose outputs stay in the cache, a thread's of many, and those that another one is worth waking for
+  constexpr std::int64_t kAtOnce = 2 * kLanes, kShare = 4 * kAtOnce, kWorthWaking = 2048;
   ThreadPool& pool = ThreadPool::instance();
   for (std::size_t k = 0; k < edge_kinds.size(); ++k) {
     const auto& own = by_kind[k];
@@ -248,7 +248,7 @@ double Problem::evaluate(const std::vector<std::int32_t>& edges, const Evaluatio
     const int row_stride = stride(static_cast<int>(k));
     static thread_local vm::AlignedVector<double> out;
     const auto total = static_cast<std::int64_t>(own.size());
-    const int threads = pool.threads_for(total, kShare);
+    const int threads = pool.threads_for(total, kWorthWaking);
     const std::int64_t share = threads > 1 ? kShare : kAtOnce, round = share * threads;
     out.resize(std::max(out.size(), static_cast<std::size_t>(std::min(total, round) * row_stride)));
     double* const outputs = out.data();

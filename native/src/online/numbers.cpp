@@ -18,6 +18,9 @@ constexpr double kLeastPivot = 1e-13;
 // What vertices that are determined all the same get at least, and at most, beside the diagonal of H.
 constexpr double kLeastFloor = 1e-10, kMostFloor = 1e-6, kRaise = 100.0;
 constexpr double kPointInformation = 1e-6;
+// Nanoseconds of an update's fronts from which on others than the caller are worth waking: they sleep between
+// updates.
+constexpr double kWorthWaking = 1e6;
 
 namespace {
 
@@ -404,6 +407,7 @@ std::int32_t Tree::compute(std::vector<Job>& jobs, std::vector<Clique>& results)
     forest.cost.push_back(kCoreModel.cost(job.shape->num_pivots, job.shape->num_below));
     forest.parent.push_back(job.parent);
   }
+  const double cost = std::accumulate(forest.cost.begin(), forest.cost.end(), 0.0);
   bool fails = false;
   Dealing dealing;
   std::deque<Meeting> meetings;
@@ -414,7 +418,7 @@ std::int32_t Tree::compute(std::vector<Job>& jobs, std::vector<Clique>& results)
   };
   ThreadPool& pool = ThreadPool::instance();
   for (bool has_run = false; !has_run;) {
-    const int threads = plan(pool.num_threads());
+    const int threads = plan(cost < kWorthWaking ? 1 : pool.num_threads());
     if (threads == 1) return compute_in_order(jobs, results);
     require_scratch(threads);
     for (Job& job : jobs) prepare(job);
