@@ -347,20 +347,25 @@ bool Tree::compute(Job& job, Scratch& own, const Team& team, int* failed) {
         row += problem_.dim(v);
       }
   }
+  bool is_done = false;
   for (;;) {
     if (is_first) attempt([&] { fill(job, own); });
     team.wait();
     if (job.error) break;
     const int pivot = factor_front(job.numbers->front(), job.min_pivot.data(), team, failed);
-    if (pivot < 0) break;
+    is_done = pivot < 0;
+    if (is_done) break;
     team.wait();
-    if (is_first) attempt([&] { job.numbers->is_raised = raise_floor(job, pivot); });
-    if (is_first && !job.numbers->is_raised) job.failed_pivot = pivot;
+    if (is_first) {
+      attempt([&] { job.numbers->is_raised = raise_floor(job, pivot); });
+      job.goes_on = !job.error && job.numbers->is_raised;
+      if (!job.goes_on) job.failed_pivot = pivot;
+    }
     team.wait();
-    if (job.error || job.failed_pivot >= 0) break;
+    if (!job.goes_on) break;
   }
-  const bool is_done = !job.error && job.failed_pivot < 0;
-  if (is_first && is_done) {
+  if (!is_first) return is_done;  // what is left is the first one's
+  if (is_done) {
     attempt([&] {
       limit_points(job, own);
       assemble(job, own, true);
@@ -368,7 +373,7 @@ bool Tree::compute(Job& job, Scratch& own, const Team& team, int* failed) {
       job.numbers->gross.assign(own.gross.begin() + shape.num_pivots, own.gross.end());
     });
   }
-  if (is_first) clear_local(shape, own);
+  clear_local(shape, own);
   return is_done && !job.error;
 }
 

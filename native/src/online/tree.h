@@ -150,6 +150,7 @@ class Tree {
     // while it is computed
     std::vector<double> floors = {}, min_pivot = {};  // per pivot
     int failed_pivot = -1;
+    bool goes_on = true;  // after a pivot that failed: with more on the diagonal
     std::exception_ptr error = nullptr;
   };
 
