@@ -407,23 +407,23 @@ std::int32_t Tree::compute_in_order(std::vector<Job>& jobs, std::vector<Clique>&
 // of the work, several threads share each. Every number is computed by one thread, in the same order for any
 // number of threads.
 std::int32_t Tree::compute(std::vector<Job>& jobs, std::vector<Clique>& results) {
+  const auto cost_of = [](const Job& job) {
+    return kCoreModel.cost(job.shape->num_pivots, job.shape->num_below);
+  };
+  double cost = 0.0;
+  for (const Job& job : jobs) cost += cost_of(job);
+  if (cost < kWorthWaking) return compute_in_order(jobs, results);
   Forest forest;
   for (const Job& job : jobs) {
-    forest.cost.push_back(kCoreModel.cost(job.shape->num_pivots, job.shape->num_below));
+    forest.cost.push_back(cost_of(job));
     forest.parent.push_back(job.parent);
   }
-  const double cost = std::accumulate(forest.cost.begin(), forest.cost.end(), 0.0);
   bool fails = false;
-  Dealing dealing;
-  std::deque<Meeting> meetings;
-  const auto plan = [&](int threads) {
-    dealing = Dealing(forest, threads);
-    meetings = dealing.meetings();
-    return dealing.num_threads;
-  };
   ThreadPool& pool = ThreadPool::instance();
   for (bool has_run = false; !has_run;) {
-    const int threads = plan(cost < kWorthWaking ? 1 : pool.num_threads());
+    const Dealing dealing(forest, pool.num_threads());
+    std::deque<Meeting> meetings = dealing.meetings();
+    const int threads = dealing.num_threads;
     if (threads == 1) return compute_in_order(jobs, results);
     require_scratch(threads);
     for (Job& job : jobs) prepare(job);
