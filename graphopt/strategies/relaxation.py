@@ -35,34 +35,24 @@ from __future__ import annotations
 from collections.abc import Callable
 from dataclasses import dataclass
 from functools import cached_property
+from typing import Any
 
 import numpy as np
 
 from graphopt.cpu_kernels import kernels
 from graphopt.geometry import quaternion
+from graphopt.graph import VertexSet
 from graphopt.linear import BlockPattern, SparseCholesky
-from graphopt.problem.structure import EdgeGroup, Structure
-
-_STRIP = 1 << 15  # matrices between two looks at whether to stop
-_TINY = 1e-12  # eigenvalues below this fraction of the largest count as this
+from graphopt.problem.structure import Structure
 
 
-def _pose_2d(estimate: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
-    c, s = np.cos(estimate[:, 2]), np.sin(estimate[:, 2])
-    rotation = np.stack([np.stack([c, -s], axis=-1), np.stack([s, c], axis=-1)], axis=-2)
-    return estimate[:, :2], rotation
+def _numbers_2d(poses: np.ndarray) -> np.ndarray:
+    c, s = np.cos(poses[:, 2]), np.sin(poses[:, 2])
+    return np.column_stack([poses[:, :2], c, -s, s, c])
 
 
-def _pose_3d(estimate: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
-    return estimate[:, :3], np.asarray(quaternion.to_matrix(estimate[:, 3:]), np.float64)
-
-
-def _estimate_2d(translation: np.ndarray, rotation: np.ndarray) -> np.ndarray:
-    return np.column_stack([translation, np.arctan2(rotation[:, 1, 0], rotation[:, 0, 0])])
-
-
-def _estimate_3d(translation: np.ndarray, rotation: np.ndarray) -> np.ndarray:
-    return np.column_stack([translation, np.asarray(quaternion.from_matrix(rotation), np.float64)])
+def _poses_2d(numbers: np.ndarray) -> np.ndarray:
+    return np.column_stack([numbers[:, :2], np.arctan2(numbers[:, 4], numbers[:, 2])])
 
 
 def _step_2d(before: np.ndarray, after: np.ndarray) -> np.ndarray:
@@ -70,7 +60,7 @@ def _step_2d(before: np.ndarray, after: np.ndarray) -> np.ndarray:
 
 
 def _step_3d(before: np.ndarray, after: np.ndarray) -> np.ndarray:
-    shift = np.einsum("nji,nj->ni", _pose_3d(before)[1], after[:, :3] - before[:, :3])
+    shift = quaternion.rotate(quaternion.conjugate(before[:, 3:]), after[:, :3] - before[:, :3])
     turn = quaternion.multiply(quaternion.conjugate(before[:, 3:]), after[:, 3:])
     return np.column_stack([shift, np.where(turn[:, 3:] < 0.0, -turn[:, :3], turn[:, :3])])
 
@@ -81,21 +71,22 @@ class _Space:
 
     dim: int
     """Of the space: 2 or 3."""
-    split: Callable[[np.ndarray], tuple[np.ndarray, np.ndarray]]
-    """Estimates (n, storage) -> translations (n, d), rotations (n, d, d)."""
-    join: Callable[[np.ndarray, np.ndarray], np.ndarray]
-    """The inverse of `split`."""
+    numbers: Callable[[np.ndarray], np.ndarray]
+    """Of estimates (n, storage): (n, d + d * d) translation, and rotation row by row."""
+    poses: Callable[[np.ndarray], np.ndarray]
+    """The inverse of `numbers`."""
     step: Callable[[np.ndarray, np.ndarray], np.ndarray]
     """The updates that lead from estimates to others."""
     rotation_factor: float
     """Weight of |R_j - R_i M|_F^2 for information 1 of the rotation part."""
 
 
-_PLANE = _Space(2, _pose_2d, _estimate_2d, _step_2d, 0.5)
-_SOLID = _Space(3, _pose_3d, _estimate_3d, _step_3d, 0.125)  # g2o's rotation part is sin(angle / 2)
+_PLANE = _Space(2, _numbers_2d, _poses_2d, _step_2d, 0.5)
+_SOLID = _Space(  # g2o's rotation part is sin(angle / 2)
+    3, kernels.pose_matrices, kernels.poses_of_matrices, _step_3d, 0.125
+)
 
 _POSES = {"VERTEX_SE2": _PLANE, "VERTEX_SE3:QUAT": _SOLID}
-_POINTS = {"VERTEX_XY": _PLANE, "VERTEX_TRACKXYZ": _SOLID}
 _POSE_EDGES = {"EDGE_SE2": _PLANE, "EDGE_SE3:QUAT": _SOLID}
 _POINT_EDGES = {"EDGE_SE2_XY": _PLANE}
 
@@ -110,9 +101,7 @@ class Relaxation:
     def __init__(self, structure: Structure):
         self._structure = structure
         self._space = _space_of(structure)
-        self._poses: _Assembly | None = None
-        self._weights: dict[int, tuple[np.ndarray, np.ndarray]] = {}
-        """Of each group by its id."""
+        self._poses: _Equations | None = None
 
     @property
     def applies(self) -> bool:
@@ -124,19 +113,22 @@ class Relaxation:
         structure, space = self._structure, self._space
         if space is None:
             return None
-        rows = self._pose_system(space).solve()
+        numbers = _numbers_of(structure, space)
+        poses = self._pose_system(space, numbers)
+        rows = poses.solve()
         if rows is None:
             return None
         kernels.check_stop()
-        rotations = _rotations(structure, space, rows)
-        kernels.check_stop()
-        place_system = _Assembly(structure, space, row_dim=1)
-        for group in structure.groups:
-            _add_displacements(place_system, group, self._weights_of(group, space)[0], rotations)
-        places = place_system.solve()
+        _take_rotations(structure, space, poses.pattern.offsets, rows, numbers)
+        places = _Equations(structure, space, self._edges(space, numbers), places_only=True).solve()
         if places is None:
             return None
-        return _estimates(structure, space, rotations, places)
+        return [
+            _joined(space, vertex_set, blocks, own, places)
+            for vertex_set, blocks, own in zip(
+                structure.selection.vertex_sets, structure.vertex_blocks, numbers, strict=True
+            )
+        ]
 
     def step(self) -> np.ndarray | None:
         """(dim,) update that leads from the graph's estimates to the relaxed ones; None as `estimates`.
@@ -163,35 +155,43 @@ class Relaxation:
         0: none are better (up to rounding); infinite: nothing is known. Both are costs of the relaxation, in
         which the information matrices are isotropic, not chi2.
         """
-        if self._space is None:
+        space = self._space
+        if space is None:
             return np.inf
-        system = self._pose_system(self._space)
-        present = system.present(self._space)
-        kernels.check_stop()
-        cost = sum(
-            system.cost(group, *self._coefficients(group, self._space), present)
-            for group in self._structure.groups
-        )
+        present = _numbers_of(self._structure, space)
+        system = self._pose_system(space, present)
+        cost = sum(edges.cost() for edges in self._edges(space, present))
         missing = system.possible_decrease(present)
         return missing / cost if cost > 0.0 else 0.0
 
-    def _pose_system(self, space: _Space) -> _Assembly:
+    def _pose_system(self, space: _Space, numbers: list[np.ndarray]) -> _Equations:
+        """numbers: whose fixed vertices are where they always are."""
         if self._poses is None:
-            self._poses = _Assembly(self._structure, space, row_dim=space.dim + 1)
-            for group in self._structure.groups:
-                self._poses.add(group, *self._coefficients(group, space))
-                kernels.check_stop()
+            self._poses = _Equations(self._structure, space, self._edges(space, numbers), places_only=False)
         return self._poses
 
-    def _coefficients(
-        self, group: EdgeGroup, space: _Space
-    ) -> tuple[np.ndarray, np.ndarray, np.ndarray, np.ndarray]:
-        return _coefficients(group, space, *self._weights_of(group, space))
+    def _edges(self, space: _Space, numbers: list[np.ndarray]) -> list[Any]:
+        """Of each group, at these numbers of the vertex sets."""
+        return [
+            kernels.RelaxedEdges(
+                space.dim, measured, weights, group.vertex_rows, [numbers[own] for own in group.vertex_sets]
+            )
+            for group, (measured, weights) in zip(self._structure.groups, self._measured, strict=True)
+        ]
 
-    def _weights_of(self, group: EdgeGroup, space: _Space) -> tuple[np.ndarray, np.ndarray]:
-        if id(group) not in self._weights:
-            self._weights[id(group)] = _weights(group, space)
-        return self._weights[id(group)]
+    @cached_property
+    def _measured(self) -> list[tuple[np.ndarray, np.ndarray]]:
+        """Per group numbers of the measurements, and weights (m, 2) of translation and rotation."""
+        space, found = self._space, []
+        assert space is not None
+        for group in self._structure.groups:
+            kernels.check_stop()
+            measurement = group.edge_set.look("measurement")[group.rows]
+            is_pose = group.edge_set.type.tag in _POSE_EDGES
+            weights = kernels.relaxed_weights(group.edge_set.look("information"), group.rows, space.dim)
+            weights[:, 1] *= space.rotation_factor
+            found.append((space.numbers(measurement) if is_pose else measurement, weights))
+        return found
 
 
 def _space_of(structure: Structure) -> _Space | None:
@@ -201,124 +201,51 @@ def _space_of(structure: Structure) -> _Space | None:
     return spaces.pop() if len(spaces) == 1 and poses else None
 
 
-class _Assembly:
-    """Normal equations: `row_dim` unknowns per pose, 1 per point, d right-hand sides, H's block pattern."""
+def _numbers_of(structure: Structure, space: _Space) -> list[np.ndarray]:
+    """Per vertex set (n, d + d * d) of poses, (n, d) of points, of the graph's estimates."""
+    return [
+        space.numbers(one.estimate) if one.type.tag in _POSES else np.ascontiguousarray(one.estimate)
+        for one in structure.selection.vertex_sets
+    ]
 
-    def __init__(self, structure: Structure, space: _Space, row_dim: int):
-        self._structure = structure
-        self._row_dim = row_dim
-        self.set_dims = [
-            row_dim if vertex_set.type.tag in _POSES else 1 for vertex_set in structure.selection.vertex_sets
-        ]
-        dims = np.empty(structure.num_blocks, np.int32)
-        for set_dim, blocks in zip(self.set_dims, structure.vertex_blocks, strict=True):
-            dims[blocks[blocks >= 0]] = set_dim
-        self._pattern = BlockPattern(dims, structure.pattern.col_ptr, structure.pattern.row_idx)
-        self.offsets: np.ndarray = self._pattern.offsets
-        self._block_ptr = self._pattern.value_offsets
-        self._values = np.zeros(self._pattern.values_size)
-        self._b = np.zeros((self._pattern.dim, space.dim))
-        self._known = self._known_rows(space)
+
+class _Equations:
+    """Normal equations: d + 1 unknowns per pose and 1 per point, d right-hand sides, H's block pattern.
+
+    places_only: 1 unknown per pose, with the rotations that the edges' numbers have.
+    """
+
+    def __init__(self, structure: Structure, space: _Space, edges: list[Any], *, places_only: bool):
+        self._structure, self._space = structure, space
+        dims = np.ones(structure.num_blocks, np.int32)
+        if not places_only:
+            for vertex_set, blocks in zip(
+                structure.selection.vertex_sets, structure.vertex_blocks, strict=True
+            ):
+                if vertex_set.type.tag in _POSES:
+                    dims[blocks[blocks >= 0]] = space.dim + 1
+        self.pattern = BlockPattern(dims, structure.pattern.col_ptr, structure.pattern.row_idx)
+        self._values = np.zeros(self.pattern.values_size)
+        self._b = np.zeros((self.pattern.dim, space.dim))
+        for group, own in zip(structure.groups, edges, strict=True):
+            kernels.check_stop()
+            blocks = [structure.vertex_blocks[number] for number in group.vertex_sets]
+            own.add(blocks, places_only, self.pattern, self._values, self._b)
 
     @cached_property
     def _solver(self) -> SparseCholesky:
-        return SparseCholesky(self._pattern)
+        return SparseCholesky(self.pattern)
 
-    def _known_rows(self, space: _Space) -> list[np.ndarray]:
-        """Per vertex set (n, unknowns, d): the rows of the present estimates, for vertices that are fixed."""
-        known = []
-        for vertex_set in self._structure.selection.vertex_sets:
-            if vertex_set.type.tag not in _POSES:
-                known.append(vertex_set.estimate[:, None, :])
-                continue
-            translation, rotation = space.split(vertex_set.estimate)
-            rows = np.concatenate([translation[:, :, None], rotation], axis=2)  # (n, d, d + 1)
-            known.append(np.swapaxes(rows, 1, 2)[:, : self._row_dim])
-        return known
-
-    def add(
-        self, group: EdgeGroup, first: np.ndarray, second: np.ndarray, weight: np.ndarray, target: np.ndarray
-    ) -> None:
-        """Add |second' x_j - first' x_i - target|^2 in the weights.
-
-        first (m, dim_i, r), second (m, dim_j, r), weight (m, r), target (m, r, d).
-        """
-        structure = self._structure
-        coefficients = (-first, second)
-        blocks = [
-            structure.vertex_blocks[number][group.vertex_rows[:, slot]]
-            for slot, number in enumerate(group.vertex_sets)
-        ]
-        kernels.check_stop()
-        right = target.copy()
-        for slot, number in enumerate(group.vertex_sets):
-            held = blocks[slot] < 0
-            known = self._known[number][group.vertex_rows[held, slot]]
-            right[held] -= np.swapaxes(coefficients[slot][held], 1, 2) @ known
-        pair = 0
-        for i in range(2):
-            weighted = coefficients[i] * weight[:, None, :]
-            free = blocks[i] >= 0
-            index = self.offsets[blocks[i][free]][:, None] + np.arange(weighted.shape[1])
-            kernels.check_stop()
-            _add_rows(self._b, index, (weighted @ right)[free])
-            for j in range(i, 2):
-                kernels.check_stop()
-                self._add_block(group, pair, weighted @ np.swapaxes(coefficients[j], 1, 2))
-                pair += 1
-
-    def _add_block(self, group: EdgeGroup, pair: int, product: np.ndarray) -> None:
-        """Add (m, dim_i, dim_j) blocks to the values, column-major, transposed where the pattern wants it."""
-        offset, transposed = group.block_offset[:, pair], group.block_transposed[:, pair]
-        number = np.searchsorted(self._structure.pattern.value_offsets, offset)
-        for mask, blocks in (
-            ((offset >= 0) & ~transposed, np.swapaxes(product, 1, 2)),
-            ((offset >= 0) & transposed, product),
-        ):
-            flat = blocks[mask].reshape(-1, blocks.shape[1] * blocks.shape[2])
-            places = self._block_ptr[number[mask]][:, None] + np.arange(flat.shape[1])
-            _add_rows(self._values, places, flat)
-
-    def present(self, space: _Space) -> list[np.ndarray]:
-        """Per vertex set (n, unknowns, d): the rows of the graph's estimates as they are now."""
-        return self._known_rows(space)
-
-    def cost(
-        self,
-        group: EdgeGroup,
-        first: np.ndarray,
-        second: np.ndarray,
-        weight: np.ndarray,
-        target: np.ndarray,
-        rows: list[np.ndarray],
-    ) -> float:
-        """What `add` adds, at these rows per vertex set."""
-        x, y = (rows[number][group.vertex_rows[:, slot]] for slot, number in enumerate(group.vertex_sets))
-        left = np.swapaxes(second, 1, 2) @ y - np.swapaxes(first, 1, 2) @ x - target
-        return float(np.sum(weight[:, :, None] * left * left))
-
-    def possible_decrease(self, rows: list[np.ndarray]) -> float:
+    def possible_decrease(self, numbers: list[np.ndarray]) -> float:
         """By how much other rotations and places could lower the cost at most; infinite: not known."""
-        structure, num = self._structure, self._row_dim
-        unknowns = np.zeros_like(self._b)
-        for row, blocks in zip(rows, structure.vertex_blocks, strict=True):
+        dim, unknowns = self._space.dim, np.zeros_like(self._b)
+        for own, blocks in zip(numbers, self._structure.vertex_blocks, strict=True):
             free = blocks >= 0
-            unknowns[self.offsets[blocks[free]][:, None] + np.arange(row.shape[1])] = row[free]
-        product = kernels.SymmetricProduct(self._pattern)
-        columns = [product.multiply(self._values, np.ascontiguousarray(column)) for column in unknowns.T]
-        residual = np.stack(columns, axis=1) - self._b
-        values = self._values.copy()
-        for vertex_set, blocks in zip(structure.selection.vertex_sets, structure.vertex_blocks, strict=True):
-            if vertex_set.type.tag not in _POSES:
-                continue
-            free = blocks[blocks >= 0]
-            index = self.offsets[free][:, None] + np.arange(1, num)
-            multiplier = residual[index] @ np.swapaxes(unknowns[index], 1, 2)
-            multiplier = 0.5 * (multiplier + np.swapaxes(multiplier, 1, 2))
-            residual[index] -= multiplier @ unknowns[index]
-            inner = np.arange(1, num)
-            diagonal = self._block_ptr[structure.pattern.col_ptr[free + 1] - 1]
-            values[diagonal[:, None, None] + num * inner[:, None] + inner] -= multiplier
+            first = self.pattern.offsets[blocks[free]]
+            unknowns[first] = own[free, :dim]
+            for column in range((own.shape[1] - dim) // dim):
+                unknowns[first + 1 + column] = own[free, dim + column :: dim]
+        values, residual = kernels.subtract_multipliers(self.pattern, self._values, unknowns, self._b)
         if not self._solver.factorize(values):
             return np.inf
         return max(float(np.sum(residual * self._solver.solve(residual))), 0.0)
@@ -333,115 +260,32 @@ class _Assembly:
         return solution if np.isfinite(solution).all() else None
 
 
-def _add_rows(array: np.ndarray, rows: np.ndarray, numbers: np.ndarray) -> None:
-    """array[rows] += numbers, where rows may repeat: `np.add.at` on flat arrays, which takes a tenth."""
-    width = int(np.prod(array.shape[1:]))
-    places = rows[..., None] * width + np.arange(width)
-    np.add.at(array.reshape(-1), places.ravel(), numbers.ravel())
-
-
-def _weights(group: EdgeGroup, space: _Space) -> tuple[np.ndarray, np.ndarray]:
-    """(m,) weights of translation and rotation: harmonic means of the eigenvalues."""
-    d = space.dim
-    information = group.edge_set.look("information")[group.rows]
-    translation = _harmonic_mean(information[:, :d, :d])
-    if information.shape[1] == d:
-        return translation, np.empty(0)
-    return translation, space.rotation_factor * _harmonic_mean(information[:, d:, d:])
-
-
-def _harmonic_mean(matrices: np.ndarray) -> np.ndarray:
-    """(m,) of the eigenvalues; 0 where none is positive."""
-    eigenvalues = np.sort(np.diagonal(matrices, axis1=1, axis2=2), axis=1)
-    if matrices[:, ~np.eye(matrices.shape[1], dtype=bool)].any():
-        for start in range(0, len(matrices), _STRIP):
-            kernels.check_stop()
-            eigenvalues[start : start + _STRIP] = np.linalg.eigvalsh(matrices[start : start + _STRIP])
-    largest = np.maximum(eigenvalues[:, -1], 0.0)
-    shares = eigenvalues / np.where(largest > 0.0, largest, 1.0)[:, None]
-    return largest / np.mean(1.0 / np.maximum(shares, _TINY), axis=1)
-
-
-def _coefficients(
-    group: EdgeGroup, space: _Space, w_translation: np.ndarray, w_rotation: np.ndarray
-) -> tuple[np.ndarray, np.ndarray, np.ndarray, np.ndarray]:
-    """(first, second, weight, target) of the joint system, see `_Assembly.add`."""
-    d, count = space.dim, len(group.rows)
-    measurement = group.edge_set.look("measurement")[group.rows]
-    if group.edge_set.type.tag in _POINT_EDGES:
-        first = np.concatenate([np.ones((count, 1)), measurement], axis=1)[:, :, None]
-        return first, np.ones((count, 1, 1)), w_translation[:, None], np.zeros((count, 1, d))
-    translation, rotation = space.split(measurement)
-    first = np.zeros((count, d + 1, d + 1))
-    first[:, 0, 0] = 1.0
-    first[:, 1:, 0] = translation
-    first[:, 1:, 1:] = rotation
-    second = np.broadcast_to(np.eye(d + 1), first.shape)
-    weight = np.column_stack([w_translation, np.repeat(w_rotation[:, None], d, axis=1)])
-    return first, second, weight, np.zeros((count, d + 1, d))
-
-
-def _add_displacements(
-    system: _Assembly, group: EdgeGroup, weight: np.ndarray, rotations: list[np.ndarray]
+def _take_rotations(
+    structure: Structure, space: _Space, offsets: np.ndarray, rows: np.ndarray, numbers: list[np.ndarray]
 ) -> None:
-    """x_j - x_i = R_i m with known rotations."""
-    rotation = rotations[group.vertex_sets[0]][group.vertex_rows[:, 0]]
-    measured = group.edge_set.look("measurement")[group.rows][:, : rotation.shape[-1]]
-    target = (rotation @ measured[:, :, None])[:, None, :, 0]
-    ones = np.ones((len(group.rows), 1, 1))
-    system.add(group, ones, ones, weight[:, None], target)
-
-
-def _rotations(structure: Structure, space: _Space, rows: np.ndarray) -> list[np.ndarray]:
-    """Per vertex set (n, d, d) rotations: the nearest ones to the relaxed matrices; empty for points."""
-    offsets = _row_offsets(structure, space.dim + 1)
-    result = []
-    for vertex_set, blocks in zip(structure.selection.vertex_sets, structure.vertex_blocks, strict=True):
-        if vertex_set.type.tag not in _POSES:
-            result.append(np.empty((0, space.dim, space.dim)))
-            continue
-        _, rotation = space.split(vertex_set.estimate)
-        rotation = rotation.copy()
-        free = blocks >= 0
-        index = offsets[blocks[free]][:, None] + np.arange(1, space.dim + 1)
-        rotation[free] = nearest_rotations(np.swapaxes(rows[index], 1, 2))
-        result.append(rotation)
-    return result
-
-
-def _row_offsets(structure: Structure, row_dim: int) -> np.ndarray:
-    dims = np.empty(structure.num_blocks, np.int64)
-    for vertex_set, blocks in zip(structure.selection.vertex_sets, structure.vertex_blocks, strict=True):
-        dims[blocks[blocks >= 0]] = row_dim if vertex_set.type.tag in _POSES else 1
-    return np.concatenate([[0], np.cumsum(dims)])
+    """Rotations of poses that are optimized become the nearest ones to the relaxed matrices."""
+    for vertex_set, blocks, own in zip(
+        structure.selection.vertex_sets, structure.vertex_blocks, numbers, strict=True
+    ):
+        if vertex_set.type.tag in _POSES:
+            free = blocks >= 0
+            index = offsets[blocks[free]][:, None] + np.arange(1, space.dim + 1)
+            turned = nearest_rotations(np.swapaxes(rows[index], 1, 2))
+            own[free, space.dim :] = turned.reshape(len(turned), space.dim**2)
 
 
 def nearest_rotations(matrices: np.ndarray) -> np.ndarray:
     """(n, d, d) rotations that are nearest to `matrices` in the Frobenius norm."""
-    if matrices.shape[1] == 2:
-        c = matrices[:, 0, 0] + matrices[:, 1, 1]
-        s = matrices[:, 1, 0] - matrices[:, 0, 1]
-        angle = np.arctan2(s, c)
-        return _pose_2d(np.column_stack([angle, angle, angle]))[1]
-    u, _, v = np.linalg.svd(matrices)
-    x, y, z = np.moveaxis(u @ v, 1, 0)
-    handedness = np.sum(np.cross(x, y) * z, axis=1)  # 1 or -1
-    u[:, :, -1] *= handedness[:, None]
-    return u @ v
+    return kernels.nearest_rotations(np.ascontiguousarray(matrices))
 
 
-def _estimates(
-    structure: Structure, space: _Space, rotations: list[np.ndarray], places: np.ndarray
-) -> list[np.ndarray]:
-    result = []
-    for vertex_set, blocks, rotation in zip(
-        structure.selection.vertex_sets, structure.vertex_blocks, rotations, strict=True
-    ):
-        estimate = vertex_set.estimate.copy()
-        free = blocks >= 0
-        if vertex_set.type.tag in _POSES:
-            estimate[free] = space.join(places[blocks[free]], rotation[free])
-        elif vertex_set.type.tag in _POINTS:
-            estimate[free] = places[blocks[free]]
-        result.append(estimate)
-    return result
+def _joined(
+    space: _Space, vertex_set: VertexSet, blocks: np.ndarray, numbers: np.ndarray, places: np.ndarray
+) -> np.ndarray:
+    """Estimates of a vertex set with the relaxed rotations and places."""
+    estimate, free = vertex_set.estimate.copy(), blocks >= 0
+    if vertex_set.type.tag in _POSES:
+        estimate[free] = space.poses(np.column_stack([places[blocks[free]], numbers[free, space.dim :]]))
+    else:
+        estimate[free] = places[blocks[free]]
+    return estimate

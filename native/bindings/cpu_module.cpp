@@ -21,6 +21,7 @@ void bind_filling(py::module_& m);          // filling.cpp: columns of edges tha
 void bind_observations(py::module_& m);     // observations.cpp: cones of cameras, counts of inliers
 void bind_dense(py::module_& m);            // dense.cpp: small dense systems
 void bind_poses(py::module_& m);            // poses.cpp: quaternions and matrices
+void bind_relaxation(py::module_& m);       // relaxation.cpp: the convex relaxation of pose graphs
 void bind_stopping(py::module_& m);         // stopping.cpp: ending long calls early
 void bind_rows(py::module_& m);             // rows.cpp: objects of the g2o interface
 void bind_expressions(py::module_& m);      // expressions.cpp: batches of expressions
@@ -63,6 +64,7 @@ PYBIND11_MODULE(GRAPHOPT_CPU_MODULE, m) {
   bind_observations(m);
   bind_dense(m);
   bind_poses(m);
+  bind_relaxation(m);
   bind_vm(m);
   bind_linear(m);
   bind_block_structure(m);

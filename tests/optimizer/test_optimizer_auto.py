@@ -5,6 +5,7 @@ import pytest
 
 import graphopt
 import graphopt.evaluate.datasets
+from graphopt.cpu_kernels import kernels
 from graphopt.geometry import quaternion
 from graphopt.graph import Graph
 from graphopt.linear.options import SolverOptions
@@ -123,6 +124,30 @@ def test_the_relaxation_says_when_it_does_not_apply():
     graph.set_fixed([0])
     graph.add_edges("EDGE_BEARING_SE2_XY", [[0, 1000]], np.zeros((1, 1)))
     assert Relaxation(Structure(graph.select())).estimates() is None
+
+
+@pytest.mark.parametrize("dim", [2, 3])
+def test_weights_are_harmonic_means_of_eigenvalues(dim):
+    """Of full, diagonal, indefinite and repeated matrices, of places with and without turns."""
+    rng, size = np.random.default_rng(dim), 3 * (dim - 1)
+    roots = rng.normal(size=(40, size, size))
+    information = roots @ roots.transpose(0, 2, 1)
+    information[5] = np.diag(rng.uniform(1.0, 9.0, size))
+    information[6] = -np.eye(size)
+    information[7, :, :] = 0.0
+    information[9] = information[8]
+    rows = rng.permutation(40)
+    found = kernels.relaxed_weights(information, rows, dim)
+    for part, block in enumerate((slice(None, dim), slice(dim, None))):
+        values = np.linalg.eigvalsh(information[rows][:, block, block])
+        good = values[:, 0] > 0.0
+        assert good.sum() == 38 and not found[~good, part].any()
+        expected = 1.0 / np.mean(1.0 / values[good], axis=1)
+        np.testing.assert_allclose(found[good, part], expected, rtol=1e-9)
+    places = np.ascontiguousarray(information[:, :dim, :dim])
+    np.testing.assert_array_equal(kernels.relaxed_weights(places, rows, dim)[:, 0], found[:, 0])
+    with pytest.raises(ValueError, match="a row is none of the matrices'"):
+        kernels.relaxed_weights(places, np.array([40]), dim)
 
 
 @pytest.mark.parametrize("dim", [2, 3])
