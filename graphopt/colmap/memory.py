@@ -36,6 +36,8 @@ from graphopt.io.extra_types import SENSOR_TAG
 _NUMBERS = {word: number for number, word in SENSOR_TYPES.items()}
 _AROUND = 4
 """Words of 8 bytes before the coordinates in which key and next pointer are looked for."""
+_WORDS_OF_CONFIG = 43
+"""Of a config in all versions: its gauge and six sets of 7 words."""
 _LOST = "a keypoint names point {}, which the reconstruction does not have"
 
 
@@ -115,6 +117,58 @@ def _agrees(made: Any, where: Layout) -> bool:
         and nodes.ids[nodes.rows].tolist() == list(known)
         and all((place == known[id_]).all() for id_, place in zip(nodes.ids.tolist(), nodes.xyz, strict=True))
     )
+
+
+@cache
+def _sets_of_config() -> tuple[int, int, int] | None:
+    """Word in a config at which the set of its images, of its variable and of its constant points begins.
+
+    Of each the pointer to the first node, and the number of elements. None: they are not where they are
+    looked for.
+    """
+    import pycolmap
+
+    made = pycolmap.BundleAdjustmentConfig()
+    counts = 37, 41, 43
+    adders = made.add_image, made.add_variable_point, made.add_constant_point
+    for count, add in zip(counts, adders, strict=True):
+        for number in range(count):
+            add(1000 * count + number)
+    words = _words(_config(made), _WORDS_OF_CONFIG)
+    if any(words[1:].count(count) != 1 for count in counts):
+        return None
+    first, second, third = (words.index(count, 1) - 1 for count in counts)
+    found = first, second, third
+    expected = [set(each) for each in (made.images, made.variable_points, made.constant_points)]
+    return found if [set(each.tolist()) for each in _sets(made, found)] == expected else None
+
+
+def _config(config: Any) -> int:
+    """Address of the C++ object of a config."""
+    (holder,) = _words(id(config) + 2 * 8, 1)
+    return _words(holder, 1)[0]
+
+
+def _sets(config: Any, places: tuple[int, int, int]) -> list[np.ndarray]:
+    words, found = _words(_config(config), _WORDS_OF_CONFIG), []
+    for place, mask in zip(places, (2**32 - 1, 2**64 - 1, 2**64 - 1), strict=True):
+        node, count = words[place : place + 2]
+        keys = np.empty(count, np.int64)
+        for row in range(count):
+            node, key = _words(node, 2)
+            keys[row] = key & mask
+        found.append(keys)
+    return found
+
+
+def order_in_config(config: Any) -> list[np.ndarray] | None:
+    """Ids of a pycolmap config in its own order: images, variable and constant points; None: unknown."""
+    if type(config).__name__ != "BundleAdjustmentConfig":
+        return None
+    import pycolmap
+
+    places = _sets_of_config() if isinstance(config, pycolmap.BundleAdjustmentConfig) else None
+    return None if places is None else _sets(config, places)
 
 
 class Nodes(NamedTuple):

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Collection
-from dataclasses import dataclass, fields
+from dataclasses import dataclass, field, fields
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -136,6 +136,8 @@ class Config:
     """Ids of cameras."""
     fixed_gauge: str = "UNSPECIFIED"
     """One of `GAUGES`."""
+    source: Any = field(default=None, repr=False, compare=False)
+    """The pycolmap config that this was made of, whose order a gauge by three points depends on."""
 
     def __post_init__(self) -> None:
         if self.fixed_gauge not in GAUGES:
@@ -167,6 +169,7 @@ def config_of(config: Any) -> Config:
         constant_rig_from_world_poses=frozenset(config.constant_rig_from_world_poses),
         constant_sensor_from_rig_poses=frozenset(id_ for kind, id_ in sensors if kind == "CAMERA"),
         fixed_gauge=_name(gauge() if callable(gauge) else gauge),
+        source=config,
     )
 
 

@@ -8,8 +8,8 @@ Residuals, what is constant and the gauge are those of COLMAP's `bundle_adjustme
 - TWO_CAMS_FROM_WORLD: the first frame stays, and of the second one that coordinate of its translation in
   which both are farthest apart. Where the scale is free, this coordinate is brought back at the end by a
   similarity, which changes no residual;
-- THREE_POINTS: the first three points, by id, that are linearly independent stay (COLMAP takes the first ones
-  of a hash table).
+- THREE_POINTS: the first three linearly independent points stay, in the order of COLMAP's hash table
+  (`three_points`).
 """
 
 from __future__ import annotations
@@ -19,6 +19,7 @@ from dataclasses import dataclass, field, replace
 
 import numpy as np
 
+from graphopt.colmap import three_points
 from graphopt.colmap.graph import element_errors, graph_of, mean_errors
 from graphopt.colmap.model import CAMERA, ColmapModel, Observations
 from graphopt.colmap.options import LOSSES, Config, Options
@@ -155,7 +156,7 @@ def _problem_of(model: ColmapModel, options: Options, config: Config | None, hol
     kernel = LOSSES[options.loss_function_type]
     if kernel is not None:
         graph.set_robust_kernel(kernel, options.loss_function_scale)
-    fix_gauge(problem, options, config.fixed_gauge, taking_part)
+    fix_gauge(problem, options, config, taking_part)
     if problem.scale is not None and (hold_scale or not _has_free_scale(problem)):
         graph.hold([problem.scale.second], [3 + problem.scale.coordinate])
         problem.scale = None
@@ -188,14 +189,19 @@ def _check(model: ColmapModel, config: Config) -> None:
             raise OptionError(f"the config names {what} {missing.min()}, but the model has no such {what}.")
 
 
+def counted_points(model: ColmapModel, options: Options, config: Config, seen: Observations) -> np.ndarray:
+    """Points (n,) bool that are not ignored and whose tracks are long enough."""
+    counts = seen.track_length >= max(options.min_track_length, 0)
+    if config.ignored_points:
+        counts &= ~_chosen(model.points.ids, config.ignored_points)
+    return np.asarray(counts)
+
+
 def _observations(
     model: ColmapModel, options: Options, config: Config, seen: Observations
 ) -> tuple[np.ndarray, np.ndarray]:
     """Which observations (m,) bool are of images that take part, and which are only for their points."""
-    ids = model.points.ids
-    point_counts = seen.track_length >= max(options.min_track_length, 0)
-    if config.ignored_points:
-        point_counts &= ~_chosen(ids, config.ignored_points)
+    point_counts = counted_points(model, options, config, seen)
     image_counts = _chosen(model.images.ids, config.images)
     is_inside = np.ones(len(seen.pixel), bool)
     for counts, row in ((image_counts, seen.image_row), (point_counts, seen.point_row)):
@@ -204,7 +210,8 @@ def _observations(
     named = config.variable_points | config.constant_points
     is_outside = np.zeros(len(seen.pixel), bool)
     if named:
-        is_outside = ~image_counts[seen.image_row] & (point_counts & _chosen(ids, named))[seen.point_row]
+        point_counts &= _chosen(model.points.ids, named)
+        is_outside = ~image_counts[seen.image_row] & point_counts[seen.point_row]
     return is_inside, is_outside
 
 
@@ -294,15 +301,20 @@ def _image_storage(model: ColmapModel) -> np.ndarray:
 # ------------------------------------------------------------------------ gauge
 
 
-def fix_gauge(problem: Problem, options: Options, gauge: str, taking_part: np.ndarray) -> None:
-    """Hold what COLMAP holds under a gauge."""
-    if gauge == "TWO_CAMS_FROM_WORLD" and options.refine_rig_from_world:
-        _fix_two_frames(problem, options, taking_part)
-    elif gauge == "THREE_POINTS":
-        _fix_three_points(problem)
+def fix_gauge(problem: Problem, options: Options, config: Config, taking_part: np.ndarray) -> None:
+    """Hold what COLMAP holds under the gauge of a config."""
+    if config.fixed_gauge == "TWO_CAMS_FROM_WORLD":
+        if not options.refine_rig_from_world or _fix_two_frames(problem, options, taking_part):
+            return
+    elif config.fixed_gauge != "THREE_POINTS":
+        return
+    counted = counted_points(problem.model, options, config, problem.seen)
+    rows = three_points.order_of_points(problem.model, problem.seen, counted, config)
+    three_points.fix(problem.graph.vertex_set(POINT_TAG), rows)
 
 
-def _fix_two_frames(problem: Problem, options: Options, taking_part: np.ndarray) -> None:
+def _fix_two_frames(problem: Problem, options: Options, taking_part: np.ndarray) -> bool:
+    """Hold a frame and a coordinate of another; False if there are no such frames."""
     frames, places = problem.graph.vertex_set(FRAME_TAG), problem.places
     row_of = {id_: row for row, id_ in enumerate(frames.ids.tolist())}
     images = taking_part[np.argsort(problem.model.images.ids[taking_part], kind="stable")]
@@ -311,7 +323,7 @@ def _fix_two_frames(problem: Problem, options: Options, taking_part: np.ndarray)
     fixed = frames.look("fixed")
     constant = [row for row in order if fixed[row]]
     if len(constant) > 1:
-        return
+        return True
     first = constant[0] if constant else (order[0] if order else None)
     second = None
     for row in order:
@@ -322,11 +334,11 @@ def _fix_two_frames(problem: Problem, options: Options, taking_part: np.ndarray)
             second, coordinate = row, int(np.abs(baseline).argmax())
             break
     if first is None or second is None:
-        _fix_three_points(problem)
-        return
+        return False
     frames.fixed[first] = True
     value = float(frames.estimate[second, coordinate])
     problem.scale = ScaleGauge(int(frames.ids[first]), int(frames.ids[second]), coordinate, value)
+    return True
 
 
 def _has_known_place(problem: Problem, options: Options, images: np.ndarray) -> np.ndarray:
@@ -356,21 +368,6 @@ def _has_free_scale(problem: Problem) -> bool:
         sensors = graph.vertex_set(SENSOR_TAG)
         return not np.abs(sensors.estimate[sensors.fixed, :3]).max(initial=0.0) > 0.0
     return True
-
-
-def _fix_three_points(problem: Problem) -> None:
-    points = problem.graph.vertex_set(POINT_TAG)
-    used = np.zeros(len(points), bool)
-    for edges in problem.graph.edge_sets:
-        used[edges.vertices[:, 1] - problem.first_point] = True
-    chosen: list[np.ndarray] = []
-    for is_fixed in (True, False):
-        for row in np.flatnonzero(used & (points.fixed == is_fixed)).tolist():
-            if np.linalg.matrix_rank(np.stack([*chosen, points.estimate[row]])) > len(chosen):
-                chosen.append(points.estimate[row].copy())
-                points.fixed[row] = True
-            if len(chosen) == 3:
-                return
 
 
 def keep_gauge(problem: Problem) -> None:

@@ -164,3 +164,66 @@ def test_ignored_points_take_no_part() -> None:
         np.testing.assert_array_equal(ours.points3D[point].xyz, made.points3D[point].xyz)
     with pytest.raises(OptionError, match="ignored and constant"):
         graphopt.colmap.Config(images=frozenset(), ignored_points=ignored, constant_points=ignored)
+
+
+def shuffled(made: Any, seed: int) -> Any:
+    """Some of the images in any order, some points that they do not see, gauge by three points."""
+    rng = np.random.default_rng(seed)
+    config = pycolmap.BundleAdjustmentConfig()
+    for image in rng.permutation(sorted(made.images))[: 6 - seed % 3].tolist():
+        config.add_image(image)
+    named = rng.permutation(sorted(made.points3D)).tolist()
+    for point in named[: 3 * (seed % 3)]:
+        config.add_variable_point(point)
+    for point in named[10 : 10 + seed % 2]:
+        config.add_constant_point(point)
+    config.fix_gauge(GAUGES.THREE_POINTS)
+    return config
+
+
+def held(made: Any, refined: Any) -> set[int]:
+    """Points that did not move."""
+    return {id_ for id_, point in refined.points3D.items() if (point.xyz == made.points3D[id_].xyz).all()}
+
+
+def held_by_both(made: Any, config: Any) -> tuple[set[int], set[int]]:
+    """Points that our and COLMAP's adjustment leave where they are."""
+    ours, theirs = copy.deepcopy(made), copy.deepcopy(made)
+    options = pycolmap.BundleAdjustmentOptions()
+    options.print_summary = False
+    ceres_of(options).solver_options.max_num_iterations = 10
+    ceres_summary(pycolmap.create_default_bundle_adjuster(options, config, theirs))
+    graphopt.colmap.bundle_adjustment(ours, options, config=config, device="cpu")
+    return held(made, ours), held(made, theirs)
+
+
+@pytest.mark.parametrize("seed", range(8))
+def test_three_points_are_those_that_colmap_holds(seed: int, tmp_path: Any) -> None:
+    """In any order of images, with any ids of points; of a reconstruction and of its files."""
+    made = scene(seed=100 + seed)
+    for point in np.random.default_rng(seed).permutation(sorted(made.points3D))[:60].tolist():
+        made.delete_point3D(point)
+    if seed == 7:  # no third independent point
+        for point in made.points3D.values():
+            point.xyz = [*point.xyz[:2], 0.0]
+    config = shuffled(made, seed)
+    made.write_binary(tmp_path)
+    ours, theirs = held_by_both(made, config)
+    graphopt.colmap.bundle_adjustment(tmp_path, config=config, device="cpu", max_iterations=10)
+    assert ours == theirs == held(made, pycolmap.Reconstruction(tmp_path))
+    assert len(theirs) >= 2
+
+
+def test_three_points_of_two_frames_at_one_place() -> None:
+    """Two cameras fix no scale then: COLMAP holds three points."""
+    made = scene(seed=5)
+    first, second = (made.images[image].frame for image in sorted(made.images)[:2])
+    second.rig_from_world = first.rig_from_world
+    config = pycolmap.BundleAdjustmentConfig()
+    for image in sorted(made.images)[:2]:
+        config.add_image(image)
+    for point in made.points3D:
+        config.add_variable_point(point)
+    config.fix_gauge(GAUGES.TWO_CAMS_FROM_WORLD)
+    ours, theirs = held_by_both(made, config)
+    assert ours == theirs and len(theirs) == 3
