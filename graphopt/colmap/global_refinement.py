@@ -17,12 +17,14 @@ from dataclasses import dataclass, field, fields, replace
 from typing import Any
 
 from graphopt.colmap.adjustment import bundle_adjustment
-from graphopt.colmap.options import Options, check_types, settings_of
+from graphopt.colmap.options import Options, Settings, auto_options, check_types, settings_of
 from graphopt.colmap.summary import BundleAdjustmentSummary
 from graphopt.errors import OptionError
 
 AS_GLOMAP = Options(loss_function_type="HUBER", loss_function_scale=1.0, min_track_length=3)
 """GLOMAP's defaults."""
+_STAGE_TOLERANCE = 1e-5
+"""GLOMAP's function tolerance, of the stage with rotations held, where options have none."""
 _FEW = 1e-3
 """Filtered observations per point that end an iteration's filters."""
 _LOOSEST = 3
@@ -92,15 +94,13 @@ def refine(
     names = [each.name for each in fields(LoopOptions)]
     loop = LoopOptions(**{name: changes.pop(name) for name in names if name in changes})
     if hasattr(options, "get_bundle_adjustment"):
+        if options.skip_bundle_adjustment:
+            raise OptionError("skip_bundle_adjustment is True, but that stage is all that refine does.")
         loop = LoopOptions(**{name: getattr(options, name) for name in names})
-        chosen, settings = settings_of(
-            options.get_bundle_adjustment(), type(options)().get_bundle_adjustment()
-        )
+        settings = settings_of(options.get_bundle_adjustment(), type(options)().get_bundle_adjustment())
     else:
-        chosen, settings = settings_of(AS_GLOMAP if options is None else options)
-    if device != "auto" or "device" not in settings:
-        given["device"] = device
-    return _loop(pycolmap, reconstruction, chosen, settings | given | changes, loop)
+        settings = settings_of(AS_GLOMAP if options is None else options)
+    return _loop(pycolmap, reconstruction, settings, {"device": device} | given | changes, loop)
 
 
 def _pycolmap() -> Any:
@@ -121,19 +121,18 @@ def _pycolmap() -> Any:
 def _loop(
     pycolmap: Any,
     scene: Any,
-    options: Options,
-    settings: dict[str, Any],
+    settings: Settings,
+    given: dict[str, Any],
     loop: LoopOptions,
 ) -> RefineSummary:
     summary = RefineSummary()
-    held = replace(options, constant_rig_from_world_rotation=True)
-    stages = [] if loop.ba_skip_fixed_rotation_stage else [("fixed rotations", held)]
-    stages += [] if loop.ba_skip_joint_optimization_stage else [("joint", options)]
-    has_priors = bool(settings["pose_priors"])
+    stages = [] if loop.ba_skip_fixed_rotation_stage else [("fixed rotations", _held(settings, given))]
+    stages += [] if loop.ba_skip_joint_optimization_stage else [("joint", settings)]
+    has_priors = bool(given["pose_priors"])
     number = 0
     while number < loop.ba_num_iterations:
         for stage, chosen in stages:
-            summary.adjustments.append((stage, bundle_adjustment(scene, chosen, **settings)))
+            summary.adjustments.append((stage, bundle_adjustment(scene, chosen, **given)))
             if not summary.is_solution_usable():
                 return summary
         if not has_priors:
@@ -158,6 +157,14 @@ def _loop(
     )
     scene.update_point_3d_errors()
     return summary
+
+
+def _held(settings: Settings, given: dict[str, Any]) -> Settings:
+    """Of the stage with rotations held, which the joint one follows."""
+    optimize = settings.optimize
+    if "method" not in {*given, *optimize}:
+        optimize = {"options": auto_options(function_tolerance=_STAGE_TOLERANCE)} | optimize
+    return Settings(replace(settings.options, constant_rig_from_world_rotation=True), optimize)
 
 
 def _filter_errors(pycolmap: Any, scene: Any, largest: float) -> int:

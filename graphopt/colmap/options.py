@@ -249,6 +249,8 @@ def settings_of(options: Any, defaults: Any = None) -> Settings:
     defaults: pycolmap's options that ask for nothing; None: pycolmap's own defaults.
     `OptionError` names options that differ from pycolmap's defaults and have no meaning here.
     """
+    if isinstance(options, Settings):
+        return options
     if options is None or isinstance(options, Options):
         return Settings(options or Options(), {})
     if not hasattr(options, "refine_focal_length") or not hasattr(options, "todict"):

@@ -86,6 +86,24 @@ def test_options_of_the_mapper(tmp_path: Any) -> None:
         graphopt.colmap.refine(made, {"ba": 1})
 
 
+def test_stop_rules_of_the_options_hold_in_both_stages() -> None:
+    """Tolerances and methods of Ceres become options of the optimizer, beside those of the call."""
+    made = with_outliers(43)
+    options = need(pycolmap, "GlobalMapperOptions")()
+    solver = options.bundle_adjustment.ceres.solver_options
+    solver.function_tolerance, solver.max_num_iterations = 0.5, 7
+    loose = graphopt.colmap.refine(copy.deepcopy(made), options, device="cpu", ba_num_iterations=1)
+    assert max(len(summary.iterations) for _, summary in loose.adjustments) < 7
+    solver.trust_region_strategy_type = type(solver.trust_region_strategy_type).DOGLEG
+    solver.function_tolerance = 1e-9
+    dogleg = graphopt.colmap.refine(made, options, device="cpu", time_limit=100.0)
+    assert {summary.method for _, summary in dogleg.adjustments} == {"dogleg"}
+    assert dogleg.is_solution_usable()
+    options.skip_bundle_adjustment = True
+    with pytest.raises(OptionError, match="skip_bundle_adjustment is True"):
+        graphopt.colmap.refine(made, options, device="cpu")
+
+
 def test_options_of_the_loop_are_checked() -> None:
     """A loop that could only do nothing is refused, by the name of the option."""
     need(pycolmap, "ReprojectionErrorType")
