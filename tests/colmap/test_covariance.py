@@ -9,6 +9,7 @@ from pycolmaps import adjuster_for_covariances, need_field, need_sensor_poses
 
 import graphopt.colmap
 from graphopt.errors import OptionError, SolverError
+from graphopt.vulkan.cholesky import DeviceCholesky
 from tests.colmap.test_adjustment import scene
 from tests.colmap.test_config import all_images
 
@@ -150,3 +151,28 @@ def test_a_queue_of_the_gpu_gives_the_same_bits(monkeypatch: pytest.MonkeyPatch,
         )
     for one, covariance in expected.intrinsics.items():
         np.testing.assert_allclose(found[1].intrinsics[one], covariance, rtol=1e-6)
+
+
+def test_buffers_past_4_gib_are_divided_or_addressed(monkeypatch: pytest.MonkeyPatch) -> None:
+    """With that limit at 2 kB: H and S by addresses, columns of the inverse solved for some at a time."""
+    made = scene(seed=34)
+    usual = graphopt.colmap.covariance(made, intrinsics=True, device="vulkan")
+    monkeypatch.setattr("graphopt.vulkan.program.LARGE_BYTES", 2000)
+    monkeypatch.setattr("graphopt.vulkan.cholesky.factor._LARGE_BYTES", 2000)
+    monkeypatch.setattr("graphopt.vulkan.cholesky.inverse._MOST_ENTRIES", 1)
+    solved: list[int] = []
+    record = DeviceCholesky.record_solve
+
+    def noted(self: Any, recorder: Any, rhs: Any, x: Any, num_rhs: int = 1) -> None:
+        solved.append(num_rhs)
+        record(self, recorder, rhs, x, num_rhs)
+
+    monkeypatch.setattr(DeviceCholesky, "record_solve", noted)
+    divided = graphopt.colmap.covariance(made, intrinsics=True, device="vulkan")
+    rows = 6 * len(made.frames) - 7 + 2
+    assert len(solved) > 1 and max(solved) * rows * 8 < 2000  # columns of the inverse, some at a time
+    assert usual.poses.keys() == divided.poses.keys() != set()
+    for one, covariance in usual.poses.items():
+        np.testing.assert_allclose(divided.poses[one], covariance, atol=1e-9 * np.abs(covariance).max())
+    for one, covariance in usual.intrinsics.items():
+        np.testing.assert_allclose(divided.intrinsics[one], covariance, atol=1e-9 * np.abs(covariance).max())
