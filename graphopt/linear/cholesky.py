@@ -79,15 +79,18 @@ class SparseCholesky(_Solves, kernels.SparseCholesky):
     expensive enough to pay for it once more after blocks of few neighbours, and dissection as well (METIS for
     small graphs, ours for large ones, both for very expensive factorisations); the one with the fewest flops
     is kept. None depends on the number of threads. The attribute `ordering` tells which one was taken,
-    `permutation` is its elimination order of the blocks, `num_supernodes` counts the dense fronts.
+    `permutation` is its elimination order of the blocks, `num_supernodes` counts the dense fronts. Another
+    solver as `ordering`: its order, of a pattern with as many blocks.
     """
 
-    def __init__(self, pattern: BlockPattern, ordering: str = "auto", method: str = "llt") -> None:
+    def __init__(
+        self, pattern: BlockPattern, ordering: str | SparseCholesky = "auto", method: str = "llt"
+    ) -> None:
         """Analyse the structure: ordering, elimination tree, supernodes, places of all blocks.
 
         Raises `SolverError` if the factor, whose size is then known, is larger than the memory there is.
         """
-        if ordering not in ORDERINGS:
+        if isinstance(ordering, str) and ordering not in ORDERINGS:
             raise OptionError(f"ordering is {ordering!r}, expected one of {', '.join(ORDERINGS)}.")
         if ordering == "auto" and is_off("dissection"):
             ordering = "amd"

@@ -120,7 +120,8 @@ class Relaxation:
             return None
         kernels.check_stop()
         _take_rotations(structure, space, poses.pattern.offsets, rows, numbers)
-        places = _Equations(structure, space, self._edges(space, numbers), places_only=True).solve()
+        equations = _Equations(structure, space, self._edges(space, numbers), poses.solver)
+        places = equations.solve()
         if places is None:
             return None
         return [
@@ -167,7 +168,7 @@ class Relaxation:
     def _pose_system(self, space: _Space, numbers: list[np.ndarray]) -> _Equations:
         """numbers: whose fixed vertices are where they always are."""
         if self._poses is None:
-            self._poses = _Equations(self._structure, space, self._edges(space, numbers), places_only=False)
+            self._poses = _Equations(self._structure, space, self._edges(space, numbers))
         return self._poses
 
     def _edges(self, space: _Space, numbers: list[np.ndarray]) -> list[Any]:
@@ -212,13 +213,15 @@ def _numbers_of(structure: Structure, space: _Space) -> list[np.ndarray]:
 class _Equations:
     """Normal equations: d + 1 unknowns per pose and 1 per point, d right-hand sides, H's block pattern.
 
-    places_only: 1 unknown per pose, with the rotations that the edges' numbers have.
+    of_poses: their solver; then 1 unknown per pose, with the rotations that the edges' numbers have.
     """
 
-    def __init__(self, structure: Structure, space: _Space, edges: list[Any], *, places_only: bool):
-        self._structure, self._space = structure, space
+    def __init__(
+        self, structure: Structure, space: _Space, edges: list[Any], of_poses: SparseCholesky | None = None
+    ):
+        self._structure, self._space, self._of_poses = structure, space, of_poses
         dims = np.ones(structure.num_blocks, np.int32)
-        if not places_only:
+        if of_poses is None:
             for vertex_set, blocks in zip(
                 structure.selection.vertex_sets, structure.vertex_blocks, strict=True
             ):
@@ -230,11 +233,12 @@ class _Equations:
         for group, own in zip(structure.groups, edges, strict=True):
             kernels.check_stop()
             blocks = [structure.vertex_blocks[number] for number in group.vertex_sets]
-            own.add(blocks, places_only, self.pattern, self._values, self._b)
+            own.add(blocks, of_poses is not None, self.pattern, self._values, self._b)
 
     @cached_property
-    def _solver(self) -> SparseCholesky:
-        return SparseCholesky(self.pattern)
+    def solver(self) -> SparseCholesky:
+        """Of the pattern; its blocks are those of the poses' system, whose order serves as well."""
+        return SparseCholesky(self.pattern, self._of_poses or "auto")
 
     def possible_decrease(self, numbers: list[np.ndarray]) -> float:
         """By how much other rotations and places could lower the cost at most; infinite: not known."""
@@ -246,17 +250,17 @@ class _Equations:
             for column in range((own.shape[1] - dim) // dim):
                 unknowns[first + 1 + column] = own[free, dim + column :: dim]
         values, residual = kernels.subtract_multipliers(self.pattern, self._values, unknowns, self._b)
-        if not self._solver.factorize(values):
+        if not self.solver.factorize(values):
             return np.inf
-        return max(float(np.sum(residual * self._solver.solve(residual))), 0.0)
+        return max(float(np.sum(residual * self.solver.solve(residual))), 0.0)
 
     def solve(self) -> np.ndarray | None:
         """(dim, d) solution; None if the system is singular."""
         if not self._b.any():
             return None
-        if not self._solver.factorize(self._values):
+        if not self.solver.factorize(self._values):
             return None
-        solution = self._solver.solve(self._b)
+        solution = self.solver.solve(self._b)
         return solution if np.isfinite(solution).all() else None
 
 

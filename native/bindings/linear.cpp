@@ -496,6 +496,12 @@ void bind_linear(py::module_& m) {
              return std::make_unique<SparseCholesky>(std::move(pattern), ordering, ldlt);
            }),
            py::arg("pattern"), py::arg("ordering") = "auto", py::arg("ldlt") = false)
+      .def(py::init([](std::shared_ptr<BlockPattern> pattern, const SparseCholesky& other, bool ldlt) {
+             py::gil_scoped_release release;
+             SymbolicFactor symbolic(*pattern, other.symbolic());
+             return std::make_unique<SparseCholesky>(std::move(pattern), std::move(symbolic), ldlt);
+           }),
+           py::arg("pattern"), py::arg("ordering"), py::arg("ldlt") = false)
       .def_property_readonly("ordering", [](const SparseCholesky& s) { return s.symbolic().ordering; })
       .def_property_readonly("permutation",
                              [](const py::object& self) {

@@ -8,7 +8,7 @@ from as_scipy import symmetric_matrix
 from linear_problems import make_pattern, neighbours, scattered
 
 from graphopt.cpu_kernels import kernels
-from graphopt.errors import Stopped
+from graphopt.errors import ShapeError, Stopped
 from graphopt.linear import BlockPattern, SparseCholesky
 
 
@@ -76,6 +76,27 @@ def test_the_answer_is_that_of_scipy(name: str) -> None:
     damped = matrix.copy()
     damped.setdiag(matrix.diagonal() + damping)
     np.testing.assert_allclose(solver.solve(b), splu(damped.tocsc()).solve(b), rtol=1e-9, atol=1e-12)
+
+
+@pytest.mark.parametrize("name", GRAPHS)
+def test_the_order_of_another_solver_serves(name: str) -> None:
+    """Of the same graph with other sizes of blocks: as much fill, and the answer of an order of its own."""
+    num, edges = GRAPHS[name]
+    random = np.random.default_rng(len(name))
+    wide = make_pattern(np.full(num, 3), edges)
+    other = SparseCholesky(wide)
+    assert SparseCholesky(wide, other).num_nonzeros == other.num_nonzeros
+    pattern = make_pattern(np.ones(num, np.int64), edges)
+    values = symmetric_values(pattern, random)
+    damping = np.asarray(abs(symmetric_matrix(pattern, values)).sum(axis=1)).ravel() + 2.0
+    solver, own = SparseCholesky(pattern, other), SparseCholesky(pattern)
+    assert np.array_equal(np.sort(solver.permutation), np.arange(num)) and solver.ordering == other.ordering
+    assert solver.factorize(values, damping) and own.factorize(values, damping)
+    b = random.normal(size=pattern.dim)
+    np.testing.assert_allclose(solver.solve(b), own.solve(b), rtol=1e-9, atol=1e-12)
+    smaller = make_pattern(np.ones(num + 1, np.int64), edges)
+    with pytest.raises(ShapeError, match=f"has {num + 1} blocks, the other factor has {num}"):
+        SparseCholesky(smaller, other)
 
 
 def analysis(pattern: BlockPattern, ordering: str) -> list[np.ndarray]:

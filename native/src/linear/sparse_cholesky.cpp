@@ -16,8 +16,12 @@ namespace graphopt {
 
 SparseCholesky::SparseCholesky(std::shared_ptr<const BlockPattern> pattern, const std::string& ordering,
                                bool signed_pivots)
+    : SparseCholesky(pattern, SymbolicFactor(*pattern, ordering), signed_pivots) {}
+
+SparseCholesky::SparseCholesky(std::shared_ptr<const BlockPattern> pattern, SymbolicFactor symbolic,
+                               bool signed_pivots)
     : pattern_(std::move(pattern)),
-      symbolic_(*pattern_, ordering),
+      symbolic_(std::move(symbolic)),
       schedule_(symbolic_, ThreadPool::instance().num_threads()),
       signed_pivots_(signed_pivots) {}
 

@@ -31,6 +31,7 @@ class SparseCholesky final : public LinearSolver {
   // signed_pivots: L D L' with D = diag(+-1) instead of L L'.
   SparseCholesky(std::shared_ptr<const BlockPattern> pattern, const std::string& ordering,
                  bool signed_pivots = false);
+  SparseCholesky(std::shared_ptr<const BlockPattern> pattern, SymbolicFactor symbolic, bool signed_pivots);
 
   // False if a pivot is not positive: see failed_block().
   bool factorize(const double* values, const double* damping) override;

@@ -40,7 +40,23 @@ SymbolicFactor::SymbolicFactor(const BlockPattern& pattern, const std::string& o
   check_dims(pattern);
   const BlockGraph graph(pattern);
   throw_if_stopped();
-  const EliminationTree tree = order_blocks(graph, ordering, costs);
+  analyse(pattern, graph, order_blocks(graph, ordering, costs), model);
+}
+
+SymbolicFactor::SymbolicFactor(const BlockPattern& pattern, const SymbolicFactor& other,
+                               const FrontModel& model)
+    : ordering(other.ordering) {
+  check_dims(pattern);
+  if (static_cast<std::size_t>(pattern.num_blocks()) != other.perm.size())
+    throw LinearShapeError("The pattern has " + std::to_string(pattern.num_blocks()) +
+                           " blocks, the other factor has " + std::to_string(other.perm.size()) + ".");
+  const BlockGraph graph(pattern);
+  throw_if_stopped();
+  analyse(pattern, graph, eliminate(graph, other.perm), model);
+}
+
+void SymbolicFactor::analyse(const BlockPattern& pattern, const BlockGraph& graph,
+                             const EliminationTree& tree, const FrontModel& model) {
   throw_if_stopped();
   flops = tree.flops;
   nonzeros = tree.nonzeros;

@@ -43,6 +43,10 @@ struct SymbolicFactor {
   SymbolicFactor(const BlockPattern& pattern, const std::string& ordering,
                  const FrontModel& model = kCoreModel, const FactorCosts& costs = {});
 
+  // With the order of elimination of another factor of a pattern with the same blocks.
+  SymbolicFactor(const BlockPattern& pattern, const SymbolicFactor& other,
+                 const FrontModel& model = kCoreModel);
+
   std::string ordering;                     // the one that was taken
   std::vector<std::int32_t> perm, inverse;  // (nb) step <-> block
   std::vector<std::int32_t> step_offset;    // (nb + 1) first scalar of a step
@@ -59,6 +63,8 @@ struct SymbolicFactor {
   double nonzeros = 0.0;         // of the ordering
 
  private:
+  void analyse(const BlockPattern& pattern, const BlockGraph& graph, const EliminationTree& tree,
+               const FrontModel& model);
   void find_supernodes(const EliminationTree& tree, const std::vector<std::int32_t>& dims,
                        const FrontModel& model);
   void find_rows(const BlockGraph& graph);
