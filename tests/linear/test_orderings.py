@@ -118,6 +118,18 @@ def test_the_analysis_does_not_depend_on_threads(ordering: str) -> None:
         assert all(np.array_equal(a, b) for a, b in zip(found[0], other, strict=True))
 
 
+@pytest.mark.parametrize(("sides", "taken"), [((100, 20), "metis"), ((60, 60), "amd")])
+def test_an_order_that_is_made_ahead_is_the_same(sides: tuple[int, ...], taken: str) -> None:
+    """For a device METIS works beside minimum degree where there are threads; it is taken, or in vain."""
+    pattern = make_pattern(np.full(np.prod(sides), 3), neighbours(*sides))
+    kernels.set_num_threads(1)
+    expected = analysis(pattern, "auto")
+    assert kernels.DeviceSymbolic(pattern, "auto").ordering == taken
+    kernels.set_num_threads(2)
+    for ours, theirs in zip(analysis(pattern, "auto"), expected, strict=True):
+        np.testing.assert_array_equal(ours, theirs)
+
+
 def test_dissection_can_be_stopped() -> None:
     """It says so, and the next one is whole."""
     pattern = make_pattern(np.full(40_000, 3), neighbours(200, 200))

@@ -87,6 +87,7 @@ std::vector<std::int32_t> levels_of(const SymbolicFactor& factor) {
 SymbolicFactor device_factor(const BlockPattern& pattern, const std::string& ordering) {
   FactorCosts costs;
   costs.dissection_saves = 1.0 / 3.0;  // its trees have fewer levels
+  costs.orders_ahead = true;
   costs.seconds = [&](const EliminationTree& tree) {
     return seconds_of(fronts_of(tree, pattern.dims()), kLevelSeconds);
   };

@@ -3,6 +3,8 @@
 #include <metis.h>
 
 #include <algorithm>
+#include <functional>
+#include <future>
 #include <limits>
 #include <memory>
 #include <new>
@@ -12,6 +14,7 @@
 #include "linear/errors.h"
 #include "linear/low_degree.h"
 #include "parallel/stopping.h"
+#include "parallel/thread_pool.h"
 
 namespace graphopt {
 namespace {
@@ -28,6 +31,7 @@ constexpr double kManySaved = 1.0 / 3.0;
 // Blocks from which on METIS, which works on one core, takes longer than dissection on several; and from
 // which on an ordering may take longer than somebody who wants to stop should wait.
 constexpr int kManyBlocks = 20000;
+constexpr int kFewBlocks = 500;   // that METIS orders in the time that a thread takes to start
 constexpr int kLeafBlocks = 120;  // of a piece that minimum degree orders
 
 std::vector<std::int32_t> natural_order(const BlockGraph& graph) {
@@ -248,7 +252,7 @@ EliminationTree eliminate_in(Order order, const BlockGraph& graph) {
   if (Watch::current() == nullptr || graph.size() < kManyBlocks) return eliminate(graph, order(graph));
   const auto own = std::make_shared<const BlockGraph>(graph);
   const std::function<EliminationTree()> task = [own, order] { return eliminate(*own, order(*own)); };
-  return stoppable(task);
+  return stoppable(begin_apart(task));
 }
 
 EliminationTree dissected(const BlockGraph& graph) {
@@ -258,6 +262,15 @@ EliminationTree dissected(const BlockGraph& graph) {
 }
 
 EliminationTree best_order(const BlockGraph& graph, std::string& name, const FactorCosts& costs) {
+  const int n = graph.size();
+  std::shared_ptr<const LowDegree> low;
+  std::future<std::vector<std::int32_t>> cut;  // METIS's order, which is often wanted
+  const bool has_threads = ThreadPool::instance().num_threads() > 1;
+  if (costs.orders_ahead && has_threads && n >= kFewBlocks && n < kManyBlocks) {
+    low = std::make_shared<const LowDegree>(graph);
+    const std::function<std::vector<std::int32_t>()> task = [low] { return metis_order_of(*low); };
+    cut = begin_apart(task);
+  }
   EliminationTree best = eliminate_in(amd_order, graph);
   name = "amd";
   double seconds = costs.seconds(best);
@@ -271,14 +284,13 @@ EliminationTree best_order(const BlockGraph& graph, std::string& name, const Fac
   const auto pays = [&](double saved, double per_block, int blocks) {
     return kFactorisations * saved * seconds > per_block * blocks;
   };
-  const int n = graph.size();
   if (n >= kManyBlocks) {
     if (pays(kManySaved, kDissectionSeconds, n)) consider(dissected(graph), "dissection");
   } else if (pays(costs.dissection_saves, kLowDegreeSeconds, n)) {
-    const LowDegree low(graph);
-    consider(eliminate(graph, amd_order_of(low)), "amd");
-    if (pays(costs.dissection_saves, kDissectionSeconds, low.rest.size()))
-      consider(eliminate(graph, metis_order_of(low)), "metis");
+    if (low == nullptr) low = std::make_shared<const LowDegree>(graph);
+    consider(eliminate(graph, amd_order_of(*low)), "amd");
+    if (pays(costs.dissection_saves, kDissectionSeconds, low->rest.size()))
+      consider(eliminate(graph, cut.valid() ? stoppable(std::move(cut)) : metis_order_of(*low)), "metis");
     if (seconds > kBothSeconds * n) consider(dissected(graph), "dissection");
   }
   if (!costs.prefers_dense(best)) return best;

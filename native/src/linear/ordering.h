@@ -44,6 +44,8 @@ struct FactorCosts {
   };
   // Part of a factorisation that dissection saves, on the average: beside two orders by minimum degree.
   double dissection_saves = 1.0 / 16.0;
+  // METIS works beside minimum degree, on a thread of its own, which is in vain where minimum degree is good.
+  bool orders_ahead = false;
   // Whether one dense front is faster than the best tree.
   std::function<bool(const EliminationTree& tree)> prefers_dense = [](const auto&) { return false; };
 };

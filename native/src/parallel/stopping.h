@@ -63,13 +63,20 @@ inline void throw_if_stopped_at(std::int64_t row) {
   if ((row & 0xffff) == 0) throw_if_stopped();
 }
 
-// task() on a thread of its own, which is left to itself if this thread's watch says stop: for library calls
-// that cannot be asked. The task must own everything that it refers to.
+// What task() will return, on a thread of its own, which is left to itself if nobody waits. The task must own
+// everything that it refers to.
 template <class Result>
-Result stoppable(std::function<Result()> task) {
+std::future<Result> begin_apart(std::function<Result()> task) {
   std::packaged_task<Result()> packaged(std::move(task));
   std::future<Result> result = packaged.get_future();
   std::thread(std::move(packaged)).detach();
+  return result;
+}
+
+// What was begun; nobody waits any more if this thread's watch says stop: for library calls that cannot be
+// asked.
+template <class Result>
+Result stoppable(std::future<Result> result) {
   while (result.wait_for(std::chrono::milliseconds(10)) != std::future_status::ready) throw_if_stopped();
   return result.get();
 }
