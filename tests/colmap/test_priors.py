@@ -52,6 +52,8 @@ CASES = {
         1,
         {},
     ),
+    "fallback": ({"prior_position_fallback_stddev": 0.25, "max_error": 0.5}, 1, {}),
+    "most priors are outliers": ({"max_error": 0.02}, 1, {}),
     "rigs": ({}, 2, {}),
     "rigs with constant places": ({}, 2, {"refine_sensor_from_rig": False}),
 }
@@ -64,7 +66,7 @@ def test_cost_is_that_of_colmaps_pose_priors(name: str) -> None:
     if cameras == 2:
         need_sensor_poses()  # which scale with the model
     made = scene(seed=21, cameras_per_rig=cameras)
-    priors = pose_priors(made, seed=3)
+    priors = pose_priors(made, seed=3, with_covariance=name != "fallback")
     options, prior_options = pycolmap.BundleAdjustmentOptions(), pycolmap.PosePriorBundleAdjustmentOptions()
     options.print_summary = False
     ceres_of(options).solver_options.max_num_iterations = 500
@@ -73,6 +75,12 @@ def test_cost_is_that_of_colmaps_pose_priors(name: str) -> None:
     for field, value in ceres_fields.items():
         if value == "CAUCHY" and hasattr(prior_options, "use_robust_loss_on_prior_position"):
             prior_options.use_robust_loss_on_prior_position = True
+            continue
+        if field == "max_error":
+            need(prior_options, "alignment_ransac").max_error = value
+            continue
+        if field == "prior_position_fallback_stddev":
+            need_field(prior_options, field, value)
             continue
         known = need(pycolmap.LossFunctionType, value) if isinstance(value, str) else value
         need_field(ceres_of(prior_options), field, known)
