@@ -10,7 +10,7 @@ import os
 import sys
 import time
 import warnings
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import fields, replace
 from inspect import signature
 from itertools import pairwise
@@ -40,6 +40,7 @@ from graphopt.distributed.devices import threads_of_ranks
 from graphopt.errors import FormatError, OptionError, UnknownOptionError
 from graphopt.linear.options import SolverOptions
 from graphopt.optimizer import Summary, TerminationType
+from graphopt.optimizer.signals import Interrupted
 from graphopt.suggestions import nearest
 
 if TYPE_CHECKING:
@@ -79,7 +80,8 @@ def bundle_adjustment(
     optimize: precision, configuration, max_iterations, time_limit, ... of `graphopt.optimize`; they come
         before what `options` say.
 
-    A summary that is not usable leaves the reconstruction as it was. Raises `OptionError` for what cannot be
+    A summary that is not usable leaves the reconstruction as it was, and so does Ctrl-C, which raises
+    `graphopt.Interrupted` unless on_interrupt="stop". Raises `OptionError` for what cannot be
     refined here or is not an option here, and where a GPU that was asked for is missing.
     """
     _refuse_fields_of_options(optimize)
@@ -108,7 +110,10 @@ def bundle_adjustment(
     add_bounds(problem, limits, chosen.refined)
     refuse_lost_sensors(reconstruction, problem.graph, moved is not model)
     converted = time.perf_counter() - began
-    summary, refined = _solved(problem, settings)
+    try:
+        summary, refined = _solved(problem, settings)
+    except Interrupted as interrupted:
+        raise _unchanged(interrupted) from None
     began = time.perf_counter()
     if refined is not None:
         put(transformed(refined, 1.0, np.eye(3), shift) if shift.any() else refined)
@@ -121,20 +126,36 @@ def bundle_adjustment(
     return summary
 
 
-def _refuse_fields_of_options(given: Mapping[str, Any]) -> None:
-    """What looks more like a field of `Options` than like an option of `graphopt.optimize`."""
+def _unchanged(interrupted: Interrupted) -> Interrupted:
+    """The same, which says what became of the model."""
+    told = Interrupted(
+        "Interrupted by the user; the model is as it was before this adjustment. on_interrupt='stop' keeps "
+        "the best estimate so far."
+    )
+    told.summary = interrupted.summary
+    return told
+
+
+def meant_instead(given: Mapping[str, Any], own: Collection[str]) -> tuple[str, str] | None:
+    """Of these keywords one that looks more like one of `own` than of `graphopt.optimize`, and which."""
     import graphopt.distributed
 
-    own = [field.name for field in fields(Options)]
-    others = {field.name for field in fields(SolverOptions)}
+    others = {each.name for each in fields(SolverOptions)}
     others |= {*signature(graphopt.optimize).parameters, *signature(graphopt.distributed.optimize).parameters}
     for name in given:
         meant = None if name in others else nearest(name, {*own, *others})
         if meant in own:
-            raise UnknownOptionError(
-                f"bundle_adjustment has no option {name!r}. Pass "
-                f"options=graphopt.colmap.Options({meant}=...)."
-            )
+            return name, str(meant)
+    return None
+
+
+def _refuse_fields_of_options(given: Mapping[str, Any]) -> None:
+    found = meant_instead(given, [each.name for each in fields(Options)])
+    if found is not None:
+        raise UnknownOptionError(
+            f"bundle_adjustment has no option {found[0]!r}. Pass "
+            f"options=graphopt.colmap.Options({found[1]}=...)."
+        )
 
 
 def _placed(model: ColmapModel, priors: list[PosePrior], options: Any) -> tuple[ColmapModel, np.ndarray]:

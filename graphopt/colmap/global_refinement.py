@@ -16,10 +16,10 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field, fields, replace
 from typing import Any
 
-from graphopt.colmap.adjustment import bundle_adjustment
+from graphopt.colmap.adjustment import bundle_adjustment, meant_instead
 from graphopt.colmap.options import Options, Settings, auto_options, check_types, settings_of
 from graphopt.colmap.summary import BundleAdjustmentSummary
-from graphopt.errors import OptionError
+from graphopt.errors import OptionError, UnknownOptionError
 
 AS_GLOMAP = Options(loss_function_type="HUBER", loss_function_scale=1.0, min_track_length=3)
 """GLOMAP's defaults."""
@@ -93,6 +93,9 @@ def refine(
         return summary
     names = [each.name for each in fields(LoopOptions)]
     loop = LoopOptions(**{name: changes.pop(name) for name in names if name in changes})
+    found = meant_instead(changes, names)
+    if found is not None:
+        raise UnknownOptionError(f"refine has no option {found[0]!r}. Did you mean {found[1]!r}?")
     if hasattr(options, "get_bundle_adjustment"):
         if options.skip_bundle_adjustment:
             raise OptionError("skip_bundle_adjustment is True, but that stage is all that refine does.")

@@ -1,6 +1,7 @@
 """`graphopt.colmap` refines a `pycolmap.Reconstruction` in place, to COLMAP's cost or lower."""
 
 import copy
+import signal
 from typing import Any
 
 import numpy as np
@@ -368,3 +369,20 @@ def test_options_of_another_type_are_refused(name: str, value: Any, expected: st
     """A word is not taken for True."""
     with pytest.raises(OptionError, match=f"^{name} is {value!r}, expected {expected}"):
         graphopt.colmap.Options(**{name: value})
+
+
+def test_an_interrupted_adjustment_leaves_the_model_and_says_so() -> None:
+    """Unless it is to stop: then the best estimate is kept."""
+    made = scene(seed=9)
+    ours = copy.deepcopy(made)
+
+    def interrupt(*_: Any) -> None:
+        signal.raise_signal(signal.SIGINT)
+
+    with pytest.raises(graphopt.Interrupted, match="as it was before this adjustment") as raised:
+        graphopt.colmap.bundle_adjustment(ours, device="cpu", callback=interrupt)
+    assert raised.value.summary is not None and raised.value.summary.iterations
+    assert cost(ours) == cost(made)
+    summary = graphopt.colmap.bundle_adjustment(ours, device="cpu", callback=interrupt, on_interrupt="stop")
+    assert summary.is_solution_usable() and summary.termination_type.name == "USER_SUCCESS"
+    assert cost(ours) == pytest.approx(summary.final_chi2, rel=1e-9) and cost(ours) < cost(made)

@@ -111,3 +111,5 @@ def test_options_of_the_loop_are_checked() -> None:
         graphopt.colmap.refine(pycolmap.Reconstruction(), ba_num_iterations=-1)
     with pytest.raises(OptionError, match="max_normalized_reproj_error is nan"):
         graphopt.colmap.refine(pycolmap.Reconstruction(), max_normalized_reproj_error=float("nan"))
+    with pytest.raises(OptionError, match="Did you mean 'ba_num_iterations'"):
+        graphopt.colmap.refine(pycolmap.Reconstruction(), ba_num_iteration=1)
