@@ -88,13 +88,14 @@ class Cuda:
         """Ordinal of the device with this UUID, which Vulkan names too; None: CUDA does not see it."""
         count = ctypes.c_int()
         self.call("cuDeviceGetCount", ctypes.byref(count))
-        for ordinal in range(count.value):
-            handle, found = ctypes.c_int(), ctypes.create_string_buffer(16)
-            self.call("cuDeviceGet", ctypes.byref(handle), ordinal)
-            self.call("cuDeviceGetUuid", found, handle)
-            if found.raw == uuid:
-                return ordinal
-        return None
+        return next((ordinal for ordinal in range(count.value) if self.uuid_of(ordinal) == uuid), None)
+
+    def uuid_of(self, ordinal: int) -> bytes:
+        """16 bytes that name a device to all APIs."""
+        handle, found = ctypes.c_int(), ctypes.create_string_buffer(16)
+        self.call("cuDeviceGet", ctypes.byref(handle), ordinal)
+        self.call("cuDeviceGetUuid", found, handle)
+        return found.raw
 
     # ---------------------------------------------------------------- with the device's context current
 

@@ -2,6 +2,7 @@
 
     host()      anything with `__dlpack__` or `__cuda_array_interface__` as a numpy array
     on_cuda()   where the numbers of an array of a CUDA device are
+    kept()      such numbers where a solver reads them, instead of on the host
     empty()     memory that a graph can take without a copy
     adopted()   an array as such memory
 
@@ -12,6 +13,7 @@ Strides and offsets are kept. Memory of a CUDA device is copied in the order of 
 from __future__ import annotations
 
 import ctypes
+import importlib
 import weakref
 from dataclasses import dataclass
 from typing import Any, TypeVar
@@ -25,7 +27,10 @@ _ON_HOST = (1, 3, 11, 13)  # kDLCPU, kDLCUDAHost, kDLROCMHost, kDLCUDAManaged
 _ON_CUDA = 2
 _OTHERS = {4: "OpenCL", 7: "Vulkan", 8: "Metal", 10: "ROCm", 14: "oneAPI", 15: "WebGPU"}
 _KINDS = {0: "i", 1: "u", 2: "f", 5: "c", 6: "b"}  # of DLDataType.code
-
+_KEEPER = "graphopt.vulkan.data.foreign:keep_rows"
+"""What keeps numbers on their device, imported when the first are there."""
+LEAST_KEPT = 1 << 20
+"""Bytes of numbers that stay on their device; a copy of fewer on the host costs less than looking at them."""
 
 Memory = TypeVar("Memory", bound=np.ndarray)
 
@@ -113,6 +118,30 @@ def on_cuda(values: Any, what: str = "values") -> CudaNumbers | None:
     if hasattr(values, "__cuda_array_interface__"):
         return _of_interface(values)
     return None
+
+
+@dataclass(frozen=True)
+class Needs:
+    """What rows of numbers have to be, beside finite."""
+
+    quaternions: tuple[int, ...] = ()
+    """First columns of what is nearly of unit length."""
+    is_positive: bool = False
+    is_symmetric: bool = False
+    """Rows are matrices."""
+
+
+def kept(values: Any, shape: tuple[int, ...], needs: Needs, what: str) -> Any:
+    """An array of a CUDA device as `graph.columns.Elsewhere`: a copy on that device, which has looked at it.
+
+    None: it is none, of another shape, small, not what it needs to be, or no solver's device is there; such
+    an array goes through the host, where whoever refuses it says why.
+    """
+    numbers = on_cuda(values, what)
+    if numbers is None or numbers.shape != shape or numbers.span < LEAST_KEPT:
+        return None
+    module, _, name = _KEEPER.partition(":")
+    return getattr(importlib.import_module(module), name)(numbers, needs)
 
 
 def assign(target: np.ndarray, values: Any, what: str) -> None:

@@ -15,6 +15,7 @@ consumer lets go of it, and is written again once what was then on that stream i
 from __future__ import annotations
 
 import math
+import os
 import threading
 import weakref
 from collections import deque
@@ -27,6 +28,7 @@ import numpy as np
 from graphopt import foreign_arrays
 from graphopt.cuda_driver import LEGACY_STREAM, PER_THREAD_STREAM, Cuda
 from graphopt.device import open_device
+from graphopt.device.listing import list_devices
 from graphopt.errors import DeviceError, OptionError
 from graphopt.foreign_arrays import CudaNumbers, assign
 
@@ -191,6 +193,11 @@ class KeptNumbers:
         self.facts: dict[Any, Any] = {}
         """See `graph.columns.Elsewhere`."""
 
+    @property
+    def shape(self) -> tuple[int, ...]:
+        """Rows and what each has."""
+        return self.numbers.shape
+
     def strides(self) -> tuple[int, ...]:
         """In numbers."""
         return tuple(stride // 8 for stride in self.numbers.strides)
@@ -320,6 +327,32 @@ def empty(shape: int | tuple[int, ...], dtype: Any = np.float64, device: str | N
             "device out, for memory of the host."
         )
     return side.empty(opened, tuple(np.atleast_1d(shape).tolist()))
+
+
+def device_with(ordinal: int) -> Any | None:
+    """The open device that is this one of CUDA's, opened if need be; None: Vulkan does not see it."""
+    key = os.getpid(), ordinal
+    spec = _SPECS.get(key)
+    if spec is None:
+        spec = _SPECS[key] = _spec_of(ordinal)
+    device = open_device(spec) if spec else None
+    side = None if device is None else cuda_side(device)
+    return device if side is not None and side.ordinal == ordinal else None
+
+
+_SPECS: dict[tuple[int, int], str] = {}
+"""By process and ordinal: what `open_device` takes, "" where Vulkan does not see the device."""
+
+
+def _spec_of(ordinal: int) -> str:
+    try:
+        best = cuda_side(open_device("vulkan"))  # the one that most solve on, and the cheapest to ask
+        if best is not None and best.ordinal == ordinal:
+            return "vulkan"
+        uuid = Cuda().uuid_of(ordinal).hex()
+        return next((f"vulkan:{one.index}" for one in list_devices() if one.features["uuid"] == uuid), "")
+    except DeviceError:  # no Vulkan
+        return ""
 
 
 _SIDES: weakref.WeakKeyDictionary[Any, CudaSide | None] = weakref.WeakKeyDictionary()

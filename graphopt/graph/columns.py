@@ -227,15 +227,22 @@ class Columns:
         self._refresh()
 
     def append(self, num_rows: int, values: Mapping[str, object]) -> None:
-        """Add rows; each value broadcasts to its column's new rows."""
+        """Add rows; each value broadcasts to its column's new rows.
+
+        Of the first rows a value may be `Elsewhere`, and stays there until somebody looks.
+        """
         first, last = self.num_rows, self.num_rows + num_rows
-        taken = {} if first else self._take(num_rows, values)
+        later: dict[str, Any] = {name: one for name, one in values.items() if hasattr(one, "facts")}
+        taken = {*later, *({} if first else self._take(num_rows, values))}
         self.reserve(last)
         for name, buffer in self._buffers.items():
             if name not in taken:
                 buffer[first:last] = values.get(name, self._fill.get(name, 0))
         self.num_rows = last
         self._refresh()
+        for name, source in later.items():
+            if first or not self.fill_later(name, source):
+                source.fill(self._buffers[name][first:last])
 
     def _take(self, num_rows: int, values: Mapping[str, object]) -> set[str]:
         """Of the first rows: arrays of `foreign_arrays.empty` become buffers; returns their names."""

@@ -21,6 +21,7 @@ import graphopt.graph.bounds as bounds
 import graphopt.graph.residuals as residuals
 import graphopt.graph.validate as validate
 from graphopt.errors import GraphError, ShapeError, UnknownIdError
+from graphopt.foreign_arrays import Needs, kept
 from graphopt.graph.access import accessed_ids, is_access
 from graphopt.graph.arguments import (
     checked_flags,
@@ -118,11 +119,10 @@ class Graph(GraphComputed):
         ids = checked_ids(ids, resolved.tag)
         if estimates is None:
             estimates = resolved.identity
-        estimates = validate.as_rows(
-            estimates, len(ids), (resolved.storage_dim,), f"{resolved.tag} estimates"
+        what, may_stay = f"{resolved.tag} estimate", resolved.working is None
+        estimates = validate.checked_rows(
+            estimates, len(ids), (resolved.storage_dim,), what, ids, resolved.wrap, may_stay=may_stay
         )
-        validate.check_finite(estimates, 1, f"{resolved.tag} estimate", ids if estimates.ndim == 2 else None)
-        estimates = validate.with_unit_quaternions(estimates, resolved.wrap, f"{resolved.tag} estimate", ids)
         validate.check_distinct(ids, f"{resolved.tag} id")
         self._refuse_known(ids, resolved.tag)
         number, vertex_set = set_of(self.vertex_sets, resolved, VertexSet)
@@ -195,28 +195,23 @@ class Graph(GraphComputed):
         tag, dim, count = resolved.tag, resolved.residual_dim, len(vertices)
         measurements = neutral_measurement(resolved) if measurements is None else measurements
         parameters, images = self.parameter_ids(parameters, resolved)
-        measurements = validate.as_rows(
-            measurements, count, (resolved.measurement_dim,), f"{tag} measurements"
-        )
-        information = np.eye(dim) if information is None else information
-        information = validate.as_rows(information, count, (dim, dim), f"{tag} information")
         parameters = checked_parameter_ids(parameters, count, resolved)
         validate.check_no_loops(vertices, tag)
         self._check_slots(vertices, resolved)
         self.check_parameters(parameters, resolved, images)
-        validate.check_finite(measurements, 1, f"{tag} measurement", vertices)
-        measurements = validate.with_unit_quaternions(
-            measurements, resolved.wrap_measurement, f"{tag} measurement", vertices
+        wrap, information = resolved.wrap_measurement, np.eye(dim) if information is None else information
+        measurements = validate.checked_rows(
+            measurements, count, (resolved.measurement_dim,), f"{tag} measurement", vertices, wrap
         )
-        validate.check_finite(information, 2, f"{tag} information", vertices)
-        validate.check_symmetric(information, f"{tag} information", vertices)
+        information = validate.checked_rows(information, count, (dim, dim), f"{tag} information", vertices)
         self._orders(order, count, set_of(self.edge_sets, resolved, EdgeSet)[1])
+        widths = kept(kernel_width, (count,), Needs(is_positive=True), "kernel_width")
         columns = {
             "vertices": vertices,
             "measurement": measurements,
             "information": information,
             "kernel": kernel_numbers(kernel, count),
-            "kernel_width": kernel_widths(kernel_width, count),
+            "kernel_width": kernel_widths(kernel_width, count) if widths is None else widths,
             "level": checked_levels(level, count),
             "parameters": parameters,
         }
@@ -243,9 +238,15 @@ class Graph(GraphComputed):
         images = []
         if resolved.image is not None:
             values, images = image_handles(resolved, values)
-        values = validate.as_rows(values, len(ids), (resolved.storage_dim,), f"{resolved.tag} values")
-        validate.check_finite(values, 1, f"{resolved.tag} value", ids if values.ndim == 2 else None)
-        values = validate.with_unit_quaternions(values, resolved.wrap, f"{resolved.tag} value", ids)
+        values = validate.checked_rows(
+            values,
+            len(ids),
+            (resolved.storage_dim,),
+            f"{resolved.tag} value",
+            ids,
+            resolved.wrap,
+            may_stay=False,
+        )
         validate.check_distinct(ids, f"{resolved.tag} id")
         known = self._parameter_index.find(ids)[0] >= 0
         if known.any():

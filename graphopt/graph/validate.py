@@ -12,9 +12,9 @@ import numpy as np
 
 from graphopt.cpu_kernels import kernels
 from graphopt.errors import GraphError, ShapeError
-from graphopt.foreign_arrays import host
+from graphopt.foreign_arrays import Needs, host, kept
 from graphopt.geometry import quaternion
-from graphopt.graph.columns import distinct_rows
+from graphopt.graph.columns import Elsewhere, distinct_rows
 
 _CHUNK = 1 << 14  # rows per chunk
 _INDEFINITE = 1e-9  # smallest over largest eigenvalue of an information matrix below minus this
@@ -74,6 +74,34 @@ def as_rows(values: object, num_rows: int, shape: tuple[int, ...], what: str) ->
             f"or {shape} for one value that all share.{way_out}"
         )
     return array
+
+
+def checked_rows(
+    values: object,
+    num_rows: int,
+    shape: tuple[int, ...],
+    what: str,
+    names: np.ndarray,
+    wrap: object = None,
+    *,
+    may_stay: bool = True,
+) -> np.ndarray | Elsewhere:
+    """Rows that a set takes: finite, quaternions of unit length (`wrap`), matrices symmetric.
+
+    what: of one row, "EDGE_SE2 measurement". names: as of `check_finite`. may_stay: numbers of a CUDA device
+    may stay there.
+    """
+    is_matrix = len(shape) == 2
+    needs = Needs(tuple(getattr(wrap, "quaternions", ())), is_symmetric=is_matrix)
+    there = kept(values, (num_rows, *shape), needs, what) if may_stay else None
+    if there is not None:
+        return there
+    rows = as_rows(values, num_rows, shape, what if is_matrix else f"{what}s")
+    check_finite(rows, len(shape), what, names if rows.ndim > len(shape) else None)
+    if is_matrix:
+        check_symmetric(rows, what, names)
+        return rows
+    return with_unit_quaternions(rows, wrap, what, names)
 
 
 def _chunks(array: np.ndarray, num_shared: int) -> Iterator[tuple[int, np.ndarray]]:

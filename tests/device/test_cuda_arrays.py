@@ -12,10 +12,11 @@ from vulkan_graphs import bundle_adjustment
 import graphopt
 from graphopt import foreign_arrays
 from graphopt.device import cuda_arrays
-from graphopt.device.cuda_arrays import cuda_side
+from graphopt.device.cuda_arrays import KeptNumbers, cuda_side
 from graphopt.device.vulkan import VulkanDevice
-from graphopt.errors import DeviceError, OptionError
+from graphopt.errors import DeviceError, GraphError, OptionError
 from graphopt.graph import Graph
+from graphopt.graph.columns import Repeated
 from graphopt.optimizer import optimize
 from graphopt.vulkan.data import foreign
 
@@ -386,6 +387,125 @@ def test_assigned_numbers_stay_on_the_device(cuda, name, form, precision):
             np.testing.assert_array_equal(ends[-1][-1], numbers)
     for mine, theirs in zip(*ends, strict=True):
         np.testing.assert_array_equal(mine, theirs)
+
+
+@pytest.fixture
+def all_stay(monkeypatch):
+    """However few they are."""
+    monkeypatch.setattr(foreign_arrays, "LEAST_KEPT", 0)
+
+
+def of_arrays(source, wrapped, kernel_width=1.0):
+    """A graph of another one's arrays, handed over as `wrapped` makes them."""
+    graph = Graph()
+    for rows in source.vertex_sets:
+        graph.add_vertices(
+            rows.type,
+            rows.ids,
+            wrapped(np.array(rows.look("estimate"))),
+            fixed=rows.fixed,
+            marginalized=rows.marginalized,
+        )
+    for rows in source.edge_sets:
+        graph.add_edges(
+            rows.type,
+            wrapped(np.array(rows.vertices)),
+            wrapped(np.array(rows.look("measurement"))),
+            wrapped(np.array(rows.look("information"))),
+            kernel=np.array(rows.kernel),
+            kernel_width=kernel_width,
+        )
+    return graph
+
+
+@pytest.mark.parametrize("form", ["whole", "offset", "transposed"])
+@pytest.mark.parametrize("precision", ["double", "mixed"])
+@pytest.mark.parametrize("one_information", [True, False])
+def test_added_numbers_stay_on_the_device(cuda, all_stay, form, precision, one_information):
+    """The first call computes what it does with numbers of the host, bit for bit, and brings none there."""
+    source = bundle_adjustment()
+    edges(source).kernel[...] = 1
+    edges(source).information[...] = [[2.0, 0.1], [0.1, 1.5]]
+    widths = 1.0 + np.random.default_rng(0).random(len(edges(source)))
+    ends = []
+    for on_device in (True, False):
+        wrapped = (lambda array: OnDevice(forms(array)[form])) if on_device else np.array
+        graph = of_arrays(source, wrapped, wrapped(widths))
+        if one_information:  # on the host, one row for all
+            graph.edge_sets[0].columns._come_later(
+                "information", Repeated(np.array([[2.0, 0.1], [0.1, 1.5]]))
+            )
+        copies = []
+        cuda.on_copy = copies.append
+        names = {"measurement", "kernel_width"} | (set() if one_information else {"information"})
+        kept = {name for name in names if isinstance(edges(graph).elsewhere(name), KeptNumbers)}
+        assert kept == (names if on_device else set())
+        options = {"device": "vulkan", "precision": precision, "max_iterations": 3, "method": "lm"}
+        summary = optimize(graph, **options, look_behind=False)
+        assert copies == []
+        estimates = [vertex_set.estimate.copy() for vertex_set in graph.vertex_sets]
+        numbers = [edges(graph).look(name).copy() for name in ("measurement", "information", "kernel_width")]
+        ends.append((summary.initial_chi2, summary.final_chi2, *estimates, *numbers))
+    for mine, theirs in zip(*ends, strict=True):
+        np.testing.assert_array_equal(mine, theirs)
+
+
+@pytest.mark.parametrize("fault", ["measurement", "estimate", "information", "width"])
+def test_added_numbers_are_looked_at_there(cuda, all_stay, fault):
+    """What is wrong is refused in the words that numbers of the host get, and nothing is added."""
+    source = bundle_adjustment()
+    widths = np.ones(len(edges(source)))
+    points = source.vertex_set("VERTEX_TRACKXYZ")
+    if fault == "estimate":
+        points.estimate[7, 1] = np.nan
+    elif fault == "width":
+        widths[5] = 0.0
+    elif fault == "information":
+        edges(source).information[5, 0, 1] = 0.3
+    else:
+        edges(source).measurement[5, 1] = np.inf
+    messages = []
+    for wrapped in (OnDevice, np.array):
+        with pytest.raises(GraphError) as caught:
+            of_arrays(source, wrapped, wrapped(widths))
+        messages.append(str(caught.value))
+    assert messages[0] == messages[1]
+
+
+def test_added_quaternions(cuda, all_stay):
+    """Nearly of unit length they stay as they are; others are normalised, on the host."""
+    measured = np.tile([1.0, 2.0, 3.0, 0.0, 0.0, 0.6, 0.8], (4, 1))
+    for length, stays in ((1.0, True), (1.0001, True), (2.0, False)):
+        graph = Graph()
+        graph.add_vertices("VERTEX_SE3:QUAT", range(5), OnDevice(np.tile([0.0] * 6 + [1.0], (5, 1))))
+        graph.add_edges(
+            "EDGE_SE3:QUAT", [(k, k + 1) for k in range(4)], OnDevice(measured * ([1] * 3 + [length] * 4))
+        )
+        edge_set = graph.edge_set("EDGE_SE3:QUAT")
+        assert isinstance(edge_set.elsewhere("measurement"), KeptNumbers) == stays
+        assert graph.vertex_set("VERTEX_SE3:QUAT").elsewhere("estimate") is None  # a matrix on the device
+        found = np.linalg.norm(edge_set.measurement[:, 3:], axis=1)
+        np.testing.assert_allclose(found, length if stays else 1.0, rtol=1e-15)
+
+
+def test_numbers_that_are_added_later_are_brought(cuda, all_stay):
+    """A set's rows are in one place; what the consumer writes afterwards is not the graph's."""
+    graph = Graph()
+    first, second = np.arange(12.0).reshape(4, 3), 5.0 + np.arange(6.0).reshape(2, 3)
+    graph.add_vertices("VERTEX_TRACKXYZ", range(4), OnDevice(first))
+    points, expected = graph.vertex_set("VERTEX_TRACKXYZ"), np.concatenate([first, second])
+    first[...] = -1.0
+    assert points.elsewhere("estimate") is not None
+    graph.add_vertices("VERTEX_TRACKXYZ", [8, 9], OnDevice(second))
+    assert points.elsewhere("estimate") is None
+    np.testing.assert_array_equal(points.estimate, expected)
+
+
+def test_few_numbers_are_brought_at_once(cuda):
+    """A copy to the host costs less than looking at them on the device."""
+    graph = Graph()
+    graph.add_vertices("VERTEX_TRACKXYZ", range(4), OnDevice(np.zeros((4, 3))))
+    assert graph.vertex_sets[0].elsewhere("estimate") is None
 
 
 def test_reading_sees_what_was_assigned(solved, cuda):

@@ -354,9 +354,11 @@ class DeviceEstimates:
         )
         for number, words in zip(self.moving, brought, strict=True):
             records = here[number]
-            if self._is_own(number) and self._is_optimized[number].all():
-                self._sets[number].overwrite_estimate()
-            records.bring(words, self._is_optimized[number], self.working[number].array)
+            chosen, own = self._is_optimized[number], self._sets[number]
+            if self._is_own(number) and (chosen.all() or own.elsewhere("estimate") is not None):
+                own.overwrite_estimate()
+                chosen = np.ones_like(chosen)
+            records.bring(words, chosen, self.working[number].array)
             records.note_written()
             if self._is_own(number):  # else the graph's numbers make others, a little off
                 records.wide_digest = self._sets[number].fingerprint("estimate")

@@ -21,14 +21,13 @@ from graphopt.codegen.gpu.edge_kernels import CHI2_WORKGROUP
 from graphopt.codegen.gpu.packed_products import recomputed_product
 from graphopt.codegen.gpu.value_kernels import residuals_kernel
 from graphopt.cpu_kernels import kernels
-from graphopt.device.cuda_arrays import KeptNumbers
 from graphopt.problem.structure import EdgeGroup, Structure
 from graphopt.solver.cpu import compiled_edge
 from graphopt.symbolic import sampling
 from graphopt.types.base import working_edge_type
 from graphopt.vulkan.data.array import WIDE, WIDE_BYTES, DeviceArray, Width
 from graphopt.vulkan.data.estimates import DeviceEstimates, DeviceParameters, RecordSet
-from graphopt.vulkan.data.foreign import kept_of, take_column, without_owner
+from graphopt.vulkan.data.foreign import Rows, rows_of, take_column, without_owner
 from graphopt.vulkan.data.images import DevicePlanes
 from graphopt.vulkan.data.layout import BlockLayout, as_slice
 from graphopt.vulkan.data.views import (
@@ -136,31 +135,32 @@ class ViewArrays:
                 narrow = DeviceArray(
                     self._context, self._num_blocks * EDGE_BLOCK * self._num_data, np.float32
                 )
-                self._write_data(narrow, "float32")
+                self._write_data(narrow)
                 self._narrow = narrow
         return self._narrow.buffer
 
     def write_data(self) -> None:
         """Measurements, information and kernel widths, from the graph."""
-        if self._data is None or not self._num_data:
-            return
-        self._write_data(self._data, "float64" if self._context.device.has_float64 else "two_floats")
-        if self._narrow is not None:
-            self._write_data(self._narrow, "float32")
+        for target in self._targets:
+            self._write_data(target)
 
-    def take_data(self, kept: Mapping[str, KeptNumbers]) -> None:
-        """As `write_data`, of columns whose numbers are on the device."""
-        if self._data is None or not self._num_data:
-            return
-        targets = [(Context(self._context.device, "double"), self._data)]
-        if self._narrow is not None:
-            targets.append((Context(self._context.device, "mixed"), self._narrow))
+    @property
+    def _targets(self) -> list[DeviceArray]:
+        return [] if self._data is None or not self._num_data else [self._data, *filter(None, [self._narrow])]
+
+    def take_data(self, rows: Mapping[str, Rows]) -> None:
+        """As `write_data`, of columns that are on the device."""
+        for target in self._targets:
+            self._take_data(target, rows)
+
+    def _take_data(self, target: DeviceArray, rows: Mapping[str, Rows]) -> None:
+        context = Context(self._context.device, "mixed" if target.dtype == np.float32 else "double")
         num, first, launches = self._num_blocks * EDGE_BLOCK, 0, []
         for name, columns in self._group.data_taken.items():
-            for context, target in targets if name in kept else ():
+            if name in rows:
                 layout = first, EDGE_BLOCK, EDGE_BLOCK * self._num_data
                 places = num, self.edge_rows.buffer
-                launches.append(take_column(context, kept[name], columns, places, target.buffer, layout))
+                launches.append(take_column(context, rows[name], columns, places, target.buffer, layout))
             first += len(columns)
         Program(self._context).barrier().step(launches).run()
 
@@ -171,7 +171,13 @@ class ViewArrays:
         missing = self._num_blocks * EDGE_BLOCK - len(rows)
         return DeviceArray.of(self._context, np.append(rows, np.repeat(rows[-1:], missing)))
 
-    def _write_data(self, target: DeviceArray, width: Width) -> None:
+    def _write_data(self, target: DeviceArray) -> None:
+        rows = rows_of(self._context.device, self._group.edge_set, self._group.data_taken)
+        if rows is not None:
+            self._take_data(target, rows)
+            return
+        width: Width = "float64" if self._context.device.has_float64 else "two_floats"
+        width = "float32" if target.dtype == np.float32 else width
         target.fill(
             EDGE_BLOCK * self._num_data * (4 if width == "float32" else WIDE_BYTES),
             self._num_blocks,
@@ -343,11 +349,10 @@ class DeviceEdges:
         if not changed:
             return False
         self._digests = {}  # of nothing, should the rest fail
-        here = {name: kept_of(self._context.device, self.group.edge_set, name) for name in changed}
-        kept = {name: one for name, one in here.items() if one is not None}
+        rows = rows_of(self._context.device, self.group.edge_set, changed)
         for view in self.views.values():
-            if len(kept) == len(changed):
-                view.take_data(kept)
+            if rows is not None:
+                view.take_data(rows)
             else:
                 view.write_data()
         self._digests = digests

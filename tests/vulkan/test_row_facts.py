@@ -8,7 +8,7 @@ import pytest
 from vulkan_devices import shared_device
 
 from graphopt.cpu_kernels import kernels
-from graphopt.vulkan.data.foreign import information_kind
+from graphopt.vulkan.data.foreign import RowFacts
 from graphopt.vulkan.program import Context
 
 MADE = {
@@ -38,7 +38,7 @@ def test_kind_is_the_hosts(access, layout):
         kept: Any = SimpleNamespace(
             buffer=context.device.upload(held if held.base is None else held.base),
             offset=offset,
-            numbers=SimpleNamespace(shape=held.shape),
+            shape=held.shape,
             strides=lambda held=held: tuple(stride // 8 for stride in held.strides),
         )
-        assert information_kind(context, kept) == kernels.information_kind(matrices, None), name
+        assert RowFacts.of(context, kept).kind == kernels.information_kind(matrices, None), name
