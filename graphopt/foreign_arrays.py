@@ -24,7 +24,7 @@ from graphopt.cuda_driver import LEGACY_STREAM, Cuda
 from graphopt.errors import DeviceError, ShapeError
 
 _ON_HOST = (1, 3, 11, 13)  # kDLCPU, kDLCUDAHost, kDLROCMHost, kDLCUDAManaged
-_ON_CUDA = 2
+CUDA = 2  # kDLCUDA
 _OTHERS = {4: "OpenCL", 7: "Vulkan", 8: "Metal", 10: "ROCm", 14: "oneAPI", 15: "WebGPU"}
 _KINDS = {0: "i", 1: "u", 2: "f", 5: "c", 6: "b"}  # of DLDataType.code
 _KEEPER = "graphopt.vulkan.data.foreign:keep_rows"
@@ -114,7 +114,7 @@ def on_cuda(values: Any, what: str = "values") -> CudaNumbers | None:
         return None
     if hasattr(values, "__dlpack__") and hasattr(values, "__dlpack_device__"):
         kind, number = _device_of(values, what)
-        return _of_capsule(_capsule(values, what), number) if kind == _ON_CUDA else None
+        return _of_capsule(_capsule(values, what), number) if kind == CUDA else None
     if hasattr(values, "__cuda_array_interface__"):
         return _of_interface(values)
     return None

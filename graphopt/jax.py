@@ -19,10 +19,12 @@ import numpy as np
 from graphopt.derivatives.call import Call, call_of
 from graphopt.derivatives.refine import Doubts
 from graphopt.errors import OptionError, ShapeError
+from graphopt.foreign_arrays import CUDA, on_cuda
 from graphopt.graph import Graph
 from graphopt.types.base import EdgeType, ParameterType, VertexType
 from graphopt.types.identity import home_of
 from graphopt.types.outside import outside_edge_type
+from graphopt.types.outside_functions import OnDevice, operations
 
 try:
     import jax
@@ -137,25 +139,27 @@ def edge_type(
             cotangents = jnp.broadcast_to(one_hot, (residual.shape[-1], *residual.shape))
             return residual, [jnp.moveaxis(block, 0, 1) for block in jax.vmap(pull)(cotangents)]
 
-        def evaluate(*arrays: np.ndarray) -> np.ndarray:
+        def here(*arrays: np.ndarray) -> np.ndarray:
             with _double():
                 return np.asarray(compiled(*arrays))
 
-        def linearize(*arrays: np.ndarray) -> tuple[np.ndarray, list[np.ndarray]]:
+        def linearize_here(*arrays: np.ndarray) -> tuple[np.ndarray, list[np.ndarray]]:
             with _double():
                 residual, blocks = differentiated(*arrays)
                 return np.asarray(residual), [np.asarray(block) for block in blocks]
 
-        evaluate.__doc__ = function.__doc__
+        here.__doc__ = function.__doc__
+        differentiates = jacobian == "reverse"
         return outside_edge_type(
-            evaluate,
-            linearize if jacobian == "reverse" else None,
+            here,
+            linearize_here if differentiates else None,
             tag=tag,
             vertices=vertices,
             residual_dim=residual_dim,
             measurement_dim=measurement_dim,
             parameters=parameters,
             home=home_of(function),
+            on_device=OnDevice(_LIBRARY, compiled, differentiated) if differentiates else None,
         )
 
     return decorate
@@ -166,3 +170,42 @@ def _double() -> Any:
     if hasattr(jax, "enable_x64"):
         return jax.enable_x64(True)
     return importlib.import_module("jax.experimental").enable_x64()  # of earlier versions
+
+
+class _Arrays:
+    """Implements `types.outside_functions.Library` on jax's default device."""
+
+    functions = operations(jnp, lambda array: array.astype(jnp.float64))
+    einsum = staticmethod(jnp.einsum)
+    concatenate = staticmethod(jnp.concatenate)
+
+    def ordinal(self) -> int | None:
+        """Of the device, None: it is none of CUDA's."""
+        if jax.default_backend() not in ("gpu", "cuda"):
+            return None
+        kind, number = jnp.zeros(1).__dlpack_device__()
+        return int(number) if int(kind) == CUDA else None
+
+    def active(self) -> Any:
+        """In float64."""
+        return _double()
+
+    def upload(self, array: Any) -> Any:
+        """An array of numpy's, or a number, there."""
+        with _double():
+            return jnp.asarray(array)
+
+    def stack(self, arrays: Sequence[Any]) -> Any:
+        """As columns."""
+        return jnp.stack(list(arrays), axis=1)
+
+    def of(self, array: Any) -> Any:
+        """Over the same memory."""
+        return jnp.from_dlpack(array)
+
+    def numbers(self, array: Any) -> Any:
+        """Where they are."""
+        return on_cuda(array)
+
+
+_LIBRARY = _Arrays()

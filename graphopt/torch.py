@@ -33,6 +33,7 @@ from graphopt.optimizer.summary import Summary
 from graphopt.types.base import EdgeType, ParameterType, VertexType
 from graphopt.types.identity import home_of
 from graphopt.types.outside import outside_edge_type
+from graphopt.types.outside_functions import OnDevice, operations
 
 try:
     import torch
@@ -231,6 +232,7 @@ def edge_type(
     and the measurements (m, measurement_dim) if there are any, as tensors of `dtype` on `device`; it returns
     (m, residual_dim), in which row k depends on rows k only. It is called once per linearization and once per
     chi2; its edges are mixed with compiled ones and have information, robust kernels and levels as these.
+    With device="cuda" and a solver on that GPU (`optimize(device="vulkan")`) only chi2 comes to the host.
 
     jacobian: "reverse" differentiates by torch, one backward pass per component; "differences" by central
         differences of stored numbers, for functions that torch cannot differentiate.
@@ -239,45 +241,100 @@ def edge_type(
     """
     if jacobian not in ("reverse", "differences"):
         raise OptionError(f"jacobian is {jacobian!r}, expected 'reverse' or 'differences'.")
-    count = len(vertices)
-
-    def tensors(arrays: Sequence[np.ndarray]) -> list[torch.Tensor]:
-        return [torch.from_numpy(array).to(device, dtype) for array in arrays]
+    library, count = _Tensors(torch.device(device)), len(vertices)
 
     def decorate(function: Callable[..., torch.Tensor]) -> EdgeType:
-        def evaluate(*arrays: np.ndarray) -> np.ndarray:
+        def evaluate(*arrays: Any) -> torch.Tensor:
             with torch.no_grad():
-                return _numpy(function(*tensors(arrays)))
+                return function(*(library.upload(array).to(dtype) for array in arrays)).to(torch.float64)
 
-        def linearize(*arrays: np.ndarray) -> tuple[np.ndarray, list[np.ndarray]]:
-            given = tensors(arrays)
-            moving = [tensor.detach().requires_grad_() for tensor in given[:count]]
-            with torch.enable_grad():
-                residual = function(*moving, *given[count:])
-            columns = []
-            for component in range(residual.shape[-1]):
-                total = residual[..., component].sum()
-                found = (None,) * count
-                if total.requires_grad:
-                    found = torch.autograd.grad(total, moving, retain_graph=True, allow_unused=True)
-                columns.append(
-                    [
-                        np.zeros(tuple(tensor.shape)) if gradient is None else _numpy(gradient)
-                        for gradient, tensor in zip(found, moving, strict=True)
-                    ]
-                )
-            return _numpy(residual), [np.stack(blocks, axis=1) for blocks in zip(*columns, strict=True)]
+        def linearize(*arrays: Any) -> tuple[torch.Tensor, list[torch.Tensor]]:
+            return _linearized(function, count, [library.upload(array).to(dtype) for array in arrays])
 
-        evaluate.__doc__ = function.__doc__
+        def here(*arrays: np.ndarray) -> np.ndarray:
+            return _numpy(evaluate(*arrays))
+
+        def linearize_here(*arrays: np.ndarray) -> tuple[np.ndarray, list[np.ndarray]]:
+            residual, blocks = linearize(*arrays)
+            return _numpy(residual), list(map(_numpy, blocks))
+
+        here.__doc__ = function.__doc__
+        differentiates = jacobian == "reverse"
         return outside_edge_type(
-            evaluate,
-            linearize if jacobian == "reverse" else None,
+            here,
+            linearize_here if differentiates else None,
             tag=tag,
             vertices=vertices,
             residual_dim=residual_dim,
             measurement_dim=measurement_dim,
             parameters=parameters,
             home=home_of(function),
+            on_device=OnDevice(library, evaluate, linearize) if differentiates else None,
         )
 
     return decorate
+
+
+def _linearized(
+    function: Callable[..., torch.Tensor], count: int, given: Sequence[torch.Tensor]
+) -> tuple[torch.Tensor, list[torch.Tensor]]:
+    """Residuals, and their derivatives (m, residual_dim, dim) by the first `count` of the given tensors."""
+    moving = [tensor.detach().requires_grad_() for tensor in given[:count]]
+    columns = []
+    with torch.enable_grad():
+        residual = function(*moving, *given[count:])
+        totals = residual.sum(dim=0).unbind() if residual.dim() == 2 else ()
+    for total in totals:
+        found: Sequence[torch.Tensor | None] = [None] * count
+        if total.requires_grad:
+            found = torch.autograd.grad(total, moving, retain_graph=True, allow_unused=True)
+        columns.append(
+            [
+                torch.zeros_like(tensor) if gradient is None else gradient
+                for gradient, tensor in zip(found, moving, strict=True)
+            ]
+        )
+    blocks = [torch.stack(column, dim=1).to(torch.float64) for column in zip(*columns, strict=True)]
+    return residual.detach().to(torch.float64), blocks
+
+
+class _Tensors:
+    """Implements `types.outside_functions.Library`."""
+
+    functions = operations(torch, lambda tensor: tensor.to(torch.float64))
+    einsum = staticmethod(torch.einsum)
+    concatenate = staticmethod(torch.cat)
+
+    def __init__(self, device: torch.device):
+        self._device = device
+        self._constants: dict[float, torch.Tensor] = {}
+
+    def ordinal(self) -> int | None:
+        """Of the device, None: it is none of CUDA's."""
+        if self._device.type != "cuda":
+            return None
+        return torch.cuda.current_device() if self._device.index is None else self._device.index
+
+    def active(self) -> Any:
+        """Nothing records gradients."""
+        return torch.no_grad()
+
+    def upload(self, array: Any) -> torch.Tensor:
+        """An array of numpy's, or a number, there."""
+        if isinstance(array, float):
+            if array not in self._constants:
+                self._constants[array] = torch.tensor(array, dtype=torch.float64, device=self._device)
+            return self._constants[array]
+        return torch.as_tensor(array).to(self._device)
+
+    def stack(self, arrays: Sequence[torch.Tensor]) -> torch.Tensor:
+        """As columns."""
+        return torch.stack(list(arrays), dim=1)
+
+    def of(self, array: Any) -> torch.Tensor:
+        """Over the same memory."""
+        return torch.from_dlpack(array)
+
+    def numbers(self, array: torch.Tensor) -> Any:
+        """Where they are."""
+        return on_cuda(array)

@@ -23,7 +23,7 @@ from typing import Any
 from graphopt.codegen.cache import Definition, cached
 from graphopt.codegen.edge import Information, RobustKernel, dot
 from graphopt.codegen.program import Program
-from graphopt.codegen.trace import TracedEdge, call_with_symbols, trace_edge, trace_oplus
+from graphopt.codegen.trace import MovedVertex, TracedEdge, call_with_symbols, trace_edge, trace_oplus
 from graphopt.codegen.workspace import workspace
 from graphopt.symbolic import Expr, as_exprs, const, jacobian, lift, make, substitute, var, variables
 from graphopt.types.base import EdgeType, VertexType, working_edge_type
@@ -161,12 +161,21 @@ def compile_oplus_jacobian(vertex_type: VertexType) -> Program:
     with workspace():
         vertex = trace_oplus(vertex_type)
         storage = as_exprs(vertex.storage)
+        name, definition = f"{vertex_type.name}.oplus_jacobian", Definition(vertex.moved)
+        return cached(name, storage, definition, lambda: _of_storage(vertex, vertex_type))
 
-        def outputs() -> list[Expr]:
-            seeds = vertex.seeds(vertex_type.name)
-            return [seed[x] for x in storage for seed in seeds]
 
-        return cached(f"{vertex_type.name}.oplus_jacobian", storage, Definition(vertex.moved), outputs)
+@per_type_cache
+def oplus_jacobian(vertex_type: VertexType) -> tuple[list[Expr], list[Expr]]:
+    """Variables for the storage, and what `compile_oplus_jacobian` computes of them."""
+    with workspace():
+        vertex = trace_oplus(vertex_type)
+        return as_exprs(vertex.storage), _of_storage(vertex, vertex_type)
+
+
+def _of_storage(vertex: MovedVertex, vertex_type: VertexType) -> list[Expr]:
+    seeds = vertex.seeds(vertex_type.name)
+    return [seed[x] for x in as_exprs(vertex.storage) for seed in seeds]
 
 
 @per_type_cache

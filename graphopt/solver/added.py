@@ -10,19 +10,18 @@ arrays (`EdgeType.outside`), once per linearization and once per chi2.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
 from dataclasses import replace
-from itertools import combinations_with_replacement
 from typing import Any
 
 import numpy as np
 
 from graphopt.codegen.second_order import compile_oplus_jacobian
 from graphopt.graph import Graph
-from graphopt.problem.segments import runs
 from graphopt.problem.structure import EdgeGroup, Structure
+from graphopt.solver.added_arrays import AddedOnDevice, by_library
 from graphopt.solver.around import SolverAround
 from graphopt.solver.external import ExternalPlaces
+from graphopt.solver.segments import Segments, places_of, stored_blocks, vertices_of
 from graphopt.solver.trial import Damping, Trial
 from graphopt.types.robust_kernels import robust_kernel
 
@@ -120,15 +119,22 @@ class OutsideEdgesSolver(AddedEdgesSolver):
     """Adds the edges of types whose residual and Jacobian functions of arrays compute."""
 
     def __init__(self, inner: Any, graph: Graph):
-        structure: Structure = inner.structure
+        self._graph, structure = graph, inner.structure
         outside = _outside(structure)
+        self._there: list[AddedOnDevice] = []
+        """What is evaluated on the block solver's device."""
+        for some in by_library(outside):
+            added = AddedOnDevice(graph, structure, some, inner)
+            if added.part is not None:
+                self._there.append(added)
+                outside = [group for group in outside if group not in some]
         self._groups = [OutsideGroup(graph, structure, group) for group in outside]
         self._blocks = Segments([group.blocks for group in self._groups])
         self._parts = Segments([group.parts for group in self._groups])
         super().__init__(inner, ExternalPlaces(vertices_of(outside), self._blocks.places, self._parts.places))
 
     def _added(self) -> tuple[float, np.ndarray, np.ndarray]:
-        total = 0.0
+        total = sum(added.linearize() for added in self._there)
         blocks, parts = np.zeros(len(self._blocks.places)), np.zeros(len(self._parts.places))
         for group in self._groups:
             chi2, of_blocks, of_parts = group.linearize()
@@ -138,13 +144,18 @@ class OutsideEdgesSolver(AddedEdgesSolver):
         return total, blocks, parts
 
     def _added_chi2(self) -> float:
-        return sum(group.chi2() for group in self._groups)
+        return sum(one.chi2() for one in (*self._there, *self._groups))
 
     def first_non_finite(self) -> str | None:
         """Name the first edge that is not finite."""
-        self._bring_estimates()
-        found = [name for group in self._groups if (name := group.first_non_finite()) is not None]
-        return found[0] if found else self._inner.first_non_finite()
+        self._inner.finish()
+        found = [group.first_non_finite() for group in self._all_here()]
+        return next((name for name in found if name is not None), None) or self._inner.first_non_finite()
+
+    def _all_here(self) -> list[OutsideGroup]:
+        """All groups, as the host evaluates them."""
+        outside = _outside(self.structure)
+        return [OutsideGroup(self._graph, self.structure, group) for group in outside]
 
 
 class OutsideGroup:
@@ -220,71 +231,6 @@ class OutsideGroup:
                 ids = ", ".join(map(str, self._group.edge_set.look("vertices")[row].tolist()))
                 return f"The {what} of {self._kind.tag} between vertices {ids} (row {row}) is not finite."
         return None
-
-
-Places = list[tuple[Any, np.ndarray, int]]
-"""(pair of slots or slot, (m,) first scalar in H or b, -1: none, scalars) of a group's edges."""
-
-
-def vertices_of(groups: Sequence[EdgeGroup]) -> dict[int, np.ndarray]:
-    """Number of a vertex set -> (k,) ascending rows of vertices that the edges have."""
-    rows: dict[int, list[np.ndarray]] = {}
-    for group in groups:
-        for slot, number in enumerate(group.vertex_sets):
-            rows.setdefault(number, []).append(group.vertex_rows[:, slot])
-    return {number: np.unique(np.concatenate(some)).astype(np.int64) for number, some in rows.items()}
-
-
-def places_of(structure: Structure, group: EdgeGroup) -> tuple[Places, Places]:
-    """Of the blocks of H by pair of slots, and of the parts of b by slot."""
-    dims = [vertex.tangent_dim for vertex in group.edge_set.type.vertices]
-    blocks = [
-        (pair, group.block_offset[:, number], dims[pair[0]] * dims[pair[1]])
-        for number, pair in enumerate(combinations_with_replacement(range(len(dims)), 2))
-    ]
-    parts = [
-        (slot, structure.vertex_offsets[number][group.vertex_rows[:, slot]], dims[slot])
-        for slot, number in enumerate(group.vertex_sets)
-    ]
-    return blocks, parts
-
-
-def stored_blocks(group: EdgeGroup, number: int, block: np.ndarray, size: int) -> np.ndarray:
-    """(m, size) what H stores of a pair's blocks (m, rows, columns), by columns."""
-    turned = group.block_transposed[:, number]
-    flat = block.transpose(0, 2, 1).reshape(-1, size)
-    flat[turned] = block.reshape(-1, size)[turned]
-    return flat
-
-
-class Segments:
-    """Where the segments of many edges begin among all scalars that they add to."""
-
-    def __init__(self, groups: list[Places]):
-        sizes: dict[int, int] = {}
-        for segments in groups:
-            for _, offset, size in segments:
-                sizes.update(dict.fromkeys(np.unique(offset[offset >= 0]).tolist(), size))
-        self._known = np.array(sorted(sizes), np.int64)
-        lengths = np.array([sizes[at] for at in self._known.tolist()], np.int64)
-        self._first = np.concatenate([[0], np.cumsum(lengths)])
-        self.places: np.ndarray = runs(self._known, lengths)
-        """(n,) int64: all scalars."""
-        self._rows = {
-            id(segments): [self._placed(offset) for _, offset, _ in segments] for segments in groups
-        }
-        """By segments, which stay: edges that have one, and its first scalar among all."""
-
-    def _placed(self, offset: np.ndarray) -> tuple[np.ndarray | slice, np.ndarray]:
-        rows = np.flatnonzero(offset >= 0)
-        first = self._first[np.searchsorted(self._known, offset[rows])]
-        return slice(None) if len(rows) == len(offset) else rows, first
-
-    def add(self, segments: Places, numbers: list[np.ndarray], sums: np.ndarray) -> None:
-        """Add numbers (m, size) of segments to the sums, in the order of the edges."""
-        for (_, _, size), own, (rows, first) in zip(segments, numbers, self._rows[id(segments)], strict=True):
-            places = (first[:, None] + np.arange(size)).ravel()
-            sums += np.bincount(places, own[rows].ravel(), len(sums))
 
 
 def _oplus_jacobians(vertex: Any, storage: np.ndarray) -> np.ndarray:

@@ -17,9 +17,9 @@ from graphopt.codegen.second_order import compile_constraint
 from graphopt.cpu_kernels import kernels
 from graphopt.graph import Graph
 from graphopt.problem.structure import EdgeGroup, Structure
-from graphopt.solver.added import Segments, places_of, stored_blocks, vertices_of
 from graphopt.solver.around import SolverAround
 from graphopt.solver.external import ExternalPlaces
+from graphopt.solver.segments import Segments, places_of, stored_blocks, vertices_of
 from graphopt.types.base import working_edge_type
 
 

@@ -6,6 +6,12 @@
 
 H, b and chi2 of all other edges stay the block solver's business; `structure.external` has the places of
 these edges in H. `BlockSolver.external(places)` returns an `ExternalPart`.
+
+    estimates(number)   they, as an array of CUDA's
+    add(numbers)        terms of H and b in memory of CUDA's
+
+Where a CUDA device is the block solver's, `ExternalPart.on_cuda` returns a `CudaPart`, and nothing but chi2
+comes to the host.
 """
 
 from __future__ import annotations
@@ -14,6 +20,8 @@ from dataclasses import dataclass
 from typing import Any, Protocol
 
 import numpy as np
+
+from graphopt.foreign_arrays import CudaNumbers
 
 
 @dataclass(frozen=True, eq=False)
@@ -43,6 +51,32 @@ class ExternalPart(Protocol):
         """Add (n,) numbers to H and (m,) numbers to b of the last `linearize`."""
         ...
 
+    def on_cuda(self, ordinal: int, terms: Terms) -> CudaPart | None:
+        """The same on a device of CUDA's, None: the block solver is not there."""
+        ...
+
+
+@dataclass(frozen=True, eq=False)
+class Terms:
+    """Where the numbers of one array are added."""
+
+    values: np.ndarray
+    """(k,) int64 place among `ExternalPlaces.values`, -1: not there."""
+    b: np.ndarray
+    """(k,) the same among `ExternalPlaces.b`."""
+
+
+class CudaPart(Protocol):
+    """What `ExternalPart.on_cuda` returns."""
+
+    def estimates(self, number: int) -> Any:
+        """`CudaArray` (n, dim) of the present estimates of a vertex set, in their working form."""
+        ...
+
+    def add(self, numbers: CudaNumbers) -> None:
+        """Add (k,) float64 numbers where `Terms` says, after the last `linearize`."""
+        ...
+
 
 class HostExternal:
     """For block solvers that linearise on the CPU."""
@@ -64,3 +98,7 @@ class HostExternal:
         with self._solver.changing_equations():
             self._solver.values[self._places.values] += values
             self._solver.b[self._places.b] += b
+
+    def on_cuda(self, ordinal: int, terms: Terms) -> CudaPart | None:
+        """See `ExternalPart`: never there."""
+        return None

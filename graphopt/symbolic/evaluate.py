@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
+from typing import Any
 
 import numpy as np
 
@@ -28,4 +29,22 @@ def evaluate(
                 found[e.id] = robust(found[e.args[0].id])[e.op == "robust_weight"]
             else:
                 found[e.id] = OPS[e.op].evaluate(*(found[a.id] for a in e.args))
+    return [found[e.id] for e in roots]
+
+
+def evaluate_with(
+    functions: Mapping[str, Callable[..., Any]],
+    constant: Callable[[float], Any],
+    roots: Sequence[Expr],
+    values: Mapping[str, Any],
+) -> list[Any]:
+    """`evaluate` on arrays of another library; functions: by operation, constant: makes a number."""
+    found: dict[int, Any] = {}
+    for e in topological(list(roots)):
+        if e.op == "const":
+            found[e.id] = constant(float(e.value))  # type: ignore[arg-type]
+        elif e.op == "var":
+            found[e.id] = values[str(e.value)]
+        else:
+            found[e.id] = functions[e.op](*(found[a.id] for a in e.args))
     return [found[e.id] for e in roots]

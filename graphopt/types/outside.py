@@ -17,7 +17,7 @@ import graphopt.types.registry as registry
 from graphopt.errors import ShapeError
 from graphopt.types.base import EdgeType, ParameterType, VertexType, unwrapped
 from graphopt.types.files import measurement_then_information, plain
-from graphopt.types.outside_functions import Evaluate, Linearize, Outside
+from graphopt.types.outside_functions import Evaluate, Linearize, OnDevice, Outside
 
 
 def outside_edge_type(
@@ -30,6 +30,7 @@ def outside_edge_type(
     measurement_dim: int = 0,
     parameters: Sequence[str | ParameterType] = (),
     home: str = "",
+    on_device: OnDevice | None = None,
 ) -> EdgeType:
     """Define and register an edge type that these functions evaluate; see the module's header.
 
@@ -58,7 +59,7 @@ def outside_edge_type(
             unwrapped,
             measurement_then_information(plain(measurement_dim), residual_dim),
             is_external=True,
-            outside=Outside(evaluate, linearize),
+            outside=Outside(evaluate, linearize, on_device),
             home=home,
             doc=(evaluate.__doc__ or "").strip(),
         )

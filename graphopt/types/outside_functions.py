@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+import operator
+from collections.abc import Callable, Mapping, Sequence
+from contextlib import AbstractContextManager
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, Protocol
 
 import numpy as np
 
@@ -17,6 +19,47 @@ _STEP = 1e-5
 """Of central differences by stored numbers, beside their size where that is above 1."""
 
 
+class Library(Protocol):
+    """Arrays of another library on a CUDA device: float64, as `Outside` takes them."""
+
+    functions: Mapping[str, Callable[..., Any]]
+    """By operation of `symbolic.ops`, those without images."""
+    einsum: Callable[..., Any]
+    concatenate: Callable[[Sequence[Any]], Any]
+    """Arrays (n,) after one another."""
+    stack: Callable[[Sequence[Any]], Any]
+    """Arrays (n,) as columns (n, k)."""
+
+    def ordinal(self) -> int | None:
+        """Of the device, None: it is none of CUDA's."""
+        ...
+
+    def active(self) -> AbstractContextManager[Any]:
+        """Within it the library computes in float64, and records no gradients."""
+        ...
+
+    def upload(self, array: Any) -> Any:
+        """An array of numpy's (float64, int64, bool), or a number, there."""
+        ...
+
+    def of(self, array: Any) -> Any:
+        """A `CudaArray` there, uncopied."""
+        ...
+
+    def numbers(self, array: Any) -> Any:
+        """`CudaNumbers` of an array."""
+        ...
+
+
+@dataclass(frozen=True, eq=False)
+class OnDevice:
+    """The functions of an edge type on arrays of a library."""
+
+    library: Library
+    evaluate: Evaluate
+    linearize: Linearize
+
+
 @dataclass(frozen=True, eq=False)
 class Outside:
     """The two functions of an edge type."""
@@ -24,6 +67,8 @@ class Outside:
     evaluate: Evaluate
     linearize: Linearize | None
     """None: central differences of `evaluate`."""
+    on_device: OnDevice | None = None
+    """The same where they compute; without the way through numpy."""
 
     def residual_of(self, kind: Residual, values: Sequence[np.ndarray]) -> np.ndarray:
         """(m, residual_dim), checked."""
@@ -39,26 +84,66 @@ class Outside:
         if self.linearize is None:
             return self.residual_of(kind, values), _differences(self, kind, values)
         residual, blocks = self.linearize(*given)
-        if len(blocks) != len(kind.vertices):
-            raise ShapeError(
-                f"{kind.tag}: linearize returned {len(blocks)} Jacobians for {len(kind.vertices)} vertices."
-            )
-        shapes = [(count, kind.residual_dim, vertex.storage_dim) for vertex in kind.vertices]
-        return _checked(kind, "residual", residual, (count, kind.residual_dim)), [
-            _checked(kind, f"Jacobian of vertex {slot}", block, shape)
-            for slot, (block, shape) in enumerate(zip(blocks, shapes, strict=True))
-        ]
+        check_linearized(kind, count, residual, blocks)
+        return np.asarray(residual, np.float64), [np.asarray(block, np.float64) for block in blocks]
 
     def _given(self, kind: Residual, values: Sequence[np.ndarray]) -> list[np.ndarray]:
         taken = values if kind.measurement_dim else values[:-1]
         return [np.ascontiguousarray(value, np.float64) for value in taken]
 
 
+def operations(library: Any, as_float64: Callable[[Any], Any]) -> dict[str, Callable[..., Any]]:
+    """`Library.functions` of a module like numpy; as_float64: makes numbers of an array of bool."""
+
+    def truth(function: Callable[..., Any]) -> Callable[..., Any]:
+        return lambda *arguments: as_float64(function(*arguments))
+
+    names = "sqrt sin cos tan exp log sign floor".split()
+    return {
+        **{name: getattr(library, name) for name in names},
+        "add": operator.add,
+        "sub": operator.sub,
+        "mul": operator.mul,
+        "neg": operator.neg,
+        "abs": operator.abs,
+        "recip": lambda x: 1.0 / x,
+        "asin": library.arcsin,
+        "acos": library.arccos,
+        "atan": library.arctan,
+        "atan2": library.arctan2,
+        "pow": operator.pow,
+        "min": library.minimum,
+        "max": library.maximum,
+        "lt": truth(operator.lt),
+        "le": truth(operator.le),
+        "eq": truth(operator.eq),
+        "and": truth(library.logical_and),
+        "or": truth(library.logical_or),
+        "not": truth(library.logical_not),
+        "select": lambda condition, x, y: library.where(condition != 0, x, y),
+    }
+
+
+def check_linearized(kind: Residual, count: int, residual: Any, blocks: Sequence[Any]) -> None:
+    """`ShapeError` for what `linearize` returned of so many edges, arrays of any library."""
+    check_shape(kind, "residual", residual, (count, kind.residual_dim))
+    if len(blocks) != len(kind.vertices):
+        raise ShapeError(
+            f"{kind.tag}: linearize returned {len(blocks)} Jacobians for {len(kind.vertices)} vertices."
+        )
+    for slot, (block, vertex) in enumerate(zip(blocks, kind.vertices, strict=True)):
+        check_shape(kind, f"Jacobian of vertex {slot}", block, (count, kind.residual_dim, vertex.storage_dim))
+
+
+def check_shape(kind: Residual, what: str, found: Any, shape: tuple[int, ...]) -> None:
+    """`ShapeError` for an array of any library of another shape."""
+    if tuple(np.shape(found)) != shape:
+        raise ShapeError(f"{kind.tag}: the {what} has shape {tuple(np.shape(found))}, expected {shape}.")
+
+
 def _checked(kind: Residual, what: str, found: Any, shape: tuple[int, ...]) -> np.ndarray:
-    array = np.asarray(found, np.float64)
-    if array.shape != shape:
-        raise ShapeError(f"{kind.tag}: the {what} has shape {array.shape}, expected {shape}.")
-    return array
+    check_shape(kind, what, found, shape)
+    return np.asarray(found, np.float64)
 
 
 def _differences(outside: Outside, kind: Residual, values: Sequence[np.ndarray]) -> list[np.ndarray]:

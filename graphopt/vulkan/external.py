@@ -1,7 +1,8 @@
 """Edges that Python evaluates beside kernels: numbers of their vertices come, their part of H and b goes.
 
 Nothing else crosses: estimates of their vertices are copied out of the records, contributions are summed on
-the host in a fixed order and added by one kernel, H's diagonal is gathered again.
+the host in a fixed order and added by one kernel, H's diagonal is gathered again. What a library computes on
+the same device (`DeviceExternal.on_cuda`) stays there, and is summed there in a fixed order.
 """
 
 from __future__ import annotations
@@ -10,13 +11,17 @@ from typing import Any
 
 import numpy as np
 
-from graphopt.solver.external import ExternalPlaces
+from graphopt.device.cuda_arrays import CudaArray, CudaSide, cuda_side
+from graphopt.foreign_arrays import CudaNumbers
+from graphopt.solver.external import ExternalPlaces, Terms
 from graphopt.vulkan.data.array import DeviceArray
 from graphopt.vulkan.data.estimates import DeviceEstimates
 from graphopt.vulkan.kernels.system import DampedSystem
-from graphopt.vulkan.program import VECTOR_WORKGROUP, Program
+from graphopt.vulkan.program import VECTOR_WORKGROUP, Launch, Program
 
 WORDS = np.dtype(np.float64)
+_MOST_TERMS = 64
+"""That one invocation adds up."""
 
 
 class DeviceExternal:
@@ -109,6 +114,74 @@ class DeviceExternal:
         ]
         self._system.record_diagonal(program.step(adding))
         return program
+
+    def on_cuda(self, ordinal: int, terms: Terms) -> CudaExternal | None:
+        """See `ExternalPart`."""
+        device = self._system.context.device
+        if not device.has_float64:
+            return None
+        side = cuda_side(device)
+        is_there = side is not None and side.ordinal == ordinal
+        return CudaExternal(self._system, self._estimates, self._places, terms, side) if is_there else None
+
+
+class CudaExternal:
+    """Implements `CudaPart`."""
+
+    def __init__(
+        self,
+        system: DampedSystem,
+        estimates: DeviceEstimates,
+        places: ExternalPlaces,
+        terms: Terms,
+        side: CudaSide,
+    ):
+        self._system, self._estimates, self._side = system, estimates, side
+        context, equations = system.context, system.equations
+        self._memory = side.take(context.device, max(WORDS.itemsize * len(terms.b), 16))
+        sums: list[Launch] = []
+        adding: list[Launch] = []
+        for own, at, target in (
+            (terms.values, places.values, equations.values),
+            (terms.b, places.b, equations.b),
+        ):
+            if len(at):
+                launches = self._launches(own, at, target)
+                sums.append(launches[0])
+                adding.append(launches[1])
+        self._adding = Program(context).phase("linearize").barrier().step(sums).step(adding)
+        system.record_diagonal(self._adding)
+
+    def _launches(self, terms: np.ndarray, places: np.ndarray, target: Any) -> tuple[Launch, Launch]:
+        """Sums of few terms each, and these into H or b."""
+        context = self._system.context
+        kept = np.flatnonzero(terms >= 0)
+        term = kept[np.argsort(terms[kept], kind="stable")]
+        counts = np.bincount(terms[kept], minlength=len(places))
+        parts = -(-counts // _MOST_TERMS)
+        sizes = np.full(parts.sum(), _MOST_TERMS)
+        last = np.cumsum(parts)[parts > 0] - 1
+        sizes[last] = (counts - (parts - 1) * _MOST_TERMS)[parts > 0]
+        sums = context.device.allocate(max(WORDS.itemsize * len(sizes), 16))
+        first = context.indices(np.concatenate([[0], np.cumsum(sizes)]))
+        buffers = (first, context.indices(term), self._memory.buffer, sums)
+        groups = -(-len(sizes) // VECTOR_WORKGROUP)
+        summing = context.launch("sum_terms", buffers, (len(sizes),), groups, nbytes=12.0 * len(term))
+        first = context.indices(np.concatenate([[0], np.cumsum(parts)]))
+        buffers = (context.indices(places), first, sums, target)
+        groups = -(-len(places) // VECTOR_WORKGROUP)
+        return summing, context.launch("add_sums", buffers, (len(places),), groups)
+
+    def estimates(self, number: int) -> CudaArray:
+        """See `CudaPart`."""
+        records = self._estimates.version(self._estimates.current)[number]
+        return records.lent(self._side)
+
+    def add(self, numbers: CudaNumbers) -> None:
+        """See `CudaPart`."""
+        self._side.copy(self._memory, numbers)
+        self._adding.run(self._system.device_seconds)
+        self._system.note_linearized(0)
 
 
 def _runs(rows: np.ndarray) -> list[tuple[int, int]]:

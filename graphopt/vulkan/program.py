@@ -48,7 +48,7 @@ MAX_QUEUE_ITEMS = 1 << 30
 LARGE = 15  # the specialization constant of common.glsl
 ACCUMULATOR_BYTES = 8  # one float64 or two float32
 _FAR = """\
-add_entries 2; apply_inverse 1; copy_entries 2; finish_product 1; fold_parts 3; gather_diagonal 1;
+add_entries 2; add_sums 3; apply_inverse 1; copy_entries 2; finish_product 1; fold_parts 3; gather_diagonal 1;
 invert_blocks 1 3 5;
 landmark_product 5 6; pcg_init 1 7; pcg_update 1 13; ranks_collect 2;
 ranks_precondition 1 7; row_product 3; schur_combine 2 4;

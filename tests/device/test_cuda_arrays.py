@@ -5,20 +5,18 @@ import pickle
 
 import numpy as np
 import pytest
-from fake_cuda import FakeCuda, FakeSide
+from fake_cuda import OnDevice, install
 from vulkan_devices import vulkan_runtime
 from vulkan_graphs import bundle_adjustment
 
 import graphopt
 from graphopt import foreign_arrays
-from graphopt.device import cuda_arrays
 from graphopt.device.cuda_arrays import KeptNumbers, cuda_side
 from graphopt.device.vulkan import VulkanDevice
 from graphopt.errors import DeviceError, GraphError, OptionError
 from graphopt.graph import Graph
 from graphopt.graph.columns import Repeated
 from graphopt.optimizer import optimize
-from graphopt.vulkan.data import foreign
 
 vulkan_runtime()
 
@@ -26,19 +24,7 @@ vulkan_runtime()
 @pytest.fixture
 def cuda(monkeypatch):
     """The driver, of every device that is opened from now on."""
-    driver, sides = FakeCuda(), {}
-
-    def side_of(device):
-        if device not in sides:
-            sides[device] = FakeSide(device, driver)
-        return sides[device]
-
-    if not VulkanDevice(0).info["exports_memory"]:
-        pytest.skip("needs a driver that exports memory")
-    monkeypatch.setattr(foreign, "cuda_side", side_of)
-    monkeypatch.setattr(cuda_arrays, "cuda_side", side_of)
-    monkeypatch.setattr(foreign_arrays, "Cuda", lambda: driver)
-    return driver
+    return install(monkeypatch)
 
 
 @pytest.fixture
@@ -297,25 +283,6 @@ def test_residuals_come_from_a_kernel(solved, monkeypatch):
 
 
 # ---------------------------------------------------------------- in
-
-
-class OnDevice:
-    """Numbers of the stand-in's device, as `__cuda_array_interface__` describes them."""
-
-    def __init__(self, array):
-        self.array = array
-
-    @property
-    def __cuda_array_interface__(self):
-        array = self.array
-        return {
-            "shape": array.shape,
-            "typestr": array.dtype.str,
-            "data": (array.ctypes.data, False),
-            "strides": array.strides,
-            "version": 3,
-            "stream": 1,
-        }
 
 
 def test_what_came_from_the_device_can_stay_there(cuda):

@@ -7,7 +7,14 @@ import mmap
 import os
 from types import SimpleNamespace
 
+import pytest
+
+from graphopt import foreign_arrays
+from graphopt.device import cuda_arrays
 from graphopt.device.cuda_arrays import CudaSide
+from graphopt.device.vulkan import VulkanDevice
+from graphopt.vulkan import external
+from graphopt.vulkan.data import foreign
 
 HEADER = 4096
 """Bytes in front of what llvmpipe exports."""
@@ -111,3 +118,39 @@ class FakeSide(CudaSide):
 
         native = SimpleNamespace(submit_exported=finished)
         return super().lend(SimpleNamespace(native=native), memory, shape, program)
+
+
+class OnDevice:
+    """Numbers of the stand-in's device, as `__cuda_array_interface__` describes them."""
+
+    def __init__(self, array):
+        self.array = array
+
+    @property
+    def __cuda_array_interface__(self):
+        array = self.array
+        return {
+            "shape": array.shape,
+            "typestr": array.dtype.str,
+            "data": (array.ctypes.data, False),
+            "strides": array.strides,
+            "version": 3,
+            "stream": 1,
+        }
+
+
+def install(monkeypatch):
+    """The driver, of every device that is opened from now on."""
+    driver, sides = FakeCuda(), {}
+
+    def side_of(device):
+        if device not in sides:
+            sides[device] = FakeSide(device, driver)
+        return sides[device]
+
+    if not VulkanDevice(0).info["exports_memory"]:
+        pytest.skip("needs a driver that exports memory")
+    for module in (foreign, cuda_arrays, external):
+        monkeypatch.setattr(module, "cuda_side", side_of)
+    monkeypatch.setattr(foreign_arrays, "Cuda", lambda: driver)
+    return driver

@@ -15,7 +15,7 @@ import numpy as np
 
 from graphopt.codegen.gpu import float32_record_dim, record_dim
 from graphopt.cpu_kernels import kernels
-from graphopt.device.cuda_arrays import KeptNumbers
+from graphopt.device.cuda_arrays import CudaArray, CudaSide, KeptNumbers
 from graphopt.problem.structure import Structure
 from graphopt.problem.working import WorkingEstimates
 from graphopt.vulkan.data.array import (
@@ -93,6 +93,11 @@ class RecordSet:
             recorder.dispatch(built(launch.kernel), launch.buffers, launch.params, launch.groups)
             program = self._packing[memory] = recorder.barrier().finish()
         return program
+
+    def lent(self, side: CudaSide) -> CudaArray:
+        """The numbers as an array of CUDA's."""
+        memory = side.take(self._device, max(WIDE_BYTES * self.num_rows * self._dim, 16))
+        return side.lend(self._device, memory, (self.num_rows, self._dim), self.packing(memory))
 
     def _packing_launch(self, context: Context, target: Any) -> Launch:
         groups = -(-self.num_rows * self._dim // VECTOR_WORKGROUP)
