@@ -3,8 +3,10 @@
     estimates = graphopt.jax.solve(graph, {"EDGE_SE2.information": information})
     loss = ((estimates["VERTEX_SE2"] - truth) ** 2).sum()
 
-`solve` may stand within `jax.jit` and `jax.vmap`. Computed is on the host in float64. Estimates have jax's
-widest float: float64 with `jax.config.update("jax_enable_x64", True)`, otherwise float32, which costs digits.
+`solve` may stand within `jax.jit` and `jax.vmap`. Computed is in float64, by the solver's device: a batch on
+the GPU that solves it does not come to the host, but within `jax.jit`, which hands over arrays of the host.
+Estimates have jax's widest float: float64 with `jax.config.update("jax_enable_x64", True)`, otherwise
+float32, which costs digits.
 Derivatives of derivatives and forward mode are not defined.
 """
 
@@ -17,6 +19,7 @@ from typing import Any
 import numpy as np
 
 from graphopt.derivatives.call import Call, call_of
+from graphopt.derivatives.memory import Memory
 from graphopt.derivatives.refine import Doubts
 from graphopt.errors import OptionError, ShapeError
 from graphopt.foreign_arrays import CUDA, on_cuda
@@ -72,17 +75,16 @@ def _differentiable(call: Call) -> Any:
         jax.ShapeDtypeStruct((3,), widest),
     )
 
-    def forward(*values: Any) -> tuple[np.ndarray, ...]:
-        solved = problem.solve([np.asarray(value, np.float64) for value in values])
-        found = (*solved.estimates, solved.doubts.numbers())
-        return tuple(array.astype(widest) for array in found)
+    def forward(*values: Any) -> tuple[Any, ...]:
+        solved, _ = Memory(problem, values, _CALLERS).solve(values)
+        found = *solved.estimates, solved.doubts.numbers()
+        return tuple(_as(array, result) for array, result in zip(found, results, strict=True))
 
-    def backward(values: Any, found: Any, cotangents: Any) -> tuple[np.ndarray, ...]:
-        *estimates, numbers = (np.asarray(array, np.float64) for array in found)
-        given = [np.asarray(cotangent, np.float64) for cotangent in cotangents]
-        inputs = [np.asarray(value, np.float64) for value in values]
-        gradients = problem.vjp(inputs, estimates, Doubts.of_numbers(numbers), given)
-        return tuple(gradient.astype(value.dtype) for gradient, value in zip(gradients, values, strict=True))
+    def backward(values: Any, found: Any, cotangents: Any) -> tuple[Any, ...]:
+        *estimates, numbers = found
+        memory = Memory(problem, (*values, *estimates, *cotangents), _CALLERS)
+        gradients = memory.vjp(values, estimates, None, Doubts.of_numbers(numbers), cotangents)
+        return tuple(_as(array, value) for array, value in zip(gradients, values, strict=True))
 
     def solved(*values: Any) -> Any:
         return _called(forward, results, *values)
@@ -109,6 +111,38 @@ def _called(function: Any, results: Any, *arguments: Any) -> Any:
     if any(isinstance(leaf, Tracer) for leaf in jax.tree_util.tree_leaves(arguments)):
         return jax.pure_callback(function, results, *arguments, vmap_method="sequential")
     return tuple(jnp.asarray(array) for array in function(*arguments))
+
+
+def _as(array: Any, like: Any) -> Any:
+    """An array of the host, or of CUDA's, of another one's shape and precision."""
+    made = array if isinstance(array, np.ndarray) else jnp.from_dlpack(array)
+    return made.reshape(like.shape).astype(like.dtype)
+
+
+class _Callers:
+    """Implements `derivatives.memory.CallersLibrary`."""
+
+    def ordinal(self, array: Any) -> int | None:
+        """CUDA's device of a float64 array, None of others."""
+        if not isinstance(array, jax.Array) or array.dtype != np.float64:
+            return None
+        kind, number = array.__dlpack_device__()  # type: ignore[attr-defined]
+        return int(number) if int(kind) == CUDA else None
+
+    def dense(self, array: Any) -> Any:
+        """As it is."""
+        return array
+
+    def is_finite(self, array: Any) -> bool:
+        """All numbers are."""
+        return bool(jnp.isfinite(array).all())
+
+    def host(self, array: Any) -> np.ndarray:
+        """As float64."""
+        return np.asarray(array, np.float64)
+
+
+_CALLERS = _Callers()
 
 
 def edge_type(
@@ -175,15 +209,14 @@ def _double() -> Any:
 class _Arrays:
     """Implements `types.outside_functions.Library` on jax's default device."""
 
-    functions = operations(jnp, lambda array: array.astype(jnp.float64))
-    einsum = staticmethod(jnp.einsum)
-    concatenate = staticmethod(jnp.concatenate)
+    def __init__(self) -> None:
+        self.functions = operations(jnp, lambda array: array.astype(jnp.float64))
 
     def ordinal(self) -> int | None:
         """Of the device, None: it is none of CUDA's."""
         if jax.default_backend() not in ("gpu", "cuda"):
             return None
-        kind, number = jnp.zeros(1).__dlpack_device__()
+        kind, number = jnp.zeros(1).__dlpack_device__()  # type: ignore[attr-defined]
         return int(number) if int(kind) == CUDA else None
 
     def active(self) -> Any:
@@ -194,6 +227,14 @@ class _Arrays:
         """An array of numpy's, or a number, there."""
         with _double():
             return jnp.asarray(array)
+
+    def einsum(self, subscripts: str, *arrays: Any) -> Any:
+        """`numpy.einsum`."""
+        return jnp.einsum(subscripts, *arrays)
+
+    def concatenate(self, arrays: Sequence[Any]) -> Any:
+        """One after another."""
+        return jnp.concatenate(list(arrays))
 
     def stack(self, arrays: Sequence[Any]) -> Any:
         """As columns."""

@@ -21,11 +21,9 @@ from typing import Any
 
 import numpy as np
 
-from graphopt.batch.resident import Sharing
-from graphopt.derivatives.batched import BatchOptimum
 from graphopt.derivatives.call import Call, call_of
+from graphopt.derivatives.memory import Memory
 from graphopt.derivatives.refine import Doubts
-from graphopt.derivatives.settings import Solved
 from graphopt.errors import OptionError, ShapeError
 from graphopt.foreign_arrays import on_cuda
 from graphopt.graph import Graph
@@ -107,7 +105,7 @@ def _solve(graph: Graph, inputs: Mapping[str, torch.Tensor], options: Mapping[st
 class _Solve(torch.autograd.Function):
     @staticmethod
     def forward(ctx: Any, call: Call, told: dict[str, Any], *tensors: torch.Tensor) -> Any:
-        memory = _Memory.of(call.problem, tensors)
+        memory = Memory(call.problem, tensors, _Callers())
         solved, values = memory.solve(tensors)
         told["summary"], told["doubts"] = solved.summary, solved.doubts
         device = tensors[0].device
@@ -130,7 +128,8 @@ class _Solve(torch.autograd.Function):
         if all(gradient is None for gradient in gradients):
             return (None,) * (2 + count)
         rows = call.problem.shapes
-        memory = _Memory.of(call.problem, (*tensors, *outputs, *(x for x in gradients if x is not None)))
+        given = (*tensors, *outputs, *(gradient for gradient in gradients if gradient is not None))
+        memory = Memory(call.problem, given, _Callers())
         found = memory.vjp(
             tensors,
             [output.reshape(shape) for output, shape in zip(outputs, rows, strict=True)],
@@ -151,58 +150,25 @@ class _Solve(torch.autograd.Function):
         )
 
 
-class _Memory:
-    """Where a problem's arrays are: on the host, or where tensors of CUDA and the solver's kernels meet."""
+class _Callers:
+    """Implements `derivatives.memory.CallersLibrary`."""
 
-    def __init__(self, problem: Any, sharing: Sharing | None):
-        self._problem, self._sharing = problem, sharing
+    def ordinal(self, array: torch.Tensor) -> int | None:
+        """CUDA's device of a float64 tensor, None of others."""
+        is_there = array.device.type == "cuda" and array.dtype == torch.float64
+        return array.device.index if is_there else None
 
-    @classmethod
-    def of(cls, problem: Any, tensors: Sequence[torch.Tensor]) -> _Memory:
-        """Of a batch on the GPU of all tensors, if they are float64: there."""
-        ordinals = {_ordinal(tensor) for tensor in tensors}
-        ordinal = ordinals.pop()
-        if ordinals or ordinal is None or not isinstance(problem, BatchOptimum):
-            return cls(problem, None)
-        return cls(problem, problem.sharing(ordinal))
+    def dense(self, array: torch.Tensor) -> torch.Tensor:
+        """Without gaps."""
+        return array.detach().contiguous()
 
-    def solve(self, tensors: Sequence[torch.Tensor]) -> tuple[Solved, list[np.ndarray] | None]:
-        """See `OptimumProblem.solve`; and the inputs, if they have come to the host."""
-        if self._sharing is None or not all(bool(torch.isfinite(tensor).all()) for tensor in tensors):
-            values = [_numpy(tensor) for tensor in tensors]
-            return self._problem.solve(values), values
-        return self._problem.solve(self._taken(tensors), self._sharing), None
+    def is_finite(self, array: torch.Tensor) -> bool:
+        """All numbers are."""
+        return bool(torch.isfinite(array).all())
 
-    def vjp(
-        self,
-        tensors: Sequence[torch.Tensor],
-        estimates: Sequence[torch.Tensor],
-        host: tuple[Sequence[np.ndarray], Sequence[np.ndarray]] | None,
-        doubts: Doubts,
-        cotangents: Sequence[torch.Tensor | None],
-    ) -> list[Any]:
-        """See `OptimumProblem.vjp`; host: tensors and estimates, if they have been there."""
-        if self._sharing is None:
-            arrays = host or (self._taken(tensors), self._taken(estimates))
-            return self._problem.vjp(*arrays, doubts, self._taken(cotangents))
-        arguments = self._taken(tensors), self._taken(estimates), doubts, self._taken(cotangents)
-        return self._problem.vjp(*arguments, self._sharing)
-
-    def _taken(self, tensors: Sequence[torch.Tensor | None]) -> list[Any]:
-        return [None if tensor is None else self._array(tensor) for tensor in tensors]
-
-    def _array(self, tensor: torch.Tensor) -> Any:
-        found = None
-        if self._sharing is not None:
-            numbers = on_cuda(tensor.detach().contiguous())
-            found = None if numbers is None else self._sharing.resident(numbers)
-        return _numpy(tensor) if found is None else found
-
-
-def _ordinal(tensor: torch.Tensor) -> int | None:
-    """CUDA's device of a float64 tensor, None of others."""
-    is_there = tensor.device.type == "cuda" and tensor.dtype == torch.float64
-    return tensor.device.index if is_there else None
+    def host(self, array: torch.Tensor) -> np.ndarray:
+        """As float64."""
+        return _numpy(array)
 
 
 def _tensor(array: Any, shape: Sequence[int]) -> torch.Tensor:
@@ -301,12 +267,9 @@ def _linearized(
 class _Tensors:
     """Implements `types.outside_functions.Library`."""
 
-    functions = operations(torch, lambda tensor: tensor.to(torch.float64))
-    einsum = staticmethod(torch.einsum)
-    concatenate = staticmethod(torch.cat)
-
     def __init__(self, device: torch.device):
         self._device = device
+        self.functions = operations(torch, lambda tensor: tensor.to(torch.float64))
         self._constants: dict[float, torch.Tensor] = {}
 
     def ordinal(self) -> int | None:
@@ -326,6 +289,14 @@ class _Tensors:
                 self._constants[array] = torch.tensor(array, dtype=torch.float64, device=self._device)
             return self._constants[array]
         return torch.as_tensor(array).to(self._device)
+
+    def einsum(self, subscripts: str, *arrays: torch.Tensor) -> torch.Tensor:
+        """`numpy.einsum`."""
+        return torch.einsum(subscripts, *arrays)
+
+    def concatenate(self, arrays: Sequence[torch.Tensor]) -> torch.Tensor:
+        """One after another."""
+        return torch.cat(list(arrays))
 
     def stack(self, arrays: Sequence[torch.Tensor]) -> torch.Tensor:
         """As columns."""

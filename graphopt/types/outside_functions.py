@@ -22,13 +22,22 @@ _STEP = 1e-5
 class Library(Protocol):
     """Arrays of another library on a CUDA device: float64, as `Outside` takes them."""
 
-    functions: Mapping[str, Callable[..., Any]]
-    """By operation of `symbolic.ops`, those without images."""
-    einsum: Callable[..., Any]
-    concatenate: Callable[[Sequence[Any]], Any]
-    """Arrays (n,) after one another."""
-    stack: Callable[[Sequence[Any]], Any]
-    """Arrays (n,) as columns (n, k)."""
+    @property
+    def functions(self) -> Mapping[str, Callable[..., Any]]:
+        """By operation of `symbolic.ops`, those without images."""
+        ...
+
+    def einsum(self, subscripts: str, *arrays: Any) -> Any:
+        """As of numpy."""
+        ...
+
+    def concatenate(self, arrays: Sequence[Any]) -> Any:
+        """Arrays (n,) after one another."""
+        ...
+
+    def stack(self, arrays: Sequence[Any]) -> Any:
+        """Arrays (n,) as columns (n, k)."""
+        ...
 
     def ordinal(self) -> int | None:
         """Of the device, None: it is none of CUDA's."""

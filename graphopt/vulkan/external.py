@@ -121,8 +121,9 @@ class DeviceExternal:
         if not device.has_float64:
             return None
         side = cuda_side(device)
-        is_there = side is not None and side.ordinal == ordinal
-        return CudaExternal(self._system, self._estimates, self._places, terms, side) if is_there else None
+        if side is None or side.ordinal != ordinal:
+            return None
+        return CudaExternal(self._system, self._estimates, self._places, terms, side)
 
 
 class CudaExternal:

@@ -1,5 +1,7 @@
 """Gradients of a batch on a device, where each problem has a workgroup, against whole solves and the CPU."""
 
+import jax
+import jax.numpy as jnp
 import numpy as np
 import pytest
 import torch
@@ -9,10 +11,11 @@ from derivative_problems import held_graph
 from fake_cuda import FakeCuda, FakeSide
 
 import graphopt
+import graphopt.jax
 import graphopt.torch
 from graphopt import foreign_arrays
 from graphopt.batch import on_device
-from graphopt.derivatives import OptimumProblem
+from graphopt.derivatives import OptimumProblem, memory
 from graphopt.derivatives.batched import BatchOptimum
 from graphopt.derivatives.settings import GradientSettings, GradientWarning
 from graphopt.errors import GradientError, GraphError
@@ -254,13 +257,46 @@ def test_tensors_of_cuda_stay_there(driver, monkeypatch):
         raise AssertionError(f"a tensor {tuple(given.shape)} came to the host")
 
     expected = solved()
-    monkeypatch.setattr(graphopt.torch, "_ordinal", lambda given: 0)
-    monkeypatch.setattr(graphopt.torch, "on_cuda", lambda given: cuda_numbers(given.numpy()))
+    callers = graphopt.torch._Callers
+    monkeypatch.setattr(callers, "ordinal", lambda self, given: 0)
+    monkeypatch.setattr(callers, "host", lambda self, given: refuse(given))
+    monkeypatch.setattr(memory, "on_cuda", lambda given: cuda_numbers(given.numpy()))
     monkeypatch.setattr(graphopt.torch, "_tensor", tensor)
-    monkeypatch.setattr(graphopt.torch, "_numpy", refuse)
     for found, known in zip(solved(), expected, strict=True):
         np.testing.assert_array_equal(found, known)
     start[1, 0, 0] = np.nan
-    monkeypatch.setattr(graphopt.torch, "_numpy", lambda given: given.detach().numpy())
+    monkeypatch.setattr(callers, "host", lambda self, given: given.detach().numpy())
     with pytest.raises(GraphError, match=r"EDGE_SE2.measurement.*nan"):
         solved()
+
+
+def test_jax_arrays_of_cuda_stay_there(driver, monkeypatch):
+    """Likewise `graphopt.jax.solve`, and what it gives back; within `jax.jit` they come to the host."""
+    made, values = problems_of("EDGE_SE2", "Cauchy")
+    name = made.inputs[0].name
+    came = []
+
+    def loss(given):
+        return (graphopt.jax.solve(made.graph, {name: given}, **OPTIONS)["VERTEX_SE2"] ** 3).sum()
+
+    def brought(self, given):
+        came.append(given)
+        return np.asarray(given, np.float64)
+
+    def of_cuda(array, like):
+        return jnp.asarray(np.array(foreign_arrays.host(array))).reshape(like.shape).astype(like.dtype)
+
+    with graphopt.jax._double():
+        start = jnp.asarray(values[0].reshape(COUNT, -1, *values[0].shape[1:]))
+        expected = jax.value_and_grad(loss)(start)
+        monkeypatch.setattr(graphopt.jax._Callers, "host", brought)
+        monkeypatch.setattr(graphopt.jax, "_as", of_cuda)
+        monkeypatch.setattr(memory, "on_cuda", lambda given: cuda_numbers(np.asarray(given)))
+        jax.jit(jax.value_and_grad(loss))(start)
+        assert len(came) > 0
+        came.clear()
+        monkeypatch.setattr(graphopt.jax._Callers, "ordinal", lambda self, given: 0)
+        found = jax.value_and_grad(loss)(start)
+    assert came == []
+    for mine, known in zip(found, expected, strict=True):
+        np.testing.assert_array_equal(np.asarray(mine), np.asarray(known))
