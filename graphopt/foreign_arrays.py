@@ -90,8 +90,6 @@ def host(values: Any, what: str = "values", target: np.ndarray | None = None) ->
     """
     if isinstance(values, (np.ndarray, list, tuple, float, int)) or values is None:
         return values
-    if isinstance(values, CudaNumbers):
-        return values.host(target)
     if (found := on_cuda(values, what)) is not None:
         return found.host(target)
     if hasattr(values, "__dlpack__") and hasattr(values, "__dlpack_device__"):
@@ -112,6 +110,8 @@ def on_cuda(values: Any, what: str = "values") -> CudaNumbers | None:
     """
     if isinstance(values, (np.ndarray, list, tuple, float, int)) or values is None:
         return None
+    if isinstance(values, CudaNumbers):
+        return values
     if hasattr(values, "__dlpack__") and hasattr(values, "__dlpack_device__"):
         kind, number = _device_of(values, what)
         return _of_capsule(_capsule(values, what), number) if kind == CUDA else None
@@ -282,20 +282,21 @@ class CudaNumbers:
         shape, dtype = self.shape, self.dtype
         if 0 in shape:
             return np.empty(shape, dtype)
-        compact = _compact(shape, dtype)
-        if self.strides != compact:
+        dense = compact(shape, dtype)
+        if self.strides != dense:
             buffer = np.empty(self.span, np.uint8)
-        elif target is not None and (target.shape, target.dtype, target.strides) == (shape, dtype, compact):
+        elif target is not None and (target.shape, target.dtype, target.strides) == (shape, dtype, dense):
             buffer = target
         else:
             buffer = fresh(shape, dtype)
         cuda = Cuda()
         with cuda.context(self.device):
             cuda.copy_to_host(buffer.ctypes.data, self.address, self.span)
-        return buffer if self.strides == compact else np.ndarray(shape, dtype, buffer, 0, self.strides)
+        return buffer if self.strides == dense else np.ndarray(shape, dtype, buffer, 0, self.strides)
 
 
-def _compact(shape: tuple[int, ...], dtype: np.dtype) -> tuple[int, ...]:
+def compact(shape: tuple[int, ...], dtype: np.dtype) -> tuple[int, ...]:
+    """Strides of an array without gaps, row by row."""
     strides, step = [], dtype.itemsize
     for size in reversed(shape):
         strides.append(step)
@@ -327,7 +328,7 @@ def _numbers(
     device: int,
     keeps: Any,
 ) -> CudaNumbers:
-    strides = _compact(shape, dtype) if strides is None else tuple(strides)
+    strides = compact(shape, dtype) if strides is None else tuple(strides)
     if any(stride < 0 for stride in strides):
         raise ShapeError(f"A CUDA array has strides {strides}: negative ones are not read. Copy it first.")
     return CudaNumbers(address, shape, strides, dtype, device, keeps)

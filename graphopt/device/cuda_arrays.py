@@ -40,11 +40,15 @@ _MOST_BUSY = 4
 """Pieces that could serve if their consumers' streams were done, from which on that is waited for."""
 
 
+_AT_THE_END = (DeviceError, AttributeError, TypeError)
+"""The driver may have ended, or have failed."""
+
+
 class _Owner:
     """Gives back what it has when it goes, `_release`."""
 
-    def __del__(self, suppress: Any = suppress) -> None:  # whose name is gone at the end of the process
-        with suppress(DeviceError, AttributeError, TypeError):  # the driver may have ended, or have failed
+    def __del__(self, suppress: Any = suppress, errors: Any = _AT_THE_END) -> None:
+        with suppress(*errors):  # these names are gone at the end of the process
             self._release()
 
     def _release(self) -> None:
@@ -173,12 +177,12 @@ class _Lease(_Owner):
     """As long as somebody has it the memory is not used for anything else."""
 
     def __init__(self, side: CudaSide, memory: _Memory):
-        self._side, self.memory = side, memory
+        self.side, self.memory = side, memory
         self.streams: set[int] = set()
 
     def _release(self) -> None:
         self.memory.come_back(self.streams)
-        self._side.returned.append(self.memory)
+        self.side.returned.append(self.memory)
 
 
 class KeptNumbers:
@@ -190,6 +194,7 @@ class KeptNumbers:
         self.buffer = lease.memory.buffer
         self.offset = (numbers.address - lease.memory.address) // 8
         """Of the first number in the buffer, in numbers."""
+        self._lent: CudaArray | None = None
         self.facts: dict[Any, Any] = {}
         """See `graph.columns.Elsewhere`."""
 
@@ -205,6 +210,15 @@ class KeptNumbers:
     def fill(self, column: np.ndarray) -> None:
         """Copy them into an array of the host."""
         assign(column, self.numbers, "an array")
+
+    def lend(self) -> CudaArray | None:
+        """A copy of them, the same one each time; None of numbers with gaps."""
+        numbers, side = self.numbers, self._lease.side
+        if self._lent is None and numbers.span == 8 * math.prod(numbers.shape):
+            memory = side.take(self.device, max(numbers.span, 16))
+            side.copy(memory, numbers)
+            self._lent = side.lend(self.device, memory, numbers.shape)
+        return self._lent
 
 
 class CudaSide(_Owner):
@@ -291,6 +305,13 @@ class CudaSide(_Owner):
         lease = _Lease(self, self.take(device, numbers.span))
         self.copy(lease.memory, numbers)
         return KeptNumbers(device, lease, replace(numbers, address=lease.memory.address, keeps=lease))
+
+    def filled(self, device: Any, memory: _Memory, shape: tuple[int, ...]) -> KeptNumbers:
+        """Memory of `take` that a program, which has ended, has filled row by row."""
+        lease = _Lease(self, memory)
+        strides = foreign_arrays.compact(shape, np.dtype(np.float64))
+        numbers = CudaNumbers(memory.address, shape, strides, np.dtype(np.float64), self.ordinal, lease)
+        return KeptNumbers(device, lease, numbers)
 
     def copy(self, memory: _Memory, numbers: CudaNumbers) -> None:
         """Copy numbers, gaps included, to the begin of memory of `take`; done when this returns."""

@@ -57,6 +57,10 @@ class Elsewhere(Protocol):
         """Bring them into the column's used rows."""
         ...
 
+    def lend(self) -> Any:
+        """An array of them on their device for other libraries; None: there is none."""
+        ...
+
 
 @dataclass(frozen=True)
 class Repeated:
@@ -68,6 +72,9 @@ class Repeated:
     def fill(self, column: np.ndarray) -> None:
         """Write the rows."""
         column[...] = self.row
+
+    def lend(self) -> None:
+        """On no device."""
 
 
 class Columns:

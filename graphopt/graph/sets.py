@@ -33,7 +33,7 @@ import numpy as np
 import graphopt.graph.residuals as residuals
 from graphopt.cpu_kernels import kernels
 from graphopt.errors import GraphError, OptionError, UnknownIdError
-from graphopt.foreign_arrays import CudaNumbers, assign, host, on_cuda
+from graphopt.foreign_arrays import CudaNumbers, Needs, assign, host, kept, on_cuda
 from graphopt.graph.columns import Columns, Elsewhere, distinct_rows
 
 if TYPE_CHECKING:
@@ -115,8 +115,14 @@ class _Set:
 
     def _lent(self, name: str) -> Any:
         """An array on the device that has optimized the graph, None: there is none."""
+        if (known := self._columns_there()) is not None:
+            return known.lend(self, name)
+        source = self.columns.elsewhere(name)
+        return None if source is None else source.lend()
+
+    def _columns_there(self) -> DeviceColumns | None:
         lender = _ON_DEVICE.get(self)
-        return None if lender is None or (known := lender()) is None else known.lend(self, name)
+        return None if lender is None else lender()
 
     def on_device(self, columns: DeviceColumns) -> None:
         """Arrays of the set are on a device as well, as long as this lives."""
@@ -126,14 +132,21 @@ class _Set:
         """Numbers of an array that were assigned on a device, while nobody looks at them here."""
         return self.columns.elsewhere(name)
 
+    def stays_elsewhere(self, name: str, source: Elsewhere) -> bool:
+        """Let an array be numbers on a device, until somebody looks; False: somebody may have it here."""
+        return self.columns.fill_later(name, source)
+
     def _assign(self, name: str, values: object) -> None:
         """Numbers of a float64 column; on the device that optimizes the graph they stay there."""
         numbers = on_cuda(values, name)
-        lender = None if numbers is None else _ON_DEVICE.get(self)
-        known = None if lender is None else lender()
-        if known is not None and numbers is not None:
-            source = known.take(self, name, numbers)
-            if source is not None and self.columns.fill_later(name, source):
+        if numbers is not None:
+            known = self._columns_there()
+            source = (
+                kept(numbers, self.shape_of(name), Needs(), name)
+                if known is None
+                else known.take(self, name, numbers)
+            )
+            if source is not None and self.stays_elsewhere(name, source):
                 return
         if self.columns.elsewhere(name) is None:
             assign(self.columns[name], values if numbers is None else numbers, name)

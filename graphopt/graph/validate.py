@@ -97,7 +97,8 @@ def checked_rows(
     if there is not None:
         return there
     rows = as_rows(values, num_rows, shape, what if is_matrix else f"{what}s")
-    check_finite(rows, len(shape), what, names if rows.ndim > len(shape) else None)
+    has_names = names.ndim == 2 or rows.ndim > len(shape)  # one row for all is no vertex's
+    check_finite(rows, len(shape), what, names if has_names else None)
     if is_matrix:
         check_symmetric(rows, what, names)
         return rows

@@ -468,6 +468,30 @@ def test_numbers_that_are_added_later_are_brought(cuda, all_stay):
     np.testing.assert_array_equal(points.estimate, expected)
 
 
+def test_estimates_stay_from_call_to_call(cuda, all_stay):
+    """Of a graph of CUDA arrays nothing comes to the host until somebody looks, fixed vertices included."""
+    source = bundle_adjustment()
+    plain = bundle_adjustment()
+    graph = of_arrays(source, lambda array: OnDevice(array.copy()) if array.ndim < 4 else array)
+    options = {"device": "vulkan", "method": "lm", "max_iterations": 2, "look_behind": False}
+    copies = []
+    cuda.on_copy = copies.append
+    for _ in range(3):
+        optimize(graph, **options)
+        optimize(plain, **options)
+        for rows in graph.vertex_sets:
+            assert isinstance(rows.elsewhere("estimate"), KeptNumbers)
+            rows.device_array("estimate").__dlpack__()
+    assert copies == []
+    for mine, theirs in zip(graph.vertex_sets, plain.vertex_sets, strict=True):
+        np.testing.assert_array_equal(mine.estimate, theirs.estimate)
+        assert mine.elsewhere("estimate") is None
+    assert len(copies) == len(graph.vertex_sets)
+    optimize(graph, **options)
+    optimize(plain, **options)
+    np.testing.assert_array_equal(graph.vertex_sets[1].estimate, plain.vertex_sets[1].estimate)
+
+
 def test_few_numbers_are_brought_at_once(cuda):
     """A copy to the host costs less than looking at them on the device."""
     graph = Graph()

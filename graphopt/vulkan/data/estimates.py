@@ -15,6 +15,7 @@ import numpy as np
 
 from graphopt.codegen.gpu import float32_record_dim, record_dim
 from graphopt.cpu_kernels import kernels
+from graphopt.device import DeviceMemoryError
 from graphopt.device.cuda_arrays import CudaArray, CudaSide, KeptNumbers
 from graphopt.problem.structure import Structure
 from graphopt.problem.working import WorkingEstimates
@@ -98,6 +99,12 @@ class RecordSet:
         """The numbers as an array of CUDA's."""
         memory = side.take(self._device, max(WIDE_BYTES * self.num_rows * self._dim, 16))
         return side.lend(self._device, memory, (self.num_rows, self._dim), self.packing(memory))
+
+    def kept(self, side: CudaSide) -> KeptNumbers:
+        """A copy of the numbers, as what `CudaSide.keep` returns."""
+        memory = side.take(self._device, max(WIDE_BYTES * self.num_rows * self._dim, 16))
+        self._device.submit(self.packing(memory)).wait()
+        return side.filled(self._device, memory, (self.num_rows, self._dim))
 
     def _packing_launch(self, context: Context, target: Any) -> Launch:
         groups = -(-self.num_rows * self._dim // VECTOR_WORKGROUP)
@@ -350,25 +357,43 @@ class DeviceEstimates:
         return bool(changed)
 
     def download(self) -> None:
-        """Bring the current version into the working arrays of the host, all of it or nothing."""
+        """Bring the current version into the working arrays of the host, all of it or nothing.
+
+        Where the graph's are on the device, and nobody has looked at them here, they stay there.
+        """
         here = self._versions[self.current]
-        brought = [np.empty(here[number].wide.count, WIDE) for number in self.moving]
-        buffers = [here[number].wide.buffer for number in self.moving]
+        stay = {number for number in self.moving if self._stays(number)}
+        come = [number for number in self.moving if number not in stay]
+        brought = [np.empty(here[number].wide.count, WIDE) for number in come]
+        buffers = [here[number].wide.buffer for number in come]
         self._context.device.read(
             [(buffer, 0, words) for buffer, words in zip(buffers, brought, strict=True)]
         )
-        for number, words in zip(self.moving, brought, strict=True):
-            records = here[number]
+        for number, words in zip(come, brought, strict=True):
             chosen, own = self._is_optimized[number], self._sets[number]
             if self._is_own(number) and (chosen.all() or own.elsewhere("estimate") is not None):
                 own.overwrite_estimate()
                 chosen = np.ones_like(chosen)
-            records.bring(words, chosen, self.working[number].array)
+            here[number].bring(words, chosen, self.working[number].array)
+        for number in self.moving:
+            records = here[number]
             records.note_written()
             if self._is_own(number):  # else the graph's numbers make others, a little off
                 records.wide_digest = self._sets[number].fingerprint("estimate")
             if self.current not in self._old_narrow:
                 records.digest = records.wide_digest
+
+    def _stays(self, number: int) -> bool:
+        """Give the graph the current version of a vertex set as numbers on the device, where it has such."""
+        own, device = self._sets[number], self._context.device
+        side = self.foreign.side()
+        if side is None or not self._is_own(number) or kept_of(device, own, "estimate") is None:
+            return False
+        try:
+            kept = self._versions[self.current][number].kept(side)
+        except DeviceMemoryError:
+            return False
+        return own.stays_elsewhere("estimate", kept)
 
     def receive(self, number: int, rows: np.ndarray, numbers: np.ndarray) -> None:
         """Bring downloaded numbers (k, dim) of some rows of a vertex set into the graph."""

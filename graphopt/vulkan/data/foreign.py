@@ -48,7 +48,8 @@ class ForeignColumns:
         self._lent.setdefault(one_set, {})
         one_set.on_device(self)
 
-    def _cuda(self) -> CudaSide | None:
+    def side(self) -> CudaSide | None:
+        """What CUDA has of the device, None: nothing, or it is of no use."""
         if getattr(self._device, "is_lost", False) or not self._device.has_float64:
             return None
         if self._side is None:
@@ -61,7 +62,7 @@ class ForeignColumns:
         """See `graph.sets.DeviceColumns`. While the numbers are the same it is what was lent last."""
         if name not in SHARED and name not in self._packs[one_set]:
             return None
-        side = self._cuda()
+        side = self.side()
         if side is None:
             return None
         lent = self._lent[one_set]
@@ -91,7 +92,7 @@ class ForeignColumns:
 
     def take(self, one_set: Any, name: str, numbers: CudaNumbers) -> KeptNumbers | None:
         """See `graph.sets.DeviceColumns`; None also past 4 GiB, or of more than the device has left."""
-        side = self._cuda()
+        side = self.side()
         if side is None or numbers.shape != one_set.shape_of(name):
             return None
         with suppress(DeviceMemoryError):
