@@ -186,13 +186,13 @@ class _Lease(_Owner):
 
 
 class KeptNumbers:
-    """float64 numbers of another library in memory that programs read (`buffer`), until this goes."""
+    """Numbers of another library in memory that programs read (`buffer`), until this goes."""
 
     def __init__(self, device: Any, lease: _Lease, numbers: CudaNumbers):
         """numbers: where they are in the memory of the lease."""
         self.device, self._lease, self.numbers = device, lease, numbers
         self.buffer = lease.memory.buffer
-        self.offset = (numbers.address - lease.memory.address) // 8
+        self.offset = (numbers.address - lease.memory.address) // numbers.dtype.itemsize
         """Of the first number in the buffer, in numbers."""
         self._lent: CudaArray | None = None
         self.facts: dict[Any, Any] = {}
@@ -205,7 +205,7 @@ class KeptNumbers:
 
     def strides(self) -> tuple[int, ...]:
         """In numbers."""
-        return tuple(stride // 8 for stride in self.numbers.strides)
+        return tuple(stride // self.numbers.dtype.itemsize for stride in self.numbers.strides)
 
     def fill(self, column: np.ndarray) -> None:
         """Copy them into an array of the host."""
@@ -289,13 +289,18 @@ class CudaSide(_Owner):
         return array
 
     def keep(self, device: Any, numbers: CudaNumbers) -> KeptNumbers | None:
-        """Numbers as programs submitted from now on read them; None: of another device, or no float64.
+        """Numbers as programs submitted from now on read them; None: of another device, or no floats.
 
         A copy, but of what is in memory of `empty`. The host waits for CUDA's legacy default stream.
         """
-        if numbers.device != self.ordinal or numbers.dtype != np.float64 or not numbers.span:
+        size = numbers.dtype.itemsize
+        if (
+            numbers.device != self.ordinal
+            or numbers.dtype not in (np.float64, np.float32)
+            or not numbers.span
+        ):
             return None
-        if any(stride % 8 for stride in numbers.strides) or numbers.address % 8:
+        if any(stride % size for stride in numbers.strides) or numbers.address % size:
             return None
         lease = next((lease for lease in list(self._empty) if lease.memory.has(numbers)), None)
         if lease is not None:

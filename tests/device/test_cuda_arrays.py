@@ -343,7 +343,7 @@ def test_assigned_numbers_stay_on_the_device(cuda, name, form, precision):
         copies = []
         cuda.on_copy = copies.append
         setattr(one_set, name, OnDevice(numbers) if on_device else numbers)
-        stays = on_device and form != "float32"
+        stays = on_device
         assert (one_set.elsewhere(name) is not None) == stays
         summary = optimize(graph, **options)
         if stays and name in ("measurement", "kernel_width", "estimate"):
@@ -385,7 +385,7 @@ def of_arrays(source, wrapped, kernel_width=1.0):
     return graph
 
 
-@pytest.mark.parametrize("form", ["whole", "offset", "transposed"])
+@pytest.mark.parametrize("form", ["whole", "offset", "transposed", "float32"])
 @pytest.mark.parametrize("precision", ["double", "mixed"])
 @pytest.mark.parametrize("one_information", [True, False])
 def test_added_numbers_stay_on_the_device(cuda, all_stay, form, precision, one_information):
@@ -396,7 +396,9 @@ def test_added_numbers_stay_on_the_device(cuda, all_stay, form, precision, one_i
     widths = 1.0 + np.random.default_rng(0).random(len(edges(source)))
     ends = []
     for on_device in (True, False):
-        wrapped = (lambda array: OnDevice(forms(array)[form])) if on_device else np.array
+        wrapped = (
+            (lambda array: OnDevice(forms(array)[form])) if on_device else (lambda array: forms(array)[form])
+        )
         graph = of_arrays(source, wrapped, wrapped(widths))
         if one_information:  # on the host, one row for all
             graph.edge_sets[0].columns._come_later(

@@ -116,7 +116,23 @@ def keep_rows(numbers: CudaNumbers, needs: Needs) -> KeptNumbers | None:
 
 
 def _kept(device: Any, side: CudaSide, numbers: CudaNumbers) -> KeptNumbers | None:
-    return side.keep(device, numbers) if numbers.span < LARGE_BYTES else None
+    """As float64."""
+    if max(numbers.span, 8 * math.prod(numbers.shape)) >= LARGE_BYTES:
+        return None
+    kept = side.keep(device, numbers)
+    return kept if kept is None or numbers.dtype == np.float64 else _widened(device, side, kept)
+
+
+def _widened(device: Any, side: CudaSide, kept: KeptNumbers) -> KeptNumbers:
+    """Numbers in float32 as float64, without gaps."""
+    context, shape = Context(device, "double"), kept.shape
+    num, size = shape[0], math.prod(shape[1:])
+    memory = side.take(device, max(8 * num * size, 16))
+    buffers = (kept.buffer, context.indices(_offsets(kept, range(size))), memory.buffer)
+    params = (num, size, kept.offset, kept.strides()[0])
+    launch = context.launch("widen_rows", buffers, params, -(-num * size // VECTOR_WORKGROUP))
+    Program(context).barrier().step([launch]).run()
+    return side.filled(device, memory, shape)
 
 
 def _look(kept: KeptNumbers, quaternions: Sequence[int] = ()) -> RowFacts:
