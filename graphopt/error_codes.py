@@ -78,7 +78,7 @@ CAUSES = tuple(Cause(*row) for row in (
      "residual of edge type RANGE returned shape (2, 1), expected (residual_dim,)."),
     ("E203", "ShapeError", "requires gradients", "A tensor that requires gradients cannot be stored",
      "Pass tensor.detach(), or use graphopt.torch to differentiate the optimum.",
-     "measurements requires gradients, which a graph does not record. Pass measurements.detach()."),
+     "measurements: the tensor requires gradients, which a graph does not record. Pass tensor.detach()."),
     ("E204", "ShapeError", r"dtype|float64|float32|integers|hold .* numbers|of type|real ones|bool|code \d",
      "An array holds the wrong kind of numbers",
      "Ids are int64, flags bool, all else float64: convert before.",

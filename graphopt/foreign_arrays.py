@@ -186,11 +186,7 @@ def _of_host(values: Any, what: str) -> np.ndarray:
     try:
         return np.from_dlpack(values)
     except (BufferError, TypeError, RuntimeError, ValueError) as error:
-        if getattr(values, "requires_grad", False):
-            raise ShapeError(
-                f"{what} requires gradients, which a graph does not record. Pass {what}.detach(), or use "
-                "graphopt.torch.solve, through which gradients flow."
-            ) from None
+        _refuse_gradients(values, what)
         try:
             found = np.asarray(values)
         except (TypeError, RuntimeError, ValueError):
@@ -205,9 +201,16 @@ def _of_host(values: Any, what: str) -> np.ndarray:
 
 
 def _capsule(values: Any, what: str) -> Any:
-    if getattr(values, "requires_grad", False):
-        raise ShapeError(f"{what} requires gradients, which a graph does not record. Pass {what}.detach().")
+    _refuse_gradients(values, what)
     return values.__dlpack__(stream=LEGACY_STREAM)
+
+
+def _refuse_gradients(values: Any, what: str) -> None:
+    if getattr(values, "requires_grad", False):
+        raise ShapeError(
+            f"{what}: the tensor requires gradients, which a graph does not record. Pass tensor.detach(), or "
+            "use graphopt.torch.solve, through which gradients flow."
+        ) from None
 
 
 # ---------------------------------------------------------------- dlpack
