@@ -1,7 +1,6 @@
 #version 450
-// sums[i] = source[term[k]] for first[i] <= k < first[i + 1], added up in this order: parts of what a function of another
-// library adds to H and b.
-// One invocation per sum. Grid: ceil(num_sums / WORKGROUP_SIZE).
+// sums[i] = source[term[k]] for first[i] <= k < first[i + 1], added up in this order: parts of what a
+// function of another library adds to H and b. One invocation per sum. Grid: ceil(num_sums / WORKGROUP_SIZE).
 #extension GL_GOOGLE_include_directive : require
 #define NUM_BUFFERS 4
 #include "common.glsl"

@@ -119,10 +119,9 @@ class Graph(GraphComputed):
         ids = checked_ids(ids, resolved.tag)
         if estimates is None:
             estimates = resolved.identity
-        what, may_stay = f"{resolved.tag} estimate", resolved.working is None
-        estimates = validate.checked_rows(
-            estimates, len(ids), (resolved.storage_dim,), what, ids, resolved.wrap, may_stay=may_stay
-        )
+        tag, take = resolved.tag, validate.taken_rows if resolved.working is None else validate.as_rows
+        estimates = take(estimates, len(ids), (resolved.storage_dim,), f"{tag} estimates")
+        estimates = validate.checked_rows(estimates, 1, f"{tag} estimate", ids, resolved.wrap)
         validate.check_distinct(ids, f"{resolved.tag} id")
         self._refuse_known(ids, resolved.tag)
         number, vertex_set = set_of(self.vertex_sets, resolved, VertexSet)
@@ -195,15 +194,16 @@ class Graph(GraphComputed):
         tag, dim, count = resolved.tag, resolved.residual_dim, len(vertices)
         measurements = neutral_measurement(resolved) if measurements is None else measurements
         parameters, images = self.parameter_ids(parameters, resolved)
+        size, wrap = (resolved.measurement_dim,), resolved.wrap_measurement
+        measurements = validate.taken_rows(measurements, count, size, f"{tag} measurements", wrap)
+        information = np.eye(dim) if information is None else information
+        information = validate.taken_rows(information, count, (dim, dim), f"{tag} information")
         parameters = checked_parameter_ids(parameters, count, resolved)
         validate.check_no_loops(vertices, tag)
         self._check_slots(vertices, resolved)
         self.check_parameters(parameters, resolved, images)
-        wrap, information = resolved.wrap_measurement, np.eye(dim) if information is None else information
-        measurements = validate.checked_rows(
-            measurements, count, (resolved.measurement_dim,), f"{tag} measurement", vertices, wrap
-        )
-        information = validate.checked_rows(information, count, (dim, dim), f"{tag} information", vertices)
+        measurements = validate.checked_rows(measurements, 1, f"{tag} measurement", vertices, wrap)
+        information = validate.checked_rows(information, 2, f"{tag} information", vertices)
         self._orders(order, count, set_of(self.edge_sets, resolved, EdgeSet)[1])
         widths = kept(kernel_width, (count,), Needs(is_positive=True), "kernel_width")
         columns = {
@@ -238,15 +238,8 @@ class Graph(GraphComputed):
         images = []
         if resolved.image is not None:
             values, images = image_handles(resolved, values)
-        values = validate.checked_rows(
-            values,
-            len(ids),
-            (resolved.storage_dim,),
-            f"{resolved.tag} value",
-            ids,
-            resolved.wrap,
-            may_stay=False,
-        )
+        values = validate.as_rows(values, len(ids), (resolved.storage_dim,), f"{resolved.tag} values")
+        values = validate.checked_rows(values, 1, f"{resolved.tag} value", ids, resolved.wrap)
         validate.check_distinct(ids, f"{resolved.tag} id")
         known = self._parameter_index.find(ids)[0] >= 0
         if known.any():

@@ -76,30 +76,27 @@ def as_rows(values: object, num_rows: int, shape: tuple[int, ...], what: str) ->
     return array
 
 
+def taken_rows(
+    values: object, num_rows: int, shape: tuple[int, ...], what: str, wrap: object = None
+) -> np.ndarray | Elsewhere:
+    """As `as_rows`; numbers of a CUDA device that need no change (`checked_rows`) may stay there."""
+    needs = Needs(tuple(getattr(wrap, "quaternions", ())), is_symmetric=len(shape) == 2)
+    there = kept(values, (num_rows, *shape), needs, what)
+    return as_rows(values, num_rows, shape, what) if there is None else there
+
+
 def checked_rows(
-    values: object,
-    num_rows: int,
-    shape: tuple[int, ...],
-    what: str,
-    names: np.ndarray,
-    wrap: object = None,
-    *,
-    may_stay: bool = True,
+    rows: np.ndarray | Elsewhere, num_shared: int, what: str, names: np.ndarray, wrap: object = None
 ) -> np.ndarray | Elsewhere:
     """Rows that a set takes: finite, quaternions of unit length (`wrap`), matrices symmetric.
 
-    what: of one row, "EDGE_SE2 measurement". names: as of `check_finite`. may_stay: numbers of a CUDA device
-    may stay there.
+    what: of one row, "EDGE_SE2 measurement". num_shared, names: as of `check_finite`.
     """
-    is_matrix = len(shape) == 2
-    needs = Needs(tuple(getattr(wrap, "quaternions", ())), is_symmetric=is_matrix)
-    there = kept(values, (num_rows, *shape), needs, what) if may_stay else None
-    if there is not None:
-        return there
-    rows = as_rows(values, num_rows, shape, what if is_matrix else f"{what}s")
-    has_names = names.ndim == 2 or rows.ndim > len(shape)  # one row for all is no vertex's
-    check_finite(rows, len(shape), what, names if has_names else None)
-    if is_matrix:
+    if not isinstance(rows, np.ndarray):
+        return rows  # its device has looked
+    has_names = names.ndim == 2 or rows.ndim > num_shared  # one row for all is no vertex's
+    check_finite(rows, num_shared, what, names if has_names else None)
+    if num_shared == 2:
         check_symmetric(rows, what, names)
         return rows
     return with_unit_quaternions(rows, wrap, what, names)

@@ -50,12 +50,11 @@ class Segments:
     """Where the segments of many edges begin among all scalars that they add to."""
 
     def __init__(self, groups: list[Places]):
-        sizes: dict[int, int] = {}
-        for segments in groups:
-            for _, offset, size in segments:
-                sizes.update(dict.fromkeys(np.unique(offset[offset >= 0]).tolist(), size))
-        self._known = np.array(sorted(sizes), np.int64)
-        lengths = np.array([sizes[at] for at in self._known.tolist()], np.int64)
+        found = [(offset[offset >= 0], size) for segments in groups for _, offset, size in segments]
+        begins = np.concatenate([np.zeros(0, np.int64), *(offset for offset, _ in found)])
+        sizes = np.repeat([size for _, size in found], [len(offset) for offset, _ in found])
+        self._known, first = np.unique(begins, return_index=True)
+        lengths = sizes[first].astype(np.int64)
         self._first = np.concatenate([[0], np.cumsum(lengths)])
         self.places: np.ndarray = runs(self._known, lengths)
         """(n,) int64: all scalars."""

@@ -216,6 +216,20 @@ def test_host_and_device_together(cuda, kinds):
     np.testing.assert_allclose(chi2[1], chi2[0], rtol=1e-10)
 
 
+def test_nothing_but_such_edges(cuda, kinds, monkeypatch):
+    """No edge is compiled: they are added to an H of the device that is zero."""
+    ends = []
+    for kind in kinds["poses"]:
+        graph = pose_graph(kind)
+        graph.remove_edges("EDGE_SE3:QUAT", range(11))
+        graph.set_fixed([20, 21, 22, 23, 24, 25])
+        if kind is kinds["poses"][1]:
+            monkeypatch.setattr(DeviceExternal, "add", lambda *a: pytest.fail("terms went through the host"))
+        ends.append(solved(graph, max_iterations=3))
+        assert ends[-1][0][-1] < 0.9 * ends[-1][0][0]
+    np.testing.assert_allclose(ends[1][0], ends[0][0], rtol=1e-9)
+
+
 def test_not_finite_is_named(cuda, kinds):
     """As through the host, by vertices."""
     graph = landmark_graph(kinds["torch"][1])

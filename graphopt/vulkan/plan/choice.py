@@ -175,7 +175,7 @@ def choose_plan(
     if note:
         asked = "host"
     if structure.external and asked != "host":
-        asked, pins = ("blocks", ["blocks"] * len(pins)) if structure.groups else ("host", [])
+        asked, pins = "blocks", ["blocks"] * len(pins)
     if asked == "host":
         return Plan(_for_host(resolved, structure, eliminates), "host", note=note)
     if needs_blocks:
