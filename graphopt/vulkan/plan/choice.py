@@ -175,7 +175,7 @@ def choose_plan(
     if note:
         asked = "host"
     if structure.external and asked != "host":
-        asked, pins = "blocks", ["blocks"] * len(pins)
+        asked, pins = ("blocks", ["blocks"] * len(pins)) if _works_here(structure) else ("host", [])
     if asked == "host":
         return Plan(_for_host(resolved, structure, eliminates), "host", note=note)
     if needs_blocks:
@@ -219,6 +219,13 @@ def _pins_by_tag(
         if set(pin) != {"auto"}
     }
     return by_tag | {size.vertex_tags[number]: summation for number, summation in summations.items()}
+
+
+def _works_here(structure: Structure) -> bool:
+    """Some edges are evaluated on a GPU, by kernels or by a library."""
+    outside = [group.edge_set.type.outside for group in structure.external]
+    libraries = [one.on_device.library for one in outside if one is not None and one.on_device is not None]
+    return len(structure.groups) > 0 or any(library.ordinal() is not None for library in libraries)
 
 
 def _factored(

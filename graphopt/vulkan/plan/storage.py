@@ -90,7 +90,7 @@ def describe_products(
     tags: Sequence[str], products: Sequence[Products], evaluations: Sequence[Evaluation]
 ) -> str:
     """The choice of all groups, or those of the edge sets: "EDGE_SE2=blocks, EDGE_SE2_XY=jacobians"."""
-    names = names_of(products, evaluations)
+    names = names_of(products, evaluations) or ["blocks"]
     if len(set(names)) == 1:
         return names[0]
     return ", ".join(f"{tag}={name}" for tag, name in dict(zip(tags, names, strict=True)).items())
