@@ -114,7 +114,7 @@ def on_cuda(values: Any, what: str = "values") -> CudaNumbers | None:
         return values
     if hasattr(values, "__dlpack__") and hasattr(values, "__dlpack_device__"):
         kind, number = _device_of(values, what)
-        return _of_capsule(_capsule(values, what), number) if kind == CUDA else None
+        return _of_capsule(_capsule(values, what), number, what) if kind == CUDA else None
     if hasattr(values, "__cuda_array_interface__"):
         return _of_interface(values)
     return None
@@ -193,16 +193,23 @@ def _of_host(values: Any, what: str) -> np.ndarray:
             found = np.asarray(None)
         if found.dtype.kind in "fiub":
             return found
-        dtype = getattr(values, "dtype", "unknown")
-        raise ShapeError(
-            f"{what} of dtype {dtype} cannot be read: {str(error).rstrip('.')}. Convert it to dense "
-            "float64 first."
-        ) from None
+        raise _unreadable(values, what, error) from None
 
 
 def _capsule(values: Any, what: str) -> Any:
     _refuse_gradients(values, what)
-    return values.__dlpack__(stream=LEGACY_STREAM)
+    try:
+        return values.__dlpack__(stream=LEGACY_STREAM)
+    except (BufferError, TypeError, RuntimeError, ValueError) as error:
+        raise _unreadable(values, what, error) from None
+
+
+def _unreadable(values: Any, what: str, error: Exception) -> ShapeError:
+    dtype = getattr(values, "dtype", "unknown")
+    return ShapeError(
+        f"{what} of dtype {dtype} cannot be read: {str(error).rstrip('.')}. Convert it to dense float64 "
+        "first."
+    )
 
 
 def _refuse_gradients(values: Any, what: str) -> None:
@@ -233,24 +240,24 @@ class _Tensor(ctypes.Structure):
     )
 
 
-def _of_capsule(capsule: Any, device: int) -> CudaNumbers:
+def _of_capsule(capsule: Any, device: int, what: str) -> CudaNumbers:
     """What a capsule "dltensor" describes; its deleter runs when the capsule goes."""
     pointer_of = ctypes.pythonapi.PyCapsule_GetPointer
     pointer_of.restype, pointer_of.argtypes = ctypes.c_void_p, (ctypes.py_object, ctypes.c_char_p)
     tensor = _Tensor.from_address(pointer_of(capsule, b"dltensor"))
     shape = tuple(tensor.shape[k] for k in range(tensor.ndim))
-    dtype = _dtype(tensor.code, tensor.bits, tensor.lanes)
+    dtype = _dtype(tensor.code, tensor.bits, tensor.lanes, what)
     strides = None
     if tensor.strides:
         strides = tuple(tensor.strides[k] * dtype.itemsize for k in range(tensor.ndim))
     return _numbers((tensor.data or 0) + tensor.byte_offset, shape, strides, dtype, device, capsule)
 
 
-def _dtype(code: int, bits: int, lanes: int) -> np.dtype:
+def _dtype(code: int, bits: int, lanes: int, what: str) -> np.dtype:
     if lanes != 1 or code not in _KINDS or bits % 8 or bits > 128:
         raise ShapeError(
-            f"An array has numbers of type code {code} with {bits} bits (DLDataType), which numpy has not "
-            "(bfloat16 has code 4). Convert it to float64 first."
+            f"{what}: numbers of type code {code} with {bits} bits (DLDataType) are none of numpy's "
+            "(bfloat16 has code 4). Convert the array to float64 first."
         )
     return np.dtype(f"{_KINDS[code]}{bits // 8}")
 

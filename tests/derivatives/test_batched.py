@@ -8,7 +8,7 @@ import torch
 import vulkan_devices  # noqa: F401  (how llvmpipe runs)
 from builtin_edges import EDGES
 from derivative_problems import held_graph
-from fake_cuda import FakeCuda, FakeSide
+from fake_cuda import FakeCuda, FakeSide, skip_unless_mapped
 
 import graphopt
 import graphopt.jax
@@ -193,8 +193,7 @@ def test_information_that_has_changed_since_is_what_counts():
 def driver(monkeypatch):
     """A stand-in for CUDA, which sees the device's memory."""
     device = on_device.open_device("vulkan")
-    if not device.info["exports_memory"]:
-        pytest.skip("needs a driver that exports memory")
+    skip_unless_mapped(device)
     found = FakeCuda()
     side = FakeSide(device, found)
     monkeypatch.setattr(

@@ -13,7 +13,7 @@ import graphopt
 from graphopt import foreign_arrays
 from graphopt.device.cuda_arrays import KeptNumbers, cuda_side
 from graphopt.device.vulkan import VulkanDevice
-from graphopt.errors import DeviceError, GraphError, OptionError
+from graphopt.errors import DeviceError, GraphError, OptionError, ShapeError
 from graphopt.graph import Graph
 from graphopt.graph.columns import Repeated
 from graphopt.optimizer import optimize
@@ -492,6 +492,37 @@ def test_estimates_stay_from_call_to_call(cuda, all_stay):
     optimize(graph, **options)
     optimize(plain, **options)
     np.testing.assert_array_equal(graph.vertex_sets[1].estimate, plain.vertex_sets[1].estimate)
+
+
+class Capsule:
+    """A CUDA array that numpy cannot have, or that cannot be described."""
+
+    def __init__(self, code=None):
+        self.code, self.dtype = code, "odd"
+
+    def __dlpack_device__(self):
+        return 2, 0
+
+    def __dlpack__(self, stream):
+        if self.code is None:
+            raise BufferError("only dense tensors are.")
+        kept = foreign_arrays._Tensor(data=8, device_type=2, code=self.code, bits=16, lanes=1)
+        new = ctypes.pythonapi.PyCapsule_New
+        new.restype, new.argtypes = ctypes.py_object, (ctypes.c_void_p, ctypes.c_char_p, ctypes.c_void_p)
+        self.kept = kept
+        return new(ctypes.addressof(kept), b"dltensor", None)
+
+
+@pytest.mark.parametrize(
+    ("array", "message"),
+    [
+        (Capsule(), "VERTEX_TRACKXYZ estimates? of dtype odd cannot be read: only dense tensors are"),
+        (Capsule(4), "VERTEX_TRACKXYZ estimates?: numbers of type code 4 with 16 bits"),
+    ],
+)
+def test_odd_arrays_are_refused_by_name(cuda, array, message):
+    with pytest.raises(ShapeError, match=message):
+        Graph().add_vertices("VERTEX_TRACKXYZ", range(4), array)
 
 
 def test_few_numbers_are_brought_at_once(cuda):

@@ -139,6 +139,12 @@ class OnDevice:
         }
 
 
+def skip_unless_mapped(device):
+    """What the device exports has to be memory of the host."""
+    if not device.info["exports_memory"] or device.info["kind"] != "cpu":
+        pytest.skip("needs a software driver that exports memory")
+
+
 def install(monkeypatch):
     """The driver, of every device that is opened from now on."""
     driver, sides = FakeCuda(), {}
@@ -148,8 +154,7 @@ def install(monkeypatch):
             sides[device] = FakeSide(device, driver)
         return sides[device]
 
-    if not VulkanDevice(0).info["exports_memory"]:
-        pytest.skip("needs a driver that exports memory")
+    skip_unless_mapped(VulkanDevice(0))
     for module in (foreign, cuda_arrays, external):
         monkeypatch.setattr(module, "cuda_side", side_of)
     monkeypatch.setattr(foreign_arrays, "Cuda", lambda: driver)
