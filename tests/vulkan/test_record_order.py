@@ -111,7 +111,7 @@ class Memory:
 
     def __init__(self, device, numbers):
         self.buffer, self.offset = device.upload(numbers), 0
-        self.numbers = numbers
+        self.numbers, self.shape = numbers, numbers.shape
 
     def strides(self):
         """In numbers."""
