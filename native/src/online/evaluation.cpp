@@ -128,11 +128,13 @@ void Problem::add_chi2(double change) {
   total_.set(0, sum);
 }
 
+namespace {
+
+constexpr int kMostScalars = 64;  // of an edge whose H may be kept
+
 // Whether an entry has changed by more than `tolerance` of its rows' diagonal.
-bool Problem::differs(const EdgeKind& own, const double* H, const double* other, double tolerance) const {
-  constexpr int kMostScalars = 64;
+bool differs(const EdgeKind& own, const double* H, const double* other, double tolerance) {
   double scale[kMostScalars];  // squared, with the tolerance
-  if (own.state_dim > kMostScalars) return true;
   for (int i = 0; i < own.state_dim; ++i)
     scale[i] = tolerance * std::abs(H[own.diagonal[static_cast<std::size_t>(i)]]);
   const std::int32_t *const rows = own.entry_row.data(), *const columns = own.entry_column.data();
@@ -146,6 +148,27 @@ bool Problem::differs(const EdgeKind& own, const double* H, const double* other,
     if (differs) return true;
   }
   return false;
+}
+
+}  // namespace
+
+bool Problem::is_stale(std::int32_t e, const double* H, const double* other, const Evaluation& how) const {
+  const EdgeKind& own = kind_of(e);
+  if (own.state_dim > kMostScalars) return true;
+  if (!differs(own, H, other, how.tolerance)) return false;
+  if (how.step == nullptr || differs(own, H, other, how.most)) return true;
+  double d[kMostScalars], *to = d;
+  for (int s = 0; s < own.arity(); ++s) {
+    const std::int32_t v = entry_vertex[first_entry[e] + s];
+    const int size = own.dims[static_cast<std::size_t>(s)];
+    to = is_free(v) ? std::copy_n(how.step + offset[v], size, to) : std::fill_n(to, size, 0.0);
+  }
+  double change = 0.0;
+  for (std::size_t k = 0; k < own.entry_row.size(); ++k) {
+    const std::int32_t i = own.entry_row[k], j = own.entry_column[k];
+    change += (i == j ? 1.0 : 2.0) * (other[k] - H[k]) * d[i] * d[j];
+  }
+  return std::abs(change) > how.energy;
 }
 
 void Problem::refuse_as_not_finite(std::int32_t e) const {
@@ -185,7 +208,7 @@ double Problem::take_model(std::int32_t e, const double* outputs, const Evaluati
     g.models.write(first, outputs, g.num_outputs);
     if (flags[e] & kStale) flags.set(e, static_cast<std::uint8_t>(flags[e] & ~kStale));
   } else {
-    if (differs(g, model + 1, outputs + 1, how.tolerance)) {
+    if (is_stale(e, model + 1, outputs + 1, how)) {
       g.models.write(first, outputs, g.num_outputs);
       flags.set(e, static_cast<std::uint8_t>(flags[e] | kStale));
       return change;

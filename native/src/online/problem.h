@@ -179,12 +179,14 @@ class Problem {
   }
   void forget_changed();
   // Evaluate edges; the gradient that this adds becomes `pending`. take_H: H is that of the factor to come;
-  // otherwise an edge whose H differs by more than `tolerance` becomes stale. Returns by how much chi2 is
+  // otherwise an edge whose H differs by more than `tolerance` becomes stale, but up to `most` only where the
+  // difference changes d' H d of `step` (by `offset`) by more than `energy`. Returns by how much chi2 is
   // above that of the models; infinite where a number is not finite, unless `must_be_finite`, which throws
   // Refused.
   struct Evaluation {
     bool take_H = false, must_be_finite = false;
-    double tolerance = 0.0;
+    double tolerance = 0.0, most = 0.0, energy = 0.0;
+    const double* step = nullptr;  // null: `tolerance` alone counts
   };
   double evaluate(const std::vector<std::int32_t>& edges, const Evaluation& how);
   // The same for edges that are new, at estimates oplus `steps` (by `offset`): their models at the estimates.
@@ -253,7 +255,7 @@ class Problem {
   bool holds(std::int32_t e, int slot) const;
   double take_model(std::int32_t e, const double* outputs, const Evaluation& how);
   double take_prior(std::int32_t e, const Evaluation& how);
-  bool differs(const EdgeKind& kind, const double* H, const double* other, double tolerance) const;
+  bool is_stale(std::int32_t e, const double* H, const double* other, const Evaluation& how) const;
   void link(std::int64_t entry, std::int32_t vertex, std::int32_t edge);
   std::int32_t new_edge(int kind, std::int32_t row, std::int64_t handle, const std::int32_t* vertices,
                         int arity);

@@ -153,8 +153,8 @@ class Session {
   void look_at_all(bool is_batch, Report& report);
   void forward();
   struct Trial {
-    double goal, slack, tolerance;
-    bool is_exact;  // evaluates all edges of what moves
+    double goal, slack;
+    bool is_exact;  // whatever changes H goes into the factor
     int halvings;
   };
   // Of the steps of one update.
@@ -175,7 +175,7 @@ class Session {
   bool may_step(const Solving& now, const Report& report, Clock::time_point start) const;
   void take_step(Solving& now, Report& report);
   bool take(const Tree::Step& step, const Trial& trial, Report& report);
-  double relinearize(const std::vector<std::int32_t>& edges, double tolerance, Report& report);
+  double relinearize(const std::vector<std::int32_t>& edges, double goal, Report& report);
   std::vector<std::int32_t> active_edges() const;
   void take_all_steps();
   void evaluate_new(Report& report);

@@ -15,10 +15,11 @@ constexpr double kRounding = 1e-11;        // of chi2: a prediction that no long
 constexpr double kChi2Rounding = 1e-13;    // of chi2: by which it may rise
 constexpr int kHalvings = 10;              // of a step that does not lower chi2
 constexpr double kLargeGain = 10.0;        // of the goal: steps that may be taken back
-constexpr double kLooseH = 1e-4;           // change of H beside its diagonal that matters
-constexpr double kTightH = 0.0;            // the same in batch, which ends closer
+constexpr double kLooseH = 1e-4;           // change of H beside its diagonal that may matter
+constexpr double kMuchH = 1e-3;            // that always does
+constexpr double kLooseEnergy = 0.1;       // of the goal: what all edges may add to H along a step
 constexpr double kPoorConvergence = 0.3;   // of the prediction before: the factor is too old
-constexpr double kLeft = 1.0;              // of the goal: what a step may miss that is not tested
+constexpr double kLeft = 0.8;              // of the goal: what a step may miss that is not tested
 constexpr std::size_t kSample = 32;        // newest edges whose models are tested
 constexpr std::int64_t kOlder = 32;        // of those before them, at this distance
 constexpr std::int64_t kOlderStride = 16;  // where a pose has many edges the newest ones are of few poses
@@ -74,10 +75,19 @@ void Session::eliminate(Report& report) {
   report.eliminate_seconds += seconds_since(start);
 }
 
-// Evaluate edges and note stale ones. Returns by how much chi2 is higher than the models had it.
-double Session::relinearize(const std::vector<std::int32_t>& edges, double tolerance, Report& report) {
+// Evaluate edges after a step and note stale ones: those whose H has changed at all, or, with a goal, so much
+// that it matters. Returns by how much chi2 is higher than the models had it.
+//
+// Where few directions are stiff a small change of H is much beside what holds the others. How much it is
+// along the step tells; of an edge that has hardly moved all of it is rounding.
+double Session::relinearize(const std::vector<std::int32_t>& edges, double goal, Report& report) {
   Problem::Evaluation how;
-  how.tolerance = tolerance;
+  if (goal > 0.0) {
+    how.tolerance = kLooseH;
+    how.most = kMuchH;
+    how.energy = kLooseEnergy * goal / static_cast<double>(problem_.counts[Problem::kEdges]);
+    how.step = tree_.step();
+  }
   const double change = problem_.evaluate(edges, how);
   report.evaluated += static_cast<std::int64_t>(edges.size());
   for (const std::int32_t e : edges)
@@ -144,7 +154,7 @@ bool Session::refresh(std::vector<std::int32_t> edges, Report& report) {
 
 // All of b into the tree.
 void Session::look_at_all(bool is_batch, Report& report) {
-  if (is_batch) relinearize(active_edges(), kTightH, report);
+  if (is_batch) relinearize(active_edges(), 0.0, report);
   std::vector<double> g;
   problem_.sum_again(g);
   tree_.clear_right_hand_side();
@@ -178,7 +188,7 @@ bool Session::take(const Tree::Step& step, const Trial& trial, Report& report) {
   double scale = 1.0;
   for (int halving = 0;; ++halving) {
     problem_.move(step.vertices, tree_.step(), scale);
-    const double change = relinearize(edges, trial.tolerance, report);
+    const double change = relinearize(edges, trial.is_exact ? 0.0 : trial.goal, report);
     const double promised = step.gain * scale * (2.0 - scale);
     if (!may_return ||
         (std::isfinite(change) && problem_.chi2() <= before - kSufficient * promised + trial.slack))
@@ -189,7 +199,7 @@ bool Session::take(const Tree::Step& step, const Trial& trial, Report& report) {
     if (scale == 0.0) break;
   }
   if (may_return && !was_recording) stop_recording();
-  if (scale == 0.0) relinearize(edges, kTightH, report);
+  if (scale == 0.0) relinearize(edges, 0.0, report);
   report.moved += static_cast<std::int64_t>(step.vertices.size());
   return scale == 1.0;
 }
@@ -306,7 +316,6 @@ void Session::take_step(Solving& now, Report& report) {
   trial.goal = now.goal;
   trial.slack = now.is_batch ? kChi2Rounding * problem_.chi2() : now.goal;
   trial.is_exact = now.is_batch || now.is_poor;
-  trial.tolerance = trial.is_exact ? kTightH : kLooseH;
   trial.halvings = now.is_batch || now.is_rejected ? kHalvings : 0;  // a newer factor first
   now.is_rejected = !take(step, trial, report);
   now.num_rejected = now.is_rejected ? now.num_rejected + 1 : 0;
