@@ -3,6 +3,7 @@
 #include <cmath>
 #include <functional>
 #include <limits>
+#include <numeric>
 
 #include "online/problem.h"
 #include "online/program_frames.h"
@@ -134,12 +135,22 @@ constexpr int kMostScalars = 64;  // of an edge whose H may be kept
 
 // Whether an entry has changed by more than `tolerance` of its rows' diagonal.
 bool differs(const EdgeKind& own, const double* H, const double* other, double tolerance) {
-  double scale[kMostScalars];  // squared, with the tolerance
-  for (int i = 0; i < own.state_dim; ++i)
-    scale[i] = tolerance * std::abs(H[own.diagonal[static_cast<std::size_t>(i)]]);
-  const std::int32_t *const rows = own.entry_row.data(), *const columns = own.entry_column.data();
   const auto count = static_cast<int>(own.entry_row.size());
-  constexpr int kAtOnce = 16;
+  double scale[kMostScalars];  // squared, with the tolerance
+  double least = std::numeric_limits<double>::infinity();
+  for (int i = 0; i < own.state_dim; ++i) {
+    scale[i] = tolerance * std::abs(H[own.diagonal[static_cast<std::size_t>(i)]]);
+    least = std::min(least, scale[i]);
+  }
+  constexpr int kSums = 8, kAtOnce = 16;
+  double sums[kSums] = {};
+  int whole = 0;
+  for (; whole + kSums <= count; whole += kSums)
+    for (int i = 0; i < kSums; ++i)
+      sums[i] += (H[whole + i] - other[whole + i]) * (H[whole + i] - other[whole + i]);
+  for (; whole < count; ++whole) sums[0] += (H[whole] - other[whole]) * (H[whole] - other[whole]);
+  if (std::accumulate(sums, sums + kSums, 0.0) <= least * least) return false;  // of most: hardly any
+  const std::int32_t *const rows = own.entry_row.data(), *const columns = own.entry_column.data();
   for (int first = 0; first < count; first += kAtOnce) {
     const int end = std::min(count, first + kAtOnce);
     bool differs = false;

@@ -3,6 +3,9 @@
 #include <algorithm>
 
 namespace graphopt::online {
+
+constexpr std::int64_t kManyOf = 16;  // edges are many where all are less than so many times them
+
 Session::Session()
     : problem_(journal_),
       tree_(journal_, problem_),
@@ -333,6 +336,7 @@ void Session::marginalize(const std::int64_t* ids, std::int64_t count) {
 
 // ---------------------------------------------------------------------- neighbours
 
+// Active edges of the vertices, each once; many of all in the order in which they lie in memory.
 std::vector<std::int32_t> Session::edges_of(const std::vector<std::int32_t>& vertices) {
   std::vector<std::int32_t> edges;
   stamp_.resize(std::max<std::size_t>(stamp_.size(), static_cast<std::size_t>(std::max<std::int64_t>(
@@ -346,6 +350,11 @@ std::vector<std::int32_t> Session::edges_of(const std::vector<std::int32_t>& ver
       stamp_[static_cast<std::size_t>(e)] = stamp_now_;
       edges.push_back(e);
     }
+  if (kManyOf * static_cast<std::int64_t>(edges.size()) > problem_.edge_kind.size()) {
+    edges.clear();
+    for (std::int32_t e = 0; e < static_cast<std::int32_t>(problem_.edge_kind.size()); ++e)
+      if (stamp_[static_cast<std::size_t>(e)] == stamp_now_) edges.push_back(e);
+  }
   return edges;
 }
 
