@@ -132,7 +132,7 @@ class Journaled final : public JournaledBase {
 
  private:
   static constexpr std::int64_t kPushed = -1, kPopped = -2;
-  static constexpr std::size_t kKeptEntries = 1 << 16;
+  static constexpr std::size_t kKeptEntries = 1 << 20;  // of a log: the next step asks for as many again
   struct Entry {
     std::int64_t first, count;
   };

@@ -79,14 +79,15 @@ void Session::eliminate(Report& report) {
 // that it matters. Returns by how much chi2 is higher than the models had it.
 //
 // Where few directions are stiff a small change of H is much beside what holds the others. How much it is
-// along the step tells; of an edge that has hardly moved all of it is rounding.
+// along the step tells. Covariances have all directions: while they decide on edges that may be wrong, every
+// change counts that may matter.
 double Session::relinearize(const std::vector<std::int32_t>& edges, double goal, Report& report) {
   Problem::Evaluation how;
   if (goal > 0.0) {
     how.tolerance = kLooseH;
     how.most = kMuchH;
     how.energy = kLooseEnergy * goal / static_cast<double>(problem_.counts[Problem::kEdges]);
-    how.step = tree_.step();
+    if (problem_.counts[Problem::kBounded] == 0) how.step = tree_.step();
   }
   const double change = problem_.evaluate(edges, how);
   report.evaluated += static_cast<std::int64_t>(edges.size());
