@@ -237,7 +237,7 @@ def opened(reconstruction: Any) -> tuple[ColmapModel, Callable[[ColmapModel], No
         model = read_colmap(folder)
         _say(model, folder)
         as_text = not os.path.exists(os.path.join(folder, "images.bin"))
-        return model, lambda refined: write_colmap(refined, folder, as_text)
+        return model, lambda refined: _rewrite(model, refined, folder, as_text)
     if not all(hasattr(reconstruction, name) for name in ("frames", "rigs", "images", "points3D")):
         kind = type(reconstruction).__name__
         raise OptionError(
@@ -246,6 +246,12 @@ def opened(reconstruction: Any) -> tuple[ColmapModel, Callable[[ColmapModel], No
         )
     scene = Scene(reconstruction)
     return scene.model, scene.put
+
+
+def _rewrite(model: ColmapModel, refined: ColmapModel, folder: str, as_text: bool) -> None:
+    """Write a folder anew; where nothing has changed it stays as it is, whoever wrote it."""
+    if not refined.has_same_numbers(model):
+        write_colmap(refined, folder, as_text)
 
 
 def _say(model: ColmapModel, folder: str) -> None:

@@ -152,6 +152,22 @@ class ColmapModel:
         track_length = np.diff(points.track_start)
         return Observations(image_row, point_row, pixel.reshape(-1, 2), image_count, track_length)
 
+    def has_same_numbers(self, other: ColmapModel) -> bool:
+        """Whether nothing that an adjustment may change differs in the same model."""
+        pairs = [
+            *((one.params, two.params) for one, two in zip(self.cameras, other.cameras, strict=True)),
+            (self.images.quaternion, other.images.quaternion),
+            (self.images.translation, other.images.translation),
+            (self.points.xyz, other.points.xyz),
+            (self.points.error, other.points.error),
+        ]
+        if self.frames is not None and other.frames is not None:
+            pairs.append((self.frames.pose, other.frames.pose))
+        for one, two in zip(self.rigs, other.rigs, strict=True):
+            poses = zip(one.sensors, two.sensors, strict=True)
+            pairs += [(a.pose, b.pose) for a, b in poses if a.pose is not None and b.pose is not None]
+        return all(np.array_equal(one, two) for one, two in pairs)
+
     def check(self, path: str) -> None:
         """Raise FormatError for ids used twice and references to what does not exist."""
         camera_ids = np.array([camera.id for camera in self.cameras], np.int64)

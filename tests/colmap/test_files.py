@@ -278,3 +278,20 @@ def test_tracks_are_read_by_image_ids_in_any_order():
     track[40_000, 1] = 77
     with pytest.raises(FormatError, match=f"keypoint 77 of image {track[40_000, 0]}, which does not exist"):
         ColmapModel([], images, points).observations()
+
+
+def test_a_folder_of_which_nothing_changes_is_not_written_anew(tmp_path):
+    """It may be of another writer, with other digits, and without rigs and frames."""
+    colmap.write_colmap(make_model(), tmp_path, as_text=True)
+    for name in ("rigs.txt", "frames.txt"):
+        (tmp_path / name).unlink()
+    cameras = (tmp_path / "cameras.txt").read_text().replace(" 500 ", " 500.000 ")
+    (tmp_path / "cameras.txt").write_text(cameras)
+    before = {file.name: file.read_bytes() for file in tmp_path.iterdir()}
+    constant = dict.fromkeys(("refine_focal_length", "refine_extra_params", "refine_rig_from_world"), False)
+    options = colmap.Options(refine_points3D=False, **constant)
+    summary = colmap.bundle_adjustment(tmp_path, options, device="cpu")
+    assert summary.is_solution_usable()
+    assert {file.name: file.read_bytes() for file in tmp_path.iterdir()} == before
+    colmap.bundle_adjustment(tmp_path, colmap.Options(**constant), device="cpu")
+    assert (tmp_path / "frames.txt").exists() and " 500.000 " not in (tmp_path / "cameras.txt").read_text()
