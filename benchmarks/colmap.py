@@ -11,6 +11,10 @@ pycolmap's own adjustment with the same options. The cost is half of chi2 [px^2]
 
 prints of the covariances of all poses, gauge by two cameras: wall time, the host's processor time, and how
 long the host waited for the device.
+
+    python benchmarks/colmap.py --conversion --images 1000 --points 1000000 --track 5
+
+prints of a `pycolmap.Reconstruction` how long reading it into a graph and setting all numbers of it take.
 """
 
 from __future__ import annotations
@@ -27,6 +31,7 @@ from harness import seconds_at_device
 
 import graphopt.colmap
 from graphopt.colmap import ColmapModel, Options, problem_of, read_colmap, solve, write_colmap
+from graphopt.colmap.adjustment import opened
 from graphopt.colmap.model import ColmapCamera, ColmapImages, ColmapPoints
 from graphopt.colmap.problem import refined_model
 from graphopt.geometry import SE3, SO3
@@ -164,6 +169,27 @@ def show_covariances(model: ColmapModel, device: str, calls: int) -> None:
         )
 
 
+def show_conversion(model: ColmapModel, calls: int) -> None:
+    """One line per call."""
+    with tempfile.TemporaryDirectory() as folder:
+        write_colmap(model, folder)
+        scene = pycolmap.Reconstruction(folder)
+    for call in range(calls):
+        wall, processor = time.perf_counter(), time.process_time()
+        taken, put = opened(scene)
+        problem = problem_of(taken, Options())
+        read = time.perf_counter() - wall
+        for vertices in problem.graph.vertex_sets:
+            vertices.estimate[~vertices.fixed] *= 1.0 + 1e-12
+        put(refined_model(problem))
+        wall, processor = time.perf_counter() - wall, time.process_time() - processor
+        print(
+            f"conversion, call {call + 1}: there {1e3 * read:.0f} ms, both ways {1e3 * wall:.0f} ms; "
+            f"{1e3 * processor:.0f} ms of processor time",
+            flush=True,
+        )
+
+
 def show(name: str, runs: list[tuple[dict[str, float], Any]]) -> None:
     """One line: the phases of the first and of the fastest later run, and the cost."""
     for which, (phases, summary) in (("first", runs[0]), ("best", min(runs[1:] or runs, key=_seconds))):
@@ -188,12 +214,16 @@ def main() -> None:
     parser.add_argument("--calls", type=int, default=4)
     parser.add_argument("--threads", type=int, default=2, help="of pycolmap")
     parser.add_argument("--covariances", action="store_true", help="of all poses, and nothing else")
+    parser.add_argument("--conversion", action="store_true", help="of a reconstruction, and nothing else")
     args = parser.parse_args()
     model = make(args.images, args.points, args.track, args.cameras)
     print(f"{args.images} images, {args.points} points, {len(model.points.track)} observations")
     if args.covariances:
         for device in args.device or ("cpu",):
             show_covariances(model, device, args.calls)
+        return
+    if args.conversion:
+        show_conversion(model, args.calls)
         return
     with tempfile.TemporaryDirectory() as folder:
         source, out = f"{folder}/source", f"{folder}/out"
