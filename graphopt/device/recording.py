@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import struct
 from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any
@@ -22,8 +21,9 @@ class VulkanRecorder:
         self, kernel: Any, buffers: Sequence[Any], params: Sequence[int], groups: int
     ) -> VulkanRecorder:
         """Run `groups` workgroups; params are unsigned 32-bit integers in the shader's order."""
-        kernel, buffers, words = self._arguments(kernel, buffers, params)
-        self._native.dispatch(kernel, buffers, words, groups)
+        if isinstance(kernel, TableKernel):
+            kernel, buffers = kernel.native, (self._table_of(buffers),)
+        self._native.dispatch(kernel, buffers, params, groups)
         return self
 
     def begin_unless(self, flag: Any, place: int = 0) -> VulkanRecorder:
@@ -52,13 +52,6 @@ class VulkanRecorder:
         """End of what `begin_repeat` began, which runs `times` times, one after the other."""
         self._native.end_repeat(times)
         return self
-
-    def _arguments(
-        self, kernel: Any, buffers: Sequence[Any], params: Sequence[int]
-    ) -> tuple[Any, list[Any], bytes]:
-        if isinstance(kernel, TableKernel):
-            kernel, buffers = kernel.native, [self._table_of(buffers)]
-        return kernel, list(buffers), struct.pack(f"<{len(params)}I", *params)
 
     def _table_of(self, buffers: Sequence[Any]) -> Any:
         """A buffer with the addresses of others."""

@@ -15,7 +15,7 @@ from __future__ import annotations
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor, wait
 from contextlib import contextmanager
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from itertools import pairwise
 from typing import Any, Generic, TypeVar
 
@@ -256,9 +256,11 @@ def with_buffers(commands: Iterable[Command], others: Mapping[Any, Any]) -> list
 
 def _with_buffers(name: str, argument: Any, others: Mapping[Any, Any]) -> Any:
     if name == "launch":
-        if others.keys().isdisjoint(argument.buffers):
-            return argument
-        return replace(argument, buffers=tuple(others.get(buffer, buffer) for buffer in argument.buffers))
+        buffers, own = argument.buffers, argument
+        if others.keys().isdisjoint(buffers):
+            return own
+        changed = tuple([others.get(buffer, buffer) for buffer in buffers])
+        return Launch(own.kernel, changed, own.params, own.groups, own.nbytes)
     if name == "repeat":
         commands, times = argument
         return with_buffers(commands, others), times
@@ -409,11 +411,11 @@ class _Recording:
         if self._recorder is None:
             self._begin()
         if name == "launch":
-            self._spend(argument.nbytes)
+            if argument.nbytes:
+                self._spend(argument.nbytes)
+            own = argument
             assert self._recorder is not None
-            self._recorder.dispatch(
-                built(argument.kernel), argument.buffers, argument.params, argument.groups
-            )
+            self._recorder.dispatch(built(own.kernel), own.buffers, own.params, own.groups)
             return
         getattr(self._recorder, name)(*argument)
         if name in ("begin_unless", "end_unless"):

@@ -312,8 +312,11 @@ void bind_program(py::module_& m) {
       .def(
           "dispatch",
           [](Recorder& r, const std::shared_ptr<Kernel>& kernel,
-             const std::vector<std::shared_ptr<Buffer>>& buffers, const py::bytes& params,
-             std::uint64_t groups) { r.dispatch(kernel, buffers, params, groups); },
+             const std::vector<std::shared_ptr<Buffer>>& buffers, const std::vector<std::uint32_t>& params,
+             std::uint64_t groups) {
+            const std::string_view words(reinterpret_cast<const char*>(params.data()), 4 * params.size());
+            r.dispatch(kernel, buffers, std::string(words), groups);
+          },
           py::arg("kernel"), py::arg("buffers"), py::arg("params"), py::arg("groups"))
       .def("begin_unless", &Recorder::begin_unless, py::arg("flag"), py::arg("place"))
       .def("end_unless", &Recorder::end_unless)

@@ -25,6 +25,7 @@ from graphopt.problem.structure import EdgeGroup, Structure
 from graphopt.solver.cpu import compiled_edge
 from graphopt.symbolic import sampling
 from graphopt.types.base import working_edge_type
+from graphopt.types.cache import per_type_cache
 from graphopt.vulkan.data.array import WIDE, WIDE_BYTES, DeviceArray, Width
 from graphopt.vulkan.data.estimates import DeviceEstimates, DeviceParameters, RecordSet
 from graphopt.vulkan.data.foreign import Rows, rows_of, take_column, without_owner
@@ -192,9 +193,14 @@ def shares_data(signature: EdgeSignature, view: EdgeView) -> bool:
     """
     if signature.num_data == 0 or view.edges_of((0, view.num_tiles)) < MANY_EDGES * view.num_destinations:
         return False
-    slots = tuple(range(signature.arity))
-    product: Any = recomputed_product(signature, view.slot, slots, "double")
-    return not product.uses_data()
+    return not _products_read_data(signature, view.slot)
+
+
+@per_type_cache
+def _products_read_data(signature: EdgeSignature, slot: int) -> bool:
+    """Products that evaluate edges again read their measurements."""
+    product: Any = recomputed_product(signature, slot, tuple(range(signature.arity)), "double")
+    return product.uses_data()
 
 
 def _long_arrays(context: Context, view: EdgeView, layout: BlockLayout) -> LongArrays | None:
