@@ -196,6 +196,13 @@ class Detector:
         return found
 
 
+def resized(image: np.ndarray, size: float) -> np.ndarray:
+    """An image `size` times as large: pixel (u, v) is at ((u, v) + 1/2) size - 1/2."""
+    cv2 = opencv()
+    way = cv2.INTER_AREA if size < 1.0 else cv2.INTER_LINEAR
+    return cv2.resize(image, None, fx=size, fy=size, interpolation=way)
+
+
 def descriptors(image: np.ndarray, pixel: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
     """ORB's descriptors (m, 32) uint8 of pixels (n, 2), and (m,) rows of those far enough from the border.
 

@@ -19,10 +19,10 @@ import numpy as np
 from graphopt.geometry import SE3
 from slam_bridge.cameras import Rig
 from slam_bridge.map import Map
-from slam_bridge.pipeline.features import Detector, matched_near
+from slam_bridge.pipeline.features import Detector, matched_near, resized
 from slam_bridge.pipeline.inputs import Frame
 from slam_bridge.pipeline.options import PipelineOptions
-from slam_bridge.pipeline.places import Place, PlaceIndex, common, look
+from slam_bridge.pipeline.places import LEVELS, Place, PlaceIndex, common, look
 from slam_bridge.pipeline.tracking import Recognised
 from slam_bridge.problems import (
     FrameObservations,
@@ -81,17 +81,20 @@ class Loops:
     def __init__(self, rig: Rig, options: PipelineOptions, world: Map):
         self._rig, self._options, self._world = rig, options, world
         self.index = PlaceIndex()
-        self._detectors: dict[tuple[int, ...], Detector] = {}
+        self._detectors: dict[tuple[int, ...], list[Detector]] = {}
         self.found: list[Loop] = []
         self._pause = 0
 
-    def look(self, frame: Frame, keyframe: int = -1, pixel: np.ndarray = _NO_PIXELS) -> Place:
-        """Describe a frame with tracks (n, 2); of a keyframe, if it is one."""
+    def look(
+        self, frame: Frame, keyframe: int = -1, pixel: np.ndarray = _NO_PIXELS, levels: int = len(LEVELS)
+    ) -> Place:
+        """Describe a frame with tracks (n, 2); of a keyframe, if it is one. levels: of `LEVELS`."""
         shape = frame.images[0].shape
         if shape not in self._detectors:
             dense = replace(self._options, max_features=_DENSE * self._options.max_features)
-            self._detectors[shape] = Detector(shape, np.ones(shape, bool), dense)
-        return look(frame, self._detectors[shape], keyframe, pixel)
+            sizes = [resized(frame.images[0], size).shape for size in LEVELS]
+            self._detectors[shape] = [Detector(one, np.ones(one, bool), dense) for one in sizes]
+        return look(frame, self._detectors[shape][:levels], keyframe, pixel)
 
     def restore(self) -> None:
         """Index the keyframes whose features came with the map; they are older than whatever comes."""
@@ -216,7 +219,7 @@ class Loops:
     def pose_among(self, now: Place, old: Place, least: int) -> FoundPose | None:
         """Where a view is, from an old one's landmarks; None where fewer than `least` agree.
 
-        Where a few agree, more are looked for where their pose says that they are, as ORB-SLAM3 does.
+        More are then looked for where the pose says that they are, as ORB-SLAM3 does.
         """
         rows, rows_old = common(now, old)
         with self._world.lock:
@@ -227,11 +230,14 @@ class Loops:
             return None
         found = relocalize(self._rig, self._seen(now, rows, landmark), min_inliers=_FEW)
         for _ in range(2):
-            if not found.is_usable or found.num_inliers >= least:
+            if not found.is_usable:
                 break
             pose = found.keyframes.world_T_body[0]
-            rows, landmark = self._shown(now, pose, old.keyframe)
-            found = pose_optimization(self._rig, pose, self._seen(now, rows, landmark))
+            more, theirs = self._shown(now, pose, old.keyframe)
+            better = pose_optimization(self._rig, pose, self._seen(now, more, theirs))
+            if not better.is_usable or better.num_inliers <= found.num_inliers:
+                break
+            found, rows, landmark = better, more, theirs
         if not found.is_usable or found.num_inliers < least:
             return None
         relative = (SE3(anchor).inverse() * SE3(found.keyframes.world_T_body[0])).storage

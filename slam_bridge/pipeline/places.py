@@ -1,7 +1,8 @@
 """Places seen before: an index of keyframes by their ORB descriptors, and what two views of one place say.
 
 Corners of a place are its tracks and, as in VINS-Mono, many more that are only described (`look`): tracks of
-another view rarely are the same corners. Each keyframe keeps the descriptors of its tracks and puts an even
+another view rarely are the same corners. They are described at several sizes of the image (`LEVELS`), since a
+place may be seen again from nearer or farther. Each keyframe keeps the descriptors of its tracks and puts an even
 sample of at most 64 into the index, so that the index grows by a fixed size. A query votes: its own
 descriptors, each for every keyframe in which it has a neighbour within `CLOSE` bits. The best are matched in
 full and then judged by geometry.
@@ -19,9 +20,12 @@ from itertools import chain
 
 import numpy as np
 
-from slam_bridge.pipeline.features import Detector, descriptors, matched, nearest
+from slam_bridge.pipeline.features import Corners, Detector, descriptors, matched, nearest, resized
 from slam_bridge.pipeline.inputs import Frame
 
+LEVELS = (1.0, 4.0 / 3.0, 3.0 / 4.0)
+"""Sizes of the image in which a view is described, of 1. With those of ORB's patches that a keyframe keeps
+in between: seen again from 0.65 to 1.5 times the distance. ORB-SLAM3 has eight, each 1.2 times the next."""
 SAMPLE = 64
 """Descriptors of a keyframe in the index, at most."""
 CLOSE = 40
@@ -60,12 +64,28 @@ class Place:
         return self.descriptor[: self.num_tracks]
 
 
-def look(frame: Frame, detector: Detector, keyframe: int, pixel: np.ndarray) -> Place:
-    """Describe a view: its tracks (n, 2), and what a detector finds beside them."""
-    everything = np.concatenate([pixel, detector.detect(frame.corners, pixel)])
-    found, rows = descriptors(frame.images[0], everything)
-    tracks = int((rows < len(pixel)).sum())
-    return Place(keyframe, frame.stamp, found, everything[rows], tracks, frame.cameras[0])
+def look(frame: Frame, detectors: list[Detector], keyframe: int, pixel: np.ndarray) -> Place:
+    """Describe a view: its tracks (n, 2), and what detectors find beside them.
+
+    detectors: one for each of the first sizes in `LEVELS`.
+    """
+    bits, places, tracks = [], [], 0
+    for level, (size, detector) in enumerate(zip(LEVELS, detectors, strict=False)):
+        image, corners, known = frame.images[0], frame.corners, pixel
+        if level:
+            image = resized(image, size)
+            corners, known = Corners.of(image), (pixel + 0.5) * size - 0.5
+        everything = np.concatenate([known, detector.detect(corners, known)])
+        found, rows = descriptors(image, everything)
+        if not level:
+            tracks = int((rows < len(pixel)).sum())
+        where = (everything[rows] + 0.5) / size - 0.5
+        where[rows < len(pixel)] = pixel[rows[rows < len(pixel)]]  # to the bit: they have landmarks
+        bits.append(found)
+        places.append(where)
+    return Place(
+        keyframe, frame.stamp, np.concatenate(bits), np.concatenate(places), tracks, frame.cameras[0]
+    )
 
 
 class PlaceIndex:
@@ -122,7 +142,7 @@ class PlaceIndex:
             old = [sample for sample in self._samples if self.places[sample].stamp <= before]
             if not old or not len(descriptor):
                 return []
-            wanted = descriptor[:: -(-len(descriptor) // (8 * SAMPLE))]
+            wanted = descriptor[:: -(-len(descriptor) // (24 * SAMPLE))]
             old = self._shortlist(wanted, old)
             votes = np.array(
                 [int((nearest(wanted, self._samples[number], 1)[0] <= CLOSE).sum()) for number in old]
@@ -134,7 +154,7 @@ class PlaceIndex:
         """Those of the keyframes that share most keys with a view's descriptors, in the given order."""
         if len(old) <= SHORTLIST:
             return old
-        some = wanted[:: -(-len(wanted) // (4 * SAMPLE))]
+        some = wanted[:: -(-len(wanted) // (8 * SAMPLE))]
         holders = [self._holders.get(key, ()) for key in _hashes(some).ravel().tolist()]
         shared = np.fromiter(chain.from_iterable(holders), np.int64)
         keyframes = np.array(old)

@@ -6,7 +6,10 @@ import numpy as np
 import pytest
 
 from graphopt.evaluate.trajectories import Trajectory, compare
-from slam_bridge.pipeline import PipelineOptions, Slam, open_sequence, places, run
+from slam_bridge import Camera, Map, Rig
+from slam_bridge.pipeline import PipelineOptions, Slam, features, open_sequence, places, run
+from slam_bridge.pipeline.inputs import Frame
+from slam_bridge.pipeline.loops import Loops
 from slam_bridge.pipeline.places import Place, PlaceIndex
 from slam_bridge.readers.sequence import Sequence
 
@@ -147,3 +150,28 @@ def test_the_imu_bridges_two_seconds_in_the_dark(euroc_clip):
         align="se3",
     )
     assert errors.absolute.max() < 0.06
+
+
+@pytest.mark.data
+@pytest.mark.parametrize("nearer", [1.35, 1.0 / 1.35])
+def test_a_place_seen_from_another_distance(euroc_clip, nearer):
+    """All is a third larger, or smaller: the index finds the place, and three times as many corners match."""
+    image = open_sequence("euroc", euroc_clip).images(0)[0]
+    other = np.zeros_like(image)
+    large = features.resized(image, nearer)
+    shape = np.minimum(large.shape, image.shape)
+    other[: shape[0], : shape[1]] = large[: shape[0], : shape[1]]
+    rig = Rig([Camera.pinhole([0, 0, 0, 0, 0, 0, 1], 400, 400, 320, 240)])
+    loops = Loops(rig, PipelineOptions(mode="mono"), Map(rig))
+    now, then = (Frame(1000 * k, [one], (0,), (0,)) for k, one in enumerate((other, image)))
+    pixel = loops.look(then, levels=1).pixel[::2]
+    old, index, view = loops.look(then, 5, pixel), PlaceIndex(), loops.look(now)
+    index.add(old)
+    assert [place.keyframe for place in index.query(view.descriptor, 10_000)] == [5]
+    rows, rows_old = places.common(view, index.places[5])
+    off = view.pixel[rows] + 0.5 - (index.places[5].pixel[rows_old] + 0.5) * nearer
+    right = np.linalg.norm(off, axis=1) < 3.0
+    visible = (index.places[5].pixel * nearer < shape[::-1]).all(axis=1).sum()
+    assert right.mean() > 0.75 and right.sum() > 0.4 * visible
+    alone = loops.look(now, levels=1)
+    assert len(places.common(alone, index.places[5])[0]) < 0.5 * right.sum()
