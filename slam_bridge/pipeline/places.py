@@ -2,8 +2,8 @@
 
 Corners of a place are its tracks and, as in VINS-Mono, many more that are only described (`look`): tracks of
 another view rarely are the same corners. They are described at several sizes of the image (`LEVELS`), since a
-place may be seen again from nearer or farther. Each keyframe keeps the descriptors of its tracks and puts an even
-sample of at most 64 into the index, so that the index grows by a fixed size. A query votes: its own
+place may be seen again from nearer or farther. Each keyframe keeps the descriptors of its tracks and puts an
+even sample of at most 64 into the index, so that the index grows by a fixed size. A query votes: its own
 descriptors, each for every keyframe in which it has a neighbour within `CLOSE` bits. The best are matched in
 full and then judged by geometry.
 

@@ -60,9 +60,8 @@ class Session:
                 found = self.loops.recognised(self.loops.look(frame))
                 view = None if found is None else tracker.relocalized(frame, found)
             elif self.options.localization and tracker.needs_landmarks(frame.stamp):
-                found = self.loops.visible(
-                    self.loops.look(frame, levels=1), tracker.pose(), tracker.reference
-                )
+                here = self.loops.look(frame, levels=1)
+                found = self.loops.visible(here, tracker.pose(), tracker.reference)
                 tracker.looked(frame.stamp)
                 if found is not None:
                     tracker.show(found, frame.stamp)
