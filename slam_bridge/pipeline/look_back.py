@@ -1,4 +1,7 @@
-"""Poses of the frames before a mono map starts: mapped backwards in time, from the first keyframe on.
+"""Poses of frames that were not known when they came, found backwards in time.
+
+`LookBack`: frames before a map of one camera, mapped backwards from the first keyframe on.
+`WayBack`: frames before a place is recognised, or a stereo map begins, followed backwards from there.
 
 A map of one camera starts once two frames have enough parallax and only one motion explains them; before a
 wall that may take seconds, at whose begin most landmarks of these two frames were not in sight yet. So frames
@@ -8,6 +11,7 @@ triangulation, local bundle adjustment. Then each frame is placed among these la
 
 from __future__ import annotations
 
+from dataclasses import dataclass
 from typing import NamedTuple
 
 import numpy as np
@@ -18,6 +22,29 @@ from slam_bridge.pipeline.features import Tracks
 from slam_bridge.pipeline.keyframes import KeyframeMaker, Prepared, View, needs_keyframe, parallax_of
 from slam_bridge.pipeline.options import PipelineOptions
 from slam_bridge.problems import FrameGraph, FrameObservations, local_ba, pose_optimization
+
+
+class Missed(NamedTuple):
+    """A frame of which tracking knew nothing."""
+
+    stamp: int
+    """[ns]."""
+    image: np.ndarray
+    camera: int
+
+
+@dataclass(eq=False)
+class WayBack:
+    """How far frames are followed back; a step per new frame, so that none waits for it."""
+
+    frames: list[Missed]
+    """Those that are left, the latest last."""
+    image: np.ndarray
+    """Of the frame after them, and what is tracked in it."""
+    tracks: Tracks
+    keyframe: int
+    keyframe_T_body: np.ndarray
+    """(7,) of that frame."""
 
 
 class Waiting(NamedTuple):

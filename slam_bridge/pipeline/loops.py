@@ -133,10 +133,13 @@ class Loops:
                 stored = self.index.places[place.keyframe]
                 self._world.set_features(place.keyframe, stored.pixel, stored.descriptor)
 
-    def recognised(self, here: Place) -> Recognised | None:
-        """Where a view is among the keyframes; None: nowhere that it could tell."""
+    def recognised(self, here: Place, least: int | None = None) -> Recognised | None:
+        """Where a view is among the keyframes; None: nowhere that it could tell.
+
+        least: landmarks that must agree, None: `min_inliers`.
+        """
         for old in self.index.query(here.descriptor, here.stamp):
-            found = self.pose_among(here, old, self._options.min_inliers)
+            found = self.pose_among(here, old, least or self._options.min_inliers)
             if found is not None:
                 return Recognised(old.keyframe, found.relative, here.pixel[found.rows], found.landmark)
         return None
@@ -256,19 +259,24 @@ class Loops:
         of_old: of the old view's map, if that is another one.
         """
         of_old = of_old or self
-        rows_now, rows_old = common(now, old)
-        with self._world.lock, of_old._world.lock:
-            mine, theirs = self.landmarks_of(now)[rows_now], of_old.landmarks_of(old)[rows_old]
-            has = (mine >= 0) & (theirs >= 0)
-            first, second = of_old._in_camera(old, theirs[has]), self._in_camera(now, mine[has])
-        if int(has.sum()) < self._enough:
+        shown = of_old.pose_among(now, old, self._options.min_inliers)
+        if shown is None:
             return None
-        pixels, sigma = (old.pixel[rows_old[has]], now.pixel[rows_now[has]]), self._options.detected_sigma
+        with self._world.lock, of_old._world.lock:
+            mine, theirs = self.landmarks_of(now)[shown.rows], shown.landmark
+            of_view = of_old.landmarks_of(old)
+            has = (mine >= 0) & np.isin(theirs, of_view)
+            if int(has.sum()) < self._enough:
+                return None
+            rows_now, mine, theirs = shown.rows[has], mine[has], theirs[has]
+            rows_old = np.argmax(of_view == theirs[:, None], axis=1)
+            first, second = of_old._in_camera(old, theirs), self._in_camera(now, mine)
+        pixels, sigma = (old.pixel[rows_old], now.pixel[rows_now]), self._options.detected_sigma
         camera = self._rig[0]
         found = sim3_alignment(first, second, (camera, camera), pixels[0], pixels[1], sigma=sigma)
         if not found.is_usable or found.num_inliers < self._enough:
             return None
-        pairs = np.stack([theirs[has], mine[has]], axis=1)
+        pairs = np.stack([theirs, mine], axis=1)
         same = found.inliers & ((pairs[:, 0] != pairs[:, 1]) | (of_old is not self))
         return Loop(old.keyframe, now.keyframe, found.extra["first_S_second"], pairs[same])
 

@@ -108,11 +108,15 @@ class Mapper:
         self._is_closing = False
         self._error: BaseException | None = None
         self._thread: threading.Thread | None = None
-        if not options.single_thread:
-            self._thread = threading.Thread(target=self._run, name="mapping", daemon=True)
-            self._thread.start()
+        self.start()
 
     # ---------------------------------------------------------------- thread
+
+    def start(self) -> None:
+        """Begin, or go on after `wait`."""
+        if not self._options.single_thread:
+            self._thread = threading.Thread(target=self._run, name="mapping", daemon=True)
+            self._thread.start()
 
     @property
     def is_behind(self) -> bool:

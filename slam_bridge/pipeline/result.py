@@ -96,7 +96,8 @@ class PipelineResult:
 def without_pose(statuses: Sequence[tuple[int, Status]], stamps: np.ndarray) -> str:
     """Which frames have no pose, when and why; empty where all have one.
 
-    statuses: stamp [ns] of every frame that was given, and what tracking did then; stamps (n,): with a pose.
+    statuses: stamp [ns] of every frame that was given, and what tracking did then, TRACKING where it has a
+    pose in some map; stamps (n,): with a pose.
     """
     known = set(stamps.tolist())
     gaps: list[list[tuple[int, Status]]] = [[]]

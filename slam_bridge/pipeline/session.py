@@ -1,10 +1,10 @@
 """One map that is being built or only read: tracking, mapping, places; and how two of them become one.
 
 A frame of which tracking knows nothing is looked up among the places seen before. Where that fails a new map
-begins (`Slam`): at once if the frame alone shows metres, else after `lost_seconds`. As soon as one of its
-keyframes shows a place of an earlier map, both are joined (Campos et al., ORB-SLAM3, section VI): the present
-map is moved to where the earlier one is, by a similarity with one camera alone, by position and heading where
-both know gravity, else by a pose.
+begins (`Slam`), with an IMU after `lost_seconds`; one without metres that has not started yet is dropped if
+the earlier one is recognised meanwhile. As soon as one of its keyframes shows a place of an earlier map, both
+are joined (Campos et al., ORB-SLAM3, section VI): the present map is moved to where the earlier one is, by a
+similarity with one camera alone, by position and heading where both know gravity, else by a pose.
 """
 
 from __future__ import annotations
@@ -67,6 +67,8 @@ class Session:
                     tracker.show(found, frame.stamp)
             elif tracker.status is Status.TRACKING and view is None and self._is_seen_elsewhere(frame):
                 view = tracker.add_keyframe(frame)
+            if tracker.status is Status.TRACKING:
+                tracker.follow_back()
         if view is not None:
             self.mapper.submit(view, frame)
         return tracker.status
@@ -77,15 +79,15 @@ class Session:
         if not self._others or 1e-9 * (frame.stamp - self._began) > self.options.lost_seconds:
             return False
         place, others = self.loops.look(frame), [other for other in self._others if self._fits(other)]
-        return any(self.loops.joining(place, other.loops) is not None for other in others)
+        least = self.options.loop_inliers
+        return any(other.loops.recognised(place, least) is not None for other in others)
 
     def may_begin(self, frame: Frame) -> bool:
         """A new map may begin with a frame that this one does not know."""
         since, options = self.tracker.lost_since, self.options
         if options.localization or since is None:
             return False
-        at_once = options.is_metric and not options.is_inertial
-        is_due = at_once or 1e-9 * (frame.stamp - since) > options.lost_seconds
+        is_due = not options.is_inertial or 1e-9 * (frame.stamp - since) > options.lost_seconds
         return is_due and (not options.is_metric or self.tracker.maker.shows_enough(frame))
 
     def _join(self, place: Place) -> dict[str, Any] | None:

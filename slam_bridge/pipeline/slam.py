@@ -316,7 +316,9 @@ class Slam:
         begin, waited = time.perf_counter(), self.mapper.waited
         session = self.session
         status = session.process(frame, self._is_behind())
-        if status is Status.LOST and session.may_begin(frame):
+        if status is Status.STARTING and self._is_in_the_last(frame):
+            session, status = self._go_on_in_the_last(), Status.TRACKING
+        elif status is Status.LOST and session.may_begin(frame):
             self._begin_anew(frame.stamp)
             session = self.session
             status = session.process(frame)
@@ -360,6 +362,23 @@ class Slam:
         if len(session.loops.index):  # else nothing of it could be recognised
             self._others.append(session)
         self.session = Session(self.sensors, self.options, self._others)
+
+    def _is_in_the_last(self, frame: Frame) -> bool:
+        """A frame with which no map starts shows the one before, where each has a unit of its own."""
+        if not self._others or self.options.is_inertial or self.options.is_metric:
+            return False
+        last = self._others.pop()  # it must not be joined with itself
+        found = last.process(frame)
+        self._others.append(last)
+        return found is Status.TRACKING
+
+    def _go_on_in_the_last(self) -> Session:
+        """Drop the map that has not started, and go on in the one before."""
+        self.session.mapper.abandon()
+        self.session = self._others.pop()
+        self.session.mapper.start()
+        self._messages.pop()
+        return self.session
 
     # ---------------------------------------------------------------- output
 
@@ -440,14 +459,16 @@ class Slam:
             self._thread.join()
         self._raise()
         self.mapper.wait()
+        if self._others and not len(self.session.log):
+            self._go_on_in_the_last()
 
     def _finished(self, session: Session) -> tuple[np.ndarray, np.ndarray, str]:
         """Stamps and poses after the last optimization, and what was refused."""
         refused = ""
         if not self.options.localization:
             refused = session.mapper.finish()
-            for one in (*self._others, self.session):
-                one.tracker.look_back()
+        for one in (*self._others, self.session):
+            one.tracker.look_back()
         stamps, poses = session.log.poses(session.world)
         if not len(self._stamps):
             return stamps, poses, "no frames were given."
@@ -474,8 +495,11 @@ class Slam:
                 "with most frames, `others` has the rest."
             )
         if not refused:
+            others = [one for one in (*self._others, self.session) if one is not session]
+            elsewhere = {stamp for one in others for stamp in one.log.poses(one.world)[0].tolist()}
             statuses = [
-                (stamp, _STATUSES[code]) for stamp, code in zip(self._stamps, self._codes, strict=True)
+                (stamp, Status.TRACKING if stamp in elsewhere else _STATUSES[code])
+                for stamp, code in zip(self._stamps, self._codes, strict=True)
             ]
             parts.append(without_pose(statuses, stamps))
         parts += [f"{sentence}." for sentence in self.complaints.sentences()]

@@ -12,6 +12,7 @@ as mapping has optimized it (ORB-SLAM3: `PoseInertialOptimizationLastFrame`, `..
 from __future__ import annotations
 
 import time
+from collections import deque
 from dataclasses import dataclass, replace
 from enum import Enum
 
@@ -23,7 +24,7 @@ from slam_bridge.marginal_prior import MarginalPrior
 from slam_bridge.pipeline.features import Tracks, follow
 from slam_bridge.pipeline.inputs import Frame, Sensors
 from slam_bridge.pipeline.keyframes import KeyframeMaker, View, needs_keyframe, parallax_of
-from slam_bridge.pipeline.look_back import LookBack, Waiting
+from slam_bridge.pipeline.look_back import LookBack, Missed, Waiting, WayBack
 from slam_bridge.pipeline.options import PipelineOptions
 from slam_bridge.pipeline.trajectory import FrameLog
 from slam_bridge.pipeline.two_view import (
@@ -48,6 +49,8 @@ from slam_bridge.problems import (
 _IDENTITY = np.array(SE3.identity_storage, float)
 _FAR_ENOUGH = 4.0
 """Times the parallax that a mono map starts with: where two views do not agree then, others are tried."""
+_MOST_MISSED = 100
+"""Frames that are followed back from where tracking goes on: five seconds, as `lost_seconds`."""
 _MOST_WAITING = 200
 """Frames before a mono map's second keyframe whose poses are found afterwards: of a camera at rest the
 last."""
@@ -130,6 +133,8 @@ class Tracker:
         self._graph = FrameGraph(self._rig)
         self._inertial_graphs = [InertialFrameGraph(self._rig, is_free) for is_free in (False, True)]
         self._num_reference = 0
+        self._missed: deque[Missed] = deque(maxlen=_MOST_MISSED)
+        self._ways_back: list[WayBack] = []
         self._first: Waiting | None = None
         self._waiting: list[Waiting] = []
         """Stamps and tracks of the frames between the first one of a mono map and the second keyframe."""
@@ -184,6 +189,7 @@ class Tracker:
         stamp = frame.stamp
         if self.reference < 0:  # in a map of an earlier run, not yet recognised
             self._miss(stamp, is_measured=False)
+            self._missed.append(Missed(stamp, frame.images[0], frame.cameras[0]))
             return None
         predicted, was_lost = self._predicted(stamp), self.status is Status.LOST
         self.tracks = self._carried(frame, self._expected(predicted.world_T_body, frame.cameras[0]), True)
@@ -196,10 +202,12 @@ class Tracker:
         self.found_at = time.perf_counter()
         if self.status is Status.LOST:  # a guess from a guess and so on would end anywhere
             self.step = _IDENTITY.copy()
+            self._missed.append(Missed(stamp, frame.images[0], frame.cameras[0]))
             return None
         self._advance(pose, anchor, stamp)
         if was_lost:  # that motion took more than one frame
             self.step = _IDENTITY.copy()
+            self._turn_back(frame)
         self._log.add(stamp, self.reference, self.reference_T_body.copy())
         if self._options.localization or (is_behind and inliers >= self._options.keyframe_features):
             return None
@@ -313,17 +321,52 @@ class Tracker:
         if self.status is not Status.TRACKING:
             return Status.LATE
         start = np.array((SE3(self.pose()) * SE3(self.motion_in(frame.stamp - self.last_stamp))).storage)
-        guess, image = self._expected(start, frame.cameras[0]), frame.images[0]
-        pixel, found = follow(self.image, image, self.tracks.pixel, guess, self._options, is_near=True)
+        view = Missed(frame.stamp, frame.images[0], frame.cameras[0])
+        found = self._beside(view, self.image, self.tracks.keep(self.tracks.landmark >= 0), start)
+        return Status.LATE if found is None else Status.TRACKING
+
+    def _turn_back(self, frame: Frame) -> None:
+        """Begin to follow frames back that were missed before this one, which shows landmarks."""
+        if self._missed:
+            tracks = self.tracks.keep(self.tracks.landmark >= 0)
+            at = self.reference, self.reference_T_body.copy()
+            self._ways_back.append(WayBack(list(self._missed), frame.images[0], tracks, *at))
+            self._missed.clear()
+
+    def follow_back(self) -> bool:
+        """Find the pose of one more frame that was missed; False where none is left."""
+        while self._ways_back:
+            way = self._ways_back[0]
+            if way.frames and way.keyframe in self._world.keyframes:
+                view, start = way.frames.pop(), self._placed(way.keyframe, way.keyframe_T_body)
+                found = self._beside(view, way.image, way.tracks, start)
+                if found is not None:
+                    way.image, (way.tracks, way.keyframe_T_body) = view.image, found
+                    way.keyframe = self.reference
+                    return True
+            self._ways_back.pop(0)
+        return False
+
+    def _beside(
+        self, view: Missed, image: np.ndarray, tracks: Tracks, start: np.ndarray
+    ) -> tuple[Tracks, np.ndarray] | None:
+        """Log a frame at about a pose (7,), from the landmarks of tracks in another image; None: too few.
+
+        The tracks that it shows, and its keyframe_T_body (7,).
+        """
         with self._world.lock:
-            points, known = self._landmarks(self.tracks)
+            points, known = self._landmarks(tracks)
             anchor = self._keyframe_pose(self.reference)
-        rows = np.flatnonzero(known & found)
-        pose = self._pose_from(points[rows], pixel[rows], frame.cameras[0], start)
+        tracks, points, camera = tracks.keep(known), points[known], self._rig[view.camera]
+        with np.errstate(all="ignore"):
+            guess = camera.project(camera.in_camera(start, points))
+        pixel, found = follow(image, view.image, tracks.pixel, guess, self._options, is_near=True)
+        pose = self._pose_from(points[found], pixel[found], view.camera, start)
         if pose is None:
-            return Status.LATE
-        self._log.add(frame.stamp, self.reference, np.array((SE3(anchor).inverse() * SE3(pose)).storage))
-        return Status.TRACKING
+            return None
+        relative = np.array((SE3(anchor).inverse() * SE3(pose)).storage)
+        self._log.add(view.stamp, self.reference, relative)
+        return replace(tracks, pixel=pixel, camera=view.camera).keep(found), relative
 
     def _pose_from(
         self, points: np.ndarray, pixel: np.ndarray, camera: int, start: np.ndarray
@@ -463,9 +506,11 @@ class Tracker:
         """The first frame that shows enough landmarks is the map's first keyframe, at the origin."""
         self.tracks = Tracks.none()
         if not self.maker.shows_enough(frame):
+            self._missed.append(Missed(frame.stamp, frame.images[0], frame.cameras[0]))
             return None
         view = self.add_keyframe(frame, (-1, _IDENTITY))
         self.status = Status.TRACKING
+        self._turn_back(frame)
         self._log.add(frame.stamp, view.keyframe, _IDENTITY.copy())
         return view
 
@@ -510,7 +555,9 @@ class Tracker:
         self._first = Waiting(frame.stamp, replace(self.tracks, pixel=self.tracks.pixel.copy()))
 
     def look_back(self) -> None:
-        """Poses of the frames that waited for a mono map to start, see `LookBack`."""
+        """Poses of the frames that were missed, or waited for a mono map to start, see `LookBack`."""
+        while self.follow_back():
+            pass
         if not self._waiting or self._first is None or self._shown is None:
             return
         in_order = sorted(self._waiting, key=lambda one: one.stamp)
@@ -576,6 +623,8 @@ class Tracker:
         moved = self.reference_T_body.copy()
         moved[:3] *= factor
         self.where = replace(self.where, keyframe_T_body=moved)
+        for way in self._ways_back:
+            way.keyframe_T_body[:3] *= factor
 
     def relocalized(self, frame: Frame, found: Recognised) -> View | None:
         """Go on from a place that was recognised; the view of a new keyframe, where a map is made."""
@@ -583,12 +632,13 @@ class Tracker:
         self.status, self.lost_since = Status.TRACKING, None
         self.found_at = time.perf_counter()
         self.moved()
+        view = None
         if self._options.localization:
             self.refer_to(found, frame.stamp)
-            self._log.add(frame.stamp, self.reference, self.reference_T_body.copy())
-            return None
-        view = self.add_keyframe(frame, (found.keyframe, found.keyframe_T_body))
-        self._log.add(frame.stamp, view.keyframe, _IDENTITY.copy())
+        else:
+            view = self.add_keyframe(frame, (found.keyframe, found.keyframe_T_body))
+        self._log.add(frame.stamp, self.reference, self.reference_T_body.copy())
+        self._turn_back(frame)
         return view
 
     def refer_to(self, found: Recognised, stamp: int) -> None:
