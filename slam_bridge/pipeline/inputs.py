@@ -159,6 +159,11 @@ class Frame:
     arrived: float = 0.0
     """When it was handed in (`time.perf_counter`)."""
 
+    @property
+    def shows_metres(self) -> bool:
+        """It has images of two cameras, or depth."""
+        return len(self.cameras) > 1 or self.depth is not None
+
     @cached_property
     def corners(self) -> Corners:
         """Of the first image."""

@@ -2,6 +2,7 @@
 
 `LookBack`: frames before a map of one camera, mapped backwards from the first keyframe on.
 `WayBack`: frames before a place is recognised, or a stereo map begins, followed backwards from there.
+`by_imu`: frames in the dark before an IMU was initialized, once it is.
 
 A map of one camera starts once two frames have enough parallax and only one motion explains them; before a
 wall that may take seconds, at whose begin most landmarks of these two frames were not in sight yet. So frames
@@ -11,6 +12,7 @@ triangulation, local bundle adjustment. Then each frame is placed among these la
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import NamedTuple
 
@@ -18,10 +20,13 @@ import numpy as np
 
 from graphopt.geometry import SE3
 from slam_bridge.map import Map
+from slam_bridge.marginal_prior import STATE_COLUMNS
 from slam_bridge.pipeline.features import Tracks
+from slam_bridge.pipeline.inputs import Frame
 from slam_bridge.pipeline.keyframes import KeyframeMaker, Prepared, View, needs_keyframe, parallax_of
 from slam_bridge.pipeline.options import PipelineOptions
-from slam_bridge.problems import FrameGraph, FrameObservations, local_ba, pose_optimization
+from slam_bridge.preintegration import Preintegrated
+from slam_bridge.problems import FrameGraph, FrameObservations, FrameState, local_ba, pose_optimization
 
 
 class Missed(NamedTuple):
@@ -31,6 +36,11 @@ class Missed(NamedTuple):
     """[ns]."""
     image: np.ndarray
     camera: int
+
+    @classmethod
+    def of(cls, frame: Frame) -> Missed:
+        """The first image of a frame."""
+        return cls(frame.stamp, frame.images[0], frame.cameras[0])
 
 
 @dataclass(eq=False)
@@ -45,6 +55,37 @@ class WayBack:
     keyframe: int
     keyframe_T_body: np.ndarray
     """(7,) of that frame."""
+
+
+class Dark(NamedTuple):
+    """A frame that showed nothing, and the IMU since the last keyframe."""
+
+    stamp: int
+    """[ns]."""
+    keyframe: int
+    measured: Preintegrated
+
+
+def by_imu(world: Map, frames: list[Dark]) -> Iterator[tuple[int, int, np.ndarray]]:
+    """Stamp, keyframe and keyframe_T_body (7,) of frames, as the IMU says between two keyframes that it links.
+
+    What it misses the second one by is shared out by time.
+    """
+    for dark in frames:
+        link = np.flatnonzero(world.imu["first"] == dark.keyframe)
+        if not len(link):
+            continue
+        poses, whole = world.keyframes, world.preintegrated[int(world.imu.ids[link[0]])]
+        rows = poses.rows([dark.keyframe, world.imu["second"][link[0]]])
+        state = FrameState(*(poses[name][rows[0]] for name in STATE_COLUMNS))
+        start = SE3(state.world_T_body).inverse()
+        end, now = (
+            start * SE3(state.predicted(measured, world.gravity).world_T_body)
+            for measured in (whole, dark.measured)
+        )
+        missed = (start * SE3(poses["world_T_body"][rows[1]]) * end.inverse()).log()
+        share = SE3.exp(dark.measured.dt / whole.dt * np.asarray(missed))
+        yield dark.stamp, dark.keyframe, np.array((share * now).storage)
 
 
 class Waiting(NamedTuple):

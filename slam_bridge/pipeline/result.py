@@ -39,7 +39,7 @@ class SlamState:
     """1, and one more for each that no place has joined with the present one."""
     latency: Latency
     notes: tuple[str, ...]
-    """What was wrong with the input so far."""
+    """What was wrong with the input so far, and what followed from it."""
 
 
 @dataclass(frozen=True, eq=False)

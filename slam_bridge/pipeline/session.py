@@ -102,7 +102,9 @@ class Session:
         return None
 
     def _fits(self, other: Session) -> bool:
-        """Both maps have the same unit and, with an IMU, know gravity."""
+        """Both maps are of the same cameras and, with an IMU, know gravity."""
+        if other.options.mode != self.options.mode:
+            return False
         if not self.options.is_inertial:
             return True
         return other.tracker.is_inertial and self.tracker.is_inertial

@@ -33,6 +33,7 @@ from slam_bridge.imu import ImuNoise
 from slam_bridge.map import Map
 from slam_bridge.pipeline.inputs import Complaints, Frame, FrameMaker, ImuBuffer, Sensors
 from slam_bridge.pipeline.latency import Latencies
+from slam_bridge.pipeline.one_camera import OneCamera
 from slam_bridge.pipeline.options import PipelineOptions
 from slam_bridge.pipeline.result import OtherMap, PipelineResult, SlamState, without_pose
 from slam_bridge.pipeline.session import Session
@@ -88,7 +89,7 @@ class Slam:
                 f"without."
             )
         cameras = _of_mode(known.rig, options)
-        self._num_given = len(known.rig)
+        self._num_given, self._rig = len(known.rig), cameras
         self.complaints = Complaints()
         imu = ImuBuffer(self.complaints)
         self.sensors = Sensors(cameras, noise, gravity or known.gravity or 9.81, imu)
@@ -97,6 +98,7 @@ class Slam:
             _refuse_map(map, cameras)
         elif options.localization:
             raise OptionError("localization needs a map: Slam(rig, options, map=Map.load(...)).")
+        self._alone = OneCamera(self.sensors, options) if options.is_metric and map is None else None
         self._others: list[Session] = []
         self.session = Session(self.sensors, options, self._others, map)
         self._watch = watch
@@ -195,7 +197,7 @@ class Slam:
                 f"add_images: {len(images)} images, the calibration has {self._num_given} cameras. Depth "
                 "images are given as depth=."
             )
-        count = len(self.sensors.rig)  # one camera of a mode that takes no more
+        count = len(self._rig)  # one camera of a mode that takes no more
         stamps = None if stamps is None else list(stamps)[:count]
         frame = self._frames.frame(stamp, images[:count], depth, stamps, arrived)
         if frame is None:
@@ -203,7 +205,7 @@ class Slam:
             return False
         if not self._is_new(frame.stamp):
             return False
-        for camera in range(len(images), len(self.sensors.rig)):
+        for camera in range(len(images), len(self._rig)):
             self.complaints.add(f"frames have no image of camera {camera}", frame.stamp)
         with self._changed:
             self._note_late_samples()
@@ -219,7 +221,7 @@ class Slam:
     def _note_blind(self, stamp: int) -> None:
         """Count a frame without an image that tracking could use; stamp [ns] of the first camera."""
         with self._changed:
-            moment = stamp + round(1e9 * self.sensors.rig[0].time_offset)
+            moment = stamp + round(1e9 * self._rig[0].time_offset)
             self._num_frames += 1
             self._is_blind = True
             self._note(moment, Status.BLIND, 0.0)
@@ -314,7 +316,11 @@ class Slam:
 
     def _take(self, frame: Frame) -> None:
         begin, waited = time.perf_counter(), self.mapper.waited
-        session = self.session
+        seen = frame if self._alone is None else self._alone_or_whole(frame, self._alone)
+        if seen is None:
+            self._is_blind = True
+            return self._note(frame.stamp, Status.BLIND, 0.0)
+        frame, session = seen, self.session
         status = session.process(frame, self._is_behind())
         if status is Status.STARTING and self._is_in_the_last(frame):
             session, status = self._go_on_in_the_last(), Status.TRACKING
@@ -329,9 +335,46 @@ class Slam:
         self._latencies.add((found_at if begin <= found_at else now) - frame.arrived)
         self._is_blind, self._last_tracked = False, frame.stamp
         self._note(frame.stamp, status, now - begin - waited)
-        self.sensors.imu.forget_before(session.tracker.oldest_needed)
+        oldest = session.tracker.oldest_needed
+        if self._alone is not None and self._alone.camera is None:
+            oldest = self._alone.frames[0].stamp
+        self.sensors.imu.forget_before(oldest)
         if self._watch is not None:
             self._watch(len(self._stamps) - 1, self)
+
+    def _alone_or_whole(self, frame: Frame, alone: OneCamera) -> Frame | None:
+        """The frame as the present map's cameras have it, None: not at all; see `OneCamera`."""
+        if frame.shows_metres:
+            self._alone = None
+            if alone.camera is not None:
+                self._use_whole_rig(frame.stamp, alone)
+            return frame
+        alone.frames.append(frame)
+        if alone.is_due:
+            self._go_on_alone(alone, list(alone.frames)[:-1])
+        return frame if alone.camera is None else alone.seen_by(frame)
+
+    def _go_on_alone(self, alone: OneCamera, frames: list[Frame]) -> None:
+        """Begin a map of the one camera that delivers, with the frames that waited for the others."""
+        options = alone.choose()
+        rig = _of_mode(Rig([self._rig[alone.camera or 0]]), options)
+        self.sensors, self.options = replace(self.sensors, rig=rig), options
+        self.session.mapper.abandon()
+        self.session = Session(self.sensors, options, self._others)
+        self._messages.append(alone.sentence())
+        for seen in map(alone.seen_by, frames):
+            if seen is not None:
+                self.session.process(seen)
+
+    def _use_whole_rig(self, stamp: int, alone: OneCamera) -> None:
+        """Begin a map in metres; the frames before are followed back in it."""
+        self.session.mapper.wait()
+        if len(self.session.log):
+            self._others.append(self.session)
+        self.sensors, self.options = alone.given
+        self.session = Session(self.sensors, self.options, self._others)
+        self.session.tracker.miss(*alone.frames)
+        self._messages.append(f"a map in metres began at {1e-9 * stamp:.3f} s.")
 
     def _is_behind(self) -> bool:
         """Frames come as fast as they are taken and there is no time for more; else mapping is waited for."""
@@ -403,7 +446,7 @@ class Slam:
             *sizes,
             maps=1 + len(self._others),
             latency=self._latencies.summary(),
-            notes=self.complaints.sentences(),
+            notes=(*self._messages, *self.complaints.sentences()),
         )
 
     def stop(self) -> PipelineResult:
@@ -423,6 +466,12 @@ class Slam:
         started = ended if self._started is None else self._started
         session = max((*self._others, self.session), key=lambda one: len(one.log))
         stamps, poses, refused = self._finished(session)
+        known = set(stamps.tolist())
+        rest = [
+            one
+            for one in (*self._others, self.session)
+            if one is not session and not known.issuperset(one.log.poses(one.world)[0].tolist())
+        ]
         self._end_switches()
         now = time.perf_counter()
         spent = np.array(self._spent, float)
@@ -430,7 +479,7 @@ class Slam:
             stamps,
             poses,
             len(self._stamps),
-            self._said(session, stamps, refused),
+            self._said(rest, stamps, refused),
             session.world,
             spent,
             [call for one in (*self._others, self.session) for call in one.mapper.calls],
@@ -440,12 +489,8 @@ class Slam:
             {"track": float(spent.sum()), "wait for mapping": self.waited, "end": now - ended},
             self._latencies.summary(),
             self._num_dropped,
-            1 + len(self._others),
-            tuple(
-                OtherMap(*one.log.poses(one.world), one.world)
-                for one in (*self._others, self.session)
-                if one is not session
-            ),
+            1 + len(rest),
+            tuple(OtherMap(*one.log.poses(one.world), one.world) for one in rest),
         )
 
     def _end(self) -> None:
@@ -458,6 +503,8 @@ class Slam:
         else:
             self._thread.join()
         self._raise()
+        if self._alone is not None and self._alone.camera is None and self._alone.frames:
+            self._go_on_alone(self._alone, list(self._alone.frames))
         self.mapper.wait()
         if self._others and not len(self.session.log):
             self._go_on_in_the_last()
@@ -487,16 +534,16 @@ class Slam:
             return stamps[:0], poses[:0], refused
         return stamps, poses, refused
 
-    def _said(self, session: Session, stamps: np.ndarray, refused: str) -> str:
+    def _said(self, rest: list[Session], stamps: np.ndarray, refused: str) -> str:
+        """The message; rest: other maps."""
         parts = [*self._messages, refused]
-        if self._others:
+        if rest:
             parts.append(
-                f"There are {1 + len(self._others)} maps that no place joins; the poses are those of the one "
-                "with most frames, `others` has the rest."
+                f"There are {1 + len(rest)} maps that no place joins; the poses are those of the one with "
+                "most frames, `others` has the rest."
             )
         if not refused:
-            others = [one for one in (*self._others, self.session) if one is not session]
-            elsewhere = {stamp for one in others for stamp in one.log.poses(one.world)[0].tolist()}
+            elsewhere = {stamp for one in rest for stamp in one.log.poses(one.world)[0].tolist()}
             statuses = [
                 (stamp, Status.TRACKING if stamp in elsewhere else _STATUSES[code])
                 for stamp, code in zip(self._stamps, self._codes, strict=True)

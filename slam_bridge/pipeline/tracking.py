@@ -24,7 +24,7 @@ from slam_bridge.marginal_prior import MarginalPrior
 from slam_bridge.pipeline.features import Tracks, follow
 from slam_bridge.pipeline.inputs import Frame, Sensors
 from slam_bridge.pipeline.keyframes import KeyframeMaker, View, needs_keyframe, parallax_of
-from slam_bridge.pipeline.look_back import LookBack, Missed, Waiting, WayBack
+from slam_bridge.pipeline.look_back import Dark, LookBack, Missed, Waiting, WayBack, by_imu
 from slam_bridge.pipeline.options import PipelineOptions
 from slam_bridge.pipeline.trajectory import FrameLog
 from slam_bridge.pipeline.two_view import (
@@ -135,6 +135,7 @@ class Tracker:
         self._num_reference = 0
         self._missed: deque[Missed] = deque(maxlen=_MOST_MISSED)
         self._ways_back: list[WayBack] = []
+        self._dark: list[Dark] = []
         self._first: Waiting | None = None
         self._waiting: list[Waiting] = []
         """Stamps and tracks of the frames between the first one of a mono map and the second keyframe."""
@@ -189,7 +190,7 @@ class Tracker:
         stamp = frame.stamp
         if self.reference < 0:  # in a map of an earlier run, not yet recognised
             self._miss(stamp, is_measured=False)
-            self._missed.append(Missed(stamp, frame.images[0], frame.cameras[0]))
+            self.miss(frame)
             return None
         predicted, was_lost = self._predicted(stamp), self.status is Status.LOST
         self.tracks = self._carried(frame, self._expected(predicted.world_T_body, frame.cameras[0]), True)
@@ -202,7 +203,8 @@ class Tracker:
         self.found_at = time.perf_counter()
         if self.status is Status.LOST:  # a guess from a guess and so on would end anywhere
             self.step = _IDENTITY.copy()
-            self._missed.append(Missed(stamp, frame.images[0], frame.cameras[0]))
+            self.miss(frame)
+            self._measure_in_the_dark(stamp)
             return None
         self._advance(pose, anchor, stamp)
         if was_lost:  # that motion took more than one frame
@@ -219,6 +221,14 @@ class Tracker:
         since = 1e-9 * (stamp - self.lost_since)
         bridged = self.is_inertial and is_measured and since <= self._options.lost_seconds
         self.status = Status.BRIDGING if bridged else Status.LOST
+
+    def _measure_in_the_dark(self, stamp: int) -> None:
+        """Keep what the IMU says about a lost frame, for as long as it may bridge, see `by_imu`."""
+        assert self.lost_since is not None
+        if not self.is_inertial and 1e-9 * (stamp - self.lost_since) <= self._options.lost_seconds:
+            measured = self._measured(self._reference_stamp, stamp, self._state_of(self.reference))
+            if measured is not None:
+                self._dark.append(Dark(stamp, self.reference, measured))
 
     def _advance(self, pose: np.ndarray, anchor: np.ndarray, stamp: int) -> None:
         """The frame's pose relative to the last keyframe, and the motion that led to it.
@@ -321,9 +331,13 @@ class Tracker:
         if self.status is not Status.TRACKING:
             return Status.LATE
         start = np.array((SE3(self.pose()) * SE3(self.motion_in(frame.stamp - self.last_stamp))).storage)
-        view = Missed(frame.stamp, frame.images[0], frame.cameras[0])
+        view = Missed.of(frame)
         found = self._beside(view, self.image, self.tracks.keep(self.tracks.landmark >= 0), start)
         return Status.LATE if found is None else Status.TRACKING
+
+    def miss(self, *frames: Frame) -> None:
+        """Keep frames without pose, to follow them back from the next one that has one."""
+        self._missed.extend(Missed.of(frame) for frame in frames)
 
     def _turn_back(self, frame: Frame) -> None:
         """Begin to follow frames back that were missed before this one, which shows landmarks."""
@@ -506,7 +520,7 @@ class Tracker:
         """The first frame that shows enough landmarks is the map's first keyframe, at the origin."""
         self.tracks = Tracks.none()
         if not self.maker.shows_enough(frame):
-            self._missed.append(Missed(frame.stamp, frame.images[0], frame.cameras[0]))
+            self.miss(frame)
             return None
         view = self.add_keyframe(frame, (-1, _IDENTITY))
         self.status = Status.TRACKING
@@ -558,6 +572,12 @@ class Tracker:
         """Poses of the frames that were missed, or waited for a mono map to start, see `LookBack`."""
         while self.follow_back():
             pass
+        if self.is_inertial and self._dark:
+            known = set(self._log.poses(self._world)[0].tolist())
+            dark = [one for one in self._dark if one.stamp not in known]
+            for stamp, keyframe, relative in by_imu(self._world, dark):
+                self._log.add(stamp, keyframe, relative)
+        self._dark = []
         if not self._waiting or self._first is None or self._shown is None:
             return
         in_order = sorted(self._waiting, key=lambda one: one.stamp)
