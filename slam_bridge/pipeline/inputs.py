@@ -23,6 +23,8 @@ from slam_bridge.pipeline.features import Corners
 from slam_bridge.pipeline.options import PipelineOptions
 from slam_bridge.readers.sequence import SequenceError, opencv
 
+_PAUSE = 100_000_000
+"""[ns] between IMU samples at most: a longer stretch is not integrated (`ImuSamples.between`)."""
 _LONGEST = 30_000_000_000
 """[ns] of samples that are kept at most: a longer stretch without keyframes is not integrated."""
 
@@ -89,8 +91,16 @@ class ImuBuffer:
                 self._complaints.add("IMU samples came too late to be used", stamp)
             fine &= ~forgotten
             if fine.any():
+                self._note_pauses(times[fine])
                 self._new.append((times[fine], values[0][fine], values[1][fine]))
                 self._newest = max(self._newest, int(times[fine].max()))
+
+    def _note_pauses(self, times: np.ndarray) -> None:
+        """Say where samples are missing before new ones or between them (n,) [ns]; the lock is held."""
+        before = times[:1] if self._newest == np.iinfo(np.int64).min else [self._newest]
+        moments = np.concatenate([before, times])
+        for stamp in moments[:-1][np.diff(moments) > _PAUSE].tolist():
+            self._complaints.add("pauses between IMU samples are longer than 0.1 s", stamp)
 
     def covers(self, stamp: int) -> bool:
         """A sample at or after a stamp [ns] is there."""

@@ -67,7 +67,7 @@ class Dark(NamedTuple):
 
 
 def by_imu(world: Map, frames: list[Dark]) -> Iterator[tuple[int, int, np.ndarray]]:
-    """Stamp, keyframe and keyframe_T_body (7,) of frames, as the IMU says between two keyframes that it links.
+    """Stamp, keyframe, keyframe_T_body (7,) of frames, as the IMU says between two keyframes that it links.
 
     What it misses the second one by is shared out by time.
     """

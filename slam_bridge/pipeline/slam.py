@@ -334,6 +334,8 @@ class Slam:
         found_at = session.tracker.found_at if status is Status.TRACKING else now
         self._latencies.add((found_at if begin <= found_at else now) - frame.arrived)
         self._is_blind, self._last_tracked = False, frame.stamp
+        if status is Status.STARTING and self._others:
+            status = Status.LOST  # a map is there, only not of this place
         self._note(frame.stamp, status, now - begin - waited)
         oldest = session.tracker.oldest_needed
         if self._alone is not None and self._alone.camera is None:
@@ -464,7 +466,8 @@ class Slam:
         self._is_over = True
         ended = time.perf_counter()
         started = ended if self._started is None else self._started
-        session = max((*self._others, self.session), key=lambda one: len(one.log))
+        mode = self.options.mode  # maps of one camera alone come last where others are in metres
+        session = max((*self._others, self.session), key=lambda one: (one.options.mode == mode, len(one.log)))
         stamps, poses, refused = self._finished(session)
         known = set(stamps.tolist())
         rest = [
@@ -542,7 +545,7 @@ class Slam:
                 f"There are {1 + len(rest)} maps that no place joins; the poses are those of the one with "
                 "most frames, `others` has the rest."
             )
-        if not refused:
+        if len(stamps) or not refused:
             elsewhere = {stamp for one in rest for stamp in one.log.poses(one.world)[0].tolist()}
             statuses = [
                 (stamp, Status.TRACKING if stamp in elsewhere else _STATUSES[code])

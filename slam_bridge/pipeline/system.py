@@ -87,6 +87,8 @@ def _run(
                     slam.add_imu(event.stamps, event.gyro, event.acc)
                 continue
             count += 1
+            for left_out in event.faults:
+                slam.complaints.add(left_out, event.stamp)
             slam.add_images(event.stamp, *event.images, depth=event.depth, stamps=event.stamps)
     except KeyboardInterrupt:
         if not source.is_live:

@@ -96,6 +96,16 @@ class Predicted:
 
 
 @dataclass(frozen=True, eq=False)
+class Aside:
+    """Tracks of a camera that gives no image for the moment."""
+
+    stamp: int
+    """[ns] of its last image."""
+    image: np.ndarray
+    tracks: Tracks
+
+
+@dataclass(frozen=True, eq=False)
 class Recognised:
     """Where a frame is in a map, and what it shows of it."""
 
@@ -136,6 +146,10 @@ class Tracker:
         self._missed: deque[Missed] = deque(maxlen=_MOST_MISSED)
         self._ways_back: list[WayBack] = []
         self._dark: list[Dark] = []
+        self._paired = -(1 << 62)
+        """Stamp of the last frame that showed metres [ns]."""
+        self._aside: dict[int, Aside] = {}
+        """By camera, the tracks that were lost when another one took its part."""
         self._first: Waiting | None = None
         self._waiting: list[Waiting] = []
         """Stamps and tracks of the frames between the first one of a mono map and the second keyframe."""
@@ -193,7 +207,10 @@ class Tracker:
             self.miss(frame)
             return None
         predicted, was_lost = self._predicted(stamp), self.status is Status.LOST
+        before = self.tracks
         self.tracks = self._carried(frame, self._expected(predicted.world_T_body, frame.cameras[0]), True)
+        if before.camera != frame.cameras[0]:
+            self._change_camera(frame, before, predicted.world_T_body)
         pose, inliers, anchor = self._pose(predicted)
         if inliers >= self._options.min_inliers:
             self.status, self.lost_since = Status.TRACKING, None
@@ -211,9 +228,17 @@ class Tracker:
             self.step = _IDENTITY.copy()
             self._turn_back(frame)
         self._log.add(stamp, self.reference, self.reference_T_body.copy())
-        if self._options.localization or (is_behind and inliers >= self._options.keyframe_features):
+        if self._options.localization:
+            return None
+        if (self._is_between_pairs(frame) or is_behind) and inliers >= self._options.keyframe_features:
             return None
         return self.add_keyframe(frame) if self._needs_keyframe(stamp, inliers) else None
+
+    def _is_between_pairs(self, frame: Frame) -> bool:
+        """The frame shows no metres, one shortly before it did: the next one may again."""
+        if frame.shows_metres:
+            self._paired = frame.stamp
+        return 0.0 < 1e-9 * (frame.stamp - self._paired) <= self._options.start_seconds
 
     def _miss(self, stamp: int, is_measured: bool) -> None:
         """The images do not show where the frame is. is_measured: the IMU says how it moved."""
@@ -402,6 +427,28 @@ class Tracker:
         tracks.ray = rays_of(self._rig[camera], tracks.pixel, self._options.widest)
         return tracks.keep(np.isfinite(tracks.ray[:, 0]))
 
+    def _change_camera(self, frame: Frame, before: Tracks, predicted: np.ndarray) -> None:
+        """Put aside what the present camera does not show of tracks before, and take up its own.
+
+        predicted: world_T_body (7,). A camera that misses some images thus costs no keyframes.
+        """
+        camera = frame.cameras[0]
+        lost = before.keep((before.landmark >= 0) & ~np.isin(before.ids, self.tracks.ids))
+        self._aside[before.camera] = Aside(self.last_stamp, self.image, lost)
+        mine = self._aside.pop(camera, None)
+        if mine is None or 1e-9 * (frame.stamp - mine.stamp) > self._options.start_seconds:
+            return
+        points, known = self._landmarks(mine.tracks)
+        tracks, model = mine.tracks.keep(known), self._rig[camera]
+        with np.errstate(all="ignore"):
+            guess = model.project(model.in_camera(predicted, points[known]))
+        pixel, found = follow(mine.image, frame.images[0], tracks.pixel, guess, self._options)
+        ray = rays_of(model, pixel, self._options.widest)
+        tracks = replace(tracks, pixel=pixel, ray=ray).keep(found & np.isfinite(ray[:, 0]))
+        joined = self.tracks.joined(tracks.keep(~np.isin(tracks.ids, self.tracks.ids)))
+        order = np.argsort(joined.ids)
+        self.tracks = joined.keep(order)
+
     def _landmarks(self, tracks: Tracks) -> tuple[np.ndarray, np.ndarray]:
         """Positions (n, 3) of the tracks' landmarks, and (n,) bool: there is one."""
         points = np.zeros((len(tracks), 3))
@@ -447,14 +494,27 @@ class Tracker:
 
     def _needs_keyframe(self, stamp: int, inliers: int) -> bool:
         passed = 1e-9 * (stamp - self._reference_stamp)
+        recent = stamp - round(1e9 * self._options.start_seconds)
+        inliers += sum(len(aside.tracks) for aside in self._aside.values() if aside.stamp >= recent)
         if self.status is Status.BRIDGING:
             return passed >= self._options.start_seconds
-        parallax = parallax_of(self.maker.views[-1], self.tracks, SE3(self.reference_T_body), self._rig)
+        parallax = parallax_of(self._last_view(), self.tracks, SE3(self.reference_T_body), self._rig)
         is_late = self._options.is_inertial and passed >= self._options.keyframe_seconds
         if self._options.is_inertial and not self.is_inertial:  # at rest there is nothing to initialize from
             is_moving = parallax > 2.0 * angular_sigma(self._rig[0], self._options.sigma)
             is_late = is_moving and passed >= self._options.start_seconds
         return is_late or needs_keyframe(self._options, inliers, self._num_reference, parallax)
+
+    def _last_view(self) -> View:
+        """Of the last keyframe, as the camera of the tracks had it: cameras side by side show no motion."""
+        view, camera = self.maker.views[-1], self.tracks.camera
+        if view.camera == camera:
+            return view
+        points, known = self._landmarks(self.tracks)
+        with np.errstate(all="ignore"):
+            ray = self._rig[camera].in_camera(self._keyframe_pose(self.reference), points[known])
+            ray /= np.linalg.norm(ray, axis=1, keepdims=True)
+        return replace(view, ids=self.tracks.ids[known], ray=ray, camera=camera)
 
     def add_keyframe(self, frame: Frame, at: tuple[int, np.ndarray] | None = None) -> View:
         """Make the present frame a keyframe, linked to the last one by the IMU where there is one.

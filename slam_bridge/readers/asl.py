@@ -12,7 +12,7 @@ import numpy as np
 
 from slam_bridge.cameras import Rig
 from slam_bridge.readers.calibration import Calibration, read_calibration
-from slam_bridge.readers.euroc import StateTable, read_imu, read_states
+from slam_bridge.readers.euroc import StateTable, read_samples, read_states
 from slam_bridge.readers.sequence import Sequence, SequenceError
 
 IMAGES = (".png", ".jpg", ".jpeg", ".pgm", ".bmp", ".tif", ".tiff")
@@ -26,6 +26,8 @@ def open_asl(kind: str, folder: Path, given: str | Path | None) -> Sequence:
     if calibration.rig is None:
         raise SequenceError(f"{mav}: no calibration of a camera, expected cam0/sensor.yaml.")
     names = [name for name in ("cam0", "cam1") if (mav / name).is_dir()]
+    if not names:
+        raise SequenceError(f"{mav}: no images, expected cam0/data.")
     lists = [_asl_images(mav / name) for name in names]
     if len(calibration.rig) < len(names):
         raise SequenceError(
@@ -40,7 +42,7 @@ def open_asl(kind: str, folder: Path, given: str | Path | None) -> Sequence:
     paths = tuple(tuple(found.get(stamp) for found, _ in lists) for stamp in stamps.tolist())
     offset = round(1e9 * rig[0].time_offset)
     tables = [path for path in (mav / "imu0" / "data.csv", mav / "imu0.csv") if path.is_file()]
-    imu = read_imu(tables[0]) if tables else None
+    imu, said = read_samples(tables[0]) if tables else (None, ())
     if imu is not None and calibration.imu is not None:
         imu = calibration.imu.corrected(imu)
     return Sequence(
@@ -54,7 +56,7 @@ def open_asl(kind: str, folder: Path, given: str | Path | None) -> Sequence:
         calibration.gravity or 9.81,
         _asl_truth(mav),
         equalize=kind == "tumvi",
-        notes=tuple(note for _, note in lists if note),
+        notes=(*(note for _, note in lists if note), *said),
     )
 
 
@@ -82,7 +84,8 @@ def _has_sensor(camera: Path) -> bool:
 def _asl_images(camera: Path) -> tuple[dict[int, Path], str]:
     """Files of one camera by stamp [ns], from data.csv or the names of the files.
 
-    Images that data.csv lists but that are not there are left out; the last value says so, or is empty.
+    Images that data.csv lists but that are not there, or twice, are left out; the last value says so, or is
+    empty.
     """
     table, folder = camera / "data.csv", camera / "data" if (camera / "data").is_dir() else camera
     files = {path.name: path for path in folder.iterdir()}
@@ -93,6 +96,8 @@ def _asl_images(camera: Path) -> tuple[dict[int, Path], str]:
         if gone:
             note = f"{len(gone)} of the {len(pairs)} images that {table} lists are missing, such as {gone[0]}"
         pairs = [pair for pair in pairs if pair[1].name in files]
+        if twice := len(pairs) - len(dict(pairs)):
+            note += f"{'; ' * bool(note)}{twice} stamps that {table} lists were there already"
     else:
         pairs = [
             (int(file.stem), file)

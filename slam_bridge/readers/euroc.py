@@ -63,6 +63,23 @@ def read_imu(path: PathLike) -> ImuSamples:
     return ImuSamples(stamps, values[:, :3], values[:, 3:])
 
 
+def read_samples(path: PathLike) -> tuple[ImuSamples, tuple[str, ...]]:
+    """Samples as `read_imu`; those out of order, repeated or not finite are mended or left out, and said."""
+    stamps, values = read_stamped(path, (6,))
+    is_finite = np.isfinite(values).all(axis=1)
+    order = np.argsort(stamps[is_finite], kind="stable")
+    kept = stamps[is_finite][order]
+    is_new = np.concatenate([[True], np.diff(kept) > 0])[: len(kept)]
+    rows = np.flatnonzero(is_finite)[order[is_new]]
+    counts = {
+        "NaN or infinity were left out": int((~is_finite).sum()),
+        "a stamp that was there already were left out": int((~is_new).sum()),
+        "a stamp before the last one were sorted": int((np.diff(stamps[is_finite]) < 0).sum()),
+    }
+    notes = tuple(f"{count} samples of {path} with {what}" for what, count in counts.items() if count)
+    return ImuSamples(stamps[rows], values[rows, :3], values[rows, 3:]), notes
+
+
 def read_states(path: PathLike) -> StateTable:
     """Ground truth of EuRoC (17 columns) or TUM-VI (8 columns); see `graphopt.io.trajectory.read_euroc`."""
     stamps, poses, rest = read_euroc(path, (7, 16))

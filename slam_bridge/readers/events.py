@@ -6,7 +6,7 @@ about the order of time. What it guessed is in `notes`.
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Protocol
 
@@ -14,6 +14,7 @@ import numpy as np
 
 from slam_bridge.readers.calibration import Calibration
 from slam_bridge.readers.euroc import StateTable
+from slam_bridge.readers.sequence import SequenceError
 
 if TYPE_CHECKING:
     from slam_bridge.pipeline.options import PipelineOptions
@@ -41,6 +42,46 @@ class ImageEvent:
     depth: np.ndarray | None = None
     stamps: tuple[int, ...] | None = None
     """[ns] of each image; None: all of one moment."""
+    faults: tuple[str, ...] = ()
+    """What was left out before this frame or in it: the middle of a sentence, see `Complaints`."""
+
+
+_FIRST = 10
+"""Images that may be left out before there is one: all of them are, or the calibration is another's."""
+
+
+class LeftOut:
+    """Images that cannot be read are left out and said."""
+
+    def __init__(self) -> None:
+        self._has_read, self._faults = False, list[str]()
+
+    def read(self, camera: int, load: Callable[[], np.ndarray | None]) -> np.ndarray | None:
+        """An image of a camera, None where it cannot be read.
+
+        Raises the `SequenceError` of the first image where the first `_FIRST` cannot.
+        """
+        try:
+            image = load()
+        except SequenceError as error:
+            self._faults.append(f"images of camera {camera} were left out: {_reason(error)}")
+            if not self._has_read and len(self._faults) >= _FIRST:
+                raise
+            return None
+        self._has_read |= image is not None
+        return image
+
+    def faults(self) -> tuple[str, ...]:
+        """What was left out since this was asked last."""
+        found = tuple(self._faults)
+        if self._has_read:
+            self._faults = []
+        return found
+
+
+def _reason(error: SequenceError) -> str:
+    """Its sentence without the file's name and the full stop."""
+    return str(error.args[0]).split(": ", 1)[-1].rstrip(".")
 
 
 class Source(Protocol):

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
+from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -10,7 +11,7 @@ import numpy as np
 
 from slam_bridge.imu import ImuSamples
 from slam_bridge.readers.calibration import Calibration
-from slam_bridge.readers.events import ImageEvent, ImuEvent
+from slam_bridge.readers.events import ImageEvent, ImuEvent, LeftOut
 from slam_bridge.readers.kitti import is_odometry
 from slam_bridge.readers.kitti_raw import is_drive
 from slam_bridge.readers.sequence import Sequence, SequenceError
@@ -90,7 +91,7 @@ class FolderSource:
         return self._events(options)
 
     def _events(self, options: PipelineOptions) -> Iterator[ImuEvent | ImageEvent]:
-        sequence, first = self.sequence, 0
+        sequence, first, left_out = self.sequence, 0, LeftOut()
         count = len(sequence.rig) if options.is_stereo else 1
         sequence = sequence.with_cameras(count)
         offset = round(1e9 * sequence.rig[0].time_offset)
@@ -99,6 +100,7 @@ class FolderSource:
                 imu, rows = sequence.imu, samples_until(sequence.imu, first, stamp)
                 first = max(first, rows.stop)
                 yield ImuEvent(imu.stamps[rows], imu.gyro[rows], imu.acc[rows])
-            images = tuple(sequence.images(row))
-            depth = sequence.depth(row) if options.has_depth else None
-            yield ImageEvent(stamp - offset, images, depth, sequence.stamps_of(row, count))
+            images = tuple(left_out.read(k, partial(sequence.image, row, k)) for k in range(count))
+            depth = left_out.read(0, partial(sequence.depth, row)) if options.has_depth else None
+            stamps = sequence.stamps_of(row, count)
+            yield ImageEvent(stamp - offset, images, depth, stamps, left_out.faults())

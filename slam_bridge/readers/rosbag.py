@@ -10,6 +10,9 @@ those with "depth" in them, or of depth's encodings, as depth. `notes` says whic
 from __future__ import annotations
 
 from collections.abc import Iterator
+from contextlib import contextmanager
+from dataclasses import replace
+from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -18,7 +21,7 @@ import numpy as np
 from graphopt.errors import OptionError
 from slam_bridge.readers.calibration import Calibration
 from slam_bridge.readers.euroc import StateTable
-from slam_bridge.readers.events import ImageEvent, ImuEvent, Pairing
+from slam_bridge.readers.events import ImageEvent, ImuEvent, LeftOut, Pairing
 from slam_bridge.readers.sequence import SequenceError, opencv
 
 if TYPE_CHECKING:
@@ -103,6 +106,7 @@ class BagSource:
         if options.has_depth and self.depth is not None:
             cameras[self.depth] = count
         wanted = {*cameras, *((self.imu,) if options.is_inertial else ())}
+        left_out, latest = LeftOut(), dict[int, int]()
         with self._open() as reader:
             chosen = [one for one in reader.connections if one.topic in wanted]
             for connection, received, data in reader.messages(connections=chosen):
@@ -112,15 +116,22 @@ class BagSource:
                     gyro, acc = _vector(message.angular_velocity), _vector(message.linear_acceleration)
                     yield ImuEvent(np.array([stamp]), gyro[None], acc[None])
                     continue
-                image = decoded(message, f"{self.name}, topic {connection.topic}, {1e-9 * stamp:.3f} s")
-                for frame in pairing.add(cameras[connection.topic], stamp, image):
-                    yield _with_depth(frame, options.has_depth)
+                camera, where = cameras[connection.topic], f"{self.name}, {connection.topic}, {stamp} ns"
+                is_new = latest.get(camera) != stamp
+                image = left_out.read(camera, partial(_new, message, where, is_new))
+                latest[camera] = stamp
+                for frame in () if image is None else pairing.add(camera, stamp, image):
+                    yield replace(_with_depth(frame, options.has_depth), faults=left_out.faults())
             for frame in pairing.rest():
-                yield _with_depth(frame, options.has_depth)
+                yield replace(_with_depth(frame, options.has_depth), faults=left_out.faults())
 
-    def _open(self) -> Any:
+    @contextmanager
+    def _open(self) -> Iterator[Any]:
+        """The bag; `SequenceError` where it is none, or damaged."""
         try:
             from rosbags.highlevel import AnyReader, AnyReaderError
+            from rosbags.rosbag1 import ReaderError as FirstError
+            from rosbags.rosbag2 import ReaderError as SecondError
             from rosbags.typesys import Stores, get_typestore
         except ImportError as error:
             raise OptionError("bags need rosbags: pip install graphopt[ros].") from error
@@ -128,9 +139,15 @@ class BagSource:
         if path.suffix.lower() in (".db3", ".mcap") and (path.parent / "metadata.yaml").is_file():
             path = path.parent
         try:
-            return AnyReader([path], default_typestore=get_typestore(Stores.LATEST))
-        except (AnyReaderError, OSError, ValueError) as error:
-            raise SequenceError(f"{path}: no bag that can be read: {error}") from error
+            with AnyReader([path], default_typestore=get_typestore(Stores.LATEST)) as reader:
+                yield reader
+        except SequenceError:
+            raise
+        except (AnyReaderError, FirstError, SecondError, OSError, ValueError) as error:
+            raise SequenceError(
+                f"{path}: no bag that can be read, or a damaged one: {error} `rosbag reindex`, or `ros2 bag "
+                "reindex`, mends one that was not closed."
+            ) from error
 
 
 def _raw(topic: str) -> str:
@@ -158,6 +175,12 @@ def _stamp(message: Any, received: int) -> int:
 
 def _vector(message: Any) -> np.ndarray:
     return np.array([message.x, message.y, message.z])
+
+
+def _new(message: Any, where: str, is_new: bool) -> np.ndarray:
+    if not is_new:
+        raise SequenceError(f"{where}: with a stamp that was there already.")
+    return decoded(message, where)
 
 
 def decoded(message: Any, where: str) -> np.ndarray:

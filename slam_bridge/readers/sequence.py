@@ -61,8 +61,12 @@ class Sequence:
 
     def images(self, row: int) -> list[np.ndarray | None]:
         """Images (height, width) uint8 of one frame; `SequenceError` names a file that cannot be read."""
-        files = enumerate(self.paths[row])
-        return [None if path is None else _image(path, self.rig[k], self.equalize) for k, path in files]
+        return [self.image(row, camera) for camera in range(len(self.paths[row]))]
+
+    def image(self, row: int, camera: int) -> np.ndarray | None:
+        """One of them."""
+        path = self.paths[row][camera]
+        return None if path is None else _image(path, self.rig[camera], self.equalize)
 
     def depth(self, row: int) -> np.ndarray | None:
         """Depth image (height, width) float32 [m] of one frame, 0: not measured; None: it has none."""
@@ -98,7 +102,8 @@ class Sequence:
         """With the first cameras only."""
         if len(self.rig) < count:
             raise SequenceError(
-                f"{self.name}: has {len(self.rig)} camera, a stereo mode needs two. Choose --modes mono."
+                f"{self.name}: has images of {len(self.rig)} camera, a stereo mode needs two. Choose --mode "
+                "mono."
             )
         rig = Rig(list(self.rig)[:count])
         lags = None if self.lags is None else self.lags[:, :count]

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any
 
 from slam_bridge.imu import ImuSamples
 from slam_bridge.readers.calibration import Calibration
-from slam_bridge.readers.euroc import StateTable, read_imu
+from slam_bridge.readers.euroc import StateTable, read_samples
 from slam_bridge.readers.events import ImageEvent, ImuEvent
 from slam_bridge.readers.folders import samples_until
 from slam_bridge.readers.sequence import SequenceError, opencv
@@ -30,11 +30,13 @@ class VideoSource:
         """start [ns]: of the first frame, in the time of the IMU's stamps."""
         self.name, self.calibration = Path(path).name, calibration
         self._path, self._start = Path(path), start
-        self._imu: ImuSamples | None = None if imu is None else read_imu(imu)
+        self._imu: ImuSamples | None = None
         self.notes: tuple[str, ...] = ()
+        if imu is not None:
+            self._imu, self.notes = read_samples(imu)
         if self._imu is not None and start == 0 and len(self._imu) and self._imu.stamps[0] > 0:
             self._start = int(self._imu.stamps[0])
-            self.notes = (f"the video begins with the IMU's first sample, at {self._start} ns",)
+            self.notes += (f"the video begins with the IMU's first sample, at {self._start} ns",)
 
     def events(self, options: PipelineOptions) -> Iterator[ImuEvent | ImageEvent]:
         """Samples up to and past each frame, then the frame."""

@@ -7,7 +7,7 @@ import pytest
 
 from graphopt.evaluate.trajectories import Trajectory, compare
 from slam_bridge import Camera, Map, Rig
-from slam_bridge.pipeline import PipelineOptions, Slam, features, open_sequence, places, run
+from slam_bridge.pipeline import PipelineOptions, Slam, Status, features, open_sequence, places, run
 from slam_bridge.pipeline.inputs import Frame
 from slam_bridge.pipeline.loops import Loops
 from slam_bridge.pipeline.places import Place, PlaceIndex
@@ -150,6 +150,57 @@ def test_the_imu_bridges_two_seconds_in_the_dark(euroc_clip):
         align="se3",
     )
     assert errors.absolute.max() < 0.06
+
+
+@pytest.mark.data
+@pytest.mark.parametrize("mode", ["stereo-inertial", "mono-inertial"])
+def test_darkness_before_the_imu_is_initialized(euroc_clip, mode):
+    """Four seconds, of which the IMU says afterwards where the frames were."""
+    sequence = open_sequence("euroc", euroc_clip)
+    pipeline = Slam(sequence.rig, PipelineOptions(mode=mode, single_thread=True), noise=sequence.noise)
+    pipeline.add_imu(sequence.imu.stamps, sequence.imu.gyro, sequence.imu.acc)
+    for row in range(len(sequence)):
+        images = sequence.images(row)
+        if 50 < row <= 130:
+            images = [np.zeros_like(image) for image in images]
+            assert pipeline.state().status is (Status.LOST if row > 51 else Status.TRACKING)
+        pipeline.add_images(int(sequence.stamps[row]), *images[: 1 + mode.startswith("stereo")])
+    found = pipeline.stop()
+    np.testing.assert_array_equal(found.stamps, sequence.stamps)
+    errors = compare(
+        Trajectory(found.stamps * 1e-9, found.world_T_body),
+        Trajectory(sequence.truth.stamps * 1e-9, sequence.truth.world_T_body),
+        align="se3",
+    )
+    assert errors.absolute.max() < 0.06
+
+
+@pytest.mark.data
+def test_a_gap_of_one_camera(euroc_clip, monkeypatch):
+    """Four frames after two seconds that nobody recognises are followed back from the first that is."""
+    recognised, calls = Loops.recognised, []
+
+    def later(loops, *views):
+        calls.append(views)
+        return recognised(loops, *views) if len(calls) > 4 else None
+
+    monkeypatch.setattr(Loops, "recognised", later)
+    sequence = open_sequence("euroc", euroc_clip)
+    rows = [*range(71), *range(111, len(sequence))]
+    pipeline = Slam(sequence.rig, PipelineOptions(mode="mono", single_thread=True))
+    for row in rows:
+        pipeline.add_images(int(sequence.stamps[row]), sequence.images(row)[0])
+        assert pipeline.tracker.has_pose or row < 30 or 111 <= row < 115
+    found = pipeline.stop()
+    assert len(calls) >= 5 and found.maps == 1
+    np.testing.assert_array_equal(found.stamps, sequence.stamps[rows])
+    truth = sequence.of_camera().truth
+    errors = compare(
+        Trajectory(found.stamps * 1e-9, found.world_T_body),
+        Trajectory(truth.stamps * 1e-9, truth.world_T_body),
+        align="sim3",
+    )
+    assert errors.absolute.max() < 0.04
 
 
 @pytest.mark.data

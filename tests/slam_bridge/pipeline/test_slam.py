@@ -284,6 +284,73 @@ def test_a_camera_that_stops(room, sequence, gone, options):
     )
 
 
+def without(sequence, room, options, rows, camera):
+    """A run in which a camera gives no image in these rows."""
+    slam = Slam(read_calibration(room / "mav0"), options)
+    if options.is_inertial:
+        slam.add_imu(sequence.imu.stamps, sequence.imu.gyro, sequence.imu.acc)
+    for row in range(70):
+        images = sequence.images(row)
+        images = [None if row in rows and k == camera else image for k, image in enumerate(images)]
+        slam.add_images(int(sequence.stamps[row]), *images)
+        if row == 45 and len(rows) > 45:
+            assert f"camera {camera} gave no image" in slam.state().notes[0]
+            assert slam.state().world_T_body is not None
+    return slam.stop()
+
+
+@pytest.mark.parametrize("camera", [0, 1])
+@pytest.mark.parametrize("options", [STEREO, INERTIAL], ids=lambda options: options.mode)
+def test_a_camera_that_never_delivers(room, sequence, options, camera):
+    """After two seconds the run goes on with the other one, in its mono mode, which is said by number."""
+    found = without(sequence, room, options, range(70), camera)
+    np.testing.assert_array_equal(found.stamps, sequence.stamps[:70])
+    assert found.maps == 1 and found.message.startswith(
+        f"camera {camera} gave no image from 1500000004.000 s"
+    )
+    assert f"the run goes on with camera {1 - camera} alone" in found.message
+    if options.is_inertial:
+        error, scale = rmse(found, sequence.truth, "sim3")
+        assert error < 0.03 and abs(scale - 1.0) < 0.05
+    else:
+        assert "lengths have no unit then" in found.message
+        mounting = SE3(np.tile(read_calibration(room / "mav0").rig[1 - camera].body_T_cam, (70, 1)))
+        rows = np.searchsorted(sequence.truth.stamps, found.stamps)
+        truth = np.asarray((SE3(sequence.truth.world_T_body[rows]) * mounting).storage)
+        assert rmse(found, StateTable(found.stamps, truth, None, None, None), "sim3")[0] < 0.03
+
+
+@pytest.mark.parametrize("count", [25, 50])
+@pytest.mark.parametrize("options", [STEREO, INERTIAL], ids=lambda options: options.mode)
+def test_a_camera_that_comes_late(room, sequence, options, count):
+    """A map in metres begins; frames before it are followed back, or are in that of the other camera."""
+    found = without(sequence, room, options, range(count), 1)
+    assert np.isin(sequence.stamps[count:70], found.stamps).all()
+    stamps = [found.stamps, *(other.stamps for other in found.others)]
+    np.testing.assert_array_equal(np.unique(np.concatenate(stamps)), sequence.stamps[:70])
+    assert len(found.stamps) == 70 or count == 50
+    assert ("a map in metres began at 1500000006.500 s" in found.message) == (count == 50)
+    error, scale = rmse(found, sequence.truth, "sim3")
+    assert error < 0.03 and abs(scale - 1.0) < 0.05
+
+
+def test_a_short_run_with_one_camera(room, sequence):
+    """It ends before the wait for the other does: poses all the same."""
+    slam = Slam(read_calibration(room / "mav0"), STEREO)
+    for row in range(35):
+        slam.add_images(int(sequence.stamps[row]), sequence.images(row)[0], None)
+    found = slam.stop()
+    assert len(found.stamps) == 35 and "the run goes on with camera 0 alone" in found.message
+
+
+def test_a_camera_that_flickers_costs_no_keyframes(room, sequence):
+    """Tracks come back with it, and cameras side by side are no motion."""
+    counts = [
+        len(without(sequence, room, STEREO, rows, 0).world.keyframes) for rows in ((), range(21, 70, 2))
+    ]
+    assert counts[1] <= 1.2 * counts[0]
+
+
 def test_images_of_another_size(room, sequence):
     """Left out one by one; a kind of array that is no image is refused at once, and the run goes on."""
     slam = Slam(read_calibration(room / "mav0"), STEREO)
