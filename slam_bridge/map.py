@@ -487,11 +487,6 @@ class Map:
             del self.preintegrated[int(id_)]
 
     @_locked
-    def remove_loops(self, ids: Any) -> None:
-        """Remove loop closures."""
-        self.loops.remove(ids)
-
-    @_locked
     def merge_landmarks(self, kept: Any, gone: Any) -> None:
         """Landmarks `gone` (k,) are those of `kept` (k,): the latter take over the observations.
 
@@ -522,13 +517,6 @@ class Map:
         seen.keep(mask)
         self.landmarks.remove(list(final))
         self.priors = [prior.renamed(final) for prior in self.priors]
-
-    @_locked
-    def change_reference(self, landmarks: Any, keyframe: Any) -> None:
-        """Let landmarks move with other keyframes (one or one each); -1: with none."""
-        wanted = whole_numbers(keyframe)
-        self.keyframes.rows(wanted[wanted >= 0])
-        self.landmarks["reference"][self.landmarks.rows(landmarks)] = wanted
 
     # ---------------------------------------------------------------- questions
 

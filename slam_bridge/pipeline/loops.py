@@ -83,7 +83,15 @@ class Loops:
         self.index = PlaceIndex()
         self._detectors: dict[tuple[int, ...], list[Detector]] = {}
         self.found: list[Loop] = []
+        self.others: list[Any] = []
+        """Sessions of other maps, which a keyframe may show."""
         self._pause = 0
+
+    def look_at_keyframe(self, frame: Frame, keyframe: int, pixel: np.ndarray) -> Place:
+        """Describe a keyframe with tracks (n, 2), at all sizes where it may show an earlier place."""
+        before = frame.stamp - int(1e9 * self._options.loop_gap)
+        is_alone = not self.others and self.index.oldest > before
+        return self.look(frame, keyframe, pixel, 1 if is_alone else len(LEVELS))
 
     def look(
         self, frame: Frame, keyframe: int = -1, pixel: np.ndarray = _NO_PIXELS, levels: int = len(LEVELS)

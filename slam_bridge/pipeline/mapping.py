@@ -185,7 +185,7 @@ class Mapper:
                 self._refinements.pop(0)
                 self._whole("refinement")
         self._cull_keyframe(view.keyframe)
-        place = self._loops.look(frame, view.keyframe, view.pixel)
+        place = self._loops.look_at_keyframe(frame, view.keyframe, view.pixel)
         may_close = self._tracker.is_inertial or not options.is_inertial
         if self._loops.find(place, may_close):
             self._close_loop()

@@ -67,8 +67,8 @@ class PipelineOptions:
     refine_seconds: tuple[float, ...] = (5.0, 15.0)
     """After the initialization everything is optimized again at these times: ORB-SLAM3."""
     lost_seconds: float = 5.0
-    """An IMU bridges so long without landmarks, as in ORB-SLAM3; after it, and without an IMU where one frame
-    shows no metres, a new map begins. Each frame of that is looked up in the earlier one for as long."""
+    """An IMU bridges so long without landmarks, as in ORB-SLAM3; after it a new map begins, without an IMU at
+    once. Each frame of that is looked up in the earlier one for as long."""
     loops: bool = True
     """Look for places seen before."""
     loop_gap: float = 10.0

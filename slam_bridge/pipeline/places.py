@@ -97,6 +97,8 @@ class PlaceIndex:
         """(SAMPLE, 32) of each that has tracks; some more than once where there are fewer."""
         self._holders: dict[int, list[int]] = {}
         """Keyframes by key of their samples."""
+        self.oldest = int(np.iinfo(np.int64).max)
+        """Stamp of the oldest keyframe that was added [ns]."""
         self._lock = threading.Lock()
 
     def __len__(self) -> int:
@@ -118,6 +120,7 @@ class PlaceIndex:
     def add(self, place: Place) -> None:
         """Add a keyframe."""
         with self._lock:
+            self.oldest = min(self.oldest, place.stamp)
             self.places[place.keyframe] = replace(
                 place, descriptor=place.tracks, pixel=place.pixel[: place.num_tracks]
             )

@@ -40,6 +40,7 @@ class Session:
         self.log = FrameLog()
         self.tracker = Tracker(sensors, options, self.world, self.log)
         self.loops = Loops(sensors.rig, options, self.world)
+        self.loops.others = others
         self._began: int | None = None
         """Stamp of the first frame [ns]."""
         self.mapper = Mapper(self.tracker, self.world, self.log, self.loops, options, self._join)

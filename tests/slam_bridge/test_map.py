@@ -81,7 +81,7 @@ def test_removing_a_keyframe_joins_the_imu():
     """Its observations go, references move on, and the two IMU measurements become the one of all samples."""
     world = simulated()
     gone, (before, after) = int(world.keyframes.ids[3]), world.keyframes.ids[[2, 4]]
-    world.change_reference(world.landmarks.ids[:5], gone)
+    world.landmarks["reference"][:5] = gone
     world.remove_keyframes(gone)
     assert gone not in world.keyframes and len(world.imu) == 5
     assert not (world.observations["keyframe"] == gone).any()
