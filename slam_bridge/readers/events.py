@@ -46,7 +46,7 @@ class ImageEvent:
     """What was left out before this frame or in it: the middle of a sentence, see `Complaints`."""
 
 
-_FIRST = 10
+FIRST = 10
 """Images that may be left out before there is one: all of them are, or the calibration is another's."""
 
 
@@ -54,28 +54,32 @@ class LeftOut:
     """Images that cannot be read are left out and said."""
 
     def __init__(self) -> None:
-        self._has_read, self._faults = False, list[str]()
+        self._counts: dict[int, int | None] = {}
+        """By camera, how many were left out before the first that was read; None: there is one."""
+        self._faults: list[str] = []
 
     def read(self, camera: int, load: Callable[[], np.ndarray | None]) -> np.ndarray | None:
         """An image of a camera, None where it cannot be read.
 
-        Raises the `SequenceError` of the first image where the first `_FIRST` cannot.
+        Raises the `SequenceError` of an image where the first `FIRST` of a camera cannot be read.
         """
         try:
             image = load()
         except SequenceError as error:
             self._faults.append(f"images of camera {camera} were left out: {_reason(error)}")
-            if not self._has_read and len(self._faults) >= _FIRST:
-                raise
+            count = self._counts.setdefault(camera, 0)
+            if count is not None:
+                self._counts[camera] = count + 1
+                if count + 1 >= FIRST:
+                    raise
             return None
-        self._has_read |= image is not None
+        if image is not None:
+            self._counts[camera] = None
         return image
 
     def faults(self) -> tuple[str, ...]:
         """What was left out since this was asked last."""
-        found = tuple(self._faults)
-        if self._has_read:
-            self._faults = []
+        found, self._faults = tuple(self._faults), []
         return found
 
 

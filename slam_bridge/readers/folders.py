@@ -11,7 +11,7 @@ import numpy as np
 
 from slam_bridge.imu import ImuSamples
 from slam_bridge.readers.calibration import Calibration
-from slam_bridge.readers.events import ImageEvent, ImuEvent, LeftOut
+from slam_bridge.readers.events import FIRST, ImageEvent, ImuEvent, LeftOut
 from slam_bridge.readers.kitti import is_odometry
 from slam_bridge.readers.kitti_raw import is_drive
 from slam_bridge.readers.sequence import Sequence, SequenceError
@@ -81,6 +81,12 @@ class FolderSource:
             raise SequenceError(f"{self.name}: no depth images, mode {options.mode} needs them.")
         if options.is_stereo:
             sequence.with_cameras(2)  # refuses one camera
+        for camera in range(len(sequence.rig) if options.is_stereo else 1):
+            rows = [row for row, paths in enumerate(sequence.paths) if paths[camera] is not None][:FIRST]
+            tried = LeftOut()
+            for row in rows:
+                if tried.read(camera, partial(sequence.image, row, camera)) is not None:
+                    break
 
     def events(self, options: PipelineOptions) -> Iterator[ImuEvent | ImageEvent]:
         """Samples up to each frame and one beyond, then the frame.

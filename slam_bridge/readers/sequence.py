@@ -102,8 +102,7 @@ class Sequence:
         """With the first cameras only."""
         if len(self.rig) < count:
             raise SequenceError(
-                f"{self.name}: has images of {len(self.rig)} camera, a stereo mode needs two. Choose --mode "
-                "mono."
+                f"{self.name}: has 1 camera, a stereo mode needs two. Choose --mode mono, or add cam1."
             )
         rig = Rig(list(self.rig)[:count])
         lags = None if self.lags is None else self.lags[:, :count]
