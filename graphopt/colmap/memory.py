@@ -8,6 +8,7 @@ reconstruction made for it whose numbers are known; where they are not found, po
 
 from __future__ import annotations
 
+import os
 from collections.abc import Iterator
 from functools import cache
 from typing import Any, NamedTuple
@@ -119,13 +120,27 @@ def _agrees(made: Any, where: Layout) -> bool:
     )
 
 
-@cache
-def _sets_of_config() -> tuple[int, int, int] | None:
-    """Word in a config at which the set of its images, of its variable and of its constant points begins.
+class ConfigLayout(NamedTuple):
+    """Where a config has its sets."""
 
-    Of each the pointer to the first node, and the number of elements. None: they are not where they are
-    looked for.
-    """
+    is_held: bool
+    """The Python object points to what points to the C++ object, not to this itself."""
+    sets: tuple[int, int, int]
+    """Words of the C++ object at which images, variable and constant points begin: first node, and count."""
+
+
+def _peek(address: int, count: int) -> list[int]:
+    """Words of 8 bytes of this process; OSError where there is no memory, instead of a crash."""
+    with open("/proc/self/mem", "rb", buffering=0) as memory:
+        found = os.pread(memory.fileno(), 8 * count, address)
+    if len(found) < 8 * count:
+        raise OSError(f"no memory at {address:#x}")
+    return np.frombuffer(found, np.uint64).tolist()
+
+
+@cache
+def _config_layout() -> ConfigLayout | None:
+    """Found out in a config with known contents; None: it is not where it is looked for."""
     import pycolmap
 
     made = pycolmap.BundleAdjustmentConfig()
@@ -134,29 +149,35 @@ def _sets_of_config() -> tuple[int, int, int] | None:
     for count, add in zip(counts, adders, strict=True):
         for number in range(count):
             add(1000 * count + number)
-    words = _words(_config(made), _WORDS_OF_CONFIG)
-    if any(words[1:].count(count) != 1 for count in counts):
-        return None
-    first, second, third = (words.index(count, 1) - 1 for count in counts)
-    found = first, second, third
-    expected = [set(each) for each in (made.images, made.variable_points, made.constant_points)]
-    return found if [set(each.tolist()) for each in _sets(made, found)] == expected else None
+    for is_held in (False, True):
+        try:
+            words = _peek(_config(made, is_held), _WORDS_OF_CONFIG)
+            first, second, third = (words.index(count, 1) - 1 for count in counts)
+            where = ConfigLayout(is_held, (first, second, third))
+            if _sets(made, where) is not None:
+                return where
+        except (OSError, ValueError, OverflowError):
+            continue
+    return None
 
 
-def _config(config: Any) -> int:
+def _config(config: Any, is_held: bool) -> int:
     """Address of the C++ object of a config."""
-    (holder,) = _words(id(config) + 2 * 8, 1)
-    return _words(holder, 1)[0]
+    (address,) = _peek(id(config) + object.__basicsize__, 1)
+    return _peek(address, 1)[0] if is_held else address
 
 
-def _sets(config: Any, places: tuple[int, int, int]) -> list[np.ndarray]:
-    words, found = _words(_config(config), _WORDS_OF_CONFIG), []
-    for place, mask in zip(places, (2**32 - 1, 2**64 - 1, 2**64 - 1), strict=True):
-        node, count = words[place : place + 2]
-        keys = np.empty(count, np.int64)
-        for row in range(count):
-            node, key = _words(node, 2)
+def _sets(config: Any, where: ConfigLayout) -> list[np.ndarray] | None:
+    """Ids in the order of their nodes; None where they are not those of the config."""
+    words, found = _peek(_config(config, where.is_held), _WORDS_OF_CONFIG), []
+    expected = config.images, config.variable_points, config.constant_points
+    for place, mask, ids in zip(where.sets, (2**32 - 1, 2**64 - 1, 2**64 - 1), expected, strict=True):
+        node, keys = words[place], np.empty(len(ids), np.int64)
+        for row in range(len(ids)):
+            node, key = _peek(node, 2)
             keys[row] = key & mask
+        if set(keys.tolist()) != set(ids):
+            return None
         found.append(keys)
     return found
 
@@ -167,8 +188,8 @@ def order_in_config(config: Any) -> list[np.ndarray] | None:
         return None
     import pycolmap
 
-    places = _sets_of_config() if isinstance(config, pycolmap.BundleAdjustmentConfig) else None
-    return None if places is None else _sets(config, places)
+    where = _config_layout() if isinstance(config, pycolmap.BundleAdjustmentConfig) else None
+    return None if where is None else _sets(config, where)
 
 
 class Nodes(NamedTuple):

@@ -25,6 +25,24 @@ def test_this_pycolmap_is_read_in_one_pass() -> None:
     assert memory.layout() is not None
 
 
+def test_the_order_of_a_config_is_read_or_unknown(monkeypatch: pytest.MonkeyPatch) -> None:
+    """The same ids in pycolmap's order; what has no memory there is no crash."""
+    config = pycolmap.BundleAdjustmentConfig()
+    for image in (70, 3, 500, 12, 4):
+        config.add_image(image)
+    config.add_constant_point(2**40)
+    images, variable, constant = memory.order_in_config(config)
+    assert set(images.tolist()) == config.images and len(variable) == 0 and constant.tolist() == [2**40]
+    assert memory.order_in_config(None) is None
+    with pytest.raises(OSError):
+        memory._peek(8, 1)
+    monkeypatch.setattr(memory, "_config", lambda config, is_held: 8)
+    memory._config_layout.cache_clear()
+    assert memory.order_in_config(config) is None
+    monkeypatch.undo()
+    memory._config_layout.cache_clear()
+
+
 @pytest.mark.parametrize("cameras", [1, 2])
 def test_numbers_are_pycolmaps(way: str, cameras: int) -> None:
     made = scene(seed=61, cameras_per_rig=cameras)
