@@ -366,11 +366,12 @@ class Tracker:
 
     def _turn_back(self, frame: Frame) -> None:
         """Begin to follow frames back that were missed before this one, which shows landmarks."""
-        if self._missed:
+        before = [view for view in self._missed if view.stamp != frame.stamp]
+        self._missed.clear()
+        if before:
             tracks = self.tracks.keep(self.tracks.landmark >= 0)
             at = self.reference, self.reference_T_body.copy()
-            self._ways_back.append(WayBack(list(self._missed), frame.images[0], tracks, *at))
-            self._missed.clear()
+            self._ways_back.append(WayBack(before, frame.images[0], tracks, *at))
 
     def follow_back(self) -> bool:
         """Find the pose of one more frame that was missed; False where none is left."""
@@ -413,7 +414,7 @@ class Tracker:
         """world_T_body (7,) of a frame that shows points (n, 3) at pixels (n, 2); None: too few agree."""
         if len(points) < self._options.min_inliers:
             return None
-        seen = FrameObservations.of(points, pixel, camera, sigma=self._options.sigma)
+        seen = FrameObservations.of(points, pixel, camera, sigma=self._options.detected_sigma)
         found = pose_optimization(self._rig, start, seen, graph=self._graph)
         if not found.is_usable or found.num_inliers < self._options.min_inliers:
             return None
