@@ -34,7 +34,7 @@ from graphopt.colmap.priors import (
     transformed,
 )
 from graphopt.colmap.problem import Problem, everything, keep_gauge, problem_of, refined_model
-from graphopt.colmap.residuals import Rows, add_residuals
+from graphopt.colmap.residuals import Rows, add_residuals, has_any
 from graphopt.colmap.summary import BundleAdjustmentSummary, summary_of
 from graphopt.distributed.devices import threads_of_ranks
 from graphopt.errors import FormatError, OptionError, UnknownOptionError
@@ -69,7 +69,8 @@ def bundle_adjustment(
         written anew.
     options: `Options`, or a `pycolmap.BundleAdjustmentOptions`; docs/colmap.md has what becomes of those of
         Ceres.
-    config: `Config` or `pycolmap.BundleAdjustmentConfig`; None: all images, gauge by two cameras.
+    config: `Config` or `pycolmap.BundleAdjustmentConfig`; None: all images, gauge by two cameras, or none
+        where positions or residuals of the user may fix it.
     pose_priors: of `PosePrior`, `IntrinsicsPrior`, `pycolmap.PosePrior` (of 3.12: {image id: prior}). Where
         some have a position, the model is moved onto these before. prior_options: `PriorOptions`, or a
         `pycolmap.PosePriorBundleAdjustmentOptions`.
@@ -99,10 +100,11 @@ def bundle_adjustment(
     model, put = opened(reconstruction)
     poses = in_metres(poses)
     moved, shift = _placed(model, poses, asked)
-    if config is None and any(prior.position is not None for prior in poses):
+    has_metres = any(prior.position is not None for prior in poses) or has_any(residuals)
+    if config is None and has_metres:
         config = replace(everything(model, chosen), fixed_gauge="UNSPECIFIED")
     limits = bounds_of(bounds)
-    holds_scale = limits.min_depth is not None  # a depth has no meaning up to scale
+    holds_scale = has_metres or limits.min_depth is not None  # these have no meaning up to scale
     problem = problem_of(moved, chosen, None if config is None else config_of(config), holds_scale)
     problem.shift = shift
     add_priors(problem, poses, intrinsics, asked)

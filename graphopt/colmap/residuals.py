@@ -246,6 +246,11 @@ def residual(*slots: str, measurement_dim: int) -> Callable[[Callable[..., Array
     return lambda function: Residual(function, tuple(slots), measurement_dim)
 
 
+def has_any(rows: Rows | Sequence[Any]) -> bool:
+    """Whether there are residuals of the user's."""
+    return not isinstance(rows, Sequence) or len(rows) > 0
+
+
 def add_residuals(problem: Problem, rows: Rows | Sequence[Any]) -> None:
     """Add what `bundle_adjustment` was given: a list, or one of them."""
     for each in rows if isinstance(rows, Iterable) else [rows]:

@@ -11,7 +11,7 @@ import graphopt.colmap
 from graphopt.colmap.priors import enu_of_wgs84
 from graphopt.errors import OptionError
 from graphopt.geometry import SO3
-from tests.colmap.test_adjustment import scene
+from tests.colmap.test_adjustment import cost, scene
 from tests.colmap.test_config import all_images
 
 pycolmap = pytest.importorskip("pycolmap", reason="pycolmap, the oracle of COLMAP models, is not installed")
@@ -199,3 +199,22 @@ def test_positions_that_fix_nothing_are_refused() -> None:
     with pytest.raises(OptionError, match="positive definite"):
         bad = [graphopt.colmap.PosePrior(id_, [id_, 0, 0], -np.eye(3)) for id_ in made.images]
         graphopt.colmap.bundle_adjustment(made, pose_priors=bad)
+
+
+def test_positions_with_a_gauge_by_two_cameras_are_colmaps() -> None:
+    """The gauge's coordinate is held, not brought back by a scaling that positions would not allow."""
+    need(pycolmap.PosePrior, "corr_data_id")
+    made = scene(seed=27)
+    priors = pose_priors(made, seed=6, with_covariance=False)
+    ours, theirs, config = copy.deepcopy(made), copy.deepcopy(made), all_images(made)
+    options = pycolmap.BundleAdjustmentOptions()
+    options.print_summary = False
+    prior_options = pycolmap.PosePriorBundleAdjustmentOptions()
+    ceres_summary(pycolmap.create_pose_prior_bundle_adjuster(options, prior_options, config, priors, theirs))
+    graphopt.colmap.bundle_adjustment(ours, options, config=config, pose_priors=priors, device="cpu")
+    ends = []
+    for model in (ours, theirs):
+        centres = {prior.corr_data_id.id: prior.position for prior in priors}
+        misses = [model.images[image].projection_center() - place for image, place in centres.items()]
+        ends.append(cost(model) + float(np.square(misses).sum()))
+    assert ends[0] == pytest.approx(ends[1], rel=1e-6)

@@ -85,6 +85,21 @@ def test_one_needs_no_list() -> None:
     assert found[0].num_residuals_reduced == found[2].num_residuals_reduced + 1
 
 
+@pytest.mark.parametrize("gauge", [None, "TWO_CAMS_FROM_WORLD", "UNSPECIFIED"])
+def test_what_the_summary_says_holds_for_the_model(gauge: str | None) -> None:
+    """No scaling behind the residuals' back: a distance holds where no gauge holds the scale against it."""
+    made = scene(seed=54)
+    first, second = sorted(made.points3D)[:2]
+    before = np.linalg.norm(made.points3D[first].xyz - made.points3D[second].xyz)
+    config = gauge and graphopt.colmap.Config(images=frozenset(made.images), fixed_gauge=gauge)
+    rows = distance([(first, second)], [[2.0 * before]], sigma=1e-3 * before)
+    summary = graphopt.colmap.bundle_adjustment(made, config=config, residuals=[rows], device="cpu")
+    found = np.linalg.norm(made.points3D[first].xyz - made.points3D[second].xyz) / before
+    own = ((found - 2.0) / 1e-3) ** 2
+    assert summary.final_chi2 == pytest.approx(cost(made) + own, rel=1e-6)
+    assert (found == pytest.approx(2.0, rel=1e-4)) == (gauge != "TWO_CAMS_FROM_WORLD")
+
+
 @pytest.mark.parametrize(
     ("make", "says"),
     [
