@@ -85,13 +85,7 @@ def bundle_adjustment(
     `graphopt.Interrupted` unless on_interrupt="stop". Raises `OptionError` for what cannot be
     refined here or is not an option here, and where a GPU that was asked for is missing.
     """
-    _refuse_fields_of_options(optimize)
-    chosen, settings = settings_of(options)
-    settings = settings | optimize
-    if device != "auto" or "device" not in settings:
-        settings["device"] = device
-    if callback is not None:
-        settings["callback"] = callback
+    chosen, settings = _settings(options, device, callback, optimize)
     poses, intrinsics = priors_of(pose_priors or ())
     asked = prior_options_of(prior_options)
     if prior_options is not None and not pose_priors:
@@ -151,13 +145,23 @@ def meant_instead(given: Mapping[str, Any], own: Collection[str]) -> tuple[str, 
     return None
 
 
-def _refuse_fields_of_options(given: Mapping[str, Any]) -> None:
+def _settings(
+    options: Any, device: str, callback: Callable[..., Any] | None, given: Mapping[str, Any]
+) -> tuple[Options, dict[str, Any]]:
+    """Options of COLMAP, and those of `graphopt.optimize`; given: of the latter, which come first."""
     found = meant_instead(given, [each.name for each in fields(Options)])
     if found is not None:
         raise UnknownOptionError(
             f"bundle_adjustment has no option {found[0]!r}. Pass "
             f"options=graphopt.colmap.Options({found[1]}=...)."
         )
+    chosen, settings = settings_of(options)
+    settings = {**settings, **given}
+    if device != "auto" or "device" not in settings:
+        settings["device"] = device
+    if callback is not None:
+        settings["callback"] = callback
+    return chosen, settings
 
 
 def _placed(model: ColmapModel, priors: list[PosePrior], options: Any) -> tuple[ColmapModel, np.ndarray]:
