@@ -87,7 +87,6 @@ void main() {
   }
   if (busy && row == 0 && !is_definite) status.at[INDEFINITE] = 1;
   if (busy) {  // column `row` of X
-    for (uint i = 0; i < row; ++i) inverted[base + i + DIM * row] = ZERO;
     for (uint i = row; i < DIM; ++i) {
       real rest = i == row ? ONE : ZERO;
       for (uint k = row; k < i; ++k) rest -= factor[base + i + DIM * k] * inverted[base + k + DIM * row];

@@ -15,6 +15,7 @@ from graphopt.batch import on_device
 from graphopt.batch.plan import Envelope
 from graphopt.device import DeviceLimitError
 from graphopt.errors import OptionError
+from graphopt.optimizer import LevenbergMarquardtOptions
 from graphopt.problem.structure import Structure
 
 
@@ -196,6 +197,25 @@ def test_problems_go_in_parts(device, monkeypatch) -> None:
     np.testing.assert_array_equal(parts.final_chi2, whole.final_chi2)
     np.testing.assert_array_equal(parts.iterations, whole.iterations)
     np.testing.assert_array_equal(parts.vertex(0), whole.vertex(0))
+
+
+def test_damping_is_loosened_once_per_decrease_across_submissions(device, monkeypatch) -> None:
+    """Runs whose first steps are tiny go on, and end where chi2 has not fallen since; as on the CPU."""
+    states = []
+    collect = on_device._Call.collect
+    monkeypatch.setattr(
+        on_device._Call, "collect", lambda *given: states.append(collect(*given)) or states[-1]
+    )
+    graph, given = far_off()
+    rules = LevenbergMarquardtOptions(max_iterations=50, function_tolerance=1e-8, initial_lambda=1e8)
+    expected = optimize_batch(graph, options=rules, device="cpu", **given)
+    for evaluations in (2e6, 1):  # one submission, and one of each iteration
+        monkeypatch.setattr(on_device, "_EVALUATIONS", {"cpu": evaluations})
+        assert_same(optimize_batch(graph, options=rules, device="vulkan", **given), expected)
+    whole, steps = states
+    np.testing.assert_array_equal(steps, whole)
+    at_last_end, chi2 = whole[:, 6], whole[:, 1]
+    assert np.isfinite(at_last_end).all() and (at_last_end > chi2).any() and (at_last_end == chi2).any()
 
 
 def test_what_does_not_fit_is_refused_or_left_to_the_cpu(device, monkeypatch) -> None:

@@ -1,6 +1,6 @@
 """Landmarks in wrong places: viewing rays from residuals, points minimised alone, re-seating in `auto`."""
 
-from typing import Literal
+from typing import Any, Literal
 
 import numpy as np
 import pytest
@@ -83,6 +83,26 @@ def test_rays_start_at_the_camera_and_go_through_the_point(camera):
     toward = points.estimate[edges.point] - expected
     toward /= np.linalg.norm(toward, axis=1)[:, None]
     np.testing.assert_allclose(rays.direction, toward, atol=1e-6)
+
+
+def test_a_view_without_a_centre_has_no_ray():
+    """Along parallel rays J is the same everywhere, and no distance follows: the ray is marked as unknown."""
+
+    @graphopt.edge_type(vertices=("VERTEX_TRACKXYZ",), measurement_dim=2)
+    def SeenFromInfinity(point: Any, pixel: Any) -> Any:
+        """A camera whose rays are parallel."""
+        return [point[0] - pixel[0], point[1] + 0.5 * point[2] - pixel[1]]
+
+    graph = Graph()
+    starts = np.array([[0.0, 0.0, 3.0], [1.0, 2.0, 4.0]])
+    graph.add_vertices("VERTEX_TRACKXYZ", [0, 1], starts)
+    graph.add_edges(SeenFromInfinity, [[0], [1]], np.zeros((2, 2)))
+    structure = Structure(graph.select())
+    edges = PointEdges(structure.groups[0], np.arange(2), 0, np.arange(2))
+    rays = viewing_rays(structure, edges, starts, spread=1.0)
+    assert not rays.known.any()
+    for numbers in (rays.centre, rays.direction, rays.distance):
+        np.testing.assert_array_equal(numbers, 0.0)
 
 
 def test_other_landmarks_are_left_alone():

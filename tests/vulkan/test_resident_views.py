@@ -102,11 +102,12 @@ def test_pair_lists_hold_every_off_diagonal_block(structure):
 
 
 def in_pieces(num_blocks, block_bytes, write):
-    """What `write(first block, bytes)` writes, two blocks at a time."""
-    out = np.zeros((num_blocks, block_bytes), np.uint8)
+    """What `write(first block, bytes)` writes, two blocks at a time; what lies behind stays as it is."""
+    out = np.full((num_blocks + 1, block_bytes), 0xA5, np.uint8)
     for first in range(0, num_blocks, 2):
-        write(first, out[first : first + 2].reshape(-1))
-    return out.reshape(-1)
+        write(first, out[first : min(first + 2, num_blocks)].reshape(-1))
+    assert (out[-1] == 0xA5).all()
+    return out[:-1].reshape(-1)
 
 
 def test_blocked_arrays(structure):
