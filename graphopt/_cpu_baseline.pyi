@@ -10,8 +10,6 @@ import numpy as np
 
 _Class = TypeVar("_Class")
 
-vm_lanes: int
-
 def num_threads() -> int: ...
 def set_num_threads(num_threads: int) -> None: ...
 def granted_cores(root: str, membership: str) -> int: ...
@@ -34,7 +32,6 @@ class Program:
     """A compiled function of float64 scalars."""
 
     num_registers: int
-    num_instructions: int
     is_machine_code: bool
     def __init__(
         self,
@@ -811,9 +808,5 @@ class OnlineSession:
     def num_vertices(self) -> int: ...
     @property
     def num_edges(self) -> int: ...
-    @property
-    def factor_nonzeros(self) -> float: ...
-    @property
-    def num_cliques(self) -> int: ...
     @property
     def memory_bytes(self) -> int: ...

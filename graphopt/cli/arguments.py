@@ -90,10 +90,10 @@ def add_solver(parser: Any, owner: Parser, names: Iterable[str] | None = None) -
     add_options(parser, owner, options, options if names is None else names, **SOLVER_SETTINGS)
 
 
-def add_method(parser: Any, owner: Parser, names: Iterable[str] = tuple(METHOD_SETTINGS)) -> None:
+def add_method(parser: Any, owner: Parser) -> None:
     """Flags of the parameters of `optimize`."""
     options = declared("graphopt/optimizer/optimize.py", "optimize")
-    add_options(parser, owner, options, names, **METHOD_SETTINGS)
+    add_options(parser, owner, options, METHOD_SETTINGS, **METHOD_SETTINGS)
 
 
 def solver_options(args: argparse.Namespace) -> dict[str, Any]:

@@ -237,12 +237,10 @@ class VulkanDevice:
         num_buffers: int,
         num_params: int,
         constants: Mapping[int, int] | None = None,
-        subgroup_size: int = 0,
     ) -> Any:
         """Kernel from SPIR-V of this device's access variant.
 
-        constants: specialization constants, id -> unsigned value. subgroup_size: required size, 0: the
-        driver's.
+        constants: specialization constants, id -> unsigned value.
         """
         by_address = self.access == "address"
         return self.runtime.Kernel(
@@ -253,7 +251,6 @@ class VulkanDevice:
             num_buffers,
             4 * num_params,
             dict(constants or {}),
-            subgroup_size,
         )
 
     def shader(

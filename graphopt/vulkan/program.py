@@ -354,11 +354,6 @@ class Program:
     # ---------------------------------------------------------------- running
 
     @property
-    def num_submissions(self) -> int:
-        """Of one run."""
-        return len(self._recorded())
-
-    @property
     def recorded(self) -> list[Any]:
         """The native programs of one run, in their order."""
         return [program for _, program in self._recorded()]

@@ -571,10 +571,6 @@ void bind_online(py::module_& m) {
           [](BoundSession& self) { return self.session.problem().counts[Problem::kVertices]; })
       .def_property_readonly(
           "num_edges", [](BoundSession& self) { return self.session.problem().counts[Problem::kEdges]; })
-      .def_property_readonly("factor_nonzeros",
-                             [](BoundSession& self) { return self.session.tree().nonzeros(); })
-      .def_property_readonly("num_cliques",
-                             [](BoundSession& self) { return self.session.tree().num_cliques(); })
       .def_property_readonly("memory_bytes", [](BoundSession& self) {
         return self.session.tree().bytes() + self.session.journal_bytes();
       });

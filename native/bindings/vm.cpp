@@ -107,7 +107,6 @@ int add_edge_group(Linearizer& lin, ProgramPtr chi2, ProgramPtr linearize, Progr
 }  // namespace
 
 void bind_vm(py::module_& m) {
-  m.attr("vm_lanes") = kLanes;
   m.def(
       "vm_opcodes",
       [] {
@@ -141,7 +140,6 @@ void bind_vm(py::module_& m) {
       .def_property_readonly("num_inputs", &Program::num_inputs)
       .def_property_readonly("num_outputs", &Program::num_outputs)
       .def_readonly("num_registers", &Program::num_registers)
-      .def_readonly("num_instructions", &Program::num_instructions)
       .def_property_readonly(
           "is_machine_code", [](const Program& one) { return one.machine_code != nullptr; },
           "It was compiled with the module; otherwise it is interpreted.")

@@ -266,8 +266,7 @@ void bind_device(py::module_& m) {
           "finishes_within", [](Device& d, double seconds) { return d.wait(d.last_submitted(), seconds); },
           py::arg("seconds"), py::call_guard<py::gil_scoped_release>())
       .def("wait_idle", &Device::wait_idle, py::call_guard<py::gil_scoped_release>())
-      .def("messages", [](Device& d) { return d.instance().messages(); })
-      .def("clear_messages", [](Device& d) { d.instance().clear_messages(); });
+      .def("messages", [](Device& d) { return d.instance().messages(); });
   py::class_<Buffer, std::shared_ptr<Buffer>>(m, "Buffer")
       .def_property_readonly("size", &Buffer::size)
       .def_property_readonly("address", &Buffer::address)
@@ -290,17 +289,15 @@ void bind_program(py::module_& m) {
   py::class_<Kernel, std::shared_ptr<Kernel>>(m, "Kernel")
       .def(py::init([](std::shared_ptr<Device> device, const std::string& name, const py::bytes& spirv,
                        bool by_address, std::uint32_t num_buffers, std::uint32_t params_size,
-                       const std::map<std::uint32_t, std::uint32_t>& specialization,
-                       std::uint32_t subgroup_size) {
+                       const std::map<std::uint32_t, std::uint32_t>& specialization) {
              const std::string code = spirv;
              const Access access = by_address ? Access::address : Access::storage;
              py::gil_scoped_release unlocked;
              return std::make_shared<Kernel>(std::move(device), name, code, access, num_buffers, params_size,
-                                             specialization, subgroup_size);
+                                             specialization);
            }),
            py::arg("device"), py::arg("name"), py::arg("spirv"), py::arg("by_address"),
-           py::arg("num_buffers"), py::arg("params_size"), py::arg("specialization"),
-           py::arg("subgroup_size") = 0)
+           py::arg("num_buffers"), py::arg("params_size"), py::arg("specialization"))
       .def_property_readonly("name", &Kernel::name);
   py::class_<Program, std::shared_ptr<Program>>(m, "Program")
       .def_property_readonly("label", &Program::label)

@@ -7,7 +7,6 @@ n per sample: density / sqrt(dt);   the biases walk by density sqrt(dt) per samp
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import Any
 
 import numpy as np
 
@@ -30,10 +29,10 @@ class SimulatedImu:
     """(n, 3) [m/s^2]."""
 
 
-def perfect_imu(motion: Motion, gravity: Any = GRAVITY) -> ImuSamples:
+def perfect_imu(motion: Motion) -> ImuSamples:
     """Samples without noise and biases."""
     rotation = SO3(motion.world_T_body[:, 3:])
-    force = rotation.inverse().act(motion.acceleration - np.asarray(gravity, float))
+    force = rotation.inverse().act(motion.acceleration - GRAVITY)
     return ImuSamples(motion.stamps, motion.rate, np.asarray(force))
 
 
@@ -41,18 +40,16 @@ def simulate_imu(
     motion: Motion,
     noise: ImuNoise | None,
     generator: np.random.Generator,
-    start_bias: tuple[float, float] = START_BIAS,
-    gravity: Any = GRAVITY,
 ) -> SimulatedImu:
     """Samples at the motion's stamps, which are evenly spaced. noise None: a perfect sensor."""
-    clean = perfect_imu(motion, gravity)
+    clean = perfect_imu(motion)
     zero = np.zeros((len(clean), 3))
     if noise is None:
         return SimulatedImu(clean, zero, zero)
     step = float(np.median(clean.steps))
     biases = [
         _walk(generator, len(clean), first, density * np.sqrt(step))
-        for first, density in zip(start_bias, (noise.gyro_bias_density, noise.acc_bias_density), strict=True)
+        for first, density in zip(START_BIAS, (noise.gyro_bias_density, noise.acc_bias_density), strict=True)
     ]
     white = [
         generator.standard_normal((len(clean), 3)) * density / np.sqrt(step)

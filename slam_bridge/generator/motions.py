@@ -25,6 +25,7 @@ _EXTENT = {
 _HEIGHT = 1.6
 _SHAKE = 0.03  # of a body in the air [m]
 _REST, _RAMP = 1.0, 3.0
+_WAVES = 4  # sinusoids of a sum
 START_STAMP = 1_500_000_000_000_000_000
 """[ns] of every built-in trajectory."""
 _SAMPLES_PER_SECOND = 40
@@ -56,13 +57,11 @@ def _moving_time(times: np.ndarray) -> np.ndarray:
     return _RAMP * (x**3 - 0.5 * x**4) + np.clip(times - _REST - _RAMP, 0.0, None)
 
 
-def _waves(
-    generator: np.random.Generator, t: np.ndarray, low: float, high: float, count: int = 4
-) -> np.ndarray:
+def _waves(generator: np.random.Generator, t: np.ndarray, low: float, high: float) -> np.ndarray:
     """Sum of sinusoids with frequencies [Hz] between low and high, of size 1 at most."""
-    frequency = generator.uniform(low, high, count)
-    phase = generator.uniform(0.0, 2.0 * np.pi, count)
-    size = 1.0 / np.arange(1, count + 1)
+    frequency = generator.uniform(low, high, _WAVES)
+    phase = generator.uniform(0.0, 2.0 * np.pi, _WAVES)
+    size = 1.0 / np.arange(1, _WAVES + 1)
     waves = size[:, None] * np.sin(2.0 * np.pi * frequency[:, None] * t + phase[:, None])
     return waves.sum(axis=0) / size.sum()
 

@@ -73,9 +73,7 @@ class Trajectory:
         return self.start + int(np.floor(self.duration * 1e9))
 
     @classmethod
-    def fit(
-        cls, stamps: Any, world_T_body: Any, knot_spacing: float | None = None, source: str = ""
-    ) -> Trajectory:
+    def fit(cls, stamps: Any, world_T_body: Any, source: str = "") -> Trajectory:
         """The trajectory nearest to poses (n, 7) at stamps (n,) int64 [ns], ascending.
 
         Raises `TrajectoryError` for fewer than 12 poses, stamps that do not ascend, and pauses of more than
@@ -83,7 +81,7 @@ class Trajectory:
         """
         times, poses = _checked(stamps, world_T_body)
         step = float(np.median(np.diff(times)))
-        spacing = max(knot_spacing or KNOT_SPACING, 2.5 * step)
+        spacing = max(KNOT_SPACING, 2.5 * step)
         dense_times, dense = _bridged(times, poses, spacing)
         count = max(int(np.floor(times[-1] / spacing)), 1)
         knots = np.concatenate(

@@ -21,7 +21,7 @@ _IN_FOLDER = ("state_groundtruth_estimate0/data.csv", "mocap0/data.csv", "gt/dat
 _TRUTH_NAME = re.compile(r"(gt|groundtruth)(_tum)?\.(csv|txt)(\.(xz|gz|bz2))?$", re.IGNORECASE)
 
 
-def read_truth(path: str | os.PathLike[str], knot_spacing: float | None = None) -> Trajectory:
+def read_truth(path: str | os.PathLike[str]) -> Trajectory:
     """Trajectory through a truth: EuRoC's or TUM-VI's .csv, TUM's text, or a folder mav0 that has one."""
     file = Path(path)
     if file.is_dir():
@@ -31,7 +31,7 @@ def read_truth(path: str | os.PathLike[str], knot_spacing: float | None = None) 
             raise FormatError(f"{path}: has none of {', '.join(_IN_FOLDER)}, here or in mav0.")
     stamps, poses = _poses(file)
     try:
-        return Trajectory.fit(stamps, poses, knot_spacing, str(file))
+        return Trajectory.fit(stamps, poses, source=str(file))
     except TrajectoryError as error:
         raise FormatError(f"{file}: {error}") from error
 

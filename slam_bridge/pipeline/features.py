@@ -19,6 +19,7 @@ _NEAR_LEVELS, _MOSTLY = 2, 0.7
 VINS-Fusion, which takes 1 with a prediction."""
 _BACK = 0.1
 """[px] to which the way back is found: what it is compared with is larger."""
+_FARTHEST = 64  # bits between descriptors of one landmark
 _HALF = 15  # of the patch that gives a corner its orientation, as in ORB
 
 
@@ -231,18 +232,18 @@ def descriptors(image: np.ndarray, pixel: np.ndarray) -> tuple[np.ndarray, np.nd
     return found, rows[[keypoint.class_id for keypoint in kept]]
 
 
-def matched(first: np.ndarray, second: np.ndarray, farthest: int = 64, ratio: float = 0.8) -> np.ndarray:
+def matched(first: np.ndarray, second: np.ndarray, ratio: float = 0.8) -> np.ndarray:
     """(k, 2) rows of descriptors that are each other's nearest, well before the second nearest."""
     if len(first) < 2 or len(second) < 2:
         return np.zeros((0, 2), int)
     distance, number = nearest(first, second, 2)
-    good = (distance[:, 0] <= farthest) & (distance[:, 0] < ratio * distance[:, 1])
+    good = (distance[:, 0] <= _FARTHEST) & (distance[:, 0] < ratio * distance[:, 1])
     good &= nearest(second, first, 1)[1][number[:, 0], 0] == np.arange(len(first))
     rows = np.flatnonzero(good)
     return np.stack([rows, number[rows, 0]], axis=1)
 
 
-def matched_near(first: np.ndarray, second: np.ndarray, near: np.ndarray, farthest: int = 64) -> np.ndarray:
+def matched_near(first: np.ndarray, second: np.ndarray, near: np.ndarray) -> np.ndarray:
     """(k, 2) rows of descriptors (n, 32), (m, 32) that are each other's nearest among those near (n, m)."""
     bits = np.full((len(first), len(second) + 1), 256)  # a column more: none
     rows, columns = np.nonzero(near)
@@ -250,7 +251,7 @@ def matched_near(first: np.ndarray, second: np.ndarray, near: np.ndarray, farthe
     bits[rows, columns] = np.unpackbits(differing, axis=1).sum(axis=1)
     number = bits.argmin(axis=1)
     rows = np.arange(len(first))
-    good = (bits[rows, number] <= farthest) & (bits.argmin(axis=0)[number] == rows)
+    good = (bits[rows, number] <= _FARTHEST) & (bits.argmin(axis=0)[number] == rows)
     return np.stack([rows[good], number[good]], axis=1)
 
 

@@ -54,17 +54,11 @@ class Links:
     """(k, 7, 7) of (rotation, translation, log of scale) [rad, m]."""
 
 
-def essential_links(
-    world: Map,
-    min_shared: int = _MIN_SHARED,
-    position_sigma: float = _SIGMAS[0],
-    rotation_sigma: float = _SIGMAS[1],
-    scale_sigma: float = _SIGMAS[2],
-) -> Links:
+def essential_links(world: Map, min_shared: int = _MIN_SHARED) -> Links:
     """Links of neighbours in time and of keyframes that share min_shared landmarks, as poses are now."""
     with world.lock:
         frames, shown = _frames(world), _shown(world)
-    return _links(frames, shown, min_shared, (position_sigma, rotation_sigma, scale_sigma))
+    return _links(frames, shown, min_shared)
 
 
 _Frames = tuple[np.ndarray, np.ndarray, np.ndarray]
@@ -85,7 +79,7 @@ def _shown(world: Map) -> _Shown:
     return frames.rows(seen["keyframe"]), points.rows(seen["landmark"]), (len(frames), len(points))
 
 
-def _links(frames: _Frames, shown: _Shown, min_shared: int, sigmas: tuple[float, float, float]) -> Links:
+def _links(frames: _Frames, shown: _Shown, min_shared: int) -> Links:
     """See `essential_links`; of copies, so that the map's lock need not be held meanwhile."""
     ids, stamps, poses = frames
     order, sharing = ids[np.argsort(stamps, kind="stable")], ids[_sharing(*shown, min_shared)]
@@ -93,7 +87,7 @@ def _links(frames: _Frames, shown: _Shown, min_shared: int, sigmas: tuple[float,
     pairs = np.unique(np.sort(pairs, axis=1), axis=0)
     first, second = (SE3(poses[np.searchsorted(ids, pairs[:, k])]) for k in (0, 1))
     relative = np.asarray((first.inverse() * second).storage)
-    sigma = np.repeat([sigmas[1], sigmas[0], sigmas[2]], (3, 3, 1))
+    sigma = np.repeat([_SIGMAS[1], _SIGMAS[0], _SIGMAS[2]], (3, 3, 1))
     return Links(
         pairs[:, 0],
         pairs[:, 1],
@@ -224,7 +218,7 @@ def _state(world: Map, links: Links | None, fixed: Any) -> tuple[Links, _State]:
         )
     if not state.stays.any():
         raise OptionError(f"fixed is {fixed!r}: at least one keyframe of the map has to stay.")
-    return links or _links(copied, shown, _MIN_SHARED, _SIGMAS), state
+    return links or _links(copied, shown, _MIN_SHARED), state
 
 
 def _rounds(

@@ -104,7 +104,7 @@ class Source(Protocol):
         ...
 
 
-_STOPPED = 10
+_PATIENCE, _STOPPED = 2, 10
 """Images of another camera without one of the first, after which that one has stopped."""
 
 
@@ -112,14 +112,14 @@ class Pairing:
     """Brings the images of several cameras together that are not taken, or not stamped, at the same time.
 
     To each image of the first camera belongs the nearest one of each other camera within half the time
-    between two of the first. It waits for it until the others have later ones, or `patience` more of the
+    between two of the first. It waits for it until the others have later ones, or `_PATIENCE` more of the
     first have come: a camera that stops holds nobody up. Where the first one gives none while another gives
     `_STOPPED`, that one takes its part.
     """
 
-    def __init__(self, offsets: tuple[int, ...], patience: int = 2, depth: bool = False):
+    def __init__(self, offsets: tuple[int, ...], depth: bool = False):
         """offsets [ns]: to be added to each camera's stamps (`Camera.time_offset`). depth: the last one's."""
-        self._offsets, self._patience, self._stopped = offsets, patience, _STOPPED
+        self._offsets, self._stopped = offsets, _STOPPED
         self._num_leading = len(offsets) - depth
         self._waiting: list[list[tuple[int, np.ndarray]]] = [[] for _ in offsets]
         self._intervals: list[int | None] = [None] * len(offsets)
@@ -156,7 +156,7 @@ class Pairing:
 
     def _is_complete(self) -> bool:
         lead = self._lead()
-        if len(self._waiting[lead]) > self._patience:
+        if len(self._waiting[lead]) > _PATIENCE:
             return True
         if not self._waiting[lead]:
             return False

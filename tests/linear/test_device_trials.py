@@ -78,7 +78,7 @@ def test_long_factorizations_are_cut():
     x, program = context.reals(400), Program(context).phase("linear_solver")
     trial.record_clear(program)
     trial.record(program.barrier(), context.device.upload(values), None, context.device.upload(b), x)
-    assert program.num_submissions > 3
+    assert len(program.recorded) > 3
     program.run()
     residual = to_dense(pattern, values) @ context.download(x, 400) - b
     assert np.abs(residual).max() < 1e-12

@@ -217,7 +217,7 @@ def test_a_trial_is_one_submission_and_one_small_readback(monkeypatch):
     monkeypatch.setattr(Program, "submit", lambda own: (programs.append(own), submit(own))[1])
     monkeypatch.setattr(type(solver.device), "download", None)
     assert solver.trial(Damping(1.0)).solved
-    assert len(programs) == 1 and programs[0].num_submissions == 1
+    assert len(programs) == 1 and len(programs[0].recorded) == 1
 
 
 def test_an_indefinite_system_moves_nothing(access):

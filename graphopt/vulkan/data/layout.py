@@ -315,11 +315,11 @@ def bins_of_blocks(dims: np.ndarray) -> tuple[np.ndarray | slice, list[Bin]]:
     return sort_into_bins((dims,), np.ones(len(dims)), may_mix=False)
 
 
-def index_table(*columns: np.ndarray, order: np.ndarray | slice = slice(None)) -> np.ndarray:
-    """(n, number of columns) uint32: these columns side by side, in this order."""
+def index_table(*columns: np.ndarray) -> np.ndarray:
+    """(n, number of columns) uint32: these columns side by side."""
     table = np.empty((len(columns[0]), len(columns)), np.uint32)
     for number, column in enumerate(columns):
-        table[:, number] = column[order]
+        table[:, number] = column
     return table
 
 

@@ -107,15 +107,13 @@ class EdgeSchedule:
     # ---------------------------------------------------------------- what it costs
 
     @classmethod
-    def stored_numbers(
-        cls, costs: EdgeCosts, g: GroupSize, slot: int, everybody: Sequence[Products] = (), schur: str = "off"
-    ) -> int:
-        """Of an edge in the view of a slot; everybody: schedules of all groups."""
+    def stored_numbers(cls, costs: EdgeCosts, g: GroupSize, slot: int) -> int:
+        """Of an edge in the view of a slot."""
         return 0
 
     @classmethod
     def shared_numbers(cls, costs: EdgeCosts, g: GroupSize, everybody: Sequence[Products], schur: str) -> int:
-        """Of an edge for all of its views."""
+        """Of an edge for all of its views; everybody: schedules of all groups."""
         return 0
 
     @classmethod

@@ -98,7 +98,7 @@ class Jacobians(EdgeSchedule):
         return {"stored": self.stored[slot].buffer}
 
     @classmethod
-    def stored_numbers(cls, costs: EdgeCosts, g: GroupSize, slot: int, *more: Any) -> int:
+    def stored_numbers(cls, costs: EdgeCosts, g: GroupSize, slot: int) -> int:
         """If none is constant or there twice."""
         return g.stored_dim(slot)
 

@@ -318,8 +318,7 @@ class Edges final : public DeviceEdges {
           device_, file, graph_.types->file(file), Access::address, 5,
           4 * static_cast<std::uint32_t>(num_params),
           std::map<std::uint32_t, std::uint32_t>{{0, static_cast<std::uint32_t>(kEdgeBlock)},
-                                                 {1, static_cast<std::uint32_t>(robust)}},
-          0);
+                                                 {1, static_cast<std::uint32_t>(robust)}});
     return found;
   }
 

@@ -6,7 +6,7 @@ namespace graphopt::vulkan {
 
 Kernel::Kernel(std::shared_ptr<Device> device, const std::string& name, const std::string& spirv,
                Access access, std::uint32_t num_buffers, std::uint32_t params_size,
-               const std::map<std::uint32_t, std::uint32_t>& specialization, std::uint32_t subgroup_size)
+               const std::map<std::uint32_t, std::uint32_t>& specialization)
     : device_(std::move(device)),
       name_(name),
       access_(access),
@@ -20,7 +20,7 @@ Kernel::Kernel(std::shared_ptr<Device> device, const std::string& name, const st
   device_->owner().require_this();
   try {
     create_layout();
-    create_pipeline(spirv, specialization, subgroup_size);
+    create_pipeline(spirv, specialization);
   } catch (...) {
     destroy();
     throw;
@@ -61,8 +61,7 @@ void Kernel::create_layout() {
 }
 
 void Kernel::create_pipeline(const std::string& spirv,
-                             const std::map<std::uint32_t, std::uint32_t>& specialization,
-                             std::uint32_t subgroup_size) {
+                             const std::map<std::uint32_t, std::uint32_t>& specialization) {
   const DeviceApi& api = device_->api();
   std::vector<std::uint32_t> code(spirv.size() / 4);
   std::copy(spirv.begin(), spirv.end(), reinterpret_cast<char*>(code.data()));
@@ -81,13 +80,9 @@ void Kernel::create_pipeline(const std::string& spirv,
   }
   const VkSpecializationInfo constants{static_cast<std::uint32_t>(entries.size()), entries.data(),
                                        4 * values.size(), values.data()};
-  VkPipelineShaderStageRequiredSubgroupSizeCreateInfo subgroup{};
-  subgroup.sType = VK_STRUCTURE_TYPE_PIPELINE_SHADER_STAGE_REQUIRED_SUBGROUP_SIZE_CREATE_INFO;
-  subgroup.requiredSubgroupSize = subgroup_size;
   VkComputePipelineCreateInfo info{};
   info.sType = VK_STRUCTURE_TYPE_COMPUTE_PIPELINE_CREATE_INFO;
   info.stage.sType = VK_STRUCTURE_TYPE_PIPELINE_SHADER_STAGE_CREATE_INFO;
-  if (subgroup_size != 0) info.stage.pNext = &subgroup;
   info.stage.stage = VK_SHADER_STAGE_COMPUTE_BIT;
   info.stage.module = module;
   info.stage.pName = "main";

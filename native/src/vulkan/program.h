@@ -22,7 +22,7 @@ class Kernel {
  public:
   Kernel(std::shared_ptr<Device> device, const std::string& name, const std::string& spirv, Access access,
          std::uint32_t num_buffers, std::uint32_t params_size,
-         const std::map<std::uint32_t, std::uint32_t>& specialization, std::uint32_t subgroup_size);
+         const std::map<std::uint32_t, std::uint32_t>& specialization);
   ~Kernel();
   Kernel(const Kernel&) = delete;
   Kernel& operator=(const Kernel&) = delete;
@@ -36,8 +36,8 @@ class Kernel {
  private:
   friend class Recorder;
   void create_layout();
-  void create_pipeline(const std::string& spirv, const std::map<std::uint32_t, std::uint32_t>& specialization,
-                       std::uint32_t subgroup_size);
+  void create_pipeline(const std::string& spirv,
+                       const std::map<std::uint32_t, std::uint32_t>& specialization);
   void destroy();
 
   std::shared_ptr<Device> device_;
