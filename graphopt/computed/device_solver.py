@@ -31,6 +31,7 @@ from graphopt.vulkan.kernels.linearize import DeviceLinearizer
 from graphopt.vulkan.kernels.pcg import Pcg
 from graphopt.vulkan.kernels.products import EdgeProducts
 from graphopt.vulkan.kernels.reduction import finish_launch
+from graphopt.vulkan.kernels.sums import gather_diagonal
 from graphopt.vulkan.plan.choice import choose_plan, choose_precision, configuration_of
 from graphopt.vulkan.plan.storage import Storage
 from graphopt.vulkan.program import InThread, Program
@@ -210,9 +211,8 @@ class DeviceValuesSolver(ResidentBlockSolver):
         sizes = layout.dims.astype(np.int64) ** 2
         within = np.arange(count) - np.repeat(layout.diagonal_offset, sizes)
         places = context.indices(np.repeat(own.layout.diagonal_offset, sizes) + within)
-        groups = context.vector_groups(count)
-        buffers = (places, own.values, own.values, self._blocks, context.accumulators(2 * groups))
-        program.step([context.launch("gather_diagonal", buffers, (count, groups), groups)])
+        read = (places, own.values, own.values)
+        program.step([gather_diagonal(context, read, self._blocks, count)])
 
     def _diagonal_places(self) -> Any:
         """Where each row's entry is; values have none: the 0 past the blocks."""

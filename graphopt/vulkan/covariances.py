@@ -9,8 +9,6 @@ to the host. What the device cannot do is left to the host: there H is formed fo
 
 from __future__ import annotations
 
-from typing import Any
-
 import numpy as np
 
 from graphopt.device import Device
@@ -30,6 +28,7 @@ from graphopt.vulkan.kernels.damping import HEADER, DeviceDamping
 from graphopt.vulkan.kernels.linearize import DeviceLinearizer
 from graphopt.vulkan.kernels.pcg import INDEFINITE
 from graphopt.vulkan.kernels.schur import SchurBlocks, SchurLookup, explicit_schur
+from graphopt.vulkan.kernels.sums import gather_diagonal
 from graphopt.vulkan.operators.table import operators_of
 from graphopt.vulkan.plan.choice import Plan, choose_plan, configuration_of
 from graphopt.vulkan.plan.storage import Storage
@@ -118,18 +117,13 @@ class _System:
 
     def _record_diagonal(self, program: Program, target: DeviceArray, *, keeps_all: bool) -> None:
         """The diagonal of what is kept to the host; keeps_all: all of H's for D."""
-        layout = self._layout
-        program.step([self._diagonal_launch(layout.kept().diagonal_scalars, target.buffer, 0)])
+        launches = [(self._layout.kept().diagonal_scalars, target.buffer, 0)]
         if keeps_all:
-            program.step([self._diagonal_launch(layout.diagonal_scalars, self._damping.buffer, HEADER)])
+            launches.append((self._layout.diagonal_scalars, self._damping.buffer, HEADER))
+        for scalars, buffer, first in launches:
+            read = (self._context.indices(scalars), self._values, self._b)
+            program.step([gather_diagonal(self._context, read, buffer, len(scalars), first)])
         target.record_download(program)
-
-    def _diagonal_launch(self, places: np.ndarray, target: Any, first: int) -> Any:
-        context, num_rows = self._context, len(places)
-        groups = context.vector_groups(num_rows)
-        buffers = (context.indices(places), self._values, self._b, target, context.accumulators(2 * groups))
-        constants = {1: 0, 2: 1, 3: first}
-        return context.launch("gather_diagonal", buffers, (num_rows, groups), groups, constants)
 
     def _record_factor(self, program: Program) -> None:
         """D, S where there are landmarks, and the factor."""

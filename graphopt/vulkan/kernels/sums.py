@@ -65,6 +65,26 @@ def plan_writes(
     return WritePlan(steps, [add or clears for add in adds], clears, touched)
 
 
+def gather_diagonal(
+    context: Context,
+    read: Any,
+    target: Any,
+    num_rows: int,
+    first: int = 0,
+    runs: int = 0,
+    largest: Any = None,
+) -> Launch:
+    """The first entries of H's diagonal into a buffer, from `first` on.
+
+    read: places of the entries, the values, b. runs: of the places, 0: a table. target: None: nowhere.
+    largest: accumulators for largest entries of H's diagonal and b, by workgroup.
+    """
+    groups, b = context.vector_groups(num_rows), read[2]
+    buffers = (*read, target or b, largest or context.accumulators(2 * groups))
+    constants = {1: runs, 2: int(target is not None), 3: first}
+    return context.launch("gather_diagonal", buffers, (num_rows, groups), groups, constants)
+
+
 def gather_scalars(context: Context, partial: Any, num_groups: int, result: Any, *, sums: bool) -> Launch:
     """Two scalars from the parts of workgroups: the sum or the largest of the first, the largest second."""
     return context.launch("gather_scalars", (partial, result), (num_groups,), 1, {1: int(sums)})

@@ -36,7 +36,7 @@ from graphopt.vulkan.kernels.factorize import DeviceFactor, HostReduced, HostWho
 from graphopt.vulkan.kernels.iterations import Iterations
 from graphopt.vulkan.kernels.pcg import PcgOutcome, Reduction
 from graphopt.vulkan.kernels.reduction import SchurReduction, WholeReduction
-from graphopt.vulkan.kernels.sums import gather_scalars
+from graphopt.vulkan.kernels.sums import gather_diagonal, gather_scalars
 from graphopt.vulkan.kernels.trial_solver import TrialSolver
 from graphopt.vulkan.plan.configuration import Configuration
 from graphopt.vulkan.program import Context, InThread, Launch, Program
@@ -219,19 +219,13 @@ class DampedSystem:
         self._read.record_download(program)
 
     def diagonal_launch(self, target: Any, num_rows: int, first: int = 0, largest: Any = None) -> Launch:
-        """The first entries of H's diagonal into a buffer, from `first` on; of kernels' H.
-
-        target: None: nowhere. largest: accumulators for largest entries of H's diagonal and b, by workgroup.
-        """
-        context, groups = self.context, self.context.vector_groups(num_rows)
+        """See `gather_diagonal`; of kernels' H."""
         if self._places is None:
             table, runs = self.layout.diagonal_places
-            self._places = context.indices(table), runs, self.equations.values
+            self._places = self.context.indices(table), runs, self.equations.values
         places, runs, values = self._places
-        partial = largest or context.accumulators(2 * groups)
-        buffers = (places, values, self.equations.b, target or self.equations.b, partial)
-        constants = {1: runs, 2: int(target is not None), 3: first}
-        return context.launch("gather_diagonal", buffers, (num_rows, groups), groups, constants)
+        read = (places, values, self.equations.b)
+        return gather_diagonal(self.context, read, target, num_rows, first, runs, largest)
 
     def diagonal_is(self, places: Any, values: Any) -> None:
         """Where the entries of H's diagonal are, if not in H: (dim,) uint32, and the numbers."""
