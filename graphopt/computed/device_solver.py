@@ -19,7 +19,7 @@ import numpy as np
 
 from graphopt.computed.device_chain import TERM_OPERATORS, DeviceChain
 from graphopt.computed.structure import ValuesStructure
-from graphopt.device import Device, open_device
+from graphopt.device import Device, is_driven, open_device
 from graphopt.errors import DeviceLimitError, OptionError
 from graphopt.graph import Graph, Selection
 from graphopt.linear.options import Schedule, SolverOptions
@@ -278,7 +278,7 @@ def device_values_solver(
     graph: Graph, selection: Selection, options: SolverOptions
 ) -> DeviceValuesSolver | None:
     """The solver of a Vulkan device; None where conjugate gradients on it are not what is asked for."""
-    if options.device.partition(":")[0] != "vulkan" or factorizes(options.linear_solver):
+    if not is_driven(options.device) or factorizes(options.linear_solver):
         return None
     device = open_device(options.device)
     if not device.submits_whole_programs or options.schedule == "host":

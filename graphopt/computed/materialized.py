@@ -21,7 +21,7 @@ import scipy.sparse
 from graphopt.computed.chain import Chain
 from graphopt.computed.device_solver import DeviceValuesSolver, device_values_solver
 from graphopt.computed.structure import outer_selection
-from graphopt.device import open_device
+from graphopt.device import is_driven, open_device
 from graphopt.errors import GraphError, OptionError
 from graphopt.graph import Graph, Selection
 from graphopt.linear import BlockPattern
@@ -66,7 +66,7 @@ class MaterializedSolver(HostVectors):
         self.dim = outer.dim
         inner_structure = Structure(selection)
         inside = replace(options, linear_solver="pcg", schur="off", pcg_tolerance=None, pcg_iterations=None)
-        if options.device not in ("auto", "cpu") and options.precision == "auto":
+        if is_driven(options.device) and options.precision == "auto":
             has_double = open_device(options.device).has_float64  # the chain rule is in double as well
             inside = replace(inside, precision="double" if has_double else "auto")
         self.inner: Any = create_block_solver(graph, inner_structure, inside)

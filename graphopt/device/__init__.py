@@ -26,6 +26,7 @@ __all__ = [
     "Driver",
     "ShaderError",
     "VulkanDevice",
+    "is_driven",
     "list_devices",
     "open_device",
 ]
@@ -35,13 +36,18 @@ DRIVERS = Table("graphopt.device_drivers", "device", option_names.DRIVERS, Drive
 """What opens devices that the block solver of `graphopt.vulkan` runs on, by the first word of their name."""
 
 
+def is_driven(spec: str) -> bool:
+    """Whether `open_device` opens it, and the block solver of `graphopt.vulkan` runs on it."""
+    return spec.partition(":")[0] in DRIVERS
+
+
 def open_device(spec: str) -> Device:
     """The device that `--device` names: "vulkan", "vulkan:1", "vulkan:radeon", "kompute", ...
 
     A Vulkan device is opened once per process, with its kernels and memory, and again after it was lost.
     """
     kind, _, which = spec.partition(":")
-    if kind not in DRIVERS:
+    if not is_driven(spec):
         known = ", ".join(DRIVERS.names())
         raise DeviceError(f"Device '{spec}' is unknown; expected {known}, with :INDEX or :NAME.")
     return DRIVERS[kind].open(which or None)

@@ -16,6 +16,7 @@ from typing import Any
 
 import numpy as np
 
+from graphopt.device import is_driven
 from graphopt.distributed.interface import Interface
 from graphopt.distributed.iterating import HostIterating
 from graphopt.distributed.protocol import Iterating, Part
@@ -105,7 +106,7 @@ class SolverPart(RankPart):
         super().__init__(share, structure)
         # the rank's block solver does not solve anything by itself: conjugate gradients need no set-up
         own = replace(options, linear_solver="pcg", schur="off", preconditioner="schur_jacobi")
-        if own.device != "cpu":
+        if is_driven(own.device):
             own = replace(own, schedule="blocks" if own.schedule == "auto" else own.schedule)
         self.solver: Any = create_block_solver(share.graph, structure, own)
         self._values = np.empty(0)

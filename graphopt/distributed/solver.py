@@ -19,6 +19,7 @@ from typing import Any, cast
 import numpy as np
 
 from graphopt.cpu_kernels import kernels
+from graphopt.device import is_driven, open_device
 from graphopt.distributed.communicator import Communicator, RankError, agreed, together
 from graphopt.distributed.interface import interface
 from graphopt.distributed.part import NoPart, SolverPart
@@ -331,7 +332,8 @@ def _make_part(share: Share, options: SolverOptions) -> Part:
     if not any(selection.free(number).any() for number in range(len(selection.vertex_sets))):
         return NoPart(share)
     structure = Structure(selection)
-    if options.schur != "explicit" and options.device.startswith("vulkan") and structure.num_kept:
+    is_resident = is_driven(options.device) and open_device(options.device).submits_whole_programs
+    if options.schur != "explicit" and is_resident and structure.num_kept:
         from graphopt.distributed.resident import ResidentPart
 
         resident = ResidentPart.of(share, structure, options)

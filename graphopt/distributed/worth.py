@@ -16,6 +16,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
+from graphopt.device import is_driven
 from graphopt.errors import OptionError
 from graphopt.graph import Selection
 from graphopt.linear.options import SolverOptions
@@ -47,7 +48,7 @@ class RankPower:
     @property
     def is_gpu(self) -> bool:
         """It has a device."""
-        return self.device != "cpu"
+        return is_driven(self.device)
 
     def observation(self, is_alone: bool = False) -> float:
         """Seconds in a product."""
@@ -107,7 +108,7 @@ def _seconds(edges: int, ranks: Sequence[RankPower]) -> float:
 
 def _least_for_memory(edges: int, ranks: Sequence[RankPower]) -> int:
     """Ranks whose devices hold the problem together."""
-    if not all(rank.device.startswith("vulkan") for rank in ranks):
+    if not all(rank.is_gpu for rank in ranks):
         return 1
     from graphopt.device.listing import find_device, list_devices
 
