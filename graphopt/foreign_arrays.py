@@ -116,7 +116,7 @@ def on_cuda(values: Any, what: str = "values") -> CudaNumbers | None:
         kind, number = _device_of(values, what)
         return _of_capsule(_capsule(values, what), number, what) if kind == CUDA else None
     if hasattr(values, "__cuda_array_interface__"):
-        return _of_interface(values)
+        return _of_interface(values, what)
     return None
 
 
@@ -314,11 +314,16 @@ def compact(shape: tuple[int, ...], dtype: np.dtype) -> tuple[int, ...]:
     return tuple(reversed(strides))
 
 
-def _of_interface(values: Any) -> CudaNumbers:
+def _of_interface(values: Any, what: str) -> CudaNumbers:
     """What `__cuda_array_interface__` (version 3) describes, after its stream."""
     interface = values.__cuda_array_interface__
+    missing = ", ".join(sorted({"data", "shape", "typestr"} - {*(interface or ())}))
+    if missing:
+        raise ShapeError(
+            f"{what}: the __cuda_array_interface__ lacks {missing}, expected version 3. Copy it to the host."
+        )
     if interface.get("mask") is not None:
-        raise ShapeError("A CUDA array with a mask is not read. Fill masked places first.")
+        raise ShapeError(f"{what} is a CUDA array with a mask, which is not read. Fill masked places first.")
     address, _ = interface["data"]
     cuda = Cuda()
     device = cuda.device_of(address) if address else 0

@@ -212,10 +212,11 @@ def edge_type(
     def decorate(function: Callable[..., torch.Tensor]) -> EdgeType:
         def evaluate(*arrays: Any) -> torch.Tensor:
             with torch.no_grad():
-                return function(*(library.upload(array).to(dtype) for array in arrays)).to(torch.float64)
+                found = function(*(library.upload(array).to(dtype) for array in arrays))
+            return _residual(tag, found).to(torch.float64)
 
         def linearize(*arrays: Any) -> tuple[torch.Tensor, list[torch.Tensor]]:
-            return _linearized(function, count, [library.upload(array).to(dtype) for array in arrays])
+            return _linearized(tag, function, count, [library.upload(array).to(dtype) for array in arrays])
 
         def here(*arrays: np.ndarray) -> np.ndarray:
             return _numpy(evaluate(*arrays))
@@ -241,25 +242,28 @@ def edge_type(
     return decorate
 
 
+def _residual(tag: str, found: Any) -> torch.Tensor:
+    if not isinstance(found, torch.Tensor):
+        raise ShapeError(f"{tag}: the residual is a {type(found).__name__}, expected one tensor of torch.")
+    return found
+
+
 def _linearized(
-    function: Callable[..., torch.Tensor], count: int, given: Sequence[torch.Tensor]
+    tag: str, function: Callable[..., torch.Tensor], count: int, given: Sequence[torch.Tensor]
 ) -> tuple[torch.Tensor, list[torch.Tensor]]:
     """Residuals, and their derivatives (m, residual_dim, dim) by the first `count` of the given tensors."""
     moving = [tensor.detach().requires_grad_() for tensor in given[:count]]
-    columns = []
     with torch.enable_grad():
-        residual = function(*moving, *given[count:])
+        residual = _residual(tag, function(*moving, *given[count:]))
         totals = residual.sum(dim=0).unbind() if residual.dim() == 2 else ()
-    for total in totals:
-        found: Sequence[torch.Tensor | None] = [None] * count
-        if total.requires_grad:
-            found = torch.autograd.grad(total, moving, retain_graph=True, allow_unused=True)
-        columns.append(
-            [
-                torch.zeros_like(tensor) if gradient is None else gradient
-                for gradient, tensor in zip(found, moving, strict=True)
-            ]
+    if not residual.requires_grad:
+        raise OptionError(
+            f"{tag}: torch has recorded nothing from the vertices to the residual (detach, numpy, integers). "
+            "Compute it by torch from the given tensors, or pass jacobian='differences'."
         )
+    columns = [
+        torch.autograd.grad(total, moving, retain_graph=True, materialize_grads=True) for total in totals
+    ]
     blocks = [torch.stack(column, dim=1).to(torch.float64) for column in zip(*columns, strict=True)]
     return residual.detach().to(torch.float64), blocks
 

@@ -78,7 +78,8 @@ def refine(
     fields of `LoopOptions` and their defaults as well; None: `AS_GLOMAP`. With pose_priors the model is not
     normalized. An adjustment without a usable result ends the loop. Others as of `bundle_adjustment`.
 
-    changes: fields of `LoopOptions`, such as ba_num_iterations=5; all others are passed to `optimize`.
+    changes: fields of `LoopOptions`, such as ba_num_iterations=5, which come before those of options; all
+    others are passed to `optimize`.
     """
     pycolmap = _pycolmap()
     given: dict[str, Any] = {
@@ -92,18 +93,18 @@ def refine(
         scene.write(os.fspath(reconstruction))
         return summary
     names = [each.name for each in fields(LoopOptions)]
-    loop = LoopOptions(**{name: changes.pop(name) for name in names if name in changes})
+    own = {name: changes.pop(name) for name in names if name in changes}
     found = meant_instead(changes, names)
     if found is not None:
         raise UnknownOptionError(f"refine has no option {found[0]!r}. Did you mean {found[1]!r}?")
     if hasattr(options, "get_bundle_adjustment"):
         if options.skip_bundle_adjustment:
             raise OptionError("skip_bundle_adjustment is True, but that stage is all that refine does.")
-        loop = LoopOptions(**{name: getattr(options, name) for name in names})
+        own = {name: getattr(options, name) for name in names} | own
         settings = settings_of(options.get_bundle_adjustment(), type(options)().get_bundle_adjustment())
     else:
         settings = settings_of(AS_GLOMAP if options is None else options)
-    return _loop(pycolmap, reconstruction, settings, {"device": device} | given | changes, loop)
+    return _loop(pycolmap, reconstruction, settings, {"device": device} | given | changes, LoopOptions(**own))
 
 
 def _pycolmap() -> Any:

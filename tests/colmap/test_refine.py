@@ -86,6 +86,15 @@ def test_options_of_the_mapper(tmp_path: Any) -> None:
         graphopt.colmap.refine(made, {"ba": 1})
 
 
+def test_fields_of_the_loop_come_before_those_of_the_mapper() -> None:
+    """A keyword beside `GlobalMapperOptions` is taken, and looked at."""
+    options = need(pycolmap, "GlobalMapperOptions")()
+    held = graphopt.colmap.refine(with_outliers(44), options, device="cpu", ba_num_iterations=0)
+    assert held.adjustments == []
+    with pytest.raises(OptionError, match="min_tri_angle_deg is -1"):
+        graphopt.colmap.refine(with_outliers(44), options, min_tri_angle_deg=-1.0)
+
+
 def test_stop_rules_of_the_options_hold_in_both_stages() -> None:
     """Tolerances and methods of Ceres become options of the optimizer, beside those of the call."""
     made = with_outliers(43)

@@ -76,6 +76,25 @@ def test_a_wrong_shape_is_named(own_types):
         graphopt.optimize(graph)
 
 
+@pytest.mark.parametrize(
+    ("function", "error", "message"),
+    [
+        (lambda points: [points], ShapeError, "EDGE_TEST_ODD: the residual is a list, expected one tensor"),
+        (lambda points: points.detach().numpy(), ShapeError, "EDGE_TEST_ODD: the residual is a ndarray"),
+        (lambda points: points.detach(), OptionError, r"EDGE_TEST_ODD: torch has recorded nothing .*detach"),
+        (lambda points: points.long(), OptionError, "EDGE_TEST_ODD: .* pass jacobian='differences'"),
+    ],
+)
+def test_residuals_that_cannot_be_differentiated_are_named(own_types, function, error, message):
+    """No tensor, or one that torch has not computed from the vertices: its Jacobian would be zero."""
+    kind = graphopt.torch.edge_type(tag="EDGE_TEST_ODD", vertices=["VERTEX_XY"], residual_dim=2)(function)
+    graph = graphopt.Graph()
+    graph.add_vertices("VERTEX_XY", [0, 1], [[1.0, 2.0], [3.0, 4.0]])
+    graph.add_edges(kind, [[0], [1]])
+    with pytest.raises(error, match=message):
+        graphopt.optimize(graph)
+
+
 def test_what_has_no_second_derivatives_is_refused(kinds):
     """Gradients through a solve with outside edges; options that there are not."""
     graph = landmark_graph(kinds["torch"])

@@ -513,11 +513,30 @@ class Capsule:
         return new(ctypes.addressof(kept), b"dltensor", None)
 
 
+class Interface:
+    """An array that says this of itself."""
+
+    def __init__(self, said):
+        self.__cuda_array_interface__ = said
+
+
 @pytest.mark.parametrize(
     ("array", "message"),
     [
         (Capsule(), "VERTEX_TRACKXYZ estimates? of dtype odd cannot be read: only dense tensors are"),
         (Capsule(4), "VERTEX_TRACKXYZ estimates?: numbers of type code 4 with 16 bits"),
+        (
+            Interface(None),
+            "VERTEX_TRACKXYZ estimates?: the __cuda_array_interface__ lacks data, shape, typestr",
+        ),
+        (
+            Interface({"shape": (4, 3), "typestr": "<f8"}),
+            "VERTEX_TRACKXYZ estimates?: .* lacks data, expected",
+        ),
+        (
+            Interface({"shape": (4, 3), "typestr": "<f8", "data": (8, False), "mask": 1}),
+            "VERTEX_TRACKXYZ estimates? is a CUDA array with a mask",
+        ),
     ],
 )
 def test_odd_arrays_are_refused_by_name(cuda, array, message):
