@@ -25,7 +25,7 @@ from importlib import import_module
 import graphopt, slam_bridge
 for package in (graphopt, slam_bridge):
     for module in pkgutil.walk_packages(package.__path__, package.__name__ + "."):
-        if "__main__" not in module.name:
+        if not module.name.rpartition(".")[2].startswith("_"):
             import_module(module.name)
 from graphopt.types import registry
 print(*sorted({kind.tag for kind in registry.EDGES.values()}))
