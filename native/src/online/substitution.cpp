@@ -262,14 +262,4 @@ std::int64_t Tree::bytes() const {
   return total;
 }
 
-double Tree::nonzeros() const {
-  double total = 0.0;
-  for (std::int64_t c = 0; c < cliques_.size(); ++c)
-    if (cliques_[c].shape) {
-      const double n = cliques_[c].shape->num_pivots, m = cliques_[c].shape->num_below;
-      total += n * (n + 1) / 2 + n * m;
-    }
-  return total;
-}
-
 }  // namespace graphopt::online

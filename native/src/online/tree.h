@@ -121,7 +121,6 @@ class Tree {
   std::int32_t owner(std::int32_t edge) const;
   std::int64_t num_cliques() const { return num_cliques_[0]; }
   std::int64_t bytes() const;
-  double nonzeros() const;
   // Refused where a pivot got more information than its edges have: covariances would be too small.
   void require_covariances() const;
 

@@ -131,6 +131,17 @@ def test_a_gap_without_imu_begins_a_map_that_is_joined(euroc_clip):
     assert errors.absolute.max() < 0.02
 
 
+def assert_all_posed(found, sequence):
+    """Each frame of a sequence has one pose, to centimetres."""
+    np.testing.assert_array_equal(found.stamps, sequence.stamps)
+    errors = compare(
+        Trajectory(found.stamps * 1e-9, found.world_T_body),
+        Trajectory(sequence.truth.stamps * 1e-9, sequence.truth.world_T_body),
+        align="se3",
+    )
+    assert errors.absolute.max() < 0.06
+
+
 @pytest.mark.data
 def test_the_imu_bridges_two_seconds_in_the_dark(euroc_clip):
     """No landmark is seen meanwhile; each frame has one pose, to centimetres."""
@@ -144,13 +155,7 @@ def test_the_imu_bridges_two_seconds_in_the_dark(euroc_clip):
             images = [np.zeros_like(image) for image in images]
         pipeline.add_images(int(sequence.stamps[row]), *images)
     found = pipeline.stop()
-    np.testing.assert_array_equal(found.stamps, sequence.stamps)
-    errors = compare(
-        Trajectory(found.stamps * 1e-9, found.world_T_body),
-        Trajectory(sequence.truth.stamps * 1e-9, sequence.truth.world_T_body),
-        align="se3",
-    )
-    assert errors.absolute.max() < 0.06
+    assert_all_posed(found, sequence)
 
 
 @pytest.mark.data
@@ -167,13 +172,7 @@ def test_darkness_before_the_imu_is_initialized(euroc_clip, mode):
             assert pipeline.state().status is (Status.LOST if row > 51 else Status.TRACKING)
         pipeline.add_images(int(sequence.stamps[row]), *images[: 1 + mode.startswith("stereo")])
     found = pipeline.stop()
-    np.testing.assert_array_equal(found.stamps, sequence.stamps)
-    errors = compare(
-        Trajectory(found.stamps * 1e-9, found.world_T_body),
-        Trajectory(sequence.truth.stamps * 1e-9, sequence.truth.world_T_body),
-        align="se3",
-    )
-    assert errors.absolute.max() < 0.06
+    assert_all_posed(found, sequence)
 
 
 @pytest.mark.data
